@@ -1,0 +1,43 @@
+# merak_library(NAME [SOURCES ...] [DEPS ...]): a static library of this folder.
+# Without SOURCES it takes the folder's *.cpp (subfolders have their own target).
+function(merak_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    file(GLOB ARG_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  endif()
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC
+    ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# merak_mlir_library(NAME ...): the same for code that includes LLVM or MLIR:
+# no exceptions, MLIR's warnings off, linked to the two shared libraries.
+function(merak_mlir_library name)
+  merak_library(${name} ${ARGN})
+  merak_use_mlir(${name})
+endfunction()
+function(merak_use_mlir name)
+  target_include_directories(${name} SYSTEM PUBLIC ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
+  target_link_libraries(${name} PUBLIC MLIR LLVM)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>)
+endfunction()
+
+# merak_tool(NAME [SOURCES ...] [DEPS ...]): an executable in bin/.
+function(merak_tool name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_SOURCES)
+    file(GLOB ARG_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+endfunction()
+
+# merak_unittest(NAME [SOURCES ...] [DEPS ...]): a gtest binary run by ctest.
+function(merak_unittest name)
+  merak_tool(${name} ${ARGN})
+  find_package(GTest REQUIRED)
+  target_link_libraries(${name} PRIVATE GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()

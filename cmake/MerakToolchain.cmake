@@ -1,0 +1,50 @@
+# Language level, warnings, compiler cache and linker for every target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(MERAK_CCACHE ccache)
+if(MERAK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${MERAK_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MERAK_CCACHE})
+endif()
+
+# A linker faster than ld, where the machine has one.
+find_program(MERAK_MOLD mold)
+find_program(MERAK_LLD NAMES ld.lld lld)
+if(MERAK_MOLD)
+  add_link_options(-fuse-ld=mold)
+elseif(MERAK_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()
+
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-comment -Wno-array-bounds -Wno-stringop-overflow)
+endif()
+# The results must not depend on how the compiler contracts expressions.
+add_compile_options(-ffp-contract=off)
+
+# MERAK_ASSERT checks in our own code; LLVM's packages have assertions off.
+option(MERAK_ASSERTIONS "Check our own invariants at run time" OFF)
+if(MERAK_ASSERTIONS)
+  add_compile_definitions(MERAK_ASSERTIONS=1)
+  string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
+  string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
+endif()
+option(MERAK_ASAN "Address and undefined-behaviour sanitizers" OFF)
+if(MERAK_ASAN)
+  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Protobuf REQUIRED)
