@@ -1,0 +1,123 @@
+// What a device must offer to execute a plan: memory, ordered streams, events,
+// and kernels that are prepared once and launched many times.
+//
+// The executor drives each stream of a rank from one host thread (a lane) and
+// orders lanes among themselves. A *host* backend (CPU) runs each call to its
+// end before `run` returns, so its streams and events are empty. A *device*
+// backend (CUDA) only enqueues the call on `KernelCall::stream`; the lanes then
+// run ahead, and `recordEvent`/`waitEvent` order the device.
+//
+// A CPU backend derives from HostBackend (runtime/core/HostBackend.h), which
+// has everything but the library kernels.
+#pragma once
+
+#include "runtime/core/Status.h"
+#include "runtime/core/ThreadPool.h"
+#include "runtime/plan/plan.pb.h"
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace merak::runtime {
+
+// A strided view of device memory. Strides in elements; 0 broadcasts.
+struct View {
+  void *data = nullptr; // of the first element
+  planpb::DType dtype = planpb::DTYPE_INVALID;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;
+
+  int64_t rank() const { return static_cast<int64_t>(shape.size()); }
+  int64_t elements() const;
+  // Row major without gaps (dimensions of size 1 may have any stride).
+  bool dense() const;
+};
+
+// A scalar argument of one call: literal, learning rate, coordinate, ...
+struct ScalarValue {
+  bool isFloat = false;
+  int64_t i = 0;
+  double f = 0;
+
+  static ScalarValue integer(int64_t value) { return {false, value, 0}; }
+  static ScalarValue real(double value) { return {true, 0, value}; }
+  double asDouble() const { return isFloat ? f : static_cast<double>(i); }
+  int64_t asInteger() const { return isFloat ? static_cast<int64_t>(f) : i; }
+  // As generated kernels take it: the integer, or the bits of the double.
+  int64_t bits() const {
+    int64_t word = i;
+    if (isFloat)
+      std::memcpy(&word, &f, sizeof(word));
+    return word;
+  }
+};
+
+// What `Backend::prepare` made of an instruction: parsed attributes, a kernel
+// address, scratch memory. Used by one thread at a time.
+class Prepared {
+public:
+  virtual ~Prepared() = default;
+};
+
+// Opaque device objects; null on host backends.
+using StreamHandle = void *;
+using EventHandle = void *;
+
+// One launch. The views have the shapes, strides and types that `prepare` saw;
+// only their data differ from call to call. Inputs never overlap outputs unless
+// they are the same view.
+struct KernelCall {
+  const planpb::Instruction *instruction = nullptr; // op, accumulate, name
+  Prepared *prepared = nullptr;
+  std::span<const View> inputs;
+  std::span<const View> outputs;
+  std::span<const ScalarValue> scalars;
+  bool accumulate = false;
+  StreamHandle stream = nullptr;
+};
+
+// One device as one rank sees it. Thread-compatible: `run` may be called from
+// several lanes at once, each with its own KernelCall and Prepared.
+class Backend {
+public:
+  virtual ~Backend() = default;
+  virtual const char *name() const = 0;
+  // Host backend: memory can be read by the host, calls end when they return.
+  virtual bool isHost() const = 0;
+
+  // Memory aligned to 64 bytes at least, cleared.
+  virtual Result<void *> allocate(uint64_t bytes) = 0;
+  virtual void release(void *memory) = 0;
+  // Ordered with the stream; complete on return (host side).
+  virtual Status copyToDevice(void *device, const void *host, uint64_t bytes,
+                              StreamHandle stream) = 0;
+  virtual Status copyToHost(void *host, const void *device, uint64_t bytes,
+                            StreamHandle stream) = 0;
+  virtual Status clear(void *device, uint64_t bytes, StreamHandle stream) = 0;
+
+  virtual Result<StreamHandle> createStream() { return StreamHandle{}; }
+  virtual void destroyStream(StreamHandle) {}
+  virtual Result<EventHandle> createEvent() { return EventHandle{}; }
+  virtual void destroyEvent(EventHandle) {}
+  virtual Status recordEvent(EventHandle, StreamHandle) { return {}; }
+  virtual Status waitEvent(StreamHandle, EventHandle) { return {}; }
+  // Returns when everything enqueued on the stream is done.
+  virtual Status synchronize(StreamHandle) { return {}; }
+
+  // Opens the plan's file of generated kernels.
+  virtual Status loadKernels(const std::string &path) = 0;
+  // Once for each KERNEL and LIBRARY instruction of a program, at load time:
+  // parses attributes, checks operands, finds the kernel. The data of the views
+  // are null. Errors name the op; the caller adds rank and instruction.
+  virtual Result<std::unique_ptr<Prepared>>
+  prepare(const planpb::Instruction &instruction, std::span<const View> inputs,
+          std::span<const View> outputs) = 0;
+  // Runs (host) or enqueues (device) one call.
+  virtual Status run(const KernelCall &call) = 0;
+};
+
+} // namespace merak::runtime
