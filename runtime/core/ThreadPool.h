@@ -1,8 +1,9 @@
 // The compute threads of one rank: a loop over [0, n) cut into equal parts,
 // with low latency, because a kernel often takes only some microseconds.
 //
-// Workers spin briefly for the next loop, then sleep. The caller takes part.
-// The cut depends only on n, grain and the number of threads, never on timing.
+// Workers spin briefly for the next loop, then sleep. The caller takes part,
+// and takes over the parts of workers that are late. The cut depends only on n,
+// grain and the number of threads, never on timing.
 #pragma once
 
 #include <atomic>
@@ -14,6 +15,15 @@
 #include <vector>
 
 namespace merak::runtime {
+
+// Tells the processor that this thread only waits.
+inline void cpuRelax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 class ThreadPool {
 public:
@@ -47,22 +57,25 @@ public:
 
 private:
   using Function = void (*)(void *context, int64_t begin, int64_t end);
-  void run(int64_t n, int64_t grain, Function function, void *context);
-  void runPart(int part);
-  void workerMain(int part);
-
   struct Job {
     Function function = nullptr;
     void *context = nullptr;
     int64_t n = 0, chunk = 0;
-    int parts = 0;
   };
 
+  void run(int64_t n, int64_t grain, Function function, void *context);
+  // Takes one part of the current loop, if one is left, and runs it.
+  bool runOnePart();
+  void workerMain();
+
   std::vector<std::thread> workers_;
-  std::mutex busy_; // held by the caller for the length of a loop
+  std::atomic_flag busy_; // held by the caller for the length of a loop
+  // Stable from the publication of a ticket until `pending_` is zero.
   Job job_;
-  // Counts loops; bit 0 is unused, so that a changed value means new work.
-  alignas(64) std::atomic<uint64_t> generation_{0};
+  // loop number (32 bits) | parts taken (16) | parts (16). A part belongs to
+  // the thread that raised "taken", so a late worker never touches a job whose
+  // parts are all taken.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
   alignas(64) std::atomic<int> pending_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
