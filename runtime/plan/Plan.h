@@ -1,0 +1,115 @@
+// Reading and writing plan directories, and the small questions that everybody
+// who holds a plan asks: sizes of types, coordinates, peers, groups, addresses.
+#pragma once
+
+#include "runtime/core/Status.h"
+#include "runtime/layout/Layout.h"
+#include "runtime/plan/plan.pb.h"
+
+#include <unordered_map>
+
+namespace merak {
+
+// Newest plan version this build reads, and the one it writes.
+inline constexpr uint32_t kPlanVersion = 1;
+
+// ------------------------------------------------------------ files
+
+struct LoadedPlan {
+  std::string dir;
+  planpb::PlanFile file;
+  std::vector<planpb::Program> programs; // by index; ranks share them
+
+  const planpb::Program &programOf(int rank) const {
+    return programs[file.ranks(rank).program()];
+  }
+};
+
+// A file to be put into the plan directory: kernels.so, constants.bin.
+struct PlanExtra {
+  std::string name;     // inside the plan
+  std::string copyFrom; // a file to copy; empty: `contents` is written
+  std::string contents;
+};
+
+// Reads and checks all files of the plan against the manifest's checksums.
+// Ranks, program indices and file names are in range afterwards; what the
+// programs do is checked by verifyPlan (Verify.h).
+Result<LoadedPlan> loadPlan(const std::string &dir);
+
+// Writes a plan directory: first under a temporary name beside it, then
+// renamed, so that `dir` is the old plan, the new one, or absent, never a part.
+// Fills version, programs and checksums of the manifest. Refuses to replace
+// anything that is not a plan.
+Status savePlan(const std::string &dir, planpb::PlanFile file,
+                std::vector<planpb::Program> programs,
+                const std::vector<PlanExtra> &extras = {});
+
+// The checksum of plan files: 64 bits, depends on every byte and on the length.
+uint64_t planChecksum(const void *data, size_t bytes);
+
+// ------------------------------------------------------------ types, layouts
+
+int64_t dtypeSize(planpb::DType dtype);     // bytes; 0 for an invalid one
+const char *dtypeName(planpb::DType dtype); // "f32"
+const char *categoryName(planpb::Buffer::Category category); // "activations"
+const char *kindName(planpb::Instruction::Kind kind);        // "send"
+
+layout::Layout fromProto(const planpb::Layout &proto);
+planpb::Layout toProto(const layout::Layout &layout);
+
+// ------------------------------------------------------------ ranks
+
+layout::AxisMap meshOf(const planpb::PlanFile &file);
+// The mesh and "mb" with the number of microbatches: what layouts refer to.
+layout::AxisMap layoutMesh(const planpb::PlanFile &file);
+layout::AxisMap coordsOf(const planpb::PlanFile &file, int rank);
+
+// Looks ranks up by coordinates; built once, then each answer costs O(axes).
+// Coordinates are those of Rank.coords; the mesh need not be full.
+class RankMap {
+public:
+  explicit RankMap(const planpb::PlanFile &file);
+
+  int size() const { return static_cast<int>(coords_.size()); }
+  // The rank at the coordinates of `rank` with some replaced; -1: none there.
+  int neighbour(
+      int rank,
+      const google::protobuf::RepeatedPtrField<planpb::Axis> &replaced) const;
+  // Ranks that differ from `rank` only on `axes`, row major by those axes;
+  // `rank` is among them.
+  std::vector<int>
+  members(int rank,
+          const google::protobuf::RepeatedPtrField<std::string> &axes) const;
+  int64_t coordinate(int rank, int axis) const { return coords_[rank][axis]; }
+  int axisIndex(const std::string &name) const; // -1: no such axis
+  int64_t axisSize(int axis) const { return sizes_[axis]; }
+  const std::vector<std::string> &axes() const { return axes_; }
+
+private:
+  int64_t key(const std::vector<int64_t> &coords) const;
+  std::vector<std::string> axes_;
+  std::vector<int64_t> sizes_;
+  std::vector<std::vector<int64_t>> coords_; // by rank, then axis
+  std::unordered_map<int64_t, int> byKey_;
+};
+
+// One-off forms. The peer of a SEND or RECV; -1 if no rank has its coordinates.
+int peerRank(const planpb::PlanFile &file, int rank,
+             const planpb::Instruction &instruction);
+std::vector<int> groupMembers(const planpb::PlanFile &file, int rank,
+                              const planpb::Group &group);
+
+// ------------------------------------------------------------ addresses
+
+// Which copy of a buffer a call uses.
+uint32_t slotOf(const planpb::Buffer &buffer, const planpb::Call &call);
+// Arena offset of the buffer in a call.
+uint64_t bufferAddress(const planpb::Buffer &buffer, const planpb::Call &call);
+// Arena offset of the first element of an operand.
+uint64_t operandAddress(const planpb::Program &program,
+                        const planpb::Operand &operand,
+                        const planpb::Call &call);
+int64_t elementCount(const planpb::Operand &operand);
+
+} // namespace merak
