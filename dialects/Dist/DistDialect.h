@@ -1,0 +1,18 @@
+// The dist dialect: layouts over named mesh axes, and collectives.
+#pragma once
+
+#include "dialects/Train/TrainDialect.h"
+#include "runtime/layout/Layout.h"
+
+#include "dialects/Dist/DistDialect.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Dist/DistAttrs.h.inc"
+#define GET_OP_CLASSES
+#include "dialects/Dist/DistOps.h.inc"
+
+namespace merak::dist {
+// Discardable attribute on ops: an array with the layout of each result.
+inline constexpr llvm::StringLiteral kLayoutsAttr = "dist.layouts";
+// Discardable attribute on the module: the #dist.mesh.
+inline constexpr llvm::StringLiteral kMeshAttr = "dist.mesh";
+} // namespace merak::dist

@@ -1,0 +1,50 @@
+// Meshes with named axes, layouts and collectives.
+#ifndef MERAK_DIST_DIALECT
+#define MERAK_DIST_DIALECT
+include "mlir/IR/OpBase.td"
+include "mlir/IR/AttrTypeBase.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "dialects/Train/TrainInterfaces.td"
+
+def Dist_Dialect : Dialect {
+  let name = "dist";
+  let cppNamespace = "::merak::dist";
+  let summary = "layouts over named mesh axes, and collectives";
+  let description = [{
+    Before the shard phase the collectives stand in the global view: operand and
+    result have the global type and only their layouts differ. After it types
+    are local.
+  }];
+  let useDefaultAttributePrinterParser = 1;
+}
+
+def Dist_MeshAttr : AttrDef<Dist_Dialect, "Mesh"> {
+  let mnemonic = "mesh";
+  let summary = "named axes with sizes, major to minor";
+  let description = [{`#dist.mesh<pp = 2, dp = 2, tp = 2, mb = 4>`; `mb` is the microbatch axis.}];
+  let parameters = (ins ArrayRefParameter<"::mlir::StringAttr">:$axes, ArrayRefParameter<"int64_t">:$sizes);
+  let hasCustomAssemblyFormat = 1;
+  let extraClassDeclaration = [{
+    // Size of an axis; 1 for an axis the mesh lacks.
+    int64_t getSize(::llvm::StringRef axis) const;
+  }];
+}
+
+def Dist_LayoutAttr : AttrDef<Dist_Dialect, "Layout"> {
+  let mnemonic = "layout";
+  let summary = "which part of a tensor a device holds";
+  let description = [{
+    `#dist.layout<[8 over (mb, dp) * 32, 3 * 4 over (tp) * 16] partial(dp)>`: a dimension is
+    a product of factors, major to minor, each split over axes.
+  }];
+  // dims: one array per dimension of [size, axis, axis, ...] arrays.
+  let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::ArrayAttr":$partial);
+  let hasCustomAssemblyFormat = 1;
+  let extraClassDeclaration = [{
+    static LayoutAttr get(::mlir::MLIRContext *context, const ::merak::layout::Layout &layout);
+    ::merak::layout::Layout getLayout() const;
+    // Local shape on `mesh`; sizes must divide.
+    ::llvm::SmallVector<int64_t> getLocalShape(MeshAttr mesh) const;
+  }];
+}
+#endif

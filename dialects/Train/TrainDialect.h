@@ -1,0 +1,43 @@
+// The train dialect: ops, attributes and interfaces of the training graph.
+#pragma once
+
+#include "dialects/Support/ShardingRule.h"
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "dialects/Train/TrainDialect.h.inc"
+#include "dialects/Train/TrainEnums.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Train/TrainAttrs.h.inc"
+#include "dialects/Train/TrainInterfaces.h.inc"
+
+namespace merak::train {
+
+// The rule of element-wise ops with NumPy broadcasting: one parallel factor a
+// result dimension; size-1 operand dimensions have none.
+ShardingRule elementwiseRule(mlir::Operation *op);
+
+// Result type of NumPy broadcasting; `element` null: that of operand 0.
+mlir::LogicalResult inferBroadcast(std::optional<mlir::Location> location,
+                                   mlir::ValueRange operands,
+                                   mlir::Type element,
+                                   llvm::SmallVectorImpl<mlir::Type> &types);
+
+// Discardable attribute on every op of a step function: which action the op
+// belongs to.
+inline constexpr llvm::StringLiteral kRoleAttr = "train.role";
+inline constexpr llvm::StringLiteral kForward = "forward";
+inline constexpr llvm::StringLiteral kBackwardInput = "backward_input";
+inline constexpr llvm::StringLiteral kBackwardWeight = "backward_weight";
+
+} // namespace merak::train
+
+#define GET_OP_CLASSES
+#include "dialects/Train/TrainOps.h.inc"

@@ -1,0 +1,55 @@
+// What planning, autodiff and partitioning ask of an op.
+#ifndef MERAK_TRAIN_INTERFACES
+#define MERAK_TRAIN_INTERFACES
+
+include "mlir/IR/OpBase.td"
+
+def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
+  let cppNamespace = "::merak::train";
+  let description = [{
+    The op's iteration factors, declared once: feeds propagation, the strategies
+    a search enumerates, SPMD partitioning and microbatching.
+  }];
+  let methods = [
+    InterfaceMethod<"The rule for the op's current shapes.",
+      "::merak::ShardingRule", "getShardingRule", (ins)>,
+    InterfaceMethod<[{Floating-point operations for the current shapes.}],
+      "double", "getFlops", (ins), "", [{
+        double elements = 0;
+        for (::mlir::Value result : $_op->getResults())
+          if (auto type = ::llvm::dyn_cast<::mlir::RankedTensorType>(result.getType()))
+            elements += static_cast<double>(type.getNumElements());
+        return elements;
+      }]>,
+    InterfaceMethod<[{
+        Changes attributes of a clone that has local operands and results so
+        that it computes the local part. `$_op` is the clone; the arguments are
+        the global types.}],
+      "void", "localize", (ins "::mlir::TypeRange":$globalOperands, "::mlir::TypeRange":$globalResults), "", [{}]>
+  ];
+}
+
+def DifferentiableOpInterface : OpInterface<"DifferentiableOpInterface"> {
+  let cppNamespace = "::merak::train";
+  let methods = [
+    InterfaceMethod<[{
+        Builds the gradients of the operands. `resultGrads[i]` is null where a
+        result has no gradient; `wanted[j]` says which operands need one. Leaves
+        `operandGrads[j]` null where there is none (integers, masks).}],
+      "void", "buildGradient", (ins "::mlir::OpBuilder &":$builder,
+        "::llvm::ArrayRef<::mlir::Value>":$resultGrads, "::llvm::ArrayRef<bool>":$wanted,
+        "::llvm::SmallVectorImpl<::mlir::Value> &":$operandGrads)>
+  ];
+}
+
+def DecomposableOpInterface : OpInterface<"DecomposableOpInterface"> {
+  let cppNamespace = "::merak::train";
+  let methods = [
+    InterfaceMethod<[{
+        Builds the op out of ops whose factors are parallel, sum or max, and
+        returns the replacement of each result.}],
+      "::llvm::SmallVector<::mlir::Value>", "decompose", (ins "::mlir::OpBuilder &":$builder)>
+  ];
+}
+
+#endif

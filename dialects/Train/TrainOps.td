@@ -1,0 +1,509 @@
+// Ops of the train dialect, in chapters.
+#ifndef MERAK_TRAIN_OPS
+#define MERAK_TRAIN_OPS
+
+include "dialects/Train/TrainDialect.td"
+include "dialects/Train/TrainInterfaces.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+defvar Tensor = AnyRankedTensor;
+defvar Rule = DeclareOpInterfaceMethods<ShardingRuleOpInterface>;
+defvar RuleFlops = DeclareOpInterfaceMethods<ShardingRuleOpInterface, ["getFlops"]>;
+defvar RuleLocal = DeclareOpInterfaceMethods<ShardingRuleOpInterface, ["localize"]>;
+defvar Grad = DeclareOpInterfaceMethods<DifferentiableOpInterface>;
+defvar Decomposable = DeclareOpInterfaceMethods<DecomposableOpInterface>;
+defvar Infer = DeclareOpInterfaceMethods<InferTypeOpInterface>;
+
+class Train_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Train_Dialect, mnemonic, traits>;
+
+//===----------------------------------------------------------------------===//
+// Chapter: model, parameters, constants
+//===----------------------------------------------------------------------===//
+
+def Train_OnnxNodeOp : Train_Op<"onnx_node"> {
+  let summary = "one ONNX node, as it stands in the file";
+  let description = [{
+    *Lifespan:* made by import, gone after `legalize-onnx`.
+    *Constraints:* none; import is total. A missing optional input is `none`.
+
+    ```mlir
+    %0 = train.onnx_node "Gemm" since 13 (%x, %w, %b) {transB = 1} : (...) -> tensor<8x10xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<AnyType>:$inputs, StrAttr:$op_type, DefaultValuedStrAttr<StrAttr, "">:$domain,
+                       I64Attr:$opset, DictionaryAttr:$onnx_attrs);
+  let results = (outs Variadic<AnyType>:$outputs);
+  let assemblyFormat = [{
+    $op_type (`in` $domain^)? `opset` $opset `(` $inputs `)` $onnx_attrs attr-dict
+    `:` functional-type($inputs, $outputs)
+  }];
+}
+
+def Train_ParameterOp : Train_Op<"parameter", [Symbol]> {
+  let summary = "a named initializer: a trained parameter or a frozen table";
+  let description = [{
+    Holds no bytes: `source` points at them. A missing source means absent
+    weights (the plan can be compiled, not run). `value` holds what the compiler
+    computed itself (a folded table); such a tensor is never trained.
+    *Constraints:* at most one of `source` and `value`; `value` has the type.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Tensor>:$type, UnitAttr:$trainable,
+                       OptionalAttr<Train_SourceAttr>:$source, OptionalAttr<ElementsAttr>:$value);
+  let assemblyFormat = [{
+    $sym_name `:` $type (`trainable` $trainable^)? (`from` $source^)? (`=` $value^)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Train_ReadOp : Train_Op<"read", [Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>, Rule]> {
+  let summary = "the value of a parameter in this step";
+  let arguments = (ins FlatSymbolRefAttr:$parameter);
+  let results = (outs Tensor:$result);
+  let assemblyFormat = "$parameter attr-dict `:` type($result)";
+}
+
+def Train_ConstantOp : Train_Op<"constant", [Pure, ConstantLike, AllTypesMatch<["value", "result"]>, Rule]> {
+  let summary = "a small constant";
+  let description = [{
+    Splats of any shape and tensors of at most 1024 elements; larger ones are
+    `train.parameter` with a value.
+  }];
+  let arguments = (ins ElementsAttr:$value);
+  let results = (outs Tensor:$result);
+  let assemblyFormat = "$value attr-dict";
+  let hasFolder = 1;
+}
+
+def Train_GradientOp : Train_Op<"gradient", [DeclareOpInterfaceMethods<SymbolUserOpInterface>, Rule]> {
+  let summary = "one contribution to the gradient of a parameter";
+  let description = [{
+    A parameter that is used in several places has several contributions
+    (`use` counts them); their sum is its gradient.
+    *Lifespan:* made by autodiff; the stage phase turns it into a store that
+    accumulates over microbatches.
+  }];
+  let arguments = (ins Tensor:$value, FlatSymbolRefAttr:$parameter, I64Attr:$use);
+  let assemblyFormat = "$value `of` $parameter `use` $use attr-dict `:` type($value)";
+}
+
+//===----------------------------------------------------------------------===//
+// Chapter: element-wise
+//===----------------------------------------------------------------------===//
+
+class Train_Unary<string mnemonic, list<Trait> traits = [Grad]>
+    : Train_Op<mnemonic, [Pure, SameOperandsAndResultType, Rule] # traits> {
+  let summary = "element-wise " # mnemonic;
+  let arguments = (ins Tensor:$x);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($y)";
+  let extraClassDefinition = [{
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+  }];
+}
+def Train_NegOp : Train_Unary<"neg">;
+def Train_ExpOp : Train_Unary<"exp">;
+def Train_LogOp : Train_Unary<"log">;
+def Train_SqrtOp : Train_Unary<"sqrt">;
+def Train_ReciprocalOp : Train_Unary<"reciprocal">;
+def Train_AbsOp : Train_Unary<"abs">;
+def Train_SinOp : Train_Unary<"sin">;
+def Train_CosOp : Train_Unary<"cos">;
+def Train_TanhOp : Train_Unary<"tanh">;
+def Train_ErfOp : Train_Unary<"erf">;
+def Train_SigmoidOp : Train_Unary<"sigmoid">;
+def Train_ReluOp : Train_Unary<"relu">;
+def Train_NotOp : Train_Unary<"not", []>;
+
+def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Rule, Grad]> {
+  let summary = "Gaussian error linear unit";
+  let description = [{Exact (erf) form, or the tanh approximation.}];
+  let arguments = (ins Tensor:$x, UnitAttr:$tanh);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "(`tanh` $tanh^)? $x attr-dict `:` type($y)";
+  let extraClassDefinition = [{
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+  }];
+}
+def Train_GeluGradOp : Train_Op<"gelu_grad", [Pure, AllTypesMatch<["x", "dy", "dx"]>, Rule]> {
+  let summary = "gradient of gelu: dy * gelu'(x)";
+  let arguments = (ins Tensor:$dy, Tensor:$x, UnitAttr:$tanh);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = "(`tanh` $tanh^)? $dy `,` $x attr-dict `:` type($dx)";
+  let extraClassDefinition = [{
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+  }];
+}
+
+def Train_CastOp : Train_Op<"cast", [Pure, SameOperandsAndResultShape, Rule, Grad]> {
+  let summary = "conversion of the element type; to bool: x != 0";
+  let arguments = (ins Tensor:$x);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($x) `to` type($y)";
+  let extraClassDefinition = [{
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+  }];
+}
+
+class Train_Binary<string mnemonic, list<Trait> traits = [Grad]>
+    : Train_Op<mnemonic, [Pure, Infer, Rule] # traits> {
+  let summary = "element-wise " # mnemonic # " with NumPy broadcasting";
+  let arguments = (ins Tensor:$lhs, Tensor:$rhs);
+  let results = (outs Tensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
+  let extraClassDefinition = [{
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+    ::llvm::LogicalResult $cppClass::inferReturnTypes(::mlir::MLIRContext *, std::optional<::mlir::Location> location,
+        ::mlir::ValueRange operands, ::mlir::DictionaryAttr, ::mlir::OpaqueProperties, ::mlir::RegionRange,
+        ::llvm::SmallVectorImpl<::mlir::Type> &types) { return inferBroadcast(location, operands, {}, types); }
+  }];
+}
+def Train_AddOp : Train_Binary<"add">;
+def Train_SubOp : Train_Binary<"sub">;
+def Train_MulOp : Train_Binary<"mul">;
+def Train_DivOp : Train_Binary<"div">;
+def Train_PowOp : Train_Binary<"pow">;
+def Train_MaxOp : Train_Binary<"max">;
+def Train_MinOp : Train_Binary<"min">;
+def Train_AndOp : Train_Binary<"and", []>;
+def Train_OrOp : Train_Binary<"or", []>;
+
+def Train_CompareOp : Train_Op<"compare", [Pure, Infer, Rule]> {
+  let summary = "element-wise comparison; the result is bool (i1)";
+  let arguments = (ins Train_ComparePredicate:$predicate, Tensor:$lhs, Tensor:$rhs);
+  let results = (outs Tensor:$result);
+  let assemblyFormat = "$predicate $lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
+  let extraClassDefinition = [{
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+    ::llvm::LogicalResult $cppClass::inferReturnTypes(::mlir::MLIRContext *context, std::optional<::mlir::Location> location,
+        ::mlir::ValueRange operands, ::mlir::DictionaryAttr, ::mlir::OpaqueProperties, ::mlir::RegionRange,
+        ::llvm::SmallVectorImpl<::mlir::Type> &types) {
+      return inferBroadcast(location, operands, ::mlir::IntegerType::get(context, 1), types); }
+  }];
+}
+
+def Train_SelectOp : Train_Op<"select", [Pure, Infer, Rule, Grad]> {
+  let summary = "condition ? lhs : rhs, element-wise with broadcasting";
+  let arguments = (ins Tensor:$condition, Tensor:$lhs, Tensor:$rhs);
+  let results = (outs Tensor:$result);
+  let assemblyFormat = "$condition `,` $lhs `,` $rhs attr-dict `:` type($condition) `,` type($lhs) `,` type($rhs)";
+  let extraClassDefinition = [{
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+    ::llvm::LogicalResult $cppClass::inferReturnTypes(::mlir::MLIRContext *, std::optional<::mlir::Location> location,
+        ::mlir::ValueRange operands, ::mlir::DictionaryAttr, ::mlir::OpaqueProperties, ::mlir::RegionRange,
+        ::llvm::SmallVectorImpl<::mlir::Type> &types) {
+      return inferBroadcast(location, operands,
+          ::llvm::cast<::mlir::ShapedType>(operands[1].getType()).getElementType(), types); }
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Chapter: shape
+//===----------------------------------------------------------------------===//
+
+def Train_ReshapeOp : Train_Op<"reshape", [Pure, Rule, Grad]> {
+  let summary = "the same elements in row-major order with another shape";
+  let description = [{*Constraints:* equal element type and element count.}];
+  let arguments = (ins Tensor:$x);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($x) `to` type($y)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def Train_TransposeOp : Train_Op<"transpose", [Pure, Infer, Rule, Grad]> {
+  let summary = "permuted dimensions: result dimension i is operand dimension perm[i]";
+  let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$perm);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `perm` $perm attr-dict `:` type($x)";
+  let hasFolder = 1;
+}
+
+def Train_ExpandOp : Train_Op<"expand", [Pure, Rule, Grad]> {
+  let summary = "NumPy broadcast to a larger shape";
+  let arguments = (ins Tensor:$x);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($x) `to` type($y)";
+  let hasVerifier = 1;
+}
+
+def Train_SliceOp : Train_Op<"slice", [Pure, Infer, RuleLocal, Grad]> {
+  let summary = "a box of the operand";
+  let description = [{
+    One start, size and step per dimension; steps are positive.
+    *Constraints:* start + (size - 1) * step < dimension.
+  }];
+  let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$starts, DenseI64ArrayAttr:$sizes,
+                       DenseI64ArrayAttr:$steps);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `starts` $starts `sizes` $sizes `steps` $steps attr-dict `:` type($x)";
+  let hasVerifier = 1;
+}
+
+def Train_PadOp : Train_Op<"pad", [Pure, Infer, RuleLocal, Grad]> {
+  let summary = "constant padding, `interior` elements between neighbours";
+  let description = [{
+    With value 0 it is the adjoint of `slice` (interior = step - 1).
+    *Constraints:* paddings are not negative.
+  }];
+  let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$low, DenseI64ArrayAttr:$high,
+                       DenseI64ArrayAttr:$interior, F64Attr:$value);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `low` $low `high` $high `interior` $interior `value` $value attr-dict `:` type($x)";
+}
+
+def Train_ConcatOp : Train_Op<"concat", [Pure, Infer, Rule, Grad]> {
+  let summary = "concatenation along one axis";
+  let arguments = (ins Variadic<Tensor>:$inputs, I64Attr:$axis);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$inputs `axis` $axis attr-dict `:` type($inputs)";
+}
+
+def Train_GatherOp : Train_Op<"gather", [Pure, Infer, RuleLocal, Grad]> {
+  let summary = "slices of a table along one axis, chosen by integer ids";
+  let description = [{
+    Result shape: table[:axis] + ids + table[axis+1:]. `rows` is the global
+    size of the axis and `first_row` the local offset's axes: when the axis is
+    split, ids outside the local rows give zeros and the result is a partial sum.
+  }];
+  let arguments = (ins Tensor:$table, Tensor:$ids, I64Attr:$axis, OptionalAttr<I64Attr>:$rows,
+                       OptionalAttr<StrAttr>:$split_axis);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$table `[` $ids `]` `axis` $axis attr-dict `:` type($table) `,` type($ids)";
+}
+
+def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal]> {
+  let summary = "adjoint of gather: sums slices into a zero table";
+  let arguments = (ins Tensor:$dy, Tensor:$ids, I64Attr:$axis, OptionalAttr<I64Attr>:$rows,
+                       OptionalAttr<StrAttr>:$split_axis);
+  let results = (outs Tensor:$table);
+  let assemblyFormat = "$dy `at` $ids `axis` $axis attr-dict `:` type($dy) `,` type($ids) `to` type($table)";
+}
+
+//===----------------------------------------------------------------------===//
+// Chapter: reductions and contractions
+//===----------------------------------------------------------------------===//
+
+class Train_Reduce<string mnemonic, list<Trait> traits> : Train_Op<mnemonic, [Pure, Infer, Rule] # traits> {
+  let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$axes, BoolAttr:$keepdims);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `axes` $axes `keepdims` $keepdims attr-dict `:` type($x)";
+}
+def Train_ReduceSumOp : Train_Reduce<"reduce_sum", [Grad]> { let summary = "sum over axes"; }
+def Train_ReduceMaxOp : Train_Reduce<"reduce_max", [Grad]> { let summary = "maximum over axes"; }
+
+def Train_EinsumOp : Train_Op<"einsum", [Pure, Infer, RuleFlops, Grad]> {
+  let summary = "contraction of two tensors";
+  let description = [{
+    Every matrix product is one: `"btk,kn->btn"`. One letter a dimension, at
+    most once per tensor, explicit output.
+    *Constraints:* equal letters have equal sizes; output letters occur in an
+    operand; letters in one operand only are summed if not in the output.
+  }];
+  let arguments = (ins StrAttr:$equation, Tensor:$lhs, Tensor:$rhs);
+  let results = (outs Tensor:$result);
+  let assemblyFormat = "$equation $lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
+  let extraClassDeclaration = [{
+    struct Letters { std::string lhs, rhs, out; };
+    Letters getLetters();
+  }];
+}
+
+//===----------------------------------------------------------------------===//
+// Chapter: neural network ops that later phases want to see whole
+//===----------------------------------------------------------------------===//
+
+def Train_SoftmaxOp : Train_Op<"softmax", [Pure, AllTypesMatch<["x", "y"]>, Rule, Grad, Decomposable]> {
+  let summary = "softmax along one axis";
+  let arguments = (ins Tensor:$x, I64Attr:$axis);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `axis` $axis attr-dict `:` type($x)";
+}
+def Train_SoftmaxGradOp : Train_Op<"softmax_grad", [Pure, AllTypesMatch<["dy", "y", "dx"]>, Rule, Decomposable]> {
+  let summary = "gradient of softmax: y * (dy - sum(dy * y))";
+  let arguments = (ins Tensor:$y, Tensor:$dy, I64Attr:$axis);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = "$y `,` $dy `axis` $axis attr-dict `:` type($dx)";
+}
+
+def Train_LayerNormOp : Train_Op<"layer_norm", [Pure, AttrSizedOperandSegments, Rule, Grad]> {
+  let summary = "layer normalization over the dimensions from `axis` on";
+  let description = [{
+    y = (x - mean) * rstd * scale + bias, population variance. mean and rstd
+    have the shape x[:axis]; scale and bias the shape x[axis:].
+  }];
+  let arguments = (ins Tensor:$x, Optional<Tensor>:$scale, Optional<Tensor>:$bias, I64Attr:$axis, F64Attr:$epsilon);
+  let results = (outs Tensor:$y, Tensor:$mean, Tensor:$rstd);
+  let assemblyFormat = [{
+    $x (`scale` $scale^)? (`bias` $bias^)? `axis` $axis `epsilon` $epsilon attr-dict
+    `:` type(operands) `->` type(results)
+  }];
+}
+def Train_LayerNormGradOp : Train_Op<"layer_norm_grad", [Pure, Rule]> {
+  let summary = "gradient of layer normalization with respect to x";
+  let arguments = (ins Tensor:$dy, Tensor:$x, Tensor:$mean, Tensor:$rstd, Optional<Tensor>:$scale, I64Attr:$axis);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = [{
+    $dy `,` $x `,` $mean `,` $rstd (`scale` $scale^)? `axis` $axis attr-dict `:` type(operands) `->` type(results)
+  }];
+}
+def Train_LayerNormParamGradOp : Train_Op<"layer_norm_param_grad", [Pure, Rule]> {
+  let summary = "gradients of scale and bias of a layer normalization";
+  let arguments = (ins Tensor:$dy, Tensor:$x, Tensor:$mean, Tensor:$rstd, I64Attr:$axis);
+  let results = (outs Tensor:$dscale, Tensor:$dbias);
+  let assemblyFormat = "operands `axis` $axis attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_RmsNormOp : Train_Op<"rms_norm", [Pure, Rule, Grad]> {
+  let summary = "RMS normalization over the dimensions from `axis` on";
+  let arguments = (ins Tensor:$x, Optional<Tensor>:$scale, I64Attr:$axis, F64Attr:$epsilon);
+  let results = (outs Tensor:$y, Tensor:$rstd);
+  let assemblyFormat = "$x (`scale` $scale^)? `axis` $axis `epsilon` $epsilon attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_RmsNormGradOp : Train_Op<"rms_norm_grad", [Pure, Rule]> {
+  let summary = "gradient of RMS normalization with respect to x";
+  let arguments = (ins Tensor:$dy, Tensor:$x, Tensor:$rstd, Optional<Tensor>:$scale, I64Attr:$axis);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = "$dy `,` $x `,` $rstd (`scale` $scale^)? `axis` $axis attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_RmsNormParamGradOp : Train_Op<"rms_norm_param_grad", [Pure, Rule]> {
+  let summary = "gradient of the scale of an RMS normalization";
+  let arguments = (ins Tensor:$dy, Tensor:$x, Tensor:$rstd, I64Attr:$axis);
+  let results = (outs Tensor:$dscale);
+  let assemblyFormat = "operands `axis` $axis attr-dict `:` type(operands) `->` type(results)";
+}
+
+def Train_SoftmaxCrossEntropyOp : Train_Op<"softmax_cross_entropy", [Pure, Rule, Grad, Decomposable]> {
+  let summary = "cross entropy per row: lse(logits) - logits[label]";
+  let description = [{
+    logits [..., V], labels [...] integers; loss and lse [...]. Rows whose label
+    is `ignore_index` have loss 0. The mean over rows is written with reduce_sum
+    and a count, so that it stays a mean over the global batch.
+  }];
+  let arguments = (ins Tensor:$logits, Tensor:$labels, OptionalAttr<I64Attr>:$ignore_index);
+  let results = (outs Tensor:$loss, Tensor:$lse);
+  let assemblyFormat = "$logits `,` $labels (`ignore` $ignore_index^)? attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_SoftmaxCrossEntropyGradOp : Train_Op<"softmax_cross_entropy_grad", [Pure, RuleLocal]> {
+  let summary = "dlogits = (exp(logits - lse) - onehot(label)) * dloss";
+  let arguments = (ins Tensor:$logits, Tensor:$labels, Tensor:$lse, Tensor:$dloss,
+                       OptionalAttr<I64Attr>:$ignore_index, OptionalAttr<StrAttr>:$split_axis);
+  let results = (outs Tensor:$dlogits);
+  let assemblyFormat = "operands (`ignore` $ignore_index^)? attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_PickOp : Train_Op<"pick", [Pure, RuleLocal, Grad]> {
+  let summary = "x[..., label]; 0 where the label is not among the columns";
+  let arguments = (ins Tensor:$x, Tensor:$labels, OptionalAttr<I64Attr>:$ignore_index, OptionalAttr<StrAttr>:$split_axis);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `at` $labels (`ignore` $ignore_index^)? attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_PickGradOp : Train_Op<"pick_grad", [Pure, RuleLocal]> {
+  let summary = "adjoint of pick";
+  let arguments = (ins Tensor:$dy, Tensor:$labels, OptionalAttr<I64Attr>:$ignore_index, OptionalAttr<StrAttr>:$split_axis);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = "$dy `at` $labels (`ignore` $ignore_index^)? attr-dict `:` type(operands) `->` type(results)";
+}
+
+def Train_AttentionOp : Train_Op<"attention", [Pure, RuleFlops, Grad]> {
+  let summary = "scaled dot-product attention";
+  let description = [{
+    q [b, tq, h, d]; k, v [b, tk, hk, d] with hk dividing h (grouped queries);
+    out as q, lse [b, h, tq] (f32). mask: bool (true attends) or float (added),
+    broadcastable to [b, h, tq, tk]. causal: key j <= query i + tk - tq.
+  }];
+  let arguments = (ins Tensor:$q, Tensor:$k, Tensor:$v, Optional<Tensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+  let results = (outs Tensor:$out, Tensor:$lse);
+  let assemblyFormat = [{
+    $q `,` $k `,` $v (`mask` $mask^)? `scale` $scale (`causal` $causal^)? attr-dict `:` type(operands) `->` type(results)
+  }];
+}
+def Train_AttentionGradOp : Train_Op<"attention_grad", [Pure, RuleFlops]> {
+  let summary = "gradients of q, k and v of an attention";
+  let arguments = (ins Tensor:$q, Tensor:$k, Tensor:$v, Tensor:$out, Tensor:$lse, Tensor:$dout,
+                       Optional<Tensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+  let results = (outs Tensor:$dq, Tensor:$dk, Tensor:$dv);
+  let assemblyFormat = [{
+    $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? `scale` $scale (`causal` $causal^)? attr-dict
+    `:` type(operands) `->` type(results)
+  }];
+}
+
+def Train_RotaryOp : Train_Op<"rotary", [Pure, Rule, Grad]> {
+  let summary = "rotary position embedding; `inverse` is its adjoint";
+  let description = [{x [b, t, h, d]; cos and sin [1|b, t, 1, d/2].}];
+  let arguments = (ins Tensor:$x, Tensor:$cos, Tensor:$sin, UnitAttr:$interleaved, UnitAttr:$inverse);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = [{
+    $x `,` $cos `,` $sin (`interleaved` $interleaved^)? (`inverse` $inverse^)? attr-dict `:` type(operands) `->` type(results)
+  }];
+}
+
+class Train_Windowed<string mnemonic, list<Trait> traits> : Train_Op<mnemonic, [Pure] # traits>;
+def Train_ConvOp : Train_Windowed<"conv", [RuleFlops, Grad]> {
+  let summary = "convolution, N C spatial; pads are begins then ends";
+  let arguments = (ins Tensor:$x, Tensor:$w, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
+                       DenseI64ArrayAttr:$dilations, I64Attr:$group);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `,` $w attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_ConvGradInputOp : Train_Windowed<"conv_grad_input", [RuleFlops]> {
+  let summary = "gradient of a convolution with respect to its input";
+  let arguments = (ins Tensor:$dy, Tensor:$w, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
+                       DenseI64ArrayAttr:$dilations, I64Attr:$group);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = "$dy `,` $w attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_ConvGradWeightOp : Train_Windowed<"conv_grad_weight", [RuleFlops]> {
+  let summary = "gradient of a convolution with respect to its weight";
+  let arguments = (ins Tensor:$x, Tensor:$dy, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
+                       DenseI64ArrayAttr:$dilations, I64Attr:$group);
+  let results = (outs Tensor:$dw);
+  let assemblyFormat = "$x `,` $dy attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_MaxPoolOp : Train_Windowed<"max_pool", [Rule, Grad]> {
+  let summary = "maximum in windows, and the flat spatial position of the first maximum";
+  let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
+                       DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations);
+  let results = (outs Tensor:$y, Tensor:$index);
+  let assemblyFormat = "$x attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_MaxPoolGradOp : Train_Windowed<"max_pool_grad", [Rule]> {
+  let summary = "gradient of max_pool";
+  let arguments = (ins Tensor:$dy, Tensor:$index);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = "$dy `,` $index attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_AvgPoolOp : Train_Windowed<"avg_pool", [Rule, Grad]> {
+  let summary = "average in windows";
+  let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
+                       DenseI64ArrayAttr:$pads, UnitAttr:$count_include_pad);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_AvgPoolGradOp : Train_Windowed<"avg_pool_grad", [Rule]> {
+  let summary = "gradient of avg_pool";
+  let arguments = (ins Tensor:$dy, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
+                       DenseI64ArrayAttr:$pads, UnitAttr:$count_include_pad);
+  let results = (outs Tensor:$dx);
+  let assemblyFormat = "$dy attr-dict `:` type(operands) `->` type(results)";
+}
+
+//===----------------------------------------------------------------------===//
+// Chapter: the update
+//===----------------------------------------------------------------------===//
+
+def Train_SquareSumOp : Train_Op<"square_sum", [Pure, Rule]> {
+  let summary = "sum of squares as a tensor of one element";
+  let arguments = (ins Tensor:$x);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type(operands) `->` type(results)";
+}
+def Train_ClipFactorOp : Train_Op<"clip_factor", [Pure, Rule]> {
+  let summary = "global norm from squares [P], and min(1, max_norm / (norm + 1e-6))";
+  let arguments = (ins Tensor:$squares, F64Attr:$max_norm);
+  let results = (outs Tensor:$norm, Tensor:$factor);
+  let assemblyFormat = "$squares `max_norm` $max_norm attr-dict `:` type(operands) `->` type(results)";
+}
+
+#endif
