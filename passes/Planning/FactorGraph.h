@@ -1,0 +1,99 @@
+// The small abstract graph that planning decides on: tensors with shapes, and
+// ops that declare their iteration factors as an einsum does. Built from the
+// training graph by a pass, or by hand in a test; it holds no MLIR type.
+//
+//   FactorGraph.h     the graph and the rule of an op
+//   FactorClasses.h   factors unified over the whole graph into classes
+//   Partition.h       what a choice of axes per class means for every op
+//   TensorParallel.h  the search for the choice
+//
+// Example: matmul of x[b,t,d] with w[d,f] has the factors b,t,f (parallel) and
+// d (sum): operands {{b},{t},{d}}, {{d},{f}}, results {{b},{t},{f}}, linear
+// {{0},{1}}.
+#pragma once
+
+#include "runtime/core/Status.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace merak::planning {
+
+// What happens when a factor is split over an axis:
+//   Parallel   operands and results are split alike
+//   Sum, Max   results that lack the factor are partial over the axis
+//   Decompose  the op must first be replaced by its decomposition
+//   Whole      operands are gathered before the op, results sliced after
+enum class FactorKind { Parallel, Sum, Max, Decompose, Whole };
+const char *str(FactorKind kind);
+
+struct OpFactor {
+  int64_t size = 1;
+  FactorKind kind = FactorKind::Parallel;
+  // Decompose only: all-reduces of each result that lacks the factor once the
+  // op is decomposed (embedding 1; cross entropy 3: max, sum, picked logit).
+  int rounds = 1;
+};
+
+// How the dimensions of one tensor are made of the op's factors: indices into
+// `OpRule::factors`, major to minor; their product is the dimension's size.
+// Dimensions of size 1 are empty.
+using TensorFactors = std::vector<std::vector<int>>;
+
+// Declared by each op once. When two factors of an op are split over the same
+// axis, the first of `factors` keeps it: put the factors that should win first.
+struct OpRule {
+  std::vector<OpFactor> factors;
+  std::vector<TensorFactors> operands, results;
+  // Groups of operand positions: if exactly the operands of one group are
+  // partial (sums) over an axis, the op may run on the summands and its
+  // results are partial. add: {0,1}; mul: {0},{1}; div: {0}; reshape: {0}.
+  std::vector<std::vector<int>> linear;
+};
+
+// Where an op runs in a step: forward and backward once a microbatch, update
+// once a step, after the gradients have been accumulated.
+enum class Phase { Forward, Backward, Update };
+
+struct GraphOp {
+  std::string name; // the ONNX node, for reports and errors
+  OpRule rule;
+  std::vector<int> operands, results; // tensor ids
+  double flops = 0;                   // of the global batch
+  double bytes = 0;                   // read and written, global batch
+  // Matmul, convolution, attention, einsum: the flops that tensor parallelism
+  // is meant to divide.
+  bool contraction = false;
+  Phase phase = Phase::Forward;
+};
+
+struct GraphTensor {
+  std::string name;
+  std::vector<int64_t> shape; // of the global batch
+  int elementBytes = 4;
+  bool parameter = false, input = false, constant = false;
+  bool output = false; // a result of the step (the loss)
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * elementBytes; }
+};
+
+// Ops are in topological order; a tensor has at most one producer.
+struct Graph {
+  std::vector<GraphTensor> tensors;
+  std::vector<GraphOp> ops;
+
+  int addTensor(GraphTensor tensor) {
+    tensors.push_back(std::move(tensor));
+    return static_cast<int>(tensors.size()) - 1;
+  }
+  int addOp(GraphOp op) {
+    ops.push_back(std::move(op));
+    return static_cast<int>(ops.size()) - 1;
+  }
+  // All rules fit their tensors, ids are in range, order is topological. Every
+  // problem is reported, with the op's name.
+  Status check() const;
+};
+
+} // namespace merak::planning

@@ -1,0 +1,128 @@
+// What a choice of axes means: for every op the layouts it runs on, for every
+// tensor the layout it is produced in, and the conversions between the two.
+//
+// The rules (docs/Architecture.md): an op keeps an axis for the first of its
+// factors whose class is split over it; a split Sum factor makes results
+// partial; Whole factors are gathered; partial values pass through linear ops
+// and are reduced once, at the first other use. Partial over the microbatch
+// axis is resolved by accumulation: at the end of the step for gradients and
+// outputs, else in a prologue over all microbatches.
+#pragma once
+
+#include "passes/Planning/FactorClasses.h"
+#include "runtime/layout/Layout.h"
+
+#include <map>
+
+namespace merak::planning {
+
+struct AxisSize {
+  std::string name;
+  int64_t size = 1;
+  bool operator==(const AxisSize &) const = default;
+};
+
+// The name of the microbatch axis: its coordinate is time, not a device.
+inline constexpr const char *kMicrobatchAxis = "mb";
+
+// Axes of the mesh in a fixed order (mb, dp, tp, ...), and for each class the
+// axes it is split over, major to minor.
+struct Assignment {
+  std::vector<AxisSize> mesh;
+  std::map<int, std::vector<std::string>> axes;
+
+  layout::AxisMap axisMap() const;
+  int64_t sizeOf(const std::string &axis) const; // 1 if absent
+};
+
+// Splits dimension 0 of the given tensors (batched inputs, and constants with a
+// batch baked in) over `axes`, e.g. mb=4, dp=2, by assigning their classes.
+// Errors name the tensor, its size, and the op where the batch got stuck.
+Status assignBatch(const Graph &graph, const Classes &classes,
+                   const std::vector<int> &batched,
+                   const std::vector<AxisSize> &axes, Assignment &assignment);
+
+enum class ConversionKind {
+  AllReduceSum,
+  AllReduceMax,  // on the result of an op with a split Max factor
+  ReduceScatter, // partial over the axis -> split over it
+  AllGather,
+  AllToAll,   // the axis moves from one factor to another
+  Slice,      // no communication
+  Accumulate, // partial over "mb" -> summed in a buffer over microbatches
+};
+const char *str(ConversionKind kind);
+
+struct Conversion {
+  ConversionKind kind = ConversionKind::Slice;
+  int tensor = 0;
+  int op = -1; // first op that needs it (the producer for AllReduceMax and for
+               // Slice of a result); -1: an output of the step
+  std::vector<std::string> axes;
+  // AllGather, Slice, ReduceScatter, AllToAll: the factor of `from` (of `to`
+  // for Slice and ReduceScatter) that changes; AllToAll: gathered in `from`.
+  int dim = -1, factor = -1;
+  // AllToAll: the factor of `to` that becomes split.
+  int toDim = -1, toFactor = -1;
+  layout::Layout from, to;
+  double bytes = 0;  // sent by each device each time, on a ring
+  int64_t times = 1; // a step: microbatches, or 1 for once a step
+  Phase phase = Phase::Forward;
+  bool prologue = false; // at the end of the prologue, once a step
+};
+
+// One operand of one op: the conversions, in order, from the layout in which
+// the tensor lies to the one in which the op wants it. Conversions are shared
+// by all uses that need the same.
+struct OperandUse {
+  layout::Layout layout;
+  std::vector<int> conversions;
+};
+
+struct OpOutcome {
+  std::vector<OperandUse> operands;
+  std::vector<layout::Layout> produced; // as the op leaves its results
+  std::vector<std::vector<int>> after;  // conversions right after, per result:
+                                        // AllReduceMax, Slice
+  bool decompose = false; // a Decompose factor is split: replace and plan again
+  bool prologue = false;  // (also) runs in the prologue
+  double localFlops = 0;  // a device, a step
+};
+
+struct OutputUse {
+  int tensor = 0;
+  std::vector<int> conversions;
+};
+
+struct Outcome {
+  std::vector<OpOutcome> ops;
+  std::vector<layout::Layout> tensors; // as stored, after `after` conversions
+  std::vector<Conversion> conversions;
+  std::vector<OutputUse> outputs;
+  // Tensors summed over microbatches: at the end of the step, or of the
+  // prologue.
+  std::vector<int> accumulated, prologueValues;
+};
+
+// Errors: the batch is needed whole, a value summed over microbatches is used
+// too early and depends on a parameter, a parameter has the batch as dimension.
+Result<Outcome> apply(const Graph &graph, const Classes &classes,
+                      const Assignment &assignment);
+
+// The layout of a tensor that no op produces: each class split over its axes,
+// the first one keeping an axis that is used twice.
+layout::Layout canonicalLayout(const Classes &classes, int tensor,
+                               const Assignment &assignment);
+
+// Numbers of an outcome, for objectives and reports.
+struct PartitionCost {
+  double contractionFlops = 0;  // a device, a step
+  double totalContraction = 0;  // undivided
+  double communicatedBytes = 0; // sent by a device, a step, without Accumulate
+  double parameterBytes = 0;    // held by a device
+  bool feasible = true;
+};
+PartitionCost costOf(const Graph &graph, const Outcome &outcome,
+                     const Assignment &assignment);
+
+} // namespace merak::planning

@@ -1,0 +1,67 @@
+// Pipeline schedules as data: for every stage the ordered list of its actions.
+// Generators make such lists, the checker, the simulator and the printers read
+// them, and a user can hand in one as a file. See docs/Schedules.md.
+#pragma once
+
+#include "runtime/core/Status.h"
+
+#include <string>
+#include <vector>
+
+namespace merak::planning {
+
+// P prologue, F forward, R recompute, B gradient of inputs (of weights too
+// where the schedule has no W), W gradient of weights, U update.
+enum class Action { P, F, R, B, W, U };
+char letter(Action action);
+
+struct Step {
+  Action action = Action::F;
+  int microbatch = 0; // U: 0
+  int chunk = 0;      // part of the model on this stage; 0 but for interleaved
+  // R only: may start before the gradient of its microbatch has arrived.
+  bool early = false;
+  bool operator==(const Step &) const = default;
+};
+
+struct Schedule {
+  std::string name;
+  int stages = 1, microbatches = 1, chunks = 1;
+  std::vector<std::vector<Step>> order; // per stage
+
+  // Chunk c of stage s is the (c * stages + s)-th part of the model.
+  int virtualStages() const { return stages * chunks; }
+  bool operator==(const Schedule &) const = default;
+};
+
+struct ScheduleOptions {
+  int stages = 1, microbatches = 1, chunks = 1;
+  bool recompute = false;     // an R before each B, where the schedule has it
+  bool splitBackward = false; // a W after each B (else B stands for both)
+  bool prologue = false;      // all P before the first F
+  bool update = false;        // a U at the end
+  // eager: forward operations a stage runs before its first backward; empty:
+  // the schedule's own rule.
+  std::vector<int> warmup;
+};
+
+// gpipe, 1f1b, early, last, scp, eager. Errors: unknown name (lists the known
+// ones), a shape the schedule is not defined for.
+Result<Schedule> makeSchedule(const std::string &name,
+                              const ScheduleOptions &options);
+const std::vector<std::string> &scheduleNames();
+
+// "F0 F1 r0 B0 ..." for one stage: f and R mark early recomputation, a chunk
+// is printed as F0.1.
+std::string str(const Step &step);
+std::string stageStr(const Schedule &schedule, int stage);
+// One line a stage.
+std::string tableStr(const Schedule &schedule);
+
+// {"name": .., "microbatches": .., "stages": ["F0 F1 B0 ...", ...]}: all
+// problems at once, with stage and position.
+Result<Schedule> parseSchedule(const std::string &json,
+                               const std::string &fileName);
+std::string toJson(const Schedule &schedule);
+
+} // namespace merak::planning

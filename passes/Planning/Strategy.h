@@ -1,0 +1,44 @@
+// The decisions of planning in one value, which is also a file (--strategy,
+// --emit-strategy). Later phases only apply it. Fields that are absent are
+// open: the compiler decides them.
+#pragma once
+
+#include "passes/Planning/FactorClasses.h"
+#include "runtime/layout/Layout.h"
+
+#include <map>
+#include <optional>
+
+namespace merak::planning {
+
+struct Strategy {
+  std::map<std::string, int64_t> mesh; // "pp", "dp", "tp": degrees
+  std::optional<int64_t> globalBatch;
+  std::optional<int64_t> microbatch; // samples of one replica
+  std::optional<std::string> schedule;
+  std::optional<std::string> recompute; // "none", "full", "auto" or a ratio
+  // The first op of each stage but stage 0, by node name.
+  std::optional<std::vector<std::string>> stageBegins;
+  // Per parameter, for each dimension the axes ("" or absent: whole).
+  struct ParameterAxes {
+    std::vector<std::vector<std::string>> dims;
+    bool operator==(const ParameterAxes &) const = default;
+  };
+  std::map<std::string, ParameterAxes> parameters;
+  // Classes by anchor and the axes they are split over.
+  struct SplitClass {
+    ClassAnchor anchor;
+    std::vector<std::string> axes;
+    bool operator==(const SplitClass &) const = default;
+  };
+  std::vector<SplitClass> classes;
+  bool operator==(const Strategy &) const = default;
+
+  std::string toJson() const; // keys in a fixed order
+  // All problems at once: unknown keys, wrong types, degrees below 1, unknown
+  // schedules, axes that the mesh lacks. `fileName` opens each message.
+  static Result<Strategy> parse(const std::string &json,
+                                const std::string &fileName);
+};
+
+} // namespace merak::planning
