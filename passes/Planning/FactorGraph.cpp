@@ -1,0 +1,130 @@
+#include "passes/Planning/FactorGraph.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace merak::planning {
+
+const char *str(FactorKind kind) {
+  switch (kind) {
+  case FactorKind::Parallel:
+    return "parallel";
+  case FactorKind::Sum:
+    return "sum";
+  case FactorKind::Max:
+    return "max";
+  case FactorKind::Decompose:
+    return "decompose";
+  case FactorKind::Whole:
+    return "whole";
+  }
+  return "?";
+}
+
+int64_t GraphTensor::elements() const {
+  int64_t product = 1;
+  for (int64_t size : shape)
+    product *= size;
+  return product;
+}
+
+namespace {
+
+// Collects the problems of one op.
+class OpChecker {
+public:
+  OpChecker(const Graph &graph, const GraphOp &op) : graph(graph), op(op) {}
+
+  Status run() {
+    for (const OpFactor &factor : op.rule.factors)
+      if (factor.size < 1)
+        problem("a factor has size {}", factor.size);
+    checkTensors("operand", op.operands, op.rule.operands);
+    checkTensors("result", op.results, op.rule.results);
+    for (const std::vector<int> &group : op.rule.linear)
+      for (int position : group)
+        if (position < 0 || position >= int(op.operands.size()))
+          problem("a linear group names operand {} of {}", position,
+                  op.operands.size());
+    return std::move(status).withContext(
+        fmt::format("op '{}'", op.name));
+  }
+
+private:
+  template <typename... Args>
+  void problem(fmt::format_string<Args...> text, Args &&...args) {
+    status.merge(Status::error(fmt::format(text, args...)));
+  }
+
+  void checkTensors(const char *what, const std::vector<int> &ids,
+                    const std::vector<TensorFactors> &rules) {
+    if (ids.size() != rules.size())
+      return problem("the rule has {} {}s, the op {}", rules.size(), what,
+                     ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] >= int(graph.tensors.size())) {
+        problem("{} {} is tensor {}, which does not exist", what, i, ids[i]);
+        continue;
+      }
+      const GraphTensor &tensor = graph.tensors[ids[i]];
+      if (rules[i].size() != tensor.shape.size()) {
+        problem("{} {} '{}' has rank {}, the rule gives it {}", what, i,
+                tensor.name, tensor.shape.size(), rules[i].size());
+        continue;
+      }
+      for (size_t d = 0; d < rules[i].size(); ++d)
+        checkDim(what, i, tensor, d, rules[i][d]);
+    }
+  }
+
+  void checkDim(const char *what, size_t i, const GraphTensor &tensor,
+                size_t d, const std::vector<int> &factors) {
+    int64_t product = 1;
+    for (int factor : factors) {
+      if (factor < 0 || factor >= int(op.rule.factors.size()))
+        return problem("{} {} '{}' names factor {} of {}", what, i, tensor.name,
+                       factor, op.rule.factors.size());
+      product *= op.rule.factors[factor].size;
+    }
+    if (product != tensor.shape[d])
+      problem("dimension {} of {} {} '{}' is {}, the rule's factors make {}", d,
+              what, i, tensor.name, tensor.shape[d], product);
+  }
+
+  const Graph &graph;
+  const GraphOp &op;
+  Status status;
+};
+
+} // namespace
+
+Status Graph::check() const {
+  Status status;
+  std::vector<int> producer(tensors.size(), -1);
+  std::vector<bool> defined(tensors.size(), false);
+  for (const GraphOp &op : ops)
+    for (int id : op.results)
+      if (id >= 0 && id < int(tensors.size())) {
+        int index = int(&op - ops.data());
+        if (producer[id] >= 0)
+          status.merge(Status::error(fmt::format(
+              "tensor '{}' is produced by '{}' and by '{}'", tensors[id].name,
+              ops[producer[id]].name, op.name)));
+        producer[id] = index;
+      }
+  for (const GraphOp &op : ops) {
+    status.merge(OpChecker(*this, op).run());
+    for (int id : op.operands)
+      if (id >= 0 && id < int(tensors.size()) && producer[id] >= 0 &&
+          !defined[id])
+        status.merge(Status::error(
+            fmt::format("op '{}' uses '{}' before '{}' produces it", op.name,
+                        tensors[id].name, ops[producer[id]].name)));
+    for (int id : op.results)
+      if (id >= 0 && id < int(tensors.size()))
+        defined[id] = true;
+  }
+  return status;
+}
+
+} // namespace merak::planning
