@@ -1,0 +1,77 @@
+// What the executor asks of a transport: collectives over groups of ranks and
+// point-to-point transfers, prepared once and run many times.
+//
+// A call returns when its operands may be reused (host transports) or when it
+// is enqueued on the stream (device transports). Sums are taken in group order,
+// whatever the timing, so that results are the same in every run.
+#pragma once
+
+#include "runtime/core/Backend.h"
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace merak::runtime {
+
+// One communicating instruction, resolved for one rank.
+struct CommSpec {
+  enum Kind {
+    AllReduce,
+    AllGather,     // along `dim`
+    ReduceScatter, // along `dim`
+    AllToAll,      // splits `dim`, concatenates along `dim2`
+    Broadcast,     // from the first member
+    Send,
+    Recv
+  };
+  Kind kind = AllReduce;
+  std::vector<int> members; // collectives: global ranks in group order
+  int peer = -1;            // send, recv: global rank
+  // Matches the ends: equal on both ends of a transfer; for collectives the
+  // name of the stream, since two streams may use one group at a time.
+  std::string channel;
+  bool maximum = false; // else sum
+  int64_t dim = 0, dim2 = 0;
+  bool accumulate = false; // outputs are added to
+  std::string name;        // for messages
+};
+
+const char *commKindName(CommSpec::Kind kind);
+
+// What `Communicator::prepare` made of an instruction. One thread at a time.
+class Endpoint {
+public:
+  virtual ~Endpoint() = default;
+};
+
+struct CommCall {
+  Endpoint *endpoint = nullptr;
+  // Collectives: input i goes to output i, each by itself.
+  std::span<const View> inputs;
+  std::span<const View> outputs;
+  StreamHandle stream = nullptr;
+};
+
+// One rank's access to the others.
+class Communicator {
+public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Checks shapes and types against the group; the views' data are null.
+  virtual Result<std::unique_ptr<Endpoint>>
+  prepare(CommSpec spec, std::span<const View> inputs,
+          std::span<const View> outputs) = 0;
+  virtual Status run(const CommCall &call) = 0;
+
+  // Makes every rank's pending and later calls fail, with this reason. The
+  // first reason stays.
+  virtual void abort(const Status &reason) = 0;
+  virtual const std::atomic<bool> &aborted() const = 0;
+  virtual Status abortReason() const = 0;
+};
+
+} // namespace merak::runtime

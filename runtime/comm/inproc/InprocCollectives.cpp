@@ -1,0 +1,245 @@
+#include "runtime/comm/inproc/InprocCollectives.h"
+
+#include "runtime/comm/inproc/StridedOps.h"
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace merak::runtime {
+namespace {
+
+// Up to here a reduction copies its input aside and needs one barrier, not
+// three: the barriers cost more than adding everything on every rank.
+constexpr int64_t kSmallBytes = 16 << 10;
+
+std::string describe(const CommSpec &spec, const View &input) {
+  return fmt::format("{} \"{}\" {} of {}x{}{}", commKindName(spec.kind),
+                     spec.name, spec.maximum ? "max" : "sum",
+                     fmt::join(input.shape, "x"), dtypeName(input.dtype),
+                     spec.dim || spec.dim2
+                         ? fmt::format(" dim {},{}", spec.dim, spec.dim2)
+                         : std::string());
+}
+
+// Posts this rank's views, meets the others, and checks that all came for the
+// same thing. Returns the posts, or null.
+std::vector<InprocGroup::Post> *meet(CollectiveRun &run) {
+  auto &posts = run.group.posted[run.group.operands[run.me]++ % 2];
+  InprocGroup::Post &mine = posts[run.me];
+  mine.spec = &run.spec;
+  mine.input = &run.input;
+  mine.output = &run.output;
+  if (!run.group.barrier(run.me, run.abort))
+    return nullptr;
+  for (size_t i = 0; i < posts.size(); ++i) {
+    const CommSpec &other = *posts[i].spec;
+    const View &input = *posts[i].input;
+    if (other.kind == run.spec.kind && other.maximum == run.spec.maximum &&
+        other.dim == run.spec.dim && other.dim2 == run.spec.dim2 &&
+        input.dtype == run.input.dtype && input.shape == run.input.shape)
+      continue;
+    run.failure = Status::error(
+        fmt::format("{} meets rank {} with {}", describe(run.spec, run.input),
+                    run.group.members[i], describe(other, input)));
+    return nullptr;
+  }
+  return &posts;
+}
+
+bool leave(CollectiveRun &run) {
+  return run.group.barrier(run.me, run.abort);
+}
+
+// Room for a dense tensor like `view`.
+View scratchLike(CollectiveRun &run, const View &view) {
+  run.scratch.resize(view.elements() * dtypeSize(view.dtype));
+  return denseLike(view, run.scratch.data());
+}
+
+View flat(const View &view, int64_t begin, int64_t size) {
+  return {static_cast<char *>(view.data) + begin * dtypeSize(view.dtype),
+          view.dtype,
+          {size},
+          {1}};
+}
+
+bool allReduceSmall(CollectiveRun &run) {
+  const int64_t bytes = run.input.elements() * dtypeSize(run.input.dtype);
+  auto &mine =
+      run.group.posted[run.group.operands[run.me] % 2][run.me].staging;
+  if (mine.size() < static_cast<size_t>(bytes))
+    mine.resize(kSmallBytes);
+  copyViews(run.input, denseLike(run.input, mine.data()), false);
+  auto *posts = meet(run);
+  if (!posts)
+    return false;
+  std::vector<View> inputs;
+  for (InprocGroup::Post &post : *posts)
+    inputs.push_back(denseLike(run.input, post.staging.data()));
+  reduceViews(inputs, run.output, run.spec.maximum, run.spec.accumulate);
+  return true;
+}
+
+// Each rank reduces one part into its own output, then all copy the parts of
+// the others: every element is added once.
+bool allReduceFlat(CollectiveRun &run, std::vector<InprocGroup::Post> *posts) {
+  const int64_t count = run.input.elements();
+  const int64_t members = static_cast<int64_t>(posts->size());
+  auto partBegin = [&](int64_t i) { return count * i / members; };
+  auto part = [&](const View &view, int64_t i) {
+    return flat(view, partBegin(i), partBegin(i + 1) - partBegin(i));
+  };
+  std::vector<View> inputs;
+  for (InprocGroup::Post &post : *posts)
+    inputs.push_back(part(*post.input, run.me));
+  reduceViews(inputs, part(run.output, run.me), run.spec.maximum, false);
+  if (!run.group.barrier(run.me, run.abort))
+    return false;
+  for (int64_t i = 0; i < members; ++i)
+    if (i != run.me)
+      copyViews(part(*(*posts)[i].output, i), part(run.output, i), false);
+  return leave(run);
+}
+
+// Any strides, or accumulation: every rank reduces everything aside.
+bool allReduceStrided(CollectiveRun &run,
+                      std::vector<InprocGroup::Post> *posts) {
+  const View result = scratchLike(run, run.input);
+  std::vector<View> inputs;
+  for (InprocGroup::Post &post : *posts)
+    inputs.push_back(*post.input);
+  reduceViews(inputs, result, run.spec.maximum, false);
+  if (!leave(run)) // an output may be an input that others still read
+    return false;
+  copyViews(result, run.output, run.spec.accumulate);
+  return true;
+}
+
+bool allReduceLarge(CollectiveRun &run) {
+  auto *posts = meet(run);
+  if (!posts)
+    return false;
+  // All members must take the same path, so all look at all posts.
+  for (const InprocGroup::Post &post : *posts)
+    if (!post.input->dense() || !post.output->dense() || post.spec->accumulate)
+      return allReduceStrided(run, posts);
+  return allReduceFlat(run, posts);
+}
+
+bool allGather(CollectiveRun &run) {
+  auto *posts = meet(run);
+  if (!posts)
+    return false;
+  const int64_t size = run.input.shape[run.spec.dim];
+  for (size_t i = 0; i < posts->size(); ++i) {
+    const View slice = sliceView(run.output, run.spec.dim, i * size, size);
+    const View &input = *(*posts)[i].input;
+    if (input.data != slice.data) // in place: already there
+      copyViews(input, slice, run.spec.accumulate);
+  }
+  return leave(run);
+}
+
+bool reduceScatter(CollectiveRun &run) {
+  auto *posts = meet(run);
+  if (!posts)
+    return false;
+  const int64_t size = run.output.shape[run.spec.dim];
+  std::vector<View> inputs;
+  for (InprocGroup::Post &post : *posts)
+    inputs.push_back(
+        sliceView(*post.input, run.spec.dim, run.me * size, size));
+  reduceViews(inputs, run.output, run.spec.maximum, run.spec.accumulate);
+  return leave(run);
+}
+
+bool allToAll(CollectiveRun &run) {
+  auto *posts = meet(run);
+  if (!posts)
+    return false;
+  const int64_t members = static_cast<int64_t>(posts->size());
+  const int64_t from = run.input.shape[run.spec.dim] / members;
+  const int64_t to = run.output.shape[run.spec.dim2] / members;
+  for (int64_t i = 0; i < members; ++i)
+    copyViews(sliceView(*(*posts)[i].input, run.spec.dim, run.me * from, from),
+              sliceView(run.output, run.spec.dim2, i * to, to),
+              run.spec.accumulate);
+  return leave(run);
+}
+
+bool broadcast(CollectiveRun &run) {
+  auto *posts = meet(run);
+  if (!posts)
+    return false;
+  const View &input = *(*posts)[0].input;
+  if (input.data != run.output.data)
+    copyViews(input, run.output, run.spec.accumulate);
+  return leave(run);
+}
+
+} // namespace
+
+Status checkCollective(const CommSpec &spec, const View &input,
+                       const View &output) {
+  const auto members = static_cast<int64_t>(spec.members.size());
+  auto fail = [&](const std::string &what) {
+    return Status::error(fmt::format("{} over {} ranks from {} to {}: {}",
+                                     commKindName(spec.kind), members,
+                                     fmt::join(input.shape, "x"),
+                                     fmt::join(output.shape, "x"), what));
+  };
+  const bool reduces = spec.kind == CommSpec::AllReduce ||
+                       spec.kind == CommSpec::ReduceScatter;
+  if (input.dtype != output.dtype)
+    return fail(fmt::format("the types {} and {} differ",
+                            dtypeName(input.dtype), dtypeName(output.dtype)));
+  if (reduces && !canReduce(input.dtype, spec.maximum))
+    return fail(fmt::format("{} cannot be summed", dtypeName(input.dtype)));
+  if (spec.accumulate && !canReduce(input.dtype, false))
+    return fail(fmt::format("{} cannot be added to", dtypeName(input.dtype)));
+  if (spec.accumulate && spec.maximum)
+    return fail("a maximum cannot be accumulated");
+  std::vector<int64_t> expected = input.shape;
+  auto hasDim = [&](int64_t dim) {
+    return dim >= 0 && dim < static_cast<int64_t>(expected.size());
+  };
+  if (spec.kind == CommSpec::AllGather || spec.kind == CommSpec::AllToAll ||
+      spec.kind == CommSpec::ReduceScatter) {
+    if (!hasDim(spec.dim) ||
+        (spec.kind == CommSpec::AllToAll && !hasDim(spec.dim2)))
+      return fail(fmt::format("no dimension {}", spec.dim));
+    if (spec.kind != CommSpec::AllGather) {
+      if (expected[spec.dim] % members)
+        return fail(fmt::format("dimension {} does not divide", spec.dim));
+      expected[spec.dim] /= members;
+    }
+    if (spec.kind != CommSpec::ReduceScatter)
+      expected[spec.kind == CommSpec::AllGather ? spec.dim : spec.dim2] *=
+          members;
+  }
+  if (expected != output.shape)
+    return fail(fmt::format("expected {}", fmt::join(expected, "x")));
+  return {};
+}
+
+bool runCollective(CollectiveRun &run) {
+  switch (run.spec.kind) {
+  case CommSpec::AllReduce:
+    if (run.input.elements() * dtypeSize(run.input.dtype) <= kSmallBytes)
+      return allReduceSmall(run);
+    return allReduceLarge(run);
+  case CommSpec::AllGather:
+    return allGather(run);
+  case CommSpec::ReduceScatter:
+    return reduceScatter(run);
+  case CommSpec::AllToAll:
+    return allToAll(run);
+  case CommSpec::Broadcast:
+    return broadcast(run);
+  default:
+    return false;
+  }
+}
+
+} // namespace merak::runtime

@@ -1,0 +1,68 @@
+// Meeting points of in-process ranks (private to this folder).
+#pragma once
+
+#include "runtime/comm/Communicator.h"
+#include "runtime/core/Gate.h"
+
+namespace merak::runtime {
+
+// The members of a collective. Each member's `arrived` counts the barriers it
+// has come to; barrier k is passed when all counts are at least k.
+struct InprocGroup {
+  explicit InprocGroup(const std::vector<int> &ranks)
+      : members(ranks), arrived(ranks.size()), operands(ranks.size(), 0) {
+    for (auto &posts : posted)
+      posts.resize(ranks.size());
+  }
+
+  // What a member brings. A member can be one collective ahead of another, so
+  // posts alternate between two sets.
+  struct Post {
+    const CommSpec *spec = nullptr;
+    const View *input = nullptr;
+    const View *output = nullptr;
+    std::vector<char> staging; // the input of a small reduction
+  };
+
+  // Waits for all members; false if the world was aborted.
+  bool barrier(int me, const std::atomic<bool> &abort) {
+    const uint64_t target = arrived[me].load() + 1;
+    arrived[me].store(target);
+    if (allArrived(target)) {
+      gate.notify();
+      return true;
+    }
+    return gate.wait([&] { return allArrived(target); }, abort);
+  }
+  bool allArrived(uint64_t target) const {
+    for (const std::atomic<uint64_t> &count : arrived)
+      if (count.load() < target)
+        return false;
+    return true;
+  }
+  // Global ranks that have not come to the barrier where `me` waits.
+  std::string missing(int me) const;
+
+  std::vector<int> members;
+  std::vector<std::atomic<uint64_t>> arrived;
+  std::vector<uint64_t> operands; // by member: collectives done, its own only
+  std::vector<Post> posted[2];
+  Gate gate;
+};
+
+// One direction between two ranks. At most one transfer is under way: each end
+// is one stream.
+struct InprocChannel {
+  struct End {
+    const View *view = nullptr; // posted and waiting
+    bool accumulate = false;
+    uint64_t done = 0; // transfers finished
+  };
+  std::mutex mutex;
+  End sender, receiver;
+  std::atomic<uint64_t> transfers{0};
+  Status failure;
+  Gate gate;
+};
+
+} // namespace merak::runtime
