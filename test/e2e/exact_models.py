@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Models whose arithmetic is exact on small integers: any order of any sum
+gives the same bits, so every layout must agree bit for bit with one rank.
+
+Weights and data are small integers, losses are sums, learning rates powers of
+two. Each model reduces in another op. The models are kept as ONNX in protobuf
+text form under test/data/exact/; this file writes them:
+
+    exact_models.py --write      writes test/data/exact/*.textproto
+    exact_models.py --check      fails if a stored model differs
+"""
+import math
+import os
+import random
+import sys
+
+FOLDER = os.path.join(os.path.dirname(__file__), "../data/exact")
+FLOAT, INT64 = 1, 7
+SAMPLES = 16  # two steps of 8
+
+
+class Graph:
+    """Writes an ONNX model as protobuf text."""
+
+    def __init__(self, name):
+        self.name, self.nodes, self.initializers = name, [], []
+        self.inputs, self.data, self.count = [], {}, 0
+        self.random = random.Random(name)
+
+    def integers(self, count, low, high, zeros=0.0):
+        r = self.random
+        return [0 if r.random() < zeros else r.randint(low, high)
+                for _ in range(count)]
+
+    def input(self, name, shape, low=-1, high=1, kind=FLOAT):
+        """An input of shape [batch, *shape] and its data."""
+        self.inputs.append((name, kind, shape))
+        self.data[name] = ("<f4" if kind == FLOAT else "<i8",
+                           [SAMPLES, *shape],
+                           self.integers(SAMPLES * math.prod(shape), low, high))
+        return name
+
+    def weight(self, name, shape, low=-1, high=1, zeros=0.5):
+        values = self.integers(math.prod(shape), low, high, zeros)
+        self.tensor(name, FLOAT, shape, values)
+        return name
+
+    def tensor(self, name, kind, shape, values):
+        field = "float_data" if kind == FLOAT else "int64_data"
+        self.initializers.append(
+            "  initializer {\n" + "".join(f"    dims: {n}\n" for n in shape) +
+            f"    data_type: {kind}\n    name: \"{name}\"\n" +
+            f"    {field}: [{', '.join(map(str, values))}]\n  }}\n")
+        return name
+
+    def shape(self, values):
+        self.count += 1
+        return self.tensor(f"shape{self.count}", INT64, [len(values)], values)
+
+    def op(self, kind, *inputs, outputs=1, **attributes):
+        self.count += 1
+        name = f"{kind}_{self.count}"
+        outs = [f"{name}_out{k}" if outputs > 1 else f"{name}_out"
+                for k in range(outputs)]
+        text = "  node {\n"
+        text += "".join(f"    input: \"{i}\"\n" for i in inputs)
+        text += "".join(f"    output: \"{o}\"\n" for o in outs)
+        text += f"    name: \"{name}\"\n    op_type: \"{kind}\"\n"
+        for key, value in attributes.items():
+            text += f"    attribute {{ name: \"{key}\" "
+            if isinstance(value, list):
+                text += "".join(f"ints: {n} " for n in value) + "type: INTS }\n"
+            else:
+                text += f"i: {value} type: INT }}\n"
+        self.nodes.append(text + "  }\n")
+        return outs if outputs > 1 else outs[0]
+
+    def loss(self, value):
+        """Ends the graph with the sum of `value` as `loss`."""
+        self.nodes.append(
+            f"  node {{\n    input: \"{value}\"\n    output: \"loss\"\n"
+            "    name: \"Loss\"\n    op_type: \"ReduceSum\"\n"
+            "    attribute { name: \"keepdims\" i: 0 type: INT }\n  }\n")
+
+    def target_loss(self, value, shape):
+        """Loss: the sum of value * target."""
+        self.loss(self.op("Mul", value, self.input("target", shape)))
+
+    def text(self):
+        out = (f"ir_version: 8\nproducer_name: \"exact\"\n"
+               f"opset_import {{ domain: \"\" version: 17 }}\n"
+               f"graph {{\n  name: \"{self.name}\"\n")
+        out += "".join(self.nodes) + "".join(self.initializers)
+        for name, kind, shape in self.inputs:
+            dims = "dim { dim_param: \"batch\" } " + "".join(
+                f"dim {{ dim_value: {n} }} " for n in shape)
+            out += (f"  input {{ name: \"{name}\" type {{ tensor_type {{ "
+                    f"elem_type: {kind} shape {{ {dims}}} }} }} }}\n")
+        out += ("  output { name: \"loss\" type { tensor_type { elem_type: 1 "
+                "shape { } } } }\n}\n")
+        return out
+
+
+def linear():
+    g = Graph("linear")
+    h = g.op("Relu", g.op("MatMul", g.input("x", [16]), g.weight("w1", [16, 32])))
+    g.target_loss(g.op("MatMul", h, g.weight("w2", [32, 8])), [8])
+    return g
+
+
+def gemm():
+    g = Graph("gemm")
+    h = g.input("x", [8])
+    for k, (n, m) in enumerate([(8, 16), (16, 16), (16, 16), (16, 4)]):
+        h = g.op("Gemm", h, g.weight(f"fc{k}.weight", [m, n]),
+                 g.weight(f"fc{k}.bias", [m]), transB=1)
+        h = g.op("Relu", h) if k < 3 else h
+    g.target_loss(h, [4])
+    return g
+
+
+def squares():
+    g = Graph("squares")
+    y = g.op("Add", g.op("MatMul", g.input("x", [8]), g.weight("w", [8, 4])),
+             g.weight("b", [4]))
+    d = g.op("Sub", y, g.input("target", [4]))
+    g.loss(g.op("Mul", d, d))
+    return g
+
+
+def embedding():
+    g = Graph("embedding")
+    ids = g.input("ids", [8], 0, 15, INT64)
+    h = g.op("Gather", g.weight("table", [16, 8]), ids, axis=0)
+    h = g.op("Add", h, g.weight("position", [8, 8]))
+    g.target_loss(g.op("MatMul", h, g.weight("w", [8, 8])), [8, 8])
+    return g
+
+
+def tied():
+    g = Graph("tied")
+    table = g.weight("table", [16, 8])
+    h = g.op("Gather", table, g.input("ids", [4], 0, 15, INT64), axis=0)
+    h = g.op("Relu", g.op("MatMul", h, g.weight("w", [8, 8])))
+    logits = g.op("MatMul", h, g.op("Transpose", table, perm=[1, 0]))
+    g.target_loss(logits, [4, 16])
+    return g
+
+
+def conv():
+    g = Graph("conv")
+    h = g.op("Conv", g.input("x", [2, 6, 6]), g.weight("c1.weight", [8, 2, 3, 3]),
+             g.weight("c1.bias", [8]), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    h = g.op("Relu", h)
+    h = g.op("Conv", h, g.weight("c2.weight", [4, 8, 3, 3], zeros=0.7),
+             kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    g.target_loss(h, [4, 3, 3])
+    return g
+
+
+def pool():
+    g = Graph("pool")
+    h = g.op("Conv", g.input("x", [2, 8, 8], -2, 2),
+             g.weight("c.weight", [4, 2, 3, 3]), kernel_shape=[3, 3],
+             pads=[1, 1, 1, 1])
+    h = g.op("MaxPool", h, kernel_shape=[2, 2], strides=[2, 2])
+    h = g.op("AveragePool", h, kernel_shape=[2, 2], strides=[2, 2])
+    h = g.op("Flatten", g.op("GlobalAveragePool", h), axis=1)
+    h = g.op("Gemm", h, g.weight("fc.weight", [4, 4]), g.weight("fc.bias", [4]),
+             transB=1)
+    g.target_loss(h, [4])
+    return g
+
+
+def broadcast():
+    g = Graph("broadcast")
+    h = g.op("MatMul", g.input("x", [4, 8]), g.weight("w1", [8, 16]))
+    h = g.op("Sub", h, g.op("ReduceMean", h, axes=[2], keepdims=1))
+    h = g.op("Mul", h, g.weight("scale", [16], 1, 2, 0))
+    h = g.op("Add", h, g.weight("shift", [4, 1]))
+    h = g.op("ReduceMean", h, axes=[1], keepdims=0)
+    g.target_loss(g.op("MatMul", h, g.weight("w2", [16, 4])), [4])
+    return g
+
+
+def residual():
+    g = Graph("residual")
+    h = first = g.op("MatMul", g.input("x", [8]), g.weight("in", [8, 16]))
+    for k in range(4):
+        branch = g.op("MatMul", h, g.weight(f"block{k}", [16, 16], zeros=0.9))
+        h = g.op("Add", h, g.op("Relu", branch))
+    # A skip over all stages.
+    h = g.op("Add", h, first)
+    g.target_loss(g.op("MatMul", h, g.weight("out", [16, 4])), [4])
+    return g
+
+
+def attention():
+    """Attention without softmax: a fused QKV whose dimension is 3 x heads x d."""
+    g = Graph("attention")
+    x = g.input("x", [4, 8])
+    qkv = g.op("MatMul", x, g.weight("qkv", [8, 24], zeros=0.8))
+    parts = g.op("Split", qkv, g.shape([8, 8, 8]), outputs=3, axis=2)
+    heads = [g.op("Transpose", g.op("Reshape", p, g.shape([-1, 4, 2, 4])),
+                  perm=perm)
+             for p, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))]
+    mixed = g.op("MatMul", g.op("MatMul", heads[0], heads[1]), heads[2])
+    mixed = g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]),
+                 g.shape([-1, 4, 8]))
+    g.target_loss(g.op("MatMul", mixed, g.weight("proj", [8, 8])), [4, 8])
+    return g
+
+
+MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
+          residual, attention]
+
+
+def path(name):
+    return os.path.abspath(os.path.join(FOLDER, name + ".textproto"))
+
+
+def stale():
+    """Names of the models whose stored form is not what this file writes."""
+    names = []
+    for model in MODELS:
+        try:
+            with open(path(model.__name__), encoding="utf-8") as file:
+                stored = file.read()
+        except FileNotFoundError:
+            stored = None
+        if stored != model().text():
+            names.append(model.__name__)
+    return names
+
+
+def main():
+    if sys.argv[1:] == ["--write"]:
+        os.makedirs(FOLDER, exist_ok=True)
+        for model in MODELS:
+            with open(path(model.__name__), "w", encoding="utf-8") as file:
+                file.write(model().text())
+        return 0
+    if sys.argv[1:] == ["--check"]:
+        for name in (names := stale()):
+            print(f"{path(name)} differs: run exact_models.py --write")
+        return 1 if names else 0
+    print(__doc__)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
