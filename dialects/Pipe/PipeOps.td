@@ -53,7 +53,7 @@ def Pipe_StoreOp : Pipe_Op<"store", [MemoryEffects<[MemWrite]>]> {
   let assemblyFormat = "$operand `to` $value (`accumulate` $accumulate^)? attr-dict `:` type($operand)";
 }
 
-def Pipe_UpdateOp : Pipe_Op<"update", [AttrSizedOperandSegments, MemoryEffects<[MemRead, MemWrite]>]> {
+def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "one optimizer step on a parameter and its states, in place";
   let description = [{
     `optimizer` is "sgd" or "adamw"; constants of the optimizer stand in the
