@@ -2,9 +2,12 @@
 """Models whose arithmetic is exact on small integers: any order of any sum
 gives the same bits, so every layout must agree bit for bit with one rank.
 
-Weights and data are small integers, losses are sums, learning rates powers of
-two. Each model reduces in another op. The models are kept as ONNX in protobuf
-text form under test/data/exact/; this file writes them:
+Weights and data are small integers, losses are sums, the learning rate is a
+power of two. Each model reduces in another op. The models are kept as ONNX in
+protobuf text form under test/data/exact/. expected.json there holds what PyTorch
+1.13 gets, in float32 and float64 alike and for the samples of a batch in any
+order: losses, and [sum, sum of squares] of each first gradient and final weight
+("steps" is as far as everything stays exact). This file writes the models:
 
     exact_models.py --write      writes test/data/exact/*.textproto
     exact_models.py --check      fails if a stored model differs

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Runs the test suites over a finished build, for scripts/check.
+
+Each suite writes logs/<suite>.log in the build folder; what failed is shown at
+once. The last line adds up: `N passed, M failed`.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+SHOWN = 60  # lines of a failed suite's log
+
+
+class Suite:
+    def __init__(self, args, name):
+        self.args, self.name = args, name
+        self.log_path = os.path.join(args.build, "logs", name + ".log")
+        self.text = ""
+
+    def run(self, command, environment=None, echo=r"^(FAILED|-- )"):
+        """Runs a command into the log; lines that match `echo` are also shown.
+        Returns the exit code."""
+        with open(self.log_path, "a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                command, cwd=ROOT, text=True, errors="replace",
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})})
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                self.text += line
+                if re.search(echo, line):
+                    print("  " + line.rstrip(), flush=True)
+            return process.wait()
+
+    def script(self, *command):
+        """A script that ends with `N passed, M failed`."""
+        code = self.run([sys.executable, *command])
+        counts = re.findall(r"^(\d+) passed, (\d+) failed$", self.text, re.M)
+        if not counts:
+            return 0, 1
+        passed, failed = map(int, counts[-1])
+        return passed, max(failed, 1 if code else 0)
+
+
+def sources():
+    """All C++ files of the repository, with or without git."""
+    for folder, names, leaves in os.walk(ROOT):
+        names[:] = [n for n in names if n not in
+                    ("build", "out", ".git", ".cache", "data")]
+        for leaf in leaves:
+            if leaf.endswith((".cpp", ".h", ".cu", ".cuh")):
+                yield os.path.relpath(os.path.join(folder, leaf), ROOT)
+
+
+def run_format(suite):
+    """clang-format 14 would change nothing."""
+    files = sorted(sources())
+    formatter = shutil.which("clang-format-14")
+    if not formatter:
+        suite.run(["echo", "clang-format-14 is not installed"])
+        return 0, 1
+    # In chunks, so that both cores work and the command line stays short.
+    chunks = [files[k::suite.args.jobs] for k in range(suite.args.jobs)]
+    processes = [subprocess.Popen(
+        [formatter, "--dry-run", "--Werror", *chunk], cwd=ROOT, text=True,
+        stderr=subprocess.PIPE) for chunk in chunks if chunk]
+    output = "".join(p.communicate()[1] for p in processes)
+    bad = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error", output, re.M)))
+    suite.text = "".join(f"clang-format-14 -i {name}\n" for name in bad)
+    with open(suite.log_path, "a", encoding="utf-8") as log:
+        log.write(output + suite.text)
+    return len(files) - len(bad), len(bad)
+
+
+def run_unit(suite):
+    """gtest binaries through ctest; every case counts."""
+    results = os.path.join(suite.args.build, "logs", "gtest")
+    shutil.rmtree(results, ignore_errors=True)
+    os.makedirs(results)
+    junit = os.path.join(results, "ctest.xml")
+    suite.run(["ctest", "--test-dir", suite.args.build, "-j",
+               str(suite.args.jobs), "--timeout", "600", "--output-on-failure",
+               "--output-junit", junit],
+              {"GTEST_OUTPUT": "json:" + results + "/"},
+              echo=r"\*\*\*(Failed|Timeout|Exception)|\[  FAILED  \]")
+    passed = failed = 0
+    try:
+        cases = list(xml.etree.ElementTree.parse(junit).iter("testcase"))
+    except (OSError, xml.etree.ElementTree.ParseError):
+        return 0, 1
+    for case in cases:
+        bad = case.get("status") != "run"
+        try:
+            with open(os.path.join(results, case.get("name") + ".json"),
+                      encoding="utf-8") as file:
+                counts = json.load(file)
+            broken = counts["failures"] + counts.get("errors", 0)
+            passed += counts["tests"] - broken
+        except (OSError, ValueError):
+            broken = 0
+            passed += not bad
+        failed += max(broken, 1 if bad else 0)
+    # A build without a single test proves nothing.
+    return passed, failed or (0 if cases else 1)
+
+
+def run_lit(suite):
+    """Text tests."""
+    folder = os.path.join(suite.args.build, "test")
+    results = os.path.join(suite.args.build, "logs", "lit.json")
+    if os.path.exists(results):
+        os.remove(results)
+    lit = "/usr/lib/llvm-22/bin/lit"
+    code = suite.run([lit, "-v", "-j", str(suite.args.jobs), "--output",
+                      results, folder], echo=r"^(FAIL|UNRESOLVED|TIMEOUT):")
+    try:
+        with open(results, encoding="utf-8") as file:
+            tests = json.load(file)["tests"]
+    except (OSError, ValueError):
+        return 0, 1
+    good = sum(t["code"] in ("PASS", "XFAIL", "FLAKYPASS") for t in tests)
+    bad = sum(t["code"] in ("FAIL", "XPASS", "UNRESOLVED", "TIMEOUT")
+              for t in tests)
+    return good, max(bad, 1 if code else 0)
+
+
+def python_suite(path, *options, tools=False):
+    def run(suite):
+        command = [os.path.join(ROOT, path), *options]
+        if tools:
+            command += ["--bin-dir", os.path.join(suite.args.build, "bin")]
+        if path.startswith("test/e2e/") and tools:
+            command += ["--jobs", str(suite.args.jobs)]
+            command += ["--all"] if suite.args.all else []
+        return suite.script(*command)
+    return run
+
+
+# From quick to slow; scripts/check documents the names.
+SUITES = {
+    "format": run_format,
+    "layering": python_suite("test/layering/layering.py"),
+    "harness": python_suite("test/e2e/selftest.py"),
+    "unit": run_unit,
+    "lit": run_lit,
+    "bad-input": python_suite("test/e2e/bad_input.py", tools=True),
+    "checkpoint": python_suite("test/e2e/checkpoint.py", tools=True),
+    "identity": python_suite("test/e2e/identity.py", tools=True),
+    "oracle": python_suite("test/e2e/oracle.py", tools=True),
+    "docs": python_suite("test/docs/docs.py", tools=True),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--only", default=",".join(SUITES))
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+    names = args.only.split(",")
+    unknown = [n for n in names if n not in SUITES]
+    if unknown:
+        print(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}",
+              file=sys.stderr)
+        return 2
+    os.makedirs(os.path.join(args.build, "logs"), exist_ok=True)
+    totals = [0, 0]
+    table = []
+    for name in names:
+        suite = Suite(args, name)
+        open(suite.log_path, "w", encoding="utf-8").close()
+        print(f"== {name}", flush=True)
+        began = time.monotonic()
+        passed, failed = SUITES[name](suite)
+        seconds = time.monotonic() - began
+        table.append((name, passed, failed, seconds))
+        totals[0] += passed
+        totals[1] += failed
+        if failed:
+            for line in suite.text.rstrip().splitlines()[-SHOWN:]:
+                print("  | " + line)
+            print(f"  log: {suite.log_path}")
+        print(f"   {passed} passed, {failed} failed, {seconds:.0f} s",
+              flush=True)
+    print(f"\n{'suite':<12} {'passed':>7} {'failed':>7} {'seconds':>8}")
+    for name, passed, failed, seconds in table:
+        print(f"{name:<12} {passed:>7} {failed:>7} {seconds:>8.0f}")
+    print(f"{totals[0]} passed, {totals[1]} failed")
+    return 1 if totals[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

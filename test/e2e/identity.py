@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Layouts that must not change a single bit.
+
+exact   models whose sums are exact in any order: every layout gives the losses,
+        gradients and weights of one rank, and one rank those of PyTorch
+order   recorded models: choices that reorder no sum (pipeline stages, schedule,
+        a second run) at equal microbatches and tensor degree
+Values are compared with ==, so that 0 and -0 count as equal.
+"""
+import functools
+import itertools
+import json
+import os
+import sys
+import threading
+
+import exact_models
+import harness
+import matrix
+import oracle
+from harness import Case, Failed
+
+EXACT_MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,tp=2", "pp=2,dp=2"]
+DEEP_EXACT = {"gemm", "residual"}
+# Axes that a model has nothing to split over: its sizes are too small.
+NO_TP4 = {"attention"}
+
+
+class Result:
+    """What a training run leaves behind."""
+
+    def __init__(self, losses, gradients, weights):
+        self.losses, self.gradients, self.weights = losses, gradients, weights
+
+
+def train(tools, model, data, options, steps, tag=""):
+    plan = tools.path(f"out{tag}.plan")
+    tools.run("merakc", model, "-o", plan, *options)
+    log, saved = tools.path(f"log{tag}.jsonl"), tools.path(f"saved{tag}")
+    grads = tools.path(f"grads{tag}.safetensors")
+    tools.run("merak-run", plan, f"--data={data}", "--steps=1",
+              f"--save-grads={grads}")
+    tools.run("merak-run", plan, f"--data={data}", f"--steps={steps}",
+              f"--log={log}", f"--save={saved}")
+    return Result([entry["loss"] for entry in harness.read_log(log)],
+                  harness.read_safetensors(grads),
+                  harness.read_checkpoint(saved)[0])
+
+
+def compare(found, base):
+    """Fails unless two results are equal in every element."""
+    if found.losses != base.losses:
+        pairs = [(k, a, b) for k, (a, b) in
+                 enumerate(zip(found.losses, base.losses), 1) if a != b]
+        raise Failed(f"losses differ, first at (step, found, expected) "
+                     f"{pairs[:1]}, {len(found.losses)} steps")
+    for what in ("gradients", "weights"):
+        a, b = getattr(found, what), getattr(base, what)
+        if set(a) != set(b):
+            raise Failed(f"{what}: other names: {sorted(set(a) ^ set(b))[:4]}")
+        for name in sorted(b):
+            if a[name].shape != b[name].shape:
+                raise Failed(f"{what}: {name} has shape {a[name].shape}, "
+                             f"expected {b[name].shape}")
+            if a[name].data != b[name].data:
+                count = sum(x != y for x, y in zip(a[name].data, b[name].data))
+                where = next(k for k, (x, y) in enumerate(
+                    zip(a[name].data, b[name].data)) if x != y)
+                raise Failed(
+                    f"{what}: {count} of {len(b[name].data)} elements of {name} "
+                    f"differ, first [{where}]: {a[name].data[where]!r}, "
+                    f"expected {b[name].data[where]!r}")
+
+
+class Bases:
+    """Results that several cases are compared with, each computed once."""
+
+    def __init__(self):
+        self.lock, self.entries = threading.Lock(), {}
+
+    def get(self, key, make):
+        with self.lock:
+            lock, _ = entry = self.entries.setdefault(key, (threading.Lock(), []))
+        with lock:
+            if not entry[1]:
+                entry[1].append(make())
+        return entry[1][0]
+
+
+BASES = Bases()
+
+# --------------------------------------------------------------------- exact
+
+
+@functools.lru_cache(maxsize=None)
+def recorded():
+    with open(os.path.join(exact_models.FOLDER, "expected.json"),
+              encoding="utf-8") as file:
+        return json.load(file)
+
+
+def exact_run(tools, name, mesh, microbatch, schedule, tag=""):
+    graph = next(m for m in exact_models.MODELS if m.__name__ == name)()
+    data = tools.path("data")
+    os.makedirs(data, exist_ok=True)
+    for key, (descr, shape, values) in graph.data.items():
+        harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
+    info = recorded()[name]
+    options = matrix.compile_options(mesh, microbatch, schedule)
+    return train(tools, exact_models.path(name), data,
+                 options + [f"--optimizer=sgd:lr={info['lr']}"],
+                 info["steps"], tag)
+
+
+def matches_record(result, name):
+    info = recorded()[name]
+    if result.losses != info["losses"]:
+        raise Failed(f"losses {result.losses}, PyTorch has {info['losses']}")
+    for what in ("gradients", "weights"):
+        found = getattr(result, what)
+        for key, sums in info[what].items():
+            if key not in found:
+                raise Failed(f"{what}: no {key}, only {sorted(found)[:6]}")
+            values = found[key].data
+            sums_found = [sum(values), sum(x * x for x in values)]
+            if sums_found != sums:
+                raise Failed(f"{what}: {key} has [sum, sum of squares] "
+                             f"{sums_found}, PyTorch has {sums}")
+
+
+def exact_body(name, mesh, microbatch, schedule, tools):
+    def make():
+        result = exact_run(tools, name, "none", "whole", "gpipe", "-base")
+        matches_record(result, name)
+        return result
+
+    base = BASES.get(("exact", name), make)
+    compare(exact_run(tools, name, mesh, microbatch, schedule), base)
+    return "identical"
+
+
+def exact_layouts():
+    for model in exact_models.MODELS:
+        name = model.__name__
+        meshes = EXACT_MESHES + (["pp=4"] if name in DEEP_EXACT else [])
+        for mesh, microbatch, schedule in itertools.product(
+                meshes, matrix.MICROBATCHES, matrix.SCHEDULES):
+            if mesh == "tp=4" and name in NO_TP4:
+                continue
+            yield name, mesh, microbatch, schedule
+
+
+# --------------------------------------------------------------------- order
+
+
+def order_run(tools, model, mesh, microbatch, schedule, tag=""):
+    options = matrix.compile_options(mesh, microbatch, schedule)
+    options.append(oracle.optimizer_option(model, "adamw"))
+    if model in oracle.FREEZE:
+        options.append(f"--freeze={oracle.FREEZE[model]}")
+    folder = os.path.join(harness.MODELS, model)
+    return train(tools, os.path.join(folder, "model.onnx"),
+                 os.path.join(folder, "data"), options, 3, tag)
+
+
+def join(*parts):
+    return ",".join(p for p in parts if p) or "none"
+
+
+def order_body(model, stages, rest, microbatch, schedule, tools):
+    base = BASES.get(("order", model, rest, microbatch), lambda: order_run(
+        tools, model, join(rest), microbatch, "gpipe", "-base"))
+    compare(order_run(tools, model, join(stages, rest), microbatch, schedule),
+            base)
+    return "identical"
+
+
+def order_layouts():
+    for model in sorted(os.listdir(harness.MODELS)):
+        if not os.path.isdir(os.path.join(harness.MODELS, model)):
+            continue
+        deep = ["pp=4"] if model in oracle.DEEP else []
+        for rest, microbatch, stages, schedule in itertools.product(
+                ["", "dp=2", "tp=2", "dp=2,tp=2"], ["half", "one"],
+                ["", "pp=2"] + deep, matrix.SCHEDULES):
+            yield model, stages, rest, microbatch, schedule
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    exact, order = list(exact_layouts()), list(order_layouts())
+    if not args.all:
+        exact = matrix.pairwise(exact)
+        # One rank and tp=2 for every model; the rest is for --all.
+        order = matrix.pairwise([c for c in order if c[1] and c[3] == "half" and
+                                 c[2] in ("", "tp=2")])
+    cases = [Case("exact " + " ".join(c), functools.partial(exact_body, *c))
+             for c in exact]
+    cases += [Case("order " + " ".join((c[0], join(c[1], c[2]), c[3], c[4])),
+                   functools.partial(order_body, *c)) for c in order]
+    stale = exact_models.stale()
+    if stale:
+        print("stored models differ, run exact_models.py --write:", *stale)
+        return 1
+    return harness.run_cases("identity", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
