@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Bad input: exit code 1, a located sentence for every problem, and nothing
+half-written. Wrong usage: exit code 2."""
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import exact_models
+import harness
+from harness import Case, Failed
+
+MLP = os.path.join(harness.MODELS, "mlp-ce")
+MODEL = os.path.join(MLP, "model.onnx")
+DATA = os.path.join(MLP, "data")
+TRAIN = ["--global-batch=8", "--optimizer=sgd:lr=0.1"]
+
+
+def listing(folder):
+    return sorted(os.path.relpath(os.path.join(base, name), folder)
+                  for base, names, leaves in os.walk(folder)
+                  for name in names + leaves)
+
+
+def refuse(tools, tool, *arguments, says=(), code=1):
+    """The tool must refuse, say so on stderr, and leave the folder alone."""
+    before = listing(tools.folder)
+    _, errors = tools.run(tool, *arguments, expect=code)
+    if after := sorted(set(listing(tools.folder)) - set(before)):
+        raise Failed(f"left {after[:4]} behind")
+    for pattern in says:
+        if not re.search(pattern, errors, re.I):
+            raise Failed(f"'{pattern}' is not in: {harness.last_lines(errors, 6)}")
+    for shout in (r"terminate called", r"Assertion", r"Stack dump", r"what\(\)"):
+        if re.search(shout, errors):
+            raise Failed(f"a crash, not a sentence: {harness.last_lines(errors)}")
+    return harness.last_lines(errors, 2)
+
+
+def good_plan(tools, *options):
+    plan = tools.path("good.plan")
+    tools.run("merakc", MODEL, "-o", plan, *TRAIN, *options)
+    return plan
+
+
+def write(tools, name, content):
+    path = tools.path(name)
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+# ------------------------------------------------------------------ compiling
+
+
+def truncated_model(tools):
+    path = write(tools, "cut.onnx", read(MODEL)[:-5000])
+    return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
+                  says=[r"cut\.onnx"])
+
+
+def random_bytes(tools):
+    path = write(tools, "noise.onnx", random.Random(1).randbytes(4096))
+    return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
+                  says=[r"noise\.onnx"])
+
+
+def random_text(tools):
+    path = write(tools, "noise.textproto", "graph { node { nonsense: 1 } }")
+    return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
+                  says=[r"noise\.textproto"])
+
+
+def empty_model(tools):
+    path = write(tools, "empty.onnx", b"")
+    return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
+                  says=[r"empty\.onnx"])
+
+
+def absent_model(tools):
+    return refuse(tools, "merakc", tools.path("nowhere.onnx"), "-o",
+                  tools.path("o.plan"), *TRAIN, says=[r"nowhere\.onnx"])
+
+
+def unbound_dimension(tools):
+    text = exact_models.embedding().text().replace(
+        'dim { dim_value: 8 }', 'dim { dim_param: "length" }', 1)
+    path = write(tools, "open.textproto", text)
+    return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
+                  says=[r"length", r"--shape", r"ids"])
+
+
+def two_unsupported_ops(tools):
+    text = exact_models.linear().text()
+    text = text.replace('"Relu"', '"Frobnicate"').replace('"Mul"', '"Quuxify"')
+    path = write(tools, "odd.textproto", text)
+    return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
+                  says=[r"Frobnicate", r"Quuxify", r"Relu_2", r"Mul_4"])
+
+
+def mesh_needs_more(tools):
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  "--devices=2", "--mesh=pp=1,dp=4,tp=1", says=[r"\b4\b", r"\b2\b"])
+
+
+def batch_does_not_divide(tools):
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  "--devices=3", "--mesh=pp=1,dp=3,tp=1",
+                  says=[r"\b8\b", r"\b3\b", r"divi"])
+
+
+def microbatch_does_not_divide(tools):
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  "--microbatch=3", says=[r"\b8\b", r"\b3\b", r"divi"])
+
+
+def no_such_loss(tools):
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  "--loss=perplexity", says=[r"perplexity"])
+
+
+def no_such_parameter(tools):
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  "--freeze=encoder.weight", says=[r"encoder\.weight"])
+
+
+def unwritable_output(tools):
+    write(tools, "file", "")
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("file/o.plan"), *TRAIN,
+                  says=[r"file/o\.plan"])
+
+
+def foreign_folder(tools):
+    """A folder that is no plan is not replaced by one."""
+    os.makedirs(tools.path("thesis"))
+    write(tools, "thesis/chapter1.txt", "years of work")
+    note = refuse(tools, "merakc", MODEL, "-o", tools.path("thesis"), *TRAIN,
+                  says=[r"thesis"])
+    if read(tools.path("thesis/chapter1.txt")) != b"years of work":
+        raise Failed("overwrote a folder that was no plan")
+    return note
+
+
+def bad_options(tools):
+    for options in (["--optimizer=adagrad"], ["--mesh=pp=two"],
+                    ["--no-such-option"], ["--schedule=1f2b"],
+                    ["--optimizer=sgd:speed=1"]):
+        note = refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"),
+                      *[o for o in TRAIN if o.split("=")[0] !=
+                        options[0].split("=")[0]], *options, code=2)
+    refuse(tools, "merak-run", code=2)
+    refuse(tools, "merak-run", tools.path("o.plan"), "--no-such-option", code=2)
+    return note
+
+
+# -------------------------------------------------------------------- running
+
+
+def no_plan(tools):
+    return refuse(tools, "merak-run", tools.path("no.plan"), "--data=synthetic",
+                  "--steps=1", says=[r"no\.plan"])
+
+
+def truncated_plan(tools):
+    plan = good_plan(tools)
+    name = os.path.join(plan, "program-0.pb")
+    content = read(name)
+    with open(name, "wb") as file:
+        file.write(content[:len(content) // 2])
+    refuse(tools, "merak-plan", "verify", plan, says=[r"program-0\.pb"])
+    return refuse(tools, "merak-run", plan, f"--data={DATA}", "--steps=1",
+                  says=[r"program-0\.pb"])
+
+
+def absent_weights(tools):
+    """The weights may be absent when compiling, not when running."""
+    text = exact_models.linear().text()
+    head, rest = text.split("  initializer {\n", 1)
+    first, rest = rest.split("  }\n", 1)
+    first = re.sub(r"    float_data: .*\n", "", first)
+    first += ('    data_location: EXTERNAL\n    external_data { key: "location" '
+              'value: "elsewhere.bin" }\n    external_data { key: "length" '
+              'value: "2048" }\n')
+    path = write(tools, "external.textproto",
+                 head + "  initializer {\n" + first + "  }\n" + rest)
+    plan = tools.path("o.plan")
+    tools.run("merakc", path, "-o", plan, *TRAIN)
+    return refuse(tools, "merak-run", plan, "--data=synthetic", "--steps=1",
+                  says=[r"elsewhere\.bin", r"w1"])
+
+
+def bad_data(tools, name, descr, shape, values, *says):
+    plan = good_plan(tools)
+    folder = tools.path("data")
+    shutil.copytree(DATA, folder)
+    os.chmod(folder, 0o755)
+    target = os.path.join(folder, name + ".npy")
+    os.remove(target)
+    if descr:
+        harness.write_npy(target, descr, shape, values)
+    return refuse(tools, "merak-run", plan, f"--data={folder}", "--steps=1",
+                  says=[name, *says])
+
+
+def data_shape(tools):
+    return bad_data(tools, "x", "<f4", [80, 27], [0] * 80 * 27, r"28", r"27")
+
+
+def data_dtype(tools):
+    return bad_data(tools, "x", "<i8", [80, 28], [0] * 80 * 28, r"i(nt)?64|<i8",
+                    r"f(loat)?32|<f4")
+
+
+def data_missing(tools):
+    return bad_data(tools, "labels", None, None, None, r"labels\.npy")
+
+
+def data_too_short(tools):
+    return bad_data(tools, "labels", "<i8", [3], [0] * 3, r"\b3\b", r"\b8\b")
+
+
+def data_out_of_range(tools):
+    labels = [0] * 80
+    labels[5] = 12345
+    return bad_data(tools, "labels", "<i8", [80], labels, r"12345", r"\b5\b")
+
+
+def data_not_npy(tools):
+    plan = good_plan(tools)
+    folder = tools.path("data")
+    shutil.copytree(DATA, folder)
+    os.chmod(folder, 0o755)
+    os.remove(os.path.join(folder, "x.npy"))
+    write(tools, "data/x.npy", b"not an array")
+    return refuse(tools, "merak-run", plan, f"--data={folder}", "--steps=1",
+                  says=[r"x\.npy"])
+
+
+def no_data(tools):
+    return refuse(tools, "merak-run", good_plan(tools),
+                  f"--data={tools.path('nowhere')}", "--steps=1",
+                  says=[r"nowhere"])
+
+
+def foreign_checkpoint(tools):
+    other = tools.path("other.plan")
+    model = os.path.join(harness.MODELS, "mlp-mse")
+    tools.run("merakc", os.path.join(model, "model.onnx"), "-o", other, *TRAIN)
+    tools.run("merak-run", other, f"--data={model}/data", "--steps=1",
+              f"--save={tools.path('saved')}")
+    return refuse(tools, "merak-run", good_plan(tools), f"--data={DATA}",
+                  "--steps=1", f"--load={tools.path('saved')}", says=[r"saved"])
+
+
+def absent_checkpoint(tools):
+    return refuse(tools, "merak-run", good_plan(tools), f"--data={DATA}",
+                  "--steps=1", f"--load={tools.path('nowhere')}",
+                  says=[r"nowhere"])
+
+
+def unwritable_log(tools):
+    plan = good_plan(tools)
+    write(tools, "file", "")
+    for option in ("log", "save", "trace", "save-grads"):
+        note = refuse(tools, "merak-run", plan, f"--data={DATA}", "--steps=1",
+                      f"--{option}={tools.path('file/x')}", says=[r"file/x"])
+    return note
+
+
+def killed_while_saving(tools):
+    """What a killed run leaves is a whole checkpoint: it loads."""
+    plan, saved = good_plan(tools), tools.path("saved")
+    for pause in (0.05, 0.1, 0.2):
+        command = tools.start("merak-run", plan, f"--data={DATA}",
+                              "--steps=100000", f"--save={saved}",
+                              "--save-every=1")
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL,
+                                   env=harness.environment())
+        began = time.monotonic()
+        while (not os.path.exists(saved) and process.poll() is None and
+               time.monotonic() - began < 60):
+            time.sleep(0.01)
+        time.sleep(pause)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        if not os.path.exists(saved):
+            raise Failed("no checkpoint appeared in 60 s")
+        tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
+                  f"--load={saved}")
+    return "loads after 3 kills"
+
+
+CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
+         unbound_dimension, two_unsupported_ops, mesh_needs_more,
+         batch_does_not_divide, microbatch_does_not_divide, no_such_loss,
+         no_such_parameter, unwritable_output, foreign_folder, bad_options,
+         no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
+         data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,
+         foreign_checkpoint, absent_checkpoint, unwritable_log,
+         killed_while_saving]
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    cases = [Case(f.__name__.replace("_", " "), f) for f in CASES]
+    return harness.run_cases("bad input", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
