@@ -11,6 +11,7 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 defvar Tensor = AnyRankedTensor;
 defvar Rule = DeclareOpInterfaceMethods<ShardingRuleOpInterface>;
 defvar RuleFlops = DeclareOpInterfaceMethods<ShardingRuleOpInterface, ["getFlops"]>;
+defvar RuleFlopsLocal = DeclareOpInterfaceMethods<ShardingRuleOpInterface, ["getFlops", "localize"]>;
 defvar RuleLocal = DeclareOpInterfaceMethods<ShardingRuleOpInterface, ["localize"]>;
 defvar Grad = DeclareOpInterfaceMethods<DifferentiableOpInterface>;
 defvar Decomposable = DeclareOpInterfaceMethods<DecomposableOpInterface>;
@@ -30,7 +31,7 @@ def Train_OnnxNodeOp : Train_Op<"onnx_node"> {
     *Constraints:* none; import is total. A missing optional input is `none`.
 
     ```mlir
-    %0 = train.onnx_node "Gemm" since 13 (%x, %w, %b) {transB = 1} : (...) -> tensor<8x10xf32>
+    %0 = train.onnx_node "Gemm" opset 13(%x, %w, %b) {transB = 1 : i64} : (...) -> tensor<8x10xf32>
     ```
   }];
   let arguments = (ins Variadic<AnyType>:$inputs, StrAttr:$op_type, DefaultValuedStrAttr<StrAttr, "">:$domain,
@@ -40,6 +41,13 @@ def Train_OnnxNodeOp : Train_Op<"onnx_node"> {
     $op_type (`in` $domain^)? `opset` $opset `(` $inputs `)` $onnx_attrs attr-dict
     `:` functional-type($inputs, $outputs)
   }];
+}
+
+def Train_NoneOp : Train_Op<"none", [Pure]> {
+  let summary = "no value: a missing optional input of a carrier";
+  let description = [{*Lifespan:* made by import, gone after `legalize-onnx`.}];
+  let results = (outs NoneType:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
 }
 
 def Train_ParameterOp : Train_Op<"parameter", [Symbol]> {
@@ -440,21 +448,21 @@ def Train_RotaryOp : Train_Op<"rotary", [Pure, Rule, Grad]> {
 }
 
 class Train_Windowed<string mnemonic, list<Trait> traits> : Train_Op<mnemonic, [Pure] # traits>;
-def Train_ConvOp : Train_Windowed<"conv", [RuleFlops, Grad]> {
+def Train_ConvOp : Train_Windowed<"conv", [RuleFlopsLocal, Grad]> {
   let summary = "convolution, N C spatial; pads are begins then ends";
   let arguments = (ins Tensor:$x, Tensor:$w, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
                        DenseI64ArrayAttr:$dilations, I64Attr:$group);
   let results = (outs Tensor:$y);
   let assemblyFormat = "$x `,` $w attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_ConvGradInputOp : Train_Windowed<"conv_grad_input", [RuleFlops]> {
+def Train_ConvGradInputOp : Train_Windowed<"conv_grad_input", [RuleFlopsLocal]> {
   let summary = "gradient of a convolution with respect to its input";
   let arguments = (ins Tensor:$dy, Tensor:$w, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
                        DenseI64ArrayAttr:$dilations, I64Attr:$group);
   let results = (outs Tensor:$dx);
   let assemblyFormat = "$dy `,` $w attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_ConvGradWeightOp : Train_Windowed<"conv_grad_weight", [RuleFlops]> {
+def Train_ConvGradWeightOp : Train_Windowed<"conv_grad_weight", [RuleFlopsLocal]> {
   let summary = "gradient of a convolution with respect to its weight";
   let arguments = (ins Tensor:$x, Tensor:$dy, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
                        DenseI64ArrayAttr:$dilations, I64Attr:$group);

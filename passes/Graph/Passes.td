@@ -1,0 +1,76 @@
+// Passes of the graph phase: from ONNX carriers to the training step.
+#ifndef MERAK_GRAPH_PASSES
+#define MERAK_GRAPH_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def LegalizeOnnx : Pass<"legalize-onnx", "::mlir::ModuleOp"> {
+  let summary = "replace every train.onnx_node by train ops, or list all that cannot be";
+  let description = [{
+    The table is keyed by (op, since-version); attributes that became inputs in
+    a later version are read from either place.
+
+    ```mlir
+    %0 = train.onnx_node "MatMul" opset 17(%x, %w) {} : (tensor<8x4xf32>, tensor<4x2xf32>) -> tensor<8x2xf32>
+    ```
+    becomes
+    ```mlir
+    %0 = train.einsum "ab,bc->ac" %x, %w : tensor<8x4xf32>, tensor<4x2xf32>
+    ```
+  }];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+def CanonicalizeGraph : Pass<"canonicalize-graph", "::mlir::ModuleOp"> {
+  let summary = "fold constants, reshapes and transposes, so that patterns have one form";
+  let description = [{
+    Transposes go into einsum equations, reshapes that only join leading
+    dimensions go behind the ops that do not look at them, ops on constants are
+    evaluated, neutral operands dropped, equal ops merged.
+  }];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+def RaiseNorms : Pass<"raise-norms", "::mlir::ModuleOp"> {
+  let summary = "layer norm and RMS norm written out become one op each";
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+def RaiseActivations : Pass<"raise-activations", "::mlir::ModuleOp"> {
+  let summary = "the erf and the tanh form of GELU become one op";
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+def RaiseCrossEntropy : Pass<"raise-cross-entropy", "::mlir::ModuleOp"> {
+  let summary = "picked log-softmax becomes softmax_cross_entropy";
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+def RaiseRotary : Pass<"raise-rotary", "::mlir::ModuleOp"> {
+  let summary = "x * cos + rotate_half(x) * sin becomes rotary";
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+def RaiseAttention : Pass<"raise-attention", "::mlir::ModuleOp"> {
+  let summary = "softmax(q k^T * scale + mask) v becomes attention";
+  let description = [{
+    A constant lower-triangular mask becomes the flag `causal`, repeated key and
+    value heads become grouped queries. A mask that depends on a trained
+    parameter (a learned relative bias) has a gradient: such an attention is
+    left as it is.
+  }];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+def FinishGraph : Pass<"finish-graph", "::mlir::ModuleOp"> {
+  let summary = "tables out of the function, one read per use of a parameter";
+  let description = [{
+    Constants that repeat along a dimension keep one copy and a train.expand, so
+    that the dimension can be split; what is then larger than 1024 elements
+    becomes a frozen train.parameter with a value. Every use of a parameter has
+    its own train.read beside it.
+  }];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
+#endif
