@@ -1,0 +1,359 @@
+// Sharding rules of element-wise, shape, reduction and contraction ops.
+#include "dialects/Train/RuleBuilder.h"
+#include "mlir/IR/TypeUtilities.h"
+#include <numeric>
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+// Which operands may be partial sums together (see ShardingRule::linear).
+static std::vector<std::vector<int>> linearGroups(Operation *op) {
+  if (isa<AddOp, SubOp>(op))
+    return {{0, 1}};
+  if (isa<MulOp>(op))
+    return {{0}, {1}};
+  if (isa<DivOp, NegOp, GeluGradOp>(op))
+    return {{0}};
+  if (isa<SelectOp>(op))
+    return {{1, 2}};
+  if (auto cast = dyn_cast<CastOp>(op))
+    if (isa<FloatType>(getElementTypeOrSelf(cast.getX())) &&
+        isa<FloatType>(getElementTypeOrSelf(cast.getY())))
+      return {{0}};
+  return {};
+}
+
+ShardingRule merak::train::elementwiseRule(Operation *op) {
+  ShardingRule rule;
+  std::vector<int> factors = addFactors(rule, shapeOf(op->getResult(0)));
+  for (Value operand : op->getOperands())
+    rule.operands.push_back(broadcastOf(shapeOf(operand), factors));
+  rule.results.push_back(tensorOf(factors));
+  rule.linear = linearGroups(op);
+  return rule;
+}
+
+// An op without operands or without results: every dimension is free.
+static ShardingRule leafRule(Value value, bool result) {
+  ShardingRule rule;
+  RuleTensor tensor = tensorOf(addFactors(rule, shapeOf(value)));
+  if (result)
+    rule.results.push_back(tensor);
+  else
+    rule.operands.push_back(tensor);
+  return rule;
+}
+ShardingRule ReadOp::getShardingRule() { return leafRule(getResult(), true); }
+ShardingRule ConstantOp::getShardingRule() {
+  return leafRule(getResult(), true);
+}
+ShardingRule GradientOp::getShardingRule() {
+  ShardingRule rule = leafRule(getValue(), false);
+  rule.linear = {{0}};
+  return rule;
+}
+
+//===----------------------------------------------------------------------===//
+// Shape
+//===----------------------------------------------------------------------===//
+
+// Aligns the dimensions of both shapes major to minor: 192 -> 3x64 gives the
+// factors 3 and 64, 6x4 -> 8x3 the common factor 2 and whole rests.
+ShardingRule ReshapeOp::getShardingRule() {
+  ShardingRule rule;
+  ArrayRef<int64_t> in = shapeOf(getX()), out = shapeOf(getY());
+  RuleTensor inDims(in.size()), outDims(out.size());
+  size_t i = 0, o = 0;
+  int64_t inRest = 1, outRest = 1;
+  auto next = [](ArrayRef<int64_t> shape, size_t &index, int64_t &rest) {
+    while (rest == 1 && index < shape.size())
+      if (rest = shape[index++]; rest != 1)
+        return;
+  };
+  while (true) {
+    next(in, i, inRest);
+    next(out, o, outRest);
+    if (inRest == 1 || outRest == 1)
+      break;
+    if (int64_t common = std::gcd(inRest, outRest); common > 1) {
+      int factor = rule.add(common);
+      inDims[i - 1].push_back(factor);
+      outDims[o - 1].push_back(factor);
+      inRest /= common;
+      outRest /= common;
+      if (inRest == 1 || outRest == 1)
+        continue;
+    }
+    // Coprime rests: whole on both sides until the products agree again.
+    int64_t inProduct = inRest, outProduct = outRest;
+    inDims[i - 1].push_back(rule.add(inRest, FactorKind::Whole));
+    outDims[o - 1].push_back(rule.add(outRest, FactorKind::Whole));
+    while (inProduct != outProduct) {
+      bool takeIn = inProduct < outProduct;
+      ArrayRef<int64_t> shape = takeIn ? in : out;
+      size_t &index = takeIn ? i : o;
+      int64_t size = shape[index++];
+      (takeIn ? inProduct : outProduct) *= size;
+      if (size != 1)
+        (takeIn ? inDims : outDims)[index - 1].push_back(
+            rule.add(size, FactorKind::Whole));
+    }
+    inRest = outRest = 1;
+  }
+  rule.operands = {inDims};
+  rule.results = {outDims};
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule TransposeOp::getShardingRule() {
+  ShardingRule rule;
+  std::vector<int> factors = addFactors(rule, shapeOf(getX()));
+  std::vector<int> permuted;
+  for (int64_t dim : getPerm())
+    permuted.push_back(factors[dim]);
+  rule.operands = {tensorOf(factors)};
+  rule.results = {tensorOf(permuted)};
+  rule.linear = {{0}};
+  return rule;
+}
+
+ShardingRule ExpandOp::getShardingRule() {
+  ShardingRule rule = elementwiseRule(getOperation());
+  rule.linear = {{0}};
+  return rule;
+}
+
+// A dimension n = (n/g whole) x (g parallel), where g divides every boundary:
+// a cut of 192 into three 64s keeps the 64 splittable.
+static RuleDim gridDim(ShardingRule &rule, int64_t size, int64_t grain,
+                       int factor) {
+  RuleDim dim;
+  if (size / grain > 1)
+    dim.push_back(rule.add(size / grain, FactorKind::Whole));
+  if (grain > 1)
+    dim.push_back(factor);
+  return dim;
+}
+static int64_t scaled(int64_t position, int64_t local, int64_t global) {
+  return global == 0 ? position : position * local / global;
+}
+
+ShardingRule SliceOp::getShardingRule() {
+  ShardingRule rule;
+  RuleTensor in, out;
+  ArrayRef<int64_t> shape = shapeOf(getX());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t start = getStarts()[i], size = getSizes()[i];
+    if (size == shape[i] && getSteps()[i] == 1) {
+      int factor = addFactor(rule, size);
+      in.push_back(dimOf(factor));
+      out.push_back(dimOf(factor));
+      continue;
+    }
+    int64_t grain = getSteps()[i] != 1
+                        ? 1
+                        : std::gcd(std::gcd(start, size), shape[i]);
+    int factor = grain > 1 ? rule.add(grain) : -1;
+    in.push_back(gridDim(rule, shape[i], grain, factor));
+    out.push_back(gridDim(rule, size, grain, factor));
+  }
+  rule.operands = {in};
+  rule.results = {out};
+  rule.linear = {{0}};
+  return rule;
+}
+void SliceOp::localize(TypeRange globalOperands, TypeRange) {
+  ArrayRef<int64_t> local = shapeOf(getX());
+  auto global = cast<RankedTensorType>(globalOperands[0]);
+  SmallVector<int64_t> starts(getStarts()), sizes(getSizes());
+  for (size_t i = 0; i < local.size(); ++i) {
+    starts[i] = scaled(starts[i], local[i], global.getDimSize(i));
+    sizes[i] = scaled(sizes[i], local[i], global.getDimSize(i));
+  }
+  setStarts(starts);
+  setSizes(sizes);
+}
+
+ShardingRule PadOp::getShardingRule() {
+  ShardingRule rule;
+  RuleTensor in, out;
+  ArrayRef<int64_t> shape = shapeOf(getX()), result = shapeOf(getY());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == result[i]) {
+      int factor = addFactor(rule, shape[i]);
+      in.push_back(dimOf(factor));
+      out.push_back(dimOf(factor));
+      continue;
+    }
+    int64_t grain = getInterior()[i] != 0
+                        ? 1
+                        : std::gcd(std::gcd(getLow()[i], getHigh()[i]),
+                                   shape[i]);
+    int factor = grain > 1 ? rule.add(grain) : -1;
+    in.push_back(gridDim(rule, shape[i], grain, factor));
+    out.push_back(gridDim(rule, result[i], grain, factor));
+  }
+  rule.operands = {in};
+  rule.results = {out};
+  if (getValue().isZero())
+    rule.linear = {{0}};
+  return rule;
+}
+void PadOp::localize(TypeRange globalOperands, TypeRange) {
+  ArrayRef<int64_t> local = shapeOf(getX());
+  auto global = cast<RankedTensorType>(globalOperands[0]);
+  SmallVector<int64_t> low(getLow()), high(getHigh());
+  for (size_t i = 0; i < local.size(); ++i) {
+    low[i] = scaled(low[i], local[i], global.getDimSize(i));
+    high[i] = scaled(high[i], local[i], global.getDimSize(i));
+  }
+  setLow(low);
+  setHigh(high);
+}
+
+ShardingRule ConcatOp::getShardingRule() {
+  ShardingRule rule;
+  ArrayRef<int64_t> result = shapeOf(getY());
+  int64_t grain = 0;
+  for (Value input : getInputs())
+    grain = std::gcd(grain, shapeOf(input)[getAxis()]);
+  grain = std::max<int64_t>(grain, 1);
+  int grainFactor = grain > 1 ? rule.add(grain) : -1;
+  std::vector<int> others;
+  for (size_t i = 0; i < result.size(); ++i)
+    others.push_back(static_cast<int64_t>(i) == getAxis()
+                         ? -1
+                         : addFactor(rule, result[i]));
+  auto tensor = [&](ArrayRef<int64_t> shape) {
+    RuleTensor dims = tensorOf(others);
+    dims[getAxis()] = gridDim(rule, shape[getAxis()], grain, grainFactor);
+    return dims;
+  };
+  std::vector<int> all;
+  for (auto [index, input] : llvm::enumerate(getInputs())) {
+    rule.operands.push_back(tensor(shapeOf(input)));
+    all.push_back(static_cast<int>(index));
+  }
+  rule.results = {tensor(result)};
+  rule.linear = {all};
+  return rule;
+}
+
+//===----------------------------------------------------------------------===//
+// Tables. The indexed factor (rows, columns) is factor 0: when it is split the
+// partitioner sets `split_axis`.
+//===----------------------------------------------------------------------===//
+
+ShardingRule GatherOp::getShardingRule() {
+  ShardingRule rule;
+  ArrayRef<int64_t> table = shapeOf(getTable()), ids = shapeOf(getIds());
+  int row = rule.add(table[getAxis()], FactorKind::Sum);
+  std::vector<int> before = addFactors(rule, table.take_front(getAxis()));
+  std::vector<int> id = addFactors(rule, ids);
+  std::vector<int> after = addFactors(rule, table.drop_front(getAxis() + 1));
+  RuleTensor tableDims = tensorOf(before), result = tensorOf(before);
+  tableDims.push_back({row});
+  llvm::append_range(tableDims, tensorOf(after));
+  llvm::append_range(result, tensorOf(id));
+  llvm::append_range(result, tensorOf(after));
+  rule.operands = {tableDims, tensorOf(id)};
+  rule.results = {result};
+  return rule;
+}
+void GatherOp::localize(TypeRange globalOperands, TypeRange) {
+  if (!getRows())
+    setRows(cast<RankedTensorType>(globalOperands[0]).getDimSize(getAxis()));
+}
+
+ShardingRule ScatterAddOp::getShardingRule() {
+  ShardingRule rule;
+  ArrayRef<int64_t> table = shapeOf(getTable()), ids = shapeOf(getIds());
+  int row = rule.add(table[getAxis()]);
+  std::vector<int> before = addFactors(rule, table.take_front(getAxis()));
+  std::vector<int> id = addFactors(rule, ids, FactorKind::Sum);
+  std::vector<int> after = addFactors(rule, table.drop_front(getAxis() + 1));
+  RuleTensor tableDims = tensorOf(before), dy = tensorOf(before);
+  tableDims.push_back({row});
+  llvm::append_range(tableDims, tensorOf(after));
+  llvm::append_range(dy, tensorOf(id));
+  llvm::append_range(dy, tensorOf(after));
+  rule.operands = {dy, tensorOf(id)};
+  rule.results = {tableDims};
+  rule.linear = {{0}};
+  return rule;
+}
+void ScatterAddOp::localize(TypeRange, TypeRange globalResults) {
+  if (!getRows())
+    setRows(cast<RankedTensorType>(globalResults[0]).getDimSize(getAxis()));
+}
+
+//===----------------------------------------------------------------------===//
+// Reductions and contractions
+//===----------------------------------------------------------------------===//
+
+static ShardingRule reduceRule(Value x, ArrayRef<int64_t> axes, bool keepdims,
+                               FactorKind kind) {
+  ShardingRule rule;
+  RuleTensor in, out;
+  for (auto [index, size] : llvm::enumerate(shapeOf(x))) {
+    bool reduced = llvm::is_contained(axes, static_cast<int64_t>(index));
+    int factor =
+        addFactor(rule, size, reduced ? kind : FactorKind::Parallel);
+    in.push_back(dimOf(factor));
+    if (!reduced)
+      out.push_back(dimOf(factor));
+    else if (keepdims)
+      out.push_back({});
+  }
+  rule.operands = {in};
+  rule.results = {out};
+  if (kind == FactorKind::Sum)
+    rule.linear = {{0}};
+  return rule;
+}
+ShardingRule ReduceSumOp::getShardingRule() {
+  return reduceRule(getX(), getAxes(), getKeepdims(), FactorKind::Sum);
+}
+ShardingRule ReduceMaxOp::getShardingRule() {
+  return reduceRule(getX(), getAxes(), getKeepdims(), FactorKind::Max);
+}
+
+// Size of every letter and whether the output has it.
+ShardingRule EinsumOp::getShardingRule() {
+  ShardingRule rule;
+  Letters letters = getLetters();
+  std::map<char, int> factors;
+  auto tensor = [&](const std::string &text, Value value) {
+    RuleTensor dims;
+    for (auto [index, letter] : llvm::enumerate(text)) {
+      int64_t size = shapeOf(value)[index];
+      if (!factors.count(letter))
+        factors[letter] =
+            addFactor(rule, size,
+                      letters.out.find(letter) == std::string::npos
+                          ? FactorKind::Sum
+                          : FactorKind::Parallel);
+      dims.push_back(dimOf(factors[letter]));
+    }
+    return dims;
+  };
+  rule.operands = {tensor(letters.lhs, getLhs()),
+                   tensor(letters.rhs, getRhs())};
+  rule.results = {tensor(letters.out, getResult())};
+  rule.linear = {{0}, {1}};
+  return rule;
+}
+double EinsumOp::getFlops() {
+  Letters letters = getLetters();
+  std::map<char, int64_t> sizes;
+  for (auto [index, letter] : llvm::enumerate(letters.lhs))
+    sizes[letter] = shapeOf(getLhs())[index];
+  for (auto [index, letter] : llvm::enumerate(letters.rhs))
+    sizes[letter] = shapeOf(getRhs())[index];
+  double flops = 2;
+  for (auto [letter, size] : sizes)
+    flops *= static_cast<double>(size);
+  return flops;
+}
