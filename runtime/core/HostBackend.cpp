@@ -124,8 +124,8 @@ HostBackend::prepareGenerated(const planpb::Instruction &instruction,
   kernel->rows = std::max<int64_t>(instruction.rows(), 1);
   const double bytes = bytesTouched(inputs) + bytesTouched(outputs);
   const double perRow = std::max(bytes / double(kernel->rows), 1e-3);
-  kernel->grain = std::clamp<int64_t>(int64_t(kBytesPerPart / perRow), 1,
-                                      kernel->rows);
+  kernel->grain =
+      std::clamp<int64_t>(int64_t(kBytesPerPart / perRow), 1, kernel->rows);
   kernel->operands.resize(inputs.size() + outputs.size());
   kernel->scalars.resize(instruction.scalars_size());
   return std::unique_ptr<Prepared>(std::move(kernel));

@@ -48,7 +48,8 @@ public:
       return;
     }
     auto *address = std::addressof(body);
-    run(n, grain,
+    run(
+        n, grain,
         [](void *context, int64_t begin, int64_t end) {
           (*static_cast<decltype(address)>(context))(begin, end);
         },

@@ -47,9 +47,7 @@ std::vector<InprocGroup::Post> *meet(CollectiveRun &run) {
   return &posts;
 }
 
-bool leave(CollectiveRun &run) {
-  return run.group.barrier(run.me, run.abort);
-}
+bool leave(CollectiveRun &run) { return run.group.barrier(run.me, run.abort); }
 
 // Room for a dense tensor like `view`.
 View scratchLike(CollectiveRun &run, const View &view) {
@@ -66,8 +64,7 @@ View flat(const View &view, int64_t begin, int64_t size) {
 
 bool allReduceSmall(CollectiveRun &run) {
   const int64_t bytes = run.input.elements() * dtypeSize(run.input.dtype);
-  auto &mine =
-      run.group.posted[run.group.operands[run.me] % 2][run.me].staging;
+  auto &mine = run.group.posted[run.group.operands[run.me] % 2][run.me].staging;
   if (mine.size() < static_cast<size_t>(bytes))
     mine.resize(kSmallBytes);
   copyViews(run.input, denseLike(run.input, mine.data()), false);
@@ -148,8 +145,7 @@ bool reduceScatter(CollectiveRun &run) {
   const int64_t size = run.output.shape[run.spec.dim];
   std::vector<View> inputs;
   for (InprocGroup::Post &post : *posts)
-    inputs.push_back(
-        sliceView(*post.input, run.spec.dim, run.me * size, size));
+    inputs.push_back(sliceView(*post.input, run.spec.dim, run.me * size, size));
   reduceViews(inputs, run.output, run.spec.maximum, run.spec.accumulate);
   return leave(run);
 }
@@ -184,13 +180,12 @@ Status checkCollective(const CommSpec &spec, const View &input,
                        const View &output) {
   const auto members = static_cast<int64_t>(spec.members.size());
   auto fail = [&](const std::string &what) {
-    return Status::error(fmt::format("{} over {} ranks from {} to {}: {}",
-                                     commKindName(spec.kind), members,
-                                     fmt::join(input.shape, "x"),
-                                     fmt::join(output.shape, "x"), what));
+    return Status::error(fmt::format(
+        "{} over {} ranks from {} to {}: {}", commKindName(spec.kind), members,
+        fmt::join(input.shape, "x"), fmt::join(output.shape, "x"), what));
   };
-  const bool reduces = spec.kind == CommSpec::AllReduce ||
-                       spec.kind == CommSpec::ReduceScatter;
+  const bool reduces =
+      spec.kind == CommSpec::AllReduce || spec.kind == CommSpec::ReduceScatter;
   if (input.dtype != output.dtype)
     return fail(fmt::format("the types {} and {} differ",
                             dtypeName(input.dtype), dtypeName(output.dtype)));

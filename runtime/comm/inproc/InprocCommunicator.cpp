@@ -96,9 +96,7 @@ public:
           std::span<const View> outputs) override;
   Status run(const CommCall &call) override;
   void abort(const Status &reason) override { world_.abort(reason); }
-  const std::atomic<bool> &aborted() const override {
-    return world_.aborted();
-  }
+  const std::atomic<bool> &aborted() const override { return world_.aborted(); }
   Status abortReason() const override { return world_.abortReason(); }
 
 private:
@@ -123,9 +121,8 @@ InprocCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
       return Status::error(fmt::format("{} has rank {} as peer",
                                        commKindName(spec.kind), spec.peer));
     auto endpoint = std::make_unique<TransferEndpoint>();
-    endpoint->channel =
-        &world_.channel(sends ? rank_ : spec.peer, sends ? spec.peer : rank_,
-                        spec.channel);
+    endpoint->channel = &world_.channel(
+        sends ? rank_ : spec.peer, sends ? spec.peer : rank_, spec.channel);
     endpoint->spec = std::move(spec);
     return std::unique_ptr<Endpoint>(std::move(endpoint));
   }
@@ -161,9 +158,9 @@ Status InprocCommunicator::run(const CommCall &call) {
 
 Status InprocCommunicator::collective(CollectiveEndpoint &endpoint,
                                       const View &input, const View &output) {
-  CollectiveRun run{endpoint.spec,    *endpoint.group, endpoint.me,
-                    world_.aborted(), input,           output,
-                    endpoint.scratch, {}};
+  CollectiveRun run{
+      endpoint.spec, *endpoint.group, endpoint.me,      world_.aborted(),
+      input,         output,          endpoint.scratch, {}};
   if (runCollective(run))
     return {};
   if (!run.failure.ok())
@@ -184,19 +181,18 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
   {
     std::lock_guard lock(channel.mutex);
     if (world_.aborted().load())
-      return Status::error(fmt::format("{} rank {}: {}",
-                                       sends ? "send to" : "recv from",
-                                       endpoint.spec.peer,
-                                       world_.abortReason().str()));
+      return Status::error(
+          fmt::format("{} rank {}: {}", sends ? "send to" : "recv from",
+                      endpoint.spec.peer, world_.abortReason().str()));
     if (other.view) {
       const View &from = sends ? view : *other.view;
       const View &to = sends ? *other.view : view;
       if (from.shape != to.shape || from.dtype != to.dtype)
-        channel.failure = Status::error(fmt::format(
-            "\"{}\": the sender has {}x{}, the receiver {}x{}",
-            endpoint.spec.channel, fmt::join(from.shape, "x"),
-            dtypeName(from.dtype), fmt::join(to.shape, "x"),
-            dtypeName(to.dtype)));
+        channel.failure = Status::error(
+            fmt::format("\"{}\": the sender has {}x{}, the receiver {}x{}",
+                        endpoint.spec.channel, fmt::join(from.shape, "x"),
+                        dtypeName(from.dtype), fmt::join(to.shape, "x"),
+                        dtypeName(to.dtype)));
       else
         copyViews(from, to,
                   sends ? other.accumulate : endpoint.spec.accumulate);
@@ -218,10 +214,9 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
   if (finished())
     return channel.failure;
   mine.view = nullptr;
-  return Status::error(fmt::format("{} rank {}: {}",
-                                   sends ? "send to" : "recv from",
-                                   endpoint.spec.peer,
-                                   world_.abortReason().str()));
+  return Status::error(
+      fmt::format("{} rank {}: {}", sends ? "send to" : "recv from",
+                  endpoint.spec.peer, world_.abortReason().str()));
 }
 
 } // namespace

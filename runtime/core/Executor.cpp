@@ -1,0 +1,299 @@
+#include "runtime/core/Executor.h"
+
+#include "runtime/core/DType.h"
+#include "runtime/core/Finite.h"
+
+#include <fmt/format.h>
+
+namespace merak::runtime {
+
+using planpb::Instruction;
+
+namespace {
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+} // namespace
+
+Executor::Executor(RankProgram &program, Backend &backend, Communicator &comm,
+                   InputReader *reader, ExecutorOptions options)
+    : program_(program), backend_(backend), comm_(comm), reader_(reader),
+      options_(options) {
+  for (int i = 0; i < program.lanes(); ++i)
+    lanes_.push_back(std::make_unique<Lane>());
+  for (uint32_t i = 0; i < program.proto().events(); ++i)
+    events_.push_back(std::make_unique<Event>());
+  trace_.resize(lanes_.size());
+  for (int i = 1; i < program.lanes(); ++i)
+    if (!program.laneCalls(i).empty())
+      lanes_[i]->thread = std::thread([this, i] { laneMain(i); });
+}
+
+Executor::~Executor() {
+  stop_ = true;
+  start_.notify();
+  for (auto &lane : lanes_)
+    if (lane->thread.joinable())
+      lane->thread.join();
+}
+
+void Executor::laneMain(int lane) {
+  for (uint64_t step = 1;; ++step) {
+    if (!start_.wait([&] { return started_.load() >= step; }, stop_))
+      return;
+    runLane(lane);
+    if (running_.fetch_sub(1) == 1)
+      finish_.notify();
+  }
+}
+
+Status Executor::step(const StepScalars &scalars) {
+  scalars_ = scalars;
+  int others = 0;
+  for (size_t i = 1; i < lanes_.size(); ++i)
+    others += lanes_[i]->thread.joinable();
+  running_ = others;
+  started_ = stepsBegun_ + 1;
+  if (others > 0)
+    start_.notify();
+  runLane(0);
+  static const std::atomic<bool> kNever{false};
+  if (others > 0)
+    finish_.wait([&] { return running_.load() == 0; }, kNever);
+  ++stepsBegun_;
+  std::lock_guard lock(failureMutex_);
+  return failure_;
+}
+
+void Executor::runLane(int lane) {
+  Lane &self = *lanes_[lane];
+  const std::vector<LaneCall> &calls = program_.laneCalls(lane);
+  self.busy.store(true, std::memory_order_relaxed);
+  bool failed = false;
+  for (size_t i = 0; i < calls.size() && !failed; ++i) {
+    // Everything of this stream before the call is finished.
+    self.call.store(static_cast<uint32_t>(i), std::memory_order_relaxed);
+    self.done.store(callNumber(calls[i].call));
+    self.gate.notify();
+    failed = !runCall(lane, calls[i]).ok();
+  }
+  if (!failed) {
+    Status status = backend_.synchronize(program_.stream(lane));
+    if (!status.ok() && !calls.empty())
+      fail(calls.back(), nullptr, std::move(status));
+    self.done.store(callNumber(program_.proto().calls_size()));
+    self.gate.notify();
+  }
+  self.busy.store(false, std::memory_order_relaxed);
+}
+
+Status Executor::runCall(int lane, const LaneCall &call) {
+  Lane &self = *lanes_[lane];
+  for (const LaneCall::Wait &wait : call.waits) {
+    Lane &other = *lanes_[wait.lane];
+    const uint64_t target = callNumber(wait.call) + 1;
+    if (!program_.laneCalls(wait.lane).empty()) {
+      self.waitsFor.store(wait.lane, std::memory_order_relaxed);
+      const bool ready = other.gate.wait(
+          [&] { return other.done.load() >= target; }, comm_.aborted());
+      self.waitsFor.store(-1, std::memory_order_relaxed);
+      if (!ready) {
+        Status status = Status::error("stopped: " + comm_.abortReason().str());
+        fail(call, nullptr, status);
+        return status;
+      }
+    }
+    if (wait.event)
+      MERAK_RETURN_IF_ERROR(
+          backend_.waitEvent(program_.stream(lane), wait.event));
+  }
+  const std::vector<Op *> &ops = *call.ops;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    self.op.store(static_cast<uint32_t>(i), std::memory_order_relaxed);
+    self.moves.store(self.moves.load(std::memory_order_relaxed) + 1,
+                     std::memory_order_relaxed);
+    Status status = runOp(lane, call, *ops[i]);
+    if (!status.ok()) {
+      fail(call, ops[i], status);
+      return status;
+    }
+  }
+  if (call.finished)
+    return backend_.recordEvent(call.finished, program_.stream(lane));
+  return {};
+}
+
+Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
+  if (comm_.aborted().load(std::memory_order_relaxed))
+    return Status::error("stopped: " + comm_.abortReason().str());
+  const planpb::Call &proto = program_.proto().calls(call.call);
+  for (const Op::Patch &patch : op.patches)
+    patch.view->data = patch.base + patch.stride * proto.slots(patch.slotClass);
+  for (const Op::ScalarPatch &patch : op.scalarPatches) {
+    ScalarValue &value = op.scalars[patch.scalar];
+    switch (patch.source) {
+    case Op::Runtime::Lr:
+      value = ScalarValue::real(scalars_.lr);
+      break;
+    case Op::Runtime::Step:
+      value = ScalarValue::integer(scalars_.step + 1);
+      break;
+    case Op::Runtime::Seed:
+      value = ScalarValue::integer(scalars_.seed);
+      break;
+    case Op::Runtime::GradScale:
+      value = ScalarValue::real(scalars_.gradScale);
+      break;
+    case Op::Runtime::Microbatch:
+      value = ScalarValue::integer(std::max<int64_t>(0, proto.microbatch()) *
+                                   patch.scale);
+      break;
+    }
+  }
+  if (!options_.trace && !options_.checkNumerics)
+    return execute(lane, call, op);
+  const int64_t begin = now();
+  Status status = execute(lane, call, op);
+  if (options_.trace)
+    trace_[lane].push_back({&call, &op, scalars_.step, begin, now()});
+  if (status.ok() && options_.checkNumerics)
+    return checkFinite(lane, call, op);
+  return status;
+}
+
+Status Executor::execute(int lane, const LaneCall &call, Op &op) {
+  const StreamHandle stream = program_.stream(lane);
+  const Instruction &instruction = *op.instruction;
+  switch (instruction.kind()) {
+  case Instruction::KERNEL:
+  case Instruction::LIBRARY:
+    if (options_.failAtStep == scalars_.step ||
+        options_.hangAtStep == scalars_.step)
+      MERAK_RETURN_IF_ERROR(injectFault());
+    return backend_.run({&instruction, op.prepared.get(), op.inputs, op.outputs,
+                         op.scalars, instruction.accumulate(), stream});
+  case Instruction::COLLECTIVE:
+  case Instruction::SEND:
+  case Instruction::RECV:
+    return comm_.run({op.endpoint.get(), op.inputs, op.outputs, stream});
+  case Instruction::RECORD: {
+    MERAK_RETURN_IF_ERROR(backend_.recordEvent(op.event, stream));
+    Event &event = *events_[instruction.event()];
+    event.recorded.store(callNumber(call.call) + 1);
+    event.gate.notify();
+    return {};
+  }
+  case Instruction::WAIT: {
+    Event &event = *events_[instruction.event()];
+    const uint64_t target = callNumber(call.call) + 1;
+    if (!event.gate.wait([&] { return event.recorded.load() >= target; },
+                         comm_.aborted()))
+      return Status::error("stopped: " + comm_.abortReason().str());
+    return backend_.waitEvent(stream, op.event);
+  }
+  case Instruction::LOAD_INPUT:
+    return loadInput(lane, call, op);
+  default:
+    return {};
+  }
+}
+
+Status Executor::loadInput(int lane, const LaneCall &call, Op &op) {
+  if (!reader_)
+    return Status::error("the run has no data");
+  const int64_t microbatch =
+      std::max<int64_t>(0, program_.proto().calls(call.call).microbatch());
+  const View &view = op.outputs[0];
+  void *target = op.staging.empty() ? view.data : op.staging.data();
+  MERAK_RETURN_IF_ERROR(reader_->read(op.instruction->op(), scalars_.step,
+                                      op.boxes[microbatch], target,
+                                      view.shape));
+  if (op.staging.empty())
+    return {};
+  return backend_.copyToDevice(view.data, target, op.staging.size(),
+                               program_.stream(lane));
+}
+
+Status Executor::checkFinite(int lane, const LaneCall &call, const Op &op) {
+  for (size_t i = 0; i < op.outputs.size(); ++i) {
+    const View &view = op.outputs[i];
+    if (!isFloat(view.dtype))
+      continue;
+    const planpb::Buffer &buffer =
+        program_.proto().buffers(op.instruction->outputs(int(i)).buffer());
+    std::vector<char> copy;
+    View host = view;
+    if (!backend_.isHost()) {
+      // The whole slot: the view may be strided.
+      const uint32_t slot = slotOf(buffer, program_.proto().calls(call.call));
+      char *data = static_cast<char *>(
+          program_.bufferData(op.instruction->outputs(int(i)).buffer(), slot));
+      copy.resize(buffer.bytes());
+      MERAK_RETURN_IF_ERROR(backend_.copyToHost(copy.data(), data, copy.size(),
+                                                program_.stream(lane)));
+      MERAK_RETURN_IF_ERROR(backend_.synchronize(program_.stream(lane)));
+      host.data = copy.data() + (static_cast<char *>(view.data) - data);
+    }
+    if (auto found = findNonFinite(host))
+      return Status::error(fmt::format("wrote {} to \"{}\"{}", found->value,
+                                       buffer.name(), found->index));
+  }
+  return {};
+}
+
+Status Executor::injectFault() {
+  if (options_.failAtStep == scalars_.step)
+    return Status::error("killed by request");
+  while (!comm_.aborted().load())
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return Status::error("hung by request: " + comm_.abortReason().str());
+}
+
+void Executor::fail(const LaneCall &call, const Op *op, Status status) {
+  const planpb::Call &proto = program_.proto().calls(call.call);
+  status = std::move(status).withContext(
+      fmt::format("rank {} · step {} · {}", program_.rank(), scalars_.step,
+                  op ? program_.describe(call, *op)
+                     : program_.proto().procedures(proto.procedure()).name()));
+  comm_.abort(status);
+  std::lock_guard lock(failureMutex_);
+  if (failure_.ok())
+    failure_ = status;
+}
+
+uint64_t Executor::progress() const {
+  uint64_t sum = 0;
+  for (const auto &lane : lanes_)
+    sum += lane->moves.load(std::memory_order_relaxed) + lane->done.load();
+  return sum;
+}
+
+std::vector<std::string> Executor::positions() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane &lane = *lanes_[i];
+    const auto &calls = program_.laneCalls(int(i));
+    const uint32_t index = lane.call.load(std::memory_order_relaxed);
+    if (!lane.busy.load(std::memory_order_relaxed) || index >= calls.size())
+      continue;
+    const LaneCall &call = calls[index];
+    const int awaited = lane.waitsFor.load(std::memory_order_relaxed);
+    const uint32_t op = lane.op.load(std::memory_order_relaxed);
+    std::string text;
+    if (awaited >= 0 || op >= call.ops->size())
+      text = fmt::format("call {}: waits for stream \"{}\"", call.call,
+                         program_.streamName(std::max(awaited, 0)));
+    else
+      text = program_.describe(call, *(*call.ops)[op]);
+    lines.push_back(fmt::format("rank {} · step {} · {}: {}", program_.rank(),
+                                scalars_.step, program_.streamName(int(i)),
+                                text));
+  }
+  return lines;
+}
+
+} // namespace merak::runtime

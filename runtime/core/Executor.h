@@ -1,0 +1,107 @@
+// Runs the steps of one rank. Each stream with work has a lane: a host thread
+// that goes through the stream's instructions of all calls in order. Stream 0
+// is driven by the thread that calls `step`, so a program without communication
+// never changes threads.
+//
+// Order between lanes: events inside a call, call waits between calls. Both are
+// counters that only grow, so nothing is reset between steps.
+#pragma once
+
+#include "runtime/core/Gate.h"
+#include "runtime/core/RankProgram.h"
+
+#include <chrono>
+#include <optional>
+
+namespace merak::runtime {
+
+struct ExecutorOptions {
+  bool trace = false;
+  // Looks at every value that an instruction writes; stops at the first one
+  // that is not finite.
+  bool checkNumerics = false;
+  // For tests of what a lost rank does: at this step (from 0; -1: never) the
+  // rank fails, or stops answering, before its first compute instruction.
+  int64_t failAtStep = -1;
+  int64_t hangAtStep = -1;
+};
+
+struct TraceEvent {
+  const LaneCall *call;
+  const Op *op;
+  int64_t step;
+  int64_t begin, end; // nanoseconds of the steady clock
+};
+
+class Executor {
+public:
+  // All arguments must outlive the executor.
+  Executor(RankProgram &program, Backend &backend, Communicator &comm,
+           InputReader *reader, ExecutorOptions options);
+  ~Executor();
+  Executor(const Executor &) = delete;
+  Executor &operator=(const Executor &) = delete;
+
+  // Runs every call once. On an error all ranks are told.
+  Status step(const StepScalars &scalars);
+
+  RankProgram &program() { return program_; }
+  // A number that changes whenever any lane moves on; for the watchdog.
+  uint64_t progress() const;
+  // One line for each lane that is not idle: what it waits in.
+  std::vector<std::string> positions() const;
+  // By lane. Valid between steps.
+  const std::vector<std::vector<TraceEvent>> &trace() const { return trace_; }
+
+private:
+  // What the watchdog and other lanes can see of a lane.
+  struct Lane {
+    std::atomic<uint64_t> done{0};        // calls finished, over all steps
+    std::atomic<uint64_t> moves{0};       // instructions started
+    std::atomic<uint32_t> call{0}, op{0}; // indices; op counts in its call
+    std::atomic<int> waitsFor{-1};        // lane whose call it awaits
+    std::atomic<bool> busy{false};
+    Gate gate; // `done` has grown
+    std::thread thread;
+  };
+  struct Event {
+    std::atomic<uint64_t> recorded{0}; // call number of the last record, plus 1
+    Gate gate;
+  };
+
+  void laneMain(int lane);
+  void runLane(int lane);
+  Status runCall(int lane, const LaneCall &call);
+  Status runOp(int lane, const LaneCall &call, Op &op);
+  Status execute(int lane, const LaneCall &call, Op &op);
+  Status loadInput(int lane, const LaneCall &call, Op &op);
+  Status checkFinite(int lane, const LaneCall &call, const Op &op);
+  Status injectFault();
+  void fail(const LaneCall &call, const Op *op, Status status);
+  uint64_t callNumber(int call) const {
+    return stepsBegun_ * uint64_t(program_.proto().calls_size()) + call;
+  }
+
+  RankProgram &program_;
+  Backend &backend_;
+  Communicator &comm_;
+  InputReader *reader_;
+  ExecutorOptions options_;
+
+  StepScalars scalars_;
+  uint64_t stepsBegun_ = 0; // before the current one
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Event>> events_;
+  std::vector<std::vector<TraceEvent>> trace_;
+
+  // Start and end of a step for the other lanes.
+  Gate start_, finish_;
+  std::atomic<uint64_t> started_{0};
+  std::atomic<int> running_{0};
+  std::atomic<bool> stop_{false};
+
+  std::mutex failureMutex_;
+  Status failure_;
+};
+
+} // namespace merak::runtime

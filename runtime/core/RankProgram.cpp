@@ -1,0 +1,388 @@
+#include "runtime/core/RankProgram.h"
+
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace merak::runtime {
+
+using planpb::Instruction;
+
+RankProgram::RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
+                         Communicator &comm)
+    : plan_(plan), proto_(&plan.programOf(rank)), rank_(rank),
+      backend_(backend), comm_(comm), ranks_(plan.file),
+      mesh_(layoutMesh(plan.file)), coords_(coordsOf(plan.file, rank)) {}
+
+RankProgram::~RankProgram() {
+  ops_.clear();
+  for (EventHandle event : ownedEvents_)
+    backend_.destroyEvent(event);
+  for (StreamHandle stream : streams_)
+    backend_.destroyStream(stream);
+  if (arena_)
+    backend_.release(arena_);
+}
+
+Result<std::unique_ptr<RankProgram>> RankProgram::create(const LoadedPlan &plan,
+                                                         int rank,
+                                                         Backend &backend,
+                                                         Communicator &comm) {
+  std::unique_ptr<RankProgram> program(
+      new RankProgram(plan, rank, backend, comm));
+  Status status = program->build();
+  if (!status.ok())
+    return std::move(status).withContext(fmt::format("rank {}", rank));
+  return program;
+}
+
+Status RankProgram::build() {
+  auto memory = backend_.allocate(proto_->arena_bytes());
+  if (!memory)
+    return memory.status();
+  arena_ = static_cast<char *>(*memory);
+  for (int i = 0; i < std::max(1, proto_->streams_size()); ++i) {
+    auto stream = backend_.createStream();
+    if (!stream)
+      return stream.status();
+    streams_.push_back(*stream);
+  }
+  for (uint32_t i = 0; i < proto_->events(); ++i) {
+    auto event = backend_.createEvent();
+    if (!event)
+      return event.status();
+    events_.push_back(*event);
+    ownedEvents_.push_back(*event);
+  }
+  Status problems;
+  for (const planpb::Procedure &procedure : proto_->procedures())
+    problems.merge(buildProcedure(procedure));
+  if (!problems.ok())
+    return problems;
+  return buildLanes();
+}
+
+Status RankProgram::buildProcedure(const planpb::Procedure &procedure) {
+  Status problems;
+  auto &lanes = procedures_.emplace_back(streams_.size());
+  for (int i = 0; i < procedure.instructions_size(); ++i) {
+    const Instruction &instruction = procedure.instructions(i);
+    if (instruction.kind() == Instruction::NOP)
+      continue;
+    auto where = [&] {
+      return fmt::format("{} · instr {} {} \"{}\"", procedure.name(), i,
+                         kindName(instruction.kind()),
+                         instruction.op().empty() ? instruction.channel()
+                                                  : instruction.op());
+    };
+    if (instruction.stream() >= streams_.size()) {
+      problems.merge(
+          Status::error(fmt::format("{}: stream {} of {}", where(),
+                                    instruction.stream(), streams_.size())));
+      continue;
+    }
+    Op &op = ops_.emplace_back();
+    op.index = i;
+    problems.merge(buildOp(instruction, op).withContext(where()));
+    lanes[instruction.stream()].push_back(&op);
+  }
+  return problems;
+}
+
+Status RankProgram::buildOp(const Instruction &instruction, Op &op) {
+  op.instruction = &instruction;
+  MERAK_RETURN_IF_ERROR(resolve(instruction.inputs(), op.inputs, op));
+  MERAK_RETURN_IF_ERROR(resolve(instruction.outputs(), op.outputs, op));
+  MERAK_RETURN_IF_ERROR(buildScalars(op));
+  switch (instruction.kind()) {
+  case Instruction::KERNEL:
+  case Instruction::LIBRARY: {
+    auto prepared = backend_.prepare(instruction, op.inputs, op.outputs);
+    if (!prepared)
+      return prepared.status();
+    op.prepared = std::move(*prepared);
+    return {};
+  }
+  case Instruction::COLLECTIVE:
+  case Instruction::SEND:
+  case Instruction::RECV:
+    return buildComm(op);
+  case Instruction::RECORD:
+  case Instruction::WAIT:
+    if (instruction.event() >= events_.size())
+      return Status::error(
+          fmt::format("event {} of {}", instruction.event(), events_.size()));
+    op.event = events_[instruction.event()];
+    return {};
+  case Instruction::LOAD_INPUT:
+    return buildInput(op);
+  default:
+    return Status::error("an instruction this runtime does not know");
+  }
+}
+
+Status RankProgram::resolve(
+    const google::protobuf::RepeatedPtrField<planpb::Operand> &operands,
+    std::vector<View> &views, Op &op) {
+  views.resize(operands.size());
+  for (int i = 0; i < operands.size(); ++i) {
+    const planpb::Operand &operand = operands[i];
+    if (operand.buffer() >= uint32_t(proto_->buffers_size()))
+      return Status::error(fmt::format("operand {}: buffer {} of {}", i,
+                                       operand.buffer(),
+                                       proto_->buffers_size()));
+    const planpb::Buffer &buffer = proto_->buffers(operand.buffer());
+    View &view = views[i];
+    view.dtype = buffer.dtype();
+    view.shape.assign(operand.shape().begin(), operand.shape().end());
+    view.strides.assign(operand.strides().begin(), operand.strides().end());
+    if (view.shape.size() != view.strides.size())
+      return Status::error(fmt::format("operand {}: {} sizes, {} strides", i,
+                                       view.shape.size(), view.strides.size()));
+    // The first and last element touched must lie in the buffer.
+    const int64_t size = dtypeSize(buffer.dtype());
+    int64_t low = operand.offset(), high = operand.offset();
+    for (size_t d = 0; d < view.shape.size(); ++d)
+      (view.strides[d] < 0 ? low : high) +=
+          (view.shape[d] - 1) * view.strides[d];
+    const uint64_t lastSlot =
+        buffer.slots() > 1 ? (buffer.slots() - 1) * buffer.slot_stride() : 0;
+    if (size == 0 || (view.elements() > 0 &&
+                      (low < 0 || uint64_t(high + 1) * size > buffer.bytes())))
+      return Status::error(fmt::format(
+          "operand {} reaches elements {}..{} of buffer \"{}\" ({} bytes)", i,
+          low, high, buffer.name(), buffer.bytes()));
+    if (buffer.offset() + lastSlot + buffer.bytes() > proto_->arena_bytes())
+      return Status::error(
+          fmt::format("buffer \"{}\" exceeds the arena", buffer.name()));
+    char *base = arena_ + buffer.offset() + operand.offset() * size;
+    view.data = base;
+    if (buffer.slot_class() >= 0 && buffer.slots() > 0)
+      op.patches.push_back(
+          {&view, base, buffer.slot_stride(), buffer.slot_class()});
+  }
+  return {};
+}
+
+Status RankProgram::buildScalars(Op &op) {
+  for (const planpb::Scalar &scalar : op.instruction->scalars()) {
+    const int index = static_cast<int>(op.scalars.size());
+    ScalarValue value;
+    auto patch = [&](Op::Runtime source, int64_t scale = 1) {
+      op.scalarPatches.push_back({index, source, scale});
+    };
+    const int64_t scale = scalar.scale() ? scalar.scale() : 1;
+    switch (scalar.value_case()) {
+    case planpb::Scalar::kI:
+      value = ScalarValue::integer(scalar.i());
+      break;
+    case planpb::Scalar::kF:
+      value = ScalarValue::real(scalar.f());
+      break;
+    case planpb::Scalar::kCoordinate:
+      if (scalar.coordinate() == "mb") {
+        patch(Op::Runtime::Microbatch, scale);
+      } else {
+        const auto found = coords_.find(scalar.coordinate());
+        if (found == coords_.end())
+          return Status::error(fmt::format("scalar {}: no mesh axis \"{}\"",
+                                           index, scalar.coordinate()));
+        value = ScalarValue::integer(found->second * scale);
+      }
+      break;
+    case planpb::Scalar::kRuntime:
+      if (scalar.runtime() == "lr")
+        patch(Op::Runtime::Lr);
+      else if (scalar.runtime() == "step")
+        patch(Op::Runtime::Step);
+      else if (scalar.runtime() == "seed")
+        patch(Op::Runtime::Seed);
+      else if (scalar.runtime() == "grad_scale")
+        patch(Op::Runtime::GradScale);
+      else
+        return Status::error(fmt::format("scalar {}: no run-time value \"{}\"",
+                                         index, scalar.runtime()));
+      break;
+    default:
+      return Status::error(fmt::format("scalar {} has no value", index));
+    }
+    op.scalars.push_back(value);
+  }
+  return {};
+}
+
+Status RankProgram::buildInput(Op &op) {
+  if (op.outputs.size() != 1 || !op.outputs[0].dense())
+    return Status::error("expected one dense output");
+  const planpb::Buffer &buffer =
+      proto_->buffers(op.instruction->outputs(0).buffer());
+  op.layout = fromProto(buffer.layout());
+  if (op.layout.localShape(mesh_) != op.outputs[0].shape)
+    return Status::error(
+        fmt::format("layout {} gives {}, the buffer has {}", op.layout.str(),
+                    fmt::join(op.layout.localShape(mesh_), "x"),
+                    fmt::join(op.outputs[0].shape, "x")));
+  layout::AxisMap coords = coords_;
+  for (int64_t mb = 0; mb < std::max<int64_t>(1, plan_.file.microbatches());
+       ++mb) {
+    coords["mb"] = mb;
+    op.boxes.push_back(layout::boxes(op.layout, mesh_, coords));
+  }
+  if (!backend_.isHost())
+    op.staging.resize(op.outputs[0].elements() *
+                      dtypeSize(op.outputs[0].dtype));
+  return {};
+}
+
+Status RankProgram::buildComm(Op &op) {
+  const Instruction &instruction = *op.instruction;
+  CommSpec spec;
+  spec.name = instruction.name();
+  spec.dim = instruction.dim();
+  spec.dim2 = instruction.dim2();
+  spec.accumulate = instruction.accumulate();
+  if (instruction.kind() == Instruction::COLLECTIVE) {
+    static const std::pair<const char *, CommSpec::Kind> kKinds[] = {
+        {"all_reduce", CommSpec::AllReduce},
+        {"all_gather", CommSpec::AllGather},
+        {"reduce_scatter", CommSpec::ReduceScatter},
+        {"all_to_all", CommSpec::AllToAll},
+        {"broadcast", CommSpec::Broadcast}};
+    const auto *kind =
+        std::find_if(std::begin(kKinds), std::end(kKinds), [&](auto &entry) {
+          return instruction.op() == entry.first;
+        });
+    if (kind == std::end(kKinds))
+      return Status::error("no such collective");
+    spec.kind = kind->second;
+    if (instruction.reduction() == "max")
+      spec.maximum = true;
+    else if (!instruction.reduction().empty() &&
+             instruction.reduction() != "sum")
+      return Status::error(
+          fmt::format("no such reduction: \"{}\"", instruction.reduction()));
+    if (instruction.group() >= uint32_t(proto_->groups_size()))
+      return Status::error(fmt::format("group {} of {}", instruction.group(),
+                                       proto_->groups_size()));
+    spec.members =
+        ranks_.members(rank_, proto_->groups(instruction.group()).axes());
+    spec.channel = streamName(instruction.stream());
+    op.members = spec.members;
+  } else {
+    spec.kind = instruction.kind() == Instruction::SEND ? CommSpec::Send
+                                                        : CommSpec::Recv;
+    spec.channel = instruction.channel();
+    spec.peer = op.peer = ranks_.neighbour(rank_, instruction.peer());
+  }
+  auto endpoint = comm_.prepare(std::move(spec), op.inputs, op.outputs);
+  if (!endpoint)
+    return endpoint.status();
+  op.endpoint = std::move(*endpoint);
+  return {};
+}
+
+Status RankProgram::buildLanes() {
+  laneCalls_.resize(streams_.size());
+  for (int c = 0; c < proto_->calls_size(); ++c) {
+    const planpb::Call &call = proto_->calls(c);
+    auto fail = [&](const std::string &what) {
+      return Status::error(fmt::format("call {}: {}", c, what));
+    };
+    if (call.procedure() >= procedures_.size())
+      return fail(fmt::format("procedure {} of {}", call.procedure(),
+                              procedures_.size()));
+    if (call.microbatch() >= std::max<int64_t>(1, plan_.file.microbatches()))
+      return fail(fmt::format("microbatch {} of {}", call.microbatch(),
+                              plan_.file.microbatches()));
+    const auto &byStream = procedures_[call.procedure()];
+    for (const auto &ops : byStream)
+      for (const Op *op : ops)
+        for (const Op::Patch &patch : op->patches)
+          if (patch.slotClass >= call.slots_size())
+            return fail(fmt::format("no slot of class {}", patch.slotClass));
+    for (size_t lane = 0; lane < streams_.size(); ++lane) {
+      LaneCall work;
+      work.call = c;
+      work.ops = &byStream[lane];
+      for (const planpb::CallWait &wait : call.waits()) {
+        if (wait.stream() >= streams_.size() || wait.on() >= streams_.size() ||
+            wait.call() >= uint32_t(c))
+          return fail(fmt::format("waits for stream {} call {}", wait.on(),
+                                  wait.call()));
+        // A stream is in order with itself.
+        if (wait.stream() == lane && wait.on() != lane)
+          work.waits.push_back({int(wait.on()), int(wait.call())});
+      }
+      if (!work.ops->empty() || !work.waits.empty())
+        laneCalls_[lane].push_back(std::move(work));
+    }
+  }
+  // A wait for a call stands for the last work of that lane up to the call.
+  for (auto &calls : laneCalls_)
+    for (LaneCall &work : calls)
+      for (LaneCall::Wait &wait : work.waits) {
+        auto &other = laneCalls_[wait.lane];
+        auto after = std::upper_bound(
+            other.begin(), other.end(), wait.call,
+            [](int call, const LaneCall &entry) { return call < entry.call; });
+        if (after == other.begin())
+          continue;
+        LaneCall &awaited = *std::prev(after);
+        if (!awaited.finished && !backend_.isHost()) {
+          auto event = backend_.createEvent();
+          if (!event)
+            return event.status();
+          awaited.finished = *event;
+          ownedEvents_.push_back(*event);
+        }
+        wait.event = awaited.finished;
+      }
+  return {};
+}
+
+std::string RankProgram::streamName(int lane) const {
+  if (lane < proto_->streams_size() && !proto_->streams(lane).name().empty())
+    return proto_->streams(lane).name();
+  return fmt::format("stream {}", lane);
+}
+
+void *RankProgram::bufferData(int buffer, int slot) const {
+  const planpb::Buffer &proto = proto_->buffers(buffer);
+  return arena_ + proto.offset() + slot * proto.slot_stride();
+}
+
+std::string RankProgram::describe(const LaneCall &call, const Op &op) const {
+  const planpb::Call &proto = proto_->calls(call.call);
+  const Instruction &instruction = *op.instruction;
+  std::string text = proto_->procedures(proto.procedure()).name();
+  if (proto.microbatch() >= 0)
+    text += fmt::format(" mb {}", proto.microbatch());
+  text += fmt::format(" · instr {} ", op.index);
+  switch (instruction.kind()) {
+  case Instruction::SEND:
+    return text + fmt::format("send \"{}\" to rank {}", instruction.channel(),
+                              op.peer);
+  case Instruction::RECV:
+    return text + fmt::format("recv \"{}\" from rank {}", instruction.channel(),
+                              op.peer);
+  case Instruction::COLLECTIVE:
+    return text + fmt::format("{} \"{}\" over ranks {}", instruction.op(),
+                              instruction.name(), fmt::join(op.members, ","));
+  case Instruction::RECORD:
+  case Instruction::WAIT:
+    return text + fmt::format("{} event {}", kindName(instruction.kind()),
+                              instruction.event());
+  case Instruction::LOAD_INPUT:
+    return text + fmt::format("load \"{}\"", instruction.op());
+  default:
+    text += instruction.op();
+    if (!instruction.name().empty())
+      text += fmt::format(" \"{}\"", instruction.name());
+    return text;
+  }
+}
+
+} // namespace merak::runtime

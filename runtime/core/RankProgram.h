@@ -1,0 +1,123 @@
+// A rank's program made ready to run: operands resolved to addresses, kernels
+// and communication prepared, instructions sorted by stream. What is left to do
+// in a step is to put slot addresses and scalars in place.
+#pragma once
+
+#include "runtime/comm/Communicator.h"
+#include "runtime/core/Backend.h"
+#include "runtime/core/InputReader.h"
+#include "runtime/plan/Plan.h"
+
+#include <atomic>
+#include <deque>
+#include <memory>
+
+namespace merak::runtime {
+
+// Values that scalars of instructions may name.
+struct StepScalars {
+  int64_t step = 0; // from 0; the plan's "step" counts from 1
+  double lr = 0;
+  int64_t seed = 0;
+  double gradScale = 1;
+};
+
+struct Op {
+  const planpb::Instruction *instruction = nullptr;
+  int index = 0; // in its procedure
+  std::vector<View> inputs, outputs;
+  // Operands in slotted buffers: where slot 0 of the element lies.
+  struct Patch {
+    View *view;
+    char *base;
+    uint64_t stride;
+    int32_t slotClass;
+  };
+  std::vector<Patch> patches;
+  std::vector<ScalarValue> scalars;
+  enum class Runtime { Lr, Step, Seed, GradScale, Microbatch };
+  struct ScalarPatch {
+    int scalar;
+    Runtime source;
+    int64_t scale;
+  };
+  std::vector<ScalarPatch> scalarPatches;
+  std::unique_ptr<Prepared> prepared;
+  std::unique_ptr<Endpoint> endpoint;
+  int peer = -1;                               // SEND, RECV
+  std::vector<int> members;                    // COLLECTIVE
+  layout::Layout layout;                       // LOAD_INPUT
+  std::vector<std::vector<layout::Box>> boxes; // LOAD_INPUT: by microbatch
+  std::vector<char> staging;                   // LOAD_INPUT on a device
+  EventHandle event = nullptr;                 // RECORD, WAIT
+};
+
+// The instructions of one call on one stream.
+struct LaneCall {
+  int call = 0;
+  const std::vector<Op *> *ops = nullptr;
+  struct Wait {
+    int lane;
+    int call;
+    EventHandle event = nullptr;
+  };
+  std::vector<Wait> waits;
+  EventHandle finished = nullptr; // recorded if another lane waits for it
+};
+
+class RankProgram {
+public:
+  // `checkNumerics` etc. belong to the executor; here everything is static.
+  static Result<std::unique_ptr<RankProgram>> create(const LoadedPlan &plan,
+                                                     int rank, Backend &backend,
+                                                     Communicator &comm);
+  ~RankProgram();
+
+  const planpb::Program &proto() const { return *proto_; }
+  int rank() const { return rank_; }
+  int lanes() const { return static_cast<int>(laneCalls_.size()); }
+  const std::vector<LaneCall> &laneCalls(int lane) const {
+    return laneCalls_[lane];
+  }
+  StreamHandle stream(int lane) const { return streams_[lane]; }
+  std::string streamName(int lane) const;
+
+  // Device address of a slot of a buffer.
+  void *bufferData(int buffer, int slot = 0) const;
+  // Where an instruction stands, e.g.
+  // `stage1.forward mb 2 · instr 12 recv "h.4" from rank 2`.
+  std::string describe(const LaneCall &call, const Op &op) const;
+
+  const layout::AxisMap &mesh() const { return mesh_; }
+  const layout::AxisMap &coords() const { return coords_; }
+
+private:
+  RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
+              Communicator &comm);
+  Status build();
+  Status buildProcedure(const planpb::Procedure &procedure);
+  Status buildOp(const planpb::Instruction &instruction, Op &op);
+  Status resolve(const google::protobuf::RepeatedPtrField<planpb::Operand> &in,
+                 std::vector<View> &views, Op &op);
+  Status buildScalars(Op &op);
+  Status buildInput(Op &op);
+  Status buildComm(Op &op);
+  Status buildLanes();
+
+  const LoadedPlan &plan_;
+  const planpb::Program *proto_;
+  int rank_;
+  Backend &backend_;
+  Communicator &comm_;
+  RankMap ranks_;
+  layout::AxisMap mesh_, coords_;
+  char *arena_ = nullptr;
+  std::vector<StreamHandle> streams_;
+  std::vector<EventHandle> events_, ownedEvents_;
+  std::deque<Op> ops_;
+  // By procedure, then stream.
+  std::vector<std::vector<std::vector<Op *>>> procedures_;
+  std::vector<std::vector<LaneCall>> laneCalls_;
+};
+
+} // namespace merak::runtime
