@@ -14,7 +14,8 @@ namespace merak::planning {
 struct ClassInfo {
   int64_t size = 1;
   bool splittable = true;
-  std::string reason; // why not splittable: names the op
+  std::string reason;    // why not splittable: names the op
+  std::string refinedBy; // the op that made it a part of a larger factor
 };
 
 // A factor of an op after refinement: `cls` is the class, `factor` the index in

@@ -46,8 +46,7 @@ public:
         if (position < 0 || position >= int(op.operands.size()))
           problem("a linear group names operand {} of {}", position,
                   op.operands.size());
-    return std::move(status).withContext(
-        fmt::format("op '{}'", op.name));
+    return std::move(status).withContext(fmt::format("op '{}'", op.name));
   }
 
 private:
@@ -77,8 +76,8 @@ private:
     }
   }
 
-  void checkDim(const char *what, size_t i, const GraphTensor &tensor,
-                size_t d, const std::vector<int> &factors) {
+  void checkDim(const char *what, size_t i, const GraphTensor &tensor, size_t d,
+                const std::vector<int> &factors) {
     int64_t product = 1;
     for (int factor : factors) {
       if (factor < 0 || factor >= int(op.rule.factors.size()))
@@ -107,9 +106,9 @@ Status Graph::check() const {
       if (id >= 0 && id < int(tensors.size())) {
         int index = int(&op - ops.data());
         if (producer[id] >= 0)
-          status.merge(Status::error(fmt::format(
-              "tensor '{}' is produced by '{}' and by '{}'", tensors[id].name,
-              ops[producer[id]].name, op.name)));
+          status.merge(Status::error(
+              fmt::format("tensor '{}' is produced by '{}' and by '{}'",
+                          tensors[id].name, ops[producer[id]].name, op.name)));
         producer[id] = index;
       }
   for (const GraphOp &op : ops) {

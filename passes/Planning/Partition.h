@@ -32,12 +32,15 @@ struct Assignment {
   std::map<int, std::vector<std::string>> axes;
 
   layout::AxisMap axisMap() const;
+  void addAxis(const AxisSize &axis);            // or changes its size
   int64_t sizeOf(const std::string &axis) const; // 1 if absent
 };
 
 // Splits dimension 0 of the given tensors (batched inputs, and constants with a
 // batch baked in) over `axes`, e.g. mb=4, dp=2, by assigning their classes.
-// Errors name the tensor, its size, and the op where the batch got stuck.
+// Axes of size 1 are left out of layouts. Errors name the tensor, how its batch
+// is made up and the op that made it so; where a later op needs the whole
+// batch, apply() says which.
 Status assignBatch(const Graph &graph, const Classes &classes,
                    const std::vector<int> &batched,
                    const std::vector<AxisSize> &axes, Assignment &assignment);
@@ -56,8 +59,8 @@ const char *str(ConversionKind kind);
 struct Conversion {
   ConversionKind kind = ConversionKind::Slice;
   int tensor = 0;
-  int op = -1; // first op that needs it (the producer for AllReduceMax and for
-               // Slice of a result); -1: an output of the step
+  int op = -1; // first op that needs it (the producer for AllReduceMax); -1: an
+               // output of the step
   std::vector<std::string> axes;
   // AllGather, Slice, ReduceScatter, AllToAll: the factor of `from` (of `to`
   // for Slice and ReduceScatter) that changes; AllToAll: gathered in `from`.
@@ -82,8 +85,9 @@ struct OperandUse {
 struct OpOutcome {
   std::vector<OperandUse> operands;
   std::vector<layout::Layout> produced; // as the op leaves its results
-  std::vector<std::vector<int>> after;  // conversions right after, per result:
-                                        // AllReduceMax, Slice
+  // Conversions right after the op, per result: AllReduceMax, and for an op
+  // to decompose the all-reduces it is expected to need.
+  std::vector<std::vector<int>> after;
   bool decompose = false; // a Decompose factor is split: replace and plan again
   bool prologue = false;  // (also) runs in the prologue
   double localFlops = 0;  // a device, a step
@@ -96,7 +100,7 @@ struct OutputUse {
 
 struct Outcome {
   std::vector<OpOutcome> ops;
-  std::vector<layout::Layout> tensors; // as stored, after `after` conversions
+  std::vector<layout::Layout> tensors; // as produced, after `after`
   std::vector<Conversion> conversions;
   std::vector<OutputUse> outputs;
   // Tensors summed over microbatches: at the end of the step, or of the
@@ -109,12 +113,18 @@ struct Outcome {
 Result<Outcome> apply(const Graph &graph, const Classes &classes,
                       const Assignment &assignment);
 
+// Ops with a split Decompose factor: replace them and build the graph again
+// before apply(). The assignment carries over by ClassAnchor.
+std::vector<int> opsToDecompose(const Graph &graph, const Classes &classes,
+                                const Assignment &assignment);
+
 // The layout of a tensor that no op produces: each class split over its axes,
 // the first one keeping an axis that is used twice.
-layout::Layout canonicalLayout(const Classes &classes, int tensor,
-                               const Assignment &assignment);
+layout::Layout canonicalLayout(const Graph &graph, const Classes &classes,
+                               int tensor, const Assignment &assignment);
 
-// Numbers of an outcome, for objectives and reports.
+// Numbers of an assignment, for objectives and reports. Feasible: apply() has
+// no errors.
 struct PartitionCost {
   double contractionFlops = 0;  // a device, a step
   double totalContraction = 0;  // undivided
@@ -122,7 +132,7 @@ struct PartitionCost {
   double parameterBytes = 0;    // held by a device
   bool feasible = true;
 };
-PartitionCost costOf(const Graph &graph, const Outcome &outcome,
+PartitionCost costOf(const Graph &graph, const Classes &classes,
                      const Assignment &assignment);
 
 } // namespace merak::planning

@@ -1,0 +1,501 @@
+#include "passes/Planning/PartitionEngine.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace merak::planning {
+
+PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
+    : graph(graph), classes(classes) {
+  size_t count = graph.tensors.size();
+  producer.assign(count, -1);
+  dependsOnParameter.assign(count, 0);
+  for (size_t t = 0; t < count; ++t)
+    dependsOnParameter[t] = graph.tensors[t].parameter;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp &op = graph.ops[i];
+    char depends = 0;
+    for (int id : op.operands)
+      depends |= dependsOnParameter[id];
+    const OpClasses &opClasses = classes.ops[i];
+    std::vector<std::vector<char>> has;
+    for (size_t r = 0; r < op.results.size(); ++r) {
+      producer[op.results[r]] = int(i);
+      dependsOnParameter[op.results[r]] |= depends;
+      has.emplace_back(opClasses.slots.size(), 0);
+      for (int slot : opClasses.results[r])
+        if (slot >= 0)
+          has.back()[slot] = 1;
+    }
+    resultHas.push_back(std::move(has));
+  }
+  // A tensor with several uses of which one can never run on summands is
+  // reduced for that one; the others take the reduced copy.
+  std::vector<int> uses(count, 0);
+  reducedAnyway.assign(count, 0);
+  for (const GraphOp &op : graph.ops)
+    for (size_t i = 0; i < op.operands.size(); ++i) {
+      ++uses[op.operands[i]];
+      bool linear = op.phase == Phase::Update;
+      for (const std::vector<int> &group : op.rule.linear)
+        linear |= std::find(group.begin(), group.end(), int(i)) != group.end();
+      if (!linear)
+        reducedAnyway[op.operands[i]] = 1;
+    }
+  for (size_t t = 0; t < count; ++t)
+    reducedAnyway[t] &= uses[t] > 1;
+}
+
+void PartitionEngine::setAssignment(const Assignment &assignment) {
+  mesh = assignment.mesh;
+  axisSizes.clear();
+  microbatchBit = 0;
+  microbatches = 1;
+  for (size_t a = 0; a < mesh.size(); ++a) {
+    axisSizes.push_back(mesh[a].size);
+    if (mesh[a].name == kMicrobatchAxis && mesh[a].size > 1) {
+      microbatchBit = AxisMask(1) << a;
+      microbatches = mesh[a].size;
+    }
+  }
+  axesOf.assign(classes.classes.size(), {});
+  classMask.assign(classes.classes.size(), 0);
+  for (const auto &[cls, names] : assignment.axes)
+    for (const std::string &name : names)
+      for (size_t a = 0; a < mesh.size(); ++a)
+        if (mesh[a].name == name && mesh[a].size > 1) {
+          axesOf[cls].push_back(int(a));
+          classMask[cls] |= AxisMask(1) << a;
+        }
+}
+
+int64_t PartitionEngine::sizeOf(AxisMask mask) const {
+  int64_t product = 1;
+  for (size_t a = 0; a < axisSizes.size(); ++a)
+    if (mask >> a & 1)
+      product *= axisSizes[a];
+  return product;
+}
+
+double PartitionEngine::localBytes(int tensor,
+                                   const std::vector<AxisMask> &masks) const {
+  double bytes = double(graph.tensors[tensor].bytes());
+  for (AxisMask mask : masks)
+    if (mask)
+      bytes /= double(sizeOf(mask));
+  return bytes;
+}
+
+double PartitionEngine::bytesAfterOp(int tensor, AxisMask axes) const {
+  double n = double(sizeOf(axes));
+  return 2 * localBytes(tensor, tensors[tensor].variants[0].masks) * (n - 1) /
+         n;
+}
+
+// The longest prefix of a class's axes that none of `used` is in.
+static AxisMask freePrefix(const std::vector<int> &axes, AxisMask used) {
+  AxisMask mask = 0;
+  for (int axis : axes) {
+    if (used >> axis & 1)
+      break;
+    mask |= AxisMask(1) << axis;
+  }
+  return mask;
+}
+
+std::vector<AxisMask> PartitionEngine::canonicalMasks(int tensor) const {
+  std::vector<AxisMask> masks;
+  AxisMask used = 0;
+  for (int cls : classes.tensors[tensor].atoms) {
+    masks.push_back(freePrefix(axesOf[cls], used));
+    used |= masks.back();
+  }
+  return masks;
+}
+
+std::string PartitionEngine::opName(int op) const {
+  return op < 0 ? "output of the step"
+                : fmt::format("op '{}'", graph.ops[op].name);
+}
+
+bool PartitionEngine::fail(const std::string &message) {
+  cost.feasible = false;
+  if (collect)
+    status.merge(Status::error(message));
+  return collect;
+}
+
+// Inputs, parameters and constants lie as their classes say.
+bool PartitionEngine::placeSources() {
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    if (producer[t] >= 0)
+      continue;
+    const GraphTensor &tensor = graph.tensors[t];
+    Variant stored;
+    stored.masks = canonicalMasks(int(t));
+    if (tensor.parameter) {
+      cost.parameterBytes += localBytes(int(t), stored.masks);
+      for (size_t i = 0; i < stored.masks.size(); ++i)
+        if (stored.masks[i] & microbatchBit &&
+            !fail(
+                fmt::format("parameter '{}' has the batch in a dimension of "
+                            "size {}; it cannot be split over microbatches",
+                            tensor.name,
+                            classes.classes[classes.tensors[t].atoms[i]].size)))
+          return false;
+    }
+    tensors[t].variants.push_back(std::move(stored));
+  }
+  return true;
+}
+
+bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
+  setAssignment(assignment);
+  cost = PartitionCost();
+  status = Status();
+  collect = wantErrors;
+  tensors.assign(graph.tensors.size(), {});
+  ops.assign(graph.ops.size(), {});
+  outputVariant.assign(graph.tensors.size(), -1);
+  if (!placeSources())
+    return false;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (!runOp(int(i)))
+      return false;
+  for (size_t t = 0; t < graph.tensors.size(); ++t)
+    if (graph.tensors[t].output) {
+      // Outputs stay split but carry no open sums.
+      const Variant &stored = tensors[t].variants[0];
+      std::vector<AxisMask> masks = stored.masks;
+      outputVariant[t] =
+          convert(-1, 0, int(t), masks, stored.partial, Phase::Update);
+    }
+  return cost.feasible;
+}
+
+// Which slots of an op keep their axes: the first slot of an axis wins.
+void PartitionEngine::keepAxes(int index) {
+  OpState &state = ops[index];
+  const OpClasses &op = classes.ops[index];
+  state.kept.assign(op.slots.size(), 0);
+  AxisMask used = 0;
+  for (size_t s = 0; s < op.slots.size(); ++s) {
+    const OpSlot &slot = op.slots[s];
+    if (slot.kind == FactorKind::Whole || !classMask[slot.cls])
+      continue;
+    state.kept[s] = freePrefix(axesOf[slot.cls], used);
+    used |= state.kept[s];
+    state.decompose |= slot.kind == FactorKind::Decompose && state.kept[s];
+  }
+}
+
+// A reduced copy that this op could use instead of the summands.
+bool PartitionEngine::hasResolved(int tensor, AxisMask axis,
+                                  Phase phase) const {
+  for (const Variant &variant : tensors[tensor].variants)
+    if (!(variant.partial & axis) &&
+        (variant.phase != Phase::Update || phase == Phase::Update))
+      return true;
+  return false;
+}
+
+// Per operand the axes over which it must be reduced; fills OpState::lazy.
+void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
+  const GraphOp &op = graph.ops[index];
+  OpState &state = ops[index];
+  AxisMask used = 0, any = 0;
+  for (AxisMask mask : state.kept)
+    used |= mask;
+  for (int id : op.operands)
+    any |= tensors[id].variants[0].partial;
+  for (AxisMask axis = 1; axis <= any; axis <<= 1) {
+    if (!(any & axis))
+      continue;
+    std::vector<int> partial;
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      if (tensors[op.operands[i]].variants[0].partial & axis) {
+        int id = op.operands[i];
+        if (hasResolved(id, axis, op.phase) ||
+            (reducedAnyway[id] && axis != microbatchBit) ||
+            (axis == microbatchBit && op.phase == Phase::Update))
+          resolve[i] |= axis;
+        else
+          partial.push_back(int(i));
+      }
+    // Candidates: reduce all of them, or keep one linear group of them. The
+    // price: bytes to reduce now, and those of the results later. Summing over
+    // microbatches early is impossible for what depends on parameters.
+    auto price = [&](const std::vector<int> &kept) {
+      double bytes = 0;
+      for (int i : partial) {
+        int id = op.operands[i];
+        if (std::find(kept.begin(), kept.end(), i) != kept.end())
+          continue;
+        bytes += localBytes(id, tensors[id].variants[0].masks);
+        if (axis == microbatchBit)
+          bytes += dependsOnParameter[id] ? 1e30 : 1e15;
+      }
+      if (!kept.empty())
+        for (size_t r = 0; r < op.results.size(); ++r) {
+          std::vector<AxisMask> masks;
+          for (int slot : classes.ops[index].results[r])
+            masks.push_back(slot < 0 ? 0 : state.kept[slot]);
+          bytes += localBytes(op.results[r], masks);
+        }
+      return bytes;
+    };
+    std::vector<int> best;
+    if (!partial.empty() && !(used & axis)) {
+      double bestPrice = price(best);
+      for (const std::vector<int> &group : op.rule.linear) {
+        bool inside = !group.empty();
+        for (int i : group)
+          inside &=
+              std::find(partial.begin(), partial.end(), i) != partial.end();
+        // A tie goes to the summands: a later sum may join them.
+        if (inside && price(group) <= bestPrice) {
+          best = group;
+          bestPrice = price(group);
+        }
+      }
+    }
+    if (!best.empty())
+      state.lazy |= axis;
+    for (int i : partial)
+      if (std::find(best.begin(), best.end(), i) == best.end())
+        resolve[i] |= axis;
+  }
+}
+
+bool PartitionEngine::runOp(int index) {
+  const GraphOp &op = graph.ops[index];
+  const OpClasses &opClasses = classes.ops[index];
+  OpState &state = ops[index];
+  keepAxes(index);
+  std::vector<AxisMask> resolve(op.operands.size(), 0);
+  decidePartial(index, resolve);
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    requiredScratch.clear();
+    for (int slot : opClasses.operands[i])
+      requiredScratch.push_back(slot < 0 ? 0 : state.kept[slot]);
+    int variant = convert(index, int(i), op.operands[i], requiredScratch,
+                          resolve[i], op.phase);
+    if (variant < 0)
+      return false;
+    state.operandVariant.push_back(variant);
+  }
+  for (size_t r = 0; r < op.results.size(); ++r) {
+    Variant stored;
+    for (int slot : opClasses.results[r])
+      stored.masks.push_back(slot < 0 ? 0 : state.kept[slot]);
+    stored.partial = state.lazy;
+    AxisMask maxAxes = 0;
+    std::pair<AxisMask, int> expected{0, 0};
+    for (size_t s = 0; s < opClasses.slots.size(); ++s) {
+      if (!state.kept[s] || resultHas[index][r][s])
+        continue;
+      switch (opClasses.slots[s].kind) {
+      case FactorKind::Sum:
+        stored.partial |= state.kept[s];
+        break;
+      case FactorKind::Max:
+        maxAxes |= state.kept[s];
+        break;
+      case FactorKind::Decompose:
+        stored.partial |= state.kept[s] & microbatchBit;
+        expected.first |= state.kept[s] & ~microbatchBit;
+        expected.second = std::max(
+            expected.second, op.rule.factors[opClasses.slots[s].factor].rounds);
+        break;
+      case FactorKind::Parallel:
+      case FactorKind::Whole:
+        break;
+      }
+    }
+    if (maxAxes & microbatchBit &&
+        !fail(fmt::format("op '{}' takes a maximum over the batch, which "
+                          "cannot be split over microbatches",
+                          op.name)))
+      return false;
+    tensors[op.results[r]].variants.assign(1, std::move(stored));
+    int64_t times = op.phase == Phase::Update ? 1 : microbatches;
+    if (maxAxes)
+      cost.communicatedBytes +=
+          double(times) * bytesAfterOp(op.results[r], maxAxes);
+    if (expected.first)
+      cost.communicatedBytes += double(times) * expected.second *
+                                bytesAfterOp(op.results[r], expected.first);
+    state.maxAxes.push_back(maxAxes);
+    state.expected.push_back(expected);
+  }
+  state.localFlops =
+      op.flops * double(op.phase == Phase::Update ? 1 : microbatches);
+  for (AxisMask mask : state.kept)
+    state.localFlops /= double(sizeOf(mask));
+  if (op.contraction) {
+    cost.contractionFlops += state.localFlops;
+    cost.totalContraction += op.flops;
+  }
+  return true;
+}
+
+// Finds or adds the variant one step on; returns its index.
+int PartitionEngine::step(int tensor, int from, Variant next, int op,
+                          Phase phase) {
+  std::vector<Variant> &variants = tensors[tensor].variants;
+  next.prologue |= variants[from].prologue;
+  for (size_t v = 1; v < variants.size(); ++v) {
+    const Variant &known = variants[v];
+    if (known.parent == from && known.kind == next.kind &&
+        known.axes == next.axes && known.atom == next.atom &&
+        known.toAtom == next.toAtom && known.prologue == next.prologue &&
+        (known.phase != Phase::Update || phase == Phase::Update))
+      return int(v);
+  }
+  next.parent = from;
+  next.op = op;
+  next.phase = phase;
+  const Variant parent = variants[from];
+  // Once the microbatches are summed, what follows happens once a step.
+  bool once = phase == Phase::Update || next.prologue ||
+              next.kind == ConversionKind::Accumulate;
+  next.times = once ? 1 : microbatches;
+  double n = double(sizeOf(next.axes)), share = (n - 1) / n;
+  switch (next.kind) {
+  case ConversionKind::AllReduceSum:
+  case ConversionKind::AllReduceMax:
+    next.bytes = 2 * share * localBytes(tensor, next.masks);
+    break;
+  case ConversionKind::AllGather:
+    next.bytes = share * localBytes(tensor, next.masks);
+    break;
+  case ConversionKind::ReduceScatter:
+  case ConversionKind::AllToAll:
+    next.bytes = share * localBytes(tensor, parent.masks);
+    break;
+  case ConversionKind::Slice:
+  case ConversionKind::Accumulate:
+    break;
+  }
+  cost.communicatedBytes += next.bytes * double(next.times);
+  variants.push_back(std::move(next));
+  return int(variants.size()) - 1;
+}
+
+std::string PartitionEngine::parameterBehind(int tensor) const {
+  while (!graph.tensors[tensor].parameter && producer[tensor] >= 0) {
+    int next = -1;
+    for (int id : graph.ops[producer[tensor]].operands)
+      if (dependsOnParameter[id])
+        next = id;
+    if (next < 0)
+      break;
+    tensor = next;
+  }
+  return graph.tensors[tensor].name;
+}
+
+void PartitionEngine::markPrologue(int tensor) {
+  int op = producer[tensor];
+  if (op < 0 || ops[op].prologue)
+    return;
+  ops[op].prologue = true;
+  for (int id : graph.ops[op].operands)
+    markPrologue(id);
+}
+
+// Walks from the stored layout to the required one; -1 ends the run.
+int PartitionEngine::convert(int op, int operand, int tensor,
+                             const std::vector<AxisMask> &required,
+                             AxisMask resolve, Phase phase) {
+  int at = 0;
+  auto current = [&]() -> const Variant & {
+    return tensors[tensor].variants[at];
+  };
+  auto next = [&](ConversionKind kind, AxisMask axes) {
+    Variant variant;
+    variant.kind = kind;
+    variant.axes = axes;
+    variant.partial = current().partial;
+    variant.masks = current().masks;
+    return variant;
+  };
+
+  resolve &= current().partial;
+  if (resolve & microbatchBit) {
+    Variant sum = next(ConversionKind::Accumulate, microbatchBit);
+    sum.partial &= ~microbatchBit;
+    sum.prologue = phase != Phase::Update;
+    for (const Variant &known : tensors[tensor].variants)
+      sum.prologue |= known.prologue;
+    if (sum.prologue) {
+      if (dependsOnParameter[tensor]) {
+        if (!fail(fmt::format(
+                "{} needs '{}' summed over all microbatches before it can run, "
+                "but '{}' depends on parameter '{}'; use one microbatch",
+                opName(op), graph.tensors[tensor].name,
+                graph.tensors[tensor].name, parameterBehind(tensor))))
+          return -1;
+      }
+      markPrologue(tensor);
+    }
+    at = step(tensor, at, std::move(sum), op, phase);
+    resolve &= ~microbatchBit;
+  }
+  // A sum that is wanted split is scattered while it is reduced.
+  for (size_t i = 0; resolve && i < required.size(); ++i) {
+    AxisMask scatter = required[i] & ~current().masks[i] & resolve;
+    bool extends = (required[i] & current().masks[i]) == current().masks[i] &&
+                   (current().masks[i] | scatter) == required[i];
+    if (!scatter || !extends)
+      continue;
+    Variant reduced = next(ConversionKind::ReduceScatter, scatter);
+    reduced.atom = int(i);
+    reduced.partial &= ~scatter;
+    reduced.masks[i] |= scatter;
+    at = step(tensor, at, std::move(reduced), op, phase);
+    resolve &= ~scatter;
+  }
+  if (resolve) {
+    Variant reduced = next(ConversionKind::AllReduceSum, resolve);
+    reduced.partial &= ~resolve;
+    at = step(tensor, at, std::move(reduced), op, phase);
+  }
+  for (size_t i = 0; i < required.size(); ++i) {
+    AxisMask gather = current().masks[i] & ~required[i];
+    if (!gather)
+      continue;
+    if (gather & microbatchBit) {
+      if (!fail(fmt::format("{} needs the whole batch of '{}', which is split "
+                            "over microbatches",
+                            opName(op), graph.tensors[tensor].name)))
+        return -1;
+      return at;
+    }
+    // The same axes, wanted on one other factor: an exchange.
+    int to = -1;
+    for (size_t j = 0; j < required.size(); ++j)
+      if (j != i && current().masks[j] == 0 && required[j] == gather)
+        to = int(j);
+    Variant moved = next(
+        to >= 0 ? ConversionKind::AllToAll : ConversionKind::AllGather, gather);
+    moved.atom = int(i);
+    moved.toAtom = to;
+    moved.masks[i] &= ~gather;
+    if (to >= 0)
+      moved.masks[to] = gather;
+    at = step(tensor, at, std::move(moved), op, phase);
+  }
+  for (size_t i = 0; i < required.size(); ++i) {
+    AxisMask slice = required[i] & ~current().masks[i];
+    if (!slice)
+      continue;
+    Variant cut = next(ConversionKind::Slice, slice);
+    cut.atom = int(i);
+    cut.masks[i] |= slice;
+    at = step(tensor, at, std::move(cut), op, phase);
+  }
+  return at;
+}
+
+} // namespace merak::planning

@@ -1,0 +1,102 @@
+// The pass over a graph that decides, for one assignment, what every op and
+// tensor looks like. Compact (bit masks instead of layouts) because the search
+// runs it often; `Partition.cpp` turns a recorded run into an Outcome.
+//
+// Notation: an *atom* is one class in one dimension of one tensor, numbered
+// over all dimensions; its mask says which axes of its class's list split it
+// there. Masks are always prefixes of the class's list, so that a mask stands
+// for one layout.
+#pragma once
+
+#include "passes/Planning/Partition.h"
+
+namespace merak::planning {
+
+using AxisMask = uint32_t; // bit a: axis a of Assignment::mesh
+
+class PartitionEngine {
+public:
+  PartitionEngine(const Graph &graph, const Classes &classes);
+
+  // One step of a tensor's way from its stored layout to another.
+  struct Variant {
+    int parent = -1; // 0 is the stored layout
+    ConversionKind kind = ConversionKind::Slice;
+    AxisMask axes = 0;
+    int atom = -1, toAtom = -1;
+    AxisMask partial = 0;
+    std::vector<AxisMask> masks;
+    int op = -1;
+    Phase phase = Phase::Forward;
+    bool prologue = false;
+    double bytes = 0;
+    int64_t times = 1;
+  };
+  struct TensorState {
+    std::vector<Variant> variants;
+  };
+  struct OpState {
+    std::vector<AxisMask> kept;      // per slot
+    std::vector<int> operandVariant; // per operand
+    AxisMask lazy = 0;               // axes over which it runs on summands
+    bool decompose = false, prologue = false;
+    double localFlops = 0;
+    // After the op, per result: axes of a maximum, rounds of decomposition.
+    std::vector<AxisMask> maxAxes;
+    std::vector<std::pair<AxisMask, int>> expected;
+  };
+
+  // Runs over the whole graph. Errors are collected, not thrown away, only if
+  // `wantErrors`; otherwise the first one ends the run.
+  bool run(const Assignment &assignment, bool wantErrors);
+
+  PartitionCost cost;
+  Status status;
+  std::vector<TensorState> tensors;
+  std::vector<OpState> ops;
+  std::vector<int> outputVariant; // per tensor, -1: no output
+
+  int axisCount() const { return int(axisSizes.size()); }
+  const std::vector<AxisSize> &axes() const { return mesh; }
+  const std::vector<int> &classAxes(int cls) const { return axesOf[cls]; }
+  double bytesAfterOp(int tensor, AxisMask axes) const;
+  std::vector<AxisMask> canonicalMasks(int tensor) const;
+  int64_t sizeOf(AxisMask mask) const;
+
+  int64_t microbatchCount() const { return microbatches; }
+  void setAssignment(const Assignment &assignment);
+
+private:
+  bool placeSources();
+  bool runOp(int index);
+  void keepAxes(int index);
+  void decidePartial(int index, std::vector<AxisMask> &resolve);
+  bool hasResolved(int tensor, AxisMask axis, Phase phase) const;
+  int convert(int op, int operand, int tensor,
+              const std::vector<AxisMask> &required, AxisMask resolve,
+              Phase phase);
+  int step(int tensor, int from, Variant next, int op, Phase phase);
+  bool fail(const std::string &message);
+  void markPrologue(int tensor);
+  std::string parameterBehind(int tensor) const;
+  double localBytes(int tensor, const std::vector<AxisMask> &masks) const;
+  std::string opName(int op) const;
+
+  const Graph &graph;
+  const Classes &classes;
+  std::vector<int> producer;
+  std::vector<char> dependsOnParameter, reducedAnyway;
+  // [op][result][slot]: whether the result has the slot in a dimension.
+  std::vector<std::vector<std::vector<char>>> resultHas;
+
+  std::vector<AxisSize> mesh;
+  std::vector<int64_t> axisSizes;
+  std::vector<std::vector<int>> axesOf; // per class: axis indices, major first
+  std::vector<AxisMask> classMask;
+  AxisMask microbatchBit = 0;
+  int64_t microbatches = 1;
+  bool collect = false;
+  std::vector<AxisMask> requiredScratch;
+};
+
+} // namespace merak::planning
