@@ -209,8 +209,6 @@ LogicalResult ParameterOp::verify() {
   if (getValue() && getValue()->getType() != getType())
     return emitOpError("expected a value of type ")
            << getType() << ", found " << getValue()->getType();
-  if (getValue() && getTrainable())
-    return emitOpError("expected a source, found a folded value to train");
   return success();
 }
 

@@ -55,7 +55,7 @@ def Train_ParameterOp : Train_Op<"parameter", [Symbol]> {
   let description = [{
     Holds no bytes: `source` points at them. A missing source means absent
     weights (the plan can be compiled, not run). `value` holds what the compiler
-    computed itself (a folded table); such a tensor is never trained.
+    computed itself (a folded table), or the weights of a model in text form.
     *Constraints:* at most one of `source` and `value`; `value` has the type.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Tensor>:$type, UnitAttr:$trainable,
