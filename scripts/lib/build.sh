@@ -40,7 +40,8 @@ configure_and_build() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
   [ $# -eq 0 ] || shift
   say "configuring ${build#"$root"/}"
-  logged configure cmake --preset release -S "$root" -B "$build" "${options[@]}"
+  logged configure cmake --preset release -S "$root" -B "$build" \
+    "${options[@]}" || return 1
   say "building with $(compile_jobs) jobs"
   local rc=0
   mkdir -p "$logs"

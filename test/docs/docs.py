@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""The documents are true: commands print what stands below them, generated
+pages equal their sources, links lead somewhere.
+
+A block
+
+    ```console
+    $ command
+    output
+    ```
+
+is executed from the repository root. Output is compared line by line: words
+exactly, whole numbers exactly, decimal fractions within 2 % (floating point
+differs between processors), and numbers with a unit of time or rate not at all. A line
+`...` stands for any lines.
+
+    docs.py                     checks everything
+    docs.py --update FILE...    writes the true output into the blocks
+"""
+import argparse
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+sys.path.insert(0, os.path.join(ROOT, "scripts/lib"))
+import plan_format  # noqa: E402
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+# What follows or precedes a number that is a time or a rate.
+TIME_AFTER = re.compile(r"\s*(ns|us|µs|ms|s|seconds|min|k?(?: ?tok(?:en)?s?)/s|"
+                        r"[KMGT]?i?B/s|[KMGT]?FLOP/s|GFLOPS)(?![\w])")
+TOLERANCE = 0.02
+
+
+def documents():
+    found = [os.path.join(ROOT, n) for n in os.listdir(ROOT) if n.endswith(".md")]
+    for top in ("docs", "samples"):
+        for folder, _, leaves in os.walk(os.path.join(ROOT, top)):
+            found += [os.path.join(folder, n) for n in leaves
+                      if n.endswith(".md")]
+    return sorted(found)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def commands(block):
+    """[(command, expected lines)] of a console block; a backslash at the end
+    of a command's line continues it."""
+    steps = []
+    lines = block.splitlines()
+    while lines:
+        line = lines.pop(0)
+        if line.startswith("$ "):
+            command = line[2:]
+            while command.endswith("\\") and lines:
+                command += "\n" + lines.pop(0).removeprefix("> ")
+            steps.append((command, []))
+        elif steps:
+            steps[-1][1].append(line)
+    return steps
+
+
+def split(line):
+    """Words and numbers of a line: (text with '#' for numbers, numbers)."""
+    numbers = []
+
+    def take(match):
+        is_time = TIME_AFTER.match(line, match.end())
+        numbers.append(None if is_time else match[0])
+        return "#"
+
+    text = NUMBER.sub(take, line)
+    return re.sub(r"[\s─-]+", " ", text).strip(), numbers
+
+
+def same(expected, found):
+    """Whether a printed line is what the document says."""
+    text_a, numbers_a = split(expected)
+    text_b, numbers_b = split(found)
+    if text_a != text_b or len(numbers_a) != len(numbers_b):
+        return False
+    for a, b in zip(numbers_a, numbers_b):
+        if a is None or b is None:
+            continue
+        if "." in a or "." in b or "e" in a or "e" in b:
+            if abs(float(a) - float(b)) > TOLERANCE * max(abs(float(a)), 1e-12):
+                return False
+        elif a != b:
+            return False
+    return True
+
+
+def match(expected, found):
+    """None, or (expected line, found line) of the first difference."""
+    expected = [l.rstrip() for l in expected if l.strip()]
+    found = [l.rstrip() for l in found if l.strip()]
+    k = 0
+    for n, line in enumerate(expected):
+        if line == "...":
+            rest = expected[n + 1:n + 2]
+            if not rest:
+                return None
+            while k < len(found) and not same(rest[0], found[k]):
+                k += 1
+            continue
+        if k >= len(found):
+            return line, "(nothing more)"
+        if not same(line, found[k]):
+            return line, found[k]
+        k += 1
+    return None if k == len(found) else ("(nothing more)", found[k])
+
+
+def run(command, bin_dir):
+    environment = {**os.environ,
+                   "PATH": bin_dir + os.pathsep + os.environ["PATH"],
+                   "MERAK_BUILD_DIR": os.path.dirname(bin_dir)}
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace", timeout=1800)
+    return done.returncode, done.stdout.splitlines()
+
+
+# -------------------------------------------------------------------- checks
+
+
+def check_commands(bin_dir):
+    """One result for each command of each document."""
+    cache = {}
+    for path in documents():
+        name = os.path.relpath(path, ROOT)
+        for block in BLOCK.findall(read(path)):
+            for command, expected in commands(block):
+                if command not in cache:
+                    cache[command] = run(command, bin_dir)
+                code, found = cache[command]
+                difference = match(expected, found)
+                if code != 0 and "; echo $?" not in command:
+                    tail = " | ".join(found[-3:])
+                    yield name, f"'{command}' ended with {code}: {tail}"
+                elif difference:
+                    yield name, (f"'{command}' prints\n      {difference[1]}\n"
+                                 f"    where the document has\n      "
+                                 f"{difference[0]}")
+                else:
+                    yield name, None
+
+
+def check_links():
+    for path in documents():
+        name = os.path.relpath(path, ROOT)
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", read(path)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            where = os.path.join(os.path.dirname(path), target)
+            yield name, (None if os.path.exists(where) else
+                         f"the link to '{target}' leads nowhere")
+
+
+def check_paths():
+    """Files of the repository that documents name in backquotes exist."""
+    tops = "|".join(sorted(n for n in os.listdir(ROOT) if os.path.isdir(
+        os.path.join(ROOT, n)) and not n.startswith(".") and
+        n not in ("build", "out")))
+    pattern = re.compile(rf"`((?:{tops})/[\w./-]*[\w/])`")
+    for path in documents():
+        name = os.path.relpath(path, ROOT)
+        for target in sorted(set(pattern.findall(read(path)))):
+            yield name, (None if os.path.exists(os.path.join(ROOT, target)) else
+                         f"'{target}' does not exist")
+
+
+def check_readme():
+    path = os.path.join(ROOT, "README.md")
+    if not os.path.exists(path):
+        yield "README.md", "is missing"
+        return
+    lines = read(path).splitlines()
+    yield "README.md", (None if len(lines) <= 150 else
+                        f"has {len(lines)} lines, at most 150")
+    first = next((k for k, l in enumerate(lines, 1) if l.startswith("$ ")), 999)
+    yield "README.md", (None if first <= 25 else
+                        f"the first command stands in line {first}, at most 25")
+
+
+def check_plan_format():
+    fresh = os.path.exists(plan_format.PAGE) and \
+        read(plan_format.PAGE) == plan_format.page()
+    yield "docs/PlanFormat.md", (
+        None if fresh else "differs from runtime/plan/plan.proto: run "
+        "scripts/lib/plan_format.py --write")
+
+
+def selftest():
+    """The comparison itself can fail."""
+    cases = [("loss 4.51 in 3.2 ms", "loss 4.52 in 99 ms", True),
+             ("loss 4.51 in 3.2 ms", "loss 5.51 in 3.2 ms", False),
+             ("rank 3", "rank 4", False), ("a  b", "a b", True),
+             ("12.5k tok/s", "80.1k tok/s", True), ("x", "y", False)]
+    for a, b, equal in cases:
+        yield "docs.py", (None if same(a, b) == equal else
+                          f"compares '{a}' and '{b}' wrongly")
+    for expected, found, equal in [
+            (["a", "...", "c"], ["a", "b", "b", "c"], True),
+            (["a"], ["a", "b"], False), (["a", "b"], ["a"], False),
+            (["a", "..."], ["a", "b"], True),
+            (["a", "...", "c"], ["a", "b"], False)]:
+        yield "docs.py", (None if (match(expected, found) is None) == equal else
+                          f"matches {expected} and {found} wrongly")
+
+
+def update(path, bin_dir):
+    def block(found):
+        out = ""
+        for command, expected in commands(found[1]):
+            code, lines = run(command, bin_dir)
+            if code != 0:
+                sys.exit(f"'{command}' ended with {code}:\n" +
+                         "\n".join(lines[-20:]))
+            out += "$ " + command + "\n"
+            if "..." in [l.strip() for l in expected] and \
+                    match(expected, lines) is None:
+                lines = expected
+            out += "".join(l.rstrip() + "\n" for l in lines)
+        return "```console\n" + out + "```"
+
+    text = BLOCK.sub(block, read(path))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin-dir",
+                        default=os.path.join(ROOT, "build/release/bin"))
+    parser.add_argument("--update", nargs="+", metavar="FILE")
+    args = parser.parse_args()
+    bin_dir = os.path.abspath(args.bin_dir)
+    if args.update:
+        for path in args.update:
+            update(path, bin_dir)
+        return 0
+    passed = failed = 0
+    for check in (selftest(), check_links(), check_paths(), check_readme(),
+                  check_plan_format(), check_commands(bin_dir)):
+        for name, problem in check:
+            if problem is None:
+                passed += 1
+            else:
+                failed += 1
+                print(f"FAILED {name}: {problem}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
