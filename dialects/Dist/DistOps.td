@@ -25,6 +25,35 @@ def Dist_AllGatherOp : Dist_Op<"all_gather"> {
   let results = (outs AnyRankedTensor:$y);
   let assemblyFormat = "$x `over` $axes `dim` $dim `major` $major `minor` $minor attr-dict `:` type($x) `to` type($y)";
 }
+def Dist_ReduceScatterOp : Dist_Op<"reduce_scatter"> {
+  let summary = "sums a partial value and keeps this device's part of one factor";
+  let arguments = (ins AnyRankedTensor:$x, StrArrayAttr:$axes, I64Attr:$dim, I64Attr:$major, I64Attr:$minor);
+  let results = (outs AnyRankedTensor:$y);
+  let assemblyFormat = "$x `over` $axes `dim` $dim `major` $major `minor` $minor attr-dict `:` type($x) `to` type($y)";
+}
+def Dist_AllToAllOp : Dist_Op<"all_to_all"> {
+  let summary = "moves a split from one factor to another";
+  let description = [{
+    Joins the factor of `dim` and splits the factor of `to_dim`.
+  }];
+  let arguments = (ins AnyRankedTensor:$x, StrArrayAttr:$axes, I64Attr:$dim, I64Attr:$major, I64Attr:$minor,
+                       I64Attr:$to_dim, I64Attr:$to_major, I64Attr:$to_minor);
+  let results = (outs AnyRankedTensor:$y);
+  let assemblyFormat = [{
+    $x `over` $axes `dim` $dim `major` $major `minor` $minor
+    `to` $to_dim `major` $to_major `minor` $to_minor attr-dict `:` type($x) `to` type($y)
+  }];
+}
+def Dist_AccumulateOp : Dist_Op<"accumulate", [AllTypesMatch<["x", "y"]>]> {
+  let summary = "sums a value over the microbatches of a step";
+  let description = [{
+    *Lifespan:* made when layouts are applied; the stage phase turns it into an
+    accumulating store and a load.
+  }];
+  let arguments = (ins AnyRankedTensor:$x);
+  let results = (outs AnyRankedTensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($x)";
+}
 def Dist_ShardSliceOp : Dist_Op<"shard_slice"> {
   let summary = "this device's part of one factor of a dimension; no communication";
   let arguments = (ins AnyRankedTensor:$x, StrArrayAttr:$axes, I64Attr:$dim, I64Attr:$major, I64Attr:$minor);

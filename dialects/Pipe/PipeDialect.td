@@ -17,10 +17,12 @@ def Pipe_Dialect : Dialect {
 }
 
 // P prologue, F forward, R recompute, B gradients of activations, W gradients
-// of weights, U update.
+// of weights, S exchange of gradients that several stages hold parts of (tied
+// weights), U update.
 def Pipe_Action : I32EnumAttr<"Action", "action of a stage", [
   I32EnumAttrCase<"P", 0>, I32EnumAttrCase<"F", 1>, I32EnumAttrCase<"R", 2>,
-  I32EnumAttrCase<"B", 3>, I32EnumAttrCase<"W", 4>, I32EnumAttrCase<"U", 5>]> {
+  I32EnumAttrCase<"B", 3>, I32EnumAttrCase<"W", 4>, I32EnumAttrCase<"U", 5>,
+  I32EnumAttrCase<"S", 6>]> {
   let cppNamespace = "::merak::pipe";
 }
 

@@ -34,23 +34,19 @@ ShardingRule merak::train::elementwiseRule(Operation *op) {
   return rule;
 }
 
-// An op without operands or without results: every dimension is free.
-static ShardingRule leafRule(Value value, bool result) {
+// An op without operands: every dimension is free.
+static ShardingRule leafRule(Value value) {
   ShardingRule rule;
-  RuleTensor tensor = tensorOf(addFactors(rule, shapeOf(value)));
-  if (result)
-    rule.results.push_back(tensor);
-  else
-    rule.operands.push_back(tensor);
+  rule.results.push_back(tensorOf(addFactors(rule, shapeOf(value))));
   return rule;
 }
-ShardingRule ReadOp::getShardingRule() { return leafRule(getResult(), true); }
-ShardingRule ConstantOp::getShardingRule() {
-  return leafRule(getResult(), true);
-}
-ShardingRule GradientOp::getShardingRule() {
-  ShardingRule rule = leafRule(getValue(), false);
-  rule.linear = {{0}};
+ShardingRule ReadOp::getShardingRule() { return leafRule(getResult()); }
+ShardingRule ConstantOp::getShardingRule() { return leafRule(getResult()); }
+// Element by element, and not on partial sums: the gradient is reduced before.
+ShardingRule UpdateOp::getShardingRule() {
+  ShardingRule rule;
+  RuleTensor tensor = tensorOf(addFactors(rule, shapeOf(getGradient())));
+  rule.operands = {tensor, tensor};
   return rule;
 }
 

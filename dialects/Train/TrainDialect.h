@@ -36,6 +36,7 @@ inline constexpr llvm::StringLiteral kRoleAttr = "train.role";
 inline constexpr llvm::StringLiteral kForward = "forward";
 inline constexpr llvm::StringLiteral kBackwardInput = "backward_input";
 inline constexpr llvm::StringLiteral kBackwardWeight = "backward_weight";
+inline constexpr llvm::StringLiteral kUpdate = "update";
 
 } // namespace merak::train
 

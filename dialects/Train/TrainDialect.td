@@ -15,7 +15,7 @@ def Train_Dialect : Dialect {
     NumPy broadcasting. The graph is written for one global batch. After the
     graph phase a step function holds forward, backward and gradient ops; the
     discardable attribute `train.role` ("forward", "backward_input",
-    "backward_weight") says which.
+    "backward_weight", "update") says which.
   }];
   let useDefaultAttributePrinterParser = 1;
 }

@@ -228,8 +228,8 @@ static LogicalResult verifySymbol(OpTy op, Type type,
 LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifySymbol(*this, getResult().getType(), symbols);
 }
-LogicalResult GradientOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifySymbol(*this, getValue().getType(), symbols);
+LogicalResult UpdateOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifySymbol(*this, getGradient().getType(), symbols);
 }
 
 LogicalResult ReshapeOp::verify() {

@@ -85,16 +85,15 @@ def Train_ConstantOp : Train_Op<"constant", [Pure, ConstantLike, AllTypesMatch<[
   let hasFolder = 1;
 }
 
-def Train_GradientOp : Train_Op<"gradient", [DeclareOpInterfaceMethods<SymbolUserOpInterface>, Rule]> {
-  let summary = "one contribution to the gradient of a parameter";
+def Train_UpdateOp : Train_Op<"update", [DeclareOpInterfaceMethods<SymbolUserOpInterface>, Rule]> {
+  let summary = "the optimizer's step on one parameter";
   let description = [{
-    A parameter that is used in several places has several contributions
-    (`use` counts them); their sum is its gradient.
-    *Lifespan:* made by autodiff; the stage phase turns it into a store that
-    accumulates over microbatches.
+    `gradient` is the sum over all uses of the parameter, over the global batch.
+    Every trained parameter has exactly one update.
+    *Lifespan:* made by autodiff; the stage phase turns it into `pipe.update`.
   }];
-  let arguments = (ins Tensor:$value, FlatSymbolRefAttr:$parameter, I64Attr:$use);
-  let assemblyFormat = "$value `of` $parameter `use` $use attr-dict `:` type($value)";
+  let arguments = (ins Tensor:$parameter_value, Tensor:$gradient, FlatSymbolRefAttr:$parameter);
+  let assemblyFormat = "$parameter `:` $parameter_value `by` $gradient attr-dict `:` type($gradient)";
 }
 
 //===----------------------------------------------------------------------===//

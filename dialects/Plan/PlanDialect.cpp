@@ -1,0 +1,203 @@
+#include "dialects/Plan/PlanDialect.h"
+
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::plan;
+
+//===----------------------------------------------------------------------===//
+// Views
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+template <typename Printer> void printList(Printer &p, ArrayRef<int64_t> list) {
+  p << "[";
+  llvm::interleaveComma(list, p);
+  p << "]";
+}
+
+ParseResult parseList(AsmParser &parser, SmallVectorImpl<int64_t> &list) {
+  return parser.parseCommaSeparatedList(
+      AsmParser::Delimiter::Square,
+      [&]() { return parser.parseInteger(list.emplace_back()); });
+}
+
+// @buffer[shape] (by [strides])? (at offset)?
+void printView(AsmPrinter &p, ViewAttr view) {
+  p.printSymbolName(view.getBuffer().getValue());
+  printList(p, view.getShape());
+  if (view.getStrides() != ArrayRef<int64_t>(denseStrides(view.getShape()))) {
+    p << " by ";
+    printList(p, view.getStrides());
+  }
+  if (view.getOffset())
+    p << " at " << view.getOffset();
+}
+
+ParseResult parseView(AsmParser &parser, ViewAttr &view) {
+  StringAttr name;
+  SmallVector<int64_t> shape, strides;
+  int64_t offset = 0;
+  if (parser.parseSymbolName(name) || parseList(parser, shape))
+    return failure();
+  if (succeeded(parser.parseOptionalKeyword("by"))) {
+    SMLoc loc = parser.getCurrentLocation();
+    if (parseList(parser, strides))
+      return failure();
+    if (strides.size() != shape.size())
+      return parser.emitError(loc, "expected one stride per dimension, got ")
+             << strides.size() << " for " << shape.size();
+  } else {
+    strides = denseStrides(shape);
+  }
+  if (succeeded(parser.parseOptionalKeyword("at")) &&
+      parser.parseInteger(offset))
+    return failure();
+  view = ViewAttr::get(parser.getContext(), FlatSymbolRefAttr::get(name),
+                       offset, shape, strides);
+  return success();
+}
+
+void printViews(OpAsmPrinter &p, Operation *, ArrayAttr views) {
+  p << "(";
+  llvm::interleaveComma(views, p,
+                        [&](Attribute v) { printView(p, cast<ViewAttr>(v)); });
+  p << ")";
+}
+
+ParseResult parseViews(OpAsmParser &parser, ArrayAttr &views) {
+  SmallVector<Attribute> list;
+  if (parser.parseCommaSeparatedList(
+          AsmParser::Delimiter::Paren, [&]() -> ParseResult {
+            ViewAttr view;
+            if (parseView(parser, view))
+              return failure();
+            list.push_back(view);
+            return success();
+          }))
+    return failure();
+  views = ArrayAttr::get(parser.getContext(), list);
+  return success();
+}
+
+} // namespace
+
+#include "dialects/Plan/PlanDialect.cpp.inc"
+#include "dialects/Plan/PlanEnums.cpp.inc"
+#include "dialects/Plan/PlanInterfaces.cpp.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Plan/PlanAttrs.cpp.inc"
+#define GET_OP_CLASSES
+#include "dialects/Plan/PlanOps.cpp.inc"
+
+void PlanDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "dialects/Plan/PlanAttrs.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "dialects/Plan/PlanOps.cpp.inc"
+      >();
+}
+
+int64_t plan::elementBytes(Type type) {
+  if (type.isIndex())
+    return 8;
+  return (type.getIntOrFloatBitWidth() + 7) / 8;
+}
+
+int64_t plan::tensorBytes(RankedTensorType type) {
+  return type.getNumElements() * elementBytes(type.getElementType());
+}
+
+SmallVector<int64_t> plan::denseStrides(ArrayRef<int64_t> shape) {
+  SmallVector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= shape[i];
+  }
+  return strides;
+}
+
+bool ViewAttr::isDense() const {
+  int64_t expected = 1;
+  for (size_t i = getShape().size(); i-- > 0;) {
+    if (getShape()[i] != 1 && getStrides()[i] != expected)
+      return false;
+    expected *= getShape()[i];
+  }
+  return true;
+}
+
+int64_t ViewAttr::getNumElements() const {
+  int64_t count = 1;
+  for (int64_t size : getShape())
+    count *= size;
+  return count;
+}
+
+Attribute ViewAttr::parse(AsmParser &parser, Type) {
+  ViewAttr view;
+  if (parser.parseLess() || parseView(parser, view) || parser.parseGreater())
+    return {};
+  return view;
+}
+
+void ViewAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  printView(printer, *this);
+  printer << ">";
+}
+
+//===----------------------------------------------------------------------===//
+// Scalars
+//===----------------------------------------------------------------------===//
+
+Attribute ScalarAttr::parse(AsmParser &parser, Type) {
+  Attribute value;
+  int64_t scale = 0;
+  if (parser.parseLess() || parser.parseAttribute(value))
+    return {};
+  if (succeeded(parser.parseOptionalStar()) && parser.parseInteger(scale))
+    return {};
+  if (parser.parseGreater())
+    return {};
+  return get(parser.getContext(), value, scale);
+}
+
+void ScalarAttr::print(AsmPrinter &printer) const {
+  printer << "<" << getValue();
+  if (getScale())
+    printer << " * " << getScale();
+  printer << ">";
+}
+
+//===----------------------------------------------------------------------===//
+// Ops
+//===----------------------------------------------------------------------===//
+
+int64_t BufferOp::getBytes() {
+  return tensorBytes(cast<RankedTensorType>(getType()));
+}
+
+LogicalResult BufferOp::verify() {
+  if (isTransient() && getSlots() != 1)
+    return emitOpError("is live in one procedure only, but has ")
+           << getSlots() << " slots";
+  if (static_cast<int64_t>(getSlots()) < 1)
+    return emitOpError("expected at least one slot, got ")
+           << static_cast<int64_t>(getSlots());
+  return success();
+}
+
+LogicalResult CallOp::verify() {
+  if (getWaits().size() % 3)
+    return emitOpError("expected triples (stream, on, call) as waits, got ")
+           << getWaits().size() << " numbers";
+  return success();
+}

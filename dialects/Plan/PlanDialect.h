@@ -1,0 +1,32 @@
+// The plan dialect: programs of rank classes, mirroring plan.proto.
+#pragma once
+
+#include "dialects/Dist/DistDialect.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/SymbolTable.h"
+
+#include "dialects/Plan/PlanDialect.h.inc"
+#include "dialects/Plan/PlanEnums.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/Plan/PlanAttrs.h.inc"
+#include "dialects/Plan/PlanInterfaces.h.inc"
+#define GET_OP_CLASSES
+#include "dialects/Plan/PlanOps.h.inc"
+
+namespace merak::plan {
+
+// Functions with this unit attribute are generated kernels.
+inline constexpr llvm::StringLiteral kKernelAttr = "merak.kernel";
+
+// Stream numbers every program has; channels get the following ones.
+inline constexpr uint64_t kComputeStream = 0;
+inline constexpr uint64_t kCollectiveStream = 1;
+
+// Bytes of an element as buffers hold it: i1 takes a byte.
+int64_t elementBytes(mlir::Type type);
+// Bytes of a tensor, without padding.
+int64_t tensorBytes(mlir::RankedTensorType type);
+// Row-major strides.
+llvm::SmallVector<int64_t> denseStrides(llvm::ArrayRef<int64_t> shape);
+
+} // namespace merak::plan
