@@ -73,4 +73,16 @@ def FinishGraph : Pass<"finish-graph", "::mlir::ModuleOp"> {
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 
+def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
+  let summary = "append gradients and updates to the forward function";
+  let description = [{
+    Input: `func @model(...) -> loss`. Output: `func @step` with a role on every
+    op and one train.update per trained parameter. In inference the function is
+    only renamed.
+  }];
+  let options = [Option<"train", "train", "bool", "true", "build gradients and updates">];
+  let statistics = [Statistic<"opsRemoved", "opsRemoved", "unused gradient ops removed">];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
 #endif

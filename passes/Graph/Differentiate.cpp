@@ -1,0 +1,215 @@
+// Reverse-mode differentiation of the model into the training step.
+//
+//   func @model(inputs) -> loss      becomes      func @step(inputs) -> loss
+//
+// with forward ops, gradients (in reverse order of the forward ops) and one
+// train.update per trained parameter. Each op gets a role: an op that some
+// gradient of an activation needs is `backward_input`; the rest of the backward
+// pass only feeds gradients of parameters and is `backward_weight`, so that a
+// schedule may delay it.
+#include "dialects/Train/Builders.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/Pass.h"
+#include "passes/Graph/Passes.h"
+
+using namespace mlir;
+using namespace merak::train;
+
+namespace merak::train {
+#define GEN_PASS_DEF_DIFFERENTIATE
+#include "passes/Graph/Passes.h.inc"
+} // namespace merak::train
+
+namespace {
+
+bool isFloat(Value value) {
+  return isa<FloatType>(tensorTypeOf(value).getElementType());
+}
+
+class Differentiator {
+public:
+  Differentiator(func::FuncOp step, SymbolTable &symbols)
+      : step(step), block(step.getBody().front()), symbols(symbols) {}
+
+  LogicalResult run(Value loss) {
+    for (Operation &op : block.without_terminator())
+      forward.push_back(&op);
+    markNeeded();
+    if (!needed.contains(loss))
+      return step.emitError("the loss does not depend on any trained parameter");
+    OpBuilder b(block.getTerminator());
+    auto lossType = tensorTypeOf(loss);
+    gradient[loss] = ConstantOp::create(
+        b, loss.getLoc(),
+        DenseElementsAttr::get(
+            lossType, b.getFloatAttr(lossType.getElementType(), 1.0)));
+    LogicalResult result = success();
+    for (Operation *op : llvm::reverse(forward))
+      if (failed(differentiate(b, op)))
+        result = failure();
+    if (failed(result))
+      return failure();
+    buildUpdates(b);
+    assignRoles();
+    return success();
+  }
+
+private:
+  // Values that depend on a trained parameter, and whether on data as well.
+  void markNeeded() {
+    for (BlockArgument argument : block.getArguments())
+      dataDependent.insert(argument);
+    for (Operation *op : forward) {
+      bool fromParameter = false, fromData = false;
+      if (auto read = dyn_cast<ReadOp>(op))
+        fromParameter =
+            symbols.lookup<ParameterOp>(read.getParameter()).getTrainable();
+      for (Value operand : op->getOperands()) {
+        fromParameter |= needed.contains(operand);
+        fromData |= dataDependent.contains(operand);
+      }
+      for (Value result : op->getResults()) {
+        if (fromParameter && isFloat(result))
+          needed.insert(result);
+        if (fromData)
+          dataDependent.insert(result);
+      }
+    }
+  }
+
+  void accumulate(OpBuilder &b, Value value, Value contribution) {
+    Value &sum = gradient[value];
+    sum = sum ? Value(AddOp::create(b, value.getLoc(), sum, contribution))
+              : contribution;
+  }
+
+  LogicalResult differentiate(OpBuilder &b, Operation *op) {
+    SmallVector<Value> resultGrads;
+    for (Value result : op->getResults())
+      resultGrads.push_back(gradient.lookup(result));
+    if (llvm::none_of(resultGrads, [](Value grad) { return bool(grad); }))
+      return success();
+    if (isa<ReadOp>(op))
+      return success();
+    SmallVector<bool> wanted;
+    for (Value operand : op->getOperands())
+      wanted.push_back(needed.contains(operand));
+    if (llvm::none_of(wanted, [](bool want) { return want; }))
+      return success();
+    auto differentiable = dyn_cast<DifferentiableOpInterface>(op);
+    if (!differentiable)
+      return op->emitError("no gradient is known for '")
+             << op->getName() << "'";
+    for (size_t i = 1; i < resultGrads.size(); ++i)
+      if (resultGrads[i])
+        return op->emitError("no gradient through result ")
+               << i << " of '" << op->getName() << "'";
+    SmallVector<Value> operandGrads;
+    differentiable.buildGradient(b, resultGrads, wanted, operandGrads);
+    for (auto [operand, grad, want] :
+         llvm::zip_equal(op->getOperands(), operandGrads, wanted))
+      if (want && grad)
+        accumulate(b, operand, grad);
+    return success();
+  }
+
+  // One update per parameter; contributions are summed in the order of use.
+  void buildUpdates(OpBuilder &b) {
+    llvm::MapVector<StringAttr, SmallVector<ReadOp>> reads;
+    for (Operation *op : forward)
+      if (auto read = dyn_cast<ReadOp>(op))
+        if (gradient.lookup(read.getResult()))
+          reads[read.getParameterAttr().getAttr()].push_back(read);
+    for (auto &[name, uses] : reads) {
+      Value sum;
+      for (ReadOp use : uses) {
+        Value contribution = gradient.lookup(use.getResult());
+        if (!sum) {
+          sum = contribution;
+          continue;
+        }
+        sum = AddOp::create(b, use.getLoc(), sum, contribution);
+        updates.insert(sum.getDefiningOp());
+      }
+      updates.insert(UpdateOp::create(b, uses.front().getLoc(),
+                                      uses.front().getResult(), sum,
+                                      uses.front().getParameterAttr()));
+    }
+  }
+
+  void assignRoles() {
+    // Gradients of activations: of values that depend on data.
+    llvm::DenseSet<Operation *> critical;
+    SmallVector<Operation *> work;
+    llvm::DenseSet<Operation *> isForward(forward.begin(), forward.end());
+    for (auto [value, grad] : gradient)
+      if (dataDependent.contains(value))
+        if (Operation *op = grad.getDefiningOp())
+          work.push_back(op);
+    while (!work.empty()) {
+      Operation *op = work.pop_back_val();
+      if (isForward.contains(op) || !critical.insert(op).second)
+        continue;
+      for (Value operand : op->getOperands())
+        if (Operation *producer = operand.getDefiningOp())
+          work.push_back(producer);
+    }
+    auto *context = step.getContext();
+    for (Operation &op : block.without_terminator()) {
+      StringRef role = isForward.contains(&op)   ? kForward
+                       : updates.contains(&op)   ? kUpdate
+                       : critical.contains(&op)  ? kBackwardInput
+                                                 : kBackwardWeight;
+      op.setAttr(kRoleAttr, StringAttr::get(context, role));
+    }
+  }
+
+  func::FuncOp step;
+  Block &block;
+  SymbolTable &symbols;
+  SmallVector<Operation *> forward;
+  llvm::DenseSet<Value> needed, dataDependent;
+  llvm::MapVector<Value, Value> gradient;
+  llvm::DenseSet<Operation *> updates;
+};
+
+struct DifferentiatePass
+    : merak::train::impl::DifferentiateBase<DifferentiatePass> {
+  using DifferentiateBase::DifferentiateBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    auto model = module.lookupSymbol<func::FuncOp>("model");
+    if (!model) {
+      module.emitError("expected a function @model");
+      return signalPassFailure();
+    }
+    model.setName("step");
+    SymbolTable symbols(module);
+    if (!train) {
+      model.walk([&](Operation *op) {
+        if (op->getNumResults())
+          op->setAttr(kRoleAttr, StringAttr::get(&getContext(), kForward));
+      });
+      return;
+    }
+    Operation *terminator = model.getBody().front().getTerminator();
+    Value loss = terminator->getOperand(0);
+    if (failed(Differentiator(model, symbols).run(loss)))
+      return signalPassFailure();
+    removeDeadOps(model);
+  }
+
+  // Gradients of operands nobody asked for (a saved mean, say).
+  void removeDeadOps(func::FuncOp step) {
+    SmallVector<Operation *> ops;
+    step.walk([&](Operation *op) { ops.push_back(op); });
+    for (Operation *op : llvm::reverse(ops))
+      if (isOpTriviallyDead(op)) {
+        op->erase();
+        ++opsRemoved;
+      }
+  }
+};
+
+} // namespace
