@@ -15,10 +15,10 @@
 using namespace mlir;
 using namespace merak::train;
 
-namespace merak::train {
+namespace merak {
 #define GEN_PASS_DEF_DIFFERENTIATE
 #include "passes/Graph/Passes.h.inc"
-} // namespace merak::train
+} // namespace merak
 
 namespace {
 
@@ -174,7 +174,7 @@ private:
 };
 
 struct DifferentiatePass
-    : merak::train::impl::DifferentiateBase<DifferentiatePass> {
+    : merak::impl::DifferentiateBase<DifferentiatePass> {
   using DifferentiateBase::DifferentiateBase;
 
   void runOnOperation() override {
