@@ -1,0 +1,29 @@
+// Which bytes an operand touches, exactly, where a bounding range is too rough.
+#pragma once
+
+#include "runtime/plan/Plan.h"
+
+namespace merak {
+
+// Bytes of an operand relative to the start of its buffer's copy.
+struct Region {
+  const planpb::Operand *operand = nullptr;
+  uint64_t begin = 0, end = 0; // bounding range; begin == end: empty
+  int64_t elementSize = 1;
+  bool dense = false; // every byte of the range is touched
+
+  Region() = default;
+  Region(const planpb::Operand &operand, int64_t elementSize);
+};
+
+// Whether two regions, placed at arena offsets, share a byte. Operands of very
+// many separate runs are taken as their bounding range (errs towards true).
+bool regionsOverlap(const Region &a, uint64_t baseA, const Region &b,
+                    uint64_t baseB);
+// The same against a plain byte range.
+bool regionTouches(const Region &a, uint64_t baseA, uint64_t begin,
+                   uint64_t end);
+// Same elements in the same order: an in-place operand.
+bool sameView(const Region &a, uint64_t baseA, const Region &b, uint64_t baseB);
+
+} // namespace merak

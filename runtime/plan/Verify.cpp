@@ -1,0 +1,33 @@
+#include "runtime/plan/Verify.h"
+#include "runtime/plan/Execution.h"
+
+namespace merak {
+
+Status verifyProgress(const LoadedPlan &plan) {
+  CommunicationMap map(plan);
+  Execution execution(
+      plan, map,
+      [](const planpb::Program &, const planpb::Instruction &, int) {
+        return 0.0;
+      },
+      nullptr);
+  if (execution.run())
+    return {};
+  return Status::error(execution.explainDeadlock());
+}
+
+Status verifyPlan(const LoadedPlan &plan) {
+  // Everything else takes indices as they are.
+  MERAK_RETURN_IF_ERROR(verifyStructure(plan));
+  Status status;
+  for (size_t i = 0; i < plan.programs.size(); ++i)
+    status.merge(verifyMemory(plan, static_cast<int>(i)));
+  Status matching = verifyMatching(plan);
+  status.merge(matching);
+  // Ends that do not match get stuck too, but the reason is known already.
+  if (matching.ok())
+    status.merge(verifyProgress(plan));
+  return status;
+}
+
+} // namespace merak

@@ -1,0 +1,441 @@
+// Data races, clobbered buffers and values that nobody wrote, over one step of
+// one program.
+//
+// The calls are walked in list order, which every legal execution order
+// refines: streams run in list order, a record stands before its wait, and
+// call waits point backwards. Each stream has a vector clock; access a is
+// ordered before access b if the clock of b's stream had reached a when b was
+// issued. For each range of bytes the accesses that a later one could race with
+// are kept. A dense write ends the history of its bytes.
+#include "runtime/plan/Describe.h"
+#include "runtime/plan/Regions.h"
+#include "runtime/plan/Verify.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+using namespace merak::planpb;
+
+namespace merak {
+namespace {
+
+using Clock = std::vector<uint32_t>;
+
+struct Access {
+  uint32_t buffer;
+  Region region;
+  bool read, write, accumulate;
+};
+
+// One executed access. `call` -1: the state before the step.
+struct Touch {
+  const Access *access;
+  uint64_t base;
+  int call, instruction;
+  uint32_t stream, position; // position: count of the stream's instructions
+};
+
+struct Segment {
+  uint64_t end;
+  std::vector<Touch> writers, readers; // oldest first
+};
+
+class MemoryCheck {
+public:
+  MemoryCheck(const LoadedPlan &plan, int index)
+      : file_(plan.file), program_(plan.programs[index]),
+        problems_(fmt::format("program {}", index)) {
+    for (const Tensor &tensor : file_.tensors())
+      roles_[tensor.name()] = tensor.role();
+  }
+
+  Status run() {
+    collectAccesses();
+    placePersistent();
+    Clock zero(program_.streams_size(), 0);
+    clocks_.assign(program_.streams_size(), zero);
+    finished_.reserve(program_.calls_size());
+    for (int c = 0; c < program_.calls_size(); ++c)
+      runCall(c);
+    finishStep();
+    return problems_.take();
+  }
+
+private:
+  void collectAccesses() {
+    accesses_.resize(program_.procedures_size());
+    for (int p = 0; p < program_.procedures_size(); ++p) {
+      const Procedure &procedure = program_.procedures(p);
+      accesses_[p].resize(procedure.instructions_size());
+      for (int i = 0; i < procedure.instructions_size(); ++i) {
+        const Instruction &instruction = procedure.instructions(i);
+        auto add = [&](const Operand &operand, bool write) {
+          Region region(operand,
+                        dtypeSize(program_.buffers(operand.buffer()).dtype()));
+          if (region.begin == region.end)
+            return;
+          bool accumulate = write && instruction.accumulate();
+          accesses_[p][i].push_back({operand.buffer(), region,
+                                     !write || accumulate, write, accumulate});
+        };
+        for (const Operand &operand : instruction.inputs())
+          add(operand, false);
+        for (const Operand &operand : instruction.outputs())
+          add(operand, true);
+        checkWithin(p, i);
+      }
+    }
+  }
+
+  // Operands of one instruction against each other, in the same slot.
+  void checkWithin(int p, int i) {
+    const std::vector<Access> &list = accesses_[p][i];
+    for (size_t a = 0; a < list.size(); ++a) {
+      for (size_t b = a + 1; b < list.size(); ++b) {
+        if (!list[b].write || list[a].buffer != list[b].buffer ||
+            !regionsOverlap(list[a].region, 0, list[b].region, 0))
+          continue;
+        if (!list[a].write && sameView(list[a].region, 0, list[b].region, 0))
+          continue;
+        problems_.add(fmt::format(
+            "{}: {} buffer \"{}\" that overlap without being the same view",
+            describe(program_, p, i),
+            list[a].write ? "writes two parts of" : "reads and writes parts of",
+            program_.buffers(list[a].buffer).name()));
+      }
+    }
+  }
+
+  static bool persistent(const Buffer &buffer) {
+    return buffer.category() == Buffer::PARAMETERS ||
+           buffer.category() == Buffer::OPTIMIZER;
+  }
+
+  // The whole of a buffer's copy as an access.
+  Access whole(int b) {
+    const Buffer &buffer = program_.buffers(b);
+    Access access{static_cast<uint32_t>(b), {}, true, false, false};
+    access.region.end = buffer.bytes();
+    access.region.dense = true;
+    return access;
+  }
+
+  // Parameters and optimizer state are there when the step begins.
+  void placePersistent() {
+    segments_[0] = {std::max<uint64_t>(1, program_.arena_bytes()), {}, {}};
+    wholes_.reserve(program_.buffers_size());
+    for (int b = 0; b < program_.buffers_size(); ++b) {
+      wholes_.push_back(whole(b));
+      const Buffer &buffer = program_.buffers(b);
+      if (!persistent(buffer) || buffer.bytes() == 0)
+        continue;
+      forRange(buffer.offset(), buffer.offset() + buffer.bytes(),
+               [&](uint64_t, Segment &segment) {
+                 if (!segment.writers.empty()) {
+                   const Buffer &other =
+                       program_.buffers(segment.writers[0].access->buffer);
+                   problems_.addOnce(
+                       fmt::format("p {} {}", buffer.name(), other.name()),
+                       fmt::format("buffers \"{}\" and \"{}\" overlap, and "
+                                   "both outlive the step",
+                                   other.name(), buffer.name()));
+                 }
+                 segment.writers.assign(
+                     1, {&wholes_[b], buffer.offset(), -1, -1, 0, 0});
+               });
+    }
+  }
+
+  void runCall(int c) {
+    const Call &call = program_.calls(c);
+    const Procedure &procedure = program_.procedures(call.procedure());
+    std::vector<bool> entered(program_.streams_size(), false);
+    std::map<uint32_t, Clock> events;
+    for (int i = 0; i < procedure.instructions_size(); ++i) {
+      const Instruction &instruction = procedure.instructions(i);
+      uint32_t stream = instruction.stream();
+      Clock &clock = clocks_[stream];
+      if (!entered[stream]) {
+        entered[stream] = true;
+        for (const CallWait &wait : call.waits())
+          if (wait.stream() == stream)
+            join(clock, finished_[wait.call()][wait.on()]);
+      }
+      ++clock[stream];
+      if (instruction.kind() == Instruction::RECORD)
+        events[instruction.event()] = clock;
+      else if (instruction.kind() == Instruction::WAIT)
+        join(clock, events[instruction.event()]);
+      const std::vector<Access> &list = accesses_[call.procedure()][i];
+      for (const Access &access : list)
+        if (access.read)
+          touch(access, call, c, i, clock, false);
+      for (const Access &access : list)
+        if (access.write)
+          touch(access, call, c, i, clock, true);
+    }
+    finished_.push_back(clocks_);
+  }
+
+  static void join(Clock &clock, const Clock &other) {
+    for (size_t s = 0; s < clock.size(); ++s)
+      clock[s] = std::max(clock[s], other[s]);
+  }
+
+  void touch(const Access &access, const Call &call, int c, int i,
+             const Clock &clock, bool write) {
+    uint32_t stream =
+        program_.procedures(call.procedure()).instructions(i).stream();
+    uint64_t base = bufferAddress(program_.buffers(access.buffer), call);
+    Touch now{&access, base, c, i, stream, clock[stream]};
+    forRange(base + access.region.begin, base + access.region.end,
+             [&](uint64_t begin, Segment &segment) {
+               if (write)
+                 writeSegment(segment, now, clock);
+               else
+                 readSegment(begin, segment, now, &clock);
+             });
+    if (write && access.region.dense)
+      mergeRange(base + access.region.begin, base + access.region.end, now);
+  }
+
+  static bool ordered(const Touch &before, const Clock &clock) {
+    return before.call < 0 || clock[before.stream] >= before.position;
+  }
+
+  static bool overlap(const Touch &a, const Touch &b) {
+    return regionsOverlap(a.access->region, a.base, b.access->region, b.base);
+  }
+
+  // `clock` null: the reader after the step, for which everything is ordered.
+  void readSegment(uint64_t begin, Segment &segment, const Touch &now,
+                   const Clock *clock) {
+    if (clock)
+      for (const Touch &writer : segment.writers)
+        if (!ordered(writer, *clock) && overlap(writer, now))
+          race(writer, "writes", now, "reads");
+    const Touch *last = nullptr;
+    for (const Touch &writer : segment.writers)
+      if (writer.access->region.dense || overlap(writer, now))
+        last = &writer;
+    if (!last || last->access->buffer != now.access->buffer) {
+      // Holes of a strided view need not hold anything.
+      if (regionTouches(now.access->region, now.base, begin, segment.end))
+        last ? clobbered(*last, now) : unwritten(now);
+    }
+    if (!clock)
+      return;
+    remember(segment.readers, now, *clock);
+  }
+
+  void writeSegment(Segment &segment, const Touch &now, const Clock &clock) {
+    for (const Touch &reader : segment.readers)
+      if (!ordered(reader, clock) && overlap(reader, now))
+        race(reader, "reads", now, "writes");
+    for (const Touch &writer : segment.writers)
+      if (!ordered(writer, clock) && overlap(writer, now))
+        race(writer, "writes", now, "writes");
+    checkUpdate(segment, now);
+    remember(segment.writers, now, clock);
+  }
+
+  // A later touch of the same kind stands for an earlier one that is ordered
+  // before it and touches no other bytes of the segment.
+  void remember(std::vector<Touch> &list, const Touch &now,
+                const Clock &clock) {
+    list.erase(std::remove_if(list.begin(), list.end(),
+                              [&](const Touch &old) {
+                                return ordered(old, clock) &&
+                                       (now.access->region.dense ||
+                                        sameBytes(old, now));
+                              }),
+               list.end());
+    list.push_back(now);
+  }
+  static bool sameBytes(const Touch &a, const Touch &b) {
+    return a.base == b.base && a.access->region.operand &&
+           b.access->region.operand &&
+           (a.access == b.access ||
+            sameView(a.access->region, a.base, b.access->region, b.base));
+  }
+
+  // Trained parameters change once a step, everything else that is loaded from
+  // the model never.
+  void checkUpdate(const Segment &segment, const Touch &now) {
+    const Buffer &buffer = program_.buffers(now.access->buffer);
+    if (buffer.category() != Buffer::PARAMETERS || buffer.tensor().empty())
+      return;
+    auto role = roles_.find(buffer.tensor());
+    if (role == roles_.end() || now.call < 0)
+      return;
+    if (role->second != Tensor::PARAMETER) {
+      problems_.addOnce("frozen " + buffer.tensor(),
+                        fmt::format("{}: writes \"{}\", which is not trained",
+                                    at(now), buffer.tensor()));
+      return;
+    }
+    updated_.insert(now.access->buffer);
+    for (const Touch &writer : segment.writers)
+      if (writer.call >= 0 && writer.access->buffer == now.access->buffer &&
+          overlap(writer, now))
+        problems_.addOnce("twice " + buffer.tensor(),
+                          fmt::format("{}: updates \"{}\" again after {}",
+                                      at(now), buffer.tensor(), at(writer)));
+  }
+
+  void finishStep() {
+    for (int b = 0; b < program_.buffers_size(); ++b) {
+      const Buffer &buffer = program_.buffers(b);
+      bool kept = persistent(buffer);
+      // Gradients of parameters can be saved after the step.
+      kept |=
+          buffer.category() == Buffer::GRADIENTS && !buffer.tensor().empty();
+      for (const Output &output : program_.outputs())
+        kept |= static_cast<int>(output.buffer()) == b;
+      if (!kept || buffer.bytes() == 0)
+        continue;
+      uint64_t slots = std::max(1u, buffer.slots());
+      for (uint64_t s = 0; s < slots; ++s) {
+        uint64_t base = buffer.offset() + s * buffer.slot_stride();
+        // Padding behind the elements is nobody's.
+        uint64_t elements = dtypeSize(buffer.dtype());
+        for (int64_t size : buffer.shape())
+          elements *= size;
+        Touch reader{&wholes_[b], base, program_.calls_size(), -1, 0, 0};
+        forRange(base, base + elements, [&](uint64_t begin, Segment &segment) {
+          readSegment(begin, segment, reader, nullptr);
+        });
+      }
+      auto role = roles_.find(buffer.tensor());
+      if (file_.mode() == "train" && buffer.category() == Buffer::PARAMETERS &&
+          role != roles_.end() && role->second == Tensor::PARAMETER &&
+          !updated_.count(b))
+        problems_.add(
+            fmt::format("parameter \"{}\" is never updated", buffer.tensor()));
+    }
+  }
+
+  // ------------------------------------------------------------ messages
+
+  std::string at(const Touch &touch) {
+    if (touch.call < 0)
+      return "the state before the step";
+    if (touch.instruction < 0)
+      return "after the step";
+    return describeAt(program_, touch.call, touch.instruction);
+  }
+
+  // Once for all microbatches.
+  std::string place(const Touch &touch) {
+    bool inside = touch.call >= 0 && touch.instruction >= 0;
+    return fmt::format(
+        "{}/{}/{}", inside ? int(program_.calls(touch.call).procedure()) : -1,
+        touch.instruction, touch.access->buffer);
+  }
+
+  static std::string range(const Touch &touch) {
+    return fmt::format("[{}, {})", touch.base + touch.access->region.begin,
+                       touch.base + touch.access->region.end);
+  }
+
+  const std::string &name(const Touch &touch) {
+    return program_.buffers(touch.access->buffer).name();
+  }
+
+  void race(const Touch &first, const char *firstDoes, const Touch &second,
+            const char *secondDoes) {
+    problems_.addOnce(
+        "race " + place(first) + " " + place(second),
+        fmt::format("race: {} on stream {} {} bytes {} of buffer \"{}\", and "
+                    "{} on stream {} {} bytes {} of buffer \"{}\", but "
+                    "nothing orders them",
+                    at(first), first.stream, firstDoes, range(first),
+                    name(first), at(second), second.stream, secondDoes,
+                    range(second), name(second)));
+  }
+
+  void clobbered(const Touch &writer, const Touch &reader) {
+    std::string who =
+        reader.instruction < 0
+            ? fmt::format("buffer \"{}\", needed after the step,", name(reader))
+            : fmt::format("{} reads buffer \"{}\", which", at(reader),
+                          name(reader));
+    problems_.addOnce(
+        "clobbered " + place(writer) + " " + place(reader),
+        fmt::format("{} was overwritten by {} through buffer \"{}\" at bytes "
+                    "{}: the buffers overlap while both are live",
+                    who, at(writer), name(writer), range(writer)));
+  }
+
+  void unwritten(const Touch &reader) {
+    if (reader.instruction < 0) {
+      problems_.addOnce("unwritten " + place(reader),
+                        fmt::format("buffer \"{}\" is needed after the step, "
+                                    "but not all of it was written",
+                                    name(reader)));
+      return;
+    }
+    problems_.addOnce(
+        "unwritten " + place(reader),
+        fmt::format("{} {} buffer \"{}\" at bytes {}, which nothing wrote "
+                    "before",
+                    at(reader), reader.access->accumulate ? "adds to" : "reads",
+                    name(reader), range(reader)));
+  }
+
+  // ------------------------------------------------------------ byte map
+
+  // Calls `visit` on the segments of [begin, end), cut at both ends.
+  template <typename Visit>
+  void forRange(uint64_t begin, uint64_t end, Visit visit) {
+    auto it = split(begin);
+    split(end);
+    for (; it != segments_.end() && it->first < end; ++it)
+      visit(it->first, it->second);
+  }
+
+  std::map<uint64_t, Segment>::iterator split(uint64_t at) {
+    auto it = segments_.lower_bound(at);
+    if (it != segments_.end() && it->first == at)
+      return it;
+    if (it == segments_.begin())
+      return it;
+    auto previous = std::prev(it);
+    if (previous->second.end <= at)
+      return it;
+    Segment tail = previous->second;
+    previous->second.end = at;
+    return segments_.emplace_hint(it, at, std::move(tail));
+  }
+
+  // After a dense write all its bytes have one history again: only what was
+  // not ordered before it (and so was reported) is forgotten.
+  void mergeRange(uint64_t begin, uint64_t end, const Touch &now) {
+    auto first = segments_.find(begin);
+    auto last = segments_.lower_bound(end);
+    first->second.end = end;
+    first->second.writers.assign(1, now);
+    first->second.readers.clear();
+    segments_.erase(std::next(first), last);
+  }
+
+  const PlanFile &file_;
+  const Program &program_;
+  Problems problems_;
+  std::map<std::string, Tensor::Role> roles_;
+  std::vector<std::vector<std::vector<Access>>> accesses_; // proc, instruction
+  std::vector<Access> wholes_;                             // by buffer
+  std::map<uint64_t, Segment> segments_;
+  std::vector<Clock> clocks_;                // by stream
+  std::vector<std::vector<Clock>> finished_; // by call, stream
+  std::set<uint32_t> updated_;
+};
+
+} // namespace
+
+Status verifyMemory(const LoadedPlan &plan, int program) {
+  return MemoryCheck(plan, program).run();
+}
+
+} // namespace merak

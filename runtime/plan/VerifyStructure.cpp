@@ -1,0 +1,580 @@
+// Checks that need no more than the manifest, one program, or one instruction.
+#include "runtime/plan/Describe.h"
+#include "runtime/plan/Verify.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+
+using namespace merak::planpb;
+
+namespace merak {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+int64_t product(const google::protobuf::RepeatedField<int64_t> &shape) {
+  int64_t count = 1;
+  for (int64_t size : shape)
+    count *= size;
+  return count;
+}
+
+bool sameShape(const google::protobuf::RepeatedField<int64_t> &a,
+               const google::protobuf::RepeatedField<int64_t> &b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+bool sameShape(const std::vector<int64_t> &a,
+               const google::protobuf::RepeatedField<int64_t> &b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+class ManifestCheck {
+public:
+  explicit ManifestCheck(const LoadedPlan &plan)
+      : plan_(plan), file_(plan.file), problems_("manifest") {}
+
+  Status run() {
+    checkMesh();
+    checkTensors();
+    if (file_.mode() != "train" && file_.mode() != "infer")
+      problems_.add(
+          fmt::format("mode is \"{}\", expected train or infer", file_.mode()));
+    return problems_.take();
+  }
+
+private:
+  void checkMesh() {
+    std::map<std::string, int64_t> mesh;
+    for (const Axis &axis : file_.mesh()) {
+      if (!mesh.emplace(axis.name(), axis.size()).second)
+        problems_.add(
+            fmt::format("mesh axis \"{}\" is there twice", axis.name()));
+      if (axis.size() < 1)
+        problems_.add(fmt::format("mesh axis \"{}\" has size {}", axis.name(),
+                                  axis.size()));
+    }
+    std::map<std::map<std::string, int64_t>, int> taken;
+    for (int rank = 0; rank < file_.ranks_size(); ++rank) {
+      std::map<std::string, int64_t> coords;
+      for (const Axis &coord : file_.ranks(rank).coords()) {
+        coords[coord.name()] = coord.size();
+        auto axis = mesh.find(coord.name());
+        if (axis == mesh.end())
+          problems_.add(fmt::format("rank {} has a coordinate on \"{}\", which "
+                                    "is no mesh axis",
+                                    rank, coord.name()));
+        else if (coord.size() < 0 || coord.size() >= axis->second)
+          problems_.add(fmt::format("rank {} has {}={}, outside the mesh of "
+                                    "size {}",
+                                    rank, coord.name(), coord.size(),
+                                    axis->second));
+      }
+      for (const auto &[name, size] : mesh)
+        if (!coords.count(name))
+          problems_.add(
+              fmt::format("rank {} has no coordinate on \"{}\"", rank, name));
+      auto [it, fresh] = taken.emplace(coords, rank);
+      if (!fresh)
+        problems_.add(fmt::format("ranks {} and {} have the same coordinates",
+                                  it->second, rank));
+      if (file_.ranks(rank).program() >= plan_.programs.size())
+        problems_.add(fmt::format("rank {} runs program {}, but there are {}",
+                                  rank, file_.ranks(rank).program(),
+                                  plan_.programs.size()));
+    }
+  }
+
+  void checkTensors() {
+    std::set<std::string> names;
+    std::map<std::string, uint64_t> files;
+    for (const FileCheck &check : file_.files())
+      files[check.name()] = check.bytes();
+    for (const Tensor &tensor : file_.tensors()) {
+      auto problem = [&](const std::string &text) {
+        problems_.add(fmt::format("tensor \"{}\": {}", tensor.name(), text));
+      };
+      if (!names.insert(tensor.name()).second)
+        problem("is there twice");
+      if (!dtypeSize(tensor.dtype()))
+        problem("has no element type");
+      uint64_t bytes = product(tensor.shape()) * dtypeSize(tensor.dtype());
+      const Source &source = tensor.source();
+      if ((source.kind() == Source::FILE ||
+           source.kind() == Source::CONSTANTS) &&
+          source.length() != bytes)
+        problem(fmt::format("its source has {} bytes, expected {} for {}",
+                            source.length(), bytes,
+                            describe(tensor.dtype(), tensor.shape())));
+      if (source.kind() == Source::CONSTANTS &&
+          source.offset() + source.length() > files[file_.constants()])
+        problem(fmt::format("lies at bytes [{}, {}) of the constants, which "
+                            "have {}",
+                            source.offset(), source.offset() + source.length(),
+                            files[file_.constants()]));
+    }
+    for (const Input &input : file_.inputs()) {
+      if (!names.insert(input.name()).second)
+        problems_.add(
+            fmt::format("input \"{}\": its name is taken", input.name()));
+      if (!dtypeSize(input.dtype()))
+        problems_.add(
+            fmt::format("input \"{}\": has no element type", input.name()));
+    }
+  }
+
+  const LoadedPlan &plan_;
+  const PlanFile &file_;
+  Problems problems_;
+};
+
+class ProgramCheck {
+public:
+  ProgramCheck(const LoadedPlan &plan, int index)
+      : file_(plan.file), program_(plan.programs[index]),
+        mesh_(layoutMesh(plan.file)),
+        problems_(fmt::format("program {}", index)) {
+    for (const Tensor &tensor : file_.tensors())
+      tensors_[tensor.name()] = {tensor.dtype(), &tensor.shape()};
+    for (const Input &input : file_.inputs())
+      inputs_[input.name()] = {input.dtype(), &input.shape()};
+    if (static_cast<int>(program_.index()) != index)
+      problems_.add(fmt::format("carries the index {}", program_.index()));
+  }
+
+  Status run() {
+    if (program_.streams_size() == 0)
+      problems_.add("has no streams");
+    for (int g = 0; g < program_.groups_size(); ++g)
+      for (const std::string &axis : program_.groups(g).axes())
+        if (!mesh_.count(axis) || axis == "mb")
+          problems_.add(fmt::format("group {} spans \"{}\", which is no mesh "
+                                    "axis",
+                                    g, axis));
+    for (int b = 0; b < program_.buffers_size(); ++b)
+      checkBuffer(b);
+    for (int p = 0; p < program_.procedures_size(); ++p)
+      checkProcedure(p);
+    for (int c = 0; c < program_.calls_size(); ++c)
+      checkCall(c);
+    for (const Output &output : program_.outputs())
+      if (output.buffer() >= static_cast<uint32_t>(program_.buffers_size()))
+        problems_.add(fmt::format("output \"{}\": buffer {} of {}",
+                                  output.name(), output.buffer(),
+                                  program_.buffers_size()));
+    return problems_.take();
+  }
+
+private:
+  struct Declared {
+    DType dtype = DTYPE_INVALID;
+    const google::protobuf::RepeatedField<int64_t> *shape = nullptr;
+  };
+
+  void checkBuffer(int index) {
+    const Buffer &buffer = program_.buffers(index);
+    auto problem = [&](const std::string &text) {
+      problems_.add(
+          fmt::format("buffer {} \"{}\": {}", index, buffer.name(), text));
+    };
+    if (buffer.name().empty())
+      problem("has no name");
+    if (!dtypeSize(buffer.dtype()))
+      problem("has no element type");
+    for (int64_t size : buffer.shape())
+      if (size < 0)
+        problem(fmt::format("has a dimension of size {}", size));
+    uint64_t need = product(buffer.shape()) * dtypeSize(buffer.dtype());
+    if (buffer.bytes() < need)
+      problem(fmt::format("has {} bytes, but {} needs {}", buffer.bytes(),
+                          describe(buffer.dtype(), buffer.shape()), need));
+    if (buffer.offset() % kAlignment)
+      problem(fmt::format("offset {} is not a multiple of {}", buffer.offset(),
+                          kAlignment));
+    uint64_t slots = std::max(1u, buffer.slots());
+    if (slots > 1) {
+      if (buffer.slot_class() < 0)
+        problem(fmt::format("has {} slots but no slot class", slots));
+      if (buffer.slot_stride() < buffer.bytes())
+        problem(fmt::format("slots of {} bytes are {} bytes apart",
+                            buffer.bytes(), buffer.slot_stride()));
+      if (buffer.slot_stride() % kAlignment)
+        problem(fmt::format("slot stride {} is not a multiple of {}",
+                            buffer.slot_stride(), kAlignment));
+    }
+    uint64_t end =
+        buffer.offset() + (slots - 1) * buffer.slot_stride() + buffer.bytes();
+    if (end > program_.arena_bytes())
+      problem(fmt::format("ends at byte {} of an arena of {}", end,
+                          program_.arena_bytes()));
+    if (!buffer.tensor().empty())
+      checkLayout(buffer, problem);
+  }
+
+  template <typename Problem>
+  void checkLayout(const Buffer &buffer, Problem problem) {
+    Declared declared;
+    bool persistent = false;
+    if (auto it = tensors_.find(buffer.tensor()); it != tensors_.end()) {
+      declared = it->second;
+      persistent = buffer.category() == Buffer::PARAMETERS ||
+                   buffer.category() == Buffer::OPTIMIZER;
+    } else if (auto in = inputs_.find(buffer.tensor()); in != inputs_.end()) {
+      declared = in->second;
+    } else {
+      problem(fmt::format("holds \"{}\", which the plan does not declare",
+                          buffer.tensor()));
+      return;
+    }
+    if (persistent && declared.dtype != buffer.dtype())
+      problem(fmt::format("is {}, but tensor \"{}\" is {}",
+                          dtypeName(buffer.dtype()), buffer.tensor(),
+                          dtypeName(declared.dtype)));
+    layout::Layout layout = fromProto(buffer.layout());
+    for (const layout::DimLayout &dim : layout.dims) {
+      for (const layout::Factor &factor : dim.factors) {
+        int64_t parts = 1;
+        for (const std::string &axis : factor.axes) {
+          if (!mesh_.count(axis)) {
+            problem(fmt::format("layout {} names \"{}\", which is no mesh axis",
+                                layout.str(), axis));
+            return;
+          }
+          parts *= mesh_.at(axis);
+        }
+        if (parts == 0 || factor.size % parts) {
+          problem(fmt::format("layout {} splits {} into {} parts", layout.str(),
+                              factor.size, parts));
+          return;
+        }
+      }
+    }
+    if (!sameShape(layout.globalShape(), *declared.shape))
+      problem(fmt::format("layout {} is of shape [{}], but \"{}\" is {}",
+                          layout.str(), fmt::join(layout.globalShape(), ","),
+                          buffer.tensor(),
+                          describe(declared.dtype, *declared.shape)));
+    else if (!sameShape(layout.localShape(mesh_), buffer.shape()))
+      problem(fmt::format("layout {} leaves [{}] to a rank, but its shape is "
+                          "[{}]",
+                          layout.str(),
+                          fmt::join(layout.localShape(mesh_), ","),
+                          fmt::join(buffer.shape(), ",")));
+  }
+
+  void checkProcedure(int index) {
+    const Procedure &procedure = program_.procedures(index);
+    std::map<uint32_t, int> records;
+    for (int i = 0; i < procedure.instructions_size(); ++i) {
+      const Instruction &instruction = procedure.instructions(i);
+      auto problem = [&](const std::string &text) {
+        problems_.add(describe(program_, index, i) + ": " + text);
+      };
+      if (instruction.stream() >=
+          static_cast<uint32_t>(program_.streams_size()))
+        problem(fmt::format("stream {} of {}", instruction.stream(),
+                            program_.streams_size()));
+      bool operands = true;
+      for (int k = 0; k < instruction.inputs_size(); ++k)
+        operands &= checkOperand(instruction.inputs(k),
+                                 fmt::format("input {}", k), false, problem);
+      for (int k = 0; k < instruction.outputs_size(); ++k)
+        operands &= checkOperand(instruction.outputs(k),
+                                 fmt::format("output {}", k), true, problem);
+      for (const Scalar &scalar : instruction.scalars())
+        checkScalar(scalar, problem);
+      if (instruction.kind() == Instruction::RECORD ||
+          instruction.kind() == Instruction::WAIT)
+        checkEvent(instruction, i, records, problem);
+      else if (operands)
+        checkKind(instruction, problem);
+    }
+  }
+
+  template <typename Problem>
+  bool checkOperand(const Operand &operand, const std::string &name,
+                    bool written, Problem problem) {
+    if (operand.buffer() >= static_cast<uint32_t>(program_.buffers_size())) {
+      problem(fmt::format("{} is buffer {} of {}", name, operand.buffer(),
+                          program_.buffers_size()));
+      return false;
+    }
+    const Buffer &buffer = program_.buffers(operand.buffer());
+    if (operand.shape_size() != operand.strides_size()) {
+      problem(fmt::format("{} has {} dimensions and {} strides", name,
+                          operand.shape_size(), operand.strides_size()));
+      return false;
+    }
+    int64_t last = operand.offset();
+    bool negative = operand.offset() < 0, empty = false;
+    std::vector<std::pair<int64_t, int64_t>> steps; // stride, size
+    for (int d = 0; d < operand.shape_size(); ++d) {
+      negative |= operand.shape(d) < 0 || operand.strides(d) < 0;
+      empty |= operand.shape(d) == 0;
+      last += (operand.shape(d) - 1) * operand.strides(d);
+      if (operand.shape(d) > 1)
+        steps.emplace_back(operand.strides(d), operand.shape(d));
+    }
+    if (negative) {
+      problem(fmt::format("{} has a negative offset, size or stride", name));
+      return false;
+    }
+    int64_t size = dtypeSize(buffer.dtype());
+    if (!empty && (last + 1) * size > static_cast<int64_t>(buffer.bytes())) {
+      problem(fmt::format("{} reaches byte {} of buffer \"{}\", which has {}",
+                          name, (last + 1) * size, buffer.name(),
+                          buffer.bytes()));
+      return false;
+    }
+    if (written && !empty) {
+      // Each stride must step over everything the smaller ones reach.
+      std::sort(steps.begin(), steps.end());
+      int64_t reach = 0;
+      for (auto [stride, extent] : steps) {
+        if (stride <= reach) {
+          problem(fmt::format("{} writes elements of buffer \"{}\" more than "
+                              "once: shape [{}], strides [{}]",
+                              name, buffer.name(),
+                              fmt::join(operand.shape(), ","),
+                              fmt::join(operand.strides(), ",")));
+          break;
+        }
+        reach += stride * (extent - 1);
+      }
+    }
+    return true;
+  }
+
+  template <typename Problem>
+  void checkScalar(const Scalar &scalar, Problem problem) {
+    static const std::set<std::string> kRuntime{"lr", "step", "seed",
+                                                "grad_scale"};
+    if (scalar.value_case() == Scalar::kRuntime &&
+        !kRuntime.count(scalar.runtime()))
+      problem(fmt::format("asks for the run-time scalar \"{}\", which nobody "
+                          "provides",
+                          scalar.runtime()));
+    if (scalar.value_case() == Scalar::kCoordinate &&
+        !mesh_.count(scalar.coordinate()))
+      problem(fmt::format("asks for the coordinate on \"{}\", which is no mesh "
+                          "axis",
+                          scalar.coordinate()));
+    if (scalar.value_case() == Scalar::VALUE_NOT_SET)
+      problem("has a scalar without value");
+  }
+
+  template <typename Problem>
+  void checkEvent(const Instruction &instruction, int index,
+                  std::map<uint32_t, int> &records, Problem problem) {
+    if (instruction.event() >= program_.events())
+      problem(fmt::format("event {} of {}", instruction.event(),
+                          program_.events()));
+    if (instruction.kind() == Instruction::RECORD) {
+      auto [it, fresh] = records.emplace(instruction.event(), index);
+      if (!fresh)
+        problem(fmt::format("event {} was recorded by instruction {} already",
+                            instruction.event(), it->second));
+    } else if (!records.count(instruction.event())) {
+      problem(fmt::format("no record of event {} comes before it in the "
+                          "procedure",
+                          instruction.event()));
+    }
+  }
+
+  template <typename Problem>
+  void checkKind(const Instruction &instruction, Problem problem) {
+    int ins = instruction.inputs_size(), outs = instruction.outputs_size();
+    switch (instruction.kind()) {
+    case Instruction::KERNEL:
+      if (file_.kernels().empty())
+        problem("is a generated kernel, but the plan has none");
+      [[fallthrough]];
+    case Instruction::LIBRARY:
+      if (instruction.op().empty())
+        problem("names no kernel");
+      break;
+    case Instruction::SEND:
+    case Instruction::RECV:
+      if (instruction.kind() == Instruction::SEND ? ins == 0 || outs != 0
+                                                  : outs == 0 || ins != 0)
+        problem(fmt::format("has {} inputs and {} outputs", ins, outs));
+      if (instruction.channel().empty())
+        problem("names no channel");
+      for (const Axis &axis : instruction.peer()) {
+        auto size = mesh_.find(axis.name());
+        if (size == mesh_.end() || axis.name() == "mb")
+          problem(fmt::format("its peer is given on \"{}\", which is no mesh "
+                              "axis",
+                              axis.name()));
+        else if (axis.size() < 0 || axis.size() >= size->second)
+          problem(fmt::format("its peer {}={} is outside the mesh of size {}",
+                              axis.name(), axis.size(), size->second));
+      }
+      break;
+    case Instruction::COLLECTIVE:
+      checkCollective(instruction, problem);
+      break;
+    case Instruction::LOAD_INPUT:
+      checkLoad(instruction, problem);
+      break;
+    case Instruction::NOP:
+      break;
+    default:
+      problem(fmt::format("is of the unknown kind {}",
+                          static_cast<int>(instruction.kind())));
+    }
+  }
+
+  template <typename Problem>
+  void checkCollective(const Instruction &instruction, Problem problem) {
+    static const std::set<std::string> kOps{"all_reduce", "all_gather",
+                                            "reduce_scatter", "all_to_all",
+                                            "broadcast"};
+    const std::string &op = instruction.op();
+    if (!kOps.count(op))
+      problem(fmt::format("there is no collective \"{}\"", op));
+    if (instruction.group() >= static_cast<uint32_t>(program_.groups_size())) {
+      problem(fmt::format("group {} of {}", instruction.group(),
+                          program_.groups_size()));
+      return;
+    }
+    bool reduces = op == "all_reduce" || op == "reduce_scatter";
+    if (reduces && instruction.reduction() != "sum" &&
+        instruction.reduction() != "max")
+      problem(
+          fmt::format("there is no reduction \"{}\"", instruction.reduction()));
+    if (instruction.inputs_size() != instruction.outputs_size() ||
+        instruction.inputs_size() == 0) {
+      problem(fmt::format("has {} inputs and {} outputs",
+                          instruction.inputs_size(),
+                          instruction.outputs_size()));
+      return;
+    }
+    int64_t members = 1;
+    for (const std::string &axis : program_.groups(instruction.group()).axes())
+      members *= mesh_.count(axis) ? mesh_.at(axis) : 1;
+    for (int k = 0; k < instruction.inputs_size(); ++k) {
+      const Operand &in = instruction.inputs(k), &out = instruction.outputs(k);
+      DType inType = program_.buffers(in.buffer()).dtype();
+      DType outType = program_.buffers(out.buffer()).dtype();
+      // Shape of the result by the op's definition.
+      google::protobuf::RepeatedField<int64_t> want = in.shape();
+      auto scale = [&](int64_t dim, bool grow) {
+        if (dim < 0 || dim >= want.size()) {
+          problem(fmt::format("dimension {} of {}", dim, want.size()));
+          return false;
+        }
+        if (!grow && want[dim] % members) {
+          problem(fmt::format("dimension {} of size {} does not divide among "
+                              "{} members",
+                              dim, want[dim], members));
+          return false;
+        }
+        want[dim] = grow ? want[dim] * members : want[dim] / members;
+        return true;
+      };
+      bool fine = true;
+      if (op == "all_gather")
+        fine = scale(instruction.dim(), true);
+      else if (op == "reduce_scatter")
+        fine = scale(instruction.dim(), false);
+      else if (op == "all_to_all")
+        fine =
+            scale(instruction.dim(), false) && scale(instruction.dim2(), true);
+      if (fine && (inType != outType || !sameShape(want, out.shape())))
+        problem(fmt::format("makes {} of {} over {} members, expected {}",
+                            describe(outType, out.shape()),
+                            describe(inType, in.shape()), members,
+                            describe(inType, want)));
+    }
+  }
+
+  template <typename Problem>
+  void checkLoad(const Instruction &instruction, Problem problem) {
+    auto input = inputs_.find(instruction.op());
+    if (input == inputs_.end()) {
+      problem("the plan declares no such input");
+      return;
+    }
+    if (instruction.outputs_size() != 1 || instruction.inputs_size() != 0) {
+      problem(fmt::format("has {} inputs and {} outputs",
+                          instruction.inputs_size(),
+                          instruction.outputs_size()));
+      return;
+    }
+    const Buffer &buffer = program_.buffers(instruction.outputs(0).buffer());
+    if (buffer.tensor() != instruction.op())
+      problem(fmt::format("loads into buffer \"{}\", which holds \"{}\"",
+                          buffer.name(), buffer.tensor()));
+    if (buffer.dtype() != input->second.dtype)
+      problem(fmt::format("loads {} into buffer \"{}\" of {}",
+                          dtypeName(input->second.dtype), buffer.name(),
+                          dtypeName(buffer.dtype())));
+  }
+
+  void checkCall(int index) {
+    const Call &call = program_.calls(index);
+    auto problem = [&](const std::string &text) {
+      problems_.add(fmt::format("call {}: {}", index, text));
+    };
+    if (call.procedure() >= static_cast<uint32_t>(program_.procedures_size())) {
+      problem(fmt::format("procedure {} of {}", call.procedure(),
+                          program_.procedures_size()));
+      return;
+    }
+    if (call.microbatch() < -1 ||
+        call.microbatch() >= std::max<int64_t>(1, file_.microbatches()))
+      problem(fmt::format("microbatch {} of {}", call.microbatch(),
+                          file_.microbatches()));
+    for (const CallWait &wait : call.waits()) {
+      if (wait.stream() >= static_cast<uint32_t>(program_.streams_size()) ||
+          wait.on() >= static_cast<uint32_t>(program_.streams_size()))
+        problem(fmt::format("stream {} waits on stream {}, of {}",
+                            wait.stream(), wait.on(), program_.streams_size()));
+      if (wait.call() >= static_cast<uint32_t>(index))
+        problem(fmt::format("waits for call {}, which does not come before it",
+                            wait.call()));
+    }
+    std::set<uint32_t> used;
+    for (const Instruction &instruction :
+         program_.procedures(call.procedure()).instructions())
+      for (const auto *operands :
+           {&instruction.inputs(), &instruction.outputs()})
+        for (const Operand &operand : *operands)
+          used.insert(operand.buffer());
+    for (uint32_t b : used) {
+      if (b >= static_cast<uint32_t>(program_.buffers_size()))
+        continue;
+      const Buffer &buffer = program_.buffers(b);
+      if (buffer.slots() <= 1)
+        continue;
+      if (buffer.slot_class() >= call.slots_size())
+        problem(fmt::format("gives no slot of class {}, which buffer \"{}\" "
+                            "needs",
+                            buffer.slot_class(), buffer.name()));
+      else if (slotOf(buffer, call) >= buffer.slots())
+        problem(fmt::format("slot {} of buffer \"{}\", which has {}",
+                            slotOf(buffer, call), buffer.name(),
+                            buffer.slots()));
+    }
+  }
+
+  const PlanFile &file_;
+  const Program &program_;
+  layout::AxisMap mesh_;
+  std::map<std::string, Declared> tensors_, inputs_;
+  Problems problems_;
+};
+
+} // namespace
+
+Status verifyStructure(const LoadedPlan &plan) {
+  Status status = ManifestCheck(plan).run();
+  for (size_t i = 0; i < plan.programs.size(); ++i)
+    status.merge(ProgramCheck(plan, static_cast<int>(i)).run());
+  return status;
+}
+
+} // namespace merak
