@@ -32,7 +32,6 @@ def main():
         stream.byteswap()
     with open(sys.argv[1], "wb") as file:
         stream.tofile(file)
-    print(f"{len(stream)} tokens, {len(set(stream))} different ones")
 
 
 if __name__ == "__main__":

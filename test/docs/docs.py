@@ -10,9 +10,9 @@ A block
     ```
 
 is executed from the repository root. Output is compared line by line: words
-exactly, whole numbers exactly, decimal fractions within 2 % (floating point
-differs between processors), and numbers with a unit of time or rate not at all. A line
-`...` stands for any lines.
+exactly, whole numbers exactly, decimal fractions within 5 % (floating point
+differs between processors, and the sample trains on these very documents), and
+numbers with a unit of time or rate not at all. A line `...` stands for any lines.
 
     docs.py                     checks everything
     docs.py --update FILE...    writes the true output into the blocks
@@ -32,7 +32,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 # What follows or precedes a number that is a time or a rate.
 TIME_AFTER = re.compile(r"\s*(ns|us|µs|ms|s|seconds|min|k?(?: ?tok(?:en)?s?)/s|"
                         r"[KMGT]?i?B/s|[KMGT]?FLOP/s|GFLOPS)(?![\w])")
-TOLERANCE = 0.02
+TOLERANCE = 0.05
 
 
 def documents():
@@ -244,6 +244,7 @@ def main():
     parser.add_argument("--update", nargs="+", metavar="FILE")
     args = parser.parse_args()
     bin_dir = os.path.abspath(args.bin_dir)
+    os.makedirs(os.path.join(ROOT, "out"), exist_ok=True)
     if args.update:
         for path in args.update:
             update(path, bin_dir)
