@@ -144,6 +144,22 @@ def python_suite(path, *options, tools=False):
     return run
 
 
+def run_runtime_only(suite):
+    """The runtime, its tools and tests without LLVM; only under --all."""
+    if not suite.args.all:
+        return 0, 0
+    folder = os.path.join(os.path.dirname(suite.args.build), "runtime-only")
+    jobs = str(suite.args.jobs)
+    steps = [["cmake", "--preset", "runtime-only", "-B", folder],
+             ["ninja", "-C", folder, "-j", jobs],
+             ["ctest", "--test-dir", folder, "-j", jobs, "--timeout", "600",
+              "--output-on-failure"]]
+    for done, step in enumerate(steps):
+        if suite.run(step) != 0:
+            return done, 1
+    return len(steps), 0
+
+
 # From quick to slow; scripts/check documents the names.
 SUITES = {
     "format": run_format,
@@ -156,6 +172,7 @@ SUITES = {
     "identity": python_suite("test/e2e/identity.py", tools=True),
     "oracle": python_suite("test/e2e/oracle.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),
+    "runtime-only": run_runtime_only,
 }
 
 
