@@ -38,6 +38,11 @@ inline constexpr llvm::StringLiteral kBackwardInput = "backward_input";
 inline constexpr llvm::StringLiteral kBackwardWeight = "backward_weight";
 inline constexpr llvm::StringLiteral kUpdate = "update";
 
+// Discardable attributes that tie gradients to forward ops: the position of a
+// forward op, and on a backward op the position of the op it is a gradient of.
+inline constexpr llvm::StringLiteral kIdAttr = "train.id";
+inline constexpr llvm::StringLiteral kOfAttr = "train.of";
+
 } // namespace merak::train
 
 #define GET_OP_CLASSES

@@ -32,8 +32,11 @@ public:
       : step(step), block(step.getBody().front()), symbols(symbols) {}
 
   LogicalResult run(Value loss) {
-    for (Operation &op : block.without_terminator())
+    for (Operation &op : block.without_terminator()) {
+      op.setAttr(kIdAttr, IntegerAttr::get(IntegerType::get(op.getContext(), 64),
+                                           forward.size()));
       forward.push_back(&op);
+    }
     markNeeded();
     if (!needed.contains(loss))
       return step.emitError("the loss does not depend on any trained parameter");
@@ -105,11 +108,17 @@ private:
         return op->emitError("no gradient through result ")
                << i << " of '" << op->getName() << "'";
     SmallVector<Value> operandGrads;
+    Operation *last = b.getInsertionPoint()->getPrevNode();
     differentiable.buildGradient(b, resultGrads, wanted, operandGrads);
     for (auto [operand, grad, want] :
          llvm::zip_equal(op->getOperands(), operandGrads, wanted))
       if (want && grad)
         accumulate(b, operand, grad);
+    // The gradient belongs to the stage of its forward op; the sum over the
+    // uses of a value to the stage of its first use.
+    for (Operation *grad = last->getNextNode();
+         grad && grad != &*b.getInsertionPoint(); grad = grad->getNextNode())
+      grad->setAttr(kOfAttr, op->getAttr(kIdAttr));
     return success();
   }
 

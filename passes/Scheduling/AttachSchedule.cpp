@@ -1,0 +1,134 @@
+#include "passes/Scheduling/AttachSchedule.h"
+
+#include "dialects/Pipe/PipeDialect.h"
+#include "passes/Planning/ScheduleCheck.h"
+#include <set>
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::pipe;
+
+namespace {
+
+planning::Action toPlanning(pipe::Action action) {
+  switch (action) {
+  case pipe::Action::P:
+    return planning::Action::P;
+  case pipe::Action::F:
+    return planning::Action::F;
+  case pipe::Action::R:
+    return planning::Action::R;
+  case pipe::Action::B:
+    return planning::Action::B;
+  case pipe::Action::W:
+    return planning::Action::W;
+  case pipe::Action::U:
+  case pipe::Action::S:
+    return planning::Action::U;
+  }
+  return planning::Action::U;
+}
+
+LogicalResult reportAll(ModuleOp module, const Status &status) {
+  for (const std::string &message : status.messages())
+    module.emitError(message);
+  return failure(!status.ok());
+}
+
+} // namespace
+
+LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
+                                    int64_t microbatches,
+                                    const planning::Schedule *userSchedule) {
+  SmallVector<StageOp> stages(module.getOps<StageOp>());
+  std::vector<std::set<pipe::Action>> present(stages.size());
+  bool prologue = false, backward = false;
+  for (auto [index, stage] : llvm::enumerate(stages))
+    for (ActionOp action : stage.getOps<ActionOp>()) {
+      present[index].insert(action.getKind());
+      prologue |= action.getKind() == pipe::Action::P;
+      backward |= action.getKind() == pipe::Action::B ||
+                  action.getKind() == pipe::Action::W;
+    }
+  planning::ScheduleOptions options;
+  options.stages = static_cast<int>(stages.size());
+  options.microbatches = static_cast<int>(microbatches);
+  options.splitBackward = true;
+  options.prologue = prologue;
+  options.update = backward;
+  Result<planning::Schedule> made =
+      userSchedule ? Result<planning::Schedule>(*userSchedule)
+                   : planning::makeSchedule(name, options);
+  if (!made.ok())
+    return reportAll(module, made.status());
+  const planning::Schedule &schedule = *made;
+  if (schedule.stages != options.stages ||
+      schedule.microbatches != options.microbatches)
+    return module.emitError("schedule '")
+           << schedule.name << "' is for " << schedule.stages
+           << " stages and " << schedule.microbatches
+           << " microbatches, expected " << options.stages << " and "
+           << options.microbatches;
+  planning::CheckOptions check;
+  for (TransferOp transfer : module.getOps<TransferOp>()) {
+    if (transfer.getKind() == pipe::Action::S)
+      continue;
+    auto indexOf = [&](SymbolRefAttr path) {
+      for (auto [index, stage] : llvm::enumerate(stages))
+        if (stage.getSymName() == path.getRootReference().getValue())
+          return static_cast<int>(index);
+      return 0;
+    };
+    planning::Transfer t;
+    t.fromStage = indexOf(transfer.getSource());
+    t.toStage = indexOf(transfer.getTarget());
+    t.fromAction = t.toAction = toPlanning(transfer.getKind());
+    check.transfers.push_back(t);
+  }
+  if (backward)
+    if (failed(reportAll(module, planning::checkSchedule(schedule, check))))
+      return failure();
+  Builder b(module.getContext());
+  for (auto [index, stage] : llvm::enumerate(stages)) {
+    std::string text;
+    auto append = [&](const std::string &word) {
+      text += (text.empty() ? "" : " ") + word;
+    };
+    auto has = [&](pipe::Action action) {
+      return present[index].count(action) != 0;
+    };
+    for (const planning::Step &step : schedule.order[index]) {
+      if (step.action == planning::Action::U) {
+        if (has(pipe::Action::S))
+          append("S");
+        if (has(pipe::Action::U))
+          append("U");
+        continue;
+      }
+      pipe::Action action =
+          step.action == planning::Action::P   ? pipe::Action::P
+          : step.action == planning::Action::F ? pipe::Action::F
+          : step.action == planning::Action::R ? pipe::Action::R
+          : step.action == planning::Action::B ? pipe::Action::B
+                                               : pipe::Action::W;
+      if (has(action))
+        append(std::string(1, planning::letter(step.action)) +
+               std::to_string(step.microbatch));
+    }
+    // A schedule in which B stands for both gradients.
+    bool hasW = false;
+    for (const planning::Step &step : schedule.order[index])
+      hasW |= step.action == planning::Action::W;
+    if (!hasW && has(pipe::Action::W)) {
+      std::string both;
+      for (StringRef word : llvm::split(text, ' ')) {
+        both += (both.empty() ? "" : " ") + word.str();
+        if (word.starts_with("B"))
+          both += " W" + word.drop_front().str();
+      }
+      text = both;
+    }
+    stage.setScheduleAttr(b.getStringAttr(text));
+  }
+  return success();
+}

@@ -1,0 +1,241 @@
+#include "passes/Sharding/ApplyLayouts.h"
+
+#include "dialects/Dist/DistDialect.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::dist;
+using namespace merak::train;
+
+namespace {
+
+class LayoutApplier {
+public:
+  LayoutApplier(func::FuncOp step, Decision &decision)
+      : step(step), decision(decision), context(step.getContext()),
+        outcome(decision.outcome) {}
+
+  void run() {
+    converted.resize(outcome.conversions.size());
+    markLeaves();
+    for (auto [index, op] : llvm::enumerate(decision.step.ops))
+      applyToOp(static_cast<int>(index), op);
+    Operation *terminator = step.getBody().front().getTerminator();
+    llvm::DenseMap<int, const planning::OutputUse *> outputs;
+    for (const planning::OutputUse &use : outcome.outputs)
+      outputs[use.tensor] = &use;
+    for (OpOperand &operand : terminator->getOpOperands()) {
+      int tensor = decision.step.tensorOf.lookup(operand.get());
+      if (const planning::OutputUse *use = outputs.lookup(tensor))
+        operand.set(convert(stored(operand.get()), use->conversions));
+    }
+    assignRoles();
+    assignStages();
+  }
+
+private:
+  LayoutAttr attribute(const layout::Layout &layout) {
+    return LayoutAttr::get(context, layout);
+  }
+  void setLayouts(Operation *op, ArrayRef<layout::Layout> layouts) {
+    SmallVector<Attribute> attributes;
+    for (const layout::Layout &layout : layouts)
+      attributes.push_back(attribute(layout));
+    op->setAttr(kLayoutsAttr, ArrayAttr::get(context, attributes));
+  }
+
+  // Arguments, parameters, constants lie as planned.
+  void markLeaves() {
+    for (BlockArgument argument : step.getArguments())
+      step.setArgAttr(argument.getArgNumber(), kLayoutAttr,
+                      attribute(layoutOf(argument)));
+    step.walk([&](Operation *op) {
+      if (isa<ReadOp, ConstantOp>(op))
+        setLayouts(op, {layoutOf(op->getResult(0))});
+    });
+  }
+  const layout::Layout &layoutOf(Value value) {
+    return outcome.tensors[decision.step.tensorOf.lookup(value)];
+  }
+
+  // The value after the conversions that follow its producer.
+  Value stored(Value value) {
+    auto it = storedValue.find(value);
+    return it == storedValue.end() ? value : it->second;
+  }
+
+  // Applies conversions in order; each one is built once.
+  Value convert(Value value, const std::vector<int> &conversions) {
+    for (int id : conversions) {
+      if (!converted[id])
+        converted[id] = build(outcome.conversions[id], value);
+      value = converted[id];
+    }
+    return value;
+  }
+
+  Value build(const planning::Conversion &conversion, Value value) {
+    OpBuilder b(context);
+    b.setInsertionPointAfterValue(value);
+    Location loc = value.getLoc();
+    SmallVector<StringRef> names(conversion.axes.begin(),
+                                 conversion.axes.end());
+    ArrayAttr axes = b.getStrArrayAttr(names);
+    auto extents = [&](const layout::Layout &layout, int dim, int factor) {
+      std::pair<int64_t, int64_t> around{1, 1};
+      const auto &factors = layout.dims[dim].factors;
+      for (int i = 0; i < static_cast<int>(factors.size()); ++i)
+        (i < factor ? around.first : around.second) *=
+            i == factor ? 1 : factors[i].size;
+      return around;
+    };
+    using Kind = planning::ConversionKind;
+    Operation *op = nullptr;
+    switch (conversion.kind) {
+    case Kind::AllReduceSum:
+      op = AllReduceOp::create(b, loc, value, axes, b.getStringAttr("sum"));
+      break;
+    case Kind::AllReduceMax:
+      op = AllReduceOp::create(b, loc, value, axes, b.getStringAttr("max"));
+      break;
+    case Kind::AllGather: {
+      auto [major, minor] =
+          extents(conversion.from, conversion.dim, conversion.factor);
+      op = AllGatherOp::create(b, loc, value.getType(), value, axes,
+                               conversion.dim, major, minor);
+      break;
+    }
+    case Kind::Slice: {
+      auto [major, minor] =
+          extents(conversion.to, conversion.dim, conversion.factor);
+      op = ShardSliceOp::create(b, loc, value.getType(), value, axes,
+                                conversion.dim, major, minor);
+      break;
+    }
+    case Kind::ReduceScatter: {
+      auto [major, minor] =
+          extents(conversion.to, conversion.dim, conversion.factor);
+      op = ReduceScatterOp::create(b, loc, value.getType(), value, axes,
+                                   conversion.dim, major, minor);
+      break;
+    }
+    case Kind::AllToAll: {
+      auto [major, minor] =
+          extents(conversion.from, conversion.dim, conversion.factor);
+      auto [toMajor, toMinor] =
+          extents(conversion.to, conversion.toDim, conversion.toFactor);
+      op = AllToAllOp::create(b, loc, value.getType(), value, axes,
+                              conversion.dim, major, minor, conversion.toDim,
+                              toMajor, toMinor);
+      break;
+    }
+    case Kind::Accumulate:
+      op = AccumulateOp::create(b, loc, value);
+      break;
+    }
+    setLayouts(op, {conversion.to});
+    // Where only the factor's index is needed later, keep it beside the op.
+    op->setAttr("dist.from", attribute(conversion.from));
+    if (conversion.factor >= 0)
+      op->setAttr("dist.factor", b.getI64IntegerAttr(conversion.factor));
+    if (conversion.toFactor >= 0)
+      op->setAttr("dist.to_factor", b.getI64IntegerAttr(conversion.toFactor));
+    inserted.push_back(op);
+    return op->getResult(0);
+  }
+
+  void applyToOp(int index, Operation *op) {
+    const planning::OpOutcome &result = outcome.ops[index];
+    for (auto [operand, use] :
+         llvm::zip_equal(op->getOpOperands(), result.operands))
+      operand.set(convert(stored(operand.get()), use.conversions));
+    if (op->getNumResults())
+      setLayouts(op, result.produced);
+    for (auto [value, after] : llvm::zip(op->getResults(), result.after))
+      if (!after.empty())
+        storedValue[value] = convert(value, after);
+  }
+
+  // A conversion belongs to the earliest action that needs it.
+  void assignRoles() {
+    auto rank = [](StringRef role) {
+      return role == kForward          ? 0
+             : role == kBackwardInput  ? 1
+             : role == kBackwardWeight ? 2
+                                       : 3;
+    };
+    constexpr StringLiteral names[] = {kForward, kBackwardInput,
+                                       kBackwardWeight, kUpdate};
+    SmallVector<Operation *> order(inserted);
+    llvm::sort(order, [](Operation *a, Operation *b) {
+      return b->isBeforeInBlock(a);
+    });
+    for (Operation *op : order) {
+      int best = 3;
+      for (Operation *user : op->getUsers())
+        if (!user->hasTrait<OpTrait::IsTerminator>())
+          best = std::min(best, rank(roleOf(user)));
+      op->setAttr(kRoleAttr, StringAttr::get(context, names[best]));
+    }
+  }
+
+  void setStage(Operation *op, int64_t stage) {
+    op->setAttr(kStageAttr,
+                IntegerAttr::get(IntegerType::get(context, 64), stage));
+  }
+
+  void assignStages() {
+    std::map<int64_t, int64_t> stageOfId;
+    for (auto [index, op] : llvm::enumerate(decision.step.ops))
+      if (int stage = decision.stageOfOp[index]; stage >= 0) {
+        setStage(op, stage);
+        if (auto id = op->getAttrOfType<IntegerAttr>(kIdAttr))
+          stageOfId.try_emplace(id.getInt(), stage);
+      }
+    Block &block = step.getBody().front();
+    for (Operation &op : block)
+      if (auto of = op.getAttrOfType<IntegerAttr>(kOfAttr))
+        if (auto it = stageOfId.find(of.getInt()); it != stageOfId.end())
+          setStage(&op, it->second);
+    // The rest (the loss's own gradient, conversions): with the producer, or
+    // with the first user where the operand is on every stage.
+    bool changed = true;
+    auto stageOf = [](Operation *op) {
+      return op ? op->getAttrOfType<IntegerAttr>(kStageAttr) : IntegerAttr();
+    };
+    while (changed) {
+      changed = false;
+      for (Operation &op : block) {
+        if (stageOf(&op) || isa<ReadOp, ConstantOp>(op) ||
+            op.hasTrait<OpTrait::IsTerminator>() || roleOf(&op) == kUpdate)
+          continue;
+        IntegerAttr stage;
+        for (Value operand : op.getOperands())
+          if (IntegerAttr of = stageOf(operand.getDefiningOp()); of && !stage)
+            stage = of;
+        for (Operation *user : op.getUsers())
+          if (IntegerAttr of = stageOf(user); of && !stage)
+            stage = of;
+        if (stage) {
+          op.setAttr(kStageAttr, stage);
+          changed = true;
+        }
+      }
+    }
+  }
+
+  func::FuncOp step;
+  Decision &decision;
+  MLIRContext *context;
+  const planning::Outcome &outcome;
+  std::vector<Value> converted;
+  llvm::DenseMap<Value, Value> storedValue;
+  SmallVector<Operation *> inserted;
+};
+
+} // namespace
+
+LogicalResult merak::applyLayouts(func::FuncOp step, Decision &decision) {
+  LayoutApplier(step, decision).run();
+  return success();
+}

@@ -1,0 +1,17 @@
+// Writes the layouts of a decision onto the step function and makes every
+// change of layout an op of the dist dialect, still in the global view.
+#pragma once
+
+#include "passes/Staging/Planner.h"
+
+namespace merak {
+
+// After this, every op of @step has `dist.layouts` (one per result), every
+// argument `dist.layout`, every op `pipe.stage`, and operands agree with the
+// sharding rules of their ops. Invalidates `decision.step`.
+mlir::LogicalResult applyLayouts(mlir::func::FuncOp step, Decision &decision);
+
+inline constexpr llvm::StringLiteral kLayoutAttr = "dist.layout";
+inline constexpr llvm::StringLiteral kStageAttr = "pipe.stage";
+
+} // namespace merak

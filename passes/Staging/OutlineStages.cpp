@@ -1,0 +1,559 @@
+#include "passes/Staging/OutlineStages.h"
+
+#include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Train/Builders.h"
+#include "passes/Sharding/ApplyLayouts.h"
+#include <set>
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::dist;
+using namespace merak::pipe;
+using namespace merak::train;
+
+namespace {
+
+// Where an op runs: an action of a stage.
+using Place = std::pair<int64_t, pipe::Action>;
+
+class Outliner {
+public:
+  Outliner(func::FuncOp step, const OutlineOptions &options)
+      : step(step), block(step.getBody().front()),
+        module(step->getParentOfType<ModuleOp>()), options(options),
+        context(step.getContext()), b(context) {}
+
+  LogicalResult run() {
+    b.setInsertionPoint(step);
+    for (int64_t s = 0; s < options.stages; ++s) {
+      auto stage = StageOp::create(b, step.getLoc(),
+                                   "stage" + std::to_string(s), s, StringAttr());
+      stage.getBody().emplaceBlock();
+      stages.push_back(stage);
+      inStage.emplace_back();
+    }
+    findRematerializable();
+    SmallVector<UpdateOp> updates;
+    for (Operation &op : block.without_terminator()) {
+      if (auto update = dyn_cast<UpdateOp>(op))
+        updates.push_back(update);
+      if (isEverywhere(&op) || roleOf(&op) == kUpdate || isa<AccumulateOp>(op))
+        continue;
+      if (failed(emit(&op)))
+        return failure();
+    }
+    if (failed(emitOutputs()) || failed(emitUpdates(updates)))
+      return failure();
+    orderActions();
+    step.erase();
+    return success();
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // Places
+  //===--------------------------------------------------------------------===//
+
+  // Cheap ops that hang on data and constants alone run wherever they are
+  // needed instead of being kept or sent.
+  void findRematerializable() {
+    for (Operation &op : block.without_terminator()) {
+      if (!isPure(&op) || op.getNumOperands() == 0 ||
+          isa<ReadOp, EinsumOp, AttentionOp, ConvOp>(op) ||
+          op.getDialect()->getNamespace() != "train" || roleOf(&op) == kUpdate)
+        continue;
+      bool cheap = llvm::all_of(op.getOperands(), [&](Value operand) {
+        Operation *producer = operand.getDefiningOp();
+        return !producer || isa<ConstantOp>(producer) ||
+               rematerializable.contains(producer);
+      });
+      if (cheap)
+        rematerializable.insert(&op);
+    }
+  }
+  bool isEverywhere(Operation *op) {
+    return isa<ReadOp, ConstantOp>(op) || rematerializable.contains(op);
+  }
+  int64_t stageOf(Operation *op) {
+    auto stage = op->getAttrOfType<IntegerAttr>(kStageAttr);
+    return stage ? stage.getInt() : 0;
+  }
+  Place homeOf(Operation *op) {
+    StringRef role = roleOf(op);
+    pipe::Action action = role == kForward         ? pipe::Action::F
+                          : role == kBackwardInput ? pipe::Action::B
+                          : role == kBackwardWeight ? pipe::Action::W
+                                                    : pipe::Action::U;
+    return {stageOf(op), action};
+  }
+
+  // The body of an action, made at its first use.
+  Block *bodyOf(Place place) {
+    Block *&body = bodies[place];
+    if (!body) {
+      static constexpr StringLiteral names[] = {
+          "prologue", "forward", "recompute", "backward",
+          "weight",   "update",  "exchange"};
+      OpBuilder builder = OpBuilder::atBlockEnd(
+          &stages[place.first].getBody().front());
+      auto action = ActionOp::create(
+          builder, step.getLoc(),
+          names[static_cast<int>(place.second)], place.second);
+      body = &action.getBody().emplaceBlock();
+    }
+    return body;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Named values
+  //===--------------------------------------------------------------------===//
+
+  ValueOp declare(int64_t stage, StringRef wish, Type type, ValueKind kind,
+                  LayoutAttr layout, StringRef tensor) {
+    std::string name = wish.str();
+    for (int n = 1; !names[stage].insert(name).second; ++n)
+      name = (wish + "_" + Twine(n)).str();
+    // Declarations stand before the actions, in the order they were made.
+    OpBuilder builder(context);
+    Block &body = stages[stage].getBody().front();
+    if (inStage[stage].lastValue)
+      builder.setInsertionPointAfter(inStage[stage].lastValue);
+    else
+      builder.setInsertionPointToStart(&body);
+    auto value = ValueOp::create(
+        builder, step.getLoc(), builder.getStringAttr(name),
+        TypeAttr::get(type), ValueKindAttr::get(context, kind), layout,
+        tensor.empty() ? StringAttr() : builder.getStringAttr(tensor));
+    inStage[stage].lastValue = value;
+    return value;
+  }
+  // A value that has one declaration per stage, by a key.
+  ValueOp declareOnce(int64_t stage, StringRef key, Type type, ValueKind kind,
+                      LayoutAttr layout, StringRef tensor) {
+    ValueOp &value = inStage[stage].byKey[key];
+    if (!value)
+      value = declare(stage, key, type, kind, layout, tensor);
+    return value;
+  }
+
+  LayoutAttr layoutOf(Value value) {
+    if (auto argument = dyn_cast<BlockArgument>(value))
+      return step.getArgAttrOfType<LayoutAttr>(argument.getArgNumber(),
+                                               kLayoutAttr);
+    auto result = cast<OpResult>(value);
+    auto layouts =
+        value.getDefiningOp()->getAttrOfType<ArrayAttr>(kLayoutsAttr);
+    return layouts ? cast<LayoutAttr>(layouts[result.getResultNumber()])
+                   : LayoutAttr();
+  }
+  // The layout without partial sums over microbatches: what a store that
+  // accumulates leaves.
+  LayoutAttr accumulatedLayout(Value value) {
+    layout::Layout layout = layoutOf(value).getLayout();
+    llvm::erase(layout.partial, "mb");
+    return LayoutAttr::get(context, layout);
+  }
+
+  Value load(Place place, ValueOp value, Location loc) {
+    OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
+    return LoadOp::create(builder, loc, value.getType(),
+                          FlatSymbolRefAttr::get(value.getSymNameAttr()));
+  }
+  void storeAfter(Value inner, Place place, ValueOp value, bool accumulate) {
+    OpBuilder builder(context);
+    if (inner.getDefiningOp()->getBlock() == bodyOf(place))
+      builder.setInsertionPointAfterValue(inner);
+    else
+      builder.setInsertionPointToEnd(bodyOf(place));
+    StoreOp::create(builder, inner.getLoc(), inner,
+                    FlatSymbolRefAttr::get(value.getSymNameAttr()),
+                    accumulate ? builder.getUnitAttr() : UnitAttr());
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Emission
+  //===--------------------------------------------------------------------===//
+
+  LogicalResult emit(Operation *op) {
+    Place place = homeOf(op);
+    cloneInto(op, place);
+    return success();
+  }
+  Operation *cloneInto(Operation *op, Place place) {
+    IRMapping mapping;
+    for (Value operand : op->getOperands())
+      mapping.map(operand, materialize(operand, place));
+    OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
+    Operation *clone = builder.clone(*op, mapping);
+    clone->removeAttr(kStageAttr);
+    for (auto [outer, inner] :
+         llvm::zip(op->getResults(), clone->getResults()))
+      local[{place, outer}] = inner;
+    return clone;
+  }
+
+  // The value inside an action, loaded, received or recomputed as needed.
+  Value materialize(Value value, Place place) {
+    Value &known = local[{place, value}];
+    if (known)
+      return known;
+    Value made = make(value, place);
+    local[{place, value}] = made;
+    return made;
+  }
+
+  Value make(Value value, Place place) {
+    Operation *op = value.getDefiningOp();
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      auto name = step.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
+                                                    kNameAttr);
+      ValueOp input =
+          declareOnce(place.first, name.getValue(), value.getType(),
+                      ValueKind::input, layoutOf(value), name.getValue());
+      return load(place, input, step.getLoc());
+    }
+    if (auto read = dyn_cast<ReadOp>(op))
+      return load(place, declareParameter(place.first, read), op->getLoc());
+    if (isEverywhere(op))
+      return cloneInto(op, place)->getResult(
+          cast<OpResult>(value).getResultNumber());
+    if (auto accumulate = dyn_cast<AccumulateOp>(op))
+      return makeAccumulated(accumulate, place);
+    if (roleOf(op) == kUpdate)
+      return cloneInto(op, place)->getResult(
+          cast<OpResult>(value).getResultNumber());
+    if (place.second == pipe::Action::U)
+      return loadGradient(value, place);
+    Place home = homeOf(op);
+    ValueOp kept = keep(value, home);
+    if (home.first == place.first)
+      return load(place, kept, value.getLoc());
+    return load(place, receive(kept, value, home, place.first),
+                value.getLoc());
+  }
+
+  ValueOp declareParameter(int64_t stage, ReadOp read) {
+    auto parameter = module.lookupSymbol<ParameterOp>(read.getParameterAttr());
+    return declareOnce(stage, read.getParameter(), read.getResult().getType(),
+                       parameter.getTrainable() && options.train
+                           ? ValueKind::parameter
+                           : ValueKind::constant,
+                       layoutOf(read.getResult()), read.getParameter());
+  }
+
+  // Keeps a value of one action for later ones of the same microbatch.
+  ValueOp keep(Value value, Place home) {
+    ValueOp &kept = activation[value];
+    if (!kept) {
+      kept = declare(home.first, "act" + std::to_string(activation.size() - 1),
+                     value.getType(), ValueKind::activation, layoutOf(value),
+                     "");
+      storeAfter(local.at({home, value}), home, kept, false);
+    }
+    return kept;
+  }
+
+  ValueOp receive(ValueOp source, Value value, Place home, int64_t stage) {
+    ValueOp &target = received[{value, stage}];
+    if (!target) {
+      target = declare(stage, ("from" + Twine(home.first) + "_" +
+                               source.getSymName())
+                                  .str(),
+                       value.getType(), ValueKind::activation,
+                       layoutOf(value), "");
+      transfer(source, home.first, target, stage, home.second);
+    }
+    return target;
+  }
+  void transfer(ValueOp source, int64_t from, ValueOp target, int64_t to,
+                pipe::Action action) {
+    OpBuilder builder(step);
+    auto path = [&](int64_t stage, ValueOp value) {
+      return SymbolRefAttr::get(
+          context, stages[stage].getSymName(),
+          {FlatSymbolRefAttr::get(value.getSymNameAttr())});
+    };
+    TransferOp::create(builder, source.getLoc(),
+                       "t" + std::to_string(transfers++), path(from, source),
+                       path(to, target), action);
+  }
+
+  // A sum over microbatches. Before the update it comes out of the prologue,
+  // which depends on data only and so runs on every stage that needs it.
+  Value makeAccumulated(AccumulateOp op, Place place) {
+    if (place.second == pipe::Action::U)
+      return loadGradient(op.getX(), place);
+    Place prologue{place.first, pipe::Action::P};
+    std::string key = "step" + std::to_string(indexOf(op));
+    ValueOp &sum = inStage[place.first].byKey[key];
+    if (!sum) {
+      sum = declare(place.first, key, op.getType(), ValueKind::step,
+                    accumulatedLayout(op.getX()), "");
+      storeAfter(materialize(op.getX(), prologue), prologue, sum, true);
+    }
+    return load(place, sum, op.getLoc());
+  }
+  size_t indexOf(Operation *op) {
+    return accumulates.try_emplace(op, accumulates.size()).first->second;
+  }
+
+  // A per-microbatch value as the update sees it: summed in a buffer of its
+  // stage; another stage gets it in the exchange.
+  Value loadGradient(Value value, Place place) {
+    Operation *op = value.getDefiningOp();
+    Place home = op && !isEverywhere(op)
+                     ? homeOf(op)
+                     : Place{place.first, pipe::Action::F};
+    ValueOp &sum = accumulated[value];
+    if (!sum) {
+      sum = declare(home.first, "sum" + std::to_string(accumulated.size() - 1),
+                    value.getType(),
+                    tensorTypeOf(value).getRank() ? ValueKind::gradient
+                                                  : ValueKind::step,
+                    accumulatedLayout(value), "");
+      storeAfter(materialize(value, home), home, sum, true);
+    }
+    if (home.first == place.first)
+      return load(place, sum, value.getLoc());
+    ValueOp &target = received[{value, place.first}];
+    if (!target) {
+      Place exchange{home.first, pipe::Action::S};
+      ValueOp copy = declareOnce(
+          home.first, ("send_" + sum.getSymName()).str(), value.getType(),
+          ValueKind::activation, accumulatedLayout(value), "");
+      if (sent.insert(copy.getOperation()).second)
+        storeAfter(load(exchange, sum, value.getLoc()), exchange, copy, false);
+      target = declare(place.first,
+                       ("from" + Twine(home.first) + "_" + sum.getSymName())
+                           .str(),
+                       value.getType(), ValueKind::activation,
+                       accumulatedLayout(value), "");
+      transfer(copy, home.first, target, place.first, pipe::Action::S);
+    }
+    return load(place, target, value.getLoc());
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Results and updates
+  //===--------------------------------------------------------------------===//
+
+  void storeResult(Value inner, Place place, StringRef name, LayoutAttr layout) {
+    ValueOp result = declare(place.first, name, inner.getType(),
+                             ValueKind::result, layout, name);
+    OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
+    StoreOp::create(builder, inner.getLoc(), inner,
+                    FlatSymbolRefAttr::get(result.getSymNameAttr()),
+                    UnitAttr());
+  }
+
+  // The stage that computes a value, looking through ops of the update.
+  int64_t stageBehind(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op || isEverywhere(op))
+      return options.stages - 1;
+    if (roleOf(op) == kUpdate || isa<AccumulateOp>(op))
+      return stageBehind(op->getOperand(0));
+    return stageOf(op);
+  }
+
+  LogicalResult emitOutputs() {
+    Operation *terminator = block.getTerminator();
+    for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
+      auto name = step.getResultAttrOfType<StringAttr>(index, kNameAttr);
+      Place place{stageBehind(value),
+                  options.train ? pipe::Action::U : pipe::Action::F};
+      storeResult(materialize(value, place), place,
+                  name ? name.getValue() : "output", layoutOf(value));
+    }
+    return success();
+  }
+
+  // Stages that hold a copy of each parameter.
+  std::map<StringRef, std::set<int64_t>> findHolders() {
+    std::map<StringRef, std::set<int64_t>> holders;
+    for (auto [index, stage] : llvm::enumerate(inStage))
+      for (auto &[key, value] : stage.byKey)
+        if (value.getKind() == ValueKind::parameter)
+          holders[value.getTensorAttr().getValue()].insert(index);
+    return holders;
+  }
+
+  LogicalResult emitUpdates(ArrayRef<UpdateOp> updates) {
+    auto holders = findHolders();
+    // Per stage: parameter and reduced gradient.
+    std::vector<SmallVector<std::pair<UpdateOp, Value>>> work(options.stages);
+    for (UpdateOp update : updates)
+      for (int64_t stage : holders[update.getParameter()]) {
+        Place place{stage, pipe::Action::U};
+        work[stage].push_back(
+            {update, materialize(update.getGradient(), place)});
+      }
+    if (updates.empty())
+      return success();
+    std::map<StringRef, size_t> position;
+    for (auto [index, update] : llvm::enumerate(updates))
+      position[update.getParameter()] = index;
+    for (int64_t stage = 0; stage < options.stages; ++stage) {
+      Value clip = emitNorm(stage, work[stage], position, holders);
+      for (auto &[update, gradient] : work[stage])
+        emitUpdate({stage, pipe::Action::U}, update, gradient, clip);
+    }
+    return success();
+  }
+
+  // The norm of all gradients. Each parameter has one place in a vector, so
+  // that the sum over stages adds zeros and its order is the same for every
+  // cut.
+  Value emitNorm(int64_t stage,
+                 ArrayRef<std::pair<UpdateOp, Value>> work,
+                 const std::map<StringRef, size_t> &position,
+                 std::map<StringRef, std::set<int64_t>> &holders) {
+    OpBuilder builder =
+        OpBuilder::atBlockEnd(bodyOf({stage, pipe::Action::U}));
+    Location loc = step.getLoc();
+    auto one = RankedTensorType::get({1}, builder.getF32Type());
+    auto replicated = LayoutAttr::get(context, layout::Layout{{{}}, {}});
+    auto setLayout = [&](Value value, LayoutAttr layout) {
+      value.getDefiningOp()->setAttr(kLayoutsAttr,
+                                     builder.getArrayAttr({layout}));
+      return value;
+    };
+    Value zero = setLayout(zerosLike(builder, loc, one), replicated);
+    SmallVector<Value> whole(position.size(), zero), split(whole);
+    bool anySplit = false;
+    for (auto &[update, gradient] : work) {
+      if (*holders[update.getParameter()].begin() != stage)
+        continue;
+      bool isSplit = false;
+      for (const layout::DimLayout &dim :
+           layoutOf(update.getParameterValue()).getLayout().dims)
+        for (const layout::Factor &factor : dim.factors)
+          isSplit |= llvm::is_contained(factor.axes, "tp");
+      anySplit |= isSplit;
+      Value square = setLayout(
+          SquareSumOp::create(builder, loc, one, gradient), replicated);
+      (isSplit ? split : whole)[position.at(update.getParameter())] = square;
+    }
+    layout::Layout vector;
+    vector.dims.push_back({});
+    if (position.size() > 1)
+      vector.dims[0].factors.push_back(
+          {static_cast<int64_t>(position.size()), {}});
+    LayoutAttr vectorLayout = LayoutAttr::get(context, vector);
+    auto concat = [&](ArrayRef<Value> parts) {
+      return setLayout(ConcatOp::create(builder, loc, parts, 0), vectorLayout);
+    };
+    auto reduce = [&](Value value, StringRef axis) {
+      return setLayout(AllReduceOp::create(builder, loc, value,
+                                           builder.getStrArrayAttr({axis}),
+                                           builder.getStringAttr("sum")),
+                       vectorLayout);
+    };
+    Value squares = concat(whole);
+    if (options.tp > 1) {
+      // All ranks of the stage take part, whether it has split parameters or
+      // not, so that every stage has the same collectives.
+      Value sum = anySplit ? reduce(concat(split), "tp") : Value();
+      if (sum)
+        squares =
+            setLayout(AddOp::create(builder, loc, squares, sum), vectorLayout);
+    }
+    if (options.stages > 1)
+      squares = reduce(squares, "pp");
+    auto scalar = RankedTensorType::get({}, builder.getF32Type());
+    auto factor = ClipFactorOp::create(
+        builder, loc, TypeRange{scalar, scalar}, squares,
+        builder.getF64FloatAttr(options.gradClip > 0 ? options.gradClip
+                                                     : 1e30));
+    auto none = LayoutAttr::get(context, layout::Layout{});
+    factor->setAttr(kLayoutsAttr, builder.getArrayAttr({none, none}));
+    if (stage == options.stages - 1)
+      storeResult(factor.getNorm(), {stage, pipe::Action::U}, "grad_norm",
+                  none);
+    return options.gradClip > 0 ? factor.getFactor() : Value();
+  }
+
+  void emitUpdate(Place place, UpdateOp update, Value gradient, Value clip) {
+    ValueOp parameter = inStage[place.first].byKey[update.getParameter()];
+    SmallVector<StringRef> suffixes;
+    if (options.optimizer == "adamw")
+      suffixes = {".exp_avg", ".exp_avg_sq"};
+    else if (auto momentum = options.constants.getAs<FloatAttr>("momentum");
+             momentum && momentum.getValueAsDouble() != 0)
+      suffixes = {".momentum"};
+    SmallVector<Attribute> states;
+    for (StringRef suffix : suffixes) {
+      std::string name = (update.getParameter() + suffix).str();
+      ValueOp state =
+          declareOnce(place.first, name, parameter.getType(),
+                      ValueKind::state, parameter.getLayoutAttr(), name);
+      states.push_back(FlatSymbolRefAttr::get(state.getSymNameAttr()));
+    }
+    // The gradient's buffer carries the parameter's name, for --save-grads.
+    nameGradient(gradient, update.getParameter());
+    OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
+    pipe::UpdateOp::create(
+        builder, update.getLoc(), gradient, clip,
+        FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
+        builder.getArrayAttr(states), builder.getStringAttr(options.optimizer),
+        options.constants);
+  }
+  void nameGradient(Value gradient, StringRef parameter) {
+    if (Operation *op = gradient.getDefiningOp())
+      op->setAttr("train.gradient_of", StringAttr::get(context, parameter));
+  }
+
+  // Actions in the order P F R B W S U.
+  void orderActions() {
+    static constexpr int order[] = {0, 1, 2, 3, 4, 6, 5};
+    for (StageOp stage : stages) {
+      SmallVector<ActionOp> actions(stage.getOps<ActionOp>());
+      llvm::sort(actions, [](ActionOp a, ActionOp b) {
+        return order[static_cast<int>(a.getKind())] <
+               order[static_cast<int>(b.getKind())];
+      });
+      for (ActionOp action : actions)
+        action->moveBefore(&stage.getBody().front(),
+                           stage.getBody().front().end());
+    }
+  }
+
+  struct StageState {
+    Operation *lastValue = nullptr;
+    std::map<std::string, ValueOp, std::less<>> byKey;
+  };
+
+  func::FuncOp step;
+  Block &block;
+  ModuleOp module;
+  const OutlineOptions &options;
+  MLIRContext *context;
+  OpBuilder b;
+  std::vector<StageOp> stages;
+  std::vector<StageState> inStage;
+  std::map<int64_t, std::set<std::string>> names;
+  llvm::DenseSet<Operation *> rematerializable;
+  std::map<Place, Block *> bodies;
+  struct LocalKey {
+    Place place;
+    Value value;
+    LocalKey(Place place, Value value) : place(place), value(value) {}
+    bool operator<(const LocalKey &other) const {
+      return std::make_pair(place, value.getAsOpaquePointer()) <
+             std::make_pair(other.place, other.value.getAsOpaquePointer());
+    }
+  };
+  std::map<LocalKey, Value> local;
+  llvm::DenseMap<Value, ValueOp> activation, accumulated;
+  llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received;
+  llvm::DenseMap<Operation *, size_t> accumulates;
+  llvm::DenseSet<Operation *> sent;
+  int transfers = 0;
+};
+
+} // namespace
+
+LogicalResult merak::outlineStages(func::FuncOp step,
+                                   const OutlineOptions &options) {
+  return Outliner(step, options).run();
+}

@@ -1,0 +1,23 @@
+// Cuts the annotated step function into stage programs.
+#pragma once
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace merak {
+
+struct OutlineOptions {
+  int64_t stages = 1;
+  int64_t tp = 1, dp = 1, microbatches = 1;
+  bool train = true;
+  std::string optimizer = "adamw";     // "sgd" or "adamw"
+  mlir::DictionaryAttr constants;      // of the optimizer
+  double gradClip = 0;                 // 0: no clipping
+};
+
+// Replaces func @step by one pipe.stage per stage with its actions, named
+// values and transfers. Requires layouts and stages on every op.
+mlir::LogicalResult outlineStages(mlir::func::FuncOp step,
+                                  const OutlineOptions &options);
+
+} // namespace merak

@@ -1,0 +1,38 @@
+// Makes the decisions: degrees, microbatches, shardings, stages, schedule.
+#pragma once
+
+#include "passes/CostModel/Cluster.h"
+#include "passes/Planning/StageCut.h"
+#include "passes/Planning/Strategy.h"
+#include "passes/Planning/TensorParallel.h"
+#include "passes/Staging/PlanningGraph.h"
+
+namespace merak {
+
+struct PlannerOptions {
+  costmodel::Cluster cluster;
+  planning::Strategy pinned; // what the user decided
+  int64_t globalBatch = 1;
+  bool train = true;
+};
+
+// Everything later phases apply.
+struct Decision {
+  planning::Strategy strategy; // complete: the decision as a file
+  int64_t pp = 1, dp = 1, tp = 1, microbatches = 1;
+  PlanningGraph step;
+  planning::Assignment assignment;
+  planning::Outcome outcome;
+  std::vector<int> stageOfOp; // by graph op, forward ops only; others -1
+  std::vector<double> stageSeconds;
+  planning::SearchReport sharding;
+  std::string report; // lines for the user: shardings, stages, numbers
+};
+
+// Decides everything `options.pinned` leaves open. Ops whose reduction factor
+// is split are replaced by their decomposition. Errors are emitted at ops or on
+// the module.
+mlir::FailureOr<Decision> planStrategy(mlir::ModuleOp module,
+                                       const PlannerOptions &options);
+
+} // namespace merak

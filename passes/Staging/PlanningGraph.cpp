@@ -1,0 +1,115 @@
+#include "passes/Staging/PlanningGraph.h"
+
+#include "llvm/ADT/StringMap.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+std::string merak::nodeName(Operation *op) {
+  std::string name;
+  op->getLoc()->walk([&](Location location) {
+    if (auto named = dyn_cast<NameLoc>(location)) {
+      name = named.getName().str();
+      return WalkResult::interrupt();
+    }
+    return WalkResult::advance();
+  });
+  return name.empty() ? op->getName().getStringRef().str() : name;
+}
+
+StringRef merak::roleOf(Operation *op) {
+  auto role = op->getAttrOfType<StringAttr>(kRoleAttr);
+  return role ? role.getValue() : StringRef(kForward);
+}
+
+static planning::OpRule toOpRule(const ShardingRule &rule, Operation *op) {
+  planning::OpRule out;
+  for (const RuleFactor &factor : rule.factors) {
+    planning::OpFactor f{factor.size,
+                         static_cast<planning::FactorKind>(factor.kind)};
+    // A decomposed cross entropy reduces the maximum, the sum and the picked
+    // logit, a softmax the first two.
+    if (factor.kind == FactorKind::Decompose)
+      f.rounds = isa<SoftmaxCrossEntropyOp>(op) ? 3
+                 : isa<SoftmaxOp>(op)           ? 2
+                                                : 1;
+    out.factors.push_back(f);
+  }
+  out.operands = rule.operands;
+  out.results = rule.results;
+  out.linear = rule.linear;
+  return out;
+}
+static_assert(static_cast<int>(planning::FactorKind::Whole) ==
+              static_cast<int>(FactorKind::Whole));
+
+PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
+  PlanningGraph out;
+  Block &block = step.getBody().front();
+  llvm::StringMap<int> parameters;
+  auto addTensor = [&](Value value, std::string name) {
+    auto type = cast<RankedTensorType>(value.getType());
+    planning::GraphTensor tensor;
+    tensor.name = std::move(name);
+    tensor.shape.assign(type.getShape().begin(), type.getShape().end());
+    tensor.elementBytes =
+        std::max<int>(1, type.getElementTypeBitWidth() / 8);
+    return out.tensorOf[value] = out.graph.addTensor(std::move(tensor));
+  };
+  for (BlockArgument argument : block.getArguments()) {
+    unsigned index = argument.getArgNumber();
+    auto name = step.getArgAttrOfType<StringAttr>(index, kNameAttr);
+    int id = addTensor(argument, name ? name.str() : "input");
+    out.graph.tensors[id].input = true;
+    if (step.getArgAttr(index, kBatchedAttr))
+      out.batched.push_back(id);
+  }
+  for (Operation &op : block) {
+    if (op.hasTrait<OpTrait::IsTerminator>()) {
+      for (Value operand : op.getOperands())
+        out.graph.tensors[out.tensorOf[operand]].output = true;
+      continue;
+    }
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      auto [it, isNew] = parameters.try_emplace(read.getParameter(), 0);
+      if (isNew) {
+        it->second = addTensor(read.getResult(), read.getParameter().str());
+        out.graph.tensors[it->second].parameter = true;
+      }
+      out.tensorOf[read.getResult()] = it->second;
+      continue;
+    }
+    if (auto constant = dyn_cast<ConstantOp>(op)) {
+      int id = addTensor(constant.getResult(), nodeName(&op));
+      out.graph.tensors[id].constant = true;
+      continue;
+    }
+    auto ruled = dyn_cast<ShardingRuleOpInterface>(op);
+    if (!ruled)
+      continue;
+    planning::GraphOp graphOp;
+    graphOp.name = nodeName(&op);
+    graphOp.rule = toOpRule(ruled.getShardingRule(), &op);
+    for (Value operand : op.getOperands())
+      graphOp.operands.push_back(out.tensorOf[operand]);
+    for (auto [index, result] : llvm::enumerate(op.getResults()))
+      graphOp.results.push_back(addTensor(
+          result, graphOp.name + (index ? "#" + std::to_string(index) : "")));
+    graphOp.flops = ruled.getFlops();
+    for (Value value : llvm::concat<Value>(
+             SmallVector<Value>(op.getOperands()),
+             SmallVector<Value>(op.getResults())))
+      graphOp.bytes += out.graph.tensors[out.tensorOf[value]].bytes();
+    graphOp.contraction =
+        isa<EinsumOp, AttentionOp, AttentionGradOp, ConvOp, ConvGradInputOp,
+            ConvGradWeightOp>(op);
+    StringRef role = roleOf(&op);
+    graphOp.phase = role == kForward  ? planning::Phase::Forward
+                    : role == kUpdate ? planning::Phase::Update
+                                      : planning::Phase::Backward;
+    out.opOf[&op] = out.graph.addOp(std::move(graphOp));
+    out.ops.push_back(&op);
+  }
+  return out;
+}

@@ -1,0 +1,32 @@
+// The step function as the small abstract graph that planning decides on.
+#pragma once
+
+#include "dialects/Train/TrainDialect.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/Planning/FactorGraph.h"
+
+namespace merak {
+
+// Attributes of the arguments and results of @model and @step.
+inline constexpr llvm::StringLiteral kNameAttr = "train.name";
+inline constexpr llvm::StringLiteral kBatchedAttr = "train.batched";
+
+struct PlanningGraph {
+  planning::Graph graph;
+  std::vector<mlir::Operation *> ops;            // by graph op
+  llvm::DenseMap<mlir::Value, int> tensorOf;     // all reads of one parameter
+                                                 // share a tensor
+  llvm::DenseMap<mlir::Operation *, int> opOf;
+  std::vector<int> batched;                      // batched inputs
+};
+
+// Every op of @step but reads and constants becomes a graph op; parameters,
+// inputs and constants are tensors without a producer.
+PlanningGraph buildPlanningGraph(mlir::func::FuncOp step);
+
+// The ONNX node name of an op, for messages; falls back to the op's name.
+std::string nodeName(mlir::Operation *op);
+// The role of an op (see train.role).
+llvm::StringRef roleOf(mlir::Operation *op);
+
+} // namespace merak
