@@ -1,0 +1,42 @@
+// The safetensors format: 8 bytes of header length, a JSON header with type,
+// shape and range of each tensor, then the data.
+#pragma once
+
+#include "runtime/core/MappedFile.h"
+#include "runtime/plan/plan.pb.h"
+
+#include <functional>
+#include <map>
+#include <vector>
+
+namespace merak::runtime {
+
+struct SafetensorsEntry {
+  planpb::DType dtype = planpb::DTYPE_INVALID;
+  std::vector<int64_t> shape;
+  const char *data = nullptr; // not aligned
+};
+
+struct SafetensorsFile {
+  std::shared_ptr<MappedFile> file;
+  std::map<std::string, SafetensorsEntry> tensors;
+};
+
+// Checks the header against the length of the file. Tensors of types that the
+// plan does not know are an error.
+Result<SafetensorsFile> openSafetensors(const std::string &path);
+
+struct SafetensorsOutput {
+  std::string name;
+  planpb::DType dtype;
+  std::vector<int64_t> shape;
+  // Puts the dense data into memory of the right size; called once, in order,
+  // so that only one tensor at a time is in memory twice.
+  std::function<Status(char *)> fill;
+};
+
+// Writes beside `path` and renames, so that `path` is never half a file.
+Status writeSafetensors(const std::string &path,
+                        const std::vector<SafetensorsOutput> &tensors);
+
+} // namespace merak::runtime

@@ -1,0 +1,195 @@
+// Between the buffers of ranks and global tensors.
+#include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/checkpoint/HostCopy.h"
+#include "runtime/checkpoint/Safetensors.h"
+#include "runtime/core/DType.h"
+#include "runtime/core/HalfFloat.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+namespace merak::runtime {
+
+Result<HostCopy> HostCopy::of(const RankMemory &rank, int buffer, int slot) {
+  const planpb::Buffer &proto = rank.program->proto().buffers(buffer);
+  HostCopy copy;
+  copy.data_ = static_cast<char *>(rank.program->bufferData(buffer, slot));
+  if (!rank.backend->isHost()) {
+    copy.bytes_.resize(proto.bytes());
+    MERAK_RETURN_IF_ERROR(rank.backend->copyToHost(
+        copy.bytes_.data(), copy.data_, proto.bytes(), nullptr));
+    copy.data_ = copy.bytes_.data();
+  }
+  copy.shape_.assign(proto.shape().begin(), proto.shape().end());
+  return copy;
+}
+
+namespace {
+
+// f32 values in the 16-bit type of a buffer that holds a rounded copy.
+Status convert(planpb::DType from, const std::vector<char> &in,
+               planpb::DType to, std::vector<char> &out) {
+  if (from != planpb::F32 || (to != planpb::BF16 && to != planpb::F16))
+    return Status::error(
+        fmt::format("cannot turn {} into {}", dtypeName(from), dtypeName(to)));
+  const auto *values = reinterpret_cast<const float *>(in.data());
+  auto *halves = reinterpret_cast<uint16_t *>(out.data());
+  for (size_t i = 0; i < in.size() / sizeof(float); ++i)
+    halves[i] =
+        to == planpb::BF16 ? floatToBf16(values[i]) : floatToF16(values[i]);
+  return {};
+}
+
+Status loadBuffer(const RankMemory &rank, int index,
+                  const std::vector<layout::Box> &boxes,
+                  const StoredTensor &tensor, const TensorStore &store) {
+  const planpb::Buffer &buffer = rank.program->proto().buffers(index);
+  const std::vector<int64_t> shape(buffer.shape().begin(),
+                                   buffer.shape().end());
+  void *device = rank.program->bufferData(index);
+  const bool direct = rank.backend->isHost() && tensor.dtype == buffer.dtype();
+  int64_t elements = 1;
+  for (int64_t size : shape)
+    elements *= size;
+  std::vector<char> host(direct ? 0 : elements * dtypeSize(tensor.dtype));
+  for (const layout::Box &box : boxes)
+    MERAK_RETURN_IF_ERROR(
+        store.read(buffer.tensor(), box, direct ? device : host.data(), shape));
+  if (direct)
+    return {};
+  if (tensor.dtype != buffer.dtype()) {
+    std::vector<char> converted(elements * dtypeSize(buffer.dtype()));
+    MERAK_RETURN_IF_ERROR(
+        convert(tensor.dtype, host, buffer.dtype(), converted));
+    host = std::move(converted);
+  }
+  return rank.backend->copyToDevice(device, host.data(), host.size(), nullptr);
+}
+
+} // namespace
+
+Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
+                   const TensorStore &store) {
+  Status problems;
+  for (const RankMemory &rank : ranks) {
+    const planpb::Program &program = rank.program->proto();
+    for (int i = 0; i < program.buffers_size(); ++i) {
+      const planpb::Buffer &buffer = program.buffers(i);
+      const StoredTensor *tensor = store.find(buffer.tensor());
+      if (buffer.tensor().empty() || !tensor)
+        continue;
+      const layout::Layout layout = fromProto(buffer.layout());
+      Status status;
+      if (layout.globalShape() != tensor->shape)
+        status = Status::error(
+            fmt::format("layout {} is not of this shape", layout.str()));
+      else
+        status = loadBuffer(
+            rank, i,
+            layout::boxes(layout, rank.program->mesh(), rank.program->coords()),
+            *tensor, store);
+      problems.merge(std::move(status).withContext(fmt::format(
+          "rank {} · tensor \"{}\"", rank.program->rank(), buffer.tensor())));
+    }
+  }
+  return problems;
+}
+
+Status gatherTensor(std::span<const RankMemory> ranks,
+                    const std::vector<HeldBuffer> &held,
+                    const std::vector<int64_t> &shape, planpb::DType dtype,
+                    char *data) {
+  const int64_t size = dtypeSize(dtype);
+  int64_t expected = 1, covered = 0;
+  for (int64_t extent : shape)
+    expected *= extent;
+  std::memset(data, 0, expected * size);
+  // Replicas hold equal boxes; summands differ on the partial axes.
+  std::set<std::pair<std::vector<int64_t>, std::vector<int64_t>>> boxesSeen;
+  std::set<std::vector<int64_t>> originsSeen;
+  for (const HeldBuffer &where : held) {
+    const RankMemory &rank = ranks[where.rank];
+    const layout::Layout layout =
+        fromProto(rank.program->proto().buffers(where.buffer).layout());
+    std::vector<int64_t> summand;
+    for (const std::string &axis : layout.partial) {
+      const auto coordinate = rank.program->coords().find(axis);
+      summand.push_back(
+          coordinate == rank.program->coords().end() ? 0 : coordinate->second);
+    }
+    if (!layout.partial.empty() && dtype != planpb::F32)
+      return Status::error(
+          fmt::format("cannot sum parts of type {}", dtypeName(dtype)));
+    auto copy = HostCopy::of(rank, where.buffer);
+    if (!copy)
+      return copy.status();
+    for (const layout::Box &box :
+         layout::boxes(layout, rank.program->mesh(), rank.program->coords())) {
+      if (!boxesSeen.insert({box.globalOrigin, summand}).second)
+        continue;
+      if (originsSeen.insert(box.globalOrigin).second)
+        covered += box.elements();
+      if (layout.partial.empty()) {
+        layout::copyBox(copy->data(), copy->shape(), box.localOrigin, data,
+                        shape, box.globalOrigin, box.extent, size);
+        continue;
+      }
+      std::vector<float> sum(box.elements()), part(box.elements());
+      const std::vector<int64_t> zero(box.extent.size(), 0);
+      layout::copyBox(data, shape, box.globalOrigin, sum.data(), box.extent,
+                      zero, box.extent, size);
+      layout::copyBox(copy->data(), copy->shape(), box.localOrigin, part.data(),
+                      box.extent, zero, box.extent, size);
+      for (size_t i = 0; i < sum.size(); ++i)
+        sum[i] += part[i];
+      layout::copyBox(sum.data(), box.extent, zero, data, shape,
+                      box.globalOrigin, box.extent, size);
+    }
+  }
+  if (covered < expected)
+    return Status::error(
+        fmt::format("the ranks hold {} of {} elements", covered, expected));
+  return {};
+}
+
+Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
+                     const std::string &path) {
+  std::map<std::string, std::vector<HeldBuffer>> held;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const planpb::Program &program = ranks[r].program->proto();
+    for (int i = 0; i < program.buffers_size(); ++i)
+      if (program.buffers(i).tensor().rfind("grad:", 0) == 0)
+        held[program.buffers(i).tensor().substr(5)].push_back({int(r), i});
+  }
+  std::vector<SafetensorsOutput> outputs;
+  Status problems;
+  for (const planpb::Tensor &tensor : plan.file.tensors()) {
+    if (tensor.role() != planpb::Tensor::PARAMETER)
+      continue;
+    const auto found = held.find(tensor.name());
+    if (found == held.end()) {
+      problems.merge(Status::error(
+          fmt::format("no rank keeps the gradient of \"{}\"", tensor.name())));
+      continue;
+    }
+    const HeldBuffer first = found->second[0];
+    SafetensorsOutput output;
+    output.name = tensor.name();
+    output.dtype =
+        ranks[first.rank].program->proto().buffers(first.buffer).dtype();
+    output.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    output.fill = [&ranks, &buffers = found->second, shape = output.shape,
+                   dtype = output.dtype,
+                   name = tensor.name()](char *data) -> Status {
+      return gatherTensor(ranks, buffers, shape, dtype, data)
+          .withContext(fmt::format("gradient of \"{}\"", name));
+    };
+    outputs.push_back(std::move(output));
+  }
+  if (!problems.ok())
+    return problems;
+  return writeSafetensors(path, outputs);
+}
+
+} // namespace merak::runtime
