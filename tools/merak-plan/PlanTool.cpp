@@ -1,0 +1,196 @@
+#include "tools/merak-plan/PlanTool.h"
+
+#include "runtime/plan/Print.h"
+#include "runtime/plan/Verify.h"
+#include "runtime/report/Simulate.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fstream>
+#include <ostream>
+
+namespace merak {
+namespace {
+
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kBug = 70;
+
+struct Options {
+  std::string plan, other, output, trace;
+  int columns = 100;
+  bool detailed = false;
+  report::MachineCosts costs; // 0: the device's default
+};
+
+int fail(std::ostream &err, const Status &status) {
+  for (const std::string &message : status.messages())
+    err << "error: " << message << "\n";
+  return kFailed;
+}
+
+// Loads a plan of which at least structure and matching are sound.
+Result<LoadedPlan> loadSound(const std::string &dir) {
+  Result<LoadedPlan> plan = loadPlan(dir);
+  if (!plan)
+    return plan;
+  MERAK_RETURN_IF_ERROR(verifyStructure(*plan).withContext(dir));
+  MERAK_RETURN_IF_ERROR(verifyMatching(*plan).withContext(dir));
+  return plan;
+}
+
+Status writeText(const std::string &path, const std::string &text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.flush();
+  if (!file)
+    return Status::error(fmt::format("{}: cannot be written", path));
+  return {};
+}
+
+report::MachineCosts costsFor(const LoadedPlan &plan, const Options &options) {
+  report::MachineCosts costs = report::MachineCosts::of(plan.file.device());
+  auto take = [](double &value, double given) {
+    if (given > 0)
+      value = given;
+  };
+  take(costs.flopsPerSecond, options.costs.flopsPerSecond);
+  take(costs.bytesPerSecond, options.costs.bytesPerSecond);
+  take(costs.launchSeconds, options.costs.launchSeconds);
+  take(costs.linkLatencySeconds, options.costs.linkLatencySeconds);
+  take(costs.linkBytesPerSecond, options.costs.linkBytesPerSecond);
+  return costs;
+}
+
+int runVerify(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<LoadedPlan> plan = loadPlan(options.plan);
+  if (!plan)
+    return fail(err, plan.status());
+  if (Status status = verifyPlan(*plan); !status.ok())
+    return fail(err, std::move(status).withContext(options.plan));
+  size_t instructions = 0;
+  for (const planpb::Program &program : plan->programs)
+    for (const planpb::Call &call : program.calls())
+      instructions += program.procedures(call.procedure()).instructions_size();
+  out << fmt::format("{}: sound: {} ranks, {} programs, {} instructions a "
+                     "step\n",
+                     options.plan, plan->file.ranks_size(),
+                     plan->programs.size(), instructions);
+  return kOk;
+}
+
+int runPrint(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<LoadedPlan> plan = loadPlan(options.plan);
+  if (!plan)
+    return fail(err, plan.status());
+  // A broken plan is printed too, to see what is wrong with it.
+  int code = kOk;
+  if (Status status = verifyStructure(*plan); !status.ok())
+    code = fail(err, std::move(status).withContext(options.plan));
+  out << printPlan(*plan) << "\nmemory\n" << memoryTable(*plan);
+  return code;
+}
+
+int runDiff(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<LoadedPlan> a = loadPlan(options.plan);
+  Result<LoadedPlan> b = loadPlan(options.other);
+  Status status = a.status();
+  status.merge(b.status());
+  if (!status.ok())
+    return fail(err, status);
+  std::string text = diffPlans(*a, *b);
+  out << text;
+  return text.empty() ? kOk : kFailed;
+}
+
+int runSimulate(const Options &options, std::ostream &out, std::ostream &err,
+                bool draw) {
+  Result<LoadedPlan> plan = loadSound(options.plan);
+  if (!plan)
+    return fail(err, plan.status());
+  Result<report::Simulation> simulation =
+      report::simulate(*plan, costsFor(*plan, options), options.detailed);
+  if (!simulation)
+    return fail(err, Status(simulation.status()).withContext(options.plan));
+  if (draw) {
+    if (options.output.empty()) {
+      out << report::drawText(simulation->timeline, options.columns);
+      return kOk;
+    }
+    Status written =
+        writeText(options.output, report::drawSvg(simulation->timeline));
+    return written.ok() ? kOk : fail(err, written);
+  }
+  out << fmt::format("step {}\n",
+                     report::humanSeconds(simulation->stepSeconds));
+  for (size_t row = 0; row < simulation->use.size(); ++row) {
+    const report::RowUse &use = simulation->use[row];
+    double total = use.total() > 0 ? use.total() : 1;
+    out << fmt::format("{}: busy {:.1f}%, exposed communication {:.1f}%, "
+                       "bubble {:.1f}%\n",
+                       simulation->timeline.rows[row], 100 * use.busy / total,
+                       100 * use.exposed / total, 100 * use.bubble / total);
+  }
+  if (options.trace.empty())
+    return kOk;
+  Status written =
+      writeText(options.trace, report::chromeTrace(simulation->timeline));
+  return written.ok() ? kOk : fail(err, written);
+}
+
+void addCosts(CLI::App *command, Options &options) {
+  report::MachineCosts &costs = options.costs;
+  command->add_option("--flops", costs.flopsPerSecond,
+                      "floating point operations a second");
+  command->add_option("--memory-bandwidth", costs.bytesPerSecond,
+                      "bytes a second");
+  command->add_option("--launch", costs.launchSeconds,
+                      "least seconds of an instruction");
+  command->add_option("--link-latency", costs.linkLatencySeconds, "seconds");
+  command->add_option("--link-bandwidth", costs.linkBytesPerSecond,
+                      "bytes a second");
+}
+
+} // namespace
+
+int planToolMain(int argc, const char *const *argv, std::ostream &out,
+                 std::ostream &err) {
+  Options options;
+  CLI::App app("Looks at compiled plans", "merak-plan");
+  app.require_subcommand(1);
+  auto command = [&](const char *name, const char *what) {
+    CLI::App *sub = app.add_subcommand(name, what);
+    sub->add_option("plan", options.plan, "plan directory")->required();
+    return sub;
+  };
+  CLI::App *verify = command("verify", "proves that the plan is sound");
+  CLI::App *print = command("print", "prints manifest, programs and memory");
+  CLI::App *draw = command("draw", "draws the predicted timeline");
+  draw->add_option("-o,--output", options.output,
+                   "SVG file; default: text on the terminal");
+  draw->add_option("--columns", options.columns, "width of the text drawing")
+      ->check(CLI::Range(10, 10000));
+  CLI::App *diff = command("diff", "compares two plans");
+  diff->add_option("other", options.other, "second plan")->required();
+  CLI::App *simulate = command("simulate", "predicts the time of a step");
+  simulate->add_option("--trace", options.trace, "Chrome trace to write");
+  simulate->add_flag("--detailed", options.detailed,
+                     "every instruction in the trace");
+  addCosts(draw, options);
+  addCosts(simulate, options);
+  try {
+    app.parse(argc, argv);
+    if (*verify)
+      return runVerify(options, out, err);
+    if (*print)
+      return runPrint(options, out, err);
+    if (*diff)
+      return runDiff(options, out, err);
+    return runSimulate(options, out, err, draw->parsed());
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error, out, err) == 0 ? kOk : kUsage;
+  } catch (const std::exception &error) {
+    err << "internal error: " << error.what() << "\n";
+    return kBug;
+  }
+}
+
+} // namespace merak

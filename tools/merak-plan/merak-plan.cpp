@@ -1,0 +1,8 @@
+// merak-plan verify|print|draw|diff|simulate OUT.plan
+#include "tools/merak-plan/PlanTool.h"
+
+#include <iostream>
+
+int main(int argc, char **argv) {
+  return merak::planToolMain(argc, argv, std::cout, std::cerr);
+}
