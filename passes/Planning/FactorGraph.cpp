@@ -52,7 +52,8 @@ public:
 private:
   template <typename... Args>
   void problem(fmt::format_string<Args...> text, Args &&...args) {
-    status.merge(Status::error(fmt::vformat(text, fmt::make_format_args(args...))));
+    status.merge(
+        Status::error(fmt::vformat(text, fmt::make_format_args(args...))));
   }
 
   void checkTensors(const char *what, const std::vector<int> &ids,

@@ -39,7 +39,8 @@ struct ScheduleOptions {
   bool recompute = false;     // an R before each B, where the schedule has it
   bool splitBackward = false; // a W after each B (else B stands for both)
   bool prologue = false;      // all P before the first F
-  bool update = false;        // a U at the end
+  std::vector<int> prologueStages; // on these stages; empty: on all
+  bool update = false;             // a U at the end
   // eager: forward operations a stage runs before its first backward; empty:
   // the schedule's own rule.
   std::vector<int> warmup;

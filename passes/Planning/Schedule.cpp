@@ -1,0 +1,234 @@
+#include "passes/Planning/Schedule.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <functional>
+
+namespace merak::planning {
+
+namespace {
+
+// One stage: `warmup` forwards, then backward and forward alternating, then the
+// remaining backwards; each backward after its recomputation, if there is one.
+//   warmup 2 of 4 microbatches: F0 F1 B0 F2 B1 F3 B2 B3
+struct StageOrder {
+  int microbatches = 1;
+  int warmup = 1;
+  bool recompute = false;
+  std::function<bool(int)> early = [](int) { return false; };
+  // The forward that would follow B0 runs before it.
+  bool advanceThird = false;
+
+  std::vector<Step> make() const {
+    std::vector<Step> order;
+    int next = 0;
+    auto forward = [&] {
+      if (next < microbatches)
+        order.push_back({Action::F, next++});
+    };
+    for (int i = 0; i < warmup; ++i)
+      forward();
+    if (advanceThird)
+      forward();
+    for (int i = 0; i < microbatches; ++i) {
+      if (recompute)
+        order.push_back({Action::R, i, 0, early(i)});
+      order.push_back({Action::B, i});
+      if (!advanceThird || i > 0)
+        forward();
+    }
+    return order;
+  }
+};
+
+using Generator = std::vector<Step> (*)(const ScheduleOptions &, int stage);
+
+// GPipe: all forwards, then all backwards. Backwards run from microbatch 0 on,
+// not in reverse as in the paper, so that gradients are summed in the same
+// order under every schedule. (Huang et al., 2019, arXiv 1811.06965)
+//   S0: F0 F1 F2 F3 -- -- B0 B0 B1 B1 B2 B2 B3 B3
+//   S1: -- F0 F1 F2 F3 B0 B0 B1 B1 B2 B2 B3 B3 --   (cells as F=1, B=2)
+std::vector<Step> gpipe(const ScheduleOptions &o, int stage) {
+  StageOrder order;
+  order.microbatches = o.microbatches;
+  order.warmup = o.microbatches;
+  order.recompute = o.recompute;
+  return order.make();
+}
+
+// 1F1B: as many forwards as there are stages from here on, then one backward,
+// one forward. (Narayanan et al., 2019, PipeDream, doi 10.1145/3341301.3359646)
+//   S0: F0 F1 -- -- B0 B0 F2 -- B1 B1 F3 -- B2 B2 -- B3 B3
+//   S1: -- F0 B0 B0 F1 B1 B1 -- F2 B2 B2 F3 B3 B3
+std::vector<Step> oneForwardOneBackward(const ScheduleOptions &o, int stage) {
+  StageOrder order;
+  order.microbatches = o.microbatches;
+  order.warmup = std::min(o.microbatches, o.stages - stage);
+  order.recompute = o.recompute;
+  return order.make();
+}
+
+// 1F1B with early recomputation: in the cooldown, where a stage waits for
+// gradients, the recomputation runs before the gradient is there.
+// (Lai et al., 2023, Merak, doi 10.1109/TPDS.2023.3247001)
+//   S0: F0 F1 -- -- -- r0 B0 B0 F2 r1 B1 B1 f3 r2 B2 B2 R3 -- B3 B3
+//   S1: -- F0 r0 B0 B0 F1 r1 B1 B1 F2 r2 B2 B2 F3 r3 B3 B3
+std::vector<Step> early(const ScheduleOptions &o, int stage) {
+  StageOrder order;
+  order.microbatches = o.microbatches;
+  order.warmup = std::min(o.microbatches, o.stages - stage);
+  order.recompute = true;
+  int from = o.microbatches - (o.stages - 1 - stage);
+  order.early = [from](int i) { return i >= from; };
+  return order.make();
+}
+
+// Early recomputation, and the last stage keeps its activations instead of
+// recomputing (it has one microbatch in flight); the stage before it runs R0
+// while the first gradient is computed. (Merak, as above)
+//   S0: f0 F1 R0 -- B0 B0 F2 r1 B1 B1 F3 r2 B2 B2 -- r3 B3 B3
+//   S1: -- F0 B0 B0 F1 B1 B1 -- F2 B2 B2 -- F3 B3 B3
+std::vector<Step> last(const ScheduleOptions &o, int stage) {
+  StageOrder order;
+  order.microbatches = o.microbatches;
+  order.warmup = std::min(o.microbatches, o.stages - stage);
+  order.recompute = stage < o.stages - 1;
+  int from = o.microbatches - (o.stages - 1 - stage);
+  if (stage == o.stages - 2)
+    order.early = [](int i) { return i == 0; };
+  else
+    order.early = [from](int i) { return i >= from; };
+  return order.make();
+}
+
+// Shifted critical path: as `last`; the stage before the last runs its third
+// forward before its first backward and recomputes two microbatches early, the
+// stage before that one. The pipeline then has the bubble of one stage less.
+// (Merak, as above)
+//   S0: f0 f1 F2 R0 B0 B0 R1 B1 B1 F3 r2 B2 B2 r3 B3 B3
+//   S1: -- F0 B0 B0 F1 B1 B1 F2 B2 B2 -- F3 B3 B3
+std::vector<Step> shiftedCriticalPath(const ScheduleOptions &o, int stage) {
+  StageOrder order;
+  order.microbatches = o.microbatches;
+  order.warmup = std::min(o.microbatches, o.stages - stage);
+  order.recompute = stage < o.stages - 1;
+  int from = o.microbatches - (o.stages - 1 - stage);
+  int before = o.stages - 2;
+  order.advanceThird = stage == before;
+  if (stage == before)
+    order.early = [](int i) { return i <= 1; };
+  else if (stage == before - 1)
+    order.early = [from](int i) { return i >= from || i == 0; };
+  else
+    order.early = [from](int i) { return i >= from; };
+  return order.make();
+}
+
+// Eager 1F1B: two microbatches more in flight per stage instead of one, so that
+// a transfer has a whole cycle to arrive. `warmup` overrides the counts.
+// (Zhuang et al., 2023, arXiv 2211.05322)
+//   S0: F0 F1 F2 -- B0 B0 F3 B1 B1 -- B2 B2 -- B3 B3
+//   S1: -- F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3
+std::vector<Step> eager(const ScheduleOptions &o, int stage) {
+  StageOrder order;
+  order.microbatches = o.microbatches;
+  int own = o.warmup.empty() ? 2 * (o.stages - stage) - 1 : o.warmup[stage];
+  order.warmup = std::min(o.microbatches, own);
+  order.recompute = o.recompute;
+  return order.make();
+}
+
+struct Entry {
+  const char *name;
+  Generator generator;
+  // Fewest stages and microbatches the rule is defined for.
+  int minStages;
+  int (*minMicrobatches)(int stages);
+};
+
+int one(int) { return 1; }
+
+const Entry kSchedules[] = {
+    {"gpipe", gpipe, 1, one},
+    {"1f1b", oneForwardOneBackward, 1, one},
+    {"early", early, 1, one},
+    {"last", last, 2, [](int) { return 2; }},
+    {"scp", shiftedCriticalPath, 2, [](int p) { return std::max(4, p); }},
+    {"eager", eager, 1, one},
+};
+
+// Adds what every schedule has alike: P first, W after its B, U last.
+std::vector<Step> complete(const std::vector<Step> &order,
+                           const ScheduleOptions &options, int stage) {
+  std::vector<Step> out;
+  const std::vector<int> &some = options.prologueStages;
+  if (options.prologue && (some.empty() || std::find(some.begin(), some.end(),
+                                                     stage) != some.end()))
+    for (int i = 0; i < options.microbatches; ++i)
+      out.push_back({Action::P, i});
+  for (const Step &step : order) {
+    out.push_back(step);
+    if (options.splitBackward && step.action == Action::B)
+      out.push_back({Action::W, step.microbatch, step.chunk});
+  }
+  if (options.update)
+    out.push_back({Action::U});
+  return out;
+}
+
+} // namespace
+
+const std::vector<std::string> &scheduleNames() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const Entry &entry : kSchedules)
+      out.push_back(entry.name);
+    return out;
+  }();
+  return names;
+}
+
+Result<Schedule> makeSchedule(const std::string &name,
+                              const ScheduleOptions &options) {
+  const Entry *entry = nullptr;
+  for (const Entry &known : kSchedules)
+    if (name == known.name)
+      entry = &known;
+  if (!entry)
+    return Status::error(fmt::format("there is no schedule '{}'; known are {}",
+                                     name, fmt::join(scheduleNames(), ", ")));
+  Status status;
+  auto problem = [&](std::string text) {
+    status.merge(Status::error(fmt::format("schedule '{}' {}", name, text)));
+  };
+  if (options.stages < entry->minStages)
+    problem(fmt::format("needs at least {} stages, found {}", entry->minStages,
+                        options.stages));
+  else if (int least = entry->minMicrobatches(options.stages);
+           options.microbatches < least)
+    problem(fmt::format("needs at least {} microbatches on {} stages, found {}",
+                        least, options.stages, options.microbatches));
+  if (options.chunks != 1)
+    problem(fmt::format("has one chunk a stage, found {}", options.chunks));
+  if (!options.warmup.empty() && int(options.warmup.size()) != options.stages)
+    problem(fmt::format("has {} stages, found {} warm-up counts",
+                        options.stages, options.warmup.size()));
+  for (int count : options.warmup)
+    if (count < 1)
+      problem(
+          fmt::format("needs warm-up counts of at least 1, found {}", count));
+  if (!status.ok())
+    return status;
+  Schedule schedule;
+  schedule.name = name;
+  schedule.stages = options.stages;
+  schedule.microbatches = options.microbatches;
+  schedule.chunks = options.chunks;
+  for (int stage = 0; stage < options.stages; ++stage)
+    schedule.order.push_back(
+        complete(entry->generator(options, stage), options, stage));
+  return schedule;
+}
+
+} // namespace merak::planning

@@ -1,0 +1,416 @@
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <set>
+#include <tuple>
+
+namespace merak::planning {
+
+std::vector<Transfer> chainTransfers(const Schedule &schedule) {
+  std::vector<Transfer> out;
+  bool backward = false;
+  for (const std::vector<Step> &order : schedule.order)
+    for (const Step &step : order)
+      backward |= step.action == Action::B;
+  for (int v = 0; v + 1 < schedule.virtualStages(); ++v) {
+    int from = v % schedule.stages, to = (v + 1) % schedule.stages;
+    int fromChunk = v / schedule.stages, toChunk = (v + 1) / schedule.stages;
+    out.push_back({from, to, Action::F, Action::F, fromChunk, toChunk});
+    if (backward)
+      out.push_back({to, from, Action::B, Action::B, toChunk, fromChunk});
+  }
+  return out;
+}
+
+namespace {
+
+std::string where(int stage, const Step &step) {
+  return fmt::format("stage {} {}", stage, str(step));
+}
+
+// The graph of all steps: what must end before what can start.
+class StepGraph {
+public:
+  StepGraph(const Schedule &schedule, const std::vector<Transfer> &transfers)
+      : schedule(schedule) {
+    for (int stage = 0; stage < schedule.stages; ++stage) {
+      begin.push_back(int(stageOf.size()));
+      for (size_t i = 0; i < schedule.order[stage].size(); ++i) {
+        const Step &step = schedule.order[stage][i];
+        index[{stage, step.action, step.chunk, step.microbatch}] =
+            int(stageOf.size());
+        stageOf.push_back(stage);
+        waits.emplace_back();
+      }
+    }
+    begin.push_back(int(stageOf.size()));
+    for (int stage = 0; stage < schedule.stages; ++stage)
+      for (int node = begin[stage] + 1; node < begin[stage + 1]; ++node)
+        waits[node].push_back({node - 1, -1});
+    for (size_t t = 0; t < transfers.size(); ++t)
+      addTransfer(transfers[t], int(t));
+  }
+
+  struct Wait {
+    int node;
+    int transfer; // -1: order of the stage
+  };
+
+  int find(int stage, Action action, int chunk, int microbatch) const {
+    auto it = index.find({stage, action, chunk, microbatch});
+    return it == index.end() ? -1 : it->second;
+  }
+  const Step &step(int node) const {
+    return schedule.order[stageOf[node]][node - begin[stageOf[node]]];
+  }
+
+  // Nodes in an order in which all can run; fewer than all on a deadlock.
+  std::vector<int> order() const {
+    std::vector<int> open(waits.size()), ready, out;
+    std::vector<std::vector<int>> after(waits.size());
+    for (size_t n = 0; n < waits.size(); ++n) {
+      open[n] = int(waits[n].size());
+      for (const Wait &wait : waits[n])
+        after[wait.node].push_back(int(n));
+      if (!open[n])
+        ready.push_back(int(n));
+    }
+    for (size_t i = 0; i < ready.size(); ++i)
+      for (int next : after[ready[i]])
+        if (--open[next] == 0)
+          ready.push_back(next);
+    return ready;
+  }
+
+  // "stage 0 F2 waits for stage 1 B0, which waits for ..." of a deadlock.
+  std::string cycle() const {
+    std::vector<char> ran(waits.size(), 0);
+    for (int node : order())
+      ran[node] = 1;
+    int at = 0;
+    while (at < int(ran.size()) && ran[at])
+      ++at;
+    std::vector<int> path;
+    while (std::find(path.begin(), path.end(), at) == path.end()) {
+      path.push_back(at);
+      for (const Wait &wait : waits[at])
+        if (!ran[wait.node]) {
+          at = wait.node;
+          break;
+        }
+    }
+    path.erase(path.begin(), std::find(path.begin(), path.end(), at));
+    path.push_back(at);
+    std::vector<std::string> names;
+    for (int node : path)
+      names.push_back(where(stageOf[node], step(node)));
+    return fmt::format("{}", fmt::join(names, " waits for "));
+  }
+
+  const Schedule &schedule;
+  std::vector<int> stageOf, begin;
+  std::vector<std::vector<Wait>> waits;
+
+private:
+  void addTransfer(const Transfer &t, int number) {
+    for (int i = 0; i < schedule.microbatches; ++i) {
+      int from = find(t.fromStage, t.fromAction, t.fromChunk, i);
+      int to = find(t.toStage, t.toAction, t.toChunk, i);
+      if (from < 0 || to < 0)
+        continue;
+      waits[to].push_back({from, number});
+      // A recomputation that is not early waits for the gradient.
+      int recompute = find(t.toStage, Action::R, t.toChunk, i);
+      if (t.toAction == Action::B && recompute >= 0 && !step(recompute).early)
+        waits[recompute].push_back({from, number});
+    }
+  }
+
+  std::map<std::tuple<int, Action, int, int>, int> index;
+};
+
+class Checker {
+public:
+  Checker(const Schedule &schedule, const CheckOptions &options)
+      : schedule(schedule), options(options) {}
+
+  Status run() {
+    if (int(schedule.order.size()) != schedule.stages ||
+        schedule.microbatches < 1 || schedule.chunks < 1)
+      return Status::error(fmt::format(
+          "a schedule of {} stages, {} microbatches and {} chunks has {} lists",
+          schedule.stages, schedule.microbatches, schedule.chunks,
+          schedule.order.size()));
+    for (int stage = 0; stage < schedule.stages; ++stage)
+      checkStage(stage);
+    checkBackwards();
+    if (!status.ok())
+      return status; // the rest relies on each action being there once
+    std::vector<Transfer> transfers = options.transfers.empty()
+                                          ? chainTransfers(schedule)
+                                          : options.transfers;
+    for (const Transfer &transfer : transfers)
+      checkTransfer(transfer);
+    StepGraph graph(schedule, transfers);
+    if (graph.order().size() != graph.waits.size())
+      problem("deadlock: " + graph.cycle());
+    std::vector<int> peak = inFlightPeak(schedule);
+    for (size_t s = 0; s < options.inFlight.size() && s < peak.size(); ++s)
+      if (peak[s] > options.inFlight[s])
+        problem(fmt::format("stage {} has {} microbatches in flight, at most "
+                            "{} are allowed",
+                            s, peak[s], options.inFlight[s]));
+    return status;
+  }
+
+private:
+  void problem(const std::string &text) { status.merge(Status::error(text)); }
+
+  void checkStage(int stage) {
+    // Positions per action, chunk and microbatch.
+    std::map<std::tuple<Action, int, int>, int> at;
+    std::set<std::pair<Action, int>> present; // with the chunk
+    bool backward = false;
+    const std::vector<Step> &order = schedule.order[stage];
+    for (size_t i = 0; i < order.size(); ++i) {
+      const Step &step = order[i];
+      if (step.microbatch < 0 || step.microbatch >= schedule.microbatches ||
+          step.chunk < 0 || step.chunk >= schedule.chunks) {
+        problem(fmt::format("{} at position {} is outside of {} microbatches "
+                            "and {} chunks",
+                            where(stage, step), i, schedule.microbatches,
+                            schedule.chunks));
+        continue;
+      }
+      if (!at.insert({{step.action, step.chunk, step.microbatch}, int(i)})
+               .second)
+        problem(fmt::format("{} stands twice, the second time at position {}",
+                            where(stage, step), i));
+      present.insert({step.action, step.chunk});
+      backward |= step.action == Action::B;
+    }
+    if (present.count({Action::U, 0}) && order.back().action != Action::U)
+      problem(fmt::format("stage {}: U is not the last action", stage));
+    auto position = [&](Action action, int chunk, int i) {
+      auto it = at.find({action, chunk, i});
+      return it == at.end() ? -1 : it->second;
+    };
+    auto before = [&](Action first, Action second, int chunk, int i) {
+      int a = position(first, chunk, i), b = position(second, chunk, i);
+      if (a >= 0 && b >= 0 && a > b)
+        problem(fmt::format("{} stands before {}",
+                            where(stage, {second, i, chunk}),
+                            where(stage, {first, i, chunk, true})));
+    };
+    int firstForward = int(order.size());
+    for (size_t i = order.size(); i-- > 0;)
+      if (order[i].action == Action::F)
+        firstForward = int(i);
+    for (int chunk = 0; chunk < schedule.chunks; ++chunk)
+      for (int i = 0; i < schedule.microbatches; ++i) {
+        // What a stage does for one microbatch, it does for all.
+        for (Action action :
+             {Action::P, Action::F, Action::R, Action::B, Action::W}) {
+          bool wanted = present.count({action, chunk}) || action == Action::F ||
+                        (action == Action::B && backward);
+          if (wanted && position(action, chunk, i) < 0)
+            problem(fmt::format("{} is missing",
+                                where(stage, {action, i, chunk, true})));
+        }
+        if (position(Action::P, chunk, i) > firstForward)
+          problem(fmt::format("{} stands after the first forward",
+                              where(stage, {Action::P, i, chunk})));
+        before(Action::F, Action::R, chunk, i);
+        before(Action::F, Action::B, chunk, i);
+        before(Action::R, Action::B, chunk, i);
+        before(Action::B, Action::W, chunk, i);
+      }
+    for (const auto &[action, chunk] : present)
+      if ((action == Action::R || action == Action::W) && !backward)
+        problem(fmt::format("stage {} has {} but no B", stage, letter(action)));
+  }
+
+  // A stage without B in a schedule that has B elsewhere would starve others.
+  void checkBackwards() {
+    std::vector<int> with, without;
+    for (int stage = 0; stage < schedule.stages; ++stage) {
+      bool has = false;
+      for (const Step &step : schedule.order[stage])
+        has |= step.action == Action::B;
+      (has ? with : without).push_back(stage);
+    }
+    if (!with.empty())
+      for (int stage : without)
+        problem(fmt::format("stage {} has no B, stage {} has", stage,
+                            with.front()));
+  }
+
+  void checkTransfer(const Transfer &t) {
+    auto sequence = [&](int stage, Action action, int chunk) {
+      std::vector<int> out;
+      for (const Step &step : schedule.order[stage])
+        if (step.action == action && step.chunk == chunk)
+          out.push_back(step.microbatch);
+      return out;
+    };
+    std::vector<int> sent = sequence(t.fromStage, t.fromAction, t.fromChunk);
+    std::vector<int> taken = sequence(t.toStage, t.toAction, t.toChunk);
+    if (sent != taken)
+      problem(fmt::format("stage {} sends after its {} in the order {}, stage "
+                          "{} takes before its {} in the order {}",
+                          t.fromStage, letter(t.fromAction),
+                          fmt::join(sent, " "), t.toStage, letter(t.toAction),
+                          fmt::join(taken, " ")));
+  }
+
+  const Schedule &schedule;
+  const CheckOptions &options;
+  Status status;
+};
+
+} // namespace
+
+Status checkSchedule(const Schedule &schedule, const CheckOptions &options) {
+  return Checker(schedule, options).run();
+}
+
+std::vector<int> inFlightPeak(const Schedule &schedule) {
+  std::vector<int> peaks;
+  for (const std::vector<Step> &order : schedule.order) {
+    int now = 0, peak = 0;
+    for (const Step &step : order) {
+      now += step.action == Action::F;
+      now -= step.action == Action::B;
+      peak = std::max(peak, now);
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+// ------------------------------------------------------------- simulation
+
+double ActionTimes::of(Action action) const {
+  const double times[] = {P, F, R, B, W, U};
+  return times[int(action)];
+}
+
+double Timeline::idleFraction() const {
+  double sum = 0;
+  for (double time : busy)
+    sum += 1 - (total > 0 ? time / total : 1);
+  return busy.empty() ? 0 : sum / double(busy.size());
+}
+
+Timeline simulate(const Schedule &schedule, const SimulateOptions &options) {
+  std::vector<Transfer> transfers =
+      options.transfers.empty() ? chainTransfers(schedule) : options.transfers;
+  StepGraph graph(schedule, transfers);
+  std::vector<double> end(graph.waits.size(), 0);
+  // Arrival of each (transfer, sender); one at a time per transfer's link.
+  std::map<std::pair<int, int>, double> arrival;
+  std::vector<double> linkFree(transfers.size(), 0);
+  std::vector<std::vector<int>> sends(graph.waits.size());
+  for (const std::vector<StepGraph::Wait> &waits : graph.waits)
+    for (const StepGraph::Wait &wait : waits)
+      if (wait.transfer >= 0)
+        sends[wait.node].push_back(wait.transfer);
+  Timeline timeline;
+  timeline.stages.resize(schedule.stages);
+  timeline.busy.assign(schedule.stages, 0);
+  for (int node : graph.order()) {
+    int stage = graph.stageOf[node];
+    double start = 0;
+    for (const StepGraph::Wait &wait : graph.waits[node])
+      start = std::max(start, wait.transfer < 0
+                                  ? end[wait.node]
+                                  : arrival.at({wait.transfer, wait.node}));
+    const ActionTimes &times =
+        options.times[options.times.size() == 1 ? 0 : stage];
+    double duration = times.of(graph.step(node).action);
+    end[node] = start + duration;
+    std::sort(sends[node].begin(), sends[node].end());
+    sends[node].erase(std::unique(sends[node].begin(), sends[node].end()),
+                      sends[node].end());
+    for (int t : sends[node]) {
+      double time = transfers[t].fromAction == Action::B
+                        ? options.backwardTransfer
+                        : options.forwardTransfer;
+      linkFree[t] = std::max(linkFree[t], end[node]) + time;
+      arrival[{t, node}] = linkFree[t];
+    }
+    timeline.stages[stage].push_back({graph.step(node), start, end[node]});
+    timeline.busy[stage] += duration;
+    timeline.total = std::max(timeline.total, end[node]);
+  }
+  return timeline;
+}
+
+std::string timelineStr(const Timeline &timeline) {
+  std::string text;
+  size_t width = 2;
+  for (const auto &stage : timeline.stages)
+    for (const TimedStep &timed : stage)
+      width = std::max(width, str(timed.step).size());
+  for (size_t s = 0; s < timeline.stages.size(); ++s) {
+    std::vector<std::string> cells;
+    std::set<int> early;
+    for (const TimedStep &timed : timeline.stages[s])
+      if (timed.step.action == Action::R && timed.step.early)
+        early.insert(timed.step.microbatch);
+    for (const TimedStep &timed : timeline.stages[s]) {
+      cells.resize(std::max(cells.size(), size_t(timed.start)), "--");
+      std::string cell = str(timed.step);
+      if (timed.step.action == Action::F && early.count(timed.step.microbatch))
+        cell[0] = 'f';
+      for (double t = timed.start; t < timed.end; t += 1)
+        cells.push_back(cell);
+    }
+    std::string line = fmt::format("S{}:", s);
+    for (const std::string &cell : cells)
+      line += fmt::format(" {:<{}}", cell, width);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+// ------------------------------------------------------------------ slots
+
+SlotAssignment assignSlots(const Schedule &schedule, int stage, Action from,
+                           Action to, int chunk) {
+  const std::vector<Step> &order = schedule.order[stage];
+  SlotAssignment out;
+  out.slotOf.assign(schedule.microbatches, -1);
+  std::vector<char> read(schedule.microbatches, 0);
+  for (const Step &step : order)
+    if (step.chunk == chunk && step.action == to)
+      read[step.microbatch] = 1;
+  // In order of the writes, the lowest free slot: optimal for intervals. A
+  // slot is free again after the step that reads it last.
+  std::vector<char> used;
+  for (const Step &step : order) {
+    if (step.chunk != chunk)
+      continue;
+    if (step.action == from) {
+      size_t slot = 0;
+      while (slot < used.size() && used[slot])
+        ++slot;
+      if (slot == used.size())
+        used.push_back(0);
+      used[slot] = 1;
+      out.slotOf[step.microbatch] = int(slot);
+      // Never read: free at once.
+      if (!read[step.microbatch])
+        used[slot] = 0;
+    }
+    if (step.action == to && out.slotOf[step.microbatch] >= 0)
+      used[out.slotOf[step.microbatch]] = 0;
+  }
+  out.slots = int(used.size());
+  return out;
+}
+
+} // namespace merak::planning

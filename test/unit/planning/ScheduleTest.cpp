@@ -1,0 +1,329 @@
+// Schedules against full tables, totals and traces of an independent
+// simulation (test/data/golden/schedules.json), and against each other: no
+// schedule passes another one's test.
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace merak::planning {
+namespace {
+
+const nlohmann::json &golden() {
+  static const nlohmann::json json = [] {
+    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
+    return nlohmann::json::parse(file);
+  }();
+  return json;
+}
+
+// The golden 1F1B recomputes on every stage.
+Schedule make(const std::string &name, int stages, int microbatches,
+              bool recompute = true) {
+  ScheduleOptions options;
+  options.stages = stages;
+  options.microbatches = microbatches;
+  options.recompute = recompute;
+  Result<Schedule> schedule = makeSchedule(name, options);
+  EXPECT_TRUE(schedule.ok()) << schedule.status().str();
+  return *schedule;
+}
+
+SimulateOptions times(double F, double R, double B) {
+  SimulateOptions options;
+  ActionTimes times;
+  times.F = F;
+  times.R = R;
+  times.B = B;
+  options.times = {times};
+  return options;
+}
+
+TEST(Schedule, OrdersEqualGoldenTables) {
+  for (const auto &entry : golden()["orders"]) {
+    Schedule schedule = make(entry["schedule"], entry["p"], entry["m"]);
+    for (int s = 0; s < schedule.stages; ++s)
+      EXPECT_EQ(stageStr(schedule, s), entry["stages"][s].get<std::string>());
+    Status status = checkSchedule(schedule);
+    EXPECT_TRUE(status.ok()) << status.str();
+  }
+}
+
+TEST(Schedule, EagerOrdersEqualGoldenTables) {
+  for (const auto &entry : golden()["eager_1f1b"]["orders"]) {
+    bool isEager = entry["schedule"] == "eager-1f1b";
+    Schedule schedule =
+        make(isEager ? "eager" : "1f1b", entry["p"], entry["m"], false);
+    for (int s = 0; s < schedule.stages; ++s)
+      EXPECT_EQ(stageStr(schedule, s), entry["stages"][s].get<std::string>());
+  }
+}
+
+TEST(Schedule, GpipeTable) {
+  Schedule schedule = make("gpipe", 2, 3, false);
+  EXPECT_EQ(tableStr(schedule), "S0: F0 F1 F2 B0 B1 B2\n"
+                                "S1: F0 F1 F2 B0 B1 B2\n");
+  EXPECT_TRUE(checkSchedule(schedule).ok());
+  EXPECT_EQ(inFlightPeak(schedule), (std::vector<int>{3, 3}));
+}
+
+TEST(Schedule, TotalsEqualGolden) {
+  int compared = 0;
+  for (const auto &entry : golden()["totals"]) {
+    Schedule schedule = make(entry["schedule"], entry["p"], entry["m"]);
+    Timeline timeline =
+        simulate(schedule, times(entry["F"], entry["R"], entry["B"]));
+    EXPECT_EQ(timeline.total, entry["total"].get<double>()) << entry;
+    if (entry.contains("busy")) {
+      EXPECT_EQ(timeline.busy, entry["busy"].get<std::vector<double>>());
+    }
+    ++compared;
+  }
+  EXPECT_EQ(compared, 480);
+}
+
+TEST(Schedule, TracesEqualGolden) {
+  for (const auto &entry : golden()["traces"]) {
+    Schedule schedule = make(entry["schedule"], entry["p"], entry["m"]);
+    Timeline timeline =
+        simulate(schedule, times(entry["F"], entry["R"], entry["B"]));
+    for (int s = 0; s < schedule.stages; ++s) {
+      ASSERT_EQ(timeline.stages[s].size(), entry["stages"][s].size());
+      for (size_t i = 0; i < timeline.stages[s].size(); ++i) {
+        EXPECT_EQ(timeline.stages[s][i].start,
+                  entry["stages"][s][i][2].get<double>());
+        EXPECT_EQ(timeline.stages[s][i].end,
+                  entry["stages"][s][i][3].get<double>());
+      }
+    }
+  }
+}
+
+TEST(Schedule, InFlightEqualsGolden) {
+  for (const auto &entry : golden()["memory"]) {
+    Schedule schedule = make(entry["schedule"], entry["p"], entry["m"]);
+    EXPECT_EQ(inFlightPeak(schedule),
+              entry["in_flight_peak"].get<std::vector<int>>())
+        << entry;
+  }
+}
+
+TEST(Schedule, TransferTimesEqualGolden) {
+  for (const auto &entry : golden()["eager_1f1b"]["finite"])
+    for (const char *name : {"1f1b", "eager"}) {
+      Schedule schedule = make(name, entry["p"], entry["m"], false);
+      SimulateOptions options = times(entry["f"], 0, entry["b"]);
+      options.forwardTransfer = entry["cf"];
+      options.backwardTransfer = entry["cb"];
+      EXPECT_EQ(simulate(schedule, options).total,
+                entry[std::string("total_") + name].get<double>())
+          << entry;
+      EXPECT_EQ(
+          inFlightPeak(schedule),
+          entry[std::string("in_flight_") + name].get<std::vector<int>>());
+    }
+}
+
+// T = (m + p - 1)(F + R + B).
+TEST(Schedule, OneForwardOneBackwardFormula) {
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 1; m <= 3 * p; ++m)
+      for (double R : {0.0, 1.0})
+        EXPECT_EQ(simulate(make("1f1b", p, m, R > 0), times(1, R, 2)).total,
+                  (m + p - 1) * (3 + R));
+}
+
+// Any two schedules of one shape differ somewhere, or are the same list.
+TEST(Schedule, TablesTellSchedulesApart) {
+  std::vector<std::string> tables;
+  for (const std::string &name : scheduleNames())
+    tables.push_back(tableStr(make(name, 4, 8)));
+  for (size_t i = 0; i < tables.size(); ++i)
+    for (size_t j = i + 1; j < tables.size(); ++j)
+      EXPECT_NE(tables[i], tables[j])
+          << scheduleNames()[i] << " " << scheduleNames()[j];
+}
+
+TEST(Schedule, CompletesWithPrologueWeightsAndUpdate) {
+  ScheduleOptions options;
+  options.stages = 2;
+  options.microbatches = 2;
+  options.splitBackward = options.prologue = options.update = true;
+  options.prologueStages = {1};
+  Result<Schedule> schedule = makeSchedule("1f1b", options);
+  ASSERT_TRUE(schedule.ok());
+  EXPECT_EQ(tableStr(*schedule), "S0: F0 F1 B0 W0 B1 W1 U\n"
+                                 "S1: P0 P1 F0 B0 W0 F1 B1 W1 U\n");
+  Status status = checkSchedule(*schedule);
+  EXPECT_TRUE(status.ok()) << status.str();
+}
+
+TEST(Schedule, RefusesUnknownNamesAndShapes) {
+  ScheduleOptions options;
+  EXPECT_EQ(makeSchedule("2f2b", options).status().str(),
+            "there is no schedule '2f2b'; known are gpipe, 1f1b, early, last, "
+            "scp, eager");
+  options.stages = 4;
+  options.microbatches = 3;
+  EXPECT_EQ(makeSchedule("scp", options).status().str(),
+            "schedule 'scp' needs at least 4 microbatches on 4 stages, found "
+            "3");
+}
+
+// ------------------------------------------------------------- the checker
+
+std::string problems(const std::string &stages,
+                     const CheckOptions &options = {}) {
+  Result<Schedule> schedule =
+      parseSchedule("{\"microbatches\": 2, \"stages\": [" + stages + "]}", "s");
+  EXPECT_TRUE(schedule.ok()) << schedule.status().str();
+  return checkSchedule(*schedule, options).str();
+}
+
+TEST(ScheduleCheck, AcceptsUserSchedules) {
+  EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F0 B0 F1 B1")"), "");
+  EXPECT_EQ(problems(R"("F0 F1", "F0 F1")"), "");
+}
+TEST(ScheduleCheck, MissingAndRepeatedActions) {
+  EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F0 B0 F1 B0")"),
+            "stage 1 B0 stands twice, the second time at position 3\n"
+            "stage 1 B1 is missing");
+  EXPECT_EQ(problems(R"("F0 F1 B0 W0 B1", "F0 B0 F1 B1")"),
+            "stage 0 W1 is missing");
+  EXPECT_EQ(problems(R"("F0 F1", "F0 B0 F1 B1")"),
+            "stage 0 has no B, stage 1 has");
+  EXPECT_EQ(problems(R"("F0 F1 F2")"),
+            "stage 0 F2 at position 2 is outside of 2 microbatches and 1 "
+            "chunks");
+}
+TEST(ScheduleCheck, OrderInsideAStage) {
+  EXPECT_EQ(problems(R"("F0 B1 F1 B0")"), "stage 0 B1 stands before stage 0 "
+                                          "F1");
+  EXPECT_EQ(problems(R"("F0 F1 W0 B0 B1 W1")"),
+            "stage 0 W0 stands before stage 0 B0");
+  EXPECT_EQ(problems(R"("F0 P0 P1 F1")"),
+            "stage 0 P0 stands after the first forward\n"
+            "stage 0 P1 stands after the first forward");
+  EXPECT_EQ(problems(R"("F0 U F1")"), "stage 0: U is not the last action");
+}
+TEST(ScheduleCheck, TransferEndsDisagree) {
+  EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F1 F0 B0 B1")"),
+            "stage 0 sends after its F in the order 0 1, stage 1 takes before "
+            "its F in the order 1 0");
+}
+TEST(ScheduleCheck, DeadlockPrintsItsCycle) {
+  EXPECT_EQ(problems(R"("F0 B0 F1 B1", "F0 F1 B0 B1")"),
+            "deadlock: stage 0 B0 waits for stage 1 B0 waits for stage 1 F1 "
+            "waits for stage 0 F1 waits for stage 0 B0");
+}
+TEST(ScheduleCheck, InFlightBound) {
+  CheckOptions options;
+  options.inFlight = {2, 1};
+  EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F0 F1 B0 B1")", options),
+            "stage 1 has 2 microbatches in flight, at most 1 are allowed");
+}
+
+// Swapping two neighbours of a right schedule is noticed unless they are free
+// to swap, in which case it still runs to the end.
+TEST(ScheduleCheck, RandomSwapsAreCaughtOrHarmless) {
+  std::mt19937 random(7);
+  int caught = 0, harmless = 0;
+  for (int round = 0; round < 300; ++round) {
+    Schedule schedule = make("1f1b", 3, 5, false);
+    auto &order = schedule.order[random() % 3];
+    size_t at = random() % (order.size() - 1);
+    std::swap(order[at], order[at + 1]);
+    if (!checkSchedule(schedule).ok()) {
+      ++caught;
+      continue;
+    }
+    ++harmless;
+    Timeline timeline = simulate(schedule, times(1, 0, 2));
+    size_t steps = 0;
+    for (const auto &stage : timeline.stages)
+      steps += stage.size();
+    EXPECT_EQ(steps, 30u);
+  }
+  EXPECT_GT(caught, 50);
+  EXPECT_GT(harmless, 20);
+}
+
+// ------------------------------------------------------------------- files
+
+TEST(ScheduleFile, RoundTrip) {
+  for (const std::string &name : scheduleNames()) {
+    Schedule schedule = make(name, 3, 6);
+    Result<Schedule> again = parseSchedule(toJson(schedule), "again");
+    ASSERT_TRUE(again.ok()) << again.status().str();
+    EXPECT_EQ(*again, schedule);
+  }
+}
+TEST(ScheduleFile, AllProblemsAtOnce) {
+  Result<Schedule> schedule = parseSchedule(
+      R"({"microbatches": 0, "stages": ["F0 X1", 3, "f0 r0 B0"], "who": 1})",
+      "mine.json");
+  EXPECT_EQ(
+      schedule.status().str(),
+      "mine.json: unknown field 'who'\n"
+      "mine.json: 'microbatches' is 0, expected a whole number of at least 1\n"
+      "mine.json: stage 0 position 1: 'X1' is no action; expected one like F0, "
+      "r1, B2.1 or U\n"
+      "mine.json: stage 1 is not a string\n"
+      "mine.json: stage 2: f0 announces an early recomputation R0 that is not "
+      "there");
+  EXPECT_EQ(parseSchedule("{", "x").status().str(),
+            "x: expected a JSON object");
+}
+
+// ------------------------------------------------------------------- slots
+
+TEST(Slots, FewestCopiesOfEachLifetime) {
+  Schedule schedule = make("1f1b", 4, 8, false);
+  for (int s = 0; s < 4; ++s)
+    EXPECT_EQ(assignSlots(schedule, s, Action::F, Action::B).slots, 4 - s);
+  SlotAssignment slots = assignSlots(schedule, 2, Action::F, Action::B);
+  EXPECT_EQ(slots.slotOf, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
+}
+
+// Against the definition: no two live values share a slot, and as many slots
+// as values are live at once.
+TEST(Slots, RandomSchedules) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    Schedule schedule;
+    schedule.microbatches = 6;
+    std::vector<Step> order;
+    for (int i = 0; i < 6; ++i) {
+      order.push_back({Action::F, i});
+      order.push_back({Action::B, i});
+    }
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<int> first(6, -1);
+    for (size_t at = 0; at < order.size(); ++at) { // F before its B
+      int &seen = first[order[at].microbatch];
+      order[at].action = seen < 0 ? Action::F : Action::B;
+      seen = seen < 0 ? int(at) : seen;
+    }
+    schedule.order = {order};
+    SlotAssignment slots = assignSlots(schedule, 0, Action::F, Action::B);
+    std::map<int, int> owner;
+    int most = 0;
+    for (const Step &step : order) {
+      int slot = slots.slotOf[step.microbatch];
+      if (step.action == Action::F) {
+        EXPECT_FALSE(owner.count(slot));
+        owner[slot] = step.microbatch;
+      } else {
+        EXPECT_EQ(owner[slot], step.microbatch);
+        owner.erase(slot);
+      }
+      most = std::max(most, int(owner.size()));
+    }
+    EXPECT_EQ(slots.slots, most);
+  }
+}
+
+} // namespace
+} // namespace merak::planning
