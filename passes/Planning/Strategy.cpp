@@ -1,0 +1,268 @@
+#include "passes/Planning/Strategy.h"
+
+#include "passes/Planning/Schedule.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace merak::planning {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int64_t kStrategyVersion = 1;
+
+std::string Strategy::toJson() const {
+  OrderedJson json;
+  json["version"] = kStrategyVersion;
+  json["mesh"] = mesh;
+  if (globalBatch)
+    json["global_batch"] = *globalBatch;
+  if (microbatch)
+    json["microbatch"] = *microbatch;
+  if (schedule)
+    json["schedule"] = *schedule;
+  if (recompute)
+    json["recompute"] = *recompute;
+  if (stageBegins)
+    json["stage_begins"] = *stageBegins;
+  if (!parameters.empty()) {
+    OrderedJson all = OrderedJson::object();
+    for (const auto &[name, axes] : parameters)
+      all[name] = axes.dims;
+    json["parameters"] = all;
+  }
+  if (!classes.empty()) {
+    OrderedJson all = OrderedJson::array();
+    for (const SplitClass &split : classes) {
+      OrderedJson one;
+      one["tensor"] = split.anchor.tensor;
+      one["dim"] = split.anchor.dim;
+      one["outer"] = split.anchor.outer;
+      one["size"] = split.anchor.size;
+      one["axes"] = split.axes;
+      all.push_back(one);
+    }
+    json["classes"] = all;
+  }
+  return json.dump(1) + "\n";
+}
+
+namespace {
+
+class StrategyReader {
+public:
+  explicit StrategyReader(const std::string &file) : file(file) {}
+
+  Result<Strategy> read(const std::string &text) {
+    Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object())
+      return Status::error(file + ": expected a JSON object");
+    static const std::set<std::string> known = {
+        "version",   "mesh",         "global_batch", "microbatch", "schedule",
+        "recompute", "stage_begins", "parameters",   "classes"};
+    for (const auto &[key, value] : json.items())
+      if (!known.count(key))
+        problem(fmt::format("unknown field '{}'", key));
+    int64_t version = kStrategyVersion;
+    if (json.contains("version") &&
+        number(json["version"], "version", version) &&
+        version > kStrategyVersion)
+      problem(fmt::format("version {} is newer than this compiler's {}",
+                          version, kStrategyVersion));
+    readMesh(json);
+    readNumber(json, "global_batch", out.globalBatch);
+    readNumber(json, "microbatch", out.microbatch);
+    readSchedule(json);
+    readRecompute(json);
+    if (json.contains("stage_begins"))
+      out.stageBegins = strings(json["stage_begins"], "stage_begins");
+    readParameters(json);
+    readClasses(json);
+    checkTogether();
+    if (!status.ok())
+      return status;
+    return out;
+  }
+
+private:
+  void problem(const std::string &text) {
+    status.merge(Status::error(file + ": " + text));
+  }
+
+  bool number(const Json &value, const std::string &what, int64_t &to,
+              int64_t least = 1) {
+    if (value.is_number_integer() && value.get<int64_t>() >= least) {
+      to = value.get<int64_t>();
+      return true;
+    }
+    problem(fmt::format("'{}' is {}, expected a whole number of at least {}",
+                        what, value.dump(), least));
+    return false;
+  }
+
+  void readNumber(const Json &json, const char *key,
+                  std::optional<int64_t> &to) {
+    int64_t value = 0;
+    if (json.contains(key) && number(json[key], key, value))
+      to = value;
+  }
+
+  std::vector<std::string> strings(const Json &value, const std::string &what) {
+    std::vector<std::string> out;
+    bool ok = value.is_array();
+    if (ok)
+      for (const Json &item : value) {
+        ok &= item.is_string();
+        if (item.is_string())
+          out.push_back(item);
+      }
+    if (!ok)
+      problem(fmt::format("'{}' is not a list of strings", what));
+    return out;
+  }
+
+  void readMesh(const Json &json) {
+    if (!json.contains("mesh"))
+      return;
+    if (!json["mesh"].is_object())
+      return problem("'mesh' is not an object of axis sizes");
+    for (const auto &[axis, size] : json["mesh"].items()) {
+      int64_t value = 1;
+      if (axis != "pp" && axis != "dp" && axis != "tp")
+        problem(fmt::format("'mesh' has the axis '{}'; known are pp, dp, tp",
+                            axis));
+      if (number(size, "mesh." + axis, value))
+        out.mesh[axis] = value;
+    }
+  }
+
+  void readSchedule(const Json &json) {
+    if (!json.contains("schedule"))
+      return;
+    if (!json["schedule"].is_string())
+      return problem("'schedule' is not a string");
+    std::string name = json["schedule"];
+    const std::vector<std::string> &names = scheduleNames();
+    bool isFile = name.size() > 5 && name.substr(name.size() - 5) == ".json";
+    if (!isFile && std::find(names.begin(), names.end(), name) == names.end())
+      problem(fmt::format("'schedule' is '{}', expected a file .json or one of "
+                          "{}",
+                          name, fmt::join(names, ", ")));
+    out.schedule = name;
+  }
+
+  void readRecompute(const Json &json) {
+    if (!json.contains("recompute"))
+      return;
+    const Json &value = json["recompute"];
+    std::string text = value.is_string() ? value.get<std::string>() : "";
+    char *end = nullptr;
+    double ratio = std::strtod(text.c_str(), &end);
+    bool isRatio = !text.empty() && *end == 0 && ratio >= 0 && ratio <= 1;
+    if (text != "none" && text != "full" && text != "auto" && !isRatio)
+      problem(fmt::format("'recompute' is {}, expected \"none\", \"full\", "
+                          "\"auto\" or a ratio from \"0\" to \"1\"",
+                          value.dump()));
+    out.recompute = text;
+  }
+
+  void readParameters(const Json &json) {
+    if (!json.contains("parameters"))
+      return;
+    if (!json["parameters"].is_object())
+      return problem("'parameters' is not an object");
+    for (const auto &[name, dims] : json["parameters"].items()) {
+      Strategy::ParameterAxes axes;
+      if (!dims.is_array()) {
+        problem(fmt::format("parameter '{}': expected a list of axes for each "
+                            "dimension",
+                            name));
+        continue;
+      }
+      for (const Json &dim : dims)
+        axes.dims.push_back(strings(dim, "parameters." + name));
+      out.parameters[name] = axes;
+    }
+  }
+
+  void readClasses(const Json &json) {
+    if (!json.contains("classes"))
+      return;
+    if (!json["classes"].is_array())
+      return problem("'classes' is not a list");
+    int index = 0;
+    for (const Json &one : json["classes"]) {
+      std::string at = fmt::format("classes[{}]", index++);
+      Strategy::SplitClass split;
+      if (!one.is_object() || !one.contains("tensor") ||
+          !one["tensor"].is_string() || !one.contains("size") ||
+          !one.contains("axes")) {
+        problem(fmt::format("'{}' needs the fields tensor, size and axes", at));
+        continue;
+      }
+      split.anchor.tensor = one["tensor"];
+      int64_t dim = 0;
+      if (one.contains("dim") && number(one["dim"], at + ".dim", dim, 0))
+        split.anchor.dim = int(dim);
+      if (one.contains("outer"))
+        number(one["outer"], at + ".outer", split.anchor.outer);
+      number(one["size"], at + ".size", split.anchor.size);
+      split.axes = strings(one["axes"], at + ".axes");
+      out.classes.push_back(std::move(split));
+    }
+  }
+
+  // Fields that must fit each other.
+  void checkTogether() {
+    auto checkAxes = [&](const std::vector<std::string> &axes,
+                         const std::string &where) {
+      std::set<std::string> seen;
+      for (const std::string &axis : axes) {
+        if (axis != "mb" && !out.mesh.count(axis))
+          problem(fmt::format("{} is split over '{}', which 'mesh' lacks",
+                              where, axis));
+        if (!seen.insert(axis).second)
+          problem(fmt::format("{} is split over '{}' twice", where, axis));
+      }
+    };
+    for (const auto &[name, axes] : out.parameters) {
+      std::vector<std::string> all;
+      for (const std::vector<std::string> &dim : axes.dims)
+        all.insert(all.end(), dim.begin(), dim.end());
+      checkAxes(all, fmt::format("parameter '{}'", name));
+    }
+    for (const Strategy::SplitClass &split : out.classes)
+      checkAxes(split.axes, fmt::format("dimension {} of '{}'",
+                                        split.anchor.dim, split.anchor.tensor));
+    auto pp = out.mesh.find("pp");
+    if (out.stageBegins && pp != out.mesh.end() &&
+        int64_t(out.stageBegins->size()) + 1 != pp->second)
+      problem(fmt::format("'stage_begins' makes {} stages, 'mesh' has pp={}",
+                          out.stageBegins->size() + 1, pp->second));
+    auto dp = out.mesh.find("dp");
+    int64_t replicas = dp == out.mesh.end() ? 1 : dp->second;
+    if (out.globalBatch && out.microbatch &&
+        *out.globalBatch % (*out.microbatch * replicas) != 0)
+      problem(fmt::format("'global_batch' {} is not a multiple of microbatch "
+                          "{} x dp {}",
+                          *out.globalBatch, *out.microbatch, replicas));
+  }
+
+  std::string file;
+  Strategy out;
+  Status status;
+};
+
+} // namespace
+
+Result<Strategy> Strategy::parse(const std::string &json,
+                                 const std::string &fileName) {
+  return StrategyReader(fileName).read(json);
+}
+
+} // namespace merak::planning
