@@ -85,7 +85,7 @@ def Train_ConstantOp : Train_Op<"constant", [Pure, ConstantLike, AllTypesMatch<[
   let hasFolder = 1;
 }
 
-def Train_UpdateOp : Train_Op<"update", [DeclareOpInterfaceMethods<SymbolUserOpInterface>, Rule]> {
+def Train_UpdateOp : Train_Op<"update", [AllTypesMatch<["parameter_value", "gradient"]>, DeclareOpInterfaceMethods<SymbolUserOpInterface>, Rule]> {
   let summary = "the optimizer's step on one parameter";
   let description = [{
     `gradient` is the sum over all uses of the parameter, over the global batch.
@@ -93,7 +93,7 @@ def Train_UpdateOp : Train_Op<"update", [DeclareOpInterfaceMethods<SymbolUserOpI
     *Lifespan:* made by autodiff; the stage phase turns it into `pipe.update`.
   }];
   let arguments = (ins Tensor:$parameter_value, Tensor:$gradient, FlatSymbolRefAttr:$parameter);
-  let assemblyFormat = "$parameter `:` $parameter_value `by` $gradient attr-dict `:` type($gradient)";
+  let assemblyFormat = "$parameter `:` $parameter_value `by` $gradient attr-dict `:` type($parameter_value) `,` type($gradient)";
 }
 
 //===----------------------------------------------------------------------===//
