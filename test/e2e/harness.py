@@ -69,7 +69,7 @@ def write_npy(path, descr, shape, values):
 
 def read_checkpoint(folder):
     """All tensors of a checkpoint by global name, put together from the boxes
-    that index.json lists."""
+    that index.json lists as pieces."""
     with open(os.path.join(folder, "index.json"), encoding="utf-8") as file:
         index = json.load(file)
     shards = {}
@@ -81,7 +81,7 @@ def read_checkpoint(folder):
         tensor.data = array.array(CODES[entry["dtype"]], bytes(
             count * array.array(CODES[entry["dtype"]]).itemsize))
         covered = 0
-        for box in entry["boxes"]:
+        for box in entry["pieces"]:
             if box["file"] not in shards:
                 shards[box["file"]] = read_safetensors(
                     os.path.join(folder, box["file"]))
