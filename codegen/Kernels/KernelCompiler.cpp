@@ -1,0 +1,177 @@
+#include "codegen/Kernels/KernelCompiler.h"
+
+#include "codegen/Kernels/KernelEmitter.h"
+#include "codegen/Kernels/KernelGraph.h"
+#include "codegen/Kernels/KernelLowering.h"
+#include "codegen/Kernels/KernelSchedule.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/UB/IR/UBOps.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/xxhash.h"
+
+#include <chrono>
+
+using namespace mlir;
+
+namespace merak::codegen {
+
+void registerKernelDialects(DialectRegistry &registry) {
+  registry.insert<arith::ArithDialect, cf::ControlFlowDialect,
+                  func::FuncDialect, linalg::LinalgDialect, LLVM::LLVMDialect,
+                  math::MathDialect, scf::SCFDialect, tensor::TensorDialect,
+                  ub::UBDialect, vector::VectorDialect>();
+}
+
+// The kernel's text without its name and locations: equal for equal kernels.
+static std::string structureOf(func::FuncOp function) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  OpPrintingFlags flags;
+  flags.useLocalScope().assumeVerified().printGenericOpForm();
+  function.getFunctionType().print(stream);
+  if (ArrayAttr attrs = function.getArgAttrsAttr())
+    attrs.print(stream);
+  if (ArrayAttr attrs = function.getResAttrsAttr())
+    attrs.print(stream);
+  // Printed on its own the function would show its name; its ops are walked
+  // with numbers for values instead.
+  llvm::DenseMap<Value, unsigned> number;
+  auto id = [&](Value value) {
+    return number.try_emplace(value, number.size()).first->second;
+  };
+  for (BlockArgument arg : function.getArguments())
+    id(arg);
+  function.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (op == function.getOperation())
+      return;
+    stream << '\n' << op->getName() << '(';
+    for (Value operand : op->getOperands())
+      stream << id(operand) << ',';
+    stream << ')';
+    op->getAttrDictionary().print(stream);
+    for (Value result : op->getResults()) {
+      stream << ' ' << id(result) << ':';
+      result.getType().print(stream);
+    }
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        for (BlockArgument arg : block.getArguments()) {
+          stream << " ^" << id(arg) << ':';
+          arg.getType().print(stream);
+        }
+  });
+  return text;
+}
+
+// An input may share memory with an output if every element of it is read at
+// the place of the domain where the same element of the output is written.
+static void findInPlace(const KernelGraph &graph, CompiledKernel &kernel) {
+  for (unsigned o = 0; o < graph.outputAccess.size(); ++o) {
+    const Access &written = graph.accesses[graph.outputAccess[o]];
+    const KernelOperand &output = graph.operands[written.operand];
+    bool covers = true;
+    bool varies = graph.variesInReduction(output.value);
+    for (auto [stride, dim] : llvm::zip(written.strides, graph.dims))
+      covers &= dim.size <= 1 || stride != 0 || (dim.reduced && !varies);
+    if (!covers)
+      continue;
+    for (unsigned i = 0; i < graph.firstOutput; ++i) {
+      const KernelOperand &input = graph.operands[i];
+      bool same = input.element == output.element &&
+                  input.shape == output.shape &&
+                  input.strides == output.strides;
+      for (const Access &access : graph.accesses)
+        same &= access.operand != i || access.strides == written.strides;
+      if (same)
+        kernel.inPlace.emplace_back(i, o);
+    }
+  }
+}
+
+llvm::FailureOr<KernelObject>
+compileKernels(ModuleOp module, llvm::ArrayRef<llvm::StringRef> names,
+               const CompileOptions &options) {
+  MLIRContext *context = module.getContext();
+  DialectRegistry registry;
+  registerKernelDialects(registry);
+  context->appendDialectRegistry(registry);
+  context->loadDialect<arith::ArithDialect, cf::ControlFlowDialect,
+                       LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
+                       ub::UBDialect, vector::VectorDialect>();
+  auto start = std::chrono::steady_clock::now();
+  SymbolTable symbols(module);
+  llvm::SmallVector<func::FuncOp> functions;
+  bool bad = false;
+  for (llvm::StringRef name : names) {
+    auto function = symbols.lookup<func::FuncOp>(name);
+    if (!function) {
+      module.emitError() << "no kernel function '" << name << "'";
+      bad = true;
+    } else {
+      functions.push_back(function);
+    }
+  }
+  if (names.empty())
+    for (auto function : module.getOps<func::FuncOp>())
+      if (function->hasAttr(kKernelAttr))
+        functions.push_back(function);
+
+  KernelObject result;
+  llvm::StringMap<CompiledKernel> byStructure;
+  OwningOpRef<ModuleOp> loops = ModuleOp::create(module.getLoc());
+  for (func::FuncOp function : functions) {
+    std::string structure = options.target.name + structureOf(function);
+    auto [known, isNew] = byStructure.try_emplace(structure);
+    if (isNew) {
+      CompiledKernel &kernel = known->second;
+      llvm::XXH128_hash_t hash =
+          llvm::xxh3_128bits(llvm::arrayRefFromStringRef(structure));
+      kernel.symbol = "merak_k" + llvm::utohexstr(hash.high64, true, 16) +
+                      llvm::utohexstr(hash.low64, true, 16);
+      FailureOr<KernelGraph> graph = KernelGraph::build(function);
+      if (failed(graph)) {
+        bad = true;
+        continue;
+      }
+      findInPlace(*graph, kernel);
+      KernelSchedule schedule = scheduleKernel(*graph);
+      kernel.range = schedule.range;
+      if (failed(emitKernel(*loops, kernel.symbol, *graph, schedule,
+                            options.target))) {
+        bad = true;
+        continue;
+      }
+    }
+    result.kernels[function.getName()] = known->second;
+  }
+  if (bad)
+    return failure();
+  result.statistics.kernelsAsked = functions.size();
+  result.statistics.kernelsCompiled = byStructure.size();
+  result.statistics.emitSeconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  if (functions.empty())
+    return result;
+  LoweringTimes times;
+  if (failed(lowerToObject(*loops, options.target, result.object,
+                           options.keepAssembly ? &result.assembly : nullptr,
+                           &times)))
+    return failure();
+  result.statistics.toLLVMSeconds = times.toLLVM;
+  result.statistics.optimizeSeconds = times.optimize;
+  result.statistics.objectSeconds = times.emit;
+  return result;
+}
+
+} // namespace merak::codegen

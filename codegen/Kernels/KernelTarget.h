@@ -1,0 +1,36 @@
+// What kernels are compiled for: a level of the x86-64 architecture. The level
+// is fixed at compile time of the plan; the runtime never compiles.
+#pragma once
+
+#include "runtime/core/Status.h"
+
+#include <memory>
+#include <string>
+
+namespace llvm {
+class TargetMachine;
+} // namespace llvm
+
+namespace merak::codegen {
+
+struct KernelTarget {
+  std::string name;   // "x86-64-v3": as in PlanFile.kernel_target
+  std::string triple; // "x86_64-unknown-linux-gnu"
+  std::string cpu;    // LLVM's processor name
+  bool hasFma = false;
+  bool hasRound = false;      // vector floor, ceil, trunc, roundeven
+  bool hasHalf = false;       // conversions from and to f16
+  unsigned vectorWidth = 128; // bits of the widest register used
+
+  // "x86-64" | "x86-64-v3" | "x86-64-v4" | "native" (the best of these that
+  // this machine runs).
+  static Result<KernelTarget> fromName(const std::string &name);
+  // Whether this machine can run code for the target.
+  bool runsHere() const;
+};
+
+// Null and `error` set if this LLVM cannot generate code for `target`.
+std::unique_ptr<llvm::TargetMachine>
+createTargetMachine(const KernelTarget &target, std::string &error);
+
+} // namespace merak::codegen

@@ -1,0 +1,261 @@
+#include "codegen/Kernels/ScalarOps.h"
+
+#include "codegen/Kernels/KernelSchedule.h"
+#include "codegen/Kernels/VectorMath.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+using namespace mlir;
+
+namespace merak::codegen {
+
+Type ScalarOps::scalarType(Type element) const {
+  if (element.isBF16())
+    return b.getF32Type();
+  if (element.isIndex())
+    return b.getI64Type();
+  return element;
+}
+Type ScalarOps::vectorType(Type element) const {
+  return VectorType::get({kLanes}, scalarType(element));
+}
+Type ScalarOps::memoryType(Type element) const {
+  if (element.isInteger(1))
+    return b.getI8Type();
+  if (element.isBF16())
+    return b.getIntegerType(16);
+  return element;
+}
+Type ScalarOps::like(Type shape, Type element) const {
+  if (auto vector = dyn_cast<VectorType>(shape))
+    return VectorType::get(vector.getShape(), element);
+  return element;
+}
+
+Value ScalarOps::constant(Type type, Attribute value) {
+  if (auto vector = dyn_cast<VectorType>(type))
+    value = DenseElementsAttr::get(vector, value);
+  return arith::ConstantOp::create(b, b.getUnknownLoc(), type,
+                                   cast<TypedAttr>(value));
+}
+Value ScalarOps::constantInt(Type type, int64_t value) {
+  return constant(type, b.getIntegerAttr(getElementTypeOrSelf(type), value));
+}
+Value ScalarOps::splat(Value value) {
+  if (isa<VectorType>(value.getType()))
+    return value;
+  return vector::BroadcastOp::create(
+      b, b.getUnknownLoc(), VectorType::get({kLanes}, value.getType()), value);
+}
+
+Value ScalarOps::fromMemory(Value value, Type element) {
+  Location loc = b.getUnknownLoc();
+  if (element.isInteger(1))
+    return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, value,
+                                 constantInt(value.getType(), 0));
+  if (!element.isBF16())
+    return value;
+  Type wide = like(value.getType(), b.getI32Type());
+  Value bits =
+      arith::ShLIOp::create(b, loc, arith::ExtUIOp::create(b, loc, wide, value),
+                            constantInt(wide, 16));
+  return arith::BitcastOp::create(b, loc, like(wide, b.getF32Type()), bits);
+}
+Value ScalarOps::toMemory(Value value, Type element) {
+  Location loc = b.getUnknownLoc();
+  if (element.isInteger(1))
+    return arith::ExtUIOp::create(b, loc, like(value.getType(), b.getI8Type()),
+                                  value);
+  if (!element.isBF16())
+    return value;
+  Type wide = like(value.getType(), b.getI32Type());
+  Value bits = arith::BitcastOp::create(b, loc, wide, value);
+  bits = arith::ShRUIOp::create(b, loc, bits, constantInt(wide, 16));
+  return arith::TruncIOp::create(b, loc, like(wide, b.getIntegerType(16)),
+                                 bits);
+}
+
+// To nearest, ties to even, on the bits; a NaN stays one.
+Value ScalarOps::roundToBf16(Value value) {
+  Location loc = b.getUnknownLoc();
+  Type type = value.getType();
+  Type wide = like(type, b.getI32Type());
+  Value bits = arith::BitcastOp::create(b, loc, wide, value);
+  Value odd = arith::AndIOp::create(
+      b, loc, arith::ShRUIOp::create(b, loc, bits, constantInt(wide, 16)),
+      constantInt(wide, 1));
+  Value bias = arith::AddIOp::create(b, loc, odd, constantInt(wide, 0x7fff));
+  Value rounded = arith::AndIOp::create(
+      b, loc, arith::AddIOp::create(b, loc, bits, bias),
+      constantInt(wide, static_cast<int32_t>(0xffff0000)));
+  Value isNan =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::UNO, value, value);
+  rounded = arith::SelectOp::create(b, loc, isNan,
+                                    constantInt(wide, 0x7fc00000), rounded);
+  return arith::BitcastOp::create(b, loc, type, rounded);
+}
+
+Value ScalarOps::castInt(Value value, Type element, bool isSigned) {
+  Type from = getElementTypeOrSelf(value.getType());
+  unsigned source = from.getIntOrFloatBitWidth();
+  unsigned wanted = element.getIntOrFloatBitWidth();
+  Type type = like(value.getType(), element);
+  Location loc = b.getUnknownLoc();
+  if (source == wanted)
+    return value;
+  if (source > wanted)
+    return arith::TruncIOp::create(b, loc, type, value);
+  if (isSigned)
+    return arith::ExtSIOp::create(b, loc, type, value);
+  return arith::ExtUIOp::create(b, loc, type, value);
+}
+
+// Integer division must not trap: x / 0 is x, and the most negative number
+// divided by -1 wraps.
+Value ScalarOps::divide(Operation *op, Value a, Value d) {
+  Location loc = op->getLoc();
+  Type type = a.getType();
+  Value zero = constantInt(type, 0), one = constantInt(type, 1);
+  auto equals = [&](int64_t n) -> Value {
+    return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, d,
+                                 constantInt(type, n));
+  };
+  Value safe = arith::SelectOp::create(b, loc, equals(0), one, d);
+  if (isa<arith::DivUIOp>(op))
+    return arith::DivUIOp::create(b, loc, a, safe);
+  if (isa<arith::RemUIOp>(op))
+    return arith::RemUIOp::create(b, loc, a, safe);
+  Value minusOne = equals(-1);
+  safe = arith::SelectOp::create(b, loc, minusOne, one, safe);
+  if (isa<arith::RemSIOp>(op))
+    return arith::RemSIOp::create(b, loc, a, safe);
+  Value quotient = arith::DivSIOp::create(b, loc, a, safe);
+  Value negated = arith::SubIOp::create(b, loc, zero, a);
+  return arith::SelectOp::create(b, loc, minusOne, negated, quotient);
+}
+
+TypedAttr ScalarOps::neutral(Operation *op, Type element) {
+  Builder builder(op->getContext());
+  llvm::StringRef name = op->getName().getStringRef();
+  auto real = [&](double value) -> TypedAttr {
+    return builder.getFloatAttr(element, value);
+  };
+  if (auto type = dyn_cast<FloatType>(element)) {
+    double infinity = std::numeric_limits<double>::infinity();
+    if (name == "arith.addf")
+      return real(0.0);
+    if (name == "arith.mulf")
+      return real(1.0);
+    if (name == "arith.maximumf" || name == "arith.maxnumf")
+      return real(-infinity);
+    if (name == "arith.minimumf" || name == "arith.minnumf")
+      return real(infinity);
+    return nullptr;
+  }
+  if (!element.isSignlessInteger())
+    return nullptr;
+  unsigned width = element.getIntOrFloatBitWidth();
+  auto whole = [&](llvm::APInt value) -> TypedAttr {
+    return builder.getIntegerAttr(element, value);
+  };
+  if (name == "arith.addi" || name == "arith.ori" || name == "arith.xori" ||
+      name == "arith.maxui")
+    return whole(llvm::APInt(width, 0));
+  if (name == "arith.muli")
+    return whole(llvm::APInt(width, 1));
+  if (name == "arith.andi" || name == "arith.minui")
+    return whole(llvm::APInt::getAllOnes(width));
+  if (name == "arith.maxsi")
+    return whole(llvm::APInt::getSignedMinValue(width));
+  if (name == "arith.minsi")
+    return whole(llvm::APInt::getSignedMaxValue(width));
+  return nullptr;
+}
+
+Value ScalarOps::emit(Operation *op, ValueRange given) {
+  Location loc = op->getLoc();
+  if (op->getNumResults() != 1 || op->getNumRegions() != 0) {
+    op->emitError() << "'" << op->getName() << "' is not a scalar operation";
+    return nullptr;
+  }
+  Type element = op->getResult(0).getType();
+  if (auto constantOp = dyn_cast<arith::ConstantOp>(op)) {
+    if (element.isBF16())
+      return constant(
+          b.getF32Type(),
+          b.getF32FloatAttr(
+              cast<FloatAttr>(constantOp.getValue()).getValueAsDouble()));
+    if (element.isIndex())
+      return constantInt(b.getI64Type(),
+                         cast<IntegerAttr>(constantOp.getValue()).getInt());
+    return constant(element, constantOp.getValue());
+  }
+  SmallVector<Value> operands(given);
+  bool isVector = llvm::any_of(
+      operands, [](Value v) { return isa<VectorType>(v.getType()); });
+  if (isVector)
+    for (Value &operand : operands)
+      operand = splat(operand);
+  Type scalar = scalarType(element);
+  Type type = isVector ? vectorType(element) : scalar;
+  Type source = op->getOperand(0).getType();
+
+  if (isa<arith::IndexCastOp>(op))
+    return castInt(operands[0], scalar, true);
+  if (isa<arith::IndexCastUIOp>(op))
+    return castInt(operands[0], scalar, false);
+  if (isa<arith::DivSIOp, arith::DivUIOp, arith::RemSIOp, arith::RemUIOp>(op))
+    return divide(op, operands[0], operands[1]);
+  if (isa<arith::ExtFOp>(op) && operands[0].getType() == type)
+    return operands[0]; // bf16 to f32
+  if (isa<arith::TruncFOp>(op) && element.isBF16()) {
+    Value value = operands[0];
+    if (source.isF64())
+      value = arith::TruncFOp::create(b, loc, type, value);
+    else if (source.isF16())
+      value = arith::ExtFOp::create(b, loc, type, value);
+    return roundToBf16(value);
+  }
+  Value result;
+  bool isMath = op->getName().getDialectNamespace() == "math";
+  if (isMath && isa<FloatType>(element)) {
+    VectorMath math(b, loc, target.hasFma, target.hasRound);
+    bool half = element.isF16();
+    if (half)
+      for (Value &operand : operands)
+        operand = arith::ExtFOp::create(
+            b, loc, like(operand.getType(), b.getF32Type()), operand);
+    result = math.emit(op->getName().getStringRef(), operands);
+    if (!result) {
+      op->emitError() << "'" << op->getName()
+                      << "' has no implementation in kernels for " << element
+                      << " on " << target.name;
+      return nullptr;
+    }
+    if (half)
+      result = arith::TruncFOp::create(b, loc, type, result);
+  } else if (isMath || isa<arith::ArithDialect>(op->getDialect())) {
+    OperationState state(loc, op->getName());
+    state.addOperands(operands);
+    state.addTypes(type);
+    state.propertiesAttr = op->getPropertiesAsAttribute();
+    Operation *created = b.create(state);
+    // No fast-math, whatever the input says.
+    if (auto fast = dyn_cast<arith::ArithFastMathInterface>(created))
+      created->setAttr(fast.getFastMathAttrName(),
+                       arith::FastMathFlagsAttr::get(
+                           b.getContext(), arith::FastMathFlags::none));
+    result = created->getResult(0);
+  } else {
+    op->emitError() << "'" << op->getName()
+                    << "' is not allowed in the body of a kernel op; expected "
+                       "arith or math";
+    return nullptr;
+  }
+  bool exact = isa<arith::SelectOp, arith::NegFOp>(op);
+  return element.isBF16() && !exact ? roundToBf16(result) : result;
+}
+
+} // namespace merak::codegen

@@ -1,0 +1,51 @@
+// Writes one scalar operation of a kernel's body on scalars or on vectors of
+// sixteen lanes.
+//
+// Element types in registers: bf16 is held as an f32 that is rounded to bf16
+// after every operation, index is i64, all others are themselves.
+#pragma once
+
+#include "codegen/Kernels/KernelTarget.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Operation.h"
+#include "mlir/IR/Value.h"
+
+namespace merak::codegen {
+
+class ScalarOps {
+public:
+  ScalarOps(mlir::OpBuilder &builder, const KernelTarget &target)
+      : b(builder), target(target) {}
+
+  // The type in registers of one element, and of sixteen.
+  mlir::Type scalarType(mlir::Type element) const;
+  mlir::Type vectorType(mlir::Type element) const;
+  // The type in memory.
+  mlir::Type memoryType(mlir::Type element) const;
+  mlir::Value fromMemory(mlir::Value value, mlir::Type element);
+  mlir::Value toMemory(mlir::Value value, mlir::Type element);
+
+  // `op` applied to `operands` (all vectors if one is). Null after an error at
+  // `op` if the operation is not available.
+  mlir::Value emit(mlir::Operation *op, mlir::ValueRange operands);
+  mlir::Value splat(mlir::Value value);
+  // An f32 to the nearest bf16, held as f32.
+  mlir::Value roundToBf16(mlir::Value value);
+  mlir::Value constant(mlir::Type type, mlir::Attribute value);
+  mlir::Value constantInt(mlir::Type type, int64_t value);
+
+  // If `op` combines (a, b) -> c associatively: the attribute of its neutral
+  // element, of type `element`; else null.
+  static mlir::TypedAttr neutral(mlir::Operation *op, mlir::Type element);
+
+private:
+  mlir::Value divide(mlir::Operation *op, mlir::Value a, mlir::Value d);
+  mlir::Value castInt(mlir::Value value, mlir::Type element, bool isSigned);
+  mlir::Type like(mlir::Type shape, mlir::Type element) const;
+
+  mlir::OpBuilder &b;
+  const KernelTarget &target;
+};
+
+} // namespace merak::codegen

@@ -1,0 +1,481 @@
+#include "codegen/Kernels/VectorMath.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/TypeUtilities.h"
+
+#include <cmath>
+#include <limits>
+
+using namespace mlir;
+
+namespace merak::codegen {
+
+static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+static constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+static constexpr double kLog2E = 1.4426950408889634074;
+static constexpr double kLn2 = 0.69314718055994530942;
+
+// The type with `element` for elements and the shape of `like`.
+static Type withElement(Type like, Type element) {
+  if (auto vector = dyn_cast<VectorType>(like))
+    return VectorType::get(vector.getShape(), element);
+  return element;
+}
+
+Value VectorMath::constant(Type type, double value) {
+  Attribute attr = b.getFloatAttr(getElementTypeOrSelf(type), value);
+  if (auto vector = dyn_cast<VectorType>(type))
+    attr = DenseElementsAttr::get(vector, attr);
+  return arith::ConstantOp::create(b, loc, type, cast<TypedAttr>(attr));
+}
+Value VectorMath::constantInt(Type type, int64_t value) {
+  Attribute attr = b.getIntegerAttr(getElementTypeOrSelf(type), value);
+  if (auto vector = dyn_cast<VectorType>(type))
+    attr = DenseElementsAttr::get(vector, attr);
+  return arith::ConstantOp::create(b, loc, type, cast<TypedAttr>(attr));
+}
+
+Value VectorMath::add(Value a, Value c) {
+  return arith::AddFOp::create(b, loc, a, c);
+}
+Value VectorMath::sub(Value a, Value c) {
+  return arith::SubFOp::create(b, loc, a, c);
+}
+Value VectorMath::mul(Value a, Value c) {
+  return arith::MulFOp::create(b, loc, a, c);
+}
+Value VectorMath::div(Value a, Value c) {
+  return arith::DivFOp::create(b, loc, a, c);
+}
+Value VectorMath::fma(Value a, Value c, Value d) {
+  if (hasFma)
+    return math::FmaOp::create(b, loc, a, c, d);
+  return add(mul(a, c), d);
+}
+Value VectorMath::abs(Value a) { return math::AbsFOp::create(b, loc, a); }
+Value VectorMath::copySign(Value a, Value sign) {
+  return math::CopySignOp::create(b, loc, a, sign);
+}
+Value VectorMath::less(Value a, double bound) {
+  return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, a,
+                               num(a, bound));
+}
+Value VectorMath::select(Value condition, Value a, Value c) {
+  return arith::SelectOp::create(b, loc, condition, a, c);
+}
+Value VectorMath::asInt(Value a) {
+  unsigned width = getElementTypeOrSelf(a.getType()).getIntOrFloatBitWidth();
+  return arith::BitcastOp::create(
+      b, loc, withElement(a.getType(), b.getIntegerType(width)), a);
+}
+Value VectorMath::asFloat(Value a) {
+  unsigned width = getElementTypeOrSelf(a.getType()).getIntOrFloatBitWidth();
+  Type element = width == 64 ? Type(b.getF64Type()) : b.getF32Type();
+  return arith::BitcastOp::create(b, loc, withElement(a.getType(), element), a);
+}
+Value VectorMath::widen(Value a) {
+  return arith::ExtFOp::create(b, loc, withElement(a.getType(), b.getF64Type()),
+                               a);
+}
+Value VectorMath::narrow(Value a) {
+  return arith::TruncFOp::create(b, loc,
+                                 withElement(a.getType(), b.getF32Type()), a);
+}
+Value VectorMath::polynomial(Value x, llvm::ArrayRef<double> coefficients) {
+  Value sum = num(x, coefficients.back());
+  for (double c : llvm::reverse(coefficients.drop_back()))
+    sum = fma(sum, x, num(x, c));
+  return sum;
+}
+
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. Adding 1.5 * 2^23
+// rounds to an integer and leaves it in the low bits. The scale 2^n goes on in
+// two factors, so that results below the normal range come out right. The
+// polynomial (minimax, 3e-9) is of (exp(r) - 1 - r) / r^2.
+Value VectorMath::exp32(Value x) {
+  // Beyond these bounds the result is 0 or infinity; NaN passes both tests.
+  x = select(less(x, -104.0), num(x, -104.0), x);
+  Value high = num(x, 89.0);
+  x = select(arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, x, high),
+             high, x);
+  constexpr double kMagic = 12582912.0;
+  Value t = fma(x, num(x, kLog2E), num(x, kMagic));
+  Value n = sub(t, num(x, kMagic));
+  // ln 2 as a short high part (n times it is exact) and the rest.
+  Value r = fma(n, num(x, -0.693359375), x);
+  r = fma(n, num(x, 2.12194440054690583e-4), r);
+  Value p = polynomial(r, {5.000000000e-01, 1.666651666e-01, 4.166619852e-02,
+                           8.369072340e-03, 1.395086292e-03});
+  Value y = add(fma(mul(r, r), p, r), num(x, 1.0));
+
+  Value bits = asInt(t);
+  Type type = bits.getType();
+  Value whole =
+      arith::SubIOp::create(b, loc, bits, constantInt(type, 0x4b400000));
+  Value half = arith::ShRSIOp::create(b, loc, whole, constantInt(type, 1));
+  Value rest = arith::SubIOp::create(b, loc, whole, half);
+  auto powerOfTwo = [&](Value e) {
+    Value biased = arith::AddIOp::create(b, loc, e, constantInt(type, 127));
+    return asFloat(
+        arith::ShLIOp::create(b, loc, biased, constantInt(type, 23)));
+  };
+  return mul(mul(y, powerOfTwo(half)), powerOfTwo(rest));
+}
+
+// log(x) = e ln 2 + log(1 + f), sqrt(1/2) <= 1 + f < sqrt(2); the polynomial
+// (minimax, 6e-9) is of (log(1 + f) - f + f^2 / 2) / f^3.
+Value VectorMath::log32(Value x) {
+  Value tiny = less(x, 1.17549435e-38);
+  Value scaled = select(tiny, mul(x, num(x, 8388608.0)), x);
+  Value adjust = select(tiny, num(x, -23.0), num(x, 0.0));
+  Value bits = asInt(scaled);
+  Type type = bits.getType();
+  Value e = arith::ShRSIOp::create(
+      b, loc,
+      arith::SubIOp::create(b, loc, bits, constantInt(type, 0x3f3504f3)),
+      constantInt(type, 23));
+  Value mantissa = asFloat(arith::SubIOp::create(
+      b, loc, bits, arith::ShLIOp::create(b, loc, e, constantInt(type, 23))));
+  Value n = add(arith::SIToFPOp::create(b, loc, x.getType(), e), adjust);
+  Value f = sub(mantissa, num(x, 1.0));
+  Value f2 = mul(f, f);
+  Value p = polynomial(f, {3.333331645e-01, -2.500080764e-01, 2.000228614e-01,
+                           -1.662459522e-01, 1.418121606e-01, -1.312841028e-01,
+                           1.288139373e-01, -7.860179245e-02});
+  Value y = mul(mul(f, f2), p);
+  y = fma(n, num(x, -2.12194440054690583e-4), y);
+  y = fma(f2, num(x, -0.5), y);
+  y = fma(n, num(x, 0.693359375), add(f, y));
+
+  auto is = [&](arith::CmpFPredicate predicate, double bound) {
+    return arith::CmpFOp::create(b, loc, predicate, x, num(x, bound));
+  };
+  y = select(is(arith::CmpFPredicate::OEQ, kInfinity), num(x, kInfinity), y);
+  y = select(is(arith::CmpFPredicate::OEQ, 0.0), num(x, -kInfinity), y);
+  return select(is(arith::CmpFPredicate::ULT, 0.0), num(x, kNaN), y);
+}
+
+// Near zero an odd polynomial (minimax, 5e-9), else 1 - 2 / (exp(2|x|) + 1).
+Value VectorMath::tanh32(Value x) {
+  Value a = abs(x);
+  Value z = mul(x, x);
+  Value p = polynomial(z, {-3.333328068e-01, 1.333135366e-01, -5.373094231e-02,
+                           2.060670592e-02, -5.665330682e-03});
+  Value small = fma(mul(a, z), p, a);
+  Value e = exp32(add(a, a));
+  Value large = sub(num(x, 1.0), div(num(x, 2.0), add(e, num(x, 1.0))));
+  return copySign(select(less(a, 0.625), small, large), x);
+}
+
+// Near zero an odd polynomial (minimax, 4e-10), else 1 - exp(log(erfc(|x|)))
+// with a polynomial for the logarithm; at 4 the result is 1 in f32.
+Value VectorMath::erf32(Value x) {
+  Value a = abs(x);
+  Value z = mul(x, x);
+  Value small =
+      mul(a, polynomial(z, {1.128379226e+00, -3.761263490e-01, 1.128370166e-01,
+                            -2.685969695e-02, 5.201704800e-03, -8.149676141e-04,
+                            8.397245256e-05}));
+  Value t = select(
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, a, num(x, 4.0)),
+      num(x, 4.0), a);
+  Value logarithm =
+      polynomial(t, {1.613860222e-04, -1.129450321e+00, -6.334786415e-01,
+                     -1.081340015e-01, 2.502436005e-02, -4.134782124e-03,
+                     4.269477213e-04, -2.044360190e-05});
+  Value large = sub(num(x, 1.0), exp32(logarithm));
+  return copySign(select(less(a, 0.9), small, large), x);
+}
+
+// As exp32, with the Taylor series (remainder 4e-18).
+Value VectorMath::exp64(Value x) {
+  x = select(less(x, -746.0), num(x, -746.0), x);
+  Value high = num(x, 710.0);
+  x = select(arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, x, high),
+             high, x);
+  constexpr double kMagic = 6755399441055744.0; // 1.5 * 2^52
+  Value t = fma(x, num(x, kLog2E), num(x, kMagic));
+  Value n = sub(t, num(x, kMagic));
+  Value r = fma(n, num(x, -6.93147180369123816490e-01), x);
+  r = fma(n, num(x, -1.90821492927058770002e-10), r);
+  double coefficients[12];
+  double factorial = 1;
+  for (int i = 0; i < 12; ++i)
+    coefficients[i] = 1.0 / (factorial *= i + 2);
+  Value p = polynomial(r, llvm::ArrayRef<double>(coefficients));
+  // coefficients[i] = 1 / (i + 2)!
+  Value y = add(fma(mul(r, r), p, r), num(x, 1.0));
+  Value bits = asInt(t);
+  Type type = bits.getType();
+  Value whole = arith::SubIOp::create(b, loc, bits,
+                                      constantInt(type, 0x4338000000000000));
+  Value half = arith::ShRSIOp::create(b, loc, whole, constantInt(type, 1));
+  Value rest = arith::SubIOp::create(b, loc, whole, half);
+  auto powerOfTwo = [&](Value e) {
+    Value biased = arith::AddIOp::create(b, loc, e, constantInt(type, 1023));
+    return asFloat(
+        arith::ShLIOp::create(b, loc, biased, constantInt(type, 52)));
+  };
+  return mul(mul(y, powerOfTwo(half)), powerOfTwo(rest));
+}
+
+// As log32, with log(1 + f) = 2 atanh(s), s = f / (2 + f): s^2 <= 0.0295, so
+// eleven terms of the series reach 1e-17.
+Value VectorMath::log64(Value x) {
+  Value tiny = less(x, 2.2250738585072014e-308);
+  Value scaled = select(tiny, mul(x, num(x, 18014398509481984.0)), x);
+  Value adjust = select(tiny, num(x, -54.0), num(x, 0.0));
+  Value bits = asInt(scaled);
+  Type type = bits.getType();
+  Value e = arith::ShRSIOp::create(
+      b, loc,
+      arith::SubIOp::create(b, loc, bits,
+                            constantInt(type, 0x3fe6a09e667f3bcd)),
+      constantInt(type, 52));
+  Value mantissa = asFloat(arith::SubIOp::create(
+      b, loc, bits, arith::ShLIOp::create(b, loc, e, constantInt(type, 52))));
+  // e as a double: its bits in the low end of 1.5 * 2^52.
+  Value n = sub(asFloat(arith::AddIOp::create(
+                    b, loc, e, constantInt(type, 0x4338000000000000))),
+                num(x, 6755399441055744.0));
+  n = add(n, adjust);
+  Value f = sub(mantissa, num(x, 1.0));
+  Value s = div(f, add(f, num(x, 2.0)));
+  Value z = mul(s, s);
+  double coefficients[11];
+  for (int i = 0; i < 11; ++i)
+    coefficients[i] = 2.0 / (2 * i + 3);
+  Value y = mul(mul(s, z), polynomial(z, llvm::ArrayRef<double>(coefficients)));
+  y = fma(n, num(x, 1.90821492927058770002e-10), y);
+  y = add(y, add(s, s));
+  y = fma(n, num(x, 6.93147180369123816490e-01), y);
+  auto is = [&](arith::CmpFPredicate predicate, double bound) {
+    return arith::CmpFOp::create(b, loc, predicate, x, num(x, bound));
+  };
+  y = select(is(arith::CmpFPredicate::OEQ, kInfinity), num(x, kInfinity), y);
+  y = select(is(arith::CmpFPredicate::OEQ, 0.0), num(x, -kInfinity), y);
+  return select(is(arith::CmpFPredicate::ULT, 0.0), num(x, kNaN), y);
+}
+
+// Near zero sinh / cosh by their series, else 1 - 2 / (exp(2|x|) + 1).
+Value VectorMath::tanh64(Value x) {
+  Value a = abs(x);
+  Value z = mul(x, x);
+  double odd[8], even[8];
+  double factorial = 1;
+  for (int i = 0; i < 8; ++i) {
+    factorial *= i ? 2 * i : 1;
+    even[i] = 1 / factorial;
+    factorial *= 2 * i + 1;
+    odd[i] = 1 / factorial;
+  }
+  Value small = div(mul(a, polynomial(z, llvm::ArrayRef<double>(odd))),
+                    polynomial(z, llvm::ArrayRef<double>(even)));
+  Value e = exp64(add(a, a));
+  Value large = sub(num(x, 1.0), div(num(x, 2.0), add(e, num(x, 1.0))));
+  return copySign(select(less(a, 0.5), small, large), x);
+}
+
+// exp(x) - 1 = tanh(x/2) (exp(x) + 1), without cancellation.
+Value VectorMath::expm1(Value x) {
+  Value e = exp64(x);
+  Value near = mul(tanh64(mul(x, num(x, 0.5))), add(e, num(x, 1.0)));
+  return select(less(abs(x), 1.0), near, sub(e, num(x, 1.0)));
+}
+
+// log(1 + x) with the rounding of u = 1 + x made up for to first order.
+Value VectorMath::log1p(Value x) {
+  Value u = add(x, num(x, 1.0));
+  Value lost = sub(sub(u, num(x, 1.0)), x);
+  Value near = sub(log64(u), div(lost, u));
+  return select(less(abs(x), 1.0), near, log64(u));
+}
+
+// x = n pi/2 + r with pi/2 in three parts; good for |x| < 1e8.
+Value VectorMath::sinCos64(Value x, bool cosine) {
+  constexpr double kMagic = 6755399441055744.0;
+  Value t = fma(x, num(x, 0.63661977236758134308), num(x, kMagic));
+  Value n = sub(t, num(x, kMagic));
+  Value r = fma(n, num(x, -1.57079632673412561417e+00), x);
+  r = fma(n, num(x, -6.07710050630396597660e-11), r);
+  r = fma(n, num(x, -2.02226624879595063154e-21), r);
+  Value z = mul(r, r);
+  double odd[9], even[9];
+  double factorial = 1;
+  for (int i = 0; i < 9; ++i) {
+    factorial *= i ? 2 * i : 1;
+    even[i] = (i % 2 ? -1 : 1) / factorial;
+    factorial *= 2 * i + 1;
+    odd[i] = (i % 2 ? -1 : 1) / factorial;
+  }
+  Value sine = mul(r, polynomial(z, llvm::ArrayRef<double>(odd)));
+  Value cosineOfR = polynomial(z, llvm::ArrayRef<double>(even));
+  Value quadrant = asInt(t);
+  Type type = quadrant.getType();
+  if (cosine)
+    quadrant = arith::AddIOp::create(b, loc, quadrant, constantInt(type, 1));
+  auto bitSet = [&](int64_t bit) -> Value {
+    Value masked =
+        arith::AndIOp::create(b, loc, quadrant, constantInt(type, bit));
+    return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ne, masked,
+                                 constantInt(type, 0));
+  };
+  Value y = select(bitSet(1), cosineOfR, sine);
+  return select(bitSet(2), arith::NegFOp::create(b, loc, y), y);
+}
+
+// |x|^y = exp(y log|x|); a negative x needs an integer y.
+Value VectorMath::pow64(Value x, Value y) {
+  Value r = exp64(mul(y, log64(abs(x))));
+  auto isWhole = [&](Value v) -> Value {
+    return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ,
+                                 roundEven(v), v);
+  };
+  Value halfWhole = isWhole(mul(y, num(y, 0.5)));
+  Value signedR = select(halfWhole, r, arith::NegFOp::create(b, loc, r));
+  Value ofNegative = select(isWhole(y), signedR, num(x, kNaN));
+  r = select(less(x, 0.0), ofNegative, r);
+  auto equals = [&](Value v, double bound) {
+    return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OEQ, v,
+                                 num(v, bound));
+  };
+  r = select(equals(y, 0.0), num(x, 1.0), r);
+  return select(equals(x, 1.0), num(x, 1.0), r);
+}
+
+// Argument halved twice by atan(x) = 2 atan(x / (1 + sqrt(1 + x^2))) after the
+// reciprocal for |x| > 1; then a series in at most tan(pi/16)^2.
+Value VectorMath::atan64(Value x) {
+  Value a = abs(x);
+  Value big =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, a, num(x, 1.0));
+  Value u = select(big, div(num(x, 1.0), a), a);
+  for (int i = 0; i < 2; ++i) {
+    Value root =
+        math::SqrtOp::create(b, loc, fma(u, u, num(x, 1.0))).getResult();
+    u = div(u, add(root, num(x, 1.0)));
+  }
+  Value z = mul(u, u);
+  double series[12];
+  for (int i = 0; i < 12; ++i)
+    series[i] = (i % 2 ? -4.0 : 4.0) / (2 * i + 1);
+  Value y = mul(u, polynomial(z, llvm::ArrayRef<double>(series)));
+  y = select(big, sub(num(x, 1.57079632679489661923), y), y);
+  return copySign(y, x);
+}
+
+// Adding and taking off 2^mantissa rounds to an integer.
+Value VectorMath::roundEven(Value x) {
+  if (hasRound)
+    return math::RoundEvenOp::create(b, loc, x);
+  bool wide = getElementTypeOrSelf(x.getType()).isF64();
+  double magic = wide ? 4503599627370496.0 : 8388608.0;
+  Value a = abs(x);
+  Value r = sub(add(a, num(x, magic)), num(x, magic));
+  return select(less(a, magic), copySign(r, x), x);
+}
+Value VectorMath::floor(Value x) {
+  if (hasRound)
+    return math::FloorOp::create(b, loc, x);
+  Value r = roundEven(x);
+  Value above = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, r, x);
+  return copySign(select(above, sub(r, num(x, 1.0)), r), x);
+}
+
+Value VectorMath::emit64(llvm::StringRef name, ValueRange operands) {
+  Value x = operands[0];
+  if (name == "math.exp")
+    return exp64(x);
+  if (name == "math.exp2")
+    return exp64(mul(x, num(x, kLn2)));
+  if (name == "math.expm1")
+    return expm1(x);
+  if (name == "math.log")
+    return log64(x);
+  if (name == "math.log2")
+    return mul(log64(x), num(x, kLog2E));
+  if (name == "math.log10")
+    return mul(log64(x), num(x, 0.43429448190325182765));
+  if (name == "math.log1p")
+    return log1p(x);
+  if (name == "math.tanh")
+    return tanh64(x);
+  if (name == "math.sin" || name == "math.cos")
+    return sinCos64(x, name == "math.cos");
+  if (name == "math.tan")
+    return div(sinCos64(x, false), sinCos64(x, true));
+  if (name == "math.sinh" || name == "math.cosh") {
+    Value e = exp64(x);
+    Value inverse = div(num(x, 1.0), e);
+    if (name == "math.cosh")
+      return mul(add(e, inverse), num(x, 0.5));
+    Value m = expm1(x);
+    // sinh = (m + m / (m + 1)) / 2 with m = exp(x) - 1: exact near zero.
+    Value near = mul(add(m, div(m, add(m, num(x, 1.0)))), num(x, 0.5));
+    return select(less(abs(x), 1.0), near, mul(sub(e, inverse), num(x, 0.5)));
+  }
+  if (name == "math.powf")
+    return pow64(x, operands[1]);
+  if (name == "math.atan")
+    return atan64(x);
+  if (name == "math.asin" || name == "math.acos") {
+    Value root = math::SqrtOp::create(
+        b, loc, mul(sub(num(x, 1.0), x), add(num(x, 1.0), x)));
+    Value arc = atan64(div(x, root));
+    return name == "math.asin" ? arc : sub(num(x, 1.57079632679489661923), arc);
+  }
+  return nullptr;
+}
+
+Value VectorMath::emit(llvm::StringRef name, ValueRange operands) {
+  Value x = operands[0];
+  bool isF32 = getElementTypeOrSelf(x.getType()).isF32();
+  // On every width.
+  if (name == "math.absf")
+    return abs(x);
+  if (name == "math.copysign")
+    return copySign(x, operands[1]);
+  if (name == "math.sqrt")
+    return math::SqrtOp::create(b, loc, x);
+  if (name == "math.rsqrt")
+    return div(num(x, 1.0), math::SqrtOp::create(b, loc, x));
+  if (name == "math.roundeven")
+    return roundEven(x);
+  if (name == "math.floor")
+    return floor(x);
+  if (name == "math.ceil")
+    return arith::NegFOp::create(b, loc,
+                                 floor(arith::NegFOp::create(b, loc, x)));
+  if (name == "math.trunc")
+    return copySign(floor(abs(x)), x);
+  if (name == "math.round") { // halves away from zero
+    Value a = abs(x);
+    Value whole = floor(a);
+    Value up = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGE,
+                                     sub(a, whole), num(x, 0.5));
+    return copySign(select(up, add(whole, num(x, 1.0)), whole), x);
+  }
+  if (name == "math.fma")
+    return hasFma
+               ? Value(math::FmaOp::create(b, loc, x, operands[1], operands[2]))
+               : Value();
+  if (!isF32)
+    return emit64(name, operands);
+  if (name == "math.exp")
+    return exp32(x);
+  if (name == "math.log")
+    return log32(x);
+  if (name == "math.tanh")
+    return tanh32(x);
+  if (name == "math.erf")
+    return erf32(x);
+  llvm::SmallVector<Value> wide;
+  for (Value operand : operands)
+    wide.push_back(widen(operand));
+  Value result = emit64(name, wide);
+  return result ? narrow(result) : result;
+}
+
+} // namespace merak::codegen

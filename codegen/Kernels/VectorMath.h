@@ -1,0 +1,72 @@
+// Elementary functions on scalars and vectors alike, written as arithmetic: no
+// call leaves a kernel. A scalar and a lane of a vector give the same bits.
+//
+// Errors measured over the whole range (test/unit-compiler/codegen): exp, log,
+// tanh, erf of f32 within 2e-7 relative; the other f32 functions are computed
+// in f64 and rounded.
+#pragma once
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Value.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+
+namespace merak::codegen {
+
+class VectorMath {
+public:
+  VectorMath(mlir::OpBuilder &builder, mlir::Location loc, bool hasFma,
+             bool hasRound)
+      : b(builder), loc(loc), hasFma(hasFma), hasRound(hasRound) {}
+
+  // The value of the `math` op `name` ("math.exp") on operands of one type
+  // (f32, f64 or vectors of them); null if this function is not available.
+  mlir::Value emit(llvm::StringRef name, mlir::ValueRange operands);
+
+  // A constant of `like`'s type.
+  mlir::Value constant(mlir::Type type, double value);
+  mlir::Value constantInt(mlir::Type type, int64_t value);
+
+private:
+  using Value = mlir::Value;
+  Value exp32(Value x);
+  Value log32(Value x);
+  Value tanh32(Value x);
+  Value erf32(Value x);
+  Value exp64(Value x);
+  Value log64(Value x);
+  Value tanh64(Value x);
+  Value expm1(Value x);
+  Value log1p(Value x);
+  Value sinCos64(Value x, bool cosine);
+  Value pow64(Value x, Value y);
+  Value atan64(Value x);
+  Value roundEven(Value x);
+  Value floor(Value x);
+  Value emit64(llvm::StringRef name, mlir::ValueRange operands);
+
+  Value add(Value a, Value c);
+  Value sub(Value a, Value c);
+  Value mul(Value a, Value c);
+  Value div(Value a, Value c);
+  Value fma(Value a, Value c, Value d);
+  Value abs(Value a);
+  Value copySign(Value a, Value sign);
+  Value less(Value a, double bound);
+  Value select(Value condition, Value a, Value c);
+  Value asInt(Value a);
+  Value asFloat(Value a);
+  Value widen(Value a);
+  Value narrow(Value a);
+  Value num(Value like, double value) {
+    return constant(like.getType(), value);
+  }
+  // c[0] + c[1] x + ... by Horner's rule.
+  Value polynomial(Value x, llvm::ArrayRef<double> coefficients);
+
+  mlir::OpBuilder &b;
+  mlir::Location loc;
+  bool hasFma, hasRound;
+};
+
+} // namespace merak::codegen

@@ -1,0 +1,713 @@
+// Generated kernels against a naive interpreter: shapes, layouts, reductions,
+// cuts of the parallel range, targets.
+#include "test/unit-compiler/codegen/KernelRunner.h"
+
+#include "mlir/Parser/Parser.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+
+namespace merak::codegen::test {
+namespace {
+
+using Dims = std::vector<int64_t>;
+
+std::string tensorType(const Dims &shape, const std::string &element) {
+  std::string text = "tensor<";
+  for (int64_t size : shape)
+    text += std::to_string(size) + "x";
+  return text + element + ">";
+}
+std::string list(const Dims &values) {
+  std::string text;
+  for (int64_t v : values)
+    text += (text.empty() ? "" : ", ") + std::to_string(v);
+  return text;
+}
+std::string strides(const Dims &values) {
+  return "{merak.strides = array<i64: " + list(values) + ">}";
+}
+
+// Writes linalg ops of a kernel; values are named by the caller.
+struct Text {
+  std::string body;
+  int count = 0;
+
+  struct Use {
+    std::string value, type, map; // map: "(d0, d1)"
+  };
+  std::string empty(const std::string &type) {
+    std::string name = "%e" + std::to_string(count++);
+    body += name + " = tensor.empty() : " + type + "\n";
+    return name;
+  }
+  std::string filled(const std::string &type, const std::string &element,
+                     const std::string &value) {
+    std::string c = "%c" + std::to_string(count++);
+    body += c + " = arith.constant " + value + " : " + element + "\n";
+    std::string from = empty(type), name = "%f" + std::to_string(count++);
+    body += name + " = linalg.fill ins(" + c + " : " + element + ") outs(" +
+            from + " : " + type + ") -> " + type + "\n";
+    return name;
+  }
+  // `args`: names of the block arguments; `code` ends with linalg.yield.
+  void generic(const std::string &result, int loops,
+               const std::vector<std::string> &iterators,
+               const std::vector<Use> &ins, const Use &out,
+               const std::string &args, const std::string &code) {
+    std::string domain;
+    for (int i = 0; i < loops; ++i)
+      domain += (i ? ", d" : "d") + std::to_string(i);
+    body += result + " = linalg.generic {indexing_maps = [";
+    for (const Use &use : ins)
+      body += "affine_map<(" + domain + ") -> " + use.map + ">, ";
+    body +=
+        "affine_map<(" + domain + ") -> " + out.map + ">], iterator_types = [";
+    for (int i = 0; i < loops; ++i)
+      body += (i ? ", \"" : "\"") + iterators[i] + "\"";
+    body += "]} ";
+    if (!ins.empty()) {
+      body += "ins(";
+      for (size_t i = 0; i < ins.size(); ++i)
+        body += (i ? ", " : "") + ins[i].value;
+      body += " : ";
+      for (size_t i = 0; i < ins.size(); ++i)
+        body += (i ? ", " : "") + ins[i].type;
+      body += ") ";
+    }
+    body += "outs(" + out.value + " : " + out.type + ") {\n^bb0(" + args +
+            "):\n" + code + "\n} -> " + out.type + "\n";
+  }
+};
+
+const std::vector<std::string> kPP = {"parallel", "parallel"};
+const std::vector<std::string> kPR = {"parallel", "reduction"};
+const std::vector<std::string> kRP = {"reduction", "parallel"};
+
+std::vector<std::string> targets() {
+  std::vector<std::string> names;
+  for (const char *name : {"x86-64", "x86-64-v3", "x86-64-v4"})
+    if (KernelTarget::fromName(name)->runsHere())
+      names.push_back(name);
+  return names;
+}
+
+Number smallNumber(Random &random, mlir::Type element) {
+  if (element.isInteger(1))
+    return {0, random.below(2)};
+  if (element.isInteger())
+    return {0, random.below(41) - 20};
+  double value = random.unit() * 4 - 2;
+  return {element.isF64() ? value : static_cast<float>(value), 0};
+}
+
+bool sameBits(const Tensor &a, const Tensor &b) {
+  if (a.data.size() != b.data.size())
+    return false;
+  for (size_t i = 0; i < a.data.size(); ++i)
+    if (a.data[i].i != b.data[i].i ||
+        (std::bit_cast<uint64_t>(a.data[i].f) !=
+             std::bit_cast<uint64_t>(b.data[i].f) &&
+         !(std::isnan(a.data[i].f) && std::isnan(b.data[i].f))))
+      return false;
+  return true;
+}
+
+// Largest |got - wanted| / (floor + |wanted|).
+double worst(const Tensor &got, const Tensor &wanted, double floor) {
+  double error = 0;
+  for (size_t i = 0; i < got.data.size(); ++i) {
+    if (got.data[i].i != wanted.data[i].i)
+      return INFINITY;
+    double a = got.data[i].f, b = wanted.data[i].f;
+    if (a == b || (std::isnan(a) && std::isnan(b)))
+      continue;
+    double e = std::fabs(a - b) / (floor + std::fabs(b));
+    error = std::isnan(e) ? INFINITY : std::max(error, e);
+  }
+  return error;
+}
+
+// Runs every kernel of `text` on every target and with several cuts. The
+// result must be within `tolerance` of the interpreter's, 0: equal; the same
+// for all cuts; and the same on the targets that have FMA.
+void check(const std::string &text, double tolerance, uint64_t seed = 1,
+           std::vector<int64_t> scalars = {},
+           std::function<Number(Random &, unsigned, mlir::Type)> fill = {}) {
+  std::vector<std::vector<Tensor>> ofTarget;
+  for (const std::string &target : targets()) {
+    SCOPED_TRACE(target);
+    Kernels kernels(text, target);
+    ASSERT_TRUE(kernels.handle) << kernels.error << "\n" << text;
+    std::vector<Tensor> all;
+    for (auto &entry : kernels.object.kernels) {
+      std::string name = entry.first().str();
+      mlir::func::FuncOp function = kernels.function(name);
+      Random random(seed);
+      std::vector<Tensor> inputs =
+          makeInputs(function, [&](unsigned arg, mlir::Type element) {
+            return fill ? fill(random, arg, element)
+                        : smallNumber(random, element);
+          });
+      std::vector<Tensor> wanted = interpret(function, inputs, scalars);
+      std::vector<Tensor> initial = wanted;
+      for (auto [i, tensor] : llvm::enumerate(initial)) {
+        for (Number &n : tensor.data)
+          n = smallNumber(random, tensor.element);
+        if (function.getResultAttr(i, "merak.accumulate"))
+          for (size_t k = 0; k < tensor.data.size(); ++k) {
+            wanted[i].data[k].f =
+                static_cast<float>(wanted[i].data[k].f + tensor.data[k].f);
+            wanted[i].data[k].i += tensor.data[k].i;
+          }
+      }
+      auto run = [&](const std::vector<double> &cuts) {
+        return kernels.run(name, inputs, scalars, cuts, &initial);
+      };
+      std::vector<Tensor> got = run({});
+      ASSERT_EQ(kernels.error, "") << text;
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (tolerance == 0)
+          EXPECT_TRUE(sameBits(got[i], wanted[i]))
+              << name << " result " << i << "\n"
+              << text;
+        else
+          EXPECT_LE(worst(got[i], wanted[i], 1e-2), tolerance)
+              << name << " result " << i << "\n"
+              << text;
+      }
+      for (const std::vector<double> &cuts :
+           {std::vector<double>{0.5}, {0.1, 0.2, 0.7}, {0.34, 0.34, 0.99}}) {
+        std::vector<Tensor> other = run(cuts);
+        for (size_t i = 0; i < got.size(); ++i)
+          EXPECT_TRUE(sameBits(got[i], other[i])) << "cut matters\n" << text;
+      }
+      all.insert(all.end(), got.begin(), got.end());
+    }
+    if (target != "x86-64")
+      ofTarget.push_back(all);
+  }
+  for (size_t t = 1; t < ofTarget.size(); ++t)
+    for (size_t i = 0; i < ofTarget[t].size(); ++i)
+      EXPECT_TRUE(sameBits(ofTarget[0][i], ofTarget[t][i]))
+          << "targets differ\n"
+          << text;
+}
+
+// y = (a + row) * col - s, with layouts of a and y as given.
+std::string affine(int64_t m, int64_t n, const std::string &aAttr,
+                   const std::string &yAttr) {
+  std::string mat = tensorType({m, n}, "f32"), row = tensorType({n}, "f32"),
+              col = tensorType({m, 1}, "f32");
+  Text t;
+  std::string e = t.empty(mat);
+  t.body += "%s = arith.truncf %s0 : f64 to f32\n";
+  t.generic("%y", 2, kPP,
+            {{"%a", mat, "(d0, d1)"},
+             {"%row", row, "(d1)"},
+             {"%col", col, "(d0, 0)"}},
+            {e, mat, "(d0, d1)"}, "%p: f32, %q: f32, %r: f32, %o: f32",
+            "%1 = arith.addf %p, %q : f32\n%2 = arith.mulf %1, %r : f32\n"
+            "%3 = arith.subf %2, %s : f32\nlinalg.yield %3 : f32");
+  return "func.func @affine(%a: " + mat + " " + aAttr + ", %row: " + row +
+         ", %col: " + col + ", %s0: f64 {merak.scalar}) -> (" + mat + " " +
+         yAttr + ") attributes {merak.kernel} {\n" + t.body +
+         "return %y : " + mat + "\n}\n";
+}
+
+TEST(KernelCompiler, BroadcastsOfAllSizesAndLayouts) {
+  std::vector<int64_t> scalars = {std::bit_cast<int64_t>(0.3)};
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1},
+                                                              {1, 17},
+                                                              {5, 1},
+                                                              {3, 16},
+                                                              {33, 47},
+                                                              {7, 300},
+                                                              {64, 96},
+                                                              {2, 4099},
+                                                              {517, 3}}) {
+    SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n));
+    check(affine(m, n, "", ""), 0, m, scalars);
+    check(affine(m, n, strides({1, m}), ""), 0, m, scalars); // transposed
+    check(affine(m, n, "", strides({1, m})), 0, m, scalars);
+    check(affine(m, n, strides({0, 1}), ""), 0, m, scalars);     // broadcast
+    check(affine(m, n, strides({3 * n, 3}), ""), 0, m, scalars); // a slice
+    check(affine(m, n, strides({1, m}), strides({1, m})), 0, m, scalars);
+  }
+}
+
+TEST(KernelCompiler, EmptyTensors) {
+  check(affine(0, 5, "", ""), 0, 1, {0});
+  check(affine(4, 0, "", ""), 0, 1, {0});
+}
+
+// Row softmax: max, exp of the difference, sum, quotient.
+std::string softmax(int64_t m, int64_t n, const std::string &attr = "") {
+  std::string mat = tensorType({m, n}, "f32"), vec = tensorType({m}, "f32");
+  Text t;
+  std::string low = t.filled(vec, "f32", "0xFF800000"),
+              zero = t.filled(vec, "f32", "0.0"), e = t.empty(mat);
+  t.generic("%max", 2, kPR, {{"%x", mat, "(d0, d1)"}}, {low, vec, "(d0)"},
+            "%a: f32, %o: f32",
+            "%1 = arith.maximumf %a, %o : f32\nlinalg.yield %1 : f32");
+  t.generic("%exp", 2, kPP, {{"%x", mat, "(d0, d1)"}, {"%max", vec, "(d0)"}},
+            {e, mat, "(d0, d1)"}, "%a: f32, %m: f32, %o: f32",
+            "%1 = arith.subf %a, %m : f32\n%2 = math.exp %1 : f32\n"
+            "linalg.yield %2 : f32");
+  t.generic("%sum", 2, kPR, {{"%exp", mat, "(d0, d1)"}}, {zero, vec, "(d0)"},
+            "%a: f32, %o: f32",
+            "%1 = arith.addf %o, %a : f32\nlinalg.yield %1 : f32");
+  t.generic("%y", 2, kPP, {{"%exp", mat, "(d0, d1)"}, {"%sum", vec, "(d0)"}},
+            {e, mat, "(d0, d1)"}, "%a: f32, %s: f32, %o: f32",
+            "%1 = arith.divf %a, %s : f32\nlinalg.yield %1 : f32");
+  return "func.func @softmax(%x: " + mat + " " + attr + ") -> " + mat +
+         " attributes {merak.kernel} {\n" + t.body + "return %y : " + mat +
+         "\n}\n";
+}
+
+TEST(KernelCompiler, SoftmaxRows) {
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1},
+                                                              {3, 5},
+                                                              {4, 16},
+                                                              {9, 64},
+                                                              {5, 100},
+                                                              {3, 1024},
+                                                              {2, 5003},
+                                                              {2, 40000}})
+    check(softmax(m, n), 2e-6, n);
+  check(softmax(12, 33, strides({1, 12})), 2e-6);
+}
+
+// Layer norm with scale and bias; also returns mean and 1 / deviation.
+std::string layerNorm(int64_t m, int64_t n) {
+  std::string mat = tensorType({m, n}, "f32"), vec = tensorType({m}, "f32"),
+              row = tensorType({n}, "f32"), count = std::to_string(n) + ".0";
+  Text t;
+  std::string zero = t.filled(vec, "f32", "0.0"), ev = t.empty(vec),
+              em = t.empty(mat);
+  t.generic("%sum", 2, kPR, {{"%x", mat, "(d0, d1)"}}, {zero, vec, "(d0)"},
+            "%a: f32, %o: f32",
+            "%1 = arith.addf %o, %a : f32\nlinalg.yield %1 : f32");
+  t.generic("%mean", 1, kPP, {{"%sum", vec, "(d0)"}}, {ev, vec, "(d0)"},
+            "%a: f32, %o: f32",
+            "%n = arith.constant " + count +
+                " : f32\n%1 = arith.divf %a, %n : f32\nlinalg.yield %1 : f32");
+  t.generic("%var", 2, kPR, {{"%x", mat, "(d0, d1)"}, {"%mean", vec, "(d0)"}},
+            {zero, vec, "(d0)"}, "%a: f32, %m: f32, %o: f32",
+            "%1 = arith.subf %a, %m : f32\n%2 = arith.mulf %1, %1 : f32\n"
+            "%3 = arith.addf %o, %2 : f32\nlinalg.yield %3 : f32");
+  t.generic("%rstd", 1, kPP, {{"%var", vec, "(d0)"}}, {ev, vec, "(d0)"},
+            "%a: f32, %o: f32",
+            "%n = arith.constant " + count +
+                " : f32\n%eps = arith.constant 1.0e-05 : f32\n"
+                "%1 = arith.divf %a, %n : f32\n%2 = arith.addf %1, %eps : f32\n"
+                "%3 = math.rsqrt %2 : f32\nlinalg.yield %3 : f32");
+  t.generic("%y", 2, kPP,
+            {{"%x", mat, "(d0, d1)"},
+             {"%mean", vec, "(d0)"},
+             {"%rstd", vec, "(d0)"},
+             {"%g", row, "(d1)"},
+             {"%b", row, "(d1)"}},
+            {em, mat, "(d0, d1)"},
+            "%a: f32, %m: f32, %r: f32, %s: f32, %t: f32, %o: f32",
+            "%1 = arith.subf %a, %m : f32\n%2 = arith.mulf %1, %r : f32\n"
+            "%3 = arith.mulf %2, %s : f32\n%4 = arith.addf %3, %t : f32\n"
+            "linalg.yield %4 : f32");
+  return "func.func @layer_norm(%x: " + mat + ", %g: " + row + ", %b: " + row +
+         ") -> (" + mat + ", " + vec + ", " + vec +
+         ") attributes {merak.kernel} {\n" + t.body +
+         "return %y, %mean, %rstd : " + mat + ", " + vec + ", " + vec + "\n}\n";
+}
+
+TEST(KernelCompiler, LayerNorm) {
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 2}, {6, 16}, {5, 37}, {33, 128}, {3, 768}, {2, 3000}})
+    check(layerNorm(m, n), 1e-4, n);
+}
+
+// The gradient of bias and activation in one: dx = dy * (x > 0) and the sum of
+// dx over rows, added to what is there.
+std::string reluGrad(int64_t m, int64_t n, const std::string &attr) {
+  std::string mat = tensorType({m, n}, "f32"), row = tensorType({n}, "f32");
+  Text t;
+  std::string zero = t.filled(row, "f32", "0.0"), e = t.empty(mat);
+  t.generic("%dx", 2, kPP, {{"%x", mat, "(d0, d1)"}, {"%dy", mat, "(d0, d1)"}},
+            {e, mat, "(d0, d1)"}, "%a: f32, %d: f32, %o: f32",
+            "%z = arith.constant 0.0 : f32\n"
+            "%1 = arith.cmpf ogt, %a, %z : f32\n"
+            "%2 = arith.select %1, %d, %z : f32\nlinalg.yield %2 : f32");
+  t.generic("%db", 2, kRP, {{"%dx", mat, "(d0, d1)"}}, {zero, row, "(d1)"},
+            "%a: f32, %o: f32",
+            "%1 = arith.addf %o, %a : f32\nlinalg.yield %1 : f32");
+  return "func.func @relu_grad(%x: " + mat + ", %dy: " + mat + " " + attr +
+         ") -> (" + mat + ", " + row +
+         " {merak.accumulate}) attributes {merak.kernel} {\n" + t.body +
+         "return %dx, %db : " + mat + ", " + row + "\n}\n";
+}
+
+TEST(KernelCompiler, ColumnSumsAccumulate) {
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 1},
+                                                              {3, 5},
+                                                              {100, 16},
+                                                              {65, 64},
+                                                              {64, 129},
+                                                              {300, 77},
+                                                              {1000, 3},
+                                                              {7, 768}})
+    check(reluGrad(m, n, ""), 1e-4, n);
+  check(reluGrad(50, 70, strides({1, 50})), 1e-4);
+  check(reluGrad(50, 70, strides({0, 0})), 1e-4);
+}
+
+// Sums whose terms are small integers are exact in any order: equal bits.
+TEST(KernelCompiler, SumsOfIntegersAreExact) {
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {257, 129}, {3, 5000}, {5000, 3}})
+    check(reluGrad(m, n, ""), 0, 1, {},
+          [](Random &random, unsigned, mlir::Type) {
+            return Number{double(random.below(17) - 8), 0};
+          });
+}
+
+// Sum over N, H and W of an N x C x H x W tensor, per channel.
+TEST(KernelCompiler, ReducesAroundAKeptDimension) {
+  for (Dims shape : {Dims{3, 4, 7, 7}, Dims{2, 3, 8, 4}, Dims{5, 1, 3, 5},
+                     Dims{2, 2, 40, 40}}) {
+    for (bool channelsLast : {false, true}) {
+      std::string x = tensorType(shape, "f32"),
+                  y = tensorType({shape[1]}, "f32"), attr;
+      if (channelsLast)
+        attr = strides(
+            {shape[1] * shape[2] * shape[3], 1, shape[3] * shape[1], shape[1]});
+      else if (shape[3] == 4) // rows with gaps: nothing merges
+        attr = strides({shape[1] * shape[2] * 6, shape[2] * 6, 6, 1});
+      Text t;
+      std::string zero = t.filled(y, "f32", "0.0");
+      t.generic("%y", 4, {"reduction", "parallel", "reduction", "reduction"},
+                {{"%x", x, "(d0, d1, d2, d3)"}}, {zero, y, "(d1)"},
+                "%a: f32, %o: f32",
+                "%1 = arith.addf %o, %a : f32\nlinalg.yield %1 : f32");
+      check("func.func @channel_sum(%x: " + x + " " + attr + ") -> " + y +
+                " attributes {merak.kernel} {\n" + t.body + "return %y : " + y +
+                "\n}\n",
+            1e-5);
+    }
+  }
+}
+
+// A run of two reduced dimensions that lie transposed: lanes cross rows.
+TEST(KernelCompiler, TransposedRun) {
+  for (auto [a, b] :
+       std::vector<std::pair<int64_t, int64_t>>{{5, 7}, {3, 16}, {9, 33}}) {
+    std::string x = tensorType({4, a, b}, "f32"), y = tensorType({4}, "f32");
+    Text t;
+    std::string zero = t.filled(y, "f32", "0.0"), e = t.empty(x);
+    t.generic("%s", 3, {"parallel", "reduction", "reduction"},
+              {{"%x", x, "(d0, d1, d2)"}, {"%w", x, "(d0, d1, d2)"}},
+              {zero, y, "(d0)"}, "%a: f32, %b: f32, %o: f32",
+              "%1 = arith.mulf %a, %b : f32\n"
+              "%2 = arith.addf %o, %1 : f32\nlinalg.yield %2 : f32");
+    t.generic("%y", 3, {"parallel", "parallel", "parallel"},
+              {{"%x", x, "(d0, d1, d2)"}, {"%s", y, "(d0)"}},
+              {e, x, "(d0, d1, d2)"}, "%a: f32, %b: f32, %o: f32",
+              "%1 = arith.mulf %a, %b : f32\nlinalg.yield %1 : f32");
+    check("func.func @f(%x: " + x + " " + strides({a * b, 1, a}) +
+              ", %w: " + x + ") -> (" + x + " " + strides({a * b, 1, a}) +
+              ") attributes {merak.kernel} {\n" + t.body + "return %y : " + x +
+              "\n}\n",
+          1e-4);
+  }
+}
+
+// Integers, booleans and indices: a causal mask, ids compared with a scalar.
+TEST(KernelCompiler, IntegersBooleansAndIndices) {
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 1}, {5, 7}, {16, 32}, {19, 50}}) {
+    std::string ids = tensorType({m, n}, "i64"),
+                mask = tensorType({m, n}, "i1"),
+                real = tensorType({m, n}, "f32"),
+                small = tensorType({n}, "i32");
+    Text t;
+    std::string e1 = t.empty(mask), e2 = t.empty(real), e3 = t.empty(ids);
+    t.generic("%keep", 2, kPP,
+              {{"%ids", ids, "(d0, d1)"}, {"%m", mask, "(d0, d1)"}},
+              {e1, mask, "(d0, d1)"}, "%a: i64, %b: i1, %o: i1",
+              "%i = linalg.index 0 : index\n%j = linalg.index 1 : index\n"
+              "%i2 = arith.index_cast %i : index to i64\n"
+              "%j2 = arith.index_cast %j : index to i64\n"
+              "%1 = arith.cmpi sge, %i2, %j2 : i64\n"
+              "%2 = arith.cmpi ne, %a, %pad : i64\n"
+              "%3 = arith.andi %1, %2 : i1\n%4 = arith.ori %3, %b : i1\n"
+              "linalg.yield %4 : i1");
+    t.generic("%y", 2, kPP,
+              {{"%keep", mask, "(d0, d1)"},
+               {"%small", small, "(d1)"},
+               {"%ids", ids, "(d0, d1)"}},
+              {e2, real, "(d0, d1)"}, "%a: i1, %b: i32, %c: i64, %o: f32",
+              "%1 = arith.sitofp %b : i32 to f32\n"
+              "%2 = arith.sitofp %c : i64 to f32\n"
+              "%3 = arith.select %a, %1, %2 : f32\nlinalg.yield %3 : f32");
+    t.generic("%q", 2, kPP,
+              {{"%ids", ids, "(d0, d1)"}, {"%small", small, "(d1)"}},
+              {e3, ids, "(d0, d1)"}, "%a: i64, %b: i32, %o: i64",
+              "%1 = arith.extsi %b : i32 to i64\n"
+              "%2 = arith.divsi %a, %1 : i64\n"
+              "%3 = arith.remsi %a, %1 : i64\n"
+              "%4 = arith.muli %2, %3 : i64\n"
+              "linalg.yield %4 : i64");
+    check("func.func @f(%ids: " + ids + ", %m: " + mask + ", %small: " + small +
+              ", %pad: i64 {merak.scalar}) -> (" + mask + ", " + real + ", " +
+              ids + ") attributes {merak.kernel} {\n" + t.body +
+              "return %keep, %y, %q : " + mask + ", " + real + ", " + ids +
+              "\n}\n",
+          0, m, {3});
+  }
+}
+
+TEST(KernelCompiler, Bf16RoundsEveryOperation) {
+  for (int64_t n : {1, 16, 45}) {
+    std::string x = tensorType({n}, "bf16"), y = tensorType({n}, "f32");
+    Text t;
+    std::string e1 = t.empty(x), e2 = t.empty(y);
+    t.generic("%p", 1, kPP, {{"%x", x, "(d0)"}, {"%z", x, "(d0)"}},
+              {e1, x, "(d0)"}, "%a: bf16, %b: bf16, %o: bf16",
+              "%c = arith.constant 1.25 : bf16\n"
+              "%1 = arith.mulf %a, %b : bf16\n%2 = arith.addf %1, %c : bf16\n"
+              "linalg.yield %2 : bf16");
+    t.generic("%q", 1, kPP, {{"%p", x, "(d0)"}}, {e2, y, "(d0)"},
+              "%a: bf16, %o: f32",
+              "%1 = arith.extf %a : bf16 to f32\n"
+              "%2 = arith.mulf %1, %1 : f32\nlinalg.yield %2 : f32");
+    check("func.func @f(%x: " + x + ", %z: " + x + ") -> (" + x + ", " + y +
+              ") attributes {merak.kernel} {\n" + t.body +
+              "return %p, %q : " + x + ", " + y + "\n}\n",
+          0, n, {}, [](Random &random, unsigned, mlir::Type) {
+            return Number{double(random.below(255) - 127) / 64, 0};
+          });
+  }
+}
+
+// y = f(x) over a range of x, against the C library in double.
+void checkFunction(const std::string &name, double low, double high,
+                   double tolerance, const std::string &element = "f32") {
+  SCOPED_TRACE(name + " " + element);
+  int64_t n = 20011;
+  std::string x = tensorType({n}, element);
+  Text t;
+  std::string e = t.empty(x);
+  t.generic("%y", 1, kPP, {{"%x", x, "(d0)"}}, {e, x, "(d0)"},
+            "%a: " + element + ", %o: " + element,
+            "%1 = math." + name + " %a : " + element +
+                "\nlinalg.yield %1 : " + element);
+  std::string text = "func.func @f(%x: " + x + ") -> " + x +
+                     " attributes {merak.kernel} {\n" + t.body +
+                     "return %y : " + x + "\n}\n";
+  for (const std::string &target : targets()) {
+    SCOPED_TRACE(target);
+    Kernels kernels(text, target);
+    ASSERT_TRUE(kernels.handle) << kernels.error;
+    int64_t next = 0;
+    std::vector<double> special = {
+        0.0,    -0.0,  1.0,  -1.0,  INFINITY, -INFINITY, NAN,  1e-30,
+        -1e-30, 1e-40, 88.9, -87.5, -95.0,    -104.5,    3e38, -3e38};
+    std::vector<Tensor> inputs =
+        makeInputs(kernels.function("f"), [&](unsigned, mlir::Type) {
+          int64_t i = next++;
+          double v = i < static_cast<int64_t>(special.size())
+                         ? special[i]
+                         : low + (high - low) * i / n;
+          bool huge = std::fabs(v) > 1e8 && std::isfinite(v) &&
+                      (name == "sin" || name == "cos" || name == "tan");
+          v = huge ? 0.5 : v;
+          return Number{element == "f32" ? double(float(v)) : v, 0};
+        });
+    std::vector<Tensor> got = kernels.run("f", inputs, {});
+    std::vector<Tensor> wanted = interpret(kernels.function("f"), inputs, {});
+    for (int64_t i = 0; i < n; ++i) {
+      double a = got[0].data[i].f, b = wanted[0].data[i].f;
+      if (std::isnan(a) && std::isnan(b))
+        continue;
+      // Below the normal range one unit in the last place is allowed.
+      double slack = element == "f32" ? 1.5e-45 : 5e-324;
+      if (a == b || std::fabs(a - b) <= tolerance * std::fabs(b) + slack)
+        continue;
+      ADD_FAILURE() << name << "(" << inputs[0].data[i].f << ") = " << a
+                    << ", expected " << b << ", relative error "
+                    << std::fabs(a - b) / std::fabs(b);
+      break;
+    }
+  }
+}
+
+TEST(KernelCompiler, ElementaryFunctions) {
+  checkFunction("exp", -105, 90, 2e-7);
+  checkFunction("exp", -1, 1, 2e-7);
+  checkFunction("log", 1e-6, 50, 2e-7);
+  checkFunction("log", 0.5, 2, 2e-7);
+  checkFunction("tanh", -12, 12, 3e-7);
+  checkFunction("erf", -5, 5, 3e-7);
+  checkFunction("sqrt", 0, 100, 0);
+  checkFunction("rsqrt", 1e-3, 100, 2e-7);
+  checkFunction("sin", -50, 50, 2e-7);
+  checkFunction("cos", -50, 50, 2e-7);
+  checkFunction("tan", -1.5, 1.5, 2e-7);
+  checkFunction("exp2", -140, 127, 2e-7);
+  checkFunction("expm1", -5, 5, 2e-7);
+  checkFunction("log1p", -0.999, 30, 2e-7);
+  checkFunction("log2", 1e-6, 50, 2e-7);
+  checkFunction("log10", 1e-6, 50, 2e-7);
+  checkFunction("sinh", -10, 10, 2e-7);
+  checkFunction("cosh", -10, 10, 2e-7);
+  checkFunction("atan", -30, 30, 2e-7);
+  checkFunction("asin", -1, 1, 2e-7);
+  checkFunction("acos", -0.99, 0.99, 2e-7);
+  for (const char *name : {"floor", "ceil", "trunc", "round", "roundeven"}) {
+    checkFunction(name, -20, 20, 0);
+    checkFunction(name, -20, 20, 0, "f64");
+  }
+  checkFunction("exp", -700, 700, 1e-15, "f64");
+  checkFunction("log", 1e-6, 50, 1e-15, "f64");
+  checkFunction("tanh", -12, 12, 1e-15, "f64");
+}
+
+TEST(KernelCompiler, EqualKernelsShareCode) {
+  std::string two = affine(8, 8, "", "");
+  std::string other = affine(8, 8, "", "");
+  other.replace(other.find("@affine"), 7, "@again");
+  std::string third = affine(8, 9, "", "");
+  third.replace(third.find("@affine"), 7, "@third");
+  Kernels kernels(two + other + third, "x86-64");
+  ASSERT_TRUE(kernels.handle) << kernels.error;
+  EXPECT_EQ(kernels.object.statistics.kernelsAsked, 3u);
+  EXPECT_EQ(kernels.object.statistics.kernelsCompiled, 2u);
+  EXPECT_EQ(kernels.object.kernels["affine"].symbol,
+            kernels.object.kernels["again"].symbol);
+  EXPECT_NE(kernels.object.kernels["affine"].symbol,
+            kernels.object.kernels["third"].symbol);
+}
+
+TEST(KernelCompiler, SaysWhichOperandsMayShareMemory) {
+  Kernels same(affine(8, 20, "", ""), "x86-64");
+  std::vector<std::pair<unsigned, unsigned>> first = {{0, 0}};
+  EXPECT_EQ(same.object.kernels["affine"].inPlace, first);
+  Kernels transposed(affine(8, 20, strides({1, 8}), ""), "x86-64");
+  EXPECT_TRUE(transposed.object.kernels["affine"].inPlace.empty());
+}
+
+TEST(KernelCompiler, ReportsAllProblemsAtOnce) {
+  auto errorsOf = [](const std::string &text) {
+    Kernels kernels(text, "x86-64-v3");
+    EXPECT_FALSE(kernels.handle);
+    return kernels.error;
+  };
+  // Two kernels, each with a problem of its own.
+  std::string text = R"(
+    func.func @a(%x: tensor<4xf64>) -> tensor<4xf64> attributes {merak.kernel} {
+      %e = tensor.empty() : tensor<4xf64>
+      %y = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>,
+          affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+          ins(%x : tensor<4xf64>) outs(%e : tensor<4xf64>) {
+      ^bb0(%a: f64, %o: f64):
+        %1 = math.erf %a : f64
+        linalg.yield %1 : f64
+      } -> tensor<4xf64>
+      return %y : tensor<4xf64>
+    }
+    func.func @b(%x: tensor<4x4xf32>) -> tensor<4x4xf32>
+        attributes {merak.kernel} {
+      %e = tensor.empty() : tensor<4x4xf32>
+      %y = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>,
+          affine_map<(d0, d1) -> (d0, d1)>],
+          iterator_types = ["parallel", "parallel"]}
+          ins(%x : tensor<4x4xf32>) outs(%e : tensor<4x4xf32>) {
+      ^bb0(%a: f32, %o: f32):
+        linalg.yield %a : f32
+      } -> tensor<4x4xf32>
+      %z = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>,
+          affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>],
+          iterator_types = ["parallel", "parallel"]}
+          ins(%y, %y : tensor<4x4xf32>, tensor<4x4xf32>)
+          outs(%e : tensor<4x4xf32>) {
+      ^bb0(%a: f32, %b: f32, %o: f32):
+        %1 = arith.addf %a, %b : f32
+        linalg.yield %1 : f32
+      } -> tensor<4x4xf32>
+      return %z : tensor<4x4xf32>
+    })";
+  std::string errors = errorsOf(text);
+  EXPECT_NE(
+      errors.find("'math.erf' has no implementation in kernels for 'f64'"),
+      std::string::npos)
+      << errors;
+  EXPECT_NE(errors.find("uses one dimension in two of its loops"),
+            std::string::npos)
+      << errors;
+  EXPECT_NE(KernelTarget::fromName("z80").status().str().find(
+                "unknown kernel target 'z80'"),
+            std::string::npos);
+  Status link =
+      linkSharedObject({"this is no object file"}, "/tmp/merak-kernels-bad.so");
+  EXPECT_FALSE(link.ok());
+  EXPECT_NE(link.str().find("linking with"), std::string::npos) << link.str();
+  EXPECT_FALSE(linkSharedObject({}, "/nonexistent/directory/k.so").ok());
+}
+
+// Random chains of element-wise operations over random three-dimensional
+// broadcasts and layouts: equal to the interpreter, bit for bit.
+TEST(KernelCompiler, RandomElementwise) {
+  Random random(7);
+  const char *binary[] = {"arith.addf", "arith.subf", "arith.mulf",
+                          "arith.maximumf", "arith.minimumf"};
+  for (int round = 0; round < 40; ++round) {
+    Dims shape;
+    const int64_t sizes[] = {1, 2, 3, 7, 16, 17, 32, 40};
+    for (int d = 0; d < 3; ++d)
+      shape.push_back(sizes[random.below(8)]);
+    std::string full = tensorType(shape, "f32");
+    Text t;
+    std::vector<std::string> names;
+    std::string args;
+    std::vector<Text::Use> uses;
+    for (int a = 0; a < 4; ++a) {
+      Dims mine, order = {0, 1, 2}, stride(3, 1);
+      std::string map = "(";
+      for (int d = 0; d < 3; ++d) {
+        bool one = a > 0 && random.below(3) == 0;
+        mine.push_back(one ? 1 : shape[d]);
+        map += (d ? ", " : "") +
+               (one ? std::string("0") : "d" + std::to_string(d));
+      }
+      std::swap(order[random.below(3)], order[random.below(3)]);
+      int64_t step = 1 + random.below(2);
+      for (int k = 2; k >= 0; --k) {
+        stride[order[k]] = step;
+        step *= mine[order[k]];
+      }
+      std::string type = tensorType(mine, "f32"),
+                  name = "%a" + std::to_string(a);
+      args += (a ? ", " : "") + name + ": " + type + " " + strides(stride);
+      uses.push_back({name, type, map + ")"});
+    }
+    std::string value;
+    for (int k = 0; k < 4; ++k) {
+      std::string e = t.empty(full), name = "%v" + std::to_string(k);
+      Text::Use left =
+          k ? Text::Use{"%v" + std::to_string(k - 1), full, "(d0, d1, d2)"}
+            : uses[0];
+      t.generic(name, 3, {"parallel", "parallel", "parallel"},
+                {left, uses[random.below(4)]}, {e, full, "(d0, d1, d2)"},
+                "%x: f32, %y: f32, %o: f32",
+                std::string("%1 = ") + binary[random.below(5)] +
+                    " %x, %y : f32\nlinalg.yield %1 : f32");
+    }
+    check("func.func @f(" + args + ") -> (" + full + ", " + full +
+              ") attributes {merak.kernel} {\n" + t.body +
+              "return %v3, %v1 : " + full + ", " + full + "\n}\n",
+          0, round + 1);
+  }
+}
+
+} // namespace
+} // namespace merak::codegen::test
