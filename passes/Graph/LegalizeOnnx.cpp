@@ -1,0 +1,63 @@
+// The pass over carriers: converts all, reports all that it cannot.
+#include "passes/Graph/OnnxNode.h"
+#include "passes/Graph/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace merak {
+#define GEN_PASS_DEF_LEGALIZEONNX
+#include "passes/Graph/Passes.h.inc"
+} // namespace merak
+
+using namespace mlir;
+using namespace merak;
+
+namespace {
+struct LegalizeOnnxPass : merak::impl::LegalizeOnnxBase<LegalizeOnnxPass> {
+  void runOnOperation() override {
+    bool failed = false;
+    getOperation().walk([&](func::FuncOp function) {
+      failed |= mlir::failed(convert(function));
+    });
+    if (failed)
+      signalPassFailure();
+  }
+
+  LogicalResult convert(func::FuncOp function) {
+    SmallVector<train::OnnxNodeOp> carriers;
+    function.walk([&](train::OnnxNodeOp op) { carriers.push_back(op); });
+    bool ok = true;
+    for (train::OnnxNodeOp op : carriers) {
+      OnnxNode node = nodeOf(op);
+      // Behind an op without a known type: that one has been reported.
+      std::string reason;
+      if (!ok && !node.isTyped() && findConversion(node, reason))
+        continue;
+      OpBuilder builder(op);
+      SmallVector<Value> results;
+      if (failed(convertNode(node, builder, results))) {
+        ok = false;
+        continue;
+      }
+      for (auto [output, result] : llvm::zip(op.getOutputs(), results))
+        if (result)
+          output.replaceAllUsesWith(result);
+    }
+    if (!ok)
+      return failure();
+    for (train::OnnxNodeOp op : llvm::reverse(carriers))
+      op.erase();
+    SmallVector<train::NoneOp> nones;
+    function.walk([&](train::NoneOp op) { nones.push_back(op); });
+    for (train::NoneOp op : nones)
+      op.erase();
+    // Unknown results of import have become known ones.
+    Block &body = function.getBody().front();
+    auto type = function.getFunctionType();
+    function.setFunctionType(
+        FunctionType::get(type.getContext(), type.getInputs(),
+                          body.getTerminator()->getOperandTypes()));
+    return success();
+  }
+};
+} // namespace

@@ -1,0 +1,364 @@
+// Element-wise ONNX ops.
+#include "passes/Graph/HostTensor.h"
+#include "passes/Graph/OnnxConversion.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+template <typename OpTy> CONVERT(unary) {
+  if (failed(needs(node, b, 1)))
+    return failure();
+  return give(results, b.unary<OpTy>(node.in(0)));
+}
+
+template <typename OpTy> CONVERT(unaryFloat) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  return give(results, b.unary<OpTy>(node.in(0)));
+}
+
+template <typename OpTy> CONVERT(binary) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  return give(results, b.binary<OpTy>(node.in(0), node.in(1)));
+}
+
+// Sum, Max, Min: any number of inputs.
+template <typename OpTy> CONVERT(variadic) {
+  if (failed(needs(node, b, std::max<size_t>(node.inputs.size(), 1))))
+    return failure();
+  Value value = node.in(0);
+  for (size_t i = 1; i < node.inputs.size(); ++i)
+    value = b.binary<OpTy>(value, node.in(i));
+  return give(results, value);
+}
+
+CONVERT(convertMean) {
+  if (failed(variadic<AddOp>(node, b, results)))
+    return failure();
+  return give(results, b.binary<MulOp>(results[0], 1.0 / node.inputs.size()));
+}
+
+template <ComparePredicate predicate> CONVERT(compare) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  return give(results, b.compare(predicate, node.in(0), node.in(1)));
+}
+
+CONVERT(convertPow) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  Type element = tensorType(node.in(0)).getElementType();
+  return give(results,
+              b.binary<PowOp>(node.in(0), b.cast(node.in(1), element)));
+}
+
+CONVERT(convertXor) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  return give(results, b.compare(ComparePredicate::ne, node.in(0), node.in(1)));
+}
+
+CONVERT(convertIdentity) {
+  if (failed(needs(node, b, 1)))
+    return failure();
+  return give(results, node.in(0));
+}
+
+CONVERT(convertWhere) {
+  if (failed(needs(node, b, 3)))
+    return failure();
+  return give(results, b.select(node.in(0), node.in(1), node.in(2)));
+}
+
+static Type elementOf(int64_t onnxType, MLIRContext *context) {
+  switch (onnxType) {
+  case 1:
+    return Float32Type::get(context);
+  case 2:
+    return IntegerType::get(context, 8, IntegerType::Unsigned);
+  case 3:
+    return IntegerType::get(context, 8);
+  case 5:
+    return IntegerType::get(context, 16);
+  case 6:
+    return IntegerType::get(context, 32);
+  case 7:
+    return IntegerType::get(context, 64);
+  case 9:
+    return IntegerType::get(context, 1);
+  case 10:
+    return Float16Type::get(context);
+  case 11:
+    return Float64Type::get(context);
+  case 16:
+    return BFloat16Type::get(context);
+  default:
+    return {};
+  }
+}
+
+CONVERT(convertCast) {
+  if (failed(needs(node, b, 1)))
+    return failure();
+  int64_t to = node.integer("to", 0);
+  Type element = elementOf(to, b.builder.getContext());
+  if (!element) {
+    b.fail("expected a supported element type, found ONNX type code " +
+           llvm::Twine(to));
+    return failure();
+  }
+  return give(results, b.cast(node.in(0), element));
+}
+
+CONVERT(convertCastLike) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  return give(results,
+              b.cast(node.in(0), tensorType(node.in(1)).getElementType()));
+}
+
+CONVERT(convertClip) {
+  if (failed(needs(node, b, 1)))
+    return failure();
+  Value x = node.in(0);
+  if (node.has(1))
+    x = b.binary<MaxOp>(x, node.in(1));
+  else if (node.hasAttribute("min"))
+    x = b.binary<MaxOp>(x, node.real("min", 0));
+  if (node.has(2))
+    x = b.binary<MinOp>(x, node.in(2));
+  else if (node.hasAttribute("max"))
+    x = b.binary<MinOp>(x, node.real("max", 0));
+  return give(results, x);
+}
+
+// x where x > 0, else `negative`.
+static Value rectify(GraphBuilder &b, Value x, Value negative) {
+  return b.select(b.compare(ComparePredicate::gt, x, b.scalarLike(0, x)), x,
+                  negative);
+}
+
+CONVERT(convertLeakyRelu) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  return give(results,
+              rectify(b, x, b.binary<MulOp>(x, node.real("alpha", 0.01))));
+}
+
+CONVERT(convertPRelu) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  Value x = node.in(0);
+  return give(results, rectify(b, x, b.binary<MulOp>(x, node.in(1))));
+}
+
+// exp of the negative part, so that the unused branch stays finite.
+static Value expNegative(GraphBuilder &b, Value x) {
+  return b.unary<ExpOp>(b.binary<MinOp>(x, 0.0));
+}
+
+CONVERT(convertElu) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  Value negative = b.binary<MulOp>(b.binary<SubOp>(expNegative(b, x), 1.0),
+                                   node.real("alpha", 1.0));
+  return give(results, rectify(b, x, negative));
+}
+
+CONVERT(convertSelu) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  Value negative =
+      b.binary<MulOp>(b.binary<SubOp>(expNegative(b, x), 1.0),
+                      node.real("alpha", 1.67326319217681884765625));
+  return give(results,
+              b.binary<MulOp>(rectify(b, x, negative),
+                              node.real("gamma", 1.05070102214813232421875)));
+}
+
+CONVERT(convertHardSigmoid) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  bool isSwish = node.type == "HardSwish";
+  Value x = node.in(0);
+  Value line = b.binary<AddOp>(
+      b.binary<MulOp>(x, isSwish ? 1.0 / 6 : node.real("alpha", 0.2)),
+      b.scalarLike(isSwish ? 0.5 : node.real("beta", 0.5), x));
+  Value gate = b.binary<MinOp>(b.binary<MaxOp>(line, 0.0), 1.0);
+  return give(results, isSwish ? b.binary<MulOp>(x, gate) : gate);
+}
+
+// log(1 + exp(x)) without overflow.
+static Value softplus(GraphBuilder &b, Value x) {
+  Value tail = b.unary<ExpOp>(b.unary<NegOp>(b.unary<AbsOp>(x)));
+  return b.binary<AddOp>(b.unary<ReluOp>(x),
+                         b.unary<LogOp>(b.binary<AddOp>(tail, 1.0)));
+}
+
+CONVERT(convertSoftplus) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  return give(results, softplus(b, node.in(0)));
+}
+
+CONVERT(convertMish) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  return give(results, b.binary<MulOp>(x, b.unary<TanhOp>(softplus(b, x))));
+}
+
+CONVERT(convertSoftsign) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  return give(results,
+              b.binary<DivOp>(x, b.binary<AddOp>(b.unary<AbsOp>(x), 1.0)));
+}
+
+CONVERT(convertSwish) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  double alpha = node.real("alpha", 1.0);
+  Value inner = alpha == 1.0 ? x : b.binary<MulOp>(x, alpha);
+  return give(results, b.binary<MulOp>(x, b.unary<SigmoidOp>(inner)));
+}
+
+CONVERT(convertGelu) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  bool isTanh = node.string("approximate", "none") == "tanh";
+  return give(results,
+              GeluOp::create(b.builder, b.loc, x.getType(), x, isTanh));
+}
+
+// Without an active training mode Dropout is the identity.
+CONVERT(convertDropout) {
+  if (failed(needs(node, b, 1)))
+    return failure();
+  Value x = node.in(0);
+  bool training = false;
+  if (node.has(2)) {
+    DenseElementsAttr mode = constantOf(node.in(2));
+    if (!mode) {
+      b.fail("expected a constant training_mode");
+      return failure();
+    }
+    std::optional<Shape> flags = integersOf(mode);
+    training = flags && llvm::any_of(*flags, [](int64_t f) { return f; });
+  }
+  if (training && node.has(1)) {
+    std::optional<double> ratio = splatOf(node.in(1));
+    training = !ratio || *ratio != 0;
+  }
+  if (training) {
+    b.fail("unsupported training mode, expected a ratio of 0 or "
+           "training_mode = false (export the model in evaluation mode or "
+           "with dropout 0)");
+    return failure();
+  }
+  if (results.size() > 1 && node.usedOutputs[1]) {
+    auto mask = RankedTensorType::get(shapeOf(x), b.builder.getI1Type());
+    results[1] = b.constant(DenseElementsAttr::get(mask, true));
+  }
+  return give(results, x);
+}
+
+CONVERT(convertOneHot) {
+  if (failed(needs(node, b, 3)))
+    return failure();
+  std::optional<Shape> depth;
+  if (failed(node.integersAt(1, "depth", b, depth)) || !depth ||
+      depth->size() != 1)
+    return failure();
+  Value ids = node.in(0), values = node.in(2);
+  int64_t rank = rankOf(ids), axis = node.integer("axis", -1);
+  std::optional<int64_t> at = wrapAxis(axis, rank + 1, b);
+  if (!at || tensorType(values).getNumElements() != 2)
+    return failure();
+  int64_t count = depth->front();
+  if (count < 1 || count > kMaxEvaluated) {
+    b.fail("expected a positive depth, found " + llvm::Twine(count));
+    return failure();
+  }
+  Shape shape(shapeOf(ids)), classes(rank + 1 - *at, 1);
+  shape.insert(shape.begin() + *at, 1);
+  classes[0] = count;
+  SmallVector<int64_t> numbers(count);
+  for (int64_t i = 0; i < count; ++i)
+    numbers[i] = i;
+  Type element = b.builder.getI64Type();
+  Value iota = b.constant(DenseElementsAttr::get(
+      RankedTensorType::get(classes, element), ArrayRef<int64_t>(numbers)));
+  Value wide = b.reshape(b.cast(ids, element), shape);
+  // Negative ids count from the end.
+  wide = b.select(b.compare(ComparePredicate::lt, wide, b.scalar(0, element)),
+                  b.binary<AddOp>(wide, b.scalar(count, element)), wide);
+  Value hit = b.compare(ComparePredicate::eq, wide, iota);
+  Value off = b.reshape(b.sliceDim(values, 0, 0, 1), {});
+  Value on = b.reshape(b.sliceDim(values, 0, 1, 1), {});
+  return give(results, b.select(hit, on, off));
+}
+
+void merak::addElementwiseConversions(SmallVectorImpl<OnnxEntry> &table) {
+  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
+    table.push_back({type, since, kNewestOpset, convert});
+  };
+  add("Abs", 6, unary<AbsOp>);
+  add("Neg", 6, unary<NegOp>);
+  add("Not", 1, unary<NotOp>);
+  add("Cos", 7, unaryFloat<CosOp>);
+  add("Erf", 9, unaryFloat<ErfOp>);
+  add("Exp", 6, unaryFloat<ExpOp>);
+  add("Log", 6, unaryFloat<LogOp>);
+  add("Reciprocal", 6, unaryFloat<ReciprocalOp>);
+  add("Relu", 6, unaryFloat<ReluOp>);
+  add("Sigmoid", 6, unaryFloat<SigmoidOp>);
+  add("Sin", 7, unaryFloat<SinOp>);
+  add("Sqrt", 6, unaryFloat<SqrtOp>);
+  add("Tanh", 6, unaryFloat<TanhOp>);
+  add("Add", 7, binary<AddOp>);
+  add("Sub", 7, binary<SubOp>);
+  add("Mul", 7, binary<MulOp>);
+  add("Div", 7, binary<DivOp>);
+  add("And", 7, binary<AndOp>);
+  add("Or", 7, binary<OrOp>);
+  add("Xor", 7, convertXor);
+  add("Pow", 7, convertPow);
+  add("Sum", 8, variadic<AddOp>);
+  add("Max", 8, variadic<MaxOp>);
+  add("Min", 8, variadic<MinOp>);
+  add("Mean", 8, convertMean);
+  add("Equal", 7, compare<ComparePredicate::eq>);
+  add("Less", 7, compare<ComparePredicate::lt>);
+  add("LessOrEqual", 12, compare<ComparePredicate::le>);
+  add("Greater", 7, compare<ComparePredicate::gt>);
+  add("GreaterOrEqual", 12, compare<ComparePredicate::ge>);
+  add("Identity", 1, convertIdentity);
+  add("Where", 9, convertWhere);
+  add("Cast", 6, convertCast);
+  add("CastLike", 15, convertCastLike);
+  add("Clip", 6, convertClip);
+  add("LeakyRelu", 6, convertLeakyRelu);
+  add("PRelu", 7, convertPRelu);
+  add("Elu", 6, convertElu);
+  add("Selu", 6, convertSelu);
+  add("HardSigmoid", 6, convertHardSigmoid);
+  add("HardSwish", 14, convertHardSigmoid);
+  add("Softplus", 1, convertSoftplus);
+  add("Softsign", 1, convertSoftsign);
+  add("Mish", 18, convertMish);
+  add("Swish", 24, convertSwish);
+  add("Gelu", 20, convertGelu);
+  add("Dropout", 7, convertDropout);
+  add("OneHot", 9, convertOneHot);
+}

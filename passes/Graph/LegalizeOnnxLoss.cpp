@@ -1,0 +1,106 @@
+// ONNX losses. A mean is written as a sum over rows divided by a count of
+// labels, so that it stays the mean over the global batch when rows are split
+// over microbatches and replicas.
+#include "passes/Graph/OnnxConversion.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+// reduction(rows), rows [n, d...] with ignored rows already 0.
+static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
+                        Value labels, std::optional<int64_t> ignore) {
+  StringRef reduction = node.string("reduction", "mean");
+  if (reduction == "none" || !rows)
+    return rows;
+  Value sum = b.reduce<ReduceSumOp>(rows, dimsFrom(0, rankOf(rows)), false);
+  if (reduction == "sum")
+    return sum;
+  if (reduction != "mean")
+    return b.fail("expected reduction none, sum or mean, found '" + reduction +
+                  "'");
+  int64_t count = tensorType(rows).getNumElements();
+  if (!ignore)
+    return b.binary<MulOp>(sum, 1.0 / std::max<int64_t>(count, 1));
+  Value kept = b.compare(ComparePredicate::ne, labels,
+                         b.scalarLike(static_cast<double>(*ignore), labels));
+  Value counted =
+      b.reduce<ReduceSumOp>(b.cast(kept, tensorType(rows).getElementType()),
+                            dimsFrom(0, rankOf(rows)), false);
+  return b.binary<DivOp>(sum, counted);
+}
+
+// [n, c, d...] -> [n, d..., c].
+static Value classLast(GraphBuilder &b, Value scores) {
+  Shape perm = dimsFrom(0, rankOf(scores));
+  perm.erase(perm.begin() + 1);
+  perm.push_back(1);
+  return b.transpose(scores, perm);
+}
+
+static LogicalResult checkLoss(const OnnxNode &node, GraphBuilder &b) {
+  if (failed(needsFloat(node, b, 2)) || failed(needsRank(node, b, 2, 2)))
+    return failure();
+  Value scores = node.in(0), labels = node.in(1);
+  if (node.has(2)) {
+    b.fail("unsupported class weights, expected a loss without weights");
+    return failure();
+  }
+  Shape expected(shapeOf(scores));
+  expected.erase(expected.begin() + 1);
+  if (shapeOf(labels) != ArrayRef<int64_t>(expected) ||
+      !isa<IntegerType>(tensorType(labels).getElementType())) {
+    b.fail("expected integer labels of shape " + describeShape(expected) +
+           " for scores " + describeType(scores.getType()) + ", found " +
+           describeType(labels.getType()));
+    return failure();
+  }
+  return success();
+}
+
+static std::optional<int64_t> ignoredLabel(const OnnxNode &node) {
+  if (!node.hasAttribute("ignore_index"))
+    return std::nullopt;
+  return node.integer("ignore_index", 0);
+}
+
+static IntegerAttr ignoreAttr(GraphBuilder &b, std::optional<int64_t> ignore) {
+  return ignore ? b.builder.getI64IntegerAttr(*ignore) : IntegerAttr();
+}
+
+CONVERT(convertCrossEntropy) {
+  if (failed(checkLoss(node, b)))
+    return failure();
+  Value scores = node.in(0), labels = node.in(1);
+  std::optional<int64_t> ignore = ignoredLabel(node);
+  auto row = RankedTensorType::get(shapeOf(labels),
+                                   tensorType(scores).getElementType());
+  auto op = SoftmaxCrossEntropyOp::create(b.builder, b.loc, TypeRange{row, row},
+                                          classLast(b, scores), labels,
+                                          ignoreAttr(b, ignore));
+  if (results.size() > 1 && node.usedOutputs[1]) {
+    Shape shape(shapeOf(scores));
+    shape[1] = 1;
+    results[1] = b.binary<SubOp>(scores, b.reshape(op.getLse(), shape));
+  }
+  return give(results, reduceRows(node, b, op.getLoss(), labels, ignore));
+}
+
+CONVERT(convertNll) {
+  if (failed(checkLoss(node, b)))
+    return failure();
+  Value scores = node.in(0), labels = node.in(1);
+  std::optional<int64_t> ignore = ignoredLabel(node);
+  auto row = RankedTensorType::get(shapeOf(labels),
+                                   tensorType(scores).getElementType());
+  Value picked = PickOp::create(b.builder, b.loc, row, classLast(b, scores),
+                                labels, ignoreAttr(b, ignore), StringAttr());
+  return give(results,
+              reduceRows(node, b, b.unary<NegOp>(picked), labels, ignore));
+}
+
+void merak::addLossConversions(SmallVectorImpl<OnnxEntry> &table) {
+  table.push_back(
+      {"SoftmaxCrossEntropyLoss", 12, kNewestOpset, convertCrossEntropy});
+  table.push_back({"NegativeLogLikelihoodLoss", 12, kNewestOpset, convertNll});
+}

@@ -1,0 +1,226 @@
+// ONNX softmax and normalisations.
+#include "passes/Graph/OnnxConversion.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+// x - max - log(sum(exp(x - max))).
+static Value logSoftmax(GraphBuilder &b, Value x, int64_t axis) {
+  Value shifted =
+      b.binary<SubOp>(x, b.reduce<ReduceMaxOp>(x, {axis}, /*keep=*/true));
+  Value sum = b.reduce<ReduceSumOp>(b.unary<ExpOp>(shifted), {axis}, true);
+  return b.binary<SubOp>(shifted, b.unary<LogOp>(sum));
+}
+
+static Value softmax(GraphBuilder &b, Value x, int64_t axis) {
+  return x ? SoftmaxOp::create(b.builder, b.loc, x.getType(), x, axis)
+                 .getResult()
+           : x;
+}
+
+using AlongAxis = Value (*)(GraphBuilder &, Value, int64_t);
+
+template <AlongAxis f> CONVERT(alongAxis) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", -1), std::max<int64_t>(rankOf(x), 1), b);
+  if (!axis)
+    return failure();
+  if (rankOf(x) == 0)
+    return give(results, b.reshape(f(b, b.reshape(x, {1}), 0), {}));
+  return give(results, f(b, x, *axis));
+}
+
+// Before opset 13 the dimensions from `axis` on count as one.
+template <AlongAxis f> CONVERT(alongFlattened) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", 1), std::max<int64_t>(rankOf(x), 1), b);
+  if (!axis)
+    return failure();
+  if (*axis == rankOf(x) - 1)
+    return give(results, f(b, x, *axis));
+  Shape shape(shapeOf(x).take_front(*axis));
+  int64_t joined = 1;
+  for (int64_t dim : shapeOf(x).drop_front(*axis))
+    joined *= dim;
+  shape.push_back(joined);
+  return give(results, b.reshape(f(b, b.reshape(x, shape), *axis), shapeOf(x)));
+}
+
+// y * scale + bias, leaving out what does nothing.
+static Value affine(GraphBuilder &b, Value y, Value scale, Value bias) {
+  if (scale && splatOf(scale) != 1.0)
+    y = b.binary<MulOp>(y, scale);
+  if (bias && splatOf(bias) != 0.0)
+    y = b.binary<AddOp>(y, bias);
+  return y;
+}
+
+// A per-channel vector [c] as [c, 1, ...], to meet [n, c, ...].
+static Value perChannel(GraphBuilder &b, Value vector, int64_t rank) {
+  if (!vector)
+    return vector;
+  Shape shape(std::max<int64_t>(rank - 1, 1), 1);
+  shape[0] = tensorType(vector).getNumElements();
+  return b.reshape(vector, shape);
+}
+
+// Result, mean and 1/deviation, each of shape x[:axis] but the first.
+static LayerNormOp layerNorm(GraphBuilder &b, Value x, Value scale, Value bias,
+                             int64_t axis, double epsilon) {
+  auto row = RankedTensorType::get(shapeOf(x).take_front(axis),
+                                   b.builder.getF32Type());
+  return LayerNormOp::create(b.builder, b.loc, TypeRange{x.getType(), row, row},
+                             x, scale, bias, b.builder.getI64IntegerAttr(axis),
+                             b.builder.getF64FloatAttr(epsilon));
+}
+
+static Shape keptShape(Value x, int64_t axis) {
+  Shape kept(shapeOf(x));
+  for (size_t i = axis; i < kept.size(); ++i)
+    kept[i] = 1;
+  return kept;
+}
+
+CONVERT(convertLayerNorm) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0), scale = node.in(1), bias = node.in(2);
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", -1), rankOf(x), b);
+  if (!axis)
+    return failure();
+  // A scale that broadcasts within the normalised dimensions stays outside.
+  ArrayRef<int64_t> normalised = shapeOf(x).drop_front(*axis);
+  bool inside = (!scale || shapeOf(scale) == normalised) &&
+                (!bias || shapeOf(bias) == normalised);
+  LayerNormOp op =
+      layerNorm(b, x, inside ? scale : Value(), inside ? bias : Value(), *axis,
+                node.real("epsilon", 1e-5));
+  Shape kept = keptShape(x, *axis);
+  if (results.size() > 1 && node.usedOutputs[1])
+    results[1] = b.reshape(op.getMean(), kept);
+  if (results.size() > 2 && node.usedOutputs[2])
+    results[2] = b.reshape(op.getRstd(), kept);
+  return give(results, inside ? op.getY() : affine(b, op.getY(), scale, bias));
+}
+
+CONVERT(convertRmsNorm) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0), scale = node.in(1);
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", -1), rankOf(x), b);
+  if (!axis)
+    return failure();
+  bool inside = !scale || shapeOf(scale) == shapeOf(x).drop_front(*axis);
+  auto row = RankedTensorType::get(shapeOf(x).take_front(*axis),
+                                   b.builder.getF32Type());
+  auto op = RmsNormOp::create(
+      b.builder, b.loc, TypeRange{x.getType(), row}, x,
+      inside ? scale : Value(), b.builder.getI64IntegerAttr(*axis),
+      b.builder.getF64FloatAttr(node.real("epsilon", 1e-5)));
+  return give(results,
+              inside ? op.getY() : affine(b, op.getY(), scale, Value()));
+}
+
+// Statistics over the spatial dimensions of each sample and channel.
+CONVERT(convertInstanceNorm) {
+  if (failed(needsRank(node, b, 3, 3)))
+    return failure();
+  Value x = node.in(0);
+  LayerNormOp op =
+      layerNorm(b, x, Value(), Value(), 2, node.real("epsilon", 1e-5));
+  return give(results,
+              affine(b, op.getY(), perChannel(b, node.in(1), rankOf(x)),
+                     perChannel(b, node.in(2), rankOf(x))));
+}
+
+// The same over groups of channels; scale and bias are per channel (opset 21)
+// or per group (18).
+CONVERT(convertGroupNorm) {
+  if (failed(needsRank(node, b, 3, 3)))
+    return failure();
+  Value x = node.in(0), scale = node.in(1), bias = node.in(2);
+  int64_t groups = node.integer("num_groups", 1);
+  int64_t channels = shapeOf(x)[1];
+  if (groups < 1 || channels % groups) {
+    b.fail("expected num_groups that divides " + llvm::Twine(channels) +
+           " channels, found " + llvm::Twine(groups));
+    return failure();
+  }
+  Shape grouped(shapeOf(x));
+  grouped[1] = groups;
+  grouped.insert(grouped.begin() + 2, channels / groups);
+  LayerNormOp op = layerNorm(b, b.reshape(x, grouped), Value(), Value(), 2,
+                             node.real("epsilon", 1e-5));
+  bool perGroup = node.opset < 21;
+  int64_t rank = perGroup ? grouped.size() : rankOf(x);
+  scale = perChannel(b, scale, rank);
+  bias = perChannel(b, bias, rank);
+  if (perGroup)
+    return give(results,
+                b.reshape(affine(b, op.getY(), scale, bias), shapeOf(x)));
+  return give(results,
+              affine(b, b.reshape(op.getY(), shapeOf(x)), scale, bias));
+}
+
+CONVERT(convertBatchNorm) {
+  if (failed(needsRank(node, b, 5, 2)))
+    return failure();
+  if (node.integer("training_mode", 0)) {
+    b.fail("unsupported training mode, expected a normalisation that does not "
+           "mix samples (layer, group or instance norm)");
+    return failure();
+  }
+  for (size_t i = 1; i < results.size(); ++i)
+    if (node.usedOutputs[i]) {
+      b.fail("unsupported use of running statistics");
+      return failure();
+    }
+  // Frozen statistics: an affine map per channel.
+  Value x = node.in(0), scale = node.in(1), bias = node.in(2);
+  Value deviation =
+      b.unary<SqrtOp>(b.binary<AddOp>(node.in(4), node.real("epsilon", 1e-5)));
+  Value factor = b.binary<DivOp>(scale, deviation);
+  Value offset = b.binary<SubOp>(bias, b.binary<MulOp>(node.in(3), factor));
+  return give(results, affine(b, x, perChannel(b, factor, rankOf(x)),
+                              perChannel(b, offset, rankOf(x))));
+}
+
+CONVERT(convertLpNorm) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", -1), rankOf(x), b);
+  if (!axis)
+    return failure();
+  bool isL1 = node.integer("p", 2) == 1;
+  Value power = isL1 ? b.unary<AbsOp>(x) : b.binary<MulOp>(x, x);
+  Value sum = b.reduce<ReduceSumOp>(power, {*axis}, true);
+  return give(results, b.binary<DivOp>(x, isL1 ? sum : b.unary<SqrtOp>(sum)));
+}
+
+void merak::addNetworkConversions(SmallVectorImpl<OnnxEntry> &table) {
+  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
+    table.push_back({type, since, kNewestOpset, convert});
+  };
+  table.push_back({"Softmax", 1, 12, alongFlattened<softmax>});
+  add("Softmax", 13, alongAxis<softmax>);
+  table.push_back({"LogSoftmax", 1, 12, alongFlattened<logSoftmax>});
+  add("LogSoftmax", 13, alongAxis<logSoftmax>);
+  add("LayerNormalization", 1, convertLayerNorm);
+  add("RMSNormalization", 23, convertRmsNorm);
+  add("SimplifiedLayerNormalization", 1, convertRmsNorm);
+  add("InstanceNormalization", 6, convertInstanceNorm);
+  add("GroupNormalization", 18, convertGroupNorm);
+  add("BatchNormalization", 9, convertBatchNorm);
+  add("LpNormalization", 1, convertLpNorm);
+}

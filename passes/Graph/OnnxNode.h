@@ -1,0 +1,82 @@
+// One ONNX node as the conversions see it, and the table of conversions. The
+// importer types a node by converting it in a scratch block; `legalize-onnx`
+// converts it for good. So there is one place that knows what an op means.
+#pragma once
+
+#include "passes/Graph/GraphBuilder.h"
+
+namespace merak {
+
+// Forms are known up to this opset of the standard domain.
+inline constexpr int64_t kNewestOpset = 25;
+
+struct OnnxNode {
+  mlir::Location loc;
+  llvm::StringRef type, domain;
+  int64_t opset = 0;
+  mlir::DictionaryAttr attributes;
+  llvm::SmallVector<mlir::Value> inputs; // none-typed where missing
+  llvm::SmallVector<bool> usedOutputs;
+
+  bool has(size_t index) const;
+  // Null if missing.
+  mlir::Value in(size_t index) const;
+  // False where an input is a tensor of unknown type.
+  bool isTyped() const;
+
+  bool hasAttribute(llvm::StringRef name) const {
+    return attributes && attributes.contains(name);
+  }
+  int64_t integer(llvm::StringRef name, int64_t fallback) const;
+  double real(llvm::StringRef name, double fallback) const;
+  llvm::StringRef string(llvm::StringRef name, llvm::StringRef fallback) const;
+  std::optional<Shape> integers(llvm::StringRef name) const;
+
+  // Integers given as an attribute in old versions, as a constant input in new
+  // ones. Absent in both: an empty optional in `result`. Fails if the input
+  // does not come from the model alone.
+  mlir::LogicalResult integersAt(size_t input, llvm::StringRef attribute,
+                                 GraphBuilder &b,
+                                 std::optional<Shape> &result) const;
+};
+
+// Fills one value per output; an output that is not used may stay null. Reports
+// at the builder's location when it fails.
+using OnnxConversion = llvm::function_ref<mlir::LogicalResult(
+    const OnnxNode &, GraphBuilder &, llvm::SmallVectorImpl<mlir::Value> &)>;
+using OnnxConversionFn = mlir::LogicalResult (*)(
+    const OnnxNode &, GraphBuilder &, llvm::SmallVectorImpl<mlir::Value> &);
+
+struct OnnxEntry {
+  const char *type;
+  int64_t since; // the form starts with this opset ...
+  int64_t until; // ... and is known to hold up to this one
+  OnnxConversionFn convert;
+};
+
+void addElementwiseConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addShapeConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addReductionConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addNetworkConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addWindowConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addLossConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addAttentionConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+
+// Null if the table has no form of the op; `reason` then says what was
+// expected.
+OnnxConversionFn findConversion(const OnnxNode &node, std::string &reason);
+
+// "Gemm (opset 13): ", the start of every message about a node.
+std::string describeNode(const OnnxNode &node);
+
+mlir::LogicalResult convertNode(const OnnxNode &node, mlir::OpBuilder &builder,
+                                llvm::SmallVectorImpl<mlir::Value> &results);
+
+// `axis` with negative values counted from the end; reports if out of range.
+std::optional<int64_t> wrapAxis(int64_t axis, int64_t rank, GraphBuilder &b);
+mlir::LogicalResult wrapAxes(Shape &axes, int64_t rank, GraphBuilder &b);
+
+// A view of the carrier.
+OnnxNode nodeOf(train::OnnxNodeOp op);
+
+} // namespace merak
