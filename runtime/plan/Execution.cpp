@@ -158,6 +158,9 @@ void Execution::step(int rankClass, int stream, double begin, double end) {
 void Execution::advance(int rankClass, int stream) {
   Rank &rank = ranks_[rankClass];
   Stream &state = rank.streams[stream];
+  // Queued while it ran, and now waiting for its partner.
+  if (state.posted)
+    return;
   bool moved = false;
   while (!done(rank, state)) {
     if (list(rank, state.call, stream).empty()) {

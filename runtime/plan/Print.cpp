@@ -261,15 +261,14 @@ std::vector<Section> programSections(const Program &program,
                                      const PlanFile *file, bool numbered) {
   std::vector<Section> sections;
   ProgramPrinter printer(program);
-  std::string heading = fmt::format("program {}", program.index());
+  Section head{fmt::format("program {}", program.index()), {}};
   if (file) {
     std::vector<int> ranks;
     for (int r = 0; r < file->ranks_size(); ++r)
       if (file->ranks(r).program() == program.index())
         ranks.push_back(r);
-    heading += fmt::format(", ranks {}", rankList(ranks));
+    head.lines.push_back(fmt::format("  ranks {}", rankList(ranks)));
   }
-  Section head{heading, {}};
   head.lines.push_back(fmt::format("  arena {} bytes", program.arena_bytes()));
   for (int s = 0; s < program.streams_size(); ++s)
     head.lines.push_back(

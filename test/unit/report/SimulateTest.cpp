@@ -1,0 +1,164 @@
+// Predicted times against hand-computed ones and against the closed formulas of
+// pipeline schedules.
+#include "runtime/report/Simulate.h"
+#include "runtime/plan/Verify.h"
+#include "test/unit/plan/PlanBuilder.h"
+
+#include <gtest/gtest.h>
+
+namespace merak::report {
+namespace {
+
+using planpb::Buffer;
+
+// A pipeline whose forward takes 1 s and backward 2 s, transfers nothing.
+// `oneForwardOneBackward` false: all forwards first (GPipe).
+LoadedPlan pipeline(int stages, int microbatches, bool oneForwardOneBackward) {
+  LoadedPlan plan;
+  plan.file.set_mode("infer"); // nothing is updated
+  plan.file.set_microbatches(microbatches);
+  planpb::Axis *axis = plan.file.add_mesh();
+  axis->set_name("pp");
+  axis->set_size(stages);
+  for (int s = 0; s < stages; ++s) {
+    planpb::Rank *rank = plan.file.add_ranks();
+    rank->set_program(s);
+    *rank->add_coords() = *axis;
+    rank->mutable_coords(0)->set_size(s);
+    plantest::ProgramBuilder builder(
+        {"compute", "in", "out", "grad in", "grad out"});
+    uint32_t m = microbatches;
+    int x = builder.buffer("x", Buffer::ACTIVATIONS, {4}, m);
+    int y = builder.buffer("y", Buffer::ACTIVATIONS, {4}, m);
+    int dy = builder.buffer("dy", Buffer::ACTIVATIONS, {4}, m);
+    int dx = builder.buffer("dx", Buffer::ACTIVATIONS, {4}, m);
+    std::string in = "act" + std::to_string(s - 1);
+    std::string out = "act" + std::to_string(s);
+    std::string gradIn = "grad" + std::to_string(s);
+    std::string gradOut = "grad" + std::to_string(s - 1);
+
+    int forward = builder.procedure("forward", "F");
+    if (s > 0) {
+      builder.recv(1, in, x, "pp", s - 1);
+      builder.order(1, 0);
+      builder.library("f", {x}, {y}).set_flops(1);
+    } else {
+      builder.library("f", {}, {y}).set_flops(1);
+    }
+    if (s + 1 < stages) {
+      builder.order(0, 2);
+      builder.send(2, out, y, "pp", s + 1);
+    }
+    int backward = builder.procedure("backward", "B");
+    if (s + 1 < stages) {
+      builder.recv(3, gradIn, dy, "pp", s + 1);
+      builder.order(3, 0);
+      builder.library("b", {dy}, {dx}).set_flops(2);
+    } else {
+      builder.library("b", {y}, {dx}).set_flops(2);
+    }
+    if (s > 0) {
+      builder.order(0, 4);
+      builder.send(4, gradOut, dx, "pp", s - 1);
+    }
+    uint32_t warm = oneForwardOneBackward ? std::min(microbatches, stages - s)
+                                          : microbatches;
+    uint32_t next = 0, back = 0;
+    for (; next < warm; ++next)
+      builder.call(forward, next, {next});
+    while (back < m) {
+      builder.call(backward, back, {back});
+      ++back;
+      if (next < m) {
+        builder.call(forward, next, {next});
+        ++next;
+      }
+    }
+    builder.proto().set_index(s);
+    plan.programs.push_back(builder.proto());
+  }
+  return plan;
+}
+
+// One operation a second, everything else free.
+constexpr double kFree = 1e30;
+MachineCosts unit() { return {1, kFree, 0, 0, kFree}; }
+
+TEST(Simulate, PipelinesTakeTheTimeOfTheFormula) {
+  for (int p : {1, 2, 4}) {
+    for (int m : {1, 4, 8}) {
+      for (bool alternate : {false, true}) {
+        LoadedPlan plan = pipeline(p, m, alternate);
+        ASSERT_EQ(verifyPlan(plan).str(), "");
+        Result<Simulation> got = simulate(plan, unit());
+        ASSERT_TRUE(got.ok()) << got.status().str();
+        // (m + p - 1)(F + B), for both schedules.
+        EXPECT_NEAR(got->stepSeconds, (m + p - 1) * 3.0, 1e-6);
+        ASSERT_EQ(got->use.size(), static_cast<size_t>(p));
+        for (const RowUse &use : got->use) {
+          EXPECT_NEAR(use.busy, 3.0 * m, 1e-6);
+          EXPECT_NEAR(use.bubble, 3.0 * (p - 1), 1e-6);
+        }
+      }
+    }
+  }
+}
+
+TEST(Simulate, DrawsTheSchedule) {
+  Result<Simulation> got = simulate(pipeline(2, 4, true), unit());
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(drawText(got->timeline, 30),
+            "plan · no schedule · predicted step, 15.000 s\n"
+            "stage 0, rank 0 |F0F1....B0==F2B1==F3B2==..B3==| "
+            "busy  80.0%  exposed   0.0%  bubble  20.0%\n"
+            "stage 1, rank 1 |..F0B0==F1B1==F2B2==F3B3==....| "
+            "busy  80.0%  exposed   0.0%  bubble  20.0%\n");
+}
+
+TEST(Simulate, TransfersAndCollectivesCost) {
+  // Compute is free: only latency (1 s a round) and bytes (1 a second) count.
+  MachineCosts costs{kFree, kFree, 0, 1, 64};
+  LoadedPlan plan = plantest::replicatedPlan(4);
+  ASSERT_EQ(verifyPlan(plan).str(), "");
+  Result<Simulation> got = simulate(plan, costs);
+  ASSERT_TRUE(got.ok());
+  // Two activations over one channel: 2 x (1 + 64/64) s; the gradient of the
+  // first travels beside the second activation, that of the second after it:
+  // 6 s. Ring over 4 replicas, 256 bytes: 6 rounds + 384/64 = 12 s. Norm over
+  // two stages, 4 bytes: 2 rounds + 4/64 s.
+  EXPECT_NEAR(got->stepSeconds, 6 + 12 + 2 + 4 / 64.0, 1e-9);
+  EXPECT_EQ(
+      got->timeline.rows,
+      (std::vector<std::string>{"stage 0, ranks 0-3", "stage 1, ranks 4-7"}));
+  EXPECT_NEAR(got->use[0].exposed, got->stepSeconds, 1e-9);
+}
+
+TEST(Simulate, DetailedShowsInstructions) {
+  Result<Simulation> merged = simulate(pipeline(2, 2, true), unit());
+  Result<Simulation> detailed =
+      simulate(plantest::samplePlan(), MachineCosts::of("cpu"), true);
+  ASSERT_TRUE(merged.ok() && detailed.ok());
+  int einsums = 0;
+  for (const Span &span : detailed->timeline.spans)
+    einsums += span.name.rfind("einsum", 0) == 0;
+  EXPECT_EQ(einsums, 2 * 2 + 2 * 3);
+}
+
+TEST(Simulate, StuckPlansAreErrors) {
+  LoadedPlan plan = pipeline(2, 2, true);
+  // Stage 0 asks for its first gradient before it has sent anything, and on
+  // the stream that would send.
+  google::protobuf::RepeatedPtrField<planpb::Call> &calls =
+      *plan.programs[0].mutable_calls(); // F0 F1 B0 B1
+  calls.SwapElements(0, 2);              // B0 F1 F0 B1
+  calls.SwapElements(1, 2);              // B0 F0 F1 B1
+  for (planpb::Procedure &procedure : *plan.programs[0].mutable_procedures())
+    for (planpb::Instruction &instruction : *procedure.mutable_instructions())
+      instruction.set_stream(0);
+  Result<Simulation> got = simulate(plan, unit());
+  EXPECT_FALSE(got.ok());
+  EXPECT_EQ(got.status().str().rfind("deadlock: ", 0), 0u);
+}
+
+} // namespace
+} // namespace merak::report
