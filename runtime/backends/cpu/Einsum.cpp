@@ -1,0 +1,360 @@
+// einsum: a sum of products becomes a batch of matrix products on strided
+// views.
+//
+// Each letter belongs to one group: batch (a, b, out), M (a, out), N (b, out)
+// or K (summed). Within a group, letters that the operands walk as one are
+// merged, so "btk,kn->btn" on dense tensors is one product of bt rows, and
+// "bihd,bjhd->bhij" is a product of i x d by d x j for each b, h, on the given
+// strides. What does not merge is looped over, or the operand is made dense
+// first if the products would be too small otherwise.
+#include "runtime/backends/cpu/Copy.h"
+#include "runtime/backends/cpu/Gemm.h"
+#include "runtime/backends/cpu/Kernel.h"
+#include "runtime/backends/cpu/Types.h"
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+#include <map>
+#include <numeric>
+
+namespace merak::cpu {
+
+namespace {
+
+enum Operand { kA, kB, kOut, kOperands };
+
+struct Letter {
+  int64_t size = -1;
+  int64_t strides[kOperands] = {0, 0, 0};
+  bool in[kOperands] = {false, false, false};
+};
+
+struct Problem {
+  // Strides in a, b, out; 0 where the operand lacks the letter.
+  Nest batch, m, n, k;
+  int64_t elements() const { return batch.count() * m.count() * n.count(); }
+};
+
+// The letters of one operand; false (and a problem) if they do not fit.
+bool readLetters(Request &request, const std::string &letters, const View &view,
+                 Operand operand, const char *what,
+                 std::map<char, Letter> &table) {
+  if (!request.expect(letters.size() == view.shape.size(),
+                      fmt::format("expected {} of rank {} for '{}', found {}",
+                                  what, letters.size(), letters,
+                                  view.shape.size())))
+    return false;
+  for (size_t d = 0; d < letters.size(); ++d) {
+    Letter &letter = table[letters[d]];
+    request.expect(
+        !letter.in[operand],
+        fmt::format("letter '{}' stands twice in '{}'", letters[d], letters));
+    request.expect(letter.size < 0 || letter.size == view.shape[d],
+                   fmt::format("letter '{}' has size {} and, in {}, {}",
+                               letters[d], letter.size, what, view.shape[d]));
+    letter.size = view.shape[d];
+    letter.in[operand] = true;
+    letter.strides[operand] = view.strides[d];
+  }
+  return request.ok();
+}
+
+bool readEquation(Request &request, Problem &problem) {
+  std::string equation;
+  for (char c : request.text("equation"))
+    if (c != ' ')
+      equation += c;
+  size_t comma = equation.find(','), arrow = equation.find("->");
+  if (!request.expect(comma != std::string::npos &&
+                          arrow != std::string::npos && comma < arrow,
+                      fmt::format("expected an equation \"ab,bc->ac\", "
+                                  "found \"{}\"",
+                                  equation)))
+    return false;
+  std::string a = equation.substr(0, comma);
+  std::string b = equation.substr(comma + 1, arrow - comma - 1);
+  std::string out = equation.substr(arrow + 2);
+  std::map<char, Letter> table;
+  readLetters(request, a, request.inputs[0], kA, "input 0", table);
+  readLetters(request, b, request.inputs[1], kB, "input 1", table);
+  readLetters(request, out, request.outputs[0], kOut, "the output", table);
+  if (!request.ok())
+    return false;
+  // Letters in the order of the output, then of a, then of b.
+  std::string order;
+  for (char c : out + a + b)
+    if (order.find(c) == std::string::npos)
+      order += c;
+  std::vector<int64_t> shapes[4];
+  std::vector<std::vector<int64_t>> strides[4];
+  for (auto &group : strides)
+    group.resize(kOperands);
+  for (char c : order) {
+    const Letter &l = table[c];
+    if (!request.expect(!l.in[kOut] || l.in[kA] || l.in[kB],
+                        fmt::format("letter '{}' of the output stands in no "
+                                    "input",
+                                    c)))
+      return false;
+    int group = !l.in[kOut] ? 3 : l.in[kA] && l.in[kB] ? 0 : l.in[kA] ? 1 : 2;
+    shapes[group].push_back(l.size);
+    for (int o = 0; o < kOperands; ++o)
+      strides[group][o].push_back(l.strides[o]);
+  }
+  problem.batch = Nest(shapes[0], strides[0]);
+  problem.m = Nest(shapes[1], strides[1]);
+  problem.n = Nest(shapes[2], strides[2]);
+  problem.k = Nest(shapes[3], strides[3]);
+  return true;
+}
+
+// ------------------------------------------------------------ any type
+
+// One output element after the other, for types without a matrix product and
+// for shapes where there is none (every letter in all operands).
+template <typename T>
+void direct(const Problem &p, const View &a, const View &b, const View &out,
+            double alpha, bool accumulate, ThreadPool &pool) {
+  using Sum = typename Accumulator<T>::Type;
+  int64_t m = p.m.count(), n = p.n.count();
+  Nest outerK = p.k;
+  Nest::Inner inner = outerK.splitInner();
+  int64_t outerCount = outerK.count();
+  pool.parallelFor(
+      p.elements(),
+      std::max<int64_t>(1, 4096 / std::max<int64_t>(1, p.k.count())),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          int64_t ob[3], om[3], on[3], ok[3];
+          p.batch.offsets(at / (m * n), ob);
+          p.m.offsets(at / n % m, om);
+          p.n.offsets(at % n, on);
+          const T *x = static_cast<const T *>(a.data) + ob[kA] + om[kA];
+          const T *y = static_cast<const T *>(b.data) + ob[kB] + on[kB];
+          Sum sum = 0;
+          for (int64_t i = 0; i < outerCount; ++i) {
+            outerK.offsets(i, ok);
+            for (int64_t j = 0; j < inner.size; ++j)
+              sum += static_cast<Sum>(x[ok[kA] + j * inner.strides[kA]]) *
+                     static_cast<Sum>(y[ok[kB] + j * inner.strides[kB]]);
+          }
+          T value = alpha == 1
+                        ? static_cast<T>(sum)
+                        : static_cast<T>(alpha * static_cast<double>(sum));
+          T &target =
+              static_cast<T *>(out.data)[ob[kOut] + om[kOut] + on[kOut]];
+          target = accumulate ? static_cast<T>(target + value) : value;
+        }
+      });
+}
+
+// ------------------------------------------------------------ matrices
+
+// Takes the dimension for the matrix product out of a group: the largest one.
+Nest::Inner takeLargest(Nest &nest) {
+  if (nest.sizes.empty())
+    return nest.splitInner();
+  size_t best = 0;
+  for (size_t d = 1; d < nest.sizes.size(); ++d)
+    if (nest.sizes[d] >= nest.sizes[best])
+      best = d;
+  Nest::Inner taken;
+  taken.size = nest.sizes[best];
+  nest.sizes.erase(nest.sizes.begin() + best);
+  for (auto &strides : nest.strides) {
+    taken.strides.push_back(strides[best]);
+    strides.erase(strides.begin() + best);
+  }
+  return taken;
+}
+
+// A batch of equal matrix products: `loops` of (a, b, out) offsets.
+class Matrices {
+public:
+  explicit Matrices(const Problem &p)
+      : batch_(p.batch), m_(p.m), n_(p.n), k_(p.k) {
+    im_ = takeLargest(m_);
+    in_ = takeLargest(n_);
+    ik_ = takeLargest(k_);
+  }
+
+  // Loops that did not merge into the product.
+  int64_t loops() const { return m_.count() * n_.count() * k_.count(); }
+  int64_t work() const { return im_.size * in_.size * ik_.size; }
+
+  void run(const float *a, const float *b, float *out, float alpha,
+           bool accumulate, ThreadPool &pool) const {
+    const int64_t products = batch_.count() * m_.count() * n_.count();
+    const int64_t sums = k_.count();
+    // Each product is cut along its longer side into parts of whole tiles, so
+    // that there are enough parts and each packs little twice.
+    const bool cutColumns = in_.size >= im_.size;
+    const int64_t side = cutColumns ? in_.size : im_.size;
+    const int64_t unit = cutColumns ? 32 : 14;
+    const int64_t units = std::max<int64_t>(1, (side + unit - 1) / unit);
+    int64_t parts = 1;
+    if (products < 4 * pool.threads())
+      parts = std::min<int64_t>(units, pool.threads());
+    int64_t flops = work() * sums / parts;
+    pool.parallelFor(products * parts,
+                     std::max<int64_t>(1, 65536 / std::max<int64_t>(1, flops)),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t t = begin; t < end; ++t) {
+                         int64_t part = t % parts;
+                         int64_t first =
+                             std::min(side, units * part / parts * unit);
+                         int64_t last =
+                             std::min(side, units * (part + 1) / parts * unit);
+                         one(t / parts, cutColumns, first, last - first, a, b,
+                             out, alpha, accumulate);
+                       }
+                     });
+  }
+
+private:
+  void one(int64_t index, bool cutColumns, int64_t first, int64_t length,
+           const float *a, const float *b, float *out, float alpha,
+           bool accumulate) const {
+    int64_t ob[3], om[3], on[3], ok[3];
+    int64_t n = n_.count(), m = m_.count();
+    batch_.offsets(index / (m * n), ob);
+    m_.offsets(index / n % m, om);
+    n_.offsets(index % n, on);
+    Gemm g;
+    g.m = im_.size, g.n = in_.size, g.k = ik_.size;
+    g.aRow = im_.strides[kA], g.aCol = ik_.strides[kA];
+    g.bRow = ik_.strides[kB], g.bCol = in_.strides[kB];
+    g.cRow = im_.strides[kOut], g.cCol = in_.strides[kOut];
+    if (g.n == 1)
+      g.cCol = 1;
+    else if (g.m == 1)
+      g.cRow = g.n;
+    g.alpha = alpha;
+    (cutColumns ? g.n : g.m) = length;
+    a += ob[kA] + om[kA] + (cutColumns ? 0 : first * g.aRow);
+    b += ob[kB] + on[kB] + (cutColumns ? first * g.bCol : 0);
+    g.c = out + ob[kOut] + om[kOut] + on[kOut] +
+          first * (cutColumns ? g.cCol : g.cRow);
+    int64_t sums = k_.count();
+    if (sums == 0) // an empty sum
+      g.k = 0, sums = 1;
+    for (int64_t i = 0; i < sums; ++i) {
+      k_.offsets(i, ok); // zeros if there is no loop
+      g.a = a + ok[kA];
+      g.b = b + ok[kB];
+      g.accumulate = accumulate || i > 0;
+      gemm(g);
+    }
+  }
+
+  Nest batch_, m_, n_, k_;
+  Nest::Inner im_, in_, ik_;
+};
+
+// Strides of a dense copy of an operand, group after group.
+void densify(Problem &p, Operand operand, std::initializer_list<Nest *> groups,
+             View &view) {
+  view.shape.clear();
+  view.strides.clear();
+  for (Nest *nest : groups) {
+    view.shape.insert(view.shape.end(), nest->sizes.begin(), nest->sizes.end());
+    view.strides.insert(view.strides.end(), nest->strides[operand].begin(),
+                        nest->strides[operand].end());
+  }
+  std::vector<int64_t> dense = denseStrides(view.shape);
+  size_t at = 0;
+  for (Nest *nest : groups)
+    for (int64_t &stride : nest->strides[operand])
+      stride = dense[at++];
+  for (Nest *nest : groups)
+    *nest = Nest(nest->sizes, nest->strides);
+}
+
+class Einsum : public Kernel {
+public:
+  Einsum(Problem problem, Request &request, double alpha)
+      : alpha_(alpha), accumulate_(request.instruction.accumulate()),
+        matrices_(problem) {
+    // Copy operands while the products are small and something is split.
+    constexpr int64_t kEnough = 32 * 32 * 32;
+    const View *views[] = {&request.inputs[0], &request.inputs[1],
+                           &request.outputs[0]};
+    for (Operand o : {kA, kB, kOut}) {
+      if (matrices_.loops() <= 1 || matrices_.work() >= kEnough)
+        break;
+      View strided = *views[o];
+      if (o == kA)
+        densify(problem, o, {&problem.batch, &problem.m, &problem.k}, strided);
+      else if (o == kB)
+        densify(problem, o, {&problem.batch, &problem.k, &problem.n}, strided);
+      else
+        densify(problem, o, {&problem.batch, &problem.m, &problem.n}, strided);
+      View dense = denseView(strided, nullptr);
+      copies_[o] = o == kOut ? CopyPlan(dense, strided, accumulate_)
+                             : CopyPlan(strided, dense, false);
+      dense_[o].resize(static_cast<size_t>(strided.elements()));
+      copied_[o] = true;
+      matrices_ = Matrices(problem);
+    }
+  }
+
+  Status run(const KernelCall &call, ThreadPool &pool) override {
+    const float *inputs[] = {f32(call.inputs[0]), f32(call.inputs[1])};
+    for (int o : {kA, kB})
+      if (copied_[o]) {
+        copies_[o].run(inputs[o], dense_[o].data(), pool);
+        inputs[o] = dense_[o].data();
+      }
+    float *out = f32Out(call.outputs[0]);
+    float *target = copied_[kOut] ? dense_[kOut].data() : out;
+    matrices_.run(inputs[kA], inputs[kB], target, static_cast<float>(alpha_),
+                  accumulate_ && !copied_[kOut], pool);
+    if (copied_[kOut])
+      copies_[kOut].run(target, out, pool);
+    return {};
+  }
+
+private:
+  double alpha_;
+  bool accumulate_;
+  Matrices matrices_;
+  CopyPlan copies_[kOperands];
+  std::vector<float> dense_[kOperands];
+  bool copied_[kOperands] = {false, false, false};
+};
+
+KernelResult createEinsum(Request &request) {
+  Problem problem;
+  if (!request.counts(2, 1) || !readEquation(request, problem))
+    return request.status();
+  double alpha = request.real("alpha", 1.0);
+  planpb::DType dtype = request.outputs[0].dtype;
+  request.type(request.inputs[0], "input 0", dtype);
+  request.type(request.inputs[1], "input 1", dtype);
+  request.expect(withNumber(dtype, [](auto) {}),
+                 fmt::format("no product of {}", runtime::dtypeName(dtype)));
+  if (!request.ok())
+    return request.status();
+  bool products = problem.m.count() > 1 || problem.n.count() > 1;
+  if (dtype == planpb::F32 && products)
+    return std::unique_ptr<Kernel>(
+        std::make_unique<Einsum>(problem, request, alpha));
+  bool accumulate = request.instruction.accumulate();
+  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
+    withNumber(dtype, [&](auto type) {
+      direct<decltype(type)>(problem, call.inputs[0], call.inputs[1],
+                             call.outputs[0], alpha, accumulate, pool);
+    });
+    return Status();
+  });
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"einsum", createEinsum, true, true, false},
+};
+
+} // namespace
+
+std::span<const KernelEntry> einsumKernels() { return kEntries; }
+
+} // namespace merak::cpu

@@ -1,0 +1,283 @@
+// gather, scatter_add, and pick, pick_grad.
+#include "runtime/backends/cpu/Copy.h"
+#include "runtime/backends/cpu/Kernel.h"
+#include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Types.h"
+#include "runtime/backends/cpu/simd/Simd.h"
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+
+namespace merak::cpu {
+
+namespace {
+
+// The table is [before, rows, after], the other tensor [before, ids, after].
+struct Geometry {
+  Nest before, after; // operand 0: table, 1: the other tensor
+  Nest ids;           // operand 0: ids, 1: the other tensor
+  int64_t rows = 0, rowStride = 0, globalRows = 0;
+  planpb::DType dtype = planpb::F32, idType = planpb::I64;
+
+  // The local row an id names, -1 if it is not here.
+  int64_t row(const void *idData, int64_t offset, int64_t first) const {
+    int64_t id = indexAt(idType, idData, offset);
+    if (id < 0)
+      id += globalRows;
+    int64_t local = id - first;
+    return local >= 0 && local < rows ? local : -1;
+  }
+};
+
+bool readGeometry(Request &request, const View &table, const View &ids,
+                  const View &other, Geometry &g) {
+  int64_t axis = request.axis(table.rank());
+  request.index(ids, "ids");
+  request.expect(table.dtype == other.dtype, "table and rows differ in type");
+  std::vector<int64_t> expected(
+      table.shape.begin(), table.shape.begin() + (request.ok() ? axis : 0));
+  if (!request.ok())
+    return false;
+  expected.insert(expected.end(), ids.shape.begin(), ids.shape.end());
+  expected.insert(expected.end(), table.shape.begin() + axis + 1,
+                  table.shape.end());
+  request.shape(other, "rows", expected);
+  g.globalRows = request.integer("rows_global", table.shape[axis]);
+  if (!request.ok())
+    return false;
+  g.rows = table.shape[axis];
+  g.rowStride = table.strides[axis];
+  g.dtype = table.dtype;
+  g.idType = ids.dtype;
+  auto part = [](const std::vector<int64_t> &v, int64_t from, int64_t count) {
+    return std::vector<int64_t>(v.begin() + from, v.begin() + from + count);
+  };
+  int64_t tail = table.rank() - axis - 1, rank = ids.rank();
+  g.before = Nest(part(table.shape, 0, axis),
+                  {part(table.strides, 0, axis), part(other.strides, 0, axis)});
+  g.ids = Nest(ids.shape, {ids.strides, part(other.strides, axis, rank)});
+  g.after = Nest(part(table.shape, axis + 1, tail),
+                 {part(table.strides, axis + 1, tail),
+                  part(other.strides, axis + rank, tail)});
+  return true;
+}
+
+template <typename Word>
+void gather(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
+  const Word *table = static_cast<const Word *>(call.inputs[0].data);
+  Word *out = static_cast<Word *>(call.outputs[0].data);
+  const int64_t first = scalarInteger(call, 0);
+  Nest after = g.after;
+  const Nest::Inner inner = after.splitInner();
+  const int64_t ids = g.ids.count(), afters = after.count();
+  const bool dense = inner.strides[0] == 1 && inner.strides[1] == 1;
+  pool.parallelFor(
+      g.before.count() * ids, rowGrain(g.after.count()),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          int64_t ob[2], oi[2], oa[2];
+          g.before.offsets(t / ids, ob);
+          g.ids.offsets(t % ids, oi);
+          int64_t row = g.row(call.inputs[1].data, oi[0], first);
+          for (int64_t a = 0; a < afters; ++a) {
+            after.offsets(a, oa);
+            Word *y = out + ob[1] + oi[1] + oa[1];
+            const Word *x = table + ob[0] + row * g.rowStride + oa[0];
+            if (row >= 0 && dense)
+              std::memcpy(y, x, static_cast<size_t>(inner.size) * sizeof(Word));
+            else
+              for (int64_t i = 0; i < inner.size; ++i)
+                y[i * inner.strides[1]] =
+                    row < 0 ? Word{} : x[i * inner.strides[0]];
+          }
+        }
+      });
+}
+
+// Threads share out the columns of the table; each adds all ids in order.
+template <typename T>
+void scatterAdd(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
+  const T *grad = static_cast<const T *>(call.inputs[0].data);
+  T *table = static_cast<T *>(call.outputs[0].data);
+  const int64_t first = scalarInteger(call, 0), ids = g.ids.count();
+  const int64_t befores = g.before.count(), columns = g.after.count();
+  Nest outer = g.after;
+  const Nest::Inner inner = outer.splitInner();
+  const bool dense = inner.strides[0] == 1 && inner.strides[1] == 1;
+  pool.parallelFor(columns, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end;) {
+      int64_t column = at % inner.size, oa[2];
+      int64_t n = std::min(inner.size - column, end - at);
+      outer.offsets(at / inner.size, oa);
+      at += n;
+      for (int64_t b = 0; b < befores; ++b) {
+        int64_t ob[2], oi[2];
+        g.before.offsets(b, ob);
+        T *base = table + ob[0] + oa[0] + column * inner.strides[0];
+        const T *source = grad + ob[1] + oa[1] + column * inner.strides[1];
+        if (!call.accumulate)
+          for (int64_t row = 0; row < g.rows; ++row)
+            for (int64_t i = 0; i < n; ++i)
+              base[row * g.rowStride + i * inner.strides[0]] = T(0);
+        for (int64_t i = 0; i < ids; ++i) {
+          g.ids.offsets(i, oi);
+          int64_t row = g.row(call.inputs[1].data, oi[0], first);
+          if (row < 0)
+            continue;
+          T *y = base + row * g.rowStride;
+          const T *x = source + oi[1];
+          if constexpr (std::is_same_v<T, float>)
+            if (dense) {
+              simd().add(y, x, n);
+              continue;
+            }
+          for (int64_t j = 0; j < n; ++j)
+            y[j * inner.strides[0]] += x[j * inner.strides[1]];
+        }
+      }
+    }
+  });
+}
+
+KernelResult createGather(Request &request) {
+  Geometry g;
+  if (!request.counts(2, 1) ||
+      !readGeometry(request, request.inputs[0], request.inputs[1],
+                    request.outputs[0], g))
+    return request.status();
+  return makeKernel([g](const KernelCall &call, ThreadPool &pool) {
+    switch (runtime::dtypeSize(g.dtype)) {
+    case 1:
+      gather<uint8_t>(g, call, pool);
+      break;
+    case 2:
+      gather<uint16_t>(g, call, pool);
+      break;
+    case 4:
+      gather<uint32_t>(g, call, pool);
+      break;
+    default:
+      gather<uint64_t>(g, call, pool);
+    }
+    return Status();
+  });
+}
+
+KernelResult createScatterAdd(Request &request) {
+  Geometry g;
+  if (!request.counts(2, 1) ||
+      !readGeometry(request, request.outputs[0], request.inputs[1],
+                    request.inputs[0], g))
+    return request.status();
+  if (!request.expect(
+          withNumber(g.dtype, [](auto) {}),
+          fmt::format("no arithmetic on {}", runtime::dtypeName(g.dtype))))
+    return request.status();
+  return makeKernel([g](const KernelCall &call, ThreadPool &pool) {
+    withNumber(g.dtype,
+               [&](auto type) { scatterAdd<decltype(type)>(g, call, pool); });
+    return Status();
+  });
+}
+
+// ---------------------------------------------------------------- pick
+
+struct Pick {
+  Nest rows; // operand 0: the matrix, 1: labels, 2: the vector
+  int64_t columns = 0, columnStride = 0;
+  bool hasIgnored = false;
+  int64_t ignored = 0;
+  planpb::DType labelType = planpb::I64;
+
+  // The local column of a row, -1 if it has none.
+  int64_t column(const void *labels, int64_t offset, int64_t first) const {
+    int64_t label = indexAt(labelType, labels, offset);
+    int64_t local = label - first;
+    bool here = local >= 0 && local < columns;
+    return here && !(hasIgnored && label == ignored) ? local : -1;
+  }
+};
+
+bool readPick(Request &request, const View &matrix, const View &labels,
+              const View &vector, Pick &p) {
+  if (!request.expect(matrix.rank() > 0, "expected a matrix, found a scalar"))
+    return false;
+  std::vector<int64_t> shape(matrix.shape.begin(), matrix.shape.end() - 1);
+  request.type(matrix, "the matrix", planpb::F32);
+  request.type(vector, "the picked values", planpb::F32);
+  request.index(labels, "labels");
+  request.shape(labels, "labels", shape);
+  request.shape(vector, "the picked values", shape);
+  p.hasIgnored = request.has("ignore_index");
+  p.ignored = request.integer("ignore_index", 0);
+  if (!request.ok())
+    return false;
+  std::vector<int64_t> strides(matrix.strides.begin(),
+                               matrix.strides.end() - 1);
+  p.rows = Nest(shape, {strides, labels.strides, vector.strides});
+  p.columns = matrix.shape.back();
+  p.columnStride = matrix.strides.back();
+  p.labelType = labels.dtype;
+  return true;
+}
+
+KernelResult createPick(Request &request) {
+  Pick p;
+  if (!request.counts(2, 1) ||
+      !readPick(request, request.inputs[0], request.inputs[1],
+                request.outputs[0], p))
+    return request.status();
+  return makeKernel([p](const KernelCall &call, ThreadPool &pool) {
+    int64_t first = scalarInteger(call, 0);
+    pool.parallelFor(p.rows.count(), 1024, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t o[3];
+        p.rows.offsets(row, o);
+        int64_t column = p.column(call.inputs[1].data, o[1], first);
+        f32Out(call.outputs[0])[o[2]] =
+            column < 0 ? 0
+                       : f32(call.inputs[0])[o[0] + column * p.columnStride];
+      }
+    });
+    return Status();
+  });
+}
+
+KernelResult createPickGrad(Request &request) {
+  Pick p;
+  if (!request.counts(2, 1) ||
+      !readPick(request, request.outputs[0], request.inputs[1],
+                request.inputs[0], p))
+    return request.status();
+  return makeKernel([p](const KernelCall &call, ThreadPool &pool) {
+    int64_t first = scalarInteger(call, 0);
+    pool.parallelFor(
+        p.rows.count(), rowGrain(p.columns), [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            int64_t o[3];
+            p.rows.offsets(row, o);
+            float *x = f32Out(call.outputs[0]) + o[0];
+            if (!call.accumulate)
+              for (int64_t j = 0; j < p.columns; ++j)
+                x[j * p.columnStride] = 0;
+            int64_t column = p.column(call.inputs[1].data, o[1], first);
+            if (column >= 0)
+              x[column * p.columnStride] += f32(call.inputs[0])[o[2]];
+          }
+        });
+    return Status();
+  });
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"gather", createGather, true, false, false},
+    {"scatter_add", createScatterAdd, true, true, false},
+    {"pick", createPick, true, false, false},
+    {"pick_grad", createPickGrad, true, true, false},
+};
+
+} // namespace
+
+std::span<const KernelEntry> gatherKernels() { return kEntries; }
+
+} // namespace merak::cpu

@@ -1,0 +1,20 @@
+// The table of functions of the instruction set this file is compiled for.
+#pragma once
+
+#include "runtime/backends/cpu/simd/GemmImpl.h"
+#include "runtime/backends/cpu/simd/RowsImpl.h"
+
+namespace {
+using merak::cpu::Simd;
+
+constexpr Simd makeTable(const char *name) {
+  return {name,           kTileRows,        kTileCols,     kPanelRows,
+          pack,           multiply,         rowMax,        rowSum,
+          rowDot,         rowSquareSum,     rowExpSum,     rowScale,
+          rowAdd,         rowAxpy,          rowAddProduct, rowSquaredDeviation,
+          rowNormalize,   rowNormGradSums,  rowNormGrad,   rowNormParamGrad,
+          rowSoftmaxGrad, rowAttentionGrad, rowRotate,     rowAdamW,
+          rowSgd,         transpose32};
+}
+
+} // namespace
