@@ -141,25 +141,29 @@ private:
   }
 
   // Classes of weight dimensions that enter a contraction or a Decompose
-  // factor, unless a contraction must see them whole.
-  std::set<int> findCandidates() const {
-    std::set<int> found, whole;
+  // factor, unless a contraction must see them whole. Second: those that some
+  // other op must see whole, where they are gathered each time.
+  struct Candidates {
+    std::set<int> all, gathered;
+  };
+  Candidates findCandidates() const {
+    Candidates found;
+    std::set<int> whole;
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       const GraphOp &op = graph.ops[o];
       const OpClasses &opClasses = classes.ops[o];
-      if (op.contraction)
-        for (const OpSlot &slot : opClasses.slots)
-          if (slot.kind == FactorKind::Whole)
-            whole.insert(slot.cls);
+      for (const OpSlot &slot : opClasses.slots)
+        if (slot.kind == FactorKind::Whole)
+          (op.contraction ? whole : found.gathered).insert(slot.cls);
       for (size_t i = 0; i < op.operands.size(); ++i)
         for (int slot : opClasses.operands[i])
           if (slot >= 0 && weight[op.operands[i]] &&
               (op.contraction ||
                opClasses.slots[slot].kind == FactorKind::Decompose))
-            found.insert(opClasses.slots[slot].cls);
+            found.all.insert(opClasses.slots[slot].cls);
     }
     for (int cls : whole)
-      found.erase(cls);
+      found.all.erase(cls);
     return found;
   }
 
@@ -192,10 +196,10 @@ private:
   }
 
   void findGroups() {
-    std::set<int> candidates = findCandidates();
+    Candidates candidates = findCandidates();
     std::vector<uint64_t> signature = signatures();
     std::map<std::pair<int64_t, uint64_t>, size_t> index;
-    for (int cls : candidates) {
+    for (int cls : candidates.all) {
       if (pinnedSplit.count(cls) || pinnedWhole.count(cls) || !divides(cls))
         continue;
       int64_t size = classes.classes[cls].size;
@@ -204,6 +208,7 @@ private:
       if (isNew)
         groups.push_back({{}, size, anchorOf(graph, classes, cls)});
       groups[it->second].classes.push_back(cls);
+      groups[it->second].gathered |= candidates.gathered.count(cls) > 0;
     }
   }
 
@@ -250,40 +255,58 @@ private:
     return report.evaluations * int64_t(graph.ops.size()) < kOpVisitBudget;
   }
 
+  // First without the classes that are gathered somewhere; with them only if
+  // more than half of the contraction flops would stay undivided.
   void choose() {
-    int n = int(groups.size());
-    if (n <= options.bruteForceGroups) {
+    std::vector<int> first, all;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      all.push_back(int(g));
+      if (!groups[g].gathered)
+        first.push_back(int(g));
+    }
+    chooseAmong(first);
+    double total = report.before.contractionFlops;
+    double divided = total - evaluate(chosen).contractionFlops;
+    double possible = total - total / double(options.size);
+    if (divided < possible / 2 && first.size() < all.size())
+      chooseAmong(all);
+  }
+
+  void chooseAmong(const std::vector<int> &free) {
+    size_t n = free.size();
+    if (int(n) <= options.bruteForceGroups) {
       for (int bits = 0; bits < 1 << n; ++bits) {
-        Choice choice(n);
-        for (int g = 0; g < n; ++g)
-          choice[g] = bits >> g & 1;
+        Choice choice(groups.size());
+        for (size_t i = 0; i < n; ++i)
+          choice[free[i]] = bits >> i & 1;
         improve(chosen, choice);
       }
       return;
     }
     for (bool start : {false, true}) {
-      Choice local(n, start);
-      descend(local);
+      Choice local(groups.size());
+      for (int g : free)
+        local[g] = start;
+      descend(local, free);
       improve(chosen, local);
     }
   }
 
   // The best single flip until none helps, then pairs of flips.
-  void descend(Choice &local) {
+  void descend(Choice &local, const std::vector<int> &free) {
     bool changed = true;
     while (changed && withinBudget()) {
-      changed = false;
       Choice best = local;
-      for (size_t g = 0; g < groups.size(); ++g) {
+      for (int g : free) {
         Choice flipped = local;
         flipped[g] = !flipped[g];
         improve(best, flipped);
       }
-      for (size_t g = 0; best == local && g < groups.size(); ++g)
-        for (size_t h = g + 1; h < groups.size() && withinBudget(); ++h) {
+      for (size_t i = 0; best == local && i < free.size(); ++i)
+        for (size_t j = i + 1; j < free.size() && withinBudget(); ++j) {
           Choice flipped = local;
-          flipped[g] = !flipped[g];
-          flipped[h] = !flipped[h];
+          flipped[free[i]] = !flipped[free[i]];
+          flipped[free[j]] = !flipped[free[j]];
           if (improve(best, flipped))
             break;
         }
@@ -351,7 +374,7 @@ private:
 
   void explainReplicated() {
     AxisMask bit = axisBit();
-    std::set<int> candidates = findCandidates();
+    std::set<int> candidates = findCandidates().all;
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       if (!graph.ops[o].contraction)
         continue;

@@ -2,7 +2,9 @@
 //
 // Candidates are classes of dimensions of weights that enter a contraction (or
 // a Decompose factor, as the rows of an embedding). Candidates that look alike
-// (same ops around them: equal layers of a model) are decided together. The
+// (same ops around them: equal layers of a model) are decided together. Classes
+// that some op must see whole (the width, because of a norm) are tried only if
+// the others leave more than half of the contraction FLOPs undivided. The
 // objective, in this order: least contraction FLOPs a device, least bytes sent
 // a device over the whole step, least parameter bytes a device, fewest split
 // classes. Every candidate is priced exactly, over forward and backward. No
@@ -35,6 +37,7 @@ struct CandidateGroup {
   int64_t size = 1;    // of each class
   ClassAnchor example; // e.g. dimension 1 of "h.0.mlp.c_fc.weight"
   bool chosen = false, pinned = false;
+  bool gathered = false; // some op must see these classes whole
 };
 
 struct CollectiveTotal {
