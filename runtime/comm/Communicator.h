@@ -72,6 +72,11 @@ public:
   virtual void abort(const Status &reason) = 0;
   virtual const std::atomic<bool> &aborted() const = 0;
   virtual Status abortReason() const = 0;
+  // Its first sentence, for the messages of the ranks that had to stop.
+  std::string abortCause() const {
+    const Status reason = abortReason();
+    return reason.ok() ? std::string() : reason.messages().front();
+  }
 };
 
 } // namespace merak::runtime

@@ -53,6 +53,7 @@ void Executor::laneMain(int lane) {
 
 Status Executor::step(const StepScalars &scalars) {
   scalars_ = scalars;
+  visibleStep_ = scalars.step;
   int others = 0;
   for (size_t i = 1; i < lanes_.size(); ++i)
     others += lanes_[i]->thread.joinable();
@@ -102,7 +103,7 @@ Status Executor::runCall(int lane, const LaneCall &call) {
           [&] { return other.done.load() >= target; }, comm_.aborted());
       self.waitsFor.store(-1, std::memory_order_relaxed);
       if (!ready) {
-        Status status = Status::error("stopped: " + comm_.abortReason().str());
+        Status status = Status::error("stopped: " + comm_.abortCause());
         fail(call, nullptr, status);
         return status;
       }
@@ -129,7 +130,7 @@ Status Executor::runCall(int lane, const LaneCall &call) {
 
 Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
   if (comm_.aborted().load(std::memory_order_relaxed))
-    return Status::error("stopped: " + comm_.abortReason().str());
+    return Status::error("stopped: " + comm_.abortCause());
   const planpb::Call &proto = program_.proto().calls(call.call);
   for (const Op::Patch &patch : op.patches)
     patch.view->data = patch.base + patch.stride * proto.slots(patch.slotClass);
@@ -192,7 +193,7 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
     const uint64_t target = callNumber(call.call) + 1;
     if (!event.gate.wait([&] { return event.recorded.load() >= target; },
                          comm_.aborted()))
-      return Status::error("stopped: " + comm_.abortReason().str());
+      return Status::error("stopped: " + comm_.abortCause());
     return backend_.waitEvent(stream, op.event);
   }
   case Instruction::LOAD_INPUT:
@@ -250,13 +251,13 @@ Status Executor::injectFault() {
     return Status::error("killed by request");
   while (!comm_.aborted().load())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return Status::error("hung by request: " + comm_.abortReason().str());
+  return Status::error("hung by request: " + comm_.abortCause());
 }
 
 void Executor::fail(const LaneCall &call, const Op *op, Status status) {
   const planpb::Call &proto = program_.proto().calls(call.call);
   status = std::move(status).withContext(
-      fmt::format("rank {} · step {} · {}", program_.rank(), scalars_.step,
+      fmt::format("rank {} · step {} · {}", program_.rank(), scalars_.step + 1,
                   op ? program_.describe(call, *op)
                      : program_.proto().procedures(proto.procedure()).name()));
   comm_.abort(status);
@@ -290,7 +291,7 @@ std::vector<std::string> Executor::positions() const {
     else
       text = program_.describe(call, *(*call.ops)[op]);
     lines.push_back(fmt::format("rank {} · step {} · {}: {}", program_.rank(),
-                                scalars_.step, program_.streamName(int(i)),
+                                visibleStep_.load() + 1, program_.streamName(int(i)),
                                 text));
   }
   return lines;

@@ -89,6 +89,7 @@ private:
   ExecutorOptions options_;
 
   StepScalars scalars_;
+  std::atomic<int64_t> visibleStep_{0}; // scalars_.step for the watchdog
   uint64_t stepsBegun_ = 0; // before the current one
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Event>> events_;

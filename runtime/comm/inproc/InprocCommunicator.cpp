@@ -167,7 +167,7 @@ Status InprocCommunicator::collective(CollectiveEndpoint &endpoint,
     return run.failure;
   return Status::error(fmt::format(
       "{} waits for rank {}: {}", commKindName(endpoint.spec.kind),
-      endpoint.group->missing(endpoint.me), world_.abortReason().str()));
+      endpoint.group->missing(endpoint.me), abortCause()));
 }
 
 Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
@@ -183,7 +183,7 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
     if (world_.aborted().load())
       return Status::error(
           fmt::format("{} rank {}: {}", sends ? "send to" : "recv from",
-                      endpoint.spec.peer, world_.abortReason().str()));
+                      endpoint.spec.peer, abortCause()));
     if (other.view) {
       const View &from = sends ? view : *other.view;
       const View &to = sends ? *other.view : view;
@@ -216,7 +216,7 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
   mine.view = nullptr;
   return Status::error(
       fmt::format("{} rank {}: {}", sends ? "send to" : "recv from",
-                  endpoint.spec.peer, world_.abortReason().str()));
+                  endpoint.spec.peer, abortCause()));
 }
 
 } // namespace

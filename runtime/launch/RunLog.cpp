@@ -1,0 +1,88 @@
+#include "runtime/launch/RunLog.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace merak::runtime {
+
+std::string progressLine(const StepResult &step, int64_t lastStep,
+                         int64_t tokens, int64_t samples) {
+  const std::string last = std::to_string(lastStep);
+  std::string line =
+      fmt::format("step {:>{}}/{}", step.step, last.size(), last);
+  for (const auto &[name, value] : step.outputs)
+    if (name != "grad_norm")
+      line += fmt::format(" | {} {:.6f}", name, value);
+  if (auto norm = step.outputs.find("grad_norm"); norm != step.outputs.end())
+    line += fmt::format(" | norm {:.4f}", norm->second);
+  if (step.lr > 0)
+    line += fmt::format(" | lr {:.2e}", step.lr);
+  line += fmt::format(" | {:.2f} ms", step.seconds * 1e3);
+  if (tokens > 0)
+    line += fmt::format(" | {:.0f} tok/s", double(tokens) / step.seconds);
+  else
+    line += fmt::format(" | {:.0f} samples/s", double(samples) / step.seconds);
+  return line;
+}
+
+std::string logLine(const StepResult &step, int64_t tokens) {
+  nlohmann::ordered_json json;
+  json["step"] = step.step;
+  for (const auto &[name, value] : step.outputs)
+    if (name != "grad_norm")
+      json[name] = value;
+  json["lr"] = step.lr;
+  if (auto norm = step.outputs.find("grad_norm"); norm != step.outputs.end())
+    json["grad_norm"] = norm->second;
+  json["seconds"] = step.seconds;
+  json["tokens_per_second"] = double(tokens) / step.seconds;
+  return json.dump();
+}
+
+Result<RunLog> RunLog::open(const std::string &path,
+                            const planpb::PlanFile &plan, int64_t lastStep) {
+  RunLog log;
+  log.path_ = path;
+  log.lastStep_ = lastStep;
+  log.tokens_ = plan.tokens_per_step();
+  log.samples_ = plan.global_batch();
+  if (!path.empty()) {
+    log.file_.reset(std::fopen(path.c_str(), "w"));
+    if (!log.file_)
+      return Status::error(
+          fmt::format("cannot write \"{}\": {}", path, std::strerror(errno)));
+  }
+  return Result<RunLog>(std::move(log));
+}
+
+Status RunLog::add(const StepResult &step) {
+  seconds_.push_back(step.seconds);
+  fmt::print("{}\n", progressLine(step, lastStep_, tokens_, samples_));
+  std::fflush(stdout);
+  if (!file_)
+    return {};
+  fmt::print(file_.get(), "{}\n", logLine(step, tokens_));
+  if (std::fflush(file_.get()) != 0)
+    return Status::error(
+        fmt::format("cannot write \"{}\": {}", path_, std::strerror(errno)));
+  return {};
+}
+
+std::string RunLog::summary() const {
+  if (seconds_.size() < 3)
+    return {};
+  std::vector<double> sorted(seconds_.begin() + 1, seconds_.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  std::string line =
+      fmt::format("{} steps, median {:.2f} ms", seconds_.size(), median * 1e3);
+  if (tokens_ > 0)
+    line += fmt::format(", {:.0f} tok/s", double(tokens_) / median);
+  return line;
+}
+
+} // namespace merak::runtime

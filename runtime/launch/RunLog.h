@@ -1,0 +1,36 @@
+// What a run tells while it trains: a line a step for people, one JSON object a
+// step for programs.
+#pragma once
+
+#include "runtime/launch/Session.h"
+
+#include <cstdio>
+
+namespace merak::runtime {
+
+class RunLog {
+public:
+  // `path` empty: no file. `lastStep`: number of the last step, for "3/10".
+  static Result<RunLog> open(const std::string &path,
+                             const planpb::PlanFile &plan, int64_t lastStep);
+  Status add(const StepResult &step);
+  // The median of the steps after the first, which also touches memory.
+  std::string summary() const;
+
+private:
+  struct Close {
+    void operator()(std::FILE *file) const { std::fclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  int64_t lastStep_ = 0, tokens_ = 0, samples_ = 0;
+  std::vector<double> seconds_;
+};
+
+// The line for people.
+std::string progressLine(const StepResult &step, int64_t lastStep,
+                         int64_t tokens, int64_t samples);
+// The object for programs; values that are not finite are null.
+std::string logLine(const StepResult &step, int64_t tokens);
+
+} // namespace merak::runtime

@@ -1,0 +1,260 @@
+#include "runtime/launch/RunMain.h"
+
+#include "runtime/data/Npy.h"
+#include "runtime/launch/RunLog.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <unistd.h>
+
+namespace merak::runtime {
+namespace {
+
+struct RunOptions {
+  std::string plan, ranks = "inproc", backend = "cpu";
+  DataOptions data;
+  std::string tokenType = "u16";
+  int64_t steps = 1, saveEvery = 0;
+  std::string log, save, load, saveGrads, trace, out;
+  SessionOptions session;
+};
+
+void addOptions(CLI::App &app, RunOptions &options,
+                const BackendRegistry &backends) {
+  std::vector<std::string> names;
+  for (const auto &[name, factory] : backends)
+    names.push_back(name);
+  app.add_option("plan", options.plan, "plan directory, made by merakc")
+      ->required();
+  app.add_option("--data", options.data.path,
+                 "DIR with one <input>.npy for each input, tokens.bin, or "
+                 "\"synthetic\"");
+  app.add_option("--steps", options.steps, "steps to run")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--ranks", options.ranks, "inproc: ranks are threads")
+      ->check(CLI::IsMember({"inproc"}));
+  app.add_option("--backend", options.backend, "device that computes")
+      ->check(CLI::IsMember(names));
+  app.add_option("--log", options.log, "one JSON object a step");
+  app.add_option("--save", options.save, "checkpoint folder to write");
+  app.add_option("--save-every", options.saveEvery,
+                 "also write it after every N steps")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--load", options.load,
+                 "checkpoint folder, or .safetensors file with parameters");
+  app.add_option("--save-grads", options.saveGrads,
+                 "gradients of the step as .safetensors (with --steps=1)");
+  app.add_option("--trace", options.trace, "timeline in Chrome's format");
+  app.add_option("--out", options.out, "infer: folder for <output>.npy");
+  app.add_flag("--check-numerics", options.session.checkNumerics,
+               "stop at the first value that is nan or inf and name it");
+  app.add_option("--threads", options.session.threads,
+                 "threads of each rank (default: the cores, shared)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.session.seed,
+                 "of synthetic data and random operations");
+  app.add_option("--token-dtype", options.tokenType, "of tokens.bin")
+      ->check(CLI::IsMember({"u16", "u32"}));
+  app.add_option("--label-shift", options.data.labelShift,
+                 "tokens.bin: labels are the tokens shifted by N; 0 for models "
+                 "that shift them themselves")
+      ->check(CLI::NonNegativeNumber);
+}
+
+// What the options mean together.
+std::string usageProblem(const RunOptions &options) {
+  if (options.saveEvery > 0 && options.save.empty())
+    return "--save-every needs --save";
+  if (!options.saveGrads.empty() && options.steps != 1)
+    return "--save-grads needs --steps=1";
+  return {};
+}
+
+// MERAK_FAULT=RANK:STEP:fail|hang, for tests of what a lost rank does.
+Status readEnvironment(SessionOptions &session) {
+  if (const char *text = std::getenv("MERAK_WATCHDOG_SECONDS")) {
+    char *end = nullptr;
+    session.watchdogSeconds = std::strtod(text, &end);
+    if (end == text || *end || session.watchdogSeconds < 0)
+      return Status::error(fmt::format(
+          "MERAK_WATCHDOG_SECONDS: expected a number, found \"{}\"", text));
+  }
+  if (const char *text = std::getenv("MERAK_FAULT")) {
+    long long rank = 0, step = 0;
+    char kind[8] = {};
+    if (std::sscanf(text, "%lld:%lld:%7s", &rank, &step, kind) != 3 ||
+        (std::strcmp(kind, "fail") && std::strcmp(kind, "hang")))
+      return Status::error(fmt::format(
+          "MERAK_FAULT: expected RANK:STEP:fail or hang, found \"{}\"", text));
+    session.fault = {static_cast<int>(rank), step - 1,
+                     std::strcmp(kind, "hang") == 0};
+  }
+  return {};
+}
+
+// Outputs of an inference plan, steps after each other on the first axis.
+class OutputFiles {
+public:
+  Status add(const std::map<std::string, GlobalOutput> &step) {
+    for (const auto &[name, output] : step) {
+      GlobalOutput &all = outputs_[name];
+      const bool first = all.data.empty();
+      all.dtype = output.dtype;
+      if (output.shape.empty())
+        all.shape = {first ? 1 : all.shape[0] + 1};
+      else if (first)
+        all.shape = output.shape;
+      else
+        all.shape[0] += output.shape[0];
+      all.data.insert(all.data.end(), output.data.begin(), output.data.end());
+    }
+    return {};
+  }
+  Status write(const std::string &dir) const {
+    std::error_code error;
+    std::filesystem::create_directories(dir, error);
+    if (error)
+      return Status::error(
+          fmt::format("cannot write \"{}\": {}", dir, error.message()));
+    Status problems;
+    for (const auto &[name, output] : outputs_) {
+      std::string file = name;
+      for (char &c : file)
+        c = c == '/' ? '_' : c;
+      problems.merge(writeNpy(dir + "/" + file + ".npy", output.dtype,
+                              output.shape, output.data.data()));
+    }
+    return problems;
+  }
+
+private:
+  std::map<std::string, GlobalOutput> outputs_;
+};
+
+// Output that cannot be written is better known before the first step.
+Status checkWritable(const std::string &path) {
+  if (path.empty())
+    return {};
+  std::filesystem::path file(path);
+  if (!file.has_filename()) // "out/"
+    file = file.parent_path();
+  std::filesystem::path folder = file.parent_path();
+  if (folder.empty())
+    folder = ".";
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    return Status::error(fmt::format("cannot write \"{}\": \"{}\" is no folder",
+                                     path, folder.string()));
+  if (access(folder.c_str(), W_OK) != 0)
+    return Status::error(
+        fmt::format("cannot write \"{}\": {}", path, std::strerror(errno)));
+  return {};
+}
+
+Status run(const RunOptions &options, const BackendFactory &factory) {
+  auto plan = loadPlan(options.plan);
+  if (!plan)
+    return plan.status();
+  Status problems;
+  if (!plan->file.device().empty() && plan->file.device() != options.backend)
+    problems.merge(Status::error(
+        fmt::format("\"{}\" is a plan for {}, the backend is {}", options.plan,
+                    plan->file.device(), options.backend)));
+  const bool infer = plan->file.mode() == "infer";
+  if (infer && !(options.save.empty() && options.saveGrads.empty()))
+    problems.merge(Status::error(
+        fmt::format("\"{}\" does not train: nothing to save", options.plan)));
+  if (!infer && !options.out.empty())
+    problems.merge(Status::error(
+        fmt::format("\"{}\" trains: --out is for inference", options.plan)));
+  if (plan->file.inputs_size() > 0 && options.data.path.empty())
+    problems.merge(Status::error("the plan has inputs: give --data"));
+  for (const std::string &path : {options.log, options.save, options.saveGrads,
+                                  options.trace, options.out})
+    problems.merge(checkWritable(path));
+  if (!problems.ok())
+    return problems;
+
+  auto session = Session::create(std::move(*plan), factory, options.session);
+  if (!session)
+    return session.status();
+  if (!options.data.path.empty()) {
+    auto data = openData((*session)->plan().file, options.data);
+    if (!data)
+      return data.status();
+    (*session)->setData(std::move(*data));
+  }
+  std::string note;
+  MERAK_RETURN_IF_ERROR((*session)->loadWeights(options.load, &note));
+  if (!note.empty())
+    fmt::print(stderr, "note: {}\n", note);
+  const int64_t last = (*session)->stepsDone() + options.steps;
+  auto log = RunLog::open(options.log, (*session)->plan().file, last);
+  if (!log)
+    return log.status();
+  OutputFiles outputs;
+  for (int64_t i = 0; i < options.steps; ++i) {
+    auto step = (*session)->step();
+    if (!step) {
+      if (!options.trace.empty()) // what happened until then helps
+        (void)(*session)->writeTrace(options.trace);
+      return step.status();
+    }
+    MERAK_RETURN_IF_ERROR(log->add(*step));
+    if (!options.out.empty()) {
+      auto values = (*session)->globalOutputs();
+      if (!values)
+        return values.status();
+      MERAK_RETURN_IF_ERROR(outputs.add(*values));
+    }
+    if (options.saveEvery > 0 && step->step % options.saveEvery == 0 &&
+        step->step != last)
+      MERAK_RETURN_IF_ERROR((*session)->save(options.save));
+  }
+  if (const std::string summary = log->summary(); !summary.empty())
+    fmt::print("{}\n", summary);
+  if (!options.out.empty())
+    problems.merge(outputs.write(options.out));
+  if (!options.save.empty())
+    problems.merge((*session)->save(options.save));
+  if (!options.saveGrads.empty())
+    problems.merge((*session)->saveGradients(options.saveGrads));
+  if (!options.trace.empty())
+    problems.merge((*session)->writeTrace(options.trace));
+  return problems;
+}
+
+} // namespace
+
+int runMain(int argc, char **argv, const BackendRegistry &backends) {
+  CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
+               "merak-run");
+  RunOptions options;
+  addOptions(app, options, backends);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (const std::string problem = usageProblem(options); !problem.empty()) {
+    fmt::print(stderr, "merak-run: error: {}\n", problem);
+    return 2;
+  }
+  options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
+  options.data.seed = options.session.seed;
+  options.session.trace = !options.trace.empty();
+  Status status = readEnvironment(options.session);
+  if (status.ok())
+    status = run(options, backends.at(options.backend));
+  for (const std::string &message : status.messages())
+    fmt::print(stderr, "merak-run: error: {}\n", message);
+  return status.ok() ? 0 : 1;
+}
+
+} // namespace merak::runtime

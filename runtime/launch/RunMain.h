@@ -1,0 +1,14 @@
+// The body of merak-run: options, the loop over steps, exit codes.
+#pragma once
+
+#include "runtime/launch/Session.h"
+
+namespace merak::runtime {
+
+// The backends that this build has, by name ("cpu"); the tool's main fills it.
+using BackendRegistry = std::map<std::string, BackendFactory>;
+
+// Returns the exit code: 0 done, 1 the input or the run failed, 2 wrong usage.
+int runMain(int argc, char **argv, const BackendRegistry &backends);
+
+} // namespace merak::runtime

@@ -1,0 +1,104 @@
+// A plan running on ranks of this process: one backend, thread pool and
+// executor for each, one communicator between them.
+#pragma once
+
+#include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/core/Executor.h"
+#include "runtime/data/DataSource.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+
+namespace merak::runtime {
+
+class InprocWorld;
+class Watchdog;
+
+// Makes the backend of one rank, which computes with the threads of `pool`.
+using BackendFactory =
+    std::function<Result<std::unique_ptr<Backend>>(ThreadPool &pool)>;
+
+// "RANK:STEP:fail" or "RANK:STEP:hang", steps from 1 (MERAK_FAULT).
+struct FaultRequest {
+  int rank = -1;
+  int64_t step = -1; // from 0
+  bool hang = false;
+};
+
+struct SessionOptions {
+  int threads = 0; // of each rank; 0: share the cores
+  bool trace = false;
+  bool checkNumerics = false;
+  double watchdogSeconds = 300; // without any progress; 0: none
+  uint64_t seed = 0;
+  FaultRequest fault;
+};
+
+struct StepResult {
+  int64_t step = 0; // from 1
+  double lr = 0;
+  double seconds = 0;
+  std::map<std::string, double> outputs; // "loss", "grad_norm", ...
+};
+
+// The value of one output for a whole global batch.
+struct GlobalOutput {
+  planpb::DType dtype = planpb::DTYPE_INVALID;
+  std::vector<int64_t> shape;
+  std::vector<char> data;
+};
+
+class Session {
+public:
+  // Makes ranks and loads kernels. `data` may be null for plans without inputs.
+  static Result<std::unique_ptr<Session>> create(LoadedPlan plan,
+                                                 const BackendFactory &factory,
+                                                 const SessionOptions &options);
+  ~Session();
+
+  const LoadedPlan &plan() const { return plan_; }
+  int ranks() const { return static_cast<int>(ranks_.size()); }
+  void setData(std::unique_ptr<DataSource> data);
+
+  // Puts the model's values, or a checkpoint's (if `load` is not empty), into
+  // the ranks' memory. `note` gets what the user should know.
+  Status loadWeights(const std::string &load, std::string *note = nullptr);
+
+  // One step of all ranks. On an error every rank has stopped; the messages
+  // begin with the cause.
+  Result<StepResult> step();
+  int64_t stepsDone() const { return nextStep_; }
+
+  Status save(const std::string &dir) const;
+  Status saveGradients(const std::string &path) const;
+  Status writeTrace(const std::string &path) const;
+  // Values of the last step that are not scalars, by name (infer plans).
+  Result<std::map<std::string, GlobalOutput>> globalOutputs() const;
+
+private:
+  struct Rank;
+  explicit Session(LoadedPlan plan);
+  Status start(const BackendFactory &factory, const SessionOptions &options);
+  std::vector<RankMemory> memories() const;
+  Status runRanks(const StepScalars &scalars);
+  Status readOutputs(StepResult &result) const;
+
+  LoadedPlan plan_;
+  SessionOptions options_;
+  std::unique_ptr<InprocWorld> world_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::unique_ptr<DataSource> data_;
+  std::unique_ptr<InputReader> reader_;
+  std::unique_ptr<Watchdog> watchdog_;
+  int64_t nextStep_ = 0;
+
+  // Ranks after the first have a thread each.
+  Gate start_, finish_;
+  std::atomic<uint64_t> started_{0};
+  std::atomic<int> running_{0};
+  std::atomic<bool> stop_{false};
+  StepScalars scalars_;
+};
+
+} // namespace merak::runtime
