@@ -121,7 +121,9 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       hasW |= step.action == planning::Action::W;
     if (!hasW && has(pipe::Action::W)) {
       std::string both;
-      for (StringRef word : llvm::split(text, ' ')) {
+      SmallVector<StringRef> words;
+      StringRef(text).split(words, ' ');
+      for (StringRef word : words) {
         both += (both.empty() ? "" : " ") + word.str();
         if (word.starts_with("B"))
           both += " W" + word.drop_front().str();

@@ -93,10 +93,10 @@ private:
     Operation *op = nullptr;
     switch (conversion.kind) {
     case Kind::AllReduceSum:
-      op = AllReduceOp::create(b, loc, value, axes, b.getStringAttr("sum"));
+      op = AllReduceOp::create(b, loc, value.getType(), value, axes, b.getStringAttr("sum"));
       break;
     case Kind::AllReduceMax:
-      op = AllReduceOp::create(b, loc, value, axes, b.getStringAttr("max"));
+      op = AllReduceOp::create(b, loc, value.getType(), value, axes, b.getStringAttr("max"));
       break;
     case Kind::AllGather: {
       auto [major, minor] =
@@ -130,7 +130,7 @@ private:
       break;
     }
     case Kind::Accumulate:
-      op = AccumulateOp::create(b, loc, value);
+      op = AccumulateOp::create(b, loc, value.getType(), value);
       break;
     }
     setLayouts(op, {conversion.to});

@@ -118,7 +118,8 @@ private:
                  << type << " differs between samples; feed it as an input";
     std::string name = ("constant" + Twine(tables++)).str();
     OpBuilder b(stage);
-    ParameterOp::create(b, op.getLoc(), name, TypeAttr::get(type), UnitAttr(),
+    ParameterOp::create(b, op.getLoc(), b.getStringAttr(name),
+                        TypeAttr::get(type), UnitAttr(),
                         SourceAttr(), op.getValue());
     b.setInsertionPointToStart(&stage.getBody().front());
     ValueOp value = ValueOp::create(

@@ -2,6 +2,7 @@
 
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/Builders.h"
+#include "mlir/IR/IRMapping.h"
 #include "passes/Sharding/ApplyLayouts.h"
 #include <set>
 
@@ -33,9 +34,9 @@ public:
       inStage.emplace_back();
     }
     findRematerializable();
-    SmallVector<UpdateOp> updates;
+    SmallVector<train::UpdateOp> updates;
     for (Operation &op : block.without_terminator()) {
-      if (auto update = dyn_cast<UpdateOp>(op))
+      if (auto update = dyn_cast<train::UpdateOp>(op))
         updates.push_back(update);
       if (isEverywhere(&op) || roleOf(&op) == kUpdate || isa<AccumulateOp>(op))
         continue;
@@ -130,7 +131,7 @@ private:
   // A value that has one declaration per stage, by a key.
   ValueOp declareOnce(int64_t stage, StringRef key, Type type, ValueKind kind,
                       LayoutAttr layout, StringRef tensor) {
-    ValueOp &value = inStage[stage].byKey[key];
+    ValueOp &value = inStage[stage].byKey[key.str()];
     if (!value)
       value = declare(stage, key, type, kind, layout, tensor);
     return value;
@@ -378,11 +379,11 @@ private:
     return holders;
   }
 
-  LogicalResult emitUpdates(ArrayRef<UpdateOp> updates) {
+  LogicalResult emitUpdates(ArrayRef<train::UpdateOp> updates) {
     auto holders = findHolders();
     // Per stage: parameter and reduced gradient.
-    std::vector<SmallVector<std::pair<UpdateOp, Value>>> work(options.stages);
-    for (UpdateOp update : updates)
+    std::vector<SmallVector<std::pair<train::UpdateOp, Value>>> work(options.stages);
+    for (train::UpdateOp update : updates)
       for (int64_t stage : holders[update.getParameter()]) {
         Place place{stage, pipe::Action::U};
         work[stage].push_back(
@@ -391,8 +392,10 @@ private:
     if (updates.empty())
       return success();
     std::map<StringRef, size_t> position;
-    for (auto [index, update] : llvm::enumerate(updates))
-      position[update.getParameter()] = index;
+    for (size_t i = 0; i < updates.size(); ++i) {
+      train::UpdateOp update = updates[i];
+      position[update.getParameter()] = i;
+    }
     for (int64_t stage = 0; stage < options.stages; ++stage) {
       Value clip = emitNorm(stage, work[stage], position, holders);
       for (auto &[update, gradient] : work[stage])
@@ -405,7 +408,7 @@ private:
   // that the sum over stages adds zeros and its order is the same for every
   // cut.
   Value emitNorm(int64_t stage,
-                 ArrayRef<std::pair<UpdateOp, Value>> work,
+                 ArrayRef<std::pair<train::UpdateOp, Value>> work,
                  const std::map<StringRef, size_t> &position,
                  std::map<StringRef, std::set<int64_t>> &holders) {
     OpBuilder builder =
@@ -421,7 +424,8 @@ private:
     Value zero = setLayout(zerosLike(builder, loc, one), replicated);
     SmallVector<Value> whole(position.size(), zero), split(whole);
     bool anySplit = false;
-    for (auto &[update, gradient] : work) {
+    for (auto [constUpdate, gradient] : work) {
+      train::UpdateOp update = constUpdate;
       if (*holders[update.getParameter()].begin() != stage)
         continue;
       bool isSplit = false;
@@ -441,11 +445,12 @@ private:
           {static_cast<int64_t>(position.size()), {}});
     LayoutAttr vectorLayout = LayoutAttr::get(context, vector);
     auto concat = [&](ArrayRef<Value> parts) {
-      return setLayout(ConcatOp::create(builder, loc, parts, 0), vectorLayout);
+      return setLayout(
+          ConcatOp::create(builder, loc, ValueRange(parts), 0), vectorLayout);
     };
     auto reduce = [&](Value value, StringRef axis) {
-      return setLayout(AllReduceOp::create(builder, loc, value,
-                                           builder.getStrArrayAttr({axis}),
+      return setLayout(AllReduceOp::create(builder, loc, value.getType(), value,
+                                           builder.getStrArrayAttr(ArrayRef<StringRef>(axis)),
                                            builder.getStringAttr("sum")),
                        vectorLayout);
     };
@@ -473,8 +478,9 @@ private:
     return options.gradClip > 0 ? factor.getFactor() : Value();
   }
 
-  void emitUpdate(Place place, UpdateOp update, Value gradient, Value clip) {
-    ValueOp parameter = inStage[place.first].byKey[update.getParameter()];
+  void emitUpdate(Place place, train::UpdateOp update, Value gradient, Value clip) {
+    ValueOp parameter =
+        inStage[place.first].byKey[update.getParameter().str()];
     SmallVector<StringRef> suffixes;
     if (options.optimizer == "adamw")
       suffixes = {".exp_avg", ".exp_avg_sq"};

@@ -192,7 +192,7 @@ Result<Candidate> Planner::evaluate(const Degrees &d) {
       planning::apply(graph, classes, candidate.assignment);
   if (!outcome.ok())
     return outcome.status();
-  candidate.cost = planning::costOf(graph, *outcome, candidate.assignment);
+  candidate.cost = planning::costOf(graph, classes, candidate.assignment);
   const costmodel::Device &device = options.cluster.device;
   double compute = device.flops > 0 ? candidate.cost.contractionFlops /
                                           device.flops / double(d.pp)

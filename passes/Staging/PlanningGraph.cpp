@@ -62,7 +62,13 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     auto name = step.getArgAttrOfType<StringAttr>(index, kNameAttr);
     int id = addTensor(argument, name ? name.str() : "input");
     out.graph.tensors[id].input = true;
-    if (step.getArgAttr(index, kBatchedAttr))
+    // First axes that are the global batch count samples.
+    auto batch = step->getParentOp()->getAttrOfType<IntegerAttr>(
+        "train.global_batch");
+    ArrayRef<int64_t> shape =
+        cast<RankedTensorType>(argument.getType()).getShape();
+    if (step.getArgAttr(index, kBatchedAttr) ||
+        (batch && !shape.empty() && shape[0] == batch.getInt()))
       out.batched.push_back(id);
   }
   for (Operation &op : block) {

@@ -1,0 +1,93 @@
+#include "compiler/Driver/Driver.h"
+
+#include "compiler/Driver/Phases.h"
+#include "compiler/Import/Importer.h"
+#include "compiler/Pipeline/Registration.h"
+#include "mlir/IR/Diagnostics.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/PrettyStackTrace.h"
+#include "llvm/Support/Signals.h"
+#include "llvm/Support/raw_ostream.h"
+#include <csignal>
+#include <unistd.h>
+
+using namespace mlir;
+using namespace merak;
+
+// One line per problem: where, what; notes are indented.
+static void printDiagnostic(Diagnostic &diagnostic) {
+  std::string place = describeLocation(diagnostic.getLocation());
+  llvm::errs() << (place.empty() ? "merakc" : place) << ": error: "
+               << diagnostic.str() << "\n";
+  for (Diagnostic &note : diagnostic.getNotes()) {
+    std::string at = describeLocation(note.getLocation());
+    llvm::errs() << "  note: " << (at.empty() ? "" : at + ": ") << note.str()
+                 << "\n";
+  }
+}
+
+// A crash is our fault: say so and how to reproduce it.
+static int crashArgc;
+static char **crashArgv;
+static void onCrash(void *) {
+  llvm::errs() << "merakc: internal error; reproduce with:";
+  for (int i = 0; i < crashArgc; ++i)
+    llvm::errs() << " '" << crashArgv[i] << "'";
+  llvm::errs() << "\n";
+  llvm::errs().flush();
+  _exit(70);
+}
+
+int merak::merakcMain(int argc, char **argv) {
+  crashArgc = argc;
+  crashArgv = argv;
+  llvm::sys::AddSignalHandler(onCrash, nullptr);
+  ParsedOptions parsed = parseOptions(argc, argv);
+  if (parsed.exitCode) {
+    (*parsed.exitCode ? llvm::errs() : llvm::outs()) << parsed.text;
+    return *parsed.exitCode;
+  }
+  const CompilerOptions &options = parsed.options;
+  DialectRegistry registry;
+  registerMerakDialects(registry);
+  MLIRContext context(registry);
+  context.loadAllAvailableDialects();
+  context.printOpOnDiagnostic(false);
+  size_t errors = 0;
+  context.getDiagEngine().registerHandler([&](Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error) {
+      ++errors;
+      printDiagnostic(diagnostic);
+    } else if (!options.quiet) {
+      llvm::errs() << diagnostic.str() << "\n";
+    }
+    return success();
+  });
+  Compilation compilation(options, context);
+  if (failed(compilation.run())) {
+    if (errors == 0) {
+      llvm::errs() << "merakc: internal error: a phase failed without a "
+                      "message\n";
+      return 70;
+    }
+    return 1;
+  }
+  bool printsIr = options.toPhase != "files";
+  if (printsIr) {
+    if (options.output == "-") {
+      compilation.getModule().print(llvm::outs());
+    } else {
+      std::error_code failure;
+      llvm::raw_fd_ostream out(options.output, failure);
+      if (failure) {
+        llvm::errs() << "merakc: error: cannot write '" << options.output
+                     << "': " << failure.message() << "\n";
+        return 1;
+      }
+      compilation.getModule().print(out);
+    }
+  }
+  if (!options.quiet)
+    (printsIr ? llvm::errs() : llvm::outs()) << compilation.getReport();
+  return 0;
+}

@@ -1,0 +1,63 @@
+// The command line of merakc as a value. No MLIR here.
+#pragma once
+
+#include "passes/Planning/Strategy.h"
+#include "runtime/core/Status.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace merak {
+
+struct OptimizerOptions {
+  std::string kind = "adamw"; // "sgd" or "adamw"
+  double lr = 1e-3, momentum = 0, dampening = 0, weightDecay = 0.01;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  bool nesterov = false;
+  std::string schedule = "constant"; // "linear", "cosine"
+  int64_t warmup = 0, total = 0;
+  double minFactor = 0;
+};
+
+struct CompilerOptions {
+  std::string input, output;
+  std::string cluster;            // file; empty: `devices` in-process CPU ranks
+  std::optional<int64_t> devices; // empty: the size of the pinned mesh
+  std::map<std::string, int64_t> mesh;
+  // --shape=ids=8x128,mask=8x1x128; -1 stands for "not bound" (a '?').
+  std::map<std::string, std::vector<int64_t>> shapes;
+  std::optional<int64_t> globalBatch, microbatch;
+  bool train = true;
+  std::string loss;
+  std::vector<std::string> freeze;
+  bool keepShared = false;
+  OptimizerOptions optimizer;
+  double gradClip = 0;
+  std::string schedule = "auto";
+  std::string strategy, emitStrategy;
+  std::string fromPhase, toPhase = "files", saveIr;
+  int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
+  std::string target;      // of generated kernels; empty: this machine
+  bool quiet = false;
+};
+
+// What the arguments ask for. `exitCode` set: print `text` and leave with it
+// (--help, --version, wrong usage).
+struct ParsedOptions {
+  CompilerOptions options;
+  std::optional<int> exitCode;
+  std::string text;
+};
+ParsedOptions parseOptions(int argc, const char *const *argv);
+
+// "adamw:lr=1e-3,betas=0.9/0.999,eps=1e-8,weight_decay=0.01" or
+// "sgd:lr=0.05,momentum=0.9"; also schedule=cosine,warmup=10,total=100,min=0.1.
+Result<OptimizerOptions> parseOptimizer(const std::string &text);
+
+// The phases of --to and --from, in order.
+const std::vector<std::string> &phaseNames();
+
+} // namespace merak

@@ -1,0 +1,275 @@
+#include "compiler/Driver/Phases.h"
+
+#include "codegen/PlanWriter/PlanWriter.h"
+#include "compiler/Import/Importer.h"
+#include "dialects/Pipe/PipeDialect.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "passes/Graph/Passes.h"
+#include "passes/Lowering/Passes.h"
+#include "passes/Memory/Passes.h"
+#include "passes/Scheduling/AttachSchedule.h"
+#include "passes/Sharding/ApplyLayouts.h"
+#include "passes/Sharding/Localize.h"
+#include "passes/Staging/OutlineStages.h"
+#include "passes/Staging/Planner.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/raw_ostream.h"
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+
+using namespace mlir;
+using namespace merak;
+
+LogicalResult Compilation::error(const std::string &message) {
+  return emitError(UnknownLoc::get(&context), message);
+}
+
+static LogicalResult readText(const std::string &path, std::string &text) {
+  std::ifstream in(path);
+  std::stringstream buffer;
+  buffer << in.rdbuf();
+  text = buffer.str();
+  return success(in.good() || in.eof());
+}
+
+LogicalResult Compilation::load() {
+  if (!options.fromPhase.empty()) {
+    module = parseSourceFile<ModuleOp>(options.input, &context);
+    return success(bool(module));
+  }
+  ImportOptions import;
+  for (const auto &[name, shape] : options.shapes)
+    import.shapes[name] = SmallVector<int64_t>(shape.begin(), shape.end());
+  import.globalBatch = options.globalBatch.value_or(0);
+  import.train = options.train;
+  import.loss = options.loss;
+  import.freeze = options.freeze;
+  import.keepShared = options.keepShared;
+  ImportReport imported;
+  FailureOr<OwningOpRef<ModuleOp>> made =
+      importOnnx(options.input, import, context, &imported);
+  if (failed(made))
+    return failure();
+  module = std::move(*made);
+  llvm::raw_string_ostream out(report);
+  imported.print(out);
+  return success();
+}
+
+LogicalResult Compilation::graph() {
+  PassManager manager(&context);
+  buildGraphImportPipeline(manager);
+  DifferentiateOptions differentiate;
+  differentiate.train = options.train;
+  manager.addPass(createDifferentiate(differentiate));
+  return manager.run(*module);
+}
+
+static DictionaryAttr optimizerConstants(const OptimizerOptions &o,
+                                         MLIRContext *context) {
+  Builder b(context);
+  SmallVector<NamedAttribute> entries;
+  auto number = [&](StringRef name, double value) {
+    entries.push_back(b.getNamedAttr(name, b.getF64FloatAttr(value)));
+  };
+  number("weight_decay", o.weightDecay);
+  if (o.kind == "sgd") {
+    number("momentum", o.momentum);
+    number("dampening", o.dampening);
+    entries.push_back(b.getNamedAttr("nesterov", b.getBoolAttr(o.nesterov)));
+  } else {
+    number("beta1", o.beta1);
+    number("beta2", o.beta2);
+    number("eps", o.eps);
+  }
+  return b.getDictionaryAttr(entries);
+}
+
+// Decides and cuts: after this the module holds stage programs.
+LogicalResult Compilation::stage() {
+  PlannerOptions planner;
+  planner.train = options.train;
+  int64_t meshSize = 1;
+  for (const auto &[axis, degree] : options.mesh)
+    meshSize *= degree;
+  if (!options.cluster.empty()) {
+    Result<costmodel::Cluster> cluster =
+        costmodel::readCluster(options.cluster);
+    if (!cluster.ok())
+      return error(cluster.status().str());
+    planner.cluster = *cluster;
+  } else {
+    planner.cluster =
+        costmodel::defaultCluster(options.devices.value_or(meshSize));
+  }
+  if (!options.strategy.empty()) {
+    std::string text;
+    if (failed(readText(options.strategy, text)))
+      return error("cannot read strategy '" + options.strategy + "'");
+    Result<planning::Strategy> strategy =
+        planning::Strategy::parse(text, options.strategy);
+    if (!strategy.ok()) {
+      for (const std::string &message : strategy.status().messages())
+        (void)error(message);
+      return failure();
+    }
+    planner.pinned = *strategy;
+  }
+  for (const auto &[axis, degree] : options.mesh)
+    planner.pinned.mesh[axis] = degree;
+  if (options.microbatch)
+    planner.pinned.microbatch = options.microbatch;
+  if (options.schedule != "auto" || !planner.pinned.schedule)
+    planner.pinned.schedule = options.schedule;
+  auto batch =
+      (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
+  planner.globalBatch =
+      batch ? batch.getInt() : options.globalBatch.value_or(1);
+  FailureOr<Decision> decision = planStrategy(*module, planner);
+  if (failed(decision))
+    return failure();
+  report += decision->report;
+  if (!options.emitStrategy.empty()) {
+    std::ofstream out(options.emitStrategy);
+    out << decision->strategy.toJson();
+    if (!out.flush())
+      return error("cannot write '" + options.emitStrategy + "'");
+  }
+  auto step = module->lookupSymbol<func::FuncOp>("step");
+  if (failed(applyLayouts(step, *decision)))
+    return failure();
+  Builder b(&context);
+  (*module)->setAttr(
+      dist::kMeshAttr,
+      dist::MeshAttr::get(
+          &context,
+          {b.getStringAttr("pp"), b.getStringAttr("dp"),
+           b.getStringAttr("tp"), b.getStringAttr("mb")},
+          {decision->pp, decision->dp, decision->tp,
+           decision->microbatches}));
+  const OptimizerOptions &o = options.optimizer;
+  (*module)->setAttr(
+      "merak.train",
+      b.getDictionaryAttr({
+          b.getNamedAttr("mode",
+                         b.getStringAttr(options.train ? "train" : "infer")),
+          b.getNamedAttr("model", b.getStringAttr(options.input)),
+          b.getNamedAttr("global_batch",
+                         b.getI64IntegerAttr(planner.globalBatch)),
+          b.getNamedAttr("microbatches",
+                         b.getI64IntegerAttr(decision->microbatches)),
+          b.getNamedAttr("schedule_name",
+                         b.getStringAttr(*decision->strategy.schedule)),
+          b.getNamedAttr("optimizer", b.getStringAttr(o.kind)),
+          b.getNamedAttr("constants", optimizerConstants(o, &context)),
+          b.getNamedAttr("lr", b.getF64FloatAttr(o.lr)),
+          b.getNamedAttr("lr_schedule", b.getStringAttr(o.schedule)),
+          b.getNamedAttr("warmup", b.getI64IntegerAttr(o.warmup)),
+          b.getNamedAttr("total", b.getI64IntegerAttr(o.total)),
+          b.getNamedAttr("min_factor", b.getF64FloatAttr(o.minFactor)),
+          b.getNamedAttr("grad_clip", b.getF64FloatAttr(options.gradClip)),
+      }));
+  OutlineOptions outline;
+  outline.stages = decision->pp;
+  outline.dp = decision->dp;
+  outline.tp = decision->tp;
+  outline.microbatches = decision->microbatches;
+  outline.train = options.train;
+  outline.optimizer = o.kind;
+  outline.constants = optimizerConstants(o, &context);
+  outline.gradClip = options.gradClip;
+  return outlineStages(step, outline);
+}
+
+LogicalResult Compilation::shard() { return localize(*module); }
+
+LogicalResult Compilation::schedule() {
+  auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
+  auto mesh =
+      (*module)->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
+  if (!train || !mesh)
+    return error("expected a module after the stage phase");
+  std::string name = train.getAs<StringAttr>("schedule_name").str();
+  std::optional<planning::Schedule> fromFile;
+  if (StringRef(name).ends_with(".json")) {
+    std::string text;
+    if (failed(readText(name, text)))
+      return error("cannot read schedule '" + name + "'");
+    Result<planning::Schedule> parsed = planning::parseSchedule(text, name);
+    if (!parsed.ok()) {
+      for (const std::string &message : parsed.status().messages())
+        (void)error(message);
+      return failure();
+    }
+    fromFile = *parsed;
+  }
+  return attachSchedule(*module, name, mesh.getSize("mb"),
+                        fromFile ? &*fromFile : nullptr);
+}
+
+LogicalResult Compilation::memory() {
+  PassManager manager(&context);
+  MemoryPipelineOptions memory;
+  memory.memoryLimit = options.memoryLimit;
+  buildMemoryPipeline(manager, memory);
+  if (failed(manager.run(*module)))
+    return failure();
+  report += memoryTable(*module);
+  return success();
+}
+
+LogicalResult Compilation::plan() {
+  PassManager manager(&context);
+  buildPlanPipeline(manager);
+  return manager.run(*module);
+}
+
+LogicalResult Compilation::writeFiles() {
+  PlanWriterOptions writer;
+  writer.directory = options.output;
+  writer.target = options.target;
+  return writePlan(*module, writer);
+}
+
+// 3-stage.mlir and so on.
+LogicalResult Compilation::snapshot(size_t phase) {
+  if (options.saveIr.empty())
+    return success();
+  llvm::sys::fs::create_directories(options.saveIr);
+  std::string path = options.saveIr + "/" + std::to_string(phase) + "-" +
+                     phaseNames()[phase] + ".mlir";
+  std::error_code failure;
+  llvm::raw_fd_ostream out(path, failure);
+  if (failure)
+    return error("cannot write '" + path + "': " + failure.message());
+  module->print(out, OpPrintingFlags().enableDebugInfo());
+  return success();
+}
+
+LogicalResult Compilation::run() {
+  using Phase = LogicalResult (Compilation::*)();
+  static constexpr Phase phases[] = {
+      nullptr,             &Compilation::graph,    &Compilation::stage,
+      &Compilation::shard, &Compilation::schedule, &Compilation::memory,
+      &Compilation::plan};
+  const std::vector<std::string> &names = phaseNames();
+  auto indexOf = [&](const std::string &name) -> size_t {
+    return llvm::find(names, name) - names.begin();
+  };
+  if (failed(load()))
+    return failure();
+  size_t begin = options.fromPhase.empty() ? 0 : indexOf(options.fromPhase);
+  size_t end = std::min(indexOf(options.toPhase), names.size() - 1);
+  if (options.fromPhase.empty() && failed(snapshot(0)))
+    return failure();
+  for (size_t phase = begin + 1; phase <= end; ++phase) {
+    if (failed((this->*phases[phase])()))
+      return failure();
+    if (failed(mlir::verify(*module)) || failed(snapshot(phase)))
+      return failure();
+  }
+  return indexOf(options.toPhase) == names.size() ? writeFiles() : success();
+}

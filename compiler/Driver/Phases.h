@@ -1,0 +1,41 @@
+// The phases of the compiler: each takes the module from one to the next, is
+// closed by a check and leaves a snapshot.
+#pragma once
+
+#include "compiler/Driver/Options.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+namespace merak {
+
+class Compilation {
+public:
+  Compilation(const CompilerOptions &options, mlir::MLIRContext &context)
+      : options(options), context(context) {}
+
+  // Runs all phases up to options.toPhase. Problems are diagnostics of the
+  // context.
+  mlir::LogicalResult run();
+  mlir::ModuleOp getModule() { return module.get(); }
+  // What was decided, in lines for the user.
+  const std::string &getReport() const { return report; }
+
+private:
+  mlir::LogicalResult load();     // the model, or IR with --from
+  mlir::LogicalResult graph();
+  mlir::LogicalResult stage();
+  mlir::LogicalResult shard();
+  mlir::LogicalResult schedule();
+  mlir::LogicalResult memory();
+  mlir::LogicalResult plan();
+  mlir::LogicalResult writeFiles();
+  mlir::LogicalResult snapshot(size_t phase);
+  mlir::LogicalResult error(const std::string &message);
+
+  const CompilerOptions &options;
+  mlir::MLIRContext &context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::string report;
+};
+
+} // namespace merak
