@@ -134,4 +134,34 @@ bool sameView(const Region &a, uint64_t baseA, const Region &b,
                     y.strides().end());
 }
 
+AccessTable accessTable(const Program &program) {
+  AccessTable table(program.procedures_size());
+  for (int p = 0; p < program.procedures_size(); ++p) {
+    for (const Instruction &instruction :
+         program.procedures(p).instructions()) {
+      std::vector<Access> &list = table[p].emplace_back();
+      auto add = [&](const Operand &operand, bool write) {
+        Region region(operand,
+                      dtypeSize(program.buffers(operand.buffer()).dtype()));
+        bool accumulate = write && instruction.accumulate();
+        if (region.begin != region.end)
+          list.push_back({operand.buffer(), region, !write || accumulate, write,
+                          accumulate});
+      };
+      for (const Operand &operand : instruction.inputs())
+        add(operand, false);
+      for (const Operand &operand : instruction.outputs())
+        add(operand, true);
+    }
+  }
+  return table;
+}
+
+Region wholeRegion(const Buffer &buffer) {
+  Region region;
+  region.end = buffer.bytes();
+  region.dense = true;
+  return region;
+}
+
 } // namespace merak

@@ -26,4 +26,17 @@ bool regionTouches(const Region &a, uint64_t baseA, uint64_t begin,
 // Same elements in the same order: an in-place operand.
 bool sameView(const Region &a, uint64_t baseA, const Region &b, uint64_t baseB);
 
+// What an instruction does to a buffer.
+struct Access {
+  uint32_t buffer = 0;
+  Region region;
+  bool read = false, write = false;
+  bool accumulate = false; // an output that is added to: read and written
+};
+// Of each instruction, by procedure: inputs, then outputs, without empty ones.
+using AccessTable = std::vector<std::vector<std::vector<Access>>>;
+AccessTable accessTable(const planpb::Program &program);
+// All bytes of a buffer's copy.
+Region wholeRegion(const planpb::Buffer &buffer);
+
 } // namespace merak

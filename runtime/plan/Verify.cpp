@@ -25,8 +25,10 @@ Status verifyPlan(const LoadedPlan &plan) {
   Status matching = verifyMatching(plan);
   status.merge(matching);
   // Ends that do not match get stuck too, but the reason is known already.
-  if (matching.ok())
+  if (matching.ok()) {
     status.merge(verifyProgress(plan));
+    status.merge(verifyReplication(plan));
+  }
   return status;
 }
 

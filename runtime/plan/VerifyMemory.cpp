@@ -22,12 +22,6 @@ namespace {
 
 using Clock = std::vector<uint32_t>;
 
-struct Access {
-  uint32_t buffer;
-  Region region;
-  bool read, write, accumulate;
-};
-
 // One executed access. `call` -1: the state before the step.
 struct Touch {
   const Access *access;
@@ -51,7 +45,10 @@ public:
   }
 
   Status run() {
-    collectAccesses();
+    accesses_ = accessTable(program_);
+    for (size_t p = 0; p < accesses_.size(); ++p)
+      for (size_t i = 0; i < accesses_[p].size(); ++i)
+        checkWithin(static_cast<int>(p), static_cast<int>(i));
     placePersistent();
     Clock zero(program_.streams_size(), 0);
     clocks_.assign(program_.streams_size(), zero);
@@ -63,31 +60,6 @@ public:
   }
 
 private:
-  void collectAccesses() {
-    accesses_.resize(program_.procedures_size());
-    for (int p = 0; p < program_.procedures_size(); ++p) {
-      const Procedure &procedure = program_.procedures(p);
-      accesses_[p].resize(procedure.instructions_size());
-      for (int i = 0; i < procedure.instructions_size(); ++i) {
-        const Instruction &instruction = procedure.instructions(i);
-        auto add = [&](const Operand &operand, bool write) {
-          Region region(operand,
-                        dtypeSize(program_.buffers(operand.buffer()).dtype()));
-          if (region.begin == region.end)
-            return;
-          bool accumulate = write && instruction.accumulate();
-          accesses_[p][i].push_back({operand.buffer(), region,
-                                     !write || accumulate, write, accumulate});
-        };
-        for (const Operand &operand : instruction.inputs())
-          add(operand, false);
-        for (const Operand &operand : instruction.outputs())
-          add(operand, true);
-        checkWithin(p, i);
-      }
-    }
-  }
-
   // Operands of one instruction against each other, in the same slot.
   void checkWithin(int p, int i) {
     const std::vector<Access> &list = accesses_[p][i];
@@ -112,22 +84,14 @@ private:
            buffer.category() == Buffer::OPTIMIZER;
   }
 
-  // The whole of a buffer's copy as an access.
-  Access whole(int b) {
-    const Buffer &buffer = program_.buffers(b);
-    Access access{static_cast<uint32_t>(b), {}, true, false, false};
-    access.region.end = buffer.bytes();
-    access.region.dense = true;
-    return access;
-  }
-
   // Parameters and optimizer state are there when the step begins.
   void placePersistent() {
     segments_[0] = {std::max<uint64_t>(1, program_.arena_bytes()), {}, {}};
     wholes_.reserve(program_.buffers_size());
     for (int b = 0; b < program_.buffers_size(); ++b) {
-      wholes_.push_back(whole(b));
       const Buffer &buffer = program_.buffers(b);
+      wholes_.push_back(
+          {static_cast<uint32_t>(b), wholeRegion(buffer), true, false, false});
       if (!persistent(buffer) || buffer.bytes() == 0)
         continue;
       forRange(buffer.offset(), buffer.offset() + buffer.bytes(),
@@ -424,8 +388,8 @@ private:
   const Program &program_;
   Problems problems_;
   std::map<std::string, Tensor::Role> roles_;
-  std::vector<std::vector<std::vector<Access>>> accesses_; // proc, instruction
-  std::vector<Access> wholes_;                             // by buffer
+  AccessTable accesses_;
+  std::vector<Access> wholes_; // by buffer
   std::map<uint64_t, Segment> segments_;
   std::vector<Clock> clocks_;                // by stream
   std::vector<std::vector<Clock>> finished_; // by call, stream

@@ -166,17 +166,19 @@ void zero(ProgramBuilder &program, int buffer) {
 // Gradient norm over all ranks, then the update; `replicated`: first the sum of
 // the gradient over dp.
 int update(ProgramBuilder &program, const std::string &stage, int weight,
-           int gradient, int norm, bool replicated) {
-  int all = program.group({"pp"});
+           int gradient, int norm, bool replicated, int loss = -1) {
+  int stages = program.group({"pp"});
   int replicas = program.group({"dp"});
   int update = program.procedure(stage + ".update", "U");
   program.order(kCompute, kComm);
   if (replicated)
     program.collective(kComm, "all_reduce", replicas, gradient, gradient);
+  if (replicated && loss >= 0)
+    program.collective(kComm, "all_reduce", replicas, loss, loss);
   program.order(kComm, kCompute);
   program.library("square_sum", {gradient}, {norm});
   program.order(kCompute, kComm);
-  program.collective(kComm, "all_reduce", all, norm, norm);
+  program.collective(kComm, "all_reduce", stages, norm, norm);
   program.order(kComm, kCompute);
   Instruction &sgd = program.library("sgd_update", {gradient}, {weight});
   sgd.add_scalars()->set_runtime("lr");
@@ -273,7 +275,7 @@ Program lastStage(bool replicated) {
   weight.set_accumulate(true);
   weight.set_name("second/MatMul.weight");
   weight.set_flops(2 * 2 * 8 * 8);
-  int last = update(program, "stage1", w, dw, norm, replicated);
+  int last = update(program, "stage1", w, dw, norm, replicated, loss);
 
   program.call(prologue);
   program.call(forward, 0, {0});

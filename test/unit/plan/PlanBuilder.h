@@ -57,7 +57,7 @@ private:
 LoadedPlan samplePlan();
 
 // One stage of `samplePlan` on every pp coordinate of a pp x dp mesh, with the
-// gradients reduced over dp.
+// gradients and the loss reduced over dp.
 LoadedPlan replicatedPlan(int64_t dp);
 
 } // namespace merak::plantest

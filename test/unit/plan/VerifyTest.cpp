@@ -262,6 +262,106 @@ TEST_F(Verify, ChannelOnTwoStreams) {
       << text;
 }
 
+// ------------------------------------------------------------ replication
+
+TEST_F(Verify, AllReduceThatEveryReplicaForgot) {
+  plan = plantest::replicatedPlan(3);
+  drop(plan.programs[0], 3, 2); // of the gradient over dp
+  EXPECT_EQ(
+      verify(),
+      "program 0 · tensor \"w0\" should be equal on all ranks along dp, but "
+      "call 5 \"stage0.update\" · instruction 10 sgd_update \"w.sgd\" makes it "
+      "from values that differ there and were not reduced\n"
+      "program 0 · gradient of \"w0\" should be equal on all ranks along dp, "
+      "but call 4 \"stage0.backward\" microbatch 1 · instruction 3 einsum "
+      "\"first/MatMul.weight\" makes it from values that differ there and were "
+      "not reduced");
+}
+
+// What is forgotten on the last stage shows on the first, which receives it.
+TEST_F(Verify, DifferencesTravelBetweenStages) {
+  plan = plantest::replicatedPlan(2);
+  Program &stage0 = plan.programs[0], &stage1 = plan.programs[1];
+  // The replicas of stage 0 load the same rows; only stage 1 makes a
+  // difference, from its coordinate.
+  for (Buffer &x : *stage0.mutable_buffers())
+    if (x.name() == "x") {
+      x.mutable_layout()->mutable_dims(0)->mutable_factors(0)->clear_axes();
+      x.mutable_layout()->mutable_dims(0)->mutable_factors(0)->add_axes("mb");
+    }
+  drop(stage0, 3, 2);
+  drop(stage1, 3, 2);
+  EXPECT_EQ(verifyReplication(plan).str(), "");
+  at(stage1, 2, 0).mutable_scalars(0)->set_coordinate("dp");
+  std::string text = verifyReplication(plan).str();
+  for (const char *tensor : {"tensor \"w0\"", "tensor \"w1\"",
+                             "gradient of \"w0\"", "gradient of \"w1\""})
+    EXPECT_NE(text.find(tensor), std::string::npos) << tensor << "\n" << text;
+}
+
+TEST_F(Verify, TiedParametersNeedTheirGradientsSummed) {
+  // Both stages hold w0.
+  for (Buffer &buffer : *last.mutable_buffers())
+    if (buffer.tensor() == "w1")
+      buffer.set_tensor("w0");
+  EXPECT_EQ(
+      verifyReplication(plan).str(),
+      "program 0 · tensor \"w0\" should be equal on all ranks along pp, "
+      "but call 5 \"stage0.update\" · instruction 10 sgd_update \"w.sgd\" "
+      "makes it from values that differ there and were not reduced\n"
+      "program 0 · gradient of \"w0\" should be equal on all ranks along "
+      "pp, but call 4 \"stage0.backward\" microbatch 1 · instruction 3 "
+      "einsum \"first/MatMul.weight\" makes it from values that differ "
+      "there and were not reduced\n"
+      "program 1 · tensor \"w0\" should be equal on all ranks along pp, "
+      "but call 5 \"stage1.update\" · instruction 10 sgd_update \"w.sgd\" "
+      "makes it from values that differ there and were not reduced\n"
+      "program 1 · gradient of \"w0\" should be equal on all ranks along "
+      "pp, but call 4 \"stage1.backward\" microbatch 1 · instruction 5 "
+      "einsum \"second/MatMul.weight\" makes it from values that differ "
+      "there and were not reduced");
+  // Summed over pp before the update they are equal.
+  for (Program &program : plan.programs) {
+    Instruction &sum = at(program, 3, 2); // was a record: reduce here
+    int gradient = 0;
+    for (int b = 0; b < program.buffers_size(); ++b)
+      if (program.buffers(b).category() == Buffer::GRADIENTS)
+        gradient = b;
+    planpb::Operand operand;
+    for (const Instruction &inst : program.procedures(3).instructions())
+      if (inst.op() == "square_sum")
+        operand = inst.inputs(0);
+    operand.set_buffer(gradient);
+    sum.set_kind(Instruction::COLLECTIVE);
+    sum.set_op("all_reduce");
+    sum.set_reduction("sum");
+    sum.set_group(0);
+    *sum.add_inputs() = operand;
+    *sum.add_outputs() = operand;
+  }
+  EXPECT_EQ(verifyReplication(plan).str(), "");
+}
+
+TEST_F(Verify, LossOfOneReplicaIsNotTheLoss) {
+  plan = plantest::replicatedPlan(2);
+  EXPECT_EQ(verify(), "");
+  // reduce_sum of the local rows only: the sample's loss is summed over dp in
+  // stage1.update.
+  std::string name = "loss";
+  Program &stage1 = plan.programs[1];
+  for (int i = 0; i < stage1.procedures(3).instructions_size(); ++i)
+    if (at(stage1, 3, i).kind() == Instruction::COLLECTIVE &&
+        stage1.buffers(at(stage1, 3, i).inputs(0).buffer()).name() == name) {
+      drop(stage1, 3, i);
+      break;
+    }
+  EXPECT_EQ(verify(),
+            "program 1 · output \"loss\" should be equal on all ranks along "
+            "dp, but call 3 \"stage1.forward\" microbatch 1 · instruction 4 "
+            "reduce_sum makes it from values that differ there and were not "
+            "reduced");
+}
+
 // ------------------------------------------------------------ progress
 
 TEST_F(Verify, TransfersInOppositeOrderDeadlock) {

@@ -1,0 +1,333 @@
+// Which values differ between ranks, along which mesh axes.
+//
+// A value differs along an axis if it was computed from something that does:
+// an input or parameter that is split over it, or the rank's own coordinate.
+// Reductions and gathers over the axis make it equal again. What several ranks
+// hold as copies of one tensor must not differ along the axes that tell these
+// ranks apart, else they drift: that is how a forgotten all-reduce shows even
+// if every rank forgot it.
+//
+// Stages: an axis on which all ranks of a program agree ("pp") counts as one
+// along which everything differs that is made from parameters of this stage
+// alone, or received; only tied parameters have to be free of it.
+#include "runtime/plan/Communication.h"
+#include "runtime/plan/Describe.h"
+#include "runtime/plan/Regions.h"
+#include "runtime/plan/Verify.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unordered_map>
+
+using namespace merak::planpb;
+
+namespace merak {
+namespace {
+
+using AxisMask = uint64_t;
+
+// What was written to a part of a buffer, last.
+struct Written {
+  const Region *region;
+  AxisMask mask;
+  int call, instruction; // -1: before the step
+};
+
+class ReplicationCheck {
+public:
+  explicit ReplicationCheck(const LoadedPlan &plan) : plan_(plan), map_(plan) {
+    size_t programs = plan.programs.size();
+    sent_.resize(programs);
+    for (size_t p = 0; p < programs; ++p) {
+      tables_.push_back(accessTable(plan.programs[p]));
+      sent_[p].resize(map_.program(static_cast<int>(p)).transfers.size(), 0);
+      std::vector<Region> &wholes = wholes_.emplace_back();
+      for (const Buffer &buffer : plan.programs[p].buffers())
+        wholes.push_back(wholeRegion(buffer));
+    }
+    collectRanks();
+    collectHolders();
+  }
+
+  Status run() {
+    // What is received depends on what is sent elsewhere: sweep back and forth
+    // over the stages until nothing changes. Masks only grow.
+    int n = static_cast<int>(plan_.programs.size());
+    for (changed_ = true; changed_;) {
+      changed_ = false;
+      for (int p = 0; p < n; ++p)
+        walk(p);
+      for (int p = n - 2; changed_ && p >= 0; --p)
+        walk(p);
+    }
+    for (int p = 0; p < n; ++p) {
+      walk(p);
+      check(p);
+    }
+    return problems_.take();
+  }
+
+private:
+  int axisCount() const { return static_cast<int>(map_.ranks().axes().size()); }
+
+  AxisMask axisBit(const std::string &name) const {
+    int axis = map_.ranks().axisIndex(name);
+    return axis < 0 ? 0 : AxisMask{1} << axis;
+  }
+
+  template <typename List> AxisMask axisBits(const List &names) const {
+    AxisMask mask = 0;
+    for (const std::string &name : names)
+      mask |= axisBit(name);
+    return mask;
+  }
+
+  // Axes on which the ranks of a list do not all agree.
+  AxisMask differing(const std::vector<int> &ranks) const {
+    AxisMask mask = 0;
+    for (int axis = 0; axis < axisCount(); ++axis)
+      for (int rank : ranks)
+        if (map_.ranks().coordinate(rank, axis) !=
+            map_.ranks().coordinate(ranks.front(), axis))
+          mask |= AxisMask{1} << axis;
+    return mask;
+  }
+
+  void collectRanks() {
+    ranksOf_.resize(plan_.programs.size());
+    for (int rank = 0; rank < map_.ranks().size(); ++rank)
+      ranksOf_[plan_.file.ranks(rank).program()].push_back(rank);
+    for (const std::vector<int> &ranks : ranksOf_)
+      varying_.push_back(ranks.empty() ? 0 : differing(ranks));
+  }
+
+  static bool persistent(const Buffer &buffer) {
+    return !buffer.tensor().empty() &&
+           (buffer.category() == Buffer::PARAMETERS ||
+            buffer.category() == Buffer::OPTIMIZER);
+  }
+
+  // For each tensor the axes that tell its holders apart.
+  void collectHolders() {
+    std::map<std::string, std::set<int>> programs;
+    for (size_t p = 0; p < plan_.programs.size(); ++p)
+      for (const Buffer &buffer : plan_.programs[p].buffers())
+        if (!buffer.tensor().empty() && persistent(buffer))
+          programs[buffer.tensor()].insert(static_cast<int>(p));
+    for (const auto &[tensor, holders] : programs) {
+      std::vector<int> ranks;
+      for (int p : holders)
+        ranks.insert(ranks.end(), ranksOf_[p].begin(), ranksOf_[p].end());
+      holders_[tensor] = ranks.empty() ? 0 : differing(ranks);
+    }
+  }
+
+  AxisMask layoutBits(const planpb::Layout &layout) const {
+    AxisMask mask = axisBits(layout.partial());
+    for (const DimLayout &dim : layout.dims())
+      for (const Factor &factor : dim.factors())
+        mask |= axisBits(factor.axes());
+    return mask;
+  }
+
+  // ------------------------------------------------------------ one program
+
+  void walk(int p) {
+    const Program &program = plan_.programs[p];
+    state_.assign(program.buffers_size(), {});
+    // Axes on which this program's ranks are all alike.
+    AxisMask fixed = ((AxisMask{1} << axisCount()) - 1) & ~varying_[p];
+    for (int b = 0; b < program.buffers_size(); ++b) {
+      const Buffer &buffer = program.buffers(b);
+      if (!persistent(buffer))
+        continue;
+      AxisMask mask = layoutBits(buffer.layout()) & varying_[p];
+      mask |= fixed & ~holders_[buffer.tensor()];
+      state_[b][0] = {{&wholes_[p][b], mask, -1, -1}};
+    }
+    for (int c = 0; c < program.calls_size(); ++c) {
+      int procedure = program.calls(c).procedure();
+      for (int i = 0; i < program.procedures(procedure).instructions_size();
+           ++i)
+        execute(p, c, i);
+    }
+  }
+
+  void execute(int p, int c, int i) {
+    const Program &program = plan_.programs[p];
+    const Call &call = program.calls(c);
+    const Instruction &inst =
+        program.procedures(call.procedure()).instructions(i);
+    const std::vector<Access> &list = tables_[p][call.procedure()][i];
+    if (list.empty())
+      return;
+    AxisMask mask = 0;
+    for (const Access &access : list) {
+      // Optimizers read what they update.
+      bool updated = access.write && persistent(program.buffers(access.buffer));
+      if (access.read || updated)
+        mask |= read(access, call, p);
+    }
+    for (const Scalar &scalar : inst.scalars())
+      if (scalar.value_case() == Scalar::kCoordinate)
+        mask |= axisBit(scalar.coordinate());
+    int sequence = map_.program(p).sequenceOf[call.procedure()][i];
+    switch (inst.kind()) {
+    case Instruction::COLLECTIVE: {
+      AxisMask group = axisBits(program.groups(inst.group()).axes());
+      bool scattered =
+          inst.op() == "reduce_scatter" || inst.op() == "all_to_all";
+      mask = scattered ? mask | group : mask & ~group;
+      break;
+    }
+    case Instruction::LOAD_INPUT:
+      mask = layoutBits(program.buffers(list[0].buffer).layout());
+      break;
+    case Instruction::SEND:
+      if ((sent_[p][sequence] | mask) != sent_[p][sequence]) {
+        sent_[p][sequence] |= mask;
+        changed_ = true;
+      }
+      break;
+    case Instruction::RECV:
+      mask = received(p, sequence);
+      break;
+    default:
+      break;
+    }
+    for (const Access &access : list)
+      if (access.write)
+        write(access, p, c, i, mask);
+  }
+
+  AxisMask received(int p, int sequence) {
+    const TransferSequence &transfer = map_.program(p).transfers[sequence];
+    if (ranksOf_[p].empty())
+      return 0;
+    int rank = ranksOf_[p].front(), peer = map_.peer(rank, sequence);
+    if (peer < 0)
+      return 0;
+    AxisMask mask = 0;
+    const std::vector<TransferSequence> &others = map_.ofRank(peer).transfers;
+    for (size_t i = 0; i < others.size(); ++i)
+      if (others[i].send && others[i].channel == transfer.channel &&
+          map_.peer(peer, static_cast<int>(i)) == rank)
+        mask |= sent_[plan_.file.ranks(peer).program()][i];
+    for (const Axis &axis : transfer.peer) {
+      // One sender for all along this axis; from another stage it differs.
+      AxisMask bit = axisBit(axis.name());
+      mask = varying_[p] & bit ? mask & ~bit : mask | bit;
+    }
+    return mask;
+  }
+
+  AxisMask read(const Access &access, const Call &call, int p) {
+    const Buffer &buffer = plan_.programs[p].buffers(access.buffer);
+    AxisMask mask = 0;
+    for (const Written &part : state_[access.buffer][slotOf(buffer, call)])
+      if ((mask | part.mask) != mask && overlap(*part.region, access.region))
+        mask |= part.mask;
+    return mask;
+  }
+
+  void write(const Access &access, int p, int c, int i, AxisMask mask) {
+    const Region &region = access.region;
+    const Call &call = plan_.programs[p].calls(c);
+    const Buffer &buffer = plan_.programs[p].buffers(access.buffer);
+    std::vector<Written> &parts = state_[access.buffer][slotOf(buffer, call)];
+    parts.erase(std::remove_if(parts.begin(), parts.end(),
+                               [&](const Written &old) {
+                                 if (region.dense)
+                                   return old.region->begin >= region.begin &&
+                                          old.region->end <= region.end;
+                                 return old.region->operand &&
+                                        sameView(*old.region, 0, region, 0);
+                               }),
+                parts.end());
+    parts.push_back({&region, mask, c, i});
+  }
+
+  bool overlap(const Region &a, const Region &b) {
+    if (a.dense && b.dense)
+      return a.begin < b.end && b.begin < a.end;
+    auto [it, fresh] = overlaps_.try_emplace(std::pair(&a, &b), false);
+    if (fresh)
+      it->second = regionsOverlap(a, 0, b, 0);
+    return it->second;
+  }
+
+  // ------------------------------------------------------------ after the step
+
+  void check(int p) {
+    const Program &program = plan_.programs[p];
+    for (int b = 0; b < program.buffers_size(); ++b) {
+      const Buffer &buffer = program.buffers(b);
+      bool gradient =
+          buffer.category() == Buffer::GRADIENTS && !buffer.tensor().empty();
+      if (!persistent(buffer) && !gradient)
+        continue;
+      const char *what = gradient ? "gradient of" : "tensor";
+      expectEqual(p, b, holders_[buffer.tensor()], layoutBits(buffer.layout()),
+                  fmt::format("{} \"{}\"", what, buffer.tensor()));
+    }
+    for (const Output &output : program.outputs())
+      expectEqual(p, static_cast<int>(output.buffer()), varying_[p],
+                  layoutBits(output.layout()),
+                  fmt::format("output \"{}\"", output.name()));
+  }
+
+  void expectEqual(int p, int b, AxisMask holders, AxisMask split,
+                   const std::string &what) {
+    for (const auto &[slot, parts] : state_[b]) {
+      for (const Written &part : parts) {
+        AxisMask wrong = part.mask & holders & ~split;
+        if (!wrong)
+          continue;
+        std::vector<std::string> names;
+        for (int axis = 0; axis < axisCount(); ++axis)
+          if (wrong >> axis & 1)
+            names.push_back(map_.ranks().axes()[axis]);
+        problems_.addOnce(
+            fmt::format("{} {}", p, what),
+            fmt::format(
+                "program {} · {} should be equal on all ranks along "
+                "{}, but {} makes it from values that differ there and "
+                "were not reduced",
+                p, what, fmt::join(names, ","),
+                describeAt(plan_.programs[p], part.call, part.instruction)));
+      }
+    }
+  }
+
+  struct PairHash {
+    size_t
+    operator()(const std::pair<const Region *, const Region *> &p) const {
+      return std::hash<const void *>()(p.first) * 31 +
+             std::hash<const void *>()(p.second);
+    }
+  };
+
+  const LoadedPlan &plan_;
+  CommunicationMap map_;
+  Problems problems_;
+  std::vector<AccessTable> tables_;
+  std::vector<std::vector<Region>> wholes_;
+  std::vector<std::vector<int>> ranksOf_; // by program
+  std::vector<AxisMask> varying_;         // by program: its ranks differ there
+  std::map<std::string, AxisMask> holders_;
+  std::vector<std::vector<AxisMask>> sent_; // by program, transfer sequence
+  // Of the program that is walked: by buffer, then slot.
+  std::vector<std::map<uint32_t, std::vector<Written>>> state_;
+  std::unordered_map<std::pair<const Region *, const Region *>, bool, PairHash>
+      overlaps_;
+  bool changed_ = false;
+};
+
+} // namespace
+
+Status verifyReplication(const LoadedPlan &plan) {
+  return ReplicationCheck(plan).run();
+}
+
+} // namespace merak
