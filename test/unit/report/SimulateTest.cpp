@@ -122,15 +122,19 @@ TEST(Simulate, TransfersAndCollectivesCost) {
   ASSERT_EQ(verifyPlan(plan).str(), "");
   Result<Simulation> got = simulate(plan, costs);
   ASSERT_TRUE(got.ok());
-  // Two activations over one channel: 2 x (1 + 64/64) s; the gradient of the
-  // first travels beside the second activation, that of the second after it:
-  // 6 s. Ring over 4 replicas, 256 bytes: 6 rounds + 384/64 = 12 s. Norm over
-  // two stages, 4 bytes: 2 rounds + 4/64 s.
-  EXPECT_NEAR(got->stepSeconds, 6 + 12 + 2 + 4 / 64.0, 1e-9);
+  // Two activations over one channel take 2 x (1 + 64/64) s, so stage 1 is
+  // through after 4 s and reduces its gradient (ring over 4 replicas, 256
+  // bytes: 6 rounds + 384/64 = 12 s) and the loss (4 bytes: 6 + 6/64 s). Stage
+  // 0 has its second gradient after 6 s, reduces for 12 s and waits for the
+  // norm over both stages (2 rounds + 4/64 s).
+  double stage1 = 4 + 12 + 6 + 6.0 / 64, norm = 2 + 4 / 64.0;
+  EXPECT_NEAR(got->stepSeconds, stage1 + norm, 1e-9);
   EXPECT_EQ(
       got->timeline.rows,
       (std::vector<std::string>{"stage 0, ranks 0-3", "stage 1, ranks 4-7"}));
-  EXPECT_NEAR(got->use[0].exposed, got->stepSeconds, 1e-9);
+  EXPECT_NEAR(got->use[0].exposed, 6 + 12 + norm, 1e-9);
+  EXPECT_NEAR(got->use[0].bubble, stage1 - 18, 1e-9);
+  EXPECT_NEAR(got->use[1].bubble, 0, 1e-9);
 }
 
 TEST(Simulate, DetailedShowsInstructions) {
