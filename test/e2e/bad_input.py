@@ -300,6 +300,31 @@ def killed_while_saving(tools):
     return "loads after 3 kills"
 
 
+def lost_rank(tools, how, *says):
+    """A rank that fails or falls silent in the middle of a step ends the run
+    with a sentence that names it; the last checkpoint stays whole."""
+    plan = good_plan(tools, "--devices=4", "--mesh=pp=2,dp=1,tp=2",
+                     "--microbatch=2")
+    saved = tools.path("saved")
+    tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
+              f"--save={saved}")
+    before = {n: read(os.path.join(saved, n)) for n in os.listdir(saved)}
+    tools.extra = {"MERAK_FAULT": f"1:3:{how}", "MERAK_WATCHDOG_SECONDS": "2"}
+    note = refuse(tools, "merak-run", plan, f"--data={DATA}", "--steps=5",
+                  f"--save={saved}", says=[r"rank 1\b", r"step 3\b", *says])
+    if before != {n: read(os.path.join(saved, n)) for n in os.listdir(saved)}:
+        raise Failed("the checkpoint changed")
+    return note
+
+
+def rank_fails(tools):
+    return lost_rank(tools, "fail")
+
+
+def rank_hangs(tools):
+    return lost_rank(tools, "hang", r"rank 0\b.*(recv|send|all_reduce|waits)")
+
+
 CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide, no_such_loss,
@@ -307,7 +332,7 @@ CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
          no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,
          foreign_checkpoint, absent_checkpoint, unwritable_log,
-         killed_while_saving]
+         killed_while_saving, rank_fails, rank_hangs]
 
 
 def main():

@@ -137,10 +137,12 @@ class Tools:
     def __init__(self, bin_dir, folder, timeout=300):
         self.bin_dir, self.folder, self.timeout = bin_dir, folder, timeout
         self.commands = []
+        self.extra = {}  # environment variables of this case
 
     def start(self, tool, *arguments):
         command = [os.path.join(self.bin_dir, tool), *map(str, arguments)]
-        self.commands.append(shlex.join(command))
+        extra = "".join(f"{k}={v} " for k, v in self.extra.items())
+        self.commands.append(extra + shlex.join(command))
         return command
 
     def run(self, tool, *arguments, expect=0, cwd=None):
@@ -149,7 +151,8 @@ class Tools:
         try:
             done = subprocess.run(command, capture_output=True, text=True,
                                   errors="replace", timeout=self.timeout,
-                                  cwd=cwd, env=environment())
+                                  cwd=cwd,
+                                  env={**environment(), **self.extra})
         except subprocess.TimeoutExpired:
             raise Failed(f"{tool} did not end in {self.timeout} s") from None
         except OSError as error:

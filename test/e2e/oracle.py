@@ -49,6 +49,8 @@ def compare_losses(found, wanted):
         raise Failed(f"{len(found)} losses, expected {len(wanted)}")
     worst = 0.0
     for step, (x, y) in enumerate(zip(found, wanted), 1):
+        if x is None:  # what JSON has for a value that is not finite
+            raise Failed(f"loss of step {step} is not finite")
         # 'not <' so that a NaN fails.
         error = abs(x - y) / abs(y)
         if not error <= LOSS:

@@ -24,7 +24,7 @@ class Comparisons(unittest.TestCase):
     def test_losses(self):
         oracle.compare_losses([1.00005, 2.0], [1.0, 2.0])
         for bad in ([1.0002, 2.0], [1.0], [float("nan"), 2.0],
-                    [1.0, 2.0, 3.0]):
+                    [1.0, 2.0, 3.0], [None, 2.0]):
             with self.assertRaises(Failed):
                 oracle.compare_losses(bad, [1.0, 2.0])
 
