@@ -10,9 +10,9 @@ namespace merak::costmodel {
 
 using Json = nlohmann::json;
 
-// Measured on a two-core x86-64 server with one library thread per rank: about
-// half of a core's matmul peak, one core's share of memory bandwidth, and
-// copies through shared memory.
+// Orders of magnitude of one core of a current x86-64 server: matmul rate,
+// share of the memory bandwidth, copies through shared memory. Decisions depend
+// on their ratios; a cluster file gives measured ones.
 constexpr double kCpuFlops = 5e10;
 constexpr double kCpuMemoryBandwidth = 1e10;
 constexpr double kCpuLaunchSeconds = 1e-6;

@@ -61,7 +61,8 @@ private:
       // What has a gradient would have to sum it over stages.
       for (int id : op.results)
         all &= problem.tensors[id].gradientBytes == 0;
-      duplicate[i] = all && seconds <= problem.duplicateSeconds;
+      duplicate[i] = all && problem.duplicateSeconds > 0 &&
+                     seconds <= problem.duplicateSeconds;
       if (duplicate[i])
         for (int id : op.results) {
           everywhere[id] = 1;

@@ -29,7 +29,7 @@ struct CutProblem {
   int stages = 1;
   double secondsPerByte = 0;
   // Ops that hang on available tensors only and cost at most this much are
-  // duplicated where needed.
+  // duplicated where needed; 0: none.
   double duplicateSeconds = 0;
   // User cuts: a stage begins at each of these ops (by name); empty: search.
   std::vector<std::string> begins;
