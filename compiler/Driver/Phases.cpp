@@ -10,10 +10,10 @@
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
 #include "passes/Scheduling/AttachSchedule.h"
-#include "passes/Sharding/ApplyLayouts.h"
 #include "passes/Sharding/Localize.h"
-#include "passes/Staging/OutlineStages.h"
-#include "passes/Staging/Planner.h"
+#include "passes/Sharding/Passes.h"
+#include "passes/Staging/CutStages.h"
+#include "passes/Staging/Passes.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
 #include <fmt/format.h>
@@ -25,6 +25,13 @@ using namespace merak;
 
 LogicalResult Compilation::error(const std::string &message) {
   return emitError(UnknownLoc::get(&context), message);
+}
+
+// Runs the pass that closes a phase.
+LogicalResult Compilation::verifyWith(std::unique_ptr<Pass> pass) {
+  PassManager manager(&context);
+  manager.addPass(std::move(pass));
+  return manager.run(*module);
 }
 
 static LogicalResult readText(const std::string &path, std::string &text) {
@@ -128,7 +135,13 @@ LogicalResult Compilation::stage() {
       (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);
-  FailureOr<Decision> decision = planStrategy(*module, planner);
+  const OptimizerOptions &o = options.optimizer;
+  OutlineOptions outline;
+  outline.train = options.train;
+  outline.optimizer = o.kind;
+  outline.constants = optimizerConstants(o, &context);
+  outline.gradClip = options.gradClip;
+  FailureOr<Decision> decision = cutStages(*module, planner, outline);
   if (failed(decision))
     return failure();
   report += decision->report;
@@ -138,19 +151,7 @@ LogicalResult Compilation::stage() {
     if (!out.flush())
       return error("cannot write '" + options.emitStrategy + "'");
   }
-  auto step = module->lookupSymbol<func::FuncOp>("step");
-  if (failed(applyLayouts(step, *decision)))
-    return failure();
   Builder b(&context);
-  (*module)->setAttr(
-      dist::kMeshAttr,
-      dist::MeshAttr::get(
-          &context,
-          {b.getStringAttr("pp"), b.getStringAttr("dp"),
-           b.getStringAttr("tp"), b.getStringAttr("mb")},
-          {decision->pp, decision->dp, decision->tp,
-           decision->microbatches}));
-  const OptimizerOptions &o = options.optimizer;
   (*module)->setAttr(
       "merak.train",
       b.getDictionaryAttr({
@@ -172,19 +173,14 @@ LogicalResult Compilation::stage() {
           b.getNamedAttr("min_factor", b.getF64FloatAttr(o.minFactor)),
           b.getNamedAttr("grad_clip", b.getF64FloatAttr(options.gradClip)),
       }));
-  OutlineOptions outline;
-  outline.stages = decision->pp;
-  outline.dp = decision->dp;
-  outline.tp = decision->tp;
-  outline.microbatches = decision->microbatches;
-  outline.train = options.train;
-  outline.optimizer = o.kind;
-  outline.constants = optimizerConstants(o, &context);
-  outline.gradClip = options.gradClip;
-  return outlineStages(step, outline);
+  return verifyWith(createVerifyStages());
 }
 
-LogicalResult Compilation::shard() { return localize(*module); }
+LogicalResult Compilation::shard() {
+  if (failed(localize(*module)))
+    return failure();
+  return verifyWith(createVerifyShards());
+}
 
 LogicalResult Compilation::schedule() {
   auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");

@@ -5,6 +5,7 @@
 #include "compiler/Driver/Options.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "mlir/Pass/Pass.h"
 
 namespace merak {
 
@@ -30,6 +31,7 @@ private:
   mlir::LogicalResult plan();
   mlir::LogicalResult writeFiles();
   mlir::LogicalResult snapshot(size_t phase);
+  mlir::LogicalResult verifyWith(std::unique_ptr<mlir::Pass> pass);
   mlir::LogicalResult error(const std::string &message);
 
   const CompilerOptions &options;

@@ -1,6 +1,7 @@
 #include "passes/Scheduling/AttachSchedule.h"
 
 #include "dialects/Pipe/PipeDialect.h"
+#include "passes/Scheduling/Passes.h"
 #include "passes/Planning/ScheduleCheck.h"
 #include <set>
 
@@ -134,3 +135,26 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   }
   return success();
 }
+
+namespace merak {
+#define GEN_PASS_DEF_ATTACHSCHEDULE
+#include "passes/Scheduling/Passes.h.inc"
+} // namespace merak
+
+namespace {
+struct AttachSchedulePass
+    : merak::impl::AttachScheduleBase<AttachSchedulePass> {
+  using AttachScheduleBase::AttachScheduleBase;
+  void runOnOperation() override {
+    auto mesh =
+        getOperation()->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
+    if (!mesh) {
+      getOperation().emitError("expected the attribute 'dist.mesh'");
+      return signalPassFailure();
+    }
+    if (failed(attachSchedule(getOperation(), schedule, mesh.getSize("mb"),
+                              nullptr)))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -2,6 +2,7 @@
 
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/Builders.h"
+#include "passes/Sharding/Passes.h"
 
 using namespace mlir;
 using namespace merak;
@@ -219,3 +220,17 @@ private:
 LogicalResult merak::localize(ModuleOp module) {
   return Localizer(module).run();
 }
+
+namespace merak {
+#define GEN_PASS_DEF_LOCALIZE
+#include "passes/Sharding/Passes.h.inc"
+} // namespace merak
+
+namespace {
+struct LocalizePass : merak::impl::LocalizeBase<LocalizePass> {
+  void runOnOperation() override {
+    if (failed(localize(getOperation())))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -3,7 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/Builders.h"
 #include "mlir/IR/IRMapping.h"
-#include "passes/Sharding/ApplyLayouts.h"
+#include "passes/Staging/ApplyLayouts.h"
 #include <set>
 
 using namespace mlir;

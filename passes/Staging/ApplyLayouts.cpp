@@ -1,4 +1,4 @@
-#include "passes/Sharding/ApplyLayouts.h"
+#include "passes/Staging/ApplyLayouts.h"
 
 #include "dialects/Dist/DistDialect.h"
 

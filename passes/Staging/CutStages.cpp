@@ -1,0 +1,75 @@
+#include "passes/Staging/CutStages.h"
+
+#include "passes/Staging/ApplyLayouts.h"
+#include "passes/Staging/Passes.h"
+
+using namespace mlir;
+using namespace merak;
+
+namespace merak {
+#define GEN_PASS_DEF_CUTSTAGES
+#include "passes/Staging/Passes.h.inc"
+} // namespace merak
+
+FailureOr<Decision> merak::cutStages(ModuleOp module,
+                                     const PlannerOptions &planner,
+                                     OutlineOptions outline) {
+  FailureOr<Decision> decision = planStrategy(module, planner);
+  if (failed(decision))
+    return failure();
+  auto step = module.lookupSymbol<func::FuncOp>("step");
+  if (failed(applyLayouts(step, *decision)))
+    return failure();
+  Builder b(module.getContext());
+  module->setAttr(
+      dist::kMeshAttr,
+      dist::MeshAttr::get(module.getContext(),
+                          {b.getStringAttr("pp"), b.getStringAttr("dp"),
+                           b.getStringAttr("tp"), b.getStringAttr("mb")},
+                          {decision->pp, decision->dp, decision->tp,
+                           decision->microbatches}));
+  outline.stages = decision->pp;
+  outline.dp = decision->dp;
+  outline.tp = decision->tp;
+  outline.microbatches = decision->microbatches;
+  if (failed(outlineStages(step, outline)))
+    return failure();
+  return decision;
+}
+
+namespace {
+
+struct CutStagesPass : merak::impl::CutStagesBase<CutStagesPass> {
+  using CutStagesBase::CutStagesBase;
+
+  void runOnOperation() override {
+    PlannerOptions planner;
+    planner.globalBatch = globalBatch;
+    planner.train = train;
+    int64_t devices = 1;
+    SmallVector<StringRef> parts;
+    StringRef(mesh).split(parts, ',', -1, false);
+    for (StringRef part : parts) {
+      auto [axis, degree] = part.split('=');
+      int64_t value = 0;
+      if (degree.getAsInteger(10, value) || value < 1) {
+        getOperation().emitError("expected AXIS=DEGREE, found '") << part << "'";
+        return signalPassFailure();
+      }
+      planner.pinned.mesh[axis.str()] = value;
+      devices *= value;
+    }
+    planner.cluster = costmodel::defaultCluster(devices);
+    if (microbatch > 0)
+      planner.pinned.microbatch = microbatch;
+    OutlineOptions outline;
+    outline.train = train;
+    outline.optimizer = optimizer;
+    outline.gradClip = gradClip;
+    outline.constants = DictionaryAttr::get(&getContext());
+    if (failed(cutStages(getOperation(), planner, outline)))
+      signalPassFailure();
+  }
+};
+
+} // namespace
