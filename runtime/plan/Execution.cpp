@@ -172,16 +172,15 @@ void Execution::advance(int rankClass, int stream) {
     if (!state.entered && !enterCall(rank, stream))
       break;
     const Instruction &instruction = current(rankClass, stream);
-    std::vector<double> &events = rank.events[state.call];
+    std::map<uint32_t, double> &events = rank.events[state.call];
     if (instruction.kind() == Instruction::RECORD) {
-      if (events.empty())
-        events.assign(rank.program->events(), -1);
       events[instruction.event()] = state.time;
       step(rankClass, stream, state.time, state.time);
     } else if (instruction.kind() == Instruction::WAIT) {
-      if (events.empty() || events[instruction.event()] < 0)
+      auto event = events.find(instruction.event());
+      if (event == events.end())
         break;
-      double time = std::max(state.time, events[instruction.event()]);
+      double time = std::max(state.time, event->second);
       step(rankClass, stream, time, time);
     } else if (instruction.kind() == Instruction::SEND ||
                instruction.kind() == Instruction::RECV ||

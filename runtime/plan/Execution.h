@@ -52,7 +52,7 @@ private:
     const planpb::Program *program;
     int index; // of the program
     std::vector<Stream> streams;
-    std::vector<std::vector<double>> events; // by call, then event; < 0: open
+    std::vector<std::map<uint32_t, double>> events;      // recorded, by call
     std::vector<int> transferMeeting, collectiveMeeting; // by sequence
   };
   struct Party {

@@ -14,11 +14,35 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 
-int64_t product(const google::protobuf::RepeatedField<int64_t> &shape) {
-  int64_t count = 1;
+constexpr int64_t kMaxDevices = int64_t{1} << 24;
+constexpr uint64_t kTooMany = UINT64_MAX;
+
+// Sums and products of numbers read from a file: those that do not fit become
+// kTooMany, which fails every comparison with a size.
+uint64_t times(uint64_t a, uint64_t b) {
+  uint64_t result;
+  return __builtin_mul_overflow(a, b, &result) ? kTooMany : result;
+}
+uint64_t plus(uint64_t a, uint64_t b) {
+  uint64_t result;
+  return __builtin_add_overflow(a, b, &result) ? kTooMany : result;
+}
+
+uint64_t byteCount(const google::protobuf::RepeatedField<int64_t> &shape,
+                   DType dtype) {
+  uint64_t count = dtypeSize(dtype);
   for (int64_t size : shape)
-    count *= size;
+    count = times(count, static_cast<uint64_t>(std::max<int64_t>(0, size)));
   return count;
+}
+
+// The first name that stands twice in a list, or an empty one.
+template <typename List> std::string repeated(const List &names) {
+  std::set<std::string> seen;
+  for (const std::string &name : names)
+    if (!seen.insert(name).second)
+      return name;
+  return "";
 }
 
 bool sameShape(const google::protobuf::RepeatedField<int64_t> &a,
@@ -48,6 +72,7 @@ public:
 private:
   void checkMesh() {
     std::map<std::string, int64_t> mesh;
+    uint64_t devices = 1;
     for (const Axis &axis : file_.mesh()) {
       if (!mesh.emplace(axis.name(), axis.size()).second)
         problems_.add(
@@ -55,7 +80,11 @@ private:
       if (axis.size() < 1)
         problems_.add(fmt::format("mesh axis \"{}\" has size {}", axis.name(),
                                   axis.size()));
+      devices = times(devices, std::max<int64_t>(1, axis.size()));
     }
+    if (devices > kMaxDevices)
+      problems_.add(
+          fmt::format("the mesh has more than {} places", kMaxDevices));
     std::map<std::map<std::string, int64_t>, int> taken;
     for (int rank = 0; rank < file_.ranks_size(); ++rank) {
       std::map<std::string, int64_t> coords;
@@ -100,7 +129,7 @@ private:
         problem("is there twice");
       if (!dtypeSize(tensor.dtype()))
         problem("has no element type");
-      uint64_t bytes = product(tensor.shape()) * dtypeSize(tensor.dtype());
+      uint64_t bytes = byteCount(tensor.shape(), tensor.dtype());
       const Source &source = tensor.source();
       if ((source.kind() == Source::FILE ||
            source.kind() == Source::CONSTANTS) &&
@@ -109,10 +138,11 @@ private:
                             source.length(), bytes,
                             describe(tensor.dtype(), tensor.shape())));
       if (source.kind() == Source::CONSTANTS &&
-          source.offset() + source.length() > files[file_.constants()])
+          plus(source.offset(), source.length()) > files[file_.constants()])
         problem(fmt::format("lies at bytes [{}, {}) of the constants, which "
                             "have {}",
-                            source.offset(), source.offset() + source.length(),
+                            source.offset(),
+                            plus(source.offset(), source.length()),
                             files[file_.constants()]));
     }
     for (const Input &input : file_.inputs()) {
@@ -147,12 +177,15 @@ public:
   Status run() {
     if (program_.streams_size() == 0)
       problems_.add("has no streams");
-    for (int g = 0; g < program_.groups_size(); ++g)
+    for (int g = 0; g < program_.groups_size(); ++g) {
+      if (std::string axis = repeated(program_.groups(g).axes()); !axis.empty())
+        problems_.add(fmt::format("group {} names \"{}\" twice", g, axis));
       for (const std::string &axis : program_.groups(g).axes())
         if (!mesh_.count(axis) || axis == "mb")
           problems_.add(fmt::format("group {} spans \"{}\", which is no mesh "
                                     "axis",
                                     g, axis));
+    }
     for (int b = 0; b < program_.buffers_size(); ++b)
       checkBuffer(b);
     for (int p = 0; p < program_.procedures_size(); ++p)
@@ -186,7 +219,7 @@ private:
     for (int64_t size : buffer.shape())
       if (size < 0)
         problem(fmt::format("has a dimension of size {}", size));
-    uint64_t need = product(buffer.shape()) * dtypeSize(buffer.dtype());
+    uint64_t need = byteCount(buffer.shape(), buffer.dtype());
     if (buffer.bytes() < need)
       problem(fmt::format("has {} bytes, but {} needs {}", buffer.bytes(),
                           describe(buffer.dtype(), buffer.shape()), need));
@@ -204,8 +237,8 @@ private:
         problem(fmt::format("slot stride {} is not a multiple of {}",
                             buffer.slot_stride(), kAlignment));
     }
-    uint64_t end =
-        buffer.offset() + (slots - 1) * buffer.slot_stride() + buffer.bytes();
+    uint64_t end = plus(plus(buffer.offset(), buffer.bytes()),
+                        times(slots - 1, buffer.slot_stride()));
     if (end > program_.arena_bytes())
       problem(fmt::format("ends at byte {} of an arena of {}", end,
                           program_.arena_bytes()));
@@ -233,6 +266,7 @@ private:
                           dtypeName(buffer.dtype()), buffer.tensor(),
                           dtypeName(declared.dtype)));
     layout::Layout layout = fromProto(buffer.layout());
+    std::vector<std::string> used;
     for (const layout::DimLayout &dim : layout.dims) {
       for (const layout::Factor &factor : dim.factors) {
         int64_t parts = 1;
@@ -243,8 +277,14 @@ private:
             return;
           }
           parts *= mesh_.at(axis);
+          used.push_back(axis);
+          if (std::string twice = repeated(used); !twice.empty()) {
+            problem(fmt::format("layout {} names \"{}\" twice", layout.str(),
+                                twice));
+            return;
+          }
         }
-        if (parts == 0 || factor.size % parts) {
+        if (factor.size < 0 || parts <= 0 || factor.size % parts) {
           problem(fmt::format("layout {} splits {} into {} parts", layout.str(),
                               factor.size, parts));
           return;
@@ -307,25 +347,26 @@ private:
                           operand.shape_size(), operand.strides_size()));
       return false;
     }
-    int64_t last = operand.offset();
+    uint64_t last = std::max<int64_t>(0, operand.offset());
     bool negative = operand.offset() < 0, empty = false;
     std::vector<std::pair<int64_t, int64_t>> steps; // stride, size
     for (int d = 0; d < operand.shape_size(); ++d) {
-      negative |= operand.shape(d) < 0 || operand.strides(d) < 0;
-      empty |= operand.shape(d) == 0;
-      last += (operand.shape(d) - 1) * operand.strides(d);
-      if (operand.shape(d) > 1)
-        steps.emplace_back(operand.strides(d), operand.shape(d));
+      int64_t extent = operand.shape(d), stride = operand.strides(d);
+      negative |= extent < 0 || stride < 0;
+      empty |= extent == 0;
+      if (extent > 1 && stride >= 0)
+        last = plus(last, times(extent - 1, stride));
+      if (extent > 1)
+        steps.emplace_back(stride, extent);
     }
     if (negative) {
       problem(fmt::format("{} has a negative offset, size or stride", name));
       return false;
     }
-    int64_t size = dtypeSize(buffer.dtype());
-    if (!empty && (last + 1) * size > static_cast<int64_t>(buffer.bytes())) {
+    uint64_t reached = times(plus(last, 1), dtypeSize(buffer.dtype()));
+    if (!empty && reached > buffer.bytes()) {
       problem(fmt::format("{} reaches byte {} of buffer \"{}\", which has {}",
-                          name, (last + 1) * size, buffer.name(),
-                          buffer.bytes()));
+                          name, reached, buffer.name(), buffer.bytes()));
       return false;
     }
     if (written && !empty) {
@@ -464,6 +505,10 @@ private:
       auto scale = [&](int64_t dim, bool grow) {
         if (dim < 0 || dim >= want.size()) {
           problem(fmt::format("dimension {} of {}", dim, want.size()));
+          return false;
+        }
+        if (grow && want[dim] > INT64_MAX / members) {
+          problem(fmt::format("dimension {} of size {}", dim, want[dim]));
           return false;
         }
         if (!grow && want[dim] % members) {
