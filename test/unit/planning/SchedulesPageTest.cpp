@@ -1,0 +1,145 @@
+// docs/Schedules.md shows what the simulator computes. To rewrite the page
+// after a change: MERAK_UPDATE_DOCS=1 planning_test
+// --gtest_filter='SchedulesPage*'
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+
+namespace merak::planning {
+namespace {
+
+const char *kPage = MERAK_SOURCE_DIR "/docs/Schedules.md";
+
+// "p=4" in the words of a comment.
+double field(const std::string &comment, const std::string &key) {
+  size_t at = comment.find(" " + key + "=");
+  EXPECT_NE(at, std::string::npos) << comment;
+  return std::atof(comment.c_str() + at + key.size() + 2);
+}
+
+SimulateOptions timesOf(const std::string &comment, double recompute) {
+  ActionTimes times;
+  times.F = field(comment, "F");
+  times.R = recompute;
+  times.B = field(comment, "B");
+  SimulateOptions options;
+  options.times = {times};
+  return options;
+}
+
+Schedule make(const std::string &name, int p, int m, bool recompute) {
+  ScheduleOptions options;
+  options.stages = p;
+  options.microbatches = m;
+  options.recompute = recompute;
+  Result<Schedule> schedule = makeSchedule(name, options);
+  EXPECT_TRUE(schedule.ok()) << schedule.status().str();
+  return *schedule;
+}
+
+std::string timeline(const std::string &comment) {
+  std::istringstream words(comment);
+  std::string skip, name;
+  words >> skip >> skip >> name;
+  double R = field(comment, "R");
+  Schedule schedule =
+      make(name, int(field(comment, "p")), int(field(comment, "m")), R > 0);
+  Timeline timeline = simulate(schedule, timesOf(comment, R));
+  return fmt::format("```\np={} m={}, T = {}, idle {:.1f} %\n{}```\n",
+                     schedule.stages, schedule.microbatches, timeline.total,
+                     100 * timeline.idleFraction(), timelineStr(timeline));
+}
+
+std::string table(const std::string &comment) {
+  std::string text = "| p, m |";
+  for (const std::string &name : scheduleNames())
+    text += fmt::format(" {} |", name);
+  text += "\n|---|---|---|---|---|---|---|\n";
+  for (auto [p, m] : {std::pair(2, 8), {4, 8}, {4, 16}, {8, 32}}) {
+    text += fmt::format("| {}, {} |", p, m);
+    for (const std::string &name : scheduleNames()) {
+      bool recompute = name != "gpipe" && name != "eager";
+      Schedule schedule = make(name, p, m, recompute);
+      double R = recompute ? field(comment, "R") : 0;
+      text += fmt::format(" {}; {} |",
+                          simulate(schedule, timesOf(comment, R)).total,
+                          fmt::join(inFlightPeak(schedule), " "));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+// The page with what stands below each comment computed anew.
+std::string computed(const std::string &page) {
+  std::istringstream lines(page);
+  std::string out, line;
+  while (std::getline(lines, line)) {
+    out += line + "\n";
+    bool isTimeline = line.rfind("<!-- timeline ", 0) == 0;
+    bool isTable = line.rfind("<!-- table ", 0) == 0;
+    if (!isTimeline && !isTable)
+      continue;
+    out += isTimeline ? timeline(line) : table(line);
+    // Skip what stood there: a code block or a table.
+    std::streampos before = lines.tellg();
+    std::string old;
+    bool inBlock = false;
+    while (std::getline(lines, old)) {
+      if (old == "```" && (inBlock = !inBlock) == false) {
+        before = lines.tellg();
+        break;
+      }
+      if (!inBlock && (old.empty() || old[0] != '|'))
+        break;
+      before = lines.tellg();
+    }
+    lines.clear();
+    lines.seekg(before);
+  }
+  return out;
+}
+
+TEST(SchedulesPage, ShowsWhatTheSimulatorComputes) {
+  std::ostringstream page;
+  page << std::ifstream(kPage).rdbuf();
+  std::string expected = computed(page.str());
+  if (std::getenv("MERAK_UPDATE_DOCS"))
+    std::ofstream(kPage) << expected;
+  else
+    EXPECT_EQ(page.str(), expected);
+}
+
+TEST(SchedulesPage, HasASectionForEverySchedule) {
+  std::ostringstream page;
+  page << std::ifstream(kPage).rdbuf();
+  for (const std::string &name : scheduleNames())
+    EXPECT_NE(page.str().find("\n### " + name + "\n"), std::string::npos)
+        << name;
+}
+
+// Formulas of the page.
+TEST(SchedulesPage, Formulas) {
+  for (int p = 2; p <= 6; ++p)
+    for (int m = std::max(4, p); m <= 3 * p; ++m) {
+      auto total = [&](const char *name, double R) {
+        ActionTimes times;
+        times.R = R;
+        SimulateOptions options;
+        options.times = {times};
+        return simulate(make(name, p, m, R > 0), options).total;
+      };
+      EXPECT_EQ(total("gpipe", 0), (m + p - 1) * 3.0);
+      EXPECT_EQ(total("1f1b", 1), (m + p - 1) * 4.0);
+      EXPECT_EQ(total("early", 1), m * 4.0 + (p - 1) * 3.0);
+      EXPECT_EQ(total("scp", 1), m * 4.0 + (p - 2) * 3.0);
+    }
+}
+
+} // namespace
+} // namespace merak::planning
