@@ -9,6 +9,9 @@ namespace merak::planning {
 
 namespace {
 
+// The timelines below have two stages, four microbatches, F = R = 1 and B = 2
+// units; one cell is a unit, "--" is idle. A test holds them to the simulator.
+
 // One stage: `warmup` forwards, then backward and forward alternating, then the
 // remaining backwards; each backward after its recomputation, if there is one.
 //   warmup 2 of 4 microbatches: F0 F1 B0 F2 B1 F3 B2 B3
@@ -47,8 +50,8 @@ using Generator = std::vector<Step> (*)(const ScheduleOptions &, int stage);
 // GPipe: all forwards, then all backwards. Backwards run from microbatch 0 on,
 // not in reverse as in the paper, so that gradients are summed in the same
 // order under every schedule. (Huang et al., 2019, arXiv 1811.06965)
-//   S0: F0 F1 F2 F3 -- -- B0 B0 B1 B1 B2 B2 B3 B3
-//   S1: -- F0 F1 F2 F3 B0 B0 B1 B1 B2 B2 B3 B3 --   (cells as F=1, B=2)
+//   S0: F0 F1 F2 F3 -- -- -- B0 B0 B1 B1 B2 B2 B3 B3
+//   S1: -- F0 F1 F2 F3 B0 B0 B1 B1 B2 B2 B3 B3
 std::vector<Step> gpipe(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
@@ -59,8 +62,8 @@ std::vector<Step> gpipe(const ScheduleOptions &o, int stage) {
 
 // 1F1B: as many forwards as there are stages from here on, then one backward,
 // one forward. (Narayanan et al., 2019, PipeDream, doi 10.1145/3341301.3359646)
-//   S0: F0 F1 -- -- B0 B0 F2 -- B1 B1 F3 -- B2 B2 -- B3 B3
-//   S1: -- F0 B0 B0 F1 B1 B1 -- F2 B2 B2 F3 B3 B3
+//   S0: F0 F1 -- -- B0 B0 F2 B1 B1 F3 B2 B2 -- B3 B3
+//   S1: -- F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3
 std::vector<Step> oneForwardOneBackward(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
@@ -72,7 +75,7 @@ std::vector<Step> oneForwardOneBackward(const ScheduleOptions &o, int stage) {
 // 1F1B with early recomputation: in the cooldown, where a stage waits for
 // gradients, the recomputation runs before the gradient is there.
 // (Lai et al., 2023, Merak, doi 10.1109/TPDS.2023.3247001)
-//   S0: F0 F1 -- -- -- r0 B0 B0 F2 r1 B1 B1 f3 r2 B2 B2 R3 -- B3 B3
+//   S0: F0 F1 -- -- -- r0 B0 B0 F2 r1 B1 B1 f3 r2 B2 B2 R3 B3 B3
 //   S1: -- F0 r0 B0 B0 F1 r1 B1 B1 F2 r2 B2 B2 F3 r3 B3 B3
 std::vector<Step> early(const ScheduleOptions &o, int stage) {
   StageOrder order;
@@ -87,8 +90,8 @@ std::vector<Step> early(const ScheduleOptions &o, int stage) {
 // Early recomputation, and the last stage keeps its activations instead of
 // recomputing (it has one microbatch in flight); the stage before it runs R0
 // while the first gradient is computed. (Merak, as above)
-//   S0: f0 F1 R0 -- B0 B0 F2 r1 B1 B1 F3 r2 B2 B2 -- r3 B3 B3
-//   S1: -- F0 B0 B0 F1 B1 B1 -- F2 B2 B2 -- F3 B3 B3
+//   S0: f0 F1 R0 -- B0 B0 F2 r1 B1 B1 F3 r2 B2 B2 r3 B3 B3
+//   S1: -- F0 B0 B0 F1 B1 B1 F2 B2 B2 -- F3 B3 B3
 std::vector<Step> last(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
@@ -107,7 +110,7 @@ std::vector<Step> last(const ScheduleOptions &o, int stage) {
 // stage before that one. The pipeline then has the bubble of one stage less.
 // (Merak, as above)
 //   S0: f0 f1 F2 R0 B0 B0 R1 B1 B1 F3 r2 B2 B2 r3 B3 B3
-//   S1: -- F0 B0 B0 F1 B1 B1 F2 B2 B2 -- F3 B3 B3
+//   S1: -- F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3
 std::vector<Step> shiftedCriticalPath(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;

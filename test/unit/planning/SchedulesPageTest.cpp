@@ -123,6 +123,19 @@ TEST(SchedulesPage, HasASectionForEverySchedule) {
         << name;
 }
 
+// The timelines above the generators, in the order of the names.
+TEST(SchedulesPage, CommentsShowWhatTheSimulatorComputes) {
+  std::ifstream source(MERAK_SOURCE_DIR "/passes/Planning/Schedule.cpp");
+  std::string line, found, expected;
+  while (std::getline(source, line))
+    if (line.rfind("//   S", 0) == 0)
+      found += line.substr(5) + "\n";
+  for (const std::string &name : scheduleNames())
+    expected += timelineStr(simulate(make(name, 2, 4, false),
+                                     timesOf("<!-- F=1 B=2 -->", 1)));
+  EXPECT_EQ(found, expected);
+}
+
 // Formulas of the page.
 TEST(SchedulesPage, Formulas) {
   for (int p = 2; p <= 6; ++p)
