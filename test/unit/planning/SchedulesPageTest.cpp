@@ -131,8 +131,8 @@ TEST(SchedulesPage, CommentsShowWhatTheSimulatorComputes) {
     if (line.rfind("//   S", 0) == 0)
       found += line.substr(5) + "\n";
   for (const std::string &name : scheduleNames())
-    expected += timelineStr(simulate(make(name, 2, 4, false),
-                                     timesOf("<!-- F=1 B=2 -->", 1)));
+    expected += timelineStr(
+        simulate(make(name, 2, 4, false), timesOf("<!-- F=1 B=2 -->", 1)));
   EXPECT_EQ(found, expected);
 }
 
