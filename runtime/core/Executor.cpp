@@ -260,10 +260,15 @@ void Executor::fail(const LaneCall &call, const Op *op, Status status) {
       fmt::format("rank {} · step {} · {}", program_.rank(), scalars_.step + 1,
                   op ? program_.describe(call, *op)
                      : program_.proto().procedures(proto.procedure()).name()));
+  // Of what the lanes report, the cause says most, then which rank was awaited.
+  const bool awaitsPeer = op && op->endpoint;
+  const int weight = !comm_.aborted().load() ? 3 : awaitsPeer ? 2 : 1;
   comm_.abort(status);
   std::lock_guard lock(failureMutex_);
-  if (failure_.ok())
-    failure_ = status;
+  if (weight > failureWeight_) {
+    failureWeight_ = weight;
+    failure_ = std::move(status);
+  }
 }
 
 uint64_t Executor::progress() const {

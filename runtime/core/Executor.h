@@ -103,6 +103,7 @@ private:
 
   std::mutex failureMutex_;
   Status failure_;
+  int failureWeight_ = 0;
 };
 
 } // namespace merak::runtime

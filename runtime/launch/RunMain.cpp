@@ -2,6 +2,7 @@
 
 #include "runtime/data/Npy.h"
 #include "runtime/launch/RunLog.h"
+#include "runtime/plan/Verify.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -161,6 +162,7 @@ Status run(const RunOptions &options, const BackendFactory &factory) {
   auto plan = loadPlan(options.plan);
   if (!plan)
     return plan.status();
+  MERAK_RETURN_IF_ERROR(verifyPlan(*plan).withContext(options.plan));
   Status problems;
   if (!plan->file.device().empty() && plan->file.device() != options.backend)
     problems.merge(Status::error(

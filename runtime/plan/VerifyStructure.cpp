@@ -246,6 +246,11 @@ private:
       checkLayout(buffer, problem);
   }
 
+  // "w" for "grad:w", what buffers of gradients hold; else empty.
+  static std::string gradientOf(const std::string &tensor) {
+    return tensor.rfind("grad:", 0) == 0 ? tensor.substr(5) : std::string();
+  }
+
   template <typename Problem>
   void checkLayout(const Buffer &buffer, Problem problem) {
     Declared declared;
@@ -256,6 +261,9 @@ private:
                    buffer.category() == Buffer::OPTIMIZER;
     } else if (auto in = inputs_.find(buffer.tensor()); in != inputs_.end()) {
       declared = in->second;
+    } else if (auto of = tensors_.find(gradientOf(buffer.tensor()));
+               of != tensors_.end()) {
+      declared = of->second;
     } else {
       problem(fmt::format("holds \"{}\", which the plan does not declare",
                           buffer.tensor()));

@@ -165,9 +165,9 @@ Status InprocCommunicator::collective(CollectiveEndpoint &endpoint,
     return {};
   if (!run.failure.ok())
     return run.failure;
-  return Status::error(fmt::format(
-      "{} waits for rank {}: {}", commKindName(endpoint.spec.kind),
-      endpoint.group->missing(endpoint.me), abortCause()));
+  return Status::error(fmt::format("waits for rank {}: {}",
+                                   endpoint.group->missing(endpoint.me),
+                                   abortCause()));
 }
 
 Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
@@ -181,9 +181,8 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
   {
     std::lock_guard lock(channel.mutex);
     if (world_.aborted().load())
-      return Status::error(
-          fmt::format("{} rank {}: {}", sends ? "send to" : "recv from",
-                      endpoint.spec.peer, abortCause()));
+      return Status::error(fmt::format("waits for rank {}: {}",
+                                       endpoint.spec.peer, abortCause()));
     if (other.view) {
       const View &from = sends ? view : *other.view;
       const View &to = sends ? *other.view : view;
@@ -215,8 +214,7 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
     return channel.failure;
   mine.view = nullptr;
   return Status::error(
-      fmt::format("{} rank {}: {}", sends ? "send to" : "recv from",
-                  endpoint.spec.peer, abortCause()));
+      fmt::format("waits for rank {}: {}", endpoint.spec.peer, abortCause()));
 }
 
 } // namespace

@@ -1,0 +1,176 @@
+// Steps of plans built by hand on one, two and four ranks.
+#include "runtime/data/Npy.h"
+#include "test/unit/core/TestPlan.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <fmt/format.h>
+
+using namespace merak;
+using namespace merak::runtime;
+using namespace merak::runtime::test;
+
+namespace {
+
+// Samples 0, 1, 2, ... of x: row s is {s, 2s, 1, -s}.
+std::string writeSamples(int64_t count) {
+  const std::string dir = temporaryFolder();
+  std::vector<float> rows;
+  for (int64_t s = 0; s < count; ++s)
+    for (float value : {float(s), 2.0f * float(s), 1.0f, -float(s)})
+      rows.push_back(value);
+  EXPECT_TRUE(
+      writeNpy(dir + "/x.npy", planpb::F32, {count, 4}, rows.data()).ok());
+  return dir;
+}
+
+std::unique_ptr<Session> start(LoadedPlan plan, const std::string &data,
+                               SessionOptions options = {}) {
+  auto session =
+      Session::create(std::move(plan), TestBackend::factory(), options);
+  EXPECT_TRUE(session.ok()) << session.status().str();
+  if (!session.ok())
+    return nullptr;
+  if (!data.empty()) {
+    auto source = openData((*session)->plan().file, {data});
+    EXPECT_TRUE(source.ok()) << source.status().str();
+    (*session)->setData(std::move(*source));
+  }
+  const Status loaded = (*session)->loadWeights("");
+  EXPECT_TRUE(loaded.ok()) << loaded.str();
+  return std::move(*session);
+}
+
+// The loss of three steps: w[0] = 8 before, then minus lr times the sum of the
+// samples' first column.
+void expectLosses(LoadedPlan plan, double factor) {
+  writeWeights(plan, "w", {8, 7, 6, 5});
+  auto session = start(std::move(plan), writeSamples(20));
+  ASSERT_NE(session, nullptr);
+  double w = 8;
+  for (int64_t step = 0; step < 3; ++step) {
+    auto result = session->step();
+    ASSERT_TRUE(result.ok()) << result.status().str();
+    EXPECT_EQ(result->step, step + 1);
+    EXPECT_EQ(result->lr, 0.5);
+    EXPECT_EQ(result->outputs.at("loss"), w) << "step " << step;
+    for (int64_t s = 8 * step; s < 8 * step + 8; ++s)
+      w -= 0.5 * factor * double(s % 20); // the file wraps around
+  }
+}
+
+} // namespace
+
+TEST(Executor, OneRank) { expectLosses(dataParallelPlan(1, 1, 8), 1); }
+TEST(Executor, Microbatches) { expectLosses(dataParallelPlan(1, 4, 8), 1); }
+TEST(Executor, TwoReplicas) { expectLosses(dataParallelPlan(2, 2, 8), 1); }
+TEST(Executor, FourReplicas) { expectLosses(dataParallelPlan(4, 2, 8), 1); }
+TEST(Executor, TwoStages) { expectLosses(pipelinePlan(1, 8, 8), 2); }
+TEST(Executor, TwoStagesTwoReplicas) { expectLosses(pipelinePlan(2, 4, 8), 2); }
+
+// Many steps with little work: orders and slots must hold under any timing.
+TEST(Executor, ManySteps) {
+  LoadedPlan plan = pipelinePlan(2, 4, 8);
+  plan.file.mutable_optimizer()->set_lr(1);
+  auto session = start(std::move(plan), writeSamples(8));
+  for (int step = 0; step < 500; ++step) {
+    auto result = session->step();
+    ASSERT_TRUE(result.ok()) << result.status().str();
+    ASSERT_EQ(result->outputs.at("loss"), -56.0 * step);
+  }
+}
+
+TEST(Executor, CallWaitsHoldSlotsBack) {
+  LoadedPlan plan = pipelinePlan(1, 8, 8);
+  for (planpb::Call &call : *plan.programs[1].mutable_calls())
+    if (call.waits_size() > 0)
+      call.mutable_waits(0)->set_call(99); // not an earlier call
+  auto session = Session::create(std::move(plan), TestBackend::factory(), {});
+  ASSERT_FALSE(session.ok());
+  EXPECT_NE(session.status().str().find("waits for stream 0 call 99"),
+            std::string::npos);
+}
+
+TEST(Executor, OperandsOutsideTheirBufferAreRefused) {
+  LoadedPlan plan = dataParallelPlan(1, 1, 8);
+  plan.programs[0]
+      .mutable_procedures(1)
+      ->mutable_instructions(1)
+      ->mutable_inputs(0)
+      ->set_offset(1);
+  auto session = Session::create(std::move(plan), TestBackend::factory(), {});
+  ASSERT_FALSE(session.ok());
+  EXPECT_EQ(session.status().str(),
+            "rank 0: forward · instr 1 library \"row_sum\": operand 0 reaches "
+            "elements 1..32 of buffer \"x\" (128 bytes)");
+}
+
+TEST(Executor, UnknownKernelsAreAllListed) {
+  LoadedPlan plan = dataParallelPlan(1, 1, 8);
+  auto &procedures = *plan.programs[0].mutable_procedures();
+  procedures[0].mutable_instructions(0)->set_op("melt");
+  procedures[1].mutable_instructions(1)->set_op("freeze");
+  auto session = Session::create(std::move(plan), TestBackend::factory(), {});
+  ASSERT_FALSE(session.ok());
+  EXPECT_EQ(session.status().str(),
+            "rank 0: prologue · instr 0 library \"melt\": no library kernel "
+            "\"melt\"\n"
+            "rank 0: forward · instr 1 library \"freeze\": no library kernel "
+            "\"freeze\"");
+}
+
+TEST(Executor, CheckNumericsNamesTheFirstValue) {
+  LoadedPlan plan = dataParallelPlan(2, 2, 8);
+  auto &divide =
+      *plan.programs[0].mutable_procedures(2)->mutable_instructions(4);
+  ASSERT_EQ(divide.op(), "scale"); // loss = 1 * w becomes loss = w / w
+  divide.set_op("divide");
+  *divide.add_inputs() = divide.inputs(0);
+  divide.mutable_inputs(0)->set_shape(0, 1);
+  divide.mutable_inputs(1)->set_shape(0, 1);
+  const std::string data = writeSamples(8);
+  {
+    auto session = start(plan, data); // w is 0: the loss is nan
+    auto result = session->step();
+    ASSERT_TRUE(result.ok());
+    EXPECT_TRUE(std::isnan(result->outputs.at("loss")));
+  }
+  SessionOptions options;
+  options.checkNumerics = true;
+  auto session = start(plan, data, options);
+  auto result = session->step();
+  ASSERT_FALSE(result.ok());
+  const std::string message = result.status().messages().front();
+  EXPECT_EQ(message.substr(message.find("step")),
+            "step 1 · update · instr 4 divide: wrote nan to \"loss\"[0]");
+}
+
+TEST(Executor, TraceIsJsonWithATrackForEachStream) {
+  SessionOptions options;
+  options.trace = true;
+  auto session = start(pipelinePlan(2, 4, 8), writeSamples(8), options);
+  ASSERT_TRUE(session->step().ok());
+  const std::string path = temporaryFolder() + "/trace.json";
+  ASSERT_TRUE(session->writeTrace(path).ok());
+  const auto json = nlohmann::json::parse(readFile(path), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  std::map<std::pair<int, int>, int> events;
+  std::map<std::pair<int, int>, std::string> names;
+  for (const auto &event : json["traceEvents"]) {
+    const std::pair<int, int> track = {event["pid"], event["tid"]};
+    if (event["ph"] == "X") {
+      ++events[track];
+      EXPECT_GE(event["dur"].get<double>(), 0);
+      EXPECT_EQ(event["args"]["step"], 1);
+    } else if (event["name"] == "thread_name") {
+      names[track] = event["args"]["name"];
+    }
+  }
+  // Stage 0: 4 calls of (load, scale, record) and (wait, send).
+  EXPECT_EQ((events[{0, 0}]), 12);
+  EXPECT_EQ((events[{1, 1}]), 8);
+  EXPECT_EQ((names[{0, 1}]), "send");
+  EXPECT_EQ((names[{3, 2}]), "recv");
+  EXPECT_EQ(names.size(), 2u * 2 + 2u * 3);
+}

@@ -1,0 +1,208 @@
+// Failing ranks, the watchdog, inference outputs.
+#include "runtime/data/Npy.h"
+#include "runtime/launch/RunLog.h"
+#include "runtime/launch/RunMain.h"
+#include "test/unit/core/TestPlan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+using namespace merak;
+using namespace merak::runtime;
+using namespace merak::runtime::test;
+
+namespace {
+
+std::unique_ptr<Session> synthetic(LoadedPlan plan, SessionOptions options) {
+  auto session =
+      Session::create(std::move(plan), TestBackend::factory(), options);
+  EXPECT_TRUE(session.ok()) << session.status().str();
+  auto data = openData((*session)->plan().file, {"synthetic"});
+  (*session)->setData(std::move(*data));
+  EXPECT_TRUE((*session)->loadWeights("").ok());
+  return std::move(*session);
+}
+
+bool contains(const std::vector<std::string> &messages,
+              const std::string &text) {
+  for (const std::string &message : messages)
+    if (message.find(text) != std::string::npos)
+      return true;
+  return false;
+}
+
+} // namespace
+
+TEST(Session, AKilledRankStopsAllOthers) {
+  SessionOptions options;
+  options.fault = {2, 1, false}; // rank 2 is stage 1 of replica 0
+  auto session = synthetic(pipelinePlan(2, 4, 8), options);
+  ASSERT_TRUE(session->step().ok());
+  auto failed = session->step();
+  ASSERT_FALSE(failed.ok());
+  const auto &messages = failed.status().messages();
+  // The cause first, then what each other rank was doing.
+  EXPECT_EQ(messages[0],
+            "rank 2 · step 2 · stage1.prologue · instr 0 fill: killed by "
+            "request");
+  for (const char *rank : {"rank 0", "rank 1", "rank 3"})
+    EXPECT_TRUE(contains(messages, std::string(rank) + " · step 2 · ")) << rank;
+  for (const std::string &message : messages)
+    EXPECT_NE(message.find("killed by request"), std::string::npos) << message;
+  // Everything stays stopped.
+  EXPECT_FALSE(session->step().ok());
+}
+
+TEST(Session, TheWatchdogSaysWhereEachRankWaits) {
+  SessionOptions options;
+  options.fault = {0, 0, true};
+  options.watchdogSeconds = 0.2;
+  auto session = synthetic(dataParallelPlan(2, 1, 8), options);
+  auto failed = session->step();
+  ASSERT_FALSE(failed.ok());
+  const auto &messages = failed.status().messages();
+  EXPECT_EQ(messages[0], "no rank has moved for 0.2 seconds");
+  EXPECT_TRUE(contains(messages, "rank 0 · step 1 · compute: prologue · instr "
+                                 "0 fill"));
+  EXPECT_TRUE(contains(messages, "rank 1 · step 1 · comm: update · instr 2 "
+                                 "all_reduce \"g\" over ranks 0,1"));
+  EXPECT_TRUE(
+      contains(messages, "rank 1 · step 1 · compute: update · instr 5 wait"));
+}
+
+TEST(Session, StoppedRanksNameTheirPeer) {
+  SessionOptions options;
+  options.fault = {2, 0, true}; // all others come to wait for it
+  options.watchdogSeconds = 0.2;
+  auto session = synthetic(pipelinePlan(2, 4, 8), options);
+  auto failed = session->step();
+  ASSERT_FALSE(failed.ok());
+  const auto &messages = failed.status().messages();
+  EXPECT_TRUE(contains(messages, "rank 3 · step 1 · update · instr 2 "
+                                 "all_reduce \"g\" over ranks 2,3: waits for "
+                                 "rank 2: no rank has moved"));
+  EXPECT_TRUE(contains(messages, "rank 0 · step 1 · stage0.forward"));
+}
+
+TEST(Session, IdsOutOfRangeStopTheRun) {
+  LoadedPlan plan = dataParallelPlan(2, 2, 8);
+  plan.file.mutable_inputs(0)->set_dtype(planpb::I64);
+  plan.file.mutable_inputs(0)->set_limit(5);
+  planpb::Program &program = plan.programs[0];
+  ProgramBuilder builder(program);
+  const uint32_t ids = builder.buffer("ids", planpb::I64, {2, 4});
+  *builder.at(ids).mutable_layout() = builder.at(0).layout();
+  program.mutable_procedures(1)
+      ->mutable_instructions(0)
+      ->mutable_outputs(0)
+      ->set_buffer(ids);
+  auto session = synthetic(plan, {});
+  ASSERT_TRUE(session->step().ok());
+  const std::string dir = temporaryFolder();
+  std::vector<int64_t> values(16 * 4, 4);
+  values[13 * 4 + 2] = 5; // second step, sample 5 of it: replica 0, mb 1
+  ASSERT_TRUE(
+      writeNpy(dir + "/x.npy", planpb::I64, {16, 4}, values.data()).ok());
+  auto data = openData(session->plan().file, {dir});
+  ASSERT_TRUE(data.ok()) << data.status().str();
+  session->setData(std::move(*data));
+  auto failed = session->step();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.status().messages()[0],
+            "rank 0 · step 2 · forward mb 1 · instr 0 load \"x\": \"" + dir +
+                "/x.npy\" sample 13: value 5 of \"x\" is not in [0, 5)");
+}
+
+// y = 2x of an inference plan, put together from microbatches and replicas.
+TEST(Session, OutputsAreAssembledFromBoxes) {
+  LoadedPlan plan = pipelinePlan(2, 2, 8);
+  plan.file.set_mode("infer");
+  plan.file.mutable_ranks()->DeleteSubrange(2, 2);
+  plan.file.mutable_mesh(0)->set_size(1);
+  plan.programs.resize(1);
+  planpb::Program &program = plan.programs[0];
+  auto *instructions = program.mutable_procedures(0)->mutable_instructions();
+  instructions->DeleteSubrange(2, 3); // record, wait, send
+  planpb::Output &output = *program.add_outputs();
+  output.set_name("y");
+  output.set_buffer(1);
+  *output.mutable_layout() = layoutOf({{8, {"mb", "dp"}}, {4, {}}});
+  output.add_shape(8);
+  output.add_shape(4);
+  output.set_per_microbatch(true);
+  auto session = synthetic(plan, {});
+  ASSERT_TRUE(session->step().ok());
+  auto outputs = session->globalOutputs();
+  ASSERT_TRUE(outputs.ok()) << outputs.status().str();
+  const GlobalOutput &y = outputs->at("y");
+  EXPECT_EQ(y.shape, (std::vector<int64_t>{8, 4}));
+  std::vector<float> x(32);
+  auto data = openData(session->plan().file, {"synthetic"});
+  ASSERT_TRUE(
+      (*data)->read("x", 0, {{{0, 0}, {0, 0}, {8, 4}}}, x.data(), {8, 4}).ok());
+  for (int i = 0; i < 32; ++i)
+    EXPECT_EQ(reinterpret_cast<const float *>(y.data.data())[i], 2 * x[i]) << i;
+}
+
+TEST(RunLog, LinesForPeopleAndPrograms) {
+  StepResult step;
+  step.step = 3;
+  step.lr = 1e-3;
+  step.seconds = 0.5;
+  step.outputs = {{"loss", 2.5}, {"grad_norm", 1.25}};
+  EXPECT_EQ(progressLine(step, 10, 256, 8),
+            "step  3/10 | loss 2.500000 | norm 1.2500 | lr 1.00e-03 | 500.00 "
+            "ms | 512 tok/s");
+  EXPECT_EQ(logLine(step, 256),
+            "{\"step\":3,\"loss\":2.5,\"lr\":0.001,\"grad_norm\":1.25,"
+            "\"seconds\":0.5,\"tokens_per_second\":512.0}");
+  step.outputs = {{"loss", NAN}};
+  EXPECT_NE(logLine(step, 0).find("\"loss\":null"), std::string::npos);
+  EXPECT_NE(progressLine(step, 10, 0, 8).find("16 samples/s"),
+            std::string::npos);
+}
+
+TEST(RunMain, ExitCodes) {
+  auto run = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "merak-run");
+    std::vector<char *> argv;
+    for (std::string &word : words)
+      argv.push_back(word.data());
+    return runMain(int(argv.size()), argv.data(),
+                   {{"cpu", TestBackend::factory()}});
+  };
+  EXPECT_EQ(run({"--help"}), 0);
+  EXPECT_EQ(run({}), 2);
+  EXPECT_EQ(run({"x.plan", "--nonsense"}), 2);
+  EXPECT_EQ(run({"x.plan", "--backend=abacus"}), 2);
+  EXPECT_EQ(run({"x.plan", "--steps=0"}), 2);
+  EXPECT_EQ(run({"x.plan", "--save-every=2"}), 2);
+  EXPECT_EQ(run({"x.plan", "--steps=2", "--save-grads=g.safetensors"}), 2);
+  EXPECT_EQ(run({"/nowhere.plan"}), 1);
+
+  const std::string dir = temporaryFolder();
+  LoadedPlan plan = pipelinePlan(2, 2, 8);
+  plan.file.add_programs("program-0.pb");
+  plan.file.add_programs("program-1.pb");
+  ASSERT_TRUE(savePlan(dir + "/x.plan", plan.file, plan.programs).ok());
+  EXPECT_EQ(run({dir + "/x.plan"}), 1); // no data
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--steps=3",
+                 "--log=" + dir + "/log.jsonl", "--save=" + dir + "/out",
+                 "--save-every=2"}),
+            0);
+  const std::string log = readFile(dir + "/log.jsonl");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3);
+  EXPECT_NE(readFile(dir + "/out/index.json").find("\"step\": 3"),
+            std::string::npos);
+  EXPECT_EQ(
+      run({dir + "/x.plan", "--data=synthetic", "--load=" + dir + "/out"}), 0);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic",
+                 "--log=" + dir + "/no/log.jsonl"}),
+            1);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--load=/nowhere"}), 1);
+  setenv("MERAK_FAULT", "1:1:fail", 1);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic"}), 1);
+  unsetenv("MERAK_FAULT");
+}
