@@ -1,4 +1,4 @@
-// copy, fill.
+// copy, fill, slice.
 #include "runtime/backends/cpu/Copy.h"
 
 #include "runtime/backends/cpu/Kernel.h"
@@ -183,8 +183,40 @@ KernelResult createFill(Request &request) {
   });
 }
 
+// A part of the input that begins where a scalar says: what a rank keeps of a
+// value that all ranks have.
+KernelResult createSlice(Request &request) {
+  if (!request.counts(1, 1))
+    return request.status();
+  const View &in = request.inputs[0], &out = request.outputs[0];
+  size_t rank = in.shape.size();
+  size_t axis = static_cast<size_t>(
+      request.axis(static_cast<int64_t>(rank)));
+  bool fits = out.shape.size() == rank;
+  for (size_t d = 0; fits && d < rank; ++d)
+    fits = d == axis ? out.shape[d] <= in.shape[d] : out.shape[d] == in.shape[d];
+  request.expect(fits, "output is no part of the input along the axis");
+  if (!request.ok())
+    return request.status();
+  View part = in;
+  part.shape = out.shape;
+  CopyPlan plan(part, out, request.instruction.accumulate());
+  int64_t last = in.shape[axis] - out.shape[axis];
+  int64_t step = in.strides[axis] * runtime::dtypeSize(in.dtype);
+  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
+    int64_t begin = scalarInteger(call, 0);
+    if (begin < 0 || begin > last)
+      return Status::error(fmt::format(
+          "slice: begins at {}, expected at most {}", begin, last));
+    plan.run(static_cast<const char *>(call.inputs[0].data) + begin * step,
+             call.outputs[0].data, pool);
+    return Status();
+  });
+}
+
 constexpr KernelEntry kEntries[] = {
     {"copy", createCopy, true, true, false},
+    {"slice", createSlice, true, true, false},
     {"fill", createFill, true, true, false},
 };
 
