@@ -18,6 +18,11 @@ namespace merak::plan {
 // Functions with this unit attribute are generated kernels.
 inline constexpr llvm::StringLiteral kKernelAttr = "merak.kernel";
 
+// On buffers of model inputs that are used as positions: they lie in [0, limit)
+// or are the one other value that is allowed.
+inline constexpr llvm::StringLiteral kLimitAttr = "plan.limit";
+inline constexpr llvm::StringLiteral kAllowedAttr = "plan.allowed";
+
 // Stream numbers every program has; channels get the following ones.
 inline constexpr uint64_t kComputeStream = 0;
 inline constexpr uint64_t kCollectiveStream = 1;

@@ -6,7 +6,6 @@ include "mlir/IR/OpBase.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/EnumAttr.td"
 include "dialects/Dist/DistDialect.td"
-include "dialects/Pipe/PipeDialect.td"
 
 def Plan_Dialect : Dialect {
   let name = "plan";

@@ -1,0 +1,343 @@
+#include "codegen/PlanWriter/Manifest.h"
+
+#include "codegen/PlanWriter/ProgramWriter.h"
+#include "passes/Memory/Passes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+
+using namespace mlir;
+
+namespace merak {
+
+namespace {
+
+// Row-major bytes of a constant as buffers hold them: a bool takes a byte.
+std::string bytesOf(ElementsAttr value) {
+  auto type = cast<RankedTensorType>(value.getShapedType());
+  std::string bytes;
+  if (type.getElementType().isInteger(1)) {
+    for (bool element : value.getValues<bool>())
+      bytes += static_cast<char>(element);
+    return bytes;
+  }
+  if (auto resource = dyn_cast<DenseResourceElementsAttr>(value)) {
+    ArrayRef<char> data = resource.getData();
+    return std::string(data.begin(), data.end());
+  }
+  auto dense = cast<DenseElementsAttr>(value);
+  ArrayRef<char> data = dense.getRawData();
+  int64_t count = dense.isSplat() ? type.getNumElements() : 1;
+  for (int64_t i = 0; i < count; ++i)
+    bytes.append(data.begin(), data.end());
+  return bytes;
+}
+
+class ManifestWriter {
+public:
+  ManifestWriter(ModuleOp module, planpb::PlanFile &file,
+                 std::string &constants)
+      : module_(module), file_(file), constants_(constants),
+        mesh_(module->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr)) {
+    for (auto program : module.getOps<plan::ProgramOp>())
+      programs_.push_back(program);
+  }
+
+  LogicalResult run() {
+    if (!mesh_)
+      return module_.emitError("expected the attribute '")
+             << dist::kMeshAttr << "'";
+    writeSetup();
+    if (failed(writeRanks()))
+      return failure();
+    collectUpdated();
+    LogicalResult result = success();
+    for (plan::ProgramOp program : programs_)
+      for (auto buffer : program.getOps<plan::BufferOp>())
+        if (buffer.getTensor() && failed(writeHeld(buffer)))
+          result = failure();
+    writeMemory();
+    writeHash();
+    return result;
+  }
+
+private:
+  // ------------------------------------------------------------ setup
+
+  DictionaryAttr setup() {
+    auto train = module_->getAttrOfType<DictionaryAttr>("merak.train");
+    return train ? train : DictionaryAttr::get(module_.getContext());
+  }
+  std::string text(StringRef name, StringRef otherwise) {
+    auto value = setup().getAs<StringAttr>(name);
+    return value ? value.str() : otherwise.str();
+  }
+  static double number(DictionaryAttr from, StringRef name, double otherwise) {
+    if (auto value = from.getAs<FloatAttr>(name))
+      return value.getValueAsDouble();
+    return otherwise;
+  }
+  int64_t integer(StringRef name, int64_t otherwise) {
+    auto value = setup().getAs<IntegerAttr>(name);
+    return value ? value.getInt() : otherwise;
+  }
+
+  void writeSetup() {
+    file_.set_mode(text("mode", "train"));
+    std::string model = text("model", "");
+    file_.set_model(model);
+    std::error_code failed;
+    std::filesystem::path path(model);
+    if (!model.empty()) {
+      auto absolute = std::filesystem::absolute(path, failed);
+      file_.set_model_dir(absolute.parent_path().string());
+      modelFile_ = path.filename().string();
+    }
+    file_.set_schedule(text("schedule_name", ""));
+    file_.set_device("cpu");
+    int64_t microbatches = mesh_.getSize("mb");
+    int64_t replicas = mesh_.getSize("dp");
+    file_.set_microbatches(microbatches);
+    file_.set_global_batch(integer("global_batch", microbatches * replicas));
+    file_.set_microbatch(file_.global_batch() / (microbatches * replicas));
+
+    planpb::Optimizer *optimizer = file_.mutable_optimizer();
+    std::string kind = text("optimizer", "");
+    if (file_.mode() == "infer" || kind.empty())
+      return;
+    optimizer->set_kind(kind == "sgd" ? planpb::Optimizer::SGD
+                                      : planpb::Optimizer::ADAMW);
+    auto constants = setup().getAs<DictionaryAttr>("constants");
+    if (!constants)
+      constants = DictionaryAttr::get(module_.getContext());
+    optimizer->set_lr(number(setup(), "lr", 0));
+    optimizer->set_weight_decay(number(constants, "weight_decay", 0));
+    optimizer->set_momentum(number(constants, "momentum", 0));
+    optimizer->set_dampening(number(constants, "dampening", 0));
+    if (auto nesterov = constants.getAs<BoolAttr>("nesterov"))
+      optimizer->set_nesterov(nesterov.getValue());
+    optimizer->set_beta1(number(constants, "beta1", 0));
+    optimizer->set_beta2(number(constants, "beta2", 0));
+    optimizer->set_eps(number(constants, "eps", 0));
+    optimizer->set_grad_clip(number(setup(), "grad_clip", 0));
+    std::string schedule = text("lr_schedule", "constant");
+    optimizer->set_schedule(schedule == "linear" ? planpb::Optimizer::LINEAR
+                            : schedule == "cosine"
+                                ? planpb::Optimizer::COSINE
+                                : planpb::Optimizer::CONSTANT);
+    optimizer->set_warmup(integer("warmup", 0));
+    optimizer->set_total(integer("total", 0));
+    optimizer->set_min_factor(number(setup(), "min_factor", 0));
+  }
+
+  // Row major over the mesh: the last axis is innermost.
+  LogicalResult writeRanks() {
+    int64_t ranks = 1;
+    for (auto [axis, size] : llvm::zip(mesh_.getAxes(), mesh_.getSizes())) {
+      if (axis.getValue() == "mb")
+        continue;
+      planpb::Axis *out = file_.add_mesh();
+      out->set_name(axis.str());
+      out->set_size(size);
+      ranks *= size;
+    }
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      planpb::Rank *out = file_.add_ranks();
+      int64_t inner = ranks, rest = rank, stage = 0;
+      for (const planpb::Axis &axis : file_.mesh()) {
+        inner /= axis.size();
+        planpb::Axis *coordinate = out->add_coords();
+        coordinate->set_name(axis.name());
+        coordinate->set_size(rest / inner);
+        if (axis.name() == "pp")
+          stage = rest / inner;
+        rest %= inner;
+      }
+      auto program = llvm::find_if(programs_, [&](plan::ProgramOp p) {
+        return static_cast<int64_t>(p.getIndex()) == stage;
+      });
+      if (program == programs_.end())
+        return module_.emitError("the mesh has pp = ")
+               << mesh_.getSize("pp") << ", but there is no program of stage "
+               << stage;
+      out->set_program(program - programs_.begin());
+    }
+    return success();
+  }
+
+  // ------------------------------------------------------------ tensors
+
+  // Names of tensors that an update writes.
+  void collectUpdated() {
+    for (plan::ProgramOp program : programs_) {
+      llvm::DenseMap<StringAttr, StringRef> tensorOf;
+      for (auto buffer : program.getOps<plan::BufferOp>())
+        if (auto tensor = buffer.getTensor())
+          tensorOf[buffer.getSymNameAttr()] = *tensor;
+      program.walk([&](plan::LibraryOp op) {
+        if (op.getOp().ends_with("_update"))
+          for (Attribute view : op.getOutputs())
+            updated_.insert(
+                tensorOf.lookup(cast<plan::ViewAttr>(view).getBuffer().getAttr()));
+      });
+    }
+  }
+
+  LogicalResult writeHeld(plan::BufferOp buffer) {
+    std::string name = buffer.getTensor()->str();
+    if (buffer.getCategory() == plan::Category::parameters)
+      return writeParameter(buffer, name);
+    if (buffer.getCategory() == plan::Category::optimizer)
+      return writeState(buffer, name);
+    if (buffer.isTransient())
+      return writeInput(buffer, name);
+    return success(); // a gradient: named after its parameter
+  }
+
+  static void setShape(plan::BufferOp buffer,
+                       google::protobuf::RepeatedField<int64_t> *shape) {
+    if (auto layout = buffer.getLayout()) {
+      for (int64_t size : layout->getLayout().globalShape())
+        shape->Add(size);
+      return;
+    }
+    for (int64_t size : cast<RankedTensorType>(buffer.getType()).getShape())
+      shape->Add(size);
+  }
+
+  LogicalResult writeParameter(plan::BufferOp buffer,
+                               const std::string &name) {
+    if (!known_.insert(name).second)
+      return success();
+    auto parameter = module_.lookupSymbol<train::ParameterOp>(name);
+    if (!parameter)
+      return buffer.emitOpError("holds '")
+             << name << "', which is no train.parameter of the module";
+    auto type = cast<RankedTensorType>(parameter.getType());
+    planpb::Tensor *tensor = file_.add_tensors();
+    tensor->set_name(name);
+    tensor->set_dtype(dtypeOf(type.getElementType()));
+    for (int64_t size : type.getShape())
+      tensor->add_shape(size);
+    tensor->set_role(updated_.contains(name)      ? planpb::Tensor::PARAMETER
+                     : parameter.getValueAttr() ? planpb::Tensor::CONSTANT
+                                                  : planpb::Tensor::FROZEN);
+    planpb::Source *source = tensor->mutable_source();
+    if (ElementsAttr value = parameter.getValueAttr()) {
+      std::string bytes = bytesOf(value);
+      constants_.resize((constants_.size() + 63) / 64 * 64, '\0');
+      source->set_kind(planpb::Source::CONSTANTS);
+      source->set_offset(constants_.size());
+      source->set_length(bytes.size());
+      constants_ += bytes;
+    } else if (auto from = parameter.getSourceAttr()) {
+      source->set_kind(planpb::Source::FILE);
+      source->set_path(from.getPath().empty() ? modelFile_
+                                              : from.getPath().str());
+      source->set_offset(from.getOffset());
+      source->set_length(from.getLength());
+    } else {
+      source->set_kind(planpb::Source::ABSENT);
+    }
+    return success();
+  }
+
+  LogicalResult writeState(plan::BufferOp buffer, const std::string &name) {
+    if (!known_.insert(name).second)
+      return success();
+    planpb::Tensor *tensor = file_.add_tensors();
+    tensor->set_name(name);
+    tensor->set_dtype(dtypeOf(
+        cast<RankedTensorType>(buffer.getType()).getElementType()));
+    setShape(buffer, tensor->mutable_shape());
+    tensor->set_role(planpb::Tensor::OPTIMIZER);
+    tensor->mutable_source()->set_kind(planpb::Source::ZERO);
+    return success();
+  }
+
+  LogicalResult writeInput(plan::BufferOp buffer, const std::string &name) {
+    planpb::Input *input = nullptr;
+    for (planpb::Input &other : *file_.mutable_inputs())
+      if (other.name() == name)
+        input = &other;
+    if (!input) {
+      input = file_.add_inputs();
+      input->set_name(name);
+      Type element =
+          cast<RankedTensorType>(buffer.getType()).getElementType();
+      input->set_dtype(dtypeOf(element));
+      setShape(buffer, input->mutable_shape());
+      input->set_batched(input->shape_size() > 0 &&
+                         input->shape(0) == file_.global_batch());
+      if (!file_.tokens_per_step() && isa<IntegerType>(element)) {
+        int64_t tokens = 1;
+        for (int64_t size : input->shape())
+          tokens *= size;
+        file_.set_tokens_per_step(tokens);
+      }
+    }
+    // Every use of the ids must find them in range.
+    auto limit = buffer->getAttrOfType<IntegerAttr>(plan::kLimitAttr);
+    if (!limit)
+      return success();
+    auto allowed = buffer->getAttrOfType<IntegerAttr>(plan::kAllowedAttr);
+    bool first = input->limit() == 0;
+    bool agrees = allowed && (first || (input->has_allowed() &&
+                                        input->allowed() == allowed.getInt()));
+    input->set_limit(first ? limit.getInt()
+                           : std::min(input->limit(), limit.getInt()));
+    input->set_has_allowed(agrees);
+    input->set_allowed(agrees ? allowed.getInt() : 0);
+    return success();
+  }
+
+  // ------------------------------------------------------------ the rest
+
+  void writeMemory() {
+    for (auto [index, program] : llvm::enumerate(programs_)) {
+      planpb::MemoryRow *row = file_.add_memory();
+      row->set_program(index);
+      for (auto &[name, bytes] : memoryRow(program))
+        (*row->mutable_bytes())[name] = bytes;
+    }
+  }
+
+  // What must be equal for checkpoints to fit: the model's own tensors.
+  void writeHash() {
+    std::vector<std::string> lines;
+    for (const planpb::Tensor &tensor : file_.tensors()) {
+      if (tensor.role() != planpb::Tensor::PARAMETER &&
+          tensor.role() != planpb::Tensor::FROZEN)
+        continue;
+      std::string line = tensor.name() + " " + dtypeName(tensor.dtype());
+      for (int64_t size : tensor.shape())
+        line += " " + std::to_string(size);
+      lines.push_back(line + "\n");
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string all;
+    for (const std::string &line : lines)
+      all += line;
+    file_.set_model_hash(
+        fmt::format("{:016x}", planChecksum(all.data(), all.size())));
+  }
+
+  ModuleOp module_;
+  planpb::PlanFile &file_;
+  std::string &constants_;
+  dist::MeshAttr mesh_;
+  SmallVector<plan::ProgramOp> programs_;
+  std::string modelFile_;
+  llvm::StringSet<> known_, updated_;
+};
+
+} // namespace
+
+LogicalResult writeManifest(ModuleOp module, planpb::PlanFile &file,
+                            std::string &constants) {
+  return ManifestWriter(module, file, constants).run();
+}
+
+} // namespace merak

@@ -1,0 +1,124 @@
+#include "codegen/PlanWriter/PlanWriter.h"
+
+#include "codegen/PlanWriter/Manifest.h"
+#include "codegen/PlanWriter/ProgramWriter.h"
+#include "runtime/plan/Verify.h"
+
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+using namespace mlir;
+
+namespace merak {
+
+namespace {
+
+LogicalResult fail(ModuleOp module, const Status &status) {
+  for (const std::string &message : status.messages())
+    module.emitError(message);
+  return failure();
+}
+
+// Kernels of all programs in one shared object.
+FailureOr<codegen::KernelObject> compile(ModuleOp module,
+                                         const codegen::KernelTarget &target) {
+  codegen::CompileOptions options;
+  options.target = target;
+  bool any = false;
+  module.walk([&](plan::KernelOp) { any = true; });
+  if (!any)
+    return codegen::KernelObject();
+  return codegen::compileKernels(module, {}, options);
+}
+
+// The linker writes a file; the plan keeps its contents.
+Result<std::string> link(const std::string &object) {
+  llvm::SmallString<128> path;
+  if (std::error_code error = llvm::sys::fs::createTemporaryFile(
+          "merak-kernels", "so", path))
+    return Status::error("cannot create a temporary file: " +
+                         error.message());
+  Status linked = codegen::linkSharedObject({object}, path.str().str());
+  Result<std::string> result = linked;
+  if (linked.ok()) {
+    auto file = llvm::MemoryBuffer::getFile(path);
+    if (file)
+      result = (*file)->getBuffer().str();
+    else
+      result = Status::error("cannot read " + path.str().str() + ": " +
+                             file.getError().message());
+  }
+  llvm::sys::fs::remove(path);
+  return result;
+}
+
+} // namespace
+
+FailureOr<BuiltPlan> buildPlan(ModuleOp module,
+                               const PlanWriterOptions &options) {
+  Result<codegen::KernelTarget> target = codegen::KernelTarget::fromName(
+      options.target.empty() ? "native" : options.target);
+  if (!target.ok())
+    return fail(module, target.status());
+  FailureOr<codegen::KernelObject> kernels = compile(module, *target);
+  if (failed(kernels))
+    return failure();
+
+  BuiltPlan built;
+  planpb::PlanFile &file = built.plan.file;
+  file.set_version(kPlanVersion);
+  file.set_producer(options.producer);
+  file.set_predicted_step_seconds(options.predictedStepSeconds);
+  std::string constants;
+  if (failed(writeManifest(module, file, constants)))
+    return failure();
+  for (auto program : module.getOps<plan::ProgramOp>()) {
+    built.plan.programs.push_back(writeProgram(program, kernels->kernels));
+    file.add_programs("program-" +
+                      std::to_string(built.plan.programs.size() - 1) + ".pb");
+    built.plan.programs.back().set_index(built.plan.programs.size() - 1);
+  }
+  auto addFile = [&](const char *name, std::string contents) {
+    planpb::FileCheck *check = file.add_files();
+    check->set_name(name);
+    check->set_bytes(contents.size());
+    check->set_checksum(planChecksum(contents.data(), contents.size()));
+    built.extras.push_back({name, "", std::move(contents)});
+  };
+  if (!kernels->object.empty()) {
+    Result<std::string> library = link(kernels->object);
+    if (!library.ok())
+      return fail(module, library.status());
+    file.set_kernels("kernels.so");
+    file.set_kernel_target(target->name);
+    addFile("kernels.so", std::move(*library));
+  }
+  if (!constants.empty()) {
+    file.set_constants("constants.bin");
+    addFile("constants.bin", std::move(constants));
+  }
+  return built;
+}
+
+LogicalResult writePlan(ModuleOp module, const PlanWriterOptions &options,
+                        bool *isBug) {
+  FailureOr<BuiltPlan> built = buildPlan(module, options);
+  if (failed(built))
+    return failure();
+  Status verified = verifyPlan(built->plan);
+  if (!verified.ok()) {
+    if (isBug)
+      *isBug = true;
+    return fail(module,
+                std::move(verified).withContext(
+                    "internal error: the plan does not pass its verifier"));
+  }
+  Status saved = savePlan(options.directory, std::move(built->plan.file),
+                          std::move(built->plan.programs), built->extras);
+  if (!saved.ok())
+    return fail(module, saved);
+  return success();
+}
+
+} // namespace merak

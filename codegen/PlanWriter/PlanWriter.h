@@ -1,0 +1,40 @@
+// Writes the plan directory from a module after the plan phase: programs and
+// manifest in Protobuf, generated kernels as one shared object, folded
+// constants. The same module gives the same bytes.
+#pragma once
+
+#include "runtime/plan/Plan.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/Support/LogicalResult.h"
+
+#include <string>
+#include <vector>
+
+namespace merak {
+
+struct PlanWriterOptions {
+  std::string directory; // OUT.plan
+  std::string target;    // of generated kernels; empty: this machine
+  std::string producer = "merakc 0.1";
+  double predictedStepSeconds = 0;
+};
+
+// A plan in memory, before it is a directory.
+struct BuiltPlan {
+  LoadedPlan plan;
+  std::vector<PlanExtra> extras; // kernels.so, constants.bin
+};
+
+// What the user asked for is read from the module's attributes `merak.train`
+// and `dist.mesh`. Errors are reported at ops.
+llvm::FailureOr<BuiltPlan> buildPlan(mlir::ModuleOp module,
+                                     const PlanWriterOptions &options);
+
+// Builds, verifies (verifyPlan) and saves. `isBug` becomes true if the plan did
+// not pass the verifier, which is no fault of the user.
+llvm::LogicalResult writePlan(mlir::ModuleOp module,
+                              const PlanWriterOptions &options,
+                              bool *isBug = nullptr);
+
+} // namespace merak

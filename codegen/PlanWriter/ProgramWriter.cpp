@@ -1,0 +1,255 @@
+#include "codegen/PlanWriter/ProgramWriter.h"
+
+#include "passes/Lowering/StageLowering.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace merak {
+
+planpb::DType dtypeOf(Type type) {
+  if (type.isF32())
+    return planpb::F32;
+  if (type.isF64())
+    return planpb::F64;
+  if (type.isBF16())
+    return planpb::BF16;
+  if (type.isF16())
+    return planpb::F16;
+  if (type.isInteger(64) || type.isIndex())
+    return planpb::I64;
+  if (type.isInteger(32))
+    return planpb::I32;
+  if (type.isInteger(8))
+    return type.isUnsignedInteger() ? planpb::U8 : planpb::I8;
+  if (type.isInteger(1))
+    return planpb::BOOL;
+  return planpb::DTYPE_INVALID;
+}
+
+namespace {
+
+class ProgramWriter {
+public:
+  ProgramWriter(plan::ProgramOp program,
+                const llvm::StringMap<codegen::CompiledKernel> &kernels)
+      : program_(program), kernels_(kernels) {}
+
+  planpb::Program run() {
+    proto_.set_version(kPlanVersion);
+    proto_.set_index(program_.getIndex());
+    proto_.set_arena_bytes(program_.getArenaBytes());
+    proto_.set_events(program_.getEvents());
+    proto_.set_schedule_table(program_.getSchedule().str());
+    for (Attribute stream : program_.getStreams())
+      proto_.add_streams()->set_name(cast<StringAttr>(stream).str());
+    for (Attribute group : program_.getGroups()) {
+      planpb::Group *out = proto_.add_groups();
+      for (Attribute axis : cast<ArrayAttr>(group))
+        out->add_axes(cast<StringAttr>(axis).str());
+    }
+    for (auto buffer : program_.getOps<plan::BufferOp>())
+      writeBuffer(buffer);
+    for (auto procedure : program_.getOps<plan::ProcedureOp>())
+      writeProcedure(procedure);
+    for (auto call : program_.getOps<plan::CallOp>())
+      writeCall(call);
+    for (auto output : program_.getOps<plan::OutputOp>())
+      writeOutput(output);
+    return std::move(proto_);
+  }
+
+private:
+  void writeBuffer(plan::BufferOp buffer) {
+    auto type = cast<RankedTensorType>(buffer.getType());
+    bufferIndex_[buffer.getSymNameAttr()] = proto_.buffers_size();
+    elementBytes_.push_back(plan::elementBytes(type.getElementType()));
+    planpb::Buffer *out = proto_.add_buffers();
+    out->set_name(buffer.getSymName().str());
+    out->set_category(
+        static_cast<planpb::Buffer::Category>(buffer.getCategory()));
+    out->set_dtype(dtypeOf(type.getElementType()));
+    for (int64_t size : type.getShape())
+      out->add_shape(size);
+    out->set_offset(buffer.getOffset().value_or(0));
+    out->set_bytes(buffer.getBytes());
+    out->set_slots(buffer.getSlots());
+    out->set_slot_stride(buffer.getSlotStride());
+    out->set_slot_class(static_cast<int32_t>(buffer.getSlotClass()));
+    if (auto tensor = buffer.getTensor())
+      out->set_tensor(tensor->str());
+    if (auto layout = buffer.getLayout())
+      *out->mutable_layout() = toProto(layout->getLayout());
+  }
+
+  void writeView(plan::ViewAttr view, planpb::Operand *out) {
+    out->set_buffer(bufferIndex_.at(view.getBuffer().getAttr()));
+    out->set_offset(view.getOffset());
+    for (int64_t size : view.getShape())
+      out->add_shape(size);
+    for (int64_t stride : view.getStrides())
+      out->add_strides(stride);
+  }
+
+  // Bytes of the distinct elements of views.
+  double touched(ArrayAttr views) {
+    double bytes = 0;
+    for (Attribute attr : views) {
+      auto view = cast<plan::ViewAttr>(attr);
+      double count = 1;
+      for (auto [size, stride] :
+           llvm::zip(view.getShape(), view.getStrides()))
+        count *= stride == 0 ? 1 : size;
+      bytes += count *
+               elementBytes_[bufferIndex_.at(view.getBuffer().getAttr())];
+    }
+    return bytes;
+  }
+
+  static void writeScalars(ArrayAttr scalars, planpb::Instruction *out) {
+    for (Attribute attr : scalars) {
+      auto scalar = cast<plan::ScalarAttr>(attr);
+      planpb::Scalar *proto = out->add_scalars();
+      if (auto integer = dyn_cast<IntegerAttr>(scalar.getValue())) {
+        proto->set_i(integer.getInt());
+      } else if (auto real = dyn_cast<FloatAttr>(scalar.getValue())) {
+        proto->set_f(real.getValueAsDouble());
+      } else {
+        std::string name = cast<StringAttr>(scalar.getValue()).str();
+        if (scalar.getScale()) {
+          proto->set_coordinate(name);
+          proto->set_scale(scalar.getScale());
+        } else {
+          proto->set_runtime(name);
+        }
+      }
+    }
+  }
+
+  static void writePeer(DictionaryAttr peer, planpb::Instruction *out) {
+    for (NamedAttribute coordinate : peer) {
+      planpb::Axis *axis = out->add_peer();
+      axis->set_name(coordinate.getName().str());
+      axis->set_size(cast<IntegerAttr>(coordinate.getValue()).getInt());
+    }
+  }
+
+  void writeProcedure(plan::ProcedureOp procedure) {
+    procedureIndex_[procedure.getSymNameAttr()] = proto_.procedures_size();
+    planpb::Procedure *out = proto_.add_procedures();
+    out->set_name(procedure.getSymName().str());
+    out->set_action(procedure.getAction().str());
+    for (auto op : procedure.getOps<plan::InstructionOpInterface>())
+      writeInstruction(op, out->add_instructions());
+  }
+
+  void writeInstruction(plan::InstructionOpInterface op,
+                        planpb::Instruction *out) {
+    using planpb::Instruction;
+    out->set_stream(op.getStream());
+    out->set_name(lowering::nameOf(op.getLoc()));
+    out->set_accumulate(op.accumulates());
+    for (Attribute view : op.getInputs())
+      writeView(cast<plan::ViewAttr>(view), out->add_inputs());
+    for (Attribute view : op.getOutputs())
+      writeView(cast<plan::ViewAttr>(view), out->add_outputs());
+    double bytes = touched(op.getInputs()) +
+                   touched(op.getOutputs()) * (op.accumulates() ? 2 : 1);
+    out->set_bytes(bytes);
+    if (auto flops = op->getAttrOfType<FloatAttr>("flops"))
+      out->set_flops(flops.getValueAsDouble());
+    llvm::TypeSwitch<Operation *>(op)
+        .Case([&](plan::KernelOp kernel) {
+          out->set_kind(Instruction::KERNEL);
+          auto compiled = kernels_.find(kernel.getKernel());
+          if (compiled != kernels_.end()) {
+            out->set_op(compiled->second.symbol);
+            out->set_rows(compiled->second.range.rows);
+            out->set_flops(compiled->second.range.flops);
+          }
+          writeScalars(kernel.getScalars(), out);
+        })
+        .Case([&](plan::LibraryOp library) {
+          out->set_kind(Instruction::LIBRARY);
+          out->set_op(library.getOp().str());
+          for (NamedAttribute attr : library.getAttrs())
+            (*out->mutable_attrs())[attr.getName().str()] =
+                cast<StringAttr>(attr.getValue()).str();
+          writeScalars(library.getScalars(), out);
+        })
+        .Case([&](plan::CollectiveOp collective) {
+          out->set_kind(Instruction::COLLECTIVE);
+          out->set_op(collective.getOp().str());
+          out->set_group(collective.getGroup());
+          out->set_reduction(collective.getReduction().str());
+          out->set_dim(collective.getDim());
+          out->set_dim2(collective.getDim2());
+        })
+        .Case([&](plan::SendOp send) {
+          out->set_kind(Instruction::SEND);
+          out->set_channel(send.getChannel().str());
+          writePeer(send.getPeer(), out);
+        })
+        .Case([&](plan::RecvOp recv) {
+          out->set_kind(Instruction::RECV);
+          out->set_channel(recv.getChannel().str());
+          writePeer(recv.getPeer(), out);
+        })
+        .Case([&](plan::RecordOp record) {
+          out->set_kind(Instruction::RECORD);
+          out->set_event(record.getEvent());
+        })
+        .Case([&](plan::WaitOp wait) {
+          out->set_kind(Instruction::WAIT);
+          out->set_event(wait.getEvent());
+        })
+        .Case([&](plan::LoadInputOp load) {
+          out->set_kind(Instruction::LOAD_INPUT);
+          out->set_op(load.getInput().str());
+        });
+  }
+
+  void writeCall(plan::CallOp call) {
+    planpb::Call *out = proto_.add_calls();
+    out->set_procedure(
+        procedureIndex_.at(call.getProcedureAttr().getAttr()));
+    out->set_microbatch(static_cast<int64_t>(call.getMicrobatch()));
+    for (int64_t slot : call.getSlots())
+      out->add_slots(slot);
+    ArrayRef<int64_t> waits = call.getWaits();
+    for (size_t i = 0; i + 2 < waits.size(); i += 3) {
+      planpb::CallWait *wait = out->add_waits();
+      wait->set_stream(waits[i]);
+      wait->set_on(waits[i + 1]);
+      wait->set_call(waits[i + 2]);
+    }
+  }
+
+  void writeOutput(plan::OutputOp output) {
+    planpb::Output *out = proto_.add_outputs();
+    out->set_name(output.getName().str());
+    out->set_buffer(bufferIndex_.at(output.getBufferAttr().getAttr()));
+    for (int64_t size : output.getShape())
+      out->add_shape(size);
+    if (auto layout = output.getLayout())
+      *out->mutable_layout() = toProto(layout->getLayout());
+    out->set_per_microbatch(output.getPerMicrobatch());
+  }
+
+  plan::ProgramOp program_;
+  const llvm::StringMap<codegen::CompiledKernel> &kernels_;
+  planpb::Program proto_;
+  llvm::DenseMap<StringAttr, uint32_t> bufferIndex_, procedureIndex_;
+  std::vector<int64_t> elementBytes_;
+};
+
+} // namespace
+
+planpb::Program
+writeProgram(plan::ProgramOp program,
+             const llvm::StringMap<codegen::CompiledKernel> &kernels) {
+  return ProgramWriter(program, kernels).run();
+}
+
+} // namespace merak

@@ -1,0 +1,460 @@
+#include "passes/Lowering/ActionLowering.h"
+#include "passes/Lowering/IdRange.h"
+#include "passes/Lowering/KernelCalls.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace merak::train;
+
+namespace merak::lowering {
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+ActionLowering::ActionLowering(StageLowering &stage, pipe::ActionOp action,
+                               plan::ProcedureOp procedure)
+    : stage_(stage), action_(action), procedure_(procedure),
+      builder_(stage.context()), letter_(letterOf(action.getKind())) {
+  builder_.setInsertionPointToEnd(&procedure.getBody().front());
+}
+
+LogicalResult ActionLowering::run() {
+  Block &body = action_.getBody().front();
+  assignDestinations();
+  // A fused group runs where its last op stood.
+  llvm::DenseMap<Operation *, ArrayRef<Operation *>> groupAt;
+  llvm::DenseSet<Operation *> inGroup;
+  std::vector<KernelGroup> groups = formKernelGroups(body);
+  for (const KernelGroup &group : groups) {
+    groupAt[group.back()] = group;
+    inGroup.insert(group.begin(), group.end());
+  }
+  LogicalResult result = success();
+  for (Operation &op : body) {
+    if (auto group = groupAt.find(&op); group != groupAt.end()) {
+      if (failed(lowerKernel(group->second)))
+        result = failure();
+      for (Operation *member : group->second)
+        nameGradient(*member);
+    } else if (!inGroup.contains(&op)) {
+      if (failed(lower(op)))
+        result = failure();
+      nameGradient(op);
+    }
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Views and outputs
+//===----------------------------------------------------------------------===//
+
+View ActionLowering::viewOf(Value value) { return views_.at(value); }
+
+View ActionLowering::newBuffer(Type type, Location location,
+                               plan::Category category) {
+  auto tensor = cast<RankedTensorType>(type);
+  plan::BufferOp buffer = stage_.createBuffer(
+      procedure_.getSymName() + ":" + nameOf(location), category, tensor,
+      procedure_, location);
+  return View::dense(buffer.getSymNameAttr(), tensor.getShape());
+}
+
+View ActionLowering::outputFor(Value result) {
+  auto found = destinations_.find(result);
+  if (found != destinations_.end() && !found->second.sum)
+    return found->second.view;
+  return newBuffer(result.getType(), result.getLoc());
+}
+
+SmallVector<View> ActionLowering::outputsFor(ArrayRef<Value> results,
+                                             bool &accumulate) {
+  // All results are sums, and either all of them hold something already or
+  // none does: the instruction writes them itself.
+  size_t sums = 0;
+  for (Value result : results)
+    if (auto it = destinations_.find(result); it != destinations_.end())
+      sums += it->second.sum != nullptr;
+  accumulate = false;
+  if (sums == results.size() && sums) {
+    size_t fresh = 0;
+    for (Value result : results)
+      fresh += destinations_[result].sum->overwriteIn == letter_;
+    if (fresh == 0 || fresh == results.size()) {
+      accumulate = fresh == 0;
+      SmallVector<View> views;
+      for (Value result : results) {
+        Destination destination = destinations_[result];
+        takeOverwrite(*destination.sum);
+        destinations_.erase(result);
+        views.push_back(destination.view);
+      }
+      return views;
+    }
+  }
+  SmallVector<View> views;
+  for (Value result : results)
+    views.push_back(outputFor(result));
+  return views;
+}
+
+void ActionLowering::finishOutputs(ArrayRef<Value> results,
+                                   ArrayRef<View> views) {
+  for (auto [result, view] : llvm::zip(results, views)) {
+    views_[result] = view;
+    auto found = destinations_.find(result);
+    if (found == destinations_.end() || !found->second.sum)
+      continue;
+    // Could not be summed by its own instruction.
+    copy(result.getLoc(), view, found->second.view,
+         !takeOverwrite(*found->second.sum));
+  }
+}
+
+bool ActionLowering::takeOverwrite(NamedValue &value) {
+  if (value.overwriteIn != letter_)
+    return false;
+  value.overwriteIn = 0;
+  return true;
+}
+
+// A view of the operand stands for the result unless the result has a place of
+// its own.
+void ActionLowering::setView(Value value, const View &view) {
+  auto found = destinations_.find(value);
+  if (found == destinations_.end()) {
+    views_[value] = view;
+    return;
+  }
+  View target = found->second.view;
+  copy(value.getLoc(), view, target);
+  views_[value] = target;
+}
+
+// The gradient of a parameter stays readable after the step under its name.
+void ActionLowering::nameGradient(Operation &op) {
+  auto parameter = op.getAttrOfType<StringAttr>("train.gradient_of");
+  if (!parameter || op.getNumResults() == 0)
+    return;
+  Value value = op.getResult(0);
+  View view = viewOf(value);
+  plan::BufferOp buffer = stage_.bufferOf(view);
+  auto whole = View::dense(view.buffer,
+                           cast<RankedTensorType>(buffer.getType()).getShape());
+  bool own = buffer.isTransient() ||
+             buffer.getCategory() == plan::Category::gradients;
+  if (!(view == whole) || buffer.getTensor() || !own) {
+    View kept = newBuffer(value.getType(), op.getLoc());
+    copy(op.getLoc(), view, kept);
+    views_[value] = kept;
+    buffer = stage_.bufferOf(kept);
+  }
+  buffer.removeProcedureAttr();
+  buffer.setCategory(plan::Category::gradients);
+  buffer.setTensorAttr(parameter);
+  auto layouts = op.getAttrOfType<ArrayAttr>(dist::kLayoutsAttr);
+  if (layouts && !layouts.empty())
+    buffer.setLayoutAttr(cast<dist::LayoutAttr>(layouts[0]));
+}
+
+ArrayAttr ActionLowering::viewArray(ArrayRef<View> views) {
+  SmallVector<Attribute> attrs;
+  for (const View &view : views)
+    attrs.push_back(view.toAttr());
+  return builder_.getArrayAttr(attrs);
+}
+
+//===----------------------------------------------------------------------===//
+// Instructions
+//===----------------------------------------------------------------------===//
+
+plan::LibraryOp ActionLowering::library(Location location, StringRef op,
+                                        ArrayRef<View> inputs,
+                                        ArrayRef<View> outputs,
+                                        ArrayRef<NamedAttribute> attrs,
+                                        ArrayRef<Attribute> scalars,
+                                        bool accumulate) {
+  auto instruction = plan::LibraryOp::create(
+      builder_, location, builder_.getStringAttr(op),
+      builder_.getDictionaryAttr(attrs), builder_.getArrayAttr(scalars),
+      accumulate ? builder_.getUnitAttr() : UnitAttr(), viewArray(inputs),
+      viewArray(outputs), builder_.getI64IntegerAttr(0),
+      builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+  return instruction;
+}
+
+void ActionLowering::copy(Location location, const View &from, const View &to,
+                          bool accumulate) {
+  library(location, "copy", {from}, {to}, {}, {}, accumulate);
+}
+
+LogicalResult ActionLowering::lower(Operation &op) {
+  return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
+      .Case([&](pipe::LoadOp load) { return lowerLoad(load), success(); })
+      .Case([&](pipe::StoreOp store) { return lowerStore(store), success(); })
+      .Case([&](pipe::UpdateOp update) {
+        return lowerUpdate(update), success();
+      })
+      .Case([&](ConstantOp constant) {
+        return lowerConstant(constant), success();
+      })
+      .Case([&](ReshapeOp reshape) {
+        return lowerReshape(reshape), success();
+      })
+      .Case([&](TransposeOp transpose) {
+        setView(transpose.getY(),
+                permuteView(viewOf(transpose.getX()), transpose.getPerm()));
+        return success();
+      })
+      .Case([&](SliceOp slice) {
+        setView(slice.getY(), sliceView(viewOf(slice.getX()), slice.getStarts(),
+                                        slice.getSizes(), slice.getSteps()));
+        return success();
+      })
+      .Case([&](ExpandOp expand) {
+        setView(expand.getY(), expandView(viewOf(expand.getX()),
+                                          typeOf(expand.getY()).getShape()));
+        return success();
+      })
+      .Case([&](PadOp pad) { return lowerPad(pad), success(); })
+      .Case([&](ConcatOp concat) { return lowerConcat(concat), success(); })
+      .Case([&](dist::AllReduceOp o) { return lowerAllReduce(o), success(); })
+      .Case([&](dist::AllGatherOp o) { return lowerAllGather(o), success(); })
+      .Case([&](dist::ReduceScatterOp o) {
+        return lowerReduceScatter(o), success();
+      })
+      .Case([&](dist::AllToAllOp o) { return lowerAllToAll(o), success(); })
+      .Case([&](dist::ShardSliceOp o) { return lowerShardSlice(o), success(); })
+      .Default([&](Operation *other) -> LogicalResult {
+        std::optional<LibraryCall> call = libraryCallOf(other);
+        if (!call)
+          return other->emitOpError("has no kernel: expected an op of "
+                                    "docs/Kernels.md in the memory phase");
+        lowerLibrary(other, *call);
+        return success();
+      });
+}
+
+void ActionLowering::lowerLoad(pipe::LoadOp load) {
+  NamedValue *value = stage_.find(load.getValue());
+  RankedTensorType type = typeOf(load.getResult());
+  if (value->buffer) {
+    setView(load.getResult(),
+            View::dense(value->buffer.getSymNameAttr(), type.getShape()));
+    return;
+  }
+  // A model input: every action that needs it reads its part of the data.
+  auto [it, fresh] = inputs_.try_emplace(load.getValue());
+  if (fresh) {
+    plan::BufferOp buffer = stage_.createBuffer(
+        procedure_.getSymName() + ":" + load.getValue(),
+        plan::Category::activations, type, procedure_, load.getLoc());
+    buffer.setTensorAttr(value->op.getTensorAttr());
+    buffer.setLayoutAttr(value->op.getLayoutAttr());
+    noteIdRange(load.getResult(), buffer);
+    it->second = View::dense(buffer.getSymNameAttr(), type.getShape());
+    plan::LoadInputOp::create(
+        builder_, load.getLoc(), value->op.getTensorAttr(), viewArray({}),
+        viewArray({it->second}), builder_.getI64IntegerAttr(0),
+        builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+  }
+  setView(load.getResult(), it->second);
+}
+
+// What the runtime checks of the data before it uses it.
+void ActionLowering::noteIdRange(Value ids, plan::BufferOp buffer) {
+  std::optional<IdRange> range = idRangeOf(
+      ids, [&](StringRef axis) { return stage_.axisSize(axis); });
+  if (!range)
+    return;
+  buffer->setAttr(plan::kLimitAttr, builder_.getI64IntegerAttr(range->limit));
+  if (range->allowed)
+    buffer->setAttr(plan::kAllowedAttr,
+                    builder_.getI64IntegerAttr(*range->allowed));
+}
+
+void ActionLowering::lowerStore(pipe::StoreOp store) {
+  if (stored_.contains(store))
+    return;
+  NamedValue *value = stage_.find(store.getValue());
+  View target = View::dense(value->buffer.getSymNameAttr(),
+                            typeOf(store.getOperand()).getShape());
+  copy(store.getLoc(), viewOf(store.getOperand()), target,
+       store.getAccumulate() && !takeOverwrite(*value));
+}
+
+void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
+  auto named = [&](StringRef name) {
+    plan::BufferOp buffer = stage_.find(name)->buffer;
+    return View::dense(buffer.getSymNameAttr(),
+                       cast<RankedTensorType>(buffer.getType()).getShape());
+  };
+  SmallVector<View> inputs{viewOf(update.getGradient())};
+  if (Value clip = update.getClip())
+    inputs.push_back(viewOf(clip));
+  SmallVector<View> outputs{named(update.getParameter())};
+  for (Attribute state : update.getStates()) {
+    View view = named(cast<FlatSymbolRefAttr>(state).getValue());
+    outputs.push_back(view);
+    if (update.getOptimizer() == "sgd")
+      inputs.push_back(view);
+  }
+  SmallVector<NamedAttribute> attrs;
+  auto text = [&](StringRef name, const std::string &value) {
+    attrs.push_back(
+        builder_.getNamedAttr(name, builder_.getStringAttr(value)));
+  };
+  for (NamedAttribute constant : update.getConstants()) {
+    StringRef name = constant.getName();
+    if (auto number = dyn_cast<FloatAttr>(constant.getValue()))
+      text(name, numberText(number.getValueAsDouble()));
+    else if (auto flag = dyn_cast<BoolAttr>(constant.getValue()))
+      text(name, flag.getValue() ? "1" : "0");
+    else if (auto integer = dyn_cast<IntegerAttr>(constant.getValue()))
+      text(name, std::to_string(integer.getInt()));
+  }
+  text("clip", update.getClip() ? "1" : "0");
+  library(update.getLoc(), (update.getOptimizer() + "_update").str(), inputs,
+          outputs, attrs,
+          {namedScalar(stage_.context(), "lr"),
+           namedScalar(stage_.context(), "step")});
+}
+
+void ActionLowering::lowerConstant(ConstantOp constant) {
+  RankedTensorType type = typeOf(constant.getResult());
+  // Kernels take splats as immediate values; see needsMemory.
+  if (!constantNeedsMemory(constant))
+    return;
+  auto splat = dyn_cast<SplatElementsAttr>(constant.getValue());
+  if (!splat) {
+    plan::BufferOp buffer =
+        stage_.constantBuffer(constant.getValue(), constant.getLoc());
+    views_[constant.getResult()] =
+        View::dense(buffer.getSymNameAttr(), type.getShape());
+    return;
+  }
+  // One element, seen with strides 0.
+  View one = newBuffer(RankedTensorType::get({}, type.getElementType()),
+                       constant.getLoc());
+  Attribute scalar;
+  if (auto number = dyn_cast<FloatAttr>(splat.getSplatValue<Attribute>()))
+    scalar = realScalar(stage_.context(), number.getValueAsDouble());
+  else
+    scalar = integerScalar(stage_.context(), splat.getSplatValue<APInt>()
+                                                 .sextOrTrunc(64)
+                                                 .getSExtValue());
+  if (type.getElementType().isInteger(1))
+    scalar = integerScalar(stage_.context(), splat.getSplatValue<bool>());
+  library(constant.getLoc(), "fill", {}, {one}, {}, {scalar});
+  views_[constant.getResult()] = expandView(one, type.getShape());
+}
+
+void ActionLowering::lowerReshape(ReshapeOp reshape) {
+  View from = viewOf(reshape.getX());
+  auto shape = typeOf(reshape.getY()).getShape();
+  if (auto view = reshapeView(from, shape))
+    return setView(reshape.getY(), *view);
+  // Strides cannot say it: bring the elements into row-major order, at once
+  // where the result goes if possible.
+  auto found = destinations_.find(reshape.getY());
+  if (found != destinations_.end()) {
+    if (auto target = reshapeView(found->second.view, from.shape)) {
+      copy(reshape.getLoc(), from, *target);
+      views_[reshape.getY()] = found->second.view;
+      return;
+    }
+  }
+  View dense = newBuffer(typeOf(reshape.getX()), reshape.getLoc());
+  copy(reshape.getLoc(), from, dense);
+  setView(reshape.getY(), *reshapeView(dense, shape));
+}
+
+void ActionLowering::lowerPad(PadOp pad) {
+  View whole = outputFor(pad.getY());
+  Type element = typeOf(pad.getY()).getElementType();
+  double value = pad.getValue().convertToDouble();
+  Attribute scalar = isa<FloatType>(element)
+                         ? realScalar(stage_.context(), value)
+                         : integerScalar(stage_.context(),
+                                         static_cast<int64_t>(value));
+  library(pad.getLoc(), "fill", {}, {whole}, {}, {scalar});
+  SmallVector<int64_t> steps;
+  for (int64_t interior : pad.getInterior())
+    steps.push_back(interior + 1);
+  View inner = sliceView(whole, pad.getLow(), typeOf(pad.getX()).getShape(),
+                         steps);
+  if (inner.toAttr().getNumElements())
+    copy(pad.getLoc(), viewOf(pad.getX()), inner);
+  views_[pad.getY()] = whole;
+}
+
+void ActionLowering::lowerConcat(ConcatOp concat) {
+  View whole = concats_.at(concat);
+  SmallVector<int64_t> starts(whole.shape.size(), 0);
+  SmallVector<int64_t> steps(whole.shape.size(), 1);
+  for (Value input : concat.getInputs()) {
+    auto shape = typeOf(input).getShape();
+    View part = sliceView(whole, starts, shape, steps);
+    starts[concat.getAxis()] += shape[concat.getAxis()];
+    View from = viewOf(input);
+    if (!(from == part))
+      copy(concat.getLoc(), from, part);
+  }
+  views_[concat.getResult()] = whole;
+}
+
+void ActionLowering::lowerLibrary(Operation *op, const LibraryCall &call) {
+  SmallVector<View> inputs;
+  for (Value input : call.inputs)
+    inputs.push_back(viewOf(input));
+  bool accumulate = false;
+  SmallVector<View> outputs = outputsFor(call.outputs, accumulate);
+  plan::LibraryOp instruction =
+      library(op->getLoc(), call.op, inputs, outputs, call.attrs, call.scalars,
+              accumulate);
+  if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
+    instruction.setFlopsAttr(builder_.getF64FloatAttr(ruled.getFlops()));
+  finishOutputs(call.outputs, outputs);
+}
+
+//===----------------------------------------------------------------------===//
+// Generated kernels
+//===----------------------------------------------------------------------===//
+
+LogicalResult ActionLowering::lowerKernel(ArrayRef<Operation *> group) {
+  KernelOperands operands = kernelOperandsOf(group, [&](Value value) {
+    return destinations_.contains(value);
+  });
+  SmallVector<View> inputs;
+  for (Value input : operands.inputs)
+    inputs.push_back(viewOf(input));
+  bool accumulate = false;
+  SmallVector<View> outputs = outputsFor(operands.outputs, accumulate);
+  FailureOr<func::FuncOp> kernel =
+      stage_.kernels().get(group, operands, inputs, outputs, accumulate);
+  if (failed(kernel))
+    return failure();
+  SmallVector<Location> locations;
+  double flops = 0;
+  for (Operation *op : group) {
+    locations.push_back(op->getLoc());
+    if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
+      flops += ruled.getFlops();
+  }
+  auto instruction = plan::KernelOp::create(
+      builder_, FusedLoc::get(stage_.context(), locations),
+      FlatSymbolRefAttr::get(kernel->getSymNameAttr()),
+      builder_.getI64IntegerAttr(0), builder_.getArrayAttr({}),
+      accumulate ? builder_.getUnitAttr() : UnitAttr(), viewArray(inputs),
+      viewArray(outputs), builder_.getI64IntegerAttr(0),
+      builder_.getF64FloatAttr(flops), builder_.getF64FloatAttr(0));
+  // Reads and writes each element once, so an output may be an input.
+  if (llvm::all_of(group, isElementwise))
+    instruction->setAttr("in_place", builder_.getUnitAttr());
+  finishOutputs(operands.outputs, outputs);
+  return success();
+}
+
+} // namespace merak::lowering

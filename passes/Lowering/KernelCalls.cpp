@@ -1,0 +1,161 @@
+#include "passes/Lowering/KernelCalls.h"
+
+#include "dialects/Pipe/PipeDialect.h"
+#include "passes/Lowering/ElementwiseToLinalg.h"
+#include "passes/Lowering/FusionGroups.h"
+#include "passes/Lowering/Passes.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+using namespace merak::train;
+
+namespace merak::lowering {
+
+bool isElementwise(Operation *op) {
+  return isa<NegOp, ExpOp, LogOp, SqrtOp, ReciprocalOp, AbsOp, SinOp, CosOp,
+             TanhOp, ErfOp, SigmoidOp, ReluOp, NotOp, GeluOp, GeluGradOp,
+             CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, AndOp,
+             OrOp, CompareOp, SelectOp>(op);
+}
+
+// The named value that an op of an action reads or writes.
+static StringRef namedValueOf(Operation *op) {
+  if (auto load = dyn_cast<pipe::LoadOp>(op))
+    return load.getValue();
+  if (auto store = dyn_cast<pipe::StoreOp>(op))
+    return store.getValue();
+  return {};
+}
+
+std::vector<KernelGroup> formKernelGroups(Block &body) {
+  llvm::StringMap<int> uses;
+  for (Operation &op : body)
+    if (StringRef name = namedValueOf(&op); !name.empty())
+      ++uses[name];
+  // The only op on its named value may stand anywhere behind its operand.
+  auto mayDelay = [&](Operation *op) {
+    return isa<pipe::StoreOp>(op) && uses.lookup(namedValueOf(op)) == 1;
+  };
+  auto changesReads = [&](Operation *op) {
+    return isa<pipe::UpdateOp>(op) ||
+           (isa<pipe::StoreOp>(op) && !mayDelay(op));
+  };
+  std::vector<KernelGroup> groups =
+      formFusionGroups(body, {}, mayDelay, changesReads);
+  llvm::DenseMap<Operation *, int> position;
+  for (auto [i, op] : llvm::enumerate(body))
+    position[&op] = static_cast<int>(i);
+  for (const KernelGroup &group : groups) {
+    Operation *end = group.back();
+    for (Operation *op : group)
+      for (Operation *user : llvm::make_early_inc_range(op->getUsers()))
+        if (mayDelay(user) && position[user] < position[group.back()]) {
+          user->moveAfter(end);
+          end = user;
+        }
+  }
+  return groups;
+}
+
+// Splats are immediate values inside a kernel.
+static ConstantOp splatOf(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  return constant && isa<SplatElementsAttr>(constant.getValue()) ? constant
+                                                                 : ConstantOp();
+}
+
+bool constantNeedsMemory(ConstantOp constant) {
+  return !isa<SplatElementsAttr>(constant.getValue()) ||
+         llvm::any_of(constant->getUsers(),
+                      [](Operation *user) { return !isElementwise(user); });
+}
+
+KernelOperands kernelOperandsOf(ArrayRef<Operation *> group,
+                                llvm::function_ref<bool(Value)> wanted) {
+  llvm::SmallDenseSet<Operation *> members(group.begin(), group.end());
+  llvm::SmallSetVector<Value, 8> inputs;
+  KernelOperands operands;
+  for (Operation *op : group) {
+    for (Value operand : op->getOperands())
+      if (!members.contains(operand.getDefiningOp()) && !splatOf(operand))
+        inputs.insert(operand);
+    for (Value result : op->getResults())
+      if (wanted(result) || op == group.back() ||
+          op->hasAttr("train.gradient_of") ||
+          llvm::any_of(result.getUsers(), [&](Operation *user) {
+            return !members.contains(user);
+          }))
+        operands.outputs.push_back(result);
+  }
+  operands.inputs.assign(inputs.begin(), inputs.end());
+  return operands;
+}
+
+static DictionaryAttr layoutAttrs(MLIRContext *context, const View &view,
+                           bool accumulate) {
+  SmallVector<NamedAttribute> attrs{
+      {StringAttr::get(context, "merak.strides"),
+       DenseI64ArrayAttr::get(context, view.strides)}};
+  if (accumulate)
+    attrs.push_back({StringAttr::get(context, "merak.accumulate"),
+                     UnitAttr::get(context)});
+  return DictionaryAttr::get(context, attrs);
+}
+
+FailureOr<func::FuncOp> KernelFactory::get(ArrayRef<Operation *> group,
+                                           const KernelOperands &operands,
+                                           ArrayRef<View> inputs,
+                                           ArrayRef<View> outputs,
+                                           bool accumulate) {
+  MLIRContext *context = module_.getContext();
+  OpBuilder builder = OpBuilder::atBlockEnd(module_.getBody());
+  SmallVector<Location> locations;
+  for (Operation *op : group)
+    locations.push_back(op->getLoc());
+  SmallVector<Type> argumentTypes, resultTypes;
+  SmallVector<DictionaryAttr> argumentAttrs, resultAttrs;
+  for (auto [value, view] : llvm::zip(operands.inputs, inputs)) {
+    argumentTypes.push_back(value.getType());
+    argumentAttrs.push_back(layoutAttrs(context, view, false));
+  }
+  for (auto [value, view] : llvm::zip(operands.outputs, outputs)) {
+    resultTypes.push_back(value.getType());
+    resultAttrs.push_back(layoutAttrs(context, view, accumulate));
+  }
+  // Locations would make equal kernels different.
+  Location loc = UnknownLoc::get(context);
+  auto function = func::FuncOp::create(
+      builder, loc, "kernel",
+      builder.getFunctionType(argumentTypes, resultTypes));
+  function->setAttr(plan::kKernelAttr, builder.getUnitAttr());
+  function.setAllArgAttrs(argumentAttrs);
+  function.setAllResultAttrs(resultAttrs);
+  Block *body = function.addEntryBlock();
+  builder.setInsertionPointToEnd(body);
+  IRMapping mapping;
+  for (auto [value, argument] :
+       llvm::zip(operands.inputs, body->getArguments()))
+    mapping.map(value, argument);
+  for (Operation *op : group)
+    writeLinalg(builder, op, mapping);
+  SmallVector<Value> results;
+  for (Value value : operands.outputs)
+    results.push_back(mapping.lookup(value));
+  func::ReturnOp::create(builder, loc, results);
+
+  std::string structure;
+  llvm::raw_string_ostream stream(structure);
+  OpPrintingFlags flags;
+  function->print(stream, flags);
+  auto [it, fresh] = known_.try_emplace(structure);
+  if (!fresh) {
+    function.erase();
+    return it->second;
+  }
+  function.setSymName("kernel" + std::to_string(known_.size() - 1));
+  it->second = function;
+  return function;
+}
+
+} // namespace merak::lowering

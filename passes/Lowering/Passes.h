@@ -1,0 +1,28 @@
+// Passes of the lowering and the pipeline of the plan phase.
+#pragma once
+
+#include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Plan/PlanDialect.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassManager.h"
+
+namespace merak {
+
+#define GEN_PASS_DECL
+#include "passes/Lowering/Passes.h.inc"
+
+#define GEN_PASS_REGISTRATION
+#include "passes/Lowering/Passes.h.inc"
+
+// Events and call waits. Input: the module after the memory phase. Output: what
+// writePlan (codegen/PlanWriter) puts into files.
+void buildPlanPipeline(mlir::OpPassManager &manager);
+
+} // namespace merak

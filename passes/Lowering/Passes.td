@@ -1,0 +1,77 @@
+// Passes that turn stage programs into plan programs.
+#ifndef MERAK_LOWERING_PASSES
+#define MERAK_LOWERING_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+def ConvertToPlan : Pass<"merak-convert-to-plan", "::mlir::ModuleOp"> {
+  let summary = "replace each pipe.stage by a plan.program of instructions on buffers";
+  let description = [{
+    Ops that move elements become views; contractions and the like library
+    kernels; element-wise ops generated kernels; collectives, sends and receives
+    instructions on their own streams. Every value that is stored is written
+    where it goes by the op that computes it, where strides allow.
+
+    Input: local shapes, a schedule on every stage.
+    ```mlir
+    pipe.action F @forward {
+      %x = pipe.load @x : tensor<4x8xf32>
+      %y = train.transpose %x perm [1, 0] : tensor<4x8xf32>
+      %z = train.softmax %y axis 1 : tensor<8x4xf32>
+      pipe.store %z to @z : tensor<8x4xf32>
+    }
+    ```
+    Output: buffers without offsets, no events.
+    ```mlir
+    plan.procedure @stage0.forward action "F" {
+      plan.library "softmax"(@x[8, 4] by [1, 8]) -> (@z[8, 4]) with {axis = "1"}
+    }
+    ```
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect", "::mlir::func::FuncDialect",
+                           "::mlir::linalg::LinalgDialect", "::mlir::arith::ArithDialect",
+                           "::mlir::math::MathDialect", "::mlir::tensor::TensorDialect"];
+  let statistics = [
+    Statistic<"copies", "copies", "copy instructions that views could not avoid">
+  ];
+}
+
+def UpdateInPlace : Pass<"merak-update-in-place", "::mlir::ModuleOp"> {
+  let summary = "let an instruction write over an operand that nobody reads afterwards";
+  let description = [{
+    For collectives and element-wise kernels: an output that covers its buffer
+    takes over the buffer of an input with the same view. The accumulators of
+    gradients become the reduced gradients this way.
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"buffersSaved", "buffers-saved", "buffers that share another one's memory">
+  ];
+}
+
+def InsertEvents : Pass<"merak-insert-events", "::mlir::ModuleOp"> {
+  let summary = "order instructions of different streams that touch the same bytes";
+  let description = [{
+    Inside a procedure a record behind the earlier and a wait before the later
+    instruction, unless something orders them already; between calls a wait on
+    the call. Needs offsets, since buffers may share memory.
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"events", "events", "events recorded in procedures">,
+    Statistic<"callWaits", "call-waits", "waits between calls">
+  ];
+}
+
+def VerifyPlan : Pass<"merak-verify-plan", "::mlir::ModuleOp"> {
+  let summary = "check that every instruction is complete and every view is inside its buffer";
+  let description = [{
+    The invariants of the plan phase that are local to a program: symbols
+    resolve, views lie inside their buffers, streams, groups and events exist,
+    each wait has its record. Races, matching and progress over all ranks are
+    checked on the written plan by verifyPlan (runtime/plan/Verify.h).
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+}
+
+#endif

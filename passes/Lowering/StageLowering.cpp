@@ -1,0 +1,527 @@
+#include "passes/Lowering/StageLowering.h"
+#include "passes/Lowering/ActionLowering.h"
+
+#include <set>
+
+using namespace mlir;
+
+namespace merak::lowering {
+
+namespace {
+
+// Order in which the actions of a stage can first run.
+constexpr StringLiteral kActionOrder = "PFRBWSU";
+
+void collectNames(Location location, SmallVectorImpl<std::string> &names) {
+  if (auto named = dyn_cast<NameLoc>(location)) {
+    std::string name = named.getName().str();
+    if (!llvm::is_contained(names, name))
+      names.push_back(name);
+  } else if (auto fused = dyn_cast<FusedLoc>(location)) {
+    for (Location part : fused.getLocations())
+      collectNames(part, names);
+  } else if (auto call = dyn_cast<CallSiteLoc>(location)) {
+    collectNames(call.getCallee(), names);
+  }
+}
+
+} // namespace
+
+std::string nameOf(Location location) {
+  SmallVector<std::string> names;
+  collectNames(location, names);
+  constexpr size_t kShown = 4;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += (i ? ", " : "") + names[i];
+  if (names.size() > kShown)
+    text += ", and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
+char letterOf(pipe::Action action) {
+  return pipe::stringifyAction(action).front();
+}
+
+StageLowering::StageLowering(pipe::StageOp stage, ModuleOp module,
+                             KernelFactory &kernels,
+                             ArrayRef<Transfer> transfers)
+    : stage_(stage), module_(module), builder_(module.getContext()),
+      mesh_(module->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr)),
+      kernels_(kernels), transfers_(transfers) {}
+
+LogicalResult StageLowering::run() {
+  if (!stage_.getSchedule())
+    return stage_.emitOpError("has no schedule; the schedule phase sets it");
+  auto schedule = memory::parseSchedule(stage_.getSchedule()->str());
+  if (!schedule.ok()) {
+    for (const std::string &message : schedule.status().messages())
+      stage_.emitOpError(message);
+    return failure();
+  }
+  schedule_ = *schedule;
+  if (failed(collectValues()) || failed(markTransfers()))
+    return failure();
+
+  builder_.setInsertionPointAfter(stage_);
+  program_ = plan::ProgramOp::create(
+      builder_, stage_.getLoc(), stage_.getSymName(), stage_.getIndex(),
+      builder_.getStrArrayAttr({}), builder_.getArrayAttr({}),
+      stage_.getSchedule().value(), 0, 0);
+  stage_.setSymName((stage_.getSymName() + ".lowered").str());
+  body_ = &program_.getBody().emplaceBlock();
+  builder_.setInsertionPointToEnd(body_);
+  streams_ = {builder_.getStringAttr("compute"),
+              builder_.getStringAttr("collectives")};
+
+  findFirstWrites();
+  createBuffers();
+  createSlots();
+  if (failed(createProcedures()))
+    return failure();
+  createZeroing();
+  createCalls();
+  createOutputs();
+  program_.setStreamsAttr(builder_.getArrayAttr(streams_));
+  program_.setGroupsAttr(builder_.getArrayAttr(groups_));
+  stage_.erase();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+NamedValue *StageLowering::find(StringRef name) {
+  auto it = values_.find(builder_.getStringAttr(name));
+  return it == values_.end() ? nullptr : &it->second;
+}
+
+LogicalResult StageLowering::collectValues() {
+  for (auto value : stage_.getOps<pipe::ValueOp>())
+    values_[value.getSymNameAttr()].op = value;
+  LogicalResult result = success();
+  for (auto action : stage_.getOps<pipe::ActionOp>()) {
+    char letter = letterOf(action.getKind());
+    auto touch = [&](Operation &op, StringRef name) -> NamedValue * {
+      NamedValue *value = find(name);
+      if (!value) {
+        result = op.emitOpError("names '")
+                 << name << "', which is no value of the stage";
+        return nullptr;
+      }
+      if (value->actions.find(letter) == std::string::npos)
+        value->actions += letter;
+      return value;
+    };
+    for (Operation &op : action.getBody().front()) {
+      if (auto load = dyn_cast<pipe::LoadOp>(op)) {
+        touch(op, load.getValue());
+      } else if (auto store = dyn_cast<pipe::StoreOp>(op)) {
+        if (NamedValue *value = touch(op, store.getValue()))
+          value->accumulates |= store.getAccumulate();
+      } else if (auto update = dyn_cast<pipe::UpdateOp>(op)) {
+        touch(op, update.getParameter());
+        for (Attribute state : update.getStates())
+          touch(op, cast<FlatSymbolRefAttr>(state).getValue());
+      }
+    }
+  }
+  return result;
+}
+
+
+LogicalResult StageLowering::markTransfers() {
+  for (const Transfer &transfer : transfers_) {
+    if (transfer.sourceStage == stage_.getSymName()) {
+      NamedValue &value = *find(transfer.sourceValue);
+      value.sent = true;
+      if (value.actions.find(transfer.sent) == std::string::npos)
+        value.actions += transfer.sent;
+    }
+    if (transfer.targetStage == stage_.getSymName())
+      find(transfer.targetValue)->received = true;
+  }
+  return success();
+}
+
+// Buffers that are added to hold zeros first, or their first store of the step
+// overwrites: possible where that store runs once a step.
+void StageLowering::findFirstWrites() {
+  llvm::DenseMap<StringAttr, std::set<char>> writers;
+  for (auto action : stage_.getOps<pipe::ActionOp>())
+    for (auto store : action.getOps<pipe::StoreOp>())
+      if (store.getAccumulate())
+        writers[store.getValueAttr().getAttr()].insert(
+            letterOf(action.getKind()));
+  for (auto &[name, letters] : writers)
+    for (const memory::ScheduledAction &entry : schedule_)
+      if (letters.count(entry.action)) {
+        if (countCalls(entry.action) == 1)
+          values_[name].overwriteIn = entry.action;
+        values_[name].overwrites = values_[name].overwriteIn != 0;
+        break;
+      }
+}
+
+int64_t StageLowering::countCalls(char action) const {
+  return llvm::count_if(schedule_, [&](const memory::ScheduledAction &entry) {
+    return entry.action == action;
+  });
+}
+
+plan::BufferOp StageLowering::createBuffer(const Twine &wish,
+                                           plan::Category category,
+                                           RankedTensorType type,
+                                           plan::ProcedureOp procedure,
+                                           Location location) {
+  OpBuilder::InsertionGuard guard(builder_);
+  if (lastBuffer_)
+    builder_.setInsertionPointAfter(lastBuffer_);
+  else
+    builder_.setInsertionPointToStart(body_);
+  auto buffer = plan::BufferOp::create(
+      builder_, location, uniqueName(wish), category, type,
+      procedure ? FlatSymbolRefAttr::get(procedure.getSymNameAttr())
+                : FlatSymbolRefAttr(),
+      IntegerAttr(), 1, 0, -1, StringAttr(), dist::LayoutAttr());
+  lastBuffer_ = buffer;
+  buffers_[buffer.getSymNameAttr()] = buffer;
+  return buffer;
+}
+
+std::string StageLowering::uniqueName(const Twine &wish) {
+  std::string name = wish.str();
+  while (!name.empty() && name.back() == ':')
+    name.pop_back();
+  int &count = names_[name];
+  ++count;
+  if (count == 1)
+    return name;
+  std::string numbered = name + "#" + std::to_string(count);
+  names_[numbered] = 1;
+  return numbered;
+}
+
+plan::BufferOp StageLowering::constantBuffer(ElementsAttr value,
+                                             Location location) {
+  plan::BufferOp &buffer = constants_[value];
+  if (buffer)
+    return buffer;
+  // The same constant may serve several stages.
+  auto type = cast<RankedTensorType>(value.getShapedType());
+  StringAttr name;
+  for (auto parameter : module_.getOps<train::ParameterOp>())
+    if (parameter.getValueAttr() == value)
+      name = parameter.getSymNameAttr();
+  if (!name) {
+    OpBuilder atStart = OpBuilder::atBlockBegin(module_.getBody());
+    std::string wish;
+    int number = 0;
+    do
+      wish = "constant." + std::to_string(number++);
+    while (module_.lookupSymbol(wish));
+    auto parameter = train::ParameterOp::create(
+        atStart, location, wish, TypeAttr::get(type), UnitAttr(),
+        train::SourceAttr(), value);
+    name = parameter.getSymNameAttr();
+  }
+  buffer = createBuffer(name.getValue(), plan::Category::parameters, type,
+                        nullptr, location);
+  buffer.setTensorAttr(name);
+  buffer.setLayoutAttr(dist::LayoutAttr::get(
+      context(), layout::Layout::replicated(type.getShape().vec())));
+  return buffer;
+}
+
+void StageLowering::createBuffers() {
+  using pipe::ValueKind;
+  for (auto &[name, value] : values_) {
+    pipe::ValueOp op = value.op;
+    ValueKind kind = op.getKind();
+    if (kind == ValueKind::input || value.actions.empty())
+      continue;
+    plan::Category category = plan::Category::activations;
+    if (kind == ValueKind::parameter || kind == ValueKind::constant)
+      category = plan::Category::parameters;
+    else if (kind == ValueKind::state)
+      category = plan::Category::optimizer;
+    else if (kind == ValueKind::gradient)
+      category = plan::Category::gradients;
+    else if (kind == ValueKind::step || kind == ValueKind::result)
+      category = plan::Category::workspace;
+    else if (value.received || (value.sent && value.actions.size() == 1))
+      category = plan::Category::communication;
+    value.buffer =
+        createBuffer(name.getValue(), category,
+                     cast<RankedTensorType>(op.getType()), nullptr,
+                     op.getLoc());
+    if (kind == ValueKind::parameter || kind == ValueKind::constant ||
+        kind == ValueKind::state) {
+      value.buffer.setTensorAttr(op.getTensorAttr());
+      value.buffer.setLayoutAttr(op.getLayoutAttr());
+    }
+  }
+}
+
+// Values of a microbatch that live from and to the same actions share their
+// slot numbers.
+void StageLowering::createSlots() {
+  std::map<std::string, int64_t> classes;
+  for (auto &[name, value] : values_) {
+    if (!value.buffer)
+      continue;
+    bool perMicrobatch = value.actions.find_first_not_of("PFRBW") ==
+                         std::string::npos;
+    pipe::ValueKind kind = value.op.getKind();
+    bool result = kind == pipe::ValueKind::result;
+    if (!perMicrobatch || (kind != pipe::ValueKind::activation && !result))
+      continue;
+    // A transfer runs beside the computation: it may begin while the previous
+    // microbatch still computes, or end while the next one already does.
+    int64_t before = value.received ? 1 : 0, after = value.sent ? 1 : 0;
+    std::string key = value.actions;
+    llvm::sort(key);
+    key += result ? "all" : std::to_string(before) + std::to_string(after);
+    auto [it, fresh] = classes.emplace(key, slotClasses_.size());
+    if (fresh) {
+      memory::SlotPlan plan =
+          memory::planSlots(schedule_, value.actions, before, after);
+      if (result) { // all are read after the step
+        plan.slots = static_cast<int64_t>(plan.slotOf.size());
+        for (auto [microbatch, slot] : llvm::enumerate(plan.slotOf))
+          slot = static_cast<int64_t>(microbatch);
+      }
+      slotClasses_.push_back(plan);
+    }
+    value.buffer.setSlots(
+        std::max<int64_t>(1, slotClasses_[it->second].slots));
+    value.buffer.setSlotClass(it->second);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Procedures
+//===----------------------------------------------------------------------===//
+
+LogicalResult StageLowering::createProcedures() {
+  // Lowered in the order in which they first run, so that the first write to
+  // an accumulator is known.
+  std::map<char, pipe::ActionOp> actions;
+  for (auto action : stage_.getOps<pipe::ActionOp>())
+    actions[letterOf(action.getKind())] = action;
+  LogicalResult result = success();
+  std::set<char> done;
+  for (const memory::ScheduledAction &entry : schedule_) {
+    if (!done.insert(entry.action).second)
+      continue;
+    auto it = actions.find(entry.action);
+    if (it == actions.end()) {
+      result = stage_.emitOpError("schedules action ")
+               << std::string(1, entry.action) << ", which it does not have";
+      continue;
+    }
+    pipe::ActionOp action = it->second;
+    builder_.setInsertionPointToEnd(body_);
+    auto procedure = plan::ProcedureOp::create(
+        builder_, action.getLoc(),
+        uniqueName(program_.getSymName() + "." + action.getSymName()),
+        std::string(1, entry.action));
+    procedure.getBody().emplaceBlock();
+    procedures_[entry.action] = procedure;
+    createReceives(procedure, entry.action);
+    if (failed(ActionLowering(*this, action, procedure).run()))
+      result = failure();
+    createSends(procedure, entry.action);
+  }
+  for (auto &[letter, action] : actions)
+    if (!done.count(letter))
+      result = action.emitOpError("is not scheduled");
+  return result;
+}
+
+// Each channel has its own stream, and the transfers of a stream run in the
+// same order at both ends: those of one pair of actions.
+uint64_t StageLowering::streamOf(const Transfer &transfer, bool send) {
+  int64_t peer = send ? transfer.targetIndex : transfer.sourceIndex;
+  std::string name = std::string(send ? "send to" : "receive from") + " pp=" +
+                     std::to_string(peer) + " " + transfer.sent + "-" +
+                     transfer.received;
+  auto [it, fresh] = channelStreams_.try_emplace(name, streams_.size());
+  if (fresh)
+    streams_.push_back(builder_.getStringAttr(name));
+  return it->second;
+}
+
+void StageLowering::createReceives(plan::ProcedureOp procedure, char action) {
+  builder_.setInsertionPointToEnd(&procedure.getBody().front());
+  for (const Transfer &transfer : transfers_) {
+    if (transfer.targetStage != program_.getSymName() ||
+        transfer.received != action)
+      continue;
+    NamedValue &value = *find(transfer.targetValue);
+    View view = View::dense(
+        value.buffer.getSymNameAttr(),
+        cast<RankedTensorType>(value.buffer.getType()).getShape());
+    plan::RecvOp::create(
+        builder_, transfer.op.getLoc(), transfer.op.getSymNameAttr(),
+        builder_.getDictionaryAttr(builder_.getNamedAttr(
+            "pp", builder_.getI64IntegerAttr(transfer.sourceIndex))),
+        builder_.getArrayAttr({}), builder_.getArrayAttr({view.toAttr()}),
+        builder_.getI64IntegerAttr(streamOf(transfer, false)),
+        builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+  }
+}
+
+void StageLowering::createSends(plan::ProcedureOp procedure, char action) {
+  builder_.setInsertionPointToEnd(&procedure.getBody().front());
+  for (const Transfer &transfer : transfers_) {
+    if (transfer.sourceStage != program_.getSymName() ||
+        transfer.sent != action)
+      continue;
+    NamedValue &value = *find(transfer.sourceValue);
+    View view = View::dense(
+        value.buffer.getSymNameAttr(),
+        cast<RankedTensorType>(value.buffer.getType()).getShape());
+    plan::SendOp::create(
+        builder_, transfer.op.getLoc(), transfer.op.getSymNameAttr(),
+        builder_.getDictionaryAttr(builder_.getNamedAttr(
+            "pp", builder_.getI64IntegerAttr(transfer.targetIndex))),
+        builder_.getArrayAttr({view.toAttr()}), builder_.getArrayAttr({}),
+        builder_.getI64IntegerAttr(streamOf(transfer, true)),
+        builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+  }
+}
+
+// Accumulators whose first store does not overwrite are cleared at the start
+// of the step.
+void StageLowering::createZeroing() {
+  for (auto &[name, value] : values_) {
+    bool cleared = value.accumulates && value.buffer && !value.overwrites;
+    if (!cleared)
+      continue;
+    if (!zeroing_) {
+      builder_.setInsertionPointToEnd(body_);
+      zeroing_ = plan::ProcedureOp::create(
+          builder_, stage_.getLoc(), uniqueName(program_.getSymName() + ".clear"),
+          "P");
+      zeroing_.getBody().emplaceBlock();
+    }
+    builder_.setInsertionPointToEnd(&zeroing_.getBody().front());
+    auto type = cast<RankedTensorType>(value.buffer.getType());
+    View view = View::dense(value.buffer.getSymNameAttr(), type.getShape());
+    Attribute zero = isa<FloatType>(type.getElementType())
+                         ? realScalar(context(), 0)
+                         : integerScalar(context(), 0);
+    plan::LibraryOp::create(
+        builder_, value.op.getLoc(), builder_.getStringAttr("fill"),
+        builder_.getDictionaryAttr({}), builder_.getArrayAttr({zero}),
+        UnitAttr(), builder_.getArrayAttr({}),
+        builder_.getArrayAttr({view.toAttr()}), builder_.getI64IntegerAttr(0),
+        builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+  }
+}
+
+void StageLowering::createCalls() {
+  builder_.setInsertionPointToEnd(body_);
+  SmallVector<int64_t> slots(slotClasses_.size(), 0);
+  auto call = [&](plan::ProcedureOp procedure, int64_t microbatch) {
+    for (auto [slot, plan] : llvm::zip(slots, slotClasses_))
+      slot = microbatch >= 0 &&
+                     microbatch < static_cast<int64_t>(plan.slotOf.size())
+                 ? plan.slotOf[microbatch]
+                 : 0;
+    plan::CallOp::create(
+        builder_, procedure.getLoc(),
+        FlatSymbolRefAttr::get(procedure.getSymNameAttr()),
+        builder_.getI64IntegerAttr(microbatch),
+        builder_.getDenseI64ArrayAttr(slots), builder_.getDenseI64ArrayAttr({}));
+  };
+  if (zeroing_)
+    call(zeroing_, -1);
+  for (const memory::ScheduledAction &entry : schedule_)
+    call(procedures_.at(entry.action), entry.microbatch);
+}
+
+// Results of the step, under the names that the user knows.
+void StageLowering::createOutputs() {
+  builder_.setInsertionPointToEnd(body_);
+  for (auto &[name, value] : values_) {
+    if (value.op.getKind() != pipe::ValueKind::result || !value.buffer)
+      continue;
+    auto type = cast<RankedTensorType>(value.op.getType());
+    SmallVector<int64_t> shape(type.getShape());
+    if (auto layout = value.op.getLayoutAttr()) {
+      std::vector<int64_t> global = layout.getLayout().globalShape();
+      shape.assign(global.begin(), global.end());
+    }
+    plan::OutputOp::create(
+        builder_, value.op.getLoc(),
+        value.op.getTensorAttr() ? value.op.getTensorAttr() : name,
+        FlatSymbolRefAttr::get(value.buffer.getSymNameAttr()),
+        builder_.getDenseI64ArrayAttr(shape), value.op.getLayoutAttr(),
+        value.buffer.getSlotClass() >= 0 ? builder_.getUnitAttr()
+                                         : UnitAttr());
+  }
+}
+
+int64_t StageLowering::groupOf(ArrayRef<StringRef> axes) {
+  ArrayAttr group = builder_.getStrArrayAttr(axes);
+  auto it = llvm::find(groups_, group);
+  if (it == groups_.end()) {
+    groups_.push_back(group);
+    return static_cast<int64_t>(groups_.size()) - 1;
+  }
+  return it - groups_.begin();
+}
+
+//===----------------------------------------------------------------------===//
+// Transfers of the module
+//===----------------------------------------------------------------------===//
+
+FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
+  std::vector<Transfer> transfers;
+  LogicalResult result = success();
+  for (auto op : module.getOps<pipe::TransferOp>()) {
+    Transfer transfer;
+    transfer.op = op;
+    transfer.sent = letterOf(op.getKind());
+    auto stageOf = [&](SymbolRefAttr path, std::string &stageName,
+                       std::string &valueName, int64_t &index) {
+      stageName = path.getRootReference().str();
+      valueName = path.getLeafReference().str();
+      auto stage = module.lookupSymbol<pipe::StageOp>(stageName);
+      if (!stage || !stage.lookupSymbol<pipe::ValueOp>(valueName)) {
+        result = op.emitOpError("names ") << path
+                                          << ", which is no value of a stage";
+        return pipe::StageOp();
+      }
+      index = static_cast<int64_t>(stage.getIndex());
+      return stage;
+    };
+    stageOf(op.getSource(), transfer.sourceStage, transfer.sourceValue,
+            transfer.sourceIndex);
+    auto target = stageOf(op.getTarget(), transfer.targetStage,
+                          transfer.targetValue, transfer.targetIndex);
+    if (!target)
+      continue;
+    size_t first = kActionOrder.size();
+    for (auto action : target.getOps<pipe::ActionOp>())
+      for (auto load : action.getOps<pipe::LoadOp>())
+        if (load.getValue() == transfer.targetValue)
+          first = std::min(first,
+                           kActionOrder.find(letterOf(action.getKind())));
+    if (first == kActionOrder.size()) {
+      result = op.emitOpError("brings a value that no action of '")
+               << transfer.targetStage << "' loads";
+      continue;
+    }
+    transfer.received = kActionOrder[first];
+    transfers.push_back(transfer);
+  }
+  if (failed(result))
+    return failure();
+  return transfers;
+}
+
+} // namespace merak::lowering

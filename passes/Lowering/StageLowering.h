@@ -1,0 +1,114 @@
+// What the lowering of one stage knows while its actions become procedures:
+// named values and their buffers, fresh buffers, groups, streams, kernels.
+#pragma once
+
+#include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Plan/PlanDialect.h"
+#include "passes/Lowering/KernelCalls.h"
+#include "passes/Lowering/Views.h"
+#include "passes/Memory/SlotPlan.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+
+#include <map>
+
+namespace merak::lowering {
+
+// A value of the stage that outlives an action.
+struct NamedValue {
+  pipe::ValueOp op;
+  plan::BufferOp buffer;      // null for inputs: each action reads its own
+  std::string actions;        // letters of the actions that touch it
+  bool received = false;      // a transfer writes it
+  bool sent = false;          // a transfer reads it
+  bool accumulates = false;   // some store adds to it
+  char overwriteIn = 0;       // action whose next store overwrites
+  bool overwrites = false;    // the first store of a step overwrites
+};
+
+// The name a user knows an op by: ONNX node names of its location.
+std::string nameOf(mlir::Location location);
+char letterOf(pipe::Action action);
+
+// A pipe.transfer with what both of its stages must know.
+struct Transfer {
+  pipe::TransferOp op;
+  std::string sourceStage, sourceValue, targetStage, targetValue;
+  int64_t sourceIndex = -1, targetIndex = -1; // coordinates on "pp"
+  char sent = 'F';     // action of the source stage
+  char received = 'F'; // first action of the target stage that reads it
+};
+// All transfers of the module, checked; emits errors.
+mlir::FailureOr<std::vector<Transfer>> collectTransfers(mlir::ModuleOp module);
+
+class StageLowering {
+public:
+  StageLowering(pipe::StageOp stage, mlir::ModuleOp module,
+                KernelFactory &kernels, llvm::ArrayRef<Transfer> transfers);
+
+  // Replaces the stage by a plan.program behind it; emits errors.
+  mlir::LogicalResult run();
+
+  // ---- for ActionLowering
+  mlir::OpBuilder &builder() { return builder_; }
+  mlir::MLIRContext *context() { return builder_.getContext(); }
+  plan::ProgramOp program() { return program_; }
+  KernelFactory &kernels() { return kernels_; }
+  int64_t axisSize(llvm::StringRef axis) const { return mesh_.getSize(axis); }
+  NamedValue *find(llvm::StringRef name);
+  // A buffer named after `wish`. `procedure` null: it lives for the step.
+  plan::BufferOp createBuffer(const llvm::Twine &wish, plan::Category category,
+                              mlir::RankedTensorType type,
+                              plan::ProcedureOp procedure,
+                              mlir::Location location);
+  plan::BufferOp bufferOf(const View &view) {
+    return buffers_.lookup(view.buffer);
+  }
+  // The persistent buffer of a constant; its bytes go to a train.parameter.
+  plan::BufferOp constantBuffer(mlir::ElementsAttr value,
+                                mlir::Location location);
+  // Number of the group of ranks that differ on `axes` only.
+  int64_t groupOf(llvm::ArrayRef<llvm::StringRef> axes);
+
+private:
+  mlir::LogicalResult collectValues();
+  mlir::LogicalResult markTransfers();
+  void findFirstWrites();
+  void createBuffers();
+  void createSlots();
+  mlir::LogicalResult createProcedures();
+  void createReceives(plan::ProcedureOp procedure, char action);
+  void createSends(plan::ProcedureOp procedure, char action);
+  void createZeroing();
+  void createCalls();
+  void createOutputs();
+  uint64_t streamOf(const Transfer &transfer, bool send);
+  std::string uniqueName(const llvm::Twine &wish);
+  int64_t countCalls(char action) const;
+
+  pipe::StageOp stage_;
+  mlir::ModuleOp module_;
+  mlir::OpBuilder builder_;
+  dist::MeshAttr mesh_;
+  plan::ProgramOp program_;
+  mlir::Block *body_ = nullptr;
+  std::vector<memory::ScheduledAction> schedule_;
+  llvm::MapVector<mlir::StringAttr, NamedValue> values_;
+  KernelFactory &kernels_;
+  llvm::ArrayRef<Transfer> transfers_;
+  llvm::StringMap<int> names_;
+  llvm::SmallVector<mlir::Attribute> groups_;
+  llvm::SmallVector<mlir::Attribute> streams_;
+  llvm::StringMap<uint64_t> channelStreams_;
+  llvm::DenseMap<mlir::Attribute, plan::BufferOp> constants_;
+  std::map<char, plan::ProcedureOp> procedures_;
+  plan::ProcedureOp zeroing_;
+  std::vector<memory::SlotPlan> slotClasses_;
+  mlir::Operation *lastBuffer_ = nullptr;
+  llvm::DenseMap<mlir::StringAttr, plan::BufferOp> buffers_;
+};
+
+} // namespace merak::lowering

@@ -1,0 +1,36 @@
+// Slots of values that live from one action of a microbatch to another: which
+// copy each microbatch uses, and how many copies a schedule needs. Plain C++.
+#pragma once
+
+#include "runtime/core/Status.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace merak::memory {
+
+// One entry of a stage's schedule, "F3" or "U".
+struct ScheduledAction {
+  char action = 'F'; // P F R B W S U
+  int64_t microbatch = -1;
+  bool operator==(const ScheduledAction &) const = default;
+};
+
+// "F0 F1 B0 W0 B1 W1 U": a lower-case letter means the same action started
+// early. Errors name the word.
+Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text);
+
+struct SlotPlan {
+  int64_t slots = 1;
+  std::vector<int64_t> slotOf; // by microbatch
+};
+
+// Values that live from the first to the last of the actions in `actions`
+// ("FB") of each microbatch. `before` and `after`: how many calls earlier or
+// later they may be touched by a transfer that runs beside the computation.
+SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
+                   const std::string &actions, int64_t before = 0,
+                   int64_t after = 0);
+
+} // namespace merak::memory

@@ -1,0 +1,73 @@
+#include "passes/Memory/SlotPlan.h"
+
+#include <gtest/gtest.h>
+
+using namespace merak;
+using namespace merak::memory;
+
+namespace {
+
+std::vector<ScheduledAction> schedule(const std::string &text) {
+  auto parsed = parseSchedule(text);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().str();
+  return parsed.ok() ? *parsed : std::vector<ScheduledAction>{};
+}
+
+TEST(SlotPlan, ParsesActions) {
+  auto parsed = schedule("P0 F0 r0 B12 U");
+  ASSERT_EQ(parsed.size(), 5u);
+  EXPECT_EQ(parsed[2], (ScheduledAction{'R', 0}));
+  EXPECT_EQ(parsed[3], (ScheduledAction{'B', 12}));
+  EXPECT_EQ(parsed[4], (ScheduledAction{'U', -1}));
+}
+
+TEST(SlotPlan, ReportsEveryBadEntry) {
+  auto parsed = parseSchedule("F0 X1 B W1a U");
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.status().messages().size(), 3u);
+  EXPECT_EQ(parsed.status().messages()[0],
+            "schedule entry \"X1\" at position 1: expected an action P, F, R, "
+            "B, W with a microbatch, S or U");
+}
+
+TEST(SlotPlan, GpipeKeepsAllAndOneFOneBOnlyThoseInFlight) {
+  auto gpipe = schedule("F0 F1 F2 F3 B0 B1 B2 B3 U");
+  auto oneFOneB = schedule("F0 F1 B0 F2 B1 F3 B2 B3 U");
+  EXPECT_EQ(planSlots(gpipe, "FB").slots, 4);
+  EXPECT_EQ(planSlots(oneFOneB, "FB").slots, 2);
+  EXPECT_EQ(planSlots(oneFOneB, "FB").slotOf,
+            (std::vector<int64_t>{0, 1, 0, 1}));
+  EXPECT_EQ(planSlots(oneFOneB, "F").slots, 1);
+}
+
+TEST(SlotPlan, RoomForTransfersBesideTheComputation) {
+  auto oneFOneB = schedule("F0 F1 B0 F2 B1 F3 B2 B3 U");
+  EXPECT_EQ(planSlots(oneFOneB, "F", 0, 1).slots, 2);
+  EXPECT_EQ(planSlots(oneFOneB, "FB", 1, 0).slots, 3);
+}
+
+// No two microbatches share a slot while both live.
+TEST(SlotPlan, LivesInOneSlotNeverMeet) {
+  auto order = schedule("F0 F1 F2 B1 F3 W1 B0 F4 W0 B2 B3 W2 W3 B4 W4 U");
+  for (const char *actions : {"FB", "FBW", "BW"}) {
+    SlotPlan plan = planSlots(order, actions);
+    for (int a = 0; a < 5; ++a)
+      for (int b = 0; b < a; ++b) {
+        if (plan.slotOf[a] != plan.slotOf[b])
+          continue;
+        auto life = [&](int microbatch) {
+          std::pair<int, int> range{-1, -1};
+          for (int i = 0; i < int(order.size()); ++i)
+            if (order[i].microbatch == microbatch &&
+                std::string(actions).find(order[i].action) != std::string::npos)
+              range = {range.first < 0 ? i : range.first, i};
+          return range;
+        };
+        auto [firstA, lastA] = life(a);
+        auto [firstB, lastB] = life(b);
+        EXPECT_TRUE(lastA < firstB || lastB < firstA) << actions;
+      }
+  }
+}
+
+} // namespace
