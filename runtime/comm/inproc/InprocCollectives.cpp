@@ -13,13 +13,13 @@ namespace {
 // three: the barriers cost more than adding everything on every rank.
 constexpr int64_t kSmallBytes = 16 << 10;
 
-std::string describe(const CommSpec &spec, const View &input) {
-  return fmt::format("{} \"{}\" {} of {}x{}{}", commKindName(spec.kind),
-                     spec.name, spec.maximum ? "max" : "sum",
-                     fmt::join(input.shape, "x"), dtypeName(input.dtype),
-                     spec.dim || spec.dim2
-                         ? fmt::format(" dim {},{}", spec.dim, spec.dim2)
-                         : std::string());
+std::string describe(const InprocGroup::Post &post) {
+  return fmt::format(
+      "{} \"{}\" {} of {}x{}{}", commKindName(post.kind), post.name,
+      post.maximum ? "max" : "sum", fmt::join(post.input.shape, "x"),
+      dtypeName(post.input.dtype),
+      post.dim || post.dim2 ? fmt::format(" dim {},{}", post.dim, post.dim2)
+                            : std::string());
 }
 
 // Posts this rank's views, meets the others, and checks that all came for the
@@ -27,21 +27,26 @@ std::string describe(const CommSpec &spec, const View &input) {
 std::vector<InprocGroup::Post> *meet(CollectiveRun &run) {
   auto &posts = run.group.posted[run.group.operands[run.me]++ % 2];
   InprocGroup::Post &mine = posts[run.me];
-  mine.spec = &run.spec;
-  mine.input = &run.input;
-  mine.output = &run.output;
+  mine.kind = run.spec.kind;
+  mine.maximum = run.spec.maximum;
+  mine.accumulate = run.spec.accumulate;
+  mine.dim = run.spec.dim;
+  mine.dim2 = run.spec.dim2;
+  mine.name = run.spec.name;
+  mine.input = run.input;
+  mine.output = run.output;
   if (!run.group.barrier(run.me, run.abort))
     return nullptr;
   for (size_t i = 0; i < posts.size(); ++i) {
-    const CommSpec &other = *posts[i].spec;
-    const View &input = *posts[i].input;
-    if (other.kind == run.spec.kind && other.maximum == run.spec.maximum &&
-        other.dim == run.spec.dim && other.dim2 == run.spec.dim2 &&
-        input.dtype == run.input.dtype && input.shape == run.input.shape)
+    const InprocGroup::Post &other = posts[i];
+    if (other.kind == mine.kind && other.maximum == mine.maximum &&
+        other.dim == mine.dim && other.dim2 == mine.dim2 &&
+        other.input.dtype == mine.input.dtype &&
+        other.input.shape == mine.input.shape)
       continue;
-    run.failure = Status::error(
-        fmt::format("{} meets rank {} with {}", describe(run.spec, run.input),
-                    run.group.members[i], describe(other, input)));
+    run.failure =
+        Status::error(fmt::format("{} meets rank {} with {}", describe(mine),
+                                  run.group.members[i], describe(other)));
     return nullptr;
   }
   return &posts;
@@ -89,13 +94,13 @@ bool allReduceFlat(CollectiveRun &run, std::vector<InprocGroup::Post> *posts) {
   };
   std::vector<View> inputs;
   for (InprocGroup::Post &post : *posts)
-    inputs.push_back(part(*post.input, run.me));
+    inputs.push_back(part(post.input, run.me));
   reduceViews(inputs, part(run.output, run.me), run.spec.maximum, false);
   if (!run.group.barrier(run.me, run.abort))
     return false;
   for (int64_t i = 0; i < members; ++i)
     if (i != run.me)
-      copyViews(part(*(*posts)[i].output, i), part(run.output, i), false);
+      copyViews(part((*posts)[i].output, i), part(run.output, i), false);
   return leave(run);
 }
 
@@ -105,7 +110,7 @@ bool allReduceStrided(CollectiveRun &run,
   const View result = scratchLike(run, run.input);
   std::vector<View> inputs;
   for (InprocGroup::Post &post : *posts)
-    inputs.push_back(*post.input);
+    inputs.push_back(post.input);
   reduceViews(inputs, result, run.spec.maximum, false);
   if (!leave(run)) // an output may be an input that others still read
     return false;
@@ -119,7 +124,7 @@ bool allReduceLarge(CollectiveRun &run) {
     return false;
   // All members must take the same path, so all look at all posts.
   for (const InprocGroup::Post &post : *posts)
-    if (!post.input->dense() || !post.output->dense() || post.spec->accumulate)
+    if (!post.input.dense() || !post.output.dense() || post.accumulate)
       return allReduceStrided(run, posts);
   return allReduceFlat(run, posts);
 }
@@ -131,7 +136,7 @@ bool allGather(CollectiveRun &run) {
   const int64_t size = run.input.shape[run.spec.dim];
   for (size_t i = 0; i < posts->size(); ++i) {
     const View slice = sliceView(run.output, run.spec.dim, i * size, size);
-    const View &input = *(*posts)[i].input;
+    const View &input = (*posts)[i].input;
     if (input.data != slice.data) // in place: already there
       copyViews(input, slice, run.spec.accumulate);
   }
@@ -145,7 +150,7 @@ bool reduceScatter(CollectiveRun &run) {
   const int64_t size = run.output.shape[run.spec.dim];
   std::vector<View> inputs;
   for (InprocGroup::Post &post : *posts)
-    inputs.push_back(sliceView(*post.input, run.spec.dim, run.me * size, size));
+    inputs.push_back(sliceView(post.input, run.spec.dim, run.me * size, size));
   reduceViews(inputs, run.output, run.spec.maximum, run.spec.accumulate);
   return leave(run);
 }
@@ -158,7 +163,7 @@ bool allToAll(CollectiveRun &run) {
   const int64_t from = run.input.shape[run.spec.dim] / members;
   const int64_t to = run.output.shape[run.spec.dim2] / members;
   for (int64_t i = 0; i < members; ++i)
-    copyViews(sliceView(*(*posts)[i].input, run.spec.dim, run.me * from, from),
+    copyViews(sliceView((*posts)[i].input, run.spec.dim, run.me * from, from),
               sliceView(run.output, run.spec.dim2, i * to, to),
               run.spec.accumulate);
   return leave(run);
@@ -168,7 +173,7 @@ bool broadcast(CollectiveRun &run) {
   auto *posts = meet(run);
   if (!posts)
     return false;
-  const View &input = *(*posts)[0].input;
+  const View &input = (*posts)[0].input;
   if (input.data != run.output.data)
     copyViews(input, run.output, run.spec.accumulate);
   return leave(run);

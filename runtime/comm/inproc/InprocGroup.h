@@ -15,12 +15,15 @@ struct InprocGroup {
       posts.resize(ranks.size());
   }
 
-  // What a member brings. A member can be one collective ahead of another, so
+  // What a member brings, by value: a member may have left for good while
+  // another still compares. It can also be one collective ahead of another, so
   // posts alternate between two sets.
   struct Post {
-    const CommSpec *spec = nullptr;
-    const View *input = nullptr;
-    const View *output = nullptr;
+    CommSpec::Kind kind = CommSpec::AllReduce;
+    bool maximum = false, accumulate = false;
+    int64_t dim = 0, dim2 = 0;
+    std::string name;
+    View input, output;
     std::vector<char> staging; // the input of a small reduction
   };
 
