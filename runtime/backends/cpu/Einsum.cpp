@@ -236,10 +236,13 @@ private:
     g.c = out + ob[kOut] + om[kOut] + on[kOut] +
           first * (cutColumns ? g.cCol : g.cRow);
     int64_t sums = k_.count();
-    if (sums == 0) // an empty sum
-      g.k = 0, sums = 1;
+    if (sums == 0) { // an empty sum
+      g.k = 0;
+      g.accumulate = accumulate;
+      gemm(g);
+    }
     for (int64_t i = 0; i < sums; ++i) {
-      k_.offsets(i, ok); // zeros if there is no loop
+      k_.offsets(i, ok);
       g.a = a + ok[kA];
       g.b = b + ok[kB];
       g.accumulate = accumulate || i > 0;

@@ -1,9 +1,9 @@
 // Element types as C++ types, and the dispatch from a plan's type to them.
 #pragma once
 
+#include "runtime/core/HalfFloat.h"
 #include "runtime/plan/plan.pb.h"
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -22,41 +22,10 @@ struct F16 {
   uint16_t bits;
 };
 
-inline float toFloat(Bf16 x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
-inline float toFloat(F16 x) {
-  uint32_t sign = (x.bits & 0x8000u) << 16;
-  uint32_t exponent = (x.bits >> 10) & 31, fraction = x.bits & 1023;
-  if (exponent == 0) { // zero or subnormal: fraction * 2^-24
-    float value = std::ldexp(static_cast<float>(fraction), -24);
-    return sign ? -value : value;
-  }
-  uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
-}
-// Both round to nearest, ties to even.
-inline Bf16 toBf16(float x) {
-  uint32_t bits = std::bit_cast<uint32_t>(x);
-  if (x != x)
-    return {static_cast<uint16_t>((bits >> 16) | 64)};
-  return {static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
-}
-inline F16 toF16(float x) {
-  uint32_t bits = std::bit_cast<uint32_t>(x);
-  uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
-  float size = std::fabs(x);
-  if (x != x)
-    return {static_cast<uint16_t>(sign | 0x7e00)};
-  if (size >= 65520.0f)
-    return {static_cast<uint16_t>(sign | 0x7c00)};
-  if (size < 0x1p-14f) // subnormal: in units of 2^-24
-    return {static_cast<uint16_t>(
-        sign | static_cast<uint16_t>(std::nearbyint(size * 0x1p24f)))};
-  uint32_t magnitude = bits & 0x7fffffff;
-  uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
-  return {static_cast<uint16_t>(sign | ((rounded >> 13) - (112u << 10)))};
-}
+inline float toFloat(Bf16 x) { return runtime::bf16ToFloat(x.bits); }
+inline float toFloat(F16 x) { return runtime::f16ToFloat(x.bits); }
+inline Bf16 toBf16(float x) { return {runtime::floatToBf16(x)}; }
+inline F16 toF16(float x) { return {runtime::floatToF16(x)}; }
 
 // Value conversion. To a whole number: toward zero, saturating, NaN is 0.
 template <typename To, typename From> inline To convert(From x) {

@@ -67,17 +67,16 @@ float rowDot(const float *x, const float *y, int64_t n) {
   return vsum(sumVectors(n, [=](auto at) { return at(x) * at(y); }));
 }
 
-// Blocks are summed in float, the blocks in double.
 double rowSquareSum(const float *x, int64_t n) {
-  double total = 0;
-  for (int64_t i = 0; i < n; i += 1024) {
-    const float *part = x + i;
-    total += vsumDouble(sumVectors(n - i < 1024 ? n - i : 1024, [=](auto at) {
-      Vec v = at(part);
-      return v * v;
-    }));
-  }
-  return total;
+  VecD low = vzeroD(), high = vzeroD();
+  forVectors(
+      n, [&](auto at) __attribute__((always_inline)) {
+        Vec v = at(x);
+        VecD a = vlow(v), b = vhigh(v);
+        low = low + a * a;
+        high = high + b * b;
+      });
+  return vsumD(low + high);
 }
 
 float rowExpSum(float *y, const float *x, int64_t n, float shift) {

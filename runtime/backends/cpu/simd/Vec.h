@@ -48,12 +48,15 @@ MERAK_INLINE Vec vscalePow2(Vec v, Vec n) {
 }
 MERAK_INLINE float vsum(Vec v) { return _mm512_reduce_add_ps(v); }
 MERAK_INLINE float vmaxOf(Vec v) { return _mm512_reduce_max_ps(v); }
-MERAK_INLINE double vsumDouble(Vec v) {
-  __m256 high =
-      _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(v), 1));
-  return _mm512_reduce_add_pd(_mm512_add_pd(
-      _mm512_cvtps_pd(_mm512_castps512_ps256(v)), _mm512_cvtps_pd(high)));
+using VecD = __m512d; // half as many lanes
+MERAK_INLINE VecD vlow(Vec v) {
+  return _mm512_cvtps_pd(_mm512_castps512_ps256(v));
 }
+MERAK_INLINE VecD vhigh(Vec v) {
+  return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1));
+}
+MERAK_INLINE VecD vzeroD() { return _mm512_setzero_pd(); }
+MERAK_INLINE double vsumD(VecD v) { return _mm512_reduce_add_pd(v); }
 
 #elif defined(__AVX2__)
 
@@ -96,11 +99,17 @@ MERAK_INLINE float vmaxOf(Vec v) {
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
-MERAK_INLINE double vsumDouble(Vec v) {
-  __m256d s = _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(v)),
-                            _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+using VecD = __m256d;
+MERAK_INLINE VecD vlow(Vec v) {
+  return _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+}
+MERAK_INLINE VecD vhigh(Vec v) {
+  return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+}
+MERAK_INLINE VecD vzeroD() { return _mm256_setzero_pd(); }
+MERAK_INLINE double vsumD(VecD v) {
   __m128d t =
-      _mm_add_pd(_mm256_castpd256_pd128(s), _mm256_extractf128_pd(s, 1));
+      _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
   return _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t)));
 }
 
@@ -144,9 +153,12 @@ MERAK_INLINE float vmaxOf(Vec v) {
   Vec s = _mm_max_ps(v, _mm_movehl_ps(v, v));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
-MERAK_INLINE double vsumDouble(Vec v) {
-  __m128d t = _mm_add_pd(_mm_cvtps_pd(v), _mm_cvtps_pd(_mm_movehl_ps(v, v)));
-  return _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t)));
+using VecD = __m128d;
+MERAK_INLINE VecD vlow(Vec v) { return _mm_cvtps_pd(v); }
+MERAK_INLINE VecD vhigh(Vec v) { return _mm_cvtps_pd(_mm_movehl_ps(v, v)); }
+MERAK_INLINE VecD vzeroD() { return _mm_setzero_pd(); }
+MERAK_INLINE double vsumD(VecD v) {
+  return _mm_cvtsd_f64(_mm_add_sd(v, _mm_unpackhi_pd(v, v)));
 }
 
 #endif

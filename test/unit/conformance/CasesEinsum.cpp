@@ -1,0 +1,170 @@
+// einsum: all product forms that training emits, odd and empty sizes, types.
+#include "test/unit/conformance/Harness.h"
+
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+
+namespace merak::conformance {
+namespace {
+
+struct Equation {
+  std::string a, b, out;
+};
+
+Equation split(const std::string &text) {
+  size_t comma = text.find(','), arrow = text.find("->");
+  return {text.substr(0, comma), text.substr(comma + 1, arrow - comma - 1),
+          text.substr(arrow + 2)};
+}
+
+Tensors naive(const Case &c) {
+  Equation e = split(c.attrs.at("equation"));
+  double alpha = c.attrs.count("alpha") ? std::stod(c.attrs.at("alpha")) : 1.0;
+  // The letters with their sizes and their steps in a, b and out.
+  struct Letter {
+    int64_t size = 0, at = 0, steps[3] = {0, 0, 0};
+  };
+  std::map<char, Letter> table;
+  auto read = [&](const std::string &letters, const Tensor &tensor, int which) {
+    int64_t step = 1;
+    for (size_t d = letters.size(); d-- > 0; step *= tensor.shape[d]) {
+      table[letters[d]].size = tensor.shape[d];
+      table[letters[d]].steps[which] = step;
+    }
+  };
+  Tensor out = zeros(c.outputs[0].shape, c.outputs[0].dtype);
+  read(e.a, c.inputs[0], 0);
+  read(e.b, c.inputs[1], 1);
+  read(e.out, out, 2);
+  std::vector<Letter> letters;
+  int64_t points = 1, position[3] = {0, 0, 0};
+  for (auto &[name, letter] : table) {
+    letters.push_back(letter);
+    points *= letter.size;
+  }
+  for (int64_t i = 0; i < points; ++i) {
+    out.v[position[2]] +=
+        alpha * c.inputs[0].v[position[0]] * c.inputs[1].v[position[1]];
+    for (Letter &letter : letters) { // the next point
+      bool wraps = ++letter.at == letter.size;
+      for (int o = 0; o < 3; ++o)
+        position[o] +=
+            wraps ? -(letter.size - 1) * letter.steps[o] : letter.steps[o];
+      if (!wraps)
+        break;
+      letter.at = 0;
+    }
+  }
+  return {out};
+}
+
+Case make(const std::string &equation, std::map<char, int64_t> sizes,
+          planpb::DType dtype = planpb::F32, const char *alpha = nullptr) {
+  Equation e = split(equation);
+  auto shape = [&](const std::string &letters) {
+    Shape s;
+    for (char letter : letters)
+      s.push_back(sizes[letter]);
+    return s;
+  };
+  Case c;
+  c.name = fmt::format("einsum {} {}", equation, runtime::dtypeName(dtype));
+  for (auto [letter, n] : sizes)
+    c.name += fmt::format(" {}{}", letter, n);
+  c.op = "einsum";
+  c.attrs["equation"] = equation;
+  if (alpha)
+    c.attrs["alpha"] = alpha;
+  bool whole = dtype == planpb::I64 || dtype == planpb::I32;
+  double range = whole ? 10 : 1;
+  c.inputs = {random(shape(e.a), 1, -range, range, dtype),
+              random(shape(e.b), 2, -range, range, dtype)};
+  c.outputs = {random(shape(e.out), 3, -range, range, dtype)};
+  c.reference = naive;
+  c.exact = whole;
+  return c;
+}
+
+// Small whole numbers in floats: every order of summation is exact.
+Case exact(const std::string &equation, std::map<char, int64_t> sizes) {
+  Case c = make(equation, sizes);
+  c.name += " exact";
+  for (Tensor *tensor : {&c.inputs[0], &c.inputs[1], &c.outputs[0]})
+    *tensor = random(tensor->shape, 5, -8, 9, planpb::I64),
+    tensor->dtype = planpb::F32;
+  c.exact = true;
+  return c;
+}
+
+} // namespace
+
+std::vector<Case> einsumCases() {
+  std::vector<Case> cases;
+  // Linear layers: forward, gradient of the input, gradient of the weight.
+  for (int64_t k : {1, 7, 40, 300, 600})
+    for (int64_t n : {1, 5, 16, 33, 70}) {
+      cases.push_back(
+          make("btk,kn->btn", {{'b', 3}, {'t', 5}, {'k', k}, {'n', n}}));
+      cases.push_back(
+          make("btn,kn->btk", {{'b', 3}, {'t', 5}, {'k', k}, {'n', n}}));
+      cases.push_back(
+          make("btk,btn->kn", {{'b', 3}, {'t', 5}, {'k', k}, {'n', n}}));
+    }
+  // Wider than one block of columns, deeper than one block of sums.
+  cases.push_back(exact("mk,kn->mn", {{'m', 17}, {'k', 530}, {'n', 801}}));
+  cases.push_back(exact("mk,nk->mn", {{'m', 29}, {'k', 257}, {'n', 800}}));
+  cases.push_back(exact("km,kn->nm", {{'m', 61}, {'k', 513}, {'n', 90}}));
+  // Attention on [b, t, h, d].
+  std::map<char, int64_t> heads = {
+      {'b', 2}, {'i', 9}, {'j', 11}, {'h', 3}, {'d', 20}};
+  for (const char *equation :
+       {"bihd,bjhd->bhij", "bhij,bjhd->bihd", "bhij,bihd->bjhd",
+        "bhid,bhjd->bhij", "bihd,bjhd->bhji"})
+    cases.push_back(make(equation, heads));
+  // Weights with the head dimensions apart; packed QKV.
+  cases.push_back(make("btc,chd->bthd",
+                       {{'b', 2}, {'t', 7}, {'c', 24}, {'h', 3}, {'d', 8}}));
+  cases.push_back(make("bthd,hdc->btc",
+                       {{'b', 2}, {'t', 7}, {'c', 24}, {'h', 3}, {'d', 8}}));
+  cases.push_back(
+      make("btc,cshd->sbhtd",
+           {{'b', 2}, {'t', 7}, {'c', 24}, {'s', 3}, {'h', 2}, {'d', 8}}));
+  cases.push_back(make("bthd,btc->hdc",
+                       {{'b', 2}, {'t', 7}, {'c', 24}, {'h', 3}, {'d', 8}}));
+  // No matrix: products element by element, sums of rows, outer products.
+  cases.push_back(make("bt,bt->bt", {{'b', 4}, {'t', 9}}));
+  cases.push_back(make("btd,btd->bt", {{'b', 4}, {'t', 9}, {'d', 70}}));
+  cases.push_back(make("k,k->", {{'k', 1000}}));
+  cases.push_back(make("m,n->mn", {{'m', 17}, {'n', 40}}));
+  cases.push_back(make("mk,k->m", {{'m', 33}, {'k', 300}}));
+  cases.push_back(make("k,kn->n", {{'k', 300}, {'n', 33}}));
+  // A summed letter of one input only.
+  cases.push_back(
+      make("mkx,kn->mn", {{'m', 6}, {'k', 10}, {'x', 4}, {'n', 8}}));
+  cases.push_back(make("m,nk->mn", {{'m', 6}, {'k', 10}, {'n', 8}}));
+  // Scale, order of the output.
+  cases.push_back(make("mk,kn->mn", {{'m', 20}, {'k', 300}, {'n', 40}},
+                       planpb::F32, "0.125"));
+  cases.push_back(
+      make("abc,cd->dba", {{'a', 3}, {'b', 4}, {'c', 20}, {'d', 19}}));
+  // Empty: no sums, no rows, no batch.
+  cases.push_back(make("mk,kn->mn", {{'m', 5}, {'k', 0}, {'n', 7}}));
+  cases.push_back(make("mk,kn->mn", {{'m', 0}, {'k', 4}, {'n', 7}}));
+  cases.push_back(
+      make("mxk,kxn->mn", {{'m', 5}, {'k', 3}, {'x', 0}, {'n', 7}}));
+  cases.push_back(
+      make("bmk,bkn->bmn", {{'b', 0}, {'m', 5}, {'k', 4}, {'n', 7}}));
+  // Other types.
+  for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32}) {
+    cases.push_back(
+        make("btk,kn->btn", {{'b', 2}, {'t', 3}, {'k', 9}, {'n', 5}}, dtype));
+    cases.push_back(make("bihd,bjhd->bhij",
+                         {{'b', 2}, {'i', 3}, {'j', 4}, {'h', 2}, {'d', 5}},
+                         dtype));
+    cases.push_back(make("bt,bt->bt", {{'b', 4}, {'t', 9}}, dtype));
+  }
+  return cases;
+}
+
+} // namespace merak::conformance

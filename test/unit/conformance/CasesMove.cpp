@@ -1,0 +1,246 @@
+// copy, fill, reductions, gather, scatter_add.
+#include "test/unit/conformance/Harness.h"
+
+#include "runtime/core/DType.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+
+namespace merak::conformance {
+namespace {
+
+constexpr planpb::DType kTypes[] = {planpb::F32,  planpb::F64,  planpb::I64,
+                                    planpb::I32,  planpb::BOOL, planpb::F16,
+                                    planpb::BF16, planpb::U8,   planpb::I8};
+
+std::string text(const Shape &shape) {
+  return fmt::format("[{}]", fmt::join(shape, " "));
+}
+
+Case copyCase(const Shape &shape, planpb::DType from, planpb::DType to) {
+  Case c;
+  c.name = fmt::format("copy {} {} to {}", text(shape),
+                       runtime::dtypeName(from), runtime::dtypeName(to));
+  c.op = "copy";
+  bool isUnsigned = from == planpb::U8 || to == planpb::U8 ||
+                    from == planpb::BOOL || to == planpb::BOOL;
+  // Sums of two such values fit every type.
+  c.inputs = {random(shape, 1, isUnsigned ? 0 : -50, 50, from)};
+  c.outputs = {random(shape, 2, 0, 50, to)};
+  if (from == planpb::BOOL)
+    c.inputs[0] = integers(shape, {1, 0, 0, 1, 1}, from);
+  if (to == planpb::BOOL)
+    c.outputs[0] = integers(shape, {0, 0, 1}, to);
+  c.reference = [](const Case &k) {
+    Tensor out = k.inputs[0];
+    out.dtype = k.outputs[0].dtype;
+    if (out.dtype != planpb::F32 && out.dtype != planpb::F64 &&
+        out.dtype != planpb::F16 && out.dtype != planpb::BF16)
+      for (double &value : out.v)
+        value = out.dtype == planpb::BOOL ? value != 0 : std::trunc(value);
+    return Tensors{out};
+  };
+  // 16-bit sums round once more.
+  c.tolerance = to == planpb::BF16 ? 1e-2 : to == planpb::F16 ? 1e-3 : 1e-7;
+  return c;
+}
+
+// Beyond the range of the target: whole types saturate, NaN becomes 0.
+Case saturating(planpb::DType to, double low, double high) {
+  Case c;
+  c.name = fmt::format("copy saturates {}", runtime::dtypeName(to));
+  c.op = "copy";
+  c.inputs = {{planpb::F32, {5}, {-1e30, 1e30, NAN, -INFINITY, 3.9}}};
+  c.outputs = {zeros({5}, to)};
+  c.reference = [=](const Case &k) {
+    Tensor out = k.inputs[0];
+    out.dtype = k.outputs[0].dtype;
+    for (double &x : out.v)
+      x = std::isnan(x) ? 0 : std::trunc(std::clamp(x, low, high));
+    return Tensors{out};
+  };
+  c.exact = true;
+  return c;
+}
+
+Case fillCase(planpb::DType dtype, runtime::ScalarValue value,
+              double expected) {
+  Case c;
+  c.name = fmt::format("fill {}", runtime::dtypeName(dtype));
+  c.op = "fill";
+  c.outputs = {random({3, 5, 7}, 1, 0, 2, dtype)};
+  c.scalars = {value};
+  c.reference = [=](const Case &k) {
+    Tensor out = k.outputs[0];
+    std::fill(out.v.begin(), out.v.end(), expected);
+    return Tensors{out};
+  };
+  c.tolerance = 1e-2;
+  return c;
+}
+
+// ------------------------------------------------------------ reductions
+
+Case reduceCase(bool sum, const Shape &shape, const std::vector<int64_t> &axes,
+                bool keep, planpb::DType dtype = planpb::F32) {
+  Case c;
+  c.op = sum ? "reduce_sum" : "reduce_max";
+  c.name = fmt::format("{} {} over {} {} {}", c.op, text(shape), text(axes),
+                       keep ? "kept" : "dropped", runtime::dtypeName(dtype));
+  c.attrs["axes"] = fmt::format("{}", fmt::join(axes, ","));
+  bool whole = dtype == planpb::I64 || dtype == planpb::I32;
+  c.inputs = {random(shape, 1, whole ? -20 : -1, whole ? 20 : 1, dtype)};
+  auto reduced = [=](size_t d) {
+    int64_t rank = static_cast<int64_t>(shape.size());
+    return std::any_of(axes.begin(), axes.end(), [&](int64_t a) {
+      return (a < 0 ? a + rank : a) == static_cast<int64_t>(d);
+    });
+  };
+  Shape out;
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (!reduced(d))
+      out.push_back(shape[d]);
+    else if (keep)
+      out.push_back(1);
+  c.outputs = {random(out, 2, whole ? -20 : -1, whole ? 20 : 1, dtype)};
+  c.reference = [=](const Case &k) {
+    Tensor y = zeros(k.outputs[0].shape, k.outputs[0].dtype);
+    double none = dtype == planpb::F32   ? -INFINITY
+                  : dtype == planpb::I32 ? -2147483648.0
+                                         : -9223372036854775808.0;
+    if (!sum)
+      std::fill(y.v.begin(), y.v.end(), none);
+    for (int64_t i = 0; i < k.inputs[0].size(); ++i) {
+      int64_t rest = i, position = 0, step = 1;
+      for (size_t d = shape.size(); d-- > 0;) {
+        int64_t at = rest % shape[d];
+        rest /= shape[d];
+        if (!reduced(d)) {
+          position += at * step;
+          step *= shape[d];
+        }
+      }
+      double value = k.inputs[0].v[i];
+      y.v[position] =
+          sum ? y.v[position] + value : std::max(y.v[position], value);
+    }
+    return Tensors{y};
+  };
+  c.exact = whole || !sum;
+  return c;
+}
+
+// ------------------------------------------------------------ gather
+
+struct GatherShape {
+  Shape table, ids;
+  int64_t axis, first, global;
+};
+
+Case gatherCase(const GatherShape &g, bool scatter,
+                planpb::DType dtype = planpb::F32,
+                planpb::DType idType = planpb::I64) {
+  Case c;
+  c.op = scatter ? "scatter_add" : "gather";
+  c.name = fmt::format("{} {} ids {} axis {} from {} of {} {} {}", c.op,
+                       text(g.table), text(g.ids), g.axis, g.first, g.global,
+                       runtime::dtypeName(dtype), runtime::dtypeName(idType));
+  c.attrs = {{"axis", std::to_string(g.axis)},
+             {"rows_global", std::to_string(g.global)}};
+  Shape rows(g.table.begin(), g.table.begin() + g.axis);
+  rows.insert(rows.end(), g.ids.begin(), g.ids.end());
+  rows.insert(rows.end(), g.table.begin() + g.axis + 1, g.table.end());
+  Tensor ids = random(g.ids, 3, -g.global, g.global, idType);
+  Tensor table = random(g.table, 1, -9, 9, dtype);
+  Tensor other = random(rows, 2, -9, 9, dtype);
+  c.inputs = {scatter ? other : table, ids};
+  c.outputs = {scatter ? table : other};
+  c.scalars = {runtime::ScalarValue::integer(g.first)};
+  c.reference = [=](const Case &k) {
+    Tensor out = zeros(k.outputs[0].shape, dtype);
+    const Tensor &index = k.inputs[1];
+    int64_t n = g.table[g.axis], before = 1, after = 1;
+    for (int64_t d = 0; d < g.axis; ++d)
+      before *= g.table[d];
+    for (size_t d = g.axis + 1; d < g.table.size(); ++d)
+      after *= g.table[d];
+    for (int64_t b = 0; b < before; ++b)
+      for (int64_t i = 0; i < index.size(); ++i) {
+        int64_t id = static_cast<int64_t>(index.v[i]);
+        int64_t row = (id < 0 ? id + g.global : id) - g.first;
+        if (row < 0 || row >= n)
+          continue;
+        for (int64_t a = 0; a < after; ++a) {
+          int64_t inTable = (b * n + row) * after + a;
+          int64_t inRows = (b * index.size() + i) * after + a;
+          if (scatter)
+            out.v[inTable] += k.inputs[0].v[inRows];
+          else
+            out.v[inRows] = k.inputs[0].v[inTable];
+        }
+      }
+    return Tensors{out};
+  };
+  c.tolerance = 1e-6;
+  return c;
+}
+
+} // namespace
+
+std::vector<Case> moveCases() {
+  std::vector<Case> cases;
+  for (planpb::DType from : kTypes)
+    for (planpb::DType to : kTypes)
+      cases.push_back(copyCase({3, 5, 7}, from, to));
+  for (const Shape &shape :
+       {Shape{}, Shape{1}, Shape{0, 4}, Shape{200}, Shape{70, 130},
+        Shape{3, 33, 65}, Shape{2, 3, 4, 5, 6, 2}, Shape{40000}})
+    cases.push_back(copyCase(shape, planpb::F32, planpb::F32));
+  cases.push_back(saturating(planpb::I32, -2147483648.0, 2147483647.0));
+  cases.push_back(saturating(planpb::U8, 0, 255));
+  cases.push_back(saturating(planpb::I8, -128, 127));
+  for (planpb::DType dtype : kTypes)
+    if (dtype != planpb::BOOL)
+      cases.push_back(fillCase(dtype, runtime::ScalarValue::real(2.0), 2));
+  cases.push_back(fillCase(planpb::F32, runtime::ScalarValue::integer(-3), -3));
+  cases.push_back(fillCase(planpb::BOOL, runtime::ScalarValue::integer(1), 1));
+  for (bool sum : {true, false})
+    for (bool keep : {true, false}) {
+      for (const auto &axes : std::vector<std::vector<int64_t>>{
+               {0}, {1}, {2}, {-1}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2}, {}})
+        cases.push_back(reduceCase(sum, {5, 9, 35}, axes, keep));
+      cases.push_back(reduceCase(sum, {300, 40}, {0}, keep));
+      cases.push_back(reduceCase(sum, {3, 20000}, {1}, keep));
+      cases.push_back(reduceCase(sum, {2, 0, 3}, {1}, keep));
+      cases.push_back(reduceCase(sum, {0, 3}, {1}, keep));
+      for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32})
+        cases.push_back(reduceCase(sum, {4, 9, 6}, {0, 2}, keep, dtype));
+    }
+  for (bool scatter : {false, true}) {
+    cases.push_back(gatherCase({{11, 20}, {4, 5}, 0, 0, 11}, scatter));
+    cases.push_back(gatherCase({{11, 200}, {4, 5}, 0, 22, 33}, scatter));
+    cases.push_back(gatherCase({{3, 11, 7}, {5}, 1, 0, 11}, scatter));
+    cases.push_back(gatherCase({{3, 6, 7}, {2, 3}, 1, 6, 12}, scatter));
+    cases.push_back(gatherCase({{3, 11}, {4}, 1, 0, 11}, scatter));
+    cases.push_back(gatherCase({{11, 3}, {}, 0, 0, 11}, scatter));
+    cases.push_back(gatherCase({{11, 3}, {0}, 0, 0, 11}, scatter));
+    cases.push_back(gatherCase({{11, 20}, {4, 5}, 0, 0, 11}, scatter,
+                               planpb::F32, planpb::I32));
+    for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32})
+      cases.push_back(gatherCase({{6, 9}, {7}, 0, 0, 6}, scatter, dtype));
+  }
+  for (planpb::DType dtype :
+       {planpb::F16, planpb::BF16, planpb::BOOL, planpb::I8}) {
+    Case c = gatherCase({{6, 9}, {7}, 0, 0, 6}, false, dtype);
+    // Adding small wholes is exact in each of these types, but for bool.
+    for (Tensor *tensor : {&c.inputs[0], &c.outputs[0]})
+      *tensor = integers(tensor->shape, {0, 1, 1, 0, 1}, dtype);
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+} // namespace merak::conformance

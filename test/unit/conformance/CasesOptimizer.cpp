@@ -1,0 +1,149 @@
+// sgd_update, adamw_update, square_sum, clip_factor.
+#include "test/unit/conformance/Harness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace merak::conformance {
+namespace {
+
+using runtime::ScalarValue;
+
+Case sgdCase(const Shape &shape, double momentum, bool nesterov,
+             double dampening, bool clip, int64_t step) {
+  Case c;
+  c.op = "sgd_update";
+  c.name =
+      fmt::format("sgd_update [{}] momentum {}{} dampening {}{} step {}",
+                  fmt::join(shape, " "), momentum, nesterov ? " nesterov" : "",
+                  dampening, clip ? " clip" : "", step);
+  const double decay = 0.1, lr = 0.05;
+  c.attrs = {{"momentum", fmt::format("{}", momentum)},
+             {"nesterov", nesterov ? "1" : "0"},
+             {"dampening", fmt::format("{}", dampening)},
+             {"weight_decay", fmt::format("{}", decay)},
+             {"clip", clip ? "1" : "0"}};
+  c.inputs = {random(shape, 1)};
+  if (clip)
+    c.inputs.push_back(random({1}, 2, 0.2, 0.9));
+  c.outputs = {random(shape, 3)};
+  if (momentum != 0)
+    c.outputs.push_back(random(shape, 4));
+  c.scalars = {ScalarValue::real(lr), ScalarValue::integer(step)};
+  c.updates = true;
+  c.reference = [=](const Case &k) {
+    Tensors out = k.outputs;
+    for (int64_t i = 0; i < out[0].size(); ++i) {
+      double &p = out[0].v[i];
+      double g = k.inputs[0].v[i] * (clip ? k.inputs[1].v[0] : 1) + decay * p;
+      if (momentum != 0) {
+        double &b = out[1].v[i];
+        b = step == 1 ? g : momentum * b + (1 - dampening) * g;
+        g = nesterov ? g + momentum * b : b;
+      }
+      p -= lr * g;
+    }
+    return out;
+  };
+  c.tolerance = 1e-6;
+  return c;
+}
+
+Case adamWCase(const Shape &shape, bool clip, int64_t step) {
+  Case c;
+  c.op = "adamw_update";
+  c.name = fmt::format("adamw_update [{}]{} step {}", fmt::join(shape, " "),
+                       clip ? " clip" : "", step);
+  const double b1 = 0.9, b2 = 0.95, eps = 1e-8, decay = 0.1, lr = 0.01;
+  c.attrs = {{"beta1", "0.9"},
+             {"beta2", "0.95"},
+             {"eps", "1e-8"},
+             {"weight_decay", "0.1"},
+             {"clip", clip ? "1" : "0"}};
+  c.inputs = {random(shape, 1)};
+  if (clip)
+    c.inputs.push_back(random({}, 2, 0.2, 0.9));
+  c.outputs = {random(shape, 3), random(shape, 4), random(shape, 5, 0, 1)};
+  c.scalars = {ScalarValue::real(lr), ScalarValue::integer(step)};
+  c.updates = true;
+  c.reference = [=](const Case &k) {
+    Tensors out = k.outputs;
+    for (int64_t i = 0; i < out[0].size(); ++i) {
+      double g = k.inputs[0].v[i] * (clip ? k.inputs[1].v[0] : 1);
+      double &p = out[0].v[i], &m = out[1].v[i], &v = out[2].v[i];
+      p *= 1 - lr * decay;
+      m = b1 * m + (1 - b1) * g;
+      v = b2 * v + (1 - b2) * g * g;
+      double t = static_cast<double>(step);
+      p -= lr * (m / (1 - std::pow(b1, t))) /
+           (std::sqrt(v / (1 - std::pow(b2, t))) + eps);
+    }
+    return out;
+  };
+  c.tolerance = 1e-6;
+  return c;
+}
+
+Case squareSumCase(const Shape &shape) {
+  Case c;
+  c.op = "square_sum";
+  c.name = fmt::format("square_sum [{}]", fmt::join(shape, " "));
+  c.inputs = {random(shape, 1)};
+  c.outputs = {random({}, 2)};
+  c.reference = [](const Case &k) {
+    Tensor out = zeros({});
+    for (double x : k.inputs[0].v)
+      out.v[0] += x * x;
+    return Tensors{out};
+  };
+  c.tolerance = 2e-7;
+  return c;
+}
+
+Case clipFactorCase(const std::vector<double> &squares, double maxNorm) {
+  Case c;
+  c.op = "clip_factor";
+  c.name = fmt::format("clip_factor {} of {}", maxNorm, squares.size());
+  c.attrs["max_norm"] = fmt::format("{}", maxNorm);
+  c.inputs = {
+      integers({static_cast<int64_t>(squares.size())}, squares, planpb::F32)};
+  c.outputs = {random({}, 1), random({1}, 2)};
+  c.reference = [maxNorm](const Case &k) {
+    double sum = 0;
+    for (double x : k.inputs[0].v)
+      sum += x;
+    double norm = std::sqrt(sum);
+    return Tensors{
+        {planpb::F32, {}, {norm}},
+        {planpb::F32, {1}, {std::min(1.0, maxNorm / (norm + 1e-6))}}};
+  };
+  c.tolerance = 1e-6;
+  return c;
+}
+
+} // namespace
+
+std::vector<Case> optimizerCases() {
+  std::vector<Case> cases;
+  for (const Shape &shape :
+       {Shape{7, 33}, Shape{}, Shape{0, 3}, Shape{40000}, Shape{3, 4, 5}}) {
+    cases.push_back(sgdCase(shape, 0, false, 0, false, 3));
+    cases.push_back(sgdCase(shape, 0.9, false, 0.2, true, 3));
+    cases.push_back(adamWCase(shape, false, 1));
+    cases.push_back(adamWCase(shape, true, 7));
+    cases.push_back(squareSumCase(shape));
+  }
+  for (bool nesterov : {false, true})
+    for (int64_t step : {1, 2})
+      cases.push_back(sgdCase({5, 9}, 0.9, nesterov, 0, false, step));
+  cases.push_back(squareSumCase({300000}));
+  cases.push_back(squareSumCase({3, 70000}));
+  cases.push_back(clipFactorCase({3, 4, 9}, 1));   // norm 4: clipped
+  cases.push_back(clipFactorCase({3, 4, 9}, 100)); // within the bound
+  cases.push_back(clipFactorCase({0}, 1));
+  return cases;
+}
+
+} // namespace merak::conformance

@@ -1,0 +1,210 @@
+// Every library kernel against its naive reference, in every memory layout,
+// overwriting and accumulating, with one, two and three threads.
+#include "test/unit/conformance/Harness.h"
+
+#include "runtime/backends/cpu/Kernel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <set>
+
+namespace merak::conformance {
+namespace {
+
+// What a backend does not do, and why. Shown by --gtest_filter=*Unsupported*.
+struct Unsupported {
+  const char *what, *reason;
+};
+constexpr Unsupported kUnsupported[] = {
+    {"f16 and bf16 arithmetic",
+     "the compiler emits f32 kernels; 16-bit types are only stored and "
+     "converted by copy"},
+    {"f64 normalisation, attention, convolution, optimizers",
+     "no plan holds f64 parameters; einsum, reductions, gather and copies take "
+     "f64"},
+    {"accumulate on sgd_update and adamw_update",
+     "an update in place has nothing to add to"},
+};
+
+const std::vector<Case> &cases() {
+  static const std::vector<Case> all = allCases();
+  return all;
+}
+
+// Exact comparisons aside: |found - expected| <= tolerance * magnitude.
+void compare(const Case &c, const Tensors &found, const Tensors &expected,
+             const std::string &where) {
+  ASSERT_EQ(found.size(), expected.size()) << where;
+  for (size_t i = 0; i < found.size(); ++i) {
+    ASSERT_EQ(found[i].size(), expected[i].size()) << where;
+    double magnitude = 1;
+    for (double value : expected[i].v)
+      if (std::isfinite(value))
+        magnitude = std::max(magnitude, std::fabs(value));
+    double bound = c.exact ? 0 : c.tolerance * magnitude;
+    for (int64_t j = 0; j < found[i].size(); ++j) {
+      double a = found[i].v[j], b = expected[i].v[j];
+      bool equal = a == b || (std::isnan(a) && std::isnan(b)) ||
+                   std::fabs(a - b) <= bound;
+      ASSERT_TRUE(equal) << where << ": output " << i << " element " << j
+                         << ": found " << a << ", expected " << b << ", bound "
+                         << bound;
+    }
+  }
+}
+
+class Conformance : public testing::TestWithParam<size_t> {};
+
+TEST_P(Conformance, MatchesReference) {
+  const Case &original = cases()[GetParam()];
+  for (MemoryLayout layout : kLayouts) {
+    Case c = forLayout(original, layout);
+    Tensors expected = c.reference(c);
+    for (Tensor &tensor : expected)
+      roundToType(tensor);
+    for (bool accumulate : {false, true}) {
+      if (accumulate && c.updates)
+        continue;
+      std::string where =
+          c.name + " " + layoutName(layout) + (accumulate ? " accumulate" : "");
+      Tensors sum = expected;
+      if (accumulate)
+        for (size_t i = 0; i < sum.size(); ++i)
+          for (int64_t j = 0; j < sum[i].size(); ++j)
+            if (sum[i].dtype == planpb::BOOL)
+              sum[i].v[j] = sum[i].v[j] != 0 || c.outputs[i].v[j] != 0;
+            else
+              sum[i].v[j] += c.outputs[i].v[j];
+      for (Tensor &tensor : sum)
+        roundToType(tensor);
+      Outcome first = runCase(c, layout, 1, accumulate);
+      ASSERT_TRUE(first.status.ok()) << where << ": " << first.status.str();
+      EXPECT_TRUE(first.gapsUntouched) << where << " writes between elements";
+      compare(c, first.outputs, sum, where);
+      for (int threads : {2, 3}) {
+        Outcome other = runCase(c, layout, threads, accumulate);
+        ASSERT_TRUE(other.status.ok());
+        EXPECT_TRUE(other.bits == first.bits)
+            << where << " depends on the number of threads";
+        EXPECT_TRUE(other.gapsUntouched) << where;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Conformance,
+                         testing::Range<size_t>(0, cases().size()),
+                         [](const auto &info) {
+                           std::string name = cases()[info.param].name;
+                           for (char &c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c)))
+                               c = '_';
+                           return name + "_" + std::to_string(info.param);
+                         });
+
+TEST(ConformanceTable, EveryKernelHasACase) {
+  std::set<std::string> tested;
+  for (const Case &c : cases())
+    tested.insert(c.op);
+  for (std::span<const cpu::KernelEntry> group : cpu::allKernels())
+    for (const cpu::KernelEntry &entry : group)
+      EXPECT_TRUE(tested.count(entry.name)) << entry.name << " has no case";
+}
+
+// The rows of the table in docs/Kernels.md start with the names in backquotes.
+TEST(ConformanceTable, EveryDocumentedKernelExists) {
+  std::ifstream file(MERAK_SOURCE_DIR "/docs/Kernels.md");
+  ASSERT_TRUE(file.good());
+  std::set<std::string> documented;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("| `", 0) != 0)
+      continue;
+    std::string names = line.substr(2, line.find(" |") - 2);
+    for (size_t at = names.find('`'); at != std::string::npos;) {
+      size_t end = names.find('`', at + 1);
+      documented.insert(names.substr(at + 1, end - at - 1));
+      at = names.find('`', end + 1);
+    }
+  }
+  EXPECT_GT(documented.size(), 25u);
+  for (const std::string &name : documented)
+    EXPECT_TRUE(cpu::findKernel(name)) << name << " is documented only";
+  for (std::span<const cpu::KernelEntry> group : cpu::allKernels())
+    for (const cpu::KernelEntry &entry : group)
+      EXPECT_TRUE(documented.count(entry.name))
+          << entry.name << " is not documented";
+}
+
+TEST(ConformanceTable, UnsupportedCasesHaveReasons) {
+  for (const Unsupported &entry : kUnsupported)
+    std::cout << entry.what << ": " << entry.reason << "\n";
+  // The refusals behind the list.
+  for (const char *op : {"softmax", "adamw_update", "attention"}) {
+    auto found = std::find_if(cases().begin(), cases().end(),
+                              [&](const Case &c) { return c.op == op; });
+    ASSERT_NE(found, cases().end());
+    Case c = *found;
+    for (Tensor &tensor : c.inputs)
+      tensor.dtype = planpb::F64;
+    Outcome outcome = runCase(c, MemoryLayout::Dense, 1, false);
+    EXPECT_NE(outcome.status.str().find("of type f32, found f64"),
+              std::string::npos)
+        << op << ": " << outcome.status.str();
+  }
+  auto update = std::find_if(cases().begin(), cases().end(),
+                             [](const Case &c) { return c.updates; });
+  Outcome outcome = runCase(*update, MemoryLayout::Dense, 1, true);
+  EXPECT_NE(outcome.status.str().find("cannot accumulate"), std::string::npos);
+}
+
+// ------------------------------------------------------------ messages
+
+Status prepareOnly(const Case &c) {
+  return runCase(c, MemoryLayout::Dense, 1, false).status;
+}
+
+TEST(ConformanceErrors, NameTheOpAndAllProblems) {
+  Case c{"bad",
+         "layer_norm",
+         {{"axis", "5"}, {"epsilon", "x"}},
+         {random({2, 3}, 1)},
+         {zeros({2, 3}), zeros({2}), zeros({2})}};
+  std::string text = prepareOnly(c).str();
+  EXPECT_NE(text.find("layer_norm: expected 'axis' in [-2, 2), found 5"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("layer_norm: expected a number for 'epsilon', found 'x'"),
+            std::string::npos)
+      << text;
+}
+
+TEST(ConformanceErrors, UnknownKernel) {
+  Case c{"bad", "no_such_kernel", {}, {}, {}};
+  EXPECT_EQ(prepareOnly(c).str(),
+            "the cpu backend has no library kernel 'no_such_kernel'");
+}
+
+TEST(ConformanceErrors, EinsumSizesDiffer) {
+  Case c{"bad",
+         "einsum",
+         {{"equation", "ab,bc->ac"}},
+         {random({2, 3}, 1), random({4, 5}, 2)},
+         {zeros({2, 5})}};
+  EXPECT_EQ(prepareOnly(c).str(),
+            "einsum: letter 'b' has size 3 and, in input 1, 4");
+}
+
+TEST(ConformanceErrors, LabelOutOfRange) {
+  Case c{"bad",
+         "softmax_cross_entropy",
+         {},
+         {random({2, 3}, 1), integers({2}, {0, 3})},
+         {zeros({2}), zeros({2})}};
+  EXPECT_EQ(prepareOnly(c).str(),
+            "softmax_cross_entropy: label 3 of row 1 is outside [0, 3)");
+}
+
+} // namespace
+} // namespace merak::conformance

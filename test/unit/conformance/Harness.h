@@ -1,0 +1,96 @@
+// One case of the conformance suite: an instruction with its operands' values
+// and a naive double-precision reference. The suite runs each case on a backend
+// for every memory layout, thread count and accumulate mode.
+#pragma once
+
+#include "runtime/core/Backend.h"
+
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace merak::conformance {
+
+using Shape = std::vector<int64_t>;
+
+// Values of a tensor, row major, whatever its type.
+struct Tensor {
+  planpb::DType dtype = planpb::F32;
+  Shape shape;
+  std::vector<double> v;
+
+  int64_t size() const { return static_cast<int64_t>(v.size()); }
+};
+using Tensors = std::vector<Tensor>;
+
+int64_t elements(const Shape &shape);
+Tensor zeros(const Shape &shape, planpb::DType dtype = planpb::F32);
+// Reproducible values in [low, high); whole numbers for integer types.
+Tensor random(const Shape &shape, unsigned seed, double low = -1,
+              double high = 1, planpb::DType dtype = planpb::F32);
+Tensor integers(const Shape &shape, const std::vector<double> &values,
+                planpb::DType dtype = planpb::I64);
+// Rounds every value to what the type can hold.
+void roundToType(Tensor &tensor);
+
+struct Case {
+  std::string name;
+  std::string op;
+  std::map<std::string, std::string> attrs;
+  Tensors inputs;
+  // Shapes and types, and what the memory holds before (updates read it).
+  Tensors outputs;
+  std::vector<runtime::ScalarValue> scalars;
+  // Expected outputs, without accumulation.
+  std::function<Tensors(const Case &)> reference;
+  // Recomputes inputs that depend on others (lse, mean), after a layout has
+  // changed some. Optional.
+  std::function<void(Case &)> derive;
+  double tolerance = 1e-5; // of the largest expected magnitude (at least 1)
+  bool updates = false;    // optimizer: outputs are read, never accumulated
+  bool exact = false;      // bit for bit
+};
+
+// How operands lie in memory.
+enum class MemoryLayout {
+  Dense,
+  Unaligned, // starts 4 bytes (or one element) off
+  Padded,    // gaps after each row and plane
+  Reversed,  // first dimension fastest
+  Broadcast, // inputs repeat along their first dimension with stride 0
+};
+const char *layoutName(MemoryLayout layout);
+constexpr MemoryLayout kLayouts[] = {
+    MemoryLayout::Dense, MemoryLayout::Unaligned, MemoryLayout::Padded,
+    MemoryLayout::Reversed, MemoryLayout::Broadcast};
+
+// Makes inputs constant along their first dimension, for Broadcast.
+Case forLayout(Case c, MemoryLayout layout);
+
+struct Outcome {
+  Status status;
+  Tensors outputs;
+  std::vector<std::vector<unsigned char>> bits; // of the outputs, row major
+  bool gapsUntouched = true; // nothing written between the elements
+};
+Outcome runCase(const Case &c, MemoryLayout layout, int threads,
+                bool accumulate);
+
+// Central differences of sum(weights * forward(inputs)) by inputs[which].
+using Forward = std::function<Tensors(const Tensors &)>;
+Tensor gradient(const Forward &forward, const Tensors &inputs, size_t which,
+                const Tensors &weights);
+
+// All cases, by file.
+std::vector<Case> einsumCases();
+std::vector<Case> moveCases();
+std::vector<Case> normCases();
+std::vector<Case> lossCases();
+std::vector<Case> attentionCases();
+std::vector<Case> convCases();
+std::vector<Case> optimizerCases();
+std::vector<Case> allCases();
+
+} // namespace merak::conformance
