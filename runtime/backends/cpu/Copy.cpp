@@ -190,11 +190,11 @@ KernelResult createSlice(Request &request) {
     return request.status();
   const View &in = request.inputs[0], &out = request.outputs[0];
   size_t rank = in.shape.size();
-  size_t axis = static_cast<size_t>(
-      request.axis(static_cast<int64_t>(rank)));
+  size_t axis = static_cast<size_t>(request.axis(static_cast<int64_t>(rank)));
   bool fits = out.shape.size() == rank;
   for (size_t d = 0; fits && d < rank; ++d)
-    fits = d == axis ? out.shape[d] <= in.shape[d] : out.shape[d] == in.shape[d];
+    fits =
+        d == axis ? out.shape[d] <= in.shape[d] : out.shape[d] == in.shape[d];
   request.expect(fits, "output is no part of the input along the axis");
   if (!request.ok())
     return request.status();
@@ -206,15 +206,44 @@ KernelResult createSlice(Request &request) {
   return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
     int64_t begin = scalarInteger(call, 0);
     if (begin < 0 || begin > last)
-      return Status::error(fmt::format(
-          "slice: begins at {}, expected at most {}", begin, last));
+      return Status::error(
+          fmt::format("slice: begins at {}, expected at most {}", begin, last));
     plan.run(static_cast<const char *>(call.inputs[0].data) + begin * step,
              call.outputs[0].data, pool);
     return Status();
   });
 }
 
+// The piece of the input that starts at a run-time index.
+KernelResult createSlice(Request &request) {
+  if (!request.counts(1, 1))
+    return request.status();
+  const View &in = request.inputs[0], &out = request.outputs[0];
+  int64_t axis = request.axis(in.rank());
+  if (!request.ok())
+    return request.status();
+  View piece = in;
+  if (out.rank() == in.rank())
+    piece.shape[axis] = std::min(in.shape[axis], out.shape[axis]);
+  request.sameShape(piece, "its piece of the input", out, "output");
+  if (!request.ok())
+    return request.status();
+  CopyPlan plan(piece, out, request.instruction.accumulate());
+  const int64_t room = in.shape[axis] - out.shape[axis];
+  const int64_t step = in.strides[axis] * runtime::dtypeSize(in.dtype);
+  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
+    int64_t first = scalarInteger(call, 0);
+    if (first < 0 || first > room)
+      return Status::error(fmt::format(
+          "slice: expected a first index in [0, {}], found {}", room, first));
+    plan.run(static_cast<const char *>(call.inputs[0].data) + first * step,
+             call.outputs[0].data, pool);
+    return Status();
+  });
+}
+
 constexpr KernelEntry kEntries[] = {
+    {"slice", createSlice, true, true, false},
     {"copy", createCopy, true, true, false},
     {"slice", createSlice, true, true, false},
     {"fill", createFill, true, true, false},

@@ -48,6 +48,33 @@ Case copyCase(const Shape &shape, planpb::DType from, planpb::DType to) {
   return c;
 }
 
+Case sliceCase(const Shape &shape, int64_t axis, int64_t first, int64_t size,
+               planpb::DType dtype = planpb::F32) {
+  Case c;
+  c.name = fmt::format("slice {} axis {} from {} size {} {}", text(shape), axis,
+                       first, size, runtime::dtypeName(dtype));
+  c.op = "slice";
+  c.attrs["axis"] = std::to_string(axis);
+  c.scalars = {runtime::ScalarValue::integer(first)};
+  Shape out = shape;
+  out[axis] = size;
+  c.inputs = {random(shape, 1, -20, 20, dtype)};
+  c.outputs = {random(out, 2, -20, 20, dtype)};
+  c.reference = [=](const Case &k) {
+    Tensor y = k.outputs[0];
+    int64_t inner = 1;
+    for (size_t d = axis + 1; d < shape.size(); ++d)
+      inner *= shape[d];
+    for (int64_t i = 0; i < y.size(); ++i) {
+      int64_t before = i / (inner * size), at = i % (inner * size);
+      y.v[i] = k.inputs[0].v[before * inner * shape[axis] + first * inner + at];
+    }
+    return Tensors{y};
+  };
+  c.exact = dtype != planpb::F32;
+  return c;
+}
+
 // Beyond the range of the target: whole types saturate, NaN becomes 0.
 Case saturating(planpb::DType to, double low, double high) {
   Case c;
@@ -199,6 +226,11 @@ std::vector<Case> moveCases() {
        {Shape{}, Shape{1}, Shape{0, 4}, Shape{200}, Shape{70, 130},
         Shape{3, 33, 65}, Shape{2, 3, 4, 5, 6, 2}, Shape{40000}})
     cases.push_back(copyCase(shape, planpb::F32, planpb::F32));
+  cases.push_back(sliceCase({5, 9, 7}, 0, 2, 3));
+  cases.push_back(sliceCase({5, 9, 7}, 1, 0, 9));
+  cases.push_back(sliceCase({5, 9, 7}, 2, 6, 1));
+  cases.push_back(sliceCase({5, 9}, 1, 9, 0));
+  cases.push_back(sliceCase({60, 40}, 1, 10, 30, planpb::I64));
   cases.push_back(saturating(planpb::I32, -2147483648.0, 2147483647.0));
   cases.push_back(saturating(planpb::U8, 0, 255));
   cases.push_back(saturating(planpb::I8, -128, 127));

@@ -196,6 +196,13 @@ TEST(ConformanceErrors, EinsumSizesDiffer) {
             "einsum: letter 'b' has size 3 and, in input 1, 4");
 }
 
+TEST(ConformanceErrors, SliceOutOfRange) {
+  Case c{"bad", "slice", {{"axis", "0"}}, {random({5}, 1)}, {zeros({3})}};
+  c.scalars = {runtime::ScalarValue::integer(3)};
+  EXPECT_EQ(prepareOnly(c).str(),
+            "slice: expected a first index in [0, 2], found 3");
+}
+
 TEST(ConformanceErrors, LabelOutOfRange) {
   Case c{"bad",
          "softmax_cross_entropy",
