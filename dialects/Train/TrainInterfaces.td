@@ -25,7 +25,7 @@ def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
         Changes attributes of a clone that has local operands and results so
         that it computes the local part. `$_op` is the clone; the arguments are
         the global types.}],
-      "void", "localize", (ins "::mlir::TypeRange":$globalOperands, "::mlir::TypeRange":$globalResults), "", [{}]>
+      "void", "localize", (ins "::mlir::TypeRange":$globalOperands, "::mlir::TypeRange":$globalResults), "", [{ return; }]>
   ];
 }
 
