@@ -191,6 +191,8 @@ KernelResult createSlice(Request &request) {
   const View &in = request.inputs[0], &out = request.outputs[0];
   size_t rank = in.shape.size();
   size_t axis = static_cast<size_t>(request.axis(static_cast<int64_t>(rank)));
+  if (!request.ok())
+    return request.status();
   bool fits = out.shape.size() == rank;
   for (size_t d = 0; fits && d < rank; ++d)
     fits =
@@ -214,36 +216,7 @@ KernelResult createSlice(Request &request) {
   });
 }
 
-// The piece of the input that starts at a run-time index.
-KernelResult createSlice(Request &request) {
-  if (!request.counts(1, 1))
-    return request.status();
-  const View &in = request.inputs[0], &out = request.outputs[0];
-  int64_t axis = request.axis(in.rank());
-  if (!request.ok())
-    return request.status();
-  View piece = in;
-  if (out.rank() == in.rank())
-    piece.shape[axis] = std::min(in.shape[axis], out.shape[axis]);
-  request.sameShape(piece, "its piece of the input", out, "output");
-  if (!request.ok())
-    return request.status();
-  CopyPlan plan(piece, out, request.instruction.accumulate());
-  const int64_t room = in.shape[axis] - out.shape[axis];
-  const int64_t step = in.strides[axis] * runtime::dtypeSize(in.dtype);
-  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
-    int64_t first = scalarInteger(call, 0);
-    if (first < 0 || first > room)
-      return Status::error(fmt::format(
-          "slice: expected a first index in [0, {}], found {}", room, first));
-    plan.run(static_cast<const char *>(call.inputs[0].data) + first * step,
-             call.outputs[0].data, pool);
-    return Status();
-  });
-}
-
 constexpr KernelEntry kEntries[] = {
-    {"slice", createSlice, true, true, false},
     {"copy", createCopy, true, true, false},
     {"slice", createSlice, true, true, false},
     {"fill", createFill, true, true, false},
