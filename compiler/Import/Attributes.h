@@ -1,0 +1,22 @@
+// Attributes, types and tensors of ONNX as MLIR attributes and types.
+#pragma once
+
+#include "compiler/Import/OnnxFile.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+namespace merak {
+
+// Null for an element type the compiler has none for.
+mlir::Type elementTypeOf(int onnxType, mlir::MLIRContext *context);
+
+// Null if the element type is unknown.
+mlir::DenseElementsAttr attributeOf(const OnnxTensor &tensor,
+                                    llvm::StringRef bytes,
+                                    mlir::MLIRContext *context);
+
+// Attributes of a node. What has no MLIR form (subgraphs) becomes a string.
+mlir::DictionaryAttr attributesOf(const onnx::NodeProto &node,
+                                  mlir::MLIRContext *context);
+
+} // namespace merak

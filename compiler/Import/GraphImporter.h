@@ -1,0 +1,80 @@
+// One import, from an opened file to a module.
+#pragma once
+
+#include "compiler/Import/Importer.h"
+#include "compiler/Import/OnnxFile.h"
+#include "compiler/Import/Trainable.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/Graph/OnnxNode.h"
+
+namespace merak {
+
+class GraphImporter {
+public:
+  GraphImporter(OnnxFile &file, const ImportOptions &options,
+                mlir::MLIRContext &context, ImportReport &report);
+
+  mlir::FailureOr<mlir::OwningOpRef<mlir::ModuleOp>> run();
+
+private:
+  // An initializer as the graph uses it. Several names may mean one symbol
+  // (ties), one initializer may have several symbols (un-merged).
+  struct Weight {
+    const OnnxTensor *tensor = nullptr;
+    TrainableDecision decision;
+    std::string symbol;
+    mlir::RankedTensorType type;
+    mlir::Value constant; // once made, for tables
+    bool declared = false;
+    unsigned uses = 0;
+  };
+
+  void fail(const llvm::Twine &message);
+  mlir::Location locationOf(const onnx::NodeProto &node, int index);
+
+  bool chooseOutputs();
+  bool bindInputs();
+  bool bindDim(const onnx::ValueInfoProto &input, int dim,
+               const llvm::SmallVector<int64_t> *given, int64_t &size);
+  void decideWeights();
+  void findMerged();
+  void importNode(const onnx::NodeProto &node, int index);
+  bool importIdentity(const onnx::NodeProto &node);
+  bool importConstant(const onnx::NodeProto &node, mlir::Location loc);
+  bool typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
+                   llvm::SmallVectorImpl<mlir::Type> &types, bool &folded);
+  bool finish();
+
+  mlir::Value operand(const std::string &name, mlir::Location loc,
+                      const onnx::NodeProto &node, int slot);
+  mlir::Value read(Weight &weight, mlir::Location loc);
+  mlir::Value constant(mlir::DenseElementsAttr value, mlir::Location loc);
+  std::string uniqueSymbol(std::string wanted);
+  mlir::Type declaredType(const std::string &name);
+  int64_t opsetOf(llvm::StringRef domain) const;
+
+  OnnxFile &file;
+  const onnx::GraphProto &graph;
+  const ImportOptions &options;
+  mlir::MLIRContext &context;
+  ImportReport &report;
+  mlir::Location fileLoc;
+  mlir::OpBuilder builder;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  mlir::func::FuncOp function;
+  bool ok = true;
+
+  std::vector<std::string> outputs;
+  std::vector<bool> feeding;
+  llvm::StringMap<llvm::StringMap<int64_t>> unused;
+  llvm::StringMap<int64_t> symbols; // symbolic dimension -> size
+  llvm::StringMap<mlir::Value> values;
+  std::vector<std::unique_ptr<Weight>> weights;
+  llvm::StringMap<Weight *> weightOf; // by value name
+  llvm::StringMap<unsigned> consumers;
+  llvm::StringSet<> taken; // symbol names
+  // (initializer name, node index, slot) that get a parameter of their own.
+  llvm::StringMap<Weight *> splitUses;
+};
+
+} // namespace merak

@@ -1,0 +1,34 @@
+// What a user may say about a model that the file does not.
+#pragma once
+
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace merak {
+
+struct ImportOptions {
+  // Sizes per input, -1 where left open; at the global batch.
+  std::map<std::string, llvm::SmallVector<int64_t>> shapes;
+  // Binds open first dimensions of inputs; 0: not given.
+  int64_t globalBatch = 0;
+  bool train = true;
+  // The output that is the loss; empty: the only scalar float output.
+  std::string loss;
+  // Names or globs of initializers that are not trained, or trained against
+  // the rules.
+  std::vector<std::string> freeze, trainable;
+  // Leave initializers shared that merely have equal values.
+  bool keepShared = false;
+};
+
+// "input_ids=8x128"; "?" or "-1" leaves a dimension open. Returns an error
+// sentence, or nothing.
+std::string parseShapeOption(llvm::StringRef text, ImportOptions &options);
+
+bool matchesGlob(llvm::StringRef pattern, llvm::StringRef name);
+
+} // namespace merak

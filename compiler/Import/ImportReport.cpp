@@ -1,0 +1,27 @@
+#include "compiler/Import/ImportReport.h"
+
+using namespace merak;
+
+static void printList(llvm::raw_ostream &out, const char *title,
+                      const std::vector<std::string> &lines) {
+  for (const std::string &line : lines)
+    out << title << line << "\n";
+}
+
+void ImportReport::print(llvm::raw_ostream &out) const {
+  out << "import: opset " << opset << ", " << nodes << " nodes, " << folded
+      << " folded, " << unreached << " not reached, " << trained.size()
+      << " parameters trained, " << frozen.size() << " frozen\n";
+  for (const Decision &decision : trained)
+    if (!decision.reason.empty())
+      out << "trained " << decision.name << " " << decision.type << ": "
+          << decision.reason << "\n";
+  for (const Decision &decision : frozen)
+    out << "frozen " << decision.name << " " << decision.type << ": "
+        << decision.reason << "\n";
+  printList(out, "tied ", tied);
+  printList(out, "un-merged ", unmerged);
+  printList(out, "unused output ", unusedOutputs);
+  printList(out, "absent file ", absentFiles);
+  printList(out, "warning: ", warnings);
+}

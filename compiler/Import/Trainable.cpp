@@ -1,0 +1,263 @@
+#include "compiler/Import/Trainable.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+using namespace merak;
+using llvm::StringRef;
+
+//===----------------------------------------------------------------------===//
+// Reachability
+//===----------------------------------------------------------------------===//
+
+// Whether a gradient of the node's results goes on to input `index`.
+static bool passesGradient(const onnx::NodeProto &node, int index) {
+  static const llvm::StringSet<> kNone = {"Shape",
+                                          "Size",
+                                          "Range",
+                                          "ConstantOfShape",
+                                          "Equal",
+                                          "Greater",
+                                          "Less",
+                                          "Floor",
+                                          "GreaterOrEqual",
+                                          "LessOrEqual",
+                                          "Not",
+                                          "And",
+                                          "Or",
+                                          "Xor",
+                                          "Ceil",
+                                          "Round",
+                                          "Sign",
+                                          "IsNaN",
+                                          "IsInf",
+                                          "ArgMax",
+                                          "ArgMin",
+                                          "TopK",
+                                          "OneHot",
+                                          "NonZero",
+                                          "RandomNormalLike",
+                                          "Mod",
+                                          "EyeLike"};
+  StringRef type = node.op_type();
+  if (kNone.contains(type))
+    return false;
+  if (type == "Cast")
+    for (const auto &attr : node.attribute())
+      if (attr.name() == "to")
+        return attr.i() == onnx::TensorProto::FLOAT ||
+               attr.i() == onnx::TensorProto::DOUBLE ||
+               attr.i() == onnx::TensorProto::FLOAT16 ||
+               attr.i() == onnx::TensorProto::BFLOAT16;
+  if (type == "Where")
+    return index != 0;
+  // Only the first input carries values; the rest are sizes, bounds, ratios.
+  static const llvm::StringSet<> kFirst = {
+      "Reshape",    "Expand",    "Slice", "Gather", "Unsqueeze", "Squeeze",
+      "Split",      "Tile",      "Pad",   "Clip",   "Dropout",   "ReduceSum",
+      "ReduceMean", "ReduceMax", "Trilu", "Resize", "CumSum",    "Pow"};
+  if (kFirst.contains(type))
+    return index == 0;
+  if (type == "BatchNormalization")
+    return index < 3;
+  return true;
+}
+
+llvm::StringSet<>
+merak::gradientReaches(const onnx::GraphProto &graph,
+                       const std::vector<std::string> &outputs) {
+  llvm::StringSet<> reached;
+  for (const std::string &output : outputs)
+    reached.insert(output);
+  for (int i = graph.node_size() - 1; i >= 0; --i) {
+    const onnx::NodeProto &node = graph.node(i);
+    bool any = std::any_of(
+        node.output().begin(), node.output().end(),
+        [&](const std::string &name) { return reached.contains(name); });
+    for (int k = 0; any && k < node.input_size(); ++k)
+      if (passesGradient(node, k))
+        reached.insert(node.input(k));
+  }
+  return reached;
+}
+
+std::vector<bool> merak::nodesFeeding(const onnx::GraphProto &graph,
+                                      const std::vector<std::string> &outputs) {
+  llvm::StringSet<> needed;
+  for (const std::string &output : outputs)
+    needed.insert(output);
+  std::vector<bool> feeds(graph.node_size());
+  for (int i = graph.node_size() - 1; i >= 0; --i) {
+    const onnx::NodeProto &node = graph.node(i);
+    for (const std::string &output : node.output())
+      feeds[i] = feeds[i] || (!output.empty() && needed.contains(output));
+    if (feeds[i])
+      for (const std::string &input : node.input())
+        needed.insert(input);
+  }
+  return feeds;
+}
+
+//===----------------------------------------------------------------------===//
+// Tables told by their values
+//===----------------------------------------------------------------------===//
+
+namespace {
+// A float32 tensor as rows of its last dimension.
+struct Rows {
+  const float *data;
+  int64_t rows, width;
+  float at(int64_t r, int64_t c) const { return data[r * width + c]; }
+};
+} // namespace
+
+static bool near(double a, double b) { return std::fabs(a - b) < 1e-3; }
+
+// Added to scores: 0 keeps, a huge negative number removes.
+static bool isAdditiveMask(const Rows &t) {
+  bool removes = false;
+  for (int64_t i = 0; i < t.rows * t.width; ++i) {
+    if (t.data[i] != 0 && !(t.data[i] <= -1e4f))
+      return false;
+    removes |= t.data[i] != 0;
+  }
+  return removes;
+}
+
+// Sines and cosines of positions: sin^2 + cos^2 pair up to width / 2 in every
+// row, which no drawn numbers do. A class token may have a row of zeros.
+static bool isSinusoidal(const Rows &t) {
+  if (t.width < 4 || t.rows < 2)
+    return false;
+  int64_t sinusoidal = 0;
+  for (int64_t r = 0; r < t.rows; ++r) {
+    double sum = 0;
+    for (int64_t c = 0; c < t.width; ++c) {
+      if (!(std::fabs(t.at(r, c)) <= 1.0001f))
+        return false;
+      sum += double(t.at(r, c)) * t.at(r, c);
+    }
+    if (near(sum / t.width, 0.5))
+      ++sinusoidal;
+    else if (sum != 0 || r != 0)
+      return false;
+  }
+  return sinusoidal >= 2;
+}
+
+// cos or sin of position * frequency: the first row is all 1 or all 0, and row
+// 2 follows from row 1 by the double angle.
+static bool isRotaryTable(const Rows &t) {
+  if (t.rows < 3 || t.width < 2)
+    return false;
+  bool isCos = t.at(0, 0) == 1;
+  for (int64_t c = 0; c < t.width; ++c) {
+    double one = t.at(1, c), two = t.at(2, c);
+    if (t.at(0, c) != (isCos ? 1 : 0) || !(std::fabs(one) <= 1.0001))
+      return false;
+    double expected = isCos ? 2 * one * one - 1
+                            : 2 * one * std::sqrt(std::max(0.0, 1 - one * one));
+    if (!near(isCos ? two : std::fabs(two),
+              isCos ? expected : std::fabs(expected)))
+      return false;
+  }
+  return true;
+}
+
+// 1, r, r^2 ... with r < 1.
+static bool isInverseFrequency(const Rows &t) {
+  int64_t count = t.rows * t.width;
+  if (count < 3 || t.data[0] != 1 || !(t.data[1] > 0 && t.data[1] < 1))
+    return false;
+  double ratio = t.data[1];
+  for (int64_t i = 1; i < count; ++i)
+    if (std::fabs(t.data[i] / t.data[i - 1] - ratio) > 1e-3 * ratio)
+      return false;
+  return true;
+}
+
+// 0, 1, 2 ...
+static bool isCount(const Rows &t) {
+  int64_t count = t.rows * t.width;
+  for (int64_t i = 0; i < count; ++i)
+    if (t.data[i] != static_cast<float>(i))
+      return false;
+  return count > 2;
+}
+
+static std::string tableKind(OnnxFile &file, const OnnxTensor &tensor) {
+  constexpr uint64_t kMaxLooked = uint64_t(64) << 20;
+  if (tensor.dataType != onnx::TensorProto::FLOAT || tensor.dims.empty() ||
+      tensor.length > kMaxLooked || tensor.length < 8)
+    return "";
+  std::optional<StringRef> bytes = file.bytes(tensor);
+  if (!bytes)
+    return "";
+  std::vector<float> values(bytes->size() / sizeof(float));
+  std::memcpy(values.data(), bytes->data(), values.size() * sizeof(float));
+  int64_t width = std::max<int64_t>(tensor.dims.back(), 1);
+  Rows rows{values.data(), static_cast<int64_t>(values.size()) / width, width};
+  if (isAdditiveMask(rows))
+    return "an attention mask (0 or very negative)";
+  if (isInverseFrequency(rows))
+    return "rotary frequencies (a falling geometric series)";
+  if (isRotaryTable(rows))
+    return "a rotary table (cosines or sines of positions)";
+  if (isSinusoidal(rows))
+    return "a sinusoidal position table (sin^2 + cos^2 = 1)";
+  if (isCount(rows))
+    return "position numbers (0, 1, 2 ...)";
+  return "";
+}
+
+//===----------------------------------------------------------------------===//
+// The decision
+//===----------------------------------------------------------------------===//
+
+bool merak::isExporterName(StringRef name) {
+  return name.contains("::") || name.contains('/') ||
+         name.ends_with("_output_0");
+}
+
+static bool matchesAny(const std::vector<std::string> &patterns,
+                       StringRef name) {
+  return std::any_of(
+      patterns.begin(), patterns.end(),
+      [&](const std::string &p) { return matchesGlob(p, name); });
+}
+
+TrainableDecision merak::decideTrainable(OnnxFile &file,
+                                         const OnnxTensor &tensor,
+                                         const llvm::StringSet<> &reached,
+                                         const ImportOptions &options) {
+  StringRef name = tensor.name;
+  bool isFloat = tensor.dataType == onnx::TensorProto::FLOAT ||
+                 tensor.dataType == onnx::TensorProto::DOUBLE ||
+                 tensor.dataType == onnx::TensorProto::FLOAT16 ||
+                 tensor.dataType == onnx::TensorProto::BFLOAT16;
+  if (!isFloat)
+    return {false, true, "not a float tensor"};
+  if (matchesAny(options.freeze, name))
+    return {false, false, "by --freeze"};
+  if (options.train && matchesAny(options.trainable, name))
+    return {true, false, "by --trainable"};
+  if (!reached.contains(name))
+    return {false, true, "no gradient reaches it"};
+  bool isNamed = name.ends_with(".weight") || name.ends_with(".bias");
+  if (!isNamed) {
+    if (tensor.elements() == 1 && isExporterName(name))
+      return {false, true, "a number written by the exporter"};
+    if (name.ends_with("_output_0"))
+      return {false, true, "a constant folded by the exporter"};
+    if (std::string kind = tableKind(file, tensor); !kind.empty())
+      return {false, true, kind};
+    for (const char *word : {"running_mean", "running_var", "inv_freq",
+                             "cos_cached", "sin_cached", "position_ids"})
+      if (name.contains(word))
+        return {false, true, std::string("named as a table (") + word + ")"};
+  }
+  if (!options.train)
+    return {false, false, "not training"};
+  return {true, false, ""};
+}

@@ -1,0 +1,33 @@
+// Which initializers are trained, and which are tables.
+#pragma once
+
+#include "compiler/Import/ImportOptions.h"
+#include "compiler/Import/OnnxFile.h"
+
+#include "llvm/ADT/StringSet.h"
+
+namespace merak {
+
+struct TrainableDecision {
+  bool trained = false;
+  // May be replaced by its value: it is no weight of the user's.
+  bool isTable = false;
+  std::string reason; // empty for what is trained as a matter of course
+};
+
+// Names of values that the gradient of `outputs` reaches.
+llvm::StringSet<> gradientReaches(const onnx::GraphProto &graph,
+                                  const std::vector<std::string> &outputs);
+
+// Nodes whose results one of `outputs` depends on.
+std::vector<bool> nodesFeeding(const onnx::GraphProto &graph,
+                               const std::vector<std::string> &outputs);
+
+TrainableDecision decideTrainable(OnnxFile &file, const OnnxTensor &tensor,
+                                  const llvm::StringSet<> &reached,
+                                  const ImportOptions &options);
+
+// Not a name a person gave: "onnx::MatMul_12", "/h.0/Constant_output_0".
+bool isExporterName(llvm::StringRef name);
+
+} // namespace merak

@@ -1,0 +1,36 @@
+#include "compiler/Pipeline/Registration.h"
+
+#include "dialects/Dist/DistDialect.h"
+#include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Plan/PlanDialect.h"
+#include "dialects/Train/TrainDialect.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+#include "passes/Graph/Passes.h"
+#include "passes/Lowering/Passes.h"
+#include "passes/Memory/Passes.h"
+#include "passes/Scheduling/Passes.h"
+#include "passes/Sharding/Passes.h"
+#include "passes/Staging/Passes.h"
+
+void merak::registerAllDialects(mlir::DialectRegistry &registry) {
+  registry.insert<mlir::arith::ArithDialect, mlir::func::FuncDialect,
+                  mlir::linalg::LinalgDialect, mlir::math::MathDialect,
+                  mlir::tensor::TensorDialect, train::TrainDialect,
+                  dist::DistDialect, pipe::PipeDialect, plan::PlanDialect>();
+}
+
+void merak::registerAllPasses() {
+  registerGraphPasses();
+  registerLoweringPasses();
+  registerMemoryPasses();
+  registerSchedulingPasses();
+  registerShardingPasses();
+  registerStagingPasses();
+  mlir::registerTransformsPasses();
+  mlir::PassPipelineRegistration<>(
+      "graph-import",
+      "what follows import: legalize, canonicalize, raise, finish",
+      buildGraphImportPipeline);
+}

@@ -1,0 +1,265 @@
+#include "passes/Graph/CanonicalizeGraph.h"
+
+#include "passes/Graph/Matchers.h"
+#include "passes/Graph/Passes.h"
+
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+namespace merak {
+#define GEN_PASS_DEF_CANONICALIZEGRAPH
+#include "passes/Graph/Passes.h.inc"
+} // namespace merak
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+namespace {
+// An op on constants is a constant.
+struct FoldConstants : RewritePattern {
+  FoldConstants(MLIRContext *context)
+      : RewritePattern(MatchAnyOpTypeTag(), 3, context) {}
+
+  LogicalResult matchAndRewrite(Operation *op,
+                                PatternRewriter &rewriter) const override {
+    if (op->getNumOperands() == 0 || !isa<TrainDialect>(op->getDialect()))
+      return failure();
+    SmallVector<DenseElementsAttr> operands;
+    for (Value operand : op->getOperands()) {
+      operands.push_back(constantThrough(operand));
+      if (!operands.back())
+        return failure();
+    }
+    // An expand stays: one copy is enough, and its dimension can be split.
+    if (isa<ExpandOp>(op) && !operands[0].isSplat())
+      return failure();
+    DenseElementsAttr value = evaluate(op, operands);
+    if (!value)
+      return failure();
+    rewriter.replaceOp(
+        op, GraphBuilder(rewriter, op->getLoc()).constant(value));
+    return success();
+  }
+};
+
+// x + 0, x - 0, x * 1, x / 1; numbers go to the right.
+template <typename OpTy> struct Neutral : OpRewritePattern<OpTy> {
+  Neutral(MLIRContext *context, double number, bool commutes)
+      : OpRewritePattern<OpTy>(context), number(number), commutes(commutes) {}
+  double number;
+  bool commutes;
+
+  LogicalResult matchAndRewrite(OpTy op,
+                                PatternRewriter &rewriter) const override {
+    if (splatOf(op.getRhs()) == number && op.getType() == op.getLhs().getType()) {
+      rewriter.replaceOp(op, op.getLhs());
+      return success();
+    }
+    if (!commutes || !constantOf(op.getLhs()) || constantOf(op.getRhs()))
+      return failure();
+    rewriter.replaceOpWithNewOp<OpTy>(op, op.getRhs(), op.getLhs());
+    return success();
+  }
+};
+
+// Powers with small constant exponents; pow itself has no gradient at 0.
+struct Power : OpRewritePattern<PowOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(PowOp op,
+                                PatternRewriter &rewriter) const override {
+    std::optional<double> exponent = splatOf(op.getRhs());
+    Value x = op.getLhs();
+    if (!exponent || x.getType() != op.getType())
+      return failure();
+    GraphBuilder b(rewriter, op.getLoc());
+    Value result;
+    if (*exponent == 1)
+      result = x;
+    else if (*exponent == 2)
+      result = b.binary<MulOp>(x, x);
+    else if (*exponent == 3)
+      result = b.binary<MulOp>(b.binary<MulOp>(x, x), x);
+    else if (*exponent == 0.5)
+      result = b.unary<SqrtOp>(x);
+    else if (*exponent == -0.5)
+      result = b.unary<ReciprocalOp>(b.unary<SqrtOp>(x));
+    else if (*exponent == -1)
+      result = b.unary<ReciprocalOp>(x);
+    else
+      return failure();
+    rewriter.replaceOp(op, result);
+    return success();
+  }
+};
+
+struct SameCast : OpRewritePattern<CastOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(CastOp op,
+                                PatternRewriter &rewriter) const override {
+    if (op.getX().getType() != op.getType())
+      return failure();
+    rewriter.replaceOp(op, op.getX());
+    return success();
+  }
+};
+
+// An op that broadcasts needs no expanded operand, if its result stays as is.
+struct DropExpand : RewritePattern {
+  DropExpand(MLIRContext *context)
+      : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
+
+  LogicalResult matchAndRewrite(Operation *op,
+                                PatternRewriter &rewriter) const override {
+    if (auto attention = dyn_cast<AttentionOp>(op))
+      return dropMask(attention, rewriter);
+    if (!isa<AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, AndOp, OrOp,
+             CompareOp, SelectOp>(op))
+      return failure();
+    for (OpOperand &operand : op->getOpOperands()) {
+      auto expand = operand.get().getDefiningOp<ExpandOp>();
+      if (!expand)
+        continue;
+      SmallVector<Value> narrow(op->getOperands());
+      narrow[operand.getOperandNumber()] = expand.getX();
+      SmallVector<Type> types;
+      if (failed(inferBroadcast(std::nullopt, narrow, {}, types)) ||
+          cast<RankedTensorType>(types[0]).getShape() !=
+              shapeOf(op->getResult(0)))
+        continue;
+      rewriter.modifyOpInPlace(op, [&] { operand.set(expand.getX()); });
+      return success();
+    }
+    return failure();
+  }
+
+  static LogicalResult dropMask(AttentionOp op, PatternRewriter &rewriter) {
+    auto expand = op.getMask() ? op.getMask().getDefiningOp<ExpandOp>()
+                               : ExpandOp();
+    if (!expand)
+      return failure();
+    rewriter.modifyOpInPlace(
+        op, [&] { op.getMaskMutable().assign(expand.getX()); });
+    return success();
+  }
+};
+
+struct SameExpand : OpRewritePattern<ExpandOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(ExpandOp op,
+                                PatternRewriter &rewriter) const override {
+    if (op.getX().getType() == op.getType()) {
+      rewriter.replaceOp(op, op.getX());
+      return success();
+    }
+    auto inner = op.getX().getDefiningOp<ExpandOp>();
+    if (!inner)
+      return failure();
+    rewriter.replaceOpWithNewOp<ExpandOp>(op, op.getType(), inner.getX());
+    return success();
+  }
+};
+
+// A select whose condition is known everywhere.
+struct KnownSelect : OpRewritePattern<SelectOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(SelectOp op,
+                                PatternRewriter &rewriter) const override {
+    DenseElementsAttr condition = constantThrough(op.getCondition());
+    if (!condition || !condition.isSplat())
+      return failure();
+    Value chosen =
+        condition.getSplatValue<bool>() ? op.getLhs() : op.getRhs();
+    if (chosen.getType() != op.getType())
+      return failure();
+    rewriter.replaceOp(op, chosen);
+    return success();
+  }
+};
+
+// Constant ids: rows that follow each other are a slice; ids that repeat along
+// leading dimensions are gathered once.
+struct KnownGather : OpRewritePattern<GatherOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(GatherOp op,
+                                PatternRewriter &rewriter) const override {
+    std::optional<SmallVector<int64_t>> ids =
+        integersOf(constantThrough(op.getIds()));
+    if (!ids || ids->empty())
+      return failure();
+    Shape shape(shapeOf(op.getIds()));
+    int64_t axis = op.getAxis(), repeats = 1;
+    size_t period = ids->size();
+    Shape narrow = shape;
+    for (size_t i = 0; i < shape.size() && period > 1; ++i) {
+      size_t part = period / shape[i];
+      bool same = shape[i] > 1;
+      for (size_t k = part; same && k < period; ++k)
+        same = (*ids)[k] == (*ids)[k - part];
+      if (!same)
+        break;
+      narrow[i] = 1;
+      repeats *= shape[i];
+      period = part;
+    }
+    int64_t first = ids->front();
+    for (size_t i = 0; i < period; ++i)
+      if ((*ids)[i] != first + static_cast<int64_t>(i))
+        first = -1;
+    int64_t rows = shapeOf(op.getTable())[axis];
+    int64_t count = static_cast<int64_t>(period);
+    bool isSlice = first >= 0 && first + count <= rows;
+    if (!isSlice && repeats == 1)
+      return failure();
+
+    GraphBuilder b(rewriter, op.getLoc());
+    Value result;
+    if (isSlice) {
+      result = b.sliceDim(op.getTable(), axis, first, count);
+    } else {
+      ids->resize(period);
+      result = b.gather(
+          op.getTable(),
+          b.constant(DenseElementsAttr::get(
+              RankedTensorType::get({count}, rewriter.getI64Type()),
+              ArrayRef<int64_t>(*ids))),
+          axis);
+    }
+    // The gathered dimension back to the dimensions of the ids.
+    auto around = [&](ArrayRef<int64_t> middle) {
+      Shape full(shapeOf(op.getTable()).take_front(axis));
+      llvm::append_range(full, middle);
+      llvm::append_range(full, shapeOf(op.getTable()).drop_front(axis + 1));
+      return full;
+    };
+    result = b.expand(b.reshape(result, around(narrow)), around(shape));
+    rewriter.replaceOp(op, result);
+    return success();
+  }
+};
+
+struct CanonicalizeGraphPass
+    : merak::impl::CanonicalizeGraphBase<CanonicalizeGraphPass> {
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    addArithmeticPatterns(patterns);
+    addTransposePatterns(patterns);
+    addReshapePatterns(patterns);
+    (void)applyPatternsGreedily(getOperation(), std::move(patterns));
+  }
+};
+} // namespace
+
+void merak::addArithmeticPatterns(RewritePatternSet &patterns) {
+  MLIRContext *context = patterns.getContext();
+  patterns.add<FoldConstants, Power, SameCast, DropExpand, SameExpand,
+               KnownSelect, KnownGather>(context);
+  patterns.add<Neutral<AddOp>>(context, 0.0, true);
+  patterns.add<Neutral<MulOp>>(context, 1.0, true);
+  patterns.add<Neutral<SubOp>>(context, 0.0, false);
+  patterns.add<Neutral<DivOp>>(context, 1.0, false);
+}
