@@ -13,7 +13,6 @@ def Pipe_Dialect : Dialect {
   let name = "pipe";
   let cppNamespace = "::merak::pipe";
   let summary = "stage programs, their actions and schedules";
-  let useDefaultAttributePrinterParser = 1;
 }
 
 // P prologue, F forward, R recompute, B gradients of activations, W gradients

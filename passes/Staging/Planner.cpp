@@ -262,8 +262,16 @@ LogicalResult Planner::applyAssignment() {
     for (const planning::Strategy::SplitClass &split : splits) {
       std::vector<int> found = planning::findAnchor(
           decision.step.graph, classes, split.anchor);
-      if (!found.empty())
-        decision.assignment.axes[found.front()] = split.axes;
+      // Refined further by now: the major part that the axes divide.
+      int64_t ways = 1;
+      for (const std::string &axis : split.axes)
+        ways *= decision.assignment.sizeOf(axis);
+      for (int cls : found)
+        if (classes.classes[cls].splittable &&
+            classes.classes[cls].size % ways == 0) {
+          decision.assignment.axes[cls] = split.axes;
+          break;
+        }
     }
   }
 }
@@ -280,7 +288,18 @@ LogicalResult Planner::cut() {
   double share = 1 / (double(decision.dp) * double(decision.microbatches));
   std::map<int64_t, int> cutOpOfId;
   std::vector<int> graphOpOf;
+  // Values with a gradient: floats that depend on a parameter.
   std::vector<char> hasGradient(graph.tensors.size(), 0);
+  for (size_t t = 0; t < graph.tensors.size(); ++t)
+    hasGradient[t] = graph.tensors[t].parameter;
+  for (auto [index, op] : llvm::enumerate(graph.ops)) {
+    bool depends = llvm::any_of(op.operands,
+                                [&](int t) { return hasGradient[t] != 0; });
+    for (auto [result, value] : llvm::zip(
+             op.results, decision.step.ops[index]->getResults()))
+      hasGradient[result] =
+          depends && isa<FloatType>(tensorTypeOf(value).getElementType());
+  }
   auto seconds = [&](size_t index) {
     return costmodel::opSeconds(
         device,
@@ -310,7 +329,9 @@ LogicalResult Planner::cut() {
     cutTensor.name = tensor.name;
     cutTensor.bytes = double(tensor.bytes()) * share;
     cutTensor.gradientBytes =
-        options.train && tensor.elementBytes >= 4 && !tensor.input ? cutTensor.bytes : 0;
+        options.train && hasGradient[&tensor - graph.tensors.data()]
+            ? cutTensor.bytes
+            : 0;
     cutTensor.available = tensor.input || tensor.parameter || tensor.constant;
     problem.tensors.push_back(std::move(cutTensor));
   }
