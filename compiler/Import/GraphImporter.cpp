@@ -283,7 +283,8 @@ bool GraphImporter::typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
     return true;
   }
   Block scratch;
-  OpBuilder inside = OpBuilder::atBlockEnd(&scratch);
+  OpBuilder inside(builder.getContext());
+  inside.setInsertionPointToEnd(&scratch);
   SmallVector<Value> results;
   bool converted = succeeded(convertNode(view, inside, results));
   llvm::DenseMap<Value, DenseElementsAttr> known;
