@@ -13,6 +13,24 @@ static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
 
+// The scalar that fills memory with a splat constant; null: no such constant.
+static plan::ScalarAttr splatScalar(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  auto splat = constant ? dyn_cast<SplatElementsAttr>(constant.getValue())
+                        : SplatElementsAttr();
+  if (!splat)
+    return {};
+  MLIRContext *context = value.getContext();
+  Type element = splat.getElementType();
+  if (isa<FloatType>(element))
+    return realScalar(context,
+                      splat.getSplatValue<APFloat>().convertToDouble());
+  APInt integer = splat.getSplatValue<APInt>();
+  return integerScalar(context, element.isInteger(1)
+                                    ? integer.getBoolValue()
+                                    : integer.getSExtValue());
+}
+
 ActionLowering::ActionLowering(StageLowering &stage, pipe::ActionOp action,
                                plan::ProcedureOp procedure)
     : stage_(stage), action_(action), procedure_(procedure),
@@ -157,6 +175,8 @@ void ActionLowering::nameGradient(Operation &op) {
   auto layouts = op.getAttrOfType<ArrayAttr>(dist::kLayoutsAttr);
   if (layouts && !layouts.empty())
     buffer.setLayoutAttr(cast<dist::LayoutAttr>(layouts[0]));
+  else if (auto load = dyn_cast<pipe::LoadOp>(op))
+    buffer.setLayoutAttr(stage_.find(load.getValue())->op.getLayoutAttr());
 }
 
 ArrayAttr ActionLowering::viewArray(ArrayRef<View> views) {
@@ -324,7 +344,7 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
 
 void ActionLowering::lowerConstant(ConstantOp constant) {
   RankedTensorType type = typeOf(constant.getResult());
-  // Kernels take splats as immediate values; see needsMemory.
+  // Kernels take splats as immediate values.
   if (!constantNeedsMemory(constant))
     return;
   auto splat = dyn_cast<SplatElementsAttr>(constant.getValue());
@@ -338,16 +358,8 @@ void ActionLowering::lowerConstant(ConstantOp constant) {
   // One element, seen with strides 0.
   View one = newBuffer(RankedTensorType::get({}, type.getElementType()),
                        constant.getLoc());
-  Attribute scalar;
-  if (auto number = dyn_cast<FloatAttr>(splat.getSplatValue<Attribute>()))
-    scalar = realScalar(stage_.context(), number.getValueAsDouble());
-  else
-    scalar = integerScalar(stage_.context(), splat.getSplatValue<APInt>()
-                                                 .sextOrTrunc(64)
-                                                 .getSExtValue());
-  if (type.getElementType().isInteger(1))
-    scalar = integerScalar(stage_.context(), splat.getSplatValue<bool>());
-  library(constant.getLoc(), "fill", {}, {one}, {}, {scalar});
+  library(constant.getLoc(), "fill", {}, {one}, {},
+          {splatScalar(constant.getResult())});
   views_[constant.getResult()] = expandView(one, type.getShape());
 }
 
@@ -390,18 +402,40 @@ void ActionLowering::lowerPad(PadOp pad) {
   views_[pad.getY()] = whole;
 }
 
+// Parts that their producers could not write in place are copied; neighbours
+// that are one splat are filled at once.
 void ActionLowering::lowerConcat(ConcatOp concat) {
   View whole = concats_.at(concat);
+  int64_t axis = concat.getAxis();
   SmallVector<int64_t> starts(whole.shape.size(), 0);
   SmallVector<int64_t> steps(whole.shape.size(), 1);
+  Attribute filling; // the scalar of the run that ends at `starts`
+  View run;
+  auto finishRun = [&] {
+    if (filling)
+      library(concat.getLoc(), "fill", {}, {run}, {}, {filling});
+    filling = {};
+  };
   for (Value input : concat.getInputs()) {
     auto shape = typeOf(input).getShape();
     View part = sliceView(whole, starts, shape, steps);
-    starts[concat.getAxis()] += shape[concat.getAxis()];
+    starts[axis] += shape[axis];
+    if (Attribute scalar = splatScalar(input)) {
+      if (filling == scalar) {
+        run.shape[axis] += shape[axis];
+      } else {
+        finishRun();
+        run = part;
+        filling = scalar;
+      }
+      continue;
+    }
+    finishRun();
     View from = viewOf(input);
     if (!(from == part))
       copy(concat.getLoc(), from, part);
   }
+  finishRun();
   views_[concat.getResult()] = whole;
 }
 

@@ -1,6 +1,11 @@
 #include "passes/Lowering/Passes.h"
 #include "passes/Lowering/StageLowering.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
 using namespace mlir;
 
 namespace merak {
@@ -28,8 +33,9 @@ struct ConvertToPlanPass : impl::ConvertToPlanBase<ConvertToPlanPass> {
           lowering::StageLowering(stage, module, kernels, *transfers).run());
     if (!ok)
       return signalPassFailure();
-    for (const lowering::Transfer &transfer : *transfers)
-      pipe::TransferOp(transfer.op).erase();
+    for (auto transfer :
+         llvm::make_early_inc_range(module.getOps<pipe::TransferOp>()))
+      transfer.erase();
     module.walk([&](plan::LibraryOp op) { copies += op.getOp() == "copy"; });
   }
 };

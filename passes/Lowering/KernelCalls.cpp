@@ -38,8 +38,7 @@ std::vector<KernelGroup> formKernelGroups(Block &body) {
     return isa<pipe::StoreOp>(op) && uses.lookup(namedValueOf(op)) == 1;
   };
   auto changesReads = [&](Operation *op) {
-    return isa<pipe::UpdateOp>(op) ||
-           (isa<pipe::StoreOp>(op) && !mayDelay(op));
+    return isa<pipe::UpdateOp>(op) || (isa<pipe::StoreOp>(op) && !mayDelay(op));
   };
   std::vector<KernelGroup> groups =
       formFusionGroups(body, {}, mayDelay, changesReads);
@@ -67,8 +66,9 @@ static ConstantOp splatOf(Value value) {
 
 bool constantNeedsMemory(ConstantOp constant) {
   return !isa<SplatElementsAttr>(constant.getValue()) ||
-         llvm::any_of(constant->getUsers(),
-                      [](Operation *user) { return !isElementwise(user); });
+         llvm::any_of(constant->getUsers(), [](Operation *user) {
+           return !isElementwise(user) && !isa<ConcatOp>(user);
+         });
 }
 
 KernelOperands kernelOperandsOf(ArrayRef<Operation *> group,
@@ -93,13 +93,13 @@ KernelOperands kernelOperandsOf(ArrayRef<Operation *> group,
 }
 
 static DictionaryAttr layoutAttrs(MLIRContext *context, const View &view,
-                           bool accumulate) {
+                                  bool accumulate) {
   SmallVector<NamedAttribute> attrs{
       {StringAttr::get(context, "merak.strides"),
        DenseI64ArrayAttr::get(context, view.strides)}};
   if (accumulate)
-    attrs.push_back({StringAttr::get(context, "merak.accumulate"),
-                     UnitAttr::get(context)});
+    attrs.push_back(
+        {StringAttr::get(context, "merak.accumulate"), UnitAttr::get(context)});
   return DictionaryAttr::get(context, attrs);
 }
 
@@ -125,9 +125,9 @@ FailureOr<func::FuncOp> KernelFactory::get(ArrayRef<Operation *> group,
   }
   // Locations would make equal kernels different.
   Location loc = UnknownLoc::get(context);
-  auto function = func::FuncOp::create(
-      builder, loc, "kernel",
-      builder.getFunctionType(argumentTypes, resultTypes));
+  auto function =
+      func::FuncOp::create(builder, loc, "kernel",
+                           builder.getFunctionType(argumentTypes, resultTypes));
   function->setAttr(plan::kKernelAttr, builder.getUnitAttr());
   function.setAllArgAttrs(argumentAttrs);
   function.setAllResultAttrs(resultAttrs);

@@ -49,6 +49,21 @@ def UpdateInPlace : Pass<"merak-update-in-place", "::mlir::ModuleOp"> {
   ];
 }
 
+def AssignStreams : Pass<"merak-assign-streams", "::mlir::ModuleOp"> {
+  let summary = "keep a collective on the computation's stream if nothing could run beside it";
+  let description = [{
+    A second stream costs a hand-over each way. It is worth that only if some
+    instruction stands between the collective and the first one that needs its
+    result or changes its operand. Groups that reach over stages keep their
+    stream, since other stages run other programs.
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"inline_", "collectives-inline", "collectives on the computation's stream">,
+    Statistic<"beside", "collectives-beside", "collectives beside the computation">
+  ];
+}
+
 def InsertEvents : Pass<"merak-insert-events", "::mlir::ModuleOp"> {
   let summary = "order instructions of different streams that touch the same bytes";
   let description = [{

@@ -222,7 +222,7 @@ plan::BufferOp StageLowering::constantBuffer(ElementsAttr value,
       wish = "constant." + std::to_string(number++);
     while (module_.lookupSymbol(wish));
     auto parameter = train::ParameterOp::create(
-        atStart, location, wish, TypeAttr::get(type), UnitAttr(),
+        atStart, location, wish, type, /*trainable=*/false,
         train::SourceAttr(), value);
     name = parameter.getSymNameAttr();
   }
@@ -364,7 +364,7 @@ void StageLowering::createReceives(plan::ProcedureOp procedure, char action) {
         value.buffer.getSymNameAttr(),
         cast<RankedTensorType>(value.buffer.getType()).getShape());
     plan::RecvOp::create(
-        builder_, transfer.op.getLoc(), transfer.op.getSymNameAttr(),
+        builder_, transfer.location, transfer.channel,
         builder_.getDictionaryAttr(builder_.getNamedAttr(
             "pp", builder_.getI64IntegerAttr(transfer.sourceIndex))),
         builder_.getArrayAttr({}), builder_.getArrayAttr({view.toAttr()}),
@@ -384,7 +384,7 @@ void StageLowering::createSends(plan::ProcedureOp procedure, char action) {
         value.buffer.getSymNameAttr(),
         cast<RankedTensorType>(value.buffer.getType()).getShape());
     plan::SendOp::create(
-        builder_, transfer.op.getLoc(), transfer.op.getSymNameAttr(),
+        builder_, transfer.location, transfer.channel,
         builder_.getDictionaryAttr(builder_.getNamedAttr(
             "pp", builder_.getI64IntegerAttr(transfer.targetIndex))),
         builder_.getArrayAttr({view.toAttr()}), builder_.getArrayAttr({}),
@@ -483,8 +483,7 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
   std::vector<Transfer> transfers;
   LogicalResult result = success();
   for (auto op : module.getOps<pipe::TransferOp>()) {
-    Transfer transfer;
-    transfer.op = op;
+    Transfer transfer{op.getSymNameAttr(), op.getLoc()};
     transfer.sent = letterOf(op.getKind());
     auto stageOf = [&](SymbolRefAttr path, std::string &stageName,
                        std::string &valueName, int64_t &index) {

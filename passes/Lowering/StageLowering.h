@@ -35,7 +35,8 @@ char letterOf(pipe::Action action);
 
 // A pipe.transfer with what both of its stages must know.
 struct Transfer {
-  pipe::TransferOp op;
+  mlir::StringAttr channel;
+  mlir::Location location;
   std::string sourceStage, sourceValue, targetStage, targetValue;
   int64_t sourceIndex = -1, targetIndex = -1; // coordinates on "pp"
   char sent = 'F';     // action of the source stage

@@ -42,6 +42,8 @@ void buildMemoryPipeline(OpPassManager &manager,
   manager.addPass(createConvertToPlan());
   // Before offsets: what is merged needs no memory of its own.
   manager.addPass(createUpdateInPlace());
+  // Before offsets: what runs beside the computation lives longer.
+  manager.addPass(createAssignStreams());
   AssignMemoryOptions assign;
   assign.memoryLimit = options.memoryLimit;
   manager.addPass(createAssignMemory(assign));
