@@ -56,6 +56,7 @@ private:
   LogicalResult checkMaps(linalg::GenericOp generic);
   void unifyIntermediates();
   void unifyArguments();
+  void unifyShapes();
   LogicalResult orderDimensions();
   LogicalResult classify();
   void computeAccesses();
@@ -261,6 +262,35 @@ void GraphBuilder::unifyArguments() {
     }
 }
 
+// Ops that share no value (two sums over tensors of one shape) walk the domain
+// together if their loops have the sizes of the op with most loops.
+void GraphBuilder::unifyShapes() {
+  auto loopsOf = [&](linalg::GenericOp generic) {
+    SmallVector<int> loops;
+    for (unsigned i = 0, n = generic.getNumLoops(); i < n; ++i)
+      if (sizeOf[loopOf(generic, i)] != 1)
+        loops.push_back(loopOf(generic, i));
+    return loops;
+  };
+  SmallVector<int> widest;
+  for (linalg::GenericOp generic : generics)
+    if (SmallVector<int> loops = loopsOf(generic); loops.size() > widest.size())
+      widest = loops;
+  for (linalg::GenericOp generic : generics) {
+    SmallVector<int> loops = loopsOf(generic);
+    if (loops.size() != widest.size())
+      continue;
+    for (auto [mine, theirs] : llvm::zip(loops, widest)) {
+      int a = find(mine), b = find(theirs);
+      if (a == b || sizeOf[a] != sizeOf[b])
+        continue;
+      parent[a] = b;
+      if (!isDistinct())
+        parent[a] = a;
+    }
+  }
+}
+
 // The domain's order is the loop order of the op with most loops, which must
 // have all dimensions.
 LogicalResult GraphBuilder::orderDimensions() {
@@ -379,6 +409,7 @@ LogicalResult GraphBuilder::run() {
     return graph.function.emitError()
            << "an op of the kernel uses one dimension in two of its loops";
   unifyArguments();
+  unifyShapes();
   if (failed(orderDimensions()) || failed(classify()))
     return failure();
   computeAccesses();
