@@ -49,7 +49,7 @@ int merak::merakcMain(int argc, char **argv) {
   }
   const CompilerOptions &options = parsed.options;
   DialectRegistry registry;
-  registerMerakDialects(registry);
+  registerAllDialects(registry);
   MLIRContext context(registry);
   context.loadAllAvailableDialects();
   context.printOpOnDiagnostic(false);
