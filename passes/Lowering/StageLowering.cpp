@@ -460,8 +460,9 @@ void StageLowering::createOutputs() {
         value.op.getTensorAttr() ? value.op.getTensorAttr() : name,
         FlatSymbolRefAttr::get(value.buffer.getSymNameAttr()),
         builder_.getDenseI64ArrayAttr(shape), value.op.getLayoutAttr(),
-        value.buffer.getSlotClass() >= 0 ? builder_.getUnitAttr()
-                                         : UnitAttr());
+        static_cast<int64_t>(value.buffer.getSlotClass()) >= 0
+            ? builder_.getUnitAttr()
+            : UnitAttr());
   }
 }
 

@@ -23,10 +23,10 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // CHECK-LABEL: plan.program @stage0 index 0
     // CHECK: plan.buffer gradients @sum0 : tensor<8x8xf32> {{.*}}tensor "w1"
     // CHECK: plan.procedure @stage0.forward action "F"
-    // CHECK-NEXT: plan.load_input "x"() -> (@"stage0.forward:x"[4, 8])
-    // CHECK-NEXT: plan.library "einsum"(@"stage0.forward:x"[4, 8], @w1[8, 8]) -> (@[[H:.*]][4, 8]) with {equation = "bi,ij->bj"}
-    // CHECK-NEXT: plan.kernel @kernel0(@[[H]][4, 8]) -> (@act0[4, 8])
-    // CHECK-NEXT: plan.send "t0"(@act0[4, 8]) -> () peer {pp = 1 : i64} stream 2
+    // CHECK-NEXT: plan.load_input "x" () -> (@"stage0.forward:x"[4, 8])
+    // CHECK-NEXT: plan.library "einsum" (@"stage0.forward:x"[4, 8], @w1[8, 8]) -> (@[[H:.*]][4, 8]) with {equation = "bi,ij->bj"}
+    // CHECK-NEXT: plan.kernel @kernel0 (@[[H]][4, 8]) -> (@act0[4, 8])
+    // CHECK-NEXT: plan.send "t0" (@act0[4, 8]) -> () peer {pp = 1 : i64} stream 2
     pipe.action F @forward {
       %x = pipe.load @x : tensor<4x8xf32>
       %w = pipe.load @w1 : tensor<8x8xf32>
@@ -36,8 +36,8 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     }
     // The gradient is added where it is computed.
     // CHECK: plan.procedure @stage0.weight action "W"
-    // CHECK: plan.recv "t1"() -> (@from1[4, 8]) peer {pp = 1 : i64} stream 3
-    // CHECK: plan.library "einsum"({{.*}}) -> (@sum0[8, 8]) with {equation = "bi,bj->ij"} accumulate
+    // CHECK: plan.recv "t1" () -> (@from1[4, 8]) peer {pp = 1 : i64} stream 3
+    // CHECK: plan.library "einsum" ({{.*}}) -> (@sum0[8, 8]) with {equation = "bi,bj->ij"} accumulate
     pipe.action W @weight {
       %x = pipe.load @x : tensor<4x8xf32>
       %r = pipe.load @act0 : tensor<4x8xf32>
@@ -50,10 +50,10 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     }
     // The reduced gradient stays in the accumulator.
     // CHECK: plan.procedure @stage0.update action "U"
-    // CHECK-NEXT: plan.collective "all_reduce"(@sum0[8, 8]) -> (@sum0[8, 8]) group 0 reduction "sum" stream 1
-    // CHECK-NEXT: plan.library "sgd_update"(@sum0[8, 8]) -> (@w1[8, 8]) with {clip = "0", momentum = "0", weight_decay = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"step">]
+    // CHECK-NEXT: plan.collective "all_reduce" (@sum0[8, 8]) -> (@sum0[8, 8]) group 0 reduction "sum" stream 1
+    // CHECK-NEXT: plan.library "sgd_update" (@sum0[8, 8]) -> (@w1[8, 8]) with {clip = "0", momentum = "0", weight_decay = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"step">]
     // CHECK: plan.procedure @stage0.clear
-    // CHECK-NEXT: plan.library "fill"() -> (@sum0[8, 8])
+    // CHECK-NEXT: plan.library "fill" () -> (@sum0[8, 8])
     pipe.action U @update {
       %g = pipe.load @sum0 : tensor<8x8xf32>
       %r = dist.all_reduce %g over ["dp"] "sum" {dist.layouts = [#dist.layout<[8, 16 over (tp)]>], train.gradient_of = "w1"} : tensor<8x8xf32>
@@ -77,17 +77,17 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     pipe.value result @loss : tensor<f32> tensor "loss" layout #dist.layout<[]>
     // CHECK-LABEL: plan.program @stage1 index 1
     // CHECK: plan.procedure @stage1.forward action "F"
-    // CHECK: plan.collective "all_reduce"(@[[Y:.*]][4, 6]) -> (@[[Y]][4, 6]) group 0
+    // CHECK: plan.collective "all_reduce" (@[[Y:.*]][4, 6]) -> (@[[Y]][4, 6]) group 0
     // EVENTS-LABEL: plan.program @stage1
     // EVENTS: plan.recv "t0"
-    // EVENTS-NEXT: plan.record 0() -> () stream 2
-    // EVENTS: plan.wait 0() -> ()
-    // EVENTS: plan.library "einsum"(@from0
-    // EVENTS: plan.record 1() -> ()
-    // EVENTS: plan.wait 1() -> () stream 1
+    // EVENTS-NEXT: plan.record 0 () -> () stream 2
+    // EVENTS: plan.wait 0 () -> ()
+    // EVENTS: plan.library "einsum" (@from0
+    // EVENTS: plan.record 1 () -> ()
+    // EVENTS: plan.wait 1 () -> () stream 1
     // EVENTS-NEXT: plan.collective "all_reduce"
-    // EVENTS-NEXT: plan.record 2() -> () stream 1
-    // EVENTS: plan.wait 2() -> ()
+    // EVENTS-NEXT: plan.record 2 () -> () stream 1
+    // EVENTS: plan.wait 2 () -> ()
     pipe.action F @forward {
       %x = pipe.load @from0 : tensor<4x8xf32>
       %w = pipe.load @w2 : tensor<8x6xf32>
