@@ -167,6 +167,20 @@ class Tools:
         return os.path.join(self.folder, name)
 
 
+def all_of(*checks):
+    """Runs every check, so that one failure does not hide another; returns
+    their numbers or fails with all their sentences."""
+    notes, problems = [], []
+    for check in checks:
+        try:
+            notes.append(f"{check.__name__} {check():.0e}")
+        except Failed as failure:
+            problems.append(str(failure))
+    if problems:
+        raise Failed("; ".join(problems))
+    return "  ".join(notes)
+
+
 def environment():
     # Cases run side by side, and the ranks of a case are threads.
     return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

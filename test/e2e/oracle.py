@@ -112,33 +112,34 @@ def body(model, mesh, optimizer, microbatch, schedule, tools):
               *matrix.compile_options(mesh, microbatch, schedule),
               optimizer_option(model, optimizer), *freeze)
     data = "--data=" + os.path.join(folder, "data")
-    grads_file, log = tools.path("grads.safetensors"), tools.path("log.jsonl")
-    tools.run("merak-run", plan, data, "--steps=1",
-              f"--save-grads={grads_file}")
-    save = [f"--save={tools.path('saved')}"] if optimizer == "adamw" else []
-    tools.run("merak-run", plan, data, f"--steps={info['steps']}",
-              f"--log={log}", *save)
+    saved = tools.path("saved") if optimizer == "adamw" else ""
 
-    losses = [entry["loss"] for entry in harness.read_log(log)]
-    worst = compare_losses(losses, info["optimizers"][optimizer]["losses"])
-    grads = harness.read_safetensors(grads_file)
-    compare_names(grads, info["params"], "gradients")
-    small_where_zero(grads, info["params"])
-    worst_gradient = compare_tensors(
-        grads, recorded(model, "grads.safetensors"), info["params"], GRADIENT,
-        "gradients")
-    note = f"loss {worst:.0e}  gradients {worst_gradient:.0e}"
-    if save:
-        weights, _ = harness.read_checkpoint(tools.path("saved"))
-        missing = [p["name"] for p in info["params"]
-                   if p["name"] not in weights]
+    def losses():
+        log = tools.path("log.jsonl")
+        tools.run("merak-run", plan, data, f"--steps={info['steps']}",
+                  f"--log={log}", *([f"--save={saved}"] if saved else []))
+        return compare_losses([e["loss"] for e in harness.read_log(log)],
+                              info["optimizers"][optimizer]["losses"])
+
+    def gradients():
+        path = tools.path("grads.safetensors")
+        tools.run("merak-run", plan, data, "--steps=1", f"--save-grads={path}")
+        found = harness.read_safetensors(path)
+        compare_names(found, info["params"], "gradients")
+        small_where_zero(found, info["params"])
+        return compare_tensors(found, recorded(model, "grads.safetensors"),
+                               info["params"], GRADIENT, "gradients")
+
+    def weights():
+        found, _ = harness.read_checkpoint(saved)
+        missing = [p["name"] for p in info["params"] if p["name"] not in found]
         if missing:
             raise Failed(f"weights: the checkpoint lacks {missing[:4]}")
-        worst_weight = compare_tensors(
-            weights, recorded(model, "weights_after_adamw.safetensors"),
+        return compare_tensors(
+            found, recorded(model, "weights_after_adamw.safetensors"),
             info["params"], WEIGHTS, "weights", UPDATE)
-        note += f"  weights {worst_weight:.0e}"
-    return note
+
+    return harness.all_of(losses, gradients, *([weights] if saved else []))
 
 
 def all_cases():
