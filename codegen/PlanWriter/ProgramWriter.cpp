@@ -77,8 +77,11 @@ private:
     out->set_slots(buffer.getSlots());
     out->set_slot_stride(buffer.getSlotStride());
     out->set_slot_class(static_cast<int32_t>(buffer.getSlotClass()));
-    if (auto tensor = buffer.getTensor())
-      out->set_tensor(tensor->str());
+    if (auto tensor = buffer.getTensor()) {
+      // The runtime finds the gradient of parameter w as "grad:w".
+      bool gradient = buffer.getCategory() == plan::Category::gradients;
+      out->set_tensor((gradient ? "grad:" : "") + tensor->str());
+    }
     if (auto layout = buffer.getLayout())
       *out->mutable_layout() = toProto(layout->getLayout());
   }
