@@ -22,11 +22,13 @@ int64_t now() {
 Executor::Executor(RankProgram &program, Backend &backend, Communicator &comm,
                    InputReader *reader, ExecutorOptions options)
     : program_(program), backend_(backend), comm_(comm), reader_(reader),
-      options_(options) {
+      options_(options), events_(size_t(program.eventInstances())) {
   for (int i = 0; i < program.lanes(); ++i)
     lanes_.push_back(std::make_unique<Lane>());
   for (uint32_t i = 0; i < program.proto().events(); ++i)
-    events_.push_back(std::make_unique<Event>());
+    events_.push_back(std::make_unique<Gate>());
+  recorded_ = std::vector<std::atomic<uint64_t>>(
+      size_t(program.proto().calls_size()) * program.proto().events());
   trace_.resize(lanes_.size());
   for (int i = 1; i < program.lanes(); ++i)
     if (!program.laneCalls(i).empty())
@@ -39,6 +41,9 @@ Executor::~Executor() {
   for (auto &lane : lanes_)
     if (lane->thread.joinable())
       lane->thread.join();
+  for (const Event &event : events_)
+    if (event.handle)
+      backend_.destroyEvent(event.handle);
 }
 
 void Executor::laneMain(int lane) {
@@ -182,25 +187,36 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   case Instruction::RECV:
     return comm_.run({op.endpoint.get(), op.inputs, op.outputs, stream});
   case Instruction::RECORD: {
-    MERAK_RETURN_IF_ERROR(backend_.recordEvent(op.event, stream));
-    Event &event = *events_[instruction.event()];
-    event.recorded.store(callNumber(call.call) + 1);
-    event.gate.notify();
+    Event &event = events_[program_.eventInstance(call.call, op)];
+    if (!backend_.isHost())
+      MERAK_RETURN_IF_ERROR(recordOnDevice(event, stream));
+    event.recorded.store(stepsBegun_ + 1);
+    eventGate_.notify();
     return {};
   }
   case Instruction::WAIT: {
-    Event &event = *events_[instruction.event()];
-    const uint64_t target = callNumber(call.call) + 1;
-    if (!event.gate.wait([&] { return event.recorded.load() >= target; },
+    Event &event = events_[program_.eventInstance(call.call, op)];
+    const uint64_t target = stepsBegun_ + 1;
+    if (!eventGate_.wait([&] { return event.recorded.load() >= target; },
                          comm_.aborted()))
       return Status::error("stopped: " + comm_.abortCause());
-    return backend_.waitEvent(stream, op.event);
+    return backend_.waitEvent(stream, event.handle);
   }
   case Instruction::LOAD_INPUT:
     return loadInput(lane, call, op);
   default:
     return {};
   }
+}
+
+Status Executor::recordOnDevice(Event &event, StreamHandle stream) {
+  if (!event.handle) {
+    auto handle = backend_.createEvent();
+    if (!handle)
+      return handle.status();
+    event.handle = *handle;
+  }
+  return backend_.recordEvent(event.handle, stream);
 }
 
 Status Executor::loadInput(int lane, const LaneCall &call, Op &op) {
@@ -296,8 +312,8 @@ std::vector<std::string> Executor::positions() const {
     else
       text = program_.describe(call, *(*call.ops)[op]);
     lines.push_back(fmt::format("rank {} · step {} · {}: {}", program_.rank(),
-                                visibleStep_.load() + 1, program_.streamName(int(i)),
-                                text));
+                                visibleStep_.load() + 1,
+                                program_.streamName(int(i)), text));
   }
   return lines;
 }

@@ -4,7 +4,7 @@
 // never changes threads.
 //
 // Order between lanes: events inside a call, call waits between calls. Both are
-// counters that only grow, so nothing is reset between steps.
+// counters that only grow, so that nothing is reset between steps.
 #pragma once
 
 #include "runtime/core/Gate.h"
@@ -64,20 +64,20 @@ private:
     Gate gate; // `done` has grown
     std::thread thread;
   };
-  struct Event {
-    std::atomic<uint64_t> recorded{0}; // call number of the last record, plus 1
-    Gate gate;
-  };
 
   void laneMain(int lane);
   void runLane(int lane);
   Status runCall(int lane, const LaneCall &call);
   Status runOp(int lane, const LaneCall &call, Op &op);
   Status execute(int lane, const LaneCall &call, Op &op);
+  Status recordOnDevice(Event &event, StreamHandle stream);
   Status loadInput(int lane, const LaneCall &call, Op &op);
   Status checkFinite(int lane, const LaneCall &call, const Op &op);
   Status injectFault();
   void fail(const LaneCall &call, const Op *op, Status status);
+  std::atomic<uint64_t> &recordedIn(const LaneCall &call, uint32_t event) {
+    return recorded_[size_t(call.call) * events_.size() + event];
+  }
   uint64_t callNumber(int call) const {
     return stepsBegun_ * uint64_t(program_.proto().calls_size()) + call;
   }
@@ -90,9 +90,13 @@ private:
 
   StepScalars scalars_;
   std::atomic<int64_t> visibleStep_{0}; // scalars_.step for the watchdog
-  uint64_t stepsBegun_ = 0; // before the current one
+  uint64_t stepsBegun_ = 0;             // before the current one
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<std::unique_ptr<Event>> events_;
+  // An event belongs to one call: procedures reuse the numbers, and lanes may
+  // be several calls apart. Per call and event the last step that recorded it;
+  // the gates are shared by all calls.
+  std::vector<std::atomic<uint64_t>> recorded_;
+  std::vector<std::unique_ptr<Gate>> events_;
   std::vector<std::vector<TraceEvent>> trace_;
 
   // Start and end of a step for the other lanes.

@@ -50,13 +50,6 @@ Status RankProgram::build() {
       return stream.status();
     streams_.push_back(*stream);
   }
-  for (uint32_t i = 0; i < proto_->events(); ++i) {
-    auto event = backend_.createEvent();
-    if (!event)
-      return event.status();
-    events_.push_back(*event);
-    ownedEvents_.push_back(*event);
-  }
   Status problems;
   for (const planpb::Procedure &procedure : proto_->procedures())
     problems.merge(buildProcedure(procedure));
@@ -89,6 +82,31 @@ Status RankProgram::buildProcedure(const planpb::Procedure &procedure) {
     problems.merge(buildOp(instruction, op).withContext(where()));
     lanes[instruction.stream()].push_back(&op);
   }
+  problems.merge(buildEvents(procedure, lanes));
+  return problems;
+}
+
+Status RankProgram::buildEvents(const planpb::Procedure &procedure,
+                                const std::vector<std::vector<Op *>> &lanes) {
+  std::map<uint32_t, int> index;
+  std::map<uint32_t, int> records;
+  for (const auto &ops : lanes)
+    for (Op *op : ops) {
+      const Instruction &instruction = *op->instruction;
+      if (instruction.kind() != Instruction::RECORD &&
+          instruction.kind() != Instruction::WAIT)
+        continue;
+      op->event = index.try_emplace(instruction.event(), int(index.size()))
+                      .first->second;
+      records[instruction.event()] += instruction.kind() == Instruction::RECORD;
+    }
+  eventCounts_.push_back(static_cast<int>(index.size()));
+  Status problems;
+  for (const auto &[event, count] : records)
+    if (count != 1)
+      problems.merge(
+          Status::error(fmt::format("{}: event {} is recorded {} times",
+                                    procedure.name(), event, count)));
   return problems;
 }
 
@@ -112,10 +130,9 @@ Status RankProgram::buildOp(const Instruction &instruction, Op &op) {
     return buildComm(op);
   case Instruction::RECORD:
   case Instruction::WAIT:
-    if (instruction.event() >= events_.size())
+    if (instruction.event() >= proto_->events())
       return Status::error(
-          fmt::format("event {} of {}", instruction.event(), events_.size()));
-    op.event = events_[instruction.event()];
+          fmt::format("event {} of {}", instruction.event(), proto_->events()));
     return {};
   case Instruction::LOAD_INPUT:
     return buildInput(op);
@@ -286,6 +303,7 @@ Status RankProgram::buildComm(Op &op) {
 
 Status RankProgram::buildLanes() {
   laneCalls_.resize(streams_.size());
+  firstEvent_.assign(1, 0);
   for (int c = 0; c < proto_->calls_size(); ++c) {
     const planpb::Call &call = proto_->calls(c);
     auto fail = [&](const std::string &what) {
@@ -297,6 +315,7 @@ Status RankProgram::buildLanes() {
     if (call.microbatch() >= std::max<int64_t>(1, plan_.file.microbatches()))
       return fail(fmt::format("microbatch {} of {}", call.microbatch(),
                               plan_.file.microbatches()));
+    firstEvent_.push_back(firstEvent_.back() + eventCounts_[call.procedure()]);
     const auto &byStream = procedures_[call.procedure()];
     for (const auto &ops : byStream)
       for (const Op *op : ops)

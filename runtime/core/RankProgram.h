@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 
 namespace merak::runtime {
@@ -49,7 +50,7 @@ struct Op {
   layout::Layout layout;                       // LOAD_INPUT
   std::vector<std::vector<layout::Box>> boxes; // LOAD_INPUT: by microbatch
   std::vector<char> staging;                   // LOAD_INPUT on a device
-  EventHandle event = nullptr;                 // RECORD, WAIT
+  int event = -1; // RECORD, WAIT: index among the events of its procedure
 };
 
 // The instructions of one call on one stream.
@@ -81,6 +82,12 @@ public:
   }
   StreamHandle stream(int lane) const { return streams_[lane]; }
   std::string streamName(int lane) const;
+  // Each call has its own instance of every event of its procedure: different
+  // streams may record one event in different calls, in any order.
+  int eventInstance(int call, const Op &op) const {
+    return firstEvent_[call] + op.event;
+  }
+  int eventInstances() const { return firstEvent_.back(); }
 
   // Device address of a slot of a buffer.
   void *bufferData(int buffer, int slot = 0) const;
@@ -102,6 +109,8 @@ private:
   Status buildScalars(Op &op);
   Status buildInput(Op &op);
   Status buildComm(Op &op);
+  Status buildEvents(const planpb::Procedure &procedure,
+                     const std::vector<std::vector<Op *>> &lanes);
   Status buildLanes();
 
   const LoadedPlan &plan_;
@@ -113,11 +122,13 @@ private:
   layout::AxisMap mesh_, coords_;
   char *arena_ = nullptr;
   std::vector<StreamHandle> streams_;
-  std::vector<EventHandle> events_, ownedEvents_;
+  std::vector<EventHandle> ownedEvents_;
   std::deque<Op> ops_;
   // By procedure, then stream.
   std::vector<std::vector<std::vector<Op *>>> procedures_;
   std::vector<std::vector<LaneCall>> laneCalls_;
+  std::vector<int> eventCounts_; // by procedure
+  std::vector<int> firstEvent_;  // by call, and the total
 };
 
 } // namespace merak::runtime
