@@ -129,7 +129,7 @@ SmallVector<Value> SoftmaxCrossEntropyOp::decompose(OpBuilder &b) {
   if (getIgnoreIndex()) {
     Value ignored = scalarConstant(
         b, loc, tensorTypeOf(getLabels()).getElementType(),
-        static_cast<double>(*getIgnoreIndex()));
+        static_cast<double>(static_cast<int64_t>(*getIgnoreIndex())));
     Value counts =
         CompareOp::create(b, loc, ComparePredicate::ne, getLabels(), ignored);
     loss = SelectOp::create(
