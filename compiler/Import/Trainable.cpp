@@ -188,15 +188,16 @@ static bool isCount(const Rows &t) {
 
 static std::string tableKind(OnnxFile &file, const OnnxTensor &tensor) {
   constexpr uint64_t kMaxLooked = uint64_t(64) << 20;
-  if (tensor.dataType != onnx::TensorProto::FLOAT || tensor.dims.empty() ||
-      tensor.length > kMaxLooked || tensor.length < 8)
+  if (tensor.dataType != onnx::TensorProto::FLOAT ||
+      tensor.length > kMaxLooked || tensor.length < 4)
     return "";
   std::optional<StringRef> bytes = file.bytes(tensor);
   if (!bytes)
     return "";
   std::vector<float> values(bytes->size() / sizeof(float));
   std::memcpy(values.data(), bytes->data(), values.size() * sizeof(float));
-  int64_t width = std::max<int64_t>(tensor.dims.back(), 1);
+  int64_t width =
+      tensor.dims.empty() ? 1 : std::max<int64_t>(tensor.dims.back(), 1);
   Rows rows{values.data(), static_cast<int64_t>(values.size()) / width, width};
   if (isAdditiveMask(rows))
     return "an attention mask (0 or very negative)";

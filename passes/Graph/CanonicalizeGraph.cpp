@@ -36,8 +36,8 @@ struct FoldConstants : RewritePattern {
     DenseElementsAttr value = evaluate(op, operands);
     if (!value)
       return failure();
-    rewriter.replaceOp(
-        op, GraphBuilder(rewriter, op->getLoc()).constant(value));
+    rewriter.replaceOp(op,
+                       GraphBuilder(rewriter, op->getLoc()).constant(value));
     return success();
   }
 };
@@ -51,11 +51,17 @@ template <typename OpTy> struct Neutral : OpRewritePattern<OpTy> {
 
   LogicalResult matchAndRewrite(OpTy op,
                                 PatternRewriter &rewriter) const override {
-    if (splatOf(op.getRhs()) == number && op.getType() == op.getLhs().getType()) {
+    if (splatOf(op.getRhs()) == number &&
+        op.getType() == op.getLhs().getType()) {
       rewriter.replaceOp(op, op.getLhs());
       return success();
     }
-    if (!commutes || !constantOf(op.getLhs()) || constantOf(op.getRhs()))
+    // So do operands that broadcast, as biases.
+    bool swap = constantOf(op.getLhs())
+                    ? !constantOf(op.getRhs())
+                    : op.getLhs().getType() != op.getType() &&
+                          op.getRhs().getType() == op.getType();
+    if (!commutes || !swap)
       return failure();
     rewriter.replaceOpWithNewOp<OpTy>(op, op.getRhs(), op.getLhs());
     return success();
@@ -135,13 +141,39 @@ struct DropExpand : RewritePattern {
   }
 
   static LogicalResult dropMask(AttentionOp op, PatternRewriter &rewriter) {
-    auto expand = op.getMask() ? op.getMask().getDefiningOp<ExpandOp>()
-                               : ExpandOp();
+    auto expand =
+        op.getMask() ? op.getMask().getDefiningOp<ExpandOp>() : ExpandOp();
     if (!expand)
       return failure();
     rewriter.modifyOpInPlace(
         op, [&] { op.getMaskMutable().assign(expand.getX()); });
     return success();
+  }
+};
+
+// Broadcasting adds leading dimensions by itself.
+struct DropLeadingOnes : RewritePattern {
+  DropLeadingOnes(MLIRContext *context)
+      : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
+
+  LogicalResult matchAndRewrite(Operation *op,
+                                PatternRewriter &rewriter) const override {
+    if (!isa<AddOp, SubOp, MulOp, DivOp, MaxOp, MinOp>(op))
+      return failure();
+    for (OpOperand &operand : op->getOpOperands()) {
+      auto reshape = operand.get().getDefiningOp<ReshapeOp>();
+      if (!reshape || rankOf(operand.get()) <= rankOf(reshape.getX()))
+        continue;
+      ArrayRef<int64_t> wide = shapeOf(operand.get());
+      ArrayRef<int64_t> narrow = shapeOf(reshape.getX());
+      Value other = op->getOperand(1 - operand.getOperandNumber());
+      if (wide.take_back(narrow.size()) != narrow ||
+          other.getType() != op->getResult(0).getType())
+        continue;
+      rewriter.modifyOpInPlace(op, [&] { operand.set(reshape.getX()); });
+      return success();
+    }
+    return failure();
   }
 };
 
@@ -171,8 +203,7 @@ struct KnownSelect : OpRewritePattern<SelectOp> {
     DenseElementsAttr condition = constantThrough(op.getCondition());
     if (!condition || !condition.isSplat())
       return failure();
-    Value chosen =
-        condition.getSplatValue<bool>() ? op.getLhs() : op.getRhs();
+    Value chosen = condition.getSplatValue<bool>() ? op.getLhs() : op.getRhs();
     if (chosen.getType() != op.getType())
       return failure();
     rewriter.replaceOp(op, chosen);
@@ -222,12 +253,12 @@ struct KnownGather : OpRewritePattern<GatherOp> {
       result = b.sliceDim(op.getTable(), axis, first, count);
     } else {
       ids->resize(period);
-      result = b.gather(
-          op.getTable(),
-          b.constant(DenseElementsAttr::get(
-              RankedTensorType::get({count}, rewriter.getI64Type()),
-              ArrayRef<int64_t>(*ids))),
-          axis);
+      result =
+          b.gather(op.getTable(),
+                   b.constant(DenseElementsAttr::get(
+                       RankedTensorType::get({count}, rewriter.getI64Type()),
+                       ArrayRef<int64_t>(*ids))),
+                   axis);
     }
     // The gathered dimension back to the dimensions of the ids.
     auto around = [&](ArrayRef<int64_t> middle) {
@@ -256,8 +287,8 @@ struct CanonicalizeGraphPass
 
 void merak::addArithmeticPatterns(RewritePatternSet &patterns) {
   MLIRContext *context = patterns.getContext();
-  patterns.add<FoldConstants, Power, SameCast, DropExpand, SameExpand,
-               KnownSelect, KnownGather>(context);
+  patterns.add<FoldConstants, Power, SameCast, DropExpand, DropLeadingOnes,
+               SameExpand, KnownSelect, KnownGather>(context);
   patterns.add<Neutral<AddOp>>(context, 0.0, true);
   patterns.add<Neutral<MulOp>>(context, 1.0, true);
   patterns.add<Neutral<SubOp>>(context, 0.0, false);

@@ -11,8 +11,8 @@ using namespace merak::train;
 namespace {
 // [d0 .. dk, rest] -> [d0 * .. * dk, rest].
 struct Joined {
-  Value x;     // before
-  Shape dims;  // d0 .. dk
+  Value x;    // before
+  Shape dims; // d0 .. dk
 };
 
 std::optional<Joined> joinedOf(Value value) {
@@ -93,8 +93,7 @@ struct ElementwiseOfJoined : RewritePattern {
     SmallVector<Value> operands;
     std::optional<Joined> joined;
     for (Value operand : op->getOperands())
-      if (!joined && operand.getType() &&
-          shapeOf(operand) == shapeOf(result))
+      if (!joined && operand.getType() && shapeOf(operand) == shapeOf(result))
         joined = joinedOf(operand);
     if (!joined)
       return failure();
@@ -177,9 +176,8 @@ struct RowsOfJoined : RewritePattern {
     if (!joined || rankOf(op->getOperand(0)) < 2)
       return failure();
     GraphBuilder b(rewriter, op->getLoc());
-    Value labels =
-        b.reshape(op->getOperand(1),
-                  split(shapeOf(op->getOperand(1)), joined->dims));
+    Value labels = b.reshape(op->getOperand(1),
+                             split(shapeOf(op->getOperand(1)), joined->dims));
     Operation *wide = rewriter.clone(*op);
     rewriter.modifyOpInPlace(wide, [&] {
       wide->setOperands({joined->x, labels});
@@ -220,6 +218,6 @@ struct SumOfReshape : OpRewritePattern<ReduceSumOp> {
 
 void merak::addReshapePatterns(RewritePatternSet &patterns) {
   patterns.add<EinsumOfJoined, ElementwiseOfJoined, SoftmaxOfJoined,
-               NormOfJoined<LayerNormOp>, NormOfJoined<RmsNormOp>,
-               RowsOfJoined, SumOfReshape>(patterns.getContext());
+               NormOfJoined<LayerNormOp>, NormOfJoined<RmsNormOp>, RowsOfJoined,
+               SumOfReshape>(patterns.getContext());
 }

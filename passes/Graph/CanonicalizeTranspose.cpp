@@ -137,7 +137,8 @@ struct SqueezeOfTranspose : OpRewritePattern<ReshapeOp> {
     for (int64_t dim : kept)
       perm.push_back(llvm::find(sorted, dim) - sorted.begin());
     GraphBuilder b(rewriter, op.getLoc());
-    rewriter.replaceOp(op, b.transpose(b.reshape(transpose.getX(), shape), perm));
+    rewriter.replaceOp(op,
+                       b.transpose(b.reshape(transpose.getX(), shape), perm));
     return success();
   }
 };
@@ -160,9 +161,9 @@ struct ElementwiseOfTranspose : RewritePattern {
     Operation *inner = rewriter.clone(*op);
     rewriter.modifyOpInPlace(inner, [&] {
       inner->setOperand(0, transpose.getX());
-      inner->getResult(0).setType(RankedTensorType::get(
-          shapeOf(transpose.getX()),
-          tensorType(op->getResult(0)).getElementType()));
+      inner->getResult(0).setType(
+          RankedTensorType::get(shapeOf(transpose.getX()),
+                                tensorType(op->getResult(0)).getElementType()));
     });
     rewriter.replaceOp(op,
                        b.transpose(inner->getResult(0), transpose.getPerm()));

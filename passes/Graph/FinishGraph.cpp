@@ -63,9 +63,7 @@ static DenseElementsAttr withoutRepeats(DenseElementsAttr value) {
 namespace {
 struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
   void runOnOperation() override {
-    getOperation().walk([&](func::FuncOp function) {
-      keepOneCopy(function);
-    });
+    getOperation().walk([&](func::FuncOp function) { keepOneCopy(function); });
     RewritePatternSet patterns(&getContext());
     addArithmeticPatterns(patterns);
     (void)applyPatternsGreedily(getOperation(), std::move(patterns));
@@ -110,16 +108,15 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
         if (auto loc = dyn_cast<NameLoc>(op.getLoc()))
           wanted = loc.getName().str();
         OpBuilder outside(function);
-        auto parameter = ParameterOp::create(
-            outside, op.getLoc(), wanted, op.getType(), /*trainable=*/false,
-            SourceAttr(), op.getValue());
+        auto parameter = ParameterOp::create(outside, op.getLoc(), wanted,
+                                             op.getType(), /*trainable=*/false,
+                                             SourceAttr(), op.getValue());
         name = symbols.insert(parameter);
       }
       OpBuilder builder(op);
-      op.replaceAllUsesWith(
-          ReadOp::create(builder, op.getLoc(), op.getType(),
-                         FlatSymbolRefAttr::get(name))
-              .getResult());
+      op.replaceAllUsesWith(ReadOp::create(builder, op.getLoc(), op.getType(),
+                                           FlatSymbolRefAttr::get(name))
+                                .getResult());
       op.erase();
     }
   }

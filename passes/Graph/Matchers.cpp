@@ -89,8 +89,8 @@ SmallVector<InverseRoot> merak::inverseRootsOf(Operation *op) {
       if (auto inverse = r.getDefiningOp<ReciprocalOp>())
         root = rootOf(inverse.getX());
       else if (auto div = r.getDefiningOp<DivOp>())
-        root = splatOf(div.getLhs()) == 1.0 ? rootOf(div.getRhs())
-                                            : std::nullopt;
+        root =
+            splatOf(div.getLhs()) == 1.0 ? rootOf(div.getRhs()) : std::nullopt;
       if (root)
         found.push_back({x, root->first, root->second});
     }

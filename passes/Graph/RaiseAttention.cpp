@@ -156,9 +156,8 @@ struct Attention : OpRewritePattern<EinsumOp> {
     Shape shape;
     size_t next = 0;
     for (char letter : want)
-      shape.push_back(have.find(letter) == std::string::npos
-                          ? 1
-                          : shapeOf(value)[next++]);
+      shape.push_back(
+          have.find(letter) == std::string::npos ? 1 : shapeOf(value)[next++]);
     return b.reshape(value, shape);
   }
 
@@ -286,9 +285,8 @@ struct Attention : OpRewritePattern<EinsumOp> {
   }
 
   // One mask operand out of all masks, causal ones as the flag.
-  static void combineMasks(GraphBuilder &b, Scores &scores,
-                           SoftmaxOp softmax, int64_t rank, Value &mask,
-                           bool &causal) {
+  static void combineMasks(GraphBuilder &b, Scores &scores, SoftmaxOp softmax,
+                           int64_t rank, Value &mask, bool &causal) {
     Shape full(shapeOf(softmax.getX()));
     bool square = full[rank - 1] == full[rank - 2];
     for (auto [part, inverted] : llvm::zip(scores.masks, scores.inverted)) {

@@ -62,10 +62,9 @@ struct WrittenOutNorm : RewritePattern {
       RankedTensorType rows = rowsOf(x, *axis, rewriter);
       if (centred)
         rewriter.replaceOp(
-            op, LayerNormOp::create(rewriter, op->getLoc(),
-                                    TypeRange{x.getType(), rows, rows}, x,
-                                    Value(), Value(), *axis,
-                                    llvm::APFloat(root.epsilon))
+            op, LayerNormOp::create(
+                    rewriter, op->getLoc(), TypeRange{x.getType(), rows, rows},
+                    x, Value(), Value(), *axis, llvm::APFloat(root.epsilon))
                     .getY());
       else
         rewriter.replaceOp(op, RmsNormOp::create(rewriter, op->getLoc(),
@@ -132,7 +131,9 @@ template <typename NormTy> struct Scale : OpRewritePattern<MulOp> {
     }
     return failure();
   }
-  static bool hasBias(LayerNormOp op) { return static_cast<bool>(op.getBias()); }
+  static bool hasBias(LayerNormOp op) {
+    return static_cast<bool>(op.getBias());
+  }
   static bool hasBias(RmsNormOp) { return false; }
 };
 

@@ -156,11 +156,11 @@ struct Rotary : OpRewritePattern<AddOp> {
     if (!cosHalf || !sinHalf)
       return failure();
     Value inner = headsOutside ? b.transpose(x, {0, 2, 1, 3}) : x;
-    Value result = RotaryOp::create(
-        rewriter, op.getLoc(), inner.getType(), inner,
-        b.reshape(cosHalf, halved), b.reshape(sinHalf, halved), false, false);
-    rewriter.replaceOp(op,
-                       headsOutside ? b.transpose(result, {0, 2, 1, 3}) : result);
+    Value result = RotaryOp::create(rewriter, op.getLoc(), inner.getType(),
+                                    inner, b.reshape(cosHalf, halved),
+                                    b.reshape(sinHalf, halved), false, false);
+    rewriter.replaceOp(op, headsOutside ? b.transpose(result, {0, 2, 1, 3})
+                                        : result);
     return success();
   }
 };
