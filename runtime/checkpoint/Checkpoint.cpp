@@ -72,7 +72,7 @@ std::vector<TensorPieces> assignPieces(const LoadedPlan &plan) {
       const planpb::Buffer &buffer = program.buffers(b);
       const auto found = index.find(buffer.tensor());
       // A rounded copy of a parameter is not what is saved.
-      if (found == index.end() ||
+      if (found == index.end() || !holdsTensor(buffer) ||
           buffer.dtype() != result[found->second].tensor->dtype())
         continue;
       TensorPieces &target = result[found->second];

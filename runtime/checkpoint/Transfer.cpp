@@ -25,6 +25,17 @@ Result<HostCopy> HostCopy::of(const RankMemory &rank, int buffer, int slot) {
   return copy;
 }
 
+bool holdsTensor(const planpb::Buffer &buffer) {
+  return !buffer.tensor().empty() &&
+         buffer.category() != planpb::Buffer::GRADIENTS &&
+         gradientOf(buffer).empty();
+}
+
+std::string gradientOf(const planpb::Buffer &buffer) {
+  return buffer.tensor().rfind("grad:", 0) == 0 ? buffer.tensor().substr(5)
+                                                : std::string();
+}
+
 namespace {
 
 // f32 values in the 16-bit type of a buffer that holds a rounded copy.
@@ -77,7 +88,7 @@ Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
     for (int i = 0; i < program.buffers_size(); ++i) {
       const planpb::Buffer &buffer = program.buffers(i);
       const StoredTensor *tensor = store.find(buffer.tensor());
-      if (buffer.tensor().empty() || !tensor)
+      if (!holdsTensor(buffer) || !tensor)
         continue;
       const layout::Layout layout = fromProto(buffer.layout());
       Status status;
@@ -159,8 +170,8 @@ Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
   for (size_t r = 0; r < ranks.size(); ++r) {
     const planpb::Program &program = ranks[r].program->proto();
     for (int i = 0; i < program.buffers_size(); ++i)
-      if (program.buffers(i).tensor().rfind("grad:", 0) == 0)
-        held[program.buffers(i).tensor().substr(5)].push_back({int(r), i});
+      if (std::string name = gradientOf(program.buffers(i)); !name.empty())
+        held[name].push_back({int(r), i});
   }
   std::vector<SafetensorsOutput> outputs;
   Status problems;

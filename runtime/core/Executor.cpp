@@ -25,10 +25,6 @@ Executor::Executor(RankProgram &program, Backend &backend, Communicator &comm,
       options_(options), events_(size_t(program.eventInstances())) {
   for (int i = 0; i < program.lanes(); ++i)
     lanes_.push_back(std::make_unique<Lane>());
-  for (uint32_t i = 0; i < program.proto().events(); ++i)
-    events_.push_back(std::make_unique<Gate>());
-  recorded_ = std::vector<std::atomic<uint64_t>>(
-      size_t(program.proto().calls_size()) * program.proto().events());
   trace_.resize(lanes_.size());
   for (int i = 1; i < program.lanes(); ++i)
     if (!program.laneCalls(i).empty())

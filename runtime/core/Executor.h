@@ -64,6 +64,12 @@ private:
     Gate gate; // `done` has grown
     std::thread thread;
   };
+  // An event of one call: procedures reuse the numbers, and lanes may be
+  // several calls apart.
+  struct Event {
+    std::atomic<uint64_t> recorded{0}; // last step (from 1) that recorded it
+    EventHandle handle = nullptr;      // on a device, made when first recorded
+  };
 
   void laneMain(int lane);
   void runLane(int lane);
@@ -75,9 +81,6 @@ private:
   Status checkFinite(int lane, const LaneCall &call, const Op &op);
   Status injectFault();
   void fail(const LaneCall &call, const Op *op, Status status);
-  std::atomic<uint64_t> &recordedIn(const LaneCall &call, uint32_t event) {
-    return recorded_[size_t(call.call) * events_.size() + event];
-  }
   uint64_t callNumber(int call) const {
     return stepsBegun_ * uint64_t(program_.proto().calls_size()) + call;
   }
@@ -92,11 +95,8 @@ private:
   std::atomic<int64_t> visibleStep_{0}; // scalars_.step for the watchdog
   uint64_t stepsBegun_ = 0;             // before the current one
   std::vector<std::unique_ptr<Lane>> lanes_;
-  // An event belongs to one call: procedures reuse the numbers, and lanes may
-  // be several calls apart. Per call and event the last step that recorded it;
-  // the gates are shared by all calls.
-  std::vector<std::atomic<uint64_t>> recorded_;
-  std::vector<std::unique_ptr<Gate>> events_;
+  std::vector<Event> events_; // by instance
+  Gate eventGate_;
   std::vector<std::vector<TraceEvent>> trace_;
 
   // Start and end of a step for the other lanes.

@@ -81,6 +81,47 @@ TEST(Executor, ManySteps) {
   }
 }
 
+// In one call stream 1 records event 0, in the next call stream 0 does. Stream
+// 1 may run far ahead, so that the records come in any order.
+TEST(Executor, EventsBelongToTheirCall) {
+  LoadedPlan plan;
+  plan.file.set_mode("train");
+  plan.file.set_microbatches(1);
+  plan.file.add_ranks();
+  plan.programs.resize(1);
+  ProgramBuilder builder(plan.programs[0]);
+  builder.program().add_streams();
+  builder.program().add_streams();
+  builder.program().set_events(1);
+  const uint32_t a = builder.buffer("a", planpb::F32, {1});
+  const uint32_t from1 = builder.procedure("from1");
+  builder.record(0, 1);
+  builder.wait(0, 0);
+  setScalar(builder.add(Instruction::LIBRARY, "fill", {}, {a}), 1);
+  const uint32_t from0 = builder.procedure("from0");
+  builder.record(0, 0);
+  for (int i = 0; i < 20; ++i)
+    builder.call(from1);
+  for (int i = 0; i < 20; ++i) {
+    builder.call(from0);
+    builder.call(from1);
+  }
+  auto session = start(std::move(plan), "");
+  ASSERT_NE(session, nullptr);
+  for (int step = 0; step < 200; ++step)
+    ASSERT_TRUE(session->step().ok());
+}
+
+TEST(Executor, AnEventIsRecordedOnceInAProcedure) {
+  LoadedPlan plan = dataParallelPlan(1, 1, 8);
+  plan.programs[0].mutable_procedures(2)->mutable_instructions(3)->set_event(0);
+  auto session = Session::create(std::move(plan), TestBackend::factory(), {});
+  ASSERT_FALSE(session.ok());
+  EXPECT_EQ(session.status().str(),
+            "rank 0: update: event 0 is recorded 2 times\n"
+            "rank 0: update: event 1 is recorded 0 times");
+}
+
 TEST(Executor, CallWaitsHoldSlotsBack) {
   LoadedPlan plan = pipelinePlan(1, 8, 8);
   for (planpb::Call &call : *plan.programs[1].mutable_calls())
