@@ -123,6 +123,12 @@ def microbatch_does_not_divide(tools):
                   "--microbatch=3", says=[r"\b8\b", r"\b3\b", r"divi"])
 
 
+def no_such_schedule(tools):
+    """May also be the name of a file, so it is input, not usage."""
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  "--schedule=1f2b", says=[r"1f2b", r"1f1b", r"gpipe"])
+
+
 def no_such_loss(tools):
     return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
                   "--loss=perplexity", says=[r"perplexity"])
@@ -152,7 +158,7 @@ def foreign_folder(tools):
 
 def bad_options(tools):
     for options in (["--optimizer=adagrad"], ["--mesh=pp=two"],
-                    ["--no-such-option"], ["--schedule=1f2b"],
+                    ["--no-such-option"],
                     ["--optimizer=sgd:speed=1"]):
         note = refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"),
                       *[o for o in TRAIN if o.split("=")[0] !=
@@ -225,7 +231,7 @@ def data_missing(tools):
 
 
 def data_too_short(tools):
-    return bad_data(tools, "labels", "<i8", [3], [0] * 3, r"\b3\b", r"\b8\b")
+    return bad_data(tools, "labels", "<i8", [3], [0] * 3, r"\b3\b", r"\b80\b")
 
 
 def data_out_of_range(tools):
@@ -327,7 +333,7 @@ def rank_hangs(tools):
 
 CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, mesh_needs_more,
-         batch_does_not_divide, microbatch_does_not_divide, no_such_loss,
+         batch_does_not_divide, microbatch_does_not_divide, no_such_schedule, no_such_loss,
          no_such_parameter, unwritable_output, foreign_folder, bad_options,
          no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,
