@@ -9,7 +9,9 @@
 //
 // Stages: an axis on which all ranks of a program agree ("pp") counts as one
 // along which everything differs that is made from parameters of this stage
-// alone, or received; only tied parameters have to be free of it.
+// alone, or received; only tied parameters have to be free of it. Their
+// gradients are summed from parts that the stages exchange outside of any
+// microbatch: a value that holds a part of every holder counts as reduced.
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Regions.h"
@@ -26,11 +28,28 @@ namespace merak {
 namespace {
 
 using AxisMask = uint64_t;
+// Programs whose parts a value holds; from the 64th on they share a bit.
+using PartMask = uint64_t;
+
+PartMask partOf(int program) {
+  return PartMask{1} << std::min(program, 63);
+}
+
+// What a value is made from.
+struct Origin {
+  AxisMask mask = 0;
+  PartMask parts = 0;
+
+  void join(const Origin &other) {
+    mask |= other.mask;
+    parts |= other.parts;
+  }
+};
 
 // What was written to a part of a buffer, last.
 struct Written {
   const Region *region;
-  AxisMask mask;
+  Origin origin;
   int call, instruction; // -1: before the step
 };
 
@@ -120,6 +139,8 @@ private:
       for (int p : holders)
         ranks.insert(ranks.end(), ranksOf_[p].begin(), ranksOf_[p].end());
       holders_[tensor] = ranks.empty() ? 0 : differing(ranks);
+      for (int p : holders)
+        holderParts_[tensor] |= partOf(p);
     }
   }
 
@@ -144,7 +165,7 @@ private:
         continue;
       AxisMask mask = layoutBits(buffer.layout()) & varying_[p];
       mask |= fixed & ~holders_[buffer.tensor()];
-      state_[b][0] = {{&wholes_[p][b], mask, -1, -1}};
+      state_[b][0] = {{&wholes_[p][b], {mask, 0}, -1, -1}};
     }
     for (int c = 0; c < program.calls_size(); ++c) {
       int procedure = program.calls(c).procedure();
@@ -162,12 +183,13 @@ private:
     const std::vector<Access> &list = tables_[p][call.procedure()][i];
     if (list.empty())
       return;
-    AxisMask mask = 0;
+    Origin origin{0, partOf(p)};
+    AxisMask &mask = origin.mask;
     for (const Access &access : list) {
       // Optimizers read what they update.
       bool updated = access.write && persistent(program.buffers(access.buffer));
       if (access.read || updated)
-        mask |= read(access, call, p);
+        origin.join(read(access, call, p));
     }
     for (const Scalar &scalar : inst.scalars())
       if (scalar.value_case() == Scalar::kCoordinate)
@@ -192,13 +214,22 @@ private:
       break;
     case Instruction::RECV:
       mask = received(p, sequence);
+      if (call.microbatch() < 0)
+        origin.parts |= sender(p, sequence);
       break;
     default:
       break;
     }
     for (const Access &access : list)
       if (access.write)
-        write(access, p, c, i, mask);
+        write(access, p, c, i, origin);
+  }
+
+  PartMask sender(int p, int sequence) {
+    int peer = ranksOf_[p].empty()
+                   ? -1
+                   : map_.peer(ranksOf_[p].front(), sequence);
+    return peer < 0 ? 0 : partOf(plan_.file.ranks(peer).program());
   }
 
   AxisMask received(int p, int sequence) {
@@ -222,16 +253,17 @@ private:
     return mask;
   }
 
-  AxisMask read(const Access &access, const Call &call, int p) {
+  Origin read(const Access &access, const Call &call, int p) {
     const Buffer &buffer = plan_.programs[p].buffers(access.buffer);
-    AxisMask mask = 0;
+    Origin origin;
     for (const Written &part : state_[access.buffer][slotOf(buffer, call)])
-      if ((mask | part.mask) != mask && overlap(*part.region, access.region))
-        mask |= part.mask;
-    return mask;
+      if (overlap(*part.region, access.region))
+        origin.join(part.origin);
+    return origin;
   }
 
-  void write(const Access &access, int p, int c, int i, AxisMask mask) {
+  void write(const Access &access, int p, int c, int i,
+             const Origin &origin) {
     const Region &region = access.region;
     const Call &call = plan_.programs[p].calls(c);
     const Buffer &buffer = plan_.programs[p].buffers(access.buffer);
@@ -245,7 +277,7 @@ private:
                                         sameView(*old.region, 0, region, 0);
                                }),
                 parts.end());
-    parts.push_back({&region, mask, c, i});
+    parts.push_back({&region, origin, c, i});
   }
 
   bool overlap(const Region &a, const Region &b) {
@@ -268,20 +300,27 @@ private:
       if (!persistent(buffer) && !gradient)
         continue;
       const char *what = gradient ? "gradient of" : "tensor";
-      expectEqual(p, b, holders_[buffer.tensor()], layoutBits(buffer.layout()),
-                  fmt::format("{} \"{}\"", what, buffer.tensor()));
+      std::string name = buffer.tensor();
+      if (gradient && name.rfind("grad:", 0) == 0)
+        name = name.substr(5);
+      expectEqual(p, b, holders_[name], layoutBits(buffer.layout()),
+                  holderParts_[name], fmt::format("{} \"{}\"", what, name));
     }
     for (const Output &output : program.outputs())
       expectEqual(p, static_cast<int>(output.buffer()), varying_[p],
-                  layoutBits(output.layout()),
+                  layoutBits(output.layout()), 0,
                   fmt::format("output \"{}\"", output.name()));
   }
 
+  // `holderParts`: programs whose parts together make the value equal along the
+  // axes that tell programs apart.
   void expectEqual(int p, int b, AxisMask holders, AxisMask split,
-                   const std::string &what) {
+                   PartMask holderParts, const std::string &what) {
     for (const auto &[slot, parts] : state_[b]) {
       for (const Written &part : parts) {
-        AxisMask wrong = part.mask & holders & ~split;
+        AxisMask wrong = part.origin.mask & holders & ~split;
+        if (holderParts && (part.origin.parts & holderParts) == holderParts)
+          wrong &= varying_[p];
         if (!wrong)
           continue;
         std::vector<std::string> names;
@@ -316,6 +355,7 @@ private:
   std::vector<std::vector<int>> ranksOf_; // by program
   std::vector<AxisMask> varying_;         // by program: its ranks differ there
   std::map<std::string, AxisMask> holders_;
+  std::map<std::string, PartMask> holderParts_;
   std::vector<std::vector<AxisMask>> sent_; // by program, transfer sequence
   // Of the program that is walked: by buffer, then slot.
   std::vector<std::map<uint32_t, std::vector<Written>>> state_;
