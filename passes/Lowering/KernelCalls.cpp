@@ -146,7 +146,10 @@ FailureOr<func::FuncOp> KernelFactory::get(ArrayRef<Operation *> group,
 
   std::string structure;
   llvm::raw_string_ostream stream(structure);
+  // On its own: without the flags every print would verify and number the
+  // whole module.
   OpPrintingFlags flags;
+  flags.useLocalScope().assumeVerified();
   function->print(stream, flags);
   auto [it, fresh] = known_.try_emplace(structure);
   if (!fresh) {
