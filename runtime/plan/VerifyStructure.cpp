@@ -277,14 +277,14 @@ private:
     std::vector<std::string> used;
     for (const layout::DimLayout &dim : layout.dims) {
       for (const layout::Factor &factor : dim.factors) {
-        int64_t parts = 1;
+        uint64_t parts = 1;
         for (const std::string &axis : factor.axes) {
           if (!mesh_.count(axis)) {
             problem(fmt::format("layout {} names \"{}\", which is no mesh axis",
                                 layout.str(), axis));
             return;
           }
-          parts *= mesh_.at(axis);
+          parts = times(parts, std::max<int64_t>(0, mesh_.at(axis)));
           used.push_back(axis);
           if (std::string twice = repeated(used); !twice.empty()) {
             problem(fmt::format("layout {} names \"{}\" twice", layout.str(),
@@ -292,7 +292,8 @@ private:
             return;
           }
         }
-        if (factor.size < 0 || parts <= 0 || factor.size % parts) {
+        if (factor.size < 0 || parts == 0 ||
+            static_cast<uint64_t>(factor.size) % parts) {
           problem(fmt::format("layout {} splits {} into {} parts", layout.str(),
                               factor.size, parts));
           return;
