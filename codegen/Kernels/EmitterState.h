@@ -63,6 +63,10 @@ private:
   void emitPass(int pass, llvm::MutableArrayRef<Frame> points);
   SmallVector<Value> emitOuterReduced(unsigned level, ValueRange sums);
   SmallVector<Value> emitRun(ValueRange sums);
+  SmallVector<Value> emitSpan(Value begin, Value end, int64_t steps,
+                              size_t count);
+  SmallVector<Value> neutralSums(size_t count);
+  void prefetchAhead(Frame &frame);
   SmallVector<Value> emitStep(Value l, int64_t active, ValueRange sums);
   SmallVector<Value>
   emitFor(Value begin, Value end, int64_t step, ValueRange carried,

@@ -85,6 +85,9 @@ SmallVector<Value> Emitter::emitStep(Value l, int64_t active, ValueRange sums) {
       stores.emplace_back(i, result);
     }
   }
+  if (schedule.lanesInKept())
+    for (Frame &frame : frames)
+      prefetchAhead(frame);
   SmallVector<Value> results = combineAll(sums, contributions);
   // All reads of a step come before its writes: operands may be updated in
   // place.
@@ -94,38 +97,83 @@ SmallVector<Value> Emitter::emitStep(Value l, int64_t active, ValueRange sums) {
   return results;
 }
 
+SmallVector<Value> Emitter::neutralSums(size_t count) {
+  SmallVector<Value> values;
+  for (size_t i = 0; i < count; ++i) {
+    const Reduction &reduction = current[i % current.size()];
+    values.push_back(
+        ops.constant(ops.vectorType(reduction.element),
+                     ScalarOps::neutral(reduction.combiner,
+                                        ops.scalarType(reduction.element))));
+  }
+  return values;
+}
+
+// Sums of `steps` steps from `begin`. Along lanes, step j adds to sum j mod 4:
+// four additions are under way at a time. The sums take turns at the front of
+// what the loop carries.
+SmallVector<Value> Emitter::emitSpan(Value begin, Value end, int64_t steps,
+                                     size_t count) {
+  size_t turns = schedule.lanesInRun ? std::min<int64_t>(kTurns, steps) : 1;
+  int64_t step = schedule.lanesInRun ? kLanes : 1;
+  SmallVector<Value> carried = neutralSums(count * turns);
+  auto oneStep = [&](Value l, ValueRange sums) {
+    SmallVector<Value> first(sums.take_front(count));
+    SmallVector<Value> next(sums.drop_front(count));
+    next.append(emitStep(l, kLanes, first));
+    return next;
+  };
+  carried = steps == 1 ? oneStep(begin, carried)
+                       : emitFor(begin, end, step, carried, oneStep);
+  if (failed)
+    return neutralSums(count);
+  auto sumOf = [&](size_t turn) {
+    size_t at = (turn + turns - steps % turns) % turns;
+    return ValueRange(carried).slice(at * count, count);
+  };
+  SmallVector<SmallVector<Value>> sums;
+  for (size_t turn = 0; turn < turns; ++turn)
+    sums.push_back(SmallVector<Value>(sumOf(turn)));
+  for (size_t width = sums.size(); width > 1; width = (width + 1) / 2)
+    for (size_t i = 0; i < width / 2; ++i)
+      sums[i] = combineAll(sums[i], sums[i + (width + 1) / 2]);
+  return sums[0];
+}
+
 SmallVector<Value> Emitter::emitRun(ValueRange start) {
   int64_t step = schedule.lanesInRun ? kLanes : 1;
-  int64_t full = schedule.runLength / step * step;
-  int64_t chunk = kChunk * step;
+  int64_t steps = schedule.runLength / step;
+  int64_t full = steps * step, chunk = kChunk * step;
   SmallVector<Value> sums(start);
-  auto neutral = [&]() {
-    SmallVector<Value> values;
-    for (size_t i = 0; i < sums.size(); ++i)
-      values.push_back(ops.constant(
-          sums[i].getType(),
-          ScalarOps::neutral(current[i % current.size()].combiner,
-                             getElementTypeOrSelf(sums[i].getType()))));
-    return values;
-  };
-  auto oneStep = [&](Value l, ValueRange carried) {
-    return emitStep(l, kLanes, carried);
-  };
-  if (full == step) {
-    sums = emitStep(i64(0), kLanes, sums);
-  } else if (full > chunk && !sums.empty()) {
-    sums = emitFor(i64(0), i64(full), chunk, sums,
-                   [&](Value begin, ValueRange carried) {
-                     Value end = arith::MinSIOp::create(
-                         b, loc, addI(begin, i64(chunk)), i64(full));
-                     SmallVector<Value> partial =
-                         emitFor(begin, end, step, neutral(), oneStep);
-                     return combineAll(carried, partial);
-                   });
-  } else if (full > 0) {
-    sums = emitFor(i64(0), i64(full), step, sums, oneStep);
+  size_t count = sums.size();
+  if (count == 0) {
+    auto oneStep = [&](Value l, ValueRange none) {
+      return emitStep(l, kLanes, none);
+    };
+    if (steps == 1)
+      emitStep(i64(0), kLanes, {});
+    else if (steps > 1)
+      emitFor(i64(0), i64(full), step, {}, oneStep);
+  } else {
+    int64_t rest = steps % kChunk;
+    // One loop over chunks does for a shorter last one too if the sums' turns
+    // end as in the others.
+    bool allAlike = !schedule.lanesInRun || rest % kTurns == 0;
+    int64_t looped = steps <= kChunk ? 0 : allAlike ? steps : steps - rest;
+    if (looped > 0)
+      sums = emitFor(
+          i64(0), i64(looped * step), chunk, sums,
+          [&](Value begin, ValueRange carried) {
+            Value end = addI(begin, i64(chunk));
+            if (looped % kChunk)
+              end = arith::MinSIOp::create(b, loc, end, i64(looped * step));
+            return combineAll(carried, emitSpan(begin, end, kChunk, count));
+          });
+    if (looped < steps && !failed)
+      sums = combineAll(
+          sums, emitSpan(i64(looped * step), i64(full), steps - looped, count));
   }
-  if (int64_t rest = schedule.runLength - full)
+  if (int64_t rest = schedule.runLength - full; rest && !failed)
     sums = emitStep(i64(full), rest, sums);
   return sums;
 }
@@ -197,14 +245,7 @@ void Emitter::emitPass(int number, llvm::MutableArrayRef<Frame> frames) {
         current.push_back(describe(result));
   if (failed)
     return;
-  SmallVector<Value> sums;
-  for (size_t u = 0; u < frames.size(); ++u)
-    for (Reduction &reduction : current) {
-      Type element = ops.scalarType(reduction.element);
-      sums.push_back(
-          ops.constant(ops.vectorType(reduction.element),
-                       ScalarOps::neutral(reduction.combiner, element)));
-    }
+  SmallVector<Value> sums = neutralSums(frames.size() * current.size());
   if (!schedule.emptyReduction)
     sums = emitOuterReduced(0, sums);
   for (Frame &frame : frames)

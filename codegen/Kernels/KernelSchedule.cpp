@@ -141,11 +141,12 @@ void Scheduler::chooseItems() {
     return;
   }
 
-  // Column reductions hold up to four accumulators of sixteen lanes.
+  // Column reductions hold up to four accumulators of sixteen lanes, fewer
+  // where that would leave less than four items.
   if (graph.hasReduction() && schedule.lanesInKept()) {
     int64_t groups = (size(kept.back()) + kLanes - 1) / kLanes;
     int64_t most = costPerElement > 60 ? 1 : costPerElement > 30 ? 2 : 4;
-    schedule.unroll = std::clamp<int64_t>(groups, 1, most);
+    schedule.unroll = std::clamp<int64_t>(groups / 4, 1, most);
   }
   // From the inside out, until an item has enough to do.
   double inside = reducedSize * costPerElement;

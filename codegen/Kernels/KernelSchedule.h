@@ -25,6 +25,8 @@ inline constexpr int64_t kLanes = 16;
 // Iterations of a run whose sum is formed on its own before it is added to the
 // sum of the run: keeps the error of long sums small.
 inline constexpr int64_t kChunk = 64;
+// Vectors of a row sum that are added up apart.
+inline constexpr int64_t kTurns = 4;
 
 struct KernelSchedule {
   bool lanesInRun = false;

@@ -218,6 +218,27 @@ Value Emitter::load(unsigned number, Frame &frame) {
   return frame.loads[number] = ops.fromMemory(result, element);
 }
 
+// Down a column every step touches another page, where hardware does not
+// prefetch: asks for what a later step reads.
+void Emitter::prefetchAhead(Frame &frame) {
+  constexpr int64_t kAhead = 16; // steps
+  if (schedule.runLength < 2 * kAhead)
+    return;
+  for (unsigned number = 0; number < graph.accesses.size(); ++number) {
+    const Access &access = graph.accesses[number];
+    int64_t stride = access.strides[schedule.run.back()];
+    if (!frame.loads.contains(number) || stride == 0 ||
+        access.strides[schedule.kept.back()] != 1)
+      continue;
+    Value here = pointer(number, frame);
+    Type type = ops.memoryType(graph.operands[access.operand].element);
+    Value there =
+        LLVM::GEPOp::create(b, loc, here.getType(), type, here,
+                            llvm::ArrayRef<LLVM::GEPArg>{i64(stride * kAhead)});
+    LLVM::Prefetch::create(b, loc, there, /*rw=*/0, /*hint=*/3, /*cache=*/1);
+  }
+}
+
 void Emitter::store(unsigned output, Value value, Frame &frame) {
   unsigned number = graph.outputAccess[output];
   const Access &access = graph.accesses[number];
