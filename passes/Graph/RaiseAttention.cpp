@@ -34,8 +34,7 @@ static bool removes(Value value) {
 }
 
 // Square and lower triangular: j <= i + (columns - rows).
-static bool isCausal(Value mask, bool inverted) {
-  DenseElementsAttr value = constantThrough(mask);
+static bool isCausal(DenseElementsAttr value, bool inverted) {
   if (!value || value.isSplat() || value.getNumElements() > kMaxEvaluated)
     return false;
   std::optional<HostTensor> host = toHost(value);
@@ -141,6 +140,19 @@ static Value repeatedFrom(GraphBuilder &b, Value value, int64_t dim,
 namespace {
 struct Attention : OpRewritePattern<EinsumOp> {
   using OpRewritePattern::OpRewritePattern;
+
+  // Layers share their mask, which is large: each is looked at once.
+  mutable llvm::DenseMap<Attribute, bool> causalMasks[2];
+
+  bool isCausalMask(Value mask, bool inverted) const {
+    DenseElementsAttr value = constantThrough(mask);
+    if (!value)
+      return false;
+    auto [it, isNew] = causalMasks[inverted].try_emplace(value, false);
+    if (isNew)
+      it->second = isCausal(value, inverted);
+    return it->second;
+  }
 
   // `value` with dimensions named `have`, as the dimensions `want`; letters
   // that are missing become size 1.
@@ -285,8 +297,8 @@ struct Attention : OpRewritePattern<EinsumOp> {
   }
 
   // One mask operand out of all masks, causal ones as the flag.
-  static void combineMasks(GraphBuilder &b, Scores &scores, SoftmaxOp softmax,
-                           int64_t rank, Value &mask, bool &causal) {
+  void combineMasks(GraphBuilder &b, Scores &scores, SoftmaxOp softmax,
+                    int64_t rank, Value &mask, bool &causal) const {
     Shape full(shapeOf(softmax.getX()));
     bool square = full[rank - 1] == full[rank - 2];
     for (auto [part, inverted] : llvm::zip(scores.masks, scores.inverted)) {
@@ -294,7 +306,7 @@ struct Attention : OpRewritePattern<EinsumOp> {
       ArrayRef<int64_t> shape = shapeOf(part);
       bool covers = shape.size() >= 2 && shape.back() == full[rank - 1] &&
                     shape[shape.size() - 2] == full[rank - 2];
-      if (covers && square && isCausal(part, inverted)) {
+      if (covers && square && isCausalMask(part, inverted)) {
         causal = true;
         continue;
       }
