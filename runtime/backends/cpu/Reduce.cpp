@@ -113,15 +113,15 @@ void reduceColumns(const Reduction &r, const float *x, float *y,
   const Simd &s = simd();
   Nest outer = r.kept;
   const Nest::Inner columns = outer.splitInner();
-  const int64_t rows = r.reduced.count();
+  Nest outerRows = r.reduced;
+  const Nest::Inner rows = outerRows.splitInner();
   // Columns never meet, so their cut is free.
   const int64_t width = std::clamp<int64_t>(
       (columns.size / pool.threads() + 15) / 16 * 16, 16, 1024);
   const int64_t blocks = (columns.size + width - 1) / width;
   pool.parallelFor(
-      outer.count() * blocks, rowGrain(rows * width),
+      outer.count() * blocks, rowGrain(r.reduced.count() * width),
       [&](int64_t begin, int64_t end) {
-        float *part = scratch(ScratchSlot::Row0, width);
         float *total = scratch(ScratchSlot::Row1, width);
         for (int64_t t = begin; t < end; ++t) {
           int64_t offsets[2], first = t % blocks * width;
@@ -129,14 +129,13 @@ void reduceColumns(const Reduction &r, const float *x, float *y,
           outer.offsets(t / blocks, offsets);
           const float *source = x + offsets[0] + first;
           std::fill_n(total, n, 0.0f);
-          for (int64_t row = 0; row < rows; row += kRowBlock) {
-            std::fill_n(part, n, 0.0f);
-            for (int64_t i = row; i < std::min(rows, row + kRowBlock); ++i) {
-              int64_t offset;
-              r.reduced.offsets(i, &offset);
-              s.add(part, source + offset, n);
-            }
-            s.add(total, part, n);
+          for (int64_t i = 0; i < outerRows.count(); ++i) {
+            int64_t offset;
+            outerRows.offsets(i, &offset);
+            for (int64_t row = 0; row < rows.size; row += kRowBlock)
+              s.addRows(total, source + offset + row * rows.strides[0],
+                        rows.strides[0], std::min(kRowBlock, rows.size - row),
+                        n);
           }
           float *target = y + offsets[1] + first * columns.strides[1];
           for (int64_t i = 0; i < n; ++i) {

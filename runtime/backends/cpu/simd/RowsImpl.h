@@ -118,6 +118,34 @@ void rowScale(float *y, const float *x, int64_t n, float factor) {
 void rowAdd(float *y, const float *x, int64_t n) {
   forVectors(n, [=](auto at) { at(y, at(y) + at(x)); });
 }
+// Columns in registers while the rows pass by.
+void rowAddRows(float *total, const float *x, int64_t stride, int64_t rows,
+                int64_t n) {
+  int64_t j = 0;
+  for (; j + 4 * kLanes <= n; j += 4 * kLanes) {
+    Vec s0 = vset(0), s1 = vset(0), s2 = vset(0), s3 = vset(0);
+    const float *p = x + j;
+    for (int64_t i = 0; i < rows; ++i, p += stride) {
+      s0 = s0 + vload(p);
+      s1 = s1 + vload(p + kLanes);
+      s2 = s2 + vload(p + 2 * kLanes);
+      s3 = s3 + vload(p + 3 * kLanes);
+    }
+    float *out = total + j;
+    vstore(out, vload(out) + s0);
+    vstore(out + kLanes, vload(out + kLanes) + s1);
+    vstore(out + 2 * kLanes, vload(out + 2 * kLanes) + s2);
+    vstore(out + 3 * kLanes, vload(out + 3 * kLanes) + s3);
+  }
+  forVectors(
+      n - j, [=](auto at) __attribute__((always_inline)) {
+        Vec sum = vset(0);
+        const float *p = x + j;
+        for (int64_t i = 0; i < rows; ++i, p += stride)
+          sum = sum + at(p);
+        at(total + j, at(total + j) + sum);
+      });
+}
 void rowAxpy(float *y, const float *x, int64_t n, float factor) {
   const Vec f = vset(factor);
   forVectors(n, [=](auto at) { at(y, at(y) + at(x) * f); });

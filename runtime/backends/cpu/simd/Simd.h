@@ -59,6 +59,9 @@ struct Simd {
   void (*scale)(float *y, const float *x, int64_t n, float factor);
   // y += x
   void (*add)(float *y, const float *x, int64_t n);
+  // total[j] += the sum over i < rows of x[i * stride + j], in order of i.
+  void (*addRows)(float *total, const float *x, int64_t stride, int64_t rows,
+                  int64_t n);
   // y += factor * x
   void (*axpy)(float *y, const float *x, int64_t n, float factor);
   // y += a * b

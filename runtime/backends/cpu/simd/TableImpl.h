@@ -8,13 +8,33 @@ namespace {
 using merak::cpu::Simd;
 
 constexpr Simd makeTable(const char *name) {
-  return {name,           kTileRows,        kTileCols,     kPanelRows,
-          pack,           multiply,         rowMax,        rowSum,
-          rowDot,         rowSquareSum,     rowExpSum,     rowScale,
-          rowAdd,         rowAxpy,          rowAddProduct, rowSquaredDeviation,
-          rowNormalize,   rowNormGradSums,  rowNormGrad,   rowNormParamGrad,
-          rowSoftmaxGrad, rowAttentionGrad, rowRotate,     rowAdamW,
-          rowSgd,         transpose32};
+  return {name,
+          kTileRows,
+          kTileCols,
+          kPanelRows,
+          pack,
+          multiply,
+          rowMax,
+          rowSum,
+          rowDot,
+          rowSquareSum,
+          rowExpSum,
+          rowScale,
+          rowAdd,
+          rowAddRows,
+          rowAxpy,
+          rowAddProduct,
+          rowSquaredDeviation,
+          rowNormalize,
+          rowNormGradSums,
+          rowNormGrad,
+          rowNormParamGrad,
+          rowSoftmaxGrad,
+          rowAttentionGrad,
+          rowRotate,
+          rowAdamW,
+          rowSgd,
+          transpose32};
 }
 
 } // namespace
