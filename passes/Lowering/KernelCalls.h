@@ -26,9 +26,8 @@ bool isElementwise(mlir::Operation *op);
 std::vector<KernelGroup> formKernelGroups(mlir::Block &body);
 // Inputs: what the group reads from outside, splat constants excepted.
 // Outputs: what is used outside or `wanted` in memory.
-KernelOperands
-kernelOperandsOf(llvm::ArrayRef<mlir::Operation *> group,
-                 llvm::function_ref<bool(mlir::Value)> wanted);
+KernelOperands kernelOperandsOf(llvm::ArrayRef<mlir::Operation *> group,
+                                llvm::function_ref<bool(mlir::Value)> wanted);
 // Whether some user takes the constant as an operand in memory.
 bool constantNeedsMemory(train::ConstantOp constant);
 
