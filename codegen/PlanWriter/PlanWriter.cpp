@@ -2,6 +2,7 @@
 
 #include "codegen/PlanWriter/Manifest.h"
 #include "codegen/PlanWriter/ProgramWriter.h"
+#include "runtime/plan/Partial.h"
 #include "runtime/plan/Verify.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -98,6 +99,10 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
     file.set_constants("constants.bin");
     addFile("constants.bin", std::move(constants));
   }
+  // What a broken program holds is for verifyPlan to say.
+  if (verifyStructure(built.plan).ok())
+    for (planpb::Program &program : built.plan.programs)
+      annotatePartials(program);
   return built;
 }
 

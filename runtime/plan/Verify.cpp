@@ -1,5 +1,6 @@
 #include "runtime/plan/Verify.h"
 #include "runtime/plan/Execution.h"
+#include "runtime/plan/Partial.h"
 
 namespace merak {
 
@@ -22,6 +23,8 @@ Status verifyPlan(const LoadedPlan &plan) {
   Status status;
   for (size_t i = 0; i < plan.programs.size(); ++i)
     status.merge(verifyMemory(plan, static_cast<int>(i)));
+  for (const planpb::Program &program : plan.programs)
+    status.merge(verifyPartials(program));
   Status matching = verifyMatching(plan);
   status.merge(matching);
   // Ends that do not match get stuck too, but the reason is known already.

@@ -31,9 +31,7 @@ using AxisMask = uint64_t;
 // Programs whose parts a value holds; from the 64th on they share a bit.
 using PartMask = uint64_t;
 
-PartMask partOf(int program) {
-  return PartMask{1} << std::min(program, 63);
-}
+PartMask partOf(int program) { return PartMask{1} << std::min(program, 63); }
 
 // What a value is made from.
 struct Origin {
@@ -226,9 +224,8 @@ private:
   }
 
   PartMask sender(int p, int sequence) {
-    int peer = ranksOf_[p].empty()
-                   ? -1
-                   : map_.peer(ranksOf_[p].front(), sequence);
+    int peer =
+        ranksOf_[p].empty() ? -1 : map_.peer(ranksOf_[p].front(), sequence);
     return peer < 0 ? 0 : partOf(plan_.file.ranks(peer).program());
   }
 
@@ -262,8 +259,7 @@ private:
     return origin;
   }
 
-  void write(const Access &access, int p, int c, int i,
-             const Origin &origin) {
+  void write(const Access &access, int p, int c, int i, const Origin &origin) {
     const Region &region = access.region;
     const Call &call = plan_.programs[p].calls(c);
     const Buffer &buffer = plan_.programs[p].buffers(access.buffer);
