@@ -117,7 +117,19 @@ public:
     }
   }
 
+  // A summand carries the axes over which it is still to be reduced.
   std::string operand(const Operand &operand) const {
+    std::string text = view(operand);
+    if (operand.partial_group() == 0)
+      return text;
+    if (operand.partial_group() > static_cast<uint32_t>(program_.groups_size()))
+      return text + "~?";
+    return fmt::format(
+        "{}~({})", text,
+        fmt::join(program_.groups(operand.partial_group() - 1).axes(), ","));
+  }
+
+  std::string view(const Operand &operand) const {
     if (operand.buffer() >= names_.size())
       return fmt::format("%?{}", operand.buffer());
     const Buffer &buffer = program_.buffers(operand.buffer());

@@ -10,8 +10,8 @@
 
 namespace merak {
 
-// All of the below. Later checks are skipped where earlier ones failed in a way
-// that makes them meaningless.
+// All of the below, and verifyPartials (Partial.h). Later checks are skipped
+// where earlier ones failed in a way that makes them meaningless.
 Status verifyPlan(const LoadedPlan &plan);
 
 // Indices, shapes, strides, offsets, events, layouts, slots: everything that is

@@ -111,14 +111,16 @@ TEST(Print, ViewsAndScalars) {
   load.set_rows(12);
   planpb::Operand &out = *load.mutable_outputs(0);
   out.set_offset(4);
+  out.set_partial_group(2);
   out.set_shape(1, 2);
   load.add_scalars()->set_i(7);
   load.mutable_scalars(1)->set_coordinate("tp");
   load.mutable_scalars(1)->set_scale(48);
   std::string text = printProgram(plan.programs[0]);
-  EXPECT_NE(text.find("s0 %dw0[8,2:8,1+4] = kernel fused_3 (0f, @tp*48) rows "
-                      "12\n"),
-            std::string::npos)
+  EXPECT_NE(
+      text.find("s0 %dw0[8,2:8,1+4]~(dp) = kernel fused_3 (0f, @tp*48) rows "
+                "12\n"),
+      std::string::npos)
       << text;
 }
 
