@@ -170,10 +170,31 @@ struct ElementwiseOfTranspose : RewritePattern {
     return success();
   }
 };
+// concat(transpose(x), transpose(y)) -> transpose(concat(x, y)).
+struct ConcatOfTransposes : OpRewritePattern<ConcatOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(ConcatOp op,
+                                PatternRewriter &rewriter) const override {
+    SmallVector<Value> inputs;
+    auto first = op.getInputs()[0].getDefiningOp<TransposeOp>();
+    for (Value input : op.getInputs()) {
+      auto transpose = input.getDefiningOp<TransposeOp>();
+      if (!transpose || transpose.getPerm() != first.getPerm())
+        return failure();
+      inputs.push_back(transpose.getX());
+    }
+    GraphBuilder b(rewriter, op.getLoc());
+    rewriter.replaceOp(
+        op, b.transpose(b.concat(inputs, first.getPerm()[op.getAxis()]),
+                        first.getPerm()));
+    return success();
+  }
+};
 } // namespace
 
 void merak::addTransposePatterns(RewritePatternSet &patterns) {
   patterns.add<EinsumOfTranspose, TransposeOfEinsum, RenameLetters,
-               SliceOfTranspose, SqueezeOfTranspose, ElementwiseOfTranspose>(
-      patterns.getContext());
+               SliceOfTranspose, SqueezeOfTranspose, ConcatOfTransposes,
+               ElementwiseOfTranspose>(patterns.getContext());
 }

@@ -120,12 +120,23 @@ struct Rotary : OpRewritePattern<AddOp> {
         MulOp sines = swap ? left : right, cosines = swap ? right : left;
         Value turned = first ? sines.getLhs() : sines.getRhs();
         Value sin = first ? sines.getRhs() : sines.getLhs();
-        Value x = rotatedHalf(turned);
+        // Both may be transposed alike on their way here.
+        auto moved = turned.getDefiningOp<TransposeOp>();
+        Value base = rotatedHalf(moved ? moved.getX() : turned);
+        Value x, cos;
+        for (Value side : {cosines.getLhs(), cosines.getRhs()}) {
+          auto same = side.getDefiningOp<TransposeOp>();
+          bool isBase = moved ? same && same.getX() == base &&
+                                    same.getPerm() == moved.getPerm()
+                              : side == base;
+          if (base && isBase) {
+            x = side;
+            cos =
+                side == cosines.getLhs() ? cosines.getRhs() : cosines.getLhs();
+          }
+        }
         if (!x || x.getType() != op.getType())
           continue;
-        Value cos = cosines.getLhs() == x   ? cosines.getRhs()
-                    : cosines.getRhs() == x ? cosines.getLhs()
-                                            : Value();
         if (cos && succeeded(rewrite(op, x, cos, sin, rewriter)))
           return success();
       }

@@ -144,3 +144,30 @@ TEST(ModelVariants, ImportAloneKeepsCarriers) {
       EXPECT_TRUE(llvm::isa<mlir::RankedTensorType>(type));
   });
 }
+
+// RMS norms, rotary embeddings and grouped heads, as exporters write them out.
+TEST(ModelVariants, LlamaLayerIsRaised) {
+  ImportFixture fixture;
+  Imported imported = fixture.import(
+      std::string(MERAK_TEST_DATA) + "/../import/Inputs/llama-layer.textproto",
+      batchOf8());
+  ASSERT_TRUE(imported.ok()) << imported.allErrors();
+  auto ops = imported.histogram();
+  EXPECT_EQ(ops["train.rms_norm"], 3);
+  EXPECT_EQ(ops["train.rotary"], 2);
+  EXPECT_EQ(ops["train.attention"], 1);
+  EXPECT_EQ(ops["train.transpose"], 0);
+  EXPECT_EQ(ops["train.expand"], 0);
+  imported.module->walk([&](train::AttentionOp op) {
+    EXPECT_TRUE(op.getCausal());
+    EXPECT_FALSE(op.getMask());
+    auto heads = [](mlir::Value value) {
+      return llvm::cast<mlir::RankedTensorType>(value.getType()).getDimSize(2);
+    };
+    EXPECT_EQ(heads(op.getQ()), 4);
+    EXPECT_EQ(heads(op.getK()), 2);
+    EXPECT_EQ(heads(op.getV()), 2);
+  });
+  ASSERT_EQ(imported.report.frozen.size(), 1u);
+  EXPECT_EQ(imported.report.frozen[0].name, "rotary.inv_freq");
+}
