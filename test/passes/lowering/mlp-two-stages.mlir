@@ -62,7 +62,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // Two microbatches are in flight.
     // CHECK: plan.call @stage0.clear microbatch -1
     // CHECK-NEXT: plan.call @stage0.forward microbatch 0 slots [0, 0]
-    // CHECK-NEXT: plan.call @stage0.forward microbatch 1 slots [1, 0]
+    // CHECK-NEXT: plan.call @stage0.forward microbatch 1 slots [1, 1]
     // CHECK-NEXT: plan.call @stage0.weight microbatch 0 slots [0, 0]
     // CHECK-NEXT: plan.call @stage0.weight microbatch 1 slots [1, 1]
     // CHECK-NEXT: plan.call @stage0.update microbatch -1
