@@ -179,8 +179,8 @@ private:
       program.walk([&](plan::LibraryOp op) {
         if (op.getOp().ends_with("_update"))
           for (Attribute view : op.getOutputs())
-            updated_.insert(
-                tensorOf.lookup(cast<plan::ViewAttr>(view).getBuffer().getAttr()));
+            updated_.insert(tensorOf.lookup(
+                cast<plan::ViewAttr>(view).getBuffer().getAttr()));
       });
     }
   }
@@ -207,8 +207,7 @@ private:
       shape->Add(size);
   }
 
-  LogicalResult writeParameter(plan::BufferOp buffer,
-                               const std::string &name) {
+  LogicalResult writeParameter(plan::BufferOp buffer, const std::string &name) {
     if (!known_.insert(name).second)
       return success();
     auto parameter = module_.lookupSymbol<train::ParameterOp>(name);
@@ -221,9 +220,9 @@ private:
     tensor->set_dtype(dtypeOf(type.getElementType()));
     for (int64_t size : type.getShape())
       tensor->add_shape(size);
-    tensor->set_role(updated_.contains(name)      ? planpb::Tensor::PARAMETER
+    tensor->set_role(updated_.contains(name)    ? planpb::Tensor::PARAMETER
                      : parameter.getValueAttr() ? planpb::Tensor::CONSTANT
-                                                  : planpb::Tensor::FROZEN);
+                                                : planpb::Tensor::FROZEN);
     planpb::Source *source = tensor->mutable_source();
     if (ElementsAttr value = parameter.getValueAttr()) {
       std::string bytes = bytesOf(value);
@@ -249,8 +248,8 @@ private:
       return success();
     planpb::Tensor *tensor = file_.add_tensors();
     tensor->set_name(name);
-    tensor->set_dtype(dtypeOf(
-        cast<RankedTensorType>(buffer.getType()).getElementType()));
+    tensor->set_dtype(
+        dtypeOf(cast<RankedTensorType>(buffer.getType()).getElementType()));
     setShape(buffer, tensor->mutable_shape());
     tensor->set_role(planpb::Tensor::OPTIMIZER);
     tensor->mutable_source()->set_kind(planpb::Source::ZERO);
@@ -265,8 +264,7 @@ private:
     if (!input) {
       input = file_.add_inputs();
       input->set_name(name);
-      Type element =
-          cast<RankedTensorType>(buffer.getType()).getElementType();
+      Type element = cast<RankedTensorType>(buffer.getType()).getElementType();
       input->set_dtype(dtypeOf(element));
       setShape(buffer, input->mutable_shape());
       input->set_batched(input->shape_size() > 0 &&

@@ -10,8 +10,7 @@ namespace merak {
 
 // Mesh, ranks, tensors, inputs, training setup and memory. Bytes of constants
 // are appended to `constants`.
-llvm::LogicalResult writeManifest(mlir::ModuleOp module,
-                                  planpb::PlanFile &file,
+llvm::LogicalResult writeManifest(mlir::ModuleOp module, planpb::PlanFile &file,
                                   std::string &constants);
 
 } // namespace merak

@@ -36,10 +36,9 @@ FailureOr<codegen::KernelObject> compile(ModuleOp module,
 // The linker writes a file; the plan keeps its contents.
 Result<std::string> link(const std::string &object) {
   llvm::SmallString<128> path;
-  if (std::error_code error = llvm::sys::fs::createTemporaryFile(
-          "merak-kernels", "so", path))
-    return Status::error("cannot create a temporary file: " +
-                         error.message());
+  if (std::error_code error =
+          llvm::sys::fs::createTemporaryFile("merak-kernels", "so", path))
+    return Status::error("cannot create a temporary file: " + error.message());
   Status linked = codegen::linkSharedObject({object}, path.str().str());
   Result<std::string> result = linked;
   if (linked.ok()) {

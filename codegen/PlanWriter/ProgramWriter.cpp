@@ -101,11 +101,10 @@ private:
     for (Attribute attr : views) {
       auto view = cast<plan::ViewAttr>(attr);
       double count = 1;
-      for (auto [size, stride] :
-           llvm::zip(view.getShape(), view.getStrides()))
+      for (auto [size, stride] : llvm::zip(view.getShape(), view.getStrides()))
         count *= stride == 0 ? 1 : size;
-      bytes += count *
-               elementBytes_[bufferIndex_.at(view.getBuffer().getAttr())];
+      bytes +=
+          count * elementBytes_[bufferIndex_.at(view.getBuffer().getAttr())];
     }
     return bytes;
   }
@@ -215,8 +214,7 @@ private:
 
   void writeCall(plan::CallOp call) {
     planpb::Call *out = proto_.add_calls();
-    out->set_procedure(
-        procedureIndex_.at(call.getProcedureAttr().getAttr()));
+    out->set_procedure(procedureIndex_.at(call.getProcedureAttr().getAttr()));
     out->set_microbatch(static_cast<int64_t>(call.getMicrobatch()));
     for (int64_t slot : call.getSlots())
       out->add_slots(slot);

@@ -17,8 +17,8 @@ using namespace merak;
 // One line per problem: where, what; notes are indented.
 static void printDiagnostic(Diagnostic &diagnostic) {
   std::string place = describeLocation(diagnostic.getLocation());
-  llvm::errs() << (place.empty() ? "merakc" : place) << ": error: "
-               << diagnostic.str() << "\n";
+  llvm::errs() << (place.empty() ? "merakc" : place)
+               << ": error: " << diagnostic.str() << "\n";
   for (Diagnostic &note : diagnostic.getNotes()) {
     std::string at = describeLocation(note.getLocation());
     llvm::errs() << "  note: " << (at.empty() ? "" : at + ": ") << note.str()

@@ -43,8 +43,7 @@ Result<OptimizerOptions> parseOptimizer(const std::string &text) {
     return Status::error(fmt::format(
         "--optimizer: expected sgd or adamw, found '{}'", options.kind));
   }
-  std::string rest =
-      colon == std::string::npos ? "" : text.substr(colon + 1);
+  std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
   for (const std::string &part : split(rest, ',')) {
     size_t equal = part.find('=');
     std::string key = part.substr(0, equal);
@@ -92,12 +91,13 @@ Result<OptimizerOptions> parseOptimizer(const std::string &text) {
     else if (key == "min")
       number(options.minFactor);
     else
-      status.merge(Status::error(
-          fmt::format("--optimizer: {} has no option '{}'", options.kind, key)));
+      status.merge(Status::error(fmt::format(
+          "--optimizer: {} has no option '{}'", options.kind, key)));
   }
   if (options.schedule != "constant" && options.total <= options.warmup)
-    status.merge(Status::error(fmt::format(
-        "--optimizer: schedule {} needs total above warmup", options.schedule)));
+    status.merge(Status::error(
+        fmt::format("--optimizer: schedule {} needs total above warmup",
+                    options.schedule)));
   if (!status.ok())
     return status;
   return options;
@@ -115,8 +115,8 @@ static Status parseMesh(const std::string &text,
           "--mesh: expected the axes pp, dp, tp, found '{}'", axis)));
     else if (equal == std::string::npos ||
              !parseNumber(part.substr(equal + 1), degree) || degree < 1)
-      status.merge(Status::error(fmt::format(
-          "--mesh: expected a positive degree, found '{}'", part)));
+      status.merge(Status::error(
+          fmt::format("--mesh: expected a positive degree, found '{}'", part)));
     else
       mesh[axis] = degree;
   }
@@ -140,8 +140,8 @@ static Status parseShapes(const std::vector<std::string> &texts,
       if (good)
         out[part.substr(0, equal)] = dims;
       else
-        status.merge(Status::error(fmt::format(
-            "--shape: expected NAME=2x3x..., found '{}'", part)));
+        status.merge(Status::error(
+            fmt::format("--shape: expected NAME=2x3x..., found '{}'", part)));
     }
   return status;
 }
@@ -153,36 +153,59 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   app.name("merakc");
   std::string mesh, optimizer = "adamw", mode = "train", freeze, memory;
   std::vector<std::string> shapes;
-  app.add_option("model", o.input, "the model (binary or text ONNX, or IR with --from)")
+  app.add_option("model", o.input,
+                 "the model (binary or text ONNX, or IR with --from)")
       ->required();
-  app.add_option("-o,--output", o.output, "the plan's directory, or a file (- for the terminal) with --to");
+  app.add_option(
+      "-o,--output", o.output,
+      "the plan's directory, or a file (- for the terminal) with --to");
   app.add_option("--cluster", o.cluster, "cluster.json to compile for");
-  app.add_option("--devices", o.devices, "in-process CPU ranks")->check(CLI::PositiveNumber);
+  app.add_option("--devices", o.devices, "in-process CPU ranks")
+      ->check(CLI::PositiveNumber);
   app.add_option("--mesh", mesh, "pinned degrees, e.g. pp=2,dp=2,tp=2");
   app.add_option("--shape", shapes, "bind symbolic dimensions, e.g. ids=8x128");
-  app.add_option("--global-batch", o.globalBatch, "samples a step over all replicas")->check(CLI::PositiveNumber);
-  app.add_option("--microbatch", o.microbatch, "samples a microbatch of one replica")->check(CLI::PositiveNumber);
-  app.add_option("--mode", mode, "train or infer")->check(CLI::IsMember({"train", "infer"}));
+  app.add_option("--global-batch", o.globalBatch,
+                 "samples a step over all replicas")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--microbatch", o.microbatch,
+                 "samples a microbatch of one replica")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--mode", mode, "train or infer")
+      ->check(CLI::IsMember({"train", "infer"}));
   app.add_option("--loss", o.loss, "the graph output that is the loss");
-  app.add_option("--freeze", freeze, "initializers that are not trained (names or globs)");
-  app.add_flag("--keep-shared", o.keepShared, "keep parameters that the exporter merged as one");
-  app.add_option("--optimizer", optimizer, "sgd:lr=..,momentum=.. or adamw:lr=..,betas=../..,eps=..,weight_decay=..");
-  app.add_option("--grad-clip", o.gradClip, "bound of the global gradient norm")->check(CLI::NonNegativeNumber);
-  app.add_option("--schedule", o.schedule, "auto, gpipe, 1f1b, early, last, scp, eager, or FILE.json");
+  app.add_option("--freeze", freeze,
+                 "initializers that are not trained (names or globs)");
+  app.add_flag("--keep-shared", o.keepShared,
+               "keep parameters that the exporter merged as one");
+  app.add_option("--optimizer", optimizer,
+                 "sgd:lr=..,momentum=.. or "
+                 "adamw:lr=..,betas=../..,eps=..,weight_decay=..");
+  app.add_option("--grad-clip", o.gradClip, "bound of the global gradient norm")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--schedule", o.schedule,
+                 "auto, gpipe, 1f1b, early, last, scp, eager, or FILE.json");
   app.add_option("--strategy", o.strategy, "read pinned decisions");
   app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
-  app.add_option("--to", o.toPhase, "stop after a phase and print the IR")->check(CLI::IsMember(phaseNames()));
-  app.add_option("--from", o.fromPhase, "the input is IR after this phase")->check(CLI::IsMember(phaseNames()));
-  app.add_option("--save-ir", o.saveIr, "a snapshot of the IR after every phase");
-  app.add_option("--memory-limit", o.memoryLimit, "bytes a rank may use (default: the cluster's)")->check(CLI::NonNegativeNumber);
-  app.add_option("--target", o.target, "processor of generated kernels: native, x86-64-v4, x86-64-v3, x86-64");
+  app.add_option("--to", o.toPhase, "stop after a phase and print the IR")
+      ->check(CLI::IsMember(phaseNames()));
+  app.add_option("--from", o.fromPhase, "the input is IR after this phase")
+      ->check(CLI::IsMember(phaseNames()));
+  app.add_option("--save-ir", o.saveIr,
+                 "a snapshot of the IR after every phase");
+  app.add_option("--memory-limit", o.memoryLimit,
+                 "bytes a rank may use (default: the cluster's)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option(
+      "--target", o.target,
+      "processor of generated kernels: native, x86-64-v4, x86-64-v3, x86-64");
   app.add_flag("-q,--quiet", o.quiet, "no report");
   app.set_version_flag("--version", "merakc 0.1.0");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {
     if (error.get_exit_code() == 0) {
-      parsed.text = error.get_name() == "CallForHelp" ? app.help() : "merakc 0.1.0\n";
+      parsed.text =
+          error.get_name() == "CallForHelp" ? app.help() : "merakc 0.1.0\n";
       parsed.exitCode = 0;
     } else {
       parsed.text = fmt::format("merakc: {} (see --help)\n", error.what());

@@ -131,8 +131,7 @@ LogicalResult Compilation::stage() {
     planner.pinned.microbatch = options.microbatch;
   if (options.schedule != "auto" || !planner.pinned.schedule)
     planner.pinned.schedule = options.schedule;
-  auto batch =
-      (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
+  auto batch = (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);
   const OptimizerOptions &o = options.optimizer;
@@ -184,8 +183,7 @@ LogicalResult Compilation::shard() {
 
 LogicalResult Compilation::schedule() {
   auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
-  auto mesh =
-      (*module)->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
+  auto mesh = (*module)->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
   if (!train || !mesh)
     return error("expected a module after the stage phase");
   std::string name = train.getAs<StringAttr>("schedule_name").str();
@@ -247,10 +245,13 @@ LogicalResult Compilation::snapshot(size_t phase) {
 
 LogicalResult Compilation::run() {
   using Phase = LogicalResult (Compilation::*)();
-  static constexpr Phase phases[] = {
-      nullptr,             &Compilation::graph,    &Compilation::stage,
-      &Compilation::shard, &Compilation::schedule, &Compilation::memory,
-      &Compilation::plan};
+  static constexpr Phase phases[] = {nullptr,
+                                     &Compilation::graph,
+                                     &Compilation::stage,
+                                     &Compilation::shard,
+                                     &Compilation::schedule,
+                                     &Compilation::memory,
+                                     &Compilation::plan};
   const std::vector<std::string> &names = phaseNames();
   auto indexOf = [&](const std::string &name) -> size_t {
     return llvm::find(names, name) - names.begin();

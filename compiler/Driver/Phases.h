@@ -22,7 +22,7 @@ public:
   const std::string &getReport() const { return report; }
 
 private:
-  mlir::LogicalResult load();     // the model, or IR with --from
+  mlir::LogicalResult load(); // the model, or IR with --from
   mlir::LogicalResult graph();
   mlir::LogicalResult stage();
   mlir::LogicalResult shard();

@@ -56,11 +56,10 @@ Attribute MeshAttr::parse(AsmParser &parser, Type) {
 
 void MeshAttr::print(AsmPrinter &printer) const {
   printer << "<";
-  llvm::interleaveComma(llvm::zip(getAxes(), getSizes()), printer,
-                        [&](auto axis) {
-                          printer << std::get<0>(axis).getValue() << " = "
-                                  << std::get<1>(axis);
-                        });
+  llvm::interleaveComma(
+      llvm::zip(getAxes(), getSizes()), printer, [&](auto axis) {
+        printer << std::get<0>(axis).getValue() << " = " << std::get<1>(axis);
+      });
   printer << ">";
 }
 
@@ -68,8 +67,7 @@ void MeshAttr::print(AsmPrinter &printer) const {
 // #dist.layout
 //===----------------------------------------------------------------------===//
 
-LayoutAttr LayoutAttr::get(MLIRContext *context,
-                           const layout::Layout &layout) {
+LayoutAttr LayoutAttr::get(MLIRContext *context, const layout::Layout &layout) {
   Builder builder(context);
   SmallVector<Attribute> dims;
   for (const layout::DimLayout &dim : layout.dims) {

@@ -20,9 +20,9 @@ template <typename Printer> void printList(Printer &p, ArrayRef<int64_t> list) {
 }
 
 ParseResult parseList(AsmParser &parser, SmallVectorImpl<int64_t> &list) {
-  return parser.parseCommaSeparatedList(
-      AsmParser::Delimiter::Square,
-      [&]() { return parser.parseInteger(list.emplace_back()); });
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&]() {
+    return parser.parseInteger(list.emplace_back());
+  });
 }
 
 // @buffer[shape] (by [strides])? (at offset)?
@@ -70,14 +70,14 @@ void printViews(OpAsmPrinter &p, Operation *, ArrayAttr views) {
 
 ParseResult parseViews(OpAsmParser &parser, ArrayAttr &views) {
   SmallVector<Attribute> list;
-  if (parser.parseCommaSeparatedList(
-          AsmParser::Delimiter::Paren, [&]() -> ParseResult {
-            ViewAttr view;
-            if (parseView(parser, view))
-              return failure();
-            list.push_back(view);
-            return success();
-          }))
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren,
+                                     [&]() -> ParseResult {
+                                       ViewAttr view;
+                                       if (parseView(parser, view))
+                                         return failure();
+                                       list.push_back(view);
+                                       return success();
+                                     }))
     return failure();
   views = ArrayAttr::get(parser.getContext(), list);
   return success();

@@ -47,8 +47,8 @@ Value merak::train::scale(OpBuilder &b, Location loc, Value x, double factor) {
       scalarConstant(b, loc, tensorTypeOf(x).getElementType(), factor));
 }
 
-Value merak::train::sliceAxis(OpBuilder &b, Location loc, Value x,
-                              int64_t axis, int64_t start, int64_t size) {
+Value merak::train::sliceAxis(OpBuilder &b, Location loc, Value x, int64_t axis,
+                              int64_t start, int64_t size) {
   ArrayRef<int64_t> shape = tensorTypeOf(x).getShape();
   SmallVector<int64_t> starts(shape.size(), 0), sizes(shape),
       steps(shape.size(), 1);

@@ -56,10 +56,8 @@ GRADIENT(ReciprocalOp) {
 }
 GRADIENT(AbsOp) {
   PRELUDE Value zero = number(b, loc, getX(), 0);
-  Value positive =
-      maskWhere(b, loc, ComparePredicate::gt, getX(), zero, dy);
-  Value negative =
-      maskWhere(b, loc, ComparePredicate::lt, getX(), zero, dy);
+  Value positive = maskWhere(b, loc, ComparePredicate::gt, getX(), zero, dy);
+  Value negative = maskWhere(b, loc, ComparePredicate::lt, getX(), zero, dy);
   grads[0] = sub(b, loc, positive, negative);
 }
 GRADIENT(SinOp) {
@@ -71,13 +69,12 @@ GRADIENT(CosOp) {
 }
 GRADIENT(TanhOp) {
   PRELUDE Value square = mul(b, loc, getY(), getY());
-  grads[0] =
-      mul(b, loc, dy, sub(b, loc, number(b, loc, getY(), 1), square));
+  grads[0] = mul(b, loc, dy, sub(b, loc, number(b, loc, getY(), 1), square));
 }
 GRADIENT(ErfOp) {
   // erf'(x) = 2 / sqrt(pi) * exp(-x^2)
-  PRELUDE Value e = ExpOp::create(
-      b, loc, neg(b, loc, mul(b, loc, getX(), getX())));
+  PRELUDE Value e =
+      ExpOp::create(b, loc, neg(b, loc, mul(b, loc, getX(), getX())));
   grads[0] = mul(b, loc, dy, scale(b, loc, e, 1.1283791670955126));
 }
 GRADIENT(SigmoidOp) {
@@ -92,8 +89,8 @@ GRADIENT(GeluOp) {
   PRELUDE grads[0] = GeluGradOp::create(b, loc, dy, getX(), getTanhAttr());
 }
 GRADIENT(CastOp) {
-  PRELUDE if (isa<FloatType>(tensorTypeOf(getX()).getElementType()))
-    grads[0] = CastOp::create(b, loc, getX().getType(), dy);
+  PRELUDE if (isa<FloatType>(tensorTypeOf(getX()).getElementType())) grads[0] =
+      CastOp::create(b, loc, getX().getType(), dy);
 }
 
 // Gradients of both operands of a broadcasting op.
@@ -105,7 +102,9 @@ GRADIENT(CastOp) {
 
 GRADIENT(AddOp) { BROADCAST(dy, dy); }
 GRADIENT(SubOp) { BROADCAST(dy, neg(b, loc, dy)); }
-GRADIENT(MulOp) { BROADCAST(mul(b, loc, dy, getRhs()), mul(b, loc, dy, getLhs())); }
+GRADIENT(MulOp) {
+  BROADCAST(mul(b, loc, dy, getRhs()), mul(b, loc, dy, getLhs()));
+}
 GRADIENT(DivOp) {
   BROADCAST(div(b, loc, dy, getRhs()),
             neg(b, loc, div(b, loc, mul(b, loc, dy, getResult()), getRhs())));
@@ -129,9 +128,9 @@ GRADIENT(PowOp) {
     Value power = PowOp::create(b, loc, getLhs(), less);
     return mul(b, loc, dy, mul(b, loc, getRhs(), power));
   };
-  BROADCAST(lhsGrad(), mul(b, loc, dy,
-                           mul(b, loc, getResult(),
-                               LogOp::create(b, loc, getLhs()))));
+  BROADCAST(lhsGrad(),
+            mul(b, loc, dy,
+                mul(b, loc, getResult(), LogOp::create(b, loc, getLhs()))));
 }
 // Ties give the whole gradient to the left operand.
 GRADIENT(MaxOp) {
@@ -147,13 +146,13 @@ GRADIENT(MinOp) {
 GRADIENT(SelectOp) {
   PRELUDE Value zero = number(b, loc, dy, 0);
   if (wanted[1])
-    grads[1] = reduceToType(
-        b, loc, SelectOp::create(b, loc, getCondition(), dy, zero),
-        tensorTypeOf(getLhs()));
+    grads[1] =
+        reduceToType(b, loc, SelectOp::create(b, loc, getCondition(), dy, zero),
+                     tensorTypeOf(getLhs()));
   if (wanted[2])
-    grads[2] = reduceToType(
-        b, loc, SelectOp::create(b, loc, getCondition(), zero, dy),
-        tensorTypeOf(getRhs()));
+    grads[2] =
+        reduceToType(b, loc, SelectOp::create(b, loc, getCondition(), zero, dy),
+                     tensorTypeOf(getRhs()));
 }
 
 //===----------------------------------------------------------------------===//
@@ -181,10 +180,9 @@ GRADIENT(SliceOp) {
     high.push_back(shape[i] - getStarts()[i] - size -
                    (step - 1) * std::max<int64_t>(0, size - 1));
   }
-  grads[0] = PadOp::create(b, loc, dy, getStartsAttr(),
-                           b.getDenseI64ArrayAttr(high),
-                           b.getDenseI64ArrayAttr(interior),
-                           b.getF64FloatAttr(0));
+  grads[0] =
+      PadOp::create(b, loc, dy, getStartsAttr(), b.getDenseI64ArrayAttr(high),
+                    b.getDenseI64ArrayAttr(interior), b.getF64FloatAttr(0));
 }
 GRADIENT(PadOp) {
   PRELUDE ArrayRef<int64_t> shape = tensorTypeOf(getX()).getShape();
@@ -203,9 +201,9 @@ GRADIENT(ConcatOp) {
   }
 }
 GRADIENT(GatherOp) {
-  PRELUDE grads[0] = ScatterAddOp::create(
-      b, loc, getTable().getType(), dy, getIds(), getAxisAttr(), getRowsAttr(),
-      getSplitAxisAttr());
+  PRELUDE grads[0] =
+      ScatterAddOp::create(b, loc, getTable().getType(), dy, getIds(),
+                           getAxisAttr(), getRowsAttr(), getSplitAxisAttr());
 }
 
 //===----------------------------------------------------------------------===//
@@ -229,8 +227,8 @@ GRADIENT(ReduceMaxOp) {
   PRELUDE Value max = restoreDims(b, loc, getY(), getX(), getAxes());
   Value full = ExpandOp::create(b, loc, getX().getType(),
                                 restoreDims(b, loc, dy, getX(), getAxes()));
-  Value one = ExpandOp::create(b, loc, getX().getType(),
-                               number(b, loc, getX(), 1));
+  Value one =
+      ExpandOp::create(b, loc, getX().getType(), number(b, loc, getX(), 1));
   Value isMax = maskWhere(b, loc, ComparePredicate::eq, getX(), max, one);
   Value count = reduceSum(b, loc, isMax, getAxes(), true);
   grads[0] = mul(b, loc, full, div(b, loc, isMax, count));
@@ -239,7 +237,8 @@ GRADIENT(ReduceMaxOp) {
 // d(lhs): swap lhs and out. Letters of lhs that neither out nor rhs has were
 // summed away: their gradient is broadcast.
 static Value einsumGradient(OpBuilder &b, Location loc, Value dy, Value other,
-                            const std::string &out, const std::string &otherText,
+                            const std::string &out,
+                            const std::string &otherText,
                             const std::string &wantedText, Value wantedValue,
                             bool otherFirst) {
   std::string reachable;

@@ -20,17 +20,17 @@ GRADIENT(SoftmaxOp) {
 }
 
 GRADIENT(LayerNormOp) {
-  PRELUDE if (wanted[0]) grads[0] = LayerNormGradOp::create(
-      b, loc, getX().getType(), dy, getX(), getMean(), getRstd(), getScale(),
-      getAxisAttr());
+  PRELUDE if (wanted[0]) grads[0] =
+      LayerNormGradOp::create(b, loc, getX().getType(), dy, getX(), getMean(),
+                              getRstd(), getScale(), getAxisAttr());
   bool wantScale = getScale() && wanted[1];
   bool wantBias = getBias() && wanted[getScale() ? 2 : 1];
   if (!wantScale && !wantBias)
     return;
   Type type = getScale() ? getScale().getType() : getBias().getType();
-  auto op = LayerNormParamGradOp::create(b, loc, TypeRange{type, type}, dy,
-                                         getX(), getMean(), getRstd(),
-                                         getAxisAttr());
+  auto op =
+      LayerNormParamGradOp::create(b, loc, TypeRange{type, type}, dy, getX(),
+                                   getMean(), getRstd(), getAxisAttr());
   if (wantScale)
     grads[1] = op.getDscale();
   if (wantBias)
@@ -60,8 +60,8 @@ GRADIENT(PickOp) {
 GRADIENT(AttentionOp) {
   PRELUDE auto op = AttentionGradOp::create(
       b, loc, TypeRange{getQ().getType(), getK().getType(), getV().getType()},
-      getQ(), getK(), getV(), getOut(), getLse(), dy, getMask(),
-      getScaleAttr(), getCausalAttr());
+      getQ(), getK(), getV(), getOut(), getLse(), dy, getMask(), getScaleAttr(),
+      getCausalAttr());
   for (int i = 0; i < 3; ++i)
     if (wanted[i])
       grads[i] = op->getResult(i);
@@ -99,7 +99,8 @@ GRADIENT(AvgPoolOp) {
 SmallVector<Value> SoftmaxOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
   int64_t axis = getAxis();
-  Value max = ReduceMaxOp::create(b, loc, getX(), ArrayRef<int64_t>{axis}, true);
+  Value max =
+      ReduceMaxOp::create(b, loc, getX(), ArrayRef<int64_t>{axis}, true);
   Value e = ExpOp::create(b, loc, SubOp::create(b, loc, getX(), max));
   Value sum = reduceSum(b, loc, e, {axis}, true);
   return {DivOp::create(b, loc, e, sum)};
@@ -119,8 +120,7 @@ SmallVector<Value> SoftmaxCrossEntropyOp::decompose(OpBuilder &b) {
       ReduceMaxOp::create(b, loc, getLogits(), ArrayRef<int64_t>{axis}, true);
   Value e = ExpOp::create(b, loc, SubOp::create(b, loc, getLogits(), max));
   Value sum = reduceSum(b, loc, e, {axis}, false);
-  Value flatMax =
-      reshapeTo(b, loc, max, tensorTypeOf(getLse()).getShape());
+  Value flatMax = reshapeTo(b, loc, max, tensorTypeOf(getLse()).getShape());
   Value lse = AddOp::create(b, loc, LogOp::create(b, loc, sum), flatMax);
   Value picked =
       PickOp::create(b, loc, getLoss().getType(), getLogits(), getLabels(),

@@ -14,10 +14,9 @@ static ShardingRule alongAxisRule(Operation *op, int64_t axis,
   ShardingRule rule;
   std::vector<int> factors;
   for (auto [index, size] : llvm::enumerate(shapeOf(op->getOperand(0))))
-    factors.push_back(addFactor(rule, size,
-                                static_cast<int64_t>(index) == axis
-                                    ? kind
-                                    : FactorKind::Parallel));
+    factors.push_back(addFactor(
+        rule, size,
+        static_cast<int64_t>(index) == axis ? kind : FactorKind::Parallel));
   rule.operands.assign(op->getNumOperands(), tensorOf(factors));
   rule.results = {tensorOf(factors)};
   return rule;
@@ -88,7 +87,8 @@ static ShardingRule normRule(Operation *op, Value x, int64_t axis,
   // x and dy have all dimensions; mean and rstd are results 1.. of the forward
   // op and operands of the gradients; scale and bias are normalised.
   auto isStatistic = [&](Value value) {
-    if (auto result = dyn_cast<OpResult>(value); result && value.getDefiningOp() == op)
+    if (auto result = dyn_cast<OpResult>(value);
+        result && value.getDefiningOp() == op)
       return isa<LayerNormOp, RmsNormOp>(op) && result.getResultNumber() > 0;
     if (auto grad = dyn_cast<LayerNormGradOp>(op))
       return value == grad.getMean() || value == grad.getRstd();
@@ -256,7 +256,8 @@ struct ConvFactors {
               FactorKind in, FactorKind out) {
     ArrayRef<int64_t> xs = shapeOf(xv), ws = shapeOf(wv), ys = shapeOf(yv);
     int n = addFactor(rule, xs[0], batch), g = addFactor(rule, groups);
-    int c = addFactor(rule, ws[1], in), o = addFactor(rule, ws[0] / groups, out);
+    int c = addFactor(rule, ws[1], in),
+        o = addFactor(rule, ws[0] / groups, out);
     RuleDim inDim = dimOf(g), outDim = dimOf(g);
     llvm::append_range(inDim, dimOf(c));
     llvm::append_range(outDim, dimOf(o));
@@ -264,9 +265,8 @@ struct ConvFactors {
     w = {outDim, dimOf(c)};
     y = {dimOf(n), outDim};
     auto space = [&](RuleTensor &tensor, ArrayRef<int64_t> shape) {
-      llvm::append_range(tensor,
-                         tensorOf(addFactors(rule, shape.drop_front(2),
-                                             FactorKind::Whole)));
+      llvm::append_range(tensor, tensorOf(addFactors(rule, shape.drop_front(2),
+                                                     FactorKind::Whole)));
     };
     space(x, xs);
     space(w, ws);
@@ -327,9 +327,9 @@ static ShardingRule poolRule(Operation *op, bool linear) {
   int n = addFactor(rule, shape[0]), c = addFactor(rule, shape[1]);
   auto tensor = [&](Value value) {
     RuleTensor dims = {dimOf(n), dimOf(c)};
-    llvm::append_range(dims, tensorOf(addFactors(rule,
-                                                 shapeOf(value).drop_front(2),
-                                                 FactorKind::Whole)));
+    llvm::append_range(dims,
+                       tensorOf(addFactors(rule, shapeOf(value).drop_front(2),
+                                           FactorKind::Whole)));
     return dims;
   };
   for (Value operand : op->getOperands())

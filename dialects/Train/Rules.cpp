@@ -148,9 +148,8 @@ ShardingRule SliceOp::getShardingRule() {
       out.push_back(dimOf(factor));
       continue;
     }
-    int64_t grain = getSteps()[i] != 1
-                        ? 1
-                        : std::gcd(std::gcd(start, size), shape[i]);
+    int64_t grain =
+        getSteps()[i] != 1 ? 1 : std::gcd(std::gcd(start, size), shape[i]);
     int factor = grain > 1 ? rule.add(grain) : -1;
     in.push_back(gridDim(rule, shape[i], grain, factor));
     out.push_back(gridDim(rule, size, grain, factor));
@@ -183,10 +182,10 @@ ShardingRule PadOp::getShardingRule() {
       out.push_back(dimOf(factor));
       continue;
     }
-    int64_t grain = getInterior()[i] != 0
-                        ? 1
-                        : std::gcd(std::gcd(getLow()[i], getHigh()[i]),
-                                   shape[i]);
+    int64_t grain =
+        getInterior()[i] != 0
+            ? 1
+            : std::gcd(std::gcd(getLow()[i], getHigh()[i]), shape[i]);
     int factor = grain > 1 ? rule.add(grain) : -1;
     in.push_back(gridDim(rule, shape[i], grain, factor));
     out.push_back(gridDim(rule, result[i], grain, factor));
@@ -219,9 +218,8 @@ ShardingRule ConcatOp::getShardingRule() {
   int grainFactor = grain > 1 ? rule.add(grain) : -1;
   std::vector<int> others;
   for (size_t i = 0; i < result.size(); ++i)
-    others.push_back(static_cast<int64_t>(i) == getAxis()
-                         ? -1
-                         : addFactor(rule, result[i]));
+    others.push_back(
+        static_cast<int64_t>(i) == getAxis() ? -1 : addFactor(rule, result[i]));
   auto tensor = [&](ArrayRef<int64_t> shape) {
     RuleTensor dims = tensorOf(others);
     dims[getAxis()] = gridDim(rule, shape[getAxis()], grain, grainFactor);
@@ -295,8 +293,7 @@ static ShardingRule reduceRule(Value x, ArrayRef<int64_t> axes, bool keepdims,
   RuleTensor in, out;
   for (auto [index, size] : llvm::enumerate(shapeOf(x))) {
     bool reduced = llvm::is_contained(axes, static_cast<int64_t>(index));
-    int factor =
-        addFactor(rule, size, reduced ? kind : FactorKind::Parallel);
+    int factor = addFactor(rule, size, reduced ? kind : FactorKind::Parallel);
     in.push_back(dimOf(factor));
     if (!reduced)
       out.push_back(dimOf(factor));

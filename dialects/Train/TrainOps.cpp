@@ -23,9 +23,9 @@ LogicalResult merak::train::inferBroadcast(std::optional<Location> location,
     for (size_t i = 0; i < dims.size(); ++i) {
       int64_t &dim = shape[shape.size() - dims.size() + i];
       if (dims[i] != 1 && dim != 1 && dims[i] != dim)
-        return emitOptionalError(location, "shapes do not broadcast: ",
-                                 operands[0].getType(), " and ",
-                                 operand.getType());
+        return emitOptionalError(
+            location, "shapes do not broadcast: ", operands[0].getType(),
+            " and ", operand.getType());
       if (dim == 1)
         dim = dims[i];
     }
@@ -103,8 +103,8 @@ INFER(ConcatOp) {
                                type);
     for (int64_t i = 0; i < type.getRank(); ++i)
       if (i != axis && type.getDimSize(i) != shape[i])
-        return emitOptionalError(location, "dimension ", i,
-                                 " differs: ", first, " and ", type);
+        return emitOptionalError(location, "dimension ", i, " differs: ", first,
+                                 " and ", type);
     shape[axis] += type.getDimSize(axis);
   }
   types.push_back(RankedTensorType::get(shape, first.getElementType()));
@@ -176,9 +176,8 @@ INFER(EinsumOp) {
                                  "' stands twice in one operand");
       auto [it, isNew] = sizes.try_emplace(text[i], type.getDimSize(i));
       if (!isNew && it->second != type.getDimSize(i))
-        return emitOptionalError(location, "letter '", text[i],
-                                 "' has sizes ", it->second, " and ",
-                                 type.getDimSize(i));
+        return emitOptionalError(location, "letter '", text[i], "' has sizes ",
+                                 it->second, " and ", type.getDimSize(i));
     }
     return success();
   };
@@ -193,8 +192,8 @@ INFER(EinsumOp) {
                                "' is in no operand");
     shape.push_back(it->second);
   }
-  types.push_back(RankedTensorType::get(
-      shape, tensorType(op.getLhs()).getElementType()));
+  types.push_back(
+      RankedTensorType::get(shape, tensorType(op.getLhs()).getElementType()));
   return success();
 }
 #undef INFER
@@ -215,8 +214,8 @@ LogicalResult ParameterOp::verify() {
 template <typename OpTy>
 static LogicalResult verifySymbol(OpTy op, Type type,
                                   SymbolTableCollection &symbols) {
-  auto parameter = symbols.lookupNearestSymbolFrom<ParameterOp>(
-      op, op.getParameterAttr());
+  auto parameter =
+      symbols.lookupNearestSymbolFrom<ParameterOp>(op, op.getParameterAttr());
   if (!parameter)
     return op.emitOpError("expected a parameter, found no symbol ")
            << op.getParameterAttr();

@@ -33,19 +33,21 @@ public:
 
   LogicalResult run(Value loss) {
     for (Operation &op : block.without_terminator()) {
-      op.setAttr(kIdAttr, IntegerAttr::get(IntegerType::get(op.getContext(), 64),
-                                           forward.size()));
+      op.setAttr(kIdAttr,
+                 IntegerAttr::get(IntegerType::get(op.getContext(), 64),
+                                  forward.size()));
       forward.push_back(&op);
     }
     markNeeded();
     if (!needed.contains(loss))
-      return step.emitError("the loss does not depend on any trained parameter");
+      return step.emitError(
+          "the loss does not depend on any trained parameter");
     OpBuilder b(block.getTerminator());
     auto lossType = tensorTypeOf(loss);
     gradient[loss] = ConstantOp::create(
         b, loss.getLoc(),
-        DenseElementsAttr::get(
-            lossType, b.getFloatAttr(lossType.getElementType(), 1.0)));
+        DenseElementsAttr::get(lossType,
+                               b.getFloatAttr(lossType.getElementType(), 1.0)));
     LogicalResult result = success();
     for (Operation *op : llvm::reverse(forward))
       if (failed(differentiate(b, op)))
@@ -165,10 +167,10 @@ private:
     }
     auto *context = step.getContext();
     for (Operation &op : block.without_terminator()) {
-      StringRef role = isForward.contains(&op)   ? kForward
-                       : updates.contains(&op)   ? kUpdate
-                       : critical.contains(&op)  ? kBackwardInput
-                                                 : kBackwardWeight;
+      StringRef role = isForward.contains(&op)  ? kForward
+                       : updates.contains(&op)  ? kUpdate
+                       : critical.contains(&op) ? kBackwardInput
+                                                : kBackwardWeight;
       op.setAttr(kRoleAttr, StringAttr::get(context, role));
     }
   }
@@ -182,8 +184,7 @@ private:
   llvm::DenseSet<Operation *> updates;
 };
 
-struct DifferentiatePass
-    : merak::impl::DifferentiateBase<DifferentiatePass> {
+struct DifferentiatePass : merak::impl::DifferentiateBase<DifferentiatePass> {
   using DifferentiateBase::DifferentiateBase;
 
   void runOnOperation() override {

@@ -117,16 +117,15 @@ void ActionLowering::lowerShardSlice(dist::ShardSliceOp op) {
   SmallVector<int64_t> shape(from.shape.begin(), from.shape.end());
   for (StringRef axis : axes) {
     shape[dim] /= stage_.axisSize(axis);
-    View to = axis == axes.back()
-                  ? outputFor(op.getY())
-                  : newBuffer(RankedTensorType::get(shape,
-                                                    type.getElementType()),
-                              op.getLoc());
+    View to =
+        axis == axes.back()
+            ? outputFor(op.getY())
+            : newBuffer(RankedTensorType::get(shape, type.getElementType()),
+                        op.getLoc());
     View part = split(to, dim, major, minor);
     library(op.getLoc(), "slice", {split(from, dim, major, minor)}, {part},
             {builder_.getNamedAttr(
-                "axis",
-                builder_.getStringAttr(std::to_string(dim + 1)))},
+                "axis", builder_.getStringAttr(std::to_string(dim + 1)))},
             {offsetScalar(stage_.context(), axis, part.shape[dim + 1])});
     from = to;
   }

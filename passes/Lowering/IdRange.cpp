@@ -75,9 +75,8 @@ private:
     if (ignored)
       allowed = static_cast<int64_t>(*ignored);
     range.limit = found ? std::min(range.limit, limit) : limit;
-    range.allowed = !found || range.allowed == allowed
-                        ? allowed
-                        : std::optional<int64_t>();
+    range.allowed =
+        !found || range.allowed == allowed ? allowed : std::optional<int64_t>();
     found = true;
   }
 

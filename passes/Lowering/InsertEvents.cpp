@@ -105,10 +105,10 @@ private:
              llvm::zip(view.getShape(), view.getStrides()))
           last += (extent - 1) * stride;
         int64_t base = static_cast<int64_t>(*buffer.getOffset());
-        list.push_back({buffer,
-                        {base + view.getOffset() * size,
-                         base + (last + 1) * size},
-                        write});
+        list.push_back(
+            {buffer,
+             {base + view.getOffset() * size, base + (last + 1) * size},
+             write});
       }
     };
     add(op.getInputs(), false);
@@ -178,8 +178,8 @@ private:
   void createEvent(Operation *at, int64_t event, uint64_t stream) {
     Op::create(builder_, at->getLoc(), builder_.getI64IntegerAttr(event),
                builder_.getArrayAttr({}), builder_.getArrayAttr({}),
-               builder_.getI64IntegerAttr(stream),
-               builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+               builder_.getI64IntegerAttr(stream), builder_.getF64FloatAttr(0),
+               builder_.getF64FloatAttr(0));
   }
 
   // ------------------------------------------------------------ calls
@@ -247,8 +247,8 @@ private:
                c > entry[stream][other]; --c) {
             if (!conflict(mine[stream], sets[c][other]))
               continue;
-            waits.append({static_cast<int64_t>(stream),
-                          static_cast<int64_t>(other), c});
+            waits.append(
+                {static_cast<int64_t>(stream), static_cast<int64_t>(other), c});
             join(entry[stream], finished[c][other]);
             entry[stream][other] = std::max(entry[stream][other], c);
             break;
@@ -313,8 +313,8 @@ private:
       for (uint64_t other = 0; other < streams_; ++other) {
         summary.heard[stream][other] =
             stream == other || clocks[stream][other] >= 0;
-        summary.all[stream][other] = clocks[stream][other] >= 0 &&
-                                     clocks[stream][other] == last[other];
+        summary.all[stream][other] =
+            clocks[stream][other] >= 0 && clocks[stream][other] == last[other];
       }
     return summary;
   }

@@ -58,8 +58,8 @@ struct Caller {
     call.outputs.assign(op->getResults().begin(), op->getResults().end());
   }
   Caller &text(StringRef name, StringRef value) {
-    call.attrs.push_back({StringAttr::get(context, name),
-                          StringAttr::get(context, value)});
+    call.attrs.push_back(
+        {StringAttr::get(context, name), StringAttr::get(context, value)});
     return *this;
   }
   Caller &integer(StringRef name, int64_t value) {
@@ -177,8 +177,8 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
             Caller(op, "rms_norm_param_grad").integer("axis", op.getAxis()));
       })
       .Case([&](SoftmaxCrossEntropyOp op) {
-        return done(Caller(op, "softmax_cross_entropy")
-                        .ignore(op.getIgnoreIndex()));
+        return done(
+            Caller(op, "softmax_cross_entropy").ignore(op.getIgnoreIndex()));
       })
       .Case([&](SoftmaxCrossEntropyGradOp op) {
         return done(Caller(op, "softmax_cross_entropy_grad")
@@ -204,12 +204,10 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
                         .integer("interleaved", op.getInterleaved())
                         .integer("inverse", op.getInverse()));
       })
-      .Case([&](ConvOp op) {
-        return done(conv(op, "conv").integer("bias", 0));
-      })
-      .Case([&](ConvGradInputOp op) {
-        return done(conv(op, "conv_grad_input"));
-      })
+      .Case(
+          [&](ConvOp op) { return done(conv(op, "conv").integer("bias", 0)); })
+      .Case(
+          [&](ConvGradInputOp op) { return done(conv(op, "conv_grad_input")); })
       .Case([&](ConvGradWeightOp op) {
         return done(conv(op, "conv_grad_weight"));
       })

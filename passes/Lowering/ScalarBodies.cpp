@@ -30,9 +30,8 @@ public:
         .Case([&](ExpOp) { return make<math::ExpOp>(in[0]); })
         .Case([&](LogOp) { return make<math::LogOp>(in[0]); })
         .Case([&](SqrtOp) { return make<math::SqrtOp>(in[0]); })
-        .Case([&](ReciprocalOp) {
-          return make<arith::DivFOp>(number(1), in[0]);
-        })
+        .Case(
+            [&](ReciprocalOp) { return make<arith::DivFOp>(number(1), in[0]); })
         .Case([&](AbsOp) {
           return real ? make<math::AbsFOp>(in[0]) : make<math::AbsIOp>(in[0]);
         })
@@ -42,9 +41,7 @@ public:
         .Case([&](ErfOp) { return make<math::ErfOp>(in[0]); })
         .Case([&](SigmoidOp) { return sigmoid(in[0]); })
         .Case([&](ReluOp) { return maximum(in[0], zero()); })
-        .Case([&](NotOp) {
-          return make<arith::XOrIOp>(in[0], integer(1));
-        })
+        .Case([&](NotOp) { return make<arith::XOrIOp>(in[0], integer(1)); })
         .Case([&](GeluOp gelu) { return emitGelu(gelu.getTanh()); })
         .Case([&](GeluGradOp gelu) {
           return make<arith::MulFOp>(in[0], geluSlope(in[1], gelu.getTanh()));
@@ -52,18 +49,11 @@ public:
         .Case([&](CastOp cast) {
           return convert(in[0], getElementTypeOrSelf(cast.getY().getType()));
         })
-        .Case([&](AddOp) {
-          return binary<arith::AddFOp, arith::AddIOp>(real);
-        })
-        .Case([&](SubOp) {
-          return binary<arith::SubFOp, arith::SubIOp>(real);
-        })
-        .Case([&](MulOp) {
-          return binary<arith::MulFOp, arith::MulIOp>(real);
-        })
-        .Case([&](DivOp) {
-          return binary<arith::DivFOp, arith::DivSIOp>(real);
-        })
+        .Case([&](AddOp) { return binary<arith::AddFOp, arith::AddIOp>(real); })
+        .Case([&](SubOp) { return binary<arith::SubFOp, arith::SubIOp>(real); })
+        .Case([&](MulOp) { return binary<arith::MulFOp, arith::MulIOp>(real); })
+        .Case(
+            [&](DivOp) { return binary<arith::DivFOp, arith::DivSIOp>(real); })
         .Case([&](PowOp) { return make<math::PowFOp>(in[0], in[1]); })
         .Case([&](MaxOp) { return maximum(in[0], in[1]); })
         .Case([&](MinOp) {
@@ -107,8 +97,7 @@ private:
 
   Value sigmoid(Value x) {
     return make<arith::DivFOp>(
-        number(1),
-        add(number(1), make<math::ExpOp>(make<arith::NegFOp>(x))));
+        number(1), add(number(1), make<math::ExpOp>(make<arith::NegFOp>(x))));
   }
 
   // sqrt(2/pi) (x + 0.044715 x^3), the argument of the tanh form.
@@ -130,9 +119,8 @@ private:
   }
   Value geluSlope(Value x, bool tanh) {
     if (!tanh) {
-      Value density =
-          mul(number(1 / std::sqrt(2 * M_PI)),
-              make<math::ExpOp>(mul(number(-0.5), mul(x, x))));
+      Value density = mul(number(1 / std::sqrt(2 * M_PI)),
+                          make<math::ExpOp>(mul(number(-0.5), mul(x, x))));
       return add(normalCdf(x), mul(x, density));
     }
     Value t = make<math::TanhOp>(inner(x));
@@ -170,8 +158,7 @@ private:
       if (fromReal.getWidth() > toReal.getWidth())
         return make<arith::TruncFOp>(to, x);
       // bf16 <-> f16: through f32.
-      return make<arith::TruncFOp>(
-          to, make<arith::ExtFOp>(b.getF32Type(), x));
+      return make<arith::TruncFOp>(to, make<arith::ExtFOp>(b.getF32Type(), x));
     }
     if (to.isInteger(1))
       return make<arith::CmpIOp>(arith::CmpIPredicate::ne, x, integer(0));

@@ -130,7 +130,6 @@ LogicalResult StageLowering::collectValues() {
   return result;
 }
 
-
 LogicalResult StageLowering::markTransfers() {
   for (const Transfer &transfer : transfers_) {
     if (transfer.sourceStage == stage_.getSymName()) {
@@ -221,9 +220,9 @@ plan::BufferOp StageLowering::constantBuffer(ElementsAttr value,
     do
       wish = "constant." + std::to_string(number++);
     while (module_.lookupSymbol(wish));
-    auto parameter = train::ParameterOp::create(
-        atStart, location, wish, type, /*trainable=*/false,
-        train::SourceAttr(), value);
+    auto parameter = train::ParameterOp::create(atStart, location, wish, type,
+                                                /*trainable=*/false,
+                                                train::SourceAttr(), value);
     name = parameter.getSymNameAttr();
   }
   buffer = createBuffer(name.getValue(), plan::Category::parameters, type,
@@ -252,10 +251,9 @@ void StageLowering::createBuffers() {
       category = plan::Category::workspace;
     else if (value.received || (value.sent && value.actions.size() == 1))
       category = plan::Category::communication;
-    value.buffer =
-        createBuffer(name.getValue(), category,
-                     cast<RankedTensorType>(op.getType()), nullptr,
-                     op.getLoc());
+    value.buffer = createBuffer(name.getValue(), category,
+                                cast<RankedTensorType>(op.getType()), nullptr,
+                                op.getLoc());
     if (kind == ValueKind::parameter || kind == ValueKind::constant ||
         kind == ValueKind::state) {
       value.buffer.setTensorAttr(op.getTensorAttr());
@@ -271,8 +269,8 @@ void StageLowering::createSlots() {
   for (auto &[name, value] : values_) {
     if (!value.buffer)
       continue;
-    bool perMicrobatch = value.actions.find_first_not_of("PFRBW") ==
-                         std::string::npos;
+    bool perMicrobatch =
+        value.actions.find_first_not_of("PFRBW") == std::string::npos;
     pipe::ValueKind kind = value.op.getKind();
     bool result = kind == pipe::ValueKind::result;
     if (!perMicrobatch || (kind != pipe::ValueKind::activation && !result))
@@ -294,8 +292,7 @@ void StageLowering::createSlots() {
       }
       slotClasses_.push_back(plan);
     }
-    value.buffer.setSlots(
-        std::max<int64_t>(1, slotClasses_[it->second].slots));
+    value.buffer.setSlots(std::max<int64_t>(1, slotClasses_[it->second].slots));
     value.buffer.setSlotClass(it->second);
   }
 }
@@ -344,8 +341,8 @@ LogicalResult StageLowering::createProcedures() {
 // same order at both ends: those of one pair of actions.
 uint64_t StageLowering::streamOf(const Transfer &transfer, bool send) {
   int64_t peer = send ? transfer.targetIndex : transfer.sourceIndex;
-  std::string name = std::string(send ? "send to" : "receive from") + " pp=" +
-                     std::to_string(peer) + " " + transfer.sent + "-" +
+  std::string name = std::string(send ? "send to" : "receive from") +
+                     " pp=" + std::to_string(peer) + " " + transfer.sent + "-" +
                      transfer.received;
   auto [it, fresh] = channelStreams_.try_emplace(name, streams_.size());
   if (fresh)
@@ -360,9 +357,9 @@ void StageLowering::createReceives(plan::ProcedureOp procedure, char action) {
         transfer.received != action)
       continue;
     NamedValue &value = *find(transfer.targetValue);
-    View view = View::dense(
-        value.buffer.getSymNameAttr(),
-        cast<RankedTensorType>(value.buffer.getType()).getShape());
+    View view =
+        View::dense(value.buffer.getSymNameAttr(),
+                    cast<RankedTensorType>(value.buffer.getType()).getShape());
     plan::RecvOp::create(
         builder_, transfer.location, transfer.channel,
         builder_.getDictionaryAttr(builder_.getNamedAttr(
@@ -380,9 +377,9 @@ void StageLowering::createSends(plan::ProcedureOp procedure, char action) {
         transfer.sent != action)
       continue;
     NamedValue &value = *find(transfer.sourceValue);
-    View view = View::dense(
-        value.buffer.getSymNameAttr(),
-        cast<RankedTensorType>(value.buffer.getType()).getShape());
+    View view =
+        View::dense(value.buffer.getSymNameAttr(),
+                    cast<RankedTensorType>(value.buffer.getType()).getShape());
     plan::SendOp::create(
         builder_, transfer.location, transfer.channel,
         builder_.getDictionaryAttr(builder_.getNamedAttr(
@@ -403,8 +400,8 @@ void StageLowering::createZeroing() {
     if (!zeroing_) {
       builder_.setInsertionPointToEnd(body_);
       zeroing_ = plan::ProcedureOp::create(
-          builder_, stage_.getLoc(), uniqueName(program_.getSymName() + ".clear"),
-          "P");
+          builder_, stage_.getLoc(),
+          uniqueName(program_.getSymName() + ".clear"), "P");
       zeroing_.getBody().emplaceBlock();
     }
     builder_.setInsertionPointToEnd(&zeroing_.getBody().front());
@@ -431,11 +428,11 @@ void StageLowering::createCalls() {
                      microbatch < static_cast<int64_t>(plan.slotOf.size())
                  ? plan.slotOf[microbatch]
                  : 0;
-    plan::CallOp::create(
-        builder_, procedure.getLoc(),
-        FlatSymbolRefAttr::get(procedure.getSymNameAttr()),
-        builder_.getI64IntegerAttr(microbatch),
-        builder_.getDenseI64ArrayAttr(slots), builder_.getDenseI64ArrayAttr({}));
+    plan::CallOp::create(builder_, procedure.getLoc(),
+                         FlatSymbolRefAttr::get(procedure.getSymNameAttr()),
+                         builder_.getI64IntegerAttr(microbatch),
+                         builder_.getDenseI64ArrayAttr(slots),
+                         builder_.getDenseI64ArrayAttr({}));
   };
   if (zeroing_)
     call(zeroing_, -1);
@@ -492,8 +489,8 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
       valueName = path.getLeafReference().str();
       auto stage = module.lookupSymbol<pipe::StageOp>(stageName);
       if (!stage || !stage.lookupSymbol<pipe::ValueOp>(valueName)) {
-        result = op.emitOpError("names ") << path
-                                          << ", which is no value of a stage";
+        result = op.emitOpError("names ")
+                 << path << ", which is no value of a stage";
         return pipe::StageOp();
       }
       index = static_cast<int64_t>(stage.getIndex());
@@ -509,8 +506,8 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
     for (auto action : target.getOps<pipe::ActionOp>())
       for (auto load : action.getOps<pipe::LoadOp>())
         if (load.getValue() == transfer.targetValue)
-          first = std::min(first,
-                           kActionOrder.find(letterOf(action.getKind())));
+          first =
+              std::min(first, kActionOrder.find(letterOf(action.getKind())));
     if (first == kActionOrder.size()) {
       result = op.emitOpError("brings a value that no action of '")
                << transfer.targetStage << "' loads";

@@ -20,13 +20,13 @@ namespace merak::lowering {
 // A value of the stage that outlives an action.
 struct NamedValue {
   pipe::ValueOp op;
-  plan::BufferOp buffer;      // null for inputs: each action reads its own
-  std::string actions;        // letters of the actions that touch it
-  bool received = false;      // a transfer writes it
-  bool sent = false;          // a transfer reads it
-  bool accumulates = false;   // some store adds to it
-  char overwriteIn = 0;       // action whose next store overwrites
-  bool overwrites = false;    // the first store of a step overwrites
+  plan::BufferOp buffer;    // null for inputs: each action reads its own
+  std::string actions;      // letters of the actions that touch it
+  bool received = false;    // a transfer writes it
+  bool sent = false;        // a transfer reads it
+  bool accumulates = false; // some store adds to it
+  char overwriteIn = 0;     // action whose next store overwrites
+  bool overwrites = false;  // the first store of a step overwrites
 };
 
 // The name a user knows an op by: ONNX node names of its location.
@@ -39,7 +39,7 @@ struct Transfer {
   mlir::Location location;
   std::string sourceStage, sourceValue, targetStage, targetValue;
   int64_t sourceIndex = -1, targetIndex = -1; // coordinates on "pp"
-  char sent = 'F';     // action of the source stage
+  char sent = 'F';                            // action of the source stage
   char received = 'F'; // first action of the target stage that reads it
 };
 // All transfers of the module, checked; emits errors.

@@ -64,12 +64,10 @@ private:
     bool changed = false;
     for (Attribute attr : views) {
       auto view = cast<ViewAttr>(attr);
-      if (auto it = name_.find(view.getBuffer().getAttr());
-          it != name_.end()) {
-        view = ViewAttr::get(view.getContext(),
-                             FlatSymbolRefAttr::get(it->second),
-                             view.getOffset(), view.getShape(),
-                             view.getStrides());
+      if (auto it = name_.find(view.getBuffer().getAttr()); it != name_.end()) {
+        view =
+            ViewAttr::get(view.getContext(), FlatSymbolRefAttr::get(it->second),
+                          view.getOffset(), view.getShape(), view.getStrides());
         changed = true;
       }
       list.push_back(view);

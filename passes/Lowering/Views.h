@@ -1,5 +1,6 @@
 // Strided views of buffers, and the tensor ops that only change the view:
-// reshape, transpose, slice, expand. Nothing is copied where strides can say it.
+// reshape, transpose, slice, expand. Nothing is copied where strides can say
+// it.
 #pragma once
 
 #include "dialects/Plan/PlanDialect.h"

@@ -56,9 +56,8 @@ public:
         text += fmt::format(" in {} slots", slots);
       list.emplace_back(buffer.getBytes() * slots, text);
     }
-    std::stable_sort(list.begin(), list.end(), [](auto &a, auto &b) {
-      return a.first > b.first;
-    });
+    std::stable_sort(list.begin(), list.end(),
+                     [](auto &a, auto &b) { return a.first > b.first; });
     list.resize(std::min(list.size(), count));
     return list;
   }

@@ -1,5 +1,5 @@
-#include "passes/Memory/Passes.h"
 #include "passes/Lowering/Passes.h"
+#include "passes/Memory/Passes.h"
 
 #include <fmt/format.h>
 

@@ -25,8 +25,7 @@ void buildMemoryPipeline(mlir::OpPassManager &manager,
 
 // Bytes by category of one program ("parameters", ...); they add up to the
 // arena. Requires assign-memory.
-std::vector<std::pair<std::string, int64_t>>
-memoryRow(plan::ProgramOp program);
+std::vector<std::pair<std::string, int64_t>> memoryRow(plan::ProgramOp program);
 
 // The memory of all programs as a table for people.
 std::string memoryTable(mlir::ModuleOp module);

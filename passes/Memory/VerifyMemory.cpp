@@ -21,12 +21,11 @@ struct Stretch {
 };
 
 bool reportOverlap(const Stretch &a, const Stretch &b) {
-  InFlightDiagnostic error = plan::BufferOp(b.buffer).emitOpError()
-                             << "at bytes [" << b.begin << ", " << b.end
-                             << ") overlaps '"
-                             << plan::BufferOp(a.buffer).getSymName()
-                             << "' at [" << a.begin << ", " << a.end
-                             << ") while both are live";
+  InFlightDiagnostic error =
+      plan::BufferOp(b.buffer).emitOpError()
+      << "at bytes [" << b.begin << ", " << b.end << ") overlaps '"
+      << plan::BufferOp(a.buffer).getSymName() << "' at [" << a.begin << ", "
+      << a.end << ") while both are live";
   error.attachNote(plan::BufferOp(a.buffer).getLoc()) << "the other buffer";
   return false;
 }
@@ -99,10 +98,10 @@ struct VerifyMemoryPass : impl::VerifyMemoryBase<VerifyMemoryPass> {
       for (auto &[name, life] : memory::bufferLives(procedure)) {
         plan::BufferOp buffer = transients.lookup(name);
         if (buffer && buffer.getBytes())
-          stretches.push_back({static_cast<int64_t>(*buffer.getOffset()),
-                               static_cast<int64_t>(*buffer.getOffset()) +
-                                   buffer.getBytes(),
-                               life, buffer});
+          stretches.push_back(
+              {static_cast<int64_t>(*buffer.getOffset()),
+               static_cast<int64_t>(*buffer.getOffset()) + buffer.getBytes(),
+               life, buffer});
       }
       // Overlaps among values of the step were reported above.
       if (ok)

@@ -1,8 +1,8 @@
 #include "passes/Scheduling/AttachSchedule.h"
 
 #include "dialects/Pipe/PipeDialect.h"
-#include "passes/Scheduling/Passes.h"
 #include "passes/Planning/ScheduleCheck.h"
+#include "passes/Scheduling/Passes.h"
 #include <set>
 
 using namespace mlir;
@@ -66,10 +66,9 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   if (schedule.stages != options.stages ||
       schedule.microbatches != options.microbatches)
     return module.emitError("schedule '")
-           << schedule.name << "' is for " << schedule.stages
-           << " stages and " << schedule.microbatches
-           << " microbatches, expected " << options.stages << " and "
-           << options.microbatches;
+           << schedule.name << "' is for " << schedule.stages << " stages and "
+           << schedule.microbatches << " microbatches, expected "
+           << options.stages << " and " << options.microbatches;
   planning::CheckOptions check;
   for (TransferOp transfer : module.getOps<TransferOp>()) {
     if (transfer.getKind() == pipe::Action::S)
@@ -146,8 +145,7 @@ struct AttachSchedulePass
     : merak::impl::AttachScheduleBase<AttachSchedulePass> {
   using AttachScheduleBase::AttachScheduleBase;
   void runOnOperation() override {
-    auto mesh =
-        getOperation()->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
+    auto mesh = getOperation()->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
     if (!mesh) {
       getOperation().emitError("expected the attribute 'dist.mesh'");
       return signalPassFailure();

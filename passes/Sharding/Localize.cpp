@@ -57,8 +57,7 @@ private:
       if (!value)
         return op->emitOpError("expected a value of the stage, found ")
                << load.getValueAttr();
-      note(load.getResult(), load.getResult().getType(),
-           value.getLayoutAttr());
+      note(load.getResult(), load.getResult().getType(), value.getLayoutAttr());
       load.getResult().setType(cast<RankedTensorType>(value.getType()));
       return success();
     }
@@ -74,8 +73,7 @@ private:
     for (OpResult result : op->getResults()) {
       auto layout = cast<LayoutAttr>(layouts[result.getResultNumber()]);
       note(result, result.getType(), layout);
-      result.setType(
-          local(cast<RankedTensorType>(result.getType()), layout));
+      result.setType(local(cast<RankedTensorType>(result.getType()), layout));
     }
     if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op)) {
       ruled.localize(globalOperands, globalResults);
@@ -95,14 +93,12 @@ private:
   // of which each rank reads its boxes.
   LogicalResult visitConstant(StageOp stage, ConstantOp op) {
     auto layouts = op->getAttrOfType<ArrayAttr>(kLayoutsAttr);
-    LayoutAttr layout =
-        layouts ? cast<LayoutAttr>(layouts[0]) : LayoutAttr();
+    LayoutAttr layout = layouts ? cast<LayoutAttr>(layouts[0]) : LayoutAttr();
     RankedTensorType type = tensorTypeOf(op.getResult());
     if (!layout)
       layout = LayoutAttr::get(
-          op.getContext(),
-          layout::Layout::replicated(
-              {type.getShape().begin(), type.getShape().end()}));
+          op.getContext(), layout::Layout::replicated({type.getShape().begin(),
+                                                       type.getShape().end()}));
     RankedTensorType localType = local(type, layout);
     note(op.getResult(), type, layout);
     if (localType == type)
@@ -120,8 +116,8 @@ private:
     std::string name = ("constant" + Twine(tables++)).str();
     OpBuilder b(stage);
     ParameterOp::create(b, op.getLoc(), b.getStringAttr(name),
-                        TypeAttr::get(type), UnitAttr(),
-                        SourceAttr(), op.getValue());
+                        TypeAttr::get(type), UnitAttr(), SourceAttr(),
+                        op.getValue());
     b.setInsertionPointToStart(&stage.getBody().front());
     ValueOp value = ValueOp::create(
         b, op.getLoc(), b.getStringAttr(name), TypeAttr::get(localType),

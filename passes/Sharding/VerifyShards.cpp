@@ -43,9 +43,7 @@ struct VerifyShardsPass : merak::impl::VerifyShardsBase<VerifyShardsPass> {
         axes.insert(cast<StringAttr>(axis).str());
     return axes;
   }
-  static std::string str(const Axes &axes) {
-    return llvm::join(axes, ", ");
-  }
+  static std::string str(const Axes &axes) { return llvm::join(axes, ", "); }
 
   void check(Operation *op) {
     if (auto load = dyn_cast<LoadOp>(op)) {

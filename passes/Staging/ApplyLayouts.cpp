@@ -93,10 +93,12 @@ private:
     Operation *op = nullptr;
     switch (conversion.kind) {
     case Kind::AllReduceSum:
-      op = AllReduceOp::create(b, loc, value.getType(), value, axes, b.getStringAttr("sum"));
+      op = AllReduceOp::create(b, loc, value.getType(), value, axes,
+                               b.getStringAttr("sum"));
       break;
     case Kind::AllReduceMax:
-      op = AllReduceOp::create(b, loc, value.getType(), value, axes, b.getStringAttr("max"));
+      op = AllReduceOp::create(b, loc, value.getType(), value, axes,
+                               b.getStringAttr("max"));
       break;
     case Kind::AllGather: {
       auto [major, minor] =

@@ -23,11 +23,11 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   Builder b(module.getContext());
   module->setAttr(
       dist::kMeshAttr,
-      dist::MeshAttr::get(module.getContext(),
-                          {b.getStringAttr("pp"), b.getStringAttr("dp"),
-                           b.getStringAttr("tp"), b.getStringAttr("mb")},
-                          {decision->pp, decision->dp, decision->tp,
-                           decision->microbatches}));
+      dist::MeshAttr::get(
+          module.getContext(),
+          {b.getStringAttr("pp"), b.getStringAttr("dp"), b.getStringAttr("tp"),
+           b.getStringAttr("mb")},
+          {decision->pp, decision->dp, decision->tp, decision->microbatches}));
   outline.stages = decision->pp;
   outline.dp = decision->dp;
   outline.tp = decision->tp;
@@ -53,7 +53,8 @@ struct CutStagesPass : merak::impl::CutStagesBase<CutStagesPass> {
       auto [axis, degree] = part.split('=');
       int64_t value = 0;
       if (degree.getAsInteger(10, value) || value < 1) {
-        getOperation().emitError("expected AXIS=DEGREE, found '") << part << "'";
+        getOperation().emitError("expected AXIS=DEGREE, found '")
+            << part << "'";
         return signalPassFailure();
       }
       planner.pinned.mesh[axis.str()] = value;

@@ -27,8 +27,8 @@ public:
   LogicalResult run() {
     b.setInsertionPoint(step);
     for (int64_t s = 0; s < options.stages; ++s) {
-      auto stage = StageOp::create(b, step.getLoc(),
-                                   "stage" + std::to_string(s), s, StringAttr());
+      auto stage = StageOp::create(
+          b, step.getLoc(), "stage" + std::to_string(s), s, StringAttr());
       stage.getBody().emplaceBlock();
       stages.push_back(stage);
       inStage.emplace_back();
@@ -81,8 +81,8 @@ private:
   }
   Place homeOf(Operation *op) {
     StringRef role = roleOf(op);
-    pipe::Action action = role == kForward         ? pipe::Action::F
-                          : role == kBackwardInput ? pipe::Action::B
+    pipe::Action action = role == kForward          ? pipe::Action::F
+                          : role == kBackwardInput  ? pipe::Action::B
                           : role == kBackwardWeight ? pipe::Action::W
                                                     : pipe::Action::U;
     return {stageOf(op), action};
@@ -95,11 +95,11 @@ private:
       static constexpr StringLiteral names[] = {
           "prologue", "forward", "recompute", "backward",
           "weight",   "update",  "exchange"};
-      OpBuilder builder = OpBuilder::atBlockEnd(
-          &stages[place.first].getBody().front());
-      auto action = ActionOp::create(
-          builder, step.getLoc(),
-          names[static_cast<int>(place.second)], place.second);
+      OpBuilder builder =
+          OpBuilder::atBlockEnd(&stages[place.first].getBody().front());
+      auto action =
+          ActionOp::create(builder, step.getLoc(),
+                           names[static_cast<int>(place.second)], place.second);
       body = &action.getBody().emplaceBlock();
     }
     return body;
@@ -187,8 +187,7 @@ private:
     OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
     Operation *clone = builder.clone(*op, mapping);
     clone->removeAttr(kStageAttr);
-    for (auto [outer, inner] :
-         llvm::zip(op->getResults(), clone->getResults()))
+    for (auto [outer, inner] : llvm::zip(op->getResults(), clone->getResults()))
       local[{place, outer}] = inner;
     return clone;
   }
@@ -206,8 +205,8 @@ private:
   Value make(Value value, Place place) {
     Operation *op = value.getDefiningOp();
     if (auto argument = dyn_cast<BlockArgument>(value)) {
-      auto name = step.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
-                                                    kNameAttr);
+      auto name =
+          step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), kNameAttr);
       ValueOp input =
           declareOnce(place.first, name.getValue(), value.getType(),
                       ValueKind::input, layoutOf(value), name.getValue());
@@ -229,8 +228,7 @@ private:
     ValueOp kept = keep(value, home);
     if (home.first == place.first)
       return load(place, kept, value.getLoc());
-    return load(place, receive(kept, value, home, place.first),
-                value.getLoc());
+    return load(place, receive(kept, value, home, place.first), value.getLoc());
   }
 
   ValueOp declareParameter(int64_t stage, ReadOp read) {
@@ -246,9 +244,9 @@ private:
   ValueOp keep(Value value, Place home) {
     ValueOp &kept = activation[value];
     if (!kept) {
-      kept = declare(home.first, "act" + std::to_string(activation.size() - 1),
-                     value.getType(), ValueKind::activation, layoutOf(value),
-                     "");
+      kept =
+          declare(home.first, "act" + std::to_string(activation.size() - 1),
+                  value.getType(), ValueKind::activation, layoutOf(value), "");
       storeAfter(local.at({home, value}), home, kept, false);
     }
     return kept;
@@ -257,11 +255,9 @@ private:
   ValueOp receive(ValueOp source, Value value, Place home, int64_t stage) {
     ValueOp &target = received[{value, stage}];
     if (!target) {
-      target = declare(stage, ("from" + Twine(home.first) + "_" +
-                               source.getSymName())
-                                  .str(),
-                       value.getType(), ValueKind::activation,
-                       layoutOf(value), "");
+      target = declare(
+          stage, ("from" + Twine(home.first) + "_" + source.getSymName()).str(),
+          value.getType(), ValueKind::activation, layoutOf(value), "");
       transfer(source, home.first, target, stage, home.second);
     }
     return target;
@@ -302,9 +298,8 @@ private:
   // stage; another stage gets it in the exchange.
   Value loadGradient(Value value, Place place) {
     Operation *op = value.getDefiningOp();
-    Place home = op && !isEverywhere(op)
-                     ? homeOf(op)
-                     : Place{place.first, pipe::Action::F};
+    Place home = op && !isEverywhere(op) ? homeOf(op)
+                                         : Place{place.first, pipe::Action::F};
     ValueOp &sum = accumulated[value];
     if (!sum) {
       sum = declare(home.first, "sum" + std::to_string(accumulated.size() - 1),
@@ -319,16 +314,15 @@ private:
     ValueOp &target = received[{value, place.first}];
     if (!target) {
       Place exchange{home.first, pipe::Action::S};
-      ValueOp copy = declareOnce(
-          home.first, ("send_" + sum.getSymName()).str(), value.getType(),
-          ValueKind::activation, accumulatedLayout(value), "");
+      ValueOp copy = declareOnce(home.first, ("send_" + sum.getSymName()).str(),
+                                 value.getType(), ValueKind::activation,
+                                 accumulatedLayout(value), "");
       if (sent.insert(copy.getOperation()).second)
         storeAfter(load(exchange, sum, value.getLoc()), exchange, copy, false);
-      target = declare(place.first,
-                       ("from" + Twine(home.first) + "_" + sum.getSymName())
-                           .str(),
-                       value.getType(), ValueKind::activation,
-                       accumulatedLayout(value), "");
+      target = declare(
+          place.first,
+          ("from" + Twine(home.first) + "_" + sum.getSymName()).str(),
+          value.getType(), ValueKind::activation, accumulatedLayout(value), "");
       transfer(copy, home.first, target, place.first, pipe::Action::S);
     }
     return load(place, target, value.getLoc());
@@ -338,7 +332,8 @@ private:
   // Results and updates
   //===--------------------------------------------------------------------===//
 
-  void storeResult(Value inner, Place place, StringRef name, LayoutAttr layout) {
+  void storeResult(Value inner, Place place, StringRef name,
+                   LayoutAttr layout) {
     ValueOp result = declare(place.first, name, inner.getType(),
                              ValueKind::result, layout, name);
     OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
@@ -382,7 +377,8 @@ private:
   LogicalResult emitUpdates(ArrayRef<train::UpdateOp> updates) {
     auto holders = findHolders();
     // Per stage: parameter and reduced gradient.
-    std::vector<SmallVector<std::pair<train::UpdateOp, Value>>> work(options.stages);
+    std::vector<SmallVector<std::pair<train::UpdateOp, Value>>> work(
+        options.stages);
     for (train::UpdateOp update : updates)
       for (int64_t stage : holders[update.getParameter()]) {
         Place place{stage, pipe::Action::U};
@@ -411,8 +407,7 @@ private:
                  ArrayRef<std::pair<train::UpdateOp, Value>> work,
                  const std::map<StringRef, size_t> &position,
                  std::map<StringRef, std::set<int64_t>> &holders) {
-    OpBuilder builder =
-        OpBuilder::atBlockEnd(bodyOf({stage, pipe::Action::U}));
+    OpBuilder builder = OpBuilder::atBlockEnd(bodyOf({stage, pipe::Action::U}));
     Location loc = step.getLoc();
     auto one = RankedTensorType::get({1}, builder.getF32Type());
     auto replicated = LayoutAttr::get(context, layout::Layout{{{}}, {}});
@@ -434,8 +429,8 @@ private:
         for (const layout::Factor &factor : dim.factors)
           isSplit |= llvm::is_contained(factor.axes, "tp");
       anySplit |= isSplit;
-      Value square = setLayout(
-          SquareSumOp::create(builder, loc, one, gradient), replicated);
+      Value square = setLayout(SquareSumOp::create(builder, loc, one, gradient),
+                               replicated);
       (isSplit ? split : whole)[position.at(update.getParameter())] = square;
     }
     layout::Layout vector;
@@ -445,13 +440,14 @@ private:
           {static_cast<int64_t>(position.size()), {}});
     LayoutAttr vectorLayout = LayoutAttr::get(context, vector);
     auto concat = [&](ArrayRef<Value> parts) {
-      return setLayout(
-          ConcatOp::create(builder, loc, ValueRange(parts), 0), vectorLayout);
+      return setLayout(ConcatOp::create(builder, loc, ValueRange(parts), 0),
+                       vectorLayout);
     };
     auto reduce = [&](Value value, StringRef axis) {
-      return setLayout(AllReduceOp::create(builder, loc, value.getType(), value,
-                                           builder.getStrArrayAttr(ArrayRef<StringRef>(axis)),
-                                           builder.getStringAttr("sum")),
+      return setLayout(AllReduceOp::create(
+                           builder, loc, value.getType(), value,
+                           builder.getStrArrayAttr(ArrayRef<StringRef>(axis)),
+                           builder.getStringAttr("sum")),
                        vectorLayout);
     };
     Value squares = concat(whole);
@@ -478,9 +474,9 @@ private:
     return options.gradClip > 0 ? factor.getFactor() : Value();
   }
 
-  void emitUpdate(Place place, train::UpdateOp update, Value gradient, Value clip) {
-    ValueOp parameter =
-        inStage[place.first].byKey[update.getParameter().str()];
+  void emitUpdate(Place place, train::UpdateOp update, Value gradient,
+                  Value clip) {
+    ValueOp parameter = inStage[place.first].byKey[update.getParameter().str()];
     SmallVector<StringRef> suffixes;
     if (options.optimizer == "adamw")
       suffixes = {".exp_avg", ".exp_avg_sq"};
@@ -491,18 +487,18 @@ private:
     for (StringRef suffix : suffixes) {
       std::string name = (update.getParameter() + suffix).str();
       ValueOp state =
-          declareOnce(place.first, name, parameter.getType(),
-                      ValueKind::state, parameter.getLayoutAttr(), name);
+          declareOnce(place.first, name, parameter.getType(), ValueKind::state,
+                      parameter.getLayoutAttr(), name);
       states.push_back(FlatSymbolRefAttr::get(state.getSymNameAttr()));
     }
     // The gradient's buffer carries the parameter's name, for --save-grads.
     nameGradient(gradient, update.getParameter());
     OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
-    pipe::UpdateOp::create(
-        builder, update.getLoc(), gradient, clip,
-        FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
-        builder.getArrayAttr(states), builder.getStringAttr(options.optimizer),
-        options.constants);
+    pipe::UpdateOp::create(builder, update.getLoc(), gradient, clip,
+                           FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
+                           builder.getArrayAttr(states),
+                           builder.getStringAttr(options.optimizer),
+                           options.constants);
   }
   void nameGradient(Value gradient, StringRef parameter) {
     if (Operation *op = gradient.getDefiningOp())

@@ -10,9 +10,9 @@ struct OutlineOptions {
   int64_t stages = 1;
   int64_t tp = 1, dp = 1, microbatches = 1;
   bool train = true;
-  std::string optimizer = "adamw";     // "sgd" or "adamw"
-  mlir::DictionaryAttr constants;      // of the optimizer
-  double gradClip = 0;                 // 0: no clipping
+  std::string optimizer = "adamw"; // "sgd" or "adamw"
+  mlir::DictionaryAttr constants;  // of the optimizer
+  double gradClip = 0;             // 0: no clipping
 };
 
 // Replaces func @step by one pipe.stage per stage with its actions, named

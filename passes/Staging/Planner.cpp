@@ -125,8 +125,7 @@ FailureOr<std::vector<Degrees>> Planner::enumerateDegrees() {
           problems.merge(Status::error(fmt::format(
               "microbatch {} does not divide the {} samples of a replica "
               "(global batch {}, dp={})",
-              *options.pinned.microbatch, samples, options.globalBatch,
-              d.dp)));
+              *options.pinned.microbatch, samples, options.globalBatch, d.dp)));
           continue;
         }
         d.microbatches = samples / *options.pinned.microbatch;
@@ -143,10 +142,9 @@ FailureOr<std::vector<Degrees>> Planner::enumerateDegrees() {
 // Classes that a strategy file names.
 Status Planner::assignPinned(planning::Assignment &assignment) {
   Status status;
-  for (const planning::Strategy::SplitClass &split :
-       options.pinned.classes) {
-    std::vector<int> found = planning::findAnchor(
-        decision.step.graph, classes, split.anchor);
+  for (const planning::Strategy::SplitClass &split : options.pinned.classes) {
+    std::vector<int> found =
+        planning::findAnchor(decision.step.graph, classes, split.anchor);
     if (found.empty()) {
       status.merge(Status::error(fmt::format(
           "strategy splits dimension {} of '{}', which the model lacks",
@@ -178,8 +176,7 @@ Result<Candidate> Planner::evaluate(const Degrees &d) {
     for (const auto &[name, axes] : options.pinned.parameters)
       for (size_t dim = 0; dim < axes.dims.size(); ++dim) {
         bool split = llvm::is_contained(axes.dims[dim], "tp");
-        search.pins.push_back(
-            {name, static_cast<int>(dim), split ? "tp" : ""});
+        search.pins.push_back({name, static_cast<int>(dim), split ? "tp" : ""});
       }
     Result<planning::SearchResult> found = planning::searchTensorParallel(
         graph, classes, candidate.assignment, search);
@@ -198,11 +195,11 @@ Result<Candidate> Planner::evaluate(const Degrees &d) {
                                           device.flops / double(d.pp)
                                     : 0;
   double bubble = 1 + double(d.pp - 1) / double(d.microbatches);
-  double communication =
-      options.cluster.intra.bandwidth > 0
-          ? candidate.cost.communicatedBytes /
-                options.cluster.intra.bandwidth / double(d.pp)
-          : 0;
+  double communication = options.cluster.intra.bandwidth > 0
+                             ? candidate.cost.communicatedBytes /
+                                   options.cluster.intra.bandwidth /
+                                   double(d.pp)
+                             : 0;
   candidate.seconds = compute * bubble + communication;
   return candidate;
 }
@@ -241,8 +238,8 @@ FailureOr<bool> Planner::decompose(const planning::Outcome &outcome) {
 // class survives decompositions through its anchor.
 LogicalResult Planner::applyAssignment() {
   while (true) {
-    Result<planning::Outcome> outcome = planning::apply(
-        decision.step.graph, classes, decision.assignment);
+    Result<planning::Outcome> outcome =
+        planning::apply(decision.step.graph, classes, decision.assignment);
     if (!outcome.ok())
       return report(module, outcome.status());
     std::vector<planning::Strategy::SplitClass> splits;
@@ -260,8 +257,8 @@ LogicalResult Planner::applyAssignment() {
     rebuild();
     decision.assignment.axes.clear();
     for (const planning::Strategy::SplitClass &split : splits) {
-      std::vector<int> found = planning::findAnchor(
-          decision.step.graph, classes, split.anchor);
+      std::vector<int> found =
+          planning::findAnchor(decision.step.graph, classes, split.anchor);
       // Refined further by now: the major part that the axes divide.
       int64_t ways = 1;
       for (const std::string &axis : split.axes)
@@ -293,18 +290,18 @@ LogicalResult Planner::cut() {
   for (size_t t = 0; t < graph.tensors.size(); ++t)
     hasGradient[t] = graph.tensors[t].parameter;
   for (auto [index, op] : llvm::enumerate(graph.ops)) {
-    bool depends = llvm::any_of(op.operands,
-                                [&](int t) { return hasGradient[t] != 0; });
-    for (auto [result, value] : llvm::zip(
-             op.results, decision.step.ops[index]->getResults()))
+    bool depends =
+        llvm::any_of(op.operands, [&](int t) { return hasGradient[t] != 0; });
+    for (auto [result, value] :
+         llvm::zip(op.results, decision.step.ops[index]->getResults()))
       hasGradient[result] =
           depends && isa<FloatType>(tensorTypeOf(value).getElementType());
   }
   auto seconds = [&](size_t index) {
-    return costmodel::opSeconds(
-        device,
-        decision.outcome.ops[index].localFlops / double(decision.microbatches),
-        graph.ops[index].bytes * share);
+    return costmodel::opSeconds(device,
+                                decision.outcome.ops[index].localFlops /
+                                    double(decision.microbatches),
+                                graph.ops[index].bytes * share);
   };
   for (auto [index, op] : llvm::enumerate(graph.ops)) {
     if (op.phase != planning::Phase::Forward)
@@ -321,7 +318,8 @@ LogicalResult Planner::cut() {
   }
   for (auto [index, op] : llvm::enumerate(graph.ops))
     if (op.phase == planning::Phase::Backward)
-      if (auto of = decision.step.ops[index]->getAttrOfType<IntegerAttr>(kOfAttr))
+      if (auto of =
+              decision.step.ops[index]->getAttrOfType<IntegerAttr>(kOfAttr))
         if (auto it = cutOpOfId.find(of.getInt()); it != cutOpOfId.end())
           problem.ops[it->second].seconds += seconds(index);
   for (const planning::GraphTensor &tensor : graph.tensors) {
@@ -374,11 +372,10 @@ void Planner::describe(const std::vector<Candidate> &considered) {
                         c.degrees.pp, c.degrees.dp, c.degrees.tp,
                         c.degrees.microbatches, c.seconds,
                         c.cost.communicatedBytes);
-  text += fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} samples\n",
-                      decision.pp, decision.dp, decision.tp,
-                      decision.microbatches,
-                      options.globalBatch /
-                          (decision.dp * decision.microbatches));
+  text +=
+      fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} samples\n",
+                  decision.pp, decision.dp, decision.tp, decision.microbatches,
+                  options.globalBatch / (decision.dp * decision.microbatches));
   if (decision.tp > 1)
     text += decision.sharding.str();
 }

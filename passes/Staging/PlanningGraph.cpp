@@ -53,8 +53,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     planning::GraphTensor tensor;
     tensor.name = std::move(name);
     tensor.shape.assign(type.getShape().begin(), type.getShape().end());
-    tensor.elementBytes =
-        std::max<int>(1, type.getElementTypeBitWidth() / 8);
+    tensor.elementBytes = std::max<int>(1, type.getElementTypeBitWidth() / 8);
     return out.tensorOf[value] = out.graph.addTensor(std::move(tensor));
   };
   for (BlockArgument argument : block.getArguments()) {
@@ -63,8 +62,8 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     int id = addTensor(argument, name ? name.str() : "input");
     out.graph.tensors[id].input = true;
     // First axes that are the global batch count samples.
-    auto batch = step->getParentOp()->getAttrOfType<IntegerAttr>(
-        "train.global_batch");
+    auto batch =
+        step->getParentOp()->getAttrOfType<IntegerAttr>("train.global_batch");
     ArrayRef<int64_t> shape =
         cast<RankedTensorType>(argument.getType()).getShape();
     if (step.getArgAttr(index, kBatchedAttr) ||
@@ -103,13 +102,11 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
       graphOp.results.push_back(addTensor(
           result, graphOp.name + (index ? "#" + std::to_string(index) : "")));
     graphOp.flops = ruled.getFlops();
-    for (Value value : llvm::concat<Value>(
-             SmallVector<Value>(op.getOperands()),
-             SmallVector<Value>(op.getResults())))
+    for (Value value : llvm::concat<Value>(SmallVector<Value>(op.getOperands()),
+                                           SmallVector<Value>(op.getResults())))
       graphOp.bytes += out.graph.tensors[out.tensorOf[value]].bytes();
-    graphOp.contraction =
-        isa<EinsumOp, AttentionOp, AttentionGradOp, ConvOp, ConvGradInputOp,
-            ConvGradWeightOp>(op);
+    graphOp.contraction = isa<EinsumOp, AttentionOp, AttentionGradOp, ConvOp,
+                              ConvGradInputOp, ConvGradWeightOp>(op);
     StringRef role = roleOf(&op);
     graphOp.phase = role == kForward  ? planning::Phase::Forward
                     : role == kUpdate ? planning::Phase::Update

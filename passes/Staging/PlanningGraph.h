@@ -13,11 +13,11 @@ inline constexpr llvm::StringLiteral kBatchedAttr = "train.batched";
 
 struct PlanningGraph {
   planning::Graph graph;
-  std::vector<mlir::Operation *> ops;            // by graph op
-  llvm::DenseMap<mlir::Value, int> tensorOf;     // all reads of one parameter
-                                                 // share a tensor
+  std::vector<mlir::Operation *> ops;        // by graph op
+  llvm::DenseMap<mlir::Value, int> tensorOf; // all reads of one parameter
+                                             // share a tensor
   llvm::DenseMap<mlir::Operation *, int> opOf;
-  std::vector<int> batched;                      // batched inputs
+  std::vector<int> batched; // batched inputs
 };
 
 // Every op of @step but reads and constants becomes a graph op; parameters,

@@ -33,8 +33,8 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
 
   void checkTransfer(ModuleOp module, TransferOp transfer) {
     auto find = [&](SymbolRefAttr path) {
-      auto value = dyn_cast_or_null<ValueOp>(
-          SymbolTable::lookupSymbolIn(module, path));
+      auto value =
+          dyn_cast_or_null<ValueOp>(SymbolTable::lookupSymbolIn(module, path));
       if (!value)
         fail(transfer) << "expected a value of a stage, found " << path;
       return value;
@@ -81,8 +81,7 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
       if (value.getKind() == ValueKind::activation && stores + arrives != 1)
         fail(value) << "expected activation '" << entry.first()
                     << "' to be stored or received once, found " << stores
-                    << " stores and " << (arrives ? "a" : "no")
-                    << " transfer";
+                    << " stores and " << (arrives ? "a" : "no") << " transfer";
       if (value.getKind() == ValueKind::parameter &&
           updates.lookup(entry.first()) != 1)
         fail(value) << "expected parameter '" << entry.first()

@@ -8,7 +8,7 @@ import json
 import sys
 
 # Ranks add in another order: 1e-7 a step, which training spreads.
-TOLERANCE = 2e-3
+TOLERANCE = 1e-4
 
 
 def losses(path):

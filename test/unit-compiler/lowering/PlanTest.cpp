@@ -54,8 +54,8 @@ protected:
   // All files of the saved plan, one after the other.
   static std::string bytes(const BuiltPlan &built, const std::string &name) {
     std::string dir = testing::TempDir() + name + ".plan";
-    Status saved = savePlan(dir, built.plan.file, built.plan.programs,
-                            built.extras);
+    Status saved =
+        savePlan(dir, built.plan.file, built.plan.programs, built.extras);
     EXPECT_EQ(saved.str(), "");
     std::string all;
     for (const char *file :

@@ -117,8 +117,8 @@ TEST_F(Views, ExpandAlignsAtTheEnd) {
 }
 
 TEST_F(Views, PrintsShortAndParsesBack) {
-  View view = sliceView(permuteView(dense({4, 8}), {1, 0}), {2, 0}, {4, 4},
-                        {1, 1});
+  View view =
+      sliceView(permuteView(dense({4, 8}), {1, 0}), {2, 0}, {4, 4}, {1, 1});
   std::string text;
   llvm::raw_string_ostream(text) << view.toAttr();
   EXPECT_EQ(text, "#plan.view<@x[4, 4] by [1, 8] at 2>");

@@ -55,10 +55,10 @@ TEST(ArenaPlan, ChainOfEqualBuffersTakesTwo) {
 // for a later buffer.
 TEST(ArenaPlan, TakesTheTightestGap) {
   std::vector<LiveRange> ranges{
-      {640, 0, 1},  // gone when the small one comes: a gap of 640
-      {512, 0, 9},  // keeps the gaps apart
-      {256, 0, 1},  // gone: a gap of 256
-      {192, 0, 9},  // closes the second gap
+      {640, 0, 1}, // gone when the small one comes: a gap of 640
+      {512, 0, 9}, // keeps the gaps apart
+      {256, 0, 1}, // gone: a gap of 256
+      {192, 0, 9}, // closes the second gap
       {128, 5, 9}};
   ArenaPlan plan = planArena(ranges);
   expectValid(ranges, plan);
