@@ -15,6 +15,7 @@ import os
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 from onnx import TensorProto, helper
 
 
@@ -22,7 +23,7 @@ class Graph:
     """Nodes and parameters of the graph under construction."""
 
     def __init__(self, batch, context):
-        self.nodes, self.parameters, self.constants = [], {}, {}
+        self.nodes, self.parameters = [], {}
         self.batch, self.context = batch, context
         self.scope = ""
 
@@ -38,10 +39,9 @@ class Graph:
         return name
 
     def constant(self, value):
-        array = np.asarray(value)
-        key = f"constant_{len(self.constants)}"
-        self.constants[key] = array
-        return key
+        """A Constant node, as exporters write it; an initializer is trained."""
+        return self.op("Constant", value=onnx.numpy_helper.from_array(
+            np.asarray(value)))
 
     def norm(self, x, name, width):
         scale = self.parameter(name + ".weight", width, deviation=0, one=True)
@@ -117,8 +117,7 @@ def write(g, path, seed):
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, shape)
               for name in ("tokens", "labels")]
     loss = helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])
-    initializers = [onnx.numpy_helper.from_array(value, name)
-                    for name, value in g.constants.items()]
+    initializers = []
     rng = np.random.default_rng(seed)
     offset, data = 0, os.path.basename(path) + ".data"
     with open(path + ".data", "wb") as file:
