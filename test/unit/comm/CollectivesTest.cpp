@@ -354,6 +354,11 @@ TEST(Collectives, AbortReachesWaitingRanks) {
     Tensor x(planpb::F32, {4});
     return runOnce(comm, spec, &x.view(), &x.view());
   });
-  EXPECT_EQ(statuses[0].str(), "waits for rank 1: rank 1 broke");
-  EXPECT_EQ(statuses[2].str(), "waits for rank 1: rank 1 broke");
+  // A rank that has not come yet when the abort does is missing as well.
+  for (int rank : {0, 2}) {
+    const std::string message = statuses[size_t(rank)].str();
+    EXPECT_EQ(message.rfind("waits for rank ", 0), 0u) << message;
+    EXPECT_LT(message.find('1'), message.find(':')) << message;
+    EXPECT_NE(message.find(": rank 1 broke"), std::string::npos) << message;
+  }
 }
