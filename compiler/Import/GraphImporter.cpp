@@ -195,6 +195,11 @@ bool GraphImporter::bindInputs() {
         return false;
       if (pass == 0 || llvm::is_contained(shape, -1))
         continue;
+      if (!isSaneShape(shape)) {
+        fail("input '" + input.name() + "': " + describeShape(shape) +
+             " is too large");
+        continue;
+      }
       unsigned at = function.getNumArguments();
       if (failed(function.insertArgument(
               at, RankedTensorType::get(shape, element),
@@ -350,7 +355,9 @@ Type GraphImporter::declaredType(const std::string &name) {
   }
   Type element =
       elementTypeOf(info->type().tensor_type().elem_type(), &context);
-  return element ? Type(RankedTensorType::get(shape, element)) : unknown;
+  return element && isSaneShape(shape)
+             ? Type(RankedTensorType::get(shape, element))
+             : unknown;
 }
 
 void GraphImporter::importNode(const onnx::NodeProto &node, int index) {

@@ -29,6 +29,16 @@ std::string merak::describeType(Type type) {
   return text;
 }
 
+bool merak::isSaneShape(ArrayRef<int64_t> shape) {
+  int64_t count = 1;
+  for (int64_t dim : shape) {
+    if (dim < 0 || (dim > 0 && count > (int64_t(1) << 48) / dim))
+      return false;
+    count *= std::max<int64_t>(dim, 1);
+  }
+  return true;
+}
+
 DenseElementsAttr merak::constantOf(Value value) {
   auto op = value ? value.getDefiningOp<train::ConstantOp>() : nullptr;
   return op ? dyn_cast<DenseElementsAttr>(op.getValue()) : DenseElementsAttr();
@@ -100,7 +110,10 @@ bool GraphBuilder::broadcasts(ValueRange operands, bool skipFirstElement) {
         dim = dims[i];
     }
   }
-  return true;
+  if (isSaneShape(shape))
+    return true;
+  fail("result " + describeShape(shape) + " is too large");
+  return false;
 }
 
 Value GraphBuilder::compare(train::ComparePredicate predicate, Value l,
@@ -129,6 +142,8 @@ Value GraphBuilder::cast(Value x, Type element) {
 Value GraphBuilder::reshape(Value x, ArrayRef<int64_t> shape) {
   if (!x || shapeOf(x) == shape)
     return x;
+  if (!isSaneShape(shape))
+    return fail("expected sizes in a shape, found " + describeShape(shape));
   auto type = RankedTensorType::get(shape, tensorType(x).getElementType());
   if (type.getNumElements() != tensorType(x).getNumElements())
     return fail("expected a shape of " +
@@ -158,7 +173,7 @@ Value GraphBuilder::expand(Value x, ArrayRef<int64_t> shape) {
   if (!x || shapeOf(x) == shape)
     return x;
   ArrayRef<int64_t> from = shapeOf(x);
-  bool fits = from.size() <= shape.size();
+  bool fits = from.size() <= shape.size() && isSaneShape(shape);
   for (size_t i = 0; fits && i < from.size(); ++i)
     fits = from[i] == 1 || from[i] == shape[shape.size() - from.size() + i];
   if (!fits)
@@ -233,6 +248,11 @@ Value GraphBuilder::gather(Value table, Value ids, int64_t axis) {
   if (!isa<IntegerType>(tensorType(ids).getElementType()))
     return fail("expected integer indices, found " +
                 describeType(ids.getType()));
+  Shape result(shapeOf(table).take_front(axis));
+  llvm::append_range(result, shapeOf(ids));
+  llvm::append_range(result, shapeOf(table).drop_front(axis + 1));
+  if (!isSaneShape(result))
+    return fail("result " + describeShape(result) + " is too large");
   return train::GatherOp::create(builder, loc, table, ids, axis, IntegerAttr(),
                                  StringAttr());
 }
@@ -284,5 +304,10 @@ Value GraphBuilder::einsum(StringRef equation, Value l, Value r) {
                     describeType(l.getType()) + " and " +
                     describeType(r.getType()));
     }
+  Shape result;
+  for (char letter : out)
+    result.push_back(sizes.lookup(letter));
+  if (!isSaneShape(result))
+    return fail("result " + describeShape(result) + " is too large");
   return train::EinsumOp::create(builder, loc, equation, l, r);
 }

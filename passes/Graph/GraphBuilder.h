@@ -22,6 +22,8 @@ inline int64_t rankOf(mlir::Value value) { return tensorType(value).getRank(); }
 // A type as users know it: "f32[8,32]".
 std::string describeType(mlir::Type type);
 std::string describeShape(mlir::ArrayRef<int64_t> shape);
+// Sizes are not negative, and their product stays far inside 64 bits.
+bool isSaneShape(mlir::ArrayRef<int64_t> shape);
 
 // The value of a train.constant, null for anything else.
 mlir::DenseElementsAttr constantOf(mlir::Value value);

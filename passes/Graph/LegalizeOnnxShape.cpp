@@ -158,7 +158,12 @@ CONVERT(convertTile) {
   for (auto [dim, repeat] : llvm::zip(shapeOf(x), *repeats)) {
     apart.append({1, dim});
     wide.append({repeat, dim});
-    joined.push_back(repeat * dim);
+    joined.push_back(repeat < 0 || repeat > kMaxEvaluated ? -1 : repeat * dim);
+  }
+  if (!isSaneShape(joined)) {
+    b.fail("expected repeats that are not negative, found " +
+           describeShape(*repeats));
+    return failure();
   }
   return give(results, b.reshape(b.expand(b.reshape(x, apart), wide), joined));
 }
@@ -358,6 +363,10 @@ CONVERT(convertPad) {
     starts[axis] = std::max<int64_t>(-before, 0);
     sizes[axis] -= starts[axis] + std::max<int64_t>(-after, 0);
     pad |= before > 0 || after > 0;
+    if (std::max(std::abs(before), std::abs(after)) > kMaxEvaluated) {
+      b.fail("pads " + describeShape(*pads) + " are too large");
+      return failure();
+    }
   }
   x = b.slice(x, starts, sizes, steps);
   if (!pad || !x)
