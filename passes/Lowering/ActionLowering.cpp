@@ -26,9 +26,8 @@ static plan::ScalarAttr splatScalar(Value value) {
     return realScalar(context,
                       splat.getSplatValue<APFloat>().convertToDouble());
   APInt integer = splat.getSplatValue<APInt>();
-  return integerScalar(context, element.isInteger(1)
-                                    ? integer.getBoolValue()
-                                    : integer.getSExtValue());
+  return integerScalar(context, element.isInteger(1) ? integer.getBoolValue()
+                                                     : integer.getSExtValue());
 }
 
 ActionLowering::ActionLowering(StageLowering &stage, pipe::ActionOp action,
@@ -74,9 +73,9 @@ View ActionLowering::viewOf(Value value) { return views_.at(value); }
 View ActionLowering::newBuffer(Type type, Location location,
                                plan::Category category) {
   auto tensor = cast<RankedTensorType>(type);
-  plan::BufferOp buffer = stage_.createBuffer(
-      procedure_.getSymName() + ":" + nameOf(location), category, tensor,
-      procedure_, location);
+  plan::BufferOp buffer =
+      stage_.createBuffer(procedure_.getSymName() + ":" + nameOf(location),
+                          category, tensor, procedure_, location);
   return View::dense(buffer.getSymNameAttr(), tensor.getShape());
 }
 
@@ -161,8 +160,8 @@ void ActionLowering::nameGradient(Operation &op) {
   plan::BufferOp buffer = stage_.bufferOf(view);
   auto whole = View::dense(view.buffer,
                            cast<RankedTensorType>(buffer.getType()).getShape());
-  bool own = buffer.isTransient() ||
-             buffer.getCategory() == plan::Category::gradients;
+  bool own =
+      buffer.isTransient() || buffer.getCategory() == plan::Category::gradients;
   if (!(view == whole) || buffer.getTensor() || !own) {
     View kept = newBuffer(value.getType(), op.getLoc());
     copy(op.getLoc(), view, kept);
@@ -172,6 +171,8 @@ void ActionLowering::nameGradient(Operation &op) {
   buffer.removeProcedureAttr();
   buffer.setCategory(plan::Category::gradients);
   buffer.setTensorAttr(parameter);
+  // A reduction may have left [1, n] where the parameter is [n].
+  buffer.setTypeAttr(TypeAttr::get(value.getType()));
   auto layouts = op.getAttrOfType<ArrayAttr>(dist::kLayoutsAttr);
   if (layouts && !layouts.empty())
     buffer.setLayoutAttr(cast<dist::LayoutAttr>(layouts[0]));
@@ -190,12 +191,10 @@ ArrayAttr ActionLowering::viewArray(ArrayRef<View> views) {
 // Instructions
 //===----------------------------------------------------------------------===//
 
-plan::LibraryOp ActionLowering::library(Location location, StringRef op,
-                                        ArrayRef<View> inputs,
-                                        ArrayRef<View> outputs,
-                                        ArrayRef<NamedAttribute> attrs,
-                                        ArrayRef<Attribute> scalars,
-                                        bool accumulate) {
+plan::LibraryOp
+ActionLowering::library(Location location, StringRef op, ArrayRef<View> inputs,
+                        ArrayRef<View> outputs, ArrayRef<NamedAttribute> attrs,
+                        ArrayRef<Attribute> scalars, bool accumulate) {
   auto instruction = plan::LibraryOp::create(
       builder_, location, builder_.getStringAttr(op),
       builder_.getDictionaryAttr(attrs), builder_.getArrayAttr(scalars),
@@ -214,15 +213,12 @@ LogicalResult ActionLowering::lower(Operation &op) {
   return llvm::TypeSwitch<Operation *, LogicalResult>(&op)
       .Case([&](pipe::LoadOp load) { return lowerLoad(load), success(); })
       .Case([&](pipe::StoreOp store) { return lowerStore(store), success(); })
-      .Case([&](pipe::UpdateOp update) {
-        return lowerUpdate(update), success();
-      })
+      .Case(
+          [&](pipe::UpdateOp update) { return lowerUpdate(update), success(); })
       .Case([&](ConstantOp constant) {
         return lowerConstant(constant), success();
       })
-      .Case([&](ReshapeOp reshape) {
-        return lowerReshape(reshape), success();
-      })
+      .Case([&](ReshapeOp reshape) { return lowerReshape(reshape), success(); })
       .Case([&](TransposeOp transpose) {
         setView(transpose.getY(),
                 permuteView(viewOf(transpose.getX()), transpose.getPerm()));
@@ -285,8 +281,8 @@ void ActionLowering::lowerLoad(pipe::LoadOp load) {
 
 // What the runtime checks of the data before it uses it.
 void ActionLowering::noteIdRange(Value ids, plan::BufferOp buffer) {
-  std::optional<IdRange> range = idRangeOf(
-      ids, [&](StringRef axis) { return stage_.axisSize(axis); });
+  std::optional<IdRange> range =
+      idRangeOf(ids, [&](StringRef axis) { return stage_.axisSize(axis); });
   if (!range)
     return;
   buffer->setAttr(plan::kLimitAttr, builder_.getI64IntegerAttr(range->limit));
@@ -323,8 +319,7 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
   }
   SmallVector<NamedAttribute> attrs;
   auto text = [&](StringRef name, const std::string &value) {
-    attrs.push_back(
-        builder_.getNamedAttr(name, builder_.getStringAttr(value)));
+    attrs.push_back(builder_.getNamedAttr(name, builder_.getStringAttr(value)));
   };
   for (NamedAttribute constant : update.getConstants()) {
     StringRef name = constant.getName();
@@ -387,16 +382,16 @@ void ActionLowering::lowerPad(PadOp pad) {
   View whole = outputFor(pad.getY());
   Type element = typeOf(pad.getY()).getElementType();
   double value = pad.getValue().convertToDouble();
-  Attribute scalar = isa<FloatType>(element)
-                         ? realScalar(stage_.context(), value)
-                         : integerScalar(stage_.context(),
-                                         static_cast<int64_t>(value));
+  Attribute scalar =
+      isa<FloatType>(element)
+          ? realScalar(stage_.context(), value)
+          : integerScalar(stage_.context(), static_cast<int64_t>(value));
   library(pad.getLoc(), "fill", {}, {whole}, {}, {scalar});
   SmallVector<int64_t> steps;
   for (int64_t interior : pad.getInterior())
     steps.push_back(interior + 1);
-  View inner = sliceView(whole, pad.getLow(), typeOf(pad.getX()).getShape(),
-                         steps);
+  View inner =
+      sliceView(whole, pad.getLow(), typeOf(pad.getX()).getShape(), steps);
   if (inner.toAttr().getNumElements())
     copy(pad.getLoc(), viewOf(pad.getX()), inner);
   views_[pad.getY()] = whole;
@@ -445,9 +440,8 @@ void ActionLowering::lowerLibrary(Operation *op, const LibraryCall &call) {
     inputs.push_back(viewOf(input));
   bool accumulate = false;
   SmallVector<View> outputs = outputsFor(call.outputs, accumulate);
-  plan::LibraryOp instruction =
-      library(op->getLoc(), call.op, inputs, outputs, call.attrs, call.scalars,
-              accumulate);
+  plan::LibraryOp instruction = library(op->getLoc(), call.op, inputs, outputs,
+                                        call.attrs, call.scalars, accumulate);
   if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
     instruction.setFlopsAttr(builder_.getF64FloatAttr(ruled.getFlops()));
   finishOutputs(call.outputs, outputs);
@@ -458,9 +452,8 @@ void ActionLowering::lowerLibrary(Operation *op, const LibraryCall &call) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ActionLowering::lowerKernel(ArrayRef<Operation *> group) {
-  KernelOperands operands = kernelOperandsOf(group, [&](Value value) {
-    return destinations_.contains(value);
-  });
+  KernelOperands operands = kernelOperandsOf(
+      group, [&](Value value) { return destinations_.contains(value); });
   SmallVector<View> inputs;
   for (Value input : operands.inputs)
     inputs.push_back(viewOf(input));

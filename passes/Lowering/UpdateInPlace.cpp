@@ -131,6 +131,7 @@ private:
     if (!out.isTransient()) { // the gradient of a parameter
       in.removeProcedureAttr();
       in.setCategory(out.getCategory());
+      in.setTypeAttr(out.getTypeAttr()); // [1, n] may stand for [n]
       in.setTensorAttr(out.getTensorAttr());
       in.setLayoutAttr(out.getLayoutAttr());
     }
