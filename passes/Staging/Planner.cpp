@@ -280,7 +280,9 @@ LogicalResult Planner::cut() {
   planning::CutProblem problem;
   problem.stages = static_cast<int>(decision.pp);
   problem.secondsPerByte = 1 / std::max(1.0, options.cluster.inter.bandwidth);
-  problem.duplicateSeconds = 1e30;
+  // Ops without a gradient cost every stage a forward pass at most. Without
+  // training nothing has a gradient, and all ops would be everywhere.
+  problem.duplicateSeconds = options.train ? 1e30 : 0;
   const costmodel::Device &device = options.cluster.device;
   double share = 1 / (double(decision.dp) * double(decision.microbatches));
   std::map<int64_t, int> cutOpOfId;

@@ -11,8 +11,10 @@ A block
 
 is executed from the repository root. Output is compared line by line: words
 exactly, whole numbers exactly, decimal fractions within 5 % (floating point
-differs between processors, and the sample trains on these very documents), and
-numbers with a unit of time or rate not at all. A line `...` stands for any lines.
+differs between processors), and numbers with a unit of time or rate not at all.
+A line `...` stands for any lines. `<!-- fractions within 70 % -->` above a block
+widens its tolerance: the sample trains on these very documents, so every edit of
+one moves its losses.
 
     docs.py                     checks everything
     docs.py --update FILE...    writes the true output into the blocks
@@ -27,7 +29,8 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 sys.path.insert(0, os.path.join(ROOT, "scripts/lib"))
 import plan_format  # noqa: E402
 
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"(?:^<!-- fractions within (\d+) % -->\n+)?"
+                   r"^```console\n(.*?)^```$", re.M | re.S)
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 # What follows or precedes a number that is a time or a rate.
 TIME_AFTER = re.compile(r"\s*(ns|us|µs|ms|s|seconds|min|k?(?: ?tok(?:en)?s?)/s|"
@@ -79,7 +82,7 @@ def split(line):
     return re.sub(r"[\s─-]+", " ", text).strip(), numbers
 
 
-def same(expected, found):
+def same(expected, found, tolerance=TOLERANCE):
     """Whether a printed line is what the document says."""
     text_a, numbers_a = split(expected)
     text_b, numbers_b = split(found)
@@ -90,14 +93,15 @@ def same(expected, found):
             continue
         if "." in a or "." in b or "e" in a or "e" in b:
             # Differences of losses are rounding: 0 here, 1e-7 there.
-            if abs(float(a) - float(b)) > max(TOLERANCE * abs(float(a)), 1e-5):
+            if abs(float(a) - float(b)) > max(
+                    tolerance * max(abs(float(a)), abs(float(b))), 1e-5):
                 return False
         elif a != b:
             return False
     return True
 
 
-def match(expected, found):
+def match(expected, found, tolerance=TOLERANCE):
     """None, or (expected line, found line) of the first difference."""
     expected = [l.rstrip() for l in expected if l.strip()]
     found = [l.rstrip() for l in found if l.strip()]
@@ -107,12 +111,12 @@ def match(expected, found):
             rest = expected[n + 1:n + 2]
             if not rest:
                 return None
-            while k < len(found) and not same(rest[0], found[k]):
+            while k < len(found) and not same(rest[0], found[k], tolerance):
                 k += 1
             continue
         if k >= len(found):
             return line, "(nothing more)"
-        if not same(line, found[k]):
+        if not same(line, found[k], tolerance):
             return line, found[k]
         k += 1
     return None if k == len(found) else ("(nothing more)", found[k])
@@ -136,12 +140,13 @@ def check_commands(bin_dir):
     cache = {}
     for path in documents():
         name = os.path.relpath(path, ROOT)
-        for block in BLOCK.findall(read(path)):
+        for percent, block in BLOCK.findall(read(path)):
+            tolerance = int(percent) / 100 if percent else TOLERANCE
             for command, expected in commands(block):
                 if command not in cache:
                     cache[command] = run(command, bin_dir)
                 code, found = cache[command]
-                difference = match(expected, found)
+                difference = match(expected, found, tolerance)
                 if code != 0 and "; echo $?" not in command:
                     tail = " | ".join(found[-3:])
                     yield name, f"'{command}' ended with {code}: {tail}"
@@ -209,6 +214,8 @@ def selftest():
     for a, b, equal in cases:
         yield "docs.py", (None if same(a, b) == equal else
                           f"compares '{a}' and '{b}' wrongly")
+    yield "docs.py", (None if same("loss 4.5", "loss 5.5", 0.5) else
+                      "does not widen the tolerance")
     for expected, found, equal in [
             (["a", "...", "c"], ["a", "b", "b", "c"], True),
             (["a"], ["a", "b"], False), (["a", "b"], ["a"], False),
@@ -221,7 +228,7 @@ def selftest():
 def update(path, bin_dir):
     def block(found):
         out = ""
-        for command, expected in commands(found[1]):
+        for command, expected in commands(found[2]):
             code, lines = run(command, bin_dir)
             if code != 0:
                 sys.exit(f"'{command}' ended with {code}:\n" +
@@ -231,7 +238,7 @@ def update(path, bin_dir):
                     match(expected, lines) is None:
                 lines = expected
             out += "".join(l.rstrip() + "\n" for l in lines)
-        return "```console\n" + out + "```"
+        return found[0][:found.start(2) - found.start()] + out + "```"
 
     text = BLOCK.sub(block, read(path))
     with open(path, "w", encoding="utf-8") as file:
