@@ -56,7 +56,7 @@ std::vector<Step> gpipe(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
   order.warmup = o.microbatches;
-  order.recompute = o.recompute;
+  order.recompute = o.recomputes(stage);
   return order.make();
 }
 
@@ -68,7 +68,7 @@ std::vector<Step> oneForwardOneBackward(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
   order.warmup = std::min(o.microbatches, o.stages - stage);
-  order.recompute = o.recompute;
+  order.recompute = o.recomputes(stage);
   return order.make();
 }
 
@@ -81,7 +81,7 @@ std::vector<Step> early(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
   order.warmup = std::min(o.microbatches, o.stages - stage);
-  order.recompute = true;
+  order.recompute = o.recomputes(stage);
   int from = o.microbatches - (o.stages - 1 - stage);
   order.early = [from](int i) { return i >= from; };
   return order.make();
@@ -96,7 +96,7 @@ std::vector<Step> last(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
   order.warmup = std::min(o.microbatches, o.stages - stage);
-  order.recompute = stage < o.stages - 1;
+  order.recompute = stage < o.stages - 1 && o.recomputes(stage);
   int from = o.microbatches - (o.stages - 1 - stage);
   if (stage == o.stages - 2)
     order.early = [](int i) { return i == 0; };
@@ -115,7 +115,7 @@ std::vector<Step> shiftedCriticalPath(const ScheduleOptions &o, int stage) {
   StageOrder order;
   order.microbatches = o.microbatches;
   order.warmup = std::min(o.microbatches, o.stages - stage);
-  order.recompute = stage < o.stages - 1;
+  order.recompute = stage < o.stages - 1 && o.recomputes(stage);
   int from = o.microbatches - (o.stages - 1 - stage);
   int before = o.stages - 2;
   order.advanceThird = stage == before;
@@ -138,27 +138,18 @@ std::vector<Step> eager(const ScheduleOptions &o, int stage) {
   order.microbatches = o.microbatches;
   int own = o.warmup.empty() ? 2 * (o.stages - stage) - 1 : o.warmup[stage];
   order.warmup = std::min(o.microbatches, own);
-  order.recompute = o.recompute;
+  order.recompute = o.recomputes(stage);
   return order.make();
 }
 
 struct Entry {
   const char *name;
   Generator generator;
-  // Fewest stages and microbatches the rule is defined for.
-  int minStages;
-  int (*minMicrobatches)(int stages);
 };
 
-int one(int) { return 1; }
-
 const Entry kSchedules[] = {
-    {"gpipe", gpipe, 1, one},
-    {"1f1b", oneForwardOneBackward, 1, one},
-    {"early", early, 1, one},
-    {"last", last, 2, [](int) { return 2; }},
-    {"scp", shiftedCriticalPath, 2, [](int p) { return std::max(4, p); }},
-    {"eager", eager, 1, one},
+    {"gpipe", gpipe}, {"1f1b", oneForwardOneBackward}, {"early", early},
+    {"last", last},   {"scp", shiftedCriticalPath},    {"eager", eager},
 };
 
 // Adds what every schedule has alike: P first, W after its B, U last.
@@ -205,13 +196,15 @@ Result<Schedule> makeSchedule(const std::string &name,
   auto problem = [&](std::string text) {
     status.merge(Status::error(fmt::format("schedule '{}' {}", name, text)));
   };
-  if (options.stages < entry->minStages)
-    problem(fmt::format("needs at least {} stages, found {}", entry->minStages,
-                        options.stages));
-  else if (int least = entry->minMicrobatches(options.stages);
-           options.microbatches < least)
-    problem(fmt::format("needs at least {} microbatches on {} stages, found {}",
-                        least, options.stages, options.microbatches));
+  if (options.stages < 1)
+    problem(fmt::format("needs at least 1 stage, found {}", options.stages));
+  if (options.microbatches < 1)
+    problem(fmt::format("needs at least 1 microbatch, found {}",
+                        options.microbatches));
+  if (!options.recomputeStages.empty() &&
+      int(options.recomputeStages.size()) != options.stages)
+    problem(fmt::format("has {} stages, found {} recomputation flags",
+                        options.stages, options.recomputeStages.size()));
   if (options.chunks != 1)
     problem(fmt::format("has one chunk a stage, found {}", options.chunks));
   if (!options.warmup.empty() && int(options.warmup.size()) != options.stages)

@@ -36,14 +36,22 @@ struct Schedule {
 
 struct ScheduleOptions {
   int stages = 1, microbatches = 1, chunks = 1;
-  bool recompute = false;     // an R before each B, where the schedule has it
-  bool splitBackward = false; // a W after each B (else B stands for both)
-  bool prologue = false;      // all P before the first F
+  bool recompute = false; // an R before each B, on every stage
+  // Which stages recompute; empty: `recompute` for all. A stage that does not
+  // keeps its activations from F to B and W; last and scp never recompute on
+  // the last stage.
+  std::vector<bool> recomputeStages;
+  bool splitBackward = false;      // a W after each B (else B stands for both)
+  bool prologue = false;           // all P before the first F
   std::vector<int> prologueStages; // on these stages; empty: on all
   bool update = false;             // a U at the end
   // eager: forward operations a stage runs before its first backward; empty:
   // the schedule's own rule.
   std::vector<int> warmup;
+
+  bool recomputes(int stage) const {
+    return recomputeStages.empty() ? recompute : recomputeStages[stage];
+  }
 };
 
 // gpipe, 1f1b, early, last, scp, eager. Errors: unknown name (lists the known

@@ -3,26 +3,11 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
 #include <set>
 #include <tuple>
 
 namespace merak::planning {
-
-std::vector<Transfer> chainTransfers(const Schedule &schedule) {
-  std::vector<Transfer> out;
-  bool backward = false;
-  for (const std::vector<Step> &order : schedule.order)
-    for (const Step &step : order)
-      backward |= step.action == Action::B;
-  for (int v = 0; v + 1 < schedule.virtualStages(); ++v) {
-    int from = v % schedule.stages, to = (v + 1) % schedule.stages;
-    int fromChunk = v / schedule.stages, toChunk = (v + 1) / schedule.stages;
-    out.push_back({from, to, Action::F, Action::F, fromChunk, toChunk});
-    if (backward)
-      out.push_back({to, from, Action::B, Action::B, toChunk, fromChunk});
-  }
-  return out;
-}
 
 namespace {
 
@@ -34,12 +19,14 @@ std::string where(int stage, const Step &step) {
 class StepGraph {
 public:
   StepGraph(const Schedule &schedule, const std::vector<Transfer> &transfers)
-      : schedule(schedule) {
+      : schedule(schedule), index(size_t(schedule.stages) * 6 *
+                                      schedule.chunks * schedule.microbatches,
+                                  -1) {
     for (int stage = 0; stage < schedule.stages; ++stage) {
       begin.push_back(int(stageOf.size()));
       for (size_t i = 0; i < schedule.order[stage].size(); ++i) {
         const Step &step = schedule.order[stage][i];
-        index[{stage, step.action, step.chunk, step.microbatch}] =
+        index[slot(stage, step.action, step.chunk, step.microbatch)] =
             int(stageOf.size());
         stageOf.push_back(stage);
         waits.emplace_back();
@@ -59,8 +46,7 @@ public:
   };
 
   int find(int stage, Action action, int chunk, int microbatch) const {
-    auto it = index.find({stage, action, chunk, microbatch});
-    return it == index.end() ? -1 : it->second;
+    return index[slot(stage, action, chunk, microbatch)];
   }
   const Step &step(int node) const {
     return schedule.order[stageOf[node]][node - begin[stageOf[node]]];
@@ -93,7 +79,9 @@ public:
     while (at < int(ran.size()) && ran[at])
       ++at;
     std::vector<int> path;
-    while (std::find(path.begin(), path.end(), at) == path.end()) {
+    std::vector<char> seen(waits.size(), 0);
+    while (!seen[at]) {
+      seen[at] = 1;
       path.push_back(at);
       for (const Wait &wait : waits[at])
         if (!ran[wait.node]) {
@@ -128,7 +116,13 @@ private:
     }
   }
 
-  std::map<std::tuple<int, Action, int, int>, int> index;
+  size_t slot(int stage, Action action, int chunk, int microbatch) const {
+    return ((size_t(stage) * 6 + int(action)) * schedule.chunks + chunk) *
+               schedule.microbatches +
+           microbatch;
+  }
+
+  std::vector<int> index; // node of each slot; -1: not in the schedule
 };
 
 class Checker {
@@ -288,93 +282,6 @@ std::vector<int> inFlightPeak(const Schedule &schedule) {
     peaks.push_back(peak);
   }
   return peaks;
-}
-
-// ------------------------------------------------------------- simulation
-
-double ActionTimes::of(Action action) const {
-  const double times[] = {P, F, R, B, W, U};
-  return times[int(action)];
-}
-
-double Timeline::idleFraction() const {
-  double sum = 0;
-  for (double time : busy)
-    sum += 1 - (total > 0 ? time / total : 1);
-  return busy.empty() ? 0 : sum / double(busy.size());
-}
-
-Timeline simulate(const Schedule &schedule, const SimulateOptions &options) {
-  std::vector<Transfer> transfers =
-      options.transfers.empty() ? chainTransfers(schedule) : options.transfers;
-  StepGraph graph(schedule, transfers);
-  std::vector<double> end(graph.waits.size(), 0);
-  // Arrival of each (transfer, sender); one at a time per transfer's link.
-  std::map<std::pair<int, int>, double> arrival;
-  std::vector<double> linkFree(transfers.size(), 0);
-  std::vector<std::vector<int>> sends(graph.waits.size());
-  for (const std::vector<StepGraph::Wait> &waits : graph.waits)
-    for (const StepGraph::Wait &wait : waits)
-      if (wait.transfer >= 0)
-        sends[wait.node].push_back(wait.transfer);
-  Timeline timeline;
-  timeline.stages.resize(schedule.stages);
-  timeline.busy.assign(schedule.stages, 0);
-  for (int node : graph.order()) {
-    int stage = graph.stageOf[node];
-    double start = 0;
-    for (const StepGraph::Wait &wait : graph.waits[node])
-      start = std::max(start, wait.transfer < 0
-                                  ? end[wait.node]
-                                  : arrival.at({wait.transfer, wait.node}));
-    const ActionTimes &times =
-        options.times[options.times.size() == 1 ? 0 : stage];
-    double duration = times.of(graph.step(node).action);
-    end[node] = start + duration;
-    std::sort(sends[node].begin(), sends[node].end());
-    sends[node].erase(std::unique(sends[node].begin(), sends[node].end()),
-                      sends[node].end());
-    for (int t : sends[node]) {
-      double time = transfers[t].fromAction == Action::B
-                        ? options.backwardTransfer
-                        : options.forwardTransfer;
-      linkFree[t] = std::max(linkFree[t], end[node]) + time;
-      arrival[{t, node}] = linkFree[t];
-    }
-    timeline.stages[stage].push_back({graph.step(node), start, end[node]});
-    timeline.busy[stage] += duration;
-    timeline.total = std::max(timeline.total, end[node]);
-  }
-  return timeline;
-}
-
-std::string timelineStr(const Timeline &timeline) {
-  std::string text;
-  size_t width = 2;
-  for (const auto &stage : timeline.stages)
-    for (const TimedStep &timed : stage)
-      width = std::max(width, str(timed.step).size());
-  for (size_t s = 0; s < timeline.stages.size(); ++s) {
-    std::vector<std::string> cells;
-    std::set<int> early;
-    for (const TimedStep &timed : timeline.stages[s])
-      if (timed.step.action == Action::R && timed.step.early)
-        early.insert(timed.step.microbatch);
-    for (const TimedStep &timed : timeline.stages[s]) {
-      cells.resize(std::max(cells.size(), size_t(timed.start)), "--");
-      std::string cell = str(timed.step);
-      if (timed.step.action == Action::F && early.count(timed.step.microbatch))
-        cell[0] = 'f';
-      for (double t = timed.start; t < timed.end; t += 1)
-        cells.push_back(cell);
-    }
-    std::string line = fmt::format("S{}:", s);
-    for (const std::string &cell : cells)
-      line += fmt::format(" {:<{}}", cell, width);
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
 }
 
 // ------------------------------------------------------------------ slots

@@ -42,6 +42,7 @@ SimulateOptions times(double F, double R, double B) {
 }
 
 TEST(Schedule, OrdersEqualGoldenTables) {
+  EXPECT_EQ(golden()["orders"].size(), 44u);
   for (const auto &entry : golden()["orders"]) {
     Schedule schedule = make(entry["schedule"], entry["p"], entry["m"]);
     for (int s = 0; s < schedule.stages; ++s)
@@ -52,6 +53,7 @@ TEST(Schedule, OrdersEqualGoldenTables) {
 }
 
 TEST(Schedule, EagerOrdersEqualGoldenTables) {
+  EXPECT_EQ(golden()["eager_1f1b"]["orders"].size(), 6u);
   for (const auto &entry : golden()["eager_1f1b"]["orders"]) {
     bool isEager = entry["schedule"] == "eager-1f1b";
     Schedule schedule =
@@ -84,13 +86,25 @@ TEST(Schedule, TotalsEqualGolden) {
   EXPECT_EQ(compared, 480);
 }
 
+// [["F", 0, start, end], ...] as "F0 ...".
+std::string traceStr(const nlohmann::json &steps) {
+  std::string text;
+  for (const auto &step : steps)
+    text += (text.empty() ? "" : " ") + step[0].get<std::string>() +
+            std::to_string(step[1].get<int>());
+  return text;
+}
+
 TEST(Schedule, TracesEqualGolden) {
+  EXPECT_EQ(golden()["traces"].size(), 4u);
   for (const auto &entry : golden()["traces"]) {
     Schedule schedule = make(entry["schedule"], entry["p"], entry["m"]);
     Timeline timeline =
         simulate(schedule, times(entry["F"], entry["R"], entry["B"]));
+    EXPECT_EQ(timeline.total, entry["total"].get<double>());
     for (int s = 0; s < schedule.stages; ++s) {
       ASSERT_EQ(timeline.stages[s].size(), entry["stages"][s].size());
+      EXPECT_EQ(stageStr(schedule, s), traceStr(entry["stages"][s]));
       for (size_t i = 0; i < timeline.stages[s].size(); ++i) {
         EXPECT_EQ(timeline.stages[s][i].start,
                   entry["stages"][s][i][2].get<double>());
@@ -101,16 +115,23 @@ TEST(Schedule, TracesEqualGolden) {
   }
 }
 
-TEST(Schedule, InFlightEqualsGolden) {
+TEST(Schedule, MemoryEqualsGolden) {
+  int compared = 0;
   for (const auto &entry : golden()["memory"]) {
     Schedule schedule = make(entry["schedule"], entry["p"], entry["m"]);
     EXPECT_EQ(inFlightPeak(schedule),
               entry["in_flight_peak"].get<std::vector<int>>())
         << entry;
+    EXPECT_EQ(simulate(schedule, times(1, 1, 2)).fullSets,
+              entry["full_sets_peak"].get<std::vector<int>>())
+        << entry;
+    ++compared;
   }
+  EXPECT_EQ(compared, 20);
 }
 
 TEST(Schedule, TransferTimesEqualGolden) {
+  EXPECT_EQ(golden()["eager_1f1b"]["finite"].size(), 30u);
   for (const auto &entry : golden()["eager_1f1b"]["finite"])
     for (const char *name : {"1f1b", "eager"}) {
       Schedule schedule = make(name, entry["p"], entry["m"], false);
@@ -166,10 +187,11 @@ TEST(Schedule, RefusesUnknownNamesAndShapes) {
             "there is no schedule '2f2b'; known are gpipe, 1f1b, early, last, "
             "scp, eager");
   options.stages = 4;
-  options.microbatches = 3;
+  options.microbatches = 0;
+  options.recomputeStages = {true, false};
   EXPECT_EQ(makeSchedule("scp", options).status().str(),
-            "schedule 'scp' needs at least 4 microbatches on 4 stages, found "
-            "3");
+            "schedule 'scp' needs at least 1 microbatch, found 0\n"
+            "schedule 'scp' has 4 stages, found 2 recomputation flags");
 }
 
 // ------------------------------------------------------------- the checker

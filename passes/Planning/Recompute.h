@@ -1,0 +1,39 @@
+// How much each stage recomputes: stage-aware recomputation. Stages hold
+// different numbers of microbatches in flight, so the same memory needs
+// different shares. (Lai et al., 2023, Merak, doi 10.1109/TPDS.2023.3247001)
+#pragma once
+
+#include "runtime/core/Status.h"
+
+#include <string>
+#include <vector>
+
+namespace merak::planning {
+
+// The share r_s of its forward that each stage recomputes, from the user's
+// ratio a (1: everything): r_s = 1 - (1-a)(p-1)/(p-1-s), at least 0, and none
+// on the last stage. With n_s = p-s microbatches in flight, one of them fully
+// materialised, all peaks are then equal. Under the shifted critical path
+// (`scp`) the stage before the last has as many in flight as the one before
+// it, and its share. p ratios are used as they are, fewer (but more than one)
+// are padded with the last one. Errors: no or more than p ratios, ratios
+// outside of 0..1.
+Result<std::vector<double>>
+stageRatios(int stages, const std::vector<double> &given, bool scp);
+
+// The first floor(r * parts) parts of a stage are recomputed.
+int recomputedParts(double ratio, int parts);
+
+// Peak activation bytes of a stage with `inFlight` microbatches, one of them
+// fully materialised: A + (n-1)(1-r)A + n r a, where A is the full set of one
+// microbatch and a the inputs kept instead when everything is recomputed.
+double stagePeak(double full, double inputs, int inFlight, double ratio);
+
+// The smallest share with which a stage fits into `budget` bytes (device
+// memory less parameters, gradients, optimizer state and workspace), rounded
+// up to a whole number of `parts` equal parts (0: not rounded). Error: not even
+// recomputing everything fits, with the bytes that are missing.
+Result<double> ratioForBudget(double budget, double full, double inputs,
+                              int inFlight, int parts = 0);
+
+} // namespace merak::planning

@@ -1,0 +1,82 @@
+// Runs a schedule on paper: when each action starts and ends, how busy the
+// stages are, how many bytes each holds. Planning scores stage cuts,
+// recomputation and schedules with it, so it must stay fast: one pass over the
+// actions, no map (64 stages x 512 microbatches take milliseconds).
+#pragma once
+
+#include "passes/Planning/Schedule.h"
+
+namespace merak::planning {
+
+// A value that goes from an action of one stage to an action of another, for
+// every microbatch.
+struct Transfer {
+  int fromStage = 0, toStage = 0;
+  Action fromAction = Action::F, toAction = Action::F;
+  int fromChunk = 0, toChunk = 0;
+};
+// F to the next virtual stage, B to the one before.
+std::vector<Transfer> chainTransfers(const Schedule &schedule);
+
+// Seconds (or units) of each action on one stage, per chunk execution.
+struct ActionTimes {
+  double P = 0, F = 1, R = 0, B = 2, W = 0, U = 0;
+  double of(Action action) const;
+};
+
+// Between virtual stages v and v+1: seconds and bytes of one microbatch.
+struct BoundaryCost {
+  double forward = 0, backward = 0;
+  double forwardBytes = 0, backwardBytes = 0;
+};
+
+// Bytes a stage holds. Without recomputation `kept` is the full set A of the
+// activations; with it, what F leaves for R, and `recomputed` what R adds.
+struct StageMemory {
+  double fixed = 0;      // all the time: weights, gradients, optimizer state
+  double kept = 0;       // from the start of F to the end of W (of B without W)
+  double recomputed = 0; // from the start of R to the same end
+};
+
+// Per-stage data: one entry for all, one per stage, or one per virtual stage
+// (chunk c of stage s at c * stages + s).
+struct SimulateOptions {
+  std::vector<ActionTimes> times;
+  std::vector<StageMemory> memory; // empty: bytes are not counted
+  // Asynchronous, one at a time per pair of devices and direction. Per
+  // boundary, or empty: the same on all.
+  std::vector<BoundaryCost> boundaries;
+  double forwardTransfer = 0, backwardTransfer = 0;
+  std::vector<Transfer> transfers; // empty: chainTransfers
+  // Record each action and the bytes over time; off to score candidates.
+  bool record = true;
+};
+
+struct TimedStep {
+  Step step;
+  double start = 0, end = 0;
+};
+struct MemoryPoint {
+  double time = 0, bytes = 0; // held from here on
+};
+struct Timeline {
+  double total = 0;
+  bool finished = true;     // false: a deadlock, the rest is what ran
+  std::vector<double> busy; // per stage
+  // The most activation sets materialised at once: of microbatches between R
+  // (F on a stage without R) and W (B without W).
+  std::vector<int> fullSets;
+  std::vector<double> peakBytes; // with `memory`
+  std::vector<double> sentBytes; // with `boundaries`
+  std::vector<std::vector<TimedStep>> stages;
+  std::vector<std::vector<MemoryPoint>> memory;
+  double idleFraction() const; // mean over stages
+};
+
+// One action at a time per stage, in order. Requires that each action stands
+// once (checkSchedule).
+Timeline simulate(const Schedule &schedule, const SimulateOptions &options);
+// One cell a unit, "--" idle; times must be whole numbers.
+std::string timelineStr(const Timeline &timeline);
+
+} // namespace merak::planning

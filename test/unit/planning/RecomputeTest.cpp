@@ -1,0 +1,160 @@
+// The stage-aware rule against exact fractions of an independent computation
+// (test/data/golden/schedules.json) and against its own reason: equal peaks.
+#include "passes/Planning/Recompute.h"
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace merak::planning {
+namespace {
+
+const nlohmann::json &golden() {
+  static const nlohmann::json json = [] {
+    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
+    return nlohmann::json::parse(file)["stage_aware"];
+  }();
+  return json;
+}
+
+double fraction(const nlohmann::json &pair) {
+  return pair[0].get<double>() / pair[1].get<double>();
+}
+
+double total(const std::string &name, int p, int m, double F,
+             const std::vector<double> &R, double B,
+             std::vector<int> *inFlight = nullptr) {
+  ScheduleOptions options;
+  options.stages = p;
+  options.microbatches = m;
+  for (double seconds : R)
+    options.recomputeStages.push_back(seconds > 0);
+  Result<Schedule> schedule = makeSchedule(name, options);
+  EXPECT_TRUE(schedule.ok()) << schedule.status().str();
+  SimulateOptions costs;
+  for (double seconds : R) {
+    ActionTimes times;
+    times.F = F;
+    times.R = seconds;
+    times.B = B;
+    costs.times.push_back(times);
+  }
+  if (inFlight)
+    *inFlight = inFlightPeak(*schedule);
+  return simulate(*schedule, costs).total;
+}
+
+TEST(Recompute, RatiosEqualGolden) {
+  int compared = 0;
+  for (const auto &entry : golden()["ratios"])
+    for (bool scp : {false, true}) {
+      const auto &expected = entry[scp ? "scp" : "plain"];
+      Result<std::vector<double>> ratios =
+          stageRatios(entry["p"], {fraction(entry["a"])}, scp);
+      ASSERT_TRUE(ratios.ok());
+      ASSERT_EQ(ratios->size(), expected.size());
+      for (size_t s = 0; s < expected.size(); ++s)
+        EXPECT_NEAR((*ratios)[s], fraction(expected[s]), 1e-12) << entry;
+      ++compared;
+    }
+  EXPECT_EQ(compared, 40);
+}
+
+TEST(Recompute, ResultsEqualGolden) {
+  int compared = 0;
+  for (const auto &entry : golden()["results"]) {
+    int p = entry["p"], m = entry["m"];
+    double F = entry["F"], B = entry["B"], a = fraction(entry["a"]);
+    std::vector<double> ratios = *stageRatios(p, {a}, /*scp=*/true);
+    std::vector<double> R;
+    for (int s = 0; s < p; ++s)
+      R.push_back(std::round(ratios[s] * F));
+    EXPECT_EQ(R, entry["R_per_stage"].get<std::vector<double>>());
+    std::vector<int> inFlight;
+    EXPECT_EQ(total("scp", p, m, F, R, B, &inFlight),
+              entry["total_stage_aware"].get<double>());
+    EXPECT_EQ(inFlight, entry["in_flight"].get<std::vector<int>>());
+    for (int s = 0; s < p; ++s)
+      EXPECT_NEAR(stagePeak(1, 0, inFlight[s], ratios[s]),
+                  entry["peak_over_A"][s].get<double>(), 1e-12);
+    std::vector<double> same(p, std::round(a * F)), full(p, F);
+    EXPECT_EQ(total("scp", p, m, F, same, B),
+              entry["total_uniform_ratio"].get<double>());
+    EXPECT_EQ(total("1f1b", p, m, F, full, B),
+              entry["total_1f1b_full_recompute"].get<double>());
+    ++compared;
+  }
+  EXPECT_EQ(compared, 20);
+}
+
+// Why the rule is what it is: the peaks of all stages that recompute are equal,
+// the others need no more.
+TEST(Recompute, PeaksAreEqual) {
+  for (int p = 2; p <= 12; ++p)
+    for (double a : {0.95, 0.8, 0.5, 0.25}) {
+      std::vector<double> ratios = *stageRatios(p, {a}, false);
+      double first = stagePeak(1, 0, p, ratios[0]);
+      for (int s = 0; s < p; ++s) {
+        double peak = stagePeak(1, 0, p - s, ratios[s]);
+        if (ratios[s] > 0) {
+          EXPECT_NEAR(peak, first, 1e-9) << p << " " << a << " " << s;
+        } else {
+          EXPECT_LE(peak, first + 1e-9) << p << " " << a << " " << s;
+        }
+      }
+    }
+}
+
+TEST(Recompute, ListsOfRatios) {
+  using V = std::vector<double>;
+  EXPECT_EQ(*stageRatios(3, {0.5, 0.25, 1}, true), (V{0.5, 0.25, 1}));
+  EXPECT_EQ(*stageRatios(4, {0.5, 0.25}, true), (V{0.5, 0.25, 0.25, 0.25}));
+  EXPECT_EQ(*stageRatios(1, {0.5}, true), (V{0.5}));
+  EXPECT_EQ(stageRatios(2, {0.5, 2, -1}, false).status().str(),
+            "expected 1 to 2 recomputation ratios, found 3\n"
+            "recomputation ratio 2 is not between 0 and 1\n"
+            "recomputation ratio -1 is not between 0 and 1");
+  EXPECT_FALSE(stageRatios(2, {}, false).ok());
+}
+
+TEST(Recompute, WholeParts) {
+  EXPECT_EQ(recomputedParts(2.0 / 3, 3), 2);
+  EXPECT_EQ(recomputedParts(0.7, 10), 7);
+  EXPECT_EQ(recomputedParts(0.69, 10), 6);
+  EXPECT_EQ(recomputedParts(1, 5), 5);
+  EXPECT_EQ(recomputedParts(0, 5), 0);
+}
+
+// The smallest share that fits, by trying all of them.
+TEST(Recompute, BudgetAgainstTryingAll) {
+  std::mt19937 random(5);
+  auto uniform = [&](double a, double b) {
+    return std::uniform_real_distribution<double>(a, b)(random);
+  };
+  int impossible = 0, between = 0;
+  for (int round = 0; round < 2000; ++round) {
+    double full = uniform(1, 100), inputs = uniform(0, full);
+    int inFlight = 1 + int(random() % 8), parts = 1 + int(random() % 12);
+    double budget = uniform(0, full * inFlight * 1.1);
+    int best = -1;
+    for (int k = parts; k >= 0; --k)
+      if (stagePeak(full, inputs, inFlight, double(k) / parts) <= budget + 1e-9)
+        best = k;
+    Result<double> ratio =
+        ratioForBudget(budget, full, inputs, inFlight, parts);
+    ASSERT_EQ(ratio.ok(), best >= 0) << ratio.status().str();
+    if (best < 0) {
+      ++impossible;
+      continue;
+    }
+    EXPECT_NEAR(*ratio, double(best) / parts, 1e-9);
+    between += best > 0 && best < parts;
+  }
+  EXPECT_GT(impossible, 100);
+  EXPECT_GT(between, 100);
+}
+
+} // namespace
+} // namespace merak::planning
