@@ -201,6 +201,12 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   app.add_flag("-q,--quiet", o.quiet, "no report");
   app.set_version_flag("--version", "merakc 0.1.0");
   try {
+    // CLI11 would take the next argument for the value of "--option=".
+    for (int i = 1; i < argc; ++i)
+      if (std::string_view arg = argv[i];
+          arg.starts_with("--") && arg.ends_with("="))
+        throw CLI::ArgumentMismatch(fmt::format("{} has an empty value",
+                                                arg.substr(0, arg.size() - 1)));
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {
     if (error.get_exit_code() == 0) {

@@ -43,11 +43,12 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
                                     const planning::Schedule *userSchedule) {
   SmallVector<StageOp> stages(module.getOps<StageOp>());
   std::vector<std::set<pipe::Action>> present(stages.size());
-  bool prologue = false, backward = false;
+  bool prologue = false, backward = false, update = false;
   for (auto [index, stage] : llvm::enumerate(stages))
     for (ActionOp action : stage.getOps<ActionOp>()) {
       present[index].insert(action.getKind());
       prologue |= action.getKind() == pipe::Action::P;
+      update |= action.getKind() == pipe::Action::U;
       backward |= action.getKind() == pipe::Action::B ||
                   action.getKind() == pipe::Action::W;
     }
@@ -56,7 +57,7 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   options.microbatches = static_cast<int>(microbatches);
   options.splitBackward = true;
   options.prologue = prologue;
-  options.update = backward;
+  options.update = update;
   Result<planning::Schedule> made =
       userSchedule ? Result<planning::Schedule>(*userSchedule)
                    : planning::makeSchedule(name, options);

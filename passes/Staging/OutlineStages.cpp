@@ -352,12 +352,24 @@ private:
     return stageOf(op);
   }
 
+  // Whether a value is made of sums over microbatches.
+  bool isSummed(Value value) {
+    Operation *op = value.getDefiningOp();
+    return op && (isa<AccumulateOp>(op) ||
+                  (roleOf(op) == kUpdate &&
+                   llvm::any_of(op->getOperands(),
+                                [&](Value v) { return isSummed(v); })));
+  }
+
   LogicalResult emitOutputs() {
     Operation *terminator = block.getTerminator();
     for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
       auto name = step.getResultAttrOfType<StringAttr>(index, kNameAttr);
-      Place place{stageBehind(value),
-                  options.train ? pipe::Action::U : pipe::Action::F};
+      // Sums over microbatches are complete after the last one; without
+      // training all other outputs are kept for each.
+      Place place{stageBehind(value), options.train || isSummed(value)
+                                          ? pipe::Action::U
+                                          : pipe::Action::F};
       storeResult(materialize(value, place), place,
                   name ? name.getValue() : "output", layoutOf(value));
     }

@@ -242,7 +242,8 @@ Status Session::readOutputs(StepResult &result) const {
       for (int64_t size : buffer.shape())
         elements *= size;
       // Replicas have the same value: the first rank speaks.
-      if (elements != 1 || output.per_microbatch() ||
+      if (elements != 1 ||
+          (output.per_microbatch() && plan_.file.microbatches() > 1) ||
           result.outputs.count(output.name()))
         continue;
       char value[8] = {};
