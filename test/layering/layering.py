@@ -82,6 +82,7 @@ def problems(path, text):
 def files(root):
     for folder, names, leaves in os.walk(root):
         names[:] = sorted(n for n in names if n not in SKIPPED)
+        leaves = [n for n in leaves if n not in SKIPPED]
         for leaf in sorted(leaves):
             if os.path.splitext(leaf)[1] in TEXTS:
                 path = os.path.join(folder, leaf)
