@@ -97,6 +97,7 @@ private:
     }
     file_.set_schedule(text("schedule_name", ""));
     file_.set_device("cpu");
+    file_.set_cluster(text("cluster", ""));
     int64_t microbatches = mesh_.getSize("mb");
     int64_t replicas = mesh_.getSize("dp");
     file_.set_microbatches(microbatches);

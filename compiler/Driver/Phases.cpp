@@ -105,8 +105,11 @@ LogicalResult Compilation::stage() {
   if (!options.cluster.empty()) {
     Result<costmodel::Cluster> cluster =
         costmodel::readCluster(options.cluster);
-    if (!cluster.ok())
-      return error(cluster.status().str());
+    if (!cluster.ok()) {
+      for (const std::string &message : cluster.status().messages())
+        (void)error(message);
+      return failure();
+    }
     planner.cluster = *cluster;
   } else {
     planner.cluster =
@@ -171,6 +174,7 @@ LogicalResult Compilation::stage() {
           b.getNamedAttr("total", b.getI64IntegerAttr(o.total)),
           b.getNamedAttr("min_factor", b.getF64FloatAttr(o.minFactor)),
           b.getNamedAttr("grad_clip", b.getF64FloatAttr(options.gradClip)),
+          b.getNamedAttr("cluster", b.getStringAttr(planner.cluster.toJson())),
       }));
   return verifyWith(createVerifyStages());
 }

@@ -1,13 +1,108 @@
 #include "passes/CostModel/Cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace merak::costmodel {
 
+std::string kernelClass(const std::string &name) {
+  static const std::map<std::string, std::string> kClass{
+      {"einsum", "matmul"},
+      {"attention", "attention"},
+      {"attention_grad", "attention"},
+      {"conv", "conv"},
+      {"conv_grad_input", "conv"},
+      {"conv_grad_weight", "conv"},
+      {"copy", "copy"},
+      {"fill", "copy"},
+      {"slice", "copy"},
+      {"gather", "gather"},
+      {"scatter_add", "gather"},
+      {"adamw_update", "optimizer"},
+      {"sgd_update", "optimizer"},
+      {"", "elementwise"},
+      {"matmul", "matmul"},
+      {"optimizer", "optimizer"},
+      {"elementwise", "elementwise"}};
+  auto it = kClass.find(name);
+  return it == kClass.end() ? "rows" : it->second;
+}
+
+namespace {
+
+// Mean of the measured efficiencies, weighted by the inverse fourth power of
+// the distance in log2 of m, n and k (Shepard 1968): exact at the points, and
+// beyond them the nearest ones.
+double efficiencyAt(const std::vector<ShapePoint> &points, const Kernel &work) {
+  if (points.empty() || work.m <= 0 || work.n <= 0 || work.k <= 0)
+    return points.empty() ? 1 : points.back().efficiency;
+  double sum = 0, weights = 0;
+  for (const ShapePoint &point : points) {
+    double distance = std::pow(std::log2(work.m / point.m), 2) +
+                      std::pow(std::log2(work.n / point.n), 2) +
+                      std::pow(std::log2(work.k / point.k), 2);
+    if (distance < 1e-9)
+      return point.efficiency;
+    double weight = 1 / (distance * distance);
+    sum += weight * point.efficiency;
+    weights += weight;
+  }
+  return sum / weights;
+}
+
+// Straight lines through the points in logarithms of bytes and bandwidth; the
+// ends continue level.
+double bandwidthAt(const std::vector<SizePoint> &points, double bytes) {
+  if (bytes <= points.front().bytes)
+    return points.front().bandwidth;
+  for (size_t i = 1; i < points.size(); ++i) {
+    const SizePoint &a = points[i - 1], &b = points[i];
+    if (bytes > b.bytes)
+      continue;
+    double t = std::log(bytes / a.bytes) / std::log(b.bytes / a.bytes);
+    return a.bandwidth * std::pow(b.bandwidth / a.bandwidth, t);
+  }
+  return points.back().bandwidth;
+}
+
+} // namespace
+
+double kernelSeconds(const Device &device, const Kernel &kernel) {
+  static const KernelRates kNone;
+  auto it = device.kernels.find(kernel.name);
+  if (it == device.kernels.end())
+    it = device.kernels.find(kernelClass(kernel.name));
+  const KernelRates &rates = it == device.kernels.end() ? kNone : it->second;
+  double launch = rates.launch < 0 ? device.launchSeconds : rates.launch;
+  double compute = 0, memory = 0;
+  if (kernel.flops > 0) {
+    double rate = rates.flops > 0 ? rates.flops : device.flops(kernel.dtype);
+    compute = kernel.flops / (rate * efficiencyAt(rates.shapes, kernel));
+  }
+  if (kernel.bytes > 0)
+    memory = kernel.bytes / (rates.sizes.empty()
+                                 ? device.memoryBandwidth
+                                 : bandwidthAt(rates.sizes, kernel.bytes));
+  return std::max(compute, memory) + launch;
+}
+
 double opSeconds(const Device &device, double flops, double bytes) {
-  double compute = flops > 0 ? flops / device.flops : 0;
+  double compute = flops > 0 ? flops / device.flops() : 0;
   double memory = bytes > 0 ? bytes / device.memoryBandwidth : 0;
   return std::max(compute, memory) + device.launchSeconds;
+}
+
+bool parseCollective(const std::string &name, Collective &kind) {
+  static const std::map<std::string, Collective> kKinds{
+      {"all_reduce", Collective::AllReduce},
+      {"all_gather", Collective::AllGather},
+      {"reduce_scatter", Collective::ReduceScatter},
+      {"all_to_all", Collective::AllToAll},
+      {"broadcast", Collective::Broadcast}};
+  auto it = kKinds.find(name);
+  if (it != kKinds.end())
+    kind = it->second;
+  return it != kKinds.end();
 }
 
 double ringBytes(Collective kind, double bytes, int64_t devices) {
@@ -28,25 +123,34 @@ double ringBytes(Collective kind, double bytes, int64_t devices) {
 }
 
 double collectiveSeconds(Collective kind, double bytes, int64_t devices,
-                         const Link &link) {
+                         const Link &link, Algorithm algorithm) {
   if (devices <= 1)
     return 0;
-  int64_t steps = devices - 1;
+  int64_t rounds = devices - 1;
+  double moved = ringBytes(kind, bytes, devices);
+  if (algorithm == Algorithm::Direct)
+    rounds = 1;
+  if (algorithm == Algorithm::Tree)
+    rounds = int64_t(std::ceil(std::log2(double(devices))));
   if (kind == Collective::AllReduce)
-    steps *= 2; // reduce-scatter, then all-gather
-  return double(steps) * link.latency +
-         ringBytes(kind, bytes, devices) / link.bandwidth;
+    rounds *= 2; // reduce, then distribute
+  if (algorithm == Algorithm::Tree &&
+      (kind == Collective::AllReduce || kind == Collective::Broadcast))
+    moved = bytes * double(rounds);
+  return double(rounds) * link.latency + moved / link.bandwidth;
 }
 
 double collectiveSeconds(Collective kind, double bytes,
                          const std::vector<int64_t> &devices,
-                         const Cluster &cluster) {
+                         const Cluster &cluster, int64_t sharing) {
   double seconds = 0;
   int64_t count = int64_t(devices.size());
   for (int64_t i = 0; i < count; ++i) {
-    const Link &link =
-        cluster.between(devices[i], devices[size_t((i + 1) % count)]);
-    seconds = std::max(seconds, collectiveSeconds(kind, bytes, count, link));
+    Link link = cluster.between(devices[i], devices[size_t((i + 1) % count)]);
+    if (link.shared)
+      link.bandwidth /= double(std::max<int64_t>(sharing, 1));
+    seconds = std::max(seconds, collectiveSeconds(kind, bytes, count, link,
+                                                  cluster.algorithm));
   }
   return seconds;
 }

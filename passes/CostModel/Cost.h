@@ -1,12 +1,30 @@
-// Predicted times: ops by the roofline, collectives and transfers by the
-// alpha-beta model on a ring.
+// Predicted times: kernels by the roofline with measured efficiencies,
+// collectives and transfers by the alpha-beta model of the algorithm that the
+// communicator uses. Formulas and sources: docs/CostModel.md.
 #pragma once
 
 #include "passes/CostModel/Cluster.h"
 
 namespace merak::costmodel {
 
-// max(flops / rate, bytes / memory bandwidth) + launch.
+// What a kernel has to do, as far as its time depends on it.
+struct Kernel {
+  std::string name; // "einsum", "layer_norm"; a class name will do
+  double flops = 0; // floating-point operations
+  double bytes = 0; // read and written, each operand once
+  std::string dtype = "f32";
+  // Of a contraction: m x n x k, done `batch` times; 0: not known.
+  double m = 0, n = 0, k = 0;
+};
+
+// The class whose rates stand in for those of a kernel that the file does not
+// list: "matmul" for "einsum", "rows" for "softmax", ...
+std::string kernelClass(const std::string &name);
+
+// max(flops / rate, bytes / bandwidth) + launch, with the rates of the kernel,
+// else of its class, else of the device.
+double kernelSeconds(const Device &device, const Kernel &kernel);
+// The same for operations of which only this is known.
 double opSeconds(const Device &device, double flops, double bytes);
 
 enum class Collective {
@@ -16,19 +34,30 @@ enum class Collective {
   AllToAll,
   Broadcast
 };
+// "all_reduce", ...; false if it is none.
+bool parseCollective(const std::string &name, Collective &kind);
+
 // `bytes`: the largest buffer of the collective, that is the whole tensor for
 // all-reduce and broadcast, the gathered one for all-gather, the unreduced one
 // for reduce-scatter, a device's own buffer for all-to-all.
 // Bytes that each of n devices sends: all-reduce 2 b (n-1)/n, the others but
 // broadcast b (n-1)/n, broadcast (pipelined ring) b.
 double ringBytes(Collective kind, double bytes, int64_t devices);
-// steps * latency + ringBytes / bandwidth, steps 2(n-1) or n-1.
+// Over one link: rounds * latency + moved bytes / bandwidth.
+//   ring    n-1 rounds, all-reduce 2(n-1); ringBytes
+//   tree    ceil(log2 n) rounds, all-reduce twice as many; all bytes a round
+//   direct  1 round, all-reduce 2; ringBytes
+// Thakur, Rabenseifner and Gropp, Optimization of Collective Communication
+// Operations in MPICH, 2005.
 double collectiveSeconds(Collective kind, double bytes, int64_t devices,
-                         const Link &link);
-// The slowest link of the group carries the ring.
+                         const Link &link,
+                         Algorithm algorithm = Algorithm::Ring);
+// Of a group of devices, with the cluster's algorithm. The slowest link
+// between neighbours carries the ring. `sharing`: groups that run the same
+// collective at the same time over one node's adapter, if that is shared.
 double collectiveSeconds(Collective kind, double bytes,
                          const std::vector<int64_t> &devices,
-                         const Cluster &cluster);
+                         const Cluster &cluster, int64_t sharing = 1);
 double transferSeconds(const Link &link, double bytes);
 
 } // namespace merak::costmodel

@@ -190,10 +190,10 @@ Result<Candidate> Planner::evaluate(const Degrees &d) {
   if (!outcome.ok())
     return outcome.status();
   candidate.cost = planning::costOf(graph, classes, candidate.assignment);
-  const costmodel::Device &device = options.cluster.device;
-  double compute = device.flops > 0 ? candidate.cost.contractionFlops /
-                                          device.flops / double(d.pp)
-                                    : 0;
+  const costmodel::Device &device = options.cluster.device();
+  double compute = device.flops() > 0 ? candidate.cost.contractionFlops /
+                                            device.flops() / double(d.pp)
+                                      : 0;
   double bubble = 1 + double(d.pp - 1) / double(d.microbatches);
   double communication = options.cluster.intra.bandwidth > 0
                              ? candidate.cost.communicatedBytes /
@@ -283,7 +283,7 @@ LogicalResult Planner::cut() {
   // Ops without a gradient cost every stage a forward pass at most. Without
   // training nothing has a gradient, and all ops would be everywhere.
   problem.duplicateSeconds = options.train ? 1e30 : 0;
-  const costmodel::Device &device = options.cluster.device;
+  const costmodel::Device &device = options.cluster.device();
   double share = 1 / (double(decision.dp) * double(decision.microbatches));
   std::map<int64_t, int> cutOpOfId;
   std::vector<int> graphOpOf;

@@ -32,13 +32,12 @@ Execution::Execution(const LoadedPlan &plan, const CommunicationMap &map,
 
 void Execution::buildMeetings() {
   std::map<std::string, int> ids;
-  auto meeting = [&](const std::string &key, std::vector<int> classes,
-                     int members) {
+  auto meeting = [&](const std::string &key, std::vector<int> classes) {
     auto [it, fresh] = ids.emplace(key, static_cast<int>(meetings_.size()));
     if (fresh) {
       size_t parties = classes.size();
-      meetings_.push_back({std::vector<std::deque<Party>>(parties),
-                           std::move(classes), members});
+      meetings_.push_back(
+          {std::vector<std::deque<Party>>(parties), std::move(classes)});
     }
     return it->second;
   };
@@ -50,9 +49,8 @@ void Execution::buildMeetings() {
       int peer = map_.peer(rank, static_cast<int>(t));
       int other = peer < 0 ? -1 : map_.classOf(peer);
       int from = sequence.send ? c : other, to = sequence.send ? other : c;
-      ranks_[c].transferMeeting.push_back(
-          meeting(fmt::format("t {} {} {}", from, to, sequence.channel),
-                  {from, to}, 2));
+      ranks_[c].transferMeeting.push_back(meeting(
+          fmt::format("t {} {} {}", from, to, sequence.channel), {from, to}));
     }
     for (const CollectiveSequence &sequence : comm.collectives) {
       const std::vector<int> &members = map_.members(rank, sequence.kind);
@@ -63,8 +61,7 @@ void Execution::buildMeetings() {
       for (int member : classes)
         key += fmt::format(" {}", member);
       ranks_[c].collectiveMeeting.push_back(
-          meeting(key, {classes.begin(), classes.end()},
-                  static_cast<int>(members.size())));
+          meeting(key, {classes.begin(), classes.end()}));
     }
   }
 }
@@ -190,7 +187,8 @@ void Execution::advance(int rankClass, int stream) {
     } else {
       double begin = state.time;
       step(rankClass, stream, begin,
-           begin + cost_(*rank.program, instruction, 1));
+           begin + cost_({rankClass, state.call,
+                          list(rank, state.call, stream)[state.pos]}));
     }
     moved = true;
   }
@@ -225,7 +223,8 @@ bool Execution::meet(int rankClass, int stream) {
     const Party &party = parties.front();
     begin = std::max(begin, ranks_[party.rankClass].streams[party.stream].time);
   }
-  double end = begin + cost_(*rank.program, instruction, meeting.members);
+  double end = begin + cost_({rankClass, state.call,
+                              list(rank, state.call, stream)[state.pos]});
   bool self = false;
   for (std::deque<Party> &parties : meeting.waiting) {
     Party party = parties.front();

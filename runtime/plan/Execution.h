@@ -15,6 +15,11 @@
 
 namespace merak {
 
+// An instruction of a call on a class of ranks.
+struct ExecutionSite {
+  int rankClass;
+  int call, instruction;
+};
 struct ExecutionSpan {
   int rankClass;
   int call, instruction;
@@ -23,9 +28,9 @@ struct ExecutionSpan {
 
 class Execution {
 public:
-  // Seconds of one instruction; `members` of its group, 2 for a transfer.
-  using Cost = std::function<double(const planpb::Program &,
-                                    const planpb::Instruction &, int members)>;
+  // Seconds of one instruction. A communication is asked for at one of its
+  // ends, the one that comes last.
+  using Cost = std::function<double(const ExecutionSite &)>;
   using Sink = std::function<void(const ExecutionSpan &)>;
 
   // `map` must describe `plan` and both must outlive this.
@@ -63,7 +68,6 @@ private:
   struct Meeting {
     std::vector<std::deque<Party>> waiting;
     std::vector<int> classes; // of the parties
-    int members;
   };
   struct Node {
     int rankClass, stream;

@@ -7,11 +7,7 @@ namespace merak {
 Status verifyProgress(const LoadedPlan &plan) {
   CommunicationMap map(plan);
   Execution execution(
-      plan, map,
-      [](const planpb::Program &, const planpb::Instruction &, int) {
-        return 0.0;
-      },
-      nullptr);
+      plan, map, [](const ExecutionSite &) { return 0.0; }, nullptr);
   if (execution.run())
     return {};
   return Status::error(execution.explainDeadlock());

@@ -4,59 +4,13 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
+#include <tuple>
 
 using namespace merak::planpb;
 
 namespace merak::report {
 namespace {
-
-double
-operandBytes(const Program &program,
-             const google::protobuf::RepeatedPtrField<Operand> &operands) {
-  double bytes = 0;
-  for (const Operand &operand : operands)
-    bytes += static_cast<double>(elementCount(operand)) *
-             dtypeSize(program.buffers(operand.buffer()).dtype());
-  return bytes;
-}
-
-double communicationSeconds(const Program &program, const Instruction &inst,
-                            int members, const MachineCosts &costs) {
-  double in = operandBytes(program, inst.inputs());
-  double out = operandBytes(program, inst.outputs());
-  double n = members;
-  if (inst.kind() != Instruction::COLLECTIVE)
-    return costs.linkLatencySeconds +
-           std::max(in, out) / costs.linkBytesPerSecond;
-  if (members < 2)
-    return 0;
-  // Ring: each of n - 1 rounds passes on one n-th; an all-reduce is a
-  // reduce-scatter followed by an all-gather.
-  double rounds = n - 1;
-  double bytes = std::max(in, out) * rounds / n;
-  if (inst.op() == "all_reduce") {
-    rounds *= 2;
-    bytes *= 2;
-  } else if (inst.op() == "broadcast") {
-    bytes = std::max(in, out);
-  }
-  return rounds * costs.linkLatencySeconds + bytes / costs.linkBytesPerSecond;
-}
-
-double instructionSeconds(const Program &program, const Instruction &inst,
-                          int members, const MachineCosts &costs) {
-  switch (inst.kind()) {
-  case Instruction::NOP:
-    return 0;
-  case Instruction::SEND:
-  case Instruction::RECV:
-  case Instruction::COLLECTIVE:
-    return communicationSeconds(program, inst, members, costs);
-  default:
-    return std::max({costs.launchSeconds, inst.flops() / costs.flopsPerSecond,
-                     instructionBytes(program, inst) / costs.bytesPerSecond});
-  }
-}
 
 bool communicates(const Instruction &inst) {
   return inst.kind() == Instruction::SEND || inst.kind() == Instruction::RECV ||
@@ -79,25 +33,66 @@ std::string rowLabel(const LoadedPlan &plan, const CommunicationMap &map,
                      label);
 }
 
+// Seconds of the instructions of a plan, each asked for once. A class of ranks
+// takes as long as its slowest rank.
+class InstructionTimes {
+public:
+  InstructionTimes(const LoadedPlan &plan, const CommunicationMap &map,
+                   const Costs &costs)
+      : plan_(plan), map_(map), costs_(costs), ranks_(map.classes()) {
+    for (int rank = 0; rank < map.ranks().size(); ++rank)
+      ranks_[map.classOf(rank)].push_back(rank);
+  }
+
+  double operator()(const ExecutionSite &site) {
+    const Program &program = plan_.programOf(ranks_[site.rankClass].front());
+    int procedure = program.calls(site.call).procedure();
+    auto [it, fresh] =
+        known_.try_emplace({site.rankClass, procedure, site.instruction}, 0);
+    if (fresh)
+      it->second = ask(site.rankClass, program, procedure, site.instruction);
+    return it->second;
+  }
+
+private:
+  double ask(int rankClass, const Program &program, int procedure,
+             int instruction) const {
+    const Instruction &inst =
+        program.procedures(procedure).instructions(instruction);
+    double seconds = 0;
+    if (inst.kind() == Instruction::NOP)
+      return seconds;
+    int first = ranks_[rankClass].front();
+    const ProgramCommunication &comm = map_.ofRank(first);
+    int sequence = comm.sequenceOf[procedure][instruction];
+    for (int rank : ranks_[rankClass]) {
+      double own = 0;
+      if (inst.kind() == Instruction::COLLECTIVE) {
+        own = costs_.collectiveSeconds(
+            program, inst, map_.members(rank, comm.collectives[sequence].kind));
+      } else if (communicates(inst)) {
+        int peer = map_.peer(rank, sequence);
+        bool send = inst.kind() == Instruction::SEND;
+        own = costs_.transferSeconds(program, inst, send ? rank : peer,
+                                     send ? peer : rank);
+      } else {
+        own = costs_.computeSeconds(program, inst, rank);
+      }
+      seconds = std::max(seconds, own);
+    }
+    return seconds;
+  }
+
+  const LoadedPlan &plan_;
+  const CommunicationMap &map_;
+  const Costs &costs_;
+  std::vector<std::vector<int>> ranks_; // by class
+  std::map<std::tuple<int, int, int>, double> known_;
+};
+
 } // namespace
 
-MachineCosts MachineCosts::of(const std::string &device) {
-  // cuda: an H100-class card at 70 % of its dense bf16 and memory peaks,
-  // NVLink.
-  if (device == "cuda")
-    return {0.7 * 989e12, 0.7 * 3.3e12, 5e-6, 5e-6, 200e9};
-  // cpu: two cores with AVX2, ranks in one process.
-  return {60e9, 10e9, 1e-6, 5e-6, 5e9};
-}
-
-double instructionBytes(const Program &program, const Instruction &inst) {
-  if (inst.bytes() > 0)
-    return inst.bytes();
-  return operandBytes(program, inst.inputs()) +
-         operandBytes(program, inst.outputs());
-}
-
-Result<Simulation> simulate(const LoadedPlan &plan, const MachineCosts &costs,
+Result<Simulation> simulate(const LoadedPlan &plan, const Costs &costs,
                             bool detailed) {
   CommunicationMap map(plan);
   Simulation result;
@@ -141,12 +136,9 @@ Result<Simulation> simulate(const LoadedPlan &plan, const MachineCosts &costs,
     }
     timeline.spans.push_back(std::move(span));
   };
+  InstructionTimes times(plan, map, costs);
   Execution execution(
-      plan, map,
-      [&](const Program &program, const Instruction &inst, int members) {
-        return instructionSeconds(program, inst, members, costs);
-      },
-      sink);
+      plan, map, [&](const ExecutionSite &site) { return times(site); }, sink);
   if (!execution.run())
     return Status::error(execution.explainDeadlock());
   result.stepSeconds = execution.seconds();

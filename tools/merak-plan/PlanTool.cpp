@@ -1,5 +1,6 @@
 #include "tools/merak-plan/PlanTool.h"
 
+#include "passes/CostModel/PlanCosts.h"
 #include "runtime/plan/Print.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/report/Simulate.h"
@@ -18,7 +19,7 @@ struct Options {
   std::string plan, other, output, trace;
   int columns = 100;
   bool detailed = false;
-  report::MachineCosts costs; // 0: the device's default
+  std::string cluster; // file; empty: what the plan was compiled for
 };
 
 int fail(std::ostream &err, const Status &status) {
@@ -46,18 +47,14 @@ Status writeText(const std::string &path, const std::string &text) {
   return {};
 }
 
-report::MachineCosts costsFor(const LoadedPlan &plan, const Options &options) {
-  report::MachineCosts costs = report::MachineCosts::of(plan.file.device());
-  auto take = [](double &value, double given) {
-    if (given > 0)
-      value = given;
-  };
-  take(costs.flopsPerSecond, options.costs.flopsPerSecond);
-  take(costs.bytesPerSecond, options.costs.bytesPerSecond);
-  take(costs.launchSeconds, options.costs.launchSeconds);
-  take(costs.linkLatencySeconds, options.costs.linkLatencySeconds);
-  take(costs.linkBytesPerSecond, options.costs.linkBytesPerSecond);
-  return costs;
+Result<costmodel::PlanCosts> costsFor(const LoadedPlan &plan,
+                                      const Options &options) {
+  if (options.cluster.empty())
+    return costmodel::planCosts(plan);
+  Result<costmodel::Cluster> cluster = costmodel::readCluster(options.cluster);
+  if (!cluster)
+    return cluster.status();
+  return costmodel::PlanCosts::create(plan, *cluster, options.cluster);
 }
 
 int runVerify(const Options &options, std::ostream &out, std::ostream &err) {
@@ -106,8 +103,11 @@ int runSimulate(const Options &options, std::ostream &out, std::ostream &err,
   Result<LoadedPlan> plan = loadSound(options.plan);
   if (!plan)
     return fail(err, plan.status());
+  Result<costmodel::PlanCosts> costs = costsFor(*plan, options);
+  if (!costs)
+    return fail(err, costs.status());
   Result<report::Simulation> simulation =
-      report::simulate(*plan, costsFor(*plan, options), options.detailed);
+      report::simulate(*plan, *costs, options.detailed);
   if (!simulation)
     return fail(err, Status(simulation.status()).withContext(options.plan));
   if (draw) {
@@ -136,19 +136,6 @@ int runSimulate(const Options &options, std::ostream &out, std::ostream &err,
   return written.ok() ? kOk : fail(err, written);
 }
 
-void addCosts(CLI::App *command, Options &options) {
-  report::MachineCosts &costs = options.costs;
-  command->add_option("--flops", costs.flopsPerSecond,
-                      "floating point operations a second");
-  command->add_option("--memory-bandwidth", costs.bytesPerSecond,
-                      "bytes a second");
-  command->add_option("--launch", costs.launchSeconds,
-                      "least seconds of an instruction");
-  command->add_option("--link-latency", costs.linkLatencySeconds, "seconds");
-  command->add_option("--link-bandwidth", costs.linkBytesPerSecond,
-                      "bytes a second");
-}
-
 } // namespace
 
 int planToolMain(int argc, const char *const *argv, std::ostream &out,
@@ -174,8 +161,10 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
   simulate->add_option("--trace", options.trace, "Chrome trace to write");
   simulate->add_flag("--detailed", options.detailed,
                      "every instruction in the trace");
-  addCosts(draw, options);
-  addCosts(simulate, options);
+  for (CLI::App *sub : {draw, simulate})
+    sub->add_option("--cluster", options.cluster,
+                    "machine to predict for (default: the one that the plan "
+                    "was compiled for)");
   try {
     app.parse(argc, argv);
     if (*verify)

@@ -26,41 +26,187 @@ TEST(Cluster, AllProblemsAtOnce) {
   Result<Cluster> cluster = parseCluster(
       R"({"devices": 6, "devices_per_node": 4, "color": 1,
           "device": {"kind": "abacus", "flops": -1, "memory_bytes": 0.5},
-          "links": {"intra": {"bandwidth": 0}}})",
+          "links": {"intra": {"bandwidth": -3}}})",
       "c.json");
-  EXPECT_EQ(cluster.status().str(),
-            "c.json: unknown field 'color'\n"
-            "c.json: 'devices' is 6, not a multiple of 'devices_per_node', "
-            "which is 4\n"
-            "c.json: 'device.kind' is \"abacus\", expected \"cpu\" or "
-            "\"cuda\"\n"
-            "c.json: 'device.flops' is -1, expected a number above 0\n"
-            "c.json: 'device.memory_bandwidth' is missing\n"
-            "c.json: 'device.memory_bytes' is 0.5, expected a whole number of "
-            "at least 1\n"
-            "c.json: 'links.intra.bandwidth' is 0, expected a number above 0\n"
-            "c.json: 'links.intra.latency' is missing\n"
-            "c.json: 'links.inter' is missing");
+  EXPECT_EQ(
+      cluster.status().str(),
+      "c.json: color: unknown field, expected one of name, notes, devices, "
+      "devices_per_node, device, links, collectives, host, rates\n"
+      "c.json: devices: 6 is not a multiple of devices_per_node, which is 4\n"
+      "c.json: device.kind: expected \"cpu\" or \"cuda\", found \"abacus\"\n"
+      "c.json: device.flops: expected a positive number of operations per "
+      "second, found -1\n"
+      "c.json: device.memory_bandwidth: missing\n"
+      "c.json: device.memory_bytes: expected a whole number of at least 1, "
+      "found 0.5\n"
+      "c.json: links.intra.bandwidth: expected a positive number of bytes per "
+      "second, found -3\n"
+      "c.json: links.intra.latency: missing\n"
+      "c.json: links.inter: missing");
   EXPECT_EQ(parseCluster("{}", "c.json").status().str(),
-            "c.json: 'devices' is missing\nc.json: 'device' is missing");
-  EXPECT_EQ(parseCluster("{", "c.json").status().str(),
+            "c.json: devices: missing\nc.json: device: missing");
+  EXPECT_EQ(parseCluster("{\n \"a\" 1}", "c.json").status().str(),
+            "c.json:2:6: expected a JSON object, found a syntax error");
+  EXPECT_EQ(parseCluster("[]", "c.json").status().str(),
             "c.json: expected a JSON object");
   EXPECT_EQ(readCluster("/no/such/file").status().str(),
             "cannot read the cluster file '/no/such/file'");
 }
 
+const char *kLong = R"({
+  "name": "mixed", "kinds": {
+    "big": {"backend": "cuda", "flops": {"f32": 6e13, "bf16": 9e14},
+            "memory_bandwidth": 3e12, "memory_bytes": 80e9,
+            "launch_seconds": 4e-6,
+            "kernels": {"matmul": {"shapes": [[64, 64, 64, 0.25],
+                                              [1024, 1024, 1024, 0.75]]},
+                        "softmax": {"launch_seconds": 0, "flops": 1e12,
+                                    "sizes": [[1e4, 1e9], [1e6, 1e12]]}},
+            "slowdown": {"compute": 1.25}},
+    "small": {"backend": "cuda", "flops": 1e13, "memory_bandwidth": 5e11,
+              "memory_bytes": 24000000000}},
+  "nodes": [{"count": 2, "kind": "big", "devices": 4},
+            {"kinds": ["small", "big"]}],
+  "links": {"intra": {"bandwidth": 3e11, "latency": 2e-6},
+            "inter": {"bandwidth": 2e10, "latency": 1e-5, "shared": true}},
+  "collectives": "tree", "rates": {"3": 0.5}})";
+
+TEST(Cluster, KindsAndNodes) {
+  Result<Cluster> cluster = parseCluster(kLong, "c.json");
+  ASSERT_TRUE(cluster.ok()) << cluster.status().str();
+  EXPECT_EQ(cluster->count, 10);
+  EXPECT_EQ(cluster->perNode, 4);
+  EXPECT_EQ(cluster->device(7).name, "big");
+  EXPECT_EQ(cluster->device(8).name, "small");
+  EXPECT_EQ(cluster->device(9).memoryBytes, 80000000000);
+  EXPECT_EQ(cluster->device().flops("bf16"), 9e14);
+  EXPECT_EQ(cluster->device().flops("f16"), 6e13); // not listed: as f32
+  EXPECT_EQ(cluster->between(8, 9), cluster->intra);
+  EXPECT_EQ(cluster->between(7, 8), cluster->inter);
+  EXPECT_TRUE(cluster->inter.shared);
+  EXPECT_EQ(cluster->rate(3), 0.5);
+  EXPECT_EQ(cluster->rate(4), 1);
+  EXPECT_EQ(cluster->algorithm, Algorithm::Tree);
+  EXPECT_EQ(cluster->device().computeSlowdown, 1.25);
+  Result<Cluster> again = parseCluster(cluster->toJson(), "again");
+  ASSERT_TRUE(again.ok()) << again.status().str();
+  EXPECT_EQ(*again, *cluster);
+}
+
+TEST(Cluster, ContradictionsAreFound) {
+  EXPECT_EQ(
+      parseCluster(R"({"links": {}, "links": {}})", "c.json").status().str(),
+      "c.json: links: appears twice in one object");
+  std::string text = kLong;
+  auto with = [&](const std::string &from, const std::string &to) {
+    std::string changed = text;
+    size_t at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    changed.replace(at, from.size(), to);
+    return parseCluster(changed, "c.json").status().str();
+  };
+  EXPECT_EQ(with("\"name\": \"mixed\"", "\"devices\": 4"),
+            "c.json: devices: unknown field, expected one of name, notes, "
+            "kinds, nodes, links, collectives, host, rates");
+  EXPECT_EQ(with("\"f32\": 6e13", "\"fp8\": 1"),
+            "c.json: kinds.big.flops.fp8: unknown type, expected one of bf16, "
+            "f16, f32, f64, i32, i64, i8, u8\n"
+            "c.json: kinds.big.flops.f32: missing");
+  EXPECT_EQ(with("[1024, 1024, 1024, 0.75]", "[64, 64, 64, 0.75], [1, 2]"),
+            "c.json: kinds.big.kernels.matmul.shapes[1]: efficiency 0.75 "
+            "contradicts 0.25 of the same shape before\n"
+            "c.json: kinds.big.kernels.matmul.shapes[2]: expected [m, n, k, "
+            "efficiency], found [1,2]");
+  EXPECT_EQ(with("0.75]", "1.75]"),
+            "c.json: kinds.big.kernels.matmul.shapes[1][3]: expected a number "
+            "above 0 and at most 1, found 1.75");
+  EXPECT_EQ(with("[1e6, 1e12]", "[1e3, 1e12]"),
+            "c.json: kinds.big.kernels.softmax.sizes[1][0]: expected more than "
+            "the 10000 before, found 1000");
+  EXPECT_EQ(with("1.25", "0.5"),
+            "c.json: kinds.big.slowdown.compute: expected a factor of at least "
+            "1, found 0.5");
+  EXPECT_EQ(with("\"small\": {\"backend\": \"cuda\"",
+                 "\"small\": {\"backend\": \"cpu\""),
+            "c.json: kinds.small.backend: \"cpu\" contradicts \"cuda\" of "
+            "kinds.big: a plan is for one backend");
+  EXPECT_EQ(with("{\"kinds\": [\"small\", \"big\"]}",
+                 "{\"kinds\": [\"small\", \"huge\"], \"devices\": 3}"),
+            "c.json: nodes[1].kinds[1]: expected one of the kinds big, small, "
+            "found \"huge\"\n"
+            "c.json: nodes[1].devices: 3 contradicts the 2 kinds of the node");
+  EXPECT_EQ(with("\"collectives\": \"tree\"",
+                 "\"collectives\": 1, \"host\": {\"cores\": 2}"),
+            "c.json: collectives: expected \"ring\", \"tree\" or \"direct\", "
+            "found 1\n"
+            "c.json: host: contradicts the backend \"cuda\": only CPU devices "
+            "share the cores of a node");
+  EXPECT_EQ(with("{\"3\": 0.5}", "{\"10\": 0.5, \"0\": 1.5}"),
+            "c.json: rates.10: expected a device between 0 and 9\n"
+            "c.json: rates.0: expected a number above 0 and at most 1, found "
+            "1.5");
+  EXPECT_EQ(with("\"count\": 2", "\"count\": 1000000"),
+            "c.json: nodes[0].count: more than 1048576 devices");
+  EXPECT_EQ(with("3e12", "3e999"), "c.json: holds a number that is too large");
+}
+
 TEST(Cluster, DefaultIsUsable) {
   Cluster cluster = defaultCluster(4);
   EXPECT_EQ(cluster.count, 4);
-  EXPECT_GT(opSeconds(cluster.device, 1e6, 1e3), 0);
+  EXPECT_GT(opSeconds(cluster.device(), 1e6, 1e3), 0);
   EXPECT_GT(transferSeconds(cluster.between(0, 3), 1e6), 0);
+  EXPECT_EQ(*parseCluster(cluster.toJson(), "default"), cluster);
+}
+
+// Two ranks with two threads each on two cores run at half speed.
+TEST(Cluster, RanksShareTheCores) {
+  Cluster cluster = defaultCluster(2);
+  cluster.cores = 2;
+  EXPECT_EQ(cluster.rate(0), 1);
+  cluster.threads = 2;
+  EXPECT_EQ(cluster.rate(1), 0.5);
+  EXPECT_EQ(*parseCluster(cluster.toJson(), "shared"), cluster);
 }
 
 TEST(Cost, RooflineTakesTheSlowerSide) {
-  Device device{"cpu", 100, 10, 0, 0.5};
+  Device device;
+  device.rates["f32"] = 100;
+  device.memoryBandwidth = 10;
+  device.launchSeconds = 0.5;
   EXPECT_EQ(opSeconds(device, 1000, 20), 10.5);
+  EXPECT_EQ(kernelSeconds(device, {"softmax", 1000, 20}), 10.5);
   EXPECT_EQ(opSeconds(device, 100, 200), 20.5);
   EXPECT_EQ(opSeconds(device, 0, 0), 0.5);
+}
+
+TEST(Cost, KernelsFollowTheirOwnRates) {
+  Result<Cluster> cluster = parseCluster(kLong, "c.json");
+  ASSERT_TRUE(cluster.ok());
+  const Device &device = cluster->device();
+  double flops = 2.0 * 64 * 64 * 64;
+  // At a measured shape the measured efficiency, by the class of the kernel.
+  EXPECT_DOUBLE_EQ(
+      kernelSeconds(device, {"einsum", flops, 0, "f32", 64, 64, 64}),
+      flops / (0.25 * 6e13) + 4e-6);
+  EXPECT_DOUBLE_EQ(
+      kernelSeconds(device, {"einsum", flops, 0, "bf16", 64, 64, 64}),
+      flops / (0.25 * 9e14) + 4e-6);
+  // Half way in logarithms between the two: the mean.
+  EXPECT_DOUBLE_EQ(
+      kernelSeconds(device, {"einsum", 1e12, 0, "f32", 256, 256, 256}),
+      1e12 / (0.5 * 6e13) + 4e-6);
+  // Beyond them: close to the nearest.
+  double far = kernelSeconds(
+      device, {"einsum", 1e12, 0, "f32", 1 << 20, 1 << 20, 1 << 20});
+  EXPECT_GT(far, 1e12 / (0.75 * 6e13));
+  EXPECT_LT(far, 1e12 / (0.6 * 6e13));
+  // The kernel's own launch, flops and bandwidth by size: 1e5 bytes lie half
+  // way between 1e4 and 1e6.
+  EXPECT_NEAR(kernelSeconds(device, {"softmax", 0, 1e5}), 1e5 / 3.1623e10,
+              1e-9);
+  EXPECT_DOUBLE_EQ(kernelSeconds(device, {"softmax", 0, 1e3}), 1e-6);
+  EXPECT_DOUBLE_EQ(kernelSeconds(device, {"softmax", 2e12, 1}), 2);
+  EXPECT_DOUBLE_EQ(kernelSeconds(device, {"layer_norm", 0, 3e12}), 1 + 4e-6);
 }
 
 TEST(Cost, RingCollectives) {
@@ -77,6 +223,34 @@ TEST(Cost, RingCollectives) {
   EXPECT_EQ(collectiveSeconds(Collective::AllReduce, 40, 4, link),
             collectiveSeconds(Collective::ReduceScatter, 40, 4, link) +
                 collectiveSeconds(Collective::AllGather, 40, 4, link));
+}
+
+TEST(Cost, TreesAndDirectReads) {
+  Link link{10, 0.25};
+  // 5 devices: 3 rounds; an all-reduce goes up and down, everything each time.
+  EXPECT_EQ(
+      collectiveSeconds(Collective::AllReduce, 40, 5, link, Algorithm::Tree),
+      6 * (0.25 + 4));
+  EXPECT_EQ(
+      collectiveSeconds(Collective::Broadcast, 40, 5, link, Algorithm::Tree),
+      3 * (0.25 + 4));
+  EXPECT_EQ(
+      collectiveSeconds(Collective::AllGather, 40, 5, link, Algorithm::Tree),
+      3 * 0.25 + 3.2);
+  EXPECT_EQ(
+      collectiveSeconds(Collective::AllReduce, 40, 5, link, Algorithm::Direct),
+      2 * 0.25 + 6.4);
+}
+
+TEST(Cost, GroupsShareTheAdapterOfTheirNode) {
+  Result<Cluster> cluster = parseCluster(kLong, "c.json");
+  cluster->algorithm = Algorithm::Ring;
+  Link quarter = cluster->inter;
+  quarter.bandwidth /= 4;
+  EXPECT_EQ(collectiveSeconds(Collective::AllReduce, 1e9, {0, 4}, *cluster, 4),
+            collectiveSeconds(Collective::AllReduce, 1e9, 2, quarter));
+  EXPECT_EQ(collectiveSeconds(Collective::AllReduce, 1e9, {0, 1}, *cluster, 4),
+            collectiveSeconds(Collective::AllReduce, 1e9, 2, cluster->intra));
 }
 
 TEST(Cost, TheSlowestLinkCarriesTheRing) {

@@ -97,9 +97,13 @@ TEST_F(PlanTool, DiffTellsByItsCode) {
 
 TEST_F(PlanTool, SimulateAndDraw) {
   std::string trace = (root / "trace.json").string();
-  EXPECT_EQ(run({"simulate", dir.c_str(), "--flops=256", "--launch=1e-12",
-                 "--memory-bandwidth=1e30", "--link-latency=1e-12",
-                 "--link-bandwidth=1e30", "--trace", trace.c_str()}),
+  std::string cluster = (root / "slow.json").string();
+  std::ofstream(cluster) << R"({
+    "devices": 2,
+    "device": {"kind": "cpu", "flops": 256, "memory_bandwidth": 1e30},
+    "links": {"intra": {"latency": 0, "bandwidth": 1e30}}})";
+  EXPECT_EQ(run({"simulate", dir.c_str(), "--cluster", cluster.c_str(),
+                 "--trace", trace.c_str()}),
             0);
   // Five matrix products of one second each lie on the critical path: F0 and
   // F1 of stage 0, then F1 and data and weight of B1 on stage 1; stage 0
@@ -112,6 +116,11 @@ TEST_F(PlanTool, SimulateAndDraw) {
   EXPECT_EQ(run({"draw", dir.c_str(), "-o", svg.c_str()}), 0);
   EXPECT_TRUE(fs::exists(svg));
   std::string nowhere = dir + "/absent/out.svg";
+  std::ofstream(cluster) << R"({"devices": 1, "device": {}})";
+  EXPECT_EQ(run({"draw", dir.c_str(), "--cluster", cluster.c_str()}), 1);
+  EXPECT_EQ(err, "error: " + cluster + ": device.kind: missing\nerror: " +
+                     cluster + ": device.flops: missing\nerror: " + cluster +
+                     ": device.memory_bandwidth: missing\n");
   EXPECT_EQ(run({"draw", dir.c_str(), "-o", nowhere.c_str()}), 1);
   EXPECT_EQ(err, "error: " + nowhere + ": cannot be written\n");
 }

@@ -1,0 +1,46 @@
+// The times of a plan's instructions on a cluster, for the plan simulator.
+#pragma once
+
+#include "passes/CostModel/Cost.h"
+#include "runtime/report/Costs.h"
+
+namespace merak::costmodel {
+
+// What the instruction has to do: class, flops, bytes and, for contractions,
+// m, n and k, from its attributes and the shapes of its operands.
+Kernel kernelOf(const planpb::Program &program,
+                const planpb::Instruction &instruction);
+
+class PlanCosts : public report::Costs {
+public:
+  // Rank r runs on device r. Errors: more ranks than devices; `name` opens the
+  // message.
+  static Result<PlanCosts> create(const LoadedPlan &plan, Cluster cluster,
+                                  const std::string &name);
+
+  double computeSeconds(const planpb::Program &program,
+                        const planpb::Instruction &instruction,
+                        int rank) const override;
+  double collectiveSeconds(const planpb::Program &program,
+                           const planpb::Instruction &instruction,
+                           const std::vector<int> &ranks) const override;
+  double transferSeconds(const planpb::Program &program,
+                         const planpb::Instruction &instruction, int from,
+                         int to) const override;
+  double computeSlowdown() const override;
+  double communicationSlowdown() const override;
+  const Cluster &cluster() const { return cluster_; }
+
+private:
+  explicit PlanCosts(Cluster cluster) : cluster_(std::move(cluster)) {}
+
+  Cluster cluster_;
+  std::vector<double> rates_;  // by rank
+  std::vector<int64_t> alike_; // ranks of its node that run its program
+};
+
+// Of the cluster that the plan was compiled for; for plans without one that of
+// as many in-process CPU ranks.
+Result<PlanCosts> planCosts(const LoadedPlan &plan);
+
+} // namespace merak::costmodel

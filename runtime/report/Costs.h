@@ -1,0 +1,71 @@
+// How long the parts of a plan take: what the simulator asks of a machine.
+// passes/CostModel/PlanCosts.h answers from a cluster file; MachineCosts (here)
+// from five numbers.
+#pragma once
+
+#include "runtime/plan/Plan.h"
+
+#include <vector>
+
+namespace merak::report {
+
+// Answers are for one undisturbed instruction, without waiting for others.
+class Costs {
+public:
+  virtual ~Costs() = default;
+  // A kernel, a library call or the reading of an input on this rank.
+  virtual double computeSeconds(const planpb::Program &program,
+                                const planpb::Instruction &instruction,
+                                int rank) const = 0;
+  // From the moment the last of the ranks (group order) is there.
+  virtual double collectiveSeconds(const planpb::Program &program,
+                                   const planpb::Instruction &instruction,
+                                   const std::vector<int> &ranks) const = 0;
+  virtual double transferSeconds(const planpb::Program &program,
+                                 const planpb::Instruction &instruction,
+                                 int from, int to) const = 0;
+  // How much longer a computation lasts while its rank communicates, and a
+  // communication while one of its ranks computes; at least 1.
+  virtual double computeSlowdown() const { return 1; }
+  virtual double communicationSlowdown() const { return 1; }
+};
+
+// An instruction takes the larger of arithmetic and memory time, at least
+// `launchSeconds`. A transfer takes latency plus bytes over bandwidth; a
+// collective of n members the time of a ring.
+struct MachineCosts : Costs {
+  double flopsPerSecond = 0;
+  double bytesPerSecond = 0;
+  double launchSeconds = 0;
+  double linkLatencySeconds = 0;
+  double linkBytesPerSecond = 0;
+
+  MachineCosts() = default;
+  MachineCosts(double flops, double bytes, double launch, double latency,
+               double bandwidth)
+      : flopsPerSecond(flops), bytesPerSecond(bytes), launchSeconds(launch),
+        linkLatencySeconds(latency), linkBytesPerSecond(bandwidth) {}
+
+  double computeSeconds(const planpb::Program &program,
+                        const planpb::Instruction &instruction,
+                        int rank) const override;
+  double collectiveSeconds(const planpb::Program &program,
+                           const planpb::Instruction &instruction,
+                           const std::vector<int> &ranks) const override;
+  double transferSeconds(const planpb::Program &program,
+                         const planpb::Instruction &instruction, int from,
+                         int to) const override;
+
+  // Plausible numbers for the plan's device ("cpu", "cuda").
+  static MachineCosts of(const std::string &device);
+};
+
+// Bytes that an instruction moves: as the compiler wrote it, else the size of
+// its operands.
+double instructionBytes(const planpb::Program &program,
+                        const planpb::Instruction &instruction);
+// Of the larger side of a communication: what the alpha-beta formulas take.
+double messageBytes(const planpb::Program &program,
+                    const planpb::Instruction &instruction);
+
+} // namespace merak::report
