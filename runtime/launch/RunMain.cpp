@@ -22,7 +22,7 @@ struct RunOptions {
   DataOptions data;
   std::string tokenType = "u16";
   int64_t steps = 1, saveEvery = 0;
-  std::string log, save, load, saveGrads, trace, out;
+  std::string log, save, load, saveGrads, trace, out, links;
   SessionOptions session;
 };
 
@@ -40,6 +40,9 @@ void addOptions(CLI::App &app, RunOptions &options,
       ->check(CLI::PositiveNumber);
   app.add_option("--ranks", options.ranks, "inproc: ranks are threads")
       ->check(CLI::IsMember({"inproc"}));
+  app.add_option("--links", options.links,
+                 "communicate as slowly as these links: LATENCY/BANDWIDTH "
+                 "(5us/200MB/s), cluster.json, or \"plan\"");
   app.add_option("--backend", options.backend, "device that computes")
       ->check(CLI::IsMember(names));
   app.add_option("--log", options.log, "one JSON object a step");
@@ -158,7 +161,8 @@ Status checkWritable(const std::string &path) {
   return {};
 }
 
-Status run(const RunOptions &options, const BackendFactory &factory) {
+Status run(RunOptions &options, const BackendFactory &factory,
+           const ClusterLinks &clusterLinks) {
   auto plan = loadPlan(options.plan);
   if (!plan)
     return plan.status();
@@ -180,6 +184,12 @@ Status run(const RunOptions &options, const BackendFactory &factory) {
   for (const std::string &path : {options.log, options.save, options.saveGrads,
                                   options.trace, options.out})
     problems.merge(checkWritable(path));
+  if (!options.links.empty()) {
+    auto links = linksOf(options.links, plan->file.cluster(), clusterLinks);
+    if (links)
+      options.session.links = *links;
+    problems.merge(links.status());
+  }
   if (!problems.ok())
     return problems;
 
@@ -234,7 +244,8 @@ Status run(const RunOptions &options, const BackendFactory &factory) {
 
 } // namespace
 
-int runMain(int argc, char **argv, const BackendRegistry &backends) {
+int runMain(int argc, char **argv, const BackendRegistry &backends,
+            const ClusterLinks &clusterLinks) {
   CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
                "merak-run");
   RunOptions options;
@@ -253,7 +264,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends) {
   options.session.trace = !options.trace.empty();
   Status status = readEnvironment(options.session);
   if (status.ok())
-    status = run(options, backends.at(options.backend));
+    status = run(options, backends.at(options.backend), clusterLinks);
   for (const std::string &message : status.messages())
     fmt::print(stderr, "merak-run: error: {}\n", message);
   return status.ok() ? 0 : 1;

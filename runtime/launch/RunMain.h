@@ -1,6 +1,7 @@
 // The body of merak-run: options, the loop over steps, exit codes.
 #pragma once
 
+#include "runtime/launch/LinkOption.h"
 #include "runtime/launch/Session.h"
 
 namespace merak::runtime {
@@ -9,6 +10,8 @@ namespace merak::runtime {
 using BackendRegistry = std::map<std::string, BackendFactory>;
 
 // Returns the exit code: 0 done, 1 the input or the run failed, 2 wrong usage.
-int runMain(int argc, char **argv, const BackendRegistry &backends);
+// Without `clusterLinks` no cluster file is read.
+int runMain(int argc, char **argv, const BackendRegistry &backends,
+            const ClusterLinks &clusterLinks = nullptr);
 
 } // namespace merak::runtime

@@ -99,7 +99,10 @@ Status Session::start(const BackendFactory &factory,
                       const SessionOptions &options) {
   options_ = options;
   const int count = plan_.file.ranks_size();
-  world_ = std::make_unique<InprocWorld>(count);
+  world_ = std::make_unique<InprocWorld>(
+      count, options.links
+                 ? std::make_unique<LinkEmulation>(*options.links, count)
+                 : nullptr);
   reader_ = std::make_unique<LateReader>(data_);
   const int cores = std::max(1u, std::thread::hardware_concurrency());
   const int threads =

@@ -5,6 +5,7 @@
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/core/Executor.h"
 #include "runtime/data/DataSource.h"
+#include "runtime/plan/Links.h"
 
 #include <functional>
 #include <map>
@@ -33,6 +34,7 @@ struct SessionOptions {
   double watchdogSeconds = 300; // without any progress; 0: none
   uint64_t seed = 0;
   FaultRequest fault;
+  std::optional<Links> links; // to emulate; none: as fast as memory
 };
 
 struct StepResult {

@@ -1,5 +1,6 @@
 // merak-run: executes a plan. The work is in runtime/launch; here the backends
 // of this build are put together.
+#include "passes/CostModel/Cluster.h"
 #include "runtime/backends/cpu/CpuBackend.h"
 #include "runtime/launch/RunMain.h"
 
@@ -14,5 +15,16 @@ int main(int argc, char **argv) {
     return std::unique_ptr<runtime::Backend>(
         std::make_unique<cpu::CpuBackend>(pool));
   };
-  return runtime::runMain(argc, argv, backends);
+  auto clusterLinks = [](const std::string &json,
+                         const std::string &name) -> Result<Links> {
+    auto cluster = costmodel::parseCluster(json, name);
+    if (!cluster)
+      return cluster.status();
+    auto speed = [](const costmodel::Link &link) {
+      return LinkSpeed{link.latency, link.bandwidth};
+    };
+    return Links{cluster->perNode, speed(cluster->intra),
+                 speed(cluster->inter)};
+  };
+  return runtime::runMain(argc, argv, backends, clusterLinks);
 }

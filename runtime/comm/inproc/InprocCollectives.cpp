@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace merak::runtime {
 namespace {
 
@@ -22,10 +24,23 @@ std::string describe(const InprocGroup::Post &post) {
                             : std::string());
 }
 
+// When the collective ends on emulated links; it begins with the last member.
+double reserveLinks(const CollectiveRun &run,
+                    const std::vector<InprocGroup::Post> &posts) {
+  double ready = 0;
+  for (const InprocGroup::Post &post : posts)
+    ready = std::max(ready, post.arrived);
+  const double bytes =
+      double(std::max(run.input.elements(), run.output.elements())) *
+      double(dtypeSize(run.input.dtype));
+  return run.links->collective(run.spec, bytes, run.lastOperand, ready);
+}
+
 // Posts this rank's views, meets the others, and checks that all came for the
 // same thing. Returns the posts, or null.
 std::vector<InprocGroup::Post> *meet(CollectiveRun &run) {
-  auto &posts = run.group.posted[run.group.operands[run.me]++ % 2];
+  const uint64_t number = ++run.group.operands[run.me];
+  auto &posts = run.group.posted[number % 2];
   InprocGroup::Post &mine = posts[run.me];
   mine.kind = run.spec.kind;
   mine.maximum = run.spec.maximum;
@@ -35,6 +50,7 @@ std::vector<InprocGroup::Post> *meet(CollectiveRun &run) {
   mine.name = run.spec.name;
   mine.input = run.input;
   mine.output = run.output;
+  mine.arrived = run.links ? run.links->now() : 0;
   if (!run.group.barrier(run.me, run.abort))
     return nullptr;
   for (size_t i = 0; i < posts.size(); ++i) {
@@ -49,6 +65,8 @@ std::vector<InprocGroup::Post> *meet(CollectiveRun &run) {
                                   run.group.members[i], describe(other)));
     return nullptr;
   }
+  if (run.links)
+    run.end = run.group.end(number, [&] { return reserveLinks(run, posts); });
   return &posts;
 }
 
@@ -69,7 +87,8 @@ View flat(const View &view, int64_t begin, int64_t size) {
 
 bool allReduceSmall(CollectiveRun &run) {
   const int64_t bytes = run.input.elements() * dtypeSize(run.input.dtype);
-  auto &mine = run.group.posted[run.group.operands[run.me] % 2][run.me].staging;
+  auto &mine =
+      run.group.posted[(run.group.operands[run.me] + 1) % 2][run.me].staging;
   if (mine.size() < static_cast<size_t>(bytes))
     mine.resize(kSmallBytes);
   copyViews(run.input, denseLike(run.input, mine.data()), false);

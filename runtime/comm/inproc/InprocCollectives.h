@@ -13,7 +13,10 @@ struct CollectiveRun {
   const std::atomic<bool> &abort;
   const View &input, &output;
   std::vector<char> &scratch;
-  Status failure; // set if the members do not agree
+  LinkEmulation *links = nullptr; // null: as fast as memory
+  bool lastOperand = true;        // of its instruction
+  double end = 0;                 // on emulated links
+  Status failure;                 // set if the members do not agree
 };
 
 // Whether the operands' shapes and types suit the group's size.

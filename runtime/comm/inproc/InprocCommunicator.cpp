@@ -40,7 +40,8 @@ std::string InprocGroup::missing(int me) const {
   return fmt::format("{}", fmt::join(late, ","));
 }
 
-InprocWorld::InprocWorld(int size) : size_(size) {}
+InprocWorld::InprocWorld(int size, std::unique_ptr<LinkEmulation> links)
+    : size_(size), links_(std::move(links)) {}
 InprocWorld::~InprocWorld() = default;
 
 void InprocWorld::abort(const Status &reason) {
@@ -101,7 +102,9 @@ public:
 
 private:
   Status collective(CollectiveEndpoint &endpoint, const View &input,
-                    const View &output);
+                    const View &output, bool last);
+  // Until the links have carried what was communicated.
+  void linger(double end);
   Status transfer(TransferEndpoint &endpoint, const View &view);
 
   InprocWorld &world_;
@@ -151,23 +154,40 @@ Status InprocCommunicator::run(const CommCall &call) {
                                        : call.outputs[0]);
   auto &endpoint = static_cast<CollectiveEndpoint &>(*call.endpoint);
   for (size_t i = 0; i < call.inputs.size(); ++i)
-    MERAK_RETURN_IF_ERROR(
-        collective(endpoint, call.inputs[i], call.outputs[i]));
+    MERAK_RETURN_IF_ERROR(collective(endpoint, call.inputs[i], call.outputs[i],
+                                     i + 1 == call.inputs.size()));
   return {};
 }
 
 Status InprocCommunicator::collective(CollectiveEndpoint &endpoint,
-                                      const View &input, const View &output) {
-  CollectiveRun run{
-      endpoint.spec, *endpoint.group, endpoint.me,      world_.aborted(),
-      input,         output,          endpoint.scratch, {}};
-  if (runCollective(run))
+                                      const View &input, const View &output,
+                                      bool last) {
+  CollectiveRun run{.spec = endpoint.spec,
+                    .group = *endpoint.group,
+                    .me = endpoint.me,
+                    .abort = world_.aborted(),
+                    .input = input,
+                    .output = output,
+                    .scratch = endpoint.scratch,
+                    .links = world_.links(),
+                    .lastOperand = last,
+                    .end = 0,
+                    .failure = {}};
+  if (runCollective(run)) {
+    if (last)
+      linger(run.end);
     return {};
+  }
   if (!run.failure.ok())
     return run.failure;
   return Status::error(fmt::format("waits for rank {}: {}",
                                    endpoint.group->missing(endpoint.me),
                                    abortCause()));
+}
+
+void InprocCommunicator::linger(double end) {
+  if (world_.links())
+    world_.links()->sleepUntil(end, world_.aborted());
 }
 
 Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
@@ -184,6 +204,11 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
       return Status::error(fmt::format("waits for rank {}: {}",
                                        endpoint.spec.peer, abortCause()));
     if (other.view) {
+      if (LinkEmulation *links = world_.links())
+        channel.end = links->transfer(
+            sends ? rank_ : endpoint.spec.peer,
+            sends ? endpoint.spec.peer : rank_,
+            double(view.elements() * dtypeSize(view.dtype)), links->now());
       const View &from = sends ? view : *other.view;
       const View &to = sends ? *other.view : view;
       if (from.shape != to.shape || from.dtype != to.dtype)
@@ -204,10 +229,13 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
   }
   if (finished()) {
     channel.gate.notify();
+    linger(channel.end);
     return channel.failure;
   }
-  if (channel.gate.wait(finished, world_.aborted()))
+  if (channel.gate.wait(finished, world_.aborted())) {
+    linger(channel.end);
     return channel.failure;
+  }
   // Nobody may copy from or to our buffer once we have left.
   std::lock_guard lock(channel.mutex);
   if (finished())

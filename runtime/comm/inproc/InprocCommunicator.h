@@ -6,7 +6,7 @@
 // whichever end comes second, so that the second never waits.
 #pragma once
 
-#include "runtime/comm/Communicator.h"
+#include "runtime/comm/inproc/LinkEmulation.h"
 #include "runtime/core/Gate.h"
 
 #include <map>
@@ -20,9 +20,12 @@ struct InprocChannel;
 // What the ranks share. Outlives its communicators.
 class InprocWorld {
 public:
-  explicit InprocWorld(int size);
+  // With `links` communication takes as long as they need.
+  explicit InprocWorld(int size,
+                       std::unique_ptr<LinkEmulation> links = nullptr);
   ~InprocWorld();
   int size() const { return size_; }
+  LinkEmulation *links() const { return links_.get(); }
   std::unique_ptr<Communicator> communicator(int rank);
 
   void abort(const Status &reason);
@@ -36,6 +39,7 @@ public:
 
 private:
   int size_;
+  std::unique_ptr<LinkEmulation> links_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
   Status reason_;

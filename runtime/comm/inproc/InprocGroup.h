@@ -1,7 +1,7 @@
 // Meeting points of in-process ranks (private to this folder).
 #pragma once
 
-#include "runtime/comm/Communicator.h"
+#include "runtime/comm/inproc/LinkEmulation.h"
 #include "runtime/core/Gate.h"
 
 namespace merak::runtime {
@@ -25,6 +25,7 @@ struct InprocGroup {
     std::string name;
     View input, output;
     std::vector<char> staging; // the input of a small reduction
+    double arrived = 0;        // on the clock of emulated links
   };
 
   // Waits for all members; false if the world was aborted.
@@ -51,6 +52,22 @@ struct InprocGroup {
   std::vector<uint64_t> operands; // by member: collectives done, its own only
   std::vector<Post> posted[2];
   Gate gate;
+
+  // When collective `number` ends on emulated links, the first member to ask
+  // reserves. Like posts, ends alternate.
+  template <typename Reserve> double end(uint64_t number, Reserve &&reserve) {
+    std::lock_guard lock(endMutex);
+    End &slot = ends[number % 2];
+    if (slot.number != number)
+      slot = {number, reserve()};
+    return slot.seconds;
+  }
+  struct End {
+    uint64_t number = 0;
+    double seconds = 0;
+  };
+  std::mutex endMutex;
+  End ends[2];
 };
 
 // One direction between two ranks. At most one transfer is under way: each end
@@ -64,6 +81,7 @@ struct InprocChannel {
   std::mutex mutex;
   End sender, receiver;
   std::atomic<uint64_t> transfers{0};
+  double end = 0; // of the last transfer, on emulated links
   Status failure;
   Gate gate;
 };

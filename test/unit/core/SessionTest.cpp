@@ -202,6 +202,9 @@ TEST(RunMain, ExitCodes) {
                  "--log=" + dir + "/no/log.jsonl"}),
             1);
   EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--load=/nowhere"}), 1);
+  const std::string slow = "--links=1us/1GB/s";
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", slow}), 0);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--links=fast"}), 1);
   setenv("MERAK_FAULT", "1:1:fail", 1);
   EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic"}), 1);
   unsetenv("MERAK_FAULT");

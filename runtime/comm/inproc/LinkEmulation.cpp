@@ -1,0 +1,61 @@
+#include "runtime/comm/inproc/LinkEmulation.h"
+
+#include <chrono>
+#include <sys/prctl.h>
+#include <thread>
+
+namespace merak::runtime {
+namespace {
+
+class SteadyLinkClock : public LinkClock {
+public:
+  double now() override { return seconds(Clock::now().time_since_epoch()); }
+
+  void sleepUntil(double time, const std::atomic<bool> &abort) override {
+    // The kernel may delay wake-ups by 50 us otherwise, as long as a small
+    // transfer takes.
+    thread_local const int kPrecise = prctl(PR_SET_TIMERSLACK, 1000UL);
+    (void)kPrecise;
+    while (!abort.load()) {
+      const double left = time - now();
+      if (left <= 0)
+        return;
+      std::this_thread::sleep_for(
+          std::chrono::duration<double>(std::min(left, kLongestSleep)));
+    }
+  }
+
+private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double kLongestSleep = 0.05; // then looks at `abort`
+  static double seconds(Clock::duration duration) {
+    return std::chrono::duration<double>(duration).count();
+  }
+};
+
+} // namespace
+
+std::unique_ptr<LinkClock> steadyLinkClock() {
+  return std::make_unique<SteadyLinkClock>();
+}
+
+LinkEmulation::LinkEmulation(const Links &links, int ranks,
+                             std::unique_ptr<LinkClock> clock)
+    : clock_(std::move(clock)), use_(links, ranks) {}
+
+double LinkEmulation::collective(const CommSpec &spec, double bytes, bool last,
+                                 double ready) {
+  RingCost cost = ringCost(commKindName(spec.kind), bytes,
+                           static_cast<int>(spec.members.size()));
+  if (!last)
+    cost.rounds = 0;
+  std::lock_guard lock(mutex_);
+  return use_.ring(spec.members, cost, ready).end;
+}
+
+double LinkEmulation::transfer(int from, int to, double bytes, double ready) {
+  std::lock_guard lock(mutex_);
+  return use_.transfer(from, to, bytes, ready).end;
+}
+
+} // namespace merak::runtime
