@@ -20,8 +20,6 @@ config.test_exec_root = os.path.join(config.merak_build_dir, "test", "lit-out")
 for folder in (config.llvm_tools_dir, config.merak_tools_dir):
     config.environment["PATH"] = os.pathsep.join(
         [folder, config.environment["PATH"]])
-# Ranks are threads: tests that run plans share the machine's cores.
-config.environment["OPENBLAS_NUM_THREADS"] = "1"
 config.substitutions.append(("%data", os.path.join(config.test_source_root, "data")))
 config.substitutions.append(("%samples", os.path.join(
     os.path.dirname(config.test_source_root), "samples")))

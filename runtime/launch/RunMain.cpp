@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,14 @@
 
 namespace merak::runtime {
 namespace {
+
+// The first SIGINT or SIGTERM ends the run after its step, so that the
+// checkpoint, the trace and the log are whole; a second one kills.
+volatile std::sig_atomic_t interrupted = 0;
+void onInterrupt(int number) {
+  interrupted = number;
+  std::signal(number, SIG_DFL);
+}
 
 struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
@@ -211,7 +220,9 @@ Status run(RunOptions &options, const BackendFactory &factory,
   if (!log)
     return log.status();
   OutputFiles outputs;
-  for (int64_t i = 0; i < options.steps; ++i) {
+  std::signal(SIGINT, onInterrupt);
+  std::signal(SIGTERM, onInterrupt);
+  for (int64_t i = 0; i < options.steps && !interrupted; ++i) {
     auto step = (*session)->step();
     if (!step) {
       if (!options.trace.empty()) // what happened until then helps
@@ -239,6 +250,13 @@ Status run(RunOptions &options, const BackendFactory &factory,
     problems.merge((*session)->saveGradients(options.saveGrads));
   if (!options.trace.empty())
     problems.merge((*session)->writeTrace(options.trace));
+  if (interrupted)
+    problems.merge(Status::error(fmt::format(
+        "stopped by {} after step {} of {}{}",
+        interrupted == SIGINT ? "SIGINT" : "SIGTERM", (*session)->stepsDone(),
+        last,
+        options.save.empty() ? ""
+                             : fmt::format(", saved in \"{}\"", options.save))));
   return problems;
 }
 

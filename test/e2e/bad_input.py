@@ -291,7 +291,7 @@ def killed_while_saving(tools):
                               "--save-every=1")
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL,
-                                   env=harness.environment())
+                                   env=dict(os.environ))
         began = time.monotonic()
         while (not os.path.exists(saved) and process.poll() is None and
                time.monotonic() - began < 60):
@@ -304,6 +304,33 @@ def killed_while_saving(tools):
         tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
                   f"--load={saved}")
     return "loads after 3 kills"
+
+
+def interrupted(tools):
+    """A run that is told to stop ends after its step and saves."""
+    plan, saved = good_plan(tools), tools.path("saved")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        log = tools.path("log.jsonl")
+        process = subprocess.Popen(
+            tools.start("merak-run", plan, f"--data={DATA}", "--steps=100000",
+                        f"--save={saved}", f"--log={log}"),
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        began = time.monotonic()
+        while (not (os.path.exists(log) and read(log)) and
+               process.poll() is None and time.monotonic() - began < 60):
+            time.sleep(0.01)
+        process.send_signal(number)
+        note = process.communicate(timeout=60)[1].strip()
+        steps = len(harness.read_log(log))
+        wanted = f"stopped by {number.name} after step {steps} of 100000"
+        if process.returncode != 1 or wanted not in note:
+            raise Failed(f"ended with {process.returncode}: {note}, expected "
+                         f"'{wanted}'")
+        tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
+                  f"--load={saved}", f"--log={log}")
+        if harness.read_log(log)[0]["step"] != steps + 1:
+            raise Failed("does not continue with the next step")
+    return note
 
 
 def lost_rank(tools, how, *says):
@@ -338,7 +365,7 @@ CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
          no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,
          foreign_checkpoint, absent_checkpoint, unwritable_log,
-         killed_while_saving, rank_fails, rank_hangs]
+         killed_while_saving, interrupted, rank_fails, rank_hangs]
 
 
 def main():

@@ -152,7 +152,7 @@ class Tools:
             done = subprocess.run(command, capture_output=True, text=True,
                                   errors="replace", timeout=self.timeout,
                                   cwd=cwd,
-                                  env={**environment(), **self.extra})
+                                  env={**os.environ, **self.extra})
         except subprocess.TimeoutExpired:
             raise Failed(f"{tool} did not end in {self.timeout} s") from None
         except OSError as error:
@@ -179,11 +179,6 @@ def all_of(*checks):
     if problems:
         raise Failed("; ".join(problems))
     return "  ".join(notes)
-
-
-def environment():
-    # Cases run side by side, and the ranks of a case are threads.
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def last_lines(text, count=3):
