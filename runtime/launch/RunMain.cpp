@@ -251,12 +251,13 @@ Status run(RunOptions &options, const BackendFactory &factory,
   if (!options.trace.empty())
     problems.merge((*session)->writeTrace(options.trace));
   if (interrupted)
-    problems.merge(Status::error(fmt::format(
-        "stopped by {} after step {} of {}{}",
-        interrupted == SIGINT ? "SIGINT" : "SIGTERM", (*session)->stepsDone(),
-        last,
-        options.save.empty() ? ""
-                             : fmt::format(", saved in \"{}\"", options.save))));
+    problems.merge(Status::error(
+        fmt::format("stopped by {} after step {} of {}{}",
+                    interrupted == SIGINT ? "SIGINT" : "SIGTERM",
+                    (*session)->stepsDone(), last,
+                    options.save.empty()
+                        ? ""
+                        : fmt::format(", saved in \"{}\"", options.save))));
   return problems;
 }
 

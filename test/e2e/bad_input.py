@@ -310,7 +310,7 @@ def interrupted(tools):
     """A run that is told to stop ends after its step and saves."""
     plan, saved = good_plan(tools), tools.path("saved")
     for number in (signal.SIGINT, signal.SIGTERM):
-        log = tools.path("log.jsonl")
+        log = tools.path(f"{number.name}.jsonl")
         process = subprocess.Popen(
             tools.start("merak-run", plan, f"--data={DATA}", "--steps=100000",
                         f"--save={saved}", f"--log={log}"),
