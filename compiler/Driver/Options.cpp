@@ -184,6 +184,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--schedule", o.schedule,
                  "auto, gpipe, 1f1b, early, last, scp, eager, or FILE.json");
+  app.add_option("--recompute", o.recompute,
+                 "activations to compute again instead of keeping them: none, "
+                 "full, auto, or the ratio of stage 0 from 0 to 1");
   app.add_option("--strategy", o.strategy, "read pinned decisions");
   app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
   app.add_option("--to", o.toPhase, "stop after a phase and print the IR")
@@ -229,6 +232,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
     o.optimizer = *parsedOptimizer;
   else
     status.merge(parsedOptimizer.status());
+  if (Status checked = planning::Strategy::checkRecompute(o.recompute);
+      !checked.ok())
+    status.merge(Status::error("--recompute: " + checked.messages().front()));
   if (o.output.empty())
     status.merge(Status::error("-o OUT.plan is required"));
   if (!status.ok()) {

@@ -37,6 +37,7 @@ struct CompilerOptions {
   OptimizerOptions optimizer;
   double gradClip = 0;
   std::string schedule = "auto";
+  std::string recompute = "auto";
   std::string strategy, emitStrategy;
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's

@@ -134,6 +134,10 @@ LogicalResult Compilation::stage() {
     planner.pinned.microbatch = options.microbatch;
   if (options.schedule != "auto" || !planner.pinned.schedule)
     planner.pinned.schedule = options.schedule;
+  if (options.recompute != "auto" || !planner.pinned.recompute) {
+    planner.pinned.recompute = options.recompute;
+    planner.pinned.recomputeOps.reset();
+  }
   auto batch = (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);

@@ -28,6 +28,8 @@ std::string Strategy::toJson() const {
     json["schedule"] = *schedule;
   if (recompute)
     json["recompute"] = *recompute;
+  if (recomputeOps)
+    json["recompute_ops"] = *recomputeOps;
   if (stageBegins)
     json["stage_begins"] = *stageBegins;
   if (!parameters.empty()) {
@@ -63,8 +65,9 @@ public:
     if (!json.is_object())
       return Status::error(file + ": expected a JSON object");
     static const std::set<std::string> known = {
-        "version",   "mesh",         "global_batch", "microbatch", "schedule",
-        "recompute", "stage_begins", "parameters",   "classes"};
+        "version",  "mesh",         "global_batch", "microbatch",
+        "schedule", "recompute",    "stage_begins", "parameters",
+        "classes",  "recompute_ops"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -81,6 +84,8 @@ public:
     readRecompute(json);
     if (json.contains("stage_begins"))
       out.stageBegins = strings(json["stage_begins"], "stage_begins");
+    if (json.contains("recompute_ops"))
+      out.recomputeOps = strings(json["recompute_ops"], "recompute_ops");
     readParameters(json);
     readClasses(json);
     checkTogether();
@@ -161,10 +166,7 @@ private:
       return;
     const Json &value = json["recompute"];
     std::string text = value.is_string() ? value.get<std::string>() : "";
-    char *end = nullptr;
-    double ratio = std::strtod(text.c_str(), &end);
-    bool isRatio = !text.empty() && *end == 0 && ratio >= 0 && ratio <= 1;
-    if (text != "none" && text != "full" && text != "auto" && !isRatio)
+    if (!Strategy::checkRecompute(text).ok())
       problem(fmt::format("'recompute' is {}, expected \"none\", \"full\", "
                           "\"auto\" or a ratio from \"0\" to \"1\"",
                           value.dump()));
@@ -259,6 +261,16 @@ private:
 };
 
 } // namespace
+
+Status Strategy::checkRecompute(const std::string &text) {
+  char *end = nullptr;
+  double ratio = std::strtod(text.c_str(), &end);
+  bool isRatio = !text.empty() && *end == 0 && ratio >= 0 && ratio <= 1;
+  if (text == "none" || text == "full" || text == "auto" || isRatio)
+    return {};
+  return Status::error(fmt::format(
+      "expected none, full, auto or a ratio from 0 to 1, found '{}'", text));
+}
 
 Result<Strategy> Strategy::parse(const std::string &json,
                                  const std::string &fileName) {

@@ -16,7 +16,10 @@ struct Strategy {
   std::optional<int64_t> globalBatch;
   std::optional<int64_t> microbatch; // samples of one replica
   std::optional<std::string> schedule;
-  std::optional<std::string> recompute; // "none", "full", "auto" or a ratio
+  std::optional<std::string> recompute; // see checkRecompute
+  // The forward ops to recompute, as the compiler names them: "node", or
+  // "node#2" where the third op of that node is meant. Overrides `recompute`.
+  std::optional<std::vector<std::string>> recomputeOps;
   // The first op of each stage but stage 0, by node name.
   std::optional<std::vector<std::string>> stageBegins;
   // Per parameter, for each dimension the axes ("" or absent: whole).
@@ -33,6 +36,9 @@ struct Strategy {
   };
   std::vector<SplitClass> classes;
   bool operator==(const Strategy &) const = default;
+
+  // "none", "full", "auto" or a ratio from 0 to 1; errors say so.
+  static Status checkRecompute(const std::string &text);
 
   std::string toJson() const; // keys in a fixed order
   // All problems at once: unknown keys, wrong types, degrees below 1, unknown

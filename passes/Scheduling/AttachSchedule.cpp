@@ -56,6 +56,8 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   options.stages = static_cast<int>(stages.size());
   options.microbatches = static_cast<int>(microbatches);
   options.splitBackward = true;
+  for (const auto &actions : present)
+    options.recomputeStages.push_back(actions.count(pipe::Action::R) != 0);
   options.prologue = prologue;
   options.update = update;
   Result<planning::Schedule> made =
@@ -98,6 +100,17 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     auto has = [&](pipe::Action action) {
       return present[index].count(action) != 0;
     };
+    // A list without R or W, where the stage has that action: recomputation
+    // waits for the gradient, B stands for both gradients.
+    bool listsR = false, listsW = false;
+    std::set<int> early;
+    for (const planning::Step &step : schedule.order[index]) {
+      listsR |= step.action == planning::Action::R;
+      listsW |= step.action == planning::Action::W;
+      if (step.action == planning::Action::R && step.early &&
+          has(pipe::Action::R))
+        early.insert(step.microbatch);
+    }
     for (const planning::Step &step : schedule.order[index]) {
       if (step.action == planning::Action::U) {
         if (has(pipe::Action::S))
@@ -112,24 +125,16 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
           : step.action == planning::Action::R ? pipe::Action::R
           : step.action == planning::Action::B ? pipe::Action::B
                                                : pipe::Action::W;
-      if (has(action))
-        append(std::string(1, planning::letter(step.action)) +
-               std::to_string(step.microbatch));
-    }
-    // A schedule in which B stands for both gradients.
-    bool hasW = false;
-    for (const planning::Step &step : schedule.order[index])
-      hasW |= step.action == planning::Action::W;
-    if (!hasW && has(pipe::Action::W)) {
-      std::string both;
-      SmallVector<StringRef> words;
-      StringRef(text).split(words, ' ');
-      for (StringRef word : words) {
-        both += (both.empty() ? "" : " ") + word.str();
-        if (word.starts_with("B"))
-          both += " W" + word.drop_front().str();
-      }
-      text = both;
+      std::string number = std::to_string(step.microbatch);
+      bool isB = step.action == planning::Action::B;
+      if (isB && !listsR && has(pipe::Action::R))
+        append("r" + number);
+      if (step.action == planning::Action::F && early.count(step.microbatch))
+        append("f" + number);
+      else if (has(action))
+        append(planning::str(step));
+      if (isB && !listsW && has(pipe::Action::W))
+        append("W" + number);
     }
     stage.setScheduleAttr(b.getStringAttr(text));
   }

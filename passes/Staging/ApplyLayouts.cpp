@@ -31,6 +31,7 @@ public:
     }
     assignRoles();
     assignStages();
+    markSlices();
   }
 
 private:
@@ -148,6 +149,9 @@ private:
 
   void applyToOp(int index, Operation *op) {
     const planning::OpOutcome &result = outcome.ops[index];
+    if (index < static_cast<int>(decision.recompute.size()) &&
+        decision.recompute[index])
+      op->setAttr(kRecomputeAttr, UnitAttr::get(context));
     for (auto [operand, use] :
          llvm::zip_equal(op->getOpOperands(), result.operands))
       operand.set(convert(stored(operand.get()), use.conversions));
@@ -179,6 +183,16 @@ private:
           best = std::min(best, rank(roleOf(user)));
       op->setAttr(kRoleAttr, StringAttr::get(context, names[best]));
     }
+  }
+
+  // Taking one's part of a value costs no communication: as its producer.
+  // Collectives are not marked, so that recomputation issues none.
+  void markSlices() {
+    for (Operation *op : inserted)
+      if (isa<ShardSliceOp>(op))
+        if (Operation *producer = op->getOperand(0).getDefiningOp();
+            producer && producer->hasAttr(kRecomputeAttr))
+          op->setAttr(kRecomputeAttr, UnitAttr::get(context));
   }
 
   void setStage(Operation *op, int64_t stage) {

@@ -13,5 +13,8 @@ mlir::LogicalResult applyLayouts(mlir::func::FuncOp step, Decision &decision);
 
 inline constexpr llvm::StringLiteral kLayoutAttr = "dist.layout";
 inline constexpr llvm::StringLiteral kStageAttr = "pipe.stage";
+// Unit attribute on forward ops: the backward pass computes the results again
+// instead of reading kept ones. Never on an op that communicates.
+inline constexpr llvm::StringLiteral kRecomputeAttr = "train.recompute";
 
 } // namespace merak

@@ -63,6 +63,8 @@ struct CutStagesPass : merak::impl::CutStagesBase<CutStagesPass> {
     planner.cluster = costmodel::defaultCluster(devices);
     if (microbatch > 0)
       planner.pinned.microbatch = microbatch;
+    planner.pinned.recompute = recompute;
+    planner.pinned.schedule = schedule;
     OutlineOptions outline;
     outline.train = train;
     outline.optimizer = optimizer;

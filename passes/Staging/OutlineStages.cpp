@@ -34,15 +34,24 @@ public:
       inStage.emplace_back();
     }
     findRematerializable();
+    findRecomputed();
     SmallVector<train::UpdateOp> updates;
+    SmallVector<Operation *> forward, backward;
     for (Operation &op : block.without_terminator()) {
       if (auto update = dyn_cast<train::UpdateOp>(op))
         updates.push_back(update);
       if (isEverywhere(&op) || roleOf(&op) == kUpdate || isa<AccumulateOp>(op))
         continue;
-      if (failed(emit(&op)))
-        return failure();
+      (roleOf(&op) == kForward ? forward : backward).push_back(&op);
     }
+    for (Operation *op : forward)
+      cloneInto(op, homeOf(op));
+    // In the order of F, so that both compute the same in the same way.
+    for (Operation *op : forward)
+      if (recomputed.contains(op))
+        cloneInto(op, {stageOf(op), pipe::Action::R});
+    for (Operation *op : backward)
+      cloneInto(op, homeOf(op));
     if (failed(emitOutputs()) || failed(emitUpdates(updates)))
       return failure();
     orderActions();
@@ -71,6 +80,27 @@ private:
       if (cheap)
         rematerializable.insert(&op);
     }
+  }
+  // What R computes again: marked ops whose results the backward pass of their
+  // stage reads, and the marked ops these results come from. All else that R
+  // reads is kept by F; collectives are never marked.
+  void findRecomputed() {
+    SmallVector<Operation *> work;
+    auto visit = [&](Operation *reader) {
+      for (Value operand : reader->getOperands()) {
+        Operation *op = operand.getDefiningOp();
+        if (op && op->hasAttr(kRecomputeAttr) && roleOf(op) == kForward &&
+            !isEverywhere(op) && stageOf(op) == stageOf(reader) &&
+            recomputed.insert(op).second)
+          work.push_back(op);
+      }
+    };
+    for (Operation &op : block.without_terminator())
+      if (StringRef role = roleOf(&op);
+          role == kBackwardInput || role == kBackwardWeight)
+        visit(&op);
+    while (!work.empty())
+      visit(work.pop_back_val());
   }
   bool isEverywhere(Operation *op) {
     return isa<ReadOp, ConstantOp>(op) || rematerializable.contains(op);
@@ -175,11 +205,6 @@ private:
   // Emission
   //===--------------------------------------------------------------------===//
 
-  LogicalResult emit(Operation *op) {
-    Place place = homeOf(op);
-    cloneInto(op, place);
-    return success();
-  }
   Operation *cloneInto(Operation *op, Place place) {
     IRMapping mapping;
     for (Value operand : op->getOperands())
@@ -187,6 +212,7 @@ private:
     OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
     Operation *clone = builder.clone(*op, mapping);
     clone->removeAttr(kStageAttr);
+    clone->removeAttr(kRecomputeAttr);
     for (auto [outer, inner] : llvm::zip(op->getResults(), clone->getResults()))
       local[{place, outer}] = inner;
     return clone;
@@ -225,6 +251,8 @@ private:
     if (place.second == pipe::Action::U)
       return loadGradient(value, place);
     Place home = homeOf(op);
+    if (home.first == place.first && recomputed.contains(op))
+      home.second = pipe::Action::R;
     ValueOp kept = keep(value, home);
     if (home.first == place.first)
       return load(place, kept, value.getLoc());
@@ -242,7 +270,7 @@ private:
 
   // Keeps a value of one action for later ones of the same microbatch.
   ValueOp keep(Value value, Place home) {
-    ValueOp &kept = activation[value];
+    ValueOp &kept = activation[{value, static_cast<int>(home.second)}];
     if (!kept) {
       kept =
           declare(home.first, "act" + std::to_string(activation.size() - 1),
@@ -546,7 +574,7 @@ private:
   std::vector<StageOp> stages;
   std::vector<StageState> inStage;
   std::map<int64_t, std::set<std::string>> names;
-  llvm::DenseSet<Operation *> rematerializable;
+  llvm::DenseSet<Operation *> rematerializable, recomputed;
   std::map<Place, Block *> bodies;
   struct LocalKey {
     Place place;
@@ -558,7 +586,8 @@ private:
     }
   };
   std::map<LocalKey, Value> local;
-  llvm::DenseMap<Value, ValueOp> activation, accumulated;
+  llvm::DenseMap<Value, ValueOp> accumulated;
+  llvm::DenseMap<std::pair<Value, int>, ValueOp> activation; // with its action
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received;
   llvm::DenseMap<Operation *, size_t> accumulates;
   llvm::DenseSet<Operation *> sent;

@@ -17,6 +17,8 @@ def CutStages : Pass<"merak-cut-stages", "::mlir::ModuleOp"> {
     Option<"microbatch", "microbatch", "int64_t", "0", "samples a microbatch; 0: chosen">,
     Option<"optimizer", "optimizer", "std::string", "\"sgd\"", "sgd or adamw">,
     Option<"gradClip", "grad-clip", "double", "0", "bound of the gradient norm; 0: none">,
+    Option<"recompute", "recompute", "std::string", "\"none\"", "none, full or the ratio of stage 0">,
+    Option<"schedule", "schedule", "std::string", "\"1f1b\"", "the schedule it is for">,
     Option<"train", "train", "bool", "true", "whether there is a backward pass">
   ];
   let dependentDialects = ["::merak::pipe::PipeDialect", "::merak::dist::DistDialect"];

@@ -2,6 +2,7 @@
 
 #include "dialects/Train/Builders.h"
 #include "passes/CostModel/Cost.h"
+#include "passes/Staging/MarkRecompute.h"
 #include <fmt/format.h>
 #include <numeric>
 
@@ -363,7 +364,7 @@ void Planner::finishStrategy() {
   strategy.schedule = options.pinned.schedule.value_or("1f1b");
   if (*strategy.schedule == "auto")
     strategy.schedule = "1f1b";
-  strategy.recompute = "none";
+  strategy.recompute = options.pinned.recompute.value_or("auto");
 }
 
 void Planner::describe(const std::vector<Candidate> &considered) {
@@ -418,6 +419,8 @@ FailureOr<Decision> Planner::run() {
   if (failed(applyAssignment()) || failed(cut()))
     return failure();
   finishStrategy();
+  if (failed(report(module, markRecompute(decision, options.pinned))))
+    return failure();
   return std::move(decision);
 }
 

@@ -23,7 +23,8 @@ struct Decision {
   PlanningGraph step;
   planning::Assignment assignment;
   planning::Outcome outcome;
-  std::vector<int> stageOfOp; // by graph op, forward ops only; others -1
+  std::vector<int> stageOfOp;  // by graph op, forward ops only; others -1
+  std::vector<char> recompute; // by graph op: whether R computes it again
   std::vector<double> stageSeconds;
   planning::SearchReport sharding;
   std::string report; // lines for the user: shardings, stages, numbers

@@ -4,7 +4,7 @@
 exact   models whose sums are exact in any order: every layout gives the losses,
         gradients and weights of one rank, and one rank those of PyTorch
 order   recorded models: choices that reorder no sum (pipeline stages, schedule,
-        a second run) at equal microbatches and tensor degree
+        recomputation) at equal microbatches and tensor degree
 Values are compared with ==, so that 0 and -0 count as equal.
 """
 import functools
@@ -99,14 +99,14 @@ def recorded():
         return json.load(file)
 
 
-def exact_run(tools, name, mesh, microbatch, schedule, tag=""):
+def exact_run(tools, name, mesh, microbatch, schedule, recompute, tag=""):
     graph = next(m for m in exact_models.MODELS if m.__name__ == name)()
     data = tools.path("data")
     os.makedirs(data, exist_ok=True)
     for key, (descr, shape, values) in graph.data.items():
         harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
     info = recorded()[name]
-    options = matrix.compile_options(mesh, microbatch, schedule)
+    options = matrix.compile_options(mesh, microbatch, schedule, recompute)
     return train(tools, exact_models.path(name), data,
                  options + [f"--optimizer=sgd:lr={info['lr']}"],
                  info["steps"], tag)
@@ -128,14 +128,16 @@ def matches_record(result, name):
                              f"{sums_found}, PyTorch has {sums}")
 
 
-def exact_body(name, mesh, microbatch, schedule, tools):
+def exact_body(name, mesh, microbatch, schedule, recompute, tools):
     def make():
-        result = exact_run(tools, name, "none", "whole", "gpipe", "-base")
+        result = exact_run(tools, name, "none", "whole", "gpipe", "none",
+                           "-base")
         matches_record(result, name)
         return result
 
     base = BASES.get(("exact", name), make)
-    compare(exact_run(tools, name, mesh, microbatch, schedule), base)
+    compare(exact_run(tools, name, mesh, microbatch, schedule, recompute),
+            base)
     return "identical"
 
 
@@ -143,18 +145,19 @@ def exact_layouts():
     for model in exact_models.MODELS:
         name = model.__name__
         meshes = EXACT_MESHES + (["pp=4"] if name in DEEP_EXACT else [])
-        for mesh, microbatch, schedule in itertools.product(
-                meshes, matrix.MICROBATCHES, matrix.SCHEDULES):
+        for mesh, microbatch, schedule, recompute in itertools.product(
+                meshes, matrix.MICROBATCHES, matrix.ALL_SCHEDULES,
+                matrix.RECOMPUTE):
             if mesh == "tp=4" and name in NO_TP4:
                 continue
-            yield name, mesh, microbatch, schedule
+            yield name, mesh, microbatch, schedule, recompute
 
 
 # --------------------------------------------------------------------- order
 
 
-def order_run(tools, model, mesh, microbatch, schedule, tag=""):
-    options = matrix.compile_options(mesh, microbatch, schedule)
+def order_run(tools, model, mesh, microbatch, schedule, recompute, tag=""):
+    options = matrix.compile_options(mesh, microbatch, schedule, recompute)
     options.append(oracle.optimizer_option(model, "adamw"))
     if model in oracle.FREEZE:
         options.append(f"--freeze={oracle.FREEZE[model]}")
@@ -167,11 +170,11 @@ def join(*parts):
     return ",".join(p for p in parts if p) or "none"
 
 
-def order_body(model, stages, rest, microbatch, schedule, tools):
+def order_body(model, stages, rest, microbatch, schedule, recompute, tools):
     base = BASES.get(("order", model, rest, microbatch), lambda: order_run(
-        tools, model, join(rest), microbatch, "gpipe", "-base"))
-    compare(order_run(tools, model, join(stages, rest), microbatch, schedule),
-            base)
+        tools, model, join(rest), microbatch, "gpipe", "none", "-base"))
+    compare(order_run(tools, model, join(stages, rest), microbatch, schedule,
+                      recompute), base)
     return "identical"
 
 
@@ -180,10 +183,10 @@ def order_layouts():
         if not os.path.isdir(os.path.join(harness.MODELS, model)):
             continue
         deep = ["pp=4"] if model in oracle.DEEP else []
-        for rest, microbatch, stages, schedule in itertools.product(
+        for rest, microbatch, stages, schedule, recompute in itertools.product(
                 ["", "dp=2", "tp=2", "dp=2,tp=2"], ["half", "one"],
-                ["", "pp=2"] + deep, matrix.SCHEDULES):
-            yield model, stages, rest, microbatch, schedule
+                ["", "pp=2"] + deep, matrix.ALL_SCHEDULES, matrix.RECOMPUTE):
+            yield model, stages, rest, microbatch, schedule, recompute
 
 
 def main():
@@ -192,11 +195,12 @@ def main():
     if not args.all:
         exact = matrix.pairwise(exact)
         # One rank and tp=2 for every model; the rest is for --all.
-        order = matrix.pairwise([c for c in order if c[1] and c[3] == "half" and
+        # Many microbatches, so that schedules differ.
+        order = matrix.pairwise([c for c in order if c[1] and c[3] == "one" and
                                  c[2] in ("", "tp=2")])
     cases = [Case("exact " + " ".join(c), functools.partial(exact_body, *c))
              for c in exact]
-    cases += [Case("order " + " ".join((c[0], join(c[1], c[2]), c[3], c[4])),
+    cases += [Case("order " + " ".join((c[0], join(c[1], c[2]), *c[3:])),
                    functools.partial(order_body, *c)) for c in order]
     stale = exact_models.stale()
     if stale:

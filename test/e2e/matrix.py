@@ -5,6 +5,9 @@ OPTIMIZERS = ["sgd", "adamw"]
 MESHES = ["none", "dp=2", "tp=2", "pp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2"]
 MICROBATCHES = ["whole", "half", "one"]
 SCHEDULES = ["gpipe", "1f1b"]
+# Every schedule there is.
+ALL_SCHEDULES = SCHEDULES + ["early", "eager", "last", "scp"]
+RECOMPUTE = ["none", "full", "0.7"]
 GLOBAL_BATCH = 8
 
 
@@ -24,7 +27,7 @@ def samples(mesh, microbatch):
     return {"whole": replica, "half": replica // 2, "one": 1}[microbatch]
 
 
-def compile_options(mesh, microbatch, schedule):
+def compile_options(mesh, microbatch, schedule, recompute="none"):
     """merakc's options for one layout; all three degrees are pinned."""
     sizes = degrees(mesh)
     count = sizes["pp"] * sizes["dp"] * sizes["tp"]
@@ -32,7 +35,7 @@ def compile_options(mesh, microbatch, schedule):
             "--mesh=" + ",".join(f"{a}={n}" for a, n in sizes.items()),
             f"--global-batch={GLOBAL_BATCH}",
             f"--microbatch={samples(mesh, microbatch)}",
-            f"--schedule={schedule}"]
+            f"--schedule={schedule}", f"--recompute={recompute}"]
 
 
 def pairwise(cases):

@@ -1,0 +1,110 @@
+#include "passes/Staging/MarkRecompute.h"
+
+#include "dialects/Train/TrainDialect.h"
+#include "passes/Planning/Blocks.h"
+#include "passes/Planning/Recompute.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <set>
+
+using namespace mlir;
+using namespace merak;
+
+namespace {
+
+class Marker {
+public:
+  Marker(Decision &decision, const planning::Strategy &pinned)
+      : decision(decision), pinned(pinned), graph(decision.step.graph) {
+    std::map<std::string, int> seen;
+    keys.resize(graph.ops.size());
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].phase == planning::Phase::Forward) {
+        int before = seen[graph.ops[i].name]++;
+        keys[i] =
+            graph.ops[i].name + (before ? fmt::format("#{}", before) : "");
+      }
+    decision.recompute.assign(graph.ops.size(), 0);
+  }
+
+  Status run() {
+    std::string &mode = *decision.strategy.recompute;
+    if (mode == "auto")
+      mode = "none";
+    const std::string &schedule = *decision.strategy.schedule;
+    if (pinned.recomputeOps)
+      return markNamed();
+    if (mode == "full") {
+      bool lastKeeps = schedule == "last" || schedule == "scp";
+      for (size_t i = 0; i < graph.ops.size(); ++i)
+        decision.recompute[i] =
+            decision.stageOfOp[i] >= 0 &&
+            !(lastKeeps && decision.stageOfOp[i] == decision.pp - 1);
+    } else if (mode != "none") {
+      return markRatio(std::strtod(mode.c_str(), nullptr), schedule);
+    }
+    return {};
+  }
+
+private:
+  Status markNamed() {
+    std::set<std::string> open(pinned.recomputeOps->begin(),
+                               pinned.recomputeOps->end());
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (auto it = open.find(keys[i]); it != open.end() && !keys[i].empty()) {
+        decision.recompute[i] = 1;
+        open.erase(it);
+      }
+    Status status;
+    for (const std::string &name : open)
+      status.merge(Status::error(fmt::format(
+          "strategy recomputes the op '{}', which the model lacks", name)));
+    decision.strategy.recomputeOps = pinned.recomputeOps;
+    return status;
+  }
+
+  Status markRatio(double ratio, const std::string &schedule) {
+    std::vector<char> embedding(graph.ops.size(), 0);
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      embedding[i] = isa<train::GatherOp>(decision.step.ops[i]) &&
+                     graph.tensors[graph.ops[i].operands[0]].parameter;
+    Result<std::vector<double>> ratios = planning::stageRatios(
+        static_cast<int>(decision.pp), {ratio}, schedule == "scp");
+    if (!ratios.ok())
+      return ratios.status();
+    for (int64_t stage = 0; stage < decision.pp; ++stage) {
+      std::vector<int> ops;
+      for (size_t i = 0; i < graph.ops.size(); ++i)
+        if (decision.stageOfOp[i] == stage)
+          ops.push_back(static_cast<int>(i));
+      std::vector<planning::Block> blocks =
+          planning::findBlocks(graph, ops, embedding);
+      int count = planning::recomputedParts((*ratios)[stage],
+                                            static_cast<int>(blocks.size()));
+      int64_t marked = 0;
+      for (int k = 0; k < count; ++k)
+        if (blocks[k].parameters && !blocks[k].embedding) {
+          ++marked;
+          for (int op : blocks[k].ops)
+            decision.recompute[op] = 1;
+        }
+      decision.report +=
+          fmt::format("stage {} recomputes {} of {} blocks (ratio {:.3f})\n",
+                      stage, marked, blocks.size(), (*ratios)[stage]);
+    }
+    return {};
+  }
+
+  Decision &decision;
+  const planning::Strategy &pinned;
+  const planning::Graph &graph;
+  std::vector<std::string> keys; // of forward ops
+};
+
+} // namespace
+
+Status merak::markRecompute(Decision &decision,
+                            const planning::Strategy &pinned) {
+  return Marker(decision, pinned).run();
+}
