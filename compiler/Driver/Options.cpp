@@ -182,8 +182,10 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
                  "adamw:lr=..,betas=../..,eps=..,weight_decay=..");
   app.add_option("--grad-clip", o.gradClip, "bound of the global gradient norm")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--schedule", o.schedule,
-                 "auto, gpipe, 1f1b, early, last, scp, eager, or FILE.json");
+  app.add_option(
+      "--schedule", o.schedule,
+      "auto, gpipe, 1f1b, early, last, scp, eager, interleaved, zb, or "
+      "FILE.json");
   app.add_option("--recompute", o.recompute,
                  "activations to compute again instead of keeping them: none, "
                  "full, auto, or the ratio of stage 0 from 0 to 1");

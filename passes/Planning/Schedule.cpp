@@ -142,34 +142,78 @@ std::vector<Step> eager(const ScheduleOptions &o, int stage) {
   return order.make();
 }
 
+// Interleaved 1F1B: a stage holds `chunks` parts of the model, so that the
+// pipeline fills in steps of one part. Forwards take the chunks in turn, a
+// group of as many microbatches as there are stages each; backwards the same
+// with the last chunk first. docs/Schedules.md has a timeline.
+// (Narayanan et al., 2021, Megatron-LM, arXiv 2104.04473)
+std::vector<Step> interleaved(const ScheduleOptions &o, int stage) {
+  int p = o.stages, group = p * o.chunks, total = o.microbatches * o.chunks;
+  auto step = [&](Action action, int k, int chunk) {
+    return Step{action, k / group * p + k % p, chunk};
+  };
+  auto forward = [&](int k) { return step(Action::F, k, k % group / p); };
+  auto backward = [&](Action action, int k) {
+    return step(action, k, o.chunks - 1 - k % group / p);
+  };
+  std::vector<Step> order;
+  int next = 0;
+  int warmup = 2 * (p - 1 - stage) + (o.chunks - 1) * p;
+  if (o.chunks == 1)
+    warmup = p - 1 - stage; // is 1F1B
+  while (next < std::min(total, warmup))
+    order.push_back(forward(next++));
+  for (int k = 0; k < total; ++k) {
+    if (next < total)
+      order.push_back(forward(next++));
+    if (o.recomputes(stage))
+      order.push_back(backward(Action::R, k));
+    order.push_back(backward(Action::B, k));
+  }
+  return order;
+}
+
+// Zero bubble, the variant with the memory of 1F1B: stage s does its weight
+// gradients s microbatches late, so that gradients of inputs get to the first
+// stage sooner and the drain is filled. Here B = W = 1.
+// (Qi et al., 2024, ZB-H1, arXiv 2401.10241)
+//   S0: F0 F1 -- B0 W0 F2 B1 W1 F3 B2 W2 B3 W3
+//   S1: -- F0 B0 F1 B1 W0 F2 B2 W1 F3 B3 W2 W3
+std::vector<Step> zeroBubble(const ScheduleOptions &o, int stage) {
+  std::vector<Step> order;
+  int forwards = 0, weights = 0;
+  while (forwards < std::min(o.microbatches, o.stages - stage))
+    order.push_back({Action::F, forwards++});
+  for (int i = 0; i < o.microbatches; ++i) {
+    if (o.recomputes(stage)) // in the cooldown early
+      order.push_back(
+          {Action::R, i, 0, i >= o.microbatches - (o.stages - 1 - stage)});
+    order.push_back({Action::B, i});
+    if (i >= stage)
+      order.push_back({Action::W, weights++});
+    if (forwards < o.microbatches)
+      order.push_back({Action::F, forwards++});
+  }
+  while (weights < o.microbatches)
+    order.push_back({Action::W, weights++});
+  return order;
+}
+
 struct Entry {
   const char *name;
   Generator generator;
 };
 
 const Entry kSchedules[] = {
-    {"gpipe", gpipe}, {"1f1b", oneForwardOneBackward}, {"early", early},
-    {"last", last},   {"scp", shiftedCriticalPath},    {"eager", eager},
+    {"gpipe", gpipe},
+    {"1f1b", oneForwardOneBackward},
+    {"early", early},
+    {"last", last},
+    {"scp", shiftedCriticalPath},
+    {"eager", eager},
+    {"interleaved", interleaved},
+    {"zb", zeroBubble},
 };
-
-// Adds what every schedule has alike: P first, W after its B, U last.
-std::vector<Step> complete(const std::vector<Step> &order,
-                           const ScheduleOptions &options, int stage) {
-  std::vector<Step> out;
-  const std::vector<int> &some = options.prologueStages;
-  if (options.prologue && (some.empty() || std::find(some.begin(), some.end(),
-                                                     stage) != some.end()))
-    for (int i = 0; i < options.microbatches; ++i)
-      out.push_back({Action::P, i});
-  for (const Step &step : order) {
-    out.push_back(step);
-    if (options.splitBackward && step.action == Action::B)
-      out.push_back({Action::W, step.microbatch, step.chunk});
-  }
-  if (options.update)
-    out.push_back({Action::U});
-  return out;
-}
 
 } // namespace
 
@@ -181,6 +225,27 @@ const std::vector<std::string> &scheduleNames() {
     return out;
   }();
   return names;
+}
+
+std::vector<Step> completeStage(const std::vector<Step> &order,
+                                const ScheduleOptions &options, int stage) {
+  std::vector<Step> out;
+  bool splits = options.splitBackward;
+  for (const Step &step : order)
+    splits &= step.action != Action::W;
+  const std::vector<int> &some = options.prologueStages;
+  if (options.prologue && (some.empty() || std::find(some.begin(), some.end(),
+                                                     stage) != some.end()))
+    for (int i = 0; i < options.microbatches; ++i)
+      out.push_back({Action::P, i});
+  for (const Step &step : order) {
+    out.push_back(step);
+    if (splits && step.action == Action::B)
+      out.push_back({Action::W, step.microbatch, step.chunk});
+  }
+  if (options.update)
+    out.push_back({Action::U});
+  return out;
 }
 
 Result<Schedule> makeSchedule(const std::string &name,
@@ -205,8 +270,16 @@ Result<Schedule> makeSchedule(const std::string &name,
       int(options.recomputeStages.size()) != options.stages)
     problem(fmt::format("has {} stages, found {} recomputation flags",
                         options.stages, options.recomputeStages.size()));
-  if (options.chunks != 1)
-    problem(fmt::format("has one chunk a stage, found {}", options.chunks));
+  bool inChunks = entry->generator == interleaved;
+  if (options.chunks < 1 || (options.chunks > 1 && !inChunks))
+    problem(fmt::format("has {} a stage, found {}",
+                        inChunks ? "at least one chunk" : "one chunk",
+                        options.chunks));
+  if (inChunks && options.chunks > 1 && options.stages > 0 &&
+      options.microbatches % options.stages != 0)
+    problem(fmt::format("runs microbatches in groups of one a stage: {} "
+                        "microbatches do not divide by {} stages",
+                        options.microbatches, options.stages));
   if (!options.warmup.empty() && int(options.warmup.size()) != options.stages)
     problem(fmt::format("has {} stages, found {} warm-up counts",
                         options.stages, options.warmup.size()));
@@ -223,7 +296,7 @@ Result<Schedule> makeSchedule(const std::string &name,
   schedule.chunks = options.chunks;
   for (int stage = 0; stage < options.stages; ++stage)
     schedule.order.push_back(
-        complete(entry->generator(options, stage), options, stage));
+        completeStage(entry->generator(options, stage), options, stage));
   return schedule;
 }
 

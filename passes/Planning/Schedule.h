@@ -54,11 +54,17 @@ struct ScheduleOptions {
   }
 };
 
-// gpipe, 1f1b, early, last, scp, eager. Errors: unknown name (lists the known
-// ones), a shape the schedule is not defined for.
+// gpipe, 1f1b, early, last, scp, eager, interleaved, zb (which always splits
+// the backward). Errors: unknown name (lists the known ones), a shape the
+// schedule is not defined for.
 Result<Schedule> makeSchedule(const std::string &name,
                               const ScheduleOptions &options);
 const std::vector<std::string> &scheduleNames();
+
+// Adds to the F, R, B (and W) of a stage what every schedule has alike: P
+// first, W after its B unless there is one already, U last.
+std::vector<Step> completeStage(const std::vector<Step> &order,
+                                const ScheduleOptions &options, int stage);
 
 // "F0 F1 r0 B0 ..." for one stage: f and R mark early recomputation, a chunk
 // is printed as F0.1.

@@ -21,8 +21,9 @@ const nlohmann::json &golden() {
 
 // The golden 1F1B recomputes on every stage.
 Schedule make(const std::string &name, int stages, int microbatches,
-              bool recompute = true) {
+              bool recompute = true, int chunks = 1) {
   ScheduleOptions options;
+  options.chunks = chunks;
   options.stages = stages;
   options.microbatches = microbatches;
   options.recompute = recompute;
@@ -160,7 +161,8 @@ TEST(Schedule, OneForwardOneBackwardFormula) {
 TEST(Schedule, TablesTellSchedulesApart) {
   std::vector<std::string> tables;
   for (const std::string &name : scheduleNames())
-    tables.push_back(tableStr(make(name, 4, 8)));
+    tables.push_back(tableStr(
+        make(name, 4, 8, /*recompute=*/true, name == "interleaved" ? 2 : 1)));
   for (size_t i = 0; i < tables.size(); ++i)
     for (size_t j = i + 1; j < tables.size(); ++j)
       EXPECT_NE(tables[i], tables[j])
@@ -185,13 +187,66 @@ TEST(Schedule, RefusesUnknownNamesAndShapes) {
   ScheduleOptions options;
   EXPECT_EQ(makeSchedule("2f2b", options).status().str(),
             "there is no schedule '2f2b'; known are gpipe, 1f1b, early, last, "
-            "scp, eager");
+            "scp, eager, interleaved, zb");
   options.stages = 4;
   options.microbatches = 0;
   options.recomputeStages = {true, false};
   EXPECT_EQ(makeSchedule("scp", options).status().str(),
             "schedule 'scp' needs at least 1 microbatch, found 0\n"
             "schedule 'scp' has 4 stages, found 2 recomputation flags");
+  options.recomputeStages.clear();
+  options.microbatches = 6;
+  options.chunks = 2;
+  EXPECT_EQ(makeSchedule("interleaved", options).status().str(),
+            "schedule 'interleaved' runs microbatches in groups of one a "
+            "stage: 6 microbatches do not divide by 4 stages");
+  EXPECT_EQ(makeSchedule("zb", options).status().str(),
+            "schedule 'zb' has one chunk a stage, found 2");
+}
+
+TEST(Schedule, InterleavedTable) {
+  EXPECT_EQ(tableStr(make("interleaved", 2, 2, false, 2)),
+            "S0: F0 F1 F0.1 F1.1 B0.1 B1.1 B0 B1\n"
+            "S1: F0 F1 F0.1 B0.1 F1.1 B1.1 B0 B1\n");
+  EXPECT_EQ(tableStr(make("interleaved", 3, 5, true, 1)),
+            tableStr(make("1f1b", 3, 5)));
+}
+
+// T = m(F+R+B) + (p-1)(F+R+B)/v, where a chunk takes a v-th.
+TEST(Schedule, InterleavedFormula) {
+  for (int p = 2; p <= 8; ++p)
+    for (int v = 2; v <= 4; ++v)
+      for (int m = p; m <= 4 * p; m += p)
+        for (double R : {0.0, 1.0})
+          for (double B : {1.0, 2.0, 3.0}) {
+            Schedule schedule = make("interleaved", p, m, R > 0, v);
+            EXPECT_EQ(simulate(schedule, times(1, R, B)).total,
+                      (m * v + p - 1) * (1 + R + B))
+                << p << " " << v << " " << m;
+            // In chunks; p of 1F1B are p * v of them.
+            EXPECT_EQ(inFlightPeak(schedule)[0],
+                      std::min(m * v, 2 * (p - 1) + (v - 1) * p + 1));
+          }
+}
+
+// T = m(F+B+W) + (p-1)(F+B-W) for equal times, and no stage has more than p
+// activation sets.
+TEST(Schedule, ZeroBubbleFormula) {
+  for (int p = 1; p <= 8; ++p)
+    for (int m = p; m <= 4 * p; ++m) {
+      SimulateOptions costs = times(1, 0, 1);
+      costs.times[0].W = 1;
+      Timeline timeline = simulate(make("zb", p, m, false), costs);
+      EXPECT_EQ(timeline.total, 3 * m + p - 1);
+      for (int sets : timeline.fullSets)
+        EXPECT_LE(sets, p);
+      // 1F1B with the same actions has a bubble three times as long.
+      ScheduleOptions options;
+      options.stages = p;
+      options.microbatches = m;
+      Timeline plain = simulate(*makeSchedule("1f1b", options), times(1, 0, 2));
+      EXPECT_EQ(plain.total - 3 * m, 3 * (p - 1));
+    }
 }
 
 // ------------------------------------------------------------- the checker

@@ -55,7 +55,7 @@ TEST(Strategy, AllProblemsAtOnce) {
       "s.json: 'mesh.tp' is 0, expected a whole number of at least 1\n"
       "s.json: 'mesh' has the axis 'zp'; known are pp, dp, tp\n"
       "s.json: 'schedule' is 'fast', expected a file .json or one of gpipe, "
-      "1f1b, early, last, scp, eager\n"
+      "1f1b, early, last, scp, eager, interleaved, zb\n"
       "s.json: 'recompute' is \"most\", expected \"none\", \"full\", \"auto\" "
       "or a ratio from \"0\" to \"1\"\n"
       "s.json: 'parameters.w' is not a list of strings\n"
