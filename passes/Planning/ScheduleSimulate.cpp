@@ -186,11 +186,11 @@ private:
       --sets[stage];
     if (options.memory.empty())
       return;
-    double change = step.action == Action::F   ? here.memory.kept
-                    : step.action == Action::R ? here.memory.recomputed
-                                               : 0;
+    double change = step.action == Action::F ? here.memory.kept : 0;
+    if (step.action == taker)
+      change += here.memory.recomputed;
     if (step.action == last)
-      change -= here.memory.kept + (recomputes ? here.memory.recomputed : 0);
+      change -= here.memory.kept + here.memory.recomputed;
     if (change == 0)
       return;
     held[stage] += change;

@@ -30,8 +30,9 @@ struct BoundaryCost {
   double forwardBytes = 0, backwardBytes = 0;
 };
 
-// Bytes a stage holds. Without recomputation `kept` is the full set A of the
-// activations; with it, what F leaves for R, and `recomputed` what R adds.
+// Bytes a stage holds. `kept` is what F leaves when the stage recomputes and
+// `recomputed` what R adds, together the full set of activations; a stage
+// without R in the schedule holds both from F on.
 struct StageMemory {
   double fixed = 0;      // all the time: weights, gradients, optimizer state
   double kept = 0;       // from the start of F to the end of W (of B without W)

@@ -140,7 +140,7 @@ TEST(Simulate, MemoryIsWhatTheStepsHold) {
             if (first.step.microbatch == last.step.microbatch &&
                 last.step.action == (splits ? Action::W : Action::B) &&
                 first.start <= time && time < last.end)
-              bytes += first.step.action == Action::F   ? 7
+              bytes += first.step.action == Action::F   ? (recomputes ? 7 : 37)
                        : first.step.action == Action::R ? 30
                                                         : 0;
         return bytes;

@@ -1,0 +1,233 @@
+#include "passes/Planning/AutoSchedule.h"
+
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <numeric>
+#include <set>
+
+namespace merak::planning {
+
+namespace {
+
+// Above this many actions in all list schedules together, fewer are tried.
+constexpr int64_t kEffort = 3'000'000;
+
+class Chooser {
+public:
+  explicit Chooser(const AutoProblem &problem) : problem(problem) {
+    costs = problem.costs;
+    costs.record = false;
+    shape = problem.shape;
+    shape.splitBackward = true;
+  }
+
+  Result<AutoChoice> run() {
+    for (const std::string &name : scheduleNames())
+      if (wanted(name)) {
+        Result<Schedule> schedule = makeSchedule(name, shapeFor(name));
+        if (schedule.ok())
+          consider(name, *schedule);
+        else
+          refuse(name, schedule.status().str());
+      }
+    if (shape.chunks == 1 && wanted("list")) {
+      considerLists("");
+      if (shape.recomputes(shape.stages - 1)) {
+        std::vector<bool> all(shape.stages);
+        for (int s = 0; s < shape.stages; ++s)
+          all[s] = s + 1 < shape.stages && shape.recomputes(s);
+        shape.recomputeStages = all;
+        considerLists(", last keeps");
+      }
+    }
+    if (best < 0)
+      return nothingFits();
+    AutoChoice choice;
+    choice.schedule = std::move(bestSchedule);
+    choice.schedule.name = "auto";
+    choice.chosen = size_t(best);
+    SimulateOptions record = problem.costs;
+    record.record = true;
+    choice.timeline = simulate(choice.schedule, record);
+    choice.candidates = std::move(candidates);
+    return choice;
+  }
+
+private:
+  bool wanted(const std::string &name) const {
+    if (problem.names.empty()) // with one chunk it is 1f1b
+      return name != "interleaved" || shape.chunks > 1;
+    return std::find(problem.names.begin(), problem.names.end(), name) !=
+           problem.names.end();
+  }
+
+  // Names that are defined for one chunk stand for nothing with more.
+  ScheduleOptions shapeFor(const std::string &name) const {
+    ScheduleOptions out = shape;
+    if (name == "eager")
+      out.warmup = transferWarmup(shape.stages, shape.microbatches,
+                                  problem.costs, /*slack=*/1);
+    return out;
+  }
+
+  void refuse(const std::string &name, const std::string &why) {
+    candidates.push_back({name, 0, 0, {}, {}, why});
+  }
+
+  void consider(const std::string &name, const Schedule &schedule) {
+    Timeline timeline = simulate(schedule, costs);
+    AutoCandidate candidate;
+    candidate.name = name;
+    candidate.seconds = timeline.total;
+    candidate.idle = timeline.idleFraction();
+    candidate.inFlight = inFlightPeak(schedule);
+    candidate.peakBytes = timeline.peakBytes;
+    candidate.misfit = misfit(schedule, timeline);
+    candidates.push_back(candidate);
+    if (!candidate.misfit.empty() || !better(candidate))
+      return;
+    best = int(candidates.size()) - 1;
+    bestSchedule = schedule;
+  }
+
+  std::string misfit(const Schedule &schedule, const Timeline &timeline) const {
+    if (!timeline.finished)
+      return "deadlock";
+    for (int s = 0; s < schedule.stages; ++s) {
+      // One microbatch in flight for each stage from here on is what a pipeline
+      // needs at least to keep all busy.
+      int most = problem.sets;
+      if (!hasRecompute(schedule, s))
+        most += (schedule.stages - s - 1) * schedule.chunks;
+      if (problem.sets > 0 && timeline.fullSets[s] > most)
+        return fmt::format("stage {} holds {} activation sets, at most {} are "
+                           "allowed",
+                           s, timeline.fullSets[s], most);
+      if (problem.memoryLimit.empty() || timeline.peakBytes.empty())
+        continue;
+      double limit =
+          problem.memoryLimit[problem.memoryLimit.size() == 1 ? 0 : s];
+      if (timeline.peakBytes[s] > limit)
+        return fmt::format("stage {} needs {:.0f} bytes, the limit is {:.0f}",
+                           s, timeline.peakBytes[s], limit);
+    }
+    return "";
+  }
+
+  static bool hasRecompute(const Schedule &schedule, int stage) {
+    return std::any_of(
+        schedule.order[stage].begin(), schedule.order[stage].end(),
+        [](const Step &step) { return step.action == Action::R; });
+  }
+
+  // Faster; as fast with less memory. The first of equals stays.
+  bool better(const AutoCandidate &candidate) const {
+    if (best < 0)
+      return true;
+    const AutoCandidate &other = candidates[best];
+    if (candidate.seconds != other.seconds)
+      return candidate.seconds < other.seconds;
+    auto sum = [](const auto &values) {
+      return std::accumulate(values.begin(), values.end(), 0.0);
+    };
+    if (sum(candidate.peakBytes) != sum(other.peakBytes))
+      return sum(candidate.peakBytes) < sum(other.peakBytes);
+    return sum(candidate.inFlight) < sum(other.inFlight);
+  }
+
+  void considerLists(const char *variant) {
+    int p = shape.stages, m = shape.microbatches;
+    std::vector<std::vector<int>> flights;
+    auto addFlight = [&](const std::vector<int> &flight) {
+      if (std::find(flights.begin(), flights.end(), flight) == flights.end())
+        flights.push_back(flight);
+    };
+    for (int extra : {0, 1, 2, p}) {
+      std::vector<int> flight(p);
+      for (int s = 0; s < p; ++s)
+        flight[s] = std::min(m, p - s + extra);
+      addFlight(flight);
+    }
+    for (int slack : {0, 1})
+      addFlight(transferWarmup(p, m, problem.costs, slack));
+    std::set<int> sets{1, 2, 3, p};
+    if (problem.sets > 0) {
+      sets.erase(sets.upper_bound(problem.sets), sets.end());
+      sets.insert(problem.sets);
+    }
+    static const std::pair<Preference, const char *> kPreferences[] = {
+        {Preference::RecomputeFirst, "B r F R W"},
+        {Preference::ForwardFirst, "B F r R W"},
+        {Preference::WeightsEarly, "B r W F R"},
+        {Preference::WeightsFirst, "W B r F R"}};
+    int64_t left = std::max<int64_t>(1, kEffort / (4LL * p * m));
+    for (const auto &[preference, text] : kPreferences)
+      for (const std::vector<int> &flight : flights)
+        for (int count : sets) {
+          if (left-- <= 0)
+            return;
+          considerList(preference, text + std::string(variant), flight, count);
+        }
+  }
+
+  void considerList(Preference preference, const std::string &text,
+                    const std::vector<int> &flight, int sets) {
+    ListOptions list;
+    list.shape = shape;
+    list.costs = problem.costs;
+    list.preference = preference;
+    list.inFlight = flight;
+    list.sets = sets;
+    list.memoryLimit = problem.memoryLimit;
+    std::string name = fmt::format("list {}, {} sets, {} in flight", text, sets,
+                                   flight.front());
+    Result<Schedule> schedule = listSchedule(list);
+    if (schedule.ok())
+      consider(name, *schedule);
+    else
+      refuse(name, schedule.status().str());
+  }
+
+  Status nothingFits() const {
+    Status status;
+    std::set<std::string> said;
+    for (const AutoCandidate &candidate : candidates)
+      if (said.insert(candidate.misfit).second)
+        status.merge(
+            Status::error(fmt::format("schedule '{}' does not do: {}",
+                                      candidate.name, candidate.misfit)));
+    return status.ok() ? Status::error("no schedule to choose from") : status;
+  }
+
+  const AutoProblem &problem;
+  SimulateOptions costs;
+  ScheduleOptions shape;
+  std::vector<AutoCandidate> candidates;
+  int best = -1;
+  Schedule bestSchedule;
+};
+
+} // namespace
+
+std::string AutoChoice::str() const {
+  std::string text;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const AutoCandidate &c = candidates[i];
+    text += fmt::format("{} {:<34} ", i == chosen ? "*" : " ", c.name);
+    if (c.misfit.empty())
+      text += fmt::format("{:>12.6g}  idle {:>4.1f} %  in flight {}\n",
+                          c.seconds, 100 * c.idle, fmt::join(c.inFlight, " "));
+    else
+      text += c.misfit + "\n";
+  }
+  return text;
+}
+
+Result<AutoChoice> makeAuto(const AutoProblem &problem) {
+  return Chooser(problem).run();
+}
+
+} // namespace merak::planning

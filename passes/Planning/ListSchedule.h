@@ -1,0 +1,51 @@
+// A schedule from simulation: at every moment each free stage starts the first
+// action that is ready, in an order of preference, under a limit of memory.
+// With F, R, B and W as separate actions this beats the fixed rules: the
+// recomputation and the weight gradients fill the waits, whatever the stages
+// and transfers cost. Microbatches go through every action 0 first.
+#pragma once
+
+#include "passes/Planning/ScheduleSimulate.h"
+
+namespace merak::planning {
+
+enum class Preference { // first to last
+  RecomputeFirst,       // B, R with its gradient, F, R without, W
+  ForwardFirst,         // B, F, R with its gradient, R without, W
+  WeightsEarly,         // B, R with its gradient, W, F, R without
+  WeightsFirst,         // W, B, R with its gradient, F, R without
+};
+
+struct ListOptions {
+  ScheduleOptions shape; // one chunk; P and U as asked for, W always
+  SimulateOptions costs; // B is the gradient of inputs alone
+  Preference preference = Preference::RecomputeFirst;
+  // Forwards a stage may be ahead of its backwards; empty: p - s.
+  std::vector<int> inFlight;
+  // Activation sets materialised at once on a stage: from R to W, on a stage
+  // without R from F to W, where `inFlight` comes in addition; 0: no bound.
+  int sets = 1;
+  // Bytes of each stage (or one for all), with `costs.memory`; empty: no bound.
+  std::vector<double> memoryLimit;
+};
+
+// Errors: more than one chunk, a stage that cannot hold one microbatch (with
+// the bytes).
+Result<Schedule> listSchedule(const ListOptions &options);
+
+// Forwards before the first backward so that the transfers of each boundary
+// are hidden: one more microbatch for each cycle F+B they take, less what W
+// hides: W_s = 1 + sum over the boundaries from s on of
+// 1 + max(0, ceil((cf + cb - W) / (F + B + W))). With equal stages a cycle then
+// takes as long as the slowest stage or link. `slack` is added per boundary.
+std::vector<int> transferWarmup(int stages, int microbatches,
+                                const SimulateOptions &costs, int slack = 0);
+
+// Seconds a microbatch takes in the steady state of a schedule that runs
+// `warmup` forwards, then one backward, one forward, transfers being
+// asynchronous: the slowest stage, the slowest link, or the slowest loop over
+// stages i..j, which advances 1 + W_i - W_j microbatches.
+double steadyPeriod(const std::vector<int> &warmup,
+                    const SimulateOptions &costs);
+
+} // namespace merak::planning

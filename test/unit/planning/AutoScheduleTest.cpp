@@ -1,0 +1,343 @@
+// The list scheduler against an independent one (golden results and trace) and
+// its formula; `auto` against every named schedule on random problems.
+#include "passes/Planning/AutoSchedule.h"
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace merak::planning {
+namespace {
+
+const nlohmann::json &golden() {
+  static const nlohmann::json json = [] {
+    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
+    return nlohmann::json::parse(file);
+  }();
+  return json;
+}
+
+ListOptions problem(int p, int m, double F, double R, double B, double W,
+                    int sets) {
+  ListOptions list;
+  list.shape.stages = p;
+  list.shape.microbatches = m;
+  list.shape.recomputeStages.assign(p, true);
+  list.shape.recomputeStages[p - 1] = false;
+  list.costs.times = {{0, F, R, B, W}};
+  list.sets = sets;
+  return list;
+}
+
+AutoProblem automatic(const ListOptions &list) {
+  AutoProblem out;
+  out.shape = list.shape;
+  out.costs = list.costs;
+  out.sets = list.sets;
+  return out;
+}
+
+TEST(ListSchedule, ResultsEqualGolden) {
+  int compared = 0;
+  for (const auto &entry : golden()["list_scheduler"]["results"]) {
+    ListOptions list = problem(entry["p"], entry["m"], entry["F"], entry["R"],
+                               entry["B_in"], entry["W"], entry["K"]);
+    Schedule schedule = *listSchedule(list);
+    Status status = checkSchedule(schedule);
+    EXPECT_TRUE(status.ok()) << status.str();
+    Timeline timeline = simulate(schedule, list.costs);
+    EXPECT_EQ(timeline.total, entry["total"].get<double>()) << entry;
+    for (int sets : timeline.fullSets)
+      EXPECT_LE(sets, entry["K"].get<int>());
+    // The shifted critical path with the backward in one piece.
+    ScheduleOptions shape = list.shape;
+    SimulateOptions whole = list.costs;
+    whole.times[0].B += whole.times[0].W;
+    whole.times[0].W = 0;
+    EXPECT_EQ(simulate(*makeSchedule("scp", shape), whole).total,
+              entry["scp_total"].get<double>());
+    EXPECT_LE(makeAuto(automatic(list))->timeline.total,
+              entry["total"].get<double>());
+    ++compared;
+  }
+  EXPECT_EQ(compared, 30);
+}
+
+TEST(ListSchedule, TraceEqualsGolden) {
+  const auto &entry = golden()["list_scheduler"]["trace"];
+  ListOptions list = problem(entry["p"], entry["m"], entry["F"], entry["R"],
+                             entry["B_in"], entry["W"], entry["K"]);
+  Timeline timeline = simulate(*listSchedule(list), list.costs);
+  EXPECT_EQ(timeline.total, entry["total"].get<double>());
+  ASSERT_EQ(timeline.stages.size(), entry["stages"].size());
+  for (size_t s = 0; s < timeline.stages.size(); ++s) {
+    const auto &expected = entry["stages"][s];
+    ASSERT_EQ(timeline.stages[s].size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const TimedStep &timed = timeline.stages[s][i];
+      EXPECT_EQ(std::string(1, letter(timed.step.action)), expected[i][0]);
+      EXPECT_EQ(timed.step.microbatch, expected[i][1]);
+      EXPECT_EQ(timed.start, expected[i][2]);
+      EXPECT_EQ(timed.end, expected[i][3]);
+    }
+  }
+}
+
+// T = m(F+R+B+W) + (p-2)(F+B) + max(0, B-R) with one activation set.
+TEST(ListSchedule, FormulaWithOneSet) {
+  int compared = 0;
+  for (int p = 3; p <= 7; ++p)
+    for (int m = 2 * p; m <= 4 * p; m += p)
+      for (double R : {4.0, 7.0, 10.0})
+        for (double B : {7.0, 10.0, 12.0, 15.0})
+          for (double W : {6.0, 10.0, 12.0}) {
+            const double F = 10;
+            ListOptions list = problem(p, m, F, R, B, W, 1);
+            EXPECT_EQ(simulate(*listSchedule(list), list.costs).total,
+                      m * (F + R + B + W) + (p - 2) * (F + B) +
+                          std::max(0.0, B - R))
+                << p << " " << m << " " << R << " " << B << " " << W;
+            ++compared;
+          }
+  EXPECT_EQ(compared, 540);
+}
+
+// In unit times: what the issue of the shifted critical path promises.
+TEST(AutoSchedule, BeatsTheShiftedCriticalPath) {
+  const std::map<std::pair<int, int>, double> expected = {
+      {{4, 8}, 36}, {{4, 16}, 68}, {{8, 16}, 76}, {{8, 32}, 140}};
+  for (const auto &[shape, total] : expected)
+    for (int sets : {1, 2}) {
+      ListOptions list = problem(shape.first, shape.second, 1, 1, 1, 1, sets);
+      EXPECT_EQ(simulate(*listSchedule(list), list.costs).total,
+                total - (sets - 1));
+      AutoChoice choice = *makeAuto(automatic(list));
+      EXPECT_LE(choice.timeline.total, total - (sets - 1));
+      for (int most : choice.timeline.fullSets)
+        EXPECT_LE(most, sets);
+    }
+}
+
+struct RandomProblem {
+  AutoProblem problem;
+  explicit RandomProblem(std::mt19937 &random) {
+    auto number = [&](int least, int most) {
+      return double(least + int(random() % (most - least + 1)));
+    };
+    ScheduleOptions &shape = problem.shape;
+    shape.stages = int(number(1, 6));
+    shape.microbatches = int(number(1, 16));
+    shape.prologue = random() % 2;
+    shape.update = random() % 2;
+    for (int s = 0; s < shape.stages; ++s) {
+      shape.recomputeStages.push_back(random() % 2);
+      problem.costs.times.push_back({number(0, 2), number(1, 9), number(1, 9),
+                                     number(1, 9), number(0, 9), number(0, 5)});
+      problem.costs.memory.push_back(
+          {number(0, 50), number(1, 9), number(0, 20)});
+      problem.costs.boundaries.push_back({number(0, 6), number(0, 6), 1, 1});
+    }
+    if (random() % 2)
+      problem.sets = int(number(1, 3));
+  }
+};
+
+// Never worse than a named schedule that fits, always legal, microbatches 0
+// first in every action.
+TEST(AutoSchedule, NeverWorseThanANamedOne) {
+  std::mt19937 random(23);
+  int lists = 0;
+  for (int round = 0; round < 150; ++round) {
+    AutoProblem problem = RandomProblem(random).problem;
+    problem.sets = 0;
+    AutoChoice choice = *makeAuto(problem);
+    Status status = checkSchedule(choice.schedule);
+    ASSERT_TRUE(status.ok()) << status.str();
+    for (const std::string &name : scheduleNames()) {
+      if (name == "interleaved")
+        continue;
+      ScheduleOptions shape = problem.shape;
+      shape.splitBackward = true;
+      Timeline named = simulate(*makeSchedule(name, shape), problem.costs);
+      EXPECT_LE(choice.timeline.total, named.total) << name;
+    }
+    for (const std::vector<Step> &order : choice.schedule.order) {
+      std::map<Action, int> next;
+      for (const Step &step : order)
+        EXPECT_EQ(step.microbatch, next[step.action]++);
+    }
+    lists += choice.candidates[choice.chosen].name.rfind("list", 0) == 0;
+  }
+  EXPECT_GT(lists, 75);
+}
+
+// Under a limit of bytes: the choice keeps it, is still as good as every named
+// schedule that keeps it, and there is one exactly when a stage can hold one
+// microbatch.
+TEST(AutoSchedule, KeepsTheMemoryLimit) {
+  std::mt19937 random(29);
+  int found = 0, refused = 0, named = 0;
+  for (int round = 0; round < 200; ++round) {
+    AutoProblem problem = RandomProblem(random).problem;
+    bool possible = true;
+    for (int s = 0; s < problem.shape.stages; ++s) {
+      const StageMemory &memory = problem.costs.memory[s];
+      double least = memory.fixed + memory.kept + memory.recomputed;
+      problem.memoryLimit.push_back(least - 2 + double(random() % 60));
+      possible &= problem.memoryLimit.back() >= least;
+    }
+    Result<AutoChoice> choice = makeAuto(problem);
+    ASSERT_EQ(choice.ok(), possible) << choice.status().str();
+    (possible ? found : refused) += 1;
+    if (!possible) {
+      EXPECT_NE(choice.status().str().find("bytes"), std::string::npos);
+      continue;
+    }
+    for (int s = 0; s < problem.shape.stages; ++s)
+      EXPECT_LE(choice->timeline.peakBytes[s], problem.memoryLimit[s]);
+    for (const AutoCandidate &candidate : choice->candidates)
+      if (candidate.misfit.empty()) {
+        EXPECT_LE(choice->timeline.total, candidate.seconds);
+        named += candidate.name.rfind("list", 0) != 0;
+      }
+  }
+  EXPECT_GT(found, 50);
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(named, 50);
+}
+
+TEST(AutoSchedule, ComparesInterleavedWithChunks) {
+  AutoProblem problem;
+  problem.shape.stages = 4;
+  problem.shape.microbatches = 8;
+  problem.shape.chunks = 2;
+  problem.costs.times = {{0, 1, 0, 1, 1}};
+  AutoChoice choice = *makeAuto(problem);
+  EXPECT_EQ(choice.candidates[choice.chosen].name, "interleaved");
+  EXPECT_EQ(choice.schedule.chunks, 2);
+}
+
+TEST(AutoSchedule, SaysWhyNothingFits) {
+  AutoProblem problem;
+  problem.shape.stages = 2;
+  problem.shape.microbatches = 2;
+  problem.costs.times = {ActionTimes()};
+  problem.costs.memory = {{10, 5, 0}};
+  problem.memoryLimit = {12};
+  EXPECT_NE(makeAuto(problem).status().str().find(
+                "stage 0 needs 15 bytes for one microbatch, the limit is 12"),
+            std::string::npos)
+      << makeAuto(problem).status().str();
+}
+
+// ------------------------------------------------------- transfers and warm-up
+
+SimulateOptions transferCosts(const nlohmann::json &entry, int p) {
+  SimulateOptions costs;
+  ActionTimes times;
+  times.F = entry["f"];
+  times.W = entry.value("b_w", 0.0);
+  times.B = entry["b"].get<double>() - times.W;
+  costs.times = {times};
+  for (int l = 0; l + 1 < p; ++l) {
+    auto of = [&](const char *key) {
+      const auto &value = entry[key];
+      return value.is_array() ? value[l].get<double>() : value.get<double>();
+    };
+    costs.boundaries.push_back({of("cf"), of("cb"), 0, 0});
+  }
+  return costs;
+}
+
+// Seconds per microbatch of a long run, by simulation: over a whole number of
+// turns of every loop.
+double measuredPeriod(const std::vector<int> &warmup, SimulateOptions costs) {
+  auto total = [&](int m) {
+    ScheduleOptions options;
+    options.stages = int(warmup.size());
+    options.microbatches = m;
+    options.warmup = warmup;
+    options.splitBackward = costs.times[0].W > 0;
+    return simulate(*makeSchedule("eager", options), costs).total;
+  };
+  const int turns = 2520; // divisible by all loops of up to 10
+  costs.record = false;
+  return (total(turns + 100) - total(100)) / turns;
+}
+
+std::vector<int> warmupOf(int p, int slope) {
+  std::vector<int> warmup;
+  for (int s = 0; s < p; ++s)
+    warmup.push_back(1 + slope * (p - 1 - s));
+  return warmup;
+}
+
+TEST(TransferWarmup, SteadyPeriodsEqualGolden) {
+  int compared = 0;
+  for (const auto &entry : golden()["eager_1f1b"]["steady"]) {
+    int p = entry["p"];
+    SimulateOptions costs = transferCosts(entry, p);
+    for (int slope : {1, 2}) {
+      const auto &expected = entry[slope == 1 ? "period_1f1b" : "period_eager"];
+      double period = expected[0].get<double>() / expected[1].get<double>();
+      EXPECT_NEAR(steadyPeriod(warmupOf(p, slope), costs), period, 1e-9)
+          << entry;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 72);
+}
+
+TEST(TransferWarmup, PerBoundaryEqualsGolden) {
+  int compared = 0;
+  for (const auto &entry : golden()["eager_1f1b"]["per_boundary"]) {
+    int p = entry["p"];
+    SimulateOptions costs = transferCosts(entry, p);
+    std::vector<int> warmup = transferWarmup(p, 1000, costs);
+    EXPECT_EQ(warmup, entry["warmup"].get<std::vector<int>>());
+    for (int l = 0; l + 1 < p; ++l)
+      EXPECT_EQ(warmup[l] - warmup[l + 1], entry["delta"][l].get<int>());
+    auto expect = [&](const std::vector<int> &counts, const char *key) {
+      double period = entry[key][0].get<double>() / entry[key][1].get<double>();
+      EXPECT_NEAR(steadyPeriod(counts, costs), period, 1e-9) << entry;
+      EXPECT_NEAR(measuredPeriod(counts, costs), period, 0.01) << entry;
+    };
+    expect(warmupOf(p, 1), "period_1f1b");
+    expect(warmupOf(p, 2), "period_eager");
+    expect(warmup, "period_adapted");
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5);
+}
+
+TEST(TransferWarmup, CountsEqualGolden) {
+  int compared = 0;
+  for (const auto &entry : golden()["eager_1f1b"]["warmups"])
+    for (bool eager : {false, true}) {
+      ScheduleOptions options;
+      options.stages = entry["p"];
+      options.microbatches = entry["m"];
+      Schedule schedule = *makeSchedule(eager ? "eager" : "1f1b", options);
+      std::vector<int> counts;
+      for (const std::vector<Step> &order : schedule.order) {
+        counts.push_back(0);
+        while (order[counts.back()].action == Action::F)
+          ++counts.back();
+      }
+      EXPECT_EQ(counts,
+                entry[eager ? "w_eager" : "w_1f1b"].get<std::vector<int>>());
+      // The rule of the name is the rule per boundary, slope 1 or 2.
+      SimulateOptions costs;
+      costs.times = {ActionTimes()};
+      EXPECT_EQ(counts, transferWarmup(options.stages, options.microbatches,
+                                       costs, eager));
+      ++compared;
+    }
+  EXPECT_EQ(compared, 40);
+}
+
+} // namespace
+} // namespace merak::planning
