@@ -191,6 +191,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
                  "full, auto, or the ratio of stage 0 from 0 to 1");
   app.add_option("--strategy", o.strategy, "read pinned decisions");
   app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
+  app.add_option("--emit-schedule", o.emitSchedule,
+                 "write the schedule as a file for --schedule");
   app.add_option("--to", o.toPhase, "stop after a phase and print the IR")
       ->check(CLI::IsMember(phaseNames()));
   app.add_option("--from", o.fromPhase, "the input is IR after this phase")

@@ -38,7 +38,7 @@ struct CompilerOptions {
   double gradClip = 0;
   std::string schedule = "auto";
   std::string recompute = "auto";
-  std::string strategy, emitStrategy;
+  std::string strategy, emitStrategy, emitSchedule;
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
   std::string target;      // of generated kernels; empty: this machine

@@ -208,8 +208,17 @@ LogicalResult Compilation::schedule() {
     }
     fromFile = *parsed;
   }
-  return attachSchedule(*module, name, mesh.getSize("mb"),
-                        fromFile ? &*fromFile : nullptr);
+  planning::Schedule used;
+  if (failed(attachSchedule(*module, name, mesh.getSize("mb"),
+                            fromFile ? &*fromFile : nullptr, &used)))
+    return failure();
+  if (!options.emitSchedule.empty()) {
+    std::ofstream out(options.emitSchedule);
+    out << planning::toJson(used);
+    if (!out.flush())
+      return error("cannot write '" + options.emitSchedule + "'");
+  }
+  return success();
 }
 
 LogicalResult Compilation::memory() {

@@ -133,21 +133,21 @@ public:
   Status run() {
     if (int(schedule.order.size()) != schedule.stages ||
         schedule.microbatches < 1 || schedule.chunks < 1)
-      return Status::error(fmt::format(
+      problem(fmt::format(
           "a schedule of {} stages, {} microbatches and {} chunks has {} lists",
           schedule.stages, schedule.microbatches, schedule.chunks,
           schedule.order.size()));
+    if (!status.ok())
+      return status;
+    checkShape();
     for (int stage = 0; stage < schedule.stages; ++stage)
       checkStage(stage);
     checkBackwards();
-    if (!status.ok())
+    if (!complete)
       return status; // the rest relies on each action being there once
-    std::vector<Transfer> transfers = options.transfers.empty()
-                                          ? chainTransfers(schedule)
-                                          : options.transfers;
-    for (const Transfer &transfer : transfers)
-      checkTransfer(transfer);
-    StepGraph graph(schedule, transfers);
+    StepGraph graph(schedule, options.transfers.empty()
+                                  ? chainTransfers(schedule)
+                                  : options.transfers);
     if (graph.order().size() != graph.waits.size())
       problem("deadlock: " + graph.cycle());
     std::vector<int> peak = inFlightPeak(schedule);
@@ -160,33 +160,74 @@ public:
   }
 
 private:
-  void problem(const std::string &text) { status.merge(Status::error(text)); }
+  void problem(const std::string &text) {
+    status.merge(Status::error(
+        options.file.empty() ? text : options.file + ": " + text));
+  }
+  void problemAt(int stage, int position, const std::string &text) {
+    problem(fmt::format("stage {}, position {}: {}", stage, position, text));
+  }
+  // A problem after which the other checks would report its consequences.
+  void gap(const std::string &text) {
+    complete = false;
+    problem(text);
+  }
+
+  void checkShape() {
+    auto expect = [&](int wanted, int found, const char *what) {
+      if (wanted > 0 && found != wanted)
+        gap(fmt::format("expected {} {}, found {}", wanted, what, found));
+    };
+    expect(options.stages, schedule.stages, "stages");
+    expect(options.microbatches, schedule.microbatches, "microbatches");
+    expect(options.chunks, schedule.chunks, "chunks a stage");
+  }
 
   void checkStage(int stage) {
     // Positions per action, chunk and microbatch.
     std::map<std::tuple<Action, int, int>, int> at;
-    std::set<std::pair<Action, int>> present; // with the chunk
-    bool backward = false;
+    std::map<std::pair<Action, int>, int> latest; // microbatch, per chunk
+    std::set<std::pair<Action, int>> unordered;   // reported once
     const std::vector<Step> &order = schedule.order[stage];
-    for (size_t i = 0; i < order.size(); ++i) {
+    int firstForward = int(order.size());
+    bool backward = false;
+    for (int i = 0; i < int(order.size()); ++i) {
       const Step &step = order[i];
       if (step.microbatch < 0 || step.microbatch >= schedule.microbatches ||
           step.chunk < 0 || step.chunk >= schedule.chunks) {
-        problem(fmt::format("{} at position {} is outside of {} microbatches "
-                            "and {} chunks",
-                            where(stage, step), i, schedule.microbatches,
-                            schedule.chunks));
+        complete = false;
+        problemAt(stage, i,
+                  fmt::format("{} is outside of {} microbatches and {} chunks",
+                              str(step), schedule.microbatches,
+                              schedule.chunks));
         continue;
       }
-      if (!at.insert({{step.action, step.chunk, step.microbatch}, int(i)})
-               .second)
-        problem(fmt::format("{} stands twice, the second time at position {}",
-                            where(stage, step), i));
-      present.insert({step.action, step.chunk});
+      auto [first, isNew] =
+          at.insert({{step.action, step.chunk, step.microbatch}, i});
+      if (!isNew) {
+        complete = false;
+        problemAt(stage, i,
+                  fmt::format("{} stands twice, first at position {}",
+                              str(step), first->second));
+        continue;
+      }
+      if (step.action == Action::F)
+        firstForward = std::min(firstForward, i);
+      if (step.action == Action::P && i > firstForward)
+        problemAt(stage, i, str(step) + " stands after the first forward");
+      if (step.action == Action::U && i + 1 != int(order.size()))
+        problemAt(stage, i, "U is not the last action");
       backward |= step.action == Action::B;
+      std::pair<Action, int> kind{step.action, step.chunk};
+      auto [before, isFirst] = latest.insert({kind, step.microbatch});
+      if (step.microbatch < before->second && step.action != Action::R &&
+          unordered.insert(kind).second)
+        problemAt(stage, i,
+                  fmt::format("{} stands after microbatch {}, but sums take "
+                              "microbatches 0 first",
+                              str(step), before->second));
+      before->second = step.microbatch;
     }
-    if (present.count({Action::U, 0}) && order.back().action != Action::U)
-      problem(fmt::format("stage {}: U is not the last action", stage));
     auto position = [&](Action action, int chunk, int i) {
       auto it = at.find({action, chunk, i});
       return it == at.end() ? -1 : it->second;
@@ -194,36 +235,29 @@ private:
     auto before = [&](Action first, Action second, int chunk, int i) {
       int a = position(first, chunk, i), b = position(second, chunk, i);
       if (a >= 0 && b >= 0 && a > b)
-        problem(fmt::format("{} stands before {}",
-                            where(stage, {second, i, chunk}),
-                            where(stage, {first, i, chunk, true})));
+        problemAt(stage, b,
+                  fmt::format("{} stands before {}", str({second, i, chunk}),
+                              str({first, i, chunk, true})));
     };
-    int firstForward = int(order.size());
-    for (size_t i = order.size(); i-- > 0;)
-      if (order[i].action == Action::F)
-        firstForward = int(i);
     for (int chunk = 0; chunk < schedule.chunks; ++chunk)
       for (int i = 0; i < schedule.microbatches; ++i) {
         // What a stage does for one microbatch, it does for all.
         for (Action action :
              {Action::P, Action::F, Action::R, Action::B, Action::W}) {
-          bool wanted = present.count({action, chunk}) || action == Action::F ||
+          bool wanted = latest.count({action, chunk}) || action == Action::F ||
                         (action == Action::B && backward);
           if (wanted && position(action, chunk, i) < 0)
-            problem(fmt::format("{} is missing",
-                                where(stage, {action, i, chunk, true})));
+            gap(fmt::format("stage {}: {} is missing", stage,
+                            str({action, i, chunk, true})));
         }
-        if (position(Action::P, chunk, i) > firstForward)
-          problem(fmt::format("{} stands after the first forward",
-                              where(stage, {Action::P, i, chunk})));
         before(Action::F, Action::R, chunk, i);
         before(Action::F, Action::B, chunk, i);
         before(Action::R, Action::B, chunk, i);
         before(Action::B, Action::W, chunk, i);
       }
-    for (const auto &[action, chunk] : present)
-      if ((action == Action::R || action == Action::W) && !backward)
-        problem(fmt::format("stage {} has {} but no B", stage, letter(action)));
+    for (const auto &[kind, microbatch] : latest)
+      if ((kind.first == Action::R || kind.first == Action::W) && !backward)
+        gap(fmt::format("stage {} has {} but no B", stage, letter(kind.first)));
   }
 
   // A stage without B in a schedule that has B elsewhere would starve others.
@@ -237,30 +271,13 @@ private:
     }
     if (!with.empty())
       for (int stage : without)
-        problem(fmt::format("stage {} has no B, stage {} has", stage,
-                            with.front()));
-  }
-
-  void checkTransfer(const Transfer &t) {
-    auto sequence = [&](int stage, Action action, int chunk) {
-      std::vector<int> out;
-      for (const Step &step : schedule.order[stage])
-        if (step.action == action && step.chunk == chunk)
-          out.push_back(step.microbatch);
-      return out;
-    };
-    std::vector<int> sent = sequence(t.fromStage, t.fromAction, t.fromChunk);
-    std::vector<int> taken = sequence(t.toStage, t.toAction, t.toChunk);
-    if (sent != taken)
-      problem(fmt::format("stage {} sends after its {} in the order {}, stage "
-                          "{} takes before its {} in the order {}",
-                          t.fromStage, letter(t.fromAction),
-                          fmt::join(sent, " "), t.toStage, letter(t.toAction),
-                          fmt::join(taken, " ")));
+        gap(fmt::format("stage {} has no B, stage {} has", stage,
+                        with.front()));
   }
 
   const Schedule &schedule;
   const CheckOptions &options;
+  bool complete = true; // every action stands once
   Status status;
 };
 

@@ -155,9 +155,10 @@ private:
     for (int position = 0; cells >> cell; ++position) {
       Step step;
       if (!parseCell(cell, step)) {
-        problem(fmt::format("stage {} position {}: '{}' is no action; expected "
-                            "one like F0, r1, B2.1 or U",
-                            stage, position, cell));
+        problem(
+            fmt::format("stage {}, position {}: '{}' is no action; expected "
+                        "one like F0, r1, B2.1 or U",
+                        stage, position, cell));
         continue;
       }
       if (cell[0] == 'f')

@@ -40,7 +40,8 @@ LogicalResult reportAll(ModuleOp module, const Status &status) {
 
 LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
                                     int64_t microbatches,
-                                    const planning::Schedule *userSchedule) {
+                                    const planning::Schedule *userSchedule,
+                                    planning::Schedule *used) {
   SmallVector<StageOp> stages(module.getOps<StageOp>());
   std::vector<std::set<pipe::Action>> present(stages.size());
   bool prologue = false, backward = false, update = false;
@@ -66,13 +67,11 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   if (!made.ok())
     return reportAll(module, made.status());
   const planning::Schedule &schedule = *made;
-  if (schedule.stages != options.stages ||
-      schedule.microbatches != options.microbatches)
-    return module.emitError("schedule '")
-           << schedule.name << "' is for " << schedule.stages << " stages and "
-           << schedule.microbatches << " microbatches, expected "
-           << options.stages << " and " << options.microbatches;
   planning::CheckOptions check;
+  check.stages = options.stages;
+  check.microbatches = options.microbatches;
+  if (userSchedule)
+    check.file = name;
   for (TransferOp transfer : module.getOps<TransferOp>()) {
     if (transfer.getKind() == pipe::Action::S)
       continue;
@@ -88,9 +87,11 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     t.fromAction = t.toAction = toPlanning(transfer.getKind());
     check.transfers.push_back(t);
   }
-  if (backward)
+  if (backward || userSchedule)
     if (failed(reportAll(module, planning::checkSchedule(schedule, check))))
       return failure();
+  if (used)
+    *used = schedule;
   Builder b(module.getContext());
   for (auto [index, stage] : llvm::enumerate(stages)) {
     std::string text;
@@ -101,22 +102,31 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       return present[index].count(action) != 0;
     };
     // A list without R or W, where the stage has that action: recomputation
-    // waits for the gradient, B stands for both gradients.
-    bool listsR = false, listsW = false;
+    // waits for the gradient, B stands for both gradients. P is done first and
+    // U last where the list leaves them out.
+    bool listsR = false, listsW = false, listsP = false, listsU = false;
     std::set<int> early;
     for (const planning::Step &step : schedule.order[index]) {
       listsR |= step.action == planning::Action::R;
       listsW |= step.action == planning::Action::W;
+      listsP |= step.action == planning::Action::P;
+      listsU |= step.action == planning::Action::U;
       if (step.action == planning::Action::R && step.early &&
           has(pipe::Action::R))
         early.insert(step.microbatch);
     }
+    auto appendUpdate = [&] {
+      if (has(pipe::Action::S))
+        append("S");
+      if (has(pipe::Action::U))
+        append("U");
+    };
+    if (!listsP && has(pipe::Action::P))
+      for (int64_t i = 0; i < microbatches; ++i)
+        append("P" + std::to_string(i));
     for (const planning::Step &step : schedule.order[index]) {
       if (step.action == planning::Action::U) {
-        if (has(pipe::Action::S))
-          append("S");
-        if (has(pipe::Action::U))
-          append("U");
+        appendUpdate();
         continue;
       }
       pipe::Action action =
@@ -136,6 +146,8 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       if (isB && !listsW && has(pipe::Action::W))
         append("W" + number);
     }
+    if (!listsU)
+      appendUpdate();
     stage.setScheduleAttr(b.getStringAttr(text));
   }
   return success();

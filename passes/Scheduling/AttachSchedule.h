@@ -6,12 +6,14 @@
 
 namespace merak {
 
-// `name`: a known schedule; `userSchedule`: one from a file, used instead.
-// Checks it against the module's stages and transfers. A stage lists only the
-// actions it has.
+// `name`: a known schedule, or the file that `userSchedule` comes from, which
+// is used instead. Checks it against the module's stages and transfers. A stage
+// lists only the actions it has, and all of them: P, R, W and U that the
+// schedule leaves out are put in their usual places. `used` gets the schedule.
 mlir::LogicalResult attachSchedule(mlir::ModuleOp module,
                                    const std::string &name,
                                    int64_t microbatches,
-                                   const planning::Schedule *userSchedule);
+                                   const planning::Schedule *userSchedule,
+                                   planning::Schedule *used = nullptr);
 
 } // namespace merak

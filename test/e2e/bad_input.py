@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Bad input: exit code 1, a located sentence for every problem, and nothing
 half-written. Wrong usage: exit code 2."""
+import json
 import os
 import random
 import re
@@ -127,6 +128,37 @@ def no_such_schedule(tools):
     """May also be the name of a file, so it is input, not usage."""
     return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
                   "--schedule=1f2b", says=[r"1f2b", r"1f1b", r"gpipe"])
+
+
+def bad_schedule_file(tools):
+    """Every problem of a schedule file at once, with file, stage and position;
+    a deadlock with its cycle."""
+    layout = ["--devices=2", "--mesh=pp=2,dp=1,tp=1", "--microbatch=2"]
+    good = ["F0 F1 B0 F2 B1 F3 B2 B3", "F0 B0 F1 B1 F2 B2 F3 B3"]
+    doubled = ["F0 F1 B0 F2 B1 F3 B2 B2", "F0 B0 F1 B1 F2 X2 F3 B3"]
+    cases = [
+        ([good[0]] * 3, 3, [r"expected 2 stages, found 3",
+                            r"expected 4 microbatches, found 3",
+                            r"stage 2, position 5: F3 is outside"]),
+        (doubled, 4, [r"stage 1, position 5: 'X2' is no action"]),
+        ([doubled[0], "F0 B0 F1 B1 F2 F3 B3"], 4,
+         [r"stage 0, position 7: B2 stands twice, first at position 6",
+          r"stage 0: B3 is missing", r"stage 1: B2 is missing"]),
+        (["F0 F1 B1 B0 F2 F3 B2 B3", good[1]], 4,
+         [r"stage 0, position 3: B0 stands after microbatch 1"]),
+        (["F0 B0 F1 B1 F2 B2 F3 B3", "F0 F1 B0 B1 F2 B2 F3 B3"], 4,
+         [r"deadlock: stage 0 B0 waits for stage 1 B0 waits for stage 1 F1 "
+          r"waits for stage 0 F1 waits for stage 0 B0"]),
+    ]
+    for number, (stages, microbatches, says) in enumerate(cases):
+        path = write(tools, f"schedule{number}.json", json.dumps(
+            {"microbatches": microbatches, "stages": stages}))
+        note = refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"),
+                      *TRAIN, *layout, f"--schedule={path}",
+                      says=[re.escape(path) + ": " + text for text in says])
+    refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN, *layout,
+           "--schedule=absent.json", says=[r"absent\.json"])
+    return note
 
 
 def no_such_loss(tools):
@@ -360,7 +392,8 @@ def rank_hangs(tools):
 
 CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, mesh_needs_more,
-         batch_does_not_divide, microbatch_does_not_divide, no_such_schedule, no_such_loss,
+         batch_does_not_divide, microbatch_does_not_divide, no_such_schedule,
+         bad_schedule_file, no_such_loss,
          no_such_parameter, unwritable_output, foreign_folder, bad_options,
          no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,

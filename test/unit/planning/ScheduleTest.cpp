@@ -265,30 +265,50 @@ TEST(ScheduleCheck, AcceptsUserSchedules) {
 }
 TEST(ScheduleCheck, MissingAndRepeatedActions) {
   EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F0 B0 F1 B0")"),
-            "stage 1 B0 stands twice, the second time at position 3\n"
-            "stage 1 B1 is missing");
+            "stage 1, position 3: B0 stands twice, first at position 1\n"
+            "stage 1: B1 is missing");
   EXPECT_EQ(problems(R"("F0 F1 B0 W0 B1", "F0 B0 F1 B1")"),
-            "stage 0 W1 is missing");
+            "stage 0: W1 is missing");
   EXPECT_EQ(problems(R"("F0 F1", "F0 B0 F1 B1")"),
             "stage 0 has no B, stage 1 has");
   EXPECT_EQ(problems(R"("F0 F1 F2")"),
-            "stage 0 F2 at position 2 is outside of 2 microbatches and 1 "
+            "stage 0, position 2: F2 is outside of 2 microbatches and 1 "
             "chunks");
 }
 TEST(ScheduleCheck, OrderInsideAStage) {
-  EXPECT_EQ(problems(R"("F0 B1 F1 B0")"), "stage 0 B1 stands before stage 0 "
-                                          "F1");
+  EXPECT_EQ(problems(R"("F0 B1 F1 B0")"),
+            "stage 0, position 3: B0 stands after microbatch 1, but sums take "
+            "microbatches 0 first\n"
+            "stage 0, position 1: B1 stands before F1");
   EXPECT_EQ(problems(R"("F0 F1 W0 B0 B1 W1")"),
-            "stage 0 W0 stands before stage 0 B0");
+            "stage 0, position 2: W0 stands before B0");
   EXPECT_EQ(problems(R"("F0 P0 P1 F1")"),
-            "stage 0 P0 stands after the first forward\n"
-            "stage 0 P1 stands after the first forward");
-  EXPECT_EQ(problems(R"("F0 U F1")"), "stage 0: U is not the last action");
+            "stage 0, position 1: P0 stands after the first forward\n"
+            "stage 0, position 2: P1 stands after the first forward");
+  EXPECT_EQ(problems(R"("F0 U F1")"),
+            "stage 0, position 1: U is not the last action");
 }
-TEST(ScheduleCheck, TransferEndsDisagree) {
+// One sentence for an action that goes backwards; R may.
+TEST(ScheduleCheck, MicrobatchesZeroFirst) {
   EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F1 F0 B0 B1")"),
-            "stage 0 sends after its F in the order 0 1, stage 1 takes before "
-            "its F in the order 1 0");
+            "stage 1, position 1: F0 stands after microbatch 1, but sums take "
+            "microbatches 0 first");
+  EXPECT_EQ(problems(R"("F0 F1 B0 B1 W1 W0")"),
+            "stage 0, position 5: W0 stands after microbatch 1, but sums take "
+            "microbatches 0 first");
+  EXPECT_EQ(problems(R"("F0 F1 R1 R0 B0 B1")"), "");
+}
+TEST(ScheduleCheck, ExpectedShapeAndFile) {
+  CheckOptions options;
+  options.file = "mine.json";
+  options.stages = 3;
+  options.microbatches = 4;
+  EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F0 B0 F1 B0")", options),
+            "mine.json: expected 3 stages, found 2\n"
+            "mine.json: expected 4 microbatches, found 2\n"
+            "mine.json: stage 1, position 3: B0 stands twice, first at "
+            "position 1\n"
+            "mine.json: stage 1: B1 is missing");
 }
 TEST(ScheduleCheck, DeadlockPrintsItsCycle) {
   EXPECT_EQ(problems(R"("F0 B0 F1 B1", "F0 F1 B0 B1")"),
@@ -345,7 +365,8 @@ TEST(ScheduleFile, AllProblemsAtOnce) {
       schedule.status().str(),
       "mine.json: unknown field 'who'\n"
       "mine.json: 'microbatches' is 0, expected a whole number of at least 1\n"
-      "mine.json: stage 0 position 1: 'X1' is no action; expected one like F0, "
+      "mine.json: stage 0, position 1: 'X1' is no action; expected one like "
+      "F0, "
       "r1, B2.1 or U\n"
       "mine.json: stage 1 is not a string\n"
       "mine.json: stage 2: f0 announces an early recomputation R0 that is not "
