@@ -157,6 +157,95 @@ TEST(Schedule, OneForwardOneBackwardFormula) {
                   (m + p - 1) * (3 + R));
 }
 
+// The formulas of docs/Schedules.md and the general ones behind them, equal
+// stages: R = F with several B, and R below F.
+TEST(Schedule, FormulasOverAGrid) {
+  int compared = 0;
+  const double F = 10;
+  for (auto [R, B] :
+       {std::pair(10.0, 15.0), {10, 20}, {10, 25}, {10, 30}, {3, 20}, {5, 20}})
+    for (int p = 1; p <= 8; ++p)
+      for (int m = std::max(4, p); m <= 4 * p; ++m) {
+        auto total = [&](const char *name) {
+          return simulate(make(name, p, m), times(F, R, B)).total;
+        };
+        double cycle = F + R + B;
+        EXPECT_EQ(total("1f1b"), (m + p - 1) * cycle);
+        EXPECT_EQ(total("gpipe"), (m + p - 1) * cycle);
+        EXPECT_EQ(total("early"), m * cycle + (p - 1) * (F + B));
+        if (p < 2)
+          continue;
+        EXPECT_EQ(total("last"),
+                  (m + p - 2) * F + (m - 1) * R + (m + p - 1) * B + (F - R))
+            << p << " " << m << " " << R << " " << B;
+        EXPECT_EQ(total("scp"), std::max((p + 1) * F + R, p * F + B) + m * B +
+                                    (m - 3) * F + (m - 1) * R + (p - 2) * B +
+                                    2 * (F - R))
+            << p << " " << m << " " << R << " " << B;
+        if (R == F && F + R >= B) {
+          EXPECT_EQ(total("scp"), m * cycle + (p - 2) * (F + B));
+        }
+        ++compared;
+      }
+  EXPECT_GT(compared, 500);
+}
+
+// 1F1B whose recomputation does not wait for the gradient takes the time of
+// early; last and scp gain min(R, F-R).
+TEST(Schedule, WhatTheWaitCosts) {
+  for (double R : {0.0, 3.0, 5.0, 10.0})
+    for (int p = 2; p <= 6; ++p)
+      for (int m = std::max(4, p); m <= 3 * p; ++m) {
+        SimulateOptions costs = times(10, R, 20);
+        auto gain = [&](const char *name) {
+          Schedule schedule = make(name, p, m);
+          double waits = simulate(schedule, costs).total;
+          for (std::vector<Step> &order : schedule.order)
+            for (Step &step : order)
+              step.early = true;
+          return waits - simulate(schedule, costs).total;
+        };
+        EXPECT_EQ(gain("1f1b"), (p - 1) * R);
+        EXPECT_EQ(gain("last"), std::min(R, 10 - R)) << p << " " << m;
+        EXPECT_EQ(gain("scp"), std::min(R, 10 - R)) << p << " " << m;
+      }
+}
+
+// Whole steps with transfers c = cf + cb up to F+B: all hidden under eager, all
+// but one in p shown under 1F1B.
+TEST(Schedule, TransferFormulas) {
+  for (int p : {2, 3, 4, 8})
+    for (int m : {2 * p, 4 * p, 8 * p})
+      for (double c : {0.0, 2.0, 6.0, 12.0, 18.0, 30.0}) {
+        SimulateOptions costs = times(10, 0, 20);
+        costs.forwardTransfer = costs.backwardTransfer = c / 2;
+        EXPECT_EQ(simulate(make("eager", p, m, false), costs).total,
+                  (m + p - 1) * 30 + (p - 1) * c);
+        EXPECT_NEAR(simulate(make("1f1b", p, m, false), costs).total,
+                    (m + p - 1) * 30 + c * ((p - 1.0) * m / p + p - 2), 1e-9);
+      }
+}
+
+// n a + A on the stages that recompute, where n are in flight; A on the last.
+TEST(Schedule, PeakBytes) {
+  const double inputs = 1, full = 100;
+  for (const char *name : {"1f1b", "early", "last", "scp"})
+    for (int p = 2; p <= 8; ++p)
+      for (int m = std::max(4, p); m <= 3 * p; ++m) {
+        Schedule schedule = make(name, p, m);
+        SimulateOptions costs = times(1, 1, 2);
+        costs.memory.assign(p, {0, inputs, full});
+        bool keeps = name == std::string("last") || name == std::string("scp");
+        if (keeps)
+          costs.memory[p - 1] = {0, full, 0};
+        Timeline timeline = simulate(schedule, costs);
+        std::vector<int> flights = inFlightPeak(schedule);
+        for (int s = 0; s < p; ++s)
+          EXPECT_EQ(timeline.peakBytes[s],
+                    keeps && s == p - 1 ? full : flights[s] * inputs + full);
+      }
+}
+
 // Any two schedules of one shape differ somewhere, or are the same list.
 TEST(Schedule, TablesTellSchedulesApart) {
   std::vector<std::string> tables;

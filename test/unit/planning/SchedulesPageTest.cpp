@@ -1,6 +1,7 @@
 // docs/Schedules.md shows what the simulator computes. To rewrite the page
 // after a change: MERAK_UPDATE_DOCS=1 planning_test
 // --gtest_filter='SchedulesPage*'
+#include "passes/Planning/AutoSchedule.h"
 #include "passes/Planning/ScheduleCheck.h"
 
 #include <cstdlib>
@@ -53,14 +54,28 @@ bool recomputesOnPage(const std::string &name) {
   return name == "early" || name == "last" || name == "scp";
 }
 
+// What auto chooses where all stages but the last recompute.
+Schedule automatic(int p, int m, int sets, const SimulateOptions &costs) {
+  AutoProblem problem;
+  problem.shape.stages = p;
+  problem.shape.microbatches = m;
+  problem.shape.recomputeStages.assign(p, true);
+  problem.shape.recomputeStages[p - 1] = false;
+  problem.costs = costs;
+  problem.sets = sets;
+  return makeAuto(problem)->schedule;
+}
+
 std::string timeline(const std::string &comment) {
   std::istringstream words(comment);
   std::string skip, name;
   words >> skip >> skip >> name;
   double R = field(comment, "R");
+  int p = int(field(comment, "p")), m = int(field(comment, "m"));
   Schedule schedule =
-      make(name, int(field(comment, "p")), int(field(comment, "m")), R > 0,
-           int(field(comment, "v", 1)));
+      name == "auto"
+          ? automatic(p, m, int(field(comment, "K")), timesOf(comment, R))
+          : make(name, p, m, R > 0, int(field(comment, "v", 1)));
   Timeline timeline = simulate(schedule, timesOf(comment, R));
   return fmt::format("```\np={} m={}, T = {}, idle {:.1f} %\n{}```\n",
                      schedule.stages, schedule.microbatches, timeline.total,
@@ -73,8 +88,8 @@ std::string table(const std::string &comment) {
   std::string text = "| p, m |";
   for (const std::string &name : scheduleNames())
     text += fmt::format(" {} |", name);
-  text += "\n|---|";
-  for (size_t i = 0; i < scheduleNames().size(); ++i)
+  text += " auto |\n|---|";
+  for (size_t i = 0; i < scheduleNames().size() + 1; ++i)
     text += "---|";
   text += "\n";
   for (auto [p, m] : {std::pair(2, 8), {4, 8}, {4, 16}, {8, 32}}) {
@@ -92,7 +107,11 @@ std::string table(const std::string &comment) {
       text += fmt::format(" {}; {} |", simulate(schedule, costs).total,
                           fmt::join(inFlightPeak(schedule), " "));
     }
-    text += "\n";
+    SimulateOptions costs = timesOf(comment, field(comment, "R"));
+    costs.times[0].W = costs.times[0].B /= 2;
+    Schedule schedule = automatic(p, m, 2, costs);
+    text += fmt::format(" {}; {} |\n", simulate(schedule, costs).total,
+                        fmt::join(inFlightPeak(schedule), " "));
   }
   return text;
 }
@@ -143,6 +162,7 @@ TEST(SchedulesPage, HasASectionForEverySchedule) {
   for (const std::string &name : scheduleNames())
     EXPECT_NE(page.str().find("\n### " + name + "\n"), std::string::npos)
         << name;
+  EXPECT_NE(page.str().find("\n### auto\n"), std::string::npos);
 }
 
 // The timelines above the generators, in the order of the names.
