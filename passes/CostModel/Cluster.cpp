@@ -64,6 +64,8 @@ Json toJson(const KernelRates &rates) {
     out["launch_seconds"] = rates.launch;
   if (rates.flops > 0)
     out["flops"] = rates.flops;
+  if (rates.adds)
+    out["combine"] = "sum";
   for (const ShapePoint &point : rates.shapes)
     out["shapes"].push_back({point.m, point.n, point.k, point.efficiency});
   for (const SizePoint &point : rates.sizes)

@@ -48,6 +48,8 @@ struct KernelRates {
   double flops = 0;               // a second; 0: the device's of the dtype
   std::vector<ShapePoint> shapes; // none: efficiency 1
   std::vector<SizePoint> sizes;   // by bytes; none: the device's bandwidth
+  // Arithmetic and memory take turns instead of overlapping: their times add.
+  bool adds = false;
   bool operator==(const KernelRates &) const = default;
 };
 
@@ -62,7 +64,8 @@ struct Device {
   int64_t memoryBytes = 0;    // 0: not limited
   double launchSeconds = 0;   // of one kernel or library call
   // By kernel ("layer_norm") or class ("matmul", "attention", "conv",
-  // "elementwise", "rows", "copy", "gather", "optimizer").
+  // "elementwise", "rows", "copy", "gather", "optimizer"). On CPUs also the
+  // ranks' own work in "all_reduce", ... and "transfer".
   std::map<std::string, KernelRates> kernels;
   // How much longer a computation lasts while the device communicates, and a
   // communication while it computes; at least 1.

@@ -293,7 +293,13 @@ private:
     if (!json.is_object())
       return wrong(path, "an object", json);
     std::string inside = path + ".";
-    known(json, inside, {"launch_seconds", "flops", "shapes", "sizes"});
+    known(json, inside,
+          {"launch_seconds", "flops", "combine", "shapes", "sizes"});
+    if (const Json *combine = field(json, inside, "combine", false)) {
+      rates.adds = *combine == "sum";
+      if (!rates.adds && *combine != "max")
+        wrong(inside + "combine", "\"max\" or \"sum\"", *combine);
+    }
     rates.launch = real(json, inside, "launch_seconds", kSeconds, false, -1);
     rates.flops = real(json, inside, "flops", kFlopsPerSecond, false);
     rows(json, inside, "shapes", 4, "[m, n, k, efficiency]",

@@ -5,7 +5,8 @@
 
 namespace merak::costmodel {
 
-std::string kernelClass(const std::string &name) {
+std::string kernelClass(const std::string &variant) {
+  std::string name = variant.substr(0, variant.find(':'));
   static const std::map<std::string, std::string> kClass{
       {"einsum", "matmul"},
       {"attention", "attention"},
@@ -67,12 +68,20 @@ double bandwidthAt(const std::vector<SizePoint> &points, double bytes) {
 
 } // namespace
 
+const KernelRates *findRates(const Device &device, const std::string &name) {
+  for (const std::string &key :
+       {name, name.substr(0, name.find(':')), kernelClass(name)}) {
+    auto it = device.kernels.find(key);
+    if (it != device.kernels.end())
+      return &it->second;
+  }
+  return nullptr;
+}
+
 double kernelSeconds(const Device &device, const Kernel &kernel) {
   static const KernelRates kNone;
-  auto it = device.kernels.find(kernel.name);
-  if (it == device.kernels.end())
-    it = device.kernels.find(kernelClass(kernel.name));
-  const KernelRates &rates = it == device.kernels.end() ? kNone : it->second;
+  const KernelRates *found = findRates(device, kernel.name);
+  const KernelRates &rates = found ? *found : kNone;
   double launch = rates.launch < 0 ? device.launchSeconds : rates.launch;
   double compute = 0, memory = 0;
   if (kernel.flops > 0) {
@@ -83,7 +92,7 @@ double kernelSeconds(const Device &device, const Kernel &kernel) {
     memory = kernel.bytes / (rates.sizes.empty()
                                  ? device.memoryBandwidth
                                  : bandwidthAt(rates.sizes, kernel.bytes));
-  return std::max(compute, memory) + launch;
+  return (rates.adds ? compute + memory : std::max(compute, memory)) + launch;
 }
 
 double opSeconds(const Device &device, double flops, double bytes) {
@@ -92,17 +101,29 @@ double opSeconds(const Device &device, double flops, double bytes) {
   return std::max(compute, memory) + device.launchSeconds;
 }
 
+namespace {
+
+const char *const kCollectives[] = {
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+
+const char *nameOf(Collective kind) { return kCollectives[int(kind)]; }
+
+// What the devices themselves do for a communication, if that is known.
+double hostSeconds(const Device &device, const std::string &name,
+                   double bytes) {
+  return device.kernels.count(name) ? kernelSeconds(device, {name, 0, bytes})
+                                    : 0;
+}
+
+} // namespace
+
 bool parseCollective(const std::string &name, Collective &kind) {
-  static const std::map<std::string, Collective> kKinds{
-      {"all_reduce", Collective::AllReduce},
-      {"all_gather", Collective::AllGather},
-      {"reduce_scatter", Collective::ReduceScatter},
-      {"all_to_all", Collective::AllToAll},
-      {"broadcast", Collective::Broadcast}};
-  auto it = kKinds.find(name);
-  if (it != kKinds.end())
-    kind = it->second;
-  return it != kKinds.end();
+  for (int i = 0; i < 5; ++i)
+    if (name == kCollectives[i]) {
+      kind = Collective(i);
+      return true;
+    }
+  return false;
 }
 
 double ringBytes(Collective kind, double bytes, int64_t devices) {
@@ -143,7 +164,10 @@ double collectiveSeconds(Collective kind, double bytes, int64_t devices,
 double collectiveSeconds(Collective kind, double bytes,
                          const std::vector<int64_t> &devices,
                          const Cluster &cluster, int64_t sharing) {
-  double seconds = 0;
+  if (devices.size() < 2)
+    return 0;
+  double seconds =
+      hostSeconds(cluster.device(devices.front()), nameOf(kind), bytes);
   int64_t count = int64_t(devices.size());
   for (int64_t i = 0; i < count; ++i) {
     Link link = cluster.between(devices[i], devices[size_t((i + 1) % count)]);
@@ -157,6 +181,15 @@ double collectiveSeconds(Collective kind, double bytes,
 
 double transferSeconds(const Link &link, double bytes) {
   return link.latency + bytes / link.bandwidth;
+}
+
+double transferSeconds(double bytes, int64_t from, int64_t to,
+                       const Cluster &cluster, int64_t sharing) {
+  Link link = cluster.between(from, to);
+  if (link.shared)
+    link.bandwidth /= double(std::max<int64_t>(sharing, 1));
+  return std::max(hostSeconds(cluster.device(from), "transfer", bytes),
+                  transferSeconds(link, bytes));
 }
 
 } // namespace merak::costmodel

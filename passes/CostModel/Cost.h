@@ -9,20 +9,24 @@ namespace merak::costmodel {
 
 // What a kernel has to do, as far as its time depends on it.
 struct Kernel {
-  std::string name; // "einsum", "layer_norm"; a class name will do
+  // "einsum", "layer_norm"; with a variant "einsum:nt"; a class name will do.
+  std::string name;
   double flops = 0; // floating-point operations
   double bytes = 0; // read and written, each operand once
   std::string dtype = "f32";
-  // Of a contraction: m x n x k, done `batch` times; 0: not known.
+  // Of a contraction: rows, columns, and what is summed over; 0: not known.
   double m = 0, n = 0, k = 0;
+  bool operator==(const Kernel &) const = default;
 };
 
 // The class whose rates stand in for those of a kernel that the file does not
 // list: "matmul" for "einsum", "rows" for "softmax", ...
 std::string kernelClass(const std::string &name);
 
-// max(flops / rate, bytes / bandwidth) + launch, with the rates of the kernel,
-// else of its class, else of the device.
+// The rates of the variant, else of the kernel, else of its class; null: none.
+const KernelRates *findRates(const Device &device, const std::string &name);
+// max(flops / rate, bytes / bandwidth) + launch, with these rates or the
+// device's; the sum instead of the maximum where the rates say so.
 double kernelSeconds(const Device &device, const Kernel &kernel);
 // The same for operations of which only this is known.
 double opSeconds(const Device &device, double flops, double bytes);
@@ -54,10 +58,14 @@ double collectiveSeconds(Collective kind, double bytes, int64_t devices,
                          Algorithm algorithm = Algorithm::Ring);
 // Of a group of devices, with the cluster's algorithm. The slowest link
 // between neighbours carries the ring. `sharing`: groups that run the same
-// collective at the same time over one node's adapter, if that is shared.
+// collective at the same time over one node's adapter, if that is shared. Not
+// less than the devices' own work, if their kernels list the collective.
 double collectiveSeconds(Collective kind, double bytes,
                          const std::vector<int64_t> &devices,
                          const Cluster &cluster, int64_t sharing = 1);
 double transferSeconds(const Link &link, double bytes);
+// Between two devices; `sharing` as above, own work as "transfer".
+double transferSeconds(double bytes, int64_t from, int64_t to,
+                       const Cluster &cluster, int64_t sharing = 1);
 
 } // namespace merak::costmodel

@@ -17,7 +17,9 @@ std::string dtypeOf(const Program &program, const Instruction &inst) {
 }
 
 // Sizes of an einsum: an index of both operands is of the batch or contracted,
-// one of the first only belongs to m, of the second only to n.
+// one of the first only belongs to m, of the second only to n. The variant says
+// which operands have the contracted index where a matrix product m x k times
+// k x n would not ("t"): "nn" forward, "nt" and "tn" in the gradients.
 void describeEinsum(const Instruction &inst, Kernel &kernel) {
   auto attr = inst.attrs().find("equation");
   if (attr == inst.attrs().end() || inst.inputs_size() != 2)
@@ -36,6 +38,13 @@ void describeEinsum(const Instruction &inst, Kernel &kernel) {
     return indices.find(index) != std::string::npos;
   };
   kernel.m = kernel.n = kernel.k = 1;
+  if (a.empty() || b.empty())
+    return;
+  auto contracted = [&](char index) {
+    return has(a, index) && has(b, index) && !has(out, index);
+  };
+  kernel.name += contracted(a.back()) ? ":n" : ":t";
+  kernel.name += contracted(b.back()) ? "t" : "n";
   for (size_t i = 0; i < a.size(); ++i) {
     double size = double(inst.inputs(0).shape(int(i)));
     if (!has(b, a[i]))
@@ -48,7 +57,8 @@ void describeEinsum(const Instruction &inst, Kernel &kernel) {
       kernel.n *= double(inst.inputs(1).shape(int(i)));
 }
 
-// Queries [b, t, heads, d] and keys [b, t, heads, d].
+// Queries [b, t, heads, d] and keys [b, t, heads, d]. The flops count masked
+// elements, which a causal kernel skips: its efficiency is a class of its own.
 void describeAttention(const Instruction &inst, Kernel &kernel) {
   if (inst.inputs_size() < 2 || inst.inputs(0).shape_size() != 4 ||
       inst.inputs(1).shape_size() != 4)
@@ -56,12 +66,49 @@ void describeAttention(const Instruction &inst, Kernel &kernel) {
   kernel.m = double(inst.inputs(0).shape(1));
   kernel.n = double(inst.inputs(1).shape(1));
   kernel.k = double(inst.inputs(0).shape(3));
+  auto causal = inst.attrs().find("causal");
+  if (causal != inst.attrs().end() && causal->second == "1")
+    kernel.name += ":causal";
   if (kernel.flops > 0)
     return;
   // Two products; backward five.
   double products = inst.op() == "attention" ? 2 : 5;
   kernel.flops = products * 2 * kernel.m * kernel.n * kernel.k *
                  double(inst.inputs(0).shape(0) * inst.inputs(0).shape(2));
+}
+
+// Batch of x times its spatial places, channels of the output, elements of one
+// filter; gradients have the same three in another order.
+void describeConv(const Instruction &inst, Kernel &kernel) {
+  const Operand &y = inst.op() == "conv"              ? inst.outputs(0)
+                     : inst.op() == "conv_grad_input" ? inst.inputs(0)
+                                                      : inst.inputs(1);
+  const Operand &w =
+      inst.op() == "conv_grad_weight" ? inst.outputs(0) : inst.inputs(1);
+  if (y.shape_size() < 3 || w.shape_size() < 3)
+    return;
+  kernel.n = double(w.shape(0));
+  kernel.m = double(elementCount(y)) / double(y.shape(1));
+  kernel.k = double(elementCount(w)) / kernel.n;
+  if (kernel.flops <= 0)
+    kernel.flops = 2 * kernel.m * kernel.n * kernel.k;
+}
+
+int64_t largest(const google::protobuf::RepeatedPtrField<Operand> &operands) {
+  int64_t most = 0;
+  for (const Operand &operand : operands)
+    most = std::max<int64_t>(most, elementCount(operand));
+  return most;
+}
+
+bool dense(const Operand &operand) {
+  int64_t expected = 1;
+  for (int i = operand.shape_size(); i-- > 0;) {
+    if (operand.shape(i) != 1 && operand.strides(i) != expected)
+      return false;
+    expected *= operand.shape(i);
+  }
+  return true;
 }
 
 } // namespace
@@ -75,6 +122,10 @@ Kernel kernelOf(const Program &program, const Instruction &inst) {
                 : inst.kind() == Instruction::LOAD_INPUT
                     ? std::string("copy")
                     : std::string("elementwise");
+  // What it sums away costs a generated kernel more than what it writes.
+  if (inst.kind() == Instruction::KERNEL &&
+      largest(inst.outputs()) < largest(inst.inputs()))
+    kernel.name += ":sums";
   if (inst.kind() != Instruction::LIBRARY)
     return kernel;
   std::string group = kernelClass(inst.op());
@@ -82,6 +133,12 @@ Kernel kernelOf(const Program &program, const Instruction &inst) {
     describeEinsum(inst, kernel);
   else if (group == "attention")
     describeAttention(inst, kernel);
+  else if (group == "conv" && inst.inputs_size() >= 2 &&
+           inst.outputs_size() >= 1)
+    describeConv(inst, kernel);
+  else if (group == "copy" && inst.inputs_size() == 1 &&
+           !(dense(inst.inputs(0)) && dense(inst.outputs(0))))
+    kernel.name += ":strided";
   return kernel;
 }
 
@@ -142,10 +199,8 @@ double PlanCosts::collectiveSeconds(const Program &program,
 double PlanCosts::transferSeconds(const Program &program,
                                   const Instruction &inst, int from,
                                   int to) const {
-  Link link = cluster_.between(from, to);
-  if (link.shared)
-    link.bandwidth /= double(alike_[size_t(from)]);
-  return costmodel::transferSeconds(link, report::messageBytes(program, inst));
+  return costmodel::transferSeconds(report::messageBytes(program, inst), from,
+                                    to, cluster_, alike_[size_t(from)]);
 }
 
 double PlanCosts::computeSlowdown() const {

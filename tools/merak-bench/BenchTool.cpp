@@ -1,0 +1,208 @@
+#include "tools/merak-bench/BenchTool.h"
+
+#include "passes/CostModel/PlanCosts.h"
+#include "runtime/plan/Verify.h"
+#include "tools/merak-bench/Measure.h"
+#include "tools/merak-bench/SampleFile.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <fmt/format.h>
+#include <fstream>
+#include <thread>
+#include <unistd.h>
+
+namespace merak::bench {
+namespace {
+
+struct Options {
+  std::string output, plan;
+  int ranks = 2, threads = 1;
+  bool quick = false, quiet = false;
+};
+
+std::string processorName() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line))
+    if (line.rfind("model name", 0) == 0)
+      return line.substr(std::min(line.size(), line.find(": ") + 2));
+  return "cpu";
+}
+
+int64_t memoryBytes() {
+  return int64_t(sysconf(_SC_PHYS_PAGES)) * int64_t(sysconf(_SC_PAGESIZE));
+}
+
+class Calibration {
+public:
+  explicit Calibration(const Options &options) : options_(options) {
+    measure_.ranks = options.ranks;
+    measure_.threads = options.threads;
+    measure_.secondsPerCase = options.quick ? 0.05 : 0.2;
+  }
+
+  Status run() {
+    planpb::Program grid = libraryProgram(options_.quick);
+    std::vector<Case> cases = casesOf(grid);
+    LoadedPlan plan;
+    if (!options_.plan.empty()) {
+      Result<LoadedPlan> loaded = loadPlan(options_.plan);
+      if (!loaded)
+        return loaded.status();
+      plan = std::move(*loaded);
+      MERAK_RETURN_IF_ERROR(verifyStructure(plan).withContext(options_.plan));
+      measure_.kernels = options_.plan + "/" + plan.file.kernels();
+      std::vector<Case> generated = generatedCases(plan);
+      cases.insert(cases.end(), generated.begin(), generated.end());
+    }
+    std::vector<std::pair<std::string, int64_t>> messages;
+    if (options_.ranks > 1)
+      for (const char *kind : {"transfer", "all_reduce", "all_gather",
+                               "reduce_scatter", "all_to_all", "broadcast"})
+        for (int64_t bytes = 256;
+             bytes <= (options_.quick ? 4 << 20 : 16 << 20); bytes *= 8)
+          messages.emplace_back(kind, bytes);
+    total_ = cases.size() + messages.size();
+    Result<SampleFile> file = SampleFile::open(
+        options_.output + ".samples",
+        fmt::format("ranks={} threads={} grid={} plan={} on {}", options_.ranks,
+                    options_.threads, options_.quick ? "quick" : "full",
+                    options_.plan, processorName()));
+    if (!file)
+      return file.status();
+    for (const Case &one : cases)
+      MERAK_RETURN_IF_ERROR(kernel(one, *file));
+    for (const auto &[kind, bytes] : messages)
+      MERAK_RETURN_IF_ERROR(message(kind, bytes, *file));
+    return finish(*file);
+  }
+
+private:
+  Status kernel(const Case &one, SampleFile &file) {
+    if (known(one.key, file))
+      return {};
+    Result<double> seconds = measureKernel(one, measure_);
+    if (!seconds)
+      return seconds.status();
+    return store({one.key, costmodel::kernelOf(*one.program, *one.instruction),
+                  *seconds},
+                 file);
+  }
+
+  Status message(const std::string &kind, int64_t bytes, SampleFile &file) {
+    std::string key = fmt::format("{} {} bytes", kind, bytes);
+    if (known(key, file))
+      return {};
+    Result<double> seconds = measureCommunication(kind, bytes, measure_);
+    if (!seconds)
+      return seconds.status();
+    return store({key, {kind, 0, double(bytes)}, *seconds}, file);
+  }
+
+  bool known(const std::string &key, const SampleFile &file) {
+    if (!file.find(key))
+      return false;
+    ++done_;
+    return true;
+  }
+
+  Status store(const costmodel::Sample &sample, SampleFile &file) {
+    ++done_;
+    if (!options_.quiet) {
+      std::string rate =
+          sample.work.k > 0
+              ? fmt::format("{:8.2f} GFLOP/s",
+                            sample.work.flops / sample.seconds * 1e-9)
+              : fmt::format("{:8.2f} GB/s",
+                            sample.work.bytes / sample.seconds * 1e-9);
+      fmt::print(stderr, "[{}/{}] {}: {:.3f} us, {}\n", done_, total_,
+                 sample.key, sample.seconds * 1e6, rate);
+    }
+    return file.add(sample);
+  }
+
+  Status finish(const SampleFile &file) {
+    costmodel::Cluster cluster;
+    cluster.name = fmt::format("{} ranks of {} threads on {}", options_.ranks,
+                               options_.threads, processorName());
+    cluster.count = cluster.perNode = options_.ranks;
+    cluster.cores = std::max(1u, std::thread::hardware_concurrency());
+    cluster.threads = options_.threads;
+    cluster.algorithm = costmodel::Algorithm::Direct;
+    costmodel::Device &device = cluster.kinds.front();
+    device.memoryBytes = memoryBytes() / options_.ranks;
+    MERAK_RETURN_IF_ERROR(costmodel::fitDevice(file.samples(), device));
+    if (options_.ranks > 1) {
+      Result<costmodel::Link> link = costmodel::fitLink(file.samples());
+      if (!link)
+        return link.status();
+      cluster.intra = *link;
+    }
+    // Rates were measured with all ranks at work: sharing is in them.
+    cluster.cores =
+        std::max<int64_t>(cluster.cores, options_.ranks * options_.threads);
+    std::ofstream out(options_.output);
+    out << cluster.toJson();
+    if (!out.flush())
+      return Status::error(fmt::format("cannot write '{}'", options_.output));
+    file.remove();
+    if (!options_.quiet)
+      report(file.samples(), cluster);
+    return {};
+  }
+
+  // How well the file gives back what was measured, class by class.
+  static void report(const std::vector<costmodel::Sample> &samples,
+                     const costmodel::Cluster &cluster) {
+    std::map<std::string, std::pair<double, int>> errors;
+    for (const costmodel::Sample &sample : samples) {
+      double predicted =
+          costmodel::kernelSeconds(cluster.device(), sample.work);
+      auto &[sum, count] = errors[sample.work.name];
+      sum += std::abs(std::log(predicted / sample.seconds));
+      ++count;
+    }
+    for (const auto &[name, error] : errors)
+      fmt::print("{:28} {:4} samples, given back within {:5.1f} % on average\n",
+                 name, error.second,
+                 100 * (std::exp(error.first / error.second) - 1));
+  }
+
+  const Options &options_;
+  MeasureOptions measure_;
+  size_t done_ = 0, total_ = 0;
+};
+
+} // namespace
+
+int benchToolMain(int argc, const char *const *argv) {
+  Options options;
+  CLI::App app("Measures the machine it stands on", "merak-bench");
+  app.require_subcommand(1);
+  CLI::App *calibrate = app.add_subcommand(
+      "calibrate", "measures kernels and communication of in-process CPU ranks "
+                   "and writes a cluster file for merakc --cluster");
+  calibrate->add_option("-o,--output", options.output, "cluster file to write")
+      ->required();
+  calibrate->add_option("--ranks", options.ranks, "ranks that run at once")
+      ->check(CLI::Range(1, 256));
+  calibrate->add_option("--threads", options.threads, "threads of each rank")
+      ->check(CLI::Range(1, 256));
+  calibrate->add_flag("--quick", options.quick,
+                      "a smaller grid, in less than a minute");
+  calibrate->add_option("--plan", options.plan,
+                        "plan whose generated kernels are measured as well");
+  calibrate->add_flag("--quiet", options.quiet, "prints errors only");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  Status status = Calibration(options).run();
+  for (const std::string &message : status.messages())
+    fmt::print(stderr, "merak-bench: error: {}\n", message);
+  return status.ok() ? 0 : 1;
+}
+
+} // namespace merak::bench

@@ -1,0 +1,283 @@
+#include "tools/merak-bench/Cases.h"
+
+#include "passes/CostModel/PlanCosts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <set>
+
+using namespace merak::planpb;
+
+namespace merak::bench {
+namespace {
+
+using Shape = std::vector<int64_t>;
+using Attrs = std::map<std::string, std::string>;
+
+class Grid {
+public:
+  explicit Grid(bool quick) : quick_(quick) {
+    program_.add_procedures()->set_name("grid");
+    program_.add_streams()->set_name("compute");
+  }
+  Program take() { return std::move(program_); }
+
+  void all() {
+    products();
+    attention();
+    convolutions();
+    rows();
+    moves();
+    updates();
+  }
+
+private:
+  // -------------------------------------------------------------- building
+
+  uint32_t buffer(const Shape &shape, DType dtype = F32) {
+    Buffer *buffer = program_.add_buffers();
+    buffer->set_dtype(dtype);
+    int64_t elements = 1;
+    for (int64_t size : shape) {
+      buffer->add_shape(size);
+      elements *= size;
+    }
+    buffer->set_bytes(uint64_t(elements * dtypeSize(dtype)));
+    return uint32_t(program_.buffers_size() - 1);
+  }
+  static Operand view(uint32_t buffer, const Shape &shape, const Shape &strides,
+                      int64_t offset = 0) {
+    Operand operand;
+    operand.set_buffer(buffer);
+    operand.set_offset(offset);
+    operand.mutable_shape()->Add(shape.begin(), shape.end());
+    operand.mutable_strides()->Add(strides.begin(), strides.end());
+    return operand;
+  }
+  Operand dense(const Shape &shape, DType dtype = F32) {
+    Shape strides(shape.size(), 1);
+    for (size_t d = shape.size(); d-- > 1;)
+      strides[d - 1] = strides[d] * shape[d];
+    return view(buffer(shape, dtype), shape, strides);
+  }
+
+  Instruction &add(const std::string &op, const Attrs &attrs,
+                   const std::vector<Operand> &inputs,
+                   const std::vector<Operand> &outputs,
+                   bool accumulate = false) {
+    Instruction *inst = program_.mutable_procedures(0)->add_instructions();
+    inst->set_kind(Instruction::LIBRARY);
+    inst->set_op(op);
+    inst->set_accumulate(accumulate);
+    for (const auto &[key, value] : attrs)
+      (*inst->mutable_attrs())[key] = value;
+    double bytes = 0;
+    auto touch = [&](const Operand &operand, int times) {
+      bytes += times * double(elementCount(operand)) *
+               dtypeSize(program_.buffers(int(operand.buffer())).dtype());
+    };
+    for (const Operand &operand : inputs) {
+      *inst->add_inputs() = operand;
+      touch(operand, 1);
+    }
+    for (const Operand &operand : outputs) {
+      *inst->add_outputs() = operand;
+      touch(operand, accumulate ? 2 : 1);
+    }
+    inst->set_bytes(bytes);
+    return *inst;
+  }
+  static void integer(Instruction &inst, int64_t value) {
+    inst.add_scalars()->set_i(value);
+  }
+  static void real(Instruction &inst, double value) {
+    inst.add_scalars()->set_f(value);
+  }
+
+  // ----------------------------------------------------------------- grids
+
+  // Forward, gradient of the data, gradient of the weights.
+  void products() {
+    const Shape rows =
+        quick_ ? Shape{64, 256, 1024} : Shape{16, 64, 256, 1024, 4096};
+    const Shape sides =
+        quick_ ? Shape{64, 256, 1024} : Shape{32, 128, 512, 2048};
+    for (int64_t m : rows)
+      for (int64_t k : sides)
+        for (int64_t n : sides) {
+          const double flops = 2.0 * double(m * n * k);
+          if (flops > 3e9)
+            continue;
+          auto product = [&](const char *equation, const Shape &a,
+                             const Shape &b, const Shape &out, bool sums) {
+            add("einsum", {{"equation", equation}}, {dense(a), dense(b)},
+                {dense(out)}, sums)
+                .set_flops(flops);
+          };
+          product("mk,kn->mn", {m, k}, {k, n}, {m, n}, false);
+          product("mn,kn->mk", {m, n}, {k, n}, {m, k}, false);
+          product("mk,mn->kn", {m, k}, {m, n}, {k, n}, true);
+        }
+  }
+
+  // Causal or not, on a packed [b, t, 3, h, d] tensor, as models have it.
+  void attention() {
+    for (int64_t t : quick_ ? Shape{64, 256} : Shape{32, 64, 128, 256, 512})
+      for (int64_t d : quick_ ? Shape{32, 64} : Shape{16, 32, 64, 128})
+        for (const char *causal : {"0", "1"}) {
+          const int64_t b = 2, h = 4;
+          uint32_t packed = buffer({b, t, 3, h, d});
+          uint32_t gradient = buffer({b, t, 3, h, d});
+          auto part = [&](uint32_t from, int64_t index) {
+            return view(from, {b, t, h, d}, {t * 3 * h * d, 3 * h * d, d, 1},
+                        index * h * d);
+          };
+          Operand out = dense({b, t, h, d}), lse = dense({b, h, t});
+          Attrs attrs = {
+              {"scale", "0.125"}, {"causal", causal}, {"mask", "none"}};
+          add("attention", attrs,
+              {part(packed, 0), part(packed, 1), part(packed, 2)}, {out, lse});
+          add("attention_grad", attrs,
+              {part(packed, 0), part(packed, 1), part(packed, 2), out, lse,
+               dense({b, t, h, d})},
+              {part(gradient, 0), part(gradient, 1), part(gradient, 2)});
+        }
+  }
+
+  void convolutions() {
+    for (int64_t channels : quick_ ? Shape{16} : Shape{8, 16, 64})
+      for (int64_t size : quick_ ? Shape{16} : Shape{8, 16, 32}) {
+        const int64_t batch = 8;
+        Attrs attrs = {{"strides", "1,1"},
+                       {"pads", "1,1,1,1"},
+                       {"dilations", "1,1"},
+                       {"group", "1"},
+                       {"bias", "0"}};
+        Operand x = dense({batch, channels, size, size});
+        Operand w = dense({channels, channels, 3, 3});
+        Operand y = dense({batch, channels, size, size});
+        add("conv", attrs, {x, w}, {y});
+        add("conv_grad_input", attrs, {y, w}, {x});
+        add("conv_grad_weight", attrs, {x, y}, {w});
+      }
+  }
+
+  void rows() {
+    for (const Shape &shape :
+         quick_ ? std::vector<Shape>{{64, 64}, {256, 256}, {1024, 1024}}
+                : std::vector<Shape>{{32, 32},
+                                     {64, 128},
+                                     {256, 256},
+                                     {512, 512},
+                                     {1024, 1024},
+                                     {4096, 1024}}) {
+      const int64_t n = shape[0], d = shape[1];
+      Operand x = dense(shape), y = dense(shape), dx = dense(shape);
+      Operand mean = dense({n}), rstd = dense({n});
+      add("softmax", {{"axis", "1"}}, {x}, {y});
+      add("softmax_grad", {{"axis", "1"}}, {x, y}, {dx});
+      Attrs norm = {{"axis", "1"}, {"scale", "0"}, {"bias", "0"}};
+      add("layer_norm", norm, {x}, {y, mean, rstd});
+      add("layer_norm_grad", norm, {y, x, mean, rstd}, {dx});
+      add("reduce_sum", {{"axes", "0"}}, {x}, {dense({1, d})}, true);
+      Operand labels = dense({n}, I64), loss = dense({n}), lse = dense({n});
+      add("softmax_cross_entropy", {}, {x, labels}, {loss, lse});
+      integer(
+          add("softmax_cross_entropy_grad", {}, {x, labels, lse, loss}, {dx}),
+          0);
+      integer(add("gather", {{"axis", "0"}}, {x, labels}, {y}), 0);
+      integer(add("scatter_add", {{"axis", "0"}}, {y, labels}, {x}, true), 0);
+    }
+  }
+
+  void moves() {
+    for (int64_t n : sizes()) {
+      const int64_t side = 64, rest = n / side;
+      add("copy", {}, {dense({n})}, {dense({n})});
+      add("copy", {}, {dense({n})}, {dense({n})}, true);
+      // A slice of packed columns, and the transposed walk.
+      add("copy", {},
+          {view(buffer({rest, 3, side}), {rest, side}, {3 * side, 1})},
+          {dense({rest, side})});
+      real(add("fill", {}, {}, {dense({n})}), 0);
+      add("square_sum", {}, {dense({n})}, {dense({1})});
+    }
+  }
+
+  void updates() {
+    for (int64_t n : sizes()) {
+      Attrs adam = {{"beta1", "0.9"},
+                    {"beta2", "0.999"},
+                    {"eps", "1e-8"},
+                    {"weight_decay", "0.01"},
+                    {"clip", "0"}};
+      Instruction &adamw = add("adamw_update", adam, {dense({n})},
+                               {dense({n}), dense({n}), dense({n})});
+      real(adamw, 1e-3);
+      integer(adamw, 1);
+      Attrs sgd = {{"momentum", "0"},
+                   {"dampening", "0"},
+                   {"nesterov", "0"},
+                   {"weight_decay", "0"},
+                   {"clip", "0"}};
+      Instruction &plain = add("sgd_update", sgd, {dense({n})}, {dense({n})});
+      real(plain, 1e-3);
+      integer(plain, 1);
+    }
+  }
+
+  Shape sizes() const {
+    return quick_
+               ? Shape{64, 4096, 65536, 1048576}
+               : Shape{64, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304};
+  }
+
+  bool quick_;
+  Program program_;
+};
+
+std::string shapes(const google::protobuf::RepeatedPtrField<Operand> &list) {
+  std::string text;
+  for (const Operand &operand : list)
+    text += fmt::format("{}{}", text.empty() ? "" : ",",
+                        fmt::join(operand.shape(), "x"));
+  return text;
+}
+
+std::string keyOf(const Program &program, const Instruction &inst) {
+  return fmt::format("{} {}->{}{}",
+                     inst.kind() == Instruction::KERNEL
+                         ? inst.op()
+                         : costmodel::kernelOf(program, inst).name,
+                     shapes(inst.inputs()), shapes(inst.outputs()),
+                     inst.accumulate() ? "+" : "");
+}
+
+} // namespace
+
+Program libraryProgram(bool quick) {
+  Grid grid(quick);
+  grid.all();
+  return grid.take();
+}
+
+std::vector<Case> casesOf(const Program &program) {
+  std::vector<Case> cases;
+  for (const Instruction &inst : program.procedures(0).instructions())
+    cases.push_back({&program, &inst, keyOf(program, inst)});
+  return cases;
+}
+
+std::vector<Case> generatedCases(const LoadedPlan &plan) {
+  std::vector<Case> cases;
+  std::set<std::string> known;
+  for (const Program &program : plan.programs)
+    for (const Procedure &procedure : program.procedures())
+      for (const Instruction &inst : procedure.instructions())
+        if (inst.kind() == Instruction::KERNEL && inst.bytes() >= 1024 &&
+            known.insert(inst.op()).second)
+          cases.push_back({&program, &inst, keyOf(program, inst)});
+  return cases;
+}
+
+} // namespace merak::bench

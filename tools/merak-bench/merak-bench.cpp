@@ -1,0 +1,6 @@
+// merak-bench: measures the machine it stands on.
+#include "tools/merak-bench/BenchTool.h"
+
+int main(int argc, char **argv) {
+  return merak::bench::benchToolMain(argc, argv);
+}
