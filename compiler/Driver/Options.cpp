@@ -152,6 +152,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   CLI::App app{"compiles an ONNX model into one executable plan per rank"};
   app.name("merakc");
   std::string mesh, optimizer = "adamw", mode = "train", freeze, memory;
+  std::string dropout = "keep";
   std::vector<std::string> shapes;
   app.add_option("model", o.input,
                  "the model (binary or text ONNX, or IR with --from)")
@@ -177,6 +178,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
                  "initializers that are not trained (names or globs)");
   app.add_flag("--keep-shared", o.keepShared,
                "keep parameters that the exporter merged as one");
+  app.add_option("--dropout", dropout,
+                 "keep: as the model says; off: Dropout is the identity")
+      ->check(CLI::IsMember({"keep", "off"}));
   app.add_option("--optimizer", optimizer,
                  "sgd:lr=..,momentum=.. or "
                  "adamw:lr=..,betas=../..,eps=..,weight_decay=..");
@@ -227,6 +231,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
     return parsed;
   }
   o.train = mode == "train";
+  o.dropout = dropout == "keep";
   o.freeze = split(freeze, ',');
   Status status;
   status.merge(parseMesh(mesh, o.mesh));

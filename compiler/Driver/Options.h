@@ -34,6 +34,7 @@ struct CompilerOptions {
   std::string loss;
   std::vector<std::string> freeze;
   bool keepShared = false;
+  bool dropout = true; // as the model says; else it is the identity
   OptimizerOptions optimizer;
   double gradClip = 0;
   std::string schedule = "auto";

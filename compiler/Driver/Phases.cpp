@@ -52,6 +52,7 @@ LogicalResult Compilation::load() {
     import.shapes[name] = SmallVector<int64_t>(shape.begin(), shape.end());
   import.globalBatch = options.globalBatch.value_or(0);
   import.train = options.train;
+  import.dropout = options.dropout;
   import.loss = options.loss;
   import.freeze = options.freeze;
   import.keepShared = options.keepShared;
@@ -68,7 +69,7 @@ LogicalResult Compilation::load() {
 
 LogicalResult Compilation::graph() {
   PassManager manager(&context);
-  buildGraphImportPipeline(manager);
+  buildGraphImportPipeline(manager, options.train && options.dropout);
   DifferentiateOptions differentiate;
   differentiate.train = options.train;
   manager.addPass(createDifferentiate(differentiate));

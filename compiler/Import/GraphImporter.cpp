@@ -375,6 +375,7 @@ void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
                 attributesOf(node, &context),
                 {},
                 {}};
+  view.dropout = options.train && options.dropout;
   for (int i = 0; i < node.input_size(); ++i) {
     Value value = operand(node.input(i), loc, node, i);
     if (!value)

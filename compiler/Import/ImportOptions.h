@@ -16,6 +16,8 @@ struct ImportOptions {
   // Binds open first dimensions of inputs; 0: not given.
   int64_t globalBatch = 0;
   bool train = true;
+  // Whether Dropout drops in training; else it is the identity.
+  bool dropout = true;
   // The output that is the loss; empty: the only scalar float output.
   std::string loss;
   // Names or globs of initializers that are not trained, or trained against

@@ -36,5 +36,5 @@ void merak::registerAllPasses() {
   mlir::PassPipelineRegistration<>(
       "graph-import",
       "what follows import: legalize, canonicalize, raise, finish",
-      buildGraphImportPipeline);
+      [](mlir::OpPassManager &manager) { buildGraphImportPipeline(manager); });
 }

@@ -93,6 +93,13 @@ GRADIENT(CastOp) {
       CastOp::create(b, loc, getX().getType(), dy);
 }
 
+// The mask is drawn again: nothing is stored.
+GRADIENT(DropoutOp) {
+  PRELUDE grads[0] =
+      DropoutOp::create(b, loc, dy.getType(), dy, getRatioAttr(), getIdAttr(),
+                        nullptr, nullptr, nullptr, nullptr);
+}
+
 // Gradients of both operands of a broadcasting op.
 #define BROADCAST(lhsGrad, rhsGrad)                                            \
   PRELUDE if (wanted[0]) grads[0] =                                            \

@@ -34,6 +34,17 @@ ShardingRule merak::train::elementwiseRule(Operation *op) {
   return rule;
 }
 
+// The same mask on every summand, so sums may stay partial.
+ShardingRule DropoutOp::getShardingRule() {
+  ShardingRule rule = elementwiseRule(getOperation());
+  rule.linear = {{0}};
+  return rule;
+}
+// Ten rounds of two products and four xors for four elements, and the choice.
+double DropoutOp::getFlops() {
+  return 20.0 * cast<RankedTensorType>(getY().getType()).getNumElements();
+}
+
 // An op without operands: every dimension is free.
 static ShardingRule leafRule(Value value) {
   ShardingRule rule;

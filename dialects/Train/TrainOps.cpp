@@ -231,6 +231,21 @@ LogicalResult UpdateOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifySymbol(*this, getGradient().getType(), symbols);
 }
 
+LogicalResult DropoutOp::verify() {
+  double ratio = getRatio().convertToDouble();
+  if (!(ratio >= 0 && ratio < 1))
+    return emitOpError("expected a ratio in [0, 1), found ") << ratio;
+  if (getId() >> 32)
+    return emitOpError("expected an id of 32 bits, found ") << getId();
+  size_t dims = getExtents() ? getExtents()->size() : 0;
+  size_t axes = getAxes() ? getAxes()->size() : 0;
+  if ((getStrides() ? getStrides()->size() : 0) != dims ||
+      (getScales() ? getScales()->size() : 0) != axes)
+    return emitOpError("expected a stride for each extent and a scale for "
+                       "each axis");
+  return success();
+}
+
 LogicalResult ReshapeOp::verify() {
   auto x = tensorType(getX()), y = tensorType(getY());
   if (x.getNumElements() != y.getNumElements() ||

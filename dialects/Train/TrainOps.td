@@ -206,6 +206,34 @@ def Train_SelectOp : Train_Op<"select", [Pure, Infer, Rule, Grad]> {
   }];
 }
 
+def Train_DropoutOp : Train_Op<"dropout", [Pure, AllTypesMatch<["x", "y"]>, RuleFlops, Grad]> {
+  let summary = "elements dropped at random, the others scaled up";
+  let description = [{
+    y = x / (1 - ratio) where the mask keeps an element, else 0. The mask is a
+    function of the run's seed, the step, `id` and the row-major index of the
+    element in the global tensor (see runtime/core/Philox.h), so that it is the
+    same in every layout, when it is computed again, and in the gradient.
+
+    A local tensor is a strided box of the global one: `extents` are its sizes
+    and `strides` the steps of the global index, both row major in the order of
+    local elements; the box begins at the sum of the rank's coordinates on
+    `axes` times `scales`.
+    *Lifespan:* the box is set by `localize`.
+    *Constraints:* 0 <= ratio < 1; ops that must not share a mask differ in
+    `id`, 0 <= id < 2^32.
+
+    ```mlir
+    %y = train.dropout %x ratio 1.0e-01 id 3 : tensor<8x64xf32>
+    ```
+  }];
+  let arguments = (ins Tensor:$x, F64Attr:$ratio, I64Attr:$id,
+                       OptionalAttr<DenseI64ArrayAttr>:$extents, OptionalAttr<DenseI64ArrayAttr>:$strides,
+                       OptionalAttr<StrArrayAttr>:$axes, OptionalAttr<DenseI64ArrayAttr>:$scales);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x `ratio` $ratio `id` $id attr-dict `:` type($y)";
+  let hasVerifier = 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Chapter: shape
 //===----------------------------------------------------------------------===//

@@ -77,7 +77,8 @@ bool isBinary(Operation *op) {
 }
 bool isUnary(Operation *op) {
   return isa<NegOp, ExpOp, LogOp, SqrtOp, ReciprocalOp, AbsOp, SinOp, CosOp,
-             TanhOp, ErfOp, SigmoidOp, ReluOp, NotOp, GeluOp, CastOp>(op);
+             TanhOp, ErfOp, SigmoidOp, ReluOp, NotOp, GeluOp, DropoutOp,
+             CastOp>(op);
 }
 
 struct ElementwiseOfJoined : RewritePattern {

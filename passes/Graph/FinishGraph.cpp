@@ -146,8 +146,8 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
 };
 } // namespace
 
-void merak::buildGraphImportPipeline(OpPassManager &manager) {
-  manager.addPass(createLegalizeOnnx());
+void merak::buildGraphImportPipeline(OpPassManager &manager, bool dropout) {
+  manager.addPass(createLegalizeOnnx({dropout}));
   // One form for the patterns; equal ops merged, since patterns compare values.
   manager.addPass(createCanonicalizeGraph());
   manager.addPass(createCSEPass());

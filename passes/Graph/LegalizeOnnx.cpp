@@ -3,6 +3,7 @@
 #include "passes/Graph/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace merak {
 #define GEN_PASS_DEF_LEGALIZEONNX
@@ -14,6 +15,8 @@ using namespace merak;
 
 namespace {
 struct LegalizeOnnxPass : merak::impl::LegalizeOnnxBase<LegalizeOnnxPass> {
+  using LegalizeOnnxBase::LegalizeOnnxBase;
+
   void runOnOperation() override {
     bool failed = false;
     getOperation().walk([&](func::FuncOp function) {
@@ -27,8 +30,11 @@ struct LegalizeOnnxPass : merak::impl::LegalizeOnnxBase<LegalizeOnnxPass> {
     SmallVector<train::OnnxNodeOp> carriers;
     function.walk([&](train::OnnxNodeOp op) { carriers.push_back(op); });
     bool ok = true;
+    llvm::StringMap<int64_t> numbers;
     for (train::OnnxNodeOp op : carriers) {
       OnnxNode node = nodeOf(op);
+      node.number = numbers[node.type]++;
+      node.dropout = dropout;
       // Behind an op without a known type: that one has been reported.
       std::string reason;
       if (!ok && !node.isTyped() && findConversion(node, reason))

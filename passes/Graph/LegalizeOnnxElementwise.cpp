@@ -3,6 +3,7 @@
 #include "passes/Graph/OnnxConversion.h"
 
 #include <cmath>
+#include <fmt/format.h>
 
 using namespace mlir;
 using namespace merak;
@@ -241,36 +242,63 @@ CONVERT(convertGelu) {
               GeluOp::create(b.builder, b.loc, x.getType(), x, isTanh));
 }
 
-// Without an active training mode Dropout is the identity.
-CONVERT(convertDropout) {
-  if (failed(needs(node, b, 1)))
-    return failure();
-  Value x = node.in(0);
-  bool training = false;
-  if (node.has(2)) {
-    DenseElementsAttr mode = constantOf(node.in(2));
-    if (!mode) {
+// Before opset 12 the file does not say whether the node is active: PyTorch
+// writes it only then.
+static LogicalResult dropoutRatio(const OnnxNode &node, GraphBuilder &b,
+                                  double &ratio) {
+  ratio = 0;
+  if (!node.dropout)
+    return success();
+  ratio = 0.5;
+  if (node.opset < 12) {
+    ratio = node.real("ratio", ratio);
+  } else {
+    DenseElementsAttr mode =
+        node.has(2) ? constantOf(node.in(2)) : DenseElementsAttr();
+    if (node.has(2) && !mode) {
       b.fail("expected a constant training_mode");
       return failure();
     }
-    std::optional<Shape> flags = integersOf(mode);
-    training = flags && llvm::any_of(*flags, [](int64_t f) { return f; });
+    std::optional<Shape> flags = mode ? integersOf(mode) : std::nullopt;
+    if (!flags || llvm::none_of(*flags, [](int64_t f) { return f; })) {
+      ratio = 0;
+      return success();
+    }
+    std::optional<double> given =
+        node.has(1) ? splatOf(node.in(1)) : std::optional(ratio);
+    if (!given) {
+      b.fail("expected a constant ratio");
+      return failure();
+    }
+    ratio = *given;
   }
-  if (training && node.has(1)) {
-    std::optional<double> ratio = splatOf(node.in(1));
-    training = !ratio || *ratio != 0;
-  }
-  if (training) {
-    b.fail("unsupported training mode, expected a ratio of 0 or "
-           "training_mode = false (export the model in evaluation mode or "
-           "with dropout 0)");
+  if (ratio >= 0 && ratio < 1)
+    return success();
+  b.fail(fmt::format("expected a ratio in [0, 1), found {}", ratio));
+  return failure();
+}
+
+CONVERT(convertDropout) {
+  double ratio;
+  if (failed(needsFloat(node, b)) || failed(dropoutRatio(node, b, ratio)))
     return failure();
-  }
+  Value x = node.in(0);
+  auto drop = [&](Value value) -> Value {
+    if (ratio == 0)
+      return value;
+    return DropoutOp::create(b.builder, b.loc, value.getType(), value,
+                             b.builder.getF64FloatAttr(ratio),
+                             b.builder.getI64IntegerAttr(node.number), nullptr,
+                             nullptr, nullptr, nullptr);
+  };
   if (results.size() > 1 && node.usedOutputs[1]) {
-    auto mask = RankedTensorType::get(shapeOf(x), b.builder.getI1Type());
-    results[1] = b.constant(DenseElementsAttr::get(mask, true));
+    // The mask of ones: what is kept is not zero.
+    Type element = tensorType(x).getElementType();
+    Value ones = drop(b.constant(DenseElementsAttr::get(
+        tensorType(x), b.builder.getFloatAttr(element, 1.0))));
+    results[1] = b.compare(ComparePredicate::gt, ones, b.scalar(0, element));
   }
-  return give(results, x);
+  return give(results, drop(x));
 }
 
 CONVERT(convertOneHot) {

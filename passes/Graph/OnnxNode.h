@@ -17,6 +17,10 @@ struct OnnxNode {
   mlir::DictionaryAttr attributes;
   llvm::SmallVector<mlir::Value> inputs; // none-typed where missing
   llvm::SmallVector<bool> usedOutputs;
+  // Nodes of the same type before this one.
+  int64_t number = 0;
+  // Whether Dropout drops; else it is the identity.
+  bool dropout = true;
 
   bool has(size_t index) const;
   // Null if missing.

@@ -16,6 +16,7 @@ namespace merak {
 
 // Carriers -> train ops -> one op for each known pattern. Input: what
 // importOnnx makes. Output: forward ops only, ready to be differentiated.
-void buildGraphImportPipeline(mlir::OpPassManager &manager);
+void buildGraphImportPipeline(mlir::OpPassManager &manager,
+                              bool dropout = true);
 
 } // namespace merak

@@ -18,6 +18,7 @@ def LegalizeOnnx : Pass<"legalize-onnx", "::mlir::ModuleOp"> {
     %0 = train.einsum "ab,bc->ac" %x, %w : tensor<8x4xf32>, tensor<4x2xf32>
     ```
   }];
+  let options = [Option<"dropout", "dropout", "bool", "true", "else Dropout is the identity">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 

@@ -139,6 +139,22 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
                         .integer("rows_global", op.getRows().value_or(local))
                         .first(op.getSplitAxis(), local));
       })
+      .Case([&](DropoutOp op) {
+        int64_t whole = cast<RankedTensorType>(op.getType()).getNumElements();
+        Caller caller(op, "dropout");
+        caller.number("ratio", op.getRatio().convertToDouble())
+            .integer("id", op.getId())
+            .list("extents", op.getExtents().value_or(whole))
+            .list("strides", op.getStrides().value_or(int64_t{1}));
+        caller.call.scalars = {namedScalar(op.getContext(), "seed"),
+                               namedScalar(op.getContext(), "step")};
+        if (op.getAxes())
+          for (auto [axis, scale] :
+               llvm::zip(op.getAxesAttr().getValue(), *op.getScales()))
+            caller.call.scalars.push_back(offsetScalar(
+                op.getContext(), cast<StringAttr>(axis).getValue(), scale));
+        return done(caller);
+      })
       .Case([&](SoftmaxOp op) {
         return done(Caller(op, "softmax").integer("axis", op.getAxis()));
       })

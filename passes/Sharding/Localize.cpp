@@ -3,6 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/Builders.h"
 #include "passes/Sharding/Passes.h"
+#include "runtime/layout/GlobalIndex.h"
 
 using namespace mlir;
 using namespace merak;
@@ -79,6 +80,8 @@ private:
       ruled.localize(globalOperands, globalResults);
       if (failed(setSplitAxis(op)))
         return failure();
+      if (auto dropout = dyn_cast<DropoutOp>(op))
+        setBox(dropout);
     }
     localizeExtents(op);
     return success();
@@ -167,6 +170,28 @@ private:
                   StringAttr::get(op->getContext(), factor.axes[0]));
     }
     return success();
+  }
+
+  // A mask is drawn by the index of an element in the global tensor.
+  void setBox(DropoutOp op) {
+    layout::Layout layout = layoutOf.lookup(op.getY()).getLayout();
+    layout::AxisMap sizes;
+    for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
+      sizes[axis.getValue().str()] = size;
+    layout::GlobalIndex index = layout::globalIndex(layout, sizes);
+    op.setExtents(index.extents);
+    op.setStrides(index.strides);
+    SmallVector<Attribute> axes;
+    SmallVector<int64_t> scales;
+    Builder b(op.getContext());
+    for (const auto &[axis, scale] : index.offsets) {
+      axes.push_back(b.getStringAttr(axis));
+      scales.push_back(scale);
+    }
+    if (!axes.empty()) {
+      op.setAxesAttr(b.getArrayAttr(axes));
+      op.setScales(scales);
+    }
   }
 
   // Extents around a gathered or sliced factor, in local sizes of the operand.

@@ -170,6 +170,7 @@ SUITES = {
     "bad-input": python_suite("test/e2e/bad_input.py", tools=True),
     "checkpoint": python_suite("test/e2e/checkpoint.py", tools=True),
     "infer": python_suite("test/e2e/infer.py", tools=True),
+    "dropout": python_suite("test/e2e/dropout.py", tools=True),
     "identity": python_suite("test/e2e/identity.py", tools=True),
     "oracle": python_suite("test/e2e/oracle.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),

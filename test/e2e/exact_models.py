@@ -7,7 +7,8 @@ power of two. Each model reduces in another op. The models are kept as ONNX in
 protobuf text form under test/data/exact/. expected.json there holds what PyTorch
 1.13 gets, in float32 and float64 alike and for the samples of a batch in any
 order: losses, and [sum, sum of squares] of each first gradient and final weight
-("steps" is as far as everything stays exact). This file writes the models:
+("steps" is as far as everything stays exact). Models with dropout are compared
+with dropout_reference.py instead. This file writes the models:
 
     exact_models.py --write      writes test/data/exact/*.textproto
     exact_models.py --check      fails if a stored model differs
@@ -18,7 +19,7 @@ import random
 import sys
 
 FOLDER = os.path.join(os.path.dirname(__file__), "../data/exact")
-FLOAT, INT64 = 1, 7
+FLOAT, INT64, BOOL = 1, 7, 9
 SAMPLES = 16  # two steps of 8
 
 
@@ -28,6 +29,7 @@ class Graph:
     def __init__(self, name):
         self.name, self.nodes, self.initializers = name, [], []
         self.inputs, self.data, self.count = [], {}, 0
+        self.weights = {}
         self.random = random.Random(name)
 
     def integers(self, count, low, high, zeros=0.0):
@@ -46,6 +48,7 @@ class Graph:
     def weight(self, name, shape, low=-1, high=1, zeros=0.5):
         values = self.integers(math.prod(shape), low, high, zeros)
         self.tensor(name, FLOAT, shape, values)
+        self.weights[name] = values
         return name
 
     def tensor(self, name, kind, shape, values):
@@ -77,6 +80,19 @@ class Graph:
                 text += f"i: {value} type: INT }}\n"
         self.nodes.append(text + "  }\n")
         return outs if outputs > 1 else outs[0]
+
+    def dropout(self, value, ratio, outputs=1):
+        """Dropout in training mode."""
+        self.count += 1
+        constants = []
+        for name, kind, field, number in [
+                ("ratio", FLOAT, "float_data", ratio),
+                ("training", BOOL, "int32_data", 1)]:
+            constants.append(f"{name}{self.count}")
+            self.initializers.append(
+                f"  initializer {{\n    data_type: {kind}\n    name: "
+                f"\"{constants[-1]}\"\n    {field}: [{number}]\n  }}\n")
+        return self.op("Dropout", value, *constants, outputs=outputs)
 
     def loss(self, value):
         """Ends the graph with the sum of `value` as `loss`."""
@@ -198,6 +214,38 @@ def residual():
     return g
 
 
+def dropout():
+    """Behind a product split by columns, behind one split by rows (where the
+    sum over ranks may still be open), and a mask used by itself."""
+    g = Graph("dropout")
+    x = g.input("x", [4, 8])
+    h = g.op("Relu", g.op("MatMul", x, g.weight("w1", [8, 16])))
+    h = g.dropout(h, 0.5)
+    h = g.dropout(g.op("MatMul", h, g.weight("w2", [16, 8])), 0.75)
+    h, mask = g.dropout(g.op("Add", h, x), 0.5, outputs=2)
+    h = g.op("Add", h, g.op("Cast", mask, to=FLOAT))
+    g.target_loss(g.op("MatMul", h, g.weight("w3", [8, 4])), [4, 4])
+    return g
+
+
+def attention_dropout():
+    """Masks of scores, which are split over heads."""
+    g = Graph("attention_dropout")
+    x = g.input("x", [4, 8])
+    qkv = g.op("MatMul", x, g.weight("qkv", [8, 24], zeros=0.8))
+    parts = g.op("Split", qkv, g.shape([8, 8, 8]), outputs=3, axis=2)
+    heads = [g.op("Transpose", g.op("Reshape", p, g.shape([-1, 4, 2, 4])),
+                  perm=perm)
+             for p, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))]
+    scores = g.dropout(g.op("MatMul", heads[0], heads[1]), 0.5)
+    mixed = g.op("MatMul", scores, heads[2])
+    mixed = g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]),
+                 g.shape([-1, 4, 8]))
+    mixed = g.dropout(g.op("MatMul", mixed, g.weight("proj", [8, 8])), 0.5)
+    g.target_loss(mixed, [4, 8])
+    return g
+
+
 def attention():
     """Attention without softmax: a fused QKV whose dimension is 3 x heads x d."""
     g = Graph("attention")
@@ -215,7 +263,7 @@ def attention():
 
 
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
-          residual, attention]
+          residual, attention, dropout, attention_dropout]
 
 
 def path(name):

@@ -3,10 +3,12 @@
 
 exact   models whose sums are exact in any order: every layout gives the losses,
         gradients and weights of one rank, and one rank those of PyTorch
+        (with dropout: those of dropout_reference.py)
 order   recorded models: choices that reorder no sum (pipeline stages, schedule,
         recomputation) at equal microbatches and tensor degree
 Values are compared with ==, so that 0 and -0 count as equal.
 """
+import array
 import functools
 import itertools
 import json
@@ -14,6 +16,7 @@ import os
 import sys
 import threading
 
+import dropout_reference
 import exact_models
 import harness
 import matrix
@@ -23,7 +26,7 @@ from harness import Case, Failed
 EXACT_MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,tp=2", "pp=2,dp=2"]
 DEEP_EXACT = {"gemm", "residual"}
 # Axes that a model has nothing to split over: its sizes are too small.
-NO_TP4 = {"attention"}
+NO_TP4 = {"attention", "attention_dropout"}
 
 
 class Result:
@@ -105,14 +108,32 @@ def exact_run(tools, name, mesh, microbatch, schedule, recompute, tag=""):
     os.makedirs(data, exist_ok=True)
     for key, (descr, shape, values) in graph.data.items():
         harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
-    info = recorded()[name]
+    info = dropout_reference.MODELS.get(name)
+    lr, steps = ((info.lr, info.steps) if info else
+                 (recorded()[name]["lr"], recorded()[name]["steps"]))
     options = matrix.compile_options(mesh, microbatch, schedule, recompute)
     return train(tools, exact_models.path(name), data,
-                 options + [f"--optimizer=sgd:lr={info['lr']}"],
-                 info["steps"], tag)
+                 options + [f"--optimizer=sgd:lr={lr}"], steps, tag)
+
+
+def matches_reference(result, name):
+    """Dropout is compared element by element with plain Python."""
+    losses, gradients, weights = dropout_reference.run(name)
+
+    def tensors(values):
+        return {key: harness.Tensor("F32", [], array.array("f", data))
+                for key, data in values.items()}
+
+    reference = Result(losses, tensors(gradients), tensors(weights))
+    for what in ("gradients", "weights"):
+        for key, tensor in getattr(reference, what).items():
+            tensor.shape = getattr(result, what)[key].shape
+    compare(result, reference)
 
 
 def matches_record(result, name):
+    if name in dropout_reference.MODELS:
+        return matches_reference(result, name)
     info = recorded()[name]
     if result.losses != info["losses"]:
         raise Failed(f"losses {result.losses}, PyTorch has {info['losses']}")

@@ -85,6 +85,7 @@ std::span<const KernelEntry> normKernels();
 std::span<const KernelEntry> crossEntropyKernels();
 std::span<const KernelEntry> attentionKernels();
 std::span<const KernelEntry> rotaryKernels();
+std::span<const KernelEntry> dropoutKernels();
 std::span<const KernelEntry> convKernels();
 std::span<const KernelEntry> poolKernels();
 std::span<const KernelEntry> optimizerKernels();

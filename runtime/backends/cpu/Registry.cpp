@@ -100,7 +100,8 @@ std::vector<std::span<const KernelEntry>> allKernels() {
   return {einsumKernels(),    copyKernels(),         reduceKernels(),
           gatherKernels(),    softmaxKernels(),      normKernels(),
           attentionKernels(), crossEntropyKernels(), rotaryKernels(),
-          convKernels(),      poolKernels(),         optimizerKernels()};
+          dropoutKernels(),   convKernels(),         poolKernels(),
+          optimizerKernels()};
 }
 
 const KernelEntry *findKernel(const std::string &name) {

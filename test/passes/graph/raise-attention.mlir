@@ -20,6 +20,20 @@ func.func @causal(%q: tensor<2x3x4x16xf32>, %k: tensor<2x3x4x16xf32>, %v: tensor
   return %t : tensor<2x3x4x16xf32>
 }
 
+// Weights that are dropped are needed one by one.
+// CHECK-LABEL: @dropped
+// CHECK-NOT: train.attention
+// CHECK: train.softmax
+// CHECK: train.dropout
+// CHECK: return
+func.func @dropped(%q: tensor<2x3x4x16xf32>, %k: tensor<2x3x4x16xf32>, %v: tensor<2x3x4x16xf32>) -> tensor<2x3x4x16xf32> {
+  %s = train.einsum "bthd,bshd->bhts" %q, %k : tensor<2x3x4x16xf32>, tensor<2x3x4x16xf32>
+  %p = train.softmax %s axis 3 : tensor<2x4x3x3xf32>
+  %d = train.dropout %p ratio 1.0e-01 id 0 : tensor<2x4x3x3xf32>
+  %o = train.einsum "bhts,bshd->bthd" %d, %v : tensor<2x4x3x3xf32>, tensor<2x3x4x16xf32>
+  return %o : tensor<2x3x4x16xf32>
+}
+
 // An added mask of the data: BERT.
 // CHECK-LABEL: @added
 // CHECK-NEXT: train.attention %arg0, %arg1, %arg2 mask %arg3 scale 1.000000e+00 :

@@ -265,7 +265,7 @@ Tensor gradient(const Forward &forward, const Tensors &inputs, size_t which,
 std::vector<Case> allCases() {
   std::vector<Case> cases;
   for (auto group : {einsumCases, moveCases, normCases, lossCases,
-                     attentionCases, convCases, optimizerCases})
+                     attentionCases, convCases, dropoutCases, optimizerCases})
     for (Case &c : group())
       cases.push_back(std::move(c));
   return cases;

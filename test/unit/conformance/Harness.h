@@ -90,6 +90,7 @@ std::vector<Case> normCases();
 std::vector<Case> lossCases();
 std::vector<Case> attentionCases();
 std::vector<Case> convCases();
+std::vector<Case> dropoutCases();
 std::vector<Case> optimizerCases();
 std::vector<Case> allCases();
 

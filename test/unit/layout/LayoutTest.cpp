@@ -1,7 +1,7 @@
 // Properties of layouts over random instances: the boxes of a device tile its
 // local tensor, those of all devices cover the global tensor once per replica,
 // and copies agree with an element by element reference.
-#include "runtime/layout/Layout.h"
+#include "runtime/layout/GlobalIndex.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -127,6 +127,44 @@ TEST_P(RandomLayouts, BoxesTileLocalAndCoverGlobalOncePerReplica) {
     replicas *= static_cast<int>(mesh.at(axis));
   EXPECT_EQ(holders, std::vector<int>(holders.size(), replicas))
       << layout.str();
+}
+
+// The loop nest of local elements against the digits of each dimension.
+TEST_P(RandomLayouts, GlobalIndexWalksTheSameElements) {
+  std::vector<int64_t> global = layout.globalShape();
+  std::vector<int64_t> local = layout.localShape(mesh);
+  GlobalIndex nest = globalIndex(layout, mesh);
+  ASSERT_EQ(nest.extents.size(), nest.strides.size());
+  ASSERT_EQ(product(nest.extents), product(local));
+  for (const AxisMap &coords : allCoords(mesh)) {
+    int64_t origin = 0;
+    for (const auto &[axis, scale] : nest.offsets)
+      origin += coords.at(axis) * scale;
+    std::vector<int64_t> found, expected;
+    forEach(nest.extents, [&](const std::vector<int64_t> &index) {
+      found.push_back(std::inner_product(index.begin(), index.end(),
+                                         nest.strides.begin(), origin));
+    });
+    forEach(local, [&](const std::vector<int64_t> &index) {
+      int64_t at = 0;
+      for (size_t d = 0; d < index.size(); ++d)
+        at = at * global[d] +
+             globalIndex(layout.dims[d], mesh, coords, index[d]);
+      expected.push_back(at);
+    });
+    EXPECT_EQ(found, expected) << layout.str();
+  }
+}
+
+TEST(GlobalIndex, LoopsThatGoOnAreOne) {
+  GlobalIndex whole = globalIndex(Layout::replicated({4, 5, 6}), {{"tp", 2}});
+  EXPECT_EQ(whole.extents, (std::vector<int64_t>{120}));
+  Layout layout;
+  layout.dims = {{{Factor{8, {"mb", "dp"}}}}, {{Factor{6, {}}}}};
+  GlobalIndex split = globalIndex(layout, {{"mb", 2}, {"dp", 2}, {"tp", 3}});
+  EXPECT_EQ(split.extents, (std::vector<int64_t>{12}));
+  EXPECT_EQ(split.offsets, (std::vector<std::pair<std::string, int64_t>>{
+                               {"dp", 12}, {"mb", 24}}));
 }
 
 // Gathering what device B needs from every device A of another layout of the

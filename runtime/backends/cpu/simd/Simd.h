@@ -27,6 +27,14 @@ struct SgdStep {
   bool nesterov, first; // first: the buffer starts as the gradient
 };
 
+// What one dropout op draws in one step; see runtime/core/Philox.h.
+struct DropoutRow {
+  uint64_t seed = 0;
+  uint32_t op = 0, step = 0;
+  uint32_t threshold = 0; // smaller words drop
+  float scale = 1;
+};
+
 struct Simd {
   const char *name; // "avx512", "avx2", "baseline"
 
@@ -96,6 +104,10 @@ struct Simd {
                 float factor, const AdamWStep &step);
   void (*sgd)(float *param, float *buffer, const float *grad, int64_t n,
               float factor, const SgdStep &step);
+
+  // y = x * scale or 0; x[0] is element `first` of the global tensor.
+  void (*dropout)(float *y, const float *x, int64_t n, uint64_t first,
+                  const DropoutRow &row);
 
   // ---- moving ----
   // dst[j * dstPitch + i] = src[i * srcPitch + j], i < rows, j < cols; 4-byte

@@ -1,6 +1,7 @@
 // The table of functions of the instruction set this file is compiled for.
 #pragma once
 
+#include "runtime/backends/cpu/simd/DropoutImpl.h"
 #include "runtime/backends/cpu/simd/GemmImpl.h"
 #include "runtime/backends/cpu/simd/RowsImpl.h"
 
@@ -34,6 +35,7 @@ constexpr Simd makeTable(const char *name) {
           rowRotate,
           rowAdamW,
           rowSgd,
+          rowDropout,
           transpose32};
 }
 
