@@ -13,7 +13,7 @@ namespace merak::planning {
 namespace {
 
 // Above this many actions in all list schedules together, fewer are tried.
-constexpr int64_t kEffort = 3'000'000;
+constexpr int64_t kEffort = 2'000'000;
 
 class Chooser {
 public:
@@ -216,7 +216,9 @@ std::string AutoChoice::str() const {
   std::string text;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const AutoCandidate &c = candidates[i];
-    text += fmt::format("{} {:<34} ", i == chosen ? "*" : " ", c.name);
+    if (i != chosen && c.name.rfind("list", 0) == 0)
+      continue;
+    text += fmt::format("{} {:<38} ", i == chosen ? "*" : " ", c.name);
     if (c.misfit.empty())
       text += fmt::format("{:>12.6g}  idle {:>4.1f} %  in flight {}\n",
                           c.seconds, 100 * c.idle, fmt::join(c.inFlight, " "));

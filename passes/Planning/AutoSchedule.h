@@ -34,7 +34,8 @@ struct AutoChoice {
   Timeline timeline; // recorded
   size_t chosen = 0;
   std::vector<AutoCandidate> candidates; // named ones first
-  std::string str() const;               // a table of the candidates
+  // A table of the named candidates and the one that was chosen.
+  std::string str() const;
 };
 
 // Errors: nothing fits (every candidate with its reason).

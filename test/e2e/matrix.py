@@ -6,7 +6,7 @@ MESHES = ["none", "dp=2", "tp=2", "pp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2"]
 MICROBATCHES = ["whole", "half", "one"]
 SCHEDULES = ["gpipe", "1f1b"]
 # Every schedule there is.
-ALL_SCHEDULES = SCHEDULES + ["early", "eager", "last", "scp", "zb"]
+ALL_SCHEDULES = SCHEDULES + ["early", "eager", "last", "scp", "zb", "auto"]
 RECOMPUTE = ["none", "full", "0.7"]
 GLOBAL_BATCH = 8
 

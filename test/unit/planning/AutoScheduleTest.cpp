@@ -220,6 +220,28 @@ TEST(AutoSchedule, ComparesInterleavedWithChunks) {
   EXPECT_EQ(choice.schedule.chunks, 2);
 }
 
+TEST(AutoSchedule, ShowsWhatItCompared) {
+  ListOptions list = problem(4, 8, 1, 1, 1, 1, 2);
+  EXPECT_EQ(
+      makeAuto(automatic(list))->str(),
+      "  gpipe                                  stage 3 holds 8 activation "
+      "sets, at most 2 are allowed\n"
+      "  1f1b                                             39  idle 23.1 %  in "
+      "flight 4 3 2 1\n"
+      "  early                                            37  idle 18.9 %  in "
+      "flight 4 3 2 1\n"
+      "  last                                             36  idle 16.7 %  in "
+      "flight 4 3 2 1\n"
+      "  scp                                              36  idle 16.7 %  in "
+      "flight 4 3 3 1\n"
+      "  eager                                            38  idle 21.1 %  in "
+      "flight 7 5 3 1\n"
+      "  zb                                     stage 2 holds 3 activation "
+      "sets, at most 2 are allowed\n"
+      "* list B r F R W, 2 sets, 4 in flight              35  idle 14.3 %  in "
+      "flight 4 3 2 1\n");
+}
+
 TEST(AutoSchedule, SaysWhyNothingFits) {
   AutoProblem problem;
   problem.shape.stages = 2;
