@@ -143,6 +143,10 @@ LogicalResult Compilation::stage() {
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);
   const OptimizerOptions &o = options.optimizer;
+  planner.statePerParameter = o.kind == "adamw" ? 2 : o.momentum != 0 ? 1 : 0;
+  planner.memoryBytes = static_cast<double>(
+      options.memoryLimit > 0 ? options.memoryLimit
+                              : planner.cluster.device().memoryBytes);
   OutlineOptions outline;
   outline.train = options.train;
   outline.optimizer = o.kind;

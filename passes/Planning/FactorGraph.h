@@ -66,6 +66,15 @@ struct GraphOp {
   // is meant to divide.
   bool contraction = false;
   Phase phase = Phase::Forward;
+  // Backward only: the forward op whose gradient it is (-1: of the loss), and
+  // whether it is for parameters alone.
+  int gradientOf = -1;
+  // Forward only: ops with the same number (not negative) are pieces of one op,
+  // which share its gradients; they stay on one stage.
+  int64_t piece = -1;
+  bool weightGradient = false;
+  bool view = false;  // moves no data: reshape
+  std::string kernel; // of the cost model: "einsum", "layer_norm"
 };
 
 struct GraphTensor {
@@ -73,6 +82,7 @@ struct GraphTensor {
   std::vector<int64_t> shape; // of the global batch
   int elementBytes = 4;
   bool parameter = false, input = false, constant = false;
+  bool isFloat = true;
   bool output = false; // a result of the step (the loss)
   int64_t elements() const;
   int64_t bytes() const { return elements() * elementBytes; }

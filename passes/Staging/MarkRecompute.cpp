@@ -25,13 +25,14 @@ public:
         keys[i] =
             graph.ops[i].name + (before ? fmt::format("#{}", before) : "");
       }
-    decision.recompute.assign(graph.ops.size(), 0);
+    decision.recompute.resize(graph.ops.size(), 0);
   }
 
   Status run() {
     std::string &mode = *decision.strategy.recompute;
-    if (mode == "auto")
-      mode = "none";
+    if (mode == "auto" && !pinned.recomputeOps)
+      return nameChosen();
+    decision.recompute.assign(graph.ops.size(), 0);
     const std::string &schedule = *decision.strategy.schedule;
     if (pinned.recomputeOps)
       return markNamed();
@@ -48,6 +49,19 @@ public:
   }
 
 private:
+  // What planning chose, as names.
+  Status nameChosen() {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < keys.size(); ++i)
+      if (decision.recompute[i])
+        names.push_back(keys[i]);
+    if (names.empty())
+      decision.strategy.recompute = "none";
+    else
+      decision.strategy.recomputeOps = names;
+    return {};
+  }
+
   Status markNamed() {
     std::set<std::string> open(pinned.recomputeOps->begin(),
                                pinned.recomputeOps->end());

@@ -10,6 +10,7 @@ namespace merak {
 // Requires degrees, stages and the schedule's name. Errors: ops that the model
 // lacks.
 //   none   nothing
+//   auto   what `decision.recompute` holds already, planning's choice
 //   full   all of every stage; of the last one not under last and scp, whose
 //          orders have no recomputation there
 //   RATIO  the first blocks of a stage, by Merak's rule (merakc --help)

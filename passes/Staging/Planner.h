@@ -2,9 +2,7 @@
 #pragma once
 
 #include "passes/CostModel/Cluster.h"
-#include "passes/Planning/StageCut.h"
-#include "passes/Planning/Strategy.h"
-#include "passes/Planning/TensorParallel.h"
+#include "passes/Planning/PlanSearch.h"
 #include "passes/Staging/PlanningGraph.h"
 
 namespace merak {
@@ -14,6 +12,8 @@ struct PlannerOptions {
   planning::Strategy pinned; // what the user decided
   int64_t globalBatch = 1;
   bool train = true;
+  double memoryBytes = 0;       // of a device; 0: not limited
+  double statePerParameter = 2; // bytes of optimizer state by bytes
 };
 
 // Everything later phases apply.
@@ -25,7 +25,8 @@ struct Decision {
   planning::Outcome outcome;
   std::vector<int> stageOfOp;  // by graph op, forward ops only; others -1
   std::vector<char> recompute; // by graph op: whether R computes it again
-  std::vector<double> stageSeconds;
+  // The order of actions where no named schedule is it.
+  std::optional<planning::Schedule> schedule;
   planning::SearchReport sharding;
   std::string report; // lines for the user: shardings, stages, numbers
 };

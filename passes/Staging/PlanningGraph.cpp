@@ -48,12 +48,14 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
   PlanningGraph out;
   Block &block = step.getBody().front();
   llvm::StringMap<int> parameters;
+  llvm::DenseMap<int64_t, int> opOfId; // forward ops
   auto addTensor = [&](Value value, std::string name) {
     auto type = cast<RankedTensorType>(value.getType());
     planning::GraphTensor tensor;
     tensor.name = std::move(name);
     tensor.shape.assign(type.getShape().begin(), type.getShape().end());
     tensor.elementBytes = std::max<int>(1, type.getElementTypeBitWidth() / 8);
+    tensor.isFloat = isa<FloatType>(type.getElementType());
     return out.tensorOf[value] = out.graph.addTensor(std::move(tensor));
   };
   for (BlockArgument argument : block.getArguments()) {
@@ -111,6 +113,17 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     graphOp.phase = role == kForward  ? planning::Phase::Forward
                     : role == kUpdate ? planning::Phase::Update
                                       : planning::Phase::Backward;
+    graphOp.weightGradient = role == kBackwardWeight;
+    graphOp.view = isa<ReshapeOp>(op);
+    graphOp.kernel = op.getName().stripDialect().str();
+    auto id = op.getAttrOfType<IntegerAttr>(kIdAttr);
+    if (id && graphOp.phase == planning::Phase::Forward) {
+      graphOp.piece = id.getInt();
+      opOfId.try_emplace(graphOp.piece, static_cast<int>(out.ops.size()));
+    }
+    if (auto of = op.getAttrOfType<IntegerAttr>(kOfAttr))
+      if (auto it = opOfId.find(of.getInt()); it != opOfId.end())
+        graphOp.gradientOf = it->second;
     out.opOf[&op] = out.graph.addOp(std::move(graphOp));
     out.ops.push_back(&op);
   }

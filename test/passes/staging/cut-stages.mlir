@@ -3,7 +3,6 @@
 // RUN: merak-opt %s --differentiate --merak-cut-stages="mesh=tp=2 global-batch=4" --merak-verify-stages | FileCheck %s --check-prefix=TP
 // RUN: merak-opt %s --differentiate --merak-cut-stages="mesh=dp=2 global-batch=4 microbatch=1" --merak-verify-stages | FileCheck %s --check-prefix=DP
 
-// Ops this small cost a launch each, so the cut falls behind the second product.
 // Two stages meet in one transfer forward and one backward.
 // PP: dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 1, mb = 2>
 // PP-LABEL: pipe.stage @stage0
@@ -14,9 +13,10 @@
 // PP: to @{{.*}} accumulate
 // PP: pipe.action U @update
 // PP: pipe.update "sgd" @w1
-// PP: pipe.update "sgd" @w2
 // PP-LABEL: pipe.stage @stage1
 // PP: pipe.action F @forward
+// PP: train.einsum "bi,ij->bj"
+// PP: pipe.update "sgd" @w2
 // PP: pipe.transfer F @t0 from @stage0::@{{.*}} to @stage1::@
 // PP: pipe.transfer B @t1 from @stage1::@{{.*}} to @stage0::@
 

@@ -43,6 +43,8 @@ int TrainGraph::addOp(const std::string &name, OpRule rule,
   op.flops = flops;
   op.contraction = flops > 0;
   op.phase = phase;
+  op.gradientOf = gradientOf;
+  op.kernel = op.contraction ? "einsum" : "elementwise";
   graph.addOp(std::move(op));
   return id;
 }
@@ -388,9 +390,15 @@ void TrainGraph::train(int loss) {
   for (size_t i = forward.size(); i-- > 0;)
     if (gradients[forward[i].first] >= 0) {
       int grad = gradients[forward[i].first];
+      for (size_t o = 0; o < graph.ops.size(); ++o)
+        if (graph.ops[o].phase == Phase::Forward)
+          for (int result : graph.ops[o].results)
+            if (result == forward[i].first)
+              gradientOf = int(o);
       forward[i].second(grad);
     }
   phase = Phase::Update;
+  gradientOf = -1;
   for (int p : parameters)
     if (gradients[p] >= 0) {
       Shape s = shape(p);

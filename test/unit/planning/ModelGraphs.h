@@ -52,6 +52,7 @@ private:
   void gradient(int tensor, int value);
 
   Phase phase = Phase::Forward;
+  int gradientOf = -1; // forward op of the backward ops being added
   std::vector<int> parameters;
   // Newest last; given the gradient of the op's result.
   std::vector<std::pair<int, std::function<void(int)>>> tape;

@@ -1,0 +1,191 @@
+// The evaluation of Merak, simulated: iteration times of the best plans that
+// different systems can make of the same models on the same cluster. What each
+// system may choose from is a Way; all are priced by one cost model.
+//
+//   merak-table --cluster=FILE --global-batch=N MODEL.onnx...
+//
+// docs/MerakTable.md states the assumptions and holds the table.
+#include "compiler/Import/Importer.h"
+#include "compiler/Pipeline/Registration.h"
+#include "passes/Graph/Passes.h"
+#include "passes/Planning/PlanSearch.h"
+#include "passes/Staging/PlanningGraph.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+#include <fmt/format.h>
+
+using namespace mlir;
+using namespace merak;
+using planning::CutRule;
+using planning::PlanCandidate;
+using planning::Way;
+
+static llvm::cl::opt<std::string> clusterFile("cluster", llvm::cl::Required,
+                                              llvm::cl::desc("cluster.json"));
+static llvm::cl::opt<int64_t> globalBatch("global-batch", llvm::cl::init(64),
+                                          llvm::cl::desc("samples a step"));
+static llvm::cl::list<std::string> models(llvm::cl::Positional,
+                                          llvm::cl::OneOrMore,
+                                          llvm::cl::desc("MODEL.onnx..."));
+
+namespace {
+
+Way megatron() {
+  Way way;
+  way.name = "Megatron-LM style";
+  way.schedules = {"1f1b"};
+  way.recompute = {"none", "full"};
+  way.cut = CutRule::Layers;
+  way.shardwise = true;
+  return way;
+}
+
+// Balanced by parameters, optimizer state sharded over replicas.
+Way deepspeed() {
+  Way way = megatron();
+  way.name = "DeepSpeed style";
+  way.cut = CutRule::Parameters;
+  way.shardState = true;
+  return way;
+}
+
+// Equal layers, shares of recomputation by its rule.
+Way merak() {
+  Way way;
+  way.name = "Merak's techniques";
+  way.schedules = {"1f1b", "early", "last", "scp"};
+  way.recompute = {"none", "0.2", "0.4", "0.6", "0.8", "full"};
+  way.cut = CutRule::Layers;
+  way.overlap = {0, 3};
+  return way;
+}
+
+Way automatic() {
+  Way way = planning::ownWay({});
+  way.name = "merakc auto";
+  way.overlap = {0, 1, 2, 3};
+  return way;
+}
+
+std::vector<Way> ways() {
+  std::vector<Way> all = {megatron(), deepspeed(), merak()};
+  Way way = merak();
+  way.name = "Merak, 1F1B only";
+  way.schedules = {"1f1b"};
+  all.push_back(way);
+  way = merak();
+  way.name = "Merak, all or nothing recomputed";
+  way.recompute = {"none", "full"};
+  all.push_back(way);
+  way = merak();
+  way.name = "Merak, no overlap";
+  way.overlap = {0};
+  all.push_back(way);
+  all.push_back(automatic());
+  way = automatic();
+  way.name = "auto, 1F1B only";
+  way.schedules = {"1f1b"};
+  all.push_back(way);
+  way = automatic();
+  way.name = "auto, equal layers";
+  way.cut = CutRule::Layers;
+  all.push_back(way);
+  way = automatic();
+  way.name = "auto, all or nothing recomputed";
+  way.recompute = {"none", "full"};
+  all.push_back(way);
+  way = automatic();
+  way.name = "auto, no overlap";
+  way.overlap = {0};
+  all.push_back(way);
+  return all;
+}
+
+LogicalResult evaluate(const std::string &path,
+                       const costmodel::Cluster &cluster,
+                       MLIRContext &context) {
+  ImportOptions import;
+  import.globalBatch = globalBatch;
+  FailureOr<OwningOpRef<ModuleOp>> module =
+      importOnnx(path, import, context, nullptr);
+  if (failed(module))
+    return failure();
+  PassManager manager(&context);
+  buildGraphImportPipeline(manager);
+  manager.addPass(createDifferentiate());
+  if (failed(manager.run(**module)))
+    return failure();
+  PlanningGraph step =
+      buildPlanningGraph((*module)->lookupSymbol<func::FuncOp>("step"));
+  planning::Classes classes = planning::unify(step.graph);
+  planning::SearchInput input;
+  input.graph = &step.graph;
+  input.classes = &classes;
+  input.batched = step.batched;
+  input.cluster = cluster;
+  input.globalBatch = globalBatch;
+  input.memoryBytes = static_cast<double>(cluster.device().memoryBytes);
+  planning::PlanSearch search(input);
+  double bytes = 0;
+  for (const planning::GraphTensor &tensor : step.graph.tensors)
+    bytes += tensor.parameter ? double(tensor.elements()) : 0;
+  llvm::outs() << fmt::format(
+      "\n{}: {:.2f} billion parameters\n\n"
+      "| | seconds | baseline / it | plan | idle | collectives | MiB |\n"
+      "|---|---|---|---|---|---|---|\n",
+      llvm::sys::path::stem(path).str(), bytes / 1e9);
+  double baseline = 0;
+  for (const Way &way : ways()) {
+    std::vector<PlanCandidate> found = search.search(way, 12);
+    if (found.empty() || !found.front().fits()) {
+      llvm::outs() << "| " << way.name << " | - | - | nothing fits | | | |\n";
+      continue;
+    }
+    const PlanCandidate &best = found.front();
+    const planning::PipelineCost &cost = best.plan.cost;
+    bool isBaseline =
+        way.name == megatron().name || way.name == deepspeed().name;
+    if (isBaseline && (baseline == 0 || cost.seconds < baseline))
+      baseline = cost.seconds;
+    std::string gain = isBaseline || baseline == 0
+                           ? ""
+                           : fmt::format("{:.2f}", baseline / cost.seconds);
+    double memory = 0;
+    for (double held : cost.memory)
+      memory = std::max(memory, held);
+    llvm::outs() << fmt::format(
+        "| {} | {:.3f} | {} | {}, {}, recompute {}, overlap {} | {:.1f} % | "
+        "{:.3f} s | {:.0f} |\n",
+        way.name, cost.seconds, gain, best.degrees.str(),
+        best.plan.schedule.name, best.recompute, best.overlap,
+        100 * cost.bubble(), cost.exposedSeconds, memory / 1048576);
+    llvm::outs().flush();
+  }
+  return success();
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  llvm::cl::ParseCommandLineOptions(argc, argv,
+                                    "the evaluation of Merak, simulated\n");
+  Result<costmodel::Cluster> cluster = costmodel::readCluster(clusterFile);
+  if (!cluster.ok()) {
+    llvm::errs() << cluster.status().str() << "\n";
+    return 1;
+  }
+  DialectRegistry registry;
+  registerAllDialects(registry);
+  MLIRContext context(registry);
+  context.loadAllAvailableDialects();
+  llvm::outs() << fmt::format("{}: {} devices, {} a node; global batch {}\n",
+                              cluster->name, cluster->count, cluster->perNode,
+                              int64_t(globalBatch));
+  for (const std::string &path : models)
+    if (failed(evaluate(path, *cluster, context)))
+      return 1;
+  return 0;
+}

@@ -1,0 +1,491 @@
+#include "passes/Planning/PipelinePlan.h"
+
+#include "passes/Planning/Recompute.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <limits>
+
+namespace merak::planning {
+
+// Up to so many cuts all of them are tried.
+constexpr double kExhaustive = 300;
+// Time and memory differences below this part do not count.
+constexpr double kSmall = 1e-9;
+
+double PipelineCost::bubble() const {
+  double idle = 0;
+  for (double time : busy)
+    idle += seconds > 0 ? 1 - time / seconds : 0;
+  return busy.empty() ? 0 : idle / double(busy.size());
+}
+
+std::vector<char> PipelinePlan::recomputed(const StageModel &model) const {
+  std::vector<char> out(model.count(), 0);
+  for (size_t v = 0; v < marks.size(); ++v)
+    for (int i = begin[v]; i < begin[v + 1]; ++i)
+      out[i] = model.marked(i, marks[v]);
+  return out;
+}
+
+std::vector<int> uniformFloor(int n, int p) {
+  std::vector<int> out;
+  int c = n / p, r = n % p;
+  for (int q = 0; q < p; ++q)
+    out.push_back(n <= p ? std::min(q, n)
+                         : q * c + std::min(r, std::max(0, q - 1)));
+  out.push_back(n);
+  return out;
+}
+
+std::vector<int> balance(const std::vector<double> &weights, int parts) {
+  int n = int(weights.size());
+  std::vector<double> prefix(1, 0);
+  for (double weight : weights)
+    prefix.push_back(prefix.back() + weight);
+  double none = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(parts + 1,
+                                        std::vector<double>(n + 1, none));
+  std::vector<std::vector<int>> from(parts + 1, std::vector<int>(n + 1, 0));
+  best[0][0] = 0;
+  for (int q = 1; q <= parts; ++q)
+    for (int i = q; i <= n; ++i)
+      for (int j = i; j-- > q - 1;) {
+        double last = prefix[i] - prefix[j];
+        if (last > best[q][i])
+          break;
+        double worst = std::max(best[q - 1][j], last);
+        if (worst < best[q][i]) {
+          best[q][i] = worst;
+          from[q][i] = j;
+        }
+      }
+  std::vector<int> out(parts + 1, n);
+  for (int q = parts, i = n; q > 0; --q)
+    out[q - 1] = i = from[q][i];
+  return out;
+}
+
+namespace {
+
+// What a schedule's lists say whatever the times: for each virtual stage the
+// microbatches between F and the last gradient action, between R and it, and
+// whether it recomputes.
+struct Lists {
+  std::vector<int> inFlight, again;
+  std::vector<char> recomputes;
+
+  explicit Lists(const Schedule &schedule)
+      : inFlight(schedule.virtualStages(), 0), again(inFlight),
+        recomputes(schedule.virtualStages(), 0) {
+    std::vector<int> now(inFlight.size()), nowAgain(inFlight.size());
+    for (int s = 0; s < schedule.stages; ++s) {
+      Action last = Action::B;
+      for (const Step &step : schedule.order[s])
+        if (step.action == Action::W)
+          last = Action::W;
+        else if (step.action == Action::R)
+          recomputes[step.chunk * schedule.stages + s] = 1;
+      for (const Step &step : schedule.order[s]) {
+        int v = step.chunk * schedule.stages + s;
+        now[v] += int(step.action == Action::F) - int(step.action == last);
+        nowAgain[v] += int(step.action == Action::R) -
+                       int(step.action == last && recomputes[v]);
+        inFlight[v] = std::max(inFlight[v], now[v]);
+        again[v] = std::max(again[v], nowAgain[v]);
+      }
+    }
+  }
+};
+
+double bytesOf(const PipelineShape &shape, const StageCost &cost,
+               const Lists &lists, int v) {
+  return cost.parameterBytes + cost.gradientBytes +
+         cost.stateBytes * shape.stateShare + cost.workspace +
+         cost.keptBytes * lists.inFlight[v] + cost.againBytes * lists.again[v];
+}
+
+PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
+                    const Schedule &schedule, const Lists &lists,
+                    const std::vector<int> &begin,
+                    const std::vector<Marks> &marks, bool shardwise) {
+  PipelineCost out;
+  int p = schedule.stages, parts = schedule.virtualStages();
+  out.memory.assign(p, 0);
+  SimulateOptions simulation;
+  simulation.record = false;
+  for (int v = 0; v < parts; ++v) {
+    const StageCost &cost =
+        model.cost(begin[v], begin[v + 1], marks[v], shardwise);
+    out.stages.push_back(cost);
+    simulation.times.push_back(cost.times);
+    ActionTimes &times = simulation.times[v];
+    double reduce = 0;
+    if (shape.reduce.secondsPerByte > 0)
+      reduce = cost.parameters * shape.reduce.latency +
+               cost.gradientBytes * shape.reduce.secondsPerByte;
+    if (cost.sharedBytes > 0 && !shape.links.empty())
+      reduce += shape.links[0].latency +
+                cost.sharedBytes * shape.links[0].secondsPerByte;
+    times.U = times.U * shape.stateShare + reduce;
+    out.updateSeconds = std::max(out.updateSeconds, times.U);
+    out.exposedSeconds =
+        std::max(out.exposedSeconds,
+                 cost.communication * schedule.microbatches + reduce);
+    if (v >= p) // one update for all chunks of a stage
+      simulation.times[v % p].U += times.U;
+    out.memory[v % p] += bytesOf(shape, cost, lists, v);
+    if (v + 1 == parts)
+      continue;
+    BoundaryCost boundary;
+    if (!shape.links.empty()) {
+      // From the last stage back to the first over the slowest link.
+      BoundaryLink link = shape.links[std::min(v % p, p - 2)];
+      if (v % p == p - 1)
+        for (const BoundaryLink &other : shape.links)
+          if (other.secondsPerByte > link.secondsPerByte)
+            link = other;
+      auto seconds = [&](double bytes) {
+        return bytes > 0 ? link.latency + bytes * link.secondsPerByte : 0;
+      };
+      boundary.forward = seconds(model.forwardBytes(begin[v + 1]));
+      boundary.backward = seconds(model.gradientBytes(begin[v + 1]));
+    }
+    out.transferSeconds += boundary.forward + boundary.backward;
+    simulation.boundaries.push_back(boundary);
+  }
+  Timeline timeline = simulate(schedule, simulation);
+  out.seconds = timeline.total;
+  out.busy = timeline.busy;
+  out.inFlight = lists.inFlight;
+  if (shape.memoryBytes > 0)
+    for (double bytes : out.memory)
+      out.excessBytes += std::max(0.0, bytes - shape.memoryBytes);
+  return out;
+}
+
+class Planner {
+public:
+  Planner(const StageModel &model, const PipelineShape &shape,
+          const PipelineOptions &options)
+      : model(model), problem(model.problem), shape(shape), options(options) {}
+
+  Result<PipelinePlan> run() {
+    Status status;
+    bool ratio = options.recompute != "none" && options.recompute != "full" &&
+                 options.recompute != "auto";
+    if (ratio)
+      given = std::strtod(options.recompute.c_str(), nullptr);
+    for (const std::string &name : options.schedules) {
+      ScheduleOptions make;
+      make.stages = shape.stages;
+      make.microbatches = shape.microbatches;
+      make.recompute = problem.train && options.recompute != "none";
+      make.splitBackward = make.update = problem.train;
+      Result<Schedule> schedule = makeSchedule(name, make);
+      if (!schedule.ok()) {
+        status.merge(schedule.status());
+        continue;
+      }
+      // The same lists with fewer microbatches while searching.
+      std::optional<Schedule> shorter;
+      make.microbatches =
+          std::min(shape.microbatches, std::max(8, 3 * shape.stages));
+      if (make.microbatches < shape.microbatches)
+        if (Result<Schedule> made = makeSchedule(name, make); made.ok())
+          shorter = *made;
+      status.merge(consider(*schedule, shorter));
+    }
+    for (const Schedule &schedule : options.concrete)
+      status.merge(consider(schedule, std::nullopt));
+    if (best.begin.empty())
+      return status;
+    return best;
+  }
+
+private:
+  using Cuts = std::vector<int>; // indices of `positions`
+
+  // The state of the search under one schedule.
+  struct Search {
+    const Schedule *schedule;
+    Lists lists;
+    int missing = 0; // microbatches that the schedule lacks
+    int64_t actions = 0, spent = 0;
+    PipelinePlan best;
+  };
+
+  Status consider(const Schedule &schedule,
+                  const std::optional<Schedule> &shorter) {
+    int parts = schedule.virtualStages();
+    Search search{&schedule, Lists(schedule), 0, 0, 0, {}};
+    if (shorter) {
+      search.schedule = &*shorter;
+      search.missing = schedule.microbatches - shorter->microbatches;
+    }
+    for (const std::vector<Step> &order : search.schedule->order)
+      search.actions += int64_t(order.size());
+    if (options.begin) {
+      if (int(options.begin->size()) == parts + 1)
+        try_(search, *options.begin);
+    } else {
+      MERAK_RETURN_IF_ERROR(start(search, parts));
+      if (options.cut == CutRule::Time && parts > 1)
+        improve(search, parts);
+    }
+    PipelinePlan &found = search.best;
+    if (found.begin.empty())
+      return {};
+    // Exactly, with all microbatches.
+    found.schedule = schedule;
+    found.cost = costOf(model, shape, schedule, Lists(schedule), found.begin,
+                        found.marks, options.shardwise);
+    found.evaluations = evaluations;
+    if (best.begin.empty() || better(found.cost, best.cost))
+      best = found;
+    best.evaluations = evaluations;
+    return {};
+  }
+
+  static bool better(const PipelineCost &a, const PipelineCost &b) {
+    if (a.excessBytes != b.excessBytes)
+      return a.excessBytes < b.excessBytes;
+    return a.seconds < b.seconds * (1 - kSmall);
+  }
+
+  // Groups of ops between neighbouring positions.
+  std::vector<double> weights(const std::vector<int> &at,
+                              bool parameters) const {
+    std::vector<double> out;
+    for (size_t i = 0; i + 1 < at.size(); ++i)
+      out.push_back(parameters ? model.parameterBytes(at[i], at[i + 1])
+                               : model.seconds(at[i], at[i + 1]));
+    return out;
+  }
+
+  Status start(Search &search, int parts) {
+    bool byShard =
+        options.cut == CutRule::Layers || options.cut == CutRule::Parameters;
+    const std::vector<int> &at = byShard ? model.shards() : model.positions();
+    int n = int(at.size()) - 1;
+    if (n < parts)
+      return Status::error(
+          fmt::format("{} stages need at least as many {}, found {}", parts,
+                      byShard ? "layers" : "operations", n));
+    auto tryCuts = [&](const Cuts &cuts) {
+      std::vector<int> begin;
+      for (int cut : cuts)
+        begin.push_back(at[cut]);
+      try_(search, begin);
+    };
+    if (options.cut == CutRule::Layers)
+      tryCuts(uniformFloor(n, parts));
+    else
+      tryCuts(balance(weights(at, options.cut == CutRule::Parameters), parts));
+    if (options.cut == CutRule::Time && model.shards().size() > size_t(parts)) {
+      std::vector<int> begin;
+      for (int cut : uniformFloor(int(model.shards().size()) - 1, parts))
+        begin.push_back(model.shards()[cut]);
+      try_(search, begin);
+    }
+    return {};
+  }
+
+  bool withinBudget(const Search &search) const {
+    size_t schedules = options.schedules.size() + options.concrete.size();
+    return search.spent < options.budget / int64_t(schedules);
+  }
+
+  // True if it is the best so far under this schedule.
+  bool try_(Search &search, const std::vector<int> &begin) {
+    std::vector<Marks> marks = choose(search, begin);
+    PipelineCost cost = costOf(model, shape, *search.schedule, search.lists,
+                               begin, marks, options.shardwise);
+    ++evaluations;
+    search.spent += search.actions;
+    double cycle = 0;
+    for (int s = 0; s < shape.stages; ++s) {
+      double seconds = 0;
+      for (size_t v = s; v < cost.stages.size(); v += shape.stages) {
+        const ActionTimes &times = cost.stages[v].times;
+        seconds += times.F + times.R + times.B + times.W;
+      }
+      cycle = std::max(cycle, seconds);
+    }
+    cost.seconds += cycle * search.missing;
+    if (!search.best.begin.empty() && !better(cost, search.best.cost))
+      return false;
+    search.best.begin = begin;
+    search.best.marks = std::move(marks);
+    search.best.cost = std::move(cost);
+    return true;
+  }
+
+  // ------------------------------------------------------- recomputation
+
+  std::vector<Marks> choose(const Search &search,
+                            const std::vector<int> &begin) {
+    int parts = int(begin.size()) - 1;
+    std::vector<Marks> marks(parts);
+    if (!problem.train || options.recompute == "none")
+      return marks;
+    for (int v = 0; v < parts; ++v)
+      if (search.lists.recomputes[v])
+        marks[v] = options.recompute == "full"   ? Marks{model.levels(), 0}
+                   : options.recompute == "auto" ? fit(search, begin, v)
+                                                 : byRatio(search, begin, v);
+    return marks;
+  }
+
+  // Merak: the first shards of a stage, as many as its ratio says.
+  Marks byRatio(const Search &search, const std::vector<int> &begin, int v) {
+    Result<std::vector<double>> ratios =
+        stageRatios(shape.stages, {given}, search.schedule->name == "scp");
+    if (!ratios.ok())
+      return {};
+    std::vector<int> ends;
+    for (int at : model.shards())
+      if (at > begin[v] && at < begin[v + 1])
+        ends.push_back(at);
+    ends.push_back(begin[v + 1]);
+    int count = recomputedParts((*ratios)[v % shape.stages], int(ends.size()));
+    return {0, count > 0 ? ends[count - 1] : 0};
+  }
+
+  // The fewest rungs with which the stage fits; if none does, those with the
+  // least memory.
+  Marks fit(const Search &search, const std::vector<int> &begin, int v) {
+    if (shape.memoryBytes <= 0)
+      return {};
+    // Chunks of one device share its memory evenly.
+    double limit = shape.memoryBytes / search.schedule->chunks;
+    auto bytes = [&](int level) {
+      return bytesOf(
+          shape,
+          model.cost(begin[v], begin[v + 1], {level, 0}, options.shardwise),
+          search.lists, v);
+    };
+    if (bytes(0) <= limit)
+      return {};
+    // Rungs of this stage alone.
+    std::vector<int> levels;
+    for (int i = begin[v]; i < begin[v + 1]; ++i)
+      if (model.level(i) < model.levels())
+        levels.push_back(model.level(i) + 1);
+    std::sort(levels.begin(), levels.end());
+    levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
+    if (levels.empty())
+      return {};
+    auto it = std::partition_point(levels.begin(), levels.end(),
+                                   [&](int l) { return bytes(l) > limit; });
+    if (it != levels.end())
+      return {*it, 0};
+    int least = 0;
+    for (int level : {levels.back(), model.levels() - 1, model.levels()})
+      if (bytes(level) < bytes(least))
+        least = level;
+    return {least, 0};
+  }
+
+  // ----------------------------------------------------------------- cuts
+
+  void improve(Search &search, int parts) {
+    const std::vector<int> &at = model.positions();
+    int n = int(at.size()) - 1;
+    double combinations = 1;
+    for (int i = 1; i < parts && combinations < kExhaustive * n; ++i)
+      combinations *= double(n - i) / i;
+    if (combinations <= kExhaustive)
+      return tryAll(search, parts);
+    auto indexOf = [&](int position) {
+      return int(std::lower_bound(at.begin(), at.end(), position) - at.begin());
+    };
+    Cuts cuts;
+    auto reset = [&] {
+      cuts.clear();
+      for (int position : search.best.begin)
+        cuts.push_back(indexOf(position));
+    };
+    // Boundaries first..last move by `by`.
+    auto shift = [&](int first, int last, int by) {
+      if (!withinBudget(search))
+        return false;
+      Cuts moved = cuts;
+      for (int q = first; q <= last; ++q)
+        moved[q] += by;
+      if (moved[first] <= moved[first - 1] || moved[last] >= moved[last + 1])
+        return false;
+      std::vector<int> begin;
+      for (int cut : moved)
+        begin.push_back(at[cut]);
+      if (!try_(search, begin))
+        return false;
+      reset();
+      return true;
+    };
+    reset();
+    bool changed = true;
+    while (changed && withinBudget(search)) {
+      changed = false;
+      for (int by : {1, -1, 2, -2, 4, -4, 8, -8})
+        for (int q = 1; q < parts; ++q)
+          while (shift(q, q, by))
+            changed = true;
+      for (int by : {1, -1})
+        for (int length = 2; length < parts; ++length)
+          for (int q = 1; q + length <= parts; ++q)
+            if (length <= 4 || q == 1 || q + length == parts || parts <= 16)
+              changed |= shift(q, q + length - 1, by);
+    }
+  }
+
+  void tryAll(Search &search, int parts) {
+    const std::vector<int> &at = model.positions();
+    int n = int(at.size()) - 1;
+    std::vector<int> cuts(parts + 1);
+    for (int q = 0; q < parts; ++q)
+      cuts[q] = q;
+    cuts[parts] = n;
+    while (true) {
+      std::vector<int> begin;
+      for (int cut : cuts)
+        begin.push_back(at[cut]);
+      try_(search, begin);
+      int q = parts - 1;
+      while (q > 0 && cuts[q] == n - parts + q)
+        --q;
+      if (q == 0)
+        return;
+      ++cuts[q];
+      for (int next = q + 1; next < parts; ++next)
+        cuts[next] = cuts[next - 1] + 1;
+    }
+  }
+
+  const StageModel &model;
+  const StageProblem &problem;
+  const PipelineShape &shape;
+  const PipelineOptions &options;
+  double given = 0;
+  int64_t evaluations = 0;
+  PipelinePlan best;
+};
+
+} // namespace
+
+Result<PipelinePlan> planPipeline(const StageModel &model,
+                                  const PipelineShape &shape,
+                                  const PipelineOptions &options) {
+  return Planner(model, shape, options).run();
+}
+
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const Schedule &schedule,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks, bool shardwise) {
+  return costOf(model, shape, schedule, Lists(schedule), begin, marks,
+                shardwise);
+}
+
+} // namespace merak::planning

@@ -1,0 +1,83 @@
+// Cuts a step into pipeline stages, chooses what each recomputes and the
+// schedule: together, by simulated iteration time within the memory of a
+// device.
+//
+//   for each schedule:
+//     cuts = the lightest heaviest stage; then, while the time falls:
+//       local moves of the cuts; after each, every stage recomputes as little
+//       as its own free memory allows (the first rungs of the ladder)
+//   the least time wins; what does not fit loses to what does
+#pragma once
+
+#include "passes/Planning/StageProblem.h"
+
+#include <optional>
+
+namespace merak::planning {
+
+enum class CutRule {
+  Time,       // simulated iteration time
+  MinMax,     // the heaviest stage is as light as possible
+  Layers,     // equal numbers of shards, uniform_floor of Merak
+  Parameters, // the most parameters of a stage are as few as possible
+};
+// Boundaries of n shards on p stages: the remainder goes to stages 1, 2, ...
+// With fewer shards than stages some are empty.
+std::vector<int> uniformFloor(int n, int p);
+// Boundaries of consecutive weights in `parts` not empty parts, the heaviest as
+// light as possible.
+std::vector<int> balance(const std::vector<double> &weights, int parts);
+
+struct PipelineOptions {
+  // Names; of equally good ones the first is taken.
+  std::vector<std::string> schedules = {"1f1b"};
+  std::vector<Schedule> concrete; // tried besides
+  // "none", "full", "auto", or a ratio for Merak's rule (Recompute.h).
+  std::string recompute = "auto";
+  CutRule cut = CutRule::Time;
+  std::optional<std::vector<int>> begin; // stages + 1 positions: given cuts
+  // Memory as of systems that recompute shard by shard during the backward
+  // instead of a stage at once.
+  bool shardwise = false;
+  int64_t budget = 3'000'000; // simulated actions, over all schedules
+};
+
+struct PipelineCost {
+  double seconds = 0;
+  double excessBytes = 0;        // over the limit, summed over stages
+  std::vector<StageCost> stages; // per virtual stage
+  std::vector<double> memory;    // per stage, bytes at the peak
+  std::vector<double> busy;      // per stage, seconds
+  std::vector<int> inFlight;     // per virtual stage
+  double transferSeconds = 0;    // of all boundaries, one microbatch
+  double updateSeconds = 0;      // the longest reduction and update
+  // The most that a stage waits for collectives in a step, pipeline transfers
+  // left out.
+  double exposedSeconds = 0;
+  bool fits() const { return excessBytes <= 0; }
+  double bubble() const; // mean idle fraction
+};
+
+struct PipelinePlan {
+  Schedule schedule;
+  std::vector<int> begin;   // virtual stages + 1 positions
+  std::vector<Marks> marks; // per virtual stage
+  PipelineCost cost;
+  int64_t evaluations = 0;
+  std::vector<char> recomputed(const StageModel &model) const; // per op
+};
+
+// Errors: fewer ops than stages; no schedule is defined for the shape (each
+// with its reason).
+Result<PipelinePlan> planPipeline(const StageModel &model,
+                                  const PipelineShape &shape,
+                                  const PipelineOptions &options);
+
+// The cost of given cuts and marks.
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const Schedule &schedule,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          bool shardwise = false);
+
+} // namespace merak::planning

@@ -1,0 +1,513 @@
+#include "passes/Planning/PlanSearch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <optional>
+
+namespace merak::planning {
+
+// More microbatches than this many per stage bring nothing but launches.
+constexpr int64_t kMicrobatchesPerStage = 64;
+
+std::vector<Way> plainWays() {
+  Way data;
+  data.name = "data parallel";
+  data.schedules = {"1f1b"};
+  data.recompute = {"none", "full"};
+  data.cut = CutRule::Layers;
+  data.dataOnly = true;
+  Way equal = data;
+  equal.name = "equal layers";
+  equal.dataOnly = false;
+  return {data, equal};
+}
+
+Way merakWay() {
+  Way way;
+  way.name = "merak";
+  way.schedules = {"1f1b", "early", "last", "scp"};
+  way.recompute = {"auto", "full"};
+  way.overlap = {0, 3};
+  return way;
+}
+
+Way ownWay(const Strategy &pinned) {
+  Way way;
+  bool named = pinned.schedule && *pinned.schedule != "auto";
+  if (named)
+    way.schedules = {*pinned.schedule};
+  else
+    way.schedules = {"1f1b", "scp", "last", "early", "eager"};
+  way.recompute = {pinned.recompute.value_or("auto")};
+  return way;
+}
+
+PlanSearch::PlanSearch(const SearchInput &input) : input(input) {}
+
+Result<std::vector<Degrees>> PlanSearch::degrees() const {
+  int64_t devices = input.cluster.count;
+  auto pinned = [&](const char *axis) -> int64_t {
+    auto it = input.pinned.mesh.find(axis);
+    return it == input.pinned.mesh.end() ? 0 : it->second;
+  };
+  int64_t product = 1;
+  for (const char *axis : {"pp", "dp", "tp"})
+    product *= std::max<int64_t>(1, pinned(axis));
+  bool allPinned = pinned("pp") && pinned("dp") && pinned("tp");
+  if (devices % product != 0 || (allPinned && product != devices))
+    return Status::error(fmt::format(
+        "mesh needs {} ranks, which does not fit the {} of the cluster",
+        product, devices));
+  std::vector<Degrees> all;
+  Status problems;
+  for (int64_t pp = 1; pp <= devices; ++pp)
+    for (int64_t tp = 1; tp <= devices / pp; ++tp) {
+      if (devices % (pp * tp) != 0)
+        continue;
+      Degrees d{pp, devices / (pp * tp), tp, 1};
+      auto agrees = [&](const char *axis, int64_t degree) {
+        return pinned(axis) == 0 || pinned(axis) == degree;
+      };
+      if (!agrees("pp", d.pp) || !agrees("dp", d.dp) || !agrees("tp", d.tp))
+        continue;
+      if (!pinned("tp") && tp > input.cluster.perNode)
+        continue;
+      if (input.globalBatch % d.dp != 0) {
+        problems.merge(Status::error(
+            fmt::format("global batch {} does not divide over dp={}",
+                        input.globalBatch, d.dp)));
+        continue;
+      }
+      int64_t samples = input.globalBatch / d.dp;
+      if (input.pinned.microbatch) {
+        int64_t size = *input.pinned.microbatch;
+        if (samples % size != 0) {
+          problems.merge(Status::error(fmt::format(
+              "microbatch {} does not divide the {} samples of a replica "
+              "(global batch {}, dp={})",
+              size, samples, input.globalBatch, d.dp)));
+          continue;
+        }
+        d.microbatches = samples / size;
+        all.push_back(d);
+        continue;
+      }
+      // Few microbatches first: of equals the one with fewer is taken.
+      for (int64_t m = 1; m <= samples; ++m) {
+        int64_t size = samples / m;
+        bool round = (size & (size - 1)) == 0 || m == 1;
+        if (samples % m != 0 || !round || m > kMicrobatchesPerStage * pp)
+          continue;
+        d.microbatches = m;
+        all.push_back(d);
+      }
+    }
+  if (all.empty())
+    return problems;
+  return all;
+}
+
+// Classes that a strategy file names, else the search's choice.
+Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
+  Assignment out;
+  const Graph &graph = *input.graph;
+  const Classes &classes = *input.classes;
+  MERAK_RETURN_IF_ERROR(
+      assignBatch(graph, classes, input.batched,
+                  {{kMicrobatchAxis, d.microbatches}, {"dp", d.dp}}, out));
+  out.mesh.push_back({"tp", d.tp});
+  if (d.tp <= 1)
+    return out;
+  if (!input.pinned.classes.empty()) {
+    Status status;
+    for (const Strategy::SplitClass &split : input.pinned.classes) {
+      std::vector<int> found = findAnchor(graph, classes, split.anchor);
+      if (found.empty()) {
+        status.merge(Status::error(fmt::format(
+            "strategy splits dimension {} of '{}', which the model lacks",
+            split.anchor.dim, split.anchor.tensor)));
+        continue;
+      }
+      for (const std::string &axis : split.axes)
+        if (axis != kMicrobatchAxis && axis != "dp")
+          out.axes[found.front()].push_back(axis);
+    }
+    MERAK_RETURN_IF_ERROR(status);
+    return out;
+  }
+  auto known = choices.find(d.tp);
+  if (known == choices.end()) {
+    SearchOptions search;
+    search.axis = "tp";
+    search.size = d.tp;
+    for (const auto &[name, axes] : input.pinned.parameters)
+      for (size_t dim = 0; dim < axes.dims.size(); ++dim) {
+        const std::vector<std::string> &of = axes.dims[dim];
+        bool split = std::find(of.begin(), of.end(), "tp") != of.end();
+        search.pins.push_back({name, static_cast<int>(dim), split ? "tp" : ""});
+      }
+    Result<SearchResult> found =
+        searchTensorParallel(graph, classes, out, search);
+    if (!found.ok())
+      return found.status();
+    std::map<int, std::vector<std::string>> chosen;
+    for (const auto &[cls, axes] : found->assignment.axes)
+      if (std::find(axes.begin(), axes.end(), "tp") != axes.end())
+        chosen[cls] = {"tp"};
+    known = choices.emplace(d.tp, std::make_pair(chosen, found->report)).first;
+  }
+  for (const auto &[cls, axes] : known->second.first) {
+    std::vector<std::string> &of = out.axes[cls];
+    of.insert(of.end(), axes.begin(), axes.end());
+  }
+  report = known->second.second;
+  return out;
+}
+
+Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
+                                                          int overlap) {
+  if (d.tp <= 1)
+    overlap = 0;
+  int64_t samples = input.globalBatch / (d.dp * d.microbatches);
+  auto &[status, known] = shardings[{d.tp, samples, overlap}];
+  if (known)
+    return known.get();
+  if (!status.ok())
+    return status;
+  auto made = std::make_unique<Sharding>();
+  Result<Assignment> assignment = assign(d, made->report);
+  if (!assignment.ok()) {
+    status = assignment.status();
+    return status;
+  }
+  made->assignment = *assignment;
+  Result<Outcome> outcome =
+      apply(*input.graph, *input.classes, made->assignment);
+  if (!outcome.ok()) {
+    status = outcome.status();
+    return status;
+  }
+  StageCostOptions costs;
+  costs.cluster = input.cluster;
+  costs.tp = d.tp;
+  costs.microbatches = d.microbatches;
+  costs.train = input.train;
+  costs.statePerParameter = input.statePerParameter;
+  costs.overlap = overlap;
+  made->problem =
+      makeStageProblem(*input.graph, made->assignment, *outcome, costs);
+  made->model = std::make_unique<StageModel>(made->problem);
+  known = std::move(made);
+  return known.get();
+}
+
+Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
+                                   const std::vector<std::string> &begins) {
+  std::map<std::string, int> index;
+  for (int i = model.count(); i-- > 0;)
+    index[model.problem.ops[i].name] = i;
+  std::vector<int> begin = {0};
+  Status status;
+  for (const std::string &name : begins) {
+    auto it = index.find(name);
+    if (it == index.end())
+      status.merge(Status::error(
+          fmt::format("no operation '{}' to begin a stage at", name)));
+    else if (it->second <= begin.back())
+      status.merge(Status::error(fmt::format(
+          "the stage that begins at '{}' would be empty: its begin is not "
+          "after the one before",
+          name)));
+    else
+      begin.push_back(it->second);
+  }
+  if (status.ok() && int64_t(begin.size()) != stages)
+    status = Status::error(
+        fmt::format("{} stages have {} begins after the first, found {}",
+                    stages, stages - 1, begins.size()));
+  MERAK_RETURN_IF_ERROR(status);
+  begin.push_back(model.count());
+  return begin;
+}
+
+PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
+  PipelineOptions options;
+  options.schedules = way.schedules;
+  options.recompute = recompute;
+  options.cut = way.cut;
+  options.shardwise = way.shardwise;
+  return options;
+}
+
+PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
+  PlanCandidate best;
+  best.degrees = d;
+  best.way = way.name;
+  best.full = !quick;
+  Status problems;
+  for (int overlap : way.overlap) {
+    if (overlap > 0 && d.tp <= 1)
+      continue;
+    Result<const Sharding *> shard = sharding(d, overlap);
+    if (!shard.ok()) {
+      problems.merge(shard.status());
+      continue;
+    }
+    const StageModel &model = *(*shard)->model;
+    PipelineShape shape =
+        makePipelineShape(input.cluster, d, input.memoryBytes);
+    if (way.shardState)
+      shape.stateShare = 1 / double(d.dp);
+    std::optional<std::vector<int>> cuts;
+    if (input.pinned.stageBegins) {
+      Result<std::vector<int>> named =
+          namedCuts(model, d.pp, *input.pinned.stageBegins);
+      if (!named.ok()) {
+        problems.merge(named.status());
+        continue;
+      }
+      cuts = *named;
+    }
+    for (const std::string &recompute : way.recompute) {
+      if (!input.train && recompute != way.recompute.front())
+        continue;
+      PipelineOptions options =
+          pipelineOptions(way, input.train ? recompute : "none");
+      if (quick && way.schedules.size() > 2)
+        options.schedules = {way.schedules[0], way.schedules[1]};
+      if (quick && way.cut == CutRule::Time)
+        options.cut = CutRule::MinMax;
+      options.begin = cuts;
+      Result<PipelinePlan> made = planPipeline(model, shape, options);
+      if (!made.ok()) {
+        problems.merge(made.status());
+        continue;
+      }
+      const PipelineCost &cost = made->cost, &old = best.plan.cost;
+      if (best.plan.begin.empty() || cost.excessBytes < old.excessBytes ||
+          (cost.excessBytes == old.excessBytes && cost.seconds < old.seconds)) {
+        best.plan = std::move(*made);
+        best.recompute = recompute;
+        best.overlap = overlap;
+      }
+    }
+  }
+  if (best.plan.begin.empty())
+    best.problem = problems.ok() ? "nothing to plan" : problems.str();
+  return best;
+}
+
+static bool better(const PlanCandidate &a, const PlanCandidate &b) {
+  if (a.problem.empty() != b.problem.empty())
+    return a.problem.empty();
+  const PipelineCost &x = a.plan.cost, &y = b.plan.cost;
+  if (x.excessBytes != y.excessBytes)
+    return x.excessBytes < y.excessBytes;
+  return x.seconds < y.seconds * (1 - 1e-9);
+}
+
+std::vector<PlanCandidate> PlanSearch::search(const Way &way, size_t inFull) {
+  std::vector<PlanCandidate> all;
+  Result<std::vector<Degrees>> every = degrees();
+  if (!every.ok())
+    return all;
+  for (const Degrees &d : *every) {
+    bool outside = way.tensorInsideNode && d.tp > input.cluster.perNode;
+    bool other = way.dataOnly && (d.pp > 1 || d.tp > 1);
+    if (!outside && !other)
+      all.push_back(
+          plan(d, way, way.cut == CutRule::Time && every->size() > 1));
+  }
+  std::stable_sort(all.begin(), all.end(), better);
+  for (size_t i = 0; i < std::min(inFull, all.size()); ++i)
+    if (!all[i].full && all[i].problem.empty())
+      all[i] = plan(all[i].degrees, way, false);
+  std::stable_sort(all.begin(), all.end(), better);
+  return all;
+}
+
+// ---------------------------------------------------------------- reports
+
+namespace {
+
+double mebi(double bytes) { return bytes / 1048576.0; }
+
+double largest(const std::vector<double> &values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+// Seconds of a step by cause, of the busiest stage.
+struct Causes {
+  double work = 0, again = 0, collectives = 0, update = 0, idle = 0;
+  explicit Causes(const PlanCandidate &c) {
+    const PipelineCost &cost = c.plan.cost;
+    size_t p = cost.busy.size();
+    int m = c.plan.schedule.microbatches;
+    size_t busiest =
+        size_t(std::max_element(cost.busy.begin(), cost.busy.end()) -
+               cost.busy.begin());
+    for (size_t v = busiest; v < cost.stages.size(); v += p) {
+      const StageCost &stage = cost.stages[v];
+      again += stage.times.R * m;
+      collectives += stage.communication * m;
+      work += (stage.times.F + stage.times.B + stage.times.W) * m;
+    }
+    work -= collectives;
+    update = cost.busy[busiest] - work - again - collectives;
+    idle = cost.seconds - cost.busy[busiest];
+  }
+};
+
+std::string lostBy(const PlanCandidate &c, const PlanCandidate &best) {
+  Causes own(c), other(best);
+  std::pair<double, const char *> causes[] = {
+      {own.work - other.work, "slower kernels"},
+      {own.again - other.again, "recomputation"},
+      {own.collectives - other.collectives, "collectives"},
+      {own.update - other.update, "gradient reduction and update"},
+      {own.idle - other.idle, "idle stages"}};
+  auto most = *std::max_element(std::begin(causes), std::end(causes));
+  return fmt::format("{:.2f} times as long: {}",
+                     c.plan.cost.seconds / best.plan.cost.seconds, most.second);
+}
+
+} // namespace
+
+std::string describe(const std::vector<PlanCandidate> &candidates,
+                     double memoryBytes) {
+  std::string text;
+  const PlanCandidate *best = nullptr;
+  for (const PlanCandidate &c : candidates)
+    if (c.problem.empty() && !best)
+      best = &c;
+  for (const PlanCandidate &c : candidates) {
+    text += fmt::format("candidate {}{}", c.degrees.str(),
+                        c.way.empty() ? "" : " (" + c.way + ")");
+    if (!c.problem.empty()) {
+      text += ": " + c.problem.substr(0, c.problem.find('\n')) + "\n";
+      continue;
+    }
+    const PipelineCost &cost = c.plan.cost;
+    text += fmt::format(
+        ", {}, recompute {}{}: {:.3g} s predicted, {:.1f} MiB, idle {:.1f} %, "
+        "collectives {:.3g} s",
+        c.plan.schedule.name, c.recompute,
+        c.overlap ? fmt::format(", overlap {}", c.overlap) : "", cost.seconds,
+        mebi(largest(cost.memory)), 100 * cost.bubble(), cost.exposedSeconds);
+    if (!cost.fits())
+      text += fmt::format("; does not fit into {:.1f} MiB", mebi(memoryBytes));
+    else if (&c == best)
+      text += "; chosen";
+    else
+      text += "; " + lostBy(c, *best);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string describeStages(const StageModel &model, const PipelineShape &shape,
+                           const PipelinePlan &plan) {
+  std::string text;
+  const std::vector<StageOp> &ops = model.problem.ops;
+  for (size_t v = 0; v + 1 < plan.begin.size(); ++v) {
+    int from = plan.begin[v], to = plan.begin[v + 1];
+    const StageCost &cost = plan.cost.stages[v];
+    const ActionTimes &t = cost.times;
+    text += fmt::format(
+        "stage {}: '{}' to '{}', {} ops, {:.4g} s a microbatch, {:.1f} MiB "
+        "({} x {:.3g} kept)",
+        v, ops[from].name, ops[to - 1].name, to - from, t.F + t.R + t.B + t.W,
+        mebi(plan.cost.memory[v % shape.stages]), plan.cost.inFlight[v],
+        mebi(cost.keptBytes));
+    if (t.R > 0) {
+      int marked = 0;
+      for (int i = from; i < to; ++i)
+        marked += model.marked(i, plan.marks[v]);
+      text += fmt::format(", recomputes {} ops in {:.3g} s", marked, t.R);
+    }
+    if (v + 2 < plan.begin.size())
+      text += fmt::format(", sends {:.4g} bytes, {:.4g} back",
+                          model.forwardBytes(to), model.gradientBytes(to));
+    text += "\n";
+  }
+  return text;
+}
+
+Status explainMisfit(PlanSearch &search, const SearchInput &input,
+                     const PlanCandidate &closest) {
+  const PipelineCost &cost = closest.plan.cost;
+  size_t p = cost.memory.size();
+  size_t worst =
+      size_t(std::max_element(cost.memory.begin(), cost.memory.end()) -
+             cost.memory.begin());
+  std::string text = fmt::format(
+      "no plan fits into the {:.1f} MiB of a device; of {} recompute {}, which "
+      "comes closest, stage {} needs {:.1f} MiB; its largest tensors:",
+      mebi(input.memoryBytes), closest.degrees.str(), closest.recompute, worst,
+      mebi(cost.memory[worst]));
+  if (Result<const PlanSearch::Sharding *> sharding =
+          search.sharding(closest.degrees, closest.overlap);
+      sharding.ok())
+    for (size_t v = worst; v + 1 < closest.plan.begin.size(); v += p)
+      for (const auto &[name, bytes] : (*sharding)->model->topTensors(
+               closest.plan.begin[v], closest.plan.begin[v + 1],
+               closest.plan.marks[v], cost.inFlight[v], 5))
+        text += fmt::format("\n  {:10.1f} MiB {}", mebi(bytes), name);
+  // One pin less at a time, then all of them.
+  auto freed = [&](auto &&change) -> std::optional<PlanCandidate> {
+    SearchInput other = input;
+    if (!change(other))
+      return std::nullopt;
+    std::vector<PlanCandidate> found =
+        PlanSearch(other).search(ownWay(other.pinned));
+    if (found.empty() || !found.front().fits())
+      return std::nullopt;
+    return found.front();
+  };
+  std::optional<PlanCandidate> fits;
+  auto attempt = [&](auto &&change) {
+    if (!fits)
+      fits = freed(change);
+  };
+  attempt([](SearchInput &in) {
+    bool pinned = in.pinned.recompute && *in.pinned.recompute != "auto";
+    in.pinned.recompute = "auto";
+    in.pinned.recomputeOps.reset();
+    return pinned;
+  });
+  attempt([](SearchInput &in) {
+    bool pinned = in.pinned.microbatch && *in.pinned.microbatch > 1;
+    in.pinned.microbatch.reset();
+    return pinned;
+  });
+  attempt([](SearchInput &in) {
+    bool pinned = in.pinned.schedule && *in.pinned.schedule != "auto";
+    in.pinned.schedule.reset();
+    return pinned;
+  });
+  attempt([](SearchInput &in) {
+    bool pinned = !in.pinned.mesh.empty();
+    in.pinned.mesh.clear();
+    in.pinned.microbatch.reset();
+    in.pinned.recompute = "auto";
+    in.pinned.stageBegins.reset();
+    in.pinned.classes.clear();
+    return pinned;
+  });
+  if (fits)
+    text += fmt::format(
+        "\n  it fits with {} of {} samples, schedule {}, recompute {}: {:.1f} "
+        "MiB",
+        fits->degrees.str(),
+        input.globalBatch / (fits->degrees.dp * fits->degrees.microbatches),
+        fits->plan.schedule.name, fits->recompute,
+        mebi(largest(fits->plan.cost.memory)));
+  else
+    text += fmt::format("\n  nothing that could be changed makes it fit; it "
+                        "needs devices with {:.1f} MiB",
+                        mebi(cost.memory[worst]));
+  return Status::error(text);
+}
+
+} // namespace merak::planning

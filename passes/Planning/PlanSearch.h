@@ -1,0 +1,120 @@
+// The search for the degrees of a mesh and all that follows from them: every
+// (pp, dp, tp, microbatch) of the cluster's size that agrees with what the
+// user pinned is priced by the plan it leads to (PipelinePlan.h). The plain
+// ways to train are always among the candidates.
+//
+//   sharding and op times          per (tp, samples of a microbatch)
+//   stages, recomputation, schedule per candidate: quickly for all, then in
+//                                  full for the best ones
+#pragma once
+
+#include "passes/Planning/PipelinePlan.h"
+#include "passes/Planning/StageCosts.h"
+#include "passes/Planning/Strategy.h"
+#include "passes/Planning/TensorParallel.h"
+
+#include <map>
+#include <memory>
+
+namespace merak::planning {
+
+// How a system trains: what the search may choose from.
+struct Way {
+  std::string name; // "" is merakc's own
+  std::vector<std::string> schedules;
+  std::vector<std::string> recompute; // tried in turn
+  CutRule cut = CutRule::Time;
+  std::vector<int> overlap = {0}; // levels tried
+  bool shardwise = false;         // see PipelineOptions
+  bool shardState = false;        // optimizer state divided over dp
+  bool tensorInsideNode = true;   // tp only up to the devices of a node
+  bool dataOnly = false;          // pp = tp = 1
+};
+// Pure data parallelism; tensor parallelism inside the node with equal layers
+// and 1F1B, without and with full recomputation.
+std::vector<Way> plainWays();
+
+struct SearchInput {
+  const Graph *graph = nullptr;
+  const Classes *classes = nullptr;
+  std::vector<int> batched; // tensors with a batch dimension
+  costmodel::Cluster cluster;
+  Strategy pinned;
+  int64_t globalBatch = 1;
+  bool train = true;
+  double statePerParameter = 2;
+  double memoryBytes = 0; // of a device; 0: not limited
+};
+
+struct PlanCandidate {
+  Degrees degrees;
+  std::string way; // name
+  std::string recompute;
+  int overlap = 0;
+  PipelinePlan plan;
+  bool full = false;   // planned in full, not only quickly
+  std::string problem; // no plan: why
+  bool fits() const { return problem.empty() && plan.cost.fits(); }
+};
+
+class PlanSearch {
+public:
+  explicit PlanSearch(const SearchInput &input);
+
+  // Degrees that agree with the pins and divide the batch. Errors: no mesh of
+  // the cluster's size does (all reasons).
+  Result<std::vector<Degrees>> degrees() const;
+  // The best plan of a way with the given degrees. `quick`: without a search
+  // for cuts.
+  PlanCandidate plan(const Degrees &degrees, const Way &way, bool quick);
+  // Best first; what does not fit comes last. At most `inFull` are planned in
+  // full, and only those are certain to be in order.
+  std::vector<PlanCandidate> search(const Way &way, size_t inFull = 6);
+
+  // The sharding for a tp degree with this batch.
+  struct Sharding {
+    Assignment assignment;
+    SearchReport report;
+    Outcome outcome;
+    StageProblem problem;
+    std::unique_ptr<StageModel> model;
+  };
+  Result<const Sharding *> sharding(const Degrees &degrees, int overlap);
+  Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
+
+private:
+  SearchInput input;
+  // By tp: classes chosen, for all batch degrees.
+  std::map<int64_t,
+           std::pair<std::map<int, std::vector<std::string>>, SearchReport>>
+      choices;
+  // By tp, samples, overlap.
+  std::map<std::tuple<int64_t, int64_t, int>,
+           std::pair<Status, std::unique_ptr<Sharding>>>
+      shardings;
+};
+
+// Cut positions of stages that begin at the named ops. Errors: unknown names,
+// empty stages, a number that does not fit (all of them).
+Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
+                                   const std::vector<std::string> &begins);
+// What planPipeline may choose from for a way.
+PipelineOptions pipelineOptions(const Way &way, const std::string &recompute);
+
+// Merak's techniques alone, and everything merakc has.
+Way merakWay();
+Way ownWay(const Strategy &pinned);
+
+// Lines for the user: one a stage, with its time, memory and what it sends.
+std::string describeStages(const StageModel &model, const PipelineShape &shape,
+                           const PipelinePlan &plan);
+// Why nothing fits: the stage that lacks most, its bytes and largest tensors,
+// and the least change that would fit, found by the same search.
+Status explainMisfit(PlanSearch &search, const SearchInput &input,
+                     const PlanCandidate &closest);
+
+// Lines of a report: the best candidates, the plain ones, and why each lost.
+std::string describe(const std::vector<PlanCandidate> &candidates,
+                     double memoryBytes);
+
+} // namespace merak::planning

@@ -1,0 +1,424 @@
+#include "passes/Planning/StageCosts.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace merak::planning {
+
+std::string Degrees::str() const {
+  return fmt::format("pp={} dp={} tp={}, {} microbatches", pp, dp, tp,
+                     microbatches);
+}
+
+namespace {
+
+class Builder {
+public:
+  Builder(const Graph &graph, const Assignment &assignment,
+          const Outcome &outcome, const StageCostOptions &options)
+      : graph(graph), outcome(outcome), options(options),
+        device(options.cluster.device()), mesh(assignment.axisMap()) {}
+
+  StageProblem build() {
+    readTensors();
+    readOps();
+    out.train = options.train;
+    makeTensors();
+    makeOps();
+    makeParameters();
+    return std::move(out);
+  }
+
+private:
+  void readTensors() {
+    size_t n = graph.tensors.size();
+    producer.assign(n, -1);
+    users.resize(n);
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      for (int t : graph.ops[i].results)
+        producer[t] = int(i);
+      for (int t : graph.ops[i].operands)
+        if (users[t].empty() || users[t].back() != int(i))
+          users[t].push_back(int(i));
+    }
+    for (size_t t = 0; t < n; ++t) {
+      double elements = 1;
+      for (int64_t size : outcome.tensors[t].localShape(mesh))
+        elements *= double(size);
+      local.push_back(elements);
+    }
+    hasGradient.assign(n, 0);
+    for (size_t t = 0; t < n; ++t)
+      hasGradient[t] = graph.tensors[t].parameter;
+    for (const GraphOp &op : graph.ops) {
+      bool depends = false;
+      for (int t : op.operands)
+        depends |= bool(hasGradient[t]);
+      for (int t : op.results)
+        hasGradient[t] = depends && graph.tensors[t].isFloat;
+    }
+  }
+
+  double bytes(int t) const { return local[t] * graph.tensors[t].elementBytes; }
+  bool isSource(int t) const {
+    const GraphTensor &tensor = graph.tensors[t];
+    return tensor.input || tensor.parameter || tensor.constant;
+  }
+
+  // Which stage op of the problem each graph op belongs to.
+  void readOps() {
+    stageOp.assign(graph.ops.size(), -1);
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].phase == Phase::Forward) {
+        stageOp[i] = int(forwardOps.size());
+        forwardOps.push_back(int(i));
+      }
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (graph.ops[i].phase == Phase::Backward) {
+        int of = graph.ops[i].gradientOf;
+        stageOp[i] = of >= 0 ? stageOp[of] : int(forwardOps.size()) - 1;
+      }
+  }
+
+  // ---------------------------------------------------------------- compute
+
+  bool fuses(int op) const {
+    return !graph.ops[op].contraction && !graph.ops[op].view;
+  }
+  // The value goes from one fusing op to another of the same action only.
+  bool stays(int t) const {
+    int from = producer[t];
+    if (from < 0 || users[t].size() != 1 || graph.tensors[t].output ||
+        !fuses(from) || !fuses(users[t][0]))
+      return false;
+    const GraphOp &a = graph.ops[from], &b = graph.ops[users[t][0]];
+    return a.phase == b.phase && a.weightGradient == b.weightGradient &&
+           stageOp[from] >= 0 && !reduced[t];
+  }
+
+  double seconds(int index) const {
+    const GraphOp &op = graph.ops[index];
+    if (op.view)
+      return 0;
+    double moved = 0;
+    bool alone = true; // not the continuation of a fused kernel
+    for (int t : op.operands) {
+      bool here = stays(t);
+      moved += here ? 0 : bytes(t);
+      alone &= !here;
+    }
+    for (int t : op.results)
+      moved += stays(t) ? 0 : bytes(t);
+    costmodel::Kernel kernel;
+    kernel.name = op.kernel;
+    kernel.bytes = moved;
+    kernel.dtype = dtypeOf(op);
+    if (!op.contraction)
+      return costmodel::kernelSeconds(device, kernel) -
+             (alone ? 0 : launchOf(kernel));
+    // A sub-batch at a time: twice the launches, halves of the shape.
+    double parts = options.overlap > 0 && options.tp > 1 ? 2 : 1;
+    kernel.flops =
+        outcome.ops[index].localFlops / double(options.microbatches) / parts;
+    kernel.bytes /= parts;
+    if (op.operands.size() >= 2 && op.kernel == "einsum") {
+      // From the elements of a [b,m,k], b [b,k,n] and r [b,m,n] alone.
+      double a = local[op.operands[0]], b = local[op.operands[1]];
+      double r = local[op.results[0]], products = kernel.flops * parts / 2;
+      kernel.m = std::max(1.0, products / b);
+      kernel.n = std::max(1.0, products / a);
+      kernel.k = std::max(1.0, products / r);
+      if (kernel.m >= kernel.n)
+        kernel.m = std::max(1.0, kernel.m / parts);
+      else
+        kernel.k = std::max(1.0, kernel.k / parts);
+    }
+    return parts * costmodel::kernelSeconds(device, kernel);
+  }
+
+  std::string dtypeOf(const GraphOp &op) const {
+    int size = 4;
+    for (int t : op.results)
+      size = graph.tensors[t].elementBytes;
+    return size == 2 ? "bf16" : size == 8 ? "f64" : "f32";
+  }
+  double launchOf(costmodel::Kernel kernel) const {
+    kernel.bytes = 0;
+    return costmodel::kernelSeconds(device, kernel);
+  }
+
+  // ---------------------------------------------------------- communication
+
+  double collective(const Conversion &conversion) const {
+    using Kind = costmodel::Collective;
+    int64_t n = 1;
+    bool tensorOnly = true;
+    for (const std::string &axis : conversion.axes) {
+      auto it = mesh.find(axis);
+      n *= it == mesh.end() ? 1 : it->second;
+      tensorOnly &= axis == "tp";
+    }
+    if (n <= 1 || conversion.bytes <= 0)
+      return 0;
+    // The buffer behind the bytes that a ring sends.
+    double share = double(n - 1) / double(n);
+    Kind kind = Kind::AllGather;
+    double buffer = conversion.bytes / share;
+    switch (conversion.kind) {
+    case ConversionKind::AllReduceSum:
+    case ConversionKind::AllReduceMax:
+      kind = Kind::AllReduce;
+      buffer /= 2;
+      break;
+    case ConversionKind::ReduceScatter:
+      kind = Kind::ReduceScatter;
+      break;
+    case ConversionKind::AllToAll:
+      kind = Kind::AllToAll;
+      break;
+    default:
+      break;
+    }
+    // Neighbours in tp, or the tp-th ranks of neighbouring replicas, which
+    // leave a node together.
+    std::vector<int64_t> devices;
+    int64_t stride = tensorOnly ? 1 : options.tp;
+    for (int64_t i = 0; i < n; ++i)
+      devices.push_back(std::min(i * stride, options.cluster.count - 1));
+    int64_t sharing =
+        std::min(options.cluster.perNode, tensorOnly ? int64_t(1) : options.tp);
+    return costmodel::collectiveSeconds(kind, buffer, devices, options.cluster,
+                                        sharing);
+  }
+
+  // The action that waits for a conversion: 0 forward, 1 input gradient, 2
+  // weight gradient; -1: none of a microbatch.
+  int actionOf(const Conversion &conversion) const {
+    if (conversion.phase == Phase::Update || conversion.prologue ||
+        conversion.kind == ConversionKind::Slice ||
+        conversion.kind == ConversionKind::Accumulate)
+      return -1;
+    if (conversion.phase == Phase::Forward)
+      return 0;
+    bool weight = conversion.op >= 0 && graph.ops[conversion.op].weightGradient;
+    return weight ? 2 : 1;
+  }
+
+  // --------------------------------------------------------------- problem
+
+  void makeTensors() {
+    for (size_t t = 0; t < graph.tensors.size(); ++t) {
+      StageTensor tensor;
+      tensor.name = graph.tensors[t].name;
+      tensor.bytes = bytes(int(t));
+      tensor.available = isSource(int(t));
+      if (options.train && hasGradient[t] && !tensor.available)
+        tensor.gradientBytes = tensor.bytes;
+      out.tensors.push_back(std::move(tensor));
+    }
+    reduced.assign(graph.tensors.size(), 0);
+    for (const Conversion &conversion : outcome.conversions)
+      if (actionOf(conversion) >= 0 && collective(conversion) > 0)
+        reduced[conversion.tensor] = 1;
+  }
+
+  // One action of the ops of a stage: what it computes and then waits for.
+  struct Part {
+    double compute = 0, wait = 0;
+  };
+
+  void makeOps() {
+    std::vector<Part> parts[3];
+    for (auto &list : parts)
+      list.resize(forwardOps.size());
+    std::vector<double> repeat(forwardOps.size(), 0);
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (stageOp[i] < 0)
+        continue;
+      const GraphOp &op = graph.ops[i];
+      int action = op.phase == Phase::Forward ? 0 : op.weightGradient ? 2 : 1;
+      double time = seconds(int(i));
+      parts[action][stageOp[i]].compute += time;
+      if (action == 0)
+        repeat[stageOp[i]] = time;
+    }
+    for (const Conversion &conversion : outcome.conversions) {
+      int action = actionOf(conversion);
+      int at = producer[conversion.tensor];
+      if (at < 0 || stageOp[at] < 0)
+        at = conversion.op;
+      if (action >= 0 && at >= 0 && stageOp[at] >= 0)
+        parts[action][stageOp[at]].wait += collective(conversion);
+    }
+    // Gradients run from the last op to the first.
+    hide(parts[0], false);
+    hide(parts[1], true);
+    std::vector<char> everywhere(graph.tensors.size(), 0);
+    for (size_t k = 0; k < forwardOps.size(); ++k) {
+      const GraphOp &op = graph.ops[forwardOps[k]];
+      StageOp stage;
+      stage.name = op.name;
+      stage.piece = op.piece;
+      stage.forward = parts[0][k].compute + parts[0][k].wait;
+      stage.backward = parts[1][k].compute + parts[1][k].wait;
+      stage.weight = parts[2][k].compute + parts[2][k].wait;
+      stage.communication =
+          parts[0][k].wait + parts[1][k].wait + parts[2][k].wait;
+      stage.recompute = repeat[k];
+      stage.operands = op.operands;
+      stage.results = op.results;
+      bool onDataOnly =
+          options.train && !op.contraction && !op.operands.empty();
+      for (int t : op.operands) {
+        const GraphTensor &tensor = graph.tensors[t];
+        onDataOnly &= tensor.input || tensor.constant || everywhere[t];
+        stage.workspace += tensor.parameter ? 0 : bytes(t);
+      }
+      for (int t : op.results) {
+        everywhere[t] = onDataOnly;
+        stage.workspace += bytes(t);
+        stage.checkpoint |= bool(reduced[t]);
+      }
+      stage.everywhere = onDataOnly;
+      out.ops.push_back(std::move(stage));
+    }
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (graph.ops[i].phase != Phase::Backward || stageOp[i] < 0)
+        continue;
+      std::vector<int> &kept = out.ops[stageOp[i]].kept;
+      double workspace = 0;
+      for (int t : graph.ops[i].operands) {
+        if (producer[t] >= 0 && graph.ops[producer[t]].phase == Phase::Forward)
+          kept.push_back(t);
+        else if (!isSource(t))
+          workspace += bytes(t);
+      }
+      for (int t : graph.ops[i].results)
+        workspace += bytes(t);
+      StageOp &stage = out.ops[stageOp[i]];
+      stage.workspace = std::max(stage.workspace, workspace);
+      std::sort(kept.begin(), kept.end());
+      kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+    }
+  }
+
+  // Sub-pipelined tensor parallelism: each wait runs under the computation of
+  // the other half of the microbatch before and after it (merak, level 3), so
+  // that only what is longer than it remains; level 2 does not reach over the
+  // join after a block, level 1 hides half under the op itself.
+  void hide(std::vector<Part> &parts, bool reverse) const {
+    if (options.overlap <= 0 || options.tp <= 1)
+      return;
+    std::vector<size_t> order(parts.size());
+    for (size_t i = 0; i < order.size(); ++i)
+      order[i] = reverse ? order.size() - 1 - i : i;
+    std::vector<std::pair<size_t, double>> waits; // and computation before
+    double before = 0;
+    for (size_t i : order) {
+      before += parts[i].compute;
+      if (parts[i].wait > 0) {
+        waits.push_back({i, before});
+        before = 0;
+      }
+    }
+    for (size_t j = 0; j < waits.size(); ++j) {
+      auto [at, own] = waits[j];
+      double after = j + 1 < waits.size() ? waits[j + 1].second : before;
+      double wait = parts[at].wait;
+      if (options.overlap == 1)
+        parts[at].wait = std::max(wait / 2, wait - parts[at].compute / 2);
+      else if (options.overlap == 2 && j % 2 == 1)
+        parts[at].wait = std::max(0.0, wait - own) / 2 + wait / 2;
+      else
+        parts[at].wait =
+            (std::max(0.0, wait - own) + std::max(0.0, wait - after)) / 2;
+    }
+  }
+
+  void makeParameters() {
+    std::vector<char> trained(graph.tensors.size(), 0);
+    for (const GraphOp &op : graph.ops)
+      if (op.phase == Phase::Update)
+        for (int t : op.operands)
+          trained[t] |= graph.tensors[t].parameter;
+    for (size_t t = 0; t < graph.tensors.size(); ++t) {
+      if (!graph.tensors[t].parameter)
+        continue;
+      StageParameter parameter;
+      parameter.name = graph.tensors[t].name;
+      for (int user : users[t])
+        if (stageOp[user] >= 0)
+          parameter.users.push_back(stageOp[user]);
+      if (parameter.users.empty())
+        continue;
+      std::sort(parameter.users.begin(), parameter.users.end());
+      parameter.users.erase(
+          std::unique(parameter.users.begin(), parameter.users.end()),
+          parameter.users.end());
+      parameter.bytes = bytes(int(t));
+      if (options.train && trained[t]) {
+        parameter.gradientBytes = parameter.bytes;
+        parameter.stateBytes = parameter.bytes * options.statePerParameter;
+        // Read gradient, parameter, state; write parameter and state.
+        double moved = parameter.bytes * (3 + 2 * options.statePerParameter);
+        parameter.updateSeconds =
+            costmodel::kernelSeconds(device, {"optimizer", 0, moved});
+      }
+      out.parameters.push_back(std::move(parameter));
+    }
+  }
+
+  const Graph &graph;
+  const Outcome &outcome;
+  const StageCostOptions &options;
+  const costmodel::Device &device;
+  layout::AxisMap mesh;
+  std::vector<int> producer, stageOp, forwardOps;
+  std::vector<std::vector<int>> users;
+  std::vector<double> local; // elements on a device
+  std::vector<char> hasGradient, reduced;
+  StageProblem out;
+};
+
+} // namespace
+
+StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
+                              const Outcome &outcome,
+                              const StageCostOptions &options) {
+  return Builder(graph, assignment, outcome, options).build();
+}
+
+PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
+                                const Degrees &d, double memoryBytes) {
+  PipelineShape shape;
+  shape.stages = int(d.pp);
+  shape.microbatches = int(d.microbatches);
+  shape.memoryBytes = memoryBytes;
+  int64_t inStage = d.dp * d.tp;
+  auto between = [&](int64_t a, int64_t b, int64_t sharing) {
+    const costmodel::Link &l = cluster.between(a, b);
+    bool leaves = cluster.node(a) != cluster.node(b);
+    double share = l.shared && leaves ? double(sharing) : 1;
+    return BoundaryLink{l.latency, share / l.bandwidth};
+  };
+  // All ranks of a node send at once: those of its stages to the next ones.
+  for (int64_t s = 0; s + 1 < d.pp; ++s)
+    shape.links.push_back(between(s * inStage, (s + 1) * inStage,
+                                  std::min(cluster.perNode, inStage)));
+  if (d.dp > 1) {
+    std::vector<int64_t> devices;
+    for (int64_t i = 0; i < d.dp; ++i)
+      devices.push_back(i * d.tp);
+    int64_t sharing = std::min(cluster.perNode, d.tp);
+    auto seconds = [&](double bytes) {
+      return costmodel::collectiveSeconds(costmodel::Collective::AllReduce,
+                                          bytes, devices, cluster, sharing);
+    };
+    // Linear in the bytes.
+    shape.reduce.latency = seconds(0);
+    shape.reduce.secondsPerByte = (seconds(1e9) - seconds(0)) / 1e9;
+  }
+  return shape;
+}
+
+} // namespace merak::planning

@@ -1,0 +1,43 @@
+// From a graph, its sharding and a cluster to the times and bytes of a stage
+// problem.
+//
+// Compute: a contraction by the roofline of its local shape; other ops by the
+// bytes they move, where a value that only passes between two of them is
+// taken to stay in registers (they fuse). Communication: collectives of the
+// sharding on the links that their group spans. Sub-pipelined tensor
+// parallelism hides part of it (Overlap).
+#pragma once
+
+#include "passes/CostModel/Cost.h"
+#include "passes/Planning/Partition.h"
+#include "passes/Planning/StageProblem.h"
+
+namespace merak::planning {
+
+struct Degrees {
+  int64_t pp = 1, dp = 1, tp = 1, microbatches = 1;
+  bool operator==(const Degrees &) const = default;
+  std::string str() const; // "pp=2 dp=1 tp=2, 4 microbatches"
+};
+
+struct StageCostOptions {
+  costmodel::Cluster cluster;
+  int64_t tp = 1, microbatches = 1; // of the assignment
+  bool train = true;
+  double statePerParameter = 2; // bytes of optimizer state by bytes
+  // Level of sub-pipelined tensor parallelism (docs/Planning.md), 0 to 3.
+  int overlap = 0;
+};
+
+// Requires apply() of the same graph and assignment. Degrees but tp matter
+// only through the samples of a microbatch.
+StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
+                              const Outcome &outcome,
+                              const StageCostOptions &options);
+
+// Ranks are pp-major, tp-minor. Links between stages, gradient reduction over
+// dp; neighbours on a node share the links that leave it.
+PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
+                                const Degrees &degrees, double memoryBytes);
+
+} // namespace merak::planning

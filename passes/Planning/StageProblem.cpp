@@ -1,0 +1,386 @@
+#include "passes/Planning/StageProblem.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+
+namespace merak::planning {
+
+// Up to this many ops every position is tried as a cut.
+constexpr int kAllPositions = 256;
+// A cut between shards is the narrowest within so many ops on both sides.
+constexpr int kShardWindow = 16;
+// Shards lighter than this part of the mean join the next one.
+constexpr double kLightShard = 0.1;
+
+StageModel::StageModel(const StageProblem &problem) : problem(problem) {
+  size_t n = problem.tensors.size();
+  producer.assign(n, -1);
+  lastUse.assign(n, -1);
+  for (int i = 0; i < count(); ++i)
+    for (int id : problem.ops[i].results)
+      producer[id] = i;
+  for (int i = 0; i < count(); ++i)
+    for (int id : problem.ops[i].operands)
+      lastUse[id] = i;
+  auto sum = [&](double StageOp::*field) {
+    std::vector<double> out(1, 0);
+    for (const StageOp &op : problem.ops)
+      out.push_back(out.back() + op.*field);
+    return out;
+  };
+  forward = sum(&StageOp::forward);
+  backward = sum(&StageOp::backward);
+  weight = sum(&StageOp::weight);
+  communication = sum(&StageOp::communication);
+  for (int i = 0; i <= count(); ++i)
+    prefix.push_back(forward[i] + backward[i] + weight[i]);
+  parametersOf.resize(count());
+  for (size_t p = 0; p < problem.parameters.size(); ++p) {
+    int previous = -1;
+    for (int user : problem.parameters[p].users) {
+      parametersOf[user].push_back({int(p), previous});
+      previous = user;
+    }
+  }
+  stamp.assign(n, 0);
+  priceCuts();
+  findLegal();
+  findShards();
+  climb();
+}
+
+void StageModel::priceCuts() {
+  crossing.assign(count() + 2, 0);
+  crossingBack = crossing;
+  for (size_t t = 0; t < problem.tensors.size(); ++t) {
+    const StageTensor &tensor = problem.tensors[t];
+    if (producer[t] < 0 || lastUse[t] <= producer[t] || tensor.available ||
+        problem.ops[producer[t]].everywhere)
+      continue;
+    crossing[producer[t] + 1] += tensor.bytes;
+    crossing[lastUse[t] + 1] -= tensor.bytes;
+    crossingBack[producer[t] + 1] += tensor.gradientBytes;
+    crossingBack[lastUse[t] + 1] -= tensor.gradientBytes;
+  }
+  for (std::vector<double> *sums : {&crossing, &crossingBack})
+    for (int i = 1; i <= count(); ++i)
+      (*sums)[i] += (*sums)[i - 1];
+  crossing[count()] = crossingBack[count()] = 0;
+}
+
+void StageModel::findLegal() {
+  legal.assign(count() + 1, 1);
+  std::unordered_map<int64_t, int> first;
+  for (int i = 0; i < count(); ++i)
+    if (int64_t piece = problem.ops[i].piece; piece >= 0)
+      for (int at = first.try_emplace(piece, i).first->second; at < i; ++at)
+        legal[at + 1] = 0;
+}
+
+void StageModel::findShards() {
+  std::vector<int> narrow = {0};
+  for (int i = 1; i < count(); ++i) {
+    int from = std::max(1, i - kShardWindow);
+    int to = std::min(count() - 1, i + kShardWindow);
+    double least =
+        *std::min_element(crossing.begin() + from, crossing.begin() + to + 1);
+    if (legal[i] && crossing[i] <= least * 1.0001)
+      narrow.push_back(i);
+  }
+  narrow.push_back(count());
+  double mean = seconds(0, count()) / double(narrow.size() - 1);
+  shardBegin = {0};
+  for (size_t i = 1; i < narrow.size(); ++i)
+    if (narrow[i] == count() ||
+        seconds(shardBegin.back(), narrow[i]) >= kLightShard * mean)
+      shardBegin.push_back(narrow[i]);
+  // A light rest belongs to the last shard.
+  if (shardBegin.size() > 2 &&
+      seconds(shardBegin[shardBegin.size() - 2], count()) < kLightShard * mean)
+    shardBegin.erase(shardBegin.end() - 2);
+  cuts = shardBegin;
+  if (count() <= kAllPositions) {
+    cuts.clear();
+    for (int i = 0; i <= count(); ++i)
+      if (legal[i])
+        cuts.push_back(i);
+  }
+}
+
+double StageModel::parameterBytes(int begin, int end) const {
+  double bytes = 0;
+  for (int i = begin; i < end; ++i)
+    for (auto [p, previous] : parametersOf[i])
+      if (previous < begin)
+        bytes += problem.parameters[p].bytes;
+  return bytes;
+}
+
+// Values that backward actions of the stage read, and what of it is made again.
+StageModel::Need StageModel::needOf(int begin, int end, Marks marks) const {
+  Need need;
+  int mark = ++now;
+  auto want = [&](int t) {
+    if (stamp[t] == mark || problem.tensors[t].available)
+      return;
+    if (producer[t] >= 0 && problem.ops[producer[t]].everywhere)
+      return;
+    stamp[t] = mark;
+    if (producer[t] < begin)
+      need.kept.push_back(t); // received, or given
+  };
+  for (int i = begin; i < end; ++i) {
+    for (int t : problem.ops[i].kept)
+      want(t);
+    need.workspace = std::max(need.workspace, problem.ops[i].workspace);
+  }
+  for (int i = end; i-- > begin;) {
+    const StageOp &op = problem.ops[i];
+    bool needed = false, again = marked(i, marks);
+    for (int t : op.results)
+      if (stamp[t] == mark) {
+        needed = true;
+        (again ? need.again : need.kept).push_back(t);
+      }
+    if (!needed || !again)
+      continue;
+    need.seconds += op.recompute;
+    for (int t : op.operands)
+      want(t);
+  }
+  return need;
+}
+
+void StageModel::sumTensors(int begin, int end, Marks marks,
+                            StageCost &out) const {
+  Need need = needOf(begin, end, marks);
+  double again = 0;
+  for (int t : need.kept)
+    out.keptBytes += problem.tensors[t].bytes;
+  for (int t : need.again)
+    again += problem.tensors[t].bytes;
+  out.againBytes = std::max(out.againBytes, again);
+  out.workspace = std::max(out.workspace, need.workspace);
+  out.times.R += need.seconds;
+}
+
+StageCost StageModel::compute(int begin, int end, Marks marks,
+                              bool shardwise) const {
+  StageCost out;
+  out.times = {0,
+               forward[end] - forward[begin],
+               0,
+               backward[end] - backward[begin],
+               weight[end] - weight[begin],
+               0};
+  for (int i = begin; i < end; ++i)
+    for (auto [p, previous] : parametersOf[i])
+      if (previous < begin) {
+        const StageParameter &parameter = problem.parameters[p];
+        out.parameterBytes += parameter.bytes;
+        out.gradientBytes += parameter.gradientBytes;
+        out.stateBytes += parameter.stateBytes;
+        out.parameters += parameter.gradientBytes > 0;
+        out.times.U += parameter.updateSeconds;
+        if (parameter.users.front() < begin || parameter.users.back() >= end)
+          out.sharedBytes += parameter.gradientBytes;
+      }
+  out.communication = communication[end] - communication[begin];
+  if (!shardwise) {
+    sumTensors(begin, end, marks, out);
+  } else {
+    for (size_t k = 0; k + 1 < shardBegin.size(); ++k) {
+      int from = std::max(begin, shardBegin[k]);
+      int to = std::min(end, shardBegin[k + 1]);
+      if (from < to)
+        sumTensors(from, to, marks, out);
+    }
+  }
+  // What arrives and leaves, one microbatch each way.
+  out.workspace += forwardBytes(begin) + forwardBytes(end) +
+                   gradientBytes(begin) + gradientBytes(end);
+  return out;
+}
+
+size_t StageModel::Hash::operator()(const Key &key) const {
+  size_t hash = key.shardwise;
+  for (int part : {key.begin, key.end, key.level, key.until})
+    hash = (hash ^ size_t(part)) * 0x9E3779B97F4A7C15ull;
+  return hash ^ hash >> 32;
+}
+
+const StageCost &StageModel::cost(int begin, int end, Marks marks,
+                                  bool shardwise) const {
+  Key key{begin, end, marks.level, std::clamp(marks.until, begin, end),
+          shardwise};
+  auto it = known.find(key);
+  if (it == known.end())
+    it = known.emplace(key, compute(begin, end, marks, shardwise)).first;
+  return it->second;
+}
+
+std::vector<std::pair<std::string, double>>
+StageModel::topTensors(int begin, int end, Marks marks, int inFlight,
+                       size_t n) const {
+  std::vector<std::pair<std::string, double>> all;
+  for (int i = begin; i < end; ++i)
+    for (auto [p, previous] : parametersOf[i])
+      if (previous < begin) {
+        const StageParameter &parameter = problem.parameters[p];
+        all.push_back(
+            {"parameter '" + parameter.name + "' with its state",
+             parameter.bytes + parameter.gradientBytes + parameter.stateBytes});
+      }
+  Need need = needOf(begin, end, marks);
+  for (int t : need.kept)
+    all.push_back({"activation '" + problem.tensors[t].name + "' x " +
+                       std::to_string(inFlight),
+                   problem.tensors[t].bytes * inFlight});
+  for (int t : need.again)
+    all.push_back({"recomputed '" + problem.tensors[t].name + "'",
+                   problem.tensors[t].bytes});
+  std::stable_sort(all.begin(), all.end(), [](const auto &a, const auto &b) {
+    return a.second > b.second;
+  });
+  all.resize(std::min(all.size(), n));
+  return all;
+}
+
+namespace {
+
+// Orders ops by what recomputing them costs per byte that is then not kept.
+class Ladder {
+public:
+  Ladder(const StageProblem &problem, const std::vector<int> &producer)
+      : problem(problem), producer(producer) {}
+
+  // Rung per op; ops outside of every step get the last rung. `rungs`: one
+  // more than the last.
+  std::vector<int> climb(int &rungs) {
+    size_t n = problem.ops.size();
+    rung.assign(n, -1);
+    kept.assign(problem.tensors.size(), 0);
+    for (const StageOp &op : problem.ops)
+      for (int t : op.kept)
+        if (mayKeep(t))
+          kept[t] = 1;
+    using Entry = std::pair<double, int>; // seconds per byte, tensor
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
+    for (size_t t = 0; t < kept.size(); ++t)
+      if (kept[t])
+        if (Step step = best(int(t)); step.gain > 0)
+          open.push({step.ratio(), int(t)});
+    rungs = 0;
+    while (!open.empty()) {
+      auto [ratio, t] = open.top();
+      open.pop();
+      if (!kept[t])
+        continue;
+      Step step = best(t);
+      if (step.gain <= 0)
+        continue;
+      if (step.ratio() > ratio * (1 + 1e-9) && !open.empty() &&
+          step.ratio() > open.top().first * (1 + 1e-9)) {
+        open.push({step.ratio(), t});
+        continue;
+      }
+      take(step, rungs++, [&](int added) {
+        if (Step other = best(added); other.gain > 0)
+          open.push({other.ratio(), added});
+      });
+    }
+    for (size_t i = 0; i < n; ++i)
+      if (rung[i] < 0 && canRepeat(int(i)))
+        rung[i] = rungs;
+    ++rungs;
+    for (int &r : rung)
+      if (r < 0)
+        r = std::numeric_limits<int>::max();
+    return rung;
+  }
+
+private:
+  struct Step {
+    std::vector<int> ops;
+    double seconds = 0, gain = 0;
+    double ratio() const { return seconds / gain; }
+  };
+
+  bool canRepeat(int op) const {
+    return !problem.ops[op].checkpoint && !problem.ops[op].everywhere;
+  }
+  bool mayKeep(int t) const {
+    return !problem.tensors[t].available &&
+           !(producer[t] >= 0 && problem.ops[producer[t]].everywhere);
+  }
+  bool there(int t) const {
+    return !mayKeep(t) || kept[t] ||
+           (producer[t] >= 0 && rung[producer[t]] >= 0);
+  }
+
+  // Recomputing the producer of `t`; what it needs is kept instead, or made
+  // again as well: whichever is cheaper.
+  Step best(int t) const {
+    Step near = step(t, 0), far = step(t, 8);
+    if (near.gain <= 0 || far.gain <= 0)
+      return near.gain <= 0 ? far : near;
+    return far.ratio() < near.ratio() ? far : near;
+  }
+
+  Step step(int t, int depth) const {
+    Step out;
+    std::vector<char> seen;
+    if (producer[t] >= 0 && canRepeat(producer[t]))
+      add(producer[t], depth, out);
+    return out;
+  }
+  void add(int op, int depth, Step &out) const {
+    if (std::find(out.ops.begin(), out.ops.end(), op) != out.ops.end())
+      return;
+    out.ops.push_back(op);
+    out.seconds += problem.ops[op].recompute;
+    for (int t : problem.ops[op].results)
+      if (kept[t])
+        out.gain += problem.tensors[t].bytes;
+    for (int t : problem.ops[op].operands) {
+      if (there(t))
+        continue;
+      int from = producer[t];
+      if (from >= 0 &&
+          std::find(out.ops.begin(), out.ops.end(), from) != out.ops.end())
+        continue;
+      if (depth > 0 && from >= 0 && canRepeat(from))
+        add(from, depth - 1, out);
+      else
+        out.gain -= problem.tensors[t].bytes;
+    }
+  }
+
+  void take(const Step &step, int number,
+            const std::function<void(int)> &added) {
+    for (int op : step.ops) {
+      rung[op] = number;
+      for (int t : problem.ops[op].results)
+        kept[t] = 0;
+    }
+    for (int op : step.ops)
+      for (int t : problem.ops[op].operands)
+        if (!there(t)) {
+          kept[t] = 1;
+          added(t);
+        }
+  }
+
+  const StageProblem &problem;
+  const std::vector<int> &producer;
+  std::vector<int> rung;
+  std::vector<char> kept;
+};
+
+} // namespace
+
+void StageModel::climb() { rung = Ladder(problem, producer).climb(rungs); }
+
+} // namespace merak::planning

@@ -1,0 +1,161 @@
+// What a pipeline costs: the forward ops of a training step in order, with
+// their times and bytes, and the evaluation of a choice of cuts, recomputation
+// and schedule by simulation. Plain numbers; StageCosts.h derives them from a
+// graph, its sharding and a cluster.
+//
+// Memory of a stage (docs/Planning.md):
+//   parameters, gradients, optimizer state
+//   + microbatches in flight x values kept for the backward
+//   + microbatches recomputed at once x values that recomputation makes
+//   + the largest workspace of an op
+#pragma once
+
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <cstdint>
+#include <unordered_map>
+
+namespace merak::planning {
+
+struct StageOp {
+  std::string name;
+  // Seconds of one microbatch, with the collectives that it waits for:
+  // forward, gradients of its operands, gradients of its parameters.
+  double forward = 0, backward = 0, weight = 0;
+  double recompute = 0;     // seconds to run it again
+  double communication = 0; // the part of the three that nothing hides
+  bool checkpoint = false;  // its results come out of a collective: never again
+  bool everywhere = false;  // made on every stage that needs it, never kept
+  double workspace = 0;     // bytes in use while it or its gradient runs
+  int64_t piece = -1;       // see GraphOp
+  std::vector<int> operands, results; // tensor ids
+  std::vector<int> kept;              // tensors that its gradients read
+};
+
+struct StageTensor {
+  std::string name;
+  double bytes = 0;         // of one microbatch on one device
+  double gradientBytes = 0; // sent back where it crosses a cut; 0: none
+  bool available = false;   // inputs, parameters, constants: on every stage
+};
+
+struct StageParameter {
+  std::string name;
+  std::vector<int> users;                   // ops, ascending
+  double bytes = 0;                         // on one device
+  double gradientBytes = 0, stateBytes = 0; // 0: not trained
+  double updateSeconds = 0;
+};
+
+struct StageProblem {
+  std::vector<StageOp> ops; // topological order
+  std::vector<StageTensor> tensors;
+  std::vector<StageParameter> parameters;
+  bool train = true;
+};
+
+struct BoundaryLink {
+  double latency = 0, secondsPerByte = 0;
+};
+
+// What the ops are laid over.
+struct PipelineShape {
+  int stages = 1, microbatches = 1;
+  std::vector<BoundaryLink> links; // between stages s and s + 1; empty: free
+  double memoryBytes = 0;          // of a device; 0: not limited
+  // Of a gradient over replicas after the last microbatch, not hidden.
+  BoundaryLink reduce;
+  // The part of the optimizer state a device holds and updates (sharded over
+  // replicas: 1 / their number).
+  double stateShare = 1;
+};
+
+// Which ops of a stage are recomputed: those that the ladder (StageModel) has
+// below `level`, and those before op `until`.
+struct Marks {
+  int level = 0;
+  int until = 0;
+  bool operator==(const Marks &) const = default;
+};
+
+struct StageCost {
+  ActionTimes times;
+  double parameterBytes = 0, gradientBytes = 0, stateBytes = 0;
+  int parameters = 0;     // trained ones
+  double sharedBytes = 0; // gradients also computed on other stages
+  double keptBytes = 0;   // a microbatch in flight
+  double againBytes = 0;  // a microbatch recomputed
+  double workspace = 0;
+  double communication = 0; // seconds in the actions' times
+};
+
+// Precomputed sums of a problem; evaluates stages [begin, end) of its ops.
+class StageModel {
+public:
+  explicit StageModel(const StageProblem &problem);
+
+  const StageProblem &problem;
+  int count() const { return int(problem.ops.size()); }
+  // `shardwise`: recomputed shard by shard, each from its kept inputs.
+  const StageCost &cost(int begin, int end, Marks marks,
+                        bool shardwise = false) const;
+  // Bytes that cross the cut before op `at`: values, and their gradients.
+  double forwardBytes(int at) const { return crossing[at]; }
+  double gradientBytes(int at) const { return crossingBack[at]; }
+  // Seconds of ops [begin, end), forward, backward and weight.
+  double seconds(int begin, int end) const {
+    return prefix[end] - prefix[begin];
+  }
+  double parameterBytes(int begin, int end) const;
+
+  // The ladder: ops in the order in which they are worth recomputing, by
+  // seconds per byte freed; level(i) is the rung of op i, levels() of none.
+  int levels() const { return rungs; }
+  int level(int op) const { return rung[op]; }
+  bool marked(int op, Marks marks) const {
+    return rung[op] < rungs && (rung[op] < marks.level || op < marks.until);
+  }
+  // Cuts that few bytes cross, first 0, last count(); shards lie between them.
+  const std::vector<int> &shards() const { return shardBegin; }
+  // The cuts a search tries: all, or for large models those between shards.
+  const std::vector<int> &positions() const { return cuts; }
+  // The tensors of a stage that take most memory, largest first.
+  std::vector<std::pair<std::string, double>>
+  topTensors(int begin, int end, Marks marks, int inFlight, size_t n) const;
+
+private:
+  struct Need {
+    std::vector<int> kept, again; // tensors
+    double seconds = 0, workspace = 0;
+  };
+  Need needOf(int begin, int end, Marks marks) const;
+  StageCost compute(int begin, int end, Marks marks, bool shardwise) const;
+  void sumTensors(int begin, int end, Marks marks, StageCost &out) const;
+  void priceCuts();
+  void findLegal();
+  void findShards();
+  void climb();
+
+  std::vector<int> producer, lastUse;
+  std::vector<double> crossing, crossingBack;
+  std::vector<char> legal; // by position: no op is taken apart there
+  std::vector<double> prefix, forward, backward, weight, communication;
+  // Parameters by first user of a range: (parameter, previous user).
+  std::vector<std::vector<std::pair<int, int>>> parametersOf;
+  std::vector<int> rung;
+  int rungs = 0;
+  std::vector<int> shardBegin, cuts;
+  mutable std::vector<int> stamp;
+  mutable int now = 0;
+  struct Key {
+    int begin, end, level, until;
+    bool shardwise;
+    bool operator==(const Key &) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key &key) const;
+  };
+  mutable std::unordered_map<Key, StageCost, Hash> known;
+};
+
+} // namespace merak::planning

@@ -1,0 +1,383 @@
+// Stages, recomputation and schedules against brute force and by definition.
+#include "passes/Planning/PipelinePlan.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+#include <gtest/gtest.h>
+#include <random>
+#include <set>
+
+namespace merak::planning {
+namespace {
+
+using Random = std::mt19937;
+int pick(Random &random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
+
+// Op i makes tensor i from one or two earlier ones, its gradient reads its
+// operands or its result, and it may have a parameter.
+StageProblem randomProblem(Random &random, int n) {
+  StageProblem problem;
+  for (int i = 0; i < n; ++i) {
+    StageOp op;
+    op.name = fmt::format("op{}", i);
+    op.forward = op.recompute = pick(random, 0, 4);
+    op.backward = pick(random, 0, 4);
+    op.weight = pick(random, 0, 3);
+    op.checkpoint = pick(random, 0, 5) == 0;
+    op.workspace = pick(random, 0, 3);
+    op.results = {i};
+    if (i > 0) {
+      op.operands = {i - 1};
+      if (pick(random, 0, 2) == 0)
+        op.operands.push_back(pick(random, 0, i - 1));
+      for (int t : op.operands)
+        if (pick(random, 0, 1))
+          op.kept.push_back(t);
+    }
+    if (pick(random, 0, 1))
+      op.kept.push_back(i);
+    std::sort(op.kept.begin(), op.kept.end());
+    op.kept.erase(std::unique(op.kept.begin(), op.kept.end()), op.kept.end());
+    if (pick(random, 0, 1)) {
+      StageParameter parameter;
+      parameter.name = fmt::format("w{}", i);
+      parameter.users = {i};
+      parameter.bytes = parameter.gradientBytes = pick(random, 1, 4);
+      parameter.stateBytes = 2 * parameter.bytes;
+      parameter.updateSeconds = 0.25;
+      problem.parameters.push_back(parameter);
+    }
+    problem.ops.push_back(op);
+    double bytes = pick(random, 1, 8);
+    problem.tensors.push_back({fmt::format("t{}", i), bytes, bytes, false});
+  }
+  return problem;
+}
+
+PipelineShape shapeOf(int stages, int microbatches) {
+  PipelineShape shape;
+  shape.stages = stages;
+  shape.microbatches = microbatches;
+  for (int s = 0; s + 1 < stages; ++s)
+    shape.links.push_back({0.25, 0.0625});
+  return shape;
+}
+
+void forAllCuts(int n, int parts,
+                const std::function<void(const std::vector<int> &)> &use) {
+  std::vector<int> begin = {0};
+  std::function<void()> extend = [&] {
+    if (int(begin.size()) == parts) {
+      begin.push_back(n);
+      use(begin);
+      begin.pop_back();
+      return;
+    }
+    for (int next = begin.back() + 1; next < n; ++next) {
+      begin.push_back(next);
+      extend();
+      begin.pop_back();
+    }
+  };
+  extend();
+}
+
+// Kept and recomputed bytes of a stage by definition.
+struct Bytes {
+  double kept = 0, again = 0, seconds = 0;
+};
+Bytes bytesByDefinition(const StageProblem &problem, int begin, int end,
+                        const std::function<bool(int)> &marked) {
+  std::set<int> wanted;
+  for (int i = begin; i < end; ++i)
+    wanted.insert(problem.ops[i].kept.begin(), problem.ops[i].kept.end());
+  Bytes out;
+  std::set<int> ran;
+  bool changed = true;
+  while (changed) { // values needed to make again what is wanted
+    changed = false;
+    for (int t : std::set<int>(wanted))
+      if (t >= begin && t < end && marked(t) && ran.insert(t).second) {
+        changed = true;
+        wanted.insert(problem.ops[t].operands.begin(),
+                      problem.ops[t].operands.end());
+      }
+  }
+  for (int t : wanted)
+    (ran.count(t) ? out.again : out.kept) += problem.tensors[t].bytes;
+  for (int i : ran)
+    out.seconds += problem.ops[i].recompute;
+  return out;
+}
+
+TEST(StageModel, CountsBytesByDefinition) {
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    int n = pick(random, 2, 12);
+    StageProblem problem = randomProblem(random, n);
+    StageModel model(problem);
+    int begin = pick(random, 0, n - 1), end = pick(random, begin + 1, n);
+    Marks marks{pick(random, 0, model.levels()), pick(random, 0, n)};
+    StageCost cost = model.cost(begin, end, marks);
+    auto marked = [&](int op) {
+      return !problem.ops[op].checkpoint &&
+             (model.level(op) < marks.level || op < marks.until);
+    };
+    Bytes expected = bytesByDefinition(problem, begin, end, marked);
+    EXPECT_EQ(cost.keptBytes, expected.kept);
+    EXPECT_EQ(cost.againBytes, expected.again);
+    EXPECT_EQ(cost.times.R, expected.seconds);
+  }
+}
+
+// Every rung frees bytes in a stage that holds all ops, and costs no less a
+// byte than the ones before it where nothing depends on anything.
+TEST(StageModel, LadderFreesBytes) {
+  Random random(5);
+  for (int round = 0; round < 100; ++round) {
+    int n = pick(random, 2, 14);
+    StageProblem problem = randomProblem(random, n);
+    StageModel model(problem);
+    double kept = model.cost(0, n, {0, 0}).keptBytes;
+    for (int level = 1; level < model.levels(); ++level) {
+      double now = model.cost(0, n, {level, 0}).keptBytes;
+      EXPECT_LT(now, kept);
+      kept = now;
+    }
+  }
+}
+
+TEST(StageModel, LadderStartsWithTheCheapestByte) {
+  StageProblem problem;
+  double seconds[] = {4, 1, 2}, bytes[] = {8, 1, 8};
+  for (int i = 0; i < 3; ++i) {
+    StageOp op;
+    op.recompute = seconds[i];
+    op.results = op.kept = {i};
+    problem.ops.push_back(op);
+    problem.tensors.push_back({"", bytes[i], 0, false});
+  }
+  StageModel model(problem);
+  EXPECT_EQ(model.level(2), 0); // 1/4 second a byte
+  EXPECT_EQ(model.level(0), 1); // 1/2
+  EXPECT_EQ(model.level(1), 2); // 1
+}
+
+// Results of collectives are kept, whatever is asked for.
+TEST(StageModel, NeverRepeatsACollective) {
+  StageProblem problem;
+  for (int i = 0; i < 4; ++i) {
+    StageOp op;
+    op.forward = op.recompute = 1;
+    op.results = {i};
+    op.kept = {i};
+    if (i > 0)
+      op.operands = {i - 1};
+    op.checkpoint = i == 1;
+    problem.ops.push_back(op);
+    problem.tensors.push_back({"", 1, 0, false});
+  }
+  StageModel model(problem);
+  StageCost full = model.cost(0, 4, {model.levels(), 0});
+  EXPECT_EQ(full.keptBytes, 1);
+  EXPECT_EQ(full.againBytes, 3);
+  EXPECT_EQ(full.times.R, 3);
+}
+
+// Pieces of one op stay together.
+TEST(StageModel, NeverCutsAnOpApart) {
+  Random random(23);
+  StageProblem problem = randomProblem(random, 10);
+  for (int i : {3, 4, 6})
+    problem.ops[i].piece = 7;
+  StageModel model(problem);
+  EXPECT_EQ(model.positions(), (std::vector<int>{0, 1, 2, 3, 7, 8, 9, 10}));
+}
+
+TEST(Cuts, UniformFloorOfMerak) {
+  EXPECT_EQ(uniformFloor(54, 4), (std::vector<int>{0, 13, 27, 41, 54}));
+  EXPECT_EQ(uniformFloor(10, 4), (std::vector<int>{0, 2, 5, 8, 10}));
+  for (int p = 1; p < 12; ++p)
+    for (int n = p; n < 40; ++n) {
+      std::vector<int> cuts = uniformFloor(n, p);
+      ASSERT_EQ(cuts.size(), size_t(p) + 1);
+      EXPECT_EQ(cuts.back(), n);
+      for (int q = 0; q < p; ++q)
+        EXPECT_LT(cuts[q], cuts[q + 1]) << n << " on " << p;
+    }
+}
+
+TEST(Cuts, BalanceEqualsBruteForce) {
+  Random random(7);
+  for (int round = 0; round < 200; ++round) {
+    int n = pick(random, 1, 9), p = pick(random, 1, std::min(n, 4));
+    std::vector<double> weights;
+    for (int i = 0; i < n; ++i)
+      weights.push_back(pick(random, 0, 9));
+    auto worst = [&](const std::vector<int> &begin) {
+      double most = 0;
+      for (int q = 0; q < p; ++q) {
+        double sum = 0;
+        for (int i = begin[q]; i < begin[q + 1]; ++i)
+          sum += weights[i];
+        most = std::max(most, sum);
+      }
+      return most;
+    };
+    double best = 1e9;
+    forAllCuts(n, p, [&](const auto &b) { best = std::min(best, worst(b)); });
+    std::vector<int> found = balance(weights, p);
+    for (int q = 0; q < p; ++q)
+      ASSERT_LT(found[q], found[q + 1]);
+    EXPECT_EQ(worst(found), best);
+  }
+}
+
+// Local search against all cuts: never far, mostly equal. Few cuts are tried
+// one by one, so the instances are larger than that.
+TEST(PipelinePlan, CutsAgainstBruteForce) {
+  Random random(11);
+  int equal = 0, rounds = 60;
+  for (int round = 0; round < rounds; ++round) {
+    int n = pick(random, 16, 20), p = 4, m = pick(random, 4, 8);
+    StageProblem problem = randomProblem(random, n);
+    StageModel model(problem);
+    PipelineShape shape = shapeOf(p, m);
+    if (round % 2)
+      shape.memoryBytes = pick(random, 60, 160);
+    PipelineOptions options;
+    options.schedules = {round % 3 ? "scp" : "1f1b"};
+    Result<PipelinePlan> plan = planPipeline(model, shape, options);
+    ASSERT_TRUE(plan.ok()) << plan.status().str();
+    double best = 1e30, excess = 1e30;
+    forAllCuts(n, p, [&](const std::vector<int> &begin) {
+      PipelineOptions given = options;
+      given.begin = begin;
+      PipelineCost cost = planPipeline(model, shape, given)->cost;
+      if (cost.excessBytes < excess ||
+          (cost.excessBytes == excess && cost.seconds < best)) {
+        excess = cost.excessBytes;
+        best = cost.seconds;
+      }
+    });
+    EXPECT_GE(plan->cost.excessBytes, excess);
+    if (plan->cost.excessBytes > excess)
+      continue;
+    EXPECT_LE(plan->cost.seconds, best * 1.1);
+    equal += plan->cost.seconds <= best * (1 + 1e-9);
+  }
+  EXPECT_GE(equal, rounds * 3 / 4);
+}
+
+// Within each stage's own memory, and no rung more than needed.
+TEST(PipelinePlan, RecomputesAsLittleAsFits) {
+  Random random(13);
+  int recomputed = 0;
+  for (int round = 0; round < 300; ++round) {
+    int n = pick(random, 6, 12), p = pick(random, 2, 3);
+    StageProblem problem = randomProblem(random, n);
+    StageModel model(problem);
+    PipelineShape shape = shapeOf(p, 6);
+    shape.memoryBytes = pick(random, 50, 150);
+    Result<PipelinePlan> plan = planPipeline(model, shape, {});
+    ASSERT_TRUE(plan.ok());
+    if (!plan->cost.fits())
+      continue;
+    for (int s = 0; s < p; ++s) {
+      EXPECT_LE(plan->cost.memory[s], shape.memoryBytes);
+      if (plan->marks[s].level == 0)
+        continue;
+      ++recomputed;
+      std::vector<Marks> fewer = plan->marks;
+      --fewer[s].level;
+      EXPECT_GT(pipelineCost(model, shape, plan->schedule, plan->begin, fewer)
+                    .memory[s],
+                shape.memoryBytes);
+    }
+  }
+  EXPECT_GT(recomputed, 10);
+}
+
+// Simulated time equals the schedule simulator's on the same stages.
+TEST(PipelinePlan, CostIsTheSimulatedTime) {
+  Random random(17);
+  for (int round = 0; round < 50; ++round) {
+    int n = pick(random, 4, 12), p = pick(random, 1, 4);
+    StageProblem problem = randomProblem(random, n);
+    StageModel model(problem);
+    PipelineShape shape = shapeOf(p, 5);
+    PipelineOptions options;
+    options.recompute = "full";
+    options.schedules = {"1f1b", "early"};
+    Result<PipelinePlan> plan = planPipeline(model, shape, options);
+    ASSERT_TRUE(plan.ok());
+    SimulateOptions simulation;
+    for (int s = 0; s < p; ++s) {
+      StageCost cost =
+          model.cost(plan->begin[s], plan->begin[s + 1], plan->marks[s]);
+      simulation.times.push_back(cost.times);
+      if (s + 1 < p) {
+        auto seconds = [](double bytes) {
+          return bytes > 0 ? 0.25 + bytes * 0.0625 : 0;
+        };
+        int at = plan->begin[s + 1];
+        simulation.boundaries.push_back({seconds(model.forwardBytes(at)),
+                                         seconds(model.gradientBytes(at)), 0,
+                                         0});
+      }
+    }
+    EXPECT_DOUBLE_EQ(plan->cost.seconds,
+                     simulate(plan->schedule, simulation).total);
+  }
+}
+
+// The last stage of scp and last keeps its activations and takes more layers.
+TEST(PipelinePlan, StageWithoutRecomputationGetsMore) {
+  StageProblem problem;
+  for (int i = 0; i < 40; ++i) {
+    StageOp op;
+    op.name = fmt::format("layer{}", i);
+    op.forward = op.recompute = 1;
+    op.backward = op.weight = 1;
+    op.results = op.kept = {i};
+    if (i > 0)
+      op.operands = {i - 1};
+    problem.ops.push_back(op);
+    problem.tensors.push_back({"", 1, 1, false});
+  }
+  StageModel model(problem);
+  PipelineShape shape;
+  shape.stages = 4;
+  shape.microbatches = 32;
+  PipelineOptions options;
+  options.schedules = {"scp"};
+  options.recompute = "full";
+  Result<PipelinePlan> plan = planPipeline(model, shape, options);
+  ASSERT_TRUE(plan.ok());
+  int last = plan->begin[4] - plan->begin[3];
+  EXPECT_GT(last, 10);
+  options.cut = CutRule::Layers;
+  EXPECT_LT(plan->cost.seconds,
+            planPipeline(model, shape, options)->cost.seconds);
+}
+
+TEST(PipelinePlan, ExplainsWhatCannotBe) {
+  Random random(19);
+  StageProblem problem = randomProblem(random, 3);
+  StageModel model(problem);
+  EXPECT_EQ(planPipeline(model, shapeOf(5, 8), {}).status().str(),
+            "5 stages need at least as many operations, found 3");
+  PipelineOptions options;
+  options.schedules = {"nobody"};
+  EXPECT_NE(planPipeline(model, shapeOf(2, 3), options)
+                .status()
+                .str()
+                .find("there is no schedule 'nobody'"),
+            std::string::npos);
+}
+
+} // namespace
+} // namespace merak::planning

@@ -1,0 +1,110 @@
+// The search for degrees on small models by hand.
+#include "passes/Planning/PlanSearch.h"
+
+#include "test/unit/planning/ModelGraphs.h"
+
+#include <gtest/gtest.h>
+
+namespace merak::planning {
+namespace {
+
+struct Gpt {
+  test::TrainGraph model;
+  Classes classes;
+  SearchInput input;
+
+  explicit Gpt(int layers, int64_t devices, int64_t perNode, int64_t batch = 16)
+      : model(test::makeGpt({.layers = layers, .batch = batch})),
+        classes(unify(model.graph)) {
+    input.graph = &model.graph;
+    input.classes = &classes;
+    input.batched = {model.find("input_ids"), model.find("labels")};
+    input.cluster = costmodel::defaultCluster(devices);
+    input.cluster.perNode = perNode;
+    input.globalBatch = batch;
+  }
+};
+
+TEST(PlanSearch, DegreesAgreeWithPins) {
+  Gpt gpt(2, 8, 8);
+  gpt.input.pinned.mesh = {{"tp", 2}};
+  gpt.input.pinned.microbatch = 2;
+  Result<std::vector<Degrees>> degrees = PlanSearch(gpt.input).degrees();
+  ASSERT_TRUE(degrees.ok());
+  EXPECT_EQ(*degrees,
+            (std::vector<Degrees>{{1, 4, 2, 2}, {2, 2, 2, 4}, {4, 1, 2, 8}}));
+  gpt.input.pinned.mesh = {{"tp", 3}};
+  EXPECT_EQ(PlanSearch(gpt.input).degrees().status().str(),
+            "mesh needs 3 ranks, which does not fit the 8 of the cluster");
+}
+
+// The first candidate is the best of all, each planned in full.
+TEST(PlanSearch, FindsTheBestOfAll) {
+  Gpt gpt(4, 8, 4);
+  PlanSearch search(gpt.input);
+  Way own = ownWay(gpt.input.pinned);
+  std::vector<PlanCandidate> found = search.search(own);
+  ASSERT_FALSE(found.empty());
+  ASSERT_TRUE(found.front().problem.empty()) << found.front().problem;
+  double best = 1e30;
+  std::vector<Degrees> every = *search.degrees();
+  for (const Degrees &d : every)
+    if (PlanCandidate c = search.plan(d, own, false); c.problem.empty())
+      best = std::min(best, c.plan.cost.seconds);
+  EXPECT_NEAR(found.front().plan.cost.seconds, best, best * 1e-3);
+  for (const Way &way : plainWays())
+    for (const PlanCandidate &plain : search.search(way))
+      if (plain.problem.empty())
+        EXPECT_GE(plain.plan.cost.seconds, best * (1 - 1e-9));
+}
+
+TEST(PlanSearch, LessMemoryIsNeverFaster) {
+  Gpt gpt(4, 4, 4);
+  double before = 0;
+  for (double part : {1.0, 0.8, 0.6, 0.5}) {
+    PlanSearch free(gpt.input);
+    gpt.input.memoryBytes = 0;
+    if (part < 1) {
+      PlanCandidate open = free.search(ownWay({})).front();
+      gpt.input.memoryBytes = 0;
+      for (double bytes : open.plan.cost.memory)
+        gpt.input.memoryBytes = std::max(gpt.input.memoryBytes, part * bytes);
+    }
+    PlanCandidate best = PlanSearch(gpt.input).search(ownWay({})).front();
+    gpt.input.memoryBytes = 0;
+    if (!best.fits())
+      continue;
+    EXPECT_GE(best.plan.cost.seconds, before * (1 - 1e-9));
+    before = best.plan.cost.seconds;
+  }
+  EXPECT_GT(before, 0);
+}
+
+TEST(PlanSearch, ExplainsWhatDoesNotFit) {
+  Gpt gpt(4, 4, 4);
+  gpt.input.pinned.mesh = {{"pp", 2}, {"dp", 1}, {"tp", 2}};
+  gpt.input.pinned.microbatch = 8;
+  gpt.input.pinned.recompute = "none";
+  PlanSearch open(gpt.input);
+  PlanCandidate free = open.search(ownWay(gpt.input.pinned)).front();
+  double most = 0;
+  for (double bytes : free.plan.cost.memory)
+    most = std::max(most, bytes);
+  gpt.input.memoryBytes = most * 0.5;
+  PlanSearch search(gpt.input);
+  PlanCandidate closest = search.search(ownWay(gpt.input.pinned)).front();
+  ASSERT_FALSE(closest.fits());
+  std::string text = explainMisfit(search, gpt.input, closest).str();
+  EXPECT_NE(text.find("no plan fits into the"), std::string::npos) << text;
+  EXPECT_NE(text.find("its largest tensors"), std::string::npos);
+  EXPECT_NE(text.find("it fits with"), std::string::npos) << text;
+  gpt.input.memoryBytes = 1000;
+  PlanSearch hopeless(gpt.input);
+  text = explainMisfit(hopeless, gpt.input,
+                       hopeless.search(ownWay(gpt.input.pinned)).front())
+             .str();
+  EXPECT_NE(text.find("it needs devices with"), std::string::npos) << text;
+}
+
+} // namespace
+} // namespace merak::planning
