@@ -175,6 +175,11 @@ LogicalResult Compilation::stage() {
                          b.getI64IntegerAttr(decision->microbatches)),
           b.getNamedAttr("schedule_name",
                          b.getStringAttr(*decision->strategy.schedule)),
+          b.getNamedAttr(
+              "schedule",
+              b.getStringAttr(decision->schedule
+                                  ? planning::toJson(*decision->schedule)
+                                  : "")),
           b.getNamedAttr("optimizer", b.getStringAttr(o.kind)),
           b.getNamedAttr("constants", optimizerConstants(o, &context)),
           b.getNamedAttr("lr", b.getF64FloatAttr(o.lr)),
@@ -211,6 +216,13 @@ LogicalResult Compilation::schedule() {
         (void)error(message);
       return failure();
     }
+    fromFile = *parsed;
+  }
+  if (auto made = train.getAs<StringAttr>("schedule"); made && !made.empty()) {
+    Result<planning::Schedule> parsed =
+        planning::parseSchedule(made.str(), name);
+    if (!parsed.ok())
+      return error(parsed.status().str());
     fromFile = *parsed;
   }
   planning::Schedule used;

@@ -1,5 +1,6 @@
 #include "passes/Planning/PipelinePlan.h"
 
+#include "passes/Planning/AutoSchedule.h"
 #include "passes/Planning/Recompute.h"
 
 #include <algorithm>
@@ -13,6 +14,8 @@ namespace merak::planning {
 constexpr double kExhaustive = 300;
 // Time and memory differences below this part do not count.
 constexpr double kSmall = 1e-9;
+// A list schedule replaces a named one if it is faster by this part.
+constexpr double kWorthAList = 1e-3;
 
 double PipelineCost::bubble() const {
   double idle = 0;
@@ -99,28 +102,31 @@ struct Lists {
   }
 };
 
+double fixedOf(const PipelineShape &shape, const StageCost &cost) {
+  return cost.parameterBytes + cost.gradientBytes +
+         cost.stateBytes * shape.stateShare + cost.workspace;
+}
 double bytesOf(const PipelineShape &shape, const StageCost &cost,
                const Lists &lists, int v) {
-  return cost.parameterBytes + cost.gradientBytes +
-         cost.stateBytes * shape.stateShare + cost.workspace +
-         cost.keptBytes * lists.inFlight[v] + cost.againBytes * lists.again[v];
+  return fixedOf(shape, cost) + cost.keptBytes * lists.inFlight[v] +
+         cost.againBytes * lists.again[v];
 }
 
-PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
-                    const Schedule &schedule, const Lists &lists,
-                    const std::vector<int> &begin,
-                    const std::vector<Marks> &marks, bool shardwise) {
-  PipelineCost out;
-  int p = schedule.stages, parts = schedule.virtualStages();
-  out.memory.assign(p, 0);
+// What the simulator needs of given cuts and marks, and the sums of `out` that
+// do not depend on a schedule.
+SimulateOptions simulationOf(const StageModel &model,
+                             const PipelineShape &shape, int chunks,
+                             const std::vector<int> &begin,
+                             const std::vector<Marks> &marks, bool shardwise,
+                             PipelineCost &out) {
+  int p = shape.stages, parts = p * chunks;
   SimulateOptions simulation;
   simulation.record = false;
   for (int v = 0; v < parts; ++v) {
     const StageCost &cost =
         model.cost(begin[v], begin[v + 1], marks[v], shardwise);
     out.stages.push_back(cost);
-    simulation.times.push_back(cost.times);
-    ActionTimes &times = simulation.times[v];
+    ActionTimes times = cost.times;
     double reduce = 0;
     if (shape.reduce.secondsPerByte > 0)
       reduce = cost.parameters * shape.reduce.latency +
@@ -130,12 +136,13 @@ PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
                 cost.sharedBytes * shape.links[0].secondsPerByte;
     times.U = times.U * shape.stateShare + reduce;
     out.updateSeconds = std::max(out.updateSeconds, times.U);
-    out.exposedSeconds =
-        std::max(out.exposedSeconds,
-                 cost.communication * schedule.microbatches + reduce);
+    out.exposedSeconds = std::max(
+        out.exposedSeconds, cost.communication * shape.microbatches + reduce);
+    simulation.times.push_back(times);
     if (v >= p) // one update for all chunks of a stage
       simulation.times[v % p].U += times.U;
-    out.memory[v % p] += bytesOf(shape, cost, lists, v);
+    simulation.memory.push_back(
+        {fixedOf(shape, cost), cost.keptBytes, cost.againBytes});
     if (v + 1 == parts)
       continue;
     BoundaryCost boundary;
@@ -149,12 +156,28 @@ PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
       auto seconds = [&](double bytes) {
         return bytes > 0 ? link.latency + bytes * link.secondsPerByte : 0;
       };
-      boundary.forward = seconds(model.forwardBytes(begin[v + 1]));
-      boundary.backward = seconds(model.gradientBytes(begin[v + 1]));
+      boundary.forwardBytes = model.forwardBytes(begin[v + 1]);
+      boundary.backwardBytes = model.gradientBytes(begin[v + 1]);
+      boundary.forward = seconds(boundary.forwardBytes);
+      boundary.backward = seconds(boundary.backwardBytes);
     }
     out.transferSeconds += boundary.forward + boundary.backward;
     simulation.boundaries.push_back(boundary);
   }
+  return simulation;
+}
+
+PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
+                    const Schedule &schedule, const Lists &lists,
+                    const std::vector<int> &begin,
+                    const std::vector<Marks> &marks, bool shardwise) {
+  PipelineCost out;
+  SimulateOptions simulation =
+      simulationOf(model, shape, schedule.chunks, begin, marks, shardwise, out);
+  simulation.memory.clear();
+  out.memory.assign(schedule.stages, 0);
+  for (int v = 0; v < schedule.virtualStages(); ++v)
+    out.memory[v % schedule.stages] += bytesOf(shape, out.stages[v], lists, v);
   Timeline timeline = simulate(schedule, simulation);
   out.seconds = timeline.total;
   out.busy = timeline.busy;
@@ -486,6 +509,35 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
                           const std::vector<Marks> &marks, bool shardwise) {
   return costOf(model, shape, schedule, Lists(schedule), begin, marks,
                 shardwise);
+}
+
+bool improveSchedule(const StageModel &model, const PipelineShape &shape,
+                     PipelinePlan &plan) {
+  if (shape.stages == 1 || plan.schedule.chunks > 1 || !model.problem.train)
+    return false;
+  AutoProblem problem;
+  problem.shape.stages = shape.stages;
+  problem.shape.microbatches = shape.microbatches;
+  problem.shape.update = true;
+  PipelineCost sums;
+  problem.costs =
+      simulationOf(model, shape, 1, plan.begin, plan.marks, false, sums);
+  for (const StageCost &stage : sums.stages)
+    problem.shape.recomputeStages.push_back(stage.times.R > 0);
+  if (shape.memoryBytes > 0)
+    problem.memoryLimit = {shape.memoryBytes};
+  problem.names = {"list"};
+  Result<AutoChoice> choice = makeAuto(problem);
+  if (!choice.ok())
+    return false;
+  PipelineCost cost =
+      pipelineCost(model, shape, choice->schedule, plan.begin, plan.marks);
+  if (cost.excessBytes > plan.cost.excessBytes ||
+      cost.seconds >= plan.cost.seconds * (1 - kWorthAList))
+    return false;
+  plan.schedule = std::move(choice->schedule);
+  plan.cost = std::move(cost);
+  return true;
 }
 
 } // namespace merak::planning

@@ -73,6 +73,11 @@ Result<PipelinePlan> planPipeline(const StageModel &model,
                                   const PipelineShape &shape,
                                   const PipelineOptions &options);
 
+// Replaces the schedule of a plan by a list schedule (ListSchedule.h) for its
+// stages if that is faster and needs no memory that is not there. True if so.
+bool improveSchedule(const StageModel &model, const PipelineShape &shape,
+                     PipelinePlan &plan);
+
 // The cost of given cuts and marks.
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
                           const Schedule &schedule,

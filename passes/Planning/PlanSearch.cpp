@@ -34,11 +34,15 @@ Way merakWay() {
 
 Way ownWay(const Strategy &pinned) {
   Way way;
-  bool named = pinned.schedule && *pinned.schedule != "auto";
-  if (named)
-    way.schedules = {*pinned.schedule};
+  std::string name = pinned.schedule.value_or("auto");
+  // A schedule of the user's own is priced as 1F1B.
+  if (name.size() > 5 && name.substr(name.size() - 5) == ".json")
+    name = "1f1b";
+  if (name != "auto")
+    way.schedules = {name};
   else
-    way.schedules = {"1f1b", "scp", "last", "early", "eager"};
+    way.schedules = {"1f1b", "scp", "last", "early", "eager", "zb"};
+  way.lists = name == "auto";
   way.recompute = {pinned.recompute.value_or("auto")};
   return way;
 }
@@ -288,6 +292,8 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
       if (best.plan.begin.empty() || cost.excessBytes < old.excessBytes ||
           (cost.excessBytes == old.excessBytes && cost.seconds < old.seconds)) {
         best.plan = std::move(*made);
+        if (way.lists && !quick)
+          improveSchedule(model, shape, best.plan);
         best.recompute = recompute;
         best.overlap = overlap;
       }

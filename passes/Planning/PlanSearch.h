@@ -29,6 +29,7 @@ struct Way {
   bool shardState = false;        // optimizer state divided over dp
   bool tensorInsideNode = true;   // tp only up to the devices of a node
   bool dataOnly = false;          // pp = tp = 1
+  bool lists = false;             // list schedules as well (improveSchedule)
 };
 // Pure data parallelism; tensor parallelism inside the node with equal layers
 // and 1F1B, without and with full recomputation.

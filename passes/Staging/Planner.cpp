@@ -197,6 +197,8 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
     if (!made.ok())
       return report(module, made.status());
     plan = std::move(*made);
+    if (planning::ownWay(options.pinned).lists)
+      planning::improveSchedule(model, shape, plan);
   }
   decision.stageOfOp.assign(graph.ops.size(), -1);
   decision.recompute.assign(graph.ops.size(), 0);
@@ -215,6 +217,8 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   }
   decision.strategy.stageBegins = begins;
   scheduleName = plan.schedule.name;
+  if (scheduleName == "auto")
+    decision.schedule = plan.schedule;
   decision.report += planning::describeStages(model, shape, plan);
   return success();
 }
