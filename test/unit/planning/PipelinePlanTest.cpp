@@ -1,10 +1,13 @@
 // Stages, recomputation and schedules against brute force and by definition.
 #include "passes/Planning/PipelinePlan.h"
+#include "passes/Planning/ScheduleCheck.h"
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -198,8 +201,13 @@ TEST(StageModel, NeverCutsAnOpApart) {
 }
 
 TEST(Cuts, UniformFloorOfMerak) {
-  EXPECT_EQ(uniformFloor(54, 4), (std::vector<int>{0, 13, 27, 41, 54}));
-  EXPECT_EQ(uniformFloor(10, 4), (std::vector<int>{0, 2, 5, 8, 10}));
+  std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
+  nlohmann::json golden =
+      nlohmann::json::parse(file)["uniform_floor_boundaries"];
+  EXPECT_EQ(golden.size(), 7u);
+  for (const auto &entry : golden)
+    EXPECT_EQ(uniformFloor(entry["n"], entry["p"]),
+              entry["boundaries"].get<std::vector<int>>());
   for (int p = 1; p < 12; ++p)
     for (int n = p; n < 40; ++n) {
       std::vector<int> cuts = uniformFloor(n, p);
@@ -362,6 +370,33 @@ TEST(PipelinePlan, StageWithoutRecomputationGetsMore) {
   options.cut = CutRule::Layers;
   EXPECT_LT(plan->cost.seconds,
             planPipeline(model, shape, options)->cost.seconds);
+}
+
+// A list made for the costs is taken where it is faster and fits.
+TEST(PipelinePlan, ListsAreNeverWorse) {
+  Random random(23);
+  int better = 0;
+  for (int round = 0; round < 60; ++round) {
+    int n = pick(random, 4, 12), p = pick(random, 2, 4);
+    StageProblem problem = randomProblem(random, n);
+    StageModel model(problem);
+    PipelineShape shape = shapeOf(p, 6);
+    if (round % 2)
+      shape.memoryBytes = pick(random, 40, 160);
+    PipelineOptions options;
+    options.recompute = round % 3 ? "auto" : "full";
+    options.schedules = {"1f1b", "scp"};
+    PipelinePlan plan = *planPipeline(model, shape, options);
+    PipelinePlan named = plan;
+    bool improved = improveSchedule(model, shape, plan);
+    better += improved;
+    EXPECT_EQ(improved, plan.schedule.name == "auto");
+    EXPECT_EQ(improved, plan.cost.seconds < named.cost.seconds);
+    EXPECT_LE(plan.cost.excessBytes, named.cost.excessBytes);
+    Status status = checkSchedule(plan.schedule);
+    EXPECT_TRUE(status.ok()) << status.str();
+  }
+  EXPECT_GT(better, 15);
 }
 
 TEST(PipelinePlan, ExplainsWhatCannotBe) {
