@@ -73,7 +73,18 @@ LogicalResult Compilation::graph() {
   DifferentiateOptions differentiate;
   differentiate.train = options.train;
   manager.addPass(createDifferentiate(differentiate));
-  return manager.run(*module);
+  if (failed(manager.run(*module)))
+    return failure();
+  int64_t masks = 0;
+  (*module)->walk([&](train::DropoutOp op) {
+    auto role = op->getAttrOfType<StringAttr>(train::kRoleAttr);
+    masks += role && role.getValue() == train::kForward;
+  });
+  if (masks)
+    report += fmt::format("dropout: {} masks a step, drawn by the --seed of "
+                          "merak-run (--dropout=off: none)\n",
+                          masks);
+  return success();
 }
 
 static DictionaryAttr optimizerConstants(const OptimizerOptions &o,

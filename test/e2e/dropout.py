@@ -6,7 +6,9 @@ gradient   directional derivatives of the loss of a fixed seed by central
            differences, one tensor at a time and all together
 layout     losses of all meshes, microbatches and schedules; a mask that knew
            its layout would move them by far more than rounding does
-order      choices that reorder no sum change no bit
+order      choices that reorder no sum (stages, schedule, recomputation) change
+           no bit
+recomputed which masks an action R draws
 continued  a saved and loaded run goes on with the masks of the whole run
 off        --dropout=off and --mode=infer are the model without its dropout
 seed       the seed makes the masks
@@ -16,6 +18,7 @@ attention_dropout).
 import functools
 import math
 import os
+import re
 import random
 import sys
 
@@ -172,17 +175,38 @@ def layout(mesh, microbatch, schedule, tools):
     return f"loss {oracle.compare_losses(found, BASES.get('layout', make)):.0e}"
 
 
-def order(mesh, rest, microbatch, schedule, tools):
-    def run(name, mesh, schedule):
+def order(mesh, rest, microbatch, schedule, recompute, tools):
+    def run(name, mesh, schedule, recompute):
         model, _ = write(tools, name, Gpt())
+        options = matrix.compile_options(mesh, microbatch, schedule, recompute)
         return identity.train(tools, model, tools.path("data"),
-                              matrix.compile_options(mesh, microbatch, schedule)
-                              + [ADAMW], 3, name)
+                              options + [ADAMW], 3, name)
 
     base = BASES.get((rest, microbatch),
-                     lambda: run("base", identity.join(rest), "gpipe"))
-    identity.compare(run("other", identity.join(mesh, rest), schedule), base)
+                     lambda: run("base", identity.join(rest), "gpipe", "none"))
+    identity.compare(run("other", identity.join(mesh, rest), schedule,
+                         recompute), base)
     return "identical"
+
+
+def recomputed(tools):
+    """The masks of an action R are those of its F, and it has some."""
+    model, _ = write(tools, "gpt", Gpt())
+    text, _ = tools.run("merakc", model, "-o", "-", "--to=stage",
+                        *matrix.compile_options("pp=2", "half", "1f1b", "full"))
+    stages = text.split("pipe.stage ")[1:]
+    masks = {}
+    for stage in stages:
+        for action in stage.split("pipe.action ")[1:]:
+            drawn = re.findall(r"train\.dropout .*? ratio \S+ id (\d+)", action)
+            masks[stage.split()[0], action[0]] = set(drawn)
+    found = [masks.get((name, "R"), set()) for name in ("@stage0", "@stage1")]
+    if not any(found):
+        raise Failed(f"no mask is drawn again in {sorted(masks)}")
+    for name, again in zip(("@stage0", "@stage1"), found):
+        if not again <= masks[name, "F"]:
+            raise Failed(f"{name} draws {again} again, F {masks[name, 'F']}")
+    return f"{sum(map(len, found))} masks"
 
 
 # --------------------------------------------------- continued, off and seed
@@ -247,9 +271,10 @@ def main():
                for mesh in matrix.MESHES[1:] + ["pp=4"]
                for microbatch in matrix.MICROBATCHES
                for schedule in matrix.SCHEDULES]
-    orders = [(stages, rest, "half", schedule)
+    orders = [(stages, rest, "half", schedule, recompute)
               for rest in ("", "tp=2", "dp=2") for stages in ("pp=2", "pp=4")
-              for schedule in matrix.SCHEDULES]
+              for schedule in matrix.ALL_SCHEDULES
+              for recompute in matrix.RECOMPUTE]
     if not args.all:
         layouts, orders = matrix.pairwise(layouts), matrix.pairwise(orders)
     cases = [Case(f"gradient {m}", functools.partial(gradient, m))
@@ -261,7 +286,8 @@ def main():
     cases += [Case(f"continued {a} to {b}", functools.partial(continued, a, b))
               for a, b in [("none", "none"), ("pp=2,tp=2", "pp=2,tp=2"),
                            ("dp=2", "pp=2")]]
-    cases += [Case("off", off), Case("seed", seed)]
+    cases += [Case("recomputed", recomputed), Case("off", off),
+              Case("seed", seed)]
     return harness.run_cases("dropout", cases, args)
 
 
