@@ -446,6 +446,11 @@ private:
     // A link is needed if some pair of devices meets over it.
     out.intra = link(*links, "intra", inNodes());
     out.inter = link(*links, "inter", betweenNodes());
+    // One that nobody uses is as good as the other.
+    if (out.inter.bandwidth <= 0)
+      out.inter = out.intra;
+    if (out.intra.bandwidth <= 0)
+      out.intra = out.inter;
   }
 
   Link link(const Json &links, const std::string &key, bool required) {

@@ -161,6 +161,59 @@ def bad_schedule_file(tools):
     return note
 
 
+def bad_cluster(tools):
+    """Every problem of a cluster file at once, with its path in the file."""
+    path = write(tools, "c.json", json.dumps({
+        "kinds": {"a": {"backend": "cpu", "flops": {"bf16": 1e9},
+                        "memory_bandwidth": 0, "colour": 1},
+                  "b": {"backend": "cuda", "flops": 1e9,
+                        "memory_bandwidth": 1e9, "memory_bytes": 8.5,
+                        "kernels": {"copy": {"sizes": [[8, 1], [4, 1]]}}}},
+        "nodes": [{"kind": "c", "devices": 2}, {"kinds": ["a"], "devices": 2}],
+        "links": {"inter": {"bandwidth": -3}}, "rates": {"9": 1}}))
+    note = refuse(
+        tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+        f"--cluster={path}",
+        says=[re.escape(path) + ": " + text for text in (
+            r"kinds\.a\.colour: unknown field",
+            r"kinds\.a\.flops\.f32: missing",
+            r"kinds\.a\.memory_bandwidth: expected a positive number of bytes "
+            r"per second, found 0",
+            r"kinds\.b\.memory_bytes: expected a whole number .*found 8\.5",
+            r"kinds\.b\.kernels\.copy\.sizes\[1\]\[0\]: expected more than",
+            r"kinds\.b\.backend: \"cuda\" contradicts \"cpu\"",
+            r"nodes\[0\]\.kind: expected one of the kinds a, b, found \"c\"",
+            r"nodes\[1\]\.devices: 2 contradicts the 1 kinds",
+            r"links\.intra: missing",
+            r"links\.inter\.bandwidth: expected a positive number of bytes per "
+            r"second, found -3",
+            r"links\.inter\.latency: missing",
+            r"rates\.9: expected a device between 0 and 2")])
+    for text, says in (("{", r"c\.json:1:2: expected a JSON object"),
+                       ("[1]", r"expected a JSON object"),
+                       ('{"devices": 1e300}', r"devices: expected a whole"),
+                       ("\0\0", r"c\.json"),
+                       ('{"devices": 2, "devices": 3}', r"devices: .*twice")):
+        path = write(tools, "c.json", text)
+        refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+               f"--cluster={path}", says=[says])
+    refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+           "--cluster=absent.json", says=[r"absent\.json"])
+    plan = good_plan(tools)
+    refuse(tools, "merak-plan", "simulate", plan, "--cluster=absent.json",
+           says=[r"absent\.json"])
+    # Too few devices for the plan.
+    two = tools.path("two.plan")
+    tools.run("merakc", MODEL, "-o", two, *TRAIN, "--devices=2",
+              "--mesh=pp=1,dp=2,tp=1")
+    path = write(tools, "one.json", json.dumps(
+        {"devices": 1, "device": {"kind": "cpu", "flops": 1e9,
+                                  "memory_bandwidth": 1e9}}))
+    refuse(tools, "merak-plan", "simulate", two, f"--cluster={path}",
+           says=[r"one\.json: has 1 devices, the plan 2 ranks"])
+    return note
+
+
 def no_such_loss(tools):
     return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
                   "--loss=perplexity", says=[r"perplexity"])
@@ -393,7 +446,7 @@ def rank_hangs(tools):
 CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide, no_such_schedule,
-         bad_schedule_file, no_such_loss,
+         bad_schedule_file, bad_cluster, no_such_loss,
          no_such_parameter, unwritable_output, foreign_folder, bad_options,
          no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,

@@ -137,7 +137,7 @@ private:
       Result<costmodel::Link> link = costmodel::fitLink(file.samples());
       if (!link)
         return link.status();
-      cluster.intra = *link;
+      cluster.intra = cluster.inter = *link;
     }
     // Rates were measured with all ranks at work: sharing is in them.
     cluster.cores =

@@ -18,9 +18,9 @@ namespace merak::bench {
 namespace {
 
 // Operands move through as much memory as this, so that small kernels do not
-// find everything in the first cache, as they do not in a step.
-constexpr int64_t kFootprint = 4 << 20;
-constexpr int kMostSets = 16;
+// find everything in the nearest cache, as they do not in a step.
+constexpr int64_t kFootprint = 8 << 20;
+constexpr int kMostSets = 64;
 constexpr double kBatchSeconds = 2e-3;
 constexpr int kLeastBatches = 5, kMostBatches = 400;
 
