@@ -75,15 +75,12 @@ LogicalResult Compilation::graph() {
   manager.addPass(createDifferentiate(differentiate));
   if (failed(manager.run(*module)))
     return failure();
-  int64_t masks = 0;
-  (*module)->walk([&](train::DropoutOp op) {
-    auto role = op->getAttrOfType<StringAttr>(train::kRoleAttr);
-    masks += role && role.getValue() == train::kForward;
-  });
-  if (masks)
+  llvm::DenseSet<uint64_t> masks;
+  (*module)->walk([&](train::DropoutOp op) { masks.insert(op.getId()); });
+  if (!masks.empty())
     report += fmt::format("dropout: {} masks a step, drawn by the --seed of "
                           "merak-run (--dropout=off: none)\n",
-                          masks);
+                          masks.size());
   return success();
 }
 
