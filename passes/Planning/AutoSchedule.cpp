@@ -27,12 +27,14 @@ public:
   Result<AutoChoice> run() {
     for (const std::string &name : scheduleNames())
       if (wanted(name)) {
-        Result<Schedule> schedule = makeSchedule(name, shapeFor(name));
+        Result<Schedule> schedule = makeSchedule(name, shape);
         if (schedule.ok())
           consider(name, *schedule);
         else
           refuse(name, schedule.status().str());
       }
+    if (shape.chunks == 1 && wanted("eager"))
+      considerTransfers();
     if (shape.chunks == 1 && wanted("list")) {
       considerLists("");
       if (shape.recomputes(shape.stages - 1)) {
@@ -47,7 +49,6 @@ public:
       return nothingFits();
     AutoChoice choice;
     choice.schedule = std::move(bestSchedule);
-    choice.schedule.name = "auto";
     choice.chosen = size_t(best);
     SimulateOptions record = problem.costs;
     record.record = true;
@@ -64,13 +65,20 @@ private:
            problem.names.end();
   }
 
-  // Names that are defined for one chunk stand for nothing with more.
-  ScheduleOptions shapeFor(const std::string &name) const {
-    ScheduleOptions out = shape;
-    if (name == "eager")
-      out.warmup = transferWarmup(shape.stages, shape.microbatches,
-                                  problem.costs, /*slack=*/1);
-    return out;
+  // Eager with as many forwards ahead as each boundary needs.
+  void considerTransfers() {
+    ScheduleOptions counted = shape;
+    counted.warmup =
+        transferWarmup(shape.stages, shape.microbatches, problem.costs);
+    bool is1f1b = true;
+    for (int s = 0; s < shape.stages; ++s)
+      is1f1b &=
+          counted.warmup[s] == std::min(shape.microbatches, shape.stages - s);
+    if (is1f1b)
+      return;
+    Schedule schedule = *makeSchedule("eager", counted);
+    schedule.name = "auto"; // another list than that of the name
+    consider("eager per boundary", schedule);
   }
 
   void refuse(const std::string &name, const std::string &why) {
@@ -96,6 +104,9 @@ private:
   std::string misfit(const Schedule &schedule, const Timeline &timeline) const {
     if (!timeline.finished)
       return "deadlock";
+    if (problem.refuses)
+      if (std::string why = problem.refuses(schedule); !why.empty())
+        return why;
     for (int s = 0; s < schedule.stages; ++s) {
       // One microbatch in flight for each stage from here on is what a pipeline
       // needs at least to keep all busy.

@@ -5,6 +5,8 @@
 
 #include "passes/Planning/ListSchedule.h"
 
+#include <functional>
+
 namespace merak::planning {
 
 struct AutoProblem {
@@ -17,6 +19,8 @@ struct AutoProblem {
   // Activation sets a stage may hold at once, as in ListOptions; 0: no bound.
   int sets = 0;
   std::vector<double> memoryLimit; // bytes per stage, or one for all
+  // Another reason why a schedule cannot be taken; "": none.
+  std::function<std::string(const Schedule &)> refuses;
   // Names to compare; empty: all that the shape allows, and the list.
   std::vector<std::string> names;
 };
@@ -30,7 +34,7 @@ struct AutoCandidate {
 };
 
 struct AutoChoice {
-  Schedule schedule;
+  Schedule schedule; // "auto" unless makeSchedule gives the same by its name
   Timeline timeline; // recorded
   size_t chosen = 0;
   std::vector<AutoCandidate> candidates; // named ones first

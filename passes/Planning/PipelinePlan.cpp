@@ -523,17 +523,29 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   problem.costs =
       simulationOf(model, shape, 1, plan.begin, plan.marks, false, sums);
   for (const StageCost &stage : sums.stages)
-    problem.shape.recomputeStages.push_back(stage.times.R > 0);
+    problem.shape.recomputeStages.push_back(stage.times.R > 0 ||
+                                            stage.againBytes > 0);
   if (shape.memoryBytes > 0)
     problem.memoryLimit = {shape.memoryBytes};
-  problem.names = {"list"};
+  // Buffers are laid out for the most copies of each kind, even if these peaks
+  // come at different times.
+  problem.refuses = [&](const Schedule &schedule) -> std::string {
+    Lists lists(schedule);
+    double excess = 0;
+    for (int s = 0; s < shape.stages; ++s)
+      excess += std::max(0.0, bytesOf(shape, sums.stages[s], lists, s) -
+                                  shape.memoryBytes);
+    bool fits = shape.memoryBytes <= 0 || excess <= plan.cost.excessBytes;
+    return fits ? "" : "its buffers do not fit";
+  };
   Result<AutoChoice> choice = makeAuto(problem);
   if (!choice.ok())
     return false;
   PipelineCost cost =
       pipelineCost(model, shape, choice->schedule, plan.begin, plan.marks);
+  bool named = choice->schedule.name != "auto";
   if (cost.excessBytes > plan.cost.excessBytes ||
-      cost.seconds >= plan.cost.seconds * (1 - kWorthAList))
+      cost.seconds >= plan.cost.seconds * (1 - (named ? 0 : kWorthAList)))
     return false;
   plan.schedule = std::move(choice->schedule);
   plan.cost = std::move(cost);

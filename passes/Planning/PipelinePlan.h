@@ -73,8 +73,9 @@ Result<PipelinePlan> planPipeline(const StageModel &model,
                                   const PipelineShape &shape,
                                   const PipelineOptions &options);
 
-// Replaces the schedule of a plan by a list schedule (ListSchedule.h) for its
-// stages if that is faster and needs no memory that is not there. True if so.
+// Replaces the schedule of a plan by the best of all named ones and of list
+// schedules (AutoSchedule.h) for its stages if that is faster and needs no
+// memory that is not there. True if so.
 bool improveSchedule(const StageModel &model, const PipelineShape &shape,
                      PipelinePlan &plan);
 
