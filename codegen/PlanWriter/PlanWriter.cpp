@@ -70,6 +70,7 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   file.set_version(kPlanVersion);
   file.set_producer(options.producer);
   file.set_predicted_step_seconds(options.predictedStepSeconds);
+  *file.mutable_decisions() = report::toProto(options.decisions);
   std::string constants;
   if (failed(writeManifest(module, file, constants)))
     return failure();

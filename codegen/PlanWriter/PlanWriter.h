@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/plan/Plan.h"
+#include "runtime/report/Decisions.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/Support/LogicalResult.h"
@@ -18,6 +19,7 @@ struct PlanWriterOptions {
   std::string target;    // of generated kernels; empty: this machine
   std::string producer = "merakc 0.1";
   double predictedStepSeconds = 0;
+  report::Decisions decisions; // for reports made from the plan
 };
 
 // A plan in memory, before it is a directory.

@@ -206,6 +206,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   app.add_option("--memory-limit", o.memoryLimit,
                  "bytes a rank may use (default: the cluster's)")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--report", o.report,
+                 "HTML page about the plan: timeline, memory, decisions");
   app.add_option(
       "--target", o.target,
       "processor of generated kernels: native, x86-64-v4, x86-64-v3, x86-64");
@@ -244,6 +246,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   if (Status checked = planning::Strategy::checkRecompute(o.recompute);
       !checked.ok())
     status.merge(Status::error("--recompute: " + checked.messages().front()));
+  if (!o.report.empty() && o.toPhase != "files")
+    status.merge(Status::error("--report needs a whole plan, without --to"));
   if (o.output.empty())
     status.merge(Status::error("-o OUT.plan is required"));
   if (!status.ok()) {

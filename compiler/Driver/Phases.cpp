@@ -6,6 +6,7 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "passes/CostModel/PlanCosts.h"
 #include "passes/Graph/Passes.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
@@ -14,8 +15,10 @@
 #include "passes/Sharding/Passes.h"
 #include "passes/Staging/CutStages.h"
 #include "passes/Staging/Passes.h"
+#include "runtime/report/Html.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <sstream>
@@ -43,6 +46,12 @@ static LogicalResult readText(const std::string &path, std::string &text) {
 }
 
 LogicalResult Compilation::load() {
+  // Known before the work rather than after it.
+  const std::filesystem::path page(options.report);
+  std::error_code missing;
+  if (page.has_parent_path() &&
+      !std::filesystem::is_directory(page.parent_path(), missing))
+    return error("cannot write '" + options.report + "'");
   if (!options.fromPhase.empty()) {
     module = parseSourceFile<ModuleOp>(options.input, &context);
     return success(bool(module));
@@ -164,6 +173,7 @@ LogicalResult Compilation::stage() {
   if (failed(decision))
     return failure();
   report += decision->report;
+  considered = decision->considered;
   if (!options.emitStrategy.empty()) {
     std::ofstream out(options.emitStrategy);
     out << decision->strategy.toJson();
@@ -267,7 +277,34 @@ LogicalResult Compilation::writeFiles() {
   PlanWriterOptions writer;
   writer.directory = options.output;
   writer.target = options.target;
-  return writePlan(*module, writer);
+  writer.decisions = considered;
+  writer.decisions.text = report;
+  if (failed(writePlan(*module, writer)))
+    return failure();
+  return options.report.empty() ? success() : writeReport();
+}
+
+// Of the finished plan, as `merak-plan report` would make it.
+LogicalResult Compilation::writeReport() {
+  auto fail = [&](const Status &status) {
+    for (const std::string &message : status.messages())
+      (void)error("--report: " + message);
+    return failure();
+  };
+  Result<LoadedPlan> plan = loadPlan(options.output);
+  if (!plan.ok())
+    return fail(plan.status());
+  Result<costmodel::PlanCosts> costs = costmodel::planCosts(*plan);
+  if (!costs.ok())
+    return fail(costs.status());
+  Result<report::Simulation> simulation = report::simulate(*plan, *costs);
+  if (!simulation.ok())
+    return fail(simulation.status());
+  std::ofstream out(options.report, std::ios::binary);
+  out << report::htmlReport(*plan, *simulation);
+  if (!out.flush())
+    return error("cannot write '" + options.report + "'");
+  return success();
 }
 
 // 3-stage.mlir and so on.

@@ -6,6 +6,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "mlir/Pass/Pass.h"
+#include "runtime/report/Decisions.h"
 
 namespace merak {
 
@@ -30,6 +31,7 @@ private:
   mlir::LogicalResult memory();
   mlir::LogicalResult plan();
   mlir::LogicalResult writeFiles();
+  mlir::LogicalResult writeReport();
   mlir::LogicalResult snapshot(size_t phase);
   mlir::LogicalResult verifyWith(std::unique_ptr<mlir::Pass> pass);
   mlir::LogicalResult error(const std::string &message);
@@ -38,6 +40,7 @@ private:
   mlir::MLIRContext &context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::string report;
+  report::Decisions considered; // by the planner
 };
 
 } // namespace merak

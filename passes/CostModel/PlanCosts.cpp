@@ -203,6 +203,10 @@ double PlanCosts::transferSeconds(const Program &program,
                                     to, cluster_, alike_[size_t(from)]);
 }
 
+double PlanCosts::latencySeconds(const Instruction &, int from, int to) const {
+  return cluster_.between(from, to).latency;
+}
+
 double PlanCosts::computeSlowdown() const {
   double most = 1;
   for (const Device &kind : cluster_.kinds)

@@ -27,6 +27,9 @@ public:
   double transferSeconds(const planpb::Program &program,
                          const planpb::Instruction &instruction, int from,
                          int to) const override;
+  double latencySeconds(const planpb::Instruction &instruction, int from,
+                        int to) const override;
+  int64_t nodeOf(int rank) const override { return cluster_.node(rank); }
   double computeSlowdown() const override;
   double communicationSlowdown() const override;
   const Cluster &cluster() const { return cluster_; }

@@ -2,6 +2,7 @@
 
 #include "dialects/Train/Builders.h"
 #include "passes/CostModel/Cost.h"
+#include "passes/Staging/Considered.h"
 #include "passes/Staging/MarkRecompute.h"
 #include <fmt/format.h>
 #include <numeric>
@@ -10,7 +11,7 @@ using namespace mlir;
 using namespace merak;
 using namespace merak::train;
 
-static LogicalResult report(Operation *op, const Status &status) {
+static LogicalResult emitAll(Operation *op, const Status &status) {
   for (const std::string &message : status.messages())
     op->emitError(message);
   return failure(!status.ok());
@@ -63,7 +64,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   planning::PlanSearch search(input);
   Result<std::vector<planning::Degrees>> degrees = search.degrees();
   if (!degrees.ok())
-    return report(module, degrees.status()), failure();
+    return emitAll(module, degrees.status()), failure();
   planning::Way own = planning::ownWay(options.pinned);
   std::vector<planning::PlanCandidate> found = search.search(own);
   if (!found.front().problem.empty()) {
@@ -73,7 +74,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   }
   planning::PlanCandidate best = found.front();
   if (!best.fits())
-    return report(module, planning::explainMisfit(search, input, best)),
+    return emitAll(module, planning::explainMisfit(search, input, best)),
            failure();
   found.resize(std::min<size_t>(found.size(), 4));
   for (const planning::Way &way : planning::plainWays()) {
@@ -82,6 +83,8 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
       found.push_back(plain.front());
   }
   decision.report += planning::describe(found, options.memoryBytes);
+  decision.considered.candidates =
+      consideredCandidates(found, options.globalBatch);
   const planning::Degrees &d = best.degrees;
   decision.pp = d.pp;
   decision.dp = d.dp;
@@ -89,7 +92,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   decision.microbatches = d.microbatches;
   Result<planning::Assignment> assignment = search.assign(d, decision.sharding);
   if (!assignment.ok())
-    return report(module, assignment.status()), failure();
+    return emitAll(module, assignment.status()), failure();
   decision.assignment = *assignment;
   return best;
 }
@@ -131,7 +134,7 @@ LogicalResult Planner::applyAssignment() {
     Result<planning::Outcome> outcome =
         planning::apply(decision.step.graph, classes, decision.assignment);
     if (!outcome.ok())
-      return report(module, outcome.status());
+      return emitAll(module, outcome.status());
     std::vector<planning::Strategy::SplitClass> splits;
     for (const auto &[cls, axes] : decision.assignment.axes)
       splits.push_back(
@@ -189,13 +192,13 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
       Result<std::vector<int>> cuts =
           planning::namedCuts(model, decision.pp, *options.pinned.stageBegins);
       if (!cuts.ok())
-        return report(module, cuts.status());
+        return emitAll(module, cuts.status());
       pipeline.begin = *cuts;
     }
     Result<planning::PipelinePlan> made =
         planning::planPipeline(model, shape, pipeline);
     if (!made.ok())
-      return report(module, made.status());
+      return emitAll(module, made.status());
     plan = std::move(*made);
     if (planning::ownWay(options.pinned).lists)
       planning::improveSchedule(model, shape, plan);
@@ -220,6 +223,8 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   if (scheduleName == "auto")
     decision.schedule = plan.schedule;
   decision.report += planning::describeStages(model, shape, plan);
+  decision.considered.stages =
+      consideredStages(model, plan, options.memoryBytes);
   return success();
 }
 
@@ -242,7 +247,7 @@ FailureOr<Decision> Planner::run() {
     return failure();
   }
   rebuild();
-  if (failed(report(module, decision.step.graph.check())))
+  if (failed(emitAll(module, decision.step.graph.check())))
     return failure();
   FailureOr<planning::PlanCandidate> best = choose();
   if (failed(best))
@@ -256,7 +261,7 @@ FailureOr<Decision> Planner::run() {
   if (failed(applyAssignment()) || failed(planStages(*best)))
     return failure();
   finishStrategy();
-  if (failed(report(module, markRecompute(decision, options.pinned))))
+  if (failed(emitAll(module, markRecompute(decision, options.pinned))))
     return failure();
   return std::move(decision);
 }

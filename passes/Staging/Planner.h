@@ -4,6 +4,7 @@
 #include "passes/CostModel/Cluster.h"
 #include "passes/Planning/PlanSearch.h"
 #include "passes/Staging/PlanningGraph.h"
+#include "runtime/report/Decisions.h"
 
 namespace merak {
 
@@ -29,6 +30,7 @@ struct Decision {
   std::optional<planning::Schedule> schedule;
   planning::SearchReport sharding;
   std::string report; // lines for the user: shardings, stages, numbers
+  report::Decisions considered; // the same for the plan's report
 };
 
 // Decides everything `options.pinned` leaves open. Ops whose reduction factor

@@ -9,8 +9,9 @@ using namespace merak::planpb;
 namespace merak {
 
 Execution::Execution(const LoadedPlan &plan, const CommunicationMap &map,
-                     Cost cost, Sink sink)
-    : plan_(plan), map_(map), cost_(std::move(cost)), sink_(std::move(sink)) {
+                     Cost cost, Sink sink, Meet meet)
+    : plan_(plan), map_(map), cost_(std::move(cost)), sink_(std::move(sink)),
+      meet_(std::move(meet)) {
   for (const Program &program : plan.programs) {
     auto &procedures = lists_.emplace_back();
     for (const Procedure &procedure : program.procedures()) {
@@ -98,7 +99,13 @@ void Execution::wake(int rankClass) {
 bool Execution::run() {
   for (size_t c = 0; c < ranks_.size(); ++c)
     wake(static_cast<int>(c));
-  while (!queue_.empty()) {
+  while (!queue_.empty() || !ready_.empty()) {
+    if (queue_.empty()) {
+      const int meeting = ready_.top().meeting;
+      ready_.pop();
+      hold(meeting);
+      continue;
+    }
     Node node = queue_.front();
     queue_.pop_front();
     ranks_[node.rankClass].streams[node.stream].queued = false;
@@ -140,7 +147,7 @@ void Execution::step(int rankClass, int stream, double begin, double end) {
   Rank &rank = ranks_[rankClass];
   Stream &state = rank.streams[stream];
   const std::vector<int> &instructions = list(rank, state.call, stream);
-  if (sink_ && end > begin)
+  if (sink_)
     sink_({rankClass, state.call, instructions[state.pos], begin, end});
   state.time = end;
   state.posted = false;
@@ -182,8 +189,8 @@ void Execution::advance(int rankClass, int stream) {
     } else if (instruction.kind() == Instruction::SEND ||
                instruction.kind() == Instruction::RECV ||
                instruction.kind() == Instruction::COLLECTIVE) {
-      if (!meet(rankClass, stream))
-        break;
+      meet(rankClass, stream);
+      break;
     } else {
       double begin = state.time;
       step(rankClass, stream, begin,
@@ -196,7 +203,7 @@ void Execution::advance(int rankClass, int stream) {
     wake(rankClass);
 }
 
-bool Execution::meet(int rankClass, int stream) {
+void Execution::meet(int rankClass, int stream) {
   Rank &rank = ranks_[rankClass];
   Stream &state = rank.streams[stream];
   const Instruction &instruction = current(rankClass, stream);
@@ -216,27 +223,44 @@ bool Execution::meet(int rankClass, int stream) {
     place = instruction.kind() == Instruction::SEND ? 0 : 1;
   meeting.waiting[place].push_back({rankClass, stream});
   state.posted = true;
-  double begin = 0;
-  for (const std::deque<Party> &parties : meeting.waiting) {
+  if (meeting.waiting[place].size() == 1)
+    announce(static_cast<int>(&meeting - meetings_.data()));
+}
+
+// Queues the meeting if somebody waits in every place.
+void Execution::announce(int index) {
+  double time = 0;
+  for (const std::deque<Party> &parties : meetings_[index].waiting) {
     if (parties.empty())
-      return false;
+      return;
     const Party &party = parties.front();
-    begin = std::max(begin, ranks_[party.rankClass].streams[party.stream].time);
+    time = std::max(time, ranks_[party.rankClass].streams[party.stream].time);
   }
-  double end = begin + cost_({rankClass, state.call,
-                              list(rank, state.call, stream)[state.pos]});
-  bool self = false;
-  for (std::deque<Party> &parties : meeting.waiting) {
-    Party party = parties.front();
-    parties.pop_front();
+  ready_.push({time, index});
+}
+
+void Execution::hold(int index) {
+  Meeting &meeting = meetings_[index];
+  std::vector<Party> parties;
+  double ready = 0;
+  for (std::deque<Party> &waiting : meeting.waiting) {
+    parties.push_back(waiting.front());
+    waiting.pop_front();
+    const Party &party = parties.back();
+    ready = std::max(ready, ranks_[party.rankClass].streams[party.stream].time);
+  }
+  const Party &first = parties.front();
+  const Rank &rank = ranks_[first.rankClass];
+  const Stream &state = rank.streams[first.stream];
+  const ExecutionSite site{first.rankClass, state.call,
+                           list(rank, state.call, first.stream)[state.pos]};
+  auto [begin, end] = meet_ ? meet_({site, meeting.classes, ready})
+                            : std::pair(ready, ready + cost_(site));
+  for (const Party &party : parties)
     step(party.rankClass, party.stream, begin, end);
-    if (party.rankClass == rankClass && party.stream == stream)
-      self = true;
-    else
-      enqueue(party.rankClass, party.stream);
+  for (const Party &party : parties)
     wake(party.rankClass);
-  }
-  return self;
+  announce(index);
 }
 
 // The stream that a stuck one waits for.

@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <functional>
+#include <queue>
 
 namespace merak {
 
@@ -31,11 +32,22 @@ public:
   // Seconds of one instruction. A communication is asked for at one of its
   // ends, the one that comes last.
   using Cost = std::function<double(const ExecutionSite &)>;
+  // From when to when a communication lasts whose last party came at `ready`.
+  // Asked for in the order of `ready`, so that links can be shared. `classes`:
+  // sender and receiver, or those of the group.
+  struct Encounter {
+    ExecutionSite site; // of the first of the classes
+    const std::vector<int> &classes;
+    double ready;
+  };
+  using Meet = std::function<std::pair<double, double>(const Encounter &)>;
+  // Told every instruction, also those that take no time.
   using Sink = std::function<void(const ExecutionSpan &)>;
 
-  // `map` must describe `plan` and both must outlive this.
+  // `map` must describe `plan` and both must outlive this. Without `meet` a
+  // communication takes what `cost` says, from the moment all are there.
   Execution(const LoadedPlan &plan, const CommunicationMap &map, Cost cost,
-            Sink sink);
+            Sink sink, Meet meet = nullptr);
 
   // True if every stream came to its end.
   bool run();
@@ -84,7 +96,9 @@ private:
   bool enterCall(Rank &rank, int stream);
   // Takes the stream past its current instruction.
   void step(int rankClass, int stream, double begin, double end);
-  bool meet(int rankClass, int stream);
+  void meet(int rankClass, int stream);
+  void hold(int meeting); // all parties are there
+  void announce(int meeting);
   void wake(int rankClass);
   void enqueue(int rankClass, int stream);
   bool done(const Rank &rank, const Stream &stream) const;
@@ -95,11 +109,22 @@ private:
   const CommunicationMap &map_;
   Cost cost_;
   Sink sink_;
+  Meet meet_;
   // Instructions by program, procedure, stream.
   std::vector<std::vector<std::vector<std::vector<int>>>> lists_;
   std::vector<Rank> ranks_;
   std::vector<Meeting> meetings_;
   std::deque<Node> queue_;
+  // Meetings whose parties are all there, earliest first: nothing that comes
+  // later can be ready before them.
+  struct Ready {
+    double time;
+    int meeting;
+    bool operator<(const Ready &other) const {
+      return std::pair(time, meeting) > std::pair(other.time, other.meeting);
+    }
+  };
+  std::priority_queue<Ready> ready_;
 };
 
 } // namespace merak

@@ -28,38 +28,43 @@ RingCost ringCost(const std::string &collective, double bytes, int members) {
 LinkUse::LinkUse(const Links &links, int ranks)
     : links_(links), ports_(static_cast<size_t>(ranks)) {}
 
-LinkUse::Window LinkUse::take(const LinkSpeed &speed, RingCost cost,
-                              double ready, std::span<double *const> ports) {
+LinkUse::Window LinkUse::occupy(std::span<const int> senders,
+                                std::span<const int> receivers, int level,
+                                double busy, double extra, double ready) {
   Window window{ready, ready};
-  for (const double *port : ports)
-    window.begin = std::max(window.begin, *port);
-  const double carried =
-      window.begin + (speed.bandwidth > 0 ? cost.bytes / speed.bandwidth : 0);
-  for (double *port : ports)
-    *port = carried;
-  window.end = carried + cost.rounds * speed.latency;
+  for (int rank : senders)
+    window.begin = std::max(window.begin, ports_[rank].out[level]);
+  for (int rank : receivers)
+    window.begin = std::max(window.begin, ports_[rank].in[level]);
+  const double carried = window.begin + busy;
+  for (int rank : senders)
+    ports_[rank].out[level] = carried;
+  for (int rank : receivers)
+    ports_[rank].in[level] = carried;
+  window.end = carried + extra;
   return window;
+}
+
+static double carrySeconds(const LinkSpeed &speed, double bytes) {
+  return speed.bandwidth > 0 ? bytes / speed.bandwidth : 0;
 }
 
 LinkUse::Window LinkUse::ring(std::span<const int> ranks, RingCost cost,
                               double ready) {
   if (ranks.size() < 2)
     return {ready, ready};
-  const int level = links_.sameNode(ranks) ? 0 : 1;
-  std::vector<double *> ports;
-  for (int rank : ranks) {
-    ports.push_back(&ports_[rank].out[level]);
-    ports.push_back(&ports_[rank].in[level]);
-  }
-  return take(links_.between(ranks), cost, ready, ports);
+  const LinkSpeed &speed = links_.between(ranks);
+  return occupy(ranks, ranks, links_.sameNode(ranks) ? 0 : 1,
+                carrySeconds(speed, cost.bytes), cost.rounds * speed.latency,
+                ready);
 }
 
 LinkUse::Window LinkUse::transfer(int from, int to, double bytes,
                                   double ready) {
   const int ends[] = {from, to};
-  const int level = links_.sameNode(ends) ? 0 : 1;
-  double *ports[] = {&ports_[from].out[level], &ports_[to].in[level]};
-  return take(links_.between(ends), {bytes, 1}, ready, ports);
+  const LinkSpeed &speed = links_.between(ends);
+  return occupy({&from, 1}, {&to, 1}, links_.sameNode(ends) ? 0 : 1,
+                carrySeconds(speed, bytes), speed.latency, ready);
 }
 
 } // namespace merak

@@ -53,15 +53,16 @@ public:
   // latency of `rounds` messages, which only delays the end.
   Window ring(std::span<const int> ranks, RingCost cost, double ready);
   Window transfer(int from, int to, double bytes, double ready);
+  // The general form: takes the links of `senders` and `receivers` for `busy`
+  // seconds; the end comes `extra` seconds later. Level 0: inside a node.
+  Window occupy(std::span<const int> senders, std::span<const int> receivers,
+                int level, double busy, double extra, double ready);
 
 private:
   // Free from then on: by rank; inside the node, then to other nodes.
   struct Ports {
     double out[2] = {0, 0}, in[2] = {0, 0};
   };
-  Window take(const LinkSpeed &speed, RingCost cost, double ready,
-              std::span<double *const> ports);
-
   Links links_;
   std::vector<Ports> ports_;
 };

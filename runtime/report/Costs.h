@@ -24,6 +24,13 @@ public:
   virtual double transferSeconds(const planpb::Program &program,
                                  const planpb::Instruction &instruction,
                                  int from, int to) const = 0;
+  // Of a communication, the seconds in which its links carry nothing of it
+  // and are free for others.
+  virtual double latencySeconds(const planpb::Instruction &, int, int) const {
+    return 0;
+  }
+  // Ranks of one node meet over other links than ranks of different ones.
+  virtual int64_t nodeOf(int) const { return 0; }
   // How much longer a computation lasts while its rank communicates, and a
   // communication while one of its ranks computes; at least 1.
   virtual double computeSlowdown() const { return 1; }

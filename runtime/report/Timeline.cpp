@@ -45,12 +45,17 @@ char fill(const Span &span) {
   return it == kFill.end() ? '#' : it->second;
 }
 
+// Okabe and Ito's colours, which colour-blind readers can tell apart too.
 const char *colour(const Span &span) {
   static const std::map<std::string, const char *> kColour{
-      {"P", "#b0b0b0"}, {"F", "#5b8ff9"}, {"R", "#9b7fe8"},
-      {"B", "#f6903d"}, {"W", "#61c28f"}, {"U", "#d3546f"}};
+      {"P", "#7a7a7a"}, {"F", "#0072b2"}, {"R", "#cc79a7"},
+      {"B", "#e69f00"}, {"W", "#009e73"}, {"U", "#d55e00"}};
   auto it = kColour.find(span.kind);
-  return it == kColour.end() ? "#8a9ba8" : it->second;
+  return it == kColour.end() ? "#56b4e9" : it->second;
+}
+
+const char *labelColour(const Span &span) {
+  return span.kind == "B" || span.kind == "R" ? "black" : "white";
 }
 
 std::string escaped(const std::string &text) {
@@ -123,8 +128,32 @@ std::vector<RowUse> rowUse(const Timeline &timeline) {
   for (size_t row = 0; row < result.size(); ++row) {
     double busy = length(merged(compute[row]));
     double active = length(merged(all[row]));
-    result[row] = {busy, active - busy, total - active};
+    double whole =
+        timeline.rowSeconds.empty() ? total : timeline.rowSeconds[row];
+    result[row] = {busy, active - busy, std::max(0.0, whole - active)};
   }
+  return result;
+}
+
+Timeline overlay(const Timeline &predicted, const Timeline &measured) {
+  Timeline result;
+  result.title = fmt::format("{}, {}", predicted.title, measured.title);
+  for (const std::string &row : predicted.rows) {
+    result.rows.push_back(row);
+    result.rows.push_back("  measured");
+  }
+  const Timeline *both[] = {&predicted, &measured};
+  for (int which : {0, 1}) {
+    const double start = both[which]->begin();
+    for (Span span : both[which]->spans) {
+      span.row = 2 * span.row + which;
+      span.begin -= start;
+      span.end -= start;
+      result.spans.push_back(std::move(span));
+    }
+  }
+  for (size_t row = 0; row < result.rows.size(); ++row)
+    result.rowSeconds.push_back(both[row % 2]->end() - both[row % 2]->begin());
   return result;
 }
 
@@ -240,8 +269,9 @@ std::string drawSvg(const Timeline &timeline) {
     std::string name = label(span);
     if (!span.communication && width > 8.0 * name.size())
       svg += fmt::format("<text x=\"{:.2f}\" y=\"{}\" "
-                         "text-anchor=\"middle\">{}</text>\n",
-                         left + width / 2, top + 17, escaped(name));
+                         "text-anchor=\"middle\" fill=\"{}\">{}</text>\n",
+                         left + width / 2, top + 17, labelColour(span),
+                         escaped(name));
   }
   double step = tickStep(total);
   for (int i = 0; i * step <= total * (1 + 1e-9); ++i) {

@@ -23,6 +23,8 @@ struct Timeline {
   std::string title;
   std::vector<std::string> rows; // "stage 0, ranks 0-3"
   std::vector<Span> spans;
+  // Only if rows are of different timelines (see `overlay`): their lengths.
+  std::vector<double> rowSeconds;
 
   double begin() const; // earliest begin; 0 without spans
   double end() const;
@@ -36,6 +38,10 @@ struct RowUse {
   double total() const { return busy + exposed + bubble; }
 };
 std::vector<RowUse> rowUse(const Timeline &timeline);
+
+// Each row of `predicted` with the row of `measured` below it. Both have the
+// same rows.
+Timeline overlay(const Timeline &predicted, const Timeline &measured);
 
 // One line a row, `columns` characters of time, percentages behind. A block
 // shows its action and microbatch where it is wide enough:

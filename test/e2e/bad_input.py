@@ -367,6 +367,33 @@ def unwritable_log(tools):
     return note
 
 
+def unwritable_report(tools):
+    write(tools, "file", "")
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  f"--report={tools.path('file/x.html')}",
+                  says=[r"file/x\.html"])
+
+
+def wrong_links(tools):
+    plan = good_plan(tools)
+    for links in ("fast", "5us", "5us/-1MB/s", tools.path("nowhere.json")):
+        note = refuse(tools, "merak-run", plan, f"--data={DATA}", "--steps=1",
+                      f"--links={links}", says=[re.escape(links)])
+    return note
+
+
+def trace_of_another_plan(tools):
+    plan, trace = good_plan(tools), tools.path("trace.json")
+    tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
+              f"--trace={trace}")
+    other = tools.path("other.plan")
+    tools.run("merakc", MODEL, "-o", other, *TRAIN, "--mesh=pp=2",
+              "--microbatch=2")
+    return refuse(tools, "merak-plan", "report", other, f"--trace={trace}",
+                  "-o", tools.path("x.html"), says=[r"trace\.json",
+                                                    r"another plan"])
+
+
 def killed_while_saving(tools):
     """What a killed run leaves is a whole checkpoint: it loads."""
     plan, saved = good_plan(tools), tools.path("saved")
@@ -451,7 +478,8 @@ CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
          no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,
          foreign_checkpoint, absent_checkpoint, unwritable_log,
-         killed_while_saving, interrupted, rank_fails, rank_hangs]
+         killed_while_saving, interrupted, rank_fails, rank_hangs,
+         unwritable_report, wrong_links, trace_of_another_plan]
 
 
 def main():

@@ -3,11 +3,14 @@
 #include "passes/CostModel/PlanCosts.h"
 #include "runtime/plan/Print.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/report/Html.h"
+#include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fstream>
+#include <optional>
 #include <ostream>
 
 namespace merak {
@@ -19,7 +22,8 @@ struct Options {
   std::string plan, other, output, trace;
   int columns = 100;
   bool detailed = false;
-  std::string cluster; // file; empty: what the plan was compiled for
+  std::string svg, measured; // measured: a trace to read
+  std::string cluster;       // file; empty: what the plan was compiled for
 };
 
 int fail(std::ostream &err, const Status &status) {
@@ -98,41 +102,74 @@ int runDiff(const Options &options, std::ostream &out, std::ostream &err) {
   return text.empty() ? kOk : kFailed;
 }
 
-int runSimulate(const Options &options, std::ostream &out, std::ostream &err,
-                bool draw) {
+struct Prediction {
+  LoadedPlan plan;
+  report::Simulation simulation;
+  std::optional<report::Timeline> measured;
+};
+
+// Simulates the plan and reads the trace of a run, if there is one.
+Result<Prediction> predict(const Options &options) {
   Result<LoadedPlan> plan = loadSound(options.plan);
   if (!plan)
-    return fail(err, plan.status());
+    return plan.status();
   Result<costmodel::PlanCosts> costs = costsFor(*plan, options);
   if (!costs)
-    return fail(err, costs.status());
+    return costs.status();
+  Prediction prediction;
+  prediction.plan = std::move(*plan);
   Result<report::Simulation> simulation =
-      report::simulate(*plan, *costs, options.detailed);
+      report::simulate(prediction.plan, *costs, options.detailed);
   if (!simulation)
-    return fail(err, Status(simulation.status()).withContext(options.plan));
-  if (draw) {
-    if (options.output.empty()) {
-      out << report::drawText(simulation->timeline, options.columns);
-      return kOk;
-    }
-    Status written =
-        writeText(options.output, report::drawSvg(simulation->timeline));
-    return written.ok() ? kOk : fail(err, written);
+    return Status(simulation.status()).withContext(options.plan);
+  prediction.simulation = std::move(*simulation);
+  if (!options.measured.empty()) {
+    Result<report::Timeline> measured =
+        report::readMeasured(prediction.plan, options.measured);
+    if (!measured)
+      return measured.status();
+    prediction.measured = std::move(*measured);
   }
-  out << fmt::format("step {}\n",
-                     report::humanSeconds(simulation->stepSeconds));
-  for (size_t row = 0; row < simulation->use.size(); ++row) {
-    const report::RowUse &use = simulation->use[row];
-    double total = use.total() > 0 ? use.total() : 1;
-    out << fmt::format("{}: busy {:.1f}%, exposed communication {:.1f}%, "
-                       "bubble {:.1f}%\n",
-                       simulation->timeline.rows[row], 100 * use.busy / total,
-                       100 * use.exposed / total, 100 * use.bubble / total);
-  }
+  return prediction;
+}
+
+int runSimulate(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<Prediction> prediction = predict(options);
+  if (!prediction)
+    return fail(err, prediction.status());
+  out << report::describe(prediction->simulation);
   if (options.trace.empty())
     return kOk;
+  Status written = writeText(
+      options.trace, report::chromeTrace(prediction->simulation.timeline));
+  return written.ok() ? kOk : fail(err, written);
+}
+
+int runDraw(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<Prediction> prediction = predict(options);
+  if (!prediction)
+    return fail(err, prediction.status());
+  const report::Timeline &predicted = prediction->simulation.timeline;
+  const report::Timeline timeline =
+      prediction->measured ? report::overlay(predicted, *prediction->measured)
+                           : predicted;
+  if (options.svg.empty()) {
+    out << report::drawText(timeline, options.columns);
+    return kOk;
+  }
+  Status written = writeText(options.svg, report::drawSvg(timeline));
+  return written.ok() ? kOk : fail(err, written);
+}
+
+int runReport(const Options &options, std::ostream &err) {
+  Result<Prediction> prediction = predict(options);
+  if (!prediction)
+    return fail(err, prediction.status());
   Status written =
-      writeText(options.trace, report::chromeTrace(simulation->timeline));
+      writeText(options.output,
+                report::htmlReport(prediction->plan, prediction->simulation,
+                                   prediction->measured ? &*prediction->measured
+                                                        : nullptr));
   return written.ok() ? kOk : fail(err, written);
 }
 
@@ -151,7 +188,7 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
   CLI::App *verify = command("verify", "proves that the plan is sound");
   CLI::App *print = command("print", "prints manifest, programs and memory");
   CLI::App *draw = command("draw", "draws the predicted timeline");
-  draw->add_option("-o,--output", options.output,
+  draw->add_option("-o,--svg", options.svg,
                    "SVG file; default: text on the terminal");
   draw->add_option("--columns", options.columns, "width of the text drawing")
       ->check(CLI::Range(10, 10000));
@@ -161,7 +198,13 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
   simulate->add_option("--trace", options.trace, "Chrome trace to write");
   simulate->add_flag("--detailed", options.detailed,
                      "every instruction in the trace");
-  for (CLI::App *sub : {draw, simulate})
+  CLI::App *page = command("report", "one HTML page about the plan");
+  page->add_option("-o,--output", options.output, "HTML file")->required();
+  for (CLI::App *sub : {draw, page})
+    sub->add_option("--trace", options.measured,
+                    "trace of a run (merak-run --trace) to lay beside the "
+                    "prediction");
+  for (CLI::App *sub : {draw, simulate, page})
     sub->add_option("--cluster", options.cluster,
                     "machine to predict for (default: the one that the plan "
                     "was compiled for)");
@@ -173,7 +216,11 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       return runPrint(options, out, err);
     if (*diff)
       return runDiff(options, out, err);
-    return runSimulate(options, out, err, draw->parsed());
+    if (*draw)
+      return runDraw(options, out, err);
+    if (*page)
+      return runReport(options, err);
+    return runSimulate(options, out, err);
   } catch (const CLI::ParseError &error) {
     return app.exit(error, out, err) == 0 ? kOk : kUsage;
   } catch (const std::exception &error) {

@@ -1,4 +1,4 @@
-// merak-plan verify|print|draw|diff|simulate OUT.plan
+// merak-plan verify|print|draw|diff|simulate|report OUT.plan
 #include "tools/merak-plan/PlanTool.h"
 
 #include <iostream>

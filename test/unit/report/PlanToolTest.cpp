@@ -125,6 +125,26 @@ TEST_F(PlanTool, SimulateAndDraw) {
   EXPECT_EQ(err, "error: " + nowhere + ": cannot be written\n");
 }
 
+TEST_F(PlanTool, Report) {
+  std::string page = (root / "out.html").string();
+  EXPECT_EQ(run({"report", dir.c_str(), "-o", page.c_str()}), 0) << err;
+  EXPECT_TRUE(fs::exists(page));
+  std::string trace = (root / "trace.json").string();
+  EXPECT_EQ(run({"report", dir.c_str(), "-o", page.c_str(), "--trace",
+                 trace.c_str()}),
+            1);
+  EXPECT_EQ(err, "error: " + trace + ": cannot be read\n");
+  std::ofstream(trace) << "[]";
+  for (const char *command : {"draw", "report"})
+    EXPECT_EQ(run({command, dir.c_str(), "-o", page.c_str(), "--trace",
+                   trace.c_str()}),
+              1);
+  EXPECT_EQ(err, "error: " + trace +
+                     ": expected a trace in Chrome's format, as merak-run "
+                     "--trace writes it\n");
+  EXPECT_EQ(run({"report", dir.c_str()}), 2); // no output
+}
+
 TEST_F(PlanTool, WrongUsage) {
   EXPECT_EQ(run({}), 2);
   EXPECT_EQ(run({"frobnicate"}), 2);

@@ -123,11 +123,12 @@ TEST(Simulate, TransfersAndCollectivesCost) {
   Result<Simulation> got = simulate(plan, costs);
   ASSERT_TRUE(got.ok());
   // Two activations over one channel take 2 x (1 + 64/64) s, so stage 1 is
-  // through after 4 s and reduces its gradient (ring over 4 replicas, 256
-  // bytes: 6 rounds + 384/64 = 12 s) and the loss (4 bytes: 6 + 6/64 s). Stage
-  // 0 has its second gradient after 6 s, reduces for 12 s and waits for the
-  // norm over both stages (2 rounds + 4/64 s).
-  double stage1 = 4 + 12 + 6 + 6.0 / 64, norm = 2 + 4 / 64.0;
+  // through after 4 s. Its link carries gradients until 6 s, then it reduces
+  // its own (ring over 4 replicas, 256 bytes: 6 rounds + 384/64 = 12 s) and the
+  // loss (4 bytes: 6 + 6/64 s). Stage 0 has its second gradient after 6 s,
+  // reduces for 12 s and waits for the norm over both stages (2 rounds +
+  // 4/64 s).
+  double stage1 = 6 + 12 + 6 + 6.0 / 64, norm = 2 + 4 / 64.0;
   EXPECT_NEAR(got->stepSeconds, stage1 + norm, 1e-9);
   EXPECT_EQ(
       got->timeline.rows,
@@ -135,6 +136,61 @@ TEST(Simulate, TransfersAndCollectivesCost) {
   EXPECT_NEAR(got->use[0].exposed, 6 + 12 + norm, 1e-9);
   EXPECT_NEAR(got->use[0].bubble, stage1 - 18, 1e-9);
   EXPECT_NEAR(got->use[1].bubble, 0, 1e-9);
+}
+
+// Two messages of one second from rank 0 at once: to one or to two receivers
+// they share the link out of rank 0; in opposite directions they do not.
+TEST(Simulate, MessagesShareALink) {
+  struct Message {
+    int from, to;
+    double computed; // seconds before it is sent
+  };
+  auto seconds = [](const std::vector<Message> &messages) {
+    LoadedPlan plan;
+    plan.file.set_mode("infer");
+    planpb::Axis *axis = plan.file.add_mesh();
+    axis->set_name("pp");
+    axis->set_size(3);
+    for (int r = 0; r < 3; ++r) {
+      planpb::Rank *rank = plan.file.add_ranks();
+      rank->set_program(r);
+      *rank->add_coords() = *axis;
+      rank->mutable_coords(0)->set_size(r);
+      plantest::ProgramBuilder builder({"s0", "s1", "s2"});
+      builder.procedure("all", "F");
+      for (int i = 0; i < int(messages.size()); ++i) {
+        const Message &message = messages[size_t(i)];
+        if (message.from != r && message.to != r)
+          continue;
+        const std::string name = "m" + std::to_string(i);
+        int x = builder.buffer(name, Buffer::ACTIVATIONS, {16}); // 64 bytes
+        uint32_t stream = uint32_t(i + 1);
+        if (message.from == r) {
+          planpb::Instruction &work = builder.library("work", {}, {x});
+          work.set_flops(message.computed);
+          work.set_stream(stream);
+          builder.send(stream, name, x, "pp", message.to);
+        } else {
+          builder.recv(stream, name, x, "pp", message.from);
+        }
+      }
+      builder.call(0);
+      builder.proto().set_index(uint32_t(r));
+      plan.programs.push_back(builder.proto());
+    }
+    Result<Simulation> got = simulate(plan, MachineCosts{1, kFree, 0, 0, 64});
+    EXPECT_TRUE(got.ok()) << got.status().str();
+    return got.ok() ? got->stepSeconds : -1;
+  };
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 0}}), 1);
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 0}, {0, 1, 0}}), 2);
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 0}, {0, 2, 0}}), 2);
+  EXPECT_DOUBLE_EQ(seconds({{0, 2, 0}, {1, 2, 0}}), 2);
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 0}, {1, 0, 0}}), 1);
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 0}, {1, 2, 0}}), 1);
+  // Who is ready first goes first, whatever the order of the programs.
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 1.5}, {0, 2, 0}}), 2.5);
+  EXPECT_DOUBLE_EQ(seconds({{0, 1, 0}, {0, 2, 0.25}}), 2);
 }
 
 TEST(Simulate, DetailedShowsInstructions) {
