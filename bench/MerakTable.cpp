@@ -25,8 +25,11 @@ using planning::Way;
 
 static llvm::cl::opt<std::string> clusterFile("cluster", llvm::cl::Required,
                                               llvm::cl::desc("cluster.json"));
-static llvm::cl::opt<int64_t> globalBatch("global-batch", llvm::cl::init(64),
+static llvm::cl::opt<int64_t> globalBatch("global-batch", llvm::cl::init(256),
                                           llvm::cl::desc("samples a step"));
+static llvm::cl::opt<bool>
+    recomputeAll("recompute-all",
+                 llvm::cl::desc("every system recomputes all it can"));
 static llvm::cl::list<std::string> models(llvm::cl::Positional,
                                           llvm::cl::OneOrMore,
                                           llvm::cl::desc("MODEL.onnx..."));
@@ -52,13 +55,15 @@ Way deepspeed() {
   return way;
 }
 
-// Equal layers, shares of recomputation by its rule.
+// Its schedules, shares of recomputation by its rule, overlap at level 3, and
+// either of the partitions above.
 Way merak() {
   Way way;
   way.name = "Merak's techniques";
   way.schedules = {"1f1b", "early", "last", "scp"};
   way.recompute = {"none", "0.2", "0.4", "0.6", "0.8", "full"};
   way.cut = CutRule::Layers;
+  way.otherCuts = {CutRule::Parameters};
   way.overlap = {0, 3};
   return way;
 }
@@ -66,41 +71,42 @@ Way merak() {
 Way automatic() {
   Way way = planning::ownWay({});
   way.name = "merakc auto";
-  way.overlap = {0, 1, 2, 3};
+  way.overlap = {0, 3};
   return way;
 }
 
+// The baselines come first. With --recompute-all nobody may keep activations
+// but where a schedule or Merak's rule says so.
 std::vector<Way> ways() {
   std::vector<Way> all = {megatron(), deepspeed(), merak()};
-  Way way = merak();
-  way.name = "Merak, 1F1B only";
-  way.schedules = {"1f1b"};
-  all.push_back(way);
-  way = merak();
-  way.name = "Merak, all or nothing recomputed";
-  way.recompute = {"none", "full"};
-  all.push_back(way);
-  way = merak();
-  way.name = "Merak, no overlap";
-  way.overlap = {0};
-  all.push_back(way);
+  auto without = [&](Way way, const char *name, auto &&change) {
+    way.name = name;
+    change(way);
+    all.push_back(way);
+  };
+  without(merak(), "- its schedules",
+          [](Way &way) { way.schedules = {"1f1b"}; });
+  without(merak(), "- stage-aware recomputation", [](Way &way) {
+    way.recompute = {"none", "full"};
+  });
+  without(merak(), "- overlap", [](Way &way) { way.overlap = {0}; });
+  if (recomputeAll) {
+    for (Way &way : all)
+      way.recompute = {"full"};
+    all.erase(all.begin() + 4);
+    return all;
+  }
   all.push_back(automatic());
-  way = automatic();
-  way.name = "auto, 1F1B only";
-  way.schedules = {"1f1b"};
-  all.push_back(way);
-  way = automatic();
-  way.name = "auto, equal layers";
-  way.cut = CutRule::Layers;
-  all.push_back(way);
-  way = automatic();
-  way.name = "auto, all or nothing recomputed";
-  way.recompute = {"none", "full"};
-  all.push_back(way);
-  way = automatic();
-  way.name = "auto, no overlap";
-  way.overlap = {0};
-  all.push_back(way);
+  without(automatic(), "- schedules but 1F1B", [](Way &way) {
+    way.schedules = {"1f1b"};
+    way.lists = false;
+  });
+  without(automatic(), "- cuts by simulated time",
+          [](Way &way) { way.cut = CutRule::Layers; });
+  without(automatic(), "- recomputation by op", [](Way &way) {
+    way.recompute = {"none", "full"};
+  });
+  without(automatic(), "- overlap", [](Way &way) { way.overlap = {0}; });
   return all;
 }
 

@@ -6,7 +6,8 @@
 
 Inputs `tokens` and `labels` [batch, context] (int64), output `loss`, the mean
 cross entropy. Pre-norm blocks, packed QKV, tanh GELU as single operators, head
-tied to the embedding. Weights go to <output>.data. Needs the `onnx` and `numpy`
+tied to the embedding. Weights go to <output>.data; with --no-weights the file is left
+out, which is enough to plan. Needs the `onnx` and `numpy`
 packages.
 """
 import argparse
@@ -112,7 +113,7 @@ def build(o):
     return g
 
 
-def write(g, path, seed):
+def write(g, path, seed, weights=True):
     shape = [g.batch, g.context]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, shape)
               for name in ("tokens", "labels")]
@@ -120,11 +121,13 @@ def write(g, path, seed):
     initializers = []
     rng = np.random.default_rng(seed)
     offset, data = 0, os.path.basename(path) + ".data"
-    with open(path + ".data", "wb") as file:
+    with open(path + ".data" if weights else os.devnull, "wb") as file:
         for name, (dims, deviation, one) in g.parameters.items():
-            values = rng.standard_normal(dims, dtype=np.float32)
-            values = values * np.float32(deviation) + np.float32(one)
-            length = file.write(values.tobytes())
+            length = 4 * math.prod(dims)
+            if weights:
+                values = rng.standard_normal(dims, dtype=np.float32)
+                values = values * np.float32(deviation) + np.float32(one)
+                file.write(values.tobytes())
             tensor = TensorProto(name=name, data_type=TensorProto.FLOAT,
                                  dims=dims,
                                  data_location=TensorProto.EXTERNAL)
@@ -155,11 +158,13 @@ def main():
     parser.add_argument("--batch", default="batch",
                         help="a number, or the name of a symbolic dimension")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-weights", action="store_true",
+                        help="write no values")
     o = parser.parse_args()
     if o.width % o.heads:
         parser.error("--heads must divide --width")
     o.batch = int(o.batch) if o.batch.isdigit() else o.batch
-    print(write(build(o), o.output, o.seed), "parameters")
+    print(write(build(o), o.output, o.seed, not o.no_weights), "parameters")
 
 
 if __name__ == "__main__":

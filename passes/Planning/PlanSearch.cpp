@@ -273,14 +273,18 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
       }
       cuts = *named;
     }
-    for (const std::string &recompute : way.recompute) {
-      if (!input.train && recompute != way.recompute.front())
-        continue;
+    std::vector<CutRule> rules = {way.cut};
+    rules.insert(rules.end(), way.otherCuts.begin(), way.otherCuts.end());
+    for (size_t i = 0; i < way.recompute.size() * rules.size(); ++i) {
+      const std::string &recompute = way.recompute[i / rules.size()];
+      if (!input.train && i >= rules.size())
+        break;
       PipelineOptions options =
           pipelineOptions(way, input.train ? recompute : "none");
       if (quick && way.schedules.size() > 2)
         options.schedules = {way.schedules[0], way.schedules[1]};
-      if (quick && way.cut == CutRule::Time)
+      options.cut = rules[i % rules.size()];
+      if (quick && options.cut == CutRule::Time)
         options.cut = CutRule::MinMax;
       options.begin = cuts;
       Result<PipelinePlan> made = planPipeline(model, shape, options);
@@ -460,6 +464,7 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
                closest.plan.begin[v], closest.plan.begin[v + 1],
                closest.plan.marks[v], cost.inFlight[v], 5))
         text += fmt::format("\n  {:10.1f} MiB {}", mebi(bytes), name);
+  double least = cost.memory[worst];
   // One pin less at a time, then all of them.
   auto freed = [&](auto &&change) -> std::optional<PlanCandidate> {
     SearchInput other = input;
@@ -467,8 +472,12 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
       return std::nullopt;
     std::vector<PlanCandidate> found =
         PlanSearch(other).search(ownWay(other.pinned));
-    if (found.empty() || !found.front().fits())
+    if (found.empty() || !found.front().problem.empty())
       return std::nullopt;
+    if (!found.front().fits()) {
+      least = std::min(least, largest(found.front().plan.cost.memory));
+      return std::nullopt;
+    }
     return found.front();
   };
   std::optional<PlanCandidate> fits;
@@ -512,7 +521,7 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
   else
     text += fmt::format("\n  nothing that could be changed makes it fit; it "
                         "needs devices with {:.1f} MiB",
-                        mebi(cost.memory[worst]));
+                        mebi(least));
   return Status::error(text);
 }
 

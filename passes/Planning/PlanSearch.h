@@ -24,6 +24,7 @@ struct Way {
   std::vector<std::string> schedules;
   std::vector<std::string> recompute; // tried in turn
   CutRule cut = CutRule::Time;
+  std::vector<CutRule> otherCuts; // tried besides
   std::vector<int> overlap = {0}; // levels tried
   bool shardwise = false;         // see PipelineOptions
   bool shardState = false;        // optimizer state divided over dp

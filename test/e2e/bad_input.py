@@ -63,6 +63,22 @@ def read(path):
 # ------------------------------------------------------------------ compiling
 
 
+def too_little_memory(tools):
+    """The stage, its bytes and largest tensors, and a change that would fit."""
+    model = os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx")
+    limit = 1_000_000
+    said = refuse(tools, "merakc", model, "-o", tools.path("o.plan"),
+                  "--mesh=pp=2,dp=1,tp=1", "--global-batch=8",
+                  "--microbatch=8", "--recompute=none",
+                  f"--memory-limit={limit}",
+                  says=[r"no plan fits into the 1\.0 MiB", r"stage [01] needs",
+                        r"MiB (parameter|activation) '", r"it fits with|needs devices"])
+    refuse(tools, "merakc", model, "-o", tools.path("o.plan"),
+           "--mesh=pp=2,dp=1,tp=1", "--global-batch=8", "--memory-limit=1000",
+           says=[r"it needs devices with \d"])
+    return said
+
+
 def truncated_model(tools):
     path = write(tools, "cut.onnx", read(MODEL)[:-5000])
     return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
@@ -470,7 +486,7 @@ def rank_hangs(tools):
     return lost_rank(tools, "hang", r"rank 0\b.*(recv|send|all_reduce|waits)")
 
 
-CASES = [truncated_model, random_bytes, random_text, empty_model, absent_model,
+CASES = [too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide, no_such_schedule,
          bad_schedule_file, bad_cluster, no_such_loss,
