@@ -8,9 +8,9 @@ Calibrates the machine first (or takes --cluster), with the generated kernels of
 a model that is none of the three. Then, for each case, compiles for the
 calibrated cluster with its link replaced, predicts with `merak-plan simulate`,
 runs `merak-run --links` on the same file, and prints a table: the median of the
-steps beside the prediction, the resident memory beside the plan's arenas. Needs
-the `onnx` and `numpy` packages for the models; --python names the interpreter
-that has them.
+steps beside the prediction, the memory that the run holds in large blocks
+beside the arenas of the plan. Needs the `onnx` and `numpy` packages for the
+models; --python names the interpreter that has them.
 """
 import argparse
 import json
@@ -35,6 +35,20 @@ MESHES = {"pp=2": "pp=2,dp=1,tp=1", "dp=2": "pp=1,dp=2,tp=1",
 BATCH, MICROBATCH = 16, 4
 SKIPPED = 2  # first steps: memory is touched, code is loaded
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1}
+
+
+def large_blocks(pid):
+    """Resident bytes of anonymous blocks of at least 1 MiB: what the runtime
+    asked the operating system for, without the heap of small objects."""
+    total, anonymous = 0, False
+    with open(f"/proc/{pid}/smaps", encoding="utf-8") as file:
+        for line in file:
+            cells = line.split()
+            if not cells[0].endswith(":"):  # a mapping: address, rights, ...
+                anonymous = len(cells) == 5
+            elif anonymous and cells[0] == "Rss:" and int(cells[1]) >= 1024:
+                total += int(cells[1]) * 1024
+    return total
 
 
 def run(command):
@@ -107,7 +121,7 @@ class Bench:
         return seconds, arenas
 
     def measure(self, plan, links, steps):
-        """Seconds of each step and the most anonymous memory."""
+        """Seconds of each step and the most memory in large blocks."""
         log = self.path("log.jsonl")
         process = subprocess.Popen(
             [self.tool("merak-run"), plan, "--data=synthetic",
@@ -117,11 +131,7 @@ class Bench:
         memory = 0
         while process.poll() is None:
             try:
-                with open(f"/proc/{process.pid}/status",
-                          encoding="utf-8") as file:
-                    found = re.search(r"^RssAnon:\s+(\d+) kB", file.read(),
-                                      re.M)
-                    memory = max(memory, int(found[1]) * 1024 if found else 0)
+                memory = max(memory, large_blocks(process.pid))
             except OSError:
                 pass
             time.sleep(0.05)
@@ -151,7 +161,7 @@ def main():
         cluster = o.cluster or bench.calibrate()
         rows, idle = [], os.getloadavg()[0]
         print("| model | mesh | link | predicted ms | median ms | least ms | "
-              "error | arenas MiB | resident MiB | error |")
+              "error | plan MiB | run MiB | error |")
         print("|---|---|---|---|---|---|---|---|---|---|")
         for size in o.sizes.split(","):
             model = bench.model(size, SIZES[size])
