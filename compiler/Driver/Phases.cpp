@@ -156,6 +156,13 @@ LogicalResult Compilation::stage() {
     planner.pinned.recompute = options.recompute;
     planner.pinned.recomputeOps.reset();
   }
+  // A schedule of chunks asks for as many parts.
+  if (StringRef(*planner.pinned.schedule).ends_with(".json")) {
+    FailureOr<planning::Schedule> file = readSchedule(*planner.pinned.schedule);
+    if (failed(file))
+      return failure();
+    planner.pinned.chunks = file->chunks;
+  }
   auto batch = (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);
@@ -217,6 +224,21 @@ LogicalResult Compilation::shard() {
   return verifyWith(createVerifyShards());
 }
 
+FailureOr<planning::Schedule>
+Compilation::readSchedule(const std::string &path) {
+  std::string text;
+  if (failed(readText(path, text))) {
+    (void)error("cannot read schedule '" + path + "'");
+    return failure();
+  }
+  Result<planning::Schedule> parsed = planning::parseSchedule(text, path);
+  if (parsed.ok())
+    return *parsed;
+  for (const std::string &message : parsed.status().messages())
+    (void)error(message);
+  return failure();
+}
+
 LogicalResult Compilation::schedule() {
   auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
   auto mesh = (*module)->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
@@ -225,15 +247,9 @@ LogicalResult Compilation::schedule() {
   std::string name = train.getAs<StringAttr>("schedule_name").str();
   std::optional<planning::Schedule> fromFile;
   if (StringRef(name).ends_with(".json")) {
-    std::string text;
-    if (failed(readText(name, text)))
-      return error("cannot read schedule '" + name + "'");
-    Result<planning::Schedule> parsed = planning::parseSchedule(text, name);
-    if (!parsed.ok()) {
-      for (const std::string &message : parsed.status().messages())
-        (void)error(message);
+    FailureOr<planning::Schedule> parsed = readSchedule(name);
+    if (failed(parsed))
       return failure();
-    }
     fromFile = *parsed;
   }
   if (auto made = train.getAs<StringAttr>("schedule"); made && !made.empty()) {

@@ -6,6 +6,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "mlir/Pass/Pass.h"
+#include "passes/Planning/Schedule.h"
 #include "runtime/report/Decisions.h"
 
 namespace merak {
@@ -34,6 +35,7 @@ private:
   mlir::LogicalResult writeReport();
   mlir::LogicalResult snapshot(size_t phase);
   mlir::LogicalResult verifyWith(std::unique_ptr<mlir::Pass> pass);
+  mlir::FailureOr<planning::Schedule> readSchedule(const std::string &path);
   mlir::LogicalResult error(const std::string &message);
 
   const CompilerOptions &options;

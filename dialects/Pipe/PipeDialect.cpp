@@ -9,6 +9,23 @@ using namespace merak::pipe;
 #define GET_OP_CLASSES
 #include "dialects/Pipe/PipeOps.cpp.inc"
 
+ActionOp pipe::firstReader(StageOp stage, StringRef value) {
+  auto position = [](ActionOp action) {
+    constexpr StringLiteral order = "PFRBWSU";
+    int64_t chunk = action.getChunk();
+    bool isForward = action.getKind() == Action::F;
+    return std::make_pair(order.find(stringifyAction(action.getKind())),
+                          isForward ? chunk : -chunk);
+  };
+  ActionOp first;
+  for (auto action : stage.getOps<ActionOp>())
+    for (auto load : action.getOps<LoadOp>())
+      if (load.getValue() == value &&
+          (!first || position(action) < position(first)))
+        first = action;
+  return first;
+}
+
 void PipeDialect::initialize() {
   addOperations<
 #define GET_OP_LIST

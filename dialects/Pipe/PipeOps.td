@@ -7,9 +7,10 @@ class Pipe_Op<string mnemonic, list<Trait> traits = []> : Op<Pipe_Dialect, mnemo
 def Pipe_StageOp : Pipe_Op<"stage", [Symbol, SymbolTable, NoTerminator, IsolatedFromAbove, SingleBlock]> {
   let summary = "the program of one pipeline stage";
   let description = [{
-    Holds `pipe.value` declarations and one `pipe.action` per kind. After the
-    schedule phase `schedule` is the ordered list of actions, e.g.
-    "F0 F1 B0 W0 B1 W1 U".
+    Holds `pipe.value` declarations and one `pipe.action` per kind and chunk.
+    With several chunks the stage has several parts of the model: chunk c of
+    stage s of p is part c*p+s. After the schedule phase `schedule` is the
+    ordered list of actions, e.g. "F0 F1 B0 W0 B1 W1 U"; "F0.1" is chunk 1.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$index, OptionalAttr<StrAttr>:$schedule);
   let regions = (region SizedRegion<1>:$body);
@@ -31,9 +32,9 @@ def Pipe_ValueOp : Pipe_Op<"value", [Symbol]> {
 
 def Pipe_ActionOp : Pipe_Op<"action", [Symbol, NoTerminator, IsolatedFromAbove, SingleBlock, HasParent<"StageOp">]> {
   let summary = "what a stage does for one microbatch (P, F, R, B, W) or once a step (U)";
-  let arguments = (ins SymbolNameAttr:$sym_name, Pipe_Action:$kind);
+  let arguments = (ins SymbolNameAttr:$sym_name, Pipe_Action:$kind, DefaultValuedAttr<I64Attr, "0">:$chunk);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$kind $sym_name attr-dict-with-keyword $body";
+  let assemblyFormat = "$kind $sym_name (`chunk` $chunk^)? attr-dict-with-keyword $body";
 }
 
 def Pipe_LoadOp : Pipe_Op<"load", [MemoryEffects<[MemRead]>]> {
@@ -69,11 +70,12 @@ def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
 def Pipe_TransferOp : Pipe_Op<"transfer", [Symbol]> {
   let summary = "a value that crosses stages";
   let description = [{
-    Sent after action `kind` of the source stage has stored it, received before
-    the target stage's action that loads it first. Source and target ranks have
-    equal coordinates except "pp".
+    Sent after action `kind` of chunk `chunk` of the source stage has stored it,
+    received before the target stage's action that loads it first. Source and
+    target ranks have equal coordinates except "pp".
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, SymbolRefAttr:$source, SymbolRefAttr:$target, Pipe_Action:$kind);
-  let assemblyFormat = "$kind $sym_name `from` $source `to` $target attr-dict";
+  let arguments = (ins SymbolNameAttr:$sym_name, SymbolRefAttr:$source, SymbolRefAttr:$target, Pipe_Action:$kind,
+                       DefaultValuedAttr<I64Attr, "0">:$chunk);
+  let assemblyFormat = "$kind $sym_name (`chunk` $chunk^)? `from` $source `to` $target attr-dict";
 }
 #endif

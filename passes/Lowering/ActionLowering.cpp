@@ -33,7 +33,7 @@ static plan::ScalarAttr splatScalar(Value value) {
 ActionLowering::ActionLowering(StageLowering &stage, pipe::ActionOp action,
                                plan::ProcedureOp procedure)
     : stage_(stage), action_(action), procedure_(procedure),
-      builder_(stage.context()), letter_(letterOf(action.getKind())) {
+      builder_(stage.context()), id_(idOf(action)) {
   builder_.setInsertionPointToEnd(&procedure.getBody().front());
 }
 
@@ -98,7 +98,7 @@ SmallVector<View> ActionLowering::outputsFor(ArrayRef<Value> results,
   if (sums == results.size() && sums) {
     size_t fresh = 0;
     for (Value result : results)
-      fresh += destinations_[result].sum->overwriteIn == letter_;
+      fresh += destinations_[result].sum->overwriteIn == id_;
     if (fresh == 0 || fresh == results.size()) {
       accumulate = fresh == 0;
       SmallVector<View> views;
@@ -131,9 +131,9 @@ void ActionLowering::finishOutputs(ArrayRef<Value> results,
 }
 
 bool ActionLowering::takeOverwrite(NamedValue &value) {
-  if (value.overwriteIn != letter_)
+  if (value.overwriteIn != id_)
     return false;
-  value.overwriteIn = 0;
+  value.overwriteIn.reset();
   return true;
 }
 

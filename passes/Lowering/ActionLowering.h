@@ -84,7 +84,7 @@ private:
   pipe::ActionOp action_;
   plan::ProcedureOp procedure_;
   mlir::OpBuilder builder_;
-  char letter_;
+  memory::ActionId id_;
   llvm::DenseMap<mlir::Value, View> views_;
   llvm::DenseMap<mlir::Value, Destination> destinations_;
   llvm::DenseSet<mlir::Operation *> stored_; // stores done by the producer

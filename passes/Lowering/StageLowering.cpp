@@ -9,9 +9,6 @@ namespace merak::lowering {
 
 namespace {
 
-// Order in which the actions of a stage can first run.
-constexpr StringLiteral kActionOrder = "PFRBWSU";
-
 void collectNames(Location location, SmallVectorImpl<std::string> &names) {
   if (auto named = dyn_cast<NameLoc>(location)) {
     std::string name = named.getName().str();
@@ -41,6 +38,10 @@ std::string nameOf(Location location) {
 
 char letterOf(pipe::Action action) {
   return pipe::stringifyAction(action).front();
+}
+
+memory::ActionId idOf(pipe::ActionOp action) {
+  return {letterOf(action.getKind()), static_cast<int64_t>(action.getChunk())};
 }
 
 StageLowering::StageLowering(pipe::StageOp stage, ModuleOp module,
@@ -102,7 +103,6 @@ LogicalResult StageLowering::collectValues() {
     values_[value.getSymNameAttr()].op = value;
   LogicalResult result = success();
   for (auto action : stage_.getOps<pipe::ActionOp>()) {
-    char letter = letterOf(action.getKind());
     auto touch = [&](Operation &op, StringRef name) -> NamedValue * {
       NamedValue *value = find(name);
       if (!value) {
@@ -110,8 +110,7 @@ LogicalResult StageLowering::collectValues() {
                  << name << "', which is no value of the stage";
         return nullptr;
       }
-      if (value->actions.find(letter) == std::string::npos)
-        value->actions += letter;
+      value->actions.insert(idOf(action));
       return value;
     };
     for (Operation &op : action.getBody().front()) {
@@ -135,8 +134,7 @@ LogicalResult StageLowering::markTransfers() {
     if (transfer.sourceStage == stage_.getSymName()) {
       NamedValue &value = *find(transfer.sourceValue);
       value.sent = true;
-      if (value.actions.find(transfer.sent) == std::string::npos)
-        value.actions += transfer.sent;
+      value.actions.insert(transfer.sent);
     }
     if (transfer.targetStage == stage_.getSymName())
       find(transfer.targetValue)->received = true;
@@ -147,25 +145,24 @@ LogicalResult StageLowering::markTransfers() {
 // Buffers that are added to hold zeros first, or their first store of the step
 // overwrites: possible where that store runs once a step.
 void StageLowering::findFirstWrites() {
-  llvm::DenseMap<StringAttr, std::set<char>> writers;
+  llvm::DenseMap<StringAttr, std::set<memory::ActionId>> writers;
   for (auto action : stage_.getOps<pipe::ActionOp>())
     for (auto store : action.getOps<pipe::StoreOp>())
       if (store.getAccumulate())
-        writers[store.getValueAttr().getAttr()].insert(
-            letterOf(action.getKind()));
-  for (auto &[name, letters] : writers)
+        writers[store.getValueAttr().getAttr()].insert(idOf(action));
+  for (auto &[name, ids] : writers)
     for (const memory::ScheduledAction &entry : schedule_)
-      if (letters.count(entry.action)) {
-        if (countCalls(entry.action) == 1)
-          values_[name].overwriteIn = entry.action;
-        values_[name].overwrites = values_[name].overwriteIn != 0;
+      if (ids.count(entry.id())) {
+        if (countCalls(entry.id()) == 1)
+          values_[name].overwriteIn = entry.id();
+        values_[name].overwrites = values_[name].overwriteIn.has_value();
         break;
       }
 }
 
-int64_t StageLowering::countCalls(char action) const {
+int64_t StageLowering::countCalls(memory::ActionId action) const {
   return llvm::count_if(schedule_, [&](const memory::ScheduledAction &entry) {
-    return entry.action == action;
+    return entry.id() == action;
   });
 }
 
@@ -265,12 +262,14 @@ void StageLowering::createBuffers() {
 // Values of a microbatch that live from and to the same actions share their
 // slot numbers.
 void StageLowering::createSlots() {
-  std::map<std::string, int64_t> classes;
+  using Key = std::tuple<std::set<memory::ActionId>, int64_t, int64_t, bool>;
+  std::map<Key, int64_t> classes;
   for (auto &[name, value] : values_) {
     if (!value.buffer)
       continue;
-    bool perMicrobatch =
-        value.actions.find_first_not_of("PFRBW") == std::string::npos;
+    bool perMicrobatch = llvm::all_of(value.actions, [](memory::ActionId id) {
+      return id.action != 'S' && id.action != 'U';
+    });
     pipe::ValueKind kind = value.op.getKind();
     bool result = kind == pipe::ValueKind::result;
     if (!perMicrobatch || (kind != pipe::ValueKind::activation && !result))
@@ -278,10 +277,8 @@ void StageLowering::createSlots() {
     // A transfer runs beside the computation: it may begin while the previous
     // microbatch still computes, or end while the next one already does.
     int64_t before = value.received ? 1 : 0, after = value.sent ? 1 : 0;
-    std::string key = value.actions;
-    llvm::sort(key);
-    key += result ? "all" : std::to_string(before) + std::to_string(after);
-    auto [it, fresh] = classes.emplace(key, slotClasses_.size());
+    auto [it, fresh] = classes.emplace(
+        Key{value.actions, before, after, result}, slotClasses_.size());
     if (fresh) {
       memory::SlotPlan plan =
           memory::planSlots(schedule_, value.actions, before, after);
@@ -304,15 +301,15 @@ void StageLowering::createSlots() {
 LogicalResult StageLowering::createProcedures() {
   // Lowered in the order in which they first run, so that the first write to
   // an accumulator is known.
-  std::map<char, pipe::ActionOp> actions;
+  std::map<memory::ActionId, pipe::ActionOp> actions;
   for (auto action : stage_.getOps<pipe::ActionOp>())
-    actions[letterOf(action.getKind())] = action;
+    actions[idOf(action)] = action;
   LogicalResult result = success();
-  std::set<char> done;
+  std::set<memory::ActionId> done;
   for (const memory::ScheduledAction &entry : schedule_) {
-    if (!done.insert(entry.action).second)
+    if (!done.insert(entry.id()).second)
       continue;
-    auto it = actions.find(entry.action);
+    auto it = actions.find(entry.id());
     if (it == actions.end()) {
       result = stage_.emitOpError("schedules action ")
                << std::string(1, entry.action) << ", which it does not have";
@@ -325,14 +322,14 @@ LogicalResult StageLowering::createProcedures() {
         uniqueName(program_.getSymName() + "." + action.getSymName()),
         std::string(1, entry.action));
     procedure.getBody().emplaceBlock();
-    procedures_[entry.action] = procedure;
-    createReceives(procedure, entry.action);
+    procedures_[entry.id()] = procedure;
+    createReceives(procedure, entry.id());
     if (failed(ActionLowering(*this, action, procedure).run()))
       result = failure();
-    createSends(procedure, entry.action);
+    createSends(procedure, entry.id());
   }
-  for (auto &[letter, action] : actions)
-    if (!done.count(letter))
+  for (auto &[id, action] : actions)
+    if (!done.count(id))
       result = action.emitOpError("is not scheduled");
   return result;
 }
@@ -341,16 +338,21 @@ LogicalResult StageLowering::createProcedures() {
 // same order at both ends: those of one pair of actions.
 uint64_t StageLowering::streamOf(const Transfer &transfer, bool send) {
   int64_t peer = send ? transfer.targetIndex : transfer.sourceIndex;
+  auto text = [](memory::ActionId id) {
+    return std::string(1, id.action) +
+           (id.chunk ? "." + std::to_string(id.chunk) : "");
+  };
   std::string name = std::string(send ? "send to" : "receive from") +
-                     " pp=" + std::to_string(peer) + " " + transfer.sent + "-" +
-                     transfer.received;
+                     " pp=" + std::to_string(peer) + " " + text(transfer.sent) +
+                     "-" + text(transfer.received);
   auto [it, fresh] = channelStreams_.try_emplace(name, streams_.size());
   if (fresh)
     streams_.push_back(builder_.getStringAttr(name));
   return it->second;
 }
 
-void StageLowering::createReceives(plan::ProcedureOp procedure, char action) {
+void StageLowering::createReceives(plan::ProcedureOp procedure,
+                                   memory::ActionId action) {
   builder_.setInsertionPointToEnd(&procedure.getBody().front());
   for (const Transfer &transfer : transfers_) {
     if (transfer.targetStage != program_.getSymName() ||
@@ -370,7 +372,8 @@ void StageLowering::createReceives(plan::ProcedureOp procedure, char action) {
   }
 }
 
-void StageLowering::createSends(plan::ProcedureOp procedure, char action) {
+void StageLowering::createSends(plan::ProcedureOp procedure,
+                                memory::ActionId action) {
   builder_.setInsertionPointToEnd(&procedure.getBody().front());
   for (const Transfer &transfer : transfers_) {
     if (transfer.sourceStage != program_.getSymName() ||
@@ -437,7 +440,7 @@ void StageLowering::createCalls() {
   if (zeroing_)
     call(zeroing_, -1);
   for (const memory::ScheduledAction &entry : schedule_)
-    call(procedures_.at(entry.action), entry.microbatch);
+    call(procedures_.at(entry.id()), entry.microbatch);
 }
 
 // Results of the step, under the names that the user knows.
@@ -482,7 +485,8 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
   LogicalResult result = success();
   for (auto op : module.getOps<pipe::TransferOp>()) {
     Transfer transfer{op.getSymNameAttr(), op.getLoc()};
-    transfer.sent = letterOf(op.getKind());
+    transfer.sent = {letterOf(op.getKind()),
+                     static_cast<int64_t>(op.getChunk())};
     auto stageOf = [&](SymbolRefAttr path, std::string &stageName,
                        std::string &valueName, int64_t &index) {
       stageName = path.getRootReference().str();
@@ -502,18 +506,13 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
                           transfer.targetValue, transfer.targetIndex);
     if (!target)
       continue;
-    size_t first = kActionOrder.size();
-    for (auto action : target.getOps<pipe::ActionOp>())
-      for (auto load : action.getOps<pipe::LoadOp>())
-        if (load.getValue() == transfer.targetValue)
-          first =
-              std::min(first, kActionOrder.find(letterOf(action.getKind())));
-    if (first == kActionOrder.size()) {
+    pipe::ActionOp reader = pipe::firstReader(target, transfer.targetValue);
+    if (!reader) {
       result = op.emitOpError("brings a value that no action of '")
                << transfer.targetStage << "' loads";
       continue;
     }
-    transfer.received = kActionOrder[first];
+    transfer.received = idOf(reader);
     transfers.push_back(transfer);
   }
   if (failed(result))

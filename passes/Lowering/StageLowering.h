@@ -14,24 +14,28 @@
 #include "llvm/ADT/StringSet.h"
 
 #include <map>
+#include <optional>
+#include <set>
 
 namespace merak::lowering {
 
 // A value of the stage that outlives an action.
 struct NamedValue {
   pipe::ValueOp op;
-  plan::BufferOp buffer;    // null for inputs: each action reads its own
-  std::string actions;      // letters of the actions that touch it
-  bool received = false;    // a transfer writes it
-  bool sent = false;        // a transfer reads it
-  bool accumulates = false; // some store adds to it
-  char overwriteIn = 0;     // action whose next store overwrites
-  bool overwrites = false;  // the first store of a step overwrites
+  plan::BufferOp buffer; // null for inputs: each action reads its own
+  std::set<memory::ActionId> actions; // those that touch it
+  bool received = false;              // a transfer writes it
+  bool sent = false;                  // a transfer reads it
+  bool accumulates = false;           // some store adds to it
+  // The action whose next store overwrites.
+  std::optional<memory::ActionId> overwriteIn;
+  bool overwrites = false; // the first store of a step overwrites
 };
 
 // The name a user knows an op by: ONNX node names of its location.
 std::string nameOf(mlir::Location location);
 char letterOf(pipe::Action action);
+memory::ActionId idOf(pipe::ActionOp action);
 
 // A pipe.transfer with what both of its stages must know.
 struct Transfer {
@@ -39,8 +43,8 @@ struct Transfer {
   mlir::Location location;
   std::string sourceStage, sourceValue, targetStage, targetValue;
   int64_t sourceIndex = -1, targetIndex = -1; // coordinates on "pp"
-  char sent = 'F';                            // action of the source stage
-  char received = 'F'; // first action of the target stage that reads it
+  memory::ActionId sent;                      // action of the source stage
+  memory::ActionId received; // first action of the target stage that reads it
 };
 // All transfers of the module, checked; emits errors.
 mlir::FailureOr<std::vector<Transfer>> collectTransfers(mlir::ModuleOp module);
@@ -81,14 +85,14 @@ private:
   void createBuffers();
   void createSlots();
   mlir::LogicalResult createProcedures();
-  void createReceives(plan::ProcedureOp procedure, char action);
-  void createSends(plan::ProcedureOp procedure, char action);
+  void createReceives(plan::ProcedureOp procedure, memory::ActionId action);
+  void createSends(plan::ProcedureOp procedure, memory::ActionId action);
   void createZeroing();
   void createCalls();
   void createOutputs();
   uint64_t streamOf(const Transfer &transfer, bool send);
   std::string uniqueName(const llvm::Twine &wish);
-  int64_t countCalls(char action) const;
+  int64_t countCalls(memory::ActionId action) const;
 
   pipe::StageOp stage_;
   mlir::ModuleOp module_;
@@ -105,7 +109,7 @@ private:
   llvm::SmallVector<mlir::Attribute> streams_;
   llvm::StringMap<uint64_t> channelStreams_;
   llvm::DenseMap<mlir::Attribute, plan::BufferOp> constants_;
-  std::map<char, plan::ProcedureOp> procedures_;
+  std::map<memory::ActionId, plan::ProcedureOp> procedures_;
   plan::ProcedureOp zeroing_;
   std::vector<memory::SlotPlan> slotClasses_;
   mlir::Operation *lastBuffer_ = nullptr;

@@ -16,12 +16,17 @@ Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text) {
     ScheduledAction entry;
     entry.action = static_cast<char>(std::toupper(word[0]));
     bool known = std::string("PFRBWSU").find(entry.action) != std::string::npos;
-    std::string digits = word.substr(1);
-    bool number = !digits.empty() && digits.size() < 10 &&
-                  std::all_of(digits.begin(), digits.end(),
-                              [](unsigned char c) { return std::isdigit(c); });
+    size_t dot = std::min(word.find('.'), word.size());
+    std::string digits = word.substr(1, dot - 1);
+    std::string chunk = word.substr(std::min(dot + 1, word.size()));
+    auto isNumber = [](const std::string &text) {
+      return !text.empty() && text.size() < 10 &&
+             std::all_of(text.begin(), text.end(),
+                         [](unsigned char c) { return std::isdigit(c); });
+    };
+    bool number = isNumber(digits) && (dot == word.size() || isNumber(chunk));
     bool once = entry.action == 'U' || entry.action == 'S';
-    if (!known || (!number && !(once && digits.empty()))) {
+    if (!known || (!number && !(once && word.size() == 1))) {
       status.merge(Status::error(fmt::format(
           "schedule entry \"{}\" at position {}: expected an action P, F, R, "
           "B, W with a microbatch, S or U",
@@ -30,6 +35,8 @@ Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text) {
     }
     if (!once)
       entry.microbatch = std::stoll(digits);
+    if (!chunk.empty())
+      entry.chunk = std::stoll(chunk);
     schedule.push_back(entry);
   }
   if (!status.ok())
@@ -38,14 +45,15 @@ Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text) {
 }
 
 SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
-                   const std::string &actions, int64_t before, int64_t after) {
+                   const std::set<ActionId> &actions, int64_t before,
+                   int64_t after) {
   struct Life {
     int64_t first, last, microbatch;
   };
   std::map<int64_t, Life> lives;
   for (int64_t i = 0; i < static_cast<int64_t>(schedule.size()); ++i) {
     const ScheduledAction &entry = schedule[i];
-    if (entry.microbatch < 0 || actions.find(entry.action) == std::string::npos)
+    if (entry.microbatch < 0 || !actions.count(entry.id()))
       continue;
     auto [it, fresh] =
         lives.emplace(entry.microbatch, Life{i, i, entry.microbatch});

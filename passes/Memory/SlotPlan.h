@@ -5,15 +5,25 @@
 #include "runtime/core/Status.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace merak::memory {
 
-// One entry of a stage's schedule, "F3" or "U".
-struct ScheduledAction {
+// An action of one chunk of a stage.
+struct ActionId {
   char action = 'F'; // P F R B W S U
+  int64_t chunk = 0;
+  auto operator<=>(const ActionId &) const = default;
+};
+
+// One entry of a stage's schedule, "F3", "F3.1" or "U".
+struct ScheduledAction {
+  char action = 'F';
   int64_t microbatch = -1;
+  int64_t chunk = 0;
+  ActionId id() const { return {action, chunk}; }
   bool operator==(const ScheduledAction &) const = default;
 };
 
@@ -26,11 +36,11 @@ struct SlotPlan {
   std::vector<int64_t> slotOf; // by microbatch
 };
 
-// Values that live from the first to the last of the actions in `actions`
-// ("FB") of each microbatch. `before` and `after`: how many calls earlier or
+// Values that live from the first to the last of the actions in `actions` of
+// each microbatch. `before` and `after`: how many calls earlier or
 // later they may be touched by a transfer that runs beside the computation.
 SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
-                   const std::string &actions, int64_t before = 0,
+                   const std::set<ActionId> &actions, int64_t before = 0,
                    int64_t after = 0);
 
 } // namespace merak::memory

@@ -204,6 +204,7 @@ public:
       ScheduleOptions make;
       make.stages = shape.stages;
       make.microbatches = shape.microbatches;
+      make.chunks = problem.train ? chunksOn(shape.stages, options) : 1;
       make.recompute = problem.train && options.recompute != "none";
       make.splitBackward = make.update = problem.train;
       Result<Schedule> schedule = makeSchedule(name, make);

@@ -32,6 +32,7 @@ struct PipelineOptions {
   // Names; of equally good ones the first is taken.
   std::vector<std::string> schedules = {"1f1b"};
   std::vector<Schedule> concrete; // tried besides
+  int chunks = 1; // parts of the model on a stage, of several stages
   // "none", "full", "auto", or a ratio for Merak's rule (Recompute.h).
   std::string recompute = "auto";
   CutRule cut = CutRule::Time;
@@ -41,6 +42,11 @@ struct PipelineOptions {
   bool shardwise = false;
   int64_t budget = 3'000'000; // simulated actions, over all schedules
 };
+
+// Parts of the model on each of so many stages.
+inline int chunksOn(int64_t stages, const PipelineOptions &options) {
+  return stages > 1 ? options.chunks : 1;
+}
 
 struct PipelineCost {
   double seconds = 0;

@@ -35,9 +35,10 @@ Way merakWay() {
 Way ownWay(const Strategy &pinned) {
   Way way;
   std::string name = pinned.schedule.value_or("auto");
+  way.chunks = int(pinned.chunks.value_or(name == "interleaved" ? 2 : 1));
   // A schedule of the user's own is priced as 1F1B.
   if (name.size() > 5 && name.substr(name.size() - 5) == ".json")
-    name = "1f1b";
+    name = way.chunks > 1 ? "interleaved" : "1f1b";
   if (name != "auto")
     way.schedules = {name};
   else
@@ -240,6 +241,7 @@ PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
   options.schedules = way.schedules;
   options.recompute = recompute;
   options.cut = way.cut;
+  options.chunks = way.chunks;
   options.shardwise = way.shardwise;
   return options;
 }
@@ -265,8 +267,9 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
       shape.stateShare = 1 / double(d.dp);
     std::optional<std::vector<int>> cuts;
     if (input.pinned.stageBegins) {
+      int chunks = chunksOn(d.pp, pipelineOptions(way, "none"));
       Result<std::vector<int>> named =
-          namedCuts(model, d.pp, *input.pinned.stageBegins);
+          namedCuts(model, d.pp * chunks, *input.pinned.stageBegins);
       if (!named.ok()) {
         problems.merge(named.status());
         continue;

@@ -25,6 +25,7 @@ struct Way {
   std::vector<std::string> recompute; // tried in turn
   CutRule cut = CutRule::Time;
   std::vector<CutRule> otherCuts; // tried besides
+  int chunks = 1;                 // parts of the model on each stage
   std::vector<int> overlap = {0}; // levels tried
   bool shardwise = false;         // see PipelineOptions
   bool shardState = false;        // optimizer state divided over dp

@@ -26,6 +26,8 @@ std::string Strategy::toJson() const {
     json["microbatch"] = *microbatch;
   if (schedule)
     json["schedule"] = *schedule;
+  if (chunks)
+    json["chunks"] = *chunks;
   if (recompute)
     json["recompute"] = *recompute;
   if (recomputeOps)
@@ -65,9 +67,9 @@ public:
     if (!json.is_object())
       return Status::error(file + ": expected a JSON object");
     static const std::set<std::string> known = {
-        "version",  "mesh",         "global_batch", "microbatch",
-        "schedule", "recompute",    "stage_begins", "parameters",
-        "classes",  "recompute_ops"};
+        "version",  "mesh",          "global_batch", "microbatch",
+        "schedule", "recompute",     "stage_begins", "parameters",
+        "classes",  "recompute_ops", "chunks"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -81,6 +83,7 @@ public:
     readNumber(json, "global_batch", out.globalBatch);
     readNumber(json, "microbatch", out.microbatch);
     readSchedule(json);
+    readNumber(json, "chunks", out.chunks);
     readRecompute(json);
     if (json.contains("stage_begins"))
       out.stageBegins = strings(json["stage_begins"], "stage_begins");
@@ -242,10 +245,13 @@ private:
       checkAxes(split.axes, fmt::format("dimension {} of '{}'",
                                         split.anchor.dim, split.anchor.tensor));
     auto pp = out.mesh.find("pp");
+    int64_t chunks = out.chunks.value_or(1);
     if (out.stageBegins && pp != out.mesh.end() &&
-        int64_t(out.stageBegins->size()) + 1 != pp->second)
-      problem(fmt::format("'stage_begins' makes {} stages, 'mesh' has pp={}",
-                          out.stageBegins->size() + 1, pp->second));
+        int64_t(out.stageBegins->size()) + 1 != pp->second * chunks)
+      problem(fmt::format(
+          "'stage_begins' makes {} stages, 'mesh' has pp={}{}",
+          out.stageBegins->size() + 1, pp->second,
+          chunks > 1 ? fmt::format(" and there are {} chunks", chunks) : ""));
     auto dp = out.mesh.find("dp");
     int64_t replicas = dp == out.mesh.end() ? 1 : dp->second;
     if (out.globalBatch && out.microbatch &&

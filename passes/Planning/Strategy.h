@@ -16,11 +16,13 @@ struct Strategy {
   std::optional<int64_t> globalBatch;
   std::optional<int64_t> microbatch; // samples of one replica
   std::optional<std::string> schedule;
+  std::optional<int64_t> chunks;        // parts of the model on each stage
   std::optional<std::string> recompute; // see checkRecompute
   // The forward ops to recompute, as the compiler names them: "node", or
   // "node#2" where the third op of that node is meant. Overrides `recompute`.
   std::optional<std::vector<std::string>> recomputeOps;
-  // The first op of each stage but stage 0, by node name.
+  // The first op of each part but part 0, by node name; parts are stages, or
+  // chunk * pp + stage.
   std::optional<std::vector<std::string>> stageBegins;
   // Per parameter, for each dimension the axes ("" or absent: whole).
   struct ParameterAxes {

@@ -43,11 +43,17 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
                                     const planning::Schedule *userSchedule,
                                     planning::Schedule *used) {
   SmallVector<StageOp> stages(module.getOps<StageOp>());
-  std::vector<std::set<pipe::Action>> present(stages.size());
+  using Key = std::pair<pipe::Action, int>; // with the chunk
+  std::vector<std::set<Key>> present(stages.size());
+  std::vector<char> recomputes(stages.size(), 0);
+  int chunks = 1;
   bool prologue = false, backward = false, update = false;
   for (auto [index, stage] : llvm::enumerate(stages))
     for (ActionOp action : stage.getOps<ActionOp>()) {
-      present[index].insert(action.getKind());
+      int chunk = static_cast<int>(action.getChunk());
+      present[index].insert({action.getKind(), chunk});
+      chunks = std::max(chunks, chunk + 1);
+      recomputes[index] |= action.getKind() == pipe::Action::R;
       prologue |= action.getKind() == pipe::Action::P;
       update |= action.getKind() == pipe::Action::U;
       backward |= action.getKind() == pipe::Action::B ||
@@ -57,8 +63,8 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   options.stages = static_cast<int>(stages.size());
   options.microbatches = static_cast<int>(microbatches);
   options.splitBackward = true;
-  for (const auto &actions : present)
-    options.recomputeStages.push_back(actions.count(pipe::Action::R) != 0);
+  options.chunks = chunks;
+  options.recomputeStages.assign(recomputes.begin(), recomputes.end());
   options.prologue = prologue;
   options.update = update;
   Result<planning::Schedule> made =
@@ -70,6 +76,7 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   planning::CheckOptions check;
   check.stages = options.stages;
   check.microbatches = options.microbatches;
+  check.chunks = options.chunks;
   if (userSchedule)
     check.file = name;
   for (TransferOp transfer : module.getOps<TransferOp>()) {
@@ -85,6 +92,19 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     t.fromStage = indexOf(transfer.getSource());
     t.toStage = indexOf(transfer.getTarget());
     t.fromAction = t.toAction = toPlanning(transfer.getKind());
+    t.fromChunk = t.toChunk = static_cast<int>(transfer.getChunk());
+    if (ActionOp reader = firstReader(
+            stages[t.toStage], transfer.getTarget().getLeafReference())) {
+      t.toAction = toPlanning(reader.getKind());
+      // Where B stands for both gradients.
+      if (t.toAction == planning::Action::W &&
+          t.toStage < static_cast<int>(schedule.order.size()) &&
+          llvm::none_of(schedule.order[t.toStage], [](planning::Step step) {
+            return step.action == planning::Action::W;
+          }))
+        t.toAction = planning::Action::B;
+      t.toChunk = static_cast<int>(reader.getChunk());
+    }
     check.transfers.push_back(t);
   }
   if (backward || userSchedule)
@@ -98,22 +118,22 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     auto append = [&](const std::string &word) {
       text += (text.empty() ? "" : " ") + word;
     };
-    auto has = [&](pipe::Action action) {
-      return present[index].count(action) != 0;
+    auto has = [&](pipe::Action action, int chunk = 0) {
+      return present[index].count({action, chunk}) != 0;
     };
     // A list without R or W, where the stage has that action: recomputation
     // waits for the gradient, B stands for both gradients. P is done first and
     // U last where the list leaves them out.
     bool listsR = false, listsW = false, listsP = false, listsU = false;
-    std::set<int> early;
+    std::set<std::pair<int, int>> early; // microbatch, chunk
     for (const planning::Step &step : schedule.order[index]) {
       listsR |= step.action == planning::Action::R;
       listsW |= step.action == planning::Action::W;
       listsP |= step.action == planning::Action::P;
       listsU |= step.action == planning::Action::U;
       if (step.action == planning::Action::R && step.early &&
-          has(pipe::Action::R))
-        early.insert(step.microbatch);
+          has(pipe::Action::R, step.chunk))
+        early.insert({step.microbatch, step.chunk});
     }
     auto appendUpdate = [&] {
       if (has(pipe::Action::S))
@@ -135,15 +155,16 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
           : step.action == planning::Action::R ? pipe::Action::R
           : step.action == planning::Action::B ? pipe::Action::B
                                                : pipe::Action::W;
-      std::string number = std::to_string(step.microbatch);
+      std::string word = planning::str(step), number = word.substr(1);
       bool isB = step.action == planning::Action::B;
-      if (isB && !listsR && has(pipe::Action::R))
+      if (isB && !listsR && has(pipe::Action::R, step.chunk))
         append("r" + number);
-      if (step.action == planning::Action::F && early.count(step.microbatch))
+      if (step.action == planning::Action::F &&
+          early.count({step.microbatch, step.chunk}))
         append("f" + number);
-      else if (has(action))
-        append(planning::str(step));
-      if (isB && !listsW && has(pipe::Action::W))
+      else if (has(action, step.chunk))
+        append(word);
+      if (isB && !listsW && has(pipe::Action::W, step.chunk))
         append("W" + number);
     }
     if (!listsU)

@@ -29,6 +29,7 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
            b.getStringAttr("mb")},
           {decision->pp, decision->dp, decision->tp, decision->microbatches}));
   outline.stages = decision->pp;
+  outline.chunks = decision->chunks;
   outline.dp = decision->dp;
   outline.tp = decision->tp;
   outline.microbatches = decision->microbatches;
@@ -65,6 +66,8 @@ struct CutStagesPass : merak::impl::CutStagesBase<CutStagesPass> {
       planner.pinned.microbatch = microbatch;
     planner.pinned.recompute = recompute;
     planner.pinned.schedule = schedule;
+    if (chunks > 0)
+      planner.pinned.chunks = chunks;
     OutlineOptions outline;
     outline.train = train;
     outline.optimizer = optimizer;

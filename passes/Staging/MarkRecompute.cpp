@@ -41,7 +41,8 @@ public:
       for (size_t i = 0; i < graph.ops.size(); ++i)
         decision.recompute[i] =
             decision.stageOfOp[i] >= 0 &&
-            !(lastKeeps && decision.stageOfOp[i] == decision.pp - 1);
+            !(lastKeeps &&
+              decision.stageOfOp[i] % decision.pp == decision.pp - 1);
     } else if (mode != "none") {
       return markRatio(std::strtod(mode.c_str(), nullptr), schedule);
     }
@@ -87,10 +88,11 @@ private:
         static_cast<int>(decision.pp), {ratio}, schedule == "scp");
     if (!ratios.ok())
       return ratios.status();
-    for (int64_t stage = 0; stage < decision.pp; ++stage) {
+    for (int64_t part = 0; part < decision.pp * decision.chunks; ++part) {
+      int64_t stage = part % decision.pp;
       std::vector<int> ops;
       for (size_t i = 0; i < graph.ops.size(); ++i)
-        if (decision.stageOfOp[i] == stage)
+        if (decision.stageOfOp[i] == part)
           ops.push_back(static_cast<int>(i));
       std::vector<planning::Block> blocks =
           planning::findBlocks(graph, ops, embedding);
@@ -103,9 +105,12 @@ private:
           for (int op : blocks[k].ops)
             decision.recompute[op] = 1;
         }
-      decision.report +=
-          fmt::format("stage {} recomputes {} of {} blocks (ratio {:.3f})\n",
-                      stage, marked, blocks.size(), (*ratios)[stage]);
+      decision.report += fmt::format(
+          "stage {} recomputes {} of {} blocks{} (ratio {:.3f})\n", stage,
+          marked, blocks.size(),
+          decision.chunks > 1 ? fmt::format(" of chunk {}", part / decision.pp)
+                              : "",
+          (*ratios)[stage]);
     }
     return {};
   }

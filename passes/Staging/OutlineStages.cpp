@@ -14,7 +14,8 @@ using namespace merak::train;
 
 namespace {
 
-// Where an op runs: an action of a stage.
+// Where an op runs: an action of a part of the model. What a stage does once a
+// step, or for all its parts (P, S, U), is an action of its first part.
 using Place = std::pair<int64_t, pipe::Action>;
 
 class Outliner {
@@ -49,7 +50,7 @@ public:
     // In the order of F, so that both compute the same in the same way.
     for (Operation *op : forward)
       if (recomputed.contains(op))
-        cloneInto(op, {stageOf(op), pipe::Action::R});
+        cloneInto(op, {partOf(op), pipe::Action::R});
     for (Operation *op : backward)
       cloneInto(op, homeOf(op));
     if (failed(emitOutputs()) || failed(emitUpdates(updates)))
@@ -82,7 +83,7 @@ private:
     }
   }
   // What R computes again: marked ops whose results the backward pass of their
-  // stage reads, and the marked ops these results come from. All else that R
+  // part reads, and the marked ops these results come from. All else that R
   // reads is kept by F; collectives are never marked.
   void findRecomputed() {
     SmallVector<Operation *> work;
@@ -90,7 +91,7 @@ private:
       for (Value operand : reader->getOperands()) {
         Operation *op = operand.getDefiningOp();
         if (op && op->hasAttr(kRecomputeAttr) && roleOf(op) == kForward &&
-            !isEverywhere(op) && stageOf(op) == stageOf(reader) &&
+            !isEverywhere(op) && partOf(op) == partOf(reader) &&
             recomputed.insert(op).second)
           work.push_back(op);
       }
@@ -105,9 +106,14 @@ private:
   bool isEverywhere(Operation *op) {
     return isa<ReadOp, ConstantOp>(op) || rematerializable.contains(op);
   }
-  int64_t stageOf(Operation *op) {
-    auto stage = op->getAttrOfType<IntegerAttr>(kStageAttr);
-    return stage ? stage.getInt() : 0;
+  int64_t partOf(Operation *op) {
+    auto part = op->getAttrOfType<IntegerAttr>(kStageAttr);
+    return part ? part.getInt() : 0;
+  }
+  int64_t stageOf(Place place) { return place.first % options.stages; }
+  int64_t chunkOf(Place place) { return place.first / options.stages; }
+  Place onStage(Place place, pipe::Action action) {
+    return {stageOf(place), action};
   }
   Place homeOf(Operation *op) {
     StringRef role = roleOf(op);
@@ -115,7 +121,7 @@ private:
                           : role == kBackwardInput  ? pipe::Action::B
                           : role == kBackwardWeight ? pipe::Action::W
                                                     : pipe::Action::U;
-    return {stageOf(op), action};
+    return {partOf(op), action};
   }
 
   // The body of an action, made at its first use.
@@ -126,10 +132,12 @@ private:
           "prologue", "forward", "recompute", "backward",
           "weight",   "update",  "exchange"};
       OpBuilder builder =
-          OpBuilder::atBlockEnd(&stages[place.first].getBody().front());
-      auto action =
-          ActionOp::create(builder, step.getLoc(),
-                           names[static_cast<int>(place.second)], place.second);
+          OpBuilder::atBlockEnd(&stages[stageOf(place)].getBody().front());
+      std::string name = names[static_cast<int>(place.second)].str();
+      if (int64_t chunk = chunkOf(place))
+        name += "." + std::to_string(chunk);
+      auto action = ActionOp::create(builder, step.getLoc(), name, place.second,
+                                     chunkOf(place));
       body = &action.getBody().emplaceBlock();
     }
     return body;
@@ -234,12 +242,12 @@ private:
       auto name =
           step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), kNameAttr);
       ValueOp input =
-          declareOnce(place.first, name.getValue(), value.getType(),
+          declareOnce(stageOf(place), name.getValue(), value.getType(),
                       ValueKind::input, layoutOf(value), name.getValue());
       return load(place, input, step.getLoc());
     }
     if (auto read = dyn_cast<ReadOp>(op))
-      return load(place, declareParameter(place.first, read), op->getLoc());
+      return load(place, declareParameter(stageOf(place), read), op->getLoc());
     if (isEverywhere(op))
       return cloneInto(op, place)->getResult(
           cast<OpResult>(value).getResultNumber());
@@ -254,9 +262,10 @@ private:
     if (home.first == place.first && recomputed.contains(op))
       home.second = pipe::Action::R;
     ValueOp kept = keep(value, home);
-    if (home.first == place.first)
+    if (stageOf(home) == stageOf(place))
       return load(place, kept, value.getLoc());
-    return load(place, receive(kept, value, home, place.first), value.getLoc());
+    return load(place, receive(kept, value, home, stageOf(place)),
+                value.getLoc());
   }
 
   ValueOp declareParameter(int64_t stage, ReadOp read) {
@@ -273,7 +282,7 @@ private:
     ValueOp &kept = activation[{value, static_cast<int>(home.second)}];
     if (!kept) {
       kept =
-          declare(home.first, "act" + std::to_string(activation.size() - 1),
+          declare(stageOf(home), "act" + std::to_string(activation.size() - 1),
                   value.getType(), ValueKind::activation, layoutOf(value), "");
       storeAfter(local.at({home, value}), home, kept, false);
     }
@@ -284,14 +293,14 @@ private:
     ValueOp &target = received[{value, stage}];
     if (!target) {
       target = declare(
-          stage, ("from" + Twine(home.first) + "_" + source.getSymName()).str(),
+          stage,
+          ("from" + Twine(stageOf(home)) + "_" + source.getSymName()).str(),
           value.getType(), ValueKind::activation, layoutOf(value), "");
-      transfer(source, home.first, target, stage, home.second);
+      transfer(source, home, target, stage);
     }
     return target;
   }
-  void transfer(ValueOp source, int64_t from, ValueOp target, int64_t to,
-                pipe::Action action) {
+  void transfer(ValueOp source, Place from, ValueOp target, int64_t to) {
     OpBuilder builder(step);
     auto path = [&](int64_t stage, ValueOp value) {
       return SymbolRefAttr::get(
@@ -299,8 +308,9 @@ private:
           {FlatSymbolRefAttr::get(value.getSymNameAttr())});
     };
     TransferOp::create(builder, source.getLoc(),
-                       "t" + std::to_string(transfers++), path(from, source),
-                       path(to, target), action);
+                       "t" + std::to_string(transfers++),
+                       path(stageOf(from), source), path(to, target),
+                       from.second, chunkOf(from));
   }
 
   // A sum over microbatches. Before the update it comes out of the prologue,
@@ -308,11 +318,11 @@ private:
   Value makeAccumulated(AccumulateOp op, Place place) {
     if (place.second == pipe::Action::U)
       return loadGradient(op.getX(), place);
-    Place prologue{place.first, pipe::Action::P};
+    Place prologue = onStage(place, pipe::Action::P);
     std::string key = "step" + std::to_string(indexOf(op));
-    ValueOp &sum = inStage[place.first].byKey[key];
+    ValueOp &sum = inStage[stageOf(place)].byKey[key];
     if (!sum) {
-      sum = declare(place.first, key, op.getType(), ValueKind::step,
+      sum = declare(stageOf(place), key, op.getType(), ValueKind::step,
                     accumulatedLayout(op.getX()), "");
       storeAfter(materialize(op.getX(), prologue), prologue, sum, true);
     }
@@ -330,28 +340,28 @@ private:
                                          : Place{place.first, pipe::Action::F};
     ValueOp &sum = accumulated[value];
     if (!sum) {
-      sum = declare(home.first, "sum" + std::to_string(accumulated.size() - 1),
-                    value.getType(),
-                    tensorTypeOf(value).getRank() ? ValueKind::gradient
-                                                  : ValueKind::step,
-                    accumulatedLayout(value), "");
+      sum = declare(
+          stageOf(home), "sum" + std::to_string(accumulated.size() - 1),
+          value.getType(),
+          tensorTypeOf(value).getRank() ? ValueKind::gradient : ValueKind::step,
+          accumulatedLayout(value), "");
       storeAfter(materialize(value, home), home, sum, true);
     }
-    if (home.first == place.first)
+    if (stageOf(home) == stageOf(place))
       return load(place, sum, value.getLoc());
-    ValueOp &target = received[{value, place.first}];
+    ValueOp &target = received[{value, stageOf(place)}];
     if (!target) {
-      Place exchange{home.first, pipe::Action::S};
-      ValueOp copy = declareOnce(home.first, ("send_" + sum.getSymName()).str(),
-                                 value.getType(), ValueKind::activation,
-                                 accumulatedLayout(value), "");
+      Place exchange = onStage(home, pipe::Action::S);
+      ValueOp copy = declareOnce(
+          stageOf(home), ("send_" + sum.getSymName()).str(), value.getType(),
+          ValueKind::activation, accumulatedLayout(value), "");
       if (sent.insert(copy.getOperation()).second)
         storeAfter(load(exchange, sum, value.getLoc()), exchange, copy, false);
       target = declare(
-          place.first,
-          ("from" + Twine(home.first) + "_" + sum.getSymName()).str(),
+          stageOf(place),
+          ("from" + Twine(stageOf(home)) + "_" + sum.getSymName()).str(),
           value.getType(), ValueKind::activation, accumulatedLayout(value), "");
-      transfer(copy, home.first, target, place.first, pipe::Action::S);
+      transfer(copy, exchange, target, stageOf(place));
     }
     return load(place, target, value.getLoc());
   }
@@ -362,7 +372,7 @@ private:
 
   void storeResult(Value inner, Place place, StringRef name,
                    LayoutAttr layout) {
-    ValueOp result = declare(place.first, name, inner.getType(),
+    ValueOp result = declare(stageOf(place), name, inner.getType(),
                              ValueKind::result, layout, name);
     OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
     StoreOp::create(builder, inner.getLoc(), inner,
@@ -370,14 +380,14 @@ private:
                     UnitAttr());
   }
 
-  // The stage that computes a value, looking through ops of the update.
-  int64_t stageBehind(Value value) {
+  // The part that computes a value, looking through ops of the update.
+  int64_t partBehind(Value value) {
     Operation *op = value.getDefiningOp();
     if (!op || isEverywhere(op))
-      return options.stages - 1;
+      return options.stages * options.chunks - 1;
     if (roleOf(op) == kUpdate || isa<AccumulateOp>(op))
-      return stageBehind(op->getOperand(0));
-    return stageOf(op);
+      return partBehind(op->getOperand(0));
+    return partOf(op);
   }
 
   // Whether a value is made of sums over microbatches.
@@ -395,9 +405,9 @@ private:
       auto name = step.getResultAttrOfType<StringAttr>(index, kNameAttr);
       // Sums over microbatches are complete after the last one; without
       // training all other outputs are kept for each.
-      Place place{stageBehind(value), options.train || isSummed(value)
-                                          ? pipe::Action::U
-                                          : pipe::Action::F};
+      Place place{partBehind(value), pipe::Action::F};
+      if (options.train || isSummed(value))
+        place = onStage(place, pipe::Action::U);
       storeResult(materialize(value, place), place,
                   name ? name.getValue() : "output", layoutOf(value));
     }
@@ -550,9 +560,12 @@ private:
     static constexpr int order[] = {0, 1, 2, 3, 4, 6, 5};
     for (StageOp stage : stages) {
       SmallVector<ActionOp> actions(stage.getOps<ActionOp>());
-      llvm::sort(actions, [](ActionOp a, ActionOp b) {
-        return order[static_cast<int>(a.getKind())] <
-               order[static_cast<int>(b.getKind())];
+      auto position = [](ActionOp a) {
+        return std::make_pair(order[static_cast<int>(a.getKind())],
+                              static_cast<int64_t>(a.getChunk()));
+      };
+      llvm::sort(actions, [&](ActionOp a, ActionOp b) {
+        return position(a) < position(b);
       });
       for (ActionOp action : actions)
         action->moveBefore(&stage.getBody().front(),

@@ -8,6 +8,9 @@ namespace merak {
 
 struct OutlineOptions {
   int64_t stages = 1;
+  // Parts of the model on each stage; ops carry their part, chunk * stages +
+  // stage.
+  int64_t chunks = 1;
   int64_t tp = 1, dp = 1, microbatches = 1;
   bool train = true;
   std::string optimizer = "adamw"; // "sgd" or "adamw"

@@ -19,6 +19,7 @@ def CutStages : Pass<"merak-cut-stages", "::mlir::ModuleOp"> {
     Option<"gradClip", "grad-clip", "double", "0", "bound of the gradient norm; 0: none">,
     Option<"recompute", "recompute", "std::string", "\"none\"", "none, full or the ratio of stage 0">,
     Option<"schedule", "schedule", "std::string", "\"1f1b\"", "the schedule it is for">,
+    Option<"chunks", "chunks", "int64_t", "0", "parts of the model on each stage; 0: the schedule's">,
     Option<"train", "train", "bool", "true", "whether there is a backward pass">
   ];
   let dependentDialects = ["::merak::pipe::PipeDialect", "::merak::dist::DistDialect"];

@@ -189,8 +189,9 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
         planning::pipelineOptions(planning::ownWay(options.pinned),
                                   options.train ? candidate.recompute : "none");
     if (options.pinned.stageBegins) {
-      Result<std::vector<int>> cuts =
-          planning::namedCuts(model, decision.pp, *options.pinned.stageBegins);
+      Result<std::vector<int>> cuts = planning::namedCuts(
+          model, decision.pp * planning::chunksOn(decision.pp, pipeline),
+          *options.pinned.stageBegins);
       if (!cuts.ok())
         return emitAll(module, cuts.status());
       pipeline.begin = *cuts;
@@ -219,6 +220,7 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
     decision.recompute[index] = recompute[position++];
   }
   decision.strategy.stageBegins = begins;
+  decision.chunks = plan.schedule.chunks;
   scheduleName = plan.schedule.name;
   if (scheduleName == "auto")
     decision.schedule = plan.schedule;
@@ -238,6 +240,8 @@ void Planner::finishStrategy() {
   strategy.schedule = options.pinned.schedule.value_or("auto");
   if (*strategy.schedule == "auto")
     strategy.schedule = scheduleName;
+  if (decision.chunks > 1)
+    strategy.chunks = decision.chunks;
   strategy.recompute = options.pinned.recompute.value_or("auto");
 }
 

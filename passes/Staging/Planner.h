@@ -21,10 +21,12 @@ struct PlannerOptions {
 struct Decision {
   planning::Strategy strategy; // complete: the decision as a file
   int64_t pp = 1, dp = 1, tp = 1, microbatches = 1;
+  int64_t chunks = 1; // parts of the model on each stage
   PlanningGraph step;
   planning::Assignment assignment;
   planning::Outcome outcome;
-  std::vector<int> stageOfOp;  // by graph op, forward ops only; others -1
+  // By graph op: its part, chunk * pp + stage; only forward ops, others -1.
+  std::vector<int> stageOfOp;
   std::vector<char> recompute; // by graph op: whether R computes it again
   // The order of actions where no named schedule is it.
   std::optional<planning::Schedule> schedule;

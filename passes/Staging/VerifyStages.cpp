@@ -56,11 +56,16 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
     llvm::StringMap<int> plainStores, updates;
     for (ValueOp value : stage.getOps<ValueOp>())
       values[value.getSymName()] = value;
-    llvm::SmallDenseSet<int> kinds;
+    llvm::SmallDenseSet<std::pair<int, int64_t>> kinds;
     for (ActionOp action : stage.getOps<ActionOp>()) {
-      if (!kinds.insert(static_cast<int>(action.getKind())).second)
-        fail(action) << "stage has two actions of kind "
-                     << stringifyAction(action.getKind());
+      int64_t chunk = action.getChunk();
+      if (!kinds.insert({static_cast<int>(action.getKind()), chunk}).second) {
+        InFlightDiagnostic problem = fail(action);
+        problem << "stage has two actions of kind "
+                << stringifyAction(action.getKind());
+        if (chunk)
+          problem << " in chunk " << chunk;
+      }
       action.walk([&](Operation *op) {
         if (auto load = dyn_cast<LoadOp>(op)) {
           checkAccess(op, values, load.getValue(), load.getType());

@@ -171,7 +171,8 @@ def exact_layouts():
                 matrix.RECOMPUTE):
             if mesh == "tp=4" and name in NO_TP4:
                 continue
-            yield name, mesh, microbatch, schedule, recompute
+            if matrix.defined(mesh, microbatch, schedule):
+                yield name, mesh, microbatch, schedule, recompute
 
 
 # --------------------------------------------------------------------- order
@@ -233,7 +234,8 @@ def order_layouts():
         for rest, microbatch, stages, schedule, recompute in itertools.product(
                 ["", "dp=2", "tp=2", "dp=2,tp=2"], ["half", "one"],
                 ["", "pp=2"] + deep, matrix.ALL_SCHEDULES, matrix.RECOMPUTE):
-            yield model, stages, rest, microbatch, schedule, recompute
+            if matrix.defined(join(stages, rest), microbatch, schedule):
+                yield model, stages, rest, microbatch, schedule, recompute
 
 
 def main():

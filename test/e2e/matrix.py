@@ -6,7 +6,8 @@ MESHES = ["none", "dp=2", "tp=2", "pp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2"]
 MICROBATCHES = ["whole", "half", "one"]
 SCHEDULES = ["gpipe", "1f1b"]
 # Every schedule there is.
-ALL_SCHEDULES = SCHEDULES + ["early", "eager", "last", "scp", "zb", "auto"]
+ALL_SCHEDULES = SCHEDULES + ["early", "eager", "last", "scp", "zb", "auto",
+                             "interleaved"]
 RECOMPUTE = ["none", "full", "0.7"]
 GLOBAL_BATCH = 8
 
@@ -25,6 +26,13 @@ def samples(mesh, microbatch):
     """Samples of a microbatch of one replica."""
     replica = GLOBAL_BATCH // degrees(mesh)["dp"]
     return {"whole": replica, "half": replica // 2, "one": 1}[microbatch]
+
+
+def defined(mesh, microbatch, schedule):
+    """Whether a schedule exists for so many stages and microbatches."""
+    sizes = degrees(mesh)
+    count = GLOBAL_BATCH // sizes["dp"] // samples(mesh, microbatch)
+    return schedule != "interleaved" or count % sizes["pp"] == 0
 
 
 def compile_options(mesh, microbatch, schedule, recompute="none"):

@@ -13,18 +13,26 @@ std::vector<ScheduledAction> schedule(const std::string &text) {
   return parsed.ok() ? *parsed : std::vector<ScheduledAction>{};
 }
 
+std::set<ActionId> all(const std::string &letters, int64_t chunk = 0) {
+  std::set<ActionId> ids;
+  for (char letter : letters)
+    ids.insert({letter, chunk});
+  return ids;
+}
+
 TEST(SlotPlan, ParsesActions) {
   auto parsed = schedule("P0 F0 r0 B12 U");
   ASSERT_EQ(parsed.size(), 5u);
   EXPECT_EQ(parsed[2], (ScheduledAction{'R', 0}));
   EXPECT_EQ(parsed[3], (ScheduledAction{'B', 12}));
   EXPECT_EQ(parsed[4], (ScheduledAction{'U', -1}));
+  EXPECT_EQ(schedule("F3.1")[0], (ScheduledAction{'F', 3, 1}));
 }
 
 TEST(SlotPlan, ReportsEveryBadEntry) {
-  auto parsed = parseSchedule("F0 X1 B W1a U");
+  auto parsed = parseSchedule("F0 X1 B W1a F1. F.1 F1.b U");
   ASSERT_FALSE(parsed.ok());
-  EXPECT_EQ(parsed.status().messages().size(), 3u);
+  EXPECT_EQ(parsed.status().messages().size(), 6u);
   EXPECT_EQ(parsed.status().messages()[0],
             "schedule entry \"X1\" at position 1: expected an action P, F, R, "
             "B, W with a microbatch, S or U");
@@ -33,24 +41,34 @@ TEST(SlotPlan, ReportsEveryBadEntry) {
 TEST(SlotPlan, GpipeKeepsAllAndOneFOneBOnlyThoseInFlight) {
   auto gpipe = schedule("F0 F1 F2 F3 B0 B1 B2 B3 U");
   auto oneFOneB = schedule("F0 F1 B0 F2 B1 F3 B2 B3 U");
-  EXPECT_EQ(planSlots(gpipe, "FB").slots, 4);
-  EXPECT_EQ(planSlots(oneFOneB, "FB").slots, 2);
-  EXPECT_EQ(planSlots(oneFOneB, "FB").slotOf,
+  EXPECT_EQ(planSlots(gpipe, all("FB")).slots, 4);
+  EXPECT_EQ(planSlots(oneFOneB, all("FB")).slots, 2);
+  EXPECT_EQ(planSlots(oneFOneB, all("FB")).slotOf,
             (std::vector<int64_t>{0, 1, 0, 1}));
-  EXPECT_EQ(planSlots(oneFOneB, "F").slots, 1);
+  EXPECT_EQ(planSlots(oneFOneB, all("F")).slots, 1);
 }
 
 TEST(SlotPlan, RoomForTransfersBesideTheComputation) {
   auto oneFOneB = schedule("F0 F1 B0 F2 B1 F3 B2 B3 U");
-  EXPECT_EQ(planSlots(oneFOneB, "F", 0, 1).slots, 2);
-  EXPECT_EQ(planSlots(oneFOneB, "FB", 1, 0).slots, 3);
+  EXPECT_EQ(planSlots(oneFOneB, all("F"), 0, 1).slots, 2);
+  EXPECT_EQ(planSlots(oneFOneB, all("FB"), 1, 0).slots, 3);
+}
+
+// Chunks of a stage count for themselves; a value that both use lives from the
+// forward of one to the backward of the other.
+TEST(SlotPlan, ChunksHaveTheirOwnSlots) {
+  auto order = schedule("F0 F1 F0.1 F1.1 B0.1 F2 B1.1 F3 B0 F2.1 B1 F3.1 "
+                        "B2.1 B3.1 B2 B3 U");
+  EXPECT_EQ(planSlots(order, all("FB")).slots, 4);
+  EXPECT_EQ(planSlots(order, all("FB", 1)).slots, 2);
+  EXPECT_EQ(planSlots(order, {{'F', 0}, {'B', 1}}).slots, 2);
 }
 
 // No two microbatches share a slot while both live.
 TEST(SlotPlan, LivesInOneSlotNeverMeet) {
   auto order = schedule("F0 F1 F2 B1 F3 W1 B0 F4 W0 B2 B3 W2 W3 B4 W4 U");
   for (const char *actions : {"FB", "FBW", "BW"}) {
-    SlotPlan plan = planSlots(order, actions);
+    SlotPlan plan = planSlots(order, all(actions));
     for (int a = 0; a < 5; ++a)
       for (int b = 0; b < a; ++b) {
         if (plan.slotOf[a] != plan.slotOf[b])
