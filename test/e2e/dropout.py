@@ -274,7 +274,8 @@ def main():
     orders = [(stages, rest, "half", schedule, recompute)
               for rest in ("", "tp=2", "dp=2") for stages in ("pp=2", "pp=4")
               for schedule in matrix.ALL_SCHEDULES
-              for recompute in matrix.RECOMPUTE]
+              for recompute in matrix.RECOMPUTE
+              if matrix.defined(identity.join(stages, rest), "half", schedule)]
     if not args.all:
         layouts, orders = matrix.pairwise(layouts), matrix.pairwise(orders)
     cases = [Case(f"gradient {m}", functools.partial(gradient, m))
