@@ -1,6 +1,7 @@
 #include "codegen/PlanWriter/Manifest.h"
 
 #include "codegen/PlanWriter/ProgramWriter.h"
+#include "dialects/Pipe/PipeDialect.h"
 #include "passes/Memory/Passes.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -98,7 +99,10 @@ private:
     file_.set_schedule(text("schedule_name", ""));
     file_.set_device("cpu");
     file_.set_cluster(text("cluster", ""));
-    int64_t microbatches = mesh_.getSize("mb");
+    int64_t parts = pipe::subBatches(module_);
+    int64_t microbatches = mesh_.getSize("mb") / parts;
+    if (parts > 1)
+      file_.set_sub_batches(parts);
     int64_t replicas = mesh_.getSize("dp");
     file_.set_microbatches(microbatches);
     file_.set_global_batch(integer("global_batch", microbatches * replicas));

@@ -193,6 +193,12 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   app.add_option("--recompute", o.recompute,
                  "activations to compute again instead of keeping them: none, "
                  "full, auto, or the ratio of stage 0 from 0 to 1");
+  app.add_option(
+         "--tp-overlap", o.tpOverlap,
+         "halves of a microbatch that hide each other's tensor-parallel "
+         "collectives: 0 off, 1 to 3 inside a layer, a block, "
+         "everywhere, or auto")
+      ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
   app.add_option("--strategy", o.strategy, "read pinned decisions");
   app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
   app.add_option("--emit-schedule", o.emitSchedule,

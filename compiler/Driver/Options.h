@@ -39,6 +39,7 @@ struct CompilerOptions {
   double gradClip = 0;
   std::string schedule = "auto";
   std::string recompute = "auto";
+  std::string tpOverlap; // "0" to "3" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's

@@ -13,6 +13,7 @@
 #include "passes/Scheduling/AttachSchedule.h"
 #include "passes/Sharding/Localize.h"
 #include "passes/Sharding/Passes.h"
+#include "passes/Sharding/SubPipeline.h"
 #include "passes/Staging/CutStages.h"
 #include "passes/Staging/Passes.h"
 #include "runtime/report/Html.h"
@@ -113,26 +114,29 @@ static DictionaryAttr optimizerConstants(const OptimizerOptions &o,
   return b.getDictionaryAttr(entries);
 }
 
+// The machine to compile for.
+FailureOr<costmodel::Cluster> Compilation::readClusterOption() {
+  int64_t meshSize = 1;
+  for (const auto &[axis, degree] : options.mesh)
+    meshSize *= degree;
+  if (options.cluster.empty())
+    return costmodel::defaultCluster(options.devices.value_or(meshSize));
+  Result<costmodel::Cluster> cluster = costmodel::readCluster(options.cluster);
+  if (cluster.ok())
+    return *cluster;
+  for (const std::string &message : cluster.status().messages())
+    (void)error(message);
+  return failure();
+}
+
 // Decides and cuts: after this the module holds stage programs.
 LogicalResult Compilation::stage() {
   PlannerOptions planner;
   planner.train = options.train;
-  int64_t meshSize = 1;
-  for (const auto &[axis, degree] : options.mesh)
-    meshSize *= degree;
-  if (!options.cluster.empty()) {
-    Result<costmodel::Cluster> cluster =
-        costmodel::readCluster(options.cluster);
-    if (!cluster.ok()) {
-      for (const std::string &message : cluster.status().messages())
-        (void)error(message);
-      return failure();
-    }
-    planner.cluster = *cluster;
-  } else {
-    planner.cluster =
-        costmodel::defaultCluster(options.devices.value_or(meshSize));
-  }
+  FailureOr<costmodel::Cluster> cluster = readClusterOption();
+  if (failed(cluster))
+    return failure();
+  planner.cluster = *cluster;
   if (!options.strategy.empty()) {
     std::string text;
     if (failed(readText(options.strategy, text)))
@@ -163,6 +167,8 @@ LogicalResult Compilation::stage() {
       return failure();
     planner.pinned.chunks = file->chunks;
   }
+  if (!options.tpOverlap.empty())
+    planner.pinned.tpOverlap = options.tpOverlap;
   auto batch = (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);
@@ -221,6 +227,23 @@ LogicalResult Compilation::stage() {
 LogicalResult Compilation::shard() {
   if (failed(localize(*module)))
     return failure();
+  if (failed(verifyWith(createVerifyShards())))
+    return failure();
+  if (!(*module)->hasAttr(pipe::kOverlapAttr))
+    return success();
+  auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
+  auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr();
+  if (!json)
+    return error("expected a module after the stage phase");
+  Result<costmodel::Cluster> cluster =
+      costmodel::parseCluster(json.str(), "cluster");
+  if (!cluster.ok())
+    return error(cluster.status().str());
+  if (failed(subPipeline(*module, *cluster)))
+    return failure();
+  // Values, actions and transfers were made anew.
+  if (failed(verifyWith(createVerifyStages())))
+    return failure();
   return verifyWith(createVerifyShards());
 }
 
@@ -260,7 +283,8 @@ LogicalResult Compilation::schedule() {
     fromFile = *parsed;
   }
   planning::Schedule used;
-  if (failed(attachSchedule(*module, name, mesh.getSize("mb"),
+  if (failed(attachSchedule(*module, name,
+                            mesh.getSize("mb") / pipe::subBatches(*module),
                             fromFile ? &*fromFile : nullptr, &used)))
     return failure();
   if (!options.emitSchedule.empty()) {

@@ -6,6 +6,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "mlir/Pass/Pass.h"
+#include "passes/CostModel/Cluster.h"
 #include "passes/Planning/Schedule.h"
 #include "runtime/report/Decisions.h"
 
@@ -36,6 +37,7 @@ private:
   mlir::LogicalResult snapshot(size_t phase);
   mlir::LogicalResult verifyWith(std::unique_ptr<mlir::Pass> pass);
   mlir::FailureOr<planning::Schedule> readSchedule(const std::string &path);
+  mlir::FailureOr<costmodel::Cluster> readClusterOption();
   mlir::LogicalResult error(const std::string &message);
 
   const CompilerOptions &options;

@@ -32,3 +32,8 @@ void PipeDialect::initialize() {
 #include "dialects/Pipe/PipeOps.cpp.inc"
       >();
 }
+
+int64_t merak::pipe::subBatches(Operation *module) {
+  auto parts = module->getAttrOfType<IntegerAttr>(kSubBatchesAttr);
+  return parts ? std::max<int64_t>(1, parts.getInt()) : 1;
+}

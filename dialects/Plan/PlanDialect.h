@@ -23,6 +23,9 @@ inline constexpr llvm::StringLiteral kKernelAttr = "merak.kernel";
 inline constexpr llvm::StringLiteral kLimitAttr = "plan.limit";
 inline constexpr llvm::StringLiteral kAllowedAttr = "plan.allowed";
 
+// On instructions: the part of the microbatch they are for; absent: part 0.
+inline constexpr llvm::StringLiteral kSubBatchAttr = "plan.sub_batch";
+
 // Stream numbers every program has; channels get the following ones.
 inline constexpr uint64_t kComputeStream = 0;
 inline constexpr uint64_t kCollectiveStream = 1;

@@ -49,7 +49,9 @@ LogicalResult ActionLowering::run() {
     inGroup.insert(group.begin(), group.end());
   }
   LogicalResult result = success();
+  Block &instructions = procedure_.getBody().front();
   for (Operation &op : body) {
+    Operation *before = instructions.empty() ? nullptr : &instructions.back();
     if (auto group = groupAt.find(&op); group != groupAt.end()) {
       if (failed(lowerKernel(group->second)))
         result = failure();
@@ -60,8 +62,19 @@ LogicalResult ActionLowering::run() {
         result = failure();
       nameGradient(op);
     }
+    markPart(op, before                 ? before->getNextNode()
+                 : instructions.empty() ? nullptr
+                                        : &instructions.front());
   }
   return result;
+}
+
+// Instructions from `first` on were made from `op`, or from a group that ends
+// there; they belong to its part of the microbatch.
+void ActionLowering::markPart(Operation &op, Operation *first) {
+  if (auto part = op.getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr))
+    for (; first; first = first->getNextNode())
+      first->setAttr(plan::kSubBatchAttr, part);
 }
 
 //===----------------------------------------------------------------------===//
@@ -262,7 +275,9 @@ void ActionLowering::lowerLoad(pipe::LoadOp load) {
     return;
   }
   // A model input: every action that needs it reads its part of the data.
-  auto [it, fresh] = inputs_.try_emplace(load.getValue());
+  auto part = load->getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr);
+  auto [it, fresh] = inputs_.try_emplace(
+      (load.getValue() + (part ? " " + Twine(part.getInt()) : "")).str());
   if (fresh) {
     plan::BufferOp buffer = stage_.createBuffer(
         procedure_.getSymName() + ":" + load.getValue(),

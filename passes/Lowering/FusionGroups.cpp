@@ -35,7 +35,7 @@ struct Group {
 class Former {
 public:
   Former(Block &block, const FusionOptions &options,
-         llvm::function_ref<bool(Operation *)> mayDelay,
+         llvm::function_ref<bool(Operation *, Operation *)> mayDelay,
          llvm::function_ref<bool(Operation *)> isBarrier)
       : block(block), options(options), mayDelay(mayDelay),
         isBarrier(isBarrier) {}
@@ -58,7 +58,8 @@ private:
 
   Block &block;
   const FusionOptions &options;
-  llvm::function_ref<bool(Operation *)> mayDelay, isBarrier;
+  llvm::function_ref<bool(Operation *, Operation *)> mayDelay;
+  llvm::function_ref<bool(Operation *)> isBarrier;
   llvm::DenseMap<Operation *, int> position;
   SmallVector<int> barriersBefore; // by position
   std::vector<Group> groups;
@@ -235,7 +236,7 @@ bool Former::canRunAt(const Group &group, Operation *last) const {
     for (Operation *user : op->getUsers()) {
       Operation *here = block.findAncestorOpInBlock(*user);
       if (here && !members.contains(here) && position.lookup(here) < at &&
-          !mayDelay(here))
+          !mayDelay(here, last))
         return false;
     }
   return true;
@@ -322,7 +323,7 @@ std::vector<FusionGroup> Former::run() {
 
 std::vector<FusionGroup>
 formFusionGroups(Block &block, const FusionOptions &options,
-                 llvm::function_ref<bool(Operation *)> mayDelay,
+                 llvm::function_ref<bool(Operation *, Operation *)> mayDelay,
                  llvm::function_ref<bool(Operation *)> isBarrier) {
   return Former(block, options, mayDelay, isBarrier).run();
 }

@@ -27,13 +27,14 @@ struct FusionOptions {
 };
 
 // Groups of `block`, disjoint, by the place of their last op; every op for
-// which a kernel is worthwhile is in one. `mayDelay(user)`: a user outside of
-// the group that can be moved behind it. `isBarrier(op)`: no group has ops on
-// both sides of it (it changes memory that ops of the block may read).
+// which a kernel is worthwhile is in one. `mayDelay(user, op)`: a user
+// outside of the group that can be moved behind `op`. `isBarrier(op)`: no group
+// has ops on both sides of it (it changes memory that ops of the block may
+// read).
 std::vector<FusionGroup> formFusionGroups(
     mlir::Block &block, const FusionOptions &options = {},
-    llvm::function_ref<bool(mlir::Operation *)> mayDelay =
-        [](mlir::Operation *) { return false; },
+    llvm::function_ref<bool(mlir::Operation *, mlir::Operation *)> mayDelay =
+        [](mlir::Operation *, mlir::Operation *) { return false; },
     llvm::function_ref<bool(mlir::Operation *)> isBarrier =
         [](mlir::Operation *) { return false; });
 

@@ -6,6 +6,7 @@
 #include "passes/Lowering/Passes.h"
 
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace merak::train;
@@ -29,27 +30,39 @@ static StringRef namedValueOf(Operation *op) {
 }
 
 std::vector<KernelGroup> formKernelGroups(Block &body) {
-  llvm::StringMap<int> uses;
-  for (Operation &op : body)
-    if (StringRef name = namedValueOf(&op); !name.empty())
-      ++uses[name];
-  // The only op on its named value may stand anywhere behind its operand.
-  auto mayDelay = [&](Operation *op) {
-    return isa<pipe::StoreOp>(op) && uses.lookup(namedValueOf(op)) == 1;
+  // By named value, the positions of its ops in order; and who is read.
+  llvm::StringMap<SmallVector<int, 2>> uses;
+  llvm::StringSet<> read;
+  llvm::DenseMap<Operation *, int> position;
+  for (auto [i, op] : llvm::enumerate(body)) {
+    position[&op] = static_cast<int>(i);
+    if (StringRef name = namedValueOf(&op); !name.empty()) {
+      uses[name].push_back(static_cast<int>(i));
+      if (isa<pipe::LoadOp>(op))
+        read.insert(name);
+    }
+  }
+  // A store may stand anywhere between its operand and the next op on its named
+  // value.
+  auto mayDelay = [&](Operation *op, Operation *until) {
+    if (!isa<pipe::StoreOp>(op))
+      return false;
+    ArrayRef<int> all = uses[namedValueOf(op)];
+    const int *next = llvm::upper_bound(all, position.lookup(op));
+    return next == all.end() || *next > position.lookup(until);
   };
   auto changesReads = [&](Operation *op) {
-    return isa<pipe::UpdateOp>(op) || (isa<pipe::StoreOp>(op) && !mayDelay(op));
+    return isa<pipe::UpdateOp>(op) ||
+           (isa<pipe::StoreOp>(op) && read.contains(namedValueOf(op)));
   };
   std::vector<KernelGroup> groups =
       formFusionGroups(body, {}, mayDelay, changesReads);
-  llvm::DenseMap<Operation *, int> position;
-  for (auto [i, op] : llvm::enumerate(body))
-    position[&op] = static_cast<int>(i);
   for (const KernelGroup &group : groups) {
     Operation *end = group.back();
     for (Operation *op : group)
       for (Operation *user : llvm::make_early_inc_range(op->getUsers()))
-        if (mayDelay(user) && position[user] < position[group.back()]) {
+        if (isa<pipe::StoreOp>(user) &&
+            position[user] < position[group.back()]) {
           user->moveAfter(end);
           end = user;
         }

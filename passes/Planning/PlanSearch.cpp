@@ -34,6 +34,9 @@ Way merakWay() {
 
 Way ownWay(const Strategy &pinned) {
   Way way;
+  std::string overlap = pinned.tpOverlap.value_or("0");
+  way.overlap = overlap == "auto" ? std::vector<int>{0, 1, 2, 3}
+                                  : std::vector<int>{overlap[0] - '0'};
   std::string name = pinned.schedule.value_or("auto");
   way.chunks = int(pinned.chunks.value_or(name == "interleaved" ? 2 : 1));
   // A schedule of the user's own is priced as 1F1B.
@@ -246,15 +249,40 @@ PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
   return options;
 }
 
+// Two halves of a microbatch need a step that trains and samples to divide.
+Status PlanSearch::checkOverlap(const Degrees &d, int overlap) const {
+  if (overlap == 0)
+    return {};
+  if (!input.train)
+    return Status::error(fmt::format("tensor-parallel overlap {} needs a "
+                                     "training step, the mode is infer",
+                                     overlap));
+  int64_t samples = input.globalBatch / (d.dp * d.microbatches);
+  if (samples % 2 != 0)
+    return Status::error(fmt::format(
+        "tensor-parallel overlap {} splits a microbatch into two halves of "
+        "whole samples, found {} sample{} a microbatch (global batch {}, dp={},"
+        " {} microbatches)",
+        overlap, samples, samples == 1 ? "" : "s", input.globalBatch, d.dp,
+        d.microbatches));
+  return {};
+}
+
 PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
   PlanCandidate best;
   best.degrees = d;
   best.way = way.name;
   best.full = !quick;
   Status problems;
-  for (int overlap : way.overlap) {
-    if (overlap > 0 && d.tp <= 1)
+  for (size_t i = 0; i < way.overlap.size(); ++i) {
+    // With tp = 1 there is nothing to hide: planned once, without.
+    if (d.tp <= 1 && i > 0)
+      break;
+    const int overlap = d.tp <= 1 ? 0 : way.overlap[i];
+    if (Status status = checkOverlap(d, overlap); !status.ok()) {
+      problems.merge(status);
       continue;
+    }
     Result<const Sharding *> shard = sharding(d, overlap);
     if (!shard.ok()) {
       problems.merge(shard.status());

@@ -86,6 +86,8 @@ public:
   Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
 
 private:
+  Status checkOverlap(const Degrees &degrees, int overlap) const;
+
   SearchInput input;
   // By tp: classes chosen, for all batch degrees.
   std::map<int64_t,

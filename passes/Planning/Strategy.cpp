@@ -32,6 +32,8 @@ std::string Strategy::toJson() const {
     json["recompute"] = *recompute;
   if (recomputeOps)
     json["recompute_ops"] = *recomputeOps;
+  if (tpOverlap)
+    json["tp_overlap"] = *tpOverlap;
   if (stageBegins)
     json["stage_begins"] = *stageBegins;
   if (!parameters.empty()) {
@@ -69,7 +71,7 @@ public:
     static const std::set<std::string> known = {
         "version",  "mesh",          "global_batch", "microbatch",
         "schedule", "recompute",     "stage_begins", "parameters",
-        "classes",  "recompute_ops", "chunks"};
+        "classes",  "recompute_ops", "chunks",       "tp_overlap"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -85,6 +87,7 @@ public:
     readSchedule(json);
     readNumber(json, "chunks", out.chunks);
     readRecompute(json);
+    readOverlap(json);
     if (json.contains("stage_begins"))
       out.stageBegins = strings(json["stage_begins"], "stage_begins");
     if (json.contains("recompute_ops"))
@@ -174,6 +177,21 @@ private:
                           "\"auto\" or a ratio from \"0\" to \"1\"",
                           value.dump()));
     out.recompute = text;
+  }
+
+  void readOverlap(const Json &json) {
+    if (!json.contains("tp_overlap"))
+      return;
+    const Json &value = json["tp_overlap"];
+    out.tpOverlap = value.is_string() ? value.get<std::string>() : "";
+    if (!isOverlap(*out.tpOverlap))
+      problem(fmt::format("'tp_overlap' is {}, expected \"0\", \"1\", \"2\", "
+                          "\"3\" or \"auto\"",
+                          value.dump()));
+  }
+
+  static bool isOverlap(const std::string &text) {
+    return text == "auto" || (text.size() == 1 && text >= "0" && text <= "3");
   }
 
   void readParameters(const Json &json) {

@@ -21,6 +21,7 @@ struct Strategy {
   // The forward ops to recompute, as the compiler names them: "node", or
   // "node#2" where the third op of that node is meant. Overrides `recompute`.
   std::optional<std::vector<std::string>> recomputeOps;
+  std::optional<std::string> tpOverlap; // "0" to "3" or "auto"
   // The first op of each part but part 0, by node name; parts are stages, or
   // chunk * pp + stage.
   std::optional<std::vector<std::string>> stageBegins;

@@ -189,7 +189,8 @@ struct AttachSchedulePass
       getOperation().emitError("expected the attribute 'dist.mesh'");
       return signalPassFailure();
     }
-    if (failed(attachSchedule(getOperation(), schedule, mesh.getSize("mb"),
+    if (failed(attachSchedule(getOperation(), schedule,
+                              mesh.getSize("mb") / subBatches(getOperation()),
                               nullptr)))
       signalPassFailure();
   }

@@ -29,4 +29,36 @@ def VerifyShards : Pass<"merak-verify-shards", "::mlir::ModuleOp"> {
   }];
 }
 
+def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
+  let summary = "run every microbatch as two halves whose communication overlaps";
+  let description = [{
+    Input: a module with `pipe.tp_overlap`, local types, and a mesh whose axis
+    "mb" counts halves of microbatches. Without the attribute nothing changes.
+    Output: the body of every action but S and U stands twice, once for each
+    half; activations and transfers are doubled. In bodies with collectives the
+    halves are interleaved (passes/Planning/TwoStream.h), so that one computes
+    while the other communicates; in all others the second follows the first.
+    Sums take the first half first. `pipe.sub_batches` on the module says that
+    an action now is for two positions of "mb".
+    ```mlir
+    %0 = pipe.load @x : tensor<4x8xf32>
+    %1 = train.einsum "bi,ij->bj" %0, %w : tensor<4x8xf32>, tensor<8x8xf32>
+    %2 = dist.all_reduce %1 over ["tp"] "sum" : tensor<4x8xf32>
+    ```
+    becomes
+    ```mlir
+    %0 = pipe.load @x : tensor<4x8xf32>
+    %1 = train.einsum "bi,ij->bj" %0, %w : tensor<4x8xf32>, tensor<8x8xf32>
+    %2 = dist.all_reduce %1 over ["tp"] "sum" : tensor<4x8xf32>
+    %3 = pipe.load @x {pipe.sub_batch = 1 : i64} : tensor<4x8xf32>
+    %4 = train.einsum "bi,ij->bj" %3, %w {pipe.sub_batch = 1 : i64} : tensor<4x8xf32>, tensor<8x8xf32>
+    %5 = dist.all_reduce %4 over ["tp"] "sum" {pipe.sub_batch = 1 : i64} : tensor<4x8xf32>
+    ```
+  }];
+  let statistics = [
+    Statistic<"interleaved", "interleaved", "actions whose halves are interleaved">,
+    Statistic<"inOrder", "in-order", "actions whose halves run one after the other">
+  ];
+}
+
 #endif

@@ -23,11 +23,14 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   Builder b(module.getContext());
   module->setAttr(
       dist::kMeshAttr,
-      dist::MeshAttr::get(
-          module.getContext(),
-          {b.getStringAttr("pp"), b.getStringAttr("dp"), b.getStringAttr("tp"),
-           b.getStringAttr("mb")},
-          {decision->pp, decision->dp, decision->tp, decision->microbatches}));
+      dist::MeshAttr::get(module.getContext(),
+                          {b.getStringAttr("pp"), b.getStringAttr("dp"),
+                           b.getStringAttr("tp"), b.getStringAttr("mb")},
+                          {decision->pp, decision->dp, decision->tp,
+                           decision->microbatches * decision->halves()}));
+  if (decision->overlapLevel > 0)
+    module->setAttr(pipe::kOverlapAttr,
+                    b.getI64IntegerAttr(decision->overlapLevel));
   outline.stages = decision->pp;
   outline.chunks = decision->chunks;
   outline.dp = decision->dp;

@@ -36,6 +36,7 @@ private:
   FailureOr<bool> decompose(const planning::Outcome &outcome);
   LogicalResult applyAssignment();
   LogicalResult planStages(const planning::PlanCandidate &candidate);
+  LogicalResult splitIntoHalves();
   void finishStrategy();
 
   ModuleOp module;
@@ -90,6 +91,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   decision.dp = d.dp;
   decision.tp = d.tp;
   decision.microbatches = d.microbatches;
+  decision.overlapLevel = best.overlap;
   Result<planning::Assignment> assignment = search.assign(d, decision.sharding);
   if (!assignment.ok())
     return emitAll(module, assignment.status()), failure();
@@ -230,6 +232,32 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   return success();
 }
 
+// The layouts of tensor-parallel overlap: the batch over twice as many
+// positions of "mb". What was planned for whole microbatches stays.
+LogicalResult Planner::splitIntoHalves() {
+  if (decision.overlapLevel == 0)
+    return success();
+  planning::Assignment halves;
+  Status status = planning::assignBatch(
+      decision.step.graph, classes, decision.step.batched,
+      {{planning::kMicrobatchAxis, 2 * decision.microbatches},
+       {"dp", decision.dp}},
+      halves);
+  if (!status.ok())
+    return emitAll(module, status);
+  halves.mesh.push_back({"tp", decision.tp});
+  for (const auto &[cls, axes] : decision.assignment.axes)
+    if (llvm::is_contained(axes, "tp"))
+      halves.axes[cls].push_back("tp");
+  Result<planning::Outcome> outcome =
+      planning::apply(decision.step.graph, classes, halves);
+  if (!outcome.ok())
+    return emitAll(module, outcome.status());
+  decision.assignment = std::move(halves);
+  decision.outcome = std::move(*outcome);
+  return success();
+}
+
 void Planner::finishStrategy() {
   planning::Strategy &strategy = decision.strategy;
   strategy.mesh = {
@@ -243,6 +271,7 @@ void Planner::finishStrategy() {
   if (decision.chunks > 1)
     strategy.chunks = decision.chunks;
   strategy.recompute = options.pinned.recompute.value_or("auto");
+  strategy.tpOverlap = std::to_string(decision.overlapLevel);
 }
 
 FailureOr<Decision> Planner::run() {
@@ -260,9 +289,17 @@ FailureOr<Decision> Planner::run() {
       fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} samples\n",
                   decision.pp, decision.dp, decision.tp, decision.microbatches,
                   options.globalBatch / (decision.dp * decision.microbatches));
+  if (decision.overlapLevel > 0)
+    decision.report += fmt::format(
+        "tensor-parallel overlap {}: halves of {} samples\n",
+        decision.overlapLevel,
+        options.globalBatch / (2 * decision.dp * decision.microbatches));
+  else if (options.pinned.tpOverlap.value_or("0") != "0" && decision.tp == 1)
+    decision.report += "tensor-parallel overlap: nothing to hide, tp is 1\n";
   if (decision.tp > 1)
     decision.report += decision.sharding.str();
-  if (failed(applyAssignment()) || failed(planStages(*best)))
+  if (failed(applyAssignment()) || failed(planStages(*best)) ||
+      failed(splitIntoHalves()))
     return failure();
   finishStrategy();
   if (failed(emitAll(module, markRecompute(decision, options.pinned))))

@@ -151,8 +151,10 @@ Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
       value = ScalarValue::real(scalars_.gradScale);
       break;
     case Op::Runtime::Microbatch:
-      value = ScalarValue::integer(std::max<int64_t>(0, proto.microbatch()) *
-                                   patch.scale);
+      value = ScalarValue::integer(
+          (std::max<int64_t>(0, proto.microbatch()) * op.microbatchScale +
+           op.instruction->sub_batch()) *
+          patch.scale);
       break;
     }
   }

@@ -43,6 +43,7 @@ struct Op {
     int64_t scale;
   };
   std::vector<ScalarPatch> scalarPatches;
+  int64_t microbatchScale = 1; // positions of axis "mb" in a microbatch
   std::unique_ptr<Prepared> prepared;
   std::unique_ptr<Endpoint> endpoint;
   int peer = -1;                               // SEND, RECV

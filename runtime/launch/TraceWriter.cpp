@@ -68,6 +68,8 @@ Status writeTrace(const std::string &path,
             {"action", program.proto().procedures(call.procedure()).name()},
             {"microbatch", call.microbatch()},
             {"instruction", event.op->index}};
+        if (instruction.sub_batch())
+          args["sub_batch"] = instruction.sub_batch();
         if (!instruction.name().empty())
           args["node"] = instruction.name();
         if (instruction.flops() > 0)

@@ -1,5 +1,6 @@
 #include "runtime/plan/Plan.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 using namespace merak::planpb;
@@ -132,8 +133,15 @@ layout::AxisMap meshOf(const PlanFile &file) {
 
 layout::AxisMap layoutMesh(const PlanFile &file) {
   layout::AxisMap mesh = meshOf(file);
-  mesh["mb"] = file.microbatches();
+  // Plans come from files: what does not fit matches no layout.
+  if (__builtin_mul_overflow(file.microbatches(), subBatches(file),
+                             &mesh["mb"]))
+    mesh["mb"] = 0;
   return mesh;
+}
+
+int64_t subBatches(const PlanFile &file) {
+  return std::clamp<int64_t>(file.sub_batches(), 1, kMaxSubBatches);
 }
 
 layout::AxisMap coordsOf(const PlanFile &file, int rank) {

@@ -12,6 +12,7 @@ namespace merak {
 
 // Newest plan version this build reads, and the one it writes.
 inline constexpr uint32_t kPlanVersion = 1;
+inline constexpr int64_t kMaxSubBatches = 64;
 
 // ------------------------------------------------------------ files
 
@@ -61,8 +62,11 @@ planpb::Layout toProto(const layout::Layout &layout);
 // ------------------------------------------------------------ ranks
 
 layout::AxisMap meshOf(const planpb::PlanFile &file);
-// The mesh and "mb" with the number of microbatches: what layouts refer to.
+// The mesh and "mb" with the number of (parts of) microbatches: what layouts
+// refer to.
 layout::AxisMap layoutMesh(const planpb::PlanFile &file);
+// Parts of a microbatch that have instructions of their own, at least 1.
+int64_t subBatches(const planpb::PlanFile &file);
 layout::AxisMap coordsOf(const planpb::PlanFile &file, int rank);
 
 // Looks ranks up by coordinates; built once, then each answer costs O(axes).

@@ -66,6 +66,10 @@ public:
     if (file_.mode() != "train" && file_.mode() != "infer")
       problems_.add(
           fmt::format("mode is \"{}\", expected train or infer", file_.mode()));
+    if (file_.sub_batches() < 0 || file_.sub_batches() > kMaxSubBatches)
+      problems_.add(fmt::format("splits a microbatch into {} parts, expected "
+                                "at most {}",
+                                file_.sub_batches(), kMaxSubBatches));
     return problems_.take();
   }
 
@@ -325,6 +329,10 @@ private:
           static_cast<uint32_t>(program_.streams_size()))
         problem(fmt::format("stream {} of {}", instruction.stream(),
                             program_.streams_size()));
+      if (instruction.sub_batch() < 0 ||
+          instruction.sub_batch() >= subBatches(file_))
+        problem(fmt::format("part {} of a microbatch of {}",
+                            instruction.sub_batch(), subBatches(file_)));
       bool operands = true;
       for (int k = 0; k < instruction.inputs_size(); ++k)
         operands &= checkOperand(instruction.inputs(k),

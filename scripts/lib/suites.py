@@ -174,6 +174,7 @@ SUITES = {
     "identity": python_suite("test/e2e/identity.py", tools=True),
     "oracle": python_suite("test/e2e/oracle.py", tools=True),
     "report": python_suite("test/e2e/report.py", tools=True),
+    "overlap": python_suite("test/e2e/overlap.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),
     "runtime-only": run_runtime_only,
 }

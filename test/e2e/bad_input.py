@@ -140,6 +140,19 @@ def microbatch_does_not_divide(tools):
                   "--microbatch=3", says=[r"\b8\b", r"\b3\b", r"divi"])
 
 
+def halves_of_one_sample(tools):
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+                  "--mesh=pp=1,dp=1,tp=2", "--microbatch=1", "--tp-overlap=3",
+                  says=[r"overlap 3 splits a microbatch into two halves of "
+                        r"whole samples, found 1 sample a microbatch"])
+
+
+def halves_of_inference(tools):
+    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"),
+                  "--global-batch=8", "--mode=infer", "--mesh=pp=1,dp=1,tp=2",
+                  "--tp-overlap=1", says=[r"needs a training step"])
+
+
 def no_such_schedule(tools):
     """May also be the name of a file, so it is input, not usage."""
     return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
@@ -488,7 +501,8 @@ def rank_hangs(tools):
 
 CASES = [too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, mesh_needs_more,
-         batch_does_not_divide, microbatch_does_not_divide, no_such_schedule,
+         batch_does_not_divide, microbatch_does_not_divide,
+         halves_of_one_sample, halves_of_inference, no_such_schedule,
          bad_schedule_file, bad_cluster, no_such_loss,
          no_such_parameter, unwritable_output, foreign_folder, bad_options,
          no_plan, truncated_plan, absent_weights, data_shape, data_dtype,

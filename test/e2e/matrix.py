@@ -25,7 +25,8 @@ def degrees(mesh):
 def samples(mesh, microbatch):
     """Samples of a microbatch of one replica."""
     replica = GLOBAL_BATCH // degrees(mesh)["dp"]
-    return {"whole": replica, "half": replica // 2, "one": 1}[microbatch]
+    return {"whole": replica, "half": replica // 2,
+            "quarter": replica // 4, "one": 1}[microbatch]
 
 
 def defined(mesh, microbatch, schedule):
