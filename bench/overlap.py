@@ -11,9 +11,10 @@ communicate (F and B; U runs once a step and has no halves):
   exposed   the part of it in which the rank computes nothing
   hidden    (network - exposed) / sum over calls of min(network, compute):
             no more can hide inside a call
-A collective lasts from the arrival of its last rank: waiting for a slower rank is
-not communication. At level 0 collectives wait on the computing stream. Give it an
-idle machine: with fewer cores than ranks, computing is waiting as well.
+A collective lasts as long as its rank is in it, so it includes waiting for the
+other rank, as in every profiler. At level 0 collectives wait on the computing
+stream. The ranks' threads need cores of their own: on a busy machine they wait for
+those as well, and the step gains less than what is hidden.
 """
 import argparse
 import collections
@@ -61,30 +62,21 @@ def measure(trace, warmup):
     with open(trace, encoding="utf-8") as file:
         events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
     compute = collections.defaultdict(list)  # by (rank, step, call)
-    collectives = collections.defaultdict(list)
+    network = collections.defaultdict(list)
     steps = collections.defaultdict(list)
-    order = collections.Counter()
     for event in events:
         args = event["args"]
         rank, step = event["pid"], args["step"]
-        call = (args["action"], args["microbatch"])
+        key = (rank, step, (args["action"], args["microbatch"]))
         span = (event["ts"] / 1e3, (event["ts"] + event["dur"]) / 1e3)
         steps[rank, step].append(span)
         if args["microbatch"] < 0:
             continue
         kind = event["cat"].lower()
         if kind in COMPUTE:
-            compute[rank, step, call].append(span)
+            compute[key].append(span)
         elif kind == "collective":
-            # The n-th collective of a stream is the same one on all ranks.
-            key = (step, call, event["tid"])
-            collectives[key, order[rank, key]].append((rank, span))
-            order[rank, key] += 1
-    network = collections.defaultdict(list)
-    for ((step, call, _), _), members in collectives.items():
-        begin = max(span[0] for _, span in members)
-        for rank, span in members:
-            network[rank, step, call].append((min(begin, span[1]), span[1]))
+            network[key].append(span)
     totals = collections.defaultdict(lambda: [0.0] * 4)
     for key, spans in network.items():
         if key[1] <= warmup:
