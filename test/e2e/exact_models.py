@@ -228,15 +228,20 @@ def dropout():
     return g
 
 
+def split_heads(g, x):
+    """Q, K (transposed) and V of two heads, from one fused product."""
+    qkv = g.op("MatMul", x, g.weight("qkv", [8, 24], zeros=0.8))
+    parts = g.op("Split", qkv, g.shape([8, 8, 8]), outputs=3, axis=2)
+    return [g.op("Transpose", g.op("Reshape", p, g.shape([-1, 4, 2, 4])),
+                 perm=perm)
+            for p, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))]
+
+
 def attention_dropout():
     """Masks of scores, which are split over heads."""
     g = Graph("attention_dropout")
     x = g.input("x", [4, 8])
-    qkv = g.op("MatMul", x, g.weight("qkv", [8, 24], zeros=0.8))
-    parts = g.op("Split", qkv, g.shape([8, 8, 8]), outputs=3, axis=2)
-    heads = [g.op("Transpose", g.op("Reshape", p, g.shape([-1, 4, 2, 4])),
-                  perm=perm)
-             for p, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))]
+    heads = split_heads(g, x)
     scores = g.dropout(g.op("MatMul", heads[0], heads[1]), 0.5)
     mixed = g.op("MatMul", scores, heads[2])
     mixed = g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]),
@@ -250,11 +255,7 @@ def attention():
     """Attention without softmax: a fused QKV whose dimension is 3 x heads x d."""
     g = Graph("attention")
     x = g.input("x", [4, 8])
-    qkv = g.op("MatMul", x, g.weight("qkv", [8, 24], zeros=0.8))
-    parts = g.op("Split", qkv, g.shape([8, 8, 8]), outputs=3, axis=2)
-    heads = [g.op("Transpose", g.op("Reshape", p, g.shape([-1, 4, 2, 4])),
-                  perm=perm)
-             for p, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))]
+    heads = split_heads(g, x)
     mixed = g.op("MatMul", g.op("MatMul", heads[0], heads[1]), heads[2])
     mixed = g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]),
                  g.shape([-1, 4, 8]))

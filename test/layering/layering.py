@@ -105,7 +105,7 @@ def selftest():
             ("codegen/PlanWriter/A.cpp", '#include "runtime/plan/plan.pb.h"'),
             ("passes/Graph/A.cpp", '#include "mlir/IR/Builders.h"'),
             ("runtime/backends/cuda/A.cpp", '#include <cuda_runtime.h>'),
-            ("docs/A.md", "https://host/home/page and ./work/x")]
+            ("docs/A.md", "https://host/home/page and ./Users/x")]
     for path, text in good:
         wrong += [f"false alarm in {path}: {sentence}"
                   for _, _, sentence in problems(path, text)]
