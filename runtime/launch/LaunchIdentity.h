@@ -1,0 +1,46 @@
+// Which rank this process is, from the variables that launchers set:
+//
+//   torchrun   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR
+//              MASTER_PORT (anything that sets them counts)
+//   mpirun     OMPI_COMM_WORLD_RANK _SIZE _LOCAL_RANK _LOCAL_SIZE (Open MPI),
+//              PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS (MPICH)
+//   Slurm      SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_NODELIST ...
+//
+// A launcher may run inside another: of mpirun inside of a Slurm job the inner
+// counts, and of torchrun inside of a Slurm job too.
+#pragma once
+
+#include "runtime/core/Status.h"
+
+#include <functional>
+#include <string>
+
+namespace merak::runtime {
+
+struct LaunchIdentity {
+  enum Launcher { Torchrun, Mpirun, Slurm };
+  Launcher launcher = Torchrun;
+  int rank = 0, size = 1;
+  int localRank = 0; // among the processes of this host
+  int localSize = 1; // processes of this host
+  // Where rank 0 listens. With Mpirun empty and 0 unless the user set them:
+  // MPI itself can tell.
+  std::string masterAddress;
+  int masterPort = 0;
+  // Tells runs on one port apart; may be empty.
+  std::string run;
+};
+
+const char *launcherName(LaunchIdentity::Launcher launcher);
+
+// The value of an environment variable or null.
+using EnvironmentReader = std::function<const char *(const char *)>;
+
+// All that is missing, not a number, out of range or contradictory is reported
+// at once.
+Result<LaunchIdentity> launchIdentity(const EnvironmentReader &environment);
+
+// The first name of a Slurm node list: "n08" of "n[08-11,15],login".
+std::string firstSlurmHost(const std::string &nodes);
+
+} // namespace merak::runtime
