@@ -12,9 +12,6 @@ namespace merak::planning {
 
 namespace {
 
-// Above this many actions in all list schedules together, fewer are tried.
-constexpr int64_t kEffort = 2'000'000;
-
 class Chooser {
 public:
   explicit Chooser(const AutoProblem &problem) : problem(problem) {
@@ -174,7 +171,7 @@ private:
         {Preference::ForwardFirst, "B F r R W"},
         {Preference::WeightsEarly, "B r W F R"},
         {Preference::WeightsFirst, "W B r F R"}};
-    int64_t left = std::max<int64_t>(1, kEffort / (4LL * p * m));
+    int64_t left = std::max<int64_t>(1, problem.effort / (4LL * p * m));
     for (const auto &[preference, text] : kPreferences)
       for (const std::vector<int> &flight : flights)
         for (int count : sets) {
@@ -225,16 +222,32 @@ private:
 
 std::string AutoChoice::str() const {
   std::string text;
+  auto isList = [&](size_t i) {
+    return candidates[i].name.rfind("list", 0) == 0;
+  };
+  size_t lists = 0, best = candidates.size();
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (!isList(i))
+      continue;
+    ++lists;
+    if (candidates[i].misfit.empty() &&
+        (best == candidates.size() ||
+         candidates[i].seconds < candidates[best].seconds))
+      best = i;
+  }
+  if (chosen < candidates.size() && isList(chosen))
+    best = chosen;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const AutoCandidate &c = candidates[i];
-    if (i != chosen && c.name.rfind("list", 0) == 0)
+    if (isList(i) && i != best)
       continue;
     text += fmt::format("{} {:<38} ", i == chosen ? "*" : " ", c.name);
     if (c.misfit.empty())
-      text += fmt::format("{:>12.6g}  idle {:>4.1f} %  in flight {}\n",
-                          c.seconds, 100 * c.idle, fmt::join(c.inFlight, " "));
+      text += fmt::format("{:>12.6g}  idle {:>4.1f} %  in flight {}", c.seconds,
+                          100 * c.idle, fmt::join(c.inFlight, " "));
     else
-      text += c.misfit + "\n";
+      text += c.misfit;
+    text += isList(i) ? fmt::format("; the best of {} lists\n", lists) : "\n";
   }
   return text;
 }

@@ -21,6 +21,8 @@ struct AutoProblem {
   std::vector<double> memoryLimit; // bytes per stage, or one for all
   // Another reason why a schedule cannot be taken; "": none.
   std::function<std::string(const Schedule &)> refuses;
+  // Actions in all list schedules together, above which fewer are made.
+  int64_t effort = 2'000'000;
   // Names to compare; empty: all that the shape allows, and the list.
   std::vector<std::string> names;
 };
@@ -38,7 +40,8 @@ struct AutoChoice {
   Timeline timeline; // recorded
   size_t chosen = 0;
   std::vector<AutoCandidate> candidates; // named ones first
-  // A table of the named candidates and the one that was chosen.
+  // A table of the named candidates and the best list schedule; `*` marks the
+  // one that was chosen.
   std::string str() const;
 };
 

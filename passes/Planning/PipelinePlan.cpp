@@ -14,6 +14,8 @@ namespace merak::planning {
 constexpr double kExhaustive = 300;
 // Time and memory differences below this part do not count.
 constexpr double kSmall = 1e-9;
+// Rungs tried where none of a stage fits.
+constexpr size_t kScanned = 16;
 // A list schedule replaces a named one if it is faster by this part.
 constexpr double kWorthAList = 1e-3;
 
@@ -194,8 +196,7 @@ public:
           const PipelineOptions &options)
       : model(model), problem(model.problem), shape(shape), options(options) {}
 
-  Result<PipelinePlan> run() {
-    Status status;
+  std::vector<PipelinePlan> run(Status &status) {
     bool ratio = options.recompute != "none" && options.recompute != "full" &&
                  options.recompute != "auto";
     if (ratio)
@@ -223,9 +224,13 @@ public:
     }
     for (const Schedule &schedule : options.concrete)
       status.merge(consider(schedule, std::nullopt));
-    if (best.begin.empty())
-      return status;
-    return best;
+    return std::move(plans);
+  }
+
+  static bool better(const PipelineCost &a, const PipelineCost &b) {
+    if (a.excessBytes != b.excessBytes)
+      return a.excessBytes < b.excessBytes;
+    return a.seconds < b.seconds * (1 - kSmall);
   }
 
 private:
@@ -236,14 +241,14 @@ private:
     const Schedule *schedule;
     Lists lists;
     int missing = 0; // microbatches that the schedule lacks
-    int64_t actions = 0, spent = 0;
+    int64_t actions = 0, spent = 0, evaluations = 0;
     PipelinePlan best;
   };
 
   Status consider(const Schedule &schedule,
                   const std::optional<Schedule> &shorter) {
     int parts = schedule.virtualStages();
-    Search search{&schedule, Lists(schedule), 0, 0, 0, {}};
+    Search search{&schedule, Lists(schedule), 0, 0, 0, 0, {}};
     if (shorter) {
       search.schedule = &*shorter;
       search.missing = schedule.microbatches - shorter->microbatches;
@@ -265,17 +270,9 @@ private:
     found.schedule = schedule;
     found.cost = costOf(model, shape, schedule, Lists(schedule), found.begin,
                         found.marks, options.shardwise);
-    found.evaluations = evaluations;
-    if (best.begin.empty() || better(found.cost, best.cost))
-      best = found;
-    best.evaluations = evaluations;
+    found.evaluations = search.evaluations;
+    plans.push_back(std::move(found));
     return {};
-  }
-
-  static bool better(const PipelineCost &a, const PipelineCost &b) {
-    if (a.excessBytes != b.excessBytes)
-      return a.excessBytes < b.excessBytes;
-    return a.seconds < b.seconds * (1 - kSmall);
   }
 
   // Groups of ops between neighbouring positions.
@@ -317,8 +314,7 @@ private:
   }
 
   bool withinBudget(const Search &search) const {
-    size_t schedules = options.schedules.size() + options.concrete.size();
-    return search.spent < options.budget / int64_t(schedules);
+    return search.spent < options.budget;
   }
 
   // True if it is the best so far under this schedule.
@@ -326,7 +322,7 @@ private:
     std::vector<Marks> marks = choose(search, begin);
     PipelineCost cost = costOf(model, shape, *search.schedule, search.lists,
                                begin, marks, options.shardwise);
-    ++evaluations;
+    ++search.evaluations;
     search.spent += search.actions;
     double cycle = 0;
     for (int s = 0; s < shape.stages; ++s) {
@@ -368,11 +364,7 @@ private:
         stageRatios(shape.stages, {given}, search.schedule->name == "scp");
     if (!ratios.ok())
       return {};
-    std::vector<int> ends;
-    for (int at : model.shards())
-      if (at > begin[v] && at < begin[v + 1])
-        ends.push_back(at);
-    ends.push_back(begin[v + 1]);
+    std::vector<int> ends = shardEnds(begin, v);
     int count = recomputedParts((*ratios)[v % shape.stages], int(ends.size()));
     return {0, count > 0 ? ends[count - 1] : 0};
   }
@@ -405,11 +397,36 @@ private:
                                    [&](int l) { return bytes(l) > limit; });
     if (it != levels.end())
       return {*it, 0};
-    int least = 0;
+    // More recomputation need not take less memory: what one microbatch makes
+    // again counts too.
+    Marks least;
+    double leastBytes = bytes(0);
+    auto consider = [&](Marks marks) {
+      double needed = bytesOf(
+          shape, model.cost(begin[v], begin[v + 1], marks, options.shardwise),
+          search.lists, v);
+      if (needed < leastBytes) {
+        leastBytes = needed;
+        least = marks;
+      }
+    };
+    for (size_t i = 0, n = levels.size(); i < std::min(n, kScanned); ++i)
+      consider({levels[i * n / std::min(n, kScanned)], 0});
     for (int level : {levels.back(), model.levels() - 1, model.levels()})
-      if (bytes(level) < bytes(least))
-        least = level;
-    return {least, 0};
+      consider({level, 0});
+    for (int end : shardEnds(begin, v))
+      consider({0, end});
+    return least;
+  }
+
+  // Where a shard of a stage ends.
+  std::vector<int> shardEnds(const std::vector<int> &begin, int v) const {
+    std::vector<int> ends;
+    for (int at : model.shards())
+      if (at > begin[v] && at < begin[v + 1])
+        ends.push_back(at);
+    ends.push_back(begin[v + 1]);
+    return ends;
   }
 
   // ----------------------------------------------------------------- cuts
@@ -492,16 +509,31 @@ private:
   const PipelineShape &shape;
   const PipelineOptions &options;
   double given = 0;
-  int64_t evaluations = 0;
-  PipelinePlan best;
+  std::vector<PipelinePlan> plans;
 };
 
 } // namespace
 
+std::vector<PipelinePlan> planSchedules(const StageModel &model,
+                                        const PipelineShape &shape,
+                                        const PipelineOptions &options,
+                                        Status &status) {
+  return Planner(model, shape, options).run(status);
+}
+
 Result<PipelinePlan> planPipeline(const StageModel &model,
                                   const PipelineShape &shape,
                                   const PipelineOptions &options) {
-  return Planner(model, shape, options).run();
+  Status status;
+  std::vector<PipelinePlan> plans =
+      planSchedules(model, shape, options, status);
+  if (plans.empty())
+    return status;
+  size_t best = 0;
+  for (size_t i = 1; i < plans.size(); ++i)
+    if (Planner::better(plans[i].cost, plans[best].cost))
+      best = i;
+  return std::move(plans[best]);
 }
 
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
@@ -513,13 +545,15 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
 }
 
 bool improveSchedule(const StageModel &model, const PipelineShape &shape,
-                     PipelinePlan &plan) {
+                     PipelinePlan &plan, int64_t effort,
+                     std::string *considered) {
   if (shape.stages == 1 || plan.schedule.chunks > 1 || !model.problem.train)
     return false;
   AutoProblem problem;
   problem.shape.stages = shape.stages;
   problem.shape.microbatches = shape.microbatches;
   problem.shape.update = true;
+  problem.effort = effort;
   PipelineCost sums;
   problem.costs =
       simulationOf(model, shape, 1, plan.begin, plan.marks, false, sums);
@@ -545,8 +579,15 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   PipelineCost cost =
       pipelineCost(model, shape, choice->schedule, plan.begin, plan.marks);
   bool named = choice->schedule.name != "auto";
-  if (cost.excessBytes > plan.cost.excessBytes ||
-      cost.seconds >= plan.cost.seconds * (1 - (named ? 0 : kWorthAList)))
+  bool worse =
+      cost.excessBytes > plan.cost.excessBytes ||
+      cost.seconds >= plan.cost.seconds * (1 - (named ? 0 : kWorthAList));
+  for (size_t i = 0; worse && i < choice->candidates.size(); ++i)
+    if (choice->candidates[i].name == plan.schedule.name)
+      choice->chosen = i;
+  if (considered)
+    *considered = choice->str();
+  if (worse)
     return false;
   plan.schedule = std::move(choice->schedule);
   plan.cost = std::move(cost);

@@ -40,7 +40,7 @@ struct PipelineOptions {
   // Memory as of systems that recompute shard by shard during the backward
   // instead of a stage at once.
   bool shardwise = false;
-  int64_t budget = 3'000'000; // simulated actions, over all schedules
+  int64_t budget = 500'000; // simulated actions of each schedule
 };
 
 // Parts of the model on each of so many stages.
@@ -79,11 +79,20 @@ Result<PipelinePlan> planPipeline(const StageModel &model,
                                   const PipelineShape &shape,
                                   const PipelineOptions &options);
 
+// The best plan under each of the schedules, in their order; `status` gets the
+// reasons of those that have none.
+std::vector<PipelinePlan> planSchedules(const StageModel &model,
+                                        const PipelineShape &shape,
+                                        const PipelineOptions &options,
+                                        Status &status);
+
 // Replaces the schedule of a plan by the best of all named ones and of list
 // schedules (AutoSchedule.h) for its stages if that is faster and needs no
-// memory that is not there. True if so.
+// memory that is not there. True if so. `effort`: see AutoProblem;
+// `considered`: the comparison in lines.
 bool improveSchedule(const StageModel &model, const PipelineShape &shape,
-                     PipelinePlan &plan);
+                     PipelinePlan &plan, int64_t effort = 2'000'000,
+                     std::string *considered = nullptr);
 
 // The cost of given cuts and marks.
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,

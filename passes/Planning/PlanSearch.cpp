@@ -35,7 +35,8 @@ Way merakWay() {
 Way ownWay(const Strategy &pinned) {
   Way way;
   std::string overlap = pinned.tpOverlap.value_or("0");
-  way.overlap = overlap == "auto" ? std::vector<int>{0, 1, 2, 3}
+  // No level is slower than a lower one but 0 (TwoStream.h).
+  way.overlap = overlap == "auto" ? std::vector<int>{0, 3}
                                   : std::vector<int>{overlap[0] - '0'};
   std::string name = pinned.schedule.value_or("auto");
   way.chunks = int(pinned.chunks.value_or(name == "interleaved" ? 2 : 1));
@@ -45,9 +46,15 @@ Way ownWay(const Strategy &pinned) {
   if (name != "auto")
     way.schedules = {name};
   else
-    way.schedules = {"1f1b", "scp", "last", "early", "eager", "zb"};
+    way.schedules = {"1f1b", "scp", "zb", "last", "early", "eager", "gpipe"};
   way.lists = name == "auto";
+  if (name == "auto" && way.chunks == 1 && !pinned.chunks)
+    way.otherChunks = {2, 4};
   way.recompute = {pinned.recompute.value_or("auto")};
+  if (way.recompute[0] == "auto") {
+    way.recompute.push_back("none");
+    way.otherRecompute = {"full", "0.75", "0.5", "0.25"};
+  }
   return way;
 }
 
@@ -210,45 +217,6 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   return known.get();
 }
 
-Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
-                                   const std::vector<std::string> &begins) {
-  std::map<std::string, int> index;
-  for (int i = model.count(); i-- > 0;)
-    index[model.problem.ops[i].name] = i;
-  std::vector<int> begin = {0};
-  Status status;
-  for (const std::string &name : begins) {
-    auto it = index.find(name);
-    if (it == index.end())
-      status.merge(Status::error(
-          fmt::format("no operation '{}' to begin a stage at", name)));
-    else if (it->second <= begin.back())
-      status.merge(Status::error(fmt::format(
-          "the stage that begins at '{}' would be empty: its begin is not "
-          "after the one before",
-          name)));
-    else
-      begin.push_back(it->second);
-  }
-  if (status.ok() && int64_t(begin.size()) != stages)
-    status = Status::error(
-        fmt::format("{} stages have {} begins after the first, found {}",
-                    stages, stages - 1, begins.size()));
-  MERAK_RETURN_IF_ERROR(status);
-  begin.push_back(model.count());
-  return begin;
-}
-
-PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
-  PipelineOptions options;
-  options.schedules = way.schedules;
-  options.recompute = recompute;
-  options.cut = way.cut;
-  options.chunks = way.chunks;
-  options.shardwise = way.shardwise;
-  return options;
-}
-
 // Two halves of a microbatch need a step that trains and samples to divide.
 Status PlanSearch::checkOverlap(const Degrees &d, int overlap) const {
   if (overlap == 0)
@@ -274,6 +242,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
   best.way = way.name;
   best.full = !quick;
   Status problems;
+  Attempts attempts(way, quick, input.pinned.stageBegins);
   for (size_t i = 0; i < way.overlap.size(); ++i) {
     // With tp = 1 there is nothing to hide: planned once, without.
     if (d.tp <= 1 && i > 0)
@@ -288,54 +257,24 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
       problems.merge(shard.status());
       continue;
     }
-    const StageModel &model = *(*shard)->model;
     PipelineShape shape =
         makePipelineShape(input.cluster, d, input.memoryBytes);
     if (way.shardState)
       shape.stateShare = 1 / double(d.dp);
-    std::optional<std::vector<int>> cuts;
-    if (input.pinned.stageBegins) {
-      int chunks = chunksOn(d.pp, pipelineOptions(way, "none"));
-      Result<std::vector<int>> named =
-          namedCuts(model, d.pp * chunks, *input.pinned.stageBegins);
-      if (!named.ok()) {
-        problems.merge(named.status());
-        continue;
-      }
-      cuts = *named;
-    }
-    std::vector<CutRule> rules = {way.cut};
-    rules.insert(rules.end(), way.otherCuts.begin(), way.otherCuts.end());
-    for (size_t i = 0; i < way.recompute.size() * rules.size(); ++i) {
-      const std::string &recompute = way.recompute[i / rules.size()];
-      if (!input.train && i >= rules.size())
-        break;
-      PipelineOptions options =
-          pipelineOptions(way, input.train ? recompute : "none");
-      if (quick && way.schedules.size() > 2)
-        options.schedules = {way.schedules[0], way.schedules[1]};
-      options.cut = rules[i % rules.size()];
-      if (quick && options.cut == CutRule::Time)
-        options.cut = CutRule::MinMax;
-      options.begin = cuts;
-      Result<PipelinePlan> made = planPipeline(model, shape, options);
-      if (!made.ok()) {
-        problems.merge(made.status());
-        continue;
-      }
-      const PipelineCost &cost = made->cost, &old = best.plan.cost;
-      if (best.plan.begin.empty() || cost.excessBytes < old.excessBytes ||
-          (cost.excessBytes == old.excessBytes && cost.seconds < old.seconds)) {
-        best.plan = std::move(*made);
-        if (way.lists && !quick)
-          improveSchedule(model, shape, best.plan);
-        best.recompute = recompute;
-        best.overlap = overlap;
-      }
-    }
+    attempts.add(*(*shard)->model, shape, overlap);
   }
-  if (best.plan.begin.empty())
+  attempts.improve();
+  evaluated += attempts.evaluations;
+  problems.merge(attempts.problems);
+  if (const Attempt *found = attempts.best()) {
+    best.plan = found->plan;
+    best.recompute = found->recompute;
+    best.overlap = found->overlap;
+    if (!quick)
+      best.tried = attempts.str();
+  } else {
     best.problem = problems.ok() ? "nothing to plan" : problems.str();
+  }
   return best;
 }
 

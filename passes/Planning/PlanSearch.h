@@ -8,7 +8,7 @@
 //                                  full for the best ones
 #pragma once
 
-#include "passes/Planning/PipelinePlan.h"
+#include "passes/Planning/Attempts.h"
 #include "passes/Planning/StageCosts.h"
 #include "passes/Planning/Strategy.h"
 #include "passes/Planning/TensorParallel.h"
@@ -18,21 +18,6 @@
 
 namespace merak::planning {
 
-// How a system trains: what the search may choose from.
-struct Way {
-  std::string name; // "" is merakc's own
-  std::vector<std::string> schedules;
-  std::vector<std::string> recompute; // tried in turn
-  CutRule cut = CutRule::Time;
-  std::vector<CutRule> otherCuts; // tried besides
-  int chunks = 1;                 // parts of the model on each stage
-  std::vector<int> overlap = {0}; // levels tried
-  bool shardwise = false;         // see PipelineOptions
-  bool shardState = false;        // optimizer state divided over dp
-  bool tensorInsideNode = true;   // tp only up to the devices of a node
-  bool dataOnly = false;          // pp = tp = 1
-  bool lists = false;             // list schedules as well (improveSchedule)
-};
 // Pure data parallelism; tensor parallelism inside the node with equal layers
 // and 1F1B, without and with full recomputation.
 std::vector<Way> plainWays();
@@ -57,6 +42,7 @@ struct PlanCandidate {
   PipelinePlan plan;
   bool full = false;   // planned in full, not only quickly
   std::string problem; // no plan: why
+  std::string tried;   // lines: what else was planned with these degrees
   bool fits() const { return problem.empty() && plan.cost.fits(); }
 };
 
@@ -70,6 +56,8 @@ public:
   // The best plan of a way with the given degrees. `quick`: without a search
   // for cuts.
   PlanCandidate plan(const Degrees &degrees, const Way &way, bool quick);
+  // Plans simulated so far, without list schedules.
+  int64_t evaluations() const { return evaluated; }
   // Best first; what does not fit comes last. At most `inFull` are planned in
   // full, and only those are certain to be in order.
   std::vector<PlanCandidate> search(const Way &way, size_t inFull = 6);
@@ -89,6 +77,7 @@ private:
   Status checkOverlap(const Degrees &degrees, int overlap) const;
 
   SearchInput input;
+  int64_t evaluated = 0;
   // By tp: classes chosen, for all batch degrees.
   std::map<int64_t,
            std::pair<std::map<int, std::vector<std::string>>, SearchReport>>
@@ -98,13 +87,6 @@ private:
            std::pair<Status, std::unique_ptr<Sharding>>>
       shardings;
 };
-
-// Cut positions of stages that begin at the named ops. Errors: unknown names,
-// empty stages, a number that does not fit (all of them).
-Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
-                                   const std::vector<std::string> &begins);
-// What planPipeline may choose from for a way.
-PipelineOptions pipelineOptions(const Way &way, const std::string &recompute);
 
 // Merak's techniques alone, and everything merakc has.
 Way merakWay();

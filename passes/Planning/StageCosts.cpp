@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
 
 namespace merak::planning {
 
@@ -96,6 +97,10 @@ private:
            stageOp[from] >= 0 && !reduced[t];
   }
 
+  // A half at a time: twice the launches, halves of the shape.
+  int parts() const { return options.overlap > 0 && options.tp > 1 ? 2 : 1; }
+
+  // Of one part of a microbatch.
   double seconds(int index) const {
     const GraphOp &op = graph.ops[index];
     if (op.view)
@@ -111,29 +116,26 @@ private:
       moved += stays(t) ? 0 : bytes(t);
     costmodel::Kernel kernel;
     kernel.name = op.kernel;
-    kernel.bytes = moved;
+    kernel.bytes = moved / parts();
     kernel.dtype = dtypeOf(op);
     if (!op.contraction)
       return costmodel::kernelSeconds(device, kernel) -
              (alone ? 0 : launchOf(kernel));
-    // A sub-batch at a time: twice the launches, halves of the shape.
-    double parts = options.overlap > 0 && options.tp > 1 ? 2 : 1;
     kernel.flops =
-        outcome.ops[index].localFlops / double(options.microbatches) / parts;
-    kernel.bytes /= parts;
+        outcome.ops[index].localFlops / double(options.microbatches) / parts();
     if (op.operands.size() >= 2 && op.kernel == "einsum") {
       // From the elements of a [b,m,k], b [b,k,n] and r [b,m,n] alone.
       double a = local[op.operands[0]], b = local[op.operands[1]];
-      double r = local[op.results[0]], products = kernel.flops * parts / 2;
+      double r = local[op.results[0]], products = kernel.flops * parts() / 2;
       kernel.m = std::max(1.0, products / b);
       kernel.n = std::max(1.0, products / a);
       kernel.k = std::max(1.0, products / r);
       if (kernel.m >= kernel.n)
-        kernel.m = std::max(1.0, kernel.m / parts);
+        kernel.m = std::max(1.0, kernel.m / parts());
       else
-        kernel.k = std::max(1.0, kernel.k / parts);
+        kernel.k = std::max(1.0, kernel.k / parts());
     }
-    return parts * costmodel::kernelSeconds(device, kernel);
+    return costmodel::kernelSeconds(device, kernel);
   }
 
   std::string dtypeOf(const GraphOp &op) const {
@@ -149,6 +151,7 @@ private:
 
   // ---------------------------------------------------------- communication
 
+  // Of one part of a microbatch.
   double collective(const Conversion &conversion) const {
     using Kind = costmodel::Collective;
     int64_t n = 1;
@@ -163,7 +166,7 @@ private:
     // The buffer behind the bytes that a ring sends.
     double share = double(n - 1) / double(n);
     Kind kind = Kind::AllGather;
-    double buffer = conversion.bytes / share;
+    double buffer = conversion.bytes / share / parts();
     switch (conversion.kind) {
     case ConversionKind::AllReduceSum:
     case ConversionKind::AllReduceMax:
@@ -222,49 +225,104 @@ private:
         reduced[conversion.tensor] = 1;
   }
 
-  // One action of the ops of a stage: what it computes and then waits for.
-  struct Part {
+  // Per forward op, of F, B and W: what is computed, what is waited for.
+  struct Sums {
     double compute = 0, wait = 0;
   };
 
-  void makeOps() {
-    std::vector<Part> parts[3];
-    for (auto &list : parts)
+  // One result element for each of an operand: see ChainWriter.
+  bool joins(const GraphOp &op) const {
+    static const std::set<std::string> kNames = {
+        "add",  "sub",     "mul",       "div",   "neg",
+        "cast", "reshape", "transpose", "slice", "expand"};
+    return op.view || kNames.count(op.kernel) > 0;
+  }
+
+  // The tasks of F, B and W in the order of the graph, and their sums.
+  void makeTasks(std::array<std::vector<Sums>, 3> &sums) {
+    for (auto &list : sums)
       list.resize(forwardOps.size());
-    std::vector<double> repeat(forwardOps.size(), 0);
+    // Conversions by the op that they follow, else by the one that they
+    // precede.
+    std::vector<std::vector<int>> after(graph.ops.size()), before = after;
+    auto actionOfOp = [&](int op) {
+      return graph.ops[op].phase == Phase::Forward ? 0
+             : graph.ops[op].weightGradient        ? 2
+                                                   : 1;
+    };
+    std::vector<int> rest;
+    for (size_t c = 0; c < outcome.conversions.size(); ++c) {
+      const Conversion &conversion = outcome.conversions[c];
+      int action = actionOf(conversion), from = producer[conversion.tensor];
+      if (action < 0 || collective(conversion) <= 0)
+        continue;
+      bool own = from >= 0 && stageOp[from] >= 0 && actionOfOp(from) == action;
+      bool user = conversion.op >= 0 && stageOp[conversion.op] >= 0 &&
+                  actionOfOp(conversion.op) == action;
+      (own    ? after[from]
+       : user ? before[conversion.op]
+              : rest)
+          .push_back(int(c));
+    }
+    // The task that makes a tensor, per action.
+    std::array<std::vector<int>, 3> made;
+    made.fill(std::vector<int>(graph.tensors.size(), -1));
+    auto add = [&](int action, HalfTask task) {
+      Sums &sum = sums[action][task.op];
+      (task.communication ? sum.wait : sum.compute) += parts() * task.seconds;
+      if (parts() > 1)
+        out.halves[action].push_back(std::move(task));
+      return int(out.halves[action].size()) - 1;
+    };
+    auto communicate = [&](int c, int otherwise) {
+      const Conversion &conversion = outcome.conversions[c];
+      int action = actionOf(conversion), from = producer[conversion.tensor];
+      int at = from >= 0 && stageOp[from] >= 0 ? stageOp[from] : otherwise;
+      HalfTask task{at, collective(conversion), true, false, {}};
+      int &source = made[action][conversion.tensor];
+      if (source >= 0)
+        task.needs.push_back(source);
+      if (at >= 0)
+        source = add(action, task);
+    };
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (stageOp[i] < 0)
         continue;
       const GraphOp &op = graph.ops[i];
-      int action = op.phase == Phase::Forward ? 0 : op.weightGradient ? 2 : 1;
-      double time = seconds(int(i));
-      parts[action][stageOp[i]].compute += time;
-      if (action == 0)
-        repeat[stageOp[i]] = time;
+      int action = actionOfOp(int(i));
+      for (int c : before[i])
+        communicate(c, stageOp[i]);
+      HalfTask task{stageOp[i], seconds(int(i)), false, joins(op), {}};
+      for (int t : op.operands)
+        if (int need = made[action][t]; need >= 0)
+          task.needs.push_back(need);
+      int number = add(action, std::move(task));
+      for (int t : op.results)
+        made[action][t] = parts() > 1 ? number : -1;
+      for (int c : after[i])
+        communicate(c, stageOp[i]);
     }
-    for (const Conversion &conversion : outcome.conversions) {
-      int action = actionOf(conversion);
-      int at = producer[conversion.tensor];
-      if (at < 0 || stageOp[at] < 0)
-        at = conversion.op;
-      if (action >= 0 && at >= 0 && stageOp[at] >= 0)
-        parts[action][stageOp[at]].wait += collective(conversion);
-    }
-    // Gradients run from the last op to the first.
-    hide(parts[0], false);
-    hide(parts[1], true);
+    for (int c : rest)
+      communicate(c, outcome.conversions[c].op >= 0
+                         ? stageOp[outcome.conversions[c].op]
+                         : -1);
+  }
+
+  void makeOps() {
+    out.overlap = parts() > 1 ? options.overlap : 0;
+    std::array<std::vector<Sums>, 3> sums;
+    makeTasks(sums);
     std::vector<char> everywhere(graph.tensors.size(), 0);
     for (size_t k = 0; k < forwardOps.size(); ++k) {
       const GraphOp &op = graph.ops[forwardOps[k]];
       StageOp stage;
       stage.name = op.name;
       stage.piece = op.piece;
-      stage.forward = parts[0][k].compute + parts[0][k].wait;
-      stage.backward = parts[1][k].compute + parts[1][k].wait;
-      stage.weight = parts[2][k].compute + parts[2][k].wait;
-      stage.communication =
-          parts[0][k].wait + parts[1][k].wait + parts[2][k].wait;
-      stage.recompute = repeat[k];
+      stage.forward = sums[0][k].compute + sums[0][k].wait;
+      stage.backward = sums[1][k].compute + sums[1][k].wait;
+      stage.weight = sums[2][k].compute + sums[2][k].wait;
+      stage.communication = sums[0][k].wait + sums[1][k].wait + sums[2][k].wait;
+      stage.recompute = sums[0][k].compute;
       stage.operands = op.operands;
       stage.results = op.results;
       bool onDataOnly =
@@ -299,39 +357,6 @@ private:
       stage.workspace = std::max(stage.workspace, workspace);
       std::sort(kept.begin(), kept.end());
       kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
-    }
-  }
-
-  // Sub-pipelined tensor parallelism: each wait runs under the computation of
-  // the other half of the microbatch before and after it (merak, level 3), so
-  // that only what is longer than it remains; level 2 does not reach over the
-  // join after a block, level 1 hides half under the op itself.
-  void hide(std::vector<Part> &parts, bool reverse) const {
-    if (options.overlap <= 0 || options.tp <= 1)
-      return;
-    std::vector<size_t> order(parts.size());
-    for (size_t i = 0; i < order.size(); ++i)
-      order[i] = reverse ? order.size() - 1 - i : i;
-    std::vector<std::pair<size_t, double>> waits; // and computation before
-    double before = 0;
-    for (size_t i : order) {
-      before += parts[i].compute;
-      if (parts[i].wait > 0) {
-        waits.push_back({i, before});
-        before = 0;
-      }
-    }
-    for (size_t j = 0; j < waits.size(); ++j) {
-      auto [at, own] = waits[j];
-      double after = j + 1 < waits.size() ? waits[j + 1].second : before;
-      double wait = parts[at].wait;
-      if (options.overlap == 1)
-        parts[at].wait = std::max(wait / 2, wait - parts[at].compute / 2);
-      else if (options.overlap == 2 && j % 2 == 1)
-        parts[at].wait = std::max(0.0, wait - own) / 2 + wait / 2;
-      else
-        parts[at].wait =
-            (std::max(0.0, wait - own) + std::max(0.0, wait - after)) / 2;
     }
   }
 

@@ -34,8 +34,18 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
   backward = sum(&StageOp::backward);
   weight = sum(&StageOp::weight);
   communication = sum(&StageOp::communication);
+  double exposed = 1; // part of the collectives
+  if (problem.overlap > 0) {
+    for (const std::vector<HalfTask> &tasks : problem.halves)
+      halves.emplace_back(tasks, count(), problem.overlap);
+    StageCost all;
+    setTimes(0, count(), all);
+    if (communication.back() > 0)
+      exposed = all.communication / communication.back();
+  }
   for (int i = 0; i <= count(); ++i)
-    prefix.push_back(forward[i] + backward[i] + weight[i]);
+    prefix.push_back(forward[i] + backward[i] + weight[i] -
+                     (1 - exposed) * communication[i]);
   parametersOf.resize(count());
   for (size_t p = 0; p < problem.parameters.size(); ++p) {
     int previous = -1;
@@ -166,15 +176,26 @@ void StageModel::sumTensors(int begin, int end, Marks marks,
   out.times.R += need.seconds;
 }
 
+void StageModel::setTimes(int begin, int end, StageCost &out) const {
+  double *times[] = {&out.times.F, &out.times.B, &out.times.W};
+  const std::vector<double> *sums[] = {&forward, &backward, &weight};
+  if (halves.empty())
+    out.communication = communication[end] - communication[begin];
+  for (int action = 0; action < 3; ++action) {
+    *times[action] = (*sums[action])[end] - (*sums[action])[begin];
+    if (halves.empty())
+      continue;
+    HalfTimes::Times both = halves[action].of(begin, end);
+    *times[action] = both.seconds;
+    out.communication += both.seconds - both.compute;
+  }
+}
+
 StageCost StageModel::compute(int begin, int end, Marks marks,
                               bool shardwise) const {
   StageCost out;
-  out.times = {0,
-               forward[end] - forward[begin],
-               0,
-               backward[end] - backward[begin],
-               weight[end] - weight[begin],
-               0};
+  out.times = {0, 0, 0, 0, 0, 0};
+  setTimes(begin, end, out);
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin) {
@@ -187,7 +208,6 @@ StageCost StageModel::compute(int begin, int end, Marks marks,
         if (parameter.users.front() < begin || parameter.users.back() >= end)
           out.sharedBytes += parameter.gradientBytes;
       }
-  out.communication = communication[end] - communication[begin];
   if (!shardwise) {
     sumTensors(begin, end, marks, out);
   } else {

@@ -10,8 +10,10 @@
 //   + the largest workspace of an op
 #pragma once
 
+#include "passes/Planning/HalfTimes.h"
 #include "passes/Planning/ScheduleCheck.h"
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 
@@ -23,7 +25,7 @@ struct StageOp {
   // forward, gradients of its operands, gradients of its parameters.
   double forward = 0, backward = 0, weight = 0;
   double recompute = 0;     // seconds to run it again
-  double communication = 0; // the part of the three that nothing hides
+  double communication = 0; // the collectives' part of the three
   bool checkpoint = false;  // its results come out of a collective: never again
   bool everywhere = false;  // made on every stage that needs it, never kept
   double workspace = 0;     // bytes in use while it or its gradient runs
@@ -52,6 +54,10 @@ struct StageProblem {
   std::vector<StageTensor> tensors;
   std::vector<StageParameter> parameters;
   bool train = true;
+  // Tensor-parallel overlap: with a level above 0 the tasks of F, B and W,
+  // which then take as long as HalfTimes says. The ops' times hide nothing.
+  int overlap = 0;
+  std::array<std::vector<HalfTask>, 3> halves;
 };
 
 struct BoundaryLink {
@@ -86,7 +92,7 @@ struct StageCost {
   double keptBytes = 0;   // a microbatch in flight
   double againBytes = 0;  // a microbatch recomputed
   double workspace = 0;
-  double communication = 0; // seconds in the actions' times
+  double communication = 0; // of the actions' times, hidden by nothing
 };
 
 // Precomputed sums of a problem; evaluates stages [begin, end) of its ops.
@@ -102,7 +108,8 @@ public:
   // Bytes that cross the cut before op `at`: values, and their gradients.
   double forwardBytes(int at) const { return crossing[at]; }
   double gradientBytes(int at) const { return crossingBack[at]; }
-  // Seconds of ops [begin, end), forward, backward and weight.
+  // Seconds of ops [begin, end), forward, backward and weight; with overlap
+  // about that, since it depends on the ops around them.
   double seconds(int begin, int end) const {
     return prefix[end] - prefix[begin];
   }
@@ -130,6 +137,7 @@ private:
   };
   Need needOf(int begin, int end, Marks marks) const;
   StageCost compute(int begin, int end, Marks marks, bool shardwise) const;
+  void setTimes(int begin, int end, StageCost &out) const;
   void sumTensors(int begin, int end, Marks marks, StageCost &out) const;
   void priceCuts();
   void findLegal();
@@ -140,6 +148,7 @@ private:
   std::vector<double> crossing, crossingBack;
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
+  std::vector<HalfTimes> halves; // of F, B and W; empty: no overlap
   // Parameters by first user of a range: (parameter, previous user).
   std::vector<std::vector<std::pair<int, int>>> parametersOf;
   std::vector<int> rung;

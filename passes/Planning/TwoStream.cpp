@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <utility>
 
 namespace merak::planning {
 
@@ -155,7 +155,23 @@ double simulateStreams(const Chain &chain) {
   return streams.end();
 }
 
-std::vector<Issue> orderHalves(const Chain &chain, int level) {
+int ChainWriter::add(double seconds, bool communication, std::vector<int> needs,
+                     bool joins) {
+  bool pending = false;
+  for (int need : needs)
+    pending |= open[need] && tasks[need].phase == phase;
+  if (pending && !joins) {
+    ++phase;
+    pending = false;
+  }
+  open.push_back(communication || pending);
+  tasks.push_back({seconds, communication, std::move(needs), phase});
+  return static_cast<int>(tasks.size()) - 1;
+}
+
+// The best of the greedy orders and its time.
+static std::pair<std::vector<Issue>, double> bestOrder(const Chain &chain,
+                                                       int level) {
   // From the freest meeting rule down: what a lower level may do, a higher one
   // may do too.
   std::vector<Meeting> meetings;
@@ -164,19 +180,24 @@ std::vector<Issue> orderHalves(const Chain &chain, int level) {
   if (level >= 2)
     meetings.insert(meetings.end(), {{2, 0}, {2, 1}});
   meetings.push_back({1, 0});
-  std::vector<Issue> best;
-  double seconds = std::numeric_limits<double>::infinity();
+  std::pair<std::vector<Issue>, double> best;
   for (Meeting meeting : meetings)
     for (Preference preference :
          {Preference::Earliest, Preference::FirstHalf}) {
       std::vector<Issue> order = Greedy(chain, meeting, preference).run();
       double found = simulateStreams(chain, order);
-      if (best.empty() || found < seconds) {
-        seconds = found;
-        best = std::move(order);
-      }
+      if (best.first.empty() || found < best.second)
+        best = {std::move(order), found};
     }
   return best;
+}
+
+std::vector<Issue> orderHalves(const Chain &chain, int level) {
+  return bestOrder(chain, level).first;
+}
+
+double secondsOfHalves(const Chain &chain, int level) {
+  return bestOrder(chain, level).second;
 }
 
 } // namespace merak::planning

@@ -25,6 +25,21 @@ struct StreamTask {
 };
 using Chain = std::vector<StreamTask>;
 
+// Writes a chain task by task and finds its phases.
+class ChainWriter {
+public:
+  // Returns the number of the task. `joins`: no work, or one element of the
+  // result for each of an operand, as where bias and residual are added.
+  int add(double seconds, bool communication, std::vector<int> needs,
+          bool joins);
+  const Chain &chain() const { return tasks; }
+
+private:
+  Chain tasks;
+  std::vector<bool> open; // a collective of its phase, or joins one's result
+  int phase = 0;
+};
+
 // Task `task` of half `half`.
 struct Issue {
   int half = 0;
@@ -48,5 +63,7 @@ double simulateStreams(const Chain &chain);
 // over halves are formed in one order. The best of a few greedy orders; a
 // higher level is never slower than a lower one.
 std::vector<Issue> orderHalves(const Chain &chain, int level);
+// How long that takes.
+double secondsOfHalves(const Chain &chain, int level);
 
 } // namespace merak::planning

@@ -213,35 +213,18 @@ private:
     return costmodel::opSeconds(cluster.device(), flops, bytes);
   }
 
-  // The ops as tasks. A phase ends with the ops that join the results of its
-  // collectives to the rest.
   planning::Chain chainOf(ArrayRef<Operation *> ops) {
-    planning::Chain chain;
+    planning::ChainWriter writer;
     llvm::DenseMap<Operation *, int> taskOf;
-    // Whether a task is a collective of its phase or joins one's result.
-    std::vector<bool> open;
-    int phase = 0;
     for (Operation *op : ops) {
-      planning::StreamTask task;
-      task.communication = isCollective(op);
-      task.seconds = secondsOf(op);
-      bool pending = false;
+      std::vector<int> needs;
       for (Value operand : op->getOperands())
-        if (auto it = taskOf.find(operand.getDefiningOp());
-            it != taskOf.end()) {
-          task.needs.push_back(it->second);
-          pending |= open[it->second] && chain[it->second].phase == phase;
-        }
-      if (pending && !joins(op)) {
-        ++phase;
-        pending = false;
-      }
-      task.phase = phase;
-      open.push_back(task.communication || pending);
-      taskOf[op] = static_cast<int>(chain.size());
-      chain.push_back(std::move(task));
+        if (auto it = taskOf.find(operand.getDefiningOp()); it != taskOf.end())
+          needs.push_back(it->second);
+      taskOf[op] = writer.add(secondsOf(op), isCollective(op), std::move(needs),
+                              joins(op));
     }
-    return chain;
+    return writer.chain();
   }
 
   ModuleOp module;

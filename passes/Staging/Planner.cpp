@@ -186,25 +186,16 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   planning::PipelineShape shape = planning::makePipelineShape(
       options.cluster, candidate.degrees, options.memoryBytes);
   planning::PipelinePlan plan = candidate.plan;
+  std::string tried = candidate.tried;
   if (decomposed) {
-    planning::PipelineOptions pipeline =
-        planning::pipelineOptions(planning::ownWay(options.pinned),
-                                  options.train ? candidate.recompute : "none");
-    if (options.pinned.stageBegins) {
-      Result<std::vector<int>> cuts = planning::namedCuts(
-          model, decision.pp * planning::chunksOn(decision.pp, pipeline),
-          *options.pinned.stageBegins);
-      if (!cuts.ok())
-        return emitAll(module, cuts.status());
-      pipeline.begin = *cuts;
-    }
-    Result<planning::PipelinePlan> made =
-        planning::planPipeline(model, shape, pipeline);
-    if (!made.ok())
-      return emitAll(module, made.status());
-    plan = std::move(*made);
-    if (planning::ownWay(options.pinned).lists)
-      planning::improveSchedule(model, shape, plan);
+    planning::Way way = planning::ownWay(options.pinned);
+    planning::Attempts attempts(way, false, options.pinned.stageBegins);
+    attempts.add(model, shape, candidate.overlap);
+    attempts.improve();
+    if (!attempts.best())
+      return emitAll(module, attempts.problems);
+    plan = attempts.best()->plan;
+    tried = attempts.str();
   }
   decision.stageOfOp.assign(graph.ops.size(), -1);
   decision.recompute.assign(graph.ops.size(), 0);
@@ -226,6 +217,7 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   scheduleName = plan.schedule.name;
   if (scheduleName == "auto")
     decision.schedule = plan.schedule;
+  decision.report += tried;
   decision.report += planning::describeStages(model, shape, plan);
   decision.considered.stages =
       consideredStages(model, plan, options.memoryBytes);

@@ -239,7 +239,7 @@ TEST(AutoSchedule, ShowsWhatItCompared) {
       "  zb                                     stage 2 holds 3 activation "
       "sets, at most 2 are allowed\n"
       "* list B r F R W, 2 sets, 4 in flight              35  idle 14.3 %  in "
-      "flight 4 3 2 1\n");
+      "flight 4 3 2 1; the best of 40 lists\n");
 }
 
 TEST(AutoSchedule, SaysWhyNothingFits) {

@@ -4,6 +4,7 @@
 #include "test/unit/planning/ModelGraphs.h"
 
 #include <gtest/gtest.h>
+#include <random>
 
 namespace merak::planning {
 namespace {
@@ -56,6 +57,94 @@ TEST(PlanSearch, FindsTheBestOfAll) {
     for (const PlanCandidate &plain : search.search(way))
       if (plain.problem.empty())
         EXPECT_GE(plain.plan.cost.seconds, best * (1 - 1e-9));
+}
+
+// A stage is never slower at a higher level, nor faster than its kernels; what
+// repeats is simulated once.
+TEST(PlanSearch, OverlapIsSimulated) {
+  Gpt gpt(6, 2, 2);
+  gpt.input.cluster.intra.bandwidth /= 20;
+  PlanSearch search(gpt.input);
+  Degrees degrees{1, 1, 2, 4};
+  std::vector<double> last[2];
+  const StageModel &plain = *(*search.sharding(degrees, 0))->model;
+  for (int level = 1; level <= kMaxOverlapLevel; ++level) {
+    const StageModel &model = *(*search.sharding(degrees, level))->model;
+    ASSERT_EQ(model.count(), plain.count());
+    size_t i = 0;
+    for (int begin = 0; begin < model.count(); begin += 7)
+      for (int end = begin + 7; end <= model.count(); end += 7, ++i) {
+        const StageCost &cost = model.cost(begin, end, {});
+        for (int action : {0, 1}) {
+          double seconds = action == 0 ? cost.times.F : cost.times.B;
+          if (level > 1) {
+            EXPECT_LE(seconds, last[action][i] * (1 + 1e-9));
+            last[action][i] = seconds;
+          } else {
+            last[action].push_back(seconds);
+          }
+        }
+        EXPECT_GE(cost.communication, 0);
+      }
+  }
+  StageCost none = plain.cost(0, plain.count(), {});
+  StageCost most =
+      (*search.sharding(degrees, 3))->model->cost(0, plain.count(), {});
+  EXPECT_LT(most.communication, none.communication);
+  // So `auto` takes it, and says so.
+  gpt.input.pinned.tpOverlap = "auto";
+  gpt.input.pinned.mesh = {{"tp", 2}};
+  gpt.input.pinned.microbatch = 4;
+  PlanCandidate best =
+      PlanSearch(gpt.input).search(ownWay(gpt.input.pinned)).front();
+  EXPECT_EQ(best.overlap, 3);
+}
+
+// Whatever schedule and recomputation a user names, `auto` is as fast, on
+// random clusters with little and with enough memory.
+TEST(PlanSearch, AutoIsNeverWorseThanANamedChoice) {
+  std::mt19937 random(17);
+  auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  int faster = 0, compared = 0;
+  for (int round = 0; round < 12; ++round) {
+    const int64_t pp = 2 * pick(1, 2), tp = pick(1, 2);
+    Gpt gpt(pick(4, 6), pp * tp, pp * tp);
+    for (costmodel::Link *link :
+         {&gpt.input.cluster.intra, &gpt.input.cluster.inter})
+      link->bandwidth /= pick(1, 30);
+    gpt.input.pinned.mesh = {{"pp", pp}, {"dp", 1}, {"tp", tp}};
+    gpt.input.pinned.microbatch = 1 << pick(0, 2);
+    auto best = [&](const char *schedule, const char *recompute) {
+      SearchInput input = gpt.input;
+      input.pinned.schedule = schedule;
+      input.pinned.recompute = recompute;
+      return PlanSearch(input).search(ownWay(input.pinned)).front();
+    };
+    if (round % 3) {
+      PlanCandidate open = best("1f1b", "none");
+      for (double bytes : open.plan.cost.memory)
+        gpt.input.memoryBytes = std::max(gpt.input.memoryBytes,
+                                         bytes * (round % 3 == 1 ? 0.7 : 0.85));
+    }
+    PlanCandidate chosen = best("auto", "auto");
+    for (const std::string &schedule : scheduleNames())
+      for (const char *recompute : {"none", "0.5", "full", "auto"}) {
+        PlanCandidate named = best(schedule.c_str(), recompute);
+        if (!named.fits())
+          continue;
+        ++compared;
+        EXPECT_TRUE(chosen.fits()) << round << " " << schedule << recompute;
+        double ratio = chosen.plan.cost.seconds / named.plan.cost.seconds;
+        EXPECT_LE(ratio, 1 + 1e-9)
+            << round << " " << schedule << " " << recompute << " pp=" << pp
+            << " tp=" << tp << " chosen " << chosen.plan.schedule.name;
+        faster += ratio < 1 - 1e-9;
+      }
+  }
+  EXPECT_GT(compared, 100);
+  EXPECT_GT(faster, compared / 2);
 }
 
 TEST(PlanSearch, LessMemoryIsNeverFaster) {

@@ -181,6 +181,35 @@ TEST(TwoStream, CloseToTheBestOrder) {
   RecordProperty("optimal", optimal);
 }
 
+// Seconds of one layer in the middle of many, A, M, D and C of the whole
+// microbatch (Merak): the orders of halves reach or beat them.
+TEST(TwoStream, SteadyLayers) {
+  std::mt19937 random(31);
+  for (int round = 0; round < 60; ++round) {
+    auto number = [&] { return 2.0 * (1 + random() % 50); };
+    double A = number(), M = number(), D = number(), C = number();
+    auto increase = [&](auto &&seconds, double share) {
+      return (seconds(layers(40, A, M, D, C, share)) -
+              seconds(layers(20, A, M, D, C, share))) /
+             20;
+    };
+    EXPECT_DOUBLE_EQ(
+        increase([](const Chain &c) { return simulateStreams(c); }, 1),
+        A + M + 2 * D + 2 * C);
+    double inside =
+        increase([](const Chain &c) { return secondsOfHalves(c, 2); }, 0.5);
+    EXPECT_LE(
+        inside,
+        (A + std::max(A, C) + 2 * std::max(M + D, C) + std::max(D, C) + D) / 2 +
+            1e-9)
+        << A << " " << M << " " << D << " " << C;
+    double across =
+        increase([](const Chain &c) { return secondsOfHalves(c, 3); }, 0.5);
+    EXPECT_NEAR(across, std::max(A + D, C) + std::max(M + D, C), 1e-9)
+        << A << " " << M << " " << D << " " << C;
+  }
+}
+
 TEST(TwoStream, NothingToOverlap) {
   Chain chain(3);
   for (int i = 0; i < 3; ++i)

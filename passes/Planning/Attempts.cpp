@@ -1,0 +1,249 @@
+#include "passes/Planning/Attempts.h"
+
+#include "passes/Planning/AutoSchedule.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+namespace merak::planning {
+
+// List schedules are made for so many plans; actions of all lists of the first
+// one, and of each of the others.
+constexpr int kImproved = 6;
+constexpr int64_t kFirstEffort = 2'000'000, kEffort = 400'000;
+
+// Differences below this part do not count.
+constexpr double kSmall = 1e-9;
+
+PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
+  PipelineOptions options;
+  options.schedules = way.schedules;
+  options.recompute = recompute;
+  options.cut = way.cut;
+  options.chunks = way.chunks;
+  options.shardwise = way.shardwise;
+  return options;
+}
+
+Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
+                                   const std::vector<std::string> &begins) {
+  std::map<std::string, int> index;
+  for (int i = model.count(); i-- > 0;)
+    index[model.problem.ops[i].name] = i;
+  std::vector<int> begin = {0};
+  Status status;
+  for (const std::string &name : begins) {
+    auto it = index.find(name);
+    if (it == index.end())
+      status.merge(Status::error(
+          fmt::format("no operation '{}' to begin a stage at", name)));
+    else if (it->second <= begin.back())
+      status.merge(Status::error(fmt::format(
+          "the stage that begins at '{}' would be empty: its begin is not "
+          "after the one before",
+          name)));
+    else
+      begin.push_back(it->second);
+  }
+  if (status.ok() && int64_t(begin.size()) != stages)
+    status = Status::error(
+        fmt::format("{} stages have {} begins after the first, found {}",
+                    stages, stages - 1, begins.size()));
+  MERAK_RETURN_IF_ERROR(status);
+  begin.push_back(model.count());
+  return begin;
+}
+
+static bool recomputes(const PipelinePlan &plan) {
+  return std::any_of(plan.marks.begin(), plan.marks.end(),
+                     [](const Marks &marks) { return !(marks == Marks{}); });
+}
+
+// No schedule of these stages is faster than its busiest one.
+static double leastSeconds(const Attempt &attempt) {
+  const PipelineCost &cost = attempt.plan.cost;
+  return cost.busy.empty()
+             ? 0
+             : *std::max_element(cost.busy.begin(), cost.busy.end());
+}
+
+static std::pair<double, double> exactly(const Attempt &attempt) {
+  return {attempt.plan.cost.excessBytes, attempt.plan.cost.seconds};
+}
+
+bool Attempts::better(const Attempt &a, const Attempt &b) {
+  const PipelineCost &x = a.plan.cost, &y = b.plan.cost;
+  if (x.excessBytes != y.excessBytes)
+    return x.excessBytes < y.excessBytes;
+  return x.seconds < y.seconds * (1 - kSmall);
+}
+
+const Attempt *Attempts::best() const {
+  // Of equals the first.
+  const Attempt *best = nullptr;
+  for (const Attempt &attempt : all)
+    if (!best || better(attempt, *best))
+      best = &attempt;
+  return best;
+}
+
+std::vector<PipelinePlan> Attempts::plan(const Attempt &like,
+                                         PipelineOptions options) {
+  if (!like.model->problem.train)
+    options.recompute = "none";
+  Status status;
+  std::vector<PipelinePlan> found =
+      planSchedules(*like.model, like.shape, options, status);
+  if (found.empty())
+    problems.merge(status);
+  for (const PipelinePlan &one : found) {
+    evaluations += one.evaluations;
+    Attempt attempt = like;
+    attempt.plan = one;
+    attempt.recompute = options.recompute;
+    all.push_back(std::move(attempt));
+  }
+  return found;
+}
+
+void Attempts::add(const StageModel &model, const PipelineShape &shape,
+                   int overlap) {
+  Attempt like;
+  like.model = &model;
+  like.shape = shape;
+  like.overlap = overlap;
+  addChunks(like, way.chunks);
+  if (begins || shape.stages == 1 || !model.problem.train)
+    return;
+  for (int chunks : way.otherChunks)
+    addChunks(like, chunks);
+}
+
+void Attempts::addChunks(const Attempt &like, int chunks) {
+  bool other = chunks != way.chunks;
+  bool train = like.model->problem.train;
+  PipelineOptions options = pipelineOptions(way, "");
+  options.chunks = chunks;
+  if (other)
+    options.schedules = {"interleaved"};
+  else if (quick && way.schedules.size() > 3)
+    options.schedules = {way.schedules[0], way.schedules[1], way.schedules[2]};
+  if (begins) {
+    Result<std::vector<int>> cuts = namedCuts(
+        *like.model, like.shape.stages * chunksOn(like.shape.stages, options),
+        *begins);
+    if (!cuts.ok()) {
+      problems.merge(cuts.status());
+      return;
+    }
+    options.begin = *cuts;
+  }
+  Status before = problems;
+  std::vector<CutRule> rules = {way.cut};
+  rules.insert(rules.end(), way.otherCuts.begin(), way.otherCuts.end());
+  std::vector<PipelinePlan> first;
+  for (size_t i = 0; i < way.recompute.size(); ++i) {
+    // Where nothing needs recomputation, other choices only cost time.
+    if (i > 0 &&
+        (!train || (way.recompute[0] == "auto" &&
+                    std::none_of(first.begin(), first.end(), recomputes))))
+      break;
+    options.recompute = way.recompute[i];
+    for (CutRule rule : rules) {
+      options.cut = quick && rule == CutRule::Time ? CutRule::MinMax : rule;
+      std::vector<PipelinePlan> found = plan(like, options);
+      if (i == 0)
+        first.insert(first.end(), found.begin(), found.end());
+    }
+  }
+  for (const PipelinePlan &one : first)
+    for (const std::string &recompute : way.otherRecompute)
+      if (train && !quick && recomputes(one)) {
+        options.recompute = recompute;
+        options.schedules = {one.schedule.name};
+        options.begin = one.begin;
+        plan(like, options);
+      }
+  // Parts that nobody asked for need not be possible.
+  if (other)
+    problems = before;
+}
+
+void Attempts::improve() {
+  if (!way.lists || quick)
+    return;
+  std::vector<size_t> order(all.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return exactly(all[a]) < exactly(all[b]);
+  });
+  std::set<std::pair<int, std::vector<int>>> seen;
+  int improved = 0;
+  for (size_t i : order) {
+    const Attempt *leader = best();
+    if (improved == kImproved)
+      break;
+    if (improved > 0 && leader->plan.cost.fits() &&
+        leastSeconds(all[i]) >= leader->plan.cost.seconds)
+      continue;
+    std::vector<int> key = all[i].plan.begin;
+    for (const Marks &marks : all[i].plan.marks)
+      key.insert(key.end(), {marks.level, marks.until});
+    if (!seen.insert({all[i].overlap, std::move(key)}).second)
+      continue;
+    Attempt attempt = all[i];
+    bool found = improveSchedule(*attempt.model, attempt.shape, attempt.plan,
+                                 improved++ == 0 ? kFirstEffort : kEffort,
+                                 &attempt.considered);
+    all[i].considered = attempt.considered;
+    if (found)
+      all.push_back(std::move(attempt));
+  }
+}
+
+std::string Attempts::str() const {
+  const Attempt *chosen = best();
+  if (!chosen)
+    return "";
+  // The best of each recomputation, overlap and number of chunks.
+  std::map<std::tuple<std::string, int, int>, const Attempt *> kinds;
+  for (const Attempt &attempt : all) {
+    const Attempt *&of = kinds[{attempt.recompute, attempt.overlap,
+                                attempt.plan.schedule.chunks}];
+    if (!of || better(attempt, *of))
+      of = &attempt;
+  }
+  if (kinds.size() == 1)
+    return chosen->considered;
+  std::vector<const Attempt *> sorted;
+  for (const auto &[kind, attempt] : kinds)
+    sorted.push_back(attempt);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Attempt *a, const Attempt *b) {
+                     return exactly(*a) < exactly(*b);
+                   });
+  if (auto it = std::find(sorted.begin(), sorted.end(), chosen);
+      it != sorted.end())
+    std::rotate(sorted.begin(), it, it + 1);
+  std::string text;
+  for (const Attempt *attempt : sorted) {
+    const PipelineCost &cost = attempt->plan.cost;
+    text += fmt::format(
+        "tried recompute {}{}{}: {:.4g} s with {}", attempt->recompute,
+        attempt->overlap > 0 ? fmt::format(", overlap {}", attempt->overlap)
+                             : "",
+        attempt->plan.schedule.chunks > 1
+            ? fmt::format(", {} chunks", attempt->plan.schedule.chunks)
+            : "",
+        cost.seconds, attempt->plan.schedule.name);
+    if (!cost.fits())
+      text += fmt::format("; {:.1f} MiB too much", cost.excessBytes / 1048576);
+    text += attempt == sorted.front() ? "; chosen\n" : "\n";
+  }
+  return text + chosen->considered;
+}
+
+} // namespace merak::planning
