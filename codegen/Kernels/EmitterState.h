@@ -2,18 +2,12 @@
 // KernelEmitter.cpp (loops) and KernelValues.cpp (addresses and values).
 #pragma once
 
-#include "codegen/Kernels/KernelGraph.h"
+#include "codegen/Kernels/EmitterBase.h"
 #include "codegen/Kernels/KernelSchedule.h"
-#include "codegen/Kernels/ScalarOps.h"
-
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 #include <optional>
 
 namespace merak::codegen::emitter {
-
-using namespace mlir;
 
 // What is known at one place of the loop nest. Values that do not depend on
 // the inner place are computed at the outer one.
@@ -28,34 +22,15 @@ struct Frame {
   Operation *before = nullptr; // the loop under construction inside this place
 };
 
-// A reduction that a pass computes.
-struct Reduction {
-  OpResult result;
-  Operation *combiner;
-  Value contribution; // inside the body of the generic
-  Type element;
-};
-
-class Emitter {
+class Emitter : EmitterBase {
 public:
   Emitter(ModuleOp module, const KernelGraph &graph,
           const KernelSchedule &schedule, const KernelTarget &target)
-      : module(module), b(module.getContext()), loc(b.getUnknownLoc()),
-        ops(b, target), graph(graph), schedule(schedule),
-        kernel(graph.function) {}
+      : EmitterBase(module, graph, target), schedule(schedule) {}
   LogicalResult emit(llvm::StringRef symbol);
 
 private:
-  // Constants and integer arithmetic on i64.
-  Value i64(int64_t value) { return ops.constantInt(b.getI64Type(), value); }
-  Value addI(Value a, Value c) { return arith::AddIOp::create(b, loc, a, c); }
-  Value mulI(Value a, int64_t c) {
-    return c == 1 ? a : Value(arith::MulIOp::create(b, loc, a, i64(c)));
-  }
-  int64_t size(int dim) const { return graph.dims[dim].size; }
-
   // Loops.
-  void emitEntry(func::FuncOp function);
   void emitItem(Value item);
   void emitKept(unsigned level, Value blockBegin, Value blockEnd);
   void emitLanes(Value begin, Value end);
@@ -73,14 +48,12 @@ private:
           llvm::function_ref<SmallVector<Value>(Value, ValueRange)> body);
   SmallVector<Value> combineAll(ValueRange a, ValueRange c);
   Value reduceLanes(const Reduction &reduction, Value sum);
-  Reduction describe(OpResult result);
   void planScratch();
 
   // Values.
   Value valueOf(Value value, Frame &frame);
   Value operandOf(OpOperand &operand, Frame &frame);
   Value bodyValue(linalg::GenericOp generic, Value value, Frame &frame);
-  Value entryValue(Value value);
   Value load(unsigned access, Frame &frame);
   void store(unsigned output, Value value, Frame &frame);
   Value pointer(unsigned access, Frame &frame);
@@ -110,22 +83,9 @@ private:
     return schedule.lanesInRun && schedule.run.size() > 1 &&
            size(schedule.run.back()) % kLanes != 0;
   }
-  int64_t alignment(Type element) const {
-    return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
-  }
 
-  ModuleOp module;
-  OpBuilder b;
-  Location loc;
-  ScalarOps ops;
-  const KernelGraph &graph;
   const KernelSchedule &schedule;
-  func::FuncOp kernel;
-  bool failed = false;
-
-  llvm::DenseMap<Value, Value> entry; // scalars
-  SmallVector<Value> bases;           // by operand
-  SmallVector<Value> keptIndex;       // by dimension, while nesting
+  SmallVector<Value> keptIndex; // by dimension, while nesting
   llvm::MutableArrayRef<Frame> points;
   SmallVector<Reduction> current; // of the pass under construction
   SmallVector<Value> reducedIndex;

@@ -1,5 +1,7 @@
 #include "codegen/Kernels/KernelCompiler.h"
 
+#include "codegen/Kernels/GridEmitter.h"
+#include "codegen/Kernels/GridSchedule.h"
 #include "codegen/Kernels/KernelEmitter.h"
 #include "codegen/Kernels/KernelGraph.h"
 #include "codegen/Kernels/KernelLowering.h"
@@ -145,9 +147,18 @@ compileKernels(ModuleOp module, llvm::ArrayRef<llvm::StringRef> names,
       }
       findInPlace(*graph, kernel);
       KernelSchedule schedule = scheduleKernel(*graph);
-      kernel.range = schedule.range;
-      if (failed(emitKernel(*loops, kernel.symbol, *graph, schedule,
-                            options.target))) {
+      LogicalResult emitted = success();
+      if (options.target.isGrid) {
+        GridSchedule grid = scheduleGrid(*graph, schedule);
+        kernel.range = grid.range;
+        emitted =
+            emitGridKernel(*loops, kernel.symbol, *graph, grid, options.target);
+      } else {
+        kernel.range = schedule.range;
+        emitted =
+            emitKernel(*loops, kernel.symbol, *graph, schedule, options.target);
+      }
+      if (failed(emitted)) {
         bad = true;
         continue;
       }

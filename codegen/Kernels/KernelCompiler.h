@@ -1,6 +1,7 @@
 // Compiles kernel functions (fused element-wise operations and reductions,
 // written as linalg) to native code: one relocatable object for a list of
-// kernels, and a shared object from several of them. No code is generated at
+// kernels, and a shared object from several of them; or PTX and, with NVIDIA's
+// tools, a file of code for several GPUs. No code is generated at
 // run time. What a kernel function may hold is in docs/Kernels.md; how it
 // becomes loops in codegen/Kernels/KernelSchedule.h.
 #pragma once
@@ -38,7 +39,9 @@ struct CompileStatistics {
 };
 
 struct KernelObject {
-  std::string object; // an ELF file; empty if there are no kernels
+  // An ELF file, for GPUs the text of a PTX module; empty if there are no
+  // kernels.
+  std::string object;
   llvm::StringMap<CompiledKernel> kernels; // by function name
   CompileStatistics statistics;
   std::string assembly; // if asked for

@@ -211,31 +211,6 @@ Value Emitter::reduceLanes(const Reduction &reduction, Value sum) {
   return vector::ExtractOp::create(b, loc, sum, int64_t(0));
 }
 
-Reduction Emitter::describe(OpResult result) {
-  auto generic = cast<linalg::GenericOp>(result.getOwner());
-  auto yield = cast<linalg::YieldOp>(generic.getBody()->getTerminator());
-  unsigned number = result.getResultNumber();
-  BlockArgument carried =
-      generic.getBody()->getArgument(generic.getNumDpsInputs() + number);
-  Type element = carried.getType();
-  Operation *combiner = yield.getOperand(number).getDefiningOp();
-  bool ok = combiner && combiner->getNumOperands() == 2 &&
-            carried.hasOneUse() &&
-            llvm::is_contained(combiner->getOperands(), carried) &&
-            ScalarOps::neutral(combiner, ops.scalarType(element));
-  if (!ok) {
-    generic.emitError() << "result " << number
-                        << " is not a reduction that kernels know; expected "
-                           "one sum, product, maximum, minimum, and, or of the "
-                           "carried value with another value";
-    failed = true;
-    return {result, nullptr, nullptr, element};
-  }
-  Value other = combiner->getOperand(0) == carried ? combiner->getOperand(1)
-                                                   : combiner->getOperand(0);
-  return {result, combiner, other, element};
-}
-
 void Emitter::emitPass(int number, llvm::MutableArrayRef<Frame> frames) {
   pass = number;
   current.clear();
@@ -458,61 +433,6 @@ void Emitter::emitItem(Value item) {
   emitKept(schedule.block, begin, end);
 }
 
-// Loads addresses and scalars, and computes what depends on scalars only.
-void Emitter::emitEntry(func::FuncOp function) {
-  Type pointerType = LLVM::LLVMPointerType::get(b.getContext());
-  Value operands = function.getArgument(0), scalars = function.getArgument(1);
-  for (unsigned i = 0; i < graph.operands.size(); ++i) {
-    Value slot = LLVM::GEPOp::create(
-        b, loc, pointerType, pointerType, operands,
-        llvm::ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
-    bases.push_back(LLVM::LoadOp::create(b, loc, pointerType, slot));
-  }
-  for (auto [i, arg] : llvm::enumerate(graph.scalars)) {
-    Type type = arg.getType();
-    bool isFloat = isa<FloatType>(type);
-    Type loaded = isFloat ? Type(b.getF64Type()) : b.getI64Type();
-    Value slot = LLVM::GEPOp::create(
-        b, loc, pointerType, b.getI64Type(), scalars,
-        llvm::ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(i)});
-    Value value = LLVM::LoadOp::create(b, loc, loaded, slot);
-    Type wanted = ops.scalarType(type);
-    if (isFloat && wanted != loaded)
-      value = arith::TruncFOp::create(b, loc, wanted, value);
-    if (type.isBF16())
-      value = ops.roundToBf16(value);
-    if (!isFloat && wanted != loaded)
-      value = arith::TruncIOp::create(b, loc, wanted, value);
-    entry[arg] = value;
-  }
-  for (Operation &op : kernel.getBody().front().without_terminator()) {
-    if (auto constant = dyn_cast<arith::ConstantOp>(op);
-        constant && isa<RankedTensorType>(constant.getType())) {
-      auto dense = dyn_cast<SplatElementsAttr>(constant.getValue());
-      if (!dense) {
-        op.emitError() << "a constant tensor of a kernel must have equal "
-                          "elements";
-        failed = true;
-        continue;
-      }
-      auto scalar = cast<TypedAttr>(dense.getSplatValue<Attribute>());
-      auto single = arith::ConstantOp::create(b, loc, scalar);
-      entry[constant.getResult()] = ops.emit(single, {});
-      single.erase();
-      continue;
-    }
-    if (op.getNumResults() != 1 ||
-        isa<RankedTensorType>(op.getResult(0).getType()))
-      continue;
-    SmallVector<Value> values;
-    for (Value operand : op.getOperands())
-      values.push_back(entryValue(operand));
-    Value result = failed ? Value() : ops.emit(&op, values);
-    failed |= !result;
-    entry[op.getResult(0)] = result;
-  }
-}
-
 LogicalResult Emitter::emit(llvm::StringRef symbol) {
   for (unsigned i = 0; i < graph.outputAccess.size(); ++i) {
     const Access &access = graph.accesses[graph.outputAccess[i]];
@@ -532,7 +452,8 @@ LogicalResult Emitter::emit(llvm::StringRef symbol) {
       b.getFunctionType({pointerType, pointerType, word, word}, {}));
   b.setInsertionPointToStart(function.addEntryBlock());
   if (schedule.range.rows > 0) {
-    emitEntry(function);
+    loadArguments(function.getArgument(0), function.getArgument(1));
+    emitEntryOps();
     planScratch();
     if (!failed)
       emitFor(function.getArgument(2), function.getArgument(3), 1, {},

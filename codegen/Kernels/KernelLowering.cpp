@@ -1,5 +1,7 @@
 #include "codegen/Kernels/KernelLowering.h"
 
+#include "codegen/Kernels/GridLowering.h"
+
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVM.h"
@@ -129,13 +131,17 @@ LogicalResult lowerToObject(ModuleOp module, const KernelTarget &target,
   }
   llvmModule->setDataLayout(machine->createDataLayout());
   llvmModule->setTargetTriple(machine->getTargetTriple());
+  if (target.isGrid)
+    lowerGridCalls(*llvmModule, target.isGpu);
   std::string width = std::to_string(target.vectorWidth);
   for (llvm::Function &function : *llvmModule) {
     if (function.isDeclaration())
       continue;
     function.addFnAttr("target-cpu", target.cpu);
-    function.addFnAttr("prefer-vector-width", width);
-    function.addFnAttr("min-legal-vector-width", width);
+    if (!target.isGpu) {
+      function.addFnAttr("prefer-vector-width", width);
+      function.addFnAttr("min-legal-vector-width", width);
+    }
     function.addFnAttr(llvm::Attribute::NoUnwind);
   }
   {
@@ -160,7 +166,9 @@ LogicalResult lowerToObject(ModuleOp module, const KernelTarget &target,
     emit(llvm::CodeGenFileType::AssemblyFile, *assembly);
     std::swap(saved, llvmModule);
   }
-  if (!emit(llvm::CodeGenFileType::ObjectFile, object))
+  if (!emit(target.isGpu ? llvm::CodeGenFileType::AssemblyFile
+                         : llvm::CodeGenFileType::ObjectFile,
+            object))
     return module.emitError()
            << "target '" << target.name << "' cannot write object files";
   return success();

@@ -14,8 +14,9 @@ struct LoweringTimes {
   double toLLVM = 0, optimize = 0, emit = 0; // seconds
 };
 
-// `module` holds functions written by emitKernel and is consumed. `object`
-// receives a relocatable ELF file. `assembly`, if given, its text form.
+// `module` holds functions written by emitKernel or emitGridKernel and is
+// consumed. `object` receives a relocatable ELF file, for GPUs the text of a
+// PTX module. `assembly`, if given, its text form.
 llvm::LogicalResult lowerToObject(mlir::ModuleOp module,
                                   const KernelTarget &target,
                                   std::string &object,

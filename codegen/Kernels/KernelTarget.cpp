@@ -28,12 +28,17 @@ Result<KernelTarget> KernelTarget::fromName(const std::string &name) {
   target.name = name;
   target.cpu = name;
   target.triple = "x86_64-unknown-linux-gnu";
-  if (name == "x86-64-v4" || name == "x86-64-v3") {
+  if (name == "sm_80") {
+    target.triple = "nvptx64-nvidia-cuda";
+    target.hasFma = target.hasRound = target.hasHalf = true;
+    target.isGpu = target.isGrid = true;
+  } else if (name == "x86-64-v4" || name == "x86-64-v3") {
     target.hasFma = target.hasRound = target.hasHalf = true;
     target.vectorWidth = name == "x86-64-v4" ? 512 : 256;
   } else if (name != "x86-64") {
     return Status::error("unknown kernel target '" + name +
-                         "'; expected x86-64, x86-64-v3, x86-64-v4 or native");
+                         "'; expected x86-64, x86-64-v3, x86-64-v4, native or "
+                         "sm_80");
   }
   return target;
 }
@@ -42,6 +47,8 @@ bool KernelTarget::runsHere() const {
 #if !defined(__x86_64__)
   return false;
 #else
+  if (isGpu)
+    return false;
   llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
   auto has = [&](std::initializer_list<const char *> names) {
     for (const char *feature : names)
@@ -66,6 +73,10 @@ createTargetMachine(const KernelTarget &target, std::string &error) {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
   });
   llvm::Triple triple(target.triple);
   const llvm::Target *backend =

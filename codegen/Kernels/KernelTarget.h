@@ -1,5 +1,6 @@
-// What kernels are compiled for: a level of the x86-64 architecture. The level
-// is fixed at compile time of the plan; the runtime never compiles.
+// What kernels are compiled for: a level of the x86-64 architecture, or the
+// oldest NVIDIA GPU that has to run them. It is fixed at compile time of the
+// plan; the runtime never compiles.
 #pragma once
 
 #include "runtime/core/Status.h"
@@ -14,18 +15,22 @@ class TargetMachine;
 namespace merak::codegen {
 
 struct KernelTarget {
-  std::string name;   // "x86-64-v3": as in PlanFile.kernel_target
+  std::string name;   // "x86-64-v3", "sm_80": as in PlanFile.kernel_target
   std::string triple; // "x86_64-unknown-linux-gnu"
   std::string cpu;    // LLVM's processor name
   bool hasFma = false;
   bool hasRound = false;      // vector floor, ceil, trunc, roundeven
   bool hasHalf = false;       // conversions from and to f16
   unsigned vectorWidth = 128; // bits of the widest register used
+  bool isGpu = false;
+  // Kernels are programs of one thread of a grid. On a processor such kernels
+  // run in a simulated grid, which only tests have.
+  bool isGrid = false;
 
   // "x86-64" | "x86-64-v3" | "x86-64-v4" | "native" (the best of these that
-  // this machine runs).
+  // this machine runs) | "sm_80".
   static Result<KernelTarget> fromName(const std::string &name);
-  // Whether this machine can run code for the target.
+  // Whether this machine's processor can run code for the target.
   bool runsHere() const;
 };
 

@@ -305,15 +305,6 @@ void Emitter::store(unsigned output, Value value, Frame &frame) {
 // Values
 //===----------------------------------------------------------------------===//
 
-Value Emitter::entryValue(Value value) {
-  if (Value known = entry.lookup(value))
-    return known;
-  kernel.emitError()
-      << "a kernel op captures a value that is no scalar of the kernel";
-  failed = true;
-  return entry[value] = i64(0);
-}
-
 Value Emitter::bodyValue(linalg::GenericOp generic, Value value, Frame &frame) {
   if (Value known = frame.values.lookup(value))
     return known;

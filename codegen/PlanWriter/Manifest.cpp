@@ -97,7 +97,7 @@ private:
       modelFile_ = path.filename().string();
     }
     file_.set_schedule(text("schedule_name", ""));
-    file_.set_device("cpu");
+    file_.set_device(text("device", "cpu"));
     file_.set_cluster(text("cluster", ""));
     int64_t parts = pipe::subBatches(module_);
     int64_t microbatches = mesh_.getSize("mb") / parts;

@@ -1,5 +1,6 @@
 #include "codegen/PlanWriter/PlanWriter.h"
 
+#include "codegen/Kernels/GpuBinary.h"
 #include "codegen/PlanWriter/Manifest.h"
 #include "codegen/PlanWriter/ProgramWriter.h"
 #include "runtime/plan/Partial.h"
@@ -34,17 +35,17 @@ FailureOr<codegen::KernelObject> compile(ModuleOp module,
 }
 
 // The linker writes a file; the plan keeps its contents.
-Result<std::string> link(const std::string &object) {
+Result<codegen::KernelFile> link(const std::string &object) {
   llvm::SmallString<128> path;
   if (std::error_code error =
           llvm::sys::fs::createTemporaryFile("merak-kernels", "so", path))
     return Status::error("cannot create a temporary file: " + error.message());
   Status linked = codegen::linkSharedObject({object}, path.str().str());
-  Result<std::string> result = linked;
+  Result<codegen::KernelFile> result = linked;
   if (linked.ok()) {
     auto file = llvm::MemoryBuffer::getFile(path);
     if (file)
-      result = (*file)->getBuffer().str();
+      result = codegen::KernelFile{"kernels.so", (*file)->getBuffer().str()};
     else
       result = Status::error("cannot read " + path.str().str() + ": " +
                              file.getError().message());
@@ -57,14 +58,6 @@ Result<std::string> link(const std::string &object) {
 
 FailureOr<BuiltPlan> buildPlan(ModuleOp module,
                                const PlanWriterOptions &options) {
-  Result<codegen::KernelTarget> target = codegen::KernelTarget::fromName(
-      options.target.empty() ? "native" : options.target);
-  if (!target.ok())
-    return fail(module, target.status());
-  FailureOr<codegen::KernelObject> kernels = compile(module, *target);
-  if (failed(kernels))
-    return failure();
-
   BuiltPlan built;
   planpb::PlanFile &file = built.plan.file;
   file.set_version(kPlanVersion);
@@ -73,6 +66,22 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   *file.mutable_decisions() = report::toProto(options.decisions);
   std::string constants;
   if (failed(writeManifest(module, file, constants)))
+    return failure();
+  bool isGpu = file.device() == "cuda";
+  Result<codegen::KernelTarget> target =
+      codegen::KernelTarget::fromName(!options.target.empty() ? options.target
+                                      : isGpu                 ? "sm_80"
+                                                              : "native");
+  if (!target.ok())
+    return fail(module, target.status());
+  if (target->isGpu != isGpu)
+    return fail(module,
+                Status::error("--target: the cluster's devices are of "
+                              "the kind '" +
+                              file.device() + "' and cannot run kernels for '" +
+                              target->name + "'"));
+  FailureOr<codegen::KernelObject> kernels = compile(module, *target);
+  if (failed(kernels))
     return failure();
   for (auto program : module.getOps<plan::ProgramOp>()) {
     built.plan.programs.push_back(writeProgram(program, kernels->kernels));
@@ -88,12 +97,13 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
     built.extras.push_back({name, "", std::move(contents)});
   };
   if (!kernels->object.empty()) {
-    Result<std::string> library = link(kernels->object);
+    Result<codegen::KernelFile> library =
+        isGpu ? codegen::makeGpuBinary(kernels->object) : link(kernels->object);
     if (!library.ok())
       return fail(module, library.status());
-    file.set_kernels("kernels.so");
+    file.set_kernels(library->name);
     file.set_kernel_target(target->name);
-    addFile("kernels.so", std::move(*library));
+    addFile(library->name.c_str(), std::move(library->bytes));
   }
   if (!constants.empty()) {
     file.set_constants("constants.bin");

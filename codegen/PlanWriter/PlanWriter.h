@@ -1,6 +1,7 @@
 // Writes the plan directory from a module after the plan phase: programs and
-// manifest in Protobuf, generated kernels as one shared object, folded
-// constants. The same module gives the same bytes.
+// manifest in Protobuf, generated kernels as one file (a shared object, or PTX
+// and machine code for GPUs), folded constants. The same module gives the same
+// bytes.
 #pragma once
 
 #include "runtime/plan/Plan.h"
@@ -16,7 +17,7 @@ namespace merak {
 
 struct PlanWriterOptions {
   std::string directory; // OUT.plan
-  std::string target;    // of generated kernels; empty: this machine
+  std::string target;    // of generated kernels; empty: the device's
   std::string producer = "merakc 0.1";
   double predictedStepSeconds = 0;
   report::Decisions decisions; // for reports made from the plan
@@ -25,7 +26,7 @@ struct PlanWriterOptions {
 // A plan in memory, before it is a directory.
 struct BuiltPlan {
   LoadedPlan plan;
-  std::vector<PlanExtra> extras; // kernels.so, constants.bin
+  std::vector<PlanExtra> extras; // kernels, constants.bin
 };
 
 // What the user asked for is read from the module's attributes `merak.train`

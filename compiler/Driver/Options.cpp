@@ -216,7 +216,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
                  "HTML page about the plan: timeline, memory, decisions");
   app.add_option(
       "--target", o.target,
-      "processor of generated kernels: native, x86-64-v4, x86-64-v3, x86-64");
+      "what generated kernels run on: native, x86-64-v4, x86-64-v3, x86-64; "
+      "sm_80 with a cluster of GPUs");
   app.add_flag("-q,--quiet", o.quiet, "no report");
   app.set_version_flag("--version", "merakc 0.1.0");
   try {

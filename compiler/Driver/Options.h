@@ -43,7 +43,7 @@ struct CompilerOptions {
   std::string strategy, emitStrategy, emitSchedule;
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
-  std::string target;      // of generated kernels; empty: this machine
+  std::string target;      // of generated kernels; empty: the device's
   std::string report;      // HTML page to write
   bool quiet = false;
 };

@@ -220,6 +220,8 @@ LogicalResult Compilation::stage() {
           b.getNamedAttr("min_factor", b.getF64FloatAttr(o.minFactor)),
           b.getNamedAttr("grad_clip", b.getF64FloatAttr(options.gradClip)),
           b.getNamedAttr("cluster", b.getStringAttr(planner.cluster.toJson())),
+          b.getNamedAttr("device",
+                         b.getStringAttr(planner.cluster.device().backend)),
       }));
   return verifyWith(createVerifyStages());
 }

@@ -331,7 +331,8 @@ struct Parsed {
 std::vector<std::vector<double>>
 checkBlock(const std::string &text, const lowering::FusionOptions &options,
            double tolerance,
-           std::function<double(Random &, unsigned)> fill = {}) {
+           std::function<double(Random &, unsigned)> fill = {},
+           const char *target = "native") {
   Parsed parsed(text);
   if (!parsed.block) {
     ADD_FAILURE() << "cannot parse " << text;
@@ -393,7 +394,7 @@ checkBlock(const std::string &text, const lowering::FusionOptions &options,
   for (auto function : parsed.module->getOps<func::FuncOp>())
     if (function->hasAttr("merak.kernel"))
       function.print(stream);
-  Kernels kernels(kernelText, "native");
+  Kernels kernels(kernelText, target);
   if (!kernels.handle) {
     ADD_FAILURE() << kernels.error << "\n" << kernelText;
     return {};
@@ -441,11 +442,14 @@ checkBlock(const std::string &text, const lowering::FusionOptions &options,
 // Fused and op by op: within the tolerance of the reference, and equal bits.
 void check(const std::string &text, double tolerance,
            std::function<double(Random &, unsigned)> fill = {}) {
-  auto fused = checkBlock(text, {}, tolerance, fill);
-  lowering::FusionOptions single;
-  single.fuse = false;
-  auto apart = checkBlock(text, single, tolerance, fill);
-  EXPECT_EQ(fused, apart) << "fusion changes results";
+  for (const char *target : {"native", "grid"}) {
+    SCOPED_TRACE(target);
+    auto fused = checkBlock(text, {}, tolerance, fill, target);
+    lowering::FusionOptions single;
+    single.fuse = false;
+    auto apart = checkBlock(text, single, tolerance, fill, target);
+    EXPECT_EQ(fused, apart) << "fusion changes results";
+  }
 }
 
 const char *kMlp = R"(

@@ -1,5 +1,6 @@
 #include "test/unit-compiler/codegen/KernelRunner.h"
 
+#include "codegen/Kernels/GridLowering.h"
 #include "codegen/Kernels/KernelGraph.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -41,12 +42,15 @@ Kernels::Kernels(const std::string &text, const std::string &targetName) {
   if (!module)
     return;
   CompileOptions options;
-  Result<KernelTarget> target = KernelTarget::fromName(targetName);
+  isGrid = targetName == "grid";
+  Result<KernelTarget> target =
+      KernelTarget::fromName(isGrid ? "native" : targetName);
   if (!target.ok()) {
     error += target.status().str();
     return;
   }
   options.target = *target;
+  options.target.isGrid = isGrid;
   FailureOr<KernelObject> compiled = compileKernels(*module, {}, options);
   if (failed(compiled))
     return;
@@ -61,6 +65,9 @@ Kernels::Kernels(const std::string &text, const std::string &targetName) {
   if (!handle)
     error += dlerror();
   std::filesystem::remove(path);
+  if (handle && isGrid)
+    if (void *table = dlsym(handle, kGridTable))
+      fillGridTable(static_cast<void **>(table));
 }
 
 Kernels::~Kernels() {
@@ -196,6 +203,10 @@ std::vector<Tensor> Kernels::run(const std::string &name,
     begin = end;
   }
   parts.emplace_back(begin, rows);
+  if (isGrid) {
+    error += runGrid(call, pointers.data(), scalars.data(), rows, cuts.size());
+    parts.clear();
+  }
   // Any order must do.
   for (size_t i = parts.size(); i-- > 0;)
     call(pointers.data(), scalars.data(), parts[i].first, parts[i].second);

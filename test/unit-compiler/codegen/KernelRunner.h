@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codegen/Kernels/KernelCompiler.h"
+#include "test/unit-compiler/codegen/GridSimulator.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -29,9 +30,8 @@ struct Tensor {
   std::vector<Number> data;
 };
 
-using Call = void (*)(void *const *, const int64_t *, int64_t, int64_t);
-
-// A parsed module, compiled and loaded for one target.
+// A parsed module, compiled and loaded for one target; "grid": as a GPU would
+// run it, in a simulated grid.
 class Kernels {
 public:
   Kernels(const std::string &text, const std::string &targetName);
@@ -52,6 +52,7 @@ public:
   KernelObject object;
   std::string error; // diagnostics
   void *handle = nullptr;
+  bool isGrid = false;
 };
 
 // Evaluates the function op by op: every operation rounds once; sums are

@@ -1,0 +1,81 @@
+// The state of writing one kernel for a grid; see GridEmitter.h. Members are in
+// GridEmitter.cpp (points, passes, sums) and GridValues.cpp (values).
+#pragma once
+
+#include "codegen/Kernels/EmitterBase.h"
+#include "codegen/Kernels/GridSchedule.h"
+
+namespace merak::codegen::emitter {
+
+// What a thread knows at one point of the kept dimensions, or (`outer` set) of
+// the reduced ones. Values that do not depend on the inner place are computed
+// at the outer one.
+struct Place {
+  Place *outer = nullptr;
+  llvm::DenseMap<Value, Value> values;
+  llvm::DenseMap<unsigned, Value> loads, pointers;
+  SmallVector<Value> index;    // by dimension, i64; null: 0 or not known yet
+  Value step;                  // index into the reduced dimensions
+  Value valid;                 // null: always; else results may not be written
+  Operation *before = nullptr; // the loop under construction inside this place
+};
+
+class GridEmitter : EmitterBase {
+public:
+  GridEmitter(ModuleOp module, const KernelGraph &graph,
+              const GridSchedule &schedule, const KernelTarget &target)
+      : EmitterBase(module, graph, target), schedule(schedule), target(target) {
+  }
+  LogicalResult emit(llvm::StringRef symbol);
+
+private:
+  // Numbers of threads, points and steps; i32 where all of them fit.
+  Value count(int64_t value) { return ops.constantInt(countType, value); }
+  Value plus(Value a, Value c) { return arith::AddIOp::create(b, loc, a, c); }
+  Value times(Value a, int64_t c);
+  Value dividedBy(Value a, int64_t c);
+  Value modulo(Value a, int64_t c);
+  Value asIndex(Value count);
+  Value isBelow(Value a, int64_t bound);
+  Value isZero(Value a);
+  Value both(Value a, Value c); // null: true
+  Value called(llvm::StringRef name, ValueRange arguments, Type result);
+  void barrier() { called("merak.grid.barrier", {}, Type()); }
+  std::pair<Value, Value> clamp(Value number, int64_t bound, int64_t least);
+
+  // Loops and sums.
+  void emitElementwise();
+  void emitReduction();
+  void setKept(Place &point, Value number);
+  void emitPass(int pass, Place &point, llvm::MutableArrayRef<Place> steps);
+  void emitSteps(llvm::MutableArrayRef<Place> steps, SmallVector<Value> &sums);
+  void placeStep(Place &step, Place &point, Value number);
+  Value acrossThreads(const Reduction &reduction, Value sum, size_t number);
+  Value shuffled(Value value, int64_t mask);
+  Value sharedSlot(size_t number, Value entry);
+
+  // Values.
+  Value valueOf(Value value, Place &place);
+  Value operandOf(OpOperand &operand, Place &place);
+  Value bodyValue(linalg::GenericOp generic, Value value, Place &place);
+  Value load(unsigned access, Place &place);
+  Value pointer(unsigned access, Place &place);
+  Value indexOf(int dim, Place &place);
+  void store(unsigned output, Value value, Place &place, Value condition);
+  bool variesInReduced(const Access &access) const;
+  bool variesInReduced(unsigned output) const {
+    return graph.variesInReduction(
+        graph.operands[graph.firstOutput + output].value);
+  }
+
+  const GridSchedule &schedule;
+  const KernelTarget &target;
+  Type countType;
+  Value thread, block; // numbers
+  Value lane;          // of the threads of one point
+  LLVM::GlobalOp shared;
+  SmallVector<Reduction> current; // of the pass under construction
+  bool isLastPass = false;
+};
+
+} // namespace merak::codegen::emitter
