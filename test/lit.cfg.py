@@ -24,6 +24,8 @@ config.substitutions.append(("%data", os.path.join(config.test_source_root, "dat
 config.substitutions.append(("%samples", os.path.join(
     os.path.dirname(config.test_source_root), "samples")))
 
+config.substitutions.append(("%tools", config.merak_tools_dir))
+
 # A test says "REQUIRES: merak-opt" when it needs a tool that not every build
 # has.
 for tool in ("merakc", "merak-opt", "merak-run", "merak-plan"):

@@ -161,7 +161,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
       "-o,--output", o.output,
       "the plan's directory, or a file (- for the terminal) with --to");
   app.add_option("--cluster", o.cluster, "cluster.json to compile for");
-  app.add_option("--devices", o.devices, "in-process CPU ranks")
+  app.add_option("--devices", o.devices,
+                 "ranks: of this machine's processor, or the first "
+                 "devices of --cluster")
       ->check(CLI::PositiveNumber);
   app.add_option("--mesh", mesh, "pinned degrees, e.g. pp=2,dp=2,tp=2");
   app.add_option("--shape", shapes, "bind symbolic dimensions, e.g. ids=8x128");

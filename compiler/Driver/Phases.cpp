@@ -122,8 +122,19 @@ FailureOr<costmodel::Cluster> Compilation::readClusterOption() {
   if (options.cluster.empty())
     return costmodel::defaultCluster(options.devices.value_or(meshSize));
   Result<costmodel::Cluster> cluster = costmodel::readCluster(options.cluster);
-  if (cluster.ok())
+  // --devices takes the first ones of a larger cluster.
+  int64_t wanted = options.devices.value_or(cluster.ok() ? cluster->count : 0);
+  if (cluster.ok() && wanted > cluster->count)
+    return error(fmt::format("--devices: {} has {} devices, not {}",
+                             options.cluster, cluster->count, wanted));
+  if (cluster.ok()) {
+    cluster->count = wanted;
+    cluster->perNode = std::min(cluster->perNode, wanted);
+    for (auto *entries : {&cluster->kindOf, &cluster->nodeOf})
+      entries->resize(std::min<size_t>(entries->size(), wanted));
+    cluster->rateOf.resize(std::min<size_t>(cluster->rateOf.size(), wanted));
     return *cluster;
+  }
   for (const std::string &message : cluster.status().messages())
     (void)error(message);
   return failure();

@@ -173,6 +173,7 @@ SUITES = {
     "dropout": python_suite("test/e2e/dropout.py", tools=True),
     "identity": python_suite("test/e2e/identity.py", tools=True),
     "oracle": python_suite("test/e2e/oracle.py", tools=True),
+    "gpu-kernels": python_suite("test/e2e/gpu_kernels.py", tools=True),
     "report": python_suite("test/e2e/report.py", tools=True),
     "overlap": python_suite("test/e2e/overlap.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),
