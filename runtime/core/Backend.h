@@ -89,6 +89,8 @@ public:
   // Host backend: memory can be read by the host, calls end when they return.
   virtual bool isHost() const = 0;
 
+  // What `allocate` can still give; by default no limit is known.
+  virtual Result<uint64_t> freeMemory() { return UINT64_MAX; }
   // Memory aligned to 64 bytes at least, cleared.
   virtual Result<void *> allocate(uint64_t bytes) = 0;
   virtual void release(void *memory) = 0;
@@ -118,6 +120,13 @@ public:
           std::span<const View> outputs) = 0;
   // Runs (host) or enqueues (device) one call.
   virtual Status run(const KernelCall &call) = 0;
+
+  // Device backends: out = in[0] op in[1] op ... from left to right on the
+  // stream, 16-bit types in f32 and rounded once; what ranks that share a
+  // device communicate by. Views of one shape and type; `out` may be one of
+  // the inputs.
+  virtual Status combine(std::span<const View> in, const View &out,
+                         bool maximum, bool accumulate, StreamHandle stream);
 };
 
 } // namespace merak::runtime

@@ -1,32 +1,31 @@
-// 16-bit floating point formats, converted with round to nearest even.
+// 16-bit floating point formats, converted with round to nearest even. All of
+// it is constexpr, so that device code can call it.
 #pragma once
 
+#include <bit>
 #include <cstdint>
-#include <cstring>
 
 namespace merak::runtime {
 
-inline float bitsToFloat(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
+constexpr float bitsToFloat(uint32_t bits) {
+  return std::bit_cast<float>(bits);
 }
-inline uint32_t floatToBits(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
+constexpr uint32_t floatToBits(float value) {
+  return std::bit_cast<uint32_t>(value);
 }
 
-inline float bf16ToFloat(uint16_t x) { return bitsToFloat(uint32_t{x} << 16); }
+constexpr float bf16ToFloat(uint16_t x) {
+  return bitsToFloat(uint32_t{x} << 16);
+}
 
-inline uint16_t floatToBf16(float value) {
+constexpr uint16_t floatToBf16(float value) {
   const uint32_t bits = floatToBits(value);
   if ((bits & 0x7fffffff) > 0x7f800000) // keep a NaN quiet
     return static_cast<uint16_t>((bits >> 16) | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-inline float f16ToFloat(uint16_t x) {
+constexpr float f16ToFloat(uint16_t x) {
   const uint32_t sign = uint32_t{x & 0x8000u} << 16;
   const uint32_t exponent = (x >> 10) & 31, mantissa = x & 1023;
   if (exponent == 31)
@@ -38,7 +37,7 @@ inline float f16ToFloat(uint16_t x) {
   return bitsToFloat(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-inline uint16_t floatToF16(float value) {
+constexpr uint16_t floatToF16(float value) {
   const uint32_t bits = floatToBits(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const uint32_t magnitude = bits & 0x7fffffff;

@@ -28,6 +28,12 @@ bool View::dense() const {
   return true;
 }
 
+Status Backend::combine(std::span<const View>, const View &, bool, bool,
+                        StreamHandle) {
+  return Status::error(
+      fmt::format("the {} backend does not communicate on a device", name()));
+}
+
 namespace {
 
 // Below this much traffic a part costs less than handing it to a thread.

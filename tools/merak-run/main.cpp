@@ -3,10 +3,35 @@
 #include "passes/CostModel/Cluster.h"
 #include "runtime/backends/cpu/CpuBackend.h"
 #include "runtime/launch/RunMain.h"
+#ifdef MERAK_HAS_CUDA
+#include "runtime/backends/cuda/CudaBackend.h"
+#include "runtime/backends/cuda/Driver.h"
+#endif
 
 #include <memory>
 
 using namespace merak;
+
+namespace {
+
+#ifdef MERAK_HAS_CUDA
+Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
+  auto ordinal = cuda::deviceOrdinal();
+  if (!ordinal)
+    return ordinal.status();
+  auto device = cuda::openDevice(*ordinal);
+  if (!device)
+    return device.status();
+  return std::unique_ptr<runtime::Backend>(
+      std::make_unique<cuda::CudaBackend>(*device));
+}
+#else
+Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
+  return Status::error("this merak-run was built without the CUDA toolkit");
+}
+#endif
+
+} // namespace
 
 int main(int argc, char **argv) {
   runtime::BackendRegistry backends;
@@ -15,6 +40,7 @@ int main(int argc, char **argv) {
     return std::unique_ptr<runtime::Backend>(
         std::make_unique<cpu::CpuBackend>(pool));
   };
+  backends["cuda"] = cudaBackend;
   auto clusterLinks = [](const std::string &json,
                          const std::string &name) -> Result<Links> {
     auto cluster = costmodel::parseCluster(json, name);

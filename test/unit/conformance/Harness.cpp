@@ -177,6 +177,54 @@ Case forLayout(Case c, MemoryLayout layout) {
   return c;
 }
 
+BackendMaker &backendMaker() {
+  static BackendMaker maker = [](runtime::ThreadPool &pool) {
+    return std::make_unique<cpu::CpuBackend>(pool);
+  };
+  return maker;
+}
+
+namespace {
+
+// The operands of a case on a device: copied there before, and back after.
+class OnDevice {
+public:
+  OnDevice(runtime::Backend &backend, std::vector<Placed> &placed,
+           std::vector<View> &views)
+      : backend_(backend), placed_(placed) {
+    for (size_t i = 0; i < placed.size() && !backend.isHost(); ++i) {
+      Placed &p = placed[i];
+      auto memory = backend.allocate(p.bytes.size());
+      status.merge(memory.status());
+      if (!memory)
+        return;
+      memory_.push_back(*memory);
+      status.merge(
+          backend.copyToDevice(*memory, p.bytes.data(), p.bytes.size(), {}));
+      views[i].data =
+          static_cast<char *>(*memory) +
+          (static_cast<unsigned char *>(p.view.data) - p.bytes.data());
+    }
+  }
+  ~OnDevice() {
+    for (void *memory : memory_)
+      backend_.release(memory);
+  }
+  void fetch() {
+    for (size_t i = 0; i < memory_.size(); ++i)
+      status.merge(backend_.copyToHost(placed_[i].bytes.data(), memory_[i],
+                                       placed_[i].bytes.size(), {}));
+  }
+  Status status;
+
+private:
+  runtime::Backend &backend_;
+  std::vector<Placed> &placed_;
+  std::vector<void *> memory_;
+};
+
+} // namespace
+
 Outcome runCase(const Case &c, MemoryLayout layout, int threads,
                 bool accumulate) {
   planpb::Instruction instruction;
@@ -203,11 +251,13 @@ Outcome runCase(const Case &c, MemoryLayout layout, int threads,
 
   Outcome outcome;
   runtime::ThreadPool pool(threads);
-  cpu::CpuBackend backend(pool);
-  auto prepared = backend.prepare(instruction, shapesIn, shapesOut);
+  const std::unique_ptr<runtime::Backend> backend = backendMaker()(pool);
+  auto prepared = backend->prepare(instruction, shapesIn, shapesOut);
   outcome.status = prepared.status();
   if (!prepared.ok())
     return outcome;
+  OnDevice inputMemory(*backend, inputs, in);
+  OnDevice outputMemory(*backend, outputs, out);
   runtime::KernelCall call;
   call.instruction = &instruction;
   call.prepared = prepared->get();
@@ -215,7 +265,13 @@ Outcome runCase(const Case &c, MemoryLayout layout, int threads,
   call.outputs = out;
   call.scalars = c.scalars;
   call.accumulate = accumulate;
-  outcome.status = backend.run(call);
+  outcome.status = inputMemory.status;
+  outcome.status.merge(outputMemory.status);
+  if (outcome.status.ok())
+    outcome.status = backend->run(call);
+  if (outcome.status.ok())
+    outputMemory.fetch();
+  outcome.status.merge(outputMemory.status);
   for (size_t i = 0; i < outputs.size(); ++i) {
     Tensor result = zeros(c.outputs[i].shape, c.outputs[i].dtype);
     int64_t width = runtime::dtypeSize(result.dtype);

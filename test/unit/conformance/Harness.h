@@ -69,6 +69,11 @@ constexpr MemoryLayout kLayouts[] = {
 // Makes inputs constant along their first dimension, for Broadcast.
 Case forLayout(Case c, MemoryLayout layout);
 
+// What cases run on: the CPU backend, unless a test sets another one.
+using BackendMaker =
+    std::function<std::unique_ptr<runtime::Backend>(runtime::ThreadPool &pool)>;
+BackendMaker &backendMaker();
+
 struct Outcome {
   Status status;
   Tensors outputs;

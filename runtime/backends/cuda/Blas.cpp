@@ -1,0 +1,220 @@
+#include "runtime/backends/cuda/Blas.h"
+
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace merak::cuda {
+
+struct Blas::Api {
+  Library library;
+#define MERAK_SYMBOL(name) decltype(&::cublasLt##name) name = nullptr;
+#define MERAK_SYMBOLS                                                          \
+  MERAK_SYMBOL(Create)                                                         \
+  MERAK_SYMBOL(Destroy)                                                        \
+  MERAK_SYMBOL(Matmul)                                                         \
+  MERAK_SYMBOL(MatmulDescCreate)                                               \
+  MERAK_SYMBOL(MatmulDescDestroy)                                              \
+  MERAK_SYMBOL(MatmulDescSetAttribute)                                         \
+  MERAK_SYMBOL(MatrixLayoutCreate)                                             \
+  MERAK_SYMBOL(MatrixLayoutDestroy)                                            \
+  MERAK_SYMBOL(MatrixLayoutSetAttribute)                                       \
+  MERAK_SYMBOL(MatmulPreferenceCreate)                                         \
+  MERAK_SYMBOL(MatmulPreferenceDestroy)                                        \
+  MERAK_SYMBOL(MatmulPreferenceSetAttribute)                                   \
+  MERAK_SYMBOL(MatmulAlgoGetHeuristic)                                         \
+  MERAK_SYMBOL(GetStatusString)
+  MERAK_SYMBOLS
+#undef MERAK_SYMBOL
+
+  Status open() {
+    const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+    MERAK_RETURN_IF_ERROR(
+        library.open({name, "/usr/local/cuda/lib64/" + name}, "cuBLASLt"));
+#define MERAK_SYMBOL(name)                                                     \
+  name = reinterpret_cast<decltype(name)>(library.symbol("cublasLt" #name));
+    MERAK_SYMBOLS
+#undef MERAK_SYMBOL
+    return library.complete();
+  }
+  Status check(cublasStatus_t status, const char *what) const {
+    return status == CUBLAS_STATUS_SUCCESS
+               ? Status()
+               : Status::error(
+                     fmt::format("{}: {}", what, GetStatusString(status)));
+  }
+};
+
+// Descriptors and the algorithm of one kind of product.
+struct Blas::Prepared {
+  explicit Prepared(const Api &api) : api(api) {}
+  ~Prepared() {
+    for (cublasLtMatrixLayout_t layout : {a, b, c})
+      if (layout)
+        api.MatrixLayoutDestroy(layout);
+    if (desc)
+      api.MatmulDescDestroy(desc);
+  }
+  Prepared(const Prepared &) = delete;
+  Prepared &operator=(const Prepared &) = delete;
+
+  const Api &api;
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+Blas::Blas() = default;
+
+Blas::~Blas() {
+  cache_.clear();
+  if (handle_)
+    api_->Destroy(static_cast<cublasLtHandle_t>(handle_));
+}
+
+Status Blas::open() {
+  std::lock_guard lock(mutex_);
+  if (opened_)
+    return status_;
+  opened_ = true;
+  const char *tf32 = std::getenv("MERAK_TF32");
+  tf32_ = tf32 && std::strcmp(tf32, "1") == 0;
+  api_ = std::make_unique<Api>();
+  status_ = api_->open();
+  if (!status_.ok())
+    return status_;
+  cublasLtHandle_t handle = nullptr;
+  status_ = api_->check(api_->Create(&handle), "cublasLtCreate");
+  handle_ = handle;
+  return status_;
+}
+
+namespace {
+
+cudaDataType_t dataType(Type type) {
+  return type == Type::BF16  ? CUDA_R_16BF
+         : type == Type::F16 ? CUDA_R_16F
+                             : CUDA_R_32F;
+}
+
+// The largest power of two up to 256 that divides the address.
+int alignmentOf(const void *address) {
+  const uint64_t bits = reinterpret_cast<uint64_t>(address) | 256;
+  return static_cast<int>(bits & (~bits + 1));
+}
+
+std::vector<int64_t> keyOf(const Matmul &p) {
+  return {p.m,       p.n,       p.k,           p.transA,    p.transB,
+          p.lda,     p.ldb,     p.ldc,         p.batch,     p.strideA,
+          p.strideB, p.strideC, int64_t(p.ab), int64_t(p.c)};
+}
+
+} // namespace
+
+Result<Blas::Prepared *> Blas::prepare(const Matmul &problem, int alignment) {
+  std::unique_ptr<Prepared> &slot = cache_[{keyOf(problem), alignment}];
+  if (slot)
+    return slot.get();
+  const Api &api = *api_;
+  auto prepared = std::make_unique<Prepared>(api);
+  const cublasComputeType_t compute = problem.ab == Type::F32 && tf32_
+                                          ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                          : CUBLAS_COMPUTE_32F;
+  MERAK_RETURN_IF_ERROR(
+      api.check(api.MatmulDescCreate(&prepared->desc, compute, CUDA_R_32F),
+                "cublasLtMatmulDescCreate"));
+  auto transpose = [&](cublasLtMatmulDescAttributes_t which, bool yes) {
+    const cublasOperation_t op = yes ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return api.check(
+        api.MatmulDescSetAttribute(prepared->desc, which, &op, sizeof(op)),
+        "cublasLtMatmulDescSetAttribute");
+  };
+  MERAK_RETURN_IF_ERROR(transpose(CUBLASLT_MATMUL_DESC_TRANSA, problem.transA));
+  MERAK_RETURN_IF_ERROR(transpose(CUBLASLT_MATMUL_DESC_TRANSB, problem.transB));
+  auto layout = [&](cublasLtMatrixLayout_t &to, Type type, int64_t rows,
+                    int64_t columns, int64_t ld, int64_t stride) -> Status {
+    MERAK_RETURN_IF_ERROR(
+        api.check(api.MatrixLayoutCreate(&to, dataType(type), uint64_t(rows),
+                                         uint64_t(columns), ld),
+                  "cublasLtMatrixLayoutCreate"));
+    const int32_t count = static_cast<int32_t>(problem.batch);
+    MERAK_RETURN_IF_ERROR(api.check(
+        api.MatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                     &count, sizeof(count)),
+        "cublasLtMatrixLayoutSetAttribute"));
+    return api.check(api.MatrixLayoutSetAttribute(
+                         to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                         &stride, sizeof(stride)),
+                     "cublasLtMatrixLayoutSetAttribute");
+  };
+  const Matmul &p = problem;
+  MERAK_RETURN_IF_ERROR(layout(prepared->a, p.ab, p.transA ? p.k : p.m,
+                               p.transA ? p.m : p.k, p.lda, p.strideA));
+  MERAK_RETURN_IF_ERROR(layout(prepared->b, p.ab, p.transB ? p.n : p.k,
+                               p.transB ? p.k : p.n, p.ldb, p.strideB));
+  MERAK_RETURN_IF_ERROR(layout(prepared->c, p.c, p.m, p.n, p.ldc, p.strideC));
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  MERAK_RETURN_IF_ERROR(api.check(api.MatmulPreferenceCreate(&preference),
+                                  "cublasLtMatmulPreferenceCreate"));
+  auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which,
+                    const void *value, size_t size) {
+    return api.check(
+        api.MatmulPreferenceSetAttribute(preference, which, value, size),
+        "cublasLtMatmulPreferenceSetAttribute");
+  };
+  const uint64_t bytes = kMatmulWorkspace;
+  const uint32_t least = static_cast<uint32_t>(alignment);
+  Status status =
+      prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+  for (auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    status.merge(prefer(which, &least, sizeof(least)));
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  if (status.ok())
+    status =
+        api.check(api.MatmulAlgoGetHeuristic(
+                      static_cast<cublasLtHandle_t>(handle_), prepared->desc,
+                      prepared->a, prepared->b, prepared->c, prepared->c,
+                      preference, 1, &result, &found),
+                  "cublasLtMatmulAlgoGetHeuristic");
+  api.MatmulPreferenceDestroy(preference);
+  if (status.ok() && found == 0)
+    status = Status::error("cuBLASLt has no algorithm");
+  if (!status.ok())
+    return std::move(status).withContext(fmt::format(
+        "product of {} x {} x {}, batch {}", p.m, p.n, p.k, p.batch));
+  prepared->algorithm = result.algo;
+  slot = std::move(prepared);
+  return slot.get();
+}
+
+Status Blas::run(const Matmul &problem, const MatmulCall &call, void *workspace,
+                 Stream stream) {
+  MERAK_RETURN_IF_ERROR(open());
+  const int alignment =
+      std::min({alignmentOf(call.a), alignmentOf(call.b), alignmentOf(call.c)});
+  Prepared *prepared = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = prepare(problem, alignment);
+    if (!found)
+      return found.status();
+    prepared = *found;
+  }
+  return api_->check(
+      api_->Matmul(static_cast<cublasLtHandle_t>(handle_), prepared->desc,
+                   &call.alpha, call.a, prepared->a, call.b, prepared->b,
+                   &call.beta, call.c, prepared->c, call.c, prepared->c,
+                   &prepared->algorithm, workspace, kMatmulWorkspace,
+                   static_cast<cudaStream_t>(stream)),
+      "cublasLtMatmul");
+}
+
+} // namespace merak::cuda

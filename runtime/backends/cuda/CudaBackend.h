@@ -1,0 +1,73 @@
+// The CUDA backend of one rank: an arena on the device, a device stream with a
+// workspace for each stream of the plan, generated kernels from the plan's
+// module and the library kernels of this folder. Several ranks of a process may
+// share a device.
+#pragma once
+
+#include "runtime/backends/cuda/Device.h"
+#include "runtime/core/Backend.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace merak::cuda {
+
+class CudaBackend final : public runtime::Backend {
+public:
+  explicit CudaBackend(std::shared_ptr<Device> device);
+  ~CudaBackend() override;
+
+  const char *name() const override { return "cuda"; }
+  bool isHost() const override { return false; }
+  Device &device() { return *device_; }
+  // The driver's stream behind a handle of this backend (null: the default).
+  static Stream native(runtime::StreamHandle stream);
+
+  Result<uint64_t> freeMemory() override { return device_->freeBytes(); }
+  Result<void *> allocate(uint64_t bytes) override;
+  void release(void *memory) override;
+  Status copyToDevice(void *device, const void *host, uint64_t bytes,
+                      runtime::StreamHandle stream) override;
+  Status copyToHost(void *host, const void *device, uint64_t bytes,
+                    runtime::StreamHandle stream) override;
+  Status clear(void *device, uint64_t bytes,
+               runtime::StreamHandle stream) override;
+  Result<runtime::StreamHandle> createStream() override;
+  void destroyStream(runtime::StreamHandle stream) override;
+  Result<runtime::EventHandle> createEvent() override;
+  void destroyEvent(runtime::EventHandle event) override;
+  Status recordEvent(runtime::EventHandle event,
+                     runtime::StreamHandle stream) override;
+  Status waitEvent(runtime::StreamHandle stream,
+                   runtime::EventHandle event) override;
+  Status synchronize(runtime::StreamHandle stream) override;
+
+  Status loadKernels(const std::string &path) override;
+  Result<std::unique_ptr<runtime::Prepared>>
+  prepare(const planpb::Instruction &instruction,
+          std::span<const runtime::View> inputs,
+          std::span<const runtime::View> outputs) override;
+  Status run(const runtime::KernelCall &call) override;
+  Status combine(std::span<const runtime::View> in, const runtime::View &out,
+                 bool maximum, bool accumulate,
+                 runtime::StreamHandle stream) override;
+
+private:
+  struct Lane; // a stream and its workspace
+  struct Staging;
+
+  Lane &lane(runtime::StreamHandle stream);
+  Status growWorkspace(Lane &lane, uint64_t bytes);
+  Result<std::unique_ptr<runtime::Prepared>>
+  prepareGenerated(const planpb::Instruction &instruction, size_t operands);
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<Lane> default_; // of calls without a stream
+  std::vector<Lane *> lanes_;     // in the order of creation
+  std::unique_ptr<Staging> staging_;
+  void *module_ = nullptr;
+  std::string modulePath_;
+};
+
+} // namespace merak::cuda

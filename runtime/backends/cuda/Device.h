@@ -1,0 +1,95 @@
+// What the CUDA backend needs of a device, so that everything above it can run
+// on a stand-in: the driver (Driver.h), or host functions in tests.
+//
+// Addresses, streams, events and functions are the driver's, as opaque words.
+// Calls on a stream only enqueue. Any thread may call.
+#pragma once
+
+#include "runtime/backends/cuda/Matmul.h"
+#include "runtime/backends/cuda/kernels/Kernels.h"
+#include "runtime/core/Status.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace merak::cuda {
+
+using Stream = void *;
+using Event = void *;
+using Function = void *;
+
+struct DeviceInfo {
+  std::string name;         // "NVIDIA H200"
+  int major = 0, minor = 0; // compute capability
+  int processors = 1;       // multiprocessors
+};
+
+// One-dimensional launch.
+struct Grid {
+  int64_t blocks = 0;
+  int threads = 0;
+};
+
+class Device {
+public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo &info() const = 0;
+
+  virtual Result<void *> allocate(uint64_t bytes) = 0;
+  virtual void release(void *memory) = 0;
+  virtual Result<uint64_t> freeBytes() = 0;
+  // Host memory that copies without a detour (pinned).
+  virtual Result<void *> allocateHost(uint64_t bytes) = 0;
+  virtual void releaseHost(void *memory) = 0;
+  // Between any two addresses.
+  virtual Status copy(void *to, const void *from, uint64_t bytes,
+                      Stream stream) = 0;
+  virtual Status clear(void *memory, uint64_t bytes, Stream stream) = 0;
+
+  virtual Result<Stream> createStream() = 0;
+  virtual void destroyStream(Stream stream) = 0;
+  virtual Status synchronize(Stream stream) = 0;
+  virtual Result<Event> createEvent() = 0;
+  virtual void destroyEvent(Event event) = 0;
+  virtual Status record(Event event, Stream stream) = 0;
+  virtual Status wait(Stream stream, Event event) = 0;
+  virtual Status synchronizeEvent(Event event) = 0;
+
+  // A module of generated kernels: PTX text, cubin or fatbin. Lives as long as
+  // the device. `name` is for messages.
+  virtual Result<void *> loadModule(const std::string &image,
+                                    const std::string &name) = 0;
+  // Null if the module has no such entry.
+  virtual Function function(void *module, const std::string &name) = 0;
+  // `words`: parameters of 8 bytes each, first so many operands' addresses.
+  virtual Status launch(Function function, Grid grid, size_t operands,
+                        const std::vector<uint64_t> &words, Stream stream) = 0;
+  // A kernel of kernels/Kernels.h; `args` is its argument structure.
+  virtual Status launch(KernelId kernel, Grid grid, const void *args,
+                        Stream stream) = 0;
+  // `workspace`: kMatmulWorkspace bytes.
+  virtual Status matmul(const Matmul &problem, const MatmulCall &call,
+                        void *workspace, Stream stream) = 0;
+  // Says why if products cannot run on this machine.
+  virtual Status checkMatmul() = 0;
+};
+
+constexpr uint64_t kMatmulWorkspace = 32 << 20; // as cuBLAS takes on Hopper
+
+// ---------------------------------------------------------------- geometry
+
+constexpr int kItemThreads = 256;
+constexpr int kMaxRowThreads = 512;
+
+// Kernels whose threads share out `items`: enough blocks to fill the device
+// sixteen times over, no more (each thread then takes several).
+Grid itemGrid(int64_t items, const DeviceInfo &info);
+// Kernels with a block for each row of `size` elements.
+Grid rowGrid(int64_t rows, int64_t size, const DeviceInfo &info);
+// Into how many pieces to cut sums over `size` elements of `results` results,
+// so that the device is busy; 1 when there are enough results.
+int64_t pieceCount(int64_t results, int64_t size, int64_t threadsPerResult,
+                   const DeviceInfo &info);
+
+} // namespace merak::cuda

@@ -1,0 +1,404 @@
+#include "runtime/backends/cuda/Driver.h"
+
+#include "runtime/backends/cuda/Blas.h"
+#include "runtime/backends/cuda/Fatbins.h"
+#include "runtime/backends/cuda/Library.h"
+
+#include <cuda.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+namespace merak::cuda {
+
+namespace {
+
+// Names as the header maps them to versions (cuMemAlloc is cuMemAlloc_v2).
+#define MERAK_DRIVER_SYMBOLS(X)                                                \
+  X(cuInit)                                                                    \
+  X(cuDriverGetVersion)                                                        \
+  X(cuGetErrorString)                                                          \
+  X(cuDeviceGetCount)                                                          \
+  X(cuDeviceGet)                                                               \
+  X(cuDeviceGetName)                                                           \
+  X(cuDeviceGetAttribute)                                                      \
+  X(cuDevicePrimaryCtxRetain)                                                  \
+  X(cuDevicePrimaryCtxRelease)                                                 \
+  X(cuCtxSetCurrent)                                                           \
+  X(cuMemAlloc)                                                                \
+  X(cuMemFree)                                                                 \
+  X(cuMemGetInfo)                                                              \
+  X(cuMemHostAlloc)                                                            \
+  X(cuMemFreeHost)                                                             \
+  X(cuMemcpyAsync)                                                             \
+  X(cuMemsetD8Async)                                                           \
+  X(cuStreamCreate)                                                            \
+  X(cuStreamDestroy)                                                           \
+  X(cuStreamSynchronize)                                                       \
+  X(cuStreamWaitEvent)                                                         \
+  X(cuEventCreate)                                                             \
+  X(cuEventDestroy)                                                            \
+  X(cuEventRecord)                                                             \
+  X(cuEventSynchronize)                                                        \
+  X(cuModuleLoadDataEx)                                                        \
+  X(cuModuleUnload)                                                            \
+  X(cuModuleGetFunction)                                                       \
+  X(cuLaunchKernel)
+#define MERAK_TEXT(x) #x
+#define MERAK_EXPANDED(x) MERAK_TEXT(x)
+
+struct Api {
+  Library library;
+#define MERAK_SYMBOL(name) decltype(&::name) p_##name = nullptr;
+  MERAK_DRIVER_SYMBOLS(MERAK_SYMBOL)
+#undef MERAK_SYMBOL
+
+  Status open() {
+    MERAK_RETURN_IF_ERROR(library.open({"libcuda.so.1"}, "NVIDIA's driver"));
+#define MERAK_SYMBOL(name)                                                     \
+  p_##name = reinterpret_cast<decltype(&::name)>(                              \
+      library.symbol(MERAK_EXPANDED(name)));
+    MERAK_DRIVER_SYMBOLS(MERAK_SYMBOL)
+#undef MERAK_SYMBOL
+    return library.complete();
+  }
+  Status check(CUresult result, const std::string &what) const {
+    if (result == CUDA_SUCCESS)
+      return {};
+    const char *text = nullptr;
+    p_cuGetErrorString(result, &text);
+    return Status::error(fmt::format("{}: {}", what, text ? text : "?"));
+  }
+};
+
+CUstream native(Stream stream) { return static_cast<CUstream>(stream); }
+CUevent nativeEvent(Event event) { return static_cast<CUevent>(event); }
+CUdeviceptr address(const void *memory) {
+  return reinterpret_cast<CUdeviceptr>(memory);
+}
+
+// A retained primary context: what the libraries use as well.
+class DriverDevice : public Device {
+public:
+  DriverDevice(Api &api, CUdevice device, CUcontext context)
+      : api_(api), device_(device), context_(context) {}
+
+  ~DriverDevice() override {
+    if (!bind().ok())
+      return;
+    blas_.reset();
+    for (CUmodule module : modules_)
+      api_.p_cuModuleUnload(module);
+    api_.p_cuDevicePrimaryCtxRelease(device_);
+  }
+
+  Status start() {
+    MERAK_RETURN_IF_ERROR(bind());
+    char name[256] = {};
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuDeviceGetName(name, sizeof(name) - 1, device_),
+              "cuDeviceGetName"));
+    info_.name = name;
+    const std::pair<CUdevice_attribute, int *> attributes[] = {
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &info_.major},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &info_.minor},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &info_.processors}};
+    for (const auto &[attribute, value] : attributes)
+      MERAK_RETURN_IF_ERROR(
+          check(api_.p_cuDeviceGetAttribute(value, attribute, device_),
+                "cuDeviceGetAttribute"));
+    if (info_.major < kOldestMajor)
+      return Status::error(fmt::format(
+          "{} has compute capability {}.{}, the kernels need {}.{} or newer",
+          info_.name, info_.major, info_.minor, kOldestMajor, kOldestMinor));
+    return loadKernels();
+  }
+
+  const DeviceInfo &info() const override { return info_; }
+
+  Result<void *> allocate(uint64_t bytes) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    CUdeviceptr memory = 0;
+    Status status =
+        check(api_.p_cuMemAlloc(&memory, std::max<uint64_t>(bytes, 1)),
+              fmt::format("cannot allocate {} bytes on {}", bytes, info_.name));
+    if (!status.ok())
+      return status;
+    return reinterpret_cast<void *>(memory);
+  }
+  void release(void *memory) override {
+    if (bind().ok())
+      api_.p_cuMemFree(address(memory));
+  }
+  Result<uint64_t> freeBytes() override {
+    MERAK_RETURN_IF_ERROR(bind());
+    size_t free = 0, total = 0;
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuMemGetInfo(&free, &total), "cuMemGetInfo"));
+    return static_cast<uint64_t>(free);
+  }
+  Result<void *> allocateHost(uint64_t bytes) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    void *memory = nullptr;
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuMemHostAlloc(&memory, std::max<uint64_t>(bytes, 1), 0),
+              fmt::format("cannot pin {} bytes of host memory", bytes)));
+    return memory;
+  }
+  void releaseHost(void *memory) override {
+    if (bind().ok())
+      api_.p_cuMemFreeHost(memory);
+  }
+  Status copy(void *to, const void *from, uint64_t bytes,
+              Stream stream) override {
+    if (bytes == 0)
+      return {};
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(
+        api_.p_cuMemcpyAsync(address(to), address(from), bytes, native(stream)),
+        "cuMemcpyAsync");
+  }
+  Status clear(void *memory, uint64_t bytes, Stream stream) override {
+    if (bytes == 0)
+      return {};
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(
+        api_.p_cuMemsetD8Async(address(memory), 0, bytes, native(stream)),
+        "cuMemsetD8Async");
+  }
+
+  Result<Stream> createStream() override {
+    MERAK_RETURN_IF_ERROR(bind());
+    CUstream stream = nullptr;
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+              "cuStreamCreate"));
+    return static_cast<Stream>(stream);
+  }
+  void destroyStream(Stream stream) override {
+    if (bind().ok())
+      api_.p_cuStreamDestroy(native(stream));
+  }
+  Status synchronize(Stream stream) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(api_.p_cuStreamSynchronize(native(stream)),
+                 "a kernel or copy failed");
+  }
+  Result<Event> createEvent() override {
+    MERAK_RETURN_IF_ERROR(bind());
+    CUevent event = nullptr;
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING),
+              "cuEventCreate"));
+    return static_cast<Event>(event);
+  }
+  void destroyEvent(Event event) override {
+    if (bind().ok())
+      api_.p_cuEventDestroy(nativeEvent(event));
+  }
+  Status record(Event event, Stream stream) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(api_.p_cuEventRecord(nativeEvent(event), native(stream)),
+                 "cuEventRecord");
+  }
+  Status wait(Stream stream, Event event) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(
+        api_.p_cuStreamWaitEvent(native(stream), nativeEvent(event), 0),
+        "cuStreamWaitEvent");
+  }
+  Status synchronizeEvent(Event event) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(api_.p_cuEventSynchronize(nativeEvent(event)),
+                 "a kernel or copy failed");
+  }
+
+  Result<void *> loadModule(const std::string &image,
+                            const std::string &name) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    auto module = load(image.c_str(), name); // c_str: PTX ends with a zero
+    if (!module)
+      return module.status();
+    return static_cast<void *>(*module);
+  }
+  Function function(void *module, const std::string &name) override {
+    CUfunction found = nullptr;
+    if (!bind().ok() ||
+        api_.p_cuModuleGetFunction(&found, static_cast<CUmodule>(module),
+                                   name.c_str()) != CUDA_SUCCESS)
+      return nullptr;
+    return found;
+  }
+  Status launch(Function function, Grid grid, size_t,
+                const std::vector<uint64_t> &words, Stream stream) override {
+    std::vector<void *> parameters;
+    for (const uint64_t &word : words)
+      parameters.push_back(const_cast<uint64_t *>(&word));
+    return start(static_cast<CUfunction>(function), grid, parameters.data(),
+                 stream);
+  }
+  Status launch(KernelId kernel, Grid grid, const void *args,
+                Stream stream) override {
+    void *parameters[] = {const_cast<void *>(args)};
+    return start(kernels_[static_cast<int>(kernel)], grid, parameters, stream);
+  }
+  Status matmul(const Matmul &problem, const MatmulCall &call, void *workspace,
+                Stream stream) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return blas_->run(problem, call, workspace, stream);
+  }
+  Status checkMatmul() override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return blas_->open();
+  }
+
+private:
+  Status check(CUresult result, const std::string &what) const {
+    return api_.check(result, what);
+  }
+  // The context is a property of threads, and lanes have their own.
+  Status bind() const {
+    thread_local CUcontext current = nullptr;
+    if (current == context_)
+      return {};
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuCtxSetCurrent(context_), "cuCtxSetCurrent"));
+    current = context_;
+    return {};
+  }
+  Status start(CUfunction function, Grid grid, void **parameters,
+               Stream stream) {
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(
+        api_.p_cuLaunchKernel(function, static_cast<unsigned>(grid.blocks), 1,
+                              1, static_cast<unsigned>(grid.threads), 1, 1, 0,
+                              native(stream), parameters, nullptr),
+        "cuLaunchKernel");
+  }
+
+  Result<CUmodule> load(const void *image, const std::string &name) {
+    char log[2048] = {};
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER,
+                              CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, reinterpret_cast<void *>(sizeof(log) - 1)};
+    CUmodule module = nullptr;
+    const CUresult result =
+        api_.p_cuModuleLoadDataEx(&module, image, 2, options, values);
+    if (result == CUDA_SUCCESS) {
+      modules_.push_back(module);
+      return module;
+    }
+    if (result == CUDA_ERROR_NO_BINARY_FOR_GPU)
+      return Status::error(
+          fmt::format("\"{}\" has no code for {} (compute capability {}.{})",
+                      name, info_.name, info_.major, info_.minor));
+    Status status = check(result, fmt::format("cannot load \"{}\"", name));
+    std::string text = log;
+    for (char &c : text)
+      c = c == '\n' ? ' ' : c;
+    return text.empty() ? std::move(status)
+                        : Status::error(status.str() + ": " + text);
+  }
+
+  // Every entry of kernels/Kernels.h, from the module that has it.
+  Status loadKernels() {
+    std::vector<CUmodule> own;
+    for (const Fatbin &fatbin : fatbins()) {
+      auto module = load(fatbin.data, fatbin.name);
+      if (!module)
+        return module.status();
+      own.push_back(*module);
+    }
+    static const char *const kNames[] = {
+#define MERAK_NAME(name, args, body) "merak_" #name,
+        MERAK_CUDA_KERNELS(MERAK_NAME)
+#undef MERAK_NAME
+    };
+    for (const char *name : kNames) {
+      CUfunction found = nullptr;
+      for (CUmodule module : own)
+        if (api_.p_cuModuleGetFunction(&found, module, name) == CUDA_SUCCESS)
+          break;
+      if (!found)
+        return Status::error(fmt::format("no embedded kernel {}", name));
+      kernels_.push_back(found);
+    }
+    return {};
+  }
+
+  Api &api_;
+  CUdevice device_;
+  CUcontext context_;
+  DeviceInfo info_;
+  std::vector<CUmodule> modules_;
+  std::vector<CUfunction> kernels_;
+  std::unique_ptr<Blas> blas_ = std::make_unique<Blas>();
+};
+
+std::string versionText(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+} // namespace
+
+Result<std::shared_ptr<Device>> openDevice(int ordinal) {
+  // Ranks of one process share the device: kernels are loaded once.
+  static std::mutex mutex;
+  static std::vector<std::weak_ptr<Device>> open;
+  std::lock_guard lock(mutex);
+  if (size_t(ordinal) < open.size())
+    if (std::shared_ptr<Device> device = open[ordinal].lock())
+      return device;
+  static Api *const api = new Api; // the driver stays until the process ends
+  if (!api->library.isOpen())
+    MERAK_RETURN_IF_ERROR(api->open());
+  const CUresult result = api->p_cuInit(0);
+  if (result == CUDA_ERROR_NO_DEVICE)
+    return Status::error("the cuda backend needs a GPU: the driver sees none");
+  MERAK_RETURN_IF_ERROR(api->check(result, "cuInit"));
+  int version = 0, count = 0;
+  MERAK_RETURN_IF_ERROR(
+      api->check(api->p_cuDriverGetVersion(&version), "cuDriverGetVersion"));
+  if (version / 1000 < CUDA_VERSION / 1000)
+    return Status::error(
+        fmt::format("the driver knows CUDA {}, the kernels were built with {}",
+                    versionText(version), versionText(CUDA_VERSION)));
+  MERAK_RETURN_IF_ERROR(
+      api->check(api->p_cuDeviceGetCount(&count), "cuDeviceGetCount"));
+  if (ordinal < 0 || ordinal >= count)
+    return Status::error(
+        fmt::format("device {} was asked for, the driver sees {} device{}",
+                    ordinal, count, count == 1 ? "" : "s"));
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  MERAK_RETURN_IF_ERROR(
+      api->check(api->p_cuDeviceGet(&device, ordinal), "cuDeviceGet"));
+  MERAK_RETURN_IF_ERROR(
+      api->check(api->p_cuDevicePrimaryCtxRetain(&context, device),
+                 "cuDevicePrimaryCtxRetain"));
+  auto opened = std::make_shared<DriverDevice>(*api, device, context);
+  MERAK_RETURN_IF_ERROR(opened->start());
+  if (open.size() <= size_t(ordinal))
+    open.resize(ordinal + 1);
+  open[ordinal] = opened;
+  return std::shared_ptr<Device>(opened);
+}
+
+Result<int> deviceOrdinal() {
+  for (const char *name : {"MERAK_CUDA_DEVICE", "LOCAL_RANK"}) {
+    const char *text = std::getenv(name);
+    if (!text)
+      continue;
+    char *end = nullptr;
+    const long value = std::strtol(text, &end, 10);
+    if (end == text || *end || value < 0 || value > 1023)
+      return Status::error(
+          fmt::format("{}: expected a number, found \"{}\"", name, text));
+    return static_cast<int>(value);
+  }
+  return 0;
+}
+
+} // namespace merak::cuda

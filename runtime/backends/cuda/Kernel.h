@@ -1,0 +1,152 @@
+// What a library kernel of the CUDA backend is: a factory that checks an
+// instruction once and returns an object that enqueues it many times. Operands
+// are read as on the CPU (cpu::Request, cpu::Nest), whose meaning is the
+// reference.
+#pragma once
+
+#include "runtime/backends/cpu/Kernel.h"
+#include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cuda/Device.h"
+
+namespace merak::cuda {
+
+using cpu::Nest;
+using cpu::Request;
+using runtime::KernelCall;
+using runtime::View;
+
+inline uint64_t alignUp(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Enqueues the launches of one call.
+class Launcher {
+public:
+  Launcher(Device &device, Stream stream, void *workspace)
+      : device(device), stream(stream), free_(static_cast<char *>(workspace)) {}
+
+  Device &device;
+  Stream stream;
+
+  // A part of what the kernel asked for in `Kernel::workspace`.
+  template <typename T = char> T *workspace(uint64_t count) {
+    char *part = free_;
+    free_ += alignUp(count * sizeof(T));
+    return reinterpret_cast<T *>(part);
+  }
+  template <KernelId id>
+  Status items(const typename KernelArgs<id>::Type &args, int64_t items) {
+    return start(id, itemGrid(items, device.info()), &args);
+  }
+  template <KernelId id>
+  Status rows(const typename KernelArgs<id>::Type &args, int64_t rows,
+              int64_t size) {
+    return start(id, rowGrid(rows, size, device.info()), &args);
+  }
+
+private:
+  Status start(KernelId id, Grid grid, const void *args) {
+    return grid.blocks == 0 ? Status() : device.launch(id, grid, args, stream);
+  }
+  char *free_;
+};
+
+class Kernel : public runtime::Prepared {
+public:
+  // Every stream has one workspace, as large as the largest of its kernels.
+  uint64_t workspace = 0;
+  virtual Status run(const KernelCall &call, Launcher &launcher) = 0;
+};
+using KernelResult = Result<std::unique_ptr<Kernel>>;
+
+// Wraps a callable `Status(const KernelCall &, Launcher &)`.
+template <typename Body>
+KernelResult makeKernel(Body body, uint64_t workspace = 0) {
+  struct Wrapper : Kernel {
+    explicit Wrapper(Body b) : body(std::move(b)) {}
+    Status run(const KernelCall &call, Launcher &launcher) override {
+      return body(call, launcher);
+    }
+    Body body;
+  };
+  auto kernel = std::make_unique<Wrapper>(std::move(body));
+  kernel->workspace = workspace;
+  return std::unique_ptr<Kernel>(std::move(kernel));
+}
+
+// Which operands a kernel takes as they lie; others pass through dense copies.
+enum class Strides {
+  Any,
+  Rows, // rank 4: the last dimension contiguous, rows that do not overlap
+  Dense
+};
+
+struct KernelEntry {
+  const char *name;
+  KernelResult (*create)(Request &, const Device &);
+  Strides strides = Strides::Any;
+  bool updates = false; // reads its outputs (optimizers): no accumulate
+};
+
+// All library kernels, by file.
+std::span<const KernelEntry> contractionKernels();
+std::span<const KernelEntry> moveKernels();
+std::span<const KernelEntry> indexKernels();
+std::span<const KernelEntry> reduceKernels();
+std::span<const KernelEntry> rowKernels();
+std::span<const KernelEntry> normKernels();
+std::span<const KernelEntry> attentionKernels();
+std::span<const KernelEntry> windowKernels();
+std::span<const KernelEntry> updateKernels();
+
+std::vector<std::span<const KernelEntry>> allKernels();
+const KernelEntry *findKernel(const std::string &name);
+
+// Checks the instruction and prepares the kernel with the copies it needs.
+KernelResult prepareKernel(const planpb::Instruction &instruction,
+                           std::span<const View> inputs,
+                           std::span<const View> outputs, const Device &device);
+
+// ---------------------------------------------------------------- operands
+
+inline Type typeOf(planpb::DType dtype) {
+  return static_cast<Type>(static_cast<int>(dtype));
+}
+inline Ref ref(const View &view) {
+  return {static_cast<char *>(view.data), typeOf(view.dtype)};
+}
+inline bool isReal(planpb::DType dtype) {
+  return dtype == planpb::F32 || dtype == planpb::BF16 || dtype == planpb::F16;
+}
+// Records a problem unless the operand is f32, bf16 or f16.
+bool expectReal(Request &request, const View &view, const char *what);
+bool expectAllReal(Request &request);
+
+// Records a problem if more dimensions are left than a kernel can walk.
+template <int N> Loops<N> makeLoops(Request &request, const Nest &nest) {
+  Loops<N> loops;
+  if (!request.expect(nest.rank() <= kMaxDims,
+                      "more than 8 dimensions that cannot be merged"))
+    return loops;
+  loops.rank = static_cast<int32_t>(nest.rank());
+  loops.count = nest.count();
+  for (int64_t d = 0; d < nest.rank(); ++d) {
+    loops.sizes[d] = nest.sizes[d];
+    for (size_t o = 0; o < nest.strides.size() && o < N; ++o)
+      loops.strides[o][d] = nest.strides[o][d];
+  }
+  return loops;
+}
+
+// A copy between views of one shape; the data are put in later.
+CopyArgs makeCopy(Request &request, const View &from, const View &to, bool add);
+View denseView(const View &view);
+// Bytes of a dense copy.
+uint64_t denseBytes(const View &view);
+
+inline Status runCopy(Launcher &launcher, CopyArgs args, const void *from,
+                      void *to) {
+  args.from.data = static_cast<char *>(const_cast<void *>(from));
+  args.to.data = static_cast<char *>(to);
+  return launcher.items<KernelId::Copy>(args, args.loops.count);
+}
+
+} // namespace merak::cuda

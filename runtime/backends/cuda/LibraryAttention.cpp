@@ -1,0 +1,343 @@
+// attention and its gradient as matrix products around a masked softmax, one
+// batch entry at a time. This is what runs for f32 and for what cuDNN's fused
+// kernels do not take.
+#include "runtime/backends/cuda/Kernel.h"
+#include "runtime/core/DType.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace merak::cuda {
+
+namespace {
+
+// q, out: [b, tq, h, d]; k, v: [b, tk, hk, d]; lse: [b, h, tq].
+struct Shape {
+  int64_t b = 0, tq = 0, h = 0, d = 0, tk = 0, hk = 0;
+  planpb::DType dtype = planpb::F32;
+  bool masked = false;
+  int64_t maskBatchStride = 0;
+  ScoreArgs scores; // scale, causal, mask and lse strides
+
+  uint64_t scoreCount() const { return static_cast<uint64_t>(h * tq * tk); }
+  bool half() const { return dtype != planpb::F32; }
+  // Scores, weights of a 16-bit type, and the same for their gradients.
+  uint64_t workspace(int copies) const {
+    const uint64_t wide = alignUp(scoreCount() * 4);
+    const uint64_t narrow = half() ? alignUp(scoreCount() * 2) : 0;
+    return copies * (wide + narrow) + kMatmulWorkspace;
+  }
+};
+
+bool readShape(Request &request, size_t maskAt, const View &lse, Shape &s) {
+  const View &q = request.inputs[0], &k = request.inputs[1];
+  const View &v = request.inputs[2];
+  if (!request.expect(q.rank() == 4 && k.rank() == 4 && v.rank() == 4,
+                      "expected q, k and v of rank 4"))
+    return false;
+  s.b = q.shape[0], s.tq = q.shape[1], s.h = q.shape[2], s.d = q.shape[3];
+  s.tk = k.shape[1], s.hk = k.shape[2];
+  s.dtype = q.dtype;
+  expectReal(request, q, "q");
+  expectReal(request, lse, "lse");
+  request.shape(k, "k", {s.b, s.tk, s.hk, s.d});
+  request.shape(v, "v", {s.b, s.tk, s.hk, s.d});
+  request.shape(lse, "lse", {s.b, s.h, s.tq});
+  request.expect(s.hk > 0 && s.h % s.hk == 0,
+                 fmt::format("{} key heads do not divide {} heads", s.hk, s.h));
+  s.scores.scale = static_cast<float>(request.real("scale"));
+  s.scores.causal = request.integer("causal", 0) != 0;
+  s.scores.heads = s.h, s.scores.queries = s.tq, s.scores.keys = s.tk;
+  s.scores.features = s.d;
+  const std::string kind = request.text("mask", "none");
+  if (!request.ok())
+    return false;
+  s.scores.lseStrides[0] = lse.strides[1];
+  s.scores.lseStrides[1] = lse.strides[2];
+  if (kind == "none")
+    return true;
+  request.expect(kind == "bool" || kind == "float",
+                 fmt::format("unknown mask '{}'", kind));
+  if (!request.expect(request.inputs.size() > maskAt, "the mask is missing"))
+    return false;
+  const View &mask = request.inputs[maskAt];
+  if (kind == "bool")
+    request.type(mask, "mask", planpb::BOOL);
+  else
+    expectReal(request, mask, "mask");
+  std::vector<int64_t> strides, shape = {s.b, s.h, s.tq, s.tk};
+  if (request.expect(cpu::broadcastStrides(mask, shape, strides),
+                     "the mask does not broadcast to the scores")) {
+    s.masked = s.scores.masked = true;
+    s.maskBatchStride = strides[0];
+    std::copy(strides.begin() + 1, strides.end(), s.scores.maskStrides);
+  }
+  return request.ok();
+}
+
+// All of q's kind have one type: products have no other.
+void sameType(Request &request, const View &view, const char *what,
+              const Shape &s) {
+  request.type(view, what, s.dtype);
+}
+
+char *at(const View &view, int64_t batch) {
+  const int64_t size = runtime::dtypeSize(view.dtype);
+  return static_cast<char *>(view.data) + batch * view.strides[0] * size;
+}
+
+// A matrix for each head.
+struct Heads {
+  char *data;
+  Type type;
+  int64_t rowStride, columnStride, headStride, heads;
+
+  // [t, heads, d] of a batch entry of a [b, t, heads, d] view, by head.
+  static Heads of(const View &view, int64_t batch) {
+    return {at(view, batch), typeOf(view.dtype), view.strides[1],
+            view.strides[3], view.strides[2],    view.shape[2]};
+  }
+  Heads transposed() const {
+    return {data, type, columnStride, rowStride, headStride, heads};
+  }
+  void skip(int64_t head) {
+    const int64_t size = type == Type::F32 ? 4 : 2;
+    data += head * headStride * size;
+  }
+};
+
+class Products {
+public:
+  Products(Launcher &launcher, void *workspace)
+      : launcher_(launcher), workspace_(workspace) {}
+
+  // c = alpha a b (+ c) for every head: a [m, k], b [k, n], c [m, n]. Where
+  // an operand has fewer heads, heads / its heads of the others share one; if
+  // it is c, their products are added up.
+  Status run(int64_t m, int64_t n, int64_t k, Heads a, Heads b, Heads c,
+             float alpha, bool adds) {
+    const int64_t heads = std::max(a.heads, b.heads);
+    if (m == 0 || n == 0 || heads == 0)
+      return {};
+    if (k == 0)
+      return adds ? Status() : clear(m, n, c);
+    const int64_t groups = std::min({a.heads, b.heads, c.heads});
+    const int64_t shared = heads / groups;
+    if (shared == 1)
+      return batch(m, n, k, a, b, c, heads, alpha, adds);
+    if (c.heads == groups) { // sums over the heads of a group, in order
+      Heads x = a, y = b;
+      x.headStride *= a.heads == groups ? 1 : shared;
+      y.headStride *= b.heads == groups ? 1 : shared;
+      for (int64_t i = 0; i < shared; ++i) {
+        Heads p = x, q = y;
+        if (a.heads != groups)
+          p.data += i * a.headStride * (a.type == Type::F32 ? 4 : 2);
+        if (b.heads != groups)
+          q.data += i * b.headStride * (b.type == Type::F32 ? 4 : 2);
+        MERAK_RETURN_IF_ERROR(
+            batch(m, n, k, p, q, c, groups, alpha, adds || i > 0));
+      }
+      return {};
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      Heads x = a, y = b, z = c;
+      for (Heads *operand : {&x, &y, &z})
+        if (operand->heads == groups) {
+          operand->skip(g);
+          operand->headStride = 0;
+        } else {
+          operand->skip(g * shared);
+        }
+      MERAK_RETURN_IF_ERROR(batch(m, n, k, x, y, z, shared, alpha, adds));
+    }
+    return {};
+  }
+
+private:
+  Status batch(int64_t m, int64_t n, int64_t k, const Heads &a, const Heads &b,
+               const Heads &c, int64_t count, float alpha, bool adds) {
+    Matmul product;
+    bool swapped = false;
+    if (!blasProduct({m, k, a.rowStride, a.columnStride},
+                     {k, n, b.rowStride, b.columnStride},
+                     {m, n, c.rowStride, c.columnStride}, product, swapped))
+      return Status::error("attention: operands that no product addresses");
+    product.batch = count;
+    product.strideA = (swapped ? b : a).headStride;
+    product.strideB = (swapped ? a : b).headStride;
+    product.strideC = c.headStride;
+    product.ab = a.type;
+    product.c = c.type;
+    return launcher_.device.matmul(product,
+                                   {(swapped ? b : a).data,
+                                    (swapped ? a : b).data, c.data, alpha,
+                                    adds ? 1.0f : 0.0f},
+                                   workspace_, launcher_.stream);
+  }
+  Status clear(int64_t m, int64_t n, const Heads &c) {
+    FillArgs zero;
+    zero.to = {c.data, c.type};
+    zero.loops.rank = 3;
+    zero.loops.count = c.heads * m * n;
+    const int64_t sizes[] = {c.heads, m, n};
+    const int64_t strides[] = {c.headStride, c.rowStride, c.columnStride};
+    std::copy_n(sizes, 3, zero.loops.sizes);
+    std::copy_n(strides, 3, zero.loops.strides[0]);
+    return launcher_.items<KernelId::Fill>(zero, zero.loops.count);
+  }
+
+  Launcher &launcher_;
+  void *workspace_;
+};
+
+// Scores and what becomes of them, [h, tq, tk].
+struct Scores {
+  Ref wide, narrow; // f32, and in the type of the operands
+  Heads heads(const Ref &r, const Shape &s) const {
+    return {r.data, r.type, s.tk, 1, s.tq * s.tk, s.h};
+  }
+};
+
+Scores takeScores(Launcher &launcher, const Shape &s) {
+  Scores scores;
+  scores.wide = {launcher.workspace(s.scoreCount() * 4), Type::F32};
+  scores.narrow =
+      s.half() ? Ref{launcher.workspace(s.scoreCount() * 2), typeOf(s.dtype)}
+               : scores.wide;
+  return scores;
+}
+
+void bind(ScoreArgs &args, const Shape &s, const View &lse, const View *mask,
+          int64_t batch) {
+  args.lse = ref(lse);
+  args.lse.data = at(lse, batch);
+  if (mask && s.masked) {
+    args.mask = ref(*mask);
+    args.mask.data +=
+        batch * s.maskBatchStride * runtime::dtypeSize(mask->dtype);
+  }
+}
+
+Status forward(const Shape &s, const KernelCall &call, Launcher &launcher) {
+  const View &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
+  const View *mask = call.inputs.size() > 3 ? &call.inputs[3] : nullptr;
+  const Scores scores = takeScores(launcher, s);
+  Products products(launcher, launcher.workspace(kMatmulWorkspace));
+  for (int64_t b = 0; b < s.b; ++b) {
+    MERAK_RETURN_IF_ERROR(products.run(
+        s.tq, s.tk, s.d, Heads::of(q, b), Heads::of(k, b).transposed(),
+        scores.heads(scores.wide, s), s.scores.scale, false));
+    ScoreArgs args = s.scores;
+    args.scores = scores.wide;
+    args.weights = scores.narrow;
+    args.accumulate = call.accumulate;
+    bind(args, s, call.outputs[1], mask, b);
+    MERAK_RETURN_IF_ERROR(
+        launcher.rows<KernelId::AttentionWeights>(args, s.h * s.tq, s.tk));
+    MERAK_RETURN_IF_ERROR(products.run(
+        s.tq, s.d, s.tk, scores.heads(scores.narrow, s), Heads::of(v, b),
+        Heads::of(call.outputs[0], b), 1, call.accumulate));
+  }
+  return {};
+}
+
+Status backward(const Shape &s, const KernelCall &call, Launcher &launcher) {
+  const View &q = call.inputs[0], &k = call.inputs[1], &v = call.inputs[2];
+  const View &out = call.inputs[3], &dout = call.inputs[5];
+  const View *mask = call.inputs.size() > 6 ? &call.inputs[6] : nullptr;
+  const Scores p = takeScores(launcher, s), dp = takeScores(launcher, s);
+  Products products(launcher, launcher.workspace(kMatmulWorkspace));
+  const bool adds = call.accumulate;
+  for (int64_t b = 0; b < s.b; ++b) {
+    const Heads hq = Heads::of(q, b), hk = Heads::of(k, b);
+    const Heads hv = Heads::of(v, b), hd = Heads::of(dout, b);
+    MERAK_RETURN_IF_ERROR(products.run(s.tq, s.tk, s.d, hq, hk.transposed(),
+                                       p.heads(p.wide, s), s.scores.scale,
+                                       false));
+    MERAK_RETURN_IF_ERROR(products.run(s.tq, s.tk, s.d, hd, hv.transposed(),
+                                       dp.heads(dp.wide, s), 1, false));
+    ScoreArgs args = s.scores;
+    args.scores = p.wide;
+    args.weights = p.narrow;
+    args.gradients = dp.wide;
+    args.scoreGradients = dp.narrow;
+    args.out = ref(out);
+    args.out.data = at(out, b);
+    args.dout = ref(dout);
+    args.dout.data = at(dout, b);
+    for (int i = 0; i < 3; ++i) {
+      args.outStrides[i] = out.strides[i + 1];
+      args.doutStrides[i] = dout.strides[i + 1];
+    }
+    bind(args, s, call.inputs[4], mask, b);
+    MERAK_RETURN_IF_ERROR(
+        launcher.rows<KernelId::AttentionGrad>(args, s.h * s.tq, s.tk));
+    const Heads weights = p.heads(p.narrow, s), ds = dp.heads(dp.narrow, s);
+    MERAK_RETURN_IF_ERROR(products.run(s.tq, s.d, s.tk, ds, hk,
+                                       Heads::of(call.outputs[0], b), 1, adds));
+    MERAK_RETURN_IF_ERROR(products.run(s.tk, s.d, s.tq, ds.transposed(), hq,
+                                       Heads::of(call.outputs[1], b), 1, adds));
+    MERAK_RETURN_IF_ERROR(products.run(s.tk, s.d, s.tq, weights.transposed(),
+                                       hd, Heads::of(call.outputs[2], b), 1,
+                                       adds));
+  }
+  return {};
+}
+
+KernelResult createAttention(Request &request, const Device &) {
+  Shape s;
+  const bool masked = request.text("mask", "none") != "none";
+  if (!request.counts(masked ? 4 : 3, 2) ||
+      !readShape(request, 3, request.outputs[1], s))
+    return request.status();
+  request.shape(request.outputs[0], "out", {s.b, s.tq, s.h, s.d});
+  sameType(request, request.inputs[1], "k", s);
+  sameType(request, request.inputs[2], "v", s);
+  sameType(request, request.outputs[0], "out", s);
+  if (!request.ok())
+    return request.status();
+  return makeKernel(
+      [s](const KernelCall &call, Launcher &launcher) {
+        return forward(s, call, launcher);
+      },
+      s.workspace(1));
+}
+
+KernelResult createAttentionGrad(Request &request, const Device &) {
+  Shape s;
+  const bool masked = request.text("mask", "none") != "none";
+  if (!request.counts(masked ? 7 : 6, 3) ||
+      !readShape(request, 6, request.inputs[4], s))
+    return request.status();
+  request.shape(request.inputs[3], "out", {s.b, s.tq, s.h, s.d});
+  request.shape(request.inputs[5], "dout", {s.b, s.tq, s.h, s.d});
+  request.shape(request.outputs[0], "dq", {s.b, s.tq, s.h, s.d});
+  request.shape(request.outputs[1], "dk", {s.b, s.tk, s.hk, s.d});
+  request.shape(request.outputs[2], "dv", {s.b, s.tk, s.hk, s.d});
+  const std::pair<const View *, const char *> same[] = {
+      {&request.inputs[1], "k"},    {&request.inputs[2], "v"},
+      {&request.inputs[5], "dout"}, {&request.outputs[0], "dq"},
+      {&request.outputs[1], "dk"},  {&request.outputs[2], "dv"}};
+  for (const auto &[view, what] : same)
+    sameType(request, *view, what, s);
+  expectReal(request, request.inputs[3], "out");
+  if (!request.ok())
+    return request.status();
+  return makeKernel(
+      [s](const KernelCall &call, Launcher &launcher) {
+        return backward(s, call, launcher);
+      },
+      s.workspace(2));
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"attention", createAttention, Strides::Rows},
+    {"attention_grad", createAttentionGrad, Strides::Rows},
+};
+
+} // namespace
+
+std::span<const KernelEntry> attentionKernels() { return kEntries; }
+
+} // namespace merak::cuda

@@ -1,0 +1,153 @@
+// einsum: matrix products through the BLAS of the device; what is none (every
+// letter in all operands, integers, f64) through a kernel of our own.
+#include "runtime/backends/cuda/Kernel.h"
+#include "runtime/backends/cuda/Matmul.h"
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+
+namespace merak::cuda {
+
+namespace {
+
+KernelResult createDirect(Request &request, const cpu::Problem &problem,
+                          double alpha) {
+  ContractArgs args;
+  args.batch = makeLoops<3>(request, problem.batch);
+  args.m = makeLoops<3>(request, problem.m);
+  args.n = makeLoops<3>(request, problem.n);
+  args.k = makeLoops<3>(request, problem.k);
+  args.alpha = alpha;
+  if (!request.ok())
+    return request.status();
+  const bool whole = request.outputs[0].dtype == planpb::I64 ||
+                     request.outputs[0].dtype == planpb::I32;
+  return makeKernel([=](const KernelCall &call, Launcher &launcher) {
+    ContractArgs now = args;
+    now.a = ref(call.inputs[0]);
+    now.b = ref(call.inputs[1]);
+    now.out = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    const int64_t count = now.batch.count * now.m.count * now.n.count;
+    return whole ? launcher.items<KernelId::ContractWhole>(now, count)
+                 : launcher.items<KernelId::ContractReal>(now, count);
+  });
+}
+
+class Product : public Kernel {
+public:
+  Product(Request &request, const cpu::Problem &problem, double alpha,
+          planpb::DType ab, planpb::DType c, int forced)
+      : plan_(planMatmul(problem, typeOf(ab), typeOf(c), forced)),
+        alpha_(static_cast<float>(alpha)) {
+    const View *views[] = {&request.inputs[0], &request.inputs[1],
+                           &request.outputs[0]};
+    workspace = kMatmulWorkspace;
+    const bool adds = request.instruction.accumulate();
+    for (int o = 0; o < 3; ++o) {
+      View strided = *views[o];
+      elementSize_[o] = runtime::dtypeSize(strided.dtype);
+      if (!plan_.copied[o])
+        continue;
+      strided.shape = plan_.copyShape[o];
+      strided.strides = plan_.copyStrides[o];
+      View dense = denseView(strided);
+      dense.dtype = o == 2 ? c : ab;
+      elementSize_[o] = runtime::dtypeSize(dense.dtype);
+      copies_[o] = o == 2 ? makeCopy(request, dense, strided, adds)
+                          : makeCopy(request, strided, dense, false);
+      bytes_[o] = denseBytes(dense);
+      workspace += bytes_[o];
+    }
+    const View &out = request.outputs[0];
+    zero_.loops = makeLoops<1>(request, Nest(out.shape, {out.strides}));
+  }
+
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    if (plan_.steps.empty()) { // an empty sum
+      zero_.to = ref(call.outputs[0]);
+      return call.accumulate
+                 ? Status()
+                 : launcher.items<KernelId::Fill>(zero_, zero_.loops.count);
+    }
+    char *data[3] = {static_cast<char *>(call.inputs[0].data),
+                     static_cast<char *>(call.inputs[1].data),
+                     static_cast<char *>(call.outputs[0].data)};
+    void *const out = data[2];
+    for (int o = 0; o < 3; ++o) {
+      if (!plan_.copied[o])
+        continue;
+      char *dense = launcher.workspace(bytes_[o]);
+      if (o < 2)
+        MERAK_RETURN_IF_ERROR(runCopy(launcher, copies_[o], data[o], dense));
+      data[o] = dense;
+    }
+    void *blas = launcher.workspace(kMatmulWorkspace);
+    for (const MatmulPlan::Step &step : plan_.steps) {
+      auto at = [&](int o) {
+        return data[o] + step.offsets[o] * elementSize_[o];
+      };
+      MatmulCall product;
+      product.a = at(plan_.swapped ? 1 : 0);
+      product.b = at(plan_.swapped ? 0 : 1);
+      product.c = at(2);
+      product.alpha = alpha_;
+      product.beta = step.adds || (call.accumulate && !plan_.copied[2]) ? 1 : 0;
+      MERAK_RETURN_IF_ERROR(launcher.device.matmul(plan_.product, product, blas,
+                                                   launcher.stream));
+    }
+    return plan_.copied[2] ? runCopy(launcher, copies_[2], data[2], out)
+                           : Status();
+  }
+
+private:
+  MatmulPlan plan_;
+  float alpha_;
+  CopyArgs copies_[3];
+  FillArgs zero_;
+  uint64_t bytes_[3] = {0, 0, 0};
+  int64_t elementSize_[3] = {0, 0, 0};
+};
+
+KernelResult createEinsum(Request &request, const Device &) {
+  cpu::Problem problem;
+  if (!request.counts(2, 1) || !cpu::readEquation(request, problem))
+    return request.status();
+  const double alpha = request.real("alpha", 1.0);
+  const planpb::DType a = request.inputs[0].dtype, b = request.inputs[1].dtype;
+  const planpb::DType out = request.outputs[0].dtype;
+  const bool real = isReal(a) && isReal(b) && isReal(out);
+  const bool same =
+      a == out && b == out &&
+      (out == planpb::F64 || out == planpb::I64 || out == planpb::I32);
+  request.expect(real || same,
+                 fmt::format("no product of {} and {} in {}",
+                             runtime::dtypeName(a), runtime::dtypeName(b),
+                             runtime::dtypeName(out)));
+  if (!request.ok())
+    return request.status();
+  const bool products = problem.m.count() > 1 || problem.n.count() > 1;
+  if (!real || !products)
+    return createDirect(request, problem, alpha);
+  if (problem.elements() == 0)
+    return makeKernel([](const KernelCall &, Launcher &) { return Status(); });
+  // Both factors have one type, and the result that type or f32.
+  const planpb::DType ab = a == b ? a : planpb::F32;
+  const planpb::DType c = out == ab ? out : planpb::F32;
+  const int forced = (a != ab ? 1 : 0) | (b != ab ? 2 : 0) | (out != c ? 4 : 0);
+  auto product =
+      std::make_unique<Product>(request, problem, alpha, ab, c, forced);
+  if (!request.ok())
+    return request.status();
+  return std::unique_ptr<Kernel>(std::move(product));
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"einsum", createEinsum},
+};
+
+} // namespace
+
+std::span<const KernelEntry> contractionKernels() { return kEntries; }
+
+} // namespace merak::cuda

@@ -1,0 +1,197 @@
+// gather, scatter_add, pick, pick_grad.
+#include "runtime/backends/cuda/Kernel.h"
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+
+namespace merak::cuda {
+
+namespace {
+
+bool readGather(Request &request, const View &table, const View &ids,
+                const View &other, GatherArgs &g) {
+  const int64_t axis = request.axis(table.rank());
+  request.index(ids, "ids");
+  request.expect(table.dtype == other.dtype, "table and rows differ in type");
+  if (!request.ok())
+    return false;
+  std::vector<int64_t> expected(table.shape.begin(),
+                                table.shape.begin() + axis);
+  expected.insert(expected.end(), ids.shape.begin(), ids.shape.end());
+  expected.insert(expected.end(), table.shape.begin() + axis + 1,
+                  table.shape.end());
+  request.shape(other, "rows", expected);
+  g.globalRows = request.integer("rows_global", table.shape[axis]);
+  if (!request.ok())
+    return false;
+  g.rows = table.shape[axis];
+  g.rowStride = table.strides[axis];
+  auto part = [](const std::vector<int64_t> &v, int64_t from, int64_t count) {
+    return std::vector<int64_t>(v.begin() + from, v.begin() + from + count);
+  };
+  const int64_t tail = table.rank() - axis - 1, rank = ids.rank();
+  g.before = makeLoops<2>(request, Nest(part(table.shape, 0, axis),
+                                        {part(table.strides, 0, axis),
+                                         part(other.strides, 0, axis)}));
+  g.idLoops = makeLoops<2>(
+      request, Nest(ids.shape, {ids.strides, part(other.strides, axis, rank)}));
+  g.after =
+      makeLoops<2>(request, Nest(part(table.shape, axis + 1, tail),
+                                 {part(table.strides, axis + 1, tail),
+                                  part(other.strides, axis + rank, tail)}));
+  return request.ok();
+}
+
+KernelResult createGather(Request &request, const Device &device) {
+  GatherArgs args;
+  if (!request.counts(2, 1) ||
+      !readGather(request, request.inputs[0], request.inputs[1],
+                  request.outputs[0], args))
+    return request.status();
+  // Words are moved, so adding goes through a copy.
+  const View out = request.outputs[0];
+  const bool adds = request.instruction.accumulate();
+  CopyArgs copy;
+  uint64_t bytes = 0;
+  if (adds) {
+    const View dense = denseView(out);
+    planpb::Instruction inner = request.instruction;
+    inner.set_accumulate(false);
+    Request again(inner, request.inputs, std::span(&dense, 1));
+    if (!readGather(again, request.inputs[0], request.inputs[1], dense, args))
+      return again.status();
+    copy = makeCopy(request, dense, out, true);
+    bytes = denseBytes(out);
+  }
+  return makeKernel(
+      [=](const KernelCall &call, Launcher &launcher) {
+        GatherArgs now = args;
+        now.table = ref(call.inputs[0]);
+        now.ids = ref(call.inputs[1]);
+        now.other = ref(call.outputs[0]);
+        now.first = cpu::scalarInteger(call, 0);
+        if (adds)
+          now.other.data = launcher.workspace(bytes);
+        const int64_t count =
+            now.before.count * now.idLoops.count * now.after.count;
+        MERAK_RETURN_IF_ERROR(launcher.items<KernelId::Gather>(now, count));
+        return adds ? runCopy(launcher, copy, now.other.data,
+                              call.outputs[0].data)
+                    : Status();
+      },
+      bytes);
+}
+
+KernelResult createScatterAdd(Request &request, const Device &) {
+  GatherArgs args;
+  if (!request.counts(2, 1) ||
+      !readGather(request, request.outputs[0], request.inputs[1],
+                  request.inputs[0], args))
+    return request.status();
+  const View &table = request.outputs[0];
+  request.expect(table.dtype != planpb::BOOL, "no arithmetic on bool");
+  // Positions pass through f32 when lists are made.
+  request.expect(args.idLoops.count < int64_t{1} << 24,
+                 "expected fewer than 2^24 ids");
+  FillArgs clear;
+  Nest nest(table.shape, {table.strides});
+  nest.sortBy(0);
+  clear.loops = makeLoops<1>(request, nest);
+  if (!request.ok())
+    return request.status();
+  const uint64_t ids = static_cast<uint64_t>(args.idLoops.count);
+  return makeKernel(
+      [=](const KernelCall &call, Launcher &launcher) {
+        GatherArgs now = args;
+        now.table = ref(call.outputs[0]);
+        now.ids = ref(call.inputs[1]);
+        now.other = ref(call.inputs[0]);
+        now.first = cpu::scalarInteger(call, 0);
+        now.add = call.accumulate;
+        now.next = launcher.workspace<int32_t>(2 * ids);
+        if (!call.accumulate) {
+          FillArgs zero = clear;
+          zero.to = now.table;
+          MERAK_RETURN_IF_ERROR(
+              launcher.items<KernelId::Fill>(zero, zero.loops.count));
+        }
+        const int64_t count = now.idLoops.count;
+        MERAK_RETURN_IF_ERROR(
+            launcher.rows<KernelId::ScatterLinks>(now, count, count));
+        return launcher.rows<KernelId::ScatterRows>(
+            now, count, now.before.count * now.after.count);
+      },
+      alignUp(2 * ids * sizeof(int32_t)));
+}
+
+bool readPick(Request &request, const View &matrix, const View &labels,
+              const View &vector, PickArgs &p) {
+  if (!request.expect(matrix.rank() > 0, "expected a matrix, found a scalar"))
+    return false;
+  const std::vector<int64_t> shape(matrix.shape.begin(),
+                                   matrix.shape.end() - 1);
+  expectReal(request, matrix, "the matrix");
+  expectReal(request, vector, "the picked values");
+  request.index(labels, "labels");
+  request.shape(labels, "labels", shape);
+  request.shape(vector, "the picked values", shape);
+  p.hasIgnored = request.has("ignore_index");
+  p.ignored = request.integer("ignore_index", 0);
+  if (!request.ok())
+    return false;
+  const std::vector<int64_t> strides(matrix.strides.begin(),
+                                     matrix.strides.end() - 1);
+  p.rows = makeLoops<3>(request,
+                        Nest(shape, {strides, labels.strides, vector.strides}));
+  p.columns = matrix.shape.back();
+  p.columnStride = matrix.strides.back();
+  return request.ok();
+}
+
+KernelResult createPick(Request &request, const Device &) {
+  PickArgs args;
+  if (!request.counts(2, 1) ||
+      !readPick(request, request.inputs[0], request.inputs[1],
+                request.outputs[0], args))
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    PickArgs now = args;
+    now.matrix = ref(call.inputs[0]);
+    now.labels = ref(call.inputs[1]);
+    now.vector = ref(call.outputs[0]);
+    now.first = cpu::scalarInteger(call, 0);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::Pick>(now, now.rows.count);
+  });
+}
+
+KernelResult createPickGrad(Request &request, const Device &) {
+  PickArgs args;
+  if (!request.counts(2, 1) ||
+      !readPick(request, request.outputs[0], request.inputs[1],
+                request.inputs[0], args))
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    PickArgs now = args;
+    now.matrix = ref(call.outputs[0]);
+    now.labels = ref(call.inputs[1]);
+    now.vector = ref(call.inputs[0]);
+    now.first = cpu::scalarInteger(call, 0);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::PickGrad>(now,
+                                              now.rows.count * now.columns);
+  });
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"gather", createGather},
+    {"scatter_add", createScatterAdd},
+    {"pick", createPick},
+    {"pick_grad", createPickGrad},
+};
+
+} // namespace
+
+std::span<const KernelEntry> indexKernels() { return kEntries; }
+
+} // namespace merak::cuda

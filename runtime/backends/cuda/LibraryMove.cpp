@@ -1,0 +1,190 @@
+// copy, fill, slice, rotary, dropout.
+#include "runtime/backends/cuda/Kernel.h"
+#include "runtime/core/DType.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace merak::cuda {
+
+namespace {
+
+KernelResult createCopy(Request &request, const Device &) {
+  if (request.counts(1, 1))
+    request.sameShape(request.inputs[0], "input", request.outputs[0], "output");
+  if (!request.ok())
+    return request.status();
+  const CopyArgs args = makeCopy(request, request.inputs[0], request.outputs[0],
+                                 request.instruction.accumulate());
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    return runCopy(launcher, args, call.inputs[0].data, call.outputs[0].data);
+  });
+}
+
+KernelResult createFill(Request &request, const Device &) {
+  request.counts(0, 1);
+  if (!request.ok())
+    return request.status();
+  const View &out = request.outputs[0];
+  Nest nest(out.shape, {out.strides});
+  nest.sortBy(0);
+  FillArgs args;
+  args.loops = makeLoops<1>(request, nest);
+  args.add = request.instruction.accumulate();
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    if (call.scalars.empty())
+      return Status::error("fill: expected 1 scalar, found 0");
+    FillArgs now = args;
+    now.to = ref(call.outputs[0]);
+    now.isFloat = call.scalars[0].isFloat;
+    now.whole = call.scalars[0].i;
+    now.real = call.scalars[0].f;
+    return launcher.items<KernelId::Fill>(now, now.loops.count);
+  });
+}
+
+KernelResult createSlice(Request &request, const Device &) {
+  if (!request.counts(1, 1))
+    return request.status();
+  const View &in = request.inputs[0], &out = request.outputs[0];
+  const size_t rank = in.shape.size();
+  const size_t axis = static_cast<size_t>(request.axis(in.rank()));
+  if (!request.ok())
+    return request.status();
+  bool fits = out.shape.size() == rank;
+  for (size_t d = 0; fits && d < rank; ++d)
+    fits =
+        d == axis ? out.shape[d] <= in.shape[d] : out.shape[d] == in.shape[d];
+  if (!request.expect(fits, "output is no part of the input along the axis"))
+    return request.status();
+  View part = in;
+  part.shape = out.shape;
+  const CopyArgs args =
+      makeCopy(request, part, out, request.instruction.accumulate());
+  if (!request.ok())
+    return request.status();
+  const int64_t last = in.shape[axis] - out.shape[axis];
+  const int64_t step = in.strides[axis] * runtime::dtypeSize(in.dtype);
+  return makeKernel([=](const KernelCall &call, Launcher &launcher) {
+    const int64_t begin = cpu::scalarInteger(call, 0);
+    if (begin < 0 || begin > last)
+      return Status::error(
+          fmt::format("slice: begins at {}, expected at most {}", begin, last));
+    return runCopy(launcher, args,
+                   static_cast<const char *>(call.inputs[0].data) +
+                       begin * step,
+                   call.outputs[0].data);
+  });
+}
+
+KernelResult createRotary(Request &request, const Device &) {
+  if (!request.counts(3, 1))
+    return request.status();
+  const View &x = request.inputs[0], &y = request.outputs[0];
+  expectAllReal(request);
+  request.sameShape(x, "x", y, "y");
+  if (!request.expect(x.rank() == 4 && x.shape[3] % 2 == 0,
+                      "expected x [b, t, h, d] with even d"))
+    return request.status();
+  const bool interleaved = request.integer("interleaved", 0) != 0;
+  const int64_t half = x.shape[3] / 2;
+  const std::vector<int64_t> angles = {x.shape[0], x.shape[1], 1, half};
+  std::vector<int64_t> cs, sn;
+  const bool fits = cpu::broadcastStrides(request.inputs[1], angles, cs) &&
+                    cpu::broadcastStrides(request.inputs[2], angles, sn);
+  if (!request.expect(fits, fmt::format("cos or sin does not broadcast to "
+                                        "[{}, {}, 1, {}]",
+                                        angles[0], angles[1], half)))
+    return request.status();
+  auto lead = [](const std::vector<int64_t> &s) {
+    return std::vector<int64_t>{s[0], s[1], s[2]};
+  };
+  RotaryArgs args;
+  args.rows = makeLoops<4>(
+      request, Nest(std::span(x.shape).first(3),
+                    {lead(x.strides), lead(y.strides), lead(cs), lead(sn)}));
+  args.half = half;
+  args.xStep = x.strides[3];
+  args.yStep = y.strides[3];
+  args.cosStep = cs[3];
+  args.sinStep = sn[3];
+  args.pair = interleaved ? 2 : 1;
+  args.other = interleaved ? 1 : half;
+  args.inverse = request.integer("inverse", 0) != 0;
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    RotaryArgs now = args;
+    now.x = ref(call.inputs[0]);
+    now.cosine = ref(call.inputs[1]);
+    now.sine = ref(call.inputs[2]);
+    now.y = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::Rotary>(now, now.rows.count * now.half);
+  });
+}
+
+KernelResult createDropout(Request &request, const Device &) {
+  if (!request.counts(1, 1))
+    return request.status();
+  const View &x = request.inputs[0], &y = request.outputs[0];
+  expectAllReal(request);
+  request.sameShape(x, "x", y, "y");
+  const double ratio = request.real("ratio");
+  const int64_t id = request.integer("id");
+  request.expect(ratio >= 0 && ratio < 1,
+                 fmt::format("expected 'ratio' in [0, 1), found {}", ratio));
+  request.expect(id >= 0 && id >> 32 == 0,
+                 fmt::format("expected 'id' in [0, 2^32), found {}", id));
+  const std::vector<int64_t> extents =
+      request.list("extents", {{x.elements()}});
+  const std::vector<int64_t> strides = request.list("strides", {{1}});
+  int64_t count = 1;
+  for (int64_t extent : extents)
+    count *= extent;
+  request.expect(extents.size() == strides.size() && count == x.elements() &&
+                     std::all_of(strides.begin(), strides.end(),
+                                 [](int64_t s) { return s >= 0; }),
+                 fmt::format("expected a stride for each of 'extents', which "
+                             "multiply to {}",
+                             x.elements()));
+  if (!request.ok())
+    return request.status();
+  DropoutArgs args;
+  args.operands = makeLoops<2>(request, Nest(x.shape, {x.strides, y.strides}));
+  args.global = makeLoops<1>(request, Nest(extents, {strides}));
+  args.stream.op = static_cast<uint32_t>(id);
+  args.threshold = philox::thresholdOf(ratio);
+  args.scale = static_cast<float>(1 / (1 - ratio));
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    if (call.scalars.size() < 2)
+      return Status::error("dropout: expected the scalars seed and step");
+    DropoutArgs now = args;
+    now.stream.seed = static_cast<uint64_t>(call.scalars[0].asInteger());
+    now.stream.step = static_cast<uint32_t>(call.scalars[1].asInteger());
+    for (size_t i = 2; i < call.scalars.size(); ++i)
+      now.begin += call.scalars[i].asInteger();
+    now.x = ref(call.inputs[0]);
+    now.y = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::Dropout>(now, now.operands.count);
+  });
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"copy", createCopy},       {"fill", createFill},
+    {"slice", createSlice},     {"rotary", createRotary},
+    {"dropout", createDropout},
+};
+
+} // namespace
+
+std::span<const KernelEntry> moveKernels() { return kEntries; }
+
+} // namespace merak::cuda

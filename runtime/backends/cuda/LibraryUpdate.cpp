@@ -1,0 +1,131 @@
+// sgd_update, adamw_update, clip_factor. Parameters and states are f32; the
+// gradient may be of 16 bits.
+#include "runtime/backends/cuda/Kernel.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace merak::cuda {
+
+namespace {
+
+bool readUpdate(Request &request, UpdateArgs &args) {
+  const View &grad = request.inputs[0];
+  expectReal(request, grad, "the gradient");
+  std::vector<std::vector<int64_t>> strides = {grad.strides};
+  for (const View &state : request.outputs) {
+    request.type(state, "a parameter or its state", planpb::F32);
+    request.sameShape(grad, "the gradient", state, "a parameter or its state");
+    strides.push_back(state.strides);
+  }
+  if (args.clip)
+    request.expect(request.inputs[1].elements() == 1,
+                   "expected one clip factor");
+  if (!request.ok())
+    return false;
+  args.loops = makeLoops<4>(request, Nest(grad.shape, strides));
+  return request.ok();
+}
+
+void bind(UpdateArgs &args, const KernelCall &call) {
+  args.grad = ref(call.inputs[0]);
+  if (args.clip)
+    args.factor = ref(call.inputs[1]);
+  args.param = ref(call.outputs[0]);
+  if (call.outputs.size() > 1)
+    args.first = ref(call.outputs[1]);
+  if (call.outputs.size() > 2)
+    args.second = ref(call.outputs[2]);
+}
+
+KernelResult createSgd(Request &request, const Device &) {
+  UpdateArgs args;
+  args.clip = request.integer("clip", 0) != 0;
+  const double momentum = request.real("momentum", 0.0);
+  args.hasBuffer = momentum != 0;
+  // The buffer may also be listed as an input: it is the same view.
+  const size_t inputs = 1 + args.clip;
+  const bool listed = args.hasBuffer && request.inputs.size() == inputs + 1;
+  request.counts(inputs + listed, args.hasBuffer ? 2 : 1);
+  if (!request.ok() || !readUpdate(request, args))
+    return request.status();
+  args.momentum = static_cast<float>(momentum);
+  args.oneMinusDampening =
+      static_cast<float>(1 - request.real("dampening", 0.0));
+  args.weightDecay = static_cast<float>(request.real("weight_decay", 0.0));
+  args.nesterov = request.integer("nesterov", 0) != 0;
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    if (call.scalars.size() < 2)
+      return Status::error("sgd_update: expected the scalars lr and step");
+    UpdateArgs now = args;
+    bind(now, call);
+    now.lr = static_cast<float>(call.scalars[0].asDouble());
+    now.firstStep = call.scalars[1].asInteger() <= 1;
+    return launcher.items<KernelId::Sgd>(now, now.loops.count);
+  });
+}
+
+KernelResult createAdamW(Request &request, const Device &) {
+  UpdateArgs args;
+  args.clip = request.integer("clip", 0) != 0;
+  const double beta1 = request.real("beta1", 0.9);
+  const double beta2 = request.real("beta2", 0.999);
+  const double eps = request.real("eps", 1e-8);
+  const double decay = request.real("weight_decay", 0.01);
+  if (!request.counts(1 + args.clip, 3) || !readUpdate(request, args))
+    return request.status();
+  args.beta1 = static_cast<float>(beta1);
+  args.beta2 = static_cast<float>(beta2);
+  args.oneMinusBeta1 = static_cast<float>(1 - beta1);
+  args.oneMinusBeta2 = static_cast<float>(1 - beta2);
+  args.eps = static_cast<float>(eps);
+  return makeKernel([=](const KernelCall &call, Launcher &launcher) {
+    if (call.scalars.size() < 2)
+      return Status::error("adamw_update: expected the scalars lr and step");
+    UpdateArgs now = args;
+    bind(now, call);
+    const double lr = call.scalars[0].asDouble();
+    const double t = call.scalars[1].asDouble();
+    now.decay = static_cast<float>(1 - lr * decay);
+    now.stepSize = static_cast<float>(lr / (1 - std::pow(beta1, t)));
+    now.rootCorrection = static_cast<float>(std::sqrt(1 - std::pow(beta2, t)));
+    return launcher.items<KernelId::AdamW>(now, now.loops.count);
+  });
+}
+
+KernelResult createClipFactor(Request &request, const Device &) {
+  if (!request.counts(1, 2))
+    return request.status();
+  expectAllReal(request);
+  request.expect(request.inputs[0].rank() == 1, "expected a list of squares");
+  for (const View &out : request.outputs)
+    request.expect(out.elements() == 1, "expected one element an output");
+  ClipArgs args;
+  args.maxNorm = request.real("max_norm");
+  if (!request.ok())
+    return request.status();
+  args.count = request.inputs[0].shape[0];
+  args.step = request.inputs[0].strides[0];
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    ClipArgs now = args;
+    now.squares = ref(call.inputs[0]);
+    now.norm = ref(call.outputs[0]);
+    now.factor = ref(call.outputs[1]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::ClipFactor>(now, 1);
+  });
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"sgd_update", createSgd, Strides::Any, true},
+    {"adamw_update", createAdamW, Strides::Any, true},
+    {"clip_factor", createClipFactor},
+};
+
+} // namespace
+
+std::span<const KernelEntry> updateKernels() { return kEntries; }
+
+} // namespace merak::cuda

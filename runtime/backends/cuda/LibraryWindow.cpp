@@ -1,0 +1,226 @@
+// conv, max_pool, avg_pool and their gradients, on dense operands.
+#include "runtime/backends/cpu/Window.h"
+#include "runtime/backends/cuda/Kernel.h"
+
+#include <fmt/format.h>
+
+namespace merak::cuda {
+
+namespace {
+
+Sliding sliding(const cpu::Window &w) {
+  Sliding s{};
+  for (int d = 0; d < 3; ++d) {
+    s.in[d] = w.in[d], s.out[d] = w.out[d], s.kernel[d] = w.kernel[d];
+    s.stride[d] = w.stride[d], s.dilation[d] = w.dilation[d];
+    s.pad[d] = w.pad[d];
+  }
+  return s;
+}
+
+bool readConv(Request &request, const View &x, const View &w, const View &y,
+              ConvArgs &c) {
+  expectAllReal(request);
+  if (!request.expect(w.rank() >= 3 && x.rank() == w.rank(),
+                      "expected x and w of one rank, 3 or more"))
+    return false;
+  c.groups = request.integer("group", 1);
+  cpu::Window window;
+  if (!cpu::readWindow(request, x, y, std::span(w.shape).subspan(2), window))
+    return false;
+  c.samples = x.shape[0];
+  if (!request.expect(c.groups > 0 && w.shape[0] % c.groups == 0 &&
+                          x.shape[1] == w.shape[1] * c.groups &&
+                          y.shape[1] == w.shape[0] && y.shape[0] == x.shape[0],
+                      fmt::format("channels do not fit: x {}, w {} x {}, y {}, "
+                                  "{} groups",
+                                  x.shape[1], w.shape[0], w.shape[1],
+                                  y.shape[1], c.groups)))
+    return false;
+  c.window = sliding(window);
+  c.inChannels = w.shape[1];
+  c.outChannels = w.shape[0] / c.groups;
+  return true;
+}
+
+KernelResult createConv(Request &request, const Device &) {
+  ConvArgs args;
+  args.biased = request.integer("bias", 0) != 0;
+  if (!request.counts(2 + args.biased, 1) ||
+      !readConv(request, request.inputs[0], request.inputs[1],
+                request.outputs[0], args))
+    return request.status();
+  if (args.biased)
+    request.shape(request.inputs[2], "bias", {request.inputs[1].shape[0]});
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    ConvArgs now = args;
+    now.x = ref(call.inputs[0]);
+    now.w = ref(call.inputs[1]);
+    if (now.biased)
+      now.bias = ref(call.inputs[2]);
+    now.y = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::Conv>(now, call.outputs[0].elements());
+  });
+}
+
+KernelResult createConvGradInput(Request &request, const Device &) {
+  ConvArgs args;
+  if (!request.counts(2, 1) ||
+      !readConv(request, request.outputs[0], request.inputs[1],
+                request.inputs[0], args))
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    ConvArgs now = args;
+    now.y = ref(call.inputs[0]);
+    now.w = ref(call.inputs[1]);
+    now.x = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::ConvGradInput>(now,
+                                                   call.outputs[0].elements());
+  });
+}
+
+KernelResult createConvGradWeight(Request &request, const Device &) {
+  ConvArgs args;
+  if (!request.counts(2, 1) ||
+      !readConv(request, request.inputs[0], request.outputs[0],
+                request.inputs[1], args))
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    ConvArgs now = args;
+    now.x = ref(call.inputs[0]);
+    now.y = ref(call.inputs[1]);
+    now.w = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    return launcher.rows<KernelId::ConvGradWeight>(
+        now, call.outputs[0].elements(), now.samples * now.window.outSize());
+  });
+}
+
+// ---------------------------------------------------------------- pooling
+
+bool readPool(Request &request, const View &in, const View &out, PoolArgs &p) {
+  expectReal(request, in, "the wide operand");
+  expectReal(request, out, "the narrow operand");
+  const std::vector<int64_t> kernel = request.list("kernel");
+  cpu::Window window;
+  if (!request.ok() || !cpu::readWindow(request, in, out, kernel, window))
+    return false;
+  request.expect(in.shape[0] == out.shape[0] && in.shape[1] == out.shape[1],
+                 "samples and channels differ");
+  p.window = sliding(window);
+  p.planes = in.shape[0] * in.shape[1];
+  p.inSize = window.inSize();
+  p.outSize = window.outSize();
+  p.countPad = request.integer("count_include_pad", 0) != 0;
+  const std::vector<int64_t> pads =
+      request.list("pads", std::vector<int64_t>(2 * kernel.size(), 0));
+  for (size_t d = 0; d < kernel.size() && request.ok(); ++d)
+    p.window.padEnd[3 - kernel.size() + d] = pads[kernel.size() + d];
+  return request.ok();
+}
+
+KernelResult createMaxPool(Request &request, const Device &) {
+  PoolArgs args;
+  if (!request.counts(1, 2) ||
+      !readPool(request, request.inputs[0], request.outputs[0], args))
+    return request.status();
+  request.type(request.outputs[1], "index", planpb::I64);
+  request.sameShape(request.outputs[0], "y", request.outputs[1], "index");
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    PoolArgs now = args;
+    now.x = ref(call.inputs[0]);
+    now.y = ref(call.outputs[0]);
+    now.index = ref(call.outputs[1]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::MaxPool>(now, now.planes * now.outSize);
+  });
+}
+
+KernelResult createMaxPoolGrad(Request &request, const Device &) {
+  if (!request.counts(2, 1))
+    return request.status();
+  const View &dy = request.inputs[0], &index = request.inputs[1];
+  const View &dx = request.outputs[0];
+  expectReal(request, dy, "dy");
+  request.type(index, "index", planpb::I64);
+  expectReal(request, dx, "dx");
+  request.sameShape(dy, "dy", index, "index");
+  if (!request.expect(dy.rank() >= 2 && dx.rank() >= 2 &&
+                          dy.shape[0] == dx.shape[0] &&
+                          dy.shape[1] == dx.shape[1],
+                      "samples and channels differ"))
+    return request.status();
+  if (!request.ok())
+    return request.status();
+  PoolArgs args;
+  args.planes = dy.shape[0] * dy.shape[1];
+  args.outSize = args.planes ? dy.elements() / args.planes : 0;
+  args.inSize = args.planes ? dx.elements() / args.planes : 0;
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    PoolArgs now = args;
+    now.y = ref(call.inputs[0]);
+    now.index = ref(call.inputs[1]);
+    now.x = ref(call.outputs[0]);
+    if (!call.accumulate) {
+      FillArgs zero;
+      zero.to = now.x;
+      zero.loops.rank = 1;
+      zero.loops.count = zero.loops.sizes[0] = now.planes * now.inSize;
+      zero.loops.strides[0][0] = 1;
+      MERAK_RETURN_IF_ERROR(
+          launcher.items<KernelId::Fill>(zero, zero.loops.count));
+    }
+    return launcher.items<KernelId::MaxPoolGrad>(now, now.planes);
+  });
+}
+
+KernelResult createAveragePool(Request &request, const Device &) {
+  PoolArgs args;
+  if (!request.counts(1, 1) ||
+      !readPool(request, request.inputs[0], request.outputs[0], args))
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    PoolArgs now = args;
+    now.x = ref(call.inputs[0]);
+    now.y = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::AveragePool>(now, now.planes * now.outSize);
+  });
+}
+
+KernelResult createAveragePoolGrad(Request &request, const Device &) {
+  PoolArgs args;
+  if (!request.counts(1, 1) ||
+      !readPool(request, request.outputs[0], request.inputs[0], args))
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    PoolArgs now = args;
+    now.y = ref(call.inputs[0]);
+    now.x = ref(call.outputs[0]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::AveragePoolGrad>(now,
+                                                     now.planes * now.inSize);
+  });
+}
+
+constexpr KernelEntry kEntries[] = {
+    {"conv", createConv, Strides::Dense},
+    {"conv_grad_input", createConvGradInput, Strides::Dense},
+    {"conv_grad_weight", createConvGradWeight, Strides::Dense},
+    {"max_pool", createMaxPool, Strides::Dense},
+    {"max_pool_grad", createMaxPoolGrad, Strides::Dense},
+    {"avg_pool", createAveragePool, Strides::Dense},
+    {"avg_pool_grad", createAveragePoolGrad, Strides::Dense},
+};
+
+} // namespace
+
+std::span<const KernelEntry> windowKernels() { return kEntries; }
+
+} // namespace merak::cuda

@@ -1,0 +1,194 @@
+#include "runtime/backends/cuda/Matmul.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace merak::cuda {
+
+using cpu::Nest;
+using cpu::Problem;
+
+bool blasLayout(const MatrixLayout &x, bool &transposed, int64_t &ld) {
+  auto fits = [](int64_t inner, int64_t innerStride, int64_t outer,
+                 int64_t outerStride, int64_t &ld) {
+    ld = outer == 1 ? std::max<int64_t>(inner, 1) : outerStride;
+    return (innerStride == 1 || inner == 1) && ld >= inner;
+  };
+  transposed = false;
+  if (fits(x.rows, x.rowStride, x.columns, x.columnStride, ld))
+    return true;
+  transposed = true;
+  return fits(x.columns, x.columnStride, x.rows, x.rowStride, ld);
+}
+
+bool blasProduct(const MatrixLayout &a, const MatrixLayout &b,
+                 const MatrixLayout &c, Matmul &product, bool &swapped) {
+  if (!blasLayout(c, swapped, product.ldc))
+    return false;
+  auto flip = [](const MatrixLayout &x) {
+    return MatrixLayout{x.columns, x.rows, x.columnStride, x.rowStride};
+  };
+  const MatrixLayout &first = swapped ? flip(b) : a;
+  const MatrixLayout &second = swapped ? flip(a) : b;
+  product.m = first.rows;
+  product.k = first.columns;
+  product.n = second.columns;
+  return blasLayout(first, product.transA, product.lda) &&
+         blasLayout(second, product.transB, product.ldb);
+}
+
+namespace {
+
+constexpr int64_t kMostSteps = 64; // before operands are copied instead
+
+Nest::Inner take(Nest &nest, size_t d) {
+  Nest::Inner taken;
+  taken.strides.assign(nest.strides.size(), 0);
+  if (nest.sizes.empty())
+    return taken;
+  taken.size = nest.sizes[d];
+  nest.sizes.erase(nest.sizes.begin() + d);
+  for (size_t o = 0; o < nest.strides.size(); ++o) {
+    taken.strides[o] = nest.strides[o][d];
+    nest.strides[o].erase(nest.strides[o].begin() + d);
+  }
+  return taken;
+}
+
+// One way to run the problem as it lies; steps not filled in yet.
+struct Choice {
+  Matmul product;
+  bool swapped = false;
+  Nest loops, sums; // outside of the product
+  int64_t steps() const { return loops.count() * sums.count(); }
+};
+
+// The dimensions `im`, `in`, `ik` of the groups make the matrices.
+std::optional<Choice> choose(Problem p, size_t im, size_t in, size_t ik) {
+  const Nest::Inner m = take(p.m, im), n = take(p.n, in), k = take(p.k, ik);
+  Choice choice;
+  if (!blasProduct({m.size, k.size, m.strides[0], k.strides[0]},
+                   {k.size, n.size, k.strides[1], n.strides[1]},
+                   {m.size, n.size, m.strides[2], n.strides[2]}, choice.product,
+                   choice.swapped))
+    return std::nullopt;
+  // All that is left of the result's dimensions is looped over; the longest of
+  // them in one batched product.
+  Nest &loops = choice.loops;
+  loops.strides.resize(3);
+  for (const Nest *nest : {&p.batch, &p.m, &p.n}) {
+    loops.sizes.insert(loops.sizes.end(), nest->sizes.begin(),
+                       nest->sizes.end());
+    for (int o = 0; o < 3; ++o)
+      loops.strides[o].insert(loops.strides[o].end(), nest->strides[o].begin(),
+                              nest->strides[o].end());
+  }
+  if (!loops.sizes.empty()) {
+    const auto longest =
+        std::max_element(loops.sizes.begin(), loops.sizes.end());
+    const Nest::Inner batch =
+        take(loops, size_t(longest - loops.sizes.begin()));
+    Matmul &product = choice.product;
+    product.batch = batch.size;
+    product.strideA = batch.strides[choice.swapped ? 1 : 0];
+    product.strideB = batch.strides[choice.swapped ? 0 : 1];
+    product.strideC = batch.strides[2];
+  }
+  choice.sums = p.k;
+  return choice;
+}
+
+std::optional<Choice> best(const Problem &p) {
+  std::optional<Choice> found;
+  auto dims = [](const Nest &nest) {
+    return std::max<size_t>(nest.sizes.size(), 1);
+  };
+  for (size_t im = 0; im < dims(p.m); ++im)
+    for (size_t in = 0; in < dims(p.n); ++in)
+      for (size_t ik = 0; ik < dims(p.k); ++ik) {
+        std::optional<Choice> choice = choose(p, im, in, ik);
+        if (choice && (!found || choice->steps() < found->steps()))
+          found = std::move(choice);
+      }
+  return found;
+}
+
+// Replaces an operand by a dense copy, its groups one after the other.
+void densify(Problem &p, int operand, MatmulPlan &plan) {
+  Nest *groups[3] = {&p.batch, operand == 1 ? &p.k : &p.m,
+                     operand == 0 ? &p.k : &p.n};
+  std::vector<int64_t> &shape = plan.copyShape[operand];
+  std::vector<int64_t> &strides = plan.copyStrides[operand];
+  shape.clear();
+  strides.clear();
+  for (const Nest *nest : groups) {
+    shape.insert(shape.end(), nest->sizes.begin(), nest->sizes.end());
+    strides.insert(strides.end(), nest->strides[operand].begin(),
+                   nest->strides[operand].end());
+  }
+  const std::vector<int64_t> dense = cpu::denseStrides(shape);
+  size_t at = 0;
+  for (Nest *nest : groups)
+    for (int64_t &stride : nest->strides[operand])
+      stride = dense[at++];
+  plan.copied[operand] = true;
+}
+
+void merge(Problem &p) {
+  for (Nest *nest : {&p.batch, &p.m, &p.n, &p.k})
+    *nest = Nest(nest->sizes, nest->strides);
+}
+
+int64_t operandElements(const Problem &p, int operand) {
+  const int64_t batch = p.batch.count(), m = p.m.count(), n = p.n.count();
+  const int64_t k = p.k.count();
+  return batch * (operand == 0 ? m * k : operand == 1 ? k * n : m * n);
+}
+
+} // namespace
+
+MatmulPlan planMatmul(const Problem &problem, Type ab, Type c, int forced) {
+  // The cheapest set of copies with which few enough products are left; with
+  // all three copied there is a single one.
+  MatmulPlan plan;
+  std::optional<Choice> chosen;
+  int64_t leastCopied = 0;
+  for (int set = 0; set < 8; ++set) {
+    if ((set & forced) != forced)
+      continue;
+    Problem p = problem;
+    MatmulPlan attempt;
+    int64_t copied = 0;
+    for (int operand = 0; operand < 3; ++operand)
+      if (set >> operand & 1) {
+        densify(p, operand, attempt);
+        copied += operandElements(p, operand);
+      }
+    merge(p);
+    std::optional<Choice> choice = best(p);
+    if (!choice || (choice->steps() > kMostSteps && set != 7))
+      continue;
+    if (chosen && copied >= leastCopied)
+      continue;
+    plan = std::move(attempt);
+    chosen = std::move(choice);
+    leastCopied = copied;
+  }
+  plan.product = chosen->product;
+  plan.product.ab = ab;
+  plan.product.c = c;
+  plan.swapped = chosen->swapped;
+  if (problem.k.count() == 0)
+    return plan;
+  for (int64_t i = 0; i < chosen->loops.count(); ++i)
+    for (int64_t s = 0; s < chosen->sums.count(); ++s) {
+      int64_t loop[3] = {0, 0, 0}, sum[3] = {0, 0, 0};
+      chosen->loops.offsets(i, loop);
+      chosen->sums.offsets(s, sum);
+      plan.steps.push_back(
+          {{loop[0] + sum[0], loop[1] + sum[1], loop[2] + sum[2]}, s > 0});
+    }
+  return plan;
+}
+
+} // namespace merak::cuda

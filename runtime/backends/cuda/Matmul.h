@@ -1,0 +1,69 @@
+// From an einsum to products that a BLAS runs: which dimensions make the
+// matrices, which the batch, which are looped over, and which operands have to
+// be copied first. Plain arithmetic on shapes, so tests check it without a
+// device.
+#pragma once
+
+#include "runtime/backends/cpu/Equation.h"
+#include "runtime/backends/cuda/kernels/Element.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace merak::cuda {
+
+// C = alpha op(A) op(B) + beta C, column major as BLAS has it: element (i, j)
+// of a matrix lies at i + j * ld. op(A) is m x k, op(B) k x n, C m x n.
+struct Matmul {
+  int64_t m = 0, n = 0, k = 0;
+  bool transA = false, transB = false;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+  int64_t batch = 1;
+  int64_t strideA = 0, strideB = 0, strideC = 0; // elements
+  Type ab = Type::F32, c = Type::F32;
+  bool operator==(const Matmul &) const = default;
+};
+struct MatmulCall {
+  const void *a = nullptr, *b = nullptr;
+  void *c = nullptr;
+  float alpha = 1, beta = 0;
+};
+
+// Matrices in a larger tensor: sizes and strides of rows and columns.
+struct MatrixLayout {
+  int64_t rows = 0, columns = 0, rowStride = 0, columnStride = 0;
+};
+
+// Whether column-major BLAS can address the matrix, as it is or transposed.
+bool blasLayout(const MatrixLayout &matrix, bool &transposed, int64_t &ld);
+
+// The product with operands laid out so; false if BLAS cannot address them.
+// With the result's rows contiguous the transposed product is computed, and
+// `swapped` says that A and B change places.
+bool blasProduct(const MatrixLayout &a, const MatrixLayout &b,
+                 const MatrixLayout &c, Matmul &product, bool &swapped);
+
+// All products of an einsum. Operands: 0 a, 1 b, 2 out.
+struct MatmulPlan {
+  bool copied[3] = {false, false, false};
+  // Of a copied operand: the view it is copied from (or to), in the order of
+  // its dense copy.
+  std::vector<int64_t> copyShape[3], copyStrides[3];
+  Matmul product;
+  bool swapped = false; // BLAS's A is operand 1
+  // Products that are run one after the other: offsets of a, b and out, and
+  // whether the product adds to what earlier ones left.
+  struct Step {
+    int64_t offsets[3];
+    bool adds;
+  };
+  std::vector<Step> steps;
+};
+
+// Requires output elements. An empty sum gives a plan without steps.
+// `ab`, `c`: types of the factors and the result in the products; operands in
+// the bit set `forced` are copied in any case.
+MatmulPlan planMatmul(const cpu::Problem &problem, Type ab, Type c,
+                      int forced = 0);
+
+} // namespace merak::cuda

@@ -1,0 +1,183 @@
+// The table of library kernels, and dense copies of operands that a kernel
+// cannot take as they lie.
+#include "runtime/backends/cuda/Kernel.h"
+#include "runtime/core/DType.h"
+
+#include <fmt/format.h>
+#include <map>
+
+namespace merak::cuda {
+
+bool expectReal(Request &request, const View &view, const char *what) {
+  return request.expect(isReal(view.dtype),
+                        fmt::format("expected {} of type f32, bf16 or f16, "
+                                    "found {}",
+                                    what, runtime::dtypeName(view.dtype)));
+}
+
+bool expectAllReal(Request &request) {
+  bool good = true;
+  for (const View &view : request.inputs)
+    good = expectReal(request, view, "an input") && good;
+  for (const View &view : request.outputs)
+    good = expectReal(request, view, "an output") && good;
+  return good;
+}
+
+CopyArgs makeCopy(Request &request, const View &from, const View &to,
+                  bool add) {
+  CopyArgs args;
+  Nest nest(from.shape, {from.strides, to.strides});
+  nest.sortBy(1); // neighbouring threads write neighbours
+  args.loops = makeLoops<2>(request, nest);
+  args.from = ref(from);
+  args.to = ref(to);
+  args.add = add;
+  if (from.dtype == to.dtype && !add)
+    args.word = static_cast<int32_t>(runtime::dtypeSize(from.dtype));
+  return args;
+}
+
+View denseView(const View &view) {
+  return {nullptr, view.dtype, view.shape, cpu::denseStrides(view.shape)};
+}
+
+uint64_t denseBytes(const View &view) {
+  return alignUp(
+      static_cast<uint64_t>(view.elements() * runtime::dtypeSize(view.dtype)));
+}
+
+namespace {
+
+bool fits(Strides strides, const View &view) {
+  if (strides == Strides::Any || view.dense())
+    return true;
+  if (strides == Strides::Dense || view.rank() != 4)
+    return false;
+  const int64_t width = view.shape[3];
+  return (view.strides[3] == 1 || width == 1) &&
+         (view.strides[1] >= width || view.shape[1] == 1);
+}
+
+class Adapted : public Kernel {
+public:
+  Adapted(std::unique_ptr<Kernel> kernel, std::span<const View> inputs,
+          std::span<const View> outputs)
+      : kernel_(std::move(kernel)), inputs_(inputs.begin(), inputs.end()),
+        outputs_(outputs.begin(), outputs.end()) {
+    workspace = kernel_->workspace;
+  }
+  void add(bool input, size_t operand, const CopyArgs &args, const View &view) {
+    (input ? before_ : after_).push_back({operand, args, denseBytes(view)});
+    (input ? inputs_ : outputs_)[operand] = denseView(view);
+    workspace += denseBytes(view);
+  }
+
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    bind(inputs_, call.inputs);
+    bind(outputs_, call.outputs);
+    for (const Copy &copy : before_) {
+      void *dense = launcher.workspace(copy.bytes);
+      MERAK_RETURN_IF_ERROR(
+          runCopy(launcher, copy.args, call.inputs[copy.operand].data, dense));
+      inputs_[copy.operand].data = dense;
+    }
+    for (const Copy &copy : after_)
+      outputs_[copy.operand].data = launcher.workspace(copy.bytes);
+    KernelCall inner = call;
+    inner.inputs = inputs_;
+    inner.outputs = outputs_;
+    inner.accumulate = call.accumulate && after_.empty();
+    MERAK_RETURN_IF_ERROR(kernel_->run(inner, launcher));
+    for (const Copy &copy : after_)
+      MERAK_RETURN_IF_ERROR(runCopy(launcher, copy.args,
+                                    outputs_[copy.operand].data,
+                                    call.outputs[copy.operand].data));
+    return {};
+  }
+
+private:
+  struct Copy {
+    size_t operand;
+    CopyArgs args;
+    uint64_t bytes;
+  };
+  static void bind(std::vector<View> &views, std::span<const View> actual) {
+    for (size_t i = 0; i < views.size(); ++i)
+      views[i].data = actual[i].data;
+  }
+
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<View> inputs_, outputs_;
+  std::vector<Copy> before_, after_;
+};
+
+} // namespace
+
+std::vector<std::span<const KernelEntry>> allKernels() {
+  return {contractionKernels(), moveKernels(),   indexKernels(),
+          reduceKernels(),      rowKernels(),    normKernels(),
+          attentionKernels(),   windowKernels(), updateKernels()};
+}
+
+const KernelEntry *findKernel(const std::string &name) {
+  static const auto *table = [] {
+    auto *entries = new std::map<std::string, const KernelEntry *>;
+    for (std::span<const KernelEntry> group : allKernels())
+      for (const KernelEntry &entry : group)
+        entries->emplace(entry.name, &entry);
+    return entries;
+  }();
+  auto found = table->find(name);
+  return found == table->end() ? nullptr : found->second;
+}
+
+KernelResult prepareKernel(const planpb::Instruction &instruction,
+                           std::span<const View> inputs,
+                           std::span<const View> outputs,
+                           const Device &device) {
+  const KernelEntry *entry = findKernel(instruction.op());
+  if (!entry)
+    return Status::error(fmt::format("the cuda backend has no library kernel "
+                                     "'{}'",
+                                     instruction.op()));
+  if (instruction.accumulate() && entry->updates)
+    return Status::error(fmt::format("{}: an update in place cannot accumulate",
+                                     instruction.op()));
+  bool copiesIn = false, copiesOut = false;
+  for (const View &view : inputs)
+    copiesIn = copiesIn || !fits(entry->strides, view);
+  for (const View &view : outputs)
+    copiesOut = copiesOut || !fits(entry->strides, view);
+  if (!copiesIn && !copiesOut) {
+    Request request(instruction, inputs, outputs);
+    return entry->create(request, device);
+  }
+  // With a copied output all outputs are, so that either all or none add.
+  std::vector<View> denseIn, denseOut;
+  for (const View &view : inputs)
+    denseIn.push_back(fits(entry->strides, view) ? view : denseView(view));
+  for (const View &view : outputs)
+    denseOut.push_back(copiesOut ? denseView(view) : view);
+  planpb::Instruction inner = instruction;
+  inner.set_accumulate(instruction.accumulate() && !copiesOut);
+  Request request(inner, denseIn, denseOut);
+  KernelResult kernel = entry->create(request, device);
+  if (!kernel.ok())
+    return kernel.status();
+  auto adapted = std::make_unique<Adapted>(std::move(*kernel), inputs, outputs);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!fits(entry->strides, inputs[i]))
+      adapted->add(true, i, makeCopy(request, inputs[i], denseIn[i], false),
+                   inputs[i]);
+  for (size_t i = 0; copiesOut && i < outputs.size(); ++i)
+    adapted->add(
+        false, i,
+        makeCopy(request, denseOut[i], outputs[i], instruction.accumulate()),
+        outputs[i]);
+  if (!request.ok())
+    return request.status();
+  return std::unique_ptr<Kernel>(std::move(adapted));
+}
+
+} // namespace merak::cuda

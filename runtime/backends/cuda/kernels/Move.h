@@ -1,0 +1,347 @@
+// Kernels that move values: copies, fills, reductions over ranks, gathers and
+// their adjoints, rotary embedding, dropout.
+#pragma once
+
+#include "runtime/backends/cuda/kernels/Loops.h"
+#include "runtime/core/Philox.h"
+
+namespace merak::cuda {
+
+struct CopyArgs {
+  Ref from, to;
+  Loops<2> loops;
+  bool add = false;
+  int32_t word = 0; // > 0: moves elements of so many bytes, unchanged
+};
+
+template <typename Word, typename Block>
+MERAK_HD void moveWords(const Block &block, const CopyArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+    int64_t o[2];
+    a.loops.at(i, o);
+    slot<Word>(a.to, o[1]) = slot<Word>(a.from, o[0]);
+  }
+}
+
+template <typename Value, typename Block>
+MERAK_HD void convertElements(const Block &block, const CopyArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+    int64_t o[2];
+    a.loops.at(i, o);
+    store<Value>(a.to, o[1], load<Value>(a.from, o[0]), a.add);
+  }
+}
+
+template <typename Block>
+MERAK_HD void copyBody(const Block &block, const CopyArgs &a) {
+  switch (a.word) {
+  case 1:
+    return moveWords<uint8_t>(block, a);
+  case 2:
+    return moveWords<uint16_t>(block, a);
+  case 4:
+    return moveWords<uint32_t>(block, a);
+  case 8:
+    return moveWords<uint64_t>(block, a);
+  }
+  switch (a.from.type) {
+  case Type::F32:
+  case Type::BF16:
+  case Type::F16:
+    return convertElements<float>(block, a);
+  case Type::F64:
+    return convertElements<double>(block, a);
+  default:
+    return convertElements<int64_t>(block, a);
+  }
+}
+
+struct FillArgs {
+  Ref to;
+  Loops<1> loops;
+  bool isFloat = false, add = false;
+  int64_t whole = 0;
+  double real = 0;
+};
+
+template <typename Block>
+MERAK_HD void fillBody(const Block &block, const FillArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+    const int64_t at = a.loops.at(i);
+    if (a.isFloat)
+      store<double>(a.to, at, a.real, a.add);
+    else
+      store<int64_t>(a.to, at, a.whole, a.add);
+  }
+}
+
+// out = in[0] op in[1] op ..., in order; 16-bit floats in f32, rounded once.
+constexpr int kMaxMembers = 16;
+struct CombineArgs {
+  Ref in[kMaxMembers], out;
+  int32_t members = 0;
+  bool maximum = false, add = false;
+  Loops<kMaxMembers + 1> loops; // the output last
+};
+
+template <typename Value, typename Block>
+MERAK_HD void combineAs(const Block &block, const CombineArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+    int64_t o[kMaxMembers + 1];
+    a.loops.at(i, o);
+    Value sum = load<Value>(a.in[0], o[0]);
+    for (int m = 1; m < a.members; ++m) {
+      const Value next = load<Value>(a.in[m], o[m]);
+      if (a.maximum)
+        sum = next > sum || next != next ? next : sum; // a NaN stays
+      else
+        sum += next;
+    }
+    if (a.add)
+      sum += load<Value>(a.out, o[kMaxMembers]);
+    store<Value>(a.out, o[kMaxMembers], sum, false);
+  }
+}
+
+template <typename Block>
+MERAK_HD void combineBody(const Block &block, const CombineArgs &a) {
+  switch (a.out.type) {
+  case Type::F32:
+  case Type::BF16:
+  case Type::F16:
+    return combineAs<float>(block, a);
+  case Type::F64:
+    return combineAs<double>(block, a);
+  default:
+    return combineAs<int64_t>(block, a);
+  }
+}
+
+// ---------------------------------------------------------------- gather
+
+// The table is [before, rows, after], the other tensor [before, ids, after].
+struct GatherArgs {
+  Ref table, ids, other;
+  Loops<2> before, after; // operand 0: table, 1: the other tensor
+  Loops<2> idLoops;       // operand 0: ids, 1: the other tensor
+  int64_t rows = 0, rowStride = 0, globalRows = 0, first = 0;
+  bool add = false;
+  int32_t *next = nullptr; // scatter: workspace, two words an id
+
+  // The local row an id names, -1 if it is not here.
+  MERAK_HD int64_t row(int64_t index) const {
+    int64_t o[2];
+    idLoops.at(index, o);
+    int64_t id = load<int64_t>(ids, o[0]);
+    if (id < 0)
+      id += globalRows;
+    const int64_t local = id - first;
+    return local >= 0 && local < rows ? local : -1;
+  }
+};
+
+template <typename Word, typename Block>
+MERAK_HD void gatherWords(const Block &block, const GatherArgs &a) {
+  const int64_t count = a.before.count * a.idLoops.count * a.after.count;
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < count; i += step) {
+    const int64_t outer = i / a.after.count;
+    int64_t ob[2], oi[2], oa[2];
+    a.after.at(i - outer * a.after.count, oa);
+    a.before.at(outer / a.idLoops.count, ob);
+    const int64_t id = outer % a.idLoops.count;
+    a.idLoops.at(id, oi);
+    const int64_t row = a.row(id);
+    slot<Word>(a.other, ob[1] + oi[1] + oa[1]) =
+        row < 0 ? Word{0}
+                : slot<Word>(a.table, ob[0] + row * a.rowStride + oa[0]);
+  }
+}
+
+template <typename Block>
+MERAK_HD void gatherBody(const Block &block, const GatherArgs &a) {
+  switch (a.table.type) {
+  case Type::Bool:
+  case Type::U8:
+  case Type::I8:
+    return gatherWords<uint8_t>(block, a);
+  case Type::BF16:
+  case Type::F16:
+    return gatherWords<uint16_t>(block, a);
+  case Type::F32:
+  case Type::I32:
+    return gatherWords<uint32_t>(block, a);
+  default:
+    return gatherWords<uint64_t>(block, a);
+  }
+}
+
+// Who adds to a row, without atomics: ids that name one row form a list in
+// their order; the first of each list adds all of it. next[i]: the following
+// id of the list, -1 at its end; next[ids + i]: 1 if i is the first.
+template <typename Block>
+MERAK_HD void scatterLinksBody(Block &block, const GatherArgs &a) {
+  const int64_t ids = a.idLoops.count;
+  for (int64_t i = block.block(); i < ids; i += block.blocks()) {
+    const int64_t row = a.row(i);
+    float before = 0, after = -float(ids); // of positions, negated
+    if (row >= 0)
+      for (int64_t j = block.thread(); j < ids; j += block.threads()) {
+        if (j == i || a.row(j) != row)
+          continue;
+        if (j < i)
+          before = 1;
+        else
+          after = after > -float(j) ? after : -float(j);
+      }
+    before = block.max(before);
+    after = block.max(after);
+    if (block.thread() == 0) {
+      const int64_t next = static_cast<int64_t>(-after);
+      a.next[i] = next < ids ? static_cast<int32_t>(next) : -1;
+      a.next[ids + i] = row >= 0 && before == 0;
+    }
+  }
+}
+
+// A block an id: the first of a list adds all of it to its row.
+template <typename Value, typename Block>
+MERAK_HD void scatterAs(const Block &block, const GatherArgs &a) {
+  const int64_t ids = a.idLoops.count;
+  const int64_t columns = a.before.count * a.after.count;
+  for (int64_t i = block.block(); i < ids; i += block.blocks()) {
+    if (a.next[ids + i] == 0)
+      continue;
+    const int64_t row = a.row(i);
+    for (int64_t c = block.thread(); c < columns; c += block.threads()) {
+      int64_t ob[2], oi[2], oa[2];
+      a.before.at(c / a.after.count, ob);
+      a.after.at(c % a.after.count, oa);
+      const int64_t to = ob[0] + row * a.rowStride + oa[0];
+      Value sum = a.add ? load<Value>(a.table, to) : Value(0);
+      for (int64_t j = i; j >= 0; j = a.next[j]) {
+        a.idLoops.at(j, oi);
+        sum += load<Value>(a.other, ob[1] + oi[1] + oa[1]);
+      }
+      store<Value>(a.table, to, sum, false);
+    }
+  }
+}
+
+template <typename Block>
+MERAK_HD void scatterRowsBody(const Block &block, const GatherArgs &a) {
+  switch (a.table.type) {
+  case Type::F32:
+  case Type::BF16:
+  case Type::F16:
+    return scatterAs<float>(block, a);
+  case Type::F64:
+    return scatterAs<double>(block, a);
+  default:
+    return scatterAs<int64_t>(block, a);
+  }
+}
+
+// ---------------------------------------------------------------- pick
+
+struct PickArgs {
+  Ref matrix, labels, vector;
+  Loops<3> rows; // matrix, labels, vector
+  int64_t columns = 0, columnStride = 0, first = 0, ignored = 0;
+  bool hasIgnored = false, add = false;
+
+  MERAK_HD int64_t column(int64_t offset) const {
+    const int64_t label = load<int64_t>(labels, offset);
+    const int64_t local = label - first;
+    const bool here = local >= 0 && local < columns;
+    return here && !(hasIgnored && label == ignored) ? local : -1;
+  }
+};
+
+template <typename Block>
+MERAK_HD void pickBody(const Block &block, const PickArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.rows.count; i += step) {
+    int64_t o[3];
+    a.rows.at(i, o);
+    const int64_t column = a.column(o[1]);
+    const float value =
+        column < 0 ? 0 : load<float>(a.matrix, o[0] + column * a.columnStride);
+    store<float>(a.vector, o[2], value, a.add);
+  }
+}
+
+template <typename Block>
+MERAK_HD void pickGradBody(const Block &block, const PickArgs &a) {
+  const int64_t count = a.rows.count * a.columns, step = itemStep(block);
+  for (int64_t i = firstItem(block); i < count; i += step) {
+    int64_t o[3];
+    const int64_t row = i / a.columns, j = i - row * a.columns;
+    a.rows.at(row, o);
+    const bool here = a.column(o[1]) == j;
+    if (here || !a.add)
+      store<float>(a.matrix, o[0] + j * a.columnStride,
+                   here ? load<float>(a.vector, o[2]) : 0.0f, a.add);
+  }
+}
+
+// ---------------------------------------------------------------- rotary
+
+struct RotaryArgs {
+  Ref x, y, cosine, sine;
+  Loops<4> rows; // x, y, cos, sin; without the features
+  int64_t half = 0, xStep = 0, yStep = 0, cosStep = 0, sinStep = 0;
+  int64_t pair = 1, other = 0; // where pair i begins, and its second member
+  bool inverse = false, add = false;
+};
+
+template <typename Block>
+MERAK_HD void rotaryBody(const Block &block, const RotaryArgs &a) {
+  const int64_t count = a.rows.count * a.half, step = itemStep(block);
+  for (int64_t i = firstItem(block); i < count; i += step) {
+    int64_t o[4];
+    const int64_t row = i / a.half, j = i - row * a.half;
+    a.rows.at(row, o);
+    const int64_t at = j * a.pair;
+    const float p = load<float>(a.x, o[0] + at * a.xStep);
+    const float q = load<float>(a.x, o[0] + (at + a.other) * a.xStep);
+    const float c = load<float>(a.cosine, o[2] + j * a.cosStep);
+    float s = load<float>(a.sine, o[3] + j * a.sinStep);
+    s = a.inverse ? -s : s;
+    store<float>(a.y, o[1] + at * a.yStep, p * c - q * s, a.add);
+    store<float>(a.y, o[1] + (at + a.other) * a.yStep, q * c + p * s, a.add);
+  }
+}
+
+// ---------------------------------------------------------------- dropout
+
+struct DropoutArgs {
+  Ref x, y;
+  Loops<2> operands; // row-major position to x and y
+  Loops<1> global;   // row-major position to the global element
+  philox::Stream stream;
+  uint32_t threshold = 0;
+  float scale = 1;
+  int64_t begin = 0;
+  bool add = false;
+};
+
+template <typename Block>
+MERAK_HD void dropoutBody(const Block &block, const DropoutArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.operands.count; i += step) {
+    int64_t o[2];
+    a.operands.at(i, o);
+    const int64_t element = a.begin + a.global.at(i);
+    const bool kept =
+        philox::wordOf(a.stream, static_cast<uint64_t>(element)) >= a.threshold;
+    store<float>(a.y, o[1], kept ? load<float>(a.x, o[0]) * a.scale : 0.0f,
+                 a.add);
+  }
+}
+
+} // namespace merak::cuda

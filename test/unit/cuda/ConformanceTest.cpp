@@ -1,0 +1,108 @@
+// The cases of the conformance suite on the CUDA backend over the emulated
+// device: every library kernel against its naive reference.
+#include "runtime/backends/cpu/Kernel.h"
+#include "runtime/backends/cuda/CudaBackend.h"
+#include "runtime/backends/cuda/Kernel.h"
+#include "test/unit/conformance/Harness.h"
+#include "test/unit/cuda/EmulatedDevice.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+namespace merak::conformance {
+namespace {
+
+const std::vector<Case> &cases() {
+  static const std::vector<Case> all = allCases();
+  return all;
+}
+
+// Device kernels sum in another order than the references expect of the CPU.
+constexpr double kSlack = 4;
+
+std::string difference(const Case &c, const Tensors &found,
+                       const Tensors &expected) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    double magnitude = 1;
+    for (double value : expected[i].v)
+      if (std::isfinite(value))
+        magnitude = std::max(magnitude, std::fabs(value));
+    const double bound = c.exact ? 0 : kSlack * c.tolerance * magnitude;
+    for (int64_t j = 0; j < found[i].size(); ++j) {
+      const double a = found[i].v[j], b = expected[i].v[j];
+      if (a == b || (std::isnan(a) && std::isnan(b)) ||
+          std::fabs(a - b) <= bound)
+        continue;
+      return "output " + std::to_string(i) + " element " + std::to_string(j) +
+             ": found " + std::to_string(a) + ", expected " +
+             std::to_string(b) + ", bound " + std::to_string(bound);
+    }
+  }
+  return {};
+}
+
+void setThreads(int threads) {
+  backendMaker() = [threads](runtime::ThreadPool &) {
+    return std::make_unique<cuda::CudaBackend>(
+        std::make_shared<cuda::EmulatedDevice>(cuda::Emulation{threads}));
+  };
+}
+
+class CudaConformance : public testing::TestWithParam<size_t> {};
+
+TEST_P(CudaConformance, MatchesReference) {
+  const Case &original = cases()[GetParam()];
+  for (MemoryLayout layout : kLayouts)
+    for (bool accumulate : {false, true}) {
+      if (accumulate && original.updates)
+        continue;
+      Case c = forLayout(original, layout);
+      Tensors expected = c.reference(c);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        roundToType(expected[i]);
+        for (int64_t j = 0; accumulate && j < expected[i].size(); ++j)
+          if (expected[i].dtype == planpb::BOOL)
+            expected[i].v[j] = expected[i].v[j] != 0 || c.outputs[i].v[j] != 0;
+          else
+            expected[i].v[j] += c.outputs[i].v[j];
+        roundToType(expected[i]);
+      }
+      for (int threads : {1, 3}) {
+        // Fibers are slow: two layouts tell what they can.
+        if (threads > 1 && layout != MemoryLayout::Dense &&
+            layout != MemoryLayout::Padded)
+          continue;
+        setThreads(threads);
+        const std::string where = c.name + " " + layoutName(layout) +
+                                  (accumulate ? " accumulate" : "") + ", " +
+                                  std::to_string(threads) + " threads";
+        const Outcome outcome = runCase(c, layout, 1, accumulate);
+        ASSERT_TRUE(outcome.status.ok())
+            << where << ": " << outcome.status.str();
+        EXPECT_TRUE(outcome.gapsUntouched) << where << " writes into gaps";
+        ASSERT_EQ(difference(c, outcome.outputs, expected), "") << where;
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaConformance,
+                         testing::Range<size_t>(0, cases().size()),
+                         [](const auto &info) {
+                           std::string name = cases()[info.param].name;
+                           for (char &c : name)
+                             if (!std::isalnum(static_cast<unsigned char>(c)))
+                               c = '_';
+                           return name + "_" + std::to_string(info.param);
+                         });
+
+TEST(CudaKernels, AreThoseOfTheCpu) {
+  for (std::span<const cpu::KernelEntry> group : cpu::allKernels())
+    for (const cpu::KernelEntry &entry : group)
+      EXPECT_TRUE(cuda::findKernel(entry.name)) << entry.name;
+  for (std::span<const cuda::KernelEntry> group : cuda::allKernels())
+    for (const cuda::KernelEntry &entry : group)
+      EXPECT_TRUE(cpu::findKernel(entry.name)) << entry.name;
+}
+
+} // namespace
+} // namespace merak::conformance

@@ -1,0 +1,69 @@
+// A device made of host functions: kernels run as loops over blocks and threads
+// when they are launched, products as loops over what their descriptors say,
+// generated kernels from a CPU plan's shared object. Everything of the CUDA
+// backend above the driver runs on it.
+//
+// Streams are checked, not overlapped: work is done at once, and a wait for an
+// event that nobody recorded is an error, because on a device it would wait for
+// nothing.
+#pragma once
+
+#include "runtime/backends/cuda/Device.h"
+
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace merak::cuda {
+
+struct Emulation {
+  int threads = 1; // of a block; more run as fibers
+  int blocks = 2;  // of a grid, at most
+  int processors = 2;
+};
+
+class EmulatedDevice : public Device {
+public:
+  explicit EmulatedDevice(Emulation emulation = {});
+  ~EmulatedDevice() override;
+
+  const DeviceInfo &info() const override { return info_; }
+  Result<void *> allocate(uint64_t bytes) override;
+  void release(void *memory) override;
+  Result<uint64_t> freeBytes() override { return uint64_t{1} << 40; }
+  Result<void *> allocateHost(uint64_t bytes) override;
+  void releaseHost(void *memory) override { release(memory); }
+  Status copy(void *to, const void *from, uint64_t bytes,
+              Stream stream) override;
+  Status clear(void *memory, uint64_t bytes, Stream stream) override;
+  Result<Stream> createStream() override;
+  void destroyStream(Stream stream) override;
+  Status synchronize(Stream stream) override;
+  Result<Event> createEvent() override;
+  void destroyEvent(Event event) override;
+  Status record(Event event, Stream stream) override;
+  Status wait(Stream stream, Event event) override;
+  Status synchronizeEvent(Event event) override;
+  Result<void *> loadModule(const std::string &image,
+                            const std::string &name) override;
+  Function function(void *module, const std::string &name) override;
+  Status launch(Function function, Grid grid, size_t operands,
+                const std::vector<uint64_t> &words, Stream stream) override;
+  Status launch(KernelId kernel, Grid grid, const void *args,
+                Stream stream) override;
+  Status matmul(const Matmul &problem, const MatmulCall &call, void *workspace,
+                Stream stream) override;
+  Status checkMatmul() override { return {}; }
+
+  // Allocations, streams and events that were not given back.
+  size_t live() const;
+
+private:
+  Emulation emulation_;
+  DeviceInfo info_;
+  mutable std::mutex mutex_;
+  std::set<void *> memory_, streams_, recorded_, events_;
+  std::vector<void *> modules_;
+};
+
+} // namespace merak::cuda

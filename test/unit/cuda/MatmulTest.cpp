@@ -1,0 +1,204 @@
+// Products planned from einsums: random equations, sizes and strides against
+// sums over all letters.
+#include "runtime/backends/cuda/Matmul.h"
+#include "runtime/backends/cuda/CudaBackend.h"
+#include "test/unit/cuda/EmulatedDevice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace merak::cuda {
+namespace {
+
+using runtime::View;
+
+struct Operand {
+  std::string letters;
+  std::vector<float> memory;
+  View view;
+};
+
+// Letters in random order, dimensions in another random order in memory, with
+// gaps now and then.
+Operand makeOperand(std::mt19937 &random, std::string letters,
+                    const std::map<char, int64_t> &sizes) {
+  Operand operand;
+  std::shuffle(letters.begin(), letters.end(), random);
+  operand.letters = letters;
+  std::vector<size_t> order(letters.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  if (random() % 2)
+    std::shuffle(order.begin(), order.end(), random);
+  View &view = operand.view;
+  view.dtype = planpb::F32;
+  for (char c : letters)
+    view.shape.push_back(sizes.at(c));
+  view.strides.assign(letters.size(), 0);
+  int64_t step = random() % 4 == 0 ? 2 : 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    view.strides[order[i]] = step;
+    step = step * view.shape[order[i]] + (random() % 4 == 0 ? 3 : 0);
+  }
+  operand.memory.resize(step + 1);
+  for (float &value : operand.memory)
+    value = static_cast<float>(int(random() % 17) - 8);
+  view.data = operand.memory.data();
+  return operand;
+}
+
+float &element(Operand &operand, const std::map<char, int64_t> &at) {
+  int64_t offset = 0;
+  for (size_t d = 0; d < operand.letters.size(); ++d)
+    offset += at.at(operand.letters[d]) * operand.view.strides[d];
+  return operand.memory[offset];
+}
+
+TEST(CudaMatmul, RandomEinsums) {
+  std::mt19937 random(7);
+  CudaBackend backend(std::make_shared<EmulatedDevice>());
+  int copied = 0, batched = 0, looped = 0;
+  for (int round = 0; round < 1500; ++round) {
+    std::map<char, int64_t> sizes;
+    std::string parts[3];
+    const std::string groups[] = {"ab", "mn", "xy", "kl"};
+    for (int g = 0; g < 4; ++g)
+      for (char c : groups[g]) {
+        if (random() % 3 == 0)
+          continue;
+        sizes[c] = 1 + random() % 4;
+        if (g != 2)
+          parts[0] += c;
+        if (g != 1)
+          parts[1] += c;
+        if (g != 3)
+          parts[2] += c;
+      }
+    Operand operands[3];
+    for (int o = 0; o < 3; ++o)
+      operands[o] = makeOperand(random, parts[o], sizes);
+    const bool accumulate = random() % 2;
+    planpb::Instruction instruction;
+    instruction.set_kind(planpb::Instruction::LIBRARY);
+    instruction.set_op("einsum");
+    instruction.set_accumulate(accumulate);
+    const std::string equation = operands[0].letters + "," +
+                                 operands[1].letters + "->" +
+                                 operands[2].letters;
+    (*instruction.mutable_attrs())["equation"] = equation;
+    (*instruction.mutable_attrs())["alpha"] = "0.5";
+    // Whole numbers: every order of summation gives the same.
+    Operand expected = operands[2];
+    expected.view.data = nullptr;
+    std::map<char, int64_t> at;
+    for (const auto &[letter, size] : sizes)
+      at[letter] = 0;
+    if (!accumulate) {
+      int64_t count = operands[2].view.elements();
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t rest = i, offset = 0;
+        for (size_t d = expected.letters.size(); d-- > 0;) {
+          offset += rest % expected.view.shape[d] * expected.view.strides[d];
+          rest /= expected.view.shape[d];
+        }
+        expected.memory[offset] = 0;
+      }
+    }
+    for (bool more = true; more;) {
+      element(expected, at) +=
+          0.5f * element(operands[0], at) * element(operands[1], at);
+      more = false;
+      for (auto &[letter, position] : at) {
+        if (++position < sizes[letter]) {
+          more = true;
+          break;
+        }
+        position = 0;
+      }
+    }
+    std::vector<View> in = {operands[0].view, operands[1].view};
+    std::vector<View> out = {operands[2].view};
+    auto prepared = backend.prepare(instruction, in, out);
+    ASSERT_TRUE(prepared.ok()) << equation << prepared.status().str();
+    runtime::KernelCall call;
+    call.instruction = &instruction;
+    call.prepared = prepared->get();
+    call.inputs = in;
+    call.outputs = out;
+    call.accumulate = accumulate;
+    Status status = backend.run(call);
+    ASSERT_TRUE(status.ok()) << equation << ": " << status.str();
+    ASSERT_EQ(operands[2].memory, expected.memory)
+        << equation << " round " << round;
+
+    cpu::Request request(instruction, in, out);
+    cpu::Problem problem;
+    ASSERT_TRUE(cpu::readEquation(request, problem));
+    const MatmulPlan plan = planMatmul(problem, Type::F32, Type::F32);
+    copied += plan.copied[0] || plan.copied[1] || plan.copied[2];
+    batched += plan.product.batch > 1;
+    looped += plan.steps.size() > 1;
+  }
+  // The rounds have met every way to run a product.
+  EXPECT_GT(copied, 50);
+  EXPECT_GT(batched, 50);
+  EXPECT_GT(looped, 50);
+}
+
+cpu::Problem problemOf(const std::string &equation,
+                       std::vector<std::vector<int64_t>> shapes) {
+  std::vector<View> views;
+  for (const std::vector<int64_t> &shape : shapes)
+    views.push_back({nullptr, planpb::F32, shape, cpu::denseStrides(shape)});
+  planpb::Instruction instruction;
+  (*instruction.mutable_attrs())["equation"] = equation;
+  cpu::Request request(instruction, std::span(views).first(2),
+                       std::span(views).subspan(2));
+  cpu::Problem problem;
+  EXPECT_TRUE(cpu::readEquation(request, problem));
+  return problem;
+}
+
+// The products of a transformer block run as they lie, each in one call.
+TEST(CudaMatmul, TransformerProductsNeedNoCopy) {
+  struct Example {
+    const char *equation;
+    std::vector<std::vector<int64_t>> shapes;
+  };
+  const Example examples[] = {
+      {"btk,kn->btn", {{8, 1024, 768}, {768, 2304}, {8, 1024, 2304}}},
+      {"btn,kn->btk", {{8, 1024, 2304}, {768, 2304}, {8, 1024, 768}}},
+      {"btk,btn->kn", {{8, 1024, 768}, {8, 1024, 2304}, {768, 2304}}},
+      {"btd,vd->btv", {{8, 1024, 768}, {50257, 768}, {8, 1024, 50257}}},
+  };
+  for (const Example &example : examples) {
+    const MatmulPlan plan = planMatmul(
+        problemOf(example.equation, example.shapes), Type::BF16, Type::BF16);
+    EXPECT_FALSE(plan.copied[0] || plan.copied[1] || plan.copied[2])
+        << example.equation;
+    EXPECT_EQ(plan.steps.size(), 1u) << example.equation;
+    EXPECT_EQ(plan.product.batch, 1) << example.equation;
+  }
+}
+
+TEST(CudaGeometry, FillsTheDeviceAndNoMore) {
+  const DeviceInfo info{"", 9, 0, 132};
+  EXPECT_EQ(itemGrid(0, info).blocks, 0);
+  EXPECT_EQ(itemGrid(1, info).blocks, 1);
+  EXPECT_EQ(itemGrid(257, info).blocks, 2);
+  EXPECT_EQ(itemGrid(int64_t{1} << 40, info).blocks, 132 * 16 * 8);
+  EXPECT_EQ(rowGrid(0, 5, info).blocks, 0);
+  EXPECT_EQ(rowGrid(7, 5, info).threads, 32);
+  EXPECT_EQ(rowGrid(7, 0, info).threads, 32);
+  EXPECT_EQ(rowGrid(7, 100, info).threads, 128);
+  EXPECT_EQ(rowGrid(7, 50257, info).threads, 512);
+  EXPECT_EQ(pieceCount(1, 10, 512, info), 1);
+  EXPECT_GT(pieceCount(768, 8192, 1, info), 32);
+  EXPECT_EQ(pieceCount(int64_t{1} << 30, 8192, 1, info), 1);
+}
+
+} // namespace
+} // namespace merak::cuda
