@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/HostCopy.h"
 #include "runtime/checkpoint/Safetensors.h"
+#include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/DType.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 namespace merak::runtime {
 
@@ -164,40 +166,78 @@ Status replaceFolder(const fs::path &from, const fs::path &dir) {
   return {};
 }
 
-} // namespace
+// Shards that some process wrote and this one does not find.
+Status checkShared(const std::vector<TensorPieces> &tensors,
+                   const fs::path &dir) {
+  std::set<int> absent;
+  for (const TensorPieces &entry : tensors)
+    for (const auto &[rank, piece] : entry.pieces)
+      if (std::error_code error; !fs::exists(dir / shardName(rank), error))
+        absent.insert(rank);
+  if (absent.empty())
+    return {};
+  return Status::error(fmt::format(
+      "what rank{} {} wrote is not in \"{}\" here: checkpoints of several "
+      "hosts need a folder that all of them share",
+      absent.size() == 1 ? "" : "s", fmt::join(absent, ","), dir.string()));
+}
 
-Status saveCheckpoint(const LoadedPlan &plan, std::span<const RankMemory> ranks,
-                      const std::string &path, const CheckpointState &state) {
+// The empty folder beside `dir`.
+Status makeTemporary(const fs::path &dir, const fs::path &temporary,
+                     const std::string &path) {
   std::error_code error;
-  fs::path dir(path);
-  if (!dir.has_filename()) // "out/"
-    dir = dir.parent_path();
   if (fs::exists(dir, error) && !fs::exists(dir / "index.json", error) &&
       !(fs::is_directory(dir, error) && fs::is_empty(dir, error)))
     return Status::error(fmt::format(
         "\"{}\" is there and is not a checkpoint; it is not replaced", path));
-  const fs::path temporary = dir.string() + ".tmp";
   fs::remove_all(temporary, error);
   fs::create_directories(temporary, error);
   if (error)
     return Status::error(fmt::format("cannot write \"{}\": {}",
                                      temporary.string(), error.message()));
+  return {};
+}
+
+// Completes what all ranks have written, and puts it in its place.
+Status finish(const LoadedPlan &plan, const std::vector<TensorPieces> &tensors,
+              const CheckpointState &state, const fs::path &temporary,
+              const fs::path &dir) {
+  MERAK_RETURN_IF_ERROR(checkShared(tensors, temporary));
+  std::ofstream file(temporary / "index.json");
+  file << indexOf(plan, tensors, state).dump(1) << "\n";
+  file.close();
+  if (!file)
+    return Status::error(
+        fmt::format("cannot write \"{}/index.json\"", temporary.string()));
+  return replaceFolder(temporary, dir);
+}
+
+} // namespace
+
+Status saveCheckpoint(const LoadedPlan &plan, std::span<const RankMemory> ranks,
+                      const std::string &path, const CheckpointState &state,
+                      Store *store) {
+  fs::path dir(path);
+  if (!dir.has_filename()) // "out/"
+    dir = dir.parent_path();
+  const fs::path temporary = dir.string() + ".tmp";
+  const bool leads = !store || store->rank() == 0;
+  MERAK_RETURN_IF_ERROR(
+      agree(store, "checkpoint begun",
+            leads ? makeTemporary(dir, temporary, path) : Status()));
   const std::vector<TensorPieces> tensors = assignPieces(plan);
   Status status;
   for (const RankMemory &rank : ranks)
     status.merge(writeShard(rank, tensors, temporary));
-  if (status.ok()) {
-    std::ofstream file(temporary / "index.json");
-    file << indexOf(plan, tensors, state).dump(1) << "\n";
-    file.close();
-    if (!file)
-      status = Status::error(
-          fmt::format("cannot write \"{}/index.json\"", temporary.string()));
-  }
+  status = agree(store, "checkpoint written", status);
   if (status.ok())
-    status = replaceFolder(temporary, dir);
-  if (!status.ok())
+    status =
+        agree(store, "checkpoint finished",
+              leads ? finish(plan, tensors, state, temporary, dir) : Status());
+  if (!status.ok() && leads) {
+    std::error_code error;
     fs::remove_all(temporary, error);
+  }
   return status;
 }
 

@@ -8,8 +8,10 @@
 #pragma once
 
 #include "runtime/checkpoint/TensorStore.h"
+#include "runtime/comm/rendezvous/Store.h"
 #include "runtime/core/RankProgram.h"
 
+#include <functional>
 #include <span>
 
 namespace merak::runtime {
@@ -32,9 +34,12 @@ Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
                    const TensorStore &store);
 
 // Writes into a folder beside `dir` and renames. A checkpoint that is there is
-// replaced; anything else is refused.
+// replaced; anything else is refused. If other processes have ranks too, each
+// calls this with its own and the store where they meet; all get the same
+// outcome (see `agree`). `dir` must lie on a file system that all see.
 Status saveCheckpoint(const LoadedPlan &plan, std::span<const RankMemory> ranks,
-                      const std::string &dir, const CheckpointState &state);
+                      const std::string &dir, const CheckpointState &state,
+                      Store *store = nullptr);
 
 // Opens a checkpoint folder or a plain .safetensors file with parameters, and
 // adds its tensors to the store. Lists everything that does not fit the plan:
@@ -43,17 +48,38 @@ Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
                       TensorStore &store, CheckpointState &state);
 
 // Collects the gradients ("grad:<parameter>" buffers) of all ranks into one
-// file, each under its parameter's name.
+// file, each under its parameter's name. With a store the process of rank 0
+// writes; the others send it what they hold.
 Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
-                     const std::string &path);
+                     const std::string &path, Store *store = nullptr);
 
-// Copies a global tensor together from the buffers of all ranks. `buffers`:
-// (rank index, buffer index) pairs that hold boxes of it; partial layouts are
-// summed.
+// Copies a global tensor together from the buffers of all ranks. `held`: the
+// (rank, buffer index) pairs that hold boxes of it; partial layouts are summed.
 struct HeldBuffer {
   int rank = 0, buffer = 0;
 };
-Status gatherTensor(std::span<const RankMemory> ranks,
+// How bytes of ranks of other processes get to the one that asks.
+class Relay {
+public:
+  Relay(std::span<const RankMemory> ranks, Store *store, std::string name)
+      : ranks_(ranks), store_(store), name_(std::move(name)) {}
+  // The rank's memory, if it is one of this process.
+  const RankMemory *local(int rank) const;
+  bool leads() const { return !store_ || store_->rank() == 0; }
+  // Called by all processes in the same order for the same pieces. `make` fills
+  // the bytes where the rank is local; they arrive in rank 0's process. Returns
+  // false elsewhere.
+  Result<bool> piece(int rank, std::vector<char> &bytes,
+                     const std::function<Status(const RankMemory &)> &make);
+
+private:
+  std::span<const RankMemory> ranks_;
+  Store *store_;
+  std::string name_;
+  int64_t next_ = 0;
+};
+// `data` (dense, global shape) is filled in rank 0's process only.
+Status gatherTensor(const LoadedPlan &plan, Relay &relay,
                     const std::vector<HeldBuffer> &held,
                     const std::vector<int64_t> &shape, planpb::DType dtype,
                     char *data);

@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/checkpoint/HostCopy.h"
 #include "runtime/checkpoint/Safetensors.h"
+#include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/HalfFloat.h"
 
@@ -107,7 +108,33 @@ Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
   return problems;
 }
 
-Status gatherTensor(std::span<const RankMemory> ranks,
+const RankMemory *Relay::local(int rank) const {
+  for (const RankMemory &memory : ranks_)
+    if (memory.program->rank() == rank)
+      return &memory;
+  return nullptr;
+}
+
+Result<bool>
+Relay::piece(int rank, std::vector<char> &bytes,
+             const std::function<Status(const RankMemory &)> &make) {
+  const std::string key = fmt::format("{}/{}", name_, next_++);
+  const RankMemory *memory = local(rank);
+  if (memory)
+    MERAK_RETURN_IF_ERROR(make(*memory));
+  if (leads() && !memory) {
+    auto sent = store_->take(key, kPatienceSeconds);
+    if (!sent.ok())
+      return sent.status();
+    bytes.assign(sent->begin(), sent->end());
+  } else if (!leads() && memory) {
+    MERAK_RETURN_IF_ERROR(
+        store_->put(key, std::string(bytes.begin(), bytes.end())));
+  }
+  return leads();
+}
+
+Status gatherTensor(const LoadedPlan &plan, Relay &relay,
                     const std::vector<HeldBuffer> &held,
                     const std::vector<int64_t> &shape, planpb::DType dtype,
                     char *data) {
@@ -115,46 +142,55 @@ Status gatherTensor(std::span<const RankMemory> ranks,
   int64_t expected = 1, covered = 0;
   for (int64_t extent : shape)
     expected *= extent;
-  std::memset(data, 0, expected * size);
+  if (relay.leads())
+    std::memset(data, 0, expected * size);
+  const layout::AxisMap mesh = layoutMesh(plan.file);
   // Replicas hold equal boxes; summands differ on the partial axes.
   std::set<std::pair<std::vector<int64_t>, std::vector<int64_t>>> boxesSeen;
   std::set<std::vector<int64_t>> originsSeen;
+  std::vector<char> part, sum;
   for (const HeldBuffer &where : held) {
-    const RankMemory &rank = ranks[where.rank];
     const layout::Layout layout =
-        fromProto(rank.program->proto().buffers(where.buffer).layout());
+        fromProto(plan.programOf(where.rank).buffers(where.buffer).layout());
+    const layout::AxisMap coords = coordsOf(plan.file, where.rank);
     std::vector<int64_t> summand;
     for (const std::string &axis : layout.partial) {
-      const auto coordinate = rank.program->coords().find(axis);
-      summand.push_back(
-          coordinate == rank.program->coords().end() ? 0 : coordinate->second);
+      const auto coordinate = coords.find(axis);
+      summand.push_back(coordinate == coords.end() ? 0 : coordinate->second);
     }
     if (!layout.partial.empty() && dtype != planpb::F32)
       return Status::error(
           fmt::format("cannot sum parts of type {}", dtypeName(dtype)));
-    auto copy = HostCopy::of(rank, where.buffer);
-    if (!copy)
-      return copy.status();
-    for (const layout::Box &box :
-         layout::boxes(layout, rank.program->mesh(), rank.program->coords())) {
+    for (const layout::Box &box : layout::boxes(layout, mesh, coords)) {
       if (!boxesSeen.insert({box.globalOrigin, summand}).second)
         continue;
       if (originsSeen.insert(box.globalOrigin).second)
         covered += box.elements();
-      if (layout.partial.empty()) {
-        layout::copyBox(copy->data(), copy->shape(), box.localOrigin, data,
-                        shape, box.globalOrigin, box.extent, size);
-        continue;
-      }
-      std::vector<float> sum(box.elements()), part(box.elements());
       const std::vector<int64_t> zero(box.extent.size(), 0);
-      layout::copyBox(data, shape, box.globalOrigin, sum.data(), box.extent,
-                      zero, box.extent, size);
-      layout::copyBox(copy->data(), copy->shape(), box.localOrigin, part.data(),
-                      box.extent, zero, box.extent, size);
-      for (size_t i = 0; i < sum.size(); ++i)
-        sum[i] += part[i];
-      layout::copyBox(sum.data(), box.extent, zero, data, shape,
+      part.resize(box.elements() * size);
+      auto here = relay.piece(where.rank, part, [&](const RankMemory &rank) {
+        auto copy = HostCopy::of(rank, where.buffer);
+        if (!copy)
+          return copy.status();
+        layout::copyBox(copy->data(), copy->shape(), box.localOrigin,
+                        part.data(), box.extent, zero, box.extent, size);
+        return Status();
+      });
+      if (!here.ok())
+        return here.status();
+      if (!*here)
+        continue;
+      if (!layout.partial.empty()) {
+        sum.resize(part.size());
+        layout::copyBox(data, shape, box.globalOrigin, sum.data(), box.extent,
+                        zero, box.extent, size);
+        auto *total = reinterpret_cast<float *>(sum.data());
+        const auto *addend = reinterpret_cast<const float *>(part.data());
+        for (int64_t i = 0; i < box.elements(); ++i)
+          total[i] += addend[i];
+        part.swap(sum);
+      }
+      layout::copyBox(part.data(), box.extent, zero, data, shape,
                       box.globalOrigin, box.extent, size);
     }
   }
@@ -165,14 +201,15 @@ Status gatherTensor(std::span<const RankMemory> ranks,
 }
 
 Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
-                     const std::string &path) {
+                     const std::string &path, Store *store) {
   std::map<std::string, std::vector<HeldBuffer>> held;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    const planpb::Program &program = ranks[r].program->proto();
+  for (int r = 0; r < plan.file.ranks_size(); ++r) {
+    const planpb::Program &program = plan.programOf(r);
     for (int i = 0; i < program.buffers_size(); ++i)
       if (std::string name = gradientOf(program.buffers(i)); !name.empty())
-        held[name].push_back({int(r), i});
+        held[name].push_back({r, i});
   }
+  Relay relay(ranks, store, "gradients");
   std::vector<SafetensorsOutput> outputs;
   Status problems;
   for (const planpb::Tensor &tensor : plan.file.tensors()) {
@@ -187,20 +224,23 @@ Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
     const HeldBuffer first = found->second[0];
     SafetensorsOutput output;
     output.name = tensor.name();
-    output.dtype =
-        ranks[first.rank].program->proto().buffers(first.buffer).dtype();
+    output.dtype = plan.programOf(first.rank).buffers(first.buffer).dtype();
     output.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    output.fill = [&ranks, &buffers = found->second, shape = output.shape,
-                   dtype = output.dtype,
+    output.fill = [&plan, &relay, &buffers = found->second,
+                   shape = output.shape, dtype = output.dtype,
                    name = tensor.name()](char *data) -> Status {
-      return gatherTensor(ranks, buffers, shape, dtype, data)
+      return gatherTensor(plan, relay, buffers, shape, dtype, data)
           .withContext(fmt::format("gradient of \"{}\"", name));
     };
     outputs.push_back(std::move(output));
   }
-  if (!problems.ok())
-    return problems;
-  return writeSafetensors(path, outputs);
+  // Every process comes to the same problems: they are in the plan.
+  if (problems.ok() && relay.leads())
+    problems = writeSafetensors(path, outputs);
+  else if (problems.ok())
+    for (const SafetensorsOutput &output : outputs)
+      MERAK_RETURN_IF_ERROR(output.fill(nullptr)); // rank 0 waits: aborts
+  return agree(store, "gradients written", problems);
 }
 
 } // namespace merak::runtime

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+
 namespace merak::runtime {
 
 using planpb::Instruction;
@@ -176,7 +178,8 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   case Instruction::KERNEL:
   case Instruction::LIBRARY:
     if (options_.failAtStep == scalars_.step ||
-        options_.hangAtStep == scalars_.step)
+        options_.hangAtStep == scalars_.step ||
+        options_.killAtStep == scalars_.step)
       MERAK_RETURN_IF_ERROR(injectFault());
     return backend_.run({&instruction, op.prepared.get(), op.inputs, op.outputs,
                          op.scalars, instruction.accumulate(), stream});
@@ -263,6 +266,8 @@ Status Executor::checkFinite(int lane, const LaneCall &call, const Op &op) {
 Status Executor::injectFault() {
   if (options_.failAtStep == scalars_.step)
     return Status::error("killed by request");
+  if (options_.killAtStep == scalars_.step)
+    std::raise(SIGKILL);
   while (!comm_.aborted().load())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return Status::error("hung by request: " + comm_.abortCause());

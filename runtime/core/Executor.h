@@ -21,9 +21,11 @@ struct ExecutorOptions {
   // that is not finite.
   bool checkNumerics = false;
   // For tests of what a lost rank does: at this step (from 0; -1: never) the
-  // rank fails, or stops answering, before its first compute instruction.
+  // rank fails, stops answering, or kills its process before its first compute
+  // instruction.
   int64_t failAtStep = -1;
   int64_t hangAtStep = -1;
+  int64_t killAtStep = -1;
 };
 
 struct TraceEvent {

@@ -1,5 +1,7 @@
 #include "runtime/launch/LaunchIdentity.h"
 
+#include "runtime/comm/rendezvous/TcpStore.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -124,6 +126,13 @@ void readMaster(Reader &reader, LaunchIdentity &identity) {
     identity.run = job;
 }
 
+void readPatience(Reader &reader, LaunchIdentity &identity) {
+  if (const auto seconds = reader.number("MERAK_CONNECT_SECONDS"))
+    identity.connectSeconds = *seconds;
+  if (const auto seconds = reader.number("MERAK_SILENCE_SECONDS"))
+    identity.silenceSeconds = *seconds;
+}
+
 void readSlurm(Reader &reader, LaunchIdentity &identity) {
   const char *step = reader.text("SLURM_STEP_NODELIST");
   const char *nodes = step ? step : reader.text("SLURM_NODELIST");
@@ -214,11 +223,24 @@ Result<LaunchIdentity> launchIdentity(const EnvironmentReader &environment) {
                    "and SLURM_PROCID is set; start with mpirun, srun or "
                    "torchrun");
   }
+  readPatience(reader, identity);
   if (!reader.problems.ok())
     return reader.problems;
   if (identity.localRank >= identity.localSize)
     identity.localSize = identity.localRank + 1;
   return identity;
+}
+
+Result<std::unique_ptr<Store>> openStore(const LaunchIdentity &identity) {
+  TcpStoreOptions options;
+  options.rank = identity.rank;
+  options.size = identity.size;
+  options.addresses = {identity.masterAddress};
+  options.port = identity.masterPort;
+  options.token = identity.run;
+  options.connectSeconds = identity.connectSeconds;
+  options.silenceSeconds = identity.silenceSeconds;
+  return openTcpStore(options);
 }
 
 } // namespace merak::runtime

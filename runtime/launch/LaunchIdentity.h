@@ -10,9 +10,10 @@
 // counts, and of torchrun inside of a Slurm job too.
 #pragma once
 
-#include "runtime/core/Status.h"
+#include "runtime/comm/rendezvous/Store.h"
 
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace merak::runtime {
@@ -29,6 +30,8 @@ struct LaunchIdentity {
   int masterPort = 0;
   // Tells runs on one port apart; may be empty.
   std::string run;
+  double connectSeconds = 60; // MERAK_CONNECT_SECONDS: for all to come
+  double silenceSeconds = 7;  // MERAK_SILENCE_SECONDS: then a rank is lost
 };
 
 const char *launcherName(LaunchIdentity::Launcher launcher);
@@ -39,6 +42,9 @@ using EnvironmentReader = std::function<const char *(const char *)>;
 // All that is missing, not a number, out of range or contradictory is reported
 // at once.
 Result<LaunchIdentity> launchIdentity(const EnvironmentReader &environment);
+
+// The store at `masterAddress`, for launchers that tell where rank 0 is.
+Result<std::unique_ptr<Store>> openStore(const LaunchIdentity &identity);
 
 // The first name of a Slurm node list: "n08" of "n[08-11,15],login".
 std::string firstSlurmHost(const std::string &nodes);

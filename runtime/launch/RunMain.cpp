@@ -1,7 +1,10 @@
 #include "runtime/launch/RunMain.h"
 
+#include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/data/Npy.h"
+#include "runtime/launch/LastResort.h"
 #include "runtime/launch/RunLog.h"
+#include "runtime/launch/StopTogether.h"
 #include "runtime/plan/Verify.h"
 
 #include <CLI/CLI.hpp>
@@ -26,6 +29,11 @@ void onInterrupt(int number) {
   std::signal(number, SIG_DFL);
 }
 
+// An aborted run: each process has so long to end by itself, and to hear that
+// all others have told what they know. Together less than 10 seconds with the
+// silence after which a rank is lost.
+constexpr double kEndSeconds = 2, kFarewellSeconds = 1;
+
 struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
   DataOptions data;
@@ -47,8 +55,10 @@ void addOptions(CLI::App &app, RunOptions &options,
                  "\"synthetic\"");
   app.add_option("--steps", options.steps, "steps to run")
       ->check(CLI::PositiveNumber);
-  app.add_option("--ranks", options.ranks, "inproc: ranks are threads")
-      ->check(CLI::IsMember({"inproc"}));
+  app.add_option("--ranks", options.ranks,
+                 "inproc: ranks are threads; env: this process is one rank, "
+                 "started by mpirun, srun or torchrun")
+      ->check(CLI::IsMember({"inproc", "env"}));
   app.add_option("--links", options.links,
                  "communicate as slowly as these links: LATENCY/BANDWIDTH "
                  "(5us/200MB/s), cluster.json, or \"plan\"");
@@ -86,10 +96,12 @@ std::string usageProblem(const RunOptions &options) {
     return "--save-every needs --save";
   if (!options.saveGrads.empty() && options.steps != 1)
     return "--save-grads needs --steps=1";
+  if (!options.links.empty() && options.ranks != "inproc")
+    return "--links needs --ranks=inproc";
   return {};
 }
 
-// MERAK_FAULT=RANK:STEP:fail|hang, for tests of what a lost rank does.
+// MERAK_FAULT=RANK:STEP:fail|hang|kill, for tests of what a lost rank does.
 Status readEnvironment(SessionOptions &session) {
   if (const char *text = std::getenv("MERAK_WATCHDOG_SECONDS")) {
     char *end = nullptr;
@@ -102,11 +114,14 @@ Status readEnvironment(SessionOptions &session) {
     long long rank = 0, step = 0;
     char kind[8] = {};
     if (std::sscanf(text, "%lld:%lld:%7s", &rank, &step, kind) != 3 ||
-        (std::strcmp(kind, "fail") && std::strcmp(kind, "hang")))
+        (std::strcmp(kind, "fail") && std::strcmp(kind, "hang") &&
+         std::strcmp(kind, "kill")))
       return Status::error(fmt::format(
-          "MERAK_FAULT: expected RANK:STEP:fail or hang, found \"{}\"", text));
+          "MERAK_FAULT: expected RANK:STEP:fail, hang or kill, found \"{}\"",
+          text));
     session.fault = {static_cast<int>(rank), step - 1,
-                     std::strcmp(kind, "hang") == 0};
+                     std::strcmp(kind, "hang") == 0,
+                     std::strcmp(kind, "kill") == 0};
   }
   return {};
 }
@@ -170,29 +185,43 @@ Status checkWritable(const std::string &path) {
   return {};
 }
 
-Status run(RunOptions &options, const BackendFactory &factory,
-           const ClusterLinks &clusterLinks) {
-  auto plan = loadPlan(options.plan);
-  if (!plan)
-    return plan.status();
-  MERAK_RETURN_IF_ERROR(verifyPlan(*plan).withContext(options.plan));
+// What can be known before anything is made. Rank 0 writes all but shards of
+// checkpoints.
+Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
+                    bool leads) {
   Status problems;
-  if (!plan->file.device().empty() && plan->file.device() != options.backend)
+  if (!plan.file.device().empty() && plan.file.device() != options.backend)
     problems.merge(Status::error(
         fmt::format("\"{}\" is a plan for {}, the backend is {}", options.plan,
-                    plan->file.device(), options.backend)));
-  const bool infer = plan->file.mode() == "infer";
+                    plan.file.device(), options.backend)));
+  const bool infer = plan.file.mode() == "infer";
   if (infer && !(options.save.empty() && options.saveGrads.empty()))
     problems.merge(Status::error(
         fmt::format("\"{}\" does not train: nothing to save", options.plan)));
   if (!infer && !options.out.empty())
     problems.merge(Status::error(
         fmt::format("\"{}\" trains: --out is for inference", options.plan)));
-  if (plan->file.inputs_size() > 0 && options.data.path.empty())
+  if (plan.file.inputs_size() > 0 && options.data.path.empty())
     problems.merge(Status::error("the plan has inputs: give --data"));
-  for (const std::string &path : {options.log, options.save, options.saveGrads,
-                                  options.trace, options.out})
-    problems.merge(checkWritable(path));
+  problems.merge(checkWritable(options.save));
+  if (leads)
+    for (const std::string &path :
+         {options.log, options.saveGrads, options.trace, options.out})
+      problems.merge(checkWritable(path));
+  return problems;
+}
+
+Result<LoadedPlan> openPlan(RunOptions &options,
+                            const ClusterLinks &clusterLinks, World *world) {
+  auto plan = loadPlan(options.plan);
+  if (!plan)
+    return plan.status();
+  MERAK_RETURN_IF_ERROR(verifyPlan(*plan).withContext(options.plan));
+  Status problems = checkOptions(options, *plan, !world || world->leads());
+  if (world && world->size() != plan->file.ranks_size())
+    problems.merge(Status::error(
+        fmt::format("\"{}\" is a plan for {} ranks, {} were started",
+                    options.plan, plan->file.ranks_size(), world->size())));
   if (!options.links.empty()) {
     auto links = linksOf(options.links, plan->file.cluster(), clusterLinks);
     if (links)
@@ -201,48 +230,72 @@ Status run(RunOptions &options, const BackendFactory &factory,
   }
   if (!problems.ok())
     return problems;
+  return plan;
+}
 
-  auto session = Session::create(std::move(*plan), factory, options.session);
-  if (!session)
-    return session.status();
+Status openRun(Session &session, const RunOptions &options, std::string &note) {
   if (!options.data.path.empty()) {
-    auto data = openData((*session)->plan().file, options.data);
+    auto data = openData(session.plan().file, options.data);
     if (!data)
       return data.status();
-    (*session)->setData(std::move(*data));
+    session.setData(std::move(*data));
   }
+  return session.loadWeights(options.load, &note);
+}
+
+// `early`: why the run ended before its last step, if it did.
+Status run(RunOptions &options, const BackendFactory &factory,
+           const ClusterLinks &clusterLinks, World *world, std::string &early) {
+  Store *store = world ? world->store() : nullptr;
+  const bool leads = !world || world->leads();
+  auto plan = openPlan(options, clusterLinks, world);
+  MERAK_RETURN_IF_ERROR(agree(store, "plan", plan.status()));
+  auto session =
+      Session::create(std::move(*plan), factory, options.session, world);
+  MERAK_RETURN_IF_ERROR(agree(store, "session", session.status()));
   std::string note;
-  MERAK_RETURN_IF_ERROR((*session)->loadWeights(options.load, &note));
-  if (!note.empty())
+  MERAK_RETURN_IF_ERROR(
+      agree(store, "weights", openRun(**session, options, note)));
+  if (!note.empty() && leads)
     fmt::print(stderr, "note: {}\n", note);
   const int64_t last = (*session)->stepsDone() + options.steps;
-  auto log = RunLog::open(options.log, (*session)->plan().file, last);
+  auto log =
+      RunLog::open(leads ? options.log : "", (*session)->plan().file, last);
   if (!log)
     return log.status();
   OutputFiles outputs;
   std::signal(SIGINT, onInterrupt);
   std::signal(SIGTERM, onInterrupt);
-  for (int64_t i = 0; i < options.steps && !interrupted; ++i) {
+  StopTogether together(store);
+  for (int64_t i = 0; i < options.steps; ++i) {
+    auto another = together.mayBegin(interrupted);
+    if (!another)
+      return another.status();
+    if (!*another)
+      break;
     auto step = (*session)->step();
     if (!step) {
       if (!options.trace.empty()) // what happened until then helps
         (void)(*session)->writeTrace(options.trace);
       return step.status();
     }
-    MERAK_RETURN_IF_ERROR(log->add(*step));
+    if (leads)
+      MERAK_RETURN_IF_ERROR(log->add(*step));
     if (!options.out.empty()) {
       auto values = (*session)->globalOutputs();
       if (!values)
         return values.status();
-      MERAK_RETURN_IF_ERROR(outputs.add(*values));
+      if (leads)
+        MERAK_RETURN_IF_ERROR(outputs.add(*values));
     }
     if (options.saveEvery > 0 && step->step % options.saveEvery == 0 &&
         step->step != last)
       MERAK_RETURN_IF_ERROR((*session)->save(options.save));
   }
-  if (const std::string summary = log->summary(); !summary.empty())
+  if (const std::string summary = log->summary(); leads && !summary.empty())
     fmt::print("{}\n", summary);
-  if (!options.out.empty())
+  Status problems;
+  if (!options.out.empty() && leads)
     problems.merge(outputs.write(options.out));
   if (!options.save.empty())
     problems.merge((*session)->save(options.save));
@@ -250,21 +303,67 @@ Status run(RunOptions &options, const BackendFactory &factory,
     problems.merge((*session)->saveGradients(options.saveGrads));
   if (!options.trace.empty())
     problems.merge((*session)->writeTrace(options.trace));
-  if (interrupted)
-    problems.merge(Status::error(
-        fmt::format("stopped by {} after step {} of {}{}",
-                    interrupted == SIGINT ? "SIGINT" : "SIGTERM",
-                    (*session)->stepsDone(), last,
-                    options.save.empty()
-                        ? ""
-                        : fmt::format(", saved in \"{}\"", options.save))));
+  if (const std::string cause = together.cause();
+      !cause.empty() && (*session)->stepsDone() < last)
+    early = fmt::format("stopped by {} after step {} of {}{}", cause,
+                        (*session)->stepsDone(), last,
+                        options.save.empty()
+                            ? ""
+                            : fmt::format(", saved in \"{}\"", options.save));
   return problems;
+}
+
+// Prints the messages of this process.
+int finish(const Status &status) {
+  for (const std::string &message : status.messages())
+    if (!message.empty())
+      fmt::print(stderr, "merak-run: error: {}\n", message);
+  return status.ok() ? 0 : 1;
+}
+
+// One rank of a run of several processes.
+int runAsRank(RunOptions &options, const BackendFactory &factory,
+              const ClusterLinks &clusterLinks, const WorldRegistry &worlds) {
+  auto identity =
+      launchIdentity([](const char *name) { return std::getenv(name); });
+  if (!identity)
+    return finish(identity.status());
+  const auto make = worlds.find(options.backend);
+  if (make == worlds.end())
+    return finish(Status::error(fmt::format(
+        "this build has no communication between processes for the backend "
+        "{}: use --ranks=inproc",
+        options.backend)));
+  options.session.processes = identity->localSize;
+  auto world = make->second(*identity);
+  if (!world)
+    return finish(world.status());
+  Store &store = *(*world)->store();
+  LastResort last(store, kEndSeconds);
+  std::string early;
+  Status status = run(options, factory, clusterLinks, world->get(), early);
+  if (status.ok()) {
+    store.leave(kPatienceSeconds);
+    if (!store.aborted())
+      return finish(early.empty()
+                        ? Status()
+                        : Status::error((*world)->leads() ? early : ""));
+    status = store.abortReason();
+  }
+  if (!isAgreed(status))
+    (*world)->abort(status);
+  finish(status);
+  // All others tell what they know before the first one is gone, whose launcher
+  // then ends them. Their libraries would wait for ranks that never come.
+  std::fflush(nullptr);
+  store.leave(kFarewellSeconds);
+  std::_Exit(1);
 }
 
 } // namespace
 
 int runMain(int argc, char **argv, const BackendRegistry &backends,
-            const ClusterLinks &clusterLinks) {
+            const ClusterLinks &clusterLinks, const WorldRegistry &worlds) {
   CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
                "merak-run");
   RunOptions options;
@@ -281,12 +380,16 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
   options.data.seed = options.session.seed;
   options.session.trace = !options.trace.empty();
-  Status status = readEnvironment(options.session);
-  if (status.ok())
-    status = run(options, backends.at(options.backend), clusterLinks);
-  for (const std::string &message : status.messages())
-    fmt::print(stderr, "merak-run: error: {}\n", message);
-  return status.ok() ? 0 : 1;
+  const BackendFactory &factory = backends.at(options.backend);
+  if (Status status = readEnvironment(options.session); !status.ok())
+    return finish(status);
+  if (options.ranks == "env")
+    return runAsRank(options, factory, clusterLinks, worlds);
+  std::string early;
+  Status status = run(options, factory, clusterLinks, nullptr, early);
+  if (!early.empty())
+    status.merge(Status::error(early));
+  return finish(status);
 }
 
 } // namespace merak::runtime

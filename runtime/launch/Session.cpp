@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 namespace merak::runtime {
 
@@ -85,10 +87,12 @@ Session::~Session() {
   }
 }
 
-Result<std::unique_ptr<Session>>
-Session::create(LoadedPlan plan, const BackendFactory &factory,
-                const SessionOptions &options) {
+Result<std::unique_ptr<Session>> Session::create(LoadedPlan plan,
+                                                 const BackendFactory &factory,
+                                                 const SessionOptions &options,
+                                                 World *world) {
   std::unique_ptr<Session> session(new Session(std::move(plan)));
+  session->world_ = world;
   Status status = session->start(factory, options);
   if (!status.ok())
     return status;
@@ -98,17 +102,23 @@ Session::create(LoadedPlan plan, const BackendFactory &factory,
 Status Session::start(const BackendFactory &factory,
                       const SessionOptions &options) {
   options_ = options;
-  const int count = plan_.file.ranks_size();
-  world_ = std::make_unique<InprocWorld>(
-      count, options.links
-                 ? std::make_unique<LinkEmulation>(*options.links, count)
-                 : nullptr);
+  if (!world_) {
+    const int count = plan_.file.ranks_size();
+    ownWorld_ = std::make_unique<InprocWorld>(
+        count, options.links
+                   ? std::make_unique<LinkEmulation>(*options.links, count)
+                   : nullptr);
+    world_ = ownWorld_.get();
+  }
+  const int count = static_cast<int>(world_->ranks().size());
   reader_ = std::make_unique<LateReader>(data_);
   const int cores = std::max(1u, std::thread::hardware_concurrency());
   const int threads =
-      options.threads > 0 ? options.threads : std::max(1, cores / count);
+      options.threads > 0
+          ? options.threads
+          : std::max(1, cores / (count * std::max(1, options.processes)));
   Status problems;
-  for (int r = 0; r < count; ++r) {
+  for (int r : world_->ranks()) {
     Rank &rank = *ranks_.emplace_back(std::make_unique<Rank>());
     rank.pool = std::make_unique<ThreadPool>(threads);
     auto backend = factory(*rank.pool);
@@ -118,7 +128,10 @@ Status Session::start(const BackendFactory &factory,
     if (!plan_.file.kernels().empty())
       MERAK_RETURN_IF_ERROR(
           rank.backend->loadKernels(plan_.dir + "/" + plan_.file.kernels()));
-    rank.comm = world_->communicator(r);
+    auto comm = world_->communicator(r, *rank.backend);
+    if (!comm)
+      return comm.status();
+    rank.comm = std::move(*comm);
     auto program = RankProgram::create(plan_, r, *rank.backend, *rank.comm);
     if (!program) {
       problems.merge(program.status());
@@ -128,18 +141,22 @@ Status Session::start(const BackendFactory &factory,
   }
   if (!problems.ok())
     return problems;
+  for (const auto &rank : ranks_)
+    memories_.push_back({rank->program.get(), rank->backend.get()});
   std::vector<const Executor *> executors;
-  for (int r = 0; r < count; ++r) {
-    Rank &rank = *ranks_[r];
+  for (int i = 0; i < count; ++i) {
+    Rank &rank = *ranks_[i];
+    const int r = world_->ranks()[i];
     ExecutorOptions executorOptions{options.trace, options.checkNumerics};
     if (options.fault.rank == r)
-      (options.fault.hang ? executorOptions.hangAtStep
-                          : executorOptions.failAtStep) = options.fault.step;
+      (options.fault.hang   ? executorOptions.hangAtStep
+       : options.fault.kill ? executorOptions.killAtStep
+                            : executorOptions.failAtStep) = options.fault.step;
     rank.executor =
         std::make_unique<Executor>(*rank.program, *rank.backend, *rank.comm,
                                    reader_.get(), executorOptions);
     executors.push_back(rank.executor.get());
-    if (r == 0)
+    if (i == 0)
       continue;
     rank.thread = std::thread([this, &rank] {
       for (uint64_t step = 1;
@@ -155,8 +172,13 @@ Status Session::start(const BackendFactory &factory,
     watchdog_ = std::make_unique<Watchdog>(
         executors, options.watchdogSeconds,
         [this](std::vector<std::string> lines) {
-          Status status = Status::error(fmt::format(
-              "no rank has moved for {} seconds", options_.watchdogSeconds));
+          Status status = Status::error(
+              world_->store()
+                  ? fmt::format("rank {} has not moved for {} seconds",
+                                world_->store()->rank(),
+                                options_.watchdogSeconds)
+                  : fmt::format("no rank has moved for {} seconds",
+                                options_.watchdogSeconds));
           for (std::string &line : lines)
             status.merge(Status::error("  " + line));
           world_->abort(status);
@@ -166,13 +188,6 @@ Status Session::start(const BackendFactory &factory,
 
 void Session::setData(std::unique_ptr<DataSource> data) {
   data_ = std::move(data);
-}
-
-std::vector<RankMemory> Session::memories() const {
-  std::vector<RankMemory> memories;
-  for (const auto &rank : ranks_)
-    memories.push_back({rank->program.get(), rank->backend.get()});
-  return memories;
 }
 
 Status Session::loadWeights(const std::string &load, std::string *note) {
@@ -185,7 +200,7 @@ Status Session::loadWeights(const std::string &load, std::string *note) {
     return store.status();
   for (const auto &[name, tensor] : checkpoint.tensors())
     store->add(name, tensor);
-  MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories(), *store));
+  MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *store));
   nextStep_ = state.step;
   if (data_)
     data_->setPosition(state.step, state.samples);
@@ -196,7 +211,7 @@ Status Session::loadWeights(const std::string &load, std::string *note) {
 
 Status Session::runRanks(const StepScalars &scalars) {
   scalars_ = scalars;
-  const int others = ranks() - 1;
+  const int others = static_cast<int>(ranks_.size()) - 1;
   running_ = others;
   if (watchdog_)
     watchdog_->stepBegins();
@@ -210,7 +225,17 @@ Status Session::runRanks(const StepScalars &scalars) {
     finish_.wait([&] { return running_.load() == 0; }, kNever);
   if (watchdog_)
     watchdog_->stepEnds();
+  return failure();
+}
+
+Status Session::failure() const {
   Status failure = world_->abortReason();
+  // The cause is told where it happened; the others' messages name it. What the
+  // watchdog tells has more lines.
+  if (Store *store = world_->store();
+      store && !ranks_[0]->status.ok() &&
+      (store->abortedBy() != store->rank() || failure.messages().size() == 1))
+    return ranks_[0]->status;
   for (const auto &rank : ranks_)
     for (const std::string &message : rank->status.messages())
       if (std::find(failure.messages().begin(), failure.messages().end(),
@@ -237,8 +262,12 @@ Result<StepResult> Session::step() {
 }
 
 Status Session::readOutputs(StepResult &result) const {
-  for (const auto &rank : ranks_) {
-    const planpb::Program &program = rank->program->proto();
+  Relay relay(memories_, world_->store(),
+              fmt::format("outputs/{}", result.step));
+  std::set<std::string> seen;
+  std::vector<char> value;
+  for (int r = 0; r < plan_.file.ranks_size(); ++r) {
+    const planpb::Program &program = plan_.programOf(r);
     for (const planpb::Output &output : program.outputs()) {
       const planpb::Buffer &buffer = program.buffers(output.buffer());
       int64_t elements = 1;
@@ -247,13 +276,20 @@ Status Session::readOutputs(StepResult &result) const {
       // Replicas have the same value: the first rank speaks.
       if (elements != 1 ||
           (output.per_microbatch() && plan_.file.microbatches() > 1) ||
-          result.outputs.count(output.name()))
+          !seen.insert(output.name()).second)
         continue;
-      char value[8] = {};
-      MERAK_RETURN_IF_ERROR(rank->backend->copyToHost(
-          value, rank->program->bufferData(static_cast<int>(output.buffer())),
-          dtypeSize(buffer.dtype()), rank->program->stream(0)));
-      result.outputs[output.name()] = scalarValue(buffer.dtype(), value);
+      value.assign(8, 0);
+      auto here = relay.piece(r, value, [&](const RankMemory &rank) {
+        return rank.backend->copyToHost(
+            value.data(),
+            rank.program->bufferData(static_cast<int>(output.buffer())),
+            dtypeSize(buffer.dtype()), rank.program->stream(0));
+      });
+      if (!here.ok())
+        return here.status();
+      if (*here)
+        result.outputs[output.name()] =
+            scalarValue(buffer.dtype(), value.data());
     }
   }
   return {};
@@ -261,8 +297,13 @@ Status Session::readOutputs(StepResult &result) const {
 
 Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
   std::map<std::string, GlobalOutput> outputs;
-  for (const RankMemory &memory : memories()) {
-    const planpb::Program &program = memory.program->proto();
+  Relay relay(memories_, world_->store(), fmt::format("global/{}", nextStep_));
+  const layout::AxisMap mesh = layoutMesh(plan_.file);
+  // Replicas hold equal boxes: the first rank speaks.
+  std::set<std::tuple<std::string, int64_t, std::vector<int64_t>>> seen;
+  std::vector<char> part;
+  for (int r = 0; r < plan_.file.ranks_size(); ++r) {
+    const planpb::Program &program = plan_.programOf(r);
     for (const planpb::Output &proto : program.outputs()) {
       const planpb::Buffer &buffer = program.buffers(proto.buffer());
       GlobalOutput &output = outputs[proto.name()];
@@ -272,24 +313,39 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
       for (int64_t size : output.shape)
         elements *= size;
       const int64_t size = dtypeSize(buffer.dtype());
-      output.data.resize(elements * size);
+      if (relay.leads())
+        output.data.resize(elements * size);
       layout::Layout layout = fromProto(proto.layout());
       if (layout.dims.size() != output.shape.size())
         layout = layout::Layout::replicated(output.shape);
-      for (const planpb::Call &call : program.calls()) {
+      // Of several calls for a microbatch the last has the value.
+      for (int c = program.calls_size(); c-- > 0;) {
+        const planpb::Call &call = program.calls(c);
         if (proto.per_microbatch() != (call.microbatch() >= 0))
           continue;
-        layout::AxisMap coords = memory.program->coords();
-        coords["mb"] = std::max<int64_t>(0, call.microbatch());
-        auto copy = HostCopy::of(memory, int(proto.buffer()),
-                                 int(slotOf(buffer, call)));
-        if (!copy)
-          return copy.status();
-        for (const layout::Box &box :
-             layout::boxes(layout, memory.program->mesh(), coords))
-          layout::copyBox(copy->data(), copy->shape(), box.localOrigin,
-                          output.data.data(), output.shape, box.globalOrigin,
-                          box.extent, size);
+        const int64_t mb = std::max<int64_t>(0, call.microbatch());
+        layout::AxisMap coords = coordsOf(plan_.file, r);
+        coords["mb"] = mb;
+        for (const layout::Box &box : layout::boxes(layout, mesh, coords)) {
+          if (!seen.insert({proto.name(), mb, box.globalOrigin}).second)
+            continue;
+          const std::vector<int64_t> zero(box.extent.size(), 0);
+          part.resize(box.elements() * size);
+          auto here = relay.piece(r, part, [&](const RankMemory &rank) {
+            auto copy = HostCopy::of(rank, int(proto.buffer()),
+                                     int(slotOf(buffer, call)));
+            if (!copy)
+              return copy.status();
+            layout::copyBox(copy->data(), copy->shape(), box.localOrigin,
+                            part.data(), box.extent, zero, box.extent, size);
+            return Status();
+          });
+          if (!here.ok())
+            return here.status();
+          if (*here)
+            layout::copyBox(part.data(), box.extent, zero, output.data.data(),
+                            output.shape, box.globalOrigin, box.extent, size);
+        }
       }
     }
   }
@@ -301,18 +357,24 @@ Status Session::save(const std::string &dir) const {
   state.step = nextStep_;
   state.samples = data_ ? data_->position(nextStep_)
                         : nextStep_ * plan_.file.global_batch();
-  return saveCheckpoint(plan_, memories(), dir, state);
+  return saveCheckpoint(plan_, memories_, dir, state, world_->store());
 }
 
 Status Session::saveGradients(const std::string &path) const {
-  return runtime::saveGradients(plan_, memories(), path);
+  return runtime::saveGradients(plan_, memories_, path, world_->store());
 }
 
 Status Session::writeTrace(const std::string &path) const {
   std::vector<Executor *> executors;
   for (const auto &rank : ranks_)
     executors.push_back(rank->executor.get());
-  return runtime::writeTrace(path, executors);
+  Store *store = world_->store();
+  if (!store || !store->aborted())
+    return runtime::writeTrace(path, executors, store);
+  // Nobody can wait for the others any more: to each its own.
+  const int rank = store->rank();
+  return runtime::writeTrace(
+      rank ? fmt::format("{}.rank-{}", path, rank) : path, executors);
 }
 
 } // namespace merak::runtime

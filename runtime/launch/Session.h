@@ -1,8 +1,11 @@
-// A plan running on ranks of this process: one backend, thread pool and
-// executor for each, one communicator between them.
+// A plan running: the ranks of this process, with a backend, thread pool and
+// executor for each, and through their world those of other processes. What
+// concerns the whole run (outputs, checkpoints, gradients, the timeline) is
+// called by all processes in the same order; rank 0's has the results.
 #pragma once
 
 #include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/comm/World.h"
 #include "runtime/core/Executor.h"
 #include "runtime/data/DataSource.h"
 #include "runtime/plan/Links.h"
@@ -13,28 +16,29 @@
 
 namespace merak::runtime {
 
-class InprocWorld;
 class Watchdog;
 
 // Makes the backend of one rank, which computes with the threads of `pool`.
 using BackendFactory =
     std::function<Result<std::unique_ptr<Backend>>(ThreadPool &pool)>;
 
-// "RANK:STEP:fail" or "RANK:STEP:hang", steps from 1 (MERAK_FAULT).
+// "RANK:STEP:fail", "hang" or "kill", steps from 1 (MERAK_FAULT).
 struct FaultRequest {
   int rank = -1;
   int64_t step = -1; // from 0
-  bool hang = false;
+  bool hang = false, kill = false;
 };
 
 struct SessionOptions {
-  int threads = 0; // of each rank; 0: share the cores
+  int threads = 0;   // of each rank; 0: share the cores
+  int processes = 1; // of the run on this machine, which share them
   bool trace = false;
   bool checkNumerics = false;
   double watchdogSeconds = 300; // without any progress; 0: none
   uint64_t seed = 0;
   FaultRequest fault;
-  std::optional<Links> links; // to emulate; none: as fast as memory
+  // To emulate between threads of one process; none: as fast as memory.
+  std::optional<Links> links;
 };
 
 struct StepResult {
@@ -53,14 +57,16 @@ struct GlobalOutput {
 
 class Session {
 public:
-  // Makes ranks and loads kernels. `data` may be null for plans without inputs.
+  // Makes ranks and loads kernels. Without a world all ranks are threads of
+  // this process; else the world has as many ranks as the plan.
   static Result<std::unique_ptr<Session>> create(LoadedPlan plan,
                                                  const BackendFactory &factory,
-                                                 const SessionOptions &options);
+                                                 const SessionOptions &options,
+                                                 World *world = nullptr);
   ~Session();
 
   const LoadedPlan &plan() const { return plan_; }
-  int ranks() const { return static_cast<int>(ranks_.size()); }
+  World &world() { return *world_; }
   void setData(std::unique_ptr<DataSource> data);
 
   // Puts the model's values, or a checkpoint's (if `load` is not empty), into
@@ -68,28 +74,34 @@ public:
   Status loadWeights(const std::string &load, std::string *note = nullptr);
 
   // One step of all ranks. On an error every rank has stopped; the messages
-  // begin with the cause.
+  // begin with the cause, or, if that is in another process, with what this
+  // process did then.
   Result<StepResult> step();
   int64_t stepsDone() const { return nextStep_; }
 
   Status save(const std::string &dir) const;
   Status saveGradients(const std::string &path) const;
+  // Of a run that was aborted each process writes its own part: rank 0 to
+  // `path`, rank r to `path`.rank-<r>.
   Status writeTrace(const std::string &path) const;
-  // Values of the last step that are not scalars, by name (infer plans).
+  // Values of the last step that are not scalars, by name (infer plans); in
+  // rank 0's process.
   Result<std::map<std::string, GlobalOutput>> globalOutputs() const;
 
 private:
   struct Rank;
   explicit Session(LoadedPlan plan);
   Status start(const BackendFactory &factory, const SessionOptions &options);
-  std::vector<RankMemory> memories() const;
   Status runRanks(const StepScalars &scalars);
+  Status failure() const;
   Status readOutputs(StepResult &result) const;
 
   LoadedPlan plan_;
   SessionOptions options_;
-  std::unique_ptr<InprocWorld> world_;
+  std::unique_ptr<World> ownWorld_;
+  World *world_ = nullptr;
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<RankMemory> memories_; // of ranks_
   std::unique_ptr<DataSource> data_;
   std::unique_ptr<InputReader> reader_;
   std::unique_ptr<Watchdog> watchdog_;

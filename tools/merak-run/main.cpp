@@ -10,6 +10,10 @@
 
 #include <memory>
 
+#ifdef MERAK_HAVE_MPI
+#include "runtime/comm/mpi/MpiWorld.h"
+#endif
+
 using namespace merak;
 
 namespace {
@@ -30,6 +34,24 @@ Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
   return Status::error("this merak-run was built without the CUDA toolkit");
 }
 #endif
+
+// Ranks of CPUs as processes.
+Result<std::unique_ptr<runtime::World>>
+mpiWorld(const runtime::LaunchIdentity &identity) {
+#ifdef MERAK_HAVE_MPI
+  if (identity.launcher == runtime::LaunchIdentity::Torchrun)
+    return Status::error("cpu ranks in several processes communicate through "
+                         "MPI: start them with mpirun or srun, not with "
+                         "torchrun's variables");
+  return runtime::openMpiWorld(
+      {identity.rank, identity.size, identity.masterAddress,
+       identity.masterPort, identity.connectSeconds, identity.silenceSeconds});
+#else
+  return Status::error("cpu ranks in several processes communicate through "
+                       "MPI, which this build does not have: install "
+                       "libopenmpi-dev and configure again");
+#endif
+}
 
 } // namespace
 
@@ -52,5 +74,6 @@ int main(int argc, char **argv) {
     return Links{cluster->perNode, speed(cluster->intra),
                  speed(cluster->inter)};
   };
-  return runtime::runMain(argc, argv, backends, clusterLinks);
+  return runtime::runMain(argc, argv, backends, clusterLinks,
+                          {{"cpu", mpiWorld}});
 }

@@ -11,10 +11,6 @@
 namespace merak::runtime {
 namespace {
 
-// Up to here a reduction copies its input aside and needs one barrier, not
-// three: the barriers cost more than adding everything on every rank.
-constexpr int64_t kSmallBytes = 16 << 10;
-
 std::string describe(const InprocGroup::Post &post) {
   return fmt::format(
       "{} \"{}\" {} of {}x{}{}", commKindName(post.kind), post.name,
@@ -85,12 +81,14 @@ View flat(const View &view, int64_t begin, int64_t size) {
           {1}};
 }
 
+// Copies the input aside and needs one barrier, not three: the barriers cost
+// more than adding everything on every rank.
 bool allReduceSmall(CollectiveRun &run) {
   const int64_t bytes = run.input.elements() * dtypeSize(run.input.dtype);
   auto &mine =
       run.group.posted[(run.group.operands[run.me] + 1) % 2][run.me].staging;
   if (mine.size() < static_cast<size_t>(bytes))
-    mine.resize(kSmallBytes);
+    mine.resize(kSmallCollective);
   copyViews(run.input, denseLike(run.input, mine.data()), false);
   auto *posts = meet(run);
   if (!posts)
@@ -200,6 +198,34 @@ bool broadcast(CollectiveRun &run) {
 
 } // namespace
 
+Result<int> checkSpec(const CommSpec &spec, int rank, int size,
+                      std::span<const View> inputs,
+                      std::span<const View> outputs) {
+  if (spec.kind == CommSpec::Send || spec.kind == CommSpec::Recv) {
+    const size_t operands =
+        (spec.kind == CommSpec::Send ? inputs : outputs).size();
+    if (operands != 1)
+      return Status::error(fmt::format("{} takes one operand, found {}",
+                                       commKindName(spec.kind), operands));
+    if (spec.peer < 0 || spec.peer >= size || spec.peer == rank)
+      return Status::error(fmt::format("{} has rank {} as peer",
+                                       commKindName(spec.kind), spec.peer));
+    return 0;
+  }
+  const auto &members = spec.members;
+  const auto self = std::find(members.begin(), members.end(), rank);
+  if (self == members.end())
+    return Status::error(fmt::format("rank {} is not in the group {}", rank,
+                                     fmt::join(members, ",")));
+  if (inputs.size() != outputs.size() || inputs.empty())
+    return Status::error(fmt::format("{} has {} inputs and {} outputs",
+                                     commKindName(spec.kind), inputs.size(),
+                                     outputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    MERAK_RETURN_IF_ERROR(checkCollective(spec, inputs[i], outputs[i]));
+  return static_cast<int>(self - members.begin());
+}
+
 Status checkCollective(const CommSpec &spec, const View &input,
                        const View &output) {
   const auto members = static_cast<int64_t>(spec.members.size());
@@ -245,7 +271,7 @@ Status checkCollective(const CommSpec &spec, const View &input,
 bool runCollective(CollectiveRun &run) {
   switch (run.spec.kind) {
   case CommSpec::AllReduce:
-    if (run.input.elements() * dtypeSize(run.input.dtype) <= kSmallBytes)
+    if (run.input.elements() * dtypeSize(run.input.dtype) <= kSmallCollective)
       return allReduceSmall(run);
     return allReduceLarge(run);
   case CommSpec::AllGather:

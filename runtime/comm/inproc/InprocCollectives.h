@@ -1,9 +1,14 @@
-// The collectives of in-process ranks (private to this folder).
+// The collectives of in-process ranks; and what every transport checks.
 #pragma once
 
 #include "runtime/comm/inproc/InprocGroup.h"
 
 namespace merak::runtime {
+
+// Up to so many bytes every rank of a reduction adds all inputs by itself; sums
+// of 16-bit types that accumulate are then rounded once. Transports that sum on
+// the host agree on it, so that they give the same bits.
+constexpr int64_t kSmallCollective = 16 << 10;
 
 // One operand of one collective on one rank.
 struct CollectiveRun {
@@ -18,6 +23,12 @@ struct CollectiveRun {
   double end = 0;                 // on emulated links
   Status failure;                 // set if the members do not agree
 };
+
+// Checks an instruction of `rank` of `size` against its operands. Returns the
+// rank's index in the group, 0 for transfers.
+Result<int> checkSpec(const CommSpec &spec, int rank, int size,
+                      std::span<const View> inputs,
+                      std::span<const View> outputs);
 
 // Whether the operands' shapes and types suit the group's size.
 Status checkCollective(const CommSpec &spec, const View &input,

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace merak::runtime {
 
@@ -41,7 +42,9 @@ std::string InprocGroup::missing(int me) const {
 }
 
 InprocWorld::InprocWorld(int size, std::unique_ptr<LinkEmulation> links)
-    : size_(size), links_(std::move(links)) {}
+    : size_(size), ranks_(size_t(size)), links_(std::move(links)) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
+}
 InprocWorld::~InprocWorld() = default;
 
 void InprocWorld::abort(const Status &reason) {
@@ -114,35 +117,20 @@ private:
 Result<std::unique_ptr<Endpoint>>
 InprocCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
                             std::span<const View> outputs) {
+  auto me = checkSpec(spec, rank_, size(), inputs, outputs);
+  if (!me)
+    return me.status();
   if (spec.kind == CommSpec::Send || spec.kind == CommSpec::Recv) {
     const bool sends = spec.kind == CommSpec::Send;
-    if ((sends ? inputs : outputs).size() != 1)
-      return Status::error(fmt::format("{} takes one operand, found {}",
-                                       commKindName(spec.kind),
-                                       (sends ? inputs : outputs).size()));
-    if (spec.peer < 0 || spec.peer >= size() || spec.peer == rank_)
-      return Status::error(fmt::format("{} has rank {} as peer",
-                                       commKindName(spec.kind), spec.peer));
     auto endpoint = std::make_unique<TransferEndpoint>();
     endpoint->channel = &world_.channel(
         sends ? rank_ : spec.peer, sends ? spec.peer : rank_, spec.channel);
     endpoint->spec = std::move(spec);
     return std::unique_ptr<Endpoint>(std::move(endpoint));
   }
-  const auto &members = spec.members;
-  const auto self = std::find(members.begin(), members.end(), rank_);
-  if (self == members.end())
-    return Status::error(fmt::format("rank {} is not in the group {}", rank_,
-                                     fmt::join(members, ",")));
-  if (inputs.size() != outputs.size() || inputs.empty())
-    return Status::error(fmt::format("{} has {} inputs and {} outputs",
-                                     commKindName(spec.kind), inputs.size(),
-                                     outputs.size()));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    MERAK_RETURN_IF_ERROR(checkCollective(spec, inputs[i], outputs[i]));
   auto endpoint = std::make_unique<CollectiveEndpoint>();
-  endpoint->group = &world_.group(members, spec.channel);
-  endpoint->me = static_cast<int>(self - members.begin());
+  endpoint->group = &world_.group(spec.members, spec.channel);
+  endpoint->me = *me;
   endpoint->spec = std::move(spec);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }

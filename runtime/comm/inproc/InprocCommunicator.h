@@ -6,6 +6,7 @@
 // whichever end comes second, so that the second never waits.
 #pragma once
 
+#include "runtime/comm/World.h"
 #include "runtime/comm/inproc/LinkEmulation.h"
 #include "runtime/core/Gate.h"
 
@@ -18,19 +19,24 @@ struct InprocGroup;
 struct InprocChannel;
 
 // What the ranks share. Outlives its communicators.
-class InprocWorld {
+class InprocWorld : public World {
 public:
   // With `links` communication takes as long as they need.
   explicit InprocWorld(int size,
                        std::unique_ptr<LinkEmulation> links = nullptr);
-  ~InprocWorld();
-  int size() const { return size_; }
+  ~InprocWorld() override;
+  int size() const override { return size_; }
+  const std::vector<int> &ranks() const override { return ranks_; }
   LinkEmulation *links() const { return links_.get(); }
   std::unique_ptr<Communicator> communicator(int rank);
+  Result<std::unique_ptr<Communicator>> communicator(int rank,
+                                                     Backend &) override {
+    return communicator(rank);
+  }
 
-  void abort(const Status &reason);
-  const std::atomic<bool> &aborted() const { return aborted_; }
-  Status abortReason() const;
+  void abort(const Status &reason) override;
+  const std::atomic<bool> &aborted() const override { return aborted_; }
+  Status abortReason() const override;
 
   // The meeting points, created by whoever comes first.
   InprocGroup &group(const std::vector<int> &members,
@@ -39,6 +45,7 @@ public:
 
 private:
   int size_;
+  std::vector<int> ranks_;
   std::unique_ptr<LinkEmulation> links_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;

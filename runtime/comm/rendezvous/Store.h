@@ -16,6 +16,10 @@
 
 namespace merak::runtime {
 
+// For what surely comes unless a rank is lost, which aborts the wait sooner:
+// longer than any step or checkpoint.
+constexpr double kPatienceSeconds = 24 * 3600;
+
 class Store {
 public:
   virtual ~Store() = default;

@@ -311,7 +311,8 @@ void TcpStore::leave(double seconds) {
     (void)sendAnyway({Frame::Leave, 0, 0, "", ""});
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::milliseconds(milliseconds(seconds)),
-                      [&] { return released_ || closed_; });
+                      // Without rank 0 nobody knows who is still there.
+                      [&] { return released_ || (closed_ && !aborted_); });
     lock.unlock();
     closed_ = true;
     shutdown(socket_, SHUT_RDWR);

@@ -22,8 +22,8 @@ public:
   std::atomic<double> time{0};
 };
 
-struct World {
-  explicit World(int size, const Links &links) {
+struct SlowWorld {
+  explicit SlowWorld(int size, const Links &links) {
     auto owned = std::make_unique<FakeClock>();
     clock = owned.get();
     inproc = std::make_unique<InprocWorld>(
@@ -117,7 +117,7 @@ TEST(LinkUse, PortsCarryOneAfterAnother) {
 }
 
 TEST(EmulatedLinks, ATransferTakesItsTime) {
-  World world(2, kUnit);
+  SlowWorld world(2, kUnit);
   const auto statuses = runRanks(*world.inproc, [&](Communicator &comm) {
     Tensor x(planpb::F32, {4}); // 16 bytes
     CommSpec spec;
@@ -155,7 +155,7 @@ TEST(EmulatedLinks, CollectivesKeepTheirValues) {
                         {CommSpec::Broadcast, 8, 8, 2 * 8 + 3}};
   for (const Case &test : cases) {
     std::vector<double> results[2];
-    World emulated(4, kUnit);
+    SlowWorld emulated(4, kUnit);
     InprocWorld plain(4);
     for (bool slow : {false, true}) {
       InprocWorld &world = slow ? *emulated.inproc : plain;
@@ -192,7 +192,7 @@ TEST(EmulatedLinks, CollectivesKeepTheirValues) {
 
 // Two channels from one rank share its link: together they take twice as long.
 TEST(EmulatedLinks, TransfersShareALink) {
-  World world(3, kUnit);
+  SlowWorld world(3, kUnit);
   const auto statuses = runRanks(*world.inproc, [&](Communicator &comm) {
     Tensor x(planpb::F32, {4});
     CommSpec spec;

@@ -1,0 +1,86 @@
+// The one thread of a process that talks to MPI (private to this folder).
+//
+// Streams of a rank communicate at the same time and must not wait for each
+// other; they hand their messages to this thread and sleep until these are
+// done. It keeps all messages going, also while the streams compute, and sleeps
+// itself when nothing is under way. MPI needs no more than
+// MPI_THREAD_SERIALIZED for that, and waiting ranks leave the processor to
+// those that compute.
+#pragma once
+
+#include "runtime/core/Gate.h"
+#include "runtime/core/Status.h"
+
+#include <deque>
+#include <memory>
+#include <mpi.h>
+#include <span>
+#include <thread>
+#include <vector>
+
+namespace merak::runtime {
+
+// One message; matched by peer and tag, in order.
+struct MpiMessage {
+  bool send = false;
+  int peer = 0, tag = 0;
+  char *data = nullptr;
+  int64_t bytes = 0;
+};
+
+class MpiEngine {
+public:
+  // `comm` is the engine's own until it ends. Once `abort` is raised the engine
+  // does nothing more.
+  MpiEngine(MPI_Comm comm, const std::atomic<bool> &abort);
+  ~MpiEngine();
+
+  // Starts all messages together and returns when all are done. Errors: MPI's,
+  // a message of another length than expected; with an empty text: the run was
+  // aborted. Afterwards nothing touches the messages' memory.
+  Status run(std::span<const MpiMessage> messages);
+
+  // Largest tag.
+  int tagLimit() const { return tagLimit_; }
+
+private:
+  // The messages of one call of `run`.
+  struct Batch {
+    std::vector<MpiMessage> messages;
+    int open = 0; // requests under way
+    Status failure;
+    std::atomic<bool> done{false};
+  };
+  struct Piece { // of a message, as long as MPI can count
+    std::shared_ptr<Batch> batch;
+    bool send;
+    int peer;
+    int64_t bytes;
+  };
+
+  void main();
+  void serve();
+  void start(const std::shared_ptr<Batch> &batch);
+  // Looks after the requests; whether one was done.
+  bool poll();
+  void finish(const Piece &piece, int error, const MPI_Status &status);
+
+  MPI_Comm comm_;
+  const std::atomic<bool> &abort_;
+  int tagLimit_ = 32767;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Batch>> queue_;
+  std::atomic<bool> queued_{false}, ended_{false};
+  bool stop_ = false;
+  Gate gate_; // batches done
+
+  // The thread's own.
+  std::vector<MPI_Request> requests_;
+  std::vector<Piece> pieces_;
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+  std::thread thread_;
+};
+
+} // namespace merak::runtime
