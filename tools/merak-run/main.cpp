@@ -7,12 +7,11 @@
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/backends/cuda/Driver.h"
 #endif
-
-#include <memory>
-
-#ifdef MERAK_HAVE_MPI
+#ifdef MERAK_HAS_MPI
 #include "runtime/comm/mpi/MpiWorld.h"
 #endif
+
+#include <memory>
 
 using namespace merak;
 
@@ -38,7 +37,7 @@ Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
 // Ranks of CPUs as processes.
 Result<std::unique_ptr<runtime::World>>
 mpiWorld(const runtime::LaunchIdentity &identity) {
-#ifdef MERAK_HAVE_MPI
+#ifdef MERAK_HAS_MPI
   if (identity.launcher == runtime::LaunchIdentity::Torchrun)
     return Status::error("cpu ranks in several processes communicate through "
                          "MPI: start them with mpirun or srun, not with "
