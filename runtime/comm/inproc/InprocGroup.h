@@ -26,6 +26,9 @@ struct InprocGroup {
     View input, output;
     std::vector<char> staging; // the input of a small reduction
     double arrived = 0;        // on the clock of emulated links
+    // Ranks that share a device: when the operands are ready, and when this
+    // member has read those of the others.
+    EventHandle ready = nullptr, left = nullptr;
   };
 
   // Waits for all members; false if the world was aborted.
@@ -76,12 +79,14 @@ struct InprocChannel {
   struct End {
     const View *view = nullptr; // posted and waiting
     bool accumulate = false;
-    uint64_t done = 0; // transfers finished
+    uint64_t done = 0;           // transfers finished
+    EventHandle ready = nullptr; // on a device: the posted view
   };
   std::mutex mutex;
   End sender, receiver;
   std::atomic<uint64_t> transfers{0};
-  double end = 0; // of the last transfer, on emulated links
+  double end = 0;               // of the last transfer, on emulated links
+  EventHandle copied = nullptr; // on a device: the last transfer
   Status failure;
   Gate gate;
 };
