@@ -24,7 +24,7 @@ class Suite:
         self.log_path = os.path.join(args.build, "logs", name + ".log")
         self.text = ""
 
-    def run(self, command, environment=None, echo=r"^(FAILED|-- )"):
+    def run(self, command, environment=None, echo=r"^(FAILED|skipped|-- )"):
         """Runs a command into the log; lines that match `echo` are also shown.
         Returns the exit code."""
         with open(self.log_path, "a", encoding="utf-8") as log:
@@ -173,6 +173,7 @@ SUITES = {
     "dropout": python_suite("test/e2e/dropout.py", tools=True),
     "identity": python_suite("test/e2e/identity.py", tools=True),
     "oracle": python_suite("test/e2e/oracle.py", tools=True),
+    "mpi": python_suite("test/e2e/mpi.py", tools=True),
     "gpu-kernels": python_suite("test/e2e/gpu_kernels.py", tools=True),
     "report": python_suite("test/e2e/report.py", tools=True),
     "overlap": python_suite("test/e2e/overlap.py", tools=True),

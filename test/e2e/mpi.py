@@ -1,0 +1,468 @@
+#!/usr/bin/env python3
+"""Ranks as processes: what mpirun starts gives the bits of ranks in one
+process, ends together when one is lost, and works across hosts.
+
+equal    models on 2, 4 and 8 processes: losses, gradients, weights, and the
+         files that hold them, byte for byte
+resume   checkpoints go from one kind of ranks to the other
+loss     a killed, silent or failing rank ends all others, and is named
+hosts    two network namespaces as two hosts (needs root)
+"""
+import contextlib
+import filecmp
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import exact_models
+import harness
+import matrix
+import oracle
+from harness import Case, Failed
+
+HOSTS = os.path.join(harness.ROOT, "test/mpi/hosts")
+# More processes than cores: waiting must not keep others from computing.
+MPIRUN = ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+ROOT_ALLOWED = {"OMPI_ALLOW_RUN_AS_ROOT": "1",
+                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+MESHES = ["pp=2", "dp=2", "tp=2", "pp=2,tp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2"]
+LIMIT = 10  # seconds until all others have ended
+
+
+def count(mesh):
+    sizes = matrix.degrees(mesh)
+    return sizes["pp"] * sizes["dp"] * sizes["tp"]
+
+
+def compile_plan(tools, model, mesh, name, *more):
+    path = tools.path(name)
+    options = matrix.compile_options(mesh, "half", "1f1b")
+    if model in oracle.FREEZE:
+        options.append(f"--freeze={oracle.FREEZE[model]}")
+    tools.run("merakc", os.path.join(harness.MODELS, model, "model.onnx"), "-o",
+              path, *options, *(more or [oracle.optimizer_option(model,
+                                                                 "adamw")]))
+    return path
+
+
+def data_of(model):
+    return "--data=" + os.path.join(harness.MODELS, model, "data")
+
+
+def mpi(tools, ranks, *arguments, expect=0):
+    tools.extra.update(ROOT_ALLOWED)
+    return tools.run(shutil.which("mpirun"), "-np", ranks, *MPIRUN,
+                     os.path.join(tools.bin_dir, "merak-run"), *arguments,
+                     "--ranks=env", expect=expect)
+
+
+def same_files(a, b):
+    """Fails unless two files, or folders of files, are equal byte for byte."""
+    if not os.path.isdir(a):
+        if not filecmp.cmp(a, b, shallow=False):
+            raise Failed(f"{a} and {b} differ")
+        return
+    names = sorted(os.listdir(a))
+    if names != sorted(os.listdir(b)):
+        raise Failed(f"{a} has {names}, {b} has {sorted(os.listdir(b))}")
+    for name in names:
+        same_files(os.path.join(a, name), os.path.join(b, name))
+
+
+def losses(path):
+    return [(entry["step"], entry["loss"], entry.get("grad_norm"))
+            for entry in harness.read_log(path)]
+
+
+def train_both(tools, plan, data, ranks, steps=3):
+    """Trains in one process and in several; everything must be equal."""
+    for tag, run in (("in", tools.run), ("mpi", functools.partial(mpi, tools))):
+        first = "merak-run" if tag == "in" else ranks
+        run(first, plan, data, "--steps=1",
+            f"--save-grads={tools.path(tag + '.grads')}")
+        run(first, plan, data, f"--steps={steps}",
+            f"--log={tools.path(tag + '.log')}",
+            f"--save={tools.path(tag + '.saved')}")
+    if losses(tools.path("in.log")) != losses(tools.path("mpi.log")):
+        raise Failed(f"losses {losses(tools.path('mpi.log'))}, in one process "
+                     f"{losses(tools.path('in.log'))}")
+    for what in ("grads", "saved"):
+        same_files(tools.path("in." + what), tools.path("mpi." + what))
+    return "identical"
+
+
+def model_body(model, mesh, tools):
+    plan = compile_plan(tools, model, mesh, "x.plan")
+    return train_both(tools, plan, data_of(model), count(mesh))
+
+
+def exact_body(name, mesh, tools):
+    graph = next(m for m in exact_models.MODELS if m.__name__ == name)()
+    data = tools.path("data")
+    os.makedirs(data, exist_ok=True)
+    for key, (descr, shape, values) in graph.data.items():
+        harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
+    plan = tools.path("x.plan")
+    tools.run("merakc", exact_models.path(name), "-o", plan,
+              *matrix.compile_options(mesh, "one", "zb"),
+              "--optimizer=sgd:lr=0.5")
+    return train_both(tools, plan, f"--data={data}", count(mesh))
+
+
+def resume_body(tools):
+    """Six steps: two in one process, two in eight, two in one again; other
+    layouts each time. The files at the end are those of a run that never left
+    its process."""
+    model = "gpt2-tiny"
+    data = data_of(model)
+    plans = [compile_plan(tools, model, mesh, f"{k}.plan") for k, mesh in
+             enumerate(["dp=2", "pp=2,dp=2,tp=2", "dp=2"])]
+    for tag in ("in", "mpi"):
+        saved = [tools.path(f"{tag}{k}") for k in range(3)]
+        tools.run("merak-run", plans[0], data, "--steps=2", f"--save={saved[0]}")
+        middle = (plans[1], data, "--steps=2", f"--load={saved[0]}",
+                  f"--save={saved[1]}")
+        if tag == "in":
+            tools.run("merak-run", *middle)
+        else:
+            mpi(tools, 8, *middle)
+        tools.run("merak-run", plans[2], data, "--steps=2", f"--load={saved[1]}",
+                  f"--save={saved[2]}")
+    for k in range(3):
+        same_files(tools.path(f"in{k}"), tools.path(f"mpi{k}"))
+    return "identical"
+
+
+def infer_body(tools):
+    model = "gpt2-tiny"
+    plan = tools.path("x.plan")
+    tools.run("merakc", os.path.join(harness.MODELS, model, "model.onnx"), "-o",
+              plan, "--mode=infer",
+              *matrix.compile_options("pp=2,dp=2", "half", "gpipe"))
+    tools.run("merak-run", plan, data_of(model), "--steps=2",
+              f"--out={tools.path('in')}")
+    mpi(tools, 4, plan, data_of(model), "--steps=2", f"--out={tools.path('mpi')}")
+    same_files(tools.path("in"), tools.path("mpi"))
+    return "identical"
+
+
+def trace_body(tools):
+    """One timeline with all ranks, and communication beside computation."""
+    plan = compile_plan(tools, "gpt2-tiny", "pp=2,tp=2", "x.plan")
+    trace = tools.path("trace.json")
+    mpi(tools, 4, plan, data_of("gpt2-tiny"), "--steps=2", f"--trace={trace}")
+    with open(trace, encoding="utf-8") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+    if {e["pid"] for e in events} != {0, 1, 2, 3}:
+        raise Failed(f"ranks {sorted({e['pid'] for e in events})}")
+    if min(e["ts"] for e in events) < 0:
+        raise Failed("an event before the beginning")
+    # A receive of a rank is under way while the rank computes.
+    for event in events:
+        if event["cat"] == "recv" and any(
+                e["pid"] == event["pid"] and e["cat"] in ("kernel", "library")
+                and event["ts"] < e["ts"] and
+                e["ts"] + e["dur"] < event["ts"] + event["dur"]
+                for e in events):
+            return f"{len(events)} events"
+    raise Failed("no receive is under way while its rank computes")
+
+
+# ---------------------------------------------------------------------- loss
+
+
+def sentences(text):
+    return [line.split("merak-run: error: ", 1)[1]
+            for line in text.splitlines() if "merak-run: error: " in line]
+
+
+def expect_sentences(text, wanted, at_least=1):
+    found = sentences(text)
+    if sum(wanted in line for line in found) < at_least:
+        raise Failed(f"expected {at_least} times \"{wanted}\", found {found}")
+
+
+def fault_body(fault, wanted, code, tools):
+    plan = compile_plan(tools, "gpt2-tiny", "pp=2,dp=2", "x.plan")
+    tools.extra["MERAK_FAULT"] = fault
+    tools.extra["MERAK_WATCHDOG_SECONDS"] = "3"
+    began = time.monotonic()
+    _, text = mpi(tools, 4, plan, data_of("gpt2-tiny"), "--steps=3",
+                  expect=code)
+    seconds = time.monotonic() - began
+    if seconds > LIMIT + 5:  # the start and what mpirun itself takes
+        raise Failed(f"ended after {seconds:.1f} s")
+    expect_sentences(text, wanted.replace("HOST", os.uname().nodename))
+    return sentences(text)[0][:60]
+
+
+@contextlib.contextmanager
+def running(tools, command):
+    """A run in the background, whose first step is done; ended at last."""
+    tools.extra.update(ROOT_ALLOWED)
+    error = tools.path("stderr")
+    with open(error, "w", encoding="utf-8") as stderr:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True,
+            env={**os.environ, **tools.extra})
+    try:
+        for line in process.stdout:
+            if line.startswith("step "):
+                break
+        else:
+            with open(error, encoding="utf-8") as stream:
+                raise Failed("no step: " + harness.last_lines(stream.read()))
+        yield process, error
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def ended(process, error, limit):
+    """Waits for the end; returns (seconds, exit code, stderr)."""
+    began = time.monotonic()
+    try:
+        process.communicate(timeout=limit + 5)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not ended {limit + 5} s later") from None
+    with open(error, encoding="utf-8") as stream:
+        return time.monotonic() - began, process.returncode, stream.read()
+
+
+def children(process):
+    """Process ids of the ranks that an mpirun of this machine started."""
+    ids = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    values = dict(v.split(b"=", 1) for v in
+                                  file.read().split(b"\0") if b"=" in v)
+                with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+                    parent = int(file.read().rsplit(")", 1)[1].split()[1])
+                rank = values.get(b"OMPI_COMM_WORLD_RANK")
+                if rank is not None and parent == process.pid:
+                    ids.append((int(rank), int(name)))
+    return dict(ids)
+
+
+def signal_body(number, tools):
+    """A signal from outside to one rank of four, in the middle of a long run."""
+    plan = compile_plan(tools, "mlp-ce", "dp=4", "x.plan")
+    saved = tools.path("saved")
+    tools.extra["MERAK_SILENCE_SECONDS"] = "3"
+    command = tools.start(shutil.which("mpirun"), "-np", 4, *MPIRUN,
+                          os.path.join(tools.bin_dir, "merak-run"), plan,
+                          data_of("mlp-ce"), "--steps=10000000", "--ranks=env",
+                          f"--save={saved}")
+    with running(tools, command) as (process, error):
+        ranks = children(process)
+        if sorted(ranks) != [0, 1, 2, 3]:
+            raise Failed(f"found the ranks {sorted(ranks)}")
+        os.kill(ranks[2], number)
+        try:
+            seconds, code, text = ended(process, error, LIMIT)
+        finally:
+            with contextlib.suppress(OSError):
+                os.kill(ranks[2], signal.SIGKILL)
+    if code == 0:
+        raise Failed("exit code 0")
+    host = os.uname().nodename
+    if number == signal.SIGTERM:  # all end after the same step
+        expect_sentences(text, "stopped by SIGTERM after step ")
+        with open(os.path.join(saved, "index.json"), encoding="utf-8") as file:
+            step = json.load(file)["step"]
+        if f"after step {step} of" not in sentences(text)[0]:
+            raise Failed(f"saved step {step}: {sentences(text)}")
+    elif number == signal.SIGKILL:
+        expect_sentences(text, f"rank 2 on host {host} is gone")
+    else:
+        expect_sentences(text, f"rank 2 on host {host} has not answered")
+    if seconds > LIMIT:
+        raise Failed(f"ended after {seconds:.1f} s")
+    return f"{seconds:.1f} s"
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def bad_body(tools):
+    plan = compile_plan(tools, "mlp-ce", "dp=2", "x.plan")
+    data = data_of("mlp-ce")
+    _, text = mpi(tools, 3, plan, data, expect=1)
+    if sentences(text) != [f"\"{plan}\" is a plan for 2 ranks, 3 were started"]:
+        raise Failed(f"{sentences(text)}")
+    _, text = mpi(tools, 2, plan, "--data=/nowhere", expect=1)
+    if len(sentences(text)) != 1:
+        raise Failed(f"{sentences(text)}")
+    for variables, wanted in [
+            ({}, ["none of RANK, OMPI_COMM_WORLD_RANK, PMI_RANK and "
+                  "SLURM_PROCID is set"]),
+            ({"RANK": "0", "WORLD_SIZE": "x"},
+             ["WORLD_SIZE: expected a number from 1, found \"x\"",
+              "RANK is set, LOCAL_RANK, MASTER_ADDR, MASTER_PORT are not"]),
+            ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0",
+              "MASTER_ADDR": "localhost", "MASTER_PORT": "29511"},
+             ["start them with mpirun or srun"]),
+            ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"},
+             ["the environment says rank 0 of 2, MPI says rank 0 of 1"])]:
+        tools.extra.update(variables)
+        _, text = tools.run("merak-run", plan, data, "--ranks=env", expect=1)
+        for name in variables:
+            tools.extra.pop(name)
+        found = sentences(text)
+        if len(found) != len(wanted) or not all(
+                w in f for w, f in zip(wanted, found)):
+            raise Failed(f"expected {wanted}, found {found}")
+    return "7 sentences"
+
+
+# --------------------------------------------------------------------- hosts
+
+
+@contextlib.contextmanager
+def two_hosts(name):
+    try:
+        subprocess.run([HOSTS, "up", name, "2"], check=True,
+                       capture_output=True)
+        yield
+    finally:
+        subprocess.run([HOSTS, "down", name], check=False, capture_output=True)
+
+
+def on_hosts(name, ranks, *arguments):
+    """mpirun's command line on h0, ranks on both hosts, over their network."""
+    return [HOSTS, "exec", name, "h0", shutil.which("mpirun"), "-np",
+            str(ranks), "--host", f"h0:{ranks // 2},h1:{ranks // 2}", "--mca",
+            "plm_rsh_agent", f"{HOSTS} agent {name}", "--mca", "btl",
+            "tcp,self,vader", "--mca", "btl_tcp_if_include", "veth0", "--mca",
+            "oob_tcp_if_include", "veth0", "-x", "MERAK_SILENCE_SECONDS",
+            *MPIRUN, *arguments, "--ranks=env"]
+
+
+def ranks_on_hosts(name):
+    """How many ranks run on the two hosts."""
+    count = 0
+    for host in ("h0", "h1"):
+        listed = subprocess.run(["ip", "netns", "pids", f"{name}-{host}"],
+                                capture_output=True, text=True, check=True)
+        for pid in listed.stdout.split():
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                    count += file.read().strip() == "merak-run"
+    return count
+
+
+def hosts_body(tools):
+    """Equal bits over a network; then the other host's cable is pulled."""
+    plan = compile_plan(tools, "gpt2-tiny", "pp=2,tp=2", "x.plan")
+    data = data_of("gpt2-tiny")
+    name = f"mk{os.getpid() % 10000}"
+    merak_run = os.path.join(tools.bin_dir, "merak-run")
+    tools.extra.update(ROOT_ALLOWED)
+    tools.extra["MERAK_SILENCE_SECONDS"] = "3"
+    with two_hosts(name):
+        tools.run("merak-run", plan, data, "--steps=3",
+                  f"--save={tools.path('in')}")
+        tools.run(*on_hosts(name, 4, merak_run, plan, data, "--steps=3",
+                            f"--save={tools.path('mpi')}"))
+        same_files(tools.path("in"), tools.path("mpi"))
+        command = on_hosts(name, 4, merak_run, plan, data, "--steps=10000000")
+        with running(tools, command) as (process, error):
+            subprocess.run([HOSTS, "link", name, "h1", "down"], check=True)
+            began = time.monotonic()
+            # mpirun itself has no such limit: it waits for the host.
+            while alive := ranks_on_hosts(name):
+                if time.monotonic() - began > LIMIT:
+                    raise Failed(f"{alive} ranks are still there")
+                time.sleep(0.1)
+            seconds = time.monotonic() - began
+            with open(error, encoding="utf-8") as stream:
+                expect_sentences(stream.read(),
+                                 "on host h1 has not answered for 3 seconds")
+    return f"identical; without the cable ended after {seconds:.1f} s"
+
+
+def why_no_hosts():
+    """Why two hosts cannot be made here; empty if they can."""
+    for tool in ("ip", "unshare"):
+        if not shutil.which(tool):
+            return f"there is no {tool} (iproute2, util-linux)"
+    name = f"mk{os.getpid() % 10000}t"
+    try:
+        with two_hosts(name):
+            done = subprocess.run([HOSTS, "exec", name, "h0", "true"],
+                                  capture_output=True, text=True, check=False)
+            return (harness.last_lines(done.stderr, 1)
+                    if done.returncode else "")
+    except subprocess.CalledProcessError as error:
+        return ("network namespaces are not permitted: " +
+                harness.last_lines(error.stderr.decode(errors="replace"), 1))
+
+
+# --------------------------------------------------------------------- cases
+
+
+def cases(everything):
+    models = sorted(m for m in os.listdir(harness.MODELS)
+                    if os.path.isdir(os.path.join(harness.MODELS, m)))
+    chosen = [(m, mesh) for m in models for mesh in MESHES]
+    exact = [(m.__name__, mesh) for m in exact_models.MODELS for mesh in MESHES]
+    if not everything:  # each model once, with every number of processes
+        chosen = [(m, MESHES[k % len(MESHES)]) for k, m in enumerate(models)]
+        exact = [(m.__name__, MESHES[(k + 2) % len(MESHES)])
+                 for k, m in enumerate(exact_models.MODELS) if k % 3 == 0]
+    for model, mesh in chosen:
+        yield Case(f"equal {model} {mesh}",
+                   functools.partial(model_body, model, mesh))
+    for name, mesh in exact:
+        yield Case(f"equal exact {name} {mesh}",
+                   functools.partial(exact_body, name, mesh))
+    yield Case("resume in process, mpi, in process", resume_body)
+    yield Case("infer", infer_body)
+    yield Case("trace", trace_body)
+    for fault, wanted, code in [
+            ("2:2:kill", "rank 2 on host HOST is gone", 137),
+            ("0:2:kill", "rank 0 on host HOST is gone", 137),
+            ("1:2:fail", ": rank 1 on host HOST · step 2", 1),
+            ("3:2:hang", "has not moved for 3 seconds", 1)]:
+        yield Case(f"loss {fault}",
+                   functools.partial(fault_body, fault, wanted, code))
+    for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM):
+        yield Case(f"loss {number.name} from outside",
+                   functools.partial(signal_body, number))
+    yield Case("bad input", bad_body)
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    found = list(cases(args.all))
+    # What cannot be run here is skipped, and says why.
+    if not shutil.which("mpirun"):
+        print(f"skipped {len(found) + 1} cases: there is no mpirun "
+              "(openmpi-bin)\n0 passed, 0 failed")
+        return 0
+    probe = subprocess.run([os.path.join(args.bin_dir, "merak-run"), "x.plan",
+                            "--ranks=env"], capture_output=True, text=True,
+                           env={**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1"},
+                           check=False)
+    if "which this build does not have" in probe.stderr:
+        print(f"skipped {len(found) + 1} cases: merak-run was built without "
+              "MPI (libopenmpi-dev)\n0 passed, 0 failed")
+        return 0
+    reason = why_no_hosts()
+    if reason:
+        print(f"skipped two hosts: {reason}")
+    else:
+        found.append(Case("two hosts", hosts_body))
+    return harness.run_cases("mpi", found, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
