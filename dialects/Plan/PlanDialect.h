@@ -26,6 +26,9 @@ inline constexpr llvm::StringLiteral kAllowedAttr = "plan.allowed";
 // On instructions: the part of the microbatch they are for; absent: part 0.
 inline constexpr llvm::StringLiteral kSubBatchAttr = "plan.sub_batch";
 
+// On calls: nothing of it starts before the call in front of it is finished.
+inline constexpr llvm::StringLiteral kAfterPreviousAttr = "plan.after_previous";
+
 // Stream numbers every program has; channels get the following ones.
 inline constexpr uint64_t kComputeStream = 0;
 inline constexpr uint64_t kCollectiveStream = 1;

@@ -187,6 +187,7 @@ private:
   // What a stream touches in one call.
   struct CallSets {
     RangeSet reads, writes;
+    bool empty() const { return reads.empty() && writes.empty(); }
   };
 
   std::vector<CallSets> setsOf(plan::CallOp call) {
@@ -238,7 +239,7 @@ private:
       SmallVector<int64_t> waits;
       std::vector<Clock> entry = clocks;
       for (uint64_t stream = 0; stream < streams_; ++stream) {
-        if (mine[stream].reads.empty() && mine[stream].writes.empty())
+        if (mine[stream].empty())
           continue;
         for (uint64_t other = 0; other < streams_; ++other) {
           if (other == stream)
@@ -252,6 +253,15 @@ private:
             join(entry[stream], finished[c][other]);
             entry[stream][other] = std::max(entry[stream][other], c);
             break;
+          }
+          int64_t previous = static_cast<int64_t>(index) - 1;
+          if (call->hasAttr(plan::kAfterPreviousAttr) &&
+              entry[stream][other] < previous &&
+              !sets[previous][other].empty()) {
+            waits.append({static_cast<int64_t>(stream),
+                          static_cast<int64_t>(other), previous});
+            join(entry[stream], finished[previous][other]);
+            entry[stream][other] = previous;
           }
         }
       }

@@ -136,8 +136,14 @@ LogicalResult StageLowering::markTransfers() {
       value.sent = true;
       value.actions.insert(transfer.sent);
     }
-    if (transfer.targetStage == stage_.getSymName())
-      find(transfer.targetValue)->received = true;
+    if (transfer.targetStage != stage_.getSymName())
+      continue;
+    NamedValue &value = *find(transfer.targetValue);
+    value.received = true;
+    // It is there while R runs, if R waits for it.
+    if (transfer.received.action == 'B' &&
+        hasLateRecompute(transfer.received.chunk))
+      value.actions.insert({'R', transfer.received.chunk});
   }
   return success();
 }
@@ -163,6 +169,12 @@ void StageLowering::findFirstWrites() {
 int64_t StageLowering::countCalls(memory::ActionId action) const {
   return llvm::count_if(schedule_, [&](const memory::ScheduledAction &entry) {
     return entry.id() == action;
+  });
+}
+
+bool StageLowering::hasLateRecompute(int64_t chunk) const {
+  return llvm::any_of(schedule_, [&](const memory::ScheduledAction &entry) {
+    return entry.late && entry.chunk == chunk;
   });
 }
 
@@ -323,7 +335,19 @@ LogicalResult StageLowering::createProcedures() {
         std::string(1, entry.action));
     procedure.getBody().emplaceBlock();
     procedures_[entry.id()] = procedure;
-    createReceives(procedure, entry.id());
+    if (entry.action == 'B' && hasLateRecompute(entry.chunk)) {
+      auto receives = plan::ProcedureOp::create(
+          builder_, action.getLoc(),
+          uniqueName(procedure.getSymName() + ".receive"), "B");
+      receives.getBody().emplaceBlock();
+      createReceives(receives, entry.id());
+      if (receives.getBody().front().empty())
+        receives.erase();
+      else
+        receives_[entry.id()] = receives;
+    } else {
+      createReceives(procedure, entry.id());
+    }
     if (failed(ActionLowering(*this, action, procedure).run()))
       result = failure();
     createSends(procedure, entry.id());
@@ -431,16 +455,26 @@ void StageLowering::createCalls() {
                      microbatch < static_cast<int64_t>(plan.slotOf.size())
                  ? plan.slotOf[microbatch]
                  : 0;
-    plan::CallOp::create(builder_, procedure.getLoc(),
-                         FlatSymbolRefAttr::get(procedure.getSymNameAttr()),
-                         builder_.getI64IntegerAttr(microbatch),
-                         builder_.getDenseI64ArrayAttr(slots),
-                         builder_.getDenseI64ArrayAttr({}));
+    return plan::CallOp::create(
+        builder_, procedure.getLoc(),
+        FlatSymbolRefAttr::get(procedure.getSymNameAttr()),
+        builder_.getI64IntegerAttr(microbatch),
+        builder_.getDenseI64ArrayAttr(slots),
+        builder_.getDenseI64ArrayAttr({}));
   };
   if (zeroing_)
     call(zeroing_, -1);
-  for (const memory::ScheduledAction &entry : schedule_)
-    call(procedures_.at(entry.id()), entry.microbatch);
+  std::set<std::pair<int64_t, int64_t>> received; // microbatch, chunk
+  for (const memory::ScheduledAction &entry : schedule_) {
+    auto receives = receives_.find({'B', entry.chunk});
+    bool waits = entry.late && receives != receives_.end();
+    if ((waits || entry.action == 'B') && receives != receives_.end() &&
+        received.insert({entry.microbatch, entry.chunk}).second)
+      call(receives->second, entry.microbatch);
+    plan::CallOp made = call(procedures_.at(entry.id()), entry.microbatch);
+    if (waits)
+      made->setAttr(plan::kAfterPreviousAttr, builder_.getUnitAttr());
+  }
 }
 
 // Results of the step, under the names that the user knows.

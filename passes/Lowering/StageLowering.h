@@ -93,6 +93,7 @@ private:
   uint64_t streamOf(const Transfer &transfer, bool send);
   std::string uniqueName(const llvm::Twine &wish);
   int64_t countCalls(memory::ActionId action) const;
+  bool hasLateRecompute(int64_t chunk) const;
 
   pipe::StageOp stage_;
   mlir::ModuleOp module_;
@@ -110,6 +111,8 @@ private:
   llvm::StringMap<uint64_t> channelStreams_;
   llvm::DenseMap<mlir::Attribute, plan::BufferOp> constants_;
   std::map<memory::ActionId, plan::ProcedureOp> procedures_;
+  // Receives of B, apart from it where an R waits for them.
+  std::map<memory::ActionId, plan::ProcedureOp> receives_;
   plan::ProcedureOp zeroing_;
   std::vector<memory::SlotPlan> slotClasses_;
   mlir::Operation *lastBuffer_ = nullptr;

@@ -15,6 +15,7 @@ Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text) {
   for (std::string word; words >> word;) {
     ScheduledAction entry;
     entry.action = static_cast<char>(std::toupper(word[0]));
+    entry.late = word[0] == 'r';
     bool known = std::string("PFRBWSU").find(entry.action) != std::string::npos;
     size_t dot = std::min(word.find('.'), word.size());
     std::string digits = word.substr(1, dot - 1);

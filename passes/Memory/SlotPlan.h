@@ -23,12 +23,13 @@ struct ScheduledAction {
   char action = 'F';
   int64_t microbatch = -1;
   int64_t chunk = 0;
+  bool late = false; // "r3": waits for the gradient of the microbatch
   ActionId id() const { return {action, chunk}; }
   bool operator==(const ScheduledAction &) const = default;
 };
 
-// "F0 F1 B0 W0 B1 W1 U": a lower-case letter means the same action started
-// early. Errors name the word.
+// "F0 F1 r0 B0 W0 B1 W1 U": "f" is F, "r" an R that is late. Errors name the
+// word.
 Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text);
 
 struct SlotPlan {

@@ -21,9 +21,11 @@ std::set<ActionId> all(const std::string &letters, int64_t chunk = 0) {
 }
 
 TEST(SlotPlan, ParsesActions) {
-  auto parsed = schedule("P0 F0 r0 B12 U");
-  ASSERT_EQ(parsed.size(), 5u);
-  EXPECT_EQ(parsed[2], (ScheduledAction{'R', 0}));
+  auto parsed = schedule("P0 f0 r0 B12 U R1");
+  ASSERT_EQ(parsed.size(), 6u);
+  EXPECT_EQ(parsed[1], (ScheduledAction{'F', 0}));
+  EXPECT_EQ(parsed[2], (ScheduledAction{'R', 0, 0, true}));
+  EXPECT_EQ(parsed[5], (ScheduledAction{'R', 1, 0, false}));
   EXPECT_EQ(parsed[3], (ScheduledAction{'B', 12}));
   EXPECT_EQ(parsed[4], (ScheduledAction{'U', -1}));
   EXPECT_EQ(schedule("F3.1")[0], (ScheduledAction{'F', 3, 1}));
