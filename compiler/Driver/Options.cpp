@@ -152,7 +152,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   CLI::App app{"compiles an ONNX model into one executable plan per rank"};
   app.name("merakc");
   std::string mesh, optimizer = "adamw", mode = "train", freeze, memory;
-  std::string dropout = "keep";
+  std::string dropout = "keep", gradOverlap = "on";
   std::vector<std::string> shapes;
   app.add_option("model", o.input,
                  "the model (binary or text ONNX, or IR with --from)")
@@ -201,6 +201,10 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
          "collectives: 0 off, 1 to 3 inside a layer, a block, "
          "everywhere, or auto")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
+  app.add_option("--grad-overlap", gradOverlap,
+                 "on: each gradient is reduced over replicas as soon as it is "
+                 "final; off: all of them in the update")
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--strategy", o.strategy, "read pinned decisions");
   app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
   app.add_option("--emit-schedule", o.emitSchedule,
@@ -243,6 +247,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   }
   o.train = mode == "train";
   o.dropout = dropout == "keep";
+  o.gradOverlap = gradOverlap == "on";
   o.freeze = split(freeze, ',');
   Status status;
   status.merge(parseMesh(mesh, o.mesh));

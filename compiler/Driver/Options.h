@@ -37,6 +37,7 @@ struct CompilerOptions {
   bool dropout = true; // as the model says; else it is the identity
   OptimizerOptions optimizer;
   double gradClip = 0;
+  bool gradOverlap = true; // reductions of gradients beside the backward pass
   std::string schedule = "auto";
   std::string recompute = "auto";
   std::string tpOverlap; // "0" to "3" or "auto"; empty: not given

@@ -313,6 +313,7 @@ LogicalResult Compilation::memory() {
   PassManager manager(&context);
   MemoryPipelineOptions memory;
   memory.memoryLimit = options.memoryLimit;
+  memory.overlapGradients = options.gradOverlap;
   buildMemoryPipeline(manager, memory);
   if (failed(manager.run(*module)))
     return failure();

@@ -49,6 +49,30 @@ def UpdateInPlace : Pass<"merak-update-in-place", "::mlir::ModuleOp"> {
   ];
 }
 
+def OverlapGradients : Pass<"merak-overlap-gradients", "::mlir::ModuleOp"> {
+  let summary = "reduce each gradient as soon as it is final, beside the backward pass";
+  let description = [{
+    All-reduces that the update does in place, on an accumulator it has not
+    touched before, go into the last call that touches the accumulator, onto a
+    stream of their own. If the procedure of that call runs for several
+    microbatches, the call gets a copy of it.
+    ```mlir
+    plan.procedure @stage0.weight action "W" { ... (@sum0) ... (@sum1) }
+    plan.procedure @stage0.update action "U" { all_reduce @sum0; all_reduce @sum1; ... }
+    // becomes, for the last microbatch
+    plan.procedure @stage0.weight.last action "W" {
+      ... (@sum0); all_reduce @sum0 stream 2; ... (@sum1); all_reduce @sum1 stream 2
+    }
+    ```
+    If the backward pass in front of that call sends nothing, both become one
+    procedure, in which gradients of weights follow their layer.
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"reductions", "reductions", "reductions that left the update">
+  ];
+}
+
 def AssignStreams : Pass<"merak-assign-streams", "::mlir::ModuleOp"> {
   let summary = "keep a collective on the computation's stream if nothing could run beside it";
   let description = [{

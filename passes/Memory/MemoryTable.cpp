@@ -42,6 +42,9 @@ void buildMemoryPipeline(OpPassManager &manager,
   manager.addPass(createConvertToPlan());
   // Before offsets: what is merged needs no memory of its own.
   manager.addPass(createUpdateInPlace());
+  // Before streams and offsets: copies of procedures have buffers of their own.
+  if (options.overlapGradients)
+    manager.addPass(createOverlapGradients());
   // Before offsets: what runs beside the computation lives longer.
   manager.addPass(createAssignStreams());
   AssignMemoryOptions assign;

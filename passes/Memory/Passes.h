@@ -16,7 +16,8 @@ namespace merak {
 #include "passes/Memory/Passes.h.inc"
 
 struct MemoryPipelineOptions {
-  int64_t memoryLimit = 0; // bytes of a device; 0: no limit
+  int64_t memoryLimit = 0;      // bytes of a device; 0: no limit
+  bool overlapGradients = true; // reductions beside the backward pass
 };
 
 // Stage programs -> plan programs with buffers at offsets.

@@ -1,0 +1,301 @@
+// Takes the reductions of gradients out of the update. A gradient is final
+// after the last call that touches its buffer; that call gets a procedure of
+// its own, in which the reduction stands right behind the last instruction of
+// the buffer, on a stream beside the computation. Where no other stage waits
+// for the B in front of that W, the two become one, layer by layer, so that
+// the first gradients are final long before the end.
+#include "passes/Lowering/Passes.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace merak {
+
+#define GEN_PASS_DEF_OVERLAPGRADIENTS
+#include "passes/Lowering/Passes.h.inc"
+
+namespace {
+
+using plan::ViewAttr;
+using Names = llvm::SmallDenseSet<StringAttr>;
+
+template <typename Visit> void forBuffers(ArrayAttr views, Visit visit) {
+  for (Attribute view : views)
+    visit(cast<ViewAttr>(view).getBuffer().getAttr());
+}
+
+struct Touched {
+  Names reads, writes;
+  explicit Touched(plan::InstructionOpInterface op) {
+    forBuffers(op.getInputs(), [&](StringAttr name) { reads.insert(name); });
+    forBuffers(op.getOutputs(), [&](StringAttr name) { writes.insert(name); });
+    // Sums read what they add to.
+    if (op.accumulates())
+      reads.insert(writes.begin(), writes.end());
+  }
+  bool has(StringAttr name) const {
+    return reads.contains(name) || writes.contains(name);
+  }
+  // Whether the two must keep their order.
+  bool conflicts(const Touched &other) const {
+    return llvm::any_of(writes, [&](StringAttr n) { return other.has(n); }) ||
+           llvm::any_of(other.writes, [&](StringAttr n) { return has(n); });
+  }
+};
+
+class GradientOverlap {
+public:
+  explicit GradientOverlap(plan::ProgramOp program)
+      : program_(program), builder_(program.getContext()) {
+    for (auto buffer : program.getOps<plan::BufferOp>())
+      buffers_[buffer.getSymNameAttr()] = buffer;
+    for (auto procedure : program.getOps<plan::ProcedureOp>()) {
+      procedures_[procedure.getSymNameAttr()] = procedure;
+      Names &touched = touched_[procedure];
+      for (auto op : procedure.getOps<plan::InstructionOpInterface>())
+        for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
+          forBuffers(views, [&](StringAttr name) { touched.insert(name); });
+    }
+    calls_.assign(program.getOps<plan::CallOp>().begin(),
+                  program.getOps<plan::CallOp>().end());
+  }
+
+  int64_t run() {
+    SmallVector<int64_t> last;
+    for (auto &[call, reductions] : findReductions())
+      last.push_back(call);
+    // From the end, so that the numbers of calls in front stay.
+    llvm::sort(last, std::greater<>());
+    for (int64_t call : last)
+      if (call > 0 && mayJoin(calls_[call - 1], calls_[call]))
+        joinBackward(call);
+    int64_t moved = 0;
+    for (auto &[call, reductions] : findReductions()) {
+      plan::ProcedureOp procedure = ownProcedure(call);
+      for (plan::CollectiveOp reduction : reductions)
+        place(reduction, procedure);
+      moved += static_cast<int64_t>(reductions.size());
+    }
+    return moved;
+  }
+
+private:
+  plan::ProcedureOp procedureOf(plan::CallOp call) {
+    return procedures_.lookup(call.getProcedureAttr().getAttr());
+  }
+
+  // The one buffer that an all-reduce in place changes.
+  StringAttr bufferInPlace(plan::CollectiveOp op) {
+    if (op.getOp() != "all_reduce" || op.getInputs() != op.getOutputs() ||
+        op.getInputs().size() != 1)
+      return {};
+    StringAttr name = cast<ViewAttr>(op.getInputs()[0]).getBuffer().getAttr();
+    plan::BufferOp buffer = buffers_.lookup(name);
+    return buffer && !buffer.isTransient() && buffer.getSlots() == 1
+               ? name
+               : StringAttr();
+  }
+
+  // By the call after which their buffers are final.
+  using Reductions = llvm::MapVector<int64_t, SmallVector<plan::CollectiveOp>>;
+  Reductions findReductions() {
+    Reductions ready;
+    for (auto [index, call] : llvm::enumerate(calls_))
+      if (plan::ProcedureOp update = procedureOf(call);
+          update.getAction() == "U")
+        findReductions(update, static_cast<int64_t>(index), ready);
+    return ready;
+  }
+  void findReductions(plan::ProcedureOp update, int64_t at, Reductions &ready) {
+    Names before; // what the update itself has touched
+    for (auto op : update.getOps<plan::InstructionOpInterface>()) {
+      auto collective = dyn_cast<plan::CollectiveOp>(*op);
+      StringAttr name = collective ? bufferInPlace(collective) : StringAttr();
+      if (name && !before.contains(name)) {
+        int64_t last = at - 1;
+        while (last >= 0 && !touched_[procedureOf(calls_[last])].contains(name))
+          --last;
+        // A call outside of the microbatches runs once, beside nothing.
+        if (last >= 0 &&
+            static_cast<int64_t>(calls_[last].getMicrobatch()) >= 0) {
+          ready[last].push_back(collective);
+          continue;
+        }
+      }
+      for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
+        forBuffers(views, [&](StringAttr n) { before.insert(n); });
+    }
+  }
+
+  int64_t countCalls(plan::ProcedureOp procedure) {
+    return llvm::count_if(calls_, [&](plan::CallOp call) {
+      return procedureOf(call) == procedure;
+    });
+  }
+
+  // A procedure that only this call runs.
+  plan::ProcedureOp ownProcedure(int64_t index) {
+    plan::CallOp call = calls_[index];
+    plan::ProcedureOp procedure = procedureOf(call);
+    if (countCalls(procedure) > 1) {
+      procedure = copy(procedure, procedure.getSymName() + ".last");
+      call.setProcedure(procedure.getSymName());
+    }
+    return procedure;
+  }
+
+  // B and W of one microbatch, and nobody waits for what B sends.
+  bool mayJoin(plan::CallOp backward, plan::CallOp weight) {
+    plan::ProcedureOp b = procedureOf(backward);
+    return b.getAction() == "B" && procedureOf(weight).getAction() == "W" &&
+           backward.getMicrobatch() == weight.getMicrobatch() &&
+           backward.getSlots() == weight.getSlots() &&
+           b.getOps<plan::SendOp>().empty();
+  }
+
+  // Every instruction of W goes behind the last one of B that it depends on;
+  // if B has collectives, behind the next of them, which must not wait for it.
+  void joinBackward(int64_t weight) {
+    plan::ProcedureOp b = ownProcedure(weight - 1), w = ownProcedure(weight);
+    SmallVector<plan::InstructionOpInterface> places(
+        b.getOps<plan::InstructionOpInterface>());
+    SmallVector<Touched> touched;
+    for (plan::InstructionOpInterface op : places)
+      touched.emplace_back(op);
+    int64_t count = static_cast<int64_t>(places.size()), at = -1;
+    SmallVector<int64_t> nextCollective(count + 1, count);
+    for (int64_t i = count; i-- > 0;)
+      nextCollective[i] =
+          isa<plan::CollectiveOp>(*places[i]) ? i : nextCollective[i + 1];
+    for (StringAttr name : transientsOf(w))
+      buffers_.lookup(name).setProcedureAttr(
+          FlatSymbolRefAttr::get(b.getSymNameAttr()));
+    Operation *after = nullptr; // the last one that was moved
+    for (auto op :
+         llvm::make_early_inc_range(w.getOps<plan::InstructionOpInterface>())) {
+      Touched own(op);
+      int64_t needed = count;
+      while (needed-- > 0 && !touched[needed].conflicts(own)) {
+      }
+      if (int64_t next = nextCollective[needed + 1]; next < count)
+        needed = next;
+      if (needed > at || !after) {
+        at = std::max(at, needed);
+        after = at < 0 ? nullptr : places[at].getOperation();
+      }
+      if (after)
+        op->moveAfter(after);
+      else
+        op->moveBefore(&b.getBody().front(), b.getBody().front().begin());
+      after = op;
+    }
+    touched_[b].insert(touched_[w].begin(), touched_[w].end());
+    calls_[weight].erase();
+    calls_.erase(calls_.begin() + weight);
+    procedures_.erase(w.getSymNameAttr());
+    w.erase();
+  }
+
+  StringAttr freeName(const Twine &wish) {
+    std::string name = wish.str();
+    for (int n = 2; program_.lookupSymbol(name); ++n)
+      name = (wish + "#" + Twine(n)).str();
+    return builder_.getStringAttr(name);
+  }
+
+  // A copy with transient buffers of its own.
+  plan::ProcedureOp copy(plan::ProcedureOp procedure, const Twine &wish) {
+    builder_.setInsertionPointAfter(procedure);
+    auto made = cast<plan::ProcedureOp>(builder_.clone(*procedure));
+    made.setSymNameAttr(freeName(wish));
+    procedures_[made.getSymNameAttr()] = made;
+    touched_[made] = touched_[procedure];
+    llvm::DenseMap<StringAttr, StringAttr> renamed;
+    for (StringAttr name : transientsOf(procedure)) {
+      plan::BufferOp buffer = buffers_.lookup(name);
+      builder_.setInsertionPointAfter(buffer);
+      auto own = cast<plan::BufferOp>(builder_.clone(*buffer));
+      own.setSymNameAttr(freeName(name.getValue() + ".last"));
+      own.setProcedureAttr(FlatSymbolRefAttr::get(made.getSymNameAttr()));
+      buffers_[own.getSymNameAttr()] = own;
+      renamed[name] = own.getSymNameAttr();
+    }
+    for (auto op : made.getOps<plan::InstructionOpInterface>()) {
+      op.setInputsAttr(rename(op.getInputs(), renamed));
+      op.setOutputsAttr(rename(op.getOutputs(), renamed));
+    }
+    return made;
+  }
+
+  SmallVector<StringAttr> transientsOf(plan::ProcedureOp procedure) {
+    llvm::SetVector<StringAttr> names;
+    for (auto op : procedure.getOps<plan::InstructionOpInterface>())
+      for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
+        forBuffers(views, [&](StringAttr name) {
+          if (buffers_.lookup(name).isTransient())
+            names.insert(name);
+        });
+    return names.takeVector();
+  }
+
+  static ArrayAttr rename(ArrayAttr views,
+                          const llvm::DenseMap<StringAttr, StringAttr> &names) {
+    SmallVector<Attribute> list;
+    for (Attribute attr : views) {
+      auto view = cast<ViewAttr>(attr);
+      if (StringAttr name = names.lookup(view.getBuffer().getAttr()))
+        view =
+            ViewAttr::get(view.getContext(), FlatSymbolRefAttr::get(name),
+                          view.getOffset(), view.getShape(), view.getStrides());
+      list.push_back(view);
+    }
+    return ArrayAttr::get(views.getContext(), list);
+  }
+
+  // Behind the last instruction of its buffer, in the order of the update
+  // where several follow the same one.
+  void place(plan::CollectiveOp reduction, plan::ProcedureOp procedure) {
+    Touched own(reduction);
+    Operation *after = nullptr;
+    for (auto op : procedure.getOps<plan::InstructionOpInterface>())
+      if (Touched(op).conflicts(own))
+        after = op;
+    while (placed_.contains(after->getNextNode()))
+      after = after->getNextNode();
+    reduction->moveAfter(after);
+    reduction.setStream(stream());
+    placed_.insert(reduction);
+  }
+
+  // Apart from the other collectives, which must not queue behind it.
+  uint64_t stream() {
+    if (!stream_) {
+      SmallVector<Attribute> streams(program_.getStreams().getValue());
+      stream_ = streams.size();
+      streams.push_back(builder_.getStringAttr("gradients"));
+      program_.setStreamsAttr(builder_.getArrayAttr(streams));
+    }
+    return stream_;
+  }
+
+  plan::ProgramOp program_;
+  OpBuilder builder_;
+  llvm::DenseMap<StringAttr, plan::BufferOp> buffers_;
+  llvm::DenseMap<StringAttr, plan::ProcedureOp> procedures_;
+  llvm::DenseMap<Operation *, Names> touched_; // by procedure
+  SmallVector<plan::CallOp> calls_;
+  llvm::DenseSet<Operation *> placed_;
+  uint64_t stream_ = 0;
+};
+
+struct OverlapGradientsPass : impl::OverlapGradientsBase<OverlapGradientsPass> {
+  void runOnOperation() override {
+    for (auto program : getOperation().getOps<plan::ProgramOp>())
+      reductions += GradientOverlap(program).run();
+  }
+};
+
+} // namespace
+} // namespace merak

@@ -1,0 +1,104 @@
+// REQUIRES: merak-opt
+// RUN: merak-opt %s --merak-overlap-gradients | FileCheck %s
+// RUN: merak-opt %s --merak-overlap-gradients --merak-verify-plan | FileCheck %s --check-prefix=STREAMS
+
+// STREAMS: plan.program @pipelined index 0 streams ["compute", "collectives", "send", "gradients"]
+module {
+  // The last microbatch gets a copy of W with transient buffers of its own; each
+  // reduction stands behind the last instruction of its gradient. B is sent to
+  // another stage and stays.
+  // CHECK-LABEL: plan.program @pipelined
+  // CHECK: plan.procedure @weight action "W"
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@tmp[4])
+  // CHECK-NEXT: plan.library "copy" (@tmp[4]) -> (@sum0[4]) accumulate
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+  // CHECK-NEXT: }
+  // CHECK: plan.procedure @weight.last action "W"
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@tmp.last[4])
+  // CHECK-NEXT: plan.library "copy" (@tmp.last[4]) -> (@sum0[4]) accumulate
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: }
+  // The third one is scaled before it is reduced.
+  // CHECK: plan.procedure @update action "U"
+  // CHECK-NEXT: plan.library "copy" (@sum0[4]) -> (@w[4])
+  // CHECK-NEXT: plan.library "copy" (@sum1[4]) -> (@sum2[4]) accumulate
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum2[4])
+  // CHECK: plan.call @weight microbatch 0
+  // CHECK-NEXT: plan.call @backward microbatch 1
+  // CHECK-NEXT: plan.call @weight.last microbatch 1
+  // CHECK-NEXT: plan.call @update
+  plan.program @pipelined index 0 streams ["compute", "collectives", "send"] groups [["dp"]] schedule "B0 W0 B1 W1 U" {
+    plan.buffer activations @act : tensor<4xf32>
+    plan.buffer workspace @tmp : tensor<4xf32> in @weight
+    plan.buffer gradients @sum0 : tensor<4xf32>
+    plan.buffer gradients @sum1 : tensor<4xf32>
+    plan.buffer gradients @sum2 : tensor<4xf32>
+    plan.buffer parameters @w : tensor<4xf32>
+    plan.procedure @backward action "B" {
+      plan.library "copy" (@w[4]) -> (@act[4])
+      plan.send "t" (@act[4]) -> () peer {pp = 0 : i64} stream 2
+    }
+    plan.procedure @weight action "W" {
+      plan.library "copy" (@act[4]) -> (@tmp[4])
+      plan.library "copy" (@tmp[4]) -> (@sum0[4]) accumulate
+      plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+    }
+    plan.procedure @update action "U" {
+      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.library "copy" (@sum0[4]) -> (@w[4])
+      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.library "copy" (@sum1[4]) -> (@sum2[4]) accumulate
+      plan.collective "all_reduce" (@sum2[4]) -> (@sum2[4]) group 0 reduction "sum" stream 1
+    }
+    plan.call @backward microbatch 0 slots [] waits []
+    plan.call @weight microbatch 0 slots [] waits []
+    plan.call @backward microbatch 1 slots [] waits []
+    plan.call @weight microbatch 1 slots [] waits []
+    plan.call @update microbatch -1 slots [] waits []
+  }
+
+  // Nobody waits for B: the gradients of weights follow their layer, behind the
+  // collective that B itself waits for.
+  // CHECK-LABEL: plan.program @alone
+  // CHECK: plan.procedure @backward action "B"
+  // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@d1[4])
+  // CHECK-NEXT: plan.collective "all_reduce" (@d1[4]) -> (@d1[4]) group 1
+  // CHECK-NEXT: plan.library "copy" (@d1[4]) -> (@sum1[4])
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.library "copy" (@d1[4]) -> (@d0[4])
+  // CHECK-NEXT: plan.library "copy" (@d0[4]) -> (@sum0[4])
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.library "copy" (@d0[4]) -> (@out[4])
+  // CHECK-NOT: @weight
+  // CHECK: plan.call @backward microbatch 0
+  // CHECK-NEXT: plan.call @update
+  plan.program @alone index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule "B0 W0 U" {
+    plan.buffer activations @d0 : tensor<4xf32>
+    plan.buffer activations @d1 : tensor<4xf32>
+    plan.buffer activations @out : tensor<4xf32>
+    plan.buffer gradients @sum0 : tensor<4xf32>
+    plan.buffer gradients @sum1 : tensor<4xf32>
+    plan.buffer parameters @w : tensor<4xf32>
+    plan.procedure @backward action "B" {
+      plan.library "copy" (@w[4]) -> (@d1[4])
+      plan.collective "all_reduce" (@d1[4]) -> (@d1[4]) group 1 reduction "sum" stream 1
+      plan.library "copy" (@d1[4]) -> (@d0[4])
+      plan.library "copy" (@d0[4]) -> (@out[4])
+    }
+    plan.procedure @weight action "W" {
+      plan.library "copy" (@d1[4]) -> (@sum1[4])
+      plan.library "copy" (@d0[4]) -> (@sum0[4])
+    }
+    plan.procedure @update action "U" {
+      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.library "copy" (@sum1[4]) -> (@w[4])
+      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.library "copy" (@sum0[4]) -> (@w[4])
+    }
+    plan.call @backward microbatch 0 slots [] waits []
+    plan.call @weight microbatch 0 slots [] waits []
+    plan.call @update microbatch -1 slots [] waits []
+  }
+}
