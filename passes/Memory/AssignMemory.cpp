@@ -54,6 +54,9 @@ public:
           name.str());
       if (slots > 1)
         text += fmt::format(" in {} slots", slots);
+      if (auto node = buffer.getLoc()->findInstanceOf<NameLoc>();
+          node && !buffer.getTensor())
+        text += fmt::format(", of '{}'", node.getName().str());
       list.emplace_back(buffer.getBytes() * slots, text);
     }
     std::stable_sort(list.begin(), list.end(),

@@ -93,8 +93,9 @@ Json memoryJson(const MemoryUse &use, double seconds) {
   for (size_t i = 0; i < use.atPeak.size(); ++i) {
     const MemoryUse::Tensor &tensor = use.atPeak[i];
     if (i < kMostTensors) {
-      tensors.push_back(
-          {tensor.name, int(tensor.category), tensor.bytes, tensor.copies});
+      tensors.push_back({tensor.origin.empty() ? tensor.name : tensor.origin,
+                         int(tensor.category), tensor.bytes, tensor.copies,
+                         tensor.name});
       continue;
     }
     others += tensor.bytes;

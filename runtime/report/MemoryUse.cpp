@@ -88,6 +88,19 @@ std::vector<MemoryTracker::Life> MemoryTracker::livesOf(int rankClass,
   return lives;
 }
 
+// By buffer; empty where nothing is known.
+std::vector<std::string> MemoryTracker::originsOf(const Program &program) {
+  std::vector<std::string> origins(program.buffers_size());
+  for (int i = 0; i < program.buffers_size(); ++i)
+    origins[i] = program.buffers(i).tensor();
+  for (const Procedure &procedure : program.procedures())
+    for (const Instruction &inst : procedure.instructions())
+      for (const Operand &output : inst.outputs())
+        if (std::string &origin = origins[output.buffer()]; origin.empty())
+          origin = inst.name();
+  return origins;
+}
+
 std::vector<MemoryUse> MemoryTracker::finish(double seconds) {
   std::vector<MemoryUse> result;
   for (int c = 0; c < map_.classes(); ++c) {
@@ -114,13 +127,14 @@ std::vector<MemoryUse> MemoryTracker::finish(double seconds) {
           use.points.back().total() > use.peak.total())
         use.peak = use.points.back();
     }
+    const std::vector<std::string> origins = originsOf(program);
     std::map<int, int> copies; // by buffer
     for (const Life &life : lives)
       if (life.begin <= use.peak.time && use.peak.time < life.end)
         ++copies[life.buffer];
     for (auto [index, count] : copies) {
       const Buffer &buffer = program.buffers(index);
-      use.atPeak.push_back({buffer.name(), buffer.category(),
+      use.atPeak.push_back({buffer.name(), origins[index], buffer.category(),
                             double(buffer.bytes()) * count, count});
     }
     std::stable_sort(

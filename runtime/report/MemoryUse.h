@@ -25,7 +25,8 @@ struct MemoryUse {
   std::vector<Point> points;
   Point peak; // the first one with the most bytes
   struct Tensor {
-    std::string name;
+    std::string name;   // of the buffer
+    std::string origin; // the tensor it holds, or the nodes that compute it
     planpb::Buffer::Category category = planpb::Buffer::PARAMETERS;
     double bytes = 0; // of all its copies that hold a value
     int copies = 1;
@@ -55,6 +56,7 @@ private:
     int buffer;
   };
   std::vector<Life> livesOf(int rankClass, double seconds);
+  static std::vector<std::string> originsOf(const planpb::Program &program);
 
   const LoadedPlan &plan_;
   const CommunicationMap &map_;

@@ -345,10 +345,10 @@ function memory() {
   const cards = data.memory.map((m, row) => html('div', {class: 'card'}, html('h3', {}, data.rows[row]),
       svg('svg', {role: 'img', 'aria-label': 'memory over the step'}),
       html('div', {class: 'small soft'}, `peak ${bytes(m.peak)} at ${seconds(m.peakTime)}, allocated ${bytes(m.arena)}`),
-      table([['at the peak'], ['copies', 1], ['bytes', 1]], m.tensors.map(([name, category, size, copies]) => {
+      table([['at the peak'], ['copies', 1], ['bytes', 1]], m.tensors.map(([name, category, size, copies, buffer]) => {
         const mark = html('span', {class: 'swatch', title: data.categories[category]});
         mark.style.background = color(data.categories[category]);
-        return {cells: [html('span', {}, mark, name), count(copies), bytes(size)]};
+        return {cells: [html('span', {title: buffer ? `buffer ${buffer}` : ''}, mark, name), count(copies), bytes(size)]};
       }))));
   const used = data.categories.filter((name, c) => data.memory.some(m => m.points.some(p => p[c + 1] > 0)));
   section('memory', 'Memory',

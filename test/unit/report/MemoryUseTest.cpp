@@ -25,7 +25,9 @@ LoadedPlan chain() {
   int forward = builder.procedure("forward", "F");
   builder.library("first", {w}, {a}).set_flops(1);
   builder.library("second", {a}, {b}).set_flops(1);
-  builder.library("third", {b}, {x}).set_flops(1);
+  planpb::Instruction &third = builder.library("third", {b}, {x});
+  third.set_flops(1);
+  third.set_name("/h.0/Gelu");
   int backward = builder.procedure("backward", "B");
   planpb::Instruction &add = builder.library("add", {x}, {sum});
   add.set_flops(1);
@@ -72,6 +74,7 @@ TEST(MemoryUse, LivesOfParametersSlotsAndTransients) {
   EXPECT_EQ(use.peak.total(), 256 + 256 + 512 + 64);
   ASSERT_EQ(use.atPeak.size(), 4u); // a is dead
   EXPECT_EQ(use.atPeak[0].name, "x");
+  EXPECT_EQ(use.atPeak[0].origin, "/h.0/Gelu");
   EXPECT_EQ(use.atPeak[0].copies, 2);
   EXPECT_EQ(use.atPeak[0].bytes, 512);
 }
