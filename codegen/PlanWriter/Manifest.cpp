@@ -141,7 +141,7 @@ private:
   LogicalResult writeRanks() {
     int64_t ranks = 1;
     for (auto [axis, size] : llvm::zip(mesh_.getAxes(), mesh_.getSizes())) {
-      if (axis.getValue() == "mb")
+      if (axis.getValue() == "mb" || axis.getValue() == pipe::kHalfAxis)
         continue;
       planpb::Axis *out = file_.add_mesh();
       out->set_name(axis.str());

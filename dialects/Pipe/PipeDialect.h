@@ -16,12 +16,16 @@ namespace merak::pipe {
 ActionOp firstReader(StageOp stage, llvm::StringRef value);
 
 // On the module: the level of tensor-parallel overlap, from 1. A microbatch is
-// then two halves, and the mesh axis "mb" counts halves.
+// then two halves, and the mesh axis "mb" counts halves, or the tokens of each
+// sample are, over the mesh axis "half".
 inline constexpr llvm::StringLiteral kOverlapAttr = "pipe.tp_overlap";
 // On the module after the halves were told apart: how many there are.
 inline constexpr llvm::StringLiteral kSubBatchesAttr = "pipe.sub_batches";
 // On an op of an action: the half it is for; absent: half 0, or both.
 inline constexpr llvm::StringLiteral kSubBatchAttr = "pipe.sub_batch";
+
+// The mesh axis over halves of tokens: no devices, work of one action.
+inline constexpr llvm::StringLiteral kHalfAxis = "half";
 
 // Parts of a microbatch that have ops of their own, at least 1.
 int64_t subBatches(mlir::Operation *module);

@@ -72,6 +72,9 @@ LogicalResult ActionLowering::run() {
 // Instructions from `first` on were made from `op`, or from a group that ends
 // there; they belong to its part of the microbatch.
 void ActionLowering::markPart(Operation &op, Operation *first) {
+  // Of samples; a half of their tokens is no position of "mb".
+  if (stage_.axisSize(pipe::kHalfAxis) > 1)
+    return;
   if (auto part = op.getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr))
     for (; first; first = first->getNextNode())
       first->setAttr(plan::kSubBatchAttr, part);

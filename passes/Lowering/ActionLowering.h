@@ -49,7 +49,7 @@ private:
   mlir::LogicalResult lowerKernel(llvm::ArrayRef<mlir::Operation *> group);
   void setView(mlir::Value value, const View &view);
   void nameGradient(mlir::Operation &op);
-  static void markPart(mlir::Operation &op, mlir::Operation *first);
+  void markPart(mlir::Operation &op, mlir::Operation *first);
   void noteIdRange(mlir::Value ids, plan::BufferOp buffer);
 
   View viewOf(mlir::Value value);

@@ -1,5 +1,6 @@
 #include "passes/Lowering/LibraryCalls.h"
 
+#include "dialects/Pipe/PipeDialect.h"
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -40,6 +41,15 @@ plan::ScalarAttr offsetScalar(MLIRContext *context,
   return plan::ScalarAttr::get(context, StringAttr::get(context, *axis), scale);
 }
 
+// A half of the tokens is known here, unlike the coordinates of a rank.
+static plan::ScalarAttr partOffset(Operation *op, std::optional<StringRef> axis,
+                                   int64_t scale) {
+  if (axis != pipe::kHalfAxis)
+    return offsetScalar(op->getContext(), axis, scale);
+  auto half = op->getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr);
+  return integerScalar(op->getContext(), half ? half.getInt() * scale : 0);
+}
+
 namespace {
 
 int64_t sizeOf(Value value, int64_t dim) {
@@ -50,9 +60,10 @@ int64_t sizeOf(Value value, int64_t dim) {
 // Fills a LibraryCall; `text`, `number`... add attributes.
 struct Caller {
   LibraryCall call;
+  Operation *op;
   MLIRContext *context;
 
-  Caller(Operation *op, StringRef name) : context(op->getContext()) {
+  Caller(Operation *op, StringRef name) : op(op), context(op->getContext()) {
     call.op = name;
     call.inputs.assign(op->getOperands().begin(), op->getOperands().end());
     call.outputs.assign(op->getResults().begin(), op->getResults().end());
@@ -77,7 +88,7 @@ struct Caller {
   }
   // Scalar 0: global index of the first local row or column.
   Caller &first(std::optional<StringRef> axis, int64_t localSize) {
-    call.scalars.push_back(offsetScalar(context, axis, localSize));
+    call.scalars.push_back(partOffset(op, axis, localSize));
     return *this;
   }
 };
@@ -151,8 +162,8 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
         if (op.getAxes())
           for (auto [axis, scale] :
                llvm::zip(op.getAxesAttr().getValue(), *op.getScales()))
-            caller.call.scalars.push_back(offsetScalar(
-                op.getContext(), cast<StringAttr>(axis).getValue(), scale));
+            caller.call.scalars.push_back(
+                partOffset(op, cast<StringAttr>(axis).getValue(), scale));
         return done(caller);
       })
       .Case([&](SoftmaxOp op) {

@@ -25,6 +25,10 @@ struct AxisSize {
 // The name of the microbatch axis: its coordinate is time, not a device.
 inline constexpr const char *kMicrobatchAxis = "mb";
 
+// The axis of TokenHalves.h, always the last one: its coordinate is one of two
+// parts of a microbatch's work. Conversions over it are local.
+inline constexpr const char *kHalfAxis = "half";
+
 // Axes of the mesh in a fixed order (mb, dp, tp, ...), and for each class the
 // axes it is split over, major to minor.
 struct Assignment {

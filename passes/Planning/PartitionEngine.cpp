@@ -49,7 +49,7 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
 void PartitionEngine::setAssignment(const Assignment &assignment) {
   mesh = assignment.mesh;
   axisSizes.clear();
-  microbatchBit = 0;
+  microbatchBit = halfBit = 0;
   microbatches = 1;
   for (size_t a = 0; a < mesh.size(); ++a) {
     axisSizes.push_back(mesh[a].size);
@@ -57,6 +57,8 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
       microbatchBit = AxisMask(1) << a;
       microbatches = mesh[a].size;
     }
+    if (mesh[a].name == kHalfAxis && mesh[a].size > 1)
+      halfBit = AxisMask(1) << a;
   }
   axesOf.assign(classes.classes.size(), {});
   classMask.assign(classes.classes.size(), 0);
@@ -133,6 +135,8 @@ bool PartitionEngine::placeSources() {
     const GraphTensor &tensor = graph.tensors[t];
     Variant stored;
     stored.masks = canonicalMasks(int(t));
+    for (AxisMask &mask : stored.masks)
+      mask &= ~halfBit;
     if (tensor.parameter) {
       cost.parameterBytes += localBytes(int(t), stored.masks);
       for (size_t i = 0; i < stored.masks.size(); ++i)
@@ -164,9 +168,11 @@ bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
       return false;
   for (size_t t = 0; t < graph.tensors.size(); ++t)
     if (graph.tensors[t].output) {
-      // Outputs stay split but carry no open sums.
+      // Outputs stay split over devices but carry no open sums.
       const Variant &stored = tensors[t].variants[0];
       std::vector<AxisMask> masks = stored.masks;
+      for (AxisMask &mask : masks)
+        mask &= ~halfBit;
       outputVariant[t] =
           convert(-1, 0, int(t), masks, stored.partial, Phase::Update);
     }
@@ -184,6 +190,10 @@ void PartitionEngine::keepAxes(int index) {
     if (slot.kind == FactorKind::Whole || !classMask[slot.cls])
       continue;
     state.kept[s] = freePrefix(axesOf[slot.cls], used);
+    // Halves are worth no more than plain work on parts.
+    if (graph.ops[index].phase == Phase::Update ||
+        slot.kind == FactorKind::Max || slot.kind == FactorKind::Decompose)
+      state.kept[s] &= ~halfBit;
     used |= state.kept[s];
     state.decompose |= slot.kind == FactorKind::Decompose && state.kept[s];
   }
@@ -217,7 +227,9 @@ void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
         int id = op.operands[i];
         if (hasResolved(id, axis, op.phase) ||
             (reducedAnyway[id] && axis != microbatchBit) ||
-            (axis == microbatchBit && op.phase == Phase::Update))
+            (axis & (microbatchBit | halfBit) && op.phase == Phase::Update) ||
+            // A sum over microbatches is one over their halves.
+            (axis == halfBit && resolve[i] & microbatchBit))
           resolve[i] |= axis;
         else
           partial.push_back(int(i));
@@ -377,6 +389,8 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
   case ConversionKind::Accumulate:
     break;
   }
+  if (next.axes == halfBit) // on one device
+    next.bytes = 0;
   cost.communicatedBytes += next.bytes * double(next.times);
   variants.push_back(std::move(next));
   return int(variants.size()) - 1;
@@ -422,9 +436,13 @@ int PartitionEngine::convert(int op, int operand, int tensor,
   };
 
   resolve &= current().partial;
-  if (resolve & microbatchBit) {
-    Variant sum = next(ConversionKind::Accumulate, microbatchBit);
-    sum.partial &= ~microbatchBit;
+  // Halves are summed with the microbatches.
+  AxisMask overTime = resolve & microbatchBit;
+  if (overTime || phase == Phase::Update)
+    overTime |= current().partial & halfBit;
+  if (overTime) {
+    Variant sum = next(ConversionKind::Accumulate, overTime);
+    sum.partial &= ~overTime;
     sum.prologue = phase != Phase::Update;
     for (const Variant &known : tensors[tensor].variants)
       sum.prologue |= known.prologue;
@@ -440,11 +458,11 @@ int PartitionEngine::convert(int op, int operand, int tensor,
       markPrologue(tensor);
     }
     at = step(tensor, at, std::move(sum), op, phase);
-    resolve &= ~microbatchBit;
+    resolve &= ~overTime;
   }
   // A sum that is wanted split is scattered while it is reduced.
   for (size_t i = 0; resolve && i < required.size(); ++i) {
-    AxisMask scatter = required[i] & ~current().masks[i] & resolve;
+    AxisMask scatter = required[i] & ~current().masks[i] & resolve & ~halfBit;
     bool extends = (required[i] & current().masks[i]) == current().masks[i] &&
                    (current().masks[i] | scatter) == required[i];
     if (!scatter || !extends)
@@ -456,9 +474,11 @@ int PartitionEngine::convert(int op, int operand, int tensor,
     at = step(tensor, at, std::move(reduced), op, phase);
     resolve &= ~scatter;
   }
-  if (resolve) {
-    Variant reduced = next(ConversionKind::AllReduceSum, resolve);
-    reduced.partial &= ~resolve;
+  for (AxisMask axes : {resolve & ~halfBit, resolve & halfBit}) {
+    if (!axes)
+      continue;
+    Variant reduced = next(ConversionKind::AllReduceSum, axes);
+    reduced.partial &= ~axes;
     at = step(tensor, at, std::move(reduced), op, phase);
   }
   for (size_t i = 0; i < required.size(); ++i) {
@@ -474,7 +494,7 @@ int PartitionEngine::convert(int op, int operand, int tensor,
     }
     // The same axes, wanted on one other factor: an exchange.
     int to = -1;
-    for (size_t j = 0; j < required.size(); ++j)
+    for (size_t j = 0; j < required.size() && gather != halfBit; ++j)
       if (j != i && current().masks[j] == 0 && required[j] == gather)
         to = int(j);
     Variant moved = next(

@@ -93,7 +93,7 @@ private:
   std::vector<int64_t> axisSizes;
   std::vector<std::vector<int>> axesOf; // per class: axis indices, major first
   std::vector<AxisMask> classMask;
-  AxisMask microbatchBit = 0;
+  AxisMask microbatchBit = 0, halfBit = 0;
   int64_t microbatches = 1;
   bool collect = false;
   std::vector<AxisMask> requiredScratch;

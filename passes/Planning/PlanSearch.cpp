@@ -1,4 +1,5 @@
 #include "passes/Planning/PlanSearch.h"
+#include "passes/Planning/TokenHalves.h"
 
 #include <algorithm>
 #include <cmath>
@@ -218,7 +219,7 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
 }
 
 // Two halves of a microbatch need a step that trains and samples to divide.
-Status PlanSearch::checkOverlap(const Degrees &d, int overlap) const {
+Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
   if (overlap == 0)
     return {};
   if (!input.train)
@@ -226,14 +227,25 @@ Status PlanSearch::checkOverlap(const Degrees &d, int overlap) const {
                                      "training step, the mode is infer",
                                      overlap));
   int64_t samples = input.globalBatch / (d.dp * d.microbatches);
-  if (samples % 2 != 0)
-    return Status::error(fmt::format(
-        "tensor-parallel overlap {} splits a microbatch into two halves of "
-        "whole samples, found {} sample{} a microbatch (global batch {}, dp={},"
-        " {} microbatches)",
-        overlap, samples, samples == 1 ? "" : "s", input.globalBatch, d.dp,
-        d.microbatches));
-  return {};
+  if (samples % 2 == 0)
+    return {};
+  // An odd number of samples is halved along its tokens.
+  auto [known, fresh] = tokenHalves.try_emplace({d.tp, samples});
+  if (fresh) {
+    SearchReport unused;
+    Result<Assignment> assignment = assign(d, unused);
+    known->second =
+        assignment.ok()
+            ? splitTokens(*input.graph, *input.classes, *assignment).status()
+            : assignment.status();
+  }
+  if (known->second.ok())
+    return {};
+  return Status::error(fmt::format(
+      "tensor-parallel overlap {} splits a microbatch into two halves, found "
+      "{} sample{} a microbatch (global batch {}, dp={}, {} microbatches): {}",
+      overlap, samples, samples == 1 ? "" : "s", input.globalBatch, d.dp,
+      d.microbatches, known->second.str()));
 }
 
 PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {

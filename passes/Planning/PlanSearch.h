@@ -74,7 +74,7 @@ public:
   Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
 
 private:
-  Status checkOverlap(const Degrees &degrees, int overlap) const;
+  Status checkOverlap(const Degrees &degrees, int overlap);
 
   SearchInput input;
   int64_t evaluated = 0;
@@ -82,6 +82,8 @@ private:
   std::map<int64_t,
            std::pair<std::map<int, std::vector<std::string>>, SearchReport>>
       choices;
+  // By tp, samples: whether tokens can be halved.
+  std::map<std::pair<int64_t, int64_t>, Status> tokenHalves;
   // By tp, samples, overlap.
   std::map<std::tuple<int64_t, int64_t, int>,
            std::pair<Status, std::unique_ptr<Sharding>>>

@@ -17,23 +17,33 @@ public:
   // When the task would start if it were issued next.
   double startOf(int half, int task) const {
     double ready = readyAt(half, task);
-    return isFree(task) ? ready
-                        : std::max(ready, free[chain[task].communication]);
+    return isFree(half, task)
+               ? ready
+               : std::max(ready, free[chain[task].communication]);
   }
   void issue(int half, int task) {
-    double end = startOf(half, task) + chain[task].seconds;
+    double end =
+        startOf(half, task) + (isName(half, task) ? 0 : chain[task].seconds);
     finish[half][task] = end;
-    if (!isFree(task))
+    if (!isFree(half, task))
       free[chain[task].communication] = end;
     last = std::max(last, end);
   }
-  bool isFree(int task) const {
-    return !chain[task].communication && chain[task].seconds == 0;
+  bool isFree(int half, int task) const {
+    return isName(half, task) ||
+           (!chain[task].communication && chain[task].seconds == 0);
   }
+  // What the first half has done for both.
+  bool isName(int half, int task) const { return half > 0 && chain[task].once; }
   double readyAt(int half, int task) const {
+    if (isName(half, task))
+      return finish[0][task];
     double ready = 0;
-    for (int need : chain[task].needs)
+    for (int need : chain[task].needs) {
       ready = std::max(ready, finish[half][need]);
+      if (chain[task].once)
+        ready = std::max(ready, finish.back()[need]);
+    }
     return ready;
   }
   double end() const { return last; }
@@ -92,7 +102,10 @@ private:
     for (step.end = next[half]; step.end < limit && !step.real; ++step.end) {
       if (meets && meeting.block(chain[step.end].phase) > block)
         break;
-      step.real = !streams.isFree(step.end);
+      // Both halves must have come to it.
+      if (half == 0 && chain[step.end].once && next[1] < step.end)
+        break;
+      step.real = !streams.isFree(half, step.end);
       step.communication = chain[step.end].communication;
       step.start = streams.startOf(half, step.end);
       if (!step.real)
@@ -123,7 +136,7 @@ private:
     if (step.real && !step.communication)
       current = half;
     for (; next[half] < step.end; ++next[half]) {
-      if (!streams.isFree(next[half]))
+      if (!streams.isFree(half, next[half]))
         streams.issue(half, next[half]);
       order.push_back({half, next[half]});
     }
@@ -156,7 +169,7 @@ double simulateStreams(const Chain &chain) {
 }
 
 int ChainWriter::add(double seconds, bool communication, std::vector<int> needs,
-                     bool joins) {
+                     bool joins, bool once) {
   bool pending = false;
   for (int need : needs)
     pending |= open[need] && tasks[need].phase == phase;
@@ -165,7 +178,7 @@ int ChainWriter::add(double seconds, bool communication, std::vector<int> needs,
     pending = false;
   }
   open.push_back(communication || pending);
-  tasks.push_back({seconds, communication, std::move(needs), phase});
+  tasks.push_back({seconds, communication, std::move(needs), phase, once});
   return static_cast<int>(tasks.size()) - 1;
 }
 

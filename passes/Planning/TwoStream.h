@@ -22,6 +22,9 @@ struct StreamTask {
   // Collectives passed, the elementwise ops that join their results included.
   // Never falls along the chain.
   int phase = 0;
+  // One task for both halves: the first half runs it when both have what it
+  // needs; for the second it is a name.
+  bool once = false;
 };
 using Chain = std::vector<StreamTask>;
 
@@ -31,7 +34,7 @@ public:
   // Returns the number of the task. `joins`: no work, or one element of the
   // result for each of an operand, as where bias and residual are added.
   int add(double seconds, bool communication, std::vector<int> needs,
-          bool joins);
+          bool joins, bool once = false);
   const Chain &chain() const { return tasks; }
 
 private:

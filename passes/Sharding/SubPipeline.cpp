@@ -19,14 +19,36 @@ namespace {
 
 constexpr int kHalves = 2;
 
+// Whether a conversion is between the halves of a microbatch on one device.
+bool isBetweenHalves(Operation *op) {
+  auto axes = op->getAttrOfType<ArrayAttr>("axes");
+  return isa<AllReduceOp, AllGatherOp, ShardSliceOp>(op) && axes.size() == 1 &&
+         cast<StringAttr>(axes[0]).getValue() == kHalfAxis;
+}
+
 bool isCollective(Operation *op) {
-  return isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op);
+  return isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op) &&
+         !isBetweenHalves(op);
 }
 
 // Ops that become views or nothing.
 bool isFree(Operation *op) {
   return isa<LoadOp, StoreOp, ConstantOp, ReshapeOp, TransposeOp, SliceOp,
-             ExpandOp>(op);
+             ExpandOp, ShardSliceOp>(op);
+}
+
+// Whether a value is of one half: part of its tokens, or a sum over part.
+bool isOfHalf(LayoutAttr attr) {
+  if (!attr)
+    return false;
+  layout::Layout layout = attr.getLayout();
+  if (llvm::is_contained(layout.partial, kHalfAxis.str()))
+    return true;
+  for (const layout::DimLayout &dim : layout.dims)
+    for (const layout::Factor &factor : dim.factors)
+      if (llvm::is_contained(factor.axes, kHalfAxis.str()))
+        return true;
+  return false;
 }
 
 // One result element per operand element: what joins the result of a
@@ -48,22 +70,36 @@ public:
   Doubler(ModuleOp module, const costmodel::Cluster &cluster, int level,
           SubPipelineCounts &counts)
       : module(module), mesh(module->getAttrOfType<MeshAttr>(kMeshAttr)),
-        cluster(cluster), level(level), counts(counts) {}
+        tokens(mesh.getSize(kHalfAxis) > 1), cluster(cluster), level(level),
+        counts(counts) {}
 
   void run() {
-    for (TransferOp transfer : module.getOps<TransferOp>())
-      if (transfer.getKind() != pipe::Action::S)
-        received.insert({transfer.getTarget().getRootReference(),
-                         transfer.getTarget().getLeafReference()});
+    SmallVector<TransferOp> transfers;
+    for (TransferOp transfer : module.getOps<TransferOp>()) {
+      auto stage =
+          module.lookupSymbol<StageOp>(transfer.getSource().getRootReference());
+      auto value =
+          stage.lookupSymbol<ValueOp>(transfer.getSource().getLeafReference());
+      if (tokens ? !isOfHalf(value.getLayoutAttr())
+                 : transfer.getKind() == pipe::Action::S)
+        continue;
+      transfers.push_back(transfer);
+      received.insert({transfer.getTarget().getRootReference(),
+                       transfer.getTarget().getLeafReference()});
+    }
     for (StageOp stage : module.getOps<StageOp>())
       doubleStage(stage);
-    doubleTransfers();
+    doubleTransfers(transfers);
+    if (tokens)
+      finishLayouts();
   }
 
 private:
-  static bool isPerMicrobatch(ActionOp action) {
-    return action.getKind() != pipe::Action::S &&
-           action.getKind() != pipe::Action::U;
+  // Halves of tokens are told apart by layouts, in all that a stage does;
+  // halves of the batch are microbatches, and all of one.
+  bool hasHalves(ActionOp action) {
+    return tokens || (action.getKind() != pipe::Action::S &&
+                      action.getKind() != pipe::Action::U);
   }
   static std::string nameOf(StringRef value, int half) {
     return (value + ".half" + Twine(half)).str();
@@ -78,11 +114,12 @@ private:
     kinds.clear();
     for (ValueOp value : stage.getOps<ValueOp>()) {
       kinds[value.getSymName()] = value.getKind();
-      if (received.contains({stage.getSymNameAttr(), value.getSymNameAttr()}))
+      if (received.contains({stage.getSymNameAttr(), value.getSymNameAttr()}) ||
+          (tokens && isOfHalf(value.getLayoutAttr())))
         doubled.insert(value.getSymName());
     }
     for (ActionOp action : stage.getOps<ActionOp>())
-      if (isPerMicrobatch(action))
+      if (!tokens && hasHalves(action))
         for (StoreOp store : action.getOps<StoreOp>())
           if (!store.getAccumulate())
             doubled.insert(store.getValue());
@@ -97,17 +134,13 @@ private:
       value.erase();
     }
     for (ActionOp action : stage.getOps<ActionOp>())
-      if (isPerMicrobatch(action))
+      if (hasHalves(action))
         doubleAction(action);
   }
 
   // All of the first half stand before those of the second: transfers between
   // two stages run in this order.
-  void doubleTransfers() {
-    SmallVector<TransferOp> transfers;
-    for (TransferOp transfer : module.getOps<TransferOp>())
-      if (transfer.getKind() != pipe::Action::S)
-        transfers.push_back(transfer);
+  void doubleTransfers(ArrayRef<TransferOp> transfers) {
     if (transfers.empty())
       return;
     OpBuilder b(transfers.front());
@@ -137,6 +170,16 @@ private:
     if (isa<ConstantOp>(op))
       return true;
     auto load = dyn_cast<LoadOp>(op);
+    if (tokens) {
+      if (load)
+        return !doubled.contains(load.getValue());
+      if (auto store = dyn_cast<StoreOp>(op))
+        return isShared(store.getOperand().getDefiningOp());
+      auto layouts = op->getAttrOfType<ArrayAttr>(kLayoutsAttr);
+      return !layouts || llvm::none_of(layouts, [](Attribute layout) {
+        return isOfHalf(cast<LayoutAttr>(layout));
+      });
+    }
     return load && !doubled.contains(load.getValue()) &&
            kinds.lookup(load.getValue()) != ValueKind::input;
   }
@@ -146,11 +189,18 @@ private:
     SmallVector<Operation *> ops;
     for (Operation &op : block)
       ops.push_back(&op);
-    bool communicates = llvm::any_of(ops, isCollective);
+    bool once = action.getKind() == pipe::Action::S ||
+                action.getKind() == pipe::Action::U;
+    bool communicates = !once && llvm::any_of(ops, isCollective);
     ++(communicates ? counts.interleaved : counts.inOrder);
     std::vector<planning::Issue> order;
     if (communicates) {
       order = planning::orderHalves(chainOf(ops), level);
+    } else if (tokens) {
+      // Where the halves are joined both must be there.
+      for (int task = 0; task < static_cast<int>(ops.size()); ++task)
+        for (int half = 0; half < kHalves; ++half)
+          order.push_back({half, task});
     } else {
       for (int half = 0; half < kHalves; ++half)
         for (int task = 0; task < static_cast<int>(ops.size()); ++task)
@@ -161,8 +211,17 @@ private:
     for (const planning::Issue &issue : order) {
       Operation *op = ops[issue.task];
       if (issue.half > 0 && isShared(op)) {
-        mapping[issue.half].map(op->getResult(0),
-                                mapping[0].lookup(op->getResult(0)));
+        for (Value result : op->getResults())
+          mapping[issue.half].map(result, mapping[0].lookup(result));
+        continue;
+      }
+      if (isBetweenHalves(op)) {
+        Value made = isa<ShardSliceOp>(op)
+                         ? part(b, cast<ShardSliceOp>(op), issue.half,
+                                mapping[issue.half].lookup(op->getOperand(0)))
+                         : join(b, op, mapping[0].lookup(op->getOperand(0)),
+                                mapping[1].lookup(op->getOperand(0)));
+        mapping[issue.half].map(op->getResult(0), made);
         continue;
       }
       Operation *copy = b.clone(*op, mapping[issue.half]);
@@ -177,6 +236,85 @@ private:
     }
     for (Operation *op : llvm::reverse(ops))
       op->erase();
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Halves of tokens
+  //===--------------------------------------------------------------------===//
+
+  template <typename Op, typename... Arguments>
+  static Value create(OpBuilder &b, Operation *from, Arguments &&...arguments) {
+    auto op =
+        Op::create(b, from->getLoc(), std::forward<Arguments>(arguments)...);
+    op->setAttr(kLayoutsAttr, from->getAttr(kLayoutsAttr));
+    if (Attribute role = from->getAttr(kRoleAttr))
+      op->setAttr(kRoleAttr, role);
+    return op->getResult(0);
+  }
+  // The value with dimension `dim` cut into `major` and the rest.
+  static Value cut(OpBuilder &b, Operation *from, Value value, int64_t dim,
+                   int64_t major) {
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<int64_t> shape(type.getShape());
+    if (major == 1)
+      return value;
+    shape[dim] /= major;
+    shape.insert(shape.begin() + dim, major);
+    return create<ReshapeOp>(
+        b, from, RankedTensorType::get(shape, type.getElementType()), value);
+  }
+  static Value uncut(OpBuilder &b, Operation *from, Value value,
+                     int64_t major) {
+    return major == 1 ? value
+                      : create<ReshapeOp>(b, from, from->getResult(0).getType(),
+                                          value);
+  }
+
+  // What a conversion makes of the values of both halves.
+  static Value join(OpBuilder &b, Operation *op, Value first, Value second) {
+    auto gather = dyn_cast<AllGatherOp>(op);
+    if (!gather)
+      return create<AddOp>(b, op, first, second);
+    int64_t dim = gather.getDim(), major = gather.getMajor();
+    SmallVector<Value> parts{cut(b, op, first, dim, major),
+                             cut(b, op, second, dim, major)};
+    int64_t axis = major == 1 ? dim : dim + 1;
+    return uncut(b, op, create<ConcatOp>(b, op, ValueRange(parts), axis),
+                 major);
+  }
+
+  static Value part(OpBuilder &b, ShardSliceOp op, int half, Value whole) {
+    int64_t dim = op.getDim(), major = op.getMajor();
+    Value from = cut(b, op, whole, dim, major);
+    int64_t axis = major == 1 ? dim : dim + 1;
+    auto type = cast<RankedTensorType>(from.getType());
+    SmallVector<int64_t> sizes(type.getShape()), starts(sizes.size(), 0),
+        steps(sizes.size(), 1);
+    sizes[axis] /= kHalves;
+    starts[axis] = half * sizes[axis];
+    Value made = create<SliceOp>(
+        b, op, RankedTensorType::get(sizes, type.getElementType()), from,
+        starts, sizes, steps);
+    return uncut(b, op, made, major);
+  }
+
+  // Both halves have their ops: no value is a sum over them any more.
+  void finishLayouts() {
+    auto finished = [](LayoutAttr attr) {
+      layout::Layout layout = attr.getLayout();
+      llvm::erase(layout.partial, kHalfAxis.str());
+      return LayoutAttr::get(attr.getContext(), layout);
+    };
+    module.walk([&](Operation *op) {
+      if (auto layouts = op->getAttrOfType<ArrayAttr>(kLayoutsAttr)) {
+        SmallVector<Attribute> list;
+        for (Attribute layout : layouts)
+          list.push_back(finished(cast<LayoutAttr>(layout)));
+        op->setAttr(kLayoutsAttr, ArrayAttr::get(op->getContext(), list));
+      }
+      if (auto value = dyn_cast<ValueOp>(op); value && value.getLayoutAttr())
+        value.setLayoutAttr(finished(value.getLayoutAttr()));
+    });
   }
 
   //===--------------------------------------------------------------------===//
@@ -222,13 +360,14 @@ private:
         if (auto it = taskOf.find(operand.getDefiningOp()); it != taskOf.end())
           needs.push_back(it->second);
       taskOf[op] = writer.add(secondsOf(op), isCollective(op), std::move(needs),
-                              joins(op));
+                              joins(op), tokens && isShared(op));
     }
     return writer.chain();
   }
 
   ModuleOp module;
   MeshAttr mesh;
+  bool tokens; // halves of tokens, not of the batch
   const costmodel::Cluster &cluster;
   int level;
   SubPipelineCounts &counts;
@@ -246,7 +385,8 @@ LogicalResult merak::subPipeline(ModuleOp module,
   if (!level)
     return success();
   auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr);
-  if (!mesh || mesh.getSize("mb") % kHalves != 0)
+  if (!mesh ||
+      (mesh.getSize(kHalfAxis) != kHalves && mesh.getSize("mb") % kHalves != 0))
     return module.emitError("expected a mesh whose axis 'mb' counts halves of "
                             "microbatches, found size ")
            << (mesh ? mesh.getSize("mb") : 1);
@@ -269,8 +409,9 @@ LogicalResult merak::subPipeline(ModuleOp module,
   Doubler(module, cluster, static_cast<int>(level.getInt()),
           counts ? *counts : unused)
       .run();
-  module->setAttr(kSubBatchesAttr,
-                  Builder(module.getContext()).getI64IntegerAttr(kHalves));
+  if (mesh.getSize(kHalfAxis) == 1)
+    module->setAttr(kSubBatchesAttr,
+                    Builder(module.getContext()).getI64IntegerAttr(kHalves));
   module->removeAttr(kOverlapAttr);
   return success();
 }

@@ -53,9 +53,11 @@ struct VerifyShardsPass : merak::impl::VerifyShardsBase<VerifyShardsPass> {
     }
     if (auto store = dyn_cast<StoreOp>(op)) {
       Axes axes = partial[store.getOperand()];
-      // Accumulation sums over microbatches.
-      if (store.getAccumulate())
+      // Accumulation sums over microbatches and their halves.
+      if (store.getAccumulate()) {
         axes.erase("mb");
+        axes.erase(kHalfAxis.str());
+      }
       if (axes != axesOf(values.lookup(store.getValue()).getLayoutAttr()))
         fail(op) << "store of a value that is partial over {" << str(axes)
                  << "} to '" << store.getValue() << "', which is not";

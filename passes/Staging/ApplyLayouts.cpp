@@ -185,11 +185,18 @@ private:
     }
   }
 
-  // Taking one's part of a value costs no communication: as its producer.
-  // Collectives are not marked, so that recomputation issues none.
+  // Taking one's part of a value and joining halves costs no communication: as
+  // its producer. Collectives are not marked, so that recomputation issues
+  // none.
   void markSlices() {
+    auto isLocal = [](Operation *op) {
+      auto axes = op->getAttrOfType<ArrayAttr>("axes");
+      return isa<ShardSliceOp>(op) ||
+             (isa<AllReduceOp, AllGatherOp>(op) && axes.size() == 1 &&
+              cast<StringAttr>(axes[0]).getValue() == planning::kHalfAxis);
+    };
     for (Operation *op : inserted)
-      if (isa<ShardSliceOp>(op))
+      if (isLocal(op))
         if (Operation *producer = op->getOperand(0).getDefiningOp();
             producer && producer->hasAttr(kRecomputeAttr))
           op->setAttr(kRecomputeAttr, UnitAttr::get(context));

@@ -21,13 +21,16 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   if (failed(applyLayouts(step, *decision)))
     return failure();
   Builder b(module.getContext());
-  module->setAttr(
-      dist::kMeshAttr,
-      dist::MeshAttr::get(module.getContext(),
-                          {b.getStringAttr("pp"), b.getStringAttr("dp"),
-                           b.getStringAttr("tp"), b.getStringAttr("mb")},
-                          {decision->pp, decision->dp, decision->tp,
-                           decision->microbatches * decision->halves()}));
+  SmallVector<StringAttr> axes{b.getStringAttr("pp"), b.getStringAttr("dp"),
+                               b.getStringAttr("tp"), b.getStringAttr("mb")};
+  SmallVector<int64_t> sizes{decision->pp, decision->dp, decision->tp,
+                             decision->microbatches * decision->halves()};
+  if (decision->tokenHalves) {
+    axes.push_back(b.getStringAttr(pipe::kHalfAxis));
+    sizes.push_back(2);
+  }
+  module->setAttr(dist::kMeshAttr,
+                  dist::MeshAttr::get(module.getContext(), axes, sizes));
   if (decision->overlapLevel > 0)
     module->setAttr(pipe::kOverlapAttr,
                     b.getI64IntegerAttr(decision->overlapLevel));

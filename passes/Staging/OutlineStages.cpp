@@ -148,7 +148,8 @@ private:
   //===--------------------------------------------------------------------===//
 
   ValueOp declare(int64_t stage, StringRef wish, Type type, ValueKind kind,
-                  LayoutAttr layout, StringRef tensor) {
+                  LayoutAttr layout, StringRef tensor,
+                  std::optional<Location> from = {}) {
     std::string name = wish.str();
     for (int n = 1; !names[stage].insert(name).second; ++n)
       name = (wish + "_" + Twine(n)).str();
@@ -160,7 +161,7 @@ private:
     else
       builder.setInsertionPointToStart(&body);
     auto value = ValueOp::create(
-        builder, step.getLoc(), builder.getStringAttr(name),
+        builder, from.value_or(step.getLoc()), builder.getStringAttr(name),
         TypeAttr::get(type), ValueKindAttr::get(context, kind), layout,
         tensor.empty() ? StringAttr() : builder.getStringAttr(tensor));
     inStage[stage].lastValue = value;
@@ -190,6 +191,7 @@ private:
   LayoutAttr accumulatedLayout(Value value) {
     layout::Layout layout = layoutOf(value).getLayout();
     llvm::erase(layout.partial, "mb");
+    llvm::erase(layout.partial, kHalfAxis.str());
     return LayoutAttr::get(context, layout);
   }
 
@@ -283,7 +285,8 @@ private:
     if (!kept) {
       kept =
           declare(stageOf(home), "act" + std::to_string(activation.size() - 1),
-                  value.getType(), ValueKind::activation, layoutOf(value), "");
+                  value.getType(), ValueKind::activation, layoutOf(value), "",
+                  value.getLoc());
       storeAfter(local.at({home, value}), home, kept, false);
     }
     return kept;
@@ -295,7 +298,8 @@ private:
       target = declare(
           stage,
           ("from" + Twine(stageOf(home)) + "_" + source.getSymName()).str(),
-          value.getType(), ValueKind::activation, layoutOf(value), "");
+          value.getType(), ValueKind::activation, layoutOf(value), "",
+          value.getLoc());
       transfer(source, home, target, stage);
     }
     return target;
@@ -344,7 +348,7 @@ private:
           stageOf(home), "sum" + std::to_string(accumulated.size() - 1),
           value.getType(),
           tensorTypeOf(value).getRank() ? ValueKind::gradient : ValueKind::step,
-          accumulatedLayout(value), "");
+          accumulatedLayout(value), "", value.getLoc());
       storeAfter(materialize(value, home), home, sum, true);
     }
     if (stageOf(home) == stageOf(place))

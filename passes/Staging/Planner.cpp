@@ -2,6 +2,7 @@
 
 #include "dialects/Train/Builders.h"
 #include "passes/CostModel/Cost.h"
+#include "passes/Planning/TokenHalves.h"
 #include "passes/Staging/Considered.h"
 #include "passes/Staging/MarkRecompute.h"
 #include <fmt/format.h>
@@ -37,6 +38,7 @@ private:
   LogicalResult applyAssignment();
   LogicalResult planStages(const planning::PlanCandidate &candidate);
   LogicalResult splitIntoHalves();
+  LogicalResult splitTokens();
   void finishStrategy();
 
   ModuleOp module;
@@ -225,10 +227,13 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
 }
 
 // The layouts of tensor-parallel overlap: the batch over twice as many
-// positions of "mb". What was planned for whole microbatches stays.
+// positions of "mb", or tokens where a microbatch has an odd number of samples.
+// What was planned for whole microbatches stays.
 LogicalResult Planner::splitIntoHalves() {
   if (decision.overlapLevel == 0)
     return success();
+  if (options.globalBatch / (decision.dp * decision.microbatches) % 2 != 0)
+    return splitTokens();
   planning::Assignment halves;
   Status status = planning::assignBatch(
       decision.step.graph, classes, decision.step.batched,
@@ -246,6 +251,30 @@ LogicalResult Planner::splitIntoHalves() {
   if (!outcome.ok())
     return emitAll(module, outcome.status());
   decision.assignment = std::move(halves);
+  decision.outcome = std::move(*outcome);
+  return success();
+}
+
+LogicalResult Planner::splitTokens() {
+  Result<planning::Assignment> halves =
+      planning::splitTokens(decision.step.graph, classes, decision.assignment);
+  if (!halves.ok())
+    return emitAll(module, halves.status());
+  Result<planning::Outcome> outcome =
+      planning::apply(decision.step.graph, classes, *halves);
+  if (!outcome.ok())
+    return emitAll(module, outcome.status());
+  decision.tokenHalves = true;
+  for (const auto &[cls, axes] : halves->axes)
+    if (llvm::is_contained(axes, planning::kHalfAxis)) {
+      planning::ClassAnchor anchor =
+          planning::anchorOf(decision.step.graph, classes, cls);
+      decision.report += fmt::format(
+          "tensor-parallel overlap {}: halves of {} tokens (dimension {} of "
+          "'{}')\n",
+          decision.overlapLevel, anchor.size / 2, anchor.dim, anchor.tensor);
+    }
+  decision.assignment = std::move(*halves);
   decision.outcome = std::move(*outcome);
   return success();
 }
@@ -277,16 +306,16 @@ FailureOr<Decision> Planner::run() {
   FailureOr<planning::PlanCandidate> best = choose();
   if (failed(best))
     return failure();
-  decision.report +=
-      fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} samples\n",
-                  decision.pp, decision.dp, decision.tp, decision.microbatches,
-                  options.globalBatch / (decision.dp * decision.microbatches));
-  if (decision.overlapLevel > 0)
-    decision.report += fmt::format(
-        "tensor-parallel overlap {}: halves of {} samples\n",
-        decision.overlapLevel,
-        options.globalBatch / (2 * decision.dp * decision.microbatches));
-  else if (options.pinned.tpOverlap.value_or("0") != "0" && decision.tp == 1)
+  int64_t samples = options.globalBatch / (decision.dp * decision.microbatches);
+  decision.report += fmt::format(
+      "mesh pp={} dp={} tp={}, {} microbatches of {} samples\n", decision.pp,
+      decision.dp, decision.tp, decision.microbatches, samples);
+  if (decision.overlapLevel > 0 && samples % 2 == 0)
+    decision.report +=
+        fmt::format("tensor-parallel overlap {}: halves of {} samples\n",
+                    decision.overlapLevel, samples / 2);
+  if (decision.overlapLevel == 0 &&
+      options.pinned.tpOverlap.value_or("0") != "0" && decision.tp == 1)
     decision.report += "tensor-parallel overlap: nothing to hide, tp is 1\n";
   if (decision.tp > 1)
     decision.report += decision.sharding.str();

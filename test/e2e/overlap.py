@@ -6,6 +6,10 @@ halves  recorded models: levels 1 to 3 give, bit for bit, what half the
 exact   models whose sums are exact in any order: every level and layout gives
         the losses, gradients and weights of one rank
 oracle  recorded runs of PyTorch, with the bounds of oracle.py
+tokens  one sample a microbatch, halved along its tokens: the same two
+        comparisons, and all levels give the same bits
+reduced gradients reduced beside the backward pass are, bit for bit, those
+        reduced in the update
 """
 import functools
 import itertools
@@ -27,18 +31,28 @@ PIPELINES = [("interleaved", "none", "3"), ("zb", "none", "2"),
              ("scp", "full", "3"), ("auto", "0.7", "1")]
 
 
-class Overlapping:
-    """Tools that give merakc an overlap level."""
+# Models with a dimension of tokens in the collectives over tp.
+TOKENS_EXACT = ["attention", "attention_dropout", "tied"]
+TOKENS_ORACLE = ["gpt2-tiny", "gpt2-tiny-untied", "bert-tiny", "vit-tiny"]
+REPLICAS = ["dp=2", "dp=4", "dp=2,tp=2", "pp=2,dp=2"]
 
-    def __init__(self, tools, level):
-        self.tools, self.level = tools, level
+
+class WithOption:
+    """Tools that give merakc one more option."""
+
+    def __init__(self, tools, option):
+        self.tools, self.option = tools, option
 
     def __getattr__(self, name):
         return getattr(self.tools, name)
 
     def run(self, tool, *arguments, **options):
-        extra = [f"--tp-overlap={self.level}"] if tool == "merakc" else []
+        extra = [self.option] if tool == "merakc" else []
         return self.tools.run(tool, *arguments, *extra, **options)
+
+
+def Overlapping(tools, level):
+    return WithOption(tools, f"--tp-overlap={level}")
 
 
 def halves_body(model, mesh, microbatch, schedule, recompute, level, tools):
@@ -61,6 +75,25 @@ def exact_body(name, mesh, microbatch, schedule, recompute, level, tools):
 def oracle_body(model, mesh, optimizer, microbatch, schedule, level, tools):
     return oracle.body(model, mesh, optimizer, microbatch, schedule,
                        Overlapping(tools, level))
+
+
+def levels_body(model, mesh, microbatch, schedule, recompute, level, tools):
+    base = identity.BASES.get(
+        ("levels", model, mesh, microbatch),
+        lambda: identity.order_run(Overlapping(tools, 1), model, mesh,
+                                   microbatch, "gpipe", "none", "-base"))
+    identity.compare(
+        identity.order_run(Overlapping(tools, level), model, mesh, microbatch,
+                           schedule, recompute), base)
+    return "identical"
+
+
+def reduced_body(model, mesh, microbatch, schedule, recompute, tools):
+    base = identity.order_run(WithOption(tools, "--grad-overlap=off"), model,
+                              mesh, microbatch, schedule, recompute, "-base")
+    identity.compare(identity.order_run(tools, model, mesh, microbatch,
+                                        schedule, recompute), base)
+    return "identical"
 
 
 def models():
@@ -91,10 +124,33 @@ def all_cases():
                                           schedule, level)
 
 
+def token_cases():
+    """Pairs of what there is, by kind."""
+    for kind, body, names in (("tokens exact", exact_body, TOKENS_EXACT),
+                              ("tokens levels", levels_body, TOKENS_ORACLE)):
+        yield kind, body, itertools.product(
+            names, MESHES, ["one"], matrix.ALL_SCHEDULES, matrix.RECOMPUTE,
+            LEVELS)
+    yield "tokens oracle", oracle_body, itertools.product(
+        TOKENS_ORACLE, MESHES, matrix.OPTIMIZERS, ["one"], matrix.SCHEDULES,
+        LEVELS)
+
+
+def reduced_cases():
+    for case in itertools.product(models(), REPLICAS, ["whole", "half", "one"],
+                                  matrix.ALL_SCHEDULES, matrix.RECOMPUTE):
+        if matrix.defined(case[1], case[2], case[3]):
+            yield case
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     chosen = list(all_cases())
+    more = [(kind, body, list(cases)) for kind, body, cases in
+            [*token_cases(), ("reduced", reduced_body, reduced_cases())]]
     if not args.all:
+        more = [(kind, body, matrix.pairwise(cases))
+                for kind, body, cases in more]
         by_kind = {}
         for kind, body, case in chosen:
             # Of the recorded models the smallest and the largest mesh.
@@ -102,6 +158,8 @@ def main():
                 by_kind.setdefault((kind, body), []).append(case)
         chosen = [(kind, body, case) for (kind, body), cases in by_kind.items()
                   for case in matrix.pairwise(cases)]
+    chosen += [(kind, body, case) for kind, body, cases in more
+               for case in cases]
     chosen += [("halves", halves_body, (name, "pp=2,tp=2", "half", *pipeline))
                for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
                for pipeline in PIPELINES]

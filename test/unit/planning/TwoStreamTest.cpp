@@ -59,6 +59,9 @@ void expectLegal(const Chain &chain, const std::vector<Issue> &order) {
   int next[2] = {0, 0};
   for (const Issue &issue : order) {
     ASSERT_EQ(issue.task, next[issue.half]);
+    if (chain[issue.task].once) {
+      ASSERT_EQ(next[1], issue.task);
+    }
     ++next[issue.half];
     ASSERT_LE(next[1], next[0]);
   }
@@ -78,7 +81,8 @@ double best(const Chain &chain) {
     }
     for (int half : {0, 1}) {
       int task = half ? second : first;
-      if (task == count || (half == 1 && second == first))
+      if (task == count || (half == 1 && second == first) ||
+          (half == 0 && chain[task].once && second < task))
         continue;
       order.push_back({half, task});
       self(self, first + (half == 0), second + (half == 1));
@@ -208,6 +212,34 @@ TEST(TwoStream, SteadyLayers) {
     EXPECT_NEAR(across, std::max(A + D, C) + std::max(M + D, C), 1e-9)
         << A << " " << M << " " << D << " " << C;
   }
+
+// What both halves need whole, as attention over halves of tokens.
+TEST(TwoStream, TasksForBothHalves) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 400; ++round) {
+    Chain chain = randomChain(random, 3 + static_cast<int>(random() % 6));
+    double sequential = 0;
+    for (StreamTask &task : chain) {
+      task.once = random() % 3 == 0;
+      sequential += (task.once ? 1 : 2) * task.seconds;
+    }
+    double optimum = best(chain);
+    for (int level = 1; level <= kMaxOverlapLevel; ++level) {
+      std::vector<Issue> order = orderHalves(chain, level);
+      expectLegal(chain, order);
+      double seconds = simulateStreams(chain, order);
+      EXPECT_GE(seconds, optimum - 1e-9);
+      EXPECT_LE(seconds, sequential + 1e-9);
+    }
+  }
+  // Projections, attention on both, a projection back, its all-reduce.
+  Chain chain = {{2, false, {}, 0},
+                 {10, false, {0}, 0, true},
+                 {2, false, {1}, 0},
+                 {5, true, {2}, 0},
+                 {4, false, {3}, 1}};
+  // 2 2 10 2, then 5 twice, the second under 4 more.
+  EXPECT_DOUBLE_EQ(simulateStreams(chain, orderHalves(chain, 3)), 30);
 }
 
 TEST(TwoStream, NothingToOverlap) {

@@ -1,0 +1,88 @@
+#include "passes/Planning/TokenHalves.h"
+
+#include <algorithm>
+#include <set>
+
+namespace merak::planning {
+
+namespace {
+
+bool mentionsHalf(const layout::Layout &layout) {
+  for (const layout::DimLayout &dim : layout.dims)
+    for (const layout::Factor &factor : dim.factors)
+      for (const std::string &axis : factor.axes)
+        if (axis == kHalfAxis)
+          return true;
+  return false;
+}
+
+bool isOver(const Conversion &conversion, const std::string &axis) {
+  return std::find(conversion.axes.begin(), conversion.axes.end(), axis) !=
+         conversion.axes.end();
+}
+
+// Collectives on the way through the step, where the halves help.
+bool isAwaited(const Conversion &conversion) {
+  return conversion.kind != ConversionKind::Slice &&
+         conversion.kind != ConversionKind::Accumulate &&
+         conversion.phase != Phase::Update && isOver(conversion, "tp");
+}
+
+// Bytes of a microbatch.
+struct Gain {
+  double halved = 0, joined = 0;
+  bool operator<(const Gain &other) const {
+    return halved != other.halved ? halved < other.halved
+                                  : joined > other.joined;
+  }
+};
+
+Gain gainOf(const Graph &graph, const Outcome &outcome) {
+  Gain gain;
+  for (const Conversion &conversion : outcome.conversions) {
+    if (isAwaited(conversion) && mentionsHalf(conversion.to))
+      gain.halved += conversion.bytes;
+    if (isOver(conversion, kHalfAxis) &&
+        conversion.kind != ConversionKind::Slice &&
+        conversion.kind != ConversionKind::Accumulate)
+      gain.joined += double(graph.tensors[conversion.tensor].bytes());
+  }
+  return gain;
+}
+
+} // namespace
+
+Result<Assignment> splitTokens(const Graph &graph, const Classes &classes,
+                               const Assignment &base) {
+  Result<Outcome> whole = apply(graph, classes, base);
+  if (!whole.ok())
+    return whole.status();
+  std::set<int> candidates;
+  for (const Conversion &conversion : whole->conversions)
+    if (isAwaited(conversion))
+      for (int cls : classes.tensors[conversion.tensor].atoms)
+        if (classes.classes[cls].splittable &&
+            classes.classes[cls].size % 2 == 0 && !base.axes.count(cls))
+          candidates.insert(cls);
+  Assignment best;
+  Gain most;
+  for (int cls : candidates) {
+    Assignment halves = base;
+    halves.addAxis({kHalfAxis, 2});
+    halves.axes[cls] = {kHalfAxis};
+    Result<Outcome> outcome = apply(graph, classes, halves);
+    if (!outcome.ok())
+      continue;
+    Gain gain = gainOf(graph, *outcome);
+    if (most < gain) {
+      most = gain;
+      best = std::move(halves);
+    }
+  }
+  if (most.halved == 0)
+    return Status::error("no dimension besides the batch can be halved: none "
+                         "of an even size is in a collective over tp");
+  return best;
+}
+
+} // namespace merak::planning

@@ -1,0 +1,21 @@
+// Two halves of a microbatch that holds an odd number of samples: the tokens
+// of every sample are split instead (Lai et al., 2023, Merak, doi
+// 10.1109/TPDS.2023.3247001, sub-pipelined tensor parallelism).
+//
+// The halves are coordinates of an axis of its own, which counts work and no
+// devices. Parameters, data and results lie whole. What needs all tokens, as
+// attention does, runs once, on the joined values of both halves; the joins
+// and slices are conversions over that axis like any others.
+#pragma once
+
+#include "passes/Planning/Partition.h"
+
+namespace merak::planning {
+
+// `base` with one more class split, over kHalfAxis: the one that lets the most
+// bytes of collectives over "tp" be in halves, and among equals the one that
+// has the fewest bytes joined. Errors: no class helps (with an odd size, say).
+Result<Assignment> splitTokens(const Graph &graph, const Classes &classes,
+                               const Assignment &base);
+
+} // namespace merak::planning
