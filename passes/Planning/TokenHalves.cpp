@@ -50,6 +50,23 @@ Gain gainOf(const Graph &graph, const Outcome &outcome) {
   return gain;
 }
 
+// Whether a product on the way forward sums over the class: halves of it would
+// be summands, which the next op has to add first. Of several factors of the
+// class the first one is split.
+bool isContracted(const Graph &graph, const Classes &classes, int cls) {
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (graph.ops[i].phase != Phase::Forward || !graph.ops[i].contraction)
+      continue;
+    for (const OpSlot &slot : classes.ops[i].slots)
+      if (slot.cls == cls && slot.kind != FactorKind::Whole) {
+        if (slot.kind == FactorKind::Sum)
+          return true;
+        break;
+      }
+  }
+  return false;
+}
+
 } // namespace
 
 Result<Assignment> splitTokens(const Graph &graph, const Classes &classes,
@@ -62,7 +79,8 @@ Result<Assignment> splitTokens(const Graph &graph, const Classes &classes,
     if (isAwaited(conversion))
       for (int cls : classes.tensors[conversion.tensor].atoms)
         if (classes.classes[cls].splittable &&
-            classes.classes[cls].size % 2 == 0 && !base.axes.count(cls))
+            classes.classes[cls].size % 2 == 0 && !base.axes.count(cls) &&
+            !isContracted(graph, classes, cls))
           candidates.insert(cls);
   Assignment best;
   Gain most;

@@ -47,6 +47,7 @@ public:
     return ready;
   }
   double end() const { return last; }
+  double computesUntil() const { return free[0]; }
 
 private:
   const Chain &chain;
@@ -159,6 +160,21 @@ double simulateStreams(const Chain &chain, const std::vector<Issue> &order) {
   for (const Issue &issue : order)
     streams.issue(issue.half, issue.task);
   return streams.end();
+}
+
+std::vector<double> idleBefore(const Chain &chain,
+                               const std::vector<Issue> &order) {
+  Streams streams(chain, 2);
+  std::vector<double> idle;
+  for (const Issue &issue : order) {
+    bool computes = !streams.isFree(issue.half, issue.task) &&
+                    !chain[issue.task].communication;
+    idle.push_back(computes ? streams.startOf(issue.half, issue.task) -
+                                  streams.computesUntil()
+                            : 0);
+    streams.issue(issue.half, issue.task);
+  }
+  return idle;
 }
 
 double simulateStreams(const Chain &chain) {

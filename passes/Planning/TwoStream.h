@@ -61,6 +61,11 @@ double simulateStreams(const Chain &chain, const std::vector<Issue> &order);
 // microbatch.
 double simulateStreams(const Chain &chain);
 
+// Seconds for which the computing stream has nothing to do before each issue; 0
+// for tasks that it does not run.
+std::vector<double> idleBefore(const Chain &chain,
+                               const std::vector<Issue> &order);
+
 // The issue order of two halves that run `chain` each. Each half keeps the
 // chain's order and the second one never gets ahead of the first, so that sums
 // over halves are formed in one order. The best of a few greedy orders; a

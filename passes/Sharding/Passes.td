@@ -38,6 +38,7 @@ def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
     half; activations and transfers are doubled. In bodies with collectives the
     halves are interleaved (passes/Planning/TwoStream.h), so that one computes
     while the other communicates; in all others the second follows the first.
+    Where a B would still wait, ops of R and W run in it (FillGaps.h).
     Sums take the first half first. `pipe.sub_batches` on the module says that
     an action now is for two positions of "mb".
     ```mlir
@@ -56,6 +57,7 @@ def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
     ```
   }];
   let statistics = [
+    Statistic<"filled", "filled", "ops of R and W moved into B, under its collectives">,
     Statistic<"interleaved", "interleaved", "actions whose halves are interleaved">,
     Statistic<"inOrder", "in-order", "actions whose halves run one after the other">
   ];

@@ -4,10 +4,10 @@
 #include "dialects/Train/Builders.h"
 #include "mlir/IR/IRMapping.h"
 #include "passes/CostModel/Cost.h"
-#include "passes/Planning/TwoStream.h"
+#include "passes/Sharding/FillGaps.h"
+#include "passes/Sharding/HalfChain.h"
 #include "passes/Sharding/Passes.h"
 #include "llvm/ADT/StringSet.h"
-#include <numeric>
 
 using namespace mlir;
 using namespace merak;
@@ -19,58 +19,12 @@ namespace {
 
 constexpr int kHalves = 2;
 
-// Whether a conversion is between the halves of a microbatch on one device.
-bool isBetweenHalves(Operation *op) {
-  auto axes = op->getAttrOfType<ArrayAttr>("axes");
-  return isa<AllReduceOp, AllGatherOp, ShardSliceOp>(op) && axes.size() == 1 &&
-         cast<StringAttr>(axes[0]).getValue() == kHalfAxis;
-}
-
-bool isCollective(Operation *op) {
-  return isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op) &&
-         !isBetweenHalves(op);
-}
-
-// Ops that become views or nothing.
-bool isFree(Operation *op) {
-  return isa<LoadOp, StoreOp, ConstantOp, ReshapeOp, TransposeOp, SliceOp,
-             ExpandOp, ShardSliceOp>(op);
-}
-
-// Whether a value is of one half: part of its tokens, or a sum over part.
-bool isOfHalf(LayoutAttr attr) {
-  if (!attr)
-    return false;
-  layout::Layout layout = attr.getLayout();
-  if (llvm::is_contained(layout.partial, kHalfAxis.str()))
-    return true;
-  for (const layout::DimLayout &dim : layout.dims)
-    for (const layout::Factor &factor : dim.factors)
-      if (llvm::is_contained(factor.axes, kHalfAxis.str()))
-        return true;
-  return false;
-}
-
-// One result element per operand element: what joins the result of a
-// collective to the rest (bias, residual) is made of these.
-bool joins(Operation *op) {
-  return isFree(op) || isa<AddOp, SubOp, MulOp, DivOp, NegOp, CastOp>(op);
-}
-
-double bytesOf(Value value) {
-  auto type = cast<RankedTensorType>(value.getType());
-  double bits = type.getElementType().isIntOrFloat()
-                    ? type.getElementType().getIntOrFloatBitWidth()
-                    : 64;
-  return double(type.getNumElements()) * std::max(1.0, bits / 8);
-}
-
 class Doubler {
 public:
   Doubler(ModuleOp module, const costmodel::Cluster &cluster, int level,
           SubPipelineCounts &counts)
       : module(module), mesh(module->getAttrOfType<MeshAttr>(kMeshAttr)),
-        tokens(mesh.getSize(kHalfAxis) > 1), cluster(cluster), level(level),
+        chains(mesh, cluster), tokens(chains.tokens()), level(level),
         counts(counts) {}
 
   void run() {
@@ -87,8 +41,10 @@ public:
       received.insert({transfer.getTarget().getRootReference(),
                        transfer.getTarget().getLeafReference()});
     }
-    for (StageOp stage : module.getOps<StageOp>())
+    for (StageOp stage : module.getOps<StageOp>()) {
+      counts.filled += fillGaps(stage, chains, level);
       doubleStage(stage);
+    }
     doubleTransfers(transfers);
     if (tokens)
       finishLayouts();
@@ -167,19 +123,11 @@ private:
 
   // What is the same in both halves stands once.
   bool isShared(Operation *op) {
+    if (chains.tokens())
+      return isOfBothHalves(op);
     if (isa<ConstantOp>(op))
       return true;
     auto load = dyn_cast<LoadOp>(op);
-    if (tokens) {
-      if (load)
-        return !doubled.contains(load.getValue());
-      if (auto store = dyn_cast<StoreOp>(op))
-        return isShared(store.getOperand().getDefiningOp());
-      auto layouts = op->getAttrOfType<ArrayAttr>(kLayoutsAttr);
-      return !layouts || llvm::none_of(layouts, [](Attribute layout) {
-        return isOfHalf(cast<LayoutAttr>(layout));
-      });
-    }
     return load && !doubled.contains(load.getValue()) &&
            kinds.lookup(load.getValue()) != ValueKind::input;
   }
@@ -195,7 +143,7 @@ private:
     ++(communicates ? counts.interleaved : counts.inOrder);
     std::vector<planning::Issue> order;
     if (communicates) {
-      order = planning::orderHalves(chainOf(ops), level);
+      order = planning::orderHalves(chains.chainOf(ops), level);
     } else if (tokens) {
       // Where the halves are joined both must be there.
       for (int task = 0; task < static_cast<int>(ops.size()); ++task)
@@ -221,6 +169,9 @@ private:
                                 mapping[issue.half].lookup(op->getOperand(0)))
                          : join(b, op, mapping[0].lookup(op->getOperand(0)),
                                 mapping[1].lookup(op->getOperand(0)));
+        // What the plan knows a gradient by.
+        if (Attribute parameter = op->getAttr("train.gradient_of"))
+          made.getDefiningOp()->setAttr("train.gradient_of", parameter);
         mapping[issue.half].map(op->getResult(0), made);
         continue;
       }
@@ -317,58 +268,10 @@ private:
     });
   }
 
-  //===--------------------------------------------------------------------===//
-  // Times
-  //===--------------------------------------------------------------------===//
-
-  double secondsOf(Operation *op) {
-    if (isFree(op))
-      return 0;
-    if (isCollective(op)) {
-      int64_t devices = 1;
-      for (Attribute axis : op->getAttrOfType<ArrayAttr>("axes"))
-        devices *= mesh.getSize(cast<StringAttr>(axis).getValue());
-      using costmodel::Collective;
-      Collective kind = isa<AllReduceOp>(op)       ? Collective::AllReduce
-                        : isa<AllGatherOp>(op)     ? Collective::AllGather
-                        : isa<ReduceScatterOp>(op) ? Collective::ReduceScatter
-                                                   : Collective::AllToAll;
-      double bytes =
-          std::max(bytesOf(op->getOperand(0)), bytesOf(op->getResult(0)));
-      std::vector<int64_t> members(devices);
-      std::iota(members.begin(), members.end(), 0);
-      return costmodel::collectiveSeconds(kind, bytes, members, cluster);
-    }
-    double bytes = 0, flops = 0;
-    for (Value result : op->getResults())
-      bytes += bytesOf(result);
-    // Elementwise ops run in kernels with their neighbours.
-    if (!joins(op))
-      for (Value operand : op->getOperands())
-        bytes += bytesOf(operand);
-    if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
-      flops = ruled.getFlops();
-    return costmodel::opSeconds(cluster.device(), flops, bytes);
-  }
-
-  planning::Chain chainOf(ArrayRef<Operation *> ops) {
-    planning::ChainWriter writer;
-    llvm::DenseMap<Operation *, int> taskOf;
-    for (Operation *op : ops) {
-      std::vector<int> needs;
-      for (Value operand : op->getOperands())
-        if (auto it = taskOf.find(operand.getDefiningOp()); it != taskOf.end())
-          needs.push_back(it->second);
-      taskOf[op] = writer.add(secondsOf(op), isCollective(op), std::move(needs),
-                              joins(op), tokens && isShared(op));
-    }
-    return writer.chain();
-  }
-
   ModuleOp module;
   MeshAttr mesh;
+  HalfChain chains;
   bool tokens; // halves of tokens, not of the batch
-  const costmodel::Cluster &cluster;
   int level;
   SubPipelineCounts &counts;
   llvm::DenseSet<std::pair<StringAttr, StringAttr>> received;
@@ -432,6 +335,7 @@ struct SubPipelinePass : merak::impl::SubPipelineBase<SubPipelinePass> {
     if (failed(subPipeline(getOperation(), costmodel::defaultCluster(ranks),
                            &counts)))
       return signalPassFailure();
+    filled += counts.filled;
     interleaved += counts.interleaved;
     inOrder += counts.inOrder;
   }

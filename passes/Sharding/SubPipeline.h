@@ -8,6 +8,7 @@ namespace merak {
 
 struct SubPipelineCounts {
   int64_t interleaved = 0, inOrder = 0; // actions
+  int64_t filled = 0;                   // ops that moved under a collective
 };
 
 // Doubles the stage programs of a module with `pipe.tp_overlap` after it was

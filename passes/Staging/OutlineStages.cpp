@@ -71,7 +71,8 @@ private:
     for (Operation &op : block.without_terminator()) {
       if (!isPure(&op) || op.getNumOperands() == 0 ||
           isa<ReadOp, EinsumOp, AttentionOp, ConvOp>(op) ||
-          op.getDialect()->getNamespace() != "train" || roleOf(&op) == kUpdate)
+          (op.getDialect()->getNamespace() != "train" && !isOfHalves(&op)) ||
+          roleOf(&op) == kUpdate)
         continue;
       bool cheap = llvm::all_of(op.getOperands(), [&](Value operand) {
         Operation *producer = operand.getDefiningOp();
@@ -81,6 +82,13 @@ private:
       if (cheap)
         rematerializable.insert(&op);
     }
+  }
+  // Conversions between halves of the tokens stay on the device.
+  static bool isOfHalves(Operation *op) {
+    auto axes = op->getAttrOfType<ArrayAttr>("axes");
+    return isa<ShardSliceOp, AllReduceOp, AllGatherOp>(op) &&
+           axes.size() == 1 &&
+           cast<StringAttr>(axes[0]).getValue() == kHalfAxis;
   }
   // What R computes again: marked ops whose results the backward pass of their
   // part reads, and the marked ops these results come from. All else that R

@@ -263,8 +263,24 @@ def attention():
     return g
 
 
+def attention_block():
+    """Attention whose result has to be whole before the next layer."""
+    g = Graph("attention_block")
+    x = g.input("x", [4, 8])
+    heads = split_heads(g, x)
+    mixed = g.op("MatMul", g.op("MatMul", heads[0], heads[1]), heads[2])
+    mixed = g.op("Reshape", g.op("Transpose", mixed, perm=[0, 2, 1, 3]),
+                 g.shape([-1, 4, 8]))
+    h = g.op("Relu", g.op("Add", x, g.op("MatMul", mixed,
+                                         g.weight("proj", [8, 8], zeros=0.8))))
+    h = g.op("Relu", g.op("MatMul", h, g.weight("up", [8, 16], zeros=0.8)))
+    h = g.op("Add", x, g.op("MatMul", h, g.weight("down", [16, 8], zeros=0.8)))
+    g.target_loss(g.op("Relu", h), [4, 8])
+    return g
+
+
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
-          residual, attention, dropout, attention_dropout]
+          residual, attention, dropout, attention_dropout, attention_block]
 
 
 def path(name):

@@ -26,7 +26,7 @@ from harness import Case, Failed
 EXACT_MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,tp=2", "pp=2,dp=2"]
 DEEP_EXACT = {"gemm", "residual"}
 # Axes that a model has nothing to split over: its sizes are too small.
-NO_TP4 = {"attention", "attention_dropout"}
+NO_TP4 = {"attention", "attention_block", "attention_dropout"}
 
 
 class Result:

@@ -8,12 +8,19 @@ exact   models whose sums are exact in any order: every level and layout gives
 oracle  recorded runs of PyTorch, with the bounds of oracle.py
 tokens  one sample a microbatch, halved along its tokens: the same two
         comparisons, and all levels give the same bits
+filled  links so slow that recomputation and gradients of weights fill the waits
+        of the backward pass: the bits of halves
+counts  four all-reduces a transformer layer, none of them in recomputation
 reduced gradients reduced beside the backward pass are, bit for bit, those
         reduced in the update
 """
+import collections
 import functools
 import itertools
+import json
+import math
 import os
+import re
 import sys
 
 import exact_models
@@ -21,19 +28,19 @@ import harness
 import identity
 import matrix
 import oracle
-from harness import Case
+from harness import Case, Failed
 
 LEVELS = ["1", "2", "3"]
 MESHES = ["tp=2", "dp=2,tp=2", "pp=2,tp=2", "pp=2,dp=2,tp=2"]
 HALF = {"whole": "half", "half": "quarter"}
 # Schedules with recomputation, chunks and lists, for two stages.
 PIPELINES = [("interleaved", "none", "3"), ("zb", "none", "2"),
-             ("scp", "full", "3"), ("auto", "0.7", "1")]
+             ("scp", "full", "3"), ("auto", "0.7", "1"), ("1f1b", "full", "3")]
 
 
 # Models with a dimension of tokens in the collectives over tp.
-TOKENS_EXACT = ["attention", "attention_dropout", "tied"]
-TOKENS_ORACLE = ["gpt2-tiny", "gpt2-tiny-untied", "bert-tiny", "vit-tiny"]
+TOKENS_EXACT = ["attention_block", "tied"]
+TOKENS_ORACLE = ["gpt2-tiny", "gpt2-tiny-untied", "bert-tiny"]
 REPLICAS = ["dp=2", "dp=4", "dp=2,tp=2", "pp=2,dp=2"]
 
 
@@ -65,6 +72,53 @@ def halves_body(model, mesh, microbatch, schedule, recompute, level, tools):
         identity.order_run(Overlapping(tools, level), model, mesh, microbatch,
                            schedule, recompute), base)
     return "identical"
+
+
+def slow_links(tools, mesh):
+    """A cluster file: a rank waits long for every collective."""
+    ranks = math.prod(matrix.degrees(mesh).values())
+    link = {"bandwidth": 5e6, "latency": 2e-5}
+    path = tools.path("slow.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"devices": ranks, "devices_per_node": ranks,
+                   "device": {"kind": "cpu", "flops": 2e10,
+                              "memory_bandwidth": 1e10,
+                              "launch_seconds": 1e-7},
+                   "links": {"intra": link, "inter": link}}, file)
+    return path
+
+
+def filled_body(model, mesh, microbatch, schedule, recompute, level, tools):
+    slow = WithOption(tools, f"--cluster={slow_links(tools, mesh)}")
+    return halves_body(model, mesh, microbatch, schedule, recompute, level,
+                       slow)
+
+
+def counts_body(recompute, level, links, tools):
+    plan = tools.path("out.plan")
+    extra = ([f"--cluster={slow_links(tools, 'tp=2')}"] if links == "slow"
+             else [])
+    tools.run("merakc", os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx"),
+              "-o", plan, f"--tp-overlap={level}", "--grad-overlap=off", *extra,
+              *matrix.compile_options("tp=2", "half", "1f1b", recompute))
+    counts, procedure = collections.Counter(), ""
+    recomputed = 0
+    for line in tools.run("merak-plan", "print", plan)[0].splitlines():
+        if found := re.match(r'program 0 procedure "stage0\.(\w+)"', line):
+            procedure = found[1]
+        elif re.match(r" *\d+ s\d ", line):
+            recomputed += procedure == "recompute"
+            if ("collective all_reduce" in line and "/h.1/" in line and
+                    procedure != "update"):  # once a step
+                counts[procedure] += 1
+    parts = 1 if level == "0" else 2
+    expected = {"forward": 2 * parts, "backward": 2 * parts}
+    if counts != expected:
+        raise Failed(f"all-reduces of a layer: {dict(counts)}, expected "
+                     f"{expected}")
+    if (recompute == "full") != (recomputed > 0):
+        raise Failed(f"{recomputed} instructions of recomputation")
+    return f"{recomputed} instructions of recomputation"
 
 
 def exact_body(name, mesh, microbatch, schedule, recompute, level, tools):
@@ -163,6 +217,12 @@ def main():
     chosen += [("halves", halves_body, (name, "pp=2,tp=2", "half", *pipeline))
                for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
                for pipeline in PIPELINES]
+    chosen += [("filled", filled_body, (name, mesh, "half", *pipeline))
+               for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
+               for mesh in ("pp=2,tp=2", "tp=2")
+               for pipeline in PIPELINES]
+    chosen += [("counts", counts_body, case) for case in itertools.product(
+        ["none", "full"], ["0", "3"], ["default", "slow"])]
     cases = [Case(" ".join((kind, *case)), functools.partial(body, *case))
              for kind, body, case in chosen]
     return harness.run_cases("overlap", cases, args)

@@ -1,0 +1,39 @@
+// The ops of an action as the chain of tasks that each half of a microbatch
+// runs (passes/Planning/TwoStream.h).
+#pragma once
+
+#include "dialects/Dist/DistDialect.h"
+#include "mlir/IR/Operation.h"
+#include "passes/CostModel/Cluster.h"
+#include "passes/Planning/TwoStream.h"
+
+namespace merak {
+
+// Whether a conversion is between the halves of a microbatch on one device.
+bool isBetweenHalves(mlir::Operation *op);
+bool isCollective(mlir::Operation *op);
+// Ops that become views or nothing.
+bool isFree(mlir::Operation *op);
+// Whether a value is of one half: part of its tokens, or a sum over part.
+bool isOfHalf(dist::LayoutAttr layout);
+// Whether an op of an action runs once for both halves of the tokens.
+bool isOfBothHalves(mlir::Operation *op);
+
+class HalfChain {
+public:
+  // `cluster` gives times and must outlive this.
+  HalfChain(dist::MeshAttr mesh, const costmodel::Cluster &cluster);
+
+  double secondsOf(mlir::Operation *op) const;
+  // A phase ends with the ops that join the results of its collectives to the
+  // rest.
+  planning::Chain chainOf(llvm::ArrayRef<mlir::Operation *> ops) const;
+  bool tokens() const { return tokens_; }
+
+private:
+  dist::MeshAttr mesh_;
+  bool tokens_; // halves of tokens, not of the batch
+  const costmodel::Cluster &cluster_;
+};
+
+} // namespace merak
