@@ -212,6 +212,7 @@ TEST(TwoStream, SteadyLayers) {
     EXPECT_NEAR(across, std::max(A + D, C) + std::max(M + D, C), 1e-9)
         << A << " " << M << " " << D << " " << C;
   }
+}
 
 // What both halves need whole, as attention over halves of tokens.
 TEST(TwoStream, TasksForBothHalves) {
