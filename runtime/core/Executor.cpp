@@ -164,6 +164,9 @@ Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
     return execute(lane, call, op);
   const int64_t begin = now();
   Status status = execute(lane, call, op);
+  // A device has only been asked to: the timeline is of the work.
+  if (status.ok() && options_.trace)
+    status = backend_.synchronize(program_.stream(lane));
   if (options_.trace)
     trace_[lane].push_back({&call, &op, scalars_.step, begin, now()});
   if (status.ok() && options_.checkNumerics)

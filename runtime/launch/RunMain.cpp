@@ -39,7 +39,7 @@ struct RunOptions {
   DataOptions data;
   std::string tokenType = "u16";
   int64_t steps = 1, saveEvery = 0;
-  std::string log, save, load, saveGrads, trace, out, links;
+  std::string log, save, load, saveGrads, trace, out, links, modelDir;
   SessionOptions session;
 };
 
@@ -53,6 +53,9 @@ void addOptions(CLI::App &app, RunOptions &options,
   app.add_option("--data", options.data.path,
                  "DIR with one <input>.npy for each input, tokens.bin, or "
                  "\"synthetic\"");
+  app.add_option("--model-dir", options.modelDir,
+                 "where the model's files lie, if not where they were when "
+                 "the plan was made");
   app.add_option("--steps", options.steps, "steps to run")
       ->check(CLI::PositiveNumber);
   app.add_option("--ranks", options.ranks,
@@ -217,6 +220,8 @@ Result<LoadedPlan> openPlan(RunOptions &options,
   if (!plan)
     return plan.status();
   MERAK_RETURN_IF_ERROR(verifyPlan(*plan).withContext(options.plan));
+  if (!options.modelDir.empty())
+    plan->file.set_model_dir(options.modelDir);
   Status problems = checkOptions(options, *plan, !world || world->leads());
   if (world && world->size() != plan->file.ranks_size())
     problems.merge(Status::error(

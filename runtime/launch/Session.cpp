@@ -8,11 +8,13 @@
 #include "runtime/core/LearningRate.h"
 #include "runtime/launch/TraceWriter.h"
 #include "runtime/launch/Watchdog.h"
+#include "runtime/plan/Print.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 namespace merak::runtime {
@@ -99,6 +101,28 @@ Result<std::unique_ptr<Session>> Session::create(LoadedPlan plan,
   return session;
 }
 
+// Before anything is allocated: whether the arenas of this process's ranks,
+// which share a device, fit.
+Status Session::checkMemory(Backend &backend) const {
+  auto free = backend.freeMemory();
+  if (!free)
+    return free.status();
+  uint64_t needed = 0;
+  for (int rank : world_->ranks())
+    needed += plan_.programOf(rank).arena_bytes();
+  if (needed <= *free)
+    return {};
+  Status status = Status::error(fmt::format(
+      "rank{} {} need{} {} on a device with {} free",
+      world_->ranks().size() == 1 ? "" : "s", rankList(world_->ranks()),
+      world_->ranks().size() == 1 ? "s" : "", humanBytes(needed),
+      humanBytes(*free)));
+  std::istringstream table(memoryTable(plan_));
+  for (std::string line; std::getline(table, line);)
+    status.merge(Status::error("  " + line));
+  return status;
+}
+
 Status Session::start(const BackendFactory &factory,
                       const SessionOptions &options) {
   options_ = options;
@@ -125,6 +149,8 @@ Status Session::start(const BackendFactory &factory,
     if (!backend)
       return backend.status();
     rank.backend = std::move(*backend);
+    if (ranks_.size() == 1)
+      MERAK_RETURN_IF_ERROR(checkMemory(*rank.backend));
     if (!plan_.file.kernels().empty())
       MERAK_RETURN_IF_ERROR(
           rank.backend->loadKernels(plan_.dir + "/" + plan_.file.kernels()));

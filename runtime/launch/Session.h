@@ -92,6 +92,7 @@ private:
   struct Rank;
   explicit Session(LoadedPlan plan);
   Status start(const BackendFactory &factory, const SessionOptions &options);
+  Status checkMemory(Backend &backend) const;
   Status runRanks(const StepScalars &scalars);
   Status failure() const;
   Status readOutputs(StepResult &result) const;

@@ -175,6 +175,7 @@ SUITES = {
     "oracle": python_suite("test/e2e/oracle.py", tools=True),
     "mpi": python_suite("test/e2e/mpi.py", tools=True),
     "gpu-kernels": python_suite("test/e2e/gpu_kernels.py", tools=True),
+    "cuda-emulated": python_suite("test/e2e/cuda_emulated.py", tools=True),
     "report": python_suite("test/e2e/report.py", tools=True),
     "overlap": python_suite("test/e2e/overlap.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),

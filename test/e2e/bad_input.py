@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Bad input: exit code 1, a located sentence for every problem, and nothing
 half-written. Wrong usage: exit code 2."""
+import ctypes
 import json
 import os
 import random
@@ -503,7 +504,24 @@ def rank_hangs(tools):
     return lost_rank(tools, "hang", r"rank 0\b.*(recv|send|all_reduce|waits)")
 
 
-CASES = [too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
+def plan_of_another_device(tools):
+    cluster = os.path.join(harness.ROOT, "samples/clusters/h200-8x8.json")
+    gpus = good_plan(tools, f"--cluster={cluster}")
+    refuse(tools, "merak-run", gpus, f"--data={DATA}", "--steps=1",
+           says=[r"is a plan for cuda, the backend is cpu"])
+    # Where there is a driver the plan runs; elsewhere one sentence says why not.
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        return "this machine has a driver"
+    except OSError:
+        pass
+    return refuse(tools, "merak-run", gpus, f"--data={DATA}", "--steps=1",
+                  "--backend=cuda",
+                  says=[r"\A[^\n]*(NVIDIA's driver: libcuda|without the CUDA "
+                        r"toolkit)[^\n]*\n\Z"])
+
+
+CASES = [plan_of_another_device, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
          halves_of_one_sample, halves_of_inference, no_such_schedule,

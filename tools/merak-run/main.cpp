@@ -7,6 +7,9 @@
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/backends/cuda/Driver.h"
 #endif
+#ifdef MERAK_HAS_NCCL
+#include "runtime/comm/nccl/NcclWorld.h"
+#endif
 #ifdef MERAK_HAS_MPI
 #include "runtime/comm/mpi/MpiWorld.h"
 #endif
@@ -17,9 +20,12 @@ using namespace merak;
 
 namespace {
 
+// Among the processes of this host; 0 where ranks are threads.
+int localRank = 0;
+
 #ifdef MERAK_HAS_CUDA
 Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
-  auto ordinal = cuda::deviceOrdinal();
+  auto ordinal = cuda::deviceOrdinal(localRank);
   if (!ordinal)
     return ordinal.status();
   auto device = cuda::openDevice(*ordinal);
@@ -52,6 +58,24 @@ mpiWorld(const runtime::LaunchIdentity &identity) {
 #endif
 }
 
+// Ranks of GPUs as processes.
+Result<std::unique_ptr<runtime::World>>
+ncclWorld(const runtime::LaunchIdentity &identity) {
+#ifdef MERAK_HAS_NCCL
+  localRank = identity.localRank;
+  if (identity.masterAddress.empty() || identity.masterPort == 0)
+    return Status::error("cuda ranks under mpirun meet where MASTER_ADDR and "
+                         "MASTER_PORT say: set both");
+  auto store = runtime::openStore(identity);
+  if (!store)
+    return store.status();
+  return runtime::openNcclWorld(std::move(*store));
+#else
+  return Status::error("cuda ranks in several processes communicate through "
+                       "NCCL, which this build does not have");
+#endif
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -74,5 +98,5 @@ int main(int argc, char **argv) {
                  speed(cluster->inter)};
   };
   return runtime::runMain(argc, argv, backends, clusterLinks,
-                          {{"cpu", mpiWorld}});
+                          {{"cpu", mpiWorld}, {"cuda", ncclWorld}});
 }

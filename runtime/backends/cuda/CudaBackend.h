@@ -20,7 +20,7 @@ public:
 
   const char *name() const override { return "cuda"; }
   bool isHost() const override { return false; }
-  Device &device() { return *device_; }
+  const std::shared_ptr<Device> &device() const { return device_; }
   // The driver's stream behind a handle of this backend (null: the default).
   static Stream native(runtime::StreamHandle stream);
 

@@ -348,9 +348,6 @@ Result<std::shared_ptr<Device>> openDevice(int ordinal) {
   static std::mutex mutex;
   static std::vector<std::weak_ptr<Device>> open;
   std::lock_guard lock(mutex);
-  if (size_t(ordinal) < open.size())
-    if (std::shared_ptr<Device> device = open[ordinal].lock())
-      return device;
   static Api *const api = new Api; // the driver stays until the process ends
   if (!api->library.isOpen())
     MERAK_RETURN_IF_ERROR(api->open());
@@ -367,10 +364,16 @@ Result<std::shared_ptr<Device>> openDevice(int ordinal) {
                     versionText(version), versionText(CUDA_VERSION)));
   MERAK_RETURN_IF_ERROR(
       api->check(api->p_cuDeviceGetCount(&count), "cuDeviceGetCount"));
+  // Launchers may show each process only its own.
+  if (count == 1 && !std::getenv("MERAK_CUDA_DEVICE"))
+    ordinal = 0;
   if (ordinal < 0 || ordinal >= count)
     return Status::error(
         fmt::format("device {} was asked for, the driver sees {} device{}",
                     ordinal, count, count == 1 ? "" : "s"));
+  if (size_t(ordinal) < open.size())
+    if (std::shared_ptr<Device> known = open[ordinal].lock())
+      return known;
   CUdevice device = 0;
   CUcontext context = nullptr;
   MERAK_RETURN_IF_ERROR(
@@ -386,19 +389,16 @@ Result<std::shared_ptr<Device>> openDevice(int ordinal) {
   return std::shared_ptr<Device>(opened);
 }
 
-Result<int> deviceOrdinal() {
-  for (const char *name : {"MERAK_CUDA_DEVICE", "LOCAL_RANK"}) {
-    const char *text = std::getenv(name);
-    if (!text)
-      continue;
-    char *end = nullptr;
-    const long value = std::strtol(text, &end, 10);
-    if (end == text || *end || value < 0 || value > 1023)
-      return Status::error(
-          fmt::format("{}: expected a number, found \"{}\"", name, text));
-    return static_cast<int>(value);
-  }
-  return 0;
+Result<int> deviceOrdinal(int localRank) {
+  const char *text = std::getenv("MERAK_CUDA_DEVICE");
+  if (!text)
+    return localRank;
+  char *end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  if (end == text || *end || value < 0 || value > 1023)
+    return Status::error(fmt::format(
+        "MERAK_CUDA_DEVICE: expected a number, found \"{}\"", text));
+  return static_cast<int>(value);
 }
 
 } // namespace merak::cuda

@@ -12,9 +12,10 @@ namespace merak::cuda {
 // no such device, or if driver or device are too old for the kernels.
 Result<std::shared_ptr<Device>> openDevice(int ordinal);
 
-// The ordinal that this process should use: MERAK_CUDA_DEVICE or LOCAL_RANK of
-// the environment, else 0.
-Result<int> deviceOrdinal();
+// The device for a process that is the `localRank`-th of its host: the
+// environment's MERAK_CUDA_DEVICE if it is set. A process that sees a single
+// device uses that one.
+Result<int> deviceOrdinal(int localRank);
 
 // The oldest device with code in the program.
 constexpr int kOldestMajor = 8, kOldestMinor = 0;

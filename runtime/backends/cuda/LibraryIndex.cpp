@@ -2,6 +2,7 @@
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace merak::cuda {
@@ -183,11 +184,41 @@ KernelResult createPickGrad(Request &request, const Device &) {
   });
 }
 
+KernelResult createTopK(Request &request, const Device &) {
+  if (!request.counts(1, 2))
+    return request.status();
+  const View &x = request.inputs[0], &values = request.outputs[0];
+  request.type(request.outputs[1], "indices", planpb::I64);
+  request.sameShape(values, "values", request.outputs[1], "indices");
+  request.expect(x.dtype == values.dtype, "x and values differ in type");
+  TopKArgs args;
+  args.smallest = request.integer("smallest", 0) != 0;
+  if (!request.expect(x.rank() > 0 && x.rank() == values.rank() &&
+                          std::equal(x.shape.begin(), x.shape.end() - 1,
+                                     values.shape.begin()) &&
+                          values.shape.back() <= x.shape.back(),
+                      "values are not a part of x along the last dimension") ||
+      !request.ok())
+    return request.status();
+  args.length = x.shape.back();
+  args.k = values.shape.back();
+  args.rows = args.length ? x.elements() / args.length : 0;
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    TopKArgs now = args;
+    now.x = ref(call.inputs[0]);
+    now.values = ref(call.outputs[0]);
+    now.indices = ref(call.outputs[1]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::TopK>(now, now.rows);
+  });
+}
+
 constexpr KernelEntry kEntries[] = {
     {"gather", createGather},
     {"scatter_add", createScatterAdd},
     {"pick", createPick},
     {"pick_grad", createPickGrad},
+    {"top_k", createTopK, Strides::Dense},
 };
 
 } // namespace

@@ -1,5 +1,6 @@
 #include "runtime/comm/inproc/InprocCommunicator.h"
 
+#include "runtime/comm/inproc/DeviceCommunicator.h"
 #include "runtime/comm/inproc/InprocCollectives.h"
 #include "runtime/comm/inproc/InprocGroup.h"
 #include "runtime/comm/inproc/StridedOps.h"
@@ -237,6 +238,16 @@ Status InprocCommunicator::transfer(TransferEndpoint &endpoint,
 
 std::unique_ptr<Communicator> InprocWorld::communicator(int rank) {
   return std::make_unique<InprocCommunicator>(*this, rank);
+}
+
+Result<std::unique_ptr<Communicator>>
+InprocWorld::communicator(int rank, Backend &backend) {
+  if (backend.isHost())
+    return communicator(rank);
+  if (links_)
+    return Status::error(
+        "links are emulated between ranks in host memory only");
+  return deviceCommunicator(*this, rank, backend);
 }
 
 } // namespace merak::runtime

@@ -29,10 +29,9 @@ public:
   const std::vector<int> &ranks() const override { return ranks_; }
   LinkEmulation *links() const { return links_.get(); }
   std::unique_ptr<Communicator> communicator(int rank);
+  // On a device: see DeviceCommunicator.h.
   Result<std::unique_ptr<Communicator>> communicator(int rank,
-                                                     Backend &) override {
-    return communicator(rank);
-  }
+                                                     Backend &backend) override;
 
   void abort(const Status &reason) override;
   const std::atomic<bool> &aborted() const override { return aborted_; }

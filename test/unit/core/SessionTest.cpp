@@ -209,3 +209,28 @@ TEST(RunMain, ExitCodes) {
   EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic"}), 1);
   unsetenv("MERAK_FAULT");
 }
+
+namespace {
+
+class SmallBackend : public TestBackend {
+public:
+  using TestBackend::TestBackend;
+  Result<uint64_t> freeMemory() override { return 100; }
+};
+
+} // namespace
+
+TEST(Session, WhatDoesNotFitIsRefusedWithTheTable) {
+  auto session = Session::create(
+      pipelinePlan(1, 2, 4),
+      [](ThreadPool &pool) -> Result<std::unique_ptr<Backend>> {
+        return std::unique_ptr<Backend>(std::make_unique<SmallBackend>(pool));
+      },
+      {});
+  ASSERT_FALSE(session.ok());
+  const auto &messages = session.status().messages();
+  EXPECT_EQ(messages[0].rfind("ranks 0-1 need ", 0), 0u) << messages[0];
+  EXPECT_NE(messages[0].find(" on a device with 100 B free"), std::string::npos)
+      << messages[0];
+  EXPECT_TRUE(contains(messages, "  program")) << session.status().str();
+}

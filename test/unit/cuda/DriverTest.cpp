@@ -24,17 +24,14 @@ TEST(CudaDriver, ItsLackIsOneSentence) {
 
 TEST(CudaDriver, DeviceFromTheEnvironment) {
   unsetenv("MERAK_CUDA_DEVICE");
-  unsetenv("LOCAL_RANK");
-  EXPECT_EQ(*deviceOrdinal(), 0);
-  setenv("LOCAL_RANK", "3", 1);
-  EXPECT_EQ(*deviceOrdinal(), 3);
+  EXPECT_EQ(*deviceOrdinal(0), 0);
+  EXPECT_EQ(*deviceOrdinal(3), 3);
   setenv("MERAK_CUDA_DEVICE", "1", 1);
-  EXPECT_EQ(*deviceOrdinal(), 1);
+  EXPECT_EQ(*deviceOrdinal(3), 1);
   setenv("MERAK_CUDA_DEVICE", "one", 1);
-  EXPECT_EQ(deviceOrdinal().status().str(),
+  EXPECT_EQ(deviceOrdinal(0).status().str(),
             "MERAK_CUDA_DEVICE: expected a number, found \"one\"");
   unsetenv("MERAK_CUDA_DEVICE");
-  unsetenv("LOCAL_RANK");
 }
 
 } // namespace

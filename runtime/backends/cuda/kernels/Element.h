@@ -18,7 +18,21 @@
 namespace merak::cuda {
 
 // As planpb::DType, which device code cannot see.
-enum class Type : int32_t { F32 = 1, I64, I32, Bool, BF16, F16, F64, U8, I8 };
+enum class Type : int32_t {
+  F32 = 1,
+  I64,
+  I32,
+  Bool,
+  BF16,
+  F16,
+  F64,
+  U8,
+  I8,
+  I16,
+  U16,
+  U32,
+  U64
+};
 
 // The first element of an operand.
 struct Ref {
@@ -86,6 +100,14 @@ template <typename T> MERAK_HD T load(const Ref &ref, int64_t i) {
     return static_cast<T>(slot<uint8_t>(ref, i));
   case Type::I8:
     return static_cast<T>(slot<int8_t>(ref, i));
+  case Type::I16:
+    return static_cast<T>(slot<int16_t>(ref, i));
+  case Type::U16:
+    return static_cast<T>(slot<uint16_t>(ref, i));
+  case Type::U32:
+    return static_cast<T>(slot<uint32_t>(ref, i));
+  case Type::U64:
+    return static_cast<T>(slot<uint64_t>(ref, i));
   }
   return T(0);
 }
@@ -139,6 +161,14 @@ MERAK_HD void store(const Ref &ref, int64_t i, T x, bool add) {
     return storeWhole<uint8_t>(ref, i, x, add);
   case Type::I8:
     return storeWhole<int8_t>(ref, i, x, add);
+  case Type::I16:
+    return storeWhole<int16_t>(ref, i, x, add);
+  case Type::U16:
+    return storeWhole<uint16_t>(ref, i, x, add);
+  case Type::U32:
+    return storeWhole<uint32_t>(ref, i, x, add);
+  case Type::U64:
+    return storeWhole<uint64_t>(ref, i, x, add);
   }
 }
 

@@ -19,6 +19,7 @@
   X(ScatterRows, GatherArgs, scatterRowsBody)                                  \
   X(Pick, PickArgs, pickBody)                                                  \
   X(PickGrad, PickArgs, pickGradBody)                                          \
+  X(TopK, TopKArgs, topKBody)                                                  \
   X(Rotary, RotaryArgs, rotaryBody)                                            \
   X(Dropout, DropoutArgs, dropoutBody)
 

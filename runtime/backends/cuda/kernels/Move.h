@@ -171,9 +171,12 @@ MERAK_HD void gatherBody(const Block &block, const GatherArgs &a) {
     return gatherWords<uint8_t>(block, a);
   case Type::BF16:
   case Type::F16:
+  case Type::I16:
+  case Type::U16:
     return gatherWords<uint16_t>(block, a);
   case Type::F32:
   case Type::I32:
+  case Type::U32:
     return gatherWords<uint32_t>(block, a);
   default:
     return gatherWords<uint64_t>(block, a);
@@ -286,6 +289,65 @@ MERAK_HD void pickGradBody(const Block &block, const PickArgs &a) {
     if (here || !a.add)
       store<float>(a.matrix, o[0] + j * a.columnStride,
                    here ? load<float>(a.vector, o[2]) : 0.0f, a.add);
+  }
+}
+
+// ---------------------------------------------------------------- top k
+
+// Rows are dense; of equal elements the first comes first, a NaN is the
+// largest number.
+struct TopKArgs {
+  Ref x, values, indices;
+  int64_t rows = 0, length = 0, k = 0;
+  bool smallest = false, add = false;
+};
+
+template <typename Value>
+MERAK_HD bool comesBefore(Value x, Value y, bool smallest) {
+  if constexpr (!std::is_integral_v<Value>)
+    if (x != x || y != y)
+      return smallest ? x == x && y != y : x != x && y == y;
+  return smallest ? x < y : x > y;
+}
+
+// A thread a row: the next of the order after the last one, k times.
+template <typename Value, typename Block>
+MERAK_HD void topKAs(const Block &block, const TopKArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t row = firstItem(block); row < a.rows; row += step) {
+    Value last = 0;
+    int64_t lastAt = -1;
+    for (int64_t i = 0; i < a.k; ++i) {
+      Value best = 0;
+      int64_t bestAt = -1;
+      for (int64_t j = 0; j < a.length; ++j) {
+        const Value x = load<Value>(a.x, row * a.length + j);
+        const bool after = lastAt < 0 || comesBefore(last, x, a.smallest) ||
+                           (!comesBefore(x, last, a.smallest) && j > lastAt);
+        if (after && (bestAt < 0 || comesBefore(x, best, a.smallest))) {
+          best = x;
+          bestAt = j;
+        }
+      }
+      store<Value>(a.values, row * a.k + i, best, a.add);
+      store<int64_t>(a.indices, row * a.k + i, bestAt, a.add);
+      last = best;
+      lastAt = bestAt;
+    }
+  }
+}
+
+template <typename Block>
+MERAK_HD void topKBody(const Block &block, const TopKArgs &a) {
+  switch (a.x.type) {
+  case Type::F32:
+  case Type::BF16:
+  case Type::F16:
+    return topKAs<float>(block, a);
+  case Type::F64:
+    return topKAs<double>(block, a);
+  default:
+    return topKAs<int64_t>(block, a);
   }
 }
 

@@ -21,6 +21,8 @@ struct UpdateArgs {
 template <typename Block>
 MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
   const float factor = a.clip ? load<float>(a.factor, 0) : 1;
+  if (factor != factor) // the gradients are not finite: nothing may change
+    return;
   const int64_t step = itemStep(block);
   for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
     int64_t o[4];
@@ -42,6 +44,8 @@ MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
 template <typename Block>
 MERAK_HD void sgdBody(const Block &block, const UpdateArgs &a) {
   const float factor = a.clip ? load<float>(a.factor, 0) : 1;
+  if (factor != factor) // the gradients are not finite: nothing may change
+    return;
   const int64_t step = itemStep(block);
   for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
     int64_t o[4];
@@ -75,8 +79,10 @@ MERAK_HD void clipFactorBody(const Block &block, const ClipArgs &a) {
   for (int64_t i = 0; i < a.count; ++i)
     sum += load<double>(a.squares, i * a.step);
   const double norm = sqrt(sum), factor = a.maxNorm / (norm + 1e-6);
+  // Also a norm that no f32 holds makes the factor NaN: the step is skipped.
+  const bool finite = fabsf(static_cast<float>(norm)) < INFINITY;
   store<double>(a.norm, 0, norm, a.add);
-  store<double>(a.factor, 0, factor < 1 ? factor : 1.0, a.add);
+  store<double>(a.factor, 0, !finite ? NAN : factor < 1 ? factor : 1.0, a.add);
 }
 
 } // namespace merak::cuda

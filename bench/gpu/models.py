@@ -1,0 +1,52 @@
+"""The models of the GPU benchmark, and their plans for another machine."""
+import json
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+CONTEXT, VOCABULARY = 1024, 50257
+# name: layers, width, heads, samples of a microbatch, microbatches of a step
+MODELS = {
+    "gpt2-124m": (12, 768, 12, 16, 4),
+    "gpt2-1.5b": (48, 1600, 25, 8, 4),
+}
+PEAK = 989e12  # FLOP/s, dense bf16 of H100 and H200 (SXM), NVIDIA's data sheet
+
+
+def flops_per_token(parameters, layers, width):
+    """6 N + 12 L d T: matrix products of weights and of attention, forward and
+    backward, without recomputation."""
+    return 6 * parameters + 12 * layers * width * CONTEXT
+
+
+def pack(merakc, folder, cluster):
+    """Compiles the plans into `folder`/bench. The weights do not travel: a file
+    of their length, without contents, stands for them here."""
+    for name, (layers, width, heads, samples, count) in MODELS.items():
+        target = os.path.join(folder, "bench", name)
+        os.makedirs(target)
+        model = os.path.join(target, "model.onnx")
+        done = subprocess.run(
+            [sys.executable, os.path.join(HERE, "../make_gpt.py"), model,
+             f"--layers={layers}", f"--width={width}", f"--heads={heads}",
+             f"--vocabulary={VOCABULARY}", f"--context={CONTEXT}",
+             "--no-weights"],
+            capture_output=True, text=True, check=True)
+        parameters = int(done.stdout.split()[0])
+        with open(model + ".data", "wb") as file:
+            file.truncate(4 * parameters)
+        subprocess.run(
+            [merakc, model, "-o", os.path.join(target, "plan"), "-q",
+             f"--cluster={cluster}", "--devices=1", "--mesh=pp=1,dp=1,tp=1",
+             f"--global-batch={samples * count}", f"--microbatch={samples}",
+             "--precision=bf16", "--recompute=none",
+             "--optimizer=adamw:lr=6e-4,weight_decay=0.1"], check=True)
+        os.remove(model + ".data")
+        with open(os.path.join(target, "model.json"), "w",
+                  encoding="utf-8") as file:
+            json.dump({"parameters": parameters, "layers": layers,
+                       "width": width, "heads": heads, "samples": samples,
+                       "microbatches": count}, file)
+        print("packed", name, flush=True)

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""The same GPT-2 step in PyTorch at its best, for bench/gpu/run.py.
+
+    torch_gpt.py MODEL.json-TEXT STEPS
+
+Prints the seconds of every step as a JSON list.
+"""
+import json
+import sys
+import time
+
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+import models
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width,
+                                                                    width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width,
+                                                                    width)
+
+    def forward(self, x):
+        b, t, width = x.shape
+        q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2)
+                   for part in self.qkv(self.norm1(x)).split(width, 2))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, width))
+        y = functional.gelu(self.up(self.norm2(x)), approximate="tanh")
+        return x + self.down(y)
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, width, heads):
+        super().__init__()
+        self.tokens = nn.Embedding(models.VOCABULARY, width)
+        self.positions = nn.Embedding(models.CONTEXT, width)
+        self.blocks = nn.ModuleList(Block(width, heads)
+                                    for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, ids, labels):
+        places = torch.arange(ids.shape[1], device=ids.device)
+        x = self.tokens(ids) + self.positions(places)
+        for block in self.blocks:
+            x = block(x)
+        logits = self.norm(x) @ self.tokens.weight.t()
+        return functional.cross_entropy(
+            logits.view(-1, models.VOCABULARY).float(), labels.view(-1))
+
+
+def main():
+    info, steps = json.loads(sys.argv[1]), int(sys.argv[2])
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    model = Gpt(info["layers"], info["width"], info["heads"]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4,
+                                  weight_decay=0.1, fused=True)
+    compiled = torch.compile(model)
+    shape = (info["samples"], models.CONTEXT)
+    seconds = []
+    for _ in range(steps):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(info["microbatches"]):
+            ids = torch.randint(models.VOCABULARY, shape, device="cuda")
+            labels = torch.randint(models.VOCABULARY, shape, device="cuda")
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = compiled(ids, labels) / info["microbatches"]
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+    print(json.dumps(seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+#include "runtime/comm/nccl/NcclWorld.h"
+
+#include "runtime/backends/cuda/CudaBackend.h"
+#include "runtime/backends/cuda/Library.h"
+#include "runtime/comm/nccl/DenseCommunicator.h"
+#include "runtime/comm/rendezvous/ProcessWorld.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace merak::runtime {
+namespace {
+
+constexpr double kOpenSeconds = 120; // for all members to come
+constexpr auto kPoll = std::chrono::milliseconds(50);
+
+#define MERAK_NCCL_SYMBOLS(X)                                                  \
+  X(GetUniqueId)                                                               \
+  X(CommInitRankConfig)                                                        \
+  X(CommAbort)                                                                 \
+  X(CommDestroy)                                                               \
+  X(CommFinalize)                                                              \
+  X(CommGetAsyncError)                                                         \
+  X(GetErrorString)                                                            \
+  X(GetLastError)                                                              \
+  X(GetVersion)                                                                \
+  X(GroupStart)                                                                \
+  X(GroupEnd)                                                                  \
+  X(AllReduce)                                                                 \
+  X(AllGather)                                                                 \
+  X(ReduceScatter)                                                             \
+  X(Broadcast)                                                                 \
+  X(Send)                                                                      \
+  X(Recv)
+
+struct Api {
+  cuda::Library library;
+#define MERAK_SYMBOL(name) decltype(&::nccl##name) name = nullptr;
+  MERAK_NCCL_SYMBOLS(MERAK_SYMBOL)
+#undef MERAK_SYMBOL
+
+  Status open() {
+    MERAK_RETURN_IF_ERROR(library.open(
+        {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}, "NCCL"));
+#define MERAK_SYMBOL(name)                                                     \
+  name = reinterpret_cast<decltype(name)>(library.symbol("nccl" #name));
+    MERAK_NCCL_SYMBOLS(MERAK_SYMBOL)
+#undef MERAK_SYMBOL
+    MERAK_RETURN_IF_ERROR(library.complete());
+    int version = 0;
+    MERAK_RETURN_IF_ERROR(check(GetVersion(&version), "ncclGetVersion"));
+    if (version < NCCL_VERSION(2, 18, 0))
+      return Status::error(fmt::format(
+          "NCCL is of version {}, 2.18 or newer is needed", version));
+    return {};
+  }
+  Status check(ncclResult_t result, const char *what) const {
+    if (result == ncclSuccess || result == ncclInProgress)
+      return {};
+    return Status::error(fmt::format("{}: {}", what, GetErrorString(result)));
+  }
+};
+
+ncclDataType_t dataType(planpb::DType type) {
+  switch (type) {
+  case planpb::F32:
+    return ncclFloat32;
+  case planpb::F64:
+    return ncclFloat64;
+  case planpb::BF16:
+    return ncclBfloat16;
+  case planpb::F16:
+    return ncclFloat16;
+  case planpb::I64:
+    return ncclInt64;
+  case planpb::I32:
+    return ncclInt32;
+  case planpb::I8:
+    return ncclInt8;
+  default: // u8 and bool: the maximum of booleans is their "or"
+    return ncclUint8;
+  }
+}
+
+cudaStream_t native(StreamHandle stream) {
+  return static_cast<cudaStream_t>(cuda::CudaBackend::native(stream));
+}
+
+class NcclWorld;
+
+class NcclLink : public DenseLink {
+public:
+  NcclLink(NcclWorld &world, std::string name)
+      : world_(world), name_(std::move(name)) {}
+  ~NcclLink() override;
+  Status init(const ncclUniqueId &id, int members, int me);
+  // From the watcher's thread: what NCCL noticed since.
+  Status error();
+  void abort();
+
+  Status begin() override;
+  Status end() override;
+  Status allReduce(const void *in, void *out, int64_t count, planpb::DType type,
+                   bool maximum, StreamHandle stream) override;
+  Status allGather(const void *in, void *out, int64_t count, planpb::DType type,
+                   StreamHandle stream) override;
+  Status reduceScatter(const void *in, void *out, int64_t count,
+                       planpb::DType type, bool maximum,
+                       StreamHandle stream) override;
+  Status broadcast(const void *in, void *out, int64_t count, planpb::DType type,
+                   StreamHandle stream) override;
+  Status send(const void *in, int64_t count, planpb::DType type, int peer,
+              StreamHandle stream) override;
+  Status receive(void *out, int64_t count, planpb::DType type, int peer,
+                 StreamHandle stream) override;
+
+private:
+  Status settle(const char *what);
+  NcclWorld &world_;
+  std::string name_;
+  std::mutex mutex_; // of comm_ against the watcher
+  ncclComm_t comm_ = nullptr;
+  bool ready_ = false;
+};
+
+class NcclWorld : public ProcessWorld, public DenseLinks {
+public:
+  NcclWorld(std::unique_ptr<Store> store, std::unique_ptr<Api> api)
+      : ProcessWorld(std::move(store)), api_(std::move(api)),
+        watcher_([this] { watch(); }) {}
+  ~NcclWorld() override {
+    stop_ = true;
+    watcher_.join();
+    links_.clear();
+  }
+  const Api &api() const { return *api_; }
+
+  Result<std::unique_ptr<Communicator>>
+  communicator(int, Backend &backend) override {
+    auto *cuda = dynamic_cast<cuda::CudaBackend *>(&backend);
+    if (!cuda)
+      return Status::error(
+          fmt::format("NCCL communicates memory of GPUs, the backend is {}",
+                      backend.name()));
+    device_ = cuda->device();
+    return denseCommunicator(*this, backend);
+  }
+
+  int rank() const override { return store_->rank(); }
+  int size() const override { return store_->size(); }
+  void abort(const Status &reason) override { ProcessWorld::abort(reason); }
+  const std::atomic<bool> &aborted() const override {
+    return ProcessWorld::aborted();
+  }
+  Status abortReason() const override { return ProcessWorld::abortReason(); }
+
+  Result<DenseLink *> open(const std::vector<int> &members,
+                           const std::string &purpose) override {
+    // NCCL uses the device of the calling thread, and lanes are threads.
+    MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
+    const std::string name =
+        fmt::format("nccl {} {}", fmt::join(members, ","), purpose);
+    NcclLink *link = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      auto &slot = links_[name];
+      if (slot)
+        return static_cast<DenseLink *>(slot.get());
+      slot = std::make_unique<NcclLink>(*this, name);
+      link = slot.get();
+    }
+    // The first member makes the number by which the others find it.
+    ncclUniqueId id;
+    std::string bytes(sizeof(id.internal), 0);
+    if (members.front() == rank()) {
+      MERAK_RETURN_IF_ERROR(
+          api_->check(api_->GetUniqueId(&id), "ncclGetUniqueId"));
+      std::memcpy(bytes.data(), id.internal, bytes.size());
+      MERAK_RETURN_IF_ERROR(store_->put(name, bytes));
+    } else {
+      auto found = store_->get(name, kOpenSeconds);
+      if (!found)
+        return found.status();
+      if (found->size() != bytes.size())
+        return Status::error(fmt::format("rank {} runs another version of NCCL",
+                                         members.front()));
+      std::memcpy(id.internal, found->data(), bytes.size());
+    }
+    int me = 0;
+    while (members[size_t(me)] != rank())
+      ++me;
+    MERAK_RETURN_IF_ERROR(link->init(id, static_cast<int>(members.size()), me));
+    return static_cast<DenseLink *>(link);
+  }
+
+private:
+  void watch() {
+    while (!stop_) {
+      std::this_thread::sleep_for(kPoll);
+      std::lock_guard lock(mutex_);
+      for (auto &[name, link] : links_) {
+        if (aborted())
+          link->abort();
+        else if (Status status = link->error(); !status.ok())
+          abort(status);
+      }
+    }
+  }
+
+  std::unique_ptr<Api> api_;
+  std::shared_ptr<cuda::Device> device_; // outlives the communicators
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<NcclLink>> links_;
+  std::atomic<bool> stop_{false};
+  std::thread watcher_;
+};
+
+NcclLink::~NcclLink() {
+  if (!comm_)
+    return;
+  if (world_.aborted())
+    world_.api().CommAbort(comm_);
+  else
+    world_.api().CommDestroy(comm_);
+}
+
+// Communicators do not block: a call that has to wait for others says that it
+// is in progress, and an abort ends the wait.
+Status NcclLink::init(const ncclUniqueId &id, int members, int me) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const Api &api = world_.api();
+  {
+    std::lock_guard lock(mutex_);
+    MERAK_RETURN_IF_ERROR(
+        api.check(api.CommInitRankConfig(&comm_, members, id, me, &config),
+                  "ncclCommInitRank"));
+  }
+  Status status = settle("ncclCommInitRank");
+  ready_ = status.ok();
+  return status;
+}
+
+Status NcclLink::settle(const char *what) {
+  while (true) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!comm_)
+        break;
+      ncclResult_t state = ncclSuccess;
+      const Api &api = world_.api();
+      MERAK_RETURN_IF_ERROR(
+          api.check(api.CommGetAsyncError(comm_, &state), what));
+      MERAK_RETURN_IF_ERROR(api.check(state, what));
+      if (state == ncclSuccess)
+        return {};
+    }
+    if (world_.aborted())
+      break;
+    std::this_thread::yield();
+  }
+  const Status reason = world_.abortReason();
+  return Status::error(fmt::format(
+      "{}: {}", what, reason.ok() ? "aborted" : reason.messages().front()));
+}
+
+Status NcclLink::error() {
+  std::lock_guard lock(mutex_);
+  ncclResult_t state = ncclSuccess;
+  if (!comm_ || !ready_)
+    return {};
+  world_.api().CommGetAsyncError(comm_, &state);
+  return world_.api().check(state, name_.c_str());
+}
+
+void NcclLink::abort() {
+  std::lock_guard lock(mutex_);
+  if (comm_)
+    world_.api().CommAbort(comm_);
+  comm_ = nullptr;
+}
+
+// The watcher must not take the communicator away inside of a group.
+Status NcclLink::begin() {
+  mutex_.lock();
+  if (comm_) {
+    Status status =
+        world_.api().check(world_.api().GroupStart(), "ncclGroupStart");
+    if (!status.ok())
+      mutex_.unlock();
+    return status;
+  }
+  mutex_.unlock();
+  const Status reason = world_.abortReason();
+  return Status::error("stopped: " +
+                       (reason.ok() ? name_ : reason.messages().front()));
+}
+
+Status NcclLink::end() {
+  const Status status =
+      world_.api().check(world_.api().GroupEnd(), "ncclGroupEnd");
+  mutex_.unlock();
+  MERAK_RETURN_IF_ERROR(status);
+  return settle("ncclGroupEnd");
+}
+
+Status NcclLink::allReduce(const void *in, void *out, int64_t count,
+                           planpb::DType type, bool maximum,
+                           StreamHandle stream) {
+  return world_.api().check(world_.api().AllReduce(in, out, size_t(count),
+                                                   dataType(type),
+                                                   maximum ? ncclMax : ncclSum,
+                                                   comm_, native(stream)),
+                            "ncclAllReduce");
+}
+
+Status NcclLink::allGather(const void *in, void *out, int64_t count,
+                           planpb::DType type, StreamHandle stream) {
+  return world_.api().check(world_.api().AllGather(in, out, size_t(count),
+                                                   dataType(type), comm_,
+                                                   native(stream)),
+                            "ncclAllGather");
+}
+
+Status NcclLink::reduceScatter(const void *in, void *out, int64_t count,
+                               planpb::DType type, bool maximum,
+                               StreamHandle stream) {
+  return world_.api().check(
+      world_.api().ReduceScatter(in, out, size_t(count), dataType(type),
+                                 maximum ? ncclMax : ncclSum, comm_,
+                                 native(stream)),
+      "ncclReduceScatter");
+}
+
+Status NcclLink::broadcast(const void *in, void *out, int64_t count,
+                           planpb::DType type, StreamHandle stream) {
+  return world_.api().check(world_.api().Broadcast(in, out, size_t(count),
+                                                   dataType(type), 0, comm_,
+                                                   native(stream)),
+                            "ncclBroadcast");
+}
+
+Status NcclLink::send(const void *in, int64_t count, planpb::DType type,
+                      int peer, StreamHandle stream) {
+  return world_.api().check(world_.api().Send(in, size_t(count), dataType(type),
+                                              peer, comm_, native(stream)),
+                            "ncclSend");
+}
+
+Status NcclLink::receive(void *out, int64_t count, planpb::DType type, int peer,
+                         StreamHandle stream) {
+  return world_.api().check(world_.api().Recv(out, size_t(count),
+                                              dataType(type), peer, comm_,
+                                              native(stream)),
+                            "ncclRecv");
+}
+
+} // namespace
+
+Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store) {
+  auto api = std::make_unique<Api>();
+  MERAK_RETURN_IF_ERROR(api->open());
+  return std::unique_ptr<World>(
+      std::make_unique<NcclWorld>(std::move(store), std::move(api)));
+}
+
+} // namespace merak::runtime

@@ -1,0 +1,19 @@
+// A world of processes with one rank and one GPU each, which communicate
+// through NCCL and meet in a store.
+//
+// Every group has a communicator for each stream that uses it, every transfer
+// one of its own, made when it is first used: NCCL's operations on one
+// communicator must be issued in one order, those of two streams have none. A
+// watcher asks all communicators for errors, and aborts them when the run is
+// aborted, so that kernels that wait for a lost rank end within a second.
+#pragma once
+
+#include "runtime/comm/World.h"
+
+namespace merak::runtime {
+
+// Opens libnccl; the store has all ranks. One sentence if the library is
+// missing or too old.
+Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store);
+
+} // namespace merak::runtime

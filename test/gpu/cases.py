@@ -1,0 +1,28 @@
+"""The model cases of a machine with a GPU: what pack.py compiles and check.py
+runs. Ranks are threads that share the GPU, up to eight of them."""
+
+STEPS = 10
+# (model of test/data/models, mesh, optimizer, microbatch, schedule)
+CASES = [
+    ("mlp-ce", "none", "adamw", "whole", "gpipe"),
+    ("gpt2-tiny", "none", "adamw", "whole", "gpipe"),
+    ("gpt2-tiny", "dp=2", "adamw", "half", "1f1b"),
+    ("gpt2-tiny", "tp=2", "adamw", "half", "1f1b"),
+    ("gpt2-tiny", "pp=2", "adamw", "half", "1f1b"),
+    ("gpt2-tiny", "dp=2,tp=2", "adamw", "half", "1f1b"),
+    ("gpt2-tiny", "pp=2,dp=2,tp=2", "adamw", "half", "1f1b"),
+    ("gpt2-tiny-untied", "none", "sgd", "half", "1f1b"),
+    ("bert-tiny", "none", "adamw", "whole", "gpipe"),
+    ("bert-tiny", "tp=2", "adamw", "half", "1f1b"),
+    ("resnet-tiny", "none", "sgd", "whole", "gpipe"),
+    ("resnet-plain-tiny", "none", "adamw", "whole", "gpipe"),
+    ("resnet-tiny", "dp=2", "sgd", "whole", "gpipe"),
+    ("vit-tiny", "none", "adamw", "whole", "gpipe"),
+    ("vit-tiny", "pp=2,dp=2,tp=2", "adamw", "half", "1f1b"),
+]
+# The case that compute-sanitizer repeats.
+SANITIZED = ("mlp-ce", "none", "adamw", "whole", "gpipe")
+
+
+def name(case):
+    return "-".join(case).replace(",", "+").replace("=", "")

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""The model cases on a GPU: packed plans, ranks sharing the device, losses
+against recorded runs. Standard library only.
+
+    check.py --bin-dir DIR --pack DIR [--list]
+
+Prints a line a case and `N passed, M failed`.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import cases
+
+LOSS = 1e-4  # relative, f32 products in f32
+
+
+def run(args, case, prefix=(), steps=cases.STEPS, environment=None):
+    """The losses, or a sentence that says what went wrong."""
+    model = os.path.join(args.pack, "models", case[0])
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "log.jsonl")
+        command = [*prefix, os.path.join(args.bin_dir, "merak-run"),
+                   os.path.join(args.pack, "plans", cases.name(case)),
+                   "--backend=cuda", f"--model-dir={model}",
+                   f"--data={os.path.join(model, 'data')}",
+                   f"--steps={steps}", f"--log={log}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True,
+                                  errors="replace", timeout=600,
+                                  env={**os.environ, **(environment or {})})
+        except subprocess.TimeoutExpired:
+            return None, "did not end in 600 s"
+        if done.returncode:
+            return None, (done.stderr or done.stdout).strip()[-400:]
+        with open(log, encoding="utf-8") as file:
+            entries = [json.loads(line) for line in file]
+        return [e["loss"] for e in entries if "loss" in e], None
+
+
+def compare(args, case, losses):
+    path = os.path.join(args.pack, "models", case[0], "expected.json")
+    with open(path, encoding="utf-8") as file:
+        wanted = json.load(file)["optimizers"][case[2]]["losses"]
+    if len(losses) != len(wanted):
+        return f"{len(losses)} losses, expected {len(wanted)}"
+    for step, (x, y) in enumerate(zip(losses, wanted), 1):
+        if x is None or not abs(x - y) <= LOSS * abs(y):
+            return f"loss of step {step} is {x}, expected {y:.7g}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin-dir")
+    parser.add_argument("--pack")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--sanitizer", help="compute-sanitizer; its case only")
+    args = parser.parse_args()
+    if args.list:
+        for case in cases.CASES:
+            print("  model case", " ".join(case))
+        return 0
+    chosen, prefix, steps = cases.CASES, (), cases.STEPS
+    if args.sanitizer:
+        chosen, steps = [cases.SANITIZED], 2
+        prefix = (args.sanitizer, "--error-exitcode=9", "--leak-check=no")
+    failed = 0
+    for case in chosen:
+        losses, problem = run(args, case, prefix, steps)
+        if not problem and not args.sanitizer:
+            problem = compare(args, case, losses)
+        # The same bits again: no atomics, no order left to chance.
+        if not problem and not args.sanitizer:
+            again, problem = run(args, case)
+            if not problem and again != losses:
+                problem = "a second run has other losses"
+        failed += bool(problem)
+        print("FAILED" if problem else "passed", " ".join(case),
+              problem or "", flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
