@@ -2,6 +2,7 @@
 
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/data/Npy.h"
+#include "runtime/launch/CpuShare.h"
 #include "runtime/launch/LastResort.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/StopTogether.h"
@@ -339,14 +340,20 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
         "this build has no communication between processes for the backend "
         "{}: use --ranks=inproc",
         options.backend)));
-  options.session.processes = identity->localSize;
   auto world = make->second(*identity);
   if (!world)
     return finish(world.status());
   Store &store = *(*world)->store();
   LastResort last(store, kEndSeconds);
   std::string early;
-  Status status = run(options, factory, clusterLinks, world->get(), early);
+  Status status;
+  if (!options.session.threads) {
+    auto share = cpuShare(store);
+    status = share.status();
+    options.session.threads = share.ok() ? *share : 1;
+  }
+  if (status.ok())
+    status = run(options, factory, clusterLinks, world->get(), early);
   if (status.ok()) {
     store.leave(kPatienceSeconds);
     if (!store.aborted())

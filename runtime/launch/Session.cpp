@@ -138,9 +138,7 @@ Status Session::start(const BackendFactory &factory,
   reader_ = std::make_unique<LateReader>(data_);
   const int cores = std::max(1u, std::thread::hardware_concurrency());
   const int threads =
-      options.threads > 0
-          ? options.threads
-          : std::max(1, cores / (count * std::max(1, options.processes)));
+      options.threads > 0 ? options.threads : std::max(1, cores / count);
   Status problems;
   for (int r : world_->ranks()) {
     Rank &rank = *ranks_.emplace_back(std::make_unique<Rank>());

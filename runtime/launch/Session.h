@@ -30,8 +30,7 @@ struct FaultRequest {
 };
 
 struct SessionOptions {
-  int threads = 0;   // of each rank; 0: share the cores
-  int processes = 1; // of the run on this machine, which share them
+  int threads = 0; // of each rank; 0: share the cores of this process
   bool trace = false;
   bool checkNumerics = false;
   double watchdogSeconds = 300; // without any progress; 0: none

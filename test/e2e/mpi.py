@@ -4,7 +4,8 @@ process, ends together when one is lost, and works across hosts.
 
 equal    models on 2, 4 and 8 processes: losses, gradients, weights, and the
          files that hold them, byte for byte
-resume   checkpoints go from one kind of ranks to the other
+resume   checkpoints go from one kind of ranks to the other; inference,
+         timelines and single collectives too
 loss     a killed, silent or failing rank ends all others, and is named
 hosts    two network namespaces as two hosts (needs root)
 """
@@ -171,6 +172,14 @@ def trace_body(tools):
                 for e in events):
             return f"{len(events)} events"
     raise Failed("no receive is under way while its rank computes")
+
+
+def conformance_body(tools):
+    """Every collective, type, shape and layout (test/conformance)."""
+    tools.extra.update(ROOT_ALLOWED)
+    text, _ = tools.run(shutil.which("mpirun"), "-np", 4, *MPIRUN,
+                        os.path.join(tools.bin_dir, "merak-conformance"), "mpi")
+    return text.strip().splitlines()[-1]
 
 
 # ---------------------------------------------------------------------- loss
@@ -426,6 +435,7 @@ def cases(everything):
                    functools.partial(exact_body, name, mesh))
     yield Case("resume in process, mpi, in process", resume_body)
     yield Case("infer", infer_body)
+    yield Case("conformance", conformance_body)
     yield Case("trace", trace_body)
     for fault, wanted, code in [
             ("2:2:kill", "rank 2 on host HOST is gone", 137),

@@ -28,7 +28,8 @@ KernelResult createRotary(Request &request) {
               broadcastStrides(request.inputs[2], angles, sn);
   if (!request.expect(fits, fmt::format("cos or sin does not broadcast to "
                                         "[{}, {}, 1, {}]",
-                                        angles[0], angles[1], half)))
+                                        angles[0], angles[1], half)) ||
+      !request.ok())
     return request.status();
   auto lead = [](const std::vector<int64_t> &s) {
     return std::vector<int64_t>{s[0], s[1], s[2]};

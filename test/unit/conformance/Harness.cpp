@@ -22,9 +22,7 @@ Tensor zeros(const Shape &shape, planpb::DType dtype) {
   return {dtype, shape, std::vector<double>(elements(shape), 0.0)};
 }
 
-namespace {
-
-// Writes a value as an element of the type; returns its bytes.
+// Writes a value as an element of the type.
 void encode(planpb::DType dtype, double value, void *to) {
   auto put = [&](auto x) { std::memcpy(to, &x, sizeof(x)); };
   switch (dtype) {
@@ -75,23 +73,14 @@ double decode(planpb::DType dtype, const void *from) {
   }
 }
 
-// A tensor in memory: bytes, a view into them, and a mark on every gap.
-struct Placed {
-  std::vector<unsigned char> bytes;
-  View view;
-  int64_t offset = 0; // of the first element, in elements
-
-  int64_t at(int64_t index) const { // row-major index to element position
-    int64_t position = offset;
-    for (size_t d = view.shape.size(); d-- > 0;) {
-      position += index % view.shape[d] * view.strides[d];
-      index /= view.shape[d];
-    }
-    return position;
+int64_t Placed::at(int64_t index) const {
+  int64_t position = offset;
+  for (size_t d = view.shape.size(); d-- > 0;) {
+    position += index % view.shape[d] * view.strides[d];
+    index /= view.shape[d];
   }
-};
-
-constexpr unsigned char kGap = 0xa5;
+  return position;
+}
 
 Placed place(const Tensor &tensor, MemoryLayout layout, bool isInput) {
   Placed placed;
@@ -122,8 +111,6 @@ Placed place(const Tensor &tensor, MemoryLayout layout, bool isInput) {
   view.data = placed.bytes.data() + placed.offset * width;
   return placed;
 }
-
-} // namespace
 
 void roundToType(Tensor &tensor) {
   unsigned char word[8];
@@ -184,46 +171,34 @@ BackendMaker &backendMaker() {
   return maker;
 }
 
-namespace {
-
-// The operands of a case on a device: copied there before, and back after.
-class OnDevice {
-public:
-  OnDevice(runtime::Backend &backend, std::vector<Placed> &placed,
-           std::vector<View> &views)
-      : backend_(backend), placed_(placed) {
-    for (size_t i = 0; i < placed.size() && !backend.isHost(); ++i) {
-      Placed &p = placed[i];
-      auto memory = backend.allocate(p.bytes.size());
-      status.merge(memory.status());
-      if (!memory)
-        return;
-      memory_.push_back(*memory);
-      status.merge(
-          backend.copyToDevice(*memory, p.bytes.data(), p.bytes.size(), {}));
-      views[i].data =
-          static_cast<char *>(*memory) +
-          (static_cast<unsigned char *>(p.view.data) - p.bytes.data());
-    }
+OnDevice::OnDevice(runtime::Backend &backend, std::vector<Placed> &placed,
+                   std::vector<View> &views)
+    : backend_(backend), placed_(placed) {
+  for (size_t i = 0; i < placed.size() && !backend.isHost(); ++i) {
+    Placed &p = placed[i];
+    auto memory = backend.allocate(p.bytes.size());
+    status.merge(memory.status());
+    if (!memory)
+      return;
+    memory_.push_back(*memory);
+    status.merge(
+        backend.copyToDevice(*memory, p.bytes.data(), p.bytes.size(), {}));
+    views[i].data =
+        static_cast<char *>(*memory) +
+        (static_cast<unsigned char *>(p.view.data) - p.bytes.data());
   }
-  ~OnDevice() {
-    for (void *memory : memory_)
-      backend_.release(memory);
-  }
-  void fetch() {
-    for (size_t i = 0; i < memory_.size(); ++i)
-      status.merge(backend_.copyToHost(placed_[i].bytes.data(), memory_[i],
-                                       placed_[i].bytes.size(), {}));
-  }
-  Status status;
+}
 
-private:
-  runtime::Backend &backend_;
-  std::vector<Placed> &placed_;
-  std::vector<void *> memory_;
-};
+OnDevice::~OnDevice() {
+  for (void *memory : memory_)
+    backend_.release(memory);
+}
 
-} // namespace
+void OnDevice::fetch() {
+  for (size_t i = 0; i < memory_.size(); ++i)
+    status.merge(backend_.copyToHost(placed_[i].bytes.data(), memory_[i],
+                                     placed_[i].bytes.size(), {}));
+}
 
 Outcome runCase(const Case &c, MemoryLayout layout, int threads,
                 bool accumulate) {

@@ -66,6 +66,37 @@ constexpr MemoryLayout kLayouts[] = {
     MemoryLayout::Dense, MemoryLayout::Unaligned, MemoryLayout::Padded,
     MemoryLayout::Reversed, MemoryLayout::Broadcast};
 
+// An element of a type from and to a number.
+void encode(planpb::DType dtype, double value, void *to);
+double decode(planpb::DType dtype, const void *from);
+
+// A tensor in memory: bytes, a view into them, and a mark on every gap.
+constexpr unsigned char kGap = 0xa5;
+struct Placed {
+  std::vector<unsigned char> bytes;
+  runtime::View view;
+  int64_t offset = 0; // of the first element, in elements
+
+  int64_t at(int64_t index) const; // row-major index to element position
+};
+Placed place(const Tensor &tensor, MemoryLayout layout, bool isInput);
+
+// Operands on a device: copied there at first, and back by `fetch`. On a host
+// backend they stay where they are.
+class OnDevice {
+public:
+  OnDevice(runtime::Backend &backend, std::vector<Placed> &placed,
+           std::vector<runtime::View> &views);
+  ~OnDevice();
+  void fetch();
+  Status status;
+
+private:
+  runtime::Backend &backend_;
+  std::vector<Placed> &placed_;
+  std::vector<void *> memory_;
+};
+
 // Makes inputs constant along their first dimension, for Broadcast.
 Case forLayout(Case c, MemoryLayout layout);
 

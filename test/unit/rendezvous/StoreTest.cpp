@@ -1,7 +1,5 @@
 // Processes that meet over TCP: values, collections, deaths.
-#include "runtime/comm/rendezvous/TcpStore.h"
-
-#include <gtest/gtest.h>
+#include "test/unit/rendezvous/StoreTesting.h"
 
 #include <csignal>
 #include <mutex>
@@ -12,31 +10,7 @@
 
 using namespace merak;
 using namespace merak::runtime;
-
-namespace {
-
-using Body = std::function<void(Store &store)>;
-
-// Runs `body` as every rank, each a thread with a store of its own.
-void runStores(int size, const Body &body, double silence = 7) {
-  auto listener = StoreListener::open(0);
-  ASSERT_TRUE(listener.ok()) << listener.status().str();
-  const int port = (*listener)->port();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      TcpStoreOptions options{rank,    size, {"127.0.0.1"}, port,
-                              "token", 20,   silence};
-      auto store = openTcpStore(options, rank ? nullptr : std::move(*listener));
-      ASSERT_TRUE(store.ok()) << store.status().str();
-      body(**store);
-      (*store)->leave(20);
-    });
-  for (std::thread &thread : threads)
-    thread.join();
-}
-
-} // namespace
+using namespace merak::runtime::test;
 
 TEST(Store, ValuesCollectionsNumbers) {
   runStores(5, [](Store &store) {
