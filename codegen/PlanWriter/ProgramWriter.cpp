@@ -17,12 +17,15 @@ planpb::DType dtypeOf(Type type) {
     return planpb::BF16;
   if (type.isF16())
     return planpb::F16;
+  bool isUnsigned = type.isUnsignedInteger();
   if (type.isInteger(64) || type.isIndex())
-    return planpb::I64;
+    return isUnsigned ? planpb::U64 : planpb::I64;
   if (type.isInteger(32))
-    return planpb::I32;
+    return isUnsigned ? planpb::U32 : planpb::I32;
+  if (type.isInteger(16))
+    return isUnsigned ? planpb::U16 : planpb::I16;
   if (type.isInteger(8))
-    return type.isUnsignedInteger() ? planpb::U8 : planpb::I8;
+    return isUnsigned ? planpb::U8 : planpb::I8;
   if (type.isInteger(1))
     return planpb::BOOL;
   return planpb::DTYPE_INVALID;

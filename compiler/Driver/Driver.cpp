@@ -65,6 +65,8 @@ int merak::merakcMain(int argc, char **argv) {
   });
   Compilation compilation(options, context);
   if (failed(compilation.run())) {
+    if (options.check && errors)
+      llvm::outs() << compilation.getReport();
     if (errors == 0) {
       llvm::errs() << "merakc: internal error: a phase failed without a "
                       "message\n";
@@ -72,7 +74,7 @@ int merak::merakcMain(int argc, char **argv) {
     }
     return 1;
   }
-  bool printsIr = options.toPhase != "files";
+  bool printsIr = options.toPhase != "files" && !options.check;
   if (printsIr) {
     if (options.output == "-") {
       compilation.getModule().print(llvm::outs());

@@ -134,7 +134,7 @@ static Status parseShapes(const std::vector<std::string> &texts,
       if (good)
         for (const std::string &dim : split(part.substr(equal + 1), 'x')) {
           int64_t size = -1;
-          good &= dim == "?" || (parseNumber(dim, size) && size > 0);
+          good &= dim == "?" || (parseNumber(dim, size) && size >= 0);
           dims.push_back(size);
         }
       if (good)
@@ -224,6 +224,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
       "--target", o.target,
       "what generated kernels run on: native, x86-64-v4, x86-64-v3, x86-64; "
       "sm_80 with a cluster of GPUs");
+  app.add_flag("--check", o.check,
+               "write no plan: list all that keeps the model from being "
+               "compiled, what its exporter did to it, and what to ask for");
   app.add_flag("-q,--quiet", o.quiet, "no report");
   app.set_version_flag("--version", "merakc 0.1.0");
   try {
@@ -262,7 +265,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
     status.merge(Status::error("--recompute: " + checked.messages().front()));
   if (!o.report.empty() && o.toPhase != "files")
     status.merge(Status::error("--report needs a whole plan, without --to"));
-  if (o.output.empty())
+  if (o.check && o.toPhase == "files")
+    o.toPhase = "graph";
+  else if (o.output.empty())
     status.merge(Status::error("-o OUT.plan is required"));
   if (!status.ok()) {
     for (const std::string &message : status.messages())

@@ -47,6 +47,7 @@ struct CompilerOptions {
   std::string target;      // of generated kernels; empty: the device's
   std::string report;      // HTML page to write
   bool quiet = false;
+  bool check = false; // import and convert only, list all problems
 };
 
 // What the arguments ask for. `exitCode` set: print `text` and leave with it

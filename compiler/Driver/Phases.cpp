@@ -69,11 +69,11 @@ LogicalResult Compilation::load() {
   ImportReport imported;
   FailureOr<OwningOpRef<ModuleOp>> made =
       importOnnx(options.input, import, context, &imported);
+  llvm::raw_string_ostream out(report);
+  imported.print(out);
   if (failed(made))
     return failure();
   module = std::move(*made);
-  llvm::raw_string_ostream out(report);
-  imported.print(out);
   return success();
 }
 

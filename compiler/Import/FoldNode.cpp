@@ -70,12 +70,12 @@ static DenseElementsAttr foldConstantOfShape(const OnnxNode &node) {
   std::optional<Shape> shape = integersOf(constantOf(node.in(0)));
   if (!shape)
     return {};
+  // One number however large: it is stored once.
   int64_t count = 1;
-  for (int64_t dim : *shape) {
-    if (dim < 0 || (dim && count > kMaxEvaluated / dim))
-      return {};
-    count *= dim;
-  }
+  for (int64_t dim : *shape)
+    count *= std::clamp<int64_t>(dim, 0, 1);
+  if (!isSaneShape(*shape))
+    return {};
   auto value = node.attributes.getAs<DenseElementsAttr>("value");
   MLIRContext *context = node.attributes.getContext();
   if (!value)

@@ -49,9 +49,7 @@ FailureOr<OwningOpRef<ModuleOp>> GraphImporter::run() {
 
   if (!chooseOutputs() || !bindInputs())
     return failure();
-  for (const onnx::NodeProto &node : graph.node())
-    for (const std::string &input : node.input())
-      ++consumers[input];
+  countUses(graph);
   for (const std::string &output : outputs)
     ++consumers[output];
   feeding = nodesFeeding(graph, outputs);
@@ -64,8 +62,12 @@ FailureOr<OwningOpRef<ModuleOp>> GraphImporter::run() {
     else
       ++report.unreached;
   }
-  if (!finish() || !ok)
+  if (!finish() || !ok) {
+    // `legalize-onnx` will not be there to say it.
+    for (const auto &[loc, message] : unknown)
+      emitError(loc) << message;
     return failure();
+  }
   return std::move(module);
 }
 
@@ -278,6 +280,65 @@ bool GraphImporter::importConstant(const onnx::NodeProto &node, Location loc) {
   return true;
 }
 
+// Every use of a name, in branches too.
+void GraphImporter::countUses(const onnx::GraphProto &graph) {
+  for (const onnx::NodeProto &node : graph.node()) {
+    for (const std::string &input : node.input())
+      ++consumers[input];
+    for (const onnx::AttributeProto &attribute : node.attribute())
+      if (attribute.has_g()) {
+        countUses(attribute.g());
+        for (const onnx::ValueInfoProto &output : attribute.g().output())
+          ++consumers[output.name()];
+      }
+  }
+}
+
+// The branch that a constant condition chooses takes the place of the node.
+bool GraphImporter::importIf(const onnx::NodeProto &node, Location loc,
+                             int index) {
+  if (node.op_type() != "If" || node.input_size() != 1)
+    return false;
+  auto refuse = [&](const llvm::Twine &message) {
+    emitError(loc) << "If: " << message;
+    ok = false;
+    return true;
+  };
+  Value condition = operand(node.input(0), loc, node, 0);
+  if (!condition)
+    return true;
+  std::optional<Shape> flag = integersOf(constantOf(condition));
+  if (!flag || flag->size() != 1)
+    return refuse("expected a constant condition, found data computed from "
+                  "the model's inputs or parameters");
+  const onnx::GraphProto *branch = nullptr;
+  for (const onnx::AttributeProto &attribute : node.attribute())
+    if (attribute.name() == (flag->front() ? "then_branch" : "else_branch"))
+      branch = &attribute.g();
+  if (!branch || branch->output_size() != node.output_size())
+    return refuse("expected a branch with " + llvm::Twine(node.output_size()) +
+                  " outputs");
+  for (const onnx::TensorProto &proto : branch->initializer()) {
+    OnnxTensor tensor;
+    std::string error;
+    DenseElementsAttr value;
+    if (decodeTensor(proto, tensor, error))
+      value = attributeOf(tensor, tensor.owned, &context);
+    if (!value)
+      return refuse("initializer '" + proto.name() + "': " +
+                    (error.empty() ? "expected a dense numeric value" : error));
+    values[proto.name()] = constant(value, loc);
+  }
+  for (const onnx::NodeProto &inner : branch->node())
+    importNode(inner, index);
+  for (int i = 0; ok && i < node.output_size(); ++i) {
+    Value value = operand(branch->output(i).name(), loc, node, i);
+    if (value && !node.output(i).empty())
+      values[node.output(i)] = value;
+  }
+  return true;
+}
+
 // Types the results by converting the node in a scratch block, and replaces
 // them by constants if the operands are.
 bool GraphImporter::typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
@@ -366,7 +427,7 @@ void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
     ++report.folded;
     return;
   }
-  if (importIdentity(node))
+  if (importIdentity(node) || importIf(node, loc, index))
     return;
   OnnxNode view{loc,
                 node.op_type(),
@@ -395,6 +456,8 @@ void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
     if (!typeAndFold(view, node, types, folded))
       ok = false;
   } else {
+    if (!findConversion(view, reason))
+      unknown.push_back({loc, describeNode(view) + reason});
     for (auto [i, output] : llvm::enumerate(node.output()))
       types[i] = declaredType(output);
   }

@@ -41,6 +41,8 @@ private:
   void importNode(const onnx::NodeProto &node, int index);
   bool importIdentity(const onnx::NodeProto &node);
   bool importConstant(const onnx::NodeProto &node, mlir::Location loc);
+  bool importIf(const onnx::NodeProto &node, mlir::Location loc, int index);
+  void countUses(const onnx::GraphProto &graph);
   bool typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
                    llvm::SmallVectorImpl<mlir::Type> &types, bool &folded);
   bool finish();
@@ -64,6 +66,8 @@ private:
   mlir::func::FuncOp function;
   bool ok = true;
 
+  // Nodes without a conversion, and what to say of them.
+  std::vector<std::pair<mlir::Location, std::string>> unknown;
   std::vector<std::string> outputs;
   std::vector<bool> feeding;
   llvm::StringMap<llvm::StringMap<int64_t>> unused;

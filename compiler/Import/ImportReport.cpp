@@ -24,4 +24,5 @@ void ImportReport::print(llvm::raw_ostream &out) const {
   printList(out, "unused output ", unusedOutputs);
   printList(out, "absent file ", absentFiles);
   printList(out, "warning: ", warnings);
+  printList(out, "advice: ", advice);
 }

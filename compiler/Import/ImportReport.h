@@ -17,6 +17,7 @@ struct ImportReport {
   std::vector<Decision> trained, frozen;
   // One sentence each, in the order they were found.
   std::vector<std::string> tied, unmerged, warnings, unusedOutputs, absentFiles;
+  std::vector<std::string> advice; // what to ask the exporter for
 
   void print(llvm::raw_ostream &out) const;
 };

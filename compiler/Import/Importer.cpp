@@ -1,5 +1,6 @@
 #include "compiler/Import/Importer.h"
 
+#include "compiler/Import/ExportTraps.h"
 #include "compiler/Import/GraphImporter.h"
 
 using namespace mlir;
@@ -20,7 +21,12 @@ FailureOr<OwningOpRef<ModuleOp>> merak::importOnnx(const std::string &path,
   if (!file)
     return failure();
   ImportReport ignored;
-  GraphImporter importer(*file, options, context, report ? *report : ignored);
+  ImportReport &shown = report ? *report : ignored;
+  if (options.train) {
+    shown.warnings = exportTraps(*file);
+    shown.advice = exportAdvice(shown.warnings);
+  }
+  GraphImporter importer(*file, options, context, shown);
   return importer.run();
 }
 

@@ -1,5 +1,6 @@
 #include "compiler/Import/OnnxFile.h"
 
+#include "compiler/Import/InlineFunctions.h"
 #include "compiler/Import/WireScan.h"
 
 #include "google/protobuf/io/tokenizer.h"
@@ -187,6 +188,7 @@ std::unique_ptr<OnnxFile> OnnxFile::open(const std::string &path,
   file->tensors.resize(graph.initializer_size());
   file->bulk.resize(graph.initializer_size());
   size_t before = errors.size();
+  inlineFunctions(file->proto, errors);
   for (int i = 0; i < graph.initializer_size(); ++i)
     file->resolve(i, errors);
   return errors.size() == before && !graph.sparse_initializer_size()

@@ -34,7 +34,6 @@ static bool passesGradient(const onnx::NodeProto &node, int index) {
                                           "IsInf",
                                           "ArgMax",
                                           "ArgMin",
-                                          "TopK",
                                           "OneHot",
                                           "NonZero",
                                           "RandomNormalLike",
@@ -54,14 +53,28 @@ static bool passesGradient(const onnx::NodeProto &node, int index) {
     return index != 0;
   // Only the first input carries values; the rest are sizes, bounds, ratios.
   static const llvm::StringSet<> kFirst = {
-      "Reshape",    "Expand",    "Slice", "Gather", "Unsqueeze", "Squeeze",
-      "Split",      "Tile",      "Pad",   "Clip",   "Dropout",   "ReduceSum",
-      "ReduceMean", "ReduceMax", "Trilu", "Resize", "CumSum",    "Pow"};
+      "Reshape", "Expand",    "Slice",      "Gather",    "Unsqueeze",
+      "Squeeze", "Split",     "Tile",       "Pad",       "Clip",
+      "Dropout", "ReduceSum", "ReduceMean", "ReduceMax", "Trilu",
+      "Resize",  "CumSum",    "Pow",        "TopK"};
   if (kFirst.contains(type))
     return index == 0;
   if (type == "BatchNormalization")
     return index < 3;
   return true;
+}
+
+// Names that the subgraphs of a node take from around it (or make themselves).
+static void captured(const onnx::NodeProto &node,
+                     std::vector<std::string> &names) {
+  for (const onnx::AttributeProto &attribute : node.attribute()) {
+    for (const onnx::NodeProto &inner : attribute.g().node()) {
+      names.insert(names.end(), inner.input().begin(), inner.input().end());
+      captured(inner, names);
+    }
+    for (const onnx::ValueInfoProto &output : attribute.g().output())
+      names.push_back(output.name());
+  }
 }
 
 llvm::StringSet<>
@@ -78,6 +91,10 @@ merak::gradientReaches(const onnx::GraphProto &graph,
     for (int k = 0; any && k < node.input_size(); ++k)
       if (passesGradient(node, k))
         reached.insert(node.input(k));
+    std::vector<std::string> inner;
+    captured(node, inner);
+    for (size_t k = 0; any && k < inner.size(); ++k)
+      reached.insert(inner[k]);
   }
   return reached;
 }
@@ -92,8 +109,10 @@ std::vector<bool> merak::nodesFeeding(const onnx::GraphProto &graph,
     const onnx::NodeProto &node = graph.node(i);
     for (const std::string &output : node.output())
       feeds[i] = feeds[i] || (!output.empty() && needed.contains(output));
+    std::vector<std::string> inputs(node.input().begin(), node.input().end());
+    captured(node, inputs);
     if (feeds[i])
-      for (const std::string &input : node.input())
+      for (const std::string &input : inputs)
         needed.insert(input);
   }
   return feeds;

@@ -85,6 +85,37 @@ GRADIENT(ReluOp) {
   PRELUDE grads[0] = maskWhere(b, loc, ComparePredicate::gt, getX(),
                                number(b, loc, getX(), 0), dy);
 }
+GRADIENT(TanOp) {
+  PRELUDE Value square = mul(b, loc, getY(), getY());
+  grads[0] = mul(b, loc, dy, add(b, loc, square, number(b, loc, getY(), 1)));
+}
+// 1 / sqrt(1 - x^2)
+static Value arcSlope(OpBuilder &b, Location loc, Value x) {
+  Value rest = sub(b, loc, number(b, loc, x, 1), mul(b, loc, x, x));
+  return ReciprocalOp::create(b, loc, SqrtOp::create(b, loc, rest));
+}
+GRADIENT(AsinOp) {
+  PRELUDE grads[0] = mul(b, loc, dy, arcSlope(b, loc, getX()));
+}
+GRADIENT(AcosOp) {
+  PRELUDE grads[0] = neg(b, loc, mul(b, loc, dy, arcSlope(b, loc, getX())));
+}
+GRADIENT(AtanOp) {
+  PRELUDE Value square = mul(b, loc, getX(), getX());
+  grads[0] = div(b, loc, dy, add(b, loc, square, number(b, loc, getX(), 1)));
+}
+GRADIENT(SinhOp) {
+  PRELUDE grads[0] = mul(b, loc, dy, CoshOp::create(b, loc, getX()));
+}
+GRADIENT(CoshOp) {
+  PRELUDE grads[0] = mul(b, loc, dy, SinhOp::create(b, loc, getX()));
+}
+GRADIENT(FloorOp) {
+  PRELUDE grads[0] = zerosLike(b, loc, tensorTypeOf(getX()));
+}
+GRADIENT(RoundOp) {
+  PRELUDE grads[0] = zerosLike(b, loc, tensorTypeOf(getX()));
+}
 GRADIENT(GeluOp) {
   PRELUDE grads[0] = GeluGradOp::create(b, loc, dy, getX(), getTanhAttr());
 }
@@ -211,6 +242,29 @@ GRADIENT(GatherOp) {
   PRELUDE grads[0] =
       ScatterAddOp::create(b, loc, getTable().getType(), dy, getIds(),
                            getAxisAttr(), getRowsAttr(), getSplitAxisAttr());
+}
+
+// The chosen elements by their position in the flat tensor.
+GRADIENT(TopKOp) {
+  PRELUDE RankedTensorType x = tensorTypeOf(getX());
+  RankedTensorType ids = tensorTypeOf(getIndices());
+  int64_t length = x.getShape().back(), k = ids.getShape().back();
+  int64_t rows = ids.getNumElements() / std::max<int64_t>(k, 1);
+  SmallVector<int64_t> starts;
+  for (int64_t row = 0; row < rows; ++row)
+    starts.push_back(row * length);
+  Value first = ConstantOp::create(
+      b, loc,
+      DenseElementsAttr::get(
+          RankedTensorType::get({rows, 1}, ids.getElementType()),
+          ArrayRef<int64_t>(starts)));
+  Value flat = add(b, loc, reshapeTo(b, loc, getIndices(), {rows, k}), first);
+  auto table = RankedTensorType::get({x.getNumElements()}, x.getElementType());
+  Value sum =
+      ScatterAddOp::create(b, loc, table, reshapeTo(b, loc, dy, {rows * k}),
+                           reshapeTo(b, loc, flat, {rows * k}),
+                           b.getI64IntegerAttr(0), IntegerAttr(), StringAttr());
+  grads[0] = reshapeTo(b, loc, sum, x.getShape());
 }
 
 //===----------------------------------------------------------------------===//

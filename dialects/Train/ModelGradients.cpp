@@ -82,6 +82,16 @@ GRADIENT(ConvOp) {
                                         getStridesAttr(), getPadsAttr(),
                                         getDilationsAttr(), getGroupAttr());
 }
+// The adjoint of a transposed convolution is the convolution itself.
+GRADIENT(ConvGradInputOp) {
+  PRELUDE if (wanted[0]) grads[0] =
+      ConvOp::create(b, loc, getDy().getType(), dy, getW(), getStridesAttr(),
+                     getPadsAttr(), getDilationsAttr(), getGroupAttr());
+  if (wanted[1])
+    grads[1] = ConvGradWeightOp::create(b, loc, getW().getType(), dy, getDy(),
+                                        getStridesAttr(), getPadsAttr(),
+                                        getDilationsAttr(), getGroupAttr());
+}
 GRADIENT(MaxPoolOp) {
   PRELUDE grads[0] =
       MaxPoolGradOp::create(b, loc, getX().getType(), dy, getIndex());

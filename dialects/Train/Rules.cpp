@@ -294,6 +294,20 @@ void ScatterAddOp::localize(TypeRange, TypeRange globalResults) {
     setRows(cast<RankedTensorType>(globalResults[0]).getDimSize(getAxis()));
 }
 
+// Rows are independent; the whole row is needed to order it.
+ShardingRule TopKOp::getShardingRule() {
+  ShardingRule rule;
+  ArrayRef<int64_t> shape = shapeOf(getX());
+  std::vector<int> rows = addFactors(rule, shape.drop_back());
+  RuleTensor in = tensorOf(rows), out = tensorOf(rows);
+  in.push_back(dimOf(addFactor(rule, shape.back(), FactorKind::Whole)));
+  out.push_back(
+      dimOf(addFactor(rule, shapeOf(getValues()).back(), FactorKind::Whole)));
+  rule.operands = {in};
+  rule.results = {out, out};
+  return rule;
+}
+
 //===----------------------------------------------------------------------===//
 // Reductions and contractions
 //===----------------------------------------------------------------------===//

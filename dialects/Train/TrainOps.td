@@ -122,6 +122,15 @@ def Train_TanhOp : Train_Unary<"tanh">;
 def Train_ErfOp : Train_Unary<"erf">;
 def Train_SigmoidOp : Train_Unary<"sigmoid">;
 def Train_ReluOp : Train_Unary<"relu">;
+def Train_TanOp : Train_Unary<"tan">;
+def Train_AsinOp : Train_Unary<"asin">;
+def Train_AcosOp : Train_Unary<"acos">;
+def Train_AtanOp : Train_Unary<"atan">;
+def Train_SinhOp : Train_Unary<"sinh">;
+def Train_CoshOp : Train_Unary<"cosh">;
+// Steps: their gradient is zero wherever there is one.
+def Train_FloorOp : Train_Unary<"floor">;
+def Train_RoundOp : Train_Unary<"round">; // halves to even
 def Train_NotOp : Train_Unary<"not", []>;
 
 def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Rule, Grad]> {
@@ -176,6 +185,11 @@ def Train_MaxOp : Train_Binary<"max">;
 def Train_MinOp : Train_Binary<"min">;
 def Train_AndOp : Train_Binary<"and", []>;
 def Train_OrOp : Train_Binary<"or", []>;
+def Train_XorOp : Train_Binary<"xor", []>;
+// Of integers, by 0 to width - 1 bits; a right shift of a signed type keeps
+// the sign.
+def Train_ShiftLeftOp : Train_Binary<"shift_left", []>;
+def Train_ShiftRightOp : Train_Binary<"shift_right", []>;
 
 def Train_CompareOp : Train_Op<"compare", [Pure, Infer, Rule]> {
   let summary = "element-wise comparison; the result is bool (i1)";
@@ -315,6 +329,18 @@ def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal]> {
                        OptionalAttr<StrAttr>:$split_axis);
   let results = (outs Tensor:$table);
   let assemblyFormat = "$dy `at` $ids `axis` $axis attr-dict `:` type($dy) `,` type($ids) `to` type($table)";
+}
+
+def Train_TopKOp : Train_Op<"top_k", [Pure, Rule, Grad]> {
+  let summary = "the k largest (or smallest) elements along the last dimension";
+  let description = [{
+    values and indices (i64) have x's shape with k as their last dimension, in
+    order; of equal elements the first comes first, a NaN counts as largest.
+    The gradient adds to the chosen elements.
+  }];
+  let arguments = (ins Tensor:$x, UnitAttr:$smallest);
+  let results = (outs Tensor:$values, Tensor:$indices);
+  let assemblyFormat = "$x (`smallest` $smallest^)? attr-dict `:` type(operands) `->` type(results)";
 }
 
 //===----------------------------------------------------------------------===//
@@ -482,8 +508,8 @@ def Train_ConvOp : Train_Windowed<"conv", [RuleFlopsLocal, Grad]> {
   let results = (outs Tensor:$y);
   let assemblyFormat = "$x `,` $w attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_ConvGradInputOp : Train_Windowed<"conv_grad_input", [RuleFlopsLocal]> {
-  let summary = "gradient of a convolution with respect to its input";
+def Train_ConvGradInputOp : Train_Windowed<"conv_grad_input", [RuleFlopsLocal, Grad]> {
+  let summary = "gradient of a convolution with respect to its input: a transposed convolution";
   let arguments = (ins Tensor:$dy, Tensor:$w, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
                        DenseI64ArrayAttr:$dilations, I64Attr:$group);
   let results = (outs Tensor:$dx);

@@ -56,10 +56,11 @@ template <typename OpTy> struct Neutral : OpRewritePattern<OpTy> {
       rewriter.replaceOp(op, op.getLhs());
       return success();
     }
-    // So do operands that broadcast, as biases.
+    // So do operands that broadcast, as biases, unless a number stands there.
     bool swap = constantOf(op.getLhs())
                     ? !constantOf(op.getRhs())
-                    : op.getLhs().getType() != op.getType() &&
+                    : !constantOf(op.getRhs()) &&
+                          op.getLhs().getType() != op.getType() &&
                           op.getRhs().getType() == op.getType();
     if (!commutes || !swap)
       return failure();

@@ -136,23 +136,33 @@ static Maybe map(const HostTensor &x, RankedTensorType type,
 static Maybe evaluateUnary(Operation *op, const HostTensor &x,
                            RankedTensorType type) {
   using F = std::function<double(double)>;
-  F f = TypeSwitch<Operation *, F>(op)
-            .Case<NegOp>([](auto) { return [](double v) { return -v; }; })
-            .Case<ExpOp>([](auto) { return [](double v) { return exp(v); }; })
-            .Case<LogOp>([](auto) { return [](double v) { return log(v); }; })
-            .Case<SqrtOp>([](auto) { return [](double v) { return sqrt(v); }; })
-            .Case<ReciprocalOp>(
-                [](auto) { return [](double v) { return 1 / v; }; })
-            .Case<AbsOp>([](auto) { return [](double v) { return fabs(v); }; })
-            .Case<SinOp>([](auto) { return [](double v) { return sin(v); }; })
-            .Case<CosOp>([](auto) { return [](double v) { return cos(v); }; })
-            .Case<TanhOp>([](auto) { return [](double v) { return tanh(v); }; })
-            .Case<ErfOp>([](auto) { return [](double v) { return erf(v); }; })
-            .Case<SigmoidOp>(
-                [](auto) { return [](double v) { return 1 / (1 + exp(-v)); }; })
-            .Case<ReluOp>(
-                [](auto) { return [](double v) { return std::max(v, 0.0); }; })
-            .Default([](auto) { return F(); });
+  F f =
+      TypeSwitch<Operation *, F>(op)
+          .Case<NegOp>([](auto) { return [](double v) { return -v; }; })
+          .Case<ExpOp>([](auto) { return [](double v) { return exp(v); }; })
+          .Case<LogOp>([](auto) { return [](double v) { return log(v); }; })
+          .Case<SqrtOp>([](auto) { return [](double v) { return sqrt(v); }; })
+          .Case<ReciprocalOp>(
+              [](auto) { return [](double v) { return 1 / v; }; })
+          .Case<AbsOp>([](auto) { return [](double v) { return fabs(v); }; })
+          .Case<SinOp>([](auto) { return [](double v) { return sin(v); }; })
+          .Case<CosOp>([](auto) { return [](double v) { return cos(v); }; })
+          .Case<TanhOp>([](auto) { return [](double v) { return tanh(v); }; })
+          .Case<ErfOp>([](auto) { return [](double v) { return erf(v); }; })
+          .Case<TanOp>([](auto) { return [](double v) { return tan(v); }; })
+          .Case<AsinOp>([](auto) { return [](double v) { return asin(v); }; })
+          .Case<AcosOp>([](auto) { return [](double v) { return acos(v); }; })
+          .Case<AtanOp>([](auto) { return [](double v) { return atan(v); }; })
+          .Case<SinhOp>([](auto) { return [](double v) { return sinh(v); }; })
+          .Case<CoshOp>([](auto) { return [](double v) { return cosh(v); }; })
+          .Case<FloorOp>([](auto) { return [](double v) { return floor(v); }; })
+          .Case<RoundOp>(
+              [](auto) { return [](double v) { return nearbyint(v); }; })
+          .Case<SigmoidOp>(
+              [](auto) { return [](double v) { return 1 / (1 + exp(-v)); }; })
+          .Case<ReluOp>(
+              [](auto) { return [](double v) { return std::max(v, 0.0); }; })
+          .Default([](auto) { return F(); });
   if (f && x.isFloat())
     return map(x, type, f);
   HostTensor result = x;
@@ -208,6 +218,8 @@ static Maybe evaluateBinary(Operation *op, const HostTensor &a,
     return zip(a, b, type, nullptr, [](I x, I y) { return x & y; });
   if (isa<OrOp>(op))
     return zip(a, b, type, nullptr, [](I x, I y) { return x | y; });
+  if (isa<XorOp>(op))
+    return zip(a, b, type, nullptr, [](I x, I y) { return x ^ y; });
   if (auto compare = dyn_cast<CompareOp>(op)) {
     ComparePredicate predicate = compare.getPredicate();
     return run([predicate](auto x, auto y) -> decltype(x) {

@@ -69,6 +69,7 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
     (void)applyPatternsGreedily(getOperation(), std::move(patterns));
     SymbolTable symbols(getOperation());
     getOperation().walk([&](func::FuncOp function) {
+      computeOutputs(function);
       outlineTables(function, symbols);
       splitReads(function);
     });
@@ -118,6 +119,23 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
                                            FlatSymbolRefAttr::get(name))
                                 .getResult());
       op.erase();
+    }
+  }
+
+  // An output that nothing computes (an input, a constant, a weight, or a part
+  // of one) is copied, so that a stage has something to give.
+  void computeOutputs(func::FuncOp function) {
+    Operation *end = function.getBody().front().getTerminator();
+    for (OpOperand &use : end->getOpOperands()) {
+      Operation *maker = use.get().getDefiningOp();
+      if (maker &&
+          !isa<ConstantOp, ReadOp, ReshapeOp, TransposeOp, SliceOp, ExpandOp>(
+              maker))
+        continue;
+      OpBuilder builder(end);
+      use.set(CastOp::create(builder, use.get().getLoc(), use.get().getType(),
+                             use.get())
+                  .getResult());
     }
   }
 

@@ -309,5 +309,12 @@ Value GraphBuilder::einsum(StringRef equation, Value l, Value r) {
     result.push_back(sizes.lookup(letter));
   if (!isSaneShape(result))
     return fail("result " + describeShape(result) + " is too large");
+  // Products of halves are summed in f32.
+  Type element = tensorType(l).getElementType();
+  if (element.isBF16() || element.isF16())
+    return cast(train::EinsumOp::create(builder, loc, equation,
+                                        cast(l, builder.getF32Type()),
+                                        cast(r, builder.getF32Type())),
+                element);
   return train::EinsumOp::create(builder, loc, equation, l, r);
 }

@@ -27,6 +27,33 @@ template <typename OpTy> CONVERT(binary) {
   return give(results, b.binary<OpTy>(node.in(0), node.in(1)));
 }
 
+// The second operand of a binary op before opset 7: `broadcast` lets it be
+// smaller, its dimensions then begin at `axis`, or end with the last one.
+static Value oldOperand(const OnnxNode &node, GraphBuilder &b) {
+  Value l = node.in(0), r = node.in(1);
+  if (!node.integer("broadcast", 0) || !node.hasAttribute("axis"))
+    return r;
+  std::optional<int64_t> axis = wrapAxis(node.integer("axis", 0), rankOf(l), b);
+  if (!axis)
+    return {};
+  Shape shape(shapeOf(r));
+  while (static_cast<int64_t>(shape.size()) + *axis < rankOf(l))
+    shape.push_back(1);
+  return b.reshape(r, shape);
+}
+
+template <typename OpTy> CONVERT(oldBinary) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  return give(results, b.binary<OpTy>(node.in(0), oldOperand(node, b)));
+}
+
+template <ComparePredicate predicate> CONVERT(oldCompare) {
+  if (failed(needs(node, b, 2)))
+    return failure();
+  return give(results, b.compare(predicate, node.in(0), oldOperand(node, b)));
+}
+
 // Sum, Max, Min: any number of inputs.
 template <typename OpTy> CONVERT(variadic) {
   if (failed(needs(node, b, std::max<size_t>(node.inputs.size(), 1))))
@@ -53,8 +80,10 @@ CONVERT(convertPow) {
   if (failed(needs(node, b, 2)))
     return failure();
   Type element = tensorType(node.in(0)).getElementType();
-  return give(results,
-              b.binary<PowOp>(node.in(0), b.cast(node.in(1), element)));
+  // Powers are float arithmetic; f64 holds integers up to 2^53.
+  Type wide = isa<FloatType>(element) ? element : b.builder.getF64Type();
+  Value y = b.binary<PowOp>(b.cast(node.in(0), wide), b.cast(node.in(1), wide));
+  return give(results, b.cast(y, element));
 }
 
 CONVERT(convertXor) {
@@ -75,7 +104,7 @@ CONVERT(convertWhere) {
   return give(results, b.select(node.in(0), node.in(1), node.in(2)));
 }
 
-static Type elementOf(int64_t onnxType, MLIRContext *context) {
+Type merak::onnxElement(int64_t onnxType, MLIRContext *context) {
   switch (onnxType) {
   case 1:
     return Float32Type::get(context);
@@ -83,6 +112,8 @@ static Type elementOf(int64_t onnxType, MLIRContext *context) {
     return IntegerType::get(context, 8, IntegerType::Unsigned);
   case 3:
     return IntegerType::get(context, 8);
+  case 4:
+    return IntegerType::get(context, 16, IntegerType::Unsigned);
   case 5:
     return IntegerType::get(context, 16);
   case 6:
@@ -95,6 +126,10 @@ static Type elementOf(int64_t onnxType, MLIRContext *context) {
     return Float16Type::get(context);
   case 11:
     return Float64Type::get(context);
+  case 12:
+    return IntegerType::get(context, 32, IntegerType::Unsigned);
+  case 13:
+    return IntegerType::get(context, 64, IntegerType::Unsigned);
   case 16:
     return BFloat16Type::get(context);
   default:
@@ -106,7 +141,7 @@ CONVERT(convertCast) {
   if (failed(needs(node, b, 1)))
     return failure();
   int64_t to = node.integer("to", 0);
-  Type element = elementOf(to, b.builder.getContext());
+  Type element = onnxElement(to, b.builder.getContext());
   if (!element) {
     b.fail("expected a supported element type, found ONNX type code " +
            llvm::Twine(to));
@@ -154,8 +189,14 @@ CONVERT(convertLeakyRelu) {
 CONVERT(convertPRelu) {
   if (failed(needs(node, b, 2)))
     return failure();
-  Value x = node.in(0);
-  return give(results, rectify(b, x, b.binary<MulOp>(x, node.in(1))));
+  Value x = node.in(0), slope = node.in(1);
+  // A slope a channel, before broadcasting was that of NumPy.
+  if (node.opset < 7 && rankOf(slope) == 1 && shapeOf(slope)[0] > 1) {
+    Shape shape(std::max<int64_t>(rankOf(x) - 1, 1), 1);
+    shape[0] = shapeOf(slope)[0];
+    slope = b.reshape(slope, shape);
+  }
+  return give(results, rectify(b, x, b.binary<MulOp>(x, slope)));
 }
 
 // exp of the negative part, so that the unused branch stays finite.
@@ -247,7 +288,7 @@ CONVERT(convertGelu) {
 static LogicalResult dropoutRatio(const OnnxNode &node, GraphBuilder &b,
                                   double &ratio) {
   ratio = 0;
-  if (!node.dropout)
+  if (!node.dropout || (node.opset < 7 && node.integer("is_test", 0)))
     return success();
   ratio = 0.5;
   if (node.opset < 12) {
@@ -304,16 +345,22 @@ CONVERT(convertDropout) {
 CONVERT(convertOneHot) {
   if (failed(needs(node, b, 3)))
     return failure();
-  std::optional<Shape> depth;
-  if (failed(node.integersAt(1, "depth", b, depth)) || !depth ||
-      depth->size() != 1)
+  // Any number type.
+  DenseElementsAttr given = constantOf(node.in(1));
+  std::optional<HostTensor> depth;
+  if (given && given.getNumElements() == 1)
+    depth = toHost(given);
+  if (!depth) {
+    b.fail("expected one constant depth, found data computed from the model's "
+           "inputs or parameters");
     return failure();
+  }
   Value ids = node.in(0), values = node.in(2);
   int64_t rank = rankOf(ids), axis = node.integer("axis", -1);
   std::optional<int64_t> at = wrapAxis(axis, rank + 1, b);
   if (!at || tensorType(values).getNumElements() != 2)
     return failure();
-  int64_t count = depth->front();
+  auto count = static_cast<int64_t>(depth->real(0));
   if (count < 1 || count > kMaxEvaluated) {
     b.fail("expected a positive depth, found " + llvm::Twine(count));
     return failure();
@@ -341,19 +388,33 @@ void merak::addElementwiseConversions(SmallVectorImpl<OnnxEntry> &table) {
   auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
     table.push_back({type, since, kNewestOpset, convert});
   };
-  add("Abs", 6, unary<AbsOp>);
-  add("Neg", 6, unary<NegOp>);
+  auto old = [&](const char *type, OnnxConversionFn convert) {
+    table.push_back({type, 1, 6, convert});
+  };
+  old("Add", oldBinary<AddOp>);
+  old("Sub", oldBinary<SubOp>);
+  old("Mul", oldBinary<MulOp>);
+  old("Div", oldBinary<DivOp>);
+  old("Pow", oldBinary<PowOp>);
+  old("And", oldBinary<AndOp>);
+  old("Or", oldBinary<OrOp>);
+  old("Xor", oldBinary<XorOp>);
+  old("Equal", oldCompare<ComparePredicate::eq>);
+  old("Less", oldCompare<ComparePredicate::lt>);
+  old("Greater", oldCompare<ComparePredicate::gt>);
+  add("Abs", 1, unary<AbsOp>);
+  add("Neg", 1, unary<NegOp>);
   add("Not", 1, unary<NotOp>);
   add("Cos", 7, unaryFloat<CosOp>);
   add("Erf", 9, unaryFloat<ErfOp>);
-  add("Exp", 6, unaryFloat<ExpOp>);
-  add("Log", 6, unaryFloat<LogOp>);
-  add("Reciprocal", 6, unaryFloat<ReciprocalOp>);
-  add("Relu", 6, unaryFloat<ReluOp>);
-  add("Sigmoid", 6, unaryFloat<SigmoidOp>);
+  add("Exp", 1, unaryFloat<ExpOp>);
+  add("Log", 1, unaryFloat<LogOp>);
+  add("Reciprocal", 1, unaryFloat<ReciprocalOp>);
+  add("Relu", 1, unaryFloat<ReluOp>);
+  add("Sigmoid", 1, unaryFloat<SigmoidOp>);
   add("Sin", 7, unaryFloat<SinOp>);
-  add("Sqrt", 6, unaryFloat<SqrtOp>);
-  add("Tanh", 6, unaryFloat<TanhOp>);
+  add("Sqrt", 1, unaryFloat<SqrtOp>);
+  add("Tanh", 1, unaryFloat<TanhOp>);
   add("Add", 7, binary<AddOp>);
   add("Sub", 7, binary<SubOp>);
   add("Mul", 7, binary<MulOp>);
@@ -362,10 +423,10 @@ void merak::addElementwiseConversions(SmallVectorImpl<OnnxEntry> &table) {
   add("Or", 7, binary<OrOp>);
   add("Xor", 7, convertXor);
   add("Pow", 7, convertPow);
-  add("Sum", 8, variadic<AddOp>);
-  add("Max", 8, variadic<MaxOp>);
-  add("Min", 8, variadic<MinOp>);
-  add("Mean", 8, convertMean);
+  add("Sum", 1, variadic<AddOp>);
+  add("Max", 1, variadic<MaxOp>);
+  add("Min", 1, variadic<MinOp>);
+  add("Mean", 1, convertMean);
   add("Equal", 7, compare<ComparePredicate::eq>);
   add("Less", 7, compare<ComparePredicate::lt>);
   add("LessOrEqual", 12, compare<ComparePredicate::le>);
@@ -373,20 +434,20 @@ void merak::addElementwiseConversions(SmallVectorImpl<OnnxEntry> &table) {
   add("GreaterOrEqual", 12, compare<ComparePredicate::ge>);
   add("Identity", 1, convertIdentity);
   add("Where", 9, convertWhere);
-  add("Cast", 6, convertCast);
+  add("Cast", 1, convertCast);
   add("CastLike", 15, convertCastLike);
-  add("Clip", 6, convertClip);
-  add("LeakyRelu", 6, convertLeakyRelu);
-  add("PRelu", 7, convertPRelu);
-  add("Elu", 6, convertElu);
-  add("Selu", 6, convertSelu);
-  add("HardSigmoid", 6, convertHardSigmoid);
+  add("Clip", 1, convertClip);
+  add("LeakyRelu", 1, convertLeakyRelu);
+  add("PRelu", 1, convertPRelu);
+  add("Elu", 1, convertElu);
+  add("Selu", 1, convertSelu);
+  add("HardSigmoid", 1, convertHardSigmoid);
   add("HardSwish", 14, convertHardSigmoid);
   add("Softplus", 1, convertSoftplus);
   add("Softsign", 1, convertSoftsign);
   add("Mish", 18, convertMish);
   add("Swish", 24, convertSwish);
   add("Gelu", 20, convertGelu);
-  add("Dropout", 7, convertDropout);
+  add("Dropout", 1, convertDropout);
   add("OneHot", 9, convertOneHot);
 }

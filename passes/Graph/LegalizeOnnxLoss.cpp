@@ -7,10 +7,28 @@ using namespace mlir;
 using namespace merak;
 using namespace merak::train;
 
+// The class weight of each label, 0 where it is ignored; null without weights.
+static Value labelWeights(const OnnxNode &node, GraphBuilder &b, Value labels,
+                          std::optional<int64_t> ignore) {
+  Value weights = node.in(2);
+  if (!weights)
+    return {};
+  if (!ignore)
+    return b.gather(weights, labels, 0);
+  // An ignored label need not be a class.
+  Value kept = b.compare(ComparePredicate::ne, labels,
+                         b.scalarLike(static_cast<double>(*ignore), labels));
+  Value safe = b.select(kept, labels, b.scalarLike(0, labels));
+  return b.select(kept, b.gather(weights, safe, 0), b.scalarLike(0, weights));
+}
+
 // reduction(rows), rows [n, d...] with ignored rows already 0.
 static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
                         Value labels, std::optional<int64_t> ignore) {
   StringRef reduction = node.string("reduction", "mean");
+  Value weights = labelWeights(node, b, labels, ignore);
+  if (weights)
+    rows = b.binary<MulOp>(rows, weights);
   if (reduction == "none" || !rows)
     return rows;
   Value sum = b.reduce<ReduceSumOp>(rows, dimsFrom(0, rankOf(rows)), false);
@@ -20,6 +38,9 @@ static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
     return b.fail("expected reduction none, sum or mean, found '" + reduction +
                   "'");
   int64_t count = tensorType(rows).getNumElements();
+  if (weights)
+    return b.binary<DivOp>(
+        sum, b.reduce<ReduceSumOp>(weights, dimsFrom(0, rankOf(rows)), false));
   if (!ignore)
     return b.binary<MulOp>(sum, 1.0 / std::max<int64_t>(count, 1));
   Value kept = b.compare(ComparePredicate::ne, labels,
@@ -42,8 +63,14 @@ static LogicalResult checkLoss(const OnnxNode &node, GraphBuilder &b) {
   if (failed(needsFloat(node, b, 2)) || failed(needsRank(node, b, 2, 2)))
     return failure();
   Value scores = node.in(0), labels = node.in(1);
-  if (node.has(2)) {
-    b.fail("unsupported class weights, expected a loss without weights");
+  if (Value weights = node.in(2);
+      weights &&
+      (rankOf(weights) != 1 || shapeOf(weights)[0] != shapeOf(scores)[1] ||
+       tensorType(weights).getElementType() !=
+           tensorType(scores).getElementType())) {
+    b.fail("expected a weight for each class of " +
+           describeType(scores.getType()) + ", found " +
+           describeType(weights.getType()));
     return failure();
   }
   Shape expected(shapeOf(scores));

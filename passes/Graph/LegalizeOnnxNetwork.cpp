@@ -13,10 +13,16 @@ static Value logSoftmax(GraphBuilder &b, Value x, int64_t axis) {
   return b.binary<SubOp>(shifted, b.unary<LogOp>(sum));
 }
 
+// Of halves in f32: their sums would lose what the exponentials have.
 static Value softmax(GraphBuilder &b, Value x, int64_t axis) {
-  return x ? SoftmaxOp::create(b.builder, b.loc, x.getType(), x, axis)
-                 .getResult()
-           : x;
+  if (!x)
+    return x;
+  Type element = tensorType(x).getElementType();
+  Value wide = element.getIntOrFloatBitWidth() < 32
+                   ? b.cast(x, b.builder.getF32Type())
+                   : x;
+  return b.cast(SoftmaxOp::create(b.builder, b.loc, wide.getType(), wide, axis),
+                element);
 }
 
 using AlongAxis = Value (*)(GraphBuilder &, Value, int64_t);
@@ -171,17 +177,46 @@ CONVERT(convertGroupNorm) {
               affine(b, b.reshape(op.getY(), shapeOf(x)), scale, bias));
 }
 
+// Training mode: statistics of the whole batch, and running ones beside them.
+static LogicalResult batchStatistics(const OnnxNode &node, GraphBuilder &b,
+                                     Results &results) {
+  Value x = node.in(0), scale = node.in(1), bias = node.in(2);
+  int64_t rank = rankOf(x);
+  Shape axes = dimsFrom(0, rank);
+  axes.erase(axes.begin() + 1);
+  Value mean = b.mean(x, axes, /*keep=*/true);
+  Value centered = b.binary<SubOp>(x, mean);
+  Value variance = b.mean(b.binary<MulOp>(centered, centered), axes, true);
+  Value rstd = b.unary<ReciprocalOp>(
+      b.unary<SqrtOp>(b.binary<AddOp>(variance, node.real("epsilon", 1e-5))));
+  double momentum = node.real("momentum", 0.9);
+  Value batch[] = {mean, variance};
+  for (size_t i = 0; i < 2; ++i)
+    if (results.size() > i + 1 && node.usedOutputs[i + 1])
+      results[i + 1] = b.binary<AddOp>(
+          b.binary<MulOp>(node.in(3 + i), momentum),
+          b.binary<MulOp>(b.reshape(batch[i], shapeOf(node.in(3 + i))),
+                          1 - momentum));
+  return give(results,
+              affine(b, b.binary<MulOp>(centered, rstd),
+                     perChannel(b, scale, rank), perChannel(b, bias, rank)));
+}
+
 CONVERT(convertBatchNorm) {
   if (failed(needsRank(node, b, 5, 2)))
     return failure();
-  if (node.integer("training_mode", 0)) {
-    b.fail("unsupported training mode, expected a normalisation that does not "
-           "mix samples (layer, group or instance norm)");
+  // Before opset 7 an attribute told training, before 9 `spatial` whether the
+  // positions of a channel share their statistics.
+  if ((node.opset < 7 && !node.integer("is_test", 0)) ||
+      (node.opset < 9 && !node.integer("spatial", 1))) {
+    b.fail("unsupported form, expected is_test and spatial statistics");
     return failure();
   }
+  if (node.opset >= 14 && node.integer("training_mode", 0))
+    return batchStatistics(node, b, results);
   for (size_t i = 1; i < results.size(); ++i)
     if (node.usedOutputs[i]) {
-      b.fail("unsupported use of running statistics");
+      b.fail("unsupported use of saved statistics, expected the result alone");
       return failure();
     }
   // Frozen statistics: an affine map per channel.
@@ -205,6 +240,9 @@ CONVERT(convertLpNorm) {
   bool isL1 = node.integer("p", 2) == 1;
   Value power = isL1 ? b.unary<AbsOp>(x) : b.binary<MulOp>(x, x);
   Value sum = b.reduce<ReduceSumOp>(power, {*axis}, true);
+  // A vector of zeros stays one.
+  Value isZero = b.compare(ComparePredicate::eq, sum, b.scalarLike(0, sum));
+  sum = b.select(isZero, b.scalarLike(1, sum), sum);
   return give(results, b.binary<DivOp>(x, isL1 ? sum : b.unary<SqrtOp>(sum)));
 }
 
@@ -221,6 +259,6 @@ void merak::addNetworkConversions(SmallVectorImpl<OnnxEntry> &table) {
   add("SimplifiedLayerNormalization", 1, convertRmsNorm);
   add("InstanceNormalization", 6, convertInstanceNorm);
   add("GroupNormalization", 18, convertGroupNorm);
-  add("BatchNormalization", 9, convertBatchNorm);
+  add("BatchNormalization", 1, convertBatchNorm);
   add("LpNormalization", 1, convertLpNorm);
 }

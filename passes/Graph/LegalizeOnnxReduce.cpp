@@ -2,6 +2,7 @@
 #include "passes/Graph/HostTensor.h"
 #include "passes/Graph/OnnxConversion.h"
 
+#include <map>
 #include <string>
 
 using namespace mlir;
@@ -49,14 +50,59 @@ template <Prepare before, Prepare after> CONVERT(reduceSum) {
 
 static Value logarithm(GraphBuilder &b, Value x) { return b.unary<LogOp>(x); }
 static Value root(GraphBuilder &b, Value x) { return b.unary<SqrtOp>(x); }
-static Value negate(GraphBuilder &b, Value x) { return b.unary<NegOp>(x); }
+// An order-reversing map that is its own inverse: -x, or ~x of integers.
+static Value negate(GraphBuilder &b, Value x) {
+  if (!x || isFloat(x))
+    return b.unary<NegOp>(x);
+  return b.binary<SubOp>(b.scalarLike(-1, x), x);
+}
 
 template <Prepare around> CONVERT(reduceMax) {
   Reduction r;
   if (failed(parse(node, b, r)))
     return failure();
+  // Bits have no order in kernels.
+  Type element = tensorType(node.in(0)).getElementType();
+  if (element.isInteger(1)) {
+    Value wide = around(b, b.cast(node.in(0), b.builder.getI32Type()));
+    Value max = b.reduce<ReduceMaxOp>(wide, r.axes, r.keep);
+    return give(results, b.cast(around(b, max), element));
+  }
   Value max = b.reduce<ReduceMaxOp>(around(b, node.in(0)), r.axes, r.keep);
   return give(results, around(b, max));
+}
+
+// Neighbours are multiplied until one element is left: log2(n) products.
+static Value product(GraphBuilder &b, Value x, int64_t axis) {
+  while (x && shapeOf(x)[axis] > 1) {
+    int64_t count = shapeOf(x)[axis], half = count / 2;
+    Value joined = b.binary<MulOp>(b.sliceDim(x, axis, 0, half),
+                                   b.sliceDim(x, axis, half, half));
+    x = count % 2 ? b.concat({joined, b.sliceDim(x, axis, count - 1, 1)}, axis)
+                  : joined;
+  }
+  if (!x || shapeOf(x)[axis] == 1)
+    return x;
+  Shape shape(shapeOf(x));
+  shape[axis] = 1;
+  return b.expand(b.scalarLike(1, x), shape);
+}
+
+CONVERT(reduceProd) {
+  Reduction r;
+  if (failed(parse(node, b, r)))
+    return failure();
+  Value x = node.in(0);
+  for (int64_t axis : r.axes)
+    x = product(b, x, axis);
+  if (x && !r.keep) {
+    Shape shape;
+    for (auto [i, dim] : llvm::enumerate(shapeOf(x)))
+      if (!llvm::is_contained(r.axes, static_cast<int64_t>(i)))
+        shape.push_back(dim);
+    x = b.reshape(x, shape);
+  }
+  return give(results, x);
 }
 
 CONVERT(reduceMean) {
@@ -165,34 +211,159 @@ CONVERT(convertGemm) {
   return give(results, y);
 }
 
-CONVERT(convertEinsum) {
-  if (failed(needs(node, b, 2)))
-    return failure();
+namespace {
+// An operand of an equation with one letter a dimension.
+struct Term {
+  std::string letters;
+  Value value;
+};
+} // namespace
+
+// x_aa -> x_a: what lies off the diagonal is zero, then one of the two is
+// summed away.
+static Value diagonal(GraphBuilder &b, Value x, int64_t first, int64_t second) {
+  int64_t size = shapeOf(x)[first];
+  if (size != shapeOf(x)[second] || size * size > kMaxEvaluated)
+    return b.fail("expected a diagonal of " + describeType(x.getType()));
+  SmallVector<bool> bits(size * size);
+  for (int64_t i = 0; i < size; ++i)
+    bits[i * size + i] = true;
+  Shape shape(rankOf(x), 1);
+  shape[first] = shape[second] = size;
+  Value mask = b.constant(DenseElementsAttr::get(
+      RankedTensorType::get(shape, b.builder.getI1Type()), bits));
+  return b.reduce<ReduceSumOp>(b.select(mask, x, b.scalarLike(0, x)), {second},
+                               false);
+}
+
+// Splits the equation into terms with distinct letters; "..." becomes capital
+// letters, last dimension first. Empty after a report.
+static SmallVector<Term> termsOf(const OnnxNode &node, GraphBuilder &b,
+                                 std::string &out) {
   std::string equation;
   for (char c : node.string("equation", ""))
     if (c != ' ')
       equation += c;
-  StringRef text(equation);
-  auto [inputs, out] = text.split("->");
-  auto [left, right] = inputs.split(',');
-  auto plain = [](StringRef letters, int64_t rank) {
-    if (rank >= 0 && static_cast<int64_t>(letters.size()) != rank)
-      return false;
-    for (auto [i, c] : llvm::enumerate(letters))
-      if (!isalpha(c) || letters.find(c, i + 1) != StringRef::npos)
-        return false;
-    return true;
+  auto refuse = [&]() -> SmallVector<Term> {
+    b.fail("expected an equation of letters, one operand a term, found \"" +
+           equation + "\"");
+    return {};
   };
-  bool known = llvm::all_of(out, [&](char c) { return inputs.contains(c); });
-  if (node.inputs.size() != 2 || !text.contains("->") || !known ||
-      !plain(out, -1) || !plain(left, rankOf(node.in(0))) ||
-      !plain(right, rankOf(node.in(1)))) {
-    b.fail("unsupported equation \"" + equation +
-           "\", expected two operands, every letter once an operand, an "
-           "explicit output");
-    return failure();
+  auto [inputs, result] = StringRef(equation).split("->");
+  SmallVector<StringRef> parts;
+  inputs.split(parts, ',');
+  if (parts.size() != node.inputs.size())
+    return refuse();
+  SmallVector<Term> terms;
+  std::map<char, int> seen;
+  size_t widest = 0;
+  auto ellipsis = [](size_t count) {
+    std::string text;
+    for (size_t i = count; i-- > 0;)
+      text += static_cast<char>('Z' - i);
+    return text;
+  };
+  for (auto [part, value] : llvm::zip(parts, node.inputs)) {
+    auto [front, back] = part.split("...");
+    size_t rank = rankOf(value);
+    std::string letters = front.str();
+    if (part.contains("...")) {
+      if (front.size() + back.size() > rank || rank > 20)
+        return refuse();
+      size_t count = rank - front.size() - back.size();
+      widest = std::max(widest, count);
+      letters += ellipsis(count) + back.str();
+    }
+    if (letters.size() != rank)
+      return refuse();
+    for (char c : letters)
+      if (!isalpha(c))
+        return refuse();
+      else
+        ++seen[c];
+    terms.push_back({letters, value});
   }
-  return give(results, b.einsum(equation, node.in(0), node.in(1)));
+  if (StringRef(equation).contains("->")) {
+    auto [front, back] = result.split("...");
+    out = front.str();
+    if (result.contains("..."))
+      out += ellipsis(widest) + back.str();
+  } else {
+    out = ellipsis(widest);
+    for (auto [c, count] : seen)
+      if (count == 1 && out.find(c) == std::string::npos)
+        out += c;
+  }
+  for (size_t i = 0; i < out.size(); ++i)
+    if (!seen.count(out[i]) || out.find(out[i], i + 1) != std::string::npos)
+      return refuse();
+  // Repeated letters, and broadcast dimensions of size 1.
+  std::map<char, int64_t> sizes;
+  for (Term &term : terms)
+    for (auto [c, dim] : llvm::zip(term.letters, shapeOf(term.value)))
+      sizes[c] = std::max(sizes[c], dim);
+  for (Term &term : terms) {
+    for (size_t i = 0; term.value && i < term.letters.size(); ++i) {
+      size_t again = term.letters.find(term.letters[i], i + 1);
+      if (again != std::string::npos) {
+        term.value = diagonal(b, term.value, i, again);
+        term.letters.erase(again, 1);
+        --i;
+      } else if (shapeOf(term.value)[i] == 1 && sizes[term.letters[i]] > 1) {
+        Shape shape(shapeOf(term.value));
+        shape.erase(shape.begin() + i);
+        term.value = b.reshape(term.value, shape);
+        term.letters.erase(i, 1);
+        --i;
+      }
+    }
+    if (!term.value)
+      return {};
+  }
+  return terms;
+}
+
+// Sums the letters that `kept` has not.
+static Term summed(GraphBuilder &b, Term term, StringRef kept) {
+  Shape axes;
+  std::string left;
+  for (auto [i, c] : llvm::enumerate(term.letters))
+    if (kept.contains(c))
+      left += c;
+    else
+      axes.push_back(static_cast<int64_t>(i));
+  return {left, b.reduce<ReduceSumOp>(term.value, axes, false)};
+}
+
+CONVERT(convertEinsum) {
+  if (failed(needsFloat(node, b, std::max<size_t>(node.inputs.size(), 1))))
+    return failure();
+  std::string out;
+  SmallVector<Term> terms = termsOf(node, b, out);
+  if (terms.empty())
+    return failure();
+  // Pairwise from the left: a letter is summed when nobody needs it any more.
+  Term all = terms[0];
+  for (size_t i = 1; i < terms.size() && all.value; ++i) {
+    std::string later = out;
+    for (size_t k = i + 1; k < terms.size(); ++k)
+      later += terms[k].letters;
+    std::string kept;
+    for (char c : all.letters + terms[i].letters)
+      if (later.find(c) != std::string::npos &&
+          kept.find(c) == std::string::npos)
+        kept += c;
+    all.value = b.einsum(all.letters + "," + terms[i].letters + "->" + kept,
+                         all.value, terms[i].value);
+    all.letters = kept;
+  }
+  if (!all.value)
+    return failure();
+  all = summed(b, all, out);
+  Shape perm;
+  for (char c : out)
+    perm.push_back(static_cast<int64_t>(all.letters.find(c)));
+  return give(results, b.transpose(all.value, perm));
 }
 
 void merak::addReductionConversions(SmallVectorImpl<OnnxEntry> &table) {
@@ -208,7 +379,8 @@ void merak::addReductionConversions(SmallVectorImpl<OnnxEntry> &table) {
   add("ReduceMean", 1, reduceMean);
   add("ReduceMax", 1, reduceMax<asIs>);
   add("ReduceMin", 1, reduceMax<negate>);
+  add("ReduceProd", 1, reduceProd);
   add("MatMul", 1, convertMatMul);
-  add("Gemm", 7, convertGemm);
+  add("Gemm", 1, convertGemm);
   add("Einsum", 12, convertEinsum);
 }

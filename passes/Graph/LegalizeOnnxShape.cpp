@@ -321,8 +321,50 @@ CONVERT(convertGather) {
       ids = b.constant(DenseElementsAttr::get(
           RankedTensorType::get(shapeOf(ids), b.builder.getI64Type()),
           ArrayRef<int64_t>(*known)));
+  } else if (isa<IntegerType>(tensorType(ids).getElementType()) &&
+             !table.getDefiningOp<ReadOp>()) {
+    // Ids into a weight (an embedding) are checked when data is read; those
+    // into data may count from the end.
+    ids = b.cast(ids, b.builder.getI64Type());
+    ids = b.select(b.compare(ComparePredicate::lt, ids, b.scalarLike(0, ids)),
+                   b.binary<AddOp>(ids, b.scalarLike(double(rows), ids)), ids);
   }
   return give(results, b.gather(table, ids, *axis));
+}
+
+// Border elements by position: the edge, a mirror image or the other end.
+static Value padWithNeighbours(GraphBuilder &b, Value x, const Shape &low,
+                               const Shape &high, StringRef mode) {
+  for (int64_t dim = 0; x && dim < rankOf(x); ++dim) {
+    int64_t size = shapeOf(x)[dim];
+    if (low[dim] == 0 && high[dim] == 0)
+      continue;
+    if (size < 1 || size + low[dim] + high[dim] > kMaxEvaluated)
+      return b.fail("cannot pad dimension " + llvm::Twine(dim) + " of " +
+                    describeType(x.getType()) + " with its elements");
+    SmallVector<int64_t> from;
+    for (int64_t i = -low[dim]; i < size + high[dim]; ++i) {
+      if (mode == "edge") {
+        from.push_back(std::clamp<int64_t>(i, 0, size - 1));
+      } else if (mode == "wrap") {
+        from.push_back((i % size + size) % size);
+      } else if (mode == "reflect") {
+        int64_t period = std::max<int64_t>(2 * (size - 1), 1);
+        int64_t at = (i % period + period) % period;
+        from.push_back(at < size ? at : period - at);
+      } else {
+        return b.fail("expected mode constant, edge, reflect or wrap, found '" +
+                      mode + "'");
+      }
+    }
+    x = b.gather(x,
+                 b.constant(DenseElementsAttr::get(
+                     RankedTensorType::get({static_cast<int64_t>(from.size())},
+                                           b.builder.getI64Type()),
+                     ArrayRef<int64_t>(from))),
+                 dim);
+  }
+  return x;
 }
 
 CONVERT(convertPad) {
@@ -341,16 +383,21 @@ CONVERT(convertPad) {
   if (failed(wrapAxes(*axes, rankOf(x), b)))
     return failure();
   double value = node.real("value", 0);
+  Value varying;
   if (node.has(2)) {
     DenseElementsAttr attr = constantOf(node.in(2));
     std::optional<HostTensor> host;
     if (attr && attr.getNumElements() == 1)
       host = toHost(attr);
-    if (!host) {
-      b.fail("expected one constant padding value");
+    if (host)
+      value = host->real(0);
+    else if (tensorType(node.in(2)).getNumElements() == 1)
+      varying = b.reshape(node.in(2), {});
+    else {
+      b.fail("expected one padding value, found " +
+             describeType(node.in(2).getType()));
       return failure();
     }
-    value = host->real(0);
   }
   Shape low(rankOf(x), 0), high(rankOf(x), 0);
   Shape starts(rankOf(x), 0), sizes(shapeOf(x)), steps(rankOf(x), 1);
@@ -371,10 +418,21 @@ CONVERT(convertPad) {
   x = b.slice(x, starts, sizes, steps);
   if (!pad || !x)
     return give(results, x);
-  if (node.string("mode", "constant") != "constant") {
-    b.fail("unsupported mode '" + node.string("mode", "") +
-           "', expected 'constant'");
-    return failure();
+  StringRef mode = node.string("mode", "constant");
+  if (mode != "constant")
+    return give(results, padWithNeighbours(b, x, low, high, mode));
+  if (varying) {
+    // The value is data: it shows where a padded mask of ones is not.
+    Value ones = b.constant(DenseElementsAttr::get(
+        RankedTensorType::get(shapeOf(x), b.builder.getI32Type()), 1));
+    auto wide = [&](Value t) -> Value {
+      return PadOp::create(b.builder, b.loc, t, low, high, Shape(rankOf(x), 0),
+                           llvm::APFloat(0.0));
+    };
+    Value mask = wide(ones);
+    return give(results, b.select(b.compare(ComparePredicate::ne, mask,
+                                            b.scalarLike(0, mask)),
+                                  wide(x), varying));
   }
   return give(results,
               PadOp::create(b.builder, b.loc, x, low, high, Shape(rankOf(x), 0),
@@ -417,8 +475,12 @@ CONVERT(convertDepthToSpace) {
   }
   if (!toSpace) {
     Value split = b.reshape(x, {d[0], d[1], d[2] / s, s, d[3] / s, s});
-    return give(results, b.reshape(b.transpose(split, {0, 3, 5, 1, 2, 4}),
-                                   {d[0], d[1] * s * s, d[2] / s, d[3] / s}));
+    bool channelFirst = node.string("mode", "DCR") == "CRD";
+    return give(
+        results,
+        b.reshape(b.transpose(split, channelFirst ? Shape{0, 1, 3, 5, 2, 4}
+                                                  : Shape{0, 3, 5, 1, 2, 4}),
+                  {d[0], d[1] * s * s, d[2] / s, d[3] / s}));
   }
   int64_t c = d[1] / (s * s);
   bool columnRow = node.string("mode", "DCR") == "CRD";

@@ -86,17 +86,39 @@ LogicalResult merak::wrapAxes(Shape &axes, int64_t rank, GraphBuilder &b) {
   return success();
 }
 
-static const llvm::StringMap<SmallVector<OnnxEntry>> &conversions() {
-  static const llvm::StringMap<SmallVector<OnnxEntry>> table = [] {
+// The domain whose text was never given versions.
+static constexpr StringRef kTrainingDomain = "ai.onnx.preview.training";
+
+using ByName = llvm::StringMap<SmallVector<OnnxEntry>>;
+
+static const ByName &trainingConversions() {
+  static const ByName table = [] {
+    SmallVector<OnnxEntry> entries;
+    addTrainingConversions(entries);
+    ByName byName;
+    for (const OnnxEntry &entry : entries)
+      byName[entry.type].push_back(entry);
+    return byName;
+  }();
+  return table;
+}
+
+static const ByName &conversions() {
+  static const ByName table = [] {
     SmallVector<OnnxEntry> entries;
     addElementwiseConversions(entries);
     addShapeConversions(entries);
+    addMathConversions(entries);
+    addIndexConversions(entries);
+    addResizeConversions(entries);
+    addRecurrentConversions(entries);
+    addGridConversions(entries);
     addReductionConversions(entries);
     addNetworkConversions(entries);
     addWindowConversions(entries);
     addLossConversions(entries);
     addAttentionConversions(entries);
-    llvm::StringMap<SmallVector<OnnxEntry>> byName;
+    ByName byName;
     for (const OnnxEntry &entry : entries)
       byName[entry.type].push_back(entry);
     return byName;
@@ -106,12 +128,14 @@ static const llvm::StringMap<SmallVector<OnnxEntry>> &conversions() {
 
 OnnxConversionFn merak::findConversion(const OnnxNode &node,
                                        std::string &reason) {
-  if (!node.domain.empty() && node.domain != "ai.onnx") {
+  bool training = node.domain == kTrainingDomain;
+  if (!node.domain.empty() && node.domain != "ai.onnx" && !training) {
     reason = "unsupported op, expected one of the standard domain";
     return nullptr;
   }
-  auto found = conversions().find(node.type);
-  if (found == conversions().end()) {
+  const ByName &table = training ? trainingConversions() : conversions();
+  auto found = table.find(node.type);
+  if (found == table.end()) {
     reason = "unsupported op";
     return nullptr;
   }

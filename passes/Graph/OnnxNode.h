@@ -8,7 +8,7 @@
 namespace merak {
 
 // Forms are known up to this opset of the standard domain.
-inline constexpr int64_t kNewestOpset = 25;
+inline constexpr int64_t kNewestOpset = 28;
 
 struct OnnxNode {
   mlir::Location loc;
@@ -60,6 +60,12 @@ struct OnnxEntry {
 
 void addElementwiseConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addShapeConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addTrainingConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addGridConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addRecurrentConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addMathConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addIndexConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addResizeConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addReductionConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addNetworkConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addWindowConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
@@ -79,6 +85,9 @@ mlir::LogicalResult convertNode(const OnnxNode &node, mlir::OpBuilder &builder,
 // `axis` with negative values counted from the end; reports if out of range.
 std::optional<int64_t> wrapAxis(int64_t axis, int64_t rank, GraphBuilder &b);
 mlir::LogicalResult wrapAxes(Shape &axes, int64_t rank, GraphBuilder &b);
+
+// The element type of an ONNX type code, null if there is none.
+mlir::Type onnxElement(int64_t code, mlir::MLIRContext *context);
 
 // A view of the carrier.
 OnnxNode nodeOf(train::OnnxNodeOp op);

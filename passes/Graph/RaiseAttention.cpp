@@ -175,6 +175,9 @@ struct Attention : OpRewritePattern<EinsumOp> {
 
   LogicalResult matchAndRewrite(EinsumOp op,
                                 PatternRewriter &rewriter) const override {
+    // Its kernels know f32 alone.
+    if (!tensorType(op).getElementType().isF32())
+      return failure();
     for (bool swap : {false, true}) {
       Value weights = swap ? op.getRhs() : op.getLhs();
       if (auto softmax = weights.getDefiningOp<SoftmaxOp>())

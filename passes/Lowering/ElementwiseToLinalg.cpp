@@ -15,11 +15,20 @@ using namespace merak::train;
 
 namespace merak::lowering {
 
+Type signlessType(Type type) {
+  if (auto tensor = dyn_cast<RankedTensorType>(type))
+    return RankedTensorType::get(tensor.getShape(),
+                                 signlessType(tensor.getElementType()));
+  if (auto integer = dyn_cast<IntegerType>(type))
+    return IntegerType::get(type.getContext(), integer.getWidth());
+  return type;
+}
+
 bool isFusable(Operation *op) { return iterationOf(op).has_value(); }
 
 namespace {
 
-enum class Combine { None, Sum, Max };
+enum class Combine { None, Sum, Max, MaxUnsigned };
 
 // A tensor and the loops its dimensions walk.
 struct Read {
@@ -103,7 +112,8 @@ private:
     mapping.map(op->getResult(result), value);
   }
   Type elementOf(Value value) {
-    return cast<RankedTensorType>(value.getType()).getElementType();
+    return signlessType(
+        cast<RankedTensorType>(value.getType()).getElementType());
   }
 
   void elementwise();
@@ -133,8 +143,13 @@ static TypedAttr splatOf(Value value) {
   auto constant = value.getDefiningOp<ConstantOp>();
   auto splat = constant ? dyn_cast<SplatElementsAttr>(constant.getValue())
                         : SplatElementsAttr();
-  return splat ? cast<TypedAttr>(splat.getSplatValue<Attribute>())
-               : TypedAttr();
+  if (!splat)
+    return {};
+  Attribute number = splat.getSplatValue<Attribute>();
+  if (auto integer = dyn_cast<IntegerAttr>(number))
+    number =
+        IntegerAttr::get(signlessType(integer.getType()), integer.getValue());
+  return cast<TypedAttr>(number);
 }
 
 Value Writer::tensor(Value operand) {
@@ -142,8 +157,8 @@ Value Writer::tensor(Value operand) {
     return known;
   auto type = cast<RankedTensorType>(operand.getType());
   Value scalar = arith::ConstantOp::create(b, loc, splatOf(operand));
-  Value empty =
-      tensor::EmptyOp::create(b, loc, type.getShape(), type.getElementType());
+  Value empty = tensor::EmptyOp::create(b, loc, type.getShape(),
+                                        signlessType(type.getElementType()));
   Value filled =
       linalg::FillOp::create(b, loc, ValueRange{scalar}, ValueRange{empty})
           .getResult(0);
@@ -161,6 +176,7 @@ static Value neutral(OpBuilder &b, Location loc, Type element,
     attr = b.getFloatAttr(type, value);
   } else {
     unsigned width = element.getIntOrFloatBitWidth();
+    // Of sums and of unsigned maxima: 0.
     llvm::APInt value = combine == Combine::Max
                             ? llvm::APInt::getSignedMinValue(width)
                             : llvm::APInt(width, 0);
@@ -220,6 +236,8 @@ Value Writer::write(const DimLoops &out, Type element, ArrayRef<Read> reads,
                              .getResult()
                        : arith::MaxSIOp::create(inner, where, carried, value)
                              .getResult();
+        else if (combine == Combine::MaxUnsigned)
+          value = arith::MaxUIOp::create(inner, where, carried, value);
         linalg::YieldOp::create(inner, where, value);
       });
   return generic.getResult(0);
@@ -468,7 +486,12 @@ void Writer::rmsNormParamGrad(RmsNormParamGradOp norm) {
 void Writer::run() {
   llvm::TypeSwitch<Operation *>(op)
       .Case([&](ReduceSumOp) { reduce(Combine::Sum); })
-      .Case([&](ReduceMaxOp) { reduce(Combine::Max); })
+      .Case([&](ReduceMaxOp max) {
+        bool isUnsigned = cast<RankedTensorType>(max.getX().getType())
+                              .getElementType()
+                              .isUnsignedInteger();
+        reduce(isUnsigned ? Combine::MaxUnsigned : Combine::Max);
+      })
       .Case([&](SoftmaxOp) { softmax(); })
       .Case([&](SoftmaxGradOp) { softmaxGrad(); })
       .Case([&](LayerNormOp norm) { layerNorm(norm); })

@@ -18,4 +18,8 @@ bool isFusable(mlir::Operation *op);
 void writeLinalg(mlir::OpBuilder &builder, mlir::Operation *op,
                  mlir::IRMapping &mapping);
 
+// The type without the sign of its elements: kernels have bits, and ops that
+// know how to read them.
+mlir::Type signlessType(mlir::Type type);
+
 } // namespace merak::lowering

@@ -22,9 +22,7 @@ bool hasKernelElements(Value value) {
     return false;
   Type element = type.getElementType();
   return element.isF32() || element.isF64() || element.isBF16() ||
-         element.isF16() || element.isSignlessInteger(1) ||
-         element.isSignlessInteger(8) || element.isSignlessInteger(32) ||
-         element.isSignlessInteger(64);
+         element.isF16() || isa<IntegerType>(element);
 }
 
 class Maker {

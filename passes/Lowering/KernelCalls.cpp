@@ -15,9 +15,10 @@ namespace merak::lowering {
 
 bool isElementwise(Operation *op) {
   return isa<NegOp, ExpOp, LogOp, SqrtOp, ReciprocalOp, AbsOp, SinOp, CosOp,
-             TanhOp, ErfOp, SigmoidOp, ReluOp, NotOp, GeluOp, GeluGradOp,
+             TanhOp, ErfOp, SigmoidOp, ReluOp, TanOp, AsinOp, AcosOp, AtanOp,
+             SinhOp, CoshOp, FloorOp, RoundOp, NotOp, GeluOp, GeluGradOp,
              CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, AndOp,
-             OrOp, CompareOp, SelectOp>(op);
+             OrOp, XorOp, ShiftLeftOp, ShiftRightOp, CompareOp, SelectOp>(op);
 }
 
 // The named value that an op of an action reads or writes.
@@ -129,11 +130,11 @@ FailureOr<func::FuncOp> KernelFactory::get(ArrayRef<Operation *> group,
   SmallVector<Type> argumentTypes, resultTypes;
   SmallVector<DictionaryAttr> argumentAttrs, resultAttrs;
   for (auto [value, view] : llvm::zip(operands.inputs, inputs)) {
-    argumentTypes.push_back(value.getType());
+    argumentTypes.push_back(signlessType(value.getType()));
     argumentAttrs.push_back(layoutAttrs(context, view, false));
   }
   for (auto [value, view] : llvm::zip(operands.outputs, outputs)) {
-    resultTypes.push_back(value.getType());
+    resultTypes.push_back(signlessType(value.getType()));
     resultAttrs.push_back(layoutAttrs(context, view, accumulate));
   }
   // Locations would make equal kernels different.

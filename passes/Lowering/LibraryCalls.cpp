@@ -136,6 +136,9 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
       .Case([&](ReduceMaxOp op) {
         return done(Caller(op, "reduce_max").list("axes", op.getAxes()));
       })
+      .Case([&](TopKOp op) {
+        return done(Caller(op, "top_k").integer("smallest", op.getSmallest()));
+      })
       .Case([&](GatherOp op) {
         int64_t local = sizeOf(op.getTable(), op.getAxis());
         return done(Caller(op, "gather")

@@ -39,6 +39,14 @@ public:
         .Case([&](CosOp) { return make<math::CosOp>(in[0]); })
         .Case([&](TanhOp) { return make<math::TanhOp>(in[0]); })
         .Case([&](ErfOp) { return make<math::ErfOp>(in[0]); })
+        .Case([&](TanOp) { return make<math::TanOp>(in[0]); })
+        .Case([&](AsinOp) { return make<math::AsinOp>(in[0]); })
+        .Case([&](AcosOp) { return make<math::AcosOp>(in[0]); })
+        .Case([&](AtanOp) { return make<math::AtanOp>(in[0]); })
+        .Case([&](SinhOp) { return make<math::SinhOp>(in[0]); })
+        .Case([&](CoshOp) { return make<math::CoshOp>(in[0]); })
+        .Case([&](FloorOp) { return make<math::FloorOp>(in[0]); })
+        .Case([&](RoundOp) { return make<math::RoundEvenOp>(in[0]); })
         .Case([&](SigmoidOp) { return sigmoid(in[0]); })
         .Case([&](ReluOp) { return maximum(in[0], zero()); })
         .Case([&](NotOp) { return make<arith::XOrIOp>(in[0], integer(1)); })
@@ -47,22 +55,40 @@ public:
           return make<arith::MulFOp>(in[0], geluSlope(in[1], gelu.getTanh()));
         })
         .Case([&](CastOp cast) {
-          return convert(in[0], getElementTypeOrSelf(cast.getY().getType()));
+          return convert(in[0], getElementTypeOrSelf(cast.getY().getType()),
+                         isUnsigned(op->getOperand(0)));
         })
         .Case([&](AddOp) { return binary<arith::AddFOp, arith::AddIOp>(real); })
         .Case([&](SubOp) { return binary<arith::SubFOp, arith::SubIOp>(real); })
         .Case([&](MulOp) { return binary<arith::MulFOp, arith::MulIOp>(real); })
-        .Case(
-            [&](DivOp) { return binary<arith::DivFOp, arith::DivSIOp>(real); })
+        .Case([&](DivOp) {
+          return isUnsigned(op->getOperand(0))
+                     ? make<arith::DivUIOp>(in[0], in[1])
+                     : binary<arith::DivFOp, arith::DivSIOp>(real);
+        })
         .Case([&](PowOp) { return make<math::PowFOp>(in[0], in[1]); })
-        .Case([&](MaxOp) { return maximum(in[0], in[1]); })
+        .Case([&](MaxOp) {
+          return isUnsigned(op->getOperand(0))
+                     ? make<arith::MaxUIOp>(in[0], in[1])
+                     : maximum(in[0], in[1]);
+        })
         .Case([&](MinOp) {
-          return binary<arith::MinimumFOp, arith::MinSIOp>(real);
+          return isUnsigned(op->getOperand(0))
+                     ? make<arith::MinUIOp>(in[0], in[1])
+                     : binary<arith::MinimumFOp, arith::MinSIOp>(real);
         })
         .Case([&](AndOp) { return make<arith::AndIOp>(in[0], in[1]); })
         .Case([&](OrOp) { return make<arith::OrIOp>(in[0], in[1]); })
+        .Case([&](XorOp) { return make<arith::XOrIOp>(in[0], in[1]); })
+        .Case([&](ShiftLeftOp) { return make<arith::ShLIOp>(in[0], in[1]); })
+        .Case([&](ShiftRightOp) {
+          return isUnsigned(op->getOperand(0))
+                     ? make<arith::ShRUIOp>(in[0], in[1])
+                     : make<arith::ShRSIOp>(in[0], in[1]);
+        })
         .Case([&](CompareOp compare) {
-          return emitCompare(compare.getPredicate(), real);
+          return emitCompare(compare.getPredicate(), real,
+                             isUnsigned(op->getOperand(0)));
         })
         .Case([&](SelectOp) {
           return make<arith::SelectOp>(in[0], in[1], in[2]);
@@ -71,6 +97,9 @@ public:
   }
 
 private:
+  static bool isUnsigned(Value tensor) {
+    return getElementTypeOrSelf(tensor.getType()).isUnsignedInteger();
+  }
   template <typename Op, typename... Args> Value make(Args... args) {
     return Op::create(b, loc, args...).getResult();
   }
@@ -131,19 +160,26 @@ private:
                mul(mul(mul(number(0.5), x), sech), slope));
   }
 
-  Value emitCompare(ComparePredicate predicate, bool real) {
+  Value emitCompare(ComparePredicate predicate, bool real, bool isUnsigned) {
     using F = arith::CmpFPredicate;
     using I = arith::CmpIPredicate;
     static constexpr F reals[] = {F::OEQ, F::UNE, F::OLT,
                                   F::OLE, F::OGT, F::OGE};
     static constexpr I integers[] = {I::eq,  I::ne,  I::slt,
                                      I::sle, I::sgt, I::sge};
+    static constexpr I naturals[] = {I::eq,  I::ne,  I::ult,
+                                     I::ule, I::ugt, I::uge};
     int index = static_cast<int>(predicate);
     return real ? make<arith::CmpFOp>(reals[index], in[0], in[1])
-                : make<arith::CmpIOp>(integers[index], in[0], in[1]);
+                : make<arith::CmpIOp>((isUnsigned ? naturals : integers)[index],
+                                      in[0], in[1]);
   }
 
-  Value convert(Value x, Type to) {
+  // `to` may be unsigned: the bits that come out are those of its values.
+  Value convert(Value x, Type to, bool fromUnsigned) {
+    bool toUnsigned = to.isUnsignedInteger();
+    if (toUnsigned)
+      to = b.getIntegerType(to.getIntOrFloatBitWidth());
     Type from = x.getType();
     if (from == to)
       return x;
@@ -152,7 +188,8 @@ private:
       if (to.isInteger(1))
         return make<arith::CmpFOp>(arith::CmpFPredicate::UNE, x, number(0));
       if (!toReal)
-        return make<arith::FPToSIOp>(to, x);
+        return toUnsigned ? make<arith::FPToUIOp>(to, x)
+                          : make<arith::FPToSIOp>(to, x);
       if (fromReal.getWidth() < toReal.getWidth())
         return make<arith::ExtFOp>(to, x);
       if (fromReal.getWidth() > toReal.getWidth())
@@ -162,12 +199,14 @@ private:
     }
     if (to.isInteger(1))
       return make<arith::CmpIOp>(arith::CmpIPredicate::ne, x, integer(0));
-    bool isBool = from.isInteger(1);
+    bool isBool = from.isInteger(1) || fromUnsigned;
     if (toReal)
       return isBool ? make<arith::UIToFPOp>(to, x)
                     : make<arith::SIToFPOp>(to, x);
     if (from.getIntOrFloatBitWidth() > to.getIntOrFloatBitWidth())
       return make<arith::TruncIOp>(to, x);
+    if (from.getIntOrFloatBitWidth() == to.getIntOrFloatBitWidth())
+      return x;
     return isBool ? make<arith::ExtUIOp>(to, x) : make<arith::ExtSIOp>(to, x);
   }
 

@@ -6,7 +6,8 @@
 
 namespace merak::lowering {
 
-// `scalars`: one value per operand of `op`. Requires isElementwise(op).
+// `scalars`: one value per operand of `op`, signless. Requires
+// isElementwise(op).
 mlir::Value emitScalarBody(mlir::OpBuilder &builder, mlir::Operation *op,
                            mlir::ValueRange scalars);
 

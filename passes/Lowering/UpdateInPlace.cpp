@@ -18,6 +18,12 @@ public:
       : procedure_(procedure) {
     for (auto buffer : program.getOps<plan::BufferOp>())
       buffers_[buffer.getSymNameAttr()] = buffer;
+    for (auto other : program.getOps<plan::ProcedureOp>())
+      if (other != procedure)
+        for (auto op : other.getOps<plan::InstructionOpInterface>())
+          forViews(op, [&](ViewAttr view) {
+            elsewhere_.insert(view.getBuffer().getAttr());
+          });
   }
 
   int64_t run() {
@@ -91,7 +97,8 @@ private:
       plan::BufferOp out = buffers_.lookup(outName);
       // The output begins its life here, as a buffer that nobody shares.
       bool named = out.getCategory() == plan::Category::gradients &&
-                   out.getTensor() && !out.isTransient();
+                   out.getTensor() && !out.isTransient() &&
+                   !elsewhere_.contains(outName);
       if (!(out.isTransient() || named) || !isWhole(output) ||
           uses_.lookup(outName).first != position)
         continue;
@@ -144,6 +151,7 @@ private:
   // First and last instruction that touches a buffer.
   llvm::DenseMap<StringAttr, std::pair<int64_t, int64_t>> uses_;
   llvm::DenseMap<StringAttr, StringAttr> name_;
+  llvm::DenseSet<StringAttr> elsewhere_; // used by other procedures
   SmallVector<plan::BufferOp> dead_;
 };
 

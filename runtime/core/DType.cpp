@@ -11,6 +11,8 @@ constexpr Row kRows[] = {
     {planpb::F32, "F32"},   {planpb::I64, "I64"},   {planpb::I32, "I32"},
     {planpb::BOOL, "BOOL"}, {planpb::BF16, "BF16"}, {planpb::F16, "F16"},
     {planpb::F64, "F64"},   {planpb::U8, "U8"},     {planpb::I8, "I8"},
+    {planpb::I16, "I16"},   {planpb::U16, "U16"},   {planpb::U32, "U32"},
+    {planpb::U64, "U64"},
 };
 
 } // namespace

@@ -17,11 +17,13 @@ struct Descr {
   const char *name;
   planpb::DType dtype;
 };
-// As written by NumPy on a little-endian machine.
+// As written by NumPy on a little-endian machine; it knows bf16 as two bytes.
 constexpr Descr kDescrs[] = {
     {"<f4", planpb::F32},  {"<i8", planpb::I64}, {"<i4", planpb::I32},
     {"|b1", planpb::BOOL}, {"<f2", planpb::F16}, {"<f8", planpb::F64},
-    {"|u1", planpb::U8},   {"|i1", planpb::I8},
+    {"|u1", planpb::U8},   {"|i1", planpb::I8},  {"<i2", planpb::I16},
+    {"<u2", planpb::U16},  {"<u4", planpb::U32}, {"<u8", planpb::U64},
+    {"<V2", planpb::BF16},
 };
 
 // The text after "'key':" in the header's dictionary, blanks skipped.

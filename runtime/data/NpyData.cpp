@@ -79,7 +79,10 @@ Result<std::unique_ptr<DataSource>> openNpyData(const planpb::PlanFile &plan,
   auto source = std::make_unique<NpyData>(plan);
   Status problems;
   for (const planpb::Input &input : plan.inputs()) {
-    auto array = openNpy(options.path + "/" + input.name() + ".npy");
+    // As --out names the files of outputs.
+    std::string file = input.name();
+    std::replace(file.begin(), file.end(), '/', '_');
+    auto array = openNpy(options.path + "/" + file + ".npy");
     if (!array) {
       problems.merge(array.status());
       continue;

@@ -11,12 +11,16 @@ int64_t dtypeSize(DType dtype) {
   switch (dtype) {
   case F32:
   case I32:
+  case U32:
     return 4;
   case I64:
   case F64:
+  case U64:
     return 8;
   case BF16:
   case F16:
+  case I16:
+  case U16:
     return 2;
   case BOOL:
   case U8:
@@ -47,6 +51,14 @@ const char *dtypeName(DType dtype) {
     return "u8";
   case I8:
     return "i8";
+  case I16:
+    return "i16";
+  case U16:
+    return "u16";
+  case U32:
+    return "u32";
+  case U64:
+    return "u64";
   default:
     return "invalid";
   }

@@ -160,6 +160,22 @@ def run_runtime_only(suite):
     return len(steps), 0
 
 
+def run_onnx(suite):
+    """Backend tests and gradients; the pages made of the last full run."""
+    folder = os.path.join(ROOT, "test/conformance/onnx")
+    tools = ["--bin-dir", os.path.join(suite.args.build, "bin"),
+             "--jobs", str(suite.args.jobs)]
+    passed, failed = suite.script(
+        os.path.join(folder, "cases.py"), *tools,
+        "--all" if suite.args.all else "--subset")
+    # By operator; without --all those that have a rule of their own.
+    more = suite.script(os.path.join(folder, "gradients.py"), *tools,
+                        *([] if suite.args.all else ["--subset"]))
+    stale = suite.run([sys.executable, os.path.join(folder, "report.py"),
+                       "--check"]) != 0
+    return passed + more[0] + (not stale), failed + more[1] + stale
+
+
 # From quick to slow; scripts/check documents the names.
 SUITES = {
     "format": run_format,
@@ -170,6 +186,7 @@ SUITES = {
     "bad-input": python_suite("test/e2e/bad_input.py", tools=True),
     "checkpoint": python_suite("test/e2e/checkpoint.py", tools=True),
     "infer": python_suite("test/e2e/infer.py", tools=True),
+    "onnx": run_onnx,
     "dropout": python_suite("test/e2e/dropout.py", tools=True),
     "identity": python_suite("test/e2e/identity.py", tools=True),
     "oracle": python_suite("test/e2e/oracle.py", tools=True),

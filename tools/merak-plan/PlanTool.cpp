@@ -1,6 +1,7 @@
 #include "tools/merak-plan/PlanTool.h"
 
 #include "passes/CostModel/PlanCosts.h"
+#include "runtime/checkpoint/ExportOnnx.h"
 #include "runtime/plan/Print.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/report/Html.h"
@@ -24,6 +25,7 @@ struct Options {
   bool detailed = false;
   std::string svg, measured; // measured: a trace to read
   std::string cluster;       // file; empty: what the plan was compiled for
+  std::string checkpoint;    // of a run of the plan
 };
 
 int fail(std::ostream &err, const Status &status) {
@@ -173,6 +175,15 @@ int runReport(const Options &options, std::ostream &err) {
   return written.ok() ? kOk : fail(err, written);
 }
 
+int runExport(const Options &options, std::ostream &err) {
+  Result<LoadedPlan> plan = loadPlan(options.plan);
+  if (!plan)
+    return fail(err, plan.status());
+  Status written =
+      runtime::exportOnnx(*plan, options.checkpoint, options.output);
+  return written.ok() ? kOk : fail(err, written);
+}
+
 } // namespace
 
 int planToolMain(int argc, const char *const *argv, std::ostream &out,
@@ -200,6 +211,12 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
                      "every instruction in the trace");
   CLI::App *page = command("report", "one HTML page about the plan");
   page->add_option("-o,--output", options.output, "HTML file")->required();
+  CLI::App *onnx =
+      command("export-onnx", "writes trained weights into a copy of the model");
+  onnx->add_option("checkpoint", options.checkpoint,
+                   "folder written by merak-run --save")
+      ->required();
+  onnx->add_option("-o,--output", options.output, "ONNX file")->required();
   for (CLI::App *sub : {draw, page})
     sub->add_option("--trace", options.measured,
                     "trace of a run (merak-run --trace) to lay beside the "
@@ -220,6 +237,8 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       return runDraw(options, out, err);
     if (*page)
       return runReport(options, err);
+    if (*onnx)
+      return runExport(options, err);
     return runSimulate(options, out, err);
   } catch (const CLI::ParseError &error) {
     return app.exit(error, out, err) == 0 ? kOk : kUsage;

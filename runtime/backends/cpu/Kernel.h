@@ -88,6 +88,7 @@ std::span<const KernelEntry> rotaryKernels();
 std::span<const KernelEntry> dropoutKernels();
 std::span<const KernelEntry> convKernels();
 std::span<const KernelEntry> poolKernels();
+std::span<const KernelEntry> topKKernels();
 std::span<const KernelEntry> optimizerKernels();
 
 std::vector<std::span<const KernelEntry>> allKernels();

@@ -101,7 +101,7 @@ std::vector<std::span<const KernelEntry>> allKernels() {
           gatherKernels(),    softmaxKernels(),      normKernels(),
           attentionKernels(), crossEntropyKernels(), rotaryKernels(),
           dropoutKernels(),   convKernels(),         poolKernels(),
-          optimizerKernels()};
+          topKKernels(),      optimizerKernels()};
 }
 
 const KernelEntry *findKernel(const std::string &name) {

@@ -84,6 +84,14 @@ template <typename Body> bool withType(planpb::DType dtype, Body &&body) {
     return body(uint8_t{}), true;
   case planpb::I8:
     return body(int8_t{}), true;
+  case planpb::I16:
+    return body(int16_t{}), true;
+  case planpb::U16:
+    return body(uint16_t{}), true;
+  case planpb::U32:
+    return body(uint32_t{}), true;
+  case planpb::U64:
+    return body(uint64_t{}), true;
   default:
     return false;
   }

@@ -51,6 +51,14 @@ template <typename Fn> void dispatch(planpb::DType dtype, Fn &&fn) {
     return fn.template operator()<Plain<uint8_t>>();
   case planpb::I8:
     return fn.template operator()<Plain<int8_t>>();
+  case planpb::I16:
+    return fn.template operator()<Plain<int16_t>>();
+  case planpb::U16:
+    return fn.template operator()<Plain<uint16_t>>();
+  case planpb::U32:
+    return fn.template operator()<Plain<uint32_t>>();
+  case planpb::U64:
+    return fn.template operator()<Plain<uint64_t>>();
   case planpb::BF16:
     return fn.template operator()<BFloat16>();
   case planpb::F16:

@@ -94,3 +94,12 @@ func.func @slice_of_transpose(%x: tensor<2x5x3x4x6xf32>) -> tensor<2x4x5x6xf32> 
   %2 = train.reshape %1 : tensor<1x2x4x5x6xf32> to tensor<2x4x5x6xf32>
   return %2 : tensor<2x4x5x6xf32>
 }
+
+// A number on the right stays there, even if the left operand broadcasts.
+// CHECK-LABEL: @wide_constant
+// CHECK: train.add %arg0, %{{.*}} : tensor<1x2xf32>, tensor<2x2xf32>
+func.func @wide_constant(%x: tensor<1x2xf32>) -> tensor<2x2xf32> {
+  %c = train.constant dense<[[1.0, 2.0], [3.0, 4.0]]> : tensor<2x2xf32>
+  %0 = train.add %x, %c : tensor<1x2xf32>, tensor<2x2xf32>
+  return %0 : tensor<2x2xf32>
+}

@@ -3,9 +3,9 @@
 // All that cannot be legalized is listed, not the first one only.
 // CHECK: Det (opset 17): unsupported op
 // CHECK: Acme (com.acme opset 1): unsupported op, expected one of the standard domain
-// CHECK: Gelu (opset 17): unsupported version of the op, expected opset 20 to 25
-// CHECK: SoftmaxCrossEntropyLoss (opset 13): unsupported class weights
-// CHECK: BatchNormalization (opset 15): unsupported training mode
+// CHECK: Gelu (opset 17): unsupported version of the op, expected opset 20 to 28
+// CHECK: SoftmaxCrossEntropyLoss (opset 13): expected a weight for each class of f32[8,5], found f32[4]
+// CHECK: BatchNormalization (opset 9): unsupported use of saved statistics
 // CHECK: Reshape (opset 17): expected constant shape, found data computed
 // CHECK: NonZero (opset 17): expected a shape that follows from the model and its options, found one that depends on data
 // CHECK: Conv (opset 11): expected a weight for 3 input channels in 1 groups, found f32[2,3,8,8] and f32[6,4,3,3]
@@ -19,9 +19,10 @@ func.func @unsupported(%x: tensor<3x3xf32>, %s: tensor<8x5xf32>, %l: tensor<8xi6
   %0 = train.onnx_node "Det" opset 17(%x) {} : (tensor<3x3xf32>) -> tensor<f32>
   %1 = train.onnx_node "Acme" in "com.acme" opset 1(%x) {} : (tensor<3x3xf32>) -> tensor<f32>
   %2 = train.onnx_node "Gelu" opset 17(%x) {} : (tensor<3x3xf32>) -> tensor<3x3xf32>
-  %w = train.constant dense<1.0> : tensor<5xf32>
-  %3 = train.onnx_node "SoftmaxCrossEntropyLoss" opset 13(%s, %l, %w) {} : (tensor<8x5xf32>, tensor<8xi64>, tensor<5xf32>) -> tensor<f32>
-  %4 = train.onnx_node "BatchNormalization" opset 15(%i, %c, %c, %c, %c) {training_mode = 1 : i64} : (tensor<2x3x8x8xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> tensor<2x3x8x8xf32>
+  %w = train.constant dense<1.0> : tensor<4xf32>
+  %3 = train.onnx_node "SoftmaxCrossEntropyLoss" opset 13(%s, %l, %w) {} : (tensor<8x5xf32>, tensor<8xi64>, tensor<4xf32>) -> tensor<f32>
+  %4:2 = train.onnx_node "BatchNormalization" opset 9(%i, %c, %c, %c, %c) {} : (tensor<2x3x8x8xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<2x3x8x8xf32>, tensor<3xf32>)
+  %used = train.onnx_node "Identity" opset 9(%4#1) {} : (tensor<3xf32>) -> tensor<3xf32>
   %5 = train.onnx_node "Reshape" opset 17(%x, %n) {} : (tensor<3x3xf32>, tensor<2xi64>) -> tensor<3x3xf32>
   %6 = train.onnx_node "NonZero" opset 17(%x) {} : (tensor<3x3xf32>) -> tensor<2x9xi64>
   %7 = train.onnx_node "Conv" opset 11(%i, %k) {} : (tensor<2x3x8x8xf32>, tensor<6x4x3x3xf32>) -> tensor<2x6x6x6xf32>

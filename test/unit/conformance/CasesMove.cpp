@@ -1,4 +1,4 @@
-// copy, fill, reductions, gather, scatter_add.
+// copy, fill, reductions, gather, scatter_add, top_k.
 #include "test/unit/conformance/Harness.h"
 
 #include "runtime/core/DType.h"
@@ -215,6 +215,47 @@ Case gatherCase(const GatherShape &g, bool scatter,
   return c;
 }
 
+// ------------------------------------------------------------ top_k
+
+Case topKCase(const Shape &shape, int64_t k, bool smallest,
+              planpb::DType dtype = planpb::F32) {
+  Case c;
+  c.op = "top_k";
+  c.name =
+      fmt::format("top_k {} k {} {} {}", text(shape), k,
+                  smallest ? "smallest" : "largest", runtime::dtypeName(dtype));
+  c.attrs["smallest"] = smallest ? "1" : "0";
+  // Whole numbers repeat: the first of equal ones must win.
+  Tensor x = random(shape, 5, -6, 6, dtype);
+  for (double &value : x.v)
+    value = std::trunc(value);
+  c.inputs = {x};
+  Shape out = shape;
+  out.back() = k;
+  c.outputs = {zeros(out, dtype), zeros(out, planpb::I64)};
+  c.reference = [=](const Case &in) {
+    Tensor values = zeros(out, dtype), indices = zeros(out, planpb::I64);
+    const int64_t length = shape.back();
+    for (int64_t row = 0; length && row < elements(shape) / length; ++row) {
+      const double *x = in.inputs[0].v.data() + row * length;
+      std::vector<bool> taken(static_cast<size_t>(length));
+      for (int64_t i = 0; i < k; ++i) {
+        int64_t best = -1;
+        for (int64_t j = 0; j < length; ++j)
+          if (!taken[j] &&
+              (best < 0 || (smallest ? x[j] < x[best] : x[j] > x[best])))
+            best = j;
+        taken[best] = true;
+        values.v[row * k + i] = x[best];
+        indices.v[row * k + i] = double(best);
+      }
+    }
+    return Tensors{values, indices};
+  };
+  c.exact = true;
+  return c;
+}
+
 } // namespace
 
 std::vector<Case> moveCases() {
@@ -263,6 +304,13 @@ std::vector<Case> moveCases() {
                                planpb::F32, planpb::I32));
     for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32})
       cases.push_back(gatherCase({{6, 9}, {7}, 0, 0, 6}, scatter, dtype));
+  }
+  for (bool smallest : {false, true}) {
+    for (int64_t k : {0, 1, 4, 9})
+      cases.push_back(topKCase({3, 5, 9}, k, smallest));
+    cases.push_back(topKCase({200}, 17, smallest));
+    for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32})
+      cases.push_back(topKCase({4, 12}, 5, smallest, dtype));
   }
   for (planpb::DType dtype :
        {planpb::F16, planpb::BF16, planpb::BOOL, planpb::I8}) {

@@ -38,8 +38,9 @@ std::string errorOf(const std::string &bytes) {
 
 TEST(Npy, WrittenFilesReadBack) {
   const std::string dir = temporaryFolder();
-  for (planpb::DType dtype : {planpb::F32, planpb::I64, planpb::I32,
-                              planpb::BOOL, planpb::F16, planpb::F64})
+  for (planpb::DType dtype :
+       {planpb::F32, planpb::I64, planpb::I32, planpb::BOOL, planpb::F16,
+        planpb::F64, planpb::BF16, planpb::U16})
     for (std::vector<int64_t> shape :
          {std::vector<int64_t>{}, {3}, {2, 3, 4}, {0, 5}}) {
       int64_t bytes = dtypeSize(dtype);
@@ -56,7 +57,7 @@ TEST(Npy, WrittenFilesReadBack) {
       EXPECT_EQ(std::string(array->data, size_t(bytes)), data);
       EXPECT_EQ((array->data - array->file->data()) % 64, 0);
     }
-  EXPECT_FALSE(writeNpy(dir + "/y.npy", planpb::BF16, {1}, "ab").ok());
+  EXPECT_FALSE(writeNpy(dir + "/y.npy", planpb::DTYPE_INVALID, {1}, "ab").ok());
   EXPECT_FALSE(writeNpy(dir + "/no/y.npy", planpb::I8, {1}, "a").ok());
 }
 

@@ -1,0 +1,448 @@
+// ONNX ops that choose elements by index, order them, or walk along an axis.
+// Elements are chosen with a gather from the flat tensor, so that gradients and
+// sharding are those of `gather` and `scatter_add`.
+#include "passes/Graph/HostTensor.h"
+#include "passes/Graph/OnnxConversion.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+// first, first + step ... along dimension `dim` of a tensor of rank `rank`.
+static Value iota(GraphBuilder &b, int64_t rank, int64_t dim, int64_t count,
+                  int64_t step = 1) {
+  if (count > kMaxEvaluated)
+    return b.fail("dimension of size " + llvm::Twine(count) + " is too large");
+  SmallVector<int64_t> numbers;
+  for (int64_t i = 0; i < count; ++i)
+    numbers.push_back(i * step);
+  Shape shape(rank, 1);
+  shape[dim] = count;
+  return b.constant(DenseElementsAttr::get(
+      RankedTensorType::get(shape, b.builder.getI64Type()),
+      ArrayRef<int64_t>(numbers)));
+}
+
+static Shape stridesOf(ArrayRef<int64_t> shape) {
+  Shape strides(shape.size(), 1);
+  for (int64_t i = static_cast<int64_t>(shape.size()) - 2; i >= 0; --i)
+    strides[i] = strides[i + 1] * shape[i + 1];
+  return strides;
+}
+
+static int64_t productOf(ArrayRef<int64_t> shape) {
+  int64_t product = 1;
+  for (int64_t dim : shape)
+    product *= dim;
+  return product;
+}
+
+// Integer indices as i64, negative ones counted from the end of `size`.
+static Value wrapped(GraphBuilder &b, Value ids, int64_t size) {
+  if (!isa<IntegerType>(tensorType(ids).getElementType()))
+    return b.fail("expected integer indices, found " +
+                  describeType(ids.getType()));
+  ids = b.cast(ids, b.builder.getI64Type());
+  return b.select(b.compare(ComparePredicate::lt, ids, b.scalarLike(0, ids)),
+                  b.binary<AddOp>(ids, b.scalarLike(double(size), ids)), ids);
+}
+
+static Value flatten(GraphBuilder &b, Value x) {
+  return x ? b.reshape(x, {tensorType(x).getNumElements()}) : x;
+}
+
+// Flat positions in a tensor of `shape` of the elements that GatherElements
+// and ScatterElements mean.
+static Value elementPositions(GraphBuilder &b, Value ids,
+                              ArrayRef<int64_t> shape, int64_t axis) {
+  int64_t rank = static_cast<int64_t>(shape.size());
+  if (rankOf(ids) != rank)
+    return b.fail("expected indices of rank " + llvm::Twine(rank) + ", found " +
+                  describeType(ids.getType()));
+  for (int64_t d = 0; d < rank; ++d)
+    if (d != axis && shapeOf(ids)[d] > shape[d])
+      return b.fail("expected indices inside " + describeShape(shape) +
+                    ", found " + describeType(ids.getType()));
+  Shape strides = stridesOf(shape), idShape(shapeOf(ids));
+  Value at = wrapped(b, ids, shape[axis]);
+  at = b.binary<MulOp>(at,
+                       b.scalar(double(strides[axis]), b.builder.getI64Type()));
+  for (int64_t d = 0; at && d < rank; ++d)
+    if (d != axis && idShape[d] > 1)
+      at = b.binary<AddOp>(at, iota(b, rank, d, idShape[d], strides[d]));
+  return at;
+}
+
+CONVERT(convertGatherElements) {
+  if (failed(needsRank(node, b, 2, 1)))
+    return failure();
+  Value x = node.in(0), ids = node.in(1);
+  std::optional<int64_t> axis = wrapAxis(node.integer("axis", 0), rankOf(x), b);
+  if (!axis)
+    return failure();
+  Value at = elementPositions(b, ids, shapeOf(x), *axis);
+  return give(results, b.gather(flatten(b, x), at, 0));
+}
+
+// Flat positions of the slices that the last dimension of `ids` names: x is
+// [batch, indexed, slice].
+static Value slicePositions(GraphBuilder &b, Value ids, ArrayRef<int64_t> shape,
+                            int64_t batch) {
+  int64_t depth = shapeOf(ids).back(), rank = rankOf(ids);
+  if (batch + depth > static_cast<int64_t>(shape.size()) || batch >= rank ||
+      shapeOf(ids).take_front(batch) != shape.take_front(batch))
+    return b.fail("expected indices into " + describeShape(shape) + ", found " +
+                  describeType(ids.getType()));
+  Shape strides = stridesOf(shape.take_front(batch + depth));
+  Value at;
+  Shape outer(shapeOf(ids).drop_back());
+  for (int64_t i = 0; i < depth; ++i) {
+    Value part = b.reshape(b.sliceDim(ids, rank - 1, i, 1), outer);
+    if (!part)
+      return {};
+    part = wrapped(b, part, shape[batch + i]);
+    part = b.binary<MulOp>(
+        part, b.scalar(double(strides[batch + i]), b.builder.getI64Type()));
+    at = at ? b.binary<AddOp>(at, part) : part;
+  }
+  for (int64_t d = 0; at && d < batch; ++d)
+    if (outer[d] > 1)
+      at = b.binary<AddOp>(at, iota(b, rank - 1, d, outer[d], strides[d]));
+  return at;
+}
+
+// x with the dimensions before `count` as one.
+static Value joinedFront(GraphBuilder &b, Value x, int64_t count) {
+  Shape shape{productOf(shapeOf(x).take_front(count))};
+  llvm::append_range(shape, shapeOf(x).drop_front(count));
+  return b.reshape(x, shape);
+}
+
+CONVERT(convertGatherNd) {
+  if (failed(needsRank(node, b, 2, 1)))
+    return failure();
+  Value x = node.in(0), ids = node.in(1);
+  int64_t batch = node.integer("batch_dims", 0);
+  if (rankOf(ids) < 1 || batch < 0 || shapeOf(ids).back() < 1) {
+    b.fail("expected indices with a last dimension, found " +
+           describeType(ids.getType()));
+    return failure();
+  }
+  Value at = slicePositions(b, ids, shapeOf(x), batch);
+  return give(
+      results,
+      at ? b.gather(joinedFront(b, x, batch + shapeOf(ids).back()), at, 0)
+         : at);
+}
+
+// `data` [rows, rest] with `updates` at rows `at` [n]: instead of what is
+// there, or added to it.
+static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
+                         Value at, Value updates) {
+  if (!data || !at || !updates)
+    return {};
+  StringRef reduction = node.string("reduction", "none");
+  Type element = tensorType(data).getElementType();
+  auto adds = [](Type type) {
+    return type.isF32() || type.isF64() || type.isSignlessInteger(32) ||
+           type.isSignlessInteger(64);
+  };
+  auto scatter = [&](Value rows, ArrayRef<int64_t> shape) -> Value {
+    return ScatterAddOp::create(
+        b.builder, b.loc,
+        RankedTensorType::get(shape, tensorType(rows).getElementType()), rows,
+        at, b.builder.getI64IntegerAttr(0), IntegerAttr(), StringAttr());
+  };
+  if (reduction == "add" && adds(element))
+    return b.binary<AddOp>(data, scatter(updates, shapeOf(data)));
+  if (reduction != "none")
+    return b.fail("unsupported reduction '" + reduction + "' of " +
+                  describeType(data.getType()) +
+                  ", expected none, or add of f32, f64, i32 or i64");
+  // Small types travel as wider ones, which hold them exactly.
+  Type wide = adds(element)             ? element
+              : isa<FloatType>(element) ? Type(b.builder.getF32Type())
+                                        : Type(b.builder.getI64Type());
+  Value moved = b.cast(scatter(b.cast(updates, wide), shapeOf(data)), element);
+  Type count = b.builder.getI32Type();
+  Value ones = b.constant(DenseElementsAttr::get(
+      RankedTensorType::get(shapeOf(at), count), int32_t(1)));
+  Value hits = scatter(ones, shapeOf(data).take_front(1));
+  Shape shape(rankOf(data), 1);
+  shape[0] = shapeOf(data)[0];
+  Value isHit = b.reshape(
+      b.compare(ComparePredicate::gt, hits, b.scalar(0, count)), shape);
+  return b.select(isHit, moved, data);
+}
+
+CONVERT(convertScatterElements) {
+  if (failed(needsRank(node, b, 3, 1)))
+    return failure();
+  Value x = node.in(0), ids = node.in(1), updates = node.in(2);
+  std::optional<int64_t> axis = wrapAxis(node.integer("axis", 0), rankOf(x), b);
+  if (!axis)
+    return failure();
+  if (shapeOf(updates) != shapeOf(ids)) {
+    b.fail("expected an update for each index, found " +
+           describeType(updates.getType()) + " and " +
+           describeType(ids.getType()));
+    return failure();
+  }
+  Value at = elementPositions(b, ids, shapeOf(x), *axis);
+  Value y =
+      scatterRows(node, b, flatten(b, x), flatten(b, at), flatten(b, updates));
+  return give(results, b.reshape(y, shapeOf(x)));
+}
+
+CONVERT(convertScatterNd) {
+  if (failed(needsRank(node, b, 3, 1)))
+    return failure();
+  Value x = node.in(0), ids = node.in(1), updates = node.in(2);
+  if (rankOf(ids) < 1 || shapeOf(ids).back() < 1) {
+    b.fail("expected indices with a last dimension, found " +
+           describeType(ids.getType()));
+    return failure();
+  }
+  int64_t depth = shapeOf(ids).back();
+  Value at = slicePositions(b, ids, shapeOf(x), 0);
+  if (!at)
+    return failure();
+  Shape expected(shapeOf(ids).drop_back());
+  llvm::append_range(expected, shapeOf(x).drop_front(depth));
+  if (shapeOf(updates) != ArrayRef<int64_t>(expected)) {
+    b.fail("expected updates of shape " + describeShape(expected) + ", found " +
+           describeType(updates.getType()));
+    return failure();
+  }
+  Value y = scatterRows(node, b, joinedFront(b, x, depth), flatten(b, at),
+                        joinedFront(b, updates, rankOf(ids) - 1));
+  return give(results, b.reshape(y, shapeOf(x)));
+}
+
+//===----------------------------------------------------------------------===//
+// Order
+//===----------------------------------------------------------------------===//
+
+// Dimension `from` moved to `to`.
+static Value moveDim(GraphBuilder &b, Value x, int64_t from, int64_t to) {
+  if (!x)
+    return x;
+  Shape perm = dimsFrom(0, rankOf(x));
+  perm.erase(perm.begin() + from);
+  perm.insert(perm.begin() + to, from);
+  return b.transpose(x, perm);
+}
+
+CONVERT(convertTopK) {
+  std::optional<Shape> k;
+  if (failed(needsRank(node, b, 1, 1)) || failed(node.integersAt(1, "k", b, k)))
+    return failure();
+  if (!k && node.hasAttribute("k"))
+    k = Shape{node.integer("k", 0)};
+  Value x = node.in(0);
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", -1), rankOf(x), b);
+  if (!axis)
+    return failure();
+  if (!k || k->size() != 1 || k->front() < 0 ||
+      k->front() > shapeOf(x)[*axis]) {
+    b.fail("expected k from 0 to " + llvm::Twine(shapeOf(x)[*axis]) + " of " +
+           describeType(x.getType()));
+    return failure();
+  }
+  Type element = tensorType(x).getElementType();
+  bool narrow = !element.isF32() && !element.isF64() &&
+                !element.isSignlessInteger(32) &&
+                !element.isSignlessInteger(64);
+  Type wide = !narrow                   ? element
+              : isa<FloatType>(element) ? Type(b.builder.getF32Type())
+                                        : Type(b.builder.getI64Type());
+  int64_t last = rankOf(x) - 1;
+  Value rows = moveDim(b, b.cast(x, wide), *axis, last);
+  Shape shape(shapeOf(rows));
+  shape[last] = k->front();
+  auto op = TopKOp::create(
+      b.builder, b.loc,
+      TypeRange{RankedTensorType::get(shape, wide),
+                RankedTensorType::get(shape, b.builder.getI64Type())},
+      rows, node.integer("largest", 1) ? UnitAttr() : b.builder.getUnitAttr());
+  if (results.size() > 1)
+    results[1] = moveDim(b, op.getIndices(), last, *axis);
+  return give(results,
+              b.cast(moveDim(b, op.getValues(), last, *axis), element));
+}
+
+// Position of the first (or last) largest element along `axis`, kept.
+static Value argMax(GraphBuilder &b, Value x, int64_t axis, bool last) {
+  int64_t count = shapeOf(x)[axis];
+  if (count == 0)
+    return b.fail("expected at least one element to choose from");
+  Value max = b.reduce<ReduceMaxOp>(x, {axis}, true);
+  Value isMax = b.compare(ComparePredicate::eq, x, max);
+  Value at = iota(b, rankOf(x), axis, count);
+  if (last)
+    return b.reduce<ReduceMaxOp>(b.select(isMax, at, b.scalarLike(0, at)),
+                                 {axis}, true);
+  // The smallest position is the largest distance from the end.
+  Value back = b.binary<SubOp>(b.scalarLike(double(count), at), at);
+  Value best = b.reduce<ReduceMaxOp>(
+      b.select(isMax, back, b.scalarLike(0, back)), {axis}, true);
+  return b.binary<SubOp>(b.scalarLike(double(count), best), best);
+}
+
+CONVERT(convertArg) {
+  if (failed(needsRank(node, b, 1, 1)))
+    return failure();
+  Value x = node.in(0);
+  std::optional<int64_t> axis = wrapAxis(node.integer("axis", 0), rankOf(x), b);
+  if (!axis)
+    return failure();
+  if (node.type == "ArgMin")
+    x = isFloat(x) ? b.unary<NegOp>(x)
+                   : b.binary<SubOp>(b.scalarLike(-1, x), x); // ~x
+  Value at = argMax(b, x, *axis, node.integer("select_last_index", 0));
+  if (!at)
+    return failure();
+  if (!node.integer("keepdims", 1)) {
+    Shape shape(shapeOf(at));
+    shape.erase(shape.begin() + *axis);
+    at = b.reshape(at, shape);
+  }
+  return give(results, at);
+}
+
+CONVERT(convertHardmax) {
+  if (failed(needsFloat(node, b)) || failed(needsRank(node, b, 1, 1)))
+    return failure();
+  Value x = node.in(0);
+  Shape shape(shapeOf(x));
+  bool flattens = node.opset < 13;
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", flattens ? 1 : -1), rankOf(x), b);
+  if (!axis)
+    return failure();
+  if (flattens) {
+    x = b.reshape(x, {productOf(ArrayRef<int64_t>(shape).take_front(*axis)),
+                      productOf(ArrayRef<int64_t>(shape).drop_front(*axis))});
+    axis = 1;
+  }
+  Value at = argMax(b, x, *axis, false);
+  if (!at)
+    return failure();
+  Value hit = b.compare(ComparePredicate::eq, at,
+                        iota(b, rankOf(x), *axis, shapeOf(x)[*axis]));
+  return give(results,
+              b.reshape(b.cast(hit, tensorType(x).getElementType()), shape));
+}
+
+//===----------------------------------------------------------------------===//
+// Along an axis
+//===----------------------------------------------------------------------===//
+
+// x moved along `axis` by `by` places, filled with `fill`.
+static Value shifted(GraphBuilder &b, Value x, int64_t axis, int64_t by,
+                     double fill, bool back) {
+  int64_t length = shapeOf(x)[axis];
+  Value part = b.sliceDim(x, axis, back ? by : 0, length - by);
+  Shape low(rankOf(x), 0), high(rankOf(x), 0);
+  (back ? high : low)[axis] = by;
+  return PadOp::create(b.builder, b.loc, part, low, high, Shape(rankOf(x), 0),
+                       llvm::APFloat(fill));
+}
+
+// Running sums and products: log2(n) steps, each adding what lies twice as far.
+CONVERT(convertCumulative) {
+  std::optional<Shape> given;
+  if (failed(needsRank(node, b, 2, 1)) ||
+      failed(node.integersAt(1, "axis", b, given)))
+    return failure();
+  Value x = node.in(0);
+  bool isSum = node.type == "CumSum", back = node.integer("reverse", 0);
+  if (!given || given->size() != 1) {
+    b.fail("expected one constant axis");
+    return failure();
+  }
+  std::optional<int64_t> axis = wrapAxis(given->front(), rankOf(x), b);
+  if (!axis)
+    return failure();
+  int64_t length = shapeOf(x)[*axis];
+  double neutral = isSum ? 0 : 1;
+  if (node.integer("exclusive", 0) && length > 0)
+    x = shifted(b, x, *axis, 1, neutral, back);
+  for (int64_t by = 1; x && by < length; by *= 2) {
+    Value moved = shifted(b, x, *axis, by, neutral, back);
+    x = isSum ? b.binary<AddOp>(x, moved) : b.binary<MulOp>(x, moved);
+  }
+  return give(results, x);
+}
+
+// The first sequence_lens[i] elements of sample i backwards.
+CONVERT(convertReverseSequence) {
+  if (failed(needsRank(node, b, 2, 2)))
+    return failure();
+  Value x = node.in(0), lengths = node.in(1);
+  int64_t time = node.integer("time_axis", 0);
+  int64_t batch = node.integer("batch_axis", 1);
+  if (time + batch != 1 || (time != 0 && time != 1) || rankOf(lengths) != 1 ||
+      shapeOf(lengths)[0] != shapeOf(x)[batch]) {
+    b.fail("expected time and batch as the first two axes and a length a "
+           "sample");
+    return failure();
+  }
+  int64_t steps = shapeOf(x)[time], samples = shapeOf(x)[batch];
+  Value t = iota(b, 2, time, steps), n = iota(b, 2, batch, samples);
+  Shape shape(2, 1);
+  shape[batch] = samples;
+  Value length = b.reshape(b.cast(lengths, b.builder.getI64Type()), shape);
+  Value mirrored =
+      b.binary<SubOp>(b.binary<SubOp>(length, b.scalarLike(1, length)), t);
+  Value from =
+      b.select(b.compare(ComparePredicate::lt, t, length), mirrored, t);
+  Value at = b.binary<AddOp>(
+      b.binary<MulOp>(from,
+                      b.scalarLike(double(time == 0 ? samples : 1), from)),
+      b.binary<MulOp>(n, b.scalarLike(double(time == 0 ? 1 : steps), n)));
+  return give(results, b.gather(joinedFront(b, x, 2), at, 0));
+}
+
+CONVERT(convertEyeLike) {
+  if (failed(needsRank(node, b, 1, 2)))
+    return failure();
+  Value x = node.in(0);
+  int64_t rows = shapeOf(x)[0], columns = shapeOf(x)[1];
+  int64_t k = node.integer("k", 0);
+  Type element =
+      node.hasAttribute("dtype")
+          ? onnxElement(node.integer("dtype", 0), b.builder.getContext())
+          : tensorType(x).getElementType();
+  if (!element || rankOf(x) != 2) {
+    b.fail("expected a matrix of a supported type, found " +
+           describeType(x.getType()));
+    return failure();
+  }
+  Value row = iota(b, 2, 0, rows), column = iota(b, 2, 1, columns);
+  Value hit = b.compare(
+      ComparePredicate::eq,
+      b.binary<AddOp>(row, b.scalar(double(k), b.builder.getI64Type())),
+      column);
+  return give(results, b.cast(hit, element));
+}
+
+void merak::addIndexConversions(SmallVectorImpl<OnnxEntry> &table) {
+  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
+    table.push_back({type, since, kNewestOpset, convert});
+  };
+  add("GatherElements", 11, convertGatherElements);
+  add("GatherND", 11, convertGatherNd);
+  add("ScatterElements", 11, convertScatterElements);
+  table.push_back({"Scatter", 9, 10, convertScatterElements});
+  add("ScatterND", 11, convertScatterNd);
+  add("TopK", 1, convertTopK);
+  add("ArgMax", 1, convertArg);
+  add("ArgMin", 1, convertArg);
+  add("Hardmax", 1, convertHardmax);
+  add("CumSum", 11, convertCumulative);
+  add("CumProd", 26, convertCumulative);
+  add("ReverseSequence", 10, convertReverseSequence);
+  add("EyeLike", 9, convertEyeLike);
+}

@@ -1,0 +1,123 @@
+// The optimizers of domain ai.onnx.preview.training as what they compute. Their
+// inputs: rate, count of updates, all tensors, all gradients, then the states
+// in turn; their outputs: all new tensors, then the new states.
+#include "passes/Graph/OnnxConversion.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+namespace {
+// The operands of one tensor.
+struct Step {
+  Value rate, count; // count as a float
+  Value x, gradient, first, second;
+};
+using Update = SmallVector<Value> (*)(const OnnxNode &, GraphBuilder &,
+                                      const Step &);
+} // namespace
+
+// `a` where count > 0, else `b`.
+static Value afterFirst(GraphBuilder &b, const Step &s, Value after,
+                        Value first) {
+  return b.select(
+      b.compare(ComparePredicate::gt, s.count, b.scalarLike(0, s.count)), after,
+      first);
+}
+
+// norm_coefficient * x + gradient
+static Value regularized(const OnnxNode &node, GraphBuilder &b, const Step &s) {
+  double norm = node.real("norm_coefficient", 0);
+  return norm == 0 ? s.gradient
+                   : b.binary<AddOp>(b.binary<MulOp>(s.x, norm), s.gradient);
+}
+
+// keep * old + (1 - keep) * fresh
+static Value average(GraphBuilder &b, Value old, Value fresh, double keep) {
+  return b.binary<AddOp>(b.binary<MulOp>(old, keep),
+                         b.binary<MulOp>(fresh, 1 - keep));
+}
+
+static SmallVector<Value> adam(const OnnxNode &node, GraphBuilder &b,
+                               const Step &s) {
+  double alpha = node.real("alpha", 0.9f), beta = node.real("beta", 0.999f);
+  Value g = regularized(node, b, s);
+  Value v = average(b, s.first, g, alpha);
+  Value h = average(b, s.second, b.binary<MulOp>(g, g), beta);
+  auto rest = [&](double base) {
+    return b.binary<SubOp>(
+        b.scalarLike(1, s.count),
+        b.binary<PowOp>(b.scalarLike(base, s.count), s.count));
+  };
+  Value corrected = b.binary<DivOp>(
+      b.binary<MulOp>(s.rate, b.unary<SqrtOp>(rest(beta))), rest(alpha));
+  Value rate = afterFirst(b, s, corrected, s.rate);
+  Value root = b.binary<AddOp>(b.unary<SqrtOp>(h), node.real("epsilon", 1e-6f));
+  Value x =
+      b.binary<SubOp>(s.x, b.binary<DivOp>(b.binary<MulOp>(rate, v), root));
+  double post = node.real("norm_coefficient_post", 0);
+  return {post == 0 ? x : b.binary<MulOp>(x, 1 - post), v, h};
+}
+
+static SmallVector<Value> adagrad(const OnnxNode &node, GraphBuilder &b,
+                                  const Step &s) {
+  Value g = regularized(node, b, s);
+  Value h = b.binary<AddOp>(s.first, b.binary<MulOp>(g, g));
+  Value decay = b.binary<AddOp>(
+      b.binary<MulOp>(s.count, node.real("decay_factor", 0)), 1.0);
+  Value rate = b.binary<DivOp>(s.rate, decay);
+  Value root = b.binary<AddOp>(b.unary<SqrtOp>(h), node.real("epsilon", 1e-6f));
+  Value x =
+      b.binary<SubOp>(s.x, b.binary<DivOp>(b.binary<MulOp>(rate, g), root));
+  return {x, h};
+}
+
+static SmallVector<Value> momentum(const OnnxNode &node, GraphBuilder &b,
+                                   const Step &s) {
+  double alpha = node.real("alpha", 0);
+  Value g = regularized(node, b, s);
+  Value beta = afterFirst(b, s, b.scalarLike(node.real("beta", 1), s.count),
+                          b.scalarLike(1, s.count));
+  Value v = b.binary<AddOp>(b.binary<MulOp>(s.first, alpha),
+                            b.binary<MulOp>(g, beta));
+  bool nesterov = node.string("mode", "standard") == "nesterov";
+  Value step = nesterov ? b.binary<AddOp>(g, b.binary<MulOp>(v, alpha)) : v;
+  return {b.binary<SubOp>(s.x, b.binary<MulOp>(s.rate, step)), v};
+}
+
+template <Update update, size_t states> CONVERT(optimizer) {
+  size_t each = states + 2;
+  if (failed(needsFloat(node, b, 2)) ||
+      failed(needs(node, b, node.inputs.size())))
+    return failure();
+  size_t count = (node.inputs.size() - 2) / each;
+  if (count == 0 || node.inputs.size() != 2 + count * each ||
+      results.size() != count * (each - 1)) {
+    b.fail("expected rate, count and " + llvm::Twine(each) +
+           " inputs a tensor, found " + llvm::Twine(node.inputs.size()));
+    return failure();
+  }
+  for (size_t i = 0; i < count; ++i) {
+    auto part = [&](size_t k) { return node.in(2 + k * count + i); };
+    Type element = tensorType(part(0)).getElementType();
+    Step step{b.reshape(b.cast(node.in(0), element), {}),
+              b.reshape(b.cast(node.in(1), element), {}),
+              part(0),
+              part(1),
+              part(2),
+              states > 1 ? part(3) : Value()};
+    SmallVector<Value> fresh = update(node, b, step);
+    for (size_t k = 0; k < fresh.size(); ++k) {
+      if (!fresh[k])
+        return failure();
+      results[k * count + i] = fresh[k];
+    }
+  }
+  return success();
+}
+
+void merak::addTrainingConversions(SmallVectorImpl<OnnxEntry> &table) {
+  table.push_back({"Adam", 1, kNewestOpset, optimizer<adam, 2>});
+  table.push_back({"Adagrad", 1, kNewestOpset, optimizer<adagrad, 1>});
+  table.push_back({"Momentum", 1, kNewestOpset, optimizer<momentum, 1>});
+}

@@ -1,0 +1,80 @@
+// top_k: the first k of a row in order. Rows are independent.
+#include "runtime/backends/cpu/Kernel.h"
+#include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Types.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace merak::cpu {
+
+namespace {
+
+// Whether x comes before y. A NaN counts as the largest number.
+template <typename T> bool before(T x, T y, bool smallest) {
+  if constexpr (std::is_floating_point_v<T>) {
+    bool xNan = x != x, yNan = y != y;
+    if (xNan || yNan)
+      return smallest ? !xNan && yNan : xNan && !yNan;
+  }
+  return smallest ? x < y : x > y;
+}
+
+template <typename T>
+void topK(const KernelCall &call, ThreadPool &pool, int64_t length, int64_t k,
+          bool smallest) {
+  const int64_t rows = length ? call.inputs[0].elements() / length : 0;
+  pool.parallelFor(rows, rowGrain(length), [&](int64_t begin, int64_t end) {
+    std::vector<int64_t> order(static_cast<size_t>(length));
+    for (int64_t row = begin; row < end; ++row) {
+      const T *x = static_cast<const T *>(call.inputs[0].data) + row * length;
+      T *values = static_cast<T *>(call.outputs[0].data) + row * k;
+      int64_t *indices = static_cast<int64_t *>(call.outputs[1].data) + row * k;
+      std::iota(order.begin(), order.end(), int64_t{0});
+      std::partial_sort(order.begin(), order.begin() + k, order.end(),
+                        [&](int64_t a, int64_t b) {
+                          if (before(x[a], x[b], smallest))
+                            return true;
+                          return !before(x[b], x[a], smallest) && a < b;
+                        });
+      for (int64_t i = 0; i < k; ++i) {
+        indices[i] = order[i];
+        values[i] = x[order[i]];
+      }
+    }
+  });
+}
+
+KernelResult createTopK(Request &request) {
+  if (!request.counts(1, 2))
+    return request.status();
+  const View &x = request.inputs[0], &values = request.outputs[0];
+  request.type(request.outputs[1], "indices", planpb::I64);
+  request.sameShape(values, "values", request.outputs[1], "indices");
+  request.expect(x.dtype == values.dtype, "x and values differ in type");
+  const bool smallest = request.integer("smallest", 0) != 0;
+  if (!request.expect(x.rank() > 0 && x.rank() == values.rank() &&
+                          std::equal(x.shape.begin(), x.shape.end() - 1,
+                                     values.shape.begin()) &&
+                          values.shape.back() <= x.shape.back(),
+                      "values are not a part of x along the last dimension") ||
+      !request.ok())
+    return request.status();
+  const int64_t length = x.shape.back(), k = values.shape.back();
+  KernelResult result = Status::error("top_k: unsupported type");
+  withNumber(x.dtype, [&]<typename T>(T) {
+    result = makeKernel([=](const KernelCall &call, ThreadPool &pool) {
+      topK<T>(call, pool, length, k, smallest);
+      return Status();
+    });
+  });
+  return result;
+}
+
+constexpr KernelEntry kEntries[] = {{"top_k", createTopK, false, false, false}};
+
+} // namespace
+
+std::span<const KernelEntry> topKKernels() { return kEntries; }
+
+} // namespace merak::cpu

@@ -1,0 +1,39 @@
+// RUN: merak-opt %s --legalize-onnx | FileCheck %s
+
+// Elements by index are a gather from the flat tensor: its gradient and its
+// sharding are known.
+// CHECK-LABEL: @gather_elements
+// CHECK: %[[FLAT:.*]] = train.reshape %arg0 : tensor<3x4xf32> to tensor<12xf32>
+// CHECK: train.gather %[[FLAT]][%{{.*}}] axis 0 : tensor<12xf32>, tensor<2x4xi64>
+func.func @gather_elements(%x: tensor<3x4xf32>, %i: tensor<2x4xi64>) -> tensor<2x4xf32> {
+  %0 = train.onnx_node "GatherElements" opset 13(%x, %i) {axis = 0 : i64} : (tensor<3x4xf32>, tensor<2x4xi64>) -> tensor<2x4xf32>
+  return %0 : tensor<2x4xf32>
+}
+
+// Another axis is moved to the end and back.
+// CHECK-LABEL: @top_k
+// CHECK: %[[LAST:.*]] = train.transpose %arg0 perm [1, 0]
+// CHECK: train.top_k %[[LAST]] smallest : tensor<4x6xf32> -> tensor<4x2xf32>, tensor<4x2xi64>
+func.func @top_k(%x: tensor<6x4xf32>) -> tensor<2x4xf32> {
+  %k = train.constant dense<2> : tensor<1xi64>
+  %0:2 = train.onnx_node "TopK" opset 11(%x, %k) {axis = 0 : i64, largest = 0 : i64} : (tensor<6x4xf32>, tensor<1xi64>) -> (tensor<2x4xf32>, tensor<2x4xi64>)
+  return %0#0 : tensor<2x4xf32>
+}
+
+// Running sums of 5 elements: distances 1, 2 and 4.
+// CHECK-LABEL: @cumsum
+// CHECK-COUNT-3: train.add
+// CHECK-NOT: train.add
+func.func @cumsum(%x: tensor<5xf32>) -> tensor<5xf32> {
+  %a = train.constant dense<0> : tensor<i64>
+  %0 = train.onnx_node "CumSum" opset 14(%x, %a) {} : (tensor<5xf32>, tensor<i64>) -> tensor<5xf32>
+  return %0 : tensor<5xf32>
+}
+
+// A transposed convolution is the gradient of a convolution: 2 (4-1) + 3 = 9.
+// CHECK-LABEL: @conv_transpose
+// CHECK: train.conv_grad_input %arg0, %arg1 {{.*}} : tensor<1x2x4x4xf32>, tensor<2x3x3x3xf32> -> tensor<1x3x9x9xf32>
+func.func @conv_transpose(%x: tensor<1x2x4x4xf32>, %w: tensor<2x3x3x3xf32>) -> tensor<1x3x9x9xf32> {
+  %0 = train.onnx_node "ConvTranspose" opset 11(%x, %w) {strides = array<i64: 2, 2>} : (tensor<1x2x4x4xf32>, tensor<2x3x3x3xf32>) -> tensor<1x3x9x9xf32>
+  return %0 : tensor<1x3x9x9xf32>
+}
