@@ -5,7 +5,8 @@
 
 Two ranks, tp=2, links slowed by merak-run's emulation, which sleeps: so even a
 busy machine can overlap. From the traces, per rank and step, over the calls that
-communicate (F and B; U runs once a step and has no halves):
+communicate (F and B; U runs once a step and has no halves; gradients are reduced
+there, unless --grad-overlap=on brings them and W's computation into B):
   compute   what the calls compute
   network   what their collectives last
   exposed   the part of it in which the rank computes nothing
@@ -106,6 +107,7 @@ def main():
     parser.add_argument("--model", default=os.path.join(MODEL, "model.onnx"))
     parser.add_argument("--data", default=os.path.join(MODEL, "data"))
     parser.add_argument("--global-batch", type=int, default=8)
+    parser.add_argument("--grad-overlap", default="off")
     args = parser.parse_args()
     print(f"{'level':>5} {'step':>9} {'compute':>9} {'network':>9} "
           f"{'exposed':>9} {'hidden':>8}")
@@ -118,7 +120,8 @@ def main():
                  "--devices=2", "--mesh=pp=1,dp=1,tp=2", "--recompute=none",
                  f"--global-batch={args.global_batch}",
                  f"--microbatch={args.global_batch}",
-                 f"--tp-overlap={level}", "-q"], check=True)
+                 f"--tp-overlap={level}",
+                 f"--grad-overlap={args.grad_overlap}", "-q"], check=True)
             subprocess.run(
                 [os.path.join(args.bin_dir, "merak-run"), plan,
                  f"--data={args.data}", f"--steps={args.steps}",
