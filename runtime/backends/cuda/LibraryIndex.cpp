@@ -13,7 +13,9 @@ bool readGather(Request &request, const View &table, const View &ids,
                 const View &other, GatherArgs &g) {
   const int64_t axis = request.axis(table.rank());
   request.index(ids, "ids");
-  request.expect(table.dtype == other.dtype, "table and rows differ in type");
+  request.expect(table.dtype == other.dtype ||
+                     (isReal(table.dtype) && isReal(other.dtype)),
+                 "table and rows differ in type");
   if (!request.ok())
     return false;
   std::vector<int64_t> expected(table.shape.begin(),
@@ -49,20 +51,22 @@ KernelResult createGather(Request &request, const Device &device) {
       !readGather(request, request.inputs[0], request.inputs[1],
                   request.outputs[0], args))
     return request.status();
-  // Words are moved, so adding goes through a copy.
+  // Words are moved, so adding and converting go through a copy.
   const View out = request.outputs[0];
-  const bool adds = request.instruction.accumulate();
+  const bool adds =
+      request.instruction.accumulate() || out.dtype != request.inputs[0].dtype;
   CopyArgs copy;
   uint64_t bytes = 0;
   if (adds) {
-    const View dense = denseView(out);
+    View dense = denseView(out);
+    dense.dtype = request.inputs[0].dtype;
     planpb::Instruction inner = request.instruction;
     inner.set_accumulate(false);
     Request again(inner, request.inputs, std::span(&dense, 1));
     if (!readGather(again, request.inputs[0], request.inputs[1], dense, args))
       return again.status();
-    copy = makeCopy(request, dense, out, true);
-    bytes = denseBytes(out);
+    copy = makeCopy(request, dense, out, request.instruction.accumulate());
+    bytes = denseBytes(dense);
   }
   return makeKernel(
       [=](const KernelCall &call, Launcher &launcher) {
@@ -72,7 +76,7 @@ KernelResult createGather(Request &request, const Device &device) {
         now.other = ref(call.outputs[0]);
         now.first = cpu::scalarInteger(call, 0);
         if (adds)
-          now.other.data = launcher.workspace(bytes);
+          now.other = {launcher.workspace(bytes), now.table.type};
         const int64_t count =
             now.before.count * now.idLoops.count * now.after.count;
         MERAK_RETURN_IF_ERROR(launcher.items<KernelId::Gather>(now, count));
