@@ -186,6 +186,10 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   app.add_option("--optimizer", optimizer,
                  "sgd:lr=..,momentum=.. or "
                  "adamw:lr=..,betas=../..,eps=..,weight_decay=..");
+  app.add_option("--precision", o.precision,
+                 "fp32, or bf16: activations and products in bf16; parameters, "
+                 "sums, losses and the optimizer in f32")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--grad-clip", o.gradClip, "bound of the global gradient norm")
       ->check(CLI::NonNegativeNumber);
   app.add_option(

@@ -38,6 +38,7 @@ struct CompilerOptions {
   OptimizerOptions optimizer;
   double gradClip = 0;
   bool gradOverlap = true; // reductions of gradients beside the backward pass
+  std::string precision = "fp32"; // "bf16": f32 only where digits matter
   std::string schedule = "auto";
   std::string recompute = "auto";
   std::string tpOverlap; // "0" to "3" or "auto"; empty: not given

@@ -80,6 +80,8 @@ LogicalResult Compilation::load() {
 LogicalResult Compilation::graph() {
   PassManager manager(&context);
   buildGraphImportPipeline(manager, options.train && options.dropout);
+  if (options.precision == "bf16")
+    manager.addPass(createLowerPrecision());
   DifferentiateOptions differentiate;
   differentiate.train = options.train;
   manager.addPass(createDifferentiate(differentiate));
@@ -193,6 +195,7 @@ LogicalResult Compilation::stage() {
   outline.optimizer = o.kind;
   outline.constants = optimizerConstants(o, &context);
   outline.gradClip = options.gradClip;
+  outline.skipNonFinite = options.precision == "bf16";
   FailureOr<Decision> decision = cutStages(*module, planner, outline);
   if (failed(decision))
     return failure();

@@ -66,5 +66,14 @@ Value merak::train::reduceToType(OpBuilder &b, Location loc, Value grad,
   for (size_t i = 0; i < from.size(); ++i)
     if (i < lead || (to[i - lead] == 1 && from[i] != 1))
       axes.push_back(static_cast<int64_t>(i));
-  return reshapeTo(b, loc, reduceSum(b, loc, grad, axes, true), to);
+  Type element = type.getElementType();
+  // Sums are formed in f32.
+  bool widens = !axes.empty() && element.isBF16();
+  auto cast = [&](Value value, Type wanted) -> Value {
+    return CastOp::create(b, loc, tensorTypeOf(value).clone(wanted), value);
+  };
+  if (widens)
+    grad = cast(grad, b.getF32Type());
+  grad = reshapeTo(b, loc, reduceSum(b, loc, grad, axes, true), to);
+  return widens ? cast(grad, element) : grad;
 }

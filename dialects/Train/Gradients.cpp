@@ -120,8 +120,13 @@ GRADIENT(GeluOp) {
   PRELUDE grads[0] = GeluGradOp::create(b, loc, dy, getX(), getTanhAttr());
 }
 GRADIENT(CastOp) {
-  PRELUDE if (isa<FloatType>(tensorTypeOf(getX()).getElementType())) grads[0] =
-      CastOp::create(b, loc, getX().getType(), dy);
+  PRELUDE if (!isa<FloatType>(tensorTypeOf(getX()).getElementType())) return;
+  // A sum that was formed in f32 and rounded for y is taken before that.
+  auto rounded = dy.getDefiningOp<CastOp>();
+  grads[0] = rounded && rounded.getX().getType() == getX().getType() &&
+                     tensorTypeOf(dy).getElementType().isBF16()
+                 ? rounded.getX()
+                 : Value(CastOp::create(b, loc, getX().getType(), dy));
 }
 
 // The mask is drawn again: nothing is stored.

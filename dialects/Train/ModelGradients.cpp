@@ -126,14 +126,19 @@ SmallVector<Value> SoftmaxGradOp::decompose(OpBuilder &b) {
 SmallVector<Value> SoftmaxCrossEntropyOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
   int64_t axis = tensorTypeOf(getLogits()).getRank() - 1;
+  Value logits = getLogits();
+  Type element = tensorTypeOf(getLoss()).getElementType();
+  if (tensorTypeOf(logits).getElementType() != element)
+    logits =
+        CastOp::create(b, loc, tensorTypeOf(logits).clone(element), logits);
   Value max =
-      ReduceMaxOp::create(b, loc, getLogits(), ArrayRef<int64_t>{axis}, true);
-  Value e = ExpOp::create(b, loc, SubOp::create(b, loc, getLogits(), max));
+      ReduceMaxOp::create(b, loc, logits, ArrayRef<int64_t>{axis}, true);
+  Value e = ExpOp::create(b, loc, SubOp::create(b, loc, logits, max));
   Value sum = reduceSum(b, loc, e, {axis}, false);
   Value flatMax = reshapeTo(b, loc, max, tensorTypeOf(getLse()).getShape());
   Value lse = AddOp::create(b, loc, LogOp::create(b, loc, sum), flatMax);
   Value picked =
-      PickOp::create(b, loc, getLoss().getType(), getLogits(), getLabels(),
+      PickOp::create(b, loc, getLoss().getType(), logits, getLabels(),
                      getIgnoreIndexAttr(), StringAttr());
   Value loss = SubOp::create(b, loc, lse, picked);
   if (getIgnoreIndex()) {

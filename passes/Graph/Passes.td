@@ -74,6 +74,29 @@ def FinishGraph : Pass<"finish-graph", "::mlir::ModuleOp"> {
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 
+def LowerPrecision : Pass<"lower-precision", "::mlir::ModuleOp"> {
+  let summary = "bf16 for the bulk of the computation, f32 where digits matter";
+  let description = [{
+    Input: `func @model` in f32, forward ops only. Output: the same with
+    train.cast, so that matrix products, convolutions, attention and gathered
+    rows are in bf16, and so is what follows them element by element.
+    Parameters, losses, sums and statistics stay f32. Fails if the model has
+    another floating-point type.
+
+    ```mlir
+    %y = train.einsum "ab,bc->ac" %x, %w : tensor<8x4xf32>, tensor<4x2xf32>
+    ```
+    becomes
+    ```mlir
+    %0 = train.cast %x : tensor<8x4xf32> to tensor<8x4xbf16>
+    %1 = train.cast %w : tensor<4x2xf32> to tensor<4x2xbf16>
+    %y = train.einsum "ab,bc->ac" %0, %1 : tensor<8x4xbf16>, tensor<4x2xbf16>
+    ```
+  }];
+  let statistics = [Statistic<"valuesLowered", "valuesLowered", "values in bf16">];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
 def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   let summary = "append gradients and updates to the forward function";
   let description = [{

@@ -28,6 +28,11 @@ bool isFusable(Operation *op) { return iterationOf(op).has_value(); }
 
 namespace {
 
+// What bodies compute in: bf16 operands are widened, results rounded once.
+Type computeType(Type element) {
+  return element.isBF16() ? Float32Type::get(element.getContext()) : element;
+}
+
 enum class Combine { None, Sum, Max, MaxUnsigned };
 
 // A tensor and the loops its dimensions walk.
@@ -61,6 +66,14 @@ struct Scalars {
   }
   Value select(Value condition, Value x, Value y) {
     return arith::SelectOp::create(b, loc, condition, x, y);
+  }
+  Value widen(Value x) {
+    Type type = computeType(x.getType());
+    return type == x.getType() ? x : arith::ExtFOp::create(b, loc, type, x);
+  }
+  Value round(Value x, Type element) {
+    bool same = x.getType() == element || !element.isBF16();
+    return same ? x : arith::TruncFOp::create(b, loc, element, x);
   }
   // 1 / sqrt(square / count + epsilon)
   Value reciprocalRoot(Value square, double count, double epsilon) {
@@ -110,6 +123,13 @@ private:
   Value perRow(ArrayRef<Value> rows, Type element, Body body);
   void finish(unsigned result, Value value) {
     mapping.map(op->getResult(result), value);
+  }
+  // A value without the reduced loops, in the type that the op gives it.
+  void finishRow(unsigned result, Value value) {
+    Type element = elementOf(op->getResult(result));
+    if (elementOf(value) != element)
+      value = perRow({value}, element, [](Scalars &s) { return s[0]; });
+    finish(result, value);
   }
   Type elementOf(Value value) {
     return signlessType(
@@ -221,9 +241,9 @@ Value Writer::write(const DimLoops &out, Type element, ArrayRef<Read> reads,
       b, loc, TypeRange{init.getType()}, inputs, ValueRange{init}, maps,
       iterators, [&](OpBuilder &inner, Location where, ValueRange arguments) {
         Scalars scalars{inner, where, {}};
-        ValueRange read = arguments.drop_back();
-        scalars.in.assign(read.begin(), read.end());
-        Value value = body(scalars);
+        for (Value argument : arguments.drop_back())
+          scalars.in.push_back(scalars.widen(argument));
+        Value value = scalars.round(body(scalars), element);
         Value carried = arguments.back();
         bool real = isa<FloatType>(element);
         if (combine == Combine::Sum)
@@ -281,10 +301,10 @@ void Writer::elementwise() {
                     SmallVector<Value> scalars;
                     size_t next = 0;
                     for (TypedAttr splat : splats)
-                      scalars.push_back(
-                          splat ? arith::ConstantOp::create(s.b, s.loc, splat)
-                                      .getResult()
-                                : s[next++]);
+                      scalars.push_back(splat
+                                            ? s.widen(arith::ConstantOp::create(
+                                                  s.b, s.loc, splat))
+                                            : s[next++]);
                     return emitScalarBody(s.b, op, scalars);
                   }));
 }
@@ -299,7 +319,7 @@ void Writer::reduce(Combine combine) {
 //===----------------------------------------------------------------------===//
 
 void Writer::softmax() {
-  Type type = elementOf(op->getResult(0));
+  Type result = elementOf(op->getResult(0)), type = computeType(result);
   Read x = read(0);
   Value max =
       write(kept, type, {x}, Combine::Max, [](Scalars &s) { return s[0]; });
@@ -307,21 +327,21 @@ void Writer::softmax() {
                   [](Scalars &s) { return s.exp(s.sub(s[0], s[1])); });
   Value sum = write(kept, type, {{e, full}}, Combine::Sum,
                     [](Scalars &s) { return s[0]; });
-  finish(0, write(full, type, {{e, full}, {sum, kept}}, Combine::None,
+  finish(0, write(full, result, {{e, full}, {sum, kept}}, Combine::None,
                   [](Scalars &s) { return s.div(s[0], s[1]); }));
 }
 
 void Writer::softmaxGrad() { // y, dy
-  Type type = elementOf(op->getResult(0));
+  Type result = elementOf(op->getResult(0)), type = computeType(result);
   Value sum = write(kept, type, reads(), Combine::Sum,
                     [](Scalars &s) { return s.mul(s[0], s[1]); });
-  finish(0, write(full, type, {read(0), read(1), {sum, kept}}, Combine::None,
+  finish(0, write(full, result, {read(0), read(1), {sum, kept}}, Combine::None,
                   [](Scalars &s) { return s.mul(s[0], s.sub(s[1], s[2])); }));
 }
 
 // loss = lse - logits[label]; lse = max + log(sum(exp(logits - max)))
 void Writer::crossEntropy(SoftmaxCrossEntropyOp loss) {
-  Type type = elementOf(loss.getLogits());
+  Type type = computeType(elementOf(loss.getLogits()));
   int last = full.back();
   Read x = read(0);
   Value labels = read(1).tensor;
@@ -337,22 +357,23 @@ void Writer::crossEntropy(SoftmaxCrossEntropyOp loss) {
     return s.add(s[0], math::LogOp::create(s.b, s.loc, s[1]));
   });
   std::optional<uint64_t> ignored = loss.getIgnoreIndex();
-  finish(0, perRow({lse, picked, labels}, type, [&](Scalars &s) {
-           Value value = s.sub(s[0], s[1]);
-           if (!ignored)
-             return value;
-           Value isIgnored = s.equal(
-               s[2], s.integer(s[2].getType(), static_cast<int64_t>(*ignored)));
-           return s.select(isIgnored, s.number(type, 0), value);
-         }));
-  finish(1, lse);
+  finishRow(0, perRow({lse, picked, labels}, type, [&](Scalars &s) {
+              Value value = s.sub(s[0], s[1]);
+              if (!ignored)
+                return value;
+              Value isIgnored =
+                  s.equal(s[2], s.integer(s[2].getType(),
+                                          static_cast<int64_t>(*ignored)));
+              return s.select(isIgnored, s.number(type, 0), value);
+            }));
+  finishRow(1, lse);
 }
 
 void Writer::crossEntropyGrad(SoftmaxCrossEntropyGradOp loss) {
-  Type type = elementOf(loss.getLogits());
+  Type result = elementOf(loss.getLogits()), type = computeType(result);
   int last = full.back();
   std::optional<uint64_t> ignored = loss.getIgnoreIndex();
-  finish(0, write(full, type, reads(), Combine::None, [&](Scalars &s) {
+  finish(0, write(full, result, reads(), Combine::None, [&](Scalars &s) {
            Value p = s.exp(s.sub(s[0], s[2]));
            Value hit =
                s.select(s.isLabel(s[1], last), s.sub(p, s.number(type, 1)), p);
@@ -370,7 +391,7 @@ void Writer::crossEntropyGrad(SoftmaxCrossEntropyGradOp loss) {
 //===----------------------------------------------------------------------===//
 
 void Writer::layerNorm(LayerNormOp norm) {
-  Type type = elementOf(norm.getX());
+  Type result = elementOf(norm.getX()), type = computeType(result);
   double count = static_cast<double>(it.countOf(true));
   double epsilon = norm.getEpsilon().convertToDouble();
   Read x = read(0);
@@ -390,20 +411,20 @@ void Writer::layerNorm(LayerNormOp norm) {
   SmallVector<Read> inputs = {x, {mean, kept}, {rstd, kept}};
   for (unsigned i = 1; i < op->getNumOperands(); ++i)
     inputs.push_back(read(i));
-  finish(0, write(full, type, inputs, Combine::None, [&](Scalars &s) {
+  finish(0, write(full, result, inputs, Combine::None, [&](Scalars &s) {
            Value y = s.mul(s.sub(s[0], s[1]), s[2]);
            size_t next = 3;
            if (norm.getScale())
              y = s.mul(y, s[next++]);
            return norm.getBias() ? s.add(y, s[next]) : y;
          }));
-  finish(1, mean);
-  finish(2, rstd);
+  finishRow(1, mean);
+  finishRow(2, rstd);
 }
 
 // dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy scale
 void Writer::layerNormGrad(LayerNormGradOp norm) {
-  Type type = elementOf(norm.getX());
+  Type result = elementOf(norm.getX()), type = computeType(result);
   double count = static_cast<double>(it.countOf(true));
   bool scaled = static_cast<bool>(norm.getScale());
   auto g = [scaled](Scalars &s) { return scaled ? s.mul(s[0], s[4]) : s[0]; };
@@ -421,23 +442,23 @@ void Writer::layerNormGrad(LayerNormGradOp norm) {
   size_t at = inputs.size();
   inputs.push_back({mean(sum), kept});
   inputs.push_back({mean(dot), kept});
-  finish(0, write(full, type, inputs, Combine::None, [&](Scalars &s) {
+  finish(0, write(full, result, inputs, Combine::None, [&](Scalars &s) {
            Value centered = s.sub(g(s), s[at]);
            return s.mul(s[3], s.sub(centered, s.mul(xhat(s), s[at + 1])));
          }));
 }
 
 void Writer::layerNormParamGrad(LayerNormParamGradOp norm) {
-  Type type = elementOf(norm.getX()); // dy, x, mean, rstd
-  finish(0, write(kept, type, reads(), Combine::Sum, [](Scalars &s) {
-           return s.mul(s[0], s.mul(s.sub(s[1], s[2]), s[3]));
-         }));
-  finish(1, write(kept, type, {read(0)}, Combine::Sum,
-                  [](Scalars &s) { return s[0]; }));
+  Type type = computeType(elementOf(norm.getX())); // dy, x, mean, rstd
+  finishRow(0, write(kept, type, reads(), Combine::Sum, [](Scalars &s) {
+              return s.mul(s[0], s.mul(s.sub(s[1], s[2]), s[3]));
+            }));
+  finishRow(1, write(kept, type, {read(0)}, Combine::Sum,
+                     [](Scalars &s) { return s[0]; }));
 }
 
 void Writer::rmsNorm(RmsNormOp norm) {
-  Type type = elementOf(norm.getX());
+  Type result = elementOf(norm.getX()), type = computeType(result);
   double count = static_cast<double>(it.countOf(true));
   double epsilon = norm.getEpsilon().convertToDouble();
   Read x = read(0);
@@ -449,16 +470,16 @@ void Writer::rmsNorm(RmsNormOp norm) {
   SmallVector<Read> inputs = {x, {rstd, kept}};
   if (norm.getScale())
     inputs.push_back(read(1));
-  finish(0, write(full, type, inputs, Combine::None, [&](Scalars &s) {
+  finish(0, write(full, result, inputs, Combine::None, [&](Scalars &s) {
            Value y = s.mul(s[0], s[1]);
            return norm.getScale() ? s.mul(y, s[2]) : y;
          }));
-  finish(1, rstd);
+  finishRow(1, rstd);
 }
 
 // dx = rstd (g - x rstd^2 mean(g x)), g = dy scale
 void Writer::rmsNormGrad(RmsNormGradOp norm) {
-  Type type = elementOf(norm.getX());
+  Type result = elementOf(norm.getX()), type = computeType(result);
   double count = static_cast<double>(it.countOf(true));
   bool scaled = static_cast<bool>(norm.getScale());
   auto g = [scaled](Scalars &s) { return scaled ? s.mul(s[0], s[3]) : s[0]; };
@@ -471,16 +492,17 @@ void Writer::rmsNormGrad(RmsNormGradOp norm) {
   });
   size_t at = inputs.size();
   inputs.push_back({factor, kept});
-  finish(0, write(full, type, inputs, Combine::None, [&](Scalars &s) {
+  finish(0, write(full, result, inputs, Combine::None, [&](Scalars &s) {
            return s.mul(s[2], s.sub(g(s), s.mul(s[1], s[at])));
          }));
 }
 
 void Writer::rmsNormParamGrad(RmsNormParamGradOp norm) {
-  finish(0, write(kept, elementOf(norm.getX()), reads(), Combine::Sum,
-                  [](Scalars &s) { // dy, x, rstd
-                    return s.mul(s[0], s.mul(s[1], s[2]));
-                  }));
+  finishRow(0, write(kept, computeType(elementOf(norm.getX())), reads(),
+                     Combine::Sum,
+                     [](Scalars &s) { // dy, x, rstd
+                       return s.mul(s[0], s.mul(s[1], s[2]));
+                     }));
 }
 
 void Writer::run() {

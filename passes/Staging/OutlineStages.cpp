@@ -76,8 +76,10 @@ private:
         continue;
       bool cheap = llvm::all_of(op.getOperands(), [&](Value operand) {
         Operation *producer = operand.getDefiningOp();
+        // A parameter in another type costs less to make than to keep.
         return !producer || isa<ConstantOp>(producer) ||
-               rematerializable.contains(producer);
+               rematerializable.contains(producer) ||
+               (isa<CastOp>(op) && isa<ReadOp>(producer));
       });
       if (cheap)
         rematerializable.insert(&op);
@@ -533,7 +535,8 @@ private:
     if (stage == options.stages - 1)
       storeResult(factor.getNorm(), {stage, pipe::Action::U}, "grad_norm",
                   none);
-    return options.gradClip > 0 ? factor.getFactor() : Value();
+    return options.gradClip > 0 || options.skipNonFinite ? factor.getFactor()
+                                                         : Value();
   }
 
   void emitUpdate(Place place, train::UpdateOp update, Value gradient,

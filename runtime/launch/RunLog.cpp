@@ -26,6 +26,8 @@ std::string progressLine(const StepResult &step, int64_t lastStep,
     line += fmt::format(" | {:.0f} tok/s", double(tokens) / step.seconds);
   else
     line += fmt::format(" | {:.0f} samples/s", double(samples) / step.seconds);
+  if (step.skipped)
+    line += " | skipped: gradients are not finite";
   return line;
 }
 
@@ -38,6 +40,8 @@ std::string logLine(const StepResult &step, int64_t tokens) {
   json["lr"] = step.lr;
   if (auto norm = step.outputs.find("grad_norm"); norm != step.outputs.end())
     json["grad_norm"] = norm->second;
+  if (step.skipped)
+    json["skipped"] = true;
   json["seconds"] = step.seconds;
   json["tokens_per_second"] = double(tokens) / step.seconds;
   return json.dump();
@@ -61,6 +65,7 @@ Result<RunLog> RunLog::open(const std::string &path,
 
 Status RunLog::add(const StepResult &step) {
   seconds_.push_back(step.seconds);
+  skipped_ += step.skipped;
   fmt::print("{}\n", progressLine(step, lastStep_, tokens_, samples_));
   std::fflush(stdout);
   if (!file_)
@@ -73,8 +78,13 @@ Status RunLog::add(const StepResult &step) {
 }
 
 std::string RunLog::summary() const {
+  const std::string skipped =
+      skipped_ == 0 ? ""
+                    : fmt::format("{} of {} steps skipped: gradients were not "
+                                  "finite",
+                                  skipped_, seconds_.size());
   if (seconds_.size() < 3)
-    return {};
+    return skipped;
   std::vector<double> sorted(seconds_.begin() + 1, seconds_.end());
   std::sort(sorted.begin(), sorted.end());
   const double median = sorted[sorted.size() / 2];
@@ -82,6 +92,8 @@ std::string RunLog::summary() const {
       fmt::format("{} steps, median {:.2f} ms", seconds_.size(), median * 1e3);
   if (tokens_ > 0)
     line += fmt::format(", {:.0f} tok/s", double(tokens_) / median);
+  if (!skipped.empty())
+    line += "; " + skipped;
   return line;
 }
 

@@ -14,7 +14,8 @@ public:
   static Result<RunLog> open(const std::string &path,
                              const planpb::PlanFile &plan, int64_t lastStep);
   Status add(const StepResult &step);
-  // The median of the steps after the first, which also touches memory.
+  // The median of the steps after the first, which also touches memory, and
+  // how many steps were skipped.
   std::string summary() const;
 
 private:
@@ -24,6 +25,7 @@ private:
   std::string path_;
   std::unique_ptr<std::FILE, Close> file_;
   int64_t lastStep_ = 0, tokens_ = 0, samples_ = 0;
+  int64_t skipped_ = 0;
   std::vector<double> seconds_;
 };
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -268,6 +269,17 @@ Status Session::failure() const {
   return failure;
 }
 
+// Whether updates take the factor that says not to.
+static bool skipsSteps(const LoadedPlan &plan) {
+  for (const planpb::Program &program : plan.programs)
+    for (const planpb::Procedure &procedure : program.procedures())
+      for (const planpb::Instruction &op : procedure.instructions())
+        if (op.op() == "adamw_update" || op.op() == "sgd_update")
+          if (auto clip = op.attrs().find("clip"); clip != op.attrs().end())
+            return clip->second == "1";
+  return false;
+}
+
 Result<StepResult> Session::step() {
   StepResult result;
   StepScalars scalars;
@@ -282,6 +294,9 @@ Result<StepResult> Session::step() {
   result.lr = scalars.lr;
   result.step = ++nextStep_;
   MERAK_RETURN_IF_ERROR(readOutputs(result));
+  auto norm = result.outputs.find("grad_norm");
+  result.skipped = norm != result.outputs.end() &&
+                   !std::isfinite(norm->second) && skipsSteps(plan_);
   return result;
 }
 

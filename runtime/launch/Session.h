@@ -45,6 +45,8 @@ struct StepResult {
   double lr = 0;
   double seconds = 0;
   std::map<std::string, double> outputs; // "loss", "grad_norm", ...
+  // The gradients were not finite, and the plan's updates changed nothing.
+  bool skipped = false;
 };
 
 // The value of one output for a whole global batch.

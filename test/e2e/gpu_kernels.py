@@ -56,10 +56,11 @@ def assemble(path, architecture):
                      f"{harness.last_lines(done.stdout + done.stderr)}")
 
 
-def kernels(model, mesh, optimizer, tools):
+def kernels(model, mesh, optimizer, precision, tools):
     """The PTX, which is what the plan holds without NVIDIA's tools."""
     tools.extra = {"CUDA_HOME": "/nonexistent", "PATH": "/nonexistent"}
-    plan = compile_model(tools, model, mesh, f"--optimizer={optimizer}")
+    plan = compile_model(tools, model, mesh, f"--optimizer={optimizer}",
+                         f"--precision={precision}")
     named = symbols(tools, plan)
     path = os.path.join(plan, "kernels.ptx")
     with open(path, encoding="ascii") as file:
@@ -139,12 +140,14 @@ def main():
     for model in models:
         for mesh in MESHES if args.all else ["none", "pp=2,dp=2,tp=2"]:
             name = os.path.basename(os.path.dirname(model))
-            cases.append(Case(f"{name} {mesh}", functools.partial(
-                kernels, model, mesh, "adamw")))
+            for precision in ("fp32", "bf16"):
+                cases.append(Case(f"{name} {mesh} {precision}",
+                                  functools.partial(kernels, model, mesh,
+                                                    "adamw", precision)))
     for leaf in sorted(os.listdir(EXACT)):
         if leaf.endswith(".textproto"):
             cases.append(Case("exact " + leaf[:-10], functools.partial(
-                kernels, os.path.join(EXACT, leaf), "none", "sgd")))
+                kernels, os.path.join(EXACT, leaf), "none", "sgd", "fp32")))
     cases += [Case("an assembler that fails", refused_tool),
               Case("target and cluster contradict", wrong_target)]
     if ASSEMBLER and PACKER:

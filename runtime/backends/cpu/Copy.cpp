@@ -217,9 +217,9 @@ KernelResult createSlice(Request &request) {
 }
 
 constexpr KernelEntry kEntries[] = {
-    {"copy", createCopy, true, true, false},
-    {"slice", createSlice, true, true, false},
-    {"fill", createFill, true, true, false},
+    {"copy", createCopy, true, true, false, true},
+    {"slice", createSlice, true, true, false, true},
+    {"fill", createFill, true, true, false, true},
 };
 
 } // namespace

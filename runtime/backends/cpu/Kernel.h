@@ -73,6 +73,7 @@ struct KernelEntry {
   bool anyStrides;  // takes operands with any strides
   bool accumulates; // adds to its outputs if asked
   bool updates;     // reads its outputs (optimizers): accumulate is refused
+  bool anyTypes = false; // takes every type; else f32 stands for bf16 and f16
 };
 
 // All library kernels, by file.

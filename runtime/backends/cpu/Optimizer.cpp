@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
 
 namespace merak::cpu {
 
@@ -83,6 +84,7 @@ void runUpdate(const Update &u, const KernelCall &call, ThreadPool &pool,
                });
 }
 
+// NaN: the gradients are not finite, and nothing may change.
 float clipFactor(const Update &u, const KernelCall &call) {
   return u.clip ? f32(call.inputs[1])[0] : 1;
 }
@@ -115,6 +117,8 @@ KernelResult createSgd(Request &request) {
     now.lr = static_cast<float>(call.scalars[0].asDouble());
     now.first = call.scalars[1].asInteger() <= 1;
     const float factor = clipFactor(u, call);
+    if (std::isnan(factor))
+      return Status();
     runUpdate(u, call, pool,
               [&](float *const *state, const float *grad, int64_t n) {
                 simd().sgd(state[0], state[1], grad, n, factor, now);
@@ -147,6 +151,8 @@ KernelResult createAdamW(Request &request) {
     step.rootCorrection = static_cast<float>(std::sqrt(1 - std::pow(beta2, t)));
     step.eps = static_cast<float>(eps);
     const float factor = clipFactor(u, call);
+    if (std::isnan(factor))
+      return Status();
     runUpdate(
         u, call, pool, [&](float *const *state, const float *grad, int64_t n) {
           simd().adamW(state[0], state[1], state[2], grad, n, factor, step);
@@ -213,8 +219,10 @@ KernelResult createClipFactor(Request &request) {
       sum += f32(squares)[i * squares.strides[0]];
     double norm = std::sqrt(sum);
     f32Out(call.outputs[0])[0] = static_cast<float>(norm);
+    const bool finite = std::isfinite(static_cast<float>(norm));
     f32Out(call.outputs[1])[0] =
-        static_cast<float>(std::min(1.0, maxNorm / (norm + 1e-6)));
+        finite ? static_cast<float>(std::min(1.0, maxNorm / (norm + 1e-6)))
+               : std::numeric_limits<float>::quiet_NaN();
     return Status();
   });
 }

@@ -4,6 +4,7 @@
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/core/DType.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <map>
 
@@ -11,20 +12,40 @@ namespace merak::cpu {
 
 namespace {
 
-// Runs a kernel on dense copies of some operands.
+bool isHalf(const View &view) {
+  return view.dtype == planpb::BF16 || view.dtype == planpb::F16;
+}
+
+// The dense view that a kernel sees of an operand; f32 for 16 bits.
+View adaptedView(const View &view) {
+  View dense = denseView(view, nullptr);
+  if (isHalf(view))
+    dense.dtype = planpb::F32;
+  return dense;
+}
+
+// Runs a kernel on dense copies of some operands: of those that are not dense
+// or have 16-bit floats, for kernels that do not know these.
 class Adapted : public Kernel {
 public:
+  struct Needs {
+    bool dense = false, f32 = false, accumulate = false;
+    bool copies(const View &view) const {
+      return (dense && !view.dense()) || (f32 && isHalf(view));
+    }
+  };
   Adapted(std::unique_ptr<Kernel> kernel, std::span<const View> inputs,
-          std::span<const View> outputs, bool strides, bool accumulate)
+          std::span<const View> outputs, Needs needs)
       : kernel_(std::move(kernel)), inputs_(inputs.begin(), inputs.end()),
-        outputs_(outputs.begin(), outputs.end()) {
+        outputs_(outputs.begin(), outputs.end()),
+        overwrites_(needs.accumulate) {
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (strides && !inputs[i].dense())
+      if (needs.copies(inputs[i]))
         before_.push_back(makeCopy(inputs_, i, inputs[i], true, false));
     for (size_t i = 0; i < outputs.size(); ++i)
-      if (accumulate || (strides && !outputs[i].dense()))
-        after_.push_back(makeCopy(outputs_, i, outputs[i], false, accumulate));
-    overwrites_ = accumulate;
+      if (needs.accumulate || needs.copies(outputs[i]))
+        after_.push_back(
+            makeCopy(outputs_, i, outputs[i], false, needs.accumulate));
   }
 
   Status run(const KernelCall &call, ThreadPool &pool) override {
@@ -55,14 +76,14 @@ private:
 
   Copy makeCopy(std::vector<View> &views, size_t i, const View &view,
                 bool isInput, bool accumulate) {
-    View dense = denseView(view, nullptr);
+    View dense = adaptedView(view);
     Copy copy{i,
               isInput ? CopyPlan(view, dense, false)
                       : CopyPlan(dense, view, accumulate),
               CopyPlan(view, dense, false),
               {}};
     copy.bytes.resize(
-        static_cast<size_t>(view.elements() * runtime::dtypeSize(view.dtype)));
+        static_cast<size_t>(view.elements() * runtime::dtypeSize(dense.dtype)));
     views[i] = dense;
     return copy;
   }
@@ -80,18 +101,15 @@ private:
   bool overwrites_ = false;
 };
 
-std::vector<View> denseViews(std::span<const View> views) {
-  std::vector<View> dense;
-  for (const View &view : views)
-    dense.push_back(denseView(view, nullptr));
-  return dense;
-}
-
-bool allDense(std::span<const View> views) {
-  for (const View &view : views)
-    if (!view.dense())
-      return false;
-  return true;
+// What the kernel sees of all operands.
+std::vector<View> seen(std::span<const View> views, Adapted::Needs needs) {
+  std::vector<View> result(views.begin(), views.end());
+  for (View &view : result)
+    if (needs.copies(view))
+      view = adaptedView(view);
+    else if (needs.dense)
+      view = denseView(view, nullptr);
+  return result;
 }
 
 } // namespace
@@ -128,27 +146,32 @@ KernelResult prepareKernel(const planpb::Instruction &instruction,
   if (accumulate && entry->updates)
     return Status::error(fmt::format("{}: an update in place cannot accumulate",
                                      instruction.op()));
-  const bool copies =
-      !entry->anyStrides && !(allDense(inputs) && allDense(outputs));
-  const bool adds = accumulate && !entry->accumulates;
-  if (!copies && !adds) {
+  Adapted::Needs needs{!entry->anyStrides, !entry->anyTypes,
+                       accumulate && !entry->accumulates};
+  bool adapts = needs.accumulate;
+  for (const auto &views : {inputs, outputs})
+    for (const View &view : views)
+      adapts |= needs.copies(view);
+  if (!adapts) {
     Request request(instruction, inputs, outputs);
     return entry->create(request);
   }
-  std::vector<View> denseIn(inputs.begin(), inputs.end());
-  std::vector<View> denseOut = denseViews(outputs);
-  if (!entry->anyStrides)
-    denseIn = denseViews(inputs);
-  else if (!adds)
-    denseOut.assign(outputs.begin(), outputs.end());
+  if (entry->updates && std::ranges::any_of(outputs, isHalf))
+    return Status::error(
+        fmt::format("{}: an update needs parameters in f32", instruction.op()));
+  std::vector<View> adaptedIn = seen(inputs, needs);
+  std::vector<View> adaptedOut = seen(outputs, needs);
+  if (needs.accumulate)
+    for (View &view : adaptedOut)
+      view = adaptedView(view);
   planpb::Instruction inner = instruction;
-  inner.set_accumulate(accumulate && !adds);
-  Request request(inner, denseIn, denseOut);
+  inner.set_accumulate(accumulate && !needs.accumulate);
+  Request request(inner, adaptedIn, adaptedOut);
   KernelResult kernel = entry->create(request);
   if (!kernel.ok())
     return kernel.status();
-  return std::unique_ptr<Kernel>(std::make_unique<Adapted>(
-      std::move(*kernel), inputs, outputs, !entry->anyStrides, adds));
+  return std::unique_ptr<Kernel>(
+      std::make_unique<Adapted>(std::move(*kernel), inputs, outputs, needs));
 }
 
 } // namespace merak::cpu

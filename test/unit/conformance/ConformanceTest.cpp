@@ -18,9 +18,6 @@ struct Unsupported {
   const char *what, *reason;
 };
 constexpr Unsupported kUnsupported[] = {
-    {"f16 and bf16 arithmetic",
-     "the compiler emits f32 kernels; 16-bit types are only stored and "
-     "converted by copy"},
     {"f64 normalisation, attention, convolution, optimizers",
      "no plan holds f64 parameters; einsum, reductions, gather and copies take "
      "f64"},
@@ -91,6 +88,38 @@ TEST_P(Conformance, MatchesReference) {
         EXPECT_TRUE(other.gapsUntouched) << where;
       }
     }
+  }
+}
+
+// The first operands in bf16 and the others as they are: computed in f32, and
+// rounded once. Statistics (mean, rstd, lse) are never in bf16.
+TEST_P(Conformance, MatchesReferenceInBf16) {
+  Case c = cases()[GetParam()];
+  const bool isSum = c.op == "square_sum" || c.op == "clip_factor";
+  if (c.updates || isSum || c.inputs.empty() || c.outputs.empty() ||
+      c.inputs[0].dtype != planpb::F32 || c.outputs[0].dtype != planpb::F32)
+    return;
+  c.inputs[0].dtype = c.outputs[0].dtype = planpb::BF16;
+  if (c.op == "einsum")
+    c.inputs[1].dtype = planpb::BF16;
+  for (Tensor &tensor : c.inputs)
+    roundToType(tensor);
+  if (c.derive)
+    c.derive(c);
+  for (Tensors *tensors : {&c.inputs, &c.outputs})
+    for (Tensor &tensor : *tensors)
+      roundToType(tensor);
+  c.exact = false;
+  c.tolerance = 1e-2;
+  for (bool accumulate : {false, true}) {
+    Tensors expected = c.reference(c);
+    for (size_t i = 0; accumulate && i < expected.size(); ++i)
+      for (int64_t j = 0; j < expected[i].size(); ++j)
+        expected[i].v[j] += c.outputs[i].v[j];
+    Outcome outcome = runCase(c, MemoryLayout::Padded, 2, accumulate);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.str();
+    EXPECT_TRUE(outcome.gapsUntouched);
+    compare(c, outcome.outputs, expected, c.name + " bf16");
   }
 }
 

@@ -158,6 +158,11 @@ TEST(RunLog, LinesForPeopleAndPrograms) {
   EXPECT_EQ(logLine(step, 256),
             "{\"step\":3,\"loss\":2.5,\"lr\":0.001,\"grad_norm\":1.25,"
             "\"seconds\":0.5,\"tokens_per_second\":512.0}");
+  step.skipped = true;
+  EXPECT_NE(progressLine(step, 10, 256, 8)
+                .find("tok/s | skipped: gradients are not finite"),
+            std::string::npos);
+  EXPECT_NE(logLine(step, 256).find("\"skipped\":true"), std::string::npos);
   step.outputs = {{"loss", NAN}};
   EXPECT_NE(logLine(step, 0).find("\"loss\":null"), std::string::npos);
   EXPECT_NE(progressLine(step, 10, 0, 8).find("16 samples/s"),

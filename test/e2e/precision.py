@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Training in bf16 (--precision=bf16) beside the recorded runs in full
+precision.
+
+loss     ten losses within 1e-2 of the recorded ones; with pipeline stages bit
+         for bit those of one rank, with dp and tp within 5e-3 of them
+options  schedules and recomputation change no bit
+skip     a step whose gradients are not finite changes no parameter and no
+         moment on any rank, and is told
+"""
+import array
+import functools
+import os
+import re
+import sys
+
+import harness
+import matrix
+import oracle
+from harness import Case, Failed
+
+LOSS, LAYOUT = 1e-2, 5e-3
+MODELS = ["gpt2-tiny", "bert-tiny", "mlp-ce", "mlp-mse", "resnet-plain-tiny",
+          "resnet-tiny", "vit-tiny", "gpt2-tiny-untied"]
+MESHES = ["pp=2", "dp=2", "tp=2", "pp=2,dp=2,tp=2"]
+
+
+def train(tools, model, optimizer, mesh, microbatch, tag, *options):
+    folder = os.path.join(harness.MODELS, model)
+    plan, log = tools.path(tag + ".plan"), tools.path(tag + ".jsonl")
+    tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan, "-q",
+              "--precision=bf16", oracle.optimizer_option(model, optimizer),
+              *matrix.compile_options(mesh, microbatch,
+                                      *(options or ("1f1b", "none"))))
+    tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
+              f"--steps={oracle.expected(model)['steps']}", f"--log={log}",
+              f"--save={tools.path(tag)}")
+    return [entry["loss"] for entry in harness.read_log(log)]
+
+
+def worst(found, wanted, bound, what):
+    errors = [abs(x - y) / abs(y) if x is not None else float("inf")
+              for x, y in zip(found, wanted)]
+    if len(found) != len(wanted) or not max(errors) <= bound:
+        raise Failed(f"losses differ from {what} by {max(errors):.1e} > "
+                     f"{bound:.0e}")
+    return max(errors)
+
+
+def losses(model, optimizer, mesh, tools):
+    wanted = oracle.expected(model)["optimizers"][optimizer]["losses"]
+    # As many samples a microbatch on one rank as there.
+    samples = matrix.samples(mesh, "half")
+    alone = {8: "whole", 4: "half", 2: "quarter", 1: "one"}[samples]
+    single = train(tools, model, optimizer, "none", alone, "single")
+    error = worst(single, wanted, LOSS, "the recorded ones")
+    if error < 1e-7:
+        raise Failed("nothing was computed in bf16")
+    found = train(tools, model, optimizer, mesh, "half", "found")
+    if mesh == "pp=2":
+        if found != single:
+            raise Failed("pipeline stages change the losses")
+        return f"loss {error:.0e}"
+    worst(found, wanted, LOSS, "the recorded ones")
+    layout = worst(found, single, LAYOUT, "those of one rank")
+    tensors, _ = harness.read_checkpoint(tools.path("found"))
+    if any(t.dtype != "F32" for t in tensors.values()):
+        raise Failed("the checkpoint is not in f32")
+    return f"loss {error:.0e}  layout {layout:.0e}"
+
+
+def options(schedule, recompute, tools):
+    """Schedules and recomputation change no bit."""
+    plain = train(tools, "gpt2-tiny", "adamw", "pp=2", "quarter", "plain")
+    found = train(tools, "gpt2-tiny", "adamw", "pp=2", "quarter", "found",
+                  schedule, recompute)
+    if found != plain:
+        raise Failed(f"losses {found[:2]}, expected {plain[:2]}")
+
+
+def state(folder):
+    tensors, _ = harness.read_checkpoint(folder)
+    return {name: tensor.data.tobytes() for name, tensor in tensors.items()}
+
+
+def skip(mesh, optimizer, tools):
+    """Step 2 of 3 reads a value near the largest float."""
+    folder = os.path.join(harness.MODELS, "mlp-mse")
+    data = tools.path("data")
+    os.makedirs(data)
+    for leaf in os.listdir(os.path.join(folder, "data")):
+        with open(os.path.join(folder, "data", leaf), "rb") as file:
+            content = bytearray(file.read())
+        header = 10 + int.from_bytes(content[8:10], "little")
+        shape = eval(re.search(rb"'shape': (\(.*?\))",
+                               content[:header]).group(1))
+        # A value of sample 8 + 3, the second global batch.
+        sample = (len(content) - header) // shape[0]
+        at = header + (matrix.GLOBAL_BATCH + 3) * sample
+        content[at:at + 4] = array.array("f", [3e38]).tobytes()
+        with open(os.path.join(data, leaf), "wb") as file:
+            file.write(content)
+
+    def run(precision, steps, tag):
+        plan, log = tools.path(tag + ".plan"), tools.path(tag + ".jsonl")
+        tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan,
+                  "-q", f"--precision={precision}", f"--optimizer={optimizer}",
+                  *matrix.compile_options(mesh, "half", "1f1b"))
+        said, _ = tools.run("merak-run", plan, f"--data={data}",
+                            f"--steps={steps}", f"--log={log}",
+                            f"--save={tools.path(tag)}")
+        return (state(tools.path(tag)), said,
+                [entry.get("skipped", False) for entry in harness.read_log(log)])
+
+    one, _, _ = run("bf16", 1, "one")
+    two, _, _ = run("bf16", 2, "two")
+    three, said, skipped = run("bf16", 3, "three")
+    if skipped != [False, True, False]:
+        raise Failed(f"skipped steps: {skipped}")
+    if not re.search(r"^step 2/3 .*\| skipped: gradients are not finite$", said,
+                     re.M) or "1 of 3 steps skipped" not in said:
+        raise Failed("the skipped step is not told")
+    if one != two:
+        changed = [name for name in one if one[name] != two[name]]
+        raise Failed(f"the skipped step changed {changed[:3]}")
+    if any(three[name] == two[name] for name in two if "." in name):
+        raise Failed("training did not go on after the skipped step")
+    # In full precision, without a bound of the norm, nothing is skipped.
+    full, _, skipped = run("fp32", 2, "full")
+    if any(skipped) or full == run("fp32", 1, "full1")[0]:
+        raise Failed("a step in full precision was skipped")
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    cases = []
+    combinations = [(model, optimizer, mesh) for model in MODELS
+                    for optimizer in matrix.OPTIMIZERS for mesh in MESHES]
+    if not args.all:
+        combinations = matrix.pairwise(combinations)
+    cases += [Case(" ".join(("loss",) + c), functools.partial(losses, *c))
+              for c in combinations]
+    cases += [Case(f"options {schedule} {recompute}",
+                   functools.partial(options, schedule, recompute))
+              for schedule, recompute in (("zb", "none"), ("1f1b", "full"),
+                                          ("interleaved", "0.7"))]
+    for mesh in ["none", *MESHES]:
+        for optimizer in ["adamw", "sgd:lr=0.1,momentum=0.9"]:
+            if args.all or (mesh == "none") == (optimizer != "adamw"):
+                cases.append(Case(f"skip {mesh} {optimizer}", functools.partial(
+                    skip, mesh, optimizer)))
+    return harness.run_cases("precision", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
