@@ -8,8 +8,8 @@ Calibrates the machine first (or takes --cluster), with the generated kernels of
 a model that is none of the three. Then, for each case, compiles for the
 calibrated cluster with its link replaced, predicts with `merak-plan simulate`,
 runs `merak-run --links` on the same file, and prints a table: the median of the
-steps beside the prediction, the memory that the run holds in large blocks
-beside the arenas of the plan. Needs the `onnx` and `numpy` packages for the
+steps beside the prediction, the memory that the runtime allocated (arenas,
+working memory of kernels) beside the predicted. Needs the `onnx` and `numpy` packages for the
 models; --python names the interpreter that has them.
 """
 import argparse
@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # layers, width, heads, vocabulary, context
@@ -35,20 +34,6 @@ MESHES = {"pp=2": "pp=2,dp=1,tp=1", "dp=2": "pp=1,dp=2,tp=1",
 BATCH, MICROBATCH = 16, 4
 SKIPPED = 2  # first steps: memory is touched, code is loaded
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1}
-
-
-def large_blocks(pid):
-    """Resident bytes of anonymous blocks of at least 1 MiB: what the runtime
-    asked the operating system for, without the heap of small objects."""
-    total, anonymous = 0, False
-    with open(f"/proc/{pid}/smaps", encoding="utf-8") as file:
-        for line in file:
-            cells = line.split()
-            if not cells[0].endswith(":"):  # a mapping: address, rights, ...
-                anonymous = len(cells) == 5
-            elif anonymous and cells[0] == "Rss:" and int(cells[1]) >= 1024:
-                total += int(cells[1]) * 1024
-    return total
 
 
 def run(command):
@@ -106,39 +91,23 @@ class Bench:
         return path
 
     def predict(self, plan):
-        """Seconds of a step and bytes of all arenas."""
+        """Seconds of a step and bytes of all ranks."""
         text = run([self.tool("merak-plan"), "simulate", plan])
         found = re.search(r"^step ([\d.]+) (us|ms|s)", text, re.M)
         seconds = float(found[1]) * UNITS[found[2]]
-        table = run([self.tool("merak-plan"), "print", plan])
-        table = table[table.rindex("\nmemory\n"):].strip().splitlines()[2:]
-        arenas = 0
-        for line in table:  # program, ranks "0-1" or "0,2", ..., bytes
-            cells = line.split()
-            ranks = sum(int(part.split("-")[-1]) - int(part.split("-")[0]) + 1
-                        for part in cells[1].split(","))
-            arenas += ranks * int(cells[-1])
-        return seconds, arenas
+        allocated = re.search(r"^allocated: (\d+) bytes", text, re.M)
+        return seconds, int(allocated[1])
 
     def measure(self, plan, links, steps):
-        """Seconds of each step and the most memory in large blocks."""
+        """Seconds of each step and bytes that the runtime allocated."""
         log = self.path("log.jsonl")
-        process = subprocess.Popen(
-            [self.tool("merak-run"), plan, "--data=synthetic",
+        run([self.tool("merak-run"), plan, "--data=synthetic",
              f"--steps={steps}", "--threads=1", f"--links={links}",
-             f"--log={log}"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True)
-        memory = 0
-        while process.poll() is None:
-            try:
-                memory = max(memory, large_blocks(process.pid))
-            except OSError:
-                pass
-            time.sleep(0.05)
-        if process.returncode:
-            raise SystemExit(process.stderr.read())
+             f"--log={log}"])
         with open(log, encoding="utf-8") as file:
-            return [json.loads(line)["seconds"] for line in file], memory
+            lines = [json.loads(line) for line in file]
+        return ([line["seconds"] for line in lines],
+                max(line["memory_bytes"] for line in lines))
 
 
 def main():

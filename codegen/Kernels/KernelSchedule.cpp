@@ -29,6 +29,22 @@ double opCost(Operation *op) {
 
 namespace {
 
+// Instructions of the approximations that CodegenMath emits, a division as long
+// as eight additions: what the cost model predicts with. opCost is coarser, but
+// decides how kernels are cut and so which bits they give.
+double arithmetic(Operation *op) {
+  llvm::StringRef name = op->getName().getStringRef();
+  if (name == "arith.divf" || name == "math.sqrt" || name == "math.rsqrt")
+    return 8;
+  if (name == "math.exp")
+    return 16;
+  if (name == "math.log")
+    return 20;
+  if (name == "math.tanh" || name == "math.erf")
+    return 40;
+  return opCost(op);
+}
+
 class Scheduler {
 public:
   explicit Scheduler(KernelGraph &graph) : graph(graph) {}
@@ -40,6 +56,7 @@ private:
   void orderElementwise();
   double laneCost(int dim) const;
   void findIndexUses();
+  double flops() const;
   void chooseItems();
   int64_t size(int dim) const { return graph.dims[dim].size; }
 
@@ -118,6 +135,19 @@ void Scheduler::orderElementwise() {
   std::rotate(best.base() - 1, best.base(), kept.end());
 }
 
+// Each body as often as its own loops go round.
+double Scheduler::flops() const {
+  double sum = 0;
+  for (auto &[op, loops] : graph.loops) {
+    double body = 0, times = 1;
+    op->walk([&](Operation *inner) { body += arithmetic(inner); });
+    for (int dim : loops)
+      times *= dim < 0 ? 1.0 : static_cast<double>(size(dim));
+    sum += body * times;
+  }
+  return sum;
+}
+
 void Scheduler::chooseItems() {
   constexpr double kWorkOfItem = 8192;
   llvm::SmallVector<int> &kept = schedule.kept;
@@ -127,7 +157,7 @@ void Scheduler::chooseItems() {
   double total = reducedSize * costPerElement;
   for (int dim : kept)
     total *= size(dim);
-  schedule.range.flops = total;
+  schedule.range.flops = flops();
   for (const KernelOperand &operand : graph.operands) {
     double elements = 1;
     for (auto [size, stride] : llvm::zip(operand.shape, operand.strides))

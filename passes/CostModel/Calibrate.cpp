@@ -1,6 +1,7 @@
 #include "passes/CostModel/Calibrate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace merak::costmodel {
@@ -31,67 +32,117 @@ double launchOf(const std::vector<Sample> &samples) {
   return least;
 }
 
-std::vector<SizePoint>
-sizePoints(std::vector<std::pair<double, double>> rates) {
-  std::sort(rates.begin(), rates.end());
+// Rates of one shape or size by distance; 0: not measured there.
+using Levels = std::vector<double>;
+
+// Where nothing was measured holds what was at the nearest distance.
+void complete(Levels &levels) {
+  for (size_t i = 0; i < levels.size(); ++i)
+    for (size_t away = 1; levels[i] <= 0 && away < levels.size(); ++away) {
+      if (i >= away && levels[i - away] > 0)
+        levels[i] = levels[i - away];
+      else if (i + away < levels.size() && levels[i + away] > 0)
+        levels[i] = levels[i + away];
+    }
+}
+
+size_t levelOf(const Device &device, const Sample &sample) {
+  auto it = std::find(device.distances.begin(), device.distances.end(),
+                      sample.distance);
+  return it == device.distances.end() ? 0
+                                      : size_t(it - device.distances.begin());
+}
+size_t levelsOf(const Device &device) {
+  return std::max<size_t>(1, device.distances.size());
+}
+
+// Bandwidth of a sample of so many bytes at a level.
+struct Rate {
+  double bytes, bandwidth;
+  size_t level;
+};
+
+std::vector<SizePoint> sizePoints(std::vector<Rate> rates, size_t levels) {
+  std::sort(rates.begin(), rates.end(),
+            [](const Rate &a, const Rate &b) { return a.bytes < b.bytes; });
   std::vector<SizePoint> points;
   for (size_t i = 0; i < rates.size();) {
     // The geometric mean of what was measured at one size.
-    double bytes = rates[i].first, sum = 0;
-    size_t end = i;
-    for (; end < rates.size() && rates[end].first <= bytes * kSameSize; ++end)
-      sum += std::log(rates[end].second);
-    points.push_back({bytes, std::exp(sum / double(end - i))});
-    i = end;
+    double bytes = rates[i].bytes;
+    Levels sums(levels, 0), counts(levels, 0), means(levels, 0);
+    for (; i < rates.size() && rates[i].bytes <= bytes * kSameSize; ++i) {
+      sums[rates[i].level] += std::log(rates[i].bandwidth);
+      ++counts[rates[i].level];
+    }
+    for (size_t level = 0; level < levels; ++level)
+      means[level] =
+          counts[level] > 0 ? std::exp(sums[level] / counts[level]) : 0;
+    complete(means);
+    points.push_back({bytes, means[0], {means.begin() + 1, means.end()}});
   }
   return points;
 }
 
 void fitContractions(const std::vector<Sample> &samples, Device &device) {
   double &peak = device.rates["f32"];
+  auto rate = [&](const Sample &sample) {
+    return sample.work.flops / net(sample, device.launchSeconds);
+  };
   for (const Sample &sample : samples)
     if (contracts(sample))
-      peak =
-          std::max(peak, sample.work.flops / net(sample, device.launchSeconds));
+      peak = std::max(peak, rate(sample));
+  std::map<std::pair<std::string, std::array<double, 3>>, Levels> points;
   for (const Sample &sample : samples)
     if (contracts(sample)) {
       const Kernel &work = sample.work;
-      double rate = work.flops / net(sample, device.launchSeconds);
-      device.kernels[work.name].shapes.push_back(
-          {work.m, work.n, work.k, std::min(1.0, rate / peak)});
+      Levels &levels = points[{work.name, {work.m, work.n, work.k}}];
+      levels.resize(levelsOf(device), 0);
+      levels[levelOf(device, sample)] = std::min(1.0, rate(sample) / peak);
     }
+  for (auto &[key, levels] : points) {
+    complete(levels);
+    const auto &[m, n, k] = key.second;
+    device.kernels[key.first].shapes.push_back(
+        {m, n, k, levels[0], {levels.begin() + 1, levels.end()}});
+  }
 }
 
 void fitSizes(const std::vector<Sample> &samples, Device &device) {
   // A class that is no kernel itself has what its kernels have together.
-  std::map<std::string, std::vector<std::pair<double, double>>> rates, classes;
+  std::map<std::string, std::vector<Rate>> rates, classes;
   for (const Sample &sample : samples) {
     const std::string &name = sample.work.name;
     if (contracts(sample) || kernelClass(name) == "elementwise" ||
         sample.work.bytes <= 0)
       continue;
-    std::pair<double, double> point(
-        sample.work.bytes,
-        sample.work.bytes /
-            net(sample, communicates(sample) ? 0 : device.launchSeconds));
-    rates[name].push_back(point);
+    const double seconds =
+        net(sample, communicates(sample) ? 0 : device.launchSeconds);
+    Rate rate{sample.work.bytes, sample.work.bytes / seconds,
+              levelOf(device, sample)};
+    rates[name].push_back(rate);
     if (!communicates(sample))
-      classes[kernelClass(name)].push_back(point);
+      classes[kernelClass(name)].push_back(rate);
   }
   for (auto &[name, points] : rates)
-    device.kernels[name].sizes = sizePoints(points);
+    device.kernels[name].sizes =
+        sizePoints(points, communicates({"", {name}}) ? 1 : levelsOf(device));
   for (auto &[name, points] : classes)
     if (!rates.count(name))
-      device.kernels[name].sizes = sizePoints(points);
+      device.kernels[name].sizes = sizePoints(points, levelsOf(device));
 }
 
 // flops / rate + bytes / bandwidth(bytes), with a bandwidth for what fits into
 // a cache and one for what does not: the three numbers with the least sum of
-// |log(predicted / measured)|, on a grid of a sixth of an octave.
+// |log(predicted / measured)|, on a grid of a sixth of an octave. Arithmetic is
+// as fast at every distance.
 KernelRates fitGenerated(const std::vector<const Sample *> &samples,
-                         Device device) {
+                         const Device &measured) {
+  Device device = measured;
   constexpr double kCached = 256, kUncached = 4096; // bytes, in 1024
   constexpr int kSteps = 36;
+  const size_t levels = levelsOf(device);
+  device.distances.clear(); // one level at a time
+  const std::string &name = samples.front()->work.name;
   double fastest = 0, widest = 0;
   for (const Sample *sample : samples) {
     double time = net(*sample, device.launchSeconds);
@@ -101,26 +152,50 @@ KernelRates fitGenerated(const std::vector<const Sample *> &samples,
   auto step = [](double most, int i) {
     return most * std::pow(2.0, -double(i) / 6);
   };
+  auto error = [&](const KernelRates &rates, size_t level) {
+    device.kernels[name] = rates;
+    double sum = 0;
+    for (const Sample *sample : samples)
+      if (levelOf(measured, *sample) == level)
+        sum += std::abs(
+            std::log(kernelSeconds(device, sample->work) / sample->seconds));
+    return sum;
+  };
   KernelRates best;
   double least = 1e300;
-  for (int r = 0; r < kSteps; ++r)
-    for (int a = 0; a < kSteps; ++a)
-      for (int b = 0; b < kSteps; ++b) {
-        KernelRates rates;
-        rates.adds = true;
-        rates.flops = step(fastest, r);
-        rates.sizes = {{kCached * 1024, step(widest, a)},
-                       {kUncached * 1024, step(widest, b)}};
-        device.kernels[samples.front()->work.name] = rates;
-        double error = 0;
-        for (const Sample *sample : samples)
-          error += std::abs(
-              std::log(kernelSeconds(device, sample->work) / sample->seconds));
-        if (error < least) {
-          least = error;
-          best = rates;
+  for (int r = 0; r < kSteps; ++r) {
+    KernelRates rates;
+    rates.adds = true;
+    rates.flops = step(fastest, r);
+    Levels cached, uncached;
+    double total = 0;
+    for (size_t level = 0; level < levels; ++level) {
+      double here = 1e300;
+      cached.push_back(0);
+      uncached.push_back(0);
+      for (int a = 0; a < kSteps; ++a)
+        for (int b = 0; b < kSteps; ++b) {
+          rates.sizes = {{kCached * 1024, step(widest, a)},
+                         {kUncached * 1024, step(widest, b)}};
+          double found = error(rates, level);
+          if (found >= here)
+            continue;
+          here = found;
+          cached.back() = rates.sizes[0].bandwidth;
+          uncached.back() = rates.sizes[1].bandwidth;
         }
-      }
+      total += here;
+    }
+    if (total >= least)
+      continue;
+    least = total;
+    best = rates;
+    best.sizes = {
+        {kCached * 1024, cached[0], {cached.begin() + 1, cached.end()}},
+        {kUncached * 1024,
+         uncached[0],
+         {uncached.begin() + 1, uncached.end()}}};
+  }
   return best;
 }
 
@@ -139,6 +214,14 @@ void fitElementwise(const std::vector<Sample> &samples, Device &device) {
 Status fitDevice(const std::vector<Sample> &samples, Device &device) {
   device.rates.clear();
   device.kernels.clear();
+  device.distances.clear();
+  for (const Sample &sample : samples)
+    if (sample.distance > 0)
+      device.distances.push_back(sample.distance);
+  std::sort(device.distances.begin(), device.distances.end());
+  device.distances.erase(
+      std::unique(device.distances.begin(), device.distances.end()),
+      device.distances.end());
   device.launchSeconds = launchOf(samples);
   fitContractions(samples, device);
   fitSizes(samples, device);
@@ -150,7 +233,9 @@ Status fitDevice(const std::vector<Sample> &samples, Device &device) {
     status.merge(Status::error("no copy was measured"));
   if (!status.ok())
     return status;
-  device.memoryBandwidth = copies->second.sizes.back().bandwidth;
+  const SizePoint &largest = copies->second.sizes.back();
+  device.memoryBandwidth =
+      largest.farther.empty() ? largest.bandwidth : largest.farther.back();
   fitElementwise(samples, device);
   return status;
 }

@@ -66,10 +66,15 @@ Json toJson(const KernelRates &rates) {
     out["flops"] = rates.flops;
   if (rates.adds)
     out["combine"] = "sum";
+  auto add = [&](const char *key, std::vector<double> row,
+                 const std::vector<double> &farther) {
+    row.insert(row.end(), farther.begin(), farther.end());
+    out[key].push_back(row);
+  };
   for (const ShapePoint &point : rates.shapes)
-    out["shapes"].push_back({point.m, point.n, point.k, point.efficiency});
+    add("shapes", {point.m, point.n, point.k, point.efficiency}, point.farther);
   for (const SizePoint &point : rates.sizes)
-    out["sizes"].push_back({point.bytes, point.bandwidth});
+    add("sizes", {point.bytes, point.bandwidth}, point.farther);
   return out;
 }
 
@@ -81,6 +86,8 @@ Json toJson(const Device &device) {
   if (device.memoryBytes > 0)
     out["memory_bytes"] = device.memoryBytes;
   out["launch_seconds"] = device.launchSeconds;
+  if (!device.distances.empty())
+    out["distances"] = device.distances;
   for (const auto &[name, rates] : device.kernels)
     out["kernels"][name] = toJson(rates);
   if (device.computeSlowdown != 1 || device.communicationSlowdown != 1)

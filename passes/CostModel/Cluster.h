@@ -32,12 +32,16 @@ enum class Algorithm { Ring, Tree, Direct };
 struct ShapePoint {
   double m = 1, n = 1, k = 1;
   double efficiency = 1; // above 0, at most 1
+  // At the second, third, ... of the device's distances, where the first is at
+  // the first one; empty: the same at all.
+  std::vector<double> farther;
   bool operator==(const ShapePoint &) const = default;
 };
 // Bytes a second when a kernel touches this many bytes: caches are faster than
 // memory, small kernels slower than large ones.
 struct SizePoint {
   double bytes = 0, bandwidth = 0;
+  std::vector<double> farther; // bandwidths, as above
   bool operator==(const SizePoint &) const = default;
 };
 
@@ -67,6 +71,10 @@ struct Device {
   // "elementwise", "rows", "copy", "gather", "optimizer"). On CPUs also the
   // ranks' own work in "all_reduce", ... and "transfer".
   std::map<std::string, KernelRates> kernels;
+  // A kernel is slower on operands that the caches no longer hold. A rate can
+  // be given for several distances: bytes that the device touched between two
+  // uses of an operand, ascending. Empty: one rate.
+  std::vector<double> distances;
   // How much longer a computation lasts while the device communicates, and a
   // communication while it computes; at least 1.
   double computeSlowdown = 1, communicationSlowdown = 1;

@@ -236,7 +236,7 @@ private:
                   const std::string &backendKey, Device &device) {
     known(json, path,
           {backendKey, "flops", "memory_bandwidth", "memory_bytes",
-           "launch_seconds", "kernels", "slowdown"});
+           "launch_seconds", "distances", "kernels", "slowdown"});
     if (const Json *backend = field(json, path, backendKey, true)) {
       if (*backend == "cpu" || *backend == "cuda")
         device.backend = *backend;
@@ -251,9 +251,12 @@ private:
     device.memoryBytes =
         whole(json, path, "memory_bytes", device.backend != "cpu", 0);
     device.launchSeconds = real(json, path, "launch_seconds", kSeconds, false);
+    if (const Json *distances = field(json, path, "distances", false))
+      readDistances(*distances, path + "distances", device);
     if (const Json *kernels = object(json, path, "kernels", false))
       for (const auto &[name, value] : kernels->items())
-        readKernel(value, path + "kernels." + name, device.kernels[name]);
+        readKernel(value, path + "kernels." + name, device.distances.size(),
+                   device.kernels[name]);
     if (const Json *slowdown = object(json, path, "slowdown", false)) {
       std::string inside = path + "slowdown.";
       known(*slowdown, inside, {"compute", "communication"});
@@ -288,7 +291,22 @@ private:
       problem(path + ".f32", "missing");
   }
 
-  void readKernel(const Json &json, const std::string &path,
+  void readDistances(const Json &json, const std::string &path,
+                     Device &device) {
+    if (!json.is_array() || json.empty())
+      return wrong(path, "a list of bytes", json);
+    for (size_t i = 0; i < json.size(); ++i) {
+      std::string at = fmt::format("{}[{}]", path, i);
+      double bytes = number(json[i], at, kBytes);
+      if (!device.distances.empty() && bytes <= device.distances.back())
+        problem(at, fmt::format("expected more than the {} before, found {}",
+                                device.distances.back(), bytes));
+      device.distances.push_back(bytes);
+    }
+  }
+
+  // `distances`: how many the device has; a point has one rate, or one each.
+  void readKernel(const Json &json, const std::string &path, size_t distances,
                   KernelRates &rates) {
     if (!json.is_object())
       return wrong(path, "an object", json);
@@ -302,12 +320,20 @@ private:
     }
     rates.launch = real(json, inside, "launch_seconds", kSeconds, false, -1);
     rates.flops = real(json, inside, "flops", kFlopsPerSecond, false);
-    rows(json, inside, "shapes", 4, "[m, n, k, efficiency]",
+    auto farther = [&](const Json &row, const std::string &at, size_t first,
+                       Number kind) {
+      std::vector<double> found;
+      for (size_t i = first; i < row.size(); ++i)
+        found.push_back(number(row[i], fmt::format("{}[{}]", at, i), kind));
+      return found;
+    };
+    rows(json, inside, "shapes", 4, distances, "[m, n, k, efficiency]",
          [&](const Json &row, const std::string &at) {
            ShapePoint point{number(row[0], at + "[0]", kSize),
                             number(row[1], at + "[1]", kSize),
                             number(row[2], at + "[2]", kSize),
-                            number(row[3], at + "[3]", kEfficiency)};
+                            number(row[3], at + "[3]", kEfficiency),
+                            farther(row, at, 4, kEfficiency)};
            for (const ShapePoint &other : rates.shapes)
              if (other.m == point.m && other.n == point.n &&
                  other.k == point.k && other.efficiency != point.efficiency)
@@ -316,10 +342,11 @@ private:
                                        point.efficiency, other.efficiency));
            rates.shapes.push_back(point);
          });
-    rows(json, inside, "sizes", 2, "[bytes, bytes per second]",
+    rows(json, inside, "sizes", 2, distances, "[bytes, bytes per second]",
          [&](const Json &row, const std::string &at) {
            SizePoint point{number(row[0], at + "[0]", kBytes),
-                           number(row[1], at + "[1]", kBytesPerSecond)};
+                           number(row[1], at + "[1]", kBytesPerSecond),
+                           farther(row, at, 2, kBytesPerSecond)};
            if (!rates.sizes.empty() && point.bytes <= rates.sizes.back().bytes)
              problem(at + "[0]",
                      fmt::format("expected more than the {} before, found {}",
@@ -330,18 +357,23 @@ private:
 
   template <typename Row>
   void rows(const Json &json, const std::string &path, const std::string &key,
-            size_t width, const char *what, Row row) {
+            size_t width, size_t distances, const char *what, Row row) {
     const Json *list = field(json, path, key, false);
     if (!list)
       return;
+    std::string expected = what;
+    if (distances > 1)
+      expected +=
+          fmt::format(" or one rate for each of {} distances", distances);
     if (!list->is_array())
       return wrong(path + key, fmt::format("a list of {}", what), *list);
     for (size_t i = 0; i < list->size(); ++i) {
       std::string at = fmt::format("{}{}[{}]", path, key, i);
-      if ((*list)[i].is_array() && (*list)[i].size() == width)
+      const size_t size = (*list)[i].is_array() ? (*list)[i].size() : 0;
+      if (size == width || (distances > 1 && size == width + distances - 1))
         row((*list)[i], at);
       else
-        wrong(at, what, (*list)[i]);
+        wrong(at, expected, (*list)[i]);
     }
   }
 

@@ -31,21 +31,32 @@ std::string kernelClass(const std::string &variant) {
 
 namespace {
 
+// A point's rate at a distance.
+double at(const ShapePoint &point, size_t level) {
+  return level == 0 || point.farther.empty() ? point.efficiency
+                                             : point.farther[level - 1];
+}
+double at(const SizePoint &point, size_t level) {
+  return level == 0 || point.farther.empty() ? point.bandwidth
+                                             : point.farther[level - 1];
+}
+
 // Mean of the measured efficiencies, weighted by the inverse fourth power of
 // the distance in log2 of m, n and k (Shepard 1968): exact at the points, and
 // beyond them the nearest ones.
-double efficiencyAt(const std::vector<ShapePoint> &points, const Kernel &work) {
+double efficiencyAt(const std::vector<ShapePoint> &points, const Kernel &work,
+                    size_t level) {
   if (points.empty() || work.m <= 0 || work.n <= 0 || work.k <= 0)
-    return points.empty() ? 1 : points.back().efficiency;
+    return points.empty() ? 1 : at(points.back(), level);
   double sum = 0, weights = 0;
   for (const ShapePoint &point : points) {
     double distance = std::pow(std::log2(work.m / point.m), 2) +
                       std::pow(std::log2(work.n / point.n), 2) +
                       std::pow(std::log2(work.k / point.k), 2);
     if (distance < 1e-9)
-      return point.efficiency;
+      return at(point, level);
     double weight = 1 / (distance * distance);
-    sum += weight * point.efficiency;
+    sum += weight * at(point, level);
     weights += weight;
   }
   return sum / weights;
@@ -53,17 +64,33 @@ double efficiencyAt(const std::vector<ShapePoint> &points, const Kernel &work) {
 
 // Straight lines through the points in logarithms of bytes and bandwidth; the
 // ends continue level.
-double bandwidthAt(const std::vector<SizePoint> &points, double bytes) {
+double bandwidthAt(const std::vector<SizePoint> &points, double bytes,
+                   size_t level) {
   if (bytes <= points.front().bytes)
-    return points.front().bandwidth;
+    return at(points.front(), level);
   for (size_t i = 1; i < points.size(); ++i) {
     const SizePoint &a = points[i - 1], &b = points[i];
     if (bytes > b.bytes)
       continue;
     double t = std::log(bytes / a.bytes) / std::log(b.bytes / a.bytes);
-    return a.bandwidth * std::pow(b.bandwidth / a.bandwidth, t);
+    return at(a, level) * std::pow(at(b, level) / at(a, level), t);
   }
-  return points.back().bandwidth;
+  return at(points.back(), level);
+}
+
+double secondsAt(const Device &device, const KernelRates &rates,
+                 const Kernel &kernel, size_t level) {
+  double compute = 0, memory = 0;
+  if (kernel.flops > 0) {
+    double rate = rates.flops > 0 ? rates.flops : device.flops(kernel.dtype);
+    compute = kernel.flops / (rate * efficiencyAt(rates.shapes, kernel, level));
+  }
+  if (kernel.bytes > 0)
+    memory =
+        kernel.bytes / (rates.sizes.empty()
+                            ? device.memoryBandwidth
+                            : bandwidthAt(rates.sizes, kernel.bytes, level));
+  return rates.adds ? compute + memory : std::max(compute, memory);
 }
 
 } // namespace
@@ -83,16 +110,14 @@ double kernelSeconds(const Device &device, const Kernel &kernel) {
   const KernelRates *found = findRates(device, kernel.name);
   const KernelRates &rates = found ? *found : kNone;
   double launch = rates.launch < 0 ? device.launchSeconds : rates.launch;
-  double compute = 0, memory = 0;
-  if (kernel.flops > 0) {
-    double rate = rates.flops > 0 ? rates.flops : device.flops(kernel.dtype);
-    compute = kernel.flops / (rate * efficiencyAt(rates.shapes, kernel));
-  }
-  if (kernel.bytes > 0)
-    memory = kernel.bytes / (rates.sizes.empty()
-                                 ? device.memoryBandwidth
-                                 : bandwidthAt(rates.sizes, kernel.bytes));
-  return (rates.adds ? compute + memory : std::max(compute, memory)) + launch;
+  const size_t levels = device.distances.size();
+  if (kernel.shares.size() != levels || levels == 0)
+    return secondsAt(device, rates, kernel, levels / 2) + launch;
+  double seconds = launch;
+  for (size_t level = 0; level < levels; ++level)
+    if (kernel.shares[level] > 0)
+      seconds += kernel.shares[level] * secondsAt(device, rates, kernel, level);
+  return seconds;
 }
 
 double opSeconds(const Device &device, double flops, double bytes) {

@@ -16,6 +16,9 @@ struct Kernel {
   std::string dtype = "f32";
   // Of a contraction: rows, columns, and what is summed over; 0: not known.
   double m = 0, n = 0, k = 0;
+  // How much of its operands is met at each of the device's distances, together
+  // 1; empty: nothing is known, all at the middle one.
+  std::vector<double> shares;
   bool operator==(const Kernel &) const = default;
 };
 
@@ -26,7 +29,8 @@ std::string kernelClass(const std::string &name);
 // The rates of the variant, else of the kernel, else of its class; null: none.
 const KernelRates *findRates(const Device &device, const std::string &name);
 // max(flops / rate, bytes / bandwidth) + launch, with these rates or the
-// device's; the sum instead of the maximum where the rates say so.
+// device's; the sum instead of the maximum where the rates say so. The mean
+// over the distances of its operands.
 double kernelSeconds(const Device &device, const Kernel &kernel);
 // The same for operations of which only this is known.
 double opSeconds(const Device &device, double flops, double bytes);

@@ -159,6 +159,10 @@ Result<PlanCosts> PlanCosts::create(const LoadedPlan &plan, Cluster cluster,
   for (int64_t rank = 0; rank < ranks; ++rank) {
     costs.rates_.push_back(costs.cluster_.rate(rank));
     costs.alike_.push_back(alike[key(rank)]);
+    const Program &program = plan.programOf(int(rank));
+    const Device &device = costs.cluster_.device(rank);
+    if (!device.distances.empty())
+      costs.reuse_.try_emplace(&program, program, device.distances);
   }
   return costs;
 }
@@ -176,8 +180,10 @@ Result<PlanCosts> planCosts(const LoadedPlan &plan) {
 
 double PlanCosts::computeSeconds(const Program &program,
                                  const Instruction &inst, int rank) const {
-  return kernelSeconds(cluster_.device(rank), kernelOf(program, inst)) /
-         rates_[size_t(rank)];
+  Kernel kernel = kernelOf(program, inst);
+  if (auto it = reuse_.find(&program); it != reuse_.end())
+    kernel.shares = it->second.shares(inst);
+  return kernelSeconds(cluster_.device(rank), kernel) / rates_[size_t(rank)];
 }
 
 double PlanCosts::collectiveSeconds(const Program &program,
@@ -205,6 +211,19 @@ double PlanCosts::transferSeconds(const Program &program,
 
 double PlanCosts::latencySeconds(const Instruction &, int from, int to) const {
   return cluster_.between(from, to).latency;
+}
+
+// Where the own work of the ranks is known the rest is the link's.
+double PlanCosts::workSeconds(const Program &program, const Instruction &inst,
+                              double seconds) const {
+  const std::string name =
+      inst.kind() == Instruction::COLLECTIVE ? inst.op() : "transfer";
+  const Device &device = cluster_.device();
+  if (!device.kernels.count(name))
+    return seconds;
+  return std::min(
+      seconds,
+      kernelSeconds(device, {name, 0, report::messageBytes(program, inst)}));
 }
 
 double PlanCosts::computeSlowdown() const {

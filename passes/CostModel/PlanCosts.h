@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/CostModel/Cost.h"
+#include "passes/CostModel/Reuse.h"
 #include "runtime/report/Costs.h"
 
 namespace merak::costmodel {
@@ -13,8 +14,9 @@ Kernel kernelOf(const planpb::Program &program,
 
 class PlanCosts : public report::Costs {
 public:
-  // Rank r runs on device r. Errors: more ranks than devices; `name` opens the
-  // message.
+  // Rank r runs on device r. The instructions asked for later must be those of
+  // `plan`, which outlives this. Errors: more ranks than devices; `name` opens
+  // the message.
   static Result<PlanCosts> create(const LoadedPlan &plan, Cluster cluster,
                                   const std::string &name);
 
@@ -29,6 +31,9 @@ public:
                          int to) const override;
   double latencySeconds(const planpb::Instruction &instruction, int from,
                         int to) const override;
+  double workSeconds(const planpb::Program &program,
+                     const planpb::Instruction &instruction,
+                     double seconds) const override;
   int64_t nodeOf(int rank) const override { return cluster_.node(rank); }
   double computeSlowdown() const override;
   double communicationSlowdown() const override;
@@ -40,6 +45,8 @@ private:
   Cluster cluster_;
   std::vector<double> rates_;  // by rank
   std::vector<int64_t> alike_; // ranks of its node that run its program
+  // By program, for devices whose rates depend on it.
+  std::map<const planpb::Program *, Reuse> reuse_;
 };
 
 // Of the cluster that the plan was compiled for; for plans without one that of

@@ -23,11 +23,12 @@ public:
         return true;
       cpuRelax();
     }
-    for (int i = 0; i < kYields; ++i) {
+    const auto sleep = std::chrono::steady_clock::now() + kAwake;
+    do {
       if (ready())
         return true;
       std::this_thread::yield();
-    }
+    } while (std::chrono::steady_clock::now() < sleep);
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     bool result = true;
@@ -52,7 +53,9 @@ public:
 
 private:
   static constexpr int kSpins = 100;
-  static constexpr int kYields = 20;
+  // What falling asleep and being woken costs on a virtual machine. Whoever
+  // else wants the core gets it.
+  static constexpr std::chrono::microseconds kAwake{100};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<int> sleepers_{0};

@@ -1,6 +1,7 @@
 #include "runtime/core/HostBackend.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/core/MemoryCount.h"
 
 #include <fmt/format.h>
 
@@ -65,17 +66,27 @@ HostBackend::~HostBackend() {
 
 Result<void *> HostBackend::allocate(uint64_t bytes) {
   const uint64_t align = bytes >= 2 * kHugePage ? kHugePage : 64;
-  const uint64_t rounded = (std::max<uint64_t>(bytes, 1) + align - 1) & -align;
-  void *memory = std::aligned_alloc(align, rounded);
-  if (!memory)
+  void *memory = nullptr;
+  if (posix_memalign(&memory, align, std::max<uint64_t>(bytes, 1)) != 0)
     return Status::error(fmt::format("cannot allocate {} bytes", bytes));
+  // Not the last piece: it would grow to a whole huge page.
   if (align == kHugePage)
-    madvise(memory, rounded, MADV_HUGEPAGE);
+    madvise(memory, bytes & -kHugePage, MADV_HUGEPAGE);
   std::memset(memory, 0, bytes);
+  std::lock_guard lock(mutex_);
+  bytes_[memory] = int64_t(bytes);
+  MemoryCount::add(int64_t(bytes));
   return memory;
 }
 
-void HostBackend::release(void *memory) { std::free(memory); }
+void HostBackend::release(void *memory) {
+  std::lock_guard lock(mutex_);
+  if (auto it = bytes_.find(memory); it != bytes_.end()) {
+    MemoryCount::remove(it->second);
+    bytes_.erase(it);
+  }
+  std::free(memory);
+}
 
 Status HostBackend::copyToDevice(void *device, const void *host, uint64_t bytes,
                                  StreamHandle) {

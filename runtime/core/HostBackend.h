@@ -5,6 +5,9 @@
 
 #include "runtime/core/Backend.h"
 
+#include <map>
+#include <mutex>
+
 namespace merak::runtime {
 
 class HostBackend : public Backend {
@@ -45,6 +48,8 @@ private:
   ThreadPool &pool_;
   void *kernels_ = nullptr; // dlopen handle
   std::string kernelsPath_;
+  std::mutex mutex_;
+  std::map<void *, int64_t> bytes_; // of what is allocated
 };
 
 } // namespace merak::runtime

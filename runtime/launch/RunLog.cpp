@@ -44,6 +44,7 @@ std::string logLine(const StepResult &step, int64_t tokens) {
     json["skipped"] = true;
   json["seconds"] = step.seconds;
   json["tokens_per_second"] = double(tokens) / step.seconds;
+  json["memory_bytes"] = step.memoryBytes;
   return json.dump();
 }
 

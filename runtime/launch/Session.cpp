@@ -6,6 +6,7 @@
 #include "runtime/core/Finite.h"
 #include "runtime/core/HalfFloat.h"
 #include "runtime/core/LearningRate.h"
+#include "runtime/core/MemoryCount.h"
 #include "runtime/launch/TraceWriter.h"
 #include "runtime/launch/Watchdog.h"
 #include "runtime/plan/Print.h"
@@ -291,6 +292,7 @@ Result<StepResult> Session::step() {
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
           .count();
+  result.memoryBytes = MemoryCount::most();
   result.lr = scalars.lr;
   result.step = ++nextStep_;
   MERAK_RETURN_IF_ERROR(readOutputs(result));

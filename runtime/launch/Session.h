@@ -44,6 +44,7 @@ struct StepResult {
   int64_t step = 0; // from 1
   double lr = 0;
   double seconds = 0;
+  int64_t memoryBytes = 0; // of all ranks of the process, the most so far
   std::map<std::string, double> outputs; // "loss", "grad_norm", ...
   // The gradients were not finite, and the plan's updates changed nothing.
   bool skipped = false;

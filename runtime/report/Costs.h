@@ -29,6 +29,13 @@ public:
   virtual double latencySeconds(const planpb::Instruction &, int, int) const {
     return 0;
   }
+  // Of `seconds` of a communication, those in which its devices themselves are
+  // at work for it and are missed elsewhere.
+  virtual double workSeconds(const planpb::Program &,
+                             const planpb::Instruction &,
+                             double seconds) const {
+    return seconds;
+  }
   // Ranks of one node meet over other links than ranks of different ones.
   virtual int64_t nodeOf(int) const { return 0; }
   // How much longer a computation lasts while its rank communicates, and a

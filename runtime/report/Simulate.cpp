@@ -2,8 +2,10 @@
 #include "runtime/plan/Execution.h"
 #include "runtime/plan/Links.h"
 #include "runtime/plan/Print.h"
+#include "runtime/report/Overlap.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -30,8 +32,9 @@ class InstructionTimes {
 public:
   struct Time {
     double seconds = 0;
-    // Of communication: without use of the link; 1 if it leaves the node.
-    double latency = 0;
+    // Of communication: seconds without use of the link, those in which the
+    // ranks work for it; 1 if it leaves the node.
+    double latency = 0, work = 0;
     int level = 0;
   };
 
@@ -83,6 +86,8 @@ private:
       if (own > time.seconds) {
         time.seconds = own;
         time.latency = std::min(own, latency);
+        time.work =
+            communicates(inst) ? costs_.workSeconds(program, inst, own) : own;
       }
     }
     return time;
@@ -224,51 +229,117 @@ std::vector<std::string> rowLabels(const LoadedPlan &plan,
   return labels;
 }
 
+namespace {
+
+// Executions until overlapping instructions fit together, and when they do.
+constexpr int kMostRounds = 12;
+constexpr double kSame = 1e-4;
+
+const Instruction &instructionAt(const LoadedPlan &plan,
+                                 const CommunicationMap &map,
+                                 const ExecutionSite &site) {
+  const Program &program = plan.programOf(map.representative(site.rankClass));
+  return program.procedures(program.calls(site.call).procedure())
+      .instructions(site.instruction);
+}
+
+// Classes whose ranks take part in a communication.
+std::vector<int> partnersOf(const LoadedPlan &plan, const CommunicationMap &map,
+                            const ExecutionSite &site) {
+  const int rank = map.representative(site.rankClass);
+  const Program &program = plan.programOf(rank);
+  const ProgramCommunication &comm = map.ofRank(rank);
+  const int sequence =
+      comm.sequenceOf[program.calls(site.call).procedure()][site.instruction];
+  std::vector<int> classes{site.rankClass};
+  if (instructionAt(plan, map, site).kind() != Instruction::COLLECTIVE) {
+    if (const int peer = map.peer(rank, sequence); peer >= 0)
+      classes.push_back(map.classOf(peer));
+    return classes;
+  }
+  for (int member : map.members(rank, comm.collectives[sequence].kind))
+    classes.push_back(map.classOf(member));
+  return classes;
+}
+
+// Seconds of a step.
+Result<double> execute(const LoadedPlan &plan, const CommunicationMap &map,
+                       InstructionTimes &times, const Overlap &overlap,
+                       const Execution::Sink &sink) {
+  // All ranks of a class do the same at the same time, each with its own link.
+  LinkUse links({}, map.classes());
+  auto meet = [&](const Execution::Encounter &encounter) {
+    const InstructionTimes::Time &time = times(encounter.site);
+    const bool collective = instructionAt(plan, map, encounter.site).kind() ==
+                            Instruction::COLLECTIVE;
+    const std::span<const int> classes = encounter.classes;
+    const LinkUse::Window window = links.occupy(
+        collective ? classes : classes.first(1),
+        collective ? classes : classes.last(1), time.level,
+        time.seconds - time.latency, time.latency, encounter.ready);
+    // The link is as fast as ever, but the ranks may be late.
+    return std::pair(
+        window.begin,
+        std::max(window.end,
+                 window.begin + time.work * overlap.factor(encounter.site)));
+  };
+  Execution execution(
+      plan, map,
+      [&](const ExecutionSite &site) {
+        return times(site).seconds * overlap.factor(site);
+      },
+      sink, meet);
+  if (!execution.run())
+    return Status::error(execution.explainDeadlock());
+  return execution.seconds();
+}
+
+} // namespace
+
 Result<Simulation> simulate(const LoadedPlan &plan, const Costs &costs,
                             bool detailed) {
   CommunicationMap map(plan);
   Simulation result;
   Timeline &timeline = result.timeline;
   timeline.rows = rowLabels(plan, map);
-  SpanWriter spans(plan, map, timeline, detailed);
-  MemoryTracker memory(plan, map);
-  TrafficCounter traffic(plan, map);
-  auto sink = [&](const ExecutionSpan &event) {
-    spans.add(event);
-    memory.add(event);
-    traffic.add(event);
-  };
   InstructionTimes times(plan, map, costs);
-  // All ranks of a class do the same at the same time, each with its own link.
-  LinkUse links({}, map.classes());
-  auto meet = [&](const Execution::Encounter &encounter) {
-    const InstructionTimes::Time &time = times(encounter.site);
-    const Program &program =
-        plan.programOf(map.representative(encounter.site.rankClass));
-    const bool collective =
-        program.procedures(program.calls(encounter.site.call).procedure())
-            .instructions(encounter.site.instruction)
-            .kind() == Instruction::COLLECTIVE;
-    const std::span<const int> classes = encounter.classes;
-    const LinkUse::Window window = links.occupy(
-        collective ? classes : classes.first(1),
-        collective ? classes : classes.last(1), time.level,
-        time.seconds - time.latency, time.latency, encounter.ready);
-    return std::pair(window.begin, window.end);
-  };
-  Execution execution(
-      plan, map, [&](const ExecutionSite &site) { return times(site).seconds; },
-      sink, meet);
-  if (!execution.run())
-    return Status::error(execution.explainDeadlock());
-  result.stepSeconds = execution.seconds();
+  Overlap overlap(map.classes(), costs.computeSlowdown(),
+                  costs.communicationSlowdown());
+  for (int round = 0;; ++round) {
+    timeline.spans.clear();
+    SpanWriter spans(plan, map, timeline, detailed);
+    MemoryTracker memory(plan, map);
+    TrafficCounter traffic(plan, map);
+    auto sink = [&](const ExecutionSpan &event) {
+      spans.add(event);
+      memory.add(event);
+      traffic.add(event);
+      if (!overlap.needed() || event.end <= event.begin)
+        return;
+      const ExecutionSite site{event.rankClass, event.call, event.instruction};
+      // Work that is disturbed keeps its rank longer, but not longer than this.
+      overlap.add(event, communicates(instructionAt(plan, map, site)),
+                  times(site).work * overlap.factor(site) /
+                      (event.end - event.begin));
+    };
+    Result<double> seconds = execute(plan, map, times, overlap, sink);
+    if (!seconds)
+      return seconds.status();
+    const double before = result.stepSeconds;
+    result.stepSeconds = *seconds;
+    result.memory = memory.finish(*seconds);
+    result.traffic = traffic.finish();
+    if (!overlap.needed() || round == kMostRounds ||
+        (round > 0 && std::abs(*seconds - before) <= kSame * before))
+      break;
+    overlap.next(
+        [&](const ExecutionSite &site) { return partnersOf(plan, map, site); });
+  }
   timeline.title = fmt::format(
       "{} · {} · predicted step",
       plan.file.model().empty() ? "plan" : plan.file.model(),
       plan.file.schedule().empty() ? "no schedule" : plan.file.schedule());
   result.use = rowUse(timeline);
-  result.memory = memory.finish(result.stepSeconds);
-  result.traffic = traffic.finish();
   return result;
 }
 

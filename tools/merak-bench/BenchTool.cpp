@@ -21,6 +21,9 @@ struct Options {
   bool quick = false, quiet = false;
 };
 
+constexpr const char *kComputeSlowdown = "computation while communicating";
+constexpr const char *kCommunicationSlowdown = "communication while computing";
+
 std::string processorName() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
@@ -75,19 +78,29 @@ public:
       MERAK_RETURN_IF_ERROR(kernel(one, *file));
     for (const auto &[kind, bytes] : messages)
       MERAK_RETURN_IF_ERROR(message(kind, bytes, *file));
+    if (options_.ranks > 1)
+      MERAK_RETURN_IF_ERROR(slowdown(cases, *file));
     return finish(*file);
   }
 
 private:
   Status kernel(const Case &one, SampleFile &file) {
-    if (known(one.key, file))
+    auto key = [&](int64_t distance) {
+      return fmt::format("{} @ {} MiB", one.key, distance >> 20);
+    };
+    if (known(key(*std::rbegin(kDistances)), file)) // is stored last
       return {};
-    Result<double> seconds = measureKernel(one, measure_);
+    Result<std::vector<double>> seconds = measureKernel(one, measure_);
     if (!seconds)
       return seconds.status();
-    return store({one.key, costmodel::kernelOf(*one.program, *one.instruction),
-                  *seconds},
-                 file);
+    const costmodel::Kernel work =
+        costmodel::kernelOf(*one.program, *one.instruction);
+    ++done_;
+    for (size_t i = 0; i < seconds->size(); ++i)
+      if (std::string name = key(kDistances[i]); !file.find(name))
+        MERAK_RETURN_IF_ERROR(
+            store({name, work, (*seconds)[i], double(kDistances[i])}, file));
+    return {};
   }
 
   Status message(const std::string &kind, int64_t bytes, SampleFile &file) {
@@ -97,7 +110,35 @@ private:
     Result<double> seconds = measureCommunication(kind, bytes, measure_);
     if (!seconds)
       return seconds.status();
+    ++done_;
     return store({key, {kind, 0, double(bytes)}, *seconds}, file);
+  }
+
+  // Two samples, of a factor instead of seconds.
+  Status slowdown(const std::vector<Case> &cases, SampleFile &file) {
+    if (file.find(kComputeSlowdown) && file.find(kCommunicationSlowdown))
+      return {};
+    constexpr double kProduct = 2.0 * 256 * 256 * 256;
+    constexpr int64_t kMessage = 1 << 20;
+    const Case *product = nullptr;
+    for (const Case &one : cases)
+      if (!product && one.instruction->op() == "einsum" &&
+          one.instruction->flops() >= kProduct)
+        product = &one;
+    if (!product)
+      return Status::error("no contraction to measure the slowdown with");
+    Result<Slowdown> found = measureSlowdown(*product, kMessage, measure_);
+    if (!found)
+      return found.status();
+    if (!options_.quiet)
+      fmt::print(stderr,
+                 "computing beside communication takes {:.2f} times as long, "
+                 "communication {:.2f} times\n",
+                 found->compute, found->communication);
+    MERAK_RETURN_IF_ERROR(
+        file.add({kComputeSlowdown, {"slowdown"}, found->compute}));
+    return file.add(
+        {kCommunicationSlowdown, {"slowdown"}, found->communication});
   }
 
   bool known(const std::string &key, const SampleFile &file) {
@@ -108,7 +149,6 @@ private:
   }
 
   Status store(const costmodel::Sample &sample, SampleFile &file) {
-    ++done_;
     if (!options_.quiet) {
       std::string rate =
           sample.work.k > 0
@@ -132,9 +172,17 @@ private:
     cluster.algorithm = costmodel::Algorithm::Direct;
     costmodel::Device &device = cluster.kinds.front();
     device.memoryBytes = memoryBytes() / options_.ranks;
-    MERAK_RETURN_IF_ERROR(costmodel::fitDevice(file.samples(), device));
+    std::vector<costmodel::Sample> samples;
+    for (const costmodel::Sample &sample : file.samples())
+      if (sample.key == kComputeSlowdown)
+        device.computeSlowdown = sample.seconds;
+      else if (sample.key == kCommunicationSlowdown)
+        device.communicationSlowdown = sample.seconds;
+      else
+        samples.push_back(sample);
+    MERAK_RETURN_IF_ERROR(costmodel::fitDevice(samples, device));
     if (options_.ranks > 1) {
-      Result<costmodel::Link> link = costmodel::fitLink(file.samples());
+      Result<costmodel::Link> link = costmodel::fitLink(samples);
       if (!link)
         return link.status();
       cluster.intra = cluster.inter = *link;
@@ -148,7 +196,7 @@ private:
       return Status::error(fmt::format("cannot write '{}'", options_.output));
     file.remove();
     if (!options_.quiet)
-      report(file.samples(), cluster);
+      report(samples, cluster);
     return {};
   }
 
@@ -157,8 +205,10 @@ private:
                      const costmodel::Cluster &cluster) {
     std::map<std::string, std::pair<double, int>> errors;
     for (const costmodel::Sample &sample : samples) {
-      double predicted =
-          costmodel::kernelSeconds(cluster.device(), sample.work);
+      costmodel::Kernel work = sample.work;
+      work.shares = costmodel::distanceShares(cluster.device().distances,
+                                              sample.distance);
+      double predicted = costmodel::kernelSeconds(cluster.device(), work);
       auto &[sum, count] = errors[sample.work.name];
       sum += std::abs(std::log(predicted / sample.seconds));
       ++count;

@@ -122,7 +122,8 @@ private:
 
   // Causal or not, on a packed [b, t, 3, h, d] tensor, as models have it.
   void attention() {
-    for (int64_t t : quick_ ? Shape{64, 256} : Shape{32, 64, 128, 256, 512})
+    for (int64_t t :
+         quick_ ? Shape{64, 128, 256} : Shape{32, 64, 128, 256, 512})
       for (int64_t d : quick_ ? Shape{32, 64} : Shape{16, 32, 64, 128})
         for (const char *causal : {"0", "1"}) {
           const int64_t b = 2, h = 4;

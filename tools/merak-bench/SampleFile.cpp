@@ -42,6 +42,7 @@ Result<SampleFile> SampleFile::open(const std::string &path,
           std::pair("bytes", &sample.work.bytes),
           std::pair("m", &sample.work.m), std::pair("n", &sample.work.n),
           std::pair("k", &sample.work.k),
+          std::pair("distance", &sample.distance),
           std::pair("seconds", &sample.seconds)})
       *value = json.value(name, 0.0);
     if (!sample.key.empty() && sample.seconds > 0)
@@ -70,6 +71,7 @@ Status SampleFile::add(const costmodel::Sample &sample) {
               {"m", work.m},
               {"n", work.n},
               {"k", work.k},
+              {"distance", sample.distance},
               {"seconds", sample.seconds}}
              .dump();
   if (!out.flush())

@@ -7,6 +7,7 @@
 #include "runtime/report/Html.h"
 #include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
+#include "tools/merak-plan/Workspace.h"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -135,11 +136,26 @@ Result<Prediction> predict(const Options &options) {
   return prediction;
 }
 
+// What the runtime allocates for all ranks.
+std::string allocation(const LoadedPlan &plan) {
+  int64_t arenas = 0, working = 0;
+  for (int rank = 0; rank < plan.file.ranks_size(); ++rank) {
+    const planpb::Program &program = plan.programOf(rank);
+    arenas += int64_t(program.arena_bytes());
+    if (plan.file.device() == "cpu")
+      working += workspaceBytes(program);
+  }
+  return fmt::format("allocated: {} bytes, arenas of all ranks {} and working "
+                     "memory {} for one thread each\n",
+                     arenas + working, arenas, working);
+}
+
 int runSimulate(const Options &options, std::ostream &out, std::ostream &err) {
   Result<Prediction> prediction = predict(options);
   if (!prediction)
     return fail(err, prediction.status());
-  out << report::describe(prediction->simulation);
+  out << report::describe(prediction->simulation)
+      << allocation(prediction->plan);
   if (options.trace.empty())
     return kOk;
   Status written = writeText(

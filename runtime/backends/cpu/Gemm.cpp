@@ -103,6 +103,14 @@ void multiplyRows(const Simd &s, const Gemm &g, const Panels &b, int64_t column,
 
 } // namespace
 
+GemmWorkspace gemmWorkspace(int64_t n, int64_t k) {
+  const Simd &s = simd();
+  const int64_t depth = std::min(kDepth, k);
+  const int64_t width = ceilDiv(std::min(kWidth, n), s.tileCols) * s.tileCols;
+  return {kPanels * s.panelRows * depth * int64_t(sizeof(float)),
+          width * depth * int64_t(sizeof(float))};
+}
+
 void gemm(const Gemm &problem) {
   Gemm g = problem;
   if (g.m <= 0 || g.n <= 0)

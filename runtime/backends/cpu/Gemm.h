@@ -29,4 +29,10 @@ constexpr int64_t kDepth = 256;
 
 void gemm(const Gemm &problem);
 
+// Bytes of packed panels of A and B that a product of this size takes at most.
+struct GemmWorkspace {
+  int64_t a = 0, b = 0;
+};
+GemmWorkspace gemmWorkspace(int64_t n, int64_t k);
+
 } // namespace merak::cpu

@@ -1,5 +1,7 @@
 #include "runtime/backends/cpu/Scratch.h"
 
+#include "runtime/core/MemoryCount.h"
+
 #include <algorithm>
 #include <array>
 #include <new>
@@ -12,8 +14,10 @@ struct Block {
   void *data = nullptr;
   int64_t bytes = 0;
   void free() {
-    if (data)
-      ::operator delete (data, std::align_val_t{64});
+    if (!data)
+      return;
+    ::operator delete (data, std::align_val_t{64});
+    runtime::MemoryCount::remove(bytes);
   }
   ~Block() { free(); }
 };
@@ -25,12 +29,13 @@ thread_local std::array<Block, static_cast<size_t>(ScratchSlot::Count)> blocks;
 void *scratchBytes(ScratchSlot slot, int64_t bytes) {
   Block &block = blocks[static_cast<size_t>(slot)];
   if (block.bytes < bytes || !block.data) {
-    int64_t size = std::max<int64_t>({bytes, block.bytes * 3 / 2, 4096});
+    int64_t size = std::max<int64_t>(bytes, 4096);
     block.free();
     block.data = nullptr;
     block.data =
         ::operator new (static_cast<size_t>(size), std::align_val_t{64});
     block.bytes = size;
+    runtime::MemoryCount::add(size);
   }
   return block.data;
 }

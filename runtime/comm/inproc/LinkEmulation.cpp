@@ -20,14 +20,20 @@ public:
       const double left = time - now();
       if (left <= 0)
         return;
-      std::this_thread::sleep_for(
-          std::chrono::duration<double>(std::min(left, kLongestSleep)));
+      // Waking up takes about as long as a small transfer: not for the last
+      // moments, in which only the core is offered to others.
+      if (left <= kLastMoments)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::duration<double>(
+            std::min(left - kLastMoments, kLongestSleep)));
     }
   }
 
 private:
   using Clock = std::chrono::steady_clock;
   static constexpr double kLongestSleep = 0.05; // then looks at `abort`
+  static constexpr double kLastMoments = 1e-4;
   static double seconds(Clock::duration duration) {
     return std::chrono::duration<double>(duration).count();
   }

@@ -60,9 +60,11 @@ TEST(Measure, EveryKernelOfTheGridRuns) {
         costmodel::kernelOf(*one.program, *one.instruction);
     if (!ops.insert(work.name).second)
       continue;
-    Result<double> seconds = measureKernel(one, options);
+    Result<std::vector<double>> seconds = measureKernel(one, options);
     ASSERT_TRUE(seconds.ok()) << seconds.status().str();
-    EXPECT_GT(*seconds, 0) << one.key;
+    ASSERT_EQ(seconds->size(), std::size(kDistances));
+    for (double one : *seconds)
+      EXPECT_GT(one, 0);
   }
   EXPECT_GT(ops.size(), 20u);
 }
@@ -81,9 +83,20 @@ TEST(Measure, CommunicationsMeet) {
   EXPECT_FALSE(measureCommunication("gossip", 12, options).ok());
 }
 
+TEST(Measure, ComputingAndCommunicatingSlowEachOther) {
+  planpb::Program grid = libraryProgram(/*quick=*/true);
+  MeasureOptions options;
+  options.secondsPerCase = 0;
+  Result<Slowdown> found =
+      measureSlowdown(casesOf(grid).front(), 4096, options);
+  ASSERT_TRUE(found.ok()) << found.status().str();
+  EXPECT_GE(found->compute, 1);
+  EXPECT_GE(found->communication, 1);
+}
+
 TEST_F(CalibrateTool, SamplesSurviveAnInterruption) {
   std::string file = path("c.json.samples");
-  costmodel::Sample sample{"a", {"einsum", 8, 4, "f32", 1, 2, 3}, 0.5};
+  costmodel::Sample sample{"a", {"einsum", 8, 4, "f32", 1, 2, 3}, 0.5, 4096};
   {
     Result<SampleFile> samples = SampleFile::open(file, "two ranks");
     ASSERT_TRUE(samples.ok()) << samples.status().str();

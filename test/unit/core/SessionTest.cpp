@@ -1,4 +1,5 @@
 // Failing ranks, the watchdog, inference outputs.
+#include "runtime/core/MemoryCount.h"
 #include "runtime/data/Npy.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/RunMain.h"
@@ -146,18 +147,39 @@ TEST(Session, OutputsAreAssembledFromBoxes) {
     EXPECT_EQ(reinterpret_cast<const float *>(y.data.data())[i], 2 * x[i]) << i;
 }
 
+// What is held is what the plan says, to the byte, as long as it is held.
+TEST(Session, HoldsTheArenasOfThePlan) {
+  for (int replicas : {1, 2}) {
+    const LoadedPlan plan = pipelinePlan(replicas, 4, 8);
+    int64_t arenas = 0;
+    for (const planpb::Rank &rank : plan.file.ranks())
+      arenas += int64_t(plan.programs[rank.program()].arena_bytes());
+    const int64_t before = MemoryCount::held();
+    {
+      auto session = synthetic(plan, {});
+      EXPECT_EQ(MemoryCount::held() - before, arenas);
+      auto step = session->step();
+      ASSERT_TRUE(step.ok());
+      EXPECT_GE(step->memoryBytes, before + arenas);
+    }
+    EXPECT_EQ(MemoryCount::held(), before);
+  }
+}
+
 TEST(RunLog, LinesForPeopleAndPrograms) {
   StepResult step;
   step.step = 3;
   step.lr = 1e-3;
   step.seconds = 0.5;
+  step.memoryBytes = 4096;
   step.outputs = {{"loss", 2.5}, {"grad_norm", 1.25}};
   EXPECT_EQ(progressLine(step, 10, 256, 8),
             "step  3/10 | loss 2.500000 | norm 1.2500 | lr 1.00e-03 | 500.00 "
             "ms | 512 tok/s");
   EXPECT_EQ(logLine(step, 256),
             "{\"step\":3,\"loss\":2.5,\"lr\":0.001,\"grad_norm\":1.25,"
-            "\"seconds\":0.5,\"tokens_per_second\":512.0}");
+            "\"seconds\":0.5,\"tokens_per_second\":512.0,"
+            "\"memory_bytes\":4096}");
   step.skipped = true;
   EXPECT_NE(progressLine(step, 10, 256, 8)
                 .find("tok/s | skipped: gradients are not finite"),

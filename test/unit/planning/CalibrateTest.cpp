@@ -80,6 +80,78 @@ TEST(Calibrate, GeneratedKernelsAddArithmeticAndMemory) {
   EXPECT_TRUE(found.kernels["elementwise"].adds);
 }
 
+// A made-up machine whose rates depend on the distance is found again.
+TEST(Calibrate, GivesBackWhatWasMeasuredAtEachDistance) {
+  std::mt19937 random(9);
+  auto uniform = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  for (int round = 0; round < 5; ++round) {
+    Device truth;
+    truth.rates["f32"] = 1e11;
+    truth.memoryBandwidth = 1e10;
+    truth.launchSeconds = 1e-8;
+    truth.distances = {1e6, 1e7, 1e8};
+    auto slower = [&](double first) {
+      double second = first * uniform(0.5, 1);
+      return std::vector<double>{second, second * uniform(0.3, 1)};
+    };
+    std::vector<Kernel> works;
+    for (double size : {64.0, 256.0}) {
+      double efficiency = uniform(0.5, 1);
+      truth.kernels["einsum:nn"].shapes.push_back(
+          {size, size, size, efficiency, slower(efficiency)});
+      works.push_back(
+          {"einsum:nn", 2 * size * size * size, 0, "f32", size, size, size});
+    }
+    for (double bytes : {1e4, 1e6})
+      for (const char *name : {"copy", "softmax"}) {
+        double bandwidth = uniform(1e10, 1e11);
+        truth.kernels[name].sizes.push_back(
+            {bytes, bandwidth, slower(bandwidth)});
+        works.push_back({name, 0, bytes});
+      }
+    KernelRates &generated = truth.kernels["elementwise"];
+    generated.adds = true;
+    generated.flops = 8e10;
+    generated.sizes = {{256 << 10, 8e10, {4e10, 2e10}},
+                       {4 << 20, 4e10, {3e10, 1e10}}};
+    for (int i = 0; i < 12; ++i) {
+      double bytes = 1e5 * std::pow(60.0, uniform(0, 1));
+      works.push_back({"elementwise", bytes * uniform(0, 8), bytes});
+    }
+    std::vector<Sample> samples;
+    for (size_t level = 0; level < 3; ++level)
+      for (Kernel work : works) {
+        work.shares.assign(3, 0);
+        work.shares[level] = 1;
+        Sample sample = measured(truth, work);
+        sample.work.shares.clear();
+        sample.distance = truth.distances[level];
+        samples.push_back(sample);
+      }
+    samples.push_back(measured(truth, {"fill", 0, 1}));
+    Device found;
+    ASSERT_EQ(fitDevice(samples, found).str(), "");
+    EXPECT_EQ(found.distances, truth.distances);
+    double generatedError = 0;
+    for (const Sample &sample : samples) {
+      if (sample.distance == 0)
+        continue;
+      Kernel work = sample.work;
+      for (double distance : truth.distances)
+        work.shares.push_back(distance == sample.distance);
+      double error =
+          std::abs(std::log(kernelSeconds(found, work) / sample.seconds));
+      if (work.name == "elementwise")
+        generatedError += error / 36;
+      else
+        EXPECT_LT(error, 0.05) << work.name << " " << sample.distance;
+    }
+    EXPECT_LT(generatedError, 0.08);
+  }
+}
+
 TEST(Calibrate, LinksAreLatencyAndBandwidth) {
   std::vector<Sample> samples;
   for (double bytes : {256.0, 4096.0, 65536.0, 1048576.0})

@@ -209,6 +209,50 @@ TEST(Cost, KernelsFollowTheirOwnRates) {
   EXPECT_DOUBLE_EQ(kernelSeconds(device, {"layer_norm", 0, 3e12}), 1 + 4e-6);
 }
 
+constexpr const char *kDistances = R"({
+  "kinds": {"k": {"backend": "cpu", "flops": 100, "memory_bandwidth": 10,
+    "distances": [1000, 4000, 16000],
+    "kernels": {
+      "softmax": {"sizes": [[10, 8, 4, 2]]},
+      "matmul": {"shapes": [[2, 2, 2, 1, 0.5, 0.25]]},
+      "copy": {"sizes": [[10, 5]]}}}},
+  "nodes": [{"kind": "k", "devices": 1}]})";
+
+// A third of the operands at each distance: the mean of the three times.
+TEST(Cost, RatesDependOnHowLongOperandsWereNotTouched) {
+  Result<Cluster> cluster = parseCluster(kDistances, "c.json");
+  ASSERT_TRUE(cluster.ok()) << cluster.status().str();
+  EXPECT_EQ(*parseCluster(cluster->toJson(), "again"), *cluster);
+  const Device &device = cluster->device();
+  Kernel softmax{"softmax", 0, 16};
+  EXPECT_EQ(kernelSeconds(device, softmax), 4); // nothing known: the middle
+  softmax.shares = {1, 0, 0};
+  EXPECT_EQ(kernelSeconds(device, softmax), 2);
+  softmax.shares = {0.25, 0.25, 0.5};
+  EXPECT_EQ(kernelSeconds(device, softmax), 0.25 * 2 + 0.25 * 4 + 0.5 * 8);
+  Kernel product{"einsum", 100, 0, "f32", 2, 2, 2};
+  product.shares = {0.5, 0, 0.5};
+  EXPECT_EQ(kernelSeconds(device, product), 0.5 * 1 + 0.5 * 4);
+  Kernel copy{"copy", 0, 10};
+  copy.shares = {0, 0, 1};
+  EXPECT_EQ(kernelSeconds(device, copy), 2); // one rate for all
+
+  auto with = [](const std::string &from, const std::string &to) {
+    std::string text = kDistances;
+    text.replace(text.find(from), from.size(), to);
+    return parseCluster(text, "c.json").status().str();
+  };
+  EXPECT_EQ(with("4000", "500"),
+            "c.json: kinds.k.distances[1]: expected more than the 1000 before, "
+            "found 500");
+  EXPECT_EQ(with("[10, 8, 4, 2]", "[10, 8, 4]"),
+            "c.json: kinds.k.kernels.softmax.sizes[0]: expected [bytes, bytes "
+            "per second] or one rate for each of 3 distances, found [10,8,4]");
+  EXPECT_EQ(with("0.5, 0.25]", "0.5, 1.5]"),
+            "c.json: kinds.k.kernels.matmul.shapes[0][5]: expected a number "
+            "above 0 and at most 1, found 1.5");
+}
+
 TEST(Cost, RingCollectives) {
   Link link{10, 0.25};
   // All-reduce of 40 bytes on 4: 6 steps, each device sends 60 bytes.

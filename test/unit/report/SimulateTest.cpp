@@ -115,6 +115,69 @@ TEST(Simulate, DrawsTheSchedule) {
             "busy  80.0%  exposed   0.0%  bubble  20.0%\n");
 }
 
+// 10 s of computation beside an all-reduce of 4 s.
+LoadedPlan computingBesideReducing() {
+  LoadedPlan plan;
+  plan.file.set_mode("infer");
+  planpb::Axis *axis = plan.file.add_mesh();
+  axis->set_name("dp");
+  axis->set_size(2);
+  plantest::ProgramBuilder builder({"compute", "comm"});
+  int x = builder.buffer("x", Buffer::ACTIVATIONS, {4});
+  int y = builder.buffer("y", Buffer::ACTIVATIONS, {4});
+  int group = builder.group({"dp"});
+  int step = builder.procedure("step", "F");
+  builder.library("f", {}, {y}).set_flops(10);
+  builder.collective(1, "all_reduce", group, x, x);
+  builder.call(step);
+  plan.programs.push_back(builder.proto());
+  for (int r = 0; r < 2; ++r) {
+    planpb::Rank *rank = plan.file.add_ranks();
+    rank->set_program(0);
+    *rank->add_coords() = *axis;
+    rank->mutable_coords(0)->set_size(r);
+  }
+  return plan;
+}
+
+struct SlowCosts : MachineCosts {
+  // An all-reduce of two ranks: two rounds, and 16 bytes at 8 a second.
+  SlowCosts() : MachineCosts(1, kFree, 0, 1, 8) {}
+  double compute = 1, communication = 1, work = 1;
+  double computeSlowdown() const override { return compute; }
+  double communicationSlowdown() const override { return communication; }
+  double workSeconds(const planpb::Program &, const planpb::Instruction &,
+                     double seconds) const override {
+    return work * seconds;
+  }
+};
+
+TEST(Simulate, ComputingAndCommunicatingSlowEachOther) {
+  const LoadedPlan plan = computingBesideReducing();
+  SlowCosts costs;
+  auto seconds = [&] {
+    Result<Simulation> got = simulate(plan, costs);
+    EXPECT_TRUE(got.ok()) << got.status().str();
+    return got->stepSeconds;
+  };
+  EXPECT_NEAR(seconds(), 10, 1e-9);
+  // Disturbed for 6 s, of which the reduction needs 4; 4 s of the computation
+  // are done meanwhile, 6 are left.
+  costs.compute = costs.communication = 1.5;
+  EXPECT_NEAR(seconds(), 12, 0.01);
+  // The reduction is no slower: after its 4 s 8 are left.
+  costs.communication = 1;
+  costs.compute = 2;
+  EXPECT_NEAR(seconds(), 12, 0.01);
+  // It keeps its ranks at work for half of its time.
+  costs.work = 0.5;
+  EXPECT_NEAR(seconds(), 11, 0.01);
+  // A link that is slower than the work hides that the work is slower.
+  costs.compute = 1;
+  costs.communication = 2;
+  EXPECT_NEAR(seconds(), 10, 1e-9);
+}
+
 TEST(Simulate, TransfersAndCollectivesCost) {
   // Compute is free: only latency (1 s a round) and bytes (1 a second) count.
   MachineCosts costs{kFree, kFree, 0, 1, 64};
