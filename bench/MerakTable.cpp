@@ -12,6 +12,7 @@
 #include "passes/Staging/PlanningGraph.h"
 
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
@@ -30,6 +31,11 @@ static llvm::cl::opt<int64_t> globalBatch("global-batch", llvm::cl::init(256),
 static llvm::cl::opt<bool>
     recomputeAll("recompute-all",
                  llvm::cl::desc("every system recomputes all it can"));
+static llvm::cl::opt<bool>
+    fused("fused",
+          llvm::cl::desc("fused attention and elementwise kernels, which "
+                         "merakc has; else one kernel an operation, as in "
+                         "2022"));
 static llvm::cl::list<std::string> models(llvm::cl::Positional,
                                           llvm::cl::OneOrMore,
                                           llvm::cl::desc("MODEL.onnx..."));
@@ -99,15 +105,33 @@ std::vector<Way> ways() {
   all.push_back(automatic());
   without(automatic(), "- schedules but 1F1B", [](Way &way) {
     way.schedules = {"1f1b"};
+    way.otherChunks.clear();
     way.lists = false;
   });
+  without(automatic(), "- list schedules", [](Way &way) { way.lists = false; });
   without(automatic(), "- cuts by simulated time",
           [](Way &way) { way.cut = CutRule::Layers; });
   without(automatic(), "- recomputation by op", [](Way &way) {
     way.recompute = {"none", "full"};
+    way.otherRecompute.clear();
   });
   without(automatic(), "- overlap", [](Way &way) { way.overlap = {0}; });
   return all;
+}
+
+// The import's passes and autodiff. Without --fused softmax(q k^T) v stays
+// written out.
+FailureOr<OpPassManager> graphPasses() {
+  OpPassManager all("builtin.module");
+  buildGraphImportPipeline(all);
+  all.addPass(createDifferentiate());
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  all.printAsTextualPipeline(out);
+  const std::string attention = "raise-attention,";
+  if (size_t at = text.find(attention); !fused && at != std::string::npos)
+    text.erase(at, attention.size());
+  return parsePassPipeline(text);
 }
 
 LogicalResult evaluate(const std::string &path,
@@ -119,9 +143,11 @@ LogicalResult evaluate(const std::string &path,
       importOnnx(path, import, context, nullptr);
   if (failed(module))
     return failure();
+  FailureOr<OpPassManager> passes = graphPasses();
+  if (failed(passes))
+    return failure();
   PassManager manager(&context);
-  buildGraphImportPipeline(manager);
-  manager.addPass(createDifferentiate());
+  static_cast<OpPassManager &>(manager) = std::move(*passes);
   if (failed(manager.run(**module)))
     return failure();
   PlanningGraph step =
@@ -133,16 +159,18 @@ LogicalResult evaluate(const std::string &path,
   input.batched = step.batched;
   input.cluster = cluster;
   input.globalBatch = globalBatch;
+  input.fuse = fused;
   input.memoryBytes = static_cast<double>(cluster.device().memoryBytes);
   planning::PlanSearch search(input);
   double bytes = 0;
   for (const planning::GraphTensor &tensor : step.graph.tensors)
     bytes += tensor.parameter ? double(tensor.elements()) : 0;
   llvm::outs() << fmt::format(
-      "\n{}: {:.2f} billion parameters\n\n"
+      "\n{}: {:.2f} billion parameters, {} kernels\n\n"
       "| | seconds | baseline / it | plan | idle | collectives | MiB |\n"
       "|---|---|---|---|---|---|---|\n",
-      llvm::sys::path::stem(path).str(), bytes / 1e9);
+      llvm::sys::path::stem(path).str(), bytes / 1e9,
+      fused ? "fused" : "separate");
   double baseline = 0;
   for (const Way &way : ways()) {
     std::vector<PlanCandidate> found = search.search(way, 12);
@@ -183,6 +211,7 @@ int main(int argc, char **argv) {
     llvm::errs() << cluster.status().str() << "\n";
     return 1;
   }
+  registerAllPasses();
   DialectRegistry registry;
   registerAllDialects(registry);
   MLIRContext context(registry);

@@ -187,6 +187,7 @@ LogicalResult Compilation::stage() {
       batch ? batch.getInt() : options.globalBatch.value_or(1);
   const OptimizerOptions &o = options.optimizer;
   planner.statePerParameter = o.kind == "adamw" ? 2 : o.momentum != 0 ? 1 : 0;
+  planner.reduceEarly = options.gradOverlap;
   planner.memoryBytes = static_cast<double>(
       options.memoryLimit > 0 ? options.memoryLimit
                               : planner.cluster.device().memoryBytes);

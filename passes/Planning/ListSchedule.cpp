@@ -60,7 +60,15 @@ struct StageState {
   }
   double held() const {
     return memory.fixed + memory.kept * (forwards - weights) +
-           memory.recomputed * materialised();
+           memory.untilB * (forwards - backwards) +
+           memory.recomputed * materialised() +
+           memory.pending * (backwards - weights);
+  }
+  // What the oldest microbatch still needs to get to its end.
+  double reserved() const {
+    bool again = !recomputes || recomputed == weights;
+    return (again ? memory.recomputed : 0) +
+           (backwards == weights ? memory.pending : 0);
   }
 };
 
@@ -123,8 +131,9 @@ private:
     Status status;
     for (size_t s = 0; s < stages.size(); ++s) {
       const StageState &stage = stages[s];
-      double least =
-          stage.memory.fixed + stage.memory.kept + stage.memory.recomputed;
+      double least = stage.memory.fixed + stage.memory.kept +
+                     stage.memory.untilB + stage.memory.recomputed +
+                     stage.memory.pending;
       if (least > stage.limit)
         status.merge(Status::error(fmt::format(
             "stage {} needs {:.0f} bytes for one microbatch, the limit is "
@@ -139,20 +148,22 @@ private:
     switch (kind) {
     case kB:
       return s.backwards < (s.recomputes ? s.recomputed : s.forwards) &&
-             s.gradients[s.backwards] <= now;
+             s.gradients[s.backwards] <= now &&
+             (s.backwards == s.weights ||
+              s.held() + s.memory.pending <= s.limit);
     case kRWithGradient:
     case kREarly:
       return s.recomputes && s.recomputed < s.forwards && room &&
              (kind == kREarly || s.gradients[s.recomputed] <= now) &&
-             s.held() + s.memory.recomputed <= s.limit;
-    case kF: {
-      // The next recomputation must still find its room.
-      bool takes = !s.recomputes || s.recomputed == s.weights;
-      double reserved = takes ? s.memory.recomputed : 0;
+             s.held() + s.memory.recomputed +
+                     (s.backwards == s.weights ? s.memory.pending : 0) <=
+                 s.limit;
+    case kF:
+      // The oldest microbatch must still find its room.
       return s.forwards < m && s.inputs[s.forwards] <= now &&
              s.forwards - s.backwards < s.inFlight && (s.recomputes || room) &&
-             s.held() + s.memory.kept + reserved <= s.limit;
-    }
+             s.held() + s.memory.kept + s.memory.untilB + s.reserved() <=
+                 s.limit;
     case kW:
     case kClasses:
       break;

@@ -74,44 +74,53 @@ std::vector<int> balance(const std::vector<double> &weights, int parts) {
 
 namespace {
 
-// What a schedule's lists say whatever the times: for each virtual stage the
-// microbatches between F and the last gradient action, between R and it, and
-// whether it recomputes.
+// What a schedule's lists say whatever the times, for each virtual stage:
+// copies of values at once, the most microbatches under way, whether it
+// recomputes.
 struct Lists {
-  std::vector<int> inFlight, again;
+  std::vector<PerLife<int>> copies;
+  std::vector<int> inFlight;
   std::vector<char> recomputes;
 
   explicit Lists(const Schedule &schedule)
-      : inFlight(schedule.virtualStages(), 0), again(inFlight),
-        recomputes(schedule.virtualStages(), 0) {
-    std::vector<int> now(inFlight.size()), nowAgain(inFlight.size());
-    for (int s = 0; s < schedule.stages; ++s) {
-      Action last = Action::B;
+      : copies(copiesOf(schedule)), recomputes(schedule.virtualStages(), 0) {
+    for (const PerLife<int> &of : copies)
+      inFlight.push_back(of.at(Life::FW));
+    for (int s = 0; s < schedule.stages; ++s)
       for (const Step &step : schedule.order[s])
-        if (step.action == Action::W)
-          last = Action::W;
-        else if (step.action == Action::R)
+        if (step.action == Action::R)
           recomputes[step.chunk * schedule.stages + s] = 1;
-      for (const Step &step : schedule.order[s]) {
-        int v = step.chunk * schedule.stages + s;
-        now[v] += int(step.action == Action::F) - int(step.action == last);
-        nowAgain[v] += int(step.action == Action::R) -
-                       int(step.action == last && recomputes[v]);
-        inFlight[v] = std::max(inFlight[v], now[v]);
-        again[v] = std::max(again[v], nowAgain[v]);
-      }
-    }
   }
 };
 
 double fixedOf(const PipelineShape &shape, const StageCost &cost) {
+  // A shared gradient is sent and received.
   return cost.parameterBytes + cost.gradientBytes +
-         cost.stateBytes * shape.stateShare + cost.workspace;
+         cost.stateBytes * shape.stateShare + cost.workspace +
+         2 * cost.sharedBytes;
 }
 double bytesOf(const PipelineShape &shape, const StageCost &cost,
                const Lists &lists, int v) {
-  return fixedOf(shape, cost) + cost.keptBytes * lists.inFlight[v] +
-         cost.againBytes * lists.again[v];
+  return fixedOf(shape, cost) + bytesOf(cost.held, lists.copies[v]);
+}
+
+// The same as the simulator counts it, over time: boundaries without the calls
+// before and after.
+StageMemory memoryOf(const PipelineShape &shape, const StageCost &cost) {
+  auto sum = [&](Life life) {
+    double bytes = 0;
+    for (bool received : {false, true})
+      for (bool sent : {false, true})
+        bytes += cost.held.at(life, received, sent);
+    return bytes;
+  };
+  StageMemory memory;
+  memory.fixed = fixedOf(shape, cost) + sum(Life::F) + sum(Life::B);
+  memory.kept = sum(Life::FW);
+  memory.untilB = sum(Life::FR) + sum(Life::FB);
+  memory.recomputed = sum(Life::RB) + sum(Life::RW);
+  memory.pending = sum(Life::BW);
+  return memory;
 }
 
 // What the simulator needs of given cuts and marks, and the sums of `out` that
@@ -129,10 +138,7 @@ SimulateOptions simulationOf(const StageModel &model,
         model.cost(begin[v], begin[v + 1], marks[v], shardwise);
     out.stages.push_back(cost);
     ActionTimes times = cost.times;
-    double reduce = 0;
-    if (shape.reduce.secondsPerByte > 0)
-      reduce = cost.parameters * shape.reduce.latency +
-               cost.gradientBytes * shape.reduce.secondsPerByte;
+    double reduce = model.exposedReduction(begin[v], begin[v + 1], shape);
     if (cost.sharedBytes > 0 && !shape.links.empty())
       reduce += shape.links[0].latency +
                 cost.sharedBytes * shape.links[0].secondsPerByte;
@@ -143,8 +149,7 @@ SimulateOptions simulationOf(const StageModel &model,
     simulation.times.push_back(times);
     if (v >= p) // one update for all chunks of a stage
       simulation.times[v % p].U += times.U;
-    simulation.memory.push_back(
-        {fixedOf(shape, cost), cost.keptBytes, cost.againBytes});
+    simulation.memory.push_back(memoryOf(shape, cost));
     if (v + 1 == parts)
       continue;
     BoundaryCost boundary;
@@ -178,8 +183,16 @@ PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
       simulationOf(model, shape, schedule.chunks, begin, marks, shardwise, out);
   simulation.memory.clear();
   out.memory.assign(schedule.stages, 0);
-  for (int v = 0; v < schedule.virtualStages(); ++v)
-    out.memory[v % schedule.stages] += bytesOf(shape, out.stages[v], lists, v);
+  // Chunks take turns in one workspace.
+  std::vector<double> workspace(schedule.stages, 0);
+  for (int v = 0; v < schedule.virtualStages(); ++v) {
+    const StageCost &cost = out.stages[v];
+    double &most = workspace[v % schedule.stages];
+    out.memory[v % schedule.stages] += bytesOf(shape, cost, lists, v) -
+                                       cost.workspace - most +
+                                       std::max(most, cost.workspace);
+    most = std::max(most, cost.workspace);
+  }
   Timeline timeline = simulate(schedule, simulation);
   out.seconds = timeline.total;
   out.busy = timeline.busy;

@@ -24,15 +24,6 @@ std::vector<Way> plainWays() {
   return {data, equal};
 }
 
-Way merakWay() {
-  Way way;
-  way.name = "merak";
-  way.schedules = {"1f1b", "early", "last", "scp"};
-  way.recompute = {"auto", "full"};
-  way.overlap = {0, 3};
-  return way;
-}
-
 Way ownWay(const Strategy &pinned) {
   Way way;
   std::string overlap = pinned.tpOverlap.value_or("0");
@@ -211,6 +202,7 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   costs.train = input.train;
   costs.statePerParameter = input.statePerParameter;
   costs.overlap = overlap;
+  costs.fuse = input.fuse;
   made->problem =
       makeStageProblem(*input.graph, made->assignment, *outcome, costs);
   made->model = std::make_unique<StageModel>(made->problem);
@@ -271,6 +263,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
     }
     PipelineShape shape =
         makePipelineShape(input.cluster, d, input.memoryBytes);
+    shape.reduceEarly = input.reduceEarly;
     if (way.shardState)
       shape.stateShare = 1 / double(d.dp);
     attempts.add(*(*shard)->model, shape, overlap);

@@ -32,6 +32,9 @@ struct SearchInput {
   bool train = true;
   double statePerParameter = 2;
   double memoryBytes = 0; // of a device; 0: not limited
+  bool fuse = true;       // see StageCostOptions
+  // Plans reduce gradients as soon as they are final (PipelineShape).
+  bool reduceEarly = false;
 };
 
 struct PlanCandidate {
@@ -90,8 +93,7 @@ private:
       shardings;
 };
 
-// Merak's techniques alone, and everything merakc has.
-Way merakWay();
+// Everything merakc has.
 Way ownWay(const Strategy &pinned);
 
 // Lines for the user: one a stage, with its time, memory and what it sends.

@@ -186,18 +186,30 @@ private:
       --sets[stage];
     if (options.memory.empty())
       return;
-    double change = step.action == Action::F ? here.memory.kept : 0;
+    const StageMemory &memory = here.memory;
+    double more = 0, less = 0;
+    if (step.action == Action::F)
+      more += memory.kept + memory.untilB;
     if (step.action == taker)
-      change += here.memory.recomputed;
+      more += memory.recomputed;
+    if (step.action == Action::B) {
+      more += memory.pending;
+      less += memory.untilB;
+    }
     if (step.action == last)
-      change -= here.memory.kept + here.memory.recomputed;
+      less += memory.kept + memory.recomputed + memory.pending;
+    hold(stage, more, start);
+    hold(stage, -less, end);
+  }
+
+  void hold(int stage, double change, double time) {
     if (change == 0)
       return;
     held[stage] += change;
     timeline.peakBytes[stage] =
         std::max(timeline.peakBytes[stage], held[stage]);
     if (options.record)
-      timeline.memory[stage].push_back({change > 0 ? start : end, held[stage]});
+      timeline.memory[stage].push_back({time, held[stage]});
   }
 
   void send(int t, int microbatch, double end, std::vector<int> &ready) {

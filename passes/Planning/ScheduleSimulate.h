@@ -37,6 +37,8 @@ struct StageMemory {
   double fixed = 0;      // all the time: weights, gradients, optimizer state
   double kept = 0;       // from the start of F to the end of W (of B without W)
   double recomputed = 0; // from the start of R to the same end
+  double untilB = 0;     // from the start of F to the end of B
+  double pending = 0;    // from the start of B to the end of W
 };
 
 // Per-stage data: one entry for all, one per stage, or one per virtual stage

@@ -84,7 +84,7 @@ private:
   // ---------------------------------------------------------------- compute
 
   bool fuses(int op) const {
-    return !graph.ops[op].contraction && !graph.ops[op].view;
+    return options.fuse && !graph.ops[op].contraction && !graph.ops[op].view;
   }
   // The value goes from one fusing op to another of the same action only.
   bool stays(int t) const {
@@ -210,19 +210,20 @@ private:
   // --------------------------------------------------------------- problem
 
   void makeTensors() {
+    reduced.assign(graph.tensors.size(), 0);
+    for (const Conversion &conversion : outcome.conversions)
+      if (actionOf(conversion) >= 0 && collective(conversion) > 0)
+        reduced[conversion.tensor] = 1;
     for (size_t t = 0; t < graph.tensors.size(); ++t) {
       StageTensor tensor;
       tensor.name = graph.tensors[t].name;
       tensor.bytes = bytes(int(t));
       tensor.available = isSource(int(t));
+      tensor.fused = stays(int(t));
       if (options.train && hasGradient[t] && !tensor.available)
         tensor.gradientBytes = tensor.bytes;
       out.tensors.push_back(std::move(tensor));
     }
-    reduced.assign(graph.tensors.size(), 0);
-    for (const Conversion &conversion : outcome.conversions)
-      if (actionOf(conversion) >= 0 && collective(conversion) > 0)
-        reduced[conversion.tensor] = 1;
   }
 
   // Per forward op, of F, B and W: what is computed, what is waited for.
@@ -330,33 +331,65 @@ private:
       for (int t : op.operands) {
         const GraphTensor &tensor = graph.tensors[t];
         onDataOnly &= tensor.input || tensor.constant || everywhere[t];
-        stage.workspace += tensor.parameter ? 0 : bytes(t);
       }
       for (int t : op.results) {
         everywhere[t] = onDataOnly;
-        stage.workspace += bytes(t);
         stage.checkpoint |= bool(reduced[t]);
       }
       stage.everywhere = onDataOnly;
       out.ops.push_back(std::move(stage));
     }
+    keepForGradients();
+  }
+
+  // What gradients read of the forward, what W reads of B, and what both have
+  // besides: made and used up in one action.
+  void keepForGradients() {
+    auto actionOfOp = [&](int i) {
+      return graph.ops[i].weightGradient ? 2 : 1;
+    };
+    std::vector<int> lastReader(graph.tensors.size(), -1);
+    std::vector<char> left(graph.tensors.size(), 0); // for W, from B
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (graph.ops[i].phase != Phase::Backward || stageOp[i] < 0)
         continue;
-      std::vector<int> &kept = out.ops[stageOp[i]].kept;
-      double workspace = 0;
-      for (int t : graph.ops[i].operands) {
-        if (producer[t] >= 0 && graph.ops[producer[t]].phase == Phase::Forward)
-          kept.push_back(t);
-        else if (!isSource(t))
-          workspace += bytes(t);
-      }
-      for (int t : graph.ops[i].results)
-        workspace += bytes(t);
       StageOp &stage = out.ops[stageOp[i]];
-      stage.workspace = std::max(stage.workspace, workspace);
-      std::sort(kept.begin(), kept.end());
-      kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+      for (int t : graph.ops[i].operands) {
+        int from = producer[t];
+        if (from < 0 || stageOp[from] < 0)
+          continue;
+        lastReader[t] = int(i);
+        bool weight = actionOfOp(int(i)) == 2;
+        if (graph.ops[from].phase == Phase::Forward)
+          (weight ? stage.keptForWeights : stage.kept).push_back(t);
+        else if (weight && actionOfOp(from) == 1 && !left[t]) {
+          left[t] = 1;
+          stage.pending.push_back({bytes(t), stageOp[from]});
+        }
+      }
+    }
+    for (StageOp &stage : out.ops)
+      for (std::vector<int> *of : {&stage.kept, &stage.keptForWeights}) {
+        std::sort(of->begin(), of->end());
+        of->erase(std::unique(of->begin(), of->end()), of->end());
+      }
+    for (int action : {1, 2}) {
+      double live = 0;
+      std::vector<std::vector<int>> ends(graph.ops.size());
+      for (size_t i = 0; i < graph.ops.size(); ++i) {
+        if (graph.ops[i].phase != Phase::Backward || stageOp[i] < 0 ||
+            actionOfOp(int(i)) != action)
+          continue;
+        for (int t : graph.ops[i].results)
+          if (!left[t] && lastReader[t] >= 0 && !stays(t)) {
+            live += bytes(t);
+            ends[lastReader[t]].push_back(t);
+          }
+        double &most = out.ops[stageOp[i]].workspace;
+        most = std::max(most, live);
+        for (int t : ends[i])
+          live -= bytes(t);
+      }
     }
   }
 

@@ -27,6 +27,8 @@ struct StageCostOptions {
   double statePerParameter = 2; // bytes of optimizer state by bytes
   // Level of sub-pipelined tensor parallelism (docs/Planning.md), 0 to 3.
   int overlap = 0;
+  // Neighbouring elementwise ops are one kernel.
+  bool fuse = true;
 };
 
 // Requires apply() of the same graph and assignment. Degrees but tp matter

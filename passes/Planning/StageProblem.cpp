@@ -55,6 +55,7 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
     }
   }
   stamp.assign(n, 0);
+  need.assign(n, 0);
   priceCuts();
   findLegal();
   findShards();
@@ -64,11 +65,14 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
 void StageModel::priceCuts() {
   crossing.assign(count() + 2, 0);
   crossingBack = crossing;
+  crossers.resize(count() + 1);
   for (size_t t = 0; t < problem.tensors.size(); ++t) {
     const StageTensor &tensor = problem.tensors[t];
     if (producer[t] < 0 || lastUse[t] <= producer[t] || tensor.available ||
         problem.ops[producer[t]].everywhere)
       continue;
+    for (int at = producer[t] + 1; at <= lastUse[t]; ++at)
+      crossers[at].push_back(int(t));
     crossing[producer[t] + 1] += tensor.bytes;
     crossing[lastUse[t] + 1] -= tensor.bytes;
     crossingBack[producer[t] + 1] += tensor.gradientBytes;
@@ -128,23 +132,63 @@ double StageModel::parameterBytes(int begin, int end) const {
   return bytes;
 }
 
+double StageModel::exposedReduction(int begin, int end,
+                                    const PipelineShape &shape) const {
+  const BoundaryLink &link = shape.reduce;
+  if (link.secondsPerByte <= 0)
+    return 0;
+  auto [it, isNew] = reductions.try_emplace(
+      {begin, end, shape.reduceEarly ? link.latency : -1, link.secondsPerByte},
+      0);
+  if (!isNew)
+    return it->second;
+  // From the last op to the first, one gradient after the other on the links.
+  double computed = 0, reduced = 0, late = 0;
+  for (int i = end; i-- > begin;) {
+    computed += weight[i + 1] - weight[i];
+    if (begin == 0)
+      computed += backward[i + 1] - backward[i];
+    for (auto [p, previous] : parametersOf[i]) {
+      const StageParameter &parameter = problem.parameters[p];
+      if (previous >= begin || parameter.gradientBytes <= 0)
+        continue;
+      double seconds =
+          link.latency + parameter.gradientBytes * link.secondsPerByte;
+      bool shared = parameter.users.size() > 1;
+      if (shape.reduceEarly && !shared)
+        reduced = std::max(reduced, computed) + seconds;
+      else
+        late += seconds;
+    }
+  }
+  return it->second = std::max(0.0, reduced - computed) + late;
+}
+
 // Values that backward actions of the stage read, and what of it is made again.
-StageModel::Need StageModel::needOf(int begin, int end, Marks marks) const {
-  Need need;
+// `held` gets them by their lives.
+StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
+                                    Lives *held) const {
+  Need out;
   int mark = ++now;
-  auto want = [&](int t) {
-    if (stamp[t] == mark || problem.tensors[t].available)
+  auto want = [&](int t, char reader) {
+    if (problem.tensors[t].available ||
+        (producer[t] >= 0 && problem.ops[producer[t]].everywhere))
       return;
-    if (producer[t] >= 0 && problem.ops[producer[t]].everywhere)
+    if (stamp[t] == mark) {
+      need[t] = std::max(need[t], reader);
       return;
+    }
     stamp[t] = mark;
+    need[t] = reader;
     if (producer[t] < begin)
-      need.kept.push_back(t); // received, or given
+      out.kept.push_back(t); // received, or given
   };
   for (int i = begin; i < end; ++i) {
     for (int t : problem.ops[i].kept)
-      want(t);
-    need.workspace = std::max(need.workspace, problem.ops[i].workspace);
+      want(t, 2);
+    for (int t : problem.ops[i].keptForWeights)
+      want(t, 3);
+    out.workspace = std::max(out.workspace, problem.ops[i].workspace);
   }
   for (int i = end; i-- > begin;) {
     const StageOp &op = problem.ops[i];
@@ -152,20 +196,79 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks) const {
     for (int t : op.results)
       if (stamp[t] == mark) {
         needed = true;
-        (again ? need.again : need.kept).push_back(t);
+        (again ? out.again : out.kept).push_back(t);
       }
     if (!needed || !again)
       continue;
-    need.seconds += op.recompute;
+    out.seconds += op.recompute;
     for (int t : op.operands)
-      want(t);
+      want(t, 1);
   }
-  return need;
+  if (!held)
+    return out;
+  auto sent = [&](int t) { return lastUse[t] >= end; };
+  for (int t : out.kept)
+    held->at(need[t] == 1   ? Life::FR
+             : need[t] == 2 ? Life::FB
+                            : Life::FW,
+             producer[t] < begin, sent(t)) += problem.tensors[t].bytes;
+  for (int t : out.again) {
+    if (need[t] > 1)
+      held->at(need[t] == 2 ? Life::RB : Life::RW) += problem.tensors[t].bytes;
+    if (sent(t))
+      held->at(Life::F, false, true) += problem.tensors[t].bytes;
+  }
+  // What only comes, goes, or passes through.
+  for (int t : crossers[begin])
+    if (stamp[t] != mark)
+      held->at(Life::F, true, sent(t)) += problem.tensors[t].bytes;
+  for (int t : crossers[end])
+    if (stamp[t] != mark && producer[t] >= begin)
+      held->at(Life::F, false, true) += problem.tensors[t].bytes;
+  // Gradients that arrive and that wait for W.
+  double arriving = gradientBytes(end);
+  for (int i = begin; i < end; ++i)
+    for (auto [bytes, from] : problem.ops[i].pending) {
+      held->at(Life::BW, from >= end) += bytes;
+      arriving -= from >= end ? bytes : 0;
+    }
+  held->at(Life::B, true) += std::max(0.0, arriving);
+  held->at(Life::B, false, true) += gradientBytes(begin);
+  out.workspace =
+      std::max({out.workspace, forwardWorkspace(begin, end, false, marks),
+                forwardWorkspace(begin, end, true, marks)});
+  return out;
+}
+
+// The most bytes at once of values that an action makes and does not leave: F,
+// or R (`again`). After needOf of the same stage.
+double StageModel::forwardWorkspace(int begin, int end, bool again,
+                                    Marks marks) const {
+  double live = 0, most = 0;
+  std::vector<double> ends(size_t(end - begin) + 1, 0);
+  for (int i = begin; i < end; ++i) {
+    const StageOp &op = problem.ops[i];
+    bool repeated = marked(i, marks);
+    for (int t : op.results) {
+      bool wanted = stamp[t] == now;
+      // F leaves what is kept or sent, R what B or W reads.
+      bool made = again ? repeated && wanted && need[t] == 1
+                        : lastUse[t] < end && (repeated || !wanted);
+      if (!made || problem.tensors[t].fused || op.everywhere)
+        continue;
+      live += problem.tensors[t].bytes;
+      int last = std::clamp(lastUse[t], i, end - 1);
+      ends[last - begin] += problem.tensors[t].bytes;
+    }
+    most = std::max(most, live);
+    live -= ends[i - begin];
+  }
+  return most;
 }
 
 void StageModel::sumTensors(int begin, int end, Marks marks,
                             StageCost &out) const {
-  Need need = needOf(begin, end, marks);
+  Need need = needOf(begin, end, marks, nullptr);
   double again = 0;
   for (int t : need.kept)
     out.keptBytes += problem.tensors[t].bytes;
@@ -209,15 +312,24 @@ StageCost StageModel::compute(int begin, int end, Marks marks,
           out.sharedBytes += parameter.gradientBytes;
       }
   if (!shardwise) {
-    sumTensors(begin, end, marks, out);
-  } else {
-    for (size_t k = 0; k + 1 < shardBegin.size(); ++k) {
-      int from = std::max(begin, shardBegin[k]);
-      int to = std::min(end, shardBegin[k + 1]);
-      if (from < to)
-        sumTensors(from, to, marks, out);
-    }
+    Need need = needOf(begin, end, marks, &out.held);
+    for (int t : need.kept)
+      out.keptBytes += problem.tensors[t].bytes;
+    for (int t : need.again)
+      out.againBytes += problem.tensors[t].bytes;
+    out.workspace = need.workspace;
+    out.times.R = need.seconds;
+    return out;
   }
+  // Each shard from what it keeps, one after the other.
+  for (size_t k = 0; k + 1 < shardBegin.size(); ++k) {
+    int from = std::max(begin, shardBegin[k]);
+    int to = std::min(end, shardBegin[k + 1]);
+    if (from < to)
+      sumTensors(from, to, marks, out);
+  }
+  out.held.at(Life::FW) = out.keptBytes;
+  out.held.at(Life::RW) = out.againBytes;
   // What arrives and leaves, one microbatch each way.
   out.workspace += forwardBytes(begin) + forwardBytes(end) +
                    gradientBytes(begin) + gradientBytes(end);
@@ -253,7 +365,7 @@ StageModel::topTensors(int begin, int end, Marks marks, int inFlight,
             {"parameter '" + parameter.name + "' with its state",
              parameter.bytes + parameter.gradientBytes + parameter.stateBytes});
       }
-  Need need = needOf(begin, end, marks);
+  Need need = needOf(begin, end, marks, nullptr);
   for (int t : need.kept)
     all.push_back({"activation '" + problem.tensors[t].name + "' x " +
                        std::to_string(inFlight),
@@ -283,9 +395,10 @@ public:
     rung.assign(n, -1);
     kept.assign(problem.tensors.size(), 0);
     for (const StageOp &op : problem.ops)
-      for (int t : op.kept)
-        if (mayKeep(t))
-          kept[t] = 1;
+      for (const std::vector<int> *of : {&op.kept, &op.keptForWeights})
+        for (int t : *of)
+          if (mayKeep(t))
+            kept[t] = 1;
     using Entry = std::pair<double, int>; // seconds per byte, tensor
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
     for (size_t t = 0; t < kept.size(); ++t)

@@ -3,18 +3,21 @@
 // and schedule by simulation. Plain numbers; StageCosts.h derives them from a
 // graph, its sharding and a cluster.
 //
-// Memory of a stage (docs/Planning.md):
+// Memory of a stage, as plans lay it out (docs/Planning.md):
 //   parameters, gradients, optimizer state
-//   + microbatches in flight x values kept for the backward
-//   + microbatches recomputed at once x values that recomputation makes
-//   + the largest workspace of an op
+//   + for each kind of value that goes from one action to another (Lives.h):
+//   its
+//     bytes of a microbatch x the most microbatches that have it at once
+//   + the most that one action has besides
 #pragma once
 
 #include "passes/Planning/HalfTimes.h"
-#include "passes/Planning/ScheduleCheck.h"
+#include "passes/Planning/Lives.h"
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
 namespace merak::planning {
@@ -28,10 +31,13 @@ struct StageOp {
   double communication = 0; // the collectives' part of the three
   bool checkpoint = false;  // its results come out of a collective: never again
   bool everywhere = false;  // made on every stage that needs it, never kept
-  double workspace = 0;     // bytes in use while it or its gradient runs
+  double workspace = 0;     // bytes that its gradients use but do not leave
   int64_t piece = -1;       // see GraphOp
   std::vector<int> operands, results; // tensor ids
-  std::vector<int> kept;              // tensors that its gradients read
+  std::vector<int> kept;              // tensors that its gradients in B read
+  std::vector<int> keptForWeights;    // the same in W
+  // Gradients that its W reads: bytes and the op whose B makes them.
+  std::vector<std::pair<double, int>> pending;
 };
 
 struct StageTensor {
@@ -39,6 +45,7 @@ struct StageTensor {
   double bytes = 0;         // of one microbatch on one device
   double gradientBytes = 0; // sent back where it crosses a cut; 0: none
   bool available = false;   // inputs, parameters, constants: on every stage
+  bool fused = false;       // inside of one kernel where nobody else needs it
 };
 
 struct StageParameter {
@@ -69,8 +76,11 @@ struct PipelineShape {
   int stages = 1, microbatches = 1;
   std::vector<BoundaryLink> links; // between stages s and s + 1; empty: free
   double memoryBytes = 0;          // of a device; 0: not limited
-  // Of a gradient over replicas after the last microbatch, not hidden.
+  // Of a gradient over replicas after the last microbatch; with `reduceEarly`
+  // as soon as it is final, beside the rest of the last W (of the last B and W
+  // together on a stage that sends no gradient).
   BoundaryLink reduce;
+  bool reduceEarly = false;
   // The part of the optimizer state a device holds and updates (sharded over
   // replicas: 1 / their number).
   double stateShare = 1;
@@ -87,11 +97,12 @@ struct Marks {
 struct StageCost {
   ActionTimes times;
   double parameterBytes = 0, gradientBytes = 0, stateBytes = 0;
-  int parameters = 0;     // trained ones
-  double sharedBytes = 0; // gradients also computed on other stages
-  double keptBytes = 0;   // a microbatch in flight
-  double againBytes = 0;  // a microbatch recomputed
-  double workspace = 0;
+  int parameters = 0;       // trained ones
+  double sharedBytes = 0;   // gradients also computed on other stages
+  double keptBytes = 0;     // a microbatch in flight
+  double againBytes = 0;    // a microbatch recomputed
+  Lives held;               // a microbatch, by kind of life
+  double workspace = 0;     // what one action has besides
   double communication = 0; // of the actions' times, hidden by nothing
 };
 
@@ -114,6 +125,8 @@ public:
     return prefix[end] - prefix[begin];
   }
   double parameterBytes(int begin, int end) const;
+  // Seconds of the reduction of all gradients of a stage that nothing hides.
+  double exposedReduction(int begin, int end, const PipelineShape &shape) const;
 
   // The ladder: ops in the order in which they are worth recomputing, by
   // seconds per byte freed; level(i) is the rung of op i, levels() of none.
@@ -135,7 +148,8 @@ private:
     std::vector<int> kept, again; // tensors
     double seconds = 0, workspace = 0;
   };
-  Need needOf(int begin, int end, Marks marks) const;
+  Need needOf(int begin, int end, Marks marks, Lives *held) const;
+  double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   StageCost compute(int begin, int end, Marks marks, bool shardwise) const;
   void setTimes(int begin, int end, StageCost &out) const;
   void sumTensors(int begin, int end, Marks marks, StageCost &out) const;
@@ -146,6 +160,7 @@ private:
 
   std::vector<int> producer, lastUse;
   std::vector<double> crossing, crossingBack;
+  std::vector<std::vector<int>> crossers; // tensors, by cut
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
   std::vector<HalfTimes> halves; // of F, B and W; empty: no overlap
@@ -154,7 +169,8 @@ private:
   std::vector<int> rung;
   int rungs = 0;
   std::vector<int> shardBegin, cuts;
-  mutable std::vector<int> stamp;
+  mutable std::vector<int> stamp; // of the latest range that needs a tensor
+  mutable std::vector<char> need; // last reader of those: 1 R, 2 B, 3 W
   mutable int now = 0;
   struct Key {
     int begin, end, level, until;
@@ -165,6 +181,7 @@ private:
     size_t operator()(const Key &key) const;
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
+  mutable std::map<std::tuple<int, int, double, double>, double> reductions;
 };
 
 } // namespace merak::planning

@@ -64,6 +64,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   input.train = options.train;
   input.statePerParameter = options.statePerParameter;
   input.memoryBytes = options.memoryBytes;
+  input.reduceEarly = options.reduceEarly;
   planning::PlanSearch search(input);
   Result<std::vector<planning::Degrees>> degrees = search.degrees();
   if (!degrees.ok())
@@ -187,6 +188,7 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   planning::StageModel model(problem);
   planning::PipelineShape shape = planning::makePipelineShape(
       options.cluster, candidate.degrees, options.memoryBytes);
+  shape.reduceEarly = options.reduceEarly;
   planning::PipelinePlan plan = candidate.plan;
   std::string tried = candidate.tried;
   if (decomposed) {

@@ -15,6 +15,7 @@ struct PlannerOptions {
   bool train = true;
   double memoryBytes = 0;       // of a device; 0: not limited
   double statePerParameter = 2; // bytes of optimizer state by bytes
+  bool reduceEarly = false;     // see planning::PipelineShape
 };
 
 // Everything later phases apply.

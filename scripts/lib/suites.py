@@ -196,6 +196,8 @@ SUITES = {
     "cuda-emulated": python_suite("test/e2e/cuda_emulated.py", tools=True),
     "report": python_suite("test/e2e/report.py", tools=True),
     "memory": python_suite("test/e2e/memory.py", tools=True),
+    "planner-memory": python_suite("test/e2e/planner_memory.py",
+                                   tools=True),
     "overlap": python_suite("test/e2e/overlap.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),
     "runtime-only": run_runtime_only,

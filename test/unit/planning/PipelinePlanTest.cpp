@@ -413,6 +413,83 @@ TEST(PipelinePlan, ListsAreNeverWorse) {
   EXPECT_GT(better, 15);
 }
 
+// Reductions one after the other, each after the gradients before it; without
+// reduceEarly all of them.
+TEST(StageModel, ReductionsHideBehindTheLastGradients) {
+  StageProblem problem;
+  for (int i = 0; i < 3; ++i) {
+    StageOp op;
+    op.weight = 4;
+    op.backward = 1;
+    op.results = {i};
+    problem.ops.push_back(op);
+    problem.tensors.push_back({"", 1, 0, false});
+    StageParameter parameter;
+    parameter.users = {i};
+    parameter.bytes = parameter.gradientBytes = i == 2 ? 6 : 2;
+    problem.parameters.push_back(parameter);
+  }
+  StageModel model(problem);
+  PipelineShape shape;
+  shape.reduce = {1, 1};
+  EXPECT_DOUBLE_EQ(model.exposedReduction(0, 3, shape), 3 + 3 + 7);
+  EXPECT_DOUBLE_EQ(model.exposedReduction(1, 3, shape), 3 + 7);
+  shape.reduceEarly = true;
+  // Ops 2 and 1: final at 4 and 8, on the links until 11 and 14.
+  EXPECT_DOUBLE_EQ(model.exposedReduction(1, 3, shape), 14 - 8);
+  // With B and W in one: final at 5, 10, 15; until 12, 15, 18.
+  EXPECT_DOUBLE_EQ(model.exposedReduction(0, 3, shape), 18 - 15);
+  problem.parameters[0].users = {0, 2};
+  StageModel tied(problem);
+  EXPECT_GT(tied.exposedReduction(0, 3, shape), 3);
+  shape.reduce = {};
+  EXPECT_DOUBLE_EQ(model.exposedReduction(0, 3, shape), 0);
+}
+
+// Copies of values by definition: of each pair of actions the most microbatches
+// between the two, ends included.
+TEST(Lives, CopiesAreCountedByDefinition) {
+  for (const std::string &name : scheduleNames()) {
+    ScheduleOptions make;
+    make.stages = 3;
+    make.microbatches = 6;
+    make.chunks = name == "interleaved" ? 2 : 1;
+    make.recompute = make.splitBackward = make.update = true;
+    Schedule schedule = *makeSchedule(name, make);
+    std::vector<PerLife<int>> copies = copiesOf(schedule);
+    for (int v = 0; v < schedule.virtualStages(); ++v) {
+      const std::vector<Step> &order = schedule.order[v % 3];
+      auto most = [&](Action from, Action to, int before, int after) {
+        auto place = [&](Action action, int microbatch) {
+          for (size_t i = 0; i < order.size(); ++i)
+            if (order[i].action == action && order[i].chunk == v / 3 &&
+                order[i].microbatch == microbatch)
+              return int(i);
+          return -1;
+        };
+        int found = 0;
+        for (int at = -1; at <= int(order.size()); ++at) {
+          int alive = 0;
+          for (int m = 0; m < schedule.microbatches; ++m)
+            alive +=
+                place(from, m) - before <= at && at <= place(to, m) + after;
+          found = std::max(found, alive);
+        }
+        return found;
+      };
+      EXPECT_EQ(copies[v].at(Life::FW), most(Action::F, Action::W, 0, 0));
+      EXPECT_EQ(copies[v].at(Life::FB, true), most(Action::F, Action::B, 1, 0));
+      EXPECT_EQ(copies[v].at(Life::BW), most(Action::B, Action::W, 0, 0));
+      EXPECT_EQ(copies[v].at(Life::F, false, true),
+                most(Action::F, Action::F, 0, 1));
+      bool again = !(name == "last" || name == "scp") || v % 3 != 2;
+      if (again) {
+        EXPECT_EQ(copies[v].at(Life::RW), most(Action::R, Action::W, 0, 0));
+      }
+    }
+  }
+}
+
 TEST(PipelinePlan, ExplainsWhatCannotBe) {
   Random random(19);
   StageProblem problem = randomProblem(random, 3);

@@ -147,6 +147,17 @@ TEST(PlanSearch, AutoIsNeverWorseThanANamedChoice) {
   EXPECT_GT(faster, compared / 2);
 }
 
+// The search of a large cluster stays small: plans simulated, not seconds.
+TEST(PlanSearch, CostOfTheSearch) {
+  Gpt gpt(12, 64, 8, 96);
+  gpt.input.pinned.tpOverlap = "auto";
+  PlanSearch search(gpt.input);
+  PlanCandidate best = search.search(ownWay(gpt.input.pinned)).front();
+  EXPECT_TRUE(best.fits()) << best.problem;
+  EXPECT_LT(search.evaluations(), 20000);
+  RecordProperty("evaluations", int(search.evaluations()));
+}
+
 TEST(PlanSearch, LessMemoryIsNeverFaster) {
   Gpt gpt(4, 4, 4);
   double before = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <random>
 #include <set>
 
 namespace merak::planning::test {
@@ -261,6 +262,105 @@ TEST(TensorParallel, DescentEqualsBruteForce) {
     EXPECT_EQ(all->report.after.parameterBytes,
               descent->report.after.parameterBytes);
   }
+}
+
+// A random chain of products, with nonlinear ops, norms, residuals and heads
+// that divide or do not.
+TrainGraph randomModel(std::mt19937 &random) {
+  auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  const int64_t widths[] = {6, 8, 12, 16, 20, 32};
+  TrainGraph g;
+  int64_t width = widths[pick(0, 5)];
+  int x = g.input("x", {8, 4, width});
+  int products = 0;
+  for (int i = 0, n = pick(2, 5); i < n; ++i) {
+    std::string name = "op" + std::to_string(i);
+    switch (pick(0, 5)) {
+    case 0:
+      x = g.unary(name, x);
+      break;
+    case 1:
+      x = g.layerNorm(name, x, g.parameter(name + ".gamma", {width}),
+                      g.parameter(name + ".beta", {width}));
+      break;
+    case 2: { // there and back again, beside x
+      int64_t inner = widths[pick(0, 5)];
+      int y = g.linear(name + ".up", x, inner, pick(0, 1));
+      if (pick(0, 1))
+        y = g.unary(name + ".act", y);
+      x = g.add(name, x, g.linear(name + ".down", y, width, pick(0, 1)));
+      products += 2;
+      break;
+    }
+    default:
+      width = widths[pick(0, 5)];
+      x = g.linear(name, x, width, pick(0, 1));
+      ++products;
+      break;
+    }
+  }
+  if (products == 0)
+    x = g.linear("last", x, widths[pick(0, 5)]);
+  g.train(x);
+  return g;
+}
+
+// Every set of the groups that the search decides on, priced one by one: it
+// finds the best of those that no op must see whole, and descent nearly always
+// the best of all.
+TEST(TensorParallel, RandomModelsAgainstBruteForce) {
+  std::mt19937 random(29);
+  const int rounds = 150;
+  int groups = 0, same = 0;
+  auto price = [](const PartitionCost &cost) {
+    return std::tuple(cost.contractionFlops, cost.communicatedBytes,
+                      cost.parameterBytes);
+  };
+  for (int round = 0; round < rounds; ++round) {
+    TrainGraph g = randomModel(random);
+    ASSERT_TRUE(g.graph.check().ok()) << g.graph.check().str();
+    Classes classes = unify(g.graph);
+    SearchOptions options;
+    options.size = 2 << (random() % 2);
+    Result<SearchResult> found =
+        searchTensorParallel(g.graph, classes, {}, options);
+    ASSERT_TRUE(found.ok()) << found.status().str();
+    EXPECT_TRUE(apply(g.graph, classes, found->assignment).ok());
+    const std::vector<CandidateGroup> &all = found->report.groups;
+    groups += int(all.size());
+    PartitionCost best, bestOfAll;
+    best.contractionFlops = bestOfAll.contractionFlops = 1e30;
+    for (size_t set = 0; set < (size_t(1) << all.size()); ++set) {
+      Assignment assignment;
+      assignment.mesh = {{"tp", options.size}};
+      bool gathered = false;
+      for (size_t i = 0; i < all.size(); ++i)
+        if (set >> i & 1) {
+          gathered |= all[i].gathered;
+          for (int c : all[i].classes)
+            assignment.axes[c] = {"tp"};
+        }
+      PartitionCost cost = costOf(g.graph, classes, assignment);
+      if (!cost.feasible)
+        continue;
+      if (!gathered && price(cost) < price(best))
+        best = cost;
+      if (price(cost) < price(bestOfAll))
+        bestOfAll = cost;
+    }
+    EXPECT_LE(price(found->report.after), price(best)) << round;
+    EXPECT_GE(price(found->report.after), price(bestOfAll)) << round;
+    options.bruteForceGroups = 0;
+    Result<SearchResult> descent =
+        searchTensorParallel(g.graph, classes, {}, options);
+    ASSERT_TRUE(descent.ok());
+    EXPECT_GE(price(descent->report.after), price(bestOfAll)) << round;
+    same += price(descent->report.after) == price(found->report.after);
+  }
+  EXPECT_GT(groups, 2 * rounds);
+  EXPECT_GE(same, rounds * 9 / 10);
 }
 
 TEST(TensorParallel, SameResultEveryTime) {

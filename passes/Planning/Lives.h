@@ -1,0 +1,41 @@
+// Values that live from one action of a microbatch to another, by the kind of
+// their lives: how many copies of each kind a schedule needs at once, as the
+// plan will lay them out (passes/Memory/SlotPlan.h).
+#pragma once
+
+#include "passes/Planning/ScheduleCheck.h"
+
+#include <array>
+
+namespace merak::planning {
+
+// First and last action: F to R is what recomputation reads, B to W what the
+// gradients of weights read of those before.
+enum class Life { F, FR, FB, FW, RB, RW, B, BW };
+inline constexpr int kLives = 8;
+
+// A number for each kind of life; received values are there one call earlier,
+// sent ones one call longer, since transfers run beside the computation.
+template <typename T> struct PerLife {
+  std::array<T, kLives * 4> all{};
+  T &at(Life life, bool received = false, bool sent = false) {
+    return all[size_t(life) * 4 + size_t(received) * 2 + size_t(sent)];
+  }
+  T at(Life life, bool received = false, bool sent = false) const {
+    return all[size_t(life) * 4 + size_t(received) * 2 + size_t(sent)];
+  }
+};
+using Lives = PerLife<double>; // bytes of a microbatch
+
+// The most copies at once on each virtual stage. Where a schedule lacks W or R,
+// values for them live until B or from F.
+std::vector<PerLife<int>> copiesOf(const Schedule &schedule);
+
+inline double bytesOf(const Lives &lives, const PerLife<int> &copies) {
+  double bytes = 0;
+  for (size_t i = 0; i < lives.all.size(); ++i)
+    bytes += lives.all[i] * copies.all[i];
+  return bytes;
+}
+
+} // namespace merak::planning
