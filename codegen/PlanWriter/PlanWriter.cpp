@@ -109,6 +109,8 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
     file.set_constants("constants.bin");
     addFile("constants.bin", std::move(constants));
   }
+  if (!options.weights.empty())
+    addFile("weights.json", options.weights);
   // What a broken program holds is for verifyPlan to say.
   if (verifyStructure(built.plan).ok())
     for (planpb::Program &program : built.plan.programs)

@@ -21,6 +21,9 @@ struct PlanWriterOptions {
   std::string producer = "merakc 0.1";
   double predictedStepSeconds = 0;
   report::Decisions decisions; // for reports made from the plan
+  // weights.json: where parameters of no initializer go back (see
+  // docs/Import.md); empty: not written.
+  std::string weights;
 };
 
 // A plan in memory, before it is a directory.

@@ -1,5 +1,6 @@
 #include "compiler/Driver/Driver.h"
 
+#include "compiler/Driver/ModelCheck.h"
 #include "compiler/Driver/Phases.h"
 #include "compiler/Import/Importer.h"
 #include "compiler/Pipeline/Registration.h"
@@ -53,6 +54,8 @@ int merak::merakcMain(int argc, char **argv) {
   MLIRContext context(registry);
   context.loadAllAvailableDialects();
   context.printOpOnDiagnostic(false);
+  if (options.check)
+    return checkModel(options, context, llvm::outs());
   size_t errors = 0;
   context.getDiagEngine().registerHandler([&](Diagnostic &diagnostic) {
     if (diagnostic.getSeverity() == DiagnosticSeverity::Error) {
@@ -65,8 +68,6 @@ int merak::merakcMain(int argc, char **argv) {
   });
   Compilation compilation(options, context);
   if (failed(compilation.run())) {
-    if (options.check && errors)
-      llvm::outs() << compilation.getReport();
     if (errors == 0) {
       llvm::errs() << "merakc: internal error: a phase failed without a "
                       "message\n";
@@ -74,7 +75,7 @@ int merak::merakcMain(int argc, char **argv) {
     }
     return 1;
   }
-  bool printsIr = options.toPhase != "files" && !options.check;
+  bool printsIr = options.toPhase != "files";
   if (printsIr) {
     if (options.output == "-") {
       compilation.getModule().print(llvm::outs());

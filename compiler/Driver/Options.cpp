@@ -211,6 +211,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--strategy", o.strategy, "read pinned decisions");
   app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
+  app.add_option("--emit-onnx", o.emitOnnx,
+                 "write the model with all decisions as ONNX multi-device "
+                 "metadata (IR 11)");
   app.add_option("--emit-schedule", o.emitSchedule,
                  "write the schedule as a file for --schedule");
   app.add_option("--to", o.toPhase, "stop after a phase and print the IR")
@@ -229,8 +232,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
       "what generated kernels run on: native, x86-64-v4, x86-64-v3, x86-64; "
       "sm_80 with a cluster of GPUs");
   app.add_flag("--check", o.check,
-               "write no plan: list all that keeps the model from being "
-               "compiled, what its exporter did to it, and what to ask for");
+               "write nothing: list all that stands in the way of compiling "
+               "the model, and what its exporter changed");
   app.add_flag("-q,--quiet", o.quiet, "no report");
   app.set_version_flag("--version", "merakc 0.1.0");
   try {
@@ -269,9 +272,12 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
     status.merge(Status::error("--recompute: " + checked.messages().front()));
   if (!o.report.empty() && o.toPhase != "files")
     status.merge(Status::error("--report needs a whole plan, without --to"));
-  if (o.check && o.toPhase == "files")
-    o.toPhase = "graph";
-  else if (o.output.empty())
+  if (o.check && !o.fromPhase.empty())
+    status.merge(Status::error("--check reads a model, not IR with --from"));
+  if (!o.emitOnnx.empty() && !o.fromPhase.empty())
+    status.merge(
+        Status::error("--emit-onnx annotates a model, not IR with --from"));
+  if (o.output.empty() && !o.check)
     status.merge(Status::error("-o OUT.plan is required"));
   if (!status.ok()) {
     for (const std::string &message : status.messages())

@@ -43,12 +43,13 @@ struct CompilerOptions {
   std::string recompute = "auto";
   std::string tpOverlap; // "0" to "3" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
+  std::string emitOnnx; // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
   std::string target;      // of generated kernels; empty: the device's
   std::string report;      // HTML page to write
   bool quiet = false;
-  bool check = false; // import and convert only, list all problems
+  bool check = false; // only say what stands in the way of compiling
 };
 
 // What the arguments ask for. `exitCode` set: print `text` and leave with it

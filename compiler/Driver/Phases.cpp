@@ -1,6 +1,7 @@
 #include "compiler/Driver/Phases.h"
 
 #include "codegen/PlanWriter/PlanWriter.h"
+#include "compiler/Import/DeviceNotes.h"
 #include "compiler/Import/Importer.h"
 #include "dialects/Pipe/PipeDialect.h"
 #include "mlir/IR/Verifier.h"
@@ -22,6 +23,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 using namespace mlir;
@@ -46,6 +48,19 @@ static LogicalResult readText(const std::string &path, std::string &text) {
   return success(in.good() || in.eof());
 }
 
+ImportOptions merak::importOptions(const CompilerOptions &options) {
+  ImportOptions import;
+  for (const auto &[name, shape] : options.shapes)
+    import.shapes[name] = SmallVector<int64_t>(shape.begin(), shape.end());
+  import.globalBatch = options.globalBatch.value_or(0);
+  import.train = options.train;
+  import.dropout = options.dropout;
+  import.loss = options.loss;
+  import.freeze = options.freeze;
+  import.keepShared = options.keepShared;
+  return import;
+}
+
 LogicalResult Compilation::load() {
   // Known before the work rather than after it.
   const std::filesystem::path page(options.report);
@@ -57,23 +72,24 @@ LogicalResult Compilation::load() {
     module = parseSourceFile<ModuleOp>(options.input, &context);
     return success(bool(module));
   }
-  ImportOptions import;
-  for (const auto &[name, shape] : options.shapes)
-    import.shapes[name] = SmallVector<int64_t>(shape.begin(), shape.end());
-  import.globalBatch = options.globalBatch.value_or(0);
-  import.train = options.train;
-  import.dropout = options.dropout;
-  import.loss = options.loss;
-  import.freeze = options.freeze;
-  import.keepShared = options.keepShared;
   ImportReport imported;
   FailureOr<OwningOpRef<ModuleOp>> made =
-      importOnnx(options.input, import, context, &imported);
-  llvm::raw_string_ostream out(report);
-  imported.print(out);
+      importOnnx(options.input, importOptions(options), context, &imported);
   if (failed(made))
     return failure();
   module = std::move(*made);
+  noted = imported.strategy;
+  if (!imported.splitUses.empty()) {
+    nlohmann::ordered_json uses = nlohmann::ordered_json::array();
+    for (const ImportReport::SplitUse &use : imported.splitUses)
+      uses.push_back({{"parameter", use.parameter},
+                      {"initializer", use.initializer},
+                      {"output", use.output},
+                      {"input", use.slot}});
+    weightUses = nlohmann::ordered_json{{"split_uses", uses}}.dump(1) + "\n";
+  }
+  llvm::raw_string_ostream out(report);
+  imported.print(out);
   return success();
 }
 
@@ -119,7 +135,12 @@ static DictionaryAttr optimizerConstants(const OptimizerOptions &o,
 // The machine to compile for.
 FailureOr<costmodel::Cluster> Compilation::readClusterOption() {
   int64_t meshSize = 1;
+  std::map<std::string, int64_t> mesh;
+  if (noted && options.strategy.empty())
+    mesh = noted->mesh;
   for (const auto &[axis, degree] : options.mesh)
+    mesh[axis] = degree;
+  for (const auto &[axis, degree] : mesh)
     meshSize *= degree;
   if (options.cluster.empty())
     return costmodel::defaultCluster(options.devices.value_or(meshSize));
@@ -162,7 +183,8 @@ LogicalResult Compilation::stage() {
       return failure();
     }
     planner.pinned = *strategy;
-  }
+  } else if (noted)
+    planner.pinned = *noted;
   for (const auto &[axis, degree] : options.mesh)
     planner.pinned.mesh[axis] = degree;
   if (options.microbatch)
@@ -208,6 +230,8 @@ LogicalResult Compilation::stage() {
     if (!out.flush())
       return error("cannot write '" + options.emitStrategy + "'");
   }
+  if (!options.emitOnnx.empty() && failed(emitOnnx(decision->strategy)))
+    return failure();
   Builder b(&context);
   (*module)->setAttr(
       "merak.train",
@@ -239,6 +263,23 @@ LogicalResult Compilation::stage() {
                          b.getStringAttr(planner.cluster.device().backend)),
       }));
   return verifyWith(createVerifyStages());
+}
+
+// The model again, with what was decided noted at its nodes.
+LogicalResult Compilation::emitOnnx(const planning::Strategy &strategy) {
+  DeviceNotes notes{strategy, {}};
+  module->walk([&](pipe::StageOp stage) {
+    stage.walk([&](Operation *op) {
+      auto name = dyn_cast<NameLoc>(op->getLoc());
+      // What several stages compute belongs to the first.
+      if (name)
+        notes.stageOf.try_emplace(name.getName().str(), stage.getIndex());
+    });
+  });
+  Status written = writeAnnotated(options.input, options.emitOnnx, notes);
+  for (const std::string &message : written.messages())
+    (void)error(message);
+  return success(written.ok());
 }
 
 LogicalResult Compilation::shard() {
@@ -337,6 +378,7 @@ LogicalResult Compilation::writeFiles() {
   writer.target = options.target;
   writer.decisions = considered;
   writer.decisions.text = report;
+  writer.weights = weightUses;
   if (failed(writePlan(*module, writer)))
     return failure();
   return options.report.empty() ? success() : writeReport();

@@ -12,6 +12,10 @@
 
 namespace merak {
 
+struct ImportOptions;
+// What the command line says about the model.
+ImportOptions importOptions(const CompilerOptions &options);
+
 class Compilation {
 public:
   Compilation(const CompilerOptions &options, mlir::MLIRContext &context)
@@ -38,12 +42,15 @@ private:
   mlir::LogicalResult verifyWith(std::unique_ptr<mlir::Pass> pass);
   mlir::FailureOr<planning::Schedule> readSchedule(const std::string &path);
   mlir::FailureOr<costmodel::Cluster> readClusterOption();
+  mlir::LogicalResult emitOnnx(const planning::Strategy &strategy);
   mlir::LogicalResult error(const std::string &message);
 
   const CompilerOptions &options;
   mlir::MLIRContext &context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::string report;
+  std::optional<planning::Strategy> noted; // decisions the model brings
+  std::string weightUses;       // weights.json of the plan; may be empty
   report::Decisions considered; // by the planner
 };
 

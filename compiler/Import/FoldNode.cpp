@@ -2,6 +2,8 @@
 
 #include "passes/Graph/HostTensor.h"
 
+#include "llvm/ADT/StringSet.h"
+
 #include <cmath>
 
 using namespace mlir;
@@ -187,6 +189,26 @@ static DenseElementsAttr foldNonZero(const OnnxNode &node) {
   return DenseElementsAttr::get(type, ArrayRef<int64_t>(indices));
 }
 
+// Of a table of equal elements (token types that are all 0) any element is the
+// same.
+static DenseElementsAttr foldGatherElements(const OnnxNode &node) {
+  DenseElementsAttr data = constantOf(node.in(0));
+  auto index = node.in(1) ? dyn_cast<RankedTensorType>(node.in(1).getType())
+                          : RankedTensorType();
+  if (!data || !index || !data.isSplat())
+    return {};
+  return DenseElementsAttr::get(
+      RankedTensorType::get(index.getShape(), data.getElementType()),
+      data.getSplatValue<Attribute>());
+}
+
+bool merak::isFoldable(StringRef type) {
+  static const llvm::StringSet<> kTypes = {
+      "Shape", "Size", "Range",  "ConstantOfShape", "Floor",  "Ceil",
+      "Round", "Sign", "CumSum", "ReduceProd",      "NonZero"};
+  return kTypes.contains(type);
+}
+
 DenseElementsAttr merak::foldNode(const OnnxNode &node) {
   StringRef type = node.type;
   if (node.usedOutputs.size() != 1 ||
@@ -214,5 +236,7 @@ DenseElementsAttr merak::foldNode(const OnnxNode &node) {
     return foldReduceProd(node);
   if (type == "NonZero")
     return foldNonZero(node);
+  if (type == "GatherElements")
+    return foldGatherElements(node);
   return {};
 }

@@ -10,4 +10,7 @@ namespace merak {
 // The value of the only output if it follows from types and constant inputs.
 mlir::DenseElementsAttr foldNode(const OnnxNode &node);
 
+// Whether foldNode knows ops of the type at all.
+bool isFoldable(llvm::StringRef type);
+
 } // namespace merak

@@ -427,7 +427,8 @@ void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
     ++report.folded;
     return;
   }
-  if (importIdentity(node) || importIf(node, loc, index))
+  if (importIdentity(node) || importIf(node, loc, index) ||
+      importSequence(node, loc, index))
     return;
   OnnxNode view{loc,
                 node.op_type(),
@@ -456,10 +457,10 @@ void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
     if (!typeAndFold(view, node, types, folded))
       ok = false;
   } else {
-    if (!findConversion(view, reason))
-      unknown.push_back({loc, describeNode(view) + reason});
     for (auto [i, output] : llvm::enumerate(node.output()))
       types[i] = declaredType(output);
+    if (!findConversion(view, reason) && !isFoldable(view.type))
+      unknown.push_back({loc, describeNode(view) + reason});
   }
   if (folded) {
     ++report.folded;

@@ -38,8 +38,13 @@ private:
                const llvm::SmallVector<int64_t> *given, int64_t &size);
   void decideWeights();
   void findMerged();
+  bool findMergedByNotes();
+  Weight *splitUse(Weight &from, const onnx::NodeProto &node, int slot,
+                   Weight *into, const std::string &wanted);
   void importNode(const onnx::NodeProto &node, int index);
   bool importIdentity(const onnx::NodeProto &node);
+  bool importSequence(const onnx::NodeProto &node, mlir::Location loc,
+                      int index);
   bool importConstant(const onnx::NodeProto &node, mlir::Location loc);
   bool importIf(const onnx::NodeProto &node, mlir::Location loc, int index);
   void countUses(const onnx::GraphProto &graph);
@@ -65,8 +70,7 @@ private:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   mlir::func::FuncOp function;
   bool ok = true;
-
-  // Nodes without a conversion, and what to say of them.
+  // Ops without a conversion; told here if the next phase does not get to them.
   std::vector<std::pair<mlir::Location, std::string>> unknown;
   std::vector<std::string> outputs;
   std::vector<bool> feeding;
@@ -76,7 +80,8 @@ private:
   std::vector<std::unique_ptr<Weight>> weights;
   llvm::StringMap<Weight *> weightOf; // by value name
   llvm::StringMap<unsigned> consumers;
-  llvm::StringSet<> taken; // symbol names
+  llvm::StringMap<int64_t> sequences; // parts of a SplitToSequence
+  llvm::StringSet<> taken;            // symbol names
   // (initializer name, node index, slot) that get a parameter of their own.
   llvm::StringMap<Weight *> splitUses;
 };

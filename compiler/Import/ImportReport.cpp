@@ -12,6 +12,13 @@ void ImportReport::print(llvm::raw_ostream &out) const {
   out << "import: opset " << opset << ", " << nodes << " nodes, " << folded
       << " folded, " << unreached << " not reached, " << trained.size()
       << " parameters trained, " << frozen.size() << " frozen\n";
+  if (strategy) {
+    out << "device notes of the model:";
+    for (const auto &[axis, degree] : strategy->mesh)
+      out << " " << axis << "=" << degree;
+    out << ", " << strategy->parameters.size() + strategy->classes.size()
+        << " shardings\n";
+  }
   for (const Decision &decision : trained)
     if (!decision.reason.empty())
       out << "trained " << decision.name << " " << decision.type << ": "
@@ -24,5 +31,4 @@ void ImportReport::print(llvm::raw_ostream &out) const {
   printList(out, "unused output ", unusedOutputs);
   printList(out, "absent file ", absentFiles);
   printList(out, "warning: ", warnings);
-  printList(out, "advice: ", advice);
 }

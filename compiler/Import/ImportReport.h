@@ -1,8 +1,10 @@
 // What import decided, for people: printed by the driver.
 #pragma once
 
+#include "passes/Planning/Strategy.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +17,17 @@ struct ImportReport {
   int64_t opset = 0, globalBatch = 0;
   size_t nodes = 0, folded = 0, unreached = 0;
   std::vector<Decision> trained, frozen;
+  // A parameter that was un-merged: input `slot` of the node that makes
+  // `output` reads it in place of the initializer.
+  struct SplitUse {
+    std::string parameter, initializer, output;
+    int slot = 0;
+  };
+  std::vector<SplitUse> splitUses;
+  // Decisions that the model's multi-device metadata hold.
+  std::optional<planning::Strategy> strategy;
   // One sentence each, in the order they were found.
   std::vector<std::string> tied, unmerged, warnings, unusedOutputs, absentFiles;
-  std::vector<std::string> advice; // what to ask the exporter for
 
   void print(llvm::raw_ostream &out) const;
 };

@@ -1,7 +1,8 @@
 #include "compiler/Import/Importer.h"
 
-#include "compiler/Import/ExportTraps.h"
+#include "compiler/Import/DeviceNotes.h"
 #include "compiler/Import/GraphImporter.h"
+#include "compiler/Import/Traps.h"
 
 using namespace mlir;
 using namespace merak;
@@ -21,13 +22,24 @@ FailureOr<OwningOpRef<ModuleOp>> merak::importOnnx(const std::string &path,
   if (!file)
     return failure();
   ImportReport ignored;
-  ImportReport &shown = report ? *report : ignored;
-  if (options.train) {
-    shown.warnings = exportTraps(*file);
-    shown.advice = exportAdvice(shown.warnings);
+  ImportReport &into = report ? *report : ignored;
+  Result<std::optional<planning::Strategy>> noted = readDeviceNotes(*file);
+  if (noted.ok())
+    into.strategy = *noted;
+  for (const std::string &message : noted.status().messages())
+    emitError(FileLineColLoc::get(&context, name, 0, 0)) << message;
+  GraphImporter importer(*file, options, context, into);
+  FailureOr<OwningOpRef<ModuleOp>> module = importer.run();
+  if (!noted.ok())
+    return failure();
+  // Said with every compilation, shortly; --check has the whole list.
+  for (const Finding &trap : findTraps(*file, into, options.train)) {
+    std::string line = trap.what + " (" + trap.places[0];
+    if (trap.places.size() > 1)
+      line += " and " + std::to_string(trap.places.size() - 1) + " more";
+    into.warnings.push_back(line + "; see merakc --check)");
   }
-  GraphImporter importer(*file, options, context, shown);
-  return importer.run();
+  return module;
 }
 
 std::string merak::describeLocation(Location location) {

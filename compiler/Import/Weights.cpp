@@ -1,5 +1,6 @@
 // Initializers: what is trained, what is tied, what was merged by accident.
 #include "compiler/Import/Attributes.h"
+#include "compiler/Import/Extras.h"
 #include "compiler/Import/GraphImporter.h"
 #include "passes/Graph/HostTensor.h"
 
@@ -23,11 +24,26 @@ std::string GraphImporter::uniqueSymbol(std::string wanted) {
 void GraphImporter::decideWeights() {
   llvm::StringSet<> reached = gradientReaches(graph, outputs);
   std::set<std::string> absent;
+  llvm::StringSet<> exported, buffers;
+  for (const std::string &name : exportedParameters(graph))
+    exported.insert(name);
+  for (const std::string &name : exportedBuffers(graph))
+    buffers.insert(name);
   for (const OnnxTensor &tensor : file.initializers()) {
     Type element = elementTypeOf(tensor.dataType, &context);
     auto weight = std::make_unique<Weight>();
     weight->tensor = &tensor;
     weight->decision = decideTrainable(file, tensor, reached, options);
+    // A dynamo export says what its parameters are. Folded weights have names
+    // of their own, and so do numbers.
+    TrainableDecision &decision = weight->decision;
+    if (decision.trained && decision.reason.empty() && !exported.empty() &&
+        !exported.contains(tensor.name)) {
+      if (tensor.elements() == 1)
+        decision = {false, true, "a number written by the exporter"};
+      else if (buffers.contains(tensor.name))
+        decision = {false, true, "a buffer of the exported program"};
+    }
     weight->type = RankedTensorType::get(tensor.dims, element);
     if (weightOf.count(tensor.name))
       fail("expected initializers with distinct names, found two of '" +
@@ -80,9 +96,111 @@ static bool isSplat(OnnxFile &file, const OnnxTensor &tensor) {
   return true;
 }
 
+static std::string keyOfUse(const onnx::NodeProto &node, int slot) {
+  return node.name() + "\n" + node.output(0) + "\n" + std::to_string(slot);
+}
+
+// Gives one use of `from` a parameter of its own.
+GraphImporter::Weight *GraphImporter::splitUse(Weight &from,
+                                               const onnx::NodeProto &node,
+                                               int slot, Weight *into,
+                                               const std::string &wanted) {
+  if (!into) {
+    auto own = std::make_unique<Weight>(from);
+    own->symbol = uniqueSymbol(wanted);
+    own->declared = false;
+    own->uses = 0;
+    into = own.get();
+    weights.push_back(std::move(own));
+  }
+  splitUses[keyOfUse(node, slot)] = into;
+  report.splitUses.push_back(
+      {into->symbol, from.tensor->name, node.output(0), slot});
+  return into;
+}
+
+// The parameter among `names`, all below the module of the node, that the slot
+// stands for. Empty: it cannot be told.
+static std::string parameterOfSlot(const onnx::NodeProto &node, int slot,
+                                   const std::vector<std::string> &names) {
+  StringRef type = node.op_type();
+  int kind = slotKind(node, slot);
+  StringRef leaf = kind == 2 || type == "Add"                ? "bias"
+                   : kind == 1 || type == "Mul" || slot == 1 ? "weight"
+                                                             : "";
+  for (const std::string &name : names)
+    if (StringRef(name).rsplit('.').second == leaf)
+      return name;
+  return names.size() == 1 ? names[0] : "";
+}
+
+// A dynamo export lists all parameters and names the module of every node: a
+// listed parameter without an initializer was merged into the one that its
+// module's node reads.
+bool GraphImporter::findMergedByNotes() {
+  const std::vector<std::string> exported = exportedParameters(graph);
+  if (exported.empty())
+    return false;
+  std::map<std::string, std::vector<std::string>> byModule;
+  for (const std::string &name : exported)
+    byModule[StringRef(name).rsplit('.').first.str()].push_back(name);
+  struct Use {
+    const onnx::NodeProto *node;
+    int slot;
+    std::string parameter;
+  };
+  std::map<std::string, std::vector<Use>> uses;
+  for (int i = 0; i < graph.node_size(); ++i) {
+    const onnx::NodeProto &node = graph.node(i);
+    if (!feeding[i] || node.output_size() == 0)
+      continue;
+    std::string path;
+    for (int k = 0; k < node.input_size(); ++k) {
+      auto weight = weightOf.find(node.input(k));
+      if (weight == weightOf.end() || !weight->second->decision.trained ||
+          weight->second->type.getNumElements() > kMaxMerged)
+        continue;
+      path = path.empty() ? moduleOf(node) : path;
+      std::vector<std::string> names;
+      for (const std::string &name : byModule[path])
+        if (name == node.input(k) || !weightOf.count(name))
+          names.push_back(name);
+      uses[node.input(k)].push_back(
+          {&node, k, parameterOfSlot(node, k, names)});
+    }
+  }
+  for (const auto &[name, list] : uses) {
+    // What was folded (1 + w) has a name of its own; its first use keeps it.
+    bool isExported = llvm::is_contained(exported, name);
+    std::string kept = isExported ? name : list[0].parameter;
+    std::map<std::string, Weight *> made;
+    std::string names;
+    for (const Use &use : list) {
+      if (use.parameter.empty() || use.parameter == kept)
+        continue;
+      std::string wanted =
+          isExported
+              ? use.parameter
+              : StringRef(use.parameter).rsplit('.').first.str() + "." + name;
+      bool isNew = !made.count(use.parameter);
+      Weight *&own = made[use.parameter];
+      own = splitUse(*weightOf[name], *use.node, use.slot, own, wanted);
+      if (isNew)
+        names += (names.empty() ? "" : ", ") + own->symbol;
+    }
+    if (!names.empty())
+      report.unmerged.push_back(name + " into " + names +
+                                " (merged by the exporter; --keep-shared "
+                                "leaves it)");
+  }
+  return true;
+}
+
 // Exporters merge vectors that have equal values (all ones, all zeros). Such a
 // vector in scale and bias slots of several ops gets a parameter per op.
 void GraphImporter::findMerged() {
+  if (findMergedByNotes())
+    return;
   struct Use {
     int node, slot, kind;
   };
@@ -107,12 +225,9 @@ void GraphImporter::findMerged() {
     std::string names;
     for (const Use &use : llvm::drop_begin(list)) {
       const onnx::NodeProto &node = graph.node(use.node);
-      auto own = std::make_unique<Weight>(weight);
-      own->symbol = uniqueSymbol(nameOfUse(node, use.kind == 2));
+      Weight *own = splitUse(weight, node, use.slot, nullptr,
+                             nameOfUse(node, use.kind == 2));
       names += (names.empty() ? "" : ", ") + own->symbol;
-      splitUses[node.name() + "\n" + node.output(0) + "\n" +
-                std::to_string(use.slot)] = own.get();
-      weights.push_back(std::move(own));
     }
     report.unmerged.push_back(name + " into " + names +
                               " (equal values; --keep-shared leaves it)");
@@ -146,6 +261,7 @@ bool GraphImporter::importIdentity(const onnx::NodeProto &node) {
   own->declared = false;
   own->uses = 0;
   weightOf[name] = own.get();
+  report.splitUses.push_back({own->symbol, weight->tensor->name, name, 0});
   report.unmerged.push_back(weight->symbol + " into " + own->symbol +
                             " (behind Identity; --keep-shared leaves it)");
   weights.push_back(std::move(own));

@@ -7,6 +7,14 @@ using namespace mlir;
 using namespace merak;
 using namespace merak::train;
 
+static bool isZero(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  auto dense = constant ? dyn_cast<DenseElementsAttr>(constant.getValue())
+                        : DenseElementsAttr();
+  return dense && dense.isSplat() && isa<FloatType>(dense.getElementType()) &&
+         dense.getSplatValue<APFloat>().isZero();
+}
+
 // Which operands may be partial sums together (see ShardingRule::linear).
 static std::vector<std::vector<int>> linearGroups(Operation *op) {
   if (isa<AddOp, SubOp>(op))
@@ -15,8 +23,14 @@ static std::vector<std::vector<int>> linearGroups(Operation *op) {
     return {{0}, {1}};
   if (isa<DivOp, NegOp, GeluGradOp>(op))
     return {{0}};
-  if (isa<SelectOp>(op))
-    return {{1, 2}};
+  if (isa<SelectOp>(op)) {
+    // Zero is the sum of zeros.
+    std::vector<std::vector<int>> groups = {{1, 2}};
+    for (int i : {1, 2})
+      if (isZero(op->getOperand(3 - i)))
+        groups.push_back({i});
+    return groups;
+  }
   if (auto cast = dyn_cast<CastOp>(op))
     if (isa<FloatType>(getElementTypeOrSelf(cast.getX())) &&
         isa<FloatType>(getElementTypeOrSelf(cast.getY())))

@@ -70,6 +70,7 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
     SymbolTable symbols(getOperation());
     getOperation().walk([&](func::FuncOp function) {
       computeOutputs(function);
+      splitSamples(function);
       outlineTables(function, symbols);
       splitReads(function);
     });
@@ -91,6 +92,43 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
           b.expand(b.constant(narrow), value.getType().getShape()));
       op.erase();
     }
+  }
+
+  // After the patterns, which would compute the table again.
+  void splitSamples(func::FuncOp function) {
+    SmallVector<ConstantOp> constants;
+    function.walk([&](ConstantOp op) { constants.push_back(op); });
+    for (ConstantOp op : constants) {
+      auto value = dyn_cast<DenseElementsAttr>(op.getValue());
+      if (!value)
+        continue;
+      OpBuilder builder(op);
+      GraphBuilder b(builder, op.getLoc());
+      Value copies = onePerSample(value, b);
+      if (!copies)
+        continue;
+      op.replaceAllUsesWith(copies);
+      op.erase();
+    }
+  }
+
+  // A first dimension of samples times something, made while tracing (the
+  // windows of all images): one sample's part, repeated.
+  Value onePerSample(DenseElementsAttr value, GraphBuilder &b) {
+    auto batch =
+        getOperation()->getAttrOfType<IntegerAttr>("train.global_batch");
+    ArrayRef<int64_t> whole = value.getType().getShape();
+    if (!batch || batch.getInt() < 2 || whole.empty() ||
+        value.getNumElements() == 0 || whole[0] % batch.getInt() ||
+        whole[0] == batch.getInt())
+      return {};
+    Shape apart = {batch.getInt(), whole[0] / batch.getInt()};
+    apart.append(whole.begin() + 1, whole.end());
+    DenseElementsAttr narrow = withoutRepeats(
+        value.reshape(RankedTensorType::get(apart, value.getElementType())));
+    if (!narrow || narrow.getType().getShape()[0] != 1)
+      return {};
+    return b.reshape(b.expand(b.constant(narrow), apart), Shape(whole));
   }
 
   // Large constants become frozen parameters; equal ones share a symbol.

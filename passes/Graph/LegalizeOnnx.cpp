@@ -37,7 +37,9 @@ struct LegalizeOnnxPass : merak::impl::LegalizeOnnxBase<LegalizeOnnxPass> {
       node.dropout = dropout;
       // Behind an op without a known type: that one has been reported.
       std::string reason;
-      if (!ok && !node.isTyped() && findConversion(node, reason))
+      bool isKnown = findConversion(node, reason) || node.type == "Shape" ||
+                     node.type == "Size"; // import folds these
+      if (!ok && !node.isTyped() && isKnown)
         continue;
       OpBuilder builder(op);
       SmallVector<Value> results;

@@ -144,6 +144,19 @@ def python_suite(path, *options, tools=False):
     return run
 
 
+def run_fuzz(suite):
+    """The importer under mutated models, a few seconds long."""
+    models = os.path.join(ROOT, "test/data/models")
+    names = ["mlp-ce", "mlp-mse", "resnet-plain-tiny", "gpt2-tiny"]
+    command = [os.path.join(suite.args.build, "bin/import-fuzz"),
+               *(os.path.join(models, n, "model.onnx") for n in names),
+               "--save=" + os.path.join(suite.args.build, "logs"),
+               "--executions=" + ("50000" if suite.args.all else "3000")]
+    code = suite.run(command)
+    good = re.search(r"^1 passed, 0 failed$", suite.text, re.M)
+    return (1, 0) if good and code == 0 else (0, 1)
+
+
 def run_runtime_only(suite):
     """The runtime, its tools and tests without LLVM; only under --all."""
     if not suite.args.all:
@@ -194,6 +207,9 @@ SUITES = {
     "precision": python_suite("test/e2e/precision.py", tools=True),
     "gpu-kernels": python_suite("test/e2e/gpu_kernels.py", tools=True),
     "cuda-emulated": python_suite("test/e2e/cuda_emulated.py", tools=True),
+    "export": python_suite("test/e2e/export_onnx.py", tools=True),
+    "families": python_suite("test/families/families.py", tools=True),
+    "fuzz": run_fuzz,
     "report": python_suite("test/e2e/report.py", tools=True),
     "memory": python_suite("test/e2e/memory.py", tools=True),
     "planner-memory": python_suite("test/e2e/planner_memory.py",

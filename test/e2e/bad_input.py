@@ -125,6 +125,28 @@ def two_unsupported_ops(tools):
                   says=[r"Frobnicate", r"Quuxify", r"Relu_2", r"Mul_4"])
 
 
+def check_lists_all(tools):
+    """merakc --check: all at once on stdout, exit code 1, nothing written."""
+    text = exact_models.linear().text()
+    text = text.replace('"Relu"', '"Frobnicate"').replace('"Mul"', '"Quuxify"')
+    path = write(tools, "odd.textproto", text)
+    before = listing(tools.folder)
+    said, _ = tools.run("merakc", "--check", path, expect=1)
+    for word in ("Frobnicate", "Quuxify", "Relu_2", "Mul_4", "2 problems"):
+        if word not in said:
+            raise Failed(f"'{word}' is not in: {harness.last_lines(said, 6)}")
+    for broken in (b"", b"\x08\x08" * 40):
+        cut = write(tools, "cut.onnx", broken)
+        said, _ = tools.run("merakc", "--check", cut, expect=1)
+        if "problem: expected an ONNX model" not in said:
+            raise Failed(f"no problem in: {harness.last_lines(said, 6)}")
+    os.remove(cut)
+    if listing(tools.folder) != before:
+        raise Failed("left files behind")
+    tools.run("merakc", "--check", path, "--mesh=pp=0", expect=2)
+    return "all listed"
+
+
 def mesh_needs_more(tools):
     return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
                   "--devices=2", "--mesh=pp=1,dp=4,tp=1", says=[r"\b4\b", r"\b2\b"])
@@ -546,7 +568,7 @@ def plan_of_another_device(tools):
 
 
 CASES = [plan_of_another_device, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
-         unbound_dimension, two_unsupported_ops, mesh_needs_more,
+         unbound_dimension, two_unsupported_ops, check_lists_all, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
          halves_of_one_sample, halves_of_inference, no_such_schedule,
          bad_schedule_file, bad_cluster, precision, no_such_loss,

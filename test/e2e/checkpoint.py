@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """A model saved under one mesh continues under another with the same losses:
-five steps of the recorded run, a checkpoint, and the other five; and the
-trained weights in the ONNX file itself."""
+five steps of the recorded run, a checkpoint, and the other five."""
 import functools
 import os
 import sys
@@ -59,34 +58,6 @@ def body(model, source, target, optimizer, tools):
     return f"loss {oracle.compare_losses(first + second, wanted):.0e}"
 
 
-def exported(model, mesh, tools):
-    """The checkpoint's weights in a copy of the model: an inference plan of it
-    gives the loss with which training continues. Nothing else of the file
-    changes."""
-    source = os.path.join(harness.MODELS, model, "model.onnx")
-    data = "--data=" + os.path.join(harness.MODELS, model, "data")
-    trained = plan(tools, model, mesh, oracle.optimizer_option(model, "adamw"),
-                   "trained")
-    saved, onnx = tools.path("saved"), tools.path("new/model.onnx")
-    log = tools.path("log.jsonl")
-    tools.run("merak-run", trained, data, f"--steps={HALF}", f"--save={saved}")
-    tools.run("merak-run", trained, data, "--steps=1", f"--load={saved}",
-              f"--log={log}")
-    wanted = harness.read_log(log)[0]["loss"]
-    tools.run("merak-plan", "export-onnx", trained, saved, "-o", onnx)
-    if os.path.getsize(onnx) != os.path.getsize(source):
-        raise Failed("the exported file has another size")
-    tools.run("merakc", onnx, "-o", tools.path("infer.plan"), "--mode=infer",
-              *matrix.compile_options("none", "half", "1f1b"))
-    tools.run("merak-run", tools.path("infer.plan"), data,
-              f"--steps={HALF + 1}", f"--log={log}")
-    found = harness.read_log(log)[-1]["loss"]
-    if not abs(found - wanted) <= 1e-5 * abs(wanted):
-        raise Failed(f"loss {found} of the exported model, {wanted} in "
-                     "training")
-    return f"loss {abs(found - wanted):.0e}"
-
-
 def main():
     args = harness.parser(__doc__).parse_args()
     chosen = [(model, *move, optimizer) for model in MODELS for move in MOVES
@@ -96,9 +67,6 @@ def main():
                   (c[0] == "gpt2-tiny" and c[3] == "adamw")]
     cases = [Case(f"{m} {a} to {b} {o}", functools.partial(body, m, a, b, o))
              for m, a, b, o in chosen]
-    cases += [Case(f"{m} {mesh} into ONNX", functools.partial(exported, m, mesh))
-              for m, mesh in (("mlp-ce", "dp=2"), ("gpt2-tiny", "pp=2"),
-                              ("resnet-tiny", "tp=2"))]
     return harness.run_cases("checkpoint", cases, args)
 
 

@@ -1,7 +1,7 @@
 #include "tools/merak-plan/PlanTool.h"
 
 #include "passes/CostModel/PlanCosts.h"
-#include "runtime/checkpoint/ExportOnnx.h"
+#include "runtime/onnx/ExportOnnx.h"
 #include "runtime/plan/Print.h"
 #include "runtime/plan/Verify.h"
 #include "runtime/report/Html.h"
@@ -25,8 +25,8 @@ struct Options {
   int columns = 100;
   bool detailed = false;
   std::string svg, measured; // measured: a trace to read
-  std::string cluster;       // file; empty: what the plan was compiled for
-  std::string checkpoint;    // of a run of the plan
+  runtime::OnnxExportOptions onnx;
+  std::string cluster; // file; empty: what the plan was compiled for
 };
 
 int fail(std::ostream &err, const Status &status) {
@@ -179,6 +179,22 @@ int runDraw(const Options &options, std::ostream &out, std::ostream &err) {
   return written.ok() ? kOk : fail(err, written);
 }
 
+int runExportOnnx(const Options &options, std::ostream &out,
+                  std::ostream &err) {
+  Result<LoadedPlan> plan = loadSound(options.plan);
+  if (!plan)
+    return fail(err, plan.status());
+  Result<runtime::OnnxExportSummary> done =
+      runtime::exportOnnx(*plan, options.onnx);
+  if (!done)
+    return fail(err, done.status());
+  out << fmt::format("{}: {} trained initializers, {} added, {} as they were",
+                     options.onnx.output, done->written, done->added,
+                     done->kept);
+  out << (done->data.empty() ? "" : "; data in " + done->data) << "\n";
+  return kOk;
+}
+
 int runReport(const Options &options, std::ostream &err) {
   Result<Prediction> prediction = predict(options);
   if (!prediction)
@@ -188,15 +204,6 @@ int runReport(const Options &options, std::ostream &err) {
                 report::htmlReport(prediction->plan, prediction->simulation,
                                    prediction->measured ? &*prediction->measured
                                                         : nullptr));
-  return written.ok() ? kOk : fail(err, written);
-}
-
-int runExport(const Options &options, std::ostream &err) {
-  Result<LoadedPlan> plan = loadPlan(options.plan);
-  if (!plan)
-    return fail(err, plan.status());
-  Status written =
-      runtime::exportOnnx(*plan, options.checkpoint, options.output);
   return written.ok() ? kOk : fail(err, written);
 }
 
@@ -227,12 +234,17 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
                      "every instruction in the trace");
   CLI::App *page = command("report", "one HTML page about the plan");
   page->add_option("-o,--output", options.output, "HTML file")->required();
-  CLI::App *onnx =
-      command("export-onnx", "writes trained weights into a copy of the model");
-  onnx->add_option("checkpoint", options.checkpoint,
-                   "folder written by merak-run --save")
+  CLI::App *onnx = command("export-onnx",
+                           "writes trained weights into the model's ONNX file");
+  onnx->add_option("--load", options.onnx.checkpoint,
+                   "checkpoint, or a .safetensors file of parameters")
       ->required();
-  onnx->add_option("-o,--output", options.output, "ONNX file")->required();
+  onnx->add_option("-o,--output", options.onnx.output, "ONNX file to write")
+      ->required();
+  onnx->add_option("--model", options.onnx.model,
+                   "the model (default: where it was when the plan was made)");
+  onnx->add_flag("--external-data", options.onnx.external,
+                 "weights into OUTPUT.data beside the file");
   for (CLI::App *sub : {draw, page})
     sub->add_option("--trace", options.measured,
                     "trace of a run (merak-run --trace) to lay beside the "
@@ -251,10 +263,10 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       return runDiff(options, out, err);
     if (*draw)
       return runDraw(options, out, err);
+    if (*onnx)
+      return runExportOnnx(options, out, err);
     if (*page)
       return runReport(options, err);
-    if (*onnx)
-      return runExport(options, err);
     return runSimulate(options, out, err);
   } catch (const CLI::ParseError &error) {
     return app.exit(error, out, err) == 0 ? kOk : kUsage;

@@ -1,0 +1,233 @@
+#include "compiler/Import/Traps.h"
+
+#include "compiler/Import/Extras.h"
+#include "compiler/Import/Trainable.h"
+
+#include <set>
+
+using namespace merak;
+using llvm::StringRef;
+
+namespace {
+
+constexpr const char *kKeepNames =
+    "export with torch.onnx.export(..., training=TrainingMode.TRAINING, "
+    "do_constant_folding=False), or with dynamo=True, optimize=False";
+constexpr const char *kKeepSeparate =
+    "export with optimize=False (dynamo), or with "
+    "training=TrainingMode.TRAINING (TorchScript)";
+
+std::string placeOf(const onnx::NodeProto &node) {
+  if (!node.name().empty())
+    return node.name();
+  return node.output_size() ? node.output(0) : node.op_type();
+}
+
+class TrapFinder {
+public:
+  TrapFinder(OnnxFile &file, const ImportReport &report, bool train)
+      : file(file), graph(file.model().graph()), report(report), train(train) {
+    for (const onnx::NodeProto &node : graph.node())
+      for (const std::string &input : node.input())
+        readers[input].push_back(&node);
+    for (const OnnxTensor &tensor : file.initializers())
+      tensors[tensor.name] = &tensor;
+    for (const onnx::ValueInfoProto &output : graph.output())
+      outputs.insert(output.name());
+  }
+
+  std::vector<Finding> run() {
+    if (!report.unmerged.empty())
+      add("parameters of equal values were merged into one initializer; each "
+          "use gets its own parameter again",
+          report.unmerged, kKeepSeparate);
+    findMissing();
+    findFolded();
+    findUntied();
+    findDropped();
+    findBatchNorms();
+    findDropouts();
+    return std::move(findings);
+  }
+
+private:
+  void add(const std::string &what, std::vector<std::string> places,
+           const std::string &help) {
+    if (!places.empty())
+      findings.push_back({false, what, std::move(places), help});
+  }
+
+  bool isVector(const OnnxTensor &tensor) const {
+    return tensor.elements() > 1 &&
+           (tensor.dataType == onnx::TensorProto::FLOAT ||
+            tensor.dataType == onnx::TensorProto::DOUBLE ||
+            tensor.dataType == onnx::TensorProto::FLOAT16 ||
+            tensor.dataType == onnx::TensorProto::BFLOAT16);
+  }
+
+  // Parameters of the exported program without an initializer.
+  void findMissing() {
+    std::set<std::string> unmerged;
+    for (const ImportReport::SplitUse &use : report.splitUses)
+      unmerged.insert(use.parameter);
+    std::vector<std::string> missing;
+    for (const std::string &name : exportedParameters(graph))
+      if (!tensors.count(name) && !unmerged.count(name))
+        missing.push_back(name);
+    add("parameters of the exported program that the file does not hold under "
+        "their names (folded with a transpose or slice, dropped for being "
+        "zero, tied or unused)",
+        missing, kKeepSeparate);
+  }
+
+  // TorchScript's folding writes transposed copies under names of its own, and
+  // puts batch norm into the convolution before it.
+  void findFolded() {
+    std::vector<std::string> renamed, fused;
+    for (const OnnxTensor &tensor : file.initializers()) {
+      if (!StringRef(tensor.name).starts_with("onnx::") || !isVector(tensor))
+        continue;
+      bool convolves = false;
+      for (const onnx::NodeProto *node : readers[tensor.name])
+        convolves |= StringRef(node->op_type()).starts_with("Conv");
+      (convolves ? fused : renamed).push_back(tensor.name);
+    }
+    add("weights folded by the exporter: their names are lost, matrices are "
+        "stored transposed",
+        renamed, kKeepNames);
+    add("batch norm was fused into the convolutions before it: training the "
+        "fused weights is another model",
+        fused, kKeepNames);
+  }
+
+  // An embedding and a head that were one tensor before folding.
+  void findUntied() {
+    using Tensors = std::vector<const OnnxTensor *>;
+    std::map<std::pair<int64_t, int64_t>, Tensors> bySize;
+    std::vector<std::string> pairs;
+    constexpr uint64_t kMaxCompared = uint64_t(256) << 20;
+    for (const OnnxTensor &tensor : file.initializers()) {
+      if (tensor.dims.size() != 2 || !isVector(tensor) ||
+          tensor.length > kMaxCompared || tensor.elements() <= 1024)
+        continue;
+      auto size = std::minmax(tensor.dims[0], tensor.dims[1]);
+      for (const OnnxTensor *other : bySize[{size.first, size.second}])
+        if (sameValues(*other, tensor))
+          pairs.push_back(other->name + " = " + tensor.name);
+      bySize[{size.first, size.second}].push_back(&tensor);
+    }
+    add("initializers of equal values, perhaps transposed: if they were one "
+        "tied parameter, they are trained apart now",
+        pairs, kKeepNames);
+  }
+
+  bool sameValues(const OnnxTensor &a, const OnnxTensor &b) {
+    auto x = file.bytes(a), y = file.bytes(b);
+    if (!x || !y || a.dataType != b.dataType || x->size() != y->size())
+      return false;
+    if (a.dims == b.dims && *x == *y)
+      return true;
+    size_t size = onnxElementSize(a.dataType);
+    int64_t rows = a.dims[0], columns = a.dims[1];
+    if (b.dims[0] != columns || b.dims[1] != rows)
+      return false;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c)
+        if (x->substr((r * columns + c) * size, size) !=
+            y->substr((c * rows + r) * size, size))
+          return false;
+    return true;
+  }
+
+  // Arguments of the original call that the node has no place for.
+  void findDropped() {
+    std::vector<std::string> smoothing, padding;
+    for (const onnx::NodeProto &node : graph.node()) {
+      ExportedCall call = exportedCall(node);
+      auto number = [&](size_t index, double &value) {
+        return call.arguments.size() > index &&
+               !StringRef(call.arguments[index]).getAsDouble(value);
+      };
+      double value = 0;
+      if (call.name == "cross_entropy_loss" && number(5, value) && value != 0)
+        smoothing.push_back(placeOf(node) +
+                            " (label_smoothing=" + call.arguments[5] + ")");
+      if (train && call.name == "embedding" && number(2, value) && value >= 0 &&
+          node.op_type() == "Gather")
+        padding.push_back(placeOf(node) + " (row " + call.arguments[2] + ")");
+    }
+    add("label smoothing was dropped by the exporter: the loss is another one",
+        smoothing,
+        "write the loss out in the model: (1 - s) * cross_entropy(x, y) - s * "
+        "log_softmax(x).mean()");
+    add("padding_idx was dropped by the exporter: the row is trained too, if "
+        "the data name it",
+        padding, "mask the padding in the data, or set its row to zero after");
+  }
+
+  void findBatchNorms() {
+    std::vector<std::string> dangling, frozen;
+    bool any = false;
+    for (const onnx::NodeProto &node : graph.node())
+      any |= node.op_type() == "BatchNormalization";
+    std::vector<std::string> statistics;
+    for (std::string &name : exportedBuffers(graph))
+      if (StringRef(name).ends_with("running_mean"))
+        statistics.push_back(std::move(name));
+    if (!any)
+      add("batch norm of the exported program was fused into the convolutions "
+          "before it: training the fused weights is another model",
+          statistics, "export with optimize=False");
+    for (const onnx::NodeProto &node : graph.node()) {
+      if (node.op_type() != "BatchNormalization")
+        continue;
+      bool training = false;
+      for (const auto &attr : node.attribute())
+        training |= attr.name() == "training_mode" && attr.i();
+      if (!training && train)
+        frozen.push_back(placeOf(node));
+      for (int i = 1; training && i < node.output_size(); ++i)
+        if (!node.output(i).empty() && !readers.count(node.output(i)) &&
+            !outputs.count(node.output(i)))
+          dangling.push_back(node.output(i));
+    }
+    add("updated statistics of batch norm that nothing reads or returns",
+        dangling, "");
+    add("batch norm with training_mode=0: it normalises with its running "
+        "statistics, which training does not update",
+        frozen,
+        "the dynamo exporter writes it so in any case; TorchScript keeps the "
+        "mode with training=TrainingMode.TRAINING");
+  }
+
+  void findDropouts() {
+    std::vector<std::string> idle;
+    int64_t opset = 0;
+    for (const auto &entry : file.model().opset_import())
+      if (entry.domain().empty() || entry.domain() == "ai.onnx")
+        opset = entry.version();
+    for (const onnx::NodeProto &node : graph.node())
+      if (train && node.op_type() == "Dropout" && opset >= 12 &&
+          (node.input_size() < 3 || node.input(2).empty()))
+        idle.push_back(placeOf(node));
+    add("Dropout without training_mode does nothing", idle,
+        "export attention with dropout by TorchScript and "
+        "training=TrainingMode.TRAINING");
+  }
+
+  OnnxFile &file;
+  const onnx::GraphProto &graph;
+  const ImportReport &report;
+  bool train;
+  std::map<std::string, std::vector<const onnx::NodeProto *>> readers;
+  std::map<std::string, const OnnxTensor *> tensors;
+  std::set<std::string> outputs;
+  std::vector<Finding> findings;
+};
+
+} // namespace
+
+std::vector<Finding> merak::findTraps(OnnxFile &file,
+                                      const ImportReport &report, bool train) {
+  return TrapFinder(file, report, train).run();
+}

@@ -1,0 +1,606 @@
+#include "runtime/onnx/ExportOnnx.h"
+
+#include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/core/HalfFloat.h"
+#include "runtime/onnx/Fields.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+
+namespace merak::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Field numbers of onnx.proto.
+constexpr uint32_t kModelGraph = 7;
+constexpr uint32_t kGraphNode = 1, kGraphInitializer = 5;
+constexpr uint32_t kNodeInput = 1, kNodeOutput = 2, kNodeType = 4;
+constexpr uint32_t kDims = 1, kType = 2, kName = 8, kRaw = 9;
+constexpr uint32_t kExternal = 13, kLocation = 14;
+constexpr uint64_t kAlignment = 4096;
+// A protobuf message must stay below 2 GiB; the graph needs some room too.
+constexpr uint64_t kMaxInside = (uint64_t{2} << 30) - (uint64_t{64} << 20);
+
+// Codes of TensorProto.DataType.
+enum OnnxType { kFloat = 1, kFloat16 = 10, kDouble = 11, kBfloat16 = 16 };
+
+uint64_t sizeOf(int64_t type) {
+  switch (type) {
+  case kFloat16:
+  case kBfloat16:
+    return 2;
+  case kFloat:
+    return 4;
+  case kDouble:
+    return 8;
+  default:
+    return 0;
+  }
+}
+
+struct Initializer {
+  std::string name;
+  int64_t type = 0;
+  std::vector<int64_t> dims;
+  std::vector<WireField> fields;
+  bool external = false;
+  std::string location;
+  uint64_t offset = 0, length = 0;
+};
+
+// One piece of the output: text that is there, bytes of a mapped file, or a
+// tensor that is read from the checkpoint when its turn comes.
+struct Piece {
+  std::string text;
+  std::string_view mapped;
+  std::string parameter;
+  int64_t type = 0;
+  uint64_t size = 0;
+};
+
+struct SplitUse {
+  std::string parameter, initializer, output;
+  size_t input = 0;
+};
+
+class Exporter {
+public:
+  Exporter(const LoadedPlan &plan, const OnnxExportOptions &options)
+      : plan_(plan), options_(options) {}
+
+  Result<OnnxExportSummary> run() {
+    MERAK_RETURN_IF_ERROR(open());
+    MERAK_RETURN_IF_ERROR(readSplitUses());
+    MERAK_RETURN_IF_ERROR(readGraph());
+    Status placed = place();
+    if (!placed.ok())
+      return placed;
+    chooseExternal();
+    MERAK_RETURN_IF_ERROR(compose());
+    MERAK_RETURN_IF_ERROR(write());
+    return summary_;
+  }
+
+private:
+  Status fail(const std::string &what) const {
+    return Status::error(fmt::format("\"{}\": {}", path_, what));
+  }
+
+  Status open() {
+    path_ = options_.model;
+    if (path_.empty())
+      path_ = (fs::path(plan_.file.model_dir()) /
+               fs::path(plan_.file.model()).filename())
+                  .string();
+    auto file = MappedFile::open(path_);
+    if (!file)
+      return file.status();
+    model_ = *file;
+    std::error_code error;
+    if (fs::equivalent(path_, options_.output, error))
+      return fail("expected another file to write than the model itself");
+    CheckpointState state;
+    return openCheckpoint(plan_, options_.checkpoint, store_, state);
+  }
+
+  Status readSplitUses() {
+    std::ifstream file(plan_.dir + "/weights.json");
+    if (!file)
+      return {};
+    const auto json = nlohmann::json::parse(file, nullptr, false);
+    auto bad = [&] {
+      return Status::error(fmt::format(
+          "\"{}/weights.json\": expected the uses of parameters", plan_.dir));
+    };
+    if (!json.is_object() || !json.contains("split_uses") ||
+        !json["split_uses"].is_array())
+      return bad();
+    for (const auto &entry : json["split_uses"]) {
+      if (!entry.is_object() ||
+          !entry.value("parameter", nlohmann::json()).is_string() ||
+          !entry.value("initializer", nlohmann::json()).is_string() ||
+          !entry.value("output", nlohmann::json()).is_string() ||
+          !entry.value("input", nlohmann::json()).is_number_unsigned())
+        return bad();
+      if (store_.find(entry["parameter"])) // else not trained
+        splits_.push_back({entry["parameter"], entry["initializer"],
+                           entry["output"], entry["input"]});
+    }
+    return {};
+  }
+
+  static std::string text(std::string_view bytes) { return std::string(bytes); }
+
+  Status readGraph() {
+    const std::string_view data(model_->data(), model_->size());
+    if (!readMessage(data, modelFields_))
+      return fail("expected a binary ONNX model");
+    const WireField *graph = nullptr;
+    for (const WireField &field : modelFields_)
+      if (field.number == kModelGraph && field.wire == 2) {
+        if (graph)
+          return fail("expected one graph, found several");
+        graph = &field;
+      }
+    if (!graph || !readMessage(graph->bytes, graphFields_))
+      return fail("expected a binary ONNX model, found no graph");
+    for (const WireField &field : graphFields_) {
+      if (field.number == kGraphInitializer && field.wire == 2) {
+        Initializer initializer;
+        MERAK_RETURN_IF_ERROR(readInitializer(field, initializer));
+        names_.insert(initializer.name);
+        initializers_.push_back(std::move(initializer));
+      } else if (field.number == kGraphNode && field.wire == 2) {
+        std::vector<WireField> node;
+        if (!readMessage(field.bytes, node))
+          return fail("a node is damaged");
+        for (const WireField &part : node)
+          if (part.number == kNodeOutput)
+            values_.insert(text(part.bytes));
+      }
+    }
+    return {};
+  }
+
+  Status readInitializer(const WireField &field, Initializer &out) {
+    if (!readMessage(field.bytes, out.fields))
+      return fail("an initializer is damaged");
+    for (const WireField &part : out.fields) {
+      bool good = true;
+      if (part.number == kDims)
+        good = readNumbers(part, out.dims);
+      else if (part.number == kType)
+        out.type = static_cast<int64_t>(part.value);
+      else if (part.number == kName)
+        out.name = text(part.bytes);
+      else if (part.number == kLocation)
+        out.external = part.value == 1;
+      else if (part.number == kExternal)
+        good = readExternal(part, out);
+      if (!good)
+        return fail(fmt::format("initializer \"{}\" is damaged", out.name));
+    }
+    return {};
+  }
+
+  static bool readExternal(const WireField &field, Initializer &out) {
+    std::vector<WireField> pair;
+    if (!readMessage(field.bytes, pair))
+      return false;
+    std::string key, value;
+    for (const WireField &part : pair)
+      (part.number == 1 ? key : value) = text(part.bytes);
+    if (key == "location") {
+      out.location = value;
+    } else if (key == "offset" || key == "length") {
+      if (value.empty() ||
+          value.find_first_not_of("0123456789") != std::string::npos ||
+          value.size() > 18)
+        return false;
+      (key == "offset" ? out.offset : out.length) = std::stoull(value);
+    }
+    return true;
+  }
+
+  // Which parameter goes where; all that have no place.
+  Status place() {
+    Status problems;
+    std::map<std::string, const Initializer *> byName;
+    for (const Initializer &initializer : initializers_)
+      byName[initializer.name] = &initializer;
+    std::set<std::string> split;
+    for (const SplitUse &use : splits_) {
+      const auto source = byName.find(use.initializer);
+      if (source == byName.end())
+        problems.merge(fail(fmt::format("expected the initializer \"{}\" that "
+                                        "parameter \"{}\" was taken from",
+                                        use.initializer, use.parameter)));
+      else
+        split.insert(use.parameter);
+      if (!values_.count(use.output))
+        problems.merge(fail(fmt::format("no node makes \"{}\", which reads "
+                                        "parameter \"{}\"",
+                                        use.output, use.parameter)));
+    }
+    for (const planpb::Tensor &tensor : plan_.file.tensors()) {
+      if (tensor.role() != planpb::Tensor::PARAMETER ||
+          split.count(tensor.name()))
+        continue;
+      const auto found = byName.find(tensor.name());
+      const std::vector<int64_t> shape(tensor.shape().begin(),
+                                       tensor.shape().end());
+      if (found == byName.end())
+        problems.merge(fail(
+            fmt::format("no initializer \"{}\" for the parameter of the plan",
+                        tensor.name())));
+      else if (found->second->dims != shape || !sizeOf(found->second->type))
+        problems.merge(fail(fmt::format(
+            "initializer \"{}\": expected a float tensor of "
+            "[{}], found type {} of [{}]",
+            tensor.name(), fmt::join(shape, ","), found->second->type,
+            fmt::join(found->second->dims, ","))));
+      else
+        trained_.insert(tensor.name());
+    }
+    return problems;
+  }
+
+  void chooseExternal() {
+    external_ = options_.external;
+    uint64_t inside = model_->size();
+    for (const Initializer &initializer : initializers_)
+      if (initializer.external)
+        external_ = true;
+    for (const SplitUse &use : splits_)
+      inside += bytesOf(use.parameter, kDouble);
+    external_ |= inside > kMaxInside;
+  }
+
+  uint64_t bytesOf(const std::string &parameter, int64_t type) const {
+    const StoredTensor *tensor = store_.find(parameter);
+    uint64_t count = sizeOf(type);
+    for (int64_t size : tensor ? tensor->shape : std::vector<int64_t>())
+      count *= static_cast<uint64_t>(size);
+    return count;
+  }
+
+  // Appends an initializer: its head, then its data here or in the data file.
+  void addTensor(const Initializer &like, const std::string &name,
+                 const Piece &data, std::vector<Piece> &graph) {
+    std::string head;
+    for (const WireField &part : like.fields) {
+      // Data in any form (4-7, 9-11) and where it lies are written anew.
+      const uint32_t n = part.number;
+      if ((n >= 4 && n <= 7) || (n >= 9 && n <= 11) || n == kExternal ||
+          n == kLocation || n == kName)
+        continue;
+      head += part.whole;
+    }
+    putBytes(head, kName, name);
+    const bool outside = external_ && data.size >= 1024;
+    if (outside) {
+      const uint64_t offset =
+          (dataSize_ + kAlignment - 1) / kAlignment * kAlignment;
+      for (const auto &[key, value] :
+           {std::pair<const char *, std::string>{"location", dataName()},
+            {"offset", std::to_string(offset)},
+            {"length", std::to_string(data.size)}}) {
+        std::string pair;
+        putBytes(pair, 1, key);
+        putBytes(pair, 2, value);
+        putBytes(head, kExternal, pair);
+      }
+      putNumber(head, kLocation, 1);
+      data_.push_back({std::string(offset - dataSize_, '\0'),
+                       {},
+                       {},
+                       0,
+                       offset - dataSize_});
+      data_.push_back(data);
+      dataSize_ = offset + data.size;
+    } else {
+      putLength(head, kRaw, data.size);
+    }
+    std::string tag;
+    putLength(tag, kGraphInitializer, head.size() + (outside ? 0 : data.size));
+    Piece front;
+    front.text = tag + head;
+    front.size = front.text.size();
+    graph.push_back(std::move(front));
+    if (!outside)
+      graph.push_back(data);
+  }
+
+  std::string dataName() const {
+    return fs::path(options_.output).filename().string() + ".data";
+  }
+
+  Piece trained(const std::string &parameter, int64_t type) const {
+    Piece piece;
+    piece.parameter = parameter;
+    piece.type = type;
+    piece.size = bytesOf(parameter, type);
+    return piece;
+  }
+
+  // The bytes of external data that stay what they are.
+  Status mapExternal(const Initializer &initializer, Piece &piece) {
+    const fs::path relative(initializer.location);
+    bool escapes = relative.empty() || relative.is_absolute();
+    for (const fs::path &part : relative)
+      escapes |= part == "..";
+    if (escapes)
+      return fail(fmt::format("initializer \"{}\": expected external data "
+                              "below the model's folder, found \"{}\"",
+                              initializer.name, initializer.location));
+    const std::string full =
+        (fs::path(path_).parent_path() / relative).string();
+    auto found = files_.find(full);
+    if (found == files_.end()) {
+      auto file = MappedFile::open(full);
+      if (!file)
+        return file.status();
+      found = files_.emplace(full, *file).first;
+    }
+    const MappedFile &file = *found->second;
+    const uint64_t length =
+        initializer.length
+            ? initializer.length
+            : file.size() - std::min(file.size(), initializer.offset);
+    if (initializer.offset > file.size() ||
+        length > file.size() - initializer.offset)
+      return fail(fmt::format("initializer \"{}\": its bytes are beyond the "
+                              "end of \"{}\"",
+                              initializer.name, full));
+    piece.mapped = {file.data() + initializer.offset, length};
+    piece.size = length;
+    return {};
+  }
+
+  // A node that reads un-merged parameters gets their names; an Identity whose
+  // result became a parameter is left out. False: as it is.
+  bool rewriteNode(const WireField &field, std::string &out) {
+    std::vector<WireField> parts;
+    readMessage(field.bytes, parts);
+    std::string first, type;
+    for (const WireField &part : parts) {
+      if (part.number == kNodeOutput && first.empty())
+        first = text(part.bytes);
+      if (part.number == kNodeType)
+        type = text(part.bytes);
+    }
+    std::map<size_t, std::string> inputs;
+    for (const SplitUse &use : splits_)
+      if (use.output == first) {
+        if (type == "Identity" && use.parameter == first)
+          return true;
+        inputs[use.input] = use.parameter;
+      }
+    if (inputs.empty())
+      return false;
+    std::string node;
+    size_t slot = 0;
+    for (const WireField &part : parts) {
+      if (part.number == kNodeInput) {
+        const auto renamed = inputs.find(slot++);
+        if (renamed != inputs.end()) {
+          putBytes(node, kNodeInput, nameFor(renamed->second));
+          continue;
+        }
+      }
+      node += part.whole;
+    }
+    putBytes(out, kGraphNode, node);
+    return true;
+  }
+
+  // Values of a graph have distinct names.
+  std::string nameFor(const std::string &parameter) const {
+    const bool replacesIdentity =
+        std::any_of(splits_.begin(), splits_.end(), [&](const SplitUse &use) {
+          return use.parameter == parameter && use.output == parameter;
+        });
+    std::string name = parameter;
+    while (!replacesIdentity && (values_.count(name) || names_.count(name)))
+      name += ".trained";
+    return name;
+  }
+
+  Status compose() {
+    Status problems;
+    size_t index = 0;
+    for (const WireField &field : graphFields_) {
+      if (field.number == kGraphNode && field.wire == 2) {
+        std::string node;
+        if (!rewriteNode(field, node))
+          node = text(field.whole);
+        addText(graph_, std::move(node));
+        continue;
+      }
+      if (field.number != kGraphInitializer || field.wire != 2) {
+        addText(graph_, text(field.whole));
+        continue;
+      }
+      const Initializer &initializer = initializers_[index++];
+      if (trained_.count(initializer.name)) {
+        ++summary_.written;
+        addTensor(initializer, initializer.name,
+                  trained(initializer.name, initializer.type), graph_);
+      } else if (initializer.external) {
+        ++summary_.kept;
+        Piece bytes;
+        problems.merge(mapExternal(initializer, bytes));
+        addTensor(initializer, initializer.name, bytes, graph_);
+      } else {
+        ++summary_.kept;
+        Piece same;
+        same.mapped = field.whole;
+        same.size = field.whole.size();
+        graph_.push_back(same);
+      }
+    }
+    std::set<std::string> added;
+    for (const SplitUse &use : splits_)
+      for (const Initializer &initializer : initializers_)
+        if (initializer.name == use.initializer &&
+            added.insert(use.parameter).second) {
+          ++summary_.added;
+          addTensor(initializer, nameFor(use.parameter),
+                    trained(use.parameter, initializer.type), graph_);
+        }
+    return problems;
+  }
+
+  static void addText(std::vector<Piece> &pieces, std::string text) {
+    Piece piece;
+    piece.size = text.size();
+    piece.text = std::move(text);
+    pieces.push_back(std::move(piece));
+  }
+
+  Status writePiece(std::ofstream &file, const Piece &piece) {
+    if (!piece.parameter.empty()) {
+      std::string bytes;
+      MERAK_RETURN_IF_ERROR(convert(piece, bytes));
+      file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    } else if (!piece.mapped.empty()) {
+      file.write(piece.mapped.data(),
+                 static_cast<std::streamsize>(piece.mapped.size()));
+    } else {
+      file.write(piece.text.data(),
+                 static_cast<std::streamsize>(piece.text.size()));
+    }
+    return {};
+  }
+
+  // The trained values in the type of the initializer.
+  Status convert(const Piece &piece, std::string &bytes) {
+    const StoredTensor *tensor = store_.find(piece.parameter);
+    const std::vector<int64_t> origin(tensor->shape.size(), 0);
+    const layout::Box whole{origin, origin, tensor->shape};
+    const uint64_t count = piece.size / sizeOf(piece.type);
+    std::string values(count * dtypeSize(tensor->dtype), '\0');
+    MERAK_RETURN_IF_ERROR(
+        store_.read(piece.parameter, whole, values.data(), tensor->shape));
+    if ((tensor->dtype == planpb::F32 && piece.type == kFloat) ||
+        (tensor->dtype == planpb::F64 && piece.type == kDouble)) {
+      bytes = std::move(values);
+      return {};
+    }
+    bytes.resize(piece.size);
+    for (uint64_t i = 0; i < count; ++i) {
+      double value = 0;
+      if (tensor->dtype == planpb::F64) {
+        std::memcpy(&value, values.data() + 8 * i, 8);
+      } else if (tensor->dtype == planpb::F32) {
+        float narrow = 0;
+        std::memcpy(&narrow, values.data() + 4 * i, 4);
+        value = narrow;
+      } else {
+        uint16_t bits = 0;
+        std::memcpy(&bits, values.data() + 2 * i, 2);
+        value = tensor->dtype == planpb::BF16 ? bf16ToFloat(bits)
+                                              : f16ToFloat(bits);
+      }
+      const float single = static_cast<float>(value);
+      const uint16_t half =
+          piece.type == kBfloat16 ? floatToBf16(single) : floatToF16(single);
+      char *to = bytes.data() + i * sizeOf(piece.type);
+      if (piece.type == kDouble)
+        std::memcpy(to, &value, 8);
+      else if (piece.type == kFloat)
+        std::memcpy(to, &single, 4);
+      else
+        std::memcpy(to, &half, 2);
+    }
+    return {};
+  }
+
+  Status writeFile(const std::string &path,
+                   const std::function<Status(std::ofstream &)> &body) {
+    const std::string part = path + ".part";
+    std::error_code error;
+    Status status;
+    {
+      std::ofstream file(part, std::ios::binary);
+      if (file)
+        status = body(file);
+      file.flush();
+      if (status.ok() && !file)
+        status = Status::error(fmt::format("{}: cannot be written", path));
+    }
+    if (status.ok()) {
+      fs::rename(part, path, error);
+      if (error)
+        status = Status::error(
+            fmt::format("{}: cannot be written: {}", path, error.message()));
+    }
+    if (!status.ok())
+      fs::remove(part, error);
+    return status;
+  }
+
+  Status write() {
+    uint64_t size = 0;
+    for (const Piece &piece : graph_)
+      size += piece.size;
+    if (dataSize_ > 0) {
+      const std::string path =
+          (fs::path(options_.output).parent_path() / dataName()).string();
+      MERAK_RETURN_IF_ERROR(writeFile(path, [&](std::ofstream &file) {
+        for (const Piece &piece : data_)
+          MERAK_RETURN_IF_ERROR(writePiece(file, piece));
+        return Status();
+      }));
+      summary_.data = path;
+    }
+    return writeFile(options_.output, [&](std::ofstream &file) {
+      for (const WireField &field : modelFields_) {
+        if (field.number != kModelGraph) {
+          file.write(field.whole.data(),
+                     static_cast<std::streamsize>(field.whole.size()));
+          continue;
+        }
+        std::string tag;
+        putLength(tag, kModelGraph, size);
+        file << tag;
+        for (const Piece &piece : graph_)
+          MERAK_RETURN_IF_ERROR(writePiece(file, piece));
+      }
+      return Status();
+    });
+  }
+
+  const LoadedPlan &plan_;
+  const OnnxExportOptions &options_;
+  std::string path_;
+  std::shared_ptr<MappedFile> model_;
+  std::map<std::string, std::shared_ptr<MappedFile>> files_;
+  TensorStore store_;
+  std::vector<WireField> modelFields_, graphFields_;
+  std::vector<Initializer> initializers_;
+  std::vector<SplitUse> splits_;
+  std::set<std::string> names_, values_, trained_;
+  bool external_ = false;
+  std::vector<Piece> graph_, data_;
+  uint64_t dataSize_ = 0;
+  OnnxExportSummary summary_;
+};
+
+} // namespace
+
+Result<OnnxExportSummary> exportOnnx(const LoadedPlan &plan,
+                                     const OnnxExportOptions &options) {
+  return Exporter(plan, options).run();
+}
+
+} // namespace merak::runtime
