@@ -23,7 +23,7 @@ std::string difference(const Case &c, const Tensors &found,
       if (std::isfinite(value))
         magnitude = std::max(magnitude, std::fabs(value));
     const double tolerance =
-        std::max(slack * c.tolerance, typeTolerance(expected[i].dtype));
+        std::max(slack * c.tolerance, typeTolerance(c.outputs[i].dtype));
     const double bound = c.exact ? 0 : tolerance * magnitude;
     for (int64_t j = 0; j < found[i].size(); ++j) {
       const double a = found[i].v[size_t(j)], b = expected[i].v[size_t(j)];
