@@ -23,7 +23,7 @@ std::string difference(const Case &c, const Tensors &found,
       if (std::isfinite(value))
         magnitude = std::max(magnitude, std::fabs(value));
     const double tolerance =
-        std::max(slack * c.tolerance, typeTolerance(c.outputs[i].dtype));
+        std::max(slack * c.tolerance, typeTolerance(expected[i].dtype));
     const double bound = c.exact ? 0 : tolerance * magnitude;
     for (int64_t j = 0; j < found[i].size(); ++j) {
       const double a = found[i].v[size_t(j)], b = expected[i].v[size_t(j)];
@@ -41,6 +41,7 @@ std::string difference(const Case &c, const Tensors &found,
 Tensors expectedOf(const Case &c, bool accumulate) {
   Tensors expected = c.reference(c);
   for (size_t i = 0; i < expected.size(); ++i) {
+    expected[i].dtype = c.outputs[i].dtype; // references compute in f64
     roundToType(expected[i]);
     for (int64_t j = 0; accumulate && j < expected[i].size(); ++j) {
       double &value = expected[i].v[size_t(j)];
