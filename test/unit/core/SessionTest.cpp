@@ -5,6 +5,7 @@
 #include "runtime/launch/RunMain.h"
 #include "test/unit/core/TestPlan.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,8 +49,11 @@ TEST(Session, AKilledRankStopsAllOthers) {
   EXPECT_EQ(messages[0],
             "rank 2 · step 2 · stage1.prologue · instr 0 fill: killed by "
             "request");
-  for (const char *rank : {"rank 0", "rank 1", "rank 3"})
-    EXPECT_TRUE(contains(messages, std::string(rank) + " · step 2 · ")) << rank;
+  // Rank 1, stage 0 of the other replica, reduces nothing: it may be done.
+  for (const char *rank : {"rank 0", "rank 3"})
+    EXPECT_TRUE(contains(messages, std::string(rank) + " · step 2 · "))
+        << rank << " in\n"
+        << fmt::format("{}", fmt::join(messages, "\n"));
   for (const std::string &message : messages)
     EXPECT_NE(message.find("killed by request"), std::string::npos) << message;
   // Everything stays stopped.
