@@ -97,6 +97,35 @@ Value ScalarOps::roundToBf16(Value value) {
   return arith::BitcastOp::create(b, loc, type, rounded);
 }
 
+Value ScalarOps::roundToOdd(Value value) {
+  Location loc = b.getUnknownLoc();
+  Type narrow = like(value.getType(), b.getF32Type());
+  Type bitsType = like(value.getType(), b.getI32Type());
+  Value nearest = arith::TruncFOp::create(b, loc, narrow, value);
+  Value back = arith::ExtFOp::create(b, loc, value.getType(), nearest);
+  // Of an even neighbour the odd one lies beyond the value, one step towards
+  // zero or away from it. A NaN counts as held.
+  Value bits = arith::BitcastOp::create(b, loc, bitsType, nearest);
+  auto compare = [&](arith::CmpFPredicate predicate, Value l, Value r) {
+    return arith::CmpFOp::create(b, loc, predicate, l, r);
+  };
+  Value isNegative = compare(arith::CmpFPredicate::OLT, value,
+                             constant(value.getType(), b.getF64FloatAttr(0)));
+  Value isAbove = compare(arith::CmpFPredicate::OGT, back, value);
+  Value isPast = arith::XOrIOp::create(b, loc, isAbove, isNegative);
+  Value step = arith::SelectOp::create(
+      b, loc, isPast, constantInt(bitsType, -1), constantInt(bitsType, 1));
+  Value isEven = arith::CmpIOp::create(
+      b, loc, arith::CmpIPredicate::eq,
+      arith::AndIOp::create(b, loc, bits, constantInt(bitsType, 1)),
+      constantInt(bitsType, 0));
+  Value moves = arith::AndIOp::create(
+      b, loc, isEven, compare(arith::CmpFPredicate::ONE, back, value));
+  Value moved = arith::AddIOp::create(b, loc, bits, step);
+  bits = arith::SelectOp::create(b, loc, moves, moved, bits);
+  return arith::BitcastOp::create(b, loc, narrow, bits);
+}
+
 Value ScalarOps::castInt(Value value, Type element, bool isSigned) {
   Type from = getElementTypeOrSelf(value.getType());
   unsigned source = from.getIntOrFloatBitWidth();
@@ -213,11 +242,15 @@ Value ScalarOps::emit(Operation *op, ValueRange given) {
   if (isa<arith::TruncFOp>(op) && element.isBF16()) {
     Value value = operands[0];
     if (source.isF64())
-      value = arith::TruncFOp::create(b, loc, type, value);
+      value = roundToOdd(value);
     else if (source.isF16())
       value = arith::ExtFOp::create(b, loc, type, value);
     return roundToBf16(value);
   }
+  // Processors convert f32 to f16; from f64 it would be a library call.
+  if (isa<arith::TruncFOp>(op) && element.isF16() && source.isF64() &&
+      !target.isGpu)
+    operands[0] = roundToOdd(operands[0]);
   Value result;
   bool isMath = op->getName().getDialectNamespace() == "math";
   if (isMath && isa<FloatType>(element)) {

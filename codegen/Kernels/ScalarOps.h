@@ -32,6 +32,11 @@ public:
   mlir::Value splat(mlir::Value value);
   // An f32 to the nearest bf16, held as f32.
   mlir::Value roundToBf16(mlir::Value value);
+  // An f64 to the f32 towards it whose last bit is set, or itself if an f32
+  // holds it: rounding that again to f16 or bf16 gives the nearest one, ties
+  // decided by all bits (Boldo and Melquiond, 2008, "Emulation of FMA and
+  // correctly rounded sums: proved algorithms using rounding to odd").
+  mlir::Value roundToOdd(mlir::Value value);
   mlir::Value constant(mlir::Type type, mlir::Attribute value);
   mlir::Value constantInt(mlir::Type type, int64_t value);
 

@@ -39,8 +39,8 @@ Status linkSharedObject(llvm::ArrayRef<std::string> objects,
     break;
   }
   if (linker.empty())
-    return Status::error(path + ": no linker found; expected one of ld.lld, "
-                                "mold, ld, cc, gcc, clang in PATH");
+    return Status::error("no linker found; expected one of ld.lld, mold, ld, "
+                         "cc, gcc, clang in PATH");
 
   // Everything is written beside the result, which appears only when whole.
   std::vector<std::string> files;
@@ -73,7 +73,7 @@ Status linkSharedObject(llvm::ArrayRef<std::string> objects,
   if (code != 0) {
     if (auto text = llvm::MemoryBuffer::getFile(log))
       message += (*text)->getBuffer().trim().str();
-    return Status::error(path + ": linking with '" + linker +
+    return Status::error("internal error: linking with '" + linker +
                          "' failed: " + message);
   }
   if (std::error_code error = llvm::sys::fs::rename(output, path))

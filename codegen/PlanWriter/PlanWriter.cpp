@@ -57,7 +57,7 @@ Result<codegen::KernelFile> link(const std::string &object) {
 } // namespace
 
 FailureOr<BuiltPlan> buildPlan(ModuleOp module,
-                               const PlanWriterOptions &options) {
+                               const PlanWriterOptions &options, bool *isBug) {
   BuiltPlan built;
   planpb::PlanFile &file = built.plan.file;
   file.set_version(kPlanVersion);
@@ -81,8 +81,11 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
                               file.device() + "' and cannot run kernels for '" +
                               target->name + "'"));
   FailureOr<codegen::KernelObject> kernels = compile(module, *target);
-  if (failed(kernels))
+  if (failed(kernels)) {
+    if (isBug)
+      *isBug = true;
     return failure();
+  }
   for (auto program : module.getOps<plan::ProgramOp>()) {
     built.plan.programs.push_back(writeProgram(program, kernels->kernels));
     file.add_programs("program-" +
@@ -120,7 +123,7 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
 
 LogicalResult writePlan(ModuleOp module, const PlanWriterOptions &options,
                         bool *isBug) {
-  FailureOr<BuiltPlan> built = buildPlan(module, options);
+  FailureOr<BuiltPlan> built = buildPlan(module, options, isBug);
   if (failed(built))
     return failure();
   Status verified = verifyPlan(built->plan);

@@ -33,12 +33,14 @@ struct BuiltPlan {
 };
 
 // What the user asked for is read from the module's attributes `merak.train`
-// and `dist.mesh`. Errors are reported at ops.
+// and `dist.mesh`. Errors are reported at ops; `isBug` becomes true if there is
+// no code for a kernel, which is no fault of the user.
 llvm::FailureOr<BuiltPlan> buildPlan(mlir::ModuleOp module,
-                                     const PlanWriterOptions &options);
+                                     const PlanWriterOptions &options,
+                                     bool *isBug = nullptr);
 
-// Builds, verifies (verifyPlan) and saves. `isBug` becomes true if the plan did
-// not pass the verifier, which is no fault of the user.
+// Builds, verifies (verifyPlan) and saves. `isBug` becomes true also if the
+// plan does not pass the verifier.
 llvm::LogicalResult writePlan(mlir::ModuleOp module,
                               const PlanWriterOptions &options,
                               bool *isBug = nullptr);

@@ -30,12 +30,15 @@ static void printDiagnostic(Diagnostic &diagnostic) {
 // A crash is our fault: say so and how to reproduce it.
 static int crashArgc;
 static char **crashArgv;
-static void onCrash(void *) {
+static void printReproduction() {
   llvm::errs() << "merakc: internal error; reproduce with:";
   for (int i = 0; i < crashArgc; ++i)
     llvm::errs() << " '" << crashArgv[i] << "'";
   llvm::errs() << "\n";
   llvm::errs().flush();
+}
+static void onCrash(void *) {
+  printReproduction();
   _exit(70);
 }
 
@@ -56,10 +59,11 @@ int merak::merakcMain(int argc, char **argv) {
   context.printOpOnDiagnostic(false);
   if (options.check)
     return checkModel(options, context, llvm::outs());
-  size_t errors = 0;
+  size_t errors = 0, bugs = 0;
   context.getDiagEngine().registerHandler([&](Diagnostic &diagnostic) {
     if (diagnostic.getSeverity() == DiagnosticSeverity::Error) {
       ++errors;
+      bugs += StringRef(diagnostic.str()).starts_with("internal error");
       printDiagnostic(diagnostic);
     } else if (!options.quiet) {
       llvm::errs() << diagnostic.str() << "\n";
@@ -73,7 +77,10 @@ int merak::merakcMain(int argc, char **argv) {
                       "message\n";
       return 70;
     }
-    return 1;
+    if (!bugs && !compilation.isOurFault())
+      return 1;
+    printReproduction();
+    return 70;
   }
   bool printsIr = options.toPhase != "files";
   if (printsIr) {

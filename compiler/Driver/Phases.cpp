@@ -37,7 +37,9 @@ LogicalResult Compilation::error(const std::string &message) {
 LogicalResult Compilation::verifyWith(std::unique_ptr<Pass> pass) {
   PassManager manager(&context);
   manager.addPass(std::move(pass));
-  return manager.run(*module);
+  LogicalResult verified = manager.run(*module);
+  isBug |= failed(verified) && options.fromPhase.empty();
+  return verified;
 }
 
 static LogicalResult readText(const std::string &path, std::string &text) {
@@ -379,7 +381,7 @@ LogicalResult Compilation::writeFiles() {
   writer.decisions = considered;
   writer.decisions.text = report;
   writer.weights = weightUses;
-  if (failed(writePlan(*module, writer)))
+  if (failed(writePlan(*module, writer, &isBug)))
     return failure();
   return options.report.empty() ? success() : writeReport();
 }
@@ -444,7 +446,11 @@ LogicalResult Compilation::run() {
   for (size_t phase = begin + 1; phase <= end; ++phase) {
     if (failed((this->*phases[phase])()))
       return failure();
-    if (failed(mlir::verify(*module)) || failed(snapshot(phase)))
+    if (failed(mlir::verify(*module))) {
+      isBug = true;
+      return failure();
+    }
+    if (failed(snapshot(phase)))
       return failure();
   }
   return indexOf(options.toPhase) == names.size() ? writeFiles() : success();

@@ -25,6 +25,8 @@ public:
   // context.
   mlir::LogicalResult run();
   mlir::ModuleOp getModule() { return module.get(); }
+  // After a failure: whether it is the compiler's own fault.
+  bool isOurFault() const { return isBug; }
   // What was decided, in lines for the user.
   const std::string &getReport() const { return report; }
 
@@ -49,6 +51,7 @@ private:
   mlir::MLIRContext &context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::string report;
+  bool isBug = false;
   std::optional<planning::Strategy> noted; // decisions the model brings
   std::string weightUses;       // weights.json of the plan; may be empty
   report::Decisions considered; // by the planner

@@ -118,7 +118,8 @@ SmallVector<Value> SoftmaxOp::decompose(OpBuilder &b) {
 SmallVector<Value> SoftmaxGradOp::decompose(OpBuilder &b) {
   Location loc = getLoc();
   Value product = MulOp::create(b, loc, getY(), getDy());
-  Value sum = reduceSum(b, loc, product, {getAxis()}, true);
+  Value sum =
+      reduceSum(b, loc, product, {static_cast<int64_t>(getAxis())}, true);
   return {MulOp::create(b, loc, getY(), SubOp::create(b, loc, getDy(), sum))};
 }
 

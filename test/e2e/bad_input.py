@@ -310,6 +310,25 @@ def unwritable_output(tools):
                   says=[r"file/o\.plan"])
 
 
+def broken_linker(tools):
+    """Kernels that cannot be linked are a fault of ours: 70, with the command
+    that shows it again. No linker at all is none of ours."""
+    folder = tools.path("tools")
+    os.makedirs(folder)
+    linker = os.path.join(folder, "ld.lld")
+    write(tools, "tools/ld.lld", b"#!/bin/sh\necho no symbol >&2\nexit 1\n")
+    os.chmod(linker, 0o755)
+    tools.extra["PATH"] = folder + ":/bin"
+    note = refuse(tools, "merakc", MODEL, "-o", tools.path("out.plan"), *TRAIN,
+                  code=70, says=("internal error: linking with .*no symbol",
+                                 "internal error; reproduce with: .*--global-batch"))
+    os.remove(linker)
+    tools.extra["PATH"] = folder
+    refuse(tools, "merakc", MODEL, "-o", tools.path("out.plan"), *TRAIN,
+           says=("no linker found; expected one of ld.lld",))
+    return note
+
+
 def foreign_folder(tools):
     """A folder that is no plan is not replaced by one."""
     os.makedirs(tools.path("thesis"))
@@ -572,8 +591,8 @@ CASES = [plan_of_another_device, too_little_memory, truncated_model, random_byte
          batch_does_not_divide, microbatch_does_not_divide,
          halves_of_one_sample, halves_of_inference, no_such_schedule,
          bad_schedule_file, bad_cluster, precision, no_such_loss,
-         no_such_parameter, unwritable_output, foreign_folder, bad_options,
-         no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
+         no_such_parameter, unwritable_output, broken_linker, foreign_folder,
+         bad_options, no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,
          foreign_checkpoint, absent_checkpoint, unwritable_log,
          killed_while_saving, interrupted, rank_fails, rank_hangs,

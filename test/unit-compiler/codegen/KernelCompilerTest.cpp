@@ -628,6 +628,74 @@ TEST(KernelCompiler, ElementaryFunctions) {
   }
 }
 
+// The nearest number with `digits` binary digits that is a multiple of
+// 2^`lowest` and below 2^`top`, ties to even.
+double nearest(double x, int digits, int lowest, int top) {
+  if (x == 0 || !std::isfinite(x))
+    return x;
+  int exponent;
+  std::frexp(x, &exponent);
+  double unit = std::ldexp(1.0, std::max(exponent - digits, lowest));
+  double y = std::nearbyint(x / unit) * unit;
+  return std::fabs(y) < std::ldexp(1.0, top) ? y : std::copysign(INFINITY, x);
+}
+
+// From f64, where rounding to f32 on the way would make ties of what is none.
+TEST(KernelCompiler, HalvesAreRoundedOnce) {
+  constexpr int64_t n = 6000;
+  Text t;
+  std::string x = tensorType({n}, "f64"), y = tensorType({n}, "f32");
+  for (const char *element : {"f16", "bf16"}) {
+    std::string result = std::string("%") + element, type = element;
+    std::string e = t.empty(y);
+    t.generic(result, 1, kPP, {{"%x", x, "(d0)"}}, {e, y, "(d0)"},
+              "%a: f64, %o: f32",
+              "%1 = arith.truncf %a : f64 to " + type +
+                  "\n%2 = arith.extf %1 : " + type +
+                  " to f32\nlinalg.yield %2 : f32");
+  }
+  std::string text = "func.func @f(%x: " + x + ") -> (" + y + ", " + y +
+                     ") attributes {merak.kernel} {\n" + t.body +
+                     "return %f16, %bf16 : " + y + ", " + y + "\n}\n";
+  // Midpoints of both types and their neighbours, limits, small numbers.
+  std::vector<double> values = {0.0,       -0.0,     65519.99999999999,
+                                65520.0,   -65520.,  1e300,
+                                -1e300,    INFINITY, NAN,
+                                -INFINITY, 0x1p-25,  0x1p-26,
+                                1e-300,    5e-324,   -0x1.0000001p-25};
+  Random random(11);
+  while (static_cast<int64_t>(values.size()) < n) {
+    int digits = random.below(2) ? 11 : 8;
+    double whole = std::ldexp(1.0, digits) + random.below(1 << digits);
+    double beside[] = {0, 1e-9, -1e-9, 0x1p-40, -0x1p-40, random.unit()};
+    double value = std::ldexp(whole + beside[random.below(6)],
+                              static_cast<int>(random.below(44)) - 38);
+    values.push_back(random.below(2) ? value : -value);
+  }
+  for (const std::string &target : targets()) {
+    if (target == "x86-64")
+      continue; // has no conversions of f16
+    SCOPED_TRACE(target);
+    Kernels kernels(text, target);
+    ASSERT_TRUE(kernels.handle) << kernels.error;
+    int64_t next = 0;
+    std::vector<Tensor> inputs =
+        makeInputs(kernels.function("f"), [&](unsigned, mlir::Type) {
+          return Number{values[next++], 0};
+        });
+    std::vector<Tensor> got = kernels.run("f", inputs, {});
+    for (int64_t i = 0; i < n; ++i) {
+      double half = got[0].data[i].f, brain = got[1].data[i].f, v = values[i];
+      if (std::isnan(v)) {
+        EXPECT_TRUE(std::isnan(half) && std::isnan(brain));
+        continue;
+      }
+      EXPECT_EQ(half, nearest(v, 11, -24, 16)) << "f16 of " << v;
+      EXPECT_EQ(brain, nearest(v, 8, -133, 128)) << "bf16 of " << v;
+    }
+  }
+}
+
 TEST(KernelCompiler, EqualKernelsShareCode) {
   std::string two = affine(8, 8, "", "");
   std::string other = affine(8, 8, "", "");
