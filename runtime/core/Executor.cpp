@@ -1,5 +1,6 @@
 #include "runtime/core/Executor.h"
 
+#include "runtime/core/BriefThread.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/Finite.h"
 
@@ -45,6 +46,7 @@ Executor::~Executor() {
 }
 
 void Executor::laneMain(int lane) {
+  becomeBrief(); // the first lane computes
   for (uint64_t step = 1;; ++step) {
     if (!start_.wait([&] { return started_.load() >= step; }, stop_))
       return;

@@ -1,7 +1,9 @@
-// Waiting for a condition that another thread makes true: a brief spin, then
-// yields, then sleep. Many ranks share few cores, so the spin is short.
+// Waiting for a condition that another thread makes true: a short spin, then
+// yields, then sleep. Many ranks share few cores, so the spin is short. Brief
+// threads go to sleep at once.
 #pragma once
 
+#include "runtime/core/BriefThread.h"
 #include "runtime/core/ThreadPool.h"
 
 #include <atomic>
@@ -24,11 +26,11 @@ public:
       cpuRelax();
     }
     const auto sleep = std::chrono::steady_clock::now() + kAwake;
-    do {
+    while (!isBrief() && std::chrono::steady_clock::now() < sleep) {
       if (ready())
         return true;
       std::this_thread::yield();
-    } while (std::chrono::steady_clock::now() < sleep);
+    }
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     bool result = true;

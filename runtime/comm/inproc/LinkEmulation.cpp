@@ -1,5 +1,8 @@
 #include "runtime/comm/inproc/LinkEmulation.h"
 
+#include "runtime/core/BriefThread.h"
+#include "runtime/core/ThreadPool.h"
+
 #include <chrono>
 #include <sys/prctl.h>
 #include <thread>
@@ -21,12 +24,16 @@ public:
       if (left <= 0)
         return;
       // Waking up takes about as long as a small transfer: not for the last
-      // moments, in which only the core is offered to others.
-      if (left <= kLastMoments)
-        std::this_thread::yield();
-      else
+      // moments, in which only the core is offered to others. Brief threads
+      // keep it, for a shorter moment: others would not soon give it back.
+      const double last = isBrief() ? kLastMoments / 2 : kLastMoments;
+      if (left > last)
         std::this_thread::sleep_for(std::chrono::duration<double>(
-            std::min(left - kLastMoments, kLongestSleep)));
+            std::min(left - last, kLongestSleep)));
+      else if (isBrief())
+        cpuRelax();
+      else
+        std::this_thread::yield();
     }
   }
 
