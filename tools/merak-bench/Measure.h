@@ -19,8 +19,8 @@ struct MeasureOptions {
 // pairs around the capacities of a second-level cache of 2 MiB and of the share
 // of a last-level one that a core of a large server has, since between them
 // times change at once, not bit by bit.
-inline constexpr int64_t kDistances[] = {1 << 20, 3 << 20, 20 << 20, 48 << 20,
-                                         256 << 20};
+inline constexpr int64_t kDistances[] = {1 << 20,  3 << 20,   20 << 20,
+                                         48 << 20, 128 << 20, 384 << 20};
 
 // Seconds of one run at each of the distances, the lower quartile over batches.
 // With one thread a rank time counts while the thread computes, so that other
