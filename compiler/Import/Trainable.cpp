@@ -272,8 +272,9 @@ TrainableDecision merak::decideTrainable(OnnxFile &file,
       return {false, true, "a constant folded by the exporter"};
     if (std::string kind = tableKind(file, tensor); !kind.empty())
       return {false, true, kind};
-    for (const char *word : {"running_mean", "running_var", "inv_freq",
-                             "cos_cached", "sin_cached", "position_ids"})
+    for (const char *word :
+         {"running_mean", "running_var", "inv_freq", "cos_cached", "sin_cached",
+          "position_ids", "final_logits_bias"})
       if (name.contains(word))
         return {false, true, std::string("named as a table (") + word + ")"};
   }

@@ -41,6 +41,7 @@ public:
       add("parameters of equal values were merged into one initializer; each "
           "use gets its own parameter again",
           report.unmerged, kKeepSeparate);
+    readModules();
     findMissing();
     findFolded();
     findUntied();
@@ -65,18 +66,69 @@ private:
             tensor.dataType == onnx::TensorProto::BFLOAT16);
   }
 
-  // Parameters of the exported program without an initializer.
+  // What a dynamo export notes about modules: the nodes of each, and the norms
+  // whose node is a convolution now.
+  void readModules() {
+    for (std::string &name : exportedParameters(graph))
+      parameters.insert(std::move(name));
+    for (const std::string &name : exportedBuffers(graph))
+      if (StringRef(name).ends_with(".running_mean"))
+        norms.insert(StringRef(name).rsplit('.').first.str());
+    if (parameters.empty() && norms.empty())
+      return;
+    for (const onnx::NodeProto &node : graph.node()) {
+      const std::string module = moduleOf(node);
+      nodesOf[module].push_back(&node);
+      if (norms.count(module) && StringRef(node.op_type()).starts_with("Conv"))
+        fusedNorms.insert(module);
+    }
+  }
+
+  // Whether a product of the module reads a matrix that is no parameter.
+  bool readsFolded(const std::string &module) {
+    for (const onnx::NodeProto *node : nodesOf[module])
+      for (const std::string &input : node->input())
+        if (auto found = tensors.find(input);
+            (node->op_type() == "MatMul" || node->op_type() == "Gemm") &&
+            found != tensors.end() && found->second->dims.size() == 2 &&
+            !parameters.count(input))
+          return true;
+    return false;
+  }
+
+  // Whether a node of the module reads the parameter of another.
+  bool readsTied(const std::string &module) {
+    for (const onnx::NodeProto *node : nodesOf[module])
+      for (const std::string &input : node->input())
+        if (tensors.count(input) && parameters.count(input) &&
+            StringRef(input).rsplit('.').first != module)
+          return true;
+    return false;
+  }
+
+  // Parameters of the exported program without an initializer. One tied to
+  // another that is there, and what was in a fused norm, are none.
   void findMissing() {
     std::set<std::string> unmerged;
     for (const ImportReport::SplitUse &use : report.splitUses)
       unmerged.insert(use.parameter);
-    std::vector<std::string> missing;
-    for (const std::string &name : exportedParameters(graph))
-      if (!tensors.count(name) && !unmerged.count(name))
+    std::vector<std::string> missing, transposed;
+    for (const std::string &name : exportedParameters(graph)) {
+      const std::string module = StringRef(name).rsplit('.').first.str();
+      if (tensors.count(name) || unmerged.count(name) ||
+          fusedNorms.count(module))
+        continue;
+      if (readsFolded(module))
+        transposed.push_back(name);
+      else if (!readsTied(module))
         missing.push_back(name);
-    add("parameters of the exported program that the file does not hold under "
-        "their names (folded with a transpose or slice, dropped for being "
-        "zero, tied or unused)",
+    }
+    add("weights folded by the exporter: their names are lost, matrices are "
+        "stored transposed",
+        transposed, kKeepSeparate);
+    add("parameters of the exported program that the file does not hold: tied "
+        "to another, unused, or folded into a tensor that trains otherwise or "
+        "not at all",
         missing, kKeepSeparate);
   }
 
@@ -167,17 +219,9 @@ private:
 
   void findBatchNorms() {
     std::vector<std::string> dangling, frozen;
-    bool any = false;
-    for (const onnx::NodeProto &node : graph.node())
-      any |= node.op_type() == "BatchNormalization";
-    std::vector<std::string> statistics;
-    for (std::string &name : exportedBuffers(graph))
-      if (StringRef(name).ends_with("running_mean"))
-        statistics.push_back(std::move(name));
-    if (!any)
-      add("batch norm of the exported program was fused into the convolutions "
-          "before it: training the fused weights is another model",
-          statistics, "export with optimize=False");
+    add("batch norm of the exported program was fused into the convolutions "
+        "before it: training the fused weights is another model",
+        {fusedNorms.begin(), fusedNorms.end()}, "export with optimize=False");
     for (const onnx::NodeProto &node : graph.node()) {
       if (node.op_type() != "BatchNormalization")
         continue;
@@ -222,6 +266,9 @@ private:
   std::map<std::string, std::vector<const onnx::NodeProto *>> readers;
   std::map<std::string, const OnnxTensor *> tensors;
   std::set<std::string> outputs;
+  // Of a dynamo export.
+  std::set<std::string> parameters, norms, fusedNorms;
+  std::map<std::string, std::vector<const onnx::NodeProto *>> nodesOf;
   std::vector<Finding> findings;
 };
 

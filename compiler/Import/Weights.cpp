@@ -173,6 +173,12 @@ bool GraphImporter::findMergedByNotes() {
     // What was folded (1 + w) has a name of its own; its first use keeps it.
     bool isExported = llvm::is_contained(exported, name);
     std::string kept = isExported ? name : list[0].parameter;
+    // A merged initializer keeps the name of one of its own readers. Without
+    // one it was moved: into the convolution that a norm was fused into, say.
+    if (isExported && llvm::none_of(list, [&](const Use &use) {
+          return use.parameter.empty() || use.parameter == name;
+        }))
+      continue;
     std::map<std::string, Weight *> made;
     std::string names;
     for (const Use &use : list) {

@@ -151,6 +151,7 @@ def run_fuzz(suite):
     command = [os.path.join(suite.args.build, "bin/import-fuzz"),
                *(os.path.join(models, n, "model.onnx") for n in names),
                "--save=" + os.path.join(suite.args.build, "logs"),
+               "--replay=" + os.path.join(ROOT, "test/data/fuzz"),
                "--executions=" + ("50000" if suite.args.all else "3000")]
     code = suite.run(command)
     good = re.search(r"^1 passed, 0 failed$", suite.text, re.M)
@@ -183,7 +184,7 @@ def run_onnx(suite):
         "--all" if suite.args.all else "--subset")
     # By operator; without --all those that have a rule of their own.
     more = suite.script(os.path.join(folder, "gradients.py"), *tools,
-                        *([] if suite.args.all else ["--subset"]))
+                        "--all" if suite.args.all else "--subset")
     stale = suite.run([sys.executable, os.path.join(folder, "report.py"),
                        "--check"]) != 0
     return passed + more[0] + (not stale), failed + more[1] + stale

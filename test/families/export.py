@@ -40,18 +40,52 @@ EXPORTERS = {
 # Folding removes zero biases for good and puts batch norm into convolutions;
 # these have neither.
 MERGED = ["gpt-neox", "llama", "qwen2", "bert"]
-STATIC = ["swin"]  # whose windows are counted while tracing
 # Contrastive losses compare all samples of the batch: one microbatch.
-WHOLE = {"clip": {"none": "whole", "pp=2,dp=2,tp=2": "whole"}}
-BATCH_NORM = ["resnet", "densenet"]
-NOTES = {(family, "dynamo-optimized"): "batch norm is fused into convolutions"
-         for family in BATCH_NORM}
-NOTES["t5", "dynamo-optimized"] = "the position bias is folded away"
+WHOLE = ["clip"]
+NOTES = {(name, "dynamo-optimized"): "the position bias is folded"
+         for name in ("t5", "swin")}
+# Numbers that the exporter folds away, so that nothing can train them: PyTorch
+# keeps them too.
+FOLDED = {("clip", "dynamo-optimized"): ["model.logit_scale"]}
+# What merakc must say of exports that it cannot compile.
+REFUSED = {"mixtral": ["NonZero", "data"]}
+
+
+def norms(module):
+    return [part for part in module.modules()
+            if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
+
+
+def settle_statistics(module, batch):
+    """Running statistics that fit the weights."""
+    for part in norms(module):
+        part.momentum = None
+    with torch.no_grad():
+        module(*batch)
+    for part in norms(module):
+        part.momentum = 0.1
+
+
+def fuse_norms(module):
+    """Batch norms with fixed statistics into the convolutions before them, as
+    the exporter does."""
+    for parent in module.modules():
+        names = list(parent._modules)
+        for first, second in zip(names, names[1:]):
+            convolution, norm = parent._modules[first], parent._modules[second]
+            if isinstance(convolution, torch.nn.Conv2d) and \
+                    isinstance(norm, torch.nn.BatchNorm2d):
+                fused = torch.nn.utils.fuse_conv_bn_eval(
+                    convolution.eval(), norm)
+                fused.requires_grad_(True)
+                parent._modules[first] = fused
+                parent._modules[second] = torch.nn.Identity()
 
 
 def train(module, batches):
-    """Losses of plain SGD in float64, from the module's weights."""
-    module = copy.deepcopy(module).double()
+    """Losses of plain SGD in float64, from the module's weights, and those of
+    the same batches with the weights that it ends with."""
+    module = module.double()
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     losses = []
@@ -62,13 +96,24 @@ def train(module, batches):
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-    return losses
+    with torch.no_grad():
+        after = [float(module(*(x.double() if x.is_floating_point() else x
+                                for x in batch))) for batch in batches]
+    return losses, after
 
 
-def register_diff():
-    """TorchScript has no symbolic for aten::diff, which current transformers
-    use to look for packed sequences."""
+def register_symbolics():
+    """TorchScript has no symbolic for aten::diff, and one for aten::cumsum that
+    leaves bool as it is, which ONNX does not allow; current transformers use
+    both to look for packed sequences."""
     from torch.onnx import symbolic_helper
+
+    def cumsum(g, x, dim, dtype=None):
+        if x.type().scalarType() == "Bool":
+            x = g.op("Cast", x, to_i=7)
+        axis = symbolic_helper._maybe_get_const(dim, "i")
+        return g.op("CumSum", x, g.op("Constant",
+                                      value_t=torch.tensor(axis)))
 
     def diff(g, x, n=None, dim=None, prepend=None, append=None):
         axis = symbolic_helper._maybe_get_const(dim, "i")
@@ -80,14 +125,7 @@ def register_diff():
                 g, x, axes=[axis], starts=[start], ends=[end])
         return g.op("Sub", part(1, 2**31 - 1), part(0, -1))
     torch.onnx.register_custom_op_symbolic("aten::diff", diff, 17)
-
-
-def freeze_statistics(module):
-    """Batch norm as the dynamo exporter writes it in any case: with its running
-    statistics."""
-    for part in module.modules():
-        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm):
-            part.eval()
+    torch.onnx.register_custom_op_symbolic("aten::cumsum", cumsum, 17)
 
 
 def export(name, exporter, folder):
@@ -100,19 +138,29 @@ def export(name, exporter, folder):
             for parameter in module.parameters():
                 parameter.add_(0.02 * torch.randn_like(parameter))
     samples = {key: make(BATCH * STEPS) for key, make in inputs.items()}
-    for part in module.modules():
-        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm):
-            part.running_mean.normal_(0, 0.1)
-            part.running_var.uniform_(0.5, 1.5)
-    freeze_statistics(module)
     batches = [[x[k * BATCH:(k + 1) * BATCH] for x in samples.values()]
                for k in range(STEPS)]
-    losses = train(module, batches)
+    if norms(module):
+        settle_statistics(module, batches[0])
+    # The dynamo exporter writes batch norm with its running statistics in any
+    # case; so PyTorch trains with them too.
+    for part in norms(module) if options["dynamo"] else []:
+        part.eval()
+    whole = name in WHOLE or any(part.training for part in norms(module))
+    reference = copy.deepcopy(module)
+    note = NOTES.get((name, exporter), "")
+    if options.get("optimize") and norms(module):
+        note = "batch norm is fused into convolutions, in PyTorch too"
+        fuse_norms(reference)
+    for path in FOLDED.get((name, exporter), []):
+        note = path.rsplit(".", 1)[-1] + " is folded away, kept in PyTorch too"
+        reference.get_parameter(path).requires_grad_(False)
+    losses, after = train(reference, batches)
     os.makedirs(os.path.join(folder, "data"), exist_ok=True)
     path = os.path.join(folder, "model.onnx")
     extra = {"external_data": False, "verbose": False} \
         if options["dynamo"] else {}
-    if exporter == "dynamo-optimized" and name not in STATIC:
+    if options.get("optimize"):
         # With a fixed batch the exporter folds tables expanded to it.
         batch = torch.export.Dim.DYNAMIC
         extra["dynamic_shapes"] = {"inputs": tuple({0: batch}
@@ -128,9 +176,10 @@ def export(name, exporter, folder):
         json.dump({"family": name, "exporter": exporter,
                    "opset": options["opset_version"], "global_batch": BATCH,
                    "steps": STEPS, "lr": RATE, "losses": losses,
-                   **({"microbatch": WHOLE[name]} if name in WHOLE else {}),
-                   **({"note": NOTES[name, exporter]}
-                      if (name, exporter) in NOTES else {})}, file, indent=1)
+                   "after": after,
+                   **({"microbatch": "whole"} if whole else {}),
+                   **({"refuses": REFUSED[name]} if name in REFUSED else {}),
+                   **({"note": note} if note else {})}, file, indent=1)
         file.write("\n")
 
 
@@ -171,7 +220,7 @@ def main():
             record(os.path.join(args.out, name), os.path.join(recorded, name))
         return
     torch.set_num_threads(1)
-    register_diff()
+    register_symbolics()
     for name in args.only.split(","):
         for exporter in args.exporter.split(","):
             if exporter == "dynamo-merged" and name not in MERGED:

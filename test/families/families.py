@@ -1,12 +1,20 @@
 #!/usr/bin/env python3
 """Model families exported by PyTorch, trained by plans: five losses within 1e-4
-of PyTorch's, on one rank and on eight (two replicas, two tensor parts, two
-stages).
+of PyTorch's on one rank, and on two replicas, two tensor parts, two stages and
+all three at once.
 
-    families.py                     the recorded cases of test/data/families
-    families.py --cases DIR         what export.py wrote there
-    families.py --results FILE      also writes what happened, for --table
-    families.py --table FILE        writes docs/Families.md from such a file
+    families.py                     the recorded cases of test/data/families, on
+                                    one rank and on eight
+    families.py --cases DIR         what export.py wrote there, on every mesh
+    families.py --results FILE      also writes what happened; adds to what the
+                                    file holds
+    families.py --table FILE        takes such a file over as results.json and
+                                    writes docs/Families.md from it
+
+On one rank the trained weights also go back into the ONNX file, whose losses
+ONNX Runtime (if it can be imported) must compute as PyTorch does after its own
+training, and `merakc --check` must find a problem where compiling fails and
+none where it does not.
 
 A case with `refuses` in its expected.json must be refused by merakc with an
 error that holds all these texts.
@@ -19,15 +27,16 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "../e2e"))
+import export_onnx  # noqa: E402
 import harness  # noqa: E402
 import matrix  # noqa: E402
 from harness import Case, Failed  # noqa: E402
 
 RECORDED = os.path.join(harness.ROOT, "test/data/families")
-MESHES = ["none", "pp=2,dp=2,tp=2"]
+MESHES = ["none", "dp=2", "tp=2", "pp=2", "pp=2,dp=2,tp=2"]
+RECORDED_MESHES = ["none", "pp=2,dp=2,tp=2"]
+EXPORTERS = ["torchscript", "dynamo", "dynamo-optimized", "dynamo-merged"]
 TOLERANCE = 1e-4
-# What merakc is told beside the layout.
-OPTIONS = {}
 
 
 def expected(folder):
@@ -40,7 +49,8 @@ def compare(found, wanted):
     if len(found) != len(wanted):
         raise Failed(f"{len(found)} losses, expected {len(wanted)}")
     for step, (x, y) in enumerate(zip(found, wanted), 1):
-        error = abs(x - y) / abs(y) if x is not None else float("nan")
+        x = float("nan") if x is None else x
+        error = abs(x - y) / abs(y)
         if not error <= TOLERANCE:
             raise Failed(f"loss of step {step} is {x:.7g}, expected {y:.7g} "
                          f"(relative error {error:.1e})")
@@ -48,36 +58,91 @@ def compare(found, wanted):
     return worst
 
 
+def compile_command(folder, info, mesh, plan):
+    return [os.path.join(folder, "model.onnx"), "-o", plan,
+            *matrix.compile_options(mesh, info.get("microbatch", "half"),
+                                    "1f1b"),
+            f"--optimizer=sgd:lr={info['lr']}", "--loss=loss", "-q"]
+
+
+def train(folder, info, mesh, tools):
+    plan, log, saved = map(tools.path, ("out.plan", "log.jsonl", "saved"))
+    command = compile_command(folder, info, mesh, plan)
+    if info.get("refuses"):
+        _, errors = tools.run("merakc", *command, expect=1)
+        for text in info["refuses"]:
+            if text not in errors:
+                raise Failed(f"'{text}' is not in: "
+                             f"{harness.last_lines(errors, 4)}")
+        return "refused: " + re.search(r"error: (.*)", errors)[1]
+    tools.run("merakc", *command)
+    tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
+              f"--steps={info['steps']}", f"--log={log}", f"--save={saved}")
+    error = compare([e["loss"] for e in harness.read_log(log)], info["losses"])
+    return f"{error:.0e}"
+
+
+def judge(folder, info, tools):
+    """The losses of ONNX Runtime with the weights that were trained."""
+    if export_onnx.judge() is None:
+        return "no onnxruntime"
+    model = os.path.join(folder, "model.onnx")
+    out, data = tools.path("trained.onnx"), os.path.join(folder, "data")
+    batch, steps = info["global_batch"], info["steps"]
+    try:
+        untrained = export_onnx.judged(model, data, 0, steps, batch)
+    except Failed as failure:
+        said = re.search(r"model\.onnx failed:(.*)", str(failure))
+        return ("refuses the exported model: "
+                + (said[1] if said else str(failure))[:200])
+    tools.run("merak-plan", "export-onnx", tools.path("out.plan"),
+              "--load=" + tools.path("saved"), "-o", out)
+    error = compare(export_onnx.judged(out, data, 0, steps, batch),
+                    info["after"])
+    try:
+        compare(untrained, info["after"])
+    except Failed:
+        return f"{error:.0e}"
+    raise Failed("training changed nothing, so nothing is proved")
+
+
+def check(folder, info, tools):
+    """`merakc --check` finds a problem exactly where there is one; returns the
+    kinds of warnings."""
+    said, errors = tools.run(
+        "merakc", "--check", os.path.join(folder, "model.onnx"), "--loss=loss",
+        f"--global-batch={info['global_batch']}",
+        expect=1 if info.get("refuses") else 0)
+    for text in info.get("refuses", []):
+        if text not in said + errors:
+            raise Failed(f"--check does not say '{text}'")
+    warnings = sorted(set(re.findall(r"^warning: (.*)", said, re.M)))
+    if "warns" in info and warnings != info["warns"]:
+        raise Failed(f"--check warns of {warnings}, expected {info['warns']}")
+    return warnings
+
+
 def body(folder, mesh, outcomes, tools):
     info = expected(folder)
-    key = f"{info['family']} {info['exporter']} {mesh}"
-    plan = tools.path("out.plan")
-    microbatch = info.get("microbatch", {}).get(mesh, "half")
-    command = [os.path.join(folder, "model.onnx"), "-o", plan,
-               *matrix.compile_options(mesh, microbatch, "1f1b"),
-               f"--optimizer=sgd:lr={info['lr']}", "--loss=loss", "-q",
-               *info.get("options", [])]
-    try:
-        if info.get("refuses"):
-            _, errors = tools.run("merakc", *command, expect=1)
-            for text in info["refuses"]:
-                if text not in errors:
-                    raise Failed(f"'{text}' is not in: "
-                                 f"{harness.last_lines(errors, 4)}")
-            outcomes[key] = "refused: " + info["refuses"][0]
-            return "refused as expected"
-        tools.run("merakc", *command)
-        log = tools.path("log.jsonl")
-        tools.run("merak-run", plan,
-                  "--data=" + os.path.join(folder, "data"),
-                  f"--steps={info['steps']}", f"--log={log}")
-        error = compare([e["loss"] for e in harness.read_log(log)],
-                        info["losses"])
-        outcomes[key] = f"{error:.0e}"
-        return f"loss {error:.0e}"
-    except Failed as failure:
-        outcomes[key] = "FAILED " + str(failure)
-        raise
+    key = f"{info['family']} {info['exporter']} "
+    parts = {mesh: functools.partial(train, folder, info, mesh)}
+    if mesh == "none":
+        parts["check"] = functools.partial(check, folder, info)
+        if "after" in info and not info.get("refuses"):
+            parts["onnxruntime"] = functools.partial(judge, folder, info)
+    problems, notes = [], []
+    for name, part in parts.items():
+        if name == "onnxruntime" and problems:
+            continue  # nothing was trained
+        try:
+            outcomes[key + name] = part(tools)
+            notes.append(f"{name}: {outcomes[key + name]}")
+        except Failed as failure:
+            outcomes[key + name] = "FAILED " + str(failure)
+            problems.append(str(failure))
+    if problems:
+        raise Failed("; ".join(problems))
+    return "  ".join(notes)[:200]
 
 
 def notes_of(cases):
@@ -86,7 +151,7 @@ def notes_of(cases):
     notes = {}
     for name in os.listdir(cases):
         folder = os.path.join(cases, name)
-        for exporter in ("torchscript", "dynamo", "dynamo-optimized"):
+        for exporter in EXPORTERS:
             if not name.endswith("-" + exporter):
                 continue
             family = name[:-len(exporter) - 1]
@@ -99,71 +164,128 @@ def notes_of(cases):
 
 
 PAGE = os.path.join(harness.ROOT, "docs/Families.md")
+RESULTS = os.path.join(harness.ROOT, "test/families/results.json")
 HEAD = """# Model families
 
 Small models with random weights, exported by PyTorch {version} and trained for
 five steps of plain SGD on a global batch of 8. A number is the largest relative
-error of a loss against PyTorch in float64, on one rank / on eight ranks
-(`pp=2,dp=2,tp=2`); up to 1e-4 passes. Written by `test/families/families.py
---table` from a run over everything that `test/families/export.py` exports; cases
-recorded in `test/data/families` run with every `scripts/check`.
+error of a loss against PyTorch in float64, over one rank and the meshes `dp=2`,
+`tp=2`, `pp=2` and `pp=2,dp=2,tp=2`; up to 1e-4 passes. The last column is ONNX
+Runtime's: the trained weights are written back into the exported file
+(`merak-plan export-onnx`), and its losses on five batches are compared with those
+of PyTorch after its own training.
 
-- TorchScript: opset 17, `do_constant_folding=False`.
-- dynamo: opset 18, `optimize=False`.
+Written by `test/families/families.py --table` from a run over everything that
+`test/families/export.py` exports; the cases recorded in `test/data/families` run
+with every `scripts/check`.
+
+- TorchScript: opset 17, `do_constant_folding=False`; batch norm in training mode,
+  with the statistics of the whole batch.
+- dynamo: opset 18, `optimize=False`. This exporter writes batch norm with its
+  running statistics only, so PyTorch trains with these too.
 - dynamo, optimized: opset 23, `optimize=True`, dynamic batch where the model
-  allows it. The exporter folds and merges parameters; see `merakc --check`.
+  allows it.
+- dynamo, merged: the same from weights fresh from initialization, of which the
+  exporter makes one initializer where values are equal; import takes them apart.
 
-| family | TorchScript | dynamo | dynamo, optimized |
-|---|---|---|---|
 """
+TITLES = ["TorchScript", "dynamo", "dynamo, optimized", "dynamo, merged"]
 
 
 def reason(outcome):
     """One short sentence for a table."""
     text = re.sub(r"\s+", " ", outcome)
-    if text.startswith("refused: "):
-        return "refused: " + text[9:]
     for pattern, words in (
-            (r"^FAILED merakc ended with 1.*?: error: (.*?)( \\| |$)", "error: {}"),
+            (r"^FAILED merakc ended with 1.*?: error: (.*?)( \\| |$)",
+             "error: {}"),
             (r"relative error ([\d.e+-]+)", "off by {}"),
             (r"^FAILED (.*)", "{}")):
         match = re.search(pattern, text)
         if match:
-            return words.format(match[1][:110].replace("|", ","))
+            return words.format(match[1][:160].replace("|", ","))
+    return text
+
+
+def cell(found, note, problems, title):
+    """All meshes in one number, or what does not pass."""
+    if not found:
+        return note or ""
+    bad = {mesh: found[mesh] for mesh in MESHES
+           if found.get(mesh, "FAILED not run").startswith("FAILED")}
+    for mesh, outcome in bad.items():
+        problems.append(f"{title}, {'one rank' if mesh == 'none' else mesh}: "
+                        + reason(outcome))
+    good = [found[mesh] for mesh in MESHES if mesh not in bad]
+    if good and good[0].startswith("refused"):
+        return "refused"
+    text = f"{len(good)} of {len(MESHES)}" if bad else ""
+    if good:
+        worst = max(good, key=float)
+        text = f"{text}, {worst}" if text else worst
+    return text + (f" ({note})" if note else "")
+
+
+def read_results(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def table(outcomes):
+    """The text of the page."""
+    rows = {}
+    for key, outcome in outcomes["cases"].items():
+        family, exporter, part = key.split(" ", 2)
+        rows.setdefault(family, {}).setdefault(exporter, {})[part] = outcome
+    text = HEAD.format(version=outcomes["torch"])
+    text += "| family | " + " | ".join(TITLES) + " | ONNX Runtime |\n"
+    text += "|---|" + "---|" * (len(TITLES) + 1) + "\n"
+    problems, refused, passed, total = [], [], 0, 0
+    for family in sorted(rows):
+        cells, judged = [], []
+        for exporter, title in zip(EXPORTERS, TITLES):
+            found = rows[family].get(exporter, {})
+            note = outcomes["notes"].get(f"{family} {exporter}", "")
+            cells.append(cell(found, note, problems, f"{family}, {title}"))
+            total += len(found) > 0
+            passed += len(found) > 0 and not any(
+                found.get(mesh, "FAILED").startswith("FAILED")
+                for mesh in MESHES)
+            if found.get("none", "").startswith("refused"):
+                refused.append(f"{family}, {title}: `{found['none'][9:]}`")
+            if second := found.get("onnxruntime"):
+                judged.append(second)
+                if not re.match(r"\d", second):
+                    problems.append(f"{family}, {title}, ONNX Runtime: "
+                                    + reason(second))
+        numbers = [x for x in judged if re.match(r"\d", x)]
+        cells.append(max(numbers, key=float, default="") if
+                     len(numbers) == len(judged) else
+                     f"{len(numbers)} of {len(judged)}" +
+                     (", " + max(numbers, key=float) if numbers else ""))
+        text += f"| {family} | " + " | ".join(cells) + " |\n"
+    text += f"\n{passed} of {total} exports do what is expected on every mesh.\n"
+    for title, lines in (("Refused, as they should be", refused),
+                         ("What does not pass", problems)):
+        if lines:
+            text += f"\n## {title}\n\n"
+            text += "".join(f"- {line}\n" for line in lines)
     return text
 
 
 def write_table(path):
-    with open(path, encoding="utf-8") as file:
-        outcomes = json.load(file)
-    rows = {}
-    for key, outcome in outcomes["cases"].items():
-        family, exporter, mesh = key.split(" ", 2)
-        rows.setdefault(family, {}).setdefault(exporter, {})[mesh] = outcome
-    text = HEAD.format(version=outcomes["torch"])
-    notes = outcomes.get("notes", {})
-    for family in sorted(rows):
-        cells = []
-        for exporter in ("torchscript", "dynamo", "dynamo-optimized"):
-            found = rows[family].get(exporter)
-            if not found:
-                cells.append(notes.get(f"{family} {exporter}", "not exported"))
-                continue
-            one, many = (reason(found.get(mesh, "")) for mesh in MESHES)
-            cells.append(one if one == many else f"{one} / {many}")
-            if note := notes.get(f"{family} {exporter}"):
-                cells[-1] += " (" + note + ")"
-        text += f"| {family} | " + " | ".join(cells) + " |\n"
-    merged = sorted(f for f in rows if "dynamo-merged" in rows[f])
-    text += ("\nWith weights fresh from initialization `optimize=True` merges "
-             "parameters of equal\nvalues into one initializer; import takes "
-             "them apart:\n\n| family | dynamo, merged |\n|---|---|\n")
-    for family in merged:
-        found = rows[family]["dynamo-merged"]
-        one, many = (reason(found.get(mesh, "")) for mesh in MESHES)
-        text += f"| {family} | {one if one == many else one + ' / ' + many} |\n"
+    outcomes = read_results(path)
+    with open(RESULTS, "w", encoding="utf-8") as file:
+        json.dump(outcomes, file, indent=1)
+        file.write("\n")
     with open(PAGE, "w", encoding="utf-8") as file:
-        file.write(text)
+        file.write(table(outcomes))
+
+
+def fresh(_):
+    """The page is that of the recorded results."""
+    with open(PAGE, encoding="utf-8") as file:
+        if file.read() != table(read_results(RESULTS)):
+            raise Failed("docs/Families.md is not what --table writes")
 
 
 def main():
@@ -171,19 +293,27 @@ def main():
         return write_table(sys.argv[2])
     parser = harness.parser(__doc__)
     parser.add_argument("--cases", default=RECORDED)
+    parser.add_argument("--mesh", help="only this one")
     parser.add_argument("--results")
     parser.add_argument("--torch", default="2", help="version, for the table")
     args = parser.parse_args()
     outcomes = {}
     cases = []
+    meshes = RECORDED_MESHES if args.cases == RECORDED else MESHES
+    if args.mesh:
+        meshes = [args.mesh]
+    if args.cases == RECORDED:
+        cases.append(Case("page", fresh))
     for name in sorted(os.listdir(args.cases)):
         folder = os.path.join(args.cases, name)
         if os.path.exists(os.path.join(folder, "expected.json")):
-            for mesh in MESHES:
+            for mesh in meshes:
                 cases.append(Case(f"{name} {mesh}", functools.partial(
                     body, folder, mesh, outcomes)))
     code = harness.run_cases("families", cases, args)
     if args.results:
+        if os.path.exists(args.results):
+            outcomes = {**read_results(args.results)["cases"], **outcomes}
         with open(args.results, "w", encoding="utf-8") as file:
             json.dump({"torch": args.torch, "notes": notes_of(args.cases),
                        "cases": dict(sorted(outcomes.items()))}, file, indent=1)

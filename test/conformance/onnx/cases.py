@@ -311,7 +311,7 @@ def subset(cases):
     return chosen
 
 
-def newest_onnx(folder):
+def newest_onnx(folder=os.path.join(ROOT, "build/onnx-cases")):
     """Cases of the newest onnx package, made once: needs pip and PyPI."""
     out = os.path.join(folder, "cases")
     if os.path.exists(os.path.join(out, "version")):
@@ -370,7 +370,7 @@ def main():
     args = parser.parse_args()
     roots = args.cases or [DEBIAN]
     if args.all and not args.cases:
-        roots.append(newest_onnx(os.path.join(ROOT, "build/onnx-cases")))
+        roots.append(newest_onnx())
     cases = {name: folder for name, folder in find_cases(roots).items()
              if args.filter in name}
     if not cases:

@@ -318,11 +318,16 @@ def main():
                         "note")
     parser.add_argument("--subset", action="store_true",
                         help="operators with a rule of their own")
+    parser.add_argument("--all", action="store_true",
+                        help="also operators of the newest onnx package")
     parser.add_argument("--every", action="store_true",
                         help="every case, not one an op")
     args = parser.parse_args()
+    roots = args.cases or [cases.DEBIAN]
+    if args.all and not args.cases:
+        roots.append(cases.newest_onnx())
     found = {name: folder for name, folder in
-             cases.find_cases(args.cases or [cases.DEBIAN]).items()
+             cases.find_cases(roots).items()
              if "/node/" in name and args.filter in name
              and not name.endswith("_expanded")}
     by_op = {}

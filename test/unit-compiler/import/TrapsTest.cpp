@@ -44,6 +44,42 @@ struct TrapsTest : testing::Test {
     return *made;
   }
 
+  // A node of a module of an exported program.
+  onnx::NodeProto &nodeIn(const std::string &module, const std::string &type,
+                          const std::vector<std::string> &inputs) {
+    onnx::NodeProto &made = node(type, "");
+    note(made, 9, "pkg.torch.onnx.name_scopes",
+         "['', '" + module + "', 'call']");
+    for (const std::string &input : inputs)
+      made.add_input(input);
+    made.add_output(made.name() + "_out");
+    return made;
+  }
+
+  void weight(const std::string &name, const std::vector<int64_t> &dims) {
+    auto *made = model.mutable_graph()->add_initializer();
+    made->set_name(name);
+    made->set_data_type(onnx::TensorProto::FLOAT);
+    int64_t count = 1;
+    for (int64_t dim : dims) {
+      made->add_dims(dim);
+      count *= dim;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      made->add_float_data(static_cast<float>(i + name.size()));
+  }
+
+  void signature(const std::vector<std::string> &parameters,
+                 const std::vector<std::string> &buffers) {
+    std::string text = "\n# inputs\n";
+    for (const std::string &name : parameters)
+      text += "p: PARAMETER target='" + name + "'\n";
+    for (const std::string &name : buffers)
+      text += "b: BUFFER target='" + name + "' persistent=True\n";
+    note(*model.mutable_graph(), 16,
+         "pkg.torch.export.ExportedProgram.graph_signature", text);
+  }
+
   std::vector<Finding> find(bool train = true) {
     std::ofstream(path, std::ios::binary) << model.SerializeAsString();
     std::vector<std::string> errors;
@@ -102,6 +138,42 @@ TEST_F(TrapsTest, parametersThatWereMergedAway) {
   std::vector<Finding> found = find();
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].places, std::vector<std::string>{"b.weight"});
+}
+
+// Each parameter that the file does not hold is said once, in the group it
+// belongs to; a tie that was kept is no trap.
+TEST_F(TrapsTest, whatBecameOfParameters) {
+  signature({"a.weight", "head.weight", "embed.weight", "scale", "norm.weight",
+             "norm.bias", "conv.weight"},
+            {"norm.running_mean"});
+  weight("val_1", {4, 3});        // a.weight, transposed
+  weight("embed.weight", {5, 3}); // also the head
+  weight("conv.weight", {2, 2, 1, 1});
+  nodeIn("a", "MatMul", {"x", "val_1"});
+  nodeIn("embed", "Gather", {"embed.weight", "i"});
+  nodeIn("head", "MatMul", {"x", "embed.weight"});
+  nodeIn("norm", "Conv", {"y", "conv.weight"});
+  std::vector<Finding> found = find();
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].what.rfind("weights folded by the exporter", 0), 0u);
+  EXPECT_EQ(found[0].places, std::vector<std::string>{"a.weight"});
+  EXPECT_EQ(found[1].what.rfind("parameters of the exported program", 0), 0u);
+  EXPECT_EQ(found[1].places, std::vector<std::string>{"scale"});
+  EXPECT_EQ(found[2].what.rfind("batch norm of the exported program", 0), 0u);
+  EXPECT_EQ(found[2].places, std::vector<std::string>{"norm"});
+}
+
+// With the norm in the file nothing was fused.
+TEST_F(TrapsTest, batchNormThatWasKept) {
+  signature({"norm.weight", "norm.bias", "conv.weight"}, {"norm.running_mean"});
+  for (const char *name : {"norm.weight", "norm.bias"})
+    weight(name, {2});
+  weight("conv.weight", {2, 2, 1, 1});
+  nodeIn("conv", "Conv", {"x", "conv.weight"});
+  nodeIn("norm", "BatchNormalization", {"y", "norm.weight", "norm.bias"});
+  std::vector<Finding> found = find();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].what.rfind("batch norm with training_mode=0", 0), 0u);
 }
 
 TEST_F(TrapsTest, lostTies) {
