@@ -451,8 +451,8 @@ def cases():
             if not info.get("refuses"):
                 yield Case(f"{family} one rank", functools.partial(
                     lambda f, o, tools: round_trip(f, [], tools, *o), folder,
-                    ["--loss=loss", "--microbatch=4",
-                     *info.get("options", [])]))
+                    ["--loss=loss", "--microbatch=8" if
+                     info.get("microbatch") == "whole" else "--microbatch=4"]))
     yield Case("external data", external_data)
     yield Case("other types", other_types)
     yield Case("refusals", refusals)

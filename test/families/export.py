@@ -2,8 +2,9 @@
 """Exports the model families and records five training steps of each.
 
     export.py OUT [--only NAME,...] [--exporter torchscript|dynamo|...]
-    export.py OUT --record llama-torchscript,...    copies cases made before to
-                                                    test/data/families
+    export.py OUT --record llama-torchscript,... --results FILE
+                    copies cases made before to test/data/families, with the
+                    warnings of `merakc --check` that families.py found
 
 Writes OUT/<family>-<exporter>/: model.onnx, data/<input>.npy and expected.json,
 as the oracle's cases have them; a family that the exporter itself refuses gets
@@ -44,6 +45,7 @@ MERGED = ["gpt-neox", "llama", "qwen2", "bert"]
 WHOLE = ["clip"]
 NOTES = {(name, "dynamo-optimized"): "the position bias is folded"
          for name in ("t5", "swin")}
+NOTES["gpt-neox", "dynamo-merged"] = "two norms became one"
 # Numbers that the exporter folds away, so that nothing can train them: PyTorch
 # keeps them too.
 FOLDED = {("clip", "dynamo-optimized"): ["model.logit_scale"]}
@@ -188,7 +190,7 @@ KEPT_NOTES = ["pkg.torch.onnx.name_scopes",
               "pkg.torch.export.ExportedProgram.graph_signature"]
 
 
-def record(source, target):
+def record(source, target, results):
     """Copies a case without the notes that nothing reads."""
     import onnx
     os.makedirs(target, exist_ok=True)
@@ -203,7 +205,13 @@ def record(source, target):
     onnx.save(model, os.path.join(target, "model.onnx"))
     shutil.copytree(os.path.join(source, "data"), os.path.join(target, "data"),
                     dirs_exist_ok=True)
-    shutil.copy(os.path.join(source, "expected.json"), target)
+    with open(os.path.join(source, "expected.json")) as file:
+        expected = json.load(file)
+    expected["warns"] = results["cases"][
+        f"{expected['family']} {expected['exporter']} check"]
+    with open(os.path.join(target, "expected.json"), "w") as file:
+        json.dump(expected, file, indent=1)
+        file.write("\n")
 
 
 def main():
@@ -212,12 +220,16 @@ def main():
     parser.add_argument("--only", default=",".join(FAMILIES))
     parser.add_argument("--exporter", default=",".join(EXPORTERS))
     parser.add_argument("--record")
+    parser.add_argument("--results")
     args = parser.parse_args()
     if args.record:
         recorded = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 "../data/families")
+        with open(args.results) as file:
+            results = json.load(file)
         for name in args.record.split(","):
-            record(os.path.join(args.out, name), os.path.join(recorded, name))
+            record(os.path.join(args.out, name), os.path.join(recorded, name),
+                   results)
         return
     torch.set_num_threads(1)
     register_symbolics()

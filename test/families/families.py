@@ -187,6 +187,9 @@ with every `scripts/check`.
   allows it.
 - dynamo, merged: the same from weights fresh from initialization, of which the
   exporter makes one initializer where values are equal; import takes them apart.
+  Where it also made one node of two equal ones, that is one parameter.
+
+What is in brackets `merakc --check` says too, by name.
 
 """
 TITLES = ["TorchScript", "dynamo", "dynamo, optimized", "dynamo, merged"]
