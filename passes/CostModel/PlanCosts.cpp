@@ -22,7 +22,7 @@ std::string dtypeOf(const Program &program, const Instruction &inst) {
 // k x n would not ("t"): "nn" forward, "nt" and "tn" in the gradients.
 void describeEinsum(const Instruction &inst, Kernel &kernel) {
   auto attr = inst.attrs().find("equation");
-  if (attr == inst.attrs().end() || inst.inputs_size() != 2)
+  if (attr == inst.attrs().end() || inst.inputs_size() < 2)
     return;
   const std::string &equation = attr->second;
   size_t comma = equation.find(','), arrow = equation.find("->");

@@ -44,6 +44,14 @@ LogicalResult ActionLowering::run() {
   llvm::DenseMap<Operation *, ArrayRef<Operation *>> groupAt;
   llvm::DenseSet<Operation *> inGroup;
   std::vector<KernelGroup> groups = formKernelGroups(body);
+  llvm::DenseMap<Operation *, const Epilogue *> productAt;
+  std::vector<Epilogue> products =
+      takeEpilogues(body, groups, stage_.isForGpu());
+  for (const Epilogue &product : products) {
+    productAt[product.ops.back()] = &product;
+    inGroup.insert(product.ops.begin(), product.ops.end());
+    inGroup.insert(product.product);
+  }
   for (const KernelGroup &group : groups) {
     groupAt[group.back()] = group;
     inGroup.insert(group.begin(), group.end());
@@ -57,6 +65,9 @@ LogicalResult ActionLowering::run() {
         result = failure();
       for (Operation *member : group->second)
         nameGradient(*member);
+    } else if (auto product = productAt.find(&op); product != productAt.end()) {
+      lowerProduct(*product->second);
+      nameGradient(op);
     } else if (!inGroup.contains(&op)) {
       if (failed(lower(op)))
         result = failure();
@@ -462,6 +473,46 @@ void ActionLowering::lowerLibrary(Operation *op, const LibraryCall &call) {
                                         call.attrs, call.scalars, accumulate);
   if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
     instruction.setFlopsAttr(builder_.getF64FloatAttr(ruled.getFlops()));
+  finishOutputs(call.outputs, outputs);
+}
+
+// The product and what it does with its result: one instruction.
+void ActionLowering::lowerProduct(const Epilogue &epilogue) {
+  EinsumOp product = epilogue.product;
+  LibraryCall call = *libraryCallOf(product);
+  SmallVector<Location> locations{product.getLoc()};
+  double flops = product.getFlops();
+  for (Operation *op : epilogue.ops) {
+    locations.push_back(op->getLoc());
+    if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
+      flops += ruled.getFlops();
+  }
+  auto attribute = [&](StringRef name, StringRef value) {
+    call.attrs.push_back(
+        builder_.getNamedAttr(name, builder_.getStringAttr(value)));
+  };
+  call.outputs = {epilogue.result};
+  if (epilogue.bias) {
+    call.inputs.push_back(epilogue.bias);
+    attribute("bias", "1");
+  }
+  if (epilogue.gelu == Epilogue::Gradient) {
+    call.inputs.push_back(epilogue.argument);
+    attribute("gelu", "gradient");
+  } else if (epilogue.gelu == Epilogue::Forward) {
+    attribute("gelu", epilogue.argument ? "keep" : "forward");
+    if (epilogue.argument)
+      call.outputs.push_back(epilogue.argument);
+  }
+  SmallVector<View> inputs;
+  for (Value input : call.inputs)
+    inputs.push_back(viewOf(input));
+  bool accumulate = false;
+  SmallVector<View> outputs = outputsFor(call.outputs, accumulate);
+  plan::LibraryOp instruction =
+      library(FusedLoc::get(stage_.context(), locations), call.op, inputs,
+              outputs, call.attrs, call.scalars, accumulate);
+  instruction.setFlopsAttr(builder_.getF64FloatAttr(flops));
   finishOutputs(call.outputs, outputs);
 }
 

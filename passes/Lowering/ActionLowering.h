@@ -5,6 +5,7 @@
 // copies remain only where strides cannot express the result.
 #pragma once
 
+#include "passes/Lowering/Epilogues.h"
 #include "passes/Lowering/LibraryCalls.h"
 #include "passes/Lowering/StageLowering.h"
 
@@ -46,6 +47,7 @@ private:
   void lowerAllToAll(dist::AllToAllOp op);
   void lowerShardSlice(dist::ShardSliceOp op);
   void lowerLibrary(mlir::Operation *op, const LibraryCall &call);
+  void lowerProduct(const Epilogue &epilogue);
   mlir::LogicalResult lowerKernel(llvm::ArrayRef<mlir::Operation *> group);
   void setView(mlir::Value value, const View &view);
   void nameGradient(mlir::Operation &op);

@@ -51,6 +51,12 @@ StageLowering::StageLowering(pipe::StageOp stage, ModuleOp module,
       mesh_(module->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr)),
       kernels_(kernels), transfers_(transfers) {}
 
+bool StageLowering::isForGpu() const {
+  auto train = module_->getAttrOfType<DictionaryAttr>("merak.train");
+  auto device = train ? train.getAs<StringAttr>("device") : StringAttr();
+  return device && device.getValue() == "cuda";
+}
+
 LogicalResult StageLowering::run() {
   if (!stage_.getSchedule())
     return stage_.emitOpError("has no schedule; the schedule phase sets it");

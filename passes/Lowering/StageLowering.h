@@ -62,6 +62,8 @@ public:
   mlir::MLIRContext *context() { return builder_.getContext(); }
   plan::ProgramOp program() { return program_; }
   KernelFactory &kernels() { return kernels_; }
+  // Whether the plan is for GPUs.
+  bool isForGpu() const;
   int64_t axisSize(llvm::StringRef axis) const { return mesh_.getSize(axis); }
   NamedValue *find(llvm::StringRef name);
   // A buffer named after `wish`. `procedure` null: it lives for the step.

@@ -13,6 +13,7 @@
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/backends/cpu/Types.h"
 #include "runtime/core/DType.h"
+#include "runtime/core/Gelu.h"
 
 #include <fmt/format.h>
 #include <numeric>
@@ -239,9 +240,9 @@ private:
   bool copied_[kOperands] = {false, false, false};
 };
 
-KernelResult createEinsum(Request &request) {
+KernelResult createProduct(Request &request) {
   Problem problem;
-  if (!request.counts(2, 1) || !readEquation(request, problem))
+  if (!readEquation(request, problem))
     return request.status();
   double alpha = request.real("alpha", 1.0);
   planpb::DType dtype = request.outputs[0].dtype;
@@ -263,6 +264,84 @@ KernelResult createEinsum(Request &request) {
     });
     return Status();
   });
+}
+
+// The product in memory of its own, then what is done to it, element by
+// element.
+class WithEpilogue : public Kernel {
+public:
+  static KernelResult create(Request &request, const Epilogue &epilogue) {
+    request.allF32();
+    if (!request.ok())
+      return request.status();
+    auto kernel = std::make_unique<WithEpilogue>();
+    kernel->epilogue_ = epilogue;
+    kernel->plain_ = request.instruction;
+    kernel->plain_.set_accumulate(false);
+    kernel->adds_ = request.instruction.accumulate();
+    kernel->dense_ = denseView(request.outputs[0], nullptr);
+    Request plain(kernel->plain_, request.inputs.first(2),
+                  std::span(&kernel->dense_, 1));
+    KernelResult product = createProduct(plain);
+    if (!product.ok())
+      return product.status();
+    kernel->product_ = std::move(*product);
+    kernel->values_.resize(static_cast<size_t>(kernel->dense_.elements()));
+    kernel->nest_ = epilogueNest(request, epilogue);
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status run(const KernelCall &call, ThreadPool &pool) override {
+    dense_.data = values_.data();
+    KernelCall inner = call;
+    inner.instruction = &plain_;
+    inner.inputs = call.inputs.first(2);
+    inner.outputs = std::span(&dense_, 1);
+    inner.accumulate = false;
+    MERAK_RETURN_IF_ERROR(product_->run(inner, pool));
+    const Epilogue &e = epilogue_;
+    float *out = f32Out(call.outputs[0]);
+    const float *bias = e.biased ? f32(call.inputs[Epilogue::kBias]) : nullptr;
+    const float *at =
+        e.gelu == Epilogue::Gradient ? f32(call.inputs[e.argument()]) : nullptr;
+    float *kept = e.gelu == Epilogue::Keep ? f32Out(call.outputs[1]) : nullptr;
+    auto write = [&](float *to, int64_t offset, float value) {
+      to[offset] = adds_ ? to[offset] + value : value;
+    };
+    // The dense product lies in the nest's order.
+    pool.parallelFor(dense_.elements(), 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        int64_t offsets[3];
+        nest_.offsets(i, offsets);
+        float value = values_[i] + (bias ? bias[offsets[1]] : 0.0f);
+        if (kept)
+          write(kept, offsets[2], value);
+        if (at)
+          value *= runtime::geluSlope(at[offsets[2]]);
+        else if (e.gelu != Epilogue::None)
+          value = runtime::gelu(value);
+        write(out, offsets[0], value);
+      }
+    });
+    return {};
+  }
+
+private:
+  Epilogue epilogue_;
+  planpb::Instruction plain_;
+  bool adds_ = false;
+  View dense_;
+  std::unique_ptr<Kernel> product_;
+  std::vector<float> values_;
+  Nest nest_;
+};
+
+KernelResult createEinsum(Request &request) {
+  Epilogue epilogue;
+  if (!readEpilogue(request, epilogue))
+    return request.status();
+  return epilogue.any() ? WithEpilogue::create(request, epilogue)
+                        : createProduct(request);
 }
 
 constexpr KernelEntry kEntries[] = {

@@ -39,6 +39,51 @@ bool readLetters(Request &request, const std::string &letters, const View &view,
 
 } // namespace
 
+bool readEpilogue(Request &request, Epilogue &e) {
+  e.biased = request.integer("bias", 0) != 0;
+  const std::string gelu = request.text("gelu", "none");
+  const std::map<std::string, Epilogue::Gelu> kinds = {
+      {"none", Epilogue::None},
+      {"forward", Epilogue::Forward},
+      {"keep", Epilogue::Keep},
+      {"gradient", Epilogue::Gradient}};
+  auto kind = kinds.find(gelu);
+  if (!request.expect(kind != kinds.end(),
+                      fmt::format("expected 'gelu' to be none, forward, keep "
+                                  "or gradient, found '{}'",
+                                  gelu)))
+    return false;
+  e.gelu = kind->second;
+  if (!request.counts(2 + e.biased + (e.gelu == Epilogue::Gradient),
+                      1 + (e.gelu == Epilogue::Keep)))
+    return false;
+  const View &out = request.outputs[0];
+  std::vector<int64_t> strides;
+  if (e.biased)
+    request.expect(
+        broadcastStrides(request.inputs[Epilogue::kBias], out.shape, strides),
+        "the bias does not broadcast to the output");
+  if (e.gelu == Epilogue::Keep)
+    request.sameShape(out, "output", request.outputs[1], "GELU's argument");
+  if (e.gelu == Epilogue::Gradient)
+    request.sameShape(out, "output", request.inputs[e.argument()],
+                      "GELU's argument");
+  return request.ok();
+}
+
+Nest epilogueNest(const Request &request, const Epilogue &e) {
+  const View &out = request.outputs[0];
+  const std::vector<int64_t> none(out.shape.size(), 0);
+  std::vector<std::vector<int64_t>> strides = {out.strides, none, none};
+  if (e.biased)
+    broadcastStrides(request.inputs[Epilogue::kBias], out.shape, strides[1]);
+  if (e.gelu == Epilogue::Keep)
+    strides[2] = request.outputs[1].strides;
+  if (e.gelu == Epilogue::Gradient)
+    strides[2] = request.inputs[e.argument()].strides;
+  return Nest(out.shape, strides);
+}
+
 bool readEquation(Request &request, Problem &problem) {
   std::string equation;
   for (char c : request.text("equation"))

@@ -65,6 +65,22 @@ struct Blas::Prepared {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algorithm;
+  bool found = false;
+
+  // Addresses are properties of the descriptor: set before each call.
+  Status setAddresses(const Matmul &problem, const MatmulCall &call) {
+    auto set = [&](cublasLtMatmulDescAttributes_t which, const void *address) {
+      return api.check(
+          api.MatmulDescSetAttribute(desc, which, &address, sizeof(address)),
+          "cublasLtMatmulDescSetAttribute");
+    };
+    Status status;
+    if (problem.biased)
+      status.merge(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias));
+    if (problem.keep || problem.gradient)
+      status.merge(set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux));
+    return status;
+  }
 };
 
 Blas::Blas() = default;
@@ -107,17 +123,47 @@ int alignmentOf(const void *address) {
 }
 
 std::vector<int64_t> keyOf(const Matmul &p) {
-  return {p.m,       p.n,       p.k,           p.transA,    p.transB,
-          p.lda,     p.ldb,     p.ldc,         p.batch,     p.strideA,
-          p.strideB, p.strideC, int64_t(p.ab), int64_t(p.c)};
+  return {p.m,       p.n,       p.k,           p.transA,     p.transB,
+          p.lda,     p.ldb,     p.ldc,         p.batch,      p.strideA,
+          p.strideB, p.strideC, int64_t(p.ab), int64_t(p.c), p.biased,
+          p.gelu,    p.keep,    p.gradient,    p.ldAux};
+}
+
+// The least alignment of all operands.
+int alignmentOf(const Matmul &problem, const MatmulCall &call) {
+  int least =
+      std::min({alignmentOf(call.a), alignmentOf(call.b), alignmentOf(call.c)});
+  if (problem.biased)
+    least = std::min(least, alignmentOf(call.bias));
+  if (problem.keep || problem.gradient)
+    least = std::min(least, alignmentOf(call.aux));
+  return least;
+}
+
+cublasLtEpilogue_t epilogueOf(const Matmul &p) {
+  if (p.gradient)
+    return CUBLASLT_EPILOGUE_DGELU;
+  if (p.keep)
+    return p.biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                    : CUBLASLT_EPILOGUE_GELU_AUX;
+  if (p.gelu)
+    return p.biased ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  return p.biased ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+std::string describe(const Matmul &p) {
+  return fmt::format("product of {} x {} x {}, batch {}", p.m, p.n, p.k,
+                     p.batch);
 }
 
 } // namespace
 
-Result<Blas::Prepared *> Blas::prepare(const Matmul &problem, int alignment) {
+Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
+                                       const MatmulCall &call) {
+  const int alignment = alignmentOf(problem, call);
   std::unique_ptr<Prepared> &slot = cache_[{keyOf(problem), alignment}];
   if (slot)
-    return slot.get();
+    return slot->found ? slot.get() : nullptr;
   const Api &api = *api_;
   auto prepared = std::make_unique<Prepared>(api);
   const cublasComputeType_t compute = problem.ab == Type::F32 && tf32_
@@ -134,6 +180,21 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem, int alignment) {
   };
   MERAK_RETURN_IF_ERROR(transpose(CUBLASLT_MATMUL_DESC_TRANSA, problem.transA));
   MERAK_RETURN_IF_ERROR(transpose(CUBLASLT_MATMUL_DESC_TRANSB, problem.transB));
+  if (problem.hasEpilogue()) {
+    const cublasLtEpilogue_t epilogue = epilogueOf(problem);
+    MERAK_RETURN_IF_ERROR(
+        api.check(api.MatmulDescSetAttribute(prepared->desc,
+                                             CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                             &epilogue, sizeof(epilogue)),
+                  "cublasLtMatmulDescSetAttribute"));
+    if (problem.keep || problem.gradient)
+      MERAK_RETURN_IF_ERROR(api.check(
+          api.MatmulDescSetAttribute(prepared->desc,
+                                     CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                     &problem.ldAux, sizeof(problem.ldAux)),
+          "cublasLtMatmulDescSetAttribute"));
+    MERAK_RETURN_IF_ERROR(prepared->setAddresses(problem, call));
+  }
   auto layout = [&](cublasLtMatrixLayout_t &to, Type type, int64_t rows,
                     int64_t columns, int64_t ld, int64_t stride) -> Status {
     MERAK_RETURN_IF_ERROR(
@@ -177,37 +238,51 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem, int alignment) {
     status.merge(prefer(which, &least, sizeof(least)));
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  if (status.ok())
-    status =
-        api.check(api.MatmulAlgoGetHeuristic(
-                      static_cast<cublasLtHandle_t>(handle_), prepared->desc,
-                      prepared->a, prepared->b, prepared->c, prepared->c,
-                      preference, 1, &result, &found),
-                  "cublasLtMatmulAlgoGetHeuristic");
+  if (status.ok()) {
+    const cublasStatus_t asked = api.MatmulAlgoGetHeuristic(
+        static_cast<cublasLtHandle_t>(handle_), prepared->desc, prepared->a,
+        prepared->b, prepared->c, prepared->c, preference, 1, &result, &found);
+    // "Not supported" and "none found" are answers, not failures.
+    if (asked == CUBLAS_STATUS_NOT_SUPPORTED)
+      found = 0;
+    else
+      status = api.check(asked, "cublasLtMatmulAlgoGetHeuristic");
+  }
   api.MatmulPreferenceDestroy(preference);
-  if (status.ok() && found == 0)
-    status = Status::error("cuBLASLt has no algorithm");
   if (!status.ok())
-    return std::move(status).withContext(fmt::format(
-        "product of {} x {} x {}, batch {}", p.m, p.n, p.k, p.batch));
+    return std::move(status).withContext(describe(p));
+  prepared->found = found > 0;
   prepared->algorithm = result.algo;
   slot = std::move(prepared);
-  return slot.get();
+  return slot->found ? slot.get() : nullptr;
+}
+
+Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call) {
+  MERAK_RETURN_IF_ERROR(open());
+  std::lock_guard lock(mutex_);
+  auto found = prepare(problem, call);
+  if (found.ok())
+    return *found != nullptr;
+  // A combination of attributes that the library does not know is no failure:
+  // the caller has another way. Not asked again.
+  cache_[{keyOf(problem), alignmentOf(problem, call)}] =
+      std::make_unique<Prepared>(*api_);
+  return false;
 }
 
 Status Blas::run(const Matmul &problem, const MatmulCall &call, void *workspace,
                  Stream stream) {
   MERAK_RETURN_IF_ERROR(open());
-  const int alignment =
-      std::min({alignmentOf(call.a), alignmentOf(call.b), alignmentOf(call.c)});
-  Prepared *prepared = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    auto found = prepare(problem, alignment);
-    if (!found)
-      return found.status();
-    prepared = *found;
-  }
+  std::lock_guard lock(mutex_);
+  auto found = prepare(problem, call);
+  if (!found)
+    return found.status();
+  Prepared *prepared = *found;
+  if (!prepared)
+    return Status::error("cuBLASLt has no algorithm")
+        .withContext(describe(problem));
+  if (problem.hasEpilogue())
+    MERAK_RETURN_IF_ERROR(prepared->setAddresses(problem, call));
   return api_->check(
       api_->Matmul(static_cast<cublasLtHandle_t>(handle_), prepared->desc,
                    &call.alpha, call.a, prepared->a, call.b, prepared->b,

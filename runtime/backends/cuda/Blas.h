@@ -20,6 +20,8 @@ public:
   ~Blas();
   // Opens the library; needs a current context. The first answer is kept.
   Status open();
+  // Whether there is an algorithm for the product at these addresses.
+  Result<bool> takes(const Matmul &problem, const MatmulCall &call);
   Status run(const Matmul &problem, const MatmulCall &call, void *workspace,
              Stream stream);
 
@@ -27,7 +29,8 @@ private:
   struct Api;
   struct Prepared;
   using Key = std::pair<std::vector<int64_t>, int>;
-  Result<Prepared *> prepare(const Matmul &problem, int alignment);
+  // Null if the library has no algorithm. Needs the mutex.
+  Result<Prepared *> prepare(const Matmul &problem, const MatmulCall &call);
 
   std::unique_ptr<Api> api_;
   void *handle_ = nullptr;

@@ -71,6 +71,9 @@ public:
   // `workspace`: kMatmulWorkspace bytes.
   virtual Status matmul(const Matmul &problem, const MatmulCall &call,
                         void *workspace, Stream stream) = 0;
+  // Whether the library has a kernel for the product's epilogue, with these
+  // operands; `matmul` may be called with it only then.
+  virtual Result<bool> takes(const Matmul &problem, const MatmulCall &call) = 0;
   // Says why if products cannot run on this machine.
   virtual Status checkMatmul() = 0;
 };

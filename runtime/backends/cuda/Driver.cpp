@@ -249,6 +249,10 @@ public:
     MERAK_RETURN_IF_ERROR(bind());
     return blas_->run(problem, call, workspace, stream);
   }
+  Result<bool> takes(const Matmul &problem, const MatmulCall &call) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return blas_->takes(problem, call);
+  }
   Status checkMatmul() override {
     MERAK_RETURN_IF_ERROR(bind());
     return blas_->open();

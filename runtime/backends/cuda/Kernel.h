@@ -84,6 +84,9 @@ struct KernelEntry {
   KernelResult (*create)(Request &, const Device &);
   Strides strides = Strides::Any;
   bool updates = false; // reads its outputs (optimizers): no accumulate
+  // Whether it cannot add to its outputs: they are then dense copies, which are
+  // added. Null: it can.
+  bool (*overwrites)(const planpb::Instruction &) = nullptr;
 };
 
 // All library kernels, by file.

@@ -37,9 +37,14 @@ KernelResult createDirect(Request &request, const cpu::Problem &problem,
 class Product : public Kernel {
 public:
   Product(Request &request, const cpu::Problem &problem, double alpha,
-          planpb::DType ab, planpb::DType c, int forced)
+          planpb::DType ab, planpb::DType c, int forced,
+          const cpu::Epilogue &epilogue)
       : plan_(planMatmul(problem, typeOf(ab), typeOf(c), forced)),
-        alpha_(static_cast<float>(alpha)) {
+        alpha_(static_cast<float>(alpha)), epilogue_(epilogue) {
+    fast_ = epilogue.any() &&
+            addEpilogue(plan_, epilogue, epilogueNest(request, epilogue),
+                        product_) &&
+            hasTypeOf(request, c);
     const View *views[] = {&request.inputs[0], &request.inputs[1],
                            &request.outputs[0]};
     workspace = kMatmulWorkspace;
@@ -63,7 +68,10 @@ public:
     zero_.loops = makeLoops<1>(request, Nest(out.shape, {out.strides}));
   }
 
-  Status run(const KernelCall &call, Launcher &launcher) override {
+  // Without an epilogue, or with one that the library does itself; `finished`
+  // says whether it did.
+  Status run(const KernelCall &call, Launcher &launcher, bool &finished) {
+    finished = false;
     if (plan_.steps.empty()) { // an empty sum
       zero_.to = ref(call.outputs[0]);
       return call.accumulate
@@ -92,6 +100,11 @@ public:
       product.b = at(plan_.swapped ? 0 : 1);
       product.c = at(2);
       product.alpha = alpha_;
+      if (fast_ && !call.accumulate) {
+        MERAK_RETURN_IF_ERROR(runFast(call, product, blas, launcher, finished));
+        if (finished)
+          return {};
+      }
       product.beta = step.adds || (call.accumulate && !plan_.copied[2]) ? 1 : 0;
       MERAK_RETURN_IF_ERROR(launcher.device.matmul(plan_.product, product, blas,
                                                    launcher.stream));
@@ -100,18 +113,97 @@ public:
                            : Status();
   }
 
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    bool finished = false;
+    return run(call, launcher, finished);
+  }
+
 private:
+  // The library wants bias and argument in the type of the result.
+  bool hasTypeOf(const Request &request, planpb::DType c) const {
+    bool same = true;
+    for (const View &view : request.inputs.subspan(2))
+      same = same && view.dtype == c;
+    for (const View &view : request.outputs.subspan(1))
+      same = same && view.dtype == c;
+    return same;
+  }
+  Status runFast(const KernelCall &call, MatmulCall product, void *workspace,
+                 Launcher &launcher, bool &finished) {
+    if (product_.biased)
+      product.bias = call.inputs[cpu::Epilogue::kBias].data;
+    if (product_.keep)
+      product.aux = call.outputs[1].data;
+    if (product_.gradient)
+      product.aux = call.inputs[epilogue_.argument()].data;
+    auto taken = launcher.device.takes(product_, product);
+    if (!taken)
+      return taken.status();
+    finished =
+        *taken &&
+        launcher.device.matmul(product_, product, workspace, launcher.stream)
+            .ok();
+    // What it refuses once it would refuse again.
+    fast_ = finished || !*taken;
+    return {};
+  }
+
   MatmulPlan plan_;
   float alpha_;
+  cpu::Epilogue epilogue_;
+  Matmul product_; // the plan's, with the epilogue
+  bool fast_ = false;
   CopyArgs copies_[3];
   FillArgs zero_;
   uint64_t bytes_[3] = {0, 0, 0};
   int64_t elementSize_[3] = {0, 0, 0};
 };
 
-KernelResult createEinsum(Request &request, const Device &) {
+// A product and a kernel for what the library does not do to its result.
+class Finished : public Kernel {
+public:
+  Finished(Request &request, std::unique_ptr<Kernel> product,
+           const cpu::Epilogue &epilogue)
+      : product_(std::move(product)), epilogue_(epilogue) {
+    workspace = product_->workspace;
+    args_.biased = epilogue.biased;
+    args_.gelu = epilogue.gelu == cpu::Epilogue::Forward ||
+                 epilogue.gelu == cpu::Epilogue::Keep;
+    args_.keep = epilogue.gelu == cpu::Epilogue::Keep;
+    args_.gradient = epilogue.gelu == cpu::Epilogue::Gradient;
+    Nest nest = epilogueNest(request, epilogue);
+    nest.sortBy(0);
+    args_.loops = makeLoops<3>(request, nest);
+  }
+
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    bool finished = false;
+    if (auto *product = dynamic_cast<Product *>(product_.get()))
+      MERAK_RETURN_IF_ERROR(product->run(call, launcher, finished));
+    else
+      MERAK_RETURN_IF_ERROR(product_->run(call, launcher));
+    if (finished)
+      return {};
+    EpilogueArgs now = args_;
+    now.out = ref(call.outputs[0]);
+    if (now.biased)
+      now.bias = ref(call.inputs[cpu::Epilogue::kBias]);
+    if (now.keep)
+      now.argument = ref(call.outputs[1]);
+    if (now.gradient)
+      now.argument = ref(call.inputs[epilogue_.argument()]);
+    return launcher.items<KernelId::FinishProduct>(now, now.loops.count);
+  }
+
+private:
+  std::unique_ptr<Kernel> product_;
+  cpu::Epilogue epilogue_;
+  EpilogueArgs args_;
+};
+
+KernelResult createProduct(Request &request, const cpu::Epilogue &epilogue) {
   cpu::Problem problem;
-  if (!request.counts(2, 1) || !cpu::readEquation(request, problem))
+  if (!cpu::readEquation(request, problem))
     return request.status();
   const double alpha = request.real("alpha", 1.0);
   const planpb::DType a = request.inputs[0].dtype, b = request.inputs[1].dtype;
@@ -135,15 +227,36 @@ KernelResult createEinsum(Request &request, const Device &) {
   const planpb::DType ab = a == b ? a : planpb::F32;
   const planpb::DType c = out == ab ? out : planpb::F32;
   const int forced = (a != ab ? 1 : 0) | (b != ab ? 2 : 0) | (out != c ? 4 : 0);
-  auto product =
-      std::make_unique<Product>(request, problem, alpha, ab, c, forced);
+  auto product = std::make_unique<Product>(request, problem, alpha, ab, c,
+                                           forced, epilogue);
   if (!request.ok())
     return request.status();
   return std::unique_ptr<Kernel>(std::move(product));
 }
 
+KernelResult createEinsum(Request &request, const Device &) {
+  cpu::Epilogue epilogue;
+  if (!cpu::readEpilogue(request, epilogue))
+    return request.status();
+  KernelResult product = createProduct(request, epilogue);
+  if (!product.ok() || !epilogue.any())
+    return product;
+  expectAllReal(request);
+  auto finished =
+      std::make_unique<Finished>(request, std::move(*product), epilogue);
+  if (!request.ok())
+    return request.status();
+  return std::unique_ptr<Kernel>(std::move(finished));
+}
+
+// What GELU and biases are applied to is the product, not a sum with what the
+// output holds.
+bool overwrites(const planpb::Instruction &instruction) {
+  return instruction.attrs().count("bias") || instruction.attrs().count("gelu");
+}
+
 constexpr KernelEntry kEntries[] = {
-    {"einsum", createEinsum},
+    {"einsum", createEinsum, Strides::Any, false, overwrites},
 };
 
 } // namespace

@@ -191,4 +191,42 @@ MatmulPlan planMatmul(const Problem &problem, Type ab, Type c, int forced) {
   return plan;
 }
 
+bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,
+                 Nest nest, Matmul &product) {
+  product = plan.product;
+  if (plan.steps.size() != 1 || plan.copied[2] || product.batch != 1)
+    return false;
+  // In the order of memory: columns of C, then its rows.
+  nest.sortBy(0);
+  const bool needsAux = epilogue.gelu == cpu::Epilogue::Keep ||
+                        epilogue.gelu == cpu::Epilogue::Gradient;
+  product.ldAux = 0;
+  if (nest.rank() == 1 && nest.sizes[0] == product.m * product.n &&
+      !epilogue.biased && product.ldc == product.m) {
+    // One run: out and argument are both without gaps.
+    if (nest.strides[0][0] != 1 || nest.strides[2][0] != 1)
+      return false;
+    product.ldAux = product.m;
+  } else {
+    if (nest.rank() != 2 || nest.sizes[0] != product.n ||
+        nest.sizes[1] != product.m || nest.strides[0][0] != product.ldc ||
+        nest.strides[0][1] != 1)
+      return false;
+    if (epilogue.biased && (nest.strides[1][0] != 0 || nest.strides[1][1] != 1))
+      return false;
+    if (needsAux && nest.strides[2][1] != 1)
+      return false;
+    product.ldAux = nest.strides[2][0];
+  }
+  // cuBLASLt: rows of the argument begin at multiples of 8 elements.
+  if (needsAux && (product.ldAux < product.m || product.ldAux % 8 != 0))
+    return false;
+  product.biased = epilogue.biased;
+  product.gelu = epilogue.gelu == cpu::Epilogue::Forward ||
+                 epilogue.gelu == cpu::Epilogue::Keep;
+  product.keep = epilogue.gelu == cpu::Epilogue::Keep;
+  product.gradient = epilogue.gelu == cpu::Epilogue::Gradient;
+  return true;
+}
+
 } // namespace merak::cuda

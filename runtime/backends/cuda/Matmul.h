@@ -21,12 +21,21 @@ struct Matmul {
   int64_t batch = 1;
   int64_t strideA = 0, strideB = 0, strideC = 0; // elements
   Type ab = Type::F32, c = Type::F32;
+  // What is done to a single product (batch 1) before it is written: a bias for
+  // each row of C; GELU's tanh form, its argument written to `aux` with `keep`;
+  // or a product with GELU's slope at `aux`. Element (i, j) of aux lies at
+  // i + j * ldAux.
+  bool biased = false, gelu = false, keep = false, gradient = false;
+  int64_t ldAux = 0;
+  bool hasEpilogue() const { return biased || gelu || gradient; }
   bool operator==(const Matmul &) const = default;
 };
 struct MatmulCall {
   const void *a = nullptr, *b = nullptr;
   void *c = nullptr;
   float alpha = 1, beta = 0;
+  const void *bias = nullptr;
+  void *aux = nullptr;
 };
 
 // Matrices in a larger tensor: sizes and strides of rows and columns.
@@ -59,6 +68,12 @@ struct MatmulPlan {
   };
   std::vector<Step> steps;
 };
+
+// Adds to the plan's only product that it ends with the epilogue. False if the
+// product's rows and columns are not those of the bias or the argument, or
+// there are several products; `nest` is cpu::epilogueNest's.
+bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,
+                 cpu::Nest nest, Matmul &product);
 
 // Requires output elements. An empty sum gives a plan without steps.
 // `ab`, `c`: types of the factors and the result in the products; operands in

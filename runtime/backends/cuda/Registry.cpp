@@ -144,7 +144,9 @@ KernelResult prepareKernel(const planpb::Instruction &instruction,
   if (instruction.accumulate() && entry->updates)
     return Status::error(fmt::format("{}: an update in place cannot accumulate",
                                      instruction.op()));
-  bool copiesIn = false, copiesOut = false;
+  bool copiesIn = false;
+  bool copiesOut = instruction.accumulate() && entry->overwrites &&
+                   entry->overwrites(instruction);
   for (const View &view : inputs)
     copiesIn = copiesIn || !fits(entry->strides, view);
   for (const View &view : outputs)

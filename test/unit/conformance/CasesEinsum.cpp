@@ -3,6 +3,7 @@
 
 #include "runtime/core/DType.h"
 
+#include <cmath>
 #include <fmt/format.h>
 
 namespace merak::conformance {
@@ -86,6 +87,48 @@ Case make(const std::string &equation, std::map<char, int64_t> sizes,
   return c;
 }
 
+// What the product's result goes through: a bias along its last dimensions,
+// GELU's tanh form or its slope.
+Tensors finished(const Case &c) {
+  Tensors out = naive(c);
+  const bool biased = c.attrs.count("bias");
+  const auto found = c.attrs.find("gelu");
+  const std::string gelu = found == c.attrs.end() ? "none" : found->second;
+  const double slopeOfInner = std::sqrt(2 / M_PI);
+  Tensor before = out[0];
+  for (int64_t i = 0; i < out[0].size(); ++i) {
+    if (biased)
+      before.v[i] += c.inputs[2].v[i % c.inputs[2].size()];
+    const double x = gelu == "gradient" ? c.inputs.back().v[i] : before.v[i];
+    const double t = std::tanh(slopeOfInner * (x + 0.044715 * x * x * x));
+    out[0].v[i] = before.v[i];
+    if (gelu == "gradient")
+      out[0].v[i] *= 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * slopeOfInner *
+                                         (1 + 3 * 0.044715 * x * x);
+    else if (gelu != "none")
+      out[0].v[i] = 0.5 * x * (1 + t);
+  }
+  if (gelu == "keep")
+    out.push_back(before);
+  return out;
+}
+
+Case finish(Case c, const Shape &bias, const std::string &gelu) {
+  c.name += fmt::format(" bias {} gelu {}", bias.size(), gelu);
+  if (!bias.empty()) {
+    c.attrs["bias"] = "1";
+    c.inputs.push_back(random(bias, 7));
+  }
+  if (gelu != "none")
+    c.attrs["gelu"] = gelu;
+  if (gelu == "gradient")
+    c.inputs.push_back(random(c.outputs[0].shape, 8, -3, 3));
+  if (gelu == "keep")
+    c.outputs.push_back(random(c.outputs[0].shape, 9));
+  c.reference = finished;
+  return c;
+}
+
 // Small whole numbers in floats: every order of summation is exact.
 Case exact(const std::string &equation, std::map<char, int64_t> sizes) {
   Case c = make(equation, sizes);
@@ -155,6 +198,31 @@ std::vector<Case> einsumCases() {
       make("mxk,kxn->mn", {{'m', 5}, {'k', 3}, {'x', 0}, {'n', 7}}));
   cases.push_back(
       make("bmk,bkn->bmn", {{'b', 0}, {'m', 5}, {'k', 4}, {'n', 7}}));
+  // Products that end with a bias, GELU, or its slope; rows of 16 begin where
+  // libraries want them, rows of 5 do not.
+  for (int64_t n : {5, 16})
+    for (const char *gelu : {"none", "forward", "keep", "gradient"})
+      for (const Shape &bias : {Shape{}, Shape{n}}) {
+        if (std::string(gelu) == "none" && bias.empty())
+          continue;
+        cases.push_back(finish(
+            make("btk,kn->btn", {{'b', 3}, {'t', 5}, {'k', 7}, {'n', n}}), bias,
+            gelu));
+      }
+  cases.push_back(
+      finish(make("btk,nk->btn", {{'b', 2}, {'t', 3}, {'k', 9}, {'n', 8}},
+                  planpb::F32, "0.5"),
+             {8}, "keep"));
+  cases.push_back(
+      finish(make("btc,chd->bthd",
+                  {{'b', 2}, {'t', 7}, {'c', 24}, {'h', 3}, {'d', 8}}),
+             {3, 8}, "forward"));
+  cases.push_back(
+      finish(make("bmk,bkn->bmn", {{'b', 3}, {'m', 5}, {'k', 4}, {'n', 8}}),
+             {8}, "gradient"));
+  cases.push_back(
+      finish(make("mk,kn->mn", {{'m', 5}, {'k', 0}, {'n', 8}}), {8}, "keep"));
+  cases.push_back(finish(make("m,m->m", {{'m', 9}}), {}, "forward"));
   // Other types.
   for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32}) {
     cases.push_back(

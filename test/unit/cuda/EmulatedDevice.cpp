@@ -157,6 +157,15 @@ Status EmulatedDevice::launch(KernelId kernel, Grid grid, const void *args,
   return {};
 }
 
+Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call) {
+  if (p.hasEpilogue() && (p.batch != 1 || p.biased != (call.bias != nullptr) ||
+                          (p.keep || p.gradient) != (call.aux != nullptr) ||
+                          (p.gelu && p.gradient) || (p.keep && !p.gelu) ||
+                          (call.aux && (p.ldAux < p.m || p.ldAux % 8))))
+    return Status::error("an epilogue that cuBLASLt does not have");
+  return emulation_.epilogues;
+}
+
 Status EmulatedDevice::matmul(const Matmul &p, const MatmulCall &call,
                               void *workspace, Stream) {
   if (!workspace)
@@ -183,7 +192,18 @@ Status EmulatedDevice::matmul(const Matmul &p, const MatmulCall &call,
         double value = call.alpha * sum;
         if (call.beta != 0)
           value += call.beta * load<float>(c, at);
-        store<float>(c, at, static_cast<float>(value), false);
+        float result = static_cast<float>(value);
+        const Ref aux{static_cast<char *>(call.aux), p.c};
+        if (p.biased)
+          result += load<float>(
+              {static_cast<char *>(const_cast<void *>(call.bias)), p.c}, i);
+        if (p.keep)
+          store<float>(aux, i + j * p.ldAux, result, false);
+        if (p.gradient)
+          result *= runtime::geluSlope(load<float>(aux, i + j * p.ldAux));
+        else if (p.gelu)
+          result = runtime::gelu(result);
+        store<float>(c, at, result, false);
       }
   return {};
 }

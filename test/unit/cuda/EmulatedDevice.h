@@ -20,6 +20,7 @@ struct Emulation {
   int threads = 1; // of a block; more run as fibers
   int blocks = 2;  // of a grid, at most
   int processors = 2;
+  bool epilogues = true; // products end with biases and GELU
 };
 
 class EmulatedDevice : public Device {
@@ -53,6 +54,7 @@ public:
                 Stream stream) override;
   Status matmul(const Matmul &problem, const MatmulCall &call, void *workspace,
                 Stream stream) override;
+  Result<bool> takes(const Matmul &problem, const MatmulCall &call) override;
   Status checkMatmul() override { return {}; }
 
   // Allocations, streams and events that were not given back.

@@ -184,6 +184,41 @@ TEST(CudaMatmul, TransformerProductsNeedNoCopy) {
   }
 }
 
+// The products of a transformer block end with their bias and GELU; those that
+// cuBLASLt could not end so are left alone.
+TEST(CudaMatmul, EpiloguesOfATransformer) {
+  using cpu::Epilogue;
+  auto ends = [](std::vector<int64_t> out, Epilogue epilogue,
+                 std::vector<int64_t> biasStrides, int64_t ldAux) {
+    const std::vector<int64_t> dense = cpu::denseStrides(out);
+    const cpu::Problem problem =
+        problemOf("btk,kn->btn", {{out[0], out[1], 96}, {96, out[2]}, out});
+    std::vector<int64_t> aux = dense;
+    for (int64_t &stride : aux)
+      stride = stride == 1 ? 1 : stride / out[2] * ldAux;
+    Matmul product;
+    const MatmulPlan plan = planMatmul(problem, Type::BF16, Type::BF16);
+    const bool done = addEpilogue(
+        plan, epilogue, cpu::Nest(out, {dense, biasStrides, aux}), product);
+    if (done) {
+      EXPECT_EQ(product.m, out[2]);
+      EXPECT_EQ(product.n, out[0] * out[1]);
+      EXPECT_EQ(product.hasEpilogue(), true);
+    }
+    return done;
+  };
+  const std::vector<int64_t> out = {4, 64, 384}, bias = {0, 0, 1};
+  EXPECT_TRUE(ends(out, {true, Epilogue::None}, bias, 384));
+  EXPECT_TRUE(ends(out, {true, Epilogue::Keep}, bias, 384));
+  EXPECT_TRUE(ends(out, {true, Epilogue::Keep}, bias, 400));
+  EXPECT_TRUE(ends(out, {false, Epilogue::Gradient}, {0, 0, 0}, 384));
+  EXPECT_TRUE(ends(out, {false, Epilogue::Forward}, {0, 0, 0}, 384));
+  // A bias for each token; rows of the argument that begin anywhere.
+  EXPECT_FALSE(ends(out, {true, Epilogue::None}, {0, 1, 0}, 384));
+  EXPECT_FALSE(ends(out, {true, Epilogue::Keep}, bias, 387));
+  EXPECT_FALSE(ends({4, 64, 387}, {false, Epilogue::Gradient}, {0, 0, 0}, 387));
+}
+
 TEST(CudaGeometry, FillsTheDeviceAndNoMore) {
   const DeviceInfo info{"", 9, 0, 132};
   EXPECT_EQ(itemGrid(0, info).blocks, 0);

@@ -46,7 +46,8 @@
   X(ReduceFinishF64, ReduceArgs, reduceFinishBody<double>)                     \
   X(ReduceFinishI64, ReduceArgs, reduceFinishBody<int64_t>)                    \
   X(ContractReal, ContractArgs, contractBody<double>)                          \
-  X(ContractWhole, ContractArgs, contractBody<int64_t>)
+  X(ContractWhole, ContractArgs, contractBody<int64_t>)                        \
+  X(FinishProduct, EpilogueArgs, finishProductBody)
 
 #define MERAK_CUDA_OTHER_KERNELS(X)                                            \
   X(Conv, ConvArgs, convBody)                                                  \

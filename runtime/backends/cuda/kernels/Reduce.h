@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/backends/cuda/kernels/Loops.h"
+#include "runtime/core/Gelu.h"
 
 namespace merak::cuda {
 
@@ -173,6 +174,33 @@ MERAK_HD void contractBody(const Block &block, const ContractArgs &c) {
       store<Value>(c.out, ob[2] + om[2] + on[2], sum, c.add);
     else
       store<double>(c.out, ob[2] + om[2] + on[2], c.alpha * double(sum), c.add);
+  }
+}
+
+// What a library did not do to a product when it wrote it: a bias, GELU's tanh
+// form (its argument kept or not) or its slope. In place.
+struct EpilogueArgs {
+  Ref out, bias, argument;
+  Loops<3> loops; // out, bias, argument
+  bool biased = false, gelu = false, keep = false, gradient = false;
+};
+
+template <typename Block>
+MERAK_HD void finishProductBody(const Block &block, const EpilogueArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+    int64_t o[3];
+    a.loops.at(i, o);
+    float value = load<float>(a.out, o[0]);
+    if (a.biased)
+      value += load<float>(a.bias, o[1]);
+    if (a.keep)
+      store<float>(a.argument, o[2], value, false);
+    if (a.gradient)
+      value *= runtime::geluSlope(load<float>(a.argument, o[2]));
+    else if (a.gelu)
+      value = runtime::gelu(value);
+    store<float>(a.out, o[0], value, false);
   }
 }
 
