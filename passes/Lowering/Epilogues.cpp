@@ -36,18 +36,24 @@ bool isBias(Value bias, RankedTensorType whole) {
          !bias.getDefiningOp<ConstantOp>();
 }
 
-// The group is a conversion of a product to f32.
+// The gradient of a weight is converted to f32. Whatever else the group does,
+// so that no bit depends on what a schedule brings together.
 Epilogue matchCast(const KernelGroup &group) {
-  auto cast = dyn_cast<CastOp>(group.front());
-  Epilogue found;
-  if (group.size() != 1 || !cast ||
-      !typeOf(cast.getY()).getElementType().isF32() ||
-      !isa<BFloat16Type, Float16Type>(typeOf(cast.getX()).getElementType()))
-    return found;
-  found.product = productOf(cast.getX(), cast);
-  found.result = cast.getY();
-  found.ops = {cast};
-  return found;
+  for (Operation *op : group) {
+    auto cast = dyn_cast<CastOp>(op);
+    auto role = op->getAttrOfType<StringAttr>(kRoleAttr);
+    if (!cast || !role || role.getValue() != kBackwardWeight ||
+        !typeOf(cast.getY()).getElementType().isF32() ||
+        !isa<BFloat16Type, Float16Type>(typeOf(cast.getX()).getElementType()))
+      continue;
+    Epilogue found;
+    found.product = productOf(cast.getX(), cast);
+    found.result = cast.getY();
+    found.ops = {cast};
+    if (found.product)
+      return found;
+  }
+  return {};
 }
 
 // The group adds a bias to a product, or applies GELU, or both; other ops of it
@@ -143,18 +149,20 @@ takeEpilogues(Block &body, std::vector<KernelGroup> &groups, bool forGpu) {
   for (auto load : body.getOps<pipe::LoadOp>())
     read.insert(load.getValue());
   std::vector<Epilogue> taken;
-  for (KernelGroup &group : groups) {
-    Epilogue found = matchCast(group);
-    if (!found.product && forGpu)
-      found = matchForward(group);
-    if (!found.product && forGpu)
-      found = matchGradient(group);
+  auto take = [&](KernelGroup &group, Epilogue found) {
     if (!found.product || crossesBarrier(found.product, found.ops.back(), read))
-      continue;
+      return false;
     llvm::erase_if(group, [&](Operation *op) {
       return llvm::is_contained(found.ops, op);
     });
     taken.push_back(std::move(found));
+    return true;
+  };
+  for (KernelGroup &group : groups) {
+    while (take(group, matchCast(group))) {
+    }
+    if (forGpu && !take(group, matchForward(group)))
+      take(group, matchGradient(group));
   }
   llvm::erase_if(groups,
                  [](const KernelGroup &group) { return group.empty(); });

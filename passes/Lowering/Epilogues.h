@@ -1,8 +1,8 @@
 // What a matrix product does with its result before it is written, so that no
 // kernel has to read and write it once more.
 //
-// Any device: conversion to f32 (gradients of weights leave the product in
-// f32). GPUs, whose libraries offer it: adding a bias, GELU in its tanh form
+// Any device: conversion of a weight's gradient, which leaves the product in
+// f32. GPUs, whose libraries offer it: adding a bias, GELU in its tanh form
 // with or without keeping its argument, and multiplying by GELU's slope.
 #pragma once
 

@@ -216,10 +216,20 @@ private:
           stageOfId.try_emplace(id.getInt(), stage);
       }
     Block &block = step.getBody().front();
+    // Parameters are converted wherever they are used, so that their gradients
+    // are converted where the product is: none of them is sent.
+    llvm::SmallDenseSet<int64_t> conversions;
+    for (auto cast : block.getOps<CastOp>())
+      if (auto id = cast->getAttrOfType<IntegerAttr>(kIdAttr);
+          id && cast.getX().getDefiningOp<ReadOp>())
+        conversions.insert(id.getInt());
     for (Operation &op : block)
-      if (auto of = op.getAttrOfType<IntegerAttr>(kOfAttr))
-        if (auto it = stageOfId.find(of.getInt()); it != stageOfId.end())
+      if (auto of = op.getAttrOfType<IntegerAttr>(kOfAttr)) {
+        if (isa<CastOp>(op) && conversions.contains(of.getInt()))
+          op.removeAttr(kStageAttr);
+        else if (auto it = stageOfId.find(of.getInt()); it != stageOfId.end())
           setStage(&op, it->second);
+      }
     // The rest (the loss's own gradient, conversions): with the producer, or
     // with the first user where the operand is on every stage.
     bool changed = true;

@@ -73,7 +73,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
       %x = pipe.load @x : tensor<16x8xbf16>
       %dz = pipe.load @dz : tensor<16x32xbf16>
       %dw = train.einsum "bi,bj->ij" %x, %dz : tensor<16x8xbf16>, tensor<16x32xbf16>
-      %wide = train.cast %dw : tensor<8x32xbf16> to tensor<8x32xf32>
+      %wide = train.cast %dw {train.role = "backward_weight"} : tensor<8x32xbf16> to tensor<8x32xf32>
       pipe.store %wide to @sum accumulate : tensor<8x32xf32>
     }
   }
