@@ -36,6 +36,11 @@ static llvm::cl::opt<bool>
           llvm::cl::desc("fused attention and elementwise kernels, which "
                          "merakc has; else one kernel an operation, as in "
                          "2022"));
+static llvm::cl::opt<int64_t>
+    customTp("custom-tp", llvm::cl::init(0),
+             llvm::cl::desc("the systems of 2022 divide every layer over so "
+                            "many devices, as was the custom; merakc's auto "
+                            "still chooses (0: all choose)"));
 static llvm::cl::list<std::string> models(llvm::cl::Positional,
                                           llvm::cl::OneOrMore,
                                           llvm::cl::desc("MODEL.onnx..."));
@@ -81,42 +86,58 @@ Way automatic() {
   return way;
 }
 
-// The baselines come first. With --recompute-all nobody may keep activations
-// but where a schedule or Merak's rule says so.
-std::vector<Way> ways() {
-  std::vector<Way> all = {megatron(), deepspeed(), merak()};
-  auto without = [&](Way way, const char *name, auto &&change) {
+// The way, and the way without one of its techniques.
+class Ablations {
+public:
+  explicit Ablations(const Way &way) : all{way} {}
+  template <typename Change>
+  Ablations &without(const char *name, Change &&change) {
+    Way way = all.front();
     way.name = name;
     change(way);
     all.push_back(way);
-  };
-  without(merak(), "- its schedules",
-          [](Way &way) { way.schedules = {"1f1b"}; });
-  without(merak(), "- stage-aware recomputation", [](Way &way) {
-    way.recompute = {"none", "full"};
-  });
-  without(merak(), "- overlap", [](Way &way) { way.overlap = {0}; });
-  if (recomputeAll) {
+    return *this;
+  }
+  std::vector<Way> all;
+};
+
+// The baselines come first. With --recompute-all nobody may keep activations
+// but where a schedule or Merak's rule says so.
+std::vector<Way> waysOf2022() {
+  Ablations techniques(merak());
+  techniques.without("- its schedules",
+                     [](Way &way) { way.schedules = {"1f1b"}; });
+  if (!recomputeAll)
+    techniques.without("- stage-aware recomputation", [](Way &way) {
+      way.recompute = {"none", "full"};
+    });
+  techniques.without("- overlap", [](Way &way) { way.overlap = {0}; });
+  std::vector<Way> all = {megatron(), deepspeed()};
+  all.insert(all.end(), techniques.all.begin(), techniques.all.end());
+  if (recomputeAll)
     for (Way &way : all)
       way.recompute = {"full"};
-    all.erase(all.begin() + 4);
-    return all;
-  }
-  all.push_back(automatic());
-  without(automatic(), "- schedules but 1F1B", [](Way &way) {
-    way.schedules = {"1f1b"};
-    way.otherChunks.clear();
-    way.lists = false;
-  });
-  without(automatic(), "- list schedules", [](Way &way) { way.lists = false; });
-  without(automatic(), "- cuts by simulated time",
-          [](Way &way) { way.cut = CutRule::Layers; });
-  without(automatic(), "- recomputation by op", [](Way &way) {
-    way.recompute = {"none", "full"};
-    way.otherRecompute.clear();
-  });
-  without(automatic(), "- overlap", [](Way &way) { way.overlap = {0}; });
   return all;
+}
+
+std::vector<Way> waysOfMerakc() {
+  return Ablations(automatic())
+      .without("- schedules but 1F1B",
+               [](Way &way) {
+                 way.schedules = {"1f1b"};
+                 way.otherChunks.clear();
+                 way.lists = false;
+               })
+      .without("- list schedules", [](Way &way) { way.lists = false; })
+      .without("- cuts by simulated time",
+               [](Way &way) { way.cut = CutRule::Layers; })
+      .without("- recomputation by op",
+               [](Way &way) {
+                 way.recompute = {"none", "full"};
+                 way.otherRecompute.clear();
+               })
+      .without("- overlap", [](Way &way) { way.overlap = {0}; })
+      .all;
 }
 
 // The import's passes and autodiff. Without --fused softmax(q k^T) v stays
@@ -161,7 +182,9 @@ LogicalResult evaluate(const std::string &path,
   input.globalBatch = globalBatch;
   input.fuse = fused;
   input.memoryBytes = static_cast<double>(cluster.device().memoryBytes);
-  planning::PlanSearch search(input);
+  planning::SearchInput customary = input;
+  if (customTp > 0)
+    customary.pinned.mesh["tp"] = customTp;
   double bytes = 0;
   for (const planning::GraphTensor &tensor : step.graph.tensors)
     bytes += tensor.parameter ? double(tensor.elements()) : 0;
@@ -172,11 +195,11 @@ LogicalResult evaluate(const std::string &path,
       llvm::sys::path::stem(path).str(), bytes / 1e9,
       fused ? "fused" : "separate");
   double baseline = 0;
-  for (const Way &way : ways()) {
+  auto print = [&](planning::PlanSearch &search, const Way &way) {
     std::vector<PlanCandidate> found = search.search(way, 12);
     if (found.empty() || !found.front().fits()) {
       llvm::outs() << "| " << way.name << " | - | - | nothing fits | | | |\n";
-      continue;
+      return;
     }
     const PlanCandidate &best = found.front();
     const planning::PipelineCost &cost = best.plan.cost;
@@ -197,7 +220,13 @@ LogicalResult evaluate(const std::string &path,
         best.plan.schedule.name, best.recompute, best.overlap,
         100 * cost.bubble(), cost.exposedSeconds, memory / 1048576);
     llvm::outs().flush();
-  }
+  };
+  planning::PlanSearch of2022(customary), own(input);
+  for (const Way &way : waysOf2022())
+    print(of2022, way);
+  if (!recomputeAll)
+    for (const Way &way : waysOfMerakc())
+      print(own, way);
   return success();
 }
 

@@ -1,6 +1,5 @@
 // How long the parts of a plan take: what the simulator asks of a machine.
-// passes/CostModel/PlanCosts.h answers from a cluster file; MachineCosts (here)
-// from five numbers.
+// passes/CostModel/PlanCosts.h answers from a cluster file.
 #pragma once
 
 #include "runtime/plan/Plan.h"
@@ -42,36 +41,6 @@ public:
   // communication while one of its ranks computes; at least 1.
   virtual double computeSlowdown() const { return 1; }
   virtual double communicationSlowdown() const { return 1; }
-};
-
-// An instruction takes the larger of arithmetic and memory time, at least
-// `launchSeconds`. A transfer takes latency plus bytes over bandwidth; a
-// collective of n members the time of a ring.
-struct MachineCosts : Costs {
-  double flopsPerSecond = 0;
-  double bytesPerSecond = 0;
-  double launchSeconds = 0;
-  double linkLatencySeconds = 0;
-  double linkBytesPerSecond = 0;
-
-  MachineCosts() = default;
-  MachineCosts(double flops, double bytes, double launch, double latency,
-               double bandwidth)
-      : flopsPerSecond(flops), bytesPerSecond(bytes), launchSeconds(launch),
-        linkLatencySeconds(latency), linkBytesPerSecond(bandwidth) {}
-
-  double computeSeconds(const planpb::Program &program,
-                        const planpb::Instruction &instruction,
-                        int rank) const override;
-  double collectiveSeconds(const planpb::Program &program,
-                           const planpb::Instruction &instruction,
-                           const std::vector<int> &ranks) const override;
-  double transferSeconds(const planpb::Program &program,
-                         const planpb::Instruction &instruction, int from,
-                         int to) const override;
-
-  // Plausible numbers for the plan's device ("cpu", "cuda").
-  static MachineCosts of(const std::string &device);
 };
 
 // Bytes that an instruction moves: as the compiler wrote it, else the size of

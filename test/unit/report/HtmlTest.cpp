@@ -2,6 +2,7 @@
 #include "runtime/report/Html.h"
 #include "runtime/report/Measured.h"
 #include "test/unit/plan/PlanBuilder.h"
+#include "test/unit/report/MachineCosts.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -22,7 +23,7 @@ Json dataOf(const std::string &page) {
 std::string traceOf(const LoadedPlan &plan, double factor, int steps) {
   Json events = Json::array();
   CommunicationMap map(plan);
-  const MachineCosts costs = MachineCosts::of("cpu");
+  const MachineCosts costs = MachineCosts::cpu();
   Execution execution(
       plan, map,
       [&](const ExecutionSite &site) {
@@ -69,7 +70,7 @@ TEST(Html, HoldsEverythingAndFetchesNothing) {
   decisions.stages = {{.first = "a", .last = "b", .opsRecomputed = 3}};
   decisions.text = "line <1>\nline 2";
   *plan.file.mutable_decisions() = toProto(decisions);
-  Result<Simulation> simulation = simulate(plan, MachineCosts::of("cpu"));
+  Result<Simulation> simulation = simulate(plan, MachineCosts::cpu());
   ASSERT_TRUE(simulation.ok());
   const std::string page = htmlReport(plan, *simulation);
   EXPECT_EQ(page.rfind("<!DOCTYPE html>", 0), 0u);
@@ -146,7 +147,7 @@ TEST(Measured, TakesTheMedianStepOfTheSameRows) {
     std::vector<RowUse> use = rowUse(*three);
     for (const RowUse &row : use)
       EXPECT_GT(row.busy, 0);
-    Result<Simulation> simulation = simulate(plan, MachineCosts::of("cpu"));
+    Result<Simulation> simulation = simulate(plan, MachineCosts::cpu());
     ASSERT_TRUE(simulation.ok());
     const Timeline both = overlay(simulation->timeline, *three);
     EXPECT_EQ(both.rows.size(), 2 * use.size());

@@ -2,6 +2,7 @@
 #include "runtime/plan/Verify.h"
 #include "runtime/report/Simulate.h"
 #include "test/unit/plan/PlanBuilder.h"
+#include "test/unit/report/MachineCosts.h"
 
 #include <gtest/gtest.h>
 
@@ -84,7 +85,7 @@ TEST(MemoryUse, LivesOfParametersSlotsAndTransients) {
 TEST(MemoryUse, NeverAboveTheArena) {
   for (const LoadedPlan &plan :
        {plantest::samplePlan(), plantest::replicatedPlan(2), chain()}) {
-    Result<Simulation> got = simulate(plan, MachineCosts::of("cpu"));
+    Result<Simulation> got = simulate(plan, MachineCosts::cpu());
     ASSERT_TRUE(got.ok());
     for (const MemoryUse &use : got->memory) {
       EXPECT_GT(use.peak.total(), 0);

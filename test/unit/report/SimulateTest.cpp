@@ -3,6 +3,7 @@
 #include "runtime/report/Simulate.h"
 #include "runtime/plan/Verify.h"
 #include "test/unit/plan/PlanBuilder.h"
+#include "test/unit/report/MachineCosts.h"
 
 #include <gtest/gtest.h>
 
@@ -259,7 +260,7 @@ TEST(Simulate, MessagesShareALink) {
 TEST(Simulate, DetailedShowsInstructions) {
   Result<Simulation> merged = simulate(pipeline(2, 2, true), unit());
   Result<Simulation> detailed =
-      simulate(plantest::samplePlan(), MachineCosts::of("cpu"), true);
+      simulate(plantest::samplePlan(), MachineCosts::cpu(), true);
   ASSERT_TRUE(merged.ok() && detailed.ok());
   int einsums = 0;
   for (const Span &span : detailed->timeline.spans)
