@@ -5,8 +5,9 @@
 
 Two ranks, tp=2, links slowed by merak-run's emulation, which sleeps: so even a
 busy machine can overlap. From the traces, per rank and step, over the calls that
-communicate (F and B; U runs once a step and has no halves; gradients are reduced
-there, unless --grad-overlap=on brings them and W's computation into B):
+communicate (F and B, which W and the reductions of gradients belong to where
+nobody waits for B; U runs once a step and has no halves, and reduces the gradients
+with --grad-overlap=off):
   compute   what the calls compute
   network   what their collectives last
   exposed   the part of it in which the rank computes nothing
@@ -107,7 +108,7 @@ def main():
     parser.add_argument("--model", default=os.path.join(MODEL, "model.onnx"))
     parser.add_argument("--data", default=os.path.join(MODEL, "data"))
     parser.add_argument("--global-batch", type=int, default=8)
-    parser.add_argument("--grad-overlap", default="off")
+    parser.add_argument("--grad-overlap", default="on")
     args = parser.parse_args()
     print(f"{'level':>5} {'step':>9} {'compute':>9} {'network':>9} "
           f"{'exposed':>9} {'hidden':>8}")

@@ -6,6 +6,7 @@
 // the first gradients are final long before the end.
 #include "passes/Lowering/Passes.h"
 
+#include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -43,6 +44,33 @@ struct Touched {
     return llvm::any_of(writes, [&](StringAttr n) { return other.has(n); }) ||
            llvm::any_of(other.writes, [&](StringAttr n) { return has(n); });
   }
+};
+
+// Where a later instruction may stand at the earliest: a place is the number of
+// an instruction that it stands in front of, behind others of that place.
+class Order {
+public:
+  void add(const Touched &own, int64_t place) {
+    for (StringAttr name : own.reads)
+      touched_[name] = std::max(touched_[name], place);
+    for (StringAttr name : own.writes)
+      addWrite(name, place);
+  }
+  void addWrite(StringAttr name, int64_t place) {
+    touched_[name] = std::max(touched_[name], place);
+    written_[name] = std::max(written_[name], place);
+  }
+  int64_t earliest(const Touched &own) const {
+    int64_t place = 0;
+    for (StringAttr name : own.reads)
+      place = std::max(place, written_.lookup(name));
+    for (StringAttr name : own.writes)
+      place = std::max(place, touched_.lookup(name));
+    return place;
+  }
+
+private:
+  llvm::DenseMap<StringAttr, int64_t> touched_, written_;
 };
 
 class GradientOverlap {
@@ -155,41 +183,48 @@ private:
            b.getOps<plan::SendOp>().empty();
   }
 
-  // Every instruction of W goes behind the last one of B that it depends on;
-  // if B has collectives, behind the next of them, which must not wait for it.
+  // Every instruction of W goes in front of the first one of B, behind all that
+  // it depends on, that waits for a collective: there the computation would
+  // stand still, while no collective of B starts later than it could. What W
+  // reads of a collective is there when B has waited for it.
   void joinBackward(int64_t weight) {
     plan::ProcedureOp b = ownProcedure(weight - 1), w = ownProcedure(weight);
     SmallVector<plan::InstructionOpInterface> places(
         b.getOps<plan::InstructionOpInterface>());
-    SmallVector<Touched> touched;
-    for (plan::InstructionOpInterface op : places)
-      touched.emplace_back(op);
-    int64_t count = static_cast<int64_t>(places.size()), at = -1;
-    SmallVector<int64_t> nextCollective(count + 1, count);
-    for (int64_t i = count; i-- > 0;)
-      nextCollective[i] =
-          isa<plan::CollectiveOp>(*places[i]) ? i : nextCollective[i + 1];
+    Order order;
+    llvm::BitVector waits(places.size());
+    Names pending; // what collectives make and nobody has used yet
+    for (auto [index, op] : llvm::enumerate(places)) {
+      Touched own(op);
+      order.add(own, static_cast<int64_t>(index) + 1);
+      SmallVector<StringAttr> used;
+      llvm::copy_if(pending, std::back_inserter(used),
+                    [&](StringAttr name) { return own.has(name); });
+      waits[index] = !used.empty() && !isa<plan::CollectiveOp>(*op);
+      for (StringAttr name : used) {
+        pending.erase(name);
+        order.addWrite(name, static_cast<int64_t>(index) + 1);
+      }
+      if (isa<plan::CollectiveOp>(*op))
+        pending.insert(own.writes.begin(), own.writes.end());
+    }
+    for (StringAttr name : pending)
+      order.addWrite(name, static_cast<int64_t>(places.size()));
     for (StringAttr name : transientsOf(w))
       buffers_.lookup(name).setProcedureAttr(
           FlatSymbolRefAttr::get(b.getSymNameAttr()));
-    Operation *after = nullptr; // the last one that was moved
     for (auto op :
          llvm::make_early_inc_range(w.getOps<plan::InstructionOpInterface>())) {
       Touched own(op);
-      int64_t needed = count;
-      while (needed-- > 0 && !touched[needed].conflicts(own)) {
-      }
-      if (int64_t next = nextCollective[needed + 1]; next < count)
-        needed = next;
-      if (needed > at || !after) {
-        at = std::max(at, needed);
-        after = at < 0 ? nullptr : places[at].getOperation();
-      }
-      if (after)
-        op->moveAfter(after);
+      int64_t at = order.earliest(own);
+      if (int wait = at == 0 ? waits.find_first() : waits.find_next(at - 1);
+          wait >= 0)
+        at = wait;
+      order.add(own, at);
+      if (at < static_cast<int64_t>(places.size()))
+        op->moveBefore(places[at]);
       else
-        op->moveBefore(&b.getBody().front(), b.getBody().front().begin());
-      after = op;
+        op->moveBefore(&b.getBody().front(), b.getBody().front().end());
     }
     touched_[b].insert(touched_[w].begin(), touched_[w].end());
     calls_[weight].erase();
