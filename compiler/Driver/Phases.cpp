@@ -206,6 +206,8 @@ LogicalResult Compilation::stage() {
   }
   if (!options.tpOverlap.empty())
     planner.pinned.tpOverlap = options.tpOverlap;
+  else if (!planner.pinned.tpOverlap && !options.cluster.empty())
+    planner.pinned.tpOverlap = "auto"; // its links say what is worth it
   auto batch = (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);

@@ -10,6 +10,8 @@ tokens  one sample a microbatch, halved along its tokens: the same two
         comparisons, and all levels give the same bits
 filled  links so slow that recomputation and gradients of weights fill the waits
         of the backward pass: the bits of halves
+default a cluster is given and no level: halves where links are slow, none where
+        they take no time; the bits of the level chosen
 counts  four all-reduces a transformer layer, none of them in recomputation
 reduced gradients reduced beside the backward pass are, bit for bit, those
         reduced in the update
@@ -62,23 +64,30 @@ def Overlapping(tools, level):
     return WithOption(tools, f"--tp-overlap={level}")
 
 
-def halves_body(model, mesh, microbatch, schedule, recompute, level, tools):
-    base = identity.BASES.get(
+def halves_base(model, mesh, microbatch, tools):
+    return identity.BASES.get(
         ("halves", model, mesh, microbatch),
         lambda: identity.order_run(Overlapping(tools, 0), model, mesh,
-                                   HALF[microbatch], "gpipe", "none",
-                                   "-base"))
+                                   microbatch, "gpipe", "none", "-base"))
+
+
+def halves_body(model, mesh, microbatch, schedule, recompute, level, tools):
+    base = halves_base(model, mesh, HALF[microbatch], tools)
     identity.compare(
         identity.order_run(Overlapping(tools, level), model, mesh, microbatch,
                            schedule, recompute), base)
     return "identical"
 
 
-def slow_links(tools, mesh):
-    """A cluster file: a rank waits long for every collective."""
+LINKS = {"slow": {"bandwidth": 5e6, "latency": 2e-5},
+         "free": {"bandwidth": 1e15, "latency": 1e-12}}
+
+
+def cluster_file(tools, mesh, links):
+    """With slow links a rank waits long for every collective."""
     ranks = math.prod(matrix.degrees(mesh).values())
-    link = {"bandwidth": 5e6, "latency": 2e-5}
-    path = tools.path("slow.json")
+    link = LINKS[links]
+    path = tools.path(f"{links}.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"devices": ranks, "devices_per_node": ranks,
                    "device": {"kind": "cpu", "flops": 2e10,
@@ -89,14 +98,31 @@ def slow_links(tools, mesh):
 
 
 def filled_body(model, mesh, microbatch, schedule, recompute, level, tools):
-    slow = WithOption(tools, f"--cluster={slow_links(tools, mesh)}")
+    slow = WithOption(tools, f"--cluster={cluster_file(tools, mesh, 'slow')}")
     return halves_body(model, mesh, microbatch, schedule, recompute, level,
                        slow)
 
 
+def default_body(model, mesh, microbatch, schedule, recompute, links, tools):
+    strategy = tools.path("strategy.json")
+    own = WithOption(
+        WithOption(tools, f"--cluster={cluster_file(tools, mesh, links)}"),
+        f"--emit-strategy={strategy}")
+    run = identity.order_run(own, model, mesh, microbatch, schedule, recompute)
+    with open(strategy, encoding="utf-8") as file:
+        chosen = json.load(file)["tp_overlap"]
+    # Cuts of several stages are searched for anew with halves, and may be luckier.
+    if chosen != ("3" if links == "slow" else "0") and (
+            links == "slow" or "pp" not in mesh):
+        raise Failed(f"links that are {links}: level {chosen}")
+    size = HALF[microbatch] if chosen == "3" else microbatch
+    identity.compare(run, halves_base(model, mesh, size, tools))
+    return f"identical, level {chosen}"
+
+
 def counts_body(recompute, level, links, tools):
     plan = tools.path("out.plan")
-    extra = ([f"--cluster={slow_links(tools, 'tp=2')}"] if links == "slow"
+    extra = ([f"--cluster={cluster_file(tools, 'tp=2', 'slow')}"] if links == "slow"
              else [])
     tools.run("merakc", os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx"),
               "-o", plan, f"--tp-overlap={level}", "--grad-overlap=off", *extra,
@@ -221,6 +247,13 @@ def main():
                for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
                for mesh in ("pp=2,tp=2", "tp=2")
                for pipeline in PIPELINES]
+    chosen += [("default", default_body, (name, mesh, "half", schedule,
+                                          recompute, links))
+               for name in ("gpt2-tiny", "bert-tiny")
+               for mesh, schedule, recompute in (
+                   ("tp=2", "1f1b", "none"), ("pp=2,tp=2", "auto", "auto"),
+                   ("dp=2,tp=2", "auto", "full"))
+               for links in LINKS]
     chosen += [("counts", counts_body, case) for case in itertools.product(
         ["none", "full"], ["0", "3"], ["default", "slow"])]
     cases = [Case(" ".join((kind, *case)), functools.partial(body, *case))
