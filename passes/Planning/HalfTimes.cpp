@@ -7,14 +7,14 @@ namespace merak::planning {
 
 HalfTimes::HalfTimes(const std::vector<HalfTask> &tasks, int ops, int level)
     : tasks(&tasks), level(level), tasksOf(ops) {
-  std::map<std::tuple<double, bool, bool>, int> kinds;
+  std::map<std::tuple<double, bool, bool, bool>, int> kinds;
   for (const HalfTask &task : tasks) {
     tasksOf[task.op].push_back(static_cast<int>(kind.size()));
-    kind.push_back(
-        kinds
-            .try_emplace({task.seconds, task.communication, task.joins},
-                         static_cast<int>(kinds.size()))
-            .first->second);
+    kind.push_back(kinds
+                       .try_emplace({task.seconds, task.communication,
+                                     task.joins, task.once},
+                                    static_cast<int>(kinds.size()))
+                       .first->second);
   }
 }
 
@@ -29,7 +29,8 @@ HalfTimes::Times HalfTimes::of(int begin, int end) const {
   std::vector<std::vector<int>> needs(chosen.size());
   for (size_t i = 0; i < chosen.size(); ++i) {
     const HalfTask &task = (*tasks)[chosen[i]];
-    (task.communication ? communication : times.compute) += 2 * task.seconds;
+    (task.communication ? communication : times.compute) +=
+        (task.once ? 1 : 2) * task.seconds;
     key.push_back(-1 - kind[chosen[i]]);
     for (int need : task.needs) {
       auto at = std::lower_bound(chosen.begin(), chosen.begin() + i, need);
@@ -49,7 +50,7 @@ HalfTimes::Times HalfTimes::of(int begin, int end) const {
     for (size_t i = 0; i < chosen.size(); ++i) {
       const HalfTask &task = (*tasks)[chosen[i]];
       writer.add(task.seconds, task.communication, std::move(needs[i]),
-                 task.joins);
+                 task.joins, task.once);
     }
     it->second = secondsOfHalves(writer.chain(), level);
   }

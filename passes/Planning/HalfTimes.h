@@ -10,14 +10,16 @@
 
 namespace merak::planning {
 
-// A task of half a microbatch, and the stage op that it belongs to; `needs`
-// are earlier tasks of the same action over all ops.
+// A task of half a microbatch, or of a whole one (`once`), and the stage op
+// that it belongs to; `needs` are earlier tasks of the same action over all
+// ops.
 struct HalfTask {
   int op = 0;
   double seconds = 0;
   bool communication = false;
   bool joins = false; // see ChainWriter
   std::vector<int> needs;
+  bool once = false; // the whole microbatch at once, see StreamTask
 };
 
 class HalfTimes {

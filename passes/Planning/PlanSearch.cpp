@@ -37,6 +37,8 @@ Way ownWay(const Strategy &pinned) {
     name = way.chunks > 1 ? "interleaved" : "1f1b";
   if (name != "auto")
     way.schedules = {name};
+  else if (way.chunks > 1)
+    way.schedules = {"interleaved"};
   else
     way.schedules = {"1f1b", "scp", "zb", "last", "early", "eager", "gpipe"};
   way.lists = name == "auto";
@@ -183,7 +185,10 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   if (!status.ok())
     return status;
   auto made = std::make_unique<Sharding>();
-  Result<Assignment> assignment = assign(d, made->report);
+  // An odd number of samples is halved along its tokens.
+  Result<Assignment> assignment = overlap > 0 && samples % 2 != 0
+                                      ? halveTokens(d)
+                                      : assign(d, made->report);
   if (!assignment.ok()) {
     status = assignment.status();
     return status;
@@ -221,23 +226,26 @@ Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
   int64_t samples = input.globalBatch / (d.dp * d.microbatches);
   if (samples % 2 == 0)
     return {};
-  // An odd number of samples is halved along its tokens.
-  auto [known, fresh] = tokenHalves.try_emplace({d.tp, samples});
-  if (fresh) {
-    SearchReport unused;
-    Result<Assignment> assignment = assign(d, unused);
-    known->second =
-        assignment.ok()
-            ? splitTokens(*input.graph, *input.classes, *assignment).status()
-            : assignment.status();
-  }
-  if (known->second.ok())
+  const Result<Assignment> &halves = halveTokens(d);
+  if (halves.ok())
     return {};
   return Status::error(fmt::format(
       "tensor-parallel overlap {} splits a microbatch into two halves, found "
       "{} sample{} a microbatch (global batch {}, dp={}, {} microbatches): {}",
       overlap, samples, samples == 1 ? "" : "s", input.globalBatch, d.dp,
-      d.microbatches, known->second.str()));
+      d.microbatches, halves.status().str()));
+}
+
+const Result<Assignment> &PlanSearch::halveTokens(const Degrees &d) {
+  std::optional<Result<Assignment>> &known =
+      tokenHalves[{d.tp, input.globalBatch / (d.dp * d.microbatches)}];
+  if (!known) {
+    SearchReport unused;
+    known = assign(d, unused);
+    if (known->ok())
+      known = splitTokens(*input.graph, *input.classes, **known);
+  }
+  return *known;
 }
 
 PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {

@@ -15,6 +15,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 
 namespace merak::planning {
 
@@ -74,6 +75,7 @@ public:
     std::unique_ptr<StageModel> model;
   };
   Result<const Sharding *> sharding(const Degrees &degrees, int overlap);
+  const Result<Assignment> &halveTokens(const Degrees &degrees);
   Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
 
 private:
@@ -85,8 +87,9 @@ private:
   std::map<int64_t,
            std::pair<std::map<int, std::vector<std::string>>, SearchReport>>
       choices;
-  // By tp, samples: whether tokens can be halved.
-  std::map<std::pair<int64_t, int64_t>, Status> tokenHalves;
+  // By tp, samples: what halves the tokens, if they can be halved.
+  std::map<std::pair<int64_t, int64_t>, std::optional<Result<Assignment>>>
+      tokenHalves;
   // By tp, samples, overlap.
   std::map<std::tuple<int64_t, int64_t, int>,
            std::pair<Status, std::unique_ptr<Sharding>>>

@@ -1,5 +1,7 @@
 #include "passes/Planning/StageCosts.h"
 
+#include "passes/Planning/TokenHalves.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <set>
@@ -18,7 +20,8 @@ public:
   Builder(const Graph &graph, const Assignment &assignment,
           const Outcome &outcome, const StageCostOptions &options)
       : graph(graph), outcome(outcome), options(options),
-        device(options.cluster.device()), mesh(assignment.axisMap()) {}
+        device(options.cluster.device()), mesh(assignment.axisMap()),
+        tokens(mesh.erase(kHalfAxis) > 0) {}
 
   StageProblem build() {
     readTensors();
@@ -48,6 +51,10 @@ private:
         elements *= double(size);
       local.push_back(elements);
     }
+    between.assign(n, 0);
+    for (const Conversion &conversion : outcome.conversions)
+      if (isBetweenHalves(conversion))
+        between[conversion.tensor] = 1;
     hasGradient.assign(n, 0);
     for (size_t t = 0; t < n; ++t)
       hasGradient[t] = graph.tensors[t].parameter;
@@ -94,17 +101,28 @@ private:
       return false;
     const GraphOp &a = graph.ops[from], &b = graph.ops[users[t][0]];
     return a.phase == b.phase && a.weightGradient == b.weightGradient &&
-           stageOp[from] >= 0 && !reduced[t];
+           stageOp[from] >= 0 && !reduced[t] && !between[t];
   }
 
   // A half at a time: twice the launches, halves of the shape.
-  int parts() const { return options.overlap > 0 && options.tp > 1 ? 2 : 1; }
+  int halves() const { return options.overlap > 0 && options.tp > 1 ? 2 : 1; }
+  // What needs all tokens runs once for both halves of them.
+  int partsOf(const layout::Layout &made) const {
+    return tokens && !isOfHalf(made) ? 1 : halves();
+  }
+  int partsOf(int op) const {
+    for (const layout::Layout &made : outcome.ops[op].produced)
+      if (int parts = partsOf(made); parts > 1)
+        return parts;
+    return outcome.ops[op].produced.empty() ? halves() : 1;
+  }
 
   // Of one part of a microbatch.
   double seconds(int index) const {
     const GraphOp &op = graph.ops[index];
     if (op.view)
       return 0;
+    const int parts = partsOf(index);
     double moved = 0;
     bool alone = true; // not the continuation of a fused kernel
     for (int t : op.operands) {
@@ -116,24 +134,25 @@ private:
       moved += stays(t) ? 0 : bytes(t);
     costmodel::Kernel kernel;
     kernel.name = op.kernel;
-    kernel.bytes = moved / parts();
+    kernel.bytes = moved / parts;
     kernel.dtype = dtypeOf(op);
     if (!op.contraction)
       return costmodel::kernelSeconds(device, kernel) -
              (alone ? 0 : launchOf(kernel));
-    kernel.flops =
-        outcome.ops[index].localFlops / double(options.microbatches) / parts();
+    // Halves of tokens are split by their layouts.
+    kernel.flops = outcome.ops[index].localFlops /
+                   double(options.microbatches) / (tokens ? 1 : parts);
     if (op.operands.size() >= 2 && op.kernel == "einsum") {
       // From the elements of a [b,m,k], b [b,k,n] and r [b,m,n] alone.
       double a = local[op.operands[0]], b = local[op.operands[1]];
-      double r = local[op.results[0]], products = kernel.flops * parts() / 2;
+      double r = local[op.results[0]], products = kernel.flops * parts / 2;
       kernel.m = std::max(1.0, products / b);
       kernel.n = std::max(1.0, products / a);
       kernel.k = std::max(1.0, products / r);
       if (kernel.m >= kernel.n)
-        kernel.m = std::max(1.0, kernel.m / parts());
+        kernel.m = std::max(1.0, kernel.m / parts);
       else
-        kernel.k = std::max(1.0, kernel.k / parts());
+        kernel.k = std::max(1.0, kernel.k / parts);
     }
     return costmodel::kernelSeconds(device, kernel);
   }
@@ -151,6 +170,20 @@ private:
 
   // ---------------------------------------------------------- communication
 
+  // Joins and cuts of the halves of tokens, on one device.
+  static bool isBetweenHalves(const Conversion &conversion) {
+    return conversion.axes.size() == 1 && conversion.axes[0] == kHalfAxis;
+  }
+  double joinSeconds(const Conversion &conversion) const {
+    if (conversion.kind == ConversionKind::Slice)
+      return 0;
+    costmodel::Kernel kernel;
+    kernel.name =
+        conversion.kind == ConversionKind::AllGather ? "concat" : "add";
+    kernel.bytes = 2 * bytes(conversion.tensor);
+    return costmodel::kernelSeconds(device, kernel);
+  }
+
   // Of one part of a microbatch.
   double collective(const Conversion &conversion) const {
     using Kind = costmodel::Collective;
@@ -166,7 +199,7 @@ private:
     // The buffer behind the bytes that a ring sends.
     double share = double(n - 1) / double(n);
     Kind kind = Kind::AllGather;
-    double buffer = conversion.bytes / share / parts();
+    double buffer = conversion.bytes / share / (tokens ? 1 : halves());
     switch (conversion.kind) {
     case ConversionKind::AllReduceSum:
     case ConversionKind::AllReduceMax:
@@ -255,7 +288,8 @@ private:
     for (size_t c = 0; c < outcome.conversions.size(); ++c) {
       const Conversion &conversion = outcome.conversions[c];
       int action = actionOf(conversion), from = producer[conversion.tensor];
-      if (action < 0 || collective(conversion) <= 0)
+      if (action < 0 ||
+          (collective(conversion) <= 0 && !isBetweenHalves(conversion)))
         continue;
       bool own = from >= 0 && stageOp[from] >= 0 && actionOfOp(from) == action;
       bool user = conversion.op >= 0 && stageOp[conversion.op] >= 0 &&
@@ -270,8 +304,9 @@ private:
     made.fill(std::vector<int>(graph.tensors.size(), -1));
     auto add = [&](int action, HalfTask task) {
       Sums &sum = sums[action][task.op];
-      (task.communication ? sum.wait : sum.compute) += parts() * task.seconds;
-      if (parts() > 1)
+      (task.communication ? sum.wait : sum.compute) +=
+          (task.once ? 1 : halves()) * task.seconds;
+      if (halves() > 1)
         out.halves[action].push_back(std::move(task));
       return int(out.halves[action].size()) - 1;
     };
@@ -279,7 +314,11 @@ private:
       const Conversion &conversion = outcome.conversions[c];
       int action = actionOf(conversion), from = producer[conversion.tensor];
       int at = from >= 0 && stageOp[from] >= 0 ? stageOp[from] : otherwise;
-      HalfTask task{at, collective(conversion), true, false, {}};
+      bool here = isBetweenHalves(conversion);
+      HalfTask task{
+          at,    here ? joinSeconds(conversion) : collective(conversion),
+          !here, false,
+          {},    tokens && partsOf(conversion.to) == 1};
       int &source = made[action][conversion.tensor];
       if (source >= 0)
         task.needs.push_back(source);
@@ -293,13 +332,15 @@ private:
       int action = actionOfOp(int(i));
       for (int c : before[i])
         communicate(c, stageOp[i]);
-      HalfTask task{stageOp[i], seconds(int(i)), false, joins(op), {}};
+      HalfTask task{stageOp[i], seconds(int(i)),
+                    false,      joins(op),
+                    {},         tokens && partsOf(int(i)) == 1};
       for (int t : op.operands)
         if (int need = made[action][t]; need >= 0)
           task.needs.push_back(need);
       int number = add(action, std::move(task));
       for (int t : op.results)
-        made[action][t] = parts() > 1 ? number : -1;
+        made[action][t] = halves() > 1 ? number : -1;
       for (int c : after[i])
         communicate(c, stageOp[i]);
     }
@@ -310,7 +351,7 @@ private:
   }
 
   void makeOps() {
-    out.overlap = parts() > 1 ? options.overlap : 0;
+    out.overlap = halves() > 1 ? options.overlap : 0;
     std::array<std::vector<Sums>, 3> sums;
     makeTasks(sums);
     std::vector<char> everywhere(graph.tensors.size(), 0);
@@ -434,7 +475,8 @@ private:
   std::vector<int> producer, stageOp, forwardOps;
   std::vector<std::vector<int>> users;
   std::vector<double> local; // elements on a device
-  std::vector<char> hasGradient, reduced;
+  bool tokens;               // halves of tokens, as the layouts say
+  std::vector<char> hasGradient, reduced, between;
   StageProblem out;
 };
 

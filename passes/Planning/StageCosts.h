@@ -31,7 +31,9 @@ struct StageCostOptions {
   bool fuse = true;
 };
 
-// Requires apply() of the same graph and assignment. Degrees but tp matter
+// Requires apply() of the same graph and assignment. Halves are those of the
+// tokens where the assignment splits kHalfAxis (TokenHalves.h), else of the
+// samples. Degrees but tp matter
 // only through the samples of a microbatch.
 StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
                               const Outcome &outcome,

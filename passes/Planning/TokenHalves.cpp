@@ -69,6 +69,12 @@ bool isContracted(const Graph &graph, const Classes &classes, int cls) {
 
 } // namespace
 
+bool isOfHalf(const layout::Layout &layout) {
+  return mentionsHalf(layout) ||
+         std::find(layout.partial.begin(), layout.partial.end(), kHalfAxis) !=
+             layout.partial.end();
+}
+
 Result<Assignment> splitTokens(const Graph &graph, const Classes &classes,
                                const Assignment &base) {
   Result<Outcome> whole = apply(graph, classes, base);

@@ -12,6 +12,9 @@
 
 namespace merak::planning {
 
+// Whether a value is of one half: part of its tokens, or a sum over part.
+bool isOfHalf(const layout::Layout &layout);
+
 // `base` with one more class split, over kHalfAxis: the one that lets the most
 // bytes of collectives over "tp" be in halves, and among equals the one that
 // has the fewest bytes joined. Errors: no class helps (with an odd size, say).

@@ -3,6 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/TrainDialect.h"
 #include "passes/CostModel/Cost.h"
+#include "passes/Planning/TokenHalves.h"
 #include <numeric>
 
 using namespace mlir;
@@ -28,16 +29,7 @@ bool merak::isFree(Operation *op) {
 }
 
 bool merak::isOfHalf(LayoutAttr attr) {
-  if (!attr)
-    return false;
-  layout::Layout layout = attr.getLayout();
-  if (llvm::is_contained(layout.partial, kHalfAxis.str()))
-    return true;
-  for (const layout::DimLayout &dim : layout.dims)
-    for (const layout::Factor &factor : dim.factors)
-      if (llvm::is_contained(factor.axes, kHalfAxis.str()))
-        return true;
-  return false;
+  return attr && planning::isOfHalf(attr.getLayout());
 }
 
 bool merak::isOfBothHalves(Operation *op) {

@@ -37,8 +37,12 @@ private:
   FailureOr<bool> decompose(const planning::Outcome &outcome);
   LogicalResult applyAssignment();
   LogicalResult planStages(const planning::PlanCandidate &candidate);
-  LogicalResult splitIntoHalves();
+  bool halvesTokens() const {
+    return decision.overlapLevel > 0 &&
+           options.globalBatch / (decision.dp * decision.microbatches) % 2 != 0;
+  }
   LogicalResult splitTokens();
+  LogicalResult splitSamples();
   void finishStrategy();
 
   ModuleOp module;
@@ -228,14 +232,12 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   return success();
 }
 
-// The layouts of tensor-parallel overlap: the batch over twice as many
-// positions of "mb", or tokens where a microbatch has an odd number of samples.
-// What was planned for whole microbatches stays.
-LogicalResult Planner::splitIntoHalves() {
-  if (decision.overlapLevel == 0)
+// The layouts of tensor-parallel overlap where halves are of the samples: the
+// batch over twice as many positions of "mb". What was planned for whole
+// microbatches stays.
+LogicalResult Planner::splitSamples() {
+  if (decision.overlapLevel == 0 || halvesTokens())
     return success();
-  if (options.globalBatch / (decision.dp * decision.microbatches) % 2 != 0)
-    return splitTokens();
   planning::Assignment halves;
   Status status = planning::assignBatch(
       decision.step.graph, classes, decision.step.batched,
@@ -257,7 +259,11 @@ LogicalResult Planner::splitIntoHalves() {
   return success();
 }
 
+// Where a microbatch has an odd number of samples: an axis for its tokens, by
+// which the stages are priced, too.
 LogicalResult Planner::splitTokens() {
+  if (!halvesTokens())
+    return success();
   Result<planning::Assignment> halves =
       planning::splitTokens(decision.step.graph, classes, decision.assignment);
   if (!halves.ok())
@@ -316,13 +322,13 @@ FailureOr<Decision> Planner::run() {
     decision.report +=
         fmt::format("tensor-parallel overlap {}: halves of {} samples\n",
                     decision.overlapLevel, samples / 2);
-  if (decision.overlapLevel == 0 &&
-      options.pinned.tpOverlap.value_or("0") != "0" && decision.tp == 1)
+  std::string asked = options.pinned.tpOverlap.value_or("0");
+  if (asked != "0" && asked != "auto" && decision.tp == 1)
     decision.report += "tensor-parallel overlap: nothing to hide, tp is 1\n";
   if (decision.tp > 1)
     decision.report += decision.sharding.str();
-  if (failed(applyAssignment()) || failed(planStages(*best)) ||
-      failed(splitIntoHalves()))
+  if (failed(applyAssignment()) || failed(splitTokens()) ||
+      failed(planStages(*best)) || failed(splitSamples()))
     return failure();
   finishStrategy();
   if (failed(emitAll(module, markRecompute(decision, options.pinned))))

@@ -18,7 +18,8 @@ std::vector<HalfTask> randomTasks(std::mt19937 &random, int ops, int period) {
                        double(pick(random, 5)),
                        pick(random, 3) == 0,
                        pick(random, 2) == 0,
-                       {}});
+                       {},
+                       pick(random, 4) == 0});
   for (int start = 0; start < ops; start += period)
     for (HalfTask task : block) {
       task.op += start;
@@ -51,9 +52,10 @@ TEST(HalfTimes, RangeAloneIsItsChain) {
           for (int need : task.needs)
             if (number[need] >= 0)
               needs.push_back(number[need]);
-          number[i] =
-              writer.add(task.seconds, task.communication, needs, task.joins);
-          compute += task.communication ? 0 : 2 * task.seconds;
+          number[i] = writer.add(task.seconds, task.communication, needs,
+                                 task.joins, task.once);
+          double parts = task.once ? 1 : 2;
+          compute += task.communication ? 0 : parts * task.seconds;
         }
         HalfTimes::Times found = times.of(begin, end);
         EXPECT_DOUBLE_EQ(found.seconds, secondsOfHalves(writer.chain(), level));
