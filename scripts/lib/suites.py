@@ -159,10 +159,17 @@ def run_fuzz(suite):
 
 
 def run_runtime_only(suite):
-    """The runtime, its tools and tests without LLVM; only under --all."""
+    """It configures without CUDA; and, under --all, the runtime, its tools and
+    tests without LLVM."""
+    builds = os.path.dirname(suite.args.build)
+    without = os.path.join(builds, "without-cuda")
+    if suite.run(["cmake", "--preset", "runtime-only", "-B", without,
+                  "-DMERAK_CUDA=OFF"]) != 0 or \
+            "CUDA backend: OFF, NCCL: OFF" not in suite.text:
+        return 0, 1
     if not suite.args.all:
-        return 0, 0
-    folder = os.path.join(os.path.dirname(suite.args.build), "runtime-only")
+        return 1, 0
+    folder = os.path.join(builds, "runtime-only")
     jobs = str(suite.args.jobs)
     steps = [["cmake", "--preset", "runtime-only", "-B", folder],
              ["ninja", "-C", folder, "-j", jobs],
@@ -170,8 +177,8 @@ def run_runtime_only(suite):
               "--output-on-failure"]]
     for done, step in enumerate(steps):
         if suite.run(step) != 0:
-            return done, 1
-    return len(steps), 0
+            return done + 1, 1
+    return len(steps) + 1, 0
 
 
 def run_onnx(suite):

@@ -5,6 +5,8 @@
 //   merak-conformance                 what one process can run
 //   merak-conformance NAME...         these backends and communicators
 //   mpirun -np 4 merak-conformance mpi
+//   RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+//     merak-conformance nccl       one such process for each GPU
 #include "test/conformance/Targets.h"
 
 #include <algorithm>
@@ -109,9 +111,7 @@ int run(const std::vector<std::string> &chosen, bool leads) {
     if (wanted(target.name, !target.processes))
       collectives.add(target.name, runCommunicator(target));
     else if (chosen.empty())
-      collectives.absent[target.name] =
-          "it needs several processes: mpirun -np 4 merak-conformance " +
-          target.name;
+      collectives.absent[target.name] = target.needs();
   if (!leads)
     return collectives.absent.empty() ? 0 : 1;
   int failed = kernels.print("kernel");
@@ -146,7 +146,8 @@ int main(int argc, char **argv) {
       return 2;
     }
   const char *rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (!rank)
-    rank = std::getenv("PMI_RANK");
+  for (const char *name : {"PMI_RANK", "RANK"})
+    if (!rank)
+      rank = std::getenv(name);
   return run(chosen, !rank || std::string(rank) == "0");
 }

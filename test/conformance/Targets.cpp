@@ -10,6 +10,9 @@
 #include "runtime/backends/cuda/Driver.h"
 #include "runtime/comm/inproc/DeviceCommunicator.h"
 #endif
+#ifdef MERAK_HAS_NCCL
+#include "runtime/comm/nccl/NcclWorld.h"
+#endif
 #ifdef MERAK_HAS_MPI
 #include "runtime/comm/mpi/MpiWorld.h"
 #endif
@@ -53,13 +56,20 @@ CommTarget inprocTarget() {
 }
 
 #ifdef MERAK_HAS_CUDA
+// Processes of a host take its devices in turn.
+Result<std::shared_ptr<cuda::Device>> ownDevice() {
+  auto identity =
+      launchIdentity([](const char *name) { return std::getenv(name); });
+  auto ordinal = cuda::deviceOrdinal(identity.ok() ? identity->localRank : 0);
+  if (!ordinal.ok())
+    return ordinal.status();
+  return cuda::openDevice(*ordinal);
+}
+
 BackendTarget cudaTarget() {
   BackendTarget target{"cuda",
                        [](ThreadPool &) -> Result<std::unique_ptr<Backend>> {
-                         auto ordinal = cuda::deviceOrdinal(0);
-                         if (!ordinal.ok())
-                           return ordinal.status();
-                         auto device = cuda::openDevice(*ordinal);
+                         auto device = ownDevice();
                          if (!device.ok())
                            return device.status();
                          return std::unique_ptr<Backend>(
@@ -83,11 +93,45 @@ CommTarget deviceTarget() {
 }
 #endif
 
+#ifdef MERAK_HAS_NCCL
+// Processes with a GPU each.
+CommTarget ncclTarget() {
+  CommTarget target = inprocTarget();
+  target.name = "nccl";
+  target.backend = "cuda";
+  target.processes = true;
+  target.needs = []() -> std::string {
+    auto device = ownDevice();
+    if (!device.ok())
+      return device.status().str();
+    return "it needs a process for each GPU, with RANK, WORLD_SIZE, "
+           "LOCAL_RANK, MASTER_ADDR and MASTER_PORT set (test/gpu/run.sh)";
+  };
+  target.open = []() -> Result<std::unique_ptr<World>> {
+    auto device = ownDevice();
+    if (!device.ok())
+      return device.status();
+    auto identity =
+        launchIdentity([](const char *name) { return std::getenv(name); });
+    if (!identity.ok())
+      return identity.status();
+    auto store = openStore(*identity);
+    if (!store.ok())
+      return store.status();
+    return openNcclWorld(std::move(*store));
+  };
+  return target;
+}
+#endif
+
 #ifdef MERAK_HAS_MPI
 CommTarget mpiTarget() {
   CommTarget target = inprocTarget();
   target.name = "mpi";
   target.processes = true;
+  target.needs = [] {
+    return "it needs several processes: mpirun -np 4 merak-conformance mpi";
+  };
   target.open = []() -> Result<std::unique_ptr<World>> {
     auto identity =
         launchIdentity([](const char *name) { return std::getenv(name); });
@@ -117,6 +161,9 @@ const std::vector<CommTarget> &commTargets() {
       inprocTarget(),
 #ifdef MERAK_HAS_CUDA
       deviceTarget(),
+#endif
+#ifdef MERAK_HAS_NCCL
+      ncclTarget(),
 #endif
 #ifdef MERAK_HAS_MPI
       mpiTarget(),

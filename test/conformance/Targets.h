@@ -21,8 +21,10 @@ struct BackendTarget {
 
 struct CommTarget {
   std::string name;
-  // In how many processes: 1 runs all ranks as threads, others need mpirun.
+  // Ranks are processes, started by a launcher; else they are threads of one.
   bool processes = false;
+  // Why such a target does not run here by itself: what it needs.
+  std::function<std::string()> needs;
   std::string backend = "cpu"; // whose memory it communicates
   std::function<Result<std::unique_ptr<runtime::World>>()> open;
   std::function<Result<std::unique_ptr<runtime::Communicator>>(

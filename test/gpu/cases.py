@@ -2,7 +2,7 @@
 runs. Ranks are threads that share the GPU, up to eight of them."""
 
 STEPS = 10
-# (model of test/data/models, mesh, optimizer, microbatch, schedule)
+# (model of test/data/models, mesh, optimizer, microbatch, schedule, [precision])
 CASES = [
     ("mlp-ce", "none", "adamw", "whole", "gpipe"),
     ("gpt2-tiny", "none", "adamw", "whole", "gpipe"),
@@ -19,9 +19,19 @@ CASES = [
     ("resnet-tiny", "dp=2", "sgd", "whole", "gpipe"),
     ("vit-tiny", "none", "adamw", "whole", "gpipe"),
     ("vit-tiny", "pp=2,dp=2,tp=2", "adamw", "half", "1f1b"),
+    # Fused attention, products that end with biases and GELU.
+    ("gpt2-tiny", "none", "adamw", "whole", "gpipe", "bf16"),
+    ("gpt2-tiny", "dp=2,tp=2", "adamw", "half", "1f1b", "bf16"),
+    ("bert-tiny", "none", "adamw", "whole", "gpipe", "bf16"),
+    ("vit-tiny", "pp=2", "adamw", "half", "1f1b", "bf16"),
+    ("resnet-tiny", "none", "sgd", "whole", "gpipe", "bf16"),
 ]
 # The case that compute-sanitizer repeats.
 SANITIZED = ("mlp-ce", "none", "adamw", "whole", "gpipe")
+
+
+def precision(case):
+    return case[5] if len(case) > 5 else "fp32"
 
 
 def name(case):

@@ -15,7 +15,8 @@ import tempfile
 
 import cases
 
-LOSS = 1e-4  # relative, f32 products in f32
+# Relative; f32 products in f32.
+LOSS = {"fp32": 1e-4, "bf16": 1e-2}
 
 
 def run(args, case, prefix=(), steps=cases.STEPS, environment=None):
@@ -48,7 +49,8 @@ def compare(args, case, losses):
     if len(losses) != len(wanted):
         return f"{len(losses)} losses, expected {len(wanted)}"
     for step, (x, y) in enumerate(zip(losses, wanted), 1):
-        if x is None or not abs(x - y) <= LOSS * abs(y):
+        bound = LOSS[cases.precision(case)]
+        if x is None or not abs(x - y) <= bound * abs(y):
             return f"loss of step {step} is {x}, expected {y:.7g}"
     return None
 

@@ -5,7 +5,8 @@ compiled here, with their models, data and recorded runs.
     test/gpu/pack.py OUT.tar.gz [--bin-dir DIR] [--bench]
 
 Unpack it in a checkout of the repository; then `test/gpu/run.sh` builds the
-runtime there and checks. With --bench the plans of the benchmark are packed too
+runtime there and checks. The headers of cuDNN's frontend go along where
+scripts/install-deps has fetched them. With --bench the plans of the benchmark are packed too
 (bench/gpu; their models need the onnx package here).
 """
 import argparse
@@ -26,6 +27,8 @@ import models  # noqa: E402
 import oracle  # noqa: E402
 
 MODELS = os.path.join(ROOT, "test/data/models")
+# Where scripts/install-deps puts the headers of cuDNN's frontend.
+FRONTEND = os.path.join(ROOT, "build/cudnn-frontend/include")
 CLUSTER = os.path.join(ROOT, "samples/clusters/h200-8x8.json")
 
 
@@ -39,11 +42,12 @@ def compile_plan(merakc, model, plan, *options):
 
 def pack_cases(merakc, folder):
     for case in cases.CASES:
-        model, mesh, optimizer, microbatch, schedule = case
+        model, mesh, optimizer, microbatch, schedule = case[:5]
         source = os.path.join(MODELS, model)
         compile_plan(merakc, os.path.join(source, "model.onnx"),
                      os.path.join(folder, "plans", cases.name(case)),
                      *matrix.compile_options(mesh, microbatch, schedule),
+                     f"--precision={cases.precision(case)}",
                      oracle.optimizer_option(model, optimizer))
         target = os.path.join(folder, "models", model)
         if not os.path.exists(target):
@@ -69,6 +73,8 @@ def main():
             models.pack(merakc, folder, CLUSTER)
         with tarfile.open(args.output, "w:gz") as archive:
             archive.add(folder, arcname="build/gpu-pack")
+            if os.path.exists(FRONTEND):
+                archive.add(FRONTEND, arcname=os.path.relpath(FRONTEND, ROOT))
     print(f"{args.output}: {os.path.getsize(args.output) / 1e6:.1f} MB")
     return 0
 

@@ -22,6 +22,8 @@ done
 say_what() {
   echo "  conformance: every library kernel against its reference, in every"
   echo "    memory layout, and every type, on the device"
+  echo "  collectives: every collective and transfer of ranks that share a"
+  echo "    device, and of NCCL with a process for each GPU"
   python3 "$root/test/gpu/check.py" --list
   echo "  memory: compute-sanitizer over the smallest model"
   echo "  benchmark: bench/gpu/run.py, GPT-2 124M and 1.5B beside PyTorch"
@@ -58,6 +60,21 @@ if [ -z "$bin" ]; then
 fi
 suite conformance env MERAK_CUDA_TEST_DEVICE=0 \
   "$bin/MerakCudaTests" --gtest_brief=1 --gtest_filter='*Conformance*'
+# One process for each GPU, under torchrun's variables; the first one speaks.
+nccl() {
+  local count rank failed=0 others=()
+  count=$(nvidia-smi -L | wc -l)
+  export WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
+  for ((rank = 1; rank < count; rank++)); do
+    RANK=$rank LOCAL_RANK=$rank "$bin/merak-conformance" nccl >/dev/null &
+    others+=($!)
+  done
+  RANK=0 LOCAL_RANK=0 "$bin/merak-conformance" nccl || failed=1
+  for rank in "${others[@]}"; do wait "$rank" || failed=1; done
+  return $failed
+}
+suite collectives "$bin/merak-conformance" cuda "inproc on cuda"
+suite nccl nccl
 if [ -d "$pack" ]; then
   suite models python3 "$root/test/gpu/check.py" --bin-dir "$bin" --pack "$pack"
   sanitizer=$(command -v compute-sanitizer ||
@@ -79,9 +96,12 @@ else
 fi
 
 echo
-failed=0
+failed=0 made=0
 for i in "${!names[@]}"; do
   printf '%-12s %-8s %s\n' "${names[$i]}" "${results[$i]}" "${details[$i]}"
   [ "${results[$i]}" = FAILED ] && failed=1
+  [ "${results[$i]}" = skipped ] || made=$((made + 1))
 done
+echo "$made of ${#names[@]} checks were made on $(nvidia-smi \
+  --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//')"
 exit $failed

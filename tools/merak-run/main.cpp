@@ -14,7 +14,10 @@
 #include "runtime/comm/mpi/MpiWorld.h"
 #endif
 
+#include <fmt/format.h>
+
 #include <memory>
+#include <mutex>
 
 using namespace merak;
 
@@ -31,6 +34,13 @@ Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
   auto device = cuda::openDevice(*ordinal);
   if (!device)
     return device.status();
+  // Once a host: which library runs what costs most.
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    if (localRank == 0)
+      fmt::print(stderr, "attention and convolutions on {} run {}\n",
+                 (*device)->info().name, (*device)->fusedBy());
+  });
   return std::unique_ptr<runtime::Backend>(
       std::make_unique<cuda::CudaBackend>(*device));
 }

@@ -5,11 +5,13 @@
 // Calls on a stream only enqueue. Any thread may call.
 #pragma once
 
+#include "runtime/backends/cuda/Fused.h"
 #include "runtime/backends/cuda/Matmul.h"
 #include "runtime/backends/cuda/kernels/Kernels.h"
 #include "runtime/core/Status.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -74,6 +76,15 @@ public:
   // Whether the library has a kernel for the product's epilogue, with these
   // operands; `matmul` may be called with it only then.
   virtual Result<bool> takes(const Matmul &problem, const MatmulCall &call) = 0;
+  // A library's kernel for the whole operation; null where there is none.
+  virtual std::shared_ptr<FusedPlan> fused(const FusedAttention &) const {
+    return nullptr;
+  }
+  virtual std::shared_ptr<FusedPlan> fused(const FusedConvolution &) const {
+    return nullptr;
+  }
+  // By which library attention and convolutions run, for people.
+  virtual std::string fusedBy() const { return "not by cuDNN"; }
   // Says why if products cannot run on this machine.
   virtual Status checkMatmul() = 0;
 };

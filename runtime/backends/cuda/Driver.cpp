@@ -1,6 +1,7 @@
 #include "runtime/backends/cuda/Driver.h"
 
 #include "runtime/backends/cuda/Blas.h"
+#include "runtime/backends/cuda/Cudnn.h"
 #include "runtime/backends/cuda/Fatbins.h"
 #include "runtime/backends/cuda/Library.h"
 
@@ -89,6 +90,7 @@ public:
     if (!bind().ok())
       return;
     blas_.reset();
+    cudnn_.reset();
     for (CUmodule module : modules_)
       api_.p_cuModuleUnload(module);
     api_.p_cuDevicePrimaryCtxRelease(device_);
@@ -253,6 +255,15 @@ public:
     MERAK_RETURN_IF_ERROR(bind());
     return blas_->takes(problem, call);
   }
+  std::shared_ptr<FusedPlan> fused(const FusedAttention &a) const override {
+    return bind().ok() ? cudnn_->plan(a, info_.major, info_.minor) : nullptr;
+  }
+  std::shared_ptr<FusedPlan> fused(const FusedConvolution &c) const override {
+    return bind().ok() ? cudnn_->plan(c, info_.major, info_.minor) : nullptr;
+  }
+  std::string fusedBy() const override {
+    return bind().ok() ? cudnn_->describe() : "not by cuDNN";
+  }
   Status checkMatmul() override {
     MERAK_RETURN_IF_ERROR(bind());
     return blas_->open();
@@ -339,6 +350,7 @@ private:
   std::vector<CUmodule> modules_;
   std::vector<CUfunction> kernels_;
   std::unique_ptr<Blas> blas_ = std::make_unique<Blas>();
+  std::unique_ptr<Cudnn> cudnn_ = std::make_unique<Cudnn>();
 };
 
 std::string versionText(int version) {

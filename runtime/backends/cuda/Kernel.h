@@ -72,6 +72,16 @@ KernelResult makeKernel(Body body, uint64_t workspace = 0) {
   return std::unique_ptr<Kernel>(std::move(kernel));
 }
 
+// Operands of a fused kernel, in its order: inputs by position, outputs as
+// ~position.
+using FusedOrder = std::vector<int>;
+// `other` where there is no plan, or where the library does not run it after
+// all.
+KernelResult withFused(std::shared_ptr<FusedPlan> plan, FusedOrder order,
+                       KernelResult other);
+// A view with its dimensions in this order.
+FusedTensor fusedTensor(const View &view, const std::vector<size_t> &order);
+
 // Which operands a kernel takes as they lie; others pass through dense copies.
 enum class Strides {
   Any,

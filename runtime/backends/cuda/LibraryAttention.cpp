@@ -1,10 +1,12 @@
-// attention and its gradient as matrix products around a masked softmax, one
-// batch entry at a time. This is what runs for f32 and for what cuDNN's fused
-// kernels do not take.
+// attention and its gradient: by a fused kernel of cuDNN where it has one for
+// 16-bit operands, else as matrix products around a masked softmax, one batch
+// entry at a time.
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <fmt/format.h>
 
 namespace merak::cuda {
@@ -285,7 +287,67 @@ Status backward(const Shape &s, const KernelCall &call, Launcher &launcher) {
   return {};
 }
 
-KernelResult createAttention(Request &request, const Device &) {
+// ------------------------------------------------- the library's own kernel
+
+// [b, t, h, d] as [b, h, t, d].
+FusedTensor byHead(const View &view) { return fusedTensor(view, {0, 2, 1, 3}); }
+
+// A row that its mask hides from all keys is zero here and not a number in
+// cuDNN, so masks go there only if the user says that there are no such rows.
+bool allowsMasks() {
+  const char *text = std::getenv("MERAK_CUDNN_MASKS");
+  return text && std::strcmp(text, "1") == 0;
+}
+
+// False if the operands are none that such kernels take: repeated by strides of
+// 0, empty, of 32 bits, queries without keys, a mask of truth values.
+bool readFused(const Request &request, const Shape &s, const View &lse,
+               size_t maskAt, FusedAttention &a) {
+  if (!s.half() || request.instruction.accumulate() || s.d % 8 != 0 ||
+      s.b * s.tq * s.tk * s.h == 0 || (s.scores.causal && s.tq > s.tk) ||
+      (s.masked && !allowsMasks()))
+    return false;
+  auto repeats = [](const View &view) {
+    for (size_t d = 0; d < view.shape.size(); ++d)
+      if (view.shape[d] > 1 && view.strides[d] == 0)
+        return true;
+    return false;
+  };
+  for (size_t i = 0; i < request.inputs.size(); ++i)
+    if (i != maskAt && repeats(request.inputs[i]))
+      return false;
+  a.causal = s.scores.causal;
+  a.scale = s.scores.scale;
+  a.q = byHead(request.inputs[0]);
+  a.k = byHead(request.inputs[1]);
+  a.v = byHead(request.inputs[2]);
+  if (!lse.dense() || lse.dtype != planpb::F32)
+    return false;
+  a.lse = {Type::F32, {s.b, s.h, s.tq, 1}, {s.h * s.tq, s.tq, 1, 1}};
+  if (!s.masked)
+    return true;
+  const View &mask = request.inputs[maskAt];
+  if (mask.dtype != s.dtype && mask.dtype != planpb::F32)
+    return false;
+  // A dimension that repeats has size 1.
+  const std::vector<int64_t> shape = {s.b, s.h, s.tq, s.tk};
+  std::vector<int64_t> strides;
+  if (!cpu::broadcastStrides(mask, shape, strides) || strides[3] != 1)
+    return false;
+  a.masked = true;
+  a.mask.type = typeOf(mask.dtype);
+  a.mask.strides = strides;
+  int64_t packed = 1;
+  for (size_t d = 4; d-- > 0;) {
+    a.mask.sizes.insert(a.mask.sizes.begin(), strides[d] ? shape[d] : 1);
+    if (!strides[d])
+      a.mask.strides[d] = packed;
+    packed = std::max(packed, a.mask.strides[d] * a.mask.sizes.front());
+  }
+  return true;
+}
+
+KernelResult createAttention(Request &request, const Device &device) {
   Shape s;
   const bool masked = request.text("mask", "none") != "none";
   if (!request.counts(masked ? 4 : 3, 2) ||
@@ -297,14 +359,21 @@ KernelResult createAttention(Request &request, const Device &) {
   sameType(request, request.outputs[0], "out", s);
   if (!request.ok())
     return request.status();
-  return makeKernel(
-      [s](const KernelCall &call, Launcher &launcher) {
-        return forward(s, call, launcher);
-      },
-      s.workspace(1));
+  KernelResult other =
+      makeKernel([s](const KernelCall &call,
+                     Launcher &launcher) { return forward(s, call, launcher); },
+                 s.workspace(1));
+  FusedAttention a;
+  if (!readFused(request, s, request.outputs[1], 3, a))
+    return other;
+  a.out = byHead(request.outputs[0]);
+  FusedOrder order = {0, 1, 2, ~0, ~1};
+  if (a.masked)
+    order.push_back(3);
+  return withFused(device.fused(a), order, std::move(other));
 }
 
-KernelResult createAttentionGrad(Request &request, const Device &) {
+KernelResult createAttentionGrad(Request &request, const Device &device) {
   Shape s;
   const bool masked = request.text("mask", "none") != "none";
   if (!request.counts(masked ? 7 : 6, 3) ||
@@ -324,11 +393,27 @@ KernelResult createAttentionGrad(Request &request, const Device &) {
   expectReal(request, request.inputs[3], "out");
   if (!request.ok())
     return request.status();
-  return makeKernel(
+  KernelResult other = makeKernel(
       [s](const KernelCall &call, Launcher &launcher) {
         return backward(s, call, launcher);
       },
       s.workspace(2));
+  FusedAttention a;
+  if (request.inputs[3].dtype != s.dtype ||
+      !readFused(request, s, request.inputs[4], 6, a))
+    return other;
+  a.backward = true;
+  a.out = byHead(request.inputs[3]);
+  a.dout = byHead(request.inputs[5]);
+  a.dq = byHead(request.outputs[0]);
+  a.dk = byHead(request.outputs[1]);
+  a.dv = byHead(request.outputs[2]);
+  FusedOrder order = {0, 1, 2, 3, 4};
+  if (a.masked)
+    order.push_back(6);
+  for (int i : {5, ~0, ~1, ~2})
+    order.push_back(i);
+  return withFused(device.fused(a), order, std::move(other));
 }
 
 constexpr KernelEntry kEntries[] = {

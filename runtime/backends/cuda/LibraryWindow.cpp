@@ -43,7 +43,33 @@ bool readConv(Request &request, const View &x, const View &w, const View &y,
   return true;
 }
 
-KernelResult createConv(Request &request, const Device &) {
+// A plan of the library for the convolution of x and w to y; null without one.
+std::shared_ptr<FusedPlan> fusedConv(Request &request, const Device &device,
+                                     FusedConvolution::Kind kind, const View &x,
+                                     const View &w, const View &y) {
+  const size_t dims = w.shape.size() - 2;
+  if (request.instruction.accumulate() || dims < 2 || x.elements() == 0 ||
+      w.elements() == 0 || y.elements() == 0)
+    return nullptr;
+  std::vector<size_t> order(dims + 2);
+  for (size_t d = 0; d < order.size(); ++d)
+    order[d] = d;
+  FusedConvolution c;
+  c.kind = kind;
+  c.x = fusedTensor(x, order);
+  c.w = fusedTensor(w, order);
+  c.y = fusedTensor(y, order);
+  const std::vector<int64_t> ones(dims, 1);
+  c.strides = request.list("strides", ones);
+  c.dilations = request.list("dilations", ones);
+  const std::vector<int64_t> pads =
+      request.list("pads", std::vector<int64_t>(2 * dims, 0));
+  c.padBegin.assign(pads.begin(), pads.begin() + dims);
+  c.padEnd.assign(pads.begin() + dims, pads.end());
+  return device.fused(c);
+}
+
+KernelResult createConv(Request &request, const Device &device) {
   ConvArgs args;
   args.biased = request.integer("bias", 0) != 0;
   if (!request.counts(2 + args.biased, 1) ||
@@ -54,42 +80,55 @@ KernelResult createConv(Request &request, const Device &) {
     request.shape(request.inputs[2], "bias", {request.inputs[1].shape[0]});
   if (!request.ok())
     return request.status();
-  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
-    ConvArgs now = args;
-    now.x = ref(call.inputs[0]);
-    now.w = ref(call.inputs[1]);
-    if (now.biased)
-      now.bias = ref(call.inputs[2]);
-    now.y = ref(call.outputs[0]);
-    now.add = call.accumulate;
-    return launcher.items<KernelId::Conv>(now, call.outputs[0].elements());
-  });
+  KernelResult direct =
+      makeKernel([args](const KernelCall &call, Launcher &launcher) {
+        ConvArgs now = args;
+        now.x = ref(call.inputs[0]);
+        now.w = ref(call.inputs[1]);
+        if (now.biased)
+          now.bias = ref(call.inputs[2]);
+        now.y = ref(call.outputs[0]);
+        now.add = call.accumulate;
+        return launcher.items<KernelId::Conv>(now, call.outputs[0].elements());
+      });
+  if (args.biased)
+    return direct;
+  return withFused(fusedConv(request, device, FusedConvolution::Forward,
+                             request.inputs[0], request.inputs[1],
+                             request.outputs[0]),
+                   {0, 1, ~0}, std::move(direct));
 }
 
-KernelResult createConvGradInput(Request &request, const Device &) {
+KernelResult createConvGradInput(Request &request, const Device &device) {
   ConvArgs args;
   if (!request.counts(2, 1) ||
       !readConv(request, request.outputs[0], request.inputs[1],
                 request.inputs[0], args))
     return request.status();
-  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
-    ConvArgs now = args;
-    now.y = ref(call.inputs[0]);
-    now.w = ref(call.inputs[1]);
-    now.x = ref(call.outputs[0]);
-    now.add = call.accumulate;
-    return launcher.items<KernelId::ConvGradInput>(now,
-                                                   call.outputs[0].elements());
-  });
+  KernelResult direct =
+      makeKernel([args](const KernelCall &call, Launcher &launcher) {
+        ConvArgs now = args;
+        now.y = ref(call.inputs[0]);
+        now.w = ref(call.inputs[1]);
+        now.x = ref(call.outputs[0]);
+        now.add = call.accumulate;
+        return launcher.items<KernelId::ConvGradInput>(
+            now, call.outputs[0].elements());
+      });
+  return withFused(fusedConv(request, device, FusedConvolution::GradInput,
+                             request.outputs[0], request.inputs[1],
+                             request.inputs[0]),
+                   {~0, 1, 0}, std::move(direct));
 }
 
-KernelResult createConvGradWeight(Request &request, const Device &) {
+KernelResult createConvGradWeight(Request &request, const Device &device) {
   ConvArgs args;
   if (!request.counts(2, 1) ||
       !readConv(request, request.inputs[0], request.outputs[0],
                 request.inputs[1], args))
     return request.status();
-  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+  KernelResult direct = makeKernel([args](const KernelCall &call,
+                                          Launcher &launcher) {
     ConvArgs now = args;
     now.x = ref(call.inputs[0]);
     now.y = ref(call.inputs[1]);
@@ -98,6 +137,10 @@ KernelResult createConvGradWeight(Request &request, const Device &) {
     return launcher.rows<KernelId::ConvGradWeight>(
         now, call.outputs[0].elements(), now.samples * now.window.outSize());
   });
+  return withFused(fusedConv(request, device, FusedConvolution::GradWeight,
+                             request.inputs[0], request.outputs[0],
+                             request.inputs[1]),
+                   {0, ~0, 1}, std::move(direct));
 }
 
 // ---------------------------------------------------------------- pooling

@@ -6,6 +6,7 @@
 #include "runtime/backends/cuda/Kernel.h"
 #include "test/unit/conformance/Harness.h"
 #include "test/unit/cuda/EmulatedDevice.h"
+#include "test/unit/cuda/EmulatedFused.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -47,7 +48,7 @@ std::string difference(const Case &c, const Tensors &found,
 // MERAK_CUDA_TEST_DEVICE: the ordinal of a GPU to use instead of the emulation.
 const char *testDevice() { return std::getenv("MERAK_CUDA_TEST_DEVICE"); }
 
-void setThreads(int threads, bool epilogues = true) {
+void setThreads(int threads, bool libraries = true) {
   if (const char *ordinal = testDevice()) {
     auto device = cuda::openDevice(std::atoi(ordinal));
     ASSERT_TRUE(device.ok()) << device.status().str();
@@ -56,10 +57,10 @@ void setThreads(int threads, bool epilogues = true) {
     };
     return;
   }
-  backendMaker() = [threads, epilogues](runtime::ThreadPool &) {
+  backendMaker() = [threads, libraries](runtime::ThreadPool &) {
     return std::make_unique<cuda::CudaBackend>(
-        std::make_shared<cuda::EmulatedDevice>(
-            cuda::Emulation{.threads = threads, .epilogues = epilogues}));
+        std::make_shared<cuda::EmulatedDevice>(cuda::Emulation{
+            .threads = threads, .epilogues = libraries, .fused = libraries}));
   };
 }
 
@@ -121,25 +122,31 @@ Case lowered(Case c, bool keepTable) {
     tensor.dtype = planpb::BF16;
     roundToType(tensor);
   };
+  // Statistics are f32 in every plan.
   for (size_t i = 0; i < c.inputs.size(); ++i)
-    if (!(keepTable && c.op == "gather" && i == 0))
+    if (!(keepTable && c.op == "gather" && i == 0) &&
+        !(c.op == "attention_grad" && i == 4))
       lower(c.inputs[i]);
-  for (Tensor &output : c.outputs)
-    if (!(keepTable && c.op == "scatter_add"))
-      lower(output);
+  for (size_t i = 0; i < c.outputs.size(); ++i)
+    if (!(keepTable && c.op == "scatter_add") &&
+        !(c.op == "attention" && i == 1))
+      lower(c.outputs[i]);
   c.tolerance = 0.015;
   c.exact = false;
   return c;
 }
 
 TEST(CudaKernels, TakeBf16) {
-  setThreads(1);
   std::set<std::string> tested;
   for (const Case &original : cases())
     for (bool keepTable : {false, true}) {
+      // Attention and convolutions both by a library and without.
+      setThreads(1, !keepTable);
       const bool table =
           original.op == "gather" || original.op == "scatter_add";
-      if (original.updates || (keepTable && !table))
+      const bool fuses = original.op.rfind("attention", 0) == 0 ||
+                         original.op.rfind("conv", 0) == 0;
+      if (original.updates || (keepTable && !table && !fuses))
         continue;
       Case c = forLayout(original, MemoryLayout::Padded);
       c = lowered(c, keepTable);
@@ -154,6 +161,39 @@ TEST(CudaKernels, TakeBf16) {
       tested.insert(c.op);
     }
   EXPECT_GT(tested.size(), 25u);
+}
+
+// Of dense 16-bit operands, all that a library has a kernel for.
+TEST(CudaKernels, AreTheLibrarysWhereItHasOne) {
+  if (testDevice())
+    GTEST_SKIP() << "counts what the emulated library runs";
+  setThreads(1);
+  for (const Case &original : cases()) {
+    const bool attention = original.op.rfind("attention", 0) == 0;
+    const bool conv = original.op.rfind("conv", 0) == 0;
+    if (!attention && !conv)
+      continue;
+    const Case c = lowered(original, false);
+    auto text = [&](const char *name) {
+      auto found = c.attrs.find(name);
+      return found == c.attrs.end() ? std::string() : found->second;
+    };
+    const Shape &q = c.inputs[0].shape, &k = c.inputs[1].shape;
+    const bool wanted =
+        attention
+            ? (text("mask").empty() || text("mask") == "none") &&
+                  q[3] % 8 == 0 && elements(q) * elements(k) > 0 &&
+                  !(text("causal") == "1" && q[1] > k[1])
+            : text("bias") != "1" && c.inputs[0].shape.size() > 3 &&
+                  elements(c.inputs[0].shape) * elements(c.inputs[1].shape) *
+                          elements(c.outputs[0].shape) >
+                      0;
+    const int before = cuda::fusedRuns();
+    ASSERT_TRUE(runCase(c, MemoryLayout::Dense, 1, false).status.ok());
+    EXPECT_EQ(cuda::fusedRuns() - before, wanted ? 1 : 0) << c.name;
+    ASSERT_TRUE(runCase(c, MemoryLayout::Unaligned, 1, false).status.ok());
+    EXPECT_EQ(cuda::fusedRuns() - before, wanted ? 1 : 0) << c.name;
+  }
 }
 
 TEST(CudaKernels, IncludeThoseOfTheCpu) {

@@ -21,6 +21,7 @@ struct Emulation {
   int blocks = 2;  // of a grid, at most
   int processors = 2;
   bool epilogues = true; // products end with biases and GELU
+  bool fused = true;     // attention and convolutions in one kernel
 };
 
 class EmulatedDevice : public Device {
@@ -55,6 +56,8 @@ public:
   Status matmul(const Matmul &problem, const MatmulCall &call, void *workspace,
                 Stream stream) override;
   Result<bool> takes(const Matmul &problem, const MatmulCall &call) override;
+  std::shared_ptr<FusedPlan> fused(const FusedAttention &) const override;
+  std::shared_ptr<FusedPlan> fused(const FusedConvolution &) const override;
   Status checkMatmul() override { return {}; }
 
   // Allocations, streams and events that were not given back.
