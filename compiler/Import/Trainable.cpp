@@ -61,6 +61,9 @@ static bool passesGradient(const onnx::NodeProto &node, int index) {
     return index == 0;
   if (type == "BatchNormalization")
     return index < 3;
+  // Tables of sines and cosines are not trained.
+  if (type == "RotaryEmbedding")
+    return index == 0;
   return true;
 }
 

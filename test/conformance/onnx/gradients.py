@@ -12,6 +12,9 @@ kernels of the case know it, else in float32 with a wider tolerance. An element
 at which two values of h, or the slopes on both sides, disagree lies on a kink
 and is left out.
 
+  gradients.py                Debian's libonnx-testdata
+  gradients.py --subset       operators that have a rule of their own
+  gradients.py --all          also the newest onnx package from PyPI
   gradients.py --cases FOLDER [--filter TEXT] [--every]
 
 One line a case; the last line is `N passed, M failed`.
@@ -36,6 +39,8 @@ SUBSET = ("Abs Acos Add Asin Atan AveragePool Concat Conv ConvTranspose Cos "
           "ReduceMax ReduceSum ScatterElements Sigmoid Sin Sinh Slice Softmax "
           "SoftmaxCrossEntropyLoss Sqrt Sub Tan Tanh TopK Transpose "
           "Where").split() + ["BatchNormalization (training)"]
+# Inputs that hold tables, to which no gradient goes.
+TABLES = {"RotaryEmbedding": [1, 2]}
 MOST = 64  # elements of a case that are moved
 
 
@@ -94,10 +99,12 @@ class Problem:
         raw = cases.read_set(data, "input")
         self.moved, self.fixed = [], []
         shape_inputs = cases.fixed_inputs(self.model)
+        tables = {node.inputs[slot] for node in self.model.nodes
+                  for slot in TABLES.get(node.op_type, ())}
         for one, value, bytes_ in zip(self.model.feeds(), tensors, raw):
             if one.kind != "tensor" or value.data is None:
                 raise cases.Unsupported("an input that is no tensor")
-            if value.code == 1 and one.name not in shape_inputs:
+            if value.code == 1 and one.name not in shape_inputs | tables:
                 self.moved.append((one.name, value))
             else:
                 self.fixed.append(wire.with_name(bytes_, one.name))
