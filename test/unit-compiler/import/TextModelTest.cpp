@@ -197,6 +197,22 @@ TEST(Freeze, ByGlob) {
   EXPECT_TRUE(fixture.import(model, options).says("'typo*'"));
 }
 
+// Whatever their names are: no gradient goes to the tables of a rotation.
+TEST(Freeze, TablesOfRotations) {
+  ImportFixture fixture;
+  TextModel model(23);
+  model.input("x", "8,2,3,4").output("loss").splat("w", {4}, 0.5);
+  model.splat("cos.weight", {8, 3, 2}, 0.6).splat("sin.weight", {8, 3, 2}, 0.8);
+  model.node("Mul", {"x", "w"}, {"y"});
+  model.node("RotaryEmbedding", {"y", "cos.weight", "sin.weight"}, {"z"});
+  model.node("ReduceSum", {"z"}, {"loss"}, TextModel::integer("keepdims", 0));
+  Imported imported = fixture.import(model);
+  ASSERT_TRUE(imported.ok()) << imported.allErrors();
+  ASSERT_EQ(imported.report.trained.size(), 1u);
+  EXPECT_EQ(imported.report.trained[0].name, "w");
+  EXPECT_EQ(imported.report.frozen.size(), 2u);
+}
+
 // What TorchScript writes in evaluation mode: equal norms behind Identity.
 TEST(Unmerge, VectorsBehindIdentity) {
   ImportFixture fixture;
