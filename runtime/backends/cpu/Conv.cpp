@@ -4,8 +4,8 @@
 // Operands are dense here (see the adapters in Registry.cpp).
 #include "runtime/backends/cpu/Gemm.h"
 #include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Scratch.h"
-#include "runtime/backends/cpu/Window.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 
 #include <algorithm>
@@ -15,10 +15,7 @@ namespace merak::cpu {
 
 namespace {
 
-struct Conv {
-  Window window;
-  int64_t samples = 0, groups = 1;
-  int64_t inChannels = 0, outChannels = 0; // of one group
+struct Conv : ConvRequest {
   bool bias = false;
 
   int64_t depth() const { return inChannels * window.kernelSize(); }
@@ -39,27 +36,10 @@ struct Conv {
   }
 };
 
-bool readConv(Request &request, const View &x, const View &w, const View &y,
-              Conv &c) {
+bool readF32(Request &request, const View &x, const View &w, const View &y,
+             Conv &c) {
   request.allF32();
-  if (!request.expect(w.rank() >= 3 && x.rank() == w.rank(),
-                      "expected x and w of one rank, 3 or more"))
-    return false;
-  c.groups = request.integer("group", 1);
-  if (!readWindow(request, x, y, std::span(w.shape).subspan(2), c.window))
-    return false;
-  c.samples = x.shape[0];
-  if (!request.expect(c.groups > 0 && w.shape[0] % c.groups == 0 &&
-                          x.shape[1] == w.shape[1] * c.groups &&
-                          y.shape[1] == w.shape[0] && y.shape[0] == x.shape[0],
-                      fmt::format("channels do not fit: x {}, w {} x {}, y {}, "
-                                  "{} groups",
-                                  x.shape[1], w.shape[0], w.shape[1],
-                                  y.shape[1], c.groups)))
-    return false;
-  c.inChannels = w.shape[1];
-  c.outChannels = w.shape[0] / c.groups;
-  return true;
+  return readConv(request, x, w, y, c);
 }
 
 // Rows [first, last) of the matrix of one sample and group.
@@ -116,8 +96,8 @@ KernelResult createConv(Request &request) {
   Conv c;
   c.bias = request.integer("bias", 0) != 0;
   if (!request.counts(2 + c.bias, 1) ||
-      !readConv(request, request.inputs[0], request.inputs[1],
-                request.outputs[0], c))
+      !readF32(request, request.inputs[0], request.inputs[1],
+               request.outputs[0], c))
     return request.status();
   if (c.bias)
     request.shape(request.inputs[2], "bias", {request.inputs[1].shape[0]});
@@ -167,8 +147,8 @@ KernelResult createConv(Request &request) {
 KernelResult createGradInput(Request &request) {
   Conv c;
   if (!request.counts(2, 1) ||
-      !readConv(request, request.outputs[0], request.inputs[1],
-                request.inputs[0], c))
+      !readF32(request, request.outputs[0], request.inputs[1],
+               request.inputs[0], c))
     return request.status();
   return makeKernel([c](const KernelCall &call, ThreadPool &pool) {
     const int64_t depth = c.depth(), positions = c.window.outSize();
@@ -200,8 +180,8 @@ KernelResult createGradInput(Request &request) {
 KernelResult createGradWeight(Request &request) {
   Conv c;
   if (!request.counts(2, 1) ||
-      !readConv(request, request.inputs[0], request.outputs[0],
-                request.inputs[1], c))
+      !readF32(request, request.inputs[0], request.outputs[0],
+               request.inputs[1], c))
     return request.status();
   return makeKernel([c](const KernelCall &call, ThreadPool &pool) {
     const int64_t depth = c.depth(), positions = c.window.outSize();

@@ -1,49 +1,26 @@
 // dropout: zeros at random, the same ones for any cut of the global tensor.
 #include "runtime/backends/cpu/Kernel.h"
-#include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 #include "runtime/core/Philox.h"
-
-#include <algorithm>
-#include <fmt/format.h>
 
 namespace merak::cpu {
 
 namespace {
 
 KernelResult createDropout(Request &request) {
-  if (!request.counts(1, 1))
-    return request.status();
-  const View &x = request.inputs[0], &y = request.outputs[0];
+  DropoutRequest dropout;
+  const bool reads = readDropout(request, dropout);
   request.allF32();
-  request.sameShape(x, "x", y, "y");
-  const double ratio = request.real("ratio");
-  const int64_t id = request.integer("id");
-  request.expect(ratio >= 0 && ratio < 1,
-                 fmt::format("expected 'ratio' in [0, 1), found {}", ratio));
-  request.expect(id >= 0 && id >> 32 == 0,
-                 fmt::format("expected 'id' in [0, 2^32), found {}", id));
-  const std::vector<int64_t> extents =
-      request.list("extents", {{x.elements()}});
-  const std::vector<int64_t> strides = request.list("strides", {{1}});
-  int64_t count = 1;
-  for (int64_t extent : extents)
-    count *= extent;
-  request.expect(extents.size() == strides.size() && count == x.elements() &&
-                     std::all_of(strides.begin(), strides.end(),
-                                 [](int64_t s) { return s >= 0; }),
-                 fmt::format("expected a stride for each of 'extents', which "
-                             "multiply to {}",
-                             x.elements()));
-  if (!request.ok())
+  if (!reads || !request.ok())
     return request.status();
   // Where elements lie here and in the global tensor.
-  Nest outer(extents, {denseStrides(extents), strides});
+  Nest outer(dropout.extents, {denseStrides(dropout.extents), dropout.strides});
   Nest::Inner inner = outer.splitInner();
   DropoutRow row;
-  row.op = static_cast<uint32_t>(id);
-  row.threshold = philox::thresholdOf(ratio);
-  row.scale = static_cast<float>(1 / (1 - ratio));
+  row.op = dropout.id;
+  row.threshold = philox::thresholdOf(dropout.ratio);
+  row.scale = static_cast<float>(1 / (1 - dropout.ratio));
   return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
     if (call.scalars.size() < 2)
       return Status::error("dropout: expected the scalars seed and step");

@@ -1,7 +1,7 @@
 // max_pool, avg_pool and their gradients, one plane (sample and channel) after
 // the other. Operands are dense here.
 #include "runtime/backends/cpu/Nest.h"
-#include "runtime/backends/cpu/Window.h"
+#include "runtime/backends/cpu/Requests.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,12 +11,7 @@ namespace merak::cpu {
 
 namespace {
 
-struct Pool {
-  Window window;
-  int64_t planes = 0;
-  bool countPad = false;
-  std::array<int64_t, Window::kDims> padEnd{0, 0, 0};
-
+struct Pool : PoolRequest {
   // Calls body(output position, input position) for each window element that
   // lies inside the input, windows and elements in row-major order.
   template <typename Body> void forElements(int64_t out, Body body) const {
@@ -50,21 +45,10 @@ struct Pool {
   }
 };
 
-bool readPool(Request &request, const View &in, const View &out, Pool &p) {
+bool readF32(Request &request, const View &in, const View &out, Pool &p) {
   request.type(in, "the wide operand", planpb::F32);
   request.type(out, "the narrow operand", planpb::F32);
-  std::vector<int64_t> kernel = request.list("kernel");
-  if (!request.ok() || !readWindow(request, in, out, kernel, p.window))
-    return false;
-  request.expect(in.shape[0] == out.shape[0] && in.shape[1] == out.shape[1],
-                 "samples and channels differ");
-  p.planes = in.shape[0] * in.shape[1];
-  p.countPad = request.integer("count_include_pad", 0) != 0;
-  std::vector<int64_t> pads =
-      request.list("pads", std::vector<int64_t>(2 * kernel.size(), 0));
-  for (size_t d = 0; d < kernel.size(); ++d)
-    p.padEnd[Window::kDims - kernel.size() + d] = pads[kernel.size() + d];
-  return request.ok();
+  return readPool(request, in, out, p);
 }
 
 // Calls body(plane) on all threads.
@@ -80,7 +64,7 @@ void forPlanes(const Pool &p, ThreadPool &pool, const Body &body) {
 KernelResult createMax(Request &request) {
   Pool p;
   if (!request.counts(1, 2) ||
-      !readPool(request, request.inputs[0], request.outputs[0], p))
+      !readF32(request, request.inputs[0], request.outputs[0], p))
     return request.status();
   request.type(request.outputs[1], "index", planpb::I64);
   request.sameShape(request.outputs[0], "y", request.outputs[1], "index");
@@ -148,7 +132,7 @@ KernelResult createMaxGrad(Request &request) {
 KernelResult createAverage(Request &request) {
   Pool p;
   if (!request.counts(1, 1) ||
-      !readPool(request, request.inputs[0], request.outputs[0], p))
+      !readF32(request, request.inputs[0], request.outputs[0], p))
     return request.status();
   return makeKernel([p](const KernelCall &call, ThreadPool &pool) {
     const int64_t inSize = p.window.inSize(), outSize = p.window.outSize();
@@ -168,7 +152,7 @@ KernelResult createAverage(Request &request) {
 KernelResult createAverageGrad(Request &request) {
   Pool p;
   if (!request.counts(1, 1) ||
-      !readPool(request, request.outputs[0], request.inputs[0], p))
+      !readF32(request, request.outputs[0], request.inputs[0], p))
     return request.status();
   return makeKernel([p](const KernelCall &call, ThreadPool &pool) {
     const int64_t inSize = p.window.inSize(), outSize = p.window.outSize();

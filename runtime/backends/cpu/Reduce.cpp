@@ -4,7 +4,7 @@
 // into columns, and everything else through a scalar loop. Long sums are cut
 // into pieces of fixed length, so that the order never depends on threads.
 #include "runtime/backends/cpu/Kernel.h"
-#include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Scratch.h"
 #include "runtime/backends/cpu/Types.h"
 #include "runtime/backends/cpu/simd/Simd.h"
@@ -147,49 +147,23 @@ void reduceColumns(const Reduction &r, const float *x, float *y,
 }
 
 KernelResult createReduce(Request &request, bool sum) {
-  if (!request.counts(1, 1))
+  ReduceRequest read;
+  if (!readReduce(request, read))
     return request.status();
   const View &x = request.inputs[0], &y = request.outputs[0];
-  std::vector<bool> reduced(x.shape.size(), false);
-  for (int64_t axis : request.list("axes")) {
-    if (!request.expect(axis >= -x.rank() && axis < x.rank(),
-                        fmt::format("expected axes in [{}, {}), found {}",
-                                    -x.rank(), x.rank(), axis)))
-      return request.status();
-    reduced[axis < 0 ? axis + x.rank() : axis] = true;
-  }
   request.type(y, "output", x.dtype);
   request.expect(
       withNumber(x.dtype, [](auto) {}),
       fmt::format("no arithmetic on {}", runtime::dtypeName(x.dtype)));
-  Reduction r;
-  std::vector<int64_t> keptShape, reducedShape, withOnes;
-  std::vector<std::vector<int64_t>> kept(2), inside(1);
-  for (int64_t d = 0; d < x.rank(); ++d) {
-    (reduced[d] ? reducedShape : keptShape).push_back(x.shape[d]);
-    (reduced[d] ? inside[0] : kept[0]).push_back(x.strides[d]);
-    withOnes.push_back(reduced[d] ? 1 : x.shape[d]);
-  }
-  if (y.rank() == x.rank()) {
-    request.shape(y, "output", withOnes);
-    for (int64_t d = 0; d < x.rank(); ++d)
-      if (!reduced[d])
-        kept[1].push_back(y.strides[d]);
-  } else {
-    request.shape(y, "output", keptShape);
-    kept[1] = y.strides;
-  }
   if (!request.ok())
     return request.status();
-  r.kept = Nest(keptShape, kept);
-  r.reduced = Nest(reducedShape, inside);
-  r.reduced.sortBy(0);
+  Reduction r;
+  r.kept = read.kept;
+  r.reduced = read.reduced;
   r.sum = sum;
   r.accumulate = request.instruction.accumulate();
   r.dtype = x.dtype;
-  bool runs = r.reduced.rank() > 0 && r.reduced.strides[0].back() == 1;
-  bool columns = sum && !runs && r.kept.rank() > 0 &&
-                 r.kept.strides[0].back() == 1 && r.kept.sizes.back() >= 8;
+  const bool runs = read.runs(), columns = sum && read.columns();
   return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
     const void *x = call.inputs[0].data;
     void *y = call.outputs[0].data;

@@ -153,39 +153,37 @@ bool readPick(Request &request, const View &matrix, const View &labels,
   return request.ok();
 }
 
-KernelResult createPick(Request &request, const Device &) {
-  PickArgs args;
-  if (!request.counts(2, 1) ||
-      !readPick(request, request.inputs[0], request.inputs[1],
-                request.outputs[0], args))
+// The matrix is the input of pick and the output of its gradient.
+template <KernelId id, bool gradient> KernelResult makePick(Request &request) {
+  if (!request.counts(2, 1))
     return request.status();
-  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+  auto matrixOf = [](auto &from) {
+    return gradient ? from.outputs[0] : from.inputs[0];
+  };
+  auto vectorOf = [](auto &from) {
+    return gradient ? from.inputs[0] : from.outputs[0];
+  };
+  PickArgs args;
+  if (!readPick(request, matrixOf(request), request.inputs[1],
+                vectorOf(request), args))
+    return request.status();
+  return makeKernel([=](const KernelCall &call, Launcher &launcher) {
     PickArgs now = args;
-    now.matrix = ref(call.inputs[0]);
+    now.matrix = ref(matrixOf(call));
     now.labels = ref(call.inputs[1]);
-    now.vector = ref(call.outputs[0]);
+    now.vector = ref(vectorOf(call));
     now.first = cpu::scalarInteger(call, 0);
     now.add = call.accumulate;
-    return launcher.items<KernelId::Pick>(now, now.rows.count);
+    return launcher.items<id>(now,
+                              now.rows.count * (gradient ? now.columns : 1));
   });
 }
 
+KernelResult createPick(Request &request, const Device &) {
+  return makePick<KernelId::Pick, false>(request);
+}
 KernelResult createPickGrad(Request &request, const Device &) {
-  PickArgs args;
-  if (!request.counts(2, 1) ||
-      !readPick(request, request.outputs[0], request.inputs[1],
-                request.inputs[0], args))
-    return request.status();
-  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
-    PickArgs now = args;
-    now.matrix = ref(call.outputs[0]);
-    now.labels = ref(call.inputs[1]);
-    now.vector = ref(call.inputs[0]);
-    now.first = cpu::scalarInteger(call, 0);
-    now.add = call.accumulate;
-    return launcher.items<KernelId::PickGrad>(now,
-                                              now.rows.count * now.columns);
-  });
+  return makePick<KernelId::PickGrad, true>(request);
 }
 
 KernelResult createTopK(Request &request, const Device &) {

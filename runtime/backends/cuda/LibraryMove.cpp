@@ -1,8 +1,8 @@
 // copy, fill, slice, rotary, dropout.
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 namespace merak::cuda {
@@ -129,37 +129,18 @@ KernelResult createRotary(Request &request, const Device &) {
 }
 
 KernelResult createDropout(Request &request, const Device &) {
-  if (!request.counts(1, 1))
+  cpu::DropoutRequest dropout;
+  const bool reads = cpu::readDropout(request, dropout);
+  expectAllReal(request);
+  if (!reads || !request.ok())
     return request.status();
   const View &x = request.inputs[0], &y = request.outputs[0];
-  expectAllReal(request);
-  request.sameShape(x, "x", y, "y");
-  const double ratio = request.real("ratio");
-  const int64_t id = request.integer("id");
-  request.expect(ratio >= 0 && ratio < 1,
-                 fmt::format("expected 'ratio' in [0, 1), found {}", ratio));
-  request.expect(id >= 0 && id >> 32 == 0,
-                 fmt::format("expected 'id' in [0, 2^32), found {}", id));
-  const std::vector<int64_t> extents =
-      request.list("extents", {{x.elements()}});
-  const std::vector<int64_t> strides = request.list("strides", {{1}});
-  int64_t count = 1;
-  for (int64_t extent : extents)
-    count *= extent;
-  request.expect(extents.size() == strides.size() && count == x.elements() &&
-                     std::all_of(strides.begin(), strides.end(),
-                                 [](int64_t s) { return s >= 0; }),
-                 fmt::format("expected a stride for each of 'extents', which "
-                             "multiply to {}",
-                             x.elements()));
-  if (!request.ok())
-    return request.status();
   DropoutArgs args;
   args.operands = makeLoops<2>(request, Nest(x.shape, {x.strides, y.strides}));
-  args.global = makeLoops<1>(request, Nest(extents, {strides}));
-  args.stream.op = static_cast<uint32_t>(id);
-  args.threshold = philox::thresholdOf(ratio);
-  args.scale = static_cast<float>(1 / (1 - ratio));
+  args.global = makeLoops<1>(request, Nest(dropout.extents, {dropout.strides}));
+  args.stream.op = dropout.id;
+  args.threshold = philox::thresholdOf(dropout.ratio);
+  args.scale = static_cast<float>(1 / (1 - dropout.ratio));
   if (!request.ok())
     return request.status();
   return makeKernel([args](const KernelCall &call, Launcher &launcher) {

@@ -1,7 +1,6 @@
 // reduce_sum, reduce_max, square_sum.
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
-
-#include <fmt/format.h>
 
 namespace merak::cuda {
 
@@ -49,15 +48,13 @@ struct Reduction {
   }
 };
 
-KernelResult finish(Request &request, Reduction r, const Nest &kept,
-                    const Nest &reduced, const Device &device) {
-  r.args.kept = makeLoops<2>(request, kept);
-  r.args.reduced = makeLoops<1>(request, reduced);
+KernelResult finish(Request &request, Reduction r,
+                    const cpu::ReduceRequest &read, const Device &device) {
+  r.args.kept = makeLoops<2>(request, read.kept);
+  r.args.reduced = makeLoops<1>(request, read.reduced);
   if (!request.ok())
     return request.status();
-  const bool runs = reduced.rank() > 0 && reduced.strides[0].back() == 1;
-  r.columns = !runs && kept.rank() > 0 && kept.strides[0].back() == 1 &&
-              kept.sizes.back() >= 8;
+  r.columns = read.columns();
   const int64_t size = r.args.reduced.count;
   const int64_t threads =
       r.columns ? 1 : rowGrid(1, size, device.info()).threads;
@@ -68,35 +65,12 @@ KernelResult finish(Request &request, Reduction r, const Nest &kept,
 }
 
 KernelResult createReduce(Request &request, Fold fold, const Device &device) {
-  if (!request.counts(1, 1))
+  cpu::ReduceRequest read;
+  if (!cpu::readReduce(request, read))
     return request.status();
   const View &x = request.inputs[0], &y = request.outputs[0];
-  std::vector<bool> reduced(x.shape.size(), false);
-  for (int64_t axis : request.list("axes")) {
-    if (!request.expect(axis >= -x.rank() && axis < x.rank(),
-                        fmt::format("expected axes in [{}, {}), found {}",
-                                    -x.rank(), x.rank(), axis)))
-      return request.status();
-    reduced[axis < 0 ? axis + x.rank() : axis] = true;
-  }
   request.expect(x.dtype != planpb::BOOL && y.dtype != planpb::BOOL,
                  "no arithmetic on bool");
-  std::vector<int64_t> keptShape, reducedShape, withOnes;
-  std::vector<std::vector<int64_t>> kept(2), inside(1);
-  for (int64_t d = 0; d < x.rank(); ++d) {
-    (reduced[d] ? reducedShape : keptShape).push_back(x.shape[d]);
-    (reduced[d] ? inside[0] : kept[0]).push_back(x.strides[d]);
-    withOnes.push_back(reduced[d] ? 1 : x.shape[d]);
-  }
-  if (y.rank() == x.rank()) {
-    request.shape(y, "output", withOnes);
-    for (int64_t d = 0; d < x.rank() && request.ok(); ++d)
-      if (!reduced[d])
-        kept[1].push_back(y.strides[d]);
-  } else {
-    request.shape(y, "output", keptShape);
-    kept[1] = y.strides;
-  }
   if (!request.ok())
     return request.status();
   Reduction r;
@@ -104,9 +78,7 @@ KernelResult createReduce(Request &request, Fold fold, const Device &device) {
   r.carrier = isReal(x.dtype)          ? Carrier::F32
               : x.dtype == planpb::F64 ? Carrier::F64
                                        : Carrier::I64;
-  Nest inner(reducedShape, inside);
-  inner.sortBy(0);
-  return finish(request, r, Nest(keptShape, kept), inner, device);
+  return finish(request, r, read, device);
 }
 
 KernelResult createSum(Request &request, const Device &device) {
@@ -128,11 +100,11 @@ KernelResult createSquareSum(Request &request, const Device &device) {
   Reduction r;
   r.args.fold = Fold::Squares;
   r.carrier = Carrier::F64;
-  Nest inner(x.shape, {x.strides});
-  inner.sortBy(0);
-  return finish(request, r,
-                Nest(std::vector<int64_t>{}, {std::vector<int64_t>{}, {}}),
-                inner, device);
+  cpu::ReduceRequest read;
+  read.kept = Nest(std::vector<int64_t>{}, {std::vector<int64_t>{}, {}});
+  read.reduced = Nest(x.shape, {x.strides});
+  read.reduced.sortBy(0);
+  return finish(request, r, read, device);
 }
 
 constexpr KernelEntry kEntries[] = {

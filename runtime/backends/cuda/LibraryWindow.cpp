@@ -1,8 +1,6 @@
 // conv, max_pool, avg_pool and their gradients, on dense operands.
-#include "runtime/backends/cpu/Window.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
-
-#include <fmt/format.h>
 
 namespace merak::cuda {
 
@@ -21,25 +19,14 @@ Sliding sliding(const cpu::Window &w) {
 bool readConv(Request &request, const View &x, const View &w, const View &y,
               ConvArgs &c) {
   expectAllReal(request);
-  if (!request.expect(w.rank() >= 3 && x.rank() == w.rank(),
-                      "expected x and w of one rank, 3 or more"))
+  cpu::ConvRequest conv;
+  if (!cpu::readConv(request, x, w, y, conv))
     return false;
-  c.groups = request.integer("group", 1);
-  cpu::Window window;
-  if (!cpu::readWindow(request, x, y, std::span(w.shape).subspan(2), window))
-    return false;
-  c.samples = x.shape[0];
-  if (!request.expect(c.groups > 0 && w.shape[0] % c.groups == 0 &&
-                          x.shape[1] == w.shape[1] * c.groups &&
-                          y.shape[1] == w.shape[0] && y.shape[0] == x.shape[0],
-                      fmt::format("channels do not fit: x {}, w {} x {}, y {}, "
-                                  "{} groups",
-                                  x.shape[1], w.shape[0], w.shape[1],
-                                  y.shape[1], c.groups)))
-    return false;
-  c.window = sliding(window);
-  c.inChannels = w.shape[1];
-  c.outChannels = w.shape[0] / c.groups;
+  c.groups = conv.groups;
+  c.samples = conv.samples;
+  c.window = sliding(conv.window);
+  c.inChannels = conv.inChannels;
+  c.outChannels = conv.outChannels;
   return true;
 }
 
@@ -148,22 +135,17 @@ KernelResult createConvGradWeight(Request &request, const Device &device) {
 bool readPool(Request &request, const View &in, const View &out, PoolArgs &p) {
   expectReal(request, in, "the wide operand");
   expectReal(request, out, "the narrow operand");
-  const std::vector<int64_t> kernel = request.list("kernel");
-  cpu::Window window;
-  if (!request.ok() || !cpu::readWindow(request, in, out, kernel, window))
+  cpu::PoolRequest pool;
+  if (!cpu::readPool(request, in, out, pool))
     return false;
-  request.expect(in.shape[0] == out.shape[0] && in.shape[1] == out.shape[1],
-                 "samples and channels differ");
-  p.window = sliding(window);
-  p.planes = in.shape[0] * in.shape[1];
-  p.inSize = window.inSize();
-  p.outSize = window.outSize();
-  p.countPad = request.integer("count_include_pad", 0) != 0;
-  const std::vector<int64_t> pads =
-      request.list("pads", std::vector<int64_t>(2 * kernel.size(), 0));
-  for (size_t d = 0; d < kernel.size() && request.ok(); ++d)
-    p.window.padEnd[3 - kernel.size() + d] = pads[kernel.size() + d];
-  return request.ok();
+  p.window = sliding(pool.window);
+  for (int d = 0; d < cpu::Window::kDims; ++d)
+    p.window.padEnd[d] = pool.padEnd[size_t(d)];
+  p.planes = pool.planes;
+  p.inSize = pool.window.inSize();
+  p.outSize = pool.window.outSize();
+  p.countPad = pool.countPad;
+  return true;
 }
 
 KernelResult createMaxPool(Request &request, const Device &) {
