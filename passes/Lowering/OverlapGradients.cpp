@@ -174,13 +174,24 @@ private:
     return procedure;
   }
 
-  // B and W of one microbatch, and nobody waits for what B sends.
+  // Two halves of a microbatch, each of which hides the collectives of the
+  // other.
+  bool hidesCollectives(plan::ProcedureOp b) {
+    auto ops = b.getOps<plan::InstructionOpInterface>();
+    return !b.getOps<plan::CollectiveOp>().empty() &&
+           llvm::any_of(ops, [](plan::InstructionOpInterface op) {
+             return op->hasAttr(plan::kSubBatchAttr);
+           });
+  }
+
+  // B and W of one microbatch, nobody waits for what B sends, and it has waits
+  // to spare: W would only hold up halves that hide each other's collectives.
   bool mayJoin(plan::CallOp backward, plan::CallOp weight) {
     plan::ProcedureOp b = procedureOf(backward);
     return b.getAction() == "B" && procedureOf(weight).getAction() == "W" &&
            backward.getMicrobatch() == weight.getMicrobatch() &&
            backward.getSlots() == weight.getSlots() &&
-           b.getOps<plan::SendOp>().empty();
+           b.getOps<plan::SendOp>().empty() && !hidesCollectives(b);
   }
 
   // Every instruction of W goes in front of the first one of B, behind all that

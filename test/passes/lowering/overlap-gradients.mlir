@@ -102,9 +102,9 @@ module {
     plan.call @update microbatch -1 slots [] waits []
   }
 
-  // Two halves: the gradients of weights run where the second half waits, not
-  // between a half and its collective; those of the first half come first.
-  // CHECK-LABEL: plan.program @halves
+  // Two collectives on their way: the gradients of weights run where B waits for
+  // one of them, not in front of the next one.
+  // CHECK-LABEL: plan.program @waits
   // CHECK: plan.procedure @backward action "B"
   // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@a0[4])
   // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@b0[4])
@@ -121,7 +121,7 @@ module {
   // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
   // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
   // CHECK-NOT: @weight
-  plan.program @halves index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule "B0 W0 U" {
+  plan.program @waits index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule "B0 W0 U" {
     plan.buffer activations @a0 : tensor<4xf32>
     plan.buffer activations @a1 : tensor<4xf32>
     plan.buffer activations @b0 : tensor<4xf32>
@@ -140,6 +140,55 @@ module {
       plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1 reduction "sum" stream 1
       plan.library "copy" (@b0[4]) -> (@c0[4])
       plan.library "copy" (@b1[4]) -> (@c1[4])
+    }
+    plan.procedure @weight action "W" {
+      plan.library "copy" (@a0[4]) -> (@sum1[4])
+      plan.library "copy" (@b0[4]) -> (@sum0[4])
+      plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
+      plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
+    }
+    plan.procedure @update action "U" {
+      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.library "copy" (@sum1[4]) -> (@w[4])
+      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.library "copy" (@sum0[4]) -> (@w[4])
+    }
+    plan.call @backward microbatch 0 slots [] waits []
+    plan.call @weight microbatch 0 slots [] waits []
+    plan.call @update microbatch -1 slots [] waits []
+  }
+
+  // The same as halves of a microbatch, which hide each other's collectives: W
+  // stays behind them.
+  // CHECK-LABEL: plan.program @halves
+  // CHECK: plan.procedure @backward action "B"
+  // CHECK-NOT: @sum
+  // CHECK: plan.procedure @weight action "W"
+  // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@sum1[4])
+  // CHECK-NEXT: plan.library "copy" (@b0[4]) -> (@sum0[4])
+  // CHECK-NEXT: plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
+  plan.program @halves index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule "B0 W0 U" {
+    plan.buffer activations @a0 : tensor<4xf32>
+    plan.buffer activations @a1 : tensor<4xf32>
+    plan.buffer activations @b0 : tensor<4xf32>
+    plan.buffer activations @b1 : tensor<4xf32>
+    plan.buffer activations @c0 : tensor<4xf32>
+    plan.buffer activations @c1 : tensor<4xf32>
+    plan.buffer gradients @sum0 : tensor<4xf32>
+    plan.buffer gradients @sum1 : tensor<4xf32>
+    plan.buffer parameters @w : tensor<4xf32>
+    plan.procedure @backward action "B" {
+      plan.library "copy" (@w[4]) -> (@a0[4])
+      plan.library "copy" (@a0[4]) -> (@b0[4])
+      plan.collective "all_reduce" (@b0[4]) -> (@b0[4]) group 1 reduction "sum" stream 1
+      plan.library "copy" (@w[4]) -> (@a1[4]) {plan.sub_batch = 1 : i64}
+      plan.library "copy" (@a1[4]) -> (@b1[4]) {plan.sub_batch = 1 : i64}
+      plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1 reduction "sum" stream 1
+      plan.library "copy" (@b0[4]) -> (@c0[4])
+      plan.library "copy" (@b1[4]) -> (@c1[4]) {plan.sub_batch = 1 : i64}
     }
     plan.procedure @weight action "W" {
       plan.library "copy" (@a0[4]) -> (@sum1[4])
