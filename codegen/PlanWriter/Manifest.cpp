@@ -225,11 +225,15 @@ private:
     tensor->set_dtype(dtypeOf(type.getElementType()));
     for (int64_t size : type.getShape())
       tensor->add_shape(size);
-    tensor->set_role(updated_.contains(name)    ? planpb::Tensor::PARAMETER
+    tensor->set_role(updated_.contains(name) ? planpb::Tensor::PARAMETER
+                     : parameter->hasAttr(train::kStatisticAttr)
+                         ? planpb::Tensor::STATISTIC
                      : parameter.getValueAttr() ? planpb::Tensor::CONSTANT
                                                 : planpb::Tensor::FROZEN);
     planpb::Source *source = tensor->mutable_source();
-    if (ElementsAttr value = parameter.getValueAttr()) {
+    if (type.getNumElements() == 0) {
+      source->set_kind(planpb::Source::ZERO);
+    } else if (ElementsAttr value = parameter.getValueAttr()) {
       std::string bytes = bytesOf(value);
       constants_.resize((constants_.size() + 63) / 64 * 64, '\0');
       source->set_kind(planpb::Source::CONSTANTS);
@@ -312,6 +316,7 @@ private:
     std::vector<std::string> lines;
     for (const planpb::Tensor &tensor : file_.tensors()) {
       if (tensor.role() != planpb::Tensor::PARAMETER &&
+          tensor.role() != planpb::Tensor::STATISTIC &&
           tensor.role() != planpb::Tensor::FROZEN)
         continue;
       std::string line = tensor.name() + " " + dtypeName(tensor.dtype());

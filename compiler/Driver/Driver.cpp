@@ -1,6 +1,7 @@
 #include "compiler/Driver/Driver.h"
 
 #include "compiler/Driver/ModelCheck.h"
+#include "compiler/Driver/Operators.h"
 #include "compiler/Driver/Phases.h"
 #include "compiler/Import/Importer.h"
 #include "compiler/Pipeline/Registration.h"
@@ -57,6 +58,10 @@ int merak::merakcMain(int argc, char **argv) {
   MLIRContext context(registry);
   context.loadAllAvailableDialects();
   context.printOpOnDiagnostic(false);
+  if (options.operators) {
+    printOperators(context, llvm::outs());
+    return 0;
+  }
   if (options.check)
     return checkModel(options, context, llvm::outs());
   size_t errors = 0, bugs = 0;

@@ -107,7 +107,8 @@ private:
     if (failed(module))
       return;
     PassManager manager(&context);
-    buildGraphImportPipeline(manager, import.train && import.dropout);
+    buildGraphImportPipeline(manager, import.train && import.dropout,
+                             import.train);
     DifferentiateOptions differentiate;
     differentiate.train = import.train && !noLoss;
     manager.addPass(createDifferentiate(differentiate));

@@ -155,8 +155,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   std::string dropout = "keep", gradOverlap = "on";
   std::vector<std::string> shapes;
   app.add_option("model", o.input,
-                 "the model (binary or text ONNX, or IR with --from)")
-      ->required();
+                 "the model (binary or text ONNX, or IR with --from)");
   app.add_option(
       "-o,--output", o.output,
       "the plan's directory, or a file (- for the terminal) with --to");
@@ -234,6 +233,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   app.add_flag("--check", o.check,
                "write nothing: list all that stands in the way of compiling "
                "the model, and what its exporter changed");
+  app.add_flag("--operators", o.operators,
+               "print what is known of every operator, as JSON; no model");
   app.add_flag("-q,--quiet", o.quiet, "no report");
   app.set_version_flag("--version", "merakc 0.1.0");
   try {
@@ -277,7 +278,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   if (!o.emitOnnx.empty() && !o.fromPhase.empty())
     status.merge(
         Status::error("--emit-onnx annotates a model, not IR with --from"));
-  if (o.output.empty() && !o.check)
+  if (o.input.empty() && !o.operators)
+    status.merge(Status::error("model is required (see --help)"));
+  if (o.output.empty() && !o.check && !o.operators)
     status.merge(Status::error("-o OUT.plan is required"));
   if (!status.ok()) {
     for (const std::string &message : status.messages())

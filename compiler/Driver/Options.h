@@ -49,7 +49,8 @@ struct CompilerOptions {
   std::string target;      // of generated kernels; empty: the device's
   std::string report;      // HTML page to write
   bool quiet = false;
-  bool check = false; // only say what stands in the way of compiling
+  bool check = false;     // only say what stands in the way of compiling
+  bool operators = false; // only print the table of operators
 };
 
 // What the arguments ask for. `exitCode` set: print `text` and leave with it

@@ -97,7 +97,8 @@ LogicalResult Compilation::load() {
 
 LogicalResult Compilation::graph() {
   PassManager manager(&context);
-  buildGraphImportPipeline(manager, options.train && options.dropout);
+  buildGraphImportPipeline(manager, options.train && options.dropout,
+                           options.train);
   if (options.precision == "bf16")
     manager.addPass(createLowerPrecision());
   DifferentiateOptions differentiate;

@@ -299,36 +299,24 @@ bool GraphImporter::importIf(const onnx::NodeProto &node, Location loc,
                              int index) {
   if (node.op_type() != "If" || node.input_size() != 1)
     return false;
-  auto refuse = [&](const llvm::Twine &message) {
-    emitError(loc) << "If: " << message;
-    ok = false;
-    return true;
-  };
   Value condition = operand(node.input(0), loc, node, 0);
   if (!condition)
     return true;
   std::optional<Shape> flag = integersOf(constantOf(condition));
   if (!flag || flag->size() != 1)
-    return refuse("expected a constant condition, found data computed from "
+    return refuse(node, loc,
+                  "expected a constant condition, found data computed from "
                   "the model's inputs or parameters");
   const onnx::GraphProto *branch = nullptr;
   for (const onnx::AttributeProto &attribute : node.attribute())
     if (attribute.name() == (flag->front() ? "then_branch" : "else_branch"))
       branch = &attribute.g();
   if (!branch || branch->output_size() != node.output_size())
-    return refuse("expected a branch with " + llvm::Twine(node.output_size()) +
-                  " outputs");
-  for (const onnx::TensorProto &proto : branch->initializer()) {
-    OnnxTensor tensor;
-    std::string error;
-    DenseElementsAttr value;
-    if (decodeTensor(proto, tensor, error))
-      value = attributeOf(tensor, tensor.owned, &context);
-    if (!value)
-      return refuse("initializer '" + proto.name() + "': " +
-                    (error.empty() ? "expected a dense numeric value" : error));
-    values[proto.name()] = constant(value, loc);
-  }
+    return refuse(node, loc,
+                  "expected a branch with " + llvm::Twine(node.output_size()) +
+                      " outputs");
+  if (!importInitializers(*branch, node, loc))
+    return true;
   for (const onnx::NodeProto &inner : branch->node())
     importNode(inner, index);
   for (int i = 0; ok && i < node.output_size(); ++i) {
@@ -428,7 +416,8 @@ void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
     return;
   }
   if (importIdentity(node) || importIf(node, loc, index) ||
-      importSequence(node, loc, index))
+      importSequence(node, loc, index) || importLoop(node, loc, index) ||
+      importScan(node, loc, index))
     return;
   OnnxNode view{loc,
                 node.op_type(),
@@ -438,6 +427,7 @@ void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
                 {},
                 {}};
   view.dropout = options.train && options.dropout;
+  view.train = options.train;
   for (int i = 0; i < node.input_size(); ++i) {
     Value value = operand(node.input(i), loc, node, i);
     if (!value)

@@ -36,6 +36,7 @@ private:
   bool bindInputs();
   bool bindDim(const onnx::ValueInfoProto &input, int dim,
                const llvm::SmallVector<int64_t> *given, int64_t &size);
+  llvm::StringSet<> runningStatistics();
   void decideWeights();
   void findMerged();
   bool findMergedByNotes();
@@ -47,6 +48,21 @@ private:
                       int index);
   bool importConstant(const onnx::NodeProto &node, mlir::Location loc);
   bool importIf(const onnx::NodeProto &node, mlir::Location loc, int index);
+  bool importLoop(const onnx::NodeProto &node, mlir::Location loc, int index);
+  bool importScan(const onnx::NodeProto &node, mlir::Location loc, int index);
+  // Reports at the node; true, so that callers can say they have handled it.
+  bool refuse(const onnx::NodeProto &node, mlir::Location loc,
+              const llvm::Twine &message);
+  bool importInitializers(const onnx::GraphProto &body,
+                          const onnx::NodeProto &node, mlir::Location loc);
+  void importMade(const onnx::NodeProto &node, int index);
+  void stack(const onnx::NodeProto &node, const std::vector<mlir::Value> &parts,
+             const std::string &output, int64_t axis, int index);
+  std::vector<mlir::Value> iterate(const onnx::GraphProto &body,
+                                   const onnx::NodeProto &node,
+                                   const std::vector<mlir::Value> &inputs,
+                                   mlir::Location loc, int index);
+  bool tooLong(const onnx::NodeProto &node, int64_t trips, mlir::Location loc);
   void countUses(const onnx::GraphProto &graph);
   bool typeAndFold(OnnxNode &view, const onnx::NodeProto &node,
                    llvm::SmallVectorImpl<mlir::Type> &types, bool &folded);
@@ -73,6 +89,7 @@ private:
   // Ops without a conversion; told here if the next phase does not get to them.
   std::vector<std::pair<mlir::Location, std::string>> unknown;
   std::vector<std::string> outputs;
+  int64_t unrolled = 0; // nodes of iterations made so far
   std::vector<bool> feeding;
   llvm::StringMap<llvm::StringMap<int64_t>> unused;
   llvm::StringMap<int64_t> symbols; // symbolic dimension -> size

@@ -1,5 +1,7 @@
 #include "compiler/Import/Trainable.h"
 
+#include "passes/Graph/OnnxNode.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,58 +15,14 @@ using llvm::StringRef;
 
 // Whether a gradient of the node's results goes on to input `index`.
 static bool passesGradient(const onnx::NodeProto &node, int index) {
-  static const llvm::StringSet<> kNone = {"Shape",
-                                          "Size",
-                                          "Range",
-                                          "ConstantOfShape",
-                                          "Equal",
-                                          "Greater",
-                                          "Less",
-                                          "Floor",
-                                          "GreaterOrEqual",
-                                          "LessOrEqual",
-                                          "Not",
-                                          "And",
-                                          "Or",
-                                          "Xor",
-                                          "Ceil",
-                                          "Round",
-                                          "Sign",
-                                          "IsNaN",
-                                          "IsInf",
-                                          "ArgMax",
-                                          "ArgMin",
-                                          "OneHot",
-                                          "NonZero",
-                                          "RandomNormalLike",
-                                          "Mod",
-                                          "EyeLike"};
-  StringRef type = node.op_type();
-  if (kNone.contains(type))
-    return false;
-  if (type == "Cast")
+  if (node.op_type() == "Cast")
     for (const auto &attr : node.attribute())
       if (attr.name() == "to")
         return attr.i() == onnx::TensorProto::FLOAT ||
                attr.i() == onnx::TensorProto::DOUBLE ||
                attr.i() == onnx::TensorProto::FLOAT16 ||
                attr.i() == onnx::TensorProto::BFLOAT16;
-  if (type == "Where")
-    return index != 0;
-  // Only the first input carries values; the rest are sizes, bounds, ratios.
-  static const llvm::StringSet<> kFirst = {
-      "Reshape", "Expand",    "Slice",      "Gather",    "Unsqueeze",
-      "Squeeze", "Split",     "Tile",       "Pad",       "Clip",
-      "Dropout", "ReduceSum", "ReduceMean", "ReduceMax", "Trilu",
-      "Resize",  "CumSum",    "Pow",        "TopK"};
-  if (kFirst.contains(type))
-    return index == 0;
-  if (type == "BatchNormalization")
-    return index < 3;
-  // Tables of sines and cosines are not trained.
-  if (type == "RotaryEmbedding")
-    return index == 0;
-  return true;
+  return onnxGradient(node.domain(), node.op_type()).passes(index);
 }
 
 // Names that the subgraphs of a node take from around it (or make themselves).

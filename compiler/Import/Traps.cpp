@@ -47,6 +47,8 @@ public:
     findUntied();
     findDropped();
     findBatchNorms();
+    if (train)
+      findTrainingInfo();
     findDropouts();
     return std::move(findings);
   }
@@ -235,13 +237,25 @@ private:
             !outputs.count(node.output(i)))
           dangling.push_back(node.output(i));
     }
-    add("updated statistics of batch norm that nothing reads or returns",
+    add("updated statistics of batch norm that nothing reads or returns: "
+        "training keeps them as state, under the names of the initializers",
         dangling, "");
     add("batch norm with training_mode=0: it normalises with its running "
         "statistics, which training does not update",
         frozen,
         "the dynamo exporter writes it so in any case; TorchScript keeps the "
         "mode with training=TrainingMode.TRAINING");
+  }
+
+  // The step is merakc's own, of the graph's loss.
+  void findTrainingInfo() {
+    std::vector<std::string> updates;
+    for (const onnx::TrainingInfoProto &info : file.model().training_info())
+      for (const onnx::StringStringEntryProto &binding : info.update_binding())
+        updates.push_back(binding.key());
+    add("the model brings a training algorithm of its own (TrainingInfoProto), "
+        "which is not read; it updates",
+        updates, "say what to train with --optimizer, --loss and --freeze");
   }
 
   void findDropouts() {

@@ -21,9 +21,35 @@ std::string GraphImporter::uniqueSymbol(std::string wanted) {
   return name;
 }
 
+// Initializers that batch norm in training mode tracks. One that several tell
+// apart by their scales was merged: it would hold the average of neither.
+llvm::StringSet<> GraphImporter::runningStatistics() {
+  llvm::StringSet<> names;
+  std::map<std::string, std::string> scaleOf;
+  for (const onnx::NodeProto &node : graph.node()) {
+    bool training = false;
+    for (const onnx::AttributeProto &attribute : node.attribute())
+      training |= attribute.name() == "training_mode" && attribute.i();
+    if (node.op_type() != "BatchNormalization" || !training ||
+        node.input_size() < 5)
+      continue;
+    for (int k : {3, 4}) {
+      names.insert(node.input(k));
+      auto [it, fresh] = scaleOf.try_emplace(node.input(k), node.input(1));
+      if (!fresh && it->second != node.input(1) && options.train)
+        fail("expected running statistics of one batch norm, found '" +
+             node.input(k) +
+             "' in several; export without merging "
+             "initializers (optimize=False)");
+    }
+  }
+  return names;
+}
+
 void GraphImporter::decideWeights() {
   llvm::StringSet<> reached = gradientReaches(graph, outputs);
   std::set<std::string> absent;
+  llvm::StringSet<> statistics = runningStatistics();
   llvm::StringSet<> exported, buffers;
   for (const std::string &name : exportedParameters(graph))
     exported.insert(name);
@@ -44,6 +70,8 @@ void GraphImporter::decideWeights() {
       else if (buffers.contains(tensor.name))
         decision = {false, true, "a buffer of the exported program"};
     }
+    if (statistics.contains(tensor.name))
+      decision = {false, false, "a running statistic"};
     weight->type = RankedTensorType::get(tensor.dims, element);
     if (weightOf.count(tensor.name))
       fail("expected initializers with distinct names, found two of '" +

@@ -92,6 +92,10 @@ GRADIENT(ConvGradInputOp) {
                                         getStridesAttr(), getPadsAttr(),
                                         getDilationsAttr(), getGroupAttr());
 }
+// A symmetric map.
+GRADIENT(BatchMeanOp) {
+  PRELUDE grads[0] = BatchMeanOp::create(b, loc, getX().getType(), dy);
+}
 GRADIENT(MaxPoolOp) {
   PRELUDE grads[0] =
       MaxPoolGradOp::create(b, loc, getX().getType(), dy, getIndex());

@@ -354,6 +354,26 @@ ShardingRule AvgPoolGradOp::getShardingRule() {
 }
 
 //===----------------------------------------------------------------------===//
+// Batch statistics
+//===----------------------------------------------------------------------===//
+
+// Every part of the batch by itself.
+ShardingRule BatchMeanOp::getShardingRule() {
+  ShardingRule rule = elementwiseRule(getOperation());
+  rule.linear = {{0}};
+  return rule;
+}
+ShardingRule TrackOp::getShardingRule() {
+  ShardingRule rule;
+  std::vector<int> factors = addFactors(rule, shapeOf(getStatistic()));
+  RuleTensor whole = tensorOf(factors);
+  RuleTensor running(whole.begin() + 1, whole.end());
+  rule.operands = {whole, running};
+  rule.results = {running};
+  return rule;
+}
+
+//===----------------------------------------------------------------------===//
 // The update
 //===----------------------------------------------------------------------===//
 

@@ -9,15 +9,15 @@ inline llvm::ArrayRef<int64_t> shapeOf(mlir::Value value) {
   return llvm::cast<mlir::RankedTensorType>(value.getType()).getShape();
 }
 
-// One dimension made of one factor; size-1 dimensions have none.
+// One dimension made of one factor; those of sizes 1 and 0 have none.
 inline RuleDim dimOf(int64_t size, int factor) {
-  return size == 1 ? RuleDim{} : RuleDim{factor};
+  return size <= 1 ? RuleDim{} : RuleDim{factor};
 }
 
-// Adds a factor of `kind` for a dimension; -1 for size 1.
+// Adds a factor of `kind` for a dimension; -1 for sizes 1 and 0.
 inline int addFactor(ShardingRule &rule, int64_t size,
                      FactorKind kind = FactorKind::Parallel) {
-  return size == 1 ? -1 : rule.add(size, kind);
+  return size <= 1 ? -1 : rule.add(size, kind);
 }
 inline RuleDim dimOf(int factor) {
   return factor < 0 ? RuleDim{} : RuleDim{factor};
@@ -45,7 +45,7 @@ inline RuleTensor broadcastOf(llvm::ArrayRef<int64_t> shape,
   RuleTensor tensor;
   size_t lead = factors.size() - shape.size();
   for (size_t i = 0; i < shape.size(); ++i)
-    tensor.push_back(shape[i] == 1 ? RuleDim{} : dimOf(factors[lead + i]));
+    tensor.push_back(shape[i] <= 1 ? RuleDim{} : dimOf(factors[lead + i]));
   return tensor;
 }
 

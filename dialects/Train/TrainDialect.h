@@ -43,6 +43,9 @@ inline constexpr llvm::StringLiteral kUpdate = "update";
 inline constexpr llvm::StringLiteral kIdAttr = "train.id";
 inline constexpr llvm::StringLiteral kOfAttr = "train.of";
 
+// On a train.parameter that the forward pass writes: a running statistic.
+inline constexpr llvm::StringLiteral kStatisticAttr = "train.statistic";
+
 } // namespace merak::train
 
 #define GET_OP_CLASSES

@@ -231,6 +231,23 @@ LogicalResult UpdateOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifySymbol(*this, getGradient().getType(), symbols);
 }
 
+LogicalResult TrackOp::verify() {
+  auto statistic = tensorType(getStatistic()),
+       running = tensorType(getRunning());
+  double keep = getKeep().convertToDouble();
+  if (!(keep >= 0 && keep <= 1))
+    return emitOpError("expected to keep a part in [0, 1], found ") << keep;
+  if (static_cast<int64_t>(getEach()) < 1)
+    return emitOpError("expected at least one number a sample, found ")
+           << static_cast<int64_t>(getEach());
+  if (statistic.getRank() == 0 ||
+      statistic.getShape().drop_front() != running.getShape() ||
+      statistic.getElementType() != running.getElementType())
+    return emitOpError("expected a statistic of [samples] and ")
+           << running << ", found " << statistic;
+  return success();
+}
+
 LogicalResult DropoutOp::verify() {
   double ratio = getRatio().convertToDouble();
   if (!(ratio >= 0 && ratio < 1))

@@ -500,6 +500,51 @@ def Train_RotaryOp : Train_Op<"rotary", [Pure, Rule, Grad]> {
   }];
 }
 
+def Train_BatchMeanOp : Train_Op<"batch_mean", [Pure, SameOperandsAndResultType, Rule, Grad]> {
+  let summary = "mean over the samples that a rank computes together, at each of them";
+  let description = [{
+    y[i, ...] is the mean of x[j, ...] over the samples j of i's microbatch on
+    i's replica. So its value depends on how the batch is split, as batch
+    normalization does under gradient accumulation and data parallelism; a
+    split dimension 0 needs no communication.
+    *Lifespan:* `lower-batch-statistics` makes a sum of it, of local shapes.
+
+    ```mlir
+    %m = train.batch_mean %x : tensor<8x64xf32>
+    ```
+  }];
+  let arguments = (ins Tensor:$x);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($y)";
+}
+
+def Train_TrackOp : Train_Op<"track", [AllTypesMatch<["running", "updated"]>, Rule]> {
+  let summary = "the running average of a statistic, one microbatch further";
+  let description = [{
+    updated = running * keep + statistic[0, ...] * (1 - keep): what the
+    parameter holds afterwards. `statistic` [n, ...] comes from batch_mean and
+    is equal at all samples of a microbatch. `variance`: it is one of
+    n * `each` numbers and is unbiased first, by n * each / (n * each - 1).
+    The forward pass stores it once a microbatch, in their order; after the
+    step the replicas average theirs. Recomputation leaves it out.
+    *Lifespan:* made by `legalize-onnx`, gone after `lower-batch-statistics`.
+    *Constraints:* `running` is a train.read until stages are cut; its shape is
+    the statistic's without the first dimension.
+
+    ```mlir
+    %u = train.track %m, %r keep 9.0e-01 each 64 : tensor<8x16xf32>, tensor<16xf32>
+    ```
+  }];
+  let arguments = (ins Tensor:$statistic, Tensor:$running, F64Attr:$keep, I64Attr:$each,
+                       UnitAttr:$variance);
+  let results = (outs Tensor:$updated);
+  let assemblyFormat = [{
+    $statistic `,` $running `keep` $keep `each` $each (`variance` $variance^)? attr-dict
+    `:` type($statistic) `,` type($running)
+  }];
+  let hasVerifier = 1;
+}
+
 class Train_Windowed<string mnemonic, list<Trait> traits> : Train_Op<mnemonic, [Pure] # traits>;
 def Train_ConvOp : Train_Windowed<"conv", [RuleFlopsLocal, Grad]> {
   let summary = "convolution, N C spatial; pads are begins then ends";

@@ -279,6 +279,7 @@ struct CanonicalizeGraphPass
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     addArithmeticPatterns(patterns);
+    addEmptyPatterns(patterns);
     addTransposePatterns(patterns);
     addReshapePatterns(patterns);
     (void)applyPatternsGreedily(getOperation(), std::move(patterns));

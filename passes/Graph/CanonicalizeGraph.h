@@ -7,6 +7,8 @@ namespace merak {
 
 // Constants, neutral operands, powers, expands (CanonicalizeGraph.cpp).
 void addArithmeticPatterns(mlir::RewritePatternSet &patterns);
+// Tensors without elements (FoldEmpty.cpp).
+void addEmptyPatterns(mlir::RewritePatternSet &patterns);
 // Transposes into einsum equations (CanonicalizeTranspose.cpp).
 void addTransposePatterns(mlir::RewritePatternSet &patterns);
 // Reshapes behind ops that do not look at them (CanonicalizeReshape.cpp).

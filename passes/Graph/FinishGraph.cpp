@@ -202,8 +202,9 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
 };
 } // namespace
 
-void merak::buildGraphImportPipeline(OpPassManager &manager, bool dropout) {
-  manager.addPass(createLegalizeOnnx({dropout}));
+void merak::buildGraphImportPipeline(OpPassManager &manager, bool dropout,
+                                     bool train) {
+  manager.addPass(createLegalizeOnnx({dropout, train}));
   // One form for the patterns; equal ops merged, since patterns compare values.
   manager.addPass(createCanonicalizeGraph());
   manager.addPass(createCSEPass());

@@ -35,10 +35,11 @@ struct LegalizeOnnxPass : merak::impl::LegalizeOnnxBase<LegalizeOnnxPass> {
       OnnxNode node = nodeOf(op);
       node.number = numbers[node.type]++;
       node.dropout = dropout;
+      node.train = train;
       // Behind an op without a known type: that one has been reported.
       std::string reason;
-      bool isKnown = findConversion(node, reason) || node.type == "Shape" ||
-                     node.type == "Size"; // import folds these
+      bool isKnown =
+          findConversion(node, reason) || isAtImport(node.domain, node.type);
       if (!ok && !node.isTyped() && isKnown)
         continue;
       OpBuilder builder(op);

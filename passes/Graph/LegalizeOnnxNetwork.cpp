@@ -177,29 +177,69 @@ CONVERT(convertGroupNorm) {
               affine(b, b.reshape(op.getY(), shapeOf(x)), scale, bias));
 }
 
-// Training mode: statistics of the whole batch, and running ones beside them.
-static LogicalResult batchStatistics(const OnnxNode &node, GraphBuilder &b,
-                                     Results &results) {
-  Value x = node.in(0), scale = node.in(1), bias = node.in(2);
-  int64_t rank = rankOf(x);
-  Shape axes = dimsFrom(0, rank);
+// The operator's own outputs: running statistics after the global batch.
+static LogicalResult runningOutputs(const OnnxNode &node, GraphBuilder &b,
+                                    Results &results) {
+  Value x = node.in(0);
+  Shape axes = dimsFrom(0, rankOf(x));
   axes.erase(axes.begin() + 1);
   Value mean = b.mean(x, axes, /*keep=*/true);
   Value centered = b.binary<SubOp>(x, mean);
-  Value variance = b.mean(b.binary<MulOp>(centered, centered), axes, true);
-  Value rstd = b.unary<ReciprocalOp>(
-      b.unary<SqrtOp>(b.binary<AddOp>(variance, node.real("epsilon", 1e-5))));
+  Value batch[] = {mean,
+                   b.mean(b.binary<MulOp>(centered, centered), axes, true)};
   double momentum = node.real("momentum", 0.9);
-  Value batch[] = {mean, variance};
   for (size_t i = 0; i < 2; ++i)
     if (results.size() > i + 1 && node.usedOutputs[i + 1])
       results[i + 1] = b.binary<AddOp>(
           b.binary<MulOp>(node.in(3 + i), momentum),
           b.binary<MulOp>(b.reshape(batch[i], shapeOf(node.in(3 + i))),
                           1 - momentum));
+  return success();
+}
+
+// The mean over the samples of a microbatch and all positions, as [n, c].
+static Value batchMean(GraphBuilder &b, Value x) {
+  Value mean = b.mean(x, dimsFrom(2, rankOf(x)), /*keep=*/false);
+  return b.unary<BatchMeanOp>(mean);
+}
+
+// Training mode: statistics of each microbatch of a replica, and the running
+// ones as state of the model where they are weights of it.
+static LogicalResult batchStatistics(const OnnxNode &node, GraphBuilder &b,
+                                     Results &results) {
+  Value x = node.in(0);
+  int64_t rank = rankOf(x);
+  Shape aside(rank, 1);
+  std::copy_n(shapeOf(x).begin(), 2, aside.begin());
+  Value mean = batchMean(b, x);
+  Value centered = b.binary<SubOp>(x, b.reshape(mean, aside));
+  Value variance = batchMean(b, b.binary<MulOp>(centered, centered));
+  Value rstd = b.unary<ReciprocalOp>(
+      b.unary<SqrtOp>(b.binary<AddOp>(variance, node.real("epsilon", 1e-5))));
+  if (!rstd)
+    return failure();
+  double keep = node.real("momentum", 0.9);
+  int64_t each = 1;
+  for (int64_t size : shapeOf(x).drop_front(2))
+    each *= size;
+  Value batch[] = {mean, variance};
+  for (size_t i = 0; i < 2; ++i) {
+    auto running = node.in(3 + i).getDefiningOp<ReadOp>();
+    if (!running || !node.train)
+      continue;
+    Value statistic =
+        b.cast(batch[i], tensorType(node.in(3 + i)).getElementType());
+    TrackOp::create(b.builder, b.loc, running.getType(), statistic, running,
+                    b.builder.getF64FloatAttr(keep),
+                    b.builder.getI64IntegerAttr(each),
+                    i == 1 ? b.builder.getUnitAttr() : UnitAttr());
+  }
+  if (failed(runningOutputs(node, b, results)))
+    return failure();
   return give(results,
-              affine(b, b.binary<MulOp>(centered, rstd),
-                     perChannel(b, scale, rank), perChannel(b, bias, rank)));
+              affine(b, b.binary<MulOp>(centered, b.reshape(rstd, aside)),
+                     perChannel(b, node.in(1), rank),
+                     perChannel(b, node.in(2), rank)));
 }
 
 CONVERT(convertBatchNorm) {
@@ -212,7 +252,19 @@ CONVERT(convertBatchNorm) {
     b.fail("unsupported form, expected is_test and spatial statistics");
     return failure();
   }
-  if (node.opset >= 14 && node.integer("training_mode", 0))
+  bool training = node.opset >= 14 && node.integer("training_mode", 0);
+  bool updates = false;
+  for (size_t i = 1; i < results.size(); ++i)
+    updates |= node.usedOutputs[i];
+  for (size_t i = 1; i < 5; ++i)
+    if (shapeOf(node.in(i)) != shapeOf(node.in(0)).slice(1, 1)) {
+      b.fail("expected scale, bias and statistics of " +
+             describeShape(shapeOf(node.in(0)).slice(1, 1)) + ", found " +
+             describeShape(shapeOf(node.in(i))));
+      return failure();
+    }
+  // Evaluated with its running statistics, unless the new ones are asked for.
+  if (training && (node.train || updates))
     return batchStatistics(node, b, results);
   for (size_t i = 1; i < results.size(); ++i)
     if (node.usedOutputs[i]) {
@@ -227,6 +279,21 @@ CONVERT(convertBatchNorm) {
   Value offset = b.binary<SubOp>(bias, b.binary<MulOp>(node.in(3), factor));
   return give(results, affine(b, x, perChannel(b, factor, rankOf(x)),
                               perChannel(b, offset, rankOf(x))));
+}
+
+// (x - mean) / (deviation + 1e-9) over some dimensions.
+CONVERT(convertMeanVarianceNorm) {
+  if (failed(needsFloat(node, b)))
+    return failure();
+  Value x = node.in(0);
+  Shape axes = node.integers("axes").value_or(Shape{0, 2, 3});
+  if (failed(wrapAxes(axes, rankOf(x), b)))
+    return failure();
+  Value centered = b.binary<SubOp>(x, b.mean(x, axes, /*keep=*/true));
+  Value variance = b.mean(b.binary<MulOp>(centered, centered), axes, true);
+  return give(results,
+              b.binary<DivOp>(
+                  centered, b.binary<AddOp>(b.unary<SqrtOp>(variance), 1e-9)));
 }
 
 CONVERT(convertLpNorm) {
@@ -261,4 +328,5 @@ void merak::addNetworkConversions(SmallVectorImpl<OnnxEntry> &table) {
   add("GroupNormalization", 18, convertGroupNorm);
   add("BatchNormalization", 1, convertBatchNorm);
   add("LpNormalization", 1, convertLpNorm);
+  add("MeanVarianceNormalization", 9, convertMeanVarianceNorm);
 }

@@ -66,7 +66,11 @@ template <Prepare around> CONVERT(reduceMax) {
   if (element.isInteger(1)) {
     Value wide = around(b, b.cast(node.in(0), b.builder.getI32Type()));
     Value max = b.reduce<ReduceMaxOp>(wide, r.axes, r.keep);
-    return give(results, b.cast(around(b, max), element));
+    max = around(b, max);
+    // Over nothing it is the smallest number, which is not true.
+    return give(results,
+                max ? b.compare(ComparePredicate::gt, max, b.scalarLike(0, max))
+                    : max);
   }
   Value max = b.reduce<ReduceMaxOp>(around(b, node.in(0)), r.axes, r.keep);
   return give(results, around(b, max));

@@ -89,61 +89,82 @@ LogicalResult merak::wrapAxes(Shape &axes, int64_t rank, GraphBuilder &b) {
 // The domain whose text was never given versions.
 static constexpr StringRef kTrainingDomain = "ai.onnx.preview.training";
 
-using ByName = llvm::StringMap<SmallVector<OnnxEntry>>;
-
-static const ByName &trainingConversions() {
-  static const ByName table = [] {
-    SmallVector<OnnxEntry> entries;
-    addTrainingConversions(entries);
-    ByName byName;
-    for (const OnnxEntry &entry : entries)
-      byName[entry.type].push_back(entry);
-    return byName;
-  }();
+static SmallVector<OnnxEntry> makeEntries() {
+  SmallVector<OnnxEntry> table;
+  addTrainingConversions(table);
+  for (OnnxEntry &entry : table)
+    entry.domain = kTrainingDomain.data();
+  addElementwiseConversions(table);
+  addShapeConversions(table);
+  addMathConversions(table);
+  addIndexConversions(table);
+  addResizeConversions(table);
+  addRecurrentConversions(table);
+  addGridConversions(table);
+  addReductionConversions(table);
+  addNetworkConversions(table);
+  addWindowConversions(table);
+  addLossConversions(table);
+  addAttentionConversions(table);
+  addSignalConversions(table);
+  setOnnxGradients(table);
+  llvm::stable_sort(table, [](const OnnxEntry &a, const OnnxEntry &b) {
+    return std::make_tuple(StringRef(a.type), StringRef(a.domain), a.since) <
+           std::make_tuple(StringRef(b.type), StringRef(b.domain), b.since);
+  });
   return table;
 }
 
-static const ByName &conversions() {
-  static const ByName table = [] {
-    SmallVector<OnnxEntry> entries;
-    addElementwiseConversions(entries);
-    addShapeConversions(entries);
-    addMathConversions(entries);
-    addIndexConversions(entries);
-    addResizeConversions(entries);
-    addRecurrentConversions(entries);
-    addGridConversions(entries);
-    addReductionConversions(entries);
-    addNetworkConversions(entries);
-    addWindowConversions(entries);
-    addLossConversions(entries);
-    addAttentionConversions(entries);
-    ByName byName;
-    for (const OnnxEntry &entry : entries)
-      byName[entry.type].push_back(entry);
-    return byName;
-  }();
+ArrayRef<OnnxEntry> merak::onnxEntries() {
+  static const SmallVector<OnnxEntry> table = makeEntries();
   return table;
+}
+
+// All forms of an operator, in the order of versions.
+static ArrayRef<OnnxEntry> formsOf(StringRef domain, StringRef type) {
+  if (domain == "ai.onnx")
+    domain = "";
+  ArrayRef<OnnxEntry> table = onnxEntries();
+  auto matches = [&](const OnnxEntry &entry) {
+    return entry.type == type && entry.domain == domain;
+  };
+  const OnnxEntry *first = llvm::find_if(table, matches), *last = first;
+  while (last != table.end() && matches(*last))
+    ++last;
+  return {first, last};
+}
+
+OnnxGradient merak::onnxGradient(StringRef domain, StringRef type) {
+  ArrayRef<OnnxEntry> forms = formsOf(domain, type);
+  return forms.empty() ? OnnxGradient() : forms.front().gradient;
+}
+
+bool merak::isAtImport(StringRef domain, StringRef type) {
+  ArrayRef<OnnxEntry> forms = formsOf(domain, type);
+  return !forms.empty() && !forms.front().convert;
 }
 
 OnnxConversionFn merak::findConversion(const OnnxNode &node,
                                        std::string &reason) {
-  bool training = node.domain == kTrainingDomain;
-  if (!node.domain.empty() && node.domain != "ai.onnx" && !training) {
+  if (!node.domain.empty() && node.domain != "ai.onnx" &&
+      node.domain != kTrainingDomain) {
     reason = "unsupported op, expected one of the standard domain";
     return nullptr;
   }
-  const ByName &table = training ? trainingConversions() : conversions();
-  auto found = table.find(node.type);
-  if (found == table.end()) {
+  ArrayRef<OnnxEntry> forms = formsOf(node.domain, node.type);
+  if (forms.empty()) {
     reason = "unsupported op";
     return nullptr;
   }
-  for (const OnnxEntry &entry : found->second)
+  if (!forms.front().convert) {
+    reason = "expected operands that are known ahead of time";
+    return nullptr;
+  }
+  for (const OnnxEntry &entry : forms)
     if (entry.since <= node.opset && node.opset <= entry.until)
       return entry.convert;
   reason = "unsupported version of the op, expected opset";
-  for (auto [i, entry] : llvm::enumerate(found->second))
+  for (auto [i, entry] : llvm::enumerate(forms))
     reason += (i ? " or " : " ") + std::to_string(entry.since) + " to " +
               std::to_string(entry.until);
   return nullptr;

@@ -21,6 +21,8 @@ struct OnnxNode {
   int64_t number = 0;
   // Whether Dropout drops; else it is the identity.
   bool dropout = true;
+  // Whether the model is trained; else it is evaluated.
+  bool train = true;
 
   bool has(size_t index) const;
   // Null if missing.
@@ -51,12 +53,36 @@ using OnnxConversion = llvm::function_ref<mlir::LogicalResult(
 using OnnxConversionFn = mlir::LogicalResult (*)(
     const OnnxNode &, GraphBuilder &, llvm::SmallVectorImpl<mlir::Value> &);
 
+// The float inputs to which a gradient goes on, and why not to the others.
+struct OnnxGradient {
+  static constexpr uint32_t kAll = ~uint32_t{0};
+  uint32_t inputs = kAll; // bit i: input i
+  const char *why = "";
+
+  bool passes(size_t input) const {
+    return inputs >> std::min<size_t>(input, 31) & 1;
+  }
+};
+
+// All that is known of one form of an operator; docs/Operators.md is printed
+// from it (merakc --operators).
 struct OnnxEntry {
   const char *type;
-  int64_t since; // the form starts with this opset ...
-  int64_t until; // ... and is known to hold up to this one
-  OnnxConversionFn convert;
+  int64_t since;            // the form starts with this opset ...
+  int64_t until;            // ... and is known to hold up to this one
+  OnnxConversionFn convert; // null: import computes it away
+  OnnxGradient gradient = {};
+  const char *domain = ""; // "": the standard one
 };
+
+// Every form, by operator and version.
+llvm::ArrayRef<OnnxEntry> onnxEntries();
+// Of an operator in any version; all inputs where the table has no such one.
+OnnxGradient onnxGradient(llvm::StringRef domain, llvm::StringRef type);
+// Whether import computes the operator away, if it can.
+bool isAtImport(llvm::StringRef domain, llvm::StringRef type);
+// Sets what addXConversions left open; `table` holds all forms.
+void setOnnxGradients(llvm::SmallVectorImpl<OnnxEntry> &table);
 
 void addElementwiseConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addShapeConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
@@ -70,6 +96,7 @@ void addReductionConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addNetworkConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addWindowConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addLossConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addSignalConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 void addAttentionConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
 
 // Null if the table has no form of the op; `reason` then says what was

@@ -16,7 +16,9 @@ namespace merak {
 
 // Carriers -> train ops -> one op for each known pattern. Input: what
 // importOnnx makes. Output: forward ops only, ready to be differentiated.
-void buildGraphImportPipeline(mlir::OpPassManager &manager,
-                              bool dropout = true);
+// `dropout`: whether masks are drawn; `train`: whether batch norm takes the
+// statistics of the batch.
+void buildGraphImportPipeline(mlir::OpPassManager &manager, bool dropout = true,
+                              bool train = true);
 
 } // namespace merak

@@ -18,7 +18,8 @@ def LegalizeOnnx : Pass<"legalize-onnx", "::mlir::ModuleOp"> {
     %0 = train.einsum "ab,bc->ac" %x, %w : tensor<8x4xf32>, tensor<4x2xf32>
     ```
   }];
-  let options = [Option<"dropout", "dropout", "bool", "true", "else Dropout is the identity">];
+  let options = [Option<"dropout", "dropout", "bool", "true", "else Dropout is the identity">,
+                 Option<"train", "train", "bool", "true", "else batch norm uses its running statistics">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 

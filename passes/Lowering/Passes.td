@@ -36,6 +36,24 @@ def ConvertToPlan : Pass<"merak-convert-to-plan", "::mlir::ModuleOp"> {
   ];
 }
 
+def LowerBatchStatistics : Pass<"merak-lower-batch-statistics", "::mlir::ModuleOp"> {
+  let summary = "make sums over the rank's samples of train.batch_mean and train.track";
+  let description = [{
+    Input: local shapes. A microbatch of one number a channel has no variance:
+    an error at the op.
+    ```mlir
+    %m = train.batch_mean %x : tensor<4x16xf32>
+    ```
+    becomes
+    ```mlir
+    %s = train.reduce_sum %x axes [0] keep : tensor<4x16xf32>
+    %a = train.mul %s, %quarter : tensor<1x16xf32>, tensor<f32>
+    %m = train.expand %a : tensor<1x16xf32> to tensor<4x16xf32>
+    ```
+  }];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
 def UpdateInPlace : Pass<"merak-update-in-place", "::mlir::ModuleOp"> {
   let summary = "let an instruction write over an operand that nobody reads afterwards";
   let description = [{

@@ -39,6 +39,7 @@ std::string memoryTable(ModuleOp module) {
 
 void buildMemoryPipeline(OpPassManager &manager,
                          const MemoryPipelineOptions &options) {
+  manager.addPass(createLowerBatchStatistics());
   manager.addPass(createConvertToPlan());
   // Before offsets: what is merged needs no memory of its own.
   manager.addPass(createUpdateInPlace());

@@ -155,7 +155,7 @@ private:
                 const std::vector<TensorFactors> &rules) {
     for (size_t i = 0; i < ids.size(); ++i)
       for (size_t d = 0; d < rules[i].size(); ++d) {
-        if (dims[ids[i]][d] < 0)
+        if (dims[ids[i]][d] < 0 || graph.tensors[ids[i]].shape[d] == 0)
           continue;
         std::vector<int> list;
         for (int factor : rules[i][d])

@@ -86,7 +86,8 @@ private:
                        factor, op.rule.factors.size());
       product *= op.rule.factors[factor].size;
     }
-    if (product != tensor.shape[d])
+    bool empty = tensor.shape[d] == 0 && factors.empty();
+    if (product != tensor.shape[d] && !empty)
       problem("dimension {} of {} {} '{}' is {}, the rule's factors make {}", d,
               what, i, tensor.name, tensor.shape[d], product);
   }

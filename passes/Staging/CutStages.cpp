@@ -11,10 +11,29 @@ namespace merak {
 #include "passes/Staging/Passes.h.inc"
 } // namespace merak
 
+// Statistics of a microbatch would be others in its halves.
+static LogicalResult keepMicrobatchesWhole(ModuleOp module,
+                                           PlannerOptions &planner) {
+  train::BatchMeanOp first;
+  module.walk([&](train::BatchMeanOp op) { first = first ? first : op; });
+  std::string overlap = planner.pinned.tpOverlap.value_or("0");
+  if (!first || overlap == "0")
+    return success();
+  if (overlap != "auto")
+    return first.emitError("batch norm takes the statistics of a whole "
+                           "microbatch, which --tp-overlap=")
+           << overlap << " cuts in halves; expected --tp-overlap=0";
+  planner.pinned.tpOverlap = "0";
+  return success();
+}
+
 FailureOr<Decision> merak::cutStages(ModuleOp module,
                                      const PlannerOptions &planner,
                                      OutlineOptions outline) {
-  FailureOr<Decision> decision = planStrategy(module, planner);
+  PlannerOptions adapted = planner;
+  if (failed(keepMicrobatchesWhole(module, adapted)))
+    return failure();
+  FailureOr<Decision> decision = planStrategy(module, adapted);
   if (failed(decision))
     return failure();
   auto step = module.lookupSymbol<func::FuncOp>("step");

@@ -4,6 +4,7 @@
 #include "dialects/Train/Builders.h"
 #include "mlir/IR/IRMapping.h"
 #include "passes/Staging/ApplyLayouts.h"
+#include "llvm/ADT/SetVector.h"
 #include <set>
 
 using namespace mlir;
@@ -55,6 +56,7 @@ public:
       cloneInto(op, homeOf(op));
     if (failed(emitOutputs()) || failed(emitUpdates(updates)))
       return failure();
+    averageTracked();
     orderActions();
     step.erase();
     return success();
@@ -235,7 +237,19 @@ private:
     clone->removeAttr(kRecomputeAttr);
     for (auto [outer, inner] : llvm::zip(op->getResults(), clone->getResults()))
       local[{place, outer}] = inner;
+    if (auto track = dyn_cast<TrackOp>(op))
+      storeTracked(track, cast<TrackOp>(clone), place);
     return clone;
+  }
+
+  // A running statistic is written where the forward pass computes it.
+  void storeTracked(TrackOp outer, TrackOp inner, Place place) {
+    auto read = outer.getRunning().getDefiningOp<ReadOp>();
+    module.lookupSymbol<ParameterOp>(read.getParameterAttr())
+        ->setAttr(kStatisticAttr, UnitAttr::get(context));
+    ValueOp value = declareParameter(stageOf(place), read);
+    storeAfter(inner.getUpdated(), place, value, false);
+    tracked[stageOf(place)].insert(value);
   }
 
   // The value inside an action, loaded, received or recomputed as needed.
@@ -565,6 +579,37 @@ private:
                            builder.getStringAttr(options.optimizer),
                            options.constants);
   }
+  // Each replica tracked its own samples: all go on with the mean.
+  void averageTracked() {
+    for (auto &[stage, values] : tracked)
+      for (ValueOp value : values) {
+        if (options.dp == 1)
+          continue;
+        Place place{stage, pipe::Action::U};
+        OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
+        auto add = [&](Value made, LayoutAttr layout) {
+          made.getDefiningOp()->setAttr(kLayoutsAttr,
+                                        builder.getArrayAttr({layout}));
+          return made;
+        };
+        Location loc = value.getLoc();
+        Value own = load(place, value, loc);
+        Value sum = add(AllReduceOp::create(
+                            builder, loc, own.getType(), own,
+                            builder.getStrArrayAttr(ArrayRef<StringRef>("dp")),
+                            builder.getStringAttr("sum")),
+                        value.getLayoutAttr());
+        Value part =
+            add(scalarConstant(builder, loc, tensorTypeOf(own).getElementType(),
+                               1.0 / static_cast<double>(options.dp)),
+                LayoutAttr::get(context, layout::Layout{}));
+        Value mean =
+            add(MulOp::create(builder, loc, sum, part), value.getLayoutAttr());
+        StoreOp::create(builder, loc, mean,
+                        FlatSymbolRefAttr::get(value.getSymNameAttr()),
+                        UnitAttr());
+      }
+  }
   void nameGradient(Value gradient, StringRef parameter) {
     if (Operation *op = gradient.getDefiningOp())
       op->setAttr("train.gradient_of", StringAttr::get(context, parameter));
@@ -602,6 +647,7 @@ private:
   std::vector<StageOp> stages;
   std::vector<StageState> inStage;
   std::map<int64_t, std::set<std::string>> names;
+  std::map<int64_t, llvm::SetVector<ValueOp>> tracked; // by stage
   llvm::DenseSet<Operation *> rematerializable, recomputed;
   std::map<Place, Block *> bodies;
   struct LocalKey {

@@ -30,6 +30,8 @@ const char *roleName(planpb::Tensor::Role role) {
     return "frozen";
   case planpb::Tensor::OPTIMIZER:
     return "optimizer";
+  case planpb::Tensor::STATISTIC:
+    return "statistic";
   default:
     return "constant";
   }

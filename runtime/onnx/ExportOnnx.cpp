@@ -232,7 +232,8 @@ private:
                                         use.output, use.parameter)));
     }
     for (const planpb::Tensor &tensor : plan_.file.tensors()) {
-      if (tensor.role() != planpb::Tensor::PARAMETER ||
+      if ((tensor.role() != planpb::Tensor::PARAMETER &&
+           tensor.role() != planpb::Tensor::STATISTIC) ||
           split.count(tensor.name()))
         continue;
       const auto found = byName.find(tensor.name());

@@ -82,6 +82,8 @@ const char *roleName(Tensor::Role role) {
     return "optimizer";
   case Tensor::CONSTANT:
     return "constant";
+  case Tensor::STATISTIC:
+    return "statistic";
   default:
     return "invalid";
   }

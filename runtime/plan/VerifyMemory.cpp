@@ -224,14 +224,15 @@ private:
             sameView(a.access->region, a.base, b.access->region, b.base));
   }
 
-  // Trained parameters change once a step, everything else that is loaded from
-  // the model never.
+  // Trained parameters change once a step, running statistics at any time,
+  // everything else that is loaded from the model never.
   void checkUpdate(const Segment &segment, const Touch &now) {
     const Buffer &buffer = program_.buffers(now.access->buffer);
     if (buffer.category() != Buffer::PARAMETERS || buffer.tensor().empty())
       return;
     auto role = roles_.find(buffer.tensor());
-    if (role == roles_.end() || now.call < 0)
+    if (role == roles_.end() || now.call < 0 ||
+        role->second == Tensor::STATISTIC)
       return;
     if (role->second != Tensor::PARAMETER) {
       problems_.addOnce("frozen " + buffer.tensor(),

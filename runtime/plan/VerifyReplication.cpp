@@ -184,8 +184,10 @@ private:
     Origin origin{0, partOf(p)};
     AxisMask &mask = origin.mask;
     for (const Access &access : list) {
-      // Optimizers read what they update.
-      bool updated = access.write && persistent(program.buffers(access.buffer));
+      // Optimizers read what they update; what is copied over it is all there
+      // is.
+      bool updated = access.write && inst.op() != "copy" &&
+                     persistent(program.buffers(access.buffer));
       if (access.read || updated)
         origin.join(read(access, call, p));
     }

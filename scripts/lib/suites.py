@@ -192,9 +192,11 @@ def run_onnx(suite):
     # By operator; without --all those that have a rule of their own.
     more = suite.script(os.path.join(folder, "gradients.py"), *tools,
                         "--all" if suite.args.all else "--subset")
+    table = suite.script(os.path.join(folder, "operators.py"), *tools)
     stale = suite.run([sys.executable, os.path.join(folder, "report.py"),
                        "--check"]) != 0
-    return passed + more[0] + (not stale), failed + more[1] + stale
+    return (passed + more[0] + table[0] + (not stale),
+            failed + more[1] + table[1] + stale)
 
 
 # From quick to slow; scripts/check documents the names.
@@ -207,6 +209,7 @@ SUITES = {
     "bad-input": python_suite("test/e2e/bad_input.py", tools=True),
     "checkpoint": python_suite("test/e2e/checkpoint.py", tools=True),
     "infer": python_suite("test/e2e/infer.py", tools=True),
+    "batch-norm": python_suite("test/e2e/batch_norm.py", tools=True),
     "onnx": run_onnx,
     "dropout": python_suite("test/e2e/dropout.py", tools=True),
     "identity": python_suite("test/e2e/identity.py", tools=True),

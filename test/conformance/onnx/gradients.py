@@ -104,7 +104,8 @@ class Problem:
         for one, value, bytes_ in zip(self.model.feeds(), tensors, raw):
             if one.kind != "tensor" or value.data is None:
                 raise cases.Unsupported("an input that is no tensor")
-            if value.code == 1 and one.name not in shape_inputs | tables:
+            if value.code in KINDS and one.name not in shape_inputs | tables:
+                value.data = array.array("f", value.data)
                 self.moved.append((one.name, value))
             else:
                 self.fixed.append(wire.with_name(bytes_, one.name))
@@ -112,7 +113,7 @@ class Problem:
         for one, value in zip(self.model.outputs,
                               cases.read_set(data, "output")):
             value = wire.read_tensor(value)
-            if one.kind == "tensor" and value.code == 1 and one.name:
+            if one.kind == "tensor" and value.code in KINDS and one.name:
                 self.outputs.append((one.name, value))
         if not self.moved or not self.outputs:
             raise cases.Unsupported("no float input or output")

@@ -86,3 +86,44 @@ func.func @split(%x: tensor<8x6xf32>) -> (tensor<8x2xf32>, tensor<8x4xf32>) {
   %0:2 = train.onnx_node "Split" opset 11(%x) {axis = 1 : i64, split = array<i64: 2, 4>} : (tensor<8x6xf32>) -> (tensor<8x2xf32>, tensor<8x4xf32>)
   return %0#0, %0#1 : tensor<8x2xf32>, tensor<8x4xf32>
 }
+
+// In training mode the statistics are those of a microbatch; the running ones
+// are tracked where they are weights: 4 x 4 numbers a sample.
+// CHECK-LABEL: @batch_norm
+// CHECK: %[[MEAN:.*]] = train.batch_mean
+// CHECK: %[[CENTERED:.*]] = train.sub %arg0
+// CHECK: %[[VARIANCE:.*]] = train.batch_mean
+// CHECK: train.track %[[MEAN]], %{{.*}} keep 5.000000e-01 each 16 : tensor<2x3xf32>, tensor<3xf32>
+// CHECK: train.track %[[VARIANCE]], %{{.*}} keep 5.000000e-01 each 16 variance
+train.parameter @running_mean : tensor<3xf32>
+train.parameter @running_var : tensor<3xf32>
+func.func @batch_norm(%x: tensor<2x3x4x4xf32>, %c: tensor<3xf32>) -> tensor<2x3x4x4xf32> {
+  %m = train.read @running_mean : tensor<3xf32>
+  %v = train.read @running_var : tensor<3xf32>
+  %0:3 = train.onnx_node "BatchNormalization" opset 15(%x, %c, %c, %m, %v) {training_mode = 1 : i64, momentum = 5.0e-01 : f32} : (tensor<2x3x4x4xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<2x3x4x4xf32>, tensor<3xf32>, tensor<3xf32>)
+  return %0#0 : tensor<2x3x4x4xf32>
+}
+
+// CHECK-LABEL: @simplified_layer_norm
+// CHECK: train.rms_norm %arg0
+func.func @simplified_layer_norm(%x: tensor<2x8xf32>, %s: tensor<8xf32>) -> tensor<2x8xf32> {
+  %0 = train.onnx_node "SimplifiedLayerNormalization" opset 17(%x, %s) {axis = -1 : i64, epsilon = 1.0e-05 : f32} : (tensor<2x8xf32>, tensor<8xf32>) -> tensor<2x8xf32>
+  return %0 : tensor<2x8xf32>
+}
+
+// The second root of the sum of squares over all positions.
+// CHECK-LABEL: @global_lp_pool
+// CHECK: train.reduce_sum {{.*}} axes [2, 3]
+// CHECK: return %{{.*}} : tensor<2x3x1x1xf32>
+func.func @global_lp_pool(%x: tensor<2x3x4x4xf32>) -> tensor<2x3x1x1xf32> {
+  %0 = train.onnx_node "GlobalLpPool" opset 17(%x) {p = 2 : i64} : (tensor<2x3x4x4xf32>) -> tensor<2x3x1x1xf32>
+  return %0 : tensor<2x3x1x1xf32>
+}
+
+// CHECK-LABEL: @upsample
+// CHECK: return %{{.*}} : tensor<1x1x4x6xf32>
+func.func @upsample(%x: tensor<1x1x2x3xf32>) -> tensor<1x1x4x6xf32> {
+  %s = train.constant dense<[1.0, 1.0, 2.0, 2.0]> : tensor<4xf32>
+  %0 = train.onnx_node "Upsample" opset 9(%x, %s) {mode = "nearest"} : (tensor<1x1x2x3xf32>, tensor<4xf32>) -> tensor<1x1x4x6xf32>
+  return %0 : tensor<1x1x4x6xf32>
+}

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Batch norm in training mode against PyTorch (test/data/batch-norm, recorded
+by batch_norm_record.py).
+
+train     losses and running statistics of four steps, for meshes, microbatches,
+          schedules and recomputation; statistics are those of each microbatch of
+          a replica, running ones the replicas' mean
+infer     the same file with --mode=infer evaluates by the saved statistics
+resume    two steps, a checkpoint under another mesh, two steps
+export    the trained model as ONNX holds the statistics of the checkpoint
+refused   what would make other statistics
+"""
+import array
+import functools
+import json
+import os
+import sys
+
+import export_onnx
+import harness
+import matrix
+from harness import Case, Failed
+
+FOLDER = os.path.join(harness.ROOT, "test/data/batch-norm")
+TOLERANCE = 1e-4
+# Of the variance of two samples, f32 leaves fewer digits.
+PAIRS = 1e-3
+# Mesh, microbatch, schedule, recomputation.
+LAYOUTS = [("none", "whole", "gpipe", "none"), ("none", "half", "1f1b", "none"),
+           ("none", "half", "gpipe", "full"),
+           ("none", "quarter", "gpipe", "none"),
+           ("dp=2", "whole", "gpipe", "none"), ("dp=2", "half", "gpipe", "full"),
+           ("tp=2", "half", "gpipe", "none"), ("pp=2", "half", "1f1b", "full"),
+           ("pp=2", "quarter", "zb", "none"),
+           ("pp=2", "half", "interleaved", "none"),
+           ("pp=2,dp=2,tp=2", "half", "1f1b", "0.7")]
+MODEL = os.path.join(FOLDER, "model.onnx")
+DATA = "--data=" + os.path.join(FOLDER, "data")
+
+
+@functools.lru_cache(maxsize=None)
+def expected():
+    with open(os.path.join(FOLDER, "expected.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def run_of(mesh, microbatch):
+    replicas = matrix.degrees(mesh)["dp"]
+    count = matrix.GLOBAL_BATCH // replicas // matrix.samples(mesh, microbatch)
+    for run in expected()["runs"]:
+        if (run["replicas"], run["microbatches"]) == (replicas, count):
+            return run
+    raise Failed(f"no run of {replicas} replicas and {count} microbatches")
+
+
+def close(what, found, wanted, tolerance=TOLERANCE):
+    worst = 0.0
+    for i, (x, y) in enumerate(zip(found, wanted, strict=True)):
+        error = abs(x - y) / max(abs(y), 0.1)
+        if not error <= tolerance:
+            raise Failed(f"{what}[{i}] is {x:.7g}, expected {y:.7g} "
+                         f"(error {error:.1e})")
+        worst = max(worst, error)
+    return worst
+
+
+def build(tools, tag, layout):
+    plan = tools.path(tag + ".plan")
+    info = expected()
+    tools.run("merakc", MODEL, "-o", plan, *matrix.compile_options(*layout),
+              f"--optimizer=sgd:lr={info['lr']},momentum={info['momentum']}")
+    return plan
+
+
+def losses(tools, plan, *options):
+    log = tools.path("log.jsonl")
+    tools.run("merak-run", plan, DATA, f"--log={log}", *options)
+    return [entry["loss"] for entry in harness.read_log(log)]
+
+
+def statistics(checkpoint):
+    """{name: values} of the running statistics in a checkpoint."""
+    tensors, index = harness.read_checkpoint(checkpoint)
+    found = {name: tensor for name, tensor in tensors.items()
+             if index["tensors"][name]["role"] == "statistic"}
+    if sorted(found) != sorted(expected()["runs"][0]["statistics"]):
+        raise Failed(f"the checkpoint holds the statistics {sorted(found)}")
+    return found
+
+
+def train(layout, tools):
+    run, saved = run_of(*layout[:2]), tools.path("saved")
+    plan = build(tools, "out", layout)
+    found = losses(tools, plan, f"--steps={expected()['steps']}",
+                   f"--save={saved}")
+    tolerance = PAIRS if matrix.samples(*layout[:2]) == 2 else TOLERANCE
+    loss = close("loss", found, run["losses"], tolerance)
+    worst = max(close(name, tensor.data, run["statistics"][name], tolerance)
+                for name, tensor in statistics(saved).items())
+    return f"loss {loss:.0e}  statistics {worst:.0e}"
+
+
+def infer(mesh, tools):
+    """Trained on one rank; evaluated on `mesh` in microbatches, whose number
+    must not matter."""
+    layout = ("none", "half", "gpipe", "none")
+    saved, plan = tools.path("saved"), tools.path("infer.plan")
+    losses(tools, build(tools, "out", layout), f"--steps={expected()['steps']}",
+           f"--save={saved}")
+    tools.run("merakc", MODEL, "-o", plan, "--mode=infer",
+              *matrix.compile_options(mesh, "half", "gpipe"))
+    found = losses(tools, plan, f"--load={saved}",
+                   f"--steps={expected()['steps']}")
+    # The run goes on in the data, which repeat there.
+    worst = close("loss", found, run_of(*layout[:2])["evaluated"])
+    return f"loss {worst:.0e}"
+
+
+def resume(source, target, tools):
+    """Both have the same replicas and microbatches."""
+    run = run_of(*source[:2])
+    half, saved, last = expected()["steps"] // 2, *map(tools.path, "ab")
+    first = losses(tools, build(tools, "before", source), f"--steps={half}",
+                   f"--save={saved}")
+    second = losses(tools, build(tools, "after", target), f"--steps={half}",
+                    f"--load={saved}", f"--save={last}")
+    loss = close("loss", first + second, run["losses"])
+    worst = max(close(name, tensor.data, run["statistics"][name])
+                for name, tensor in statistics(last).items())
+    return f"loss {loss:.0e}  statistics {worst:.0e}"
+
+
+def export(tools):
+    layout = ("dp=2", "half", "gpipe", "none")
+    plan, saved = build(tools, "out", layout), tools.path("saved")
+    losses(tools, plan, "--steps=2", f"--save={saved}")
+    path = tools.path("trained.onnx")
+    tools.run("merak-plan", "export-onnx", plan, f"--load={saved}",
+              "-o", path)
+    written, _ = export_onnx.initializers(path)
+    before, _ = export_onnx.initializers(MODEL)
+    for name, tensor in statistics(saved).items():
+        values = array.array("f")
+        values.frombytes(written[name][2])
+        if values != tensor.data:
+            raise Failed(f"'{name}' is not that of the checkpoint")
+        if written[name][2] == before[name][2]:
+            raise Failed(f"'{name}' was not trained")
+
+
+def halves(tools):
+    """The halves of a microbatch would have statistics of their own."""
+    _, errors = tools.run(
+        "merakc", MODEL, "-o", tools.path("out.plan"), "--tp-overlap=1",
+        *matrix.compile_options("tp=2", "half", "gpipe"), expect=1)
+    if "statistics of a whole microbatch" not in errors:
+        raise Failed(harness.last_lines(errors))
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    cases = [Case("train " + " ".join(layout), functools.partial(train, layout))
+             for layout in LAYOUTS]
+    cases += [Case(f"infer {mesh}", functools.partial(infer, mesh))
+              for mesh in ("none", "pp=2,dp=2,tp=2")]
+    cases += [Case("resume", functools.partial(
+        resume, ("none", "half", "gpipe", "none"),
+        ("pp=2", "half", "1f1b", "full"))),
+              Case("export", export), Case("refused halves", halves)]
+    return harness.run_cases("batch-norm", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
