@@ -197,13 +197,13 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
     if (!backend_.isHost())
       MERAK_RETURN_IF_ERROR(recordOnDevice(event, stream));
     event.recorded.store(stepsBegun_ + 1);
-    eventGate_.notify();
+    event.gate.notify();
     return {};
   }
   case Instruction::WAIT: {
     Event &event = events_[program_.eventInstance(call.call, op)];
     const uint64_t target = stepsBegun_ + 1;
-    if (!eventGate_.wait([&] { return event.recorded.load() >= target; },
+    if (!event.gate.wait([&] { return event.recorded.load() >= target; },
                          comm_.aborted()))
       return Status::error("stopped: " + comm_.abortCause());
     return backend_.waitEvent(stream, event.handle);

@@ -71,6 +71,9 @@ private:
   struct Event {
     std::atomic<uint64_t> recorded{0}; // last step (from 1) that recorded it
     EventHandle handle = nullptr;      // on a device, made when first recorded
+    // Its own: a lane that sleeps until a late event must not be woken by, and
+    // hold up, every earlier one.
+    Gate gate;
   };
 
   void laneMain(int lane);
@@ -98,7 +101,6 @@ private:
   uint64_t stepsBegun_ = 0;             // before the current one
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<Event> events_; // by instance
-  Gate eventGate_;
   std::vector<std::vector<TraceEvent>> trace_;
 
   // Start and end of a step for the other lanes.
