@@ -248,6 +248,10 @@ GRADIENT(GatherOp) {
       ScatterAddOp::create(b, loc, getTable().getType(), dy, getIds(),
                            getAxisAttr(), getRowsAttr(), getSplitAxisAttr());
 }
+GRADIENT(ScatterAddOp) {
+  PRELUDE grads[0] = GatherOp::create(b, loc, dy, getIds(), getAxisAttr(),
+                                      getRowsAttr(), getSplitAxisAttr());
+}
 
 // The chosen elements by their position in the flat tensor.
 GRADIENT(TopKOp) {

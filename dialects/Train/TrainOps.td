@@ -323,7 +323,7 @@ def Train_GatherOp : Train_Op<"gather", [Pure, Infer, RuleLocal, Grad]> {
   let assemblyFormat = "$table `[` $ids `]` `axis` $axis attr-dict `:` type($table) `,` type($ids)";
 }
 
-def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal]> {
+def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal, Grad]> {
   let summary = "adjoint of gather: sums slices into a zero table";
   let arguments = (ins Tensor:$dy, Tensor:$ids, I64Attr:$axis, OptionalAttr<I64Attr>:$rows,
                        OptionalAttr<StrAttr>:$split_axis);

@@ -49,6 +49,7 @@ const Fact kFacts[] = {
      {"CumSum", "Expand", "Gather", "ReduceMax", "ReduceMean", "ReduceSum",
       "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK", "Trilu",
       "Unsqueeze"}},
+    {5, "indices are integers", {"Scatter", "ScatterElements", "ScatterND"}},
     {6, "the condition is a truth value", {"Where"}},
     {7, "running statistics are tracked, not trained", {"BatchNormalization"}},
 };
