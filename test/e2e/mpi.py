@@ -440,7 +440,7 @@ def cases(everything):
     for fault, wanted, code in [
             ("2:2:kill", "rank 2 on host HOST is gone", 137),
             ("0:2:kill", "rank 0 on host HOST is gone", 137),
-            ("1:2:fail", ": rank 1 on host HOST · step 2", 1),
+            ("1:2:fail", "rank 1 on host HOST · step 2", 1),
             ("3:2:hang", "has not moved for 3 seconds", 1)]:
         yield Case(f"loss {fault}",
                    functools.partial(fault_body, fault, wanted, code))
