@@ -89,6 +89,16 @@ def masked(name):
     return build
 
 
+def translation(model):
+    """An encoder of the input and a decoder of 8 tokens."""
+    def loss(model, ids, decoder_ids, labels):
+        return cross_entropy(
+            model(input_ids=ids, decoder_input_ids=decoder_ids,
+                  use_cache=False).logits, labels)
+    return Loss(model, loss), {"ids": tokens(), "decoder_ids": tokens(8),
+                               "labels": tokens(8)}
+
+
 def t5():
     import transformers
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(
@@ -96,13 +106,7 @@ def t5():
         num_heads=HEADS, dropout_rate=0.0, use_cache=False,
         decoder_start_token_id=0, pad_token_id=0,
         attn_implementation="eager"))
-
-    def loss(model, ids, decoder_ids, labels):
-        return cross_entropy(
-            model(input_ids=ids, decoder_input_ids=decoder_ids,
-                  use_cache=False).logits, labels)
-    return Loss(model, loss), {"ids": tokens(), "decoder_ids": tokens(8),
-                               "labels": tokens(8)}
+    return translation(model)
 
 
 def bart():
@@ -113,13 +117,7 @@ def bart():
         decoder_attention_heads=HEADS, encoder_ffn_dim=64, decoder_ffn_dim=64,
         max_position_embeddings=32, dropout=0.0, attention_dropout=0.0,
         use_cache=False, attn_implementation="eager"))
-
-    def loss(model, ids, decoder_ids, labels):
-        return cross_entropy(
-            model(input_ids=ids, decoder_input_ids=decoder_ids,
-                  use_cache=False).logits, labels)
-    return Loss(model, loss), {"ids": tokens(), "decoder_ids": tokens(8),
-                               "labels": tokens(8)}
+    return translation(model)
 
 
 def whisper():

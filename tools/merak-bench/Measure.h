@@ -16,9 +16,9 @@ struct MeasureOptions {
 };
 
 // Bytes of other memory that a rank touches between two uses of an operand: in
-// pairs around the capacities of a second-level cache of 2 MiB and of the share
-// of a last-level one that a core of a large server has, since between them
-// times change at once, not bit by bit.
+// pairs around the capacities of a second-level cache of 2 MiB, of the share of
+// a last-level one that a core of a large server has, and of the whole of it,
+// since between them times change at once, not bit by bit.
 inline constexpr int64_t kDistances[] = {1 << 20,  3 << 20,   20 << 20,
                                          48 << 20, 128 << 20, 384 << 20};
 
