@@ -41,3 +41,18 @@ function(merak_unittest name)
   target_link_libraries(${name} PRIVATE GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
 endfunction()
+
+# merak_all_devices(TARGET): links every backend and communicator that is built,
+# each announced by a definition MERAK_HAS_....
+function(merak_all_devices name)
+  target_link_libraries(${name} PRIVATE MerakCpuBackend)
+  foreach(part CUDA:MerakCudaBackend NCCL:MerakNccl MPI:MerakMpi)
+    string(REPLACE ":" ";" part ${part})
+    list(GET part 0 what)
+    list(GET part 1 library)
+    if(TARGET ${library})
+      target_link_libraries(${name} PRIVATE ${library})
+      target_compile_definitions(${name} PRIVATE MERAK_HAS_${what}=1)
+    endif()
+  endforeach()
+endfunction()

@@ -137,6 +137,25 @@ struct SoftmaxOfJoined : OpRewritePattern<SoftmaxOp> {
   }
 };
 
+// Replaces `op` by a clone that `adapt` gives operands of the split shape; the
+// results are joined again.
+template <typename AdaptFn>
+void replaceBySplit(PatternRewriter &rewriter, Operation *op,
+                    ArrayRef<int64_t> dims, AdaptFn adapt) {
+  Operation *wide = rewriter.clone(*op);
+  rewriter.modifyOpInPlace(wide, [&] {
+    adapt(wide);
+    for (Value result : wide->getResults())
+      result.setType(RankedTensorType::get(
+          split(shapeOf(result), dims), tensorType(result).getElementType()));
+  });
+  GraphBuilder b(rewriter, op->getLoc());
+  SmallVector<Value> results;
+  for (auto [result, old] : llvm::zip(wide->getResults(), op->getResults()))
+    results.push_back(b.reshape(result, shapeOf(old)));
+  rewriter.replaceOp(op, results);
+}
+
 // Norms over the dimensions from an axis behind the joined one.
 template <typename NormTy> struct NormOfJoined : OpRewritePattern<NormTy> {
   using OpRewritePattern<NormTy>::OpRewritePattern;
@@ -146,20 +165,10 @@ template <typename NormTy> struct NormOfJoined : OpRewritePattern<NormTy> {
     std::optional<Joined> joined = joinedOf(op.getX());
     if (!joined || op.getAxis() == 0)
       return failure();
-    GraphBuilder b(rewriter, op.getLoc());
-    Operation *wide = rewriter.clone(*op.getOperation());
-    rewriter.modifyOpInPlace(wide, [&] {
+    replaceBySplit(rewriter, op, joined->dims, [&](Operation *wide) {
       wide->setOperand(0, joined->x);
       cast<NormTy>(wide).setAxis(op.getAxis() + joined->dims.size() - 1);
-      for (Value result : wide->getResults())
-        result.setType(
-            RankedTensorType::get(split(shapeOf(result), joined->dims),
-                                  tensorType(result).getElementType()));
     });
-    SmallVector<Value> results;
-    for (auto [result, old] : llvm::zip(wide->getResults(), op->getResults()))
-      results.push_back(b.reshape(result, shapeOf(old)));
-    rewriter.replaceOp(op, results);
     return success();
   }
 };
@@ -179,18 +188,9 @@ struct RowsOfJoined : RewritePattern {
     GraphBuilder b(rewriter, op->getLoc());
     Value labels = b.reshape(op->getOperand(1),
                              split(shapeOf(op->getOperand(1)), joined->dims));
-    Operation *wide = rewriter.clone(*op);
-    rewriter.modifyOpInPlace(wide, [&] {
+    replaceBySplit(rewriter, op, joined->dims, [&](Operation *wide) {
       wide->setOperands({joined->x, labels});
-      for (Value result : wide->getResults())
-        result.setType(
-            RankedTensorType::get(split(shapeOf(result), joined->dims),
-                                  tensorType(result).getElementType()));
     });
-    SmallVector<Value> results;
-    for (auto [result, old] : llvm::zip(wide->getResults(), op->getResults()))
-      results.push_back(b.reshape(result, shapeOf(old)));
-    rewriter.replaceOp(op, results);
     return success();
   }
 };
