@@ -1,5 +1,6 @@
 #include "passes/Lowering/StageLowering.h"
 #include "passes/Lowering/ActionLowering.h"
+#include "passes/Planning/Arrivals.h"
 
 #include <set>
 
@@ -146,6 +147,7 @@ LogicalResult StageLowering::markTransfers() {
       continue;
     NamedValue &value = *find(transfer.targetValue);
     value.received = true;
+    value.arrivals = transfer.arrivals;
     // It is there while R runs, if R waits for it.
     if (transfer.received.action == 'B' &&
         hasLateRecompute(transfer.received.chunk))
@@ -280,7 +282,8 @@ void StageLowering::createBuffers() {
 // Values of a microbatch that live from and to the same actions share their
 // slot numbers.
 void StageLowering::createSlots() {
-  using Key = std::tuple<std::set<memory::ActionId>, int64_t, int64_t, bool>;
+  using Key = std::tuple<std::set<memory::ActionId>, int64_t, int64_t,
+                         std::vector<int>, bool>;
   std::map<Key, int64_t> classes;
   for (auto &[name, value] : values_) {
     if (!value.buffer)
@@ -296,10 +299,11 @@ void StageLowering::createSlots() {
     // microbatch still computes, or end while the next one already does.
     int64_t before = value.received ? 1 : 0, after = value.sent ? 1 : 0;
     auto [it, fresh] = classes.emplace(
-        Key{value.actions, before, after, result}, slotClasses_.size());
+        Key{value.actions, before, after, value.arrivals, result},
+        slotClasses_.size());
     if (fresh) {
-      memory::SlotPlan plan =
-          memory::planSlots(schedule_, value.actions, before, after);
+      memory::SlotPlan plan = memory::planSlots(schedule_, value.actions,
+                                                before, after, value.arrivals);
       if (result) { // all are read after the step
         plan.slots = static_cast<int64_t>(plan.slotOf.size());
         for (auto [microbatch, slot] : llvm::enumerate(plan.slotOf))
@@ -520,6 +524,73 @@ int64_t StageLowering::groupOf(ArrayRef<StringRef> axes) {
 // Transfers of the module
 //===----------------------------------------------------------------------===//
 
+namespace {
+
+std::optional<planning::Action> planningAction(char letter) {
+  size_t at = StringRef("PFRBWU").find(letter);
+  if (at == StringRef::npos)
+    return std::nullopt;
+  return static_cast<planning::Action>(at);
+}
+
+// The lists of all stages, place by place as the stages have them; nothing if
+// one has none that can be read, which its own lowering reports.
+std::optional<planning::Schedule> scheduleOf(ModuleOp module) {
+  planning::Schedule schedule;
+  SmallVector<pipe::StageOp> stages(module.getOps<pipe::StageOp>());
+  schedule.stages = static_cast<int>(stages.size());
+  schedule.order.resize(stages.size());
+  for (pipe::StageOp stage : stages) {
+    auto entries =
+        memory::parseSchedule(stage.getSchedule().value_or("").str());
+    if (!entries.ok() || stage.getIndex() >= schedule.order.size())
+      return std::nullopt;
+    for (const memory::ScheduledAction &entry : *entries) {
+      planning::Step step;
+      // The exchange of shared gradients belongs to the update.
+      step.action = planningAction(entry.action).value_or(planning::Action::U);
+      step.microbatch = std::max(0, static_cast<int>(entry.microbatch));
+      step.chunk = static_cast<int>(entry.chunk);
+      step.early = !entry.late;
+      schedule.microbatches =
+          std::max(schedule.microbatches, step.microbatch + 1);
+      schedule.chunks = std::max(schedule.chunks, step.chunk + 1);
+      schedule.order[stage.getIndex()].push_back(step);
+    }
+  }
+  return schedule;
+}
+
+void setArrivals(ModuleOp module, std::vector<Transfer> &transfers) {
+  std::optional<planning::Schedule> schedule = scheduleOf(module);
+  if (!schedule)
+    return;
+  std::vector<planning::Transfer> known;
+  std::vector<Transfer *> of;
+  for (Transfer &transfer : transfers) {
+    std::optional<planning::Action> from = planningAction(transfer.sent.action),
+                                    to = planningAction(
+                                        transfer.received.action);
+    // Once a step: the exchange of shared gradients.
+    if (!from || !to || *from == planning::Action::U ||
+        *to == planning::Action::U)
+      continue;
+    known.push_back({static_cast<int>(transfer.sourceIndex),
+                     static_cast<int>(transfer.targetIndex), *from, *to,
+                     static_cast<int>(transfer.sent.chunk),
+                     static_cast<int>(transfer.received.chunk)});
+    of.push_back(&transfer);
+    schedule->chunks = std::max({schedule->chunks, known.back().fromChunk + 1,
+                                 known.back().toChunk + 1});
+  }
+  std::vector<std::vector<int>> arrivals =
+      planning::latestArrivals(*schedule, known);
+  for (auto [transfer, places] : llvm::zip(of, arrivals))
+    transfer->arrivals = std::move(places);
+}
+
+} // namespace
+
 FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
   std::vector<Transfer> transfers;
   LogicalResult result = success();
@@ -557,6 +628,7 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
   }
   if (failed(result))
     return failure();
+  setArrivals(module, transfers);
   return transfers;
 }
 

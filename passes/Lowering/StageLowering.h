@@ -25,6 +25,7 @@ struct NamedValue {
   plan::BufferOp buffer; // null for inputs: each action reads its own
   std::set<memory::ActionId> actions; // those that touch it
   bool received = false;              // a transfer writes it
+  std::vector<int> arrivals;          // of that transfer
   bool sent = false;                  // a transfer reads it
   bool accumulates = false;           // some store adds to it
   // The action whose next store overwrites.
@@ -45,6 +46,8 @@ struct Transfer {
   int64_t sourceIndex = -1, targetIndex = -1; // coordinates on "pp"
   memory::ActionId sent;                      // action of the source stage
   memory::ActionId received; // first action of the target stage that reads it
+  // Where its target needs room for it; empty: not per microbatch.
+  std::vector<int> arrivals; // by microbatch, see planning::latestArrivals
 };
 // All transfers of the module, checked; emits errors.
 mlir::FailureOr<std::vector<Transfer>> collectTransfers(mlir::ModuleOp module);

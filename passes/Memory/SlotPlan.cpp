@@ -47,7 +47,7 @@ Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text) {
 
 SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
                    const std::set<ActionId> &actions, int64_t before,
-                   int64_t after) {
+                   int64_t after, const std::vector<int> &arrivals) {
   struct Life {
     int64_t first, last, microbatch;
   };
@@ -65,8 +65,12 @@ SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
     return plan;
   plan.slotOf.assign(lives.rbegin()->first + 1, 0);
   std::vector<Life> order;
-  for (auto &[microbatch, life] : lives)
-    order.push_back({life.first - before, life.last + after, microbatch});
+  for (auto &[microbatch, life] : lives) {
+    int64_t first = life.first - before;
+    if (microbatch < static_cast<int64_t>(arrivals.size()))
+      first = std::min<int64_t>(first, arrivals[microbatch]);
+    order.push_back({first, life.last + after, microbatch});
+  }
   std::stable_sort(
       order.begin(), order.end(),
       [](const Life &a, const Life &b) { return a.first < b.first; });

@@ -40,8 +40,10 @@ struct SlotPlan {
 // Values that live from the first to the last of the actions in `actions` of
 // each microbatch. `before` and `after`: how many calls earlier or
 // later they may be touched by a transfer that runs beside the computation.
+// `arrivals`, of received values: places in `schedule`, by microbatch, from
+// which on there is room for them at the latest (planning::latestArrivals).
 SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
                    const std::set<ActionId> &actions, int64_t before = 0,
-                   int64_t after = 0);
+                   int64_t after = 0, const std::vector<int> &arrivals = {});
 
 } // namespace merak::memory

@@ -1,5 +1,7 @@
 #include "passes/Planning/Lives.h"
 
+#include "passes/Planning/Arrivals.h"
+
 #include <algorithm>
 
 namespace merak::planning {
@@ -9,21 +11,41 @@ namespace {
 // Positions of an action in a stage's list, ascending.
 using Places = std::vector<int>;
 
-// The most intervals [from - before, to + after] that share a position.
-int mostAtOnce(const Places &from, const Places &to, int before, int after) {
+// The most intervals [from, to + after] that share a position.
+int mostAtOnce(const Places &from, const Places &to, int after) {
   size_t ended = 0, most = 0;
   for (size_t i = 0; i < from.size(); ++i) {
-    while (ended < to.size() && to[ended] + after < from[i] - before)
+    while (ended < to.size() && to[ended] + after < from[i])
       ++ended;
     most = std::max(most, i + 1 - ended);
   }
   return int(most);
 }
 
+// Where received values need room: a call before their action, or where they
+// arrive at the latest if that is earlier.
+Places whenReceived(Places places, const std::vector<int> &arrivals) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    --places[i];
+    if (i < arrivals.size())
+      places[i] = std::min(places[i], arrivals[i]);
+  }
+  return places;
+}
+
 } // namespace
 
 std::vector<PerLife<int>> copiesOf(const Schedule &schedule) {
   std::vector<PerLife<int>> copies(schedule.virtualStages());
+  std::vector<Transfer> transfers = chainTransfers(schedule);
+  std::vector<std::vector<int>> arrivals = latestArrivals(schedule, transfers);
+  auto arrivalsAt = [&](int stage, int chunk, Action action) {
+    for (size_t t = 0; t < transfers.size(); ++t)
+      if (transfers[t].toStage == stage && transfers[t].toChunk == chunk &&
+          transfers[t].toAction == action)
+        return arrivals[t];
+    return std::vector<int>();
+  };
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const std::vector<Step> &order = schedule.order[stage];
     for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
@@ -42,16 +64,22 @@ std::vector<PerLife<int>> copiesOf(const Schedule &schedule) {
       const Places &R = places[1].empty() ? F : places[1];
       const Places &B = places[2].empty() ? F : places[2];
       const Places &W = places[3].empty() ? B : places[3];
-      const std::pair<const Places *, const Places *> lives[kLives] = {
-          {&F, &F}, {&F, &R}, {&F, &B}, {&F, &W},
-          {&R, &B}, {&R, &W}, {&B, &B}, {&B, &W}};
+      const Places early[] = {
+          whenReceived(F, arrivalsAt(stage, chunk, Action::F)),
+          whenReceived(R, {}),
+          whenReceived(B, arrivalsAt(stage, chunk, Action::B))};
+      const Places *begins[2][3] = {{&F, &R, &B},
+                                    {&early[0], &early[1], &early[2]}};
+      const std::pair<int, const Places *> lives[kLives] = {
+          {0, &F}, {0, &R}, {0, &B}, {0, &W},
+          {1, &B}, {1, &W}, {2, &B}, {2, &W}};
       for (int life = 0; life < kLives; ++life)
         for (bool received : {false, true})
           for (bool sent : {false, true})
             copies[chunk * schedule.stages + stage].at(Life(life), received,
                                                        sent) =
-                mostAtOnce(*lives[life].first, *lives[life].second, received,
-                           sent);
+                mostAtOnce(*begins[received][lives[life].first],
+                           *lives[life].second, sent);
     }
   }
   return copies;

@@ -14,8 +14,9 @@ namespace merak::planning {
 enum class Life { F, FR, FB, FW, RB, RW, B, BW };
 inline constexpr int kLives = 8;
 
-// A number for each kind of life; received values are there one call earlier,
-// sent ones one call longer, since transfers run beside the computation.
+// A number for each kind of life; received values are there one call earlier
+// (or when their sender can keep them no longer, Arrivals.h), sent ones one
+// call longer, since transfers run beside the computation.
 template <typename T> struct PerLife {
   std::array<T, kLives * 4> all{};
   T &at(Life life, bool received = false, bool sent = false) {

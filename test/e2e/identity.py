@@ -25,6 +25,10 @@ from harness import Case, Failed
 
 EXACT_MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,tp=2", "pp=2,dp=2"]
 DEEP_EXACT = {"gemm", "residual"}
+# Besides the pairs: values that skip stages, on chunks, with and without R.
+ALWAYS_EXACT = [("residual", "pp=4", "one", schedule, recompute)
+                for schedule in ("interleaved", "auto", "gpipe")
+                for recompute in ("none", "full")]
 # Axes that a model has nothing to split over: its sizes are too small.
 NO_TP4 = {"attention", "attention_block", "attention_dropout"}
 
@@ -242,7 +246,7 @@ def main():
     args = harness.parser(__doc__).parse_args()
     exact, order = list(exact_layouts()), list(order_layouts())
     if not args.all:
-        exact = matrix.pairwise(exact)
+        exact = list(dict.fromkeys(matrix.pairwise(exact) + ALWAYS_EXACT))
         # One rank and tp=2 for every model; the rest is for --all.
         # Many microbatches, so that schedules differ.
         order = matrix.pairwise([c for c in order if c[1] and c[3] == "one" and
