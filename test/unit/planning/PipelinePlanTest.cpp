@@ -1,5 +1,6 @@
 // Stages, recomputation and schedules against brute force and by definition.
 #include "passes/Planning/PipelinePlan.h"
+#include "passes/Planning/Arrivals.h"
 #include "passes/Planning/ScheduleCheck.h"
 
 #include <algorithm>
@@ -448,7 +449,7 @@ TEST(StageModel, ReductionsHideBehindTheLastGradients) {
 }
 
 // Copies of values by definition: of each pair of actions the most microbatches
-// between the two, ends included.
+// between the two, ends included; what is received from its arrival on.
 TEST(Lives, CopiesAreCountedByDefinition) {
   for (const std::string &name : scheduleNames()) {
     ScheduleOptions make;
@@ -458,6 +459,9 @@ TEST(Lives, CopiesAreCountedByDefinition) {
     make.recompute = make.splitBackward = make.update = true;
     Schedule schedule = *makeSchedule(name, make);
     std::vector<PerLife<int>> copies = copiesOf(schedule);
+    std::vector<Transfer> transfers = chainTransfers(schedule);
+    std::vector<std::vector<int>> arrivals =
+        latestArrivals(schedule, transfers);
     for (int v = 0; v < schedule.virtualStages(); ++v) {
       const std::vector<Step> &order = schedule.order[v % 3];
       auto most = [&](Action from, Action to, int before, int after) {
@@ -468,18 +472,26 @@ TEST(Lives, CopiesAreCountedByDefinition) {
               return int(i);
           return -1;
         };
+        auto start = [&](int microbatch) {
+          int first = place(from, microbatch) - before;
+          for (size_t t = 0; before && t < transfers.size(); ++t)
+            if (transfers[t].toStage == v % 3 &&
+                transfers[t].toChunk == v / 3 && transfers[t].toAction == from)
+              first = std::min(first, arrivals[t][microbatch]);
+          return first;
+        };
         int found = 0;
         for (int at = -1; at <= int(order.size()); ++at) {
           int alive = 0;
           for (int m = 0; m < schedule.microbatches; ++m)
-            alive +=
-                place(from, m) - before <= at && at <= place(to, m) + after;
+            alive += start(m) <= at && at <= place(to, m) + after;
           found = std::max(found, alive);
         }
         return found;
       };
       EXPECT_EQ(copies[v].at(Life::FW), most(Action::F, Action::W, 0, 0));
       EXPECT_EQ(copies[v].at(Life::FB, true), most(Action::F, Action::B, 1, 0));
+      EXPECT_EQ(copies[v].at(Life::BW, true), most(Action::B, Action::W, 1, 0));
       EXPECT_EQ(copies[v].at(Life::BW), most(Action::B, Action::W, 0, 0));
       EXPECT_EQ(copies[v].at(Life::F, false, true),
                 most(Action::F, Action::F, 0, 1));
