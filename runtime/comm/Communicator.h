@@ -45,6 +45,7 @@ const char *commKindName(CommSpec::Kind kind);
 class Endpoint {
 public:
   virtual ~Endpoint() = default;
+  uint64_t workspace = 0; // bytes of the stream's workspace that a call uses
 };
 
 struct CommCall {
@@ -66,6 +67,15 @@ public:
   prepare(CommSpec spec, std::span<const View> inputs,
           std::span<const View> outputs) = 0;
   virtual Status run(const CommCall &call) = 0;
+
+  // Why calls cannot be captured with the rest of a step; ok where they can:
+  // they only enqueue, after their first time, and meet nobody on the host.
+  virtual Status capturable() const {
+    return Status::error("its ranks meet on the host");
+  }
+  // Device memory that the transport's library takes for the endpoints made so
+  // far, when they are first used.
+  virtual uint64_t libraryBytes() const { return 0; }
 
   // Makes every rank's pending and later calls fail, with this reason. The
   // first reason stays.

@@ -78,6 +78,20 @@ struct KernelCall {
   std::span<const ScalarValue> scalars;
   bool accumulate = false;
   StreamHandle stream = nullptr;
+  // While a step is captured: the number of this call among those whose scalars
+  // change from step to step; -1: they do not.
+  int changes = -1;
+};
+
+// The operations of a step as one object of the device, launched at once.
+class CapturedStep {
+public:
+  virtual ~CapturedStep() = default;
+  // Kernels, copies and what libraries enqueued.
+  virtual size_t operations() const = 0;
+  // Gives a captured call (`call.changes`) the scalars of the next launch.
+  virtual Status update(const KernelCall &call) = 0;
+  virtual Status launch(StreamHandle stream) = 0;
 };
 
 // One device as one rank sees it. Thread-compatible: `run` may be called from
@@ -109,6 +123,38 @@ public:
   virtual Status waitEvent(StreamHandle, EventHandle) { return {}; }
   // Returns when everything enqueued on the stream is done.
   virtual Status synchronize(StreamHandle) { return {}; }
+
+  // Devices that launch a whole step at once: between the two calls nothing
+  // that is enqueued on the stream, and on streams that wait for events
+  // recorded since, is done; it is written down instead. One thread enqueues.
+  // After an error, of whichever call, the capture is ended all the same and
+  // has done nothing.
+  virtual Status beginCapture(StreamHandle) {
+    return Status::error("the device has no graphs");
+  }
+  virtual Result<std::unique_ptr<CapturedStep>> endCapture(StreamHandle) {
+    return Status::error("the device has no graphs");
+  }
+  // Host memory that `upload` reads when the device comes to it.
+  virtual Result<void *> allocateStaging(uint64_t) {
+    return Status::error("the device has no graphs");
+  }
+  virtual void releaseStaging(void *) {}
+  virtual Status upload(void *, const void *, uint64_t, StreamHandle) {
+    return Status::error("the device has no graphs");
+  }
+
+  // What prepared calls need beside the program's memory: a workspace for each
+  // stream, as large as the hungriest of its calls asks for.
+  virtual void askWorkspace(StreamHandle, uint64_t) {}
+  // Bytes that `takeWorkspaces` takes for the stream.
+  virtual uint64_t workspaceBytes(StreamHandle) const { return 0; }
+  // Once everything is prepared; a step takes no memory.
+  virtual Status takeWorkspaces() { return {}; }
+  // Of one call at a time; grows where it was not asked for.
+  virtual Result<void *> workspace(StreamHandle, uint64_t) {
+    return Status::error("the backend has no workspaces");
+  }
 
   // Opens the plan's file of generated kernels.
   virtual Status loadKernels(const std::string &path) = 0;

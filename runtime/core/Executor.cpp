@@ -35,6 +35,9 @@ Executor::Executor(RankProgram &program, Backend &backend, Communicator &comm,
 }
 
 Executor::~Executor() {
+  // What a library put into the graph would use what its abort has freed.
+  if (graph_ && comm_.aborted())
+    graph_->abandon();
   stop_ = true;
   start_.notify();
   for (auto &lane : lanes_)
@@ -59,6 +62,8 @@ void Executor::laneMain(int lane) {
 Status Executor::step(const StepScalars &scalars) {
   scalars_ = scalars;
   visibleStep_ = scalars.step;
+  if (graph_)
+    return runGraph();
   int others = 0;
   for (size_t i = 1; i < lanes_.size(); ++i)
     others += lanes_[i]->thread.joinable();
@@ -73,6 +78,39 @@ Status Executor::step(const StepScalars &scalars) {
   ++stepsBegun_;
   std::lock_guard lock(failureMutex_);
   return failure_;
+}
+
+Status Executor::capture(const StepScalars &scalars) {
+  if (options_.trace)
+    return Status::error("--trace times each instruction");
+  if (options_.checkNumerics)
+    return Status::error("--check-numerics looks at each value");
+  auto graph = StepGraph::capture(program_, backend_, comm_, scalars);
+  if (!graph)
+    return graph.status();
+  graph_ = std::move(*graph);
+  return {};
+}
+
+Status Executor::runGraph() {
+  Lane &self = *lanes_[0];
+  inGraph_ = true;
+  self.moves.fetch_add(1);
+  Status status;
+  if (comm_.aborted())
+    status = Status::error("stopped: " + comm_.abortCause());
+  if (status.ok())
+    status = injectFault();
+  if (status.ok())
+    status = graph_->run(scalars_, reader_);
+  ++stepsBegun_;
+  inGraph_ = false;
+  if (status.ok())
+    return status;
+  status = std::move(status).withContext(
+      fmt::format("rank {} · step {}", program_.rank(), scalars_.step + 1));
+  comm_.abort(status);
+  return status;
 }
 
 void Executor::runLane(int lane) {
@@ -136,32 +174,7 @@ Status Executor::runCall(int lane, const LaneCall &call) {
 Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
   if (comm_.aborted().load(std::memory_order_relaxed))
     return Status::error("stopped: " + comm_.abortCause());
-  const planpb::Call &proto = program_.proto().calls(call.call);
-  for (const Op::Patch &patch : op.patches)
-    patch.view->data = patch.base + patch.stride * proto.slots(patch.slotClass);
-  for (const Op::ScalarPatch &patch : op.scalarPatches) {
-    ScalarValue &value = op.scalars[patch.scalar];
-    switch (patch.source) {
-    case Op::Runtime::Lr:
-      value = ScalarValue::real(scalars_.lr);
-      break;
-    case Op::Runtime::Step:
-      value = ScalarValue::integer(scalars_.step + 1);
-      break;
-    case Op::Runtime::Seed:
-      value = ScalarValue::integer(scalars_.seed);
-      break;
-    case Op::Runtime::GradScale:
-      value = ScalarValue::real(scalars_.gradScale);
-      break;
-    case Op::Runtime::Microbatch:
-      value = ScalarValue::integer(
-          (std::max<int64_t>(0, proto.microbatch()) * op.microbatchScale +
-           op.instruction->sub_batch()) *
-          patch.scale);
-      break;
-    }
-  }
+  program_.place(call, op, scalars_);
   if (!options_.trace && !options_.checkNumerics)
     return execute(lane, call, op);
   const int64_t begin = now();
@@ -182,10 +195,7 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   switch (instruction.kind()) {
   case Instruction::KERNEL:
   case Instruction::LIBRARY:
-    if (options_.failAtStep == scalars_.step ||
-        options_.hangAtStep == scalars_.step ||
-        options_.killAtStep == scalars_.step)
-      MERAK_RETURN_IF_ERROR(injectFault());
+    MERAK_RETURN_IF_ERROR(injectFault());
     return backend_.run({&instruction, op.prepared.get(), op.inputs, op.outputs,
                          op.scalars, instruction.accumulate(), stream});
   case Instruction::COLLECTIVE:
@@ -273,6 +283,8 @@ Status Executor::injectFault() {
     return Status::error("killed by request");
   if (options_.killAtStep == scalars_.step)
     std::raise(SIGKILL);
+  if (options_.hangAtStep != scalars_.step)
+    return {};
   while (!comm_.aborted().load())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return Status::error("hung by request: " + comm_.abortCause());
@@ -304,6 +316,10 @@ uint64_t Executor::progress() const {
 
 std::vector<std::string> Executor::positions() const {
   std::vector<std::string> lines;
+  if (inGraph_)
+    lines.push_back(fmt::format("rank {} · step {} · all streams: launched as "
+                                "one graph",
+                                program_.rank(), visibleStep_.load() + 1));
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Lane &lane = *lanes_[i];
     const auto &calls = program_.laneCalls(int(i));

@@ -5,10 +5,13 @@
 //
 // Order between lanes: events inside a call, call waits between calls. Both are
 // counters that only grow, so that nothing is reset between steps.
+//
+// On a device that can, steps after `capture` are launched whole (StepGraph.h)
+// by the thread that calls `step`.
 #pragma once
 
 #include "runtime/core/Gate.h"
-#include "runtime/core/RankProgram.h"
+#include "runtime/core/StepGraph.h"
 
 #include <chrono>
 #include <optional>
@@ -47,6 +50,14 @@ public:
   // Runs every call once. On an error all ranks are told.
   Status step(const StepScalars &scalars);
 
+  // Between steps, after the first one: captures the step, so that later ones
+  // are launched as one object of the device. The error says why not.
+  Status capture(const StepScalars &scalars);
+  // Back to one instruction after the other.
+  void dropCapture() { graph_.reset(); }
+  // Operations of the captured step; 0: there is none.
+  size_t captured() const { return graph_ ? graph_->operations() : 0; }
+
   RankProgram &program() { return program_; }
   // A number that changes whenever any lane moves on; for the watchdog.
   uint64_t progress() const;
@@ -76,6 +87,7 @@ private:
     Gate gate;
   };
 
+  Status runGraph();
   void laneMain(int lane);
   void runLane(int lane);
   Status runCall(int lane, const LaneCall &call);
@@ -99,6 +111,8 @@ private:
   StepScalars scalars_;
   std::atomic<int64_t> visibleStep_{0}; // scalars_.step for the watchdog
   uint64_t stepsBegun_ = 0;             // before the current one
+  std::unique_ptr<StepGraph> graph_;
+  std::atomic<bool> inGraph_{false};
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<Event> events_; // by instance
   std::vector<std::vector<TraceEvent>> trace_;

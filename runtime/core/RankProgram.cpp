@@ -300,6 +300,7 @@ Status RankProgram::buildComm(Op &op) {
   if (!endpoint)
     return endpoint.status();
   op.endpoint = std::move(*endpoint);
+  backend_.askWorkspace(streams_[instruction.stream()], op.endpoint->workspace);
   return {};
 }
 
@@ -362,6 +363,36 @@ Status RankProgram::buildLanes() {
         wait.event = awaited.finished;
       }
   return {};
+}
+
+void RankProgram::place(const LaneCall &call, Op &op,
+                        const StepScalars &scalars) const {
+  const planpb::Call &proto = proto_->calls(call.call);
+  for (const Op::Patch &patch : op.patches)
+    patch.view->data = patch.base + patch.stride * proto.slots(patch.slotClass);
+  for (const Op::ScalarPatch &patch : op.scalarPatches) {
+    ScalarValue &value = op.scalars[patch.scalar];
+    switch (patch.source) {
+    case Op::Runtime::Lr:
+      value = ScalarValue::real(scalars.lr);
+      break;
+    case Op::Runtime::Step:
+      value = ScalarValue::integer(scalars.step + 1);
+      break;
+    case Op::Runtime::Seed:
+      value = ScalarValue::integer(scalars.seed);
+      break;
+    case Op::Runtime::GradScale:
+      value = ScalarValue::real(scalars.gradScale);
+      break;
+    case Op::Runtime::Microbatch:
+      value = ScalarValue::integer(
+          (std::max<int64_t>(0, proto.microbatch()) * op.microbatchScale +
+           op.instruction->sub_batch()) *
+          patch.scale);
+      break;
+    }
+  }
 }
 
 std::string RankProgram::streamName(int lane) const {

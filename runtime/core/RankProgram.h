@@ -52,6 +52,14 @@ struct Op {
   std::vector<std::vector<layout::Box>> boxes; // LOAD_INPUT: by microbatch
   std::vector<char> staging;                   // LOAD_INPUT on a device
   int event = -1; // RECORD, WAIT: index among the events of its procedure
+
+  // Whether scalars change from step to step.
+  bool changes() const {
+    for (const ScalarPatch &patch : scalarPatches)
+      if (patch.source != Runtime::Microbatch)
+        return true;
+    return false;
+  }
 };
 
 // The instructions of one call on one stream.
@@ -92,6 +100,8 @@ public:
 
   // Device address of a slot of a buffer.
   void *bufferData(int buffer, int slot = 0) const;
+  // Puts the slot addresses and scalars of one call in place.
+  void place(const LaneCall &call, Op &op, const StepScalars &scalars) const;
   // Where an instruction stands, e.g.
   // `stage1.forward mb 2 · instr 12 recv "h.4" from rank 2`.
   std::string describe(const LaneCall &call, const Op &op) const;

@@ -42,6 +42,8 @@ std::string logLine(const StepResult &step, int64_t tokens) {
     json["grad_norm"] = norm->second;
   if (step.skipped)
     json["skipped"] = true;
+  if (step.captured)
+    json["graph"] = true;
   json["seconds"] = step.seconds;
   json["tokens_per_second"] = double(tokens) / step.seconds;
   json["memory_bytes"] = step.memoryBytes;

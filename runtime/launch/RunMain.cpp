@@ -38,7 +38,7 @@ constexpr double kEndSeconds = 2, kFarewellSeconds = 1;
 struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
   DataOptions data;
-  std::string tokenType = "u16";
+  std::string tokenType = "u16", graphs = "auto";
   int64_t steps = 1, saveEvery = 0;
   std::string log, save, load, saveGrads, trace, out, links, modelDir;
   SessionOptions session;
@@ -68,6 +68,10 @@ void addOptions(CLI::App &app, RunOptions &options,
                  "(5us/200MB/s), cluster.json, or \"plan\"");
   app.add_option("--backend", options.backend, "device that computes")
       ->check(CLI::IsMember(names));
+  app.add_option("--graphs", options.graphs,
+                 "auto: a device launches steps after the first as one graph "
+                 "where it can; off: one instruction after the other")
+      ->check(CLI::IsMember({"auto", "off"}));
   app.add_option("--log", options.log, "one JSON object a step");
   app.add_option("--save", options.save, "checkpoint folder to write");
   app.add_option("--save-every", options.saveEvery,
@@ -226,8 +230,9 @@ Result<LoadedPlan> openPlan(RunOptions &options,
   Status problems = checkOptions(options, *plan, !world || world->leads());
   if (world && world->size() != plan->file.ranks_size())
     problems.merge(Status::error(
-        fmt::format("\"{}\" is a plan for {} ranks, {} were started",
-                    options.plan, plan->file.ranks_size(), world->size())));
+        fmt::format("\"{}\" is a plan for {} ranks, {} {} started",
+                    options.plan, plan->file.ranks_size(), world->size(),
+                    world->size() == 1 ? "was" : "were")));
   if (!options.links.empty()) {
     auto links = linksOf(options.links, plan->file.cluster(), clusterLinks);
     if (links)
@@ -287,6 +292,8 @@ Status run(RunOptions &options, const BackendFactory &factory,
     }
     if (leads)
       MERAK_RETURN_IF_ERROR(log->add(*step));
+    if (i == 1 && leads && !(*session)->graphNote().empty())
+      fmt::print(stderr, "note: {}\n", (*session)->graphNote());
     if (!options.out.empty()) {
       auto values = (*session)->globalOutputs();
       if (!values)
@@ -392,6 +399,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
   options.data.seed = options.session.seed;
   options.session.trace = !options.trace.empty();
+  options.session.graphs = options.graphs == "auto";
   const BackendFactory &factory = backends.at(options.backend);
   if (Status status = readEnvironment(options.session); !status.ok())
     return finish(status);

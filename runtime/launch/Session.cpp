@@ -103,26 +103,71 @@ Result<std::unique_ptr<Session>> Session::create(LoadedPlan plan,
   return session;
 }
 
-// Before anything is allocated: whether the arenas of this process's ranks,
-// which share a device, fit.
-Status Session::checkMemory(Backend &backend) const {
-  auto free = backend.freeMemory();
-  if (!free)
-    return free.status();
-  uint64_t needed = 0;
-  for (int rank : world_->ranks())
-    needed += plan_.programOf(rank).arena_bytes();
-  if (needed <= *free)
+// What is said if the ranks of this process, which share a device, need more
+// than it has. `beside`: lines for the table.
+Status Session::checkMemory(uint64_t needed, uint64_t free,
+                            const std::vector<std::string> &beside) const {
+  if (needed <= free)
     return {};
+  const std::vector<int> &ranks = world_->ranks();
   Status status = Status::error(fmt::format(
       "rank{} {} need{} {} on a device with {} free",
-      world_->ranks().size() == 1 ? "" : "s", rankList(world_->ranks()),
-      world_->ranks().size() == 1 ? "s" : "", humanBytes(needed),
-      humanBytes(*free)));
+      ranks.size() == 1 ? "" : "s", rankList(ranks),
+      ranks.size() == 1 ? "s" : "", humanBytes(needed), humanBytes(free)));
   std::istringstream table(memoryTable(plan_));
   for (std::string line; std::getline(table, line);)
     status.merge(Status::error("  " + line));
+  for (const std::string &line : beside)
+    status.merge(Status::error("  " + line));
   return status;
+}
+
+// Before anything is allocated: whether the arenas fit.
+Status Session::checkArenas(Backend &backend) const {
+  auto free = backend.freeMemory();
+  if (!free)
+    return free.status();
+  return checkMemory(arenaBytes(), *free, {});
+}
+
+uint64_t Session::arenaBytes() const {
+  uint64_t bytes = 0;
+  for (int rank : world_->ranks())
+    bytes += plan_.programOf(rank).arena_bytes();
+  return bytes;
+}
+
+// Once all calls are prepared: what libraries and communication need beside
+// the arenas, which are taken already. A step takes nothing more.
+Status Session::takeWorkspaces() {
+  auto free = ranks_[0]->backend->freeMemory();
+  if (!free)
+    return free.status();
+  uint64_t needed = 0;
+  std::vector<std::string> lines;
+  auto add = [&](int rank, const std::string &what, uint64_t bytes) {
+    if (bytes > 0)
+      lines.push_back(
+          fmt::format("rank {}: {} {}", rank, what, humanBytes(bytes)));
+    needed += bytes;
+  };
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank &rank = *ranks_[i];
+    const int number = world_->ranks()[i];
+    for (int lane = 0; lane < rank.program->lanes(); ++lane)
+      add(number,
+          fmt::format("workspace of stream \"{}\"",
+                      rank.program->streamName(lane)),
+          rank.backend->workspaceBytes(rank.program->stream(lane)));
+    add(number, "buffers of communication, at least",
+        rank.comm->libraryBytes());
+  }
+  if (*free != UINT64_MAX) // else no limit is known
+    MERAK_RETURN_IF_ERROR(
+        checkMemory(arenaBytes() + needed, arenaBytes() + *free, lines));
+  for (const auto &rank : ranks_)
+    MERAK_RETURN_IF_ERROR(rank->backend->takeWorkspaces());
+  return {};
 }
 
 Status Session::start(const BackendFactory &factory,
@@ -150,7 +195,7 @@ Status Session::start(const BackendFactory &factory,
       return backend.status();
     rank.backend = std::move(*backend);
     if (ranks_.size() == 1)
-      MERAK_RETURN_IF_ERROR(checkMemory(*rank.backend));
+      MERAK_RETURN_IF_ERROR(checkArenas(*rank.backend));
     if (!plan_.file.kernels().empty())
       MERAK_RETURN_IF_ERROR(
           rank.backend->loadKernels(plan_.dir + "/" + plan_.file.kernels()));
@@ -167,6 +212,7 @@ Status Session::start(const BackendFactory &factory,
   }
   if (!problems.ok())
     return problems;
+  MERAK_RETURN_IF_ERROR(takeWorkspaces());
   for (const auto &rank : ranks_)
     memories_.push_back({rank->program.get(), rank->backend.get()});
   std::vector<const Executor *> executors;
@@ -235,6 +281,38 @@ Status Session::loadWeights(const std::string &load, std::string *note) {
   return {};
 }
 
+// After the first step, in which libraries opened what they need. Processes
+// that communicate do so all in the same way: either all capture or none.
+Status Session::captureStep(const StepScalars &scalars) {
+  if (stepsRun_ != 1 || ranks_[0]->backend->isHost())
+    return {};
+  Status mine;
+  if (!options_.graphs)
+    mine = Status::error("--graphs=off");
+  else if (ranks_.size() > 1)
+    mine = Status::error("ranks that share a device meet on the host");
+  else
+    mine = ranks_[0]->executor->capture(scalars);
+  std::string why = mine.str();
+  if (Store *store = world_->store()) {
+    auto all = store->gather("capture", why, kPatienceSeconds);
+    if (!all)
+      return all.status();
+    for (size_t rank = 0; rank < all->size() && why.empty(); ++rank)
+      if (!(*all)[rank].empty())
+        why = fmt::format("rank {}: {}", rank, (*all)[rank]);
+  }
+  if (!why.empty())
+    ranks_[0]->executor->dropCapture();
+  graphNote_ =
+      why.empty()
+          ? fmt::format("steps after the first are launched as one graph of {} "
+                        "operations",
+                        ranks_[0]->executor->captured())
+          : "steps are not launched as one graph: " + why;
+  return {};
+}
+
 Status Session::runRanks(const StepScalars &scalars) {
   scalars_ = scalars;
   const int others = static_cast<int>(ranks_.size()) - 1;
@@ -287,8 +365,11 @@ Result<StepResult> Session::step() {
   scalars.step = nextStep_;
   scalars.lr = learningRate(plan_.file.optimizer(), nextStep_);
   scalars.seed = static_cast<int64_t>(options_.seed);
+  MERAK_RETURN_IF_ERROR(captureStep(scalars));
   const auto begin = std::chrono::steady_clock::now();
   MERAK_RETURN_IF_ERROR(runRanks(scalars));
+  ++stepsRun_;
+  result.captured = ranks_[0]->executor->captured() > 0;
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
           .count();

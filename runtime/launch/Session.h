@@ -35,6 +35,8 @@ struct SessionOptions {
   bool checkNumerics = false;
   double watchdogSeconds = 300; // without any progress; 0: none
   uint64_t seed = 0;
+  // Devices launch steps after the first as one graph where they can.
+  bool graphs = true;
   FaultRequest fault;
   // To emulate between threads of one process; none: as fast as memory.
   std::optional<Links> links;
@@ -48,6 +50,7 @@ struct StepResult {
   std::map<std::string, double> outputs; // "loss", "grad_norm", ...
   // The gradients were not finite, and the plan's updates changed nothing.
   bool skipped = false;
+  bool captured = false; // launched as one graph
 };
 
 // The value of one output for a whole global batch.
@@ -80,6 +83,9 @@ public:
   // process did then.
   Result<StepResult> step();
   int64_t stepsDone() const { return nextStep_; }
+  // On a device, after the second step: whether steps are launched as one
+  // graph, or why not; else empty.
+  const std::string &graphNote() const { return graphNote_; }
 
   Status save(const std::string &dir) const;
   Status saveGradients(const std::string &path) const;
@@ -94,7 +100,12 @@ private:
   struct Rank;
   explicit Session(LoadedPlan plan);
   Status start(const BackendFactory &factory, const SessionOptions &options);
-  Status checkMemory(Backend &backend) const;
+  Status checkMemory(uint64_t needed, uint64_t free,
+                     const std::vector<std::string> &beside) const;
+  Status checkArenas(Backend &backend) const;
+  uint64_t arenaBytes() const;
+  Status takeWorkspaces();
+  Status captureStep(const StepScalars &scalars);
   Status runRanks(const StepScalars &scalars);
   Status failure() const;
   Status readOutputs(StepResult &result) const;
@@ -109,6 +120,8 @@ private:
   std::unique_ptr<InputReader> reader_;
   std::unique_ptr<Watchdog> watchdog_;
   int64_t nextStep_ = 0;
+  int64_t stepsRun_ = 0; // by this process
+  std::string graphNote_;
 
   // Ranks after the first have a thread each.
   Gate start_, finish_;

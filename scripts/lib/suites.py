@@ -218,6 +218,8 @@ SUITES = {
     "precision": python_suite("test/e2e/precision.py", tools=True),
     "gpu-kernels": python_suite("test/e2e/gpu_kernels.py", tools=True),
     "cuda-emulated": python_suite("test/e2e/cuda_emulated.py", tools=True),
+    "cuda-graphs": python_suite("test/e2e/cuda_graphs.py", tools=True),
+    "gpu-pack": python_suite("test/e2e/gpu_pack.py", tools=True),
     "export": python_suite("test/e2e/export_onnx.py", tools=True),
     "families": python_suite("test/families/families.py", tools=True),
     "fuzz": run_fuzz,

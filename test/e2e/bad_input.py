@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -586,7 +587,85 @@ def plan_of_another_device(tools):
                         r"toolkit)[^\n]*\n\Z"])
 
 
-CASES = [plan_of_another_device, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
+def fake_driver(tools, settings):
+    """Programs find a libcuda.so.1 of the tests; see
+    test/unit/driver/FakeDriver.cpp. False where there is none."""
+    folder = os.path.join(tools.bin_dir, "../fake-driver")
+    tools.extra = {"LD_LIBRARY_PATH": os.path.abspath(folder),
+                   "MERAK_FAKE_CUDA": settings}
+    return os.path.isdir(folder)
+
+
+def gpu(tools, settings, *says):
+    """A driver or a device that cannot be used: one sentence, or, of memory,
+    one with a table."""
+    cluster = os.path.join(harness.ROOT, "samples/clusters/h200-8x8.json")
+    plan = good_plan(tools, f"--cluster={cluster}", "--devices=1",
+                     "--mesh=pp=1,dp=1,tp=1")
+    if not fake_driver(tools, settings):
+        return "built without the CUDA toolkit"
+    return refuse(tools, "merak-run", plan, f"--data={DATA}", "--steps=1",
+                  "--backend=cuda", says=says)
+
+
+def no_gpu(tools):
+    return gpu(tools, "devices=0", r"\A[^\n]*error: the cuda backend needs a "
+               r"GPU: the driver sees none\n\Z")
+
+
+def old_gpu(tools):
+    return gpu(tools, "capability=75", r"\A[^\n]*error: fake gpu has compute "
+               r"capability 7\.5, the kernels need 8\.0 or newer\n\Z")
+
+
+def old_driver(tools):
+    return gpu(tools, "version=11080", r"\A[^\n]*error: the driver knows CUDA "
+               r"11\.8, the kernels were built with \d+\.\d\n\Z")
+
+
+def small_gpu(tools):
+    return gpu(tools, "bytes=5000", r"error: rank 0 needs \S+ \wi?B on a device "
+               r"with 4\.9 KiB free\n.*parameters")
+
+
+def launched_as_ranks(tools, ranks, environment, *says):
+    """One process of torchrun's, with a plan for two ranks."""
+    cluster = os.path.join(harness.ROOT, "samples/clusters/h200-8x8.json")
+    plan = good_plan(tools, f"--cluster={cluster}", "--devices=2",
+                     "--mesh=pp=1,dp=2,tp=1")
+    if not fake_driver(tools, "devices=1"):
+        return "built without the CUDA toolkit"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    tools.extra |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks),
+                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                    **environment}
+    _, errors = tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
+                          "--backend=cuda", "--ranks=env", expect=1)
+    if "which this build does not have" in errors:
+        return "built without NCCL"
+    for pattern in says:
+        if not re.search(pattern, errors):
+            raise Failed(f"'{pattern}' is not in: {errors.strip()}")
+    return harness.last_lines(errors, 1)
+
+
+def no_nccl(tools):
+    return launched_as_ranks(
+        tools, 1, {"MERAK_NCCL_LIBRARY": "/absent/libnccl.so.2"},
+        r"\A[^\n]*error: the cuda backend needs NCCL: /absent/libnccl\.so\.2: "
+        r"[^\n]*\n\Z")
+
+
+def wrong_world_size(tools):
+    return launched_as_ranks(
+        tools, 1, {}, r"\A[^\n]*error: \"[^\n]*\" is a plan for 2 ranks, 1 "
+        r"(was|were) started\n\Z")
+
+
+CASES = [plan_of_another_device, no_gpu, old_gpu, old_driver, small_gpu, no_nccl,
+         wrong_world_size, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, check_lists_all, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
          halves_of_one_sample, halves_of_inference, no_such_schedule,

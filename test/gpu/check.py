@@ -2,9 +2,10 @@
 """The model cases on a GPU: packed plans, ranks sharing the device, losses
 against recorded runs. Standard library only.
 
-    check.py --bin-dir DIR --pack DIR [--list]
+    check.py --bin-dir DIR --pack DIR [--list | --plans]
 
-Prints a line a case and `N passed, M failed`.
+--plans needs no GPU: are the plans whole, and their models there? Prints a line
+a case and `N passed, M failed`.
 """
 import argparse
 import json
@@ -19,7 +20,7 @@ import cases
 LOSS = {"fp32": 1e-4, "bf16": 1e-2}
 
 
-def run(args, case, prefix=(), steps=cases.STEPS, environment=None):
+def run(args, case, prefix=(), steps=cases.STEPS, options=()):
     """The losses, or a sentence that says what went wrong."""
     model = os.path.join(args.pack, "models", case[0])
     with tempfile.TemporaryDirectory() as folder:
@@ -28,13 +29,12 @@ def run(args, case, prefix=(), steps=cases.STEPS, environment=None):
                    os.path.join(args.pack, "plans", cases.name(case)),
                    "--backend=cuda", f"--model-dir={model}",
                    f"--data={os.path.join(model, 'data')}",
-                   f"--steps={steps}", f"--log={log}"]
+                   f"--steps={steps}", f"--log={log}", *options]
         try:
             done = subprocess.run(command, capture_output=True, text=True,
-                                  errors="replace", timeout=600,
-                                  env={**os.environ, **(environment or {})})
+                                  errors="replace", timeout=120)
         except subprocess.TimeoutExpired:
-            return None, "did not end in 600 s"
+            return None, "did not end in 120 s"
         if done.returncode:
             return None, (done.stderr or done.stdout).strip()[-400:]
         with open(log, encoding="utf-8") as file:
@@ -55,31 +55,65 @@ def compare(args, case, losses):
     return None
 
 
+def verify(args, case):
+    """What a run would stop at before it needs the device."""
+    plan = os.path.join(args.pack, "plans", cases.name(case))
+    done = subprocess.run(
+        [os.path.join(args.bin_dir, "merak-plan"), "verify", plan],
+        capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        return (done.stderr or done.stdout).strip()[-400:]
+    model = os.path.join(args.pack, "models", case[0])
+    for path in ("model.onnx", "expected.json", "data"):
+        if not os.path.exists(os.path.join(model, path)):
+            return f"lacks {os.path.join(model, path)}"
+    if not any(leaf.startswith("kernels.") for leaf in os.listdir(plan)):
+        return "has no kernels"
+    return None
+
+
+def packed(args):
+    """The cases whose plans are there."""
+    return [case for case in cases.CASES if os.path.exists(
+        os.path.join(args.pack, "plans", cases.name(case)))]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin-dir")
     parser.add_argument("--pack")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--plans", action="store_true")
     parser.add_argument("--sanitizer", help="compute-sanitizer; its case only")
     args = parser.parse_args()
     if args.list:
         for case in cases.CASES:
             print("  model case", " ".join(case))
         return 0
-    chosen, prefix, steps = cases.CASES, (), cases.STEPS
+    chosen, prefix, steps = packed(args), (), cases.STEPS
+    if not chosen:
+        print(f"no plans in {args.pack}")
+        return 1
     if args.sanitizer:
         chosen, steps = [cases.SANITIZED], 2
         prefix = (args.sanitizer, "--error-exitcode=9", "--leak-check=no")
     failed = 0
     for case in chosen:
+        if args.plans:
+            problem = verify(args, case)
+            failed += bool(problem)
+            print("FAILED" if problem else "passed", " ".join(case),
+                  problem or "", flush=True)
+            continue
         losses, problem = run(args, case, prefix, steps)
         if not problem and not args.sanitizer:
             problem = compare(args, case, losses)
-        # The same bits again: no atomics, no order left to chance.
+        # The same bits again, now without graphs: no atomics, no order left to
+        # chance, and nothing that a captured step would miss.
         if not problem and not args.sanitizer:
-            again, problem = run(args, case)
+            again, problem = run(args, case, options=["--graphs=off"])
             if not problem and again != losses:
-                problem = "a second run has other losses"
+                problem = "a second run, without graphs, has other losses"
         failed += bool(problem)
         print("FAILED" if problem else "passed", " ".join(case),
               problem or "", flush=True)

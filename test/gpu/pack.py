@@ -2,7 +2,7 @@
 """Packs what a machine with a GPU and no LLVM needs: plans of the model cases,
 compiled here, with their models, data and recorded runs.
 
-    test/gpu/pack.py OUT.tar.gz [--bin-dir DIR] [--bench]
+    test/gpu/pack.py OUT.tar.gz [--bin-dir DIR] [--bench] [--only TEXT]
 
 Unpack it in a checkout of the repository; then `test/gpu/run.sh` builds the
 runtime there and checks. The headers of cuDNN's frontend go along where
@@ -40,8 +40,11 @@ def compile_plan(merakc, model, plan, *options):
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
 
 
-def pack_cases(merakc, folder):
-    for case in cases.CASES:
+def pack_cases(merakc, folder, only):
+    chosen = [case for case in cases.CASES if only in cases.name(case)]
+    if not chosen:
+        sys.exit(f"no case has \"{only}\" in its name")
+    for case in chosen:
         model, mesh, optimizer, microbatch, schedule = case[:5]
         source = os.path.join(MODELS, model)
         compile_plan(merakc, os.path.join(source, "model.onnx"),
@@ -63,12 +66,14 @@ def main():
     parser.add_argument("--bin-dir",
                         default=os.path.join(ROOT, "build/release/bin"))
     parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--only", default="",
+                        help="only cases with this in their names")
     args = parser.parse_args()
     merakc = os.path.join(args.bin_dir, "merakc")
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.join(temporary, "pack")
         os.makedirs(os.path.join(folder, "plans"))
-        pack_cases(merakc, folder)
+        pack_cases(merakc, folder, args.only)
         if args.bench:
             models.pack(merakc, folder, CLUSTER)
         with tarfile.open(args.output, "w:gz") as archive:

@@ -6,7 +6,9 @@
 #   test/gpu/run.sh --list     says what it would check
 #   test/gpu/run.sh --bin-dir DIR [--pack DIR]   with a runtime built elsewhere
 #
-# Exit code 0: all passed; 1: something failed; 3: no GPU, nothing was checked.
+# Each check is bounded in time and the quick ones come first, so that a machine
+# that is lent for minutes tells something. Exit code 0: all passed; 1:
+# something failed; 3: no GPU, only what needs none was checked, and passed.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 bin= pack=$root/build/gpu-pack list=0
@@ -15,11 +17,13 @@ while [ $# -gt 0 ]; do
     --list) list=1; shift ;;
     --bin-dir) bin=$2; shift 2 ;;
     --pack) pack=$2; shift 2 ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
-say_what() {
+if [ $list = 1 ]; then
+  echo "test/gpu/run.sh checks"
+  echo "  plans: merak-plan accepts every packed plan, its kernels and model are there"
   echo "  conformance: every library kernel against its reference, in every"
   echo "    memory layout, and every type, on the device"
   echo "  collectives: every collective and transfer of ranks that share a"
@@ -27,25 +31,28 @@ say_what() {
   python3 "$root/test/gpu/check.py" --list
   echo "  memory: compute-sanitizer over the smallest model"
   echo "  benchmark: bench/gpu/run.py, GPT-2 124M and 1.5B beside PyTorch"
-}
-if [ $list = 1 ]; then echo "test/gpu/run.sh checks"; say_what; exit 0; fi
-if ! nvidia-smi -L >/dev/null 2>&1; then
-  echo "no GPU: nvidia-smi finds none. On a machine with one this would check"
-  say_what
-  exit 3
+  exit 0
 fi
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+gpu=1
+if nvidia-smi -L >/dev/null 2>&1; then
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+else
+  gpu=0
+fi
 
 names=() results=() details=()
 record() { names+=("$1"); results+=("$2"); details+=("$3"); }
-# suite NAME COMMAND...: the last line of the output is the detail.
+# suite NAME COMMAND...: the last line of the output is the detail. 124 is the
+# exit code of `timeout`.
 suite() {
-  local name=$1 log rc=0; shift
+  local name=$1 log rc=0 detail; shift
   log=$(mktemp)
   echo "== $name"
-  "$@" 2>&1 | tee "$log" || rc=1
-  if [ $rc = 0 ]; then record "$name" passed "$(tail -1 "$log")"
-  else record "$name" FAILED "$(tail -1 "$log")"; fi
+  "$@" 2>&1 | tee "$log" || rc=$?
+  detail=$(tail -1 "$log")
+  [ $rc = 124 ] && detail="did not end in time; $detail"
+  if [ $rc = 0 ]; then record "$name" passed "$detail"
+  else record "$name" FAILED "$detail"; fi
   rm -f "$log"
 }
 
@@ -58,50 +65,67 @@ if [ -z "$bin" ]; then
   fi
   bin=$build/bin
 fi
-suite conformance env MERAK_CUDA_TEST_DEVICE=0 \
-  "$bin/MerakCudaTests" --gtest_brief=1 --gtest_filter='*Conformance*'
 # One process for each GPU, under torchrun's variables; the first one speaks.
 nccl() {
   local count rank failed=0 others=()
   count=$(nvidia-smi -L | wc -l)
   export WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
   for ((rank = 1; rank < count; rank++)); do
-    RANK=$rank LOCAL_RANK=$rank "$bin/merak-conformance" nccl >/dev/null &
+    RANK=$rank LOCAL_RANK=$rank timeout 300 "$bin/merak-conformance" nccl \
+      >/dev/null &
     others+=($!)
   done
-  RANK=0 LOCAL_RANK=0 "$bin/merak-conformance" nccl || failed=1
+  RANK=0 LOCAL_RANK=0 timeout 300 "$bin/merak-conformance" nccl || failed=1
   for rank in "${others[@]}"; do wait "$rank" || failed=1; done
   return $failed
 }
-suite collectives "$bin/merak-conformance" cuda "inproc on cuda"
-suite nccl nccl
+table() {
+  local failed=0 made=0 where=$1 i
+  echo
+  for i in "${!names[@]}"; do
+    printf '%-12s %-8s %s\n' "${names[$i]}" "${results[$i]}" "${details[$i]}"
+    [ "${results[$i]}" = FAILED ] && failed=1
+    [ "${results[$i]}" = skipped ] || made=$((made + 1))
+  done
+  echo "$made of ${#names[@]} checks were made on $where"
+  return $failed
+}
+
 if [ -d "$pack" ]; then
-  suite models python3 "$root/test/gpu/check.py" --bin-dir "$bin" --pack "$pack"
-  sanitizer=$(command -v compute-sanitizer ||
-    ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-  if [ -n "$sanitizer" ]; then
-    suite sanitizer python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
-      --pack "$pack" --sanitizer "$sanitizer"
-  else
-    record sanitizer skipped "compute-sanitizer is not installed"
-  fi
+  suite plans timeout 120 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
+    --pack "$pack" --plans
 else
-  record models FAILED "no plans: unpack what test/gpu/pack.py wrote"
+  record plans FAILED "none: unpack what test/gpu/pack.py wrote"
 fi
+if [ $gpu = 0 ]; then
+  for name in models collectives conformance nccl sanitizer benchmark; do
+    record $name skipped "needs a GPU"
+  done
+  table "a machine without a GPU" || exit 1
+  echo "no GPU: nvidia-smi finds none"
+  exit 3
+fi
+# From what says most about a fresh machine to what takes longest.
+[ -d "$pack" ] && suite models timeout 600 python3 "$root/test/gpu/check.py" \
+  --bin-dir "$bin" --pack "$pack"
 if [ -d "$pack/bench" ]; then
-  suite benchmark python3 "$root/bench/gpu/run.py" --bin-dir "$bin" \
+  suite benchmark timeout 600 python3 "$root/bench/gpu/run.py" --bin-dir "$bin" \
     --pack "$pack/bench"
 else
   record benchmark skipped "packed without --bench"
 fi
-
-echo
-failed=0 made=0
-for i in "${!names[@]}"; do
-  printf '%-12s %-8s %s\n' "${names[$i]}" "${results[$i]}" "${details[$i]}"
-  [ "${results[$i]}" = FAILED ] && failed=1
-  [ "${results[$i]}" = skipped ] || made=$((made + 1))
-done
-echo "$made of ${#names[@]} checks were made on $(nvidia-smi \
-  --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//')"
-exit $failed
+suite collectives timeout 300 "$bin/merak-conformance" cuda "inproc on cuda"
+suite conformance timeout 600 env MERAK_CUDA_TEST_DEVICE=0 \
+  "$bin/MerakCudaTests" --gtest_brief=1 --gtest_filter='*Conformance*'
+suite nccl nccl
+sanitizer=$(command -v compute-sanitizer ||
+  ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+if [ ! -d "$pack" ]; then :
+elif [ -n "$sanitizer" ]; then
+  suite sanitizer timeout 600 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
+    --pack "$pack" --sanitizer "$sanitizer"
+else
+  record sanitizer skipped "compute-sanitizer is not installed"
+fi
+table "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c |
+  sed 's/^ *//')"

@@ -1,6 +1,6 @@
 #include "runtime/backends/cuda/CudaBackend.h"
 
-#include "runtime/backends/cuda/Kernel.h"
+#include "runtime/backends/cuda/Captured.h"
 #include "runtime/core/DType.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ using runtime::StreamHandle;
 struct CudaBackend::Lane {
   Stream stream = nullptr;
   void *workspace = nullptr;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, asked = 0;
 };
 
 // Pinned memory that copies pass through in pieces: the host's memory may be
@@ -87,7 +87,7 @@ CudaBackend::~CudaBackend() {
     device_->release(default_->workspace);
 }
 
-CudaBackend::Lane &CudaBackend::lane(StreamHandle stream) {
+CudaBackend::Lane &CudaBackend::lane(StreamHandle stream) const {
   return stream ? *static_cast<Lane *>(stream) : *default_;
 }
 
@@ -225,11 +225,10 @@ CudaBackend::prepare(const planpb::Instruction &instruction,
   KernelResult kernel = prepareKernel(instruction, inputs, outputs, *device_);
   if (!kernel.ok())
     return kernel.status();
-  // All memory is taken before the first step.
   Lane &lane = instruction.stream() < lanes_.size()
                    ? *lanes_[instruction.stream()]
                    : *default_;
-  MERAK_RETURN_IF_ERROR(growWorkspace(lane, (*kernel)->workspace));
+  lane.asked = std::max(lane.asked, (*kernel)->workspace);
   if ((*kernel)->workspace >= kMatmulWorkspace)
     MERAK_RETURN_IF_ERROR(device_->checkMatmul());
   return std::unique_ptr<runtime::Prepared>(std::move(*kernel));
@@ -257,6 +256,12 @@ CudaBackend::prepareGenerated(const planpb::Instruction &instruction,
 }
 
 Status CudaBackend::run(const KernelCall &call) {
+  if (!capturing_ || call.changes < 0)
+    return enqueue(call, nullptr);
+  return enqueue(call, capturing_->recorder(call, native(call.stream)));
+}
+
+Status CudaBackend::enqueue(const KernelCall &call, LaunchTap *tap) {
   if (call.instruction->kind() == planpb::Instruction::KERNEL) {
     auto &kernel = static_cast<Generated &>(*call.prepared);
     if (kernel.rows == 0)
@@ -267,15 +272,70 @@ Status CudaBackend::run(const KernelCall &call) {
         kernel.words[next++] = reinterpret_cast<uint64_t>(view.data);
     for (const runtime::ScalarValue &scalar : call.scalars)
       kernel.words[next++] = static_cast<uint64_t>(scalar.bits());
-    return device_->launch(kernel.function, {kernel.rows, kGeneratedThreads},
-                           call.inputs.size() + call.outputs.size(),
-                           kernel.words, native(call.stream));
+    const Grid grid{kernel.rows, kGeneratedThreads};
+    const size_t operands = call.inputs.size() + call.outputs.size();
+    return tap ? tap->launch(kernel.function, grid, operands, kernel.words)
+               : device_->launch(kernel.function, grid, operands, kernel.words,
+                                 native(call.stream));
   }
   auto &kernel = static_cast<Kernel &>(*call.prepared);
   Lane &own = lane(call.stream);
   MERAK_RETURN_IF_ERROR(growWorkspace(own, kernel.workspace));
   Launcher launcher(*device_, own.stream, own.workspace);
+  launcher.tap = tap;
+  launcher.capturing = capturing_ != nullptr;
   return kernel.run(call, launcher);
+}
+
+Status CudaBackend::beginCapture(StreamHandle stream) {
+  MERAK_RETURN_IF_ERROR(device_->beginCapture(native(stream)));
+  capturing_ = std::make_unique<Captured>(
+      *device_, [this](const KernelCall &call, LaunchTap *tap) {
+        return enqueue(call, tap);
+      });
+  return {};
+}
+
+Result<std::unique_ptr<runtime::CapturedStep>>
+CudaBackend::endCapture(StreamHandle stream) {
+  std::unique_ptr<Captured> captured = std::move(capturing_);
+  auto graph = device_->endCapture(native(stream));
+  if (!graph)
+    return graph.status();
+  captured->setGraph(std::move(*graph));
+  return std::unique_ptr<runtime::CapturedStep>(std::move(captured));
+}
+
+Result<void *> CudaBackend::allocateStaging(uint64_t bytes) {
+  return device_->allocateHost(bytes);
+}
+void CudaBackend::releaseStaging(void *memory) { device_->releaseHost(memory); }
+
+Status CudaBackend::upload(void *device, const void *staging, uint64_t bytes,
+                           StreamHandle stream) {
+  return device_->copy(device, staging, bytes, native(stream));
+}
+
+void CudaBackend::askWorkspace(StreamHandle stream, uint64_t bytes) {
+  Lane &own = lane(stream);
+  own.asked = std::max(own.asked, bytes);
+}
+
+uint64_t CudaBackend::workspaceBytes(StreamHandle stream) const {
+  return lane(stream).asked;
+}
+
+Status CudaBackend::takeWorkspaces() {
+  MERAK_RETURN_IF_ERROR(growWorkspace(*default_, default_->asked));
+  for (Lane *lane : lanes_)
+    MERAK_RETURN_IF_ERROR(growWorkspace(*lane, lane->asked));
+  return {};
+}
+
+Result<void *> CudaBackend::workspace(StreamHandle stream, uint64_t bytes) {
+  Lane &own = lane(stream);
+  MERAK_RETURN_IF_ERROR(growWorkspace(own, bytes));
+  return own.workspace;
 }
 
 Status CudaBackend::combine(std::span<const View> in, const View &out,

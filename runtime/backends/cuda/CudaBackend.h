@@ -13,6 +13,8 @@
 
 namespace merak::cuda {
 
+class LaunchTap;
+
 class CudaBackend final : public runtime::Backend {
 public:
   explicit CudaBackend(std::shared_ptr<Device> device);
@@ -43,6 +45,20 @@ public:
                    runtime::EventHandle event) override;
   Status synchronize(runtime::StreamHandle stream) override;
 
+  Status beginCapture(runtime::StreamHandle stream) override;
+  Result<std::unique_ptr<runtime::CapturedStep>>
+  endCapture(runtime::StreamHandle stream) override;
+  Result<void *> allocateStaging(uint64_t bytes) override;
+  void releaseStaging(void *memory) override;
+  Status upload(void *device, const void *staging, uint64_t bytes,
+                runtime::StreamHandle stream) override;
+
+  void askWorkspace(runtime::StreamHandle stream, uint64_t bytes) override;
+  uint64_t workspaceBytes(runtime::StreamHandle stream) const override;
+  Status takeWorkspaces() override;
+  Result<void *> workspace(runtime::StreamHandle stream,
+                           uint64_t bytes) override;
+
   Status loadKernels(const std::string &path) override;
   Result<std::unique_ptr<runtime::Prepared>>
   prepare(const planpb::Instruction &instruction,
@@ -56,9 +72,12 @@ public:
 private:
   struct Lane; // a stream and its workspace
   struct Staging;
+  class Captured; // Captured.h
 
-  Lane &lane(runtime::StreamHandle stream);
+  Lane &lane(runtime::StreamHandle stream) const;
   Status growWorkspace(Lane &lane, uint64_t bytes);
+  // Enqueues, or hands the launches to `tap`.
+  Status enqueue(const runtime::KernelCall &call, LaunchTap *tap);
   Result<std::unique_ptr<runtime::Prepared>>
   prepareGenerated(const planpb::Instruction &instruction, size_t operands);
 
@@ -66,6 +85,7 @@ private:
   std::unique_ptr<Lane> default_; // of calls without a stream
   std::vector<Lane *> lanes_;     // in the order of creation
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<Captured> capturing_; // between begin and end
   void *module_ = nullptr;
   std::string modulePath_;
 };

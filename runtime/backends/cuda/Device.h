@@ -33,6 +33,24 @@ struct Grid {
   int threads = 0;
 };
 
+// An operation of a graph, to change its arguments.
+using Node = void *;
+
+// What streams were asked to do while they were captured, as one object.
+class Graph {
+public:
+  virtual ~Graph() = default;
+  virtual size_t operations() const = 0;
+  virtual Status launch(Stream stream) = 0;
+  // Other arguments for a kernel that was captured, for later launches; the
+  // same kernel. As in Device::launch.
+  virtual Status update(Node node, KernelId kernel, Grid grid,
+                        const void *args) = 0;
+  virtual Status update(Node node, Function function, Grid grid,
+                        size_t operands,
+                        const std::vector<uint64_t> &words) = 0;
+};
+
 class Device {
 public:
   virtual ~Device() = default;
@@ -57,6 +75,14 @@ public:
   virtual Status record(Event event, Stream stream) = 0;
   virtual Status wait(Stream stream, Event event) = 0;
   virtual Status synchronizeEvent(Event event) = 0;
+
+  // Until `endCapture` nothing enqueued on the stream is done, nor on streams
+  // that wait for what was recorded on it since: they must be awaited before
+  // the end. A host may not wait for a stream that is captured.
+  virtual Status beginCapture(Stream stream) = 0;
+  virtual Result<std::unique_ptr<Graph>> endCapture(Stream stream) = 0;
+  // The operation that was captured last on the stream.
+  virtual Result<Node> lastCaptured(Stream stream) = 0;
 
   // A module of generated kernels: PTX text, cubin or fatbin. Lives as long as
   // the device. `name` is for messages.

@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
 
 namespace merak::cuda {
@@ -46,7 +47,16 @@ namespace {
   X(cuModuleLoadDataEx)                                                        \
   X(cuModuleUnload)                                                            \
   X(cuModuleGetFunction)                                                       \
-  X(cuLaunchKernel)
+  X(cuLaunchKernel)                                                            \
+  X(cuStreamBeginCapture)                                                      \
+  X(cuStreamEndCapture)                                                        \
+  X(cuStreamGetCaptureInfo)                                                    \
+  X(cuGraphGetNodes)                                                           \
+  X(cuGraphInstantiate)                                                        \
+  X(cuGraphExecKernelNodeSetParams)                                            \
+  X(cuGraphLaunch)                                                             \
+  X(cuGraphExecDestroy)                                                        \
+  X(cuGraphDestroy)
 #define MERAK_TEXT(x) #x
 #define MERAK_EXPANDED(x) MERAK_TEXT(x)
 
@@ -79,6 +89,74 @@ CUevent nativeEvent(Event event) { return static_cast<CUevent>(event); }
 CUdeviceptr address(const void *memory) {
   return reinterpret_cast<CUdeviceptr>(memory);
 }
+
+std::vector<void *> parametersOf(const std::vector<uint64_t> &words) {
+  std::vector<void *> parameters;
+  for (const uint64_t &word : words)
+    parameters.push_back(const_cast<uint64_t *>(&word));
+  return parameters;
+}
+
+// A graph of the driver, made ready to launch. The device outlives it.
+class DriverGraph : public Graph {
+public:
+  // `bind`: makes the device's context current.
+  DriverGraph(const Api &api, std::function<Status()> bind, CUgraph graph,
+              const std::vector<CUfunction> &kernels)
+      : api_(api), bind_(std::move(bind)), graph_(graph), kernels_(kernels) {}
+  ~DriverGraph() override {
+    if (!bind_().ok())
+      return;
+    if (exec_)
+      api_.p_cuGraphExecDestroy(exec_);
+    api_.p_cuGraphDestroy(graph_);
+  }
+  Status start() {
+    MERAK_RETURN_IF_ERROR(api_.check(
+        api_.p_cuGraphGetNodes(graph_, nullptr, &size_), "cuGraphGetNodes"));
+    return api_.check(api_.p_cuGraphInstantiate(&exec_, graph_, 0),
+                      "cuGraphInstantiate");
+  }
+
+  size_t operations() const override { return size_; }
+  Status launch(Stream stream) override {
+    MERAK_RETURN_IF_ERROR(bind_());
+    return api_.check(api_.p_cuGraphLaunch(exec_, native(stream)),
+                      "cuGraphLaunch");
+  }
+  Status update(Node node, KernelId kernel, Grid grid,
+                const void *args) override {
+    void *parameters[] = {const_cast<void *>(args)};
+    return update(node, kernels_[static_cast<int>(kernel)], grid, parameters);
+  }
+  Status update(Node node, Function function, Grid grid, size_t,
+                const std::vector<uint64_t> &words) override {
+    return update(node, static_cast<CUfunction>(function), grid,
+                  parametersOf(words).data());
+  }
+
+private:
+  // The driver copies the parameters.
+  Status update(Node node, CUfunction function, Grid grid, void **parameters) {
+    MERAK_RETURN_IF_ERROR(bind_());
+    CUDA_KERNEL_NODE_PARAMS params{};
+    params.func = function;
+    params.gridDimX = static_cast<unsigned>(grid.blocks);
+    params.blockDimX = static_cast<unsigned>(grid.threads);
+    params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
+    params.kernelParams = parameters;
+    return api_.check(api_.p_cuGraphExecKernelNodeSetParams(
+                          exec_, static_cast<CUgraphNode>(node), &params),
+                      "cuGraphExecKernelNodeSetParams");
+  }
+
+  const Api &api_;
+  std::function<Status()> bind_;
+  CUgraph graph_;
+  const std::vector<CUfunction> &kernels_; // by KernelId
+  CUgraphExec exec_ = nullptr;
+  size_t size_ = 0;
+};
 
 // A retained primary context: what the libraries use as well.
 class DriverDevice : public Device {
@@ -217,6 +295,43 @@ public:
                  "a kernel or copy failed");
   }
 
+  // Relaxed: other threads, and libraries on threads of their own, may call
+  // the driver meanwhile.
+  Status beginCapture(Stream stream) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    return check(api_.p_cuStreamBeginCapture(native(stream),
+                                             CU_STREAM_CAPTURE_MODE_RELAXED),
+                 "cuStreamBeginCapture");
+  }
+  Result<std::unique_ptr<Graph>> endCapture(Stream stream) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    CUgraph graph = nullptr;
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuStreamEndCapture(native(stream), &graph),
+              "cuStreamEndCapture"));
+    auto made = std::make_unique<DriverGraph>(
+        api_, [this] { return bind(); }, graph, kernels_);
+    MERAK_RETURN_IF_ERROR(made->start());
+    return std::unique_ptr<Graph>(std::move(made));
+  }
+  Result<Node> lastCaptured(Stream stream) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUgraphNode *nodes = nullptr;
+    size_t count = 0;
+#if CUDA_VERSION >= 13000
+    const CUresult result = api_.p_cuStreamGetCaptureInfo(
+        native(stream), &state, nullptr, nullptr, &nodes, nullptr, &count);
+#else
+    const CUresult result = api_.p_cuStreamGetCaptureInfo(
+        native(stream), &state, nullptr, nullptr, &nodes, &count);
+#endif
+    MERAK_RETURN_IF_ERROR(check(result, "cuStreamGetCaptureInfo"));
+    if (state != CU_STREAM_CAPTURE_STATUS_ACTIVE || count != 1)
+      return Status::error("the stream captures no kernel");
+    return static_cast<Node>(nodes[0]);
+  }
+
   Result<void *> loadModule(const std::string &image,
                             const std::string &name) override {
     MERAK_RETURN_IF_ERROR(bind());
@@ -235,11 +350,8 @@ public:
   }
   Status launch(Function function, Grid grid, size_t,
                 const std::vector<uint64_t> &words, Stream stream) override {
-    std::vector<void *> parameters;
-    for (const uint64_t &word : words)
-      parameters.push_back(const_cast<uint64_t *>(&word));
-    return start(static_cast<CUfunction>(function), grid, parameters.data(),
-                 stream);
+    return start(static_cast<CUfunction>(function), grid,
+                 parametersOf(words).data(), stream);
   }
   Status launch(KernelId kernel, Grid grid, const void *args,
                 Stream stream) override {

@@ -22,8 +22,9 @@ public:
     if (plan_ && isAligned(operands_)) {
       Launcher part = launcher; // both ways use the same workspace
       void *memory = part.workspace(plan_->workspace);
-      if (plan_->run(operands_, memory, launcher.stream).ok())
-        return {};
+      Status status = plan_->run(operands_, memory, launcher.stream);
+      if (status.ok() || launcher.capturing) // nothing else was captured here
+        return status;
       plan_.reset(); // what it refuses once it would refuse again
     }
     return other_->run(call, launcher);

@@ -17,7 +17,18 @@ using runtime::View;
 
 inline uint64_t alignUp(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Enqueues the launches of one call.
+// Takes a call's launches instead of the device: writes down which operations
+// of a graph they become, or gives these other arguments.
+class LaunchTap {
+public:
+  virtual ~LaunchTap() = default;
+  virtual Status launch(KernelId kernel, Grid grid, const void *args) = 0;
+  virtual Status launch(Function function, Grid grid, size_t operands,
+                        const std::vector<uint64_t> &words) = 0;
+};
+
+// Enqueues the launches of one call. Kernels that read `KernelCall::scalars`
+// launch through `items` and `rows` only, so that graphs can change them.
 class Launcher {
 public:
   Launcher(Device &device, Stream stream, void *workspace)
@@ -25,6 +36,8 @@ public:
 
   Device &device;
   Stream stream;
+  LaunchTap *tap = nullptr;
+  bool capturing = false;
 
   // A part of what the kernel asked for in `Kernel::workspace`.
   template <typename T = char> T *workspace(uint64_t count) {
@@ -44,7 +57,9 @@ public:
 
 private:
   Status start(KernelId id, Grid grid, const void *args) {
-    return grid.blocks == 0 ? Status() : device.launch(id, grid, args, stream);
+    return grid.blocks == 0 ? Status()
+           : tap            ? tap->launch(id, grid, args)
+                            : device.launch(id, grid, args, stream);
   }
   char *free_;
 };

@@ -13,15 +13,13 @@
 namespace merak::runtime {
 namespace {
 
-// Events and scratch of an instruction; given back with it.
+// Events of an instruction; given back with it.
 struct DeviceEndpoint : Endpoint {
   explicit DeviceEndpoint(Backend &backend) : backend(backend) {}
   ~DeviceEndpoint() override {
     for (EventHandle event : events)
       if (event)
         backend.destroyEvent(event);
-    if (scratch)
-      backend.release(scratch);
   }
   Status makeEvents() {
     for (EventHandle &event : events) {
@@ -41,7 +39,6 @@ struct DeviceEndpoint : Endpoint {
   // One call of a collective can be ahead of another member's: two sets of
   // ready and left. Transfers use the first.
   EventHandle events[4] = {nullptr, nullptr, nullptr, nullptr};
-  void *scratch = nullptr;
 };
 
 class DeviceCommunicator : public Communicator {
@@ -66,6 +63,7 @@ private:
     StreamHandle stream;
     std::vector<InprocGroup::Post> *posts;
     int parity;
+    void *sum; // of an all-reduce, in the stream's workspace
   };
   Status collective(DeviceEndpoint &endpoint, const View &input,
                     const View &output, StreamHandle stream);
@@ -117,12 +115,8 @@ DeviceCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
       bytes =
           std::max(bytes, inputs[i].elements() * dtypeSize(inputs[i].dtype));
     }
-    if (spec.kind == CommSpec::AllReduce) {
-      auto scratch = backend_.allocate(static_cast<uint64_t>(bytes));
-      if (!scratch)
-        return scratch.status();
-      endpoint->scratch = *scratch;
-    }
+    if (spec.kind == CommSpec::AllReduce)
+      endpoint->workspace = static_cast<uint64_t>(bytes);
     endpoint->group = &world_.group(members, spec.channel);
     endpoint->me = static_cast<int>(self - members.begin());
   }
@@ -214,8 +208,8 @@ Status DeviceCommunicator::exchange(const Meeting &meeting, const View &input,
   case CommSpec::AllReduce:
     for (const InprocGroup::Post &post : posts)
       inputs.push_back(post.input);
-    return backend_.combine(inputs, denseLike(input, meeting.endpoint.scratch),
-                            spec.maximum, false, meeting.stream);
+    return backend_.combine(inputs, denseLike(input, meeting.sum), spec.maximum,
+                            false, meeting.stream);
   case CommSpec::AllGather: {
     const int64_t size = input.shape[spec.dim];
     for (int64_t i = 0; i < members; ++i)
@@ -247,14 +241,20 @@ Status DeviceCommunicator::exchange(const Meeting &meeting, const View &input,
 Status DeviceCommunicator::collective(DeviceEndpoint &endpoint,
                                       const View &input, const View &output,
                                       StreamHandle stream) {
-  Meeting meeting{endpoint, stream, nullptr, 0};
+  Meeting meeting{endpoint, stream, nullptr, 0, nullptr};
+  if (endpoint.spec.kind == CommSpec::AllReduce) {
+    auto memory = backend_.workspace(stream, endpoint.workspace);
+    if (!memory)
+      return memory.status();
+    meeting.sum = *memory;
+  }
   MERAK_RETURN_IF_ERROR(meet(meeting, input, output));
   MERAK_RETURN_IF_ERROR(exchange(meeting, input, output));
   MERAK_RETURN_IF_ERROR(leave(meeting));
   if (endpoint.spec.kind != CommSpec::AllReduce)
     return {};
   // Only now nobody reads an output that is an input as well.
-  const View result = denseLike(input, endpoint.scratch);
+  const View result = denseLike(input, meeting.sum);
   return backend_.combine({&result, 1}, output, false, endpoint.spec.accumulate,
                           stream);
 }

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 namespace merak::runtime {
 namespace {
@@ -20,16 +21,10 @@ struct Operand {
 };
 
 struct DenseEndpoint : Endpoint {
-  explicit DenseEndpoint(Backend &backend) : backend(backend) {}
-  ~DenseEndpoint() override {
-    if (scratch)
-      backend.release(scratch);
-  }
-  Backend &backend;
   CommSpec spec;
   int me = 0;
   std::vector<Operand> operands;
-  char *scratch = nullptr;
+  char *scratch = nullptr;   // of the stream's workspace, for one call
   DenseLink *link = nullptr; // from the first call on
 };
 
@@ -55,6 +50,10 @@ public:
   prepare(CommSpec spec, std::span<const View> inputs,
           std::span<const View> outputs) override;
   Status run(const CommCall &call) override;
+  Status capturable() const override { return {}; }
+  uint64_t libraryBytes() const override {
+    return named_.size() * links_.linkBytes();
+  }
 
 private:
   Status open(DenseEndpoint &endpoint);
@@ -67,7 +66,18 @@ private:
 
   DenseLinks &links_;
   Backend &backend_;
+  // Communicators that prepared instructions will open.
+  std::set<std::pair<std::vector<int>, std::string>> named_;
 };
+
+// What tells communicators of the same members apart.
+std::string purposeOf(const CommSpec &spec, int rank) {
+  if (spec.kind == CommSpec::Send)
+    return fmt::format("{} {}>{}", spec.channel, rank, spec.peer);
+  if (spec.kind == CommSpec::Recv)
+    return fmt::format("{} {}>{}", spec.channel, spec.peer, rank);
+  return spec.channel;
+}
 
 int64_t bytesOf(const View &view) {
   return (view.elements() * dtypeSize(view.dtype) + 255) / 256 * 256;
@@ -76,7 +86,7 @@ int64_t bytesOf(const View &view) {
 Result<std::unique_ptr<Endpoint>>
 DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
                            std::span<const View> outputs) {
-  auto endpoint = std::make_unique<DenseEndpoint>(backend_);
+  auto endpoint = std::make_unique<DenseEndpoint>();
   const bool sends = spec.kind == CommSpec::Send;
   const bool transfers = sends || spec.kind == CommSpec::Recv;
   if (transfers) {
@@ -128,12 +138,8 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
     }
     endpoint->operands.push_back(operand);
   }
-  if (scratch > 0) {
-    auto memory = backend_.allocate(scratch);
-    if (!memory)
-      return memory.status();
-    endpoint->scratch = static_cast<char *>(*memory);
-  }
+  endpoint->workspace = scratch;
+  named_.insert({spec.members, purposeOf(spec, rank())});
   endpoint->spec = std::move(spec);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
@@ -145,12 +151,7 @@ Status DenseCommunicator::open(DenseEndpoint &endpoint) {
   if (endpoint.link)
     return {};
   const CommSpec &spec = endpoint.spec;
-  std::string purpose = spec.channel;
-  if (spec.kind == CommSpec::Send)
-    purpose += fmt::format(" {}>{}", rank(), spec.peer);
-  if (spec.kind == CommSpec::Recv)
-    purpose += fmt::format(" {}>{}", spec.peer, rank());
-  auto link = links_.open(spec.members, purpose);
+  auto link = links_.open(spec.members, purposeOf(spec, rank()));
   if (!link)
     return link.status();
   endpoint.link = *link;
@@ -238,6 +239,12 @@ Status DenseCommunicator::start(DenseEndpoint &endpoint, const void *in,
 Status DenseCommunicator::run(const CommCall &call) {
   auto &endpoint = static_cast<DenseEndpoint &>(*call.endpoint);
   MERAK_RETURN_IF_ERROR(open(endpoint));
+  if (endpoint.workspace > 0) {
+    auto memory = backend_.workspace(call.stream, endpoint.workspace);
+    if (!memory)
+      return memory.status();
+    endpoint.scratch = static_cast<char *>(*memory);
+  }
   const size_t count = endpoint.operands.size();
   for (size_t i = 0; i < count; ++i)
     if (endpoint.operands[i].packsInput)

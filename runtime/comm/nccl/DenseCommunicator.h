@@ -45,6 +45,8 @@ public:
   // which waits for the members' calls. Stays with the links.
   virtual Result<DenseLink *> open(const std::vector<int> &members,
                                    const std::string &purpose) = 0;
+  // The least that the library takes of the device for a communicator.
+  virtual uint64_t linkBytes() const { return 0; }
   virtual void abort(const Status &reason) = 0;
   virtual const std::atomic<bool> &aborted() const = 0;
   virtual Status abortReason() const = 0;

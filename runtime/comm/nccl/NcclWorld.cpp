@@ -10,6 +10,7 @@
 #include <nccl.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -18,7 +19,8 @@
 namespace merak::runtime {
 namespace {
 
-constexpr double kOpenSeconds = 120; // for all members to come
+constexpr double kOpenSeconds = 120;       // for all members to come
+constexpr uint64_t kBufferBytes = 4 << 20; // NCCL_BUFFSIZE if it is not set
 constexpr auto kPoll = std::chrono::milliseconds(50);
 
 #define MERAK_NCCL_SYMBOLS(X)                                                  \
@@ -47,8 +49,11 @@ struct Api {
 #undef MERAK_SYMBOL
 
   Status open() {
-    MERAK_RETURN_IF_ERROR(library.open(
-        {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}, "NCCL"));
+    std::vector<std::string> names = {"libnccl.so.2",
+                                      "/usr/local/cuda/lib64/libnccl.so.2"};
+    if (const char *path = std::getenv("MERAK_NCCL_LIBRARY"))
+      names = {path};
+    MERAK_RETURN_IF_ERROR(library.open(names, "NCCL"));
 #define MERAK_SYMBOL(name)                                                     \
   name = reinterpret_cast<decltype(name)>(library.symbol("nccl" #name));
     MERAK_NCCL_SYMBOLS(MERAK_SYMBOL)
@@ -160,6 +165,12 @@ public:
     return ProcessWorld::aborted();
   }
   Status abortReason() const override { return ProcessWorld::abortReason(); }
+  // One buffer; more with more channels and links, which NCCL decides.
+  uint64_t linkBytes() const override {
+    const char *text = std::getenv("NCCL_BUFFSIZE");
+    const uint64_t bytes = text ? std::strtoull(text, nullptr, 10) : 0;
+    return bytes ? bytes : kBufferBytes;
+  }
 
   Result<DenseLink *> open(const std::vector<int> &members,
                            const std::string &purpose) override {
@@ -365,6 +376,9 @@ Status NcclLink::receive(void *out, int64_t count, planpb::DType type, int peer,
 } // namespace
 
 Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store) {
+  // Steps are captured (runtime/core/StepGraph.h), each rank in an order of its
+  // own: registering buffers then would wait for the other ranks.
+  setenv("NCCL_GRAPH_REGISTER", "0", /*replace=*/0);
   auto api = std::make_unique<Api>();
   MERAK_RETURN_IF_ERROR(api->open());
   return std::unique_ptr<World>(

@@ -15,6 +15,13 @@ namespace {
 
 using HostKernel = void (*)(HostBlock &block, const void *args);
 
+// Bytes of the arguments, which are copied when a kernel is launched.
+const size_t kArgBytes[] = {
+#define MERAK_ARG_BYTES(name, Args, body) sizeof(Args),
+    MERAK_CUDA_KERNELS(MERAK_ARG_BYTES)
+#undef MERAK_ARG_BYTES
+};
+
 const HostKernel kKernels[] = {
 #define MERAK_HOST_KERNEL(name, Args, body)                                    \
   [](HostBlock &block, const void *args) {                                     \
@@ -47,7 +54,8 @@ void runGrid(HostKernel kernel, const void *args, int64_t blocks, int threads) {
 } // namespace
 
 EmulatedDevice::EmulatedDevice(Emulation emulation) : emulation_(emulation) {
-  info_ = {"emulated device", 9, 0, emulation.processors};
+  info_ = {"emulated device", emulation.major, emulation.minor,
+           emulation.processors};
 }
 
 EmulatedDevice::~EmulatedDevice() {
@@ -56,33 +64,79 @@ EmulatedDevice::~EmulatedDevice() {
 }
 
 Result<void *> EmulatedDevice::allocate(uint64_t bytes) {
+  MERAK_RETURN_IF_ERROR(captures_.allocates());
   const uint64_t rounded = (std::max<uint64_t>(bytes, 1) + 255) / 256 * 256;
+  {
+    std::lock_guard lock(mutex_);
+    if (bytes > emulation_.memory - used_)
+      return Status::error(fmt::format("cannot allocate {} bytes on {}: out "
+                                       "of memory",
+                                       bytes, info_.name));
+  }
   void *memory = std::aligned_alloc(256, rounded);
   if (!memory)
     return Status::error("out of memory");
   // Device memory is not cleared. Of a large workspace, the part that is used.
   std::memset(memory, 0xcd, std::min<uint64_t>(rounded, 1 << 20));
   std::lock_guard lock(mutex_);
-  memory_.insert(memory);
+  memory_[memory] = bytes;
+  used_ += bytes;
+  most_ = std::max(most_, used_);
   return memory;
 }
 Result<void *> EmulatedDevice::allocateHost(uint64_t bytes) {
-  return allocate(bytes);
-}
-void EmulatedDevice::release(void *memory) {
+  MERAK_RETURN_IF_ERROR(captures_.allocates());
+  void *memory = std::malloc(std::max<uint64_t>(bytes, 1));
   std::lock_guard lock(mutex_);
-  if (memory_.erase(memory) == 0)
+  memory_[memory] = 0;
+  return memory;
+}
+void EmulatedDevice::free(void *memory) {
+  std::lock_guard lock(mutex_);
+  auto found = memory_.find(memory);
+  if (found == memory_.end())
     std::abort();
+  used_ -= found->second;
+  memory_.erase(found);
   std::free(memory);
 }
-Status EmulatedDevice::copy(void *to, const void *from, uint64_t bytes,
-                            Stream) {
-  std::memcpy(to, from, bytes);
-  return {};
+void EmulatedDevice::release(void *memory) {
+  if (!captures_.allocates().ok())
+    std::abort();
+  free(memory);
 }
-Status EmulatedDevice::clear(void *memory, uint64_t bytes, Stream) {
-  std::memset(memory, 0, bytes);
-  return {};
+Result<uint64_t> EmulatedDevice::freeBytes() {
+  std::lock_guard lock(mutex_);
+  return emulation_.memory - used_;
+}
+uint64_t EmulatedDevice::usedBytes() const {
+  std::lock_guard lock(mutex_);
+  return used_;
+}
+uint64_t EmulatedDevice::mostBytes() const {
+  std::lock_guard lock(mutex_);
+  return most_;
+}
+
+Status EmulatedDevice::enqueue(Stream stream, EmulatedWork work,
+                               const void *kernel) const {
+  auto taken = captures_.take(stream, work, kernel, emulation_.captures);
+  if (!taken.ok())
+    return taken.status();
+  return *taken ? Status() : work();
+}
+Status EmulatedDevice::copy(void *to, const void *from, uint64_t bytes,
+                            Stream stream) {
+  return enqueue(stream, [=] {
+    std::memcpy(to, from, bytes);
+    return Status();
+  });
+}
+Status EmulatedDevice::clear(void *memory, uint64_t bytes, Stream stream) {
+  return enqueue(stream, [=] {
+    std::memset(memory, 0, bytes);
+    return Status();
+  });
 }
 
 Result<Stream> EmulatedDevice::createStream() {
@@ -94,32 +148,53 @@ void EmulatedDevice::destroyStream(Stream stream) {
   streams_.erase(stream);
   delete static_cast<char *>(stream);
 }
-Status EmulatedDevice::synchronize(Stream) { return {}; }
+Status EmulatedDevice::synchronize(Stream stream) {
+  return captures_.hostWaits(stream);
+}
 Result<Event> EmulatedDevice::createEvent() {
   std::lock_guard lock(mutex_);
   return *events_.insert(new char).first;
 }
 void EmulatedDevice::destroyEvent(Event event) {
+  captures_.forget(event);
   std::lock_guard lock(mutex_);
   events_.erase(event);
-  recorded_.erase(event);
   delete static_cast<char *>(event);
 }
-Status EmulatedDevice::record(Event event, Stream) {
-  std::lock_guard lock(mutex_);
-  if (!events_.count(event))
-    return Status::error("records an event that does not exist");
-  recorded_.insert(event);
-  return {};
+Status EmulatedDevice::record(Event event, Stream stream) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!events_.count(event))
+      return Status::error("records an event that does not exist");
+  }
+  return captures_.record(event, stream);
 }
-Status EmulatedDevice::wait(Stream, Event event) {
-  std::lock_guard lock(mutex_);
-  return recorded_.count(event)
-             ? Status()
-             : Status::error("waits for an event that was not recorded");
+Status EmulatedDevice::wait(Stream stream, Event event) {
+  return captures_.wait(stream, event);
 }
 Status EmulatedDevice::synchronizeEvent(Event event) {
-  return wait(nullptr, event);
+  return captures_.hostWaitsFor(event);
+}
+
+Status EmulatedDevice::beginCapture(Stream stream) {
+  return captures_.begin(stream);
+}
+Result<std::unique_ptr<Graph>> EmulatedDevice::endCapture(Stream stream) {
+  auto entries = captures_.end(stream);
+  if (!entries.ok())
+    return entries.status();
+  return std::unique_ptr<Graph>(std::make_unique<EmulatedGraph>(
+      std::move(*entries),
+      [this](KernelId kernel, Grid grid, const void *args) {
+        return work(kernel, grid, args);
+      },
+      [](Function function, Grid grid, size_t operands,
+         const std::vector<uint64_t> &words) {
+        return work(function, grid, operands, words);
+      }));
+}
+Result<Node> EmulatedDevice::lastCaptured(Stream stream) {
+  return captures_.last(stream);
 }
 
 Result<void *> EmulatedDevice::loadModule(const std::string &,
@@ -135,26 +210,48 @@ Function EmulatedDevice::function(void *module, const std::string &name) {
 }
 
 // A CPU kernel has two arrays and a range of rows; see docs/Kernels.md.
+EmulatedWork EmulatedDevice::work(Function function, Grid grid, size_t operands,
+                                  const std::vector<uint64_t> &words) {
+  return [=] {
+    using CpuKernel =
+        void (*)(void *const *, const int64_t *, int64_t, int64_t);
+    reinterpret_cast<CpuKernel>(function)(
+        reinterpret_cast<void *const *>(words.data()),
+        reinterpret_cast<const int64_t *>(words.data() + operands), 0,
+        grid.blocks);
+    return Status();
+  };
+}
+
 Status EmulatedDevice::launch(Function function, Grid grid, size_t operands,
-                              const std::vector<uint64_t> &words, Stream) {
-  using CpuKernel = void (*)(void *const *, const int64_t *, int64_t, int64_t);
-  reinterpret_cast<CpuKernel>(function)(
-      reinterpret_cast<void *const *>(words.data()),
-      reinterpret_cast<const int64_t *>(words.data() + operands), 0,
-      grid.blocks);
-  return {};
+                              const std::vector<uint64_t> &words,
+                              Stream stream) {
+  return enqueue(stream, work(function, grid, operands, words), function);
+}
+
+EmulatedWork EmulatedDevice::work(KernelId kernel, Grid grid,
+                                  const void *args) const {
+  const int id = static_cast<int>(kernel);
+  const char *bytes = static_cast<const char *>(args);
+  std::vector<std::max_align_t> copy(
+      (kArgBytes[id] + sizeof(std::max_align_t) - 1) /
+      sizeof(std::max_align_t));
+  std::memcpy(copy.data(), bytes, kArgBytes[id]);
+  return [=, this] {
+    runGrid(kKernels[id], copy.data(),
+            std::min<int64_t>(grid.blocks, emulation_.blocks),
+            emulation_.threads);
+    return Status();
+  };
 }
 
 Status EmulatedDevice::launch(KernelId kernel, Grid grid, const void *args,
-                              Stream) {
+                              Stream stream) {
   if (grid.blocks < 1 || grid.blocks > INT32_MAX || grid.threads < 32 ||
       grid.threads > kMaxRowThreads || grid.threads % 32 != 0)
     return Status::error(fmt::format("no such grid: {} blocks of {} threads",
                                      grid.blocks, grid.threads));
-  runGrid(kKernels[static_cast<int>(kernel)], args,
-          std::min<int64_t>(grid.blocks, emulation_.blocks),
-          emulation_.threads);
-  return {};
+  return enqueue(stream, work(kernel, grid, args), kernelMark(kernel));
 }
 
 Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call) {
@@ -166,14 +263,26 @@ Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call) {
   return emulation_.epilogues;
 }
 
+namespace {
+
+Status multiply(const Matmul &p, const MatmulCall &call);
+
+} // namespace
+
 Status EmulatedDevice::matmul(const Matmul &p, const MatmulCall &call,
-                              void *workspace, Stream) {
+                              void *workspace, Stream stream) {
   if (!workspace)
     return Status::error("a product without workspace");
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1 ||
       p.lda < (p.transA ? p.k : p.m) || p.ldb < (p.transB ? p.n : p.k) ||
       p.ldc < p.m || (p.c != p.ab && p.c != Type::F32))
     return Status::error("a product that cuBLASLt refuses");
+  return enqueue(stream, [=] { return multiply(p, call); });
+}
+
+namespace {
+
+Status multiply(const Matmul &p, const MatmulCall &call) {
   const Ref a{static_cast<char *>(const_cast<void *>(call.a)), p.ab};
   const Ref b{static_cast<char *>(const_cast<void *>(call.b)), p.ab};
   const Ref c{static_cast<char *>(call.c), p.c};
@@ -207,6 +316,8 @@ Status EmulatedDevice::matmul(const Matmul &p, const MatmulCall &call,
       }
   return {};
 }
+
+} // namespace
 
 size_t EmulatedDevice::live() const {
   std::lock_guard lock(mutex_);

@@ -5,11 +5,13 @@
 //
 // Streams are checked, not overlapped: work is done at once, and a wait for an
 // event that nobody recorded is an error, because on a device it would wait for
-// nothing.
+// nothing. Captured streams do nothing until their graph is launched
+// (EmulatedGraph.h).
 #pragma once
 
-#include "runtime/backends/cuda/Device.h"
+#include "test/unit/cuda/EmulatedGraph.h"
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -22,6 +24,9 @@ struct Emulation {
   int processors = 2;
   bool epilogues = true; // products end with biases and GELU
   bool fused = true;     // attention and convolutions in one kernel
+  uint64_t memory = uint64_t{1} << 40;
+  size_t captures = SIZE_MAX; // operations that a capture takes before it fails
+  int major = 9, minor = 0;   // compute capability
 };
 
 class EmulatedDevice : public Device {
@@ -32,9 +37,9 @@ public:
   const DeviceInfo &info() const override { return info_; }
   Result<void *> allocate(uint64_t bytes) override;
   void release(void *memory) override;
-  Result<uint64_t> freeBytes() override { return uint64_t{1} << 40; }
+  Result<uint64_t> freeBytes() override;
   Result<void *> allocateHost(uint64_t bytes) override;
-  void releaseHost(void *memory) override { release(memory); }
+  void releaseHost(void *memory) override { free(memory); }
   Status copy(void *to, const void *from, uint64_t bytes,
               Stream stream) override;
   Status clear(void *memory, uint64_t bytes, Stream stream) override;
@@ -46,6 +51,9 @@ public:
   Status record(Event event, Stream stream) override;
   Status wait(Stream stream, Event event) override;
   Status synchronizeEvent(Event event) override;
+  Status beginCapture(Stream stream) override;
+  Result<std::unique_ptr<Graph>> endCapture(Stream stream) override;
+  Result<Node> lastCaptured(Stream stream) override;
   Result<void *> loadModule(const std::string &image,
                             const std::string &name) override;
   Function function(void *module, const std::string &name) override;
@@ -62,12 +70,27 @@ public:
 
   // Allocations, streams and events that were not given back.
   size_t live() const;
+  // Bytes that are allocated, and the most that ever were.
+  uint64_t usedBytes() const;
+  uint64_t mostBytes() const;
+  // Runs the work, or writes it down if the stream is captured. `kernel`: see
+  // EmulatedGraph::Entry.
+  Status enqueue(Stream stream, EmulatedWork work,
+                 const void *kernel = nullptr) const;
 
 private:
+  void free(void *memory);
+  EmulatedWork work(KernelId kernel, Grid grid, const void *args) const;
+  static EmulatedWork work(Function function, Grid grid, size_t operands,
+                           const std::vector<uint64_t> &words);
+
   Emulation emulation_;
   DeviceInfo info_;
   mutable std::mutex mutex_;
-  std::set<void *> memory_, streams_, recorded_, events_;
+  std::map<void *, uint64_t> memory_; // bytes, of the device or pinned
+  std::set<void *> pinned_, streams_, events_;
+  uint64_t used_ = 0, most_ = 0;
+  mutable EmulatedCaptures captures_;
   std::vector<void *> modules_;
 };
 

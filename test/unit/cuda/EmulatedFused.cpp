@@ -41,13 +41,20 @@ struct Access {
 };
 
 struct Attention : FusedPlan {
+  const EmulatedDevice *device = nullptr;
   FusedAttention a;
 
-  Status run(std::span<void *const> o, void *memory, void *) override {
+  Status run(std::span<void *const> o, void *memory, void *stream) override {
     if (!memory || !isAligned(o) ||
         o.size() != size_t(a.backward ? 9 : 5) + a.masked)
       return Status::error("operands that cuDNN refuses");
     ++runs;
+    const std::vector<void *> operands(o.begin(), o.end());
+    return device->enqueue(
+        stream, [self = *this, operands] { return self.all(operands); });
+  }
+
+  Status all(std::span<void *const> o) const {
     const size_t next = a.masked ? 6 : 5;
     const Access q(o[0], a.q), k(o[1], a.k), v(o[2], a.v), out(o[3], a.out);
     const Access lse(o[4], a.lse), mask(a.masked ? o[5] : nullptr, a.mask);
@@ -143,12 +150,19 @@ void forPoints(const std::vector<int64_t> &sizes,
 }
 
 struct Convolution : FusedPlan {
+  const EmulatedDevice *device = nullptr;
   FusedConvolution c;
 
-  Status run(std::span<void *const> o, void *, void *) override {
+  Status run(std::span<void *const> o, void *, void *stream) override {
     if (o.size() != 3 || !isAligned(o))
       return Status::error("operands that cuDNN refuses");
     ++runs;
+    const std::vector<void *> operands(o.begin(), o.end());
+    return device->enqueue(
+        stream, [self = *this, operands] { return self.all(operands); });
+  }
+
+  Status all(std::span<void *const> o) const {
     const Access x(o[0], c.x), w(o[1], c.w), y(o[2], c.y);
     const FusedTensor &written = c.kind == FusedConvolution::Forward     ? c.y
                                  : c.kind == FusedConvolution::GradInput ? c.x
@@ -205,6 +219,7 @@ EmulatedDevice::fused(const FusedAttention &attention) const {
   if (!emulation_.fused)
     return nullptr;
   auto plan = std::make_shared<Attention>();
+  plan->device = this;
   plan->a = attention;
   plan->workspace = 256;
   return plan;
@@ -215,6 +230,7 @@ EmulatedDevice::fused(const FusedConvolution &convolution) const {
   if (!emulation_.fused)
     return nullptr;
   auto plan = std::make_shared<Convolution>();
+  plan->device = this;
   plan->c = convolution;
   return plan;
 }

@@ -1,13 +1,27 @@
 // merak-run for plans of CPUs, whose kernels the emulated device can call, on
-// the CUDA backend: streams, events, staging, workspaces and communication of
-// ranks that share a device, without one.
+// the CUDA backend: streams, events, staging, workspaces, graphs and
+// communication of ranks that share a device, without one.
+//
+//   MERAK_EMULATED_BYTES     memory of the device
+//   MERAK_EMULATED_CAPTURES  operations that a capture takes before it fails
+//   --ranks=env              this rank alone, all others mirror it
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/launch/RunMain.h"
 #include "test/unit/cuda/EmulatedDevice.h"
+#ifdef MERAK_HAS_NCCL
+#include "test/unit/cuda/MirrorWorld.h"
+#endif
+
+#include <cstdlib>
 
 int main(int argc, char **argv) {
   using namespace merak;
-  auto device = std::make_shared<cuda::EmulatedDevice>();
+  cuda::Emulation emulation;
+  if (const char *bytes = std::getenv("MERAK_EMULATED_BYTES"))
+    emulation.memory = std::strtoull(bytes, nullptr, 10);
+  if (const char *most = std::getenv("MERAK_EMULATED_CAPTURES"))
+    emulation.captures = std::strtoull(most, nullptr, 10);
+  auto device = std::make_shared<cuda::EmulatedDevice>(emulation);
   runtime::BackendRegistry backends;
   backends["cpu"] =
       [device](
@@ -15,5 +29,11 @@ int main(int argc, char **argv) {
     return std::unique_ptr<runtime::Backend>(
         std::make_unique<cuda::CudaBackend>(device));
   };
-  return runtime::runMain(argc, argv, backends);
+  runtime::WorldRegistry worlds;
+#ifdef MERAK_HAS_NCCL
+  worlds["cpu"] = [device](const runtime::LaunchIdentity &identity) {
+    return cuda::openMirrorWorld(device, identity);
+  };
+#endif
+  return runtime::runMain(argc, argv, backends, nullptr, worlds);
 }

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""What test/gpu/pack.py packs, unpacked elsewhere: everything that
+test/gpu/run.sh can do there without a GPU.
+
+whole    a checkout without its build, the packed plans, a runtime built
+         elsewhere: a table, a sentence that there is no GPU, exit code 3
+broken   a plan that was cut short: told in the table, exit code 1
+empty    nothing unpacked: exit code 1
+list     what would be checked names every case
+"""
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import harness
+from harness import Case, Failed
+
+# What a checkout needs there beside sources.
+FOLDERS = ["test/gpu", "bench/gpu"]
+PACKED = {"": "mlp-ce-none", "bf16": "gpt2-tiny-none-adamw-whole-gpipe-bf16"}
+
+
+def checkout(tools):
+    root = tools.path("checkout")
+    for folder in FOLDERS:
+        shutil.copytree(os.path.join(harness.ROOT, folder),
+                        os.path.join(root, folder),
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+def run_sh(tools, root, *options):
+    """Exit code and output. A machine with a GPU is made to look without."""
+    stand_in = tools.path("bin")
+    os.makedirs(stand_in, exist_ok=True)
+    smi = os.path.join(stand_in, "nvidia-smi")
+    with open(smi, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\nexit 9\n")
+    os.chmod(smi, 0o755)
+    command = [os.path.join(root, "test/gpu/run.sh"), *options]
+    tools.commands.append(" ".join(command))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120,
+                          cwd=tools.folder,
+                          env={**os.environ,
+                               "PATH": stand_in + ":" + os.environ["PATH"]})
+    return done.returncode, done.stdout + done.stderr
+
+
+def pack(tools, root, only):
+    archive = tools.path("pack.tar.gz")
+    command = [sys.executable, os.path.join(harness.ROOT, "test/gpu/pack.py"),
+               archive, "--bin-dir", os.path.abspath(tools.bin_dir), "--only",
+               only]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"pack.py: {harness.last_lines(done.stderr)}")
+    with tarfile.open(archive) as file:
+        file.extractall(root, filter="data")
+
+
+def row(output, name):
+    found = re.search(rf"^{name} +(\w+) +(.*)$", output, re.M)
+    if not found:
+        raise Failed(f"no row {name}: {harness.last_lines(output, 12)}")
+    return found.groups()
+
+
+def whole(which, tools):
+    root = checkout(tools)
+    pack(tools, root, PACKED[which])
+    bin_dir = os.path.abspath(tools.bin_dir)
+    code, output = run_sh(tools, root, "--bin-dir", bin_dir)
+    if code != 3 or not output.endswith(
+            "1 of 7 checks were made on a machine without a GPU\n"
+            "no GPU: nvidia-smi finds none\n"):
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+    if row(output, "plans") != ("passed", "1 passed, 0 failed"):
+        raise Failed(f"plans: {row(output, 'plans')}")
+    for name in ("conformance", "collectives", "nccl", "models", "sanitizer",
+                 "benchmark"):
+        if row(output, name) != ("skipped", "needs a GPU"):
+            raise Failed(f"{name}: {row(output, name)}")
+    # The plans need no file of the machine that made them: with them, the
+    # packed data and the packed model, a run gets as far as the driver.
+    pack_dir = os.path.join(root, "build/gpu-pack")
+    (plan,) = os.listdir(os.path.join(pack_dir, "plans"))
+    (model,) = os.listdir(os.path.join(pack_dir, "models"))
+    model = os.path.join(pack_dir, "models", model)
+    if os.path.exists(os.path.join(bin_dir, "../fake-driver")):
+        tools.extra = {"LD_LIBRARY_PATH": os.path.join(bin_dir,
+                                                       "../fake-driver"),
+                       "MERAK_FAKE_CUDA": "devices=0"}
+    _, errors = tools.run("merak-run", os.path.join(pack_dir, "plans", plan),
+                          "--backend=cuda", f"--model-dir={model}",
+                          f"--data={model}/data", "--steps=1", expect=1)
+    if not re.search(r"the driver sees none|NVIDIA's driver|without the CUDA",
+                     errors):
+        raise Failed(f"a run stops at: {errors.strip()}")
+
+
+def broken(tools):
+    root = checkout(tools)
+    pack(tools, root, PACKED[""])
+    plans = os.path.join(root, "build/gpu-pack/plans")
+    (plan,) = os.listdir(plans)
+    programs = [os.path.join(base, leaf)
+                for base, _, leaves in os.walk(os.path.join(plans, plan))
+                for leaf in leaves if leaf.endswith(".pb")]
+    with open(sorted(programs)[0], "r+b") as file:
+        file.truncate(os.path.getsize(file.name) // 2)
+    code, output = run_sh(tools, root, "--bin-dir",
+                          os.path.abspath(tools.bin_dir))
+    if code != 1 or row(output, "plans") != ("FAILED", "0 passed, 1 failed"):
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+
+
+def empty(tools):
+    code, output = run_sh(tools, checkout(tools), "--bin-dir",
+                          os.path.abspath(tools.bin_dir))
+    if code != 1 or row(output, "plans")[0] != "FAILED":
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+
+
+def listed(tools):
+    code, output = run_sh(tools, checkout(tools), "--list")
+    if code != 0 or output.count("model case") < 15:
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    cases = [Case(f"whole {which}".strip(), functools.partial(whole, which))
+             for which in PACKED]
+    cases += [Case(f.__name__, f) for f in (broken, empty, listed)]
+    return harness.run_cases("gpu-pack", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
