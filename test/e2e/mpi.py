@@ -14,6 +14,7 @@ import filecmp
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -345,14 +346,21 @@ def two_hosts(name):
         subprocess.run([HOSTS, "down", name], check=False, capture_output=True)
 
 
-def on_hosts(name, ranks, *arguments):
+# With these mpirun notices a lost host before its ranks do, and ends the job;
+# without, it waits for that host's daemon.
+KEEPALIVE = ["--mca", "oob_tcp_keepalive_time", "2", "--mca",
+             "oob_tcp_keepalive_intvl", "1", "--mca",
+             "oob_tcp_keepalive_probes", "2"]
+
+
+def on_hosts(name, ranks, *arguments, options=()):
     """mpirun's command line on h0, ranks on both hosts, over their network."""
     return [HOSTS, "exec", name, "h0", shutil.which("mpirun"), "-np",
             str(ranks), "--host", f"h0:{ranks // 2},h1:{ranks // 2}", "--mca",
             "plm_rsh_agent", f"{HOSTS} agent {name}", "--mca", "btl",
             "tcp,self,vader", "--mca", "btl_tcp_if_include", "veth0", "--mca",
             "oob_tcp_if_include", "veth0", "-x", "MERAK_SILENCE_SECONDS",
-            *MPIRUN, *arguments, "--ranks=env"]
+            *options, *MPIRUN, *arguments, "--ranks=env"]
 
 
 def ranks_on_hosts(name):
@@ -395,7 +403,25 @@ def hosts_body(tools):
             with open(error, encoding="utf-8") as stream:
                 expect_sentences(stream.read(),
                                  "on host h1 has not answered for 3 seconds")
-    return f"identical; without the cable ended after {seconds:.1f} s"
+    # The launcher too, and with the silence after which ranks give up unset.
+    del tools.extra["MERAK_SILENCE_SECONDS"]
+    with two_hosts(name):
+        command = on_hosts(name, 4, merak_run, plan, data, "--steps=10000000",
+                           options=KEEPALIVE)
+        with running(tools, command) as (process, error):
+            subprocess.run([HOSTS, "link", name, "h1", "down"], check=True)
+            launcher, code, text = ended(process, error, LIMIT)
+            if launcher > LIMIT or code == 0:
+                raise Failed(f"mpirun ended with {code} after {launcher:.1f} s")
+            if not re.search(r"lost communication with a remote daemon.*"
+                             r"node h1", text, re.S):
+                raise Failed(f"mpirun: {harness.last_lines(text, 8)}")
+            if alive := ranks_on_hosts(name):
+                time.sleep(LIMIT - launcher)
+                if alive := ranks_on_hosts(name):
+                    raise Failed(f"{alive} ranks outlive mpirun")
+    return (f"identical; without the cable ended after {seconds:.1f} s, mpirun "
+            f"{launcher:.1f} s")
 
 
 def why_no_hosts():
