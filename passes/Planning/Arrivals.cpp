@@ -1,7 +1,5 @@
 #include "passes/Planning/Arrivals.h"
 
-#include <algorithm>
-
 namespace merak::planning {
 
 std::vector<std::vector<int>>
@@ -12,33 +10,42 @@ latestArrivals(const Schedule &schedule,
   unit.transfers = transfers;
   Timeline timeline = simulate(schedule, unit);
 
+  // Where each action of each chunk stands in the list of its stage.
+  constexpr int kActions = 6;
+  std::vector<std::vector<int>> places(size_t(schedule.virtualStages()) *
+                                       kActions);
+  auto placesOf = [&](int stage, Action action, int chunk) -> auto & {
+    return places[(size_t(chunk) * schedule.stages + stage) * kActions +
+                  size_t(action)];
+  };
+  for (int stage = 0; stage < schedule.stages; ++stage)
+    for (size_t at = 0; at < schedule.order[stage].size(); ++at) {
+      const Step &step = schedule.order[stage][at];
+      placesOf(stage, step.action, step.chunk).push_back(int(at));
+    }
+
   std::vector<std::vector<int>> arrivals;
   for (const Transfer &transfer : transfers) {
     const std::vector<TimedStep> &sender = timeline.stages[transfer.fromStage];
     const std::vector<TimedStep> &receiver = timeline.stages[transfer.toStage];
-    arrivals.emplace_back(schedule.microbatches,
-                          int(schedule.order[transfer.toStage].size()));
+    std::vector<int> &of = arrivals.emplace_back(
+        schedule.microbatches, int(schedule.order[transfer.toStage].size()));
     if (!timeline.finished)
       continue;
-    // From the back: the runs of the action and where each stands.
-    std::vector<size_t> later;
-    for (size_t at = sender.size(); at-- > 0;) {
-      const Step &step = sender[at].step;
-      if (step.action != transfer.fromAction ||
-          step.chunk != transfer.fromChunk)
-        continue;
-      // The latest of `later` that is not the step right behind.
-      size_t last = later.size();
-      if (last > 0 && later[last - 1] == at + 1)
-        --last;
-      if (last > 0) {
-        double wanted = sender[later[last - 1]].start;
-        auto ended = std::partition_point(
-            receiver.begin(), receiver.end(),
-            [&](const TimedStep &timed) { return timed.end <= wanted; });
-        arrivals.back()[step.microbatch] = int(ended - receiver.begin());
-      }
-      later.push_back(at);
+    const std::vector<int> &runs =
+        placesOf(transfer.fromStage, transfer.fromAction, transfer.fromChunk);
+    size_t ended = 0; // of the receiver's steps when the sender wants a buffer
+    for (size_t i = 0; i < runs.size(); ++i) {
+      // The next run that is not the step right behind.
+      size_t next = i + 1;
+      if (next < runs.size() && runs[next] == runs[i] + 1)
+        ++next;
+      if (next >= runs.size())
+        break;
+      double wanted = sender[runs[next]].start;
+      while (ended < receiver.size() && receiver[ended].end <= wanted)
+        ++ended;
+      of[sender[runs[i]].step.microbatch] = int(ended);
     }
   }
   return arrivals;

@@ -9,9 +9,9 @@
 
 namespace merak::planning {
 
-// List schedules are made for so many plans; actions of all lists of the first
-// one, and of each of the others.
-constexpr int kImproved = 6;
+// List schedules are made for so many plans, and for so many with several parts
+// a stage; actions of all lists of the first one, and of each of the others.
+constexpr int kImproved = 6, kImprovedChunks = 2;
 constexpr int64_t kFirstEffort = 2'000'000, kEffort = 400'000;
 
 // Differences below this part do not count.
@@ -181,12 +181,14 @@ void Attempts::improve() {
     return exactly(all[a]) < exactly(all[b]);
   });
   std::set<std::pair<int, std::vector<int>>> seen;
-  int improved = 0;
+  std::map<int, int> improved; // by chunks
   for (size_t i : order) {
     const Attempt *leader = best();
-    if (improved == kImproved)
-      break;
-    if (improved > 0 && leader->plan.cost.fits() &&
+    const int chunks = all[i].plan.schedule.chunks;
+    int &made = improved[chunks];
+    if (made == (chunks == way.chunks ? kImproved : kImprovedChunks))
+      continue;
+    if ((made > 0 || chunks != way.chunks) && leader->plan.cost.fits() &&
         leastSeconds(all[i]) >= leader->plan.cost.seconds)
       continue;
     std::vector<int> key = all[i].plan.begin;
@@ -195,9 +197,10 @@ void Attempts::improve() {
     if (!seen.insert({all[i].overlap, std::move(key)}).second)
       continue;
     Attempt attempt = all[i];
-    bool found = improveSchedule(*attempt.model, attempt.shape, attempt.plan,
-                                 improved++ == 0 ? kFirstEffort : kEffort,
-                                 &attempt.considered);
+    bool found = improveSchedule(
+        *attempt.model, attempt.shape, attempt.plan,
+        made++ == 0 && chunks == way.chunks ? kFirstEffort : kEffort,
+        &attempt.considered);
     all[i].considered = attempt.considered;
     if (found)
       all.push_back(std::move(attempt));

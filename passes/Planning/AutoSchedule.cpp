@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -32,7 +33,7 @@ public:
       }
     if (shape.chunks == 1 && wanted("eager"))
       considerTransfers();
-    if (shape.chunks == 1 && wanted("list")) {
+    if (wanted("list")) {
       considerLists("");
       if (shape.recomputes(shape.stages - 1)) {
         std::vector<bool> all(shape.stages);
@@ -91,6 +92,13 @@ private:
     candidate.inFlight = inFlightPeak(schedule);
     candidate.peakBytes = timeline.peakBytes;
     candidate.misfit = misfit(schedule, timeline);
+    // The costly question last, and of lists only of those that can be shown.
+    bool isList = name.rfind("list", 0) == 0;
+    if (candidate.misfit.empty() && problem.refuses &&
+        (!isList || timeline.total < leastOfLists || better(candidate)))
+      candidate.misfit = problem.refuses(schedule);
+    if (isList && candidate.misfit.empty())
+      leastOfLists = std::min(leastOfLists, timeline.total);
     candidates.push_back(candidate);
     if (!candidate.misfit.empty() || !better(candidate))
       return;
@@ -101,9 +109,6 @@ private:
   std::string misfit(const Schedule &schedule, const Timeline &timeline) const {
     if (!timeline.finished)
       return "deadlock";
-    if (problem.refuses)
-      if (std::string why = problem.refuses(schedule); !why.empty())
-        return why;
     for (int s = 0; s < schedule.stages; ++s) {
       // One microbatch in flight for each stage from here on is what a pipeline
       // needs at least to keep all busy.
@@ -147,7 +152,7 @@ private:
   }
 
   void considerLists(const char *variant) {
-    int p = shape.stages, m = shape.microbatches;
+    int p = shape.stages * shape.chunks, m = shape.microbatches;
     std::vector<std::vector<int>> flights;
     auto addFlight = [&](const std::vector<int> &flight) {
       if (std::find(flights.begin(), flights.end(), flight) == flights.end())
@@ -161,7 +166,7 @@ private:
     }
     for (int slack : {0, 1})
       addFlight(transferWarmup(p, m, problem.costs, slack));
-    std::set<int> sets{1, 2, 3, p};
+    std::set<int> sets{1, 2, 3, shape.stages};
     if (problem.sets > 0) {
       sets.erase(sets.upper_bound(problem.sets), sets.end());
       sets.insert(problem.sets);
@@ -216,6 +221,7 @@ private:
   std::vector<AutoCandidate> candidates;
   int best = -1;
   Schedule bestSchedule;
+  double leastOfLists = std::numeric_limits<double>::infinity();
 };
 
 } // namespace

@@ -31,8 +31,9 @@ Order orderOf(Preference preference) {
   return {kB, kRWithGradient, kF, kREarly, kW};
 }
 
-template <typename T> const T &pick(const std::vector<T> &all, int stage) {
-  return all[all.size() == 1 ? 0 : stage];
+// One for all, one a stage, or one a virtual stage.
+template <typename T> const T &pick(const std::vector<T> &all, int v) {
+  return all[size_t(v) % all.size()];
 }
 
 BoundaryCost boundary(const SimulateOptions &costs, int index) {
@@ -41,28 +42,28 @@ BoundaryCost boundary(const SimulateOptions &costs, int index) {
   return pick(costs.boundaries, index);
 }
 
-// Counters instead of sets: each action takes its microbatches 0 first.
-struct StageState {
+// A chunk of a stage. Counters instead of sets: each action takes its
+// microbatches 0 first.
+struct Part {
   ActionTimes times;
   StageMemory memory;
   bool recomputes = false;
   int inFlight = 1, sets = 0;
-  double limit = kNever;
 
   int forwards = 0, recomputed = 0, backwards = 0, weights = 0; // started
-  double freeAt = 0;
-  double linkForward = 0, linkBackward = 0; // when the links are free again
-  std::vector<double> inputs, gradients;    // arrival per microbatch
-  std::vector<Step> steps;
+  std::vector<double> inputs, gradients; // arrival per microbatch
 
   int materialised() const {
     return (recomputes ? recomputed : forwards) - weights;
   }
   double held() const {
-    return memory.fixed + memory.kept * (forwards - weights) +
+    return memory.kept * (forwards - weights) +
            memory.untilB * (forwards - backwards) +
            memory.recomputed * materialised() +
            memory.pending * (backwards - weights);
+  }
+  double whole() const {
+    return memory.kept + memory.untilB + memory.recomputed + memory.pending;
   }
   // What the oldest microbatch still needs to get to its end.
   double reserved() const {
@@ -70,29 +71,64 @@ struct StageState {
     return (again ? memory.recomputed : 0) +
            (backwards == weights ? memory.pending : 0);
   }
+  // The same of a microbatch that may not have come yet, besides `held`.
+  double claim() const {
+    return (forwards == weights ? memory.kept : 0) +
+           (forwards == backwards ? memory.untilB : 0) +
+           (materialised() == 0 ? memory.recomputed : 0) +
+           (backwards == weights ? memory.pending : 0);
+  }
+};
+
+struct StageState {
+  double fixed = 0, limit = kNever;
+  double freeAt = 0;
+  std::vector<Part> parts;
+  std::vector<Step> steps;
+
+  double held() const {
+    double bytes = fixed;
+    for (const Part &part : parts)
+      bytes += part.held();
+    return bytes;
+  }
+  // Of the parts but one: room that each keeps for a microbatch of its own.
+  double claimedBeside(const Part &one) const {
+    double bytes = 0;
+    for (const Part &part : parts)
+      bytes += &part == &one ? 0 : part.claim();
+    return bytes;
+  }
 };
 
 class ListScheduler {
 public:
   explicit ListScheduler(const ListOptions &options)
       : options(options), order(orderOf(options.preference)),
-        m(options.shape.microbatches), stages(options.shape.stages) {
-    int p = options.shape.stages;
-    for (int s = 0; s < p; ++s) {
-      StageState &stage = stages[s];
-      stage.times = pick(options.costs.times, s);
-      if (!options.costs.memory.empty())
-        stage.memory = pick(options.costs.memory, s);
-      stage.recomputes = options.shape.recomputes(s);
-      stage.inFlight = std::max(
-          1, options.inFlight.empty() ? p - s : pick(options.inFlight, s));
-      stage.sets = options.sets;
-      if (options.sets > 0 && !stage.recomputes)
-        stage.sets += stage.inFlight - 1;
-      if (!options.memoryLimit.empty() && !options.costs.memory.empty())
-        stage.limit = pick(options.memoryLimit, s);
-      stage.inputs.assign(m, s == 0 ? 0 : kNever);
-      stage.gradients.assign(m, kNever);
+        m(options.shape.microbatches), p(options.shape.stages),
+        count(p * options.shape.chunks), stages(p), links(size_t(p) * p, 0) {
+    const std::vector<StageMemory> &memory = options.costs.memory;
+    for (int v = 0; v < count; ++v) {
+      StageState &stage = stages[v % p];
+      Part part;
+      part.times = pick(options.costs.times, v);
+      if (!memory.empty()) {
+        part.memory = pick(memory, v);
+        // As the simulator counts it.
+        if (v < p || int(memory.size()) == count)
+          stage.fixed += part.memory.fixed;
+      }
+      part.recomputes = options.shape.recomputes(v % p);
+      part.inFlight = std::max(
+          1, options.inFlight.empty() ? count - v : pick(options.inFlight, v));
+      part.sets = options.sets;
+      if (options.sets > 0 && !part.recomputes)
+        part.sets += part.inFlight - 1;
+      part.inputs.assign(m, v == 0 ? 0 : kNever);
+      part.gradients.assign(m, kNever);
+      stage.parts.push_back(std::move(part));
+      if (!options.memoryLimit.empty() && !memory.empty())
+        stage.limit = pick(options.memoryLimit, v);
     }
   }
 
@@ -100,8 +136,8 @@ public:
     Status status = checkRoom();
     if (!status.ok())
       return status;
-    for (size_t s = 0; s < stages.size(); ++s)
-      wakes.push({0, int(s)});
+    for (int s = 0; s < p; ++s)
+      wakes.push({0, s});
     std::vector<int> woken;
     while (!wakes.empty()) {
       double now = wakes.top().first;
@@ -115,112 +151,129 @@ public:
     }
     Schedule schedule;
     schedule.name = "auto";
-    schedule.stages = int(stages.size());
+    schedule.stages = p;
     schedule.microbatches = m;
-    for (size_t s = 0; s < stages.size(); ++s)
+    schedule.chunks = options.shape.chunks;
+    for (int s = 0; s < p; ++s)
       schedule.order.push_back(
-          completeStage(stages[s].steps, options.shape, int(s)));
+          completeStage(stages[s].steps, options.shape, s));
     return schedule;
   }
 
 private:
-  // One microbatch must fit, then the pipeline never stands still: what a stage
-  // holds is released by the backward of its oldest microbatch, which has all
-  // it needs.
+  // One microbatch of each part must fit, then the pipeline never stands still:
+  // what a part holds is released by the backward of its oldest microbatch,
+  // which has all it needs.
   Status checkRoom() const {
     Status status;
-    for (size_t s = 0; s < stages.size(); ++s) {
-      const StageState &stage = stages[s];
-      double least = stage.memory.fixed + stage.memory.kept +
-                     stage.memory.untilB + stage.memory.recomputed +
-                     stage.memory.pending;
-      if (least > stage.limit)
+    for (int s = 0; s < p; ++s) {
+      double least = stages[s].fixed;
+      for (const Part &part : stages[s].parts)
+        least += part.whole();
+      if (least > stages[s].limit)
         status.merge(Status::error(fmt::format(
             "stage {} needs {:.0f} bytes for one microbatch, the limit is "
             "{:.0f}",
-            s, least, stage.limit)));
+            s, least, stages[s].limit)));
     }
     return status;
   }
 
-  bool ready(const StageState &s, Class kind, double now) const {
-    bool room = options.sets == 0 || s.materialised() < s.sets;
+  static bool ready(const StageState &stage, const Part &part, int m,
+                    Class kind, double now) {
+    bool room = part.sets == 0 || part.materialised() < part.sets;
+    auto fits = [&](double more) {
+      return stage.limit == kNever ||
+             stage.held() + more + stage.claimedBeside(part) <= stage.limit;
+    };
+    const StageMemory &memory = part.memory;
     switch (kind) {
     case kB:
-      return s.backwards < (s.recomputes ? s.recomputed : s.forwards) &&
-             s.gradients[s.backwards] <= now &&
-             (s.backwards == s.weights ||
-              s.held() + s.memory.pending <= s.limit);
+      return part.backwards <
+                 (part.recomputes ? part.recomputed : part.forwards) &&
+             part.gradients[part.backwards] <= now &&
+             (part.backwards == part.weights || fits(memory.pending));
     case kRWithGradient:
     case kREarly:
-      return s.recomputes && s.recomputed < s.forwards && room &&
-             (kind == kREarly || s.gradients[s.recomputed] <= now) &&
-             s.held() + s.memory.recomputed +
-                     (s.backwards == s.weights ? s.memory.pending : 0) <=
-                 s.limit;
+      return part.recomputes && part.recomputed < part.forwards && room &&
+             (kind == kREarly || part.gradients[part.recomputed] <= now) &&
+             fits(memory.recomputed +
+                  (part.backwards == part.weights ? memory.pending : 0));
     case kF:
       // The oldest microbatch must still find its room.
-      return s.forwards < m && s.inputs[s.forwards] <= now &&
-             s.forwards - s.backwards < s.inFlight && (s.recomputes || room) &&
-             s.held() + s.memory.kept + s.memory.untilB + s.reserved() <=
-                 s.limit;
+      return part.forwards < m && part.inputs[part.forwards] <= now &&
+             part.forwards - part.backwards < part.inFlight &&
+             (part.recomputes || room) &&
+             fits(memory.kept + memory.untilB + part.reserved());
     case kW:
     case kClasses:
       break;
     }
-    return s.weights < s.backwards;
+    return part.weights < part.backwards;
   }
 
+  // Of several chunks the one that is furthest on its way goes: forward the
+  // last, backward the first; W in the order of B.
   void startOne(int index, double now) {
     StageState &stage = stages[index];
+    int chunks = int(stage.parts.size());
     for (Class kind : order)
-      if (ready(stage, kind, now))
-        return start(index, kind, now);
+      for (int i = 0; i < chunks; ++i) {
+        int chunk = kind == kF || kind == kW ? chunks - 1 - i : i;
+        if (ready(stage, stage.parts[chunk], m, kind, now))
+          return start(index, chunk, kind, now);
+      }
   }
 
-  void start(int index, Class kind, double now) {
+  void start(int index, int chunk, Class kind, double now) {
     StageState &stage = stages[index];
+    Part &part = stage.parts[chunk];
     Step step;
     switch (kind) {
     case kB:
-      step = {Action::B, stage.backwards++};
+      step = {Action::B, part.backwards++, chunk};
       break;
     case kRWithGradient:
     case kREarly: // neither has to wait when the list runs
-      step = {Action::R, stage.recomputed++, 0, true};
+      step = {Action::R, part.recomputed++, chunk, true};
       break;
     case kF:
-      step = {Action::F, stage.forwards++};
+      step = {Action::F, part.forwards++, chunk};
       break;
     case kW:
     case kClasses:
-      step = {Action::W, stage.weights++};
+      step = {Action::W, part.weights++, chunk};
       break;
     }
     stage.steps.push_back(step);
-    double end = now + stage.times.of(step.action);
+    double end = now + part.times.of(step.action);
     stage.freeAt = end;
     wakes.push({end, index});
-    if (step.action == Action::F && index + 1 < int(stages.size()))
-      send(stage.linkForward, end, boundary(options.costs, index).forward,
-           index + 1, stages[index + 1].inputs[step.microbatch]);
-    if (step.action == Action::F && index + 1 == int(stages.size()))
-      stage.gradients[step.microbatch] = end; // the loss is here
-    if (step.action == Action::B && index > 0)
-      send(stage.linkBackward, end, boundary(options.costs, index - 1).backward,
-           index - 1, stages[index - 1].gradients[step.microbatch]);
+    int v = chunk * p + index;
+    if (step.action == Action::F && v + 1 < count)
+      send(v, v + 1, end, boundary(options.costs, v).forward,
+           partOf(v + 1).inputs[step.microbatch]);
+    if (step.action == Action::F && v + 1 == count)
+      part.gradients[step.microbatch] = end; // the loss is here
+    if (step.action == Action::B && v > 0)
+      send(v, v - 1, end, boundary(options.costs, v - 1).backward,
+           partOf(v - 1).gradients[step.microbatch]);
   }
 
-  void send(double &link, double end, double seconds, int to, double &arrival) {
+  Part &partOf(int v) { return stages[v % p].parts[v / p]; }
+
+  void send(int from, int to, double end, double seconds, double &arrival) {
+    double &link = links[size_t(from % p) * p + to % p];
     link = std::max(link, end) + seconds;
     arrival = link;
-    wakes.push({link, to});
+    wakes.push({link, to % p});
   }
 
   const ListOptions &options;
   Order order;
-  int m;
+  int m, p, count; // microbatches, stages, virtual stages
   std::vector<StageState> stages;
+  std::vector<double> links;           // when free again, per pair of stages
   using Wake = std::pair<double, int>; // time, stage
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes;
 };
@@ -228,10 +281,6 @@ private:
 } // namespace
 
 Result<Schedule> listSchedule(const ListOptions &options) {
-  if (options.shape.chunks != 1)
-    return Status::error(fmt::format("a list schedule has one chunk a stage, "
-                                     "found {}",
-                                     options.shape.chunks));
   return ListScheduler(options).run();
 }
 

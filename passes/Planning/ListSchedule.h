@@ -2,7 +2,7 @@
 // action that is ready, in an order of preference, under a limit of memory.
 // With F, R, B and W as separate actions this beats the fixed rules: the
 // recomputation and the weight gradients fill the waits, whatever the stages
-// and transfers cost. Microbatches go through every action 0 first.
+// and transfers cost. Microbatches go through every action of a chunk 0 first.
 #pragma once
 
 #include "passes/Planning/ScheduleSimulate.h"
@@ -17,20 +17,21 @@ enum class Preference { // first to last
 };
 
 struct ListOptions {
-  ScheduleOptions shape; // one chunk; P and U as asked for, W always
+  ScheduleOptions shape; // P and U as asked for, W always
   SimulateOptions costs; // B is the gradient of inputs alone
   Preference preference = Preference::RecomputeFirst;
-  // Forwards a stage may be ahead of its backwards; empty: p - s.
+  // Forwards a virtual stage may be ahead of its backwards; empty: as many as
+  // there are virtual stages from here on.
   std::vector<int> inFlight;
-  // Activation sets materialised at once on a stage: from R to W, on a stage
-  // without R from F to W, where `inFlight` comes in addition; 0: no bound.
+  // Activation sets materialised at once on a virtual stage: from R to W, on
+  // one without R from F to W, where `inFlight` comes in addition; 0: no bound.
   int sets = 1;
   // Bytes of each stage (or one for all), with `costs.memory`; empty: no bound.
   std::vector<double> memoryLimit;
 };
 
-// Errors: more than one chunk, a stage that cannot hold one microbatch (with
-// the bytes).
+// Errors: a stage that cannot hold one microbatch of each chunk (with the
+// bytes).
 Result<Schedule> listSchedule(const ListOptions &options);
 
 // Forwards before the first backward so that the transfers of each boundary

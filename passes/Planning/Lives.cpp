@@ -39,12 +39,14 @@ std::vector<PerLife<int>> copiesOf(const Schedule &schedule) {
   std::vector<PerLife<int>> copies(schedule.virtualStages());
   std::vector<Transfer> transfers = chainTransfers(schedule);
   std::vector<std::vector<int>> arrivals = latestArrivals(schedule, transfers);
-  auto arrivalsAt = [&](int stage, int chunk, Action action) {
+  auto arrivalsAt = [&](int stage, int chunk,
+                        Action action) -> const std::vector<int> & {
+    static const std::vector<int> none;
     for (size_t t = 0; t < transfers.size(); ++t)
       if (transfers[t].toStage == stage && transfers[t].toChunk == chunk &&
           transfers[t].toAction == action)
         return arrivals[t];
-    return std::vector<int>();
+    return none;
   };
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const std::vector<Step> &order = schedule.order[stage];

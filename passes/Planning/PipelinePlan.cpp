@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 namespace merak::planning {
 
@@ -93,6 +96,22 @@ struct Lists {
   }
 };
 
+// Of a schedule that makeSchedule made. A search asks for the same ones over
+// and over, for other cuts and models.
+const Lists &listsOf(const std::string &name, const ScheduleOptions &made,
+                     const Schedule &schedule) {
+  static std::mutex mutex;
+  static std::map<std::tuple<std::string, int, int, int, bool, bool>, Lists>
+      known;
+  std::lock_guard lock(mutex);
+  std::tuple key(name, made.stages, made.microbatches, made.chunks,
+                 made.recompute, made.splitBackward);
+  auto it = known.find(key);
+  if (it == known.end())
+    it = known.emplace(key, Lists(schedule)).first;
+  return it->second;
+}
+
 double fixedOf(const PipelineShape &shape, const StageCost &cost) {
   // A shared gradient is sent and received.
   return cost.parameterBytes + cost.gradientBytes +
@@ -102,6 +121,21 @@ double fixedOf(const PipelineShape &shape, const StageCost &cost) {
 double bytesOf(const PipelineShape &shape, const StageCost &cost,
                const Lists &lists, int v) {
   return fixedOf(shape, cost) + bytesOf(cost.held, lists.copies[v]);
+}
+
+// Of each stage. Chunks take turns in one workspace.
+std::vector<double> bytesOf(const PipelineShape &shape,
+                            const std::vector<StageCost> &costs,
+                            const Lists &lists) {
+  std::vector<double> bytes(shape.stages, 0), workspace = bytes;
+  for (size_t v = 0; v < costs.size(); ++v) {
+    double &most = workspace[v % shape.stages];
+    double own = costs[v].workspace, all = std::max(most, own);
+    bytes[v % shape.stages] +=
+        bytesOf(shape, costs[v], lists, int(v)) - own - most + all;
+    most = all;
+  }
+  return bytes;
 }
 
 // The same as the simulator counts it, over time: boundaries without the calls
@@ -182,17 +216,7 @@ PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
   SimulateOptions simulation =
       simulationOf(model, shape, schedule.chunks, begin, marks, shardwise, out);
   simulation.memory.clear();
-  out.memory.assign(schedule.stages, 0);
-  // Chunks take turns in one workspace.
-  std::vector<double> workspace(schedule.stages, 0);
-  for (int v = 0; v < schedule.virtualStages(); ++v) {
-    const StageCost &cost = out.stages[v];
-    double &most = workspace[v % schedule.stages];
-    out.memory[v % schedule.stages] += bytesOf(shape, cost, lists, v) -
-                                       cost.workspace - most +
-                                       std::max(most, cost.workspace);
-    most = std::max(most, cost.workspace);
-  }
+  out.memory = bytesOf(shape, out.stages, lists);
   Timeline timeline = simulate(schedule, simulation);
   out.seconds = timeline.total;
   out.busy = timeline.busy;
@@ -226,6 +250,7 @@ public:
         status.merge(schedule.status());
         continue;
       }
+      const ScheduleOptions full = make;
       // The same lists with fewer microbatches while searching.
       std::optional<Schedule> shorter;
       make.microbatches =
@@ -233,10 +258,11 @@ public:
       if (make.microbatches < shape.microbatches)
         if (Result<Schedule> made = makeSchedule(name, make); made.ok())
           shorter = *made;
-      status.merge(consider(*schedule, shorter));
+      status.merge(
+          consider(*schedule, shorter, listsOf(name, full, *schedule)));
     }
     for (const Schedule &schedule : options.concrete)
-      status.merge(consider(schedule, std::nullopt));
+      status.merge(consider(schedule, std::nullopt, Lists(schedule)));
     return std::move(plans);
   }
 
@@ -252,16 +278,16 @@ private:
   // The state of the search under one schedule.
   struct Search {
     const Schedule *schedule;
-    Lists lists;
+    const Lists &lists;
     int missing = 0; // microbatches that the schedule lacks
     int64_t actions = 0, spent = 0, evaluations = 0;
     PipelinePlan best;
   };
 
   Status consider(const Schedule &schedule,
-                  const std::optional<Schedule> &shorter) {
+                  const std::optional<Schedule> &shorter, const Lists &lists) {
     int parts = schedule.virtualStages();
-    Search search{&schedule, Lists(schedule), 0, 0, 0, 0, {}};
+    Search search{&schedule, lists, 0, 0, 0, 0, {}};
     if (shorter) {
       search.schedule = &*shorter;
       search.missing = schedule.microbatches - shorter->microbatches;
@@ -281,8 +307,8 @@ private:
       return {};
     // Exactly, with all microbatches.
     found.schedule = schedule;
-    found.cost = costOf(model, shape, schedule, Lists(schedule), found.begin,
-                        found.marks, options.shardwise);
+    found.cost = costOf(model, shape, schedule, lists, found.begin, found.marks,
+                        options.shardwise);
     found.evaluations = search.evaluations;
     plans.push_back(std::move(found));
     return {};
@@ -560,19 +586,24 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
 bool improveSchedule(const StageModel &model, const PipelineShape &shape,
                      PipelinePlan &plan, int64_t effort,
                      std::string *considered) {
-  if (shape.stages == 1 || plan.schedule.chunks > 1 || !model.problem.train)
+  if (shape.stages == 1 || !model.problem.train)
     return false;
   AutoProblem problem;
   problem.shape.stages = shape.stages;
   problem.shape.microbatches = shape.microbatches;
+  problem.shape.chunks = plan.schedule.chunks;
+  if (problem.shape.chunks > 1)
+    problem.names = {"interleaved", "list"};
   problem.shape.update = true;
   problem.effort = effort;
   PipelineCost sums;
-  problem.costs =
-      simulationOf(model, shape, 1, plan.begin, plan.marks, false, sums);
-  for (const StageCost &stage : sums.stages)
-    problem.shape.recomputeStages.push_back(stage.times.R > 0 ||
-                                            stage.againBytes > 0);
+  problem.costs = simulationOf(model, shape, problem.shape.chunks, plan.begin,
+                               plan.marks, false, sums);
+  // A stage has an R where one of its chunks has something to do in it.
+  problem.shape.recomputeStages.assign(shape.stages, false);
+  for (size_t v = 0; v < sums.stages.size(); ++v)
+    if (sums.stages[v].times.R > 0 || sums.stages[v].againBytes > 0)
+      problem.shape.recomputeStages[v % shape.stages] = true;
   if (shape.memoryBytes > 0)
     problem.memoryLimit = {shape.memoryBytes};
   // Buffers are laid out for the most copies of each kind, even if these peaks
@@ -580,9 +611,8 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   problem.refuses = [&](const Schedule &schedule) -> std::string {
     Lists lists(schedule);
     double excess = 0;
-    for (int s = 0; s < shape.stages; ++s)
-      excess += std::max(0.0, bytesOf(shape, sums.stages[s], lists, s) -
-                                  shape.memoryBytes);
+    for (double bytes : bytesOf(shape, sums.stages, lists))
+      excess += std::max(0.0, bytes - shape.memoryBytes);
     bool fits = shape.memoryBytes <= 0 || excess <= plan.cost.excessBytes;
     return fits ? "" : "its buffers do not fit";
   };
