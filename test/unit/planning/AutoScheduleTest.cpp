@@ -271,6 +271,27 @@ TEST(AutoSchedule, NeverWorseThanInterleaved) {
   EXPECT_GT(alone, 5);
 }
 
+// Eight stages, 16 microbatches, F = B = W = 1 of a whole stage, transfers of a
+// quarter: lists over four parts gain what neither interleaving nor a list of
+// whole stages does.
+TEST(AutoSchedule, ListsOverChunksBeatBothOfTheOthers) {
+  auto best = [](int chunks, const char *name) {
+    AutoProblem problem;
+    problem.shape.stages = 8;
+    problem.shape.microbatches = 16;
+    problem.shape.chunks = chunks;
+    double part = 1.0 / chunks;
+    problem.costs.times = {{0, part, 0, part, part, 0}};
+    problem.costs.forwardTransfer = problem.costs.backwardTransfer = 0.25;
+    problem.names = {name};
+    return makeAuto(problem)->timeline.total;
+  };
+  EXPECT_DOUBLE_EQ(best(4, "interleaved"), 61);
+  EXPECT_DOUBLE_EQ(best(1, "list"), 56.75);
+  EXPECT_DOUBLE_EQ(best(2, "list"), 53.25);
+  EXPECT_DOUBLE_EQ(best(4, "list"), 51.5);
+}
+
 TEST(AutoSchedule, ComparesInterleavedWithChunks) {
   AutoProblem problem;
   problem.shape.stages = 4;
