@@ -478,10 +478,10 @@ void ActionLowering::lowerLibrary(Operation *op, const LibraryCall &call) {
 
 // The product and what it does with its result: one instruction.
 void ActionLowering::lowerProduct(const Epilogue &epilogue) {
-  EinsumOp product = epilogue.product;
+  Operation *product = epilogue.product;
   LibraryCall call = *libraryCallOf(product);
-  SmallVector<Location> locations{product.getLoc()};
-  double flops = product.getFlops();
+  SmallVector<Location> locations{product->getLoc()};
+  double flops = cast<ShardingRuleOpInterface>(product).getFlops();
   for (Operation *op : epilogue.ops) {
     locations.push_back(op->getLoc());
     if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))

@@ -16,11 +16,13 @@ RankedTensorType typeOf(Value value) {
 }
 
 // The product whose result nothing but `use` reads; null otherwise.
-EinsumOp productOf(Value value, Operation *use) {
-  auto product = value.getDefiningOp<EinsumOp>();
-  if (!product || !value.hasOneUse() || product->getBlock() != use->getBlock())
-    return {};
-  return product->hasAttr("train.gradient_of") ? EinsumOp() : product;
+template <typename... Products>
+Operation *productOf(Value value, Operation *use) {
+  Operation *product = value.getDefiningOp();
+  if (!product || !isa<Products...>(product) || !value.hasOneUse() ||
+      product->getBlock() != use->getBlock())
+    return nullptr;
+  return product->hasAttr("train.gradient_of") ? nullptr : product;
 }
 
 // A vector along the last dimensions of `whole`.
@@ -47,7 +49,7 @@ Epilogue matchCast(const KernelGroup &group) {
         !isa<BFloat16Type, Float16Type>(typeOf(cast.getX()).getElementType()))
       continue;
     Epilogue found;
-    found.product = productOf(cast.getX(), cast);
+    found.product = productOf<EinsumOp, ConvGradWeightOp>(cast.getX(), cast);
     found.result = cast.getY();
     found.ops = {cast};
     if (found.product)
@@ -64,7 +66,7 @@ Epilogue matchForward(const KernelGroup &group) {
   for (Operation *op : group) {
     if (!found.product) {
       for (Value operand : op->getOperands())
-        if (EinsumOp product = productOf(operand, op)) {
+        if (Operation *product = productOf<EinsumOp>(operand, op)) {
           found.product = product;
           value = operand;
         }
@@ -113,7 +115,7 @@ Epilogue matchGradient(const KernelGroup &group) {
     if (!slope || !slope.getTanh())
       continue;
     Epilogue found;
-    found.product = productOf(slope.getDy(), op);
+    found.product = productOf<EinsumOp>(slope.getDy(), op);
     bool leaves = llvm::any_of(op->getUsers(), [&](Operation *user) {
       return !llvm::is_contained(group, user);
     });

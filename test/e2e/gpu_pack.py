@@ -2,8 +2,8 @@
 """What test/gpu/pack.py packs, unpacked elsewhere: everything that
 test/gpu/run.sh can do there without a GPU.
 
-whole    a checkout without its build, the packed plans, a runtime built
-         elsewhere: a table, a sentence that there is no GPU, exit code 3
+whole    a checkout without its build, the packed plans and runtime: a table, a
+         sentence that there is no GPU, exit code 3
 broken   a plan that was cut short: told in the table, exit code 1
 empty    nothing unpacked: exit code 1
 list     what would be checked names every case
@@ -50,11 +50,11 @@ def run_sh(tools, root, *options):
     return done.returncode, done.stdout + done.stderr
 
 
-def pack(tools, root, only):
+def pack(tools, root, only, *options):
     archive = tools.path("pack.tar.gz")
     command = [sys.executable, os.path.join(harness.ROOT, "test/gpu/pack.py"),
                archive, "--bin-dir", os.path.abspath(tools.bin_dir), "--only",
-               only]
+               only, *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"pack.py: {harness.last_lines(done.stderr)}")
@@ -73,7 +73,7 @@ def whole(which, tools):
     root = checkout(tools)
     pack(tools, root, PACKED[which])
     bin_dir = os.path.abspath(tools.bin_dir)
-    code, output = run_sh(tools, root, "--bin-dir", bin_dir)
+    code, output = run_sh(tools, root)
     if code != 3 or not output.endswith(
             "1 of 7 checks were made on a machine without a GPU\n"
             "no GPU: nvidia-smi finds none\n"):
@@ -87,6 +87,10 @@ def whole(which, tools):
     # The plans need no file of the machine that made them: with them, the
     # packed data and the packed model, a run gets as far as the driver.
     pack_dir = os.path.join(root, "build/gpu-pack")
+    libraries = os.listdir(os.path.join(pack_dir, "runtime/lib"))
+    if not any(name.startswith("libprotobuf") for name in libraries) or any(
+            name.startswith(("libc.", "ld-linux")) for name in libraries):
+        raise Failed(f"packed libraries: {libraries}")
     (plan,) = os.listdir(os.path.join(pack_dir, "plans"))
     (model,) = os.listdir(os.path.join(pack_dir, "models"))
     model = os.path.join(pack_dir, "models", model)
@@ -94,7 +98,8 @@ def whole(which, tools):
         tools.extra = {"LD_LIBRARY_PATH": os.path.join(bin_dir,
                                                        "../fake-driver"),
                        "MERAK_FAKE_CUDA": "devices=0"}
-    _, errors = tools.run("merak-run", os.path.join(pack_dir, "plans", plan),
+    _, errors = tools.run(os.path.join(pack_dir, "runtime/bin/merak-run"),
+                          os.path.join(pack_dir, "plans", plan),
                           "--backend=cuda", f"--model-dir={model}",
                           f"--data={model}/data", "--steps=1", expect=1)
     if not re.search(r"the driver sees none|NVIDIA's driver|without the CUDA",
@@ -104,7 +109,7 @@ def whole(which, tools):
 
 def broken(tools):
     root = checkout(tools)
-    pack(tools, root, PACKED[""])
+    pack(tools, root, PACKED[""], "--no-runtime")
     plans = os.path.join(root, "build/gpu-pack/plans")
     (plan,) = os.listdir(plans)
     programs = [os.path.join(base, leaf)
@@ -133,6 +138,10 @@ def listed(tools):
 
 def main():
     args = harness.parser(__doc__).parse_args()
+    if not os.path.exists(os.path.join(args.bin_dir, "MerakCudaTests")):
+        print("gpu-pack: built without the CUDA toolkit, nothing to pack")
+        print("0 passed, 0 failed")
+        return 0
     cases = [Case(f"whole {which}".strip(), functools.partial(whole, which))
              for which in PACKED]
     cases += [Case(f.__name__, f) for f in (broken, empty, listed)]

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Packs what a machine with a GPU and no LLVM needs: plans of the model cases,
-compiled here, with their models, data and recorded runs.
+compiled here, with their models, data and recorded runs, and the runtime as it
+was built here with the libraries that it is linked to.
 
     test/gpu/pack.py OUT.tar.gz [--bin-dir DIR] [--bench] [--only TEXT]
+                                [--no-runtime]
 
-Unpack it in a checkout of the repository; then `test/gpu/run.sh` builds the
-runtime there and checks. The headers of cuDNN's frontend go along where
+Unpack it in a checkout of the repository; then `test/gpu/run.sh` checks. Where
+the packed runtime does not start (another processor, an older libc) it builds
+one, which needs what scripts/install-deps installs. The headers of cuDNN's frontend go along where
 scripts/install-deps has fetched them. With --bench the plans of the benchmark are packed too
 (bench/gpu; their models need the onnx package here).
 """
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,6 +63,42 @@ def pack_cases(merakc, folder, only):
         print("packed", cases.name(case), flush=True)
 
 
+TOOLS = ["merak-run", "merak-plan", "merak-conformance", "MerakCudaTests"]
+# Of the system that runs them: the C library and what belongs to it.
+SYSTEM = re.compile(r"^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread)"
+                    r"\.so")
+# A tool finds the packed libraries; programs that it does not start do not.
+WRAPPER = """#!/bin/sh
+here=$(cd "$(dirname "$0")/.." && pwd)
+LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \\
+  exec "$here/libexec/%s" "$@"
+"""
+
+
+def pack_runtime(bin_dir, folder):
+    """runtime/bin starts what is in runtime/libexec with runtime/lib."""
+    runtime = os.path.join(folder, "runtime")
+    for part in ("bin", "lib", "libexec"):
+        os.makedirs(os.path.join(runtime, part))
+    for tool in TOOLS:
+        source = os.path.join(bin_dir, tool)
+        if not os.path.exists(source):
+            sys.exit(f"{source} is not built; --no-runtime packs without")
+        shutil.copy2(source, os.path.join(runtime, "libexec", tool))
+        wrapper = os.path.join(runtime, "bin", tool)
+        with open(wrapper, "w", encoding="utf-8") as file:
+            file.write(WRAPPER % tool)
+        os.chmod(wrapper, 0o755)
+        linked = subprocess.run(["ldd", source], capture_output=True,
+                                text=True, check=True).stdout
+        for name, path in re.findall(r"^\s*(\S+) => (/\S+)", linked, re.M):
+            if not SYSTEM.match(name):
+                shutil.copy2(path, os.path.join(runtime, "lib", name))
+    print("packed the runtime" + ("" if os.path.exists(FRONTEND) else
+          "; built without cuDNN's frontend, attention will be slow: run "
+          "scripts/install-deps and build again"), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -68,12 +108,15 @@ def main():
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--only", default="",
                         help="only cases with this in their names")
+    parser.add_argument("--no-runtime", action="store_true")
     args = parser.parse_args()
     merakc = os.path.join(args.bin_dir, "merakc")
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.join(temporary, "pack")
         os.makedirs(os.path.join(folder, "plans"))
         pack_cases(merakc, folder, args.only)
+        if not args.no_runtime:
+            pack_runtime(args.bin_dir, folder)
         if args.bench:
             models.pack(merakc, folder, CLUSTER)
         with tarfile.open(args.output, "w:gz") as archive:

@@ -2,7 +2,8 @@
 # Everything that needs a GPU, on a machine that has one and no LLVM. Unpack
 # what test/gpu/pack.py wrote into this checkout first.
 #
-#   test/gpu/run.sh            builds the runtime, checks, prints a table
+#   test/gpu/run.sh            checks with the packed runtime, or builds one
+#                              where that does not start; prints a table
 #   test/gpu/run.sh --list     says what it would check
 #   test/gpu/run.sh --bin-dir DIR [--pack DIR]   with a runtime built elsewhere
 #
@@ -17,7 +18,7 @@ while [ $# -gt 0 ]; do
     --list) list=1; shift ;;
     --bin-dir) bin=$2; shift 2 ;;
     --pack) pack=$2; shift 2 ;;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -56,6 +57,14 @@ suite() {
   rm -f "$log"
 }
 
+# Libraries of CUDA that came with Python packages, where there is no toolkit.
+wheels=$(python3 -c 'import glob, sysconfig
+print(":".join(glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")))')
+[ -z "$wheels" ] ||
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheels
+if [ -z "$bin" ] && "$pack/runtime/bin/merak-plan" --help >/dev/null 2>&1; then
+  bin=$pack/runtime/bin
+fi
 if [ -z "$bin" ]; then
   build=$root/build/gpu
   echo "== building the runtime"

@@ -1,263 +1,102 @@
 #include "runtime/backends/cuda/Cudnn.h"
 
+#include "runtime/backends/cuda/CudnnGraph.h"
 #include "runtime/backends/cuda/Library.h"
 
+#include <cuda.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <dlfcn.h>
-#include <exception>
-
-#ifdef MERAK_HAS_CUDNN
-#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-#include <cudnn_frontend.h>
-
-namespace fe = cudnn_frontend;
-
-// The frontend looks its functions up here.
-namespace cudnn_frontend {
-void *cudnn_dlhandle = nullptr;
-}
+#include <mutex>
 
 namespace merak::cuda {
 
 struct Cudnn::State {
   bool opened = false;
   std::string why; // it is not used
-  cudnnHandle_t handle = nullptr;
+  void *handle = nullptr;
   std::mutex mutex; // a handle has one stream at a time
 
   bool open() {
     if (opened)
       return why.empty();
     opened = true;
+    if (cudnnMajor() == 0) {
+      why = createCudnn(nullptr).status().str();
+      return false;
+    }
     // The frontend finds the runtime library by its name once it is loaded.
     const std::string runtime =
-        fmt::format("libcudart.so.{}", CUDART_VERSION / 1000);
+        fmt::format("libcudart.so.{}", CUDA_VERSION / 1000);
     for (const std::string &name :
          {runtime, "/usr/local/cuda/lib64/" + runtime})
       if (dlopen(name.c_str(), RTLD_NOW))
         break;
-    const std::string name = fmt::format("libcudnn.so.{}", CUDNN_MAJOR);
+    const std::string name = fmt::format("libcudnn.so.{}", cudnnMajor());
+    void *library = nullptr;
     for (const std::string &path : {name, "/usr/local/cuda/lib64/" + name})
-      if (!fe::cudnn_dlhandle)
-        fe::cudnn_dlhandle = dlopen(path.c_str(), RTLD_NOW);
-    if (!fe::cudnn_dlhandle) {
+      if (!library)
+        library = dlopen(path.c_str(), RTLD_NOW);
+    if (!library) {
       const char *text = dlerror();
       why = text ? text : "cannot open " + name;
       return false;
     }
-    const cudnnStatus_t status = fe::detail::create_handle(&handle);
-    if (status != CUDNN_STATUS_SUCCESS) {
-      handle = nullptr;
-      why =
-          fmt::format("cudnnCreate: {}", fe::detail::get_error_string(status));
-    }
+    auto made = createCudnn(library);
+    if (made.ok())
+      handle = *made;
+    else
+      why = made.status().str();
     return why.empty();
   }
   ~State() {
     if (handle)
-      fe::detail::destroy_handle(handle);
+      destroyCudnn(handle);
   }
 };
 
 namespace {
 
-using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
-
-fe::DataType_t dataType(Type type) {
-  return type == Type::BF16  ? fe::DataType_t::BFLOAT16
-         : type == Type::F16 ? fe::DataType_t::HALF
-                             : fe::DataType_t::FLOAT;
+// cuDNN fills the last tile of keys (128) and of queries (64) with zeros. Where
+// neither lengths nor a causal mask keep these out of its backward pass, rows
+// of strongly negative scores get gradients that are not numbers (seen by
+// others up to 9.26).
+bool isSafe(const FusedAttention &a) {
+  return !a.backward ||
+         (a.q.sizes[2] % 64 == 0 && (a.causal || a.k.sizes[2] % 128 == 0));
 }
-
-// A graph under construction: operands are numbered in their order.
-struct Builder {
-  std::shared_ptr<fe::graph::Graph> graph =
-      std::make_shared<fe::graph::Graph>();
-  int64_t operands = 0;
-  std::vector<fe::NumericalNote_t> avoided; // kernels with these
-
-  explicit Builder(int major, int minor) {
-    graph->set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT)
-        .set_sm_version(10 * major + minor);
-  }
-  Tensor input(const FusedTensor &t) {
-    return graph->tensor(fe::graph::Tensor_attributes()
-                             .set_uid(++operands)
-                             .set_dim(t.sizes)
-                             .set_stride(t.strides)
-                             .set_data_type(dataType(t.type)));
-  }
-  void output(const Tensor &made, const FusedTensor &t, int64_t uid) {
-    made->set_output(true)
-        .set_uid(uid)
-        .set_dim(t.sizes)
-        .set_stride(t.strides)
-        .set_data_type(dataType(t.type));
-  }
-};
-
-// Gradients sum over queries in a fixed order, as all results here; with
-// MERAK_NONDETERMINISTIC=1 in whichever order is fastest.
-bool deterministic() {
-  const char *text = std::getenv("MERAK_NONDETERMINISTIC");
-  return !text || std::strcmp(text, "1") != 0;
-}
-
-template <typename Attributes>
-Attributes attentionAttributes(const FusedAttention &a, const Tensor &mask) {
-  Attributes attributes;
-  attributes.set_attn_scale(a.scale);
-  if (a.causal && a.q.sizes[2] == a.k.sizes[2])
-    attributes.set_causal_mask(true);
-  else if (a.causal)
-    attributes.set_causal_mask_bottom_right(true);
-  if (mask)
-    attributes.set_bias(mask);
-  return attributes;
-}
-
-Builder build(const FusedAttention &a, int major, int minor) {
-  Builder b(major, minor);
-  const Tensor q = b.input(a.q), k = b.input(a.k), v = b.input(a.v);
-  if (!a.backward) {
-    b.operands += 2; // out, lse
-    const Tensor mask = a.masked ? b.input(a.mask) : nullptr;
-    auto attributes = attentionAttributes<fe::graph::SDPA_attributes>(a, mask);
-    attributes.set_generate_stats(true);
-    auto [out, lse] = b.graph->sdpa(q, k, v, attributes);
-    b.output(out, a.out, 4);
-    b.output(lse, a.lse, 5);
-    return b;
-  }
-  const Tensor out = b.input(a.out), lse = b.input(a.lse);
-  const Tensor mask = a.masked ? b.input(a.mask) : nullptr;
-  const Tensor dout = b.input(a.dout);
-  auto attributes =
-      attentionAttributes<fe::graph::SDPA_backward_attributes>(a, mask);
-  attributes.set_deterministic_algorithm(deterministic());
-  auto [dq, dk, dv] =
-      b.graph->sdpa_backward(q, k, v, out, dout, lse, attributes);
-  b.output(dq, a.dq, b.operands + 1);
-  b.output(dk, a.dk, b.operands + 2);
-  b.output(dv, a.dv, b.operands + 3);
-  b.operands += 3;
-  return b;
-}
-
-Builder build(const FusedConvolution &c, int major, int minor) {
-  Builder b(major, minor);
-  if (deterministic())
-    b.avoided.push_back(fe::NumericalNote_t::NONDETERMINISTIC);
-  // As for products: f32 is not rounded for tensor cores unless asked for.
-  const char *tf32 = std::getenv("MERAK_TF32");
-  if (c.x.type == Type::F32 && !(tf32 && std::strcmp(tf32, "1") == 0)) {
-    b.avoided.push_back(fe::NumericalNote_t::TENSOR_CORE);
-    b.avoided.push_back(fe::NumericalNote_t::DOWN_CONVERT_INPUTS);
-  }
-  auto with = [&](auto attributes) {
-    attributes.set_pre_padding(c.padBegin)
-        .set_post_padding(c.padEnd)
-        .set_stride(c.strides)
-        .set_dilation(c.dilations);
-    return attributes;
-  };
-  // x, w, y are operands 1, 2, 3; the result is none of the inputs.
-  if (c.kind == FusedConvolution::Forward) {
-    const Tensor x = b.input(c.x), w = b.input(c.w);
-    b.output(
-        b.graph->conv_fprop(x, w, with(fe::graph::Conv_fprop_attributes())),
-        c.y, 3);
-  } else if (c.kind == FusedConvolution::GradInput) {
-    b.operands = 1;
-    const Tensor w = b.input(c.w), y = b.input(c.y);
-    b.output(
-        b.graph->conv_dgrad(y, w, with(fe::graph::Conv_dgrad_attributes())),
-        c.x, 1);
-  } else {
-    const Tensor x = b.input(c.x);
-    b.operands = 2;
-    const Tensor y = b.input(c.y);
-    b.output(
-        b.graph->conv_wgrad(y, x, with(fe::graph::Conv_wgrad_attributes())),
-        c.w, 2);
-  }
-  return b;
-}
-
-// Everything up to a plan that the library promises to run; false if it has
-// none.
-bool finish(const Builder &builder, cudnnHandle_t handle) {
-  fe::graph::Graph &graph = *builder.graph;
-  if (!graph.validate().is_good() ||
-      !graph.build_operation_graph(handle).is_good() ||
-      !graph
-           .create_execution_plans(
-               {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK})
-           .is_good())
-    return false;
-  if (!builder.avoided.empty())
-    graph.deselect_numeric_notes(builder.avoided);
-  return graph.check_support().is_good() && graph.build_plans().is_good();
-}
-
-} // namespace
+bool isSafe(const FusedConvolution &) { return true; }
 
 // cuDNN's state must outlive its plans.
-struct GraphPlan : FusedPlan {
-  std::shared_ptr<Cudnn::State> state;
-  std::shared_ptr<fe::graph::Graph> graph;
+template <typename State> struct GraphPlan : FusedPlan {
+  std::shared_ptr<State> state;
+  std::unique_ptr<CudnnGraph> graph;
 
   Status run(std::span<void *const> operands, void *memory,
              void *stream) override {
-    try {
-      std::lock_guard lock(state->mutex);
-      const cudnnStatus_t status = fe::detail::set_stream(
-          state->handle, static_cast<cudaStream_t>(stream));
-      if (status != CUDNN_STATUS_SUCCESS)
-        return Status::error(fmt::format("cudnnSetStream: {}",
-                                         fe::detail::get_error_string(status)));
-      std::unordered_map<int64_t, void *> addresses;
-      for (size_t i = 0; i < operands.size(); ++i)
-        addresses[static_cast<int64_t>(i) + 1] = operands[i];
-      fe::error_t error = graph->execute(state->handle, addresses, memory);
-      return error.is_good() ? Status()
-                             : Status::error("cuDNN: " + error.get_message());
-    } catch (const std::exception &error) {
-      return Status::error(fmt::format("cuDNN: {}", error.what()));
-    }
+    std::lock_guard lock(state->mutex);
+    return graph->run(state->handle, operands, memory, stream);
   }
 };
 
-template <typename Problem>
-static std::shared_ptr<FusedPlan>
-planOf(const std::shared_ptr<Cudnn::State> &state, const Problem &problem,
-       int major, int minor) {
-  // The frontend throws where a library is missing or too old.
-  try {
-    std::lock_guard lock(state->mutex);
-    if (!state->open())
-      return nullptr;
-    Builder builder = build(problem, major, minor);
-    if (!finish(builder, state->handle))
-      return nullptr;
-    int64_t bytes = 0;
-    if (!builder.graph->get_workspace_size(bytes).is_good())
-      return nullptr;
-    auto plan = std::make_shared<GraphPlan>();
-    plan->state = state;
-    plan->graph = builder.graph;
-    plan->workspace = static_cast<uint64_t>(bytes);
-    return plan;
-  } catch (const std::exception &error) {
-    if (state->why.empty() && !state->handle)
-      state->why = error.what();
+template <typename State, typename Problem>
+std::shared_ptr<FusedPlan> planOf(const std::shared_ptr<State> &state,
+                                  const Problem &problem, int major,
+                                  int minor) {
+  std::lock_guard lock(state->mutex);
+  if (!isSafe(problem) || !state->open())
     return nullptr;
-  }
+  auto graph = cudnnGraph(problem, state->handle, major, minor);
+  if (!graph)
+    return nullptr;
+  auto plan = std::make_shared<GraphPlan<State>>();
+  plan->state = state;
+  plan->workspace = (*graph)->workspace;
+  plan->graph = std::move(*graph);
+  return plan;
 }
+
+} // namespace
 
 Cudnn::Cudnn() : state_(std::make_shared<State>()) {}
 Cudnn::~Cudnn() = default;
@@ -272,37 +111,12 @@ std::shared_ptr<FusedPlan> Cudnn::plan(const FusedConvolution &convolution,
 }
 
 std::string Cudnn::describe() {
-  try {
-    std::lock_guard lock(state_->mutex);
-    if (!state_->open())
-      return "not by cuDNN: " + state_->why;
-    const size_t version = fe::detail::get_backend_version();
-    return fmt::format("by cuDNN {}.{}.{} where it has a kernel",
-                       version / 10000, version / 100 % 100, version % 100);
-  } catch (const std::exception &error) {
-    return fmt::format("not by cuDNN: {}", error.what());
-  }
+  std::lock_guard lock(state_->mutex);
+  if (!state_->open())
+    return "not by cuDNN: " + state_->why;
+  const size_t version = cudnnVersion();
+  return fmt::format("by cuDNN {}.{}.{} where it has a kernel", version / 10000,
+                     version / 100 % 100, version % 100);
 }
 
 } // namespace merak::cuda
-
-#else
-
-namespace merak::cuda {
-
-struct Cudnn::State {};
-Cudnn::Cudnn() = default;
-Cudnn::~Cudnn() = default;
-std::shared_ptr<FusedPlan> Cudnn::plan(const FusedAttention &, int, int) {
-  return nullptr;
-}
-std::shared_ptr<FusedPlan> Cudnn::plan(const FusedConvolution &, int, int) {
-  return nullptr;
-}
-std::string Cudnn::describe() {
-  return "not by cuDNN: built without the headers of its frontend";
-}
-
-} // namespace merak::cuda
-
-#endif

@@ -18,14 +18,13 @@ struct FusedTensor {
 
 // Attention on tensors [b, heads, t, d], whatever their order in memory; lse
 // [b, heads, t, 1]. Key j is seen by query i if j <= i + tk - tq, with
-// `causal`. Operands in this order; the mask is added to the scores and
-// broadcasts:
-//   forward   q, k, v, out, lse, [mask]
-//   backward  q, k, v, out, lse, [mask], dout, dq, dk, dv
+// `causal`. Operands in this order:
+//   forward   q, k, v, out, lse
+//   backward  q, k, v, out, lse, dout, dq, dk, dv
 struct FusedAttention {
-  bool backward = false, causal = false, masked = false;
+  bool backward = false, causal = false;
   float scale = 1;
-  FusedTensor q, k, v, out, lse, mask, dout, dq, dk, dv;
+  FusedTensor q, k, v, out, lse, dout, dq, dk, dv;
 };
 
 // Convolution of x [n, c, spatial] and w [k, c / groups, spatial] to y

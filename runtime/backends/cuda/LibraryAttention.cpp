@@ -292,20 +292,15 @@ Status backward(const Shape &s, const KernelCall &call, Launcher &launcher) {
 // [b, t, h, d] as [b, h, t, d].
 FusedTensor byHead(const View &view) { return fusedTensor(view, {0, 2, 1, 3}); }
 
-// A row that its mask hides from all keys is zero here and not a number in
-// cuDNN, so masks go there only if the user says that there are no such rows.
-bool allowsMasks() {
-  const char *text = std::getenv("MERAK_CUDNN_MASKS");
-  return text && std::strcmp(text, "1") == 0;
-}
-
 // False if the operands are none that such kernels take: repeated by strides of
-// 0, empty, of 32 bits, queries without keys, a mask of truth values.
+// 0, empty, of 32 bits, queries without keys. Nor does a mask go there: a row
+// that it hides from all keys is zero here and not a number in cuDNN, whose
+// backward pass with masks has been wrong at some lengths besides.
 bool readFused(const Request &request, const Shape &s, const View &lse,
-               size_t maskAt, FusedAttention &a) {
+               FusedAttention &a) {
   if (!s.half() || request.instruction.accumulate() || s.d % 8 != 0 ||
       s.b * s.tq * s.tk * s.h == 0 || (s.scores.causal && s.tq > s.tk) ||
-      (s.masked && !allowsMasks()))
+      s.masked)
     return false;
   auto repeats = [](const View &view) {
     for (size_t d = 0; d < view.shape.size(); ++d)
@@ -313,8 +308,8 @@ bool readFused(const Request &request, const Shape &s, const View &lse,
         return true;
     return false;
   };
-  for (size_t i = 0; i < request.inputs.size(); ++i)
-    if (i != maskAt && repeats(request.inputs[i]))
+  for (const View &input : request.inputs)
+    if (repeats(input))
       return false;
   a.causal = s.scores.causal;
   a.scale = s.scores.scale;
@@ -324,26 +319,6 @@ bool readFused(const Request &request, const Shape &s, const View &lse,
   if (!lse.dense() || lse.dtype != planpb::F32)
     return false;
   a.lse = {Type::F32, {s.b, s.h, s.tq, 1}, {s.h * s.tq, s.tq, 1, 1}};
-  if (!s.masked)
-    return true;
-  const View &mask = request.inputs[maskAt];
-  if (mask.dtype != s.dtype && mask.dtype != planpb::F32)
-    return false;
-  // A dimension that repeats has size 1.
-  const std::vector<int64_t> shape = {s.b, s.h, s.tq, s.tk};
-  std::vector<int64_t> strides;
-  if (!cpu::broadcastStrides(mask, shape, strides) || strides[3] != 1)
-    return false;
-  a.masked = true;
-  a.mask.type = typeOf(mask.dtype);
-  a.mask.strides = strides;
-  int64_t packed = 1;
-  for (size_t d = 4; d-- > 0;) {
-    a.mask.sizes.insert(a.mask.sizes.begin(), strides[d] ? shape[d] : 1);
-    if (!strides[d])
-      a.mask.strides[d] = packed;
-    packed = std::max(packed, a.mask.strides[d] * a.mask.sizes.front());
-  }
   return true;
 }
 
@@ -364,13 +339,10 @@ KernelResult createAttention(Request &request, const Device &device) {
                      Launcher &launcher) { return forward(s, call, launcher); },
                  s.workspace(1));
   FusedAttention a;
-  if (!readFused(request, s, request.outputs[1], 3, a))
+  if (!readFused(request, s, request.outputs[1], a))
     return other;
   a.out = byHead(request.outputs[0]);
-  FusedOrder order = {0, 1, 2, ~0, ~1};
-  if (a.masked)
-    order.push_back(3);
-  return withFused(device.fused(a), order, std::move(other));
+  return withFused(device.fused(a), {0, 1, 2, ~0, ~1}, std::move(other));
 }
 
 KernelResult createAttentionGrad(Request &request, const Device &device) {
@@ -400,7 +372,7 @@ KernelResult createAttentionGrad(Request &request, const Device &device) {
       s.workspace(2));
   FusedAttention a;
   if (request.inputs[3].dtype != s.dtype ||
-      !readFused(request, s, request.inputs[4], 6, a))
+      !readFused(request, s, request.inputs[4], a))
     return other;
   a.backward = true;
   a.out = byHead(request.inputs[3]);
@@ -408,12 +380,8 @@ KernelResult createAttentionGrad(Request &request, const Device &device) {
   a.dq = byHead(request.outputs[0]);
   a.dk = byHead(request.outputs[1]);
   a.dv = byHead(request.outputs[2]);
-  FusedOrder order = {0, 1, 2, 3, 4};
-  if (a.masked)
-    order.push_back(6);
-  for (int i : {5, ~0, ~1, ~2})
-    order.push_back(i);
-  return withFused(device.fused(a), order, std::move(other));
+  return withFused(device.fused(a), {0, 1, 2, 3, 4, 5, ~0, ~1, ~2},
+                   std::move(other));
 }
 
 constexpr KernelEntry kEntries[] = {

@@ -2,6 +2,8 @@
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 
+#include <algorithm>
+
 namespace merak::cuda {
 
 namespace {
@@ -35,8 +37,7 @@ std::shared_ptr<FusedPlan> fusedConv(Request &request, const Device &device,
                                      FusedConvolution::Kind kind, const View &x,
                                      const View &w, const View &y) {
   const size_t dims = w.shape.size() - 2;
-  if (request.instruction.accumulate() || dims < 2 || x.elements() == 0 ||
-      w.elements() == 0 || y.elements() == 0)
+  if (dims < 2 || x.elements() == 0 || w.elements() == 0 || y.elements() == 0)
     return nullptr;
   std::vector<size_t> order(dims + 2);
   for (size_t d = 0; d < order.size(); ++d)
@@ -78,7 +79,7 @@ KernelResult createConv(Request &request, const Device &device) {
         now.add = call.accumulate;
         return launcher.items<KernelId::Conv>(now, call.outputs[0].elements());
       });
-  if (args.biased)
+  if (args.biased || request.instruction.accumulate())
     return direct;
   return withFused(fusedConv(request, device, FusedConvolution::Forward,
                              request.inputs[0], request.inputs[1],
@@ -102,11 +103,48 @@ KernelResult createConvGradInput(Request &request, const Device &device) {
         return launcher.items<KernelId::ConvGradInput>(
             now, call.outputs[0].elements());
       });
+  if (request.instruction.accumulate())
+    return direct;
   return withFused(fusedConv(request, device, FusedConvolution::GradInput,
                              request.outputs[0], request.inputs[1],
                              request.inputs[0]),
                    {~0, 1, 0}, std::move(direct));
 }
+
+// The library's gradient of a weight in the workspace, from where it is
+// converted to the type of the output, or added to it.
+class StagedGradient : public Kernel {
+public:
+  StagedGradient(std::shared_ptr<FusedPlan> plan, CopyArgs copy, uint64_t bytes,
+                 std::unique_ptr<Kernel> direct)
+      : plan_(std::move(plan)), copy_(copy), bytes_(alignUp(bytes)),
+        direct_(std::move(direct)) {
+    workspace = std::max(bytes_ + plan_->workspace, direct_->workspace);
+  }
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    if (!plan_)
+      return direct_->run(call, launcher);
+    Launcher part = launcher; // both ways use the same workspace
+    void *stage = part.workspace(bytes_);
+    void *memory = part.workspace(plan_->workspace);
+    void *operands[] = {call.inputs[0].data, stage, call.inputs[1].data};
+    if (isAligned(operands)) {
+      Status status = plan_->run(operands, memory, launcher.stream);
+      if (status.ok())
+        return runCopy(launcher, copy_, stage, call.outputs[0].data);
+      if (launcher.capturing) // nothing else was captured here
+        return status;
+      plan_.reset(); // what it refuses once it would refuse again
+    }
+    return direct_->run(call, launcher);
+  }
+
+private:
+  std::shared_ptr<FusedPlan> plan_;
+  CopyArgs copy_;
+  uint64_t bytes_;
+  std::unique_ptr<Kernel> direct_;
+};
 
 KernelResult createConvGradWeight(Request &request, const Device &device) {
   ConvArgs args;
@@ -124,10 +162,28 @@ KernelResult createConvGradWeight(Request &request, const Device &device) {
     return launcher.rows<KernelId::ConvGradWeight>(
         now, call.outputs[0].elements(), now.samples * now.window.outSize());
   });
-  return withFused(fusedConv(request, device, FusedConvolution::GradWeight,
-                             request.inputs[0], request.outputs[0],
-                             request.inputs[1]),
-                   {0, ~0, 1}, std::move(direct));
+  if (!direct.ok())
+    return direct;
+  const View &x = request.inputs[0], &y = request.inputs[1];
+  const View &w = request.outputs[0];
+  const auto kind = FusedConvolution::GradWeight;
+  const bool adds = request.instruction.accumulate();
+  std::shared_ptr<FusedPlan> plan = fusedConv(request, device, kind, x, w, y);
+  if (plan && !adds)
+    return withFused(std::move(plan), {0, ~0, 1}, std::move(direct));
+  // A gradient in f32 of 16-bit operands: else by way of one in 16 bits.
+  View stage = denseView(w);
+  if (!plan && w.dtype != x.dtype) {
+    stage.dtype = x.dtype;
+    plan = fusedConv(request, device, kind, x, stage, y);
+  }
+  if (!plan)
+    return direct;
+  const CopyArgs copy = makeCopy(request, stage, w, adds);
+  if (!request.ok())
+    return request.status();
+  return std::unique_ptr<Kernel>(std::make_unique<StagedGradient>(
+      std::move(plan), copy, denseBytes(stage), std::move(*direct)));
 }
 
 // ---------------------------------------------------------------- pooling

@@ -22,6 +22,9 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
     pipe.value activation @dy : tensor<16x8xbf16>
     pipe.value activation @dz : tensor<16x32xbf16>
     pipe.value gradient @sum : tensor<8x32xf32>
+    pipe.value activation @image : tensor<16x4x6x6xbf16>
+    pipe.value activation @dimage : tensor<16x8x4x4xbf16>
+    pipe.value gradient @filter : tensor<8x4x3x3xf32>
     pipe.value gradient @other : tensor<16x32xf32>
 
     // GELU's argument is kept for the backward pass; the bias is converted on
@@ -65,9 +68,11 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
     }
     // CHECK: plan.procedure @stage0.weight action "W"
     // CHECK: plan.library "einsum" ({{.*}}, @dz[16, 32]) -> (@sum[8, 32]) with {equation = "bi,bj->ij"}
+    // CHECK-NEXT: plan.library "conv_grad_weight" ({{.*}}) -> (@filter[8, 4, 3, 3])
     // CHECK-NOT: plan.kernel
     // CPU: plan.procedure @stage0.weight action "W"
     // CPU: plan.library "einsum" ({{.*}}, @dz[16, 32]) -> (@sum[8, 32]) with {equation = "bi,bj->ij"}
+    // CPU-NEXT: plan.library "conv_grad_weight" ({{.*}}) -> (@filter[8, 4, 3, 3])
     // CPU-NOT: plan.kernel
     pipe.action W @weight {
       %x = pipe.load @x : tensor<16x8xbf16>
@@ -75,6 +80,11 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
       %dw = train.einsum "bi,bj->ij" %x, %dz : tensor<16x8xbf16>, tensor<16x32xbf16>
       %wide = train.cast %dw {train.role = "backward_weight"} : tensor<8x32xbf16> to tensor<8x32xf32>
       pipe.store %wide to @sum accumulate : tensor<8x32xf32>
+      %image = pipe.load @image : tensor<16x4x6x6xbf16>
+      %dimage = pipe.load @dimage : tensor<16x8x4x4xbf16>
+      %df = train.conv_grad_weight %image, %dimage {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64} : tensor<16x4x6x6xbf16>, tensor<16x8x4x4xbf16> -> tensor<8x4x3x3xbf16>
+      %widef = train.cast %df {train.role = "backward_weight"} : tensor<8x4x3x3xbf16> to tensor<8x4x3x3xf32>
+      pipe.store %widef to @filter accumulate : tensor<8x4x3x3xf32>
     }
   }
 }

@@ -163,6 +163,44 @@ TEST(CudaKernels, TakeBf16) {
   EXPECT_GT(tested.size(), 25u);
 }
 
+// 16-bit operands with the gradient of the weight in f32: by the library, which
+// has such a kernel or one for 16 bits, or without it.
+TEST(CudaKernels, ConvolutionsGiveGradientsInF32) {
+  if (testDevice())
+    GTEST_SKIP() << "counts what the emulated library runs";
+  int tested = 0;
+  for (const Case &original : cases()) {
+    if (original.op != "conv_grad_weight")
+      continue;
+    for (MemoryLayout layout : kLayouts)
+      for (int way = 0; way < 6; ++way) {
+        const bool adds = way >= 3;
+        backendMaker() = [way](runtime::ThreadPool &) {
+          return std::make_unique<cuda::CudaBackend>(
+              std::make_shared<cuda::EmulatedDevice>(
+                  cuda::Emulation{.fused = way % 3 > 0, .mixed = way % 3 > 1}));
+        };
+        Case c = lowered(forLayout(original, layout), false);
+        c.outputs[0].dtype = planpb::F32;
+        const int before = cuda::fusedRuns();
+        Tensors expected = c.reference(c);
+        expected[0].dtype = planpb::F32;
+        for (int64_t j = 0; adds && j < expected[0].size(); ++j)
+          expected[0].v[j] += c.outputs[0].v[j];
+        const Outcome outcome = runCase(c, layout, 1, adds);
+        ASSERT_TRUE(outcome.status.ok())
+            << c.name << ": " << outcome.status.str();
+        EXPECT_TRUE(outcome.gapsUntouched) << c.name;
+        ASSERT_EQ(difference(c, outcome.outputs, expected), "")
+            << c.name << " " << layoutName(layout) << " way " << way;
+        if (way % 3 == 0)
+          EXPECT_EQ(cuda::fusedRuns(), before);
+        tested += cuda::fusedRuns() - before;
+      }
+  }
+  EXPECT_GT(tested, 4);
+}
+
 // Of dense 16-bit operands, all that a library has a kernel for.
 TEST(CudaKernels, AreTheLibrarysWhereItHasOne) {
   if (testDevice())

@@ -24,6 +24,7 @@ struct Emulation {
   int processors = 2;
   bool epilogues = true; // products end with biases and GELU
   bool fused = true;     // attention and convolutions in one kernel
+  bool mixed = true;     // convolutions of 16 bits with gradients in f32
   uint64_t memory = uint64_t{1} << 40;
   size_t captures = SIZE_MAX; // operations that a capture takes before it fails
   int major = 9, minor = 0;   // compute capability

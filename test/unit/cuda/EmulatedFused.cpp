@@ -45,8 +45,7 @@ struct Attention : FusedPlan {
   FusedAttention a;
 
   Status run(std::span<void *const> o, void *memory, void *stream) override {
-    if (!memory || !isAligned(o) ||
-        o.size() != size_t(a.backward ? 9 : 5) + a.masked)
+    if (!memory || !isAligned(o) || o.size() != size_t(a.backward ? 9 : 5))
       return Status::error("operands that cuDNN refuses");
     ++runs;
     const std::vector<void *> operands(o.begin(), o.end());
@@ -55,9 +54,9 @@ struct Attention : FusedPlan {
   }
 
   Status all(std::span<void *const> o) const {
-    const size_t next = a.masked ? 6 : 5;
+    const size_t next = 5;
     const Access q(o[0], a.q), k(o[1], a.k), v(o[2], a.v), out(o[3], a.out);
-    const Access lse(o[4], a.lse), mask(a.masked ? o[5] : nullptr, a.mask);
+    const Access lse(o[4], a.lse);
     const int64_t b = a.q.sizes[0], h = a.q.sizes[1], tq = a.q.sizes[2];
     const int64_t d = a.q.sizes[3], tk = a.k.sizes[2];
     const int64_t shared = h / a.k.sizes[1];
@@ -76,8 +75,6 @@ struct Attention : FusedPlan {
             for (int64_t e = 0; e < d; ++e)
               score += q({i, head, row, e}) * k({i, group, j, e});
             score *= a.scale;
-            if (a.masked)
-              score += mask({i, head, row, j});
             scores[size_t(j)] = score;
             top = std::max(top, score);
           }
@@ -227,7 +224,9 @@ EmulatedDevice::fused(const FusedAttention &attention) const {
 
 std::shared_ptr<FusedPlan>
 EmulatedDevice::fused(const FusedConvolution &convolution) const {
-  if (!emulation_.fused)
+  const FusedConvolution &c = convolution;
+  const bool mixed = c.x.type != c.w.type || c.y.type != c.w.type;
+  if (!emulation_.fused || (mixed && !emulation_.mixed))
     return nullptr;
   auto plan = std::make_shared<Convolution>();
   plan->device = this;
