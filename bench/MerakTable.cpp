@@ -182,6 +182,7 @@ LogicalResult evaluate(const std::string &path,
   input.globalBatch = globalBatch;
   input.fuse = fused;
   input.memoryBytes = static_cast<double>(cluster.device().memoryBytes);
+  input.reduction.bucketBytes = 0; // as the table was made
   planning::SearchInput customary = input;
   if (customTp > 0)
     customary.pinned.mesh["tp"] = customTp;

@@ -1,6 +1,7 @@
 #include "codegen/PlanWriter/ProgramWriter.h"
 
 #include "passes/Lowering/StageLowering.h"
+#include "runtime/plan/Joined.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -192,6 +193,8 @@ private:
           out->set_reduction(collective.getReduction().str());
           out->set_dim(collective.getDim());
           out->set_dim2(collective.getDim2());
+          if (collective->hasAttr(plan::kJoinedAttr))
+            (*out->mutable_attrs())[kJoinedAttr] = "1";
         })
         .Case([&](plan::SendOp send) {
           out->set_kind(Instruction::SEND);

@@ -152,7 +152,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   CLI::App app{"compiles an ONNX model into one executable plan per rank"};
   app.name("merakc");
   std::string mesh, optimizer = "adamw", mode = "train", freeze, memory;
-  std::string dropout = "keep", gradOverlap = "on";
+  std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
   std::vector<std::string> shapes;
   app.add_option("model", o.input,
                  "the model (binary or text ONNX, or IR with --from)");
@@ -208,6 +208,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
                  "on: each gradient is reduced over replicas as soon as it is "
                  "final; off: all of them in the update")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--grad-bucket", gradBucket,
+                 "bytes of gradients that are reduced by one collective; 0: "
+                 "each by itself; auto: as the links make it worth while");
   app.add_option("--strategy", o.strategy, "read pinned decisions");
   app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
   app.add_option("--emit-onnx", o.emitOnnx,
@@ -261,6 +264,13 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   o.gradOverlap = gradOverlap == "on";
   o.freeze = split(freeze, ',');
   Status status;
+  if (int64_t bytes = 0; gradBucket != "auto") {
+    if (!parseNumber(gradBucket, bytes) || bytes < 0)
+      status.merge(Status::error(fmt::format(
+          "--grad-bucket: expected a number of bytes or auto, found '{}'",
+          gradBucket)));
+    o.gradBucket = bytes;
+  }
   status.merge(parseMesh(mesh, o.mesh));
   status.merge(parseShapes(shapes, o.shapes));
   Result<OptimizerOptions> parsedOptimizer = parseOptimizer(optimizer);

@@ -38,6 +38,9 @@ struct CompilerOptions {
   OptimizerOptions optimizer;
   double gradClip = 0;
   bool gradOverlap = true; // reductions of gradients beside the backward pass
+  // Bytes of gradients that one collective reduces; none: what links make worth
+  // while, 0: each gradient by itself.
+  std::optional<int64_t> gradBucket;
   std::string precision = "fp32"; // "bf16": f32 only where digits matter
   std::string schedule = "auto";
   std::string recompute = "auto";

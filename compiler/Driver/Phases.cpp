@@ -29,6 +29,9 @@
 using namespace mlir;
 using namespace merak;
 
+// In merak.train: see Decision::gradientBucket.
+static constexpr StringLiteral kGradientBucketAttr = "gradient_bucket";
+
 LogicalResult Compilation::error(const std::string &message) {
   return emitError(UnknownLoc::get(&context), message);
 }
@@ -214,7 +217,8 @@ LogicalResult Compilation::stage() {
       batch ? batch.getInt() : options.globalBatch.value_or(1);
   const OptimizerOptions &o = options.optimizer;
   planner.statePerParameter = o.kind == "adamw" ? 2 : o.momentum != 0 ? 1 : 0;
-  planner.reduceEarly = options.gradOverlap;
+  planner.reduction.early = options.gradOverlap;
+  planner.reduction.bucketBytes = options.gradBucket;
   planner.memoryBytes = static_cast<double>(
       options.memoryLimit > 0 ? options.memoryLimit
                               : planner.cluster.device().memoryBytes);
@@ -263,6 +267,8 @@ LogicalResult Compilation::stage() {
           b.getNamedAttr("total", b.getI64IntegerAttr(o.total)),
           b.getNamedAttr("min_factor", b.getF64FloatAttr(o.minFactor)),
           b.getNamedAttr("grad_clip", b.getF64FloatAttr(options.gradClip)),
+          b.getNamedAttr(kGradientBucketAttr,
+                         b.getI64IntegerAttr(decision->gradientBucket)),
           b.getNamedAttr("cluster", b.getStringAttr(planner.cluster.toJson())),
           b.getNamedAttr("device",
                          b.getStringAttr(planner.cluster.device().backend)),
@@ -364,6 +370,10 @@ LogicalResult Compilation::memory() {
   MemoryPipelineOptions memory;
   memory.memoryLimit = options.memoryLimit;
   memory.overlapGradients = options.gradOverlap;
+  auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
+  if (auto bucket =
+          train ? train.getAs<IntegerAttr>(kGradientBucketAttr) : nullptr)
+    memory.gradientBucket = options.gradBucket.value_or(bucket.getInt());
   buildMemoryPipeline(manager, memory);
   if (failed(manager.run(*module)))
     return failure();

@@ -26,6 +26,10 @@ inline constexpr llvm::StringLiteral kAllowedAttr = "plan.allowed";
 // On instructions: the part of the microbatch they are for; absent: part 0.
 inline constexpr llvm::StringLiteral kSubBatchAttr = "plan.sub_batch";
 
+// On collectives: their operands lie one behind the other in the arena and are
+// exchanged as one array; memory planning sees to it.
+inline constexpr llvm::StringLiteral kJoinedAttr = "plan.joined";
+
 // On calls: nothing of it starts before the call in front of it is finished.
 inline constexpr llvm::StringLiteral kAfterPreviousAttr = "plan.after_previous";
 

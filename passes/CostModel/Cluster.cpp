@@ -131,6 +131,7 @@ Json nodesToJson(const Cluster &cluster) {
 const char *nameOf(Algorithm algorithm) {
   return algorithm == Algorithm::Ring   ? "ring"
          : algorithm == Algorithm::Tree ? "tree"
+         : algorithm == Algorithm::Nccl ? "nccl"
                                         : "direct";
 }
 

@@ -24,8 +24,10 @@ struct Link {
 
 // How collectives move their bytes. Ring: n-1 rounds of one n-th. Tree: log2(n)
 // rounds of everything. Direct: every member reads what it needs from the
-// others at once, so latency does not grow with n (ranks in one process).
-enum class Algorithm { Ring, Tree, Direct };
+// others at once, so latency does not grow with n (ranks in one process). Nccl:
+// what that library does, the faster of rings through all adapters of the nodes
+// and a double binary tree of the nodes.
+enum class Algorithm { Ring, Tree, Direct, Nccl };
 
 // A measured or published point of a kernel's speed: the share of the device's
 // flops (of the dtype) that an m x n x k contraction reaches.

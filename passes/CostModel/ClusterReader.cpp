@@ -504,16 +504,22 @@ private:
 
   void readCollectives(const Json &json) {
     const Json *value = field(json, "", "collectives", false);
-    if (!value)
+    if (!value) {
+      if (out.kinds.front().backend == "cuda")
+        out.algorithm = Algorithm::Nccl;
       return;
+    }
     if (*value == "ring")
       out.algorithm = Algorithm::Ring;
     else if (*value == "tree")
       out.algorithm = Algorithm::Tree;
     else if (*value == "direct")
       out.algorithm = Algorithm::Direct;
+    else if (*value == "nccl")
+      out.algorithm = Algorithm::Nccl;
     else
-      wrong("collectives", "\"ring\", \"tree\" or \"direct\"", *value);
+      wrong("collectives", "\"ring\", \"tree\", \"direct\" or \"nccl\"",
+            *value);
   }
 
   void readHost(const Json &json) {

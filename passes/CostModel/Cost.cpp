@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace merak::costmodel {
 
@@ -168,10 +169,37 @@ double ringBytes(Collective kind, double bytes, int64_t devices) {
   return 0;
 }
 
+double ncclSeconds(Collective kind, double bytes, const GroupShape &group) {
+  const bool allReduce = kind == Collective::AllReduce;
+  const double ways = allReduce ? 2 : 1; // reduce, then distribute
+  auto seconds = [&](double inside, double between, double moved) {
+    double carried = 0;
+    if (group.devices > group.nodes)
+      carried = moved / group.intra.bandwidth;
+    if (group.nodes > 1)
+      carried = std::max(carried, moved / group.inter.bandwidth);
+    return ways *
+               (inside * group.intra.latency + between * group.inter.latency) +
+           carried;
+  };
+  if (group.devices <= 1)
+    return 0;
+  const double ring =
+      seconds(double(group.devices - group.nodes), double(group.nodes - 1),
+              ringBytes(kind, bytes, group.devices));
+  if (!allReduce)
+    return ring;
+  const double chain = double((group.devices - 1) / group.nodes);
+  const double height = std::floor(std::log2(double(group.nodes)));
+  return std::min(ring, seconds(chain, height, 2 * bytes));
+}
+
 double collectiveSeconds(Collective kind, double bytes, int64_t devices,
                          const Link &link, Algorithm algorithm) {
   if (devices <= 1)
     return 0;
+  if (algorithm == Algorithm::Nccl)
+    return ncclSeconds(kind, bytes, {devices, devices, link, link});
   int64_t rounds = devices - 1;
   double moved = ringBytes(kind, bytes, devices);
   if (algorithm == Algorithm::Direct)
@@ -186,6 +214,26 @@ double collectiveSeconds(Collective kind, double bytes, int64_t devices,
   return double(rounds) * link.latency + moved / link.bandwidth;
 }
 
+// Rings leave a node through the adapters of all its members, as many as the
+// node with the fewest has, or share its one adapter.
+static GroupShape shapeOf(const std::vector<int64_t> &devices,
+                          const Cluster &cluster, int64_t sharing) {
+  std::map<int64_t, int64_t> members; // by node
+  for (int64_t device : devices)
+    ++members[cluster.node(device)];
+  int64_t fewest = int64_t(devices.size());
+  for (auto [node, count] : members)
+    fewest = std::min(fewest, count);
+  GroupShape group{int64_t(devices.size()), int64_t(members.size()),
+                   cluster.intra, cluster.inter};
+  group.inter.bandwidth *= cluster.inter.shared
+                               ? 1 / double(std::max<int64_t>(sharing, 1))
+                               : double(fewest);
+  if (cluster.intra.shared)
+    group.intra.bandwidth /= double(std::max<int64_t>(sharing, 1));
+  return group;
+}
+
 double collectiveSeconds(Collective kind, double bytes,
                          const std::vector<int64_t> &devices,
                          const Cluster &cluster, int64_t sharing) {
@@ -193,6 +241,9 @@ double collectiveSeconds(Collective kind, double bytes,
     return 0;
   double seconds =
       hostSeconds(cluster.device(devices.front()), nameOf(kind), bytes);
+  if (cluster.algorithm == Algorithm::Nccl)
+    return std::max(
+        seconds, ncclSeconds(kind, bytes, shapeOf(devices, cluster, sharing)));
   int64_t count = int64_t(devices.size());
   for (int64_t i = 0; i < count; ++i) {
     Link link = cluster.between(devices[i], devices[size_t((i + 1) % count)]);

@@ -55,13 +55,28 @@ double ringBytes(Collective kind, double bytes, int64_t devices);
 //   ring    n-1 rounds, all-reduce 2(n-1); ringBytes
 //   tree    ceil(log2 n) rounds, all-reduce twice as many; all bytes a round
 //   direct  1 round, all-reduce 2; ringBytes
+//   nccl    see GroupShape, each device on a node of its own
 // Thakur, Rabenseifner and Gropp, Optimization of Collective Communication
 // Operations in MPICH, 2005.
 double collectiveSeconds(Collective kind, double bytes, int64_t devices,
                          const Link &link,
                          Algorithm algorithm = Algorithm::Ring);
-// Of a group of devices, with the cluster's algorithm. The slowest link
-// between neighbours carries the ring. `sharing`: groups that run the same
+// How a group lies on the nodes, for NCCL's algorithms.
+struct GroupShape {
+  int64_t devices = 1, nodes = 1;
+  Link intra, inter; // between neighbours; inter: of all adapters of a node
+};
+// The faster of two (NCCL 2.28, src/graph/tuning.cc):
+//   ring   the rounds of a ring; all but one a node (twice that many of an
+//          all-reduce) stay inside a node; ringBytes over the slower link
+//   tree   of an all-reduce: up and down a chain inside each node and a binary
+//          tree of the nodes, floor(log2 nodes) high. There are two such trees,
+//          each for one half, in which no node is an inner one twice, so that a
+//          node sends 2 b (Sanders, Speck and Traff, Two-tree algorithms for
+//          full bandwidth broadcast, reduction and scan, 2009)
+double ncclSeconds(Collective kind, double bytes, const GroupShape &group);
+// Of a group of devices, with the cluster's algorithm. But for NCCL the slowest
+// link between neighbours carries the ring. `sharing`: groups that run the same
 // collective at the same time over one node's adapter, if that is shared. Not
 // less than the devices' own work, if their kernels list the collective.
 double collectiveSeconds(Collective kind, double bytes,

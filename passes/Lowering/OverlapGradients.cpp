@@ -3,8 +3,10 @@
 // its own, in which the reduction stands right behind the last instruction of
 // the buffer, on a stream beside the computation. Where no other stage waits
 // for the B in front of that W, the two become one, layer by layer, so that
-// the first gradients are final long before the end.
+// the first gradients are final long before the end. What the update adds up
+// before it reduces, the gradients of several uses of a weight, moves along.
 #include "passes/Lowering/Passes.h"
+#include "passes/Lowering/Touched.h"
 
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/MapVector.h"
@@ -20,31 +22,9 @@ namespace merak {
 namespace {
 
 using plan::ViewAttr;
-using Names = llvm::SmallDenseSet<StringAttr>;
-
-template <typename Visit> void forBuffers(ArrayAttr views, Visit visit) {
-  for (Attribute view : views)
-    visit(cast<ViewAttr>(view).getBuffer().getAttr());
-}
-
-struct Touched {
-  Names reads, writes;
-  explicit Touched(plan::InstructionOpInterface op) {
-    forBuffers(op.getInputs(), [&](StringAttr name) { reads.insert(name); });
-    forBuffers(op.getOutputs(), [&](StringAttr name) { writes.insert(name); });
-    // Sums read what they add to.
-    if (op.accumulates())
-      reads.insert(writes.begin(), writes.end());
-  }
-  bool has(StringAttr name) const {
-    return reads.contains(name) || writes.contains(name);
-  }
-  // Whether the two must keep their order.
-  bool conflicts(const Touched &other) const {
-    return llvm::any_of(writes, [&](StringAttr n) { return other.has(n); }) ||
-           llvm::any_of(other.writes, [&](StringAttr n) { return has(n); });
-  }
-};
+using Names = lowering::BufferNames;
+using lowering::forBuffers;
+using lowering::Touched;
 
 // Where a later instruction may stand at the earliest: a place is the number of
 // an instruction that it stands in front of, behind others of that place.
@@ -102,8 +82,12 @@ public:
     int64_t moved = 0;
     for (auto &[call, reductions] : findReductions()) {
       plan::ProcedureOp procedure = ownProcedure(call);
-      for (plan::CollectiveOp reduction : reductions)
-        place(reduction, procedure);
+      for (Reduction &reduction : reductions) {
+        for (plan::InstructionOpInterface sum : reduction.sums)
+          place(sum, procedure);
+        reduction.op.setStream(stream());
+        place(reduction.op, procedure);
+      }
       moved += static_cast<int64_t>(reductions.size());
     }
     return moved;
@@ -126,8 +110,13 @@ private:
                : StringAttr();
   }
 
+  // An all-reduce of the update, and the sums that make what it reduces.
+  struct Reduction {
+    plan::CollectiveOp op;
+    SmallVector<plan::InstructionOpInterface> sums;
+  };
   // By the call after which their buffers are final.
-  using Reductions = llvm::MapVector<int64_t, SmallVector<plan::CollectiveOp>>;
+  using Reductions = llvm::MapVector<int64_t, SmallVector<Reduction>>;
   Reductions findReductions() {
     Reductions ready;
     for (auto [index, call] : llvm::enumerate(calls_))
@@ -137,24 +126,60 @@ private:
     return ready;
   }
   void findReductions(plan::ProcedureOp update, int64_t at, Reductions &ready) {
-    Names before; // what the update itself has touched
+    Names before; // what the update itself has touched, and what has moved
+    llvm::DenseMap<StringAttr, SmallVector<plan::InstructionOpInterface>> sums;
     for (auto op : update.getOps<plan::InstructionOpInterface>()) {
+      Touched own(op);
       auto collective = dyn_cast<plan::CollectiveOp>(*op);
       StringAttr name = collective ? bufferInPlace(collective) : StringAttr();
       if (name && !before.contains(name)) {
-        int64_t last = at - 1;
-        while (last >= 0 && !touched_[procedureOf(calls_[last])].contains(name))
+        Reduction reduction{collective, sums.lookup(name)};
+        for (plan::InstructionOpInterface sum : reduction.sums)
+          forBuffers(sum.getInputs(),
+                     [&](StringAttr n) { own.reads.insert(n); });
+        bool taken = llvm::any_of(
+            own.reads, [&](StringAttr n) { return before.contains(n); });
+        int64_t last = taken ? -1 : at - 1;
+        while (last >= 0 && !touchesAny(procedureOf(calls_[last]), own))
           --last;
         // A call outside of the microbatches runs once, beside nothing.
         if (last >= 0 &&
-            static_cast<int64_t>(calls_[last].getMicrobatch()) >= 0) {
-          ready[last].push_back(collective);
-          continue;
-        }
+            static_cast<int64_t>(calls_[last].getMicrobatch()) >= 0)
+          ready[last].push_back(std::move(reduction));
+      } else if (StringAttr sum = sumOfGradients(op, own, before)) {
+        SmallVector<plan::InstructionOpInterface> all;
+        for (StringAttr part : own.reads)
+          llvm::append_range(all, sums.lookup(part));
+        all.push_back(op);
+        sums[sum] = std::move(all);
+        continue;
       }
-      for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
-        forBuffers(views, [&](StringAttr n) { before.insert(n); });
+      // Whoever comes after these no longer finds what backward left.
+      before.insert(own.reads.begin(), own.reads.end());
+      before.insert(own.writes.begin(), own.writes.end());
     }
+  }
+
+  bool touchesAny(plan::ProcedureOp procedure, const Touched &own) {
+    return llvm::any_of(touched_[procedure],
+                        [&](StringAttr name) { return own.has(name); });
+  }
+
+  // The accumulator into which the instruction adds others, all as backward
+  // left them.
+  StringAttr sumOfGradients(plan::InstructionOpInterface op, const Touched &own,
+                            const Names &before) {
+    if (!isa<plan::KernelOp, plan::LibraryOp>(*op) || own.writes.size() != 1 ||
+        own.reads.size() < 2 || !own.reads.contains(*own.writes.begin()))
+      return {};
+    for (StringAttr name : own.reads) {
+      plan::BufferOp buffer = buffers_.lookup(name);
+      if (before.contains(name) || buffer.isTransient() ||
+          buffer.getSlots() != 1 ||
+          buffer.getCategory() != plan::Category::gradients)
+        return {};
+    }
+    return *own.writes.begin();
   }
 
   int64_t countCalls(plan::ProcedureOp procedure) {
@@ -300,19 +325,18 @@ private:
     return ArrayAttr::get(views.getContext(), list);
   }
 
-  // Behind the last instruction of its buffer, in the order of the update
+  // Behind the last instruction of its buffers, in the order of the update
   // where several follow the same one.
-  void place(plan::CollectiveOp reduction, plan::ProcedureOp procedure) {
-    Touched own(reduction);
+  void place(plan::InstructionOpInterface moved, plan::ProcedureOp procedure) {
+    Touched own(moved);
     Operation *after = nullptr;
     for (auto op : procedure.getOps<plan::InstructionOpInterface>())
       if (Touched(op).conflicts(own))
         after = op;
     while (placed_.contains(after->getNextNode()))
       after = after->getNextNode();
-    reduction->moveAfter(after);
-    reduction.setStream(stream());
-    placed_.insert(reduction);
+    moved->moveAfter(after);
+    placed_.insert(moved);
   }
 
   // Apart from the other collectives, which must not queue behind it.

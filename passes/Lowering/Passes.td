@@ -84,10 +84,38 @@ def OverlapGradients : Pass<"merak-overlap-gradients", "::mlir::ModuleOp"> {
     ```
     If the backward pass in front of that call sends nothing, both become one
     procedure, in which gradients of weights follow their layer.
+
+    A weight with several uses on the stage has an accumulator for each, and the
+    update adds them up before it reduces: the sum moves along, behind the last
+    of them.
   }];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [
     Statistic<"reductions", "reductions", "reductions that left the update">
+  ];
+}
+
+def BucketGradients : Pass<"merak-bucket-gradients", "::mlir::ModuleOp"> {
+  let summary = "reduce several gradients with one collective";
+  let description = [{
+    All-reduces in place of whole accumulators, over one group and of one type,
+    are filled into buckets in the order in which they are ready. A bucket is
+    reduced where its last member is ready, as one array: its operands are
+    `plan.joined`, which memory planning makes neighbours in the arena.
+    ```mlir
+    ... (@sum1); all_reduce @sum1 stream 2; ... (@sum0); all_reduce @sum0 stream 2
+    // becomes
+    ... (@sum1); ... (@sum0); all_reduce @sum1, @sum0 stream 2 {plan.joined}
+    ```
+    A gradient larger than a bucket stays alone.
+  }];
+  let options = [
+    Option<"bytes", "bytes", "int64_t", "0", "most bytes of a bucket of several gradients">
+  ];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"buckets", "buckets", "collectives that reduce several gradients">,
+    Statistic<"joined", "joined", "gradients reduced by those">
   ];
 }
 

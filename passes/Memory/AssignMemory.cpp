@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 using namespace mlir;
 
 namespace merak {
@@ -22,6 +24,16 @@ public:
   explicit Assigner(plan::ProgramOp program) : program_(program) {
     for (auto buffer : program.getOps<plan::BufferOp>())
       buffers_[buffer.getSymNameAttr()] = buffer;
+    program.walk([&](plan::CollectiveOp op) {
+      if (!op->hasAttr(plan::kJoinedAttr))
+        return;
+      joined_.emplace_back();
+      for (Attribute view : op.getInputs()) {
+        StringAttr name = cast<plan::ViewAttr>(view).getBuffer().getAttr();
+        joined_.back().push_back(name);
+        joinedIn_[name] = joined_.size() - 1;
+      }
+    });
   }
 
   void run() {
@@ -80,13 +92,23 @@ private:
       for (auto &[name, buffer] : buffers_) {
         if (buffer.isTransient() || buffer.getCategory() != category)
           continue;
-        int64_t stride = alignUp(buffer.getBytes());
-        place(buffer, end_);
-        buffer.setSlotStride(buffer.getSlots() > 1 ? stride : 0);
-        end_ += stride * buffer.getSlots();
+        // The first of several that one collective takes as an array brings
+        // the others along, in its order.
+        if (auto it = joinedIn_.find(name); it == joinedIn_.end())
+          append(buffer);
+        else
+          for (StringAttr member : std::exchange(joined_[it->second], {}))
+            append(buffers_.lookup(member));
       }
       bytes_[category] += end_ - begin;
     }
+  }
+
+  void append(plan::BufferOp buffer) {
+    int64_t stride = alignUp(buffer.getBytes());
+    place(buffer, end_);
+    buffer.setSlotStride(buffer.getSlots() > 1 ? stride : 0);
+    end_ += stride * buffer.getSlots();
   }
 
   void placeTransients(plan::ProcedureOp procedure) {
@@ -115,6 +137,9 @@ private:
   llvm::MapVector<StringAttr, plan::BufferOp> buffers_;
   std::map<plan::Category, int64_t> bytes_;
   llvm::DenseSet<StringAttr> atPeak_; // transient buffers
+  // Operands of joined collectives, and the collective of each.
+  std::vector<SmallVector<StringAttr>> joined_;
+  llvm::DenseMap<StringAttr, size_t> joinedIn_;
   int64_t base_ = 0, end_ = 0, transientBound_ = 0;
 };
 

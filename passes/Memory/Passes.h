@@ -18,6 +18,7 @@ namespace merak {
 struct MemoryPipelineOptions {
   int64_t memoryLimit = 0;      // bytes of a device; 0: no limit
   bool overlapGradients = true; // reductions beside the backward pass
+  int64_t gradientBucket = 0;   // bytes reduced by one collective; 0: one each
 };
 
 // Stage programs -> plan programs with buffers at offsets.

@@ -7,8 +7,8 @@ include "mlir/Pass/PassBase.td"
 def AssignMemory : Pass<"merak-assign-memory", "::mlir::ModuleOp"> {
   let summary = "give every buffer its place in the arena of a rank";
   let description = [{
-    From the start of the arena: parameters, gradients, optimizer state, other
-    values of the step, the slots of activations, then one region that all
+    From the start of the arena: parameters, gradients (those of a joined
+    collective one behind the other), optimizer state, other values of the step, the slots of activations, then one region that all
     procedures share for what lives inside an action. There a buffer keeps its
     bytes from its first to its last instruction; a collective or transfer that
     runs beside the computation extends the lives of its operands to where the

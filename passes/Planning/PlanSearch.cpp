@@ -270,8 +270,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
       continue;
     }
     PipelineShape shape =
-        makePipelineShape(input.cluster, d, input.memoryBytes);
-    shape.reduceEarly = input.reduceEarly;
+        makePipelineShape(input.cluster, d, input.memoryBytes, input.reduction);
     if (way.shardState)
       shape.stateShare = 1 / double(d.dp);
     attempts.add(*(*shard)->model, shape, overlap);

@@ -32,10 +32,9 @@ struct SearchInput {
   int64_t globalBatch = 1;
   bool train = true;
   double statePerParameter = 2;
-  double memoryBytes = 0; // of a device; 0: not limited
-  bool fuse = true;       // see StageCostOptions
-  // Plans reduce gradients as soon as they are final (PipelineShape).
-  bool reduceEarly = false;
+  double memoryBytes = 0;     // of a device; 0: not limited
+  bool fuse = true;           // see StageCostOptions
+  ReductionOptions reduction; // of gradients over replicas
 };
 
 struct PlanCandidate {

@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <memory>
 #include <set>
 
 namespace merak::planning {
+
+// Sizes of buckets that are looked at, bytes; powers of two between them.
+constexpr double kSmallestBucket = 4 << 10, kLargestBucket = 1 << 30;
+// Two messages become one if that saves more than this part of their time.
+constexpr double kWorthJoining = 0.25;
 
 std::string Degrees::str() const {
   return fmt::format("pp={} dp={} tp={}, {} microbatches", pp, dp, tp,
@@ -489,7 +495,8 @@ StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
 }
 
 PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
-                                const Degrees &d, double memoryBytes) {
+                                const Degrees &d, double memoryBytes,
+                                const ReductionOptions &reduction) {
   PipelineShape shape;
   shape.stages = int(d.pp);
   shape.microbatches = int(d.microbatches);
@@ -510,15 +517,25 @@ PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
     for (int64_t i = 0; i < d.dp; ++i)
       devices.push_back(i * d.tp);
     int64_t sharing = std::min(cluster.perNode, d.tp);
-    auto seconds = [&](double bytes) {
+    shape.reduce.replicas = d.dp;
+    auto machine = std::make_shared<const costmodel::Cluster>(cluster);
+    shape.reduce.seconds = [=](double bytes) {
       return costmodel::collectiveSeconds(costmodel::Collective::AllReduce,
-                                          bytes, devices, cluster, sharing);
+                                          bytes, devices, *machine, sharing);
     };
-    // Linear in the bytes.
-    shape.reduce.latency = seconds(0);
-    shape.reduce.secondsPerByte = (seconds(1e9) - seconds(0)) / 1e9;
+    shape.reduce.early = reduction.early;
+    shape.reduce.bucketBytes =
+        reduction.bucketBytes.value_or(worthJoining(shape.reduce.seconds));
   }
   return shape;
+}
+
+double worthJoining(const std::function<double(double)> &seconds) {
+  double bytes = kSmallestBucket;
+  while (bytes < kLargestBucket && 2 * seconds(bytes) - seconds(2 * bytes) >
+                                       kWorthJoining * 2 * seconds(bytes))
+    bytes *= 2;
+  return bytes;
 }
 
 } // namespace merak::planning

@@ -12,6 +12,8 @@
 #include "passes/Planning/Partition.h"
 #include "passes/Planning/StageProblem.h"
 
+#include <optional>
+
 namespace merak::planning {
 
 struct Degrees {
@@ -39,9 +41,21 @@ StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
                               const Outcome &outcome,
                               const StageCostOptions &options);
 
+struct ReductionOptions {
+  bool early = false;                // see GradientReduction
+  std::optional<double> bucketBytes; // none: worthJoining
+};
+
 // Ranks are pp-major, tp-minor. Links between stages, gradient reduction over
 // dp; neighbours on a node share the links that leave it.
 PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
-                                const Degrees &degrees, double memoryBytes);
+                                const Degrees &degrees, double memoryBytes,
+                                const ReductionOptions &reduction = {});
+
+// Bytes from which on it is not worth while to join two messages: where a
+// message takes twice its latency, if it takes latency + bytes / bandwidth
+// (Hockney's n_1/2, 1994). A power of two. Larger buckets gain little, and hide
+// less: the last one has nothing left to hide behind.
+double worthJoining(const std::function<double(double bytes)> &seconds);
 
 } // namespace merak::planning

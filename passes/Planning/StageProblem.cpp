@@ -134,16 +134,26 @@ double StageModel::parameterBytes(int begin, int end) const {
 
 double StageModel::exposedReduction(int begin, int end,
                                     const PipelineShape &shape) const {
-  const BoundaryLink &link = shape.reduce;
-  if (link.secondsPerByte <= 0)
+  const GradientReduction &reduce = shape.reduce;
+  if (reduce.replicas <= 1 || !reduce.seconds)
     return 0;
   auto [it, isNew] = reductions.try_emplace(
-      {begin, end, shape.reduceEarly ? link.latency : -1, link.secondsPerByte},
-      0);
+      {begin, end, reduce.replicas, reduce.bucketBytes, reduce.early}, 0);
   if (!isNew)
     return it->second;
-  // From the last op to the first, one gradient after the other on the links.
-  double computed = 0, reduced = 0, late = 0;
+  // From the last op to the first, one bucket after the other on the links. A
+  // gradient is final where backward comes to the first user of the parameter.
+  struct Bucket {
+    double bytes = 0, ready = 0;
+  };
+  double computed = 0;
+  std::vector<Bucket> early, late;
+  auto add = [&](std::vector<Bucket> &buckets, double bytes) {
+    if (buckets.empty() || buckets.back().bytes + bytes > reduce.bucketBytes)
+      buckets.push_back({});
+    buckets.back().bytes += bytes;
+    buckets.back().ready = computed;
+  };
   for (int i = end; i-- > begin;) {
     computed += weight[i + 1] - weight[i];
     if (begin == 0)
@@ -152,16 +162,18 @@ double StageModel::exposedReduction(int begin, int end,
       const StageParameter &parameter = problem.parameters[p];
       if (previous >= begin || parameter.gradientBytes <= 0)
         continue;
-      double seconds =
-          link.latency + parameter.gradientBytes * link.secondsPerByte;
-      bool shared = parameter.users.size() > 1;
-      if (shape.reduceEarly && !shared)
-        reduced = std::max(reduced, computed) + seconds;
-      else
-        late += seconds;
+      // Exchanged with other stages first, in the update.
+      bool shared =
+          parameter.users.front() < begin || parameter.users.back() >= end;
+      add(reduce.early && !shared ? early : late, parameter.gradientBytes);
     }
   }
-  return it->second = std::max(0.0, reduced - computed) + late;
+  double reduced = 0, after = 0;
+  for (const Bucket &bucket : early)
+    reduced = std::max(reduced, bucket.ready) + reduce.seconds(bucket.bytes);
+  for (const Bucket &bucket : late)
+    after += reduce.seconds(bucket.bytes);
+  return it->second = std::max(0.0, reduced - computed) + after;
 }
 
 // Values that backward actions of the stage read, and what of it is made again.

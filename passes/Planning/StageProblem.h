@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -71,16 +72,26 @@ struct BoundaryLink {
   double latency = 0, secondsPerByte = 0;
 };
 
+// How gradients are summed over replicas once a step: in buckets, in the order
+// in which the backward pass makes them, each by one collective when its last
+// member is there (passes/Lowering/BucketGradients.cpp).
+struct GradientReduction {
+  int64_t replicas = 1;
+  // Of a collective of so many bytes; a StageModel is asked with one function
+  // for each number of replicas.
+  std::function<double(double bytes)> seconds;
+  double bucketBytes = 0; // most of several gradients; 0: each by itself
+  // As soon as they are final, beside the rest of the last W (of the last B and
+  // W together on a stage that sends no gradient); else all in the update.
+  bool early = false;
+};
+
 // What the ops are laid over.
 struct PipelineShape {
   int stages = 1, microbatches = 1;
   std::vector<BoundaryLink> links; // between stages s and s + 1; empty: free
   double memoryBytes = 0;          // of a device; 0: not limited
-  // Of a gradient over replicas after the last microbatch; with `reduceEarly`
-  // as soon as it is final, beside the rest of the last W (of the last B and W
-  // together on a stage that sends no gradient).
-  BoundaryLink reduce;
-  bool reduceEarly = false;
+  GradientReduction reduce;
   // The part of the optimizer state a device holds and updates (sharded over
   // replicas: 1 / their number).
   double stateShare = 1;
@@ -181,7 +192,9 @@ private:
     size_t operator()(const Key &key) const;
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
-  mutable std::map<std::tuple<int, int, double, double>, double> reductions;
+  // By range, replicas, bytes of a bucket, early.
+  mutable std::map<std::tuple<int, int, int64_t, double, bool>, double>
+      reductions;
 };
 
 } // namespace merak::planning

@@ -68,7 +68,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   input.train = options.train;
   input.statePerParameter = options.statePerParameter;
   input.memoryBytes = options.memoryBytes;
-  input.reduceEarly = options.reduceEarly;
+  input.reduction = options.reduction;
   planning::PlanSearch search(input);
   Result<std::vector<planning::Degrees>> degrees = search.degrees();
   if (!degrees.ok())
@@ -190,9 +190,10 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   planning::StageProblem problem = planning::makeStageProblem(
       graph, decision.assignment, decision.outcome, costs);
   planning::StageModel model(problem);
-  planning::PipelineShape shape = planning::makePipelineShape(
-      options.cluster, candidate.degrees, options.memoryBytes);
-  shape.reduceEarly = options.reduceEarly;
+  planning::PipelineShape shape =
+      planning::makePipelineShape(options.cluster, candidate.degrees,
+                                  options.memoryBytes, options.reduction);
+  decision.gradientBucket = static_cast<int64_t>(shape.reduce.bucketBytes);
   planning::PipelinePlan plan = candidate.plan;
   std::string tried = candidate.tried;
   if (decomposed) {
@@ -330,6 +331,10 @@ FailureOr<Decision> Planner::run() {
   if (failed(applyAssignment()) || failed(splitTokens()) ||
       failed(planStages(*best)) || failed(splitSamples()))
     return failure();
+  if (decision.gradientBucket > 0)
+    decision.report +=
+        fmt::format("gradients reduced over dp={} in buckets of {:.1f} KiB\n",
+                    decision.dp, double(decision.gradientBucket) / 1024);
   finishStrategy();
   if (failed(emitAll(module, markRecompute(decision, options.pinned))))
     return failure();

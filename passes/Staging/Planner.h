@@ -13,9 +13,9 @@ struct PlannerOptions {
   planning::Strategy pinned; // what the user decided
   int64_t globalBatch = 1;
   bool train = true;
-  double memoryBytes = 0;       // of a device; 0: not limited
-  double statePerParameter = 2; // bytes of optimizer state by bytes
-  bool reduceEarly = false;     // see planning::PipelineShape
+  double memoryBytes = 0;               // of a device; 0: not limited
+  double statePerParameter = 2;         // bytes of optimizer state by bytes
+  planning::ReductionOptions reduction; // of gradients over replicas
 };
 
 // Everything later phases apply.
@@ -36,6 +36,8 @@ struct Decision {
   std::vector<char> recompute; // by graph op: whether R computes it again
   // The order of actions where no named schedule is it.
   std::optional<planning::Schedule> schedule;
+  // Most bytes of several gradients that one collective reduces; 0: none.
+  int64_t gradientBucket = 0;
   planning::SearchReport sharding;
   std::string report; // lines for the user: shardings, stages, numbers
   report::Decisions considered; // the same for the plan's report

@@ -201,7 +201,7 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   case Instruction::COLLECTIVE:
   case Instruction::SEND:
   case Instruction::RECV:
-    return comm_.run({op.endpoint.get(), op.inputs, op.outputs, stream});
+    return comm_.run({op.endpoint.get(), op.sent(), op.received(), stream});
   case Instruction::RECORD: {
     Event &event = events_[program_.eventInstance(call.call, op)];
     if (!backend_.isHost())

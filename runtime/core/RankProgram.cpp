@@ -1,6 +1,7 @@
 #include "runtime/core/RankProgram.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/Joined.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -290,13 +291,20 @@ Status RankProgram::buildComm(Op &op) {
         ranks_.members(rank_, proto_->groups(instruction.group()).axes());
     spec.channel = streamName(instruction.stream());
     op.members = spec.members;
+    if (isJoined(instruction)) {
+      auto elements = joinedElements(*proto_, instruction);
+      if (!elements)
+        return elements.status();
+      const View &first = op.inputs.front();
+      op.joined = {{first.data, first.dtype, {*elements}, {1}}};
+    }
   } else {
     spec.kind = instruction.kind() == Instruction::SEND ? CommSpec::Send
                                                         : CommSpec::Recv;
     spec.channel = instruction.channel();
     spec.peer = op.peer = ranks_.neighbour(rank_, instruction.peer());
   }
-  auto endpoint = comm_.prepare(std::move(spec), op.inputs, op.outputs);
+  auto endpoint = comm_.prepare(std::move(spec), op.sent(), op.received());
   if (!endpoint)
     return endpoint.status();
   op.endpoint = std::move(*endpoint);

@@ -27,6 +27,7 @@ struct Op {
   const planpb::Instruction *instruction = nullptr;
   int index = 0; // in its procedure
   std::vector<View> inputs, outputs;
+  std::vector<View> joined; // the operands of a joined collective as one
   // Operands in slotted buffers: where slot 0 of the element lies.
   struct Patch {
     View *view;
@@ -59,6 +60,13 @@ struct Op {
       if (patch.source != Runtime::Microbatch)
         return true;
     return false;
+  }
+  // What the communicator gets.
+  std::span<const View> sent() const {
+    return joined.empty() ? inputs : joined;
+  }
+  std::span<const View> received() const {
+    return joined.empty() ? outputs : joined;
   }
 };
 

@@ -128,7 +128,7 @@ private:
     case Instruction::SEND:
     case Instruction::RECV:
       return graph_.comm_.run(
-          {op.endpoint.get(), op.inputs, op.outputs, stream});
+          {op.endpoint.get(), op.sent(), op.received(), stream});
     case Instruction::RECORD: {
       auto event = newEvent();
       if (!event)

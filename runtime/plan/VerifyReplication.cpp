@@ -181,6 +181,8 @@ private:
     const std::vector<Access> &list = tables_[p][call.procedure()][i];
     if (list.empty())
       return;
+    if (inst.kind() == Instruction::COLLECTIVE)
+      return exchange(p, c, i);
     Origin origin{0, partOf(p)};
     AxisMask &mask = origin.mask;
     for (const Access &access : list) {
@@ -196,13 +198,6 @@ private:
         mask |= axisBit(scalar.coordinate());
     int sequence = map_.program(p).sequenceOf[call.procedure()][i];
     switch (inst.kind()) {
-    case Instruction::COLLECTIVE: {
-      AxisMask group = axisBits(program.groups(inst.group()).axes());
-      bool scattered =
-          inst.op() == "reduce_scatter" || inst.op() == "all_to_all";
-      mask = scattered ? mask | group : mask & ~group;
-      break;
-    }
     case Instruction::LOAD_INPUT:
       mask = layoutBits(program.buffers(list[0].buffer).layout());
       break;
@@ -223,6 +218,30 @@ private:
     for (const Access &access : list)
       if (access.write)
         write(access, p, c, i, origin);
+  }
+
+  // Operands of a collective have nothing to do with each other: a gradient
+  // that is split over tp and one that is not share a bucket.
+  void exchange(int p, int c, int i) {
+    const Program &program = plan_.programs[p];
+    const Call &call = program.calls(c);
+    const Instruction &inst =
+        program.procedures(call.procedure()).instructions(i);
+    const std::vector<Access> &list = tables_[p][call.procedure()][i];
+    const AxisMask group = axisBits(program.groups(inst.group()).axes());
+    const bool scattered =
+        inst.op() == "reduce_scatter" || inst.op() == "all_to_all";
+    // Inputs, then outputs, without empty ones: of both or of neither.
+    const size_t operands = list.size() / 2;
+    for (size_t k = 0; k < operands; ++k) {
+      const Access &in = list[k], &out = list[operands + k];
+      Origin origin{0, partOf(p)};
+      origin.join(read(in, call, p));
+      if (out.read)
+        origin.join(read(out, call, p));
+      origin.mask = scattered ? origin.mask | group : origin.mask & ~group;
+      write(out, p, c, i, origin);
+    }
   }
 
   PartMask sender(int p, int sequence) {

@@ -1,5 +1,6 @@
 // Checks that need no more than the manifest, one program, or one instruction.
 #include "runtime/plan/Describe.h"
+#include "runtime/plan/Joined.h"
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
@@ -551,6 +552,10 @@ private:
                             describe(inType, in.shape()), members,
                             describe(inType, want)));
     }
+    if (isJoined(instruction))
+      if (Result<int64_t> elements = joinedElements(program_, instruction);
+          !elements.ok())
+        problem(elements.status().messages().front());
   }
 
   template <typename Problem>

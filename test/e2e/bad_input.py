@@ -181,6 +181,16 @@ def halves_of_inference(tools):
                   "--tp-overlap=1", says=[r"needs a training step"])
 
 
+def bucket_of_no_size(tools):
+    for size in ("-1", "25MB", "all"):
+        said = "".join(tools.run(
+            "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+            f"--grad-bucket={size}", expect=2))
+        if f"expected a number of bytes or auto, found '{size}'" not in said:
+            raise Failed(f"said {said!r}")
+    return "wrong usage"
+
+
 def no_such_schedule(tools):
     """May also be the name of a file, so it is input, not usage."""
     return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
@@ -668,7 +678,8 @@ CASES = [plan_of_another_device, no_gpu, old_gpu, old_driver, small_gpu, no_nccl
          wrong_world_size, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, check_lists_all, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
-         halves_of_one_sample, halves_of_inference, no_such_schedule,
+         halves_of_one_sample, halves_of_inference, bucket_of_no_size,
+         no_such_schedule,
          bad_schedule_file, bad_cluster, precision, no_such_loss,
          no_such_parameter, unwritable_output, broken_linker, foreign_folder,
          bad_options, no_plan, truncated_plan, absent_weights, data_shape, data_dtype,

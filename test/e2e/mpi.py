@@ -81,9 +81,12 @@ def losses(path):
             for entry in harness.read_log(path)]
 
 
-def train_both(tools, plan, data, ranks, steps=3):
-    """Trains in one process and in several; everything must be equal."""
-    for tag, run in (("in", tools.run), ("mpi", functools.partial(mpi, tools))):
+def train_both(tools, plan, data, ranks, steps=3, elsewhere=None):
+    """Trains in one process and, perhaps with another plan, in several;
+    everything must be equal."""
+    for tag, run, plan in (("in", tools.run, plan),
+                           ("mpi", functools.partial(mpi, tools),
+                            elsewhere or plan)):
         first = "merak-run" if tag == "in" else ranks
         run(first, plan, data, "--steps=1",
             f"--save-grads={tools.path(tag + '.grads')}")
@@ -101,6 +104,16 @@ def train_both(tools, plan, data, ranks, steps=3):
 def model_body(model, mesh, tools):
     plan = compile_plan(tools, model, mesh, "x.plan")
     return train_both(tools, plan, data_of(model), count(mesh))
+
+
+def buckets_body(mesh, bucket, tools):
+    """Gradients in buckets over MPI, one by one in one process."""
+    adamw = oracle.optimizer_option("gpt2-tiny", "adamw")
+    each, buckets = (
+        compile_plan(tools, "gpt2-tiny", mesh, f"{size}.plan", adamw,
+                     f"--grad-bucket={size}") for size in ("0", bucket))
+    return train_both(tools, each, data_of("gpt2-tiny"), count(mesh),
+                      elsewhere=buckets)
 
 
 def exact_body(name, mesh, tools):
@@ -459,6 +472,10 @@ def cases(everything):
     for name, mesh in exact:
         yield Case(f"equal exact {name} {mesh}",
                    functools.partial(exact_body, name, mesh))
+    for mesh, bucket in (("dp=2", "20000"), ("dp=4", "1000000000"),
+                         ("pp=2,dp=2,tp=2", "50000")):
+        yield Case(f"buckets {mesh} {bucket}",
+                   functools.partial(buckets_body, mesh, bucket))
     yield Case("resume in process, mpi, in process", resume_body)
     yield Case("infer", infer_body)
     yield Case("conformance", conformance_body)

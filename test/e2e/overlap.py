@@ -13,8 +13,10 @@ filled  links so slow that recomputation and gradients of weights fill the waits
 default a cluster is given and no level: halves where links are slow, none where
         they take no time; the bits of the level chosen
 counts  four all-reduces a transformer layer, none of them in recomputation
-reduced gradients reduced beside the backward pass are, bit for bit, those
-        reduced in the update
+reduced gradients reduced beside the backward pass, and several at once, are,
+        bit for bit, those reduced one by one in the update
+buckets one collective takes the gradients that fit into a bucket, in the order
+        of the backward pass, the tied weight's among them
 """
 import collections
 import functools
@@ -44,6 +46,9 @@ PIPELINES = [("interleaved", "none", "3"), ("zb", "none", "2"),
 TOKENS_EXACT = ["attention_block", "tied"]
 TOKENS_ORACLE = ["gpt2-tiny", "gpt2-tiny-untied", "bert-tiny"]
 REPLICAS = ["dp=2", "dp=4", "dp=2,tp=2", "pp=2,dp=2"]
+# Where gradients are reduced, and the bytes of a bucket.
+REDUCTIONS = ["on,0", "on,2000", "on,50000", "on,auto", "on,1000000000",
+              "off,2000", "off,auto", "off,1000000000"]
 
 
 class WithOption:
@@ -185,12 +190,62 @@ def levels_body(model, mesh, microbatch, schedule, recompute, level, tools):
     return "identical"
 
 
-def reduced_body(model, mesh, microbatch, schedule, recompute, tools):
-    base = identity.order_run(WithOption(tools, "--grad-overlap=off"), model,
-                              mesh, microbatch, schedule, recompute, "-base")
-    identity.compare(identity.order_run(tools, model, mesh, microbatch,
-                                        schedule, recompute), base)
+def Reducing(tools, reduction):
+    overlap, bucket = reduction.split(",")
+    return WithOption(WithOption(tools, f"--grad-overlap={overlap}"),
+                      f"--grad-bucket={bucket}")
+
+
+def reduced_body(model, mesh, microbatch, schedule, recompute, reduction,
+                 tools):
+    base = identity.BASES.get(
+        ("reduced", model, mesh, microbatch, schedule, recompute),
+        lambda: identity.order_run(Reducing(tools, "off,0"), model, mesh,
+                                   microbatch, schedule, recompute, "-base"))
+    identity.compare(
+        identity.order_run(Reducing(tools, reduction), model, mesh, microbatch,
+                           schedule, recompute), base)
     return "identical"
+
+
+def reductions(tools, bucket):
+    """Of gpt2-tiny over dp=2: the action and the bytes of its gradients, for
+    each collective of gradients in the order of the plan."""
+    plan = tools.path(f"bucket-{bucket}.plan")
+    tools.run("merakc", os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx"),
+              "-o", plan, f"--grad-bucket={bucket}",
+              *matrix.compile_options("dp=2", "half", "1f1b", "none"))
+    sizes, action, found = {}, "", []
+    for line in tools.run("merak-plan", "print", plan)[0].splitlines():
+        if buffer := re.match(r"  %(\S+) \S+ gradients @(\d+)\+(\d+)", line):
+            sizes[buffer[1]] = int(buffer[3])
+        elif procedure := re.match(r"program 0 procedure .* \((\w)\)", line):
+            action = procedure[1]
+        elif collective := re.match(
+                r" *\d+ s\d+ (.*) = collective all_reduce sum over \(dp\)",
+                line):
+            names = [name[1:] for name in collective[1].split(", ")]
+            if names[0] in sizes:
+                found.append((action, [sizes[name] for name in names]))
+    return found
+
+
+def buckets_body(bucket, tools):
+    each = reductions(tools, "0")
+    if any(len(sizes) > 1 for _, sizes in each):
+        raise Failed("several gradients at once without buckets")
+    if any(action == "U" for action, _ in each):
+        raise Failed("the update reduces a gradient")
+    expected = []
+    for _, (size,) in each:
+        if expected and sum(expected[-1]) + size <= int(bucket):
+            expected[-1].append(size)
+        else:
+            expected.append([size])
+    found = [sizes for _, sizes in reductions(tools, bucket)]
+    if found != expected:
+        raise Failed(f"bytes reduced at once: {found}, expected {expected}")
+    return f"{len(each)} gradients in {len(found)} collectives"
 
 
 def models():
@@ -243,8 +298,13 @@ def reduced_cases():
 def main():
     args = harness.parser(__doc__).parse_args()
     chosen = list(all_cases())
-    more = [(kind, body, list(cases)) for kind, body, cases in
-            [*token_cases(), ("reduced", reduced_body, reduced_cases())]]
+    more = [(kind, body, list(cases)) for kind, body, cases in token_cases()]
+    reduced = list(reduced_cases())
+    if args.all:
+        reduced = itertools.product(reduced, REDUCTIONS)
+    else:
+        # Pairs of all but the reductions, which take turns.
+        reduced = zip(matrix.pairwise(reduced), itertools.cycle(REDUCTIONS))
     if not args.all:
         more = [(kind, body, matrix.pairwise(cases))
                 for kind, body, cases in more]
@@ -257,6 +317,7 @@ def main():
                   for case in matrix.pairwise(cases)]
     chosen += [(kind, body, case) for kind, body, cases in more
                for case in cases]
+    chosen += [("reduced", reduced_body, (*case, how)) for case, how in reduced]
     chosen += [("halves", halves_body, (name, "pp=2,tp=2", "half", *pipeline))
                for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
                for pipeline in PIPELINES]
@@ -273,6 +334,8 @@ def main():
                for links in LINKS]
     chosen += [("counts", counts_body, case) for case in itertools.product(
         ["none", "full"], ["0", "3"], ["default", "slow"])]
+    chosen += [("buckets", buckets_body, (size,))
+               for size in ("1", "20000", "100000", "1000000000")]
     cases = [Case(" ".join((kind, *case)), functools.partial(body, *case))
              for kind, body, case in chosen]
     return harness.run_cases("overlap", cases, args)

@@ -206,4 +206,54 @@ module {
     plan.call @weight microbatch 0 slots [] waits []
     plan.call @update microbatch -1 slots [] waits []
   }
+
+  // Two uses of a weight: what the update adds up moves along, behind the last
+  // of them; a sum that something else reads before stays, and so does one with
+  // what another stage sent.
+  // CHECK-LABEL: plan.program @tied
+  // CHECK: plan.procedure @weight action "W"
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+  // CHECK-NEXT: plan.library "copy" (@sum1[4]) -> (@sum0[4]) accumulate
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum2[4]) accumulate
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum3[4]) accumulate
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum4[4]) accumulate
+  // CHECK-NEXT: }
+  // CHECK: plan.procedure @update action "U"
+  // CHECK-NEXT: plan.library "copy" (@sum3[4]) -> (@sum2[4]) accumulate
+  // CHECK-NEXT: plan.library "copy" (@sum2[4]) -> (@w[4])
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum2[4])
+  // CHECK-NEXT: plan.recv "t" () -> (@got[4])
+  // CHECK-NEXT: plan.library "copy" (@got[4]) -> (@sum4[4]) accumulate
+  // CHECK-NEXT: plan.collective "all_reduce" (@sum4[4])
+  plan.program @tied index 0 streams ["compute", "collectives", "recv"] groups [["dp"]] schedule "B0 W0 U" {
+    plan.buffer activations @act : tensor<4xf32>
+    plan.buffer communication @got : tensor<4xf32> in @update
+    plan.buffer gradients @sum0 : tensor<4xf32>
+    plan.buffer gradients @sum1 : tensor<4xf32>
+    plan.buffer gradients @sum2 : tensor<4xf32>
+    plan.buffer gradients @sum3 : tensor<4xf32>
+    plan.buffer gradients @sum4 : tensor<4xf32>
+    plan.buffer parameters @w : tensor<4xf32>
+    plan.procedure @weight action "W" {
+      plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
+      plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+      plan.library "copy" (@act[4]) -> (@sum2[4]) accumulate
+      plan.library "copy" (@act[4]) -> (@sum3[4]) accumulate
+      plan.library "copy" (@act[4]) -> (@sum4[4]) accumulate
+    }
+    plan.procedure @update action "U" {
+      plan.library "copy" (@sum1[4]) -> (@sum0[4]) accumulate
+      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.library "copy" (@sum3[4]) -> (@sum2[4]) accumulate
+      plan.library "copy" (@sum2[4]) -> (@w[4])
+      plan.collective "all_reduce" (@sum2[4]) -> (@sum2[4]) group 0 reduction "sum" stream 1
+      plan.recv "t" () -> (@got[4]) peer {pp = 1 : i64} stream 2
+      plan.library "copy" (@got[4]) -> (@sum4[4]) accumulate
+      plan.collective "all_reduce" (@sum4[4]) -> (@sum4[4]) group 0 reduction "sum" stream 1
+    }
+    plan.call @weight microbatch 0 slots [] waits []
+    plan.call @update microbatch -1 slots [] waits []
+  }
 }

@@ -147,6 +147,43 @@ TEST(Executor, OperandsOutsideTheirBufferAreRefused) {
             "elements 1..32 of buffer \"x\" (128 bytes)");
 }
 
+// Two replicas reduce two buffers as one array, padding included.
+TEST(Executor, JoinedOperandsAreOneArray) {
+  LoadedPlan plan = dataParallelPlan(2, 1, 8);
+  ProgramBuilder builder(plan.programs[0]);
+  const uint32_t a = builder.buffer("a", planpb::F32, {1});
+  const uint32_t b = builder.buffer("b", planpb::F32, {1});
+  const uint32_t more = builder.procedure("more");
+  setScalar(builder.add(Instruction::LIBRARY, "fill", {}, {a}), 1.5);
+  setScalar(builder.add(Instruction::LIBRARY, "fill", {}, {b}), 2);
+  Instruction &reduce =
+      builder.add(Instruction::COLLECTIVE, "all_reduce", {a, b}, {a, b});
+  reduce.set_reduction("sum");
+  (*reduce.mutable_attrs())["joined"] = "1";
+  builder.call(more, -1, {0});
+  for (uint32_t buffer : {a, b}) {
+    planpb::Output &output = *builder.program().add_outputs();
+    output.set_name(builder.at(buffer).name());
+    output.set_buffer(buffer);
+  }
+  LoadedPlan apart = plan;
+  apart.programs[0].mutable_buffers(int(b))->set_offset(0);
+  writeWeights(plan, "w", {8, 7, 6, 5});
+  auto session = start(std::move(plan), writeSamples(20));
+  ASSERT_NE(session, nullptr);
+  auto result = session->step();
+  ASSERT_TRUE(result.ok()) << result.status().str();
+  EXPECT_EQ(result->outputs.at("a"), 3);
+  EXPECT_EQ(result->outputs.at("b"), 4);
+
+  auto refused = Session::create(std::move(apart), TestBackend::factory(), {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().str().find(
+                "cannot join its operands: \"b\" begins at byte 0"),
+            std::string::npos)
+      << refused.status().str();
+}
+
 TEST(Executor, UnknownKernelsAreAllListed) {
   LoadedPlan plan = dataParallelPlan(1, 1, 8);
   auto &procedures = *plan.programs[0].mutable_procedures();

@@ -137,8 +137,8 @@ TEST(Cluster, ContradictionsAreFound) {
             "c.json: nodes[1].devices: 3 contradicts the 2 kinds of the node");
   EXPECT_EQ(with("\"collectives\": \"tree\"",
                  "\"collectives\": 1, \"host\": {\"cores\": 2}"),
-            "c.json: collectives: expected \"ring\", \"tree\" or \"direct\", "
-            "found 1\n"
+            "c.json: collectives: expected \"ring\", \"tree\", \"direct\" or "
+            "\"nccl\", found 1\n"
             "c.json: host: contradicts the backend \"cuda\": only CPU devices "
             "share the cores of a node");
   EXPECT_EQ(with("{\"3\": 0.5}", "{\"10\": 0.5, \"0\": 1.5}"),
@@ -284,6 +284,79 @@ TEST(Cost, TreesAndDirectReads) {
   EXPECT_EQ(
       collectiveSeconds(Collective::AllReduce, 40, 5, link, Algorithm::Direct),
       2 * 0.25 + 6.4);
+}
+
+// 8 nodes of 8, 5 us and 450 GB/s inside, 10 us and 50 GB/s for each adapter.
+Cluster ncclCluster() {
+  Cluster cluster;
+  cluster.count = 64;
+  cluster.perNode = 8;
+  cluster.intra = {450e9, 5e-6};
+  cluster.inter = {50e9, 10e-6};
+  cluster.algorithm = Algorithm::Nccl;
+  return cluster;
+}
+std::vector<int64_t> everyNth(int64_t count, int64_t step) {
+  std::vector<int64_t> devices;
+  for (int64_t i = 0; i < count; ++i)
+    devices.push_back(i * step);
+  return devices;
+}
+
+TEST(Cost, NcclTakesTreesForSmallAndRingsForLargeMessages) {
+  Cluster cluster = ncclCluster();
+  auto seconds = [&](double bytes, const std::vector<int64_t> &devices) {
+    return collectiveSeconds(Collective::AllReduce, bytes, devices, cluster);
+  };
+  // All 64. Tree: up and down 7 devices and 3 levels of nodes, 2 b through the
+  // 8 adapters of a node.
+  EXPECT_DOUBLE_EQ(seconds(1e6, everyNth(64, 1)),
+                   2 * (7 * 5e-6 + 3 * 10e-6) + 2e6 / 400e9);
+  // Ring: 126 rounds, 14 of them between nodes.
+  EXPECT_DOUBLE_EQ(seconds(64e9, everyNth(64, 1)),
+                   112 * 5e-6 + 14 * 10e-6 + 126e9 / 400e9);
+  // One device of each node: one adapter.
+  EXPECT_DOUBLE_EQ(seconds(8, everyNth(8, 8)), 2 * 3 * 10e-6 + 16 / 50e9);
+  EXPECT_DOUBLE_EQ(seconds(8e9, everyNth(8, 8)), 14 * 10e-6 + 14e9 / 50e9);
+  // Inside one node the chain is as long as the ring, which carries less.
+  EXPECT_DOUBLE_EQ(seconds(8e6, everyNth(8, 1)), 14 * 5e-6 + 14e6 / 450e9);
+  EXPECT_EQ(seconds(1e6, {0}), 0);
+  // Never slower than either, whatever the size: the ring of all links alike.
+  for (double bytes = 1; bytes < 1e12; bytes *= 3)
+    EXPECT_LE(seconds(bytes, everyNth(64, 1)),
+              collectiveSeconds(Collective::AllReduce, bytes, 64, cluster.inter,
+                                Algorithm::Ring));
+}
+
+TEST(Cost, NcclGathersInRings) {
+  Cluster cluster = ncclCluster();
+  for (Collective kind : {Collective::AllGather, Collective::ReduceScatter})
+    EXPECT_DOUBLE_EQ(collectiveSeconds(kind, 64e6, everyNth(64, 1), cluster),
+                     56 * 5e-6 + 7 * 10e-6 + 63e6 / 400e9);
+  EXPECT_DOUBLE_EQ(
+      collectiveSeconds(Collective::Broadcast, 8e6, everyNth(8, 1), cluster),
+      7 * 5e-6 + 8e6 / 450e9);
+}
+
+TEST(Cost, NcclThroughOneAdapterOfANode) {
+  Cluster cluster = ncclCluster();
+  cluster.inter.shared = true;
+  // Four groups of two devices a node share it.
+  EXPECT_DOUBLE_EQ(collectiveSeconds(Collective::AllReduce, 16e9,
+                                     everyNth(16, 4), cluster, 4),
+                   16 * 5e-6 + 14 * 10e-6 + 30e9 / 12.5e9);
+}
+
+TEST(Cost, NcclIsWhatGpusHave) {
+  std::string text = kLong;
+  const std::string named = "\"collectives\": \"tree\", ";
+  ASSERT_NE(text.find(named), std::string::npos);
+  text.erase(text.find(named), named.size());
+  Result<Cluster> cluster = parseCluster(text, "c.json");
+  ASSERT_TRUE(cluster.ok()) << cluster.status().str();
+  EXPECT_EQ(cluster->algorithm, Algorithm::Nccl);
+  EXPECT_EQ(parseCluster(cluster->toJson(), "again")->algorithm,
+            Algorithm::Nccl);
 }
 
 TEST(Cost, GroupsShareTheAdapterOfTheirNode) {

@@ -2,6 +2,7 @@
 #include "passes/Planning/PipelinePlan.h"
 #include "passes/Planning/Arrivals.h"
 #include "passes/Planning/ScheduleCheck.h"
+#include "passes/Planning/StageCosts.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -414,38 +415,98 @@ TEST(PipelinePlan, ListsAreNeverWorse) {
   EXPECT_GT(better, 15);
 }
 
-// Reductions one after the other, each after the gradients before it; without
-// reduceEarly all of them.
-TEST(StageModel, ReductionsHideBehindTheLastGradients) {
+// Reductions one after the other, each after the gradients before it; in the
+// update all of them.
+class ReductionTest : public ::testing::Test {
+protected:
   StageProblem problem;
-  for (int i = 0; i < 3; ++i) {
-    StageOp op;
-    op.weight = 4;
-    op.backward = 1;
-    op.results = {i};
-    problem.ops.push_back(op);
-    problem.tensors.push_back({"", 1, 0, false});
-    StageParameter parameter;
-    parameter.users = {i};
-    parameter.bytes = parameter.gradientBytes = i == 2 ? 6 : 2;
-    problem.parameters.push_back(parameter);
-  }
-  StageModel model(problem);
   PipelineShape shape;
-  shape.reduce = {1, 1};
-  EXPECT_DOUBLE_EQ(model.exposedReduction(0, 3, shape), 3 + 3 + 7);
-  EXPECT_DOUBLE_EQ(model.exposedReduction(1, 3, shape), 3 + 7);
-  shape.reduceEarly = true;
+
+  ReductionTest() {
+    for (int i = 0; i < 3; ++i) {
+      StageOp op;
+      op.weight = 4;
+      op.backward = 1;
+      op.results = {i};
+      problem.ops.push_back(op);
+      problem.tensors.push_back({"", 1, 0, false});
+      StageParameter parameter;
+      parameter.users = {i};
+      parameter.bytes = parameter.gradientBytes = i == 2 ? 6 : 2;
+      problem.parameters.push_back(parameter);
+    }
+    shape.reduce.replicas = 2;
+    shape.reduce.seconds = [](double bytes) { return 1 + bytes; };
+  }
+  double exposed(int begin, int end) {
+    return StageModel(problem).exposedReduction(begin, end, shape);
+  }
+};
+
+TEST_F(ReductionTest, HidesBehindTheLastGradients) {
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 3 + 3 + 7);
+  EXPECT_DOUBLE_EQ(exposed(1, 3), 3 + 7);
+  shape.reduce.early = true;
   // Ops 2 and 1: final at 4 and 8, on the links until 11 and 14.
-  EXPECT_DOUBLE_EQ(model.exposedReduction(1, 3, shape), 14 - 8);
+  EXPECT_DOUBLE_EQ(exposed(1, 3), 14 - 8);
   // With B and W in one: final at 5, 10, 15; until 12, 15, 18.
-  EXPECT_DOUBLE_EQ(model.exposedReduction(0, 3, shape), 18 - 15);
-  // A tied parameter is reduced in the update: 3 more.
-  problem.parameters[1].users = {1, 2};
-  StageModel tied(problem);
-  EXPECT_DOUBLE_EQ(tied.exposedReduction(0, 3, shape), 18 - 15 + 3);
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 18 - 15);
   shape.reduce = {};
-  EXPECT_DOUBLE_EQ(model.exposedReduction(0, 3, shape), 0);
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 0);
+}
+
+TEST_F(ReductionTest, ATiedGradientIsFinalWithItsLastUse) {
+  shape.reduce.early = true;
+  problem.parameters[2].users = {0, 2};
+  // Op 1's 2 bytes at 10, op 0's own 2 and the 6 of op 2 at 15.
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 3 + 7);
+  // Stages that both have it exchange it first: in the update, 7 more.
+  EXPECT_DOUBLE_EQ(exposed(1, 3), 8 + 3 - 8 + 7);
+}
+
+TEST_F(ReductionTest, BucketsWaitForTheirLastMember) {
+  shape.reduce.bucketBytes = 8;
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 9 + 3); // 6 + 2, then 2
+  shape.reduce.early = true;
+  // 8 bytes at 10 until 19, 2 bytes until 22.
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 22 - 15);
+  shape.reduce.bucketBytes = 5; // the first is larger than a bucket
+  // 6 bytes at 5 until 12, 4 bytes at 15 until 20.
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 20 - 15);
+  shape.reduce.bucketBytes = 100;
+  EXPECT_DOUBLE_EQ(exposed(0, 3), 11); // nothing left to hide behind
+}
+
+// What is priced is what PlanCosts says of the same message.
+TEST(PipelineShape, GradientsAreReducedByTheClustersCollectives) {
+  costmodel::Cluster cluster;
+  cluster.count = 64;
+  cluster.perNode = 8;
+  cluster.intra = {450e9, 5e-6};
+  cluster.inter = {50e9, 10e-6};
+  cluster.algorithm = costmodel::Algorithm::Nccl;
+  PipelineShape shape = makePipelineShape(cluster, {2, 16, 2, 1}, 0);
+  std::vector<int64_t> devices;
+  for (int64_t i = 0; i < 16; ++i)
+    devices.push_back(2 * i);
+  for (double bytes : {1.0, 1e4, 1e6, 1e9})
+    EXPECT_DOUBLE_EQ(
+        shape.reduce.seconds(bytes),
+        costmodel::collectiveSeconds(costmodel::Collective::AllReduce, bytes,
+                                     devices, cluster, 2));
+  EXPECT_EQ(makePipelineShape(cluster, {64, 1, 1, 1}, 0).reduce.replicas, 1);
+  ReductionOptions each;
+  each.bucketBytes = 0;
+  EXPECT_EQ(
+      makePipelineShape(cluster, {1, 64, 1, 1}, 0, each).reduce.bucketBytes, 0);
+}
+
+TEST(PipelineShape, JoiningPaysBelowTwiceTheLatency) {
+  // 10 us and 1 GB/s: half of both at 10 kB, the next power of two is 16 KiB.
+  EXPECT_EQ(worthJoining([](double b) { return 1e-5 + b / 1e9; }), 16384);
+  EXPECT_EQ(worthJoining([](double b) { return 1e-2 + b / 1e9; }), 1 << 24);
+  EXPECT_EQ(worthJoining([](double b) { return b / 1e9; }), 4096);
+  EXPECT_EQ(worthJoining([](double) { return 1.0; }), 1 << 30);
 }
 
 // Copies of values by definition: of each pair of actions the most microbatches

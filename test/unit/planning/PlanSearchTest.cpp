@@ -15,14 +15,15 @@ struct Gpt {
   SearchInput input;
 
   explicit Gpt(int layers, int64_t devices, int64_t perNode, int64_t batch = 16)
-      : model(test::makeGpt({.layers = layers, .batch = batch})),
-        classes(unify(model.graph)) {
+      : Gpt({.layers = layers, .batch = batch}, devices, perNode) {}
+  Gpt(const test::GptOptions &options, int64_t devices, int64_t perNode)
+      : model(test::makeGpt(options)), classes(unify(model.graph)) {
     input.graph = &model.graph;
     input.classes = &classes;
     input.batched = {model.find("input_ids"), model.find("labels")};
     input.cluster = costmodel::defaultCluster(devices);
     input.cluster.perNode = perNode;
-    input.globalBatch = batch;
+    input.globalBatch = options.batch;
   }
 };
 
@@ -57,6 +58,37 @@ TEST(PlanSearch, FindsTheBestOfAll) {
     for (const PlanCandidate &plain : search.search(way))
       if (plain.problem.empty())
         EXPECT_GE(plain.plan.cost.seconds, best * (1 - 1e-9));
+}
+
+// 10 million parameters on 64 GPUs: one collective a gradient, each over 126
+// rounds, cost more than the step, and a deep pipeline looked better.
+TEST(PlanSearch, SmallModelsAreReplicatedOverManyGpus) {
+  Gpt gpt({.layers = 12,
+           .batch = 512,
+           .tokens = 256,
+           .width = 256,
+           .heads = 4,
+           .vocabulary = 2048},
+          64, 8);
+  gpt.input.cluster = *costmodel::readCluster(
+      MERAK_SOURCE_DIR "/samples/clusters/h100-8x8.json");
+  gpt.input.reduction.early = true;
+  auto seconds = [&](const Degrees &degrees) {
+    PlanCandidate found =
+        PlanSearch(gpt.input).plan(degrees, ownWay(gpt.input.pinned), true);
+    EXPECT_EQ(found.problem, "");
+    return found.plan.cost.seconds;
+  };
+  const double replicas = seconds({1, 64, 1, 1});
+  EXPECT_LT(replicas, seconds({8, 8, 1, 16}));
+  EXPECT_LT(replicas, seconds({16, 4, 1, 8}));
+  gpt.input.reduction.bucketBytes = 0;
+  const double each = seconds({1, 64, 1, 1});
+  EXPECT_GT(each, 1.5 * replicas);
+  gpt.input.cluster.algorithm = costmodel::Algorithm::Ring;
+  const double rings = seconds({1, 64, 1, 1});
+  EXPECT_GT(rings, 5 * each);
+  EXPECT_GT(rings, seconds({16, 4, 1, 8})); // as it was decided before
 }
 
 // A stage is never slower at a higher level, nor faster than its kernels; what
