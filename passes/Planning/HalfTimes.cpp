@@ -18,19 +18,21 @@ HalfTimes::HalfTimes(const std::vector<HalfTask> &tasks, int ops, int level)
   }
 }
 
-HalfTimes::Times HalfTimes::of(int begin, int end) const {
+std::pair<std::vector<int>, const HalfTimes::Simulated *>
+HalfTimes::find(int begin, int end) const {
   std::vector<int> chosen;
   for (int op = begin; op < end; ++op)
     chosen.insert(chosen.end(), tasksOf[op].begin(), tasksOf[op].end());
   std::sort(chosen.begin(), chosen.end());
-  Times times;
   double communication = 0;
+  for (int task : chosen)
+    communication += (*tasks)[task].communication ? (*tasks)[task].seconds : 0;
+  if (communication == 0)
+    return {std::move(chosen), nullptr};
   std::vector<int> key; // each task's kind, then how far back its needs are
   std::vector<std::vector<int>> needs(chosen.size());
   for (size_t i = 0; i < chosen.size(); ++i) {
     const HalfTask &task = (*tasks)[chosen[i]];
-    (task.communication ? communication : times.compute) +=
-        (task.once ? 1 : 2) * task.seconds;
     key.push_back(-1 - kind[chosen[i]]);
     for (int need : task.needs) {
       auto at = std::lower_bound(chosen.begin(), chosen.begin() + i, need);
@@ -40,11 +42,7 @@ HalfTimes::Times HalfTimes::of(int begin, int end) const {
       key.push_back(static_cast<int>(i) - needs[i].back());
     }
   }
-  if (communication == 0) {
-    times.seconds = times.compute;
-    return times;
-  }
-  auto [it, isNew] = known.try_emplace(std::move(key), 0);
+  auto [it, isNew] = known.try_emplace(std::move(key));
   if (isNew) {
     ChainWriter writer;
     for (size_t i = 0; i < chosen.size(); ++i) {
@@ -52,10 +50,28 @@ HalfTimes::Times HalfTimes::of(int begin, int end) const {
       writer.add(task.seconds, task.communication, std::move(needs[i]),
                  task.joins, task.once);
     }
-    it->second = secondsOfHalves(writer.chain(), level);
+    std::vector<Issue> order = orderHalves(writer.chain(), level);
+    std::vector<double> idle = idleBefore(writer.chain(), order);
+    it->second.seconds = simulateStreams(writer.chain(), order);
+    it->second.idle.assign(chosen.size(), 0);
+    for (size_t i = 0; i < order.size(); ++i)
+      it->second.idle[order[i].task] += idle[i];
   }
-  times.seconds = it->second;
+  return {std::move(chosen), &it->second};
+}
+
+HalfTimes::Times HalfTimes::of(int begin, int end) const {
+  auto [chosen, simulated] = find(begin, end);
+  Times times;
+  for (int task : chosen)
+    times.compute += (*tasks)[task].communication ? 0 : (*tasks)[task].both();
+  times.seconds = simulated ? simulated->seconds : times.compute;
   return times;
+}
+
+HalfTimes::Idle HalfTimes::idle(int begin, int end) const {
+  auto [chosen, simulated] = find(begin, end);
+  return {std::move(chosen), simulated ? &simulated->idle : nullptr};
 }
 
 } // namespace merak::planning

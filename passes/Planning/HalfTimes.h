@@ -20,6 +20,10 @@ struct HalfTask {
   bool joins = false; // see ChainWriter
   std::vector<int> needs;
   bool once = false; // the whole microbatch at once, see StreamTask
+  // What a task of B or W reads of other actions: values of the forward
+  // (tensors), and tasks of B.
+  std::vector<int> values = {}, backward = {};
+  double both() const { return (once ? 1 : 2) * seconds; }
 };
 
 class HalfTimes {
@@ -33,14 +37,28 @@ public:
   };
   // Of ops [begin, end) alone: what they need of others is there.
   Times of(int begin, int end) const;
+  // Their tasks, and the seconds that the computing stream is idle in front of
+  // each, for both halves together; empty where nothing communicates.
+  struct Idle {
+    std::vector<int> tasks;
+    const std::vector<double> *before = nullptr; // null: none
+  };
+  Idle idle(int begin, int end) const;
   size_t simulated() const { return known.size(); } // different chains
 
 private:
+  struct Simulated {
+    double seconds = 0;
+    std::vector<double> idle; // by task
+  };
+  // What is chosen of the tasks and, if something communicates, its simulation.
+  std::pair<std::vector<int>, const Simulated *> find(int begin, int end) const;
+
   const std::vector<HalfTask> *tasks;
   int level;
   std::vector<int> kind;                 // of each task: equal ones are alike
   std::vector<std::vector<int>> tasksOf; // by op
-  mutable std::map<std::vector<int>, double> known;
+  mutable std::map<std::vector<int>, Simulated> known;
 };
 
 } // namespace merak::planning

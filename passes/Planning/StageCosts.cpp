@@ -344,6 +344,10 @@ private:
       for (int t : op.operands)
         if (int need = made[action][t]; need >= 0)
           task.needs.push_back(need);
+        else if (action > 0 && made[0][t] >= 0)
+          task.values.push_back(t);
+        else if (action == 2 && made[1][t] >= 0)
+          task.backward.push_back(made[1][t]);
       int number = add(action, std::move(task));
       for (int t : op.results)
         made[action][t] = halves() > 1 ? number : -1;

@@ -38,6 +38,7 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
   if (problem.overlap > 0) {
     for (const std::vector<HalfTask> &tasks : problem.halves)
       halves.emplace_back(tasks, count(), problem.overlap);
+    findSlices();
     StageCost all;
     setTimes(0, count(), all);
     if (communication.back() > 0)
@@ -213,6 +214,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
     if (!needed || !again)
       continue;
     out.seconds += op.recompute;
+    out.ops.push_back(i);
     for (int t : op.operands)
       want(t, 1);
   }
@@ -331,6 +333,8 @@ StageCost StageModel::compute(int begin, int end, Marks marks,
       out.againBytes += problem.tensors[t].bytes;
     out.workspace = need.workspace;
     out.times.R = need.seconds;
+    if (!halves.empty())
+      fillWaits(begin, end, need, out);
     return out;
   }
   // Each shard from what it keeps, one after the other.

@@ -157,12 +157,15 @@ public:
 private:
   struct Need {
     std::vector<int> kept, again; // tensors
+    std::vector<int> ops;         // that are run again, the last one first
     double seconds = 0, workspace = 0;
   };
   Need needOf(int begin, int end, Marks marks, Lives *held) const;
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   StageCost compute(int begin, int end, Marks marks, bool shardwise) const;
   void setTimes(int begin, int end, StageCost &out) const;
+  void fillWaits(int begin, int end, const Need &need, StageCost &out) const;
+  void findSlices();
   void sumTensors(int begin, int end, Marks marks, StageCost &out) const;
   void priceCuts();
   void findLegal();
@@ -175,6 +178,13 @@ private:
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
   std::vector<HalfTimes> halves; // of F, B and W; empty: no overlap
+  // Tasks of W that end in one gradient and that nothing else needs.
+  struct Slice {
+    int first = 0, last = 0; // ops
+    double seconds = 0;      // of both halves
+    std::vector<int> values, backward;
+  };
+  std::vector<Slice> slices;
   // Parameters by first user of a range: (parameter, previous user).
   std::vector<std::vector<std::pair<int, int>>> parametersOf;
   std::vector<int> rung;

@@ -3,6 +3,7 @@
 #include "dialects/Train/TrainDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/IRMapping.h"
+#include "passes/Planning/Waits.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -13,11 +14,6 @@ using namespace merak::pipe;
 using namespace merak::train;
 
 namespace {
-
-// An op fits where at least this part of it is idle time.
-constexpr double kFits = 0.5;
-// What must be gained, as a part of the time before.
-constexpr double kGain = 1e-3;
 
 SmallVector<Operation *> opsOf(ActionOp action) {
   SmallVector<Operation *> ops;
@@ -78,9 +74,10 @@ private:
     planning::Chain chain = chains.chainOf(ops);
     std::vector<planning::Issue> order = planning::orderHalves(chain, level);
     std::vector<double> idle = planning::idleBefore(chain, order);
-    gap.assign(ops.size(), 0);
+    std::vector<double> gap(ops.size(), 0);
     for (size_t i = 0; i < order.size(); ++i)
       gap[order[i].task] += idle[i];
+    waits = planning::Waits(gap);
     before = planning::simulateStreams(chain, order);
   }
 
@@ -129,11 +126,8 @@ private:
     double cost = costOf(op);
     if (cost == 0)
       return latest;
-    for (int64_t at = latest; at >= 0; --at)
-      if (gap[at] > 0 && gap[at] >= kFits * cost) {
-        gap[at] -= cost;
-        return at;
-      }
+    if (std::optional<int> at = waits.takeLast(static_cast<int>(latest), cost))
+      return *at;
     return std::nullopt;
   }
 
@@ -170,16 +164,14 @@ private:
         return;
       moved.push_back(op);
     }
-    for (int64_t at = earliest; at < static_cast<int64_t>(ops.size()); ++at)
-      if (gap[at] > 0 && gap[at] >= kFits * cost) {
-        gap[at] -= cost;
-        llvm::sort(moved, [](Operation *a, Operation *b) {
-          return a->isBeforeInBlock(b);
-        });
-        for (Operation *op : moved)
-          place[op] = at;
-        return;
-      }
+    if (std::optional<int> at =
+            waits.takeFirst(static_cast<int>(earliest), cost)) {
+      llvm::sort(moved, [](Operation *a, Operation *b) {
+        return a->isBeforeInBlock(b);
+      });
+      for (Operation *op : moved)
+        place[op] = *at;
+    }
   }
 
   // B with the ops in their places, in the order of their own action.
@@ -208,7 +200,7 @@ private:
     planning::Chain chain = chains.chainOf(all);
     double together =
         planning::simulateStreams(chain, planning::orderHalves(chain, level));
-    return together < apart * (1 - kGain);
+    return planning::paysToMove(together, apart);
   }
 
   // Bytes of values that have to be kept because their user moves away.
@@ -379,8 +371,8 @@ private:
   int level;
   SmallVector<Operation *> ops; // of B
   llvm::DenseMap<Operation *, int64_t> position;
-  std::vector<double> gap; // idle seconds in front of each op, both halves
-  double before = 0;       // seconds of B
+  planning::Waits waits; // in front of the ops, both halves
+  double before = 0;     // seconds of B
   SmallVector<Value> cloned;
 };
 
