@@ -103,4 +103,22 @@ Reduction EmitterBase::describe(OpResult result) {
   return {result, combiner, other, element};
 }
 
+Value EmitterBase::advance(Value base, const Access &access, Value offset) {
+  if (!offset)
+    return base;
+  Type type = ops.memoryType(graph.operands[access.operand].element);
+  return LLVM::GEPOp::create(b, loc, base.getType(), type, base,
+                             llvm::ArrayRef<LLVM::GEPArg>{offset});
+}
+
+Value EmitterBase::added(Value old, Value value, const KernelOperand &operand) {
+  OperationState state(loc, isa<FloatType>(operand.element) ? "arith.addf"
+                            : operand.element.isInteger(1)  ? "arith.ori"
+                                                            : "arith.addi");
+  state.addOperands({old, value});
+  state.addTypes(value.getType());
+  Value sum = b.create(state)->getResult(0);
+  return operand.element.isBF16() ? ops.roundToBf16(sum) : sum;
+}
+
 } // namespace merak::codegen::emitter

@@ -34,7 +34,25 @@ protected:
   Value mulI(Value a, int64_t c) {
     return c == 1 ? a : Value(arith::MulIOp::create(b, loc, a, i64(c)));
   }
+  Value both(Value a, Value c) { // null: true
+    if (!a || !c)
+      return a ? a : c;
+    return arith::AndIOp::create(b, loc, a, c);
+  }
+  // `offset` plus a number of strides; null: 0.
+  Value plusStrides(Value offset, Value count, int64_t stride) {
+    if (!count || stride == 0)
+      return offset;
+    Value part = mulI(count, stride);
+    return offset ? addI(offset, part) : part;
+  }
   int64_t size(int dim) const { return graph.dims[dim].size; }
+  bool variesInReduced(const Access &access) const {
+    for (auto [stride, dim] : llvm::zip(access.strides, graph.dims))
+      if (dim.reduced && stride != 0)
+        return true;
+    return false;
+  }
   int64_t alignment(Type element) const {
     return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
   }
@@ -46,6 +64,10 @@ protected:
   // Computes what depends on scalars only.
   void emitEntryOps();
   Value entryValue(Value value);
+  // The address so many elements of an access behind `base`; null: none.
+  Value advance(Value base, const Access &access, Value offset);
+  // What is written where the output accumulates.
+  Value added(Value old, Value value, const KernelOperand &operand);
   // Fails with an error if `result` is no reduction that kernels know.
   Reduction describe(OpResult result);
 

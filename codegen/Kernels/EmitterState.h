@@ -2,7 +2,7 @@
 // KernelEmitter.cpp (loops) and KernelValues.cpp (addresses and values).
 #pragma once
 
-#include "codegen/Kernels/EmitterBase.h"
+#include "codegen/Kernels/EmitterValues.h"
 #include "codegen/Kernels/KernelSchedule.h"
 
 #include <optional>
@@ -22,11 +22,11 @@ struct Frame {
   Operation *before = nullptr; // the loop under construction inside this place
 };
 
-class Emitter : EmitterBase {
+class Emitter final : ValueEmitter<Frame> {
 public:
   Emitter(ModuleOp module, const KernelGraph &graph,
           const KernelSchedule &schedule, const KernelTarget &target)
-      : EmitterBase(module, graph, target), schedule(schedule) {}
+      : ValueEmitter(module, graph, target), schedule(schedule) {}
   LogicalResult emit(llvm::StringRef symbol);
 
 private:
@@ -51,10 +51,11 @@ private:
   void planScratch();
 
   // Values.
-  Value valueOf(Value value, Frame &frame);
-  Value operandOf(OpOperand &operand, Frame &frame);
-  Value bodyValue(linalg::GenericOp generic, Value value, Frame &frame);
-  Value load(unsigned access, Frame &frame);
+  Value load(unsigned access, Frame &frame) override;
+  Value bodyIndex(int dim, Frame &frame) override {
+    return laneIndexOf(dim, frame);
+  }
+  Value produce(Value value, Frame &frame) override;
   void store(unsigned output, Value value, Frame &frame);
   Value pointer(unsigned access, Frame &frame);
   Value gatherPointers(unsigned access, Frame &frame);
@@ -72,12 +73,6 @@ private:
     return arith::ConstantOp::create(
         b, loc, type,
         DenseElementsAttr::get(type, llvm::ArrayRef<int64_t>(steps)));
-  }
-  bool variesInReduced(const Access &access) const {
-    for (auto [stride, dim] : llvm::zip(access.strides, graph.dims))
-      if (dim.reduced && stride != 0)
-        return true;
-    return false;
   }
   bool crossesLanes() const { // see runLaneIndex
     return schedule.lanesInRun && schedule.run.size() > 1 &&

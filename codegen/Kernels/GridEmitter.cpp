@@ -36,11 +36,6 @@ Value GridEmitter::isBelow(Value a, int64_t bound) {
                                ops.constantInt(a.getType(), bound));
 }
 Value GridEmitter::isZero(Value a) { return isBelow(a, 1); }
-Value GridEmitter::both(Value a, Value c) {
-  if (!a || !c)
-    return a ? a : c;
-  return arith::AndIOp::create(b, loc, a, c);
-}
 
 Value GridEmitter::called(llvm::StringRef name, ValueRange arguments,
                           Type result) {

@@ -2,7 +2,7 @@
 // GridEmitter.cpp (points, passes, sums) and GridValues.cpp (values).
 #pragma once
 
-#include "codegen/Kernels/EmitterBase.h"
+#include "codegen/Kernels/EmitterValues.h"
 #include "codegen/Kernels/GridSchedule.h"
 
 namespace merak::codegen::emitter {
@@ -20,12 +20,12 @@ struct Place {
   Operation *before = nullptr; // the loop under construction inside this place
 };
 
-class GridEmitter : EmitterBase {
+class GridEmitter final : ValueEmitter<Place> {
 public:
   GridEmitter(ModuleOp module, const KernelGraph &graph,
               const GridSchedule &schedule, const KernelTarget &target)
-      : EmitterBase(module, graph, target), schedule(schedule), target(target) {
-  }
+      : ValueEmitter(module, graph, target), schedule(schedule),
+        target(target) {}
   LogicalResult emit(llvm::StringRef symbol);
 
 private:
@@ -38,7 +38,6 @@ private:
   Value asIndex(Value count);
   Value isBelow(Value a, int64_t bound);
   Value isZero(Value a);
-  Value both(Value a, Value c); // null: true
   Value called(llvm::StringRef name, ValueRange arguments, Type result);
   void barrier() { called("merak.grid.barrier", {}, Type()); }
   std::pair<Value, Value> clamp(Value number, int64_t bound, int64_t least);
@@ -55,14 +54,12 @@ private:
   Value sharedSlot(size_t number, Value entry);
 
   // Values.
-  Value valueOf(Value value, Place &place);
-  Value operandOf(OpOperand &operand, Place &place);
-  Value bodyValue(linalg::GenericOp generic, Value value, Place &place);
-  Value load(unsigned access, Place &place);
+  Value load(unsigned access, Place &place) override;
+  Value bodyIndex(int dim, Place &place) override;
   Value pointer(unsigned access, Place &place);
   Value indexOf(int dim, Place &place);
   void store(unsigned output, Value value, Place &place, Value condition);
-  bool variesInReduced(const Access &access) const;
+  using EmitterBase::variesInReduced;
   bool variesInReduced(unsigned output) const {
     return graph.variesInReduction(
         graph.operands[graph.firstOutput + output].value);

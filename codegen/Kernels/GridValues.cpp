@@ -5,13 +5,6 @@
 
 namespace merak::codegen::emitter {
 
-bool GridEmitter::variesInReduced(const Access &access) const {
-  for (auto [stride, dim] : llvm::zip(access.strides, graph.dims))
-    if (dim.reduced && stride != 0)
-      return true;
-  return false;
-}
-
 // Null if it is always 0.
 Value GridEmitter::indexOf(int dim, Place &place) {
   if (place.index[dim])
@@ -39,25 +32,13 @@ Value GridEmitter::pointer(unsigned number, Place &place) {
     return known;
   const Access &access = graph.accesses[number];
   Value base = bases[access.operand];
-  if (place.outer) {
-    OpBuilder::InsertionGuard guard(b);
-    if (place.outer->before)
-      b.setInsertionPoint(place.outer->before);
-    base = pointer(number, *place.outer);
-  }
+  if (place.outer)
+    base = outside(place, [&](Place &outer) { return pointer(number, outer); });
   Value offset;
-  for (int dim : place.outer ? schedule.reduced : schedule.kept) {
-    Value index = access.strides[dim] ? indexOf(dim, place) : Value();
-    if (!index)
-      continue;
-    Value part = mulI(index, access.strides[dim]);
-    offset = offset ? addI(offset, part) : part;
-  }
-  if (!offset)
-    return place.pointers[number] = base;
-  Type type = ops.memoryType(graph.operands[access.operand].element);
-  Value result = LLVM::GEPOp::create(b, loc, base.getType(), type, base,
-                                     llvm::ArrayRef<LLVM::GEPArg>{offset});
+  for (int dim : place.outer ? schedule.reduced : schedule.kept)
+    if (access.strides[dim] != 0)
+      offset = plusStrides(offset, indexOf(dim, place), access.strides[dim]);
+  Value result = advance(base, access, offset);
   return place.pointers[number] = result;
 }
 
@@ -65,12 +46,8 @@ Value GridEmitter::load(unsigned number, Place &place) {
   if (Value known = place.loads.lookup(number))
     return known;
   const Access &access = graph.accesses[number];
-  if (place.outer && !variesInReduced(access)) {
-    OpBuilder::InsertionGuard guard(b);
-    if (place.outer->before)
-      b.setInsertionPoint(place.outer->before);
-    return load(number, *place.outer);
-  }
+  if (place.outer && !variesInReduced(access))
+    return outside(place, [&](Place &outer) { return load(number, outer); });
   Type element = graph.operands[access.operand].element;
   Type memory = ops.memoryType(element);
   Value loaded = LLVM::LoadOp::create(b, loc, memory, pointer(number, place),
@@ -100,78 +77,15 @@ void GridEmitter::store(unsigned output, Value value, Place &place,
   if (operand.accumulate) {
     Value old = ops.fromMemory(
         LLVM::LoadOp::create(b, loc, memory, address, align), operand.element);
-    OperationState state(loc, isa<FloatType>(operand.element) ? "arith.addf"
-                              : operand.element.isInteger(1)  ? "arith.ori"
-                                                              : "arith.addi");
-    state.addOperands({old, value});
-    state.addTypes(value.getType());
-    value = b.create(state)->getResult(0);
-    if (operand.element.isBF16())
-      value = ops.roundToBf16(value);
+    value = added(old, value, operand);
   }
   LLVM::StoreOp::create(b, loc, ops.toMemory(value, operand.element), address,
                         align);
 }
 
-Value GridEmitter::bodyValue(linalg::GenericOp generic, Value value,
-                             Place &place) {
-  if (Value known = place.values.lookup(value))
-    return known;
-  if (auto arg = dyn_cast<BlockArgument>(value)) {
-    if (arg.getOwner() != generic.getBody())
-      return entryValue(value);
-    return operandOf(generic->getOpOperand(arg.getArgNumber()), place);
-  }
-  Operation *op = value.getDefiningOp();
-  if (op->getBlock() != generic.getBody())
-    return entryValue(value);
-  Value result;
-  if (auto index = dyn_cast<linalg::IndexOp>(op)) {
-    int dim = graph.loops.find(generic)->second[index.getDim()];
-    result = dim < 0 ? Value() : indexOf(dim, place);
-    if (!result)
-      result = i64(0);
-  } else {
-    SmallVector<Value> operands;
-    for (Value operand : op->getOperands())
-      operands.push_back(bodyValue(generic, operand, place));
-    if (!failed)
-      result = ops.emit(op, operands);
-    if (!result) {
-      failed = true;
-      return value; // the caller stops before it is used
-    }
-  }
-  return place.values[value] = result;
-}
-
-Value GridEmitter::operandOf(OpOperand &operand, Place &place) {
-  auto access = graph.readAccess.find(&operand);
-  if (access != graph.readAccess.end())
-    return load(access->second, place);
-  return valueOf(operand.get(), place);
-}
-
-Value GridEmitter::valueOf(Value value, Place &place) {
-  if (Value known = place.values.lookup(value))
-    return known;
-  if (!isa<RankedTensorType>(value.getType()))
-    return entryValue(value);
-  if (auto fill = value.getDefiningOp<linalg::FillOp>())
-    return entryValue(fill.getInputs()[0]);
-  auto generic = value.getDefiningOp<linalg::GenericOp>();
-  if (!generic)
-    return entryValue(value);
-  if (place.outer && !graph.variesInReduction(value)) {
-    OpBuilder::InsertionGuard guard(b);
-    if (place.outer->before)
-      b.setInsertionPoint(place.outer->before);
-    return valueOf(value, *place.outer);
-  }
-  auto yield = cast<linalg::YieldOp>(generic.getBody()->getTerminator());
-  unsigned number = cast<OpResult>(value).getResultNumber();
-  return place.values[value] =
-             bodyValue(generic, yield.getOperand(number), place);
+Value GridEmitter::bodyIndex(int dim, Place &place) {
+  Value index = indexOf(dim, place);
+  return index ? index : i64(0);
 }
 
 } // namespace merak::codegen::emitter

@@ -106,36 +106,24 @@ Value Emitter::pointer(unsigned number, Frame &frame) {
   const Access &access = graph.accesses[number];
   Value base = bases[access.operand];
   Value offset;
-  auto advance = [&](Value index, int64_t stride) {
-    if (!index || stride == 0)
-      return;
-    Value part = mulI(index, stride);
-    offset = offset ? addI(offset, part) : part;
+  auto add = [&](Value index, int64_t stride) {
+    offset = plusStrides(offset, index, stride);
   };
   if (frame.outer) {
-    {
-      OpBuilder::InsertionGuard guard(b);
-      if (frame.outer->before)
-        b.setInsertionPoint(frame.outer->before);
-      base = pointer(number, *frame.outer);
-    }
+    base = outside(frame, [&](Frame &outer) { return pointer(number, outer); });
     for (int dim : schedule.outerReduced)
-      advance(frame.index[dim], access.strides[dim]);
+      add(frame.index[dim], access.strides[dim]);
     if (isLinearInRun(access))
-      advance(frame.runIndex, access.strides[schedule.run.back()]);
+      add(frame.runIndex, access.strides[schedule.run.back()]);
     else
       for (int dim : schedule.run)
         if (access.strides[dim] != 0 && !crossesLanes())
-          advance(runDimIndex(dim, frame), access.strides[dim]);
+          add(runDimIndex(dim, frame), access.strides[dim]);
   } else {
     for (int dim : schedule.kept)
-      advance(frame.index[dim], access.strides[dim]);
+      add(frame.index[dim], access.strides[dim]);
   }
-  if (!offset)
-    return frame.pointers[number] = base;
-  Type type = ops.memoryType(graph.operands[access.operand].element);
-  Value result = LLVM::GEPOp::create(b, loc, base.getType(), type, base,
-                                     llvm::ArrayRef<LLVM::GEPArg>{offset});
+  Value result = advance(base, access, offset);
   return frame.pointers[number] = result;
 }
 
@@ -184,12 +172,8 @@ Value Emitter::load(unsigned number, Frame &frame) {
   if (Value known = frame.loads.lookup(number))
     return known;
   const Access &access = graph.accesses[number];
-  if (frame.outer && !variesInReduced(access)) {
-    OpBuilder::InsertionGuard guard(b);
-    if (frame.outer->before)
-      b.setInsertionPoint(frame.outer->before);
-    return load(number, *frame.outer);
-  }
+  if (frame.outer && !variesInReduced(access))
+    return outside(frame, [&](Frame &outer) { return load(number, outer); });
   Type element = graph.operands[access.operand].element;
   Type memory = ops.memoryType(element);
   auto vector = VectorType::get({kLanes}, memory);
@@ -254,12 +238,9 @@ void Emitter::store(unsigned output, Value value, Frame &frame) {
     Value index = indexOf(dim, frame);
     if (access.strides[dim] != 0 || size(dim) <= 1 || !index)
       continue;
-    Value isFirst =
-        arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, index, i64(0));
     condition =
-        condition
-            ? arith::AndIOp::create(b, loc, condition, isFirst).getResult()
-            : isFirst;
+        both(condition, arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq,
+                                              index, i64(0)));
   }
   OpBuilder::InsertionGuard guard(b);
   if (condition) {
@@ -278,14 +259,7 @@ void Emitter::store(unsigned output, Value value, Frame &frame) {
     Value old = load(number, place);
     if (perLane)
       old = ops.splat(old);
-    OperationState state(loc, isa<FloatType>(operand.element) ? "arith.addf"
-                              : operand.element.isInteger(1)  ? "arith.ori"
-                                                              : "arith.addi");
-    state.addOperands({old, value});
-    state.addTypes(value.getType());
-    value = b.create(state)->getResult(0);
-    if (operand.element.isBF16())
-      value = ops.roundToBf16(value);
+    value = added(old, value, operand);
   }
   value = ops.toMemory(value, operand.element);
   if (!perLane || (stride && *stride == 1 && frame.active == kLanes))
@@ -305,90 +279,35 @@ void Emitter::store(unsigned output, Value value, Frame &frame) {
 // Values
 //===----------------------------------------------------------------------===//
 
-Value Emitter::bodyValue(linalg::GenericOp generic, Value value, Frame &frame) {
-  if (Value known = frame.values.lookup(value))
-    return known;
-  if (auto arg = dyn_cast<BlockArgument>(value)) {
-    if (arg.getOwner() != generic.getBody())
-      return entryValue(value);
-    return operandOf(generic->getOpOperand(arg.getArgNumber()), frame);
-  }
-  Operation *op = value.getDefiningOp();
-  if (op->getBlock() != generic.getBody())
-    return entryValue(value);
-  Value result;
-  if (auto index = dyn_cast<linalg::IndexOp>(op)) {
-    int dim = graph.loops.find(generic)->second[index.getDim()];
-    result = dim < 0 ? i64(0) : laneIndexOf(dim, frame);
-  } else {
-    SmallVector<Value> operands;
-    for (Value operand : op->getOperands())
-      operands.push_back(bodyValue(generic, operand, frame));
-    if (!failed)
-      result = ops.emit(op, operands);
-    if (!result) {
-      failed = true;
-      return value; // the caller stops before it is used
-    }
-  }
-  return frame.values[value] = result;
-}
-
-Value Emitter::operandOf(OpOperand &operand, Frame &frame) {
-  auto access = graph.readAccess.find(&operand);
-  if (access != graph.readAccess.end())
-    return load(access->second, frame);
-  return valueOf(operand.get(), frame);
-}
-
-Value Emitter::valueOf(Value value, Frame &frame) {
-  if (Value known = frame.values.lookup(value))
-    return known;
-  if (!isa<RankedTensorType>(value.getType()))
-    return entryValue(value);
-  if (auto fill = value.getDefiningOp<linalg::FillOp>())
-    return entryValue(fill.getInputs()[0]);
-  auto generic = value.getDefiningOp<linalg::GenericOp>();
-  if (!generic)
-    return entryValue(value);
-  if (frame.outer && !graph.variesInReduction(value)) {
-    OpBuilder::InsertionGuard guard(b);
-    if (frame.outer->before)
-      b.setInsertionPoint(frame.outer->before);
-    return valueOf(value, *frame.outer);
-  }
+// Of a reduction's pass that a later one reads again: in a buffer of one run.
+Value Emitter::produce(Value value, Frame &frame) {
   auto kept = scratchPass.find(value);
-  bool isKept = kept != scratchPass.end() && frame.outer;
-  Value slot;
-  if (isKept) {
-    Type type = ops.scalarType(
-        cast<RankedTensorType>(value.getType()).getElementType());
-    if (type.isInteger(1))
-      type = b.getI8Type();
-    slot = LLVM::GEPOp::create(b, loc, scratch[value].getType(), type,
-                               scratch[value],
-                               llvm::ArrayRef<LLVM::GEPArg>{frame.runIndex});
-    if (kept->second < pass) {
-      Type vector = VectorType::get({kLanes}, type);
-      Value loaded = LLVM::LoadOp::create(
-          b, loc, vector, slot, static_cast<unsigned>(alignment(type)));
-      if (cast<RankedTensorType>(value.getType()).getElementType().isInteger(1))
-        loaded = ops.fromMemory(loaded, b.getI1Type());
-      return frame.values[value] = loaded;
-    }
+  if (kept == scratchPass.end() || !frame.outer)
+    return compute(value, frame);
+  Type element = cast<RankedTensorType>(value.getType()).getElementType();
+  Type type = ops.scalarType(element);
+  if (type.isInteger(1))
+    type = b.getI8Type();
+  Value slot = LLVM::GEPOp::create(
+      b, loc, scratch[value].getType(), type, scratch[value],
+      llvm::ArrayRef<LLVM::GEPArg>{frame.runIndex});
+  if (kept->second < pass) {
+    Type vector = VectorType::get({kLanes}, type);
+    Value loaded = LLVM::LoadOp::create(b, loc, vector, slot,
+                                        static_cast<unsigned>(alignment(type)));
+    return element.isInteger(1) ? ops.fromMemory(loaded, b.getI1Type())
+                                : loaded;
   }
-  auto yield = cast<linalg::YieldOp>(generic.getBody()->getTerminator());
-  unsigned number = cast<OpResult>(value).getResultNumber();
-  Value result = bodyValue(generic, yield.getOperand(number), frame);
-  if (isKept && !failed) {
-    Value stored = ops.splat(result);
-    if (getElementTypeOrSelf(stored.getType()).isInteger(1))
-      stored = ops.toMemory(stored, b.getI1Type());
-    LLVM::StoreOp::create(b, loc, stored, slot,
-                          static_cast<unsigned>(alignment(
-                              getElementTypeOrSelf(stored.getType()))));
-  }
-  return frame.values[value] = result;
+  Value result = compute(value, frame);
+  if (failed)
+    return result;
+  Value stored = ops.splat(result);
+  if (getElementTypeOrSelf(stored.getType()).isInteger(1))
+    stored = ops.toMemory(stored, b.getI1Type());
+  LLVM::StoreOp::create(
+      b, loc, stored, slot,
+      static_cast<unsigned>(alignment(getElementTypeOrSelf(stored.getType()))));
+  return result;
 }
 
 } // namespace merak::codegen::emitter

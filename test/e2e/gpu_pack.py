@@ -7,8 +7,11 @@ whole    a checkout without its build, the packed plans and runtime: a table, a
 broken   a plan that was cut short: told in the table, exit code 1
 empty    nothing unpacked: exit code 1
 list     what would be checked names every case
+checked  what judges the runs there, on a plan for the emulated device: losses, and
+         the same bits without graphs; wrong recorded losses fail
 """
 import functools
+import json
 import os
 import re
 import shutil
@@ -17,7 +20,12 @@ import sys
 import tarfile
 
 import harness
+import matrix
+import oracle
 from harness import Case, Failed
+
+sys.path.insert(0, os.path.join(harness.ROOT, "test/gpu"))
+import cases  # noqa: E402
 
 # What a checkout needs there beside sources.
 FOLDERS = ["test/gpu", "bench/gpu"]
@@ -71,9 +79,13 @@ def row(output, name):
 
 def whole(which, tools):
     root = checkout(tools)
-    pack(tools, root, PACKED[which])
     bin_dir = os.path.abspath(tools.bin_dir)
-    code, output = run_sh(tools, root)
+    if which:
+        pack(tools, root, PACKED[which], "--no-runtime")
+        code, output = run_sh(tools, root, "--bin-dir", bin_dir)
+    else:
+        pack(tools, root, PACKED[which])
+        code, output = run_sh(tools, root)
     if code != 3 or not output.endswith(
             "1 of 7 checks were made on a machine without a GPU\n"
             "no GPU: nvidia-smi finds none\n"):
@@ -87,18 +99,20 @@ def whole(which, tools):
     # The plans need no file of the machine that made them: with them, the
     # packed data and the packed model, a run gets as far as the driver.
     pack_dir = os.path.join(root, "build/gpu-pack")
-    libraries = os.listdir(os.path.join(pack_dir, "runtime/lib"))
-    if not any(name.startswith("libprotobuf") for name in libraries) or any(
-            name.startswith(("libc.", "ld-linux")) for name in libraries):
-        raise Failed(f"packed libraries: {libraries}")
+    if not which:
+        libraries = os.listdir(os.path.join(pack_dir, "runtime/lib"))
+        if not any(name.startswith("libprotobuf") for name in libraries) or any(
+                name.startswith(("libc.", "ld-linux")) for name in libraries):
+            raise Failed(f"packed libraries: {libraries}")
+        bin_dir = os.path.join(pack_dir, "runtime/bin")
     (plan,) = os.listdir(os.path.join(pack_dir, "plans"))
     (model,) = os.listdir(os.path.join(pack_dir, "models"))
     model = os.path.join(pack_dir, "models", model)
-    if os.path.exists(os.path.join(bin_dir, "../fake-driver")):
-        tools.extra = {"LD_LIBRARY_PATH": os.path.join(bin_dir,
-                                                       "../fake-driver"),
+    driver = os.path.abspath(os.path.join(tools.bin_dir, "../fake-driver"))
+    if os.path.exists(driver):
+        tools.extra = {"LD_LIBRARY_PATH": driver,
                        "MERAK_FAKE_CUDA": "devices=0"}
-    _, errors = tools.run(os.path.join(pack_dir, "runtime/bin/merak-run"),
+    _, errors = tools.run(os.path.join(bin_dir, "merak-run"),
                           os.path.join(pack_dir, "plans", plan),
                           "--backend=cuda", f"--model-dir={model}",
                           f"--data={model}/data", "--steps=1", expect=1)
@@ -136,16 +150,65 @@ def listed(tools):
         raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
 
 
+# merak-run as test/gpu/check.py calls it, on the emulated device, which runs
+# plans for CPUs.
+EMULATED = """#!/bin/sh
+for option do
+  shift
+  [ "$option" = --backend=cuda ] || set -- "$@" "$option"
+done
+exec "%s/merak-run-emulated" "$@"
+"""
+
+
+def checked(tools):
+    case = cases.SANITIZED
+    model, mesh, optimizer, microbatch, schedule = case
+    pack_dir, stand_in = tools.path("pack"), tools.path("bin")
+    os.makedirs(os.path.join(pack_dir, "plans"))
+    os.makedirs(stand_in)
+    source = os.path.join(pack_dir, "models", model)
+    shutil.copytree(os.path.join(harness.MODELS, model), source)
+    tools.run("merakc", os.path.join(source, "model.onnx"), "-o",
+              os.path.join(pack_dir, "plans", cases.name(case)), "-q",
+              *matrix.compile_options(mesh, microbatch, schedule),
+              oracle.optimizer_option(model, optimizer))
+    runner = os.path.join(stand_in, "merak-run")
+    with open(runner, "w", encoding="utf-8") as file:
+        file.write(EMULATED % os.path.abspath(tools.bin_dir))
+    os.chmod(runner, 0o755)
+
+    def check():
+        done = subprocess.run(
+            [sys.executable, os.path.join(harness.ROOT, "test/gpu/check.py"),
+             "--bin-dir", stand_in, "--pack", pack_dir],
+            capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    code, output = check()
+    if code != 0 or not output.endswith("1 passed, 0 failed, 1 as one graph\n"):
+        raise Failed(f"exit code {code}: {harness.last_lines(output)}")
+    recorded = os.path.join(source, "expected.json")
+    with open(recorded, encoding="utf-8") as file:
+        wanted = json.load(file)
+    wanted["optimizers"][optimizer]["losses"][4] *= 1.001
+    with open(recorded, "w", encoding="utf-8") as file:
+        json.dump(wanted, file)
+    code, output = check()
+    if code != 1 or "loss of step 5 is " not in output:
+        raise Failed(f"exit code {code}: {harness.last_lines(output)}")
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     if not os.path.exists(os.path.join(args.bin_dir, "MerakCudaTests")):
         print("gpu-pack: built without the CUDA toolkit, nothing to pack")
         print("0 passed, 0 failed")
         return 0
-    cases = [Case(f"whole {which}".strip(), functools.partial(whole, which))
+    found = [Case(f"whole {which}".strip(), functools.partial(whole, which))
              for which in PACKED]
-    cases += [Case(f.__name__, f) for f in (broken, empty, listed)]
-    return harness.run_cases("gpu-pack", cases, args)
+    found += [Case(f.__name__, f) for f in (broken, empty, listed, checked)]
+    return harness.run_cases("gpu-pack", found, args)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def main():
             pack_runtime(args.bin_dir, folder)
         if args.bench:
             models.pack(merakc, folder, CLUSTER)
-        with tarfile.open(args.output, "w:gz") as archive:
+        with tarfile.open(args.output, "w:gz", compresslevel=3) as archive:
             archive.add(folder, arcname="build/gpu-pack")
             if os.path.exists(FRONTEND):
                 archive.add(FRONTEND, arcname=os.path.relpath(FRONTEND, ROOT))
