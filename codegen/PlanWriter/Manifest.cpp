@@ -112,13 +112,16 @@ private:
     std::string kind = text("optimizer", "");
     if (file_.mode() == "infer" || kind.empty())
       return;
-    optimizer->set_kind(kind == "sgd" ? planpb::Optimizer::SGD
-                                      : planpb::Optimizer::ADAMW);
+    optimizer->set_kind(kind == "sgd"       ? planpb::Optimizer::SGD
+                        : kind == "adam"    ? planpb::Optimizer::ADAM
+                        : kind == "adagrad" ? planpb::Optimizer::ADAGRAD
+                                            : planpb::Optimizer::ADAMW);
     auto constants = setup().getAs<DictionaryAttr>("constants");
     if (!constants)
       constants = DictionaryAttr::get(module_.getContext());
     optimizer->set_lr(number(setup(), "lr", 0));
-    optimizer->set_weight_decay(number(constants, "weight_decay", 0));
+    optimizer->set_weight_decay(
+        number(constants, kind == "adam" ? "l2" : "weight_decay", 0));
     optimizer->set_momentum(number(constants, "momentum", 0));
     optimizer->set_dampening(number(constants, "dampening", 0));
     if (auto nesterov = constants.getAs<BoolAttr>("nesterov"))
@@ -126,6 +129,12 @@ private:
     optimizer->set_beta1(number(constants, "beta1", 0));
     optimizer->set_beta2(number(constants, "beta2", 0));
     optimizer->set_eps(number(constants, "eps", 0));
+    optimizer->set_lr_decay(number(constants, "lr_decay", 0));
+    optimizer->set_post_decay(number(constants, "post_decay", 0));
+    if (auto plain = constants.getAs<BoolAttr>("plain_root"))
+      optimizer->set_plain_root(plain.getValue());
+    if (auto count = constants.getAs<IntegerAttr>("first_count"))
+      optimizer->set_first_count(count.getInt());
     optimizer->set_grad_clip(number(setup(), "grad_clip", 0));
     std::string schedule = text("lr_schedule", "constant");
     optimizer->set_schedule(schedule == "linear" ? planpb::Optimizer::LINEAR

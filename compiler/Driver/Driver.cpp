@@ -10,6 +10,7 @@
 #include "llvm/Support/PrettyStackTrace.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
+#include "llvm/Support/thread.h"
 #include <csignal>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ static void onCrash(void *) {
   _exit(70);
 }
 
-int merak::merakcMain(int argc, char **argv) {
+static int compileOrAnswer(int argc, char **argv) {
   crashArgc = argc;
   crashArgv = argv;
   llvm::sys::AddSignalHandler(onCrash, nullptr);
@@ -105,4 +106,15 @@ int merak::merakcMain(int argc, char **argv) {
   if (!options.quiet)
     (printsIr ? llvm::errs() : llvm::outs()) << compilation.getReport();
   return 0;
+}
+
+// Passes walk chains of operations by recursion. The longest that import lets
+// through needs a hundred MiB; pages that nobody touches cost nothing.
+int merak::merakcMain(int argc, char **argv) {
+  constexpr unsigned kStackBytes = 512u << 20;
+  int code = 70;
+  llvm::thread worker(std::optional<unsigned>(kStackBytes),
+                      [&] { code = compileOrAnswer(argc, argv); });
+  worker.join();
+  return code;
 }

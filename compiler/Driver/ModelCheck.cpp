@@ -26,7 +26,7 @@ public:
     StringRef name = StringRef(path).rsplit('/').second;
     fileName = name.empty() ? path : name.str();
     std::vector<std::string> errors;
-    file = OnnxFile::open(path, errors);
+    file = OnnxFile::open(path, errors, import.readsTraining());
     for (const std::string &error : errors)
       findings.push_back({true, error, {}, ""});
     if (file) {
@@ -144,6 +144,9 @@ private:
     if (text.contains("computed from the model's inputs or parameters"))
       return "a shape depends on data; bind the dimensions it comes from with "
              "--shape, or export without dynamic axes";
+    if (text.starts_with("training algorithm: "))
+      return "--loss and --optimizer together replace the model's training "
+             "algorithm";
     if (text.contains("unsupported op, expected one of the standard domain"))
       return "export the operation written out in standard operators";
     return "";

@@ -36,13 +36,19 @@ Result<OptimizerOptions> parseOptimizer(const std::string &text) {
   Status status;
   size_t colon = text.find(':');
   options.kind = text.substr(0, colon);
-  if (options.kind == "sgd") {
-    options.weightDecay = 0;
-    options.lr = 0.01;
-  } else if (options.kind != "adamw") {
+  const bool isSgd = options.kind == "sgd";
+  const bool isAdagrad = options.kind == "adagrad";
+  const bool isAdam = options.kind == "adamw" || options.kind == "adam";
+  if (!isSgd && !isAdagrad && !isAdam)
     return Status::error(fmt::format(
-        "--optimizer: expected sgd or adamw, found '{}'", options.kind));
-  }
+        "--optimizer: expected sgd, adamw, adam or adagrad, found '{}'",
+        options.kind));
+  if (options.kind != "adamw")
+    options.weightDecay = 0;
+  if (isSgd || isAdagrad)
+    options.lr = 0.01;
+  if (isAdagrad)
+    options.eps = 1e-10;
   std::string rest = colon == std::string::npos ? "" : text.substr(colon + 1);
   for (const std::string &part : split(rest, ',')) {
     size_t equal = part.find('=');
@@ -63,15 +69,17 @@ Result<OptimizerOptions> parseOptimizer(const std::string &text) {
       number(options.lr);
     else if (key == "weight_decay")
       number(options.weightDecay);
-    else if (key == "momentum" && options.kind == "sgd")
+    else if (key == "momentum" && isSgd)
       number(options.momentum);
-    else if (key == "dampening" && options.kind == "sgd")
+    else if (key == "dampening" && isSgd)
       number(options.dampening);
-    else if (key == "nesterov" && options.kind == "sgd")
+    else if (key == "nesterov" && isSgd)
       options.nesterov = value.empty() || value == "1" || value == "true";
-    else if (key == "eps" && options.kind == "adamw")
+    else if (key == "lr_decay" && isAdagrad)
+      number(options.lrDecay);
+    else if (key == "eps" && !isSgd)
       number(options.eps);
-    else if (key == "betas" && options.kind == "adamw") {
+    else if (key == "betas" && isAdam) {
       std::vector<std::string> betas = split(value, '/');
       if (betas.size() != 2 || !parseNumber(betas[0], options.beta1) ||
           !parseNumber(betas[1], options.beta2))
@@ -174,7 +182,9 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--mode", mode, "train or infer")
       ->check(CLI::IsMember({"train", "infer"}));
-  app.add_option("--loss", o.loss, "the graph output that is the loss");
+  app.add_option("--loss", o.loss,
+                 "the graph output that is the loss; goes before a training "
+                 "algorithm that the model brings");
   app.add_option("--freeze", freeze,
                  "initializers that are not trained (names or globs)");
   app.add_flag("--keep-shared", o.keepShared,
@@ -182,9 +192,11 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   app.add_option("--dropout", dropout,
                  "keep: as the model says; off: Dropout is the identity")
       ->check(CLI::IsMember({"keep", "off"}));
-  app.add_option("--optimizer", optimizer,
-                 "sgd:lr=..,momentum=.. or "
-                 "adamw:lr=..,betas=../..,eps=..,weight_decay=..");
+  CLI::Option *optimizerOption = app.add_option(
+      "--optimizer", optimizer,
+      "sgd:lr=..,momentum=.., adamw:lr=..,betas=../..,eps=..,weight_decay=.., "
+      "adam:.. or adagrad:lr=..,lr_decay=..,eps=..; goes before a training "
+      "algorithm that the model brings");
   app.add_option("--precision", o.precision,
                  "fp32, or bf16: activations and products in bf16; parameters, "
                  "sums, losses and the optimizer in f32")
@@ -260,6 +272,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
     return parsed;
   }
   o.train = mode == "train";
+  o.optimizerGiven = optimizerOption->count() > 0;
   o.dropout = dropout == "keep";
   o.gradOverlap = gradOverlap == "on";
   o.freeze = split(freeze, ',');

@@ -61,9 +61,35 @@ ImportOptions merak::importOptions(const CompilerOptions &options) {
   import.train = options.train;
   import.dropout = options.dropout;
   import.loss = options.loss;
+  import.ownOptimizer = options.optimizerGiven;
   import.freeze = options.freeze;
   import.keepShared = options.keepShared;
   return import;
+}
+
+// What the model's own training algorithm says, in the terms of --optimizer.
+static OptimizerOptions optimizerOf(const ModelTraining &training) {
+  OptimizerOptions o;
+  o.lr = training.rate;
+  o.weightDecay = training.norm;
+  o.eps = training.epsilon;
+  o.firstCount = training.firstCount;
+  if (training.optimizer == "Adam") {
+    o.kind = "adam";
+    o.beta1 = training.alpha;
+    o.beta2 = training.beta;
+    o.plainRoot = true;
+    o.postDecay = training.normPost;
+  } else if (training.optimizer == "Adagrad") {
+    o.kind = "adagrad";
+    o.lrDecay = training.decay;
+  } else {
+    o.kind = "sgd";
+    o.momentum = training.alpha;
+    o.dampening = 1 - training.beta;
+    o.nesterov = training.nesterov;
+  }
+  return o;
 }
 
 LogicalResult Compilation::load() {
@@ -84,6 +110,8 @@ LogicalResult Compilation::load() {
     return failure();
   module = std::move(*made);
   noted = imported.strategy;
+  if (imported.training && !options.optimizerGiven)
+    optimizer = optimizerOf(*imported.training);
   if (!imported.splitUses.empty()) {
     nlohmann::ordered_json uses = nlohmann::ordered_json::array();
     for (const ImportReport::SplitUse &use : imported.splitUses)
@@ -125,8 +153,14 @@ static DictionaryAttr optimizerConstants(const OptimizerOptions &o,
   auto number = [&](StringRef name, double value) {
     entries.push_back(b.getNamedAttr(name, b.getF64FloatAttr(value)));
   };
-  number("weight_decay", o.weightDecay);
-  if (o.kind == "sgd") {
+  number("weight_decay", o.kind == "adam" ? 0 : o.weightDecay);
+  if (o.firstCount && o.kind != "sgd")
+    entries.push_back(
+        b.getNamedAttr("first_count", b.getI64IntegerAttr(*o.firstCount)));
+  if (o.kind == "adagrad") {
+    number("lr_decay", o.lrDecay);
+    number("eps", o.eps);
+  } else if (o.kind == "sgd") {
     number("momentum", o.momentum);
     number("dampening", o.dampening);
     entries.push_back(b.getNamedAttr("nesterov", b.getBoolAttr(o.nesterov)));
@@ -134,6 +168,12 @@ static DictionaryAttr optimizerConstants(const OptimizerOptions &o,
     number("beta1", o.beta1);
     number("beta2", o.beta2);
     number("eps", o.eps);
+    if (o.kind == "adam")
+      number("l2", o.weightDecay);
+    if (o.plainRoot) {
+      entries.push_back(b.getNamedAttr("plain_root", b.getBoolAttr(true)));
+      number("post_decay", o.postDecay);
+    }
   }
   return b.getDictionaryAttr(entries);
 }
@@ -215,8 +255,8 @@ LogicalResult Compilation::stage() {
   auto batch = (*module)->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
   planner.globalBatch =
       batch ? batch.getInt() : options.globalBatch.value_or(1);
-  const OptimizerOptions &o = options.optimizer;
-  planner.statePerParameter = o.kind == "adamw" ? 2 : o.momentum != 0 ? 1 : 0;
+  const OptimizerOptions &o = optimizer;
+  planner.statePerParameter = o.states();
   planner.reduction.early = options.gradOverlap;
   planner.reduction.bucketBytes = options.gradBucket;
   planner.memoryBytes = static_cast<double>(
@@ -224,7 +264,7 @@ LogicalResult Compilation::stage() {
                               : planner.cluster.device().memoryBytes);
   OutlineOptions outline;
   outline.train = options.train;
-  outline.optimizer = o.kind;
+  outline.optimizer = o.kernel();
   outline.constants = optimizerConstants(o, &context);
   outline.gradClip = options.gradClip;
   outline.skipNonFinite = options.precision == "bf16";

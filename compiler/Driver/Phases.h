@@ -19,7 +19,7 @@ ImportOptions importOptions(const CompilerOptions &options);
 class Compilation {
 public:
   Compilation(const CompilerOptions &options, mlir::MLIRContext &context)
-      : options(options), context(context) {}
+      : options(options), context(context), optimizer(options.optimizer) {}
 
   // Runs all phases up to options.toPhase. Problems are diagnostics of the
   // context.
@@ -49,6 +49,7 @@ private:
 
   const CompilerOptions &options;
   mlir::MLIRContext &context;
+  OptimizerOptions optimizer; // the options' or the model's
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::string report;
   bool isBug = false;

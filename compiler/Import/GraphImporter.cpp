@@ -8,6 +8,9 @@
 using namespace mlir;
 using namespace merak;
 
+// Of all nodes of a graph; a node without operands counts as one.
+static constexpr int64_t kMaxOperands = 131072;
+
 GraphImporter::GraphImporter(OnnxFile &file, const ImportOptions &options,
                              MLIRContext &context, ImportReport &report)
     : file(file), graph(file.model().graph()), options(options),
@@ -46,6 +49,15 @@ FailureOr<OwningOpRef<ModuleOp>> GraphImporter::run() {
   builder.setInsertionPointToEnd(function.addEntryBlock());
   report.opset = opsetOf("");
   report.nodes = graph.node_size();
+  // What later phases do is about linear in it: about a minute for the most.
+  int64_t operands = 0;
+  for (const onnx::NodeProto &node : graph.node())
+    operands += std::max(node.input_size(), 1);
+  if (operands > kMaxOperands) {
+    fail("expected at most " + llvm::Twine(kMaxOperands) +
+         " operands of nodes, found " + llvm::Twine(operands));
+    return failure();
+  }
 
   if (!chooseOutputs() || !bindInputs())
     return failure();
@@ -102,7 +114,7 @@ bool GraphImporter::chooseOutputs() {
          (known.empty() ? "no outputs" : known) + " (choose one with --loss)");
     return false;
   }
-  bool found = false;
+  bool found = options.updated.has_value();
   for (const onnx::ValueInfoProto &output : graph.output()) {
     found |= output.name() == loss;
     if (output.name() != loss)
@@ -244,8 +256,10 @@ Value GraphImporter::operand(const std::string &name, Location loc,
     return read(*it->second, loc);
   if (auto it = weightOf.find(name); it != weightOf.end())
     return read(*it->second, loc);
-  emitError(loc) << node.op_type() << ": input '" << name
-                 << "' is made by no earlier node, input or initializer";
+  // What follows from a refusal is not told again.
+  if (!missing.contains(name))
+    emitError(loc) << node.op_type() << ": input '" << name
+                   << "' is made by no earlier node, input or initializer";
   ok = false;
   return {};
 }
@@ -324,6 +338,53 @@ bool GraphImporter::importIf(const onnx::NodeProto &node, Location loc,
     if (value && !node.output(i).empty())
       values[node.output(i)] = value;
   }
+  return true;
+}
+
+// Its results have the types of the tensors that xs names. There is nothing to
+// differentiate yet: legalize-onnx does, from train ops.
+bool GraphImporter::importGradient(const onnx::NodeProto &node, Location loc) {
+  if (node.op_type() != "Gradient" || node.domain() != kTrainingDomain)
+    return false;
+  std::vector<std::string> named;
+  int count = 0;
+  for (const char *list : {"xs", "zs", "y"})
+    for (const onnx::AttributeProto &attribute : node.attribute())
+      if (attribute.name() == list) {
+        named.insert(named.end(), attribute.strings().begin(),
+                     attribute.strings().end());
+        if (StringRef(list) == "xs")
+          count = attribute.strings_size();
+        if (StringRef(list) == "y")
+          named.push_back(attribute.s());
+      }
+  if (count == 0 || node.output_size() > count ||
+      !std::equal(named.begin(), named.end(), node.input().begin(),
+                  node.input().end()))
+    return refuse(node, loc,
+                  "expected the tensors that xs and zs name as inputs, and a "
+                  "result for each of xs");
+  SmallVector<Value> inputs;
+  SmallVector<Type> types;
+  for (int i = 0; i < node.input_size(); ++i) {
+    Value value = operand(node.input(i), loc, node, i);
+    if (!value)
+      return true;
+    if (i < count && constantOf(value))
+      return refuse(node, loc,
+                    "expected xs to be inputs, parameters or computed from "
+                    "them, found the constant '" +
+                        node.input(i) + "'");
+    inputs.push_back(value);
+  }
+  for (int i = 0; i < node.output_size(); ++i)
+    types.push_back(inputs[i].getType());
+  auto carrier = train::OnnxNodeOp::create(
+      builder, loc, types, inputs, node.op_type(), node.domain(),
+      opsetOf(node.domain()), attributesOf(node, &context));
+  for (auto [i, output] : llvm::enumerate(node.output()))
+    if (!output.empty())
+      values[output] = carrier.getOutputs()[i];
   return true;
 }
 
@@ -410,14 +471,21 @@ Type GraphImporter::declaredType(const std::string &name) {
 }
 
 void GraphImporter::importNode(const onnx::NodeProto &node, int index) {
+  importKnown(node, index);
+  for (const std::string &output : node.output())
+    if (!ok && !values.count(output) && !weightOf.count(output))
+      missing.insert(output);
+}
+
+void GraphImporter::importKnown(const onnx::NodeProto &node, int index) {
   Location loc = locationOf(node, index);
   if (importConstant(node, loc)) {
     ++report.folded;
     return;
   }
-  if (importIdentity(node) || importIf(node, loc, index) ||
-      importSequence(node, loc, index) || importLoop(node, loc, index) ||
-      importScan(node, loc, index))
+  if (importIdentity(node) || importGradient(node, loc) ||
+      importIf(node, loc, index) || importSequence(node, loc, index) ||
+      importLoop(node, loc, index) || importScan(node, loc, index))
     return;
   OnnxNode view{loc,
                 node.op_type(),

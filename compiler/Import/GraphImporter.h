@@ -43,11 +43,13 @@ private:
   Weight *splitUse(Weight &from, const onnx::NodeProto &node, int slot,
                    Weight *into, const std::string &wanted);
   void importNode(const onnx::NodeProto &node, int index);
+  void importKnown(const onnx::NodeProto &node, int index);
   bool importIdentity(const onnx::NodeProto &node);
   bool importSequence(const onnx::NodeProto &node, mlir::Location loc,
                       int index);
   bool importConstant(const onnx::NodeProto &node, mlir::Location loc);
   bool importIf(const onnx::NodeProto &node, mlir::Location loc, int index);
+  bool importGradient(const onnx::NodeProto &node, mlir::Location loc);
   bool importLoop(const onnx::NodeProto &node, mlir::Location loc, int index);
   bool importScan(const onnx::NodeProto &node, mlir::Location loc, int index);
   // Reports at the node; true, so that callers can say they have handled it.
@@ -99,6 +101,7 @@ private:
   llvm::StringMap<unsigned> consumers;
   llvm::StringMap<int64_t> sequences; // parts of a SplitToSequence
   llvm::StringSet<> taken;            // symbol names
+  llvm::StringSet<> missing;          // outputs of nodes that were refused
   // (initializer name, node index, slot) that get a parameter of their own.
   llvm::StringMap<Weight *> splitUses;
 };

@@ -5,6 +5,7 @@
 #include "llvm/ADT/StringRef.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,24 @@ struct ImportOptions {
   bool train = true;
   // Whether Dropout drops in training; else it is the identity.
   bool dropout = true;
-  // The output that is the loss; empty: the only scalar float output.
+  // The output that is the loss; empty: that of the model's own training
+  // algorithm, else the only scalar float output.
   std::string loss;
+  // Whether the caller has an optimizer, so that the model's is not asked for.
+  bool ownOptimizer = false;
+  // All that is trained, and a loss that need not be an output: of the model's
+  // training algorithm.
+  std::optional<std::vector<std::string>> updated;
   // Names or globs of initializers that are not trained, or trained against
   // the rules.
   std::vector<std::string> freeze, trainable;
   // Leave initializers shared that merely have equal values.
   bool keepShared = false;
+
+  // Whether a training algorithm in the model has anything to say.
+  bool readsTraining() const {
+    return train && (loss.empty() || !ownOptimizer);
+  }
 };
 
 // "input_ids=8x128"; "?" or "-1" leaves a dimension open. Returns an error

@@ -19,6 +19,10 @@ void ImportReport::print(llvm::raw_ostream &out) const {
     out << ", " << strategy->parameters.size() + strategy->classes.size()
         << " shardings\n";
   }
+  if (training)
+    out << "training algorithm of the model: loss '" << training->loss << "', "
+        << training->optimizer << " on " << training->trained.size()
+        << " initializers\n";
   for (const Decision &decision : trained)
     if (!decision.reason.empty())
       out << "trained " << decision.name << " " << decision.type << ": "

@@ -1,6 +1,7 @@
 // What import decided, for people: printed by the driver.
 #pragma once
 
+#include "compiler/Import/TrainingInfo.h"
 #include "passes/Planning/Strategy.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -26,6 +27,8 @@ struct ImportReport {
   std::vector<SplitUse> splitUses;
   // Decisions that the model's multi-device metadata hold.
   std::optional<planning::Strategy> strategy;
+  // The model's own training algorithm, as far as it was read.
+  std::optional<ModelTraining> training;
   // One sentence each, in the order they were found.
   std::vector<std::string> tied, unmerged, warnings, unusedOutputs, absentFiles;
 

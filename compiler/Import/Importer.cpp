@@ -7,13 +7,50 @@
 using namespace mlir;
 using namespace merak;
 
+// Loss, optimizer and trained initializers of the model's own algorithm, where
+// the options do not say. False after reporting what does not fit.
+static bool adoptTraining(OnnxFile &file, ImportOptions &options,
+                          ImportReport &report, Location loc) {
+  if (!options.readsTraining())
+    return true;
+  std::optional<ModelTraining> training = readTraining(file);
+  if (!training)
+    return true;
+  std::vector<std::string> problems;
+  if (options.loss.empty())
+    problems = training->lossProblems;
+  if (!options.ownOptimizer)
+    llvm::append_range(problems, training->updateProblems);
+  for (const std::string &problem : problems) {
+    InFlightDiagnostic error = emitError(loc)
+                               << "training algorithm: " << problem;
+    if (&problem == &problems.back())
+      error.attachNote() << "--loss and --optimizer together replace the "
+                            "model's training algorithm";
+  }
+  if (options.ownOptimizer)
+    report.warnings.push_back("--optimizer replaces the " +
+                              training->optimizer +
+                              " of the model's training algorithm");
+  if (!options.loss.empty())
+    report.warnings.push_back("--loss replaces '" + training->loss +
+                              "' of the model's training algorithm");
+  else if (training->lossProblems.empty())
+    options.loss = training->loss;
+  options.updated = training->trained;
+  options.keepShared = true; // the algorithm says what is one parameter
+  report.training = std::move(training);
+  return problems.empty();
+}
+
 FailureOr<OwningOpRef<ModuleOp>> merak::importOnnx(const std::string &path,
                                                    const ImportOptions &options,
                                                    MLIRContext &context,
                                                    ImportReport *report) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
   std::vector<std::string> errors;
-  std::unique_ptr<OnnxFile> file = OnnxFile::open(path, errors);
+  std::unique_ptr<OnnxFile> file =
+      OnnxFile::open(path, errors, options.readsTraining());
   StringRef name = StringRef(path).rsplit('/').second;
   if (name.empty())
     name = path;
@@ -28,9 +65,15 @@ FailureOr<OwningOpRef<ModuleOp>> merak::importOnnx(const std::string &path,
     into.strategy = *noted;
   for (const std::string &message : noted.status().messages())
     emitError(FileLineColLoc::get(&context, name, 0, 0)) << message;
-  GraphImporter importer(*file, options, context, into);
+  ImportOptions adopted = options;
+  bool fits = adoptTraining(*file, adopted, into,
+                            FileLineColLoc::get(&context, name, 0, 0));
+  // A loss that does not fit would be missed once more.
+  if (!fits && adopted.loss.empty())
+    return failure();
+  GraphImporter importer(*file, adopted, context, into);
   FailureOr<OwningOpRef<ModuleOp>> module = importer.run();
-  if (!noted.ok())
+  if (!noted.ok() || !fits)
     return failure();
   // Said with every compilation, shortly; --check has the whole list.
   for (const Finding &trap : findTraps(*file, into, options.train)) {

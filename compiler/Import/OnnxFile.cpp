@@ -1,6 +1,7 @@
 #include "compiler/Import/OnnxFile.h"
 
 #include "compiler/Import/InlineFunctions.h"
+#include "compiler/Import/TrainingInfo.h"
 #include "compiler/Import/WireScan.h"
 
 #include "google/protobuf/io/tokenizer.h"
@@ -162,7 +163,8 @@ static bool looksLikeText(StringRef path, StringRef data) {
 }
 
 std::unique_ptr<OnnxFile> OnnxFile::open(const std::string &path,
-                                         std::vector<std::string> &errors) {
+                                         std::vector<std::string> &errors,
+                                         bool training) {
   auto file = std::make_unique<OnnxFile>();
   file->path = path;
   file->folder = sys::path::parent_path(path).str();
@@ -185,9 +187,15 @@ std::unique_ptr<OnnxFile> OnnxFile::open(const std::string &path,
   if (graph.sparse_initializer_size())
     errors.push_back("unsupported sparse initializer '" +
                      graph.sparse_initializer(0).values().name() + "'");
-  file->tensors.resize(graph.initializer_size());
-  file->bulk.resize(graph.initializer_size());
   size_t before = errors.size();
+  file->bulk.resize(graph.initializer_size());
+  if (training)
+    for (int index : joinTraining(file->proto, errors))
+      if (static_cast<size_t>(index) < file->bulk.size())
+        file->bulk[index] = {}; // its bytes are in the protobuf now
+  nameGradientOperands(*file->proto.mutable_graph());
+  file->bulk.resize(graph.initializer_size());
+  file->tensors.resize(graph.initializer_size());
   inlineFunctions(file->proto, errors);
   for (int i = 0; i < graph.initializer_size(); ++i)
     file->resolve(i, errors);

@@ -46,9 +46,11 @@ struct OnnxTensor {
 
 class OnnxFile {
 public:
-  // Null after appending one sentence a problem.
+  // Null after appending one sentence a problem. `training`: the graph is the
+  // model's joined with that of its training algorithm, if it has one.
   static std::unique_ptr<OnnxFile> open(const std::string &path,
-                                        std::vector<std::string> &errors);
+                                        std::vector<std::string> &errors,
+                                        bool training = false);
 
   const onnx::ModelProto &model() const { return proto; }
   const std::vector<OnnxTensor> &initializers() const { return tensors; }

@@ -225,6 +225,11 @@ TrainableDecision merak::decideTrainable(OnnxFile &file,
     return {true, false, "by --trainable"};
   if (!reached.contains(name))
     return {false, true, "no gradient reaches it"};
+  if (options.updated)
+    return llvm::is_contained(*options.updated, name)
+               ? TrainableDecision{true, false, ""}
+               : TrainableDecision{false, false,
+                                   "not updated by the training algorithm"};
   bool isNamed = name.ends_with(".weight") || name.ends_with(".bias");
   if (!isNamed) {
     if (tensor.elements() == 1 && isExporterName(name))

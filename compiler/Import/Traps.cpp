@@ -247,15 +247,17 @@ private:
         "mode with training=TrainingMode.TRAINING");
   }
 
-  // The step is merakc's own, of the graph's loss.
+  // Options say all that it would.
   void findTrainingInfo() {
+    if (report.training)
+      return;
     std::vector<std::string> updates;
     for (const onnx::TrainingInfoProto &info : file.model().training_info())
       for (const onnx::StringStringEntryProto &binding : info.update_binding())
         updates.push_back(binding.key());
-    add("the model brings a training algorithm of its own (TrainingInfoProto), "
-        "which is not read; it updates",
-        updates, "say what to train with --optimizer, --loss and --freeze");
+    add("--loss and --optimizer replace the training algorithm that the model "
+        "brings (TrainingInfoProto), which updates",
+        updates, "");
   }
 
   void findDropouts() {

@@ -57,7 +57,7 @@ def Pipe_StoreOp : Pipe_Op<"store", [MemoryEffects<[MemWrite]>]> {
 def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "one optimizer step on a parameter and its states, in place";
   let description = [{
-    `optimizer` is "sgd" or "adamw"; constants of the optimizer stand in the
+    `optimizer` is "sgd", "adamw" or "adagrad"; constants of the optimizer stand in the
     plan's manifest. `clip` is a scalar factor on the gradient.
   }];
   let arguments = (ins AnyRankedTensor:$gradient, Optional<AnyRankedTensor>:$clip, FlatSymbolRefAttr:$parameter,

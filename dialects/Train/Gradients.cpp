@@ -253,6 +253,37 @@ GRADIENT(ScatterAddOp) {
                                       getRowsAttr(), getSplitAxisAttr());
 }
 
+// Of the largest (smallest) the updates that are it, in equal parts; of a
+// product the other factors, of which no more than one may be zero.
+GRADIENT(ScatterReduceOp) {
+  PRELUDE IntegerAttr axis = b.getI64IntegerAttr(0);
+  auto rowsOf = [&](Value table) -> Value {
+    return GatherOp::create(b, loc, table, getIds(), axis, IntegerAttr(),
+                            StringAttr());
+  };
+  auto countOf = [&](Value flags) -> Value {
+    return ScatterAddOp::create(b, loc, getTable().getType(), flags, getIds(),
+                                axis, IntegerAttr(), StringAttr());
+  };
+  Value u = getUpdates(), own = rowsOf(dy);
+  Value zero = number(b, loc, u, 0);
+  Value ones = ExpandOp::create(b, loc, u.getType(), number(b, loc, u, 1));
+  if (getReduction() != "mul") {
+    Value best =
+        maskWhere(b, loc, ComparePredicate::eq, u, rowsOf(getTable()), ones);
+    grads[0] = mul(b, loc, own, div(b, loc, best, rowsOf(countOf(best))));
+    return;
+  }
+  Value isZero = maskWhere(b, loc, ComparePredicate::eq, u, zero, ones);
+  Value others = sub(b, loc, rowsOf(countOf(isZero)), isZero);
+  Value factors = add(b, loc, u, isZero); // zeros as ones
+  Value product = ScatterReduceOp::create(b, loc, getTable().getType(), factors,
+                                          getIds(), b.getStringAttr("mul"));
+  Value rest = div(b, loc, rowsOf(product), factors);
+  grads[0] = maskWhere(b, loc, ComparePredicate::eq, others, zero,
+                       mul(b, loc, own, rest));
+}
+
 // The chosen elements by their position in the flat tensor.
 GRADIENT(TopKOp) {
   PRELUDE RankedTensorType x = tensorTypeOf(getX());

@@ -100,6 +100,27 @@ GRADIENT(MaxPoolOp) {
   PRELUDE grads[0] =
       MaxPoolGradOp::create(b, loc, getX().getType(), dy, getIndex());
 }
+// Each element from where it was put: one column of its plane.
+GRADIENT(MaxPoolGradOp) {
+  PRELUDE ArrayRef<int64_t> from = tensorTypeOf(dy).getShape();
+  ArrayRef<int64_t> to = tensorTypeOf(getDy()).getShape();
+  auto sizeOf = [](ArrayRef<int64_t> spatial) {
+    int64_t size = 1;
+    for (int64_t dim : spatial)
+      size *= dim;
+    return size;
+  };
+  int64_t plane = sizeOf(from.drop_front(2)), count = sizeOf(to.drop_front(2));
+  Type element = tensorTypeOf(dy).getElementType();
+  SmallVector<int64_t> labels{to[0], to[1], count};
+  Value rows = ExpandOp::create(
+      b, loc, RankedTensorType::get({to[0], to[1], count, plane}, element),
+      reshapeTo(b, loc, dy, {to[0], to[1], 1, plane}));
+  Value picked = PickOp::create(b, loc, RankedTensorType::get(labels, element),
+                                rows, reshapeTo(b, loc, getIndex(), labels),
+                                IntegerAttr(), StringAttr());
+  grads[0] = reshapeTo(b, loc, picked, to);
+}
 GRADIENT(AvgPoolOp) {
   PRELUDE grads[0] = AvgPoolGradOp::create(
       b, loc, getX().getType(), dy, getKernelAttr(), getStridesAttr(),

@@ -308,6 +308,22 @@ void ScatterAddOp::localize(TypeRange, TypeRange globalResults) {
     setRows(cast<RankedTensorType>(globalResults[0]).getDimSize(getAxis()));
 }
 
+// Columns are independent; which rows an update changes depends on data.
+ShardingRule ScatterReduceOp::getShardingRule() {
+  ShardingRule rule;
+  ArrayRef<int64_t> table = shapeOf(getTable()), ids = shapeOf(getIds());
+  RuleTensor row =
+      tensorOf(addFactors(rule, table.take_front(1), FactorKind::Whole));
+  RuleTensor id = tensorOf(addFactors(rule, ids, FactorKind::Whole));
+  RuleTensor rest = tensorOf(addFactors(rule, table.drop_front(1)));
+  RuleTensor updates = id;
+  llvm::append_range(updates, rest);
+  llvm::append_range(row, rest);
+  rule.operands = {updates, id};
+  rule.results = {row};
+  return rule;
+}
+
 // Rows are independent; the whole row is needed to order it.
 ShardingRule TopKOp::getShardingRule() {
   ShardingRule rule;

@@ -331,6 +331,21 @@ def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal, Grad]> {
   let assemblyFormat = "$dy `at` $ids `axis` $axis attr-dict `:` type($dy) `,` type($ids) `to` type($table)";
 }
 
+def Train_ScatterReduceOp : Train_Op<"scatter_reduce", [Pure, Rule, Grad]> {
+  let summary = "the product, largest or smallest of the rows with one id";
+  let description = [{
+    updates [n, rest], ids [n] (not negative), table [rows, rest]. `reduction` is
+    "mul", "max" or "min". A row that no id names is zero.
+
+    ```mlir
+    %t = train.scatter_reduce "max" %u at %i : tensor<5x4xf32>, tensor<5xi64> to tensor<9x4xf32>
+    ```
+  }];
+  let arguments = (ins Tensor:$updates, Tensor:$ids, StrAttr:$reduction);
+  let results = (outs Tensor:$table);
+  let assemblyFormat = "$reduction $updates `at` $ids attr-dict `:` type($updates) `,` type($ids) `to` type($table)";
+}
+
 def Train_TopKOp : Train_Op<"top_k", [Pure, Rule, Grad]> {
   let summary = "the k largest (or smallest) elements along the last dimension";
   let description = [{
@@ -574,7 +589,7 @@ def Train_MaxPoolOp : Train_Windowed<"max_pool", [Rule, Grad]> {
   let results = (outs Tensor:$y, Tensor:$index);
   let assemblyFormat = "$x attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_MaxPoolGradOp : Train_Windowed<"max_pool_grad", [Rule]> {
+def Train_MaxPoolGradOp : Train_Windowed<"max_pool_grad", [Rule, Grad]> {
   let summary = "gradient of max_pool";
   let arguments = (ins Tensor:$dy, Tensor:$index);
   let results = (outs Tensor:$dx);

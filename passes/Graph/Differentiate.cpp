@@ -11,6 +11,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/Pass.h"
 #include "passes/Graph/Passes.h"
+#include "passes/Graph/ReverseMode.h"
 
 using namespace mlir;
 using namespace merak::train;
@@ -21,10 +22,6 @@ namespace merak {
 } // namespace merak
 
 namespace {
-
-bool isFloat(Value value) {
-  return isa<FloatType>(tensorTypeOf(value).getElementType());
-}
 
 class Differentiator {
 public:
@@ -43,16 +40,7 @@ public:
       return step.emitError(
           "the loss does not depend on any trained parameter");
     OpBuilder b(block.getTerminator());
-    auto lossType = tensorTypeOf(loss);
-    gradient[loss] = ConstantOp::create(
-        b, loss.getLoc(),
-        DenseElementsAttr::get(lossType,
-                               b.getFloatAttr(lossType.getElementType(), 1.0)));
-    LogicalResult result = success();
-    for (Operation *op : llvm::reverse(forward))
-      if (failed(differentiate(b, op)))
-        result = failure();
-    if (failed(result))
+    if (failed(reverse.run(b, forward, loss)))
       return failure();
     buildUpdates(b);
     assignRoles();
@@ -74,54 +62,12 @@ private:
         fromData |= dataDependent.contains(operand);
       }
       for (Value result : op->getResults()) {
-        if (fromParameter && isFloat(result))
+        if (fromParameter && merak::isFloatTensor(result))
           needed.insert(result);
         if (fromData)
           dataDependent.insert(result);
       }
     }
-  }
-
-  void accumulate(OpBuilder &b, Value value, Value contribution) {
-    Value &sum = gradient[value];
-    sum = sum ? Value(AddOp::create(b, value.getLoc(), sum, contribution))
-              : contribution;
-  }
-
-  LogicalResult differentiate(OpBuilder &b, Operation *op) {
-    SmallVector<Value> resultGrads;
-    for (Value result : op->getResults())
-      resultGrads.push_back(gradient.lookup(result));
-    if (llvm::none_of(resultGrads, [](Value grad) { return bool(grad); }))
-      return success();
-    if (isa<ReadOp>(op))
-      return success();
-    SmallVector<bool> wanted;
-    for (Value operand : op->getOperands())
-      wanted.push_back(needed.contains(operand));
-    if (llvm::none_of(wanted, [](bool want) { return want; }))
-      return success();
-    auto differentiable = dyn_cast<DifferentiableOpInterface>(op);
-    if (!differentiable)
-      return op->emitError("no gradient is known for '")
-             << op->getName() << "'";
-    for (size_t i = 1; i < resultGrads.size(); ++i)
-      if (resultGrads[i])
-        return op->emitError("no gradient through result ")
-               << i << " of '" << op->getName() << "'";
-    SmallVector<Value> operandGrads;
-    Operation *last = b.getInsertionPoint()->getPrevNode();
-    differentiable.buildGradient(b, resultGrads, wanted, operandGrads);
-    for (auto [operand, grad, want] :
-         llvm::zip_equal(op->getOperands(), operandGrads, wanted))
-      if (want && grad)
-        accumulate(b, operand, grad);
-    // The gradient belongs to the stage of its forward op; the sum over the
-    // uses of a value to the stage of its first use.
-    for (Operation *grad = last->getNextNode();
-         grad && grad != &*b.getInsertionPoint(); grad = grad->getNextNode())
-      grad->setAttr(kOfAttr, op->getAttr(kIdAttr));
-    return success();
   }
 
   // One update per parameter; contributions are summed in the order of use.
@@ -180,7 +126,8 @@ private:
   SymbolTable &symbols;
   SmallVector<Operation *> forward;
   llvm::DenseSet<Value> needed, dataDependent;
-  llvm::MapVector<Value, Value> gradient;
+  merak::ReverseMode reverse{needed};
+  llvm::MapVector<Value, Value> &gradient = reverse.gradient;
   llvm::DenseSet<Operation *> updates;
 };
 

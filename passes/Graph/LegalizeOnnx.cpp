@@ -40,7 +40,7 @@ struct LegalizeOnnxPass : merak::impl::LegalizeOnnxBase<LegalizeOnnxPass> {
       std::string reason;
       bool isKnown =
           findConversion(node, reason) || isAtImport(node.domain, node.type);
-      if (!ok && !node.isTyped() && isKnown)
+      if (!ok && isKnown && (!node.isTyped() || node.type == "Gradient"))
         continue;
       OpBuilder builder(op);
       SmallVector<Value> results;

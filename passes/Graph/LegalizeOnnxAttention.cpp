@@ -258,7 +258,7 @@ CONVERT(convertRotary) {
   return give(results, headsOuter(b, turned, node.in(0)));
 }
 
-void merak::addAttentionConversions(SmallVectorImpl<OnnxEntry> &table) {
-  table.push_back({"Attention", 23, kNewestOpset, convertAttention});
-  table.push_back({"RotaryEmbedding", 23, kNewestOpset, convertRotary});
+void merak::addAttentionConversions(OnnxTable &table) {
+  table.add("Attention", 23, convertAttention);
+  table.add("RotaryEmbedding", 23, convertRotary);
 }

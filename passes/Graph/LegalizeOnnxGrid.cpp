@@ -221,7 +221,7 @@ CONVERT(convertAffineGrid) {
   return give(results, b.einsum(letters, points, theta));
 }
 
-void merak::addGridConversions(SmallVectorImpl<OnnxEntry> &table) {
-  table.push_back({"GridSample", 16, kNewestOpset, convertGridSample});
-  table.push_back({"AffineGrid", 20, kNewestOpset, convertAffineGrid});
+void merak::addGridConversions(OnnxTable &table) {
+  table.add("GridSample", 16, convertGridSample);
+  table.add("AffineGrid", 20, convertAffineGrid);
 }

@@ -136,7 +136,7 @@ CONVERT(convertGatherNd) {
 }
 
 // `data` [rows, rest] with `updates` at rows `at` [n]: instead of what is
-// there, or added to it.
+// there, or added to it, multiplied with it, or the larger or smaller of both.
 static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
                          Value at, Value updates) {
   if (!data || !at || !updates)
@@ -153,17 +153,32 @@ static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
         RankedTensorType::get(shape, tensorType(rows).getElementType()), rows,
         at, b.builder.getI64IntegerAttr(0), IntegerAttr(), StringAttr());
   };
-  if (reduction == "add" && adds(element))
+  bool isNone = reduction == "none", isAdd = reduction == "add";
+  if (!isNone && !isAdd && reduction != "mul" && reduction != "max" &&
+      reduction != "min")
+    return b.fail("unsupported reduction '" + reduction +
+                  "', expected none, add, mul, max or min");
+  if (isAdd && adds(element))
     return b.binary<AddOp>(data, scatter(updates, shapeOf(data)));
-  if (reduction != "none")
-    return b.fail("unsupported reduction '" + reduction + "' of " +
-                  describeType(data.getType()) +
-                  ", expected none, or add of f32, f64, i32 or i64");
   // Small types travel as wider ones, which hold them exactly.
   Type wide = adds(element)             ? element
               : isa<FloatType>(element) ? Type(b.builder.getF32Type())
                                         : Type(b.builder.getI64Type());
-  Value moved = b.cast(scatter(b.cast(updates, wide), shapeOf(data)), element);
+  Value wideUpdates = b.cast(updates, wide), moved;
+  if (isNone || isAdd)
+    moved = scatter(wideUpdates, shapeOf(data));
+  else
+    moved = ScatterReduceOp::create(
+        b.builder, b.loc, RankedTensorType::get(shapeOf(data), wide),
+        wideUpdates, at, b.builder.getStringAttr(reduction));
+  Value old = b.cast(data, wide);
+  if (isAdd)
+    return b.cast(b.binary<AddOp>(old, moved), element);
+  if (!isNone)
+    moved = reduction == "mul"   ? b.binary<MulOp>(old, moved)
+            : reduction == "max" ? b.binary<MaxOp>(old, moved)
+                                 : b.binary<MinOp>(old, moved);
+  moved = b.cast(moved, element);
   Type count = b.builder.getI32Type();
   Value ones = b.constant(DenseElementsAttr::get(
       RankedTensorType::get(shapeOf(at), count), int32_t(1)));
@@ -217,6 +232,52 @@ CONVERT(convertScatterNd) {
   Value y = scatterRows(node, b, joinedFront(b, x, depth), flatten(b, at),
                         joinedFront(b, updates, rankOf(ids) - 1));
   return give(results, b.reshape(y, shapeOf(x)));
+}
+
+// Rows write[n] ... of a cache become those of an update, sample by sample.
+CONVERT(convertTensorScatter) {
+  if (failed(needsRank(node, b, 2, 2)))
+    return failure();
+  Value cache = node.in(0), update = node.in(1), write = node.in(2);
+  std::optional<int64_t> axis =
+      wrapAxis(node.integer("axis", -2), rankOf(cache), b);
+  if (!axis)
+    return failure();
+  Shape fits(shapeOf(cache));
+  if (rankOf(update) == rankOf(cache))
+    fits[*axis] = shapeOf(update)[*axis];
+  int64_t samples = shapeOf(cache)[0], length = shapeOf(cache)[*axis];
+  if (*axis == 0 || shapeOf(update) != ArrayRef<int64_t>(fits) ||
+      fits[*axis] > length || fits[*axis] < 1 ||
+      (write && shapeOf(write) != ArrayRef<int64_t>(samples))) {
+    b.fail("expected an update of at most the cache's length along one axis "
+           "behind the first, found " +
+           describeType(cache.getType()) + " and " +
+           describeType(update.getType()));
+    return failure();
+  }
+  // The row of the update that belongs at each place of the cache.
+  int64_t rank = rankOf(cache);
+  Value at = iota(b, rank, *axis, length);
+  Shape each(rank, 1);
+  each[0] = samples;
+  if (write)
+    at = b.binary<SubOp>(
+        at, b.reshape(b.cast(write, b.builder.getI64Type()), each));
+  if (!at)
+    return failure();
+  Value zero = b.scalarLike(0, at), size = b.scalarLike(double(length), at);
+  if (node.string("mode", "linear") == "circular")
+    at = b.select(b.compare(ComparePredicate::lt, at, zero),
+                  b.binary<AddOp>(at, size), at);
+  Value isNew =
+      b.binary<AndOp>(b.compare(ComparePredicate::ge, at, zero),
+                      b.compare(ComparePredicate::lt, at,
+                                b.scalarLike(double(fits[*axis]), at)));
+  Value row = b.expand(b.select(isNew, at, zero), shapeOf(cache));
+  Value from = elementPositions(b, row, shapeOf(update), *axis);
+  return give(results,
+              b.select(isNew, b.gather(flatten(b, update), from, 0), cache));
 }
 
 //===----------------------------------------------------------------------===//
@@ -428,21 +489,19 @@ CONVERT(convertEyeLike) {
   return give(results, b.cast(hit, element));
 }
 
-void merak::addIndexConversions(SmallVectorImpl<OnnxEntry> &table) {
-  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
-    table.push_back({type, since, kNewestOpset, convert});
-  };
-  add("GatherElements", 11, convertGatherElements);
-  add("GatherND", 11, convertGatherNd);
-  add("ScatterElements", 11, convertScatterElements);
-  table.push_back({"Scatter", 9, 10, convertScatterElements});
-  add("ScatterND", 11, convertScatterNd);
-  add("TopK", 1, convertTopK);
-  add("ArgMax", 1, convertArg);
-  add("ArgMin", 1, convertArg);
-  add("Hardmax", 1, convertHardmax);
-  add("CumSum", 11, convertCumulative);
-  add("CumProd", 26, convertCumulative);
-  add("ReverseSequence", 10, convertReverseSequence);
-  add("EyeLike", 9, convertEyeLike);
+void merak::addIndexConversions(OnnxTable &table) {
+  table.add("GatherElements", 11, convertGatherElements);
+  table.add("GatherND", 11, convertGatherNd);
+  table.add("ScatterElements", 11, convertScatterElements);
+  table.add("Scatter", 9, convertScatterElements, 10);
+  table.add("ScatterND", 11, convertScatterNd);
+  table.add("TensorScatter", 24, convertTensorScatter);
+  table.add("TopK", 1, convertTopK);
+  table.add("ArgMax", 1, convertArg);
+  table.add("ArgMin", 1, convertArg);
+  table.add("Hardmax", 1, convertHardmax);
+  table.add("CumSum", 11, convertCumulative);
+  table.add("CumProd", 26, convertCumulative);
+  table.add("ReverseSequence", 10, convertReverseSequence);
+  table.add("EyeLike", 9, convertEyeLike);
 }

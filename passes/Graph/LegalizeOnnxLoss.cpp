@@ -126,8 +126,7 @@ CONVERT(convertNll) {
               reduceRows(node, b, b.unary<NegOp>(picked), labels, ignore));
 }
 
-void merak::addLossConversions(SmallVectorImpl<OnnxEntry> &table) {
-  table.push_back(
-      {"SoftmaxCrossEntropyLoss", 12, kNewestOpset, convertCrossEntropy});
-  table.push_back({"NegativeLogLikelihoodLoss", 12, kNewestOpset, convertNll});
+void merak::addLossConversions(OnnxTable &table) {
+  table.add("SoftmaxCrossEntropyLoss", 12, convertCrossEntropy);
+  table.add("NegativeLogLikelihoodLoss", 12, convertNll);
 }

@@ -291,35 +291,32 @@ CONVERT(convertQuantize) {
   return give(results, y ? b.cast(y, stored) : y);
 }
 
-void merak::addMathConversions(SmallVectorImpl<OnnxEntry> &table) {
-  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
-    table.push_back({type, since, kNewestOpset, convert});
-  };
-  add("Tan", 7, unaryFloat<TanOp>);
-  add("Asin", 7, unaryFloat<AsinOp>);
-  add("Acos", 7, unaryFloat<AcosOp>);
-  add("Atan", 7, unaryFloat<AtanOp>);
-  add("Sinh", 9, unaryFloat<SinhOp>);
-  add("Cosh", 9, unaryFloat<CoshOp>);
-  add("Asinh", 9, convertAsinh);
-  add("Acosh", 9, convertAcosh);
-  add("Atanh", 9, convertAtanh);
-  add("Floor", 1, unaryFloat<FloorOp>);
-  add("Ceil", 1, convertCeil);
-  add("Round", 11, unaryFloat<RoundOp>);
-  add("Sign", 9, convertSign);
-  add("IsNaN", 9, convertIsNan);
-  add("IsInf", 10, convertIsInf);
-  add("Mod", 10, convertMod);
-  add("BitwiseAnd", 18, bitwise<AndOp>);
-  add("BitwiseOr", 18, bitwise<OrOp>);
-  add("BitwiseXor", 18, bitwise<XorOp>);
-  add("BitwiseNot", 18, convertBitwiseNot);
-  add("BitShift", 11, convertBitShift);
-  add("ThresholdedRelu", 10, convertThresholdedRelu);
-  add("Shrink", 9, convertShrink);
-  add("Celu", 12, convertCelu);
-  add("SwiGLU", 28, convertSwiGlu);
-  add("QuantizeLinear", 10, convertQuantize);
-  add("DequantizeLinear", 10, convertDequantize);
+void merak::addMathConversions(OnnxTable &table) {
+  table.add("Tan", 7, unaryFloat<TanOp>);
+  table.add("Asin", 7, unaryFloat<AsinOp>);
+  table.add("Acos", 7, unaryFloat<AcosOp>);
+  table.add("Atan", 7, unaryFloat<AtanOp>);
+  table.add("Sinh", 9, unaryFloat<SinhOp>);
+  table.add("Cosh", 9, unaryFloat<CoshOp>);
+  table.add("Asinh", 9, convertAsinh);
+  table.add("Acosh", 9, convertAcosh);
+  table.add("Atanh", 9, convertAtanh);
+  table.add("Floor", 1, unaryFloat<FloorOp>);
+  table.add("Ceil", 1, convertCeil);
+  table.add("Round", 11, unaryFloat<RoundOp>);
+  table.add("Sign", 9, convertSign);
+  table.add("IsNaN", 9, convertIsNan);
+  table.add("IsInf", 10, convertIsInf);
+  table.add("Mod", 10, convertMod);
+  table.add("BitwiseAnd", 18, bitwise<AndOp>);
+  table.add("BitwiseOr", 18, bitwise<OrOp>);
+  table.add("BitwiseXor", 18, bitwise<XorOp>);
+  table.add("BitwiseNot", 18, convertBitwiseNot);
+  table.add("BitShift", 11, convertBitShift);
+  table.add("ThresholdedRelu", 10, convertThresholdedRelu);
+  table.add("Shrink", 9, convertShrink);
+  table.add("Celu", 12, convertCelu);
+  table.add("SwiGLU", 28, convertSwiGlu);
+  table.add("QuantizeLinear", 10, convertQuantize);
+  table.add("DequantizeLinear", 10, convertDequantize);
 }

@@ -313,20 +313,17 @@ CONVERT(convertLpNorm) {
   return give(results, b.binary<DivOp>(x, isL1 ? sum : b.unary<SqrtOp>(sum)));
 }
 
-void merak::addNetworkConversions(SmallVectorImpl<OnnxEntry> &table) {
-  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
-    table.push_back({type, since, kNewestOpset, convert});
-  };
-  table.push_back({"Softmax", 1, 12, alongFlattened<softmax>});
-  add("Softmax", 13, alongAxis<softmax>);
-  table.push_back({"LogSoftmax", 1, 12, alongFlattened<logSoftmax>});
-  add("LogSoftmax", 13, alongAxis<logSoftmax>);
-  add("LayerNormalization", 1, convertLayerNorm);
-  add("RMSNormalization", 23, convertRmsNorm);
-  add("SimplifiedLayerNormalization", 1, convertRmsNorm);
-  add("InstanceNormalization", 6, convertInstanceNorm);
-  add("GroupNormalization", 18, convertGroupNorm);
-  add("BatchNormalization", 1, convertBatchNorm);
-  add("LpNormalization", 1, convertLpNorm);
-  add("MeanVarianceNormalization", 9, convertMeanVarianceNorm);
+void merak::addNetworkConversions(OnnxTable &table) {
+  table.add("Softmax", 1, alongFlattened<softmax>, 12);
+  table.add("Softmax", 13, alongAxis<softmax>);
+  table.add("LogSoftmax", 1, alongFlattened<logSoftmax>, 12);
+  table.add("LogSoftmax", 13, alongAxis<logSoftmax>);
+  table.add("LayerNormalization", 1, convertLayerNorm);
+  table.add("RMSNormalization", 23, convertRmsNorm);
+  table.add("SimplifiedLayerNormalization", 1, convertRmsNorm);
+  table.add("InstanceNormalization", 6, convertInstanceNorm);
+  table.add("GroupNormalization", 18, convertGroupNorm);
+  table.add("BatchNormalization", 1, convertBatchNorm);
+  table.add("LpNormalization", 1, convertLpNorm);
+  table.add("MeanVarianceNormalization", 9, convertMeanVarianceNorm);
 }

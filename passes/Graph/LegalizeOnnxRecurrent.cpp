@@ -2,6 +2,8 @@
 // is known when compiling.
 #include "passes/Graph/OnnxConversion.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace merak;
 using namespace merak::train;
@@ -16,11 +18,14 @@ struct Cell {
   int64_t hidden;
   Value w, r, wBias, rBias, peephole;
   SmallVector<StringRef> activations;
+  double clip = 0;        // bound of what activations see; 0: none
   bool resetLast = false; // GRU: linear_before_reset
   bool coupled = false;   // LSTM: input_forget
 
   Value activate(size_t index, Value x) {
     StringRef name = activations[index];
+    if (clip > 0)
+      x = b.binary<MinOp>(b.binary<MaxOp>(x, -clip), clip);
     if (name == "sigmoid")
       return b.unary<SigmoidOp>(x);
     return name == "relu" ? b.unary<ReluOp>(x) : b.unary<TanhOp>(x);
@@ -107,10 +112,6 @@ static LogicalResult parseActivations(const OnnxNode &node, GraphBuilder &b,
 CONVERT(convertRecurrent) {
   if (failed(needsFloat(node, b, 3)) || failed(needsRank(node, b, 3, 3)))
     return failure();
-  if (node.has(4) || node.hasAttribute("clip")) {
-    b.fail("unsupported sequence_lens or clip, expected whole sequences");
-    return failure();
-  }
   bool batchFirst = node.integer("layout", 0);
   Value x = node.in(0);
   if (batchFirst)
@@ -137,6 +138,18 @@ CONVERT(convertRecurrent) {
            llvm::Twine(steps));
     return failure();
   }
+  Value lengths = node.in(4); // of each sample
+  if (lengths && (rankOf(lengths) != 1 || shapeOf(lengths)[0] != batch)) {
+    b.fail("expected a length for each of " + llvm::Twine(batch) +
+           " samples, found " + describeType(lengths.getType()));
+    return failure();
+  }
+  // Behind its end a sample keeps its state, and its output is zero.
+  auto isLive = [&](int64_t t) {
+    return b.reshape(b.compare(ComparePredicate::gt, lengths,
+                               b.scalarLike(double(t), lengths)),
+                     {batch, 1});
+  };
   Type element = tensorType(x).getElementType();
   // States of all directions, [directions, batch, hidden].
   auto initial = [&](Value given, int64_t d) -> Value {
@@ -157,6 +170,7 @@ CONVERT(convertRecurrent) {
               {}};
     if (failed(parseActivations(node, b, isLstm ? 3 : isGru ? 2 : 1, d, cell)))
       return failure();
+    cell.clip = node.real("clip", 0);
     cell.resetLast = node.integer("linear_before_reset", 0);
     cell.coupled = node.integer("input_forget", 0);
     if (bias) {
@@ -171,6 +185,7 @@ CONVERT(convertRecurrent) {
     for (int64_t i = 0; i < steps; ++i) {
       int64_t t = back ? steps - 1 - i : i;
       Value now = b.reshape(b.sliceDim(x, 0, t, 1), {batch, shapeOf(x)[2]});
+      Value oldH = h, oldC = c, out;
       if (isLstm)
         cell.lstm(now, h, c);
       else if (isGru)
@@ -179,7 +194,14 @@ CONVERT(convertRecurrent) {
         cell.rnn(now, h);
       if (!h)
         return failure();
-      outputs[t] = b.reshape(h, {1, 1, batch, hidden});
+      out = h;
+      if (lengths) {
+        Value live = isLive(t);
+        out = b.select(live, h, b.scalarLike(0, h));
+        h = b.select(live, h, oldH);
+        c = c ? b.select(live, c, oldC) : c;
+      }
+      outputs[t] = b.reshape(out, {1, 1, batch, hidden});
     }
     all.push_back(b.concat(outputs, 0));
     lastH.push_back(b.reshape(h, {1, batch, hidden}));
@@ -199,7 +221,92 @@ CONVERT(convertRecurrent) {
   return give(results, batchFirst && y ? b.transpose(y, {2, 0, 1, 3}) : y);
 }
 
-void merak::addRecurrentConversions(SmallVectorImpl<OnnxEntry> &table) {
+//===----------------------------------------------------------------------===//
+// LinearAttention
+//===----------------------------------------------------------------------===//
+
+// A state [n, heads, d_k, d_v] that each token changes and reads, written out
+// token by token.
+CONVERT(convertLinearAttention) {
+  if (failed(needsFloat(node, b, 3)) || failed(needsRank(node, b, 3, 3)))
+    return failure();
+  Value q = node.in(0), k = node.in(1), v = node.in(2), decay = node.in(4),
+        beta = node.in(5);
+  int64_t heads = node.integer("q_num_heads", 0);
+  int64_t shared = node.integer("kv_num_heads", 0);
+  StringRef rule = node.string("update_rule", "gated_delta");
+  bool isGated = rule.starts_with("gated"), isDelta = rule.ends_with("delta");
+  auto refuse = [&](const llvm::Twine &expected) {
+    b.fail("expected " + expected + ", found " + describeType(q.getType()) +
+           ", " + describeType(k.getType()) + " and " +
+           describeType(v.getType()));
+    return failure();
+  };
+  if (rankOf(q) != 3 || rankOf(k) != 3 || rankOf(v) != 3 || shared < 1 ||
+      heads < 1 || heads % shared || shapeOf(q)[2] % heads ||
+      shapeOf(k)[2] % shared || shapeOf(v)[2] % shared ||
+      shapeOf(q)[2] / heads != shapeOf(k)[2] / shared ||
+      shapeOf(q).take_front(2) != shapeOf(k).take_front(2) ||
+      shapeOf(k).take_front(2) != shapeOf(v).take_front(2))
+    return refuse("query, key and value [n, t, heads * width] that fit");
+  if (!isGated && !isDelta && rule != "linear")
+    return refuse("update_rule linear, gated, delta or gated_delta");
+  if ((isGated && !decay) || (isDelta && !beta))
+    return refuse("a decay for gated rules and a beta for delta rules");
+  int64_t n = shapeOf(q)[0], steps = shapeOf(q)[1];
+  int64_t dk = shapeOf(k)[2] / shared, dv = shapeOf(v)[2] / shared;
+  if (steps < 1 || steps > kMaxSteps)
+    return refuse("1 to " + llvm::Twine(kMaxSteps) + " tokens");
+  Type element = tensorType(q).getElementType();
+  Type wide = element.isF64() ? element : Type(b.builder.getF32Type());
+  auto token = [&](Value x, int64_t t, ArrayRef<int64_t> shape) {
+    return b.reshape(b.cast(b.sliceDim(x, 1, t, 1), wide), shape);
+  };
+  // A number for each head, or each element of its key.
+  auto perHead = [&](Value x, int64_t t) -> Value {
+    int64_t width = shapeOf(x)[2];
+    if (rankOf(x) == 3 && (width == shared || width == 1))
+      return token(x, t, {n, width, 1, 1});
+    if (rankOf(x) == 3 && width == shared * dk)
+      return token(x, t, {n, shared, dk, 1});
+    return b.fail("expected one number a head, or one an element of the key, "
+                  "found " +
+                  describeType(x.getType()));
+  };
+  double scale = node.real("scale", 0);
+  if (scale == 0)
+    scale = 1 / std::sqrt(double(dk));
+  Shape stateShape{n, shared, dk, dv};
+  Value state = node.has(3) ? b.cast(node.in(3), wide)
+                            : b.expand(b.scalar(0, wide), stateShape);
+  if (!state || shapeOf(state) != ArrayRef<int64_t>(stateShape))
+    return refuse("a state of " + describeShape(stateShape));
+  SmallVector<Value> outputs;
+  for (int64_t t = 0; t < steps; ++t) {
+    Value key = token(k, t, {n, shared, dk}),
+          value = token(v, t, {n, shared, dv});
+    if (isGated)
+      state = b.binary<MulOp>(b.unary<ExpOp>(perHead(decay, t)), state);
+    if (isDelta)
+      value = b.binary<SubOp>(value, b.einsum("nhkv,nhk->nhv", state, key));
+    Value added = b.einsum("nhk,nhv->nhkv", key, value);
+    if (isDelta)
+      added = b.binary<MulOp>(perHead(beta, t), added);
+    state = b.binary<AddOp>(state, added);
+    Value query = b.reshape(b.binary<MulOp>(token(q, t, {n, heads, dk}), scale),
+                            {n, shared, heads / shared, dk});
+    Value out = b.einsum("nhgk,nhkv->nhgv", query, state);
+    if (!out)
+      return failure();
+    outputs.push_back(b.reshape(b.cast(out, element), {n, 1, heads * dv}));
+  }
+  if (results.size() > 1)
+    results[1] = b.cast(state, element);
+  return give(results, b.concat(outputs, 1));
+}
+
+void merak::addRecurrentConversions(OnnxTable &table) {
+  table.add("LinearAttention", 27, convertLinearAttention);
   for (const char *type : {"RNN", "GRU", "LSTM"})
-    table.push_back({type, 7, kNewestOpset, convertRecurrent});
+    table.add(type, 7, convertRecurrent);
 }

@@ -370,21 +370,18 @@ CONVERT(convertEinsum) {
   return give(results, b.transpose(all.value, perm));
 }
 
-void merak::addReductionConversions(SmallVectorImpl<OnnxEntry> &table) {
-  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
-    table.push_back({type, since, kNewestOpset, convert});
-  };
-  add("ReduceSum", 1, reduceSum<asIs, asIs>);
-  add("ReduceSumSquare", 1, reduceSum<square, asIs>);
-  add("ReduceL1", 1, reduceSum<absolute, asIs>);
-  add("ReduceL2", 1, reduceSum<square, root>);
-  add("ReduceLogSum", 1, reduceSum<asIs, logarithm>);
-  add("ReduceLogSumExp", 1, reduceLogSumExp);
-  add("ReduceMean", 1, reduceMean);
-  add("ReduceMax", 1, reduceMax<asIs>);
-  add("ReduceMin", 1, reduceMax<negate>);
-  add("ReduceProd", 1, reduceProd);
-  add("MatMul", 1, convertMatMul);
-  add("Gemm", 1, convertGemm);
-  add("Einsum", 12, convertEinsum);
+void merak::addReductionConversions(OnnxTable &table) {
+  table.add("ReduceSum", 1, reduceSum<asIs, asIs>);
+  table.add("ReduceSumSquare", 1, reduceSum<square, asIs>);
+  table.add("ReduceL1", 1, reduceSum<absolute, asIs>);
+  table.add("ReduceL2", 1, reduceSum<square, root>);
+  table.add("ReduceLogSum", 1, reduceSum<asIs, logarithm>);
+  table.add("ReduceLogSumExp", 1, reduceLogSumExp);
+  table.add("ReduceMean", 1, reduceMean);
+  table.add("ReduceMax", 1, reduceMax<asIs>);
+  table.add("ReduceMin", 1, reduceMax<negate>);
+  table.add("ReduceProd", 1, reduceProd);
+  table.add("MatMul", 1, convertMatMul);
+  table.add("Gemm", 1, convertGemm);
+  table.add("Einsum", 12, convertEinsum);
 }

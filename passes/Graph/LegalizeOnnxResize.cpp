@@ -318,8 +318,8 @@ CONVERT(convertCenterCropPad) {
                                      Shape(rankOf(x), 0), llvm::APFloat(0.0)));
 }
 
-void merak::addResizeConversions(SmallVectorImpl<OnnxEntry> &table) {
-  table.push_back({"Resize", 10, kNewestOpset, convertResize});
-  table.push_back({"Upsample", 7, 9, convertResize});
-  table.push_back({"CenterCropPad", 18, kNewestOpset, convertCenterCropPad});
+void merak::addResizeConversions(OnnxTable &table) {
+  table.add("Resize", 10, convertResize);
+  table.add("Upsample", 7, convertResize, 9);
+  table.add("CenterCropPad", 18, convertCenterCropPad);
 }

@@ -498,26 +498,23 @@ CONVERT(refuseDataDependent) {
   return failure();
 }
 
-void merak::addShapeConversions(SmallVectorImpl<OnnxEntry> &table) {
-  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
-    table.push_back({type, since, kNewestOpset, convert});
-  };
-  add("Reshape", 1, convertReshape);
-  add("Flatten", 1, convertFlatten);
-  add("Squeeze", 1, convertSqueeze);
-  add("Unsqueeze", 1, convertUnsqueeze);
-  add("Transpose", 1, convertTranspose);
-  add("Expand", 8, convertExpand);
-  add("Tile", 6, convertTile);
-  add("Concat", 4, convertConcat);
-  add("Split", 2, convertSplit);
-  add("Slice", 1, convertSlice);
-  add("Gather", 1, convertGather);
-  add("Pad", 2, convertPad);
-  add("Trilu", 14, convertTrilu);
-  add("DepthToSpace", 1, convertDepthToSpace);
-  add("SpaceToDepth", 1, convertDepthToSpace);
+void merak::addShapeConversions(OnnxTable &table) {
+  table.add("Reshape", 1, convertReshape);
+  table.add("Flatten", 1, convertFlatten);
+  table.add("Squeeze", 1, convertSqueeze);
+  table.add("Unsqueeze", 1, convertUnsqueeze);
+  table.add("Transpose", 1, convertTranspose);
+  table.add("Expand", 8, convertExpand);
+  table.add("Tile", 6, convertTile);
+  table.add("Concat", 4, convertConcat);
+  table.add("Split", 2, convertSplit);
+  table.add("Slice", 1, convertSlice);
+  table.add("Gather", 1, convertGather);
+  table.add("Pad", 2, convertPad);
+  table.add("Trilu", 14, convertTrilu);
+  table.add("DepthToSpace", 1, convertDepthToSpace);
+  table.add("SpaceToDepth", 1, convertDepthToSpace);
   for (const char *type : {"NonZero", "Range", "ConstantOfShape", "Unique",
                            "Compress", "NonMaxSuppression"})
-    add(type, 1, refuseDataDependent);
+    table.add(type, 1, refuseDataDependent);
 }

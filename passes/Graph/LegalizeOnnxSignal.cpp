@@ -247,14 +247,11 @@ CONVERT(convertStft) {
                         {frame, false, node.integer("onesided", 1) != 0}));
 }
 
-void merak::addSignalConversions(SmallVectorImpl<OnnxEntry> &table) {
-  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
-    table.push_back({type, since, kNewestOpset, convert});
-  };
-  add("HannWindow", 17, convertWindow<kHann>);
-  add("HammingWindow", 17, convertWindow<kHamming>);
-  add("BlackmanWindow", 17, convertWindow<kBlackman>);
-  add("MelWeightMatrix", 17, convertMelWeights);
-  add("DFT", 17, convertDft);
-  add("STFT", 17, convertStft);
+void merak::addSignalConversions(OnnxTable &table) {
+  table.add("HannWindow", 17, convertWindow<kHann>);
+  table.add("HammingWindow", 17, convertWindow<kHamming>);
+  table.add("BlackmanWindow", 17, convertWindow<kBlackman>);
+  table.add("MelWeightMatrix", 17, convertMelWeights);
+  table.add("DFT", 17, convertDft);
+  table.add("STFT", 17, convertStft);
 }

@@ -1,7 +1,11 @@
-// The optimizers of domain ai.onnx.preview.training as what they compute. Their
-// inputs: rate, count of updates, all tensors, all gradients, then the states
-// in turn; their outputs: all new tensors, then the new states.
+// Domain ai.onnx.preview.training: Gradient differentiates the ops before it,
+// the optimizers are what they compute. Inputs of the latter: rate, count of
+// updates, all tensors, all gradients, then the states in turn; outputs: all
+// new tensors, then the new states.
+#include "dialects/Train/Builders.h"
 #include "passes/Graph/OnnxConversion.h"
+#include "passes/Graph/ReverseMode.h"
+#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 using namespace merak;
@@ -116,8 +120,69 @@ template <Update update, size_t states> CONVERT(optimizer) {
   return success();
 }
 
-void merak::addTrainingConversions(SmallVectorImpl<OnnxEntry> &table) {
-  table.push_back({"Adam", 1, kNewestOpset, optimizer<adam, 2>});
-  table.push_back({"Adagrad", 1, kNewestOpset, optimizer<adagrad, 1>});
-  table.push_back({"Momentum", 1, kNewestOpset, optimizer<momentum, 1>});
+// The operands are the tensors of xs, of zs, and y. What xs and zs name is
+// where y is a function of: nothing goes on behind them.
+CONVERT(convertGradient) {
+  auto xs = dyn_cast_or_null<ArrayAttr>(node.attributes.get("xs"));
+  size_t count = xs ? xs.size() : 0, inputs = node.inputs.size();
+  if (failed(needs(node, b, count + 1)))
+    return failure();
+  Value y = node.in(inputs - 1);
+  if (count == 0 || results.size() > count || !y || !isFloat(y)) {
+    b.fail("expected tensors in xs, and y of floats");
+    return failure();
+  }
+  // Each use of a parameter is a value of its own.
+  llvm::DenseSet<Value> ends, needed;
+  llvm::StringMap<SmallVector<Value>> reads;
+  SmallVector<Operation *> forward;
+  for (Operation &op : llvm::make_range(b.builder.getInsertionBlock()->begin(),
+                                        b.builder.getInsertionPoint()))
+    if (auto read = dyn_cast<ReadOp>(op))
+      reads[read.getParameter()].push_back(read.getResult());
+  auto usesOf = [&](Value x) {
+    auto read = x.getDefiningOp<ReadOp>();
+    return read ? reads[read.getParameter()] : SmallVector<Value>{x};
+  };
+  for (size_t i = 0; i + 1 < inputs; ++i)
+    for (Value use : usesOf(node.inputs[i])) {
+      ends.insert(use);
+      if (i < count)
+        needed.insert(use);
+    }
+  for (Operation &op : llvm::make_range(b.builder.getInsertionBlock()->begin(),
+                                        b.builder.getInsertionPoint())) {
+    // Carriers have been replaced, and are gone at the end of the pass.
+    if (isa<OnnxNodeOp>(op) || llvm::any_of(op.getResults(), [&](Value result) {
+          return ends.contains(result);
+        }))
+      continue;
+    forward.push_back(&op);
+    bool depends = llvm::any_of(
+        op.getOperands(), [&](Value value) { return needed.contains(value); });
+    for (Value result : op.getResults())
+      if (depends && isFloatTensor(result))
+        needed.insert(result);
+  }
+  ReverseMode reverse(needed);
+  if (failed(reverse.run(b.builder, forward, y)))
+    return failure();
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!node.usedOutputs[i])
+      continue;
+    Value sum;
+    for (Value use : usesOf(node.inputs[i]))
+      if (Value part = reverse.gradient.lookup(use))
+        sum = sum ? b.binary<AddOp>(sum, part) : part;
+    results[i] =
+        sum ? sum : zerosLike(b.builder, b.loc, tensorType(node.inputs[i]));
+  }
+  return success();
+}
+
+void merak::addTrainingConversions(OnnxTable &table) {
+  table.add("Adam", 1, optimizer<adam, 2>);
+  table.add("Adagrad", 1, optimizer<adagrad, 1>);
+  table.add("Gradient", 1, convertGradient);
+  table.add("Momentum", 1, optimizer<momentum, 1>);
 }

@@ -491,19 +491,16 @@ CONVERT(convertGlobalMaxPool) {
   return give(results, b.reduce<ReduceMaxOp>(x, dimsFrom(2, rankOf(x)), true));
 }
 
-void merak::addWindowConversions(SmallVectorImpl<OnnxEntry> &table) {
-  auto add = [&](const char *type, int64_t since, OnnxConversionFn convert) {
-    table.push_back({type, since, kNewestOpset, convert});
-  };
-  add("Conv", 1, convertConv);
-  add("MaxPool", 1, convertMaxPool);
-  add("AveragePool", 1, convertAveragePool);
-  add("ConvTranspose", 1, convertConvTranspose);
-  add("CausalConvWithState", 27, convertCausalConv);
-  add("MaxUnpool", 9, convertMaxUnpool);
-  add("LpPool", 2, convertLpPool);
-  add("GlobalLpPool", 2, convertGlobalLpPool);
-  add("LRN", 1, convertLrn);
-  add("GlobalAveragePool", 1, convertGlobalAveragePool);
-  add("GlobalMaxPool", 1, convertGlobalMaxPool);
+void merak::addWindowConversions(OnnxTable &table) {
+  table.add("Conv", 1, convertConv);
+  table.add("MaxPool", 1, convertMaxPool);
+  table.add("AveragePool", 1, convertAveragePool);
+  table.add("ConvTranspose", 1, convertConvTranspose);
+  table.add("CausalConvWithState", 27, convertCausalConv);
+  table.add("MaxUnpool", 9, convertMaxUnpool);
+  table.add("LpPool", 2, convertLpPool);
+  table.add("GlobalLpPool", 2, convertGlobalLpPool);
+  table.add("LRN", 1, convertLrn);
+  table.add("GlobalAveragePool", 1, convertGlobalAveragePool);
+  table.add("GlobalMaxPool", 1, convertGlobalMaxPool);
 }

@@ -46,9 +46,9 @@ const Fact kFacts[] = {
     {1, "scales and regions decide shapes", {"Resize", "Upsample"}},
     {1,
      "sizes, axes and indices are integers",
-     {"CumSum", "Expand", "Gather", "ReduceMax", "ReduceMean", "ReduceSum",
-      "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK", "Trilu",
-      "Unsqueeze"}},
+     {"Col2Im", "CumSum", "Expand", "Gather", "ReduceMax", "ReduceMean",
+      "ReduceSum", "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK",
+      "Trilu", "Unsqueeze"}},
     {5, "indices are integers", {"Scatter", "ScatterElements", "ScatterND"}},
     {6, "the condition is a truth value", {"Where"}},
     {7, "running statistics are tracked, not trained", {"BatchNormalization"}},
@@ -64,12 +64,12 @@ constexpr const char *kAtImport[] = {
 
 } // namespace
 
-void merak::setOnnxGradients(SmallVectorImpl<OnnxEntry> &table) {
+void merak::setOnnxGradients(OnnxTable &table) {
   for (const char *type : kAtImport)
-    table.push_back({type, 1, kNewestOpset, nullptr});
+    table.add(type, 1, nullptr);
   for (const Fact &fact : kFacts)
     for (const char *type : fact.types)
-      for (OnnxEntry &entry : table)
+      for (OnnxEntry &entry : table.entries)
         if (StringRef(entry.type) == type)
           entry.gradient = {fact.inputs, fact.why};
 }

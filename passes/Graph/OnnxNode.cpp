@@ -86,13 +86,10 @@ LogicalResult merak::wrapAxes(Shape &axes, int64_t rank, GraphBuilder &b) {
   return success();
 }
 
-// The domain whose text was never given versions.
-static constexpr StringRef kTrainingDomain = "ai.onnx.preview.training";
-
 static SmallVector<OnnxEntry> makeEntries() {
-  SmallVector<OnnxEntry> table;
+  OnnxTable table;
   addTrainingConversions(table);
-  for (OnnxEntry &entry : table)
+  for (OnnxEntry &entry : table.entries)
     entry.domain = kTrainingDomain.data();
   addElementwiseConversions(table);
   addShapeConversions(table);
@@ -107,12 +104,13 @@ static SmallVector<OnnxEntry> makeEntries() {
   addLossConversions(table);
   addAttentionConversions(table);
   addSignalConversions(table);
+  addVisionConversions(table);
   setOnnxGradients(table);
-  llvm::stable_sort(table, [](const OnnxEntry &a, const OnnxEntry &b) {
+  llvm::stable_sort(table.entries, [](const OnnxEntry &a, const OnnxEntry &b) {
     return std::make_tuple(StringRef(a.type), StringRef(a.domain), a.since) <
            std::make_tuple(StringRef(b.type), StringRef(b.domain), b.since);
   });
-  return table;
+  return std::move(table.entries);
 }
 
 ArrayRef<OnnxEntry> merak::onnxEntries() {

@@ -10,6 +10,10 @@ namespace merak {
 // Forms are known up to this opset of the standard domain.
 inline constexpr int64_t kNewestOpset = 28;
 
+// The domain whose text was never given versions.
+inline constexpr llvm::StringLiteral kTrainingDomain =
+    "ai.onnx.preview.training";
+
 struct OnnxNode {
   mlir::Location loc;
   llvm::StringRef type, domain;
@@ -75,6 +79,16 @@ struct OnnxEntry {
   const char *domain = ""; // "": the standard one
 };
 
+// The table while it is put together.
+struct OnnxTable {
+  llvm::SmallVector<OnnxEntry> entries;
+
+  void add(const char *type, int64_t since, OnnxConversionFn convert,
+           int64_t until = kNewestOpset) {
+    entries.push_back({type, since, until, convert});
+  }
+};
+
 // Every form, by operator and version.
 llvm::ArrayRef<OnnxEntry> onnxEntries();
 // Of an operator in any version; all inputs where the table has no such one.
@@ -82,22 +96,23 @@ OnnxGradient onnxGradient(llvm::StringRef domain, llvm::StringRef type);
 // Whether import computes the operator away, if it can.
 bool isAtImport(llvm::StringRef domain, llvm::StringRef type);
 // Sets what addXConversions left open; `table` holds all forms.
-void setOnnxGradients(llvm::SmallVectorImpl<OnnxEntry> &table);
+void setOnnxGradients(OnnxTable &table);
 
-void addElementwiseConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addShapeConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addTrainingConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addGridConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addRecurrentConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addMathConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addIndexConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addResizeConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addReductionConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addNetworkConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addWindowConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addLossConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addSignalConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
-void addAttentionConversions(llvm::SmallVectorImpl<OnnxEntry> &table);
+void addElementwiseConversions(OnnxTable &table);
+void addShapeConversions(OnnxTable &table);
+void addTrainingConversions(OnnxTable &table);
+void addGridConversions(OnnxTable &table);
+void addRecurrentConversions(OnnxTable &table);
+void addMathConversions(OnnxTable &table);
+void addIndexConversions(OnnxTable &table);
+void addResizeConversions(OnnxTable &table);
+void addReductionConversions(OnnxTable &table);
+void addNetworkConversions(OnnxTable &table);
+void addWindowConversions(OnnxTable &table);
+void addLossConversions(OnnxTable &table);
+void addSignalConversions(OnnxTable &table);
+void addVisionConversions(OnnxTable &table);
+void addAttentionConversions(OnnxTable &table);
 
 // Null if the table has no form of the op; `reason` then says what was
 // expected.

@@ -275,6 +275,7 @@ std::vector<FusionGroup> Former::run() {
     for (Value operand : op.getOperands())
       if (auto known = groupOf.find(operand.getDefiningOp());
           known != groupOf.end() && groups[known->second].alive &&
+          groups[known->second].ops.size() < options.maxOps &&
           !llvm::is_contained(candidates, known->second))
         candidates.push_back(known->second);
     llvm::stable_sort(candidates, [&](size_t a, size_t b) {

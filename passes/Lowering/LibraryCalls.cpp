@@ -153,6 +153,11 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
                         .integer("rows_global", op.getRows().value_or(local))
                         .first(op.getSplitAxis(), local));
       })
+      .Case([&](ScatterReduceOp op) {
+        return done(Caller(op, "scatter_reduce")
+                        .integer("axis", 0)
+                        .text("reduction", op.getReduction()));
+      })
       .Case([&](DropoutOp op) {
         int64_t whole = cast<RankedTensorType>(op.getType()).getNumElements();
         Caller caller(op, "dropout");

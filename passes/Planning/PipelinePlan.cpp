@@ -57,18 +57,29 @@ std::vector<int> balance(const std::vector<double> &weights, int parts) {
                                         std::vector<double>(n + 1, none));
   std::vector<std::vector<int>> from(parts + 1, std::vector<int>(n + 1, 0));
   best[0][0] = 0;
+  // Of the last part's begin j, its weight falls and the heaviest before it
+  // rises: the best j is where they meet. Of equal ones the last.
   for (int q = 1; q <= parts; ++q)
-    for (int i = q; i <= n; ++i)
-      for (int j = i; j-- > q - 1;) {
-        double last = prefix[i] - prefix[j];
-        if (last > best[q][i])
-          break;
-        double worst = std::max(best[q - 1][j], last);
-        if (worst < best[q][i]) {
-          best[q][i] = worst;
-          from[q][i] = j;
-        }
+    for (int i = q; i <= n; ++i) {
+      const std::vector<double> &before = best[q - 1];
+      auto last = [&](int j) { return prefix[i] - prefix[j]; };
+      int low = q - 1, high = i;
+      while (low < high) {
+        const int j = low + (high - low) / 2;
+        (before[j] >= last(j) ? high : low) = before[j] >= last(j) ? j : j + 1;
       }
+      if (low < i) {
+        best[q][i] = before[low];
+        from[q][i] = int(std::upper_bound(before.begin() + low,
+                                          before.begin() + i, before[low]) -
+                         before.begin()) -
+                     1;
+      }
+      if (low > q - 1 && last(low - 1) < best[q][i]) {
+        best[q][i] = last(low - 1);
+        from[q][i] = low - 1;
+      }
+    }
   std::vector<int> out(parts + 1, n);
   for (int q = parts, i = n; q > 0; --q)
     out[q - 1] = i = from[q][i];

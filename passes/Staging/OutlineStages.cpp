@@ -559,6 +559,8 @@ private:
     SmallVector<StringRef> suffixes;
     if (options.optimizer == "adamw")
       suffixes = {".exp_avg", ".exp_avg_sq"};
+    else if (options.optimizer == "adagrad")
+      suffixes = {".sum"};
     else if (auto momentum = options.constants.getAs<FloatAttr>("momentum");
              momentum && momentum.getValueAsDouble() != 0)
       suffixes = {".momentum"};

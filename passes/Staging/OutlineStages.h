@@ -13,7 +13,7 @@ struct OutlineOptions {
   int64_t chunks = 1;
   int64_t tp = 1, dp = 1, microbatches = 1;
   bool train = true;
-  std::string optimizer = "adamw"; // "sgd" or "adamw"
+  std::string optimizer = "adamw"; // or "sgd", "adagrad"
   mlir::DictionaryAttr constants;  // of the optimizer
   double gradClip = 0;             // 0: no clipping
   // Updates know the norm of all gradients and leave everything as it is if

@@ -353,7 +353,7 @@ static bool skipsSteps(const LoadedPlan &plan) {
   for (const planpb::Program &program : plan.programs)
     for (const planpb::Procedure &procedure : program.procedures())
       for (const planpb::Instruction &op : procedure.instructions())
-        if (op.op() == "adamw_update" || op.op() == "sgd_update")
+        if (op.op().ends_with("_update"))
           if (auto clip = op.attrs().find("clip"); clip != op.attrs().end())
             return clip->second == "1";
   return false;

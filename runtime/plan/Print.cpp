@@ -40,8 +40,18 @@ std::string optimizerText(const Optimizer &optimizer) {
                        optimizer.dampening(), optimizer.nesterov());
     break;
   case Optimizer::ADAMW:
-    text = fmt::format("adamw lr={} betas={}/{} eps={}", optimizer.lr(),
-                       optimizer.beta1(), optimizer.beta2(), optimizer.eps());
+  case Optimizer::ADAM:
+    text = fmt::format("{} lr={} betas={}/{} eps={}",
+                       optimizer.kind() == Optimizer::ADAM ? "adam" : "adamw",
+                       optimizer.lr(), optimizer.beta1(), optimizer.beta2(),
+                       optimizer.eps());
+    if (optimizer.plain_root())
+      text += fmt::format(" (of ONNX: post_decay={} count from {})",
+                          optimizer.post_decay(), optimizer.first_count());
+    break;
+  case Optimizer::ADAGRAD:
+    text = fmt::format("adagrad lr={} lr_decay={} eps={}", optimizer.lr(),
+                       optimizer.lr_decay(), optimizer.eps());
     break;
   default:
     return "none";

@@ -352,7 +352,7 @@ def foreign_folder(tools):
 
 
 def bad_options(tools):
-    for options in (["--optimizer=adagrad"], ["--mesh=pp=two"],
+    for options in (["--optimizer=lion"], ["--mesh=pp=two"],
                     ["--no-such-option"],
                     ["--optimizer=sgd:speed=1"]):
         note = refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"),

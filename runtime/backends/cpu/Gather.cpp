@@ -1,22 +1,20 @@
-// gather, scatter_add, and pick, pick_grad.
+// gather, scatter_add, scatter_reduce, and pick, pick_grad.
 #include "runtime/backends/cpu/Copy.h"
 #include "runtime/backends/cpu/Kernel.h"
-#include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Types.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 #include "runtime/core/DType.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <vector>
 
 namespace merak::cpu {
 
 namespace {
 
-// The table is [before, rows, after], the other tensor [before, ids, after].
-struct Geometry {
-  Nest before, after; // operand 0: table, 1: the other tensor
-  Nest ids;           // operand 0: ids, 1: the other tensor
-  int64_t rows = 0, rowStride = 0, globalRows = 0;
+struct Geometry : GatherRequest {
   planpb::DType dtype = planpb::F32, idType = planpb::I64;
 
   // The local row an id names, -1 if it is not here.
@@ -31,35 +29,10 @@ struct Geometry {
 
 bool readGeometry(Request &request, const View &table, const View &ids,
                   const View &other, Geometry &g) {
-  int64_t axis = request.axis(table.rank());
-  request.index(ids, "ids");
   request.expect(table.dtype == other.dtype, "table and rows differ in type");
-  std::vector<int64_t> expected(
-      table.shape.begin(), table.shape.begin() + (request.ok() ? axis : 0));
-  if (!request.ok())
-    return false;
-  expected.insert(expected.end(), ids.shape.begin(), ids.shape.end());
-  expected.insert(expected.end(), table.shape.begin() + axis + 1,
-                  table.shape.end());
-  request.shape(other, "rows", expected);
-  g.globalRows = request.integer("rows_global", table.shape[axis]);
-  if (!request.ok())
-    return false;
-  g.rows = table.shape[axis];
-  g.rowStride = table.strides[axis];
   g.dtype = table.dtype;
   g.idType = ids.dtype;
-  auto part = [](const std::vector<int64_t> &v, int64_t from, int64_t count) {
-    return std::vector<int64_t>(v.begin() + from, v.begin() + from + count);
-  };
-  int64_t tail = table.rank() - axis - 1, rank = ids.rank();
-  g.before = Nest(part(table.shape, 0, axis),
-                  {part(table.strides, 0, axis), part(other.strides, 0, axis)});
-  g.ids = Nest(ids.shape, {ids.strides, part(other.strides, axis, rank)});
-  g.after = Nest(part(table.shape, axis + 1, tail),
-                 {part(table.strides, axis + 1, tail),
-                  part(other.strides, axis + rank, tail)});
-  return true;
+  return readGather(request, table, ids, other, g);
 }
 
 template <typename Word>
@@ -139,6 +112,44 @@ void scatterAdd(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
   });
 }
 
+template <typename T> T combined(Combine combine, T x, T y) {
+  return combine == Combine::Mul   ? x * y
+         : combine == Combine::Max ? (y > x || y != y ? y : x)
+                                   : (y < x || y != y ? y : x);
+}
+
+// The same with products or extremes; the first update of a row is copied.
+template <typename T>
+void scatterReduce(const Geometry &g, Combine combine, const KernelCall &call,
+                   ThreadPool &pool) {
+  const T *updates = static_cast<const T *>(call.inputs[0].data);
+  T *table = static_cast<T *>(call.outputs[0].data);
+  const int64_t first = scalarInteger(call, 0), ids = g.ids.count();
+  const int64_t befores = g.before.count(), columns = g.after.count();
+  pool.parallelFor(befores * columns, 64, [&](int64_t begin, int64_t end) {
+    std::vector<char> isHit(static_cast<size_t>(g.rows));
+    for (int64_t at = begin; at < end; ++at) {
+      int64_t ob[2], oa[2], oi[2];
+      g.before.offsets(at / columns, ob);
+      g.after.offsets(at % columns, oa);
+      T *to = table + ob[0] + oa[0];
+      for (int64_t row = 0; row < g.rows; ++row)
+        to[row * g.rowStride] = T(0);
+      std::fill(isHit.begin(), isHit.end(), 0);
+      for (int64_t i = 0; i < ids; ++i) {
+        g.ids.offsets(i, oi);
+        const int64_t row = g.row(call.inputs[1].data, oi[0], first);
+        if (row < 0)
+          continue;
+        T &y = to[row * g.rowStride];
+        const T x = updates[ob[1] + oi[1] + oa[1]];
+        y = isHit[static_cast<size_t>(row)] ? combined(combine, y, x) : x;
+        isHit[static_cast<size_t>(row)] = 1;
+      }
+    }
+  });
+}
+
 KernelResult createGather(Request &request) {
   Geometry g;
   if (!request.counts(2, 1) ||
@@ -163,9 +174,10 @@ KernelResult createGather(Request &request) {
   });
 }
 
-KernelResult createScatterAdd(Request &request) {
+KernelResult createScatter(Request &request) {
   Geometry g;
-  if (!request.counts(2, 1) ||
+  Combine combine = Combine::Add;
+  if (!request.counts(2, 1) || !readCombine(request, combine) ||
       !readGeometry(request, request.outputs[0], request.inputs[1],
                     request.inputs[0], g))
     return request.status();
@@ -173,20 +185,20 @@ KernelResult createScatterAdd(Request &request) {
           withNumber(g.dtype, [](auto) {}),
           fmt::format("no arithmetic on {}", runtime::dtypeName(g.dtype))))
     return request.status();
-  return makeKernel([g](const KernelCall &call, ThreadPool &pool) {
-    withNumber(g.dtype,
-               [&](auto type) { scatterAdd<decltype(type)>(g, call, pool); });
+  return makeKernel([g, combine](const KernelCall &call, ThreadPool &pool) {
+    withNumber(g.dtype, [&]<typename T>(T) {
+      if (combine == Combine::Add)
+        scatterAdd<T>(g, call, pool);
+      else
+        scatterReduce<T>(g, combine, call, pool);
+    });
     return Status();
   });
 }
 
 // ---------------------------------------------------------------- pick
 
-struct Pick {
-  Nest rows; // operand 0: the matrix, 1: labels, 2: the vector
-  int64_t columns = 0, columnStride = 0;
-  bool hasIgnored = false;
-  int64_t ignored = 0;
+struct Pick : PickRequest {
   planpb::DType labelType = planpb::I64;
 
   // The local column of a row, -1 if it has none.
@@ -200,25 +212,11 @@ struct Pick {
 
 bool readPick(Request &request, const View &matrix, const View &labels,
               const View &vector, Pick &p) {
-  if (!request.expect(matrix.rank() > 0, "expected a matrix, found a scalar"))
-    return false;
-  std::vector<int64_t> shape(matrix.shape.begin(), matrix.shape.end() - 1);
   request.type(matrix, "the matrix", planpb::F32);
   request.type(vector, "the picked values", planpb::F32);
-  request.index(labels, "labels");
-  request.shape(labels, "labels", shape);
-  request.shape(vector, "the picked values", shape);
-  p.hasIgnored = request.has("ignore_index");
-  p.ignored = request.integer("ignore_index", 0);
-  if (!request.ok())
-    return false;
-  std::vector<int64_t> strides(matrix.strides.begin(),
-                               matrix.strides.end() - 1);
-  p.rows = Nest(shape, {strides, labels.strides, vector.strides});
-  p.columns = matrix.shape.back();
-  p.columnStride = matrix.strides.back();
   p.labelType = labels.dtype;
-  return true;
+  return readPick(request, matrix, labels, vector,
+                  static_cast<PickRequest &>(p));
 }
 
 KernelResult createPick(Request &request) {
@@ -271,7 +269,8 @@ KernelResult createPickGrad(Request &request) {
 
 constexpr KernelEntry kEntries[] = {
     {"gather", createGather, true, false, false},
-    {"scatter_add", createScatterAdd, true, true, false},
+    {"scatter_add", createScatter, true, true, false},
+    {"scatter_reduce", createScatter, true, false, false},
     {"pick", createPick, true, false, false},
     {"pick_grad", createPickGrad, true, true, false},
 };

@@ -1,6 +1,7 @@
-// sgd_update, adamw_update, square_sum, clip_factor.
+// sgd_update, adamw_update, adagrad_update, square_sum, clip_factor.
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Scratch.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 
@@ -127,38 +128,54 @@ KernelResult createSgd(Request &request) {
   });
 }
 
-KernelResult createAdamW(Request &request) {
+// Adam and Adagrad: `states` tensors, and a function of simd().
+template <size_t states, typename Step, typename Scalars>
+KernelResult makeUpdate(Request &request, const Scalars &scalars,
+                        const Step &step) {
   Update u;
   u.clip = request.integer("clip", 0) != 0;
-  const double beta1 = request.real("beta1", 0.9);
-  const double beta2 = request.real("beta2", 0.999);
-  const double eps = request.real("eps", 1e-8);
-  const double decay = request.real("weight_decay", 0.01);
-  if (!request.counts(1 + u.clip, 3) || !readUpdate(request, 3, u))
+  if (!request.counts(1 + u.clip, states) || !readUpdate(request, states, u) ||
+      !request.ok())
     return request.status();
-  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
-    if (call.scalars.size() < 2)
-      return Status::error("adamw_update: expected the scalars lr and step");
-    const double lr = call.scalars[0].asDouble();
-    const double t = call.scalars[1].asDouble();
-    AdamWStep step;
-    step.decay = static_cast<float>(1 - lr * decay);
-    step.beta1 = static_cast<float>(beta1);
-    step.beta2 = static_cast<float>(beta2);
-    step.oneMinusBeta1 = static_cast<float>(1 - beta1);
-    step.oneMinusBeta2 = static_cast<float>(1 - beta2);
-    step.stepSize = static_cast<float>(lr / (1 - std::pow(beta1, t)));
-    step.rootCorrection = static_cast<float>(std::sqrt(1 - std::pow(beta2, t)));
-    step.eps = static_cast<float>(eps);
-    const float factor = clipFactor(u, call);
-    if (std::isnan(factor))
-      return Status();
-    runUpdate(
-        u, call, pool, [&](float *const *state, const float *grad, int64_t n) {
-          simd().adamW(state[0], state[1], state[2], grad, n, factor, step);
-        });
-    return Status();
-  });
+  return makeKernel(
+      [u, scalars, step](const KernelCall &call, ThreadPool &pool) {
+        if (call.scalars.size() < 2)
+          return Status::error("an update: expected the scalars lr and step");
+        const auto now =
+            scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
+        const float factor = clipFactor(u, call);
+        if (std::isnan(factor))
+          return Status();
+        runUpdate(u, call, pool,
+                  [&](float *const *state, const float *grad, int64_t n) {
+                    step(state, grad, n, factor, now);
+                  });
+        return Status();
+      });
+}
+
+KernelResult createAdamW(Request &request) {
+  AdamRequest adam;
+  if (!readAdam(request, adam))
+    return request.status();
+  return makeUpdate<3>(request, adam,
+                       [](float *const *state, const float *grad, int64_t n,
+                          float factor, const AdamWStep &now) {
+                         simd().adamW(state[0], state[1], state[2], grad, n,
+                                      factor, now);
+                       });
+}
+
+KernelResult createAdagrad(Request &request) {
+  AdagradRequest adagrad;
+  if (!readAdagrad(request, adagrad))
+    return request.status();
+  return makeUpdate<2>(request, adagrad,
+                       [](float *const *state, const float *grad, int64_t n,
+                          float factor, const AdagradStep &now) {
+                         simd().adagrad(state[0], state[1], grad, n, factor,
+                                        now);
+                       });
 }
 
 KernelResult createSquareSum(Request &request) {
@@ -230,6 +247,7 @@ KernelResult createClipFactor(Request &request) {
 constexpr KernelEntry kEntries[] = {
     {"sgd_update", createSgd, true, false, true},
     {"adamw_update", createAdamW, true, false, true},
+    {"adagrad_update", createAdagrad, true, false, true},
     {"square_sum", createSquareSum, true, true, false},
     {"clip_factor", createClipFactor, true, false, false},
 };

@@ -1,6 +1,7 @@
 #include "runtime/backends/cpu/Requests.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 namespace merak::cpu {
@@ -104,6 +105,140 @@ bool readReduce(Request &request, ReduceRequest &r) {
   r.reduced = Nest(reducedShape, inside);
   r.reduced.sortBy(0);
   return true;
+}
+
+bool readGather(Request &request, const View &table, const View &ids,
+                const View &other, GatherRequest &g) {
+  const int64_t axis = request.axis(table.rank());
+  request.index(ids, "ids");
+  if (!request.ok())
+    return false;
+  std::vector<int64_t> expected(table.shape.begin(),
+                                table.shape.begin() + axis);
+  expected.insert(expected.end(), ids.shape.begin(), ids.shape.end());
+  expected.insert(expected.end(), table.shape.begin() + axis + 1,
+                  table.shape.end());
+  request.shape(other, "rows", expected);
+  g.globalRows = request.integer("rows_global", table.shape[axis]);
+  if (!request.ok())
+    return false;
+  g.rows = table.shape[axis];
+  g.rowStride = table.strides[axis];
+  auto part = [](const std::vector<int64_t> &v, int64_t from, int64_t count) {
+    return std::vector<int64_t>(v.begin() + from, v.begin() + from + count);
+  };
+  const int64_t tail = table.rank() - axis - 1, rank = ids.rank();
+  g.before = Nest(part(table.shape, 0, axis),
+                  {part(table.strides, 0, axis), part(other.strides, 0, axis)});
+  g.ids = Nest(ids.shape, {ids.strides, part(other.strides, axis, rank)});
+  g.after = Nest(part(table.shape, axis + 1, tail),
+                 {part(table.strides, axis + 1, tail),
+                  part(other.strides, axis + rank, tail)});
+  return true;
+}
+
+bool readCombine(Request &request, Combine &combine) {
+  if (request.instruction.op() != "scatter_reduce")
+    return true;
+  const auto found = request.instruction.attrs().find("reduction");
+  const std::string name =
+      found == request.instruction.attrs().end() ? "" : found->second;
+  combine = name == "mul"   ? Combine::Mul
+            : name == "max" ? Combine::Max
+                            : Combine::Min;
+  request.expect(
+      combine != Combine::Min || name == "min",
+      fmt::format("expected 'reduction' mul, max or min, found '{}'", name));
+  return request.ok();
+}
+
+bool readPick(Request &request, const View &matrix, const View &labels,
+              const View &vector, PickRequest &p) {
+  if (!request.expect(matrix.rank() > 0, "expected a matrix, found a scalar"))
+    return false;
+  const std::vector<int64_t> shape(matrix.shape.begin(),
+                                   matrix.shape.end() - 1);
+  request.index(labels, "labels");
+  request.shape(labels, "labels", shape);
+  request.shape(vector, "the picked values", shape);
+  p.hasIgnored = request.has("ignore_index");
+  p.ignored = request.integer("ignore_index", 0);
+  if (!request.ok())
+    return false;
+  const std::vector<int64_t> strides(matrix.strides.begin(),
+                                     matrix.strides.end() - 1);
+  p.rows = Nest(shape, {strides, labels.strides, vector.strides});
+  p.columns = matrix.shape.back();
+  p.columnStride = matrix.strides.back();
+  return true;
+}
+
+bool readTopK(Request &request, TopKRequest &t) {
+  if (!request.counts(1, 2))
+    return false;
+  const View &x = request.inputs[0], &values = request.outputs[0];
+  request.type(request.outputs[1], "indices", planpb::I64);
+  request.sameShape(values, "values", request.outputs[1], "indices");
+  request.expect(x.dtype == values.dtype, "x and values differ in type");
+  t.smallest = request.integer("smallest", 0) != 0;
+  if (!request.expect(x.rank() > 0 && x.rank() == values.rank() &&
+                          std::equal(x.shape.begin(), x.shape.end() - 1,
+                                     values.shape.begin()) &&
+                          values.shape.back() <= x.shape.back(),
+                      "values are not a part of x along the last dimension") ||
+      !request.ok())
+    return false;
+  t.length = x.shape.back();
+  t.k = values.shape.back();
+  t.rows = t.length ? x.elements() / t.length : 0;
+  return true;
+}
+
+bool readAdam(Request &request, AdamRequest &a) {
+  a.beta1 = request.real("beta1", 0.9);
+  a.beta2 = request.real("beta2", 0.999);
+  a.eps = request.real("eps", 1e-8);
+  a.decay = request.real("weight_decay", 0.01);
+  a.l2 = request.real("l2", 0.0);
+  a.postDecay = request.real("post_decay", 0.0);
+  a.plainRoot = request.integer("plain_root", 0) != 0;
+  a.firstCount = request.integer("first_count", 1);
+  return request.ok();
+}
+
+AdamWStep AdamRequest::at(double lr, int64_t step) const {
+  // Without an update so far there is nothing to correct (ONNX's T of 0).
+  const int64_t count = firstCount + step - 1;
+  const double t = static_cast<double>(count);
+  const double root = count > 0 ? std::sqrt(1 - std::pow(beta2, t)) : 1;
+  const double rate = lr / (count > 0 ? 1 - std::pow(beta1, t) : 1);
+  AdamWStep now;
+  now.l2 = static_cast<float>(l2);
+  now.decay = static_cast<float>(1 - lr * decay);
+  now.beta1 = static_cast<float>(beta1);
+  now.beta2 = static_cast<float>(beta2);
+  now.oneMinusBeta1 = static_cast<float>(1 - beta1);
+  now.oneMinusBeta2 = static_cast<float>(1 - beta2);
+  now.stepSize = static_cast<float>(plainRoot ? rate * root : rate);
+  now.rootCorrection = static_cast<float>(plainRoot ? 1 : root);
+  now.eps = static_cast<float>(eps);
+  now.keep = static_cast<float>(1 - postDecay);
+  return now;
+}
+
+bool readAdagrad(Request &request, AdagradRequest &a) {
+  a.eps = request.real("eps", 1e-10);
+  a.lrDecay = request.real("lr_decay", 0.0);
+  a.l2 = request.real("weight_decay", 0.0);
+  a.firstCount = request.integer("first_count", 0);
+  return request.ok();
+}
+
+AdagradStep AdagradRequest::at(double lr, int64_t step) const {
+  const double count = static_cast<double>(firstCount + step - 1);
+  return {static_cast<float>(l2),
+          static_cast<float>(lr / (1 + count * lrDecay)),
+          static_cast<float>(eps)};
 }
 
 } // namespace merak::cpu

@@ -4,6 +4,7 @@
 
 #include "runtime/backends/cpu/Nest.h"
 #include "runtime/backends/cpu/Window.h"
+#include "runtime/backends/cpu/simd/Simd.h"
 
 namespace merak::cpu {
 
@@ -50,5 +51,53 @@ struct ReduceRequest {
 };
 // y has the reduced dimensions of x as size 1, or lacks them.
 bool readReduce(Request &request, ReduceRequest &reduce);
+
+// The table is [before, rows, after], the other tensor [before, ids, after].
+struct GatherRequest {
+  Nest before, after; // operand 0: table, 1: the other tensor
+  Nest ids;           // operand 0: ids, 1: the other tensor
+  int64_t rows = 0, rowStride = 0;
+  int64_t globalRows = 0; // of the table that is split over ranks
+};
+// How updates of one row become one.
+enum class Combine { Add, Mul, Max, Min };
+bool readCombine(Request &request, Combine &combine);
+
+// Rows of a table by ids: gather, scatter_add and scatter_reduce.
+bool readGather(Request &request, const View &table, const View &ids,
+                const View &other, GatherRequest &gather);
+
+struct PickRequest {
+  Nest rows; // operand 0: the matrix, 1: labels, 2: the vector
+  int64_t columns = 0, columnStride = 0;
+  bool hasIgnored = false;
+  int64_t ignored = 0;
+};
+// One column a row: pick and pick_grad.
+bool readPick(Request &request, const View &matrix, const View &labels,
+              const View &vector, PickRequest &pick);
+
+struct TopKRequest {
+  int64_t rows = 0, length = 0, k = 0;
+  bool smallest = false;
+};
+bool readTopK(Request &request, TopKRequest &topK);
+
+// What optimizers compute once a step from the learning rate and the number of
+// the step (from 1). `firstCount`: the count of updates in the first step.
+struct AdamRequest {
+  double beta1 = 0, beta2 = 0, eps = 0, decay = 0, l2 = 0, postDecay = 0;
+  bool plainRoot = false; // eps is added before the root is corrected
+  int64_t firstCount = 1;
+  AdamWStep at(double lr, int64_t step) const;
+};
+bool readAdam(Request &request, AdamRequest &adam);
+
+struct AdagradRequest {
+  double eps = 0, lrDecay = 0, l2 = 0;
+  int64_t firstCount = 0;
+  AdagradStep at(double lr, int64_t step) const;
+};
+bool readAdagrad(Request &request, AdagradRequest &adagrad);
 
 } // namespace merak::cpu

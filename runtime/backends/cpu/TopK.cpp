@@ -1,6 +1,6 @@
 // top_k: the first k of a row in order. Rows are independent.
 #include "runtime/backends/cpu/Kernel.h"
-#include "runtime/backends/cpu/Nest.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Types.h"
 
 #include <algorithm>
@@ -21,10 +21,10 @@ template <typename T> bool before(T x, T y, bool smallest) {
 }
 
 template <typename T>
-void topK(const KernelCall &call, ThreadPool &pool, int64_t length, int64_t k,
-          bool smallest) {
-  const int64_t rows = length ? call.inputs[0].elements() / length : 0;
-  pool.parallelFor(rows, rowGrain(length), [&](int64_t begin, int64_t end) {
+void topK(const KernelCall &call, ThreadPool &pool, const TopKRequest &t) {
+  const int64_t length = t.length, k = t.k;
+  const bool smallest = t.smallest;
+  pool.parallelFor(t.rows, rowGrain(length), [&](int64_t begin, int64_t end) {
     std::vector<int64_t> order(static_cast<size_t>(length));
     for (int64_t row = begin; row < end; ++row) {
       const T *x = static_cast<const T *>(call.inputs[0].data) + row * length;
@@ -46,25 +46,13 @@ void topK(const KernelCall &call, ThreadPool &pool, int64_t length, int64_t k,
 }
 
 KernelResult createTopK(Request &request) {
-  if (!request.counts(1, 2))
+  TopKRequest t;
+  if (!readTopK(request, t))
     return request.status();
-  const View &x = request.inputs[0], &values = request.outputs[0];
-  request.type(request.outputs[1], "indices", planpb::I64);
-  request.sameShape(values, "values", request.outputs[1], "indices");
-  request.expect(x.dtype == values.dtype, "x and values differ in type");
-  const bool smallest = request.integer("smallest", 0) != 0;
-  if (!request.expect(x.rank() > 0 && x.rank() == values.rank() &&
-                          std::equal(x.shape.begin(), x.shape.end() - 1,
-                                     values.shape.begin()) &&
-                          values.shape.back() <= x.shape.back(),
-                      "values are not a part of x along the last dimension") ||
-      !request.ok())
-    return request.status();
-  const int64_t length = x.shape.back(), k = values.shape.back();
   KernelResult result = Status::error("top_k: unsupported type");
-  withNumber(x.dtype, [&]<typename T>(T) {
-    result = makeKernel([=](const KernelCall &call, ThreadPool &pool) {
-      topK<T>(call, pool, length, k, smallest);
+  withNumber(request.inputs[0].dtype, [&]<typename T>(T) {
+    result = makeKernel([t](const KernelCall &call, ThreadPool &pool) {
+      topK<T>(call, pool, t);
       return Status();
     });
   });

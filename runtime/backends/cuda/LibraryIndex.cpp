@@ -1,4 +1,5 @@
-// gather, scatter_add, pick, pick_grad.
+// gather, scatter_add, scatter_reduce, pick, pick_grad.
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
 
@@ -11,37 +12,18 @@ namespace {
 
 bool readGather(Request &request, const View &table, const View &ids,
                 const View &other, GatherArgs &g) {
-  const int64_t axis = request.axis(table.rank());
-  request.index(ids, "ids");
   request.expect(table.dtype == other.dtype ||
                      (isReal(table.dtype) && isReal(other.dtype)),
                  "table and rows differ in type");
-  if (!request.ok())
+  cpu::GatherRequest read;
+  if (!cpu::readGather(request, table, ids, other, read))
     return false;
-  std::vector<int64_t> expected(table.shape.begin(),
-                                table.shape.begin() + axis);
-  expected.insert(expected.end(), ids.shape.begin(), ids.shape.end());
-  expected.insert(expected.end(), table.shape.begin() + axis + 1,
-                  table.shape.end());
-  request.shape(other, "rows", expected);
-  g.globalRows = request.integer("rows_global", table.shape[axis]);
-  if (!request.ok())
-    return false;
-  g.rows = table.shape[axis];
-  g.rowStride = table.strides[axis];
-  auto part = [](const std::vector<int64_t> &v, int64_t from, int64_t count) {
-    return std::vector<int64_t>(v.begin() + from, v.begin() + from + count);
-  };
-  const int64_t tail = table.rank() - axis - 1, rank = ids.rank();
-  g.before = makeLoops<2>(request, Nest(part(table.shape, 0, axis),
-                                        {part(table.strides, 0, axis),
-                                         part(other.strides, 0, axis)}));
-  g.idLoops = makeLoops<2>(
-      request, Nest(ids.shape, {ids.strides, part(other.strides, axis, rank)}));
-  g.after =
-      makeLoops<2>(request, Nest(part(table.shape, axis + 1, tail),
-                                 {part(table.strides, axis + 1, tail),
-                                  part(other.strides, axis + rank, tail)}));
+  g.rows = read.rows;
+  g.rowStride = read.rowStride;
+  g.globalRows = read.globalRows;
+  g.before = makeLoops<2>(request, read.before);
+  g.idLoops = makeLoops<2>(request, read.ids);
+  g.after = makeLoops<2>(request, read.after);
   return request.ok();
 }
 
@@ -87,12 +69,14 @@ KernelResult createGather(Request &request, const Device &device) {
       bytes);
 }
 
-KernelResult createScatterAdd(Request &request, const Device &) {
+KernelResult createScatter(Request &request, const Device &) {
   GatherArgs args;
-  if (!request.counts(2, 1) ||
+  cpu::Combine combine = cpu::Combine::Add;
+  if (!request.counts(2, 1) || !cpu::readCombine(request, combine) ||
       !readGather(request, request.outputs[0], request.inputs[1],
                   request.inputs[0], args))
     return request.status();
+  args.combine = static_cast<int>(combine);
   const View &table = request.outputs[0];
   request.expect(table.dtype != planpb::BOOL, "no arithmetic on bool");
   // Positions pass through f32 when lists are made.
@@ -131,25 +115,16 @@ KernelResult createScatterAdd(Request &request, const Device &) {
 
 bool readPick(Request &request, const View &matrix, const View &labels,
               const View &vector, PickArgs &p) {
-  if (!request.expect(matrix.rank() > 0, "expected a matrix, found a scalar"))
-    return false;
-  const std::vector<int64_t> shape(matrix.shape.begin(),
-                                   matrix.shape.end() - 1);
   expectReal(request, matrix, "the matrix");
   expectReal(request, vector, "the picked values");
-  request.index(labels, "labels");
-  request.shape(labels, "labels", shape);
-  request.shape(vector, "the picked values", shape);
-  p.hasIgnored = request.has("ignore_index");
-  p.ignored = request.integer("ignore_index", 0);
-  if (!request.ok())
+  cpu::PickRequest read;
+  if (!cpu::readPick(request, matrix, labels, vector, read))
     return false;
-  const std::vector<int64_t> strides(matrix.strides.begin(),
-                                     matrix.strides.end() - 1);
-  p.rows = makeLoops<3>(request,
-                        Nest(shape, {strides, labels.strides, vector.strides}));
-  p.columns = matrix.shape.back();
-  p.columnStride = matrix.strides.back();
+  p.hasIgnored = read.hasIgnored;
+  p.ignored = read.ignored;
+  p.columns = read.columns;
+  p.columnStride = read.columnStride;
+  p.rows = makeLoops<3>(request, read.rows);
   return request.ok();
 }
 
@@ -187,24 +162,14 @@ KernelResult createPickGrad(Request &request, const Device &) {
 }
 
 KernelResult createTopK(Request &request, const Device &) {
-  if (!request.counts(1, 2))
+  cpu::TopKRequest read;
+  if (!cpu::readTopK(request, read))
     return request.status();
-  const View &x = request.inputs[0], &values = request.outputs[0];
-  request.type(request.outputs[1], "indices", planpb::I64);
-  request.sameShape(values, "values", request.outputs[1], "indices");
-  request.expect(x.dtype == values.dtype, "x and values differ in type");
   TopKArgs args;
-  args.smallest = request.integer("smallest", 0) != 0;
-  if (!request.expect(x.rank() > 0 && x.rank() == values.rank() &&
-                          std::equal(x.shape.begin(), x.shape.end() - 1,
-                                     values.shape.begin()) &&
-                          values.shape.back() <= x.shape.back(),
-                      "values are not a part of x along the last dimension") ||
-      !request.ok())
-    return request.status();
-  args.length = x.shape.back();
-  args.k = values.shape.back();
-  args.rows = args.length ? x.elements() / args.length : 0;
+  args.smallest = read.smallest;
+  args.length = read.length;
+  args.k = read.k;
+  args.rows = read.rows;
   return makeKernel([args](const KernelCall &call, Launcher &launcher) {
     TopKArgs now = args;
     now.x = ref(call.inputs[0]);
@@ -216,11 +181,9 @@ KernelResult createTopK(Request &request, const Device &) {
 }
 
 constexpr KernelEntry kEntries[] = {
-    {"gather", createGather},
-    {"scatter_add", createScatterAdd},
-    {"pick", createPick},
-    {"pick_grad", createPickGrad},
-    {"top_k", createTopK, Strides::Dense},
+    {"gather", createGather},          {"scatter_add", createScatter},
+    {"scatter_reduce", createScatter}, {"pick", createPick},
+    {"pick_grad", createPickGrad},     {"top_k", createTopK, Strides::Dense},
 };
 
 } // namespace

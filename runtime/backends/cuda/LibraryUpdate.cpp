@@ -1,5 +1,6 @@
-// sgd_update, adamw_update, clip_factor. Parameters and states are f32; the
-// gradient may be of 16 bits.
+// sgd_update, adamw_update, adagrad_update, clip_factor. Parameters and states
+// are f32; the gradient may be of 16 bits.
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 
 #include <algorithm>
@@ -38,6 +39,25 @@ void bind(UpdateArgs &args, const KernelCall &call) {
     args.second = ref(call.outputs[2]);
 }
 
+void set(UpdateArgs &args, const cpu::AdamWStep &step) {
+  args.l2 = step.l2;
+  args.decay = step.decay;
+  args.beta1 = step.beta1;
+  args.beta2 = step.beta2;
+  args.oneMinusBeta1 = step.oneMinusBeta1;
+  args.oneMinusBeta2 = step.oneMinusBeta2;
+  args.stepSize = step.stepSize;
+  args.rootCorrection = step.rootCorrection;
+  args.eps = step.eps;
+  args.keep = step.keep;
+}
+
+void set(UpdateArgs &args, const cpu::AdagradStep &step) {
+  args.l2 = step.l2;
+  args.lr = step.rate;
+  args.eps = step.eps;
+}
+
 KernelResult createSgd(Request &request, const Device &) {
   UpdateArgs args;
   args.clip = request.integer("clip", 0) != 0;
@@ -67,32 +87,36 @@ KernelResult createSgd(Request &request, const Device &) {
   });
 }
 
-KernelResult createAdamW(Request &request, const Device &) {
+// Adam and Adagrad, whose scalars both backends compute alike.
+template <KernelId id, size_t states, typename Scalars>
+KernelResult makeUpdate(Request &request, const Scalars &scalars) {
   UpdateArgs args;
   args.clip = request.integer("clip", 0) != 0;
-  const double beta1 = request.real("beta1", 0.9);
-  const double beta2 = request.real("beta2", 0.999);
-  const double eps = request.real("eps", 1e-8);
-  const double decay = request.real("weight_decay", 0.01);
-  if (!request.counts(1 + args.clip, 3) || !readUpdate(request, args))
+  if (!request.counts(1 + args.clip, states) || !readUpdate(request, args))
     return request.status();
-  args.beta1 = static_cast<float>(beta1);
-  args.beta2 = static_cast<float>(beta2);
-  args.oneMinusBeta1 = static_cast<float>(1 - beta1);
-  args.oneMinusBeta2 = static_cast<float>(1 - beta2);
-  args.eps = static_cast<float>(eps);
   return makeKernel([=](const KernelCall &call, Launcher &launcher) {
     if (call.scalars.size() < 2)
-      return Status::error("adamw_update: expected the scalars lr and step");
+      return Status::error("an update: expected the scalars lr and step");
     UpdateArgs now = args;
     bind(now, call);
-    const double lr = call.scalars[0].asDouble();
-    const double t = call.scalars[1].asDouble();
-    now.decay = static_cast<float>(1 - lr * decay);
-    now.stepSize = static_cast<float>(lr / (1 - std::pow(beta1, t)));
-    now.rootCorrection = static_cast<float>(std::sqrt(1 - std::pow(beta2, t)));
-    return launcher.items<KernelId::AdamW>(now, now.loops.count);
+    set(now,
+        scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
+    return launcher.items<id>(now, now.loops.count);
   });
+}
+
+KernelResult createAdamW(Request &request, const Device &) {
+  cpu::AdamRequest adam;
+  if (!cpu::readAdam(request, adam))
+    return request.status();
+  return makeUpdate<KernelId::AdamW, 3>(request, adam);
+}
+
+KernelResult createAdagrad(Request &request, const Device &) {
+  cpu::AdagradRequest adagrad;
+  if (!cpu::readAdagrad(request, adagrad))
+    return request.status();
+  return makeUpdate<KernelId::Adagrad, 2>(request, adagrad);
 }
 
 KernelResult createClipFactor(Request &request, const Device &) {
@@ -121,6 +145,7 @@ KernelResult createClipFactor(Request &request, const Device &) {
 constexpr KernelEntry kEntries[] = {
     {"sgd_update", createSgd, Strides::Any, true},
     {"adamw_update", createAdamW, Strides::Any, true},
+    {"adagrad_update", createAdagrad, Strides::Any, true},
     {"clip_factor", createClipFactor},
 };
 

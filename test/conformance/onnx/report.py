@@ -5,6 +5,9 @@
   report.py --check         fails if the page or the README's number is stale
   report.py --record CASES GRADIENTS
                             takes over result files of cases.py and gradients.py
+  report.py --record-refused CASES GRADIENTS
+                            the same after `cases.py --all --refused` and any
+                            gradients: what was refused may pass now
 """
 import collections
 import json
@@ -77,6 +80,41 @@ def record(cases_path, gradients_path):
                 reasons = entry["reasons"]
                 text = plain_reason(reason[0])
                 reasons[text] = reasons.get(text, 0) + 1
+    store(categories, ops, unsupported, gradients_path)
+
+
+def record_refused(cases_path, gradients_path):
+    with open(RESULTS, encoding="utf-8") as file:
+        results = json.load(file)
+    categories, ops = results["categories"], results["ops"]
+    reasons = dict(read_rows(UNSUPPORTED))
+    for status, name, op, *reason in read_rows(cases_path):
+        if status == "failed" or name not in reasons:
+            raise SystemExit(f"{name} failed or was not refused before")
+        counted = op and "/node/" in name and not name.endswith("_expanded")
+        old = plain_reason(reasons[name])
+        if counted:
+            row = ops[op]["reasons"]
+            row[old] -= 1
+            if not row[old]:
+                del row[old]
+        if status == "passed":
+            del reasons[name]
+            category = categories[name.rsplit("/", 1)[0]]
+            category[0] += 1
+            category[1] -= 1
+            if counted:
+                ops[op]["passed"] += 1
+                ops[op]["unsupported"] -= 1
+        else:
+            reasons[name] = reason[0]
+            if counted:
+                text = plain_reason(reason[0])
+                row[text] = row.get(text, 0) + 1
+    store(categories, ops, list(reasons.items()), gradients_path)
+
+
+def store(categories, ops, unsupported, gradients_path):
     for status, op, note in read_rows(gradients_path):
         op = op.replace(" (training)", "")
         if op in ops and status == "passed":
@@ -121,6 +159,8 @@ def readme_number(results):
 def main():
     if sys.argv[1:2] == ["--record"]:
         record(*sys.argv[2:4])
+    if sys.argv[1:2] == ["--record-refused"]:
+        record_refused(*sys.argv[2:4])
     with open(RESULTS, encoding="utf-8") as file:
         results = json.load(file)
     text, number = page(results), readme_number(results)

@@ -1,4 +1,4 @@
-// copy, fill, reductions, gather, scatter_add, top_k.
+// copy, fill, reductions, gather, scatter_add, scatter_reduce, top_k.
 #include "test/unit/conformance/Harness.h"
 
 #include "runtime/core/DType.h"
@@ -215,6 +215,40 @@ Case gatherCase(const GatherShape &g, bool scatter,
   return c;
 }
 
+Case scatterReduceCase(const std::string &reduction, const Shape &table,
+                       int64_t count, planpb::DType dtype = planpb::F32) {
+  Case c;
+  c.op = "scatter_reduce";
+  c.name = fmt::format("scatter_reduce {} {} ids {} {}", reduction, text(table),
+                       count, runtime::dtypeName(dtype));
+  c.attrs = {{"axis", "0"}, {"reduction", reduction}};
+  Shape rows = table;
+  rows[0] = count;
+  Tensor ids = random({count}, 3, 0, table[0], planpb::I64);
+  c.inputs = {random(rows, 2, -3, 3, dtype), ids};
+  c.outputs = {random(table, 1, -9, 9, dtype)};
+  c.reference = [=](const Case &k) {
+    Tensor out = zeros(table, dtype);
+    int64_t after = 1;
+    for (size_t d = 1; d < table.size(); ++d)
+      after *= table[d];
+    std::vector<bool> hit(out.v.size());
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t a = 0; a < after; ++a) {
+        int64_t at = static_cast<int64_t>(k.inputs[1].v[i]) * after + a;
+        double &y = out.v[at], x = k.inputs[0].v[i * after + a];
+        y = !hit[at]             ? x
+            : reduction == "mul" ? y * x
+            : reduction == "max" ? std::max(x, y)
+                                 : std::min(x, y);
+        hit[at] = true;
+      }
+    return Tensors{out};
+  };
+  c.tolerance = 1e-5;
+  return c;
+}
+
 // ------------------------------------------------------------ top_k
 
 Case topKCase(const Shape &shape, int64_t k, bool smallest,
@@ -292,6 +326,13 @@ std::vector<Case> moveCases() {
       for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32})
         cases.push_back(reduceCase(sum, {4, 9, 6}, {0, 2}, keep, dtype));
     }
+  for (const char *reduction : {"mul", "max", "min"}) {
+    cases.push_back(scatterReduceCase(reduction, {7, 5}, 12));
+    cases.push_back(scatterReduceCase(reduction, {90}, 70));
+    cases.push_back(scatterReduceCase(reduction, {3, 2, 4}, 0));
+    for (planpb::DType dtype : {planpb::F64, planpb::I64, planpb::I32})
+      cases.push_back(scatterReduceCase(reduction, {4, 3}, 6, dtype));
+  }
   for (bool scatter : {false, true}) {
     cases.push_back(gatherCase({{11, 20}, {4, 5}, 0, 0, 11}, scatter));
     cases.push_back(gatherCase({{11, 200}, {4, 5}, 0, 22, 33}, scatter));

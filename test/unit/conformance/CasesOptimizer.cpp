@@ -1,4 +1,4 @@
-// sgd_update, adamw_update, square_sum, clip_factor.
+// sgd_update, adamw_update, adagrad_update, square_sum, clip_factor.
 #include "test/unit/conformance/Harness.h"
 
 #include <algorithm>
@@ -86,6 +86,81 @@ Case adamWCase(const Shape &shape, bool clip, int64_t step) {
   return c;
 }
 
+// Adam as torch.optim and as ONNX computes it: the decay goes into the
+// gradient.
+Case adamCase(const Shape &shape, bool onnx, int64_t first, int64_t step) {
+  Case c;
+  c.op = "adamw_update";
+  c.name =
+      fmt::format("adamw_update [{}] as Adam{} count {} step {}",
+                  fmt::join(shape, " "), onnx ? " of ONNX" : "", first, step);
+  const double b1 = 0.9, b2 = 0.95, eps = 1e-3, l2 = 0.1, lr = 0.01;
+  const double post = onnx ? 0.05 : 0;
+  c.attrs = {{"beta1", "0.9"},
+             {"beta2", "0.95"},
+             {"eps", "1e-3"},
+             {"weight_decay", "0"},
+             {"l2", "0.1"},
+             {"plain_root", onnx ? "1" : "0"},
+             {"clip", "0"},
+             {"first_count", fmt::format("{}", first)},
+             {"post_decay", fmt::format("{}", post)}};
+  c.inputs = {random(shape, 1)};
+  c.outputs = {random(shape, 3), random(shape, 4), random(shape, 5, 0, 1)};
+  c.scalars = {ScalarValue::real(lr), ScalarValue::integer(step)};
+  c.updates = true;
+  c.reference = [=](const Case &k) {
+    Tensors out = k.outputs;
+    const double t = static_cast<double>(first + step - 1);
+    const double c1 = t > 0 ? 1 - std::pow(b1, t) : 1;
+    const double c2 = t > 0 ? std::sqrt(1 - std::pow(b2, t)) : 1;
+    for (int64_t i = 0; i < out[0].size(); ++i) {
+      double &p = out[0].v[i], &m = out[1].v[i], &v = out[2].v[i];
+      double g = k.inputs[0].v[i] + l2 * p;
+      m = b1 * m + (1 - b1) * g;
+      v = b2 * v + (1 - b2) * g * g;
+      p -= onnx ? lr * c2 / c1 * m / (std::sqrt(v) + eps)
+                : lr / c1 * m / (std::sqrt(v) / c2 + eps);
+      p *= 1 - post;
+    }
+    return out;
+  };
+  c.tolerance = 1e-6;
+  return c;
+}
+
+Case adagradCase(const Shape &shape, bool clip, int64_t first, int64_t step) {
+  Case c;
+  c.op = "adagrad_update";
+  c.name = fmt::format("adagrad_update [{}]{} count {} step {}",
+                       fmt::join(shape, " "), clip ? " clip" : "", first, step);
+  const double eps = 1e-3, decay = 0.1, lr = 0.05, lrDecay = 0.5;
+  c.attrs = {{"eps", "1e-3"},
+             {"weight_decay", "0.1"},
+             {"lr_decay", "0.5"},
+             {"first_count", fmt::format("{}", first)},
+             {"clip", clip ? "1" : "0"}};
+  c.inputs = {random(shape, 1)};
+  if (clip)
+    c.inputs.push_back(random({1}, 2, 0.2, 0.9));
+  c.outputs = {random(shape, 3), random(shape, 4, 0, 1)};
+  c.scalars = {ScalarValue::real(lr), ScalarValue::integer(step)};
+  c.updates = true;
+  c.reference = [=](const Case &k) {
+    Tensors out = k.outputs;
+    for (int64_t i = 0; i < out[0].size(); ++i) {
+      double &p = out[0].v[i], &sum = out[1].v[i];
+      double g = k.inputs[0].v[i] * (clip ? k.inputs[1].v[0] : 1) + decay * p;
+      sum += g * g;
+      p -= lr / (1 + lrDecay * double(first + step - 1)) * g /
+           (std::sqrt(sum) + eps);
+    }
+    return out;
+  };
+  c.tolerance = 1e-6;
+  return c;
+}
+
 Case squareSumCase(const Shape &shape) {
   Case c;
   c.op = "square_sum";
@@ -133,8 +208,14 @@ std::vector<Case> optimizerCases() {
     cases.push_back(sgdCase(shape, 0.9, false, 0.2, true, 3));
     cases.push_back(adamWCase(shape, false, 1));
     cases.push_back(adamWCase(shape, true, 7));
+    cases.push_back(adagradCase(shape, false, 0, 1));
+    cases.push_back(adagradCase(shape, true, 1, 5));
     cases.push_back(squareSumCase(shape));
   }
+  for (bool onnx : {false, true})
+    for (int64_t first : {0, 1})
+      for (int64_t step : {1, 4})
+        cases.push_back(adamCase({5, 9}, onnx, first, step));
   for (bool nesterov : {false, true})
     for (int64_t step : {1, 2})
       cases.push_back(sgdCase({5, 9}, 0.9, nesterov, 0, false, step));

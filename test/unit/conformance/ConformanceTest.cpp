@@ -21,7 +21,7 @@ constexpr Unsupported kUnsupported[] = {
     {"f64 normalisation, attention, convolution, optimizers",
      "no plan holds f64 parameters; einsum, reductions, gather and copies take "
      "f64"},
-    {"accumulate on sgd_update and adamw_update",
+    {"accumulate on sgd_update, adamw_update and adagrad_update",
      "an update in place has nothing to add to"},
 };
 

@@ -6,6 +6,7 @@
 #include "runtime/backends/cpu/simd/Vec.h"
 
 namespace {
+using merak::cpu::AdagradStep;
 using merak::cpu::AdamWStep;
 using merak::cpu::SgdStep;
 
@@ -258,14 +259,16 @@ void rowAdamW(float *param, float *m, float *v, const float *grad, int64_t n,
   const Vec c1 = vset(step.oneMinusBeta1), c2 = vset(step.oneMinusBeta2);
   const Vec root = vset(step.rootCorrection), eps = vset(step.eps);
   const Vec size = vset(step.stepSize);
+  const Vec l2 = vset(step.l2), keep = vset(step.keep);
   forVectors(n, [=](auto at) {
-    Vec g = at(grad) * f;
+    Vec p = at(param);
+    Vec g = at(grad) * f + l2 * p;
     Vec first = at(m) * b1 + g * c1;
     Vec second = at(v) * b2 + g * g * c2;
     at(m, first);
     at(v, second);
     Vec denominator = vsqrt(second) / root + eps;
-    at(param, at(param) * decay - size * (first / denominator));
+    at(param, (p * decay - size * (first / denominator)) * keep);
   });
 }
 
@@ -284,6 +287,19 @@ void rowSgd(float *param, float *buffer, const float *grad, int64_t n,
       g = nesterov ? g + momentum * b : b;
     }
     at(param, p - lr * g);
+  });
+}
+
+void rowAdagrad(float *param, float *sum, const float *grad, int64_t n,
+                float factor, const AdagradStep &step) {
+  const Vec f = vset(factor), l2 = vset(step.l2);
+  const Vec rate = vset(step.rate), eps = vset(step.eps);
+  forVectors(n, [=](auto at) {
+    Vec p = at(param);
+    Vec g = at(grad) * f + l2 * p;
+    Vec squares = at(sum) + g * g;
+    at(sum, squares);
+    at(param, p - rate * (g / (vsqrt(squares) + eps)));
   });
 }
 

@@ -11,14 +11,23 @@
 
 namespace merak::cpu {
 
-// Scalars of one AdamW step, as torch.optim.AdamW computes them.
+// Scalars of one step of Adam in any form: torch.optim's AdamW and Adam, ONNX's
+// Adam.
 struct AdamWStep {
-  float decay; // 1 - lr * weight_decay
+  float l2 = 0; // times the parameter, added to the gradient
+  float decay;  // 1 - lr * weight_decay
   float beta1, beta2;
   float oneMinusBeta1, oneMinusBeta2;
   float stepSize;       // lr / (1 - beta1^t)
   float rootCorrection; // sqrt(1 - beta2^t)
   float eps;
+  float keep = 1; // a factor on the new parameter
+};
+
+// Scalars of one Adagrad step.
+struct AdagradStep {
+  float l2; // times the parameter, added to the gradient
+  float rate, eps;
 };
 
 // Scalars of one SGD step; `momentum` 0: `buffer` is not touched.
@@ -104,6 +113,8 @@ struct Simd {
                 float factor, const AdamWStep &step);
   void (*sgd)(float *param, float *buffer, const float *grad, int64_t n,
               float factor, const SgdStep &step);
+  void (*adagrad)(float *param, float *sum, const float *grad, int64_t n,
+                  float factor, const AdagradStep &step);
 
   // y = x * scale or 0; x[0] is element `first` of the global tensor.
   void (*dropout)(float *y, const float *x, int64_t n, uint64_t first,

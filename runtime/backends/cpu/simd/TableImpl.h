@@ -35,6 +35,7 @@ constexpr Simd makeTable(const char *name) {
           rowRotate,
           rowAdamW,
           rowSgd,
+          rowAdagrad,
           rowDropout,
           transpose32};
 }

@@ -58,6 +58,7 @@
   X(AveragePool, PoolArgs, averagePoolBody)                                    \
   X(AveragePoolGrad, PoolArgs, averagePoolGradBody)                            \
   X(AdamW, UpdateArgs, adamWBody)                                              \
+  X(Adagrad, UpdateArgs, adagradBody)                                          \
   X(Sgd, UpdateArgs, sgdBody)                                                  \
   X(ClipFactor, ClipArgs, clipFactorBody)
 

@@ -130,6 +130,7 @@ struct GatherArgs {
   Loops<2> idLoops;       // operand 0: ids, 1: the other tensor
   int64_t rows = 0, rowStride = 0, globalRows = 0, first = 0;
   bool add = false;
+  int combine = 0;         // scatter: 0 sum, 1 product, 2 largest, 3 smallest
   int32_t *next = nullptr; // scatter: workspace, two words an id
 
   // The local row an id names, -1 if it is not here.
@@ -225,12 +226,21 @@ MERAK_HD void scatterAs(const Block &block, const GatherArgs &a) {
       a.before.at(c / a.after.count, ob);
       a.after.at(c % a.after.count, oa);
       const int64_t to = ob[0] + row * a.rowStride + oa[0];
-      Value sum = a.add ? load<Value>(a.table, to) : Value(0);
+      const bool isSum = a.combine == 0;
+      Value sum = a.add && isSum ? load<Value>(a.table, to) : Value(0);
       for (int64_t j = i; j >= 0; j = a.next[j]) {
         a.idLoops.at(j, oi);
-        sum += load<Value>(a.other, ob[1] + oi[1] + oa[1]);
+        const Value x = load<Value>(a.other, ob[1] + oi[1] + oa[1]);
+        if (isSum)
+          sum += x;
+        else if (j == i)
+          sum = x;
+        else if (a.combine == 1)
+          sum *= x;
+        else if ((a.combine == 2 ? x > sum : x < sum) || x != x)
+          sum = x;
       }
-      store<Value>(a.table, to, sum, false);
+      store<Value>(a.table, to, sum, a.add && !isSum);
     }
   }
 }

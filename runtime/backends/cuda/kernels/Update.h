@@ -1,4 +1,4 @@
-// Optimizer steps, in f32, as torch.optim computes them.
+// Optimizer steps, in f32, as torch.optim or ONNX's operators compute them.
 #pragma once
 
 #include "runtime/backends/cuda/kernels/Loops.h"
@@ -11,11 +11,13 @@ struct UpdateArgs {
   Loops<4> loops;
   bool clip = false, hasBuffer = false, nesterov = false, firstStep = false;
   float lr = 0, momentum = 0, oneMinusDampening = 1, weightDecay = 0;
+  float l2 = 0;    // Adam, Adagrad: times the parameter, added to the gradient
   float decay = 1; // AdamW: 1 - lr * weight decay
   float beta1 = 0, beta2 = 0, oneMinusBeta1 = 0, oneMinusBeta2 = 0;
   float stepSize = 0;       // lr / (1 - beta1^t)
   float rootCorrection = 1; // sqrt(1 - beta2^t)
   float eps = 0;
+  float keep = 1; // a factor on Adam's new parameter
 };
 
 template <typename Block>
@@ -27,7 +29,8 @@ MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
   for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
     int64_t o[4];
     a.loops.at(i, o);
-    const float g = load<float>(a.grad, o[0]) * factor;
+    const float p = load<float>(a.param, o[1]);
+    const float g = load<float>(a.grad, o[0]) * factor + a.l2 * p;
     const float m = load<float>(a.first, o[2]) * a.beta1 + g * a.oneMinusBeta1;
     const float v =
         load<float>(a.second, o[3]) * a.beta2 + g * g * a.oneMinusBeta2;
@@ -35,9 +38,25 @@ MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
     store<float>(a.second, o[3], v, false);
     const float denominator = sqrtf(v) / a.rootCorrection + a.eps;
     store<float>(a.param, o[1],
-                 load<float>(a.param, o[1]) * a.decay -
-                     a.stepSize * (m / denominator),
+                 (p * a.decay - a.stepSize * (m / denominator)) * a.keep,
                  false);
+  }
+}
+
+template <typename Block>
+MERAK_HD void adagradBody(const Block &block, const UpdateArgs &a) {
+  const float factor = a.clip ? load<float>(a.factor, 0) : 1;
+  if (factor != factor) // the gradients are not finite: nothing may change
+    return;
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+    int64_t o[4];
+    a.loops.at(i, o);
+    const float p = load<float>(a.param, o[1]);
+    const float g = load<float>(a.grad, o[0]) * factor + a.l2 * p;
+    const float sum = load<float>(a.first, o[2]) + g * g;
+    store<float>(a.first, o[2], sum, false);
+    store<float>(a.param, o[1], p - a.lr * (g / (sqrtf(sum) + a.eps)), false);
   }
 }
 
