@@ -244,26 +244,27 @@ GRADIENT(ConcatOp) {
   }
 }
 GRADIENT(GatherOp) {
-  PRELUDE grads[0] =
-      ScatterAddOp::create(b, loc, getTable().getType(), dy, getIds(),
-                           getAxisAttr(), getRowsAttr(), getSplitAxisAttr());
+  PRELUDE grads[0] = ScatterAddOp::create(
+      b, loc, getTable().getType(), dy, getIds(), getAxisAttr(), getRowsAttr(),
+      getSplitAxisAttr(), getBatchAttr());
 }
 GRADIENT(ScatterAddOp) {
-  PRELUDE grads[0] = GatherOp::create(b, loc, dy, getIds(), getAxisAttr(),
-                                      getRowsAttr(), getSplitAxisAttr());
+  PRELUDE grads[0] =
+      GatherOp::create(b, loc, dy, getIds(), getAxisAttr(), getRowsAttr(),
+                       getSplitAxisAttr(), getBatchAttr());
 }
 
 // Of the largest (smallest) the updates that are it, in equal parts; of a
 // product the other factors, of which no more than one may be zero.
 GRADIENT(ScatterReduceOp) {
-  PRELUDE IntegerAttr axis = b.getI64IntegerAttr(0);
+  PRELUDE IntegerAttr axis = getBatchAttr();
   auto rowsOf = [&](Value table) -> Value {
     return GatherOp::create(b, loc, table, getIds(), axis, IntegerAttr(),
-                            StringAttr());
+                            StringAttr(), axis);
   };
   auto countOf = [&](Value flags) -> Value {
     return ScatterAddOp::create(b, loc, getTable().getType(), flags, getIds(),
-                                axis, IntegerAttr(), StringAttr());
+                                axis, IntegerAttr(), StringAttr(), axis);
   };
   Value u = getUpdates(), own = rowsOf(dy);
   Value zero = number(b, loc, u, 0);
@@ -277,34 +278,20 @@ GRADIENT(ScatterReduceOp) {
   Value isZero = maskWhere(b, loc, ComparePredicate::eq, u, zero, ones);
   Value others = sub(b, loc, rowsOf(countOf(isZero)), isZero);
   Value factors = add(b, loc, u, isZero); // zeros as ones
-  Value product = ScatterReduceOp::create(b, loc, getTable().getType(), factors,
-                                          getIds(), b.getStringAttr("mul"));
+  Value product =
+      ScatterReduceOp::create(b, loc, getTable().getType(), factors, getIds(),
+                              b.getStringAttr("mul"), axis);
   Value rest = div(b, loc, rowsOf(product), factors);
   grads[0] = maskWhere(b, loc, ComparePredicate::eq, others, zero,
                        mul(b, loc, own, rest));
 }
 
-// The chosen elements by their position in the flat tensor.
+// Back to where the chosen elements stood in their row.
 GRADIENT(TopKOp) {
-  PRELUDE RankedTensorType x = tensorTypeOf(getX());
-  RankedTensorType ids = tensorTypeOf(getIndices());
-  int64_t length = x.getShape().back(), k = ids.getShape().back();
-  int64_t rows = ids.getNumElements() / std::max<int64_t>(k, 1);
-  SmallVector<int64_t> starts;
-  for (int64_t row = 0; row < rows; ++row)
-    starts.push_back(row * length);
-  Value first = ConstantOp::create(
-      b, loc,
-      DenseElementsAttr::get(
-          RankedTensorType::get({rows, 1}, ids.getElementType()),
-          ArrayRef<int64_t>(starts)));
-  Value flat = add(b, loc, reshapeTo(b, loc, getIndices(), {rows, k}), first);
-  auto table = RankedTensorType::get({x.getNumElements()}, x.getElementType());
-  Value sum =
-      ScatterAddOp::create(b, loc, table, reshapeTo(b, loc, dy, {rows * k}),
-                           reshapeTo(b, loc, flat, {rows * k}),
-                           b.getI64IntegerAttr(0), IntegerAttr(), StringAttr());
-  grads[0] = reshapeTo(b, loc, sum, x.getShape());
+  PRELUDE IntegerAttr last =
+      b.getI64IntegerAttr(tensorTypeOf(getX()).getRank() - 1);
+  grads[0] = ScatterAddOp::create(b, loc, getX().getType(), dy, getIndices(),
+                                  last, IntegerAttr(), StringAttr(), last);
 }
 
 //===----------------------------------------------------------------------===//

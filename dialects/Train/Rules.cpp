@@ -265,20 +265,36 @@ ShardingRule ConcatOp::getShardingRule() {
 // partitioner sets `split_axis`.
 //===----------------------------------------------------------------------===//
 
+struct TableDims {
+  RuleTensor table, ids, rows; // rows: what is gathered or scattered
+};
+
+static TableDims addTableDims(ShardingRule &rule, int row, Value table,
+                              Value ids, int64_t axis, int64_t batch,
+                              FactorKind idKind) {
+  ArrayRef<int64_t> shape = shapeOf(table);
+  std::vector<int> before = addFactors(rule, shape.take_front(axis));
+  std::vector<int> id =
+      addFactors(rule, shapeOf(ids).drop_front(batch), idKind);
+  std::vector<int> after = addFactors(rule, shape.drop_front(axis + 1));
+  TableDims dims;
+  dims.table = dims.rows = tensorOf(before);
+  dims.ids.assign(dims.table.begin(), dims.table.begin() + batch);
+  dims.table.push_back({row});
+  llvm::append_range(dims.ids, tensorOf(id));
+  llvm::append_range(dims.rows, tensorOf(id));
+  for (RuleTensor *tensor : {&dims.table, &dims.rows})
+    llvm::append_range(*tensor, tensorOf(after));
+  return dims;
+}
+
 ShardingRule GatherOp::getShardingRule() {
   ShardingRule rule;
-  ArrayRef<int64_t> table = shapeOf(getTable()), ids = shapeOf(getIds());
-  int row = rule.add(table[getAxis()], FactorKind::Sum);
-  std::vector<int> before = addFactors(rule, table.take_front(getAxis()));
-  std::vector<int> id = addFactors(rule, ids);
-  std::vector<int> after = addFactors(rule, table.drop_front(getAxis() + 1));
-  RuleTensor tableDims = tensorOf(before), result = tensorOf(before);
-  tableDims.push_back({row});
-  llvm::append_range(tableDims, tensorOf(after));
-  llvm::append_range(result, tensorOf(id));
-  llvm::append_range(result, tensorOf(after));
-  rule.operands = {tableDims, tensorOf(id)};
-  rule.results = {result};
+  int row = rule.add(shapeOf(getTable())[getAxis()], FactorKind::Sum);
+  TableDims dims = addTableDims(rule, row, getTable(), getIds(), getAxis(),
+                                getBatch(), FactorKind::Parallel);
+  rule.operands = {dims.table, dims.ids};
+  rule.results = {dims.rows};
   return rule;
 }
 void GatherOp::localize(TypeRange globalOperands, TypeRange) {
@@ -288,18 +304,11 @@ void GatherOp::localize(TypeRange globalOperands, TypeRange) {
 
 ShardingRule ScatterAddOp::getShardingRule() {
   ShardingRule rule;
-  ArrayRef<int64_t> table = shapeOf(getTable()), ids = shapeOf(getIds());
-  int row = rule.add(table[getAxis()]);
-  std::vector<int> before = addFactors(rule, table.take_front(getAxis()));
-  std::vector<int> id = addFactors(rule, ids, FactorKind::Sum);
-  std::vector<int> after = addFactors(rule, table.drop_front(getAxis() + 1));
-  RuleTensor tableDims = tensorOf(before), dy = tensorOf(before);
-  tableDims.push_back({row});
-  llvm::append_range(tableDims, tensorOf(after));
-  llvm::append_range(dy, tensorOf(id));
-  llvm::append_range(dy, tensorOf(after));
-  rule.operands = {dy, tensorOf(id)};
-  rule.results = {tableDims};
+  int row = rule.add(shapeOf(getTable())[getAxis()]);
+  TableDims dims = addTableDims(rule, row, getTable(), getIds(), getAxis(),
+                                getBatch(), FactorKind::Sum);
+  rule.operands = {dims.rows, dims.ids};
+  rule.results = {dims.table};
   rule.linear = {{0}};
   return rule;
 }
@@ -311,16 +320,11 @@ void ScatterAddOp::localize(TypeRange, TypeRange globalResults) {
 // Columns are independent; which rows an update changes depends on data.
 ShardingRule ScatterReduceOp::getShardingRule() {
   ShardingRule rule;
-  ArrayRef<int64_t> table = shapeOf(getTable()), ids = shapeOf(getIds());
-  RuleTensor row =
-      tensorOf(addFactors(rule, table.take_front(1), FactorKind::Whole));
-  RuleTensor id = tensorOf(addFactors(rule, ids, FactorKind::Whole));
-  RuleTensor rest = tensorOf(addFactors(rule, table.drop_front(1)));
-  RuleTensor updates = id;
-  llvm::append_range(updates, rest);
-  llvm::append_range(row, rest);
-  rule.operands = {updates, id};
-  rule.results = {row};
+  int row = rule.add(shapeOf(getTable())[getBatch()], FactorKind::Whole);
+  TableDims dims = addTableDims(rule, row, getTable(), getIds(), getBatch(),
+                                getBatch(), FactorKind::Whole);
+  rule.operands = {dims.rows, dims.ids};
+  rule.results = {dims.table};
   return rule;
 }
 

@@ -117,8 +117,18 @@ INFER(GatherOp) {
   int64_t axis = op.getAxis();
   if (axis < 0 || axis >= table.getRank())
     return emitOptionalError(location, "axis ", axis, " is out of range");
+  ArrayRef<int64_t> ids = tensorType(op.getIds()).getShape();
+  // While an op is parsed, defaults are not there yet.
+  IntegerAttr given = op.getProperties().batch;
+  int64_t batch = given ? given.getInt() : 0;
+  if (batch < 0 || batch > axis || batch > static_cast<int64_t>(ids.size()) ||
+      table.getShape().take_front(batch) != ids.take_front(batch))
+    return emitOptionalError(location,
+                             "expected a table and ids that agree in ", batch,
+                             " dimensions before axis ", axis, ", found ",
+                             table, " and ", tensorType(op.getIds()));
   SmallVector<int64_t> shape(table.getShape().take_front(axis));
-  llvm::append_range(shape, tensorType(op.getIds()).getShape());
+  llvm::append_range(shape, ids.drop_front(batch));
   llvm::append_range(shape, table.getShape().drop_front(axis + 1));
   types.push_back(RankedTensorType::get(shape, table.getElementType()));
   return success();

@@ -313,12 +313,18 @@ def Train_ConcatOp : Train_Op<"concat", [Pure, Infer, Rule, Grad]> {
 def Train_GatherOp : Train_Op<"gather", [Pure, Infer, RuleLocal, Grad]> {
   let summary = "slices of a table along one axis, chosen by integer ids";
   let description = [{
-    Result shape: table[:axis] + ids + table[axis+1:]. `rows` is the global
+    Result shape: table[:axis] + ids[batch:] + table[axis+1:]. The first `batch`
+    dimensions, up to the axis, are those of both: each of their elements has a
+    table and ids of its own. `rows` is the global
     size of the axis and `first_row` the local offset's axes: when the axis is
     split, ids outside the local rows give zeros and the result is a partial sum.
+
+    ```mlir
+    %y = train.gather %t[%i] axis 1 {batch = 1 : i64} : tensor<8x5x4xf32>, tensor<8x2xi64>
+    ```
   }];
   let arguments = (ins Tensor:$table, Tensor:$ids, I64Attr:$axis, OptionalAttr<I64Attr>:$rows,
-                       OptionalAttr<StrAttr>:$split_axis);
+                       OptionalAttr<StrAttr>:$split_axis, DefaultValuedAttr<I64Attr, "0">:$batch);
   let results = (outs Tensor:$y);
   let assemblyFormat = "$table `[` $ids `]` `axis` $axis attr-dict `:` type($table) `,` type($ids)";
 }
@@ -326,7 +332,7 @@ def Train_GatherOp : Train_Op<"gather", [Pure, Infer, RuleLocal, Grad]> {
 def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal, Grad]> {
   let summary = "adjoint of gather: sums slices into a zero table";
   let arguments = (ins Tensor:$dy, Tensor:$ids, I64Attr:$axis, OptionalAttr<I64Attr>:$rows,
-                       OptionalAttr<StrAttr>:$split_axis);
+                       OptionalAttr<StrAttr>:$split_axis, DefaultValuedAttr<I64Attr, "0">:$batch);
   let results = (outs Tensor:$table);
   let assemblyFormat = "$dy `at` $ids `axis` $axis attr-dict `:` type($dy) `,` type($ids) `to` type($table)";
 }
@@ -334,14 +340,16 @@ def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal, Grad]> {
 def Train_ScatterReduceOp : Train_Op<"scatter_reduce", [Pure, Rule, Grad]> {
   let summary = "the product, largest or smallest of the rows with one id";
   let description = [{
-    updates [n, rest], ids [n] (not negative), table [rows, rest]. `reduction` is
-    "mul", "max" or "min". A row that no id names is zero.
+    updates [batch, n, rest], ids [batch, n] (not negative), table [batch, rows,
+    rest]. `batch` dimensions are those of all, `reduction` is "mul", "max" or
+    "min". A row that no id names is zero.
 
     ```mlir
     %t = train.scatter_reduce "max" %u at %i : tensor<5x4xf32>, tensor<5xi64> to tensor<9x4xf32>
     ```
   }];
-  let arguments = (ins Tensor:$updates, Tensor:$ids, StrAttr:$reduction);
+  let arguments = (ins Tensor:$updates, Tensor:$ids, StrAttr:$reduction,
+                       DefaultValuedAttr<I64Attr, "0">:$batch);
   let results = (outs Tensor:$table);
   let assemblyFormat = "$reduction $updates `at` $ids attr-dict `:` type($updates) `,` type($ids) `to` type($table)";
 }

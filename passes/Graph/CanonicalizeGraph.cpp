@@ -212,68 +212,6 @@ struct KnownSelect : OpRewritePattern<SelectOp> {
   }
 };
 
-// Constant ids: rows that follow each other are a slice; ids that repeat along
-// leading dimensions are gathered once.
-struct KnownGather : OpRewritePattern<GatherOp> {
-  using OpRewritePattern::OpRewritePattern;
-
-  LogicalResult matchAndRewrite(GatherOp op,
-                                PatternRewriter &rewriter) const override {
-    std::optional<SmallVector<int64_t>> ids =
-        integersOf(constantThrough(op.getIds()));
-    if (!ids || ids->empty())
-      return failure();
-    Shape shape(shapeOf(op.getIds()));
-    int64_t axis = op.getAxis(), repeats = 1;
-    size_t period = ids->size();
-    Shape narrow = shape;
-    for (size_t i = 0; i < shape.size() && period > 1; ++i) {
-      size_t part = period / shape[i];
-      bool same = shape[i] > 1;
-      for (size_t k = part; same && k < period; ++k)
-        same = (*ids)[k] == (*ids)[k - part];
-      if (!same)
-        break;
-      narrow[i] = 1;
-      repeats *= shape[i];
-      period = part;
-    }
-    int64_t first = ids->front();
-    for (size_t i = 0; i < period; ++i)
-      if ((*ids)[i] != first + static_cast<int64_t>(i))
-        first = -1;
-    int64_t rows = shapeOf(op.getTable())[axis];
-    int64_t count = static_cast<int64_t>(period);
-    bool isSlice = first >= 0 && first + count <= rows;
-    if (!isSlice && repeats == 1)
-      return failure();
-
-    GraphBuilder b(rewriter, op.getLoc());
-    Value result;
-    if (isSlice) {
-      result = b.sliceDim(op.getTable(), axis, first, count);
-    } else {
-      ids->resize(period);
-      result =
-          b.gather(op.getTable(),
-                   b.constant(DenseElementsAttr::get(
-                       RankedTensorType::get({count}, rewriter.getI64Type()),
-                       ArrayRef<int64_t>(*ids))),
-                   axis);
-    }
-    // The gathered dimension back to the dimensions of the ids.
-    auto around = [&](ArrayRef<int64_t> middle) {
-      Shape full(shapeOf(op.getTable()).take_front(axis));
-      llvm::append_range(full, middle);
-      llvm::append_range(full, shapeOf(op.getTable()).drop_front(axis + 1));
-      return full;
-    };
-    result = b.expand(b.reshape(result, around(narrow)), around(shape));
-    rewriter.replaceOp(op, result);
-    return success();
-  }
-};
-
 struct CanonicalizeGraphPass
     : merak::impl::CanonicalizeGraphBase<CanonicalizeGraphPass> {
   void runOnOperation() override {
@@ -282,6 +220,7 @@ struct CanonicalizeGraphPass
     addEmptyPatterns(patterns);
     addTransposePatterns(patterns);
     addReshapePatterns(patterns);
+    addGatherPatterns(patterns);
     (void)applyPatternsGreedily(getOperation(), std::move(patterns));
   }
 };
@@ -290,7 +229,7 @@ struct CanonicalizeGraphPass
 void merak::addArithmeticPatterns(RewritePatternSet &patterns) {
   MLIRContext *context = patterns.getContext();
   patterns.add<FoldConstants, Power, SameCast, DropExpand, DropLeadingOnes,
-               SameExpand, KnownSelect, KnownGather>(context);
+               SameExpand, KnownSelect>(context);
   patterns.add<Neutral<AddOp>>(context, 0.0, true);
   patterns.add<Neutral<MulOp>>(context, 1.0, true);
   patterns.add<Neutral<SubOp>>(context, 0.0, false);

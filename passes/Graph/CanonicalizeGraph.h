@@ -14,4 +14,7 @@ void addTransposePatterns(mlir::RewritePatternSet &patterns);
 // Reshapes behind ops that do not look at them (CanonicalizeReshape.cpp).
 void addReshapePatterns(mlir::RewritePatternSet &patterns);
 
+// Known ids, ids inside a sample (CanonicalizeGather.cpp).
+void addGatherPatterns(mlir::RewritePatternSet &patterns);
+
 } // namespace merak

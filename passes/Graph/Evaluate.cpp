@@ -296,17 +296,20 @@ static Maybe evaluateConcat(ConcatOp op, ArrayRef<HostTensor> inputs,
 
 static Maybe evaluateGather(GatherOp op, const HostTensor &table,
                             const HostTensor &ids, RankedTensorType type) {
-  int64_t axis = op.getAxis(), outer = 1, inner = 1;
+  int64_t axis = op.getAxis(), outer = 1, inner = 1, groups = 1;
   ArrayRef<int64_t> shape = table.type.getShape();
+  for (uint64_t i = 0; i < op.getBatch(); ++i)
+    groups *= shape[i];
   for (int64_t i = 0; i < axis; ++i)
     outer *= shape[i];
   for (size_t i = axis + 1; i < shape.size(); ++i)
     inner *= shape[i];
   HostTensor result = empty(type, type.getNumElements());
   int64_t at = 0;
+  const int64_t own = groups ? ids.size() / groups : 0; // ids of a group
   for (int64_t o = 0; o < outer; ++o)
-    for (int64_t k = 0; k < ids.size(); ++k) {
-      int64_t id = ids.integer(k);
+    for (int64_t k = 0; k < own; ++k) {
+      int64_t id = ids.integer(o / (outer / groups) * own + k);
       id += id < 0 ? shape[axis] : 0;
       if (id < 0 || id >= shape[axis])
         return std::nullopt;

@@ -239,7 +239,8 @@ Value GraphBuilder::concat(ValueRange inputs, int64_t axis) {
   return train::ConcatOp::create(builder, loc, inputs, axis);
 }
 
-Value GraphBuilder::gather(Value table, Value ids, int64_t axis) {
+Value GraphBuilder::gather(Value table, Value ids, int64_t axis,
+                           int64_t batch) {
   if (!table || !ids)
     return {};
   if (axis < 0 || axis >= rankOf(table))
@@ -248,13 +249,17 @@ Value GraphBuilder::gather(Value table, Value ids, int64_t axis) {
   if (!isa<IntegerType>(tensorType(ids).getElementType()))
     return fail("expected integer indices, found " +
                 describeType(ids.getType()));
+  if (batch > axis || batch > rankOf(ids) ||
+      shapeOf(table).take_front(batch) != shapeOf(ids).take_front(batch))
+    return fail("expected indices into " + describeType(table.getType()) +
+                ", found " + describeType(ids.getType()));
   Shape result(shapeOf(table).take_front(axis));
-  llvm::append_range(result, shapeOf(ids));
+  llvm::append_range(result, shapeOf(ids).drop_front(batch));
   llvm::append_range(result, shapeOf(table).drop_front(axis + 1));
   if (!isSaneShape(result))
     return fail("result " + describeShape(result) + " is too large");
   return train::GatherOp::create(builder, loc, table, ids, axis, IntegerAttr(),
-                                 StringAttr());
+                                 StringAttr(), batch);
 }
 
 bool GraphBuilder::axesFit(Value x, ArrayRef<int64_t> axes) {

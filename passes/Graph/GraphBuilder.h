@@ -72,7 +72,9 @@ public:
   // The range [start, start + size) of one dimension.
   mlir::Value sliceDim(mlir::Value x, int64_t dim, int64_t start, int64_t size);
   mlir::Value concat(mlir::ValueRange inputs, int64_t axis);
-  mlir::Value gather(mlir::Value table, mlir::Value ids, int64_t axis);
+  // `batch`: leading dimensions that the table and the ids share.
+  mlir::Value gather(mlir::Value table, mlir::Value ids, int64_t axis,
+                     int64_t batch = 0);
 
   template <typename OpTy>
   mlir::Value reduce(mlir::Value x, mlir::ArrayRef<int64_t> axes, bool keep) {

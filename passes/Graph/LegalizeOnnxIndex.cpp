@@ -51,8 +51,8 @@ static Value flatten(GraphBuilder &b, Value x) {
   return x ? b.reshape(x, {tensorType(x).getNumElements()}) : x;
 }
 
-// Flat positions in a tensor of `shape` of the elements that GatherElements
-// and ScatterElements mean.
+// Flat positions in a tensor of `shape` of the elements that ScatterElements
+// means.
 static Value elementPositions(GraphBuilder &b, Value ids,
                               ArrayRef<int64_t> shape, int64_t axis) {
   int64_t rank = static_cast<int64_t>(shape.size());
@@ -73,6 +73,56 @@ static Value elementPositions(GraphBuilder &b, Value ids,
   return at;
 }
 
+// Whether the indices name elements of every place beside the axis.
+static bool coversOthers(Value x, Value ids, int64_t axis) {
+  bool covers = rankOf(x) == rankOf(ids);
+  for (int64_t d = 0; covers && d < rankOf(x); ++d)
+    covers = d == axis || shapeOf(x)[d] == shapeOf(ids)[d];
+  return covers;
+}
+
+// Dimension `from` moved to `to`.
+static Value moveDim(GraphBuilder &b, Value x, int64_t from, int64_t to) {
+  if (!x)
+    return x;
+  Shape perm = dimsFrom(0, rankOf(x));
+  perm.erase(perm.begin() + from);
+  perm.insert(perm.begin() + to, from);
+  return b.transpose(x, perm);
+}
+
+// The dimensions beside the axis are independent, so they are those of both
+// table and ids: they can be split.
+static Value gatherElements(GraphBuilder &b, Value x, Value ids, int64_t axis) {
+  if (!x || !ids)
+    return {};
+  int64_t rank = rankOf(x);
+  if (rankOf(ids) != rank)
+    return b.fail("expected indices of rank " + llvm::Twine(rank) + ", found " +
+                  describeType(ids.getType()));
+  for (int64_t d = 0; x && d < rank; ++d)
+    if (d != axis && shapeOf(ids)[d] < shapeOf(x)[d])
+      x = b.sliceDim(x, d, 0, shapeOf(ids)[d]);
+    else if (d != axis && shapeOf(ids)[d] > shapeOf(x)[d])
+      return b.fail("expected indices inside " + describeShape(shapeOf(x)) +
+                    ", found " + describeType(ids.getType()));
+  // Indices repeated behind the axis choose whole slices.
+  if (auto expand = ids.getDefiningOp<ExpandOp>()) {
+    Shape once(shapeOf(expand.getX()));
+    if (static_cast<int64_t>(once.size()) == rank &&
+        llvm::all_of(ArrayRef(once).drop_front(axis + 1),
+                     [](int64_t size) { return size == 1; })) {
+      once.resize(axis + 1);
+      Shape shape(shapeOf(ids).take_front(axis + 1));
+      ids = wrapped(b, b.reshape(expand.getX(), once), shapeOf(x)[axis]);
+      return b.gather(x, b.expand(ids, shape), axis, axis);
+    }
+  }
+  ids = moveDim(b, wrapped(b, ids, shapeOf(x)[axis]), axis, rank - 1);
+  Value y = b.gather(moveDim(b, x, axis, rank - 1), ids, rank - 1, rank - 1);
+  return moveDim(b, y, rank - 1, axis);
+}
+
 CONVERT(convertGatherElements) {
   if (failed(needsRank(node, b, 2, 1)))
     return failure();
@@ -80,12 +130,11 @@ CONVERT(convertGatherElements) {
   std::optional<int64_t> axis = wrapAxis(node.integer("axis", 0), rankOf(x), b);
   if (!axis)
     return failure();
-  Value at = elementPositions(b, ids, shapeOf(x), *axis);
-  return give(results, b.gather(flatten(b, x), at, 0));
+  return give(results, gatherElements(b, x, ids, *axis));
 }
 
-// Flat positions of the slices that the last dimension of `ids` names: x is
-// [batch, indexed, slice].
+// Positions of the slices that the last dimension of `ids` names, flat in the
+// indexed dimensions: x is [batch, indexed, slice].
 static Value slicePositions(GraphBuilder &b, Value ids, ArrayRef<int64_t> shape,
                             int64_t batch) {
   int64_t depth = shapeOf(ids).back(), rank = rankOf(ids);
@@ -93,7 +142,7 @@ static Value slicePositions(GraphBuilder &b, Value ids, ArrayRef<int64_t> shape,
       shapeOf(ids).take_front(batch) != shape.take_front(batch))
     return b.fail("expected indices into " + describeShape(shape) + ", found " +
                   describeType(ids.getType()));
-  Shape strides = stridesOf(shape.take_front(batch + depth));
+  Shape strides = stridesOf(shape.slice(batch, depth));
   Value at;
   Shape outer(shapeOf(ids).drop_back());
   for (int64_t i = 0; i < depth; ++i) {
@@ -102,19 +151,17 @@ static Value slicePositions(GraphBuilder &b, Value ids, ArrayRef<int64_t> shape,
       return {};
     part = wrapped(b, part, shape[batch + i]);
     part = b.binary<MulOp>(
-        part, b.scalar(double(strides[batch + i]), b.builder.getI64Type()));
+        part, b.scalar(double(strides[i]), b.builder.getI64Type()));
     at = at ? b.binary<AddOp>(at, part) : part;
   }
-  for (int64_t d = 0; at && d < batch; ++d)
-    if (outer[d] > 1)
-      at = b.binary<AddOp>(at, iota(b, rank - 1, d, outer[d], strides[d]));
   return at;
 }
 
-// x with the dimensions before `count` as one.
-static Value joinedFront(GraphBuilder &b, Value x, int64_t count) {
-  Shape shape{productOf(shapeOf(x).take_front(count))};
-  llvm::append_range(shape, shapeOf(x).drop_front(count));
+// x with `count` dimensions from `first` as one.
+static Value joined(GraphBuilder &b, Value x, int64_t first, int64_t count) {
+  Shape shape(shapeOf(x).take_front(first));
+  shape.push_back(productOf(shapeOf(x).slice(first, count)));
+  llvm::append_range(shape, shapeOf(x).drop_front(first + count));
   return b.reshape(x, shape);
 }
 
@@ -129,16 +176,16 @@ CONVERT(convertGatherNd) {
     return failure();
   }
   Value at = slicePositions(b, ids, shapeOf(x), batch);
-  return give(
-      results,
-      at ? b.gather(joinedFront(b, x, batch + shapeOf(ids).back()), at, 0)
-         : at);
+  return give(results, at ? b.gather(joined(b, x, batch, shapeOf(ids).back()),
+                                     at, batch, batch)
+                          : at);
 }
 
-// `data` [rows, rest] with `updates` at rows `at` [n]: instead of what is
-// there, or added to it, multiplied with it, or the larger or smaller of both.
+// `data` [batch, rows, rest] with `updates` at rows `at` [batch, n]: instead of
+// what is there, or added to it, multiplied with it, or the larger or smaller
+// of both. `batch`: how many dimensions that is.
 static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
-                         Value at, Value updates) {
+                         Value at, Value updates, int64_t batch = 0) {
   if (!data || !at || !updates)
     return {};
   StringRef reduction = node.string("reduction", "none");
@@ -151,7 +198,8 @@ static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
     return ScatterAddOp::create(
         b.builder, b.loc,
         RankedTensorType::get(shape, tensorType(rows).getElementType()), rows,
-        at, b.builder.getI64IntegerAttr(0), IntegerAttr(), StringAttr());
+        at, b.builder.getI64IntegerAttr(batch), IntegerAttr(), StringAttr(),
+        b.builder.getI64IntegerAttr(batch));
   };
   bool isNone = reduction == "none", isAdd = reduction == "add";
   if (!isNone && !isAdd && reduction != "mul" && reduction != "max" &&
@@ -170,7 +218,8 @@ static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
   else
     moved = ScatterReduceOp::create(
         b.builder, b.loc, RankedTensorType::get(shapeOf(data), wide),
-        wideUpdates, at, b.builder.getStringAttr(reduction));
+        wideUpdates, at, b.builder.getStringAttr(reduction),
+        b.builder.getI64IntegerAttr(batch));
   Value old = b.cast(data, wide);
   if (isAdd)
     return b.cast(b.binary<AddOp>(old, moved), element);
@@ -180,11 +229,10 @@ static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
                                  : b.binary<MinOp>(old, moved);
   moved = b.cast(moved, element);
   Type count = b.builder.getI32Type();
-  Value ones = b.constant(DenseElementsAttr::get(
-      RankedTensorType::get(shapeOf(at), count), int32_t(1)));
-  Value hits = scatter(ones, shapeOf(data).take_front(1));
-  Shape shape(rankOf(data), 1);
-  shape[0] = shapeOf(data)[0];
+  Value ones = b.expand(b.scalar(1, count), shapeOf(at));
+  Shape shape(shapeOf(data).take_front(batch + 1));
+  Value hits = scatter(ones, shape);
+  shape.resize(rankOf(data), 1);
   Value isHit = b.reshape(
       b.compare(ComparePredicate::gt, hits, b.scalar(0, count)), shape);
   return b.select(isHit, moved, data);
@@ -202,6 +250,14 @@ CONVERT(convertScatterElements) {
            describeType(updates.getType()) + " and " +
            describeType(ids.getType()));
     return failure();
+  }
+  if (coversOthers(x, ids, *axis)) {
+    int64_t last = rankOf(x) - 1;
+    Value y =
+        scatterRows(node, b, moveDim(b, x, *axis, last),
+                    moveDim(b, wrapped(b, ids, shapeOf(x)[*axis]), *axis, last),
+                    moveDim(b, updates, *axis, last), last);
+    return give(results, moveDim(b, y, last, *axis));
   }
   Value at = elementPositions(b, ids, shapeOf(x), *axis);
   Value y =
@@ -229,8 +285,8 @@ CONVERT(convertScatterNd) {
            describeType(updates.getType()));
     return failure();
   }
-  Value y = scatterRows(node, b, joinedFront(b, x, depth), flatten(b, at),
-                        joinedFront(b, updates, rankOf(ids) - 1));
+  Value y = scatterRows(node, b, joined(b, x, 0, depth), flatten(b, at),
+                        joined(b, updates, 0, rankOf(ids) - 1));
   return give(results, b.reshape(y, shapeOf(x)));
 }
 
@@ -275,24 +331,13 @@ CONVERT(convertTensorScatter) {
                       b.compare(ComparePredicate::lt, at,
                                 b.scalarLike(double(fits[*axis]), at)));
   Value row = b.expand(b.select(isNew, at, zero), shapeOf(cache));
-  Value from = elementPositions(b, row, shapeOf(update), *axis);
-  return give(results,
-              b.select(isNew, b.gather(flatten(b, update), from, 0), cache));
+  Value moved = gatherElements(b, update, row, *axis);
+  return give(results, b.select(isNew, moved, cache));
 }
 
 //===----------------------------------------------------------------------===//
 // Order
 //===----------------------------------------------------------------------===//
-
-// Dimension `from` moved to `to`.
-static Value moveDim(GraphBuilder &b, Value x, int64_t from, int64_t to) {
-  if (!x)
-    return x;
-  Shape perm = dimsFrom(0, rankOf(x));
-  perm.erase(perm.begin() + from);
-  perm.insert(perm.begin() + to, from);
-  return b.transpose(x, perm);
-}
 
 CONVERT(convertTopK) {
   std::optional<Shape> k;
@@ -451,19 +496,15 @@ CONVERT(convertReverseSequence) {
     return failure();
   }
   int64_t steps = shapeOf(x)[time], samples = shapeOf(x)[batch];
-  Value t = iota(b, 2, time, steps), n = iota(b, 2, batch, samples);
-  Shape shape(2, 1);
-  shape[batch] = samples;
-  Value length = b.reshape(b.cast(lengths, b.builder.getI64Type()), shape);
+  Value t = iota(b, 2, 1, steps);
+  Value length =
+      b.reshape(b.cast(lengths, b.builder.getI64Type()), {samples, 1});
   Value mirrored =
       b.binary<SubOp>(b.binary<SubOp>(length, b.scalarLike(1, length)), t);
   Value from =
       b.select(b.compare(ComparePredicate::lt, t, length), mirrored, t);
-  Value at = b.binary<AddOp>(
-      b.binary<MulOp>(from,
-                      b.scalarLike(double(time == 0 ? samples : 1), from)),
-      b.binary<MulOp>(n, b.scalarLike(double(time == 0 ? 1 : steps), n)));
-  return give(results, b.gather(joinedFront(b, x, 2), at, 0));
+  Value y = b.gather(moveDim(b, x, batch, 0), from, 1, 1);
+  return give(results, moveDim(b, y, 0, batch));
 }
 
 CONVERT(convertEyeLike) {

@@ -90,7 +90,7 @@ static Value firstHalf(GraphBuilder &b, Value table, int depth = 0) {
     if (static_cast<int64_t>(gather.getAxis()) >= rankOf(gather.getTable()) - 1)
       return {};
     Value half = firstHalf(b, gather.getTable(), depth + 1);
-    return b.gather(half, gather.getIds(), gather.getAxis());
+    return b.gather(half, gather.getIds(), gather.getAxis(), gather.getBatch());
   }
   if (auto slice = dyn_cast<SliceOp>(op)) {
     if (slice.getSizes()[last] != shapeOf(slice.getX())[last])

@@ -143,6 +143,7 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
         int64_t local = sizeOf(op.getTable(), op.getAxis());
         return done(Caller(op, "gather")
                         .integer("axis", op.getAxis())
+                        .integer("batch", op.getBatch())
                         .integer("rows_global", op.getRows().value_or(local))
                         .first(op.getSplitAxis(), local));
       })
@@ -150,12 +151,14 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
         int64_t local = sizeOf(op.getTable(), op.getAxis());
         return done(Caller(op, "scatter_add")
                         .integer("axis", op.getAxis())
+                        .integer("batch", op.getBatch())
                         .integer("rows_global", op.getRows().value_or(local))
                         .first(op.getSplitAxis(), local));
       })
       .Case([&](ScatterReduceOp op) {
         return done(Caller(op, "scatter_reduce")
-                        .integer("axis", 0)
+                        .integer("axis", op.getBatch())
+                        .integer("batch", op.getBatch())
                         .text("reduction", op.getReduction()));
       })
       .Case([&](DropoutOp op) {

@@ -74,7 +74,9 @@ class Graph:
         text += f"    name: \"{name}\"\n    op_type: \"{kind}\"\n"
         for key, value in attributes.items():
             text += f"    attribute {{ name: \"{key}\" "
-            if isinstance(value, list):
+            if isinstance(value, str):
+                text += f"s: \"{value}\" type: STRING }}\n"
+            elif isinstance(value, list):
                 text += "".join(f"ints: {n} " for n in value) + "type: INTS }\n"
             else:
                 text += f"i: {value} type: INT }}\n"
@@ -214,6 +216,36 @@ def residual():
     return g
 
 
+def indexing():
+    """Every sample looks into itself: by elements, by slices, by a flat table
+    and a count of the samples (what exporters make of x[arange(B), at])."""
+    g = Graph("indexing")
+    h = g.op("Gather", g.weight("table", [16, 8]),
+             g.input("ids", [8], 0, 15, INT64), axis=0)
+    h = g.op("MatMul", h, g.weight("w", [8, 8], zeros=0.8))
+    at = g.op("Expand", g.op("Unsqueeze", g.input("at", [2], -8, 7, INT64),
+                             g.shape([2])), g.shape([1, 1, 8]))
+    slices = g.op("GatherElements", h, at, axis=1)
+    columns = g.op("GatherElements", h, g.input("column", [8, 3], 0, 7, INT64),
+                   axis=2)
+    columns = g.op("Unsqueeze", g.op("ReduceSum", columns, g.shape([2]),
+                                     keepdims=0), g.shape([1]))
+    batched = g.op("GatherND", h, g.input("row", [3, 1], 0, 7, INT64),
+                   batch_dims=1)
+    put = g.op("ScatterElements", h, g.input("to", [2, 8], 0, 7, INT64), slices,
+               axis=1, reduction="add")
+    zero, one, eight = (g.tensor(name, INT64, [], [value]) for name, value in
+                        (("zero", 0), ("one", 1), ("eight", 8)))
+    batch = g.op("Gather", g.op("Shape", h), zero, axis=0)
+    starts = g.op("Mul", g.op("Range", zero, batch, one), eight)
+    last = g.op("Gather", g.op("Flatten", h, axis=2),
+                g.op("Add", starts, g.input("last", [], 0, 7, INT64)), axis=0)
+    parts = g.op("Concat", slices, columns, batched, put,
+                 g.op("Unsqueeze", last, g.shape([1])), axis=1)
+    g.target_loss(g.op("MatMul", parts, g.weight("out", [8, 4])), [15, 4])
+    return g
+
+
 def dropout():
     """Behind a product split by columns, behind one split by rows (where the
     sum over ranks may still be open), and a mask used by itself."""
@@ -280,7 +312,8 @@ def attention_block():
 
 
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
-          residual, attention, dropout, attention_dropout, attention_block]
+          residual, attention, dropout, attention_dropout, attention_block,
+          indexing]
 
 
 def path(name):

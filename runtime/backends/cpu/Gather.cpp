@@ -43,19 +43,21 @@ void gather(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
   Nest after = g.after;
   const Nest::Inner inner = after.splitInner();
   const int64_t ids = g.ids.count(), afters = after.count();
+  const int64_t befores = g.before.count();
   const bool dense = inner.strides[0] == 1 && inner.strides[1] == 1;
   pool.parallelFor(
-      g.before.count() * ids, rowGrain(g.after.count()),
+      g.groups.count() * befores * ids, rowGrain(g.after.count()),
       [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
-          int64_t ob[2], oi[2], oa[2];
-          g.before.offsets(t / ids, ob);
+          int64_t og[3], ob[2], oi[2], oa[2];
+          g.groups.offsets(t / ids / befores, og);
+          g.before.offsets(t / ids % befores, ob);
           g.ids.offsets(t % ids, oi);
-          int64_t row = g.row(call.inputs[1].data, oi[0], first);
+          int64_t row = g.row(call.inputs[1].data, og[2] + oi[0], first);
           for (int64_t a = 0; a < afters; ++a) {
             after.offsets(a, oa);
-            Word *y = out + ob[1] + oi[1] + oa[1];
-            const Word *x = table + ob[0] + row * g.rowStride + oa[0];
+            Word *y = out + og[1] + ob[1] + oi[1] + oa[1];
+            const Word *x = table + og[0] + ob[0] + row * g.rowStride + oa[0];
             if (row >= 0 && dense)
               std::memcpy(y, x, static_cast<size_t>(inner.size) * sizeof(Word));
             else
@@ -67,7 +69,8 @@ void gather(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
       });
 }
 
-// Threads share out the columns of the table; each adds all ids in order.
+// Threads share out the groups and the columns of their tables; each adds all
+// ids in order.
 template <typename T>
 void scatterAdd(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
   const T *grad = static_cast<const T *>(call.inputs[0].data);
@@ -77,24 +80,27 @@ void scatterAdd(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
   Nest outer = g.after;
   const Nest::Inner inner = outer.splitInner();
   const bool dense = inner.strides[0] == 1 && inner.strides[1] == 1;
-  pool.parallelFor(columns, 64, [&](int64_t begin, int64_t end) {
+  const int64_t work = g.groups.count() * columns;
+  pool.parallelFor(work, 64, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin; at < end;) {
-      int64_t column = at % inner.size, oa[2];
+      int64_t column = at % inner.size, oa[2], og[3];
       int64_t n = std::min(inner.size - column, end - at);
-      outer.offsets(at / inner.size, oa);
+      g.groups.offsets(at / columns, og);
+      outer.offsets(at % columns / inner.size, oa);
       at += n;
       for (int64_t b = 0; b < befores; ++b) {
         int64_t ob[2], oi[2];
         g.before.offsets(b, ob);
-        T *base = table + ob[0] + oa[0] + column * inner.strides[0];
-        const T *source = grad + ob[1] + oa[1] + column * inner.strides[1];
+        T *base = table + og[0] + ob[0] + oa[0] + column * inner.strides[0];
+        const T *source =
+            grad + og[1] + ob[1] + oa[1] + column * inner.strides[1];
         if (!call.accumulate)
           for (int64_t row = 0; row < g.rows; ++row)
             for (int64_t i = 0; i < n; ++i)
               base[row * g.rowStride + i * inner.strides[0]] = T(0);
         for (int64_t i = 0; i < ids; ++i) {
           g.ids.offsets(i, oi);
-          int64_t row = g.row(call.inputs[1].data, oi[0], first);
+          int64_t row = g.row(call.inputs[1].data, og[2] + oi[0], first);
           if (row < 0)
             continue;
           T *y = base + row * g.rowStride;
@@ -126,23 +132,25 @@ void scatterReduce(const Geometry &g, Combine combine, const KernelCall &call,
   T *table = static_cast<T *>(call.outputs[0].data);
   const int64_t first = scalarInteger(call, 0), ids = g.ids.count();
   const int64_t befores = g.before.count(), columns = g.after.count();
-  pool.parallelFor(befores * columns, 64, [&](int64_t begin, int64_t end) {
+  const int64_t work = g.groups.count() * befores * columns;
+  pool.parallelFor(work, 64, [&](int64_t begin, int64_t end) {
     std::vector<char> isHit(static_cast<size_t>(g.rows));
     for (int64_t at = begin; at < end; ++at) {
-      int64_t ob[2], oa[2], oi[2];
-      g.before.offsets(at / columns, ob);
+      int64_t og[3], ob[2], oa[2], oi[2];
+      g.groups.offsets(at / columns / befores, og);
+      g.before.offsets(at / columns % befores, ob);
       g.after.offsets(at % columns, oa);
-      T *to = table + ob[0] + oa[0];
+      T *to = table + og[0] + ob[0] + oa[0];
       for (int64_t row = 0; row < g.rows; ++row)
         to[row * g.rowStride] = T(0);
       std::fill(isHit.begin(), isHit.end(), 0);
       for (int64_t i = 0; i < ids; ++i) {
         g.ids.offsets(i, oi);
-        const int64_t row = g.row(call.inputs[1].data, oi[0], first);
+        const int64_t row = g.row(call.inputs[1].data, og[2] + oi[0], first);
         if (row < 0)
           continue;
         T &y = to[row * g.rowStride];
-        const T x = updates[ob[1] + oi[1] + oa[1]];
+        const T x = updates[og[1] + ob[1] + oi[1] + oa[1]];
         y = isHit[static_cast<size_t>(row)] ? combined(combine, y, x) : x;
         isHit[static_cast<size_t>(row)] = 1;
       }

@@ -110,12 +110,17 @@ bool readReduce(Request &request, ReduceRequest &r) {
 bool readGather(Request &request, const View &table, const View &ids,
                 const View &other, GatherRequest &g) {
   const int64_t axis = request.axis(table.rank());
+  const int64_t batch = request.integer("batch", 0);
   request.index(ids, "ids");
+  request.expect(batch >= 0 && batch <= axis && batch <= ids.rank() &&
+                     std::equal(ids.shape.begin(), ids.shape.begin() + batch,
+                                table.shape.begin()),
+                 "the table and the ids differ before the axis");
   if (!request.ok())
     return false;
   std::vector<int64_t> expected(table.shape.begin(),
                                 table.shape.begin() + axis);
-  expected.insert(expected.end(), ids.shape.begin(), ids.shape.end());
+  expected.insert(expected.end(), ids.shape.begin() + batch, ids.shape.end());
   expected.insert(expected.end(), table.shape.begin() + axis + 1,
                   table.shape.end());
   request.shape(other, "rows", expected);
@@ -127,10 +132,15 @@ bool readGather(Request &request, const View &table, const View &ids,
   auto part = [](const std::vector<int64_t> &v, int64_t from, int64_t count) {
     return std::vector<int64_t>(v.begin() + from, v.begin() + from + count);
   };
-  const int64_t tail = table.rank() - axis - 1, rank = ids.rank();
-  g.before = Nest(part(table.shape, 0, axis),
-                  {part(table.strides, 0, axis), part(other.strides, 0, axis)});
-  g.ids = Nest(ids.shape, {ids.strides, part(other.strides, axis, rank)});
+  const int64_t tail = table.rank() - axis - 1, rank = ids.rank() - batch;
+  g.groups = Nest(part(table.shape, 0, batch),
+                  {part(table.strides, 0, batch), part(other.strides, 0, batch),
+                   part(ids.strides, 0, batch)});
+  g.before = Nest(part(table.shape, batch, axis - batch),
+                  {part(table.strides, batch, axis - batch),
+                   part(other.strides, batch, axis - batch)});
+  g.ids = Nest(part(ids.shape, batch, rank), {part(ids.strides, batch, rank),
+                                              part(other.strides, axis, rank)});
   g.after = Nest(part(table.shape, axis + 1, tail),
                  {part(table.strides, axis + 1, tail),
                   part(other.strides, axis + rank, tail)});

@@ -52,8 +52,10 @@ struct ReduceRequest {
 // y has the reduced dimensions of x as size 1, or lacks them.
 bool readReduce(Request &request, ReduceRequest &reduce);
 
-// The table is [before, rows, after], the other tensor [before, ids, after].
+// The table is [groups, before, rows, after], the other tensor [groups, before,
+// ids, after], and each group has ids of its own: the ids are [groups, ids].
 struct GatherRequest {
+  Nest groups;        // operand 0: table, 1: the other tensor, 2: ids
   Nest before, after; // operand 0: table, 1: the other tensor
   Nest ids;           // operand 0: ids, 1: the other tensor
   int64_t rows = 0, rowStride = 0;

@@ -21,6 +21,7 @@ bool readGather(Request &request, const View &table, const View &ids,
   g.rows = read.rows;
   g.rowStride = read.rowStride;
   g.globalRows = read.globalRows;
+  g.groups = makeLoops<3>(request, read.groups);
   g.before = makeLoops<2>(request, read.before);
   g.idLoops = makeLoops<2>(request, read.ids);
   g.after = makeLoops<2>(request, read.after);
@@ -59,8 +60,7 @@ KernelResult createGather(Request &request, const Device &device) {
         now.first = cpu::scalarInteger(call, 0);
         if (adds)
           now.other = {launcher.workspace(bytes), now.table.type};
-        const int64_t count =
-            now.before.count * now.idLoops.count * now.after.count;
+        const int64_t count = now.allIds() * now.before.count * now.after.count;
         MERAK_RETURN_IF_ERROR(launcher.items<KernelId::Gather>(now, count));
         return adds ? runCopy(launcher, copy, now.other.data,
                               call.outputs[0].data)
@@ -80,7 +80,7 @@ KernelResult createScatter(Request &request, const Device &) {
   const View &table = request.outputs[0];
   request.expect(table.dtype != planpb::BOOL, "no arithmetic on bool");
   // Positions pass through f32 when lists are made.
-  request.expect(args.idLoops.count < int64_t{1} << 24,
+  request.expect(args.allIds() < int64_t{1} << 24,
                  "expected fewer than 2^24 ids");
   FillArgs clear;
   Nest nest(table.shape, {table.strides});
@@ -88,7 +88,7 @@ KernelResult createScatter(Request &request, const Device &) {
   clear.loops = makeLoops<1>(request, nest);
   if (!request.ok())
     return request.status();
-  const uint64_t ids = static_cast<uint64_t>(args.idLoops.count);
+  const uint64_t ids = static_cast<uint64_t>(args.allIds());
   return makeKernel(
       [=](const KernelCall &call, Launcher &launcher) {
         GatherArgs now = args;
@@ -104,9 +104,9 @@ KernelResult createScatter(Request &request, const Device &) {
           MERAK_RETURN_IF_ERROR(
               launcher.items<KernelId::Fill>(zero, zero.loops.count));
         }
-        const int64_t count = now.idLoops.count;
-        MERAK_RETURN_IF_ERROR(
-            launcher.rows<KernelId::ScatterLinks>(now, count, count));
+        const int64_t count = now.allIds();
+        MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::ScatterLinks>(
+            now, count, now.idLoops.count));
         return launcher.rows<KernelId::ScatterRows>(
             now, count, now.before.count * now.after.count);
       },

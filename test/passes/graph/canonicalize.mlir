@@ -57,6 +57,43 @@ func.func @known_gather(%t: tensor<16x2xf32>) -> tensor<1x4x2xf32> {
   return %1 : tensor<1x4x2xf32>
 }
 
+// x[arange(4), ids] with a flat table: each sample looks into its own part.
+// CHECK-LABEL: @parts_of_flat_table
+// CHECK-NEXT: train.gather %arg0[%arg1] axis 1 {batch = 1 : i64} : tensor<4x6x2xf32>, tensor<4xi64>
+// CHECK-NEXT: return
+func.func @parts_of_flat_table(%x: tensor<4x6x2xf32>, %ids: tensor<4xi64>) -> tensor<4x2xf32> {
+  %starts = train.constant dense<[0, 6, 12, 18]> : tensor<4xi64>
+  %zero = train.constant dense<0> : tensor<i64>
+  %size = train.constant dense<24> : tensor<i64>
+  %flat = train.reshape %x : tensor<4x6x2xf32> to tensor<24x2xf32>
+  %at = train.add %ids, %starts : tensor<4xi64>, tensor<4xi64>
+  %end = train.add %at, %size : tensor<4xi64>, tensor<i64>
+  %is = train.compare lt %at, %zero : tensor<4xi64>, tensor<i64>
+  %wrapped = train.select %is, %end, %at : tensor<4xi1>, tensor<4xi64>, tensor<4xi64>
+  %y = train.gather %flat[%wrapped] axis 0 : tensor<24x2xf32>, tensor<4xi64>
+  return %y : tensor<4x2xf32>
+}
+
+// Starts that do not count the parts.
+// CHECK-LABEL: @other_starts
+// CHECK: train.gather %{{.*}} axis 0 : tensor<24x2xf32>
+func.func @other_starts(%x: tensor<4x6x2xf32>, %ids: tensor<4xi64>) -> tensor<4x2xf32> {
+  %starts = train.constant dense<[0, 6, 12, 12]> : tensor<4xi64>
+  %flat = train.reshape %x : tensor<4x6x2xf32> to tensor<24x2xf32>
+  %at = train.add %ids, %starts : tensor<4xi64>, tensor<4xi64>
+  %y = train.gather %flat[%at] axis 0 : tensor<24x2xf32>, tensor<4xi64>
+  return %y : tensor<4x2xf32>
+}
+
+// CHECK-LABEL: @slice_of_concat
+// CHECK-NEXT: train.slice %arg1 starts [0, 1] sizes [2, 2] steps [1, 1]
+// CHECK-NEXT: return
+func.func @slice_of_concat(%a: tensor<2x2xf32>, %b: tensor<2x4xf32>) -> tensor<2x2xf32> {
+  %c = train.concat %a, %b axis 1 : tensor<2x2xf32>, tensor<2x4xf32>
+  %y = train.slice %c starts [0, 3] sizes [2, 2] steps [1, 1] : tensor<2x6xf32>
+  return %y : tensor<2x2xf32>
+}
+
 // CHECK-LABEL: @constants
 // CHECK-NEXT: %[[C:.*]] = train.constant dense<[false, true, true]>
 // CHECK-NEXT: return %[[C]]

@@ -1,13 +1,40 @@
 // RUN: merak-opt %s --legalize-onnx | FileCheck %s
 
-// Elements by index are a gather from the flat tensor: its gradient and its
-// sharding are known.
+// The places beside the axis are the same of table and ids, so they can be split;
+// the axis is moved behind them.
 // CHECK-LABEL: @gather_elements
-// CHECK: %[[FLAT:.*]] = train.reshape %arg0 : tensor<3x4xf32> to tensor<12xf32>
-// CHECK: train.gather %[[FLAT]][%{{.*}}] axis 0 : tensor<12xf32>, tensor<2x4xi64>
+// CHECK-DAG: %[[TABLE:.*]] = train.transpose %arg0 perm [1, 0]
+// CHECK-DAG: %[[WRAPPED:.*]] = train.select
+// CHECK-DAG: %[[IDS:.*]] = train.transpose %[[WRAPPED]] perm [1, 0]
+// CHECK: train.gather %[[TABLE]][%[[IDS]]] axis 1 {batch = 1 : i64} : tensor<4x3xf32>, tensor<4x2xi64>
 func.func @gather_elements(%x: tensor<3x4xf32>, %i: tensor<2x4xi64>) -> tensor<2x4xf32> {
   %0 = train.onnx_node "GatherElements" opset 13(%x, %i) {axis = 0 : i64} : (tensor<3x4xf32>, tensor<2x4xi64>) -> tensor<2x4xf32>
   return %0 : tensor<2x4xf32>
+}
+
+// Ids that are repeated behind the axis choose whole slices.
+// CHECK-LABEL: @gather_slices
+// CHECK: %[[ONCE:.*]] = train.reshape %arg1 : tensor<2x3x1xi64> to tensor<2x3xi64>
+// CHECK: %[[WRAPPED:.*]] = train.select {{.*}} %[[ONCE]]
+// CHECK: train.gather %arg0[%[[WRAPPED]]] axis 1 {batch = 1 : i64} : tensor<2x5x4xf32>, tensor<2x3xi64>
+func.func @gather_slices(%x: tensor<2x5x4xf32>, %i: tensor<2x3x1xi64>) -> tensor<2x3x4xf32> {
+  %e = train.expand %i : tensor<2x3x1xi64> to tensor<2x3x4xi64>
+  %0 = train.onnx_node "GatherElements" opset 13(%x, %e) {axis = 1 : i64} : (tensor<2x5x4xf32>, tensor<2x3x4xi64>) -> tensor<2x3x4xf32>
+  return %0 : tensor<2x3x4xf32>
+}
+
+// CHECK-LABEL: @gather_nd
+// CHECK: train.gather %{{.*}}[%{{.*}}] axis 1 {batch = 1 : i64} : tensor<2x15x4xf32>, tensor<2x7xi64>
+func.func @gather_nd(%x: tensor<2x3x5x4xf32>, %i: tensor<2x7x2xi64>) -> tensor<2x7x4xf32> {
+  %0 = train.onnx_node "GatherND" opset 13(%x, %i) {batch_dims = 1 : i64} : (tensor<2x3x5x4xf32>, tensor<2x7x2xi64>) -> tensor<2x7x4xf32>
+  return %0 : tensor<2x7x4xf32>
+}
+
+// CHECK-LABEL: @scatter_elements
+// CHECK: train.scatter_add %arg2 at %{{.*}} axis 1 {batch = 1 : i64} : tensor<3x2xf32>, tensor<3x2xi64> to tensor<3x5xf32>
+func.func @scatter_elements(%x: tensor<3x5xf32>, %i: tensor<3x2xi64>, %u: tensor<3x2xf32>) -> tensor<3x5xf32> {
+  %0 = train.onnx_node "ScatterElements" opset 18(%x, %i, %u) {axis = 1 : i64, reduction = "add"} : (tensor<3x5xf32>, tensor<3x2xi64>, tensor<3x2xf32>) -> tensor<3x5xf32>
+  return %0 : tensor<3x5xf32>
 }
 
 // Another axis is moved to the end and back.

@@ -21,7 +21,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 1>,
       %ids = pipe.load @ids : tensor<4x6xi64>
       %labels = pipe.load @labels : tensor<4x6xi64>
       %table = pipe.load @table : tensor<5x8xf32>
-      // CHECK: plan.library "gather" (@table[5, 8], @"stage0.forward:ids"[4, 6]) -> {{.*}} with {axis = "0", rows_global = "10"} scalars [#plan.scalar<"tp" * 5>]
+      // CHECK: plan.library "gather" (@table[5, 8], @"stage0.forward:ids"[4, 6]) -> {{.*}} with {axis = "0", batch = "0", rows_global = "10"} scalars [#plan.scalar<"tp" * 5>]
       %part = train.gather %table[%ids] axis 0 {rows = 10 : i64, split_axis = "tp"} : tensor<5x8xf32>, tensor<4x6xi64>
       // CHECK: plan.collective "all_reduce" ({{.*}}) -> (@[[X:.*]][4, 6, 8]) group 0
       %x = dist.all_reduce %part over ["tp"] "sum" : tensor<4x6x8xf32>

@@ -165,6 +165,7 @@ Case reduceCase(bool sum, const Shape &shape, const std::vector<int64_t> &axes,
 struct GatherShape {
   Shape table, ids;
   int64_t axis, first, global;
+  int64_t batch = 0; // leading dimensions that table and ids share
 };
 
 Case gatherCase(const GatherShape &g, bool scatter,
@@ -172,13 +173,15 @@ Case gatherCase(const GatherShape &g, bool scatter,
                 planpb::DType idType = planpb::I64) {
   Case c;
   c.op = scatter ? "scatter_add" : "gather";
-  c.name = fmt::format("{} {} ids {} axis {} from {} of {} {} {}", c.op,
-                       text(g.table), text(g.ids), g.axis, g.first, g.global,
-                       runtime::dtypeName(dtype), runtime::dtypeName(idType));
+  c.name = fmt::format("{} {} ids {} axis {} batch {} from {} of {} {} {}",
+                       c.op, text(g.table), text(g.ids), g.axis, g.batch,
+                       g.first, g.global, runtime::dtypeName(dtype),
+                       runtime::dtypeName(idType));
   c.attrs = {{"axis", std::to_string(g.axis)},
+             {"batch", std::to_string(g.batch)},
              {"rows_global", std::to_string(g.global)}};
   Shape rows(g.table.begin(), g.table.begin() + g.axis);
-  rows.insert(rows.end(), g.ids.begin(), g.ids.end());
+  rows.insert(rows.end(), g.ids.begin() + g.batch, g.ids.end());
   rows.insert(rows.end(), g.table.begin() + g.axis + 1, g.table.end());
   Tensor ids = random(g.ids, 3, -g.global, g.global, idType);
   Tensor table = random(g.table, 1, -9, 9, dtype);
@@ -189,20 +192,24 @@ Case gatherCase(const GatherShape &g, bool scatter,
   c.reference = [=](const Case &k) {
     Tensor out = zeros(k.outputs[0].shape, dtype);
     const Tensor &index = k.inputs[1];
-    int64_t n = g.table[g.axis], before = 1, after = 1;
+    int64_t n = g.table[g.axis], before = 1, after = 1, groups = 1;
     for (int64_t d = 0; d < g.axis; ++d)
       before *= g.table[d];
+    for (int64_t d = 0; d < g.batch; ++d)
+      groups *= g.table[d];
+    const int64_t own = groups ? index.size() / groups : 0; // ids of a group
     for (size_t d = g.axis + 1; d < g.table.size(); ++d)
       after *= g.table[d];
     for (int64_t b = 0; b < before; ++b)
-      for (int64_t i = 0; i < index.size(); ++i) {
-        int64_t id = static_cast<int64_t>(index.v[i]);
+      for (int64_t i = 0; i < own; ++i) {
+        int64_t group = b / (before / groups);
+        int64_t id = static_cast<int64_t>(index.v[group * own + i]);
         int64_t row = (id < 0 ? id + g.global : id) - g.first;
         if (row < 0 || row >= n)
           continue;
         for (int64_t a = 0; a < after; ++a) {
           int64_t inTable = (b * n + row) * after + a;
-          int64_t inRows = (b * index.size() + i) * after + a;
+          int64_t inRows = (b * own + i) * after + a;
           if (scatter)
             out.v[inTable] += k.inputs[0].v[inRows];
           else
@@ -340,6 +347,12 @@ std::vector<Case> moveCases() {
     cases.push_back(gatherCase({{3, 6, 7}, {2, 3}, 1, 6, 12}, scatter));
     cases.push_back(gatherCase({{3, 11}, {4}, 1, 0, 11}, scatter));
     cases.push_back(gatherCase({{11, 3}, {}, 0, 0, 11}, scatter));
+    cases.push_back(gatherCase({{4, 11}, {4, 6}, 1, 0, 11, 1}, scatter));
+    cases.push_back(gatherCase({{4, 11, 70}, {4, 3}, 1, 11, 33, 1}, scatter));
+    cases.push_back(
+        gatherCase({{2, 3, 5, 6, 7}, {2, 3, 4, 2}, 3, 0, 6, 2}, scatter));
+    cases.push_back(gatherCase({{5, 7}, {5}, 1, 0, 7, 1}, scatter));
+    cases.push_back(gatherCase({{3, 7, 2}, {3, 0}, 1, 0, 7, 1}, scatter));
     cases.push_back(gatherCase({{11, 3}, {0}, 0, 0, 11}, scatter));
     cases.push_back(gatherCase({{11, 20}, {4, 5}, 0, 0, 11}, scatter,
                                planpb::F32, planpb::I32));

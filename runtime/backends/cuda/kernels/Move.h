@@ -123,9 +123,11 @@ MERAK_HD void combineBody(const Block &block, const CombineArgs &a) {
 
 // ---------------------------------------------------------------- gather
 
-// The table is [before, rows, after], the other tensor [before, ids, after].
+// The table is [groups, before, rows, after], the other tensor [groups, before,
+// ids, after]; each group has ids of its own.
 struct GatherArgs {
   Ref table, ids, other;
+  Loops<3> groups;        // operand 0: table, 1: the other tensor, 2: ids
   Loops<2> before, after; // operand 0: table, 1: the other tensor
   Loops<2> idLoops;       // operand 0: ids, 1: the other tensor
   int64_t rows = 0, rowStride = 0, globalRows = 0, first = 0;
@@ -133,11 +135,15 @@ struct GatherArgs {
   int combine = 0;         // scatter: 0 sum, 1 product, 2 largest, 3 smallest
   int32_t *next = nullptr; // scatter: workspace, two words an id
 
-  // The local row an id names, -1 if it is not here.
+  MERAK_HD int64_t allIds() const { return groups.count * idLoops.count; }
+
+  // Of the id at `index` among those of all groups: the local row it names, -1
+  // if it is not here.
   MERAK_HD int64_t row(int64_t index) const {
-    int64_t o[2];
-    idLoops.at(index, o);
-    int64_t id = load<int64_t>(ids, o[0]);
+    int64_t o[2], og[3];
+    groups.at(index / idLoops.count, og);
+    idLoops.at(index % idLoops.count, o);
+    int64_t id = load<int64_t>(ids, og[2] + o[0]);
     if (id < 0)
       id += globalRows;
     const int64_t local = id - first;
@@ -147,19 +153,23 @@ struct GatherArgs {
 
 template <typename Word, typename Block>
 MERAK_HD void gatherWords(const Block &block, const GatherArgs &a) {
-  const int64_t count = a.before.count * a.idLoops.count * a.after.count;
+  const int64_t count = a.allIds() * a.before.count * a.after.count;
   const int64_t step = itemStep(block);
   for (int64_t i = firstItem(block); i < count; i += step) {
     const int64_t outer = i / a.after.count;
-    int64_t ob[2], oi[2], oa[2];
-    a.after.at(i - outer * a.after.count, oa);
-    a.before.at(outer / a.idLoops.count, ob);
     const int64_t id = outer % a.idLoops.count;
+    const int64_t tables = outer / a.idLoops.count; // [groups, before]
+    const int64_t group = tables / a.before.count;
+    int64_t og[3], ob[2], oi[2], oa[2];
+    a.after.at(i - outer * a.after.count, oa);
+    a.groups.at(group, og);
+    a.before.at(tables - group * a.before.count, ob);
     a.idLoops.at(id, oi);
-    const int64_t row = a.row(id);
-    slot<Word>(a.other, ob[1] + oi[1] + oa[1]) =
-        row < 0 ? Word{0}
-                : slot<Word>(a.table, ob[0] + row * a.rowStride + oa[0]);
+    const int64_t row = a.row(group * a.idLoops.count + id);
+    slot<Word>(a.other, og[1] + ob[1] + oi[1] + oa[1]) =
+        row < 0
+            ? Word{0}
+            : slot<Word>(a.table, og[0] + ob[0] + row * a.rowStride + oa[0]);
   }
 }
 
@@ -184,17 +194,18 @@ MERAK_HD void gatherBody(const Block &block, const GatherArgs &a) {
   }
 }
 
-// Who adds to a row, without atomics: ids that name one row form a list in
-// their order; the first of each list adds all of it. next[i]: the following
-// id of the list, -1 at its end; next[ids + i]: 1 if i is the first.
+// Who adds to a row, without atomics: ids of a group that name one row form a
+// list in their order; the first of each list adds all of it. next[i]: the
+// following id of the list, -1 at its end; next[ids + i]: 1 if i is the first.
 template <typename Block>
 MERAK_HD void scatterLinksBody(Block &block, const GatherArgs &a) {
-  const int64_t ids = a.idLoops.count;
+  const int64_t ids = a.allIds();
   for (int64_t i = block.block(); i < ids; i += block.blocks()) {
-    const int64_t row = a.row(i);
+    const int64_t row = a.row(i), begin = i - i % a.idLoops.count;
     float before = 0, after = -float(ids); // of positions, negated
     if (row >= 0)
-      for (int64_t j = block.thread(); j < ids; j += block.threads()) {
+      for (int64_t j = begin + block.thread(); j < begin + a.idLoops.count;
+           j += block.threads()) {
         if (j == i || a.row(j) != row)
           continue;
         if (j < i)
@@ -215,22 +226,24 @@ MERAK_HD void scatterLinksBody(Block &block, const GatherArgs &a) {
 // A block an id: the first of a list adds all of it to its row.
 template <typename Value, typename Block>
 MERAK_HD void scatterAs(const Block &block, const GatherArgs &a) {
-  const int64_t ids = a.idLoops.count;
+  const int64_t ids = a.allIds();
   const int64_t columns = a.before.count * a.after.count;
   for (int64_t i = block.block(); i < ids; i += block.blocks()) {
     if (a.next[ids + i] == 0)
       continue;
     const int64_t row = a.row(i);
+    int64_t og[3];
+    a.groups.at(i / a.idLoops.count, og);
     for (int64_t c = block.thread(); c < columns; c += block.threads()) {
       int64_t ob[2], oi[2], oa[2];
       a.before.at(c / a.after.count, ob);
       a.after.at(c % a.after.count, oa);
-      const int64_t to = ob[0] + row * a.rowStride + oa[0];
+      const int64_t to = og[0] + ob[0] + row * a.rowStride + oa[0];
       const bool isSum = a.combine == 0;
       Value sum = a.add && isSum ? load<Value>(a.table, to) : Value(0);
       for (int64_t j = i; j >= 0; j = a.next[j]) {
-        a.idLoops.at(j, oi);
-        const Value x = load<Value>(a.other, ob[1] + oi[1] + oa[1]);
+        a.idLoops.at(j % a.idLoops.count, oi);
+        const Value x = load<Value>(a.other, og[1] + ob[1] + oi[1] + oa[1]);
         if (isSum)
           sum += x;
         else if (j == i)
