@@ -195,7 +195,7 @@ private:
 
   // Arguments of the original call that the node has no place for.
   void findDropped() {
-    std::vector<std::string> smoothing, padding;
+    std::vector<std::string> smoothing, padding, detached;
     for (const onnx::NodeProto &node : graph.node()) {
       ExportedCall call = exportedCall(node);
       auto number = [&](size_t index, double &value) {
@@ -209,6 +209,8 @@ private:
       if (train && call.name == "embedding" && number(2, value) && value >= 0 &&
           node.op_type() == "Gather")
         padding.push_back(placeOf(node) + " (row " + call.arguments[2] + ")");
+      if (train && call.name == "detach")
+        detached.push_back(placeOf(node));
     }
     add("label smoothing was dropped by the exporter: the loss is another one",
         smoothing,
@@ -217,6 +219,9 @@ private:
     add("padding_idx was dropped by the exporter: the row is trained too, if "
         "the data name it",
         padding, "mask the padding in the data, or set its row to zero after");
+    add("detach was dropped by the exporter: gradients flow through, ONNX has "
+        "nothing that stops them",
+        detached, "compute what is detached before the step, as an input");
   }
 
   void findBatchNorms() {

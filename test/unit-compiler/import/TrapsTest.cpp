@@ -125,6 +125,16 @@ TEST_F(TrapsTest, paddingOfEmbeddings) {
   EXPECT_TRUE(find(false).empty());
 }
 
+TEST_F(TrapsTest, detachedValues) {
+  node("Identity", "%d = call_function[target=torch.ops.aten.detach.default]("
+                   "args = (%x,), kwargs = {})");
+  std::vector<Finding> found = find();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].what.rfind("detach was dropped", 0), 0u);
+  EXPECT_EQ(found[0].places, std::vector<std::string>{"node_1"});
+  EXPECT_TRUE(find(false).empty());
+}
+
 TEST_F(TrapsTest, parametersThatWereMergedAway) {
   note(*model.mutable_graph(), 16,
        "pkg.torch.export.ExportedProgram.graph_signature",
