@@ -236,7 +236,23 @@ Value GraphBuilder::concat(ValueRange inputs, int64_t axis) {
   }
   if (inputs.size() == 1)
     return inputs[0];
-  return train::ConcatOp::create(builder, loc, inputs, axis);
+  // What checks plans compares the parts of one tensor with each other: very
+  // many are joined in groups.
+  constexpr size_t kMost = 256;
+  SmallVector<Value> parts(inputs);
+  while (parts.size() > kMost) {
+    SmallVector<Value> joined;
+    for (size_t i = 0; i < parts.size(); i += kMost) {
+      ArrayRef<Value> group =
+          ArrayRef(parts).slice(i, std::min(kMost, parts.size() - i));
+      joined.push_back(
+          group.size() == 1
+              ? group[0]
+              : train::ConcatOp::create(builder, loc, group, axis).getResult());
+    }
+    parts = std::move(joined);
+  }
+  return train::ConcatOp::create(builder, loc, parts, axis);
 }
 
 Value GraphBuilder::gather(Value table, Value ids, int64_t axis,

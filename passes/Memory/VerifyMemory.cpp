@@ -13,41 +13,32 @@ namespace merak {
 
 namespace {
 
-// A stretch of the arena that one buffer (all its slots) takes.
-struct Stretch {
-  int64_t begin, end;
-  memory::BufferLife life;
-  plan::BufferOp buffer;
+// Stretches of the arena, each of one buffer (all its slots).
+struct Stretches {
+  std::vector<memory::PlacedRange> ranges;
+  std::vector<plan::BufferOp> buffers;
+
+  void add(plan::BufferOp buffer, int64_t begin, int64_t end,
+           memory::BufferLife life) {
+    ranges.push_back({begin, end, life.first, life.last});
+    buffers.push_back(buffer);
+  }
 };
 
-bool reportOverlap(const Stretch &a, const Stretch &b) {
-  InFlightDiagnostic error =
-      plan::BufferOp(b.buffer).emitOpError()
-      << "at bytes [" << b.begin << ", " << b.end << ") overlaps '"
-      << plan::BufferOp(a.buffer).getSymName() << "' at [" << a.begin << ", "
-      << a.end << ") while both are live";
-  error.attachNote(plan::BufferOp(a.buffer).getLoc()) << "the other buffer";
-  return false;
-}
-
-// Sweeps over memory; stretches that are open together must not live together.
-bool checkStretches(std::vector<Stretch> stretches) {
-  llvm::stable_sort(stretches, [](const Stretch &a, const Stretch &b) {
-    return a.begin < b.begin;
-  });
-  bool ok = true;
-  std::vector<const Stretch *> open;
-  for (const Stretch &stretch : stretches) {
-    llvm::erase_if(open, [&](const Stretch *other) {
-      return other->end <= stretch.begin;
-    });
-    for (const Stretch *other : open)
-      if (other->life.first <= stretch.life.last &&
-          stretch.life.first <= other->life.last)
-        ok = reportOverlap(*other, stretch);
-    open.push_back(&stretch);
+// Stretches that share bytes must not live together.
+bool checkStretches(Stretches &stretches) {
+  auto overlaps = memory::findOverlaps(stretches.ranges);
+  for (auto [a, b] : overlaps) {
+    const memory::PlacedRange &one = stretches.ranges[a],
+                              &other = stretches.ranges[b];
+    InFlightDiagnostic error =
+        stretches.buffers[b].emitOpError()
+        << "at bytes [" << other.begin << ", " << other.end << ") overlaps '"
+        << stretches.buffers[a].getSymName() << "' at [" << one.begin << ", "
+        << one.end << ") while both are live";
+    error.attachNote(stretches.buffers[a].getLoc()) << "the other buffer";
   }
-  return ok;
+  return overlaps.empty();
 }
 
 struct VerifyMemoryPass : impl::VerifyMemoryBase<VerifyMemoryPass> {
@@ -62,7 +53,7 @@ struct VerifyMemoryPass : impl::VerifyMemoryBase<VerifyMemoryPass> {
   bool verify(plan::ProgramOp program) {
     bool ok = true;
     llvm::DenseMap<StringAttr, plan::BufferOp> transients;
-    std::vector<Stretch> forTheStep;
+    Stretches forTheStep;
     for (auto buffer : program.getOps<plan::BufferOp>()) {
       if (!buffer.getOffset()) {
         buffer.emitOpError("has no offset");
@@ -88,24 +79,24 @@ struct VerifyMemoryPass : impl::VerifyMemoryBase<VerifyMemoryPass> {
       if (buffer.isTransient())
         transients[buffer.getSymNameAttr()] = buffer;
       else if (begin < end)
-        forTheStep.push_back({begin, end, {INT64_MIN, INT64_MAX}, buffer});
+        forTheStep.add(buffer, begin, end, {INT64_MIN, INT64_MAX});
     }
     if (!ok)
       return false;
     ok &= checkStretches(forTheStep);
     for (auto procedure : program.getOps<plan::ProcedureOp>()) {
-      std::vector<Stretch> stretches = forTheStep;
+      Stretches stretches = forTheStep;
       for (auto &[name, life] : memory::bufferLives(procedure)) {
         plan::BufferOp buffer = transients.lookup(name);
         if (buffer && buffer.getBytes())
-          stretches.push_back(
-              {static_cast<int64_t>(*buffer.getOffset()),
-               static_cast<int64_t>(*buffer.getOffset()) + buffer.getBytes(),
-               life, buffer});
+          stretches.add(buffer, static_cast<int64_t>(*buffer.getOffset()),
+                        static_cast<int64_t>(*buffer.getOffset()) +
+                            buffer.getBytes(),
+                        life);
       }
       // Overlaps among values of the step were reported above.
       if (ok)
-        ok &= checkStretches(std::move(stretches));
+        ok &= checkStretches(stretches);
     }
     return ok;
   }

@@ -52,13 +52,13 @@ public:
   }
 
 private:
-  std::vector<Writer> &parts(uint32_t buffer, const Call &call) {
+  PartMap<Writer> &parts(uint32_t buffer, const Call &call) {
     return state_[buffer][slotOf(program_.buffers(buffer), call)];
   }
 
   std::vector<Writer> find(const Access &access, const Call &call) {
     std::vector<Writer> result;
-    for (const Writer &writer : parts(access.buffer, call))
+    for (const auto &[begin, writer] : parts(access.buffer, call))
       if (overlap(writer.access->region, access.region))
         result.push_back(writer);
     return result;
@@ -66,20 +66,19 @@ private:
 
   void write(const Writer &now, const Call &call) {
     const Region &region = now.access->region;
-    std::vector<Writer> &list = parts(now.access->buffer, call);
-    list.erase(std::remove_if(list.begin(), list.end(),
-                              [&](const Writer &old) {
-                                if (old.access == now.access)
-                                  return true; // of an earlier call
-                                const Region &covered = old.access->region;
-                                return !now.access->accumulate &&
-                                       (region.dense
-                                            ? covered.begin >= region.begin &&
-                                                  covered.end <= region.end
-                                            : sameView(covered, 0, region, 0));
-                              }),
-               list.end());
-    list.push_back(now);
+    PartMap<Writer> &list = parts(now.access->buffer, call);
+    auto [it, end] = endedBy(list, region);
+    while (it != end) {
+      const Writer &old = it->second;
+      const Region &covered = old.access->region;
+      bool isOver = old.access == now.access || // of an earlier call
+                    (!now.access->accumulate &&
+                     (region.dense ? covered.begin >= region.begin &&
+                                         covered.end <= region.end
+                                   : sameView(covered, 0, region, 0)));
+      it = isOver ? list.erase(it) : std::next(it);
+    }
+    list.emplace(region.begin, now);
   }
 
   bool overlap(const Region &a, const Region &b) {
@@ -93,7 +92,7 @@ private:
 
   const Program &program_;
   AccessTable table_;
-  std::vector<std::map<uint32_t, std::vector<Writer>>> state_;
+  std::vector<std::map<uint32_t, PartMap<Writer>>> state_;
   std::unordered_map<const Region *, std::unordered_map<const Region *, bool>>
       overlaps_;
 };

@@ -6,7 +6,9 @@
 // call waits point backwards. Each stream has a vector clock; access a is
 // ordered before access b if the clock of b's stream had reached a when b was
 // issued. For each range of bytes the accesses that a later one could race with
-// are kept. A dense write ends the history of its bytes.
+// are kept: those that touch some of them. A strided view of not very many runs
+// is taken run by run, so that it touches all of a range or nothing. A write of
+// all of a range ends its history.
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Regions.h"
 #include "runtime/plan/Verify.h"
@@ -28,7 +30,11 @@ struct Touch {
   uint64_t base;
   int call, instruction;
   uint32_t stream, position; // position: count of the stream's instructions
+  bool fills = true;         // touches every byte of the ranges that keep it
 };
+
+// Views of more runs are taken as their bounding range, with holes.
+constexpr int64_t kMostRuns = 4096;
 
 struct Segment {
   uint64_t end;
@@ -152,24 +158,37 @@ private:
     uint32_t stream =
         program_.procedures(call.procedure()).instructions(i).stream();
     uint64_t base = bufferAddress(program_.buffers(access.buffer), call);
-    Touch now{&access, base, c, i, stream, clock[stream]};
-    forRange(base + access.region.begin, base + access.region.end,
-             [&](uint64_t begin, Segment &segment) {
-               if (write)
-                 writeSegment(segment, now, clock);
-               else
-                 readSegment(begin, segment, now, &clock);
-             });
-    if (write && access.region.dense)
-      mergeRange(base + access.region.begin, base + access.region.end, now);
+    Touch now{&access, base, c, i, stream, clock[stream], true};
+    if (!regionRuns(access.region, base, kMostRuns, runs_)) {
+      now.fills = false;
+      runs_ = {{base + access.region.begin, base + access.region.end}};
+    }
+    for (const Run &run : runs_) {
+      forRange(run.begin, run.end, [&](uint64_t begin, Segment &segment) {
+        if (!now.fills && !touches(now, begin, segment.end))
+          return; // a hole
+        if (write)
+          writeSegment(segment, now, clock);
+        else
+          readSegment(begin, segment, now, &clock);
+      });
+      if (write && now.fills)
+        mergeRange(run.begin, run.end, now);
+    }
   }
 
   static bool ordered(const Touch &before, const Clock &clock) {
     return before.call < 0 || clock[before.stream] >= before.position;
   }
 
+  static bool touches(const Touch &touch, uint64_t begin, uint64_t end) {
+    return regionTouches(touch.access->region, touch.base, begin, end);
+  }
+
+  // Of two that touch one range.
   static bool overlap(const Touch &a, const Touch &b) {
-    return regionsOverlap(a.access->region, a.base, b.access->region, b.base);
+    return a.fills || b.fills ||
+           regionsOverlap(a.access->region, a.base, b.access->region, b.base);
   }
 
   // `clock` null: the reader after the step, for which everything is ordered.
@@ -179,10 +198,10 @@ private:
       for (const Touch &writer : segment.writers)
         if (!ordered(writer, *clock) && overlap(writer, now))
           race(writer, "writes", now, "reads");
-    const Touch *last = nullptr;
-    for (const Touch &writer : segment.writers)
-      if (writer.access->region.dense || overlap(writer, now))
-        last = &writer;
+    const auto newest =
+        std::find_if(segment.writers.rbegin(), segment.writers.rend(),
+                     [&](const Touch &writer) { return overlap(writer, now); });
+    const Touch *last = newest == segment.writers.rend() ? nullptr : &*newest;
     if (!last || last->access->buffer != now.access->buffer) {
       // Holes of a strided view need not hold anything.
       if (regionTouches(now.access->region, now.base, begin, segment.end))
@@ -211,8 +230,7 @@ private:
     list.erase(std::remove_if(list.begin(), list.end(),
                               [&](const Touch &old) {
                                 return ordered(old, clock) &&
-                                       (now.access->region.dense ||
-                                        sameBytes(old, now));
+                                       (now.fills || sameBytes(old, now));
                               }),
                list.end());
     list.push_back(now);
@@ -369,13 +387,24 @@ private:
     auto previous = std::prev(it);
     if (previous->second.end <= at)
       return it;
-    Segment tail = previous->second;
+    // Each side keeps what touches it.
+    Segment tail{previous->second.end, {}, {}};
+    for (auto list : {&Segment::writers, &Segment::readers}) {
+      std::copy_if((previous->second.*list).begin(),
+                   (previous->second.*list).end(),
+                   std::back_inserter(tail.*list), [&](const Touch &touch) {
+                     return touch.fills || touches(touch, at, tail.end);
+                   });
+      std::erase_if(previous->second.*list, [&](const Touch &touch) {
+        return !touch.fills && !touches(touch, previous->first, at);
+      });
+    }
     previous->second.end = at;
     return segments_.emplace_hint(it, at, std::move(tail));
   }
 
-  // After a dense write all its bytes have one history again: only what was
-  // not ordered before it (and so was reported) is forgotten.
+  // After a write of all of a range its bytes have one history again: only what
+  // was not ordered before it (and so was reported) is forgotten.
   void mergeRange(uint64_t begin, uint64_t end, const Touch &now) {
     auto first = segments_.find(begin);
     auto last = segments_.lower_bound(end);
@@ -395,6 +424,7 @@ private:
   std::vector<Clock> clocks_;                // by stream
   std::vector<std::vector<Clock>> finished_; // by call, stream
   std::set<uint32_t> updated_;
+  std::vector<Run> runs_; // of the access at hand
 };
 
 } // namespace

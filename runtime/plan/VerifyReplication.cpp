@@ -163,7 +163,7 @@ private:
         continue;
       AxisMask mask = layoutBits(buffer.layout()) & varying_[p];
       mask |= fixed & ~holders_[buffer.tensor()];
-      state_[b][0] = {{&wholes_[p][b], {mask, 0}, -1, -1}};
+      state_[b][0].emplace(0, Written{&wholes_[p][b], {mask, 0}, -1, -1});
     }
     for (int c = 0; c < program.calls_size(); ++c) {
       int procedure = program.calls(c).procedure();
@@ -274,7 +274,8 @@ private:
   Origin read(const Access &access, const Call &call, int p) {
     const Buffer &buffer = plan_.programs[p].buffers(access.buffer);
     Origin origin;
-    for (const Written &part : state_[access.buffer][slotOf(buffer, call)])
+    for (const auto &[begin, part] :
+         state_[access.buffer][slotOf(buffer, call)])
       if (overlap(*part.region, access.region))
         origin.join(part.origin);
     return origin;
@@ -284,17 +285,16 @@ private:
     const Region &region = access.region;
     const Call &call = plan_.programs[p].calls(c);
     const Buffer &buffer = plan_.programs[p].buffers(access.buffer);
-    std::vector<Written> &parts = state_[access.buffer][slotOf(buffer, call)];
-    parts.erase(std::remove_if(parts.begin(), parts.end(),
-                               [&](const Written &old) {
-                                 if (region.dense)
-                                   return old.region->begin >= region.begin &&
-                                          old.region->end <= region.end;
-                                 return old.region->operand &&
-                                        sameView(*old.region, 0, region, 0);
-                               }),
-                parts.end());
-    parts.push_back({&region, origin, c, i});
+    PartMap<Written> &parts = state_[access.buffer][slotOf(buffer, call)];
+    auto [it, end] = endedBy(parts, region);
+    while (it != end) {
+      const Region &old = *it->second.region;
+      bool isOver = region.dense
+                        ? old.begin >= region.begin && old.end <= region.end
+                        : old.operand && sameView(old, 0, region, 0);
+      it = isOver ? parts.erase(it) : std::next(it);
+    }
+    parts.emplace(region.begin, Written{&region, origin, c, i});
   }
 
   bool overlap(const Region &a, const Region &b) {
@@ -334,7 +334,7 @@ private:
   void expectEqual(int p, int b, AxisMask holders, AxisMask split,
                    PartMask holderParts, const std::string &what) {
     for (const auto &[slot, parts] : state_[b]) {
-      for (const Written &part : parts) {
+      for (const auto &[begin, part] : parts) {
         AxisMask wrong = part.origin.mask & holders & ~split;
         if (holderParts && (part.origin.parts & holderParts) == holderParts)
           wrong &= varying_[p];
@@ -375,7 +375,7 @@ private:
   std::map<std::string, PartMask> holderParts_;
   std::vector<std::vector<AxisMask>> sent_; // by program, transfer sequence
   // Of the program that is walked: by buffer, then slot.
-  std::vector<std::map<uint32_t, std::vector<Written>>> state_;
+  std::vector<std::map<uint32_t, PartMap<Written>>> state_;
   std::unordered_map<std::pair<const Region *, const Region *>, bool, PairHash>
       overlaps_;
   bool changed_ = false;
