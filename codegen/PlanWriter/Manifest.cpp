@@ -2,6 +2,7 @@
 
 #include "codegen/PlanWriter/ProgramWriter.h"
 #include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Train/FirstStates.h"
 #include "passes/Memory/Passes.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -243,22 +244,30 @@ private:
     if (type.getNumElements() == 0) {
       source->set_kind(planpb::Source::ZERO);
     } else if (ElementsAttr value = parameter.getValueAttr()) {
-      std::string bytes = bytesOf(value);
-      constants_.resize((constants_.size() + 63) / 64 * 64, '\0');
-      source->set_kind(planpb::Source::CONSTANTS);
-      source->set_offset(constants_.size());
-      source->set_length(bytes.size());
-      constants_ += bytes;
+      setSource(source, value);
     } else if (auto from = parameter.getSourceAttr()) {
-      source->set_kind(planpb::Source::FILE);
-      source->set_path(from.getPath().empty() ? modelFile_
-                                              : from.getPath().str());
-      source->set_offset(from.getOffset());
-      source->set_length(from.getLength());
+      setSource(source, from);
     } else {
       source->set_kind(planpb::Source::ABSENT);
     }
     return success();
+  }
+
+  void setSource(planpb::Source *source, ElementsAttr value) {
+    std::string bytes = bytesOf(value);
+    constants_.resize((constants_.size() + 63) / 64 * 64, '\0');
+    source->set_kind(planpb::Source::CONSTANTS);
+    source->set_offset(constants_.size());
+    source->set_length(bytes.size());
+    constants_ += bytes;
+  }
+
+  void setSource(planpb::Source *source, train::SourceAttr from) {
+    source->set_kind(planpb::Source::FILE);
+    source->set_path(from.getPath().empty() ? modelFile_
+                                            : from.getPath().str());
+    source->set_offset(from.getOffset());
+    source->set_length(from.getLength());
   }
 
   LogicalResult writeState(plan::BufferOp buffer, const std::string &name) {
@@ -270,7 +279,19 @@ private:
         dtypeOf(cast<RankedTensorType>(buffer.getType()).getElementType()));
     setShape(buffer, tensor->mutable_shape());
     tensor->set_role(planpb::Tensor::OPTIMIZER);
-    tensor->mutable_source()->set_kind(planpb::Source::ZERO);
+    // "<parameter>.<state>"
+    auto [of, state] = StringRef(name).rsplit('.');
+    DictionaryAttr states;
+    if (auto parameter = module_.lookupSymbol<train::ParameterOp>(of))
+      states = parameter->getAttrOfType<DictionaryAttr>(train::kStatesAttr);
+    Attribute first = states ? states.get(state) : Attribute();
+    planpb::Source *source = tensor->mutable_source();
+    if (auto value = dyn_cast_or_null<ElementsAttr>(first))
+      setSource(source, value);
+    else if (auto from = dyn_cast_or_null<train::SourceAttr>(first))
+      setSource(source, from);
+    else
+      source->set_kind(planpb::Source::ZERO);
     return success();
   }
 

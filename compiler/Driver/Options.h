@@ -26,6 +26,7 @@ struct OptimizerOptions {
   bool plainRoot = false; // Adam adds eps before it corrects the root
   double postDecay = 0;   // Adam: 1 - postDecay times the new parameter
   std::optional<int64_t> firstCount; // of updates, in the first step
+  std::string rate; // its program, see runtime/plan/RateProgram.h
   // What is decided once: the kernel, and states beside each parameter.
   std::string kernel() const { return kind == "adam" ? "adamw" : kind; }
   int64_t states() const {

@@ -74,6 +74,7 @@ static OptimizerOptions optimizerOf(const ModelTraining &training) {
   o.weightDecay = training.norm;
   o.eps = training.epsilon;
   o.firstCount = training.firstCount;
+  o.rate = training.rateProgram;
   if (training.optimizer == "Adam") {
     o.kind = "adam";
     o.beta1 = training.alpha;
@@ -154,7 +155,9 @@ static DictionaryAttr optimizerConstants(const OptimizerOptions &o,
     entries.push_back(b.getNamedAttr(name, b.getF64FloatAttr(value)));
   };
   number("weight_decay", o.kind == "adam" ? 0 : o.weightDecay);
-  if (o.firstCount && o.kind != "sgd")
+  if (!o.rate.empty())
+    entries.push_back(b.getNamedAttr("rate", b.getStringAttr(o.rate)));
+  if (o.firstCount)
     entries.push_back(
         b.getNamedAttr("first_count", b.getI64IntegerAttr(*o.firstCount)));
   if (o.kind == "adagrad") {

@@ -17,6 +17,8 @@ public:
   mlir::FailureOr<mlir::OwningOpRef<mlir::ModuleOp>> run();
 
 private:
+  using Parts = std::vector<mlir::Value>; // of a sequence
+
   // An initializer as the graph uses it. Several names may mean one symbol
   // (ties), one initializer may have several symbols (un-merged).
   struct Weight {
@@ -47,11 +49,37 @@ private:
   bool importIdentity(const onnx::NodeProto &node);
   bool importSequence(const onnx::NodeProto &node, mlir::Location loc,
                       int index);
+  bool bindSequence(const std::string &name, std::vector<mlir::Value> parts,
+                    const onnx::NodeProto &node, mlir::Location loc);
+  std::optional<int64_t> positionIn(const onnx::NodeProto &node, int slot,
+                                    int64_t size, int64_t last,
+                                    mlir::Location loc);
+  bool importSplit(const onnx::NodeProto &node, mlir::Location loc, int index);
+  bool importConcat(const onnx::NodeProto &node,
+                    const std::vector<mlir::Value> &parts, mlir::Location loc,
+                    int index);
+  bool importSequenceMap(const onnx::NodeProto &node, mlir::Location loc,
+                         int index);
+  bool importFlexAttention(const onnx::NodeProto &node, mlir::Location loc,
+                           int index);
+  bool importOptional(const onnx::NodeProto &node, mlir::Location loc);
   bool importConstant(const onnx::NodeProto &node, mlir::Location loc);
   bool importIf(const onnx::NodeProto &node, mlir::Location loc, int index);
   bool importGradient(const onnx::NodeProto &node, mlir::Location loc);
   bool importLoop(const onnx::NodeProto &node, mlir::Location loc, int index);
   bool importScan(const onnx::NodeProto &node, mlir::Location loc, int index);
+  struct ScanInput {
+    mlir::Value whole;
+    int64_t axis = 0;
+    bool backwards = false;
+  };
+  bool scan(const onnx::GraphProto &body, const onnx::NodeProto &node,
+            std::vector<mlir::Value> &state, llvm::ArrayRef<ScanInput> scans,
+            int64_t trips, std::vector<Parts> &scanned, mlir::Location loc,
+            int index);
+  void importPart(const onnx::NodeProto &node, mlir::Value whole, int64_t axis,
+                  int64_t at, const std::string &output, mlir::Location loc,
+                  int index);
   // Reports at the node; true, so that callers can say they have handled it.
   bool refuse(const onnx::NodeProto &node, mlir::Location loc,
               const llvm::Twine &message);
@@ -73,6 +101,8 @@ private:
   mlir::Value operand(const std::string &name, mlir::Location loc,
                       const onnx::NodeProto &node, int slot);
   mlir::Value read(Weight &weight, mlir::Location loc);
+  mlir::Attribute bytesOf(const OnnxTensor &tensor);
+  mlir::DictionaryAttr firstStates(const std::string &initializer);
   mlir::Value constant(mlir::DenseElementsAttr value, mlir::Location loc);
   std::string uniqueSymbol(std::string wanted);
   mlir::Type declaredType(const std::string &name);
@@ -99,9 +129,11 @@ private:
   std::vector<std::unique_ptr<Weight>> weights;
   llvm::StringMap<Weight *> weightOf; // by value name
   llvm::StringMap<unsigned> consumers;
-  llvm::StringMap<int64_t> sequences; // parts of a SplitToSequence
-  llvm::StringSet<> taken;            // symbol names
-  llvm::StringSet<> missing;          // outputs of nodes that were refused
+  llvm::StringMap<Parts> sequences;
+  size_t allParts = 0;       // of all sequences made so far
+  llvm::StringSet<> absent;  // optionals without a value
+  llvm::StringSet<> taken;   // symbol names
+  llvm::StringSet<> missing; // outputs of nodes that were refused
   // (initializer name, node index, slot) that get a parameter of their own.
   llvm::StringMap<Weight *> splitUses;
 };

@@ -7,9 +7,15 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace merak {
+
+// Of a trained initializer: states of its optimizer ("exp_avg", "exp_avg_sq",
+// "momentum" or "sum") and the initializers that hold their first values.
+using StateValues =
+    std::map<std::string, std::vector<std::pair<std::string, std::string>>>;
 
 struct ImportOptions {
   // Sizes per input, -1 where left open; at the global batch.
@@ -27,6 +33,7 @@ struct ImportOptions {
   // All that is trained, and a loss that need not be an output: of the model's
   // training algorithm.
   std::optional<std::vector<std::string>> updated;
+  StateValues states; // of `updated`
   // Names or globs of initializers that are not trained, or trained against
   // the rules.
   std::vector<std::string> freeze, trainable;

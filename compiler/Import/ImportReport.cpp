@@ -22,7 +22,11 @@ void ImportReport::print(llvm::raw_ostream &out) const {
   if (training)
     out << "training algorithm of the model: loss '" << training->loss << "', "
         << training->optimizer << " on " << training->trained.size()
-        << " initializers\n";
+        << " initializers"
+        << (training->rateProgram.empty() ? ""
+                                          : ", its rate computed every step")
+        << (training->states.empty() ? "" : ", from states of the model")
+        << "\n";
   for (const Decision &decision : trained)
     if (!decision.reason.empty())
       out << "trained " << decision.name << " " << decision.type << ": "

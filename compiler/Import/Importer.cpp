@@ -38,6 +38,8 @@ static bool adoptTraining(OnnxFile &file, ImportOptions &options,
   else if (training->lossProblems.empty())
     options.loss = training->loss;
   options.updated = training->trained;
+  if (!options.ownOptimizer)
+    options.states = training->states;
   options.keepShared = true; // the algorithm says what is one parameter
   report.training = std::move(training);
   return problems.empty();

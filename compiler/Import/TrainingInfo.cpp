@@ -3,12 +3,13 @@
 #include "compiler/Import/TrainingInfo.h"
 
 #include "compiler/Import/OnnxFile.h"
+#include "compiler/Import/TrainingRate.h"
 #include "passes/Graph/OnnxNode.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
 
-#include <cstring>
 #include <map>
+#include <tuple>
 
 using namespace merak;
 using llvm::StringRef;
@@ -34,13 +35,6 @@ std::vector<std::string> texts(const onnx::NodeProto &node, StringRef name) {
                    : std::vector<std::string>();
 }
 
-std::string describe(const onnx::NodeProto &node) {
-  std::string name = node.name();
-  if (name.empty() && node.output_size())
-    name = node.output(0);
-  return node.op_type() + " '" + name + "'";
-}
-
 // States beside each tensor; 0: no optimizer.
 int statesOf(const onnx::NodeProto &node) {
   if (node.domain() != kTrainingDomain)
@@ -50,10 +44,10 @@ int statesOf(const onnx::NodeProto &node) {
                                                                        : 0;
 }
 
-class Reader {
+class Reader : TrainingGraph {
 public:
   Reader(OnnxFile &file, const onnx::TrainingInfoProto &info)
-      : file(file), graph(file.model().graph()), info(info) {
+      : TrainingGraph(file), graph(file.model().graph()), info(info) {
     for (const onnx::NodeProto &node : graph.node())
       for (const std::string &output : node.output())
         producers[output] = &node;
@@ -84,87 +78,16 @@ private:
       t.updateProblems.push_back(message);
   }
 
-  // The value behind copies.
-  std::string behind(std::string name) const {
-    for (int i = 0; i < graph.node_size(); ++i) {
-      auto it = producers.find(name);
-      if (it == producers.end() || it->second->op_type() != "Identity" ||
-          it->second->input_size() != 1)
-        break;
-      name = it->second->input(0);
-    }
-    return name;
-  }
-
-  static std::optional<double> valueOf(StringRef bytes, int dataType) {
-    auto as = [&](auto number) -> std::optional<double> {
-      if (bytes.size() != sizeof(number))
-        return std::nullopt;
-      std::memcpy(&number, bytes.data(), sizeof(number));
-      return static_cast<double>(number);
-    };
-    switch (dataType) {
-    case onnx::TensorProto::FLOAT:
-      return as(float());
-    case onnx::TensorProto::DOUBLE:
-      return as(double());
-    case onnx::TensorProto::INT64:
-      return as(int64_t());
-    case onnx::TensorProto::INT32:
-      return as(int32_t());
-    default:
-      return std::nullopt;
-    }
-  }
-
-  // A single number that the file holds.
-  std::optional<double> number(const std::string &given) {
-    const std::string name = behind(given);
-    if (auto it = initializers.find(name); it != initializers.end()) {
-      std::optional<StringRef> bytes = file.bytes(*it->second);
-      return bytes ? valueOf(*bytes, it->second->dataType) : std::nullopt;
-    }
-    auto it = producers.find(name);
-    if (it == producers.end() || it->second->op_type() != "Constant")
-      return std::nullopt;
-    for (const onnx::AttributeProto &attribute : it->second->attribute()) {
-      OnnxTensor tensor;
-      std::string error;
-      if (attribute.name() == "value" && attribute.has_t() &&
-          decodeTensor(attribute.t(), tensor, error))
-        return valueOf(tensor.owned, tensor.dataType);
-      if (attribute.name() == "value_float")
-        return attribute.f();
-      if (attribute.name() == "value_int")
-        return static_cast<double>(attribute.i());
-    }
-    return std::nullopt;
-  }
-
-  // The initializer to which `name` adds one; empty: none.
-  std::string counted(const std::string &name) {
-    auto it = producers.find(behind(name));
-    if (it == producers.end() || it->second->op_type() != "Add" ||
-        it->second->input_size() != 2)
-      return "";
-    for (int i : {0, 1})
-      if (initializers.count(it->second->input(i)) &&
-          updates.count(it->second->input(i)) &&
-          number(it->second->input(1 - i)) == 1)
-        return it->second->input(i);
-    return "";
-  }
-
   // The count of updates in the first step; it must go up by one a step.
   std::optional<int64_t> readCount(const std::string &name) {
     const std::string above = counted(name);
     const std::string &counter = above.empty() ? name : above;
     auto bound = updates.find(counter);
-    std::optional<double> start = number(counter);
+    std::optional<Number> start = number(counter);
     if (bound == updates.end() || !start || counted(bound->second) != counter)
       return std::nullopt;
     known.insert(counter);
-    return static_cast<int64_t>(*start) + !above.empty();
+    return static_cast<int64_t>(start->value) + !above.empty();
   }
 
   void readOptimizer(const onnx::NodeProto &node) {
@@ -189,8 +112,8 @@ private:
     if (t.optimizer.empty())
       takeSettings(own);
     auto settings = [](const ModelTraining &m) {
-      return std::make_tuple(m.rate, m.alpha, m.beta, m.epsilon, m.norm,
-                             m.normPost, m.decay, m.nesterov, m.firstCount);
+      return std::tie(m.rate, m.alpha, m.beta, m.epsilon, m.norm, m.normPost,
+                      m.decay, m.nesterov, m.firstCount, m.rateProgram);
     };
     if (own.optimizer != t.optimizer)
       problem("expected one kind of optimizer, found " + t.optimizer + " and " +
@@ -205,23 +128,31 @@ private:
           readTensor(node, node.input(2 + k * count + i),
                      node.output((k ? k - 1 : 0) * count + i), k > 1);
     for (size_t i = 0; i < count; ++i)
+      for (size_t k = 0; k < states; ++k)
+        readState(node, node.input(2 + i), node.input(2 + (k + 2) * count + i),
+                  k);
+    for (size_t i = 0; i < count; ++i)
       gradientOf.push_back({node.input(2 + i), node.input(2 + count + i)});
   }
 
   void takeSettings(const ModelTraining &own) {
     ModelTraining next = own;
     next.trained = std::move(t.trained);
+    next.states = std::move(t.states);
     next.lossProblems = std::move(t.lossProblems);
     next.updateProblems = std::move(t.updateProblems);
     t = std::move(next);
   }
 
   void readScalars(const onnx::NodeProto &node, ModelTraining &own) {
-    std::optional<double> rate = number(node.input(0));
-    if (!rate || updates.count(node.input(0)))
-      problem("expected a constant rate, found '" + node.input(0) +
-              "', which is computed; use --optimizer with a schedule");
-    own.rate = rate.value_or(0);
+    TrainingRate rate = readRate(*this, node.input(0));
+    if (!rate.problem.empty())
+      problem("expected a rate made of numbers and counts of steps, found " +
+              rate.problem + "; use --optimizer with a schedule");
+    own.rate = rate.first;
+    own.rateProgram = rate.program;
+    for (const std::string &state : rate.states)
+      known.insert(state);
     const bool counts = own.optimizer == "Adam" ||
                         (own.optimizer == "Adagrad" && own.decay != 0) ||
                         (own.optimizer == "Momentum" && own.beta != 1);
@@ -232,14 +163,11 @@ private:
       problem("expected a count of updates that begins at a number and goes up "
               "by one a step, found '" +
               node.input(1) + "'");
-    // torch.optim.SGD's dampening leaves out the first step, and only it.
-    if (own.optimizer == "Momentum" && own.beta != 1 &&
-        (own.firstCount != 0 || own.alpha == 0))
-      problem("expected Momentum's beta to be 1, or alpha not 0 and a count "
-              "from 0, found a beta of " +
-              std::to_string(own.beta) + ", an alpha of " +
-              std::to_string(own.alpha) + " and a count from " +
-              std::to_string(own.firstCount));
+    // Without momentum there is nothing to dampen.
+    if (own.optimizer == "Momentum" && own.beta != 1 && own.alpha == 0)
+      problem("expected Momentum's beta to be 1, or alpha not 0, found a beta "
+              "of " +
+              std::to_string(own.beta) + " and an alpha of 0");
   }
 
   // A parameter or a state, and what replaces it.
@@ -254,16 +182,35 @@ private:
     if (bound == updates.end() || behind(bound->second) != behind(fresh))
       problem(describe(node) + ": expected its result to update " + what);
     known.insert(name);
-    if (!isState) {
-      if (llvm::is_contained(t.trained, name))
-        problem("expected one update of " + what + ", found two");
-      t.trained.push_back(name);
+    if (isState)
       return;
-    }
-    std::optional<StringRef> bytes = file.bytes(*tensor->second);
-    if (!bytes ||
-        bytes->find_if([](char c) { return c != 0; }) != StringRef::npos)
-      problem("expected " + what + " to begin with zeros");
+    if (llvm::is_contained(t.trained, name))
+      problem("expected one update of " + what + ", found two");
+    t.trained.push_back(name);
+  }
+
+  // A state that does not begin with zeros goes into the plan.
+  void readState(const onnx::NodeProto &node, const std::string &parameter,
+                 const std::string &name, size_t which) {
+    auto of = initializers.find(parameter), state = initializers.find(name);
+    if (of == initializers.end() || state == initializers.end())
+      return; // reported
+    if (of->second->dims != state->second->dims ||
+        of->second->dataType != state->second->dataType)
+      return problem(describe(node) + ": expected state '" + name +
+                     "' to have the type and shape of '" + parameter + "'");
+    std::optional<StringRef> bytes = file.bytes(*state->second);
+    if (!bytes && state->second->path.empty())
+      return problem(describe(node) + ": expected state '" + name +
+                     "' to have values");
+    if (bytes &&
+        bytes->find_if([](char c) { return c != 0; }) == StringRef::npos)
+      return;
+    const bool isAdam = node.op_type() == "Adam";
+    t.states[parameter].emplace_back(
+        !isAdam ? (node.op_type() == "Adagrad" ? "sum" : "momentum")
+                : (which == 0 ? "exp_avg" : "exp_avg_sq"),
+        name);
   }
 
   void readGradient() {
@@ -327,14 +274,10 @@ private:
                 "' by '" + entry.value() + "'");
   }
 
-  OnnxFile &file;
   const onnx::GraphProto &graph;
   const onnx::TrainingInfoProto &info;
   ModelTraining t;
-  std::map<std::string, const onnx::NodeProto *> producers;
-  std::map<std::string, const OnnxTensor *> initializers;
-  std::map<std::string, std::string> updates; // what replaces an initializer
-  llvm::StringSet<> known;                    // of them, those understood
+  llvm::StringSet<> known; // of the updates, those understood
   std::vector<const onnx::NodeProto *> gradients;
   std::vector<std::pair<std::string, std::string>> gradientOf; // a parameter
 };

@@ -4,6 +4,8 @@
 // it is read as what this compiler does itself: a loss and one optimizer.
 #pragma once
 
+#include "compiler/Import/ImportOptions.h"
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,8 @@ struct ModelTraining {
   double norm = 0, normPost = 0, decay = 0;
   bool nesterov = false;
   int64_t firstCount = 0;
+  std::string rateProgram; // if the rate changes; `rate` is that of step 0
+  StateValues states;      // those that do not begin with zeros
   // What keeps the loss and the update from being read so, one sentence each.
   std::vector<std::string> lossProblems, updateProblems;
 };

@@ -2,6 +2,7 @@
 #include "compiler/Import/Attributes.h"
 #include "compiler/Import/Extras.h"
 #include "compiler/Import/GraphImporter.h"
+#include "dialects/Train/FirstStates.h"
 #include "passes/Graph/HostTensor.h"
 
 #include <map>
@@ -302,6 +303,29 @@ bool GraphImporter::importIdentity(const onnx::NodeProto &node) {
   return true;
 }
 
+// Where the bytes are (SourceAttr), or the values of a model in text form; null
+// if they are absent.
+Attribute GraphImporter::bytesOf(const OnnxTensor &tensor) {
+  if (!tensor.path.empty())
+    return train::SourceAttr::get(&context, tensor.path, tensor.offset,
+                                  tensor.length);
+  if (auto bytes = file.bytes(tensor))
+    return attributeOf(tensor, *bytes, &context);
+  return {};
+}
+
+DictionaryAttr GraphImporter::firstStates(const std::string &initializer) {
+  auto found = options.states.find(initializer);
+  if (found == options.states.end())
+    return {};
+  SmallVector<NamedAttribute> states;
+  for (const auto &[state, name] : found->second)
+    if (Weight *weight = weightOf.lookup(name))
+      if (Attribute bytes = bytesOf(*weight->tensor))
+        states.push_back(builder.getNamedAttr(state, bytes));
+  return builder.getDictionaryAttr(states);
+}
+
 Value GraphImporter::read(Weight &weight, Location loc) {
   const OnnxTensor &tensor = *weight.tensor;
   // Tables become constants; a table in an absent file stays a parameter.
@@ -322,16 +346,14 @@ Value GraphImporter::read(Weight &weight, Location loc) {
   if (!weight.declared) {
     weight.declared = true;
     OpBuilder outside(function);
-    train::SourceAttr source;
-    ElementsAttr value;
-    if (!tensor.path.empty())
-      source = train::SourceAttr::get(&context, tensor.path, tensor.offset,
-                                      tensor.length);
-    else if (auto bytes = file.bytes(tensor))
-      value = attributeOf(tensor, *bytes, &context);
-    train::ParameterOp::create(
+    Attribute bytes = bytesOf(tensor);
+    auto parameter = train::ParameterOp::create(
         outside, NameLoc::get(outside.getStringAttr(tensor.name), fileLoc),
-        weight.symbol, weight.type, weight.decision.trained, source, value);
+        weight.symbol, weight.type, weight.decision.trained,
+        dyn_cast_or_null<train::SourceAttr>(bytes),
+        dyn_cast_or_null<ElementsAttr>(bytes));
+    if (DictionaryAttr states = firstStates(tensor.name))
+      parameter->setAttr(train::kStatesAttr, states);
     ImportReport::Decision decision{weight.symbol, describeType(weight.type),
                                     weight.decision.reason};
     (weight.decision.trained ? report.trained : report.frozen)

@@ -358,6 +358,8 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
       text(name, flag.getValue() ? "1" : "0");
     else if (auto integer = dyn_cast<IntegerAttr>(constant.getValue()))
       text(name, std::to_string(integer.getInt()));
+    else if (auto string = dyn_cast<StringAttr>(constant.getValue()))
+      text(name, string.str());
   }
   text("clip", update.getClip() ? "1" : "0");
   library(update.getLoc(), (update.getOptimizer() + "_update").str(), inputs,

@@ -76,6 +76,18 @@ double scalarValue(planpb::DType dtype, const char *data) {
 
 } // namespace
 
+// What updates have in common; empty without one.
+static std::string updateAttribute(const LoadedPlan &plan,
+                                   const std::string &name) {
+  for (const planpb::Program &program : plan.programs)
+    for (const planpb::Procedure &procedure : program.procedures())
+      for (const planpb::Instruction &op : procedure.instructions())
+        if (op.op().ends_with("_update"))
+          if (auto found = op.attrs().find(name); found != op.attrs().end())
+            return found->second;
+  return "";
+}
+
 Session::Session(LoadedPlan plan) : plan_(std::move(plan)) {}
 
 Session::~Session() {
@@ -97,6 +109,13 @@ Result<std::unique_ptr<Session>> Session::create(LoadedPlan plan,
                                                  World *world) {
   std::unique_ptr<Session> session(new Session(std::move(plan)));
   session->world_ = world;
+  if (std::string rate = updateAttribute(session->plan_, "rate");
+      !rate.empty()) {
+    auto program = RateProgram::parse(rate);
+    if (!program.ok())
+      return program.status();
+    session->rate_ = std::move(*program);
+  }
   Status status = session->start(factory, options);
   if (!status.ok())
     return status;
@@ -350,20 +369,15 @@ Status Session::failure() const {
 
 // Whether updates take the factor that says not to.
 static bool skipsSteps(const LoadedPlan &plan) {
-  for (const planpb::Program &program : plan.programs)
-    for (const planpb::Procedure &procedure : program.procedures())
-      for (const planpb::Instruction &op : procedure.instructions())
-        if (op.op().ends_with("_update"))
-          if (auto clip = op.attrs().find("clip"); clip != op.attrs().end())
-            return clip->second == "1";
-  return false;
+  return updateAttribute(plan, "clip") == "1";
 }
 
 Result<StepResult> Session::step() {
   StepResult result;
   StepScalars scalars;
   scalars.step = nextStep_;
-  scalars.lr = learningRate(plan_.file.optimizer(), nextStep_);
+  scalars.lr = rate_ ? rate_->at(nextStep_)
+                     : learningRate(plan_.file.optimizer(), nextStep_);
   scalars.seed = static_cast<int64_t>(options_.seed);
   MERAK_RETURN_IF_ERROR(captureStep(scalars));
   const auto begin = std::chrono::steady_clock::now();

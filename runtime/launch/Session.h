@@ -9,6 +9,7 @@
 #include "runtime/core/Executor.h"
 #include "runtime/data/DataSource.h"
 #include "runtime/plan/Links.h"
+#include "runtime/plan/RateProgram.h"
 
 #include <functional>
 #include <map>
@@ -119,6 +120,7 @@ private:
   std::unique_ptr<DataSource> data_;
   std::unique_ptr<InputReader> reader_;
   std::unique_ptr<Watchdog> watchdog_;
+  std::optional<RateProgram> rate_; // if the plan computes its rate
   int64_t nextStep_ = 0;
   int64_t stepsRun_ = 0; // by this process
   std::string graphNote_;

@@ -4,6 +4,8 @@ Gradient node and nodes Adam, Adagrad or Momentum of ai.onnx.preview.training.
 
 train     losses and weights of six steps against the operators' formulas in
           double precision, with gradients written out by hand, on several meshes
+rate      the same with rates that the algorithm computes
+begun     the same with states that do not begin with zeros
 torch     the same with --optimizer, which goes before the algorithm's, and
           PyTorch's formulas
 resume    three steps, a checkpoint, three steps
@@ -33,6 +35,8 @@ FORMS = {
                                 norm_coefficient=0.125), 0),
     "nesterov": ("Momentum", dict(alpha=ALPHA, beta=1.0, norm_coefficient=0.25,
                                   mode="nesterov"), 1),
+    "damped-3": ("Momentum", dict(alpha=ALPHA, beta=0.75, mode="nesterov",
+                                  norm_coefficient=0.125), 3),
     "plain": ("Momentum", dict(alpha=0.0, beta=1.0, norm_coefficient=0.0,
                                mode="standard"), 3),
     "adam": ("Adam", dict(alpha=ALPHA, beta=BETA, epsilon=EPSILON), 0),
@@ -48,6 +52,50 @@ TORCH = {
     "adam": dict(lr=0.0625, betas="0.875/0.9375", eps=1e-3, weight_decay=0.125),
     "adagrad": dict(lr=0.125, lr_decay=0.25, eps=1e-3, weight_decay=0.0625)}
 MESHES = ["none", "dp=2", "tp=2", "pp=2", "pp=2,dp=2,tp=2"]
+
+
+
+
+def const(name, value, kind=1):
+    return tensor("initializer", name, [], [value], kind)
+
+
+def rates():
+    """{name: (nodes and initializers, updates, result, rate of a step)}. Counts
+    of the model begin at 2 where the rate reads them."""
+    count = node("Cast", ["count"], ["count_f"], to=1)
+    ramp = (count + const("four", 4.0) + const("half", 0.5)
+            + node("Less", ["count_f", "four"], ["early"])
+            + node("Div", ["count_f", "four"], ["part"])
+            + node("Cos", ["count_f"], ["wave"])
+            + node("Clip", ["wave", "", "half"], ["low"])
+            + node("Exp", ["low"], ["grown"])
+            + node("Where", ["early", "part", "grown"], ["factor"])
+            + node("Mul", ["rate", "factor"], ["rate_now"]))
+    state = (const("fall", 0.75) + const("least", 0.0625)
+             + node("Mul", ["rate", "fall"], ["fallen"])
+             + node("Max", ["fallen", "least"], ["rate_next"]))
+    halves = (const("even", 1.0) + const("one_f", 1.0)
+              + node("Sub", ["one_f", "even"], ["even_next"])
+              + node("Add", ["even", "one_f"], ["double"])
+              + node("Div", ["rate", "double"], ["rate_now"]))
+    return {
+        "decay": (count + const("base", 0.875)
+                  + node("Pow", ["base", "count_f"], ["power"])
+                  + node("Mul", ["rate", "power"], ["rate_now"]),
+                  [], "rate_now", lambda t: RATE * 0.875 ** (t + 2)),
+        "ramp": (ramp, [], "rate_now", lambda t: RATE * (
+            (t + 2) / 4 if t < 2 else math.exp(min(0.5, math.cos(t + 2))))),
+        "state": (state, [("rate", "rate_next")], "rate",
+                  lambda t: max(RATE * 0.75 ** t, 0.0625)),
+        "next": (state, [("rate", "rate_next")], "rate_next",
+                 lambda t: max(RATE * 0.75 ** (t + 1), 0.0625)),
+        "two": (halves, [("even", "even_next")], "rate_now",
+                lambda t: RATE / (1 + (t + 1) % 2)),
+        "folded": (const("twice", 2.0)
+                   + node("Mul", ["rate", "twice"], ["rate_now"]),
+                   [], "rate_now", lambda t: 2 * RATE),
+    }
 
 
 # ------------------------------------------------------------------ the model
@@ -106,9 +154,11 @@ def bindings(field, pairs):
 
 
 def model(op="Adam", attributes=None, start=0, split=False, extra="",
-          zero=0.0, clip=False, initialization="", more=()):
+          begun=False, clip=False, initialization="", more=(),
+          rate=("", [], "rate")):
     """Prediction as the model; loss and update as its algorithm. `start` is the
-    count of the first step; from 1 on the optimizer sees the new count."""
+    count of the first step; from 1 on the optimizer sees the new count. `begun`:
+    states have values. `rate`: nodes, updates and the rate."""
     sees_new = start > 0
     count = start - sees_new
     names = [name for name, _ in SIZES]
@@ -119,7 +169,7 @@ def model(op="Adam", attributes=None, start=0, split=False, extra="",
     graph += node("Tanh", ["z"], ["a"])
     graph += node("Gemm", ["a", "w2", "b2"], ["y"])
     graph += info("input", "x", [8, 4]) + info("output", "y", [8, 3])
-    algorithm = node("Sub", ["y", "t"], ["d"])
+    algorithm = rate[0] + node("Sub", ["y", "t"], ["d"])
     algorithm += node("Mul", ["d", "d"], ["q"])
     algorithm += node("ReduceMean", ["q"], ["mse"], keepdims=0)
     algorithm += node("Gradient", names + ["x", "t"],
@@ -130,10 +180,10 @@ def model(op="Adam", attributes=None, start=0, split=False, extra="",
     if clip:
         algorithm += node("Clip", ["g_w1"], ["clipped"])
         gradients[0] = "clipped"
-    updates = [("count", "count_next")]
+    updates = [("count", "count_next"), *rate[1]]
     for group in ([[n] for n in names] if split else [names]):
         algorithm += node(
-            op, ["rate", "count_next" if sees_new else "count"] + group
+            op, [rate[2], "count_next" if sees_new else "count"] + group
             + [gradients[names.index(n)] for n in group]
             + [f"{s}_{n}" for s in states for n in group],
             ["new_" + n for n in group]
@@ -147,7 +197,7 @@ def model(op="Adam", attributes=None, start=0, split=False, extra="",
     algorithm += tensor("initializer", "one", [], [1], 7)
     algorithm += "".join(
         tensor("initializer", f"{s}_{name}", shape,
-               [zero] * math.prod(shape))
+               begin(s, name) if begun else [0.0] * math.prod(shape))
         for s in states for name, shape in SIZES)
     algorithm += info("input", "t", [8, 3]) + extra
     return (f"ir_version: 8 graph {{ name: 'predict' {graph} }}\n"
@@ -156,6 +206,11 @@ def model(op="Adam", attributes=None, start=0, split=False, extra="",
             f"training_info {{ {initialization} algorithm {{ name: 'step' "
             f"{algorithm} }} {bindings('update_binding', updates)} "
             f"{bindings('update_binding', more)} }}\n")
+
+
+def begin(state, name):
+    """First values of a state; a sum of squares is not negative."""
+    return [v * v for v in numbers(state + name, dict(SIZES)[name])]
 
 
 def write(tools, text):
@@ -205,20 +260,19 @@ def forward_backward(weights, x, t):
     return loss, g
 
 
-def onnx_update(op, at, count, x, g, v, h):
+def onnx_update(op, at, count, x, g, v, h, rate=RATE):
     """One element; the operators' text."""
     g = at.get("norm_coefficient", 0) * x + g
     if op == "Momentum":
         v = at["alpha"] * v + (at["beta"] if count > 0 else 1) * g
         step = g + at["alpha"] * v if at["mode"] == "nesterov" else v
-        return x - RATE * step, v, h
+        return x - rate * step, v, h
     if op == "Adagrad":
         v += g * g
-        rate = RATE / (1 + count * at.get("decay_factor", 0))
+        rate /= (1 + count * at.get("decay_factor", 0))
         return x - rate * g / (math.sqrt(v) + at["epsilon"]), v, h
     v = at["alpha"] * v + (1 - at["alpha"]) * g
     h = at["beta"] * h + (1 - at["beta"]) * g * g
-    rate = RATE
     if count > 0:
         rate *= math.sqrt(1 - at["beta"] ** count) / (1 - at["alpha"] ** count)
     x -= rate * v / (math.sqrt(h) + at["epsilon"])
@@ -239,11 +293,11 @@ def torch_update(op, at, count, x, g, v, h):
     return x - at["lr"] * v / (1 - b1 ** (count + 1)) / root, v, h
 
 
-def oracle(update, op, attributes, start):
+def oracle(update, op, attributes, start, begun=False, rate=None):
     """Losses and the weights after STEPS."""
     weights = {n: single(numbers(n, shape)) for n, shape in SIZES}
-    v = {n: [0.0] * len(w) for n, w in weights.items()}
-    h = {n: [0.0] * len(w) for n, w in weights.items()}
+    v, h = ({n: single(begin(s, n)) if begun else [0.0] * len(w)
+             for n, w in weights.items()} for s in "vh")
     x, t = (single(numbers(n, [8 * STEPS, width]))
             for n, width in (("x", 4), ("t", 3)))
     losses = []
@@ -255,7 +309,7 @@ def oracle(update, op, attributes, start):
             for i, one in enumerate(w):
                 w[i], v[n][i], h[n][i] = update(
                     op, attributes, start + step, one, g[n][i], v[n][i],
-                    h[n][i])
+                    h[n][i], *([rate(step)] if rate else []))
     return losses, weights
 
 
@@ -299,6 +353,42 @@ def train(form, mesh, tools):
     build(tools, model(op, attributes, start, split=form == "adagrad"), mesh)
     return compare(*run(tools, f"--steps={STEPS}"),
                    oracle(onnx_update, op, attributes, start))
+
+
+def rate(name, form, mesh, tools):
+    """Six steps, or three and three."""
+    op, attributes, _ = FORMS[form]
+    *parts, function = rates()[name]
+    text = model(op, attributes, 2, rate=parts).replace(
+        "name: 'count' int64_data: 1", "name: 'count' int64_data: 2")
+    # The optimizer sees the new count, the rate the old one.
+    out = build(tools, text, mesh)
+    if ("its rate computed every step" in out) != (name != "folded"):
+        raise Failed(f"the report does not say how the rate is made: {out}")
+    first, _ = run(tools, "--steps=3")
+    second, _ = run(tools, "--steps=3", "--load=" + tools.path("saved"),
+                    "--save=" + tools.path("last"))
+    tensors, _ = harness.read_checkpoint(tools.path("last"))
+    return compare(first + second, tensors, oracle(
+        onnx_update, op, attributes, 3, rate=function))
+
+
+def begun(form, mesh, tools):
+    """The values of states lie in the model, some in a file beside it."""
+    op, attributes, start = FORMS[form]
+    text = model(op, attributes, start, begun=True)
+    at = text.index("name: 'v_w1'")
+    values = begin("v", "w1")
+    end = text.index("}", at)
+    text = (text[:at] + "name: 'v_w1' dims: 4 dims: 6 data_location: EXTERNAL "
+            "external_data { key: 'location' value: 'states' } "
+            "external_data { key: 'offset' value: '8' } " + text[end:])
+    with open(tools.path("states"), "wb") as file:
+        file.write(bytes(8) + harness.array.array("f", values).tobytes())
+    if "from states of the model" not in build(tools, text, mesh):
+        raise Failed("the report does not name the states")
+    return compare(*run(tools, f"--steps={STEPS}"),
+                   oracle(onnx_update, op, attributes, start, begun=True))
 
 
 def torch(kind, mesh, tools):
@@ -394,15 +484,21 @@ def replace(tools):
 
 def refused(tools):
     """Each problem has a sentence; --check lists them as well."""
-    text = model("Adam", dict(alpha=0.5), zero=0.5, clip=True,
+    text = model("Adam", dict(alpha=0.5), begun=True, clip=True,
+                 rate=(node("Mul", ["rate", "mse"], ["rate_now"]), [],
+                       "rate_now"),
                  extra=node("Neg", ["b1"], ["stray"])
                  + tensor("initializer", "other", [6], [0.0] * 6),
                  more=[("other", "stray")])
+    text = text.replace("name: 'v_w1' dims: 4 dims: 6",
+                        "name: 'v_w1' dims: 6 dims: 4")
     text = text.replace("value: 'count_next'", "value: 'count'")
     text = text.replace("strings: 't'", "strings: 'x'")
     wanted = ["expected the gradient of 'w1' to come from Gradient, found "
               "'clipped' of Clip 'clipped'",
-              "expected state 'v_w1' to begin with zeros",
+              "expected state 'v_w1' to have the type and shape of 'w1'",
+              "expected a rate made of numbers and counts of steps, found 'mse' "
+              "of ReduceMean 'mse'; use --optimizer with a schedule",
               "expected a count of updates that begins at a number and goes up "
               "by one a step, found 'count'",
               "expected updates by optimizers, found one of 'other' by 'stray'",
@@ -428,6 +524,17 @@ def main():
                  if mesh == "none" or (i + j) % 4 == 0]
     cases = [Case(f"train {form} {mesh}", functools.partial(train, form, mesh))
              for form, mesh in cases]
+    cases += [Case(f"rate {name} {form} {mesh}",
+                   functools.partial(rate, name, form, mesh))
+              for name, form, mesh in (
+                  ("decay", "adam", "none"), ("ramp", "adagrad", "dp=2"),
+                  ("state", "nesterov", "pp=2"), ("next", "plain", "tp=2"),
+                  ("two", "adam-norm", "none"), ("folded", "adam", "none"))]
+    cases += [Case(f"begun {form} {mesh}", functools.partial(begun, form, mesh))
+              for form, mesh in (
+                  ("momentum", "none"), ("damped", "dp=2"),
+                  ("damped-3", "none"), ("adam-1", "tp=2"),
+                  ("adam", "pp=2,dp=2,tp=2"), ("adagrad", "pp=2"))]
     cases += [Case(f"torch {kind} {mesh}", functools.partial(torch, kind, mesh))
               for kind, mesh in (("adam", "none"), ("adam", "dp=2"),
                                  ("adagrad", "none"), ("adagrad", "pp=2"))]

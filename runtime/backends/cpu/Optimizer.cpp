@@ -93,30 +93,23 @@ float clipFactor(const Update &u, const KernelCall &call) {
 KernelResult createSgd(Request &request) {
   Update u;
   u.clip = request.integer("clip", 0) != 0;
-  const double momentum = request.real("momentum", 0.0);
-  const size_t states = momentum != 0 ? 2 : 1;
+  SgdRequest sgd;
+  if (!readSgd(request, sgd))
+    return request.status();
+  const size_t states = sgd.momentum != 0 ? 2 : 1;
   // The buffer may also be listed as an input: it is the same view.
   const size_t inputs = 1 + u.clip;
-  if (request.inputs.size() != inputs + 1 || momentum == 0)
+  if (request.inputs.size() != inputs + 1 || sgd.momentum == 0)
     request.counts(inputs, states);
   else
     request.counts(inputs + 1, states);
   if (!request.ok() || !readUpdate(request, states, u))
     return request.status();
-  SgdStep step{};
-  step.momentum = static_cast<float>(momentum);
-  step.oneMinusDampening =
-      static_cast<float>(1 - request.real("dampening", 0.0));
-  step.weightDecay = static_cast<float>(request.real("weight_decay", 0.0));
-  step.nesterov = request.integer("nesterov", 0) != 0;
-  if (!request.ok())
-    return request.status();
-  return makeKernel([u, step](const KernelCall &call, ThreadPool &pool) {
+  return makeKernel([u, sgd](const KernelCall &call, ThreadPool &pool) {
     if (call.scalars.size() < 2)
       return Status::error("sgd_update: expected the scalars lr and step");
-    SgdStep now = step;
-    now.lr = static_cast<float>(call.scalars[0].asDouble());
-    now.first = call.scalars[1].asInteger() <= 1;
+    const SgdStep now =
+        sgd.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
     const float factor = clipFactor(u, call);
     if (std::isnan(factor))
       return Status();

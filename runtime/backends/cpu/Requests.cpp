@@ -204,6 +204,30 @@ bool readTopK(Request &request, TopKRequest &t) {
   return true;
 }
 
+bool readSgd(Request &request, SgdRequest &a) {
+  a.momentum = request.real("momentum", 0.0);
+  a.dampening = request.real("dampening", 0.0);
+  a.weightDecay = request.real("weight_decay", 0.0);
+  a.nesterov = request.integer("nesterov", 0) != 0;
+  constexpr int64_t kNone = -1;
+  if (const int64_t count = request.integer("first_count", kNone);
+      count != kNone)
+    a.firstCount = count;
+  return request.ok();
+}
+
+SgdStep SgdRequest::at(double lr, int64_t step) const {
+  const bool isDamped = !firstCount || *firstCount + step - 1 > 0;
+  SgdStep now{};
+  now.lr = static_cast<float>(lr);
+  now.momentum = static_cast<float>(momentum);
+  now.oneMinusDampening = static_cast<float>(isDamped ? 1 - dampening : 1);
+  now.weightDecay = static_cast<float>(weightDecay);
+  now.nesterov = nesterov;
+  now.first = !firstCount && step <= 1;
+  return now;
+}
+
 bool readAdam(Request &request, AdamRequest &a) {
   a.beta1 = request.real("beta1", 0.9);
   a.beta2 = request.real("beta2", 0.999);

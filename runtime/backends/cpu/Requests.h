@@ -87,6 +87,16 @@ bool readTopK(Request &request, TopKRequest &topK);
 
 // What optimizers compute once a step from the learning rate and the number of
 // the step (from 1). `firstCount`: the count of updates in the first step.
+struct SgdRequest {
+  double momentum = 0, dampening = 0, weightDecay = 0;
+  bool nesterov = false;
+  // Without: the first step's gradient is the momentum, as torch.optim has it.
+  // With: a step without an update so far is not dampened, ONNX's T of 0.
+  std::optional<int64_t> firstCount;
+  SgdStep at(double lr, int64_t step) const;
+};
+bool readSgd(Request &request, SgdRequest &sgd);
+
 struct AdamRequest {
   double beta1 = 0, beta2 = 0, eps = 0, decay = 0, l2 = 0, postDecay = 0;
   bool plainRoot = false; // eps is added before the root is corrected

@@ -52,6 +52,15 @@ void set(UpdateArgs &args, const cpu::AdamWStep &step) {
   args.keep = step.keep;
 }
 
+void set(UpdateArgs &args, const cpu::SgdStep &step) {
+  args.lr = step.lr;
+  args.momentum = step.momentum;
+  args.oneMinusDampening = step.oneMinusDampening;
+  args.weightDecay = step.weightDecay;
+  args.nesterov = step.nesterov;
+  args.firstStep = step.first;
+}
+
 void set(UpdateArgs &args, const cpu::AdagradStep &step) {
   args.l2 = step.l2;
   args.lr = step.rate;
@@ -61,28 +70,22 @@ void set(UpdateArgs &args, const cpu::AdagradStep &step) {
 KernelResult createSgd(Request &request, const Device &) {
   UpdateArgs args;
   args.clip = request.integer("clip", 0) != 0;
-  const double momentum = request.real("momentum", 0.0);
-  args.hasBuffer = momentum != 0;
+  cpu::SgdRequest sgd;
+  if (!cpu::readSgd(request, sgd))
+    return request.status();
+  args.hasBuffer = sgd.momentum != 0;
   // The buffer may also be listed as an input: it is the same view.
   const size_t inputs = 1 + args.clip;
   const bool listed = args.hasBuffer && request.inputs.size() == inputs + 1;
   request.counts(inputs + listed, args.hasBuffer ? 2 : 1);
   if (!request.ok() || !readUpdate(request, args))
     return request.status();
-  args.momentum = static_cast<float>(momentum);
-  args.oneMinusDampening =
-      static_cast<float>(1 - request.real("dampening", 0.0));
-  args.weightDecay = static_cast<float>(request.real("weight_decay", 0.0));
-  args.nesterov = request.integer("nesterov", 0) != 0;
-  if (!request.ok())
-    return request.status();
-  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+  return makeKernel([args, sgd](const KernelCall &call, Launcher &launcher) {
     if (call.scalars.size() < 2)
       return Status::error("sgd_update: expected the scalars lr and step");
     UpdateArgs now = args;
     bind(now, call);
-    now.lr = static_cast<float>(call.scalars[0].asDouble());
-    now.firstStep = call.scalars[1].asInteger() <= 1;
+    set(now, sgd.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
     return launcher.items<KernelId::Sgd>(now, now.loops.count);
   });
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 
 namespace merak::conformance {
 namespace {
@@ -12,19 +13,27 @@ namespace {
 using runtime::ScalarValue;
 
 Case sgdCase(const Shape &shape, double momentum, bool nesterov,
-             double dampening, bool clip, int64_t step) {
+             double dampening, bool clip, int64_t step,
+             std::optional<int64_t> first = std::nullopt) {
   Case c;
   c.op = "sgd_update";
   c.name =
       fmt::format("sgd_update [{}] momentum {}{} dampening {}{} step {}",
                   fmt::join(shape, " "), momentum, nesterov ? " nesterov" : "",
                   dampening, clip ? " clip" : "", step);
+  if (first)
+    c.name += fmt::format(" count {}", *first + step - 1);
   const double decay = 0.1, lr = 0.05;
+  // Without a count the momentum begins as the gradient.
+  const bool begins = !first && step == 1;
+  const double rest = first && *first + step <= 1 ? 1 : 1 - dampening;
   c.attrs = {{"momentum", fmt::format("{}", momentum)},
              {"nesterov", nesterov ? "1" : "0"},
              {"dampening", fmt::format("{}", dampening)},
              {"weight_decay", fmt::format("{}", decay)},
              {"clip", clip ? "1" : "0"}};
+  if (first)
+    c.attrs["first_count"] = fmt::format("{}", *first);
   c.inputs = {random(shape, 1)};
   if (clip)
     c.inputs.push_back(random({1}, 2, 0.2, 0.9));
@@ -40,7 +49,7 @@ Case sgdCase(const Shape &shape, double momentum, bool nesterov,
       double g = k.inputs[0].v[i] * (clip ? k.inputs[1].v[0] : 1) + decay * p;
       if (momentum != 0) {
         double &b = out[1].v[i];
-        b = step == 1 ? g : momentum * b + (1 - dampening) * g;
+        b = begins ? g : momentum * b + rest * g;
         g = nesterov ? g + momentum * b : b;
       }
       p -= lr * g;
@@ -219,6 +228,10 @@ std::vector<Case> optimizerCases() {
   for (bool nesterov : {false, true})
     for (int64_t step : {1, 2})
       cases.push_back(sgdCase({5, 9}, 0.9, nesterov, 0, false, step));
+  for (int64_t first : {0, 1})
+    for (int64_t step : {1, 2})
+      cases.push_back(
+          sgdCase({5, 9}, 0.9, first == 1, 0.25, false, step, first));
   cases.push_back(squareSumCase({300000}));
   cases.push_back(squareSumCase({3, 70000}));
   cases.push_back(clipFactorCase({3, 4, 9}, 1));   // norm 4: clipped
