@@ -334,7 +334,13 @@ bool GraphImporter::importIf(const onnx::NodeProto &node, Location loc,
   for (const onnx::NodeProto &inner : branch->node())
     importNode(inner, index);
   for (int i = 0; ok && i < node.output_size(); ++i) {
-    Value value = operand(branch->output(i).name(), loc, node, i);
+    const std::string &name = branch->output(i).name();
+    if (auto list = sequences.find(name); list != sequences.end()) {
+      Parts parts = list->second;
+      bindSequence(node.output(i), std::move(parts), node, loc);
+      continue;
+    }
+    Value value = operand(name, loc, node, i);
     if (value && !node.output(i).empty())
       values[node.output(i)] = value;
   }
@@ -485,7 +491,8 @@ void GraphImporter::importKnown(const onnx::NodeProto &node, int index) {
   }
   if (importIdentity(node) || importGradient(node, loc) ||
       importIf(node, loc, index) || importSequence(node, loc, index) ||
-      importLoop(node, loc, index) || importScan(node, loc, index))
+      importLoop(node, loc, index) || importScan(node, loc, index) ||
+      importFlexAttention(node, loc, index))
     return;
   OnnxNode view{loc,
                 node.op_type(),
@@ -543,7 +550,9 @@ bool GraphImporter::finish() {
     if (!value) {
       if (ok)
         fail("output '" + output +
-             "' is made by no node, input or initializer");
+             (sequences.count(output) || absent.contains(output)
+                  ? "': expected a tensor, found a sequence or an optional"
+                  : "' is made by no node, input or initializer"));
       return false;
     }
     results.push_back(value);

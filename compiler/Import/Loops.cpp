@@ -110,15 +110,23 @@ std::vector<Value> GraphImporter::iterate(const onnx::GraphProto &body,
                " nodes in the iterations of all loops");
     return {};
   }
-  for (int i = 0; i < body.input_size(); ++i)
+  // Those without a value are sequences, which the caller has bound.
+  for (int i = 0; i < body.input_size(); ++i) {
+    if (!inputs[i])
+      continue;
+    sequences.erase(body.input(i).name());
     values[body.input(i).name()] = inputs[i];
+  }
   if (!importInitializers(body, node, loc))
     return {};
   for (const onnx::NodeProto &inner : body.node())
     importNode(inner, index);
   std::vector<Value> outputs;
-  for (int i = 0; ok && i < body.output_size(); ++i)
-    outputs.push_back(operand(body.output(i).name(), loc, node, i));
+  for (int i = 0; ok && i < body.output_size(); ++i) {
+    const std::string &name = body.output(i).name();
+    outputs.push_back(sequences.count(name) ? Value()
+                                            : operand(name, loc, node, i));
+  }
   return ok ? outputs : std::vector<Value>();
 }
 
@@ -163,9 +171,17 @@ bool GraphImporter::importLoop(const onnx::NodeProto &node, Location loc,
   bool isBounded = !node.input(0).empty();
   if (isBounded && tooLong(node, *trips, loc))
     return true;
+  // What goes from one iteration to the next; a sequence has no value.
   std::vector<Value> state;
-  for (int i = 0; i < carried; ++i)
-    state.push_back(operand(node.input(i + 2), loc, node, i + 2));
+  std::vector<Parts> lists(carried);
+  for (int i = 0; i < carried; ++i) {
+    auto list = sequences.find(node.input(i + 2));
+    if (list != sequences.end())
+      lists[i] = list->second;
+    state.push_back(list != sequences.end()
+                        ? Value()
+                        : operand(node.input(i + 2), loc, node, i + 2));
+  }
   std::vector<std::vector<Value>> scanned(node.output_size() - carried);
   Type flag = builder.getI1Type(), count = builder.getI64Type();
   for (int64_t k = 0; ok && k < *trips && *goesOn; ++k) {
@@ -178,9 +194,22 @@ bool GraphImporter::importLoop(const onnx::NodeProto &node, Location loc,
                                         Attribute(builder.getBoolAttr(true))),
                  loc)};
     inputs.insert(inputs.end(), state.begin(), state.end());
-    std::vector<Value> outputs = iterate(body, node, inputs, loc, index);
+    for (int i = 0; ok && i < carried; ++i)
+      if (!state[i])
+        bindSequence(body.input(i + 2).name(), lists[i], node, loc);
+    std::vector<Value> outputs;
+    if (ok)
+      outputs = iterate(body, node, inputs, loc, index);
     if (outputs.empty())
       return true;
+    if (!outputs[0] ||
+        llvm::is_contained(ArrayRef(outputs).drop_front(1 + carried), Value()))
+      return refuse(node, loc,
+                    "expected tensors as condition and as what is collected, "
+                    "found a sequence");
+    for (int i = 0; i < carried; ++i)
+      if (!outputs[1 + i])
+        lists[i] = sequences[body.output(1 + i).name()];
     std::optional<Shape> next = integersOf(constantOf(outputs[0]));
     if (!next || next->size() != 1)
       return refuse(node, loc,
@@ -193,7 +222,9 @@ bool GraphImporter::importLoop(const onnx::NodeProto &node, Location loc,
   for (int i = 0; i < node.output_size(); ++i) {
     if (node.output(i).empty())
       continue;
-    if (i < carried)
+    if (i < carried && !state[i])
+      bindSequence(node.output(i), lists[i], node, loc);
+    else if (i < carried)
       values[node.output(i)] = state[i];
     else if (scanned[i - carried].empty())
       return refuse(node, loc, "expected at least one iteration");
@@ -203,82 +234,148 @@ bool GraphImporter::importLoop(const onnx::NodeProto &node, Location loc,
   return true;
 }
 
+// One pass over scan inputs: `state` becomes the last one; the parts of each
+// scan output come in the order of the iterations. False after an error.
+bool GraphImporter::scan(const onnx::GraphProto &body,
+                         const onnx::NodeProto &node, std::vector<Value> &state,
+                         ArrayRef<ScanInput> scans, int64_t trips,
+                         std::vector<Parts> &scanned, Location loc, int index) {
+  for (int64_t k = 0; ok && k < trips; ++k) {
+    std::vector<Value> inputs = state;
+    unrolled += static_cast<int64_t>(scans.size());
+    for (const ScanInput &input : scans) {
+      const std::string part = node.output(0) + "#part";
+      importPart(node, input.whole, input.axis,
+                 input.backwards ? trips - 1 - k : k, part, loc, index);
+      inputs.push_back(values.lookup(part));
+    }
+    std::vector<Value> outputs;
+    if (ok)
+      outputs = iterate(body, node, inputs, loc, index);
+    if (outputs.empty())
+      return false;
+    if (llvm::is_contained(outputs, Value())) {
+      refuse(node, loc, "expected tensors, found a sequence");
+      return false;
+    }
+    state.assign(outputs.begin(), outputs.begin() + state.size());
+    for (size_t i = 0; i < scanned.size(); ++i)
+      scanned[i].push_back(outputs[state.size() + i]);
+  }
+  return ok;
+}
+
+// Element `at` of an axis, without the axis.
+void GraphImporter::importPart(const onnx::NodeProto &node, Value whole,
+                               int64_t axis, int64_t at,
+                               const std::string &output, Location loc,
+                               int index) {
+  values[output + "#whole"] = whole;
+  values[output + "#at"] =
+      constant(DenseElementsAttr::get(
+                   RankedTensorType::get({}, builder.getI64Type()), at),
+               loc);
+  onnx::NodeProto gather =
+      made(node, "Gather", {output + "#whole", output + "#at"}, output);
+  setAxis(gather, "axis", axis);
+  importMade(gather, index);
+}
+
+// From opset 9. The form of opset 8 has lengths, and a batch as the first
+// dimension of everything, which is taken apart as well.
 bool GraphImporter::importScan(const onnx::NodeProto &node, Location loc,
                                int index) {
   const onnx::AttributeProto *attribute = find(node, "body");
   const onnx::AttributeProto *count = find(node, "num_scan_inputs");
-  // The form of opset 8 has a batch and lengths.
-  if (node.op_type() != "Scan" || !attribute || !count ||
-      opsetOf(node.domain()) < 9)
+  if (node.op_type() != "Scan" || !attribute || !count)
     return false;
+  const bool isBatched = opsetOf(node.domain()) < 9;
+  const int offset = isBatched ? 1 : 0;
   const onnx::GraphProto &body = attribute->g();
-  int64_t given = count->i(), states = node.input_size() - given;
-  int64_t scans = node.output_size() - states;
-  if (given < 1 || states < 0 || scans < 0 ||
-      body.input_size() != node.input_size() ||
+  int64_t given = count->i(), states = node.input_size() - offset - given;
+  int64_t outputs = node.output_size() - states;
+  if (given < 1 || states < 0 || outputs < 0 ||
+      body.input_size() != node.input_size() - offset ||
       body.output_size() != node.output_size())
     return refuse(node, loc, "expected a body with as many values as the scan");
-  std::vector<Value> state;
-  for (int64_t i = 0; i < states; ++i)
-    state.push_back(operand(node.input(i), loc, node, i));
-  int64_t trips = -1;
-  std::vector<int64_t> axes;
-  for (int64_t i = 0; i < given; ++i) {
-    Value whole = operand(node.input(states + i), loc, node, states + i);
+  if (isBatched && !node.input(0).empty())
+    return refuse(node, loc, "unsupported lengths of the sequences of a batch");
+  std::vector<Value> all; // states, then scan inputs
+  int64_t trips = -1, batch = isBatched ? -1 : 1;
+  std::vector<ScanInput> scans;
+  for (int64_t i = 0; i < states + given; ++i) {
+    Value whole = operand(node.input(offset + i), loc, node, offset + i);
     auto type = whole ? dyn_cast<RankedTensorType>(whole.getType())
                       : RankedTensorType();
+    if (!type && i < states && !isBatched) {
+      all.push_back(whole);
+      continue;
+    }
     if (!type)
       return false; // what made it is reported
-    int64_t axis = entry(node, "scan_input_axes", i);
-    axis += axis < 0 ? type.getRank() : 0;
-    if (axis < 0 || axis >= type.getRank())
+    all.push_back(whole);
+    if (isBatched &&
+        (type.getRank() < 1 || (batch >= 0 && type.getDimSize(0) != batch)))
+      return refuse(node, loc, "expected values with one batch");
+    if (isBatched)
+      batch = type.getDimSize(0);
+    if (i < states)
+      continue;
+    const int64_t scan = i - states, rank = type.getRank() - offset;
+    int64_t axis = isBatched ? 0 : entry(node, "scan_input_axes", scan);
+    axis += axis < 0 ? rank : 0;
+    if (axis < 0 || axis >= rank)
       return refuse(node, loc,
-                    "expected an axis of '" + node.input(states + i) + "'");
-    if (i && trips != type.getDimSize(axis))
+                    "expected an axis of '" + node.input(offset + i) + "'");
+    if (scan && trips != type.getDimSize(axis + offset))
       return refuse(node, loc, "expected scan inputs of one length");
-    trips = type.getDimSize(axis);
-    axes.push_back(axis);
+    trips = type.getDimSize(axis + offset);
+    const char *name = isBatched ? "directions" : "scan_input_directions";
+    scans.push_back({whole, axis, entry(node, name, scan) != 0});
   }
-  if (!ok || tooLong(node, trips, loc))
+  if (!ok || tooLong(node, trips, loc) || tooLong(node, batch, loc))
     return true;
-  std::vector<std::vector<Value>> scanned(scans);
-  for (int64_t k = 0; ok && k < trips; ++k) {
-    std::vector<Value> inputs = state;
-    for (int64_t i = 0; i < given; ++i) {
-      bool backwards = entry(node, "scan_input_directions", i);
-      const std::string &name = node.input(states + i);
-      const std::string part = node.output(0) + "#" + name;
-      values[part + "#at"] =
-          constant(DenseElementsAttr::get(
-                       RankedTensorType::get({}, builder.getI64Type()),
-                       backwards ? trips - 1 - k : k),
-                   loc);
-      onnx::NodeProto gather = made(node, "Gather", {name, part + "#at"}, part);
-      setAxis(gather, "axis", axes[i]);
-      importMade(gather, index);
-      inputs.push_back(values[part]);
+  if ((trips == 0 && outputs > 0) || batch == 0)
+    return refuse(node, loc, "expected at least one iteration");
+  // Of each output one value for each element of the batch.
+  std::vector<Parts> results(node.output_size());
+  for (int64_t b = 0; b < batch; ++b) {
+    std::vector<Value> state(all.begin(), all.begin() + states);
+    std::vector<ScanInput> inputs = scans;
+    auto ofBatch = [&](Value &whole) {
+      const std::string part = node.output(0) + "#batch";
+      importPart(node, whole, 0, b, part, loc, index);
+      whole = values.lookup(part);
+    };
+    if (isBatched) {
+      llvm::for_each(state, ofBatch);
+      for (ScanInput &input : inputs)
+        ofBatch(input.whole);
     }
-    std::vector<Value> outputs = iterate(body, node, inputs, loc, index);
-    if (outputs.empty())
+    std::vector<Parts> scanned(outputs);
+    if (!ok || !scan(body, node, state, inputs, trips, scanned, loc, index))
       return true;
-    state.assign(outputs.begin(), outputs.begin() + states);
-    for (int64_t i = 0; i < scans; ++i)
-      scanned[i].push_back(outputs[states + i]);
+    for (int64_t i = 0; i < states; ++i)
+      results[i].push_back(state[i]);
+    for (int64_t i = 0; i < outputs; ++i) {
+      if (node.output(states + i).empty())
+        continue;
+      if (!isBatched && entry(node, "scan_output_directions", i))
+        std::reverse(scanned[i].begin(), scanned[i].end());
+      const std::string name =
+          node.output(states + i) + (isBatched ? "#batch" : "");
+      stack(node, scanned[i], name,
+            isBatched ? 0 : entry(node, "scan_output_axes", i), index);
+      results[states + i].push_back(values.lookup(name));
+    }
   }
-  for (int64_t i = 0; i < node.output_size(); ++i) {
+  for (int64_t i = 0; ok && i < node.output_size(); ++i) {
     if (node.output(i).empty())
       continue;
-    if (i < states) {
-      values[node.output(i)] = state[i];
-      continue;
-    }
-    std::vector<Value> &parts = scanned[i - states];
-    if (parts.empty())
-      return refuse(node, loc, "expected at least one iteration");
-    if (entry(node, "scan_output_directions", i - states))
-      std::reverse(parts.begin(), parts.end());
-    stack(node, parts, node.output(i),
-          entry(node, "scan_output_axes", i - states), index);
+    if (isBatched)
+      stack(node, results[i], node.output(i), 0, index);
+    else
+      values[node.output(i)] = results[i][0];
   }
   return true;
 }

@@ -498,6 +498,36 @@ CONVERT(refuseDataDependent) {
   return failure();
 }
 
+// Rows that a constant condition chooses.
+CONVERT(convertCompress) {
+  if (failed(needsRank(node, b, 2, 1)))
+    return failure();
+  std::optional<Shape> condition = integersOf(constantOf(node.in(1)));
+  if (!condition)
+    return refuseDataDependent(node, b, results);
+  Value x = node.in(0);
+  if (!node.hasAttribute("axis"))
+    x = b.reshape(x, {tensorType(x).getNumElements()});
+  std::optional<int64_t> axis =
+      x ? wrapAxis(node.integer("axis", 0), rankOf(x), b) : std::nullopt;
+  if (!axis)
+    return failure();
+  Shape rows;
+  for (auto [i, isChosen] : llvm::enumerate(*condition))
+    if (isChosen && static_cast<int64_t>(i) < shapeOf(x)[*axis])
+      rows.push_back(static_cast<int64_t>(i));
+  if (rows.empty()) {
+    b.fail("expected a condition that holds somewhere");
+    return failure();
+  }
+  auto type = RankedTensorType::get({static_cast<int64_t>(rows.size())},
+                                    b.builder.getI64Type());
+  return give(results, b.gather(x,
+                                b.constant(DenseElementsAttr::get(
+                                    type, ArrayRef<int64_t>(rows))),
+                                *axis));
+}
+
 void merak::addShapeConversions(OnnxTable &table) {
   table.add("Reshape", 1, convertReshape);
   table.add("Flatten", 1, convertFlatten);
@@ -514,7 +544,8 @@ void merak::addShapeConversions(OnnxTable &table) {
   table.add("Trilu", 14, convertTrilu);
   table.add("DepthToSpace", 1, convertDepthToSpace);
   table.add("SpaceToDepth", 1, convertDepthToSpace);
-  for (const char *type : {"NonZero", "Range", "ConstantOfShape", "Unique",
-                           "Compress", "NonMaxSuppression"})
+  table.add("Compress", 9, convertCompress);
+  for (const char *type :
+       {"NonZero", "Range", "ConstantOfShape", "Unique", "NonMaxSuppression"})
     table.add(type, 1, refuseDataDependent);
 }

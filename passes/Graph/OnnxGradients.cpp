@@ -20,15 +20,19 @@ const Fact kFacts[] = {
       "LessOrEqual", "Not", "Or", "Xor"}},
     {0,
      "a step function: the derivative is zero wherever there is one",
-     {"Ceil", "Floor", "Hardmax", "QuantizeLinear", "Round", "Sign"}},
+     {"Ceil", "DynamicQuantizeLinear", "Floor", "Hardmax", "QLinearConv",
+      "QLinearMatMul", "QuantizeLinear", "Round", "Sign"}},
     {0,
-     "the shape depends on data",
-     {"Compress", "NonMaxSuppression", "Unique"}},
+     "drawn, not computed",
+     {"Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform",
+      "RandomUniformLike"}},
+    {0, "the shape depends on data", {"NonMaxSuppression", "Unique"}},
     {0, "a rest: the quotient is rounded", {"Mod"}},
     {0, "the result is an index", {"ArgMax", "ArgMin"}},
     {0,
      "of integers",
-     {"BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"}},
+     {"BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
+      "ConvInteger", "MatMulInteger"}},
     {0, "the shape decides, not the values", {"EyeLike", "Shape", "Size"}},
     {0, "made of indices and two settings", {"OneHot"}},
     {0,
@@ -42,6 +46,7 @@ const Fact kFacts[] = {
     {1, "the bounds are settings", {"Clip"}},
     {1, "cosines and sines are tables", {"RotaryEmbedding"}},
     {1, "the ratio is a setting", {"Dropout"}},
+    {1, "the condition decides a shape", {"Compress"}},
     {1, "the padding is a setting", {"Pad"}},
     {1, "scales and regions decide shapes", {"Resize", "Upsample"}},
     {1,
@@ -56,17 +61,35 @@ const Fact kFacts[] = {
 
 // Operators without a conversion: import knows their results, or takes them
 // apart.
-constexpr const char *kAtImport[] = {
-    "Constant", "ConstantOfShape", "If",
-    "Loop",     "NonZero",         "Range",
-    "Scan",     "Shape",           "SequenceAt",
-    "Size",     "SplitToSequence"};
+constexpr const char *kAtImport[] = {"ConcatFromSequence",
+                                     "Constant",
+                                     "ConstantOfShape",
+                                     "If",
+                                     "Loop",
+                                     "NonZero",
+                                     "Optional",
+                                     "OptionalGetElement",
+                                     "OptionalHasElement",
+                                     "Range",
+                                     "Scan",
+                                     "SequenceAt",
+                                     "SequenceConstruct",
+                                     "SequenceEmpty",
+                                     "SequenceErase",
+                                     "SequenceInsert",
+                                     "SequenceLength",
+                                     "SequenceMap",
+                                     "Shape",
+                                     "Size",
+                                     "SplitToSequence"};
 
 } // namespace
 
 void merak::setOnnxGradients(OnnxTable &table) {
   for (const char *type : kAtImport)
     table.add(type, 1, nullptr);
+  table.add("FlexAttention", 1, nullptr);
+  table.entries.back().domain = "ai.onnx.preview";
   for (const Fact &fact : kFacts)
     for (const char *type : fact.types)
       for (OnnxEntry &entry : table.entries)

@@ -6,6 +6,11 @@
 using namespace mlir;
 using namespace merak;
 
+namespace merak {
+void addQuantizedConversions(OnnxTable &table);
+void addRandomConversions(OnnxTable &table);
+} // namespace merak
+
 bool OnnxNode::has(size_t index) const {
   return index < inputs.size() && !isa<NoneType>(inputs[index].getType());
 }
@@ -105,6 +110,8 @@ static SmallVector<OnnxEntry> makeEntries() {
   addAttentionConversions(table);
   addSignalConversions(table);
   addVisionConversions(table);
+  addQuantizedConversions(table);
+  addRandomConversions(table);
   setOnnxGradients(table);
   llvm::stable_sort(table.entries, [](const OnnxEntry &a, const OnnxEntry &b) {
     return std::make_tuple(StringRef(a.type), StringRef(a.domain), a.since) <

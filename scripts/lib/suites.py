@@ -212,6 +212,7 @@ SUITES = {
     "batch-norm": python_suite("test/e2e/batch_norm.py", tools=True),
     "hostile": python_suite("test/e2e/hostile.py", tools=True),
     "training-info": python_suite("test/e2e/training_info.py", tools=True),
+    "ahead": python_suite("test/e2e/ahead.py", tools=True),
     "onnx": run_onnx,
     "dropout": python_suite("test/e2e/dropout.py", tools=True),
     "identity": python_suite("test/e2e/identity.py", tools=True),

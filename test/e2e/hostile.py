@@ -43,6 +43,16 @@ def fan(count):
         build.node("ReduceMean", ["s"], ["loss"], keepdims=0)]
 
 
+def listed(count):
+    """A sequence that grows to `count` parts, one node each."""
+    nodes = [build.node("SequenceEmpty", [], ["list0"])]
+    nodes += [build.node("SequenceInsert", [f"list{i}", "v0"],
+                         [f"list{i + 1}"]) for i in range(count)]
+    return nodes + [
+        build.node("ConcatFromSequence", [f"list{count}"], ["s"], axis=1),
+        build.node("ReduceMean", ["s"], ["loss"], keepdims=0)]
+
+
 def compiles(form, count, mode, tools):
     path = build.write(tools, graph(form(count)))
     tools.run("merakc", path, "-o", tools.path("out.plan"), "-q",
@@ -59,15 +69,18 @@ def refused(form, count, sentence, tools):
 
 def main():
     args = harness.parser(__doc__).parse_args()
-    sizes = [(chain, 12000), (same, 12000), (fan, 500)]
+    sizes = [(chain, 12000), (same, 12000), (fan, 500), (listed, 500)]
     if args.all:
-        sizes += [(chain, 50000), (same, 100000), (fan, 5000)]
+        sizes += [(chain, 50000), (same, 100000), (fan, 5000), (listed, 1400)]
     cases = [Case(f"{form.__name__} {count} {mode}",
                   functools.partial(compiles, form, count, mode))
              for form, count in sizes for mode in ("infer", "train")]
     cases += [Case(f"refused {form.__name__} {count}", functools.partial(
         refused, form, count, "expected at most 131072 operands of nodes"))
               for form, count in ((chain, 200000), (same, 131072))]
+    cases.append(Case("refused listed 4097", functools.partial(
+        refused, listed, 4097,
+        "SequenceInsert: expected at most 4096 parts of a sequence")))
     # What follows from a refusal is not told again.
     cases.append(Case("refused once", functools.partial(
         refused, lambda n: [build.node("Mul", ["v0", "nowhere"], ["v1"])]

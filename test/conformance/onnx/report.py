@@ -35,7 +35,8 @@ outputs of all data sets agree (16-bit floats to two units in the last place at
 least, since the reference rounds after every step). *Unsupported*: refused at a node, with a reason.
 Nothing else may happen: a wrong value, a crash, an error of merakc's own in
 compiling or linking (exit code 70) or a run that stops is a failed test. Operands that decide shapes or axes (the second input of `Reshape`, say)
-are given as initializers, since plans are made ahead of time.
+are given as initializers, since plans are made ahead of time. What `Bernoulli` draws is
+compared in type, shape and range, and where the chance is 0 or 1.
 
 ```sh
 test/conformance/onnx/cases.py --subset    # what scripts/check runs

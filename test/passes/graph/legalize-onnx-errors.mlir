@@ -1,7 +1,7 @@
 // RUN: not merak-opt %s --legalize-onnx 2>&1 | FileCheck %s
 
 // All that cannot be legalized is listed, not the first one only.
-// CHECK: Bernoulli (opset 17): unsupported op
+// CHECK: Multinomial (opset 17): unsupported op
 // CHECK: Acme (com.acme opset 1): unsupported op, expected one of the standard domain
 // CHECK: Gelu (opset 17): unsupported version of the op, expected opset 20 to 28
 // CHECK: SoftmaxCrossEntropyLoss (opset 13): expected a weight for each class of f32[8,5], found f32[4]
@@ -16,7 +16,7 @@
 func.func @unsupported(%x: tensor<3x3xf32>, %s: tensor<8x5xf32>, %l: tensor<8xi64>, %v: tensor<6xf32>,
                        %i: tensor<2x3x8x8xf32>, %k: tensor<6x4x3x3xf32>, %n: tensor<2xi64>, %c: tensor<3xf32>,
                        %t: tensor<i1>, %r: tensor<f32>) -> tensor<f32> {
-  %0 = train.onnx_node "Bernoulli" opset 17(%x) {} : (tensor<3x3xf32>) -> tensor<f32>
+  %0 = train.onnx_node "Multinomial" opset 17(%x) {} : (tensor<3x3xf32>) -> tensor<f32>
   %1 = train.onnx_node "Acme" in "com.acme" opset 1(%x) {} : (tensor<3x3xf32>) -> tensor<f32>
   %2 = train.onnx_node "Gelu" opset 17(%x) {} : (tensor<3x3xf32>) -> tensor<3x3xf32>
   %w = train.constant dense<1.0> : tensor<4xf32>

@@ -127,3 +127,37 @@ func.func @upsample(%x: tensor<1x1x2x3xf32>) -> tensor<1x1x4x6xf32> {
   %0 = train.onnx_node "Upsample" opset 9(%x, %s) {mode = "nearest"} : (tensor<1x1x2x3xf32>, tensor<4xf32>) -> tensor<1x1x4x6xf32>
   return %0 : tensor<1x1x4x6xf32>
 }
+
+// A constant condition chooses rows.
+// CHECK-LABEL: @compress
+// CHECK: %[[ROWS:.*]] = train.constant dense<[0, 2]> : tensor<2xi64>
+// CHECK: train.gather %arg0
+// CHECK: return %{{.*}} : tensor<2x3xf32>
+func.func @compress(%x: tensor<4x3xf32>) -> tensor<2x3xf32> {
+  %c = train.constant dense<[true, false, true]> : tensor<3xi1>
+  %0 = train.onnx_node "Compress" opset 11(%x, %c) {axis = 0 : i64} : (tensor<4x3xf32>, tensor<3xi1>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// Sums are exact in f64.
+// CHECK-LABEL: @matmul_integer
+// CHECK: train.cast %arg0 : tensor<2x4xui8> to tensor<2x4xf64>
+// CHECK: train.einsum
+// CHECK: train.cast {{.*}} : tensor<2x3xf64> to tensor<2x3xi32>
+func.func @matmul_integer(%x: tensor<2x4xui8>, %w: tensor<4x3xui8>) -> tensor<2x3xi32> {
+  %0 = train.onnx_node "MatMulInteger" opset 10(%x, %w) {} : (tensor<2x4xui8>, tensor<4x3xui8>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
+// One mask where the chance is a constant; every node has masks of its own.
+// CHECK-LABEL: @bernoulli
+// CHECK: train.dropout {{.*}} ratio 7.500000e-01 id 2147483648
+// CHECK: train.dropout {{.*}} ratio 7.500000e-01 id 2147483712
+// CHECK-NOT: train.dropout
+// CHECK: return
+func.func @bernoulli() -> (tensor<2x3xf32>, tensor<2x3xf32>) {
+  %p = train.constant dense<0.25> : tensor<2x3xf32>
+  %0 = train.onnx_node "Bernoulli" opset 15(%p) {} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %1 = train.onnx_node "Bernoulli" opset 15(%p) {} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %0, %1 : tensor<2x3xf32>, tensor<2x3xf32>
+}
