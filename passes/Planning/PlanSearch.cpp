@@ -219,12 +219,7 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
 Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
   if (overlap == 0)
     return {};
-  if (!input.train)
-    return Status::error(fmt::format("tensor-parallel overlap {} needs a "
-                                     "training step, the mode is infer",
-                                     overlap));
-  int64_t samples = input.globalBatch / (d.dp * d.microbatches);
-  if (samples % 2 == 0)
+  if (!halvesByAxis(d))
     return {};
   const Result<Assignment> &halves = halveTokens(d);
   if (halves.ok())

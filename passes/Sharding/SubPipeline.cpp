@@ -296,18 +296,6 @@ LogicalResult merak::subPipeline(ModuleOp module,
   if (level.getInt() < 1 || level.getInt() > planning::kMaxOverlapLevel)
     return module.emitError("expected an overlap level from 1 to ")
            << planning::kMaxOverlapLevel << ", found " << level.getInt();
-  LogicalResult result = success();
-  for (StageOp stage : module.getOps<StageOp>())
-    for (ActionOp action : stage.getOps<ActionOp>())
-      for (StoreOp store : action.getOps<StoreOp>())
-        if (auto value = stage.lookupSymbol<ValueOp>(store.getValue());
-            value && value.getKind() == ValueKind::result &&
-            action.getKind() != pipe::Action::U)
-          result = value.emitError("output '")
-                   << value.getSymName()
-                   << "' of every microbatch cannot be made in halves";
-  if (failed(result))
-    return failure();
   SubPipelineCounts unused;
   Doubler(module, cluster, static_cast<int>(level.getInt()),
           counts ? *counts : unused)

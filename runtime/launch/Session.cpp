@@ -411,7 +411,8 @@ Status Session::readOutputs(StepResult &result) const {
         elements *= size;
       // Replicas have the same value: the first rank speaks.
       if (elements != 1 ||
-          (output.per_microbatch() && plan_.file.microbatches() > 1) ||
+          (output.per_microbatch() &&
+           plan_.file.microbatches() * subBatches(plan_.file) > 1) ||
           !seen.insert(output.name()).second)
         continue;
       value.assign(8, 0);
@@ -440,7 +441,9 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
   std::vector<char> part;
   for (int r = 0; r < plan_.file.ranks_size(); ++r) {
     const planpb::Program &program = plan_.programOf(r);
+    std::map<std::string, int64_t> parts; // of a microbatch, seen so far
     for (const planpb::Output &proto : program.outputs()) {
+      const int64_t ofMicrobatch = parts[proto.name()]++;
       const planpb::Buffer &buffer = program.buffers(proto.buffer());
       GlobalOutput &output = outputs[proto.name()];
       output.dtype = buffer.dtype();
@@ -459,7 +462,9 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
         const planpb::Call &call = program.calls(c);
         if (proto.per_microbatch() != (call.microbatch() >= 0))
           continue;
-        const int64_t mb = std::max<int64_t>(0, call.microbatch());
+        int64_t mb = 0;
+        if (proto.per_microbatch())
+          mb = call.microbatch() * subBatches(plan_.file) + ofMicrobatch;
         layout::AxisMap coords = coordsOf(plan_.file, r);
         coords["mb"] = mb;
         for (const layout::Box &box : layout::boxes(layout, mesh, coords)) {

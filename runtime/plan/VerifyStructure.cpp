@@ -197,11 +197,19 @@ public:
       checkProcedure(p);
     for (int c = 0; c < program_.calls_size(); ++c)
       checkCall(c);
-    for (const Output &output : program_.outputs())
+    std::map<std::string, int64_t> parts;
+    for (const Output &output : program_.outputs()) {
       if (output.buffer() >= static_cast<uint32_t>(program_.buffers_size()))
         problems_.add(fmt::format("output \"{}\": buffer {} of {}",
                                   output.name(), output.buffer(),
                                   program_.buffers_size()));
+      parts[output.name()] += output.per_microbatch();
+    }
+    for (const auto &[name, count] : parts)
+      if (count != 0 && count != subBatches(file_))
+        problems_.add(fmt::format("output \"{}\" of every microbatch: {} "
+                                  "parts of {}",
+                                  name, count, subBatches(file_)));
     return problems_.take();
   }
 

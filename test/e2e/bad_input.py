@@ -175,12 +175,6 @@ def halves_of_one_sample(tools):
                         r"batch can be halved"])
 
 
-def halves_of_inference(tools):
-    return refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"),
-                  "--global-batch=8", "--mode=infer", "--mesh=pp=1,dp=1,tp=2",
-                  "--tp-overlap=1", says=[r"needs a training step"])
-
-
 def bucket_of_no_size(tools):
     for size in ("-1", "25MB", "all"):
         said = "".join(tools.run(
@@ -678,8 +672,7 @@ CASES = [plan_of_another_device, no_gpu, old_gpu, old_driver, small_gpu, no_nccl
          wrong_world_size, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
          unbound_dimension, two_unsupported_ops, check_lists_all, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
-         halves_of_one_sample, halves_of_inference, bucket_of_no_size,
-         no_such_schedule,
+         halves_of_one_sample, bucket_of_no_size, no_such_schedule,
          bad_schedule_file, bad_cluster, precision, no_such_loss,
          no_such_parameter, unwritable_output, broken_linker, foreign_folder,
          bad_options, no_plan, truncated_plan, absent_weights, data_shape, data_dtype,

@@ -4,50 +4,105 @@
 loss     recorded models: the losses of ten batches with the weights as they are
 output   a model with an output for every sample: the same file, bit for bit,
          for every mesh and microbatch (its arithmetic is exact)
+halves   tensor-parallel overlap, recorded models: levels 1 to 3 give, bit for
+         bit, the losses of half the microbatch without overlap; one sample a
+         microbatch, halved along its tokens: those that were recorded
+joined   tensor-parallel overlap: the outputs of both halves, of samples or
+         tokens, are one file, that of one rank
+default  a cluster is given and no level: halves where links are slow, none
+         where they take no time
 """
 import functools
+import itertools
+import json
+import math
 import os
+import re
 import sys
 
 import exact_models
 import harness
 import matrix
 import oracle
+import overlap
 from harness import Case, Failed
 
 MODELS = ["gpt2-tiny", "bert-tiny", "mlp-ce", "mlp-mse", "vit-tiny",
           "resnet-plain-tiny"]
+# Exact models with what to look into: a product, a skip over all stages, and
+# attention, whose tokens can be halved.
+JOINED = ["linear", "residual", "attention_block"]
+TOKENS = ["attention_block"]
 
 
-def losses(model, mesh, microbatch, schedule, tools):
+def infer(model, mesh, microbatch, schedule, tools):
+    """The losses of the recorded data, and those recorded."""
     folder = os.path.join(harness.MODELS, model)
     plan, log = tools.path("out.plan"), tools.path("log.jsonl")
+    if os.path.exists(log):
+        os.remove(log)
     tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan,
               "--mode=infer",
               *matrix.compile_options(mesh, microbatch, schedule))
     info = oracle.expected(model)
     tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
               f"--steps={info['steps']}", f"--log={log}")
-    found = [entry["loss"] for entry in harness.read_log(log)]
-    worst = oracle.compare_losses(found, info["losses_without_update"])
-    return f"loss {worst:.0e}"
+    return ([entry["loss"] for entry in harness.read_log(log)],
+            info["losses_without_update"])
 
 
-def outputs(mesh, microbatch, tools):
-    """The second layer of a small net is an output beside the loss."""
-    graph = exact_models.linear()
+def losses(model, mesh, microbatch, schedule, level, tools):
+    found, recorded = infer(model, mesh, microbatch, schedule,
+                            overlap.Overlapping(tools, level))
+    return f"loss {oracle.compare_losses(found, recorded):.0e}"
+
+
+def halves(model, mesh, microbatch, schedule, level, tools):
+    strategy = tools.path("base.json")
+    base, _ = infer(model, mesh, overlap.HALF[microbatch], "gpipe",
+                    overlap.WithOption(overlap.Overlapping(tools, 0),
+                                       f"--emit-strategy={strategy}"))
+    with open(strategy, encoding="utf-8") as file:
+        decided = json.load(file)
+    layouts = {key: decided[key] for key in ("version", "mesh", "classes")}
+    found, _ = infer(model, mesh, microbatch, schedule, overlap.SameLayouts(
+        overlap.Overlapping(tools, level), layouts))
+    if found != base:
+        raise Failed(f"losses {found[:2]}, expected {base[:2]}")
+    return "identical"
+
+
+def default(model, mesh, links, tools):
+    strategy = tools.path("strategy.json")
+    infer(model, mesh, "half", "gpipe", overlap.WithOption(
+        overlap.WithOption(
+            tools, f"--cluster={overlap.cluster_file(tools, mesh, links)}"),
+        f"--emit-strategy={strategy}"))
+    with open(strategy, encoding="utf-8") as file:
+        chosen = json.load(file)["tp_overlap"]
+    if chosen != ("3" if links == "slow" else "0"):
+        raise Failed(f"links that are {links}: level {chosen}")
+    return f"level {chosen}"
+
+
+def outputs(name, mesh, microbatch, schedule, level, tools):
+    """What the loss is made of is an output beside it."""
+    graph = getattr(exact_models, name)()
     data = tools.path("data")
     os.makedirs(data)
-    for name, (descr, shape, values) in graph.data.items():
-        harness.write_npy(os.path.join(data, name + ".npy"), descr, shape,
+    for key, (descr, shape, values) in graph.data.items():
+        harness.write_npy(os.path.join(data, key + ".npy"), descr, shape,
                           values)
     model = tools.path("model.textproto")
+    value = re.search(r'input: "(\S+)"', graph.nodes[-2])[1]
+    shape = graph.inputs[-1][2]
     text = graph.text()
     end = text.rindex("}\n")
+    dims = "".join(f"dim {{ dim_value: {n} }} " for n in shape)
     with open(model, "w", encoding="utf-8") as file:
-        file.write(text[:end] + '  output { name: "MatMul_3_out" type { '
+        file.write(text[:end] + f'  output {{ name: "{value}" type {{ '
                    'tensor_type { elem_type: 1 shape { dim { dim_param: '
-                   '"batch" } dim { dim_value: 8 } } } } }\n}\n')
+                   f'"batch" }} {dims}}} }} }} }}\n}}\n')
 
     def run(options, tag):
         plan, folder = tools.path(tag + ".plan"), tools.path(tag)
@@ -55,34 +110,61 @@ def outputs(mesh, microbatch, tools):
         tools.run("merak-run", plan, f"--data={data}", "--steps=2",
                   f"--out={folder}")
         files = {}
-        for name in sorted(os.listdir(folder)):
-            with open(os.path.join(folder, name), "rb") as file:
-                files[name] = file.read()
+        for file_name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, file_name), "rb") as file:
+                files[file_name] = file.read()
         return files
 
-    found = run(matrix.compile_options(mesh, microbatch, "gpipe"), "found")
+    found = run([*matrix.compile_options(mesh, microbatch, schedule),
+                 f"--tp-overlap={level}"], "found")
     whole = run(matrix.compile_options("none", "whole", "gpipe"), "whole")
-    if sorted(whole) != ["MatMul_3_out.npy", "loss.npy"]:
+    if sorted(whole) != sorted([value + ".npy", "loss.npy"]):
         raise Failed(f"outputs are {sorted(whole)}")
-    if len(whole["MatMul_3_out.npy"]) != 128 + 2 * matrix.GLOBAL_BATCH * 8 * 4:
+    samples = 2 * matrix.GLOBAL_BATCH
+    if len(whole[value + ".npy"]) != 128 + samples * math.prod(shape) * 4:
         raise Failed("the output has not one row for every sample")
-    for name in whole:
-        if found.get(name) != whole[name]:
-            raise Failed(f"'{name}' differs from that of one rank")
+    for key in whole:
+        if found.get(key) != whole[key]:
+            raise Failed(f"'{key}' differs from that of one rank")
+
+
+def overlap_cases(everything):
+    """(name, body, arguments) of tensor-parallel overlap."""
+    def some(cases):
+        cases = list(cases)
+        return cases if everything else matrix.pairwise(cases)
+
+    for case in some(itertools.product(MODELS, overlap.MESHES, overlap.HALF,
+                                       matrix.SCHEDULES, overlap.LEVELS)):
+        if overlap.fits(case[1], case[2]):
+            yield "halves", halves, case
+    for case in some(itertools.product(
+            overlap.TOKENS_ORACLE, overlap.MESHES, ["one"], matrix.SCHEDULES,
+            overlap.LEVELS)):
+        yield "halves", losses, case
+    for case in some(itertools.product(JOINED, overlap.MESHES,
+                                       matrix.MICROBATCHES, matrix.SCHEDULES,
+                                       overlap.LEVELS)):
+        if overlap.fits(case[1], case[2]) or case[0] in TOKENS:
+            yield "joined", outputs, case
+    for case in itertools.product(["gpt2-tiny"], ["tp=2", "dp=2,tp=2"],
+                                  overlap.LINKS):
+        yield "default", default, case
 
 
 def main():
     args = harness.parser(__doc__).parse_args()
-    layouts = [(model, mesh, microbatch, schedule) for model in MODELS
+    layouts = [(model, mesh, microbatch, schedule, "0") for model in MODELS
                for mesh in matrix.MESHES for microbatch in matrix.MICROBATCHES
                for schedule in matrix.SCHEDULES]
     if not args.all:
         layouts = matrix.pairwise(layouts)
-    cases = [Case("loss " + " ".join(layout), functools.partial(losses, *layout))
-             for layout in layouts]
-    cases += [Case(f"output {mesh} {microbatch}",
-                   functools.partial(outputs, mesh, microbatch))
-              for mesh in matrix.MESHES for microbatch in matrix.MICROBATCHES]
+    chosen = [("loss", losses, layout) for layout in layouts]
+    chosen += [("output", outputs, ("linear", mesh, microbatch, "gpipe", "0"))
+               for mesh in matrix.MESHES for microbatch in matrix.MICROBATCHES]
+    chosen += overlap_cases(args.all)
+    cases = [Case(" ".join((kind, *case)), functools.partial(body, *case))
+             for kind, body, case in chosen]
     return harness.run_cases("infer", cases, args)
 
 
