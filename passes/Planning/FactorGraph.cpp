@@ -17,6 +17,8 @@ const char *str(FactorKind kind) {
     return "decompose";
   case FactorKind::Whole:
     return "whole";
+  case FactorKind::Samples:
+    return "samples";
   }
   return "?";
 }

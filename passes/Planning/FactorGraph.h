@@ -25,7 +25,10 @@ namespace merak::planning {
 //   Sum, Max   results that lack the factor are partial over the axis
 //   Decompose  the op must first be replaced by its decomposition
 //   Whole      operands are gathered before the op, results sliced after
-enum class FactorKind { Parallel, Sum, Max, Decompose, Whole };
+//   Samples    parallel over microbatches and replicas: all samples that a
+//              replica has of a microbatch are needed together; over other
+//              axes, the halves of a microbatch among them, whole
+enum class FactorKind { Parallel, Sum, Max, Decompose, Whole, Samples };
 const char *str(FactorKind kind);
 
 struct OpFactor {

@@ -49,7 +49,7 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
 void PartitionEngine::setAssignment(const Assignment &assignment) {
   mesh = assignment.mesh;
   axisSizes.clear();
-  microbatchBit = halfBit = 0;
+  microbatchBit = halfBit = batchMask = 0;
   microbatches = 1;
   for (size_t a = 0; a < mesh.size(); ++a) {
     axisSizes.push_back(mesh[a].size);
@@ -57,6 +57,8 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
       microbatchBit = AxisMask(1) << a;
       microbatches = mesh[a].size;
     }
+    if (mesh[a].name == kMicrobatchAxis || mesh[a].name == "dp")
+      batchMask |= AxisMask(1) << a;
     if (mesh[a].name == kHalfAxis && mesh[a].size > 1)
       halfBit = AxisMask(1) << a;
   }
@@ -190,6 +192,8 @@ void PartitionEngine::keepAxes(int index) {
     if (slot.kind == FactorKind::Whole || !classMask[slot.cls])
       continue;
     state.kept[s] = freePrefix(axesOf[slot.cls], used);
+    if (slot.kind == FactorKind::Samples)
+      state.kept[s] &= batchMask;
     // Halves are worth no more than plain work on parts.
     if (graph.ops[index].phase == Phase::Update ||
         slot.kind == FactorKind::Max || slot.kind == FactorKind::Decompose)
@@ -321,6 +325,7 @@ bool PartitionEngine::runOp(int index) {
         break;
       case FactorKind::Parallel:
       case FactorKind::Whole:
+      case FactorKind::Samples:
         break;
       }
     }

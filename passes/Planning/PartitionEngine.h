@@ -94,6 +94,7 @@ private:
   std::vector<std::vector<int>> axesOf; // per class: axis indices, major first
   std::vector<AxisMask> classMask;
   AxisMask microbatchBit = 0, halfBit = 0;
+  AxisMask batchMask = 0; // microbatches and replicas
   int64_t microbatches = 1;
   bool collect = false;
   std::vector<AxisMask> requiredScratch;

@@ -52,7 +52,8 @@ Way ownWay(const Strategy &pinned) {
   return way;
 }
 
-PlanSearch::PlanSearch(const SearchInput &input) : input(input) {}
+PlanSearch::PlanSearch(const SearchInput &input)
+    : input(input), together(joinsSamples(*input.graph)) {}
 
 Result<std::vector<Degrees>> PlanSearch::degrees() const {
   int64_t devices = input.cluster.count;
@@ -178,17 +179,14 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
                                                           int overlap) {
   if (d.tp <= 1)
     overlap = 0;
-  int64_t samples = input.globalBatch / (d.dp * d.microbatches);
-  auto &[status, known] = shardings[{d.tp, samples, overlap}];
+  auto &[status, known] = shardings[{d.tp, samplesOf(d), overlap}];
   if (known)
     return known.get();
   if (!status.ok())
     return status;
   auto made = std::make_unique<Sharding>();
-  // An odd number of samples is halved along its tokens.
-  Result<Assignment> assignment = overlap > 0 && samples % 2 != 0
-                                      ? halveTokens(d)
-                                      : assign(d, made->report);
+  Result<Assignment> assignment =
+      overlap > 0 && halvesByAxis(d) ? halve(d) : assign(d, made->report);
   if (!assignment.ok()) {
     status = assignment.status();
     return status;
@@ -215,15 +213,16 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   return known.get();
 }
 
-// Two halves of a microbatch need a step that trains and samples to divide.
+// Two halves of a microbatch need samples, or tokens, to divide.
 Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
   if (overlap == 0)
     return {};
   if (!halvesByAxis(d))
     return {};
-  const Result<Assignment> &halves = halveTokens(d);
+  const Result<Assignment> &halves = halve(d);
   if (halves.ok())
     return {};
+  int64_t samples = samplesOf(d);
   return Status::error(fmt::format(
       "tensor-parallel overlap {} splits a microbatch into two halves, found "
       "{} sample{} a microbatch (global batch {}, dp={}, {} microbatches): {}",
@@ -231,14 +230,16 @@ Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
       d.microbatches, halves.status().str()));
 }
 
-const Result<Assignment> &PlanSearch::halveTokens(const Degrees &d) {
-  std::optional<Result<Assignment>> &known =
-      tokenHalves[{d.tp, input.globalBatch / (d.dp * d.microbatches)}];
+const Result<Assignment> &PlanSearch::halve(const Degrees &d) {
+  std::optional<Result<Assignment>> &known = halves[{d.tp, samplesOf(d)}];
   if (!known) {
     SearchReport unused;
     known = assign(d, unused);
     if (known->ok())
-      known = splitTokens(*input.graph, *input.classes, **known);
+      known =
+          samplesOf(d) % 2 == 0
+              ? splitBatch(*input.graph, *input.classes, input.batched, **known)
+              : splitTokens(*input.graph, *input.classes, **known);
   }
   return *known;
 }

@@ -74,21 +74,29 @@ public:
     std::unique_ptr<StageModel> model;
   };
   Result<const Sharding *> sharding(const Degrees &degrees, int overlap);
-  const Result<Assignment> &halveTokens(const Degrees &degrees);
   Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
 
 private:
+  int64_t samplesOf(const Degrees &d) const { // of a microbatch
+    return input.globalBatch / (d.dp * d.microbatches);
+  }
+  // Whether halves are positions of kHalfAxis, not microbatches, and how.
+  bool halvesByAxis(const Degrees &d) const {
+    return together || samplesOf(d) % 2 != 0;
+  }
+  const Result<Assignment> &halve(const Degrees &degrees);
   Status checkOverlap(const Degrees &degrees, int overlap);
 
   SearchInput input;
+  bool together = false; // see joinsSamples
   int64_t evaluated = 0;
   // By tp: classes chosen, for all batch degrees.
   std::map<int64_t,
            std::pair<std::map<int, std::vector<std::string>>, SearchReport>>
       choices;
-  // By tp, samples: what halves the tokens, if they can be halved.
+  // By tp, samples: what halves the tokens or samples, if they can be halved.
   std::map<std::pair<int64_t, int64_t>, std::optional<Result<Assignment>>>
-      tokenHalves;
+      halves;
   // By tp, samples, overlap.
   std::map<std::tuple<int64_t, int64_t, int>,
            std::pair<Status, std::unique_ptr<Sharding>>>

@@ -1,6 +1,7 @@
 #include "passes/Planning/TokenHalves.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <set>
 
 namespace merak::planning {
@@ -107,6 +108,46 @@ Result<Assignment> splitTokens(const Graph &graph, const Classes &classes,
     return Status::error("no dimension besides the batch can be halved: none "
                          "of an even size is in a collective over tp");
   return best;
+}
+
+bool joinsSamples(const Graph &graph) {
+  for (const GraphOp &op : graph.ops)
+    for (const OpFactor &factor : op.rule.factors)
+      if (factor.kind == FactorKind::Samples && factor.size > 1)
+        return true;
+  return false;
+}
+
+Result<Assignment> splitBatch(const Graph &graph, const Classes &classes,
+                              const std::vector<int> &batched,
+                              const Assignment &base) {
+  Assignment halves = base;
+  halves.addAxis({kHalfAxis, 2});
+  std::set<int> split;
+  Status status;
+  for (int id : batched) {
+    const TensorClasses &all = classes.tensors[id];
+    if (all.dimBegin.size() < 2)
+      continue; // assignBatch refuses it
+    int found = -1;
+    for (int i = all.dimBegin[0]; i < all.dimBegin[1] && found < 0; ++i) {
+      const ClassInfo &info = classes.classes[all.atoms[i]];
+      int64_t ways = 1;
+      if (auto it = base.axes.find(all.atoms[i]); it != base.axes.end())
+        for (const std::string &axis : it->second)
+          ways *= base.sizeOf(axis);
+      if (info.splittable && info.size / ways % 2 == 0)
+        found = all.atoms[i];
+    }
+    if (found < 0)
+      status.merge(Status::error(
+          fmt::format("the batch of '{}', {}, cannot be halved",
+                      graph.tensors[id].name, classes.dimStr(id, 0))));
+    else if (split.insert(found).second)
+      halves.axes[found].push_back(kHalfAxis);
+  }
+  MERAK_RETURN_IF_ERROR(status);
+  return halves;
 }
 
 } // namespace merak::planning

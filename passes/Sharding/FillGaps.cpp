@@ -83,7 +83,7 @@ private:
 
   // Of both halves.
   double costOf(Operation *op) {
-    bool once = chains.tokens() && isOfBothHalves(op);
+    bool once = chains.byAxis() && isOfBothHalves(op);
     return (once ? 1 : 2) * chains.secondsOf(op);
   }
 

@@ -64,7 +64,7 @@ static double bytesOf(Value value) {
 }
 
 HalfChain::HalfChain(MeshAttr mesh, const costmodel::Cluster &cluster)
-    : mesh_(mesh), tokens_(mesh.getSize(kHalfAxis) > 1), cluster_(cluster) {}
+    : mesh_(mesh), byAxis_(mesh.getSize(kHalfAxis) > 1), cluster_(cluster) {}
 
 double HalfChain::secondsOf(Operation *op) const {
   if (isFree(op))
@@ -105,7 +105,7 @@ planning::Chain HalfChain::chainOf(ArrayRef<Operation *> ops) const {
       if (auto it = taskOf.find(operand.getDefiningOp()); it != taskOf.end())
         needs.push_back(it->second);
     taskOf[op] = writer.add(secondsOf(op), isCollective(op), std::move(needs),
-                            joins(op), tokens_ && isOfBothHalves(op));
+                            joins(op), byAxis_ && isOfBothHalves(op));
   }
   return writer.chain();
 }

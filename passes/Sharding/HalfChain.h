@@ -14,9 +14,9 @@ bool isBetweenHalves(mlir::Operation *op);
 bool isCollective(mlir::Operation *op);
 // Ops that become views or nothing.
 bool isFree(mlir::Operation *op);
-// Whether a value is of one half: part of its tokens, or a sum over part.
+// Whether a value is of one half: see TokenHalves.h.
 bool isOfHalf(dist::LayoutAttr layout);
-// Whether an op of an action runs once for both halves of the tokens.
+// Whether an op of an action runs once for both halves.
 bool isOfBothHalves(mlir::Operation *op);
 
 class HalfChain {
@@ -28,11 +28,11 @@ public:
   // A phase ends with the ops that join the results of its collectives to the
   // rest.
   planning::Chain chainOf(llvm::ArrayRef<mlir::Operation *> ops) const;
-  bool tokens() const { return tokens_; }
+  bool byAxis() const { return byAxis_; }
 
 private:
   dist::MeshAttr mesh_;
-  bool tokens_; // halves of tokens, not of the batch
+  bool byAxis_; // halves are positions of kHalfAxis, not of "mb"
   const costmodel::Cluster &cluster_;
 };
 

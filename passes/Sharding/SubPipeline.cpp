@@ -24,7 +24,7 @@ public:
   Doubler(ModuleOp module, const costmodel::Cluster &cluster, int level,
           SubPipelineCounts &counts)
       : module(module), mesh(module->getAttrOfType<MeshAttr>(kMeshAttr)),
-        chains(mesh, cluster), tokens(chains.tokens()), level(level),
+        chains(mesh, cluster), byAxis(chains.byAxis()), level(level),
         counts(counts) {}
 
   void run() {
@@ -34,7 +34,7 @@ public:
           module.lookupSymbol<StageOp>(transfer.getSource().getRootReference());
       auto value =
           stage.lookupSymbol<ValueOp>(transfer.getSource().getLeafReference());
-      if (tokens ? !isOfHalf(value.getLayoutAttr())
+      if (byAxis ? !isOfHalf(value.getLayoutAttr())
                  : transfer.getKind() == pipe::Action::S)
         continue;
       transfers.push_back(transfer);
@@ -46,15 +46,15 @@ public:
       doubleStage(stage);
     }
     doubleTransfers(transfers);
-    if (tokens)
+    if (byAxis)
       finishLayouts();
   }
 
 private:
-  // Halves of tokens are told apart by layouts, in all that a stage does;
-  // halves of the batch are microbatches, and all of one.
+  // Halves by axis are told apart by layouts, in all that a stage does; others
+  // are microbatches, and all of one.
   bool hasHalves(ActionOp action) {
-    return tokens || (action.getKind() != pipe::Action::S &&
+    return byAxis || (action.getKind() != pipe::Action::S &&
                       action.getKind() != pipe::Action::U);
   }
   static std::string nameOf(StringRef value, int half) {
@@ -71,11 +71,11 @@ private:
     for (ValueOp value : stage.getOps<ValueOp>()) {
       kinds[value.getSymName()] = value.getKind();
       if (received.contains({stage.getSymNameAttr(), value.getSymNameAttr()}) ||
-          (tokens && isOfHalf(value.getLayoutAttr())))
+          (byAxis && isOfHalf(value.getLayoutAttr())))
         doubled.insert(value.getSymName());
     }
     for (ActionOp action : stage.getOps<ActionOp>())
-      if (!tokens && hasHalves(action))
+      if (!byAxis && hasHalves(action))
         for (StoreOp store : action.getOps<StoreOp>())
           if (!store.getAccumulate())
             doubled.insert(store.getValue());
@@ -123,7 +123,7 @@ private:
 
   // What is the same in both halves stands once.
   bool isShared(Operation *op) {
-    if (chains.tokens())
+    if (chains.byAxis())
       return isOfBothHalves(op);
     if (isa<ConstantOp>(op))
       return true;
@@ -144,7 +144,7 @@ private:
     std::vector<planning::Issue> order;
     if (communicates) {
       order = planning::orderHalves(chains.chainOf(ops), level);
-    } else if (tokens) {
+    } else if (byAxis) {
       // Where the halves are joined both must be there.
       for (int task = 0; task < static_cast<int>(ops.size()); ++task)
         for (int half = 0; half < kHalves; ++half)
@@ -190,7 +190,7 @@ private:
   }
 
   //===--------------------------------------------------------------------===//
-  // Halves of tokens
+  // Halves by axis
   //===--------------------------------------------------------------------===//
 
   template <typename Op, typename... Arguments>
@@ -271,7 +271,7 @@ private:
   ModuleOp module;
   MeshAttr mesh;
   HalfChain chains;
-  bool tokens; // halves of tokens, not of the batch
+  bool byAxis; // halves are positions of kHalfAxis, not of "mb"
   int level;
   SubPipelineCounts &counts;
   llvm::DenseSet<std::pair<StringAttr, StringAttr>> received;

@@ -11,29 +11,10 @@ namespace merak {
 #include "passes/Staging/Passes.h.inc"
 } // namespace merak
 
-// Statistics of a microbatch would be others in its halves.
-static LogicalResult keepMicrobatchesWhole(ModuleOp module,
-                                           PlannerOptions &planner) {
-  train::BatchMeanOp first;
-  module.walk([&](train::BatchMeanOp op) { first = first ? first : op; });
-  std::string overlap = planner.pinned.tpOverlap.value_or("0");
-  if (!first || overlap == "0")
-    return success();
-  if (overlap != "auto")
-    return first.emitError("batch norm takes the statistics of a whole "
-                           "microbatch, which --tp-overlap=")
-           << overlap << " cuts in halves; expected --tp-overlap=0";
-  planner.pinned.tpOverlap = "0";
-  return success();
-}
-
 FailureOr<Decision> merak::cutStages(ModuleOp module,
                                      const PlannerOptions &planner,
                                      OutlineOptions outline) {
-  PlannerOptions adapted = planner;
-  if (failed(keepMicrobatchesWhole(module, adapted)))
-    return failure();
-  FailureOr<Decision> decision = planStrategy(module, adapted);
+  FailureOr<Decision> decision = planStrategy(module, planner);
   if (failed(decision))
     return failure();
   auto step = module.lookupSymbol<func::FuncOp>("step");
@@ -44,7 +25,7 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
                                b.getStringAttr("tp"), b.getStringAttr("mb")};
   SmallVector<int64_t> sizes{decision->pp, decision->dp, decision->tp,
                              decision->microbatches * decision->halves()};
-  if (decision->tokenHalves) {
+  if (decision->halfAxis) {
     axes.push_back(b.getStringAttr(pipe::kHalfAxis));
     sizes.push_back(2);
   }

@@ -37,11 +37,15 @@ private:
   FailureOr<bool> decompose(const planning::Outcome &outcome);
   LogicalResult applyAssignment();
   LogicalResult planStages(const planning::PlanCandidate &candidate);
-  bool halvesTokens() const {
-    return decision.overlapLevel > 0 &&
-           options.globalBatch / (decision.dp * decision.microbatches) % 2 != 0;
+  int64_t samples() const { // of a microbatch
+    return options.globalBatch / (decision.dp * decision.microbatches);
   }
-  LogicalResult splitTokens();
+  // Whether halves are positions of the axis "half" (TokenHalves.h).
+  bool halvesByAxis() const {
+    return decision.overlapLevel > 0 &&
+           (samples() % 2 != 0 || planning::joinsSamples(decision.step.graph));
+  }
+  LogicalResult splitByAxis();
   LogicalResult splitSamples();
   void finishStrategy();
 
@@ -237,7 +241,7 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
 // batch over twice as many positions of "mb". What was planned for whole
 // microbatches stays.
 LogicalResult Planner::splitSamples() {
-  if (decision.overlapLevel == 0 || halvesTokens())
+  if (decision.overlapLevel == 0 || halvesByAxis())
     return success();
   planning::Assignment halves;
   Status status = planning::assignBatch(
@@ -260,22 +264,26 @@ LogicalResult Planner::splitSamples() {
   return success();
 }
 
-// Where a microbatch has an odd number of samples: an axis for its tokens, by
-// which the stages are priced, too.
-LogicalResult Planner::splitTokens() {
-  if (!halvesTokens())
+// Where a microbatch has an odd number of samples, or they are needed together:
+// an axis for its tokens or samples, by which the stages are priced, too.
+LogicalResult Planner::splitByAxis() {
+  if (!halvesByAxis())
     return success();
+  const bool tokens = samples() % 2 != 0;
   Result<planning::Assignment> halves =
-      planning::splitTokens(decision.step.graph, classes, decision.assignment);
+      tokens ? planning::splitTokens(decision.step.graph, classes,
+                                     decision.assignment)
+             : planning::splitBatch(decision.step.graph, classes,
+                                    decision.step.batched, decision.assignment);
   if (!halves.ok())
     return emitAll(module, halves.status());
   Result<planning::Outcome> outcome =
       planning::apply(decision.step.graph, classes, *halves);
   if (!outcome.ok())
     return emitAll(module, outcome.status());
-  decision.tokenHalves = true;
+  decision.halfAxis = true;
   for (const auto &[cls, axes] : halves->axes)
-    if (llvm::is_contained(axes, planning::kHalfAxis)) {
+    if (tokens && llvm::is_contained(axes, planning::kHalfAxis)) {
       planning::ClassAnchor anchor =
           planning::anchorOf(decision.step.graph, classes, cls);
       decision.report += fmt::format(
@@ -293,8 +301,7 @@ void Planner::finishStrategy() {
   strategy.mesh = {
       {"pp", decision.pp}, {"dp", decision.dp}, {"tp", decision.tp}};
   strategy.globalBatch = options.globalBatch;
-  strategy.microbatch =
-      options.globalBatch / (decision.dp * decision.microbatches);
+  strategy.microbatch = samples();
   strategy.schedule = options.pinned.schedule.value_or("auto");
   if (*strategy.schedule == "auto")
     strategy.schedule = scheduleName;
@@ -315,20 +322,22 @@ FailureOr<Decision> Planner::run() {
   FailureOr<planning::PlanCandidate> best = choose();
   if (failed(best))
     return failure();
-  int64_t samples = options.globalBatch / (decision.dp * decision.microbatches);
   decision.report += fmt::format(
       "mesh pp={} dp={} tp={}, {} microbatches of {} samples\n", decision.pp,
-      decision.dp, decision.tp, decision.microbatches, samples);
-  if (decision.overlapLevel > 0 && samples % 2 == 0)
+      decision.dp, decision.tp, decision.microbatches, samples());
+  if (decision.overlapLevel > 0 && samples() % 2 == 0)
     decision.report +=
-        fmt::format("tensor-parallel overlap {}: halves of {} samples\n",
-                    decision.overlapLevel, samples / 2);
+        fmt::format("tensor-parallel overlap {}: halves of {} samples{}\n",
+                    decision.overlapLevel, samples() / 2,
+                    planning::joinsSamples(decision.step.graph)
+                        ? ", joined for the statistics of their microbatch"
+                        : "");
   std::string asked = options.pinned.tpOverlap.value_or("0");
   if (asked != "0" && asked != "auto" && decision.tp == 1)
     decision.report += "tensor-parallel overlap: nothing to hide, tp is 1\n";
   if (decision.tp > 1)
     decision.report += decision.sharding.str();
-  if (failed(applyAssignment()) || failed(splitTokens()) ||
+  if (failed(applyAssignment()) || failed(splitByAxis()) ||
       failed(planStages(*best)) || failed(splitSamples()))
     return failure();
   if (decision.gradientBucket > 0)

@@ -24,10 +24,10 @@ struct Decision {
   int64_t pp = 1, dp = 1, tp = 1, microbatches = 1;
   int64_t chunks = 1; // parts of the model on each stage
   // Tensor-parallel overlap: with a level above 0 the layouts split the batch
-  // over 2 * microbatches, or the tokens of a sample in two.
+  // over 2 * microbatches, or have the axis "half" (TokenHalves.h).
   int overlapLevel = 0;
-  bool tokenHalves = false;
-  int64_t halves() const { return overlapLevel > 0 && !tokenHalves ? 2 : 1; }
+  bool halfAxis = false;
+  int64_t halves() const { return overlapLevel > 0 && !halfAxis ? 2 : 1; }
   PlanningGraph step;
   planning::Assignment assignment;
   planning::Outcome outcome;

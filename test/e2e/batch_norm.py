@@ -8,7 +8,8 @@ train     losses and running statistics of four steps, for meshes, microbatches,
 infer     the same file with --mode=infer evaluates by the saved statistics
 resume    two steps, a checkpoint under another mesh, two steps
 export    the trained model as ONNX holds the statistics of the checkpoint
-refused   what would make other statistics
+halves    tensor-parallel overlap: the same bounds, with the statistics of whole
+          microbatches; levels 1 to 3 give the same bits
 """
 import array
 import functools
@@ -34,6 +35,10 @@ LAYOUTS = [("none", "whole", "gpipe", "none"), ("none", "half", "1f1b", "none"),
            ("pp=2", "quarter", "zb", "none"),
            ("pp=2", "half", "interleaved", "none"),
            ("pp=2,dp=2,tp=2", "half", "1f1b", "0.7")]
+HALVED = [("tp=2", "half", "gpipe", "none"),
+          ("dp=2,tp=2", "whole", "1f1b", "full"),
+          ("dp=2,tp=2", "half", "gpipe", "none"),
+          ("pp=2,dp=2,tp=2", "half", "1f1b", "0.7")]
 MODEL = os.path.join(FOLDER, "model.onnx")
 DATA = "--data=" + os.path.join(FOLDER, "data")
 
@@ -64,10 +69,15 @@ def close(what, found, wanted, tolerance=TOLERANCE):
     return worst
 
 
-def build(tools, tag, layout):
+def tolerance_of(layout):
+    return PAIRS if matrix.samples(*layout[:2]) == 2 else TOLERANCE
+
+
+def build(tools, tag, layout, *options):
     plan = tools.path(tag + ".plan")
     info = expected()
     tools.run("merakc", MODEL, "-o", plan, *matrix.compile_options(*layout),
+              *options,
               f"--optimizer=sgd:lr={info['lr']},momentum={info['momentum']}")
     return plan
 
@@ -93,7 +103,7 @@ def train(layout, tools):
     plan = build(tools, "out", layout)
     found = losses(tools, plan, f"--steps={expected()['steps']}",
                    f"--save={saved}")
-    tolerance = PAIRS if matrix.samples(*layout[:2]) == 2 else TOLERANCE
+    tolerance = tolerance_of(layout)
     loss = close("loss", found, run["losses"], tolerance)
     worst = max(close(name, tensor.data, run["statistics"][name], tolerance)
                 for name, tensor in statistics(saved).items())
@@ -148,13 +158,28 @@ def export(tools):
             raise Failed(f"'{name}' was not trained")
 
 
-def halves(tools):
-    """The halves of a microbatch would have statistics of their own."""
-    _, errors = tools.run(
-        "merakc", MODEL, "-o", tools.path("out.plan"), "--tp-overlap=1",
-        *matrix.compile_options("tp=2", "half", "gpipe"), expect=1)
-    if "statistics of a whole microbatch" not in errors:
-        raise Failed(harness.last_lines(errors))
+def halves(layout, level, tools):
+    """The halves of a microbatch share its statistics."""
+    def run(level, tag):
+        log, saved = tools.path(tag + ".jsonl"), tools.path(tag)
+        plan = build(tools, tag, layout, f"--tp-overlap={level}")
+        tools.run("merak-run", plan, DATA, f"--log={log}", f"--save={saved}",
+                  f"--steps={expected()['steps']}")
+        return ([entry["loss"] for entry in harness.read_log(log)],
+                harness.read_checkpoint(saved)[0], statistics(saved))
+
+    found, weights, own = run(level, "found")
+    wanted, tolerance = run_of(*layout[:2]), tolerance_of(layout)
+    loss = close("loss", found, wanted["losses"], tolerance)
+    worst = max(close(name, tensor.data, wanted["statistics"][name], tolerance)
+                for name, tensor in own.items())
+    if level != "1":
+        losses_1, weights_1, _ = run("1", "first")
+        if found != losses_1 or any(
+                weights[name].data != tensor.data
+                for name, tensor in weights_1.items()):
+            raise Failed("level 1 gives other bits")
+    return f"loss {loss:.0e}  statistics {worst:.0e}"
 
 
 def main():
@@ -166,7 +191,10 @@ def main():
     cases += [Case("resume", functools.partial(
         resume, ("none", "half", "gpipe", "none"),
         ("pp=2", "half", "1f1b", "full"))),
-              Case("export", export), Case("refused halves", halves)]
+              Case("export", export)]
+    cases += [Case(" ".join(("halves", *layout, "level", level)),
+                   functools.partial(halves, layout, level))
+              for layout in HALVED for level in ("1", "2", "3")]
     return harness.run_cases("batch-norm", cases, args)
 
 
