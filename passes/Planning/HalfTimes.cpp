@@ -53,6 +53,11 @@ HalfTimes::find(int begin, int end) const {
     std::vector<Issue> order = orderHalves(writer.chain(), level);
     std::vector<double> idle = idleBefore(writer.chain(), order);
     it->second.seconds = simulateStreams(writer.chain(), order);
+    // The longest way from the first collective on ends so long after links
+    // that are busy for longer than all else takes.
+    const double busy = 2 * it->second.seconds;
+    it->second.slack = it->second.seconds -
+                       (simulateStreams(writer.chain(), order, busy) - busy);
     it->second.idle.assign(chosen.size(), 0);
     for (size_t i = 0; i < order.size(); ++i)
       it->second.idle[order[i].task] += idle[i];
@@ -66,6 +71,8 @@ HalfTimes::Times HalfTimes::of(int begin, int end) const {
   for (int task : chosen)
     times.compute += (*tasks)[task].communication ? 0 : (*tasks)[task].both();
   times.seconds = simulated ? simulated->seconds : times.compute;
+  if (simulated)
+    times.slack = simulated->slack;
   return times;
 }
 

@@ -6,6 +6,7 @@
 #include "passes/Planning/TwoStream.h"
 
 #include <cstddef>
+#include <limits>
 #include <map>
 
 namespace merak::planning {
@@ -34,6 +35,9 @@ public:
   struct Times {
     double seconds = 0; // both halves, until the last collective has ended
     double compute = 0; // without collectives
+    // How long the links may be busy with something else when they begin
+    // before that holds them up; every second above is one more.
+    double slack = std::numeric_limits<double>::infinity();
   };
   // Of ops [begin, end) alone: what they need of others is there.
   Times of(int begin, int end) const;
@@ -48,7 +52,7 @@ public:
 
 private:
   struct Simulated {
-    double seconds = 0;
+    double seconds = 0, slack = 0;
     std::vector<double> idle; // by task
   };
   // What is chosen of the tasks and, if something communicates, its simulation.

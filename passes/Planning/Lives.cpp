@@ -35,14 +35,19 @@ Places whenReceived(Places places, const std::vector<int> &arrivals) {
 
 } // namespace
 
-std::vector<PerLife<int>> copiesOf(const Schedule &schedule) {
+std::vector<PerLife<int>> copiesOf(const Schedule &schedule, int distance) {
   std::vector<PerLife<int>> copies(schedule.virtualStages());
-  std::vector<Transfer> transfers = chainTransfers(schedule);
+  // Stages wait for their neighbours, whatever else they receive.
+  std::vector<Transfer> transfers = chainTransfers(schedule, distance);
+  const size_t counted = transfers.size();
+  if (distance > 1)
+    for (const Transfer &transfer : chainTransfers(schedule))
+      transfers.push_back(transfer);
   std::vector<std::vector<int>> arrivals = latestArrivals(schedule, transfers);
   auto arrivalsAt = [&](int stage, int chunk,
                         Action action) -> const std::vector<int> & {
     static const std::vector<int> none;
-    for (size_t t = 0; t < transfers.size(); ++t)
+    for (size_t t = 0; t < counted; ++t)
       if (transfers[t].toStage == stage && transfers[t].toChunk == chunk &&
           transfers[t].toAction == action)
         return arrivals[t];

@@ -28,9 +28,10 @@ template <typename T> struct PerLife {
 };
 using Lives = PerLife<double>; // bytes of a microbatch
 
-// The most copies at once on each virtual stage. Where a schedule lacks W or R,
+// The most copies at once on each virtual stage, of received values those that
+// come from `distance` virtual stages away. Where a schedule lacks W or R,
 // values for them live until B or from F.
-std::vector<PerLife<int>> copiesOf(const Schedule &schedule);
+std::vector<PerLife<int>> copiesOf(const Schedule &schedule, int distance = 1);
 
 inline double bytesOf(const Lives &lives, const PerLife<int> &copies) {
   double bytes = 0;

@@ -4,8 +4,10 @@
 #include "passes/Planning/Recompute.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -92,12 +94,14 @@ namespace {
 // copies of values at once, the most microbatches under way, whether it
 // recomputes.
 struct Lists {
-  std::vector<PerLife<int>> copies;
+  std::vector<PerLife<int>> copies; // of values from neighbours
   std::vector<int> inFlight;
   std::vector<char> recomputes;
 
-  explicit Lists(const Schedule &schedule)
-      : copies(copiesOf(schedule)), recomputes(schedule.virtualStages(), 0) {
+  // `again` gives the schedule where values skip stages.
+  Lists(const Schedule &schedule, std::function<Schedule()> again)
+      : copies(copiesOf(schedule)), recomputes(schedule.virtualStages(), 0),
+        again(std::move(again)) {
     for (const PerLife<int> &of : copies)
       inFlight.push_back(of.at(Life::FW));
     for (int s = 0; s < schedule.stages; ++s)
@@ -105,6 +109,24 @@ struct Lists {
         if (step.action == Action::R)
           recomputes[step.chunk * schedule.stages + s] = 1;
   }
+  explicit Lists(const Schedule &schedule)
+      : Lists(schedule, [&schedule] { return schedule; }) {}
+
+  // The same of values that come from so many virtual stages away.
+  const std::vector<PerLife<int>> &copiesFrom(int distance) const {
+    if (distance <= 1)
+      return copies;
+    std::lock_guard lock(mutex);
+    auto [it, isNew] = farther.try_emplace(distance);
+    if (isNew)
+      it->second = copiesOf(again(), distance);
+    return it->second;
+  }
+
+private:
+  std::function<Schedule()> again;
+  mutable std::mutex mutex;
+  mutable std::map<int, std::vector<PerLife<int>>> farther;
 };
 
 // Of a schedule that makeSchedule made. A search asks for the same ones over
@@ -119,7 +141,10 @@ const Lists &listsOf(const std::string &name, const ScheduleOptions &made,
                  made.recompute, made.splitBackward);
   auto it = known.find(key);
   if (it == known.end())
-    it = known.emplace(key, Lists(schedule)).first;
+    it = known
+             .try_emplace(key, schedule,
+                          [name, made] { return *makeSchedule(name, made); })
+             .first;
   return it->second;
 }
 
@@ -130,20 +155,26 @@ double fixedOf(const PipelineShape &shape, const StageCost &cost) {
          2 * cost.sharedBytes;
 }
 double bytesOf(const PipelineShape &shape, const StageCost &cost,
-               const Lists &lists, int v) {
-  return fixedOf(shape, cost) + bytesOf(cost.held, lists.copies[v]);
+               const Lists &lists, const std::vector<int> &begin, int v) {
+  double bytes = fixedOf(shape, cost) + bytesOf(cost.held, lists.copies[v]);
+  for (const ArrivingValue &value : cost.arriving) {
+    auto next = std::upper_bound(begin.begin(), begin.end(), value.from);
+    int distance = std::abs(int(next - begin.begin()) - 1 - v);
+    bytes += value.bytes * lists.copiesFrom(distance)[v].at(value.life, true);
+  }
+  return bytes;
 }
 
 // Of each stage. Chunks take turns in one workspace.
 std::vector<double> bytesOf(const PipelineShape &shape,
                             const std::vector<StageCost> &costs,
-                            const Lists &lists) {
+                            const Lists &lists, const std::vector<int> &begin) {
   std::vector<double> bytes(shape.stages, 0), workspace = bytes;
   for (size_t v = 0; v < costs.size(); ++v) {
     double &most = workspace[v % shape.stages];
     double own = costs[v].workspace, all = std::max(most, own);
     bytes[v % shape.stages] +=
-        bytesOf(shape, costs[v], lists, int(v)) - own - most + all;
+        bytesOf(shape, costs[v], lists, begin, int(v)) - own - most + all;
     most = all;
   }
   return bytes;
@@ -157,6 +188,8 @@ StageMemory memoryOf(const PipelineShape &shape, const StageCost &cost) {
     for (bool received : {false, true})
       for (bool sent : {false, true})
         bytes += cost.held.at(life, received, sent);
+    for (const ArrivingValue &value : cost.arriving)
+      bytes += value.life == life ? value.bytes : 0;
     return bytes;
   };
   StageMemory memory;
@@ -178,25 +211,10 @@ SimulateOptions simulationOf(const StageModel &model,
   int p = shape.stages, parts = p * chunks;
   SimulateOptions simulation;
   simulation.record = false;
-  for (int v = 0; v < parts; ++v) {
-    const StageCost &cost =
-        model.cost(begin[v], begin[v + 1], marks[v], shardwise);
-    out.stages.push_back(cost);
-    ActionTimes times = cost.times;
-    double reduce = model.exposedReduction(begin[v], begin[v + 1], shape);
-    if (cost.sharedBytes > 0 && !shape.links.empty())
-      reduce += shape.links[0].latency +
-                cost.sharedBytes * shape.links[0].secondsPerByte;
-    times.U = times.U * shape.stateShare + reduce;
-    out.updateSeconds = std::max(out.updateSeconds, times.U);
-    out.exposedSeconds = std::max(
-        out.exposedSeconds, cost.communication * shape.microbatches + reduce);
-    simulation.times.push_back(times);
-    if (v >= p) // one update for all chunks of a stage
-      simulation.times[v % p].U += times.U;
-    simulation.memory.push_back(memoryOf(shape, cost));
-    if (v + 1 == parts)
-      continue;
+  // Seconds for which the transfers of a microbatch occupy links that the
+  // collectives of both ends use: of values, of gradients.
+  std::vector<std::array<double, 2>> occupied(parts + 1);
+  for (int v = 0; v + 1 < parts; ++v) {
     BoundaryCost boundary;
     if (!shape.links.empty()) {
       // From the last stage back to the first over the slowest link.
@@ -212,9 +230,43 @@ SimulateOptions simulationOf(const StageModel &model,
       boundary.backwardBytes = model.gradientBytes(begin[v + 1]);
       boundary.forward = seconds(boundary.forwardBytes);
       boundary.backward = seconds(boundary.backwardBytes);
+      if (link.shared)
+        occupied[v + 1] = {boundary.forwardBytes * link.secondsPerByte,
+                           boundary.backwardBytes * link.secondsPerByte};
     }
     out.transferSeconds += boundary.forward + boundary.backward;
     simulation.boundaries.push_back(boundary);
+  }
+  for (int v = 0; v < parts; ++v) {
+    out.stages.push_back(
+        model.cost(begin[v], begin[v + 1], marks[v], shardwise));
+    StageCost &cost = out.stages.back();
+    // Values come and go beside B, and gradients beside F, as one forward one
+    // backward has it; without B both are F's.
+    auto delay = [&](double &seconds, double busy, double slack) {
+      double more = std::max(0.0, busy - slack);
+      seconds += more;
+      cost.communication += more;
+    };
+    double values = occupied[v][0] + occupied[v + 1][0];
+    double gradients = occupied[v][1] + occupied[v + 1][1];
+    bool train = model.problem.train;
+    delay(cost.times.F, train ? gradients : values, cost.slackForward);
+    if (train)
+      delay(cost.times.B, values, cost.slackBackward);
+    ActionTimes times = cost.times;
+    double reduce = model.exposedReduction(begin[v], begin[v + 1], shape);
+    if (cost.sharedBytes > 0 && !shape.links.empty())
+      reduce += shape.links[0].latency +
+                cost.sharedBytes * shape.links[0].secondsPerByte;
+    times.U = times.U * shape.stateShare + reduce;
+    out.updateSeconds = std::max(out.updateSeconds, times.U);
+    out.exposedSeconds = std::max(
+        out.exposedSeconds, cost.communication * shape.microbatches + reduce);
+    simulation.times.push_back(times);
+    if (v >= p) // one update for all chunks of a stage
+      simulation.times[v % p].U += times.U;
+    simulation.memory.push_back(memoryOf(shape, cost));
   }
   return simulation;
 }
@@ -227,7 +279,7 @@ PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
   SimulateOptions simulation =
       simulationOf(model, shape, schedule.chunks, begin, marks, shardwise, out);
   simulation.memory.clear();
-  out.memory = bytesOf(shape, out.stages, lists);
+  out.memory = bytesOf(shape, out.stages, lists, begin);
   Timeline timeline = simulate(schedule, simulation);
   out.seconds = timeline.total;
   out.busy = timeline.busy;
@@ -430,7 +482,7 @@ private:
       return bytesOf(
           shape,
           model.cost(begin[v], begin[v + 1], {level, 0}, options.shardwise),
-          search.lists, v);
+          search.lists, begin, v);
     };
     if (bytes(0) <= limit)
       return {};
@@ -454,7 +506,7 @@ private:
     auto consider = [&](Marks marks) {
       double needed = bytesOf(
           shape, model.cost(begin[v], begin[v + 1], marks, options.shardwise),
-          search.lists, v);
+          search.lists, begin, v);
       if (needed < leastBytes) {
         leastBytes = needed;
         least = marks;
@@ -622,7 +674,7 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   problem.refuses = [&](const Schedule &schedule) -> std::string {
     Lists lists(schedule);
     double excess = 0;
-    for (double bytes : bytesOf(shape, sums.stages, lists))
+    for (double bytes : bytesOf(shape, sums.stages, lists, plan.begin))
       excess += std::max(0.0, bytes - shape.memoryBytes);
     bool fits = shape.memoryBytes <= 0 || excess <= plan.cost.excessBytes;
     return fits ? "" : "its buffers do not fit";

@@ -6,15 +6,18 @@
 
 namespace merak::planning {
 
-std::vector<Transfer> chainTransfers(const Schedule &schedule) {
+std::vector<Transfer> chainTransfers(const Schedule &schedule, int distance) {
   std::vector<Transfer> out;
   bool backward = false;
   for (const std::vector<Step> &order : schedule.order)
     for (const Step &step : order)
       backward |= step.action == Action::B;
-  for (int v = 0; v + 1 < schedule.virtualStages(); ++v) {
-    int from = v % schedule.stages, to = (v + 1) % schedule.stages;
-    int fromChunk = v / schedule.stages, toChunk = (v + 1) / schedule.stages;
+  for (int v = 0; v + distance < schedule.virtualStages(); ++v) {
+    int w = v + distance;
+    int from = v % schedule.stages, to = w % schedule.stages;
+    int fromChunk = v / schedule.stages, toChunk = w / schedule.stages;
+    if (distance > 1 && from == to)
+      continue;
     out.push_back({from, to, Action::F, Action::F, fromChunk, toChunk});
     if (backward)
       out.push_back({to, from, Action::B, Action::B, toChunk, fromChunk});

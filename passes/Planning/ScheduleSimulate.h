@@ -15,8 +15,10 @@ struct Transfer {
   Action fromAction = Action::F, toAction = Action::F;
   int fromChunk = 0, toChunk = 0;
 };
-// F to the next virtual stage, B to the one before.
-std::vector<Transfer> chainTransfers(const Schedule &schedule);
+// F to the virtual stage `distance` further on, B as far back; none between
+// chunks of one stage if others lie between them.
+std::vector<Transfer> chainTransfers(const Schedule &schedule,
+                                     int distance = 1);
 
 // Seconds (or units) of each action on one stage, per chunk execution.
 struct ActionTimes {

@@ -374,6 +374,8 @@ private:
       stage.backward = sums[1][k].compute + sums[1][k].wait;
       stage.weight = sums[2][k].compute + sums[2][k].wait;
       stage.communication = sums[0][k].wait + sums[1][k].wait + sums[2][k].wait;
+      stage.waitsForward = sums[0][k].wait;
+      stage.waitsBackward = sums[1][k].wait;
       stage.recompute = sums[0][k].compute;
       stage.operands = op.operands;
       stage.results = op.results;
@@ -510,7 +512,11 @@ PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
     const costmodel::Link &l = cluster.between(a, b);
     bool leaves = cluster.node(a) != cluster.node(b);
     double share = l.shared && leaves ? double(sharing) : 1;
-    return BoundaryLink{l.latency, share / l.bandwidth};
+    // The tp ranks of both ends meet inside their nodes or outside, too.
+    bool same = d.tp > 1;
+    for (int64_t first : {a, b})
+      same &= leaves == (cluster.node(first) != cluster.node(first + d.tp - 1));
+    return BoundaryLink{l.latency, share / l.bandwidth, same};
   };
   // All ranks of a node send at once: those of its stages to the next ones.
   for (int64_t s = 0; s + 1 < d.pp; ++s)

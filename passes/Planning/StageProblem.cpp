@@ -21,9 +21,12 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
   for (int i = 0; i < count(); ++i)
     for (int id : problem.ops[i].results)
       producer[id] = i;
+  users.resize(n);
   for (int i = 0; i < count(); ++i)
-    for (int id : problem.ops[i].operands)
+    for (int id : problem.ops[i].operands) {
       lastUse[id] = i;
+      users[id].push_back(i);
+    }
   auto sum = [&](double StageOp::*field) {
     std::vector<double> out(1, 0);
     for (const StageOp &op : problem.ops)
@@ -178,9 +181,9 @@ double StageModel::exposedReduction(int begin, int end,
 }
 
 // Values that backward actions of the stage read, and what of it is made again.
-// `held` gets them by their lives.
+// `cost` gets them by their lives.
 StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
-                                    Lives *held) const {
+                                    StageCost *cost) const {
   Need out;
   int mark = ++now;
   auto want = [&](int t, char reader) {
@@ -218,40 +221,63 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
     for (int t : op.operands)
       want(t, 1);
   }
-  if (!held)
+  if (!cost)
     return out;
+  // The stage that makes a value sends it to each one that uses it.
   auto sent = [&](int t) { return lastUse[t] >= end; };
+  auto keep = [&](int t, Life life) {
+    if (producer[t] < begin)
+      cost->arriving.push_back({producer[t], life, problem.tensors[t].bytes});
+    else
+      cost->held.at(life, false, sent(t)) += problem.tensors[t].bytes;
+  };
   for (int t : out.kept)
-    held->at(need[t] == 1   ? Life::FR
-             : need[t] == 2 ? Life::FB
-                            : Life::FW,
-             producer[t] < begin, sent(t)) += problem.tensors[t].bytes;
+    keep(t, need[t] == 1 ? Life::FR : need[t] == 2 ? Life::FB : Life::FW);
   for (int t : out.again) {
     if (need[t] > 1)
-      held->at(need[t] == 2 ? Life::RB : Life::RW) += problem.tensors[t].bytes;
+      cost->held.at(need[t] == 2 ? Life::RB : Life::RW) +=
+          problem.tensors[t].bytes;
     if (sent(t))
-      held->at(Life::F, false, true) += problem.tensors[t].bytes;
+      cost->held.at(Life::F, false, true) += problem.tensors[t].bytes;
   }
-  // What only comes, goes, or passes through.
+  // What only comes or goes; what passes by is not here.
   for (int t : crossers[begin])
-    if (stamp[t] != mark)
-      held->at(Life::F, true, sent(t)) += problem.tensors[t].bytes;
+    if (stamp[t] != mark && nextUse(t, begin) < end)
+      keep(t, Life::F);
   for (int t : crossers[end])
     if (stamp[t] != mark && producer[t] >= begin)
-      held->at(Life::F, false, true) += problem.tensors[t].bytes;
-  // Gradients that arrive and that wait for W.
-  double arriving = gradientBytes(end);
+      keep(t, Life::F);
+  // Gradients go back from each stage that uses a value to the one before that
+  // does, summed up. Those that W reads wait for it.
+  std::map<int, double> gradients; // by the op that they come from
+  for (int t : crossers[end])
+    if (producer[t] >= begin || nextUse(t, begin) < end)
+      gradients[nextUse(t, end)] += problem.tensors[t].gradientBytes;
   for (int i = begin; i < end; ++i)
     for (auto [bytes, from] : problem.ops[i].pending) {
-      held->at(Life::BW, from >= end) += bytes;
-      arriving -= from >= end ? bytes : 0;
+      if (from < end) {
+        cost->held.at(Life::BW) += bytes;
+        continue;
+      }
+      cost->arriving.push_back({from, Life::BW, bytes});
+      gradients[from] -= bytes;
     }
-  held->at(Life::B, true) += std::max(0.0, arriving);
-  held->at(Life::B, false, true) += gradientBytes(begin);
+  for (auto [from, bytes] : gradients)
+    if (bytes > 0)
+      cost->arriving.push_back({from, Life::B, bytes});
+  for (int t : crossers[begin])
+    if (nextUse(t, begin) < end)
+      cost->held.at(Life::B, false, true) += problem.tensors[t].gradientBytes;
   out.workspace =
       std::max({out.workspace, forwardWorkspace(begin, end, false, marks),
                 forwardWorkspace(begin, end, true, marks)});
   return out;
+}
+
+int StageModel::nextUse(int tensor, int from) const {
+  const std::vector<int> &of = users[tensor];
+  auto it = std::lower_bound(of.begin(), of.end(), from);
+  return it == of.end() ? count() : *it;
 }
 
 // The most bytes at once of values that an action makes and does not leave: F,
@@ -305,6 +331,34 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
     HalfTimes::Times both = halves[action].of(begin, end);
     *times[action] = both.seconds;
     out.communication += both.seconds - both.compute;
+    if (action == 0)
+      out.slackForward = both.slack;
+    if (action == 1)
+      out.slackBackward = both.slack;
+  }
+  if (halves.empty())
+    setSlack(begin, end, out);
+}
+
+// Without halves: what is computed before the first collective.
+void StageModel::setSlack(int begin, int end, StageCost &out) const {
+  double computed = 0;
+  for (int i = begin; i < end; ++i) {
+    const StageOp &op = problem.ops[i];
+    computed += op.forward - op.waitsForward;
+    if (op.waitsForward > 0) {
+      out.slackForward = computed;
+      break;
+    }
+  }
+  computed = 0;
+  for (int i = end; i-- > begin;) {
+    const StageOp &op = problem.ops[i];
+    computed += op.backward - op.waitsBackward;
+    if (op.waitsBackward > 0) {
+      out.slackBackward = computed;
+      break;
+    }
   }
 }
 
@@ -326,7 +380,7 @@ StageCost StageModel::compute(int begin, int end, Marks marks,
           out.sharedBytes += parameter.gradientBytes;
       }
   if (!shardwise) {
-    Need need = needOf(begin, end, marks, &out.held);
+    Need need = needOf(begin, end, marks, &out);
     for (int t : need.kept)
       out.keptBytes += problem.tensors[t].bytes;
     for (int t : need.again)

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -30,10 +31,11 @@ struct StageOp {
   double forward = 0, backward = 0, weight = 0;
   double recompute = 0;     // seconds to run it again
   double communication = 0; // the collectives' part of the three
-  bool checkpoint = false;  // its results come out of a collective: never again
-  bool everywhere = false;  // made on every stage that needs it, never kept
-  double workspace = 0;     // bytes that its gradients use but do not leave
-  int64_t piece = -1;       // see GraphOp
+  double waitsForward = 0, waitsBackward = 0; // of the first two
+  bool checkpoint = false; // its results come out of a collective: never again
+  bool everywhere = false; // made on every stage that needs it, never kept
+  double workspace = 0;    // bytes that its gradients use but do not leave
+  int64_t piece = -1;      // see GraphOp
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
   std::vector<int> keptForWeights;    // the same in W
@@ -70,6 +72,9 @@ struct StageProblem {
 
 struct BoundaryLink {
   double latency = 0, secondsPerByte = 0;
+  // The collectives of its stages go over the same links: they wait while a
+  // transfer comes or goes.
+  bool shared = false;
 };
 
 // How gradients are summed over replicas once a step: in buckets, in the order
@@ -105,16 +110,28 @@ struct Marks {
   bool operator==(const Marks &) const = default;
 };
 
+// A value of a microbatch that another stage sends: straight from the stage
+// that makes it, whatever lies between the two.
+struct ArrivingValue {
+  int from = 0; // an op of that stage
+  Life life = Life::F;
+  double bytes = 0;
+};
+
 struct StageCost {
   ActionTimes times;
   double parameterBytes = 0, gradientBytes = 0, stateBytes = 0;
-  int parameters = 0;       // trained ones
-  double sharedBytes = 0;   // gradients also computed on other stages
-  double keptBytes = 0;     // a microbatch in flight
-  double againBytes = 0;    // a microbatch recomputed
-  Lives held;               // a microbatch, by kind of life
+  int parameters = 0;     // trained ones
+  double sharedBytes = 0; // gradients also computed on other stages
+  double keptBytes = 0;   // a microbatch in flight
+  double againBytes = 0;  // a microbatch recomputed
+  Lives held;             // a microbatch, by kind of life; made here
+  std::vector<ArrivingValue> arriving;
   double workspace = 0;     // what one action has besides
   double communication = 0; // of the actions' times, hidden by nothing
+  // Of F and B: see HalfTimes::Times.
+  double slackForward = std::numeric_limits<double>::infinity();
+  double slackBackward = slackForward;
 };
 
 // Precomputed sums of a problem; evaluates stages [begin, end) of its ops.
@@ -160,10 +177,12 @@ private:
     std::vector<int> ops;         // that are run again, the last one first
     double seconds = 0, workspace = 0;
   };
-  Need needOf(int begin, int end, Marks marks, Lives *held) const;
+  Need needOf(int begin, int end, Marks marks, StageCost *cost) const;
+  int nextUse(int tensor, int from) const; // op, count() if there is none
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   StageCost compute(int begin, int end, Marks marks, bool shardwise) const;
   void setTimes(int begin, int end, StageCost &out) const;
+  void setSlack(int begin, int end, StageCost &out) const;
   void fillWaits(int begin, int end, const Need &need, StageCost &out) const;
   void findSlices();
   void sumTensors(int begin, int end, Marks marks, StageCost &out) const;
@@ -173,6 +192,7 @@ private:
   void climb();
 
   std::vector<int> producer, lastUse;
+  std::vector<std::vector<int>> users; // ops, by tensor
   std::vector<double> crossing, crossingBack;
   std::vector<std::vector<int>> crossers; // tensors, by cut
   std::vector<char> legal; // by position: no op is taken apart there

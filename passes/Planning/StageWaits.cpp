@@ -137,6 +137,7 @@ void StageModel::fillWaits(int begin, int end, const Need &need,
   out.times.R -= moved;
   out.times.W -= weights;
   out.times.B += late;
+  out.slackBackward += late;
   out.communication -= moved + weights - late;
 }
 

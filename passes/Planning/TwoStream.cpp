@@ -11,8 +11,9 @@ namespace {
 // Time on both streams while tasks are issued one by one.
 class Streams {
 public:
-  Streams(const Chain &chain, int copies)
-      : chain(chain), finish(copies, std::vector<double>(chain.size(), 0.0)) {}
+  Streams(const Chain &chain, int copies, double busy = 0)
+      : chain(chain),
+        finish(copies, std::vector<double>(chain.size(), 0.0)), free{0, busy} {}
 
   // When the task would start if it were issued next.
   double startOf(int half, int task) const {
@@ -52,7 +53,7 @@ public:
 private:
   const Chain &chain;
   std::vector<std::vector<double>> finish;
-  std::array<double, 2> free{};
+  std::array<double, 2> free;
   double last = 0;
 };
 
@@ -155,8 +156,9 @@ private:
 
 } // namespace
 
-double simulateStreams(const Chain &chain, const std::vector<Issue> &order) {
-  Streams streams(chain, 2);
+double simulateStreams(const Chain &chain, const std::vector<Issue> &order,
+                       double busy) {
+  Streams streams(chain, 2, busy);
   for (const Issue &issue : order)
     streams.issue(issue.half, issue.task);
   return streams.end();

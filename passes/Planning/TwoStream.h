@@ -54,9 +54,10 @@ struct Issue {
 // second one (a transformer block has two), 3 nowhere.
 inline constexpr int kMaxOverlapLevel = 3;
 
-// Seconds until everything is finished. Every task must come after what it
-// needs.
-double simulateStreams(const Chain &chain, const std::vector<Issue> &order);
+// Seconds until everything is finished; communication starts when `busy`
+// seconds have passed. Every task must come after what it needs.
+double simulateStreams(const Chain &chain, const std::vector<Issue> &order,
+                       double busy = 0);
 // The chain alone, once: level 0 for a chain with the times of the whole
 // microbatch.
 double simulateStreams(const Chain &chain);

@@ -1,6 +1,8 @@
 // Times of ranges of ops against the chain of the range by itself.
 #include "passes/Planning/HalfTimes.h"
 
+#include <algorithm>
+#include <cmath>
 #include <gtest/gtest.h>
 #include <random>
 
@@ -43,7 +45,7 @@ TEST(HalfTimes, RangeAloneIsItsChain) {
       for (int end = begin + 1; end <= ops; ++end) {
         ChainWriter writer;
         std::vector<int> number(tasks.size(), -1);
-        double compute = 0;
+        double compute = 0, communication = 0;
         for (size_t i = 0; i < tasks.size(); ++i) {
           const HalfTask &task = tasks[i];
           if (task.op < begin || task.op >= end)
@@ -55,11 +57,21 @@ TEST(HalfTimes, RangeAloneIsItsChain) {
           number[i] = writer.add(task.seconds, task.communication, needs,
                                  task.joins, task.once);
           double parts = task.once ? 1 : 2;
-          compute += task.communication ? 0 : parts * task.seconds;
+          (task.communication ? communication : compute) +=
+              parts * task.seconds;
         }
         HalfTimes::Times found = times.of(begin, end);
         EXPECT_DOUBLE_EQ(found.seconds, secondsOfHalves(writer.chain(), level));
         EXPECT_DOUBLE_EQ(found.compute, compute);
+        if (communication == 0) {
+          EXPECT_TRUE(std::isinf(found.slack));
+          continue;
+        }
+        // Links that are busy for longer than the slack hold it up as long.
+        std::vector<Issue> order = orderHalves(writer.chain(), level);
+        for (double busy : {0.5, 3.0, 20.0})
+          EXPECT_NEAR(simulateStreams(writer.chain(), order, busy),
+                      found.seconds + std::max(0.0, busy - found.slack), 1e-9);
       }
   }
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -286,7 +287,7 @@ TEST(PipelinePlan, CutsAgainstBruteForce) {
 TEST(PipelinePlan, RecomputesAsLittleAsFits) {
   Random random(13);
   int recomputed = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 400; ++round) {
     int n = pick(random, 6, 12), p = pick(random, 2, 3);
     StageProblem problem = randomProblem(random, n);
     StageModel model(problem);
@@ -341,6 +342,47 @@ TEST(PipelinePlan, CostIsTheSimulatedTime) {
     }
     EXPECT_DOUBLE_EQ(plan->cost.seconds,
                      simulate(plan->schedule, simulation).total);
+  }
+}
+
+// Two stages of two ops, each a second of computing and then two of
+// collectives; a microbatch's transfer takes three seconds each way.
+TEST(PipelinePlan, CollectivesWaitForTransfersOnTheirLinks) {
+  StageProblem problem;
+  for (int i = 0; i < 4; ++i) {
+    StageOp op;
+    op.name = fmt::format("op{}", i);
+    op.forward = op.backward = 3;
+    op.waitsForward = op.waitsBackward = 2;
+    op.communication = 4;
+    op.results = {i};
+    if (i > 0)
+      op.operands = {i - 1};
+    problem.ops.push_back(op);
+    problem.tensors.push_back({op.name, 3, 3, false});
+  }
+  StageModel model(problem);
+  EXPECT_EQ(model.cost(0, 2, {}).slackForward, 1);
+  EXPECT_EQ(model.cost(0, 2, {}).slackBackward, 1);
+  ScheduleOptions make;
+  make.stages = 2;
+  make.microbatches = 4;
+  make.splitBackward = make.update = true;
+  Schedule schedule = *makeSchedule("1f1b", make);
+  for (bool shared : {false, true}) {
+    PipelineShape shape;
+    shape.stages = 2;
+    shape.microbatches = 4;
+    shape.links = {{0.5, 1, shared}};
+    PipelineCost cost =
+        pipelineCost(model, shape, schedule, {0, 2, 4}, {{}, {}});
+    // The first second of an action needs no link.
+    double more = shared ? 3 - 1 : 0;
+    for (const StageCost &stage : cost.stages) {
+      EXPECT_EQ(stage.times.F, 6 + more);
+      EXPECT_EQ(stage.times.B, 6 + more);
+      EXPECT_EQ(stage.communication, 8 + 2 * more);
+    }
   }
 }
 
@@ -510,8 +552,9 @@ TEST(PipelineShape, JoiningPaysBelowTwiceTheLatency) {
 }
 
 // Copies of values by definition: of each pair of actions the most microbatches
-// between the two, ends included; what is received from its arrival on.
-TEST(Lives, CopiesAreCountedByDefinition) {
+// between the two, ends included; what is received, from the neighbour or past
+// it, from its arrival on.
+void countCopiesByDefinition(int distance) {
   for (const std::string &name : scheduleNames()) {
     ScheduleOptions make;
     make.stages = 3;
@@ -519,10 +562,12 @@ TEST(Lives, CopiesAreCountedByDefinition) {
     make.chunks = name == "interleaved" ? 2 : 1;
     make.recompute = make.splitBackward = make.update = true;
     Schedule schedule = *makeSchedule(name, make);
-    std::vector<PerLife<int>> copies = copiesOf(schedule);
-    std::vector<Transfer> transfers = chainTransfers(schedule);
-    std::vector<std::vector<int>> arrivals =
-        latestArrivals(schedule, transfers);
+    std::vector<PerLife<int>> copies = copiesOf(schedule, distance);
+    std::vector<Transfer> transfers = chainTransfers(schedule, distance);
+    std::vector<Transfer> all = transfers;
+    for (const Transfer &transfer : chainTransfers(schedule))
+      all.push_back(transfer);
+    std::vector<std::vector<int>> arrivals = latestArrivals(schedule, all);
     for (int v = 0; v < schedule.virtualStages(); ++v) {
       const std::vector<Step> &order = schedule.order[v % 3];
       auto most = [&](Action from, Action to, int before, int after) {
@@ -561,6 +606,74 @@ TEST(Lives, CopiesAreCountedByDefinition) {
         EXPECT_EQ(copies[v].at(Life::RW), most(Action::R, Action::W, 0, 0));
       }
     }
+  }
+}
+
+TEST(Lives, CopiesAreCountedByDefinition) {
+  countCopiesByDefinition(1);
+  countCopiesByDefinition(2);
+}
+
+// The value of op 0 is read by op 2 and, past a stage, by op 6.
+TEST(StageModel, ValuesGoStraightToTheStagesThatUseThem) {
+  StageProblem problem;
+  for (int i = 0; i < 8; ++i) {
+    StageOp op;
+    op.name = fmt::format("op{}", i);
+    op.results = {i};
+    if (i > 0)
+      op.operands = {i - 1};
+    if (i == 2 || i == 6)
+      op.operands.push_back(0);
+    op.kept = op.operands;
+    problem.ops.push_back(op);
+    problem.tensors.push_back(
+        {op.name, i == 0 ? 100.0 : 1.0, i == 0 ? 100.0 : 1.0, false});
+  }
+  StageModel model(problem);
+  auto arriving = [&](int begin, int end) {
+    std::map<std::pair<int, Life>, double> bytes;
+    for (const ArrivingValue &value : model.cost(begin, end, {}).arriving)
+      bytes[{value.from, value.life}] += value.bytes;
+    return bytes;
+  };
+  using Arriving = std::map<std::pair<int, Life>, double>;
+  // Ops 0-1 get the sum of gradients from op 2; 2-3 the one from op 6.
+  EXPECT_EQ(arriving(0, 2), (Arriving{{{2, Life::B}, 101}}));
+  EXPECT_EQ(arriving(2, 4), (Arriving{{{0, Life::FB}, 100},
+                                      {{1, Life::FB}, 1},
+                                      {{4, Life::B}, 1},
+                                      {{6, Life::B}, 100}}));
+  EXPECT_EQ(arriving(4, 6), (Arriving{{{3, Life::FB}, 1}, {{6, Life::B}, 1}}));
+  EXPECT_EQ(arriving(6, 8),
+            (Arriving{{{0, Life::FB}, 100}, {{5, Life::FB}, 1}}));
+  // Gradients leave where the value is used.
+  auto left = [&](int begin, int end) {
+    return model.cost(begin, end, {}).held.at(Life::B, false, true);
+  };
+  EXPECT_EQ(left(2, 4), 101);
+  EXPECT_EQ(left(4, 6), 1);
+  EXPECT_EQ(left(6, 8), 101);
+  // A plan of these stages holds what comes, for the way that it came.
+  PipelineShape shape;
+  shape.stages = 4;
+  shape.microbatches = 8;
+  ScheduleOptions make;
+  make.stages = 4;
+  make.microbatches = 8;
+  make.splitBackward = make.update = true;
+  Schedule schedule = *makeSchedule("1f1b", make);
+  std::vector<int> begin = {0, 2, 4, 6, 8};
+  std::vector<Marks> marks(4);
+  PipelineCost cost = pipelineCost(model, shape, schedule, begin, marks);
+  for (int v = 0; v < 4; ++v) {
+    const StageCost &stage = model.cost(begin[v], begin[v + 1], {});
+    double bytes = stage.workspace + bytesOf(stage.held, copiesOf(schedule)[v]);
+    for (const ArrivingValue &value : stage.arriving)
+      bytes +=
+          value.bytes * copiesOf(schedule, std::abs(value.from / 2 - v))[v].at(
+                            value.life, true);
+    EXPECT_EQ(cost.memory[v], bytes) << v;
   }
 }
 
