@@ -90,38 +90,86 @@ Value VectorMath::polynomial(Value x, llvm::ArrayRef<double> coefficients) {
   return sum;
 }
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. Adding 1.5 * 2^23
-// rounds to an integer and leaves it in the low bits. The scale 2^n goes on in
-// two factors, so that results below the normal range come out right. The
-// polynomial (minimax, 3e-9) is of (exp(r) - 1 - r) / r^2.
+// How a float's bits are divided, and the bits of 1.5 * 2^mantissa, where
+// adding rounds to an integer and leaves it in the low bits.
+struct VectorMath::Layout {
+  int mantissa;
+  int64_t bias, magicBits, rootHalfBits;
+  double magic;
+};
+
+VectorMath::Layout VectorMath::layoutOf(Type type) {
+  if (getElementTypeOrSelf(type).isF32())
+    return {23, 127, 0x4b400000, 0x3f3504f3, 12582912.0};
+  return {52, 1023, 0x4338000000000000, 0x3fe6a09e667f3bcd, 6755399441055744.0};
+}
+
+Value VectorMath::clamp(Value x, double low, double high) {
+  x = select(less(x, low), num(x, low), x);
+  Value above =
+      arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, x, num(x, high));
+  return select(above, num(x, high), x);
+}
+
+// y 2^n for t = n + 1.5 * 2^mantissa. The scale goes on in two factors, so that
+// results below the normal range come out right.
+Value VectorMath::timesPowerOfTwo(Value y, Value t) {
+  Layout layout = layoutOf(y.getType());
+  Value bits = asInt(t);
+  Type type = bits.getType();
+  Value whole =
+      arith::SubIOp::create(b, loc, bits, constantInt(type, layout.magicBits));
+  Value half = arith::ShRSIOp::create(b, loc, whole, constantInt(type, 1));
+  Value rest = arith::SubIOp::create(b, loc, whole, half);
+  for (Value e : {half, rest}) {
+    Value biased =
+        arith::AddIOp::create(b, loc, e, constantInt(type, layout.bias));
+    y = mul(y, asFloat(arith::ShLIOp::create(
+                   b, loc, biased, constantInt(type, layout.mantissa))));
+  }
+  return y;
+}
+
+// (e as an integer, m) of x = 2^e m, sqrt(1/2) <= m < sqrt(2).
+std::pair<Value, Value> VectorMath::exponentAndMantissa(Value x) {
+  Layout layout = layoutOf(x.getType());
+  Value bits = asInt(x);
+  Type type = bits.getType();
+  Value shift = constantInt(type, layout.mantissa);
+  Value e = arith::ShRSIOp::create(
+      b, loc,
+      arith::SubIOp::create(b, loc, bits,
+                            constantInt(type, layout.rootHalfBits)),
+      shift);
+  Value mantissa = asFloat(arith::SubIOp::create(
+      b, loc, bits, arith::ShLIOp::create(b, loc, e, shift)));
+  return {e, mantissa};
+}
+
+// The logarithms of infinity, zero and what is negative or NaN.
+Value VectorMath::withEdgesOfLog(Value x, Value y) {
+  auto is = [&](arith::CmpFPredicate predicate, double bound) {
+    return arith::CmpFOp::create(b, loc, predicate, x, num(x, bound));
+  };
+  y = select(is(arith::CmpFPredicate::OEQ, kInfinity), num(x, kInfinity), y);
+  y = select(is(arith::CmpFPredicate::OEQ, 0.0), num(x, -kInfinity), y);
+  return select(is(arith::CmpFPredicate::ULT, 0.0), num(x, kNaN), y);
+}
+
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. The polynomial
+// (minimax, 3e-9) is of (exp(r) - 1 - r) / r^2.
 Value VectorMath::exp32(Value x) {
   // Beyond these bounds the result is 0 or infinity; NaN passes both tests.
-  x = select(less(x, -104.0), num(x, -104.0), x);
-  Value high = num(x, 89.0);
-  x = select(arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, x, high),
-             high, x);
-  constexpr double kMagic = 12582912.0;
-  Value t = fma(x, num(x, kLog2E), num(x, kMagic));
-  Value n = sub(t, num(x, kMagic));
+  x = clamp(x, -104.0, 89.0);
+  Value magic = num(x, layoutOf(x.getType()).magic);
+  Value t = fma(x, num(x, kLog2E), magic);
+  Value n = sub(t, magic);
   // ln 2 as a short high part (n times it is exact) and the rest.
   Value r = fma(n, num(x, -0.693359375), x);
   r = fma(n, num(x, 2.12194440054690583e-4), r);
   Value p = polynomial(r, {5.000000000e-01, 1.666651666e-01, 4.166619852e-02,
                            8.369072340e-03, 1.395086292e-03});
-  Value y = add(fma(mul(r, r), p, r), num(x, 1.0));
-
-  Value bits = asInt(t);
-  Type type = bits.getType();
-  Value whole =
-      arith::SubIOp::create(b, loc, bits, constantInt(type, 0x4b400000));
-  Value half = arith::ShRSIOp::create(b, loc, whole, constantInt(type, 1));
-  Value rest = arith::SubIOp::create(b, loc, whole, half);
-  auto powerOfTwo = [&](Value e) {
-    Value biased = arith::AddIOp::create(b, loc, e, constantInt(type, 127));
-    return asFloat(
-        arith::ShLIOp::create(b, loc, biased, constantInt(type, 23)));
-  };
-  return mul(mul(y, powerOfTwo(half)), powerOfTwo(rest));
+  return timesPowerOfTwo(add(fma(mul(r, r), p, r), num(x, 1.0)), t);
 }
 
 // log(x) = e ln 2 + log(1 + f), sqrt(1/2) <= 1 + f < sqrt(2); the polynomial
@@ -130,14 +178,7 @@ Value VectorMath::log32(Value x) {
   Value tiny = less(x, 1.17549435e-38);
   Value scaled = select(tiny, mul(x, num(x, 8388608.0)), x);
   Value adjust = select(tiny, num(x, -23.0), num(x, 0.0));
-  Value bits = asInt(scaled);
-  Type type = bits.getType();
-  Value e = arith::ShRSIOp::create(
-      b, loc,
-      arith::SubIOp::create(b, loc, bits, constantInt(type, 0x3f3504f3)),
-      constantInt(type, 23));
-  Value mantissa = asFloat(arith::SubIOp::create(
-      b, loc, bits, arith::ShLIOp::create(b, loc, e, constantInt(type, 23))));
+  auto [e, mantissa] = exponentAndMantissa(scaled);
   Value n = add(arith::SIToFPOp::create(b, loc, x.getType(), e), adjust);
   Value f = sub(mantissa, num(x, 1.0));
   Value f2 = mul(f, f);
@@ -148,13 +189,7 @@ Value VectorMath::log32(Value x) {
   y = fma(n, num(x, -2.12194440054690583e-4), y);
   y = fma(f2, num(x, -0.5), y);
   y = fma(n, num(x, 0.693359375), add(f, y));
-
-  auto is = [&](arith::CmpFPredicate predicate, double bound) {
-    return arith::CmpFOp::create(b, loc, predicate, x, num(x, bound));
-  };
-  y = select(is(arith::CmpFPredicate::OEQ, kInfinity), num(x, kInfinity), y);
-  y = select(is(arith::CmpFPredicate::OEQ, 0.0), num(x, -kInfinity), y);
-  return select(is(arith::CmpFPredicate::ULT, 0.0), num(x, kNaN), y);
+  return withEdgesOfLog(x, y);
 }
 
 // Near zero an odd polynomial (minimax, 5e-9), else 1 - 2 / (exp(2|x|) + 1).
@@ -191,13 +226,10 @@ Value VectorMath::erf32(Value x) {
 
 // As exp32, with the Taylor series (remainder 4e-18).
 Value VectorMath::exp64(Value x) {
-  x = select(less(x, -746.0), num(x, -746.0), x);
-  Value high = num(x, 710.0);
-  x = select(arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, x, high),
-             high, x);
-  constexpr double kMagic = 6755399441055744.0; // 1.5 * 2^52
-  Value t = fma(x, num(x, kLog2E), num(x, kMagic));
-  Value n = sub(t, num(x, kMagic));
+  x = clamp(x, -746.0, 710.0);
+  Value magic = num(x, layoutOf(x.getType()).magic);
+  Value t = fma(x, num(x, kLog2E), magic);
+  Value n = sub(t, magic);
   Value r = fma(n, num(x, -6.93147180369123816490e-01), x);
   r = fma(n, num(x, -1.90821492927058770002e-10), r);
   double coefficients[12];
@@ -206,19 +238,7 @@ Value VectorMath::exp64(Value x) {
     coefficients[i] = 1.0 / (factorial *= i + 2);
   Value p = polynomial(r, llvm::ArrayRef<double>(coefficients));
   // coefficients[i] = 1 / (i + 2)!
-  Value y = add(fma(mul(r, r), p, r), num(x, 1.0));
-  Value bits = asInt(t);
-  Type type = bits.getType();
-  Value whole = arith::SubIOp::create(b, loc, bits,
-                                      constantInt(type, 0x4338000000000000));
-  Value half = arith::ShRSIOp::create(b, loc, whole, constantInt(type, 1));
-  Value rest = arith::SubIOp::create(b, loc, whole, half);
-  auto powerOfTwo = [&](Value e) {
-    Value biased = arith::AddIOp::create(b, loc, e, constantInt(type, 1023));
-    return asFloat(
-        arith::ShLIOp::create(b, loc, biased, constantInt(type, 52)));
-  };
-  return mul(mul(y, powerOfTwo(half)), powerOfTwo(rest));
+  return timesPowerOfTwo(add(fma(mul(r, r), p, r), num(x, 1.0)), t);
 }
 
 // As log32, with log(1 + f) = 2 atanh(s), s = f / (2 + f): s^2 <= 0.0295, so
@@ -227,19 +247,12 @@ Value VectorMath::log64(Value x) {
   Value tiny = less(x, 2.2250738585072014e-308);
   Value scaled = select(tiny, mul(x, num(x, 18014398509481984.0)), x);
   Value adjust = select(tiny, num(x, -54.0), num(x, 0.0));
-  Value bits = asInt(scaled);
-  Type type = bits.getType();
-  Value e = arith::ShRSIOp::create(
-      b, loc,
-      arith::SubIOp::create(b, loc, bits,
-                            constantInt(type, 0x3fe6a09e667f3bcd)),
-      constantInt(type, 52));
-  Value mantissa = asFloat(arith::SubIOp::create(
-      b, loc, bits, arith::ShLIOp::create(b, loc, e, constantInt(type, 52))));
+  auto [e, mantissa] = exponentAndMantissa(scaled);
   // e as a double: its bits in the low end of 1.5 * 2^52.
+  Layout layout = layoutOf(x.getType());
   Value n = sub(asFloat(arith::AddIOp::create(
-                    b, loc, e, constantInt(type, 0x4338000000000000))),
-                num(x, 6755399441055744.0));
+                    b, loc, e, constantInt(e.getType(), layout.magicBits))),
+                num(x, layout.magic));
   n = add(n, adjust);
   Value f = sub(mantissa, num(x, 1.0));
   Value s = div(f, add(f, num(x, 2.0)));
@@ -251,12 +264,7 @@ Value VectorMath::log64(Value x) {
   y = fma(n, num(x, 1.90821492927058770002e-10), y);
   y = add(y, add(s, s));
   y = fma(n, num(x, 6.93147180369123816490e-01), y);
-  auto is = [&](arith::CmpFPredicate predicate, double bound) {
-    return arith::CmpFOp::create(b, loc, predicate, x, num(x, bound));
-  };
-  y = select(is(arith::CmpFPredicate::OEQ, kInfinity), num(x, kInfinity), y);
-  y = select(is(arith::CmpFPredicate::OEQ, 0.0), num(x, -kInfinity), y);
-  return select(is(arith::CmpFPredicate::ULT, 0.0), num(x, kNaN), y);
+  return withEdgesOfLog(x, y);
 }
 
 // Near zero sinh / cosh by their series, else 1 - 2 / (exp(2|x|) + 1).

@@ -11,6 +11,8 @@
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <utility>
+
 namespace merak::codegen {
 
 class VectorMath {
@@ -44,6 +46,13 @@ private:
   Value roundEven(Value x);
   Value floor(Value x);
   Value emit64(llvm::StringRef name, mlir::ValueRange operands);
+
+  struct Layout;
+  static Layout layoutOf(mlir::Type type);
+  Value clamp(Value x, double low, double high);
+  Value timesPowerOfTwo(Value y, Value t);
+  std::pair<Value, Value> exponentAndMantissa(Value x);
+  Value withEdgesOfLog(Value x, Value y);
 
   Value add(Value a, Value c);
   Value sub(Value a, Value c);

@@ -262,9 +262,11 @@ LogicalResult Compilation::stage() {
   planner.statePerParameter = o.states();
   planner.reduction.early = options.gradOverlap;
   planner.reduction.bucketBytes = options.gradBucket;
-  planner.memoryBytes = static_cast<double>(
-      options.memoryLimit > 0 ? options.memoryLimit
-                              : planner.cluster.device().memoryBytes);
+  if (!plannedAgain)
+    plannedBytes = static_cast<double>(
+        options.memoryLimit > 0 ? options.memoryLimit
+                                : planner.cluster.device().memoryBytes);
+  planner.memoryBytes = plannedBytes;
   OutlineOptions outline;
   outline.train = options.train;
   outline.optimizer = o.kernel();
@@ -336,6 +338,15 @@ LogicalResult Compilation::emitOnnx(const planning::Strategy &strategy) {
   return success(written.ok());
 }
 
+// The cluster that the stage phase noted in the module.
+static Result<costmodel::Cluster> notedCluster(ModuleOp module) {
+  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+  auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr();
+  if (!json)
+    return Status::error("expected a module after the stage phase");
+  return costmodel::parseCluster(json.str(), "cluster");
+}
+
 LogicalResult Compilation::shard() {
   if (failed(localize(*module)))
     return failure();
@@ -343,12 +354,7 @@ LogicalResult Compilation::shard() {
     return failure();
   if (!(*module)->hasAttr(pipe::kOverlapAttr))
     return success();
-  auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
-  auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr();
-  if (!json)
-    return error("expected a module after the stage phase");
-  Result<costmodel::Cluster> cluster =
-      costmodel::parseCluster(json.str(), "cluster");
+  Result<costmodel::Cluster> cluster = notedCluster(*module);
   if (!cluster.ok())
     return error(cluster.status().str());
   if (failed(subPipeline(*module, *cluster)))
@@ -408,10 +414,17 @@ LogicalResult Compilation::schedule() {
   return success();
 }
 
+double Compilation::deviceBytes() {
+  if (options.memoryLimit > 0)
+    return static_cast<double>(options.memoryLimit);
+  Result<costmodel::Cluster> cluster = notedCluster(*module);
+  return cluster.ok() ? static_cast<double>(cluster->device().memoryBytes) : 0;
+}
+
 LogicalResult Compilation::memory() {
   PassManager manager(&context);
   MemoryPipelineOptions memory;
-  memory.memoryLimit = options.memoryLimit;
+  memory.memoryLimit = static_cast<int64_t>(deviceBytes());
   memory.overlapGradients = options.gradOverlap;
   auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
   if (auto bucket =
@@ -480,7 +493,32 @@ LogicalResult Compilation::snapshot(size_t phase) {
   return success();
 }
 
-LogicalResult Compilation::run() {
+bool Compilation::plansAgain() {
+  constexpr int kAttempts = 4;
+  constexpr double kMiB = 1 << 20;
+  double limit = deviceBytes();
+  plan::ProgramOp largest;
+  for (auto program : module->getOps<plan::ProgramOp>())
+    if (!largest || program.getArenaBytes() > largest.getArenaBytes())
+      largest = program;
+  if (limit <= 0 || !largest || largest.getArenaBytes() <= limit ||
+      ++plannedAgain > kAttempts)
+    return false;
+  // Too little was predicted; as much too little will be for another plan.
+  double needed = static_cast<double>(largest.getArenaBytes()), predicted = 0;
+  for (const report::StageDecision &stage : considered.stages)
+    predicted = std::max(predicted, stage.memoryBytes);
+  plannedBytes = std::min(plannedBytes, predicted) * limit / needed;
+  again += fmt::format("buffers of program '{}' took {:.2f} MiB of {:.2f}; "
+                       "planned again for {:.2f} MiB\n",
+                       largest.getSymName().str(), needed / kMiB, limit / kMiB,
+                       plannedBytes / kMiB);
+  return true;
+}
+
+// From the stage phase on, a failure is held back until no other plan is left
+// to try; the first is the one that counts.
+LogicalResult Compilation::runPhases(size_t begin, size_t end) {
   using Phase = LogicalResult (Compilation::*)();
   static constexpr Phase phases[] = {nullptr,
                                      &Compilation::graph,
@@ -489,6 +527,58 @@ LogicalResult Compilation::run() {
                                      &Compilation::schedule,
                                      &Compilation::memory,
                                      &Compilation::plan};
+  const auto at = [&](Phase phase) {
+    return size_t(llvm::find(phases, phase) - std::begin(phases));
+  };
+  const size_t stages = at(&Compilation::stage),
+               last = at(&Compilation::memory);
+  OwningOpRef<ModuleOp> unplanned;
+  std::string before;
+  std::vector<Diagnostic> first;
+  for (size_t phase = begin; phase <= end; ++phase) {
+    if (phase == stages && last <= end && !unplanned) {
+      unplanned = module->clone();
+      before = report;
+    }
+    std::vector<Diagnostic> held;
+    LogicalResult done = success();
+    {
+      ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+        if (!unplanned || diagnostic.getSeverity() != DiagnosticSeverity::Error)
+          return failure();
+        held.push_back(std::move(diagnostic));
+        return success();
+      });
+      done = (this->*phases[phase])();
+    }
+    if (failed(done) && phase == last && unplanned && plansAgain()) {
+      if (first.empty())
+        first = std::move(held);
+      module = unplanned->clone();
+      report = before + again;
+      phase = stages - 1;
+      continue;
+    }
+    if (failed(done) && !first.empty() && !isBug) {
+      held = std::move(first);
+      held.front().attachNote() << "planning for less memory found nothing "
+                                   "that fits either";
+    }
+    for (Diagnostic &diagnostic : held)
+      context.getDiagEngine().emit(std::move(diagnostic));
+    if (failed(done))
+      return failure();
+    if (failed(mlir::verify(*module))) {
+      isBug = true;
+      return failure();
+    }
+    if (failed(snapshot(phase)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult Compilation::run() {
   const std::vector<std::string> &names = phaseNames();
   auto indexOf = [&](const std::string &name) -> size_t {
     return llvm::find(names, name) - names.begin();
@@ -499,15 +589,7 @@ LogicalResult Compilation::run() {
   size_t end = std::min(indexOf(options.toPhase), names.size() - 1);
   if (options.fromPhase.empty() && failed(snapshot(0)))
     return failure();
-  for (size_t phase = begin + 1; phase <= end; ++phase) {
-    if (failed((this->*phases[phase])()))
-      return failure();
-    if (failed(mlir::verify(*module))) {
-      isBug = true;
-      return failure();
-    }
-    if (failed(snapshot(phase)))
-      return failure();
-  }
+  if (failed(runPhases(begin + 1, end)))
+    return failure();
   return indexOf(options.toPhase) == names.size() ? writeFiles() : success();
 }

@@ -41,6 +41,11 @@ private:
   mlir::LogicalResult writeFiles();
   mlir::LogicalResult writeReport();
   mlir::LogicalResult snapshot(size_t phase);
+  mlir::LogicalResult runPhases(size_t begin, size_t end);
+  // Whether the stages can be planned once more, for less memory, since their
+  // buffers took more than the planner thought.
+  bool plansAgain();
+  double deviceBytes(); // what a rank may use; 0: not limited
   mlir::LogicalResult verifyWith(std::unique_ptr<mlir::Pass> pass);
   mlir::FailureOr<planning::Schedule> readSchedule(const std::string &path);
   mlir::FailureOr<costmodel::Cluster> readClusterOption();
@@ -54,6 +59,9 @@ private:
   std::string report;
   bool isBug = false;
   std::optional<planning::Strategy> noted; // decisions the model brings
+  double plannedBytes = 0; // a device's for the planner, less if again
+  int plannedAgain = 0;
+  std::string again;            // why, in lines for the user
   std::string weightUses;       // weights.json of the plan; may be empty
   report::Decisions considered; // by the planner
 };

@@ -168,6 +168,20 @@ class Tools:
         return os.path.join(self.folder, name)
 
 
+class WithOption:
+    """Tools that give merakc one more option."""
+
+    def __init__(self, tools, option):
+        self.tools, self.option = tools, option
+
+    def __getattr__(self, name):
+        return getattr(self.tools, name)
+
+    def run(self, tool, *arguments, **options):
+        extra = [self.option] if tool == "merakc" else []
+        return self.tools.run(tool, *arguments, *extra, **options)
+
+
 def all_of(*checks):
     """Runs every check, so that one failure does not hide another; returns
     their numbers or fails with all their sentences."""

@@ -6,6 +6,7 @@ exact   models whose sums are exact in any order: every layout gives the losses,
         (with dropout: those of dropout_reference.py)
 order   recorded models: choices that reorder no sum (pipeline stages, schedule,
         recomputation) at equal microbatches and tensor degree
+tight   the same under a memory limit that makes auto recompute a part
 Values are compared with ==, so that 0 and -0 count as equal.
 """
 import array
@@ -13,6 +14,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import sys
 import threading
 
@@ -21,7 +23,7 @@ import exact_models
 import harness
 import matrix
 import oracle
-from harness import Case, Failed
+from harness import Case, Failed, WithOption
 
 EXACT_MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,tp=2", "pp=2,dp=2"]
 DEEP_EXACT = {"gemm", "residual"}
@@ -29,6 +31,9 @@ DEEP_EXACT = {"gemm", "residual"}
 ALWAYS_EXACT = [("residual", "pp=4", "one", schedule, recompute)
                 for schedule in ("interleaved", "auto", "gpipe")
                 for recompute in ("none", "full")]
+# Models and schedules with enough to recompute; zb and auto keep few activations.
+TIGHT = ["gpt2-tiny", "bert-tiny", "vit-tiny"]
+TIGHT_SCHEDULES = [s for s in matrix.ALL_SCHEDULES if s not in ("zb", "auto")]
 # Axes that a model has nothing to split over: its sizes are too small.
 NO_TP4 = {"attention", "attention_block", "attention_dropout"}
 
@@ -182,11 +187,16 @@ def exact_layouts():
 # --------------------------------------------------------------------- order
 
 
-def order_run(tools, model, mesh, microbatch, schedule, recompute, tag=""):
-    options = matrix.compile_options(mesh, microbatch, schedule, recompute)
+def order_options(model, *layout):
+    options = matrix.compile_options(*layout)
     options.append(oracle.optimizer_option(model, "adamw"))
     if model in oracle.FREEZE:
         options.append(f"--freeze={oracle.FREEZE[model]}")
+    return options
+
+
+def order_run(tools, model, mesh, microbatch, schedule, recompute, tag=""):
+    options = order_options(model, mesh, microbatch, schedule, recompute)
     folder = os.path.join(harness.MODELS, model)
     return train(tools, os.path.join(folder, "model.onnx"),
                  os.path.join(folder, "data"), options, 3, tag)
@@ -202,6 +212,40 @@ def order_body(model, stages, rest, microbatch, schedule, recompute, tools):
     compare(order_run(tools, model, join(stages, rest), microbatch, schedule,
                       recompute), base)
     return "identical"
+
+
+def largest_arena(tools, model, mesh, microbatch, schedule, recompute):
+    """Bytes of the rank that needs most."""
+    plan = tools.path(f"{recompute}.plan")
+    tools.run("merakc", os.path.join(harness.MODELS, model, "model.onnx"),
+              "-o", plan,
+              *order_options(model, mesh, microbatch, schedule, recompute))
+    return max(map(int, re.findall(r"^  arena (\d+) bytes", tools.run(
+        "merak-plan", "print", plan)[0], re.M)))
+
+
+def tight(tools, model, mesh, microbatch, schedule, base):
+    """Halfway between what all and no recomputation need there is some."""
+    least, most = (largest_arena(tools, model, mesh, microbatch, schedule, how)
+                   for how in ("full", "none"))
+    if least > 0.995 * most:
+        raise Failed(f"nothing to gain: {least} of {most} bytes")
+    limit = (least + most) // 2
+    result = order_run(WithOption(tools, f"--memory-limit={limit}"), model,
+                       mesh, microbatch, schedule, "auto")
+    printed = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
+    if not re.search(r"^program \d+ procedure .* \(R\)", printed, re.M):
+        raise Failed(f"nothing is recomputed under {limit} of {most} bytes")
+    compare(result, base)
+    return f"identical under {limit} bytes, {least} to {most}"
+
+
+def tight_body(model, mesh, microbatch, schedule, tools):
+    rest = join(*(p for p in mesh.split(",") if not p.startswith("pp")))
+    base = BASES.get(("order", model, "" if rest == "none" else rest, microbatch),
+                     lambda: order_run(tools, model, rest, microbatch, "gpipe",
+                                       "none", "-base"))
+    return tight(tools, model, mesh, microbatch, schedule, base)
 
 
 def file_body(tools):
@@ -255,6 +299,9 @@ def main():
              for c in exact]
     cases += [Case("order " + " ".join((c[0], join(c[1], c[2]), *c[3:])),
                    functools.partial(order_body, *c)) for c in order]
+    cases += [Case("tight " + " ".join(c), functools.partial(tight_body, *c))
+              for c in itertools.product(TIGHT, ["pp=4"], ["one"],
+                                         TIGHT_SCHEDULES)]
     cases.append(Case("schedule files", file_body))
     stale = exact_models.stale()
     if stale:

@@ -8,6 +8,7 @@ exact   models whose sums are exact in any order: every level and layout gives
 oracle  recorded runs of PyTorch, with the bounds of oracle.py
 tokens  one sample a microbatch, halved along its tokens: the same two
         comparisons, and all levels give the same bits
+tight   halves under a memory limit that makes auto recompute
 filled  links so slow that recomputation and gradients of weights fill the waits
         of the backward pass: the bits of halves
 default a cluster is given and no level: halves where links are slow, none where
@@ -32,7 +33,7 @@ import harness
 import identity
 import matrix
 import oracle
-from harness import Case, Failed
+from harness import Case, Failed, WithOption
 
 LEVELS = ["1", "2", "3"]
 MESHES = ["tp=2", "dp=2,tp=2", "pp=2,tp=2", "pp=2,dp=2,tp=2"]
@@ -45,24 +46,13 @@ PIPELINES = [("interleaved", "none", "3"), ("zb", "none", "2"),
 # Models with a dimension of tokens in the collectives over tp.
 TOKENS_EXACT = ["attention_block", "tied"]
 TOKENS_ORACLE = ["gpt2-tiny", "gpt2-tiny-untied", "bert-tiny"]
+# Where there is something to recompute in two stages at every level.
+TIGHT = ["gpt2-tiny", "vit-tiny"]
+TIGHT_SCHEDULES = ["gpipe", "1f1b", "early", "eager", "last", "scp"]
 REPLICAS = ["dp=2", "dp=4", "dp=2,tp=2", "pp=2,dp=2"]
 # Where gradients are reduced, and the bytes of a bucket.
 REDUCTIONS = ["on,0", "on,2000", "on,50000", "on,auto", "on,1000000000",
               "off,2000", "off,auto", "off,1000000000"]
-
-
-class WithOption:
-    """Tools that give merakc one more option."""
-
-    def __init__(self, tools, option):
-        self.tools, self.option = tools, option
-
-    def __getattr__(self, name):
-        return getattr(self.tools, name)
-
-    def run(self, tool, *arguments, **options):
-        extra = [self.option] if tool == "merakc" else []
-        return self.tools.run(tool, *arguments, *extra, **options)
 
 
 def Overlapping(tools, level):
@@ -99,6 +89,12 @@ def halves_body(model, mesh, microbatch, schedule, recompute, level, tools):
     identity.compare(identity.order_run(pinned, model, mesh, microbatch,
                                         schedule, recompute), base)
     return "identical"
+
+
+def tight_body(model, mesh, microbatch, schedule, level, tools):
+    base, layouts = halves_base(model, mesh, HALF[microbatch], tools)
+    pinned = SameLayouts(Overlapping(tools, level), layouts)
+    return identity.tight(pinned, model, mesh, microbatch, schedule, base)
 
 
 LINKS = {"slow": {"bandwidth": 5e6, "latency": 2e-5},
@@ -258,20 +254,28 @@ def fits(mesh, microbatch):
     return matrix.samples(mesh, microbatch) % 2 == 0
 
 
+def layouts():
+    """(mesh, microbatch, schedule): one stage has no use for many schedules."""
+    for mesh, microbatch in itertools.product(MESHES, HALF):
+        for schedule in (matrix.ALL_SCHEDULES if "pp" in mesh else
+                         matrix.SCHEDULES):
+            if fits(mesh, microbatch) and matrix.defined(mesh, microbatch,
+                                                         schedule):
+                yield mesh, microbatch, schedule
+
+
 def all_cases():
-    layouts = [(m, b) for m in MESHES for b in HALF if fits(m, b)]
-    for name, (mesh, microbatch), schedule, recompute, level in (
-            itertools.product([m.__name__ for m in exact_models.MODELS],
-                              layouts, matrix.SCHEDULES, matrix.RECOMPUTE,
-                              LEVELS)):
-        yield "exact", exact_body, (name, mesh, microbatch, schedule,
-                                    recompute, level)
-    for name, (mesh, microbatch), schedule, level in itertools.product(
-            models(), layouts, matrix.SCHEDULES, LEVELS):
-        for recompute in matrix.RECOMPUTE:
-            yield "halves", halves_body, (name, mesh, microbatch, schedule,
-                                          recompute, level)
-        for optimizer in matrix.OPTIMIZERS:
+    for layout, recompute, level in itertools.product(
+            list(layouts()), matrix.RECOMPUTE, LEVELS):
+        for model in exact_models.MODELS:
+            yield "exact", exact_body, (model.__name__, *layout, recompute,
+                                        level)
+        for name in models():
+            yield "halves", halves_body, (name, *layout, recompute, level)
+    for name, (mesh, microbatch), schedule, level, optimizer in (
+            itertools.product(models(), itertools.product(MESHES, HALF),
+                              matrix.SCHEDULES, LEVELS, matrix.OPTIMIZERS)):
+        if fits(mesh, microbatch):
             yield "oracle", oracle_body, (name, mesh, optimizer, microbatch,
                                           schedule, level)
 
@@ -300,11 +304,8 @@ def main():
     chosen = list(all_cases())
     more = [(kind, body, list(cases)) for kind, body, cases in token_cases()]
     reduced = list(reduced_cases())
-    if args.all:
-        reduced = itertools.product(reduced, REDUCTIONS)
-    else:
-        # Pairs of all but the reductions, which take turns.
-        reduced = zip(matrix.pairwise(reduced), itertools.cycle(REDUCTIONS))
+    if not args.all:
+        reduced = matrix.pairwise(reduced)
     if not args.all:
         more = [(kind, body, matrix.pairwise(cases))
                 for kind, body, cases in more]
@@ -317,10 +318,16 @@ def main():
                   for case in matrix.pairwise(cases)]
     chosen += [(kind, body, case) for kind, body, cases in more
                for case in cases]
-    chosen += [("reduced", reduced_body, (*case, how)) for case, how in reduced]
+    # The ways to reduce take turns.
+    chosen += [("reduced", reduced_body, (*case, how)) for case, how in
+               zip(reduced, itertools.cycle(REDUCTIONS))]
     chosen += [("halves", halves_body, (name, "pp=2,tp=2", "half", *pipeline))
                for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
                for pipeline in PIPELINES]
+    tight = list(itertools.product(TIGHT, ["pp=2,tp=2"], ["half"],
+                                   TIGHT_SCHEDULES, LEVELS))
+    chosen += [("tight", tight_body, case) for case in
+               (tight if args.all else matrix.pairwise(tight))]
     chosen += [("filled", filled_body, (name, mesh, "half", *pipeline))
                for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
                for mesh in ("pp=2,tp=2", "tp=2")
