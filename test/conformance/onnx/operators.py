@@ -50,7 +50,7 @@ NO_CASE = {
     "test/passes/graph/gradient.mlir",
     "NonZero": "test/import/known.test",
     **dict.fromkeys(
-        """ConcatFromSequence Optional OptionalGetElement RandomNormal
+        """ConcatFromSequence Optional RandomNormal
         RandomNormalLike RandomUniform RandomUniformLike SequenceAt
         SequenceConstruct SequenceEmpty SequenceErase SequenceInsert
         SequenceLength SequenceMap SplitToSequence""".split(),
