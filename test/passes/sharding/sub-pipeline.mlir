@@ -79,8 +79,8 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 2, mb = 4>, pipe.
     // CHECK-NEXT: pipe.value activation @from0.half1
     pipe.value activation @from0 : tensor<4x8xf32> layout #dist.layout<[16 over (mb), 8]>
     // An output of every microbatch is one of each half, in order.
-    // CHECK-NEXT: pipe.value result @y.half0 : tensor<4x8xf32> tensor "y" layout #dist.layout<[16 over (mb), 8]>
-    // CHECK-NEXT: pipe.value result @y.half1 : tensor<4x8xf32> tensor "y" layout #dist.layout<[16 over (mb), 8]>
+    // CHECK-NEXT: pipe.value result @y.half0 : tensor<4x8xf32> tensor "y" layout <[16 over (mb), 8]>
+    // CHECK-NEXT: pipe.value result @y.half1 : tensor<4x8xf32> tensor "y" layout <[16 over (mb), 8]>
     pipe.value result @y : tensor<4x8xf32> tensor "y" layout #dist.layout<[16 over (mb), 8]>
     // CHECK: pipe.store %{{.*}} to @y.half0 :
     // CHECK: pipe.store %{{.*}} to @y.half1 {pipe.sub_batch = 1 : i64}
