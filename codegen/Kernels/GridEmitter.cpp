@@ -96,22 +96,19 @@ Value GridEmitter::shuffled(Value value, int64_t mask) {
   return isFloat ? Value(arith::BitcastOp::create(b, loc, type, value)) : value;
 }
 
-// Entry `entry` of the partial sums of reduction `number`: 8 bytes each.
-Value GridEmitter::sharedSlot(size_t number, Value entry) {
+// Entry `entry` of the partial sums of a reduction: 8 bytes each.
+Value GridEmitter::sharedSlot(Value entry) {
   Value base = LLVM::AddressOfOp::create(b, loc, shared);
   Type pointer = LLVM::LLVMPointerType::get(b.getContext());
   if (base.getType() != pointer)
     base = LLVM::AddrSpaceCastOp::create(b, loc, pointer, base);
-  Value at =
-      addI(asIndex(entry), i64(static_cast<int64_t>(number) * kBlockThreads));
   return LLVM::GEPOp::create(b, loc, pointer, b.getI64Type(), base,
-                             llvm::ArrayRef<LLVM::GEPArg>{at});
+                             llvm::ArrayRef<LLVM::GEPArg>{asIndex(entry)});
 }
 
-// The sum over all threads of the point, for each of them. `number`: of the
-// reduction in its pass.
-Value GridEmitter::acrossThreads(const Reduction &reduction, Value sum,
-                                 size_t number) {
+// The sum over all threads of the point, for each of them. Reductions use the
+// same shared memory one after the other, so that any number of them fits.
+Value GridEmitter::acrossThreads(const Reduction &reduction, Value sum) {
   if (!schedule.columns)
     for (int64_t mask = 1; mask < std::min(schedule.threads, kWarp); mask *= 2)
       sum = ops.emit(reduction.combiner, {sum, shuffled(sum, mask)});
@@ -126,7 +123,7 @@ Value GridEmitter::acrossThreads(const Reduction &reduction, Value sum,
   bool isBit = sum.getType().isInteger(1);
   Type type = isBit ? Type(b.getI8Type()) : sum.getType();
   Value stored = isBit ? ops.toMemory(sum, b.getI1Type()) : sum;
-  Value slot = sharedSlot(number, plus(times(mine, points), point));
+  Value slot = sharedSlot(plus(times(mine, points), point));
   {
     OpBuilder::InsertionGuard guard(b);
     if (!schedule.columns) {
@@ -140,7 +137,7 @@ Value GridEmitter::acrossThreads(const Reduction &reduction, Value sum,
   sum = nullptr;
   for (int64_t j = 0; j < partials; ++j) {
     Value part = LLVM::LoadOp::create(
-        b, loc, type, sharedSlot(number, plus(point, count(j * points))));
+        b, loc, type, sharedSlot(plus(point, count(j * points))));
     if (isBit)
       part = ops.fromMemory(part, b.getI1Type());
     sum = sum ? ops.emit(reduction.combiner, {sum, part}) : part;
@@ -243,7 +240,7 @@ void GridEmitter::emitPass(int pass, Place &point,
   if (failed)
     return;
   for (auto [i, reduction] : llvm::enumerate(current)) {
-    Value total = acrossThreads(reduction, sums[i], i);
+    Value total = acrossThreads(reduction, sums[i]);
     // The value that the sum starts from.
     auto generic = cast<linalg::GenericOp>(reduction.result.getOwner());
     OpOperand &init = generic->getOpOperand(generic.getNumDpsInputs() +
@@ -348,10 +345,7 @@ LogicalResult GridEmitter::emit(llvm::StringRef symbol) {
   Type pointerType = LLVM::LLVMPointerType::get(b.getContext());
   Type word = b.getI64Type();
   if (schedule.partials() > 1) {
-    size_t sums = 0;
-    for (auto generic : kernel.getOps<linalg::GenericOp>())
-      sums += generic->getNumResults();
-    auto type = LLVM::LLVMArrayType::get(word, sums * kBlockThreads);
+    auto type = LLVM::LLVMArrayType::get(word, kBlockThreads);
     shared = LLVM::GlobalOp::create(
         b, loc, type, /*isConstant=*/false, LLVM::Linkage::Internal,
         (symbol + ".shared").str(), Attribute(), /*alignment=*/8,

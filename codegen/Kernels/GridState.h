@@ -49,9 +49,9 @@ private:
   void emitPass(int pass, Place &point, llvm::MutableArrayRef<Place> steps);
   void emitSteps(llvm::MutableArrayRef<Place> steps, SmallVector<Value> &sums);
   void placeStep(Place &step, Place &point, Value number);
-  Value acrossThreads(const Reduction &reduction, Value sum, size_t number);
+  Value acrossThreads(const Reduction &reduction, Value sum);
   Value shuffled(Value value, int64_t mask);
-  Value sharedSlot(size_t number, Value entry);
+  Value sharedSlot(Value entry);
 
   // Values.
   Value load(unsigned access, Place &place) override;

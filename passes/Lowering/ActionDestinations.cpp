@@ -3,6 +3,7 @@
 // concatenation, or (by default) into a buffer of its own.
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/KernelCalls.h"
+#include "passes/Lowering/Pitch.h"
 
 using namespace mlir;
 using namespace merak::train;
@@ -54,9 +55,9 @@ void ActionLowering::assignStore(pipe::StoreOp store) {
   if (!value || !value->buffer || loaded_.contains(store.getValue()))
     return;
   Destination destination;
-  destination.view = View::dense(
-      value->buffer.getSymNameAttr(),
-      cast<RankedTensorType>(store.getOperand().getType()).getShape());
+  destination.view =
+      viewIn(value->buffer,
+             cast<RankedTensorType>(store.getOperand().getType()).getShape());
   if (store.getAccumulate())
     destination.sum = value;
   if (assign(store.getOperand(), destination))

@@ -1,6 +1,8 @@
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/IdRange.h"
+#include "passes/Lowering/JoinPads.h"
 #include "passes/Lowering/KernelCalls.h"
+#include "passes/Lowering/Pitch.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -39,16 +41,20 @@ ActionLowering::ActionLowering(StageLowering &stage, pipe::ActionOp action,
 
 LogicalResult ActionLowering::run() {
   Block &body = action_.getBody().front();
+  if (stage_.isForGpu())
+    joinPads(body);
   assignDestinations();
   // A fused group runs where its last op stood.
   llvm::DenseMap<Operation *, ArrayRef<Operation *>> groupAt;
   llvm::DenseSet<Operation *> inGroup;
-  std::vector<KernelGroup> groups = formKernelGroups(body);
+  std::vector<KernelGroup> groups = formKernelGroups(body, stage_.isForGpu());
   llvm::DenseMap<Operation *, const Epilogue *> productAt;
+  SmallVector<Operation *> unused;
   std::vector<Epilogue> products =
-      takeEpilogues(body, groups, stage_.isForGpu());
+      takeEpilogues(body, groups, stage_.isForGpu(), unused);
+  inGroup.insert(unused.begin(), unused.end());
   for (const Epilogue &product : products) {
-    productAt[product.ops.back()] = &product;
+    productAt[product.last] = &product;
     inGroup.insert(product.ops.begin(), product.ops.end());
     inGroup.insert(product.product);
   }
@@ -67,7 +73,9 @@ LogicalResult ActionLowering::run() {
         nameGradient(*member);
     } else if (auto product = productAt.find(&op); product != productAt.end()) {
       lowerProduct(*product->second);
-      nameGradient(op);
+      nameGradient(*product->second->product);
+      for (Operation *member : product->second->ops)
+        nameGradient(*member);
     } else if (!inGroup.contains(&op)) {
       if (failed(lower(op)))
         result = failure();
@@ -110,7 +118,11 @@ View ActionLowering::outputFor(Value result) {
   auto found = destinations_.find(result);
   if (found != destinations_.end() && !found->second.sum)
     return found->second.view;
-  return newBuffer(result.getType(), result.getLoc());
+  auto type = typeOf(result);
+  if (!stage_.isForGpu() || !wantsPitch(result))
+    return newBuffer(type, result.getLoc());
+  View rows = newBuffer(withPitch(type), result.getLoc());
+  return viewIn(stage_.bufferOf(rows), type.getShape());
 }
 
 SmallVector<View> ActionLowering::outputsFor(ArrayRef<Value> results,
@@ -284,8 +296,7 @@ void ActionLowering::lowerLoad(pipe::LoadOp load) {
   NamedValue *value = stage_.find(load.getValue());
   RankedTensorType type = typeOf(load.getResult());
   if (value->buffer) {
-    setView(load.getResult(),
-            View::dense(value->buffer.getSymNameAttr(), type.getShape()));
+    setView(load.getResult(), viewIn(value->buffer, type.getShape()));
     return;
   }
   // A model input: every action that needs it reads its part of the data.
@@ -324,8 +335,7 @@ void ActionLowering::lowerStore(pipe::StoreOp store) {
   if (stored_.contains(store))
     return;
   NamedValue *value = stage_.find(store.getValue());
-  View target = View::dense(value->buffer.getSymNameAttr(),
-                            typeOf(store.getOperand()).getShape());
+  View target = viewIn(value->buffer, typeOf(store.getOperand()).getShape());
   copy(store.getLoc(), viewOf(store.getOperand()), target,
        store.getAccumulate() && !takeOverwrite(*value));
 }
@@ -494,6 +504,12 @@ void ActionLowering::lowerProduct(const Epilogue &epilogue) {
         builder_.getNamedAttr(name, builder_.getStringAttr(value)));
   };
   call.outputs = {epilogue.result};
+  if (epilogue.source)
+    call.inputs = {epilogue.source};
+  if (epilogue.sums) {
+    call.outputs.push_back(epilogue.sums);
+    attribute("sum", std::to_string(epilogue.summed));
+  }
   if (epilogue.bias) {
     call.inputs.push_back(epilogue.bias);
     attribute("bias", "1");

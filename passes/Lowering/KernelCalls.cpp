@@ -30,7 +30,7 @@ static StringRef namedValueOf(Operation *op) {
   return {};
 }
 
-std::vector<KernelGroup> formKernelGroups(Block &body) {
+std::vector<KernelGroup> formKernelGroups(Block &body, bool forGpu) {
   // By named value, the positions of its ops in order; and who is read.
   llvm::StringMap<SmallVector<int, 2>> uses;
   llvm::StringSet<> read;
@@ -56,8 +56,16 @@ std::vector<KernelGroup> formKernelGroups(Block &body) {
     return isa<pipe::UpdateOp>(op) ||
            (isa<pipe::StoreOp>(op) && read.contains(namedValueOf(op)));
   };
+  // A GPU wants so many results before the blocks of a kernel, which do not
+  // share the sum of one, fill it: 132 processors with eight blocks each, of
+  // one row or 32 columns.
+  FusionOptions options;
+  if (forGpu) {
+    options.minRows = 128;
+    options.minColumns = 32768;
+  }
   std::vector<KernelGroup> groups =
-      formFusionGroups(body, {}, mayDelay, changesReads);
+      formFusionGroups(body, options, mayDelay, changesReads);
   for (const KernelGroup &group : groups) {
     Operation *end = group.back();
     for (Operation *op : group)

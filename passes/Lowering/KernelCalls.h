@@ -23,7 +23,7 @@ struct KernelOperands {
 // One result element per operand element, up to broadcasting.
 bool isElementwise(mlir::Operation *op);
 // The groups of an action's body, disjoint.
-std::vector<KernelGroup> formKernelGroups(mlir::Block &body);
+std::vector<KernelGroup> formKernelGroups(mlir::Block &body, bool forGpu);
 // Inputs: what the group reads from outside, splat constants excepted.
 // Outputs: what is used outside or `wanted` in memory.
 KernelOperands kernelOperandsOf(llvm::ArrayRef<mlir::Operation *> group,

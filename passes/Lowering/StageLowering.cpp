@@ -1,5 +1,6 @@
 #include "passes/Lowering/StageLowering.h"
 #include "passes/Lowering/ActionLowering.h"
+#include "passes/Lowering/Pitch.h"
 #include "passes/Planning/Arrivals.h"
 
 #include <set>
@@ -268,9 +269,11 @@ void StageLowering::createBuffers() {
       category = plan::Category::workspace;
     else if (value.received || (value.sent && value.actions.size() == 1))
       category = plan::Category::communication;
-    value.buffer = createBuffer(name.getValue(), category,
-                                cast<RankedTensorType>(op.getType()), nullptr,
-                                op.getLoc());
+    auto type = cast<RankedTensorType>(op.getType());
+    if (isForGpu() && !value.received && !value.sent && wantsPitch(stage_, op))
+      type = withPitch(type);
+    value.buffer =
+        createBuffer(name.getValue(), category, type, nullptr, op.getLoc());
     if (kind == ValueKind::parameter || kind == ValueKind::constant ||
         kind == ValueKind::state) {
       value.buffer.setTensorAttr(op.getTensorAttr());

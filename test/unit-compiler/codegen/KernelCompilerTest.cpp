@@ -712,6 +712,37 @@ TEST(KernelCompiler, EqualKernelsShareCode) {
             kernels.object.kernels["third"].symbol);
 }
 
+// A block has 48 KiB of shared memory, whatever surrounds its sums.
+TEST(KernelCompiler, SumsOfAGroupShareABlocksMemory) {
+  std::string mat = tensorType({64, 4096}, "f32");
+  std::string column = tensorType({64}, "f32");
+  Text t;
+  std::string last = "%x";
+  for (int i = 0; i < 40; ++i) {
+    std::string e = t.empty(mat), next = "%v" + std::to_string(i);
+    t.generic(next, 2, kPP, {{last, mat, "(d0, d1)"}}, {e, mat, "(d0, d1)"},
+              "%a: f32, %o: f32",
+              "%1 = arith.addf %a, %a : f32\nlinalg.yield %1 : f32");
+    last = next;
+  }
+  for (const char *sum : {"%s", "%t"}) {
+    std::string zero = t.filled(column, "f32", "0.0");
+    t.generic(sum, 2, kPR, {{last, mat, "(d0, d1)"}}, {zero, column, "(d0)"},
+              "%a: f32, %o: f32",
+              "%1 = arith.addf %o, %a : f32\nlinalg.yield %1 : f32");
+    last = "%v3";
+  }
+  Kernels kernels("func.func @chain(%x: " + mat + ") -> (" + column + ", " +
+                      column + ") attributes {merak.kernel} {\n" + t.body +
+                      "return %s, %t : " + column + ", " + column + "\n}\n",
+                  "sm_80");
+  ASSERT_EQ(kernels.error, "");
+  const std::string &ptx = kernels.object.object;
+  size_t at = ptx.find(".shared .align 8 .b8 ");
+  ASSERT_NE(at, std::string::npos) << ptx;
+  EXPECT_EQ(std::stoll(ptx.substr(ptx.find('[', at) + 1)), 256 * 8);
+}
+
 TEST(KernelCompiler, SaysWhichOperandsMayShareMemory) {
   Kernels same(affine(8, 20, "", ""), "x86-64");
   std::vector<std::pair<unsigned, unsigned>> first = {{0, 0}};

@@ -50,11 +50,13 @@ Kernels::Kernels(const std::string &text, const std::string &targetName) {
     return;
   }
   options.target = *target;
-  options.target.isGrid = isGrid;
+  options.target.isGrid |= isGrid;
   FailureOr<KernelObject> compiled = compileKernels(*module, {}, options);
   if (failed(compiled))
     return;
   object = std::move(*compiled);
+  if (options.target.isGpu) // not to be loaded here
+    return;
   std::string path = temporaryPath();
   Status linked = linkSharedObject({object.object}, path);
   if (!linked.ok()) {

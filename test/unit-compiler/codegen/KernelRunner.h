@@ -31,7 +31,7 @@ struct Tensor {
 };
 
 // A parsed module, compiled and loaded for one target; "grid": as a GPU would
-// run it, in a simulated grid.
+// run it, in a simulated grid; "sm_80": only compiled.
 class Kernels {
 public:
   Kernels(const std::string &text, const std::string &targetName);
