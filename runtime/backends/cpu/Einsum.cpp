@@ -336,10 +336,51 @@ private:
   Nest nest_;
 };
 
+// The product, then the sums of one of its factors.
+class WithSums : public Kernel {
+public:
+  static KernelResult create(Request &request, int summed) {
+    auto kernel = std::make_unique<WithSums>();
+    kernel->summed_ = summed;
+    kernel->product_ = productAlone(request.instruction);
+    Request product(kernel->product_, request.inputs, request.outputs.first(1));
+    KernelResult made = createProduct(product);
+    if (!made.ok())
+      return made.status();
+    kernel->multiply_ = std::move(*made);
+    kernel->sum_ = sumAlone(request.instruction, summed);
+    Request sum(kernel->sum_, request.inputs.subspan(summed, 1),
+                request.outputs.subspan(1));
+    made = findKernel("reduce_sum")->create(sum);
+    if (!made.ok())
+      return made.status();
+    kernel->reduce_ = std::move(*made);
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status run(const KernelCall &call, ThreadPool &pool) override {
+    KernelCall inner = call;
+    inner.instruction = &product_;
+    inner.outputs = call.outputs.first(1);
+    MERAK_RETURN_IF_ERROR(multiply_->run(inner, pool));
+    inner.instruction = &sum_;
+    inner.inputs = call.inputs.subspan(summed_, 1);
+    inner.outputs = call.outputs.subspan(1);
+    return reduce_->run(inner, pool);
+  }
+
+private:
+  int summed_ = 0;
+  planpb::Instruction product_, sum_;
+  std::unique_ptr<Kernel> multiply_, reduce_;
+};
+
 KernelResult createEinsum(Request &request) {
   Epilogue epilogue;
   if (!readEpilogue(request, epilogue))
     return request.status();
+  if (epilogue.summed >= 0)
+    return WithSums::create(request, epilogue.summed);
   return epilogue.any() ? WithEpilogue::create(request, epilogue)
                         : createProduct(request);
 }

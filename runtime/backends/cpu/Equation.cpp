@@ -54,8 +54,14 @@ bool readEpilogue(Request &request, Epilogue &e) {
                                   gelu)))
     return false;
   e.gelu = kind->second;
+  if (request.has("sum")) {
+    e.summed = static_cast<int>(request.integer("sum", 0));
+    if (!request.expect((e.summed == 0 || e.summed == 1) && !e.any(),
+                        "expected 'sum' to be 0 or 1, without bias and gelu"))
+      return false;
+  }
   if (!request.counts(2 + e.biased + (e.gelu == Epilogue::Gradient),
-                      1 + (e.gelu == Epilogue::Keep)))
+                      1 + (e.gelu == Epilogue::Keep || e.summed >= 0)))
     return false;
   const View &out = request.outputs[0];
   std::vector<int64_t> strides;
@@ -69,6 +75,34 @@ bool readEpilogue(Request &request, Epilogue &e) {
     request.sameShape(out, "output", request.inputs[e.argument()],
                       "GELU's argument");
   return request.ok();
+}
+
+planpb::Instruction productAlone(const planpb::Instruction &instruction) {
+  planpb::Instruction product = instruction;
+  product.mutable_attrs()->erase("sum");
+  return product;
+}
+
+planpb::Instruction sumAlone(const planpb::Instruction &instruction,
+                             int summed) {
+  std::string equation;
+  for (char c : instruction.attrs().at("equation"))
+    if (c != ' ')
+      equation += c;
+  const size_t comma = equation.find(','), arrow = equation.find("->");
+  const std::string letters =
+      summed == 0 ? equation.substr(0, comma)
+                  : equation.substr(comma + 1, arrow - comma - 1);
+  planpb::Instruction sum;
+  sum.set_kind(planpb::Instruction::LIBRARY);
+  sum.set_op("reduce_sum");
+  sum.set_accumulate(instruction.accumulate());
+  std::string axes;
+  for (size_t d = 0; d < letters.size(); ++d)
+    if (equation.find(letters[d], arrow) == std::string::npos)
+      axes += (axes.empty() ? "" : ",") + std::to_string(d);
+  (*sum.mutable_attrs())["axes"] = axes;
+  return sum;
 }
 
 Nest epilogueNest(const Request &request, const Epilogue &e) {

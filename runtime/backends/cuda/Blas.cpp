@@ -9,6 +9,8 @@
 
 namespace merak::cuda {
 
+constexpr int kAlternatives = 8; // algorithms asked for
+
 struct Blas::Api {
   Library library;
 #define MERAK_SYMBOL(name) decltype(&::cublasLt##name) name = nullptr;
@@ -64,8 +66,7 @@ struct Blas::Prepared {
   const Api &api;
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-  cublasLtMatmulAlgo_t algorithm;
-  bool found = false;
+  std::vector<cublasLtMatmulAlgo_t> algorithms; // the best first
 
   // Addresses are properties of the descriptor: set before each call.
   Status setAddresses(const Matmul &problem, const MatmulCall &call) {
@@ -77,6 +78,8 @@ struct Blas::Prepared {
     Status status;
     if (problem.biased)
       status.merge(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias));
+    if (problem.sumsA || problem.sumsB)
+      status.merge(set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.sums));
     if (problem.keep || problem.gradient)
       status.merge(set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux));
     return status;
@@ -126,7 +129,8 @@ std::vector<int64_t> keyOf(const Matmul &p) {
   return {p.m,       p.n,       p.k,           p.transA,     p.transB,
           p.lda,     p.ldb,     p.ldc,         p.batch,      p.strideA,
           p.strideB, p.strideC, int64_t(p.ab), int64_t(p.c), p.biased,
-          p.gelu,    p.keep,    p.gradient,    p.ldAux};
+          p.gelu,    p.keep,    p.gradient,    p.ldAux,      p.sumsA,
+          p.sumsB};
 }
 
 // The least alignment of all operands.
@@ -137,10 +141,14 @@ int alignmentOf(const Matmul &problem, const MatmulCall &call) {
     least = std::min(least, alignmentOf(call.bias));
   if (problem.keep || problem.gradient)
     least = std::min(least, alignmentOf(call.aux));
+  if (problem.sumsA || problem.sumsB)
+    least = std::min(least, alignmentOf(call.sums));
   return least;
 }
 
 cublasLtEpilogue_t epilogueOf(const Matmul &p) {
+  if (p.sumsA || p.sumsB)
+    return p.sumsA ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
   if (p.gradient)
     return CUBLASLT_EPILOGUE_DGELU;
   if (p.keep)
@@ -163,7 +171,7 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
   const int alignment = alignmentOf(problem, call);
   std::unique_ptr<Prepared> &slot = cache_[{keyOf(problem), alignment}];
   if (slot)
-    return slot->found ? slot.get() : nullptr;
+    return slot->algorithms.empty() ? nullptr : slot.get();
   const Api &api = *api_;
   auto prepared = std::make_unique<Prepared>(api);
   const cublasComputeType_t compute = problem.ab == Type::F32 && tf32_
@@ -236,12 +244,13 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     status.merge(prefer(which, &least, sizeof(least)));
-  cublasLtMatmulHeuristicResult_t result{};
+  cublasLtMatmulHeuristicResult_t results[kAlternatives] = {};
   int found = 0;
   if (status.ok()) {
     const cublasStatus_t asked = api.MatmulAlgoGetHeuristic(
         static_cast<cublasLtHandle_t>(handle_), prepared->desc, prepared->a,
-        prepared->b, prepared->c, prepared->c, preference, 1, &result, &found);
+        prepared->b, prepared->c, prepared->c, preference, kAlternatives,
+        results, &found);
     // "Not supported" and "none found" are answers, not failures.
     if (asked == CUBLAS_STATUS_NOT_SUPPORTED)
       found = 0;
@@ -251,10 +260,11 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
   api.MatmulPreferenceDestroy(preference);
   if (!status.ok())
     return std::move(status).withContext(describe(p));
-  prepared->found = found > 0;
-  prepared->algorithm = result.algo;
+  for (int i = 0; i < found; ++i)
+    if (results[i].state == CUBLAS_STATUS_SUCCESS)
+      prepared->algorithms.push_back(results[i].algo);
   slot = std::move(prepared);
-  return slot->found ? slot.get() : nullptr;
+  return slot->algorithms.empty() ? nullptr : slot.get();
 }
 
 Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call) {
@@ -283,13 +293,23 @@ Status Blas::run(const Matmul &problem, const MatmulCall &call, void *workspace,
         .withContext(describe(problem));
   if (problem.hasEpilogue())
     MERAK_RETURN_IF_ERROR(prepared->setAddresses(problem, call));
-  return api_->check(
-      api_->Matmul(static_cast<cublasLtHandle_t>(handle_), prepared->desc,
-                   &call.alpha, call.a, prepared->a, call.b, prepared->b,
-                   &call.beta, call.c, prepared->c, call.c, prepared->c,
-                   &prepared->algorithm, workspace, kMatmulWorkspace,
-                   static_cast<cudaStream_t>(stream)),
-      "cublasLtMatmul");
+  // What a heuristic proposes may be refused after all, then the next one's
+  // turn has come; a refusal has enqueued nothing.
+  std::vector<cublasLtMatmulAlgo_t> &algorithms = prepared->algorithms;
+  while (true) {
+    const cublasStatus_t status = api_->Matmul(
+        static_cast<cublasLtHandle_t>(handle_), prepared->desc, &call.alpha,
+        call.a, prepared->a, call.b, prepared->b, &call.beta, call.c,
+        prepared->c, call.c, prepared->c, &algorithms.front(), workspace,
+        kMatmulWorkspace, static_cast<cudaStream_t>(stream));
+    if (status == CUBLAS_STATUS_SUCCESS)
+      return {};
+    if (algorithms.size() == 1 || (status != CUBLAS_STATUS_NOT_SUPPORTED &&
+                                   status != CUBLAS_STATUS_INVALID_VALUE))
+      return api_->check(status, "cublasLtMatmul")
+          .withContext(describe(problem));
+    algorithms.erase(algorithms.begin());
+  }
 }
 
 } // namespace merak::cuda

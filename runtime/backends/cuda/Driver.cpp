@@ -27,7 +27,6 @@ namespace {
   X(cuDeviceGetName)                                                           \
   X(cuDeviceGetAttribute)                                                      \
   X(cuDevicePrimaryCtxRetain)                                                  \
-  X(cuDevicePrimaryCtxRelease)                                                 \
   X(cuCtxSetCurrent)                                                           \
   X(cuMemAlloc)                                                                \
   X(cuMemFree)                                                                 \
@@ -158,7 +157,8 @@ private:
   size_t size_ = 0;
 };
 
-// A retained primary context: what the libraries use as well.
+// In the primary context: what the libraries use as well. It stays until the
+// process ends, as they keep what they loaded into it.
 class DriverDevice : public Device {
 public:
   DriverDevice(Api &api, CUdevice device, CUcontext context)
@@ -171,7 +171,6 @@ public:
     cudnn_.reset();
     for (CUmodule module : modules_)
       api_.p_cuModuleUnload(module);
-    api_.p_cuDevicePrimaryCtxRelease(device_);
   }
 
   Status start() {
@@ -472,11 +471,12 @@ std::string versionText(int version) {
 } // namespace
 
 Result<std::shared_ptr<Device>> openDevice(int ordinal) {
-  // Ranks of one process share the device: kernels are loaded once.
+  // Ranks of one process share the device: kernels are loaded once. Driver and
+  // devices stay until the process ends, when it is too late to call them.
   static std::mutex mutex;
-  static std::vector<std::weak_ptr<Device>> open;
+  static auto &open = *new std::vector<std::shared_ptr<Device>>;
+  static Api *const api = new Api;
   std::lock_guard lock(mutex);
-  static Api *const api = new Api; // the driver stays until the process ends
   if (!api->library.isOpen())
     MERAK_RETURN_IF_ERROR(api->open());
   const CUresult result = api->p_cuInit(0);
@@ -499,9 +499,8 @@ Result<std::shared_ptr<Device>> openDevice(int ordinal) {
     return Status::error(
         fmt::format("device {} was asked for, the driver sees {} device{}",
                     ordinal, count, count == 1 ? "" : "s"));
-  if (size_t(ordinal) < open.size())
-    if (std::shared_ptr<Device> known = open[ordinal].lock())
-      return known;
+  if (size_t(ordinal) < open.size() && open[ordinal])
+    return open[ordinal];
   CUdevice device = 0;
   CUcontext context = nullptr;
   MERAK_RETURN_IF_ERROR(

@@ -8,8 +8,9 @@
 
 namespace merak::cuda {
 
-// Opens device `ordinal` of this machine. One sentence if there is no driver,
-// no such device, or if driver or device are too old for the kernels.
+// Opens device `ordinal` of this machine, for the rest of the process: a
+// context costs a good part of a second. One sentence if there is no driver, no
+// such device, or if driver or device are too old for the kernels.
 Result<std::shared_ptr<Device>> openDevice(int ordinal);
 
 // The device for a process that is the `localRank`-th of its host: the

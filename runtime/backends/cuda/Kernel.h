@@ -54,6 +54,8 @@ public:
               int64_t size) {
     return start(id, rowGrid(rows, size, device.info()), &args);
   }
+  // A product without epilogue, of any batch; `memory`: kMatmulWorkspace bytes.
+  Status multiply(Matmul product, MatmulCall call, void *memory);
 
 private:
   Status start(KernelId id, Grid grid, const void *args) {

@@ -171,11 +171,10 @@ private:
     product.strideC = c.headStride;
     product.ab = a.type;
     product.c = c.type;
-    return launcher_.device.matmul(product,
-                                   {(swapped ? b : a).data,
-                                    (swapped ? a : b).data, c.data, alpha,
-                                    adds ? 1.0f : 0.0f},
-                                   workspace_, launcher_.stream);
+    return launcher_.multiply(product,
+                              {(swapped ? b : a).data, (swapped ? a : b).data,
+                               c.data, alpha, adds ? 1.0f : 0.0f},
+                              workspace_);
   }
   Status clear(int64_t m, int64_t n, const Heads &c) {
     FillArgs zero;

@@ -1,5 +1,6 @@
 // einsum: matrix products through the BLAS of the device; what is none (every
 // letter in all operands, integers, f64) through a kernel of our own.
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/backends/cuda/Matmul.h"
 #include "runtime/core/DType.h"
@@ -68,9 +69,17 @@ public:
     zero_.loops = makeLoops<1>(request, Nest(out.shape, {out.strides}));
   }
 
+  // From now on the product also writes the sums of a factor, if it can; see
+  // addSums.
+  bool takeSums(int summed, const Nest &kept, int64_t length) {
+    return fast_ = summed_ =
+               alpha_ == 1 && addSums(plan_, summed, kept, length, product_);
+  }
+
   // Without an epilogue, or with one that the library does itself; `finished`
   // says whether it did.
-  Status run(const KernelCall &call, Launcher &launcher, bool &finished) {
+  Status run(const KernelCall &call, Launcher &launcher, bool &finished,
+             void *sums = nullptr) {
     finished = false;
     if (plan_.steps.empty()) { // an empty sum
       zero_.to = ref(call.outputs[0]);
@@ -100,14 +109,15 @@ public:
       product.b = at(plan_.swapped ? 0 : 1);
       product.c = at(2);
       product.alpha = alpha_;
-      if (fast_ && !call.accumulate) {
+      product.beta = step.adds || (call.accumulate && !plan_.copied[2]) ? 1 : 0;
+      if (fast_ && (summed_ || !call.accumulate)) {
+        product.sums = sums;
         MERAK_RETURN_IF_ERROR(runFast(call, product, blas, launcher, finished));
         if (finished)
           return {};
+        product.sums = nullptr;
       }
-      product.beta = step.adds || (call.accumulate && !plan_.copied[2]) ? 1 : 0;
-      MERAK_RETURN_IF_ERROR(launcher.device.matmul(plan_.product, product, blas,
-                                                   launcher.stream));
+      MERAK_RETURN_IF_ERROR(launcher.multiply(plan_.product, product, blas));
     }
     return plan_.copied[2] ? runCopy(launcher, copies_[2], data[2], out)
                            : Status();
@@ -152,7 +162,7 @@ private:
   float alpha_;
   cpu::Epilogue epilogue_;
   Matmul product_; // the plan's, with the epilogue
-  bool fast_ = false;
+  bool fast_ = false, summed_ = false;
   CopyArgs copies_[3];
   FillArgs zero_;
   uint64_t bytes_[3] = {0, 0, 0};
@@ -234,10 +244,90 @@ KernelResult createProduct(Request &request, const cpu::Epilogue &epilogue) {
   return std::unique_ptr<Kernel>(std::move(product));
 }
 
-KernelResult createEinsum(Request &request, const Device &) {
+// The product, and the sums of one of its factors: by the product itself, which
+// overwrites them in the type of its result, or by reduce_sum.
+class Summed : public Kernel {
+public:
+  static KernelResult create(Request &request, int summed,
+                             const Device &device) {
+    auto kernel = std::make_unique<Summed>();
+    kernel->summed_ = summed;
+    kernel->multiply_ = cpu::productAlone(request.instruction);
+    Request multiply(kernel->multiply_, request.inputs,
+                     request.outputs.first(1));
+    KernelResult product = createProduct(multiply, {});
+    if (!product.ok())
+      return product.status();
+    kernel->add_ = cpu::sumAlone(request.instruction, summed);
+    Request add(kernel->add_, request.inputs.subspan(summed, 1),
+                request.outputs.subspan(1));
+    KernelResult sums = findKernel("reduce_sum")->create(add, device);
+    if (!sums.ok())
+      return sums.status();
+    kernel->product_ = std::move(*product);
+    kernel->sums_ = std::move(*sums);
+    kernel->workspace =
+        std::max(kernel->product_->workspace, kernel->sums_->workspace);
+    kernel->join(request);
+    if (!request.ok())
+      return request.status();
+    return std::unique_ptr<Kernel>(std::move(kernel));
+  }
+
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    KernelCall inner = call;
+    inner.instruction = &multiply_;
+    inner.outputs = call.outputs.first(1);
+    void *const to = call.outputs[1].data;
+    bool finished = false;
+    Launcher part = launcher; // the sums use the same workspace
+    if (joined_) {
+      void *sums = bytes_ > 0 ? part.workspace(bytes_) : to;
+      MERAK_RETURN_IF_ERROR(joined_->run(inner, part, finished, sums));
+      if (finished)
+        return bytes_ > 0 ? runCopy(launcher, copy_, sums, to) : Status();
+    } else {
+      MERAK_RETURN_IF_ERROR(product_->run(inner, part));
+    }
+    inner.instruction = &add_;
+    inner.inputs = call.inputs.subspan(summed_, 1);
+    inner.outputs = call.outputs.subspan(1);
+    return sums_->run(inner, launcher);
+  }
+
+private:
+  void join(Request &request) {
+    auto *product = dynamic_cast<Product *>(product_.get());
+    const View &to = request.outputs[1];
+    View dense = denseView(to);
+    dense.dtype = request.outputs[0].dtype; // unless it is copied: not joined
+    Request add(add_, request.inputs.subspan(summed_, 1), std::span(&dense, 1));
+    cpu::ReduceRequest read;
+    if (!product || to.elements() == 0 || !cpu::readReduce(add, read) ||
+        !product->takeSums(summed_, read.kept, read.reduced.count()))
+      return;
+    joined_ = product;
+    if (add_.accumulate() || !to.dense() || to.dtype != dense.dtype) {
+      copy_ = makeCopy(request, dense, to, add_.accumulate());
+      bytes_ = denseBytes(dense);
+    }
+    workspace += bytes_;
+  }
+
+  int summed_ = 0;
+  planpb::Instruction multiply_, add_;
+  std::unique_ptr<Kernel> product_, sums_;
+  Product *joined_ = nullptr;
+  CopyArgs copy_;
+  uint64_t bytes_ = 0;
+};
+
+KernelResult createEinsum(Request &request, const Device &device) {
   cpu::Epilogue epilogue;
   if (!cpu::readEpilogue(request, epilogue))
     return request.status();
+  if (epilogue.summed >= 0)
+    return Summed::create(request, epilogue.summed, device);
   KernelResult product = createProduct(request, epilogue);
   if (!product.ok() || !epilogue.any())
     return product;

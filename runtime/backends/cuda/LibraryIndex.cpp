@@ -82,6 +82,7 @@ KernelResult createScatter(Request &request, const Device &) {
   // Positions pass through f32 when lists are made.
   request.expect(args.allIds() < int64_t{1} << 24,
                  "expected fewer than 2^24 ids");
+  request.expect(args.rows < INT32_MAX, "expected fewer than 2^31 rows");
   FillArgs clear;
   Nest nest(table.shape, {table.strides});
   nest.sortBy(0);
@@ -97,7 +98,7 @@ KernelResult createScatter(Request &request, const Device &) {
         now.other = ref(call.inputs[0]);
         now.first = cpu::scalarInteger(call, 0);
         now.add = call.accumulate;
-        now.next = launcher.workspace<int32_t>(2 * ids);
+        now.next = launcher.workspace<int32_t>(3 * ids);
         if (!call.accumulate) {
           FillArgs zero = clear;
           zero.to = now.table;
@@ -105,12 +106,13 @@ KernelResult createScatter(Request &request, const Device &) {
               launcher.items<KernelId::Fill>(zero, zero.loops.count));
         }
         const int64_t count = now.allIds();
+        MERAK_RETURN_IF_ERROR(launcher.items<KernelId::ScatterIds>(now, count));
         MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::ScatterLinks>(
             now, count, now.idLoops.count));
         return launcher.rows<KernelId::ScatterRows>(
             now, count, now.before.count * now.after.count);
       },
-      alignUp(2 * ids * sizeof(int32_t)));
+      alignUp(3 * ids * sizeof(int32_t)));
 }
 
 bool readPick(Request &request, const View &matrix, const View &labels,

@@ -229,4 +229,21 @@ bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,
   return true;
 }
 
+bool addSums(const MatmulPlan &plan, int summed, const Nest &kept,
+             int64_t length, Matmul &product) {
+  product = plan.product;
+  if (plan.steps.size() != 1 || plan.copied[2] || plan.copied[summed] ||
+      product.batch != 1 || product.k != length || kept.rank() > 1)
+    return false;
+  const bool isA = (summed == 0) != plan.swapped;
+  const int64_t size = isA ? product.m : product.n;
+  const int64_t step = isA ? (product.transA ? product.lda : 1)
+                           : (product.transB ? 1 : product.ldb);
+  if (kept.count() != size ||
+      (size > 1 && (kept.strides[0][0] != step || kept.strides[1][0] != 1)))
+    return false;
+  (isA ? product.sumsA : product.sumsB) = true;
+  return true;
+}
+
 } // namespace merak::cuda

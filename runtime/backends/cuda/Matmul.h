@@ -27,15 +27,23 @@ struct Matmul {
   // i + j * ldAux.
   bool biased = false, gelu = false, keep = false, gradient = false;
   int64_t ldAux = 0;
-  bool hasEpilogue() const { return biased || gelu || gradient; }
+  // Or the sums over k of op(A), one for each row of C, or of op(B), one for
+  // each column, are written beside; they are of C's type.
+  bool sumsA = false, sumsB = false;
+  bool hasEpilogue() const {
+    return biased || gelu || gradient || sumsA || sumsB;
+  }
   bool operator==(const Matmul &) const = default;
 };
+// Batches beyond are cut: they are a dimension of the library's grids.
+constexpr int64_t kMaxBatch = 65535;
 struct MatmulCall {
   const void *a = nullptr, *b = nullptr;
   void *c = nullptr;
   float alpha = 1, beta = 0;
   const void *bias = nullptr;
   void *aux = nullptr;
+  void *sums = nullptr;
 };
 
 // Matrices in a larger tensor: sizes and strides of rows and columns.
@@ -74,6 +82,12 @@ struct MatmulPlan {
 // there are several products; `nest` is cpu::epilogueNest's.
 bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,
                  cpu::Nest nest, Matmul &product);
+
+// Adds to the plan's only product that it writes the sums of operand `summed`
+// over `length` elements each. False if its rows or columns are not `kept`: the
+// operand's and the sums' offsets of what is not summed.
+bool addSums(const MatmulPlan &plan, int summed, const cpu::Nest &kept,
+             int64_t length, Matmul &product);
 
 // Requires output elements. An empty sum gives a plan without steps.
 // `ab`, `c`: types of the factors and the result in the products; operands in

@@ -8,6 +8,25 @@
 
 namespace merak::cuda {
 
+Status Launcher::multiply(Matmul product, MatmulCall call, void *memory) {
+  auto after = [](const void *data, int64_t elements, Type type) {
+    return static_cast<const char *>(data) +
+           elements * (type == Type::F32 ? 4 : 2);
+  };
+  int64_t left = product.batch;
+  while (left > kMaxBatch) {
+    product.batch = kMaxBatch;
+    MERAK_RETURN_IF_ERROR(device.matmul(product, call, memory, stream));
+    left -= kMaxBatch;
+    call.a = after(call.a, kMaxBatch * product.strideA, product.ab);
+    call.b = after(call.b, kMaxBatch * product.strideB, product.ab);
+    call.c = const_cast<char *>(
+        after(call.c, kMaxBatch * product.strideC, product.c));
+  }
+  product.batch = left;
+  return device.matmul(product, call, memory, stream);
+}
+
 bool expectReal(Request &request, const View &view, const char *what) {
   return request.expect(isReal(view.dtype),
                         fmt::format("expected {} of type f32, bf16 or f16, "

@@ -129,6 +129,47 @@ Case finish(Case c, const Shape &bias, const std::string &gelu) {
   return c;
 }
 
+// The product, and what is left of a factor when all that the product lacks of
+// it is summed: the gradient of a bias beside that of a weight.
+Tensors summed(const Case &c) {
+  Tensors out = naive(c);
+  const int which = c.attrs.at("sum") == "0" ? 0 : 1;
+  const Equation e = split(c.attrs.at("equation"));
+  const std::string letters = which == 0 ? e.a : e.b;
+  const Tensor &x = c.inputs[which];
+  Tensor sums = c.outputs[1];
+  std::fill(sums.v.begin(), sums.v.end(), 0);
+  for (int64_t i = 0; i < x.size(); ++i) {
+    int64_t rest = i, to = 0, step = 1;
+    for (size_t d = letters.size(); d-- > 0;) {
+      if (e.out.find(letters[d]) != std::string::npos) {
+        to += rest % x.shape[d] * step;
+        step *= x.shape[d];
+      }
+      rest /= x.shape[d];
+    }
+    sums.v[to] += x.v[i];
+  }
+  out.push_back(sums);
+  return out;
+}
+
+Case withSums(Case c, int which, bool keepDims = false) {
+  c.name += fmt::format(" sum {}{}", which, keepDims ? " kept" : "");
+  c.attrs["sum"] = std::to_string(which);
+  const Equation e = split(c.attrs["equation"]);
+  const std::string letters = which == 0 ? e.a : e.b;
+  Shape shape;
+  for (size_t d = 0; d < letters.size(); ++d)
+    if (e.out.find(letters[d]) != std::string::npos)
+      shape.push_back(c.inputs[which].shape[d]);
+    else if (keepDims)
+      shape.push_back(1);
+  c.outputs.push_back(random(shape, 11));
+  c.reference = summed;
+  return c;
+}
+
 // Small whole numbers in floats: every order of summation is exact.
 Case exact(const std::string &equation, std::map<char, int64_t> sizes) {
   Case c = make(equation, sizes);
@@ -198,6 +239,22 @@ std::vector<Case> einsumCases() {
       make("mxk,kxn->mn", {{'m', 5}, {'k', 3}, {'x', 0}, {'n', 7}}));
   cases.push_back(
       make("bmk,bkn->bmn", {{'b', 0}, {'m', 5}, {'k', 4}, {'n', 7}}));
+  // Sums of a factor beside the product: as rows and columns of the result, of
+  // several letters, and where no library could do it (two letters that lie
+  // apart, a batch).
+  std::map<char, int64_t> linear = {{'b', 3}, {'t', 5}, {'k', 7}, {'n', 16}};
+  for (int which : {0, 1})
+    for (const char *equation : {"btk,btn->kn", "btk,btn->nk", "btn,btk->kn"})
+      for (bool keepDims : {false, true})
+        cases.push_back(withSums(make(equation, linear), which, keepDims));
+  cases.push_back(withSums(
+      make("bthd,btc->hdc", {{'b', 2}, {'t', 5}, {'h', 3}, {'d', 8}, {'c', 6}}),
+      0));
+  cases.push_back(withSums(
+      make("htd,htc->hdc", {{'h', 3}, {'t', 5}, {'d', 8}, {'c', 6}}), 1));
+  cases.push_back(withSums(
+      make("hbtd,btc->hdc", {{'b', 2}, {'t', 5}, {'h', 3}, {'d', 8}, {'c', 6}}),
+      0));
   // Products that end with a bias, GELU, or its slope; rows of 16 begin where
   // libraries want them, rows of 5 do not.
   for (int64_t n : {5, 16})

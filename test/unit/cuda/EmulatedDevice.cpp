@@ -257,6 +257,9 @@ Status EmulatedDevice::launch(KernelId kernel, Grid grid, const void *args,
 Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call) {
   if (p.hasEpilogue() && (p.batch != 1 || p.biased != (call.bias != nullptr) ||
                           (p.keep || p.gradient) != (call.aux != nullptr) ||
+                          (p.sumsA || p.sumsB) != (call.sums != nullptr) ||
+                          (call.sums && (p.biased || p.gelu || p.gradient ||
+                                         (p.sumsA && p.sumsB))) ||
                           (p.gelu && p.gradient) || (p.keep && !p.gelu) ||
                           (call.aux && (p.ldAux < p.m || p.ldAux % 8))))
     return Status::error("an epilogue that cuBLASLt does not have");
@@ -273,7 +276,7 @@ Status EmulatedDevice::matmul(const Matmul &p, const MatmulCall &call,
                               void *workspace, Stream stream) {
   if (!workspace)
     return Status::error("a product without workspace");
-  if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1 ||
+  if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1 || p.batch > kMaxBatch ||
       p.lda < (p.transA ? p.k : p.m) || p.ldb < (p.transB ? p.n : p.k) ||
       p.ldc < p.m || (p.c != p.ab && p.c != Type::F32))
     return Status::error("a product that cuBLASLt refuses");
@@ -286,6 +289,17 @@ Status multiply(const Matmul &p, const MatmulCall &call) {
   const Ref a{static_cast<char *>(const_cast<void *>(call.a)), p.ab};
   const Ref b{static_cast<char *>(const_cast<void *>(call.b)), p.ab};
   const Ref c{static_cast<char *>(call.c), p.c};
+  const Ref sums{static_cast<char *>(call.sums), p.c};
+  for (int64_t i = 0; i < (p.sumsA ? p.m : p.sumsB ? p.n : 0); ++i) {
+    double sum = 0; // overwritten, whatever beta is
+    for (int64_t k = 0; k < p.k; ++k)
+      sum +=
+          p.sumsA
+              ? double(load<float>(a, p.transA ? k + i * p.lda : i + k * p.lda))
+              : double(
+                    load<float>(b, p.transB ? i + k * p.ldb : k + i * p.ldb));
+    store<float>(sums, i, static_cast<float>(sum), false);
+  }
   for (int64_t t = 0; t < p.batch; ++t)
     for (int64_t j = 0; j < p.n; ++j)
       for (int64_t i = 0; i < p.m; ++i) {

@@ -148,6 +148,35 @@ TEST(CudaMatmul, RandomEinsums) {
   EXPECT_GT(looped, 50);
 }
 
+// More products than a dimension of a grid has blocks; the device refuses such
+// a batch.
+TEST(CudaMatmul, BatchesBeyondAGrid) {
+  CudaBackend backend(std::make_shared<EmulatedDevice>());
+  const int64_t batch = 2 * kMaxBatch + 5;
+  std::vector<float> a(batch * 2), b(batch * 2), out(batch * 4, 0.5f);
+  for (int64_t i = 0; i < 2 * batch; ++i) {
+    a[i] = static_cast<float>(i % 251);
+    b[i] = static_cast<float>(i % 13);
+  }
+  planpb::Instruction instruction;
+  instruction.set_kind(planpb::Instruction::LIBRARY);
+  instruction.set_op("einsum");
+  instruction.set_accumulate(true);
+  (*instruction.mutable_attrs())["equation"] = "bm,bn->bmn";
+  std::vector<View> in = {{a.data(), planpb::F32, {batch, 2}, {2, 1}},
+                          {b.data(), planpb::F32, {batch, 2}, {2, 1}}};
+  std::vector<View> result = {
+      {out.data(), planpb::F32, {batch, 2, 2}, {4, 2, 1}}};
+  auto prepared = backend.prepare(instruction, in, result);
+  ASSERT_TRUE(prepared.ok()) << prepared.status().str();
+  Status status = backend.run(
+      {&instruction, prepared->get(), in, result, {}, true, nullptr, -1});
+  ASSERT_TRUE(status.ok()) << status.str();
+  for (int64_t i = 0; i < batch * 4; ++i)
+    ASSERT_EQ(out[i], 0.5f + a[i / 4 * 2 + i % 4 / 2] * b[i / 4 * 2 + i % 2])
+        << i;
+}
+
 cpu::Problem problemOf(const std::string &equation,
                        std::vector<std::vector<int64_t>> shapes) {
   std::vector<View> views;
@@ -217,6 +246,29 @@ TEST(CudaMatmul, EpiloguesOfATransformer) {
   EXPECT_FALSE(ends(out, {true, Epilogue::None}, {0, 1, 0}, 384));
   EXPECT_FALSE(ends(out, {true, Epilogue::Keep}, bias, 387));
   EXPECT_FALSE(ends({4, 64, 387}, {false, Epilogue::Gradient}, {0, 0, 0}, 387));
+}
+
+// The gradient of a bias, the sum of dy [b, t, n] over tokens, as rows or
+// columns of the product for the gradient of its weight.
+TEST(CudaMatmul, SumsBesideTheGradientOfAWeight) {
+  const std::vector<std::vector<int64_t>> shapes = {
+      {4, 64, 96}, {4, 64, 384}, {96, 384}};
+  const std::vector<int64_t> size = {384}, one = {1}, two = {2};
+  const cpu::Nest kept(size, {one, one}), apart(size, {one, two});
+  Matmul product;
+  MatmulPlan plan =
+      planMatmul(problemOf("btk,btn->kn", shapes), Type::BF16, Type::F32);
+  ASSERT_TRUE(addSums(plan, 1, kept, 256, product));
+  EXPECT_TRUE(product.sumsA && !product.sumsB && product.hasEpilogue());
+  EXPECT_EQ(product.m, 384);
+  EXPECT_FALSE(addSums(plan, 1, kept, 64, product));   // of other elements
+  EXPECT_FALSE(addSums(plan, 1, apart, 256, product)); // not packed
+  EXPECT_FALSE(addSums(plan, 0, kept, 256, product));  // the other factor's
+  plan = planMatmul(problemOf("btk,btn->nk", {shapes[0], shapes[1], {384, 96}}),
+                    Type::BF16, Type::F32);
+  ASSERT_TRUE(addSums(plan, 1, kept, 256, product));
+  EXPECT_TRUE(product.sumsB && !product.sumsA);
+  EXPECT_EQ(product.n, 384);
 }
 
 TEST(CudaGeometry, FillsTheDeviceAndNoMore) {

@@ -46,6 +46,7 @@ std::string logged;
 std::map<std::string, Kernel> kernels;
 std::map<CUdeviceptr, size_t> memory;
 Capture capture;
+thread_local CUcontext current = nullptr; // threads begin without one
 
 size_t used() {
   size_t bytes = 0;
@@ -110,10 +111,14 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice) {
   *context = reinterpret_cast<CUcontext>(&capture);
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
-CUresult CUDAAPI cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+  current = context;
+  return CUDA_SUCCESS;
+}
 
 CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(mutex);
   if (used() + bytes > size_t(setting("bytes", 1000000000)))
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -122,6 +127,8 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(mutex);
   if (memory.erase(address) == 0)
     return CUDA_ERROR_INVALID_VALUE;
@@ -129,60 +136,92 @@ CUresult CUDAAPI cuMemFree(CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemGetInfo(size_t *free, size_t *total) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(mutex);
   *total = size_t(setting("bytes", 1000000000));
   *free = *total - used();
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemHostAlloc(void **address, size_t bytes, unsigned) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   *address = std::calloc(bytes, 1);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemFreeHost(void *address) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::free(address);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes,
                                CUstream) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::memmove(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from),
                bytes);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value,
                                  size_t bytes, CUstream) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::memset(reinterpret_cast<void *>(to), value, bytes);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   *stream = reinterpret_cast<CUstream>(new char);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamDestroy(CUstream stream) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   delete reinterpret_cast<char *>(stream);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   return capture.active && capture.origin == stream
              ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
              : CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamWaitEvent(CUstream, CUevent, unsigned) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   *event = reinterpret_cast<CUevent>(new char);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuEventDestroy(CUevent event) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   delete reinterpret_cast<char *>(event);
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
-CUresult CUDAAPI cuEventSynchronize(CUevent) { return CUDA_SUCCESS; }
+CUresult CUDAAPI cuEventRecord(CUevent, CUstream) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuEventSynchronize(CUevent) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  return CUDA_SUCCESS;
+}
 
 CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image,
                                     unsigned, CUjit_option *, void **) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   *module = reinterpret_cast<CUmodule>(const_cast<void *>(image));
   return CUDA_SUCCESS;
 }
@@ -190,6 +229,8 @@ CUresult CUDAAPI cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 // Any module has any function.
 CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule,
                                      const char *name) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(mutex);
   Kernel &kernel = kernels[name];
   kernel.name = name;
@@ -200,7 +241,9 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned blocks, unsigned,
                                 unsigned, unsigned threads, unsigned, unsigned,
                                 unsigned, CUstream stream, void **arguments,
                                 void **) {
-  if (blocks == 0 || threads == 0 || threads > 1024)
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (blocks == 0 || blocks > INT32_MAX || threads == 0 || threads > 1024)
     return CUDA_ERROR_INVALID_VALUE;
   Entry entry{reinterpret_cast<Kernel *>(function), 0};
   std::memcpy(&entry.word, arguments[0], sizeof(entry.word));
@@ -215,6 +258,8 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned blocks, unsigned,
 }
 
 CUresult CUDAAPI cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(mutex);
   if (capture.active)
     return CUDA_ERROR_ILLEGAL_STATE;
@@ -224,6 +269,8 @@ CUresult CUDAAPI cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(mutex);
   if (!capture.active || capture.origin != stream)
     return CUDA_ERROR_ILLEGAL_STATE;
@@ -260,6 +307,8 @@ CUresult CUDAAPI cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes,
 // What is launched is a copy: changes of it leave the graph as it was.
 CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *exec, CUgraph graph,
                                     unsigned long long) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   auto *copy = new std::map<Entry *, Entry>;
   for (Entry *entry : reinterpret_cast<GraphOf *>(graph)->entries)
     (*copy)[entry] = *entry;
@@ -268,6 +317,8 @@ CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *exec, CUgraph graph,
 }
 CUresult CUDAAPI cuGraphExecKernelNodeSetParams(
     CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   auto &copy = *reinterpret_cast<std::map<Entry *, Entry> *>(exec);
   const auto found = copy.find(reinterpret_cast<Entry *>(node));
   if (found == copy.end() || params->gridDimX == 0 || params->gridDimY != 1 ||
@@ -280,6 +331,8 @@ CUresult CUDAAPI cuGraphExecKernelNodeSetParams(
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
   std::lock_guard lock(mutex);
   for (const auto &[node, entry] :
        *reinterpret_cast<std::map<Entry *, Entry> *>(exec))

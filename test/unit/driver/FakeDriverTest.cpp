@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <set>
+#include <thread>
 
 namespace merak::cuda {
 namespace {
@@ -62,6 +63,21 @@ TEST_F(FakeDriver, MemoryIsCounted) {
             "cannot allocate 401 bytes on Fake GPU: out of memory");
   (*device)->release(*memory);
   EXPECT_EQ(*(*device)->freeBytes(), 1000u);
+}
+
+// The driver's context belongs to a thread; lanes come and go, and each must
+// find its own.
+TEST_F(FakeDriver, AnyThreadMayCall) {
+  auto opened = open("");
+  ASSERT_TRUE(opened.ok()) << opened.status().str();
+  for (int round = 0; round < 2; ++round)
+    std::thread([&device = **opened] {
+      auto memory = device.allocate(16);
+      ASSERT_TRUE(memory.ok()) << memory.status().str();
+      EXPECT_TRUE(device.clear(*memory, 16, nullptr).ok());
+      device.release(*memory);
+    }).join();
+  EXPECT_EQ(*open(""), *opened); // stays open
 }
 
 TEST_F(FakeDriver, GraphsAreCapturedUpdatedAndLaunched) {

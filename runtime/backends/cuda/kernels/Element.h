@@ -11,8 +11,10 @@
 
 #ifdef __CUDACC__
 #define MERAK_HD __device__ inline
+#define MERAK_UNROLL _Pragma("unroll")
 #else
 #define MERAK_HD inline
+#define MERAK_UNROLL
 #endif
 
 namespace merak::cuda {
@@ -170,6 +172,58 @@ MERAK_HD void store(const Ref &ref, int64_t i, T x, bool add) {
   case Type::U64:
     return storeWhole<uint64_t>(ref, i, x, add);
   }
+}
+
+// Real elements of a type that the compiler knows: only then are several loads
+// of an unrolled loop under way at once, which bandwidth takes.
+struct AsF32 {
+  using Word = float;
+  static MERAK_HD float widen(float x) { return x; }
+  static MERAK_HD float narrow(float x) { return x; }
+};
+struct AsBf16 {
+  using Word = uint16_t;
+  static MERAK_HD float widen(uint16_t x) { return runtime::bf16ToFloat(x); }
+  static MERAK_HD uint16_t narrow(float x) { return runtime::floatToBf16(x); }
+};
+struct AsF16 {
+  using Word = uint16_t;
+  static MERAK_HD float widen(uint16_t x) { return runtime::f16ToFloat(x); }
+  static MERAK_HD uint16_t narrow(float x) { return runtime::floatToF16(x); }
+};
+
+// body(AsF32{}) or what else the type, f32, bf16 or f16, is.
+template <typename Body> MERAK_HD void withReal(Type type, const Body &body) {
+  if (type == Type::BF16)
+    body(AsBf16{});
+  else if (type == Type::F16)
+    body(AsF16{});
+  else
+    body(AsF32{});
+}
+
+constexpr int kAtOnce = 8; // loads of a thread that are under way
+
+// use(x[i * stride], i) for i = begin, begin + step, ... below end, in this
+// order.
+template <typename As, typename Use>
+MERAK_HD void forEach(const Ref &ref, int64_t offset, int64_t stride,
+                      int64_t begin, int64_t end, int64_t step,
+                      const Use &use) {
+  using Word = typename As::Word;
+  const Word *x = reinterpret_cast<const Word *>(ref.data) + offset;
+  int64_t i = begin;
+  for (; i + (kAtOnce - 1) * step < end; i += kAtOnce * step) {
+    Word words[kAtOnce];
+    MERAK_UNROLL
+    for (int u = 0; u < kAtOnce; ++u)
+      words[u] = x[(i + u * step) * stride];
+    MERAK_UNROLL
+    for (int u = 0; u < kAtOnce; ++u)
+      use(As::widen(words[u]), i + u * step);
+  }
+  for (; i < end; i += step)
+    use(As::widen(x[i * stride]), i);
 }
 
 } // namespace merak::cuda

@@ -15,6 +15,7 @@
   X(Fill, FillArgs, fillBody)                                                  \
   X(Combine, CombineArgs, combineBody)                                         \
   X(Gather, GatherArgs, gatherBody)                                            \
+  X(ScatterIds, GatherArgs, scatterIdsBody)                                    \
   X(ScatterLinks, GatherArgs, scatterLinksBody)                                \
   X(ScatterRows, GatherArgs, scatterRowsBody)                                  \
   X(Pick, PickArgs, pickBody)                                                  \

@@ -133,7 +133,7 @@ struct GatherArgs {
   int64_t rows = 0, rowStride = 0, globalRows = 0, first = 0;
   bool add = false;
   int combine = 0;         // scatter: 0 sum, 1 product, 2 largest, 3 smallest
-  int32_t *next = nullptr; // scatter: workspace, two words an id
+  int32_t *next = nullptr; // scatter: workspace, three words an id
 
   MERAK_HD int64_t allIds() const { return groups.count * idLoops.count; }
 
@@ -196,17 +196,27 @@ MERAK_HD void gatherBody(const Block &block, const GatherArgs &a) {
 
 // Who adds to a row, without atomics: ids of a group that name one row form a
 // list in their order; the first of each list adds all of it. next[i]: the
-// following id of the list, -1 at its end; next[ids + i]: 1 if i is the first.
+// following id of the list, -1 at its end; next[ids + i]: 1 if i is the first;
+// next[2 ids + i]: its row, read once, since every id is compared with all.
+template <typename Block>
+MERAK_HD void scatterIdsBody(const Block &block, const GatherArgs &a) {
+  const int64_t ids = a.allIds(), step = itemStep(block);
+  for (int64_t i = firstItem(block); i < ids; i += step)
+    a.next[2 * ids + i] = static_cast<int32_t>(a.row(i));
+}
+
 template <typename Block>
 MERAK_HD void scatterLinksBody(Block &block, const GatherArgs &a) {
   const int64_t ids = a.allIds();
+  const int32_t *rows = a.next + 2 * ids;
   for (int64_t i = block.block(); i < ids; i += block.blocks()) {
-    const int64_t row = a.row(i), begin = i - i % a.idLoops.count;
+    const int32_t row = rows[i];
+    const int64_t begin = i - i % a.idLoops.count;
     float before = 0, after = -float(ids); // of positions, negated
     if (row >= 0)
       for (int64_t j = begin + block.thread(); j < begin + a.idLoops.count;
            j += block.threads()) {
-        if (j == i || a.row(j) != row)
+        if (j == i || rows[j] != row)
           continue;
         if (j < i)
           before = 1;
@@ -231,7 +241,7 @@ MERAK_HD void scatterAs(const Block &block, const GatherArgs &a) {
   for (int64_t i = block.block(); i < ids; i += block.blocks()) {
     if (a.next[ids + i] == 0)
       continue;
-    const int64_t row = a.row(i);
+    const int64_t row = a.next[2 * ids + i];
     int64_t og[3];
     a.groups.at(i / a.idLoops.count, og);
     for (int64_t c = block.thread(); c < columns; c += block.threads()) {

@@ -37,6 +37,26 @@ template <typename Value> MERAK_HD Value foldIn(Fold fold, Value sum, Value x) {
   return fold == Fold::Sum ? sum + x : sum + x * x;
 }
 
+// Folds summands begin, begin + step, ... below end of a result at `offset`.
+template <typename Value>
+MERAK_HD Value foldSummands(const ReduceArgs &a, int64_t offset, int64_t begin,
+                            int64_t end, int64_t step) {
+  Value sum = foldStart<Value>(a.fold, a.x.type);
+  const bool isReal =
+      a.x.type == Type::F32 || a.x.type == Type::BF16 || a.x.type == Type::F16;
+  if (!std::is_integral_v<Value> && isReal && a.reduced.rank == 1) {
+    withReal(a.x.type, [&](auto as) {
+      forEach<decltype(as)>(
+          a.x, offset, a.reduced.strides[0][0], begin, end, step,
+          [&](float x, int64_t) { sum = foldIn(a.fold, sum, Value(x)); });
+    });
+    return sum;
+  }
+  for (int64_t i = begin; i < end; i += step)
+    sum = foldIn(a.fold, sum, load<Value>(a.x, offset + a.reduced.at(i)));
+  return sum;
+}
+
 // A block a result and piece: for results whose summands lie together.
 template <typename Value, typename Block>
 MERAK_HD void reduceRowsBody(Block &block, const ReduceArgs &a) {
@@ -46,11 +66,8 @@ MERAK_HD void reduceRowsBody(Block &block, const ReduceArgs &a) {
     const int64_t result = w / a.pieces, piece = w - result * a.pieces;
     int64_t o[2];
     a.kept.at(result, o);
-    Value sum = foldStart<Value>(a.fold, a.x.type);
-    const int64_t end = a.begin(piece + 1);
-    for (int64_t i = a.begin(piece) + block.thread(); i < end;
-         i += block.threads())
-      sum = foldIn(a.fold, sum, load<Value>(a.x, o[0] + a.reduced.at(i)));
+    Value sum = foldSummands<Value>(a, o[0], a.begin(piece) + block.thread(),
+                                    a.begin(piece + 1), block.threads());
     sum = a.fold == Fold::Max ? block.max(sum) : block.sum(sum);
     if (block.thread() == 0)
       partial[piece * a.kept.count + result] = sum;
@@ -66,11 +83,8 @@ MERAK_HD void reduceColumnsBody(const Block &block, const ReduceArgs &a) {
     const int64_t piece = w / a.kept.count, result = w - piece * a.kept.count;
     int64_t o[2];
     a.kept.at(result, o);
-    Value sum = foldStart<Value>(a.fold, a.x.type);
-    const int64_t end = a.begin(piece + 1);
-    for (int64_t i = a.begin(piece); i < end; ++i)
-      sum = foldIn(a.fold, sum, load<Value>(a.x, o[0] + a.reduced.at(i)));
-    partial[w] = sum;
+    partial[w] =
+        foldSummands<Value>(a, o[0], a.begin(piece), a.begin(piece + 1), 1);
   }
 }
 
@@ -103,8 +117,53 @@ struct ParamGradArgs {
   float *partial = nullptr;
 };
 
+// Rows a stride apart, whose statistics are f32.
+template <typename As, typename Block>
+MERAK_HD void paramGradAs(const Block &block, const ParamGradArgs &a) {
+  using Word = typename As::Word;
+  constexpr int kRows = 4; // of which loads are under way
+  const int64_t columns = a.inner.count, work = columns * a.pieces;
+  const int64_t step = itemStep(block);
+  int64_t strides[4];
+  for (int i = 0; i < 4; ++i)
+    strides[i] = a.outer.strides[i][0];
+  for (int64_t w = firstItem(block); w < work; w += step) {
+    const int64_t piece = w / columns;
+    int64_t at[4];
+    a.inner.at(w - piece * columns, at);
+    const int64_t end = a.outer.count * (piece + 1) / a.pieces;
+    float scale = 0, bias = 0;
+    int64_t row = a.outer.count * piece / a.pieces;
+    for (; row < end; row += kRows) {
+      Word dy[kRows], x[kRows];
+      float rstd[kRows], mean[kRows];
+      MERAK_UNROLL
+      for (int u = 0; u < kRows; ++u) {
+        const int64_t here = row + u < end ? row + u : end - 1;
+        dy[u] = slot<Word>(a.dy, at[0] + here * strides[0]);
+        x[u] = slot<Word>(a.x, at[1] + here * strides[1]);
+        rstd[u] = slot<float>(a.rstd, here * strides[2]);
+        mean[u] = a.rms ? 0 : slot<float>(a.mean, here * strides[3]);
+      }
+      MERAK_UNROLL
+      for (int u = 0; u < kRows; ++u) {
+        const float d = row + u < end ? As::widen(dy[u]) : 0;
+        const float term = d * ((As::widen(x[u]) - mean[u]) * rstd[u]);
+        scale += row + u < end ? term : 0; // x may be no number
+        bias += d;
+      }
+    }
+    a.partial[w] = scale;
+    a.partial[work + w] = bias;
+  }
+}
+
 template <typename Block>
 MERAK_HD void paramGradBody(const Block &block, const ParamGradArgs &a) {
+  if (a.outer.rank == 1 && a.dy.type == a.x.type && a.rstd.type == Type::F32 &&
+      (a.rms || a.mean.type == Type::F32))
+    return withReal(a.x.type,
+                    [&](auto as) { paramGradAs<decltype(as)>(block, a); });
   const int64_t columns = a.inner.count, work = columns * a.pieces;
   const int64_t step = itemStep(block);
   for (int64_t w = firstItem(block); w < work; w += step) {

@@ -165,25 +165,58 @@ struct CrossEntropyArgs {
   bool hasIgnored = false, add = false;
 };
 
-// A label outside the columns, which the reader of data refuses, gives NaN.
-template <typename Block>
-MERAK_HD void crossEntropyBody(Block &block, const CrossEntropyArgs &a) {
+// The largest element of a part of a row and the sum of exp(x - largest) over
+// it, which take another part.
+struct RunningSum {
+  float top = -INFINITY, sum = 0;
+
+  // A NaN is no maximum, but makes the sum one.
+  MERAK_HD float shift() const { return top == -INFINITY ? 0 : top; }
+  MERAK_HD void raise(float to) {
+    if (to > top) {
+      sum *= top == -INFINITY ? 1 : expf(top - to); // 0 or NaN stays
+      top = to;
+    }
+  }
+};
+
+// One pass over the row, kAtOnce elements of a thread at once. A label outside
+// the columns, which the reader of data refuses, gives NaN.
+template <typename As, typename Block>
+MERAK_HD void crossEntropyAs(Block &block, const CrossEntropyArgs &a) {
+  using Word = typename As::Word;
   for (int64_t r = block.block(); r < a.rows.count; r += block.blocks()) {
     int64_t o[5];
     a.rows.at(r, o);
-    auto x = [&](int64_t i) {
-      return load<float>(a.logits, o[0] + i * a.steps[0]);
-    };
-    const float top = rowMax(block, a.columns, x);
-    float lse = top;
-    if (top != -INFINITY)
-      lse = top + logf(rowSum(block, a.columns,
-                              [&](int64_t i) { return expf(x(i) - top); }));
+    const Word *x = reinterpret_cast<const Word *>(a.logits.data) + o[0];
+    RunningSum part;
+    const int64_t step = block.threads();
+    for (int64_t i = block.thread(); i < a.columns; i += kAtOnce * step) {
+      float values[kAtOnce], top = -INFINITY;
+      MERAK_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        const int64_t at = i + u * step;
+        values[u] = at < a.columns ? As::widen(x[at * a.steps[0]]) : -INFINITY;
+      }
+      MERAK_UNROLL
+      for (int u = 0; u < kAtOnce; ++u)
+        top = values[u] > top ? values[u] : top;
+      part.raise(top);
+      MERAK_UNROLL
+      for (int u = 0; u < kAtOnce; ++u)
+        part.sum += expf(values[u] - part.shift());
+    }
+    const float top = block.max(part.top);
+    part.raise(top);
+    const float sum = block.sum(part.sum);
+    const float lse = top == -INFINITY ? top : top + logf(sum);
     if (block.thread() == 0) {
       const int64_t label = load<int64_t>(a.labels, o[1]);
       float loss = 0;
       if (!(a.hasIgnored && label == a.ignored))
-        loss = label >= 0 && label < a.columns ? lse - x(label) : NAN;
+        loss = label >= 0 && label < a.columns
+                   ? lse - As::widen(x[label * a.steps[0]])
+                   : NAN;
       store<float>(a.loss, o[2], loss, a.add);
       store<float>(a.lse, o[3], lse, a.add);
     }
@@ -191,25 +224,59 @@ MERAK_HD void crossEntropyBody(Block &block, const CrossEntropyArgs &a) {
 }
 
 template <typename Block>
-MERAK_HD void crossEntropyGradBody(const Block &block,
-                                   const CrossEntropyArgs &a) {
+MERAK_HD void crossEntropyBody(Block &block, const CrossEntropyArgs &a) {
+  withReal(a.logits.type,
+           [&](auto as) { crossEntropyAs<decltype(as)>(block, a); });
+}
+
+struct CrossEntropyRow {
+  int64_t from, to, label; // offsets in logits and gradient; local column
+  bool ignored;
+  float dloss, lse;
+
+  MERAK_HD float slope(float x, int64_t i) const {
+    if (ignored)
+      return 0;
+    const float dx = expf(x - lse) * dloss;
+    return i == label ? dx - dloss : dx;
+  }
+};
+
+template <typename Block, typename Use>
+MERAK_HD void crossEntropyGradRows(const Block &block,
+                                   const CrossEntropyArgs &a, const Use &use) {
   for (int64_t r = block.block(); r < a.rows.count; r += block.blocks()) {
     int64_t o[5];
     a.rows.at(r, o);
     const int64_t label = load<int64_t>(a.labels, o[1]);
-    const bool ignored = a.hasIgnored && label == a.ignored;
-    const float dloss = load<float>(a.loss, o[2]);
-    const float lse = load<float>(a.lse, o[3]);
-    for (int64_t i = block.thread(); i < a.columns; i += block.threads()) {
-      float dx = 0;
-      if (!ignored) {
-        dx = expf(load<float>(a.logits, o[0] + i * a.steps[0]) - lse) * dloss;
-        if (label == a.first + i)
-          dx -= dloss;
-      }
-      store<float>(a.gradient, o[4] + i * a.steps[1], dx, a.add);
-    }
+    use(CrossEntropyRow{o[0], o[4], label - a.first,
+                        a.hasIgnored && label == a.ignored,
+                        load<float>(a.loss, o[2]), load<float>(a.lse, o[3])});
   }
+}
+
+template <typename Block>
+MERAK_HD void crossEntropyGradBody(const Block &block,
+                                   const CrossEntropyArgs &a) {
+  const int64_t first = block.thread(), step = block.threads();
+  if (a.gradient.type == a.logits.type && !a.add)
+    return withReal(a.logits.type, [&](auto as) {
+      using As = decltype(as);
+      crossEntropyGradRows(block, a, [&](const CrossEntropyRow &row) {
+        auto *to =
+            reinterpret_cast<typename As::Word *>(a.gradient.data) + row.to;
+        forEach<As>(a.logits, row.from, a.steps[0], first, a.columns, step,
+                    [&](float x, int64_t i) {
+                      to[i * a.steps[1]] = As::narrow(row.slope(x, i));
+                    });
+      });
+    });
+  crossEntropyGradRows(block, a, [&](const CrossEntropyRow &row) {
+    for (int64_t i = first; i < a.columns; i += step) {
+      const float x = load<float>(a.logits, row.from + i * a.steps[0]);
+      store<float>(a.gradient, row.to + i * a.steps[1], row.slope(x, i), a.add);
+    }
+  });
 }
 
 // ---------------------------------------------------------------- attention
