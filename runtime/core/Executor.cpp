@@ -35,9 +35,6 @@ Executor::Executor(RankProgram &program, Backend &backend, Communicator &comm,
 }
 
 Executor::~Executor() {
-  // What a library put into the graph would use what its abort has freed.
-  if (graph_ && comm_.aborted())
-    graph_->abandon();
   stop_ = true;
   start_.notify();
   for (auto &lane : lanes_)

@@ -27,8 +27,6 @@ public:
   size_t operations() const { return captured_->operations(); }
   // Reads the data of the step, launches it and waits for its end.
   Status run(const StepScalars &scalars, InputReader *reader);
-  // Leaves the device's object alone: its library has been aborted.
-  void abandon() { (void)captured_.release(); }
 
 private:
   // An instruction of one call.

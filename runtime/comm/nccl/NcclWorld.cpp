@@ -4,6 +4,7 @@
 #include "runtime/backends/cuda/Library.h"
 #include "runtime/comm/nccl/DenseCommunicator.h"
 #include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/core/DType.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +23,7 @@ namespace {
 constexpr double kOpenSeconds = 120;       // for all members to come
 constexpr uint64_t kBufferBytes = 4 << 20; // NCCL_BUFFSIZE if it is not set
 constexpr auto kPoll = std::chrono::milliseconds(50);
+constexpr auto kAbortPatience = std::chrono::seconds(5);
 
 #define MERAK_NCCL_SYMBOLS(X)                                                  \
   X(GetUniqueId)                                                               \
@@ -73,7 +75,9 @@ struct Api {
   }
 };
 
-ncclDataType_t dataType(planpb::DType type) {
+// What NCCL sums and compares; the rest is an error. The maximum of booleans is
+// their "or".
+Result<ncclDataType_t> numberType(planpb::DType type) {
   switch (type) {
   case planpb::F32:
     return ncclFloat32;
@@ -85,13 +89,26 @@ ncclDataType_t dataType(planpb::DType type) {
     return ncclFloat16;
   case planpb::I64:
     return ncclInt64;
+  case planpb::U64:
+    return ncclUint64;
   case planpb::I32:
     return ncclInt32;
+  case planpb::U32:
+    return ncclUint32;
   case planpb::I8:
     return ncclInt8;
-  default: // u8 and bool: the maximum of booleans is their "or"
+  case planpb::U8:
+  case planpb::BOOL:
     return ncclUint8;
+  default:
+    return Status::error(
+        fmt::format("NCCL has no arithmetic on {}", dtypeName(type)));
   }
+}
+
+// Of what is only moved, NCCL needs to know the bytes.
+size_t bytesOf(int64_t count, planpb::DType type) {
+  return static_cast<size_t>(count * dtypeSize(type));
 }
 
 cudaStream_t native(StreamHandle stream) {
@@ -108,7 +125,12 @@ public:
   Status init(const ncclUniqueId &id, int members, int me);
   // From the watcher's thread: what NCCL noticed since.
   Status error();
+  // Asks for the end of everything that runs, and returns at once. NCCL frees
+  // the communicator when no kernel and no graph of it is left, and what frees
+  // memory may wait for all kernels of the device: each link has a thread of
+  // its own for that.
   void abort();
+  bool isAborting() const { return aborting_ && !aborting_->load(); }
 
   Status begin() override;
   Status end() override;
@@ -132,19 +154,29 @@ private:
   std::string name_;
   std::mutex mutex_; // of comm_ against the watcher
   ncclComm_t comm_ = nullptr;
-  bool ready_ = false;
+  std::atomic<bool> ready_{false};
+  std::shared_ptr<std::atomic<bool>> aborting_; // set when it is done
 };
 
 class NcclWorld : public ProcessWorld, public DenseLinks {
 public:
-  NcclWorld(std::unique_ptr<Store> store, std::unique_ptr<Api> api)
+  NcclWorld(std::unique_ptr<Store> store, std::shared_ptr<const Api> api)
       : ProcessWorld(std::move(store)), api_(std::move(api)),
         watcher_([this] { watch(); }) {}
   ~NcclWorld() override {
     stop_ = true;
     watcher_.join();
+    if (aborted())
+      for (auto &[name, link] : links_)
+        link->abort();
+    // What does not end in time ends with the process.
+    const auto until = std::chrono::steady_clock::now() + kAbortPatience;
+    for (auto &[name, link] : links_)
+      while (link->isAborting() && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     links_.clear();
   }
+  const std::shared_ptr<const Api> &sharedApi() const { return api_; }
   const Api &api() const { return *api_; }
 
   Result<std::unique_ptr<Communicator>>
@@ -225,7 +257,7 @@ private:
     }
   }
 
-  std::unique_ptr<Api> api_;
+  std::shared_ptr<const Api> api_;
   std::shared_ptr<cuda::Device> device_; // outlives the communicators
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<NcclLink>> links_;
@@ -234,11 +266,7 @@ private:
 };
 
 NcclLink::~NcclLink() {
-  if (!comm_)
-    return;
-  if (world_.aborted())
-    world_.api().CommAbort(comm_);
-  else
+  if (comm_)
     world_.api().CommDestroy(comm_);
 }
 
@@ -293,8 +321,13 @@ Status NcclLink::error() {
 
 void NcclLink::abort() {
   std::lock_guard lock(mutex_);
-  if (comm_)
-    world_.api().CommAbort(comm_);
+  if (!comm_)
+    return;
+  aborting_ = std::make_shared<std::atomic<bool>>(false);
+  std::thread([api = world_.sharedApi(), comm = comm_, done = aborting_] {
+    api->CommAbort(comm);
+    done->store(true);
+  }).detach();
   comm_ = nullptr;
 }
 
@@ -325,8 +358,11 @@ Status NcclLink::end() {
 Status NcclLink::allReduce(const void *in, void *out, int64_t count,
                            planpb::DType type, bool maximum,
                            StreamHandle stream) {
+  auto number = numberType(type);
+  if (!number)
+    return number.status();
   return world_.api().check(world_.api().AllReduce(in, out, size_t(count),
-                                                   dataType(type),
+                                                   *number,
                                                    maximum ? ncclMax : ncclSum,
                                                    comm_, native(stream)),
                             "ncclAllReduce");
@@ -334,17 +370,20 @@ Status NcclLink::allReduce(const void *in, void *out, int64_t count,
 
 Status NcclLink::allGather(const void *in, void *out, int64_t count,
                            planpb::DType type, StreamHandle stream) {
-  return world_.api().check(world_.api().AllGather(in, out, size_t(count),
-                                                   dataType(type), comm_,
-                                                   native(stream)),
-                            "ncclAllGather");
+  return world_.api().check(
+      world_.api().AllGather(in, out, bytesOf(count, type), ncclUint8, comm_,
+                             native(stream)),
+      "ncclAllGather");
 }
 
 Status NcclLink::reduceScatter(const void *in, void *out, int64_t count,
                                planpb::DType type, bool maximum,
                                StreamHandle stream) {
+  auto number = numberType(type);
+  if (!number)
+    return number.status();
   return world_.api().check(
-      world_.api().ReduceScatter(in, out, size_t(count), dataType(type),
+      world_.api().ReduceScatter(in, out, size_t(count), *number,
                                  maximum ? ncclMax : ncclSum, comm_,
                                  native(stream)),
       "ncclReduceScatter");
@@ -352,23 +391,24 @@ Status NcclLink::reduceScatter(const void *in, void *out, int64_t count,
 
 Status NcclLink::broadcast(const void *in, void *out, int64_t count,
                            planpb::DType type, StreamHandle stream) {
-  return world_.api().check(world_.api().Broadcast(in, out, size_t(count),
-                                                   dataType(type), 0, comm_,
-                                                   native(stream)),
-                            "ncclBroadcast");
+  return world_.api().check(
+      world_.api().Broadcast(in, out, bytesOf(count, type), ncclUint8, 0, comm_,
+                             native(stream)),
+      "ncclBroadcast");
 }
 
 Status NcclLink::send(const void *in, int64_t count, planpb::DType type,
                       int peer, StreamHandle stream) {
-  return world_.api().check(world_.api().Send(in, size_t(count), dataType(type),
-                                              peer, comm_, native(stream)),
+  return world_.api().check(world_.api().Send(in, bytesOf(count, type),
+                                              ncclUint8, peer, comm_,
+                                              native(stream)),
                             "ncclSend");
 }
 
 Status NcclLink::receive(void *out, int64_t count, planpb::DType type, int peer,
                          StreamHandle stream) {
-  return world_.api().check(world_.api().Recv(out, size_t(count),
-                                              dataType(type), peer, comm_,
+  return world_.api().check(world_.api().Recv(out, bytesOf(count, type),
+                                              ncclUint8, peer, comm_,
                                               native(stream)),
                             "ncclRecv");
 }
@@ -379,7 +419,7 @@ Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store) {
   // Steps are captured (runtime/core/StepGraph.h), each rank in an order of its
   // own: registering buffers then would wait for the other ranks.
   setenv("NCCL_GRAPH_REGISTER", "0", /*replace=*/0);
-  auto api = std::make_unique<Api>();
+  auto api = std::make_shared<Api>();
   MERAK_RETURN_IF_ERROR(api->open());
   return std::unique_ptr<World>(
       std::make_unique<NcclWorld>(std::move(store), std::move(api)));
