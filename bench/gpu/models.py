@@ -21,10 +21,11 @@ def flops_per_token(parameters, layers, width):
     return 6 * parameters + 12 * layers * width * CONTEXT
 
 
-def pack(merakc, folder, cluster):
+def pack(merakc, folder, cluster, chosen=tuple(MODELS)):
     """Compiles the plans into `folder`/bench. The weights do not travel: a file
     of their length, without contents, stands for them here."""
-    for name, (layers, width, heads, samples, count) in MODELS.items():
+    for name in chosen:
+        layers, width, heads, samples, count = MODELS[name]
         target = os.path.join(folder, "bench", name)
         os.makedirs(target)
         model = os.path.join(target, "model.onnx")

@@ -2,13 +2,14 @@
 """GPT-2 on one GPU, beside PyTorch: tokens a second and MFU.
 
     run.py --bin-dir DIR --pack DIR [--models gpt2-124m,gpt2-1.5b] [--steps 20]
-           [--no-torch]
+           [--no-torch] [--seconds 560]
 
 T = 1024, bf16, AdamW, synthetic tokens. MFU = (6 N + 12 L d T) tok/s over
 989 TFLOP/s. The median step counts, without the first five. PyTorch runs
 torch_gpt.py with the same batch in the same way: torch.compile, flash attention
-through SDPA, fused AdamW, bf16 autocast. Plans come from
-test/gpu/pack.py --bench.
+through SDPA, fused AdamW, bf16 autocast; where it is missing, its column is.
+Plans come from test/gpu/pack.py --bench. Our models come first, and no run takes
+more than what is left of --seconds (or of MERAK_CHECK_SECONDS).
 """
 import argparse
 import json
@@ -19,10 +20,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import models
 
 WARM_UP = 5
+AT_MOST = 240  # seconds of one run
 
 
 def write_weights(path, parameters):
@@ -31,12 +34,13 @@ def write_weights(path, parameters):
     generator = random.Random(1)
     block = array.array("f", (generator.gauss(0, 0.02)
                               for _ in range(1 << 20)))
-    with open(path, "wb") as file:
+    with open(path + ".part", "wb") as file:
         left = parameters
         while left > 0:
             part = block if left >= len(block) else block[:left]
             part.tofile(file)
             left -= len(part)
+    os.rename(path + ".part", path)
 
 
 def report(name, tool, seconds, info):
@@ -50,6 +54,25 @@ def report(name, tool, seconds, info):
     return rate
 
 
+def run(args, name, tool, command):
+    """What it printed; None, and a line that says why, if it failed."""
+    left = min(AT_MOST, args.until - time.monotonic())
+    if left < 5:
+        print(f"{name:<10} {tool:<6} no time is left", flush=True)
+        return None
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True,
+                              errors="replace", timeout=left)
+    except subprocess.TimeoutExpired:
+        print(f"{name:<10} {tool:<6} did not end in {left:.0f} s", flush=True)
+        return None
+    for line in done.stderr.splitlines():
+        if line.startswith(("attention and", "note: ")) or done.returncode:
+            print(f"{name:<10} {tool:<6} {line}", flush=True)
+    return None if done.returncode else done.stdout
+
+
 def ours(args, name, info):
     folder = os.path.join(args.pack, name)
     data = os.path.join(folder, "model.onnx.data")
@@ -57,12 +80,12 @@ def ours(args, name, info):
         write_weights(data, info["parameters"])
     with tempfile.TemporaryDirectory() as temporary:
         log = os.path.join(temporary, "log.jsonl")
-        subprocess.run(
-            [os.path.join(args.bin_dir, "merak-run"),
-             os.path.join(folder, "plan"), "--backend=cuda",
-             f"--model-dir={folder}", "--data=synthetic",
-             f"--steps={args.steps + WARM_UP}", f"--log={log}"],
-            check=True, stdout=subprocess.DEVNULL)
+        if run(args, name, "merak",
+               [os.path.join(args.bin_dir, "merak-run"),
+                os.path.join(folder, "plan"), f"--backend={args.backend}",
+                f"--model-dir={folder}", "--data=synthetic",
+                f"--steps={args.steps + WARM_UP}", f"--log={log}"]) is None:
+            return None
         with open(log, encoding="utf-8") as file:
             steps = [json.loads(line) for line in file]
     return report(name, "merak", [s["seconds"] for s in steps
@@ -70,15 +93,12 @@ def ours(args, name, info):
 
 
 def torch(args, name, info):
-    done = subprocess.run(
-        [sys.executable, os.path.join(models.HERE, "torch_gpt.py"),
-         json.dumps(info), str(args.steps + WARM_UP)],
-        capture_output=True, text=True)
-    if done.returncode:
-        print(f"{name:<10} torch  {done.stderr.strip().splitlines()[-1:]}")
+    printed = run(args, name, "torch",
+                  [sys.executable, os.path.join(models.HERE, "torch_gpt.py"),
+                   json.dumps(info), str(args.steps + WARM_UP)])
+    if printed is None:
         return None
-    return report(name, "torch", json.loads(done.stdout.splitlines()[-1]),
-                  info)
+    return report(name, "torch", json.loads(printed.splitlines()[-1]), info)
 
 
 def main():
@@ -89,18 +109,26 @@ def main():
     parser.add_argument("--models", default=",".join(models.MODELS))
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--no-torch", action="store_true")
+    parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"],
+                        help="cpu: to try this script")
+    parser.add_argument("--seconds", type=float, default=float(
+        os.environ.get("MERAK_CHECK_SECONDS", 560)))
     args = parser.parse_args()
-    ratios = []
+    args.until = time.monotonic() + args.seconds - 10
+    infos = {}
     for name in args.models.split(","):
         with open(os.path.join(args.pack, name, "model.json"),
                   encoding="utf-8") as file:
-            info = json.load(file)
-        rate = ours(args, name, info)
-        other = None if args.no_torch else torch(args, name, info)
-        if other:
-            ratios.append(f"{name} {rate / other:.2f}")
-    print("ratio to PyTorch: " + (", ".join(ratios) or "not measured"))
-    return 0
+            infos[name] = json.load(file)
+    rates = {name: ours(args, name, info) for name, info in infos.items()}
+    others = {} if args.no_torch else {
+        name: torch(args, name, info) for name, info in infos.items()}
+    ratios = [f"{name} {rates[name] / other:.2f}"
+              for name, other in others.items() if other and rates[name]]
+    failed = [name for name, rate in rates.items() if rate is None]
+    print("ratio to PyTorch: " + (", ".join(ratios) or "not measured") +
+          (f"; failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

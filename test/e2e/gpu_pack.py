@@ -9,6 +9,8 @@ empty    nothing unpacked: exit code 1
 list     what would be checked names every case
 checked  what judges the runs there, on a plan for the emulated device: losses, and
          the same bits without graphs; wrong recorded losses fail
+chosen   --only and --minutes: some of the checks, an unknown one, no time
+bench    the benchmark's script on the CPU; a plan that does not run is told
 """
 import functools
 import json
@@ -199,6 +201,50 @@ def checked(tools):
         raise Failed(f"exit code {code}: {harness.last_lines(output)}")
 
 
+def chosen(tools):
+    root = checkout(tools)
+    bin_dir = os.path.abspath(tools.bin_dir)
+    pack(tools, root, PACKED[""], "--no-runtime")
+    code, output = run_sh(tools, root, "--bin-dir", bin_dir, "--only",
+                          "plans,nccl")
+    if code != 3 or "1 of 2 checks were made" not in output:
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+    code, output = run_sh(tools, root, "--only", "plans,speed")
+    if code != 2 or 'found "speed"' not in output:
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+    code, output = run_sh(tools, root, "--bin-dir", bin_dir, "--minutes", "0")
+    if code != 1 or row(output, "plans") != (
+            "FAILED", "no time is left of 0 minutes"):
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+
+
+def bench(tools):
+    folder = tools.path("pack/tiny")
+    shutil.copytree(os.path.join(harness.MODELS, "gpt2-tiny"), folder)
+    tools.run("merakc", os.path.join(folder, "model.onnx"), "-o",
+              os.path.join(folder, "plan"), "-q", "--global-batch=8")
+    with open(os.path.join(folder, "model.json"), "w",
+              encoding="utf-8") as file:
+        json.dump({"parameters": 1000, "layers": 2, "width": 64, "heads": 2,
+                   "samples": 8, "microbatches": 1}, file)
+
+    def measure():
+        done = subprocess.run(
+            [sys.executable, os.path.join(harness.ROOT, "bench/gpu/run.py"),
+             "--bin-dir", os.path.abspath(tools.bin_dir), "--backend=cpu",
+             "--pack", tools.path("pack"), "--models=tiny", "--steps=2",
+             "--no-torch"], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    code, output = measure()
+    if code != 0 or not re.search(r"^tiny +merak .* tok/s +MFU", output, re.M):
+        raise Failed(f"exit code {code}: {harness.last_lines(output)}")
+    shutil.rmtree(os.path.join(folder, "plan"))
+    code, output = measure()
+    if code != 1 or not output.endswith("not measured; failed: tiny\n"):
+        raise Failed(f"exit code {code}: {harness.last_lines(output)}")
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     if not os.path.exists(os.path.join(args.bin_dir, "MerakCudaTests")):
@@ -207,7 +253,8 @@ def main():
         return 0
     found = [Case(f"whole {which}".strip(), functools.partial(whole, which))
              for which in PACKED]
-    found += [Case(f.__name__, f) for f in (broken, empty, listed, checked)]
+    found += [Case(f.__name__, f) for f in (broken, empty, listed, checked, chosen,
+                                           bench)]
     return harness.run_cases("gpu-pack", found, args)
 
 

@@ -20,7 +20,7 @@ import cases
 LOSS = {"fp32": 1e-4, "bf16": 1e-2}
 
 
-def run(args, case, prefix=(), steps=cases.STEPS, options=(), limit=120):
+def run(args, case, prefix=(), steps=cases.STEPS, options=(), limit=60):
     """The losses, or a sentence that says what went wrong."""
     model = os.path.join(args.pack, "models", case[0])
     with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +111,7 @@ def main():
                   problem or "", flush=True)
             continue
         losses, problem = run(args, case, prefix, steps,
-                              limit=500 if args.sanitizer else 120)
+                              limit=200 if args.sanitizer else 60)
         if not problem and not args.sanitizer:
             problem = compare(args, case, losses)
         # The same bits again, now without graphs: no atomics, no order left to

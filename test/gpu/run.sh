@@ -6,21 +6,38 @@
 #                              where that does not start; prints a table
 #   test/gpu/run.sh --list     says what it would check
 #   test/gpu/run.sh --bin-dir DIR [--pack DIR]   with a runtime built elsewhere
+#   test/gpu/run.sh --only CHECK[,CHECK...]      some of: plans models
+#                              collectives nccl conformance sanitizer benchmark
+#   test/gpu/run.sh --minutes N    for all of it; 28, and every check is bounded
 #
-# Each check is bounded in time and the quick ones come first, so that a machine
-# that is lent for minutes tells something. Exit code 0: all passed; 1:
-# something failed; 3: no GPU, only what needs none was checked, and passed.
+# What says most about a fresh machine comes first, and what is out of time is a
+# failure that says so. Where a command may take ten minutes at most:
+# --only plans,models,collectives,nccl, then --only conformance,sanitizer, then
+# --only benchmark. PyTorch is needed for the second column of the benchmark
+# alone. Exit code 0: all passed; 1: something failed; 3: no GPU, only what needs
+# none was checked, and passed.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-bin= pack=$root/build/gpu-pack list=0
+bin= pack=$root/build/gpu-pack list=0 minutes=28
+all="plans models collectives nccl conformance sanitizer benchmark" only=
 while [ $# -gt 0 ]; do
   case $1 in
     --list) list=1; shift ;;
     --bin-dir) bin=$2; shift 2 ;;
     --pack) pack=$2; shift 2 ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    --only) only=${2//,/ }; shift 2 ;;
+    --minutes) minutes=$2; shift 2 ;;
+    *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
+
+for name in $only; do
+  case " $all " in
+    *" $name "*) ;;
+    *) echo "--only: expected some of: $all; found \"$name\"" >&2; exit 2 ;;
+  esac
+done
+chosen() { case " ${only:-$all} " in *" $1 "*) ;; *) return 1 ;; esac; }
 
 if [ $list = 1 ]; then
   echo "test/gpu/run.sh checks"
@@ -43,19 +60,30 @@ fi
 
 names=() results=() details=()
 record() { names+=("$1"); results+=("$2"); details+=("$3"); }
-# suite NAME COMMAND...: the last line of the output is the detail. 124 is the
-# exit code of `timeout`.
+# suite NAME SECONDS COMMAND...: the last line of the output is the detail. 124
+# is the exit code of `timeout`.
 suite() {
-  local name=$1 log rc=0 detail; shift
+  local name=$1 seconds=$2 left=$((60 * minutes - SECONDS)) log rc=0 detail
+  shift 2
+  chosen "$name" || return 0
+  if [ $left -lt 10 ]; then
+    record "$name" FAILED "no time is left of $minutes minutes"
+    return 0
+  fi
+  [ $left -ge "$seconds" ] || seconds=$left
   log=$(mktemp)
   echo "== $name"
-  "$@" 2>&1 | tee "$log" || rc=$?
+  export MERAK_CHECK_SECONDS=$seconds
+  timeout --kill-after=5 "$seconds" "$@" 2>&1 | tee "$log" || rc=$?
   detail=$(tail -1 "$log")
-  [ $rc = 124 ] && detail="did not end in time; $detail"
+  case $rc in
+    124 | 137) detail="did not end in $seconds s; $detail" ;;
+  esac
   if [ $rc = 0 ]; then record "$name" passed "$detail"
   else record "$name" FAILED "$detail"; fi
   rm -f "$log"
 }
+skipped() { if chosen "$1"; then record "$1" skipped "$2"; fi; }
 
 # Libraries of CUDA that came with Python packages, where there is no toolkit.
 wheels=$(python3 -c 'import glob, sysconfig
@@ -75,19 +103,15 @@ if [ -z "$bin" ]; then
   bin=$build/bin
 fi
 # One process for each GPU, under torchrun's variables; the first one speaks.
-nccl() {
-  local count rank failed=0 others=()
-  count=$(nvidia-smi -L | wc -l)
-  export WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
-  for ((rank = 1; rank < count; rank++)); do
-    RANK=$rank LOCAL_RANK=$rank timeout 300 "$bin/merak-conformance" nccl \
-      >/dev/null &
-    others+=($!)
-  done
-  RANK=0 LOCAL_RANK=0 timeout 300 "$bin/merak-conformance" nccl || failed=1
-  for rank in "${others[@]}"; do wait "$rank" || failed=1; done
-  return $failed
-}
+nccl='count=$(nvidia-smi -L | wc -l)
+export WORLD_SIZE=$count MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
+for ((rank = 1; rank < count; rank++)); do
+  RANK=$rank LOCAL_RANK=$rank "$0/merak-conformance" nccl >/dev/null &
+  others+=($!)
+done
+RANK=0 LOCAL_RANK=0 "$0/merak-conformance" nccl || failed=1
+for rank in "${others[@]}"; do wait "$rank" || failed=1; done
+exit ${failed:-0}'
 table() {
   local failed=0 made=0 where=$1 i
   echo
@@ -101,40 +125,41 @@ table() {
 }
 
 if [ -d "$pack" ]; then
-  suite plans timeout 120 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
+  suite plans 120 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
     --pack "$pack" --plans
-else
+elif chosen plans; then
   record plans FAILED "none: unpack what test/gpu/pack.py wrote"
 fi
 if [ $gpu = 0 ]; then
-  for name in models collectives conformance nccl sanitizer benchmark; do
-    record $name skipped "needs a GPU"
+  for name in ${all#plans }; do
+    skipped $name "needs a GPU"
   done
   table "a machine without a GPU" || exit 1
   echo "no GPU: nvidia-smi finds none"
   exit 3
 fi
-# From what says most about a fresh machine to what takes longest.
-[ -d "$pack" ] && suite models timeout 600 python3 "$root/test/gpu/check.py" \
+# From what says most about a fresh machine to what takes longest. The limits
+# add up to less than 28 minutes.
+[ ! -d "$pack" ] || suite models 330 python3 "$root/test/gpu/check.py" \
   --bin-dir "$bin" --pack "$pack"
-if [ -d "$pack/bench" ]; then
-  suite benchmark timeout 600 python3 "$root/bench/gpu/run.py" --bin-dir "$bin" \
-    --pack "$pack/bench"
-else
-  record benchmark skipped "packed without --bench"
-fi
-suite collectives timeout 300 "$bin/merak-conformance" cuda "inproc on cuda"
-suite conformance timeout 600 env MERAK_CUDA_TEST_DEVICE=0 \
+suite collectives 90 "$bin/merak-conformance" cuda "inproc on cuda"
+suite nccl 60 bash -c "$nccl" "$bin"
+suite conformance 300 env MERAK_CUDA_TEST_DEVICE=0 \
   "$bin/MerakCudaTests" --gtest_brief=1 --gtest_filter='*Conformance*'
-suite nccl nccl
 sanitizer=$(command -v compute-sanitizer ||
   ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [ ! -d "$pack" ]; then :
 elif [ -n "$sanitizer" ]; then
-  suite sanitizer timeout 600 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
+  suite sanitizer 210 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
     --pack "$pack" --sanitizer "$sanitizer"
 else
-  record sanitizer skipped "compute-sanitizer is not installed"
+  skipped sanitizer "compute-sanitizer is not installed"
+fi
+if [ -d "$pack/bench" ]; then
+  suite benchmark 560 python3 "$root/bench/gpu/run.py" --bin-dir "$bin" \
+    --pack "$pack/bench"
+else
+  skipped benchmark "packed without --bench"
 fi
 table "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c |
   sed 's/^ *//')"
