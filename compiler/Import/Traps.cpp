@@ -164,15 +164,29 @@ private:
       if (tensor.dims.size() != 2 || !isVector(tensor) ||
           tensor.length > kMaxCompared || tensor.elements() <= 1024)
         continue;
+      if (isConstant(tensor))
+        continue;
       auto size = std::minmax(tensor.dims[0], tensor.dims[1]);
-      for (const OnnxTensor *other : bySize[{size.first, size.second}])
-        if (sameValues(*other, tensor))
-          pairs.push_back(other->name + " = " + tensor.name);
-      bySize[{size.first, size.second}].push_back(&tensor);
+      // One of each that are equal, so that many of them take no longer.
+      Tensors &different = bySize[{size.first, size.second}];
+      auto equal = llvm::find_if(different, [&](const OnnxTensor *other) {
+        return sameValues(*other, tensor);
+      });
+      if (equal == different.end())
+        different.push_back(&tensor);
+      else
+        pairs.push_back((*equal)->name + " = " + tensor.name);
     }
     add("initializers of equal values, perhaps transposed: if they were one "
         "tied parameter, they are trained apart now",
         pairs, kKeepNames);
+  }
+
+  // As a matrix of zeros that nobody has trained yet: says nothing about ties.
+  bool isConstant(const OnnxTensor &tensor) {
+    auto bytes = file.bytes(tensor);
+    size_t size = onnxElementSize(tensor.dataType);
+    return bytes && bytes->drop_front(size) == bytes->drop_back(size);
   }
 
   bool sameValues(const OnnxTensor &a, const OnnxTensor &b) {
