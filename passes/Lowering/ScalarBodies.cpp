@@ -80,11 +80,10 @@ public:
         .Case([&](AndOp) { return make<arith::AndIOp>(in[0], in[1]); })
         .Case([&](OrOp) { return make<arith::OrIOp>(in[0], in[1]); })
         .Case([&](XorOp) { return make<arith::XOrIOp>(in[0], in[1]); })
-        .Case([&](ShiftLeftOp) { return make<arith::ShLIOp>(in[0], in[1]); })
+        .Case([&](ShiftLeftOp) { return shift<arith::ShLIOp>(); })
         .Case([&](ShiftRightOp) {
-          return isUnsigned(op->getOperand(0))
-                     ? make<arith::ShRUIOp>(in[0], in[1])
-                     : make<arith::ShRSIOp>(in[0], in[1]);
+          return isUnsigned(op->getOperand(0)) ? shift<arith::ShRUIOp>()
+                                               : shift<arith::ShRSIOp>();
         })
         .Case([&](CompareOp compare) {
           return emitCompare(compare.getPredicate(), real,
@@ -116,6 +115,19 @@ private:
   }
   Value zero() {
     return isa<FloatType>(in[0].getType()) ? number(0) : integer(0);
+  }
+  // An amount of the width or more (a negative one is taken as very large)
+  // leaves nothing but the sign; processors do not agree on it.
+  template <typename Shift> Value shift() {
+    int64_t width = in[0].getType().getIntOrFloatBitWidth();
+    Value last = integer(width - 1);
+    Value amount = make<arith::MinUIOp>(in[1], last);
+    Value shifted = make<Shift>(in[0], amount);
+    if (std::is_same_v<Shift, arith::ShRSIOp>)
+      return shifted;
+    return make<arith::SelectOp>(
+        make<arith::CmpIOp>(arith::CmpIPredicate::ule, in[1], last), shifted,
+        integer(0));
   }
   Value maximum(Value x, Value y) {
     return isa<FloatType>(x.getType()) ? make<arith::MaximumFOp>(x, y)

@@ -5,6 +5,7 @@ tests cannot show; outputs against formulas written out here.
 sequences  every operator of sequences and optionals, in a Loop and an If too
 scan       the form of opset 8: a batch, and directions
 quantized  sums of whole numbers that f32 alone would round
+shifts     by the width or more, on which processors do not agree
 random     statistics of drawn numbers; equal for equal seeds, whatever the mesh
 refused    positions, lengths and presence that depend on data, all at once
 """
@@ -219,6 +220,44 @@ def quantized(tools):
     close("z", read("z"), [255 * 255 * 900, 255 * 255 * 900 - 255], 0)
 
 
+def shifts(tools):
+    """Of i32 and u8, by amounts in and out of range; negative ones are large."""
+    node = build.node
+    x = [5, -8, 7, -1, 3, -9, 1, 100]
+    by = [0, 1, 31, 32, 33, 100, -1, 3]
+    text, expected = "", {}
+    for kind, width in ((6, 32), (2, 8)):
+        for name in ("x", "by"):
+            text += node("Cast", [name], [f"{name}{kind}"], to=kind)
+        mask = (1 << width) - 1
+        values, amounts = ((x, by) if kind == 6 else
+                           ([abs(v) for v in x], [abs(n) for n in by]))
+        for direction in ("LEFT", "RIGHT"):
+            name = f"{direction}{kind}"
+            text += node("BitShift", [f"x{kind}", f"by{kind}"], [name + "_i"],
+                         direction=direction)
+            text += node("Cast", [name + "_i"], [name], to=1)
+            text += info("output", name, [8])
+            shifted = []
+            for v, n in zip(values, amounts):
+                n = n if 0 <= n < width else width
+                bits = (v << n if direction == "LEFT" else v >> n) & mask
+                signed = kind == 6 and bits >> (width - 1)
+                shifted.append(float(bits - (mask + 1 if signed else 0)))
+            expected[name] = shifted
+    # u8 has no negative numbers.
+    text = text.replace("input: 'x' output: 'x2'", "input: 'x_u' output: 'x2'")
+    text = text.replace("input: 'by' output: 'by2'",
+                        "input: 'by_u' output: 'by2'")
+    text = node("Abs", ["x"], ["x_u"]) + node("Abs", ["by"], ["by_u"]) + text
+    text += info("input", "x", [8]) + info("input", "by", [8])
+    read = infer(tools, model(text), {"x": ([8], [float(v) for v in x]),
+                                      "by": ([8], [float(v) for v in by])},
+                 ["--devices=1"])
+    for name, values in expected.items():
+        close(name, read(name), values, 0)
+
+
 def drawn():
     """Numbers drawn beside a batch of 4096 samples."""
     node, shape = build.node, [4096, 4]
@@ -320,7 +359,8 @@ def refused(tools):
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("sequences", sequences), Case("scan", scan),
-             Case("quantized", quantized), Case("random", draw),
+             Case("quantized", quantized), Case("shifts", shifts),
+             Case("random", draw),
              Case("refused", refused)]
     return harness.run_cases("ahead", cases, args)
 
