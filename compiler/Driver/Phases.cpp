@@ -267,6 +267,10 @@ LogicalResult Compilation::stage() {
         options.memoryLimit > 0 ? options.memoryLimit
                                 : planner.cluster.device().memoryBytes);
   planner.memoryBytes = plannedBytes;
+  if (keepsDegrees) {
+    planner.pinned.mesh = decided->mesh;
+    planner.pinned.microbatch = decided->microbatch;
+  }
   OutlineOptions outline;
   outline.train = options.train;
   outline.optimizer = o.kernel();
@@ -278,6 +282,8 @@ LogicalResult Compilation::stage() {
     return failure();
   report += decision->report;
   considered = decision->considered;
+  if (!decided)
+    decided = decision->strategy;
   if (!options.emitStrategy.empty()) {
     std::ofstream out(options.emitStrategy);
     out << decision->strategy.toJson();
@@ -509,6 +515,7 @@ bool Compilation::plansAgain() {
   for (const report::StageDecision &stage : considered.stages)
     predicted = std::max(predicted, stage.memoryBytes);
   plannedBytes = std::min(plannedBytes, predicted) * limit / needed;
+  keepsDegrees = plannedAgain == 1 || keepsDegrees;
   again += fmt::format("buffers of program '{}' took {:.2f} MiB of {:.2f}; "
                        "planned again for {:.2f} MiB\n",
                        largest.getSymName().str(), needed / kMiB, limit / kMiB,
@@ -551,7 +558,12 @@ LogicalResult Compilation::runPhases(size_t begin, size_t end) {
       });
       done = (this->*phases[phase])();
     }
-    if (failed(done) && phase == last && unplanned && plansAgain()) {
+    // With the degrees of the first plan nothing may fit, with others it may.
+    const bool freesDegrees = failed(done) && phase == stages && keepsDegrees;
+    if (freesDegrees)
+      keepsDegrees = false;
+    if (freesDegrees ||
+        (failed(done) && phase == last && unplanned && plansAgain())) {
       if (first.empty())
         first = std::move(held);
       module = unplanned->clone();

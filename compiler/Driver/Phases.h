@@ -61,6 +61,10 @@ private:
   std::optional<planning::Strategy> noted; // decisions the model brings
   double plannedBytes = 0; // a device's for the planner, less if again
   int plannedAgain = 0;
+  // Of the first plan, kept when planning again: a search for all degrees takes
+  // long for large models.
+  std::optional<planning::Strategy> decided;
+  bool keepsDegrees = false;
   std::string again;            // why, in lines for the user
   std::string weightUses;       // weights.json of the plan; may be empty
   report::Decisions considered; // by the planner

@@ -34,7 +34,7 @@ struct Touch {
 };
 
 // Views of more runs are taken as their bounding range, with holes.
-constexpr int64_t kMostRuns = 4096;
+constexpr int64_t kMostRuns = 128;
 
 struct Segment {
   uint64_t end;
