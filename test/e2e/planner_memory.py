@@ -9,8 +9,9 @@ price   the step that it predicted when it chose, against the simulation of the
         plan: tensor-parallel overlap on slow links, where B waits and R and W
         move into its waits. Both are simulated, no time is measured
 
-Bounds of memory: a stage at most 10 % too low and, since a few buffers of several chunks
-are counted twice, 13 % too high (or 64 KiB); where values skip stages 18 % too high.
+Bounds of memory: a stage at most 8 % too low (10 % in the order of `auto`) and, since a
+few buffers of several chunks are counted twice, 13 % too high (or 64 KiB); where values
+skip stages 18 % too high.
 Shares of recomputation (RATIO) are chosen block by block after planning, which
 groups ops a little differently; they are left out.
 Bounds of prices: 5 %, and 12 % over 400 MB/s, where little is left to wait for.
@@ -33,7 +34,7 @@ MESHES = ["pp=2", "pp=4", "pp=2,tp=2"]
 SCHEDULES = ["1f1b", "zb", "scp", "gpipe", "interleaved", "auto"]
 RECOMPUTE = ["none", "full", "auto"]
 CLUSTER = os.path.join(harness.ROOT, "samples/clusters/xeon-2.json")
-LOW, HIGH, SKIPS, SMALL = -0.10, 0.13, 0.18, 1 / 16  # shares, MiB
+LOW, LOW_AUTO, HIGH, SKIPS, SMALL = -0.08, -0.10, 0.13, 0.18, 1 / 16  # shares, MiB
 
 
 def figures(text):
@@ -83,7 +84,8 @@ def body(mesh, schedule, recompute, tools, model=MODEL, samples=8,
     off = [p / l - 1 if abs(p - l) > SMALL else 0
            for p, l in zip(predicted, laid_out)]
     shown = " ".join(f"{100 * x:+.1f}%" for x in off)
-    if min(off) < LOW or max(off) > high:
+    low = LOW_AUTO if schedule == "auto" else LOW
+    if min(off) < low or max(off) > high:
         raise Failed(f"predicted memory is off by {shown}")
     return shown
 
