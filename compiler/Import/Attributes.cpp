@@ -96,6 +96,14 @@ static Attribute valueOf(const AttributeProto &attr, Builder &b) {
   }
 }
 
+const AttributeProto *merak::findAttribute(const onnx::NodeProto &node,
+                                           llvm::StringRef name) {
+  for (const AttributeProto &attribute : node.attribute())
+    if (attribute.name() == name)
+      return &attribute;
+  return nullptr;
+}
+
 DictionaryAttr merak::attributesOf(const onnx::NodeProto &node,
                                    MLIRContext *context) {
   Builder b(context);

@@ -15,6 +15,10 @@ mlir::DenseElementsAttr attributeOf(const OnnxTensor &tensor,
                                     llvm::StringRef bytes,
                                     mlir::MLIRContext *context);
 
+// Null if the node has none of this name.
+const onnx::AttributeProto *findAttribute(const onnx::NodeProto &node,
+                                          llvm::StringRef name);
+
 // Attributes of a node. What has no MLIR form (subgraphs) becomes a string.
 mlir::DictionaryAttr attributesOf(const onnx::NodeProto &node,
                                   mlir::MLIRContext *context);

@@ -1,5 +1,6 @@
 // FlexAttention of ai.onnx.preview: attention with subgraphs for scores and
 // probabilities, written out with the standard operators.
+#include "compiler/Import/Attributes.h"
 #include "compiler/Import/GraphImporter.h"
 
 #include <cmath>
@@ -8,13 +9,6 @@ using namespace mlir;
 using namespace merak;
 
 namespace {
-const onnx::AttributeProto *find(const onnx::NodeProto &node, StringRef name) {
-  for (const onnx::AttributeProto &attribute : node.attribute())
-    if (attribute.name() == name)
-      return &attribute;
-  return nullptr;
-}
-
 onnx::AttributeProto *attribute(onnx::NodeProto &node, const char *name,
                                 onnx::AttributeProto::AttributeType type) {
   onnx::AttributeProto *made = node.add_attribute();
@@ -83,7 +77,7 @@ bool GraphImporter::importFlexAttention(const onnx::NodeProto &node,
   };
   // The subgraph's result in place of `x`; empty after an error.
   auto modify = [&](const char *name, const std::string &x) -> std::string {
-    const onnx::AttributeProto *body = find(node, name);
+    const onnx::AttributeProto *body = findAttribute(node, name);
     if (!body || !ok)
       return x;
     if (!body->has_g() || body->g().input_size() != 1 ||
@@ -113,7 +107,8 @@ bool GraphImporter::importFlexAttention(const onnx::NodeProto &node,
                       : element.isF32() ? onnx::TensorProto::FLOAT
                       : element.isF16() ? onnx::TensorProto::FLOAT16
                                         : onnx::TensorProto::BFLOAT16;
-  const onnx::AttributeProto *precision = find(node, "softmax_precision");
+  const onnx::AttributeProto *precision =
+      findAttribute(node, "softmax_precision");
   int64_t inner =
       element.isF64() ? onnx::TensorProto::DOUBLE : onnx::TensorProto::FLOAT;
   if (precision)
@@ -134,7 +129,7 @@ bool GraphImporter::importFlexAttention(const onnx::NodeProto &node,
   for (int64_t axis : {0, 1, 3, 2})
     perm->add_ints(axis);
   std::string scores = import(add("MatMul", {names[0], import(turned)}));
-  const onnx::AttributeProto *given = find(node, "scale");
+  const onnx::AttributeProto *given = findAttribute(node, "scale");
   const double scale =
       given ? given->f() : 1 / std::sqrt(static_cast<double>(dim(0, 3)));
   Value made = values.lookup(scores);

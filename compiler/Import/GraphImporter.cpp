@@ -321,10 +321,9 @@ bool GraphImporter::importIf(const onnx::NodeProto &node, Location loc,
     return refuse(node, loc,
                   "expected a constant condition, found data computed from "
                   "the model's inputs or parameters");
-  const onnx::GraphProto *branch = nullptr;
-  for (const onnx::AttributeProto &attribute : node.attribute())
-    if (attribute.name() == (flag->front() ? "then_branch" : "else_branch"))
-      branch = &attribute.g();
+  const onnx::AttributeProto *chosen =
+      findAttribute(node, flag->front() ? "then_branch" : "else_branch");
+  const onnx::GraphProto *branch = chosen ? &chosen->g() : nullptr;
   if (!branch || branch->output_size() != node.output_size())
     return refuse(node, loc,
                   "expected a branch with " + llvm::Twine(node.output_size()) +

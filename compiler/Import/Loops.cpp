@@ -10,16 +10,9 @@ using namespace merak;
 namespace {
 constexpr int64_t kMaxTrips = 1024, kMaxNodes = 65536;
 
-const onnx::AttributeProto *find(const onnx::NodeProto &node, StringRef name) {
-  for (const onnx::AttributeProto &attribute : node.attribute())
-    if (attribute.name() == name)
-      return &attribute;
-  return nullptr;
-}
-
 // Entry `i` of a list of axes or directions; 0 without the list.
 int64_t entry(const onnx::NodeProto &node, StringRef name, int i) {
-  const onnx::AttributeProto *list = find(node, name);
+  const onnx::AttributeProto *list = findAttribute(node, name);
   return list && i < list->ints_size() ? list->ints(i) : 0;
 }
 
@@ -141,7 +134,7 @@ bool GraphImporter::tooLong(const onnx::NodeProto &node, int64_t trips,
 
 bool GraphImporter::importLoop(const onnx::NodeProto &node, Location loc,
                                int index) {
-  const onnx::AttributeProto *attribute = find(node, "body");
+  const onnx::AttributeProto *attribute = findAttribute(node, "body");
   if (node.op_type() != "Loop" || !attribute || node.input_size() < 2)
     return false;
   const onnx::GraphProto &body = attribute->g();
@@ -285,8 +278,8 @@ void GraphImporter::importPart(const onnx::NodeProto &node, Value whole,
 // dimension of everything, which is taken apart as well.
 bool GraphImporter::importScan(const onnx::NodeProto &node, Location loc,
                                int index) {
-  const onnx::AttributeProto *attribute = find(node, "body");
-  const onnx::AttributeProto *count = find(node, "num_scan_inputs");
+  const onnx::AttributeProto *attribute = findAttribute(node, "body");
+  const onnx::AttributeProto *count = findAttribute(node, "num_scan_inputs");
   if (node.op_type() != "Scan" || !attribute || !count)
     return false;
   const bool isBatched = opsetOf(node.domain()) < 9;

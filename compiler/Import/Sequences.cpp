@@ -1,6 +1,7 @@
 // Sequences and optionals: lists of values that only import knows. What reads a
 // position, a length or a presence needs it ahead of time, so that nothing is
 // left of them but the values themselves.
+#include "compiler/Import/Attributes.h"
 #include "compiler/Import/GraphImporter.h"
 #include "passes/Graph/HostTensor.h"
 
@@ -12,10 +13,8 @@ static constexpr size_t kMaxParts = 4096, kMaxAllParts = size_t(1) << 20;
 
 static int64_t integerAttribute(const onnx::NodeProto &node, StringRef name,
                                 int64_t fallback) {
-  for (const onnx::AttributeProto &attribute : node.attribute())
-    if (attribute.name() == name)
-      return attribute.i();
-  return fallback;
+  const onnx::AttributeProto *attribute = findAttribute(node, name);
+  return attribute ? attribute->i() : fallback;
 }
 
 static void addInteger(onnx::NodeProto &node, const char *name, int64_t value) {
@@ -266,12 +265,10 @@ bool GraphImporter::importConcat(const onnx::NodeProto &node,
 // The body once for each part of the first sequence.
 bool GraphImporter::importSequenceMap(const onnx::NodeProto &node, Location loc,
                                       int index) {
-  const onnx::GraphProto *body = nullptr;
-  for (const onnx::AttributeProto &attribute : node.attribute())
-    if (attribute.name() == "body" && attribute.has_g())
-      body = &attribute.g();
-  if (!body || node.input_size() < 1)
+  const onnx::AttributeProto *attribute = findAttribute(node, "body");
+  if (!attribute || !attribute->has_g() || node.input_size() < 1)
     return false;
+  const onnx::GraphProto *body = &attribute->g();
   if (body->input_size() != node.input_size() ||
       body->output_size() != node.output_size())
     return refuse(node, loc, "expected a body with as many values as the node");

@@ -2,6 +2,7 @@
 // fit.
 #include "compiler/Import/TrainingInfo.h"
 
+#include "compiler/Import/Attributes.h"
 #include "compiler/Import/OnnxFile.h"
 #include "compiler/Import/TrainingRate.h"
 #include "passes/Graph/OnnxNode.h"
@@ -16,20 +17,13 @@ using llvm::StringRef;
 
 namespace {
 
-const onnx::AttributeProto *find(const onnx::NodeProto &node, StringRef name) {
-  for (const onnx::AttributeProto &attribute : node.attribute())
-    if (attribute.name() == name)
-      return &attribute;
-  return nullptr;
-}
-
 double real(const onnx::NodeProto &node, StringRef name, double fallback) {
-  const onnx::AttributeProto *attribute = find(node, name);
+  const onnx::AttributeProto *attribute = findAttribute(node, name);
   return attribute ? attribute->f() : fallback;
 }
 
 std::vector<std::string> texts(const onnx::NodeProto &node, StringRef name) {
-  const onnx::AttributeProto *attribute = find(node, name);
+  const onnx::AttributeProto *attribute = findAttribute(node, name);
   return attribute ? std::vector<std::string>(attribute->strings().begin(),
                                               attribute->strings().end())
                    : std::vector<std::string>();
@@ -99,7 +93,7 @@ private:
     own.norm = real(node, "norm_coefficient", 0);
     own.normPost = real(node, "norm_coefficient_post", 0);
     own.decay = real(node, "decay_factor", 0);
-    const onnx::AttributeProto *mode = find(node, "mode");
+    const onnx::AttributeProto *mode = findAttribute(node, "mode");
     own.nesterov = mode && mode->s() == "nesterov";
     const size_t states = statesOf(node), each = 2 + states;
     const size_t inputs = node.input_size();
@@ -221,7 +215,7 @@ private:
       return lossProblem("expected one node Gradient, found " +
                          std::to_string(gradients.size()));
     const onnx::NodeProto &node = *gradients[0];
-    const onnx::AttributeProto *y = find(node, "y");
+    const onnx::AttributeProto *y = findAttribute(node, "y");
     t.loss = y ? y->s() : "";
     if (!producers.count(t.loss))
       lossProblem(describe(node) +

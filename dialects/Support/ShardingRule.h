@@ -19,6 +19,7 @@ enum class FactorKind {
   Max,       // the same, partial maximum
   Decompose, // the op must be replaced by its decomposition first
   Whole,     // operands must not be split here
+  Samples,   // parallel, but what a replica has of them is needed together
 };
 
 struct RuleFactor {

@@ -357,15 +357,22 @@ ShardingRule AvgPoolGradOp::getShardingRule() {
 // Batch statistics
 //===----------------------------------------------------------------------===//
 
-// Every part of the batch by itself.
+// Factors of a statistic: its first dimension is the samples.
+static std::vector<int> statisticFactors(ShardingRule &rule, Value statistic) {
+  ArrayRef<int64_t> shape = shapeOf(statistic);
+  std::vector<int> factors = {addFactor(rule, shape[0], FactorKind::Samples)};
+  llvm::append_range(factors, addFactors(rule, shape.drop_front()));
+  return factors;
+}
 ShardingRule BatchMeanOp::getShardingRule() {
-  ShardingRule rule = elementwiseRule(getOperation());
+  ShardingRule rule;
+  rule.operands = rule.results = {tensorOf(statisticFactors(rule, getX()))};
   rule.linear = {{0}};
   return rule;
 }
 ShardingRule TrackOp::getShardingRule() {
   ShardingRule rule;
-  std::vector<int> factors = addFactors(rule, shapeOf(getStatistic()));
+  std::vector<int> factors = statisticFactors(rule, getStatistic());
   RuleTensor whole = tensorOf(factors);
   RuleTensor running(whole.begin() + 1, whole.end());
   rule.operands = {whole, running};

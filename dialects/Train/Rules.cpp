@@ -243,8 +243,7 @@ ShardingRule ConcatOp::getShardingRule() {
   int grainFactor = grain > 1 ? rule.add(grain) : -1;
   std::vector<int> others;
   for (size_t i = 0; i < result.size(); ++i)
-    others.push_back(
-        static_cast<int64_t>(i) == getAxis() ? -1 : addFactor(rule, result[i]));
+    others.push_back(i == getAxis() ? -1 : addFactor(rule, result[i]));
   auto tensor = [&](ArrayRef<int64_t> shape) {
     RuleTensor dims = tensorOf(others);
     dims[getAxis()] = gridDim(rule, shape[getAxis()], grain, grainFactor);

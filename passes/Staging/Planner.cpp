@@ -76,7 +76,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   planning::PlanSearch search(input);
   Result<std::vector<planning::Degrees>> degrees = search.degrees();
   if (!degrees.ok())
-    return emitAll(module, degrees.status()), failure();
+    return emitAll(module, degrees.status());
   planning::Way own = planning::ownWay(options.pinned);
   std::vector<planning::PlanCandidate> found = search.search(own);
   if (!found.front().problem.empty()) {
@@ -86,8 +86,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   }
   planning::PlanCandidate best = found.front();
   if (!best.fits())
-    return emitAll(module, planning::explainMisfit(search, input, best)),
-           failure();
+    return emitAll(module, planning::explainMisfit(search, input, best));
   found.resize(std::min<size_t>(found.size(), 4));
   for (const planning::Way &way : planning::plainWays()) {
     std::vector<planning::PlanCandidate> plain = search.search(way, 1);
@@ -105,7 +104,7 @@ FailureOr<planning::PlanCandidate> Planner::choose() {
   decision.overlapLevel = best.overlap;
   Result<planning::Assignment> assignment = search.assign(d, decision.sharding);
   if (!assignment.ok())
-    return emitAll(module, assignment.status()), failure();
+    return emitAll(module, assignment.status());
   decision.assignment = *assignment;
   return best;
 }

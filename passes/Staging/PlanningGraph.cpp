@@ -38,15 +38,11 @@ static planning::OpRule toOpRule(const ShardingRule &rule, Operation *op) {
   }
   out.operands = rule.operands;
   out.results = rule.results;
-  // Statistics of a batch are of all samples that a replica has together.
-  if (isa<BatchMeanOp, TrackOp>(op))
-    for (int factor : rule.operands[0][0])
-      out.factors[factor].kind = planning::FactorKind::Samples;
   out.linear = rule.linear;
   return out;
 }
-static_assert(static_cast<int>(planning::FactorKind::Whole) ==
-              static_cast<int>(FactorKind::Whole));
+static_assert(static_cast<int>(planning::FactorKind::Samples) ==
+              static_cast<int>(FactorKind::Samples));
 
 PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
   PlanningGraph out;

@@ -75,14 +75,14 @@ def compare(found, base):
             if a[name].shape != b[name].shape:
                 raise Failed(f"{what}: {name} has shape {a[name].shape}, "
                              f"expected {b[name].shape}")
-            if a[name].data != b[name].data:
-                count = sum(x != y for x, y in zip(a[name].data, b[name].data))
-                where = next(k for k, (x, y) in enumerate(
-                    zip(a[name].data, b[name].data)) if x != y)
+            x, y = a[name].data, b[name].data
+            # Comparing bytes is quick, but tells 0 from -0.
+            if x.tobytes() != y.tobytes() and x != y:
+                differ = [k for k in range(len(y)) if x[k] != y[k]]
                 raise Failed(
-                    f"{what}: {count} of {len(b[name].data)} elements of {name} "
-                    f"differ, first [{where}]: {a[name].data[where]!r}, "
-                    f"expected {b[name].data[where]!r}")
+                    f"{what}: {len(differ)} of {len(y)} elements of {name} "
+                    f"differ, first [{differ[0]}]: {x[differ[0]]!r}, "
+                    f"expected {y[differ[0]]!r}")
 
 
 class Bases:
