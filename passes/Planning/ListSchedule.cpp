@@ -52,6 +52,10 @@ struct Part {
 
   int forwards = 0, recomputed = 0, backwards = 0, weights = 0; // started
   std::vector<double> inputs, gradients; // arrival per microbatch
+  // The same of the sums that W goes on with; how many are still to come.
+  std::vector<double> sums;
+  std::vector<int> openSums;
+  std::vector<int> sumsTo; // virtual stages
 
   int materialised() const {
     return (recomputes ? recomputed : forwards) - weights;
@@ -126,9 +130,17 @@ public:
         part.sets += part.inFlight - 1;
       part.inputs.assign(m, v == 0 ? 0 : kNever);
       part.gradients.assign(m, kNever);
+      part.sums.assign(m, 0);
+      part.openSums.assign(m, 0);
       stage.parts.push_back(std::move(part));
       if (!options.memoryLimit.empty() && !memory.empty())
         stage.limit = pick(options.memoryLimit, v);
+    }
+    for (const Transfer &sum : options.costs.weightSums) {
+      int to = sum.toChunk * p + sum.toStage;
+      partOf(sum.fromChunk * p + sum.fromStage).sumsTo.push_back(to);
+      for (int &open : partOf(to).openSums)
+        ++open;
     }
   }
 
@@ -209,7 +221,8 @@ private:
     case kClasses:
       break;
     }
-    return part.weights < part.backwards;
+    return part.weights < part.backwards && !part.openSums[part.weights] &&
+           part.sums[part.weights] <= now;
   }
 
   // Of several chunks the one that is furthest on its way goes: forward the
@@ -250,6 +263,13 @@ private:
     stage.freeAt = end;
     wakes.push({end, index});
     int v = chunk * p + index;
+    if (step.action == Action::W)
+      for (int to : part.sumsTo) {
+        Part &next = partOf(to);
+        --next.openSums[step.microbatch];
+        next.sums[step.microbatch] = std::max(next.sums[step.microbatch], end);
+        wakes.push({end, to % p});
+      }
     if (step.action == Action::F && v + 1 < count)
       send(v, v + 1, end, boundary(options.costs, v).forward,
            partOf(v + 1).inputs[step.microbatch]);

@@ -201,6 +201,35 @@ StageMemory memoryOf(const PipelineShape &shape, const StageCost &cost) {
   return memory;
 }
 
+// The sums that go from W of a part to W of its neighbour. Parts between the
+// two ends of a sum hand it on: stricter than what is sent in the end, and so
+// right wherever its additions are done.
+std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
+                                   const std::vector<int> &begin) {
+  // Cuts, by the part behind: crossed towards the first part, the last one.
+  std::vector<std::array<char, 2>> crossed(begin.size());
+  auto partOf = [&](int op) {
+    return int(std::upper_bound(begin.begin(), begin.end(), op) -
+               begin.begin()) -
+           1;
+  };
+  for (auto [from, to] : problem.weightSums)
+    for (int v = partOf(std::max(from, to)); v > partOf(std::min(from, to));
+         --v)
+      crossed[v][from < to] = 1;
+  std::vector<Transfer> sums;
+  auto add = [&](int from, int to) {
+    sums.push_back({from % p, to % p, Action::W, Action::W, from / p, to / p});
+  };
+  for (int v = 1; v < int(begin.size()) - 1; ++v) {
+    if (crossed[v][0])
+      add(v, v - 1);
+    if (crossed[v][1])
+      add(v - 1, v);
+  }
+  return sums;
+}
+
 // What the simulator needs of given cuts and marks, and the sums of `out` that
 // do not depend on a schedule.
 SimulateOptions simulationOf(const StageModel &model,
@@ -211,6 +240,7 @@ SimulateOptions simulationOf(const StageModel &model,
   int p = shape.stages, parts = p * chunks;
   SimulateOptions simulation;
   simulation.record = false;
+  simulation.weightSums = weightSumsOf(model.problem, p, begin);
   // Seconds for which the transfers of a microbatch occupy links that the
   // collectives of both ends use: of values, of gradients.
   std::vector<std::array<double, 2>> occupied(parts + 1);

@@ -54,8 +54,7 @@ class Simulation {
 public:
   Simulation(const Schedule &schedule, const SimulateOptions &options)
       : schedule(schedule), options(options),
-        transfers(options.transfers.empty() ? chainTransfers(schedule)
-                                            : options.transfers),
+        transfers(transfersOf(schedule, options)),
         rooms(schedule.virtualStages()),
         arrival(transfers.size() * schedule.microbatches, kAbsent),
         linkFree(size_t(schedule.stages) * schedule.stages, 0),
@@ -109,6 +108,14 @@ public:
   }
 
 private:
+  static std::vector<Transfer> transfersOf(const Schedule &schedule,
+                                           const SimulateOptions &options) {
+    std::vector<Transfer> all = options.transfers.empty()
+                                    ? chainTransfers(schedule)
+                                    : options.transfers;
+    all.insert(all.end(), options.weightSums.begin(), options.weightSums.end());
+    return all;
+  }
   template <typename T> const T &pick(const std::vector<T> &all, int v) const {
     size_t n = all.size();
     return all[n == 1 ? 0 : n == rooms.size() ? v : v % schedule.stages];
@@ -122,6 +129,8 @@ private:
 
   // Seconds and bytes.
   std::pair<double, double> costOf(const Transfer &x) const {
+    if (x.fromAction == Action::W)
+      return {0, 0};
     bool back = x.fromAction == Action::B;
     if (options.boundaries.empty())
       return {back ? options.backwardTransfer : options.forwardTransfer, 0};

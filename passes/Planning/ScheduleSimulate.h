@@ -53,6 +53,9 @@ struct SimulateOptions {
   std::vector<BoundaryCost> boundaries;
   double forwardTransfer = 0, backwardTransfer = 0;
   std::vector<Transfer> transfers; // empty: chainTransfers
+  // Besides these, from W to W: parts of sums over the gradients of several
+  // stages. They take no time of their own: boundaries hold their bytes.
+  std::vector<Transfer> weightSums;
   // Record each action and the bytes over time; off to score candidates.
   bool record = true;
 };

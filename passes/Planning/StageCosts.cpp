@@ -401,6 +401,10 @@ private:
     auto actionOfOp = [&](int i) {
       return graph.ops[i].weightGradient ? 2 : 1;
     };
+    auto followsWeight = [&](int from, int to) {
+      if (from >= 0 && from != to)
+        out.weightSums.push_back({from, to});
+    };
     std::vector<int> lastReader(graph.tensors.size(), -1);
     std::vector<char> left(graph.tensors.size(), 0); // for W, from B
     for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -418,9 +422,21 @@ private:
         else if (weight && actionOfOp(from) == 1 && !left[t]) {
           left[t] = 1;
           stage.pending.push_back({bytes(t), stageOp[from]});
+        } else if (weight && actionOfOp(from) == 2) {
+          followsWeight(stageOp[from], stageOp[i]);
         }
       }
+      if (actionOfOp(int(i)) == 2)
+        for (const OperandUse &use : outcome.ops[i].operands)
+          for (int c : use.conversions)
+            if (int first = outcome.conversions[c].op;
+                first >= 0 && graph.ops[first].weightGradient)
+              followsWeight(stageOp[first], stageOp[i]);
     }
+    std::sort(out.weightSums.begin(), out.weightSums.end());
+    out.weightSums.erase(
+        std::unique(out.weightSums.begin(), out.weightSums.end()),
+        out.weightSums.end());
     for (StageOp &stage : out.ops)
       for (std::vector<int> *of : {&stage.kept, &stage.keptForWeights}) {
         std::sort(of->begin(), of->end());

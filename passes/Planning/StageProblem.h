@@ -63,6 +63,10 @@ struct StageProblem {
   std::vector<StageOp> ops; // topological order
   std::vector<StageTensor> tensors;
   std::vector<StageParameter> parameters;
+  // Ops (a, b): W of b reads what W of a makes, as where the gradient of a
+  // value made of parameters is the sum of what several ops give, or where one
+  // collective serves both.
+  std::vector<std::pair<int, int>> weightSums;
   bool train = true;
   // Tensor-parallel overlap: with a level above 0 the tasks of F, B and W,
   // which then take as long as HalfTimes says. The ops' times hide nothing.

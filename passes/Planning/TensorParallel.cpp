@@ -375,6 +375,7 @@ private:
   void explainReplicated() {
     AxisMask bit = axisBit();
     std::set<int> candidates = findCandidates().all;
+    std::set<std::string> told; // an op and its gradients have one name
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       if (!graph.ops[o].contraction)
         continue;
@@ -402,9 +403,10 @@ private:
       }
       if (reason.empty())
         reason = "splitting it would cost more than it divides";
-      report.replicated.push_back(
-          fmt::format("op '{}' is replicated over {}: {}", graph.ops[o].name,
-                      options.axis, reason));
+      std::string line = fmt::format("op '{}' is replicated over {}: {}",
+                                     graph.ops[o].name, options.axis, reason);
+      if (told.insert(line).second)
+        report.replicated.push_back(std::move(line));
     }
   }
 

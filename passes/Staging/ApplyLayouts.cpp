@@ -172,11 +172,11 @@ private:
     };
     constexpr StringLiteral names[] = {kForward, kBackwardInput,
                                        kBackwardWeight, kUpdate};
-    SmallVector<Operation *> order(inserted);
-    llvm::sort(order, [](Operation *a, Operation *b) {
+    lastFirst = inserted;
+    llvm::sort(lastFirst, [](Operation *a, Operation *b) {
       return b->isBeforeInBlock(a);
     });
-    for (Operation *op : order) {
+    for (Operation *op : lastFirst) {
       int best = 3;
       for (Operation *user : op->getUsers())
         if (!user->hasTrait<OpTrait::IsTerminator>())
@@ -230,12 +230,31 @@ private:
         else if (auto it = stageOfId.find(of.getInt()); it != stageOfId.end())
           setStage(&op, it->second);
       }
-    // The rest (the loss's own gradient, conversions): with the producer, or
-    // with the first user where the operand is on every stage.
-    bool changed = true;
     auto stageOf = [](Operation *op) {
       return op ? op->getAttrOfType<IntegerAttr>(kStageAttr) : IntegerAttr();
     };
+    // Conversions for gradients of parameters, and those of forward values for
+    // gradients: with the first user, so that no W waits for that of another
+    // stage and no B for that of an earlier one.
+    llvm::SmallDenseSet<Operation *> isInserted(inserted.begin(),
+                                                inserted.end());
+    for (Operation *op : lastFirst) {
+      StringRef role = roleOf(op);
+      Operation *source = op;
+      while (source && isInserted.contains(source))
+        source = source->getOperand(0).getDefiningOp();
+      int64_t last = -1;
+      if (role == kBackwardWeight ||
+          (role == kBackwardInput && (!source || roleOf(source) == kForward)))
+        for (Operation *user : op->getUsers())
+          if (IntegerAttr of = stageOf(user))
+            last = std::max(last, of.getInt());
+      if (last >= 0)
+        setStage(op, last);
+    }
+    // The rest (the loss's own gradient, conversions): with the producer, or
+    // with the first user where the operand is on every stage.
+    bool changed = true;
     while (changed) {
       changed = false;
       for (Operation &op : block) {
@@ -263,7 +282,7 @@ private:
   const planning::Outcome &outcome;
   std::vector<Value> converted;
   llvm::DenseMap<Value, Value> storedValue;
-  SmallVector<Operation *> inserted;
+  SmallVector<Operation *> inserted, lastFirst;
 };
 
 } // namespace

@@ -377,7 +377,7 @@ private:
     }
     if (stageOf(home) == stageOf(place))
       return load(place, sum, value.getLoc());
-    ValueOp &target = received[{value, stageOf(place)}];
+    ValueOp &target = exchanged[{value, stageOf(place)}];
     if (!target) {
       Place exchange = onStage(home, pipe::Action::S);
       ValueOp copy = declareOnce(
@@ -664,7 +664,8 @@ private:
   std::map<LocalKey, Value> local;
   llvm::DenseMap<Value, ValueOp> accumulated;
   llvm::DenseMap<std::pair<Value, int>, ValueOp> activation; // with its action
-  llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received;
+  // On other stages: each microbatch, and sums in the exchange.
+  llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received, exchanged;
   llvm::DenseMap<Operation *, size_t> accumulates;
   llvm::DenseSet<Operation *> sent;
   int transfers = 0;

@@ -216,6 +216,19 @@ def residual():
     return g
 
 
+def recurrent():
+    """One weight, made of a parameter, in every layer: its gradient is a sum
+    over the stages."""
+    g = Graph("recurrent")
+    h = g.op("MatMul", g.input("x", [8]), g.weight("in", [8, 16]))
+    w = g.weight("cell", [16, 16], zeros=0.93)
+    cell = g.op("Add", w, g.op("Transpose", w, perm=[1, 0]))
+    for _ in range(4):
+        h = g.op("Add", h, g.op("Relu", g.op("MatMul", h, cell)))
+    g.target_loss(g.op("MatMul", h, g.weight("out", [16, 4])), [4])
+    return g
+
+
 def indexing():
     """Every sample looks into itself: by elements, by slices, by a flat table
     and a count of the samples (what exporters make of x[arange(B), at])."""
@@ -313,7 +326,7 @@ def attention_block():
 
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
-          indexing]
+          indexing, recurrent]
 
 
 def path(name):

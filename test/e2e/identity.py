@@ -26,7 +26,7 @@ import oracle
 from harness import Case, Failed, WithOption
 
 EXACT_MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,tp=2", "pp=2,dp=2"]
-DEEP_EXACT = {"gemm", "residual"}
+DEEP_EXACT = {"gemm", "residual", "recurrent"}
 # Besides the pairs: values that skip stages, on chunks, with and without R.
 ALWAYS_EXACT = [("residual", "pp=4", "one", schedule, recompute)
                 for schedule in ("interleaved", "auto", "gpipe")

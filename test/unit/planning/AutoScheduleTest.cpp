@@ -178,6 +178,36 @@ TEST(AutoSchedule, NeverWorseThanANamedOne) {
   EXPECT_GT(lists, 75);
 }
 
+// Sums over the weight gradients of several stages: W of a part waits for W of
+// the part behind, and no choice deadlocks there, as one that does not know of
+// them may.
+TEST(AutoSchedule, WaitsForSumsOverStages) {
+  std::mt19937 random(31);
+  int lists = 0, unaware = 0;
+  for (int round = 0; round < 90; ++round) {
+    AutoProblem problem = RandomProblem(random, 1 + round % 3).problem;
+    problem.sets = 0;
+    const ScheduleOptions &shape = problem.shape;
+    int p = shape.stages;
+    AutoChoice without = *makeAuto(problem);
+    std::vector<Transfer> &sums = problem.costs.weightSums;
+    for (int v = 1; v < p * shape.chunks; ++v)
+      if (random() % 2)
+        sums.push_back(
+            {v % p, (v - 1) % p, Action::W, Action::W, v / p, (v - 1) / p});
+    CheckOptions check;
+    check.transfers = chainTransfers(without.schedule);
+    check.transfers.insert(check.transfers.end(), sums.begin(), sums.end());
+    unaware += !checkSchedule(without.schedule, check).ok();
+    AutoChoice choice = *makeAuto(problem);
+    Status status = checkSchedule(choice.schedule, check);
+    ASSERT_TRUE(status.ok()) << status.str();
+    lists += choice.candidates[choice.chosen].name.rfind("list", 0) == 0;
+  }
+  EXPECT_GT(unaware, 5);
+  EXPECT_GT(lists, 40);
+}
+
 // Under a limit of bytes: the choice keeps it, is still as good as every named
 // schedule that keeps it, and there is one exactly when a stage can hold one
 // microbatch.
