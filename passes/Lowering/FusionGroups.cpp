@@ -36,9 +36,10 @@ class Former {
 public:
   Former(Block &block, const FusionOptions &options,
          llvm::function_ref<bool(Operation *, Operation *)> mayDelay,
-         llvm::function_ref<bool(Operation *)> isBarrier)
+         llvm::function_ref<bool(Operation *)> isBarrier,
+         llvm::function_ref<bool(ArrayRef<Operation *>)> mayBe)
       : block(block), options(options), mayDelay(mayDelay),
-        isBarrier(isBarrier) {}
+        isBarrier(isBarrier), mayBe(mayBe) {}
   std::vector<FusionGroup> run();
 
 private:
@@ -60,6 +61,7 @@ private:
   const FusionOptions &options;
   llvm::function_ref<bool(Operation *, Operation *)> mayDelay;
   llvm::function_ref<bool(Operation *)> isBarrier;
+  llvm::function_ref<bool(ArrayRef<Operation *>)> mayBe;
   llvm::DenseMap<Operation *, int> position;
   SmallVector<int> barriersBefore; // by position
   std::vector<Group> groups;
@@ -293,7 +295,7 @@ std::vector<FusionGroup> Former::run() {
         continue;
       Group joined = *wider;
       if (!join(joined, &op, *it) || !canRunAt(joined, &op) ||
-          !isSmallEnough(joined))
+          !isSmallEnough(joined) || !mayBe(joined.ops))
         continue;
       base = std::move(wider);
       taken.push_back(candidate);
@@ -325,8 +327,9 @@ std::vector<FusionGroup> Former::run() {
 std::vector<FusionGroup>
 formFusionGroups(Block &block, const FusionOptions &options,
                  llvm::function_ref<bool(Operation *, Operation *)> mayDelay,
-                 llvm::function_ref<bool(Operation *)> isBarrier) {
-  return Former(block, options, mayDelay, isBarrier).run();
+                 llvm::function_ref<bool(Operation *)> isBarrier,
+                 llvm::function_ref<bool(ArrayRef<Operation *>)> mayBe) {
+  return Former(block, options, mayDelay, isBarrier, mayBe).run();
 }
 
 } // namespace merak::lowering

@@ -30,12 +30,14 @@ struct FusionOptions {
 // which a kernel is worthwhile is in one. `mayDelay(user, op)`: a user
 // outside of the group that can be moved behind `op`. `isBarrier(op)`: no group
 // has ops on both sides of it (it changes memory that ops of the block may
-// read).
+// read). `mayBe(group)`: what else a group must fulfil.
 std::vector<FusionGroup> formFusionGroups(
     mlir::Block &block, const FusionOptions &options = {},
     llvm::function_ref<bool(mlir::Operation *, mlir::Operation *)> mayDelay =
         [](mlir::Operation *, mlir::Operation *) { return false; },
     llvm::function_ref<bool(mlir::Operation *)> isBarrier =
-        [](mlir::Operation *) { return false; });
+        [](mlir::Operation *) { return false; },
+    llvm::function_ref<bool(llvm::ArrayRef<mlir::Operation *>)> mayBe =
+        [](llvm::ArrayRef<mlir::Operation *>) { return true; });
 
 } // namespace merak::lowering

@@ -30,6 +30,60 @@ static StringRef namedValueOf(Operation *op) {
   return {};
 }
 
+// The axes of the mesh over which ranks hold other elements or other summands
+// of a value; none if it has no layout.
+static std::optional<llvm::StringSet<>> axesOf(Value value) {
+  Operation *op = value.getDefiningOp();
+  dist::LayoutAttr layout;
+  if (auto load = dyn_cast_if_present<pipe::LoadOp>(op)) {
+    auto stage = load->getParentOfType<pipe::StageOp>();
+    auto named = stage ? stage.lookupSymbol<pipe::ValueOp>(load.getValue())
+                       : pipe::ValueOp();
+    layout = named ? named.getLayoutAttr() : dist::LayoutAttr();
+  } else if (auto layouts =
+                 op ? op->getAttrOfType<ArrayAttr>(dist::kLayoutsAttr)
+                    : ArrayAttr()) {
+    layout = cast<dist::LayoutAttr>(
+        layouts[cast<OpResult>(value).getResultNumber()]);
+  }
+  if (!layout)
+    return std::nullopt;
+  llvm::StringSet<> axes;
+  layout::Layout parts = layout.getLayout();
+  axes.insert(parts.partial.begin(), parts.partial.end());
+  for (const layout::DimLayout &dim : parts.dims)
+    for (const layout::Factor &factor : dim.factors)
+      axes.insert(factor.axes.begin(), factor.axes.end());
+  axes.erase("mb");
+  axes.erase(pipe::kHalfAxis);
+  return axes;
+}
+
+// Whether every output differs over all axes over which an input does: plans
+// are verified instruction by instruction, so that an output equal on all ranks
+// must not come from one that also reads, for another, what is not.
+static bool areAlike(ArrayRef<Operation *> group) {
+  llvm::SmallDenseSet<Operation *> members(group.begin(), group.end());
+  llvm::StringSet<> read;
+  for (Operation *op : group)
+    for (Value operand : op->getOperands())
+      if (!members.contains(operand.getDefiningOp()))
+        if (auto axes = axesOf(operand))
+          for (const auto &axis : *axes)
+            read.insert(axis.getKey());
+  if (read.empty())
+    return true;
+  return llvm::all_of(group, [&](Operation *op) {
+    return llvm::all_of(op->getResults(), [&](Value result) {
+      auto axes = axesOf(result);
+      return !axes || axes->size() >= read.size() ||
+             llvm::all_of(result.getUsers(), [&](Operation *user) {
+               return members.contains(user);
+             });
+    });
+  });
+}
+
 std::vector<KernelGroup> formKernelGroups(Block &body, bool forGpu) {
   // By named value, the positions of its ops in order; and who is read.
   llvm::StringMap<SmallVector<int, 2>> uses;
@@ -64,8 +118,12 @@ std::vector<KernelGroup> formKernelGroups(Block &body, bool forGpu) {
     options.minRows = 128;
     options.minColumns = 32768;
   }
-  std::vector<KernelGroup> groups =
-      formFusionGroups(body, options, mayDelay, changesReads);
+  // What the update makes of the parts of a gradient is reduced later.
+  auto action = dyn_cast<pipe::ActionOp>(body.getParentOp());
+  bool isUpdate = action && action.getKind() == pipe::Action::U;
+  std::vector<KernelGroup> groups = formFusionGroups(
+      body, options, mayDelay, changesReads,
+      [&](ArrayRef<Operation *> group) { return isUpdate || areAlike(group); });
   for (const KernelGroup &group : groups) {
     Operation *end = group.back();
     for (Operation *op : group)

@@ -140,6 +140,8 @@ private:
     for (size_t i = 0; i < slice.size(); ++i) {
       Operation *op = slice[i];
       if (auto load = dyn_cast<LoadOp>(op)) {
+        if (comesFromW(load.getValue()))
+          return;
         for (StoreOp kept : backward.getOps<StoreOp>())
           if (kept.getValue() == load.getValue())
             earliest = std::max(
@@ -172,6 +174,18 @@ private:
       for (Operation *op : moved)
         place[op] = *at;
     }
+  }
+
+  // Whether W of another stage sends the value: B must not wait for that.
+  bool comesFromW(StringRef value) {
+    return llvm::any_of(
+        stage->getParentOfType<ModuleOp>().getOps<TransferOp>(),
+        [&](TransferOp transfer) {
+          return transfer.getKind() == pipe::Action::W &&
+                 transfer.getTarget().getRootReference() ==
+                     stage.getSymNameAttr() &&
+                 transfer.getTarget().getLeafReference() == value;
+        });
   }
 
   // B with the ops in their places, in the order of their own action.
