@@ -178,14 +178,14 @@ private:
 
   // Whether W of another stage sends the value: B must not wait for that.
   bool comesFromW(StringRef value) {
-    return llvm::any_of(
-        stage->getParentOfType<ModuleOp>().getOps<TransferOp>(),
-        [&](TransferOp transfer) {
-          return transfer.getKind() == pipe::Action::W &&
-                 transfer.getTarget().getRootReference() ==
-                     stage.getSymNameAttr() &&
-                 transfer.getTarget().getLeafReference() == value;
-        });
+    return llvm::any_of(stage->getParentOfType<ModuleOp>().getOps<TransferOp>(),
+                        [&](TransferOp transfer) {
+                          return transfer.getKind() == pipe::Action::W &&
+                                 transfer.getTarget().getRootReference() ==
+                                     stage.getSymNameAttr() &&
+                                 transfer.getTarget().getLeafReference() ==
+                                     value;
+                        });
   }
 
   // B with the ops in their places, in the order of their own action.

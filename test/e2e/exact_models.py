@@ -217,14 +217,18 @@ def residual():
 
 
 def recurrent():
-    """One weight, made of a parameter, in every layer: its gradient is a sum
+    """Weights made of parameters, in several layers: their gradients are sums
     over the stages."""
     g = Graph("recurrent")
     h = g.op("MatMul", g.input("x", [8]), g.weight("in", [8, 16]))
     w = g.weight("cell", [16, 16], zeros=0.93)
     cell = g.op("Add", w, g.op("Transpose", w, perm=[1, 0]))
-    for _ in range(4):
+    s = g.weight("scale", [16], 1, 1, zeros=0.3)
+    scale = g.op("Add", s, s)
+    for k in range(4):
         h = g.op("Add", h, g.op("Relu", g.op("MatMul", h, cell)))
+        if k % 2:
+            h = g.op("Mul", h, scale)
     g.target_loss(g.op("MatMul", h, g.weight("out", [16, 4])), [4])
     return g
 

@@ -121,6 +121,11 @@ def filled_body(model, mesh, microbatch, schedule, recompute, level, tools):
                        slow)
 
 
+def filled_exact_body(name, mesh, microbatch, schedule, recompute, level, tools):
+    slow = WithOption(tools, f"--cluster={cluster_file(tools, mesh, 'slow')}")
+    return exact_body(name, mesh, microbatch, schedule, recompute, level, slow)
+
+
 def default_body(model, mesh, microbatch, schedule, recompute, links, tools):
     strategy = tools.path("strategy.json")
     own = WithOption(
@@ -331,6 +336,11 @@ def main():
     chosen += [("filled", filled_body, (name, mesh, "half", *pipeline))
                for name in ("gpt2-tiny", "bert-tiny", "resnet-tiny")
                for mesh in ("pp=2,tp=2", "tp=2")
+               for pipeline in PIPELINES]
+    # Sums over the stages' gradients of weights are not for those waits.
+    chosen += [("filled exact", filled_exact_body, (
+        "recurrent", mesh, "quarter", *pipeline))
+               for mesh in ("pp=2,tp=2", "pp=4,tp=2")
                for pipeline in PIPELINES]
     chosen += [("default", default_body, (name, mesh, "half", schedule,
                                           recompute, links))
