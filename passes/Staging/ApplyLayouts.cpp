@@ -233,24 +233,35 @@ private:
     auto stageOf = [](Operation *op) {
       return op ? op->getAttrOfType<IntegerAttr>(kStageAttr) : IntegerAttr();
     };
-    // Conversions for gradients of parameters, and those of forward values for
-    // gradients: with the first user, so that no W waits for that of another
-    // stage and no B for that of an earlier one.
+    // The stage that comes to one of the users first: the forward pass goes
+    // from the first stage to the last one, the backward pass back.
+    auto firstUse = [&](Operation *op) {
+      IntegerAttr first;
+      bool forward = roleOf(op) == kForward;
+      for (Operation *user : op->getUsers())
+        if (IntegerAttr of = stageOf(user);
+            of && (!first || (forward ? of.getInt() < first.getInt()
+                                      : of.getInt() > first.getInt())))
+          first = of;
+      return first;
+    };
+    // Conversions for gradients of parameters, those of forward values for
+    // gradients and those of what is on every stage: with the first user, so
+    // that no W waits for that of another stage, and no F or B for one that it
+    // comes before.
     llvm::SmallDenseSet<Operation *> isInserted(inserted.begin(),
                                                 inserted.end());
     for (Operation *op : lastFirst) {
-      StringRef role = roleOf(op);
       Operation *source = op;
       while (source && isInserted.contains(source))
         source = source->getOperand(0).getDefiningOp();
-      int64_t last = -1;
-      if (role == kBackwardWeight ||
-          (role == kBackwardInput && (!source || roleOf(source) == kForward)))
-        for (Operation *user : op->getUsers())
-          if (IntegerAttr of = stageOf(user))
-            last = std::max(last, of.getInt());
-      if (last >= 0)
-        setStage(op, last);
+      StringRef role = roleOf(op);
+      bool ofForward = !source || roleOf(source) == kForward;
+      bool everywhere = !source || isa<ReadOp, ConstantOp>(source);
+      if (role == kBackwardWeight || (role == kBackwardInput && ofForward) ||
+          everywhere)
+        if (IntegerAttr first = firstUse(op))
+          op->setAttr(kStageAttr, first);
     }
     // The rest (the loss's own gradient, conversions): with the producer, or
     // with the first user where the operand is on every stage.
@@ -265,9 +276,8 @@ private:
         for (Value operand : op.getOperands())
           if (IntegerAttr of = stageOf(operand.getDefiningOp()); of && !stage)
             stage = of;
-        for (Operation *user : op.getUsers())
-          if (IntegerAttr of = stageOf(user); of && !stage)
-            stage = of;
+        if (!stage)
+          stage = firstUse(&op);
         if (stage) {
           op.setAttr(kStageAttr, stage);
           changed = true;

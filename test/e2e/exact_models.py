@@ -328,9 +328,23 @@ def attention_block():
     return g
 
 
+def biased():
+    """One table of the tokens, without a batch, in every layer."""
+    g = Graph("biased")
+    h = g.input("x", [4, 8])
+    table = g.weight("table", [1, 4, 8])
+    for k in range(3):
+        inner = g.op("MatMul", g.op("Add", h, table),
+                     g.weight(f"up{k}", [8, 16], zeros=0.85))
+        h = g.op("Add", h, g.op("MatMul", g.op("Relu", inner),
+                                g.weight(f"down{k}", [16, 8], zeros=0.85)))
+    g.target_loss(g.op("Relu", h), [4, 8])
+    return g
+
+
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
-          indexing, recurrent]
+          indexing, recurrent, biased]
 
 
 def path(name):

@@ -44,7 +44,7 @@ PIPELINES = [("interleaved", "none", "3"), ("zb", "none", "2"),
 
 
 # Models with a dimension of tokens in the collectives over tp.
-TOKENS_EXACT = ["attention_block", "tied"]
+TOKENS_EXACT = ["attention_block", "tied", "biased"]
 TOKENS_ORACLE = ["gpt2-tiny", "gpt2-tiny-untied", "bert-tiny"]
 # Where there is something to recompute in two stages at every level.
 TIGHT = ["gpt2-tiny", "vit-tiny"]
