@@ -6,11 +6,14 @@ kernel is the device's, compiled for the host; products are those that cuBLASLt
 would be given; ranks share the device, with its streams and events. Losses,
 gradients and weights are compared with recorded runs, as the oracle suite does.
 
+family: recorded exports of model families, losses of PyTorch.
+
 memory: a device of the least size that the check before the first step lets
 pass runs all steps; with one byte less the check says what is needed, with a
 table of buffers and workspaces.
 """
 import functools
+import itertools
 import os
 import re
 import sys
@@ -20,6 +23,14 @@ import matrix
 import oracle
 from harness import Case, Failed
 
+sys.path.append(os.path.join(harness.ROOT, "test/families"))
+import families  # noqa: E402
+
+# Between them most library kernels: scatters and gathers, convolutions in
+# groups, sorted and masked values, losses over pairs.
+FAMILIES = ["clip-torchscript", "convnext-dynamo-optimized", "dlrm-torchscript",
+            "gpt-neox-dynamo-merged", "llama-torchscript",
+            "mobilenet-v3-torchscript", "t5-torchscript", "vit-dynamo"]
 CASES = [
     ("gpt2-tiny", "none", "adamw", "whole", "gpipe"),
     ("gpt2-tiny", "pp=2,dp=2,tp=2", "adamw", "half", "1f1b"),
@@ -72,11 +83,21 @@ def memory(model, mesh, tools):
     return f"{high} bytes"
 
 
-def body(case, tools):
+def emulate(tools):
     run = tools.run
     tools.run = lambda tool, *rest, **named: run(
         "merak-run-emulated" if tool == "merak-run" else tool, *rest, **named)
+
+
+def body(case, tools):
+    emulate(tools)
     return oracle.body(*case, tools)
+
+
+def family(name, mesh, tools):
+    emulate(tools)
+    folder = os.path.join(families.RECORDED, name)
+    return families.train(folder, families.expected(folder), mesh, tools)
 
 
 def main():
@@ -89,6 +110,9 @@ def main():
     return harness.run_cases(
         "cuda-emulated",
         [Case(" ".join(c), functools.partial(body, c)) for c in CASES] +
+        [Case(f"family {name} {mesh}", functools.partial(family, name, mesh))
+         for name, mesh in zip(FAMILIES, itertools.cycle(
+             ["none", "pp=2,dp=2,tp=2"]))] +
         [Case(f"memory {model} {mesh}", functools.partial(memory, model, mesh))
          for model, mesh in (("mlp-ce", "none"), ("mlp-ce", "dp=2"))], args)
 
