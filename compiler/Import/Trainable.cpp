@@ -126,23 +126,31 @@ static bool isSinusoidal(const Rows &t) {
   return sinusoidal >= 2;
 }
 
-// cos or sin of position * frequency: the first row is all 1 or all 0, and row
-// 2 follows from row 1 by the double angle.
+// cos or sin of position * frequency: the first row is all 1 or all 0, and from
+// there x[p+1] = 2 cos(frequency) x[p] - x[p-1] in every column. Weights may
+// begin at 0 or 1 everywhere, so that some column must turn, and rows that
+// follow small ones must be as near to that as they are small.
 static bool isRotaryTable(const Rows &t) {
+  constexpr int64_t kRows = 64; // later ones are less exact
   if (t.rows < 3 || t.width < 2)
     return false;
-  bool isCos = t.at(0, 0) == 1;
+  const bool isCos = t.at(0, 0) == 1;
+  bool turns = false;
   for (int64_t c = 0; c < t.width; ++c) {
-    double one = t.at(1, c), two = t.at(2, c);
-    if (t.at(0, c) != (isCos ? 1 : 0) || !(std::fabs(one) <= 1.0001))
+    const double first = isCos ? 1 : 0, one = t.at(1, c);
+    const double cosine = isCos ? one : one != 0 ? t.at(2, c) / (2 * one) : 1;
+    if (t.at(0, c) != first || !(std::fabs(one) <= 1.0001) ||
+        (!isCos && !near(one * one + cosine * cosine, 1)))
       return false;
-    double expected = isCos ? 2 * one * one - 1
-                            : 2 * one * std::sqrt(std::max(0.0, 1 - one * one));
-    if (!near(isCos ? two : std::fabs(two),
-              isCos ? expected : std::fabs(expected)))
-      return false;
+    turns |= one != first;
+    for (int64_t r = 2; r < std::min(t.rows, kRows); ++r) {
+      double expected = 2 * cosine * t.at(r - 1, c) - t.at(r - 2, c);
+      if (!(std::fabs(t.at(r, c) - expected) <=
+            3e-5 + 1e-3 * std::fabs(t.at(r, c))))
+        return false;
+    }
   }
-  return true;
+  return turns;
 }
 
 // 1, r, r^2 ... with r < 1.
@@ -201,6 +209,13 @@ bool merak::isExporterName(StringRef name) {
          name.ends_with("_output_0");
 }
 
+// What torch.zeros and its like leave when the exporter evaluates them.
+static bool isFilledByName(StringRef name) {
+  StringRef stem = name.rtrim("0123456789").rtrim('_');
+  stem.consume_back("_like");
+  return stem == "zeros" || stem == "ones" || stem == "full";
+}
+
 static bool matchesAny(const std::vector<std::string> &patterns,
                        StringRef name) {
   return std::any_of(
@@ -234,7 +249,7 @@ TrainableDecision merak::decideTrainable(OnnxFile &file,
   if (!isNamed) {
     if (tensor.elements() == 1 && isExporterName(name))
       return {false, true, "a number written by the exporter"};
-    if (name.ends_with("_output_0"))
+    if (name.ends_with("_output_0") || isFilledByName(name))
       return {false, true, "a constant folded by the exporter"};
     if (std::string kind = tableKind(file, tensor); !kind.empty())
       return {false, true, kind};

@@ -342,9 +342,36 @@ def biased():
     return g
 
 
+def nhwc():
+    """What tf2onnx makes of Keras layers: channels last and filters [h, w, in,
+    out], with transposes around what ONNX has channels first."""
+    g = Graph("nhwc")
+
+    def first(h):
+        return g.op("Transpose", h, perm=[0, 3, 1, 2])
+
+    def last(h):
+        return g.op("Transpose", h, perm=[0, 2, 3, 1])
+
+    h = g.input("x", [6, 6, 2])
+    for k, channels in enumerate((2, 4)):
+        kernel = g.weight(f"conv2d_{k}/kernel", [3, 3, channels, 4], zeros=0.8)
+        filters = g.op("Transpose", kernel, perm=[3, 2, 0, 1])
+        h = last(g.op("Conv", first(h), filters, auto_pad="SAME_UPPER",
+                      kernel_shape=[3, 3], strides=[1, 1]))
+        h = g.op("Relu", g.op("Add", h, g.weight(f"conv2d_{k}/bias", [4])))
+    h = last(g.op("AveragePool", first(h), kernel_shape=[2, 2], strides=[2, 2]))
+    h = g.op("Reshape", h, g.shape([-1, 36]))
+    # Weights may begin with zeros alone.
+    h = g.op("Add", g.op("MatMul", h, g.weight("gate/kernel", [36, 4], 0, 0)),
+             g.op("MatMul", h, g.weight("dense/kernel", [36, 4], zeros=0.8)))
+    g.target_loss(g.op("Add", h, g.weight("dense/bias", [4])), [4])
+    return g
+
+
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
-          indexing, recurrent, biased]
+          indexing, recurrent, biased, nhwc]
 
 
 def path(name):
