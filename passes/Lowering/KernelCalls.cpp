@@ -75,11 +75,13 @@ static bool areAlike(ArrayRef<Operation *> group) {
     return true;
   return llvm::all_of(group, [&](Operation *op) {
     return llvm::all_of(op->getResults(), [&](Value result) {
+      if (llvm::all_of(result.getUsers(),
+                       [&](Operation *user) { return members.contains(user); }))
+        return true;
       auto axes = axesOf(result);
-      return !axes || axes->size() >= read.size() ||
-             llvm::all_of(result.getUsers(), [&](Operation *user) {
-               return members.contains(user);
-             });
+      return !axes || llvm::all_of(read.keys(), [&](StringRef axis) {
+        return axes->contains(axis);
+      });
     });
   });
 }

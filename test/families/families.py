@@ -71,7 +71,7 @@ def compile_command(folder, info, mesh, plan):
 
 
 def train(folder, info, mesh, tools):
-    plan, log, saved = map(tools.path, ("out.plan", "log.jsonl", "saved"))
+    plan, saved = map(tools.path, ("out.plan", "saved"))
     command = compile_command(folder, info, mesh, plan)
     if info.get("refuses"):
         _, errors = tools.run("merakc", *command, expect=1)
@@ -81,8 +81,14 @@ def train(folder, info, mesh, tools):
                              f"{harness.last_lines(errors, 4)}")
         return "refused: " + re.search(r"error: (.*)", errors)[1]
     tools.run("merakc", *command)
+    return run(folder, info, mesh, tools, f"--save={saved}")
+
+
+def run(folder, info, mesh, tools, *options):
+    """Runs out.plan; the largest error of a loss."""
+    plan, log = map(tools.path, ("out.plan", "log.jsonl"))
     tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
-              f"--steps={info['steps']}", f"--log={log}", f"--save={saved}")
+              f"--steps={info['steps']}", f"--log={log}", *options)
     # With batch norm in training mode, losses depend on the replicas.
     wanted = info.get("replica_losses", {}).get(
         str(matrix.degrees(mesh)["dp"]), info["losses"])
@@ -185,20 +191,16 @@ def draw(r, info):
 
 def random_body(folder, mesh, options, tools):
     info = expected(folder)
-    plan, log = map(tools.path, ("out.plan", "log.jsonl"))
     _, errors = tools.run(
-        "merakc", os.path.join(folder, "model.onnx"), "-o", plan, *options,
+        "merakc", os.path.join(folder, "model.onnx"), "-o",
+        tools.path("out.plan"), *options,
         f"--optimizer=sgd:lr={info['lr']}", "--loss=loss", "-q", expect=None)
     if tools.returncode == 1 and any(text in errors for text in REFUSALS):
         return "refused: " + errors.splitlines()[0][:150]
     if tools.returncode:
         raise Failed(f"merakc ended with {tools.returncode}: "
                      f"{harness.last_lines(errors)}")
-    tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
-              f"--steps={info['steps']}", f"--log={log}")
-    wanted = info.get("replica_losses", {}).get(
-        str(matrix.degrees(mesh)["dp"]), info["losses"])
-    return f"{compare([e['loss'] for e in harness.read_log(log)], wanted):.0e}"
+    return run(folder, info, mesh, tools)
 
 
 def random_cases(root, count, seed):
