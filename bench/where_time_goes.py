@@ -14,6 +14,7 @@ import json
 import statistics
 
 SKIPPED = 2  # first steps: memory is touched, code is loaded
+CONTRACTIONS = ("matmul", "attention", "conv")  # whose operations count
 
 
 def kind(event):
@@ -25,19 +26,11 @@ def kind(event):
     return event["name"]
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trace")
-    parser.add_argument("--peak", type=float, default=0,
-                        help="matmul GFLOP/s of the machine")
-    parser.add_argument("--rank", type=int, default=0)
-    args = parser.parse_args()
-    with open(args.trace, encoding="utf-8") as file:
-        events = [e for e in json.load(file)["traceEvents"]
-                  if e["ph"] == "X" and e["pid"] == args.rank and
-                  "step" in e.get("args", {})]
+def table(trace, peak=0, rank=0):
+    """Lines for people, of what `merak-run --trace` wrote."""
+    events = [e for e in trace["traceEvents"]
+              if e["ph"] == "X" and e["pid"] == rank and
+              "step" in e.get("args", {})]
     seconds = collections.defaultdict(lambda: collections.defaultdict(float))
     flops = collections.defaultdict(lambda: collections.defaultdict(float))
     span = {}
@@ -57,19 +50,35 @@ def main():
         return statistics.median(values.get(s, 0.0) for s in steps)
 
     whole = statistics.median((span[s][1] - span[s][0]) / 1e6 for s in steps)
-    print(f"{'kind':16} {'ms':>9} {'share':>6} {'GFLOP/s':>8} {'of peak':>8}")
+    lines = [f"{'kind':16} {'ms':>9} {'share':>6} {'GFLOP/s':>8} "
+             f"{'of peak':>8}"]
     busy = 0.0
     for name in sorted(seconds, key=lambda n: -middle(seconds[n])):
         time, work = middle(seconds[name]), middle(flops[name])
         busy += time
-        rate = work / time if time and name == "matmul" else 0
-        print(f"{name:16} {time * 1e3:9.2f} {time / whole:6.1%} "
-              f"{format(rate, '8.1f') if rate else '':8} "
-              f"{format(rate / args.peak, '8.1%') if rate and args.peak else '':8}"
-              .rstrip())
-    print(f"{'(between)':16} {(whole - busy) * 1e3:9.2f} "
-          f"{(whole - busy) / whole:6.1%}")
-    print(f"{'step':16} {whole * 1e3:9.2f}")
+        rate = work / time if time and name.startswith(CONTRACTIONS) else 0
+        lines.append(
+            f"{name:16} {time * 1e3:9.2f} {time / whole:6.1%} "
+            f"{format(rate, '8.1f') if rate else '':8} "
+            f"{format(rate / peak, '8.1%') if rate and peak else '':8}"
+            .rstrip())
+    lines.append(f"{'(between)':16} {(whole - busy) * 1e3:9.2f} "
+                 f"{(whole - busy) / whole:6.1%}")
+    lines.append(f"{'step':16} {whole * 1e3:9.2f}")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace")
+    parser.add_argument("--peak", type=float, default=0,
+                        help="matmul GFLOP/s of the machine")
+    parser.add_argument("--rank", type=int, default=0)
+    args = parser.parse_args()
+    with open(args.trace, encoding="utf-8") as file:
+        print("\n".join(table(json.load(file), args.peak, args.rank)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """GPT-2 on one GPU, beside PyTorch: tokens a second and MFU.
 
     run.py --bin-dir DIR --pack DIR [--models gpt2-124m,gpt2-1.5b] [--steps 20]
-           [--no-torch] [--seconds 560]
+           [--no-torch] [--seconds 520] [--results DIR]
 
 T = 1024, bf16, AdamW, synthetic tokens. MFU = (6 N + 12 L d T) tok/s over
 989 TFLOP/s. The median step counts, without the first five. PyTorch runs
@@ -10,6 +10,11 @@ torch_gpt.py with the same batch in the same way: torch.compile, flash attention
 through SDPA, fused AdamW, bf16 autocast; where it is missing, its column is.
 Plans come from test/gpu/pack.py --bench. Our models come first, and no run takes
 more than what is left of --seconds (or of MERAK_CHECK_SECONDS).
+
+After ours a few steps are traced by the device's clock, without graphs: a table
+of where the time goes. --results (by default the pack) gets MODEL-trace.json for
+chrome://tracing, and measured.json, with which calibrated.py compares what the
+simulator says.
 """
 import argparse
 import json
@@ -24,8 +29,13 @@ import time
 
 import models
 
+sys.path.insert(0, os.path.join(models.HERE, ".."))
+import where_time_goes  # noqa: E402
+
 WARM_UP = 5
+TRACED = 5     # steps
 AT_MOST = 240  # seconds of one run
+GOAL_RATIO, GOAL_MFU = 1.0, {"gpt2-1.5b": 0.45}
 
 
 def write_weights(path, parameters):
@@ -44,6 +54,7 @@ def write_weights(path, parameters):
 
 
 def report(name, tool, seconds, info):
+    """What is known of a model by a tool, for measured.json."""
     tokens = info["samples"] * info["microbatches"] * models.CONTEXT
     rate = tokens / statistics.median(seconds[WARM_UP:])
     flops = models.flops_per_token(info["parameters"], info["layers"],
@@ -51,7 +62,7 @@ def report(name, tool, seconds, info):
     mfu = flops * rate / models.PEAK
     print(f"{name:<10} {tool:<6} {tokens / rate * 1e3:9.2f} ms "
           f"{rate:10.0f} tok/s  MFU {100 * mfu:5.1f} %", flush=True)
-    return rate
+    return {"seconds": tokens / rate, "tokens_per_second": rate, "mfu": mfu}
 
 
 def run(args, name, tool, command):
@@ -92,6 +103,20 @@ def ours(args, name, info):
                                   if "seconds" in s], info)
 
 
+def profile(args, name):
+    folder = os.path.join(args.pack, name)
+    path = os.path.join(args.results, name + "-trace.json")
+    if run(args, name, "merak",
+           [os.path.join(args.bin_dir, "merak-run"),
+            os.path.join(folder, "plan"), f"--backend={args.backend}",
+            f"--model-dir={folder}", "--data=synthetic", f"--steps={TRACED}",
+            f"--trace={path}"]) is None:
+        return
+    with open(path, encoding="utf-8") as file:
+        lines = where_time_goes.table(json.load(file), models.PEAK / 1e9)
+    print("\n".join(f"{name:<10} {line}" for line in lines), flush=True)
+
+
 def torch(args, name, info):
     printed = run(args, name, "torch",
                   [sys.executable, os.path.join(models.HERE, "torch_gpt.py"),
@@ -112,21 +137,48 @@ def main():
     parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"],
                         help="cpu: to try this script")
     parser.add_argument("--seconds", type=float, default=float(
-        os.environ.get("MERAK_CHECK_SECONDS", 560)))
+        os.environ.get("MERAK_CHECK_SECONDS", 520)))
+    parser.add_argument("--results", help="folder; by default the pack")
     args = parser.parse_args()
+    args.results = args.results or args.pack
+    os.makedirs(args.results, exist_ok=True)
     args.until = time.monotonic() + args.seconds - 10
     infos = {}
     for name in args.models.split(","):
         with open(os.path.join(args.pack, name, "model.json"),
                   encoding="utf-8") as file:
             infos[name] = json.load(file)
-    rates = {name: ours(args, name, info) for name, info in infos.items()}
-    others = {} if args.no_torch else {
-        name: torch(args, name, info) for name, info in infos.items()}
-    ratios = [f"{name} {rates[name] / other:.2f}"
-              for name, other in others.items() if other and rates[name]]
-    failed = [name for name, rate in rates.items() if rate is None]
+    measured = {name: {"merak": ours(args, name, info)}
+                for name, info in infos.items()}
+    for name in measured:
+        if measured[name]["merak"]:
+            profile(args, name)
+    for name, info in infos.items():
+        measured[name]["torch"] = (None if args.no_torch
+                                   else torch(args, name, info))
+    with open(os.path.join(args.results, "measured.json"), "w",
+              encoding="utf-8") as file:
+        json.dump(measured, file, indent=1)
+    return conclude(measured)
+
+
+def conclude(measured):
+    """The last line, and the exit code: a missed goal is told, not a failure."""
+    ratios, missed = [], []
+    for name, by_tool in measured.items():
+        mine, other = by_tool["merak"], by_tool["torch"]
+        if mine and other:
+            ratio = mine["tokens_per_second"] / other["tokens_per_second"]
+            ratios.append(f"{name} {ratio:.2f}")
+            if ratio < GOAL_RATIO:
+                missed.append(f"{name} {ratio:.2f} of PyTorch")
+        if mine and mine["mfu"] < GOAL_MFU.get(name, 0):
+            missed.append(f"{name} MFU {100 * mine['mfu']:.1f} % of "
+                          f"{100 * GOAL_MFU[name]:.0f}")
+    failed = [name for name, by_tool in measured.items()
+              if by_tool["merak"] is None]
     print("ratio to PyTorch: " + (", ".join(ratios) or "not measured") +
+          (f"; goals missed: {', '.join(missed)}" if missed else "") +
           (f"; failed: {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
 

@@ -84,22 +84,35 @@ std::vector<SizePoint> sizePoints(std::vector<Rate> rates, size_t levels) {
 }
 
 void fitContractions(const std::vector<Sample> &samples, Device &device) {
-  double &peak = device.rates["f32"];
+  device.rates["f32"] = 0; // is always there
   auto rate = [&](const Sample &sample) {
     return sample.work.flops / net(sample, device.launchSeconds);
   };
   for (const Sample &sample : samples)
-    if (contracts(sample))
+    if (contracts(sample)) {
+      double &peak = device.rates[sample.work.dtype];
       peak = std::max(peak, rate(sample));
-  std::map<std::pair<std::string, std::array<double, 3>>, Levels> points;
+    }
+  // The geometric mean of what was measured of one shape.
+  using Shape = std::array<double, 3>;
+  std::map<std::pair<std::string, Shape>, std::pair<Levels, Levels>> points;
   for (const Sample &sample : samples)
     if (contracts(sample)) {
       const Kernel &work = sample.work;
-      Levels &levels = points[{work.name, {work.m, work.n, work.k}}];
-      levels.resize(levelsOf(device), 0);
-      levels[levelOf(device, sample)] = std::min(1.0, rate(sample) / peak);
+      auto &[sums, counts] = points[{ratesName(work.name, work.dtype),
+                                     {work.m, work.n, work.k}}];
+      sums.resize(levelsOf(device), 0);
+      counts.resize(levelsOf(device), 0);
+      sums[levelOf(device, sample)] +=
+          std::log(rate(sample) / device.rates[work.dtype]);
+      ++counts[levelOf(device, sample)];
     }
-  for (auto &[key, levels] : points) {
+  for (const auto &[key, measured] : points) {
+    Levels levels(levelsOf(device), 0);
+    for (size_t i = 0; i < levels.size(); ++i)
+      if (measured.second[i] > 0)
+        levels[i] =
+            std::min(1.0, std::exp(measured.first[i] / measured.second[i]));
     complete(levels);
     const auto &[m, n, k] = key.second;
     device.kernels[key.first].shapes.push_back(
@@ -131,15 +144,18 @@ void fitSizes(const std::vector<Sample> &samples, Device &device) {
       device.kernels[name].sizes = sizePoints(points, levelsOf(device));
 }
 
-// flops / rate + bytes / bandwidth(bytes), with a bandwidth for what fits into
-// a cache and one for what does not: the three numbers with the least sum of
-// |log(predicted / measured)|, on a grid of a sixth of an octave. Arithmetic is
-// as fast at every distance.
+// flops / rate + bytes / bandwidth(bytes), on a GPU, where they overlap, the
+// longer of the two, with a bandwidth for what is small (on a CPU: what fits
+// into a cache) and one for what is large: the three numbers with the least sum
+// of |log(predicted / measured)|, on a grid of a sixth of an octave. Arithmetic
+// is as fast at every distance.
 KernelRates fitGenerated(const std::vector<const Sample *> &samples,
                          const Device &measured) {
   Device device = measured;
-  constexpr double kCached = 256, kUncached = 4096; // bytes, in 1024
   constexpr int kSteps = 36;
+  const bool overlaps = measured.backend == "cuda";
+  const double small = overlaps ? 1 << 20 : 256 << 10; // bytes
+  const double large = overlaps ? 64 << 20 : 4 << 20;
   const size_t levels = levelsOf(device);
   device.distances.clear(); // one level at a time
   const std::string &name = samples.front()->work.name;
@@ -165,24 +181,23 @@ KernelRates fitGenerated(const std::vector<const Sample *> &samples,
   double least = 1e300;
   for (int r = 0; r < kSteps; ++r) {
     KernelRates rates;
-    rates.adds = true;
+    rates.adds = !overlaps;
     rates.flops = step(fastest, r);
-    Levels cached, uncached;
+    Levels atSmall, atLarge;
     double total = 0;
     for (size_t level = 0; level < levels; ++level) {
       double here = 1e300;
-      cached.push_back(0);
-      uncached.push_back(0);
+      atSmall.push_back(0);
+      atLarge.push_back(0);
       for (int a = 0; a < kSteps; ++a)
         for (int b = 0; b < kSteps; ++b) {
-          rates.sizes = {{kCached * 1024, step(widest, a)},
-                         {kUncached * 1024, step(widest, b)}};
+          rates.sizes = {{small, step(widest, a)}, {large, step(widest, b)}};
           double found = error(rates, level);
           if (found >= here)
             continue;
           here = found;
-          cached.back() = rates.sizes[0].bandwidth;
-          uncached.back() = rates.sizes[1].bandwidth;
+          atSmall.back() = rates.sizes[0].bandwidth;
+          atLarge.back() = rates.sizes[1].bandwidth;
         }
       total += here;
     }
@@ -190,11 +205,8 @@ KernelRates fitGenerated(const std::vector<const Sample *> &samples,
       continue;
     least = total;
     best = rates;
-    best.sizes = {
-        {kCached * 1024, cached[0], {cached.begin() + 1, cached.end()}},
-        {kUncached * 1024,
-         uncached[0],
-         {uncached.begin() + 1, uncached.end()}}};
+    best.sizes = {{small, atSmall[0], {atSmall.begin() + 1, atSmall.end()}},
+                  {large, atLarge[0], {atLarge.begin() + 1, atLarge.end()}}};
   }
   return best;
 }

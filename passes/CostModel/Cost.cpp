@@ -98,10 +98,19 @@ double secondsAt(const Device &device, const KernelRates &rates,
 
 } // namespace
 
-const KernelRates *findRates(const Device &device, const std::string &name) {
+std::string ratesName(const std::string &name, const std::string &dtype) {
+  return dtype == "f32" ? name : name + "@" + dtype;
+}
+
+const KernelRates *findRates(const Device &device, const std::string &name,
+                             const std::string &dtype) {
+  if (device.kernels.empty())
+    return nullptr;
   for (const std::string &key :
        {name, name.substr(0, name.find(':')), kernelClass(name)}) {
-    auto it = device.kernels.find(key);
+    auto it = device.kernels.find(ratesName(key, dtype));
+    if (it == device.kernels.end() && dtype != "f32")
+      it = device.kernels.find(key);
     if (it != device.kernels.end())
       return &it->second;
   }
@@ -110,7 +119,7 @@ const KernelRates *findRates(const Device &device, const std::string &name) {
 
 double kernelSeconds(const Device &device, const Kernel &kernel) {
   static const KernelRates kNone;
-  const KernelRates *found = findRates(device, kernel.name);
+  const KernelRates *found = findRates(device, kernel.name, kernel.dtype);
   const KernelRates &rates = found ? *found : kNone;
   double launch = rates.launch < 0 ? device.launchSeconds : rates.launch;
   const size_t levels = device.distances.size();

@@ -27,7 +27,11 @@ struct Kernel {
 std::string kernelClass(const std::string &name);
 
 // The rates of the variant, else of the kernel, else of its class; null: none.
-const KernelRates *findRates(const Device &device, const std::string &name);
+// Each of them first for the dtype alone ("einsum:nn@bf16").
+const KernelRates *findRates(const Device &device, const std::string &name,
+                             const std::string &dtype = "f32");
+// The name under which a file lists rates of the dtype alone; f32 has none.
+std::string ratesName(const std::string &name, const std::string &dtype);
 // max(flops / rate, bytes / bandwidth) + launch, with these rates or the
 // device's; the sum instead of the maximum where the rates say so. The mean
 // over the distances of its operands.

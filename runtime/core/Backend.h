@@ -100,6 +100,8 @@ class Backend {
 public:
   virtual ~Backend() = default;
   virtual const char *name() const = 0;
+  // Of the hardware, for people: "NVIDIA H200".
+  virtual std::string deviceName() const { return name(); }
   // Host backend: memory can be read by the host, calls end when they return.
   virtual bool isHost() const = 0;
 
@@ -123,6 +125,15 @@ public:
   virtual Status waitEvent(StreamHandle, EventHandle) { return {}; }
   // Returns when everything enqueued on the stream is done.
   virtual Status synchronize(StreamHandle) { return {}; }
+
+  // An event that keeps the time at which the device passed it, and the seconds
+  // between two such that the device has passed.
+  virtual Result<EventHandle> createTimer() {
+    return Status::error("the device has no clock");
+  }
+  virtual Result<double> elapsed(EventHandle, EventHandle) {
+    return Status::error("the device has no clock");
+  }
 
   // Devices that launch a whole step at once: between the two calls nothing
   // that is enqueued on the stream, and on streams that wait for events

@@ -26,8 +26,11 @@ Executor::Executor(RankProgram &program, Backend &backend, Communicator &comm,
                    InputReader *reader, ExecutorOptions options)
     : program_(program), backend_(backend), comm_(comm), reader_(reader),
       options_(options), events_(size_t(program.eventInstances())) {
-  for (int i = 0; i < program.lanes(); ++i)
+  for (int i = 0; i < program.lanes(); ++i) {
     lanes_.push_back(std::make_unique<Lane>());
+    if (options_.trace && !backend_.isHost())
+      lanes_.back()->timeline = std::make_unique<DeviceTimeline>(backend_);
+  }
   trace_.resize(lanes_.size());
   for (int i = 1; i < program.lanes(); ++i)
     if (!program.laneCalls(i).empty())
@@ -115,6 +118,10 @@ void Executor::runLane(int lane) {
   const std::vector<LaneCall> &calls = program_.laneCalls(lane);
   self.busy.store(true, std::memory_order_relaxed);
   bool failed = false;
+  if (Status status = beginTrace(lane); !status.ok() && !calls.empty()) {
+    fail(calls.front(), nullptr, std::move(status));
+    failed = true;
+  }
   for (size_t i = 0; i < calls.size() && !failed; ++i) {
     // Everything of this stream before the call is finished.
     self.call.store(static_cast<uint32_t>(i), std::memory_order_relaxed);
@@ -124,10 +131,14 @@ void Executor::runLane(int lane) {
   }
   if (!failed) {
     Status status = backend_.synchronize(program_.stream(lane));
+    if (status.ok())
+      status = endTrace(lane, failed);
     if (!status.ok() && !calls.empty())
       fail(calls.back(), nullptr, std::move(status));
     self.done.store(callNumber(program_.proto().calls_size()));
     self.gate.notify();
+  } else {
+    static_cast<void>(endTrace(lane, failed));
   }
   self.busy.store(false, std::memory_order_relaxed);
 }
@@ -174,16 +185,56 @@ Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
   program_.place(call, op, scalars_);
   if (!options_.trace && !options_.checkNumerics)
     return execute(lane, call, op);
-  const int64_t begin = now();
-  Status status = execute(lane, call, op);
-  // A device has only been asked to: the timeline is of the work.
-  if (status.ok() && options_.trace)
-    status = backend_.synchronize(program_.stream(lane));
-  if (options_.trace)
-    trace_[lane].push_back({&call, &op, scalars_.step, begin, now()});
+  const Result<int64_t> begin = here(lane);
+  Status status = begin.status();
+  if (status.ok())
+    status = execute(lane, call, op);
+  if (status.ok() && options_.trace) {
+    const Result<int64_t> end = here(lane);
+    status = end.status();
+    if (status.ok())
+      trace_[lane].push_back({&call, &op, scalars_.step, *begin, *end});
+  }
   if (status.ok() && options_.checkNumerics)
     return checkFinite(lane, call, op);
   return status;
+}
+
+// A device has only been asked to do what the host passed.
+Result<int64_t> Executor::here(int lane) {
+  DeviceTimeline *timeline = lanes_[lane]->timeline.get();
+  if (!timeline)
+    return now();
+  auto mark = timeline->mark(program_.stream(lane));
+  if (!mark)
+    return mark.status();
+  return int64_t(*mark);
+}
+
+Status Executor::beginTrace(int lane) {
+  Lane &self = *lanes_[lane];
+  if (!self.timeline)
+    return {};
+  self.traced = trace_[lane].size();
+  return self.timeline->begin(program_.stream(lane));
+}
+
+Status Executor::endTrace(int lane, bool failed) {
+  Lane &self = *lanes_[lane];
+  if (!self.timeline)
+    return {};
+  Result<std::vector<int64_t>> times{std::vector<int64_t>()};
+  if (!failed)
+    times = self.timeline->read();
+  if (failed || !times) {
+    trace_[lane].erase(trace_[lane].begin() + int64_t(self.traced),
+                       trace_[lane].end());
+    return times.status();
+  }
+  for (size_t i = self.traced; i < trace_[lane].size(); ++i)
+    for (int64_t *mark : {&trace_[lane][i].begin, &trace_[lane][i].end})
+      *mark = (*times)[size_t(*mark)];
+  return {};
 }
 
 Status Executor::execute(int lane, const LaneCall &call, Op &op) {

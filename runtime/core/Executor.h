@@ -10,6 +10,7 @@
 // by the thread that calls `step`.
 #pragma once
 
+#include "runtime/core/DeviceTimeline.h"
 #include "runtime/core/Gate.h"
 #include "runtime/core/StepGraph.h"
 
@@ -35,7 +36,9 @@ struct TraceEvent {
   const LaneCall *call;
   const Op *op;
   int64_t step;
-  int64_t begin, end; // nanoseconds of the steady clock
+  // Nanoseconds of the steady clock; of a device, until the end of the step, the
+  // numbers of marks in its timeline.
+  int64_t begin, end;
 };
 
 class Executor {
@@ -75,6 +78,9 @@ private:
     std::atomic<int> waitsFor{-1};        // lane whose call it awaits
     std::atomic<bool> busy{false};
     Gate gate; // `done` has grown
+    // Of traces of a device, whose events hold marks from `traced` on.
+    std::unique_ptr<DeviceTimeline> timeline;
+    size_t traced = 0;
     std::thread thread;
   };
   // An event of one call: procedures reuse the numbers, and lanes may be
@@ -93,6 +99,11 @@ private:
   Status runCall(int lane, const LaneCall &call);
   Status runOp(int lane, const LaneCall &call, Op &op);
   Status execute(int lane, const LaneCall &call, Op &op);
+  // Where the lane is, for its trace.
+  Result<int64_t> here(int lane);
+  Status beginTrace(int lane);
+  // After a failure the events of this step are gone.
+  Status endTrace(int lane, bool failed);
   Status recordOnDevice(Event &event, StreamHandle stream);
   Status loadInput(int lane, const LaneCall &call, Op &op);
   Status checkFinite(int lane, const LaneCall &call, const Op &op);

@@ -60,10 +60,7 @@ CommTarget inprocTarget() {
 Result<std::shared_ptr<cuda::Device>> ownDevice() {
   auto identity =
       launchIdentity([](const char *name) { return std::getenv(name); });
-  auto ordinal = cuda::deviceOrdinal(identity.ok() ? identity->localRank : 0);
-  if (!ordinal.ok())
-    return ordinal.status();
-  return cuda::openDevice(*ordinal);
+  return cuda::openLocalDevice(identity.ok() ? identity->localRank : 0);
 }
 
 BackendTarget cudaTarget() {

@@ -11,8 +11,10 @@ alone      several streams with collectives on one process a rank: a rank whose
            others mirror it
 resumed    a saved and loaded run captures anew and goes on with the same bits
 told       where steps are not captured the run says why
+traced     a timeline by the device's own clock has what the CPU's has
 """
 import functools
+import json
 import os
 import re
 import sys
@@ -198,6 +200,32 @@ def told(tools):
             raise Failed(f"{tool}: {notes.strip()}")
 
 
+def traced(mesh, tools):
+    """Each stream does one thing after the other, and all of them."""
+    plan = compile_model(tools, "gpt2-tiny", "plan", mesh, "half", "1f1b")
+    seen = []
+    for tool in (TOOL, "merak-run"):
+        trace = tools.path(tool + ".json")
+        tools.run(tool, plan, data_of("gpt2-tiny"), "--steps=3",
+                  f"--trace={trace}")
+        with open(trace, encoding="utf-8") as file:
+            events = [e for e in json.load(file)["traceEvents"]
+                      if e["ph"] == "X"]
+        last = {}
+        for event in events:
+            stream = event["pid"], event["tid"]
+            # Written in nanoseconds; the clocks are read apart.
+            if event["dur"] < 0 or event["ts"] < last.get(stream, 0) - 0.002:
+                raise Failed(f"{tool}: {event} begins before {last[stream]}")
+            last[stream] = event["ts"] + event["dur"]
+        seen.append([[e["pid"], e["tid"], e["name"], e["cat"],
+                      [(k, v) for k, v in e["args"].items()
+                       if k != "gflops_per_second"]] for e in events])
+    if seen[0] != seen[1]:
+        raise Failed(f"{len(seen[0])} events, the CPU has {len(seen[1])}")
+    return f"{len(seen[0])} events"
+
+
 CASES = (
     [("equal",) + c for c in (
         ("gpt2-tiny", "adamw", "half", "none"),
@@ -212,7 +240,8 @@ CASES = (
         ("gpt2-tiny", "dp=2,tp=2", "half", "adamw:lr=1e-3"),
         ("gpt2-tiny-untied", "dp=4", "one", "sgd:lr=0.1"),
         ("mlp-ce", "dp=2,tp=2", "half", "adamw:lr=1e-3"))] +
-    [("resumed",), ("told",)])
+    [("resumed",), ("told",)] +
+    [("traced", mesh) for mesh in ("none", "pp=2,tp=2")])
 
 
 def main():

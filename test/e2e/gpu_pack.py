@@ -10,7 +10,8 @@ list     what would be checked names every case
 checked  what judges the runs there, on a plan for the emulated device: losses, and
          the same bits without graphs; wrong recorded losses fail
 chosen   --only and --minutes: some of the checks, an unknown one, no time
-bench    the benchmark's script on the CPU; a plan that does not run is told
+bench    the benchmark's scripts on the CPU: a profile, the simulator beside the
+         measured step; a plan that does not run is told
 """
 import functools
 import json
@@ -30,7 +31,7 @@ sys.path.insert(0, os.path.join(harness.ROOT, "test/gpu"))
 import cases  # noqa: E402
 
 # What a checkout needs there beside sources.
-FOLDERS = ["test/gpu", "bench/gpu"]
+FOLDERS = ["test/gpu", "bench"]
 PACKED = {"": "mlp-ce-none", "bf16": "gpt2-tiny-none-adamw-whole-gpipe-bf16"}
 
 
@@ -89,13 +90,13 @@ def whole(which, tools):
         pack(tools, root, PACKED[which])
         code, output = run_sh(tools, root)
     if code != 3 or not output.endswith(
-            "1 of 7 checks were made on a machine without a GPU\n"
+            "1 of 8 checks were made on a machine without a GPU\n"
             "no GPU: nvidia-smi finds none\n"):
         raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
     if row(output, "plans") != ("passed", "1 passed, 0 failed"):
         raise Failed(f"plans: {row(output, 'plans')}")
     for name in ("conformance", "collectives", "nccl", "models", "sanitizer",
-                 "benchmark"):
+                 "benchmark", "calibration"):
         if row(output, name) != ("skipped", "needs a GPU"):
             raise Failed(f"{name}: {row(output, name)}")
     # The plans need no file of the machine that made them: with them, the
@@ -239,6 +240,34 @@ def bench(tools):
     code, output = measure()
     if code != 0 or not re.search(r"^tiny +merak .* tok/s +MFU", output, re.M):
         raise Failed(f"exit code {code}: {harness.last_lines(output)}")
+    profile = re.findall(r"^tiny +([a-z_ ]+|\(between\)) +-?[\d.]+ ", output, re.M)
+    if not {"matmul", "fused kernel", "(between)"} <= {name.strip() for name in profile}:
+        raise Failed(f"profile {profile}: {harness.last_lines(output, 20)}")
+    if "step" not in output.splitlines()[-2]:
+        raise Failed(f"no step in {harness.last_lines(output, 4)}")
+
+    def compare(*options):
+        done = subprocess.run(
+            [sys.executable,
+             os.path.join(harness.ROOT, "bench/gpu/calibrated.py"),
+             "--bin-dir", os.path.abspath(tools.bin_dir), "--backend=cpu",
+             "--pack", tools.path("pack"), *options],
+            capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    cluster = os.path.join(harness.ROOT, "samples/clusters/xeon-2.json")
+    code, compared = compare("--cluster", cluster)
+    if code != 0 or not re.search(
+            r"^tiny +predicted +[\d.]+ ms, measured +[\d.]+ ms\n"
+            r"predicted beside measured: tiny [+-][\d.]+ %", compared, re.M):
+        raise Failed(f"exit code {code}: {harness.last_lines(compared)}")
+    # A plan for another device is not what is measured.
+    code, compared = compare("--backend=cuda")
+    if code != 1 or "calibration failed: merak-bench: error: " not in compared:
+        raise Failed(f"exit code {code}: {harness.last_lines(compared)}")
+    code, compared = compare("--results", tools.path("nothing"))
+    if code != 1 or "run bench/gpu/run.py first" not in compared:
+        raise Failed(f"exit code {code}: {harness.last_lines(compared)}")
     shutil.rmtree(os.path.join(folder, "plan"))
     code, output = measure()
     if code != 1 or not output.endswith("not measured; failed: tiny\n"):

@@ -111,7 +111,7 @@ def main():
                   problem or "", flush=True)
             continue
         losses, problem = run(args, case, prefix, steps,
-                              limit=200 if args.sanitizer else 60)
+                              limit=140 if args.sanitizer else 60)
         if not problem and not args.sanitizer:
             problem = compare(args, case, losses)
         # The same bits again, now without graphs: no atomics, no order left to

@@ -63,7 +63,8 @@ def pack_cases(merakc, folder, only):
         print("packed", cases.name(case), flush=True)
 
 
-TOOLS = ["merak-run", "merak-plan", "merak-conformance", "MerakCudaTests"]
+TOOLS = ["merak-run", "merak-plan", "merak-bench", "merak-conformance",
+         "MerakCudaTests"]
 # Of the system that runs them: the C library and what belongs to it.
 SYSTEM = re.compile(r"^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread)"
                     r"\.so")

@@ -7,19 +7,22 @@
 #   test/gpu/run.sh --list     says what it would check
 #   test/gpu/run.sh --bin-dir DIR [--pack DIR]   with a runtime built elsewhere
 #   test/gpu/run.sh --only CHECK[,CHECK...]      some of: plans models
-#                              collectives nccl conformance sanitizer benchmark
+#                              collectives nccl conformance sanitizer
+#                              benchmark calibration
+#   test/gpu/run.sh --results DIR  for what was measured; in the pack
 #   test/gpu/run.sh --minutes N    for all of it; 28, and every check is bounded
 #
 # What says most about a fresh machine comes first, and what is out of time is a
 # failure that says so. Where a command may take ten minutes at most:
 # --only plans,models,collectives,nccl, then --only conformance,sanitizer, then
-# --only benchmark. PyTorch is needed for the second column of the benchmark
+# --only benchmark, then, in the same --results, --only calibration. PyTorch is needed for the second column of the benchmark
 # alone. Exit code 0: all passed; 1: something failed; 3: no GPU, only what needs
 # none was checked, and passed.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-bin= pack=$root/build/gpu-pack list=0 minutes=28
-all="plans models collectives nccl conformance sanitizer benchmark" only=
+bin= pack=$root/build/gpu-pack list=0 minutes=28 results=
+all="plans models collectives nccl conformance sanitizer benchmark calibration"
+only=
 while [ $# -gt 0 ]; do
   case $1 in
     --list) list=1; shift ;;
@@ -27,9 +30,11 @@ while [ $# -gt 0 ]; do
     --pack) pack=$2; shift 2 ;;
     --only) only=${2//,/ }; shift 2 ;;
     --minutes) minutes=$2; shift 2 ;;
-    *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    --results) results=$2; shift 2 ;;
+    *) sed -n '2,20s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
+results=${results:-$pack/results}
 
 for name in $only; do
   case " $all " in
@@ -48,7 +53,10 @@ if [ $list = 1 ]; then
   echo "    device, and of NCCL with a process for each GPU"
   python3 "$root/test/gpu/check.py" --list
   echo "  memory: compute-sanitizer over the smallest model"
-  echo "  benchmark: bench/gpu/run.py, GPT-2 124M and 1.5B beside PyTorch"
+  echo "  benchmark: bench/gpu/run.py, GPT-2 124M and 1.5B beside PyTorch, and a"
+  echo "    profile of where the time goes"
+  echo "  calibration: bench/gpu/calibrated.py, the simulator's step beside the"
+  echo "    measured one, with rates measured on the device"
   exit 0
 fi
 gpu=1
@@ -125,7 +133,7 @@ table() {
 }
 
 if [ -d "$pack" ]; then
-  suite plans 120 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
+  suite plans 60 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
     --pack "$pack" --plans
 elif chosen plans; then
   record plans FAILED "none: unpack what test/gpu/pack.py wrote"
@@ -140,26 +148,29 @@ if [ $gpu = 0 ]; then
 fi
 # From what says most about a fresh machine to what takes longest. The limits
 # add up to less than 28 minutes.
-[ ! -d "$pack" ] || suite models 330 python3 "$root/test/gpu/check.py" \
+[ ! -d "$pack" ] || suite models 270 python3 "$root/test/gpu/check.py" \
   --bin-dir "$bin" --pack "$pack"
 suite collectives 90 "$bin/merak-conformance" cuda "inproc on cuda"
 suite nccl 60 bash -c "$nccl" "$bin"
-suite conformance 300 env MERAK_CUDA_TEST_DEVICE=0 \
+suite conformance 240 env MERAK_CUDA_TEST_DEVICE=0 \
   "$bin/MerakCudaTests" --gtest_brief=1 --gtest_filter='*Conformance*'
 sanitizer=$(command -v compute-sanitizer ||
   ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [ ! -d "$pack" ]; then :
 elif [ -n "$sanitizer" ]; then
-  suite sanitizer 210 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
+  suite sanitizer 150 python3 "$root/test/gpu/check.py" --bin-dir "$bin" \
     --pack "$pack" --sanitizer "$sanitizer"
 else
   skipped sanitizer "compute-sanitizer is not installed"
 fi
 if [ -d "$pack/bench" ]; then
-  suite benchmark 560 python3 "$root/bench/gpu/run.py" --bin-dir "$bin" \
-    --pack "$pack/bench"
+  suite benchmark 520 python3 "$root/bench/gpu/run.py" --bin-dir "$bin" \
+    --pack "$pack/bench" --results "$results"
+  suite calibration 240 python3 "$root/bench/gpu/calibrated.py" \
+    --bin-dir "$bin" --pack "$pack/bench" --results "$results"
 else
   skipped benchmark "packed without --bench"
+  skipped calibration "packed without --bench"
 fi
 table "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c |
   sed 's/^ *//')"

@@ -16,7 +16,7 @@ using Attrs = std::map<std::string, std::string>;
 
 class Grid {
 public:
-  explicit Grid(bool quick) : quick_(quick) {
+  explicit Grid(const GridSizes &sizes) : sizes_(sizes) {
     program_.add_procedures()->set_name("grid");
     program_.add_streams()->set_name("compute");
   }
@@ -96,84 +96,78 @@ private:
 
   // ----------------------------------------------------------------- grids
 
-  // Forward, gradient of the data, gradient of the weights.
+  // Forward, gradient of the data, gradient of the weights, which is f32.
   void products() {
-    const Shape rows =
-        quick_ ? Shape{64, 256, 1024} : Shape{16, 64, 256, 1024, 4096};
-    const Shape sides =
-        quick_ ? Shape{64, 256, 1024} : Shape{32, 128, 512, 2048};
-    for (int64_t m : rows)
-      for (int64_t k : sides)
-        for (int64_t n : sides) {
-          const double flops = 2.0 * double(m * n * k);
-          if (flops > 3e9)
-            continue;
-          auto product = [&](const char *equation, const Shape &a,
-                             const Shape &b, const Shape &out, bool sums) {
-            add("einsum", {{"equation", equation}}, {dense(a), dense(b)},
-                {dense(out)}, sums)
-                .set_flops(flops);
-          };
-          product("mk,kn->mn", {m, k}, {k, n}, {m, n}, false);
-          product("mn,kn->mk", {m, n}, {k, n}, {m, k}, false);
-          product("mk,mn->kn", {m, k}, {m, n}, {k, n}, true);
-        }
+    for (DType type : sizes_.types)
+      for (int64_t m : sizes_.rows)
+        for (int64_t k : sizes_.sides)
+          for (int64_t n : sizes_.sides) {
+            const double flops = 2.0 * double(m * n * k);
+            if (flops > sizes_.mostFlops)
+              continue;
+            auto product = [&](const char *equation, const Shape &a,
+                               const Shape &b, Operand out, bool sums) {
+              add("einsum", {{"equation", equation}},
+                  {dense(a, type), dense(b, type)}, {out}, sums)
+                  .set_flops(flops);
+            };
+            product("mk,kn->mn", {m, k}, {k, n}, dense({m, n}, type), false);
+            product("mn,kn->mk", {m, n}, {k, n}, dense({m, k}, type), false);
+            product("mk,mn->kn", {m, k}, {m, n}, dense({k, n}), true);
+          }
   }
 
   // Causal or not, on a packed [b, t, 3, h, d] tensor, as models have it.
   void attention() {
-    for (int64_t t :
-         quick_ ? Shape{64, 128, 256} : Shape{32, 64, 128, 256, 512})
-      for (int64_t d : quick_ ? Shape{32, 64} : Shape{16, 32, 64, 128})
-        for (const char *causal : {"0", "1"}) {
-          const int64_t b = 2, h = 4;
-          uint32_t packed = buffer({b, t, 3, h, d});
-          uint32_t gradient = buffer({b, t, 3, h, d});
-          auto part = [&](uint32_t from, int64_t index) {
-            return view(from, {b, t, h, d}, {t * 3 * h * d, 3 * h * d, d, 1},
-                        index * h * d);
-          };
-          Operand out = dense({b, t, h, d}), lse = dense({b, h, t});
-          Attrs attrs = {
-              {"scale", "0.125"}, {"causal", causal}, {"mask", "none"}};
-          add("attention", attrs,
-              {part(packed, 0), part(packed, 1), part(packed, 2)}, {out, lse});
-          add("attention_grad", attrs,
-              {part(packed, 0), part(packed, 1), part(packed, 2), out, lse,
-               dense({b, t, h, d})},
-              {part(gradient, 0), part(gradient, 1), part(gradient, 2)});
-        }
+    for (DType type : sizes_.types)
+      for (int64_t t : sizes_.sequences)
+        for (int64_t d : sizes_.headElements)
+          for (const char *causal : {"0", "1"})
+            attention(type, t, d, causal);
+  }
+  void attention(DType type, int64_t t, int64_t d, const char *causal) {
+    const int64_t b = sizes_.attentionBatch, h = sizes_.heads;
+    uint32_t packed = buffer({b, t, 3, h, d}, type);
+    uint32_t gradient = buffer({b, t, 3, h, d}, type);
+    auto part = [&](uint32_t from, int64_t index) {
+      return view(from, {b, t, h, d}, {t * 3 * h * d, 3 * h * d, d, 1},
+                  index * h * d);
+    };
+    Operand out = dense({b, t, h, d}, type), lse = dense({b, h, t});
+    Attrs attrs = {{"scale", "0.125"}, {"causal", causal}, {"mask", "none"}};
+    add("attention", attrs,
+        {part(packed, 0), part(packed, 1), part(packed, 2)}, {out, lse});
+    add("attention_grad", attrs,
+        {part(packed, 0), part(packed, 1), part(packed, 2), out, lse,
+         dense({b, t, h, d}, type)},
+        {part(gradient, 0), part(gradient, 1), part(gradient, 2)});
   }
 
   void convolutions() {
-    for (int64_t channels : quick_ ? Shape{16} : Shape{8, 16, 64})
-      for (int64_t size : quick_ ? Shape{16} : Shape{8, 16, 32}) {
-        const int64_t batch = 8;
-        Attrs attrs = {{"strides", "1,1"},
-                       {"pads", "1,1,1,1"},
-                       {"dilations", "1,1"},
-                       {"group", "1"},
-                       {"bias", "0"}};
-        Operand x = dense({batch, channels, size, size});
-        Operand w = dense({channels, channels, 3, 3});
-        Operand y = dense({batch, channels, size, size});
-        add("conv", attrs, {x, w}, {y});
-        add("conv_grad_input", attrs, {y, w}, {x});
-        add("conv_grad_weight", attrs, {x, y}, {w});
-      }
+    for (DType type : sizes_.types)
+      for (int64_t channels : sizes_.channels)
+        for (int64_t size : sizes_.images) {
+          const int64_t batch = sizes_.convolutionBatch;
+          Attrs attrs = {{"strides", "1,1"},
+                         {"pads", "1,1,1,1"},
+                         {"dilations", "1,1"},
+                         {"group", "1"},
+                         {"bias", "0"}};
+          Operand x = dense({batch, channels, size, size}, type);
+          Operand w = dense({channels, channels, 3, 3}, type);
+          Operand y = dense({batch, channels, size, size}, type);
+          add("conv", attrs, {x, w}, {y});
+          add("conv_grad_input", attrs, {y, w}, {x});
+          add("conv_grad_weight", attrs, {x, y}, {w});
+        }
   }
 
   void rows() {
-    for (const Shape &shape :
-         quick_ ? std::vector<Shape>{{64, 64}, {256, 256}, {1024, 1024}}
-                : std::vector<Shape>{{32, 32},
-                                     {64, 128},
-                                     {256, 256},
-                                     {512, 512},
-                                     {1024, 1024},
-                                     {4096, 1024}}) {
+    const DType type = sizes_.types.front();
+    for (const Shape &shape : sizes_.tables) {
       const int64_t n = shape[0], d = shape[1];
-      Operand x = dense(shape), y = dense(shape), dx = dense(shape);
+      Operand x = dense(shape, type), y = dense(shape, type),
+              dx = dense(shape, type);
       Operand mean = dense({n}), rstd = dense({n});
       add("softmax", {{"axis", "1"}}, {x}, {y});
       add("softmax_grad", {{"axis", "1"}}, {x, y}, {dx});
@@ -187,26 +181,29 @@ private:
           add("softmax_cross_entropy_grad", {}, {x, labels, lse, loss}, {dx}),
           0);
       integer(add("gather", {{"axis", "0"}}, {x, labels}, {y}), 0);
-      integer(add("scatter_add", {{"axis", "0"}}, {y, labels}, {x}, true), 0);
+      integer(add("scatter_add", {{"axis", "0"}}, {y, labels}, {dense(shape)},
+                  true),
+              0);
     }
   }
 
   void moves() {
-    for (int64_t n : sizes()) {
+    const DType type = sizes_.types.front();
+    for (int64_t n : sizes_.elements) {
       const int64_t side = 64, rest = n / side;
-      add("copy", {}, {dense({n})}, {dense({n})});
-      add("copy", {}, {dense({n})}, {dense({n})}, true);
+      add("copy", {}, {dense({n}, type)}, {dense({n}, type)});
+      add("copy", {}, {dense({n}, type)}, {dense({n})}, true);
       // A slice of packed columns, and the transposed walk.
       add("copy", {},
-          {view(buffer({rest, 3, side}), {rest, side}, {3 * side, 1})},
-          {dense({rest, side})});
+          {view(buffer({rest, 3, side}, type), {rest, side}, {3 * side, 1})},
+          {dense({rest, side}, type)});
       real(add("fill", {}, {}, {dense({n})}), 0);
       add("square_sum", {}, {dense({n})}, {dense({1})});
     }
   }
 
   void updates() {
-    for (int64_t n : sizes()) {
+    for (int64_t n : sizes_.elements) {
       Attrs adam = {{"beta1", "0.9"},
                     {"beta2", "0.999"},
                     {"eps", "1e-8"},
@@ -227,13 +224,7 @@ private:
     }
   }
 
-  Shape sizes() const {
-    return quick_
-               ? Shape{64, 4096, 65536, 1048576}
-               : Shape{64, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304};
-  }
-
-  bool quick_;
+  const GridSizes &sizes_;
   Program program_;
 };
 
@@ -246,18 +237,110 @@ std::string shapes(const google::protobuf::RepeatedPtrField<Operand> &list) {
 }
 
 std::string keyOf(const Program &program, const Instruction &inst) {
-  return fmt::format("{} {}->{}{}",
-                     inst.kind() == Instruction::KERNEL
-                         ? inst.op()
-                         : costmodel::kernelOf(program, inst).name,
-                     shapes(inst.inputs()), shapes(inst.outputs()),
-                     inst.accumulate() ? "+" : "");
+  const bool generated = inst.kind() == Instruction::KERNEL;
+  const costmodel::Kernel work = costmodel::kernelOf(program, inst);
+  std::string key =
+      fmt::format("{} {}->{}{}", generated ? inst.op() : work.name,
+                  shapes(inst.inputs()), shapes(inst.outputs()),
+                  inst.accumulate() ? "+" : "");
+  if (!generated && work.dtype != "f32")
+    key += fmt::format(" {}", work.dtype);
+  return key;
+}
+
+// A library kernel of a plan: what it is asked for beside its shapes.
+std::string requestOf(const Instruction &inst) {
+  std::map<std::string, std::string> sorted(inst.attrs().begin(),
+                                            inst.attrs().end());
+  std::string text;
+  for (const auto &[name, value] : sorted)
+    text += fmt::format(" {}={}", name, value);
+  return text;
 }
 
 } // namespace
 
-Program libraryProgram(bool quick) {
-  Grid grid(quick);
+namespace {
+
+// In pairs around the capacities of a second-level cache of 2 MiB, of the share
+// of a last-level one that a core of a large server has, and of the whole of
+// it, since between them times change at once, not bit by bit.
+const Shape kHostDistances{1 << 20,  3 << 20,   20 << 20,
+                           48 << 20, 128 << 20, 384 << 20};
+// Of a GPU, whose cache of 40 or 50 MiB has two halves.
+const Shape kDeviceDistances{8 << 20, 32 << 20, 256 << 20};
+
+} // namespace
+
+const GridSizes &hostGrid(bool quick) {
+  static const GridSizes kQuick{{64, 256, 1024},
+                                {64, 256, 1024},
+                                3e9,
+                                2,
+                                4,
+                                {64, 128, 256},
+                                {32, 64},
+                                8,
+                                {16},
+                                {16},
+                                {{64, 64}, {256, 256}, {1024, 1024}},
+                                {64, 4096, 65536, 1048576},
+                                {F32},
+      kHostDistances};
+  static const GridSizes kWhole{
+      {16, 64, 256, 1024, 4096},
+      {32, 128, 512, 2048},
+      3e9,
+      2,
+      4,
+      {32, 64, 128, 256, 512},
+      {16, 32, 64, 128},
+      8,
+      {8, 16, 64},
+      {8, 16, 32},
+      {{32, 32}, {64, 128}, {256, 256}, {512, 512}, {1024, 1024}, {4096, 1024}},
+      {64, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304},
+      {F32},
+      kHostDistances};
+  return quick ? kQuick : kWhole;
+}
+
+const GridSizes &deviceGrid(bool quick) {
+  static const GridSizes kQuick{
+      {1024, 8192},
+      {256, 1024, 4096},
+      3e11,
+      4,
+      16,
+      {512, 1024, 2048},
+      {64, 128},
+      32,
+      {64, 256},
+      {14, 56},
+      {{1024, 1024}, {8192, 1024}, {8192, 50304}},
+      {64, 65536, 1 << 20, 1 << 24, 1 << 26},
+      {BF16, F32},
+      kDeviceDistances};
+  static const GridSizes kWhole{
+      {64, 512, 4096, 16384},
+      {64, 256, 1024, 4096, 16384},
+      1.2e12,
+      4,
+      16,
+      {256, 512, 1024, 2048, 4096, 8192},
+      {64, 128},
+      32,
+      {64, 128, 256, 512},
+      {7, 14, 28, 56},
+      {{128, 128}, {1024, 1024}, {8192, 1024}, {8192, 8192}, {8192, 50304}},
+      {64, 4096, 65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26},
+      {BF16, F32},
+      kDeviceDistances};
+  return quick ? kQuick : kWhole;
+}
+
+Program libraryProgram(const GridSizes &sizes) {
+  Grid grid(sizes);
   grid.all();
   return grid.take();
 }
@@ -265,19 +348,28 @@ Program libraryProgram(bool quick) {
 std::vector<Case> casesOf(const Program &program) {
   std::vector<Case> cases;
   for (const Instruction &inst : program.procedures(0).instructions())
-    cases.push_back({&program, &inst, keyOf(program, inst)});
+    cases.push_back({&program, &inst, keyOf(program, inst), {}});
   return cases;
 }
 
-std::vector<Case> generatedCases(const LoadedPlan &plan) {
+std::vector<Case> casesOf(const LoadedPlan &plan, bool library) {
+  constexpr double kLeastBytes = 1024;
+  const std::string kernels = plan.dir + "/" + plan.file.kernels();
   std::vector<Case> cases;
   std::set<std::string> known;
   for (const Program &program : plan.programs)
     for (const Procedure &procedure : program.procedures())
-      for (const Instruction &inst : procedure.instructions())
-        if (inst.kind() == Instruction::KERNEL && inst.bytes() >= 1024 &&
-            known.insert(inst.op()).second)
-          cases.push_back({&program, &inst, keyOf(program, inst)});
+      for (const Instruction &inst : procedure.instructions()) {
+        const bool generated = inst.kind() == Instruction::KERNEL;
+        if (!generated && !(library && inst.kind() == Instruction::LIBRARY))
+          continue;
+        std::string key = keyOf(program, inst);
+        if (!generated)
+          key += requestOf(inst);
+        if (report::instructionBytes(program, inst) >= kLeastBytes &&
+            known.insert(generated ? inst.op() : key).second)
+          cases.push_back({&program, &inst, key, generated ? kernels : ""});
+      }
   return cases;
 }
 

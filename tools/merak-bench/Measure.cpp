@@ -1,16 +1,14 @@
 #include "tools/merak-bench/Measure.h"
 
-#include "passes/CostModel/Cost.h"
 #include "runtime/backends/cpu/CpuBackend.h"
 #include "runtime/comm/inproc/InprocCommunicator.h"
 #include "runtime/core/BriefThread.h"
+#include "tools/merak-bench/Operands.h"
 
 #include <algorithm>
 #include <barrier>
 #include <chrono>
-#include <cstring>
 #include <ctime>
-#include <set>
 #include <thread>
 
 using namespace merak::planpb;
@@ -19,132 +17,12 @@ using namespace merak::runtime;
 namespace merak::bench {
 namespace {
 
-constexpr int kMostSets = 256;
-constexpr double kBatchSeconds = 2e-3;
-constexpr int kLeastBatches = 5, kMostBatches = 400;
 
 double clockSeconds(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
   return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
 }
-
-// Values that no kernel overflows on: floats in (0, 1), indices below `limit`
-// without an order.
-void fill(char *data, const Buffer &buffer, int64_t limit) {
-  const int64_t count = int64_t(buffer.bytes()) / dtypeSize(buffer.dtype());
-  auto index = [&](int64_t i) {
-    return int64_t((uint64_t(i) + 1) * 0x9E3779B97F4A7C15u >> 20) % limit;
-  };
-  for (int64_t i = 0; i < count; ++i)
-    if (buffer.dtype() == F32)
-      reinterpret_cast<float *>(data)[i] =
-          float((i * 7919) % 1000 + 1) / 1001.0f;
-    else if (buffer.dtype() == I64)
-      reinterpret_cast<int64_t *>(data)[i] = index(i);
-    else if (buffer.dtype() == I32)
-      reinterpret_cast<int32_t *>(data)[i] = int32_t(index(i));
-    else
-      data[i * dtypeSize(buffer.dtype())] = 0;
-}
-
-// What the integers of an instruction count: rows of a table, or classes.
-int64_t indexLimit(const Instruction &inst) {
-  const bool scatters = inst.op() == "scatter_add" && inst.outputs_size() > 0;
-  if (!scatters && inst.inputs_size() == 0)
-    return 1;
-  const Operand &table = scatters ? inst.outputs(0) : inst.inputs(0);
-  if (table.shape_size() == 0)
-    return 1;
-  const bool rows = scatters || inst.op() == "gather";
-  return std::max<int64_t>(1, table.shape(rows ? 0 : table.shape_size() - 1));
-}
-
-// Memory of one rank for the operands of all repetitions, in one block as the
-// runtime has its arena.
-class Arena {
-public:
-  explicit Arena(Backend &backend) : backend_(backend) {}
-  ~Arena() {
-    if (data_)
-      backend_.release(data_);
-  }
-  Arena(const Arena &) = delete;
-  Status reserve(uint64_t bytes) {
-    auto memory = backend_.allocate(bytes);
-    if (!memory)
-      return memory.status();
-    data_ = static_cast<char *>(*memory);
-    bytes_ = bytes;
-    return {};
-  }
-  char *take(uint64_t bytes) {
-    char *result = data_ + used_;
-    used_ += rounded(bytes);
-    return result;
-  }
-  // Reads a byte of each cache line behind the first `from`, up to `end`.
-  void sweep(uint64_t from, uint64_t end) {
-    for (uint64_t i = from; i < std::min(end, bytes_); i += kAlign)
-      swept_ = swept_ + data_[i];
-  }
-  static uint64_t rounded(uint64_t bytes) {
-    return (std::max<uint64_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
-  }
-
-private:
-  static constexpr uint64_t kAlign = 64;
-  Backend &backend_;
-  char *data_ = nullptr;
-  uint64_t bytes_ = 0, used_ = 0;
-  volatile char swept_ = 0;
-};
-
-uint64_t operandBytes(const Case &one) {
-  std::set<uint32_t> buffers;
-  for (const Operand &operand : one.instruction->inputs())
-    buffers.insert(operand.buffer());
-  for (const Operand &operand : one.instruction->outputs())
-    buffers.insert(operand.buffer());
-  uint64_t bytes = 0;
-  for (uint32_t buffer : buffers)
-    bytes += Arena::rounded(one.program->buffers(int(buffer)).bytes());
-  return bytes;
-}
-
-// One rank's copies of the operands of a case.
-class Operands {
-public:
-  Operands(Arena &arena, const Case &one) {
-    std::map<uint32_t, char *> known;
-    auto add = [&](const Operand &operand, std::vector<View> &views) {
-      const Buffer &buffer = one.program->buffers(int(operand.buffer()));
-      auto [it, fresh] = known.try_emplace(operand.buffer(), nullptr);
-      if (fresh) {
-        it->second = arena.take(buffer.bytes());
-        fill(it->second, buffer, indexLimit(*one.instruction));
-      }
-      View view;
-      view.dtype = buffer.dtype();
-      view.shape.assign(operand.shape().begin(), operand.shape().end());
-      view.strides.assign(operand.strides().begin(), operand.strides().end());
-      view.data = it->second + operand.offset() * dtypeSize(buffer.dtype());
-      views.push_back(view);
-    };
-    for (const Operand &operand : one.instruction->inputs())
-      add(operand, inputs);
-    for (const Operand &operand : one.instruction->outputs())
-      add(operand, outputs);
-    for (const Scalar &scalar : one.instruction->scalars())
-      scalars.push_back(scalar.has_f()   ? ScalarValue::real(scalar.f())
-                        : scalar.has_i() ? ScalarValue::integer(scalar.i())
-                        : scalar.runtime() == "lr" ? ScalarValue::real(1e-3)
-                                                   : ScalarValue::integer(1));
-  }
-
-  std::vector<View> inputs, outputs;
-  std::vector<ScalarValue> scalars;
-};
 
 // Runs `body(rank)` on a thread for each rank, the first on this one.
 void onRanks(int ranks, const std::function<void(int)> &body) {
@@ -155,15 +33,6 @@ void onRanks(int ranks, const std::function<void(int)> &body) {
   for (std::thread &thread : threads)
     thread.join();
 }
-
-double lowerQuartile(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 4];
-}
-
-} // namespace
-
-namespace {
 
 // Seconds of one run at a distance: all sets of operands in turn, then what is
 // missing to the distance is swept, which does not count.
@@ -199,7 +68,7 @@ public:
                      clockSeconds(CLOCK_MONOTONIC) - start <
                          4 * options_.secondsPerCase))) {
       if (sweeps)
-        arena_.sweep(each_ * uint64_t(sets), uint64_t(distance));
+        good = arena_.sweep(each_ * uint64_t(sets), uint64_t(distance)).ok();
       const double time = batch(rounds);
       spent += time;
       batches.push_back(time / double(rounds * sets));
@@ -219,52 +88,41 @@ private:
 
 Result<std::vector<double>> measureKernel(const Case &one,
                                           const MeasureOptions &options) {
-  const Instruction &inst = *one.instruction;
   std::vector<Status> status(size_t(options.ranks));
   std::vector<std::vector<double>> seconds(size_t(options.ranks));
   std::atomic<bool> stop{false};
   std::barrier<> together(options.ranks);
   const uint64_t each = operandBytes(one);
-  const uint64_t farthest = uint64_t(*std::rbegin(kDistances));
-  const int sets = int(std::clamp<uint64_t>(
-      farthest / std::max<uint64_t>(each, 1), 1, kMostSets));
+  const uint64_t farthest = uint64_t(options.distances.back());
+  const int sets = setsFor(one, int64_t(farthest));
+  const OperandValues values(one);
   onRanks(options.ranks, [&](int rank) {
     ThreadPool pool(options.threads);
     cpu::CpuBackend backend(pool);
     Arena arena(backend);
-    std::vector<std::unique_ptr<Operands>> operands;
-    std::vector<std::unique_ptr<Prepared>> prepared;
+    PreparedSets prepared(one, backend);
     Status &mine = status[size_t(rank)];
-    if (inst.kind() == Instruction::KERNEL)
-      mine = backend.loadKernels(options.kernels);
+    if (!one.kernels.empty())
+      mine = backend.loadKernels(one.kernels);
     if (mine.ok())
       mine = arena.reserve(std::max(each * uint64_t(sets), farthest));
-    for (int set = 0; set < sets && mine.ok(); ++set) {
-      operands.push_back(std::make_unique<Operands>(arena, one));
-      auto made = backend.prepare(inst, operands.back()->inputs,
-                                  operands.back()->outputs);
-      mine = made.status();
-      if (mine.ok())
-        prepared.push_back(std::move(*made));
-    }
+    if (mine.ok())
+      mine = prepared.add(arena, values, sets);
     auto run = [&](int set) {
-      const Operands &use = *operands[size_t(set)];
-      mine =
-          backend.run({&inst, prepared[size_t(set)].get(), use.inputs,
-                       use.outputs, use.scalars, inst.accumulate(), nullptr});
+      mine = prepared.run(set, nullptr);
       return mine.ok();
     };
     if (!mine.ok() || !run(0))
       stop = true;
     Timing timing(options, arena, each, sets);
-    for (int64_t distance : kDistances) {
+    for (int64_t distance : options.distances) {
       together.arrive_and_wait();
       if (stop)
         return;
       seconds[size_t(rank)].push_back(timing.seconds(distance, run));
     }
   });
-  std::vector<double> mean(std::size(kDistances), 0);
+  std::vector<double> mean(options.distances.size(), 0);
   for (int rank = 0; rank < options.ranks; ++rank) {
     MERAK_RETURN_IF_ERROR(Status(status[size_t(rank)]).withContext(one.key));
     for (size_t i = 0; i < mean.size(); ++i)
@@ -388,24 +246,15 @@ Result<Slowdown> measureSlowdown(const Case &one, int64_t bytes,
     Arena arena(backend);
     Status &mine = status[size_t(rank)];
     mine = arena.reserve(operandBytes(one));
-    std::unique_ptr<Prepared> prepared;
-    std::unique_ptr<Operands> operands;
-    if (mine.ok()) {
-      operands = std::make_unique<Operands>(arena, one);
-      auto made = backend.prepare(*one.instruction, operands->inputs,
-                                  operands->outputs);
-      mine = made.status();
-      if (mine.ok())
-        prepared = std::move(*made);
-    }
+    PreparedSets prepared(one, backend);
+    if (mine.ok())
+      mine = prepared.add(arena, OperandValues(one), 1);
     // Seconds of one run while `more`.
     auto loop = [&](auto more) {
       const double begin = clockSeconds(CLOCK_MONOTONIC);
       int64_t runs = 0;
       do {
-        mine = backend.run({one.instruction, prepared.get(), operands->inputs,
-                            operands->outputs, operands->scalars,
-                            one.instruction->accumulate(), nullptr});
+        mine = prepared.run(0, nullptr);
         ++runs;
       } while (mine.ok() && more(clockSeconds(CLOCK_MONOTONIC) - begin));
       return (clockSeconds(CLOCK_MONOTONIC) - begin) / double(runs);

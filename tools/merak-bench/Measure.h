@@ -2,6 +2,7 @@
 // step runs them: they share the machine's memory and caches.
 #pragma once
 
+#include "runtime/core/Backend.h"
 #include "tools/merak-bench/Cases.h"
 
 #include <functional>
@@ -12,21 +13,28 @@ struct MeasureOptions {
   int ranks = 2;
   int threads = 1;             // of each rank
   double secondsPerCase = 0.1; // at least
-  std::string kernels;         // kernels.so of generated cases
+  // Bytes of other memory that a rank touches between two uses of an operand,
+  // ascending.
+  std::vector<int64_t> distances = hostGrid(/*quick=*/false).distances;
 };
-
-// Bytes of other memory that a rank touches between two uses of an operand: in
-// pairs around the capacities of a second-level cache of 2 MiB, of the share of
-// a last-level one that a core of a large server has, and of the whole of it,
-// since between them times change at once, not bit by bit.
-inline constexpr int64_t kDistances[] = {1 << 20,  3 << 20,   20 << 20,
-                                         48 << 20, 128 << 20, 384 << 20};
 
 // Seconds of one run at each of the distances, the lower quartile over batches.
 // With one thread a rank time counts while the thread computes, so that other
 // work on the machine disturbs little.
 Result<std::vector<double>> measureKernel(const Case &one,
                                           const MeasureOptions &options);
+
+// The same of one rank on a device, where generated kernels are loaded. Runs follow each other in a graph, as those of a step do; where
+// the device cannot capture the case, one call after the other.
+Result<std::vector<double>> measureOnDevice(const Case &one,
+                                            runtime::Backend &backend,
+                                            const MeasureOptions &options);
+
+// Of the smaller ones, since what disturbs makes them longer; none is empty.
+double lowerQuartile(std::vector<double> values);
+// A batch of runs lasts this long, and so many count.
+inline constexpr double kBatchSeconds = 2e-3;
+inline constexpr int kLeastBatches = 5, kMostBatches = 400;
 
 // Seconds of one collective of `bytes` over all ranks, or of a transfer
 // between the first two ("transfer").

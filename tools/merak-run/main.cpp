@@ -28,10 +28,7 @@ int localRank = 0;
 
 #ifdef MERAK_HAS_CUDA
 Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
-  auto ordinal = cuda::deviceOrdinal(localRank);
-  if (!ordinal)
-    return ordinal.status();
-  auto device = cuda::openDevice(*ordinal);
+  auto device = cuda::openLocalDevice(localRank);
   if (!device)
     return device.status();
   // Once a host: which library runs what costs most.

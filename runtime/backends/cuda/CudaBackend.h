@@ -21,6 +21,7 @@ public:
   ~CudaBackend() override;
 
   const char *name() const override { return "cuda"; }
+  std::string deviceName() const override { return device_->info().name; }
   bool isHost() const override { return false; }
   const std::shared_ptr<Device> &device() const { return device_; }
   // The driver's stream behind a handle of this backend (null: the default).
@@ -44,6 +45,13 @@ public:
   Status waitEvent(runtime::StreamHandle stream,
                    runtime::EventHandle event) override;
   Status synchronize(runtime::StreamHandle stream) override;
+  Result<runtime::EventHandle> createTimer() override {
+    return device_->createTimer();
+  }
+  Result<double> elapsed(runtime::EventHandle from,
+                         runtime::EventHandle to) override {
+    return device_->elapsed(from, to);
+  }
 
   Status beginCapture(runtime::StreamHandle stream) override;
   Result<std::unique_ptr<runtime::CapturedStep>>

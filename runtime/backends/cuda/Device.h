@@ -75,6 +75,10 @@ public:
   virtual Status record(Event event, Stream stream) = 0;
   virtual Status wait(Stream stream, Event event) = 0;
   virtual Status synchronizeEvent(Event event) = 0;
+  // An event that keeps the time at which the device passed it.
+  virtual Result<Event> createTimer() = 0;
+  // Seconds between two timers that the device has passed.
+  virtual Result<double> elapsed(Event from, Event to) = 0;
 
   // Until `endCapture` nothing enqueued on the stream is done, nor on streams
   // that wait for what was recorded on it since: they must be awaited before

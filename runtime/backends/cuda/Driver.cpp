@@ -43,6 +43,7 @@ namespace {
   X(cuEventDestroy)                                                            \
   X(cuEventRecord)                                                             \
   X(cuEventSynchronize)                                                        \
+  X(cuEventElapsedTime)                                                        \
   X(cuModuleLoadDataEx)                                                        \
   X(cuModuleUnload)                                                            \
   X(cuModuleGetFunction)                                                       \
@@ -59,19 +60,34 @@ namespace {
 #define MERAK_TEXT(x) #x
 #define MERAK_EXPANDED(x) MERAK_TEXT(x)
 
+std::string versionText(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
 struct Api {
   Library library;
 #define MERAK_SYMBOL(name) decltype(&::name) p_##name = nullptr;
   MERAK_DRIVER_SYMBOLS(MERAK_SYMBOL)
 #undef MERAK_SYMBOL
 
+  // Each time asked for: what is wrong stays wrong.
   Status open() {
-    MERAK_RETURN_IF_ERROR(library.open({"libcuda.so.1"}, "NVIDIA's driver"));
+    if (!library.isOpen()) {
+      MERAK_RETURN_IF_ERROR(library.open({"libcuda.so.1"}, "NVIDIA's driver"));
 #define MERAK_SYMBOL(name)                                                     \
   p_##name = reinterpret_cast<decltype(&::name)>(                              \
       library.symbol(MERAK_EXPANDED(name)));
-    MERAK_DRIVER_SYMBOLS(MERAK_SYMBOL)
+      MERAK_DRIVER_SYMBOLS(MERAK_SYMBOL)
 #undef MERAK_SYMBOL
+    }
+    // An older driver lacks functions, but the reason is its age.
+    int version = 0;
+    if (p_cuDriverGetVersion &&
+        p_cuDriverGetVersion(&version) == CUDA_SUCCESS &&
+        version / 1000 < CUDA_VERSION / 1000)
+      return Status::error(fmt::format(
+          "the driver knows CUDA {}, the kernels were built with {}",
+          versionText(version), versionText(CUDA_VERSION)));
     return library.complete();
   }
   Status check(CUresult result, const std::string &what) const {
@@ -266,12 +282,17 @@ public:
                  "a kernel or copy failed");
   }
   Result<Event> createEvent() override {
+    return createEvent(CU_EVENT_DISABLE_TIMING);
+  }
+  Result<Event> createTimer() override { return createEvent(CU_EVENT_DEFAULT); }
+  Result<double> elapsed(Event from, Event to) override {
     MERAK_RETURN_IF_ERROR(bind());
-    CUevent event = nullptr;
+    float milliseconds = 0;
     MERAK_RETURN_IF_ERROR(
-        check(api_.p_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING),
-              "cuEventCreate"));
-    return static_cast<Event>(event);
+        check(api_.p_cuEventElapsedTime(&milliseconds, nativeEvent(from),
+                                        nativeEvent(to)),
+              "cuEventElapsedTime"));
+    return double(milliseconds) * 1e-3;
   }
   void destroyEvent(Event event) override {
     if (bind().ok())
@@ -381,6 +402,13 @@ public:
   }
 
 private:
+  Result<Event> createEvent(unsigned flags) {
+    MERAK_RETURN_IF_ERROR(bind());
+    CUevent event = nullptr;
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuEventCreate(&event, flags), "cuEventCreate"));
+    return static_cast<Event>(event);
+  }
   Status check(CUresult result, const std::string &what) const {
     return api_.check(result, what);
   }
@@ -464,10 +492,6 @@ private:
   std::unique_ptr<Cudnn> cudnn_ = std::make_unique<Cudnn>();
 };
 
-std::string versionText(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
 } // namespace
 
 Result<std::shared_ptr<Device>> openDevice(int ordinal) {
@@ -477,19 +501,12 @@ Result<std::shared_ptr<Device>> openDevice(int ordinal) {
   static auto &open = *new std::vector<std::shared_ptr<Device>>;
   static Api *const api = new Api;
   std::lock_guard lock(mutex);
-  if (!api->library.isOpen())
-    MERAK_RETURN_IF_ERROR(api->open());
+  MERAK_RETURN_IF_ERROR(api->open());
   const CUresult result = api->p_cuInit(0);
   if (result == CUDA_ERROR_NO_DEVICE)
     return Status::error("the cuda backend needs a GPU: the driver sees none");
   MERAK_RETURN_IF_ERROR(api->check(result, "cuInit"));
-  int version = 0, count = 0;
-  MERAK_RETURN_IF_ERROR(
-      api->check(api->p_cuDriverGetVersion(&version), "cuDriverGetVersion"));
-  if (version / 1000 < CUDA_VERSION / 1000)
-    return Status::error(
-        fmt::format("the driver knows CUDA {}, the kernels were built with {}",
-                    versionText(version), versionText(CUDA_VERSION)));
+  int count = 0;
   MERAK_RETURN_IF_ERROR(
       api->check(api->p_cuDeviceGetCount(&count), "cuDeviceGetCount"));
   // Launchers may show each process only its own.
@@ -526,6 +543,13 @@ Result<int> deviceOrdinal(int localRank) {
     return Status::error(fmt::format(
         "MERAK_CUDA_DEVICE: expected a number, found \"{}\"", text));
   return static_cast<int>(value);
+}
+
+Result<std::shared_ptr<Device>> openLocalDevice(int localRank) {
+  auto ordinal = deviceOrdinal(localRank);
+  if (!ordinal)
+    return ordinal.status();
+  return openDevice(*ordinal);
 }
 
 } // namespace merak::cuda

@@ -18,6 +18,9 @@ Result<std::shared_ptr<Device>> openDevice(int ordinal);
 // device uses that one.
 Result<int> deviceOrdinal(int localRank);
 
+// The two together.
+Result<std::shared_ptr<Device>> openLocalDevice(int localRank);
+
 // The oldest device with code in the program.
 constexpr int kOldestMajor = 8, kOldestMinor = 0;
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -155,9 +156,24 @@ Result<Event> EmulatedDevice::createEvent() {
   std::lock_guard lock(mutex_);
   return *events_.insert(new char).first;
 }
+Result<Event> EmulatedDevice::createTimer() {
+  auto event = createEvent();
+  std::lock_guard lock(mutex_);
+  timers_[*event] = -1;
+  return event;
+}
+Result<double> EmulatedDevice::elapsed(Event from, Event to) {
+  std::lock_guard lock(mutex_);
+  for (Event event : {from, to})
+    if (auto found = timers_.find(event);
+        found == timers_.end() || found->second < 0)
+      return Status::error("an event without a time");
+  return timers_[to] - timers_[from];
+}
 void EmulatedDevice::destroyEvent(Event event) {
   captures_.forget(event);
   std::lock_guard lock(mutex_);
+  timers_.erase(event);
   events_.erase(event);
   delete static_cast<char *>(event);
 }
@@ -166,6 +182,10 @@ Status EmulatedDevice::record(Event event, Stream stream) {
     std::lock_guard lock(mutex_);
     if (!events_.count(event))
       return Status::error("records an event that does not exist");
+    if (auto timer = timers_.find(event); timer != timers_.end())
+      timer->second = std::chrono::duration<double>(
+                          std::chrono::steady_clock::now().time_since_epoch())
+                          .count();
   }
   return captures_.record(event, stream);
 }

@@ -52,6 +52,8 @@ public:
   Status record(Event event, Stream stream) override;
   Status wait(Stream stream, Event event) override;
   Status synchronizeEvent(Event event) override;
+  Result<Event> createTimer() override;
+  Result<double> elapsed(Event from, Event to) override;
   Status beginCapture(Stream stream) override;
   Result<std::unique_ptr<Graph>> endCapture(Stream stream) override;
   Result<Node> lastCaptured(Stream stream) override;
@@ -90,6 +92,7 @@ private:
   mutable std::mutex mutex_;
   std::map<void *, uint64_t> memory_; // bytes, of the device or pinned
   std::set<void *> pinned_, streams_, events_;
+  std::map<Event, double> timers_; // seconds when passed; negative: not yet
   uint64_t used_ = 0, most_ = 0;
   mutable EmulatedCaptures captures_;
   std::vector<void *> modules_;

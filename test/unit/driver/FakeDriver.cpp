@@ -61,6 +61,11 @@ void run(const Entry &entry) {
 struct GraphOf {
   std::vector<Entry *> entries;
 };
+struct EventOf {
+  bool timed;
+  float milliseconds = 0; // when it was recorded; 0: it was not
+};
+int recorded = 0;
 
 } // namespace
 
@@ -195,21 +200,39 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream, CUevent, unsigned) {
     return CUDA_ERROR_INVALID_CONTEXT;
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned) {
+CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned flags) {
   if (!current)
     return CUDA_ERROR_INVALID_CONTEXT;
-  *event = reinterpret_cast<CUevent>(new char);
+  *event = reinterpret_cast<CUevent>(
+      new EventOf{(flags & CU_EVENT_DISABLE_TIMING) == 0});
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuEventDestroy(CUevent event) {
   if (!current)
     return CUDA_ERROR_INVALID_CONTEXT;
-  delete reinterpret_cast<char *>(event);
+  delete reinterpret_cast<EventOf *>(event);
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuEventRecord(CUevent, CUstream) {
+// Each is recorded a millisecond after the one before.
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream) {
   if (!current)
     return CUDA_ERROR_INVALID_CONTEXT;
+  std::lock_guard lock(mutex);
+  reinterpret_cast<EventOf *>(event)->milliseconds = float(++recorded);
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent from,
+                                    CUevent to) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  std::lock_guard lock(mutex);
+  const auto *begin = reinterpret_cast<EventOf *>(from);
+  const auto *end = reinterpret_cast<EventOf *>(to);
+  if (!begin->timed || !end->timed)
+    return CUDA_ERROR_INVALID_HANDLE;
+  if (begin->milliseconds == 0 || end->milliseconds == 0)
+    return CUDA_ERROR_NOT_READY;
+  *milliseconds = end->milliseconds - begin->milliseconds;
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuEventSynchronize(CUevent) {

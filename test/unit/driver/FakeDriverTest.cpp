@@ -80,6 +80,22 @@ TEST_F(FakeDriver, AnyThreadMayCall) {
   EXPECT_EQ(*open(""), *opened); // stays open
 }
 
+TEST_F(FakeDriver, TimersTellHowLongWorkTook) {
+  auto opened = open("");
+  ASSERT_TRUE(opened.ok()) << opened.status().str();
+  Device &device = **opened;
+  const Event plain = *device.createEvent();
+  const Event first = *device.createTimer(), second = *device.createTimer();
+  ASSERT_TRUE(device.record(plain, nullptr).ok());
+  ASSERT_TRUE(device.record(first, nullptr).ok());
+  EXPECT_FALSE(device.elapsed(first, second).ok());
+  ASSERT_TRUE(device.record(second, nullptr).ok());
+  EXPECT_DOUBLE_EQ(*device.elapsed(first, second), 1e-3);
+  EXPECT_FALSE(device.elapsed(plain, second).ok());
+  for (Event event : {plain, first, second})
+    device.destroyEvent(event);
+}
+
 TEST_F(FakeDriver, GraphsAreCapturedUpdatedAndLaunched) {
   auto opened = open("");
   ASSERT_TRUE(opened.ok()) << opened.status().str();

@@ -56,8 +56,9 @@ TEST(PlanSearch, FindsTheBestOfAll) {
   EXPECT_NEAR(found.front().plan.cost.seconds, best, best * 1e-3);
   for (const Way &way : plainWays())
     for (const PlanCandidate &plain : search.search(way))
-      if (plain.problem.empty())
+      if (plain.problem.empty()) {
         EXPECT_GE(plain.plan.cost.seconds, best * (1 - 1e-9));
+      }
 }
 
 // 10 million parameters on 64 GPUs: one collective a gradient, each over 126

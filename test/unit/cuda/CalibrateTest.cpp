@@ -1,0 +1,130 @@
+// merak-bench on a device: every kernel of its grid runs in a graph, and the
+// file that comes out is one that merakc reads.
+#include "passes/CostModel/Cost.h"
+#include "runtime/backends/cuda/CudaBackend.h"
+#include "test/unit/cuda/EmulatedDevice.h"
+#include "tools/merak-bench/BenchTool.h"
+#include "tools/merak-bench/Measure.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+namespace merak::cuda {
+namespace {
+
+const bench::GridSizes &tiny() {
+  static const bench::GridSizes kSizes{{8},
+                                       {16},
+                                       1e9,
+                                       1,
+                                       2,
+                                       {8},
+                                       {8},
+                                       2,
+                                       {4},
+                                       {6},
+                                       {{4, 16}},
+                                       {64, 256},
+                                       {planpb::BF16, planpb::F32},
+                                       {1 << 12, 1 << 16}};
+  return kSizes;
+}
+
+class CalibrateDevice : public testing::Test {
+protected:
+  void SetUp() override {
+    root = fs::temp_directory_path() /
+           ("merak-calibrate-" + std::to_string(::getpid()));
+    fs::create_directories(root);
+  }
+  void TearDown() override {
+    fs::remove_all(root);
+    EXPECT_EQ(device->live(), 0u);
+  }
+  int run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"merak-bench", "calibrate",
+                                         "--backend=cuda", "--quick", "-o",
+                                         file(), "--quiet"});
+    std::vector<const char *> words;
+    for (const std::string &argument : arguments)
+      words.push_back(argument.c_str());
+    auto open = [&]() -> Result<std::unique_ptr<runtime::Backend>> {
+      return std::unique_ptr<runtime::Backend>(
+          std::make_unique<CudaBackend>(device));
+    };
+    return bench::benchToolMain(int(words.size()), words.data(), open, &tiny());
+  }
+  std::string file() const { return (root / "device.json").string(); }
+
+  fs::path root;
+  std::shared_ptr<EmulatedDevice> device =
+      std::make_shared<EmulatedDevice>(Emulation{.memory = 1 << 30});
+};
+
+TEST_F(CalibrateDevice, WritesAFileThatIsRead) {
+  ASSERT_EQ(run({}), 0);
+  auto cluster = costmodel::readCluster(file());
+  ASSERT_TRUE(cluster.ok()) << cluster.status().str();
+  EXPECT_EQ(cluster->name, "emulated device");
+  EXPECT_EQ(cluster->count, 1);
+  const costmodel::Device &gpu = cluster->device();
+  EXPECT_EQ(gpu.backend, "cuda");
+  EXPECT_EQ(gpu.memoryBytes, 1 << 30);
+  EXPECT_EQ(gpu.distances, (std::vector<double>{1 << 12, 1 << 16}));
+  EXPECT_GT(gpu.flops("bf16"), 0);
+  EXPECT_NE(gpu.flops("bf16"), gpu.flops("f32"));
+  // Contractions have rates of their own in each type, all else has one.
+  for (const char *name : {"einsum:nn", "einsum:nt", "einsum:tn", "attention",
+                           "attention_grad:causal", "conv_grad_weight"})
+    for (const char *type : {"f32", "bf16"})
+      EXPECT_EQ(gpu.kernels.count(costmodel::ratesName(name, type)), 1u)
+          << name << " " << type;
+  for (const char *name : {"copy", "copy:strided", "gather", "scatter_add",
+                           "layer_norm_grad", "adamw_update", "square_sum"})
+    EXPECT_EQ(gpu.kernels.count(name), 1u) << name;
+  EXPECT_FALSE(fs::exists(file() + ".samples"));
+}
+
+TEST_F(CalibrateDevice, OneRankAlone) {
+  EXPECT_EQ(run({"--ranks=2"}), 1);
+  EXPECT_FALSE(fs::exists(file()));
+}
+
+TEST_F(CalibrateDevice, TooLittleMemoryIsAnErrorThatNamesTheCase) {
+  EmulatedDevice small(Emulation{.memory = 1 << 10});
+  auto shared =
+      std::shared_ptr<EmulatedDevice>(&small, [](EmulatedDevice *) {});
+  CudaBackend backend(shared);
+  planpb::Program grid = bench::libraryProgram(tiny());
+  bench::MeasureOptions options;
+  options.distances = tiny().distances;
+  auto seconds =
+      bench::measureOnDevice(bench::casesOf(grid).front(), backend, options);
+  ASSERT_FALSE(seconds.ok());
+  EXPECT_EQ(seconds.status().str(),
+            "einsum:nn 8x16,16x16->8x16 bf16: cannot allocate 65536 bytes on "
+            "emulated device: out of memory");
+}
+
+// What cannot be captured is timed call by call.
+TEST_F(CalibrateDevice, WithoutGraphs) {
+  EmulatedDevice plain(Emulation{.captures = 0});
+  CudaBackend backend(
+      std::shared_ptr<EmulatedDevice>(&plain, [](EmulatedDevice *) {}));
+  planpb::Program grid = bench::libraryProgram(tiny());
+  bench::MeasureOptions options;
+  options.distances = tiny().distances;
+  options.secondsPerCase = 0;
+  for (const bench::Case &one : bench::casesOf(grid)) {
+    auto seconds = bench::measureOnDevice(one, backend, options);
+    ASSERT_TRUE(seconds.ok()) << seconds.status().str();
+    ASSERT_EQ(seconds->size(), 2u);
+    EXPECT_GT(seconds->back(), 0);
+  }
+}
+
+} // namespace
+} // namespace merak::cuda
