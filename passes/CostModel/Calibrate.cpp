@@ -99,8 +99,8 @@ void fitContractions(const std::vector<Sample> &samples, Device &device) {
   for (const Sample &sample : samples)
     if (contracts(sample)) {
       const Kernel &work = sample.work;
-      auto &[sums, counts] = points[{ratesName(work.name, work.dtype),
-                                     {work.m, work.n, work.k}}];
+      auto &[sums, counts] =
+          points[{ratesName(work.name, work.dtype), {work.m, work.n, work.k}}];
       sums.resize(levelsOf(device), 0);
       counts.resize(levelsOf(device), 0);
       sums[levelOf(device, sample)] +=

@@ -1,5 +1,5 @@
-// When a device came to points of a stream: a timeline of its work that does not
-// wait for any of it.
+// When a device came to points of a stream: a timeline of its work that does
+// not wait for any of it.
 #pragma once
 
 #include "runtime/core/Backend.h"

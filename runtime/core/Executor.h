@@ -36,8 +36,8 @@ struct TraceEvent {
   const LaneCall *call;
   const Op *op;
   int64_t step;
-  // Nanoseconds of the steady clock; of a device, until the end of the step, the
-  // numbers of marks in its timeline.
+  // Nanoseconds of the steady clock; of a device, until the end of the step,
+  // the numbers of marks in its timeline.
   int64_t begin, end;
 };
 

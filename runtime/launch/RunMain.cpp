@@ -3,7 +3,6 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/data/Npy.h"
 #include "runtime/launch/CpuShare.h"
-#include "runtime/launch/LastResort.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/StopTogether.h"
 #include "runtime/plan/Verify.h"
@@ -29,11 +28,6 @@ void onInterrupt(int number) {
   interrupted = number;
   std::signal(number, SIG_DFL);
 }
-
-// An aborted run: each process has so long to end by itself, and to hear that
-// all others have told what they know. Together less than 10 seconds with the
-// silence after which a rank is lost.
-constexpr double kEndSeconds = 2, kFarewellSeconds = 1;
 
 struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
@@ -326,57 +320,21 @@ Status run(RunOptions &options, const BackendFactory &factory,
   return problems;
 }
 
-// Prints the messages of this process.
-int finish(const Status &status) {
-  for (const std::string &message : status.messages())
-    if (!message.empty())
-      fmt::print(stderr, "merak-run: error: {}\n", message);
-  return status.ok() ? 0 : 1;
-}
+constexpr const char *kTool = "merak-run";
 
 // One rank of a run of several processes.
 int runAsRank(RunOptions &options, const BackendFactory &factory,
               const ClusterLinks &clusterLinks, const WorldRegistry &worlds) {
-  auto identity =
-      launchIdentity([](const char *name) { return std::getenv(name); });
-  if (!identity)
-    return finish(identity.status());
-  const auto make = worlds.find(options.backend);
-  if (make == worlds.end())
-    return finish(Status::error(fmt::format(
-        "this build has no communication between processes for the backend "
-        "{}: use --ranks=inproc",
-        options.backend)));
-  auto world = make->second(*identity);
-  if (!world)
-    return finish(world.status());
-  Store &store = *(*world)->store();
-  LastResort last(store, kEndSeconds);
-  std::string early;
-  Status status;
-  if (!options.session.threads) {
-    auto share = cpuShare(store);
-    status = share.status();
-    options.session.threads = share.ok() ? *share : 1;
-  }
-  if (status.ok())
-    status = run(options, factory, clusterLinks, world->get(), early);
-  if (status.ok()) {
-    store.leave(kPatienceSeconds);
-    if (!store.aborted())
-      return finish(early.empty()
-                        ? Status()
-                        : Status::error((*world)->leads() ? early : ""));
-    status = store.abortReason();
-  }
-  if (!isAgreed(status))
-    (*world)->abort(status);
-  finish(status);
-  // All others tell what they know before the first one is gone, whose launcher
-  // then ends them. Their libraries would wait for ranks that never come.
-  std::fflush(nullptr);
-  store.leave(kFarewellSeconds);
-  std::_Exit(1);
+  return asRank(kTool, options.backend, worlds,
+                [&](World &world, std::string &early) -> Status {
+                  if (!options.session.threads) {
+                    auto share = cpuShare(*world.store());
+                    if (!share)
+                      return share.status();
+                    options.session.threads = *share;
+                  }
+                  return run(options, factory, clusterLinks, &world, early);
+                });
 }
 
 } // namespace
@@ -402,14 +360,14 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   options.session.graphs = options.graphs == "auto";
   const BackendFactory &factory = backends.at(options.backend);
   if (Status status = readEnvironment(options.session); !status.ok())
-    return finish(status);
+    return exitCode(kTool, status);
   if (options.ranks == "env")
     return runAsRank(options, factory, clusterLinks, worlds);
   std::string early;
   Status status = run(options, factory, clusterLinks, nullptr, early);
   if (!early.empty())
     status.merge(Status::error(early));
-  return finish(status);
+  return exitCode(kTool, status);
 }
 
 } // namespace merak::runtime

@@ -1,7 +1,7 @@
 // The body of merak-run: options, the loop over steps, exit codes.
 #pragma once
 
-#include "runtime/launch/LaunchIdentity.h"
+#include "runtime/launch/AsRank.h"
 #include "runtime/launch/LinkOption.h"
 #include "runtime/launch/Session.h"
 
@@ -9,11 +9,6 @@ namespace merak::runtime {
 
 // The backends that this build has, by name ("cpu"); the tool's main fills it.
 using BackendRegistry = std::map<std::string, BackendFactory>;
-
-// How ranks that are processes meet and communicate (--ranks=env), by backend.
-using WorldFactory =
-    std::function<Result<std::unique_ptr<World>>(const LaunchIdentity &)>;
-using WorldRegistry = std::map<std::string, WorldFactory>;
 
 // Returns the exit code: 0 done, 1 the input or the run failed, 2 wrong usage.
 // Without `clusterLinks` no cluster file is read.

@@ -7,7 +7,8 @@ equal    models on 2, 4 and 8 processes: losses, gradients, weights, and the
 resume   checkpoints go from one kind of ranks to the other; inference,
          timelines and single collectives too
 loss     a killed, silent or failing rank ends all others, and is named
-hosts    two network namespaces as two hosts (needs root)
+links    merak-bench measures them between processes
+hosts    two network namespaces as two hosts (needs root); their links
 """
 import contextlib
 import filecmp
@@ -194,6 +195,48 @@ def conformance_body(tools):
     text, _ = tools.run(shutil.which("mpirun"), "-np", 4, *MPIRUN,
                         os.path.join(tools.bin_dir, "merak-conformance"), "mpi")
     return text.strip().splitlines()[-1]
+
+
+RATES = os.path.join(harness.ROOT, "samples/clusters/xeon-2.json")
+
+
+def links_of(tools, path, nodes, names):
+    """A cluster file that was measured: its nodes and links."""
+    with open(path, encoding="utf-8") as file:
+        cluster = json.load(file)
+    found = [(n["count"], n["devices"]) for n in cluster["nodes"]]
+    if found != nodes or set(cluster["links"]) != set(names):
+        raise Failed(f"nodes {found}, links {cluster['links']}")
+    for link in cluster["links"].values():
+        if link["bandwidth"] < 1e6 or not 0 <= link["latency"] < 0.1:
+            raise Failed(f"link {link}")
+    # It is read, and it predicts.
+    plan = compile_plan(tools, "gpt2-tiny", "pp=2,tp=2", "linked.plan")
+    text, _ = tools.run("merak-plan", "simulate", plan, f"--cluster={path}")
+    if not text.startswith("step "):
+        raise Failed(text)
+    return ", ".join(f"{name} {link['bandwidth'] / 1e9:.1f} GB/s"
+                     for name, link in cluster["links"].items())
+
+
+def links_body(tools):
+    tools.extra.update(ROOT_ALLOWED)
+    path = tools.path("links.json")
+    bench = os.path.join(tools.bin_dir, "merak-bench")
+    text, _ = tools.run(shutil.which("mpirun"), "-np", 4, *MPIRUN, bench,
+                        "calibrate", "-o", path, "--ranks=env", "--quick",
+                        f"--rates={RATES}")
+    for line in ("link inside a node", "all_reduce  "):
+        if line not in text:
+            raise Failed(f"no '{line}' in: {text}")
+    # One process has the trouble, all end with it.
+    _, errors = tools.run(shutil.which("mpirun"), "-np", 2, *MPIRUN, bench,
+                          "calibrate", "-o", "/no/such/folder/links.json",
+                          "--ranks=env", "--quick", f"--rates={RATES}",
+                          expect=1)
+    if "merak-bench: error: cannot write '/no/such/folder/links.json'" not in errors:
+        raise Failed(errors.strip())
+    return links_of(tools, path, [(1, 4)], ["intra"])
 
 
 # ---------------------------------------------------------------------- loss
@@ -403,6 +446,11 @@ def hosts_body(tools):
         tools.run(*on_hosts(name, 4, merak_run, plan, data, "--steps=3",
                             f"--save={tools.path('mpi')}"))
         same_files(tools.path("in"), tools.path("mpi"))
+        path = tools.path("links.json")
+        tools.run(*on_hosts(name, 4, os.path.join(tools.bin_dir, "merak-bench"),
+                            "calibrate", "-o", path, "--quick",
+                            f"--rates={RATES}"))
+        links = links_of(tools, path, [(2, 2)], ["intra", "inter"])
         command = on_hosts(name, 4, merak_run, plan, data, "--steps=10000000")
         with running(tools, command) as (process, error):
             subprocess.run([HOSTS, "link", name, "h1", "down"], check=True)
@@ -426,14 +474,16 @@ def hosts_body(tools):
             launcher, code, text = ended(process, error, LIMIT)
             if launcher > LIMIT or code == 0:
                 raise Failed(f"mpirun ended with {code} after {launcher:.1f} s")
-            if not re.search(r"lost communication with a remote daemon.*"
-                             r"node h1", text, re.S):
+            # Now and then mpirun notices elsewhere and only guesses; by then
+            # the ranks have said it.
+            if not re.search(r"lost communication with a remote daemon.*node h1"
+                             r"|on host h1 has not answered", text, re.S):
                 raise Failed(f"mpirun: {harness.last_lines(text, 8)}")
             if alive := ranks_on_hosts(name):
                 time.sleep(LIMIT - launcher)
                 if alive := ranks_on_hosts(name):
                     raise Failed(f"{alive} ranks outlive mpirun")
-    return (f"identical; without the cable ended after {seconds:.1f} s, mpirun "
+    return (f"identical; {links}; without the cable ended after {seconds:.1f} s, mpirun "
             f"{launcher:.1f} s")
 
 
@@ -478,6 +528,7 @@ def cases(everything):
                    functools.partial(buckets_body, mesh, bucket))
     yield Case("resume in process, mpi, in process", resume_body)
     yield Case("infer", infer_body)
+    yield Case("links", links_body)
     yield Case("conformance", conformance_body)
     yield Case("trace", trace_body)
     for fault, wanted, code in [

@@ -135,8 +135,8 @@ private:
     };
     Operand out = dense({b, t, h, d}, type), lse = dense({b, h, t});
     Attrs attrs = {{"scale", "0.125"}, {"causal", causal}, {"mask", "none"}};
-    add("attention", attrs,
-        {part(packed, 0), part(packed, 1), part(packed, 2)}, {out, lse});
+    add("attention", attrs, {part(packed, 0), part(packed, 1), part(packed, 2)},
+        {out, lse});
     add("attention_grad", attrs,
         {part(packed, 0), part(packed, 1), part(packed, 2), out, lse,
          dense({b, t, h, d}, type)},
@@ -239,10 +239,9 @@ std::string shapes(const google::protobuf::RepeatedPtrField<Operand> &list) {
 std::string keyOf(const Program &program, const Instruction &inst) {
   const bool generated = inst.kind() == Instruction::KERNEL;
   const costmodel::Kernel work = costmodel::kernelOf(program, inst);
-  std::string key =
-      fmt::format("{} {}->{}{}", generated ? inst.op() : work.name,
-                  shapes(inst.inputs()), shapes(inst.outputs()),
-                  inst.accumulate() ? "+" : "");
+  std::string key = fmt::format(
+      "{} {}->{}{}", generated ? inst.op() : work.name, shapes(inst.inputs()),
+      shapes(inst.outputs()), inst.accumulate() ? "+" : "");
   if (!generated && work.dtype != "f32")
     key += fmt::format(" {}", work.dtype);
   return key;
@@ -286,7 +285,7 @@ const GridSizes &hostGrid(bool quick) {
                                 {{64, 64}, {256, 256}, {1024, 1024}},
                                 {64, 4096, 65536, 1048576},
                                 {F32},
-      kHostDistances};
+                                kHostDistances};
   static const GridSizes kWhole{
       {16, 64, 256, 1024, 4096},
       {32, 128, 512, 2048},
@@ -306,21 +305,20 @@ const GridSizes &hostGrid(bool quick) {
 }
 
 const GridSizes &deviceGrid(bool quick) {
-  static const GridSizes kQuick{
-      {1024, 8192},
-      {256, 1024, 4096},
-      3e11,
-      4,
-      16,
-      {512, 1024, 2048},
-      {64, 128},
-      32,
-      {64, 256},
-      {14, 56},
-      {{1024, 1024}, {8192, 1024}, {8192, 50304}},
-      {64, 65536, 1 << 20, 1 << 24, 1 << 26},
-      {BF16, F32},
-      kDeviceDistances};
+  static const GridSizes kQuick{{1024, 8192},
+                                {256, 1024, 4096},
+                                3e11,
+                                4,
+                                16,
+                                {512, 1024, 2048},
+                                {64, 128},
+                                32,
+                                {64, 256},
+                                {14, 56},
+                                {{1024, 1024}, {8192, 1024}, {8192, 50304}},
+                                {64, 65536, 1 << 20, 1 << 24, 1 << 26},
+                                {BF16, F32},
+                                kDeviceDistances};
   static const GridSizes kWhole{
       {64, 512, 4096, 16384},
       {64, 256, 1024, 4096, 16384},

@@ -27,7 +27,7 @@ struct GridSizes {
   int64_t attentionBatch, heads;
   Sizes sequences, headElements;
   int64_t convolutionBatch;
-  Sizes channels, images;   // of convolutions; images are square
+  Sizes channels, images;    // of convolutions; images are square
   std::vector<Sizes> tables; // rows and columns of what works row by row
   Sizes elements;            // of what is moved or updated
   std::vector<planpb::DType> types;

@@ -17,7 +17,6 @@ using namespace merak::runtime;
 namespace merak::bench {
 namespace {
 
-
 double clockSeconds(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);

@@ -24,8 +24,9 @@ struct MeasureOptions {
 Result<std::vector<double>> measureKernel(const Case &one,
                                           const MeasureOptions &options);
 
-// The same of one rank on a device, where generated kernels are loaded. Runs follow each other in a graph, as those of a step do; where
-// the device cannot capture the case, one call after the other.
+// The same of one rank on a device, where generated kernels are loaded. Runs
+// follow each other in a graph, as those of a step do; where the device cannot
+// capture the case, one call after the other.
 Result<std::vector<double>> measureOnDevice(const Case &one,
                                             runtime::Backend &backend,
                                             const MeasureOptions &options);

@@ -99,8 +99,8 @@ Result<std::vector<double>> measureOnDevice(const Case &one, Backend &backend,
   auto located = [&](Status status) {
     return std::move(status).withContext(one.key);
   };
-  Status status = arena.reserve(
-      std::max(each * uint64_t(most), uint64_t(farthest)));
+  Status status =
+      arena.reserve(std::max(each * uint64_t(most), uint64_t(farthest)));
   if (status.ok())
     status = stream.create();
   if (status.ok())

@@ -107,7 +107,8 @@ void fill(std::vector<char> &bytes, DType dtype, int64_t limit,
     return fill<uint16_t>(bytes,
                           [&](int64_t i) { return floatToBf16(real(i)); });
   case F16:
-    return fill<uint16_t>(bytes, [&](int64_t i) { return floatToF16(real(i)); });
+    return fill<uint16_t>(bytes,
+                          [&](int64_t i) { return floatToF16(real(i)); });
   case I64:
     return fill<int64_t>(bytes, index);
   case I32:
@@ -165,9 +166,8 @@ Result<Operands> Operands::create(Arena &arena, const Case &one,
   for (const Operand &operand : one.instruction->outputs())
     MERAK_RETURN_IF_ERROR(add(operand, result.outputs));
   for (const Scalar &scalar : one.instruction->scalars())
-    result.scalars.push_back(scalar.has_f() ? ScalarValue::real(scalar.f())
-                             : scalar.has_i()
-                                 ? ScalarValue::integer(scalar.i())
+    result.scalars.push_back(scalar.has_f()   ? ScalarValue::real(scalar.f())
+                             : scalar.has_i() ? ScalarValue::integer(scalar.i())
                              : scalar.runtime() == "lr"
                                  ? ScalarValue::real(1e-3)
                                  : ScalarValue::integer(1));
@@ -186,6 +186,8 @@ Status PreparedSets::add(Arena &arena, const OperandValues &values, int sets) {
     if (!operands)
       return operands.status();
     operands_.push_back(std::move(*operands));
+    if (!prepared_.empty() && !backend_.isHost())
+      continue;
     auto made = backend_.prepare(*case_.instruction, operands_.back().inputs,
                                  operands_.back().outputs);
     if (!made)
@@ -197,9 +199,10 @@ Status PreparedSets::add(Arena &arena, const OperandValues &values, int sets) {
 
 Status PreparedSets::run(int set, StreamHandle stream) {
   const Operands &use = operands_[size_t(set)];
-  return backend_.run({case_.instruction, prepared_[size_t(set)].get(),
-                       use.inputs, use.outputs, use.scalars,
-                       case_.instruction->accumulate(), stream});
+  Prepared *prepared =
+      prepared_[std::min(size_t(set), prepared_.size() - 1)].get();
+  return backend_.run({case_.instruction, prepared, use.inputs, use.outputs,
+                       use.scalars, case_.instruction->accumulate(), stream});
 }
 
 } // namespace merak::bench

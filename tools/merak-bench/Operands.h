@@ -66,7 +66,8 @@ private:
 // between two uses of one; small ones run through as many as are practical.
 int setsFor(const Case &one, int64_t distance);
 
-// A case made ready on a backend for each set of operands.
+// A case made ready on a backend: on a host for each set of operands, since it
+// may keep memory of its own that caches hold; on a device once.
 class PreparedSets {
 public:
   // Both must outlive this.

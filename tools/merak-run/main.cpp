@@ -1,98 +1,11 @@
-// merak-run: executes a plan. The work is in runtime/launch; here the backends
-// of this build are put together.
+// merak-run: executes a plan. The work is in runtime/launch.
 #include "passes/CostModel/Cluster.h"
-#include "runtime/backends/cpu/CpuBackend.h"
 #include "runtime/launch/RunMain.h"
-#ifdef MERAK_HAS_CUDA
-#include "runtime/backends/cuda/CudaBackend.h"
-#include "runtime/backends/cuda/Driver.h"
-#endif
-#ifdef MERAK_HAS_NCCL
-#include "runtime/comm/nccl/NcclWorld.h"
-#endif
-#ifdef MERAK_HAS_MPI
-#include "runtime/comm/mpi/MpiWorld.h"
-#endif
-
-#include <fmt/format.h>
-
-#include <memory>
-#include <mutex>
+#include "tools/devices/Devices.h"
 
 using namespace merak;
 
-namespace {
-
-// Among the processes of this host; 0 where ranks are threads.
-int localRank = 0;
-
-#ifdef MERAK_HAS_CUDA
-Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
-  auto device = cuda::openLocalDevice(localRank);
-  if (!device)
-    return device.status();
-  // Once a host: which library runs what costs most.
-  static std::once_flag said;
-  std::call_once(said, [&] {
-    if (localRank == 0)
-      fmt::print(stderr, "attention and convolutions on {} run {}\n",
-                 (*device)->info().name, (*device)->fusedBy());
-  });
-  return std::unique_ptr<runtime::Backend>(
-      std::make_unique<cuda::CudaBackend>(*device));
-}
-#else
-Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
-  return Status::error("this merak-run was built without the CUDA toolkit");
-}
-#endif
-
-// Ranks of CPUs as processes.
-Result<std::unique_ptr<runtime::World>>
-mpiWorld(const runtime::LaunchIdentity &identity) {
-#ifdef MERAK_HAS_MPI
-  if (identity.launcher == runtime::LaunchIdentity::Torchrun)
-    return Status::error("cpu ranks in several processes communicate through "
-                         "MPI: start them with mpirun or srun, not with "
-                         "torchrun's variables");
-  return runtime::openMpiWorld(
-      {identity.rank, identity.size, identity.masterAddress,
-       identity.masterPort, identity.connectSeconds, identity.silenceSeconds});
-#else
-  return Status::error("cpu ranks in several processes communicate through "
-                       "MPI, which this build does not have: install "
-                       "libopenmpi-dev and configure again");
-#endif
-}
-
-// Ranks of GPUs as processes.
-Result<std::unique_ptr<runtime::World>>
-ncclWorld(const runtime::LaunchIdentity &identity) {
-#ifdef MERAK_HAS_NCCL
-  localRank = identity.localRank;
-  if (identity.masterAddress.empty() || identity.masterPort == 0)
-    return Status::error("cuda ranks under mpirun meet where MASTER_ADDR and "
-                         "MASTER_PORT say: set both");
-  auto store = runtime::openStore(identity);
-  if (!store)
-    return store.status();
-  return runtime::openNcclWorld(std::move(*store));
-#else
-  return Status::error("cuda ranks in several processes communicate through "
-                       "NCCL, which this build does not have");
-#endif
-}
-
-} // namespace
-
 int main(int argc, char **argv) {
-  runtime::BackendRegistry backends;
-  backends["cpu"] = [](runtime::ThreadPool &pool)
-      -> Result<std::unique_ptr<runtime::Backend>> {
-    return std::unique_ptr<runtime::Backend>(
-        std::make_unique<cpu::CpuBackend>(pool));
-  };
-  backends["cuda"] = cudaBackend;
   auto clusterLinks = [](const std::string &json,
                          const std::string &name) -> Result<Links> {
     auto cluster = costmodel::parseCluster(json, name);
@@ -104,6 +17,6 @@ int main(int argc, char **argv) {
     return Links{cluster->perNode, speed(cluster->intra),
                  speed(cluster->inter)};
   };
-  return runtime::runMain(argc, argv, backends, clusterLinks,
-                          {{"cpu", mpiWorld}, {"cuda", ncclWorld}});
+  return runtime::runMain(argc, argv, deviceBackends(), clusterLinks,
+                          deviceWorlds());
 }

@@ -125,8 +125,10 @@ TEST_F(CalibrateTool, WrongUsage) {
   std::string out = path("c.json");
   auto run = [](std::vector<const char *> arguments) {
     arguments.insert(arguments.begin(), "merak-bench");
-    return benchToolMain(int(arguments.size()), arguments.data(),
-                         [] { return Status::error("no GPU"); });
+    const runtime::BackendRegistry backends = {
+        {"cuda",
+         [](runtime::ThreadPool &) { return Status::error("no GPU"); }}};
+    return benchToolMain(int(arguments.size()), arguments.data(), backends, {});
   };
   EXPECT_EQ(run({}), 2);
   EXPECT_EQ(run({"calibrate"}), 2);
@@ -134,6 +136,8 @@ TEST_F(CalibrateTool, WrongUsage) {
   EXPECT_EQ(run({"calibrate", "-o", out.c_str(), "--plan=/no/such"}), 1);
   EXPECT_EQ(run({"calibrate", "-o", out.c_str(), "--backend=tpu"}), 2);
   EXPECT_EQ(run({"calibrate", "-o", out.c_str(), "--backend=cuda"}), 1);
+  EXPECT_EQ(run({"calibrate", "-o", out.c_str(), "--ranks=all"}), 2);
+  EXPECT_EQ(run({"calibrate", "-o", out.c_str(), "--ranks=env"}), 1);
   EXPECT_EQ(run({"--help"}), 0);
   EXPECT_FALSE(fs::exists(out));
 }

@@ -3,6 +3,9 @@
 #include "passes/CostModel/Cost.h"
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "test/unit/cuda/EmulatedDevice.h"
+#ifdef MERAK_HAS_NCCL
+#include "test/unit/cuda/MirrorWorld.h"
+#endif
 #include "tools/merak-bench/BenchTool.h"
 #include "tools/merak-bench/Measure.h"
 
@@ -45,17 +48,27 @@ protected:
     EXPECT_EQ(device->live(), 0u);
   }
   int run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"merak-bench", "calibrate",
-                                         "--backend=cuda", "--quick", "-o",
-                                         file(), "--quiet"});
+    arguments.insert(arguments.begin(),
+                     {"merak-bench", "calibrate", "--backend=cuda", "--quick",
+                      "-o", file(), "--quiet"});
     std::vector<const char *> words;
     for (const std::string &argument : arguments)
       words.push_back(argument.c_str());
-    auto open = [&]() -> Result<std::unique_ptr<runtime::Backend>> {
-      return std::unique_ptr<runtime::Backend>(
-          std::make_unique<CudaBackend>(device));
+    const runtime::BackendRegistry backends = {
+        {"cuda",
+         [&](runtime::ThreadPool &)
+             -> Result<std::unique_ptr<runtime::Backend>> {
+           return std::unique_ptr<runtime::Backend>(
+               std::make_unique<CudaBackend>(device));
+         }}};
+    runtime::WorldRegistry worlds;
+#ifdef MERAK_HAS_NCCL
+    worlds["cuda"] = [&](const runtime::LaunchIdentity &identity) {
+      return openMirrorWorld(device, identity);
     };
-    return bench::benchToolMain(int(words.size()), words.data(), open, &tiny());
+#endif
+    return bench::benchToolMain(int(words.size()), words.data(), backends,
+                                worlds, &tiny());
   }
   std::string file() const { return (root / "device.json").string(); }
 
@@ -87,6 +100,35 @@ TEST_F(CalibrateDevice, WritesAFileThatIsRead) {
     EXPECT_EQ(gpu.kernels.count(name), 1u) << name;
   EXPECT_FALSE(fs::exists(file() + ".samples"));
 }
+
+#ifdef MERAK_HAS_NCCL
+// A process for each device: here one, which the others mirror.
+TEST_F(CalibrateDevice, LinksBetweenProcesses) {
+  for (auto [name, value] :
+       {std::pair("RANK", "0"), std::pair("WORLD_SIZE", "4"),
+        std::pair("LOCAL_RANK", "0"), std::pair("MASTER_ADDR", "127.0.0.1"),
+        std::pair("MASTER_PORT", "29500")})
+    setenv(name, value, 1);
+  ASSERT_EQ(run({"--ranks=env"}), 0);
+  auto cluster = costmodel::readCluster(file());
+  ASSERT_TRUE(cluster.ok()) << cluster.status().str();
+  EXPECT_EQ(cluster->count, 4);
+  EXPECT_EQ(cluster->perNode, 4);
+  EXPECT_EQ(cluster->algorithm, costmodel::Algorithm::Nccl);
+  EXPECT_GT(cluster->intra.bandwidth, 0);
+  EXPECT_GT(cluster->device().flops("bf16"), 0);
+  // With the rates of the first file only links are measured.
+  const std::string rates = (root / "rates.json").string();
+  fs::rename(file(), rates);
+  ASSERT_EQ(run({"--ranks=env", "--rates=" + rates}), 0);
+  auto again = costmodel::readCluster(file());
+  ASSERT_TRUE(again.ok()) << again.status().str();
+  EXPECT_EQ(again->device(), cluster->device());
+  for (const char *name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"})
+    unsetenv(name);
+}
+#endif
 
 TEST_F(CalibrateDevice, OneRankAlone) {
   EXPECT_EQ(run({"--ranks=2"}), 1);

@@ -125,7 +125,11 @@ public:
                  StreamHandle stream) override {
     if (peer < me_)
       return Status::error("the mirror shows the first rank only");
-    return broadcast(own_, out, count, type, stream);
+    if (own_)
+      return broadcast(own_, out, count, type, stream);
+    return enqueue(stream, [=] { // a transfer: what it brings is not known
+      std::memset(out, 0, size_t(count * runtime::dtypeSize(type)));
+    });
   }
 
 private:

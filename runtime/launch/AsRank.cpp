@@ -1,0 +1,66 @@
+#include "runtime/launch/AsRank.h"
+
+#include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/launch/LastResort.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace merak::runtime {
+namespace {
+
+// An aborted run: each process has so long to end by itself, and to hear that
+// all others have told what they know. Together less than 10 seconds with the
+// silence after which a rank is lost.
+constexpr double kEndSeconds = 2, kFarewellSeconds = 1;
+
+} // namespace
+
+int exitCode(const std::string &tool, const Status &status) {
+  for (const std::string &message : status.messages())
+    if (!message.empty())
+      fmt::print(stderr, "{}: error: {}\n", tool, message);
+  return status.ok() ? 0 : 1;
+}
+
+int asRank(const std::string &tool, const std::string &backend,
+           const WorldRegistry &worlds,
+           const std::function<Status(World &, std::string &early)> &body) {
+  auto identity =
+      launchIdentity([](const char *name) { return std::getenv(name); });
+  if (!identity)
+    return exitCode(tool, identity.status());
+  const auto make = worlds.find(backend);
+  if (make == worlds.end())
+    return exitCode(tool, Status::error(fmt::format(
+                              "this build has no communication between "
+                              "processes for the backend {}: use "
+                              "--ranks=inproc",
+                              backend)));
+  auto world = make->second(*identity);
+  if (!world)
+    return exitCode(tool, world.status());
+  Store &store = *(*world)->store();
+  LastResort last(store, kEndSeconds);
+  std::string early;
+  Status status = body(**world, early);
+  if (status.ok()) {
+    store.leave(kPatienceSeconds);
+    if (!store.aborted())
+      return exitCode(
+          tool, early.empty() ? Status()
+                              : Status::error((*world)->leads() ? early : ""));
+    status = store.abortReason();
+  }
+  if (!isAgreed(status))
+    (*world)->abort(status);
+  exitCode(tool, status);
+  // All others tell what they know before the first one is gone, whose launcher
+  // then ends them. Their libraries would wait for ranks that never come.
+  std::fflush(nullptr);
+  store.leave(kFarewellSeconds);
+  std::_Exit(1);
+}
+
+} // namespace merak::runtime
