@@ -39,7 +39,7 @@ Kind kindOf(Operation *op) {
 }
 
 // Operands that keep their type: scales and biases of normalizations, tables of
-// a rotation, the mask of an attention, the table of a gather.
+// a rotation, the mask of an attention, what a gather reads.
 bool keepsType(OpOperand &operand) {
   unsigned first =
       llvm::TypeSwitch<Operation *, unsigned>(operand.getOwner())
@@ -157,7 +157,13 @@ private:
       setLow(result);
       return;
     }
-    // Rows are read from the f32 table and converted once.
+    // Rows of an activation have its type.
+    Value table = op->getOperand(0);
+    if (elementOf(table) == low)
+      setLow(result);
+    if (elementOf(table) == low || !isWeak(table))
+      return;
+    // Those of a parameter are read in f32 and converted once.
     OpBuilder b(op->getContext());
     b.setInsertionPointAfter(op);
     auto type = cast<RankedTensorType>(result.getType()).clone(low);

@@ -127,14 +127,16 @@ View ActionLowering::outputFor(Value result) {
 
 SmallVector<View> ActionLowering::outputsFor(ArrayRef<Value> results,
                                              bool &accumulate) {
-  // All results are sums, and either all of them hold something already or
-  // none does: the instruction writes them itself.
-  size_t sums = 0;
+  // All results are sums, each one of its own (two halves of a microbatch may
+  // add to one loss), and either all of them hold something already or none
+  // does: the instruction writes them itself.
+  llvm::SmallPtrSet<const NamedValue *, 4> sums;
   for (Value result : results)
-    if (auto it = destinations_.find(result); it != destinations_.end())
-      sums += it->second.sum != nullptr;
+    if (auto it = destinations_.find(result);
+        it != destinations_.end() && it->second.sum)
+      sums.insert(it->second.sum);
   accumulate = false;
-  if (sums == results.size() && sums) {
+  if (sums.size() == results.size() && !sums.empty()) {
     size_t fresh = 0;
     for (Value result : results)
       fresh += destinations_[result].sum->overwriteIn == id_;

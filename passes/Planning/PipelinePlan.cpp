@@ -420,7 +420,8 @@ private:
   Status start(Search &search, int parts) {
     bool byShard =
         options.cut == CutRule::Layers || options.cut == CutRule::Parameters;
-    const std::vector<int> &at = byShard ? model.shards() : model.positions();
+    const std::vector<int> &at =
+        byShard ? model.shards() : model.positions(parts);
     int n = int(at.size()) - 1;
     if (n < parts)
       return Status::error(
@@ -564,7 +565,7 @@ private:
   // ----------------------------------------------------------------- cuts
 
   void improve(Search &search, int parts) {
-    const std::vector<int> &at = model.positions();
+    const std::vector<int> &at = model.positions(parts);
     int n = int(at.size()) - 1;
     double combinations = 1;
     for (int i = 1; i < parts && combinations < kExhaustive * n; ++i)
@@ -614,7 +615,7 @@ private:
   }
 
   void tryAll(Search &search, int parts) {
-    const std::vector<int> &at = model.positions();
+    const std::vector<int> &at = model.positions(parts);
     int n = int(at.size()) - 1;
     std::vector<int> cuts(parts + 1);
     for (int q = 0; q < parts; ++q)

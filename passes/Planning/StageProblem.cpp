@@ -7,8 +7,6 @@
 
 namespace merak::planning {
 
-// Up to this many ops every position is tried as a cut.
-constexpr int kAllPositions = 256;
 // A cut between shards is the narrowest within so many ops on both sides.
 constexpr int kShardWindow = 16;
 // Shards lighter than this part of the mean join the next one.
@@ -118,13 +116,9 @@ void StageModel::findShards() {
   if (shardBegin.size() > 2 &&
       seconds(shardBegin[shardBegin.size() - 2], count()) < kLightShard * mean)
     shardBegin.erase(shardBegin.end() - 2);
-  cuts = shardBegin;
-  if (count() <= kAllPositions) {
-    cuts.clear();
-    for (int i = 0; i <= count(); ++i)
-      if (legal[i])
-        cuts.push_back(i);
-  }
+  for (int i = 0; i <= count(); ++i)
+    if (legal[i])
+      legalCuts.push_back(i);
 }
 
 double StageModel::parameterBytes(int begin, int end) const {

@@ -169,8 +169,13 @@ public:
   }
   // Cuts that few bytes cross, first 0, last count(); shards lie between them.
   const std::vector<int> &shards() const { return shardBegin; }
-  // The cuts a search tries: all, or for large models those between shards.
-  const std::vector<int> &positions() const { return cuts; }
+  // The cuts that a search for so many stages tries: all, or for large models
+  // those between shards, if there are enough.
+  const std::vector<int> &positions(int parts) const {
+    return count() > kAllPositions && int(shardBegin.size()) > parts
+               ? shardBegin
+               : legalCuts;
+  }
   // The tensors of a stage that take most memory, largest first.
   std::vector<std::pair<std::string, double>>
   topTensors(int begin, int end, Marks marks, int inFlight, size_t n) const;
@@ -213,7 +218,9 @@ private:
   std::vector<std::vector<std::pair<int, int>>> parametersOf;
   std::vector<int> rung;
   int rungs = 0;
-  std::vector<int> shardBegin, cuts;
+  // Up to this many ops every position is tried as a cut.
+  static constexpr int kAllPositions = 256;
+  std::vector<int> shardBegin, legalCuts;
   mutable std::vector<int> stamp; // of the latest range that needs a tensor
   mutable std::vector<char> need; // last reader of those: 1 R, 2 B, 3 W
   mutable int now = 0;

@@ -257,7 +257,9 @@ private:
         source = source->getOperand(0).getDefiningOp();
       StringRef role = roleOf(op);
       bool ofForward = !source || roleOf(source) == kForward;
-      bool everywhere = !source || isa<ReadOp, ConstantOp>(source);
+      auto cast = dyn_cast_or_null<CastOp>(source);
+      bool everywhere = !source || isa<ReadOp, ConstantOp>(source) ||
+                        (cast && cast.getX().getDefiningOp<ReadOp>());
       if (role == kBackwardWeight || (role == kBackwardInput && ofForward) ||
           everywhere)
         if (IntegerAttr first = firstUse(op))

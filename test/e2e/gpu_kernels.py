@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Kernels of plans for GPUs, without a GPU.
 
-Every model is compiled for clusters of GPUs. Its plan must pass the verifier;
+Every model, and every recorded family, is compiled for clusters of GPUs. Its plan must pass the verifier;
 its kernels must be entries of its PTX; and NVIDIA's assembler must accept the
 PTX for sm_80 and sm_90 (where it is installed; the last lines say if it is
 not). What the kernels compute is tested by KernelCompilerTest, which runs them
 in a simulated grid.
+
+--families DIR: also what test/families/export.py wrote there.
 """
 import functools
 import os
@@ -18,9 +20,11 @@ import harness
 import matrix
 from harness import Case, Failed
 
+sys.path.insert(0, os.path.join(harness.ROOT, "test/families"))
+import families  # noqa: E402
+
 CLUSTER = os.path.join(harness.ROOT, "samples/clusters/h200-8x8.json")
 EXACT = os.path.join(harness.ROOT, "test/data/exact")
-MESHES = ["none", "tp=2", "pp=2,dp=2,tp=2"]
 ARCHITECTURES = ["sm_80", "sm_90"]
 
 
@@ -32,10 +36,10 @@ def tool(name):
 ASSEMBLER, PACKER = tool("ptxas"), tool("fatbinary")
 
 
-def compile_model(tools, model, mesh, *options):
+def compile_model(tools, model, mesh, *options, microbatch="half"):
     plan = tools.path("out.plan")
     tools.run("merakc", model, "-o", plan, "-q", f"--cluster={CLUSTER}",
-              *matrix.compile_options(mesh, "half", "1f1b"), *options)
+              *matrix.compile_options(mesh, microbatch, "1f1b"), *options)
     tools.run("merak-plan", "verify", plan)
     return plan
 
@@ -56,11 +60,13 @@ def assemble(path, architecture):
                      f"{harness.last_lines(done.stdout + done.stderr)}")
 
 
-def kernels(model, mesh, optimizer, precision, tools):
+def kernels(model, mesh, optimizer, precision, tools, *options,
+            microbatch="half"):
     """The PTX, which is what the plan holds without NVIDIA's tools."""
     tools.extra = {"CUDA_HOME": "/nonexistent", "PATH": "/nonexistent"}
     plan = compile_model(tools, model, mesh, f"--optimizer={optimizer}",
-                         f"--precision={precision}")
+                         f"--precision={precision}", *options,
+                         microbatch=microbatch)
     named = symbols(tools, plan)
     path = os.path.join(plan, "kernels.ptx")
     with open(path, encoding="ascii") as file:
@@ -72,6 +78,16 @@ def kernels(model, mesh, optimizer, precision, tools):
     for architecture in ARCHITECTURES if ASSEMBLER else []:
         assemble(path, architecture)
     return f"{len(entries)} kernels"
+
+
+def family(folder, mesh, precision, tools):
+    """A family's export; what merakc refuses has no kernels."""
+    info = families.expected(folder)
+    if info.get("refuses"):
+        return "refused"
+    return kernels(os.path.join(folder, "model.onnx"), mesh,
+                   f"sgd:lr={info['lr']}", precision, tools, "--loss=loss",
+                   microbatch=info.get("microbatch", "half"))
 
 
 def file_of_both(tools):
@@ -132,13 +148,15 @@ def wrong_target(tools):
 
 
 def main():
-    args = harness.parser(__doc__).parse_args()
+    parser = harness.parser(__doc__)
+    parser.add_argument("--families", metavar="DIR")
+    args = parser.parse_args()
     cases = []
     models = [os.path.join(harness.MODELS, name, "model.onnx")
               for name in sorted(os.listdir(harness.MODELS))
               if os.path.isdir(os.path.join(harness.MODELS, name))]
     for model in models:
-        for mesh in MESHES if args.all else ["none", "pp=2,dp=2,tp=2"]:
+        for mesh in matrix.MESHES:
             name = os.path.basename(os.path.dirname(model))
             for precision in ("fp32", "bf16"):
                 cases.append(Case(f"{name} {mesh} {precision}",
@@ -148,6 +166,14 @@ def main():
         if leaf.endswith(".textproto"):
             cases.append(Case("exact " + leaf[:-10], functools.partial(
                 kernels, os.path.join(EXACT, leaf), "none", "sgd", "fp32")))
+    for root in filter(None, (families.RECORDED, args.families)):
+        for name in sorted(os.listdir(root)):
+            for mesh in ("none", "pp=2,dp=2,tp=2"):
+                for precision in ("fp32", "bf16"):
+                    cases.append(Case(
+                        f"family {name} {mesh} {precision}",
+                        functools.partial(family, os.path.join(root, name),
+                                          mesh, precision)))
     cases += [Case("an assembler that fails", refused_tool),
               Case("target and cluster contradict", wrong_target)]
     if ASSEMBLER and PACKER:

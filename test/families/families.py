@@ -10,6 +10,8 @@ all three at once.
                                     instead so many layouts drawn at random:
                                     degrees, microbatch, schedule, recomputation,
                                     overlap; the recorded cases have a few, too
+    families.py --cases DIR --bf16  instead in bf16, losses within 1e-2, with
+                                    --random too; the recorded cases run so, too
     families.py --results FILE      also writes what happened; adds to what the
                                     file holds
     families.py --table FILE        takes such a file over as results.json and
@@ -41,7 +43,7 @@ RECORDED = os.path.join(harness.ROOT, "test/data/families")
 MESHES = ["none", "dp=2", "tp=2", "pp=2", "pp=2,dp=2,tp=2"]
 RECORDED_MESHES = ["none", "pp=2,dp=2,tp=2"]
 EXPORTERS = ["torchscript", "dynamo", "dynamo-optimized", "dynamo-merged"]
-TOLERANCE = 1e-4
+TOLERANCE, LOW_TOLERANCE = 1e-4, 1e-2
 
 
 def expected(folder):
@@ -49,14 +51,14 @@ def expected(folder):
         return json.load(file)
 
 
-def compare(found, wanted):
+def compare(found, wanted, tolerance=TOLERANCE):
     worst = 0.0
     if len(found) != len(wanted):
         raise Failed(f"{len(found)} losses, expected {len(wanted)}")
     for step, (x, y) in enumerate(zip(found, wanted), 1):
         x = float("nan") if x is None else x
         error = abs(x - y) / abs(y)
-        if not error <= TOLERANCE:
+        if not error <= tolerance:
             raise Failed(f"loss of step {step} is {x:.7g}, expected {y:.7g} "
                          f"(relative error {error:.1e})")
         worst = max(worst, error)
@@ -84,7 +86,7 @@ def train(folder, info, mesh, tools):
     return run(folder, info, mesh, tools, f"--save={saved}")
 
 
-def run(folder, info, mesh, tools, *options):
+def run(folder, info, mesh, tools, *options, tolerance=TOLERANCE):
     """Runs out.plan; the largest error of a loss."""
     plan, log = map(tools.path, ("out.plan", "log.jsonl"))
     tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
@@ -92,8 +94,30 @@ def run(folder, info, mesh, tools, *options):
     # With batch norm in training mode, losses depend on the replicas.
     wanted = info.get("replica_losses", {}).get(
         str(matrix.degrees(mesh)["dp"]), info["losses"])
-    error = compare([e["loss"] for e in harness.read_log(log)], wanted)
+    error = compare([e["loss"] for e in harness.read_log(log)], wanted,
+                    tolerance)
     return f"{error:.0e}"
+
+
+# Families that bf16 moves further: PyTorch's autocast is off by 1.4e-2 (CLIP),
+# 2.2e-2 (EfficientNet) and up to 4.3e-2 (ResNet-50) on the same exports.
+SENSITIVE = {"clip": 0.02, "efficientnet": 0.03, "resnet18": 0.02,
+             "resnet50": 0.08}
+
+
+def low_tolerance(info):
+    return SENSITIVE.get(info["family"], LOW_TOLERANCE)
+
+
+def low(folder, mesh, tools):
+    """In bf16, beside the losses of full precision."""
+    info = expected(folder)
+    if info.get("refuses"):
+        return "refused"
+    tools.run("merakc",
+              *compile_command(folder, info, mesh, tools.path("out.plan")),
+              "--precision=bf16")
+    return run(folder, info, mesh, tools, tolerance=low_tolerance(info))
 
 
 def judge(folder, info, tools):
@@ -191,6 +215,8 @@ def draw(r, info):
 
 def random_body(folder, mesh, options, tools):
     info = expected(folder)
+    tolerance = (low_tolerance(info) if "--precision=bf16" in options
+                 else TOLERANCE)
     _, errors = tools.run(
         "merakc", os.path.join(folder, "model.onnx"), "-o",
         tools.path("out.plan"), *options,
@@ -200,10 +226,10 @@ def random_body(folder, mesh, options, tools):
     if tools.returncode:
         raise Failed(f"merakc ended with {tools.returncode}: "
                      f"{harness.last_lines(errors)}")
-    return run(folder, info, mesh, tools)
+    return run(folder, info, mesh, tools, tolerance=tolerance)
 
 
-def random_cases(root, count, seed):
+def random_cases(root, count, seed, low=False):
     r = random.Random(seed)
     names = []
     for name in sorted(os.listdir(root)):
@@ -215,6 +241,8 @@ def random_cases(root, count, seed):
     for number in range(count):
         name, folder, info = r.choice(names)
         mesh, options = draw(r, info)
+        if low:
+            options.append("--precision=bf16")
         yield Case(" ".join(["random", str(number), name, *options[1:]]),
                    functools.partial(random_body, folder, mesh, options))
 
@@ -375,6 +403,7 @@ def main():
     parser.add_argument("--results")
     parser.add_argument("--random", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--torch", default="2", help="version, for the table")
     args = parser.parse_args()
     outcomes = {}
@@ -386,14 +415,20 @@ def main():
         cases.append(Case("page", fresh))
     if args.random is None and args.cases == RECORDED and not args.mesh:
         cases += random_cases(args.cases, 60, args.seed)
+        cases += random_cases(args.cases, 20, args.seed + 1, low=True)
     for name in sorted(os.listdir(args.cases)):
         folder = os.path.join(args.cases, name)
         if os.path.exists(os.path.join(folder, "expected.json")):
             for mesh in meshes:
-                cases.append(Case(f"{name} {mesh}", functools.partial(
-                    body, folder, mesh, outcomes)))
+                if not args.bf16:
+                    cases.append(Case(f"{name} {mesh}", functools.partial(
+                        body, folder, mesh, outcomes)))
+                if args.bf16 or args.cases == RECORDED:
+                    cases.append(Case(f"bf16 {name} {mesh}", functools.partial(
+                        low, folder, mesh)))
     if args.random is not None:
-        cases = list(random_cases(args.cases, args.random, args.seed))
+        cases = list(random_cases(args.cases, args.random, args.seed,
+                                  args.bf16))
     code = harness.run_cases("families", cases, args)
     if args.results:
         if os.path.exists(args.results):

@@ -65,6 +65,27 @@ module {
 
 // -----
 
+// Rows gathered from an activation have its type, whichever it is.
+// CHECK-LABEL: func.func @model
+module {
+  train.parameter @w : tensor<4x8xf32> trainable
+  func.func @model(%x: tensor<8x4xf32>, %ids: tensor<3xi64>) -> (tensor<3x8xf32>, tensor<3x4xf32>) {
+    %w = train.read @w : tensor<4x8xf32>
+    // CHECK: %[[Y:.*]] = train.einsum {{.*}} : tensor<8x4xbf16>, tensor<4x8xbf16>
+    %y = train.einsum "mk,kn->mn" %x, %w : tensor<8x4xf32>, tensor<4x8xf32>
+    // CHECK: %[[G:.*]] = train.gather %[[Y]][%arg1] axis 0 : tensor<8x8xbf16>, tensor<3xi64>
+    %g = train.gather %y[%ids] axis 0 : tensor<8x8xf32>, tensor<3xi64>
+    // CHECK: train.tanh %[[G]] : tensor<3x8xbf16>
+    %t = train.tanh %g : tensor<3x8xf32>
+    // CHECK: %[[H:.*]] = train.gather %arg0[%arg1] axis 0 : tensor<8x4xf32>, tensor<3xi64>
+    %h = train.gather %x[%ids] axis 0 : tensor<8x4xf32>, tensor<3xi64>
+    // CHECK: return %{{.*}}, %[[H]] : tensor<3x8xf32>, tensor<3x4xf32>
+    return %t, %h : tensor<3x8xf32>, tensor<3x4xf32>
+  }
+}
+
+// -----
+
 // Without products nothing changes.
 // CHECK-LABEL: func.func @model
 module {

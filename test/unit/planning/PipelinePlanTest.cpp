@@ -200,7 +200,7 @@ TEST(StageModel, NeverCutsAnOpApart) {
   for (int i : {3, 4, 6})
     problem.ops[i].piece = 7;
   StageModel model(problem);
-  EXPECT_EQ(model.positions(), (std::vector<int>{0, 1, 2, 3, 7, 8, 9, 10}));
+  EXPECT_EQ(model.positions(2), (std::vector<int>{0, 1, 2, 3, 7, 8, 9, 10}));
 }
 
 TEST(Cuts, UniformFloorOfMerak) {
@@ -675,6 +675,22 @@ TEST(StageModel, ValuesGoStraightToTheStagesThatUseThem) {
                             value.life, true);
     EXPECT_EQ(cost.memory[v], bytes) << v;
   }
+}
+
+// A large model is cut between shards, unless there are more stages.
+TEST(PipelinePlan, CutsInsideOfShardsWhereStagesAreMany) {
+  Random random(23);
+  StageProblem problem = randomProblem(random, 300);
+  StageModel model(problem);
+  const int shards = int(model.shards().size()) - 1;
+  ASSERT_LT(shards, 100);
+  EXPECT_EQ(model.positions(shards), model.shards());
+  EXPECT_EQ(model.positions(shards + 1).size(), 301u);
+  PipelineOptions options;
+  options.budget = 1000;
+  auto plan = planPipeline(model, shapeOf(shards + 1, 2 * shards), options);
+  ASSERT_TRUE(plan.ok()) << plan.status().str();
+  EXPECT_EQ(plan->begin.size(), size_t(shards) + 2);
 }
 
 TEST(PipelinePlan, ExplainsWhatCannotBe) {
