@@ -8,6 +8,14 @@ gradients and weights are compared with recorded runs, as the oracle suite does.
 
 family: recorded exports of model families, losses of PyTorch.
 
+packed: the model cases that test/gpu/run.sh checks on a GPU, in that form.
+
+form: plans as GPUs get them: products that end with biases and GELU and sum what
+biases need, rows that begin at whole lines, parts that are joined in place. The IR
+of such a plan, compiled for a cluster of GPUs, is finished for the CPU instead, so
+that the emulated device can call its kernels. In bf16, as GPUs are used, and f32.
+With --families DIR also what test/families/export.py wrote there.
+
 memory: a device of the least size that the check before the first step lets
 pass runs all steps; with one byte less the check says what is needed, with a
 table of buffers and workspaces.
@@ -23,7 +31,10 @@ import matrix
 import oracle
 from harness import Case, Failed
 
-sys.path.append(os.path.join(harness.ROOT, "test/families"))
+sys.path += [os.path.join(harness.ROOT, "test/families"),
+             os.path.join(harness.ROOT, "test/gpu")]
+import cases as gpu_cases  # noqa: E402
+import check as gpu_check  # noqa: E402
 import families  # noqa: E402
 
 # Between them most library kernels: scatters and gathers, convolutions in
@@ -31,6 +42,7 @@ import families  # noqa: E402
 FAMILIES = ["clip-torchscript", "convnext-dynamo-optimized", "dlrm-torchscript",
             "gpt-neox-dynamo-merged", "llama-torchscript",
             "mobilenet-v3-torchscript", "t5-torchscript", "vit-dynamo"]
+CLUSTER = os.path.join(harness.ROOT, "samples/clusters/h200-8x8.json")
 CASES = [
     ("gpt2-tiny", "none", "adamw", "whole", "gpipe"),
     ("gpt2-tiny", "pp=2,dp=2,tp=2", "adamw", "half", "1f1b"),
@@ -100,8 +112,70 @@ def family(name, mesh, tools):
     return families.train(folder, families.expected(folder), mesh, tools)
 
 
+def compile_form(tools, model, *options):
+    """out.plan in the form of GPUs, for the CPU."""
+    lowered, plan = tools.path("plan.mlir"), tools.path("out.plan")
+    tools.run("merakc", model, "--to=plan", "-o", lowered,
+              f"--cluster={CLUSTER}", *options, "-q")
+    with open(lowered, encoding="utf-8") as file:
+        text = file.read()
+    changed = text.replace('device = "cuda"', 'device = "cpu"', 1)
+    if changed == text:
+        raise Failed("the plan is not one for GPUs")
+    with open(lowered, "w", encoding="utf-8") as file:
+        file.write(changed)
+    tools.run("merakc", "--from=plan", lowered, "-o", plan, "-q")
+    return plan
+
+
+def packed(case, tools):
+    model, mesh, optimizer, microbatch, schedule = case[:5]
+    folder = os.path.join(harness.MODELS, model)
+    precision = gpu_cases.precision(case)
+    plan = compile_form(tools, os.path.join(folder, "model.onnx"),
+                        *matrix.compile_options(mesh, microbatch, schedule),
+                        f"--precision={precision}",
+                        oracle.optimizer_option(model, optimizer))
+    log = tools.path("log.jsonl")
+    tools.run("merak-run-emulated", plan, f"--data={folder}/data",
+              f"--steps={gpu_cases.STEPS}", f"--log={log}")
+    wanted = oracle.expected(model)["optimizers"][optimizer]["losses"]
+    error = families.compare([e["loss"] for e in harness.read_log(log)], wanted,
+                             gpu_check.LOSS[precision])
+    return f"{error:.0e}"
+
+
+def form(folder, info, mesh, precision, tools):
+    """`info`: as expected.json of a family."""
+    if info.get("refuses"):
+        return "refused"
+    compile_form(tools, os.path.join(folder, "model.onnx"),
+                 *matrix.compile_options(mesh, info.get("microbatch", "half"),
+                                         "1f1b"),
+                 f"--precision={precision}", f"--optimizer=sgd:lr={info['lr']}",
+                 "--loss=loss")
+    emulate(tools)
+    tolerance = (families.TOLERANCE if precision == "fp32"
+                 else families.low_tolerance(info))
+    return families.run(folder, info, mesh, tools, tolerance=tolerance)
+
+
+def forms(root):
+    for name in sorted(os.listdir(root)):
+        folder = os.path.join(root, name)
+        if os.path.exists(os.path.join(folder, "expected.json")):
+            for mesh in ("none", "pp=2,dp=2,tp=2"):
+                for precision in ("fp32", "bf16"):
+                    yield Case(f"form {name} {mesh} {precision}",
+                               functools.partial(form, folder,
+                                                 families.expected(folder),
+                                                 mesh, precision))
+
+
 def main():
-    args = harness.parser(__doc__).parse_args()
+    parser = harness.parser(__doc__)
+    parser.add_argument("--families", metavar="DIR")
+    args = parser.parse_args()
     tool = os.path.join(args.bin_dir, "merak-run-emulated")
     if not os.path.exists(tool):
         print("cuda-emulated: built without the CUDA toolkit, nothing to test")
@@ -114,7 +188,10 @@ def main():
          for name, mesh in zip(FAMILIES, itertools.cycle(
              ["none", "pp=2,dp=2,tp=2"]))] +
         [Case(f"memory {model} {mesh}", functools.partial(memory, model, mesh))
-         for model, mesh in (("mlp-ce", "none"), ("mlp-ce", "dp=2"))], args)
+         for model, mesh in (("mlp-ce", "none"), ("mlp-ce", "dp=2"))] +
+        [Case("packed " + " ".join(c), functools.partial(packed, c))
+         for c in gpu_cases.CASES] +
+        list(forms(args.families or families.RECORDED)), args)
 
 
 if __name__ == "__main__":
