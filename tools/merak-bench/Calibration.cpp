@@ -6,9 +6,9 @@
 #include "runtime/plan/Verify.h"
 #include "tools/merak-bench/Links.h"
 #include "tools/merak-bench/Measure.h"
+#include "tools/merak-bench/Report.h"
 #include "tools/merak-bench/SampleFile.h"
 
-#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
@@ -364,9 +364,9 @@ private:
     if (file_)
       file_->remove();
     if (!options_.quiet) {
-      report(samples_, cluster);
+      report(samples_, cluster.device());
       if (world_)
-        reportLinks(cluster);
+        report(links_, cluster);
     }
     return {};
   }
@@ -398,58 +398,6 @@ private:
       cluster.intra = *links_.intra;
     if (links_.inter)
       cluster.inter = *links_.inter;
-  }
-
-  void reportLinks(const costmodel::Cluster &cluster) const {
-    auto say = [](const char *where, const costmodel::Link &link) {
-      fmt::print("{:28} {:.1f} us, {:.3f} GB/s{}\n", where, link.latency * 1e6,
-                 link.bandwidth * 1e-9,
-                 link.shared ? ", shared by the ranks of a node" : "");
-    };
-    if (links_.intra)
-      say("link inside a node", *links_.intra);
-    if (links_.inter)
-      say("link between nodes", *links_.inter);
-    // The formulas know nothing but the links.
-    std::vector<int64_t> all;
-    for (int64_t rank = 0; rank < cluster.count; ++rank)
-      all.push_back(rank);
-    std::map<std::string, std::pair<double, int>> errors;
-    for (const costmodel::Sample &sample : links_.collectives) {
-      costmodel::Collective kind;
-      if (!costmodel::parseCollective(sample.work.name, kind))
-        continue;
-      auto &[sum, count] = errors[sample.work.name];
-      sum += std::log(
-          costmodel::collectiveSeconds(kind, sample.work.bytes, all, cluster) /
-          sample.seconds);
-      ++count;
-    }
-    for (const auto &[name, error] : errors)
-      fmt::print(
-          "{:28} {:4} sizes of {} ranks, the formula says {:.2f} of what "
-          "they took, in the mean\n",
-          name, error.second, cluster.count,
-          std::exp(error.first / error.second));
-  }
-
-  // How well the file gives back what was measured, class by class.
-  static void report(const std::vector<costmodel::Sample> &samples,
-                     const costmodel::Cluster &cluster) {
-    std::map<std::string, std::pair<double, int>> errors;
-    for (const costmodel::Sample &sample : samples) {
-      costmodel::Kernel work = sample.work;
-      work.shares = costmodel::distanceShares(cluster.device().distances,
-                                              sample.distance);
-      double predicted = costmodel::kernelSeconds(cluster.device(), work);
-      auto &[sum, count] = errors[sample.work.name];
-      sum += std::abs(std::log(predicted / sample.seconds));
-      ++count;
-    }
-    for (const auto &[name, error] : errors)
-      fmt::print("{:28} {:4} samples, given back within {:5.1f} % on average\n",
-                 name, error.second,
-                 100 * (std::exp(error.first / error.second) - 1));
   }
 
   const CalibrationOptions &options_;
