@@ -54,8 +54,12 @@ public:
           "devices have a process each, --ranks=env",
           measure_.ranks));
     MERAK_RETURN_IF_ERROR(lookAround());
-    MERAK_RETURN_IF_ERROR(options_.rates.empty() ? kernels(sizes)
-                                                 : takeRates());
+    Status status = options_.rates.empty() ? kernels(sizes) : takeRates();
+    if (!status.ok()) {
+      if (file_ && file_->samples().empty())
+        file_->remove(); // nothing to go on with
+      return status;
+    }
     if (world_) {
       MERAK_RETURN_IF_ERROR(links());
     }

@@ -67,13 +67,13 @@ TEST_P(Conformance, MatchesReference) {
       std::string where =
           c.name + " " + layoutName(layout) + (accumulate ? " accumulate" : "");
       Tensors sum = expected;
-      if (accumulate)
-        for (size_t i = 0; i < sum.size(); ++i)
-          for (int64_t j = 0; j < sum[i].size(); ++j)
-            if (sum[i].dtype == planpb::BOOL)
-              sum[i].v[j] = sum[i].v[j] != 0 || c.outputs[i].v[j] != 0;
-            else
-              sum[i].v[j] += c.outputs[i].v[j];
+      for (size_t i = 0; accumulate && i < sum.size(); ++i)
+        for (int64_t j = 0; j < sum[i].size(); ++j) {
+          if (sum[i].dtype == planpb::BOOL)
+            sum[i].v[j] = sum[i].v[j] != 0 || c.outputs[i].v[j] != 0;
+          else
+            sum[i].v[j] += c.outputs[i].v[j];
+        }
       for (Tensor &tensor : sum)
         roundToType(tensor);
       Outcome first = runCase(c, layout, 1, accumulate);

@@ -51,8 +51,9 @@ TEST(DropoutMask, DropsAsOftenAsAsked) {
     for (int64_t i = 0; i < kCount; ++i) {
       dropped += y[i] == 0;
       both += i > 0 && y[i] == 0 && y[i - 1] == 0;
-      if (y[i] != 0)
+      if (y[i] != 0) {
         ASSERT_FLOAT_EQ(y[i], 1 / (1 - ratio));
+      }
     }
     // Five standard deviations of a binomial; neighbours are independent.
     auto bound = [&](double p) { return 5 * std::sqrt(kCount * p * (1 - p)); };

@@ -130,6 +130,13 @@ TEST_F(CalibrateDevice, LinksBetweenProcesses) {
 }
 #endif
 
+TEST_F(CalibrateDevice, LeavesNothingWhereNothingWasMeasured) {
+  device = std::make_shared<EmulatedDevice>(Emulation{.memory = 1 << 10});
+  EXPECT_EQ(run({}), 1);
+  EXPECT_FALSE(fs::exists(file() + ".samples"));
+  EXPECT_FALSE(fs::exists(file()));
+}
+
 TEST_F(CalibrateDevice, OneRankAlone) {
   EXPECT_EQ(run({"--ranks=2"}), 1);
   EXPECT_FALSE(fs::exists(file()));

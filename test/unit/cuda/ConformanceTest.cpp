@@ -193,8 +193,9 @@ TEST(CudaKernels, ConvolutionsGiveGradientsInF32) {
         EXPECT_TRUE(outcome.gapsUntouched) << c.name;
         ASSERT_EQ(difference(c, outcome.outputs, expected), "")
             << c.name << " " << layoutName(layout) << " way " << way;
-        if (way % 3 == 0)
+        if (way % 3 == 0) {
           EXPECT_EQ(cuda::fusedRuns(), before);
+        }
         tested += cuda::fusedRuns() - before;
       }
   }
