@@ -9,6 +9,7 @@ empty    nothing unpacked: exit code 1
 list     what would be checked names every case
 checked  what judges the runs there, on a plan for the emulated device: losses, and
          the same bits without graphs; wrong recorded losses fail
+attempted  a machine whose GPU runs nothing: all rows failed, exit code 1
 chosen   --only and --minutes: some of the checks, an unknown one, no time
 bench    the benchmark's scripts on the CPU: a profile, the simulator beside the
          measured step; a plan that does not run is told
@@ -44,13 +45,13 @@ def checkout(tools):
     return root
 
 
-def run_sh(tools, root, *options):
+def run_sh(tools, root, *options, smi_says="exit 9"):
     """Exit code and output. A machine with a GPU is made to look without."""
     stand_in = tools.path("bin")
     os.makedirs(stand_in, exist_ok=True)
     smi = os.path.join(stand_in, "nvidia-smi")
     with open(smi, "w", encoding="utf-8") as file:
-        file.write("#!/bin/sh\nexit 9\n")
+        file.write(f"#!/bin/sh\n{smi_says}\n")
     os.chmod(smi, 0o755)
     command = [os.path.join(root, "test/gpu/run.sh"), *options]
     tools.commands.append(" ".join(command))
@@ -74,10 +75,10 @@ def pack(tools, root, only, *options):
 
 
 def row(output, name):
-    found = re.search(rf"^{name} +(\w+) +(.*)$", output, re.M)
+    found = re.findall(rf"^{name} +(\w+) +(.*)$", output, re.M)
     if not found:
         raise Failed(f"no row {name}: {harness.last_lines(output, 12)}")
-    return found.groups()
+    return found[-1]
 
 
 def whole(which, tools):
@@ -219,6 +220,36 @@ def chosen(tools):
         raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
 
 
+def attempted(tools):
+    """A machine that says it has a GPU, on which nothing runs: every check is
+    made, and fails in the table."""
+    root = checkout(tools)
+    pack(tools, root, PACKED[""], "--no-runtime")
+    os.makedirs(os.path.join(root, "build/gpu-pack/bench"))
+    driver = os.path.abspath(os.path.join(tools.bin_dir, "../fake-driver"))
+    tools_dir = tools.path("tools")
+    os.makedirs(tools_dir)
+    for tool in ("merak-run", "merak-plan", "merak-bench", "merak-conformance",
+                 "MerakCudaTests"):
+        with open(os.path.join(tools_dir, tool), "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\nLD_LIBRARY_PATH={driver} exec "
+                       f"{os.path.abspath(tools.bin_dir)}/{tool} \"$@\"\n")
+        os.chmod(file.name, 0o755)
+    code, output = run_sh(tools, root, "--bin-dir", tools_dir, "--only",
+                          "plans,models,nccl,benchmark,calibration",
+                          smi_says="echo 'GPU 0: one of the tests'")
+    if code != 1 or row(output, "plans") != ("passed", "1 passed, 0 failed"):
+        raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
+    folder = os.path.join(root, "build/gpu-pack")
+    for name, says in (("models", "0 passed, 1 failed"), ("nccl", ""),
+                       ("benchmark", "No such file or directory"),
+                       ("calibration", f"no {folder}/results/measured.json: run "
+                                       "bench/gpu/run.py first")):
+        state, detail = row(output, name)
+        if state != "FAILED" or says not in detail:
+            raise Failed(f"{name}: {state} {detail}")
+
+
 def bench(tools):
     folder = tools.path("pack/tiny")
     shutil.copytree(os.path.join(harness.MODELS, "gpt2-tiny"), folder)
@@ -283,7 +314,7 @@ def main():
     found = [Case(f"whole {which}".strip(), functools.partial(whole, which))
              for which in PACKED]
     found += [Case(f.__name__, f) for f in (broken, empty, listed, checked, chosen,
-                                           bench)]
+                                           attempted, bench)]
     return harness.run_cases("gpu-pack", found, args)
 
 

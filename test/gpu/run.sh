@@ -20,7 +20,7 @@
 # none was checked, and passed.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-bin= pack=$root/build/gpu-pack list=0 minutes=28 results=
+bin= pack=$root/build/gpu-pack list=0 minutes=28 measured=
 all="plans models collectives nccl conformance sanitizer benchmark calibration"
 only=
 while [ $# -gt 0 ]; do
@@ -30,11 +30,11 @@ while [ $# -gt 0 ]; do
     --pack) pack=$2; shift 2 ;;
     --only) only=${2//,/ }; shift 2 ;;
     --minutes) minutes=$2; shift 2 ;;
-    --results) results=$2; shift 2 ;;
+    --results) measured=$2; shift 2 ;;
     *) sed -n '2,20s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
-results=${results:-$pack/results}
+measured=${measured:-$pack/results}
 
 for name in $only; do
   case " $all " in
@@ -165,9 +165,9 @@ else
 fi
 if [ -d "$pack/bench" ]; then
   suite benchmark 520 python3 "$root/bench/gpu/run.py" --bin-dir "$bin" \
-    --pack "$pack/bench" --results "$results"
+    --pack "$pack/bench" --results "$measured"
   suite calibration 240 python3 "$root/bench/gpu/calibrated.py" \
-    --bin-dir "$bin" --pack "$pack/bench" --results "$results"
+    --bin-dir "$bin" --pack "$pack/bench" --results "$measured"
 else
   skipped benchmark "packed without --bench"
   skipped calibration "packed without --bench"
