@@ -15,8 +15,10 @@ void report(const std::vector<costmodel::Sample> &samples,
     costmodel::Kernel work = sample.work;
     work.shares = costmodel::distanceShares(device.distances, sample.distance);
     double predicted = costmodel::kernelSeconds(device, work);
+    // Contractions have rates of their own in each type.
     auto &[sum, count] =
-        errors[costmodel::ratesName(sample.work.name, sample.work.dtype)];
+        errors[work.k > 0 ? costmodel::ratesName(work.name, work.dtype)
+                          : work.name];
     sum += std::abs(std::log(predicted / sample.seconds));
     ++count;
   }
