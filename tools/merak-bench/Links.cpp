@@ -3,9 +3,9 @@
 #include "runtime/comm/rendezvous/Store.h"
 #include "runtime/comm/rendezvous/TcpStore.h"
 #include "tools/merak-bench/Measure.h"
+#include "tools/merak-bench/Operands.h"
 
 #include <algorithm>
-#include <chrono>
 #include <fmt/format.h>
 
 using namespace merak::runtime;
@@ -13,25 +13,13 @@ using namespace merak::runtime;
 namespace merak::bench {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // One rank's part in what all ranks measure together, one thing after the
 // other.
 class Meter {
 public:
   Meter(World &world, Backend &backend, Communicator &comm, bool quick)
-      : backend_(backend), comm_(comm), store_(*world.store()), quick_(quick) {}
-  ~Meter() {
-    if (memory_)
-      backend_.release(memory_);
-    if (stream_)
-      backend_.destroyStream(stream_);
-  }
-  Meter(const Meter &) = delete;
+      : backend_(backend), comm_(comm), store_(*world.store()), quick_(quick),
+        arena_(backend), stream_(backend) {}
 
   int rank() const { return comm_.rank(); }
   int size() const { return comm_.size(); }
@@ -44,15 +32,10 @@ public:
   int64_t largest() const { return quick_ ? 8 << 20 : 64 << 20; }
 
   Status open() {
-    auto memory = backend_.allocate(uint64_t(2 * largest()));
-    if (!memory)
-      return memory.status();
-    memory_ = static_cast<char *>(*memory);
-    auto stream = backend_.createStream();
-    if (!stream)
-      return stream.status();
-    stream_ = *stream;
-    return {};
+    MERAK_RETURN_IF_ERROR(arena_.reserve(uint64_t(2 * largest())));
+    in_ = arena_.take(uint64_t(largest()));
+    out_ = arena_.take(uint64_t(largest()));
+    return stream_.create();
   }
 
   // Seconds of one transfer, of ranks that send to and fro at once: (a, b), ...
@@ -106,8 +89,8 @@ private:
   Step step(int64_t bytes) const {
     Step result;
     result.spec.name = "calibration";
-    result.inputs = {{memory_, planpb::F32, {bytes / 4}, {1}}};
-    result.outputs = {{memory_ + largest(), planpb::F32, {bytes / 4}, {1}}};
+    result.inputs = {{in_, planpb::F32, {bytes / 4}, {1}}};
+    result.outputs = {{out_, planpb::F32, {bytes / 4}, {1}}};
     return result;
   }
 
@@ -118,7 +101,7 @@ private:
       if (!made)
         return made.status();
       one.endpoint = std::move(*made);
-      backend_.askWorkspace(stream_, one.endpoint->workspace);
+      backend_.askWorkspace(stream_.get(), one.endpoint->workspace);
     }
     MERAK_RETURN_IF_ERROR(backend_.takeWorkspaces());
     // Twice to warm up: the first opens connections.
@@ -141,13 +124,13 @@ private:
 
   Result<double> batch(std::vector<Step> &steps, int64_t times) {
     MERAK_RETURN_IF_ERROR(store_.barrier("bench", kPatienceSeconds));
-    const double begin = now();
+    const double begin = steadySeconds();
     for (int64_t i = 0; i < times; ++i)
       for (Step &one : steps)
-        MERAK_RETURN_IF_ERROR(
-            comm_.run({one.endpoint.get(), one.inputs, one.outputs, stream_}));
-    MERAK_RETURN_IF_ERROR(backend_.synchronize(stream_));
-    const double mine = steps.empty() ? 0 : now() - begin;
+        MERAK_RETURN_IF_ERROR(comm_.run(
+            {one.endpoint.get(), one.inputs, one.outputs, stream_.get()}));
+    MERAK_RETURN_IF_ERROR(backend_.synchronize(stream_.get()));
+    const double mine = steps.empty() ? 0 : steadySeconds() - begin;
     auto all = store_.gather("bench seconds", fmt::format("{}", mine),
                              kPatienceSeconds);
     if (!all)
@@ -162,8 +145,9 @@ private:
   Communicator &comm_;
   Store &store_;
   bool quick_;
-  char *memory_ = nullptr;
-  StreamHandle stream_ = nullptr;
+  Arena arena_;
+  OwnStream stream_;
+  char *in_ = nullptr, *out_ = nullptr; // of the largest message
 };
 
 // The link between `pairs.front()`; used by all of them it may be shared.

@@ -31,6 +31,7 @@ Result<std::vector<double>> measureOnDevice(const Case &one,
                                             runtime::Backend &backend,
                                             const MeasureOptions &options);
 
+double steadySeconds(); // of the steady clock
 // Of the smaller ones, since what disturbs makes them longer; none is empty.
 double lowerQuartile(std::vector<double> values);
 // A batch of runs lasts this long, and so many count.

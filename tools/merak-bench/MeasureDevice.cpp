@@ -8,40 +8,18 @@ using namespace merak::runtime;
 
 namespace merak::bench {
 
+double steadySeconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 double lowerQuartile(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 4];
 }
 
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-// A device stream that is given back.
-class OwnStream {
-public:
-  explicit OwnStream(Backend &backend) : backend_(backend) {}
-  ~OwnStream() {
-    if (stream_)
-      backend_.destroyStream(stream_);
-  }
-  OwnStream(const OwnStream &) = delete;
-  Status create() {
-    auto made = backend_.createStream();
-    if (made.ok())
-      stream_ = *made;
-    return made.status();
-  }
-  StreamHandle get() const { return stream_; }
-
-private:
-  Backend &backend_;
-  StreamHandle stream_ = nullptr;
-};
 
 // Launches a case over its sets of operands, all of them so often.
 class Batch {
@@ -63,10 +41,10 @@ public:
   }
   // Seconds of one run.
   Result<double> seconds() {
-    const double begin = now();
+    const double begin = steadySeconds();
     MERAK_RETURN_IF_ERROR(graph_ ? graph_->launch(stream_) : enqueue());
     MERAK_RETURN_IF_ERROR(backend_.synchronize(stream_));
-    return (now() - begin) / double(rounds_ * sets_);
+    return (steadySeconds() - begin) / double(rounds_ * sets_);
   }
 
 private:
@@ -123,9 +101,9 @@ Result<std::vector<double>> measureOnDevice(const Case &one, Backend &backend,
     MERAK_RETURN_IF_ERROR(located(batch.setRounds(
         sweeps ? 1 : std::clamp<int64_t>(rounds, 1, kMostCalls / sets))));
     std::vector<double> batches;
-    const double begin = now();
+    const double begin = steadySeconds();
     while (int(batches.size()) < kLeastBatches ||
-           (now() - begin < options.secondsPerCase &&
+           (steadySeconds() - begin < options.secondsPerCase &&
             int(batches.size()) < kMostBatches)) {
       if (sweeps)
         MERAK_RETURN_IF_ERROR(

@@ -1,4 +1,5 @@
-// Memory for the operands of a measured instruction, with values in it.
+// Memory for the operands of a measured instruction, with values in it, and a
+// stream to run it on.
 #pragma once
 
 #include "runtime/core/Backend.h"
@@ -29,6 +30,28 @@ private:
   char *data_ = nullptr;
   uint64_t bytes_ = 0, used_ = 0;
   volatile char swept_ = 0;
+};
+
+// A stream of the backend that is given back.
+class OwnStream {
+public:
+  explicit OwnStream(runtime::Backend &backend) : backend_(backend) {}
+  ~OwnStream() {
+    if (stream_)
+      backend_.destroyStream(stream_);
+  }
+  OwnStream(const OwnStream &) = delete;
+  Status create() {
+    auto made = backend_.createStream();
+    if (made.ok())
+      stream_ = *made;
+    return made.status();
+  }
+  runtime::StreamHandle get() const { return stream_; }
+
+private:
+  runtime::Backend &backend_;
+  runtime::StreamHandle stream_ = nullptr;
 };
 
 // What one set of operands holds in an arena.
