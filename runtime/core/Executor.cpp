@@ -132,13 +132,13 @@ void Executor::runLane(int lane) {
   if (!failed) {
     Status status = backend_.synchronize(program_.stream(lane));
     if (status.ok())
-      status = endTrace(lane, failed);
+      status = endTrace(lane);
     if (!status.ok() && !calls.empty())
       fail(calls.back(), nullptr, std::move(status));
     self.done.store(callNumber(program_.proto().calls_size()));
     self.gate.notify();
   } else {
-    static_cast<void>(endTrace(lane, failed));
+    dropTrace(lane);
   }
   self.busy.store(false, std::memory_order_relaxed);
 }
@@ -219,22 +219,25 @@ Status Executor::beginTrace(int lane) {
   return self.timeline->begin(program_.stream(lane));
 }
 
-Status Executor::endTrace(int lane, bool failed) {
+Status Executor::endTrace(int lane) {
   Lane &self = *lanes_[lane];
   if (!self.timeline)
     return {};
-  Result<std::vector<int64_t>> times{std::vector<int64_t>()};
-  if (!failed)
-    times = self.timeline->read();
-  if (failed || !times) {
-    trace_[lane].erase(trace_[lane].begin() + int64_t(self.traced),
-                       trace_[lane].end());
+  auto times = self.timeline->read();
+  if (!times) {
+    dropTrace(lane);
     return times.status();
   }
   for (size_t i = self.traced; i < trace_[lane].size(); ++i)
     for (int64_t *mark : {&trace_[lane][i].begin, &trace_[lane][i].end})
       *mark = (*times)[size_t(*mark)];
   return {};
+}
+
+void Executor::dropTrace(int lane) {
+  if (lanes_[lane]->timeline)
+    trace_[lane].erase(trace_[lane].begin() + int64_t(lanes_[lane]->traced),
+                       trace_[lane].end());
 }
 
 Status Executor::execute(int lane, const LaneCall &call, Op &op) {

@@ -102,8 +102,9 @@ private:
   // Where the lane is, for its trace.
   Result<int64_t> here(int lane);
   Status beginTrace(int lane);
-  // After a failure the events of this step are gone.
-  Status endTrace(int lane, bool failed);
+  Status endTrace(int lane);
+  // After a failure: the step's events have marks and no times.
+  void dropTrace(int lane);
   Status recordOnDevice(Event &event, StreamHandle stream);
   Status loadInput(int lane, const LaneCall &call, Op &op);
   Status checkFinite(int lane, const LaneCall &call, const Op &op);

@@ -476,8 +476,11 @@ def hosts_body(tools):
                 raise Failed(f"mpirun ended with {code} after {launcher:.1f} s")
             # Now and then mpirun notices elsewhere and only guesses; by then
             # the ranks have said it.
-            if not re.search(r"lost communication with a remote daemon.*node h1"
-                             r"|on host h1 has not answered", text, re.S):
+            guessed = ("inability to create a connection back to mpirun" in text
+                       and "on host h1 has not answered" in text)
+            if not guessed and not re.search(
+                    r"lost communication with a remote daemon.*node h1", text,
+                    re.S):
                 raise Failed(f"mpirun: {harness.last_lines(text, 8)}")
             if alive := ranks_on_hosts(name):
                 time.sleep(LIMIT - launcher)

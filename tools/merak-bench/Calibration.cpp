@@ -20,6 +20,9 @@ namespace {
 
 constexpr const char *kComputeSlowdown = "computation while communicating";
 constexpr const char *kCommunicationSlowdown = "communication while computing";
+constexpr const char *kCommunications[] = {"transfer",   "all_reduce",
+                                           "all_gather", "reduce_scatter",
+                                           "all_to_all", "broadcast"};
 
 std::string processorName() {
   std::ifstream file("/proc/cpuinfo");
@@ -128,8 +131,7 @@ private:
       return follow(cases);
     std::vector<std::pair<std::string, int64_t>> messages;
     if (threadsCommunicate())
-      for (const char *kind : {"transfer", "all_reduce", "all_gather",
-                               "reduce_scatter", "all_to_all", "broadcast"})
+      for (const char *kind : kCommunications)
         for (int64_t bytes = 256;
              bytes <= (options_.quick ? 4 << 20 : 16 << 20); bytes *= 8)
           messages.emplace_back(kind, bytes);
@@ -166,8 +168,7 @@ private:
           options_.rates, options_.backend, cluster->kinds.size(),
           cluster->device().backend));
     // Communication of threads says nothing of processes.
-    for (const char *name : {"transfer", "all_reduce", "all_gather",
-                             "reduce_scatter", "all_to_all", "broadcast"})
+    for (const char *name : kCommunications)
       cluster->kinds.front().kernels.erase(name);
     rates_ = std::move(*cluster);
     return {};

@@ -19,20 +19,20 @@ namespace merak::cuda {
 namespace {
 
 const bench::GridSizes &tiny() {
-  static const bench::GridSizes kSizes{{8},
-                                       {16},
-                                       1e9,
-                                       1,
-                                       2,
-                                       {8},
-                                       {8},
-                                       2,
-                                       {4},
-                                       {6},
-                                       {{4, 16}},
-                                       {64, 256},
-                                       {planpb::BF16, planpb::F32},
-                                       {1 << 12, 1 << 16}};
+  static const bench::GridSizes kSizes{.rows = {8},
+                                       .sides = {16},
+                                       .mostFlops = 1e9,
+                                       .attentionBatch = 1,
+                                       .heads = 2,
+                                       .sequences = {8},
+                                       .headElements = {8},
+                                       .convolutionBatch = 2,
+                                       .channels = {4},
+                                       .images = {6},
+                                       .tables = {{4, 16}},
+                                       .elements = {64, 256},
+                                       .types = {planpb::BF16, planpb::F32},
+                                       .distances = {1 << 12, 1 << 16}};
   return kSizes;
 }
 
