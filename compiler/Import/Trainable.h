@@ -6,6 +6,8 @@
 
 #include "llvm/ADT/StringSet.h"
 
+#include <set>
+
 namespace merak {
 
 struct TrainableDecision {
@@ -23,9 +25,21 @@ llvm::StringSet<> gradientReaches(const onnx::GraphProto &graph,
 std::vector<bool> nodesFeeding(const onnx::GraphProto &graph,
                                const std::vector<std::string> &outputs);
 
+// What an exported program says: which initializers hold its parameters, and
+// its buffers.
+struct ProgramWeights {
+  std::set<std::string> trained, buffers;
+};
+
+// `program`: null if the file says nothing.
 TrainableDecision decideTrainable(OnnxFile &file, const OnnxTensor &tensor,
                                   const llvm::StringSet<> &reached,
-                                  const ImportOptions &options);
+                                  const ImportOptions &options,
+                                  const ProgramWeights *program);
+
+// Whether a name is one that modules give their parameters: "h.0.weight",
+// "rnn.weight_hh_l0".
+bool isModuleParameter(llvm::StringRef name);
 
 // Not a name a person gave: "onnx::MatMul_12", "/h.0/Constant_output_0".
 bool isExporterName(llvm::StringRef name);

@@ -14,6 +14,13 @@ inline constexpr int64_t kNewestOpset = 28;
 inline constexpr llvm::StringLiteral kTrainingDomain =
     "ai.onnx.preview.training";
 
+// Attributes for what operators have no place for (docs/Metadata.md).
+inline constexpr llvm::StringLiteral kLabelSmoothing =
+    "org.merak.label_smoothing";
+inline constexpr llvm::StringLiteral kPaddingIndex = "org.merak.padding_idx";
+inline constexpr llvm::StringLiteral kStopGradient = "org.merak.stop_gradient";
+inline constexpr llvm::StringLiteral kTrainingMode = "org.merak.training_mode";
+
 struct OnnxNode {
   mlir::Location loc;
   llvm::StringRef type, domain;
