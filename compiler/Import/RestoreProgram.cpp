@@ -23,7 +23,7 @@ ProgramRestorer::ProgramRestorer(OnnxFile &file, const ExportedProgram &program,
     : file(file), graph(file.mutableGraph()), program(program),
       options(options), batch(batch), report(report),
       feeding(nodesFeeding(graph, outputs)),
-      reached(gradientReaches(graph, outputs)) {
+      reached(gradientReaches(graph, outputs, /*settings=*/true)) {
   for (const onnx::NodeProto &node : graph.node())
     calls.push_back(exportedCall(node));
 }
@@ -223,17 +223,28 @@ void ProgramRestorer::separateMerged() {
     auto bytes = file.bytes(tensor);
     const bool splat =
         bytes && isSplat(*bytes, onnxElementSize(tensor.dataType));
-    std::map<std::string, std::string> made;
+    struct Other {
+      Use use;
+      std::string owner;
+    };
+    std::vector<Other> others;
     std::vector<Use> kept;
-    for (const Use &use : std::vector<Use>(uses[name])) {
+    for (const Use &use : uses[name]) {
       bool isConstant = false;
       std::string owner = ownerOf(name, use, isConstant);
       if (owner.empty() && !(isConstant && splat))
         kept.push_back(use);
       else
-        giveOwn(name, use, owner, owner.empty(), made);
+        others.push_back({use, owner});
     }
+    // What was merged keeps one of its own readers. Without one it was moved:
+    // into the convolution that a norm was fused into, say.
+    if (kept.empty() && !sources[name].empty())
+      continue;
     uses[name] = kept;
+    std::map<std::string, std::string> made;
+    for (const Other &other : others)
+      giveOwn(name, other.use, other.owner, other.owner.empty(), made);
     std::string list;
     for (const auto &[parameter, own] : made) {
       held.insert(parameter);

@@ -14,7 +14,8 @@ using llvm::StringRef;
 //===----------------------------------------------------------------------===//
 
 // Whether a gradient of the node's results goes on to input `index`.
-static bool passesGradient(const onnx::NodeProto &node, int index) {
+static bool passesGradient(const onnx::NodeProto &node, int index,
+                           bool settings) {
   for (const auto &attr : node.attribute())
     if (attr.name() == kStopGradient && attr.i())
       return false;
@@ -25,7 +26,7 @@ static bool passesGradient(const onnx::NodeProto &node, int index) {
                attr.i() == onnx::TensorProto::DOUBLE ||
                attr.i() == onnx::TensorProto::FLOAT16 ||
                attr.i() == onnx::TensorProto::BFLOAT16;
-  return onnxGradient(node.domain(), node.op_type()).passes(index);
+  return onnxGradient(node.domain(), node.op_type()).passes(index, settings);
 }
 
 // Names that the subgraphs of a node take from around it (or make themselves).
@@ -43,7 +44,8 @@ static void captured(const onnx::NodeProto &node,
 
 llvm::StringSet<>
 merak::gradientReaches(const onnx::GraphProto &graph,
-                       const std::vector<std::string> &outputs) {
+                       const std::vector<std::string> &outputs,
+                       bool settings) {
   llvm::StringSet<> reached;
   for (const std::string &output : outputs)
     reached.insert(output);
@@ -53,7 +55,7 @@ merak::gradientReaches(const onnx::GraphProto &graph,
         node.output().begin(), node.output().end(),
         [&](const std::string &name) { return reached.contains(name); });
     for (int k = 0; any && k < node.input_size(); ++k)
-      if (passesGradient(node, k))
+      if (passesGradient(node, k, settings))
         reached.insert(node.input(k));
     std::vector<std::string> inner;
     captured(node, inner);

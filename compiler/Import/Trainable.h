@@ -17,9 +17,12 @@ struct TrainableDecision {
   std::string reason; // empty for what is trained as a matter of course
 };
 
-// Names of values that the gradient of `outputs` reaches.
+// Names of values that the gradient of `outputs` reaches. `settings`: also
+// through exponents and bounds, of which PyTorch writes none as initializers
+// but those that are trained.
 llvm::StringSet<> gradientReaches(const onnx::GraphProto &graph,
-                                  const std::vector<std::string> &outputs);
+                                  const std::vector<std::string> &outputs,
+                                  bool settings);
 
 // Nodes whose results one of `outputs` depends on.
 std::vector<bool> nodesFeeding(const onnx::GraphProto &graph,

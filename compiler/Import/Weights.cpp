@@ -60,7 +60,8 @@ bool GraphImporter::namesWeight(StringRef pattern) const {
 }
 
 void GraphImporter::decideWeights() {
-  llvm::StringSet<> reached = gradientReaches(graph, outputs);
+  llvm::StringSet<> reached = gradientReaches(
+      graph, outputs, file.model().producer_name() == "pytorch");
   std::set<std::string> absent;
   llvm::StringSet<> statistics = runningStatistics();
   std::vector<std::string> doubtful;

@@ -69,9 +69,14 @@ struct OnnxGradient {
   static constexpr uint32_t kAll = ~uint32_t{0};
   uint32_t inputs = kAll; // bit i: input i
   const char *why = "";
+  // Of the others: those that have a gradient where somebody trains them (the
+  // exponent of a power), but are settings in most models.
+  uint32_t settings = 0;
 
-  bool passes(size_t input) const {
-    return inputs >> std::min<size_t>(input, 31) & 1;
+  bool passes(size_t input, bool settingsToo = false) const {
+    return (inputs | (settingsToo ? settings : 0)) >>
+               std::min<size_t>(input, 31) &
+           1;
   }
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "TextModel.h"
+#include "compiler/Import/OnnxFile.h"
 #include "google/protobuf/unknown_field_set.h"
 
 namespace merak {

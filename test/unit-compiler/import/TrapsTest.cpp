@@ -1,5 +1,6 @@
 // Traps that only the notes of the dynamo exporter tell: fields that the
 // installed ONNX headers do not know.
+#include "compiler/Import/ExportedProgram.h"
 #include "compiler/Import/Traps.h"
 
 #include "NotedModel.h"
