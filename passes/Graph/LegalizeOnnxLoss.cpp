@@ -59,9 +59,9 @@ static Value weigh(GraphBuilder &b, Value rows, Value weights) {
 static Value uniformRows(const OnnxNode &node, GraphBuilder &b, Value scores,
                          Value labels, std::optional<int64_t> ignore) {
   const int64_t axis = rankOf(scores) - 1;
-  Value centered = b.binary<SubOp>(
-      scores, b.unary<StopGradientOp>(
-                  b.reduce<ReduceMaxOp>(scores, {axis}, /*keep=*/true)));
+  Value centered =
+      b.binary<SubOp>(scores, b.unary<StopGradientOp>(b.reduce<ReduceMaxOp>(
+                                  scores, {axis}, /*keep=*/true)));
   Value sum = b.reduce<ReduceSumOp>(b.unary<ExpOp>(centered), {axis}, true);
   Value negative = b.binary<SubOp>(b.unary<LogOp>(sum), centered);
   if (Value weights = node.in(2))
