@@ -276,6 +276,7 @@ private:
     OpOutcome outcome;
     outcome.decompose = state.decompose;
     outcome.prologue = state.prologue;
+    outcome.late = state.late;
     outcome.localFlops = state.localFlops;
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const auto &variant =

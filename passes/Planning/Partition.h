@@ -94,6 +94,8 @@ struct OpOutcome {
   std::vector<std::vector<int>> after;
   bool decompose = false; // a Decompose factor is split: replace and plan again
   bool prologue = false;  // (also) runs in the prologue
+  bool late = false;      // of sums over microbatches or parameters alone, and
+                          // nothing before the update reads it: once, there
   double localFlops = 0;  // a device, a step
 };
 

@@ -178,7 +178,65 @@ bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
       outputVariant[t] =
           convert(-1, 0, int(t), masks, stored.partial, Phase::Update);
     }
-  return cost.feasible;
+  return findLate() && cost.feasible;
+}
+
+// Whether some operand or result of an op that was run is another one for each
+// microbatch.
+bool PartitionEngine::isTimely(int index) const {
+  const OpState &state = ops[index];
+  AxisMask any = 0;
+  for (AxisMask mask : state.kept)
+    any |= mask;
+  for (size_t i = 0; i < state.operandVariant.size(); ++i) {
+    const Variant &variant =
+        tensors[graph.ops[index].operands[i]].variants[state.operandVariant[i]];
+    any |= variant.partial;
+    for (AxisMask mask : variant.masks)
+      any |= mask;
+  }
+  return any & microbatchBit;
+}
+
+// What is the same for all microbatches and read by no microbatch (a sum of a
+// mean over the batch and a penalty on weights, the gradient of the penalty)
+// runs once, with the update. A sum over microbatches that something else needs
+// is not there in time.
+bool PartitionEngine::findLate() {
+  if (!microbatchBit)
+    return true;
+  std::vector<char> needed(graph.tensors.size(), 0);
+  for (size_t i = graph.ops.size(); i-- > 0;) {
+    const GraphOp &op = graph.ops[i];
+    OpState &state = ops[i];
+    if (op.phase == Phase::Update)
+      continue;
+    state.timely = isTimely(int(i));
+    state.late = !state.timely && !state.prologue;
+    for (int id : op.results)
+      state.late &= !needed[id];
+    if (!state.late)
+      for (int id : op.operands)
+        needed[id] = 1;
+  }
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp &op = graph.ops[i];
+    if (ops[i].late || op.phase == Phase::Update)
+      continue;
+    for (size_t o = 0; o < op.operands.size(); ++o) {
+      int id = op.operands[o];
+      if (!tensors[id].variants[ops[i].operandVariant[o]].joined)
+        continue;
+      if (!fail(fmt::format(
+              "{} needs '{}' summed over all microbatches before it can run, "
+              "but '{}' depends on parameter '{}'; use one microbatch",
+              opName(int(i)), graph.tensors[id].name, graph.tensors[id].name,
+              parameterBehind(id))))
+        return false;
+      return true; // what follows from it has the same cause
+    }
+  }
+  return true;
 }
 
 // Which slots of an op keep their axes: the first slot of an axis wins.
@@ -208,6 +266,7 @@ bool PartitionEngine::hasResolved(int tensor, AxisMask axis,
                                   Phase phase) const {
   for (const Variant &variant : tensors[tensor].variants)
     if (!(variant.partial & axis) &&
+        (!variant.joined || axis != microbatchBit) &&
         (variant.phase != Phase::Update || phase == Phase::Update))
       return true;
   return false;
@@ -275,12 +334,39 @@ void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
         }
       }
     }
+    // What waits for one sum over all microbatches may as well wait for two,
+    // and is then itself the same for all.
+    if (axis == microbatchBit && op.phase == Phase::Forward)
+      for (int i : partial)
+        if (std::find(best.begin(), best.end(), i) == best.end() &&
+            dependsOnParameter[op.operands[i]])
+          best.clear();
     if (!best.empty())
       state.lazy |= axis;
     for (int i : partial)
       if (std::find(best.begin(), best.end(), i) == best.end())
         resolve[i] |= axis;
   }
+}
+
+// What is the same for all microbatches is so for both halves of one.
+void PartitionEngine::joinHalves(int index,
+                                 const std::vector<AxisMask> &resolve) {
+  if (!microbatchBit || !halfBit)
+    return;
+  const GraphOp &op = graph.ops[index];
+  AxisMask any = 0;
+  for (AxisMask mask : ops[index].kept)
+    any |= mask;
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    const Variant &stored = tensors[op.operands[i]].variants[0];
+    any |= stored.partial & ~resolve[i];
+    for (AxisMask mask : stored.masks)
+      any |= mask;
+  }
+  if (!(any & microbatchBit))
+    for (AxisMask &mask : ops[index].kept)
+      mask &= ~halfBit;
 }
 
 bool PartitionEngine::runOp(int index) {
@@ -290,6 +376,7 @@ bool PartitionEngine::runOp(int index) {
   keepAxes(index);
   std::vector<AxisMask> resolve(op.operands.size(), 0);
   decidePartial(index, resolve);
+  joinHalves(index, resolve);
   for (size_t i = 0; i < op.operands.size(); ++i) {
     requiredScratch.clear();
     for (int slot : opClasses.operands[i])
@@ -361,11 +448,13 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
                           Phase phase) {
   std::vector<Variant> &variants = tensors[tensor].variants;
   next.prologue |= variants[from].prologue;
+  next.joined |= variants[from].joined;
   for (size_t v = 1; v < variants.size(); ++v) {
     const Variant &known = variants[v];
     if (known.parent == from && known.kind == next.kind &&
         known.axes == next.axes && known.atom == next.atom &&
         known.toAtom == next.toAtom && known.prologue == next.prologue &&
+        known.joined == next.joined &&
         (known.phase != Phase::Update || phase == Phase::Update))
       return int(v);
   }
@@ -374,7 +463,7 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
   next.phase = phase;
   const Variant parent = variants[from];
   // Once the microbatches are summed, what follows happens once a step.
-  bool once = phase == Phase::Update || next.prologue ||
+  bool once = phase == Phase::Update || next.prologue || next.joined ||
               next.kind == ConversionKind::Accumulate;
   next.times = once ? 1 : microbatches;
   double n = double(sizeOf(next.axes)), share = (n - 1) / n;
@@ -448,20 +537,13 @@ int PartitionEngine::convert(int op, int operand, int tensor,
   if (overTime) {
     Variant sum = next(ConversionKind::Accumulate, overTime);
     sum.partial &= ~overTime;
-    sum.prologue = phase != Phase::Update;
+    bool early = phase != Phase::Update;
     for (const Variant &known : tensors[tensor].variants)
-      sum.prologue |= known.prologue;
-    if (sum.prologue) {
-      if (dependsOnParameter[tensor]) {
-        if (!fail(fmt::format(
-                "{} needs '{}' summed over all microbatches before it can run, "
-                "but '{}' depends on parameter '{}'; use one microbatch",
-                opName(op), graph.tensors[tensor].name,
-                graph.tensors[tensor].name, parameterBehind(tensor))))
-          return -1;
-      }
+      early |= known.prologue;
+    sum.joined = early && dependsOnParameter[tensor];
+    sum.prologue = early && !sum.joined;
+    if (sum.prologue)
       markPrologue(tensor);
-    }
     at = step(tensor, at, std::move(sum), op, phase);
     resolve &= ~overTime;
   }

@@ -29,6 +29,9 @@ public:
     int op = -1;
     Phase phase = Phase::Forward;
     bool prologue = false;
+    // Behind a sum over microbatches that depends on parameters, so that it is
+    // complete after the last of them only.
+    bool joined = false;
     double bytes = 0;
     int64_t times = 1;
   };
@@ -40,6 +43,8 @@ public:
     std::vector<int> operandVariant; // per operand
     AxisMask lazy = 0;               // axes over which it runs on summands
     bool decompose = false, prologue = false;
+    bool timely = false; // its values differ between microbatches
+    bool late = false;   // once a step, with the update
     double localFlops = 0;
     // After the op, per result: axes of a maximum, rounds of decomposition.
     std::vector<AxisMask> maxAxes;
@@ -71,6 +76,7 @@ private:
   bool runOp(int index);
   void keepAxes(int index);
   void decidePartial(int index, std::vector<AxisMask> &resolve);
+  void joinHalves(int index, const std::vector<AxisMask> &resolve);
   bool hasResolved(int tensor, AxisMask axis, Phase phase) const;
   int convert(int op, int operand, int tensor,
               const std::vector<AxisMask> &required, AxisMask resolve,
@@ -78,6 +84,8 @@ private:
   int step(int tensor, int from, Variant next, int op, Phase phase);
   bool fail(const std::string &message);
   void markPrologue(int tensor);
+  bool isTimely(int op) const;
+  bool findLate();
   std::string parameterBehind(int tensor) const;
   double localBytes(int tensor, const std::vector<AxisMask> &masks) const;
   std::string opName(int op) const;

@@ -52,7 +52,9 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     for (ActionOp action : stage.getOps<ActionOp>()) {
       int chunk = static_cast<int>(action.getChunk());
       present[index].insert({action.getKind(), chunk});
-      chunks = std::max(chunks, chunk + 1);
+      // Of the prologue it counts the times that it goes over the microbatches.
+      if (action.getKind() != pipe::Action::P)
+        chunks = std::max(chunks, chunk + 1);
       recomputes[index] |= action.getKind() == pipe::Action::R;
       prologue |= action.getKind() == pipe::Action::P;
       update |= action.getKind() == pipe::Action::U;
@@ -141,9 +143,13 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       if (has(pipe::Action::U))
         append("U");
     };
-    if (!listsP && has(pipe::Action::P))
-      for (int64_t i = 0; i < microbatches; ++i)
-        append("P" + std::to_string(i));
+    auto appendPrologue = [&](int from) {
+      for (int pass = from; has(pipe::Action::P, pass); ++pass)
+        for (int64_t i = 0; i < microbatches; ++i)
+          append(planning::str({planning::Action::P, int(i), pass}));
+    };
+    if (!listsP)
+      appendPrologue(0);
     for (const planning::Step &step : schedule.order[index]) {
       if (step.action == planning::Action::U) {
         appendUpdate();
@@ -166,6 +172,9 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
         append(word);
       if (isB && !listsW && has(pipe::Action::W, step.chunk))
         append("W" + number);
+      if (step.action == planning::Action::P &&
+          step.microbatch + 1 == microbatches)
+        appendPrologue(1);
     }
     if (!listsU)
       appendUpdate();

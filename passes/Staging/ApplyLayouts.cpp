@@ -152,6 +152,11 @@ private:
     if (index < static_cast<int>(decision.recompute.size()) &&
         decision.recompute[index])
       op->setAttr(kRecomputeAttr, UnitAttr::get(context));
+    if (result.late) {
+      op->setAttr(kRoleAttr, StringAttr::get(context, kUpdate));
+      op->setAttr(kLateAttr, UnitAttr::get(context));
+      op->removeAttr(kRecomputeAttr);
+    }
     for (auto [operand, use] :
          llvm::zip_equal(op->getOpOperands(), result.operands))
       operand.set(convert(stored(operand.get()), use.conversions));
@@ -182,6 +187,12 @@ private:
         if (!user->hasTrait<OpTrait::IsTerminator>())
           best = std::min(best, rank(roleOf(user)));
       op->setAttr(kRoleAttr, StringAttr::get(context, names[best]));
+      Operation *source = op->getOperand(0).getDefiningOp();
+      while (source && llvm::is_contained(inserted, source) &&
+             !isa<AccumulateOp>(source))
+        source = source->getOperand(0).getDefiningOp();
+      if (best == 3 && source && source->hasAttr(kLateAttr))
+        op->setAttr(kLateAttr, UnitAttr::get(context));
     }
   }
 

@@ -16,5 +16,8 @@ inline constexpr llvm::StringLiteral kStageAttr = "pipe.stage";
 // Unit attribute on forward ops: the backward pass computes the results again
 // instead of reading kept ones. Never on an op that communicates.
 inline constexpr llvm::StringLiteral kRecomputeAttr = "train.recompute";
+// Unit attribute on ops that run once a step, with the update, although they
+// are none: OpOutcome::late.
+inline constexpr llvm::StringLiteral kLateAttr = "train.late";
 
 } // namespace merak
