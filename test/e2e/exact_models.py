@@ -369,9 +369,40 @@ def nhwc():
     return g
 
 
+def penalty():
+    """A loss over the batch, weighted by a number that is learned, and
+    penalties on weights, one of them on a weight that two layers share: these
+    are there once a step, not once a microbatch."""
+    g = Graph("penalty")
+    w1, w2 = g.weight("w1", [8, 8]), g.weight("w2", [8, 4])
+    s = g.weight("s", [1], 1, 2, zeros=0)
+    h = g.op("MatMul", g.input("x", [8]), w1)
+    y = g.op("MatMul", g.op("Relu", g.op("MatMul", h, w1)), w2)
+    product = g.op("Mul", y, g.input("target", [4], -1, 1))
+    data = g.op("ReduceSum", product, keepdims=0)
+    total = g.op("Add", g.op("Mul", data, s), g.op("Mul", s, s))
+    for w in (w1, w2):
+        square = g.op("ReduceSum", g.op("Mul", w, w), keepdims=0)
+        total = g.op("Add", square, total)
+    g.loss(g.op("Mul", total, s))
+    return g
+
+
+def deviation():
+    """Data without its mean over the batch, times its variance: a sum over the
+    batch that needs another one first."""
+    g = Graph("deviation")
+    x = g.input("x", [8])
+    away = g.op("Sub", x, g.op("ReduceMean", x, axes=[0]))
+    variance = g.op("ReduceMean", g.op("Mul", away, away), axes=[0])
+    h = g.op("MatMul", g.op("Mul", away, variance), g.weight("w1", [8, 8]))
+    g.target_loss(g.op("MatMul", g.op("Relu", h), g.weight("w2", [8, 4])), [4])
+    return g
+
+
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
-          indexing, recurrent, biased, nhwc]
+          indexing, recurrent, biased, nhwc, penalty, deviation]
 
 
 def path(name):
