@@ -402,6 +402,30 @@ private:
       out.ops.push_back(std::move(stage));
     }
     keepForGradients();
+    keepForJoins();
+  }
+
+  // Ops of the forward pass that run after it, and those whose gradients go
+  // over the microbatches before the others.
+  void keepForJoins() {
+    out.joins = outcome.joins;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const OpOutcome &of = outcome.ops[i];
+      if (stageOp[i] < 0 || (!of.join && !of.afterJoin))
+        continue;
+      if (out.joinEnd == 0)
+        out.joinBegin = stageOp[i];
+      out.joinBegin = std::min(out.joinBegin, stageOp[i]);
+      out.joinEnd = std::max(out.joinEnd, stageOp[i] + 1);
+      for (int t : graph.ops[i].operands)
+        if (producer[t] >= 0 && graph.ops[producer[t]].phase == Phase::Forward)
+          out.ops[stageOp[i]].kept.push_back(t);
+    }
+    for (StageOp &stage : out.ops) {
+      std::sort(stage.kept.begin(), stage.kept.end());
+      stage.kept.erase(std::unique(stage.kept.begin(), stage.kept.end()),
+                       stage.kept.end());
+    }
   }
 
   // What gradients read of the forward, what W reads of B, and what both have

@@ -134,6 +134,8 @@ private:
     }
     case Kind::Accumulate:
       op = AccumulateOp::create(b, loc, value.getType(), value);
+      if (conversion.joined)
+        op->setAttr(kJoinAttr, b.getI64IntegerAttr(0));
       break;
     }
     setLayouts(op, {conversion.to});
@@ -157,6 +159,13 @@ private:
       op->setAttr(kLateAttr, UnitAttr::get(context));
       op->removeAttr(kRecomputeAttr);
     }
+    if (result.join || result.afterJoin) {
+      op->setAttr(kRoleAttr, StringAttr::get(context, kBackwardInput));
+      op->removeAttr(kRecomputeAttr);
+    }
+    if (result.join)
+      op->setAttr(kJoinAttr,
+                  IntegerAttr::get(IntegerType::get(context, 64), result.join));
     for (auto [operand, use] :
          llvm::zip_equal(op->getOpOperands(), result.operands))
       operand.set(convert(stored(operand.get()), use.conversions));

@@ -134,7 +134,20 @@ private:
                           : role == kBackwardInput  ? pipe::Action::B
                           : role == kBackwardWeight ? pipe::Action::W
                                                     : pipe::Action::U;
+    if (auto join = op->getAttrOfType<IntegerAttr>(kJoinAttr))
+      return {partOf(op) % options.stages +
+                  (prologues + join.getInt() - 1) * options.stages,
+              pipe::Action::P};
     return {partOf(op), action};
+  }
+  // The prologue before the forward pass has nothing of other actions, the
+  // passes after it have what forwards and passes before them left.
+  bool mayLoad(Operation *op, Place place) {
+    if (place.second != pipe::Action::P)
+      return true;
+    pipe::Action home = homeOf(op).second;
+    return chunkOf(place) >= prologues &&
+           (home == pipe::Action::F || home == pipe::Action::P);
   }
 
   // The body of an action, made at its first use.
@@ -287,15 +300,15 @@ private:
       return makeAccumulated(accumulate, place);
     if (isOnce(op))
       return makeOnce(value, place);
-    // The prologue has nothing of other actions.
-    if (roleOf(op) == kUpdate || place.second == pipe::Action::P)
+    if (roleOf(op) == kUpdate || !mayLoad(op, place))
       return cloneInto(op, place)->getResult(
           cast<OpResult>(value).getResultNumber());
     if (isPerStep(place))
       return isOfMicrobatch(value) ? loadGradient(value, place)
                                    : makeOnce(value, place);
     Place home = homeOf(op);
-    if (home.first == place.first && recomputed.contains(op))
+    if (home.first == place.first && recomputed.contains(op) &&
+        place.second != pipe::Action::P)
       home.second = pipe::Action::R;
     ValueOp kept = keep(value, home);
     if (stageOf(home) == stageOf(place))
@@ -376,6 +389,9 @@ private:
 
   // Stages that read each parameter for a microbatch.
   void findHomes() {
+    for (auto sum : block.getOps<AccumulateOp>())
+      if (!sum->hasAttr(kJoinAttr) && roleOf(sum) != kUpdate)
+        prologues = std::max(prologues, levelOf(sum));
     for (auto read : block.getOps<ReadOp>())
       addReaders(read, readers[read.getParameter()]);
   }
@@ -471,6 +487,8 @@ private:
   Value makeAccumulated(AccumulateOp op, Place place) {
     if (isPerStep(place))
       return loadGradient(op.getX(), place);
+    if (op->hasAttr(kJoinAttr))
+      return makeJoined(op, place);
     Place prologue{stageOf(place) + levelOf(op.getX()) * options.stages,
                    pipe::Action::P};
     std::string key = "step" + std::to_string(indexOf(op));
@@ -482,6 +500,23 @@ private:
     }
     return load(place, sum, op.getLoc());
   }
+  // A sum that depends on parameters is stored where its summands are made; on
+  // another stage, by the forward action that receives them.
+  Value makeJoined(AccumulateOp op, Place place) {
+    std::string key = "join" + std::to_string(indexOf(op));
+    ValueOp &sum = inStage[stageOf(place)].byKey[key];
+    if (!sum) {
+      sum = declare(stageOf(place), key, op.getType(), ValueKind::step,
+                    accumulatedLayout(op.getX()), "");
+      Place home = homeOf(op.getX().getDefiningOp());
+      if (stageOf(home) != stageOf(place))
+        home = {place.second == pipe::Action::P ? stageOf(place) : place.first,
+                pipe::Action::F};
+      storeAfter(materialize(op.getX(), home), home, sum, true);
+    }
+    return load(place, sum, op.getLoc());
+  }
+
   // The prologue goes over the microbatches as often as sums are made of sums:
   // how many such sums stand behind a value.
   int64_t levelOf(Value value) {
@@ -796,6 +831,7 @@ private:
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> sending; // from a stage
   llvm::DenseMap<Operation *, size_t> accumulates;
   llvm::DenseMap<Operation *, int64_t> levels;
+  int64_t prologues = 0; // passes over the microbatches before the first F
   llvm::DenseMap<Operation *, Stages> homes;
   llvm::StringMap<std::set<int64_t>> readers;
   int transfers = 0;
