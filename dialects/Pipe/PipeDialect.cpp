@@ -11,7 +11,8 @@ using namespace merak::pipe;
 
 ActionOp pipe::firstReader(StageOp stage, StringRef value) {
   auto position = [](ActionOp action) {
-    constexpr StringLiteral order = "PFRBWSU";
+    // Passes P that read what is received come after the forward one.
+    constexpr StringLiteral order = "FPRBWSU";
     int64_t chunk = action.getChunk();
     bool isForward = action.getKind() == Action::F;
     return std::make_pair(order.find(stringifyAction(action.getKind())),

@@ -635,10 +635,11 @@ int PartitionEngine::convert(int op, int operand, int tensor,
     if (!gather)
       continue;
     if (gather & microbatchBit) {
-      if (!fail(fmt::format("{} needs the whole batch of '{}', which is split "
-                            "over microbatches; use one microbatch (--microbatch=all "
-                            "samples of a replica)",
-                            opName(op), graph.tensors[tensor].name)))
+      if (!fail(fmt::format(
+              "{} needs the whole batch of '{}', which is split "
+              "over microbatches; use one microbatch (--microbatch=all "
+              "samples of a replica)",
+              opName(op), graph.tensors[tensor].name)))
         return -1;
       return at;
     }

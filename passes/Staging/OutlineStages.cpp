@@ -501,8 +501,18 @@ private:
     return load(place, sum, op.getLoc());
   }
   // A sum that depends on parameters is stored where its summands are made; on
-  // another stage, by the forward action that receives them.
+  // another stage, by the forward action that receives them. A sum of gradients
+  // goes back whole.
   Value makeJoined(AccumulateOp op, Place place) {
+    Operation *maker = op.getX().getDefiningOp();
+    Place made = homeOf(maker);
+    if (made.second != pipe::Action::F && stageOf(made) != stageOf(place)) {
+      Place back{partOf(maker), pipe::Action::B};
+      materialize(op.getY(), back);
+      ValueOp kept = keep(op.getY(), back);
+      return load(place, receive(kept, op.getY(), back, stageOf(place)),
+                  op.getLoc());
+    }
     std::string key = "join" + std::to_string(indexOf(op));
     ValueOp &sum = inStage[stageOf(place)].byKey[key];
     if (!sum) {
