@@ -258,6 +258,25 @@ Attribute GraphImporter::bytesOf(const OnnxTensor &tensor) {
   return {};
 }
 
+// Dimensions as large as the batch along which the values repeat.
+static SmallVector<int64_t>
+repeatedDims(OnnxFile &file, const OnnxTensor &tensor, int64_t batch) {
+  SmallVector<int64_t> dims;
+  int64_t inner = static_cast<int64_t>(onnxElementSize(tensor.dataType));
+  for (size_t d = tensor.dims.size(); d-- > 0; inner *= tensor.dims[d]) {
+    std::optional<StringRef> bytes;
+    if (batch < 2 || tensor.dims[d] != batch || !(bytes = file.bytes(tensor)))
+      continue;
+    bool repeats = true;
+    for (int64_t i = inner; repeats && i < int64_t(bytes->size()); i += inner)
+      repeats = i / inner % batch == 0 ||
+                bytes->substr(i, inner) == bytes->substr(i - inner, inner);
+    if (repeats)
+      dims.insert(dims.begin(), static_cast<int64_t>(d));
+  }
+  return dims;
+}
+
 DictionaryAttr GraphImporter::firstStates(const std::string &initializer) {
   auto found = options.states.find(initializer);
   if (found == options.states.end())
@@ -296,6 +315,10 @@ Value GraphImporter::read(Weight &weight, Location loc) {
         weight.symbol, weight.type, weight.decision.trained,
         dyn_cast_or_null<train::SourceAttr>(bytes),
         dyn_cast_or_null<ElementsAttr>(bytes));
+    if (SmallVector<int64_t> dims =
+            repeatedDims(file, tensor, report.globalBatch);
+        weight.decision.trained && !dims.empty())
+      parameter->setAttr("train.repeats", outside.getDenseI64ArrayAttr(dims));
     if (DictionaryAttr states = firstStates(tensor.name))
       parameter->setAttr(train::kStatesAttr, states);
     ImportReport::Decision decision{weight.symbol, describeType(weight.type),
