@@ -77,10 +77,14 @@ module {
 // CHECK-NOT: train.dropout
 // CHECK: return
 module {
-  func.func @model(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+  train.parameter @w : tensor<4xf32> trainable = dense<1.0> : tensor<4xf32>
+  func.func @model(%x: tensor<8x4xf32>) -> tensor<f32> {
+    %w = train.read @w : tensor<4xf32>
     %true = train.constant dense<true> : tensor<i1>
     %half = train.constant dense<0.5> : tensor<f32>
-    %y = train.onnx_node "Dropout" opset 17(%x, %half, %true) {org.merak.training_mode = 0 : si64} : (tensor<8x4xf32>, tensor<f32>, tensor<i1>) -> tensor<8x4xf32>
-    return %y : tensor<8x4xf32>
+    %y = train.onnx_node "Mul" opset 17(%x, %w) {} : (tensor<8x4xf32>, tensor<4xf32>) -> tensor<8x4xf32>
+    %z = train.onnx_node "Dropout" opset 17(%y, %half, %true) {org.merak.training_mode = 0 : si64} : (tensor<8x4xf32>, tensor<f32>, tensor<i1>) -> tensor<8x4xf32>
+    %l = train.onnx_node "ReduceSum" opset 17(%z) {keepdims = 0 : si64} : (tensor<8x4xf32>) -> tensor<f32>
+    return %l : tensor<f32>
   }
 }
