@@ -42,7 +42,8 @@ from harness import Case, Failed  # noqa: E402
 RECORDED = os.path.join(harness.ROOT, "test/data/families")
 MESHES = ["none", "dp=2", "tp=2", "pp=2", "pp=2,dp=2,tp=2"]
 RECORDED_MESHES = ["none", "pp=2,dp=2,tp=2"]
-EXPORTERS = ["torchscript", "dynamo", "dynamo-optimized", "dynamo-merged"]
+EXPORTERS = ["torchscript", "dynamo", "dynamo-default", "dynamo-optimized",
+             "dynamo-merged"]
 TOLERANCE, LOW_TOLERANCE = 1e-4, 1e-2
 
 
@@ -65,11 +66,18 @@ def compare(found, wanted, tolerance=TOLERANCE):
     return worst
 
 
+def model_options(info):
+    """What merakc must be told about the model."""
+    freeze = info.get("freeze")
+    return ["--loss=" + info.get("loss", "loss"),
+            *(["--freeze=" + ",".join(freeze)] if freeze else [])]
+
+
 def compile_command(folder, info, mesh, plan):
     return [os.path.join(folder, "model.onnx"), "-o", plan,
             *matrix.compile_options(mesh, info.get("microbatch", "half"),
                                     "1f1b"),
-            f"--optimizer=sgd:lr={info['lr']}", "--loss=loss", "-q"]
+            f"--optimizer=sgd:lr={info['lr']}", *model_options(info), "-q"]
 
 
 def train(folder, info, mesh, tools):
@@ -147,8 +155,8 @@ def check(folder, info, tools):
     """`merakc --check` finds a problem exactly where there is one; returns the
     kinds of warnings."""
     said, errors = tools.run(
-        "merakc", "--check", os.path.join(folder, "model.onnx"), "--loss=loss",
-        f"--global-batch={info['global_batch']}",
+        "merakc", "--check", os.path.join(folder, "model.onnx"),
+        f"--global-batch={info['global_batch']}", *model_options(info),
         expect=1 if info.get("refuses") else 0)
     for text in info.get("refuses", []):
         if text not in said + errors:
@@ -219,7 +227,8 @@ def random_body(folder, mesh, options, tools):
     _, errors = tools.run(
         "merakc", os.path.join(folder, "model.onnx"), "-o",
         tools.path("out.plan"), *options,
-        f"--optimizer=sgd:lr={info['lr']}", "--loss=loss", "-q", expect=None)
+        f"--optimizer=sgd:lr={info['lr']}", *model_options(info), "-q",
+        expect=None)
     if tools.returncode == 1 and any(text in errors for text in REFUSALS):
         return "refused: " + errors.splitlines()[0][:150]
     if tools.returncode:
@@ -235,7 +244,8 @@ def random_cases(root, count, seed, low=False):
         folder = os.path.join(root, name)
         if os.path.exists(os.path.join(folder, "expected.json")):
             info = expected(folder)
-            if info["family"] not in KINKS and not info.get("refuses"):
+            if not (info["family"] in KINKS or info.get("kinks")
+                    or info.get("refuses")):
                 names.append((name, folder, info))
     for number in range(count):
         name, folder, info = r.choice(names)
@@ -294,7 +304,8 @@ with every `scripts/check`.
 What is in brackets `merakc --check` says too, by name.
 
 """
-TITLES = ["TorchScript", "dynamo", "dynamo, optimized", "dynamo, merged"]
+TITLES = ["TorchScript", "dynamo", "dynamo, default", "dynamo, optimized",
+          "dynamo, merged"]
 
 
 def reason(outcome):
