@@ -24,6 +24,7 @@ import warnings
 
 import numpy
 import torch
+import torch.nn.functional as F
 
 from models import FAMILIES
 from models.common import Loss
@@ -55,6 +56,8 @@ NOTES["gpt-neox", "dynamo-merged"] = "two norms became one"
 # Numbers that the exporter folds away, so that nothing can train them: PyTorch
 # keeps them too.
 FOLDED = {("clip", "dynamo-optimized"): ["model.logit_scale"]}
+# What ONNX cannot say or an exporter (dynamo or not) does not write.
+LOST = {"detach": (False, True), "label_smoothing": (True,)}
 # What merakc must say of exports that it cannot compile.
 REFUSED = {"mixtral": ["NonZero", "data"]}
 
@@ -91,22 +94,25 @@ def fuse_norms(module):
 
 
 @contextlib.contextmanager
-def in_double(detaches):
-    """Floats that `forward` makes are doubles. ONNX has no detach: without
-    `detaches` it is the identity, so that PyTorch trains what the file says."""
+def in_double(lost=()):
+    """Floats that `forward` makes are doubles. What the exporter loses is lost
+    here as well, so that PyTorch trains what the file says."""
     torch.set_default_dtype(torch.float64)
-    to_float, detach = torch.Tensor.float, torch.Tensor.detach
+    saved = torch.Tensor.float, torch.Tensor.detach, F.cross_entropy
     torch.Tensor.float = torch.Tensor.double
-    if not detaches:
+    if "detach" in lost:
         torch.Tensor.detach = lambda self: self
+    if "label_smoothing" in lost:
+        F.cross_entropy = lambda *values, label_smoothing=0.0, **options: (
+            saved[2](*values, **options))
     try:
         yield
     finally:
         torch.set_default_dtype(torch.float32)
-        torch.Tensor.float, torch.Tensor.detach = to_float, detach
+        torch.Tensor.float, torch.Tensor.detach, F.cross_entropy = saved
 
 
-def train(module, batches, replicas=1, detaches=True):
+def train(module, batches, replicas=1, lost=()):
     """Losses of plain SGD in float64, from the module's weights, and those of
     the same batches with the weights that it ends with. `replicas`: each step
     is the mean over so many parts of the batch, as with
@@ -120,12 +126,12 @@ def train(module, batches, replicas=1, detaches=True):
         optimizer.zero_grad()
         losses.append(0.0)
         for part in zip(*(x.chunk(replicas) for x in batch)):
-            with in_double(detaches):
+            with in_double(lost):
                 loss = module(*part) / replicas
             loss.backward()
             losses[-1] += float(loss.detach())
         optimizer.step()
-    with torch.no_grad(), in_double(detaches):
+    with torch.no_grad(), in_double(lost):
         after = [float(module(*(x.double() if x.is_floating_point() else x
                                 for x in batch))) for batch in batches]
     return losses, after
@@ -157,6 +163,15 @@ def register_symbolics():
     torch.onnx.register_custom_op_symbolic("aten::cumsum", cumsum, 17)
 
 
+def twin(module, build):
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError:  # a weight that a hook computes
+        found = build()[0]
+        found.load_state_dict(module.state_dict())
+        return found
+
+
 def not_trained(module):
     """Names of the parameters that get no gradient in PyTorch, which ONNX
     cannot say."""
@@ -185,7 +200,7 @@ def export(name, exporter, folder):
         part.eval()
     whole = (of_family.get("whole")
              or any(part.training for part in norms(module)))
-    reference = copy.deepcopy(module)
+    reference = twin(module, build)
     note = NOTES.get((name, exporter), "")
     if options.get("optimize", options["dynamo"]) and norms(module):
         note = "batch norm is fused into convolutions, in PyTorch too"
@@ -193,16 +208,20 @@ def export(name, exporter, folder):
     for path in FOLDED.get((name, exporter), []):
         note = path.rsplit(".", 1)[-1] + " is folded away, kept in PyTorch too"
         reference.get_parameter(path).requires_grad_(False)
-    detaches = not of_family.get("detaches")
-    if not detaches:
-        note = "detach is dropped, in PyTorch too"
+    lost = [what for what, exporters in LOST.items()
+            if of_family.get(what) and options["dynamo"] in exporters]
+    for what in lost:
+        note = what.replace("_", " ") + " is dropped, in PyTorch too"
     # Batch norm in training mode: each replica has statistics of its own.
     replicas = {}
     if any(part.training for part in norms(module)):
         replicas = {"replica_losses": {
-            "2": train(copy.deepcopy(reference), batches, 2, detaches)[0]}}
-    losses, after = train(reference, batches, detaches=detaches)
+            "2": train(copy.deepcopy(reference), batches, 2, lost)[0]}}
+    losses, after = train(reference, batches, lost=lost)
     frozen = not_trained(reference)
+    if of_family.get("buffers") and not options["dynamo"]:
+        frozen += [name for name, x in module.named_buffers()
+                   if x.is_floating_point()]
     os.makedirs(os.path.join(folder, "data"), exist_ok=True)
     path = os.path.join(folder, "model.onnx")
     extra = {"verbose": False} if options["dynamo"] else {}

@@ -102,7 +102,8 @@ def run(folder, info, mesh, tools, *options, tolerance=TOLERANCE):
     # With batch norm in training mode, losses depend on the replicas.
     wanted = info.get("replica_losses", {}).get(
         str(matrix.degrees(mesh)["dp"]), info["losses"])
-    error = compare([e["loss"] for e in harness.read_log(log)], wanted,
+    name = info.get("loss", "loss")
+    error = compare([e[name] for e in harness.read_log(log)], wanted,
                     tolerance)
     return f"{error:.0e}"
 
@@ -133,16 +134,16 @@ def judge(folder, info, tools):
         return "no onnxruntime"
     model = os.path.join(folder, "model.onnx")
     out, data = tools.path("trained.onnx"), os.path.join(folder, "data")
-    batch, steps = info["global_batch"], info["steps"]
+    rest = (0, info["steps"], info["global_batch"], info.get("loss", "loss"))
     try:
-        untrained = export_onnx.judged(model, data, 0, steps, batch)
+        untrained = export_onnx.judged(model, data, *rest)
     except Failed as failure:
         said = re.search(r"model\.onnx failed:(.*)", str(failure))
         return ("refuses the exported model: "
                 + (said[1] if said else str(failure))[:200])
     tools.run("merak-plan", "export-onnx", tools.path("out.plan"),
               "--load=" + tools.path("saved"), "-o", out)
-    error = compare(export_onnx.judged(out, data, 0, steps, batch),
+    error = compare(export_onnx.judged(out, data, *rest),
                     info["after"])
     try:
         compare(untrained, info["after"])

@@ -97,7 +97,7 @@ def bootstrap_latent():
     return Model(), {"a": numbers(INPUTS), "b": numbers(INPUTS)}
 
 
-@family(detaches=True)
+@family(detach=True)
 def stop_gradient():
     """SimSiam: both sides are one network, one of them detached."""
     class Model(nn.Module):

@@ -92,7 +92,7 @@ def focal(logits, wanted, gamma=2.0, alpha=0.25):
     p = torch.sigmoid(logits)
     right = p * wanted + (1 - p) * (1 - wanted)
     weight = alpha * wanted + (1 - alpha) * (1 - wanted)
-    return (weight * (1 - right) ** gamma * error).sum() / logits.shape[0]
+    return (weight * (1 - right) ** gamma * error).sum() / wanted.sum()
 
 
 @family
@@ -128,8 +128,7 @@ def feature_pyramid():
         found_kinds, found_boxes = model(pixels)
         near = kinds.amax(-1, keepdim=True)
         box = F.smooth_l1_loss(found_boxes, boxes, reduction="none", beta=0.5)
-        return (focal(found_kinds, kinds)
-                + (box * near).sum() / pixels.shape[0])
+        return focal(found_kinds, kinds) + (box * near).sum() / near.sum()
     return Loss(Model(), loss), {"pixels": numbers(3, 16, 16),
                                  "kinds": bits(84, 3),
                                  "boxes": numbers(84, 4)}
@@ -282,7 +281,7 @@ def spatial_transformer():
     return classifier(Model())
 
 
-@family
+@family(buffers=True)
 def coordinate_convolution():
     class Model(nn.Module):
         def __init__(self):

@@ -234,6 +234,6 @@ class Retention(Attention):
         return self.out(F.silu(self.gate(x)) * joined(y))
 
 
-@family
+@family(buffers=True)
 def retention():
     return language(Retention, positions=False)

@@ -65,11 +65,11 @@ class Diffusion(nn.Module):
         beta = torch.linspace(1e-3, 0.2, STEPS)
         kept = torch.cumprod(1 - beta, 0)
         self.register_buffer("signal", kept.sqrt())
-        self.register_buffer("noise", (1 - kept).sqrt())
+        self.register_buffer("rest", (1 - kept).sqrt())
 
     def forward(self, x, noise, t, *kind):
         at = (-1,) + (1,) * (x.dim() - 1)
-        mixed = self.signal[t].view(at) * x + self.noise[t].view(at) * noise
+        mixed = self.signal[t].view(at) * x + self.rest[t].view(at) * noise
         return F.mse_loss(self.network(mixed, t, *kind), noise)
 
 
@@ -77,12 +77,12 @@ PICTURES = {"x": numbers(1, 8, 8), "noise": numbers(1, 8, 8),
             "t": classes(STEPS)}
 
 
-@family
+@family(buffers=True)
 def diffusion_unet():
     return Diffusion(Denoiser()), dict(PICTURES)
 
 
-@family
+@family(buffers=True)
 def diffusion_classes():
     return Diffusion(Denoiser(4)), {**PICTURES, "kind": classes(5)}
 
@@ -108,7 +108,7 @@ class AdaptiveBlock(nn.Module):
         return x + m[5] * self.feed(self.norm2(x) * (1 + m[4]) + m[3])
 
 
-@family
+@family(buffers=True)
 def diffusion_transformer():
     class Model(nn.Module):
         def __init__(self, width=16):
@@ -131,7 +131,7 @@ def diffusion_transformer():
     return Diffusion(Model()), dict(PICTURES)
 
 
-@family
+@family(buffers=True)
 def flow_matching():
     """A velocity between noise and data; random Fourier features."""
     class Model(nn.Module):
@@ -150,7 +150,7 @@ def flow_matching():
                      "t": lambda n: torch.rand(n)}
 
 
-@family
+@family(buffers=True)
 def latent_diffusion():
     """Cross attention to words, of which some samples have none: then a learned
     one stands there."""
@@ -203,7 +203,7 @@ def variational_autoencoder():
     return Model(), {"x": numbers(20), "noise": numbers(4)}
 
 
-@family(detaches=True)
+@family(detach=True)
 def vector_quantized():
     """The nearest code goes on, gradients pass by it (detach)."""
     class Model(nn.Module):

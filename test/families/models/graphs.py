@@ -179,9 +179,10 @@ def equivariant_coordinates():
                 a = x[:, :, None].expand(-1, -1, NODES, -1)
                 b = x[:, None].expand(-1, NODES, -1, -1)
                 m = self.edge(torch.cat([a, b, size], -1))
-                place = place + (gap * torch.tanh(self.move(m))).mean(2)
+                place = place + (gap * torch.tanh(self.move(m))).mean(2) / 4
                 x = x + self.node(torch.cat([x, m.mean(2)], -1))
-            found = self.energy(x).mean((1, 2)) + (place ** 2).mean((1, 2))
-            return F.mse_loss(found, energy)
+            found = self.energy(x).mean((1, 2))
+            return (F.mse_loss(found, energy)
+                    + 0.1 * (place ** 2).sum(-1).sqrt().mean())
     return Model(), {"x": numbers(NODES, FEATURES), "place": numbers(NODES, 3),
                      "energy": numbers()}

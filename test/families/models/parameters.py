@@ -31,7 +31,7 @@ def weight_norm_old():
                                     norm(nn.Linear(WIDTH, 4), dim=None)))
 
 
-@family(detaches=True)
+@family(detach=True)
 def spectral_norm():
     """Largest singular value by vectors that are buffers."""
     class Spectral(nn.Linear):

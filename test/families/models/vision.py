@@ -138,7 +138,7 @@ def mlp_mixer():
     return classifier(Model())
 
 
-@family
+@family(buffers=True)
 def masked_autoencoder():
     """Masked patches become one learned token; their pixels are the goal."""
     class Model(nn.Module):
