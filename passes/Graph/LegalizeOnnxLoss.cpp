@@ -22,13 +22,11 @@ static Value labelWeights(const OnnxNode &node, GraphBuilder &b, Value labels,
   return b.select(kept, b.gather(weights, safe, 0), b.scalarLike(0, weights));
 }
 
-// reduction(rows), rows [n, d...] with ignored rows already 0.
-static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
-                        Value labels, std::optional<int64_t> ignore) {
+// reduction(rows), where the mean is over `count` of them, or all.
+static Value reduceRows(
+    const OnnxNode &node, GraphBuilder &b, Value rows,
+    llvm::function_ref<Value()> count = [] { return Value(); }) {
   StringRef reduction = node.string("reduction", "mean");
-  Value weights = labelWeights(node, b, labels, ignore);
-  if (weights)
-    rows = b.binary<MulOp>(rows, weights);
   if (reduction == "none" || !rows)
     return rows;
   Value sum = b.reduce<ReduceSumOp>(rows, dimsFrom(0, rankOf(rows)), false);
@@ -37,18 +35,28 @@ static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
   if (reduction != "mean")
     return b.fail("expected reduction none, sum or mean, found '" + reduction +
                   "'");
-  int64_t count = tensorType(rows).getNumElements();
+  if (Value counted = count())
+    return b.binary<DivOp>(sum, counted);
+  int64_t all = tensorType(rows).getNumElements();
+  return b.binary<MulOp>(sum, 1.0 / std::max<int64_t>(all, 1));
+}
+
+// The same for rows [n, d...] with ignored ones already 0, weighed by the
+// classes' weights; the mean is over what is kept.
+static Value reduceLabelled(const OnnxNode &node, GraphBuilder &b, Value rows,
+                            Value labels, std::optional<int64_t> ignore) {
+  Value weights = labelWeights(node, b, labels, ignore);
   if (weights)
-    return b.binary<DivOp>(
-        sum, b.reduce<ReduceSumOp>(weights, dimsFrom(0, rankOf(rows)), false));
-  if (!ignore)
-    return b.binary<MulOp>(sum, 1.0 / std::max<int64_t>(count, 1));
-  Value kept = b.compare(ComparePredicate::ne, labels,
-                         b.scalarLike(static_cast<double>(*ignore), labels));
-  Value counted =
-      b.reduce<ReduceSumOp>(b.cast(kept, tensorType(rows).getElementType()),
-                            dimsFrom(0, rankOf(rows)), false);
-  return b.binary<DivOp>(sum, counted);
+    rows = b.binary<MulOp>(rows, weights);
+  return reduceRows(node, b, rows, [&]() -> Value {
+    if (weights || !ignore)
+      return b.reduce<ReduceSumOp>(weights, dimsFrom(0, rankOf(rows)), false);
+    Value kept = b.compare(ComparePredicate::ne, labels,
+                           b.scalarLike(static_cast<double>(*ignore), labels));
+    return b.reduce<ReduceSumOp>(
+        b.cast(kept, tensorType(rows).getElementType()),
+        dimsFrom(0, rankOf(rows)), false);
+  });
 }
 
 // [n, c, d...] -> [n, d..., c].
@@ -57,6 +65,15 @@ static Value classLast(GraphBuilder &b, Value scores) {
   perm.erase(perm.begin() + 1);
   perm.push_back(1);
   return b.transpose(scores, perm);
+}
+
+// Labels that are chances of the classes, as PyTorch's exporters write them for
+// targets that are floats: the operator's text knows only integers, but nothing
+// else can be meant.
+static bool hasSoftLabels(const OnnxNode &node) {
+  Value scores = node.in(0), labels = node.in(1);
+  return scores && labels && isFloat(labels) && rankOf(scores) >= 2 &&
+         labels.getType() == scores.getType();
 }
 
 static LogicalResult checkLoss(const OnnxNode &node, GraphBuilder &b) {
@@ -73,12 +90,15 @@ static LogicalResult checkLoss(const OnnxNode &node, GraphBuilder &b) {
            describeType(weights.getType()));
     return failure();
   }
+  if (hasSoftLabels(node))
+    return success();
   Shape expected(shapeOf(scores));
   expected.erase(expected.begin() + 1);
   if (shapeOf(labels) != ArrayRef<int64_t>(expected) ||
       !isa<IntegerType>(tensorType(labels).getElementType())) {
     b.fail("expected integer labels of shape " + describeShape(expected) +
-           " for scores " + describeType(scores.getType()) + ", found " +
+           " or chances of the classes of the shape of the scores " +
+           describeType(scores.getType()) + ", found " +
            describeType(labels.getType()));
     return failure();
   }
@@ -95,9 +115,28 @@ static IntegerAttr ignoreAttr(GraphBuilder &b, std::optional<int64_t> ignore) {
   return ignore ? b.builder.getI64IntegerAttr(*ignore) : IntegerAttr();
 }
 
+// The mean over samples and places of -sum(w * chances * log p) over classes.
+static LogicalResult softCrossEntropy(const OnnxNode &node, GraphBuilder &b,
+                                      Value logChances, Results &results) {
+  Value scores = node.in(0);
+  Value rows = b.binary<MulOp>(logChances, node.in(1));
+  Shape ofClass(rankOf(scores), 1);
+  ofClass[1] = shapeOf(scores)[1];
+  if (Value weights = node.in(2))
+    rows = b.binary<MulOp>(rows, b.reshape(weights, ofClass));
+  rows = b.unary<NegOp>(b.reduce<ReduceSumOp>(rows, {1}, false));
+  return give(results, reduceRows(node, b, rows));
+}
+
 CONVERT(convertCrossEntropy) {
   if (failed(checkLoss(node, b)))
     return failure();
+  if (hasSoftLabels(node)) {
+    Value logChances = logSoftmax(b, node.in(0), 1);
+    if (results.size() > 1 && node.usedOutputs[1])
+      results[1] = logChances;
+    return softCrossEntropy(node, b, logChances, results);
+  }
   Value scores = node.in(0), labels = node.in(1);
   std::optional<int64_t> ignore = ignoredLabel(node);
   auto row = RankedTensorType::get(shapeOf(labels),
@@ -110,12 +149,14 @@ CONVERT(convertCrossEntropy) {
     shape[1] = 1;
     results[1] = b.binary<SubOp>(scores, b.reshape(op.getLse(), shape));
   }
-  return give(results, reduceRows(node, b, op.getLoss(), labels, ignore));
+  return give(results, reduceLabelled(node, b, op.getLoss(), labels, ignore));
 }
 
 CONVERT(convertNll) {
   if (failed(checkLoss(node, b)))
     return failure();
+  if (hasSoftLabels(node))
+    return softCrossEntropy(node, b, node.in(0), results);
   Value scores = node.in(0), labels = node.in(1);
   std::optional<int64_t> ignore = ignoredLabel(node);
   auto row = RankedTensorType::get(shapeOf(labels),
@@ -123,7 +164,7 @@ CONVERT(convertNll) {
   Value picked = PickOp::create(b.builder, b.loc, row, classLast(b, scores),
                                 labels, ignoreAttr(b, ignore), StringAttr());
   return give(results,
-              reduceRows(node, b, b.unary<NegOp>(picked), labels, ignore));
+              reduceLabelled(node, b, b.unary<NegOp>(picked), labels, ignore));
 }
 
 void merak::addLossConversions(OnnxTable &table) {

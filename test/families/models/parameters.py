@@ -31,7 +31,7 @@ def weight_norm_old():
                                     norm(nn.Linear(WIDTH, 4), dim=None)))
 
 
-@family(detach=True)
+@family(detach=True, buffers=True)
 def spectral_norm():
     """Largest singular value by vectors that are buffers."""
     class Spectral(nn.Linear):
@@ -298,7 +298,7 @@ def hyper_network():
     return classifier(Model())
 
 
-@family
+@family(buffers=True)
 def spline_network():
     """KAN: radial functions around fixed places, learned coefficients."""
     class Layer(nn.Module):

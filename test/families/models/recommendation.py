@@ -50,6 +50,8 @@ def factorization_machine():
             self.tables = nn.ModuleList(nn.Embedding(ROWS, WIDTH)
                                         for _ in range(FIELDS))
             self.dense = nn.Linear(4, WIDTH)
+            for table in self.tables:
+                nn.init.normal_(table.weight, std=0.3)
             self.top = network((FIELDS + 1) * WIDTH, 16)
 
         def forward(self, categories, dense):
@@ -80,7 +82,7 @@ def deep_and_cross():
     return Loss(Model(), clicks), dict(CLICKS)
 
 
-@family
+@family(buffers=True)
 def matrix_factorization():
     """Squares, with biases and the mean rating; L2 of the rows of the batch."""
     class Model(nn.Module):
@@ -142,8 +144,9 @@ def embedding_bag_sum():
     return bag("sum")
 
 
-@family
+@family(whole=True)
 def embedding_bag_mean():
+    """A loop over the bags: whole batches only."""
     return bag("mean")
 
 
