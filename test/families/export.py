@@ -26,6 +26,7 @@ import numpy
 import torch
 import torch.nn.functional as F
 
+from expectations import refused
 from models import FAMILIES
 from models.common import Loss
 
@@ -268,27 +269,39 @@ def interface(path):
 
 
 # Notes that import reads; the others (call stacks ...) are most of the file.
-KEPT_NOTES = ["pkg.torch.onnx.name_scopes",
-              "pkg.torch.export.ExportedProgram.graph_signature"]
+KEPT_NOTES = ["pkg.torch.onnx.name_scopes", "pkg.torch.onnx.fx_node",
+              "pkg.torch.export.ExportedProgram.graph_signature",
+              "pkg.torch.export.graph_signature.InputSpec.kind",
+              "pkg.onnxscript.optimizer.folded_from"]
 
 
 def record(source, target, results):
     """Copies a case without the notes that nothing reads."""
     import onnx
     os.makedirs(target, exist_ok=True)
-    model = onnx.load(os.path.join(source, "model.onnx"))
-    for message in [model.graph, *model.graph.node]:
+    model = onnx.load(os.path.join(source, "model.onnx"),
+                      load_external_data=False)
+    for message in [model.graph, *model.graph.node, *model.graph.initializer,
+                    *model.graph.value_info]:
         kept = [p for p in message.metadata_props if p.key in KEPT_NOTES]
         del message.metadata_props[:]
         message.metadata_props.extend(kept)
     for node in model.graph.node:
         node.doc_string = ""
+    noted = [value for value in model.graph.value_info if value.metadata_props]
     del model.graph.value_info[:]
+    model.graph.value_info.extend(noted)
     onnx.save(model, os.path.join(target, "model.onnx"))
+    beside = os.path.join(source, "model.onnx.data")
+    if os.path.exists(beside):
+        shutil.copy(beside, target)
     shutil.copytree(os.path.join(source, "data"), os.path.join(target, "data"),
                     dirs_exist_ok=True)
     with open(os.path.join(source, "expected.json")) as file:
         expected = json.load(file)
+    refuses, _ = refused(expected["family"], expected["exporter"])
+    if refuses:
+        expected["refuses"] = refuses
     warns = results["cases"].get(
         f"{expected['family']} {expected['exporter']} check")
     if isinstance(warns, list):
