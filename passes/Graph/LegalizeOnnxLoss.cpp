@@ -22,10 +22,11 @@ static Value labelWeights(const OnnxNode &node, GraphBuilder &b, Value labels,
   return b.select(kept, b.gather(weights, safe, 0), b.scalarLike(0, weights));
 }
 
-// reduction(rows), where the mean is over `count` of them, or all.
-static Value reduceRows(
-    const OnnxNode &node, GraphBuilder &b, Value rows,
-    llvm::function_ref<Value()> count = [] { return Value(); }) {
+// reduction(rows), rows [n, d...] with ignored rows already 0 and class weights
+// already in.
+static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
+                        Value labels, Value weights,
+                        std::optional<int64_t> ignore) {
   StringRef reduction = node.string("reduction", "mean");
   if (reduction == "none" || !rows)
     return rows;
@@ -35,28 +36,42 @@ static Value reduceRows(
   if (reduction != "mean")
     return b.fail("expected reduction none, sum or mean, found '" + reduction +
                   "'");
-  if (Value counted = count())
-    return b.binary<DivOp>(sum, counted);
-  int64_t all = tensorType(rows).getNumElements();
-  return b.binary<MulOp>(sum, 1.0 / std::max<int64_t>(all, 1));
+  int64_t count = tensorType(rows).getNumElements();
+  if (weights)
+    return b.binary<DivOp>(
+        sum, b.reduce<ReduceSumOp>(weights, dimsFrom(0, rankOf(rows)), false));
+  if (!ignore)
+    return b.binary<MulOp>(sum, 1.0 / std::max<int64_t>(count, 1));
+  Value kept = b.compare(ComparePredicate::ne, labels,
+                         b.scalarLike(static_cast<double>(*ignore), labels));
+  Value counted =
+      b.reduce<ReduceSumOp>(b.cast(kept, tensorType(rows).getElementType()),
+                            dimsFrom(0, rankOf(rows)), false);
+  return b.binary<DivOp>(sum, counted);
 }
 
-// The same for rows [n, d...] with ignored ones already 0, weighed by the
-// classes' weights; the mean is over what is kept.
-static Value reduceLabelled(const OnnxNode &node, GraphBuilder &b, Value rows,
-                            Value labels, std::optional<int64_t> ignore) {
-  Value weights = labelWeights(node, b, labels, ignore);
-  if (weights)
-    rows = b.binary<MulOp>(rows, weights);
-  return reduceRows(node, b, rows, [&]() -> Value {
-    if (weights || !ignore)
-      return b.reduce<ReduceSumOp>(weights, dimsFrom(0, rankOf(rows)), false);
-    Value kept = b.compare(ComparePredicate::ne, labels,
-                           b.scalarLike(static_cast<double>(*ignore), labels));
-    return b.reduce<ReduceSumOp>(
-        b.cast(kept, tensorType(rows).getElementType()),
-        dimsFrom(0, rankOf(rows)), false);
-  });
+static Value weigh(GraphBuilder &b, Value rows, Value weights) {
+  return weights ? b.binary<MulOp>(rows, weights) : rows;
+}
+
+// The loss against equal chances of all classes, sum over c of -w[c] log p[c],
+// of each row: what label smoothing mixes in. `scores` [n, d..., c].
+static Value uniformRows(const OnnxNode &node, GraphBuilder &b, Value scores,
+                         Value labels, std::optional<int64_t> ignore) {
+  const int64_t axis = rankOf(scores) - 1;
+  Value centered =
+      b.binary<SubOp>(scores, b.unary<StopGradientOp>(b.reduce<ReduceMaxOp>(
+                                  scores, {axis}, /*keep=*/true)));
+  Value sum = b.reduce<ReduceSumOp>(b.unary<ExpOp>(centered), {axis}, true);
+  Value negative = b.binary<SubOp>(b.unary<LogOp>(sum), centered);
+  if (Value weights = node.in(2))
+    negative = b.binary<MulOp>(negative, weights);
+  Value rows = b.reduce<ReduceSumOp>(negative, {axis}, false);
+  if (!ignore || !rows)
+    return rows;
+  Value kept = b.compare(ComparePredicate::ne, labels,
+                         b.scalarLike(static_cast<double>(*ignore), labels));
+  return b.select(kept, rows, b.scalarLike(0, rows));
 }
 
 // [n, c, d...] -> [n, d..., c].
@@ -125,7 +140,7 @@ static LogicalResult softCrossEntropy(const OnnxNode &node, GraphBuilder &b,
   if (Value weights = node.in(2))
     rows = b.binary<MulOp>(rows, b.reshape(weights, ofClass));
   rows = b.unary<NegOp>(b.reduce<ReduceSumOp>(rows, {1}, false));
-  return give(results, reduceRows(node, b, rows));
+  return give(results, reduceRows(node, b, rows, {}, {}, std::nullopt));
 }
 
 CONVERT(convertCrossEntropy) {
@@ -149,7 +164,17 @@ CONVERT(convertCrossEntropy) {
     shape[1] = 1;
     results[1] = b.binary<SubOp>(scores, b.reshape(op.getLse(), shape));
   }
-  return give(results, reduceLabelled(node, b, op.getLoss(), labels, ignore));
+  Value weights = labelWeights(node, b, labels, ignore);
+  Value rows = weigh(b, op.getLoss(), weights);
+  // (1 - s) of the loss, s of the loss against equal chances, as PyTorch's
+  // cross_entropy has it.
+  if (double smoothing = node.real(kLabelSmoothing, 0); smoothing > 0) {
+    const double share = smoothing / shapeOf(scores)[1];
+    Value uniform = uniformRows(node, b, classLast(b, scores), labels, ignore);
+    rows = b.binary<AddOp>(b.binary<MulOp>(rows, 1 - smoothing),
+                           b.binary<MulOp>(uniform, share));
+  }
+  return give(results, reduceRows(node, b, rows, labels, weights, ignore));
 }
 
 CONVERT(convertNll) {
@@ -163,8 +188,9 @@ CONVERT(convertNll) {
                                    tensorType(scores).getElementType());
   Value picked = PickOp::create(b.builder, b.loc, row, classLast(b, scores),
                                 labels, ignoreAttr(b, ignore), StringAttr());
-  return give(results,
-              reduceLabelled(node, b, b.unary<NegOp>(picked), labels, ignore));
+  Value weights = labelWeights(node, b, labels, ignore);
+  Value rows = weigh(b, b.unary<NegOp>(picked), weights);
+  return give(results, reduceRows(node, b, rows, labels, weights, ignore));
 }
 
 void merak::addLossConversions(OnnxTable &table) {
