@@ -134,7 +134,12 @@ static IntegerAttr ignoreAttr(GraphBuilder &b, std::optional<int64_t> ignore) {
 static LogicalResult softCrossEntropy(const OnnxNode &node, GraphBuilder &b,
                                       Value logChances, Results &results) {
   Value scores = node.in(0);
-  Value rows = b.binary<MulOp>(logChances, node.in(1));
+  Value chances = node.in(1);
+  if (double smoothing = node.real(kLabelSmoothing, 0); smoothing > 0)
+    chances =
+        b.binary<AddOp>(b.binary<MulOp>(chances, 1 - smoothing),
+                        b.scalarLike(smoothing / shapeOf(scores)[1], chances));
+  Value rows = b.binary<MulOp>(logChances, chances);
   Shape ofClass(rankOf(scores), 1);
   ofClass[1] = shapeOf(scores)[1];
   if (Value weights = node.in(2))

@@ -57,8 +57,8 @@ NOTES["gpt-neox", "dynamo-merged"] = "two norms became one"
 # Numbers that the exporter folds away, so that nothing can train them: PyTorch
 # keeps them too.
 FOLDED = {("clip", "dynamo-optimized"): ["model.logit_scale"]}
-# What ONNX cannot say or an exporter (dynamo or not) does not write.
-LOST = {"detach": (False, True), "label_smoothing": (True,)}
+# What ONNX cannot say and an exporter leaves no trace of.
+LOST = {"detach": ("torchscript",), "label_smoothing": ()}
 
 
 def norms(module):
@@ -208,7 +208,7 @@ def export(name, exporter, folder):
         note = path.rsplit(".", 1)[-1] + " is folded away, kept in PyTorch too"
         reference.get_parameter(path).requires_grad_(False)
     lost = [what for what, exporters in LOST.items()
-            if of_family.get(what) and options["dynamo"] in exporters]
+            if of_family.get(what) and exporter in exporters]
     for what in lost:
         note = what.replace("_", " ") + " is dropped, in PyTorch too"
     # Batch norm in training mode: each replica has statistics of its own.

@@ -182,7 +182,7 @@ def convolutional_lstm():
     return Model(), {"x": numbers(4, 1, 6, 6), "goal": numbers(1, 6, 6)}
 
 
-@family(detach=True)
+@family(detach=True, buffers=True)
 def forecast():
     """N-BEATS: blocks take away what they explain; the basis is constant."""
     class Model(nn.Module):
