@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 namespace merak::planning {
 
@@ -181,6 +182,7 @@ bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
   cost = PartitionCost();
   joins.clear();
   status = Status();
+  saidWhole = false;
   collect = wantErrors;
   tensors.assign(graph.tensors.size(), {});
   ops.assign(graph.ops.size(), {});
@@ -635,6 +637,9 @@ int PartitionEngine::convert(int op, int operand, int tensor,
     if (!gather)
       continue;
     if (gather & microbatchBit) {
+      // One sentence for all of them: the remedy is the same.
+      if (collect && std::exchange(saidWhole, true))
+        return at;
       if (!fail(fmt::format(
               "{} needs the whole batch of '{}', which is split "
               "over microbatches; use one microbatch (--microbatch=all "

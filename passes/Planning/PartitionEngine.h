@@ -113,7 +113,7 @@ private:
   AxisMask microbatchBit = 0, halfBit = 0;
   AxisMask batchMask = 0; // microbatches and replicas
   int64_t microbatches = 1;
-  bool collect = false;
+  bool collect = false, saidWhole = false;
   std::vector<AxisMask> requiredScratch;
 };
 

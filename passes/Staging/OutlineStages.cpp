@@ -5,6 +5,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "passes/Staging/ApplyLayouts.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include <set>
 
 using namespace mlir;
@@ -150,20 +151,31 @@ private:
            (home == pipe::Action::F || home == pipe::Action::P);
   }
 
+  static constexpr StringLiteral kActionNames[] = {
+      "prologue", "forward", "recompute", "backward",
+      "weight",   "update",  "exchange"};
+  static std::string actionName(int action, int64_t chunk) {
+    std::string name = kActionNames[action].str();
+    return chunk ? name + "." + std::to_string(chunk) : name;
+  }
+  // Values and actions are symbols of one table, and a user may call an input
+  // "weight".
+  static bool isActionName(StringRef name) {
+    auto [word, chunk] = name.split('.');
+    return llvm::is_contained(kActionNames, word) &&
+           llvm::all_of(chunk, llvm::isDigit);
+  }
+
   // The body of an action, made at its first use.
   Block *bodyOf(Place place) {
     Block *&body = bodies[place];
     if (!body) {
-      static constexpr StringLiteral names[] = {
-          "prologue", "forward", "recompute", "backward",
-          "weight",   "update",  "exchange"};
       OpBuilder builder =
           OpBuilder::atBlockEnd(&stages[stageOf(place)].getBody().front());
-      std::string name = names[static_cast<int>(place.second)].str();
-      if (int64_t chunk = chunkOf(place))
-        name += "." + std::to_string(chunk);
-      auto action = ActionOp::create(builder, step.getLoc(), name, place.second,
-                                     chunkOf(place));
+      auto action = ActionOp::create(
+          builder, step.getLoc(),
+          actionName(static_cast<int>(place.second), chunkOf(place)),
+          place.second, chunkOf(place));
       body = &action.getBody().emplaceBlock();
     }
     return body;
@@ -177,7 +189,8 @@ private:
                   LayoutAttr layout, StringRef tensor,
                   std::optional<Location> from = {}) {
     std::string name = wish.str();
-    for (int n = 1; !names[stage].insert(name).second; ++n)
+    for (int n = 1; isActionName(name) || !names[stage].insert(name).second;
+         ++n)
       name = (wish + "_" + Twine(n)).str();
     // Declarations stand before the actions, in the order they were made.
     OpBuilder builder(context);

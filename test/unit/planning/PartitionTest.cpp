@@ -132,6 +132,7 @@ TEST(Partition, OpsThatNeedTheWholeBatchAreNamed) {
   Program p;
   int x = p.source("x", {8, 4});
   p.cumulate("running_total", x, 0);
+  p.cumulate("another", x, 0); // one sentence for both
   p.maximum("largest", x, 0);
   EXPECT_EQ(batchErrors(p),
             "op 'running_total' needs the whole batch of 'x', which is split "
