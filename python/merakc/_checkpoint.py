@@ -3,8 +3,6 @@ import json
 import os
 import struct
 
-import numpy
-
 from ._errors import RunError
 
 # bf16 comes as its upper half of a float32.
@@ -30,6 +28,7 @@ class _Shard:
         self.path = path
 
     def read(self, key):
+        import numpy
         entry = self.entries[key]
         begin, end = entry["data_offsets"]
         kind = numpy.dtype("<" + TYPES[entry["dtype"]])
@@ -65,6 +64,7 @@ class Checkpoint:
 
     def read(self, name):
         """One whole tensor, put together from the boxes of the ranks."""
+        import numpy
         entry = self._tensors[name]
         kind = entry["dtype"]
         whole = numpy.zeros(entry["shape"], "<" + TYPES[kind])

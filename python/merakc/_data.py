@@ -1,13 +1,12 @@
 """What a run reads: arrays become one .npy for each input of the plan."""
 import os
 
-import numpy
-
 from ._errors import RunError
 
 
 def _array(value):
     """numpy's form of what the user gave: an array, a torch tensor, a list."""
+    import numpy
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         if str(value.dtype) == "torch.bfloat16":
@@ -19,6 +18,7 @@ def _array(value):
 def _fitted(array, wanted):
     """Numbers of the same kind in the type of the input; other kinds stay, so
     that the runtime says what is wrong."""
+    import numpy
     if wanted == "bfloat16" or array.dtype == wanted:
         return array
     kinds = {"float": "f", "int": "iu", "uint": "iu"}
@@ -33,6 +33,7 @@ def _fitted(array, wanted):
 
 def write(data, inputs, folder):
     """`data`: {name: array}, or arrays in the order of the inputs."""
+    import numpy
     names = [x.name for x in inputs]
     if not isinstance(data, dict):
         if not isinstance(data, (list, tuple)):

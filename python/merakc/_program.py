@@ -305,7 +305,7 @@ class Program:
         """What a checkpoint folder of this program holds, of merak-run under
         a launcher for instance."""
         result = Result(self, checkpoint=os.path.abspath(checkpoint))
-        result.io.open()
+        result._open()
         return result
 
     # --------------------------------------------------------------- running

@@ -47,6 +47,11 @@ class Result:
         module has what was trained only, in float32."""
         return state_dict(self.program, self._open())
 
+    def optimizer_state_dict(self, optimizer):
+        """For optimizer.load_state_dict: the moments of the run for a torch
+        optimizer of the same kind over the module's parameters."""
+        return optimizer_state(self.program, self._open(), optimizer)
+
     def parameters(self):
         """The trained tensors as numpy arrays, by their names in the plan."""
         opened = self._open()
@@ -150,4 +155,36 @@ def _of_module(program, opened, trained):
               if not set(program.names.get(n, [n])) & set(found)]
     if absent:
         raise RunError([f"the module has no parameter '{n}'" for n in absent])
+    return found
+
+
+# Suffix in the plan -> name in torch.
+MOMENTS = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq",
+           "momentum": "momentum_buffer", "sum": "sum"}
+
+
+def optimizer_state(program, opened, optimizer):
+    import torch
+    if program.model is None:
+        raise RunError("the optimizer's state needs the module: "
+                       "merakc.open(plan, model=module)")
+    by_alias = {alias: name for name, aliases in program.names.items()
+                for alias in aliases}
+    plan_name = {id(value): by_alias.get(alias, alias) for alias, value in
+                 program.model.named_parameters(remove_duplicate=False)}
+    found = optimizer.state_dict()
+    index = 0
+    for group in optimizer.param_groups:
+        for value in group["params"]:
+            name = plan_name.get(id(value))
+            entry = {}
+            for suffix, key in MOMENTS.items():
+                if f"{name}.{suffix}" in opened:
+                    array = torch.from_numpy(opened.read(f"{name}.{suffix}"))
+                    entry[key] = array.to(value.device, value.dtype)
+            if entry and "momentum_buffer" not in entry:
+                entry["step"] = torch.tensor(float(opened.step))
+            if entry:
+                found["state"][index] = entry
+            index += 1
     return found

@@ -13,7 +13,7 @@ import threading
 from ._errors import CompileError, MerakcError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOOLS = ("merakc", "merak-run", "merak-plan", "merak-bench")
+TOOLS = ("merakc", "merak-run", "merak-plan")
 
 
 def folder():
@@ -153,7 +153,9 @@ def call(name, *arguments, error=MerakcError):
 
 def main(name):
     """A command of the wheel: becomes the tool."""
-    os.execve(tool(name), [name, *sys.argv[1:]], environment())
+    processes = any(a in ("--ranks=env", "env") for a in sys.argv[1:])
+    path = run_tool(processes) if name == "merak-run" else tool(name)
+    os.execve(path, [name, *sys.argv[1:]], environment())
 
 
 def _known_options():
@@ -200,10 +202,10 @@ def _text(name, value):
 
 
 def run_tool(as_processes):
-    """merak-run; for ranks as processes the one that is linked to MPI, which
-    the wheel has as a program of its own: MPI is the machine's."""
-    path = tool("merak-run-mpi")
-    return path if as_processes and os.path.exists(path) else \
+    """merak-run. For ranks as processes it is linked to MPI, which is the
+    machine's; the wheel has another that starts without."""
+    local = tool("merak-run-local")
+    return local if not as_processes and os.path.exists(local) else \
         tool("merak-run")
 
 
@@ -212,14 +214,8 @@ def merakc_main():
 
 
 def merak_run_main():
-    processes = any(a in ("--ranks=env", "env") for a in sys.argv[1:])
-    path = run_tool(processes)
-    os.execve(path, ["merak-run", *sys.argv[1:]], environment())
+    main("merak-run")
 
 
 def merak_plan_main():
     main("merak-plan")
-
-
-def merak_bench_main():
-    main("merak-bench")
