@@ -31,23 +31,27 @@ def _fitted(array, wanted):
     return fitted
 
 
-def write(data, inputs, folder):
-    """`data`: {name: array}, or arrays in the order of the inputs."""
+def write(data, order, inputs, folder):
+    """`data`: {name: array}, or arrays in `order`, that of the model's inputs;
+    those that the plan reads are written."""
     import numpy
-    names = [x.name for x in inputs]
+    read = {x.name for x in inputs}
+    names = [n for n in order if n in read] if set(order) >= read else \
+        [x.name for x in inputs]
+    known = list(order) if set(order) >= read else names
     if not isinstance(data, dict):
         if not isinstance(data, (list, tuple)):
             data = (data,)
-        if len(data) != len(names):
-            raise RunError(f"data: expected {len(names)} arrays "
-                           f"({', '.join(names)}), found {len(data)}")
-        data = dict(zip(names, data))
+        if len(data) != len(known):
+            raise RunError(f"data: expected {len(known)} arrays "
+                           f"({', '.join(known)}), found {len(data)}")
+        data = dict(zip(known, data))
     missing = [n for n in names if n not in data]
-    unknown = [n for n in data if n not in names]
+    unknown = [n for n in data if n not in known]
     if missing or unknown:
         said = [f"data has no '{n}'" for n in missing]
         said += [f"the program has no input '{n}'" for n in unknown]
-        raise RunError([f"{s}; the inputs are {', '.join(names)}"
+        raise RunError([f"{s}; the inputs are {', '.join(known)}"
                         for s in said])
     for entry in inputs:
         array = _fitted(_array(data[entry.name]), entry.dtype)

@@ -26,11 +26,13 @@ SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 class Exported:
     """What the file says in the module's terms."""
 
-    def __init__(self, names, trainable, counters, inputs):
+    def __init__(self, names, trainable, counters):
         self.names = names          # {initializer: [names in the module]}
         self.trainable = trainable  # initializers
         self.counters = counters    # {buffer: (value now, per microbatch)}
-        self.inputs = inputs
+        self.inputs = []            # their names
+        self.batch = None           # samples of the exported step
+        self.shapes = {}            # {input that all samples share: its shape}
 
 
 # -------------------------------------------------------------------- inputs
@@ -67,15 +69,23 @@ def at_batch(named, global_batch, unbatched):
                            "axis counts samples")
     batch = batched[0].shape[0]
     global_batch = global_batch or batch
-    result = []
+    result, shared = [], {}
     for name, value in named:
         if isinstance(value, torch.Tensor) and name not in unbatched and \
                 value.dim() > 0 and value.shape[0] == batch and \
                 batch != global_batch:
             value = value.detach()
             value = value.new_zeros((global_batch, *value.shape[1:]))
+        elif isinstance(value, torch.Tensor) and value.dim() > 0 and (
+                name in unbatched or value.shape[0] != batch):
+            shared[name] = list(value.shape)
+            if value.shape[0] == global_batch:
+                raise CompileError(
+                    f"input {name}: all samples share it, but its first axis "
+                    f"has {global_batch} like the batch; give it another axis "
+                    "of one in front")
         result.append((name, value))
-    return result, global_batch
+    return result, global_batch, shared
 
 
 class _Step(torch.nn.Module):
@@ -120,6 +130,8 @@ class _Loss(_Step):
                  if isinstance(value, torch.Tensor) else "none") +
                 "; give loss=lambda model, *inputs: ..., or a model that "
                 "returns its loss (or an output with a field 'loss')")
+        if value.dtype in (torch.bfloat16, torch.float16):
+            value = value.float()
         return value.reshape(()) if value.dim() else value
 
 
@@ -482,7 +494,7 @@ def export(model, inputs, path, *, loss=None, global_batch=None, train=True,
            freeze=(), constant_buffers=(), unbatched=(), opset=None):
     """Writes `path` (and `path`.data for large models)."""
     problems = module_problems(model, constant_buffers) if train else []
-    named, global_batch = at_batch(
+    named, global_batch, shared = at_batch(
         named_inputs(model, inputs, loss), global_batch, unbatched)
     step = (_Loss if train else _Step)(model, loss, named,
                                        isinstance(inputs, dict))
@@ -519,11 +531,13 @@ def export(model, inputs, path, *, loss=None, global_batch=None, train=True,
     problems += notes.problems + (more if train else [])
     if problems:
         raise CompileError(problems)
-    return _finish(model, onnx_program, path, counters, input_names,
-                   freeze, train), global_batch
+    exported = _finish(model, onnx_program, path, counters, freeze, train)
+    exported.inputs = input_names
+    exported.batch, exported.shapes = global_batch, shared
+    return exported
 
 
-def _finish(model, onnx_program, path, counters, input_names, freeze, train):
+def _finish(model, onnx_program, path, counters, freeze, train):
     """Names, what is trained, the file."""
     graph = onnx_program.model.graph
     by_id = aliases(model)
@@ -566,4 +580,4 @@ def _finish(model, onnx_program, path, counters, input_names, freeze, train):
                       "merakc.compile changes that", ModelWarning, stacklevel=4)
     values = {n.removeprefix("model."): (int(buffers[n.removeprefix("model.")]),
                                          k) for n, k in counters.items()}
-    return Exported(names, trainable, values, input_names)
+    return Exported(names, trainable, values)

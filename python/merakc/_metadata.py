@@ -11,7 +11,8 @@ PADDING_IDX = "org.merak.padding_idx"
 STOP_GRADIENT = "org.merak.stop_gradient"
 TRAINING_MODE = "org.merak.training_mode"
 
-_MODEL_METADATA = 14  # ModelProto.metadata_props
+# ModelProto.metadata_props, .graph; GraphProto.input
+_MODEL_METADATA, _MODEL_GRAPH, _GRAPH_INPUT = 14, 7, 11
 
 
 def model_entries(trainable=None, names=None):
@@ -36,25 +37,30 @@ def append(path, entries):
 
 
 def read(path):
-    """ModelProto.metadata_props of a file. The graph is skipped, not read."""
+    """ModelProto.metadata_props of a file, and the names of the graph's
+    inputs. Weights are skipped, not read."""
     import mmap
-    with open(path, "rb") as file:
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found, at = {}, 0
-            while at < len(data):
-                tag, at = _wire._varint(data, at)
-                if tag & 7 == 2:
-                    size, at = _wire._varint(data, at)
-                    if tag >> 3 == _MODEL_METADATA:
-                        entry = _wire.by_number(data[at:at + size])
-                        found[_wire.text(entry.get(1))] = \
-                            _wire.text(entry.get(2))
-                    at += size
-                elif tag & 7 == 0:
-                    _, at = _wire._varint(data, at)
-                else:
-                    at += 8 if tag & 7 == 1 else 4
-            return found
+    with open(path, "rb") as file:  # ended with the last view of it
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    entries, inputs = {}, []
+    for number, value in _wire.walk(view):
+        if number == _MODEL_METADATA:
+            entry = _wire.by_number(value)
+            entries[_wire.text(entry.get(1))] = _wire.text(entry.get(2))
+        elif number == _MODEL_GRAPH:
+            inputs = [_wire.text(_wire.by_number(info).get(1))
+                      for part, info in _wire.walk(value)
+                      if part == _GRAPH_INPUT]
+    return entries, inputs
+
+
+def try_read(path):
+    """Nothing for files in text form and what is no model, of which merakc
+    says what is wrong."""
+    try:
+        return read(path)
+    except (OSError, ValueError, IndexError, TypeError):
+        return {}, []
 
 
 def names_of(entries):

@@ -91,12 +91,9 @@ def open(path, model=None):
     own = os.path.join(path, MODEL)
     program.model_path = own if os.path.exists(own) else os.path.join(
         program.plan.model_folder, os.path.basename(program.plan.model))
-    if not program.names and os.path.exists(program.model_path):
-        try:
-            program.names = _metadata.names_of(
-                _metadata.read(program.model_path))
-        except (ValueError, IndexError, OSError):
-            pass
+    entries, program.inputs = _metadata.try_read(program.model_path)
+    if not program.names:
+        program.names = _metadata.names_of(entries)
     return program
 
 
@@ -115,12 +112,14 @@ def _export(program, model, inputs, loss, given, shown, how):
                         "(model, *inputs)")
     path = os.path.join(program.folder_of_model, MODEL)
     with shown.phase("exporting " + type(model).__name__):
-        exported, batch = exporter.export(
+        exported = exporter.export(
             model, inputs, path, loss=loss,
             global_batch=given["global_batch"], **how)
-    given["global_batch"] = batch
+    given["global_batch"] = exported.batch
+    given["shape"] = exported.shapes or None
     program.model, program.model_path = model, path
     program.names, program.counters = exported.names, exported.counters
+    program.inputs = exported.inputs
     program.owns_model = True
 
 
@@ -148,16 +147,15 @@ def _take_onnx(program, model, inputs, loss, given, freeze):
                             "ONNX file or a ModelProto, not " +
                             type(model).__name__)
         program.model_path, program.owns_model = path, True
-    try:
-        program.names = _metadata.names_of(_metadata.read(program.model_path))
-    except (OSError, ValueError, IndexError):
-        pass  # merakc says what is wrong with the file
+    entries, program.inputs = _metadata.try_read(program.model_path)
+    program.names = _metadata.names_of(entries)
 
 
 class Program:
     """A compiled plan. `plan`: its manifest (inputs, ranks, mesh, device);
     `folder`: where it lies; `warnings`: what merakc noticed about the model;
-    `names`: {parameter in the plan: names in the module}."""
+    `names`: {parameter in the plan: names in the module}; `inputs`: their
+    names in the order of the model."""
 
     def __init__(self, folder, keep=None, progress=True, plan=None):
         self.folder_of_model = folder
@@ -167,6 +165,7 @@ class Program:
         self.plan = self.model = self.model_path = None
         self.owns_model = False
         self.names, self.counters, self.options = {}, {}, {}
+        self.inputs = []  # names in the order of the model
         self.warnings = []
         self._others = {}
 
@@ -216,6 +215,7 @@ class Program:
             other = Program(keep.name, keep, self.progress)
             other.model, other.model_path = self.model, self.model_path
             other.names, other.counters = self.names, self.counters
+            other.inputs = self.inputs
             other.options = {k: v for k, v in self.options.items()
                              if k not in PLACES}
             other.options["devices"] = ranks
@@ -372,7 +372,8 @@ class Program:
             if data is not None:
                 if not isinstance(data, (str, os.PathLike)):
                     os.mkdir(arrays)
-                    _data.write(data, self.plan.inputs, arrays)
+                    _data.write(data, self.inputs, self.plan.inputs,
+                                arrays)
                     data = arrays
                 command.append(f"--data={os.fspath(data)}")
             return self._run(command, keep, log, given["save"], out, on_step,

@@ -13,11 +13,10 @@ def _varint(data, at):
         shift += 7
 
 
-def fields(data):
-    """[(number, value)] of a message: numbers, or the bytes of what has a
-    length."""
-    found, at = [], 0
-    data = memoryview(data)
+def walk(data):
+    """(number, value) of each field of a message: numbers, or views of the
+    bytes of what has a length."""
+    at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         kind = tag & 7
@@ -33,14 +32,13 @@ def fields(data):
             raise ValueError("a damaged message")
         if at > len(data):
             raise ValueError("a message that was cut off")
-        found.append((tag >> 3, value))
-    return found
+        yield tag >> 3, value
 
 
 def by_number(data):
     """{number: [values]}."""
     found = {}
-    for number, value in fields(data):
+    for number, value in walk(memoryview(data)):
         found.setdefault(number, []).append(value)
     return found
 

@@ -234,10 +234,13 @@ def metadata_entries(tools):
     entries = _metadata.model_entries(
         ["b", "a"], {"a": ["x.weight", "y.weight"], "b": ["z"]})
     _metadata.append(path, entries)
-    expect(_metadata.names_of(_metadata.read(path)) ==
+    found, inputs = _metadata.read(path)
+    expect(_metadata.names_of(found) ==
            {"a": ["x.weight", "y.weight"], "b": ["z"]}, "names")
-    expect(json.loads(_metadata.read(path)[_metadata.TRAINABLE]) ==
-           ["a", "b"], "trainable")
+    expect(json.loads(found[_metadata.TRAINABLE]) == ["a", "b"], "trainable")
+    program = merakc.compile(os.path.join(MLP, "model.onnx"), **SGD)
+    expect(sorted(inputs) == sorted(program.inputs) ==
+           sorted(x.name for x in program.plan.inputs), f"inputs {inputs}")
 
 
 # --------------------------------------------------------------- interruptions

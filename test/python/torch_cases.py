@@ -351,10 +351,11 @@ def kinds_of_inputs(tools):
     program = merakc.compile(
         module, {"x": x[:2], "labels": y[:2], "scale": scale, "flag": True},
         global_batch=BATCH, optimizer="sgd:lr=0.1", progress=False)
-    expect([i.name for i in program.plan.inputs] == ["x", "labels", "scale"] and
+    expect(program.inputs == ["x", "labels", "scale"] and
            program.plan.global_batch == BATCH, "inputs")
     result = program.run({"x": x, "labels": y, "scale": scale}, steps=STEPS)
     close(result.losses, losses, "losses")
+    close(program.run((x, y, scale), steps=STEPS).losses, losses, "by position")
     refused(merakc.CompileError, lambda: merakc.compile(
         module.net, (x,), progress=False), "expected one number")
     inferred = merakc.compile(module.net, (x[:BATCH],), mode="infer",
