@@ -1,6 +1,7 @@
 """The package with ONNX files; needs no torch."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -241,6 +242,47 @@ def metadata_entries(tools):
     program = merakc.compile(os.path.join(MLP, "model.onnx"), **SGD)
     expect(sorted(inputs) == sorted(program.inputs) ==
            sorted(x.name for x in program.plan.inputs), f"inputs {inputs}")
+
+
+def documented(page, mark=""):
+    """[(language, text)] of the blocks of a page that are to be run here."""
+    with open(os.path.join(harness.ROOT, page), encoding="utf-8") as file:
+        return re.findall(rf"^<!-- run by test/python{mark} -->\n```(\w+)\n"
+                          r"(.*?)^```$", file.read(), re.M | re.S)
+
+
+@case
+def loss_added_to_a_model(tools):
+    """What docs/FromPyTorch.md does with other converters' models: a loss, and
+    what is trained; a constant stays."""
+    import importlib.util
+    if not importlib.util.find_spec("onnx"):
+        return "skipped: no onnx package"
+    import numpy
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+    draw = numpy.random.default_rng(1)
+    weights = [numpy_helper.from_array(draw.normal(size=s).astype("f4"), n)
+               for n, s in (("w", (6, 5)), ("b", (5,)))]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]),
+         helper.make_node("Add", ["h", "b"], ["logits"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT,
+                                       ["batch", 5])], weights)
+    onnx.save(helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tools.path("m.onnx"))
+    ((_, text),) = documented("docs/FromPyTorch.md", ": onnx")
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = "
+                    f"{[p for p in sys.path if p]!r}\n{text}"], check=True,
+                   cwd=tools.folder)
+    program = merakc.compile(tools.path("with_loss.onnx"), **SGD)
+    data = {"x": draw.normal(size=(16, 6)).astype("f4"),
+            "labels": draw.integers(0, 5, 16)}
+    result = program.run(data, steps=20)
+    expect(result.losses[-1] < result.losses[0], "it trains")
+    expect(sorted(result.state_dict()) == ["b", "w"], "names")
 
 
 # --------------------------------------------------------------- interruptions

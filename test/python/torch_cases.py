@@ -1,6 +1,8 @@
 """From a torch module to trained weights in the module, against PyTorch."""
 import copy
 import os
+import subprocess
+import sys
 import warnings
 
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 import harness
 from harness import Case, Failed
-from onnx_cases import expect, refused
+from onnx_cases import documented, expect, refused
 
 import merakc
 
@@ -455,3 +457,51 @@ def types_of_the_module(tools):
     state = result.state_dict()
     expect(all(v.dtype == torch.bfloat16 for v in state.values()), "types")
     module.load_state_dict(state)
+
+
+DOCUMENT = """
+import sys, os, subprocess
+sys.path[:0] = {paths!r}
+import numpy
+{body}
+"""
+
+
+@case
+def documents(tools):
+    """What docs/FromPyTorch.md shows, in one script; the weights that it ends
+    with are those of its last run."""
+    body = ""
+    for language, text in documented("docs/FromPyTorch.md"):
+        if language == "sh":
+            body += ("os.makedirs('data')\n"
+                     "numpy.save('data/x.npy', x.numpy())\n"
+                     "numpy.save('data/y.npy', y.numpy())\n"
+                     f"subprocess.run(['sh', '-ec', {text!r}], check=True)\n")
+        else:
+            body += text
+    body += "\nprint('losses', result.losses[0], result.losses[-1])\n"
+    with open(tools.path("document.py"), "w", encoding="utf-8") as file:
+        file.write(DOCUMENT.format(paths=[p for p in sys.path if p],
+                                   body=body))
+    bin_dir = os.path.abspath(tools.bin_dir)
+    done = subprocess.run(
+        [sys.executable, "document.py"], cwd=tools.folder, text=True,
+        capture_output=True, env={**os.environ, "PATH": bin_dir + os.pathsep +
+                                  os.environ["PATH"]})
+    expect(done.returncode == 0, harness.last_lines(done.stderr, 4))
+    first, last = map(float, done.stdout.split("losses")[-1].split())
+    expect(last < first, f"losses {first} to {last}")
+
+
+@case
+def sample(tools):
+    """samples/02-from-pytorch, a few steps."""
+    script = os.path.join(harness.ROOT, "samples/02-from-pytorch/train.py")
+    done = subprocess.run(
+        [sys.executable, script, "--steps=12", "--ranks=2"], text=True,
+        capture_output=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(
+            p for p in sys.path if p)})
+    expect(done.returncode == 0, harness.last_lines(done.stderr, 4))
+    expect("<merakc.Result: 12 steps" in done.stdout and "F0" in done.stdout,
+           done.stdout[-300:])
