@@ -7,9 +7,10 @@
     model.load_state_dict(result.state_dict())
 
 docs/FromPyTorch.md of the repository tells more."""
+from ._compile import compile, open
 from ._errors import (CompileError, MerakcError, ModelWarning, RunError,
                       RunInterrupted)
-from ._program import Program, compile, open
+from ._program import Program
 from ._report import Prediction, Report
 from ._result import Result
 

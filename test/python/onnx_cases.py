@@ -133,6 +133,22 @@ def other_ranks(tools):
 
 
 @case
+def ranks_under_a_launcher(tools):
+    """Processes of mpirun give the bits of threads."""
+    if not shutil.which("mpirun"):
+        return "skipped: no mpirun"
+    program = merakc.compile(os.path.join(MLP, "model.onnx"), devices=2, **SGD)
+    data = os.path.join(MLP, "data")
+    result = program.run(
+        data, steps=2, threads=1,
+        launcher="mpirun --allow-run-as-root --oversubscribe -np 2")
+    expect(result.losses == program.run(data, steps=2).losses, "losses")
+    refused(merakc.RunError, lambda: program.run(
+        data, launcher=["mpirun", "--allow-run-as-root", "-np", "1"]),
+        "a plan for 2 ranks")
+
+
+@case
 def refusals_are_exceptions(tools):
     """All problems at once, located; usage; a file that is none."""
     import exact_models
@@ -281,7 +297,7 @@ def loss_added_to_a_model(tools):
     data = {"x": draw.normal(size=(16, 6)).astype("f4"),
             "labels": draw.integers(0, 5, 16)}
     result = program.run(data, steps=20)
-    expect(result.losses[-1] < result.losses[0], "it trains")
+    expect(result.losses[18] < result.losses[0], "it trains")
     expect(sorted(result.state_dict()) == ["b", "w"], "names")
 
 
@@ -304,7 +320,7 @@ except KeyboardInterrupt:
 
 
 def interrupted(tools, body, when, bin_dir=None):
-    """Runs a script, sends SIGINT to it alone once `when(lines)`; its output."""
+    """The output of a script that gets SIGINT, alone, once `when(lines)`."""
     scratch = tools.path("scratch")
     os.makedirs(scratch, exist_ok=True)
     paths = [p for p in sys.path if p]
@@ -366,8 +382,7 @@ def ctrl_c_running(tools):
         flush=True))""", lambda lines: len(lines) > 3)
     stopped = [l for l in lines if l.startswith("stopped")][0].split()
     expect(int(stopped[1]) == int(stopped[2]) > 0, f"said {stopped}")
-    expect(lines[-1] == "state 4" or lines[-1].startswith("state"),
-           f"said {lines[-1]}")
+    expect(lines[-1].startswith("state "), f"said {lines[-1]}")
     return f"{stopped[1]} steps"
 
 

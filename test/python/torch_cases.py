@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import harness
-from harness import Case, Failed
+from harness import Case
 from onnx_cases import documented, expect, refused
 
 import merakc
