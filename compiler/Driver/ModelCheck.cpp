@@ -2,6 +2,7 @@
 
 #include "compiler/Driver/Phases.h"
 #include "compiler/Import/Importer.h"
+#include "compiler/Import/NodeFacts.h"
 #include "compiler/Import/Traps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassManager.h"
@@ -32,6 +33,7 @@ public:
     if (file) {
       bindOpenDimensions();
       compile();
+      readNodeFacts(file->mutableGraph()); // problems are told by compile()
       std::vector<Finding> traps = findTraps(*file, report, import.train);
       findings.insert(findings.end(), traps.begin(), traps.end());
     }

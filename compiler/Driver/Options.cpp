@@ -159,7 +159,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   CompilerOptions &o = parsed.options;
   CLI::App app{"compiles an ONNX model into one executable plan per rank"};
   app.name("merakc");
-  std::string mesh, optimizer = "adamw", mode = "train", freeze, memory;
+  std::string mesh, optimizer = "adamw", mode = "train", freeze,
+      trainable, memory;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
   std::vector<std::string> shapes;
   app.add_option("model", o.input,
@@ -187,6 +188,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
                  "algorithm that the model brings");
   app.add_option("--freeze", freeze,
                  "initializers that are not trained (names or globs)");
+  app.add_option("--trainable", trainable,
+                 "names or globs of all initializers that are trained");
   app.add_flag("--keep-shared", o.keepShared,
                "keep parameters that the exporter merged as one");
   app.add_option("--dropout", dropout,
@@ -276,6 +279,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   o.dropout = dropout == "keep";
   o.gradOverlap = gradOverlap == "on";
   o.freeze = split(freeze, ',');
+  o.trainable = split(trainable, ',');
   Status status;
   if (int64_t bytes = 0; gradBucket != "auto") {
     if (!parseNumber(gradBucket, bytes) || bytes < 0)

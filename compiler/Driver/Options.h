@@ -44,7 +44,7 @@ struct CompilerOptions {
   std::optional<int64_t> globalBatch, microbatch;
   bool train = true;
   std::string loss;
-  std::vector<std::string> freeze;
+  std::vector<std::string> freeze, trainable;
   bool keepShared = false;
   bool dropout = true; // as the model says; else it is the identity
   OptimizerOptions optimizer;

@@ -63,6 +63,7 @@ ImportOptions merak::importOptions(const CompilerOptions &options) {
   import.loss = options.loss;
   import.ownOptimizer = options.optimizerGiven;
   import.freeze = options.freeze;
+  import.trainable = options.trainable;
   import.keepShared = options.keepShared;
   return import;
 }
@@ -93,6 +94,26 @@ static OptimizerOptions optimizerOf(const ModelTraining &training) {
   return o;
 }
 
+// Which parameters the file holds otherwise, for writing them back.
+static std::string describeWeightUses(const ImportReport &imported) {
+  if (imported.splitUses.empty() && imported.foldedUses.empty())
+    return "";
+  nlohmann::ordered_json splits = nlohmann::ordered_json::array(),
+                         folds = nlohmann::ordered_json::array();
+  for (const ImportReport::SplitUse &use : imported.splitUses)
+    splits.push_back({{"parameter", use.parameter},
+                      {"initializer", use.initializer},
+                      {"output", use.output},
+                      {"input", use.slot}});
+  for (const ImportReport::FoldedUse &use : imported.foldedUses)
+    folds.push_back({{"parameter", use.parameter},
+                     {"initializer", use.initializer},
+                     {"transposed", use.transposed}});
+  return nlohmann::ordered_json{{"split_uses", splits}, {"folded_uses", folds}}
+             .dump(1) +
+         "\n";
+}
+
 LogicalResult Compilation::load() {
   // Known before the work rather than after it.
   const std::filesystem::path page(options.report);
@@ -113,15 +134,7 @@ LogicalResult Compilation::load() {
   noted = imported.strategy;
   if (imported.training && !options.optimizerGiven)
     optimizer = optimizerOf(*imported.training);
-  if (!imported.splitUses.empty()) {
-    nlohmann::ordered_json uses = nlohmann::ordered_json::array();
-    for (const ImportReport::SplitUse &use : imported.splitUses)
-      uses.push_back({{"parameter", use.parameter},
-                      {"initializer", use.initializer},
-                      {"output", use.output},
-                      {"input", use.slot}});
-    weightUses = nlohmann::ordered_json{{"split_uses", uses}}.dump(1) + "\n";
-  }
+  weightUses = describeWeightUses(imported);
   llvm::raw_string_ostream out(report);
   imported.print(out);
   return success();

@@ -10,9 +10,12 @@
 
 namespace merak {
 
-// metadata_props of a node (field 9) or of a graph (field 16).
+// metadata_props of a node (field 9), a graph (16), a value (4) or a model.
 std::map<std::string, std::string> propertiesOf(const onnx::NodeProto &node);
 std::map<std::string, std::string> propertiesOf(const onnx::GraphProto &graph);
+std::map<std::string, std::string>
+propertiesOf(const onnx::ValueInfoProto &value);
+std::map<std::string, std::string> propertiesOf(const onnx::ModelProto &model);
 
 // Calls `visit` with the bytes of each message held in a field, whether the
 // headers know the field or not.
@@ -28,23 +31,5 @@ struct WireField {
 };
 // Empty for what is no message. Packed lists of numbers are bytes.
 std::vector<WireField> readFields(const std::string &bytes);
-
-// Arguments of the call that a dynamo export notes at a node:
-// "... call_function[target=torch.ops.aten.embedding.default](args = (%w, %i,
-// 0), kwargs = {})" gives "embedding" and {"%w", "%i", "0"}. Empty name: none.
-struct ExportedCall {
-  std::string name;
-  std::vector<std::string> arguments;
-};
-ExportedCall exportedCall(const onnx::NodeProto &node);
-
-// The module of a dynamo export's node, "model.h.0.ln_1"; empty: none.
-std::string moduleOf(const onnx::NodeProto &node);
-
-// Names of all parameters that a dynamo export notes, also of those that it
-// merged away. Empty without such a note.
-std::vector<std::string> exportedParameters(const onnx::GraphProto &graph);
-// Names of the module's buffers that it notes: tables and statistics.
-std::vector<std::string> exportedBuffers(const onnx::GraphProto &graph);
 
 } // namespace merak

@@ -3,6 +3,8 @@
 
 #include "compiler/Import/Attributes.h"
 #include "compiler/Import/FoldNode.h"
+#include "compiler/Import/NodeFacts.h"
+#include "compiler/Import/RestoreProgram.h"
 #include "passes/Graph/HostTensor.h"
 
 using namespace mlir;
@@ -59,7 +61,7 @@ FailureOr<OwningOpRef<ModuleOp>> GraphImporter::run() {
     return failure();
   }
 
-  if (!chooseOutputs() || !bindInputs())
+  if (!chooseOutputs() || !bindInputs() || !restoreProgram())
     return failure();
   countUses(graph);
   for (const std::string &output : outputs)
@@ -81,6 +83,45 @@ FailureOr<OwningOpRef<ModuleOp>> GraphImporter::run() {
     return failure();
   }
   return std::move(module);
+}
+
+static int64_t trainingNorms(const onnx::GraphProto &graph) {
+  return llvm::count_if(graph.node(), [](const onnx::NodeProto &node) {
+    const onnx::AttributeProto *mode = findAttribute(node, "training_mode");
+    return node.op_type() == "BatchNormalization" && mode && mode->i();
+  });
+}
+
+// What the exporter did to the program's parameters is undone, and what it has
+// no operators for is taken from its notes.
+bool GraphImporter::restoreProgram() {
+  const int64_t before = trainingNorms(graph);
+  for (const auto &[place, problem] : readNodeFacts(file.mutableGraph())) {
+    emitError(NameLoc::get(builder.getStringAttr(place), fileLoc)) << problem;
+    ok = false;
+  }
+  if (int64_t more = trainingNorms(graph) - before; more > 0 && options.train)
+    report.restored.push_back(
+        std::to_string(more) +
+        " batch norms that normalize by their batch, as the exported program "
+        "says");
+  const ExportedProgram exported(graph);
+  if (!exported.isKnown() || options.updated)
+    return true;
+  programParameters = exported.parameters();
+  ProgramRestorer restorer(file, exported, options, outputs,
+                           report.globalBatch, report);
+  for (const RestoreError &error : restorer.run()) {
+    if (!options.train)
+      continue;
+    emitError(NameLoc::get(builder.getStringAttr(error.place), fileLoc))
+        << error.what << " (" << error.help << ")";
+    ok = false;
+  }
+  program.emplace();
+  program->trained = restorer.trained();
+  program->buffers.insert(exported.buffers().begin(), exported.buffers().end());
+  return ok;
 }
 
 //===----------------------------------------------------------------------===//

@@ -38,10 +38,11 @@ private:
   bool bindInputs();
   bool bindDim(const onnx::ValueInfoProto &input, int dim,
                const llvm::SmallVector<int64_t> *given, int64_t &size);
+  bool restoreProgram();
   llvm::StringSet<> runningStatistics();
+  bool namesWeight(llvm::StringRef pattern) const;
   void decideWeights();
   void findMerged();
-  bool findMergedByNotes();
   Weight *splitUse(Weight &from, const onnx::NodeProto &node, int slot,
                    Weight *into, const std::string &wanted);
   void importNode(const onnx::NodeProto &node, int index);
@@ -123,6 +124,9 @@ private:
   std::vector<std::string> outputs;
   int64_t unrolled = 0; // nodes of iterations made so far
   std::vector<bool> feeding;
+  // Of a file that says what its program's parameters are.
+  std::optional<ProgramWeights> program;
+  std::vector<std::string> programParameters; // also those it does not hold
   llvm::StringMap<llvm::StringMap<int64_t>> unused;
   llvm::StringMap<int64_t> symbols; // symbolic dimension -> size
   llvm::StringMap<mlir::Value> values;

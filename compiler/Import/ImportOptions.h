@@ -34,8 +34,8 @@ struct ImportOptions {
   // training algorithm.
   std::optional<std::vector<std::string>> updated;
   StateValues states; // of `updated`
-  // Names or globs of initializers that are not trained, or trained against
-  // the rules.
+  // Names or globs of initializers that are not trained, and, if there are any,
+  // of all that are.
   std::vector<std::string> freeze, trainable;
   // Leave initializers shared that merely have equal values.
   bool keepShared = false;

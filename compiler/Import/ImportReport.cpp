@@ -12,6 +12,9 @@ void ImportReport::print(llvm::raw_ostream &out) const {
   out << "import: opset " << opset << ", " << nodes << " nodes, " << folded
       << " folded, " << unreached << " not reached, " << trained.size()
       << " parameters trained, " << frozen.size() << " frozen\n";
+  if (allTrained)
+    out << "all " << trained.size()
+        << " parameters are trained; --freeze or --trainable narrow it\n";
   if (strategy) {
     out << "device notes of the model:";
     for (const auto &[axis, degree] : strategy->mesh)
@@ -36,6 +39,7 @@ void ImportReport::print(llvm::raw_ostream &out) const {
         << decision.reason << "\n";
   printList(out, "tied ", tied);
   printList(out, "un-merged ", unmerged);
+  printList(out, "restored ", restored);
   printList(out, "unused output ", unusedOutputs);
   printList(out, "absent file ", absentFiles);
   printList(out, "warning: ", warnings);

@@ -18,19 +18,35 @@ struct ImportReport {
   int64_t opset = 0, globalBatch = 0;
   size_t nodes = 0, folded = 0, unreached = 0;
   std::vector<Decision> trained, frozen;
-  // A parameter that was un-merged: input `slot` of the node that makes
-  // `output` reads it in place of the initializer.
+  // Nobody said what is to be trained: requires_grad is not in ONNX.
+  bool allTrained = false;
+  // A parameter that has no initializer of its own: input `slot` of the node
+  // that makes `output` reads it in place of `initializer`; where that is
+  // empty, the node of the file has no such input.
   struct SplitUse {
     std::string parameter, initializer, output;
     int slot = 0;
   };
   std::vector<SplitUse> splitUses;
+  // An initializer that the exporter computed from a parameter: its values are
+  // the parameter's, transposed or else broadcast to its shape.
+  struct FoldedUse {
+    std::string parameter, initializer;
+    bool transposed = false;
+  };
+  std::vector<FoldedUse> foldedUses;
   // Decisions that the model's multi-device metadata hold.
   std::optional<planning::Strategy> strategy;
   // The model's own training algorithm, as far as it was read.
   std::optional<ModelTraining> training;
   // One sentence each, in the order they were found.
-  std::vector<std::string> tied, unmerged, warnings, unusedOutputs, absentFiles;
+  std::vector<std::string> tied, unmerged, restored, warnings, unusedOutputs,
+      absentFiles;
+  // Trained for want of a reason not to, under names that modules do not give.
+  std::vector<std::string> doubtful;
+  // Of an exported program: parameters that are there as an initializer of
+  // another name, and those that are nowhere.
+  std::vector<std::string> moved, lost;
 
   void print(llvm::raw_ostream &out) const;
 };

@@ -2,6 +2,7 @@
 
 #include "compiler/Import/DeviceNotes.h"
 #include "compiler/Import/GraphImporter.h"
+#include "compiler/Import/NodeFacts.h"
 #include "compiler/Import/Traps.h"
 
 using namespace mlir;
@@ -73,10 +74,20 @@ FailureOr<OwningOpRef<ModuleOp>> merak::importOnnx(const std::string &path,
   // A loss that does not fit would be missed once more.
   if (!fits && adopted.loss.empty())
     return failure();
+  std::vector<std::string> problems;
+  if (auto names = readTrainableNames(file->model(), problems);
+      names && adopted.trainable.empty())
+    adopted.trainable = *names;
+  for (const std::string &problem : problems)
+    emitError(FileLineColLoc::get(&context, name, 0, 0)) << problem;
+  if (!problems.empty())
+    return failure();
   GraphImporter importer(*file, adopted, context, into);
   FailureOr<OwningOpRef<ModuleOp>> module = importer.run();
   if (!noted.ok() || !fits)
     return failure();
+  into.allTrained = options.train && adopted.freeze.empty() &&
+                    adopted.trainable.empty() && !adopted.updated;
   // Said with every compilation, shortly; --check has the whole list.
   for (const Finding &trap : findTraps(*file, into, options.train)) {
     std::string line = trap.what + " (" + trap.places[0];

@@ -368,3 +368,21 @@ std::optional<StringRef> OnnxFile::bytes(const OnnxTensor &tensor) {
     return std::nullopt;
   return file->getBuffer().substr(tensor.offset, tensor.length);
 }
+
+void OnnxFile::addInitializer(OnnxTensor tensor) {
+  onnx::TensorProto &shown = *proto.mutable_graph()->add_initializer();
+  shown.set_name(tensor.name);
+  shown.set_data_type(tensor.dataType);
+  for (int64_t dim : tensor.dims)
+    shown.add_dims(dim);
+  tensors.push_back(std::move(tensor));
+}
+
+void OnnxFile::removeInitializer(StringRef name) {
+  llvm::erase_if(tensors,
+                 [&](const OnnxTensor &tensor) { return tensor.name == name; });
+  auto &list = *proto.mutable_graph()->mutable_initializer();
+  for (int i = list.size() - 1; i >= 0; --i)
+    if (list.Get(i).name() == name)
+      list.DeleteSubrange(i, 1);
+}

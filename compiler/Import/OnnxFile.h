@@ -56,6 +56,12 @@ public:
   const std::vector<OnnxTensor> &initializers() const { return tensors; }
   const std::string &fileName() const { return name; }
 
+  // For what puts a graph right before it is imported. Pointers to
+  // initializers are invalid after one was added or removed.
+  onnx::GraphProto &mutableGraph() { return *proto.mutable_graph(); }
+  void addInitializer(OnnxTensor tensor);
+  void removeInitializer(llvm::StringRef name);
+
   // The bytes, or nothing if they are absent; the file stays mapped.
   std::optional<llvm::StringRef> bytes(const OnnxTensor &tensor);
 

@@ -14,7 +14,11 @@ using llvm::StringRef;
 //===----------------------------------------------------------------------===//
 
 // Whether a gradient of the node's results goes on to input `index`.
-static bool passesGradient(const onnx::NodeProto &node, int index) {
+static bool passesGradient(const onnx::NodeProto &node, int index,
+                           bool settings) {
+  for (const auto &attr : node.attribute())
+    if (attr.name() == kStopGradient && attr.i())
+      return false;
   if (node.op_type() == "Cast")
     for (const auto &attr : node.attribute())
       if (attr.name() == "to")
@@ -22,7 +26,7 @@ static bool passesGradient(const onnx::NodeProto &node, int index) {
                attr.i() == onnx::TensorProto::DOUBLE ||
                attr.i() == onnx::TensorProto::FLOAT16 ||
                attr.i() == onnx::TensorProto::BFLOAT16;
-  return onnxGradient(node.domain(), node.op_type()).passes(index);
+  return onnxGradient(node.domain(), node.op_type()).passes(index, settings);
 }
 
 // Names that the subgraphs of a node take from around it (or make themselves).
@@ -40,7 +44,8 @@ static void captured(const onnx::NodeProto &node,
 
 llvm::StringSet<>
 merak::gradientReaches(const onnx::GraphProto &graph,
-                       const std::vector<std::string> &outputs) {
+                       const std::vector<std::string> &outputs,
+                       bool settings) {
   llvm::StringSet<> reached;
   for (const std::string &output : outputs)
     reached.insert(output);
@@ -50,7 +55,7 @@ merak::gradientReaches(const onnx::GraphProto &graph,
         node.output().begin(), node.output().end(),
         [&](const std::string &name) { return reached.contains(name); });
     for (int k = 0; any && k < node.input_size(); ++k)
-      if (passesGradient(node, k))
+      if (passesGradient(node, k, settings))
         reached.insert(node.input(k));
     std::vector<std::string> inner;
     captured(node, inner);
@@ -216,6 +221,13 @@ static bool isFilledByName(StringRef name) {
   return stem == "zeros" || stem == "ones" || stem == "full";
 }
 
+bool merak::isModuleParameter(StringRef name) {
+  StringRef leaf = name.contains('.') ? name.rsplit('.').second : name;
+  return name.contains('.') &&
+         (leaf.contains("weight") || leaf.contains("bias") ||
+          leaf == "gamma" || leaf == "beta" || leaf == "scale");
+}
+
 static bool matchesAny(const std::vector<std::string> &patterns,
                        StringRef name) {
   return std::any_of(
@@ -226,7 +238,8 @@ static bool matchesAny(const std::vector<std::string> &patterns,
 TrainableDecision merak::decideTrainable(OnnxFile &file,
                                          const OnnxTensor &tensor,
                                          const llvm::StringSet<> &reached,
-                                         const ImportOptions &options) {
+                                         const ImportOptions &options,
+                                         const ProgramWeights *program) {
   StringRef name = tensor.name;
   bool isFloat = tensor.dataType == onnx::TensorProto::FLOAT ||
                  tensor.dataType == onnx::TensorProto::DOUBLE ||
@@ -236,8 +249,6 @@ TrainableDecision merak::decideTrainable(OnnxFile &file,
     return {false, true, "not a float tensor"};
   if (matchesAny(options.freeze, name))
     return {false, false, "by --freeze"};
-  if (options.train && matchesAny(options.trainable, name))
-    return {true, false, "by --trainable"};
   if (!reached.contains(name))
     return {false, true, "no gradient reaches it"};
   if (options.updated)
@@ -245,8 +256,17 @@ TrainableDecision merak::decideTrainable(OnnxFile &file,
                ? TrainableDecision{true, false, ""}
                : TrainableDecision{false, false,
                                    "not updated by the training algorithm"};
+  if (!options.trainable.empty())
+    return options.train && matchesAny(options.trainable, name)
+               ? TrainableDecision{true, false, ""}
+               : TrainableDecision{false, false, "not among what is trained"};
+  if (program && !program->trained.count(tensor.name))
+    return {false, true,
+            program->buffers.count(tensor.name)
+                ? "a buffer of the exported program"
+                : "a constant of the exported program"};
   bool isNamed = name.ends_with(".weight") || name.ends_with(".bias");
-  if (!isNamed) {
+  if (!isNamed && !program) {
     if (tensor.elements() == 1 && isExporterName(name))
       return {false, true, "a number written by the exporter"};
     if (name.ends_with("_output_0") || isFilledByName(name))

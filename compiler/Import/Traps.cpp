@@ -1,6 +1,6 @@
 #include "compiler/Import/Traps.h"
 
-#include "compiler/Import/Extras.h"
+#include "compiler/Import/ExportedProgram.h"
 #include "compiler/Import/Trainable.h"
 
 #include <set>
@@ -43,9 +43,10 @@ public:
           report.unmerged, kKeepSeparate);
     readModules();
     findMissing();
+    if (train)
+      findDoubtful();
     findFolded();
     findUntied();
-    findDropped();
     findBatchNorms();
     if (train)
       findTrainingInfo();
@@ -68,70 +69,37 @@ private:
             tensor.dataType == onnx::TensorProto::BFLOAT16);
   }
 
-  // What a dynamo export notes about modules: the nodes of each, and the norms
-  // whose node is a convolution now.
+  // The norms of a dynamo export whose node is a convolution now.
   void readModules() {
-    for (std::string &name : exportedParameters(graph))
-      parameters.insert(std::move(name));
-    for (const std::string &name : exportedBuffers(graph))
+    const ExportedProgram program(graph);
+    for (const std::string &name : program.buffers())
       if (StringRef(name).ends_with(".running_mean"))
         norms.insert(StringRef(name).rsplit('.').first.str());
-    if (parameters.empty() && norms.empty())
+    if (norms.empty())
       return;
     for (const onnx::NodeProto &node : graph.node()) {
       const std::string module = moduleOf(node);
-      nodesOf[module].push_back(&node);
       if (norms.count(module) && StringRef(node.op_type()).starts_with("Conv"))
         fusedNorms.insert(module);
     }
   }
 
-  // Whether a product of the module reads a matrix that is no parameter.
-  bool readsFolded(const std::string &module) {
-    for (const onnx::NodeProto *node : nodesOf[module])
-      for (const std::string &input : node->input())
-        if (auto found = tensors.find(input);
-            (node->op_type() == "MatMul" || node->op_type() == "Gemm") &&
-            found != tensors.end() && found->second->dims.size() == 2 &&
-            !parameters.count(input))
-          return true;
-    return false;
-  }
-
-  // Whether a node of the module reads the parameter of another.
-  bool readsTied(const std::string &module) {
-    for (const onnx::NodeProto *node : nodesOf[module])
-      for (const std::string &input : node->input())
-        if (tensors.count(input) && parameters.count(input) &&
-            StringRef(input).rsplit('.').first != module)
-          return true;
-    return false;
-  }
-
-  // Parameters of the exported program without an initializer. One tied to
-  // another that is there, and what was in a fused norm, are none.
+  // Of an exported program: what is trained under another name, and what is
+  // nowhere (the importer refuses what must be somewhere).
   void findMissing() {
-    std::set<std::string> unmerged;
-    for (const ImportReport::SplitUse &use : report.splitUses)
-      unmerged.insert(use.parameter);
-    std::vector<std::string> missing, transposed;
-    for (const std::string &name : exportedParameters(graph)) {
-      const std::string module = StringRef(name).rsplit('.').first.str();
-      if (tensors.count(name) || unmerged.count(name) ||
-          fusedNorms.count(module))
-        continue;
-      if (readsFolded(module))
-        transposed.push_back(name);
-      else if (!readsTied(module))
-        missing.push_back(name);
-    }
-    add("weights folded by the exporter: their names are lost, matrices are "
-        "stored transposed",
-        transposed, kKeepSeparate);
-    add("parameters of the exported program that the file does not hold: tied "
-        "to another, unused, or folded into a tensor that trains otherwise or "
-        "not at all",
-        missing, kKeepSeparate);
+    add("weights folded by the exporter: their names are lost, their elements "
+        "may be in another order",
+        report.moved, kKeepSeparate);
+    add("parameters of the exported program that nothing in the file holds: "
+        "unused, or another name of a tied one",
+        report.lost, "");
+  }
+
+  // Without notes of the exporter, a buffer looks as a parameter does.
+  void findDoubtful() {
+    add("trained, though no module's parameter by their names: buffers are to "
+        "be frozen",
+        report.doubtful, "--freeze=NAME[,NAME...] for those that are none");
   }
 
   // TorchScript's folding writes transposed copies under names of its own, and
@@ -207,37 +175,6 @@ private:
     return true;
   }
 
-  // Arguments of the original call that the node has no place for.
-  void findDropped() {
-    std::vector<std::string> smoothing, padding, detached;
-    for (const onnx::NodeProto &node : graph.node()) {
-      ExportedCall call = exportedCall(node);
-      auto number = [&](size_t index, double &value) {
-        return call.arguments.size() > index &&
-               !StringRef(call.arguments[index]).getAsDouble(value);
-      };
-      double value = 0;
-      if (call.name == "cross_entropy_loss" && number(5, value) && value != 0)
-        smoothing.push_back(placeOf(node) +
-                            " (label_smoothing=" + call.arguments[5] + ")");
-      if (train && call.name == "embedding" && number(2, value) && value >= 0 &&
-          node.op_type() == "Gather")
-        padding.push_back(placeOf(node) + " (row " + call.arguments[2] + ")");
-      if (train && call.name == "detach")
-        detached.push_back(placeOf(node));
-    }
-    add("label smoothing was dropped by the exporter: the loss is another one",
-        smoothing,
-        "write the loss out in the model: (1 - s) * cross_entropy(x, y) - s * "
-        "log_softmax(x).mean()");
-    add("padding_idx was dropped by the exporter: the row is trained too, if "
-        "the data name it",
-        padding, "mask the padding in the data, or set its row to zero after");
-    add("detach was dropped by the exporter: gradients flow through, ONNX has "
-        "nothing that stops them",
-        detached, "compute what is detached before the step, as an input");
-  }
-
   void findBatchNorms() {
     std::vector<std::string> dangling, frozen;
     add("batch norm of the exported program was fused into the convolutions "
@@ -302,8 +239,7 @@ private:
   std::map<std::string, const OnnxTensor *> tensors;
   std::set<std::string> outputs;
   // Of a dynamo export.
-  std::set<std::string> parameters, norms, fusedNorms;
-  std::map<std::string, std::vector<const onnx::NodeProto *>> nodesOf;
+  std::set<std::string> norms, fusedNorms;
   std::vector<Finding> findings;
 };
 

@@ -1,7 +1,7 @@
 // Initializers: what is trained, what is tied, what was merged by accident.
 #include "compiler/Import/Attributes.h"
-#include "compiler/Import/Extras.h"
 #include "compiler/Import/GraphImporter.h"
+#include "compiler/Import/SharedSlots.h"
 #include "dialects/Train/FirstStates.h"
 #include "passes/Graph/HostTensor.h"
 
@@ -47,32 +47,37 @@ llvm::StringSet<> GraphImporter::runningStatistics() {
   return names;
 }
 
+// Whether a pattern stands for an initializer or a parameter of the exported
+// program.
+bool GraphImporter::namesWeight(StringRef pattern) const {
+  return llvm::any_of(file.initializers(),
+                      [&](const OnnxTensor &tensor) {
+                        return matchesGlob(pattern, tensor.name);
+                      }) ||
+         llvm::any_of(programParameters, [&](const std::string &name) {
+           return matchesGlob(pattern, name);
+         });
+}
+
 void GraphImporter::decideWeights() {
-  llvm::StringSet<> reached = gradientReaches(graph, outputs);
+  llvm::StringSet<> reached = gradientReaches(
+      graph, outputs, file.model().producer_name() == "pytorch");
   std::set<std::string> absent;
   llvm::StringSet<> statistics = runningStatistics();
-  llvm::StringSet<> exported, buffers;
-  for (const std::string &name : exportedParameters(graph))
-    exported.insert(name);
-  for (const std::string &name : exportedBuffers(graph))
-    buffers.insert(name);
+  std::vector<std::string> doubtful;
   for (const OnnxTensor &tensor : file.initializers()) {
     Type element = elementTypeOf(tensor.dataType, &context);
     auto weight = std::make_unique<Weight>();
     weight->tensor = &tensor;
-    weight->decision = decideTrainable(file, tensor, reached, options);
-    // A dynamo export says what its parameters are. Folded weights have names
-    // of their own, and so do numbers.
+    weight->decision = decideTrainable(file, tensor, reached, options,
+                                       program ? &*program : nullptr);
     TrainableDecision &decision = weight->decision;
-    if (decision.trained && decision.reason.empty() && !exported.empty() &&
-        !exported.contains(tensor.name)) {
-      if (tensor.elements() == 1)
-        decision = {false, true, "a number written by the exporter"};
-      else if (buffers.contains(tensor.name))
-        decision = {false, true, "a buffer of the exported program"};
-    }
     if (statistics.contains(tensor.name))
       decision = {false, false, "a running statistic"};
+    if (decision.trained && decision.reason.empty() && !program &&
+        !options.updated && options.trainable.empty() &&
+        !isModuleParameter(tensor.name))
+      doubtful.push_back(tensor.name);
     weight->type = RankedTensorType::get(tensor.dims, element);
     if (weightOf.count(tensor.name))
       fail("expected initializers with distinct names, found two of '" +
@@ -84,34 +89,16 @@ void GraphImporter::decideWeights() {
       absent.insert(tensor.path);
   }
   report.absentFiles.assign(absent.begin(), absent.end());
-  for (const std::string &pattern : options.freeze)
-    if (llvm::none_of(file.initializers(), [&](const OnnxTensor &tensor) {
-          return matchesGlob(pattern, tensor.name);
-        }))
-      fail("--freeze names no initializer of the model: '" + pattern + "'");
-  if (!options.keepShared)
+  for (const auto &[option, patterns] :
+       {std::pair("--freeze", &options.freeze),
+        std::pair("--trainable", &options.trainable)})
+    for (const std::string &pattern : *patterns)
+      if (!namesWeight(pattern))
+        fail(llvm::Twine(option) + " names no initializer of the model: '" +
+             pattern + "'");
+  report.doubtful = std::move(doubtful);
+  if (!options.keepShared && !program)
     findMerged();
-}
-
-// "/h.1/ln_2/LayerNormalization", slot 1 -> "h.1.ln_2.weight".
-static std::string nameOfUse(const onnx::NodeProto &node, bool isBias) {
-  StringRef path = StringRef(node.name()).rsplit('/').first;
-  std::string name;
-  for (char c : path.ltrim('/'))
-    name += c == '/' ? '.' : c;
-  return name + (name.empty() ? "" : ".") + (isBias ? "bias" : "weight");
-}
-
-// 0: the slot holds no scale or bias; 1: scale; 2: bias.
-static int slotKind(const onnx::NodeProto &node, int slot) {
-  StringRef type = node.op_type();
-  if (type == "LayerNormalization" || type == "InstanceNormalization" ||
-      type == "GroupNormalization" || type == "BatchNormalization" ||
-      type == "RMSNormalization")
-    return slot == 1 || slot == 2 ? slot : 0;
-  if ((type == "Gemm" || type == "Conv") && slot == 2)
-    return 2;
-  return 0;
 }
 
 static bool isSplat(OnnxFile &file, const OnnxTensor &tensor) {
@@ -148,132 +135,73 @@ GraphImporter::Weight *GraphImporter::splitUse(Weight &from,
   return into;
 }
 
-// The parameter among `names`, all below the module of the node, that the slot
-// stands for. Empty: it cannot be told.
-static std::string parameterOfSlot(const onnx::NodeProto &node, int slot,
-                                   const std::vector<std::string> &names) {
-  StringRef type = node.op_type();
-  int kind = slotKind(node, slot);
-  StringRef leaf = kind == 2 || type == "Add"                ? "bias"
-                   : kind == 1 || type == "Mul" || slot == 1 ? "weight"
-                                                             : "";
-  for (const std::string &name : names)
-    if (StringRef(name).rsplit('.').second == leaf)
-      return name;
-  return names.size() == 1 ? names[0] : "";
+// The module that PyTorch's TorchScript exporter writes into a node's name:
+// "/h.1/ln_2/LayerNormalization_1" -> "h.1.ln_2", and "/up/up.0/Conv" -> "up.0".
+static std::string moduleOfName(const onnx::NodeProto &node) {
+  if (!StringRef(node.name()).starts_with("/"))
+    return "";
+  SmallVector<StringRef> parts;
+  StringRef(node.name()).rsplit('/').first.ltrim('/').split(parts, '/');
+  std::string module;
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (i + 1 == parts.size() ||
+        !parts[i + 1].starts_with((parts[i] + ".").str()))
+      module += (module.empty() ? "" : ".") + parts[i].str();
+  return module;
 }
 
-// A dynamo export lists all parameters and names the module of every node: a
-// listed parameter without an initializer was merged into the one that its
-// module's node reads.
-bool GraphImporter::findMergedByNotes() {
-  const std::vector<std::string> exported = exportedParameters(graph);
-  if (exported.empty())
-    return false;
-  std::map<std::string, std::vector<std::string>> byModule;
-  for (const std::string &name : exported)
-    byModule[StringRef(name).rsplit('.').first.str()].push_back(name);
-  struct Use {
-    const onnx::NodeProto *node;
-    int slot;
-    std::string parameter;
-  };
-  std::map<std::string, std::vector<Use>> uses;
-  for (int i = 0; i < graph.node_size(); ++i) {
-    const onnx::NodeProto &node = graph.node(i);
-    if (!feeding[i] || node.output_size() == 0)
-      continue;
-    std::string path;
-    for (int k = 0; k < node.input_size(); ++k) {
-      auto weight = weightOf.find(node.input(k));
-      if (weight == weightOf.end() || !weight->second->decision.trained ||
-          weight->second->type.getNumElements() > kMaxMerged)
-        continue;
-      path = path.empty() ? moduleOf(node) : path;
-      std::vector<std::string> names;
-      for (const std::string &name : byModule[path])
-        if (name == node.input(k) || !weightOf.count(name))
-          names.push_back(name);
-      uses[node.input(k)].push_back(
-          {&node, k, parameterOfSlot(node, k, names)});
-    }
-  }
-  for (const auto &[name, list] : uses) {
-    // What was folded (1 + w) has a name of its own; its first use keeps it.
-    bool isExported = llvm::is_contained(exported, name);
-    std::string kept = isExported ? name : list[0].parameter;
-    // A merged initializer keeps the name of one of its own readers. Without
-    // one it was moved: into the convolution that a norm was fused into, say.
-    if (isExported && llvm::none_of(list, [&](const Use &use) {
-          return use.parameter.empty() || use.parameter == name;
-        }))
-      continue;
-    std::map<std::string, Weight *> made;
-    std::string names;
-    for (const Use &use : list) {
-      if (use.parameter.empty() || use.parameter == kept)
-        continue;
-      std::string wanted =
-          isExported
-              ? use.parameter
-              : StringRef(use.parameter).rsplit('.').first.str() + "." + name;
-      bool isNew = !made.count(use.parameter);
-      Weight *&own = made[use.parameter];
-      own = splitUse(*weightOf[name], *use.node, use.slot, own, wanted);
-      if (isNew)
-        names += (names.empty() ? "" : ", ") + own->symbol;
-    }
-    if (!names.empty())
-      report.unmerged.push_back(name + " into " + names +
-                                " (merged by the exporter; --keep-shared "
-                                "leaves it)");
-  }
-  return true;
-}
-
-// Exporters merge vectors that have equal values (all ones, all zeros). Such a
-// vector in scale and bias slots of several ops gets a parameter per op.
+// In evaluation mode that exporter merges vectors of equal values, and other
+// tools remove the Identity that it leaves: such a vector in the scale or bias
+// slot of a norm of another module was a parameter of that module. A module
+// that is used twice keeps its own.
 void GraphImporter::findMerged() {
-  if (findMergedByNotes())
+  if (file.model().producer_name() != "pytorch")
     return;
   struct Use {
-    int node, slot, kind;
+    int node, slot;
+    std::string module;
   };
   std::map<std::string, std::vector<Use>> uses;
-  std::set<std::string> elsewhere;
   for (int i = 0; i < graph.node_size(); ++i)
-    for (int k = 0; feeding[i] && k < graph.node(i).input_size(); ++k) {
-      const std::string &name = graph.node(i).input(k);
-      if (!weightOf.count(name))
-        continue;
-      if (int kind = slotKind(graph.node(i), k))
-        uses[name].push_back({i, k, kind});
-      else if (graph.node(i).op_type() != "Identity")
-        elsewhere.insert(name);
-    }
+    for (int k = 0; feeding[i] && k < graph.node(i).input_size(); ++k)
+      if (weightOf.count(graph.node(i).input(k)) && slotKind(graph.node(i), k))
+        uses[graph.node(i).input(k)].push_back(
+            {i, k, moduleOfName(graph.node(i))});
+  std::map<std::string, std::string> names; // of what was split off
   for (const auto &[name, list] : uses) {
     Weight &weight = *weightOf[name];
-    if (list.size() < 2 || elsewhere.count(name) || !weight.decision.trained ||
+    const std::string owner = StringRef(name).rsplit('.').first.str();
+    if (!isModuleParameter(name) || !weight.decision.trained ||
         weight.type.getNumElements() > kMaxMerged ||
-        !isSplat(file, *weight.tensor))
+        !isSplat(file, *weight.tensor) ||
+        llvm::none_of(list,
+                      [&](const Use &use) { return use.module == owner; }))
       continue;
-    std::string names;
-    for (const Use &use : llvm::drop_begin(list)) {
+    std::map<std::string, Weight *> made;
+    for (const Use &use : list) {
       const onnx::NodeProto &node = graph.node(use.node);
-      Weight *own = splitUse(weight, node, use.slot, nullptr,
-                             nameOfUse(node, use.kind == 2));
-      names += (names.empty() ? "" : ", ") + own->symbol;
+      const std::string wanted =
+          use.module +
+          (slotKind(node, use.slot) == 2 ? ".bias" : ".weight");
+      if (use.module.empty() || use.module == owner || weightOf.count(wanted))
+        continue;
+      Weight *&own = made[wanted];
+      const bool isNew = !own;
+      own = splitUse(weight, node, use.slot, own, wanted);
+      if (isNew)
+        names[name] += (names[name].empty() ? "" : ", ") + own->symbol;
     }
-    report.unmerged.push_back(name + " into " + names +
-                              " (equal values; --keep-shared leaves it)");
   }
+  for (const auto &[name, list] : names)
+    report.unmerged.push_back(name + " into " + list +
+                              " (equal values; --keep-shared leaves it)");
 }
 
 // An Identity of an initializer is a view of it; a small vector behind one was
 // merged by the exporter and becomes a parameter again.
 bool GraphImporter::importIdentity(const onnx::NodeProto &node) {
   if (node.op_type() != "Identity" || node.input_size() != 1 ||
-      node.output_size() != 1)
+      node.output_size() != 1 || findAttribute(node, kStopGradient))
     return false;
   auto it = weightOf.find(node.input(0));
   if (it == weightOf.end())
@@ -281,7 +209,7 @@ bool GraphImporter::importIdentity(const onnx::NodeProto &node) {
   Weight *weight = it->second;
   const std::string &name = node.output(0);
   bool merged = !options.keepShared && weight->decision.trained &&
-                weight->type.getRank() <= 1 &&
+                !isExporterName(name) && weight->type.getRank() <= 1 &&
                 weight->type.getNumElements() <= kMaxMerged;
   if (!merged) {
     weightOf[name] = weight;
@@ -289,10 +217,7 @@ bool GraphImporter::importIdentity(const onnx::NodeProto &node) {
     return true;
   }
   auto own = std::make_unique<Weight>(*weight);
-  std::string wanted = name;
-  if (isExporterName(name))
-    wanted = nameOfUse(node, StringRef(weight->symbol).ends_with("bias"));
-  own->symbol = uniqueSymbol(wanted);
+  own->symbol = uniqueSymbol(name);
   own->declared = false;
   own->uses = 0;
   weightOf[name] = own.get();

@@ -133,6 +133,19 @@ def Train_FloorOp : Train_Unary<"floor">;
 def Train_RoundOp : Train_Unary<"round">; // halves to even
 def Train_NotOp : Train_Unary<"not", []>;
 
+def Train_StopGradientOp : Train_Unary<"stop_gradient", []> {
+  let summary = "its operand, through which no gradient goes";
+  let description = [{
+    Stands between import and `differentiate`, which treats the result as a
+    constant and then replaces it by the operand.
+
+    Example:
+    ```mlir
+    %y = train.stop_gradient %x : tensor<8x4xf32>
+    ```
+  }];
+}
+
 def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Rule, Grad]> {
   let summary = "Gaussian error linear unit";
   let description = [{Exact (erf) form, or the tanh approximation.}];

@@ -62,7 +62,8 @@ private:
         fromData |= dataDependent.contains(operand);
       }
       for (Value result : op->getResults()) {
-        if (fromParameter && merak::isFloatTensor(result))
+        if (fromParameter && merak::isFloatTensor(result) &&
+            !isa<StopGradientOp>(op))
           needed.insert(result);
         if (fromData)
           dataDependent.insert(result);
@@ -144,6 +145,7 @@ struct DifferentiatePass : merak::impl::DifferentiateBase<DifferentiatePass> {
     model.setName("step");
     SymbolTable symbols(module);
     if (!train) {
+      removeStops(model);
       model.walk([&](Operation *op) {
         if (op->getNumResults())
           op->setAttr(kRoleAttr, StringAttr::get(&getContext(), kForward));
@@ -154,7 +156,16 @@ struct DifferentiatePass : merak::impl::DifferentiateBase<DifferentiatePass> {
     Value loss = terminator->getOperand(0);
     if (failed(Differentiator(model, symbols).run(loss)))
       return signalPassFailure();
+    removeStops(model);
     removeDeadOps(model);
+  }
+
+  // They have done what they are for.
+  void removeStops(func::FuncOp step) {
+    step.walk([](StopGradientOp stop) {
+      stop.replaceAllUsesWith(stop.getOperand());
+      stop.erase();
+    });
   }
 
   // Gradients of operands nobody asked for (a saved mean, say).

@@ -301,6 +301,8 @@ static LogicalResult dropoutRatio(const OnnxNode &node, GraphBuilder &b,
       return failure();
     }
     std::optional<Shape> flags = mode ? integersOf(mode) : std::nullopt;
+    if (node.hasAttribute(kTrainingMode))
+      flags = Shape{node.integer(kTrainingMode, 0)};
     if (!flags || llvm::none_of(*flags, [](int64_t f) { return f; })) {
       ratio = 0;
       return success();

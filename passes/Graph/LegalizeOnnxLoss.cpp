@@ -22,13 +22,12 @@ static Value labelWeights(const OnnxNode &node, GraphBuilder &b, Value labels,
   return b.select(kept, b.gather(weights, safe, 0), b.scalarLike(0, weights));
 }
 
-// reduction(rows), rows [n, d...] with ignored rows already 0.
+// reduction(rows), rows [n, d...] with ignored rows already 0 and class weights
+// already in.
 static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
-                        Value labels, std::optional<int64_t> ignore) {
+                        Value labels, Value weights,
+                        std::optional<int64_t> ignore) {
   StringRef reduction = node.string("reduction", "mean");
-  Value weights = labelWeights(node, b, labels, ignore);
-  if (weights)
-    rows = b.binary<MulOp>(rows, weights);
   if (reduction == "none" || !rows)
     return rows;
   Value sum = b.reduce<ReduceSumOp>(rows, dimsFrom(0, rankOf(rows)), false);
@@ -49,6 +48,30 @@ static Value reduceRows(const OnnxNode &node, GraphBuilder &b, Value rows,
       b.reduce<ReduceSumOp>(b.cast(kept, tensorType(rows).getElementType()),
                             dimsFrom(0, rankOf(rows)), false);
   return b.binary<DivOp>(sum, counted);
+}
+
+static Value weigh(GraphBuilder &b, Value rows, Value weights) {
+  return weights ? b.binary<MulOp>(rows, weights) : rows;
+}
+
+// The loss against equal chances of all classes, sum over c of -w[c] log p[c],
+// of each row: what label smoothing mixes in. `scores` [n, d..., c].
+static Value uniformRows(const OnnxNode &node, GraphBuilder &b, Value scores,
+                         Value labels, std::optional<int64_t> ignore) {
+  const int64_t axis = rankOf(scores) - 1;
+  Value centered = b.binary<SubOp>(
+      scores, b.unary<StopGradientOp>(
+                  b.reduce<ReduceMaxOp>(scores, {axis}, /*keep=*/true)));
+  Value sum = b.reduce<ReduceSumOp>(b.unary<ExpOp>(centered), {axis}, true);
+  Value negative = b.binary<SubOp>(b.unary<LogOp>(sum), centered);
+  if (Value weights = node.in(2))
+    negative = b.binary<MulOp>(negative, weights);
+  Value rows = b.reduce<ReduceSumOp>(negative, {axis}, false);
+  if (!ignore || !rows)
+    return rows;
+  Value kept = b.compare(ComparePredicate::ne, labels,
+                         b.scalarLike(static_cast<double>(*ignore), labels));
+  return b.select(kept, rows, b.scalarLike(0, rows));
 }
 
 // [n, c, d...] -> [n, d..., c].
@@ -110,7 +133,17 @@ CONVERT(convertCrossEntropy) {
     shape[1] = 1;
     results[1] = b.binary<SubOp>(scores, b.reshape(op.getLse(), shape));
   }
-  return give(results, reduceRows(node, b, op.getLoss(), labels, ignore));
+  Value weights = labelWeights(node, b, labels, ignore);
+  Value rows = weigh(b, op.getLoss(), weights);
+  // (1 - s) of the loss, s of the loss against equal chances, as PyTorch's
+  // cross_entropy has it.
+  if (double smoothing = node.real(kLabelSmoothing, 0); smoothing > 0) {
+    const double share = smoothing / shapeOf(scores)[1];
+    Value uniform = uniformRows(node, b, classLast(b, scores), labels, ignore);
+    rows = b.binary<AddOp>(b.binary<MulOp>(rows, 1 - smoothing),
+                           b.binary<MulOp>(uniform, share));
+  }
+  return give(results, reduceRows(node, b, rows, labels, weights, ignore));
 }
 
 CONVERT(convertNll) {
@@ -122,8 +155,9 @@ CONVERT(convertNll) {
                                    tensorType(scores).getElementType());
   Value picked = PickOp::create(b.builder, b.loc, row, classLast(b, scores),
                                 labels, ignoreAttr(b, ignore), StringAttr());
-  return give(results,
-              reduceRows(node, b, b.unary<NegOp>(picked), labels, ignore));
+  Value weights = labelWeights(node, b, labels, ignore);
+  Value rows = weigh(b, b.unary<NegOp>(picked), weights);
+  return give(results, reduceRows(node, b, rows, labels, weights, ignore));
 }
 
 void merak::addLossConversions(OnnxTable &table) {

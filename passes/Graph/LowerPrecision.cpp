@@ -30,7 +30,7 @@ enum class Kind { Low, Follow, Any, Full };
 Kind kindOf(Operation *op) {
   if (isa<EinsumOp, ConvOp, AttentionOp, GatherOp>(op))
     return Kind::Low;
-  if (isa<NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp, GeluOp, AddOp, SubOp,
+  if (isa<StopGradientOp, NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp, GeluOp, AddOp, SubOp,
           MulOp, DivOp, MaxOp, MinOp, CompareOp, SelectOp, DropoutOp, ReshapeOp,
           TransposeOp, ExpandOp, SliceOp, PadOp, ConcatOp, LayerNormOp,
           RmsNormOp, RotaryOp, MaxPoolOp, AvgPoolOp>(op))

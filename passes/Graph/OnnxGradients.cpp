@@ -11,6 +11,7 @@ struct Fact {
   uint32_t inputs; // to which a gradient goes on
   const char *why; // not to the others
   std::initializer_list<const char *> types;
+  uint32_t settings = 0; // OnnxGradient::settings
 };
 
 const Fact kFacts[] = {
@@ -42,8 +43,11 @@ const Fact kFacts[] = {
     {0,
      "an update of weights, not a part of a loss",
      {"Adagrad", "Adam", "Momentum"}},
-    {1, "the exponent is a setting", {"Pow"}},
-    {1, "the bounds are settings", {"Clip"}},
+    {1, "the exponent is a setting", {"Pow"}, 2},
+    {1, "the bounds are settings", {"Clip"}, 6},
+    {1,
+     "labels are integers, class weights a setting",
+     {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"}},
     {1, "cosines and sines are tables", {"RotaryEmbedding"}},
     {1, "the ratio is a setting", {"Dropout"}},
     {1, "the condition decides a shape", {"Compress"}},
@@ -94,5 +98,5 @@ void merak::setOnnxGradients(OnnxTable &table) {
     for (const char *type : fact.types)
       for (OnnxEntry &entry : table.entries)
         if (StringRef(entry.type) == type)
-          entry.gradient = {fact.inputs, fact.why};
+          entry.gradient = {fact.inputs, fact.why, fact.settings};
 }

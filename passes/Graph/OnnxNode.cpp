@@ -175,6 +175,35 @@ OnnxConversionFn merak::findConversion(const OnnxNode &node,
   return nullptr;
 }
 
+// Where the exported program lets no gradient through: what was detached, and
+// the padding row of an embedding.
+static void stopGradients(const OnnxNode &node, GraphBuilder &b,
+                          MutableArrayRef<Value> results) {
+  if (!node.train)
+    return;
+  auto isFloat = [](Value value) {
+    auto type = value ? dyn_cast<RankedTensorType>(value.getType())
+                      : RankedTensorType();
+    return type && isa<FloatType>(type.getElementType());
+  };
+  if (node.integer(kStopGradient, 0))
+    for (Value &result : results)
+      if (isFloat(result) && !constantOf(result))
+        result = b.unary<train::StopGradientOp>(result);
+  if (node.hasAttribute(kPaddingIndex) && results.size() == 1 &&
+      isFloat(results[0]) && node.integer("axis", 0) == 0 &&
+      rankOf(node.in(0)) == 2 && !constantOf(node.in(1))) {
+    Value ids = node.in(1), found = results[0];
+    Shape rows(shapeOf(ids));
+    rows.push_back(1);
+    Value isPadding = b.compare(
+        train::ComparePredicate::eq, ids,
+        b.scalarLike(static_cast<double>(node.integer(kPaddingIndex, 0)), ids));
+    results[0] = b.select(b.reshape(isPadding, rows),
+                          b.unary<train::StopGradientOp>(found), found);
+  }
+}
+
 LogicalResult merak::convertNode(const OnnxNode &node, OpBuilder &builder,
                                  SmallVectorImpl<Value> &results) {
   GraphBuilder b(builder, node.loc);
@@ -188,6 +217,7 @@ LogicalResult merak::convertNode(const OnnxNode &node, OpBuilder &builder,
   results.assign(node.usedOutputs.size(), Value());
   if (failed(convert(node, b, results)))
     return failure();
+  stopGradients(node, b, results);
   for (auto [used, result] : llvm::zip(node.usedOutputs, results))
     if (used && !result)
       return failure();

@@ -14,6 +14,13 @@ inline constexpr int64_t kNewestOpset = 28;
 inline constexpr llvm::StringLiteral kTrainingDomain =
     "ai.onnx.preview.training";
 
+// Attributes for what operators have no place for (docs/Metadata.md).
+inline constexpr llvm::StringLiteral kLabelSmoothing =
+    "org.merak.label_smoothing";
+inline constexpr llvm::StringLiteral kPaddingIndex = "org.merak.padding_idx";
+inline constexpr llvm::StringLiteral kStopGradient = "org.merak.stop_gradient";
+inline constexpr llvm::StringLiteral kTrainingMode = "org.merak.training_mode";
+
 struct OnnxNode {
   mlir::Location loc;
   llvm::StringRef type, domain;
@@ -62,9 +69,14 @@ struct OnnxGradient {
   static constexpr uint32_t kAll = ~uint32_t{0};
   uint32_t inputs = kAll; // bit i: input i
   const char *why = "";
+  // Of the others: those that have a gradient where somebody trains them (the
+  // exponent of a power), but are settings in most models.
+  uint32_t settings = 0;
 
-  bool passes(size_t input) const {
-    return inputs >> std::min<size_t>(input, 31) & 1;
+  bool passes(size_t input, bool settingsToo = false) const {
+    return (inputs | (settingsToo ? settings : 0)) >>
+               std::min<size_t>(input, 31) &
+           1;
   }
 };
 

@@ -52,6 +52,7 @@ struct Initializer {
   int64_t type = 0;
   std::vector<int64_t> dims;
   std::vector<WireField> fields;
+  std::string head; // in place of fields, of a new one
   bool external = false;
   std::string location;
   uint64_t offset = 0, length = 0;
@@ -65,12 +66,70 @@ struct Piece {
   std::string parameter;
   int64_t type = 0;
   uint64_t size = 0;
+  // An initializer that was computed from the parameter: transposed, or else
+  // broadcast to its shape.
+  std::vector<int64_t> foldedTo;
+  bool transposed = false;
 };
 
 struct SplitUse {
   std::string parameter, initializer, output;
   size_t input = 0;
 };
+
+struct FoldedUse {
+  std::string parameter, initializer;
+  bool transposed = false;
+};
+
+// Fields of an initializer that the file does not have.
+Initializer newInitializer(int64_t type, const std::vector<int64_t> &dims) {
+  Initializer made;
+  made.type = type;
+  made.dims = dims;
+  for (int64_t dim : dims) {
+    std::string field;
+    putNumber(field, kDims, static_cast<uint64_t>(dim));
+    made.head += field;
+  }
+  std::string field;
+  putNumber(field, kType, static_cast<uint64_t>(type));
+  made.head += field;
+  return made;
+}
+
+// The elements of `values` [from...] at each index of `to`, broadcast as NumPy
+// does; transposed: `to` is a matrix with its indices exchanged.
+std::string moveElements(const std::string &values,
+                         const std::vector<int64_t> &from,
+                         const std::vector<int64_t> &to, bool transposed,
+                         uint64_t elementSize) {
+  std::vector<int64_t> strides(to.size(), 0);
+  int64_t stride = 1;
+  for (size_t i = 0; i < from.size() && i < to.size(); ++i) {
+    const int64_t extent = from[from.size() - 1 - i];
+    strides[to.size() - 1 - i] = extent == 1 ? 0 : stride;
+    stride *= extent;
+  }
+  if (transposed && to.size() == 2)
+    strides = {1, to[0]};
+  int64_t count = 1;
+  for (int64_t extent : to)
+    count *= extent;
+  std::string moved(static_cast<uint64_t>(count) * elementSize, '\0');
+  std::vector<int64_t> at(to.size(), 0);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t offset = 0;
+    for (size_t d = 0; d < to.size(); ++d)
+      offset += at[d] * strides[d];
+    std::memcpy(moved.data() + static_cast<uint64_t>(i) * elementSize,
+                values.data() + static_cast<uint64_t>(offset) * elementSize,
+                elementSize);
+    for (size_t d = to.size(); d-- > 0 && ++at[d] == to[d];)
+      at[d] = 0;
+  }
+  return moved;
+}
 
 class Exporter {
 public:
@@ -138,6 +197,16 @@ private:
       if (store_.find(entry["parameter"])) // else not trained
         splits_.push_back({entry["parameter"], entry["initializer"],
                            entry["output"], entry["input"]});
+    }
+    for (const auto &entry : json.value("folded_uses", nlohmann::json::array())) {
+      if (!entry.is_object() ||
+          !entry.value("parameter", nlohmann::json()).is_string() ||
+          !entry.value("initializer", nlohmann::json()).is_string() ||
+          !entry.value("transposed", nlohmann::json()).is_boolean())
+        return bad();
+      if (store_.find(entry["parameter"]))
+        folds_.push_back(
+            {entry["parameter"], entry["initializer"], entry["transposed"]});
     }
     return {};
   }
@@ -224,7 +293,9 @@ private:
     std::set<std::string> split;
     for (const SplitUse &use : splits_) {
       const auto source = byName.find(use.initializer);
-      if (source == byName.end())
+      if (use.initializer.empty())
+        split.insert(use.parameter);
+      else if (source == byName.end())
         problems.merge(fail(fmt::format("expected the initializer \"{}\" that "
                                         "parameter \"{}\" was taken from",
                                         use.initializer, use.parameter)));
@@ -234,6 +305,16 @@ private:
         problems.merge(fail(fmt::format("no node makes \"{}\", which reads "
                                         "parameter \"{}\"",
                                         use.output, use.parameter)));
+    }
+    for (const FoldedUse &use : folds_) {
+      const auto target = byName.find(use.initializer);
+      if (target == byName.end() || !sizeOf(target->second->type) ||
+          !fits(use, target->second->dims))
+        problems.merge(fail(fmt::format("expected the initializer \"{}\" that "
+                                        "was computed from parameter \"{}\"",
+                                        use.initializer, use.parameter)));
+      else if (!byName.count(use.parameter))
+        split.insert(use.parameter);
     }
     for (const planpb::Tensor &tensor : plan_.file.tensors()) {
       if ((tensor.role() != planpb::Tensor::PARAMETER &&
@@ -259,6 +340,20 @@ private:
     return problems;
   }
 
+  // Whether an initializer of shape `to` can be made from the parameter.
+  bool fits(const FoldedUse &use, const std::vector<int64_t> &to) const {
+    const std::vector<int64_t> &from = store_.find(use.parameter)->shape;
+    if (use.transposed)
+      return to.size() == 2 && from.size() == 2 && to[0] == from[1] &&
+             to[1] == from[0];
+    bool good = from.size() <= to.size();
+    for (size_t i = 0; good && i < from.size(); ++i) {
+      const int64_t extent = from[from.size() - 1 - i];
+      good = extent == 1 || extent == to[to.size() - 1 - i];
+    }
+    return good;
+  }
+
   void chooseExternal() {
     external_ = options_.external;
     uint64_t inside = model_->size();
@@ -281,7 +376,7 @@ private:
   // Appends an initializer: its head, then its data here or in the data file.
   void addTensor(const Initializer &like, const std::string &name,
                  const Piece &data, std::vector<Piece> &graph) {
-    std::string head;
+    std::string head = like.head;
     for (const WireField &part : like.fields) {
       // Data in any form (4-7, 9-11) and where it lies are written anew.
       const uint32_t n = part.number;
@@ -404,6 +499,9 @@ private:
       }
       node += part.whole;
     }
+    // Inputs that the file does not have come behind those it has.
+    for (auto more = inputs.lower_bound(slot); more != inputs.end(); ++more)
+      putBytes(node, kNodeInput, nameFor(more->second));
     putBytes(out, kGraphNode, node);
     return true;
   }
@@ -436,7 +534,20 @@ private:
         continue;
       }
       const Initializer &initializer = initializers_[index++];
-      if (trained_.count(initializer.name)) {
+      const auto fold =
+          std::find_if(folds_.begin(), folds_.end(), [&](const FoldedUse &use) {
+            return use.initializer == initializer.name;
+          });
+      if (fold != folds_.end()) {
+        ++summary_.written;
+        Piece piece = trained(fold->parameter, initializer.type);
+        piece.foldedTo = initializer.dims;
+        piece.transposed = fold->transposed;
+        piece.size = sizeOf(initializer.type);
+        for (int64_t extent : initializer.dims)
+          piece.size *= static_cast<uint64_t>(extent);
+        addTensor(initializer, initializer.name, piece, graph_);
+      } else if (trained_.count(initializer.name)) {
         ++summary_.written;
         addTensor(initializer, initializer.name,
                   trained(initializer.name, initializer.type), graph_);
@@ -454,6 +565,13 @@ private:
       }
     }
     std::set<std::string> added;
+    for (const SplitUse &use : splits_)
+      if (use.initializer.empty() && added.insert(use.parameter).second) {
+        ++summary_.added;
+        addTensor(newInitializer(kFloat, store_.find(use.parameter)->shape),
+                  nameFor(use.parameter), trained(use.parameter, kFloat),
+                  graph_);
+      }
     for (const SplitUse &use : splits_)
       for (const Initializer &initializer : initializers_)
         if (initializer.name == use.initializer &&
@@ -492,42 +610,50 @@ private:
     const StoredTensor *tensor = store_.find(piece.parameter);
     const std::vector<int64_t> origin(tensor->shape.size(), 0);
     const layout::Box whole{origin, origin, tensor->shape};
-    const uint64_t count = piece.size / sizeOf(piece.type);
+    const uint64_t count = bytesOf(piece.parameter, kFloat) / sizeOf(kFloat);
     std::string values(count * dtypeSize(tensor->dtype), '\0');
     MERAK_RETURN_IF_ERROR(
         store_.read(piece.parameter, whole, values.data(), tensor->shape));
-    if ((tensor->dtype == planpb::F32 && piece.type == kFloat) ||
-        (tensor->dtype == planpb::F64 && piece.type == kDouble)) {
+    convertTo(piece.type, tensor->dtype, count, values, bytes);
+    if (!piece.foldedTo.empty())
+      bytes = moveElements(bytes, tensor->shape, piece.foldedTo,
+                           piece.transposed, sizeOf(piece.type));
+    return {};
+  }
+
+  static void convertTo(int64_t type, planpb::DType dtype, uint64_t count,
+                        std::string &values, std::string &bytes) {
+    if ((dtype == planpb::F32 && type == kFloat) ||
+        (dtype == planpb::F64 && type == kDouble)) {
       bytes = std::move(values);
-      return {};
+      return;
     }
-    bytes.resize(piece.size);
+    bytes.resize(count * sizeOf(type));
     for (uint64_t i = 0; i < count; ++i) {
       double value = 0;
-      if (tensor->dtype == planpb::F64) {
+      if (dtype == planpb::F64) {
         std::memcpy(&value, values.data() + 8 * i, 8);
-      } else if (tensor->dtype == planpb::F32) {
+      } else if (dtype == planpb::F32) {
         float narrow = 0;
         std::memcpy(&narrow, values.data() + 4 * i, 4);
         value = narrow;
       } else {
         uint16_t bits = 0;
         std::memcpy(&bits, values.data() + 2 * i, 2);
-        value = tensor->dtype == planpb::BF16 ? bf16ToFloat(bits)
+        value = dtype == planpb::BF16 ? bf16ToFloat(bits)
                                               : f16ToFloat(bits);
       }
       const float single = static_cast<float>(value);
       const uint16_t half =
-          piece.type == kBfloat16 ? floatToBf16(single) : floatToF16(single);
-      char *to = bytes.data() + i * sizeOf(piece.type);
-      if (piece.type == kDouble)
+          type == kBfloat16 ? floatToBf16(single) : floatToF16(single);
+      char *to = bytes.data() + i * sizeOf(type);
+      if (type == kDouble)
         std::memcpy(to, &value, 8);
-      else if (piece.type == kFloat)
+      else if (type == kFloat)
         std::memcpy(to, &single, 4);
       else
         std::memcpy(to, &half, 2);
     }
-    return {};
   }
 
   Status writeFile(const std::string &path,
@@ -594,6 +720,7 @@ private:
   std::vector<WireField> modelFields_, graphFields_;
   std::vector<Initializer> initializers_;
   std::vector<SplitUse> splits_;
+  std::vector<FoldedUse> folds_;
   std::set<std::string> names_, values_, trained_;
   bool external_ = false;
   std::vector<Piece> graph_, data_;

@@ -77,7 +77,7 @@ public:
   }
 
   std::string text() const {
-    return "ir_version: 8\nopset_import { version: " + std::to_string(opset) +
+    return "ir_version: 8\nproducer_name: \"pytorch\"\nopset_import { version: " + std::to_string(opset) +
            " }\ngraph {\n  name: \"g\"\n" + nodes + inputs + outputs + weights +
            "}\n";
   }

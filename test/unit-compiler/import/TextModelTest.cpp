@@ -237,7 +237,30 @@ TEST(Unmerge, VectorsBehindIdentity) {
   EXPECT_FALSE(imported.parameter("b.weight"));
 }
 
-// The same without Identity, as the newer exporter writes it.
+// One module that is used twice is one module.
+TEST(Unmerge, NotWithinAModule) {
+  ImportFixture fixture;
+  TextModel model;
+  model.input("x", "8,4").output("loss");
+  model.splat("encoder.ln.weight", {4}, 1).splat("encoder.ln.bias", {4}, 0);
+  for (auto [from, to, node] :
+       {std::tuple("x", "y", "/encoder/ln/LayerNormalization"),
+        std::tuple("y", "z", "/encoder/ln_1/LayerNormalization"),
+        std::tuple("z", "a", "/encoder/ln/LayerNormalization_1")})
+    if (std::string(node) != "/encoder/ln_1/LayerNormalization")
+      model.node("LayerNormalization",
+                 {from, "encoder.ln.weight", "encoder.ln.bias"}, {to}, "",
+                 node);
+    else
+      model.node("Relu", {from}, {to});
+  model.node("ReduceSum", {"a"}, {"loss"}, TextModel::integer("keepdims", 0));
+  Imported imported = fixture.import(model);
+  ASSERT_TRUE(imported.ok()) << imported.allErrors();
+  EXPECT_EQ(imported.report.trained.size(), 2u);
+  EXPECT_TRUE(imported.report.unmerged.empty());
+}
+
+// The same without Identity, which other tools remove.
 TEST(Unmerge, VectorsSharedByNorms) {
   ImportFixture fixture;
   TextModel model;

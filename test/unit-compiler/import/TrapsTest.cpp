@@ -1,9 +1,9 @@
 // Traps that only the notes of the dynamo exporter tell: fields that the
 // installed ONNX headers do not know.
+#include "compiler/Import/ExportedProgram.h"
 #include "compiler/Import/Traps.h"
-#include "compiler/Import/Extras.h"
 
-#include "google/protobuf/unknown_field_set.h"
+#include "NotedModel.h"
 #include "gtest/gtest.h"
 
 #include <filesystem>
@@ -12,18 +12,6 @@
 using namespace merak;
 
 namespace {
-
-// Adds a StringStringEntryProto as field `number`.
-void note(google::protobuf::Message &message, int number,
-          const std::string &key, const std::string &value) {
-  google::protobuf::UnknownFieldSet entry;
-  entry.AddLengthDelimited(1, key);
-  entry.AddLengthDelimited(2, value);
-  std::string bytes;
-  entry.SerializeToString(&bytes);
-  message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(
-      number, bytes);
-}
 
 struct TrapsTest : testing::Test {
   onnx::ModelProto model;
@@ -99,78 +87,14 @@ TEST_F(TrapsTest, callsAreReadFromNotes) {
   EXPECT_EQ(exportedCall(onnx::NodeProto()).name, "");
 }
 
-TEST_F(TrapsTest, labelSmoothing) {
-  const std::string call = "%l : [num_users=1] = call_function[target=torch.ops"
-                           ".aten.cross_entropy_loss.default](args = (%a, %b, "
-                           "None, 1, -100";
-  node("SoftmaxCrossEntropyLoss", call + ", 0.1), kwargs = {})");
-  node("SoftmaxCrossEntropyLoss", call + ", 0.0), kwargs = {})");
-  node("SoftmaxCrossEntropyLoss", call + "), kwargs = {})");
-  std::vector<Finding> found = find();
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].what.rfind("label smoothing was dropped", 0), 0u);
-  EXPECT_EQ(found[0].places,
-            std::vector<std::string>{"node_1 (label_smoothing=0.1)"});
-}
-
-TEST_F(TrapsTest, paddingOfEmbeddings) {
-  const std::string call = "%e = call_function[target=torch.ops.aten.embedding."
-                           "default](args = (%w, %i";
-  node("Gather", call + ", 0), kwargs = {})");
-  node("Gather", call + ", -1), kwargs = {})");
-  node("Gather", call + "), kwargs = {})");
-  std::vector<Finding> found = find();
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].places, std::vector<std::string>{"node_1 (row 0)"});
-  EXPECT_TRUE(find(false).empty());
-}
-
-TEST_F(TrapsTest, detachedValues) {
-  node("Identity", "%d = call_function[target=torch.ops.aten.detach.default]("
-                   "args = (%x,), kwargs = {})");
-  std::vector<Finding> found = find();
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].what.rfind("detach was dropped", 0), 0u);
-  EXPECT_EQ(found[0].places, std::vector<std::string>{"node_1"});
-  EXPECT_TRUE(find(false).empty());
-}
-
-TEST_F(TrapsTest, parametersThatWereMergedAway) {
-  note(*model.mutable_graph(), 16,
-       "pkg.torch.export.ExportedProgram.graph_signature",
-       "\n# inputs\np_a: PARAMETER target='a.weight'\np_b: PARAMETER "
-       "target='b.weight'\nx: USER_INPUT\n");
-  auto *weight = model.mutable_graph()->add_initializer();
-  weight->set_name("a.weight");
-  weight->set_data_type(onnx::TensorProto::FLOAT);
-  weight->add_dims(1);
-  weight->add_float_data(1);
-  std::vector<Finding> found = find();
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].places, std::vector<std::string>{"b.weight"});
-}
-
-// Each parameter that the file does not hold is said once, in the group it
-// belongs to; a tie that was kept is no trap.
-TEST_F(TrapsTest, whatBecameOfParameters) {
-  signature({"a.weight", "head.weight", "embed.weight", "scale", "norm.weight",
-             "norm.bias", "conv.weight"},
-            {"norm.running_mean"});
-  weight("val_1", {4, 3});        // a.weight, transposed
-  weight("embed.weight", {5, 3}); // also the head
+TEST_F(TrapsTest, fusedBatchNorm) {
+  signature({"norm.weight", "norm.bias", "conv.weight"}, {"norm.running_mean"});
   weight("conv.weight", {2, 2, 1, 1});
-  nodeIn("a", "MatMul", {"x", "val_1"});
-  nodeIn("embed", "Gather", {"embed.weight", "i"});
-  nodeIn("head", "MatMul", {"x", "embed.weight"});
   nodeIn("norm", "Conv", {"y", "conv.weight"});
   std::vector<Finding> found = find();
-  ASSERT_EQ(found.size(), 3u);
-  EXPECT_EQ(found[0].what.rfind("weights folded by the exporter", 0), 0u);
-  EXPECT_EQ(found[0].places, std::vector<std::string>{"a.weight"});
-  EXPECT_EQ(found[1].what.rfind("parameters of the exported program", 0), 0u);
-  EXPECT_EQ(found[1].places, std::vector<std::string>{"scale"});
-  EXPECT_EQ(found[2].what.rfind("batch norm of the exported program", 0), 0u);
-  EXPECT_EQ(found[2].places, std::vector<std::string>{"norm"});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].what.rfind("batch norm of the exported program", 0), 0u);
+  EXPECT_EQ(found[0].places, std::vector<std::string>{"norm"});
 }
 
 // With the norm in the file nothing was fused.

@@ -1,0 +1,356 @@
+// Initializers that the exporter computed from parameters: elements in another
+// order are trained as they are, repeated ones through what repeats them.
+#include "compiler/Import/Extras.h"
+#include "compiler/Import/RestoreProgram.h"
+
+#include <cstring>
+
+using namespace merak;
+using llvm::StringRef;
+
+static constexpr const char *kRemedy = "export with optimize=False";
+
+// Calls that only move elements. What else one finds among the origins of a
+// folded weight is arithmetic, unless it belongs to an index.
+static bool movesElements(StringRef function) {
+  static const llvm::StringSet<> kMoves = {
+      "_reshape_alias", "_to_copy",  "_unsafe_view", "alias",
+      "clone",          "concat",    "contiguous",   "flatten",
+      "getitem",        "cat",       "lift_fresh_copy", "movedim",
+      "permute",        "reshape",   "squeeze",      "stack",
+      "swapaxes",       "t",         "to",           "transpose",
+      "unflatten",      "unsqueeze", "view",         "view_as",
+      "numpy_T",        "mT",        "swapdims"};
+  return kMoves.contains(function);
+}
+static bool takesPart(StringRef function) {
+  static const llvm::StringSet<> kParts = {
+      "chunk",  "index_select",     "narrow", "select", "slice", "split",
+      "unbind", "split_with_sizes", "embedding"};
+  return kParts.contains(function);
+}
+static bool repeatsElements(StringRef function) {
+  static const llvm::StringSet<> kRepeats = {"broadcast_to", "expand",
+                                             "expand_as", "repeat", "tile"};
+  return kRepeats.contains(function);
+}
+static bool makesIndices(StringRef function) {
+  return function == "arange" || function == "sym_size" ||
+         function == "sym_size_int";
+}
+// Operators whose conversion to ONNX only moves the elements of weights.
+static bool takesWeightsAsTheyAre(StringRef function) {
+  static const llvm::StringSet<> kCalls = {
+      "_prelu_kernel", "batch_norm",    "bilinear",    "conv1d",
+      "conv2d",        "conv3d",        "convolution", "conv_transpose1d",
+      "conv_transpose2d", "conv_transpose3d", "group_norm", "gru",
+      "instance_norm", "layer_norm",    "linear",      "lstm",
+      "matmul",        "mm",            "native_group_norm",
+      "native_layer_norm", "prelu",     "rnn_relu",    "rnn_tanh",
+      "embedding"};
+  return kCalls.contains(function);
+}
+
+// "val_12": a value inside of an operator's conversion, not one of the program.
+static bool isInternal(StringRef value) {
+  return functionOf(value) == "val" || value == "val";
+}
+
+static std::string describe(const std::set<std::string> &names) {
+  std::string list;
+  for (const std::string &name : names)
+    list += (list.empty() ? "'" : ", '") + name + "'";
+  return list;
+}
+
+static std::string shapeOf(const OnnxTensor &tensor) {
+  std::string shape;
+  for (int64_t dim : tensor.dims)
+    shape += (shape.empty() ? "" : ",") + std::to_string(dim);
+  return "[" + shape + "]";
+}
+
+static const OnnxTensor &tensorOf(const OnnxFile &file,
+                                  const std::string &name) {
+  return *llvm::find_if(
+      file.initializers(),
+      [&](const OnnxTensor &tensor) { return tensor.name == name; });
+}
+
+// The program's functions that a folded tensor went through.
+std::set<std::string>
+ProgramRestorer::functionsOf(const std::string &name) const {
+  std::set<std::string> functions;
+  std::vector<std::string> values{originOf(name)};
+  if (const auto *from = program.foldedFrom(originOf(name)))
+    values.insert(values.end(), from->begin(), from->end());
+  for (const std::string &value : values)
+    if (!program.isParameter(value) && !isInternal(value) &&
+        !computed.contains(value) &&
+        !llvm::is_contained(program.buffers(), value))
+      functions.insert(functionOf(value).str());
+  return functions;
+}
+
+// Whether every element of the tensor is one element of a parameter, none of
+// them twice; with `why` what it is otherwise.
+bool ProgramRestorer::isRearranged(const std::string &name,
+                                   const Sources &from,
+                                   std::string &why) const {
+  const std::string &origin = originOf(name);
+  const std::vector<std::string> *values = program.foldedFrom(origin);
+  if (isInternal(origin) || !values)
+    for (const Use &use : uses.at(name))
+      if (!takesWeightsAsTheyAre(calls[use.node].name)) {
+        why = calls[use.node].name;
+        return false;
+      }
+  if (!values)
+    return true;
+  bool parts = false, joins = false;
+  for (const std::string &function : functionsOf(name)) {
+    if (takesPart(function))
+      parts = true;
+    else if (function == "cat" || function == "stack" || function == "concat")
+      joins = true;
+    else if (repeatsElements(function) || movesElements(function) ||
+             makesIndices(function))
+      continue;
+    else if (isInternal(origin) && StringRef(function).starts_with("zeros"))
+      continue; // first states, of which the shapes are needed
+    else
+      why += (why.empty() ? "" : ", ") + function;
+  }
+  if (why.empty() && joins && parts && from.size() == 1)
+    why = "parts joined again";
+  if (why.empty() && joins && llvm::any_of(*values, [&](const auto &value) {
+        return llvm::is_contained(program.buffers(), value);
+      }))
+    why = "joined with a buffer";
+  return why.empty();
+}
+
+// Shared modules make a transposed copy for each use: they are one parameter.
+bool ProgramRestorer::tieToOther(const std::string &name, const Sources &from) {
+  const OnnxTensor tensor = tensorOf(file, name);
+  auto bytes = file.bytes(tensor);
+  for (const auto &[other, theirs] : sources) {
+    if (other == name || theirs != from || failed.count(other) ||
+        !names.contains(other))
+      continue;
+    const OnnxTensor &held = tensorOf(file, other);
+    auto values = file.bytes(held);
+    if (!bytes || !values || held.dataType != tensor.dataType ||
+        bytes->size() != values->size())
+      continue;
+    bool equal = held.dims == tensor.dims && *bytes == *values;
+    if (equal && other < name) {
+      for (const Use &use : uses[name]) {
+        graph.mutable_node(use.node)->set_input(use.slot, other);
+        uses[other].push_back(use);
+      }
+      uses[name].clear();
+      report.foldedUses.push_back({other, name, false});
+      report.tied.push_back(name + " to " + other +
+                            " (folded from one parameter)");
+      return true;
+    }
+    if (!program.isParameter(other) || tensor.dims.size() != 2 ||
+        held.dims.size() != 2 || held.dims[0] != tensor.dims[1] ||
+        held.dims[1] != tensor.dims[0])
+      continue;
+    const size_t size = onnxElementSize(tensor.dataType);
+    const int64_t rows = tensor.dims[0], columns = tensor.dims[1];
+    bool transposed = true;
+    for (int64_t r = 0; r < rows && transposed; ++r)
+      for (int64_t c = 0; c < columns && transposed; ++c)
+        transposed = bytes->substr((r * columns + c) * size, size) ==
+                     values->substr((c * rows + r) * size, size);
+    if (!transposed)
+      continue;
+    file.removeInitializer(name);
+    names.erase(name);
+    uses[name].clear();
+    addNode("Transpose", {other}, name, {1, 0});
+    report.foldedUses.push_back({other, name, true});
+    report.tied.push_back(name + " to " + other + " (transposed)");
+    return true;
+  }
+  return false;
+}
+
+void ProgramRestorer::addNode(const char *type,
+                              const std::vector<std::string> &inputs,
+                              const std::string &output,
+                              const std::vector<int64_t> &permutation) {
+  onnx::NodeProto &node = added.emplace_back();
+  node.set_op_type(type);
+  node.set_name(output);
+  for (const std::string &input : inputs)
+    node.add_input(input);
+  node.add_output(output);
+  if (!permutation.empty()) {
+    onnx::AttributeProto &attribute = *node.add_attribute();
+    attribute.set_name("perm");
+    attribute.set_type(onnx::AttributeProto::INTS);
+    for (int64_t axis : permutation)
+      attribute.add_ints(axis);
+  }
+}
+
+std::string ProgramRestorer::addShape(const std::vector<int64_t> &shape,
+                                      const std::string &name) {
+  OnnxTensor tensor;
+  tensor.name = freeName(name);
+  tensor.dataType = onnx::TensorProto::INT64;
+  tensor.dims = {static_cast<int64_t>(shape.size())};
+  tensor.owned.assign(reinterpret_cast<const char *>(shape.data()),
+                      shape.size() * sizeof(int64_t));
+  names.insert(tensor.name);
+  std::string made = tensor.name;
+  file.addInitializer(std::move(tensor));
+  return made;
+}
+
+// Dimensions along which all slices are equal become one slice again. False: no
+// such dimension, or the bytes are not there.
+bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
+  const OnnxTensor tensor = tensorOf(file, name);
+  auto bytes = file.bytes(tensor);
+  if (!bytes || tensor.dims.empty())
+    return false;
+  const size_t size = onnxElementSize(tensor.dataType);
+  const int64_t rank = tensor.dims.size();
+  std::vector<int64_t> small(tensor.dims.begin(), tensor.dims.end());
+  bool same = bytes->drop_front(size) == bytes->drop_back(size);
+  std::string repeated;
+  std::vector<int64_t> strides(rank, 1);
+  for (int64_t d = rank - 2; d >= 0; --d)
+    strides[d] = strides[d + 1] * tensor.dims[d + 1];
+  for (int64_t d = 0; d < rank; ++d) {
+    const int64_t inner = strides[d] * size, extent = tensor.dims[d];
+    bool equal = extent > 1;
+    // Equal elements do not show where they were repeated: along the batch.
+    if (same)
+      equal = d == 0 && extent == batch && rank > 1;
+    for (uint64_t at = 0; equal && !same && at < bytes->size();
+         at += extent * inner)
+      for (int64_t k = 1; k < extent && equal; ++k)
+        equal = bytes->substr(at, inner) == bytes->substr(at + k * inner, inner);
+    if (equal) {
+      small[d] = 1;
+      repeated += (repeated.empty() ? "" : ", ") + std::to_string(d);
+    }
+  }
+  if (repeated.empty())
+    return false;
+  OnnxTensor one;
+  one.dataType = tensor.dataType;
+  one.dims.assign(small.begin(), small.end());
+  // Under the parameter's name, if it is the parameter as it was.
+  bool whole = from.size() == 1;
+  for (const std::string &function : functionsOf(name))
+    whole &= repeatsElements(function);
+  one.name = freeName(whole ? *from.begin() : name + ".once");
+  std::vector<int64_t> at(rank, 0);
+  for (int64_t i = 0, n = one.elements(); i < n; ++i) {
+    int64_t offset = 0;
+    for (int64_t d = 0; d < rank; ++d)
+      offset += at[d] * strides[d];
+    one.owned += bytes->substr(offset * size, size).str();
+    for (int64_t d = rank - 1; d >= 0 && ++at[d] == small[d]; --d)
+      at[d] = 0;
+  }
+  const std::string own = one.name;
+  names.insert(own);
+  sources[own] = from;
+  trainedNames.insert(own);
+  reached.insert(own);
+  file.removeInitializer(name);
+  file.addInitializer(std::move(one));
+  std::vector<int64_t> shape(tensor.dims.begin(), tensor.dims.end());
+  addNode("Expand", {own, addShape(shape, name + ".shape")}, name);
+  report.foldedUses.push_back({own, name, false});
+  std::string line = own + " (the exporter wrote it as '" + name + "' " +
+                     shapeOf(tensor) + ", repeated along " + repeated + ")";
+  if (same)
+    report.warnings.push_back(
+        "all elements of '" + name + "' " + shapeOf(tensor) +
+        " are equal: it is taken for parameter " + describe(from) +
+        ", repeated along the batch (optimize=False leaves no doubt)");
+  report.restored.push_back(line);
+  return true;
+}
+
+void ProgramRestorer::judgeFold(const std::string &name) {
+  const Sources from = sources[name];
+  const OnnxTensor tensor = tensorOf(file, name);
+  std::string why;
+  const std::string what = "'" + name + "' " + shapeOf(tensor);
+  if (!isRearranged(name, from, why))
+    return fail(name,
+                "expected parameter " + describe(from) +
+                    " of the exported program, found " + what +
+                    ", which the exporter computed from it (" + why +
+                    "): training that would be training another model",
+                kRemedy);
+  if (tieToOther(name, from))
+    return;
+  bool repeats = false, picks = false, parts = false;
+  for (const std::string &function : functionsOf(name)) {
+    repeats |= repeatsElements(function);
+    picks |= function == "embedding" || function == "index_select";
+    parts |= takesPart(function);
+  }
+  // Elements that the file holds twice would be trained apart.
+  for (const auto &[other, theirs] : sources) {
+    if (other == name || !names.contains(other) || failed.count(other) ||
+        !uses.count(other) || uses[other].empty())
+      continue;
+    for (const std::string &source : theirs)
+      if (from.count(source) && (!parts || other == source || picks))
+        return fail(name,
+                    "expected one use of parameter '" + source +
+                        "' of the exported program, found that the exporter "
+                        "folded it into " + what + " and '" + other + "'",
+                    kRemedy);
+  }
+  if (repeats && contract(name, from))
+    return;
+  if (picks) {
+    // Rows that are looked up twice are equal.
+    auto bytes = file.bytes(tensor);
+    const int64_t width = tensor.dims.empty() ? 1 : tensor.dims.back();
+    const size_t row = width * onnxElementSize(tensor.dataType);
+    std::set<std::string> rows;
+    bool distinct = bytes && row;
+    for (uint64_t at = 0; distinct && at < bytes->size(); at += row)
+      distinct = rows.insert(bytes->substr(at, row).str()).second;
+    if (!distinct && tensor.elements() > width)
+      return fail(name,
+                  "expected parameter " + describe(from) +
+                      " of the exported program, found " + what +
+                      ", which the exporter looked up in it, equal rows "
+                      "among them",
+                  kRemedy);
+  }
+  trainedNames.insert(name);
+  report.moved.push_back(describe(from) + " as " + what);
+}
+
+void ProgramRestorer::judgeFolds() {
+  std::vector<std::string> folds;
+  for (const auto &[name, from] : sources) {
+    if (uses[name].empty() || !reached.contains(name))
+      continue;
+    if (program.isParameter(name))
+      trainedNames.insert(name);
+    else if (!isFrozen(name) &&
+             !llvm::all_of(from, [&](const std::string &source) {
+               return isFrozen(source);
+             }))
+      folds.push_back(name);
+  }
+  for (const std::string &name : folds)
+    judgeFold(name);
+}
