@@ -107,6 +107,8 @@ def _export(program, model, inputs, loss, given, shown, how):
             global_batch=given["global_batch"], **how)
     given["global_batch"] = exported.batch
     given["shape"] = exported.shapes or None
+    # Whatever is shared is shared in the module: nothing was merged.
+    given["keep_shared"] = True
     program.model, program.model_path = model, path
     program.names, program.counters = exported.names, exported.counters
     program.inputs = exported.inputs

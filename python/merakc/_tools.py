@@ -158,9 +158,14 @@ def main(name):
     os.execve(path, [name, *sys.argv[1:]], environment())
 
 
+# Options of merakc that make something else than a plan.
+_OTHER = {"check", "from", "help", "operators", "output", "quiet", "to",
+          "version"}
+
+
 def _known_options():
     text = call("merakc", "--help", error=CompileError).out
-    return sorted(set(re.findall(r"--([a-z][a-z-]*)", text)))
+    return set(re.findall(r"^ +(?:-\w,)?--([a-z][a-z-]*)", text, re.M)) - _OTHER
 
 
 def option_arguments(options):
@@ -168,7 +173,7 @@ def option_arguments(options):
     does not know is a TypeError that names what is near."""
     if not options:
         return []
-    known = set(_known_options())
+    known = _known_options()
     arguments = []
     for key, value in options.items():
         name = key.replace("_", "-")

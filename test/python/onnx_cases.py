@@ -163,6 +163,8 @@ def refusals_are_exceptions(tools):
            error.command[0].endswith("merakc"), f"problems {error.problems}")
     refused(TypeError, lambda: merakc.compile(path, grad_clop=1, **SGD),
             "did you mean grad_clip")
+    refused(TypeError, lambda: merakc.compile(path, check=True, **SGD),
+            "no option 'check'")
     refused(merakc.CompileError, lambda: merakc.compile(
         path, global_batch=8, mesh="qq=2", **QUIET), "qq")
     refused(merakc.CompileError, lambda: merakc.compile(
