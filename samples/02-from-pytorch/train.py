@@ -68,7 +68,7 @@ def main():
                          steps=args.steps)
     model.load_state_dict(result.state_dict())
     print(result)
-    print(write(model.eval(), "The ", 200))
+    print(write(model.eval(), "The ", 100))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import merakc
 
 CASES = []
 BATCH, STEPS = 8, 4
+torch.set_num_threads(1)
 
 
 def case(function):
@@ -500,8 +501,9 @@ def sample(tools):
     script = os.path.join(harness.ROOT, "samples/02-from-pytorch/train.py")
     done = subprocess.run(
         [sys.executable, script, "--steps=12", "--ranks=2"], text=True,
-        capture_output=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(
-            p for p in sys.path if p)})
+        capture_output=True, env={
+            **os.environ, "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
     expect(done.returncode == 0, harness.last_lines(done.stderr, 4))
     expect("<merakc.Result: 12 steps" in done.stdout and "F0" in done.stdout,
            done.stdout[-300:])
