@@ -1,8 +1,13 @@
 #include "codegen/PlanWriter/ProgramWriter.h"
 
 #include "passes/Lowering/StageLowering.h"
+#include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Transforms/RegionUtils.h"
+#include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -38,7 +43,8 @@ class ProgramWriter {
 public:
   ProgramWriter(plan::ProgramOp program,
                 const llvm::StringMap<codegen::CompiledKernel> &kernels)
-      : program_(program), kernels_(kernels) {}
+      : program_(program), kernels_(kernels),
+        functions_(program->getParentOfType<ModuleOp>()) {}
 
   planpb::Program run() {
     proto_.set_version(kPlanVersion);
@@ -141,6 +147,51 @@ private:
     }
   }
 
+  // By result of a kernel's function, the arguments that it is made from.
+  using Dependences = std::vector<llvm::SmallBitVector>;
+  static Dependences dependencesOf(func::FuncOp function) {
+    Block &body = function.getBody().front();
+    llvm::SmallBitVector none(body.getNumArguments());
+    llvm::DenseMap<Value, llvm::SmallBitVector> madeFrom;
+    for (BlockArgument argument : body.getArguments()) {
+      madeFrom[argument] = none;
+      madeFrom[argument].set(argument.getArgNumber());
+    }
+    Dependences results;
+    for (Operation &op : body) {
+      llvm::SetVector<Value> read(op.operand_begin(), op.operand_end());
+      getUsedValuesDefinedAbove(op.getRegions(), read);
+      llvm::SmallBitVector all = none;
+      for (Value value : read)
+        all |= madeFrom.at(value);
+      for (Value result : op.getResults())
+        madeFrom[result] = all;
+      if (isa<func::ReturnOp>(op))
+        for (Value value : op.getOperands())
+          results.push_back(madeFrom.at(value));
+    }
+    return results;
+  }
+
+  // Operations that share a kernel need not have anything else in common.
+  void writeIndependence(StringRef name, planpb::Instruction *out) {
+    auto function = functions_.lookup<func::FuncOp>(name);
+    if (!function || out->outputs_size() < 2)
+      return;
+    auto [it, fresh] = dependences_.try_emplace(name);
+    if (fresh)
+      it->second = dependencesOf(function);
+    for (auto [k, made] : llvm::enumerate(it->second)) {
+      std::vector<int> others;
+      for (int i = 0; i < out->inputs_size(); ++i)
+        if (!made.test(i))
+          others.push_back(i);
+      if (!others.empty())
+        (*out->mutable_attrs())[independenceAttr(static_cast<int>(k))] =
+            independenceText(others);
+    }
+  }
+
   void writeProcedure(plan::ProcedureOp procedure) {
     procedureIndex_[procedure.getSymNameAttr()] = proto_.procedures_size();
     planpb::Procedure *out = proto_.add_procedures();
@@ -177,6 +228,7 @@ private:
             out->set_flops(compiled->second.range.flops);
           }
           writeScalars(kernel.getScalars(), out);
+          writeIndependence(kernel.getKernel(), out);
         })
         .Case([&](plan::LibraryOp library) {
           out->set_kind(Instruction::LIBRARY);
@@ -248,6 +300,8 @@ private:
 
   plan::ProgramOp program_;
   const llvm::StringMap<codegen::CompiledKernel> &kernels_;
+  SymbolTable functions_;
+  llvm::StringMap<Dependences> dependences_; // by kernel
   planpb::Program proto_;
   llvm::DenseMap<StringAttr, uint32_t> bufferIndex_, procedureIndex_;
   std::vector<int64_t> elementBytes_;

@@ -108,7 +108,8 @@ static std::string describeWeightUses(const ImportReport &imported) {
   for (const ImportReport::FoldedUse &use : imported.foldedUses)
     folds.push_back({{"parameter", use.parameter},
                      {"initializer", use.initializer},
-                     {"transposed", use.transposed}});
+                     {"transposed", use.transposed},
+                     {"functions", use.functions}});
   return nlohmann::ordered_json{{"split_uses", splits}, {"folded_uses", folds}}
              .dump(1) +
          "\n";

@@ -3,6 +3,7 @@
 #include "compiler/Import/Extras.h"
 #include "compiler/Import/RestoreProgram.h"
 
+#include <cmath>
 #include <cstring>
 
 using namespace merak;
@@ -92,6 +93,15 @@ ProgramRestorer::functionsOf(const std::string &name) const {
   return functions;
 }
 
+// Whether the last thing done was to look rows up in the table of a module
+// ("position.weight").
+bool ProgramRestorer::looksUpLast(const std::string &name,
+                                  const Sources &from) const {
+  StringRef last = functionOf(originOf(name));
+  return from.size() == 1 && StringRef(*from.begin()).ends_with(".weight") &&
+         (last == "embedding" || last == "index" || last == "index_select");
+}
+
 // Whether every element of the tensor is one element of a parameter, none of
 // them twice; with `why` what it is otherwise.
 bool ProgramRestorer::isRearranged(const std::string &name,
@@ -108,7 +118,10 @@ bool ProgramRestorer::isRearranged(const std::string &name,
   if (!values)
     return true;
   bool parts = false, joins = false;
-  for (const std::string &function : functionsOf(name)) {
+  // Of a table that a module looks up in, all else made the positions.
+  const bool looksUp = looksUpLast(name, from);
+  for (const std::string &function :
+       looksUp ? std::set<std::string>{"embedding"} : functionsOf(name)) {
     if (takesPart(function))
       parts = true;
     else if (function == "cat" || function == "stack" || function == "concat")
@@ -282,24 +295,115 @@ bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
   return true;
 }
 
+namespace {
+// A function of one number that can be undone.
+struct Invertible {
+  const char *function, *type; // in the program, as an operator
+  double (*inverse)(double);
+};
+} // namespace
+
+static const Invertible *invertible(StringRef function) {
+  static const Invertible kFunctions[] = {
+      {"exp", "Exp", [](double y) { return std::log(y); }},
+      {"log", "Log", [](double y) { return std::exp(y); }},
+      {"neg", "Neg", [](double y) { return -y; }},
+      {"sigmoid", "Sigmoid", [](double y) { return std::log(y / (1 - y)); }},
+      {"softplus", "Softplus",
+       [](double y) { return y > 30 ? y : std::log(std::expm1(y)); }},
+      {"tanh", "Tanh", [](double y) { return std::atanh(y); }}};
+  for (const Invertible &entry : kFunctions)
+    if (function == entry.function)
+      return &entry;
+  return nullptr;
+}
+
+// exp(scale), -exp(decay), sigmoid(gate): the parameter is what gives the value
+// again, and is trained through the functions.
+bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
+  const std::vector<std::string> *values = program.foldedFrom(name);
+  if (from.size() != 1 || !values || names.contains(*from.begin()))
+    return false;
+  for (const auto &[other, theirs] : sources)
+    if (other != name && theirs.count(*from.begin()) && !uses[other].empty())
+      return false;
+  std::vector<const Invertible *> chain; // in the order they were computed
+  std::vector<std::string> origins(*values);
+  origins.push_back(name);
+  for (const std::string &value : origins) {
+    const StringRef function = functionOf(value);
+    if (from.count(value) || isInternal(value) || movesElements(function))
+      continue;
+    const Invertible *entry = invertible(function);
+    if (!entry)
+      return false;
+    chain.push_back(entry);
+  }
+  // Of two, the last one gave the value its name.
+  if (chain.empty() || chain.size() > 2 ||
+      (chain.size() == 2 && !invertible(functionOf(name))))
+    return false;
+  const OnnxTensor tensor = tensorOf(file, name);
+  auto bytes = file.bytes(tensor);
+  if (!bytes || tensor.dataType != onnx::TensorProto::FLOAT)
+    return false;
+  OnnxTensor parameter = tensor;
+  parameter.name = *from.begin();
+  parameter.path.clear();
+  parameter.owned.resize(bytes->size());
+  for (size_t at = 0; at < bytes->size(); at += sizeof(float)) {
+    float value;
+    std::memcpy(&value, bytes->data() + at, sizeof(float));
+    double undone = value;
+    for (const Invertible *entry : llvm::reverse(chain))
+      undone = entry->inverse(undone);
+    if (!std::isfinite(undone))
+      return false;
+    value = static_cast<float>(undone);
+    std::memcpy(parameter.owned.data() + at, &value, sizeof(float));
+  }
+  const std::string own = parameter.name;
+  names.insert(own);
+  sources[own] = from;
+  trainedNames.insert(own);
+  file.removeInitializer(name);
+  file.addInitializer(std::move(parameter));
+  std::string last = own;
+  ImportReport::FoldedUse use{own, name};
+  for (const Invertible *entry : chain) {
+    const std::string next =
+        entry == chain.back() ? name : freeName(name + ".inner");
+    names.insert(next);
+    addNode(entry->type, {last}, next);
+    use.functions.push_back(entry->type);
+    last = next;
+  }
+  report.foldedUses.push_back(use);
+  report.restored.push_back(own + " (the exporter wrote '" + name +
+                            "', which was computed from it)");
+  return true;
+}
+
 void ProgramRestorer::judgeFold(const std::string &name) {
   const Sources from = sources[name];
   const OnnxTensor tensor = tensorOf(file, name);
   std::string why;
   const std::string what = "'" + name + "' " + shapeOf(tensor);
-  if (!isRearranged(name, from, why))
+  const bool moved = isRearranged(name, from, why);
+  if (!moved && invert(name, from))
+    return;
+  if (!moved)
     return fail(name,
                 "expected parameter " + describe(from) +
                     " of the exported program, found " + what +
                     ", which the exporter computed from it (" + why +
                     "): training that would be training another model",
                 kRemedy);
-  if (tieToOther(name, from))
-    return;
   bool repeats = false, picks = false, parts = false;
   for (const std::string &function : functionsOf(name)) {
     repeats |= repeatsElements(function);
-    picks |= function == "embedding" || function == "index_select";
+    picks |= function == "embedding" || function == "index_select" ||
+             function == "index";
     parts |= takesPart(function);
   }
   // Elements that the file holds twice would be trained apart.
@@ -315,7 +419,7 @@ void ProgramRestorer::judgeFold(const std::string &name) {
                         "folded it into " + what + " and '" + other + "'",
                     kRemedy);
   }
-  if (repeats && contract(name, from))
+  if ((repeats || picks) && contract(name, from))
     return;
   if (picks) {
     // Rows that are looked up twice are equal.
@@ -351,6 +455,11 @@ void ProgramRestorer::judgeFolds() {
              }))
       folds.push_back(name);
   }
+  llvm::erase_if(folds, [&](const std::string &name) {
+    std::string why;
+    return isRearranged(name, sources[name], why) &&
+           tieToOther(name, sources[name]);
+  });
   for (const std::string &name : folds)
     judgeFold(name);
 }

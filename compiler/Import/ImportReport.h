@@ -29,10 +29,12 @@ struct ImportReport {
   };
   std::vector<SplitUse> splitUses;
   // An initializer that the exporter computed from a parameter: its values are
-  // the parameter's, transposed or else broadcast to its shape.
+  // these functions (operators of ONNX) of the parameter's, transposed or else
+  // broadcast to its shape.
   struct FoldedUse {
     std::string parameter, initializer;
     bool transposed = false;
+    std::vector<std::string> functions = {};
   };
   std::vector<FoldedUse> foldedUses;
   // Decisions that the model's multi-device metadata hold.

@@ -176,8 +176,11 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
   }
   if (lost.size() == 1)
     return lost[0];
-  // Views of a parameter have names of their own.
-  isConstant = !own.empty() && program.unresolved(call, true).empty();
+  // Views of a parameter have names of their own, which do not say of which.
+  const bool isView = !program.unresolved(call, true).empty();
+  if (isView && !own.empty())
+    doubtfulUses.push_back(graph.node(use.node).name());
+  isConstant = !own.empty() && !isView;
   return "";
 }
 
@@ -216,6 +219,10 @@ void ProgramRestorer::separateMerged() {
   for (const OnnxTensor &tensor : file.initializers())
     if (uses.count(tensor.name) && tensor.elements() <= kMaxMerged)
       small.push_back(tensor.name);
+  // A constant stands for a parameter only if nothing else does.
+  std::stable_partition(small.begin(), small.end(), [&](const std::string &name) {
+    return !sources[name].empty();
+  });
   for (const std::string &name : small) {
     const OnnxTensor &tensor = *llvm::find_if(
         file.initializers(),
@@ -282,10 +289,10 @@ static int64_t integerOf(const onnx::NodeProto &node, StringRef name,
 void ProgramRestorer::restoreBias(int index, const ExportedCall &call) {
   onnx::NodeProto &node = *graph.mutable_node(index);
   std::string bias;
+  // The last one that nothing holds, but for the biases made here.
   for (const std::string &name : program.parametersOf(call))
-    if (!isHeld(name) || sources.count(name))
-      if (StringRef(name).ends_with("bias"))
-        bias = name;
+    if (!isHeld(name) || restoredBiases.count(name))
+      bias = name;
   const auto weight = llvm::find_if(
       file.initializers(), [&](const OnnxTensor &tensor) {
         return node.input_size() == 2 && tensor.name == node.input(1);
@@ -305,6 +312,7 @@ void ProgramRestorer::restoreBias(int index, const ExportedCall &call) {
     zeros.owned.assign(size * onnxElementSize(weight->dataType), '\0');
     names.insert(bias);
     held.insert(bias);
+    restoredBiases.insert(bias);
     sources[bias] = {bias};
     file.addInitializer(std::move(zeros));
     report.restored.push_back(bias + " (a bias of zeros that the exporter "
@@ -368,6 +376,7 @@ void ProgramRestorer::findLost() {
     else
       suspects.push_back(call);
   }
+  llvm::append_range(suspects, doubtfulUses);
   std::string lost, list;
   std::vector<std::string> nowhere;
   for (const std::string &name : program.parameters())
@@ -384,9 +393,11 @@ void ProgramRestorer::findLost() {
   if (lost.empty())
     return;
   fail(suspects[0],
-       "expected a node for this call of the exported program, found that the "
-       "exporter removed it; it may have used " +
-           lost + ", which nothing in the file holds",
+       "expected to find all parameters of the exported program, found nothing "
+       "that holds " +
+           lost +
+           "; this call, which the exporter removed or merged, may have used "
+           "them",
        std::string(kRemedy) + ", or --freeze=" + list +
            " if the model does not use them");
 }

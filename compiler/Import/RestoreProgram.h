@@ -69,7 +69,9 @@ private:
   void judgeFold(const std::string &name);
   bool isRearranged(const std::string &name, const Sources &from,
                     std::string &why) const;
+  bool looksUpLast(const std::string &name, const Sources &from) const;
   bool tieToOther(const std::string &name, const Sources &from);
+  bool invert(const std::string &name, const Sources &from);
   bool contract(const std::string &name, const Sources &from);
   void findLost();
 
@@ -97,8 +99,10 @@ private:
   std::map<std::string, Sources> sources;       // of float initializers
   std::map<std::string, std::string> copyOf;    // of what was merged
   std::set<std::string> held; // parameters that some initializer holds
+  std::set<std::string> restoredBiases;
   std::set<std::string> trainedNames, failed;
-  std::vector<onnx::NodeProto> added; // go before all others
+  std::vector<std::string> doubtfulUses; // nodes that read a view of something
+  std::vector<onnx::NodeProto> added;    // go before all others
   std::vector<RestoreError> errors;
 };
 

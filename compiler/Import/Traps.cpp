@@ -127,10 +127,14 @@ private:
     using Tensors = std::vector<const OnnxTensor *>;
     std::map<std::pair<int64_t, int64_t>, Tensors> bySize;
     std::vector<std::string> pairs;
+    std::set<std::string> folded; // copies that were tied again
+    for (const ImportReport::FoldedUse &use : report.foldedUses)
+      folded.insert(use.initializer);
     constexpr uint64_t kMaxCompared = uint64_t(256) << 20;
     for (const OnnxTensor &tensor : file.initializers()) {
       if (tensor.dims.size() != 2 || !isVector(tensor) ||
-          tensor.length > kMaxCompared || tensor.elements() <= 1024)
+          tensor.length > kMaxCompared || tensor.elements() <= 1024 ||
+          folded.count(tensor.name))
         continue;
       if (isConstant(tensor))
         continue;

@@ -150,6 +150,24 @@ static std::string moduleOfName(const onnx::NodeProto &node) {
   return module;
 }
 
+// "encoder.1_1" is how the exporter calls "encoder.1" when it runs again.
+static bool isAgain(StringRef module, StringRef owner) {
+  SmallVector<StringRef> parts, owned;
+  module.split(parts, '.');
+  owner.split(owned, '.');
+  if (parts.size() != owned.size())
+    return false;
+  for (auto [part, own] : llvm::zip(parts, owned)) {
+    StringRef suffix = part;
+    if (part != own && !(suffix.consume_front(own) &&
+                         suffix.consume_front("_") && !suffix.empty() &&
+                         suffix.find_first_not_of("0123456789") ==
+                             StringRef::npos))
+      return false;
+  }
+  return true;
+}
+
 // In evaluation mode that exporter merges vectors of equal values, and other
 // tools remove the Identity that it leaves: such a vector in the scale or bias
 // slot of a norm of another module was a parameter of that module. A module
@@ -175,7 +193,9 @@ void GraphImporter::findMerged() {
         weight.type.getNumElements() > kMaxMerged ||
         !isSplat(file, *weight.tensor) ||
         llvm::none_of(list,
-                      [&](const Use &use) { return use.module == owner; }))
+                      [&](const Use &use) {
+                        return isAgain(use.module, owner);
+                      }))
       continue;
     std::map<std::string, Weight *> made;
     for (const Use &use : list) {
@@ -183,7 +203,8 @@ void GraphImporter::findMerged() {
       const std::string wanted =
           use.module +
           (slotKind(node, use.slot) == 2 ? ".bias" : ".weight");
-      if (use.module.empty() || use.module == owner || weightOf.count(wanted))
+      if (use.module.empty() || isAgain(use.module, owner) ||
+          weightOf.count(wanted))
         continue;
       Weight *&own = made[wanted];
       const bool isNew = !own;

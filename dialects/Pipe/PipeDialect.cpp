@@ -1,4 +1,4 @@
-#include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Pipe/FirstReaders.h"
 
 using namespace mlir;
 using namespace merak;
@@ -9,7 +9,7 @@ using namespace merak::pipe;
 #define GET_OP_CLASSES
 #include "dialects/Pipe/PipeOps.cpp.inc"
 
-ActionOp pipe::firstReader(StageOp stage, StringRef value) {
+llvm::StringMap<ActionOp> pipe::firstReaders(StageOp stage) {
   auto position = [](ActionOp action) {
     constexpr StringLiteral order = "PFRBWSU";
     int64_t chunk = action.getChunk();
@@ -17,12 +17,13 @@ ActionOp pipe::firstReader(StageOp stage, StringRef value) {
     return std::make_pair(order.find(stringifyAction(action.getKind())),
                           isForward ? chunk : -chunk);
   };
-  ActionOp first;
+  llvm::StringMap<ActionOp> first;
   for (auto action : stage.getOps<ActionOp>())
-    for (auto load : action.getOps<LoadOp>())
-      if (load.getValue() == value &&
-          (!first || position(action) < position(first)))
-        first = action;
+    for (auto load : action.getOps<LoadOp>()) {
+      ActionOp &reader = first[load.getValue()];
+      if (!reader || position(action) < position(reader))
+        reader = action;
+    }
   return first;
 }
 

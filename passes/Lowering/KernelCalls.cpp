@@ -30,16 +30,25 @@ static StringRef namedValueOf(Operation *op) {
   return {};
 }
 
+// Layouts of the named values of an action's stage.
+using NamedLayouts = llvm::StringMap<dist::LayoutAttr>;
+
+static NamedLayouts namedLayouts(Block &body) {
+  NamedLayouts layouts;
+  if (auto stage = body.getParentOp()->getParentOfType<pipe::StageOp>())
+    for (auto value : stage.getOps<pipe::ValueOp>())
+      layouts[value.getSymName()] = value.getLayoutAttr();
+  return layouts;
+}
+
 // The axes of the mesh over which ranks hold other elements or other summands
 // of a value; none if it has no layout.
-static std::optional<llvm::StringSet<>> axesOf(Value value) {
+static std::optional<llvm::StringSet<>> axesOf(Value value,
+                                               const NamedLayouts &named) {
   Operation *op = value.getDefiningOp();
   dist::LayoutAttr layout;
   if (auto load = dyn_cast_if_present<pipe::LoadOp>(op)) {
-    auto stage = load->getParentOfType<pipe::StageOp>();
-    auto named = stage ? stage.lookupSymbol<pipe::ValueOp>(load.getValue())
-                       : pipe::ValueOp();
-    layout = named ? named.getLayoutAttr() : dist::LayoutAttr();
+    layout = named.lookup(load.getValue());
   } else if (auto layouts =
                  op ? op->getAttrOfType<ArrayAttr>(dist::kLayoutsAttr)
                     : ArrayAttr()) {
@@ -59,16 +68,15 @@ static std::optional<llvm::StringSet<>> axesOf(Value value) {
   return axes;
 }
 
-// Whether every output differs over all axes over which an input does: plans
-// are verified instruction by instruction, so that an output equal on all ranks
-// must not come from one that also reads, for another, what is not.
-static bool areAlike(ArrayRef<Operation *> group) {
+// Whether every output differs over all axes over which an input does: what is
+// equal on all ranks does not wait, in one kernel, for what is not.
+static bool areAlike(ArrayRef<Operation *> group, const NamedLayouts &named) {
   llvm::SmallDenseSet<Operation *> members(group.begin(), group.end());
   llvm::StringSet<> read;
   for (Operation *op : group)
     for (Value operand : op->getOperands())
       if (!members.contains(operand.getDefiningOp()))
-        if (auto axes = axesOf(operand))
+        if (auto axes = axesOf(operand, named))
           for (const auto &axis : *axes)
             read.insert(axis.getKey());
   if (read.empty())
@@ -78,7 +86,7 @@ static bool areAlike(ArrayRef<Operation *> group) {
       if (llvm::all_of(result.getUsers(),
                        [&](Operation *user) { return members.contains(user); }))
         return true;
-      auto axes = axesOf(result);
+      auto axes = axesOf(result, named);
       return !axes || llvm::all_of(read.keys(), [&](StringRef axis) {
         return axes->contains(axis);
       });
@@ -123,9 +131,11 @@ std::vector<KernelGroup> formKernelGroups(Block &body, bool forGpu) {
   // What the update makes of the parts of a gradient is reduced later.
   auto action = dyn_cast<pipe::ActionOp>(body.getParentOp());
   bool isUpdate = action && action.getKind() == pipe::Action::U;
+  const NamedLayouts named = namedLayouts(body);
   std::vector<KernelGroup> groups = formFusionGroups(
-      body, options, mayDelay, changesReads,
-      [&](ArrayRef<Operation *> group) { return isUpdate || areAlike(group); });
+      body, options, mayDelay, changesReads, [&](ArrayRef<Operation *> group) {
+        return isUpdate || areAlike(group, named);
+      });
   for (const KernelGroup &group : groups) {
     Operation *end = group.back();
     for (Operation *op : group)

@@ -1,4 +1,6 @@
 #include "passes/Lowering/StageLowering.h"
+
+#include "dialects/Pipe/FirstReaders.h"
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/Pitch.h"
 #include "passes/Planning/Arrivals.h"
@@ -597,6 +599,10 @@ void setArrivals(ModuleOp module, std::vector<Transfer> &transfers) {
 FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
   std::vector<Transfer> transfers;
   LogicalResult result = success();
+  SymbolTableCollection symbols;
+  llvm::DenseMap<Operation *, llvm::StringMap<pipe::ActionOp>> readers;
+  for (auto stage : module.getOps<pipe::StageOp>())
+    readers[stage] = pipe::firstReaders(stage);
   for (auto op : module.getOps<pipe::TransferOp>()) {
     Transfer transfer{op.getSymNameAttr(), op.getLoc()};
     transfer.sent = {letterOf(op.getKind()),
@@ -605,8 +611,9 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
                        std::string &valueName, int64_t &index) {
       stageName = path.getRootReference().str();
       valueName = path.getLeafReference().str();
-      auto stage = module.lookupSymbol<pipe::StageOp>(stageName);
-      if (!stage || !stage.lookupSymbol<pipe::ValueOp>(valueName)) {
+      auto stage = symbols.lookupSymbolIn<pipe::StageOp>(
+          module, path.getRootReference());
+      if (!stage || !symbols.lookupSymbolIn<pipe::ValueOp>(module, path)) {
         result = op.emitOpError("names ")
                  << path << ", which is no value of a stage";
         return pipe::StageOp();
@@ -620,7 +627,7 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
                           transfer.targetValue, transfer.targetIndex);
     if (!target)
       continue;
-    pipe::ActionOp reader = pipe::firstReader(target, transfer.targetValue);
+    pipe::ActionOp reader = readers[target].lookup(transfer.targetValue);
     if (!reader) {
       result = op.emitOpError("brings a value that no action of '")
                << transfer.targetStage << "' loads";

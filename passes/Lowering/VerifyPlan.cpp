@@ -58,7 +58,7 @@ private:
         fail(op) << "is over group " << collective.getGroup() << " of "
                  << program_.getGroups().size();
     } else if (auto kernel = dyn_cast<plan::KernelOp>(op)) {
-      Operation *function = SymbolTable::lookupNearestSymbolFrom(
+      Operation *function = symbols_.lookupNearestSymbolFrom(
           program_->getParentOp(), kernel.getKernelAttr());
       if (!function || !function->hasAttr(plan::kKernelAttr))
         fail(op) << "names " << kernel.getKernelAttr()
@@ -107,7 +107,8 @@ private:
   }
 
   void verifyCall(plan::CallOp call, int64_t index) {
-    if (!program_.lookupSymbol<plan::ProcedureOp>(call.getProcedure()))
+    if (!symbols_.lookupSymbolIn<plan::ProcedureOp>(
+            program_, call.getProcedureAttr().getAttr()))
       fail(call) << "names the procedure " << call.getProcedureAttr()
                  << ", which does not exist";
     for (size_t i = 0; i + 2 < call.getWaits().size(); i += 3) {
@@ -123,6 +124,7 @@ private:
   }
 
   plan::ProgramOp program_;
+  SymbolTableCollection symbols_;
   llvm::DenseMap<StringAttr, plan::BufferOp> buffers_;
   llvm::DenseSet<uint64_t> recorded_;
   bool ok_ = true;

@@ -12,6 +12,15 @@ View View::dense(StringAttr buffer, ArrayRef<int64_t> shape) {
   return view;
 }
 
+bool View::operator==(const View &other) const {
+  if (buffer != other.buffer || offset != other.offset || shape != other.shape)
+    return false;
+  for (auto [size, own, others] : llvm::zip(shape, strides, other.strides))
+    if (size > 1 && own != others)
+      return false;
+  return true;
+}
+
 View View::fromAttr(plan::ViewAttr attr) {
   View view;
   view.buffer = attr.getBuffer().getAttr();

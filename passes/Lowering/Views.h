@@ -17,7 +17,9 @@ struct View {
   static View dense(mlir::StringAttr buffer, llvm::ArrayRef<int64_t> shape);
   static View fromAttr(plan::ViewAttr attr);
   plan::ViewAttr toAttr() const;
-  bool operator==(const View &other) const = default;
+  // The same elements in the same order: strides of dimensions of size 1, of
+  // which a reshape makes any, do not count.
+  bool operator==(const View &other) const;
 };
 
 // The same elements in row-major order with another shape; nothing if the

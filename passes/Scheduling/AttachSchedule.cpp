@@ -1,6 +1,6 @@
 #include "passes/Scheduling/AttachSchedule.h"
 
-#include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Pipe/FirstReaders.h"
 #include "passes/Planning/ScheduleCheck.h"
 #include "passes/Scheduling/Passes.h"
 #include <set>
@@ -79,22 +79,25 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   check.chunks = options.chunks;
   if (userSchedule)
     check.file = name;
+  llvm::DenseMap<StringAttr, int> indices;
+  std::vector<llvm::StringMap<ActionOp>> readers; // by stage
+  for (auto [index, stage] : llvm::enumerate(stages)) {
+    indices[stage.getSymNameAttr()] = static_cast<int>(index);
+    readers.push_back(firstReaders(stage));
+  }
   for (TransferOp transfer : module.getOps<TransferOp>()) {
     if (transfer.getKind() == pipe::Action::S)
       continue;
     auto indexOf = [&](SymbolRefAttr path) {
-      for (auto [index, stage] : llvm::enumerate(stages))
-        if (stage.getSymName() == path.getRootReference().getValue())
-          return static_cast<int>(index);
-      return 0;
+      return indices.lookup(path.getRootReference());
     };
     planning::Transfer t;
     t.fromStage = indexOf(transfer.getSource());
     t.toStage = indexOf(transfer.getTarget());
     t.fromAction = t.toAction = toPlanning(transfer.getKind());
     t.fromChunk = t.toChunk = static_cast<int>(transfer.getChunk());
-    if (ActionOp reader = firstReader(
-            stages[t.toStage], transfer.getTarget().getLeafReference())) {
+    if (ActionOp reader = readers[t.toStage].lookup(
+            transfer.getTarget().getLeafReference().getValue())) {
       t.toAction = toPlanning(reader.getKind());
       // Where B stands for both gradients.
       if (t.toAction == planning::Action::W &&

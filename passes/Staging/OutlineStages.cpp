@@ -478,6 +478,22 @@ private:
     return success();
   }
 
+  // The axes over which ranks hold different parts of a parameter, in one
+  // order.
+  SmallVector<StringRef> splitOver(train::UpdateOp update) {
+    layout::Layout parameter = layoutOf(update.getParameterValue()).getLayout();
+    std::set<std::string> axes;
+    for (const layout::DimLayout &dim : parameter.dims)
+      for (const layout::Factor &factor : dim.factors)
+        axes.insert(factor.axes.begin(), factor.axes.end());
+    SmallVector<StringRef> ranks;
+    for (auto [axis, size] :
+         {std::pair<StringRef, int64_t>("dp", options.dp), {"tp", options.tp}})
+      if (size > 1 && axes.count(axis.str()))
+        ranks.push_back(axis);
+    return ranks;
+  }
+
   // The norm of all gradients. Each parameter has one place in a vector, so
   // that the sum over stages adds zeros and its order is the same for every
   // cut.
@@ -495,21 +511,19 @@ private:
       return value;
     };
     Value zero = setLayout(zerosLike(builder, loc, one), replicated);
-    SmallVector<Value> whole(position.size(), zero), split(whole);
-    bool anySplit = false;
+    // By the axes over which parameters are split: each rank has a part of
+    // their squares.
+    const SmallVector<Value> zeros(position.size(), zero);
+    std::map<SmallVector<StringRef>, SmallVector<Value>> squaresOf;
+    squaresOf[{}] = zeros;
     for (auto [constUpdate, gradient] : work) {
       train::UpdateOp update = constUpdate;
       if (*holders[update.getParameter()].begin() != stage)
         continue;
-      bool isSplit = false;
-      for (const layout::DimLayout &dim :
-           layoutOf(update.getParameterValue()).getLayout().dims)
-        for (const layout::Factor &factor : dim.factors)
-          isSplit |= llvm::is_contained(factor.axes, "tp");
-      anySplit |= isSplit;
-      Value square = setLayout(SquareSumOp::create(builder, loc, one, gradient),
-                               replicated);
-      (isSplit ? split : whole)[position.at(update.getParameter())] = square;
+      SmallVector<Value> &squares =
+          squaresOf.try_emplace(splitOver(update), zeros).first->second;
+      squares[position.at(update.getParameter())] = setLayout(
+          SquareSumOp::create(builder, loc, one, gradient), replicated);
     }
     layout::Layout vector;
     vector.dims.push_back({});
@@ -521,24 +535,22 @@ private:
       return setLayout(ConcatOp::create(builder, loc, ValueRange(parts), 0),
                        vectorLayout);
     };
-    auto reduce = [&](Value value, StringRef axis) {
-      return setLayout(AllReduceOp::create(
-                           builder, loc, value.getType(), value,
-                           builder.getStrArrayAttr(ArrayRef<StringRef>(axis)),
-                           builder.getStringAttr("sum")),
+    auto reduce = [&](Value value, ArrayRef<StringRef> axes) {
+      return setLayout(AllReduceOp::create(builder, loc, value.getType(), value,
+                                           builder.getStrArrayAttr(axes),
+                                           builder.getStringAttr("sum")),
                        vectorLayout);
     };
-    Value squares = concat(whole);
-    if (options.tp > 1) {
-      // All ranks of the stage take part, whether it has split parameters or
-      // not, so that every stage has the same collectives.
-      Value sum = anySplit ? reduce(concat(split), "tp") : Value();
-      if (sum)
-        squares =
-            setLayout(AddOp::create(builder, loc, squares, sum), vectorLayout);
+    Value squares;
+    for (auto &[axes, parts] : squaresOf) { // that of no axes first
+      Value sum = concat(parts);
+      squares = squares ? setLayout(AddOp::create(builder, loc, squares,
+                                                  reduce(sum, axes)),
+                                    vectorLayout)
+                        : sum;
     }
     if (options.stages > 1)
-      squares = reduce(squares, "pp");
+      squares = reduce(squares, {"pp"});
     auto scalar = RankedTensorType::get({}, builder.getF32Type());
     auto factor = ClipFactorOp::create(
         builder, loc, TypeRange{scalar, scalar}, squares,

@@ -18,8 +18,9 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
     failedAny = false;
     ModuleOp module = getOperation();
     received.clear();
+    SymbolTableCollection symbols;
     for (TransferOp transfer : module.getOps<TransferOp>())
-      checkTransfer(module, transfer);
+      checkTransfer(module, transfer, symbols);
     for (StageOp stage : module.getOps<StageOp>())
       checkStage(stage);
     if (failedAny)
@@ -31,10 +32,11 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
     return op->emitError();
   }
 
-  void checkTransfer(ModuleOp module, TransferOp transfer) {
+  void checkTransfer(ModuleOp module, TransferOp transfer,
+                     SymbolTableCollection &symbols) {
     auto find = [&](SymbolRefAttr path) {
       auto value =
-          dyn_cast_or_null<ValueOp>(SymbolTable::lookupSymbolIn(module, path));
+          dyn_cast_or_null<ValueOp>(symbols.lookupSymbolIn(module, path));
       if (!value)
         fail(transfer) << "expected a value of a stage, found " << path;
       return value;

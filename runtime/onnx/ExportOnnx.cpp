@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -70,6 +71,7 @@ struct Piece {
   // broadcast to its shape.
   std::vector<int64_t> foldedTo;
   bool transposed = false;
+  std::vector<std::string> functions; // applied first
 };
 
 struct SplitUse {
@@ -80,7 +82,38 @@ struct SplitUse {
 struct FoldedUse {
   std::string parameter, initializer;
   bool transposed = false;
+  std::vector<std::string> functions;
 };
+
+// An operator of ONNX on one number; null if it is none of those that import
+// undoes.
+double (*functionOf(const std::string &type))(double) {
+  if (type == "Exp")
+    return [](double x) { return std::exp(x); };
+  if (type == "Log")
+    return [](double x) { return std::log(x); };
+  if (type == "Neg")
+    return [](double x) { return -x; };
+  if (type == "Sigmoid")
+    return [](double x) { return 1 / (1 + std::exp(-x)); };
+  if (type == "Softplus")
+    return [](double x) { return x > 30 ? x : std::log1p(std::exp(x)); };
+  if (type == "Tanh")
+    return [](double x) { return std::tanh(x); };
+  return nullptr;
+}
+
+// Parameters are stored in f32.
+void apply(const std::vector<std::string> &functions, std::string &values) {
+  for (const std::string &type : functions)
+    for (size_t at = 0; at + sizeof(float) <= values.size();
+         at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, values.data() + at, sizeof(float));
+      value = static_cast<float>(functionOf(type)(value));
+      std::memcpy(values.data() + at, &value, sizeof(float));
+    }
+}
 
 // Fields of an initializer that the file does not have.
 Initializer newInitializer(int64_t type, const std::vector<int64_t> &dims) {
@@ -199,14 +232,21 @@ private:
                            entry["output"], entry["input"]});
     }
     for (const auto &entry : json.value("folded_uses", nlohmann::json::array())) {
+      std::vector<std::string> functions;
       if (!entry.is_object() ||
           !entry.value("parameter", nlohmann::json()).is_string() ||
           !entry.value("initializer", nlohmann::json()).is_string() ||
           !entry.value("transposed", nlohmann::json()).is_boolean())
         return bad();
+      for (const auto &type :
+           entry.value("functions", nlohmann::json::array())) {
+        if (!type.is_string() || !functionOf(type))
+          return bad();
+        functions.push_back(type);
+      }
       if (store_.find(entry["parameter"]))
-        folds_.push_back(
-            {entry["parameter"], entry["initializer"], entry["transposed"]});
+        folds_.push_back({entry["parameter"], entry["initializer"],
+                          entry["transposed"], functions});
     }
     return {};
   }
@@ -543,6 +583,7 @@ private:
         Piece piece = trained(fold->parameter, initializer.type);
         piece.foldedTo = initializer.dims;
         piece.transposed = fold->transposed;
+        piece.functions = fold->functions;
         piece.size = sizeOf(initializer.type);
         for (int64_t extent : initializer.dims)
           piece.size *= static_cast<uint64_t>(extent);
@@ -614,6 +655,8 @@ private:
     std::string values(count * dtypeSize(tensor->dtype), '\0');
     MERAK_RETURN_IF_ERROR(
         store_.read(piece.parameter, whole, values.data(), tensor->shape));
+    if (tensor->dtype == planpb::F32)
+      apply(piece.functions, values);
     convertTo(piece.type, tensor->dtype, count, values, bytes);
     if (!piece.foldedTo.empty())
       bytes = moveElements(bytes, tensor->shape, piece.foldedTo,

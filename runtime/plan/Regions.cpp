@@ -73,6 +73,23 @@ bool shareElement(const Operand &a, const Operand &b, int64_t shift) {
   return reaches(joined, 0, least, 0, 1, budget);
 }
 
+// How an operand goes through its elements: strides and sizes from the
+// outermost dimension on, dimensions of size 1 left out and neighbours that are
+// evenly spaced taken as one.
+Steps stepsOf(const Operand &operand) {
+  Steps steps;
+  for (int d = 0; d < operand.shape_size(); ++d) {
+    const int64_t stride = operand.strides(d), size = operand.shape(d);
+    if (size == 1)
+      continue;
+    if (!steps.empty() && steps.back().first == stride * size)
+      steps.back() = {stride, steps.back().second * size};
+    else
+      steps.emplace_back(stride, size);
+  }
+  return steps;
+}
+
 } // namespace
 
 Region::Region(const Operand &operandIn, int64_t elementSizeIn)
@@ -184,25 +201,7 @@ bool sameView(const Region &a, uint64_t baseA, const Region &b,
   if (baseA + a.begin != baseB + b.begin || baseA + a.end != baseB + b.end ||
       a.elementSize != b.elementSize)
     return false;
-  const Operand &x = *a.operand, &y = *b.operand;
-  if (a.dense && b.dense) {
-    // Row major both: the order of elements is that of addresses.
-    auto rowMajor = [](const Operand &operand) {
-      int64_t step = 1;
-      for (int d = operand.shape_size() - 1; d >= 0; --d) {
-        if (operand.shape(d) > 1 && operand.strides(d) != step)
-          return false;
-        step *= operand.shape(d);
-      }
-      return true;
-    };
-    if (rowMajor(x) && rowMajor(y))
-      return true;
-  }
-  return std::equal(x.shape().begin(), x.shape().end(), y.shape().begin(),
-                    y.shape().end()) &&
-         std::equal(x.strides().begin(), x.strides().end(), y.strides().begin(),
-                    y.strides().end());
+  return stepsOf(*a.operand) == stepsOf(*b.operand);
 }
 
 AccessTable accessTable(const Program &program) {
@@ -211,18 +210,18 @@ AccessTable accessTable(const Program &program) {
     for (const Instruction &instruction :
          program.procedures(p).instructions()) {
       std::vector<Access> &list = table[p].emplace_back();
-      auto add = [&](const Operand &operand, bool write) {
+      auto add = [&](const Operand &operand, bool write, int index) {
         Region region(operand,
                       dtypeSize(program.buffers(operand.buffer()).dtype()));
         bool accumulate = write && instruction.accumulate();
         if (region.begin != region.end)
           list.push_back({operand.buffer(), region, !write || accumulate, write,
-                          accumulate});
+                          accumulate, index});
       };
-      for (const Operand &operand : instruction.inputs())
-        add(operand, false);
-      for (const Operand &operand : instruction.outputs())
-        add(operand, true);
+      for (int k = 0; k < instruction.inputs_size(); ++k)
+        add(instruction.inputs(k), false, k);
+      for (int k = 0; k < instruction.outputs_size(); ++k)
+        add(instruction.outputs(k), true, k);
     }
   }
   return table;

@@ -35,7 +35,7 @@ struct Run {
 };
 bool regionRuns(const Region &region, uint64_t base, int64_t most,
                 std::vector<Run> &result);
-// Same elements in the same order: an in-place operand.
+// Same elements in the same order, whatever the shape: an in-place operand.
 bool sameView(const Region &a, uint64_t baseA, const Region &b, uint64_t baseB);
 
 // What was written last to the parts of a buffer, by where they begin.
@@ -55,6 +55,7 @@ struct Access {
   Region region;
   bool read = false, write = false;
   bool accumulate = false; // an output that is added to: read and written
+  int index = 0;           // among the instruction's inputs, or its outputs
 };
 // Of each instruction, by procedure: inputs, then outputs, without empty ones.
 using AccessTable = std::vector<std::vector<std::vector<Access>>>;

@@ -5,7 +5,8 @@
 // Reductions and gathers over the axis make it equal again. What several ranks
 // hold as copies of one tensor must not differ along the axes that tell these
 // ranks apart, else they drift: that is how a forgotten all-reduce shows even
-// if every rank forgot it.
+// if every rank forgot it. Of an instruction that does several things at once
+// each output has the origin of what it is made from (Dependences.h).
 //
 // Stages: an axis on which all ranks of a program agree ("pp") counts as one
 // along which everything differs that is made from parameters of this stage
@@ -13,6 +14,7 @@
 // gradients are summed from parts that the stages exchange outside of any
 // microbatch: a value that holds a part of every holder counts as reduced.
 #include "runtime/plan/Communication.h"
+#include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Regions.h"
 #include "runtime/plan/Verify.h"
@@ -183,41 +185,66 @@ private:
       return;
     if (inst.kind() == Instruction::COLLECTIVE)
       return exchange(p, c, i);
-    Origin origin{0, partOf(p)};
-    AxisMask &mask = origin.mask;
-    for (const Access &access : list) {
+    Origin all{0, partOf(p)}; // of all outputs
+    int sequence = map_.program(p).sequenceOf[call.procedure()][i];
+    switch (inst.kind()) {
+    case Instruction::LOAD_INPUT:
+      all.mask = layoutBits(program.buffers(list[0].buffer).layout());
+      break;
+    case Instruction::SEND:
+      return send(p, sequence, list, call);
+    case Instruction::RECV:
+      all.mask = received(p, sequence);
+      if (call.microbatch() < 0)
+        all.parts |= sender(p, sequence);
+      break;
+    default:
+      return compute(p, c, i, all);
+    }
+    for (const Access &access : list)
+      write(access, p, c, i, all);
+  }
+
+  void send(int p, int sequence, const std::vector<Access> &list,
+            const Call &call) {
+    AxisMask mask = sent_[p][sequence];
+    for (const Access &access : list)
+      mask |= read(access, call, p).mask;
+    changed_ |= mask != sent_[p][sequence];
+    sent_[p][sequence] = mask;
+  }
+
+  void compute(int p, int c, int i, Origin all) {
+    const Program &program = plan_.programs[p];
+    const Call &call = program.calls(c);
+    const Instruction &inst =
+        program.procedures(call.procedure()).instructions(i);
+    const std::vector<Access> &list = tables_[p][call.procedure()][i];
+    std::vector<Origin> origins(list.size()); // of what is there before
+    for (size_t k = 0; k < list.size(); ++k) {
+      const Access &access = list[k];
       // Optimizers read what they update; what is copied over it is all there
       // is.
       bool updated = access.write && inst.op() != "copy" &&
                      persistent(program.buffers(access.buffer));
       if (access.read || updated)
-        origin.join(read(access, call, p));
+        origins[k] = read(access, call, p);
+      if (updated)
+        all.join(origins[k]);
     }
     for (const Scalar &scalar : inst.scalars())
       if (scalar.value_case() == Scalar::kCoordinate)
-        mask |= axisBit(scalar.coordinate());
-    int sequence = map_.program(p).sequenceOf[call.procedure()][i];
-    switch (inst.kind()) {
-    case Instruction::LOAD_INPUT:
-      mask = layoutBits(program.buffers(list[0].buffer).layout());
-      break;
-    case Instruction::SEND:
-      if ((sent_[p][sequence] | mask) != sent_[p][sequence]) {
-        sent_[p][sequence] |= mask;
-        changed_ = true;
-      }
-      break;
-    case Instruction::RECV:
-      mask = received(p, sequence);
-      if (call.microbatch() < 0)
-        origin.parts |= sender(p, sequence);
-      break;
-    default:
-      break;
+        all.mask |= axisBit(scalar.coordinate());
+    for (size_t k = 0; k < list.size(); ++k) {
+      if (!list[k].write)
+        continue;
+      Origin origin = all;
+      origin.join(origins[k]); // what it is added to
+      for (size_t j = 0; j < list.size(); ++j)
+        if (!list[j].write && dependsOn(inst, list[k].index, list[j].index))
+          origin.join(origins[j]);
+      write(list[k], p, c, i, origin);
     }
-    for (const Access &access : list)
-      if (access.write)
-        write(access, p, c, i, origin);
   }
 
   // Operands of a collective have nothing to do with each other: a gradient

@@ -1,4 +1,5 @@
 // Checks that need no more than the manifest, one program, or one instruction.
+#include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/Verify.h"
@@ -453,6 +454,8 @@ private:
   template <typename Problem>
   void checkKind(const Instruction &instruction, Problem problem) {
     int ins = instruction.inputs_size(), outs = instruction.outputs_size();
+    for (const std::string &text : checkIndependence(instruction).messages())
+      problem(text);
     switch (instruction.kind()) {
     case Instruction::KERNEL:
       if (file_.kernels().empty())

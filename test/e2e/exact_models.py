@@ -76,6 +76,9 @@ class Graph:
             text += f"    attribute {{ name: \"{key}\" "
             if isinstance(value, str):
                 text += f"s: \"{value}\" type: STRING }}\n"
+            elif isinstance(value, list) and isinstance(value[0], str):
+                text += "".join(f"strings: \"{n}\" " for n in value)
+                text += "type: STRINGS }\n"
             elif isinstance(value, list):
                 text += "".join(f"ints: {n} " for n in value) + "type: INTS }\n"
             else:
@@ -233,6 +236,22 @@ def recurrent():
     return g
 
 
+def bidirectional():
+    """A recurrent layer in both directions: its steps are parts of parts of one
+    tensor, in which the directions lie side by side."""
+    g = Graph("bidirectional")
+    steps = g.op("Transpose", g.input("x", [4, 8]), perm=[1, 0, 2])
+    h = g.op("RNN", steps, g.weight("w", [2, 4, 8], zeros=0.8),
+             g.weight("r", [2, 4, 4], zeros=0.7), g.weight("b", [2, 8]),
+             activations=["Relu", "Relu"], direction="bidirectional",
+             hidden_size=4)
+    h = g.op("Transpose", h, perm=[0, 2, 1, 3])
+    h = g.op("Transpose", g.op("Reshape", h, g.shape([0, 0, 8])),
+             perm=[1, 0, 2])
+    g.target_loss(g.op("MatMul", h, g.weight("out", [8, 4])), [4, 4])
+    return g
+
+
 def indexing():
     """Every sample looks into itself: by elements, by slices, by a flat table
     and a count of the samples (what exporters make of x[arange(B), at])."""
@@ -371,7 +390,7 @@ def nhwc():
 
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
-          indexing, recurrent, biased, nhwc]
+          indexing, recurrent, biased, nhwc, bidirectional]
 
 
 def path(name):

@@ -2,13 +2,20 @@
 """Graphs of unusual size and form: chains, sums of very many inputs, one value
 read everywhere. They compile, with no more than linear time in mind (the time
 limit of a case is far above what they take), or are refused with a sentence.
+Of recurrences that are written out step by step, the work is compared: four times
+the steps take about four times as much.
 """
 import functools
+import os
+import subprocess
 import sys
 
+import exact_models
 import harness
 import training_info as build
 from harness import Case, Failed
+
+GROWTH = 5.5  # of the work; with quadratic parts it was 8 and more
 
 
 def graph(nodes):
@@ -53,6 +60,47 @@ def listed(count):
         build.node("ReduceMean", ["s"], ["loss"], keepdims=0)]
 
 
+def recurrence(steps):
+    """Two layers over so many steps."""
+    g = exact_models.Graph("recurrence")
+    h = g.op("Transpose", g.input("x", [steps, 4]), perm=[1, 0, 2])
+    for layer in range(2):
+        h = g.op("RNN", h, g.weight(f"w{layer}", [1, 4, 4]),
+                 g.weight(f"r{layer}", [1, 4, 4]), hidden_size=4)
+        h = g.op("Reshape", h, g.shape([steps, -1, 4]))
+    g.target_loss(g.op("Transpose", h, perm=[1, 0, 2]), [steps, 4])
+    return g.text()
+
+
+def work(tools, path, *options):
+    """Seconds of a processor, which other work beside changes little."""
+    command = tools.start("merakc", path, "-o", tools.path("out.plan"), "-q",
+                          "--global-batch=8", *options)
+    with open(tools.path("errors"), "wb") as errors:
+        process = subprocess.Popen(command, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise Failed(f"merakc ended with {process.returncode}")
+    return usage.ru_utime
+
+
+def linear(stages, microbatch, tools):
+    paths = {}
+    for steps in (128, 512):
+        paths[steps] = tools.path(f"{steps}.textproto")
+        with open(paths[steps], "w", encoding="utf-8") as file:
+            file.write(recurrence(steps))
+    options = [f"--devices={stages}", f"--mesh=pp={stages},dp=1,tp=1",
+               f"--microbatch={microbatch}"]
+    for _ in range(3):
+        ratio = (work(tools, paths[512], *options) /
+                 work(tools, paths[128], *options))
+        if ratio < GROWTH:
+            return f"{ratio:.1f} times the work for 4 times the steps"
+    raise Failed(f"{ratio:.1f} times the work for 4 times the steps")
+
+
 def compiles(form, count, mode, tools):
     path = build.write(tools, graph(form(count)))
     tools.run("merakc", path, "-o", tools.path("out.plan"), "-q",
@@ -81,6 +129,8 @@ def main():
     cases.append(Case("refused listed 4097", functools.partial(
         refused, listed, 4097,
         "SequenceInsert: expected at most 4096 parts of a sequence")))
+    cases += [Case(f"recurrence pp={stages}",
+                   functools.partial(linear, stages, 2)) for stages in (1, 2)]
     # What follows from a refusal is not told again.
     cases.append(Case("refused once", functools.partial(
         refused, lambda n: [build.node("Mul", ["v0", "nowhere"], ["v1"])]

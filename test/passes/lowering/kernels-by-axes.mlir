@@ -2,9 +2,8 @@
 // RUN: merak-opt %s --merak-convert-to-plan | FileCheck %s
 
 // A value that is equal on all ranks does not come out of a kernel that also
-// reads, for another value, what is not: the verifier takes every output of an
-// instruction to differ wherever an operand does. Axes that tell no ranks apart
-// do not count.
+// reads, for another value, what is not. Axes that tell no ranks apart do not
+// count.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 2>,
     merak.train = {mode = "train", model = "mlp.onnx", global_batch = 8 : i64,
                    optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",

@@ -4,6 +4,8 @@
 
 #include "gtest/gtest.h"
 
+#include <cmath>
+
 using namespace merak;
 
 namespace {
@@ -134,6 +136,23 @@ TEST_F(Restore, ArithmeticIsRefused) {
   EXPECT_TRUE(model.import(fixture, options).ok());
 }
 
+// -exp(decay): the parameter is what gives the values again.
+TEST_F(Restore, FunctionsOfOneParameterAreUndone) {
+  NotedModel model({"decay"});
+  model.input("x", {8, 2}).weight("neg", {2}, {-1, -std::exp(2.0f)});
+  model.folded("neg", "'decay', 'exp'");
+  model.node("Mul", {"x", "neg"}, "mul", "mul(%x, %neg)");
+  Imported imported = model.sum("mul").import(fixture, {}, true);
+  ASSERT_TRUE(imported.ok()) << imported.allErrors();
+  EXPECT_EQ(trained(imported), Names{"decay"});
+  auto values = llvm::cast<mlir::DenseElementsAttr>(
+      *imported.parameter("decay").getValue());
+  EXPECT_FLOAT_EQ(values.getValues<float>()[0], 0);
+  EXPECT_FLOAT_EQ(values.getValues<float>()[1], 2);
+  EXPECT_EQ(imported.histogram()["train.exp"], 1);
+  EXPECT_EQ(imported.report.foldedUses[0].functions, (Names{"Exp", "Neg"}));
+}
+
 TEST_F(Restore, MovedElementsAreTrained) {
   NotedModel model({"l.weight", "l.bias"});
   model.input("x", {8, 5, 4}).weight("l.bias", {3}, {1, 2});
@@ -193,13 +212,28 @@ TEST_F(Restore, RemovedCallsAreSuspicious) {
   model.sum("add");
   Imported imported = model.import(fixture);
   EXPECT_FALSE(imported.ok());
-  EXPECT_TRUE(imported.says("mul: expected a node for this call of the "
-                            "exported program"))
+  EXPECT_TRUE(imported.says("mul: expected to find all parameters of the "
+                            "exported program, found nothing that holds "
+                            "'alpha'"))
       << imported.allErrors();
-  EXPECT_TRUE(imported.says("'alpha'"));
   ImportOptions options;
   options.freeze = {"alpha"};
   EXPECT_TRUE(model.import(fixture, options).ok());
+}
+
+// A part of `both` is equal to `w` and was merged with it: its view has no name
+// that tells.
+TEST_F(Restore, MergedViewsAreSuspicious) {
+  NotedModel model({"both", "w"});
+  model.input("x", {8, 4}).weight("w", {4}, {0});
+  model.node("Add", {"x", "w"}, "add", "add(%x, %p_w)");
+  model.node("Add", {"add", "w"}, "add_1", "add(%add, %getitem_1)");
+  model.folded("w", "'split'");
+  model.sum("add_1");
+  Imported imported = model.import(fixture);
+  EXPECT_FALSE(imported.ok());
+  EXPECT_TRUE(imported.says("node_add_1: expected to find all parameters"))
+      << imported.allErrors();
 }
 
 // Unused parameters are in no file.

@@ -246,7 +246,7 @@ TEST(Unmerge, NotWithinAModule) {
   for (auto [from, to, node] :
        {std::tuple("x", "y", "/encoder/ln/LayerNormalization"),
         std::tuple("y", "z", "/encoder/ln_1/LayerNormalization"),
-        std::tuple("z", "a", "/encoder/ln/LayerNormalization_1")})
+        std::tuple("z", "a", "/encoder/ln_2/LayerNormalization")})
     if (std::string(node) != "/encoder/ln_1/LayerNormalization")
       model.node("LayerNormalization",
                  {from, "encoder.ln.weight", "encoder.ln.bias"}, {to}, "",

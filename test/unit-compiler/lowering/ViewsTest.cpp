@@ -125,4 +125,20 @@ TEST_F(Views, PrintsShortAndParsesBack) {
   EXPECT_EQ(View::fromAttr(view.toAttr()), view);
 }
 
+// What a reshape makes of a part and the part itself are one view: else the
+// part would be copied to where it is.
+TEST_F(Views, StridesOfSizeOneDoNotCount) {
+  View both = dense({5, 2, 4, 6});
+  View part = sliceView(both, {1, 1, 0, 0}, {1, 1, 4, 6}, {1, 1, 1, 1});
+  View again = *reshapeView(*reshapeView(part, {1, 4, 6}), {1, 1, 4, 6});
+  EXPECT_NE(part.strides, again.strides);
+  EXPECT_EQ(elements(part), elements(again));
+  EXPECT_TRUE(part == again);
+  again.strides[2] += 1;
+  EXPECT_FALSE(part == again);
+  EXPECT_FALSE(part ==
+               sliceView(both, {2, 1, 0, 0}, {1, 1, 4, 6}, {1, 1, 1, 1}));
+  EXPECT_FALSE(part == *reshapeView(part, {4, 1, 6}));
+}
+
 } // namespace

@@ -11,6 +11,7 @@ namespace {
 struct View {
   planpb::Operand operand;
   std::set<uint64_t> bytes;
+  std::vector<int64_t> elements; // in order
 };
 
 View randomView(std::mt19937 &random, int64_t elementSize, uint64_t base) {
@@ -31,6 +32,7 @@ View randomView(std::mt19937 &random, int64_t elementSize, uint64_t base) {
         more.push_back(element + i * stride);
     elements = more;
   }
+  view.elements = elements;
   for (int64_t element : elements)
     for (int64_t byte = 0; byte < elementSize; ++byte)
       view.bytes.insert(base + element * elementSize + byte);
@@ -78,6 +80,37 @@ TEST(Regions, ManyRunsAreSeenOneByOne) {
   EXPECT_TRUE(regionTouches(region, 0, 777 * row + 8, 777 * row + 9));
   EXPECT_FALSE(regionTouches(region, 0, 777 * row + 4, 777 * row + 8));
   EXPECT_TRUE(regionTouches(region, 0, 777 * row + 4, 777 * row + 9));
+}
+
+// The same elements in the same order are one view, whatever the shape: a
+// reshape gives dimensions of size 1 any stride.
+TEST(Regions, SameViewsAreTheSameElements) {
+  std::mt19937 random(5);
+  int same = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const View a = randomView(random, 4, 0);
+    View b = randomView(random, 4, 0);
+    if (round % 2) { // the same with dimensions of size 1 between
+      b = a;
+      b.operand.clear_shape();
+      b.operand.clear_strides();
+      for (int d = 0; d <= a.operand.shape_size(); ++d) {
+        if (random() % 2) {
+          b.operand.add_shape(1);
+          b.operand.add_strides(random() % 100);
+        }
+        if (d < a.operand.shape_size()) {
+          b.operand.add_shape(a.operand.shape(d));
+          b.operand.add_strides(a.operand.strides(d));
+        }
+      }
+    }
+    const bool equal = a.elements == b.elements;
+    EXPECT_EQ(sameView(Region(a.operand, 4), 0, Region(b.operand, 4), 0), equal)
+        << a.operand.DebugString() << b.operand.DebugString();
+    same += equal;
+  }
+  EXPECT_GT(same, 10000);
 }
 
 } // namespace
