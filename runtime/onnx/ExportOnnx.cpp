@@ -189,15 +189,19 @@ private:
 
   Status open() {
     path_ = options_.model;
-    if (path_.empty())
-      path_ = (fs::path(plan_.file.model_dir()) /
-               fs::path(plan_.file.model()).filename())
-                  .string();
+    std::error_code error;
+    if (path_.empty()) {
+      const fs::path name = fs::path(plan_.file.model()).filename();
+      path_ = (fs::path(plan_.file.model_dir()) / name).string();
+      // Plan and model may have been moved together.
+      if (!fs::exists(path_, error) &&
+          fs::exists(fs::path(plan_.dir) / name, error))
+        path_ = (fs::path(plan_.dir) / name).string();
+    }
     auto file = MappedFile::open(path_);
     if (!file)
       return file.status();
     model_ = *file;
-    std::error_code error;
     if (fs::equivalent(path_, options_.output, error))
       return fail("expected another file to write than the model itself");
     CheckpointState state;
