@@ -175,6 +175,20 @@ ExportedProgram::ExportedProgram(const onnx::GraphProto &graph) {
   }
 }
 
+ExportedCall ExportedProgram::callOf(const onnx::NodeProto &node) const {
+  ExportedCall call = exportedCall(node);
+  const std::string module = call.name.empty() ? moduleOf(node) : "";
+  if (module.empty())
+    return call;
+  call.name = "module";
+  for (const auto &target : targets)
+    if (isParameter(target.second) &&
+        StringRef(target.second).rsplit('.').first == module)
+      call.operands.push_back(target.first().str());
+  llvm::sort(call.operands);
+  return call;
+}
+
 std::vector<std::string>
 ExportedProgram::parametersOf(const ExportedCall &call) const {
   std::vector<std::string> names;

@@ -42,6 +42,10 @@ public:
     return parameterSet.contains(name);
   }
 
+  // The call behind a node; where the file has lost it, one with all parameters
+  // of the node's module.
+  ExportedCall callOf(const onnx::NodeProto &node) const;
+
   // The parameters that a call names as operands, in their order.
   std::vector<std::string> parametersOf(const ExportedCall &call) const;
 

@@ -78,6 +78,7 @@ static bool takesWeightsAsTheyAre(StringRef function) {
                                            "lstm",
                                            "matmul",
                                            "mm",
+                                           "module",
                                            "native_group_norm",
                                            "native_layer_norm",
                                            "prelu",

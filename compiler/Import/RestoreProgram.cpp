@@ -25,7 +25,7 @@ ProgramRestorer::ProgramRestorer(OnnxFile &file, const ExportedProgram &program,
       feeding(nodesFeeding(graph, outputs)),
       reached(gradientReaches(graph, outputs, /*settings=*/true)) {
   for (const onnx::NodeProto &node : graph.node())
-    calls.push_back(exportedCall(node));
+    calls.push_back(program.callOf(node));
 }
 
 std::vector<RestoreError> ProgramRestorer::run() {
@@ -182,7 +182,8 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
   const bool isView = !program.unresolved(call, true).empty();
   if (isView && !own.empty())
     doubtfulUses.push_back(graph.node(use.node).name());
-  isConstant = !own.empty() && !isView;
+  isConstant = !own.empty() && !isView &&
+               !exportedCall(graph.node(use.node)).name.empty();
   return "";
 }
 
@@ -274,10 +275,9 @@ void ProgramRestorer::separateMerged() {
 
 void ProgramRestorer::restoreBiases() {
   for (int i = 0; i < graph.node_size(); ++i) {
-    const auto properties = propertiesOf(graph.node(i));
-    const auto rule = properties.find("pkg.onnxscript.rewriter.rule_name");
-    if (feeding[i] && rule != properties.end() &&
-        StringRef(rule->second).contains("RemoveOptionalBias"))
+    const StringRef type = graph.node(i).op_type();
+    if (feeding[i] && graph.node(i).input_size() == 2 &&
+        (type == "Gemm" || type == "Conv" || type == "ConvTranspose"))
       restoreBias(i, calls[i]);
   }
 }
@@ -292,17 +292,21 @@ static int64_t integerOf(const onnx::NodeProto &node, StringRef name,
 
 void ProgramRestorer::restoreBias(int index, const ExportedCall &call) {
   onnx::NodeProto &node = *graph.mutable_node(index);
+  // The one that nothing holds, but for the biases made here.
   std::string bias;
-  // The last one that nothing holds, but for the biases made here.
+  int lost = 0;
   for (const std::string &name : program.parametersOf(call))
-    if (!isHeld(name) || restoredBiases.count(name))
+    if (!isHeld(name) || restoredBiases.count(name)) {
       bias = name;
+      ++lost;
+    }
+  if (lost != 1)
+    return; // findLost says so
   const auto weight =
       llvm::find_if(file.initializers(), [&](const OnnxTensor &tensor) {
-        return node.input_size() == 2 && tensor.name == node.input(1);
+        return tensor.name == node.input(1);
       });
-  if (bias.empty() || weight == file.initializers().end() ||
-      weight->dims.size() < 2)
+  if (weight == file.initializers().end() || weight->dims.size() < 2)
     return; // findLost says so
   const bool isGemm = node.op_type() == "Gemm";
   int64_t size = weight->dims[isGemm && !integerOf(node, "transB", 0)];
@@ -355,10 +359,8 @@ void ProgramRestorer::findLost() {
       if (feeding[i] && !isHeld(name) && !isFrozen(name))
         named.try_emplace(name, graph.node(i).name());
   for (const auto &[name, node] : named) {
-    const bool norm = llvm::any_of(calls, [&](const ExportedCall &call) {
-      return StringRef(call.name).contains("batch_norm") &&
-             llvm::is_contained(program.parametersOf(call), name);
-    });
+    const bool norm = llvm::is_contained(
+        program.buffers(), moduleOfParameter(name) + ".running_mean");
     fail(node,
          "expected parameter '" + name + "' of the exported program, found " +
              (norm ? "that the exporter fused its batch norm into the "
