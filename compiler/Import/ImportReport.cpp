@@ -38,5 +38,4 @@ void ImportReport::print(llvm::raw_ostream &out) const {
   printList(out, "un-merged ", unmerged);
   printList(out, "unused output ", unusedOutputs);
   printList(out, "absent file ", absentFiles);
-  printList(out, "warning: ", warnings);
 }
