@@ -246,7 +246,7 @@ private:
     } else if (ElementsAttr value = parameter.getValueAttr()) {
       setSource(source, value);
     } else if (auto from = parameter.getSourceAttr()) {
-      setSource(source, from);
+      setSource(source, from, parameter);
     } else {
       source->set_kind(planpb::Source::ABSENT);
     }
@@ -262,12 +262,15 @@ private:
     constants_ += bytes;
   }
 
-  void setSource(planpb::Source *source, train::SourceAttr from) {
+  void setSource(planpb::Source *source, train::SourceAttr from,
+                 train::ParameterOp parameter) {
     source->set_kind(planpb::Source::FILE);
     source->set_path(from.getPath().empty() ? modelFile_
                                             : from.getPath().str());
     source->set_offset(from.getOffset());
     source->set_length(from.getLength());
+    if (auto type = parameter->getAttrOfType<TypeAttr>(train::kSourceTypeAttr))
+      source->set_dtype(dtypeOf(type.getValue()));
   }
 
   LogicalResult writeState(plan::BufferOp buffer, const std::string &name) {
@@ -282,14 +285,15 @@ private:
     // "<parameter>.<state>"
     auto [of, state] = StringRef(name).rsplit('.');
     DictionaryAttr states;
-    if (auto parameter = module_.lookupSymbol<train::ParameterOp>(of))
+    auto parameter = module_.lookupSymbol<train::ParameterOp>(of);
+    if (parameter)
       states = parameter->getAttrOfType<DictionaryAttr>(train::kStatesAttr);
     Attribute first = states ? states.get(state) : Attribute();
     planpb::Source *source = tensor->mutable_source();
     if (auto value = dyn_cast_or_null<ElementsAttr>(first))
       setSource(source, value);
     else if (auto from = dyn_cast_or_null<train::SourceAttr>(first))
-      setSource(source, from);
+      setSource(source, from, parameter);
     else
       source->set_kind(planpb::Source::ZERO);
     return success();

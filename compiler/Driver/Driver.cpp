@@ -65,18 +65,20 @@ static int compileOrAnswer(int argc, char **argv) {
   }
   if (options.check)
     return checkModel(options, context, llvm::outs());
+  Compilation compilation(options, context);
   size_t errors = 0, bugs = 0;
   context.getDiagEngine().registerHandler([&](Diagnostic &diagnostic) {
     if (diagnostic.getSeverity() == DiagnosticSeverity::Error) {
       ++errors;
       bugs += StringRef(diagnostic.str()).starts_with("internal error");
       printDiagnostic(diagnostic);
+    } else if (diagnostic.getSeverity() == DiagnosticSeverity::Warning) {
+      compilation.warn(diagnostic.str());
     } else if (!options.quiet) {
       llvm::errs() << diagnostic.str() << "\n";
     }
     return success();
   });
-  Compilation compilation(options, context);
   if (failed(compilation.run())) {
     if (errors == 0) {
       llvm::errs() << "merakc: internal error: a phase failed without a "

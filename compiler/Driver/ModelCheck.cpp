@@ -21,7 +21,8 @@ constexpr int64_t kAssumedBatch = 8, kAssumedSize = 16;
 class ModelCheck {
 public:
   ModelCheck(const CompilerOptions &options, MLIRContext &context)
-      : context(context), path(options.input), import(importOptions(options)) {}
+      : context(context), path(options.input), precision(options.precision),
+        import(importOptions(options)) {}
 
   int run(llvm::raw_ostream &out) {
     StringRef name = StringRef(path).rsplit('/').second;
@@ -34,6 +35,10 @@ public:
       bindOpenDimensions();
       compile();
       readNodeFacts(file->mutableGraph()); // problems are told by compile()
+      // Those of traps are said once, with all places.
+      for (const std::string &warning : report.warnings)
+        if (!StringRef(warning).ends_with(kSeeCheck))
+          findings.push_back({false, warning, {}, ""});
       std::vector<Finding> traps = findTraps(*file, report, import.train);
       findings.insert(findings.end(), traps.begin(), traps.end());
     }
@@ -111,6 +116,8 @@ private:
     PassManager manager(&context);
     buildGraphImportPipeline(manager, import.train && import.dropout,
                              import.train);
+    manager.addPass(
+        createLowerPrecision({precision == "bf16", import.train && !noLoss}));
     DifferentiateOptions differentiate;
     differentiate.train = import.train && !noLoss;
     manager.addPass(createDifferentiate(differentiate));
@@ -119,7 +126,9 @@ private:
 
   // Diagnostics of equal text become one finding with several places.
   void take(Diagnostic &diagnostic) {
-    if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+    const bool isProblem =
+        diagnostic.getSeverity() == DiagnosticSeverity::Error;
+    if (!isProblem && diagnostic.getSeverity() != DiagnosticSeverity::Warning)
       return;
     std::string text = diagnostic.str();
     std::string place = describeLocation(diagnostic.getLocation());
@@ -128,7 +137,7 @@ private:
     auto known = byText.find(text);
     if (known == byText.end()) {
       known = byText.emplace(text, findings.size()).first;
-      findings.push_back({true, text, {}, helpFor(text)});
+      findings.push_back({isProblem, text, {}, isProblem ? helpFor(text) : ""});
     }
     if (!place.empty())
       findings[known->second].places.push_back(place);
@@ -192,7 +201,7 @@ private:
   }
 
   MLIRContext &context;
-  std::string path, fileName;
+  std::string path, precision, fileName;
   ImportOptions import;
   std::unique_ptr<OnnxFile> file;
   ImportReport report;

@@ -36,6 +36,12 @@ LogicalResult Compilation::error(const std::string &message) {
   return emitError(UnknownLoc::get(&context), message);
 }
 
+void Compilation::warn(const std::string &message) {
+  report += "warning: " + message + "\n";
+  if (options.quiet)
+    llvm::errs() << "merakc: warning: " << message << "\n";
+}
+
 // Runs the pass that closes a phase.
 LogicalResult Compilation::verifyWith(std::unique_ptr<Pass> pass) {
   PassManager manager(&context);
@@ -138,6 +144,8 @@ LogicalResult Compilation::load() {
   weightUses = describeWeightUses(imported);
   llvm::raw_string_ostream out(report);
   imported.print(out);
+  for (const std::string &warning : imported.warnings)
+    warn(warning);
   return success();
 }
 
@@ -145,8 +153,8 @@ LogicalResult Compilation::graph() {
   PassManager manager(&context);
   buildGraphImportPipeline(manager, options.train && options.dropout,
                            options.train);
-  if (options.precision == "bf16")
-    manager.addPass(createLowerPrecision());
+  manager.addPass(
+      createLowerPrecision({options.precision == "bf16", options.train}));
   DifferentiateOptions differentiate;
   differentiate.train = options.train;
   manager.addPass(createDifferentiate(differentiate));
@@ -290,7 +298,7 @@ LogicalResult Compilation::stage() {
   outline.optimizer = o.kernel();
   outline.constants = optimizerConstants(o, &context);
   outline.gradClip = options.gradClip;
-  outline.skipNonFinite = options.precision == "bf16";
+  outline.skipNonFinite = (*module)->hasAttr(kLowPrecisionAttr);
   FailureOr<Decision> decision = cutStages(*module, planner, outline);
   if (failed(decision))
     return failure();

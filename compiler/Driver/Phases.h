@@ -29,6 +29,8 @@ public:
   bool isOurFault() const { return isBug; }
   // What was decided, in lines for the user.
   const std::string &getReport() const { return report; }
+  // A warning is a line of the report; without one it goes to stderr.
+  void warn(const std::string &message);
 
 private:
   mlir::LogicalResult load(); // the model, or IR with --from

@@ -1,5 +1,9 @@
 #include "compiler/Import/Attributes.h"
 
+#include "llvm/ADT/bit.h"
+
+#include <cstring>
+
 using namespace mlir;
 using namespace merak;
 using onnx::AttributeProto;
@@ -61,6 +65,40 @@ DenseElementsAttr merak::attributeOf(const OnnxTensor &tensor,
   }
   return DenseElementsAttr::getFromRawBuffer(
       type, ArrayRef<char>(bytes.data(), bytes.size()));
+}
+
+template <typename Stored, typename Widen>
+static std::vector<float> widened(llvm::StringRef bytes, const Widen &widen) {
+  std::vector<float> values(bytes.size() / sizeof(Stored));
+  for (size_t i = 0; i < values.size(); ++i) {
+    Stored stored;
+    std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
+    values[i] = widen(stored);
+  }
+  return values;
+}
+
+std::vector<float> merak::floatsOf(int onnxType, llvm::StringRef bytes) {
+  switch (onnxType) {
+  case TensorProto::FLOAT:
+    return widened<float>(bytes, [](float x) { return x; });
+  case TensorProto::DOUBLE:
+    return widened<double>(bytes,
+                           [](double x) { return static_cast<float>(x); });
+  case TensorProto::BFLOAT16:
+    return widened<uint16_t>(bytes, [](uint16_t x) {
+      return llvm::bit_cast<float>(uint32_t(x) << 16);
+    });
+  case TensorProto::FLOAT16:
+    return widened<uint16_t>(bytes, [](uint16_t x) {
+      APFloat half(APFloat::IEEEhalf(), APInt(16, x));
+      bool loses;
+      half.convert(APFloat::IEEEsingle(), APFloat::rmNearestTiesToEven, &loses);
+      return half.convertToFloat();
+    });
+  default:
+    return {};
+  }
 }
 
 // Null: no MLIR form.

@@ -15,6 +15,9 @@ mlir::DenseElementsAttr attributeOf(const OnnxTensor &tensor,
                                     llvm::StringRef bytes,
                                     mlir::MLIRContext *context);
 
+// Numbers of any float type, to look at; empty for others.
+std::vector<float> floatsOf(int onnxType, llvm::StringRef bytes);
+
 // Null if the node has none of this name.
 const onnx::AttributeProto *findAttribute(const onnx::NodeProto &node,
                                           llvm::StringRef name);

@@ -138,7 +138,9 @@ bool GraphImporter::chooseOutputs() {
     for (const auto &dim : type.shape().dim())
       elements *= dim.has_dim_value() ? dim.dim_value() : 2;
     bool isFloat = type.elem_type() == onnx::TensorProto::FLOAT ||
-                   type.elem_type() == onnx::TensorProto::DOUBLE;
+                   type.elem_type() == onnx::TensorProto::DOUBLE ||
+                   type.elem_type() == onnx::TensorProto::FLOAT16 ||
+                   type.elem_type() == onnx::TensorProto::BFLOAT16;
     if (isFloat && type.has_shape() && elements == 1)
       scalars.push_back(output.name());
     if (!options.train)

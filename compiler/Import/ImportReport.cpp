@@ -42,5 +42,4 @@ void ImportReport::print(llvm::raw_ostream &out) const {
   printList(out, "restored ", restored);
   printList(out, "unused output ", unusedOutputs);
   printList(out, "absent file ", absentFiles);
-  printList(out, "warning: ", warnings);
 }

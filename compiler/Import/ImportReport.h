@@ -3,6 +3,7 @@
 
 #include "compiler/Import/TrainingInfo.h"
 #include "passes/Planning/Strategy.h"
+#include "llvm/ADT/StringRef.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <optional>
@@ -10,6 +11,9 @@
 #include <vector>
 
 namespace merak {
+
+// Ends warnings that `merakc --check` has at length.
+inline constexpr llvm::StringLiteral kSeeCheck = "; see merakc --check)";
 
 struct ImportReport {
   struct Decision {
@@ -50,6 +54,7 @@ struct ImportReport {
   // another name, and those that are nowhere.
   std::vector<std::string> moved, lost;
 
+  // Without the warnings.
   void print(llvm::raw_ostream &out) const;
 };
 

@@ -93,7 +93,7 @@ FailureOr<OwningOpRef<ModuleOp>> merak::importOnnx(const std::string &path,
     std::string line = trap.what + " (" + trap.places[0];
     if (trap.places.size() > 1)
       line += " and " + std::to_string(trap.places.size() - 1) + " more";
-    into.warnings.push_back(line + "; see merakc --check)");
+    into.warnings.push_back(line + kSeeCheck.str());
   }
   return module;
 }

@@ -1,10 +1,10 @@
 #include "compiler/Import/Trainable.h"
 
+#include "compiler/Import/Attributes.h"
 #include "passes/Graph/OnnxNode.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 using namespace merak;
 using llvm::StringRef;
@@ -180,14 +180,12 @@ static bool isCount(const Rows &t) {
 
 static std::string tableKind(OnnxFile &file, const OnnxTensor &tensor) {
   constexpr uint64_t kMaxLooked = uint64_t(64) << 20;
-  if (tensor.dataType != onnx::TensorProto::FLOAT ||
-      tensor.length > kMaxLooked || tensor.length < 4)
+  if (tensor.length > kMaxLooked || tensor.length < 4)
     return "";
   std::optional<StringRef> bytes = file.bytes(tensor);
   if (!bytes)
     return "";
-  std::vector<float> values(bytes->size() / sizeof(float));
-  std::memcpy(values.data(), bytes->data(), values.size() * sizeof(float));
+  std::vector<float> values = floatsOf(tensor.dataType, *bytes);
   int64_t width =
       tensor.dims.empty() ? 1 : std::max<int64_t>(tensor.dims.back(), 1);
   Rows rows{values.data(), static_cast<int64_t>(values.size()) / width, width};

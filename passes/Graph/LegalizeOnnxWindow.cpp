@@ -20,16 +20,19 @@ struct Window {
 };
 } // namespace
 
-// Windows are computed in f32; narrower numbers fit into it. Null after a
-// report for the others.
+// Windows are computed in f32; narrower numbers fit into it, and f64 stays
+// until the precision of the model is decided. Null after a report for others.
 static Value asF32(GraphBuilder &b, Value x) {
   Type element = tensorType(x).getElementType();
+  if (element.isF64())
+    return x;
   if (isa<FloatType>(element) ? element.getIntOrFloatBitWidth() <= 32
                               : element.getIntOrFloatBitWidth() <= 16)
     return b.cast(x, b.builder.getF32Type());
-  return b.fail("unsupported element type, expected one of at most 32 bits, "
-                "found " +
-                describeType(x.getType()));
+  return b.fail(
+      "unsupported element type, expected a float or an integer of at "
+      "most 16 bits, found " +
+      describeType(x.getType()));
 }
 
 static LogicalResult parseWindow(const OnnxNode &node, GraphBuilder &b,
@@ -125,10 +128,10 @@ CONVERT(convertConv) {
   if (!x || !weight)
     return failure();
   Value y =
-      b.cast(ConvOp::create(
-                 b.builder, b.loc,
-                 resultType(x, shapeOf(weight)[0], w, b.builder.getF32Type()),
-                 x, weight, w.strides, w.pads, w.dilations, group),
+      b.cast(ConvOp::create(b.builder, b.loc,
+                            resultType(x, shapeOf(weight)[0], w,
+                                       tensorType(x).getElementType()),
+                            x, weight, w.strides, w.pads, w.dilations, group),
              element);
   return give(results, addBias(b, y, node.in(2)));
 }
@@ -161,13 +164,13 @@ CONVERT(convertCausalConv) {
   Value in = asF32(b, wide), w = asF32(b, weight);
   if (!in || !w)
     return failure();
-  Value y =
-      ConvOp::create(b.builder, b.loc,
-                     RankedTensorType::get({shapeOf(x)[0], channels, length},
-                                           b.builder.getF32Type()),
-                     in, w, Shape{1}, Shape{0, 0}, Shape{1}, channels);
+  Type wider = tensorType(in).getElementType();
+  Value y = ConvOp::create(
+      b.builder, b.loc,
+      RankedTensorType::get({shapeOf(x)[0], channels, length}, wider), in, w,
+      Shape{1}, Shape{0, 0}, Shape{1}, channels);
   if (Value bias = node.in(2))
-    y = addBias(b, y, b.cast(bias, b.builder.getF32Type()));
+    y = addBias(b, y, b.cast(bias, wider));
   StringRef activation = node.string("activation", "none");
   if (activation == "silu" || activation == "swish")
     y = b.binary<MulOp>(y, b.unary<SigmoidOp>(y));
@@ -242,8 +245,9 @@ CONVERT(convertConvTranspose) {
     return b.builder.getDenseI64ArrayAttr(list);
   };
   Value y = ConvGradInputOp::create(
-      b.builder, b.loc, RankedTensorType::get(shape, b.builder.getF32Type()), x,
-      weight, i64s(strides), i64s(pads), i64s(dilations),
+      b.builder, b.loc,
+      RankedTensorType::get(shape, tensorType(x).getElementType()), x, weight,
+      i64s(strides), i64s(pads), i64s(dilations),
       b.builder.getI64IntegerAttr(group));
   return give(results, addBias(b, b.cast(y, element), node.in(2)));
 }
@@ -283,7 +287,7 @@ CONVERT(convertMaxPool) {
     return failure();
   auto op = MaxPoolOp::create(
       b.builder, b.loc,
-      TypeRange{resultType(x, shapeOf(x)[1], w, b.builder.getF32Type()),
+      TypeRange{resultType(x, shapeOf(x)[1], w, tensorType(x).getElementType()),
                 resultType(x, shapeOf(x)[1], w, b.builder.getI64Type())},
       x, w.kernel, w.strides, w.pads, w.dilations);
   if (results.size() > 1 && node.usedOutputs[1]) {
@@ -337,8 +341,8 @@ CONVERT(convertMaxUnpool) {
   if (!index)
     return failure();
   Value y = MaxPoolGradOp::create(
-      b.builder, b.loc, RankedTensorType::get(shape, b.builder.getF32Type()), x,
-      index);
+      b.builder, b.loc,
+      RankedTensorType::get(shape, tensorType(x).getElementType()), x, index);
   Shape high(rankOf(x), 0);
   for (size_t i = 0; wanted && i < n; ++i)
     high[i + 2] = (*wanted)[i + 2] - shape[i + 2];
@@ -354,7 +358,7 @@ CONVERT(convertMaxUnpool) {
 
 // The sum of each window, where padding counts as zero.
 static Value windowSum(GraphBuilder &b, Value x, const Window &w) {
-  Type type = b.builder.getF32Type();
+  Type type = tensorType(x).getElementType();
   int64_t channels = shapeOf(x)[1], count = 1;
   for (int64_t k : w.kernel)
     count *= k;
@@ -366,8 +370,8 @@ static Value windowSum(GraphBuilder &b, Value x, const Window &w) {
   }
   Shape shape{channels, 1};
   llvm::append_range(shape, w.kernel);
-  Value ones = b.constant(
-      DenseElementsAttr::get(RankedTensorType::get(shape, type), 1.0f));
+  Value ones = b.constant(DenseElementsAttr::get(
+      RankedTensorType::get(shape, type), b.builder.getFloatAttr(type, 1.0)));
   return ConvOp::create(b.builder, b.loc, resultType(x, channels, w, type), x,
                         ones, w.strides, w.pads, w.dilations, channels);
 }
@@ -409,14 +413,17 @@ CONVERT(convertAveragePool) {
     return failure();
   bool countPad = node.integer("count_include_pad", 0) != 0;
   if (w.dilates() || (w.exceeds() && countPad))
-    return give(results,
-                b.cast(b.binary<MulOp>(windowSum(b, x, w),
-                                       windowShares(b, shapeOf(x).drop_front(2),
-                                                    w, countPad)),
-                       element));
+    return give(
+        results,
+        b.cast(b.binary<MulOp>(windowSum(b, x, w),
+                               b.cast(windowShares(b, shapeOf(x).drop_front(2),
+                                                   w, countPad),
+                                      tensorType(x).getElementType())),
+               element));
   auto op = AvgPoolOp::create(
-      b.builder, b.loc, resultType(x, shapeOf(x)[1], w, b.builder.getF32Type()),
-      x, w.kernel, w.strides, w.pads, countPad);
+      b.builder, b.loc,
+      resultType(x, shapeOf(x)[1], w, tensorType(x).getElementType()), x,
+      w.kernel, w.strides, w.pads, countPad);
   return give(results, b.cast(op.getY(), element));
 }
 

@@ -1,21 +1,27 @@
 // bf16 for the bulk of the computation, f32 where digits matter.
 //
-// Every op is one of four kinds:
-//   low      what runs on matrix units: operands are converted to bf16
-//   follow   computes in the type its operands already have
-//   any      takes bf16 operands and has f32 results
-//   full     all others (sums, logarithms, powers, ...): operands are
-//            converted to f32
+// What is to be in bf16 says the model (a bf16 export, casts of an autocast
+// region) or --precision=bf16, which takes all of it. Either way an op decides
+// by its kind (PrecisionRules.h) and by the types its operands have by then.
 // Parameters and constants have no say: they are converted to what the other
-// operands are. Parameters stay f32 (the optimizer's copy), and so do the
-// statistics of normalizations and their scales.
+// operands are. Parameters become f32 (the optimizer's copy), and so do the
+// statistics of normalizations and their scales. f16 and f64 are computed in
+// f32, which a warning says.
 #include "dialects/Train/Builders.h"
+#include "dialects/Train/FirstStates.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Pass/Pass.h"
+#include "passes/Graph/HostTensor.h"
 #include "passes/Graph/Passes.h"
-#include "llvm/ADT/TypeSwitch.h"
+#include "passes/Graph/PrecisionRules.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
 
 using namespace mlir;
+using namespace merak;
 using namespace merak::train;
 
 namespace merak {
@@ -25,172 +31,485 @@ namespace merak {
 
 namespace {
 
-enum class Kind { Low, Follow, Any, Full };
+using Kind = PrecisionKind;
 
-Kind kindOf(Operation *op) {
-  if (isa<EinsumOp, ConvOp, AttentionOp, GatherOp>(op))
-    return Kind::Low;
-  if (isa<StopGradientOp, NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp,
-          GeluOp, AddOp, SubOp, MulOp, DivOp, MaxOp, MinOp, CompareOp, SelectOp,
-          DropoutOp, ReshapeOp, TransposeOp, ExpandOp, SliceOp, PadOp, ConcatOp,
-          LayerNormOp, RmsNormOp, RotaryOp, MaxPoolOp, AvgPoolOp>(op))
-    return Kind::Follow;
-  return isa<SoftmaxCrossEntropyOp>(op) ? Kind::Any : Kind::Full;
-}
+Type elementOf(Value value) { return getElementTypeOrSelf(value.getType()); }
+bool isFloat(Value value) { return isa<FloatType>(elementOf(value)); }
 
-// Operands that keep their type: scales and biases of normalizations, tables of
-// a rotation, the mask of an attention, what a gather reads.
-bool keepsType(OpOperand &operand) {
-  unsigned first =
-      llvm::TypeSwitch<Operation *, unsigned>(operand.getOwner())
-          .Case<LayerNormOp, RmsNormOp, RotaryOp>([](Operation *) { return 1; })
-          .Case([](AttentionOp) { return 3; })
-          .Case([](GatherOp) { return 0; })
-          .Default([](Operation *) { return ~0u; });
-  return operand.getOperandNumber() >= first;
+// The same values in another type; what is finite stays finite.
+ElementsAttr withElement(ElementsAttr value, Type element) {
+  std::optional<HostTensor> host = toHost(cast<DenseElementsAttr>(value));
+  if (!host)
+    return {};
+  const double limit = std::numeric_limits<float>::max();
+  for (double &real : host->reals)
+    real = std::isfinite(real) ? std::clamp(real, -limit, limit) : real;
+  host->type = host->type.clone(element);
+  return toAttribute(*host);
 }
 
 class Lowering {
 public:
-  explicit Lowering(func::FuncOp model)
+  Lowering(func::FuncOp model, bool requested, bool train)
       : model(model), module(model->getParentOfType<ModuleOp>()),
         low(BFloat16Type::get(model.getContext())),
-        full(Float32Type::get(model.getContext())) {}
+        full(Float32Type::get(model.getContext())), requested(requested),
+        train(train) {}
 
   LogicalResult run() {
-    if (failed(check()))
-      return failure();
+    Block &body = model.getBody().front();
     SmallVector<Operation *> ops;
-    for (Operation &op : model.getBody().front().without_terminator())
+    for (BlockArgument argument : body.getArguments())
+      said[argument] = elementOf(argument);
+    for (Operation &op : body.without_terminator()) {
       ops.push_back(&op);
+      for (Value result : op.getResults())
+        said[result] = elementOf(result);
+      if (auto cast = dyn_cast<CastOp>(op);
+          cast && elementOf(cast.getX()) == elementOf(cast.getY()))
+        copies.insert(cast);
+    }
+    if (!requested && llvm::all_of(said, [&](auto &entry) {
+          return !isa<FloatType>(entry.second) || entry.second == full;
+        }))
+      return success();
+    for (Value result : body.getTerminator()->getOperands())
+      outputs.push_back(result);
+    for (Value result : outputs)
+      outputTypes.push_back(elementOf(result));
+    if (failed(retypeParameters()))
+      return failure();
+    findWithoutDouble(ops);
     for (Operation *op : ops)
       visit(op);
-    Operation *end = model.getBody().front().getTerminator();
-    for (OpOperand &result : end->getOpOperands())
-      convert(result, full);
+    finishOutputs(body.getTerminator());
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
+      if (isa<CastOp, ConstantOp, ReadOp>(op) && op.use_empty())
+        op.erase();
+    splitReads(body);
+    warn();
     return success();
   }
   int64_t lowered = 0;
 
 private:
-  Type elementOf(Value value) { return getElementTypeOrSelf(value.getType()); }
-  bool isFloat(Value value) { return isa<FloatType>(elementOf(value)); }
+  //===--------------------------------------------------------------------===//
+  // Parameters
+  //===--------------------------------------------------------------------===//
 
-  // All that is not f32, at once.
-  LogicalResult check() {
-    LogicalResult result = success();
-    auto expect = [&](Location loc, const Twine &what, Type type) {
-      Type element = getElementTypeOrSelf(type);
-      if (isa<FloatType>(element) && element != full) {
-        emitError(loc) << "--precision=bf16 needs a model in f32, but " << what
-                       << " is of type " << element;
-        result = failure();
-      }
-    };
-    for (auto parameter : module.getOps<ParameterOp>())
-      expect(parameter.getLoc(), "'" + parameter.getSymName() + "'",
-             parameter.getType());
-    for (BlockArgument argument : model.getArguments()) {
-      auto name = model.getArgAttrOfType<StringAttr>(argument.getArgNumber(),
-                                                     "train.name");
-      expect(model.getLoc(),
-             "input '" + (name ? name.getValue() : StringRef("?")) + "'",
-             argument.getType());
-    }
-    if (succeeded(result))
-      for (Operation &op : model.getBody().front())
-        for (Value value : op.getResults())
-          expect(op.getLoc(),
-                 "a result of '" + op.getName().getStringRef() + "'",
-                 value.getType());
-    return result;
+  // Bytes of a file are converted when they are read.
+  Attribute asFull(Attribute values) {
+    return isa<SourceAttr>(values)
+               ? values
+               : withElement(cast<ElementsAttr>(values), full);
   }
+
+  // Parameters of other types are kept and updated in f32; their values are
+  // converted when they are read.
+  LogicalResult retypeParameters() {
+    for (auto parameter : module.getOps<ParameterOp>()) {
+      auto type = cast<RankedTensorType>(parameter.getType());
+      Type element = type.getElementType();
+      // What the compiler computed itself may be exact to more digits.
+      bool isTable = parameter.getValueAttr() && !parameter.getTrainable();
+      if (!isa<FloatType>(element) || element == full ||
+          (element.isF64() && isTable))
+        continue;
+      parameter.setType(type.clone(full));
+      retyped[parameter.getSymNameAttr()] = element;
+      if (!isTable)
+        others[element].push_back(parameter.getSymName().str());
+      if (!parameter.getValueAttr())
+        parameter->setAttr(kSourceTypeAttr, TypeAttr::get(element));
+      if (ElementsAttr value = parameter.getValueAttr()) {
+        ElementsAttr made = withElement(value, full);
+        if (!made)
+          return parameter.emitError("expected values that can be read as f32");
+        parameter.setValueAttr(made);
+      }
+      if (auto states = parameter->getAttrOfType<DictionaryAttr>(kStatesAttr)) {
+        NamedAttrList list;
+        for (NamedAttribute state : states)
+          list.append(state.getName(), asFull(state.getValue()));
+        parameter->setAttr(kStatesAttr, list.getDictionary(model.getContext()));
+      }
+    }
+    return success();
+  }
+
+  // Values of f64 that become f32: what parameters of f64 reach, and what no
+  // kernel computes in f64. Other values (positions, exact sums) stay.
+  void findWithoutDouble(ArrayRef<Operation *> ops) {
+    for (Operation *op : ops) {
+      bool reached = llvm::any_of(op->getOperands(), [&](Value v) {
+        return withoutDouble.contains(v);
+      });
+      if (auto read = dyn_cast<ReadOp>(op))
+        reached = retyped.lookup(read.getParameterAttr().getAttr()) &&
+                  said[read.getResult()].isF64();
+      const bool computes =
+          llvm::any_of(op->getResults(), [&](Value v) { return isFloat(v); });
+      if (!reached && computes && lacksDouble(op) && saidBy(op).isF64()) {
+        reached = true;
+        inexact.push_back(nameOf(op));
+      }
+      for (Value result : op->getResults())
+        if (reached && isFloat(result))
+          withoutDouble.insert(result);
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Conversions
+  //===--------------------------------------------------------------------===//
 
   // Parameters, constants, and what is made of them alone.
   bool isWeak(Value value) { return weak.contains(value); }
 
+  bool isOfWeak(Operation *op) {
+    return llvm::all_of(op->getOperands(), [&](Value v) { return isWeak(v); });
+  }
+
+  // A value in bf16 behind conversions to wider types.
+  Value narrowOf(Value value) {
+    auto cast = value.getDefiningOp<CastOp>();
+    return cast && elementOf(cast.getX()) == low ? cast.getX() : value;
+  }
+
   void convert(OpOperand &operand, Type element) {
     Value value = operand.get();
+    if (element == low)
+      value = narrowOf(value);
     if (!isFloat(value) || elementOf(value) == element)
-      return;
-    Value &made = converted[value];
+      return operand.set(value);
+    Value &made = converted[{value, element}];
     if (!made) {
       OpBuilder b(operand.getOwner());
+      auto constant = value.getDefiningOp<ConstantOp>();
       auto type = cast<RankedTensorType>(value.getType()).clone(element);
-      made = CastOp::create(b, value.getLoc(), type, value);
+      if (constant && elementOf(value).isF64() && element == full)
+        made = ConstantOp::create(b, value.getLoc(), type,
+                                  withElement(constant.getValue(), element));
+      else
+        made = CastOp::create(b, value.getLoc(), type, value);
+      const Type before = said.lookup(value);
+      said[made] = before;
     }
     operand.set(made);
   }
 
-  void setLow(Value result) {
-    result.setType(cast<RankedTensorType>(result.getType()).clone(low));
-    ++lowered;
+  void setElement(Value result, Type element) {
+    result.setType(cast<RankedTensorType>(result.getType()).clone(element));
+    lowered += element == low;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Operations
+  //===--------------------------------------------------------------------===//
+
+  static std::string nameOf(Operation *op) {
+    auto name = dyn_cast<NameLoc>(op->getLoc());
+    return name ? name.getName().str() : op->getName().getStringRef().str();
+  }
+
+  // What the model computes it in; null: not in floating point.
+  Type saidBy(Operation *op) {
+    for (ValueRange values :
+         {ValueRange(op->getResults()), ValueRange(op->getOperands())})
+      for (Value value : values)
+        if (isa<FloatType>(said[value]))
+          return said[value];
+    return {};
+  }
+
+  // In f32 by the conversion of an ONNX node alone: it reads bf16 and its
+  // result is rounded to bf16 wherever it is used.
+  bool onlyRounds(Operation *op) {
+    bool anyLow = false;
+    for (OpOperand &operand : op->getOpOperands()) {
+      Value value = operand.get();
+      if (!isFloat(value) || keepsPrecision(operand))
+        continue;
+      bool isLow = elementOf(narrowOf(value)) == low;
+      if (!isLow && !(isWeak(value) && said[value] == low))
+        return false;
+      anyLow |= isLow;
+    }
+    return anyLow && !op->getResult(0).use_empty() &&
+           llvm::all_of(op->getResult(0).getUsers(), [&](Operation *user) {
+             return isa<CastOp>(user) && said[user->getResult(0)] == low;
+           });
+  }
+
+  Kind kindOf(Operation *op, Type type) {
+    Kind kind = precisionKindOf(op);
+    if (type == low || requested || kind == Kind::Any || kind == Kind::Full)
+      return kind;
+    return type == full && onlyRounds(op) ? kind : Kind::Full;
   }
 
   void visit(Operation *op) {
+    if (auto constant = dyn_cast<ConstantOp>(op))
+      return visitConstant(constant);
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      if (retyped.lookup(read.getParameterAttr().getAttr()))
+        setElement(read.getResult(), full);
+      weak.insert(read.getResult());
+      return;
+    }
+    Type type = saidBy(op);
+    if (!type) {
+      if (precisionKindOf(op) == Kind::Follow && isOfWeak(op))
+        weak.insert(op->result_begin(), op->result_end());
+      return;
+    }
+    if (auto cast = dyn_cast<CastOp>(op); cast && isFloat(cast.getY()))
+      return visitCast(cast);
+    if (type.isF64() && llvm::none_of(op->getResults(), [&](Value result) {
+          return withoutDouble.contains(result);
+        }))
+      if (isFloat(op->getResult(0)) ||
+          llvm::all_of(op->getOperands(), [&](Value v) {
+            return !isFloat(v) || elementOf(v) == type;
+          }))
+        return;
+    compute(op, kindOf(op, type));
+  }
+
+  void visitConstant(ConstantOp op) {
+    weak.insert(op.getResult());
+    Type type = elementOf(op.getResult());
+    if (!isa<FloatType>(type) || type == full || type.isF64())
+      return;
+    ElementsAttr value = withElement(op.getValue(), full);
+    op.setValueAttr(value);
+    op.getResult().setType(cast<RankedTensorType>(value.getType()));
+  }
+
+  // A conversion that the model asks for is a rounding. f16 is the exception
+  // where gradients would pass: theirs are below its range.
+  void visitCast(CastOp op) {
+    Value x = op.getX(), y = op.getY();
+    Type target = said[y];
+    if (target.isF16() && train) {
+      target = full;
+      halves.push_back(nameOf(op));
+    }
+    if (target.isF64() && withoutDouble.contains(y))
+      target = full;
+    if (!isFloat(x)) {
+      setElement(y, target.isF64() ? target : full);
+      return;
+    }
+    if (copies.contains(op)) {
+      setElement(y, elementOf(x));
+      return;
+    }
+    if (requested && target == full && elementOf(x) == low && said[x] != low)
+      target = low;
+    if (target == low)
+      x = narrowOf(x);
+    if (elementOf(x) == target) {
+      y.replaceAllUsesWith(x);
+      return;
+    }
+    if (auto constant = x.getDefiningOp<ConstantOp>();
+        constant && target == full) {
+      OpOperand &operand = op->getOpOperand(0);
+      convert(operand, full);
+      weak.insert(operand.get());
+      y.replaceAllUsesWith(operand.get());
+      return;
+    }
+    op.getXMutable().assign(x);
+    setElement(y, target);
+  }
+
+  void compute(Operation *op, Kind kind) {
     bool anyLow = false, anyStrong = false, allWeak = true;
     for (OpOperand &operand : op->getOpOperands())
-      if (isFloat(operand.get()) && !keepsType(operand)) {
-        bool isLow = elementOf(operand.get()) == low;
+      if (isFloat(operand.get()) && !keepsPrecision(operand)) {
+        bool isLow = elementOf(narrowOf(operand.get())) == low;
         anyLow |= isLow;
         anyStrong |= !isLow && !isWeak(operand.get());
         allWeak &= isWeak(operand.get());
       }
-    Kind kind = kindOf(op);
-    if (isa<ReadOp, ConstantOp>(op) ||
-        (kind == Kind::Follow && allWeak &&
-         llvm::all_of(op->getOperands(), [&](Value v) { return isWeak(v); }))) {
-      weak.insert(op->result_begin(), op->result_end());
-      return;
-    }
+    const bool follows = kind == Kind::Follow;
     if (kind == Kind::Any)
-      return;
-    if (kind == Kind::Follow)
+      for (OpOperand &operand : op->getOpOperands())
+        operand.set(narrowOf(operand.get()));
+    if (follows && allWeak && isOfWeak(op))
+      weak.insert(op->result_begin(), op->result_end());
+    if (follows)
       kind = anyLow && !anyStrong ? Kind::Low : Kind::Full;
     for (OpOperand &operand : op->getOpOperands())
-      if (!keepsType(operand))
-        convert(operand, kind == Kind::Low ? Type(low) : full);
-    if (kind != Kind::Low || !isFloat(op->getResult(0)))
+      if (keepsPrecision(operand))
+        convert(operand, keptType(operand));
+      else
+        convertFor(operand, kind);
+    for (Value result : op->getResults())
+      if (isFloat(result))
+        setElement(result, full);
+    if (!isFloat(op->getResult(0)))
       return;
-    Value result = op->getResult(0);
-    if (!isa<GatherOp>(op)) {
-      setLow(result);
+    if (auto gather = dyn_cast<GatherOp>(op))
+      setRows(gather, kind);
+    else if (kind == Kind::Low)
+      setElement(op->getResult(0), low);
+  }
+
+  void convertFor(OpOperand &operand, Kind kind) {
+    if (kind == Kind::Low)
+      convert(operand, low);
+    else if (kind == Kind::Full)
+      convert(operand, full);
+    else if (elementOf(operand.get()) != low)
+      convert(operand, full);
+  }
+
+  // Masks and activations in bf16 stay what they are.
+  Type keptType(OpOperand &operand) {
+    const bool stays = isa<AttentionOp, GatherOp>(operand.getOwner()) &&
+                       elementOf(operand.get()) == low;
+    return stays ? low : full;
+  }
+
+  // Rows of an activation have its type; those of a parameter are read in f32
+  // and converted once.
+  void setRows(GatherOp op, Kind kind) {
+    Value table = op.getTable(), result = op.getY();
+    setElement(result, elementOf(table));
+    if (kind != Kind::Low || !isWeak(table))
       return;
-    }
-    // Rows of an activation have its type.
-    Value table = op->getOperand(0);
-    if (elementOf(table) == low)
-      setLow(result);
-    if (elementOf(table) == low || !isWeak(table))
-      return;
-    // Those of a parameter are read in f32 and converted once.
     OpBuilder b(op->getContext());
     b.setInsertionPointAfter(op);
     auto type = cast<RankedTensorType>(result.getType()).clone(low);
     auto cast = CastOp::create(b, op->getLoc(), type, result);
+    said[cast.getY()] = low;
     result.replaceAllUsesExcept(cast.getY(), cast);
     ++lowered;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Results and what is told
+  //===--------------------------------------------------------------------===//
+
+  // The loss is f32, other outputs have the model's types.
+  void finishOutputs(Operation *end) {
+    for (auto [result, before, type] :
+         llvm::zip(end->getOpOperands(), outputs, outputTypes)) {
+      if (isa<FloatType>(type))
+        convert(result, train ? full : type);
+      Operation *maker = result.get().getDefiningOp();
+      const bool isComputed =
+          maker &&
+          !isa<ConstantOp, ReadOp, ReshapeOp, TransposeOp, SliceOp, ExpandOp>(
+              maker);
+      if (isComputed || result.get() == before)
+        continue;
+      OpBuilder b(end); // a stage must have something to give
+      result.set(CastOp::create(b, end->getLoc(), result.get().getType(),
+                                result.get()));
+    }
+    model.setFunctionType(FunctionType::get(
+        model.getContext(), model.getArgumentTypes(), end->getOperandTypes()));
+  }
+
+  // Every use of a parameter has its own read, and so has every use of a
+  // converted one: stages and layouts take each by itself.
+  void splitReads(Block &body) {
+    SmallVector<CastOp> casts;
+    SmallVector<ReadOp> reads;
+    for (Operation &op : body)
+      if (auto cast = dyn_cast<CastOp>(op);
+          cast && cast.getX().getDefiningOp<ReadOp>())
+        casts.push_back(cast);
+    for (CastOp cast : casts)
+      splitUses(cast);
+    for (Operation &op : body)
+      if (auto read = dyn_cast<ReadOp>(op))
+        reads.push_back(read);
+    for (ReadOp read : reads)
+      splitUses(read);
+  }
+  static void splitUses(Operation *op) {
+    if (op->hasOneUse())
+      return;
+    for (OpOperand &use : llvm::make_early_inc_range(op->getUses())) {
+      OpBuilder b(use.getOwner());
+      use.set(b.clone(*op)->getResult(0));
+    }
+    op->erase();
+  }
+
+  // "'a', 'b' and 3 more"
+  static std::string list(const std::vector<std::string> &names) {
+    constexpr size_t kShown = 2;
+    std::string text;
+    for (size_t i = 0; i < std::min(kShown, names.size()); ++i)
+      text += (i ? ", '" : "'") + names[i] + "'";
+    if (names.size() > kShown)
+      text += " and " + std::to_string(names.size() - kShown) + " more";
+    return text;
+  }
+
+  void warn() {
+    Builder b(model.getContext());
+    const std::string as =
+        requested ? "in bf16 and f32, as --precision=bf16 says" : "in f32";
+    const std::string kept =
+        "; parameters, checkpoints and states are f32, merak-plan export-onnx "
+        "writes ";
+    if (auto names = others.lookup(b.getF64Type()); !names.empty())
+      module.emitWarning() << "the model is in f64 (" << list(names)
+                           << ") and is computed " << as
+                           << (requested ? "" : ", about 7 digits") << kept
+                           << "f64 again";
+    if (auto names = others.lookup(b.getF16Type()); !names.empty())
+      module.emitWarning()
+          << "the model is in f16 (" << list(names) << ") and is computed "
+          << as << kept << "f16 again"
+          << (requested ? "" : "; --precision=bf16 has products in 16 bits");
+    else if (!halves.empty())
+      module.emitWarning() << "conversions to f16 (" << list(halves)
+                           << ") round nothing: what follows is computed "
+                           << as;
+    if (!inexact.empty())
+      module.emitWarning() << "f64 is computed in f32 where no kernel has f64: "
+                           << list(inexact);
   }
 
   func::FuncOp model;
   ModuleOp module;
   Type low, full;
-  llvm::DenseSet<Value> weak;
-  llvm::DenseMap<Value, Value> converted; // to its other type
+  bool requested, train;
+  llvm::DenseMap<Value, Type> said;   // the model's own element types
+  llvm::DenseSet<Operation *> copies; // casts to the type there is
+  SmallVector<Value> outputs;         // before
+  SmallVector<Type> outputTypes;
+  llvm::DenseSet<Value> weak, withoutDouble;
+  llvm::DenseMap<std::pair<Value, Type>, Value> converted;
+  llvm::DenseMap<StringAttr, Type> retyped; // parameters and their first types
+  llvm::MapVector<Type, std::vector<std::string>> others;
+  std::vector<std::string> inexact, halves; // names of nodes
 };
 
 struct LowerPrecisionPass
     : merak::impl::LowerPrecisionBase<LowerPrecisionPass> {
+  using LowerPrecisionBase::LowerPrecisionBase;
+
   void runOnOperation() override {
     auto model = getOperation().lookupSymbol<func::FuncOp>("model");
     if (!model) {
       getOperation().emitError("expected a function @model");
       return signalPassFailure();
     }
-    Lowering lowering(model);
+    Lowering lowering(model, bf16, train);
     if (failed(lowering.run()))
       return signalPassFailure();
     valuesLowered += lowering.lowered;
+    if (lowering.lowered)
+      getOperation()->setAttr(kLowPrecisionAttr, UnitAttr::get(&getContext()));
   }
 };
 

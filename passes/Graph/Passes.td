@@ -78,11 +78,14 @@ def FinishGraph : Pass<"finish-graph", "::mlir::ModuleOp"> {
 def LowerPrecision : Pass<"lower-precision", "::mlir::ModuleOp"> {
   let summary = "bf16 for the bulk of the computation, f32 where digits matter";
   let description = [{
-    Input: `func @model` in f32, forward ops only. Output: the same with
-    train.cast, so that matrix products, convolutions, attention and gathered
-    rows are in bf16, and so is what follows them element by element.
-    Parameters, losses, sums and statistics stay f32. Fails if the model has
-    another floating-point type.
+    Input: `func @model`, forward ops only, in the types of the model. Output:
+    the same with train.cast, so that matrix products, convolutions, attention
+    and gathered rows are in bf16, and so is what follows them element by
+    element: where the model says bf16, or everywhere with the option `bf16`.
+    Parameters, losses, sums and statistics are f32. What the model has in f16
+    is computed in f32, and so is what parameters in f64 reach, with a warning.
+    A model in f32 without conversions stays as it is unless the option is
+    given.
 
     ```mlir
     %y = train.einsum "ab,bc->ac" %x, %w : tensor<8x4xf32>, tensor<4x2xf32>
@@ -94,6 +97,8 @@ def LowerPrecision : Pass<"lower-precision", "::mlir::ModuleOp"> {
     %y = train.einsum "ab,bc->ac" %0, %1 : tensor<8x4xbf16>, tensor<4x2xbf16>
     ```
   }];
+  let options = [Option<"bf16", "bf16", "bool", "true", "all of the model, else what the model says">,
+                 Option<"train", "train", "bool", "true", "else roundings to f16 and types of outputs stay">];
   let statistics = [Statistic<"valuesLowered", "valuesLowered", "values in bf16">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }

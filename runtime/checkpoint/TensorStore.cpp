@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/TensorStore.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/SourceType.h"
 
 #include <fmt/format.h>
 
@@ -39,7 +40,7 @@ Result<TensorStore> TensorStore::fromPlan(const LoadedPlan &plan,
     if (skip && skip->find(tensor.name()))
       continue;
     StoredTensor stored;
-    stored.dtype = tensor.dtype();
+    stored.dtype = sourceType(tensor);
     stored.shape.assign(tensor.shape().begin(), tensor.shape().end());
     const planpb::Source &source = tensor.source();
     if (source.kind() == planpb::Source::ABSENT) {
@@ -62,7 +63,7 @@ Result<TensorStore> TensorStore::fromPlan(const LoadedPlan &plan,
       if (!found->second.ok())
         continue;
       const std::shared_ptr<MappedFile> &file = *found->second;
-      uint64_t bytes = dtypeSize(tensor.dtype());
+      uint64_t bytes = dtypeSize(stored.dtype);
       for (int64_t size : tensor.shape())
         bytes *= size;
       if (source.offset() > file->size() ||

@@ -3,8 +3,8 @@
 #include "runtime/checkpoint/HostCopy.h"
 #include "runtime/checkpoint/Safetensors.h"
 #include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/core/ConvertFloats.h"
 #include "runtime/core/DType.h"
-#include "runtime/core/HalfFloat.h"
 
 #include <fmt/format.h>
 
@@ -39,17 +39,14 @@ std::string gradientOf(const planpb::Buffer &buffer) {
 
 namespace {
 
-// f32 values in the 16-bit type of a buffer that holds a rounded copy.
+// Values in the float type of a buffer: a rounded copy of f32, or weights that
+// the model holds in another type than they are trained in.
 Status convert(planpb::DType from, const std::vector<char> &in,
                planpb::DType to, std::vector<char> &out) {
-  if (from != planpb::F32 || (to != planpb::BF16 && to != planpb::F16))
+  if (!convertFloats(from, in.data(), to, out.data(),
+                     in.size() / dtypeSize(from)))
     return Status::error(
         fmt::format("cannot turn {} into {}", dtypeName(from), dtypeName(to)));
-  const auto *values = reinterpret_cast<const float *>(in.data());
-  auto *halves = reinterpret_cast<uint16_t *>(out.data());
-  for (size_t i = 0; i < in.size() / sizeof(float); ++i)
-    halves[i] =
-        to == planpb::BF16 ? floatToBf16(values[i]) : floatToF16(values[i]);
   return {};
 }
 

@@ -70,8 +70,11 @@ std::string optimizerText(const Optimizer &optimizer) {
 std::string sourceText(const Source &source) {
   switch (source.kind()) {
   case Source::FILE:
-    return fmt::format("file \"{}\" at {} + {}", source.path(), source.offset(),
-                       source.length());
+    return fmt::format("file \"{}\" at {} + {}{}", source.path(),
+                       source.offset(), source.length(),
+                       source.dtype() != DTYPE_INVALID
+                           ? fmt::format(" as {}", dtypeName(source.dtype()))
+                           : std::string());
   case Source::CONSTANTS:
     return fmt::format("constants at {} + {}", source.offset(),
                        source.length());

@@ -2,6 +2,7 @@
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Joined.h"
+#include "runtime/plan/SourceType.h"
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
@@ -135,14 +136,14 @@ private:
         problem("is there twice");
       if (!dtypeSize(tensor.dtype()))
         problem("has no element type");
-      uint64_t bytes = byteCount(tensor.shape(), tensor.dtype());
+      uint64_t bytes = byteCount(tensor.shape(), sourceType(tensor));
       const Source &source = tensor.source();
       if ((source.kind() == Source::FILE ||
            source.kind() == Source::CONSTANTS) &&
           source.length() != bytes)
         problem(fmt::format("its source has {} bytes, expected {} for {}",
                             source.length(), bytes,
-                            describe(tensor.dtype(), tensor.shape())));
+                            describe(sourceType(tensor), tensor.shape())));
       if (source.kind() == Source::CONSTANTS &&
           plus(source.offset(), source.length()) > files[file_.constants()])
         problem(fmt::format("lies at bytes [{}, {}) of the constants, which "

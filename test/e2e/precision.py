@@ -5,11 +5,15 @@ precision.
 loss     ten losses within 1e-2 of the recorded ones; with pipeline stages bit
          for bit those of one rank, with dp and tp within 5e-3 of them
 options  schedules and recomputation change no bit
+types    models in bf16, f16, f64 and under autocast (test/data/precision, made by
+         precision_record.py) beside PyTorch, with warnings where they are
+         computed in f32; back into ONNX in their own types; inference
 skip     a step whose gradients are not finite changes no parameter and no
          moment on any rank, and is told
 """
 import array
 import functools
+import json
 import os
 import re
 import sys
@@ -78,6 +82,66 @@ def options(schedule, recompute, tools):
         raise Failed(f"losses {found[:2]}, expected {plain[:2]}")
 
 
+TYPES = os.path.join(harness.ROOT, "test/data/precision")
+# Of losses over five steps.
+TYPE_BOUNDS = {"bf16": 1e-2, "autocast": 1e-2, "f16": 1e-4, "f64": 1e-4}
+SAID = {"f16": "the model is in f16", "f64": "the model is in f64"}
+
+
+def compile_type(tools, name, mesh, plan, *options):
+    _, said = tools.run("merakc", os.path.join(TYPES, name, "model.onnx"), "-o",
+                        tools.path(plan), "-q",
+                        *matrix.compile_options(mesh, "half", "1f1b"), *options)
+    dtype = name.split("-")[1]
+    if ("and is computed in f32" in said) != (dtype in SAID) or \
+            SAID.get(dtype, "") not in said:
+        raise Failed(f"merakc -q says '{said.strip()}'")
+
+
+def types(name, mesh, optimizer, tools):
+    folder = os.path.join(TYPES, name)
+    dtype = name.split("-")[1]
+    option = {"sgd": "sgd:lr=0.05", "adamw": "adamw:lr=1e-3"}[optimizer]
+    compile_type(tools, name, mesh, "out.plan", "--optimizer=" + option)
+    log, saved = tools.path("out.jsonl"), tools.path("saved")
+    data = "--data=" + os.path.join(folder, "data")
+    tools.run("merak-run", tools.path("out.plan"), data, "--steps=5",
+              f"--log={log}", f"--save={saved}")
+    with open(os.path.join(folder, "expected.json"), encoding="utf-8") as file:
+        wanted = json.load(file)["losses"][optimizer]
+    found = [entry["loss"] for entry in harness.read_log(log)]
+    error = worst(found, wanted, TYPE_BOUNDS[dtype], "PyTorch's")
+    tensors, _ = harness.read_checkpoint(saved)
+    if any(tensor.dtype != "F32" for tensor in tensors.values()):
+        raise Failed("the checkpoint is not in f32")
+    if mesh != "none":
+        return f"loss {error:.0e}"
+    # Back in the file's types: training goes on from what is in it.
+    tools.run("merak-plan", "export-onnx", tools.path("out.plan"),
+              "--load=" + saved, "-o", tools.path("trained.onnx"))
+    before = os.path.getsize(os.path.join(folder, "model.onnx"))
+    after = os.path.getsize(tools.path("trained.onnx"))
+    if abs(after - before) > 64 + before // 50:
+        raise Failed(f"{after} bytes of ONNX after training, {before} before")
+    # Without training, the saved weights and those of the file.
+    compile_type(tools, name, mesh, "infer.plan", "--mode=infer")
+    tools.run("merakc", tools.path("trained.onnx"), "-o",
+              tools.path("again.plan"), "-q", "--mode=infer",
+              *matrix.compile_options(mesh, "half", "1f1b"))
+    evaluated = []
+    for plan, options in (("infer.plan", ["--load=" + saved]),
+                          ("again.plan", [])):
+        log = tools.path(plan + ".jsonl")
+        tools.run("merak-run", tools.path(plan), data, "--steps=5",
+                  f"--log={log}", *options)
+        evaluated.append([entry["loss"] for entry in harness.read_log(log)])
+    again = worst(evaluated[1], evaluated[0], max(TYPE_BOUNDS[dtype], 1e-3),
+                  "those of the checkpoint")
+    if evaluated[0][0] >= found[0]:
+        raise Failed("training did not lower the loss")
+    return f"loss {error:.0e}  exported {again:.0e}"
+
+
 def state(folder):
     tensors, _ = harness.read_checkpoint(folder)
     return {name: tensor.data.tobytes() for name, tensor in tensors.items()}
@@ -144,6 +208,14 @@ def main():
                    functools.partial(options, schedule, recompute))
               for schedule, recompute in (("zb", "none"), ("1f1b", "full"),
                                           ("interleaved", "0.7"))]
+    names = sorted(os.listdir(TYPES))
+    combinations = [(name, mesh, optimizer) for name in names
+                    for mesh in ["none", *MESHES]
+                    for optimizer in matrix.OPTIMIZERS]
+    if not args.all:
+        combinations = matrix.pairwise(combinations)
+    cases += [Case(" ".join(("types",) + c), functools.partial(types, *c))
+              for c in combinations]
     for mesh in ["none", *MESHES]:
         for optimizer in ["adamw", "sgd:lr=0.1,momentum=0.9"]:
             if args.all or (mesh == "none") == (optimizer != "adamw"):
