@@ -260,19 +260,25 @@ LogicalResult Compilation::stage() {
     planner.pinned.mesh[axis] = degree;
   if (options.microbatch)
     planner.pinned.microbatch = options.microbatch;
-  if (options.schedule != "auto" || !planner.pinned.schedule)
+  if (options.schedule != "auto" || !planner.pinned.schedule) {
     planner.pinned.schedule = options.schedule;
+    planner.pinned.lists.reset();
+  }
   if (options.recompute != "auto" || !planner.pinned.recompute) {
     planner.pinned.recompute = options.recompute;
     planner.pinned.recomputeOps.reset();
   }
-  // A schedule of chunks asks for as many parts.
-  if (StringRef(*planner.pinned.schedule).ends_with(".json")) {
+  if (!planner.pinned.lists &&
+      StringRef(*planner.pinned.schedule).ends_with(".json")) {
     FailureOr<planning::Schedule> file = readSchedule(*planner.pinned.schedule);
     if (failed(file))
       return failure();
-    planner.pinned.chunks = file->chunks;
+    planner.pinned.lists = *file;
+    planner.pinned.lists->name = *planner.pinned.schedule;
   }
+  // A schedule of chunks asks for as many parts.
+  if (planner.pinned.lists)
+    planner.pinned.chunks = planner.pinned.lists->chunks;
   if (!options.tpOverlap.empty())
     planner.pinned.tpOverlap = options.tpOverlap;
   else if (!planner.pinned.tpOverlap && !options.cluster.empty())
@@ -414,24 +420,18 @@ LogicalResult Compilation::schedule() {
   if (!train || !mesh)
     return error("expected a module after the stage phase");
   std::string name = train.getAs<StringAttr>("schedule_name").str();
-  std::optional<planning::Schedule> fromFile;
-  if (StringRef(name).ends_with(".json")) {
-    FailureOr<planning::Schedule> parsed = readSchedule(name);
-    if (failed(parsed))
-      return failure();
-    fromFile = *parsed;
-  }
+  std::optional<planning::Schedule> lists;
   if (auto made = train.getAs<StringAttr>("schedule"); made && !made.empty()) {
     Result<planning::Schedule> parsed =
         planning::parseSchedule(made.str(), name);
     if (!parsed.ok())
       return error(parsed.status().str());
-    fromFile = *parsed;
+    lists = *parsed;
   }
   planning::Schedule used;
   if (failed(attachSchedule(*module, name,
                             mesh.getSize("mb") / pipe::subBatches(*module),
-                            fromFile ? &*fromFile : nullptr, &used)))
+                            lists ? &*lists : nullptr, &used)))
     return failure();
   if (!options.emitSchedule.empty()) {
     std::ofstream out(options.emitSchedule);

@@ -10,10 +10,10 @@ using namespace merak::train;
 PrecisionKind merak::precisionKindOf(Operation *op) {
   if (isa<EinsumOp, ConvOp, AttentionOp, GatherOp>(op))
     return PrecisionKind::Low;
-  if (isa<StopGradientOp, NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp, GeluOp, AddOp, SubOp,
-          MulOp, DivOp, MaxOp, MinOp, CompareOp, SelectOp, DropoutOp, ReshapeOp,
-          TransposeOp, ExpandOp, SliceOp, PadOp, ConcatOp, LayerNormOp,
-          RmsNormOp, RotaryOp, MaxPoolOp, AvgPoolOp>(op))
+  if (isa<StopGradientOp, NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp,
+          GeluOp, AddOp, SubOp, MulOp, DivOp, MaxOp, MinOp, CompareOp, SelectOp,
+          DropoutOp, ReshapeOp, TransposeOp, ExpandOp, SliceOp, PadOp, ConcatOp,
+          LayerNormOp, RmsNormOp, RotaryOp, MaxPoolOp, AvgPoolOp>(op))
     return PrecisionKind::Follow;
   return isa<SoftmaxCrossEntropyOp>(op) ? PrecisionKind::Any
                                         : PrecisionKind::Full;

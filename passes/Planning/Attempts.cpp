@@ -1,6 +1,7 @@
 #include "passes/Planning/Attempts.h"
 
 #include "passes/Planning/AutoSchedule.h"
+#include "passes/Planning/Strategy.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -20,6 +21,7 @@ constexpr double kSmall = 1e-9;
 PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
   PipelineOptions options;
   options.schedules = way.schedules;
+  options.concrete = way.concrete;
   options.recompute = recompute;
   options.cut = way.cut;
   options.chunks = way.chunks;
@@ -29,9 +31,13 @@ PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
 
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
                                    const std::vector<std::string> &begins) {
+  std::vector<std::string> nodes;
+  for (int i = 0; i < model.count(); ++i)
+    nodes.push_back(model.problem.ops[i].name);
+  const std::vector<std::string> names = opNames(nodes);
   std::map<std::string, int> index;
-  for (int i = model.count(); i-- > 0;)
-    index[model.problem.ops[i].name] = i;
+  for (int i = 0; i < model.count(); ++i)
+    index.emplace(names[i], i);
   std::vector<int> begin = {0};
   Status status;
   for (const std::string &name : begins) {
@@ -175,7 +181,9 @@ void Attempts::addChunks(const Attempt &like, int chunks) {
     for (const std::string &recompute : way.otherRecompute)
       if (train && !quick && recomputes(one)) {
         options.recompute = recompute;
-        options.schedules = {one.schedule.name};
+        options.schedules.clear();
+        if (way.concrete.empty())
+          options.schedules = {one.schedule.name};
         options.begin = one.begin;
         plan(like, options);
       }

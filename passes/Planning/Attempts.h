@@ -13,6 +13,7 @@ namespace merak::planning {
 struct Way {
   std::string name; // "" is merakc's own
   std::vector<std::string> schedules;
+  std::vector<Schedule> concrete;     // lists that are given
   std::vector<std::string> recompute; // tried in turn
   // Tried besides on the stages found with the first of `recompute`, if those
   // recompute.
@@ -32,8 +33,8 @@ struct Way {
 // What planPipeline may choose from for a way.
 PipelineOptions pipelineOptions(const Way &way, const std::string &recompute);
 
-// Cut positions of stages that begin at the named ops. Errors: unknown names,
-// empty stages, a number that does not fit (all of them).
+// Cut positions of stages that begin at the named ops (opNames). Errors:
+// unknown names, empty stages, a number that does not fit (all of them).
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
                                    const std::vector<std::string> &begins);
 

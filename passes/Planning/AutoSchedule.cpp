@@ -109,6 +109,8 @@ private:
   std::string misfit(const Schedule &schedule, const Timeline &timeline) const {
     if (!timeline.finished)
       return "deadlock";
+    if (int stage = incompleteStage(schedule); stage >= 0)
+      return fmt::format("stage {} leaves out actions", stage);
     for (int s = 0; s < schedule.stages; ++s) {
       // One microbatch in flight for each stage from here on is what a pipeline
       // needs at least to keep all busy.
@@ -128,6 +130,20 @@ private:
                            s, timeline.peakBytes[s], limit);
     }
     return "";
+  }
+
+  // A stage whose list lacks a forward or a backward; -1: none. Nothing else
+  // would tell a truncated list from a fast one.
+  static int incompleteStage(const Schedule &schedule) {
+    const int64_t expected = int64_t(schedule.microbatches) * schedule.chunks;
+    for (int s = 0; s < schedule.stages; ++s)
+      for (Action action : {Action::F, Action::B})
+        if (std::count_if(schedule.order[s].begin(), schedule.order[s].end(),
+                          [&](const Step &step) {
+                            return step.action == action;
+                          }) != expected)
+          return s;
+    return -1;
   }
 
   static bool hasRecompute(const Schedule &schedule, int stage) {

@@ -161,6 +161,7 @@ public:
         if (stages[stage].freeAt <= now)
           startOne(stage, now);
     }
+    MERAK_RETURN_IF_ERROR(checkFinished());
     Schedule schedule;
     schedule.name = "auto";
     schedule.stages = p;
@@ -187,6 +188,22 @@ private:
             "stage {} needs {:.0f} bytes for one microbatch, the limit is "
             "{:.0f}",
             s, least, stages[s].limit)));
+    }
+    return status;
+  }
+
+  // Nothing is ready any more, so either all has run or some wait has no end.
+  Status checkFinished() const {
+    Status status;
+    for (int v = 0; v < count; ++v) {
+      const Part &part = stages[v % p].parts[v / p];
+      if (part.weights < m)
+        status.merge(Status::error(fmt::format(
+            "stage {}{} stands still after {} forwards, {} backwards and {} "
+            "weight gradients of {} microbatches",
+            v % p,
+            options.shape.chunks > 1 ? fmt::format(" chunk {}", v / p) : "",
+            part.forwards, part.backwards, part.weights, m)));
     }
     return status;
   }

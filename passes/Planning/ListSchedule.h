@@ -31,7 +31,7 @@ struct ListOptions {
 };
 
 // Errors: a stage that cannot hold one microbatch of each chunk (with the
-// bytes).
+// bytes); stages that wait for each other without end (with how far they got).
 Result<Schedule> listSchedule(const ListOptions &options);
 
 // Forwards before the first backward so that the transfers of each boundary

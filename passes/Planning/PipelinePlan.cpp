@@ -355,7 +355,15 @@ public:
           consider(*schedule, shorter, listsOf(name, full, *schedule)));
     }
     for (const Schedule &schedule : options.concrete)
-      status.merge(consider(schedule, std::nullopt, Lists(schedule)));
+      if (schedule.stages == shape.stages &&
+          schedule.microbatches == shape.microbatches)
+        status.merge(consider(schedule, std::nullopt, Lists(schedule)));
+      else
+        status.merge(Status::error(fmt::format(
+            "the lists of the schedule are for {} stages and {} microbatches, "
+            "found {} and {}",
+            schedule.stages, schedule.microbatches, shape.stages,
+            shape.microbatches)));
     return std::move(plans);
   }
 

@@ -32,17 +32,21 @@ Way ownWay(const Strategy &pinned) {
                                   : std::vector<int>{overlap[0] - '0'};
   std::string name = pinned.schedule.value_or("auto");
   way.chunks = int(pinned.chunks.value_or(name == "interleaved" ? 2 : 1));
-  // A schedule of the user's own is priced as 1F1B.
-  if (name.size() > 5 && name.substr(name.size() - 5) == ".json")
+  // Lists of an earlier search are all there is; a schedule of the user's own,
+  // which need not say everything, is priced as 1F1B.
+  const bool searched = pinned.lists && name == "auto";
+  if ((pinned.lists && !searched) || name.ends_with(".json"))
     name = way.chunks > 1 ? "interleaved" : "1f1b";
-  if (name != "auto")
+  if (searched)
+    way.concrete = {*pinned.lists};
+  else if (name != "auto")
     way.schedules = {name};
   else if (way.chunks > 1)
     way.schedules = {"interleaved"};
   else
     way.schedules = {"1f1b", "scp", "zb", "last", "early", "eager", "gpipe"};
-  way.lists = name == "auto";
-  if (name == "auto" && way.chunks == 1 && !pinned.chunks)
+  way.lists = name == "auto" && !searched;
+  if (way.lists && way.chunks == 1 && !pinned.chunks)
     way.otherChunks = {2, 4};
   way.recompute = {pinned.recompute.value_or("auto")};
   if (way.recompute[0] == "auto") {
@@ -301,7 +305,9 @@ std::vector<PlanCandidate> PlanSearch::search(const Way &way, size_t inFull) {
   if (!every.ok())
     return all;
   for (const Degrees &d : *every) {
-    bool outside = way.tensorInsideNode && d.tp > input.cluster.perNode;
+    // Where the degree is given there is no other to choose.
+    bool outside = way.tensorInsideNode && !input.pinned.mesh.contains("tp") &&
+                   d.tp > input.cluster.perNode;
     bool other = way.dataOnly && (d.pp > 1 || d.tp > 1);
     if (!outside && !other)
       all.push_back(
@@ -475,8 +481,10 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
     return pinned;
   });
   attempt([](SearchInput &in) {
-    bool pinned = in.pinned.schedule && *in.pinned.schedule != "auto";
+    bool pinned = in.pinned.lists ||
+                  (in.pinned.schedule && *in.pinned.schedule != "auto");
     in.pinned.schedule.reset();
+    in.pinned.lists.reset();
     return pinned;
   });
   attempt([](SearchInput &in) {
@@ -485,6 +493,7 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
     in.pinned.microbatch.reset();
     in.pinned.recompute = "auto";
     in.pinned.stageBegins.reset();
+    in.pinned.lists.reset();
     in.pinned.classes.clear();
     return pinned;
   });

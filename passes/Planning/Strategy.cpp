@@ -1,7 +1,5 @@
 #include "passes/Planning/Strategy.h"
 
-#include "passes/Planning/Schedule.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -16,6 +14,16 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kStrategyVersion = 1;
 
+std::vector<std::string> opNames(const std::vector<std::string> &nodes) {
+  std::map<std::string, int> seen;
+  std::vector<std::string> names;
+  for (const std::string &node : nodes) {
+    int before = seen[node]++;
+    names.push_back(before ? fmt::format("{}#{}", node, before) : node);
+  }
+  return names;
+}
+
 std::string Strategy::toJson() const {
   OrderedJson json;
   json["version"] = kStrategyVersion;
@@ -24,7 +32,9 @@ std::string Strategy::toJson() const {
     json["global_batch"] = *globalBatch;
   if (microbatch)
     json["microbatch"] = *microbatch;
-  if (schedule)
+  if (lists)
+    json["schedule"] = OrderedJson::parse(planning::toJson(*lists));
+  else if (schedule)
     json["schedule"] = *schedule;
   if (chunks)
     json["chunks"] = *chunks;
@@ -155,8 +165,21 @@ private:
   void readSchedule(const Json &json) {
     if (!json.contains("schedule"))
       return;
+    if (json["schedule"].is_object()) {
+      Result<Schedule> lists =
+          parseSchedule(json["schedule"].dump(), file + ": 'schedule'");
+      if (!lists.ok()) {
+        status.merge(lists.status());
+        return;
+      }
+      if (!json["schedule"].contains("name"))
+        lists->name = "own";
+      out.schedule = lists->name;
+      out.lists = *lists;
+      return;
+    }
     if (!json["schedule"].is_string())
-      return problem("'schedule' is not a string");
+      return problem("'schedule' is neither a string nor an object");
     std::string name = json["schedule"];
     const std::vector<std::string> &names = scheduleNames();
     bool isFile = name.size() > 5 && name.substr(name.size() - 5) == ".json";
@@ -270,6 +293,10 @@ private:
           "'stage_begins' makes {} stages, 'mesh' has pp={}{}",
           out.stageBegins->size() + 1, pp->second,
           chunks > 1 ? fmt::format(" and there are {} chunks", chunks) : ""));
+    if (out.lists &&
+        out.chunks.value_or(out.lists->chunks) != out.lists->chunks)
+      problem(fmt::format("'chunks' is {}, the lists of 'schedule' have {}",
+                          *out.chunks, out.lists->chunks));
     auto dp = out.mesh.find("dp");
     int64_t replicas = dp == out.mesh.end() ? 1 : dp->second;
     if (out.globalBatch && out.microbatch &&

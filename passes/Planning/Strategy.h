@@ -4,6 +4,7 @@
 #pragma once
 
 #include "passes/Planning/FactorClasses.h"
+#include "passes/Planning/Schedule.h"
 #include "runtime/layout/Layout.h"
 
 #include <map>
@@ -11,18 +12,23 @@
 
 namespace merak::planning {
 
+// How a strategy names ops, given the nodes of the forward ops in order:
+// "node", or "node#2" where the third op of that node is meant.
+std::vector<std::string> opNames(const std::vector<std::string> &nodes);
+
 struct Strategy {
   std::map<std::string, int64_t> mesh; // "pp", "dp", "tp": degrees
   std::optional<int64_t> globalBatch;
-  std::optional<int64_t> microbatch; // samples of one replica
-  std::optional<std::string> schedule;
+  std::optional<int64_t> microbatch;   // samples of one replica
+  std::optional<std::string> schedule; // a name or FILE.json
+  // Its lists, where no name makes them: what the search found, or the file's.
+  std::optional<Schedule> lists;
   std::optional<int64_t> chunks;        // parts of the model on each stage
   std::optional<std::string> recompute; // see checkRecompute
-  // The forward ops to recompute, as the compiler names them: "node", or
-  // "node#2" where the third op of that node is meant. Overrides `recompute`.
+  // The forward ops to recompute (opNames). Overrides `recompute`.
   std::optional<std::vector<std::string>> recomputeOps;
   std::optional<std::string> tpOverlap; // "0" to "3" or "auto"
-  // The first op of each part but part 0, by node name; parts are stages, or
+  // The first op of each part but part 0 (opNames); parts are stages, or
   // chunk * pp + stage.
   std::optional<std::vector<std::string>> stageBegins;
   // Per parameter, for each dimension the axes ("" or absent: whole).

@@ -11,20 +11,26 @@
 using namespace mlir;
 using namespace merak;
 
+std::vector<std::string> merak::forwardNames(const planning::Graph &graph) {
+  std::vector<std::string> nodes, names(graph.ops.size());
+  for (const planning::GraphOp &op : graph.ops)
+    if (op.phase == planning::Phase::Forward)
+      nodes.push_back(op.name);
+  const std::vector<std::string> unique = planning::opNames(nodes);
+  size_t next = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (graph.ops[i].phase == planning::Phase::Forward)
+      names[i] = unique[next++];
+  return names;
+}
+
 namespace {
 
 class Marker {
 public:
   Marker(Decision &decision, const planning::Strategy &pinned)
       : decision(decision), pinned(pinned), graph(decision.step.graph) {
-    std::map<std::string, int> seen;
-    keys.resize(graph.ops.size());
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      if (graph.ops[i].phase == planning::Phase::Forward) {
-        int before = seen[graph.ops[i].name]++;
-        keys[i] =
-            graph.ops[i].name + (before ? fmt::format("#{}", before) : "");
-      }
+    keys = forwardNames(graph);
     decision.recompute.resize(graph.ops.size(), 0);
   }
 

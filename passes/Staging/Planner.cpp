@@ -212,6 +212,7 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   decision.stageOfOp.assign(graph.ops.size(), -1);
   decision.recompute.assign(graph.ops.size(), 0);
   std::vector<char> recompute = plan.recomputed(model);
+  const std::vector<std::string> names = forwardNames(graph);
   std::vector<std::string> begins;
   size_t position = 0, stage = 0;
   for (auto [index, op] : llvm::enumerate(graph.ops)) {
@@ -219,7 +220,7 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
       continue;
     if (static_cast<int>(position) == plan.begin[stage + 1]) {
       ++stage;
-      begins.push_back(op.name);
+      begins.push_back(names[index]);
     }
     decision.stageOfOp[index] = static_cast<int>(stage);
     decision.recompute[index] = recompute[position++];
@@ -227,7 +228,9 @@ LogicalResult Planner::planStages(const planning::PlanCandidate &candidate) {
   decision.strategy.stageBegins = begins;
   decision.chunks = plan.schedule.chunks;
   scheduleName = plan.schedule.name;
-  if (scheduleName == "auto")
+  if (options.pinned.lists)
+    decision.schedule = options.pinned.lists;
+  else if (scheduleName == "auto")
     decision.schedule = plan.schedule;
   decision.report += tried;
   decision.report += planning::describeStages(model, shape, plan);
@@ -304,6 +307,7 @@ void Planner::finishStrategy() {
   strategy.schedule = options.pinned.schedule.value_or("auto");
   if (*strategy.schedule == "auto")
     strategy.schedule = scheduleName;
+  strategy.lists = decision.schedule;
   if (decision.chunks > 1)
     strategy.chunks = decision.chunks;
   strategy.recompute = options.pinned.recompute.value_or("auto");

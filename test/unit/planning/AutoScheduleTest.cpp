@@ -211,6 +211,30 @@ TEST(AutoSchedule, WaitsForSumsOverStages) {
 // Under a limit of bytes: the choice keeps it, is still as good as every named
 // schedule that keeps it, and there is one exactly when a stage can hold one
 // microbatch.
+// Weight gradients that wait for each other: no list has all of them, and one
+// that has some is the fastest of all.
+TEST(AutoSchedule, AListThatStandsStillIsNoCandidate) {
+  ListOptions list;
+  list.shape.stages = 2;
+  list.shape.microbatches = 4;
+  list.shape.update = true;
+  list.costs.times = {{0, 1, 0, 1, 1, 1}};
+  list.costs.weightSums = {{0, 1, Action::W, Action::W, 0, 0},
+                           {1, 0, Action::W, Action::W, 0, 0}};
+  list.sets = 0;
+  Result<Schedule> schedule = listSchedule(list);
+  ASSERT_FALSE(schedule.ok());
+  EXPECT_EQ(schedule.status().str(),
+            "stage 0 stands still after 4 forwards, 4 backwards and 0 weight "
+            "gradients of 4 microbatches\n"
+            "stage 1 stands still after 4 forwards, 4 backwards and 0 weight "
+            "gradients of 4 microbatches");
+  Result<AutoChoice> choice = makeAuto(automatic(list));
+  ASSERT_FALSE(choice.ok()) << choice->str();
+  EXPECT_NE(choice.status().str().find("stands still"), std::string::npos)
+      << choice.status().str();
+}
+
 TEST(AutoSchedule, KeepsTheMemoryLimit) {
   std::mt19937 random(29);
   int found = 0, refused = 0, named = 0;

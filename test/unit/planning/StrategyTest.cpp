@@ -32,6 +32,37 @@ TEST(Strategy, RoundTrip) {
   }
 }
 
+// A schedule that no name makes: its lists stand in the file.
+TEST(Strategy, SearchedListsComeBack) {
+  ScheduleOptions shape;
+  shape.stages = 2;
+  shape.microbatches = 3;
+  shape.chunks = 1;
+  shape.splitBackward = shape.update = true;
+  Strategy strategy = example();
+  strategy.lists = *makeSchedule("1f1b", shape);
+  strategy.lists->name = "auto";
+  strategy.schedule = "auto";
+  Result<Strategy> again = Strategy::parse(strategy.toJson(), "s.json");
+  ASSERT_TRUE(again.ok()) << again.status().str();
+  EXPECT_EQ(*again, strategy);
+  EXPECT_EQ(again->toJson(), strategy.toJson());
+
+  std::string text = strategy.toJson();
+  text.replace(text.find("B0"), 2, "X0");
+  EXPECT_EQ(Strategy::parse(text, "s.json").status().str(),
+            "s.json: 'schedule': stage 0, position 2: 'X0' is no action; "
+            "expected one like F0, r1, B2.1 or U");
+  EXPECT_EQ(Strategy::parse(R"({"schedule": 3})", "s.json").status().str(),
+            "s.json: 'schedule' is neither a string nor an object");
+  EXPECT_EQ(Strategy::parse(R"({"chunks": 2, "schedule": {"microbatches": 1,
+                                "stages": ["F0 B0"]}})",
+                            "s.json")
+                .status()
+                .str(),
+            "s.json: 'chunks' is 2, the lists of 'schedule' have 1");
+}
+
 TEST(Strategy, AbsentFieldsStayOpen) {
   Result<Strategy> strategy = Strategy::parse("{}", "s.json");
   ASSERT_TRUE(strategy.ok());

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Plans of real size, compiled and verified.
+
+Thresholds, epilogues, alignment, fusions and the search behave otherwise at the
+sizes of real models than in small ones. Weight-less models (real_models.py) are
+compiled for the clusters of samples/clusters, in f32 and bf16, on meshes of all
+kinds, tensor degrees above the size of a node too; merakc verifies each plan,
+merak-plan verify does it again from its files. A plan from which one reduction is
+taken must not pass.
+"""
+import functools
+import os
+import re
+import sys
+
+import harness
+import real_models
+from harness import Case, Failed
+
+CLUSTERS = os.path.join(harness.ROOT, "samples/clusters")
+# Model, cluster, mesh (pp, dp, tp; None: searched, on all devices), samples of a
+# microbatch and of a step, more options.
+QUICK = [
+    ("gpt2-124m", "h100-8x8", (1, 1, 2), 4, 64),
+    ("gpt2-124m", "h200-8x8", (1, 2, 4), 4, 64),
+    ("gpt2-124m", "rtx3090-16x4", (2, 2, 2), 2, 32),
+    ("gpt2-124m", "rtx3090-16x4", (1, 1, 12), 2, 8),
+    ("gpt2-124m", "xeon-2", (1, 1, 2), 1, 4),
+    ("gpt2-1.5b", "h100-8x8", (1, 8, 1), 4, 64),
+    ("gpt2-1.5b", "h100-8x8", (2, 2, 2), 4, 64, "--schedule=1f1b"),
+]
+FULL = [
+    ("gpt2-124m", "h100-8x8", (1, 1, 2), 4, 64, "--tp-overlap=3"),
+    ("gpt2-124m", "h100-8x8", (4, 2, 3), 1, 64),
+    ("gpt2-124m", "h100-8x8", None, 4, 512),
+    ("gpt2-1.5b", "h100-8x8", (1, 1, 5), 2, 16),
+    ("gpt2-1.5b", "h200-8x8", (4, 8, 2), 2, 512, "--schedule=1f1b"),
+    ("gpt-8.3b", "h100-8x8", (1, 8, 8), 4, 512),
+    ("gpt-8.3b", "h200-8x8", (4, 4, 4), 2, 128, "--schedule=1f1b"),
+    ("gpt3-175b", "h200-8x8", (8, 1, 8), 1, 32, "--schedule=1f1b"),
+    ("gpt3-175b", "h200-8x8", (4, 1, 16), 1, 16, "--schedule=1f1b"),
+    ("llama-7b", "h100-8x8", (2, 1, 8), 1, 16, "--schedule=1f1b"),
+    ("llama-7b", "h200-8x8", (1, 8, 4), 1, 32),
+    ("llama-70b", "h200-8x8", (8, 1, 8), 1, 16, "--schedule=1f1b"),
+]
+BROKEN = ("gpt2-124m", "h100-8x8", (1, 2, 2), 4, 16)
+TAKEN = 6  # reductions, one at a time
+
+
+def compile_case(tools, case, precision, *more):
+    """merakc's answer to a case."""
+    model, cluster, mesh, microbatch, batch, *options = case
+    path = tools.path(model + ".textproto")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(real_models.MODELS[model]())
+    if mesh:
+        pp, dp, tp = mesh
+        options += [f"--mesh=pp={pp},dp={dp},tp={tp}",
+                    f"--devices={pp * dp * tp}"]
+    tools.run("merakc", path, "-q", "--optimizer=adamw",
+              f"--cluster={CLUSTERS}/{cluster}.json",
+              f"--precision={precision}", f"--global-batch={batch}",
+              f"--microbatch={microbatch}", *options, *more)
+
+
+def verified(case, precision, tools):
+    plan = tools.path("out.plan")
+    compile_case(tools, case, precision, "--grad-clip=1", "-o", plan)
+    said, _ = tools.run("merak-plan", "verify", plan)
+    text, _ = tools.run("merak-plan", "print", plan)
+    # A plan that splits nothing would prove nothing.
+    mesh = case[2]
+    if mesh and mesh[1] * mesh[2] > 1 and "all_reduce" not in text:
+        raise Failed(f"no all-reduce on {mesh}")
+    return re.sub(r".*sound: ", "", said.strip())
+
+
+def broken(tools):
+    """The plan as text, without one of its reductions."""
+    whole, less = tools.path("plan.mlir"), tools.path("less.mlir")
+    compile_case(tools, BROKEN, "bf16", "--to=plan", "-o", whole)
+    with open(whole, encoding="utf-8") as file:
+        lines = file.read().splitlines(keepends=True)
+    at = [i for i, line in enumerate(lines) if "plan.collective" in line]
+    if len(at) < 100:
+        raise Failed(f"only {len(at)} collectives")
+    tools.run("merakc", whole, "--from=plan", "-q", "-o", tools.path("o.plan"))
+    for i in at[::len(at) // TAKEN]:
+        with open(less, "w", encoding="utf-8") as file:
+            file.writelines(lines[:i] + lines[i + 1:])
+        _, errors = tools.run("merakc", less, "--from=plan", "-q", "-o",
+                              tools.path("less.plan"), expect=70)
+        if "the plan does not pass its verifier" not in errors:
+            raise Failed(f"without {lines[i].strip()}: "
+                         f"{harness.last_lines(errors)}")
+    return f"{len(at)} collectives"
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    cases = [Case("without a reduction", broken)]
+    for case in QUICK + (FULL if args.all else []):
+        model, cluster, mesh, _, _, *options = case
+        shape = "x".join(map(str, mesh)) if mesh else "searched"
+        for precision in ("bf16", "fp32"):
+            cases.append(Case(
+                " ".join([model, cluster, shape, precision, *options]),
+                functools.partial(verified, case, precision)))
+    return harness.run_cases("real-size", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
