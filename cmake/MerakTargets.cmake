@@ -42,15 +42,16 @@ function(merak_unittest name)
   add_test(NAME ${name} COMMAND ${name})
 endfunction()
 
-# merak_all_devices(TARGET): links every backend and communicator that is built,
-# each announced by a definition MERAK_HAS_....
+# merak_all_devices(TARGET [WITHOUT ...]): links every backend and communicator
+# that is built, each announced by a definition MERAK_HAS_....
 function(merak_all_devices name)
+  cmake_parse_arguments(ARG "" "" "WITHOUT" ${ARGN})
   target_link_libraries(${name} PRIVATE MerakCpuBackend)
   foreach(part CUDA:MerakCudaBackend NCCL:MerakNccl MPI:MerakMpi)
     string(REPLACE ":" ";" part ${part})
     list(GET part 0 what)
     list(GET part 1 library)
-    if(TARGET ${library})
+    if(TARGET ${library} AND NOT what IN_LIST ARG_WITHOUT)
       target_link_libraries(${name} PRIVATE ${library})
       target_compile_definitions(${name} PRIVATE MERAK_HAS_${what}=1)
     endif()

@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <filesystem>
 
 namespace merak::runtime {
 namespace {
 
+// Where the model was when the plan was made; or in the plan's own folder, if
+// plan and model were moved together.
 std::string resolvePath(const LoadedPlan &plan, const planpb::Source &source) {
   if (source.kind() == planpb::Source::CONSTANTS)
     return plan.dir + "/" +
@@ -16,7 +19,13 @@ std::string resolvePath(const LoadedPlan &plan, const planpb::Source &source) {
   if (source.path().empty() || source.path()[0] == '/' ||
       plan.file.model_dir().empty())
     return source.path();
-  return plan.file.model_dir() + "/" + source.path();
+  const std::string path = plan.file.model_dir() + "/" + source.path();
+  const std::string inside = plan.dir + "/" + source.path();
+  std::error_code error;
+  return !std::filesystem::exists(path, error) &&
+                 std::filesystem::exists(inside, error)
+             ? inside
+             : path;
 }
 
 } // namespace

@@ -189,15 +189,19 @@ private:
 
   Status open() {
     path_ = options_.model;
-    if (path_.empty())
-      path_ = (fs::path(plan_.file.model_dir()) /
-               fs::path(plan_.file.model()).filename())
-                  .string();
+    std::error_code error;
+    if (path_.empty()) {
+      const fs::path name = fs::path(plan_.file.model()).filename();
+      path_ = (fs::path(plan_.file.model_dir()) / name).string();
+      // Plan and model may have been moved together.
+      if (!fs::exists(path_, error) &&
+          fs::exists(fs::path(plan_.dir) / name, error))
+        path_ = (fs::path(plan_.dir) / name).string();
+    }
     auto file = MappedFile::open(path_);
     if (!file)
       return file.status();
     model_ = *file;
-    std::error_code error;
     if (fs::equivalent(path_, options_.output, error))
       return fail("expected another file to write than the model itself");
     CheckpointState state;
@@ -227,7 +231,8 @@ private:
         splits_.push_back({entry["parameter"], entry["initializer"],
                            entry["output"], entry["input"]});
     }
-    for (const auto &entry : json.value("folded_uses", nlohmann::json::array())) {
+    for (const auto &entry :
+         json.value("folded_uses", nlohmann::json::array())) {
       std::vector<std::string> functions;
       if (!entry.is_object() ||
           !entry.value("parameter", nlohmann::json()).is_string() ||
@@ -679,8 +684,7 @@ private:
       } else {
         uint16_t bits = 0;
         std::memcpy(&bits, values.data() + 2 * i, 2);
-        value = dtype == planpb::BF16 ? bf16ToFloat(bits)
-                                              : f16ToFloat(bits);
+        value = dtype == planpb::BF16 ? bf16ToFloat(bits) : f16ToFloat(bits);
       }
       const float single = static_cast<float>(value);
       const uint16_t half =

@@ -231,6 +231,7 @@ SUITES = {
     "planner-memory": python_suite("test/e2e/planner_memory.py",
                                    tools=True),
     "overlap": python_suite("test/e2e/overlap.py", tools=True),
+    "python": python_suite("test/python/package.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),
     "runtime-only": run_runtime_only,
 }
