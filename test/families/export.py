@@ -272,7 +272,8 @@ def interface(path):
 KEPT_NOTES = ["pkg.torch.onnx.name_scopes", "pkg.torch.onnx.fx_node",
               "pkg.torch.export.ExportedProgram.graph_signature",
               "pkg.torch.export.graph_signature.InputSpec.kind",
-              "pkg.onnxscript.optimizer.folded_from"]
+              "pkg.onnxscript.optimizer.folded_from",
+              "pkg.onnxscript.rewriter.rule_name"]
 
 
 def record(source, target, results):
