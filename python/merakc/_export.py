@@ -4,6 +4,8 @@ metadata (docs/Metadata.md)."""
 import contextlib
 import fnmatch
 import inspect
+import io
+import logging
 import warnings
 
 import torch
@@ -145,9 +147,22 @@ def aliases(model):
     return found
 
 
-def _capture(step, tensors, watch):
-    with torch.enable_grad(), warnings.catch_warnings():
+@contextlib.contextmanager
+def _quietly():
+    """torch warns, logs and prints much of what is of no use here: whole graphs
+    when it refuses one."""
+    before = logging.root.manager.disable
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def _capture(step, tensors, watch):
+    with torch.enable_grad(), _quietly():
         # Only while the model's own code runs: the exporter uses the same
         # operations for its purposes.
         step.__dict__["watch"] = watch
@@ -165,8 +180,12 @@ def _sentence(error):
     if isinstance(cause, CompileError):
         return cause.problems
     lines = [l.strip() for l in str(cause).splitlines() if l.strip()]
-    return [f"torch.export refused the model: {type(cause).__name__}: "
-            f"{lines[0] if lines else 'without a word'}"]
+    text = (f"torch.export refused the model: {type(cause).__name__}: "
+            f"{lines[0] if lines else 'without a word'}")
+    if "data-dependent" in text:
+        text += ("; shapes and branches that depend on values cannot be "
+                 "compiled: write them with masks, or a fixed number of rounds")
+    return [text]
 
 
 def export(model, inputs, path, *, loss=None, global_batch=None, train=True,
@@ -189,8 +208,7 @@ def export(model, inputs, path, *, loss=None, global_batch=None, train=True,
         problems += watch.problems if watch else []
         keep_no_grad(program.graph_module, problems)
         outputs = len(program.graph_signature.user_outputs)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quietly():
             onnx_program = torch.onnx.export(
                 program, (), dynamo=True, optimize=False, verbose=False,
                 opset_version=opset or OPSET, input_names=input_names,

@@ -32,14 +32,14 @@ class Progress:
         long it took."""
         began = time.monotonic()
         ended = threading.Event()
-        ticks = self.how is True and not _in_notebook() and \
-            sys.stderr.isatty()
+        stream = sys.stderr  # which the exporter's own words must not reach
+        ticks = self.how is True and not _in_notebook() and stream.isatty()
 
         def tick():
             while not ended.wait(0.5):
-                sys.stderr.write(f"\rmerakc: {what} ... "
-                                 f"{time.monotonic() - began:.0f} s ")
-                sys.stderr.flush()
+                stream.write(f"\rmerakc: {what} ... "
+                             f"{time.monotonic() - began:.0f} s ")
+                stream.flush()
 
         thread = threading.Thread(target=tick, daemon=True)
         if ticks:
@@ -50,7 +50,7 @@ class Progress:
             ended.set()
             if ticks:
                 thread.join()
-                sys.stderr.write("\r\033[K")
+                stream.write("\r\033[K")
         self.say(f"merakc: {what}: {time.monotonic() - began:.1f} s")
 
     def step(self, line, always=False):
