@@ -220,7 +220,7 @@ TEST(Partition, WhatIsTheSameForAllMicrobatchesRunsOnce) {
     late += outcome->ops[i].late ? p.graph.ops[i].name + " " : "";
   EXPECT_EQ(late, "penalty loss ");
   EXPECT_EQ(conversions(p.graph, *outcome),
-            "accumulate scaled for loss; all_reduce scaled for loss; ");
+            "all_reduce scaled for loss; accumulate scaled for loss; ");
   EXPECT_EQ(compareWithWhole(p, assignment, *outcome, 1), "");
 }
 
