@@ -159,8 +159,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
   CompilerOptions &o = parsed.options;
   CLI::App app{"compiles an ONNX model into one executable plan per rank"};
   app.name("merakc");
-  std::string mesh, optimizer = "adamw", mode = "train", freeze,
-      trainable, memory;
+  std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable,
+                    memory;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
   std::vector<std::string> shapes;
   app.add_option("model", o.input,

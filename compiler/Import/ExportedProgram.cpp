@@ -10,14 +10,32 @@ using llvm::StringRef;
 // Calls whose result is a part or another form of their operand: the exporter
 // leaves out those that change nothing and joins others with what reads them.
 static bool isView(StringRef function) {
-  static const llvm::StringSet<> kViews = {
-      "_reshape_alias", "_to_copy",   "_unsafe_view", "alias",
-      "clone",          "contiguous", "dropout",      "expand",
-      "expand_as",      "flatten",    "getitem",      "lift_fresh_copy",
-      "native_dropout", "permute",    "reshape",      "select",
-      "slice",          "squeeze",    "t",            "to",
-      "transpose",      "type_as",    "unflatten",    "unsqueeze",
-      "view",           "view_as"};
+  static const llvm::StringSet<> kViews = {"_reshape_alias",
+                                           "_to_copy",
+                                           "_unsafe_view",
+                                           "alias",
+                                           "clone",
+                                           "contiguous",
+                                           "dropout",
+                                           "expand",
+                                           "expand_as",
+                                           "flatten",
+                                           "getitem",
+                                           "lift_fresh_copy",
+                                           "native_dropout",
+                                           "permute",
+                                           "reshape",
+                                           "select",
+                                           "slice",
+                                           "squeeze",
+                                           "t",
+                                           "to",
+                                           "transpose",
+                                           "type_as",
+                                           "unflatten",
+                                           "unsqueeze",
+                                           "view",
+                                           "view_as"};
   return kViews.contains(function);
 }
 
@@ -177,8 +195,8 @@ bool ExportedProgram::resolves(StringRef operand) const {
   return values.contains(operand) || targets.count(operand);
 }
 
-std::vector<std::string>
-ExportedProgram::unresolved(const ExportedCall &call, bool viewsToo) const {
+std::vector<std::string> ExportedProgram::unresolved(const ExportedCall &call,
+                                                     bool viewsToo) const {
   std::vector<std::string> names;
   for (const std::string &operand : call.operands)
     if (!resolves(operand) && (viewsToo || !isView(functionOf(operand))))

@@ -65,7 +65,6 @@ private:
   llvm::StringSet<> parameterSet, values;
   llvm::StringMap<std::string> targets; // operand of calls -> name
   llvm::StringMap<std::vector<std::string>> folded;
-
 };
 
 } // namespace merak

@@ -14,20 +14,39 @@ static constexpr const char *kRemedy = "export with optimize=False";
 // Calls that only move elements. What else one finds among the origins of a
 // folded weight is arithmetic, unless it belongs to an index.
 static bool movesElements(StringRef function) {
-  static const llvm::StringSet<> kMoves = {
-      "_reshape_alias", "_to_copy",  "_unsafe_view", "alias",
-      "clone",          "concat",    "contiguous",   "flatten",
-      "getitem",        "cat",       "lift_fresh_copy", "movedim",
-      "permute",        "reshape",   "squeeze",      "stack",
-      "swapaxes",       "t",         "to",           "transpose",
-      "unflatten",      "unsqueeze", "view",         "view_as",
-      "numpy_T",        "mT",        "swapdims"};
+  static const llvm::StringSet<> kMoves = {"_reshape_alias",
+                                           "_to_copy",
+                                           "_unsafe_view",
+                                           "alias",
+                                           "clone",
+                                           "concat",
+                                           "contiguous",
+                                           "flatten",
+                                           "getitem",
+                                           "cat",
+                                           "lift_fresh_copy",
+                                           "movedim",
+                                           "permute",
+                                           "reshape",
+                                           "squeeze",
+                                           "stack",
+                                           "swapaxes",
+                                           "t",
+                                           "to",
+                                           "transpose",
+                                           "unflatten",
+                                           "unsqueeze",
+                                           "view",
+                                           "view_as",
+                                           "numpy_T",
+                                           "mT",
+                                           "swapdims"};
   return kMoves.contains(function);
 }
 static bool takesPart(StringRef function) {
   static const llvm::StringSet<> kParts = {
-      "chunk",  "index_select",     "narrow", "select", "slice", "split",
-      "unbind", "split_with_sizes", "embedding"};
+      "chunk", "index_select", "narrow",           "select",   "slice",
+      "split", "unbind",       "split_with_sizes", "embedding"};
   return kParts.contains(function);
 }
 static bool repeatsElements(StringRef function) {
@@ -41,14 +60,30 @@ static bool makesIndices(StringRef function) {
 }
 // Operators whose conversion to ONNX only moves the elements of weights.
 static bool takesWeightsAsTheyAre(StringRef function) {
-  static const llvm::StringSet<> kCalls = {
-      "_prelu_kernel", "batch_norm",    "bilinear",    "conv1d",
-      "conv2d",        "conv3d",        "convolution", "conv_transpose1d",
-      "conv_transpose2d", "conv_transpose3d", "group_norm", "gru",
-      "instance_norm", "layer_norm",    "linear",      "lstm",
-      "matmul",        "mm",            "native_group_norm",
-      "native_layer_norm", "prelu",     "rnn_relu",    "rnn_tanh",
-      "embedding"};
+  static const llvm::StringSet<> kCalls = {"_prelu_kernel",
+                                           "batch_norm",
+                                           "bilinear",
+                                           "conv1d",
+                                           "conv2d",
+                                           "conv3d",
+                                           "convolution",
+                                           "conv_transpose1d",
+                                           "conv_transpose2d",
+                                           "conv_transpose3d",
+                                           "group_norm",
+                                           "gru",
+                                           "instance_norm",
+                                           "layer_norm",
+                                           "linear",
+                                           "lstm",
+                                           "matmul",
+                                           "mm",
+                                           "native_group_norm",
+                                           "native_layer_norm",
+                                           "prelu",
+                                           "rnn_relu",
+                                           "rnn_tanh",
+                                           "embedding"};
   return kCalls.contains(function);
 }
 
@@ -73,9 +108,9 @@ static std::string shapeOf(const OnnxTensor &tensor) {
 
 static const OnnxTensor &tensorOf(const OnnxFile &file,
                                   const std::string &name) {
-  return *llvm::find_if(
-      file.initializers(),
-      [&](const OnnxTensor &tensor) { return tensor.name == name; });
+  return *llvm::find_if(file.initializers(), [&](const OnnxTensor &tensor) {
+    return tensor.name == name;
+  });
 }
 
 // The program's functions that a folded tensor went through.
@@ -104,8 +139,7 @@ bool ProgramRestorer::looksUpLast(const std::string &name,
 
 // Whether every element of the tensor is one element of a parameter, none of
 // them twice; with `why` what it is otherwise.
-bool ProgramRestorer::isRearranged(const std::string &name,
-                                   const Sources &from,
+bool ProgramRestorer::isRearranged(const std::string &name, const Sources &from,
                                    std::string &why) const {
   const std::string &origin = originOf(name);
   const std::vector<std::string> *values = program.foldedFrom(origin);
@@ -249,7 +283,8 @@ bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
     for (uint64_t at = 0; equal && !same && at < bytes->size();
          at += extent * inner)
       for (int64_t k = 1; k < extent && equal; ++k)
-        equal = bytes->substr(at, inner) == bytes->substr(at + k * inner, inner);
+        equal =
+            bytes->substr(at, inner) == bytes->substr(at + k * inner, inner);
     if (equal) {
       small[d] = 1;
       repeated += (repeated.empty() ? "" : ", ") + std::to_string(d);
@@ -416,7 +451,8 @@ void ProgramRestorer::judgeFold(const std::string &name) {
         return fail(name,
                     "expected one use of parameter '" + source +
                         "' of the exported program, found that the exporter "
-                        "folded it into " + what + " and '" + other + "'",
+                        "folded it into " +
+                        what + " and '" + other + "'",
                     kRemedy);
   }
   if ((repeats || picks) && contract(name, from))

@@ -109,8 +109,8 @@ bool GraphImporter::restoreProgram() {
   if (!exported.isKnown() || options.updated)
     return true;
   programParameters = exported.parameters();
-  ProgramRestorer restorer(file, exported, options, outputs,
-                           report.globalBatch, report);
+  ProgramRestorer restorer(file, exported, options, outputs, report.globalBatch,
+                           report);
   for (const RestoreError &error : restorer.run()) {
     if (!options.train)
       continue;

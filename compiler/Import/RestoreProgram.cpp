@@ -120,7 +120,8 @@ void ProgramRestorer::findSources() {
   for (const auto &[name, from] : sources)
     held.insert(from.begin(), from.end());
   for (const auto &[name, readers] : uses) {
-    if (says || sources.count(name) || llvm::is_contained(program.buffers(), name))
+    if (says || sources.count(name) ||
+        llvm::is_contained(program.buffers(), name))
       continue;
     Sources from;
     for (const Use &use : readers)
@@ -141,7 +142,8 @@ void ProgramRestorer::findSources() {
 //===----------------------------------------------------------------------===//
 
 static bool isSplat(StringRef bytes, size_t size) {
-  return bytes.size() >= size && bytes.drop_front(size) == bytes.drop_back(size);
+  return bytes.size() >= size &&
+         bytes.drop_front(size) == bytes.drop_back(size);
 }
 
 // The call behind a node says which parameters it reads. One that does not name
@@ -196,9 +198,10 @@ void ProgramRestorer::giveOwn(const std::string &initializer, const Use &use,
       wanted = moduleOfParameter(parameter) + "." + initializer;
     own = freeName(wanted);
     names.insert(own);
-    OnnxTensor copy = *llvm::find_if(
-        file.initializers(),
-        [&](const OnnxTensor &tensor) { return tensor.name == initializer; });
+    OnnxTensor copy =
+        *llvm::find_if(file.initializers(), [&](const OnnxTensor &tensor) {
+          return tensor.name == initializer;
+        });
     copy.name = own;
     file.addInitializer(std::move(copy));
     copyOf[own] = initializer;
@@ -220,13 +223,14 @@ void ProgramRestorer::separateMerged() {
     if (uses.count(tensor.name) && tensor.elements() <= kMaxMerged)
       small.push_back(tensor.name);
   // A constant stands for a parameter only if nothing else does.
-  std::stable_partition(small.begin(), small.end(), [&](const std::string &name) {
-    return !sources[name].empty();
-  });
+  std::stable_partition(
+      small.begin(), small.end(),
+      [&](const std::string &name) { return !sources[name].empty(); });
   for (const std::string &name : small) {
-    const OnnxTensor &tensor = *llvm::find_if(
-        file.initializers(),
-        [&](const OnnxTensor &other) { return other.name == name; });
+    const OnnxTensor &tensor =
+        *llvm::find_if(file.initializers(), [&](const OnnxTensor &other) {
+          return other.name == name;
+        });
     auto bytes = file.bytes(tensor);
     const bool splat =
         bytes && isSplat(*bytes, onnxElementSize(tensor.dataType));
@@ -293,8 +297,8 @@ void ProgramRestorer::restoreBias(int index, const ExportedCall &call) {
   for (const std::string &name : program.parametersOf(call))
     if (!isHeld(name) || restoredBiases.count(name))
       bias = name;
-  const auto weight = llvm::find_if(
-      file.initializers(), [&](const OnnxTensor &tensor) {
+  const auto weight =
+      llvm::find_if(file.initializers(), [&](const OnnxTensor &tensor) {
         return node.input_size() == 2 && tensor.name == node.input(1);
       });
   if (bias.empty() || weight == file.initializers().end() ||
@@ -363,9 +367,9 @@ void ProgramRestorer::findLost() {
          std::string(kRemedy) + ", or --freeze=" + name +
              " trains what is there without it");
   }
-  const std::vector<std::string> removed =
-      program.isOptimized() ? program.removedCalls(graph)
-                            : std::vector<std::string>();
+  const std::vector<std::string> removed = program.isOptimized()
+                                               ? program.removedCalls(graph)
+                                               : std::vector<std::string>();
   std::vector<std::string> suspects;
   for (const std::string &call : removed) {
     if (functionOf(call) == "detach")

@@ -44,8 +44,7 @@ static void captured(const onnx::NodeProto &node,
 
 llvm::StringSet<>
 merak::gradientReaches(const onnx::GraphProto &graph,
-                       const std::vector<std::string> &outputs,
-                       bool settings) {
+                       const std::vector<std::string> &outputs, bool settings) {
   llvm::StringSet<> reached;
   for (const std::string &output : outputs)
     reached.insert(output);
@@ -224,8 +223,8 @@ static bool isFilledByName(StringRef name) {
 bool merak::isModuleParameter(StringRef name) {
   StringRef leaf = name.contains('.') ? name.rsplit('.').second : name;
   return name.contains('.') &&
-         (leaf.contains("weight") || leaf.contains("bias") ||
-          leaf == "gamma" || leaf == "beta" || leaf == "scale");
+         (leaf.contains("weight") || leaf.contains("bias") || leaf == "gamma" ||
+          leaf == "beta" || leaf == "scale");
 }
 
 static bool matchesAny(const std::vector<std::string> &patterns,

@@ -76,7 +76,7 @@ void GraphImporter::decideWeights() {
       decision = {false, false, "a running statistic"};
     if (decision.trained && decision.reason.empty() && !program &&
         !options.updated && options.trainable.empty() &&
-        !isModuleParameter(tensor.name))
+        !isModuleParameter(tensor.name) && !isExporterName(tensor.name))
       doubtful.push_back(tensor.name);
     weight->type = RankedTensorType::get(tensor.dims, element);
     if (weightOf.count(tensor.name))
@@ -136,7 +136,8 @@ GraphImporter::Weight *GraphImporter::splitUse(Weight &from,
 }
 
 // The module that PyTorch's TorchScript exporter writes into a node's name:
-// "/h.1/ln_2/LayerNormalization_1" -> "h.1.ln_2", and "/up/up.0/Conv" -> "up.0".
+// "/h.1/ln_2/LayerNormalization_1" -> "h.1.ln_2", and "/up/up.0/Conv" ->
+// "up.0".
 static std::string moduleOfName(const onnx::NodeProto &node) {
   if (!StringRef(node.name()).starts_with("/"))
     return "";
@@ -159,10 +160,10 @@ static bool isAgain(StringRef module, StringRef owner) {
     return false;
   for (auto [part, own] : llvm::zip(parts, owned)) {
     StringRef suffix = part;
-    if (part != own && !(suffix.consume_front(own) &&
-                         suffix.consume_front("_") && !suffix.empty() &&
-                         suffix.find_first_not_of("0123456789") ==
-                             StringRef::npos))
+    if (part != own &&
+        !(suffix.consume_front(own) && suffix.consume_front("_") &&
+          !suffix.empty() &&
+          suffix.find_first_not_of("0123456789") == StringRef::npos))
       return false;
   }
   return true;
@@ -192,17 +193,14 @@ void GraphImporter::findMerged() {
     if (!isModuleParameter(name) || !weight.decision.trained ||
         weight.type.getNumElements() > kMaxMerged ||
         !isSplat(file, *weight.tensor) ||
-        llvm::none_of(list,
-                      [&](const Use &use) {
-                        return isAgain(use.module, owner);
-                      }))
+        llvm::none_of(
+            list, [&](const Use &use) { return isAgain(use.module, owner); }))
       continue;
     std::map<std::string, Weight *> made;
     for (const Use &use : list) {
       const onnx::NodeProto &node = graph.node(use.node);
       const std::string wanted =
-          use.module +
-          (slotKind(node, use.slot) == 2 ? ".bias" : ".weight");
+          use.module + (slotKind(node, use.slot) == 2 ? ".bias" : ".weight");
       if (use.module.empty() || isAgain(use.module, owner) ||
           weightOf.count(wanted))
         continue;
@@ -260,6 +258,25 @@ Attribute GraphImporter::bytesOf(const OnnxTensor &tensor) {
   return {};
 }
 
+// Dimensions as large as the batch along which the values repeat.
+static SmallVector<int64_t>
+repeatedDims(OnnxFile &file, const OnnxTensor &tensor, int64_t batch) {
+  SmallVector<int64_t> dims;
+  int64_t inner = static_cast<int64_t>(onnxElementSize(tensor.dataType));
+  for (size_t d = tensor.dims.size(); d-- > 0; inner *= tensor.dims[d]) {
+    std::optional<StringRef> bytes;
+    if (batch < 2 || tensor.dims[d] != batch || !(bytes = file.bytes(tensor)))
+      continue;
+    bool repeats = true;
+    for (int64_t i = inner; repeats && i < int64_t(bytes->size()); i += inner)
+      repeats = i / inner % batch == 0 ||
+                bytes->substr(i, inner) == bytes->substr(i - inner, inner);
+    if (repeats)
+      dims.insert(dims.begin(), static_cast<int64_t>(d));
+  }
+  return dims;
+}
+
 DictionaryAttr GraphImporter::firstStates(const std::string &initializer) {
   auto found = options.states.find(initializer);
   if (found == options.states.end())
@@ -298,6 +315,10 @@ Value GraphImporter::read(Weight &weight, Location loc) {
         weight.symbol, weight.type, weight.decision.trained,
         dyn_cast_or_null<train::SourceAttr>(bytes),
         dyn_cast_or_null<ElementsAttr>(bytes));
+    if (SmallVector<int64_t> dims =
+            repeatedDims(file, tensor, report.globalBatch);
+        weight.decision.trained && !dims.empty())
+      parameter->setAttr("train.repeats", outside.getDenseI64ArrayAttr(dims));
     if (DictionaryAttr states = firstStates(tensor.name))
       parameter->setAttr(train::kStatesAttr, states);
     ImportReport::Decision decision{weight.symbol, describeType(weight.type),

@@ -11,7 +11,8 @@ using namespace merak::pipe;
 
 llvm::StringMap<ActionOp> pipe::firstReaders(StageOp stage) {
   auto position = [](ActionOp action) {
-    constexpr StringLiteral order = "PFRBWSU";
+    // Passes P that read what is received come after the forward one.
+    constexpr StringLiteral order = "FPRBWSU";
     int64_t chunk = action.getChunk();
     bool isForward = action.getKind() == Action::F;
     return std::make_pair(order.find(stringifyAction(action.getKind())),

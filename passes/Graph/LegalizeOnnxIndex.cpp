@@ -3,6 +3,7 @@
 // sharding are those of `gather` and `scatter_add`.
 #include "passes/Graph/HostTensor.h"
 #include "passes/Graph/OnnxConversion.h"
+#include "passes/Graph/ScatterGrid.h"
 
 using namespace mlir;
 using namespace merak;
@@ -285,6 +286,15 @@ CONVERT(convertScatterNd) {
            describeType(updates.getType()));
     return failure();
   }
+  StringRef reduction = node.string("reduction", "none");
+  DenseElementsAttr known = constantOf(ids);
+  if (known && (reduction == "none" || reduction == "add"))
+    if (auto grid = indexGridOf(known, shapeOf(x)))
+      return give(
+          results,
+          scatterGrid(b, x, *grid, updates, [&](Value old, Value update) {
+            return reduction == "none" ? update : b.binary<AddOp>(old, update);
+          }));
   Value y = scatterRows(node, b, joined(b, x, 0, depth), flatten(b, at),
                         joined(b, updates, 0, rankOf(ids) - 1));
   return give(results, b.reshape(y, shapeOf(x)));

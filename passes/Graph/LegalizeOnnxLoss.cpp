@@ -59,9 +59,9 @@ static Value weigh(GraphBuilder &b, Value rows, Value weights) {
 static Value uniformRows(const OnnxNode &node, GraphBuilder &b, Value scores,
                          Value labels, std::optional<int64_t> ignore) {
   const int64_t axis = rankOf(scores) - 1;
-  Value centered = b.binary<SubOp>(
-      scores, b.unary<StopGradientOp>(
-                  b.reduce<ReduceMaxOp>(scores, {axis}, /*keep=*/true)));
+  Value centered =
+      b.binary<SubOp>(scores, b.unary<StopGradientOp>(b.reduce<ReduceMaxOp>(
+                                  scores, {axis}, /*keep=*/true)));
   Value sum = b.reduce<ReduceSumOp>(b.unary<ExpOp>(centered), {axis}, true);
   Value negative = b.binary<SubOp>(b.unary<LogOp>(sum), centered);
   if (Value weights = node.in(2))
@@ -82,6 +82,15 @@ static Value classLast(GraphBuilder &b, Value scores) {
   return b.transpose(scores, perm);
 }
 
+// Labels that are chances of the classes, as PyTorch's exporters write them for
+// targets that are floats: the operator's text knows only integers, but nothing
+// else can be meant.
+static bool hasSoftLabels(const OnnxNode &node) {
+  Value scores = node.in(0), labels = node.in(1);
+  return scores && labels && isFloat(labels) && rankOf(scores) >= 2 &&
+         labels.getType() == scores.getType();
+}
+
 static LogicalResult checkLoss(const OnnxNode &node, GraphBuilder &b) {
   if (failed(needsFloat(node, b, 2)) || failed(needsRank(node, b, 2, 2)))
     return failure();
@@ -96,12 +105,15 @@ static LogicalResult checkLoss(const OnnxNode &node, GraphBuilder &b) {
            describeType(weights.getType()));
     return failure();
   }
+  if (hasSoftLabels(node))
+    return success();
   Shape expected(shapeOf(scores));
   expected.erase(expected.begin() + 1);
   if (shapeOf(labels) != ArrayRef<int64_t>(expected) ||
       !isa<IntegerType>(tensorType(labels).getElementType())) {
     b.fail("expected integer labels of shape " + describeShape(expected) +
-           " for scores " + describeType(scores.getType()) + ", found " +
+           " or chances of the classes of the shape of the scores " +
+           describeType(scores.getType()) + ", found " +
            describeType(labels.getType()));
     return failure();
   }
@@ -118,9 +130,33 @@ static IntegerAttr ignoreAttr(GraphBuilder &b, std::optional<int64_t> ignore) {
   return ignore ? b.builder.getI64IntegerAttr(*ignore) : IntegerAttr();
 }
 
+// The mean over samples and places of -sum(w * chances * log p) over classes.
+static LogicalResult softCrossEntropy(const OnnxNode &node, GraphBuilder &b,
+                                      Value logChances, Results &results) {
+  Value scores = node.in(0);
+  Value chances = node.in(1);
+  if (double smoothing = node.real(kLabelSmoothing, 0); smoothing > 0)
+    chances =
+        b.binary<AddOp>(b.binary<MulOp>(chances, 1 - smoothing),
+                        b.scalarLike(smoothing / shapeOf(scores)[1], chances));
+  Value rows = b.binary<MulOp>(logChances, chances);
+  Shape ofClass(rankOf(scores), 1);
+  ofClass[1] = shapeOf(scores)[1];
+  if (Value weights = node.in(2))
+    rows = b.binary<MulOp>(rows, b.reshape(weights, ofClass));
+  rows = b.unary<NegOp>(b.reduce<ReduceSumOp>(rows, {1}, false));
+  return give(results, reduceRows(node, b, rows, {}, {}, std::nullopt));
+}
+
 CONVERT(convertCrossEntropy) {
   if (failed(checkLoss(node, b)))
     return failure();
+  if (hasSoftLabels(node)) {
+    Value logChances = logSoftmax(b, node.in(0), 1);
+    if (results.size() > 1 && node.usedOutputs[1])
+      results[1] = logChances;
+    return softCrossEntropy(node, b, logChances, results);
+  }
   Value scores = node.in(0), labels = node.in(1);
   std::optional<int64_t> ignore = ignoredLabel(node);
   auto row = RankedTensorType::get(shapeOf(labels),
@@ -149,6 +185,8 @@ CONVERT(convertCrossEntropy) {
 CONVERT(convertNll) {
   if (failed(checkLoss(node, b)))
     return failure();
+  if (hasSoftLabels(node))
+    return softCrossEntropy(node, b, node.in(0), results);
   Value scores = node.in(0), labels = node.in(1);
   std::optional<int64_t> ignore = ignoredLabel(node);
   auto row = RankedTensorType::get(shapeOf(labels),

@@ -5,8 +5,7 @@ using namespace mlir;
 using namespace merak;
 using namespace merak::train;
 
-// x - max - log(sum(exp(x - max))).
-static Value logSoftmax(GraphBuilder &b, Value x, int64_t axis) {
+Value merak::logSoftmax(GraphBuilder &b, Value x, int64_t axis) {
   Value shifted =
       b.binary<SubOp>(x, b.reduce<ReduceMaxOp>(x, {axis}, /*keep=*/true));
   Value sum = b.reduce<ReduceSumOp>(b.unary<ExpOp>(shifted), {axis}, true);

@@ -30,10 +30,10 @@ enum class Kind { Low, Follow, Any, Full };
 Kind kindOf(Operation *op) {
   if (isa<EinsumOp, ConvOp, AttentionOp, GatherOp>(op))
     return Kind::Low;
-  if (isa<StopGradientOp, NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp, GeluOp, AddOp, SubOp,
-          MulOp, DivOp, MaxOp, MinOp, CompareOp, SelectOp, DropoutOp, ReshapeOp,
-          TransposeOp, ExpandOp, SliceOp, PadOp, ConcatOp, LayerNormOp,
-          RmsNormOp, RotaryOp, MaxPoolOp, AvgPoolOp>(op))
+  if (isa<StopGradientOp, NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp,
+          GeluOp, AddOp, SubOp, MulOp, DivOp, MaxOp, MinOp, CompareOp, SelectOp,
+          DropoutOp, ReshapeOp, TransposeOp, ExpandOp, SliceOp, PadOp, ConcatOp,
+          LayerNormOp, RmsNormOp, RotaryOp, MaxPoolOp, AvgPoolOp>(op))
     return Kind::Follow;
   return isa<SoftmaxCrossEntropyOp>(op) ? Kind::Any : Kind::Full;
 }

@@ -63,4 +63,7 @@ inline Shape dimsFrom(int64_t first, int64_t rank) {
   return dims;
 }
 
+// x - max - log(sum(exp(x - max))).
+mlir::Value logSoftmax(GraphBuilder &b, mlir::Value x, int64_t axis);
+
 } // namespace merak

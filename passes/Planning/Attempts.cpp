@@ -126,7 +126,20 @@ void Attempts::addChunks(const Attempt &like, int chunks) {
   bool train = like.model->problem.train;
   PipelineOptions options = pipelineOptions(way, "");
   options.chunks = chunks;
-  if (other)
+  if (const std::string &joins = like.model->problem.joins; !joins.empty()) {
+    auto has = [&](const char *name) {
+      return std::find(way.schedules.begin(), way.schedules.end(), name) !=
+             way.schedules.end();
+    };
+    if (chunks > 1 || !has("gpipe")) {
+      if (!other)
+        problems.merge(Status::error(
+            joins + "; of the schedules, gpipe runs all forwards before the "
+                    "first gradient: use --schedule=gpipe, or one microbatch"));
+      return;
+    }
+    options.schedules = {"gpipe"};
+  } else if (other)
     options.schedules = {"interleaved"};
   else if (quick && way.schedules.size() > 3)
     options.schedules = {way.schedules[0], way.schedules[1], way.schedules[2]};
@@ -184,6 +197,8 @@ void Attempts::improve() {
   std::map<int, int> improved; // by chunks
   for (size_t i : order) {
     const Attempt *leader = best();
+    if (!all[i].model->problem.joins.empty())
+      continue; // lists do not wait for all forwards
     const int chunks = all[i].plan.schedule.chunks;
     int &made = improved[chunks];
     if (made == (chunks == way.chunks ? kImproved : kImprovedChunks))

@@ -2,7 +2,9 @@
 
 #include "passes/Planning/PartitionEngine.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace merak::planning {
 
@@ -136,6 +138,60 @@ Status assignBatch(const Graph &graph, const Classes &classes,
   return status;
 }
 
+std::string shapeStr(const GraphTensor &tensor) {
+  return fmt::format("{}", fmt::join(tensor.shape, "x"));
+}
+
+std::string readerOf(const Graph &graph, int tensor) {
+  for (const GraphOp &op : graph.ops)
+    if (op.phase == Phase::Forward &&
+        std::find(op.operands.begin(), op.operands.end(), tensor) !=
+            op.operands.end())
+      return op.name;
+  return "nothing";
+}
+
+// An input of another kind may have a first dimension as large as the batch by
+// chance: what most of the inputs have there is the batch.
+static int batchClass(const Classes &classes, const std::vector<int> &batched) {
+  std::map<int, int> votes;
+  int best = -1;
+  for (int id : batched)
+    if (const TensorClasses &all = classes.tensors[id];
+        all.dimBegin.size() > 1 && all.dimBegin[1] > 0)
+      ++votes[all.atoms[0]];
+  for (int id : batched)
+    if (const TensorClasses &all = classes.tensors[id];
+        all.dimBegin.size() > 1 && all.dimBegin[1] > 0)
+      if (best < 0 || votes[all.atoms[0]] > votes[best])
+        best = all.atoms[0];
+  return best;
+}
+
+Status checkRepeated(const Graph &graph, const Classes &classes,
+                     const std::vector<int> &batched,
+                     const std::vector<Repeated> &repeated) {
+  Status status;
+  const int batch = batchClass(classes, batched);
+  for (const Repeated &repeat : repeated) {
+    const GraphTensor &tensor = graph.tensors[repeat.tensor];
+    const TensorClasses &of = classes.tensors[repeat.tensor];
+    auto end = of.atoms.begin() + of.dimBegin[repeat.dim + 1];
+    if (std::find(of.atoms.begin() + of.dimBegin[repeat.dim], end, batch) ==
+        end)
+      continue;
+    status.merge(Status::error(fmt::format(
+        "initializer '{}' of shape {}, read by node '{}', has the batch in "
+        "dimension {} and the same values for all {} samples: the exporter "
+        "expanded it, and each sample would train a copy of its own; export "
+        "with optimize=False or with a dynamic batch, or freeze it "
+        "(--freeze={})",
+        tensor.name, shapeStr(tensor), readerOf(graph, repeat.tensor),
+        repeat.dim, tensor.shape[repeat.dim], tensor.name)));
+  }
+  return status;
+}
+
 namespace {
 
 // Turns a recorded run into layouts and conversions.
@@ -160,6 +216,7 @@ public:
       if (graph.tensors[t].output)
         out.outputs.push_back(
             {int(t), chainTo(int(t), engine.outputVariant[t])});
+    out.joins = engine.joins;
     return std::move(out);
   }
 
@@ -248,6 +305,7 @@ private:
     c.times = to.times;
     c.phase = to.phase;
     c.prologue = to.prologue;
+    c.joined = to.joined;
     known = int(out.conversions.size());
     out.conversions.push_back(std::move(c));
     return known;
@@ -276,6 +334,9 @@ private:
     OpOutcome outcome;
     outcome.decompose = state.decompose;
     outcome.prologue = state.prologue;
+    outcome.late = state.late;
+    outcome.join = state.join;
+    outcome.afterJoin = state.afterJoin;
     outcome.localFlops = state.localFlops;
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const auto &variant =

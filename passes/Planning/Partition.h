@@ -49,6 +49,16 @@ Status assignBatch(const Graph &graph, const Classes &classes,
                    const std::vector<int> &batched,
                    const std::vector<AxisSize> &axes, Assignment &assignment);
 
+// A parameter all of whose values are the same along dimension `dim`.
+struct Repeated {
+  int tensor = 0, dim = 0;
+};
+// Errors: such a parameter, and the dimension is the batch of `batched`. It is
+// a table that was expanded, and each sample would train a copy of its own.
+Status checkRepeated(const Graph &graph, const Classes &classes,
+                     const std::vector<int> &batched,
+                     const std::vector<Repeated> &repeated);
+
 enum class ConversionKind {
   AllReduceSum,
   AllReduceMax,  // on the result of an op with a split Max factor
@@ -72,8 +82,9 @@ struct Conversion {
   // AllToAll: the factor of `to` that becomes split.
   int toDim = -1, toFactor = -1;
   layout::Layout from, to;
-  double bytes = 0;  // sent by each device each time, on a ring
-  int64_t times = 1; // a step: microbatches, or 1 for once a step
+  bool joined = false; // Accumulate: see OpOutcome::join
+  double bytes = 0;    // sent by each device each time, on a ring
+  int64_t times = 1;   // a step: microbatches, or 1 for once a step
   Phase phase = Phase::Forward;
   bool prologue = false; // at the end of the prologue, once a step
 };
@@ -94,6 +105,13 @@ struct OpOutcome {
   std::vector<std::vector<int>> after;
   bool decompose = false; // a Decompose factor is split: replace and plan again
   bool prologue = false;  // (also) runs in the prologue
+  bool late = false;      // of sums over microbatches or parameters alone, and
+                          // nothing before the update reads it: once, there
+  // Where sums over microbatches that depend on parameters are read before the
+  // update, all forwards come first, then all gradients. Some ops go over the
+  // microbatches between: `join` numbers these passes from 1, 0: none.
+  int join = 0;
+  bool afterJoin = false; // of Phase::Forward, but runs with the gradients
   double localFlops = 0;  // a device, a step
 };
 
@@ -110,6 +128,7 @@ struct Outcome {
   // Tensors summed over microbatches: at the end of the step, or of the
   // prologue.
   std::vector<int> accumulated, prologueValues;
+  std::string joins; // which op reads such a sum; empty: none does
 };
 
 // Errors: the batch is needed whole, a value summed over microbatches is used

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <utility>
 
 namespace merak::planning {
 
@@ -9,6 +10,7 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
     : graph(graph), classes(classes) {
   size_t count = graph.tensors.size();
   producer.assign(count, -1);
+  trained.assign(count, 0);
   dependsOnParameter.assign(count, 0);
   for (size_t t = 0; t < count; ++t)
     dependsOnParameter[t] = graph.tensors[t].parameter;
@@ -17,6 +19,9 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
     char depends = 0;
     for (int id : op.operands)
       depends |= dependsOnParameter[id];
+    if (op.phase == Phase::Update)
+      for (int id : op.operands)
+        trained[id] = graph.tensors[id].parameter;
     const OpClasses &opClasses = classes.ops[i];
     std::vector<std::vector<char>> has;
     for (size_t r = 0; r < op.results.size(); ++r) {
@@ -129,6 +134,29 @@ bool PartitionEngine::fail(const std::string &message) {
   return collect;
 }
 
+// A parameter with the batch in a dimension is one for each sample. Replicas
+// may have their parts of a table, but none that they would train apart.
+bool PartitionEngine::checkSource(int id, const Variant &stored) {
+  const GraphTensor &tensor = graph.tensors[id];
+  const AxisMask forbidden = trained[id] ? batchMask : microbatchBit;
+  for (size_t d = 0; d < tensor.shape.size(); ++d) {
+    AxisMask found = 0;
+    const TensorClasses &of = classes.tensors[id];
+    for (int i = of.dimBegin[d]; i < of.dimBegin[d + 1]; ++i)
+      found |= stored.masks[i] & forbidden;
+    if (!found)
+      continue;
+    return fail(fmt::format(
+        "initializer '{}' of shape {}, read by node '{}', has the batch in "
+        "dimension {}, which cannot be split over {}; if the exporter expanded "
+        "it, export with optimize=False or with a dynamic batch, else use {}",
+        tensor.name, shapeStr(tensor), readerOf(graph, id), d,
+        found & microbatchBit ? "microbatches" : "replicas",
+        found & microbatchBit ? "one microbatch" : "dp=1"));
+  }
+  return true;
+}
+
 // Inputs, parameters and constants lie as their classes say.
 bool PartitionEngine::placeSources() {
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
@@ -141,14 +169,8 @@ bool PartitionEngine::placeSources() {
       mask &= ~halfBit;
     if (tensor.parameter) {
       cost.parameterBytes += localBytes(int(t), stored.masks);
-      for (size_t i = 0; i < stored.masks.size(); ++i)
-        if (stored.masks[i] & microbatchBit &&
-            !fail(
-                fmt::format("parameter '{}' has the batch in a dimension of "
-                            "size {}; it cannot be split over microbatches",
-                            tensor.name,
-                            classes.classes[classes.tensors[t].atoms[i]].size)))
-          return false;
+      if (!checkSource(int(t), stored))
+        return false;
     }
     tensors[t].variants.push_back(std::move(stored));
   }
@@ -158,7 +180,9 @@ bool PartitionEngine::placeSources() {
 bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
   setAssignment(assignment);
   cost = PartitionCost();
+  joins.clear();
   status = Status();
+  saidWhole = false;
   collect = wantErrors;
   tensors.assign(graph.tensors.size(), {});
   ops.assign(graph.ops.size(), {});
@@ -178,7 +202,104 @@ bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
       outputVariant[t] =
           convert(-1, 0, int(t), masks, stored.partial, Phase::Update);
     }
-  return cost.feasible;
+  return findLate() && cost.feasible;
+}
+
+// Whether some operand or result of an op that was run is another one for each
+// microbatch.
+bool PartitionEngine::isTimely(int index) const {
+  const OpState &state = ops[index];
+  AxisMask any = 0;
+  for (AxisMask mask : state.kept)
+    any |= mask;
+  for (size_t i = 0; i < state.operandVariant.size(); ++i) {
+    const Variant &variant =
+        tensors[graph.ops[index].operands[i]].variants[state.operandVariant[i]];
+    any |= variant.partial;
+    for (AxisMask mask : variant.masks)
+      any |= mask;
+  }
+  return any & microbatchBit;
+}
+
+// What is the same for all microbatches and read by no microbatch (a sum of a
+// mean over the batch and a penalty on weights, the gradient of the penalty)
+// runs once, with the update.
+bool PartitionEngine::findLate() {
+  if (!microbatchBit)
+    return true;
+  std::vector<char> needed(graph.tensors.size(), 0);
+  for (size_t i = graph.ops.size(); i-- > 0;) {
+    const GraphOp &op = graph.ops[i];
+    OpState &state = ops[i];
+    if (op.phase == Phase::Update)
+      continue;
+    state.timely = isTimely(int(i));
+    state.late = !state.timely && !state.prologue;
+    for (int id : op.results)
+      state.late &= !needed[id];
+    if (!state.late)
+      for (int id : op.operands)
+        needed[id] = 1;
+  }
+  return findJoins();
+}
+
+// Sums over microbatches that depend on parameters and are read before the
+// update. Passes over the microbatches, one after the other, make them: the
+// forward pass is number 0, the last one is the backward pass.
+bool PartitionEngine::findJoins() {
+  std::vector<char> joined(graph.tensors.size(), 0), feeds = joined;
+  bool hasBackward = false;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp &op = graph.ops[i];
+    hasBackward |= op.phase == Phase::Backward;
+    for (size_t o = 0; o < op.operands.size(); ++o) {
+      int id = op.operands[o];
+      if (ops[i].late || op.phase == Phase::Update ||
+          !tensors[id].variants[ops[i].operandVariant[o]].joined)
+        continue;
+      joined[id] = 1;
+      if (joins.empty())
+        joins = fmt::format(
+            "{} needs '{}' summed over all microbatches before it can run, but "
+            "'{}' depends on parameter '{}'",
+            opName(int(i)), graph.tensors[id].name, graph.tensors[id].name,
+            parameterBehind(id));
+    }
+  }
+  if (joins.empty())
+    return true;
+  if (!hasBackward)
+    return fail(joins + "; use one microbatch");
+  std::vector<int> passOf(graph.tensors.size(), 0);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp &op = graph.ops[i];
+    int pass = op.phase == Phase::Backward;
+    for (size_t o = 0; o < op.operands.size(); ++o) {
+      int id = op.operands[o];
+      bool sum = tensors[id].variants[ops[i].operandVariant[o]].joined;
+      pass = std::max(pass, passOf[id] + sum);
+    }
+    for (int id : op.results)
+      passOf[id] = pass;
+  }
+  for (size_t i = graph.ops.size(); i-- > 0;) {
+    const GraphOp &op = graph.ops[i];
+    if (ops[i].late || op.phase == Phase::Update)
+      continue;
+    bool inTime = false;
+    int pass = 0;
+    for (int id : op.results) {
+      inTime |= joined[id] || feeds[id];
+      pass = std::max(pass, passOf[id]);
+    }
+    for (int id : op.operands)
+      feeds[id] |= inTime;
+    ops[i].join = inTime ? pass : 0;
+    ops[i].afterJoin = !inTime && pass > 0 && op.phase == Phase::Forward;
+  }
+  return true;
 }
 
 // Which slots of an op keep their axes: the first slot of an axis wins.
@@ -208,6 +329,7 @@ bool PartitionEngine::hasResolved(int tensor, AxisMask axis,
                                   Phase phase) const {
   for (const Variant &variant : tensors[tensor].variants)
     if (!(variant.partial & axis) &&
+        (!variant.joined || axis != microbatchBit) &&
         (variant.phase != Phase::Update || phase == Phase::Update))
       return true;
   return false;
@@ -275,12 +397,39 @@ void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
         }
       }
     }
+    // What waits for one sum over all microbatches may as well wait for two,
+    // and is then itself the same for all.
+    if (axis == microbatchBit && op.phase == Phase::Forward)
+      for (int i : partial)
+        if (std::find(best.begin(), best.end(), i) == best.end() &&
+            dependsOnParameter[op.operands[i]])
+          best.clear();
     if (!best.empty())
       state.lazy |= axis;
     for (int i : partial)
       if (std::find(best.begin(), best.end(), i) == best.end())
         resolve[i] |= axis;
   }
+}
+
+// What is the same for all microbatches is so for both halves of one.
+void PartitionEngine::joinHalves(int index,
+                                 const std::vector<AxisMask> &resolve) {
+  if (!microbatchBit || !halfBit)
+    return;
+  const GraphOp &op = graph.ops[index];
+  AxisMask any = 0;
+  for (AxisMask mask : ops[index].kept)
+    any |= mask;
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    const Variant &stored = tensors[op.operands[i]].variants[0];
+    any |= stored.partial & ~resolve[i];
+    for (AxisMask mask : stored.masks)
+      any |= mask;
+  }
+  if (!(any & microbatchBit))
+    for (AxisMask &mask : ops[index].kept)
+      mask &= ~halfBit;
 }
 
 bool PartitionEngine::runOp(int index) {
@@ -290,6 +439,7 @@ bool PartitionEngine::runOp(int index) {
   keepAxes(index);
   std::vector<AxisMask> resolve(op.operands.size(), 0);
   decidePartial(index, resolve);
+  joinHalves(index, resolve);
   for (size_t i = 0; i < op.operands.size(); ++i) {
     requiredScratch.clear();
     for (int slot : opClasses.operands[i])
@@ -331,7 +481,8 @@ bool PartitionEngine::runOp(int index) {
     }
     if (maxAxes & microbatchBit &&
         !fail(fmt::format("op '{}' takes a maximum over the batch, which "
-                          "cannot be split over microbatches",
+                          "cannot be split over microbatches; use one "
+                          "microbatch (--microbatch=all samples of a replica)",
                           op.name)))
       return false;
     tensors[op.results[r]].variants.assign(1, std::move(stored));
@@ -361,11 +512,13 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
                           Phase phase) {
   std::vector<Variant> &variants = tensors[tensor].variants;
   next.prologue |= variants[from].prologue;
+  next.joined |= variants[from].joined;
   for (size_t v = 1; v < variants.size(); ++v) {
     const Variant &known = variants[v];
     if (known.parent == from && known.kind == next.kind &&
         known.axes == next.axes && known.atom == next.atom &&
         known.toAtom == next.toAtom && known.prologue == next.prologue &&
+        known.joined == next.joined &&
         (known.phase != Phase::Update || phase == Phase::Update))
       return int(v);
   }
@@ -374,7 +527,7 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
   next.phase = phase;
   const Variant parent = variants[from];
   // Once the microbatches are summed, what follows happens once a step.
-  bool once = phase == Phase::Update || next.prologue ||
+  bool once = phase == Phase::Update || next.prologue || next.joined ||
               next.kind == ConversionKind::Accumulate;
   next.times = once ? 1 : microbatches;
   double n = double(sizeOf(next.axes)), share = (n - 1) / n;
@@ -448,20 +601,13 @@ int PartitionEngine::convert(int op, int operand, int tensor,
   if (overTime) {
     Variant sum = next(ConversionKind::Accumulate, overTime);
     sum.partial &= ~overTime;
-    sum.prologue = phase != Phase::Update;
+    bool early = phase != Phase::Update;
     for (const Variant &known : tensors[tensor].variants)
-      sum.prologue |= known.prologue;
-    if (sum.prologue) {
-      if (dependsOnParameter[tensor]) {
-        if (!fail(fmt::format(
-                "{} needs '{}' summed over all microbatches before it can run, "
-                "but '{}' depends on parameter '{}'; use one microbatch",
-                opName(op), graph.tensors[tensor].name,
-                graph.tensors[tensor].name, parameterBehind(tensor))))
-          return -1;
-      }
+      early |= known.prologue;
+    sum.joined = early && dependsOnParameter[tensor];
+    sum.prologue = early && !sum.joined;
+    if (sum.prologue)
       markPrologue(tensor);
-    }
     at = step(tensor, at, std::move(sum), op, phase);
     resolve &= ~overTime;
   }
@@ -491,9 +637,14 @@ int PartitionEngine::convert(int op, int operand, int tensor,
     if (!gather)
       continue;
     if (gather & microbatchBit) {
-      if (!fail(fmt::format("{} needs the whole batch of '{}', which is split "
-                            "over microbatches",
-                            opName(op), graph.tensors[tensor].name)))
+      // One sentence for all of them: the remedy is the same.
+      if (collect && std::exchange(saidWhole, true))
+        return at;
+      if (!fail(fmt::format(
+              "{} needs the whole batch of '{}', which is split "
+              "over microbatches; use one microbatch (--microbatch=all "
+              "samples of a replica)",
+              opName(op), graph.tensors[tensor].name)))
         return -1;
       return at;
     }

@@ -12,6 +12,10 @@
 
 namespace merak::planning {
 
+// For errors: "8x4x16", and the first op of the forward pass that reads it.
+std::string shapeStr(const GraphTensor &tensor);
+std::string readerOf(const Graph &graph, int tensor);
+
 using AxisMask = uint32_t; // bit a: axis a of Assignment::mesh
 
 class PartitionEngine {
@@ -29,6 +33,9 @@ public:
     int op = -1;
     Phase phase = Phase::Forward;
     bool prologue = false;
+    // Behind a sum over microbatches that depends on parameters, so that it is
+    // complete after the last of them only.
+    bool joined = false;
     double bytes = 0;
     int64_t times = 1;
   };
@@ -40,6 +47,10 @@ public:
     std::vector<int> operandVariant; // per operand
     AxisMask lazy = 0;               // axes over which it runs on summands
     bool decompose = false, prologue = false;
+    bool timely = false; // its values differ between microbatches
+    bool late = false;   // once a step, with the update
+    int join = 0;        // these: see OpOutcome
+    bool afterJoin = false;
     double localFlops = 0;
     // After the op, per result: axes of a maximum, rounds of decomposition.
     std::vector<AxisMask> maxAxes;
@@ -55,6 +66,7 @@ public:
   std::vector<TensorState> tensors;
   std::vector<OpState> ops;
   std::vector<int> outputVariant; // per tensor, -1: no output
+  std::string joins;              // see Outcome
 
   int axisCount() const { return int(axisSizes.size()); }
   const std::vector<AxisSize> &axes() const { return mesh; }
@@ -68,9 +80,11 @@ public:
 
 private:
   bool placeSources();
+  bool checkSource(int tensor, const Variant &stored);
   bool runOp(int index);
   void keepAxes(int index);
   void decidePartial(int index, std::vector<AxisMask> &resolve);
+  void joinHalves(int index, const std::vector<AxisMask> &resolve);
   bool hasResolved(int tensor, AxisMask axis, Phase phase) const;
   int convert(int op, int operand, int tensor,
               const std::vector<AxisMask> &required, AxisMask resolve,
@@ -78,6 +92,9 @@ private:
   int step(int tensor, int from, Variant next, int op, Phase phase);
   bool fail(const std::string &message);
   void markPrologue(int tensor);
+  bool isTimely(int op) const;
+  bool findLate();
+  bool findJoins();
   std::string parameterBehind(int tensor) const;
   double localBytes(int tensor, const std::vector<AxisMask> &masks) const;
   std::string opName(int op) const;
@@ -85,7 +102,7 @@ private:
   const Graph &graph;
   const Classes &classes;
   std::vector<int> producer;
-  std::vector<char> dependsOnParameter, reducedAnyway;
+  std::vector<char> dependsOnParameter, reducedAnyway, trained;
   // [op][result][slot]: whether the result has the slot in a dimension.
   std::vector<std::vector<std::vector<char>>> resultHas;
 
@@ -96,7 +113,7 @@ private:
   AxisMask microbatchBit = 0, halfBit = 0;
   AxisMask batchMask = 0; // microbatches and replicas
   int64_t microbatches = 1;
-  bool collect = false;
+  bool collect = false, saidWhole = false;
   std::vector<AxisMask> requiredScratch;
 };
 

@@ -74,6 +74,8 @@ private:
   }
 
   double bytes(int t) const { return local[t] * graph.tensors[t].elementBytes; }
+  // With the update; its time is not worth counting.
+  bool isLate(int op) const { return outcome.ops[op].late; }
   bool isSource(int t) const {
     const GraphTensor &tensor = graph.tensors[t];
     return tensor.input || tensor.parameter || tensor.constant;
@@ -88,7 +90,7 @@ private:
         forwardOps.push_back(int(i));
       }
     for (size_t i = 0; i < graph.ops.size(); ++i)
-      if (graph.ops[i].phase == Phase::Backward) {
+      if (graph.ops[i].phase == Phase::Backward && !isLate(int(i))) {
         int of = graph.ops[i].gradientOf;
         stageOp[i] = of >= 0 ? stageOp[of] : int(forwardOps.size()) - 1;
       }
@@ -238,7 +240,8 @@ private:
   int actionOf(const Conversion &conversion) const {
     if (conversion.phase == Phase::Update || conversion.prologue ||
         conversion.kind == ConversionKind::Slice ||
-        conversion.kind == ConversionKind::Accumulate)
+        conversion.kind == ConversionKind::Accumulate ||
+        (conversion.op >= 0 && isLate(conversion.op)))
       return -1;
     if (conversion.phase == Phase::Forward)
       return 0;
@@ -332,7 +335,7 @@ private:
         source = add(action, task);
     };
     for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (stageOp[i] < 0)
+      if (stageOp[i] < 0 || isLate(int(i)))
         continue;
       const GraphOp &op = graph.ops[i];
       int action = actionOfOp(int(i));
@@ -370,6 +373,12 @@ private:
       StageOp stage;
       stage.name = op.name;
       stage.piece = op.piece;
+      if (isLate(forwardOps[k])) {
+        stage.everywhere = true;
+        stage.results = op.results;
+        out.ops.push_back(std::move(stage));
+        continue;
+      }
       stage.forward = sums[0][k].compute + sums[0][k].wait;
       stage.backward = sums[1][k].compute + sums[1][k].wait;
       stage.weight = sums[2][k].compute + sums[2][k].wait;
@@ -393,6 +402,30 @@ private:
       out.ops.push_back(std::move(stage));
     }
     keepForGradients();
+    keepForJoins();
+  }
+
+  // Ops of the forward pass that run after it, and those whose gradients go
+  // over the microbatches before the others.
+  void keepForJoins() {
+    out.joins = outcome.joins;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const OpOutcome &of = outcome.ops[i];
+      if (stageOp[i] < 0 || (!of.join && !of.afterJoin))
+        continue;
+      if (out.joinEnd == 0)
+        out.joinBegin = stageOp[i];
+      out.joinBegin = std::min(out.joinBegin, stageOp[i]);
+      out.joinEnd = std::max(out.joinEnd, stageOp[i] + 1);
+      for (int t : graph.ops[i].operands)
+        if (producer[t] >= 0 && graph.ops[producer[t]].phase == Phase::Forward)
+          out.ops[stageOp[i]].kept.push_back(t);
+    }
+    for (StageOp &stage : out.ops) {
+      std::sort(stage.kept.begin(), stage.kept.end());
+      stage.kept.erase(std::unique(stage.kept.begin(), stage.kept.end()),
+                       stage.kept.end());
+    }
   }
 
   // What gradients read of the forward, what W reads of B, and what both have
@@ -474,7 +507,7 @@ private:
       StageParameter parameter;
       parameter.name = graph.tensors[t].name;
       for (int user : users[t])
-        if (stageOp[user] >= 0)
+        if (stageOp[user] >= 0 && !isLate(user))
           parameter.users.push_back(stageOp[user]);
       if (parameter.users.empty())
         continue;

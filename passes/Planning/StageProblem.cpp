@@ -88,6 +88,8 @@ void StageModel::priceCuts() {
 
 void StageModel::findLegal() {
   legal.assign(count() + 1, 1);
+  for (int at = problem.joinBegin + 1; at < problem.joinEnd; ++at)
+    legal[at] = 0;
   std::unordered_map<int64_t, int> first;
   for (int i = 0; i < count(); ++i)
     if (int64_t piece = problem.ops[i].piece; piece >= 0)

@@ -68,6 +68,10 @@ struct StageProblem {
   // collective serves both.
   std::vector<std::pair<int, int>> weightSums;
   bool train = true;
+  // All forwards must come before the first gradient: why (Outcome::joins), and
+  // the ops from `joinBegin` up to `joinEnd` that stay on one stage then.
+  std::string joins;
+  int joinBegin = 0, joinEnd = 0;
   // Tensor-parallel overlap: with a level above 0 the tasks of F, B and W,
   // which then take as long as HalfTimes says. The ops' times hide nothing.
   int overlap = 0;

@@ -30,6 +30,52 @@ planning::Action toPlanning(pipe::Action action) {
   return planning::Action::U;
 }
 
+// What of a stage reads sums over all microbatches of the forward pass.
+struct AfterForward {
+  std::set<int> passes; // of P: these come after the forward pass
+  std::string sum;      // empty: nothing reads one
+};
+
+AfterForward findAfterForward(StageOp stage) {
+  AfterForward out;
+  std::set<StringRef> sums, made; // by the forward pass and what follows it
+  SmallVector<ActionOp> prologues;
+  for (auto value : stage.getOps<ValueOp>())
+    if (value.getKind() == ValueKind::activation)
+      made.insert(value.getSymName());
+  auto addSums = [&](ActionOp action) {
+    for (auto store : action.getOps<StoreOp>())
+      if (store.getAccumulate())
+        sums.insert(store.getValue());
+  };
+  for (auto action : stage.getOps<ActionOp>())
+    if (action.getKind() == pipe::Action::F)
+      addSums(action);
+    else if (action.getKind() == pipe::Action::P)
+      prologues.push_back(action);
+  llvm::sort(prologues, [](ActionOp a, ActionOp b) {
+    return a.getChunk() < b.getChunk();
+  });
+  for (ActionOp action : prologues)
+    if (llvm::any_of(action.getOps<LoadOp>(), [&](LoadOp load) {
+          return made.count(load.getValue()) || sums.count(load.getValue());
+        })) {
+      out.passes.insert(static_cast<int>(action.getChunk()));
+      addSums(action);
+    }
+  for (auto action : stage.getOps<ActionOp>()) {
+    pipe::Action kind = action.getKind();
+    if (kind != pipe::Action::B && kind != pipe::Action::W &&
+        (kind != pipe::Action::P ||
+         !out.passes.count(static_cast<int>(action.getChunk()))))
+      continue;
+    for (auto load : action.getOps<LoadOp>())
+      if (sums.count(load.getValue()) && out.sum.empty())
+        out.sum = load.getValue().str();
+  }
+  return out;
+}
+
 LogicalResult reportAll(ModuleOp module, const Status &status) {
   for (const std::string &message : status.messages())
     module.emitError(message);
@@ -52,7 +98,9 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     for (ActionOp action : stage.getOps<ActionOp>()) {
       int chunk = static_cast<int>(action.getChunk());
       present[index].insert({action.getKind(), chunk});
-      chunks = std::max(chunks, chunk + 1);
+      // Of the prologue it counts the times that it goes over the microbatches.
+      if (action.getKind() != pipe::Action::P)
+        chunks = std::max(chunks, chunk + 1);
       recomputes[index] |= action.getKind() == pipe::Action::R;
       prologue |= action.getKind() == pipe::Action::P;
       update |= action.getKind() == pipe::Action::U;
@@ -98,7 +146,10 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     t.fromChunk = t.toChunk = static_cast<int>(transfer.getChunk());
     if (ActionOp reader = readers[t.toStage].lookup(
             transfer.getTarget().getLeafReference().getValue())) {
-      t.toAction = toPlanning(reader.getKind());
+      // Passes after the forward one come before the first B.
+      t.toAction = reader.getKind() == pipe::Action::P
+                       ? planning::Action::B
+                       : toPlanning(reader.getKind());
       // Where B stands for both gradients.
       if (t.toAction == planning::Action::W &&
           t.toStage < static_cast<int>(schedule.order.size()) &&
@@ -106,7 +157,9 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
             return step.action == planning::Action::W;
           }))
         t.toAction = planning::Action::B;
-      t.toChunk = static_cast<int>(reader.getChunk());
+      t.toChunk = reader.getKind() == pipe::Action::P
+                      ? 0
+                      : static_cast<int>(reader.getChunk());
     }
     check.transfers.push_back(t);
   }
@@ -144,10 +197,35 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       if (has(pipe::Action::U))
         append("U");
     };
-    if (!listsP && has(pipe::Action::P))
-      for (int64_t i = 0; i < microbatches; ++i)
-        append("P" + std::to_string(i));
+    AfterForward after = findAfterForward(stage);
+    auto appendPrologue = [&](bool early, int from) {
+      for (const Key &key : present[index])
+        if (key.first == pipe::Action::P && key.second >= from &&
+            early == !after.passes.count(key.second))
+          for (int64_t i = 0; i < microbatches; ++i)
+            append(planning::str(
+                {planning::Action::P, static_cast<int>(i), key.second}));
+    };
+    if (!listsP)
+      appendPrologue(true, 0);
+    int64_t forwards = 0;
+    for (const planning::Step &step : schedule.order[index])
+      forwards += step.action == planning::Action::F;
+    bool isAfter = false;
     for (const planning::Step &step : schedule.order[index]) {
+      bool isForward = step.action == planning::Action::F;
+      forwards -= isForward;
+      if (!isForward && step.action != planning::Action::P && !isAfter) {
+        isAfter = true;
+        if (forwards > 0 && !after.sum.empty())
+          return module.emitError(userSchedule ? name + ": stage " : "stage ")
+                 << index << ": " << planning::str(step)
+                 << " stands before the last forward, but gradients need a sum "
+                    "over all microbatches ('"
+                 << after.sum
+                 << "'); run all forwards first, as --schedule=gpipe does";
+        appendPrologue(false, 0);
+      }
       if (step.action == planning::Action::U) {
         appendUpdate();
         continue;
@@ -165,10 +243,14 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       if (step.action == planning::Action::F &&
           early.count({step.microbatch, step.chunk}))
         append("f" + number);
-      else if (has(action, step.chunk))
+      else if (has(action, step.chunk) &&
+               (action != pipe::Action::P || !after.passes.count(0)))
         append(word);
       if (isB && !listsW && has(pipe::Action::W, step.chunk))
         append("W" + number);
+      if (step.action == planning::Action::P &&
+          step.microbatch + 1 == microbatches)
+        appendPrologue(true, 1);
     }
     if (!listsU)
       appendUpdate();

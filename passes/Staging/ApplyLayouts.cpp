@@ -134,6 +134,8 @@ private:
     }
     case Kind::Accumulate:
       op = AccumulateOp::create(b, loc, value.getType(), value);
+      if (conversion.joined)
+        op->setAttr(kJoinAttr, b.getI64IntegerAttr(0));
       break;
     }
     setLayouts(op, {conversion.to});
@@ -152,6 +154,18 @@ private:
     if (index < static_cast<int>(decision.recompute.size()) &&
         decision.recompute[index])
       op->setAttr(kRecomputeAttr, UnitAttr::get(context));
+    if (result.late) {
+      op->setAttr(kRoleAttr, StringAttr::get(context, kUpdate));
+      op->setAttr(kLateAttr, UnitAttr::get(context));
+      op->removeAttr(kRecomputeAttr);
+    }
+    if (result.join || result.afterJoin) {
+      op->setAttr(kRoleAttr, StringAttr::get(context, kBackwardInput));
+      op->removeAttr(kRecomputeAttr);
+    }
+    if (result.join)
+      op->setAttr(kJoinAttr,
+                  IntegerAttr::get(IntegerType::get(context, 64), result.join));
     for (auto [operand, use] :
          llvm::zip_equal(op->getOpOperands(), result.operands))
       operand.set(convert(stored(operand.get()), use.conversions));
@@ -182,6 +196,12 @@ private:
         if (!user->hasTrait<OpTrait::IsTerminator>())
           best = std::min(best, rank(roleOf(user)));
       op->setAttr(kRoleAttr, StringAttr::get(context, names[best]));
+      Operation *source = op->getOperand(0).getDefiningOp();
+      while (source && llvm::is_contained(inserted, source) &&
+             !isa<AccumulateOp>(source))
+        source = source->getOperand(0).getDefiningOp();
+      if (best == 3 && source && source->hasAttr(kLateAttr))
+        op->setAttr(kLateAttr, UnitAttr::get(context));
     }
   }
 

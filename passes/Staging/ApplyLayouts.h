@@ -16,5 +16,11 @@ inline constexpr llvm::StringLiteral kStageAttr = "pipe.stage";
 // Unit attribute on forward ops: the backward pass computes the results again
 // instead of reading kept ones. Never on an op that communicates.
 inline constexpr llvm::StringLiteral kRecomputeAttr = "train.recompute";
+// Unit attribute on ops that run once a step, with the update, although they
+// are none: OpOutcome::late.
+inline constexpr llvm::StringLiteral kLateAttr = "train.late";
+// On ops, the pass over the microbatches before gradients (OpOutcome::join); on
+// a dist.accumulate, that its sum is complete after the forward pass only.
+inline constexpr llvm::StringLiteral kJoinAttr = "train.join";
 
 } // namespace merak

@@ -5,6 +5,7 @@
 #include "mlir/IR/IRMapping.h"
 #include "passes/Staging/ApplyLayouts.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include <set>
 
 using namespace mlir;
@@ -37,6 +38,7 @@ public:
     }
     findRematerializable();
     findRecomputed();
+    findHomes();
     SmallVector<train::UpdateOp> updates;
     SmallVector<Operation *> forward, backward;
     for (Operation &op : block.without_terminator()) {
@@ -133,23 +135,47 @@ private:
                           : role == kBackwardInput  ? pipe::Action::B
                           : role == kBackwardWeight ? pipe::Action::W
                                                     : pipe::Action::U;
+    if (auto join = op->getAttrOfType<IntegerAttr>(kJoinAttr))
+      return {partOf(op) % options.stages +
+                  (prologues + join.getInt() - 1) * options.stages,
+              pipe::Action::P};
     return {partOf(op), action};
+  }
+  // The prologue before the forward pass has nothing of other actions, the
+  // passes after it have what forwards and passes before them left.
+  bool mayLoad(Operation *op, Place place) {
+    if (place.second != pipe::Action::P)
+      return true;
+    pipe::Action home = homeOf(op).second;
+    return chunkOf(place) >= prologues &&
+           (home == pipe::Action::F || home == pipe::Action::P);
+  }
+
+  static constexpr StringLiteral kActionNames[] = {
+      "prologue", "forward", "recompute", "backward",
+      "weight",   "update",  "exchange"};
+  static std::string actionName(int action, int64_t chunk) {
+    std::string name = kActionNames[action].str();
+    return chunk ? name + "." + std::to_string(chunk) : name;
+  }
+  // Values and actions are symbols of one table, and a user may call an input
+  // "weight".
+  static bool isActionName(StringRef name) {
+    auto [word, chunk] = name.split('.');
+    return llvm::is_contained(kActionNames, word) &&
+           llvm::all_of(chunk, llvm::isDigit);
   }
 
   // The body of an action, made at its first use.
   Block *bodyOf(Place place) {
     Block *&body = bodies[place];
     if (!body) {
-      static constexpr StringLiteral names[] = {
-          "prologue", "forward", "recompute", "backward",
-          "weight",   "update",  "exchange"};
       OpBuilder builder =
           OpBuilder::atBlockEnd(&stages[stageOf(place)].getBody().front());
-      std::string name = names[static_cast<int>(place.second)].str();
-      if (int64_t chunk = chunkOf(place))
-        name += "." + std::to_string(chunk);
-      auto action = ActionOp::create(builder, step.getLoc(), name, place.second,
-                                     chunkOf(place));
+      auto action = ActionOp::create(
+          builder, step.getLoc(),
+          actionName(static_cast<int>(place.second), chunkOf(place)),
+          place.second, chunkOf(place));
       body = &action.getBody().emplaceBlock();
     }
     return body;
@@ -163,7 +189,8 @@ private:
                   LayoutAttr layout, StringRef tensor,
                   std::optional<Location> from = {}) {
     std::string name = wish.str();
-    for (int n = 1; !names[stage].insert(name).second; ++n)
+    for (int n = 1; isActionName(name) || !names[stage].insert(name).second;
+         ++n)
       name = (wish + "_" + Twine(n)).str();
     // Declarations stand before the actions, in the order they were made.
     OpBuilder builder(context);
@@ -272,20 +299,29 @@ private:
                       ValueKind::input, layoutOf(value), name.getValue());
       return load(place, input, step.getLoc());
     }
-    if (auto read = dyn_cast<ReadOp>(op))
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      // What runs once a step has no copies of parameters of its own.
+      Stages stages = homesOf(value);
+      if (isPerStep(place) && stages && !stages->count(stageOf(place)))
+        return makeOnce(value, place);
       return load(place, declareParameter(stageOf(place), read), op->getLoc());
+    }
     if (isEverywhere(op))
       return cloneInto(op, place)->getResult(
           cast<OpResult>(value).getResultNumber());
     if (auto accumulate = dyn_cast<AccumulateOp>(op))
       return makeAccumulated(accumulate, place);
-    if (roleOf(op) == kUpdate)
+    if (isOnce(op))
+      return makeOnce(value, place);
+    if (roleOf(op) == kUpdate || !mayLoad(op, place))
       return cloneInto(op, place)->getResult(
           cast<OpResult>(value).getResultNumber());
-    if (place.second == pipe::Action::U)
-      return loadGradient(value, place);
+    if (isPerStep(place))
+      return isOfMicrobatch(value) ? loadGradient(value, place)
+                                   : makeOnce(value, place);
     Place home = homeOf(op);
-    if (home.first == place.first && recomputed.contains(op))
+    if (home.first == place.first && recomputed.contains(op) &&
+        place.second != pipe::Action::P)
       home.second = pipe::Action::R;
     ValueOp kept = keep(value, home);
     if (stageOf(home) == stageOf(place))
@@ -341,12 +377,133 @@ private:
                        from.second, chunkOf(from));
   }
 
+  //===--------------------------------------------------------------------===//
+  // Once a step
+  //===--------------------------------------------------------------------===//
+
+  static bool isPerStep(Place place) {
+    return place.second == pipe::Action::U || place.second == pipe::Action::S;
+  }
+  static bool isOnce(Operation *op) { return op->hasAttr(kLateAttr); }
+  // Whether each microbatch has its own value. With one, a value that the
+  // update reads comes out of its buffer.
+  bool isOfMicrobatch(Value value) {
+    auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr);
+    LayoutAttr attribute = layoutOf(value);
+    if (!mesh || mesh.getSize("mb") == 1 || !attribute)
+      return true;
+    const layout::Layout &layout = attribute.getLayout();
+    bool found = llvm::is_contained(layout.partial, "mb");
+    for (const layout::DimLayout &dim : layout.dims)
+      for (const layout::Factor &factor : dim.factors)
+        found |= llvm::is_contained(factor.axes, "mb");
+    return found;
+  }
+
+  // Stages that read each parameter for a microbatch.
+  void findHomes() {
+    for (auto sum : block.getOps<AccumulateOp>())
+      if (!sum->hasAttr(kJoinAttr) && roleOf(sum) != kUpdate)
+        prologues = std::max(prologues, levelOf(sum));
+    for (auto read : block.getOps<ReadOp>())
+      addReaders(read, readers[read.getParameter()]);
+  }
+  void addReaders(Operation *op, std::set<int64_t> &stagesOf) {
+    for (Operation *user : op->getUsers()) {
+      if (isOnce(user) || roleOf(user) == kUpdate)
+        continue;
+      if (isEverywhere(user))
+        addReaders(user, stagesOf);
+      else
+        stagesOf.insert(partOf(user) % options.stages);
+    }
+  }
+  // Stages that have all an op of the update is made of: none, if it is made
+  // of parts of several, no set if that is everywhere.
+  using Stages = std::optional<std::set<int64_t>>;
+  Stages homesOf(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return {};
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      const std::set<int64_t> &of = readers[read.getParameter()];
+      return of.empty() ? Stages() : Stages(of);
+    }
+    if (isa<AccumulateOp>(op)) {
+      Operation *maker = op->getOperand(0).getDefiningOp();
+      if (!maker || isEverywhere(maker))
+        return {};
+      return Stages({partOf(maker) % options.stages});
+    }
+    auto [it, isNew] = homes.try_emplace(op);
+    if (!isNew)
+      return it->second;
+    Stages common;
+    for (Value operand : op->getOperands()) {
+      Stages of = homesOf(operand);
+      if (!of)
+        continue;
+      if (!common) {
+        common = of;
+        continue;
+      }
+      std::set<int64_t> both;
+      for (int64_t stage : *of)
+        if (common->count(stage))
+          both.insert(stage);
+      common = both;
+    }
+    return homes[op] = common;
+  }
+
+  // What is the same for all microbatches is made where its parameters are and
+  // sent in the exchange; of parts from several stages, where it is needed.
+  Value makeOnce(Value value, Place place) {
+    Operation *op = value.getDefiningOp();
+    Stages stages = homesOf(value);
+    if (!stages || stages->empty() || stages->count(stageOf(place)))
+      return cloneInto(op, place)->getResult(
+          cast<OpResult>(value).getResultNumber());
+    Place exchange{*stages->begin(), pipe::Action::S};
+    return load(place, exchangeOf(value, exchange, place), value.getLoc());
+  }
+
+  // A value of a stage's exchange as another stage's update has it.
+  ValueOp exchangeOf(Value value, Place exchange, Place place,
+                     ValueOp sum = {}) {
+    if (ValueOp known = exchanged.lookup({value, stageOf(place)}))
+      return known;
+    ValueOp copy = sending.lookup({value, stageOf(exchange)});
+    LayoutAttr layout = accumulatedLayout(value);
+    if (!copy) {
+      Value inner = sum ? load(exchange, sum, value.getLoc())
+                        : materialize(value, exchange);
+      std::string name = sum ? ("send_" + sum.getSymName()).str() : "send_once";
+      copy = declare(stageOf(exchange), name, value.getType(),
+                     ValueKind::activation, layout, "");
+      sending[{value, stageOf(exchange)}] = copy;
+      storeAfter(inner, exchange, copy, false);
+    }
+    ValueOp target =
+        declare(stageOf(place),
+                ("from" + Twine(stageOf(exchange)) + "_" +
+                 (sum ? sum.getSymName() : copy.getSymName()))
+                    .str(),
+                value.getType(), ValueKind::activation, layout, "");
+    exchanged[{value, stageOf(place)}] = target;
+    transfer(copy, exchange, target, stageOf(place));
+    return target;
+  }
+
   // A sum over microbatches. Before the update it comes out of the prologue,
   // which depends on data only and so runs on every stage that needs it.
   Value makeAccumulated(AccumulateOp op, Place place) {
-    if (place.second == pipe::Action::U)
+    if (isPerStep(place))
       return loadGradient(op.getX(), place);
-    Place prologue = onStage(place, pipe::Action::P);
+    if (op->hasAttr(kJoinAttr))
+      return makeJoined(op, place);
+    Place prologue{stageOf(place) + levelOf(op.getX()) * options.stages,
+                   pipe::Action::P};
     std::string key = "step" + std::to_string(indexOf(op));
     ValueOp &sum = inStage[stageOf(place)].byKey[key];
     if (!sum) {
@@ -355,6 +512,47 @@ private:
       storeAfter(materialize(op.getX(), prologue), prologue, sum, true);
     }
     return load(place, sum, op.getLoc());
+  }
+  // A sum that depends on parameters is stored where its summands are made; on
+  // another stage, by the forward action that receives them. A sum of gradients
+  // goes back whole.
+  Value makeJoined(AccumulateOp op, Place place) {
+    Operation *maker = op.getX().getDefiningOp();
+    Place made = homeOf(maker);
+    if (made.second != pipe::Action::F && stageOf(made) != stageOf(place)) {
+      Place back{partOf(maker), pipe::Action::B};
+      materialize(op.getY(), back);
+      ValueOp kept = keep(op.getY(), back);
+      return load(place, receive(kept, op.getY(), back, stageOf(place)),
+                  op.getLoc());
+    }
+    std::string key = "join" + std::to_string(indexOf(op));
+    ValueOp &sum = inStage[stageOf(place)].byKey[key];
+    if (!sum) {
+      sum = declare(stageOf(place), key, op.getType(), ValueKind::step,
+                    accumulatedLayout(op.getX()), "");
+      Place home = homeOf(op.getX().getDefiningOp());
+      if (stageOf(home) != stageOf(place))
+        home = {place.second == pipe::Action::P ? stageOf(place) : place.first,
+                pipe::Action::F};
+      storeAfter(materialize(op.getX(), home), home, sum, true);
+    }
+    return load(place, sum, op.getLoc());
+  }
+
+  // The prologue goes over the microbatches as often as sums are made of sums:
+  // how many such sums stand behind a value.
+  int64_t levelOf(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return 0;
+    auto [it, isNew] = levels.try_emplace(op, 0);
+    if (!isNew)
+      return it->second;
+    int64_t level = 0;
+    for (Value operand : op->getOperands())
+      level = std::max(level, levelOf(operand));
+    return levels[op] = level + isa<AccumulateOp>(op);
   }
   size_t indexOf(Operation *op) {
     return accumulates.try_emplace(op, accumulates.size()).first->second;
@@ -377,21 +575,8 @@ private:
     }
     if (stageOf(home) == stageOf(place))
       return load(place, sum, value.getLoc());
-    ValueOp &target = exchanged[{value, stageOf(place)}];
-    if (!target) {
-      Place exchange = onStage(home, pipe::Action::S);
-      ValueOp copy = declareOnce(
-          stageOf(home), ("send_" + sum.getSymName()).str(), value.getType(),
-          ValueKind::activation, accumulatedLayout(value), "");
-      if (sent.insert(copy.getOperation()).second)
-        storeAfter(load(exchange, sum, value.getLoc()), exchange, copy, false);
-      target = declare(
-          stageOf(place),
-          ("from" + Twine(stageOf(home)) + "_" + sum.getSymName()).str(),
-          value.getType(), ValueKind::activation, accumulatedLayout(value), "");
-      transfer(copy, exchange, target, stageOf(place));
-    }
-    return load(place, target, value.getLoc());
+    Place exchange = onStage(home, pipe::Action::S);
+    return load(place, exchangeOf(value, exchange, place, sum), value.getLoc());
   }
 
   //===--------------------------------------------------------------------===//
@@ -678,8 +863,12 @@ private:
   llvm::DenseMap<std::pair<Value, int>, ValueOp> activation; // with its action
   // On other stages: each microbatch, and sums in the exchange.
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received, exchanged;
+  llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> sending; // from a stage
   llvm::DenseMap<Operation *, size_t> accumulates;
-  llvm::DenseSet<Operation *> sent;
+  llvm::DenseMap<Operation *, int64_t> levels;
+  int64_t prologues = 0; // passes over the microbatches before the first F
+  llvm::DenseMap<Operation *, Stages> homes;
+  llvm::StringMap<std::set<int64_t>> readers;
   int transfers = 0;
 };
 

@@ -316,7 +316,11 @@ FailureOr<Decision> Planner::run() {
     return failure();
   }
   rebuild();
-  if (failed(emitAll(module, decision.step.graph.check())))
+  if (failed(emitAll(module, decision.step.graph.check())) ||
+      failed(
+          emitAll(module, planning::checkRepeated(decision.step.graph, classes,
+                                                  decision.step.batched,
+                                                  decision.step.repeated))))
     return failure();
   FailureOr<planning::PlanCandidate> best = choose();
   if (failed(best))

@@ -48,6 +48,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
   PlanningGraph out;
   Block &block = step.getBody().front();
   llvm::StringMap<int> parameters;
+  SymbolTableCollection symbols;
   llvm::DenseMap<int64_t, int> opOfId; // forward ops
   auto addTensor = [&](Value value, std::string name) {
     auto type = cast<RankedTensorType>(value.getType());
@@ -83,6 +84,13 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
       if (isNew) {
         it->second = addTensor(read.getResult(), read.getParameter().str());
         out.graph.tensors[it->second].parameter = true;
+        auto parameter = symbols.lookupNearestSymbolFrom<ParameterOp>(
+            step, read.getParameterAttr());
+        if (parameter && parameter.getTrainable())
+          if (auto dims =
+                  parameter->getAttrOfType<DenseI64ArrayAttr>(kRepeatsAttr))
+            for (int64_t dim : dims.asArrayRef())
+              out.repeated.push_back({it->second, int(dim)});
       }
       out.tensorOf[read.getResult()] = it->second;
       continue;

@@ -3,13 +3,16 @@
 
 #include "dialects/Train/TrainDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "passes/Planning/FactorGraph.h"
+#include "passes/Planning/Partition.h"
 
 namespace merak {
 
 // Attributes of the arguments and results of @model and @step.
 inline constexpr llvm::StringLiteral kNameAttr = "train.name";
 inline constexpr llvm::StringLiteral kBatchedAttr = "train.batched";
+// On a train.parameter: dimensions as large as the batch along which its values
+// are all the same. Import writes it.
+inline constexpr llvm::StringLiteral kRepeatsAttr = "train.repeats";
 
 struct PlanningGraph {
   planning::Graph graph;
@@ -17,7 +20,8 @@ struct PlanningGraph {
   llvm::DenseMap<mlir::Value, int> tensorOf; // all reads of one parameter
                                              // share a tensor
   llvm::DenseMap<mlir::Operation *, int> opOf;
-  std::vector<int> batched; // batched inputs
+  std::vector<planning::Repeated> repeated; // of trained parameters
+  std::vector<int> batched;                 // batched inputs
 };
 
 // Every op of @step but reads and constants becomes a graph op; parameters,

@@ -231,7 +231,8 @@ private:
         splits_.push_back({entry["parameter"], entry["initializer"],
                            entry["output"], entry["input"]});
     }
-    for (const auto &entry : json.value("folded_uses", nlohmann::json::array())) {
+    for (const auto &entry :
+         json.value("folded_uses", nlohmann::json::array())) {
       std::vector<std::string> functions;
       if (!entry.is_object() ||
           !entry.value("parameter", nlohmann::json()).is_string() ||
@@ -683,8 +684,7 @@ private:
       } else {
         uint16_t bits = 0;
         std::memcpy(&bits, values.data() + 2 * i, 2);
-        value = dtype == planpb::BF16 ? bf16ToFloat(bits)
-                                              : f16ToFloat(bits);
+        value = dtype == planpb::BF16 ? bf16ToFloat(bits) : f16ToFloat(bits);
       }
       const float single = static_cast<float>(value);
       const uint16_t half =

@@ -153,7 +153,7 @@ def form(folder, info, mesh, precision, tools):
                  *matrix.compile_options(mesh, info.get("microbatch", "half"),
                                          "1f1b"),
                  f"--precision={precision}", f"--optimizer=sgd:lr={info['lr']}",
-                 "--loss=loss")
+                 *families.model_options(info))
     emulate(tools)
     tolerance = (families.TOLERANCE if precision == "fp32"
                  else families.low_tolerance(info))

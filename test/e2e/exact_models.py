@@ -388,9 +388,78 @@ def nhwc():
     return g
 
 
+def penalty():
+    """A loss over the batch, weighted by a number that is learned, and
+    penalties on weights, one of them on a weight that two layers share: these
+    are there once a step, not once a microbatch."""
+    g = Graph("penalty")
+    w1, w2 = g.weight("w1", [8, 8]), g.weight("w2", [8, 4])
+    s = g.weight("s", [1], 1, 2, zeros=0)
+    h = g.op("MatMul", g.input("x", [8]), w1)
+    y = g.op("MatMul", g.op("Relu", g.op("MatMul", h, w1)), w2)
+    product = g.op("Mul", y, g.input("target", [4], -1, 1))
+    data = g.op("ReduceSum", product, keepdims=0)
+    total = g.op("Add", g.op("Mul", data, s), g.op("Mul", s, s))
+    for w in (w1, w2):
+        square = g.op("ReduceSum", g.op("Mul", w, w), keepdims=0)
+        total = g.op("Add", square, total)
+    g.loss(g.op("Mul", total, s))
+    return g
+
+
+def deviation():
+    """Data without its mean over the batch, times its variance: a sum over the
+    batch that needs another one first."""
+    g = Graph("deviation")
+    x = g.input("x", [8])
+    away = g.op("Sub", x, g.op("ReduceMean", x, axes=[0]))
+    variance = g.op("ReduceMean", g.op("Mul", away, away), axes=[0])
+    h = g.op("MatMul", g.op("Mul", away, variance), g.weight("w1", [8, 8]))
+    g.target_loss(g.op("MatMul", g.op("Relu", h), g.weight("w2", [8, 4])), [4])
+    return g
+
+
+def joined():
+    """The product of two sums over the batch: the gradient of each needs the
+    other one."""
+    g = Graph("joined")
+    h = g.op("MatMul", g.input("x", [8]), g.weight("w1", [8, 8]))
+    y = g.op("MatMul", g.op("Relu", h), g.weight("w2", [8, 4]))
+    one, other = (g.op("ReduceSum", g.op("Mul", y, g.input(name, [4])),
+                       keepdims=0) for name in ("target", "other"))
+    total = g.op("Mul", one, other)
+    g.loss(g.op("Mul", total, g.weight("s", [1], 1, 1, zeros=0)))
+    return g
+
+
+def spread():
+    """The variance of outputs over the batch, squared: needs their mean, then
+    the variance, then the gradient of the mean."""
+    g = Graph("spread")
+    h = g.op("MatMul", g.input("x", [8]), g.weight("w1", [8, 8]))
+    y = g.op("MatMul", g.op("Relu", h), g.weight("w2", [8, 4], zeros=0.7))
+    away = g.op("Sub", y, g.op("ReduceMean", y, axes=[0]))
+    variance = g.op("ReduceMean", g.op("Mul", away, away), axes=[0])
+    square = g.op("ReduceSum", g.op("Mul", variance, variance), keepdims=0)
+    product = g.op("Mul", away, g.input("target", [4]))
+    g.loss(g.op("Add", g.op("ReduceSum", product, keepdims=0), square))
+    return g
+
+
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
-          indexing, recurrent, biased, nhwc, bidirectional]
+          indexing, recurrent, biased, nhwc, bidirectional, penalty, deviation,
+          joined, spread]
+
+
+# Gradients of these read sums over all microbatches.
+JOINS = {"joined", "spread"}
+
+
+def runs(name, microbatch, schedule):
+    """Whether the schedule runs all forwards before it needs such a sum."""
+    return (name not in JOINS or microbatch == "whole"
+            or schedule in ("gpipe", "auto"))
 
 
 def path(name):

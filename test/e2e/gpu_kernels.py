@@ -86,7 +86,8 @@ def family(folder, mesh, precision, tools):
     if info.get("refuses"):
         return "refused"
     return kernels(os.path.join(folder, "model.onnx"), mesh,
-                   f"sgd:lr={info['lr']}", precision, tools, "--loss=loss",
+                   f"sgd:lr={info['lr']}", precision, tools,
+                   *families.model_options(info),
                    microbatch=info.get("microbatch", "half"))
 
 

@@ -181,6 +181,8 @@ def exact_layouts():
                 matrix.RECOMPUTE):
             if mesh == "tp=4" and name in NO_TP4:
                 continue
+            if not exact_models.runs(name, microbatch, schedule):
+                continue
             if matrix.defined(mesh, microbatch, schedule):
                 yield name, mesh, microbatch, schedule, recompute
 

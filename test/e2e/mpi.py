@@ -125,7 +125,9 @@ def exact_body(name, mesh, tools):
         harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
     plan = tools.path("x.plan")
     tools.run("merakc", exact_models.path(name), "-o", plan,
-              *matrix.compile_options(mesh, "one", "zb"),
+              *matrix.compile_options(
+                  mesh, "one",
+                  "zb" if exact_models.runs(name, "one", "zb") else "gpipe"),
               "--optimizer=sgd:lr=0.5")
     return train_both(tools, plan, f"--data={data}", count(mesh))
 

@@ -12,6 +12,8 @@ a file refused.txt. Needs torch, onnxscript, transformers and torchvision; the
 tests of every build need none of them (recorded cases lie in test/data).
 """
 import argparse
+import ast
+import contextlib
 import copy
 import json
 import os
@@ -22,8 +24,11 @@ import warnings
 
 import numpy
 import torch
+import torch.nn.functional as F
 
-from definitions import FAMILIES
+from expectations import refused
+from models import FAMILIES
+from models.common import Loss
 
 BATCH, STEPS = 8, 5
 RATE = 0.05
@@ -34,7 +39,9 @@ EXPORTERS = {
                         training=torch.onnx.TrainingMode.PRESERVE),
     "dynamo": dict(dynamo=True, opset_version=18, optimize=False),
     "dynamo-optimized": dict(dynamo=True, opset_version=23, optimize=True),
-    # The same from weights fresh from initialization, whose equal vectors the
+    # What a newcomer types: a fixed batch, everything else as it comes.
+    "dynamo-default": dict(dynamo=True),
+    # As "dynamo-optimized", from weights fresh from initialization, whose equal vectors the
     # exporter merges.
     "dynamo-merged": dict(dynamo=True, opset_version=23, optimize=True),
 }
@@ -44,16 +51,14 @@ MERGED = ["gpt-neox", "llama", "qwen2", "bert"]
 # With seed 1 and two replicas an activation comes so close to the kink of ReLU
 # that PyTorch in float32 differs from float64 by 1e-4.
 SEEDS = {("resnet18", "torchscript"): 2, ("resnet50", "torchscript"): 2}
-# Contrastive losses compare all samples of the batch: one microbatch.
-WHOLE = ["clip"]
 NOTES = {(name, "dynamo-optimized"): "the position bias is folded"
          for name in ("t5", "swin")}
 NOTES["gpt-neox", "dynamo-merged"] = "two norms became one"
 # Numbers that the exporter folds away, so that nothing can train them: PyTorch
 # keeps them too.
 FOLDED = {("clip", "dynamo-optimized"): ["model.logit_scale"]}
-# What merakc must say of exports that it cannot compile.
-REFUSED = {"mixtral": ["NonZero", "data"]}
+# What ONNX cannot say and an exporter leaves no trace of.
+LOST = {"detach": ("torchscript",), "label_smoothing": ()}
 
 
 def norms(module):
@@ -87,7 +92,26 @@ def fuse_norms(module):
                 parent._modules[second] = torch.nn.Identity()
 
 
-def train(module, batches, replicas=1):
+@contextlib.contextmanager
+def in_double(lost=()):
+    """Floats that `forward` makes are doubles. What the exporter loses is lost
+    here as well, so that PyTorch trains what the file says."""
+    torch.set_default_dtype(torch.float64)
+    saved = torch.Tensor.float, torch.Tensor.detach, F.cross_entropy
+    torch.Tensor.float = torch.Tensor.double
+    if "detach" in lost:
+        torch.Tensor.detach = lambda self: self
+    if "label_smoothing" in lost:
+        F.cross_entropy = lambda *values, label_smoothing=0.0, **options: (
+            saved[2](*values, **options))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.Tensor.float, torch.Tensor.detach, F.cross_entropy = saved
+
+
+def train(module, batches, replicas=1, lost=()):
     """Losses of plain SGD in float64, from the module's weights, and those of
     the same batches with the weights that it ends with. `replicas`: each step
     is the mean over so many parts of the batch, as with
@@ -101,11 +125,12 @@ def train(module, batches, replicas=1):
         optimizer.zero_grad()
         losses.append(0.0)
         for part in zip(*(x.chunk(replicas) for x in batch)):
-            loss = module(*part) / replicas
+            with in_double(lost):
+                loss = module(*part) / replicas
             loss.backward()
             losses[-1] += float(loss.detach())
         optimizer.step()
-    with torch.no_grad():
+    with torch.no_grad(), in_double(lost):
         after = [float(module(*(x.double() if x.is_floating_point() else x
                                 for x in batch))) for batch in batches]
     return losses, after
@@ -137,9 +162,26 @@ def register_symbolics():
     torch.onnx.register_custom_op_symbolic("aten::cumsum", cumsum, 17)
 
 
+def twin(module, build):
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError:  # a weight that a hook computes
+        found = build()[0]
+        found.load_state_dict(module.state_dict())
+        return found
+
+
+def not_trained(module):
+    """Names of the parameters that get no gradient in PyTorch, which ONNX
+    cannot say."""
+    return [name for name, p in module.named_parameters() if p.grad is None]
+
+
 def export(name, exporter, folder):
+    build = FAMILIES[name]
+    of_family = getattr(build, "options", {})
     torch.manual_seed(SEEDS.get((name, exporter), 1))
-    module, inputs = FAMILIES[name]()
+    module, inputs = build()
     module.train()
     options = dict(EXPORTERS[exporter])
     if exporter == "dynamo-optimized":
@@ -155,72 +197,115 @@ def export(name, exporter, folder):
     # case; so PyTorch trains with them too.
     for part in norms(module) if options["dynamo"] else []:
         part.eval()
-    whole = name in WHOLE or any(part.training for part in norms(module))
-    reference = copy.deepcopy(module)
+    whole = (of_family.get("whole")
+             or any(part.training for part in norms(module)))
+    reference = twin(module, build)
     note = NOTES.get((name, exporter), "")
-    if options.get("optimize") and norms(module):
+    if options.get("optimize", options["dynamo"]) and norms(module):
         note = "batch norm is fused into convolutions, in PyTorch too"
         fuse_norms(reference)
     for path in FOLDED.get((name, exporter), []):
         note = path.rsplit(".", 1)[-1] + " is folded away, kept in PyTorch too"
         reference.get_parameter(path).requires_grad_(False)
+    lost = [what for what, exporters in LOST.items()
+            if of_family.get(what) and exporter in exporters]
+    for what in lost:
+        note = what.replace("_", " ") + " is dropped, in PyTorch too"
     # Batch norm in training mode: each replica has statistics of its own.
     replicas = {}
     if any(part.training for part in norms(module)):
         replicas = {"replica_losses": {
-            "2": train(copy.deepcopy(reference), batches, 2)[0]}}
-    losses, after = train(reference, batches)
+            "2": train(copy.deepcopy(reference), batches, 2, lost)[0]}}
+    losses, after = train(reference, batches, lost=lost)
+    frozen = not_trained(reference)
+    if of_family.get("buffers") and not options["dynamo"]:
+        frozen += [name for name, x in module.named_buffers()
+                   if x.is_floating_point()]
     os.makedirs(os.path.join(folder, "data"), exist_ok=True)
     path = os.path.join(folder, "model.onnx")
-    extra = {"external_data": False, "verbose": False} \
-        if options["dynamo"] else {}
-    if options.get("optimize"):
+    extra = {"verbose": False} if options["dynamo"] else {}
+    if exporter != "dynamo-default":
+        extra.update(input_names=list(samples), output_names=["loss"])
+        if options["dynamo"]:
+            extra["external_data"] = False
+    if exporter in ("dynamo-optimized", "dynamo-merged"):
         # With a fixed batch the exporter folds tables expanded to it.
         batch = torch.export.Dim.DYNAMIC
-        extra["dynamic_shapes"] = {"inputs": tuple({0: batch}
-                                                   for _ in samples)}
+        shapes = tuple({0: batch} for _ in samples)
+        extra["dynamic_shapes"] = ({"inputs": shapes}
+                                   if isinstance(module, Loss) else shapes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, tuple(batches[0]), path,
-                          input_names=list(samples), output_names=["loss"],
-                          **options, **extra)
-    for key, value in samples.items():
+        torch.onnx.export(module, tuple(batches[0]), path, **options, **extra)
+    inputs, loss, opset, known = interface(path)
+    for key, value in zip(inputs, samples.values(), strict=True):
         numpy.save(os.path.join(folder, "data", key + ".npy"), value.numpy())
+    expected = {"family": name, "exporter": exporter, "opset": opset,
+                "global_batch": BATCH, "steps": STEPS, "lr": RATE,
+                "losses": losses, "after": after, **replicas}
+    facts = {"loss": loss if loss != "loss" else None,
+             "microbatch": "whole" if whole else None,
+             "kinks": of_family.get("kinks"),
+             "freeze": [x for x in frozen if x in known], "note": note}
+    expected.update((key, value) for key, value in facts.items() if value)
     with open(os.path.join(folder, "expected.json"), "w") as file:
-        json.dump({"family": name, "exporter": exporter,
-                   "opset": options["opset_version"], "global_batch": BATCH,
-                   "steps": STEPS, "lr": RATE, "losses": losses,
-                   "after": after, **replicas,
-                   **({"microbatch": "whole"} if whole else {}),
-                   **({"refuses": REFUSED[name]} if name in REFUSED else {}),
-                   **({"note": note} if note else {})}, file, indent=1)
+        json.dump(expected, file, indent=1)
         file.write("\n")
 
 
+def interface(path):
+    """Names of the inputs and of the output, the opset, and all that the file
+    names a parameter or a source of one."""
+    import onnx
+    model = onnx.load(path, load_external_data=False)
+    opset = next(x.version for x in model.opset_import if not x.domain)
+    graph = model.graph
+    known = {x.name for x in graph.initializer}
+    for value in graph.value_info:
+        for note in value.metadata_props:
+            if note.key == "pkg.onnxscript.optimizer.folded_from":
+                known.update(ast.literal_eval(note.value))
+    return [x.name for x in graph.input], graph.output[0].name, opset, known
+
+
 # Notes that import reads; the others (call stacks ...) are most of the file.
-KEPT_NOTES = ["pkg.torch.onnx.name_scopes",
-              "pkg.torch.export.ExportedProgram.graph_signature"]
+KEPT_NOTES = ["pkg.torch.onnx.name_scopes", "pkg.torch.onnx.fx_node",
+              "pkg.torch.export.ExportedProgram.graph_signature",
+              "pkg.torch.export.graph_signature.InputSpec.kind",
+              "pkg.onnxscript.optimizer.folded_from"]
 
 
 def record(source, target, results):
     """Copies a case without the notes that nothing reads."""
     import onnx
     os.makedirs(target, exist_ok=True)
-    model = onnx.load(os.path.join(source, "model.onnx"))
-    for message in [model.graph, *model.graph.node]:
+    model = onnx.load(os.path.join(source, "model.onnx"),
+                      load_external_data=False)
+    for message in [model.graph, *model.graph.node, *model.graph.initializer,
+                    *model.graph.value_info]:
         kept = [p for p in message.metadata_props if p.key in KEPT_NOTES]
         del message.metadata_props[:]
         message.metadata_props.extend(kept)
     for node in model.graph.node:
         node.doc_string = ""
+    noted = [value for value in model.graph.value_info if value.metadata_props]
     del model.graph.value_info[:]
+    model.graph.value_info.extend(noted)
     onnx.save(model, os.path.join(target, "model.onnx"))
+    beside = os.path.join(source, "model.onnx.data")
+    if os.path.exists(beside):
+        shutil.copy(beside, target)
     shutil.copytree(os.path.join(source, "data"), os.path.join(target, "data"),
                     dirs_exist_ok=True)
     with open(os.path.join(source, "expected.json")) as file:
         expected = json.load(file)
-    expected["warns"] = results["cases"][
-        f"{expected['family']} {expected['exporter']} check"]
+    refuses, _ = refused(expected["family"], expected["exporter"])
+    if refuses:
+        expected["refuses"] = refuses
+    warns = results["cases"].get(
+        f"{expected['family']} {expected['exporter']} check")
+    if isinstance(warns, list):
+        expected["warns"] = warns
     with open(os.path.join(target, "expected.json"), "w") as file:
         json.dump(expected, file, indent=1)
         file.write("\n")

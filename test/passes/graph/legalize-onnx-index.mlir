@@ -64,3 +64,49 @@ func.func @conv_transpose(%x: tensor<1x2x4x4xf32>, %w: tensor<2x3x3x3xf32>) -> t
   %0 = train.onnx_node "ConvTranspose" opset 11(%x, %w) {strides = array<i64: 2, 2>} : (tensor<1x2x4x4xf32>, tensor<2x3x3x3xf32>) -> tensor<1x3x9x9xf32>
   return %0 : tensor<1x3x9x9xf32>
 }
+
+// Known indices that form a grid, as x[:, 1:3] = u has them: the first dimension
+// is written whole and can be split, the other is padded.
+// CHECK-LABEL: @slice_assignment
+// CHECK-NOT: train.scatter_add
+// CHECK: %[[WIDE:.*]] = train.pad %{{.*}} low [0, 1] high [0, 1] interior [0, 0]
+// CHECK: %[[HERE:.*]] = train.constant dense<{{\[\[}}false, true, true, false]]> : tensor<1x4xi1>
+// CHECK: train.select %[[HERE]], %[[WIDE]], %arg0
+func.func @slice_assignment(%x: tensor<2x4xf32>, %u: tensor<2x2xf32>) -> tensor<2x4xf32> {
+  %i = train.constant dense<[[[0, 1], [0, 2]], [[1, 1], [1, 2]]]> : tensor<2x2x2xi64>
+  %0 = train.onnx_node "ScatterND" opset 16(%x, %i, %u) {} : (tensor<2x4xf32>, tensor<2x2x2xi64>, tensor<2x2xf32>) -> tensor<2x4xf32>
+  return %0 : tensor<2x4xf32>
+}
+
+// One column, and rows in an order that no padding makes: added where they are.
+// CHECK-LABEL: @grid_in_disorder
+// CHECK-NOT: train.scatter_add
+// CHECK: %[[FROM:.*]] = train.constant dense<[1, 0, 0]> : tensor<3xi64>
+// CHECK: train.gather %{{.*}}[%[[FROM]]] axis 0
+// CHECK: train.pad %{{.*}} low [0, 3] high [0, 0]
+// CHECK: train.and
+// CHECK: train.add %arg0
+// CHECK: train.select
+func.func @grid_in_disorder(%x: tensor<3x4xf32>, %u: tensor<2xf32>) -> tensor<3x4xf32> {
+  %i = train.constant dense<[[2, 3], [0, -1]]> : tensor<2x2xi64>
+  %0 = train.onnx_node "ScatterND" opset 16(%x, %i, %u) {reduction = "add"} : (tensor<3x4xf32>, tensor<2x2xi64>, tensor<2xf32>) -> tensor<3x4xf32>
+  return %0 : tensor<3x4xf32>
+}
+
+// A place that is written twice is no grid: both are added.
+// CHECK-LABEL: @written_twice
+// CHECK: train.scatter_add
+func.func @written_twice(%x: tensor<3xf32>, %u: tensor<2xf32>) -> tensor<3xf32> {
+  %i = train.constant dense<1> : tensor<2x1xi64>
+  %0 = train.onnx_node "ScatterND" opset 16(%x, %i, %u) {reduction = "add"} : (tensor<3xf32>, tensor<2x1xi64>, tensor<2xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
+
+// A diagonal is none either: both components follow the same dimension.
+// CHECK-LABEL: @diagonal
+// CHECK: train.scatter_add
+func.func @diagonal(%x: tensor<3x3xf32>, %u: tensor<2xf32>) -> tensor<3x3xf32> {
+  %i = train.constant dense<[[0, 0], [1, 1]]> : tensor<2x2xi64>
+  %0 = train.onnx_node "ScatterND" opset 16(%x, %i, %u) {} : (tensor<3x3xf32>, tensor<2x2xi64>, tensor<2xf32>) -> tensor<3x3xf32>
+  return %0 : tensor<3x3xf32>
+}

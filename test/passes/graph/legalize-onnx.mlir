@@ -63,6 +63,19 @@ func.func @loss_without_ignore(%x: tensor<8x5xf32>, %l: tensor<8xi64>) -> tensor
   return %0 : tensor<f32>
 }
 
+// Chances instead of labels, as PyTorch's exporters write them: the mean is over
+// samples.
+// CHECK-LABEL: @loss_of_chances
+// CHECK: %[[LOG:.*]] = train.sub
+// CHECK: %[[ROWS:.*]] = train.mul %{{.*}}, %arg1
+// CHECK: train.reduce_sum %[[ROWS]] axes [1] keepdims false
+// CHECK: train.reduce_sum %{{.*}} axes [0] keepdims false
+// CHECK: train.constant dense<1.250000e-01>
+func.func @loss_of_chances(%x: tensor<8x5xf32>, %l: tensor<8x5xf32>) -> tensor<f32> {
+  %0 = train.onnx_node "SoftmaxCrossEntropyLoss" opset 13(%x, %l) {reduction = "mean"} : (tensor<8x5xf32>, tensor<8x5xf32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+
 // Dropout without an active training mode is the identity.
 // CHECK-LABEL: @dropout
 // CHECK: return %arg0

@@ -89,7 +89,8 @@ public:
     made->add_output(output);
     const size_t open = call.find('(');
     note(*made, 9, "pkg.torch.onnx.fx_node",
-         "%" + output + " : [num_users=1] = call_function[target=torch.ops.aten." +
+         "%" + output +
+             " : [num_users=1] = call_function[target=torch.ops.aten." +
              call.substr(0, open) + ".default](args = " + call.substr(open) +
              ", kwargs = {})");
     if (!rule.empty())

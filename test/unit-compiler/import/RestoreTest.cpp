@@ -53,16 +53,14 @@ NotedModel norms(const std::string &second) {
 }
 
 TEST_F(Restore, MergedParametersAreSeparated) {
-  Imported imported =
-      norms(", %p_b_weight, %p_b_bias").import(fixture);
+  Imported imported = norms(", %p_b_weight, %p_b_bias").import(fixture);
   ASSERT_TRUE(imported.ok()) << imported.allErrors();
   EXPECT_EQ(trained(imported),
             (Names{"a.bias", "a.weight", "b.bias", "b.weight"}));
 }
 
 TEST_F(Restore, SharedModulesStayOne) {
-  Imported imported =
-      norms(", %p_a_weight, %p_a_bias").import(fixture);
+  Imported imported = norms(", %p_a_weight, %p_a_bias").import(fixture);
   ASSERT_TRUE(imported.ok()) << imported.allErrors();
   EXPECT_EQ(trained(imported), (Names{"a.bias", "a.weight"}));
 }
@@ -125,10 +123,11 @@ TEST_F(Restore, ArithmeticIsRefused) {
   model.sum("mul_3");
   Imported imported = model.import(fixture);
   EXPECT_FALSE(imported.ok());
-  EXPECT_TRUE(imported.says("noted.onnx: mul_2: expected parameter 'g', 'v' of "
-                            "the exported program, found 'mul_2' [4], which the "
-                            "exporter computed from it (div, linalg_vector_norm, "
-                            "mul)"))
+  EXPECT_TRUE(
+      imported.says("noted.onnx: mul_2: expected parameter 'g', 'v' of "
+                    "the exported program, found 'mul_2' [4], which the "
+                    "exporter computed from it (div, linalg_vector_norm, "
+                    "mul)"))
       << imported.allErrors();
   EXPECT_TRUE(imported.says("(export with optimize=False)"));
   ImportOptions options;
@@ -207,8 +206,7 @@ TEST_F(Restore, FusedBatchNormIsRefused) {
 TEST_F(Restore, RemovedCallsAreSuspicious) {
   NotedModel model({"alpha", "w"});
   model.input("x", {8, 4}).weight("w", {4}, {1, 2});
-  model.node("Add", {"x", "w"}, "add", "add(%mul, %p_w)",
-             "SomeRule");
+  model.node("Add", {"x", "w"}, "add", "add(%mul, %p_w)", "SomeRule");
   model.sum("add");
   Imported imported = model.import(fixture);
   EXPECT_FALSE(imported.ok());

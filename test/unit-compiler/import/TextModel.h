@@ -77,9 +77,10 @@ public:
   }
 
   std::string text() const {
-    return "ir_version: 8\nproducer_name: \"pytorch\"\nopset_import { version: " + std::to_string(opset) +
-           " }\ngraph {\n  name: \"g\"\n" + nodes + inputs + outputs + weights +
-           "}\n";
+    return "ir_version: 8\nproducer_name: \"pytorch\"\nopset_import { "
+           "version: " +
+           std::to_string(opset) + " }\ngraph {\n  name: \"g\"\n" + nodes +
+           inputs + outputs + weights + "}\n";
   }
 
 private:

@@ -1,7 +1,7 @@
 // Traps that only the notes of the dynamo exporter tell: fields that the
 // installed ONNX headers do not know.
-#include "compiler/Import/ExportedProgram.h"
 #include "compiler/Import/Traps.h"
+#include "compiler/Import/ExportedProgram.h"
 
 #include "NotedModel.h"
 #include "gtest/gtest.h"

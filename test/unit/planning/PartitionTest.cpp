@@ -132,12 +132,15 @@ TEST(Partition, OpsThatNeedTheWholeBatchAreNamed) {
   Program p;
   int x = p.source("x", {8, 4});
   p.cumulate("running_total", x, 0);
+  p.cumulate("another", x, 0); // one sentence for both
   p.maximum("largest", x, 0);
   EXPECT_EQ(batchErrors(p),
             "op 'running_total' needs the whole batch of 'x', which is split "
-            "over microbatches\n"
+            "over microbatches; use one microbatch (--microbatch=all samples "
+            "of a replica)\n"
             "op 'largest' takes a maximum over the batch, which cannot be "
-            "split over microbatches");
+            "split over microbatches; use one microbatch (--microbatch=all "
+            "samples of a replica)");
   EXPECT_EQ(batchErrors(p, 1), "");
 }
 
@@ -173,8 +176,90 @@ TEST(Partition, ParametersCannotHaveTheBatch) {
   int x = p.source("x", {8, 4}), w = p.source("memory", {8, 4}, true);
   p.binary("sum", x, w, '+');
   EXPECT_EQ(batchErrors(p),
-            "parameter 'memory' has the batch in a dimension of size 8; it "
-            "cannot be split over microbatches");
+            "initializer 'memory' of shape 8x4, read by node 'sum', has the "
+            "batch in dimension 0, which cannot be split over microbatches; if "
+            "the exporter expanded it, export with optimize=False or with a "
+            "dynamic batch, else use one microbatch");
+}
+
+// Whether it repeats along the batch, not along a dimension as large.
+TEST(Partition, ExpandedParametersAreNamedAtOneMicrobatch) {
+  Program p;
+  int x = p.source("x", {4, 4}), w = p.source("expand", {4, 4}, true);
+  p.binary("sum", x, w, '+');
+  Classes classes = unify(p.graph);
+  EXPECT_TRUE(checkRepeated(p.graph, classes, {x}, {{w, 1}}).ok());
+  EXPECT_EQ(
+      checkRepeated(p.graph, classes, {x}, {{w, 0}, {w, 1}}).str(),
+      "initializer 'expand' of shape 4x4, read by node 'sum', has the batch in "
+      "dimension 0 and the same values for all 4 samples: the exporter "
+      "expanded it, and each sample would train a copy of its own; export with "
+      "optimize=False or with a dynamic batch, or freeze it (--freeze=expand)");
+}
+
+// Penalties on weights and sums over the batch: with the update, but not what
+// gradients of the microbatches read.
+TEST(Partition, WhatIsTheSameForAllMicrobatchesRunsOnce) {
+  Program p;
+  int x = p.source("x", {8, 4}), w = p.source("w", {4}, true);
+  int y = p.binary("y", x, w, '*');
+  int data = p.einsum("data", "bn->n", {y}, {4});
+  int penalty = p.binary("penalty", w, w, '*');
+  int scaled = p.binary("scaled", data, w, '*');
+  p.binary("loss", scaled, penalty, '+');
+  p.graph.tensors.back().output = true;
+  Classes classes = unify(p.graph);
+  Assignment assignment;
+  ASSERT_TRUE(
+      assignBatch(p.graph, classes, {x}, {{"mb", 2}, {"dp", 2}}, assignment)
+          .ok());
+  Result<Outcome> outcome = apply(p.graph, classes, assignment);
+  ASSERT_TRUE(outcome.ok()) << outcome.status().str();
+  std::string late;
+  for (size_t i = 0; i < p.graph.ops.size(); ++i)
+    late += outcome->ops[i].late ? p.graph.ops[i].name + " " : "";
+  EXPECT_EQ(late, "penalty loss ");
+  EXPECT_EQ(conversions(p.graph, *outcome),
+            "accumulate scaled for loss; all_reduce scaled for loss; ");
+  EXPECT_EQ(compareWithWhole(p, assignment, *outcome, 1), "");
+}
+
+// Away from the mean over the batch, squared and summed up; the root of that
+// sum scales all gradients. First the mean is needed, then the sum.
+TEST(Partition, SumsThatGradientsReadTakePassesOverTheMicrobatches) {
+  Program p;
+  int x = p.source("x", {8, 4}), w = p.source("w", {4}, true);
+  int y = p.binary("y", x, w, '*');
+  int mean = p.einsum("mean", "bn->n", {y}, {4});
+  int away = p.binary("away", y, mean, '-');
+  int square = p.binary("square", away, away, '*');
+  int sum = p.einsum("sum", "bn->n", {square}, {4});
+  int root = p.unary("root", sum, [](int64_t v) { return v * v; }, {});
+  p.graph.tensors[root].output = true;
+  int scaled = p.binary("scaled", away, root, '*');
+  p.einsum("gradient", "bn,bn->n", {scaled, x}, {4});
+  p.graph.tensors.back().output = true;
+  for (size_t i = 6; i < p.graph.ops.size(); ++i)
+    p.graph.ops[i].phase = Phase::Backward;
+  Classes classes = unify(p.graph);
+  Assignment assignment;
+  ASSERT_TRUE(assignBatch(p.graph, classes, {x}, {{"mb", 2}}, assignment).ok());
+  Result<Outcome> outcome = apply(p.graph, classes, assignment);
+  ASSERT_TRUE(outcome.ok()) << outcome.status().str();
+  EXPECT_EQ(outcome->joins, "op 'away' needs 'mean' summed over all "
+                            "microbatches before it can run, but 'mean' "
+                            "depends on parameter 'w'");
+  std::string places;
+  for (size_t i = 0; i < p.graph.ops.size(); ++i)
+    places += p.graph.ops[i].name +
+              (outcome->ops[i].afterJoin ? " after" : "") +
+              (outcome->ops[i].join
+                   ? " in pass " + std::to_string(outcome->ops[i].join)
+                   : "") +
+              "; ";
+  EXPECT_EQ(places, "y; mean; away in pass 1; square in pass 1; sum in pass 1; "
+                    "root after; scaled; gradient; ");
+  EXPECT_EQ(compareWithWhole(p, assignment, *outcome, 1), "");
 }
 
 // Everything once: what a device computes over a step is its share.
