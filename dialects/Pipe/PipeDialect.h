@@ -10,11 +10,6 @@
 
 namespace merak::pipe {
 
-// The action of a stage that loads a value first for each microbatch: kinds in
-// the order P F R B W S U, chunks upwards in F and downwards behind it. Null:
-// none loads it.
-ActionOp firstReader(StageOp stage, llvm::StringRef value);
-
 // On the module: the level of tensor-parallel overlap, from 1. A microbatch is
 // then two halves, and the mesh axis "mb" counts halves, or the tokens of each
 // sample are, over the mesh axis "half".

@@ -455,7 +455,8 @@ private:
   template <typename Problem>
   void checkKind(const Instruction &instruction, Problem problem) {
     int ins = instruction.inputs_size(), outs = instruction.outputs_size();
-    for (const std::string &text : checkIndependence(instruction).messages())
+    const Status independence = checkIndependence(instruction);
+    for (const std::string &text : independence.messages())
       problem(text);
     switch (instruction.kind()) {
     case Instruction::KERNEL:

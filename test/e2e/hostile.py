@@ -15,7 +15,7 @@ import harness
 import training_info as build
 from harness import Case, Failed
 
-GROWTH = 5.5  # of the work; with quadratic parts it was 8 and more
+GROWTH = 6.5  # of the work; with quadratic parts it was 8 and more
 
 
 def graph(nodes):
@@ -65,8 +65,8 @@ def recurrence(steps):
     g = exact_models.Graph("recurrence")
     h = g.op("Transpose", g.input("x", [steps, 4]), perm=[1, 0, 2])
     for layer in range(2):
-        h = g.op("RNN", h, g.weight(f"w{layer}", [1, 4, 4]),
-                 g.weight(f"r{layer}", [1, 4, 4]), hidden_size=4)
+        h = g.op("LSTM", h, g.weight(f"w{layer}", [1, 16, 4]),
+                 g.weight(f"r{layer}", [1, 16, 4]), hidden_size=4)
         h = g.op("Reshape", h, g.shape([steps, -1, 4]))
     g.target_loss(g.op("Transpose", h, perm=[1, 0, 2]), [steps, 4])
     return g.text()
