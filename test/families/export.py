@@ -12,11 +12,11 @@ a file refused.txt. Needs torch, onnxscript, transformers and torchvision; the
 tests of every build need none of them (recorded cases lie in test/data).
 """
 import argparse
-import ast
 import contextlib
 import copy
 import json
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -193,9 +193,10 @@ def export(name, exporter, folder):
                for k in range(STEPS)]
     if norms(module):
         settle_statistics(module, batches[0])
-    # The dynamo exporter writes batch norm with its running statistics in any
-    # case; so PyTorch trains with them too.
-    for part in norms(module) if options["dynamo"] else []:
+    # The optimizer fuses batch norm into convolutions, which is refused; with its
+    # running statistics it is at least the same number.
+    for part in norms(module) if options.get("optimize",
+                                             options["dynamo"]) else []:
         part.eval()
     whole = (of_family.get("whole")
              or any(part.training for part in norms(module)))
@@ -261,10 +262,11 @@ def interface(path):
     opset = next(x.version for x in model.opset_import if not x.domain)
     graph = model.graph
     known = {x.name for x in graph.initializer}
-    for value in graph.value_info:
-        for note in value.metadata_props:
-            if note.key == "pkg.onnxscript.optimizer.folded_from":
-                known.update(ast.literal_eval(note.value))
+    # The program's parameters too: import knows those that were merged away.
+    for note in graph.metadata_props:
+        if note.key.endswith("graph_signature"):
+            known.update(re.findall(r": PARAMETER target='([^']*)'",
+                                    note.value))
     return [x.name for x in graph.input], graph.output[0].name, opset, known
 
 
