@@ -415,6 +415,7 @@ bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
     last = next;
   }
   report.foldedUses.push_back(use);
+  inverted = name;
   report.restored.push_back(own + " (the exporter wrote '" + name +
                             "', which was computed from it)");
   return true;

@@ -5,6 +5,8 @@
 #include "compiler/Import/SharedSlots.h"
 #include "compiler/Import/Trainable.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 using namespace merak;
 using llvm::StringRef;
 
@@ -337,6 +339,23 @@ void ProgramRestorer::restoreBias(int index, const ExportedCall &call) {
 // What is nowhere
 //===----------------------------------------------------------------------===//
 
+// What the exporter leaves out where it changes nothing.
+static bool isIdleFunction(StringRef function) {
+  return function == "mul" || function == "add" || function == "sub" ||
+         function == "div";
+}
+
+// Calls that read no parameter.
+static bool makesConstant(StringRef function) {
+  for (StringRef start :
+       {"arange", "bitwise_", "copy", "empty", "eye", "full", "logical_",
+        "new_", "ones", "scalar_tensor", "sym_size", "tril", "triu", "zeros"})
+    if (function.starts_with(start))
+      return true;
+  return function == "eq" || function == "ge" || function == "gt" ||
+         function == "le" || function == "lt" || function == "ne";
+}
+
 // Whether a node of the parameter's module reads the parameter of another: then
 // it is one name of a tied parameter.
 bool ProgramRestorer::isAlias(const std::string &parameter) const {
@@ -344,7 +363,8 @@ bool ProgramRestorer::isAlias(const std::string &parameter) const {
   for (int i = 0; i < graph.node_size(); ++i)
     if (moduleOf(graph.node(i)) == module)
       for (const std::string &read : program.parametersOf(calls[i]))
-        if (isHeld(read) && moduleOfParameter(read) != module)
+        if (isHeld(read) && moduleOfParameter(read) != module &&
+            !StringRef(read).starts_with(module + "."))
           return true;
   return false;
 }
@@ -356,9 +376,11 @@ void ProgramRestorer::findLost() {
   std::map<std::string, std::string> named; // parameter -> node
   for (int i = 0; i < graph.node_size(); ++i)
     for (const std::string &name : program.parametersOf(calls[i]))
-      if (feeding[i] && !isHeld(name) && !isFrozen(name))
+      if (feeding[i] && !isHeld(name))
         named.try_emplace(name, graph.node(i).name());
   for (const auto &[name, node] : named) {
+    if (isFrozen(name))
+      continue;
     const bool norm = llvm::is_contained(
         program.buffers(), moduleOfParameter(name) + ".running_mean");
     fail(node,
@@ -372,38 +394,56 @@ void ProgramRestorer::findLost() {
   const std::vector<std::string> removed = program.isOptimized()
                                                ? program.removedCalls(graph)
                                                : std::vector<std::string>();
-  std::vector<std::string> suspects;
+  // Equal nodes were made one (merged), or the call did nothing with the values
+  // that parameters have now (idle): a product with 1, a sum with 0.
+  std::vector<std::string> merged, idle;
   for (const std::string &call : removed) {
     if (functionOf(call) == "detach")
       fail(call,
            "expected a node that stops the gradient (detach), found that the "
            "exporter removed it",
            kRemedy);
-    else
-      suspects.push_back(call);
+    else if (isIdleFunction(functionOf(call)))
+      idle.push_back(call);
+    else if (!makesConstant(functionOf(call)))
+      merged.push_back(call);
   }
-  llvm::append_range(suspects, doubtfulUses);
-  std::string lost, list;
-  std::vector<std::string> nowhere;
+  llvm::append_range(merged, doubtfulUses);
+  std::vector<std::string> lost, unfrozen;
   for (const std::string &name : program.parameters())
-    if (!isHeld(name) && !named.count(name) && !isFrozen(name) &&
-        !isAlias(name)) {
-      lost += (lost.empty() ? "'" : ", '") + name + "'";
-      list += (list.empty() ? "" : ",") + name;
-      nowhere.push_back(name);
+    if (!isHeld(name) && !named.count(name) && !isAlias(name)) {
+      lost.push_back(name);
+      if (!isFrozen(name))
+        unfrozen.push_back(name);
     }
-  if (suspects.empty()) {
-    report.lost = nowhere;
-    return;
-  }
-  if (lost.empty())
-    return;
-  fail(suspects[0],
+  if (!merged.empty() && !lost.empty())
+    return failLost(merged[0], lost);
+  if (!idle.empty() && !unfrozen.empty())
+    return failLost(idle[0], unfrozen);
+  if (!idle.empty() && !inverted.empty())
+    return fail(idle[0],
+                "expected a node for this call of the exported program, found "
+                "that the exporter removed it; it may have used '" +
+                    inverted + "', which is computed from a parameter",
+                kRemedy);
+  report.lost = unfrozen;
+  if (!idle.empty())
+    report.warnings.push_back(
+        "calls that the exporter removed since they did nothing ('" +
+        llvm::join(idle, "', '") +
+        "'): if a parameter of value 0 or 1 was in one, it is not trained "
+        "there "
+        "(optimize=False leaves no doubt)");
+}
+
+void ProgramRestorer::failLost(const std::string &call,
+                               const std::vector<std::string> &lost) {
+  fail(call,
        "expected to find all parameters of the exported program, found nothing "
-       "that holds " +
-           lost +
-           "; this call, which the exporter removed or merged, may have used "
+       "that holds '" +
+           llvm::join(lost, "', '") +
+           "'; this call, which the exporter removed or merged, may have used "
            "them",
-       std::string(kRemedy) + ", or --freeze=" + list +
+       std::string(kRemedy) + ", or --freeze=" + llvm::join(lost, ",") +
            " if the model does not use them");
 }

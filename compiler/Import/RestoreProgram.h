@@ -74,6 +74,7 @@ private:
   bool invert(const std::string &name, const Sources &from);
   bool contract(const std::string &name, const Sources &from);
   void findLost();
+  void failLost(const std::string &call, const std::vector<std::string> &lost);
 
   std::set<std::string> functionsOf(const std::string &name) const;
   void addNode(const char *type, const std::vector<std::string> &inputs,
@@ -100,6 +101,7 @@ private:
   std::map<std::string, std::string> copyOf;    // of what was merged
   std::set<std::string> held; // parameters that some initializer holds
   std::set<std::string> restoredBiases;
+  std::string inverted; // one that was computed from a parameter
   std::set<std::string> trainedNames, failed;
   std::vector<std::string> doubtfulUses; // nodes that read a view of something
   std::vector<onnx::NodeProto> added;    // go before all others
