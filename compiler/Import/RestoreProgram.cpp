@@ -154,9 +154,12 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
                                      const Use &use, bool &isConstant) {
   const ExportedCall &call = calls[use.node];
   isConstant = false;
-  if (call.name.empty())
-    return "";
   const Sources &own = sources[initializer];
+  if (call.name.empty()) {
+    if (!own.empty())
+      doubtfulUses.push_back(graph.node(use.node).name());
+    return "";
+  }
   std::vector<std::string> candidates, lost;
   for (const std::string &name : program.parametersOf(call)) {
     if (own.count(name) || !isHeld(name))

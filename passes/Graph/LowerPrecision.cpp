@@ -110,10 +110,10 @@ private:
     for (auto parameter : module.getOps<ParameterOp>()) {
       auto type = cast<RankedTensorType>(parameter.getType());
       Type element = type.getElementType();
-      // What the compiler computed itself may be exact to more digits.
+      // What no optimizer updates may have more digits.
       bool isTable = parameter.getValueAttr() && !parameter.getTrainable();
       if (!isa<FloatType>(element) || element == full ||
-          (element.isF64() && isTable))
+          (element.isF64() && !parameter.getTrainable()))
         continue;
       parameter.setType(type.clone(full));
       retyped[parameter.getSymNameAttr()] = element;
@@ -137,8 +137,8 @@ private:
     return success();
   }
 
-  // Values of f64 that become f32: what parameters of f64 reach, and what no
-  // kernel computes in f64. Other values (positions, exact sums) stay.
+  // Values of f64 that become f32: what trained parameters of f64 reach, and what
+  // no kernel computes in f64. Other values (positions, exact sums) stay.
   void findWithoutDouble(ArrayRef<Operation *> ops) {
     for (Operation *op : ops) {
       bool reached = llvm::any_of(op->getOperands(), [&](Value v) {

@@ -164,7 +164,11 @@ Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
       continue;
     }
     const StoredTensor &stored = entry->second.tensor;
-    if (stored.shape != shape || stored.dtype != tensor.dtype())
+    // Weights are trained in f32; a model in f64 that only evaluates them takes
+    // these, too.
+    const bool widens =
+        stored.dtype == planpb::F32 && tensor.dtype() == planpb::F64;
+    if (stored.shape != shape || (stored.dtype != tensor.dtype() && !widens))
       fail(fmt::format("tensor \"{}\" is {}[{}], the plan has {}[{}]",
                        tensor.name(), dtypeName(stored.dtype),
                        fmt::join(stored.shape, ","), dtypeName(tensor.dtype()),
