@@ -163,8 +163,14 @@ ExportedProgram::ExportedProgram(const onnx::GraphProto &graph) {
   }
   for (const onnx::ValueInfoProto &input : graph.input())
     values.insert(input.name());
-  for (const onnx::TensorProto &tensor : graph.initializer())
+  llvm::StringSet<> named;
+  for (const auto &target : targets)
+    named.insert(target.second);
+  // Without the optimizer constants are nodes.
+  for (const onnx::TensorProto &tensor : graph.initializer()) {
     values.insert(tensor.name());
+    optimized |= !named.contains(tensor.name());
+  }
   for (const onnx::NodeProto &node : graph.node()) {
     for (const std::string &output : node.output())
       values.insert(output);

@@ -137,8 +137,8 @@ private:
     return success();
   }
 
-  // Values of f64 that become f32: what trained parameters of f64 reach, and what
-  // no kernel computes in f64. Other values (positions, exact sums) stay.
+  // Values of f64 that become f32: what trained parameters of f64 reach, and
+  // what no kernel computes in f64. Other values (positions, exact sums) stay.
   void findWithoutDouble(ArrayRef<Operation *> ops) {
     for (Operation *op : ops) {
       bool reached = llvm::any_of(op->getOperands(), [&](Value v) {

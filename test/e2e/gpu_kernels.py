@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 
+import exact_models  # noqa: E402
 import harness
 import matrix
 from harness import Case, Failed
@@ -166,7 +167,9 @@ def main():
     for leaf in sorted(os.listdir(EXACT)):
         if leaf.endswith(".textproto"):
             cases.append(Case("exact " + leaf[:-10], functools.partial(
-                kernels, os.path.join(EXACT, leaf), "none", "sgd", "fp32")))
+                kernels, os.path.join(EXACT, leaf), "none", "sgd", "fp32",
+                microbatch="whole" if leaf[:-10] in exact_models.JOINS
+                else "half")))
     for root in filter(None, (families.RECORDED, args.families)):
         for name in sorted(os.listdir(root)):
             for mesh in ("none", "pp=2,dp=2,tp=2"):

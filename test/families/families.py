@@ -149,12 +149,17 @@ def judge(folder, info, tools):
         said = re.search(r"model\.onnx failed:(.*)", str(failure))
         return ("refuses the exported model: "
                 + (said[1] if said else str(failure))[:200])
+    # A file that has lost label smoothing, or a mask of which it makes inf.
+    if not info.get("batch_norm") and \
+            abs(untrained[0] - info["losses"][0]) > \
+            TOLERANCE * abs(info["losses"][0]):
+        return "computes the exported model otherwise"
     tools.run("merak-plan", "export-onnx", tools.path("out.plan"),
               "--load=" + tools.path("saved"), "-o", out)
     error = compare(export_onnx.judged(out, data, *rest),
                     info["after"])
     try:
-        compare(untrained, info["after"])
+        compare(untrained, info["after"], 1e-6)
     except Failed:
         return f"{error:.0e}"
     raise Failed("training changed nothing, so nothing is proved")
@@ -291,8 +296,8 @@ HEAD = """# Model families
 
 Small models with random weights, exported by PyTorch {version} and trained for
 five steps of plain SGD on a global batch of 8. A number is the largest relative
-error of a loss against PyTorch in float64, over one rank and the meshes `dp=2`,
-`tp=2`, `pp=2` and `pp=2,dp=2,tp=2`; up to 1e-4 passes. The last column is ONNX
+error of a loss against PyTorch in float64, over {meshes};
+up to 1e-4 passes. The last column is ONNX
 Runtime's: the trained weights are written back into the exported file
 (`merak-plan export-onnx`), and its losses on five batches are compared with those
 of PyTorch after its own training.
@@ -304,8 +309,8 @@ with every `scripts/check`.
 - TorchScript: opset 17, `do_constant_folding=False`; batch norm in training mode,
   with the statistics of the whole batch, or, as PyTorch's DistributedDataParallel
   has it, of each replica's part of it where there are two.
-- dynamo: opset 18, `optimize=False`. This exporter writes batch norm with its
-  running statistics only, so PyTorch trains with these too.
+- dynamo: opset 18, `optimize=False`; batch norm in training mode, which import reads
+  from the exporter's notes.
 - dynamo, default: `torch.onnx.export(model, inputs, dynamo=True)` and nothing else:
   a fixed batch, the exporter's opset, what can be folded is folded, weights beside the
   file.
@@ -341,19 +346,19 @@ def reason(outcome):
     return text
 
 
-def cell(found, note, problems, title):
+def cell(found, note, problems, title, meshes):
     """All meshes in one number, or what does not pass."""
     if not found:
         return note or ""
-    bad = {mesh: found[mesh] for mesh in MESHES
+    bad = {mesh: found[mesh] for mesh in meshes
            if found.get(mesh, "FAILED not run").startswith("FAILED")}
     for mesh, outcome in bad.items():
         problems.append(f"{title}, {'one rank' if mesh == 'none' else mesh}: "
                         + reason(outcome))
-    good = [found[mesh] for mesh in MESHES if mesh not in bad]
+    good = [found[mesh] for mesh in meshes if mesh not in bad]
     if good and good[0].startswith("refused"):
         return "refused"
-    text = f"{len(good)} of {len(MESHES)}" if bad else ""
+    text = f"{len(good)} of {len(meshes)}" if bad else ""
     if good:
         worst = max(good, key=float)
         text = f"{text}, {worst}" if text else worst
@@ -371,7 +376,10 @@ def table(outcomes):
     for key, outcome in outcomes["cases"].items():
         family, exporter, part = key.split(" ", 2)
         rows.setdefault(family, {}).setdefault(exporter, {})[part] = outcome
-    text = HEAD.format(version=outcomes["torch"])
+    run = {key.split(" ", 2)[2] for key in outcomes["cases"]}
+    meshes = [mesh for mesh in MESHES if mesh in run]
+    text = HEAD.format(version=outcomes["torch"], meshes=" and ".join(
+        "one rank" if mesh == "none" else f"`{mesh}`" for mesh in meshes))
     text += "| family | " + " | ".join(TITLES) + " | ONNX Runtime |\n"
     text += "|---|" + "---|" * (len(TITLES) + 1) + "\n"
     problems, refused, passed, total = [], [], 0, 0
@@ -380,11 +388,12 @@ def table(outcomes):
         for exporter, title in zip(EXPORTERS, TITLES):
             found = rows[family].get(exporter, {})
             note = outcomes["notes"].get(f"{family} {exporter}", "")
-            cells.append(cell(found, note, problems, f"{family}, {title}"))
+            cells.append(cell(found, note, problems, f"{family}, {title}",
+                              meshes))
             total += len(found) > 0
             passed += len(found) > 0 and not any(
                 found.get(mesh, "FAILED").startswith("FAILED")
-                for mesh in MESHES)
+                for mesh in meshes)
             if found.get("none", "").startswith("refused"):
                 refused.append(f"{family}, {title}: `{found['none'][9:]}`")
             if second := found.get("onnxruntime"):
@@ -398,7 +407,7 @@ def table(outcomes):
                      f"{len(numbers)} of {len(judged)}" +
                      (", " + max(numbers, key=float) if numbers else ""))
         text += f"| {family} | " + " | ".join(cells) + " |\n"
-    text += f"\n{passed} of {total} exports do what is expected on every mesh.\n"
+    text += f"\n{passed} of {total} exports do what is expected.\n"
     for title, lines in (("Refused, as they should be", refused),
                          ("What does not pass", problems)):
         if lines:
