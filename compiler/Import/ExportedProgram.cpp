@@ -123,6 +123,7 @@ void ExportedProgram::readSignature(StringRef text) {
   text.split(lines, '\n');
   for (StringRef line : lines) {
     auto [operand, rest] = line.split(": ");
+    values.insert(operand); // inputs may have other names in the graph
     auto [kind, quoted] = rest.split(" target='");
     StringRef target = quoted.split('\'').first;
     if (target.empty())

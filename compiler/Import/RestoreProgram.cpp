@@ -256,19 +256,8 @@ void ProgramRestorer::separateMerged() {
     }
     // What was merged keeps one of its own readers. Without one it was moved:
     // into the convolution that a norm was fused into, say.
-    if (kept.empty() && !sources[name].empty()) {
-      for (const Other &other : others)
-        if (const StringRef call = calls[other.use.node].name;
-            !other.owner.empty() && !call.contains("batch_norm") &&
-            call != "module")
-          fail(name,
-               "expected a call that reads it, found only one that reads '" +
-                   other.owner +
-                   "', which the exporter merged with it, and equal nodes of "
-                   "both",
-               kRemedy);
+    if (kept.empty() && !sources[name].empty())
       continue;
-    }
     uses[name] = kept;
     std::map<std::string, std::string> made;
     for (const Other &other : others)

@@ -55,7 +55,6 @@ FOLDED = {
 }
 # The same with a dynamic batch.
 FOLDED_DYNAMIC = {
-    "albert": "model.predictions.bias",
     "autoregressive-pixels": "model.0.weight",
     "bart": "model.model.shared.weight",
     "causal-dilated": "gates.0.parametrizations.weight.original0",
@@ -76,7 +75,6 @@ FOLDED_DYNAMIC = {
     "mobilenet-v3": "model.features.3.block.1.1.weight",
     "normalizing-flow": "exp",
     "parameter-list": "model.mix",
-    "prefix-tuning": "model.body.head.weight",
     "resnet18": "model.resnet.encoder.stages.3.layers.0.shortcut.normalization.weight",
     "resnet50": "model.resnet.encoder.stages.3.layers.2.layer.0.normalization.weight",
     "rwkv-plain": "model.mixers.1.mix",
