@@ -13,8 +13,8 @@ is executed from the repository root. Output is compared line by line: words
 exactly, whole numbers exactly, decimal fractions within 5 % (floating point
 differs between processors), and numbers with a unit of time or rate not at all.
 A line `...` stands for any lines. `<!-- fractions within 70 % -->` above a block
-widens its tolerance: the sample trains on these very documents, so every edit of
-one moves its losses.
+widens its tolerance: a hundred steps of training amplify what the last bits of two
+processors differ in.
 
     docs.py                     checks everything
     docs.py --update FILE...    writes the true output into the blocks
