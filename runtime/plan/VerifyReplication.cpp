@@ -12,7 +12,8 @@
 // along which everything differs that is made from parameters of this stage
 // alone, or received; only tied parameters have to be free of it. Their
 // gradients are summed from parts that the stages exchange outside of any
-// microbatch: a value that holds a part of every holder counts as reduced.
+// microbatch: values that hold the same stages' parts on every holder are equal
+// (one stage's part alone where the others' uses have no gradient).
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
@@ -22,6 +23,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
 #include <unordered_map>
 
 using namespace merak::planpb;
@@ -30,7 +32,8 @@ namespace merak {
 namespace {
 
 using AxisMask = uint64_t;
-// Programs whose parts a value holds; from the 64th on they share a bit.
+// Programs whose parts a value holds: what one made in a microbatch or from its
+// own parameters; from the 64th on they share a bit.
 using PartMask = uint64_t;
 
 PartMask partOf(int program) { return PartMask{1} << std::min(program, 63); }
@@ -44,6 +47,7 @@ struct Origin {
     mask |= other.mask;
     parts |= other.parts;
   }
+  bool operator==(const Origin &) const = default;
 };
 
 // What was written to a part of a buffer, last.
@@ -53,6 +57,16 @@ struct Written {
   int call, instruction; // -1: before the step
 };
 
+// What ranks hold as one value though they may have made it differently.
+struct Difference {
+  std::string what;
+  int program;
+  size_t holders; // programs that must have it
+  AxisMask wrong;
+  PartMask parts;
+  int call, instruction;
+};
+
 class ReplicationCheck {
 public:
   explicit ReplicationCheck(const LoadedPlan &plan) : plan_(plan), map_(plan) {
@@ -60,7 +74,7 @@ public:
     sent_.resize(programs);
     for (size_t p = 0; p < programs; ++p) {
       tables_.push_back(accessTable(plan.programs[p]));
-      sent_[p].resize(map_.program(static_cast<int>(p)).transfers.size(), 0);
+      sent_[p].resize(map_.program(static_cast<int>(p)).transfers.size());
       std::vector<Region> &wholes = wholes_.emplace_back();
       for (const Buffer &buffer : plan.programs[p].buffers())
         wholes.push_back(wholeRegion(buffer));
@@ -84,6 +98,7 @@ public:
       walk(p);
       check(p);
     }
+    checkParts();
     return problems_.take();
   }
 
@@ -117,6 +132,9 @@ private:
     ranksOf_.resize(plan_.programs.size());
     for (int rank = 0; rank < map_.ranks().size(); ++rank)
       ranksOf_[plan_.file.ranks(rank).program()].push_back(rank);
+    std::vector<int> all(map_.ranks().size());
+    std::iota(all.begin(), all.end(), 0);
+    apart_ = all.empty() ? 0 : differing(all);
     for (const std::vector<int> &ranks : ranksOf_)
       varying_.push_back(ranks.empty() ? 0 : differing(ranks));
   }
@@ -139,8 +157,7 @@ private:
       for (int p : holders)
         ranks.insert(ranks.end(), ranksOf_[p].begin(), ranksOf_[p].end());
       holders_[tensor] = ranks.empty() ? 0 : differing(ranks);
-      for (int p : holders)
-        holderParts_[tensor] |= partOf(p);
+      holderCount_[tensor] = holders.size();
     }
   }
 
@@ -165,7 +182,8 @@ private:
         continue;
       AxisMask mask = layoutBits(buffer.layout()) & varying_[p];
       mask |= fixed & ~holders_[buffer.tensor()];
-      state_[b][0].emplace(0, Written{&wholes_[p][b], {mask, 0}, -1, -1});
+      PartMask parts = mask & fixed & apart_ ? partOf(p) : 0;
+      state_[b][0].emplace(0, Written{&wholes_[p][b], {mask, parts}, -1, -1});
     }
     for (int c = 0; c < program.calls_size(); ++c) {
       int procedure = program.calls(c).procedure();
@@ -185,7 +203,8 @@ private:
       return;
     if (inst.kind() == Instruction::COLLECTIVE)
       return exchange(p, c, i);
-    Origin all{0, partOf(p)}; // of all outputs
+    // Of all outputs; what the update makes has the parts of its inputs.
+    Origin all{0, call.microbatch() < 0 ? 0 : partOf(p)};
     int sequence = map_.program(p).sequenceOf[call.procedure()][i];
     switch (inst.kind()) {
     case Instruction::LOAD_INPUT:
@@ -194,9 +213,10 @@ private:
     case Instruction::SEND:
       return send(p, sequence, list, call);
     case Instruction::RECV:
-      all.mask = received(p, sequence);
-      if (call.microbatch() < 0)
-        all.parts |= sender(p, sequence);
+      all.join(received(p, sequence));
+      // What is received within a microbatch becomes part of what is made here.
+      if (call.microbatch() >= 0)
+        all.parts = partOf(p);
       break;
     default:
       return compute(p, c, i, all);
@@ -207,11 +227,11 @@ private:
 
   void send(int p, int sequence, const std::vector<Access> &list,
             const Call &call) {
-    AxisMask mask = sent_[p][sequence];
+    Origin origin = sent_[p][sequence];
     for (const Access &access : list)
-      mask |= read(access, call, p).mask;
-    changed_ |= mask != sent_[p][sequence];
-    sent_[p][sequence] = mask;
+      origin.join(read(access, call, p));
+    changed_ |= !(origin == sent_[p][sequence]);
+    sent_[p][sequence] = origin;
   }
 
   void compute(int p, int c, int i, Origin all) {
@@ -262,40 +282,36 @@ private:
     const size_t operands = list.size() / 2;
     for (size_t k = 0; k < operands; ++k) {
       const Access &in = list[k], &out = list[operands + k];
-      Origin origin{0, partOf(p)};
-      origin.join(read(in, call, p));
+      Origin origin = read(in, call, p);
       if (out.read)
         origin.join(read(out, call, p));
       origin.mask = scattered ? origin.mask | group : origin.mask & ~group;
+      // Joined over the stages: of none of them alone.
+      if (group & ~varying_[p] & apart_)
+        origin.parts = 0;
       write(out, p, c, i, origin);
     }
   }
 
-  PartMask sender(int p, int sequence) {
-    int peer =
-        ranksOf_[p].empty() ? -1 : map_.peer(ranksOf_[p].front(), sequence);
-    return peer < 0 ? 0 : partOf(plan_.file.ranks(peer).program());
-  }
-
-  AxisMask received(int p, int sequence) {
+  Origin received(int p, int sequence) {
     const TransferSequence &transfer = map_.program(p).transfers[sequence];
     if (ranksOf_[p].empty())
-      return 0;
+      return {};
     int rank = ranksOf_[p].front(), peer = map_.peer(rank, sequence);
     if (peer < 0)
-      return 0;
-    AxisMask mask = 0;
+      return {};
+    Origin origin;
     const std::vector<TransferSequence> &others = map_.ofRank(peer).transfers;
     for (size_t i = 0; i < others.size(); ++i)
       if (others[i].send && others[i].channel == transfer.channel &&
           map_.peer(peer, static_cast<int>(i)) == rank)
-        mask |= sent_[plan_.file.ranks(peer).program()][i];
+        origin.join(sent_[plan_.file.ranks(peer).program()][i]);
     for (const Axis &axis : transfer.peer) {
       // One sender for all along this axis; from another stage it differs.
       AxisMask bit = axisBit(axis.name());
-      mask = varying_[p] & bit ? mask & ~bit : mask | bit;
+      origin.mask = varying_[p] & bit ? origin.mask & ~bit : origin.mask | bit;
     }
-    return mask;
+    return origin;
   }
 
   Origin read(const Access &access, const Call &call, int p) {
@@ -348,7 +364,8 @@ private:
       if (gradient && name.rfind("grad:", 0) == 0)
         name = name.substr(5);
       expectEqual(p, b, holders_[name], layoutBits(buffer.layout()),
-                  holderParts_[name], fmt::format("{} \"{}\"", what, name));
+                  gradient ? 0 : holderCount_[name],
+                  fmt::format("{} \"{}\"", what, name));
     }
     for (const Output &output : program.outputs())
       expectEqual(p, static_cast<int>(output.buffer()), varying_[p],
@@ -356,31 +373,48 @@ private:
                   fmt::format("output \"{}\"", output.name()));
   }
 
-  // `holderParts`: programs whose parts together make the value equal along the
-  // axes that tell programs apart.
-  void expectEqual(int p, int b, AxisMask holders, AxisMask split,
-                   PartMask holderParts, const std::string &what) {
-    for (const auto &[slot, parts] : state_[b]) {
-      for (const auto &[begin, part] : parts) {
-        AxisMask wrong = part.origin.mask & holders & ~split;
-        if (holderParts && (part.origin.parts & holderParts) == holderParts)
-          wrong &= varying_[p];
-        if (!wrong)
-          continue;
-        std::vector<std::string> names;
-        for (int axis = 0; axis < axisCount(); ++axis)
-          if (wrong >> axis & 1)
-            names.push_back(map_.ranks().axes()[axis]);
-        problems_.addOnce(
-            fmt::format("{} {}", p, what),
-            fmt::format(
-                "program {} · {} should be equal on all ranks along "
-                "{}, but {} makes it from values that differ there and "
-                "were not reduced",
-                p, what, fmt::join(names, ","),
-                describeAt(plan_.programs[p], part.call, part.instruction)));
-      }
+  // `holders`: axes that tell apart who has the value; `count`: how many
+  // programs must have it (0: this one knows of it alone).
+  void expectEqual(int p, int b, AxisMask holders, AxisMask split, size_t count,
+                   const std::string &what) {
+    for (const auto &[slot, parts] : state_[b])
+      for (const auto &[begin, part] : parts)
+        if (AxisMask wrong = part.origin.mask & holders & ~split)
+          differences_.push_back({what, p, count, wrong, part.origin.parts,
+                                  part.call, part.instruction});
+  }
+
+  // What differs along an axis of stages is equal all the same if it holds the
+  // same parts on each of them.
+  void checkParts() {
+    for (const Difference &difference : differences_) {
+      std::set<int> programs;
+      bool alike = difference.parts != 0;
+      for (const Difference &other : differences_)
+        if (other.what == difference.what) {
+          programs.insert(other.program);
+          alike &= other.parts == difference.parts;
+        }
+      alike &= programs.size() >= difference.holders;
+      AxisMask counted = alike ? varying_[difference.program] : ~AxisMask{0};
+      if (AxisMask wrong = difference.wrong & counted)
+        report(difference, wrong);
     }
+  }
+
+  void report(const Difference &difference, AxisMask wrong) {
+    std::vector<std::string> names;
+    for (int axis = 0; axis < axisCount(); ++axis)
+      if (wrong >> axis & 1)
+        names.push_back(map_.ranks().axes()[axis]);
+    problems_.addOnce(
+        fmt::format("{} {}", difference.program, difference.what),
+        fmt::format("program {} · {} should be equal on all ranks along "
+                    "{}, but {} makes it from values that differ there and "
+                    "were not reduced",
+                    difference.program, difference.what, fmt::join(names, ","),
+                    describeAt(plan_.programs[difference.program],
+                               difference.call, difference.instruction)));
   }
 
   struct PairHash {
@@ -398,9 +432,11 @@ private:
   std::vector<std::vector<Region>> wholes_;
   std::vector<std::vector<int>> ranksOf_; // by program
   std::vector<AxisMask> varying_;         // by program: its ranks differ there
+  AxisMask apart_ = 0;                    // axes of more than one coordinate
   std::map<std::string, AxisMask> holders_;
-  std::map<std::string, PartMask> holderParts_;
-  std::vector<std::vector<AxisMask>> sent_; // by program, transfer sequence
+  std::map<std::string, size_t> holderCount_; // programs
+  std::vector<Difference> differences_;
+  std::vector<std::vector<Origin>> sent_; // by program, transfer sequence
   // Of the program that is walked: by buffer, then slot.
   std::vector<std::map<uint32_t, PartMap<Written>>> state_;
   std::unordered_map<std::pair<const Region *, const Region *>, bool, PairHash>

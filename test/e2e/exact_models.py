@@ -419,6 +419,18 @@ def deviation():
     return g
 
 
+def one_sided():
+    """A weight that two stages read, of which only the later one has a
+    gradient of it: that of a floor is zero."""
+    g = Graph("one_sided")
+    t = g.weight("t", [8, 8])
+    h = g.op("MatMul", g.input("x", [8]), g.weight("w1", [8, 8]))
+    h = g.op("Relu", g.op("MatMul", h, g.op("Floor", t)))
+    h = g.op("Relu", g.op("MatMul", h, g.weight("w2", [8, 8])))
+    g.target_loss(g.op("MatMul", h, t), [8])
+    return g
+
+
 def joined():
     """The product of two sums over the batch: the gradient of each needs the
     other one."""
@@ -449,7 +461,7 @@ def spread():
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
           indexing, recurrent, biased, nhwc, bidirectional, penalty, deviation,
-          joined, spread]
+          joined, spread, one_sided]
 
 
 # Gradients of these read sums over all microbatches.
