@@ -101,10 +101,10 @@ private:
     file_.set_device(text("device", "cpu"));
     file_.set_cluster(text("cluster", ""));
     int64_t parts = pipe::subBatches(module_);
-    int64_t microbatches = mesh_.getSize("mb") / parts;
+    int64_t microbatches = mesh_.getSize(kMicrobatchAxis) / parts;
     if (parts > 1)
       file_.set_sub_batches(parts);
-    int64_t replicas = mesh_.getSize("dp");
+    int64_t replicas = mesh_.getSize(kDataAxis);
     file_.set_microbatches(microbatches);
     file_.set_global_batch(integer("global_batch", microbatches * replicas));
     file_.set_microbatch(file_.global_batch() / (microbatches * replicas));
@@ -151,7 +151,7 @@ private:
   LogicalResult writeRanks() {
     int64_t ranks = 1;
     for (auto [axis, size] : llvm::zip(mesh_.getAxes(), mesh_.getSizes())) {
-      if (axis.getValue() == "mb" || axis.getValue() == pipe::kHalfAxis)
+      if (axis.getValue() == kMicrobatchAxis || axis.getValue() == kHalfAxis)
         continue;
       planpb::Axis *out = file_.add_mesh();
       out->set_name(axis.str());
@@ -166,7 +166,7 @@ private:
         planpb::Axis *coordinate = out->add_coords();
         coordinate->set_name(axis.name());
         coordinate->set_size(rest / inner);
-        if (axis.name() == "pp")
+        if (axis.name() == kPipelineAxis)
           stage = rest / inner;
         rest %= inner;
       }
@@ -175,8 +175,8 @@ private:
       });
       if (program == programs_.end())
         return module_.emitError("the mesh has pp = ")
-               << mesh_.getSize("pp") << ", but there is no program of stage "
-               << stage;
+               << mesh_.getSize(kPipelineAxis)
+               << ", but there is no program of stage " << stage;
       out->set_program(program - programs_.begin());
     }
     return success();

@@ -24,6 +24,12 @@ void DistDialect::initialize() {
       >();
 }
 
+bool merak::dist::isOverHalves(Operation *conversion) {
+  auto axes = conversion->getAttrOfType<ArrayAttr>("axes");
+  return axes && axes.size() == 1 &&
+         cast<StringAttr>(axes[0]).getValue() == kHalfAxis;
+}
+
 //===----------------------------------------------------------------------===//
 // #dist.mesh
 //===----------------------------------------------------------------------===//

@@ -1,6 +1,8 @@
 // The dist dialect: layouts over named mesh axes, and collectives.
 #pragma once
 
+#include "dialects/Dist/Traits.h"
+#include "dialects/Support/MeshAxes.h"
 #include "dialects/Train/TrainDialect.h"
 #include "runtime/layout/Layout.h"
 
@@ -15,4 +17,7 @@ namespace merak::dist {
 inline constexpr llvm::StringLiteral kLayoutsAttr = "dist.layouts";
 // Discardable attribute on the module: the #dist.mesh.
 inline constexpr llvm::StringLiteral kMeshAttr = "dist.mesh";
+
+// Whether a conversion is between the halves of a microbatch: on one device.
+bool isOverHalves(mlir::Operation *conversion);
 } // namespace merak::dist

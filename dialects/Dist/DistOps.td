@@ -2,9 +2,15 @@
 #define MERAK_DIST_OPS
 include "dialects/Dist/DistDialect.td"
 
+class Dist_Trait<string name> : NativeOpTrait<name> {
+  let cppNamespace = "::merak::dist";
+}
+def Conversion : Dist_Trait<"Conversion">;
+def Collective : Dist_Trait<"Collective">;
+
 class Dist_Op<string mnemonic, list<Trait> traits = []> : Op<Dist_Dialect, mnemonic, [Pure] # traits>;
 
-def Dist_AllReduceOp : Dist_Op<"all_reduce", [AllTypesMatch<["x", "y"]>]> {
+def Dist_AllReduceOp : Dist_Op<"all_reduce", [Conversion, Collective, AllTypesMatch<["x", "y"]>]> {
   let summary = "reduces a partial value over mesh axes";
   let description = [{
     `reduction` is "sum" or "max".
@@ -15,7 +21,7 @@ def Dist_AllReduceOp : Dist_Op<"all_reduce", [AllTypesMatch<["x", "y"]>]> {
   let results = (outs AnyRankedTensor:$y);
   let assemblyFormat = "$x `over` $axes $reduction attr-dict `:` type($x)";
 }
-def Dist_AllGatherOp : Dist_Op<"all_gather"> {
+def Dist_AllGatherOp : Dist_Op<"all_gather", [Conversion, Collective]> {
   let summary = "joins the parts of one factor of a dimension";
   let description = [{
     The factor is given by the extents around it in the *global* view:
@@ -25,13 +31,13 @@ def Dist_AllGatherOp : Dist_Op<"all_gather"> {
   let results = (outs AnyRankedTensor:$y);
   let assemblyFormat = "$x `over` $axes `dim` $dim `major` $major `minor` $minor attr-dict `:` type($x) `to` type($y)";
 }
-def Dist_ReduceScatterOp : Dist_Op<"reduce_scatter"> {
+def Dist_ReduceScatterOp : Dist_Op<"reduce_scatter", [Conversion, Collective]> {
   let summary = "sums a partial value and keeps this device's part of one factor";
   let arguments = (ins AnyRankedTensor:$x, StrArrayAttr:$axes, I64Attr:$dim, I64Attr:$major, I64Attr:$minor);
   let results = (outs AnyRankedTensor:$y);
   let assemblyFormat = "$x `over` $axes `dim` $dim `major` $major `minor` $minor attr-dict `:` type($x) `to` type($y)";
 }
-def Dist_AllToAllOp : Dist_Op<"all_to_all"> {
+def Dist_AllToAllOp : Dist_Op<"all_to_all", [Conversion, Collective]> {
   let summary = "moves a split from one factor to another";
   let description = [{
     Joins the factor of `dim` and splits the factor of `to_dim`.
@@ -54,7 +60,7 @@ def Dist_AccumulateOp : Dist_Op<"accumulate", [AllTypesMatch<["x", "y"]>]> {
   let results = (outs AnyRankedTensor:$y);
   let assemblyFormat = "$x attr-dict `:` type($x)";
 }
-def Dist_ShardSliceOp : Dist_Op<"shard_slice"> {
+def Dist_ShardSliceOp : Dist_Op<"shard_slice", [Conversion]> {
   let summary = "this device's part of one factor of a dimension; no communication";
   let arguments = (ins AnyRankedTensor:$x, StrArrayAttr:$axes, I64Attr:$dim, I64Attr:$major, I64Attr:$minor);
   let results = (outs AnyRankedTensor:$y);

@@ -19,9 +19,6 @@ inline constexpr llvm::StringLiteral kSubBatchesAttr = "pipe.sub_batches";
 // On an op of an action: the half it is for; absent: half 0, or both.
 inline constexpr llvm::StringLiteral kSubBatchAttr = "pipe.sub_batch";
 
-// The mesh axis over halves of tokens: no devices, work of one action.
-inline constexpr llvm::StringLiteral kHalfAxis = "half";
-
 // Parts of a microbatch that have ops of their own, at least 1.
 int64_t subBatches(mlir::Operation *module);
 

@@ -9,34 +9,37 @@ using namespace merak::train;
 // Softmax, cross entropy
 //===----------------------------------------------------------------------===//
 
-static ShardingRule alongAxisRule(Operation *op, int64_t axis,
-                                  FactorKind kind) {
+// Decomposed: `rounds` all-reduces.
+static ShardingRule alongAxisRule(Operation *op, int64_t axis, int rounds) {
   ShardingRule rule;
   std::vector<int> factors;
   for (auto [index, size] : llvm::enumerate(shapeOf(op->getOperand(0))))
-    factors.push_back(addFactor(
-        rule, size,
-        static_cast<int64_t>(index) == axis ? kind : FactorKind::Parallel));
+    factors.push_back(addFactor(rule, size,
+                                static_cast<int64_t>(index) == axis
+                                    ? FactorKind::Decompose
+                                    : FactorKind::Parallel));
+  if (factors[axis] >= 0)
+    rule.factors[factors[axis]].rounds = rounds;
   rule.operands.assign(op->getNumOperands(), tensorOf(factors));
   rule.results = {tensorOf(factors)};
   return rule;
 }
 ShardingRule SoftmaxOp::getShardingRule() {
-  return alongAxisRule(getOperation(), getAxis(), FactorKind::Decompose);
+  return alongAxisRule(getOperation(), getAxis(), 2); // maximum, sum
 }
 ShardingRule SoftmaxGradOp::getShardingRule() {
-  ShardingRule rule =
-      alongAxisRule(getOperation(), getAxis(), FactorKind::Decompose);
+  ShardingRule rule = alongAxisRule(getOperation(), getAxis(), 1);
   rule.linear = {{1}};
   return rule;
 }
 
 // Ops on rows of columns: `wide` tensors are [rows..., V], others [rows...].
-// The column factor is factor 0.
+// The column factor, in which labels are looked up, is factor 0.
 static ShardingRule columnsRule(Operation *op, Value wide, FactorKind kind) {
   ShardingRule rule;
   ArrayRef<int64_t> shape = shapeOf(wide);
   int column = rule.add(shape.back(), kind);
+  rule.factors[column].ranged = true;
   RuleTensor rows = tensorOf(addFactors(rule, shape.drop_back()));
   RuleTensor all = rows;
   all.push_back({column});
@@ -50,7 +53,10 @@ static ShardingRule columnsRule(Operation *op, Value wide, FactorKind kind) {
   return rule;
 }
 ShardingRule SoftmaxCrossEntropyOp::getShardingRule() {
-  return columnsRule(getOperation(), getLogits(), FactorKind::Decompose);
+  ShardingRule rule =
+      columnsRule(getOperation(), getLogits(), FactorKind::Decompose);
+  rule.factors[0].rounds = 3; // maximum, sum, picked logit
+  return rule;
 }
 ShardingRule SoftmaxCrossEntropyGradOp::getShardingRule() {
   ShardingRule rule =

@@ -290,6 +290,7 @@ static TableDims addTableDims(ShardingRule &rule, int row, Value table,
 ShardingRule GatherOp::getShardingRule() {
   ShardingRule rule;
   int row = rule.add(shapeOf(getTable())[getAxis()], FactorKind::Sum);
+  rule.factors[row].ranged = true;
   TableDims dims = addTableDims(rule, row, getTable(), getIds(), getAxis(),
                                 getBatch(), FactorKind::Parallel);
   rule.operands = {dims.table, dims.ids};
@@ -304,6 +305,7 @@ void GatherOp::localize(TypeRange globalOperands, TypeRange) {
 ShardingRule ScatterAddOp::getShardingRule() {
   ShardingRule rule;
   int row = rule.add(shapeOf(getTable())[getAxis()]);
+  rule.factors[row].ranged = true;
   TableDims dims = addTableDims(rule, row, getTable(), getIds(), getAxis(),
                                 getBatch(), FactorKind::Sum);
   rule.operands = {dims.rows, dims.ids};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dialects/Support/ShardingRule.h"
+#include "dialects/Train/Traits.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"

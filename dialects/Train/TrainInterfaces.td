@@ -4,6 +4,20 @@
 
 include "mlir/IR/OpBase.td"
 
+// Traits.h says what they mean.
+class Train_Trait<string name> : NativeOpTrait<name> {
+  let cppNamespace = "::merak::train";
+}
+def Pointwise : Train_Trait<"Pointwise">;
+def Broadcasts : Train_Trait<"Broadcasts">;
+def ViewLike : Train_Trait<"ViewLike">;
+def Contraction : Train_Trait<"Contraction">;
+def AddsInPlace : Train_Trait<"AddsInPlace">;
+def LowPrecision : Train_Trait<"LowPrecision">;
+def FollowsPrecision : Train_Trait<"FollowsPrecision">;
+def AnyPrecision : Train_Trait<"AnyPrecision">;
+def LacksDouble : Train_Trait<"LacksDouble">;
+
 def ShardingRuleOpInterface : OpInterface<"ShardingRuleOpInterface"> {
   let cppNamespace = "::merak::train";
   let description = [{

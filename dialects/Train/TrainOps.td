@@ -101,7 +101,7 @@ def Train_UpdateOp : Train_Op<"update", [AllTypesMatch<["parameter_value", "grad
 //===----------------------------------------------------------------------===//
 
 class Train_Unary<string mnemonic, list<Trait> traits = [Grad]>
-    : Train_Op<mnemonic, [Pure, SameOperandsAndResultType, Rule] # traits> {
+    : Train_Op<mnemonic, [Pure, SameOperandsAndResultType, Pointwise, Rule] # traits> {
   let summary = "element-wise " # mnemonic;
   let arguments = (ins Tensor:$x);
   let results = (outs Tensor:$y);
@@ -110,18 +110,18 @@ class Train_Unary<string mnemonic, list<Trait> traits = [Grad]>
     ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
   }];
 }
-def Train_NegOp : Train_Unary<"neg">;
+def Train_NegOp : Train_Unary<"neg", [Grad, FollowsPrecision]>;
 def Train_ExpOp : Train_Unary<"exp">;
 def Train_LogOp : Train_Unary<"log">;
 def Train_SqrtOp : Train_Unary<"sqrt">;
 def Train_ReciprocalOp : Train_Unary<"reciprocal">;
-def Train_AbsOp : Train_Unary<"abs">;
+def Train_AbsOp : Train_Unary<"abs", [Grad, FollowsPrecision]>;
 def Train_SinOp : Train_Unary<"sin">;
 def Train_CosOp : Train_Unary<"cos">;
-def Train_TanhOp : Train_Unary<"tanh">;
-def Train_ErfOp : Train_Unary<"erf">;
-def Train_SigmoidOp : Train_Unary<"sigmoid">;
-def Train_ReluOp : Train_Unary<"relu">;
+def Train_TanhOp : Train_Unary<"tanh", [Grad, FollowsPrecision]>;
+def Train_ErfOp : Train_Unary<"erf", [Grad, FollowsPrecision]>;
+def Train_SigmoidOp : Train_Unary<"sigmoid", [Grad, FollowsPrecision]>;
+def Train_ReluOp : Train_Unary<"relu", [Grad, FollowsPrecision]>;
 def Train_TanOp : Train_Unary<"tan">;
 def Train_AsinOp : Train_Unary<"asin">;
 def Train_AcosOp : Train_Unary<"acos">;
@@ -133,7 +133,7 @@ def Train_FloorOp : Train_Unary<"floor">;
 def Train_RoundOp : Train_Unary<"round">; // halves to even
 def Train_NotOp : Train_Unary<"not", []>;
 
-def Train_StopGradientOp : Train_Unary<"stop_gradient", []> {
+def Train_StopGradientOp : Train_Unary<"stop_gradient", [FollowsPrecision]> {
   let summary = "its operand, through which no gradient goes";
   let description = [{
     Stands between import and `differentiate`, which treats the result as a
@@ -146,7 +146,7 @@ def Train_StopGradientOp : Train_Unary<"stop_gradient", []> {
   }];
 }
 
-def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Rule, Grad]> {
+def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Pointwise, FollowsPrecision, Rule, Grad]> {
   let summary = "Gaussian error linear unit";
   let description = [{Exact (erf) form, or the tanh approximation.}];
   let arguments = (ins Tensor:$x, UnitAttr:$tanh);
@@ -156,7 +156,7 @@ def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Rule, Grad
     ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
   }];
 }
-def Train_GeluGradOp : Train_Op<"gelu_grad", [Pure, AllTypesMatch<["x", "dy", "dx"]>, Rule]> {
+def Train_GeluGradOp : Train_Op<"gelu_grad", [Pure, AllTypesMatch<["x", "dy", "dx"]>, Pointwise, Rule]> {
   let summary = "gradient of gelu: dy * gelu'(x)";
   let arguments = (ins Tensor:$dy, Tensor:$x, UnitAttr:$tanh);
   let results = (outs Tensor:$dx);
@@ -166,7 +166,7 @@ def Train_GeluGradOp : Train_Op<"gelu_grad", [Pure, AllTypesMatch<["x", "dy", "d
   }];
 }
 
-def Train_CastOp : Train_Op<"cast", [Pure, SameOperandsAndResultShape, Rule, Grad]> {
+def Train_CastOp : Train_Op<"cast", [Pure, SameOperandsAndResultShape, Pointwise, Rule, Grad]> {
   let summary = "conversion of the element type; to bool: x != 0";
   let arguments = (ins Tensor:$x);
   let results = (outs Tensor:$y);
@@ -177,7 +177,7 @@ def Train_CastOp : Train_Op<"cast", [Pure, SameOperandsAndResultShape, Rule, Gra
 }
 
 class Train_Binary<string mnemonic, list<Trait> traits = [Grad]>
-    : Train_Op<mnemonic, [Pure, Infer, Rule] # traits> {
+    : Train_Op<mnemonic, [Pure, Infer, Pointwise, Broadcasts, Rule] # traits> {
   let summary = "element-wise " # mnemonic # " with NumPy broadcasting";
   let arguments = (ins Tensor:$lhs, Tensor:$rhs);
   let results = (outs Tensor:$result);
@@ -189,13 +189,13 @@ class Train_Binary<string mnemonic, list<Trait> traits = [Grad]>
         ::llvm::SmallVectorImpl<::mlir::Type> &types) { return inferBroadcast(location, operands, {}, types); }
   }];
 }
-def Train_AddOp : Train_Binary<"add">;
-def Train_SubOp : Train_Binary<"sub">;
-def Train_MulOp : Train_Binary<"mul">;
-def Train_DivOp : Train_Binary<"div">;
+def Train_AddOp : Train_Binary<"add", [Grad, FollowsPrecision]>;
+def Train_SubOp : Train_Binary<"sub", [Grad, FollowsPrecision]>;
+def Train_MulOp : Train_Binary<"mul", [Grad, FollowsPrecision]>;
+def Train_DivOp : Train_Binary<"div", [Grad, FollowsPrecision]>;
 def Train_PowOp : Train_Binary<"pow">;
-def Train_MaxOp : Train_Binary<"max">;
-def Train_MinOp : Train_Binary<"min">;
+def Train_MaxOp : Train_Binary<"max", [Grad, FollowsPrecision]>;
+def Train_MinOp : Train_Binary<"min", [Grad, FollowsPrecision]>;
 def Train_AndOp : Train_Binary<"and", []>;
 def Train_OrOp : Train_Binary<"or", []>;
 def Train_XorOp : Train_Binary<"xor", []>;
@@ -204,7 +204,7 @@ def Train_XorOp : Train_Binary<"xor", []>;
 def Train_ShiftLeftOp : Train_Binary<"shift_left", []>;
 def Train_ShiftRightOp : Train_Binary<"shift_right", []>;
 
-def Train_CompareOp : Train_Op<"compare", [Pure, Infer, Rule]> {
+def Train_CompareOp : Train_Op<"compare", [Pure, Infer, Pointwise, Broadcasts, FollowsPrecision, Rule]> {
   let summary = "element-wise comparison; the result is bool (i1)";
   let arguments = (ins Train_ComparePredicate:$predicate, Tensor:$lhs, Tensor:$rhs);
   let results = (outs Tensor:$result);
@@ -218,7 +218,7 @@ def Train_CompareOp : Train_Op<"compare", [Pure, Infer, Rule]> {
   }];
 }
 
-def Train_SelectOp : Train_Op<"select", [Pure, Infer, Rule, Grad]> {
+def Train_SelectOp : Train_Op<"select", [Pure, Infer, Pointwise, Broadcasts, FollowsPrecision, Rule, Grad]> {
   let summary = "condition ? lhs : rhs, element-wise with broadcasting";
   let arguments = (ins Tensor:$condition, Tensor:$lhs, Tensor:$rhs);
   let results = (outs Tensor:$result);
@@ -233,7 +233,7 @@ def Train_SelectOp : Train_Op<"select", [Pure, Infer, Rule, Grad]> {
   }];
 }
 
-def Train_DropoutOp : Train_Op<"dropout", [Pure, AllTypesMatch<["x", "y"]>, RuleFlops, Grad]> {
+def Train_DropoutOp : Train_Op<"dropout", [Pure, AllTypesMatch<["x", "y"]>, FollowsPrecision, LacksDouble, RuleFlops, Grad]> {
   let summary = "elements dropped at random, the others scaled up";
   let description = [{
     y = x / (1 - ratio) where the mask keeps an element, else 0. The mask is a
@@ -265,7 +265,7 @@ def Train_DropoutOp : Train_Op<"dropout", [Pure, AllTypesMatch<["x", "y"]>, Rule
 // Chapter: shape
 //===----------------------------------------------------------------------===//
 
-def Train_ReshapeOp : Train_Op<"reshape", [Pure, Rule, Grad]> {
+def Train_ReshapeOp : Train_Op<"reshape", [Pure, ViewLike, FollowsPrecision, Rule, Grad]> {
   let summary = "the same elements in row-major order with another shape";
   let description = [{*Constraints:* equal element type and element count.}];
   let arguments = (ins Tensor:$x);
@@ -275,7 +275,7 @@ def Train_ReshapeOp : Train_Op<"reshape", [Pure, Rule, Grad]> {
   let hasFolder = 1;
 }
 
-def Train_TransposeOp : Train_Op<"transpose", [Pure, Infer, Rule, Grad]> {
+def Train_TransposeOp : Train_Op<"transpose", [Pure, Infer, ViewLike, FollowsPrecision, Rule, Grad]> {
   let summary = "permuted dimensions: result dimension i is operand dimension perm[i]";
   let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$perm);
   let results = (outs Tensor:$y);
@@ -283,7 +283,7 @@ def Train_TransposeOp : Train_Op<"transpose", [Pure, Infer, Rule, Grad]> {
   let hasFolder = 1;
 }
 
-def Train_ExpandOp : Train_Op<"expand", [Pure, Rule, Grad]> {
+def Train_ExpandOp : Train_Op<"expand", [Pure, ViewLike, FollowsPrecision, Rule, Grad]> {
   let summary = "NumPy broadcast to a larger shape";
   let arguments = (ins Tensor:$x);
   let results = (outs Tensor:$y);
@@ -291,7 +291,7 @@ def Train_ExpandOp : Train_Op<"expand", [Pure, Rule, Grad]> {
   let hasVerifier = 1;
 }
 
-def Train_SliceOp : Train_Op<"slice", [Pure, Infer, RuleLocal, Grad]> {
+def Train_SliceOp : Train_Op<"slice", [Pure, Infer, ViewLike, FollowsPrecision, RuleLocal, Grad]> {
   let summary = "a box of the operand";
   let description = [{
     One start, size and step per dimension; steps are positive.
@@ -304,7 +304,7 @@ def Train_SliceOp : Train_Op<"slice", [Pure, Infer, RuleLocal, Grad]> {
   let hasVerifier = 1;
 }
 
-def Train_PadOp : Train_Op<"pad", [Pure, Infer, RuleLocal, Grad]> {
+def Train_PadOp : Train_Op<"pad", [Pure, Infer, FollowsPrecision, RuleLocal, Grad]> {
   let summary = "constant padding, `interior` elements between neighbours";
   let description = [{
     With value 0 it is the adjoint of `slice` (interior = step - 1).
@@ -316,14 +316,14 @@ def Train_PadOp : Train_Op<"pad", [Pure, Infer, RuleLocal, Grad]> {
   let assemblyFormat = "$x `low` $low `high` $high `interior` $interior `value` $value attr-dict `:` type($x)";
 }
 
-def Train_ConcatOp : Train_Op<"concat", [Pure, Infer, Rule, Grad]> {
+def Train_ConcatOp : Train_Op<"concat", [Pure, Infer, FollowsPrecision, Rule, Grad]> {
   let summary = "concatenation along one axis";
   let arguments = (ins Variadic<Tensor>:$inputs, I64Attr:$axis);
   let results = (outs Tensor:$y);
   let assemblyFormat = "$inputs `axis` $axis attr-dict `:` type($inputs)";
 }
 
-def Train_GatherOp : Train_Op<"gather", [Pure, Infer, RuleLocal, Grad]> {
+def Train_GatherOp : Train_Op<"gather", [Pure, Infer, LowPrecision, RuleLocal, Grad]> {
   let summary = "slices of a table along one axis, chosen by integer ids";
   let description = [{
     Result shape: table[:axis] + ids[batch:] + table[axis+1:]. The first `batch`
@@ -342,7 +342,7 @@ def Train_GatherOp : Train_Op<"gather", [Pure, Infer, RuleLocal, Grad]> {
   let assemblyFormat = "$table `[` $ids `]` `axis` $axis attr-dict `:` type($table) `,` type($ids)";
 }
 
-def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, RuleLocal, Grad]> {
+def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, AddsInPlace, RuleLocal, Grad]> {
   let summary = "adjoint of gather: sums slices into a zero table";
   let arguments = (ins Tensor:$dy, Tensor:$ids, I64Attr:$axis, OptionalAttr<I64Attr>:$rows,
                        OptionalAttr<StrAttr>:$split_axis, DefaultValuedAttr<I64Attr, "0">:$batch);
@@ -388,10 +388,10 @@ class Train_Reduce<string mnemonic, list<Trait> traits> : Train_Op<mnemonic, [Pu
   let results = (outs Tensor:$y);
   let assemblyFormat = "$x `axes` $axes `keepdims` $keepdims attr-dict `:` type($x)";
 }
-def Train_ReduceSumOp : Train_Reduce<"reduce_sum", [Grad]> { let summary = "sum over axes"; }
+def Train_ReduceSumOp : Train_Reduce<"reduce_sum", [AddsInPlace, Grad]> { let summary = "sum over axes"; }
 def Train_ReduceMaxOp : Train_Reduce<"reduce_max", [Grad]> { let summary = "maximum over axes"; }
 
-def Train_EinsumOp : Train_Op<"einsum", [Pure, Infer, RuleFlops, Grad]> {
+def Train_EinsumOp : Train_Op<"einsum", [Pure, Infer, Contraction, AddsInPlace, LowPrecision, RuleFlops, Grad]> {
   let summary = "contraction of two tensors";
   let description = [{
     Every matrix product is one: `"btk,kn->btn"`. One letter a dimension, at
@@ -412,7 +412,7 @@ def Train_EinsumOp : Train_Op<"einsum", [Pure, Infer, RuleFlops, Grad]> {
 // Chapter: neural network ops that later phases want to see whole
 //===----------------------------------------------------------------------===//
 
-def Train_SoftmaxOp : Train_Op<"softmax", [Pure, AllTypesMatch<["x", "y"]>, Rule, Grad, Decomposable]> {
+def Train_SoftmaxOp : Train_Op<"softmax", [Pure, AllTypesMatch<["x", "y"]>, LacksDouble, Rule, Grad, Decomposable]> {
   let summary = "softmax along one axis";
   let arguments = (ins Tensor:$x, I64Attr:$axis);
   let results = (outs Tensor:$y);
@@ -425,7 +425,7 @@ def Train_SoftmaxGradOp : Train_Op<"softmax_grad", [Pure, AllTypesMatch<["dy", "
   let assemblyFormat = "$y `,` $dy `axis` $axis attr-dict `:` type($dx)";
 }
 
-def Train_LayerNormOp : Train_Op<"layer_norm", [Pure, AttrSizedOperandSegments, Rule, Grad]> {
+def Train_LayerNormOp : Train_Op<"layer_norm", [Pure, AttrSizedOperandSegments, FollowsPrecision, LacksDouble, Rule, Grad]> {
   let summary = "layer normalization over the dimensions from `axis` on";
   let description = [{
     y = (x - mean) * rstd * scale + bias, population variance. mean and rstd
@@ -446,13 +446,13 @@ def Train_LayerNormGradOp : Train_Op<"layer_norm_grad", [Pure, Rule]> {
     $dy `,` $x `,` $mean `,` $rstd (`scale` $scale^)? `axis` $axis attr-dict `:` type(operands) `->` type(results)
   }];
 }
-def Train_LayerNormParamGradOp : Train_Op<"layer_norm_param_grad", [Pure, Rule]> {
+def Train_LayerNormParamGradOp : Train_Op<"layer_norm_param_grad", [Pure, AddsInPlace, Rule]> {
   let summary = "gradients of scale and bias of a layer normalization";
   let arguments = (ins Tensor:$dy, Tensor:$x, Tensor:$mean, Tensor:$rstd, I64Attr:$axis);
   let results = (outs Tensor:$dscale, Tensor:$dbias);
   let assemblyFormat = "operands `axis` $axis attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_RmsNormOp : Train_Op<"rms_norm", [Pure, Rule, Grad]> {
+def Train_RmsNormOp : Train_Op<"rms_norm", [Pure, FollowsPrecision, LacksDouble, Rule, Grad]> {
   let summary = "RMS normalization over the dimensions from `axis` on";
   let arguments = (ins Tensor:$x, Optional<Tensor>:$scale, I64Attr:$axis, F64Attr:$epsilon);
   let results = (outs Tensor:$y, Tensor:$rstd);
@@ -464,14 +464,14 @@ def Train_RmsNormGradOp : Train_Op<"rms_norm_grad", [Pure, Rule]> {
   let results = (outs Tensor:$dx);
   let assemblyFormat = "$dy `,` $x `,` $rstd (`scale` $scale^)? `axis` $axis attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_RmsNormParamGradOp : Train_Op<"rms_norm_param_grad", [Pure, Rule]> {
+def Train_RmsNormParamGradOp : Train_Op<"rms_norm_param_grad", [Pure, AddsInPlace, Rule]> {
   let summary = "gradient of the scale of an RMS normalization";
   let arguments = (ins Tensor:$dy, Tensor:$x, Tensor:$rstd, I64Attr:$axis);
   let results = (outs Tensor:$dscale);
   let assemblyFormat = "operands `axis` $axis attr-dict `:` type(operands) `->` type(results)";
 }
 
-def Train_SoftmaxCrossEntropyOp : Train_Op<"softmax_cross_entropy", [Pure, Rule, Grad, Decomposable]> {
+def Train_SoftmaxCrossEntropyOp : Train_Op<"softmax_cross_entropy", [Pure, AnyPrecision, LacksDouble, Rule, Grad, Decomposable]> {
   let summary = "cross entropy per row: lse(logits) - logits[label]";
   let description = [{
     logits [..., V], labels [...] integers; loss and lse [...]. Rows whose label
@@ -489,7 +489,7 @@ def Train_SoftmaxCrossEntropyGradOp : Train_Op<"softmax_cross_entropy_grad", [Pu
   let results = (outs Tensor:$dlogits);
   let assemblyFormat = "operands (`ignore` $ignore_index^)? attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_PickOp : Train_Op<"pick", [Pure, RuleLocal, Grad]> {
+def Train_PickOp : Train_Op<"pick", [Pure, LacksDouble, RuleLocal, Grad]> {
   let summary = "x[..., label]; 0 where the label is not among the columns";
   let arguments = (ins Tensor:$x, Tensor:$labels, OptionalAttr<I64Attr>:$ignore_index, OptionalAttr<StrAttr>:$split_axis);
   let results = (outs Tensor:$y);
@@ -502,7 +502,7 @@ def Train_PickGradOp : Train_Op<"pick_grad", [Pure, RuleLocal]> {
   let assemblyFormat = "$dy `at` $labels (`ignore` $ignore_index^)? attr-dict `:` type(operands) `->` type(results)";
 }
 
-def Train_AttentionOp : Train_Op<"attention", [Pure, RuleFlops, Grad]> {
+def Train_AttentionOp : Train_Op<"attention", [Pure, Contraction, LowPrecision, LacksDouble, RuleFlops, Grad]> {
   let summary = "scaled dot-product attention";
   let description = [{
     q [b, tq, h, d]; k, v [b, tk, hk, d] with hk dividing h (grouped queries);
@@ -515,7 +515,7 @@ def Train_AttentionOp : Train_Op<"attention", [Pure, RuleFlops, Grad]> {
     $q `,` $k `,` $v (`mask` $mask^)? `scale` $scale (`causal` $causal^)? attr-dict `:` type(operands) `->` type(results)
   }];
 }
-def Train_AttentionGradOp : Train_Op<"attention_grad", [Pure, RuleFlops]> {
+def Train_AttentionGradOp : Train_Op<"attention_grad", [Pure, Contraction, RuleFlops]> {
   let summary = "gradients of q, k and v of an attention";
   let arguments = (ins Tensor:$q, Tensor:$k, Tensor:$v, Tensor:$out, Tensor:$lse, Tensor:$dout,
                        Optional<Tensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
@@ -526,7 +526,7 @@ def Train_AttentionGradOp : Train_Op<"attention_grad", [Pure, RuleFlops]> {
   }];
 }
 
-def Train_RotaryOp : Train_Op<"rotary", [Pure, Rule, Grad]> {
+def Train_RotaryOp : Train_Op<"rotary", [Pure, FollowsPrecision, LacksDouble, Rule, Grad]> {
   let summary = "rotary position embedding; `inverse` is its adjoint";
   let description = [{x [b, t, h, d]; cos and sin [1|b, t, 1, d/2].}];
   let arguments = (ins Tensor:$x, Tensor:$cos, Tensor:$sin, UnitAttr:$interleaved, UnitAttr:$inverse);
@@ -582,48 +582,48 @@ def Train_TrackOp : Train_Op<"track", [AllTypesMatch<["running", "updated"]>, Ru
 }
 
 class Train_Windowed<string mnemonic, list<Trait> traits> : Train_Op<mnemonic, [Pure] # traits>;
-def Train_ConvOp : Train_Windowed<"conv", [RuleFlopsLocal, Grad]> {
+def Train_ConvOp : Train_Windowed<"conv", [Contraction, LowPrecision, LacksDouble, RuleFlopsLocal, Grad]> {
   let summary = "convolution, N C spatial; pads are begins then ends";
   let arguments = (ins Tensor:$x, Tensor:$w, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
                        DenseI64ArrayAttr:$dilations, I64Attr:$group);
   let results = (outs Tensor:$y);
   let assemblyFormat = "$x `,` $w attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_ConvGradInputOp : Train_Windowed<"conv_grad_input", [RuleFlopsLocal, Grad]> {
+def Train_ConvGradInputOp : Train_Windowed<"conv_grad_input", [Contraction, LacksDouble, RuleFlopsLocal, Grad]> {
   let summary = "gradient of a convolution with respect to its input: a transposed convolution";
   let arguments = (ins Tensor:$dy, Tensor:$w, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
                        DenseI64ArrayAttr:$dilations, I64Attr:$group);
   let results = (outs Tensor:$dx);
   let assemblyFormat = "$dy `,` $w attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_ConvGradWeightOp : Train_Windowed<"conv_grad_weight", [RuleFlopsLocal]> {
+def Train_ConvGradWeightOp : Train_Windowed<"conv_grad_weight", [Contraction, AddsInPlace, RuleFlopsLocal]> {
   let summary = "gradient of a convolution with respect to its weight";
   let arguments = (ins Tensor:$x, Tensor:$dy, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
                        DenseI64ArrayAttr:$dilations, I64Attr:$group);
   let results = (outs Tensor:$dw);
   let assemblyFormat = "$x `,` $dy attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_MaxPoolOp : Train_Windowed<"max_pool", [Rule, Grad]> {
+def Train_MaxPoolOp : Train_Windowed<"max_pool", [FollowsPrecision, LacksDouble, Rule, Grad]> {
   let summary = "maximum in windows, and the flat spatial position of the first maximum";
   let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
                        DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations);
   let results = (outs Tensor:$y, Tensor:$index);
   let assemblyFormat = "$x attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_MaxPoolGradOp : Train_Windowed<"max_pool_grad", [Rule, Grad]> {
+def Train_MaxPoolGradOp : Train_Windowed<"max_pool_grad", [LacksDouble, Rule, Grad]> {
   let summary = "gradient of max_pool";
   let arguments = (ins Tensor:$dy, Tensor:$index);
   let results = (outs Tensor:$dx);
   let assemblyFormat = "$dy `,` $index attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_AvgPoolOp : Train_Windowed<"avg_pool", [Rule, Grad]> {
+def Train_AvgPoolOp : Train_Windowed<"avg_pool", [FollowsPrecision, LacksDouble, Rule, Grad]> {
   let summary = "average in windows";
   let arguments = (ins Tensor:$x, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
                        DenseI64ArrayAttr:$pads, UnitAttr:$count_include_pad);
   let results = (outs Tensor:$y);
   let assemblyFormat = "$x attr-dict `:` type(operands) `->` type(results)";
 }
-def Train_AvgPoolGradOp : Train_Windowed<"avg_pool_grad", [Rule]> {
+def Train_AvgPoolGradOp : Train_Windowed<"avg_pool_grad", [LacksDouble, Rule]> {
   let summary = "gradient of avg_pool";
   let arguments = (ins Tensor:$dy, DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides,
                        DenseI64ArrayAttr:$pads, UnitAttr:$count_include_pad);

@@ -121,8 +121,7 @@ struct DropExpand : RewritePattern {
                                 PatternRewriter &rewriter) const override {
     if (auto attention = dyn_cast<AttentionOp>(op))
       return dropMask(attention, rewriter);
-    if (!isa<AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, AndOp, OrOp,
-             CompareOp, SelectOp>(op))
+    if (!op->hasTrait<Broadcasts>())
       return failure();
     for (OpOperand &operand : op->getOpOperands()) {
       auto expand = operand.get().getDefiningOp<ExpandOp>();
@@ -159,7 +158,7 @@ struct DropLeadingOnes : RewritePattern {
 
   LogicalResult matchAndRewrite(Operation *op,
                                 PatternRewriter &rewriter) const override {
-    if (!isa<AddOp, SubOp, MulOp, DivOp, MaxOp, MinOp>(op))
+    if (!op->hasTrait<Broadcasts>() || op->getNumOperands() != 2)
       return failure();
     for (OpOperand &operand : op->getOpOperands()) {
       auto reshape = operand.get().getDefiningOp<ReshapeOp>();

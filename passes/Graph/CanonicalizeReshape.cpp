@@ -72,22 +72,13 @@ Value beside(GraphBuilder &b, Value other, int64_t rank) {
   return b.reshape(other, shapeOf(other).drop_front());
 }
 
-bool isBinary(Operation *op) {
-  return isa<AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, CompareOp>(op);
-}
-bool isUnary(Operation *op) {
-  return isa<NegOp, ExpOp, LogOp, SqrtOp, ReciprocalOp, AbsOp, SinOp, CosOp,
-             TanhOp, ErfOp, SigmoidOp, ReluOp, NotOp, GeluOp, DropoutOp,
-             CastOp>(op);
-}
-
 struct ElementwiseOfJoined : RewritePattern {
   ElementwiseOfJoined(MLIRContext *context)
       : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
 
   LogicalResult matchAndRewrite(Operation *op,
                                 PatternRewriter &rewriter) const override {
-    if (!isUnary(op) && !isBinary(op))
+    if (!op->hasTrait<Pointwise>() && !isa<DropoutOp>(op))
       return failure();
     GraphBuilder b(rewriter, op->getLoc());
     Value result = op->getResult(0);

@@ -166,9 +166,8 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
     Operation *end = function.getBody().front().getTerminator();
     for (OpOperand &use : end->getOpOperands()) {
       Operation *maker = use.get().getDefiningOp();
-      if (maker &&
-          !isa<ConstantOp, ReadOp, ReshapeOp, TransposeOp, SliceOp, ExpandOp>(
-              maker))
+      if (maker && !isa<ConstantOp, ReadOp>(maker) &&
+          !maker->hasTrait<ViewLike>())
         continue;
       OpBuilder builder(end);
       use.set(CastOp::create(builder, use.get().getLoc(), use.get().getType(),

@@ -149,7 +149,8 @@ private:
                   said[read.getResult()].isF64();
       const bool computes =
           llvm::any_of(op->getResults(), [&](Value v) { return isFloat(v); });
-      if (!reached && computes && lacksDouble(op) && saidBy(op).isF64()) {
+      if (!reached && computes && op->hasTrait<LacksDouble>() &&
+          saidBy(op).isF64()) {
         reached = true;
         inexact.push_back(nameOf(op));
       }
@@ -401,10 +402,8 @@ private:
       if (isa<FloatType>(type))
         convert(result, train ? full : type);
       Operation *maker = result.get().getDefiningOp();
-      const bool isComputed =
-          maker &&
-          !isa<ConstantOp, ReadOp, ReshapeOp, TransposeOp, SliceOp, ExpandOp>(
-              maker);
+      const bool isComputed = maker && !isa<ConstantOp, ReadOp>(maker) &&
+                              !maker->hasTrait<ViewLike>();
       if (isComputed || result.get() == before)
         continue;
       OpBuilder b(end); // a stage must have something to give

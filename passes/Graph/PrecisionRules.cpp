@@ -8,15 +8,10 @@ using namespace merak;
 using namespace merak::train;
 
 PrecisionKind merak::precisionKindOf(Operation *op) {
-  if (isa<EinsumOp, ConvOp, AttentionOp, GatherOp>(op))
-    return PrecisionKind::Low;
-  if (isa<StopGradientOp, NegOp, AbsOp, TanhOp, ErfOp, SigmoidOp, ReluOp,
-          GeluOp, AddOp, SubOp, MulOp, DivOp, MaxOp, MinOp, CompareOp, SelectOp,
-          DropoutOp, ReshapeOp, TransposeOp, ExpandOp, SliceOp, PadOp, ConcatOp,
-          LayerNormOp, RmsNormOp, RotaryOp, MaxPoolOp, AvgPoolOp>(op))
-    return PrecisionKind::Follow;
-  return isa<SoftmaxCrossEntropyOp>(op) ? PrecisionKind::Any
-                                        : PrecisionKind::Full;
+  return op->hasTrait<LowPrecision>()       ? PrecisionKind::Low
+         : op->hasTrait<FollowsPrecision>() ? PrecisionKind::Follow
+         : op->hasTrait<AnyPrecision>()     ? PrecisionKind::Any
+                                            : PrecisionKind::Full;
 }
 
 bool merak::keepsPrecision(OpOperand &operand) {
@@ -27,10 +22,4 @@ bool merak::keepsPrecision(OpOperand &operand) {
           .Case([](GatherOp) { return 0; })
           .Default([](Operation *) { return ~0u; });
   return operand.getOperandNumber() >= first;
-}
-
-bool merak::lacksDouble(Operation *op) {
-  return isa<ConvOp, ConvGradInputOp, AttentionOp, LayerNormOp, RmsNormOp,
-             RotaryOp, SoftmaxOp, SoftmaxCrossEntropyOp, PickOp, DropoutOp,
-             MaxPoolOp, MaxPoolGradOp, AvgPoolOp, AvgPoolGradOp>(op);
 }

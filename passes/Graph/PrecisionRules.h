@@ -18,7 +18,4 @@ PrecisionKind precisionKindOf(mlir::Operation *op);
 // of a rotation, the mask of an attention, what a gather reads.
 bool keepsPrecision(mlir::OpOperand &operand);
 
-// No kernel computes it in f64.
-bool lacksDouble(mlir::Operation *op);
-
 } // namespace merak

@@ -14,14 +14,7 @@ namespace {
 
 // Ops whose kernels can add to what the output holds.
 bool canAccumulate(Operation *op) {
-  return isElementwise(op) ||
-         isa<EinsumOp, ReduceSumOp, ScatterAddOp, LayerNormParamGradOp,
-             RmsNormParamGradOp, ConvGradWeightOp>(op);
-}
-
-// Ops whose result is a view of their operand wherever strides allow it.
-bool isViewOp(Operation *op) {
-  return isa<ReshapeOp, TransposeOp, SliceOp, ExpandOp>(op);
+  return op->hasTrait<Pointwise>() || op->hasTrait<AddsInPlace>();
 }
 
 } // namespace
@@ -91,7 +84,7 @@ bool ActionLowering::assign(Value value, const Destination &destination) {
     // Adding in place leaves no value for other users.
     if (!value.hasOneUse())
       return false;
-    if (isViewOp(op)) {
+    if (op->hasTrait<ViewLike>()) {
       if (auto reshape = dyn_cast<ReshapeOp>(op)) {
         auto view = reshapeView(
             destination.view,

@@ -92,7 +92,7 @@ LogicalResult ActionLowering::run() {
 // there; they belong to its part of the microbatch.
 void ActionLowering::markPart(Operation &op, Operation *first) {
   // Of samples; a half of their tokens is no position of "mb".
-  if (stage_.axisSize(pipe::kHalfAxis) > 1)
+  if (stage_.axisSize(kHalfAxis) > 1)
     return;
   if (auto part = op.getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr))
     for (; first; first = first->getNextNode())
@@ -567,7 +567,8 @@ LogicalResult ActionLowering::lowerKernel(ArrayRef<Operation *> group) {
       viewArray(outputs), builder_.getI64IntegerAttr(0),
       builder_.getF64FloatAttr(flops), builder_.getF64FloatAttr(0));
   // Reads and writes each element once, so an output may be an input.
-  if (llvm::all_of(group, isElementwise))
+  if (llvm::all_of(group,
+                   [](Operation *op) { return op->hasTrait<Pointwise>(); }))
     instruction->setAttr("in_place", builder_.getUnitAttr());
   finishOutputs(operands.outputs, outputs);
   return success();

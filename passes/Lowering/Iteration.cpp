@@ -193,7 +193,7 @@ std::optional<Iteration> iterationOf(Operation *op) {
             .it;
       })
       .Default([&](Operation *other) -> Maybe {
-        if (!isElementwise(other))
+        if (!other->hasTrait<Pointwise>())
           return std::nullopt;
         return elementwise(other);
       });

@@ -13,14 +13,6 @@ using namespace merak::train;
 
 namespace merak::lowering {
 
-bool isElementwise(Operation *op) {
-  return isa<NegOp, ExpOp, LogOp, SqrtOp, ReciprocalOp, AbsOp, SinOp, CosOp,
-             TanhOp, ErfOp, SigmoidOp, ReluOp, TanOp, AsinOp, AcosOp, AtanOp,
-             SinhOp, CoshOp, FloorOp, RoundOp, NotOp, GeluOp, GeluGradOp,
-             CastOp, AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, AndOp,
-             OrOp, XorOp, ShiftLeftOp, ShiftRightOp, CompareOp, SelectOp>(op);
-}
-
 // The named value that an op of an action reads or writes.
 static StringRef namedValueOf(Operation *op) {
   if (auto load = dyn_cast<pipe::LoadOp>(op))
@@ -63,8 +55,8 @@ static std::optional<llvm::StringSet<>> axesOf(Value value,
   for (const layout::DimLayout &dim : parts.dims)
     for (const layout::Factor &factor : dim.factors)
       axes.insert(factor.axes.begin(), factor.axes.end());
-  axes.erase("mb");
-  axes.erase(pipe::kHalfAxis);
+  axes.erase(kMicrobatchAxis);
+  axes.erase(kHalfAxis);
   return axes;
 }
 
@@ -159,7 +151,7 @@ static ConstantOp splatOf(Value value) {
 bool constantNeedsMemory(ConstantOp constant) {
   return !isa<SplatElementsAttr>(constant.getValue()) ||
          llvm::any_of(constant->getUsers(), [](Operation *user) {
-           return !isElementwise(user) && !isa<ConcatOp>(user);
+           return !user->hasTrait<Pointwise>() && !isa<ConcatOp>(user);
          });
 }
 

@@ -20,8 +20,6 @@ struct KernelOperands {
   llvm::SmallVector<mlir::Value> inputs, outputs;
 };
 
-// One result element per operand element, up to broadcasting.
-bool isElementwise(mlir::Operation *op);
 // The groups of an action's body, disjoint.
 std::vector<KernelGroup> formKernelGroups(mlir::Block &body, bool forGpu);
 // Inputs: what the group reads from outside, splat constants excepted.

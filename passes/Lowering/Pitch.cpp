@@ -34,7 +34,7 @@ void look(Value value, Rows &rows) {
         rows.apart = false;
       else
         look(reshape.getY(), rows);
-    } else if (user->getDialect()->getNamespace() == "dist" ||
+    } else if (isa<dist::DistDialect>(user->getDialect()) ||
                isa<ConcatOp, TransposeOp>(user)) {
       rows.apart = false;
     }
@@ -52,7 +52,7 @@ void lookBack(Value value, Rows &rows) {
       lookBack(reshape.getX(), rows);
     else
       rows.apart = false;
-  } else if (op->getDialect()->getNamespace() == "dist" ||
+  } else if (isa<dist::DistDialect>(op->getDialect()) ||
              isa<ConcatOp, TransposeOp>(op)) {
     rows.apart = false;
   }

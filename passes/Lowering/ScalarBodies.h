@@ -7,7 +7,7 @@
 namespace merak::lowering {
 
 // `scalars`: one value per operand of `op`, signless. Requires
-// isElementwise(op).
+// op->hasTrait<train::Pointwise>().
 mlir::Value emitScalarBody(mlir::OpBuilder &builder, mlir::Operation *op,
                            mlir::ValueRange scalars);
 

@@ -139,7 +139,7 @@ public:
     }
     for (const GraphOp &op : graph.ops) {
       factors.emplace_back();
-      for (const OpFactor &factor : op.rule.factors)
+      for (const RuleFactor &factor : op.rule.factors)
         factors.back().push_back(forest.add(factor.size));
       int index = int(&op - graph.ops.data());
       alignAll(index, op.operands, op.rule.operands);
@@ -152,7 +152,7 @@ public:
 
 private:
   void alignAll(int op, const std::vector<int> &ids,
-                const std::vector<TensorFactors> &rules) {
+                const std::vector<RuleTensor> &rules) {
     for (size_t i = 0; i < ids.size(); ++i)
       for (size_t d = 0; d < rules[i].size(); ++d) {
         if (dims[ids[i]][d] < 0 || graph.tensors[ids[i]].shape[d] == 0)
@@ -212,9 +212,12 @@ private:
           continue;
         leaves.clear();
         forest.leaves(factors[index][f], leaves);
-        for (int leaf : leaves)
-          classes.slots.push_back(
-              {classOf(leaf), int(f), op.rule.factors[f].kind});
+        const RuleFactor &factor = op.rule.factors[f];
+        for (int leaf : leaves) {
+          bool inside = factor.ranged && leaf != leaves.front();
+          classes.slots.push_back({classOf(leaf), int(f),
+                                   inside ? FactorKind::Whole : factor.kind});
+        }
       }
       begin.push_back(int(classes.slots.size()));
       for (size_t i = 0; i < op.operands.size(); ++i)
@@ -230,7 +233,7 @@ private:
   // For each atom of the tensor the op's slot, -1 in stretches that do not
   // align.
   std::vector<int> mapAtoms(const OpClasses &op, const std::vector<int> &begin,
-                            int tensor, const TensorFactors &rule) const {
+                            int tensor, const RuleTensor &rule) const {
     const TensorClasses &atoms = out.tensors[tensor];
     std::vector<int> map(atoms.atoms.size(), -1);
     for (size_t d = 0; d < rule.size(); ++d) {

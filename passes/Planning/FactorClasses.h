@@ -19,7 +19,8 @@ struct ClassInfo {
 };
 
 // A factor of an op after refinement: `cls` is the class, `factor` the index in
-// the op's rule, from which the kind is inherited.
+// the op's rule, from which the kind is inherited; Whole for all but the major
+// part of a factor that must stay a range.
 struct OpSlot {
   int cls = 0;
   int factor = 0;

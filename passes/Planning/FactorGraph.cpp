@@ -5,24 +5,6 @@
 
 namespace merak::planning {
 
-const char *str(FactorKind kind) {
-  switch (kind) {
-  case FactorKind::Parallel:
-    return "parallel";
-  case FactorKind::Sum:
-    return "sum";
-  case FactorKind::Max:
-    return "max";
-  case FactorKind::Decompose:
-    return "decompose";
-  case FactorKind::Whole:
-    return "whole";
-  case FactorKind::Samples:
-    return "samples";
-  }
-  return "?";
-}
-
 int64_t GraphTensor::elements() const {
   int64_t product = 1;
   for (int64_t size : shape)
@@ -38,7 +20,7 @@ public:
   OpChecker(const Graph &graph, const GraphOp &op) : graph(graph), op(op) {}
 
   Status run() {
-    for (const OpFactor &factor : op.rule.factors)
+    for (const RuleFactor &factor : op.rule.factors)
       if (factor.size < 1)
         problem("a factor has size {}", factor.size);
     checkTensors("operand", op.operands, op.rule.operands);
@@ -59,7 +41,7 @@ private:
   }
 
   void checkTensors(const char *what, const std::vector<int> &ids,
-                    const std::vector<TensorFactors> &rules) {
+                    const std::vector<RuleTensor> &rules) {
     if (ids.size() != rules.size())
       return problem("the rule has {} {}s, the op {}", rules.size(), what,
                      ids.size());

@@ -12,6 +12,7 @@
 // {{0},{1}}.
 #pragma once
 
+#include "dialects/Support/ShardingRule.h"
 #include "runtime/core/Status.h"
 
 #include <cstdint>
@@ -20,54 +21,23 @@
 
 namespace merak::planning {
 
-// What happens when a factor is split over an axis:
-//   Parallel   operands and results are split alike
-//   Sum, Max   results that lack the factor are partial over the axis
-//   Decompose  the op must first be replaced by its decomposition
-//   Whole      operands are gathered before the op, results sliced after
-//   Samples    parallel over microbatches and replicas: all samples that a
-//              replica has of a microbatch are needed together; over other
-//              axes, the halves of a microbatch among them, whole
-enum class FactorKind { Parallel, Sum, Max, Decompose, Whole, Samples };
-const char *str(FactorKind kind);
-
-struct OpFactor {
-  int64_t size = 1;
-  FactorKind kind = FactorKind::Parallel;
-  // Decompose only: all-reduces of each result that lacks the factor once the
-  // op is decomposed (embedding 1; cross entropy 3: max, sum, picked logit).
-  int rounds = 1;
-};
-
-// How the dimensions of one tensor are made of the op's factors: indices into
-// `OpRule::factors`, major to minor; their product is the dimension's size.
-// Dimensions of size 1 are empty.
-using TensorFactors = std::vector<std::vector<int>>;
-
-// Declared by each op once. When two factors of an op are split over the same
-// axis, the first of `factors` keeps it: put the factors that should win first.
-struct OpRule {
-  std::vector<OpFactor> factors;
-  std::vector<TensorFactors> operands, results;
-  // Groups of operand positions: if exactly the operands of one group are
-  // partial (sums) over an axis, the op may run on the summands and its
-  // results are partial. add: {0,1}; mul: {0},{1}; div: {0}; reshape: {0}.
-  std::vector<std::vector<int>> linear;
-};
-
 // Where an op runs in a step: forward and backward once a microbatch, update
 // once a step, after the gradients have been accumulated.
 enum class Phase { Forward, Backward, Update };
 
 struct GraphOp {
   std::string name; // the ONNX node, for reports and errors
-  OpRule rule;
+  ShardingRule rule;
   std::vector<int> operands, results; // tensor ids
   double flops = 0;                   // of the global batch
   double bytes = 0;                   // read and written, global batch
   // Matmul, convolution, attention, einsum: the flops that tensor parallelism
   // is meant to divide.
   bool contraction = false;
+  bool product = false; // a contraction of two tensors, by a matrix product
+  // Each result element is made from one element of each operand.
+  bool pointwise = false;
+  bool viewLike = false; // only moves elements; free where strides allow it
   Phase phase = Phase::Forward;
   // Backward only: the forward op whose gradient it is (-1: of the loss), and
   // whether it is for parameters alone.
@@ -76,7 +46,7 @@ struct GraphOp {
   // which share its gradients; they stay on one stage.
   int64_t piece = -1;
   bool weightGradient = false;
-  bool view = false;  // moves no data: reshape
+  bool view = false;  // never moves data: reshape
   std::string kernel; // of the cost model: "einsum", "layer_norm"
 };
 

@@ -9,6 +9,7 @@
 // outputs, else in a prologue over all microbatches.
 #pragma once
 
+#include "dialects/Support/MeshAxes.h"
 #include "passes/Planning/FactorClasses.h"
 #include "runtime/layout/Layout.h"
 
@@ -21,13 +22,6 @@ struct AxisSize {
   int64_t size = 1;
   bool operator==(const AxisSize &) const = default;
 };
-
-// The name of the microbatch axis: its coordinate is time, not a device.
-inline constexpr const char *kMicrobatchAxis = "mb";
-
-// The axis of TokenHalves.h, always the last one: its coordinate is one of two
-// parts of a microbatch's work. Conversions over it are local.
-inline constexpr const char *kHalfAxis = "half";
 
 // Axes of the mesh in a fixed order (mb, dp, tp, ...), and for each class the
 // axes it is split over, major to minor.

@@ -62,7 +62,7 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
       microbatchBit = AxisMask(1) << a;
       microbatches = mesh[a].size;
     }
-    if (mesh[a].name == kMicrobatchAxis || mesh[a].name == "dp")
+    if (mesh[a].name == kMicrobatchAxis || mesh[a].name == kDataAxis)
       batchMask |= AxisMask(1) << a;
     if (mesh[a].name == kHalfAxis && mesh[a].size > 1)
       halfBit = AxisMask(1) << a;

@@ -66,9 +66,10 @@ Result<std::vector<Degrees>> PlanSearch::degrees() const {
     return it == input.pinned.mesh.end() ? 0 : it->second;
   };
   int64_t product = 1;
-  for (const char *axis : {"pp", "dp", "tp"})
+  for (const char *axis : {kPipelineAxis, kDataAxis, kTensorAxis})
     product *= std::max<int64_t>(1, pinned(axis));
-  bool allPinned = pinned("pp") && pinned("dp") && pinned("tp");
+  bool allPinned =
+      pinned(kPipelineAxis) && pinned(kDataAxis) && pinned(kTensorAxis);
   if (devices % product != 0 || (allPinned && product != devices))
     return Status::error(fmt::format(
         "mesh needs {} ranks, which does not fit the {} of the cluster",
@@ -83,9 +84,10 @@ Result<std::vector<Degrees>> PlanSearch::degrees() const {
       auto agrees = [&](const char *axis, int64_t degree) {
         return pinned(axis) == 0 || pinned(axis) == degree;
       };
-      if (!agrees("pp", d.pp) || !agrees("dp", d.dp) || !agrees("tp", d.tp))
+      if (!agrees(kPipelineAxis, d.pp) || !agrees(kDataAxis, d.dp) ||
+          !agrees(kTensorAxis, d.tp))
         continue;
-      if (!pinned("tp") && tp > input.cluster.perNode)
+      if (!pinned(kTensorAxis) && tp > input.cluster.perNode)
         continue;
       if (input.globalBatch % d.dp != 0) {
         problems.merge(Status::error(
@@ -129,8 +131,8 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
   const Classes &classes = *input.classes;
   MERAK_RETURN_IF_ERROR(
       assignBatch(graph, classes, input.batched,
-                  {{kMicrobatchAxis, d.microbatches}, {"dp", d.dp}}, out));
-  out.mesh.push_back({"tp", d.tp});
+                  {{kMicrobatchAxis, d.microbatches}, {kDataAxis, d.dp}}, out));
+  out.mesh.push_back({kTensorAxis, d.tp});
   if (d.tp <= 1)
     return out;
   if (!input.pinned.classes.empty()) {
@@ -144,7 +146,7 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
         continue;
       }
       for (const std::string &axis : split.axes)
-        if (axis != kMicrobatchAxis && axis != "dp")
+        if (axis != kMicrobatchAxis && axis != kDataAxis)
           out.axes[found.front()].push_back(axis);
     }
     MERAK_RETURN_IF_ERROR(status);
@@ -153,13 +155,14 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
   auto known = choices.find(d.tp);
   if (known == choices.end()) {
     SearchOptions search;
-    search.axis = "tp";
+    search.axis = kTensorAxis;
     search.size = d.tp;
     for (const auto &[name, axes] : input.pinned.parameters)
       for (size_t dim = 0; dim < axes.dims.size(); ++dim) {
         const std::vector<std::string> &of = axes.dims[dim];
-        bool split = std::find(of.begin(), of.end(), "tp") != of.end();
-        search.pins.push_back({name, static_cast<int>(dim), split ? "tp" : ""});
+        bool split = std::find(of.begin(), of.end(), kTensorAxis) != of.end();
+        search.pins.push_back(
+            {name, static_cast<int>(dim), split ? kTensorAxis : ""});
       }
     Result<SearchResult> found =
         searchTensorParallel(graph, classes, out, search);
@@ -167,8 +170,8 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
       return found.status();
     std::map<int, std::vector<std::string>> chosen;
     for (const auto &[cls, axes] : found->assignment.axes)
-      if (std::find(axes.begin(), axes.end(), "tp") != axes.end())
-        chosen[cls] = {"tp"};
+      if (std::find(axes.begin(), axes.end(), kTensorAxis) != axes.end())
+        chosen[cls] = {kTensorAxis};
     known = choices.emplace(d.tp, std::make_pair(chosen, found->report)).first;
   }
   for (const auto &[cls, axes] : known->second.first) {
@@ -306,7 +309,8 @@ std::vector<PlanCandidate> PlanSearch::search(const Way &way, size_t inFull) {
     return all;
   for (const Degrees &d : *every) {
     // Where the degree is given there is no other to choose.
-    bool outside = way.tensorInsideNode && !input.pinned.mesh.contains("tp") &&
+    bool outside = way.tensorInsideNode &&
+                   !input.pinned.mesh.contains(kTensorAxis) &&
                    d.tp > input.cluster.perNode;
     bool other = way.dataOnly && (d.pp > 1 || d.tp > 1);
     if (!outside && !other)

@@ -40,9 +40,10 @@ std::vector<std::vector<std::string>> splitTensors(std::string_view text) {
 
 } // namespace
 
-OpRule einsumRule(std::string_view text, const std::vector<Shape> &operands,
-                  const std::vector<Shape> &results) {
-  OpRule rule;
+ShardingRule einsumRule(std::string_view text,
+                        const std::vector<Shape> &operands,
+                        const std::vector<Shape> &results) {
+  ShardingRule rule;
   size_t arrow = text.find("->");
   auto ins = splitTensors(text.substr(0, arrow));
   auto outs = splitTensors(text.substr(arrow + 2));
@@ -69,7 +70,7 @@ OpRule einsumRule(std::string_view text, const std::vector<Shape> &operands,
   number(outs, FactorKind::Parallel);
   number(ins, FactorKind::Sum);
   auto build = [&](const std::vector<std::string> &dims, const Shape &shape) {
-    TensorFactors factors(dims.size());
+    RuleTensor factors(dims.size());
     for (size_t d = 0; d < dims.size(); ++d)
       for (char c : dims[d])
         if (d < shape.size() && shape[d] != 1 &&
@@ -88,14 +89,15 @@ OpRule einsumRule(std::string_view text, const std::vector<Shape> &operands,
   return rule;
 }
 
-OpRule elementwiseRule(const std::vector<Shape> &operands, const Shape &result,
-                       std::vector<std::vector<int>> linear) {
-  OpRule rule;
+ShardingRule elementwiseRule(const std::vector<Shape> &operands,
+                             const Shape &result,
+                             std::vector<std::vector<int>> linear) {
+  ShardingRule rule;
   rule.linear = std::move(linear);
   for (int64_t size : result)
     rule.factors.push_back({size, FactorKind::Parallel});
   auto build = [&](const Shape &shape) {
-    TensorFactors factors(shape.size());
+    RuleTensor factors(shape.size());
     for (size_t d = 0; d < shape.size(); ++d)
       if (shape[d] != 1)
         factors[d] = {int(d + result.size() - shape.size())};
@@ -107,16 +109,16 @@ OpRule elementwiseRule(const std::vector<Shape> &operands, const Shape &result,
   return rule;
 }
 
-OpRule reshapeRule(const Shape &from, const Shape &to) {
+ShardingRule reshapeRule(const Shape &from, const Shape &to) {
   // Worked example: [6, 4] -> [8, 3] is 2 | 3 4 against 2 | 4 3: the leading 2
   // is common, the rest is whole on either side.
-  OpRule rule;
+  ShardingRule rule;
   rule.linear = {{0}};
-  rule.operands.push_back(TensorFactors(from.size()));
-  rule.results.push_back(TensorFactors(to.size()));
+  rule.operands.push_back(RuleTensor(from.size()));
+  rule.results.push_back(RuleTensor(to.size()));
   struct Side {
     const Shape &shape;
-    TensorFactors &factors;
+    RuleTensor &factors;
     size_t dim = 0;
     int64_t left = 1; // of the current dimension
     bool next() {
@@ -158,10 +160,10 @@ OpRule reshapeRule(const Shape &from, const Shape &to) {
   return rule;
 }
 
-OpRule transposeRule(const Shape &from, const std::vector<int> &perm) {
-  OpRule rule;
+ShardingRule transposeRule(const Shape &from, const std::vector<int> &perm) {
+  ShardingRule rule;
   rule.linear = {{0}};
-  TensorFactors in(from.size()), out(from.size());
+  RuleTensor in(from.size()), out(from.size());
   for (size_t d = 0; d < from.size(); ++d) {
     rule.factors.push_back({from[d], FactorKind::Parallel});
     if (from[d] != 1)

@@ -150,7 +150,7 @@ private:
     // Halves of tokens are split by their layouts.
     kernel.flops = outcome.ops[index].localFlops /
                    double(options.microbatches) / (tokens ? 1 : parts);
-    if (op.operands.size() >= 2 && op.kernel == "einsum") {
+    if (op.product) {
       // From the elements of a [b,m,k], b [b,k,n] and r [b,m,n] alone.
       double a = local[op.operands[0]], b = local[op.operands[1]];
       double r = local[op.results[0]], products = kernel.flops * parts / 2;
@@ -200,7 +200,7 @@ private:
     for (const std::string &axis : conversion.axes) {
       auto it = mesh.find(axis);
       n *= it == mesh.end() ? 1 : it->second;
-      tensorOnly &= axis == "tp";
+      tensorOnly &= axis == kTensorAxis;
     }
     if (n <= 1 || conversion.bytes <= 0)
       return 0;
@@ -275,10 +275,7 @@ private:
 
   // One result element for each of an operand: see ChainWriter.
   bool joins(const GraphOp &op) const {
-    static const std::set<std::string> kNames = {
-        "add",  "sub",     "mul",       "div",   "neg",
-        "cast", "reshape", "transpose", "slice", "expand"};
-    return op.view || kNames.count(op.kernel) > 0;
+    return op.viewLike || (op.pointwise && !op.rule.linear.empty());
   }
 
   // The tasks of F, B and W in the order of the graph, and their sums.

@@ -1,5 +1,7 @@
 #include "passes/Planning/Strategy.h"
 
+#include "dialects/Support/MeshAxes.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -154,7 +156,7 @@ private:
       return problem("'mesh' is not an object of axis sizes");
     for (const auto &[axis, size] : json["mesh"].items()) {
       int64_t value = 1;
-      if (axis != "pp" && axis != "dp" && axis != "tp")
+      if (axis != kPipelineAxis && axis != kDataAxis && axis != kTensorAxis)
         problem(fmt::format("'mesh' has the axis '{}'; known are pp, dp, tp",
                             axis));
       if (number(size, "mesh." + axis, value))
@@ -269,7 +271,7 @@ private:
                          const std::string &where) {
       std::set<std::string> seen;
       for (const std::string &axis : axes) {
-        if (axis != "mb" && !out.mesh.count(axis))
+        if (axis != kMicrobatchAxis && !out.mesh.count(axis))
           problem(fmt::format("{} is split over '{}', which 'mesh' lacks",
                               where, axis));
         if (!seen.insert(axis).second)
@@ -285,7 +287,7 @@ private:
     for (const Strategy::SplitClass &split : out.classes)
       checkAxes(split.axes, fmt::format("dimension {} of '{}'",
                                         split.anchor.dim, split.anchor.tensor));
-    auto pp = out.mesh.find("pp");
+    auto pp = out.mesh.find(kPipelineAxis);
     int64_t chunks = out.chunks.value_or(1);
     if (out.stageBegins && pp != out.mesh.end() &&
         int64_t(out.stageBegins->size()) + 1 != pp->second * chunks)
@@ -297,7 +299,7 @@ private:
         out.chunks.value_or(out.lists->chunks) != out.lists->chunks)
       problem(fmt::format("'chunks' is {}, the lists of 'schedule' have {}",
                           *out.chunks, out.lists->chunks));
-    auto dp = out.mesh.find("dp");
+    auto dp = out.mesh.find(kDataAxis);
     int64_t replicas = dp == out.mesh.end() ? 1 : dp->second;
     if (out.globalBatch && out.microbatch &&
         *out.globalBatch % (*out.microbatch * replicas) != 0)

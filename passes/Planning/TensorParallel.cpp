@@ -173,9 +173,9 @@ private:
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       const GraphOp &op = graph.ops[o];
       uint64_t hash = mix(uint64_t(op.phase), op.contraction);
-      for (const OpFactor &factor : op.rule.factors)
+      for (const RuleFactor &factor : op.rule.factors)
         hash = mix(mix(hash, uint64_t(factor.size)), uint64_t(factor.kind));
-      auto addTensors = [&](const std::vector<TensorFactors> &tensors,
+      auto addTensors = [&](const std::vector<RuleTensor> &tensors,
                             const std::vector<int> &ids) {
         for (size_t i = 0; i < tensors.size(); ++i) {
           hash = mix(hash, 0x100 + graph.tensors[ids[i]].parameter);

@@ -24,7 +24,7 @@ struct ParameterPin {
 };
 
 struct SearchOptions {
-  std::string axis = "tp";
+  std::string axis = kTensorAxis;
   int64_t size = 1;
   std::vector<ParameterPin> pins;
   // Up to this many groups all 2^n choices are tried; above, coordinate

@@ -26,7 +26,7 @@ bool isOver(const Conversion &conversion, const std::string &axis) {
 bool isAwaited(const Conversion &conversion) {
   return conversion.kind != ConversionKind::Slice &&
          conversion.kind != ConversionKind::Accumulate &&
-         conversion.phase != Phase::Update && isOver(conversion, "tp");
+         conversion.phase != Phase::Update && isOver(conversion, kTensorAxis);
 }
 
 // Bytes of a microbatch.
@@ -112,7 +112,7 @@ Result<Assignment> splitTokens(const Graph &graph, const Classes &classes,
 
 bool joinsSamples(const Graph &graph) {
   for (const GraphOp &op : graph.ops)
-    for (const OpFactor &factor : op.rule.factors)
+    for (const RuleFactor &factor : op.rule.factors)
       if (factor.kind == FactorKind::Samples && factor.size > 1)
         return true;
   return false;

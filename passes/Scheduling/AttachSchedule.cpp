@@ -275,7 +275,8 @@ struct AttachSchedulePass
       return signalPassFailure();
     }
     if (failed(attachSchedule(getOperation(), schedule,
-                              mesh.getSize("mb") / subBatches(getOperation()),
+                              mesh.getSize(kMicrobatchAxis) /
+                                  subBatches(getOperation()),
                               nullptr)))
       signalPassFailure();
   }

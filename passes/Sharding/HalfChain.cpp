@@ -13,19 +13,16 @@ using namespace merak::pipe;
 using namespace merak::train;
 
 bool merak::isBetweenHalves(Operation *op) {
-  auto axes = op->getAttrOfType<ArrayAttr>("axes");
-  return isa<AllReduceOp, AllGatherOp, ShardSliceOp>(op) && axes.size() == 1 &&
-         cast<StringAttr>(axes[0]).getValue() == kHalfAxis;
+  return op->hasTrait<Conversion>() && isOverHalves(op);
 }
 
 bool merak::isCollective(Operation *op) {
-  return isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp>(op) &&
-         !isBetweenHalves(op);
+  return op->hasTrait<Collective>() && !isOverHalves(op);
 }
 
 bool merak::isFree(Operation *op) {
-  return isa<LoadOp, StoreOp, ConstantOp, ReshapeOp, TransposeOp, SliceOp,
-             ExpandOp, ShardSliceOp>(op);
+  return isa<LoadOp, StoreOp, ConstantOp, ShardSliceOp>(op) ||
+         op->hasTrait<ViewLike>();
 }
 
 bool merak::isOfHalf(LayoutAttr attr) {
@@ -52,7 +49,11 @@ bool merak::isOfBothHalves(Operation *op) {
 // One result element per operand element: what joins the result of a
 // collective to the rest (bias, residual) is made of these.
 static bool joins(Operation *op) {
-  return isFree(op) || isa<AddOp, SubOp, MulOp, DivOp, NegOp, CastOp>(op);
+  if (isFree(op))
+    return true;
+  auto ruled = dyn_cast<ShardingRuleOpInterface>(op);
+  return op->hasTrait<Pointwise>() && ruled &&
+         !ruled.getShardingRule().linear.empty();
 }
 
 static double bytesOf(Value value) {

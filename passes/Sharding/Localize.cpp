@@ -113,7 +113,7 @@ private:
     }
     for (const layout::DimLayout &dim : layout.getLayout().dims)
       for (const layout::Factor &factor : dim.factors)
-        if (llvm::is_contained(factor.axes, "mb"))
+        if (llvm::is_contained(factor.axes, kMicrobatchAxis))
           return op.emitError("a constant of type ")
                  << type << " differs between samples; feed it as an input";
     std::string name = ("constant" + Twine(tables++)).str();
@@ -219,7 +219,7 @@ private:
       op->setAttr(majorName, b.getI64IntegerAttr(major));
       op->setAttr(minorName, b.getI64IntegerAttr(minor));
     };
-    if (!isa<AllGatherOp, ShardSliceOp, ReduceScatterOp, AllToAllOp>(op))
+    if (!op->hasTrait<dist::Conversion>())
       return;
     auto from = op->getAttrOfType<LayoutAttr>("dist.from");
     LayoutAttr to = layoutOf.lookup(op->getResult(0));

@@ -253,7 +253,7 @@ private:
   void finishLayouts() {
     auto finished = [](LayoutAttr attr) {
       layout::Layout layout = attr.getLayout();
-      llvm::erase(layout.partial, kHalfAxis.str());
+      llvm::erase(layout.partial, kHalfAxis);
       return LayoutAttr::get(attr.getContext(), layout);
     };
     module.walk([&](Operation *op) {
@@ -288,11 +288,11 @@ LogicalResult merak::subPipeline(ModuleOp module,
   if (!level)
     return success();
   auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr);
-  if (!mesh ||
-      (mesh.getSize(kHalfAxis) != kHalves && mesh.getSize("mb") % kHalves != 0))
+  if (!mesh || (mesh.getSize(kHalfAxis) != kHalves &&
+                mesh.getSize(kMicrobatchAxis) % kHalves != 0))
     return module.emitError("expected a mesh whose axis 'mb' counts halves of "
                             "microbatches, found size ")
-           << (mesh ? mesh.getSize("mb") : 1);
+           << (mesh ? mesh.getSize(kMicrobatchAxis) : 1);
   if (level.getInt() < 1 || level.getInt() > planning::kMaxOverlapLevel)
     return module.emitError("expected an overlap level from 1 to ")
            << planning::kMaxOverlapLevel << ", found " << level.getInt();

@@ -55,8 +55,8 @@ struct VerifyShardsPass : merak::impl::VerifyShardsBase<VerifyShardsPass> {
       Axes axes = partial[store.getOperand()];
       // Accumulation sums over microbatches and their halves.
       if (store.getAccumulate()) {
-        axes.erase("mb");
-        axes.erase(kHalfAxis.str());
+        axes.erase(kMicrobatchAxis);
+        axes.erase(kHalfAxis);
       }
       if (axes != axesOf(values.lookup(store.getValue()).getLayoutAttr()))
         fail(op) << "store of a value that is partial over {" << str(axes)

@@ -213,7 +213,7 @@ private:
       auto axes = op->getAttrOfType<ArrayAttr>("axes");
       return isa<ShardSliceOp>(op) ||
              (isa<AllReduceOp, AllGatherOp>(op) && axes.size() == 1 &&
-              cast<StringAttr>(axes[0]).getValue() == planning::kHalfAxis);
+              cast<StringAttr>(axes[0]).getValue() == kHalfAxis);
     };
     for (Operation *op : inserted)
       if (isLocal(op))

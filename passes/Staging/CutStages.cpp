@@ -21,12 +21,13 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   if (failed(applyLayouts(step, *decision)))
     return failure();
   Builder b(module.getContext());
-  SmallVector<StringAttr> axes{b.getStringAttr("pp"), b.getStringAttr("dp"),
-                               b.getStringAttr("tp"), b.getStringAttr("mb")};
+  SmallVector<StringAttr> axes{
+      b.getStringAttr(kPipelineAxis), b.getStringAttr(kDataAxis),
+      b.getStringAttr(kTensorAxis), b.getStringAttr(kMicrobatchAxis)};
   SmallVector<int64_t> sizes{decision->pp, decision->dp, decision->tp,
                              decision->microbatches * decision->halves()};
   if (decision->halfAxis) {
-    axes.push_back(b.getStringAttr(pipe::kHalfAxis));
+    axes.push_back(b.getStringAttr(kHalfAxis));
     sizes.push_back(2);
   }
   module->setAttr(dist::kMeshAttr,

@@ -74,8 +74,9 @@ private:
   void findRematerializable() {
     for (Operation &op : block.without_terminator()) {
       if (!isPure(&op) || op.getNumOperands() == 0 ||
-          isa<ReadOp, EinsumOp, AttentionOp, ConvOp>(op) ||
-          (op.getDialect()->getNamespace() != "train" && !isOfHalves(&op)) ||
+          op.hasTrait<Contraction>() ||
+          // Conversions between halves of the tokens stay on the device.
+          (isa<DistDialect>(op.getDialect()) && !isOverHalves(&op)) ||
           roleOf(&op) == kUpdate)
         continue;
       bool cheap = llvm::all_of(op.getOperands(), [&](Value operand) {
@@ -88,13 +89,6 @@ private:
       if (cheap)
         rematerializable.insert(&op);
     }
-  }
-  // Conversions between halves of the tokens stay on the device.
-  static bool isOfHalves(Operation *op) {
-    auto axes = op->getAttrOfType<ArrayAttr>("axes");
-    return isa<ShardSliceOp, AllReduceOp, AllGatherOp>(op) &&
-           axes.size() == 1 &&
-           cast<StringAttr>(axes[0]).getValue() == kHalfAxis;
   }
   // What R computes again: marked ops whose results the backward pass of their
   // part reads, and the marked ops these results come from. All else that R
@@ -229,8 +223,8 @@ private:
   // accumulates leaves.
   LayoutAttr accumulatedLayout(Value value) {
     layout::Layout layout = layoutOf(value).getLayout();
-    llvm::erase(layout.partial, "mb");
-    llvm::erase(layout.partial, kHalfAxis.str());
+    llvm::erase(layout.partial, kMicrobatchAxis);
+    llvm::erase(layout.partial, kHalfAxis);
     return LayoutAttr::get(context, layout);
   }
 
@@ -390,13 +384,13 @@ private:
   bool isOfMicrobatch(Value value) {
     auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr);
     LayoutAttr attribute = layoutOf(value);
-    if (!mesh || mesh.getSize("mb") == 1 || !attribute)
+    if (!mesh || mesh.getSize(kMicrobatchAxis) == 1 || !attribute)
       return true;
     const layout::Layout &layout = attribute.getLayout();
-    bool found = llvm::is_contained(layout.partial, "mb");
+    bool found = llvm::is_contained(layout.partial, kMicrobatchAxis);
     for (const layout::DimLayout &dim : layout.dims)
       for (const layout::Factor &factor : dim.factors)
-        found |= llvm::is_contained(factor.axes, "mb");
+        found |= llvm::is_contained(factor.axes, kMicrobatchAxis);
     return found;
   }
 
@@ -673,7 +667,8 @@ private:
         axes.insert(factor.axes.begin(), factor.axes.end());
     SmallVector<StringRef> ranks;
     for (auto [axis, size] :
-         {std::pair<StringRef, int64_t>("dp", options.dp), {"tp", options.tp}})
+         {std::pair<StringRef, int64_t>(kDataAxis, options.dp),
+          {kTensorAxis, options.tp}})
       if (size > 1 && axes.count(axis.str()))
         ranks.push_back(axis);
     return ranks;
@@ -735,7 +730,7 @@ private:
                         : sum;
     }
     if (options.stages > 1)
-      squares = reduce(squares, {"pp"});
+      squares = reduce(squares, {kPipelineAxis});
     auto scalar = RankedTensorType::get({}, builder.getF32Type());
     auto factor = ClipFactorOp::create(
         builder, loc, TypeRange{scalar, scalar}, squares,
@@ -793,10 +788,10 @@ private:
         };
         Location loc = value.getLoc();
         Value own = load(place, value, loc);
-        Value sum = add(AllReduceOp::create(
-                            builder, loc, own.getType(), own,
-                            builder.getStrArrayAttr(ArrayRef<StringRef>("dp")),
-                            builder.getStringAttr("sum")),
+        Value sum = add(AllReduceOp::create(builder, loc, own.getType(), own,
+                                            builder.getStrArrayAttr(
+                                                ArrayRef<StringRef>(kDataAxis)),
+                                            builder.getStringAttr("sum")),
                         value.getLayoutAttr());
         Value part =
             add(scalarConstant(builder, loc, tensorTypeOf(own).getElementType(),

@@ -248,15 +248,14 @@ LogicalResult Planner::splitSamples() {
   planning::Assignment halves;
   Status status = planning::assignBatch(
       decision.step.graph, classes, decision.step.batched,
-      {{planning::kMicrobatchAxis, 2 * decision.microbatches},
-       {"dp", decision.dp}},
+      {{kMicrobatchAxis, 2 * decision.microbatches}, {kDataAxis, decision.dp}},
       halves);
   if (!status.ok())
     return emitAll(module, status);
-  halves.mesh.push_back({"tp", decision.tp});
+  halves.mesh.push_back({kTensorAxis, decision.tp});
   for (const auto &[cls, axes] : decision.assignment.axes)
-    if (llvm::is_contained(axes, "tp"))
-      halves.axes[cls].push_back("tp");
+    if (llvm::is_contained(axes, kTensorAxis))
+      halves.axes[cls].push_back(kTensorAxis);
   Result<planning::Outcome> outcome =
       planning::apply(decision.step.graph, classes, halves);
   if (!outcome.ok())
@@ -285,7 +284,7 @@ LogicalResult Planner::splitByAxis() {
     return emitAll(module, outcome.status());
   decision.halfAxis = true;
   for (const auto &[cls, axes] : halves->axes)
-    if (tokens && llvm::is_contained(axes, planning::kHalfAxis)) {
+    if (tokens && llvm::is_contained(axes, kHalfAxis)) {
       planning::ClassAnchor anchor =
           planning::anchorOf(decision.step.graph, classes, cls);
       decision.report += fmt::format(
@@ -300,8 +299,9 @@ LogicalResult Planner::splitByAxis() {
 
 void Planner::finishStrategy() {
   planning::Strategy &strategy = decision.strategy;
-  strategy.mesh = {
-      {"pp", decision.pp}, {"dp", decision.dp}, {"tp", decision.tp}};
+  strategy.mesh = {{kPipelineAxis, decision.pp},
+                   {kDataAxis, decision.dp},
+                   {kTensorAxis, decision.tp}};
   strategy.globalBatch = options.globalBatch;
   strategy.microbatch = samples();
   strategy.schedule = options.pinned.schedule.value_or("auto");

@@ -23,27 +23,6 @@ StringRef merak::roleOf(Operation *op) {
   return role ? role.getValue() : StringRef(kForward);
 }
 
-static planning::OpRule toOpRule(const ShardingRule &rule, Operation *op) {
-  planning::OpRule out;
-  for (const RuleFactor &factor : rule.factors) {
-    planning::OpFactor f{factor.size,
-                         static_cast<planning::FactorKind>(factor.kind)};
-    // A decomposed cross entropy reduces the maximum, the sum and the picked
-    // logit, a softmax the first two.
-    if (factor.kind == FactorKind::Decompose)
-      f.rounds = isa<SoftmaxCrossEntropyOp>(op) ? 3
-                 : isa<SoftmaxOp>(op)           ? 2
-                                                : 1;
-    out.factors.push_back(f);
-  }
-  out.operands = rule.operands;
-  out.results = rule.results;
-  out.linear = rule.linear;
-  return out;
-}
-static_assert(static_cast<int>(planning::FactorKind::Samples) ==
-              static_cast<int>(FactorKind::Samples));
-
 PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
   PlanningGraph out;
   Block &block = step.getBody().front();
@@ -105,7 +84,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
       continue;
     planning::GraphOp graphOp;
     graphOp.name = nodeName(&op);
-    graphOp.rule = toOpRule(ruled.getShardingRule(), &op);
+    graphOp.rule = ruled.getShardingRule();
     for (Value operand : op.getOperands())
       graphOp.operands.push_back(out.tensorOf[operand]);
     for (auto [index, result] : llvm::enumerate(op.getResults()))
@@ -115,8 +94,10 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     for (Value value : llvm::concat<Value>(SmallVector<Value>(op.getOperands()),
                                            SmallVector<Value>(op.getResults())))
       graphOp.bytes += out.graph.tensors[out.tensorOf[value]].bytes();
-    graphOp.contraction = isa<EinsumOp, AttentionOp, AttentionGradOp, ConvOp,
-                              ConvGradInputOp, ConvGradWeightOp>(op);
+    graphOp.contraction = op.hasTrait<Contraction>();
+    graphOp.product = isa<EinsumOp>(op);
+    graphOp.pointwise = op.hasTrait<Pointwise>();
+    graphOp.viewLike = op.hasTrait<ViewLike>();
     StringRef role = roleOf(&op);
     graphOp.phase = role == kForward  ? planning::Phase::Forward
                     : role == kUpdate ? planning::Phase::Update

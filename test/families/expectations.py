@@ -116,10 +116,9 @@ REFUSED_LAYOUT = {
     "deit-distilled": ["summed over all microbatches", "--schedule=gpipe"],
 }
 
-# By the note of export.py; TorchScript leaves no trace of the first two.
+# By the note of export.py; TorchScript leaves no trace of the first one.
 WARNED = {
     "detach is dropped": "detach",
-    "label smoothing is dropped": "label smoothing",
     "batch norm is fused": "batch norm",
 }
 

@@ -14,10 +14,9 @@ FAMILIES = {}
 
 def family(build=None, **options):
     """Registers a family under its function's name. Options: `whole`: the loss
-    compares all samples of the batch, so one microbatch; `detach`,
-    `label_smoothing`: has what the file may not say; `kinks`: rectified, so
-    sums in another order may decide which side of a kink a value is on;
-    `buffers`: tables that look like weights, which a file without the exporter's
+    compares all samples of the batch, so one microbatch; `detach`: has
+    what the file may not say; `kinks`: rectified, so sums in another order may
+    decide which side of a kink a value is on; `buffers`: tables that look like weights, which a file without the exporter's
     notes cannot tell from them: whoever exports names them to --freeze."""
     def register(build):
         build.options = options

@@ -93,7 +93,7 @@ def loss_nll_weighted():
         F.log_softmax(x, -1), y, weight=torch.tensor([1., 2., .5, 1., 3.])))
 
 
-@family(label_smoothing=True)
+@family
 def loss_label_smoothing():
     return classified(nn.CrossEntropyLoss(label_smoothing=0.1))
 

@@ -82,13 +82,13 @@ TEST(FactorClasses, MisalignedRestIsNotSplittable) {
 }
 
 TEST(FactorClasses, ReshapeRuleOfUnalignedShapesIsWhole) {
-  OpRule rule = reshapeRule({6, 4}, {8, 3});
+  ShardingRule rule = reshapeRule({6, 4}, {8, 3});
   Program p;
   int x = p.source("x", {6, 4});
   p.reshape("r", x, {8, 3});
   EXPECT_TRUE(p.graph.check().ok());
   int parallel = 0, whole = 0;
-  for (const OpFactor &factor : rule.factors)
+  for (const RuleFactor &factor : rule.factors)
     ++(factor.kind == FactorKind::Parallel ? parallel : whole);
   EXPECT_EQ(parallel, 1);
   EXPECT_EQ(whole, 4);

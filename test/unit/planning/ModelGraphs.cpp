@@ -32,7 +32,7 @@ int TrainGraph::find(const std::string &name) const {
   return -1;
 }
 
-int TrainGraph::addOp(const std::string &name, OpRule rule,
+int TrainGraph::addOp(const std::string &name, ShardingRule rule,
                       std::vector<int> operands, Shape result, double flops) {
   int id = addTensor(name, std::move(result));
   GraphOp op;
@@ -61,10 +61,10 @@ void TrainGraph::gradient(int tensor, int value) {
   gradients[tensor] = sum;
 }
 
-static double einsumFlops(const OpRule &rule) {
+static double einsumFlops(const ShardingRule &rule) {
   double flops = 2;
   bool sums = false;
-  for (const OpFactor &factor : rule.factors) {
+  for (const RuleFactor &factor : rule.factors) {
     flops *= double(factor.size);
     sums |= factor.kind == FactorKind::Sum;
   }
@@ -73,7 +73,7 @@ static double einsumFlops(const OpRule &rule) {
 
 int TrainGraph::einsum(const std::string &name, const std::string &text, int a,
                        int b, Shape result) {
-  OpRule rule = einsumRule(text, {shape(a), shape(b)}, {result});
+  ShardingRule rule = einsumRule(text, {shape(a), shape(b)}, {result});
   int id = addOp(name, rule, {a, b}, result, einsumFlops(rule));
   size_t comma = text.find(','), arrow = text.find("->");
   std::string left = text.substr(0, comma),
@@ -159,12 +159,12 @@ int TrainGraph::divide(const std::string &name, int a, int b) {
 
 int TrainGraph::layerNorm(const std::string &name, int x, int gamma, int beta) {
   Shape s = shape(x), w = shape(gamma);
-  OpRule rule = elementwiseRule({s, w, w}, s, {});
+  ShardingRule rule = elementwiseRule({s, w, w}, s, {});
   rule.factors.back().kind = FactorKind::Whole;
   int id = addOp(name, rule, {x, gamma, beta}, s);
   tape.push_back({id, [=, this](int grad) {
-                    OpRule back = elementwiseRule({s, s, w}, s, {{0}});
-                    for (OpFactor &factor : back.factors)
+                    ShardingRule back = elementwiseRule({s, s, w}, s, {{0}});
+                    for (RuleFactor &factor : back.factors)
                       factor.kind = FactorKind::Sum; // of dgamma and dbeta
                     back.factors.back().kind = FactorKind::Whole;
                     int last = int(s.size()) - 1;
@@ -183,8 +183,8 @@ int TrainGraph::layerNorm(const std::string &name, int x, int gamma, int beta) {
 
 int TrainGraph::embedding(const std::string &name, int ids, int table) {
   Shape out = shape(ids), v = shape(table);
-  OpRule rule;
-  TensorFactors index, result;
+  ShardingRule rule;
+  RuleTensor index, result;
   for (int64_t size : out) {
     index.push_back({int(rule.factors.size())});
     rule.factors.push_back({size, FactorKind::Parallel});
@@ -200,7 +200,7 @@ int TrainGraph::embedding(const std::string &name, int ids, int table) {
   int id = addOp(name, rule, {ids, table}, out);
   tape.push_back(
       {id, [=, this](int grad) {
-         OpRule back = rule;
+         ShardingRule back = rule;
          for (int f = 0; f < d; ++f)
            back.factors[f].kind = FactorKind::Sum;
          back.operands = {rule.results[0], rule.operands[0]};
@@ -241,8 +241,8 @@ int TrainGraph::transpose(const std::string &name, int x,
 std::vector<int> TrainGraph::unstack(const std::string &name, int x, int dim) {
   Shape from = shape(x), to = from;
   to.erase(to.begin() + dim);
-  OpRule rule;
-  TensorFactors all, rest;
+  ShardingRule rule;
+  RuleTensor all, rest;
   for (size_t d = 0; d < from.size(); ++d) {
     rule.factors.push_back(
         {from[d], int(d) == dim ? FactorKind::Whole : FactorKind::Parallel});
@@ -261,7 +261,7 @@ std::vector<int> TrainGraph::unstack(const std::string &name, int x, int dim) {
   graph.ops.back().results = parts;
   // The first part's gradient comes last on the tape: all are there.
   tape.push_back({parts[0], [=, this](int) {
-                    OpRule back;
+                    ShardingRule back;
                     back.factors = rule.factors;
                     back.operands = rule.results;
                     back.results = {all};
@@ -279,11 +279,11 @@ std::vector<int> TrainGraph::unstack(const std::string &name, int x, int dim) {
 int TrainGraph::attention(const std::string &name, int q, int k, int v) {
   // Letters: k heads, g queries of one head, t and s tokens, e within a head.
   bool grouped = shape(q).size() == 5;
-  OpRule rule =
+  ShardingRule rule =
       einsumRule(grouped ? "bkgte,bkse,bkse->bkgte" : "bkte,bkse,bkse->bkte",
                  {shape(q), shape(k), shape(v)}, {shape(q)});
   double flops = 4;
-  for (OpFactor &factor : rule.factors)
+  for (RuleFactor &factor : rule.factors)
     flops *= double(factor.size);
   // b, k (and g) may be split; tokens and the inside of a head may not.
   size_t free = grouped ? 3 : 2;
@@ -292,7 +292,7 @@ int TrainGraph::attention(const std::string &name, int q, int k, int v) {
   rule.linear = {{2}};
   int id = addOp(name, rule, {q, k, v}, shape(q), flops);
   tape.push_back({id, [=, this](int grad) {
-                    OpRule back = rule;
+                    ShardingRule back = rule;
                     back.operands.insert(back.operands.begin(),
                                          rule.results[0]);
                     back.results = rule.operands;
@@ -313,15 +313,15 @@ int TrainGraph::attention(const std::string &name, int q, int k, int v) {
 
 int TrainGraph::crossEntropy(const std::string &name, int logits, int labels) {
   Shape s = shape(labels), l = shape(logits);
-  OpRule rule = elementwiseRule({l}, l, {});
+  ShardingRule rule = elementwiseRule({l}, l, {});
   rule.factors.back() = {l.back(), FactorKind::Decompose, 3};
-  TensorFactors rows = rule.results[0];
+  RuleTensor rows = rule.results[0];
   rows.pop_back();
   rule.operands.push_back(rows);
   rule.results = {rows};
   int id = addOp(name, rule, {logits, labels}, s);
   tape.push_back({id, [=, this](int grad) {
-                    OpRule back = rule;
+                    ShardingRule back = rule;
                     back.operands = {rows, rule.operands[0], rows};
                     back.results = {rule.operands[0]};
                     back.linear = {{0}};
@@ -334,7 +334,7 @@ int TrainGraph::crossEntropy(const std::string &name, int logits, int labels) {
 int TrainGraph::convolution(const std::string &name, int x, int w) {
   // x [b,c,h,w], w [o,c,3,3] -> [b,o,h,w]; space is whole.
   Shape in = shape(x), k = shape(w), out = {in[0], k[0], in[2], in[3]};
-  OpRule rule;
+  ShardingRule rule;
   rule.factors = {{in[0]},
                   {k[0]},
                   {k[1], FactorKind::Sum},
@@ -346,12 +346,12 @@ int TrainGraph::convolution(const std::string &name, int x, int w) {
   rule.results = {{{0}, {1}, {3}, {4}}};
   rule.linear = {{0}, {1}};
   double flops = 2;
-  for (const OpFactor &factor : rule.factors)
+  for (const RuleFactor &factor : rule.factors)
     flops *= double(factor.size);
   int id = addOp(name, rule, {x, w}, out, flops);
   tape.push_back(
       {id, [=, this](int grad) {
-         OpRule dx = rule, dw = rule;
+         ShardingRule dx = rule, dw = rule;
          dx.factors[1].kind = FactorKind::Sum;
          dx.factors[2].kind = FactorKind::Parallel;
          dx.operands = {rule.results[0], rule.operands[1]};

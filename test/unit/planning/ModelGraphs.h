@@ -46,8 +46,8 @@ public:
   int find(const std::string &name) const; // tensor by name, -1
 
 private:
-  int addOp(const std::string &name, OpRule rule, std::vector<int> operands,
-            Shape result, double flops = 0);
+  int addOp(const std::string &name, ShardingRule rule,
+            std::vector<int> operands, Shape result, double flops = 0);
   int addTensor(const std::string &name, Shape shape);
   void gradient(int tensor, int value);
 

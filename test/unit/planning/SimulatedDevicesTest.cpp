@@ -133,17 +133,17 @@ private:
   }
 
   // Which factor keeps a contested axis depends on the order: try all.
-  void shuffleFactors(OpRule &rule) {
+  void shuffleFactors(ShardingRule &rule) {
     std::vector<int> to(rule.factors.size());
     for (size_t f = 0; f < to.size(); ++f)
       to[f] = int(f);
     std::shuffle(to.begin(), to.end(), random);
-    std::vector<OpFactor> factors(to.size());
+    std::vector<RuleFactor> factors(to.size());
     for (size_t f = 0; f < to.size(); ++f)
       factors[to[f]] = rule.factors[f];
     rule.factors = factors;
     for (auto *tensors : {&rule.operands, &rule.results})
-      for (TensorFactors &tensor : *tensors)
+      for (RuleTensor &tensor : *tensors)
         for (std::vector<int> &dim : tensor)
           for (int &factor : dim)
             factor = to[factor];

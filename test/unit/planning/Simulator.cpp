@@ -66,7 +66,7 @@ int64_t combine(char op, int64_t a, int64_t b) {
 }
 
 int addResult(Program &program, const std::string &name, Shape shape,
-              std::vector<int> operands, OpRule rule, Kernel kernel) {
+              std::vector<int> operands, ShardingRule rule, Kernel kernel) {
   GraphTensor tensor;
   tensor.name = name;
   tensor.shape = std::move(shape);
@@ -129,7 +129,7 @@ int Program::einsum(const std::string &name, const std::string &text,
   std::vector<Shape> shapes;
   for (int id : operands)
     shapes.push_back(graph.tensors[id].shape);
-  OpRule rule = einsumRule(text, shapes, {result});
+  ShardingRule rule = einsumRule(text, shapes, {result});
   size_t arrow = text.find("->");
   std::string ins = text.substr(0, arrow), out = text.substr(arrow + 2);
   std::vector<std::string> letters(1);
@@ -191,8 +191,8 @@ int Program::transpose(const std::string &name, int operand,
 int Program::maximum(const std::string &name, int operand, int dim) {
   Shape from = graph.tensors[operand].shape, to = from;
   to.erase(to.begin() + dim);
-  OpRule rule;
-  TensorFactors in, out;
+  ShardingRule rule;
+  RuleTensor in, out;
   for (size_t d = 0; d < from.size(); ++d) {
     rule.factors.push_back(
         {from[d], int(d) == dim ? FactorKind::Max : FactorKind::Parallel});
@@ -218,7 +218,7 @@ int Program::maximum(const std::string &name, int operand, int dim) {
 
 int Program::cumulate(const std::string &name, int operand, int dim) {
   Shape shape = graph.tensors[operand].shape;
-  OpRule rule = elementwiseRule({shape}, shape, {{0}});
+  ShardingRule rule = elementwiseRule({shape}, shape, {{0}});
   rule.factors[dim].kind = FactorKind::Whole;
   return addResult(*this, name, shape, {operand}, rule,
                    [dim](auto &operands, auto &shapes, auto &) {

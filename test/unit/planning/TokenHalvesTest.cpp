@@ -18,7 +18,7 @@ struct Statistics {
     int w = p.source("w", {4, 6}, true), v = p.source("v", {6, 4}, true);
     h = p.einsum("h", "bk,kn->bn", {x, w}, {samples, 6});
     statistic = p.cumulate("statistic", h, 0);
-    for (OpFactor &factor : p.graph.ops.back().rule.factors)
+    for (RuleFactor &factor : p.graph.ops.back().rule.factors)
       if (factor.kind == FactorKind::Whole)
         factor.kind = FactorKind::Samples;
     centered = p.binary("centered", h, statistic, '-');
@@ -91,7 +91,7 @@ TEST(TokenHalves, ABatchThatCannotBeHalvedIsNamed) {
             "the batch of 'x', 6, cannot be halved");
   Statistics none(8);
   for (GraphOp &op : none.p.graph.ops)
-    for (OpFactor &factor : op.rule.factors)
+    for (RuleFactor &factor : op.rule.factors)
       if (factor.kind == FactorKind::Samples)
         factor.kind = FactorKind::Parallel;
   EXPECT_FALSE(joinsSamples(none.p.graph));
