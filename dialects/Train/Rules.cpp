@@ -39,13 +39,11 @@ static std::vector<std::vector<int>> linearGroups(Operation *op) {
 }
 
 ShardingRule merak::train::elementwiseRule(Operation *op) {
-  ShardingRule rule;
-  std::vector<int> factors = addFactors(rule, shapeOf(op->getResult(0)));
+  std::vector<Shape> operands;
   for (Value operand : op->getOperands())
-    rule.operands.push_back(broadcastOf(shapeOf(operand), factors));
-  rule.results.push_back(tensorOf(factors));
-  rule.linear = linearGroups(op);
-  return rule;
+    operands.push_back(shapeOf(operand));
+  return merak::elementwiseRule(operands, shapeOf(op->getResult(0)),
+                                linearGroups(op));
 }
 
 // The same mask on every summand, so sums may stay partial.
@@ -79,65 +77,12 @@ ShardingRule UpdateOp::getShardingRule() {
 // Shape
 //===----------------------------------------------------------------------===//
 
-// Aligns the dimensions of both shapes major to minor: 192 -> 3x64 gives the
-// factors 3 and 64, 6x4 -> 8x3 the common factor 2 and whole rests.
 ShardingRule ReshapeOp::getShardingRule() {
-  ShardingRule rule;
-  ArrayRef<int64_t> in = shapeOf(getX()), out = shapeOf(getY());
-  RuleTensor inDims(in.size()), outDims(out.size());
-  size_t i = 0, o = 0;
-  int64_t inRest = 1, outRest = 1;
-  auto next = [](ArrayRef<int64_t> shape, size_t &index, int64_t &rest) {
-    while (rest == 1 && index < shape.size())
-      if (rest = shape[index++]; rest != 1)
-        return;
-  };
-  while (true) {
-    next(in, i, inRest);
-    next(out, o, outRest);
-    if (inRest == 1 || outRest == 1)
-      break;
-    if (int64_t common = std::gcd(inRest, outRest); common > 1) {
-      int factor = rule.add(common);
-      inDims[i - 1].push_back(factor);
-      outDims[o - 1].push_back(factor);
-      inRest /= common;
-      outRest /= common;
-      if (inRest == 1 || outRest == 1)
-        continue;
-    }
-    // Coprime rests: whole on both sides until the products agree again.
-    int64_t inProduct = inRest, outProduct = outRest;
-    inDims[i - 1].push_back(rule.add(inRest, FactorKind::Whole));
-    outDims[o - 1].push_back(rule.add(outRest, FactorKind::Whole));
-    while (inProduct != outProduct) {
-      bool takeIn = inProduct < outProduct;
-      ArrayRef<int64_t> shape = takeIn ? in : out;
-      size_t &index = takeIn ? i : o;
-      int64_t size = shape[index++];
-      (takeIn ? inProduct : outProduct) *= size;
-      if (size != 1)
-        (takeIn ? inDims : outDims)[index - 1].push_back(
-            rule.add(size, FactorKind::Whole));
-    }
-    inRest = outRest = 1;
-  }
-  rule.operands = {inDims};
-  rule.results = {outDims};
-  rule.linear = {{0}};
-  return rule;
+  return reshapeRule(shapeOf(getX()), shapeOf(getY()));
 }
 
 ShardingRule TransposeOp::getShardingRule() {
-  ShardingRule rule;
-  std::vector<int> factors = addFactors(rule, shapeOf(getX()));
-  std::vector<int> permuted;
-  for (int64_t dim : getPerm())
-    permuted.push_back(factors[dim]);
-  rule.operands = {tensorOf(factors)};
-  rule.results = {tensorOf(permuted)};
-  rule.linear = {{0}};
-  return rule;
+  return transposeRule(shapeOf(getX()), getPerm());
 }
 
 ShardingRule ExpandOp::getShardingRule() {
@@ -347,56 +292,16 @@ ShardingRule TopKOp::getShardingRule() {
 // Reductions and contractions
 //===----------------------------------------------------------------------===//
 
-static ShardingRule reduceRule(Value x, ArrayRef<int64_t> axes, bool keepdims,
-                               FactorKind kind) {
-  ShardingRule rule;
-  RuleTensor in, out;
-  for (auto [index, size] : llvm::enumerate(shapeOf(x))) {
-    bool reduced = llvm::is_contained(axes, static_cast<int64_t>(index));
-    int factor = addFactor(rule, size, reduced ? kind : FactorKind::Parallel);
-    in.push_back(dimOf(factor));
-    if (!reduced)
-      out.push_back(dimOf(factor));
-    else if (keepdims)
-      out.push_back({});
-  }
-  rule.operands = {in};
-  rule.results = {out};
-  if (kind == FactorKind::Sum)
-    rule.linear = {{0}};
-  return rule;
-}
 ShardingRule ReduceSumOp::getShardingRule() {
-  return reduceRule(getX(), getAxes(), getKeepdims(), FactorKind::Sum);
+  return reduceRule(shapeOf(getX()), getAxes(), getKeepdims(), FactorKind::Sum);
 }
 ShardingRule ReduceMaxOp::getShardingRule() {
-  return reduceRule(getX(), getAxes(), getKeepdims(), FactorKind::Max);
+  return reduceRule(shapeOf(getX()), getAxes(), getKeepdims(), FactorKind::Max);
 }
 
-// Size of every letter and whether the output has it.
 ShardingRule EinsumOp::getShardingRule() {
-  ShardingRule rule;
-  Letters letters = getLetters();
-  std::map<char, int> factors;
-  auto tensor = [&](const std::string &text, Value value) {
-    RuleTensor dims;
-    for (auto [index, letter] : llvm::enumerate(text)) {
-      int64_t size = shapeOf(value)[index];
-      if (!factors.count(letter))
-        factors[letter] =
-            addFactor(rule, size,
-                      letters.out.find(letter) == std::string::npos
-                          ? FactorKind::Sum
-                          : FactorKind::Parallel);
-      dims.push_back(dimOf(factors[letter]));
-    }
-    return dims;
-  };
-  rule.operands = {tensor(letters.lhs, getLhs()),
-                   tensor(letters.rhs, getRhs())};
-  rule.results = {tensor(letters.out, getResult())};
-  rule.linear = {{0}, {1}};
-  return rule;
+  return einsumRule(getEquation(), {shapeOf(getLhs()), shapeOf(getRhs())},
+                    shapeOf(getResult()));
 }
 double EinsumOp::getFlops() {
   Letters letters = getLetters();

@@ -27,6 +27,7 @@ error that holds all these texts.
 """
 import functools
 import json
+import math
 import os
 import random
 import re
@@ -149,9 +150,11 @@ def judge(folder, info, tools):
         said = re.search(r"model\.onnx failed:(.*)", str(failure))
         return ("refuses the exported model: "
                 + (said[1] if said else str(failure))[:200])
-    # A file that has lost label smoothing, or a mask of which it makes inf.
+    # A file that has lost label smoothing, or a mask of which it makes inf, as
+    # of the logarithm of a sigmoid that it rounds to 0.
     first = info["losses"][0]
-    if abs(untrained[0] - first) > TOLERANCE * abs(first):
+    if abs(untrained[0] - first) > TOLERANCE * abs(first) or not all(
+            math.isfinite(loss) for loss in untrained):
         return "computes the exported model otherwise"
     tools.run("merak-plan", "export-onnx", tools.path("out.plan"),
               "--load=" + tools.path("saved"), "-o", out)

@@ -94,6 +94,26 @@ TEST(FactorClasses, ReshapeRuleOfUnalignedShapesIsWhole) {
   EXPECT_EQ(whole, 4);
 }
 
+// Labels are looked up in 16 columns, which are two views of 8 samples: a part
+// of the views is a range of columns, a part of the samples is not.
+TEST(FactorClasses, OnlyTheMajorPartOfARangeIsSplit) {
+  Program p;
+  int x = p.source("x", {4, 16});
+  p.reshape("views", x, {4, 2, 8});
+  int picked = p.reshape("pick", x, {4, 16});
+  GraphOp &pick = p.graph.ops.back();
+  ASSERT_EQ(pick.rule.factors.size(), 2u);
+  pick.rule.factors[1].kind = FactorKind::Sum;
+  pick.rule.factors[1].ranged = true;
+  pick.rule.results = {{{0}, {}}};
+  p.graph.tensors[picked].shape = {4, 1};
+  Classes classes = unify(p.graph);
+  ASSERT_EQ(classes.ops[1].slots.size(), 3u);
+  EXPECT_EQ(classes.ops[1].slots[0].kind, FactorKind::Parallel);
+  EXPECT_EQ(classes.ops[1].slots[1].kind, FactorKind::Sum);
+  EXPECT_EQ(classes.ops[1].slots[2].kind, FactorKind::Whole);
+}
+
 TEST(FactorClasses, SquareTensorHasOneClassTwice) {
   Program p;
   int x = p.source("x", {4, 4});

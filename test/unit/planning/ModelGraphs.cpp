@@ -73,7 +73,7 @@ static double einsumFlops(const ShardingRule &rule) {
 
 int TrainGraph::einsum(const std::string &name, const std::string &text, int a,
                        int b, Shape result) {
-  ShardingRule rule = einsumRule(text, {shape(a), shape(b)}, {result});
+  ShardingRule rule = einsumRule(text, {shape(a), shape(b)}, result);
   int id = addOp(name, rule, {a, b}, result, einsumFlops(rule));
   size_t comma = text.find(','), arrow = text.find("->");
   std::string left = text.substr(0, comma),
@@ -91,15 +91,14 @@ int TrainGraph::einsum(const std::string &name, const std::string &text, int a,
 
 int TrainGraph::sum(const std::string &name, const std::string &text, int x,
                     Shape result) {
-  int id = addOp(name, einsumRule(text, {shape(x)}, {result}), {x}, result);
+  int id = addOp(name, einsumRule(text, {shape(x)}, result), {x}, result);
   tape.push_back({id, [=, this](int grad) {
                     size_t arrow = text.find("->");
                     std::string back =
                         text.substr(arrow + 2) + "->" + text.substr(0, arrow);
-                    gradient(x,
-                             addOp(name + "/grad",
-                                   einsumRule(back, {shape(grad)}, {shape(x)}),
-                                   {grad}, shape(x)));
+                    gradient(x, addOp(name + "/grad",
+                                      einsumRule(back, {shape(grad)}, shape(x)),
+                                      {grad}, shape(x)));
                   }});
   return id;
 }
@@ -118,7 +117,7 @@ int TrainGraph::add(const std::string &name, int a, int b) {
                            einsumRule(
                                letters + "->" +
                                    letters.substr(result.size() - small.size()),
-                               {result}, {small}),
+                               {result}, small),
                            {grad}, small));
        }});
   return id;
@@ -222,9 +221,9 @@ int TrainGraph::reshape(const std::string &name, int x, Shape to) {
 }
 
 int TrainGraph::transpose(const std::string &name, int x,
-                          std::vector<int> perm) {
+                          std::vector<int64_t> perm) {
   Shape from = shape(x), to;
-  std::vector<int> inverse(perm.size());
+  std::vector<int64_t> inverse(perm.size());
   for (size_t d = 0; d < perm.size(); ++d) {
     to.push_back(from[perm[d]]);
     inverse[perm[d]] = int(d);
@@ -281,7 +280,7 @@ int TrainGraph::attention(const std::string &name, int q, int k, int v) {
   bool grouped = shape(q).size() == 5;
   ShardingRule rule =
       einsumRule(grouped ? "bkgte,bkse,bkse->bkgte" : "bkte,bkse,bkse->bkte",
-                 {shape(q), shape(k), shape(v)}, {shape(q)});
+                 {shape(q), shape(k), shape(v)}, shape(q));
   double flops = 4;
   for (RuleFactor &factor : rule.factors)
     flops *= double(factor.size);

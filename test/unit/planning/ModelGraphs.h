@@ -2,8 +2,8 @@
 // for the backward, one update per parameter.
 #pragma once
 
+#include "dialects/Support/Rules.h"
 #include "passes/Planning/FactorGraph.h"
-#include "passes/Planning/Rules.h"
 
 #include <functional>
 
@@ -29,7 +29,7 @@ public:
   int layerNorm(const std::string &name, int x, int gamma, int beta);
   int embedding(const std::string &name, int ids, int table);
   int reshape(const std::string &name, int x, Shape to);
-  int transpose(const std::string &name, int x, std::vector<int> perm);
+  int transpose(const std::string &name, int x, std::vector<int64_t> perm);
   // [.., n, ..] -> n tensors without the dimension (split of a fused QKV).
   std::vector<int> unstack(const std::string &name, int x, int dim);
   // q [b,h,t,e] or [b,k,g,t,e]; k and v [b,h,t,e].

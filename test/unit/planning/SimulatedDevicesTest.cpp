@@ -1,6 +1,6 @@
 // The partitioned program equals the whole one, bit for bit, for random graphs
 // and random choices of axes.
-#include "passes/Planning/Rules.h"
+#include "dialects/Support/Rules.h"
 #include "test/unit/planning/Simulator.h"
 
 #include <gtest/gtest.h>
@@ -114,7 +114,7 @@ private:
           name, x, first == 1 ? Shape{count} : Shape{first, count / first}));
     }
     case 7: {
-      std::vector<int> perm(rank);
+      std::vector<int64_t> perm(rank);
       for (int d = 0; d < rank; ++d)
         perm[d] = d;
       std::shuffle(perm.begin(), perm.end(), random);

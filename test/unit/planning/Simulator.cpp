@@ -1,6 +1,6 @@
 #include "test/unit/planning/Simulator.h"
 
-#include "passes/Planning/Rules.h"
+#include "dialects/Support/Rules.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -129,7 +129,7 @@ int Program::einsum(const std::string &name, const std::string &text,
   std::vector<Shape> shapes;
   for (int id : operands)
     shapes.push_back(graph.tensors[id].shape);
-  ShardingRule rule = einsumRule(text, shapes, {result});
+  ShardingRule rule = einsumRule(text, shapes, result);
   size_t arrow = text.find("->");
   std::string ins = text.substr(0, arrow), out = text.substr(arrow + 2);
   std::vector<std::string> letters(1);
@@ -171,9 +171,9 @@ int Program::reshape(const std::string &name, int operand, Shape to) {
 }
 
 int Program::transpose(const std::string &name, int operand,
-                       std::vector<int> perm) {
+                       std::vector<int64_t> perm) {
   Shape from = graph.tensors[operand].shape, to;
-  for (int d : perm)
+  for (int64_t d : perm)
     to.push_back(from[d]);
   return addResult(*this, name, to, {operand}, transposeRule(from, perm),
                    [perm](auto &operands, auto &shapes, auto &results) {
@@ -191,17 +191,7 @@ int Program::transpose(const std::string &name, int operand,
 int Program::maximum(const std::string &name, int operand, int dim) {
   Shape from = graph.tensors[operand].shape, to = from;
   to.erase(to.begin() + dim);
-  ShardingRule rule;
-  RuleTensor in, out;
-  for (size_t d = 0; d < from.size(); ++d) {
-    rule.factors.push_back(
-        {from[d], int(d) == dim ? FactorKind::Max : FactorKind::Parallel});
-    in.push_back(from[d] == 1 ? std::vector<int>() : std::vector<int>{int(d)});
-    if (int(d) != dim)
-      out.push_back(in.back());
-  }
-  rule.operands = {in};
-  rule.results = {out};
+  ShardingRule rule = reduceRule(from, {dim}, false, FactorKind::Max);
   return addResult(*this, name, to, {operand}, rule,
                    [dim](auto &operands, auto &shapes, auto &results) {
                      Values best(product(results[0]), INT64_MIN);
@@ -219,7 +209,8 @@ int Program::maximum(const std::string &name, int operand, int dim) {
 int Program::cumulate(const std::string &name, int operand, int dim) {
   Shape shape = graph.tensors[operand].shape;
   ShardingRule rule = elementwiseRule({shape}, shape, {{0}});
-  rule.factors[dim].kind = FactorKind::Whole;
+  for (int factor : rule.results[0][dim]) // none of size 1
+    rule.factors[factor].kind = FactorKind::Whole;
   return addResult(*this, name, shape, {operand}, rule,
                    [dim](auto &operands, auto &shapes, auto &) {
                      Values out = operands[0];

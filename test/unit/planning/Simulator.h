@@ -31,7 +31,8 @@ struct Program {
   int einsum(const std::string &name, const std::string &text,
              std::vector<int> operands, std::vector<int64_t> result);
   int reshape(const std::string &name, int operand, std::vector<int64_t> to);
-  int transpose(const std::string &name, int operand, std::vector<int> perm);
+  int transpose(const std::string &name, int operand,
+                std::vector<int64_t> perm);
   int maximum(const std::string &name, int operand, int dim);
   int cumulate(const std::string &name, int operand, int dim); // whole `dim`
 };
