@@ -149,7 +149,8 @@ def judge(folder, info, tools):
     except Failed as failure:
         said = re.search(r"model\.onnx failed:(.*)", str(failure))
         return ("refuses the exported model: "
-                + (said[1] if said else str(failure))[:200])
+                + re.sub(r'"/[^"]*/', '"', said[1] if said else str(failure))
+                [:200])
     # A file that has lost label smoothing, or a mask of which it makes inf, as
     # of the logarithm of a sigmoid that it rounds to 0.
     first = info["losses"][0]
