@@ -118,8 +118,11 @@ INFER(GatherOp) {
   if (axis < 0 || axis >= table.getRank())
     return emitOptionalError(location, "axis ", axis, " is out of range");
   ArrayRef<int64_t> ids = tensorType(op.getIds()).getShape();
-  // While an op is parsed, defaults are not there yet.
+  // While an op is parsed, defaults are not there yet, and what its attribute
+  // dictionary says is no property yet.
   IntegerAttr given = op.getProperties().batch;
+  if (!given && attributes)
+    given = attributes.getAs<IntegerAttr>("batch");
   int64_t batch = given ? given.getInt() : 0;
   if (batch < 0 || batch > axis || batch > static_cast<int64_t>(ids.size()) ||
       table.getShape().take_front(batch) != ids.take_front(batch))

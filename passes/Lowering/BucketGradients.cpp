@@ -168,10 +168,21 @@ private:
   std::vector<Touched> touched_;
 };
 
+// What the stage phase decided.
+int64_t noted(ModuleOp module) {
+  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+  auto bucket = train ? train.getAs<IntegerAttr>("gradient_bucket") : nullptr;
+  return bucket ? bucket.getInt() : 0;
+}
+
 struct BucketGradientsPass : impl::BucketGradientsBase<BucketGradientsPass> {
   using BucketGradientsBase::BucketGradientsBase;
 
   void runOnOperation() override {
+    if (bytes < 0)
+      bytes = noted(getOperation());
+    if (bytes == 0)
+      return;
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       GradientBuckets gradients(program, bytes);
       for (auto procedure : program.getOps<plan::ProcedureOp>())

@@ -259,6 +259,30 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   return success();
 }
 
+LogicalResult merak::attachDecidedSchedule(ModuleOp module,
+                                           const std::string &asked,
+                                           planning::Schedule *used) {
+  auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
+  if (!mesh)
+    return module.emitError("expected the attribute 'dist.mesh'");
+  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+  std::string name = asked;
+  std::optional<planning::Schedule> lists;
+  if (train && name.empty()) {
+    name = train.getAs<StringAttr>("schedule_name").str();
+    if (std::string made = train.getAs<StringAttr>("schedule").str();
+        !made.empty()) {
+      Result<planning::Schedule> parsed = planning::parseSchedule(made, name);
+      if (!parsed.ok())
+        return reportAll(module, parsed.status());
+      lists = *parsed;
+    }
+  }
+  return attachSchedule(module, name.empty() ? "1f1b" : name,
+                        mesh.getSize(kMicrobatchAxis) / subBatches(module),
+                        lists ? &*lists : nullptr, used);
+}
+
 namespace merak {
 #define GEN_PASS_DEF_ATTACHSCHEDULE
 #include "passes/Scheduling/Passes.h.inc"
@@ -269,15 +293,7 @@ struct AttachSchedulePass
     : merak::impl::AttachScheduleBase<AttachSchedulePass> {
   using AttachScheduleBase::AttachScheduleBase;
   void runOnOperation() override {
-    auto mesh = getOperation()->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
-    if (!mesh) {
-      getOperation().emitError("expected the attribute 'dist.mesh'");
-      return signalPassFailure();
-    }
-    if (failed(attachSchedule(getOperation(), schedule,
-                              mesh.getSize(kMicrobatchAxis) /
-                                  subBatches(getOperation()),
-                              nullptr)))
+    if (failed(attachDecidedSchedule(getOperation(), schedule)))
       signalPassFailure();
   }
 };

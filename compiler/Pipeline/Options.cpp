@@ -1,4 +1,4 @@
-#include "compiler/Driver/Options.h"
+#include "compiler/Pipeline/Options.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
