@@ -28,6 +28,7 @@ LogicalResult Compilation::error(const std::string &message) {
 
 void Compilation::warn(const std::string &message) {
   report += "warning: " + message + "\n";
+  warnings.push_back(message);
   if (options.quiet)
     llvm::errs() << "merakc: warning: " << message << "\n";
 }
@@ -252,11 +253,13 @@ LogicalResult Compilation::runPhases(size_t begin, size_t end) {
   const size_t stages = at("stage"), last = at("memory");
   OwningOpRef<ModuleOp> unplanned;
   std::string before;
+  size_t warned = 0;
   std::vector<Diagnostic> first;
   for (size_t phase = begin; phase <= end; ++phase) {
     if (phase == stages && last <= end && !unplanned) {
       unplanned = module->clone();
       before = report;
+      warned = warnings.size();
     }
     std::vector<Diagnostic> held;
     LogicalResult done = success();
@@ -280,6 +283,7 @@ LogicalResult Compilation::runPhases(size_t begin, size_t end) {
         first = std::move(held);
       module = unplanned->clone();
       report = before + reasons;
+      warnings.resize(warned);
       phase = stages - 1;
       continue;
     }

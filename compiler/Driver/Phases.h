@@ -2,7 +2,7 @@
 // closed by a check and leaves a snapshot.
 #pragma once
 
-#include "compiler/Pipeline/Pipelines.h"
+#include "compiler/Driver/Summary.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
@@ -19,8 +19,12 @@ public:
   mlir::ModuleOp getModule() { return module.get(); }
   // After a failure: whether it is the compiler's own fault.
   bool isOurFault() const { return isBug; }
-  // What was decided, in lines for the user.
+  // All that was decided, in lines for the user.
   const std::string &getReport() const { return report; }
+  // The same on one screen.
+  std::string getSummary() {
+    return summarize(*module, options, notes, warnings);
+  }
   // A warning is a line of the report; without one it goes to stderr.
   void warn(const std::string &message);
 
@@ -48,6 +52,7 @@ private:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   PhaseNotes notes;
   std::string report;
+  std::vector<std::string> warnings;
   bool isBug = false;
   // Planning once more, for less memory: how, how often, and what the first
   // plan decided.
