@@ -98,22 +98,12 @@ private:
   std::unordered_map<int64_t, int> byKey_;
 };
 
-// One-off forms. The peer of a SEND or RECV; -1 if no rank has its coordinates.
-int peerRank(const planpb::PlanFile &file, int rank,
-             const planpb::Instruction &instruction);
-std::vector<int> groupMembers(const planpb::PlanFile &file, int rank,
-                              const planpb::Group &group);
-
 // ------------------------------------------------------------ addresses
 
 // Which copy of a buffer a call uses.
 uint32_t slotOf(const planpb::Buffer &buffer, const planpb::Call &call);
 // Arena offset of the buffer in a call.
 uint64_t bufferAddress(const planpb::Buffer &buffer, const planpb::Call &call);
-// Arena offset of the first element of an operand.
-uint64_t operandAddress(const planpb::Program &program,
-                        const planpb::Operand &operand,
-                        const planpb::Call &call);
 int64_t elementCount(const planpb::Operand &operand);
 
 } // namespace merak

@@ -190,18 +190,19 @@ TEST_F(PlanFiles, NewerVersion) {
 
 TEST(Plan, PeersAndGroups) {
   LoadedPlan plan = plantest::replicatedPlan(3);
+  RankMap ranks(plan.file);
   planpb::Instruction send;
   planpb::Axis *peer = send.add_peer();
   peer->set_name("pp");
   peer->set_size(1);
-  EXPECT_EQ(peerRank(plan.file, 2, send), 5);
+  EXPECT_EQ(ranks.neighbour(2, send.peer()), 5);
   peer->set_size(2);
-  EXPECT_EQ(peerRank(plan.file, 2, send), -1);
+  EXPECT_EQ(ranks.neighbour(2, send.peer()), -1);
   planpb::Group group;
   group.add_axes("dp");
-  EXPECT_EQ(groupMembers(plan.file, 4, group), (std::vector<int>{3, 4, 5}));
+  EXPECT_EQ(ranks.members(4, group.axes()), (std::vector<int>{3, 4, 5}));
   group.add_axes("pp"); // row major by the listed axes
-  EXPECT_EQ(groupMembers(plan.file, 4, group),
+  EXPECT_EQ(ranks.members(4, group.axes()),
             (std::vector<int>{0, 3, 1, 4, 2, 5}));
 }
 
@@ -218,11 +219,6 @@ TEST(Plan, AddressesFollowSlots) {
   const planpb::Buffer &h = program.buffers(2);
   EXPECT_EQ(bufferAddress(h, program.calls(1)), h.offset());
   EXPECT_EQ(bufferAddress(h, program.calls(2)), h.offset() + h.slot_stride());
-  planpb::Operand operand;
-  operand.set_buffer(2);
-  operand.set_offset(3);
-  EXPECT_EQ(operandAddress(program, operand, program.calls(2)),
-            h.offset() + h.slot_stride() + 12);
 }
 
 } // namespace
