@@ -15,8 +15,9 @@ constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
 constexpr size_t kRunnersUp = 6;
 
 std::string bytesStr(double bytes) {
-  return bytes < 0.1 * kGiB ? fmt::format("{:.1f} MiB", bytes / kMiB)
-                            : fmt::format("{:.2f} GiB", bytes / kGiB);
+  return bytes < 0.1 * kMiB   ? fmt::format("{:.1f} KiB", bytes / 1024)
+         : bytes < 0.1 * kGiB ? fmt::format("{:.1f} MiB", bytes / kMiB)
+                              : fmt::format("{:.2f} GiB", bytes / kGiB);
 }
 std::string secondsStr(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3)
@@ -94,6 +95,15 @@ private:
     return flops;
   }
 
+  // Elements of the first integer input, as merak-run counts them; 0: none.
+  int64_t tokensOfStep() const {
+    for (const planning::GraphTensor &tensor :
+         notes.decision->step.graph.tensors)
+      if (tensor.input && !tensor.isFloat)
+        return tensor.elements();
+    return 0;
+  }
+
   costmodel::Device device() const {
     auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
     auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr();
@@ -121,6 +131,8 @@ private:
     std::string step =
         fmt::format("step        {} predicted, {:.4g} samples/s",
                     secondsStr(plan->seconds), samples / plan->seconds);
+    if (int64_t tokens = tokensOfStep(); double(tokens) > samples)
+      step += fmt::format(", {:.4g} tokens/s", double(tokens) / plan->seconds);
     if (peak > 0)
       step += fmt::format(", {:.1f} % of the peak",
                           100 * modelFlops() / plan->seconds / peak);
@@ -165,7 +177,7 @@ private:
           plan.name == "merakc" ? "" : " (" + plan.name + ")";
       std::string line = "runner-up   ";
       if (plan.seconds > 0)
-        line += fmt::format("{:>8} {:>9} ", secondsStr(plan.seconds),
+        line += fmt::format("{:>9} {:>9} ", secondsStr(plan.seconds),
                             bytesStr(plan.memoryBytes));
       line += layoutStr(plan) + name;
       if (!plan.feasible)
