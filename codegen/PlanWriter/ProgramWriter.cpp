@@ -51,7 +51,7 @@ public:
     proto_.set_index(program_.getIndex());
     proto_.set_arena_bytes(program_.getArenaBytes());
     proto_.set_events(program_.getEvents());
-    proto_.set_schedule_table(program_.getSchedule().str());
+    proto_.set_schedule_table(str(program_.getSchedule().getSteps()));
     for (Attribute stream : program_.getStreams())
       proto_.add_streams()->set_name(cast<StringAttr>(stream).str());
     for (Attribute group : program_.getGroups()) {
@@ -196,7 +196,7 @@ private:
     procedureIndex_[procedure.getSymNameAttr()] = proto_.procedures_size();
     planpb::Procedure *out = proto_.add_procedures();
     out->set_name(procedure.getSymName().str());
-    out->set_action(procedure.getAction().str());
+    out->set_action(std::string(1, letter(procedure.getAction())));
     for (auto op : procedure.getOps<plan::InstructionOpInterface>())
       writeInstruction(op, out->add_instructions());
   }

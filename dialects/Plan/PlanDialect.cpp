@@ -1,5 +1,7 @@
 #include "dialects/Plan/PlanDialect.h"
 
+#include "dialects/Pipe/PipeDialect.h"
+
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
 

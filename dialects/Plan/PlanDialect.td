@@ -6,6 +6,7 @@ include "mlir/IR/OpBase.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/EnumAttr.td"
 include "dialects/Dist/DistDialect.td"
+include "dialects/Pipe/PipeAttrs.td"
 
 def Plan_Dialect : Dialect {
   let name = "plan";
@@ -16,6 +17,7 @@ def Plan_Dialect : Dialect {
     is written. Buffers are symbols; operands are strided views of them.
   }];
   let useDefaultAttributePrinterParser = 1;
+  let dependentDialects = ["::merak::dist::DistDialect", "::merak::pipe::PipeDialect"];
 }
 
 def Plan_ViewAttr : AttrDef<Plan_Dialect, "View"> {

@@ -22,7 +22,7 @@ def Plan_ProgramOp : Plan_Op<"program", [Symbol, SymbolTable, NoTerminator, Isol
     `insert-events` sets `events`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$index, StrArrayAttr:$streams, ArrayAttr:$groups,
-                       StrAttr:$schedule, DefaultValuedAttr<I64Attr, "0">:$arena_bytes,
+                       Pipe_ScheduleAttr:$schedule, DefaultValuedAttr<I64Attr, "0">:$arena_bytes,
                        DefaultValuedAttr<I64Attr, "0">:$events);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
@@ -59,9 +59,9 @@ def Plan_BufferOp : Plan_Op<"buffer", [Symbol, HasParent<"ProgramOp">]> {
 
 def Plan_ProcedureOp : Plan_Op<"procedure", [Symbol, NoTerminator, SingleBlock, HasParent<"ProgramOp">]> {
   let summary = "the instructions of one action";
-  let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$action);
+  let arguments = (ins SymbolNameAttr:$sym_name, Pipe_ActionAttr:$action);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name `action` $action attr-dict-with-keyword $body";
+  let assemblyFormat = "$sym_name `action` custom<ActionLetter>($action) attr-dict-with-keyword $body";
 }
 
 def Plan_CallOp : Plan_Op<"call", [HasParent<"ProgramOp">]> {

@@ -87,7 +87,7 @@ private:
   pipe::ActionOp action_;
   plan::ProcedureOp procedure_;
   mlir::OpBuilder builder_;
-  memory::ActionId id_;
+  ActionId id_;
   llvm::DenseMap<mlir::Value, View> views_;
   llvm::DenseMap<mlir::Value, Destination> destinations_;
   llvm::DenseSet<mlir::Operation *> stored_; // stores done by the producer

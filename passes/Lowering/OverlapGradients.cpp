@@ -121,7 +121,7 @@ private:
     Reductions ready;
     for (auto [index, call] : llvm::enumerate(calls_))
       if (plan::ProcedureOp update = procedureOf(call);
-          update.getAction() == "U")
+          update.getAction() == Action::U)
         findReductions(update, static_cast<int64_t>(index), ready);
     return ready;
   }
@@ -213,7 +213,8 @@ private:
   // to spare: W would only hold up halves that hide each other's collectives.
   bool mayJoin(plan::CallOp backward, plan::CallOp weight) {
     plan::ProcedureOp b = procedureOf(backward);
-    return b.getAction() == "B" && procedureOf(weight).getAction() == "W" &&
+    return b.getAction() == Action::B &&
+           procedureOf(weight).getAction() == Action::W &&
            backward.getMicrobatch() == weight.getMicrobatch() &&
            backward.getSlots() == weight.getSlots() &&
            b.getOps<plan::SendOp>().empty() && !hidesCollectives(b);

@@ -7,7 +7,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 1>,
     merak.train = {mode = "infer", model = "m.onnx", global_batch = 4 : i64,
                    schedule_name = "gpipe"}} {
   train.parameter @table : tensor<10x8xf32> from #train.source<"" at 0 length 320>
-  pipe.stage @stage0 index 0 schedule "F0" {
+  pipe.stage @stage0 index 0 schedule <F0> {
     pipe.value input @ids : tensor<4x6xi64> tensor "ids" layout #dist.layout<[4, 6]>
     pipe.value input @labels : tensor<4x6xi64> tensor "labels" layout #dist.layout<[4, 6]>
     pipe.value constant @table : tensor<5x8xf32> tensor "table" layout #dist.layout<[10 over (tp), 8]>
