@@ -203,3 +203,16 @@ LogicalResult CallOp::verify() {
            << getWaits().size() << " numbers";
   return success();
 }
+
+LogicalResult CollectiveOp::verify() {
+  bool reduces = getOp() == Collective::all_reduce ||
+                 getOp() == Collective::reduce_scatter;
+  if (reduces && !getReduction())
+    return emitOpError("expected a reduction of ")
+           << stringifyCollective(getOp());
+  if (!reduces && getReduction())
+    return emitOpError("expected no reduction of ")
+           << stringifyCollective(getOp()) << ", got "
+           << stringifyReduction(*getReduction());
+  return success();
+}

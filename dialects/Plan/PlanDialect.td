@@ -44,6 +44,17 @@ def Plan_Category : I32EnumAttr<"Category", "what memory is used for", [
   let cppNamespace = "::merak::plan";
 }
 
+// Numbers are those of the schema; codegen/PlanWriter asserts it.
+def Plan_Collective : I32EnumAttr<"Collective", "collective", [
+  I32EnumAttrCase<"all_reduce", 1>, I32EnumAttrCase<"all_gather", 2>, I32EnumAttrCase<"reduce_scatter", 3>,
+  I32EnumAttrCase<"all_to_all", 4>, I32EnumAttrCase<"broadcast", 5>]> {
+  let cppNamespace = "::merak::plan";
+}
+def Plan_Reduction : I32EnumAttr<"Reduction", "how a collective combines", [
+  I32EnumAttrCase<"sum", 1>, I32EnumAttrCase<"max", 2>]> {
+  let cppNamespace = "::merak::plan";
+}
+
 // A scalar argument: {value}, {runtime}, or {coordinate, scale}.
 def Plan_ScalarAttr : AttrDef<Plan_Dialect, "Scalar"> {
   let mnemonic = "scalar";

@@ -116,11 +116,15 @@ def Plan_LibraryOp : Plan_Instruction<"library", (ins StrAttr:$op, DefaultValued
   let assemblyFormat = "$op custom<Views>($inputs) `->` custom<Views>($outputs) (`with` $attrs^)? (`scalars` $scalars^)? (`accumulate` $accumulate^)? (`stream` $stream^)? attr-dict";
 }
 
-def Plan_CollectiveOp : Plan_Instruction<"collective", (ins StrAttr:$op, I64Attr:$group,
-                                                           DefaultValuedAttr<StrAttr, "\"\"">:$reduction,
+def Plan_CollectiveOp : Plan_Instruction<"collective", (ins Plan_Collective:$op, I64Attr:$group,
+                                                           OptionalAttr<Plan_Reduction>:$reduction,
                                                            DefaultValuedAttr<I64Attr, "0">:$dim,
                                                            DefaultValuedAttr<I64Attr, "0">:$dim2)> {
   let summary = "a collective over group number `group` of the program";
+  let description = [{
+    *Constraints:* all_reduce and reduce_scatter have a `reduction`, the others none.
+  }];
+  let hasVerifier = 1;
   let assemblyFormat = "$op custom<Views>($inputs) `->` custom<Views>($outputs) `group` $group (`reduction` $reduction^)? (`dim` $dim^)? (`dim2` $dim2^)? (`stream` $stream^)? attr-dict";
 }
 

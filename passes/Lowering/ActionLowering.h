@@ -77,9 +77,10 @@ private:
                           bool accumulate = false);
   void copy(mlir::Location location, const View &from, const View &to,
             bool accumulate = false);
-  void collective(mlir::Operation *op, llvm::StringRef name, const View &from,
+  void collective(mlir::Operation *op, plan::Collective kind, const View &from,
                   const View &to, llvm::ArrayRef<llvm::StringRef> axes,
-                  llvm::StringRef reduction, int64_t dim = 0, int64_t dim2 = 0);
+                  std::optional<plan::Reduction> reduction, int64_t dim = 0,
+                  int64_t dim2 = 0);
   mlir::ArrayAttr viewArray(llvm::ArrayRef<View> views);
   llvm::SmallVector<llvm::StringRef> realAxes(mlir::ArrayAttr axes);
 

@@ -100,8 +100,8 @@ private:
 
   // The one buffer that an all-reduce in place changes.
   StringAttr bufferInPlace(plan::CollectiveOp op) {
-    if (op.getOp() != "all_reduce" || op.getInputs() != op.getOutputs() ||
-        op.getInputs().size() != 1)
+    if (op.getOp() != plan::Collective::all_reduce ||
+        op.getInputs() != op.getOutputs() || op.getInputs().size() != 1)
       return {};
     StringAttr name = cast<ViewAttr>(op.getInputs()[0]).getBuffer().getAttr();
     plan::BufferOp buffer = buffers_.lookup(name);

@@ -61,7 +61,7 @@ private:
     if (op.accumulates())
       return false;
     if (auto collective = dyn_cast<plan::CollectiveOp>(*op))
-      return collective.getOp() == "all_reduce";
+      return collective.getOp() == plan::Collective::all_reduce;
     return isa<plan::KernelOp>(*op) && op->hasAttr("in_place");
   }
 

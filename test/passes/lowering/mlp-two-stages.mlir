@@ -50,7 +50,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     }
     // The reduced gradient stays in the accumulator.
     // CHECK: plan.procedure @stage0.update action U
-    // CHECK-NEXT: plan.collective "all_reduce" (@sum0[8, 8]) -> (@sum0[8, 8]) group 0 reduction "sum" stream 1
+    // CHECK-NEXT: plan.collective all_reduce (@sum0[8, 8]) -> (@sum0[8, 8]) group 0 reduction sum stream 1
     // CHECK-NEXT: plan.library "sgd_update" (@sum0[8, 8]) -> (@w1[8, 8]) with {clip = "0", momentum = "0", weight_decay = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"step">]
     // CHECK: plan.procedure @stage0.clear
     // CHECK-NEXT: plan.library "fill" () -> (@sum0[8, 8])
@@ -77,7 +77,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     pipe.value result @loss : tensor<f32> tensor "loss" layout #dist.layout<[]>
     // CHECK-LABEL: plan.program @stage1 index 1
     // CHECK: plan.procedure @stage1.forward action F
-    // CHECK: plan.collective "all_reduce" (@[[Y:.*]][4, 6]) -> (@[[Y]][4, 6]) group 0
+    // CHECK: plan.collective all_reduce (@[[Y:.*]][4, 6]) -> (@[[Y]][4, 6]) group 0
     // EVENTS-LABEL: plan.program @stage1
     // EVENTS: plan.recv "t0"
     // EVENTS-NEXT: plan.record 0 () -> () stream 2
@@ -85,7 +85,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // EVENTS: plan.library "einsum" (@from0
     // EVENTS: plan.record 1 () -> ()
     // EVENTS: plan.wait 1 () -> () stream 1
-    // EVENTS-NEXT: plan.collective "all_reduce"
+    // EVENTS-NEXT: plan.collective all_reduce
     // EVENTS-NEXT: plan.record 2 () -> () stream 1
     // EVENTS: plan.wait 2 () -> ()
     pipe.action F @forward {

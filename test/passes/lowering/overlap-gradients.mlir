@@ -16,15 +16,15 @@ module {
   // CHECK: plan.procedure @weight.last action W
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@tmp.last[4])
   // CHECK-NEXT: plan.library "copy" (@tmp.last[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 3
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 3
   // CHECK-NEXT: }
   // The third one is scaled before it is reduced.
   // CHECK: plan.procedure @update action U
   // CHECK-NEXT: plan.library "copy" (@sum0[4]) -> (@w[4])
   // CHECK-NEXT: plan.library "copy" (@sum1[4]) -> (@sum2[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum2[4])
+  // CHECK-NEXT: plan.collective all_reduce (@sum2[4])
   // CHECK: plan.call @weight microbatch 0
   // CHECK-NEXT: plan.call @backward microbatch 1
   // CHECK-NEXT: plan.call @weight.last microbatch 1
@@ -46,11 +46,11 @@ module {
       plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
     }
     plan.procedure @update action U {
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@sum2[4]) accumulate
-      plan.collective "all_reduce" (@sum2[4]) -> (@sum2[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum2[4]) -> (@sum2[4]) group 0 reduction sum stream 1
     }
     plan.call @backward microbatch 0 slots [] waits []
     plan.call @weight microbatch 0 slots [] waits []
@@ -64,12 +64,12 @@ module {
   // CHECK-LABEL: plan.program @alone
   // CHECK: plan.procedure @backward action B
   // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@d1[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@d1[4]) -> (@d1[4]) group 1
+  // CHECK-NEXT: plan.collective all_reduce (@d1[4]) -> (@d1[4]) group 1
   // CHECK-NEXT: plan.library "copy" (@d1[4]) -> (@d0[4])
   // CHECK-NEXT: plan.library "copy" (@d1[4]) -> (@sum1[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@d0[4]) -> (@sum0[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@d0[4]) -> (@out[4])
   // CHECK-NOT: @weight
   // CHECK: plan.call @backward microbatch 0
@@ -83,7 +83,7 @@ module {
     plan.buffer parameters @w : tensor<4xf32>
     plan.procedure @backward action B {
       plan.library "copy" (@w[4]) -> (@d1[4])
-      plan.collective "all_reduce" (@d1[4]) -> (@d1[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@d1[4]) -> (@d1[4]) group 1 reduction sum stream 1
       plan.library "copy" (@d1[4]) -> (@d0[4])
       plan.library "copy" (@d0[4]) -> (@out[4])
     }
@@ -92,9 +92,9 @@ module {
       plan.library "copy" (@d0[4]) -> (@sum0[4])
     }
     plan.procedure @update action U {
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
     }
     plan.call @backward microbatch 0 slots [] waits []
@@ -108,18 +108,18 @@ module {
   // CHECK: plan.procedure @backward action B
   // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@a0[4])
   // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@b0[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@b0[4]) -> (@b0[4]) group 1
+  // CHECK-NEXT: plan.collective all_reduce (@b0[4]) -> (@b0[4]) group 1
   // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@a1[4])
   // CHECK-NEXT: plan.library "copy" (@a1[4]) -> (@b1[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1
+  // CHECK-NEXT: plan.collective all_reduce (@b1[4]) -> (@b1[4]) group 1
   // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@sum1[4])
   // CHECK-NEXT: plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@b0[4]) -> (@c0[4])
   // CHECK-NEXT: plan.library "copy" (@b0[4]) -> (@sum0[4])
   // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@c1[4])
   // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
   // CHECK-NOT: @weight
   plan.program @waits index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule <B0, W0, U> {
     plan.buffer activations @a0 : tensor<4xf32>
@@ -134,10 +134,10 @@ module {
     plan.procedure @backward action B {
       plan.library "copy" (@w[4]) -> (@a0[4])
       plan.library "copy" (@a0[4]) -> (@b0[4])
-      plan.collective "all_reduce" (@b0[4]) -> (@b0[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b0[4]) -> (@b0[4]) group 1 reduction sum stream 1
       plan.library "copy" (@w[4]) -> (@a1[4])
       plan.library "copy" (@a1[4]) -> (@b1[4])
-      plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b1[4]) -> (@b1[4]) group 1 reduction sum stream 1
       plan.library "copy" (@b0[4]) -> (@c0[4])
       plan.library "copy" (@b1[4]) -> (@c1[4])
     }
@@ -148,9 +148,9 @@ module {
       plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
     }
     plan.procedure @update action U {
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
     }
     plan.call @backward microbatch 0 slots [] waits []
@@ -167,9 +167,9 @@ module {
   // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@sum1[4])
   // CHECK-NEXT: plan.library "copy" (@b0[4]) -> (@sum0[4])
   // CHECK-NEXT: plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
   plan.program @halves index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule <B0, W0, U> {
     plan.buffer activations @a0 : tensor<4xf32>
     plan.buffer activations @a1 : tensor<4xf32>
@@ -183,10 +183,10 @@ module {
     plan.procedure @backward action B {
       plan.library "copy" (@w[4]) -> (@a0[4])
       plan.library "copy" (@a0[4]) -> (@b0[4])
-      plan.collective "all_reduce" (@b0[4]) -> (@b0[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b0[4]) -> (@b0[4]) group 1 reduction sum stream 1
       plan.library "copy" (@w[4]) -> (@a1[4]) {plan.sub_batch = 1 : i64}
       plan.library "copy" (@a1[4]) -> (@b1[4]) {plan.sub_batch = 1 : i64}
-      plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b1[4]) -> (@b1[4]) group 1 reduction sum stream 1
       plan.library "copy" (@b0[4]) -> (@c0[4])
       plan.library "copy" (@b1[4]) -> (@c1[4]) {plan.sub_batch = 1 : i64}
     }
@@ -197,9 +197,9 @@ module {
       plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
     }
     plan.procedure @update action U {
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
     }
     plan.call @backward microbatch 0 slots [] waits []
@@ -215,7 +215,7 @@ module {
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@sum1[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 3
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum2[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum3[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum4[4]) accumulate
@@ -223,10 +223,10 @@ module {
   // CHECK: plan.procedure @update action U
   // CHECK-NEXT: plan.library "copy" (@sum3[4]) -> (@sum2[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@sum2[4]) -> (@w[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum2[4])
+  // CHECK-NEXT: plan.collective all_reduce (@sum2[4])
   // CHECK-NEXT: plan.recv "t" () -> (@got[4])
   // CHECK-NEXT: plan.library "copy" (@got[4]) -> (@sum4[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum4[4])
+  // CHECK-NEXT: plan.collective all_reduce (@sum4[4])
   plan.program @tied index 0 streams ["compute", "collectives", "recv"] groups [["dp"]] schedule <B0, W0, U> {
     plan.buffer activations @act : tensor<4xf32>
     plan.buffer communication @got : tensor<4xf32> in @update
@@ -245,13 +245,13 @@ module {
     }
     plan.procedure @update action U {
       plan.library "copy" (@sum1[4]) -> (@sum0[4]) accumulate
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum3[4]) -> (@sum2[4]) accumulate
       plan.library "copy" (@sum2[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum2[4]) -> (@sum2[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum2[4]) -> (@sum2[4]) group 0 reduction sum stream 1
       plan.recv "t" () -> (@got[4]) peer {pp = 1 : i64} stream 2
       plan.library "copy" (@got[4]) -> (@sum4[4]) accumulate
-      plan.collective "all_reduce" (@sum4[4]) -> (@sum4[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum4[4]) -> (@sum4[4]) group 0 reduction sum stream 1
     }
     plan.call @weight microbatch 0 slots [] waits []
     plan.call @update microbatch -1 slots [] waits []

@@ -28,7 +28,7 @@ plan.program @beside index 2 streams ["compute", "collectives"] groups [["tp"]] 
   plan.buffer workspace @end : tensor<16xf32> in @f at 128
   plan.procedure @f action F {
     plan.library "fill"() -> (@sent[16]) scalars [#plan.scalar<0>]
-    plan.collective "all_reduce"(@sent[16]) -> (@sum[16]) group 0 reduction "sum" stream 1
+    plan.collective all_reduce(@sent[16]) -> (@sum[16]) group 0 reduction sum stream 1
     plan.library "fill"() -> (@other[16]) scalars [#plan.scalar<0>]
     plan.library "copy"(@sum[16]) -> (@end[16])
   }
