@@ -179,13 +179,26 @@ TEST_F(PlanFiles, NewerVersion) {
   std::string sealed = bytes + "\xc9\x01";
   sealed.append(reinterpret_cast<const char *>(&checksum), 8);
   write("plan.pb", sealed);
-  const char *want = "DIR/plan.pb: plan version 2 is newer than version 1, "
+  const char *want = "DIR/plan.pb: plan version 3 is newer than version 2, "
                      "which this program reads; use the tools that wrote the "
                      "plan";
   EXPECT_EQ(loadError(), want);
   // Or without one.
   write("plan.pb", bytes);
   EXPECT_EQ(loadError(), want);
+}
+
+TEST_F(PlanFiles, OlderVersion) {
+  planpb::PlanFile file;
+  file.set_version(kPlanVersion - 1);
+  std::string bytes = file.SerializeAsString();
+  uint64_t checksum = planChecksum(bytes.data(), bytes.size());
+  bytes += "\xc9\x01";
+  bytes.append(reinterpret_cast<const char *>(&checksum), 8);
+  write("plan.pb", bytes);
+  EXPECT_EQ(loadError(),
+            "DIR/plan.pb: plan version 1 is older than version 2, which this "
+            "program reads; compile the model again");
 }
 
 TEST(Plan, PeersAndGroups) {

@@ -458,10 +458,20 @@ TEST(ScheduleFile, AllProblemsAtOnce) {
       "F0, "
       "r1, B2.1 or U\n"
       "mine.json: stage 1 is not a string\n"
-      "mine.json: stage 2: f0 announces an early recomputation R0 that is not "
+      "mine.json: stage 2, position 0: f0 announces an early recomputation R0 "
+      "that is not "
       "there");
   EXPECT_EQ(parseSchedule("{", "x").status().str(),
             "x: expected a JSON object");
+}
+// The compiler places the exchange of shared gradients.
+TEST(ScheduleFile, HasNoExchange) {
+  EXPECT_EQ(parseSchedule(R"({"microbatches": 1, "stages": ["F0 B0 S U"]})",
+                          "mine.json")
+                .status()
+                .str(),
+            "mine.json: stage 0, position 2: 'S' is no action; expected one "
+            "like F0, r1, B2.1 or U");
 }
 
 } // namespace
