@@ -17,11 +17,15 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include <fmt/format.h>
+#include <map>
+#include <memory>
+#include <tuple>
 
 using namespace mlir;
 using namespace merak;
-using planning::CutRule;
 using planning::PlanCandidate;
+using planning::StageCost;
+using planning::StageModel;
 using planning::Way;
 
 static llvm::cl::opt<std::string> clusterFile("cluster", llvm::cl::Required,
@@ -47,13 +51,90 @@ static llvm::cl::list<std::string> models(llvm::cl::Positional,
 
 namespace {
 
+// Cuts so that the most parameters of a stage are as few as possible.
+Result<std::vector<int>> fewestParameters(const planning::StageModel &model,
+                                          int parts) {
+  const std::vector<int> &at = model.shards();
+  if (int(at.size()) - 1 < parts)
+    return planning::equalLayers(model, parts); // says why not
+  std::vector<double> weights;
+  for (size_t i = 0; i + 1 < at.size(); ++i)
+    weights.push_back(model.parameterBytes(at[i], at[i + 1]));
+  std::vector<int> begin;
+  for (int cut : planning::balance(weights, parts))
+    begin.push_back(at[cut]);
+  return begin;
+}
+
+// What a stage costs where activations are recomputed shard by shard during the
+// backward, each from what it keeps, instead of a stage at once; and, if the
+// optimizer's state is sharded over replicas, where each updates its share.
+class Shardwise {
+public:
+  explicit Shardwise(bool shardsState) : shardsState(shardsState) {}
+
+  const StageCost &operator()(const StageModel &model,
+                              const planning::PipelineShape &shape, int begin,
+                              int end, planning::Marks marks) {
+    const int64_t replicas = shardsState ? shape.reduce.replicas : 1;
+    auto [it, isNew] = known.try_emplace(
+        {&model, replicas, begin, end, marks.level, marks.until});
+    if (isNew) {
+      it->second = price(model, begin, end, marks);
+      it->second.stateBytes /= double(replicas);
+      it->second.times.U /= double(replicas);
+    }
+    return it->second;
+  }
+
+private:
+  static StageCost price(const StageModel &model, int begin, int end,
+                         planning::Marks marks) {
+    StageCost out = model.cost(begin, end, marks);
+    out.keptBytes = out.againBytes = out.workspace = out.times.R = 0;
+    const std::vector<int> &at = model.shards();
+    for (size_t k = 0; k + 1 < at.size(); ++k) {
+      int from = std::max(begin, at[k]), to = std::min(end, at[k + 1]);
+      if (from >= to)
+        continue;
+      StageModel::Kept shard = model.kept(from, to, marks);
+      out.keptBytes += shard.keptBytes;
+      out.againBytes = std::max(out.againBytes, shard.againBytes);
+      out.workspace = std::max(out.workspace, shard.workspace);
+      out.times.R += shard.seconds;
+    }
+    out.held = {};
+    out.held.at(planning::Life::FW) = out.keptBytes;
+    out.held.at(planning::Life::RW) = out.againBytes;
+    out.arriving.clear();
+    // What arrives and leaves, one microbatch each way.
+    out.workspace += model.forwardBytes(begin) + model.forwardBytes(end) +
+                     model.gradientBytes(begin) + model.gradientBytes(end);
+    return out;
+  }
+
+  using Key = std::tuple<const StageModel *, int64_t, int, int, int, int>;
+  bool shardsState;
+  std::map<Key, StageCost> known;
+};
+
+// A function object that a Way may copy.
+planning::StagePricer shardwise(bool shardsState) {
+  auto pricer = std::make_shared<Shardwise>(shardsState);
+  return
+      [pricer](const StageModel &model, const planning::PipelineShape &shape,
+               int begin, int end, planning::Marks marks) -> const StageCost & {
+        return (*pricer)(model, shape, begin, end, marks);
+      };
+}
+
 Way megatron() {
   Way way;
   way.name = "Megatron-LM style";
   way.schedules = {"1f1b"};
   way.recompute = {"none", "full"};
-  way.cut = CutRule::Layers;
-  way.shardwise = true;
+  way.cutters = {planning::equalLayers};
+  way.price = shardwise(false);
   return way;
 }
 
@@ -61,8 +142,8 @@ Way megatron() {
 Way deepspeed() {
   Way way = megatron();
   way.name = "DeepSpeed style";
-  way.cut = CutRule::Parameters;
-  way.shardState = true;
+  way.cutters = {fewestParameters};
+  way.price = shardwise(true);
   return way;
 }
 
@@ -73,8 +154,7 @@ Way merak() {
   way.name = "Merak's techniques";
   way.schedules = {"1f1b", "early", "last", "scp"};
   way.recompute = {"none", "0.2", "0.4", "0.6", "0.8", "full"};
-  way.cut = CutRule::Layers;
-  way.otherCuts = {CutRule::Parameters};
+  way.cutters = {planning::equalLayers, fewestParameters};
   way.overlap = {0, 3};
   return way;
 }
@@ -130,7 +210,7 @@ std::vector<Way> waysOfMerakc() {
                })
       .without("- list schedules", [](Way &way) { way.lists = false; })
       .without("- cuts by simulated time",
-               [](Way &way) { way.cut = CutRule::Layers; })
+               [](Way &way) { way.cutters = {planning::equalLayers}; })
       .without("- recomputation by op",
                [](Way &way) {
                  way.recompute = {"none", "full"};

@@ -112,12 +112,14 @@ Value EmitterBase::advance(Value base, const Access &access, Value offset) {
 }
 
 Value EmitterBase::added(Value old, Value value, const KernelOperand &operand) {
-  OperationState state(loc, isa<FloatType>(operand.element) ? "arith.addf"
-                            : operand.element.isInteger(1)  ? "arith.ori"
-                                                            : "arith.addi");
-  state.addOperands({old, value});
-  state.addTypes(value.getType());
-  Value sum = b.create(state)->getResult(0);
+  auto sumOf = [&]() -> Value {
+    if (isa<FloatType>(operand.element))
+      return arith::AddFOp::create(b, loc, old, value);
+    if (operand.element.isInteger(1))
+      return arith::OrIOp::create(b, loc, old, value);
+    return arith::AddIOp::create(b, loc, old, value);
+  };
+  Value sum = sumOf();
   return operand.element.isBF16() ? ops.roundToBf16(sum) : sum;
 }
 

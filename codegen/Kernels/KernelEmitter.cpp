@@ -3,6 +3,7 @@
 #include "codegen/Kernels/KernelEmitter.h"
 
 #include "codegen/Kernels/EmitterState.h"
+#include "codegen/Kernels/ScalarTable.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -263,7 +264,7 @@ void Emitter::planScratch() {
       return it->second;
     double sum = 0;
     for (Operation &op : generic.getBody()->without_terminator())
-      sum += opCost(&op);
+      sum += scalarOp(&op).cost;
     for (Value operand : generic->getOperands())
       sum += cost(operand);
     return costs[value] = sum;

@@ -1,7 +1,6 @@
 #include "codegen/Kernels/KernelSchedule.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
+#include "codegen/Kernels/ScalarTable.h"
 
 #include <algorithm>
 
@@ -9,41 +8,7 @@ using namespace mlir;
 
 namespace merak::codegen {
 
-double opCost(Operation *op) {
-  llvm::StringRef name = op->getName().getStringRef();
-  if (isa<arith::ConstantOp, linalg::YieldOp, linalg::IndexOp>(op))
-    return 0;
-  if (name == "arith.divf" || name == "math.sqrt")
-    return 4;
-  if (name == "math.absf" || name == "math.copysign" || name == "math.floor" ||
-      name == "math.ceil" || name == "math.fma")
-    return 1;
-  if (name == "math.exp")
-    return 10;
-  if (name == "math.log" || name == "math.tanh" || name == "math.erf")
-    return 16;
-  if (op->getName().getDialectNamespace() == "math")
-    return 40;
-  return 1;
-}
-
 namespace {
-
-// Instructions of the approximations that CodegenMath emits, a division as long
-// as eight additions: what the cost model predicts with. opCost is coarser, but
-// decides how kernels are cut and so which bits they give.
-double arithmetic(Operation *op) {
-  llvm::StringRef name = op->getName().getStringRef();
-  if (name == "arith.divf" || name == "math.sqrt" || name == "math.rsqrt")
-    return 8;
-  if (name == "math.exp")
-    return 16;
-  if (name == "math.log")
-    return 20;
-  if (name == "math.tanh" || name == "math.erf")
-    return 40;
-  return opCost(op);
-}
 
 class Scheduler {
 public:
@@ -72,7 +37,7 @@ void Scheduler::findIndexUses() {
   indexed.assign(graph.dims.size(), false);
   for (auto &[op, loops] : graph.loops) {
     op->walk([&, loops = &loops](Operation *inner) {
-      costPerElement += opCost(inner);
+      costPerElement += scalarOp(inner).cost;
       if (auto index = dyn_cast<linalg::IndexOp>(inner))
         if (int dim = (*loops)[index.getDim()]; dim >= 0)
           indexed[dim] = true;
@@ -140,7 +105,7 @@ double Scheduler::flops() const {
   double sum = 0;
   for (auto &[op, loops] : graph.loops) {
     double body = 0, times = 1;
-    op->walk([&](Operation *inner) { body += arithmetic(inner); });
+    op->walk([&](Operation *inner) { body += scalarOp(inner).instructions; });
     for (int dim : loops)
       times *= dim < 0 ? 1.0 : static_cast<double>(size(dim));
     sum += body * times;

@@ -46,9 +46,6 @@ struct KernelSchedule {
   int laneDim() const { return lanesInKept() ? kept.back() : -1; }
 };
 
-// Rough work of one evaluation of a scalar op, in simple operations.
-double opCost(mlir::Operation *op);
-
 // Merges dimensions that lie one behind the other in all operands (in `graph`)
 // and decides on the loops.
 KernelSchedule scheduleKernel(KernelGraph &graph);

@@ -1,9 +1,11 @@
 #include "codegen/Kernels/ScalarOps.h"
 
 #include "codegen/Kernels/KernelSchedule.h"
+#include "codegen/Kernels/ScalarTable.h"
 #include "codegen/Kernels/VectorMath.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/BuiltinTypes.h"
 
@@ -165,41 +167,53 @@ Value ScalarOps::divide(Operation *op, Value a, Value d) {
   return arith::SelectOp::create(b, loc, minusOne, negated, quotient);
 }
 
-TypedAttr ScalarOps::neutral(Operation *op, Type element) {
-  Builder builder(op->getContext());
-  llvm::StringRef name = op->getName().getStringRef();
-  auto real = [&](double value) -> TypedAttr {
-    return builder.getFloatAttr(element, value);
-  };
-  if (auto type = dyn_cast<FloatType>(element)) {
-    double infinity = std::numeric_limits<double>::infinity();
-    if (name == "arith.addf")
-      return real(0.0);
-    if (name == "arith.mulf")
-      return real(1.0);
-    if (name == "arith.maximumf" || name == "arith.maxnumf")
-      return real(-infinity);
-    if (name == "arith.minimumf" || name == "arith.minnumf")
-      return real(infinity);
-    return nullptr;
+static TypedAttr neutralReal(Neutral neutral, FloatType type) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  auto real = [&](double value) { return FloatAttr::get(type, value); };
+  switch (neutral) {
+  case Neutral::Zero:
+    return real(0.0);
+  case Neutral::One:
+    return real(1.0);
+  case Neutral::Least:
+    return real(-kInfinity);
+  case Neutral::Greatest:
+    return real(kInfinity);
+  case Neutral::AllOnes:
+  case Neutral::None:
+    break;
   }
-  if (!element.isSignlessInteger())
-    return nullptr;
-  unsigned width = element.getIntOrFloatBitWidth();
-  auto whole = [&](llvm::APInt value) -> TypedAttr {
-    return builder.getIntegerAttr(element, value);
+  return nullptr;
+}
+
+static TypedAttr neutralWhole(Neutral neutral, IntegerType type) {
+  unsigned width = type.getWidth();
+  auto whole = [&](const llvm::APInt &value) {
+    return IntegerAttr::get(type, value);
   };
-  if (name == "arith.addi" || name == "arith.ori" || name == "arith.xori" ||
-      name == "arith.maxui")
+  switch (neutral) {
+  case Neutral::Zero:
     return whole(llvm::APInt(width, 0));
-  if (name == "arith.muli")
+  case Neutral::One:
     return whole(llvm::APInt(width, 1));
-  if (name == "arith.andi" || name == "arith.minui")
+  case Neutral::AllOnes:
     return whole(llvm::APInt::getAllOnes(width));
-  if (name == "arith.maxsi")
+  case Neutral::Least:
     return whole(llvm::APInt::getSignedMinValue(width));
-  if (name == "arith.minsi")
+  case Neutral::Greatest:
     return whole(llvm::APInt::getSignedMaxValue(width));
+  case Neutral::None:
+    break;
+  }
+  return nullptr;
+}
+
+TypedAttr ScalarOps::neutral(Operation *op, Type element) {
+  Neutral neutral = scalarOp(op).neutral;
+  if (auto type = dyn_cast<FloatType>(element))
+    return neutralReal(neutral, type);
+  if (element.isSignlessInteger())
+    return neutralWhole(neutral, cast<IntegerType>(element));
   return nullptr;
 }
 
@@ -252,7 +266,7 @@ Value ScalarOps::emit(Operation *op, ValueRange given) {
       !target.isGpu)
     operands[0] = roundToOdd(operands[0]);
   Value result;
-  bool isMath = op->getName().getDialectNamespace() == "math";
+  bool isMath = isa<math::MathDialect>(op->getDialect());
   if (isMath && isa<FloatType>(element)) {
     VectorMath math(b, loc, target.hasFma, target.hasRound);
     bool half = element.isF16();
@@ -260,7 +274,7 @@ Value ScalarOps::emit(Operation *op, ValueRange given) {
       for (Value &operand : operands)
         operand = arith::ExtFOp::create(
             b, loc, like(operand.getType(), b.getF32Type()), operand);
-    result = math.emit(op->getName().getStringRef(), operands);
+    result = math.emit(op, operands);
     if (!result) {
       op->emitError() << "'" << op->getName()
                       << "' has no implementation in kernels for " << element

@@ -1,5 +1,7 @@
 #include "codegen/Kernels/VectorMath.h"
 
+#include "codegen/Kernels/ScalarTable.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -392,98 +394,75 @@ Value VectorMath::floor(Value x) {
   return copySign(select(above, sub(r, num(x, 1.0)), r), x);
 }
 
-Value VectorMath::emit64(llvm::StringRef name, ValueRange operands) {
-  Value x = operands[0];
-  if (name == "math.exp")
-    return exp64(x);
-  if (name == "math.exp2")
-    return exp64(mul(x, num(x, kLn2)));
-  if (name == "math.expm1")
-    return expm1(x);
-  if (name == "math.log")
-    return log64(x);
-  if (name == "math.log2")
-    return mul(log64(x), num(x, kLog2E));
-  if (name == "math.log10")
-    return mul(log64(x), num(x, 0.43429448190325182765));
-  if (name == "math.log1p")
-    return log1p(x);
-  if (name == "math.tanh")
-    return tanh64(x);
-  if (name == "math.sin" || name == "math.cos")
-    return sinCos64(x, name == "math.cos");
-  if (name == "math.tan")
-    return div(sinCos64(x, false), sinCos64(x, true));
-  if (name == "math.sinh" || name == "math.cosh") {
-    Value e = exp64(x);
-    Value inverse = div(num(x, 1.0), e);
-    if (name == "math.cosh")
-      return mul(add(e, inverse), num(x, 0.5));
-    Value m = expm1(x);
-    // sinh = (m + m / (m + 1)) / 2 with m = exp(x) - 1: exact near zero.
-    Value near = mul(add(m, div(m, add(m, num(x, 1.0)))), num(x, 0.5));
-    return select(less(abs(x), 1.0), near, mul(sub(e, inverse), num(x, 0.5)));
-  }
-  if (name == "math.powf")
-    return pow64(x, operands[1]);
-  if (name == "math.atan")
-    return atan64(x);
-  if (name == "math.asin" || name == "math.acos") {
-    Value root = math::SqrtOp::create(
-        b, loc, mul(sub(num(x, 1.0), x), add(num(x, 1.0), x)));
-    Value arc = atan64(div(x, root));
-    return name == "math.asin" ? arc : sub(num(x, 1.57079632679489661923), arc);
-  }
-  return nullptr;
+Value VectorMath::ceil(Value x) {
+  return arith::NegFOp::create(b, loc, floor(arith::NegFOp::create(b, loc, x)));
+}
+Value VectorMath::trunc(Value x) { return copySign(floor(abs(x)), x); }
+// Halves away from zero.
+Value VectorMath::round(Value x) {
+  Value a = abs(x);
+  Value whole = floor(a);
+  Value up = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGE,
+                                   sub(a, whole), num(x, 0.5));
+  return copySign(select(up, add(whole, num(x, 1.0)), whole), x);
 }
 
-Value VectorMath::emit(llvm::StringRef name, ValueRange operands) {
-  Value x = operands[0];
-  bool isF32 = getElementTypeOrSelf(x.getType()).isF32();
-  // On every width.
-  if (name == "math.absf")
-    return abs(x);
-  if (name == "math.copysign")
-    return copySign(x, operands[1]);
-  if (name == "math.sqrt")
-    return math::SqrtOp::create(b, loc, x);
-  if (name == "math.rsqrt")
-    return div(num(x, 1.0), math::SqrtOp::create(b, loc, x));
-  if (name == "math.roundeven")
-    return roundEven(x);
-  if (name == "math.floor")
-    return floor(x);
-  if (name == "math.ceil")
-    return arith::NegFOp::create(b, loc,
-                                 floor(arith::NegFOp::create(b, loc, x)));
-  if (name == "math.trunc")
-    return copySign(floor(abs(x)), x);
-  if (name == "math.round") { // halves away from zero
-    Value a = abs(x);
-    Value whole = floor(a);
-    Value up = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGE,
-                                     sub(a, whole), num(x, 0.5));
-    return copySign(select(up, add(whole, num(x, 1.0)), whole), x);
-  }
-  if (name == "math.fma")
-    return hasFma
-               ? Value(math::FmaOp::create(b, loc, x, operands[1], operands[2]))
-               : Value();
-  if (!isF32)
-    return emit64(name, operands);
-  if (name == "math.exp")
-    return exp32(x);
-  if (name == "math.log")
-    return log32(x);
-  if (name == "math.tanh")
-    return tanh32(x);
-  if (name == "math.erf")
-    return erf32(x);
+Value VectorMath::sqrt(Value x) { return math::SqrtOp::create(b, loc, x); }
+Value VectorMath::rsqrt(Value x) {
+  return div(num(x, 1.0), math::SqrtOp::create(b, loc, x));
+}
+Value VectorMath::fusedOnly(Value a, Value c, Value d) {
+  return hasFma ? Value(math::FmaOp::create(b, loc, a, c, d)) : Value();
+}
+
+Value VectorMath::exp2(Value x) { return exp64(mul(x, num(x, kLn2))); }
+Value VectorMath::log2(Value x) { return mul(log64(x), num(x, kLog2E)); }
+Value VectorMath::log10(Value x) {
+  return mul(log64(x), num(x, 0.43429448190325182765));
+}
+Value VectorMath::sin(Value x) { return sinCos64(x, false); }
+Value VectorMath::cos(Value x) { return sinCos64(x, true); }
+Value VectorMath::tan(Value x) {
+  return div(sinCos64(x, false), sinCos64(x, true));
+}
+
+Value VectorMath::cosh(Value x) {
+  Value e = exp64(x);
+  Value inverse = div(num(x, 1.0), e);
+  return mul(add(e, inverse), num(x, 0.5));
+}
+// (m + m / (m + 1)) / 2 with m = exp(x) - 1 is exact near zero.
+Value VectorMath::sinh(Value x) {
+  Value e = exp64(x);
+  Value inverse = div(num(x, 1.0), e);
+  Value m = expm1(x);
+  Value near = mul(add(m, div(m, add(m, num(x, 1.0)))), num(x, 0.5));
+  return select(less(abs(x), 1.0), near, mul(sub(e, inverse), num(x, 0.5)));
+}
+
+Value VectorMath::asin(Value x) {
+  Value root = math::SqrtOp::create(
+      b, loc, mul(sub(num(x, 1.0), x), add(num(x, 1.0), x)));
+  return atan64(div(x, root));
+}
+Value VectorMath::acos(Value x) {
+  Value arc = asin(x);
+  return sub(num(x, 1.57079632679489661923), arc);
+}
+
+Value VectorMath::emit(Operation *op, ValueRange operands) {
+  const ScalarOp &row = scalarOp(op);
+  if (row.any)
+    return row.any(*this, operands);
+  bool isF32 = getElementTypeOrSelf(operands[0].getType()).isF32();
+  if (ScalarForm own = isF32 ? row.f32 : row.f64)
+    return own(*this, operands);
+  if (!isF32 || !row.f64)
+    return nullptr;
   llvm::SmallVector<Value> wide;
   for (Value operand : operands)
     wide.push_back(widen(operand));
-  Value result = emit64(name, wide);
-  return result ? narrow(result) : result;
+  return narrow(row.f64(*this, wide));
 }
 
 } // namespace merak::codegen

@@ -7,9 +7,9 @@
 #pragma once
 
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/Operation.h"
 #include "mlir/IR/Value.h"
 #include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/StringRef.h"
 
 #include <utility>
 
@@ -17,36 +17,61 @@ namespace merak::codegen {
 
 class VectorMath {
 public:
+  using Value = mlir::Value;
+
   VectorMath(mlir::OpBuilder &builder, mlir::Location loc, bool hasFma,
              bool hasRound)
       : b(builder), loc(loc), hasFma(hasFma), hasRound(hasRound) {}
 
-  // The value of the `math` op `name` ("math.exp") on operands of one type
-  // (f32, f64 or vectors of them); null if this function is not available.
-  mlir::Value emit(llvm::StringRef name, mlir::ValueRange operands);
+  // The value of the `math` op `op` on operands of one type (f32, f64 or
+  // vectors of them), written as its row of the table says (ScalarTable.h);
+  // null if there is no form of it here.
+  Value emit(mlir::Operation *op, mlir::ValueRange operands);
 
   // A constant of `like`'s type.
-  mlir::Value constant(mlir::Type type, double value);
-  mlir::Value constantInt(mlir::Type type, int64_t value);
+  Value constant(mlir::Type type, double value);
+  Value constantInt(mlir::Type type, int64_t value);
 
-private:
-  using Value = mlir::Value;
+  // On every width.
+  Value abs(Value a);
+  Value copySign(Value a, Value sign);
+  Value sqrt(Value x);
+  Value rsqrt(Value x);
+  Value roundEven(Value x);
+  Value floor(Value x);
+  Value ceil(Value x);
+  Value trunc(Value x);
+  Value round(Value x);
+  // Null where the target has no such instruction: in two steps it would round
+  // twice.
+  Value fusedOnly(Value a, Value c, Value d);
+
   Value exp32(Value x);
   Value log32(Value x);
   Value tanh32(Value x);
   Value erf32(Value x);
+
+  // In f64.
   Value exp64(Value x);
   Value log64(Value x);
   Value tanh64(Value x);
-  Value expm1(Value x);
-  Value log1p(Value x);
-  Value sinCos64(Value x, bool cosine);
-  Value pow64(Value x, Value y);
   Value atan64(Value x);
-  Value roundEven(Value x);
-  Value floor(Value x);
-  Value emit64(llvm::StringRef name, mlir::ValueRange operands);
+  Value pow64(Value x, Value y);
+  Value exp2(Value x);
+  Value expm1(Value x);
+  Value log2(Value x);
+  Value log10(Value x);
+  Value log1p(Value x);
+  Value sin(Value x);
+  Value cos(Value x);
+  Value tan(Value x);
+  Value sinh(Value x);
+  Value cosh(Value x);
+  Value asin(Value x);
+  Value acos(Value x);
 
+private:
+  Value sinCos64(Value x, bool cosine);
   struct Layout;
   static Layout layoutOf(mlir::Type type);
   Value clamp(Value x, double low, double high);
@@ -59,8 +84,6 @@ private:
   Value mul(Value a, Value c);
   Value div(Value a, Value c);
   Value fma(Value a, Value c, Value d);
-  Value abs(Value a);
-  Value copySign(Value a, Value sign);
   Value less(Value a, double bound);
   Value select(Value condition, Value a, Value c);
   Value asInt(Value a);

@@ -39,6 +39,27 @@ planpb::DType dtypeOf(Type type) {
 
 namespace {
 
+// The IR counts collectives and reductions as the schema does.
+using plan::Collective;
+using planpb::Instruction;
+static_assert(int(Collective::all_reduce) == Instruction::ALL_REDUCE);
+static_assert(int(Collective::all_gather) == Instruction::ALL_GATHER);
+static_assert(int(Collective::reduce_scatter) == Instruction::REDUCE_SCATTER);
+static_assert(int(Collective::all_to_all) == Instruction::ALL_TO_ALL);
+static_assert(int(Collective::broadcast) == Instruction::BROADCAST);
+static_assert(plan::getMaxEnumValForCollective() ==
+              Instruction::Collective_MAX);
+static_assert(int(plan::Reduction::sum) == Instruction::SUM);
+static_assert(int(plan::Reduction::max) == Instruction::MAX);
+static_assert(plan::getMaxEnumValForReduction() == Instruction::Reduction_MAX);
+
+Instruction::Collective numberOf(Collective kind) {
+  return Instruction::Collective(int(kind));
+}
+Instruction::Reduction numberOf(plan::Reduction reduction) {
+  return Instruction::Reduction(int(reduction));
+}
+
 class ProgramWriter {
 public:
   ProgramWriter(plan::ProgramOp program,
@@ -51,7 +72,8 @@ public:
     proto_.set_index(program_.getIndex());
     proto_.set_arena_bytes(program_.getArenaBytes());
     proto_.set_events(program_.getEvents());
-    proto_.set_schedule_table(program_.getSchedule().str());
+    for (const Step &step : program_.getSchedule().getSteps())
+      *proto_.add_schedule() = toProto(step);
     for (Attribute stream : program_.getStreams())
       proto_.add_streams()->set_name(cast<StringAttr>(stream).str());
     for (Attribute group : program_.getGroups()) {
@@ -196,14 +218,13 @@ private:
     procedureIndex_[procedure.getSymNameAttr()] = proto_.procedures_size();
     planpb::Procedure *out = proto_.add_procedures();
     out->set_name(procedure.getSymName().str());
-    out->set_action(procedure.getAction().str());
+    out->set_action(toProto(procedure.getAction()));
     for (auto op : procedure.getOps<plan::InstructionOpInterface>())
       writeInstruction(op, out->add_instructions());
   }
 
   void writeInstruction(plan::InstructionOpInterface op,
                         planpb::Instruction *out) {
-    using planpb::Instruction;
     out->set_stream(op.getStream());
     out->set_name(lowering::nameOf(op.getLoc()));
     out->set_accumulate(op.accumulates());
@@ -240,9 +261,11 @@ private:
         })
         .Case([&](plan::CollectiveOp collective) {
           out->set_kind(Instruction::COLLECTIVE);
-          out->set_op(collective.getOp().str());
+          out->set_collective(numberOf(collective.getOp()));
           out->set_group(collective.getGroup());
-          out->set_reduction(collective.getReduction().str());
+          if (std::optional<plan::Reduction> reduction =
+                  collective.getReduction())
+            out->set_reduction(numberOf(*reduction));
           out->set_dim(collective.getDim());
           out->set_dim2(collective.getDim2());
           if (collective->hasAttr(plan::kJoinedAttr))

@@ -106,7 +106,9 @@ static int compileOrAnswer(int argc, char **argv) {
     }
   }
   if (!options.quiet)
-    (printsIr ? llvm::errs() : llvm::outs()) << compilation.getReport();
+    (printsIr ? llvm::errs() : llvm::outs())
+        << (options.verbose ? compilation.getReport()
+                            : compilation.getSummary());
   return 0;
 }
 

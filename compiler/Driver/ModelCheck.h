@@ -1,7 +1,7 @@
 // merakc --check: everything about a model at once, and nothing written.
 #pragma once
 
-#include "compiler/Driver/Options.h"
+#include "compiler/Pipeline/Options.h"
 #include "mlir/IR/MLIRContext.h"
 #include "llvm/Support/raw_ostream.h"
 

@@ -2,24 +2,16 @@
 // closed by a check and leaves a snapshot.
 #pragma once
 
-#include "compiler/Driver/Options.h"
+#include "compiler/Driver/Summary.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
-#include "mlir/Pass/Pass.h"
-#include "passes/CostModel/Cluster.h"
-#include "passes/Planning/Schedule.h"
-#include "runtime/report/Decisions.h"
 
 namespace merak {
-
-struct ImportOptions;
-// What the command line says about the model.
-ImportOptions importOptions(const CompilerOptions &options);
 
 class Compilation {
 public:
   Compilation(const CompilerOptions &options, mlir::MLIRContext &context)
-      : options(options), context(context), optimizer(options.optimizer) {}
+      : options(options), context(context) {}
 
   // Runs all phases up to options.toPhase. Problems are diagnostics of the
   // context.
@@ -27,19 +19,21 @@ public:
   mlir::ModuleOp getModule() { return module.get(); }
   // After a failure: whether it is the compiler's own fault.
   bool isOurFault() const { return isBug; }
-  // What was decided, in lines for the user.
+  // All that was decided, in lines for the user.
   const std::string &getReport() const { return report; }
+  // The same on one screen.
+  std::string getSummary() {
+    return summarize(*module, options, notes, warnings);
+  }
   // A warning is a line of the report; without one it goes to stderr.
   void warn(const std::string &message);
 
 private:
-  mlir::LogicalResult load(); // the model, or IR with --from
-  mlir::LogicalResult graph();
-  mlir::LogicalResult stage();
-  mlir::LogicalResult shard();
-  mlir::LogicalResult schedule();
-  mlir::LogicalResult memory();
-  mlir::LogicalResult plan();
+  mlir::LogicalResult checkOutputs();
+  mlir::LogicalResult runPhase(const std::string &phase);
+  void reportImport();
+  void reportGraph();
+  mlir::LogicalResult reportStages();
   mlir::LogicalResult writeFiles();
   mlir::LogicalResult writeReport();
   mlir::LogicalResult snapshot(size_t phase);
@@ -48,28 +42,25 @@ private:
   // buffers took more than the planner thought.
   bool plansAgain();
   double deviceBytes(); // what a rank may use; 0: not limited
-  mlir::LogicalResult verifyWith(std::unique_ptr<mlir::Pass> pass);
-  mlir::FailureOr<planning::Schedule> readSchedule(const std::string &path);
-  mlir::FailureOr<costmodel::Cluster> readClusterOption();
+  mlir::LogicalResult emitSchedule();
+  mlir::LogicalResult emit(const std::string &path, const std::string &text);
   mlir::LogicalResult emitOnnx(const planning::Strategy &strategy);
   mlir::LogicalResult error(const std::string &message);
 
   const CompilerOptions &options;
   mlir::MLIRContext &context;
-  OptimizerOptions optimizer; // the options' or the model's
   mlir::OwningOpRef<mlir::ModuleOp> module;
+  PhaseNotes notes;
   std::string report;
+  std::vector<std::string> warnings;
   bool isBug = false;
-  std::optional<planning::Strategy> noted; // decisions the model brings
-  double plannedBytes = 0; // a device's for the planner, less if again
+  // Planning once more, for less memory: how, how often, and what the first
+  // plan decided.
+  Replanning again;
   int plannedAgain = 0;
-  // Of the first plan, kept when planning again: a search for all degrees takes
-  // long for large models.
   std::optional<planning::Strategy> decided;
-  bool keepsDegrees = false;
-  std::string again;            // why, in lines for the user
-  std::string weightUses;       // weights.json of the plan; may be empty
-  report::Decisions considered; // by the planner
+  std::string reasons;    // in lines for the user
+  std::string weightUses; // weights.json of the plan; may be empty
 };
 
 } // namespace merak

@@ -46,10 +46,6 @@ struct ImportOptions {
   }
 };
 
-// "input_ids=8x128"; "?" or "-1" leaves a dimension open. Returns an error
-// sentence, or nothing.
-std::string parseShapeOption(llvm::StringRef text, ImportOptions &options);
-
 bool matchesGlob(llvm::StringRef pattern, llvm::StringRef name);
 
 } // namespace merak

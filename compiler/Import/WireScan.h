@@ -1,11 +1,11 @@
-// Walks the protobuf wire format of a model far enough to find the bytes of
-// its initializers without copying them.
+// Finds the bytes of a model's initializers without copying them.
 #pragma once
 
 #include "llvm/ADT/StringRef.h"
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace merak {
@@ -19,26 +19,22 @@ struct WireBulk {
 
 class WireScan {
 public:
-  explicit WireScan(llvm::StringRef data) : data(data) {}
+  explicit WireScan(llvm::StringRef data) : data(data), at(data.data()) {}
 
   // Appends the model without those bytes to `out`, and one entry per
   // initializer to `found`. False for data that is no protobuf message.
   bool stripModel(std::string &out, std::vector<WireBulk> &found);
-  uint64_t errorOffset() const { return at; }
+  uint64_t errorOffset() const { return at - data.data(); }
 
 private:
-  struct Field {
-    uint32_t number = 0, wire = 0;
-    uint64_t start = 0;          // of the tag
-    uint64_t begin = 0, end = 0; // of the payload
-  };
-  bool varint(uint64_t end, uint64_t &value);
-  bool next(uint64_t end, Field &field);
-  bool stripGraph(uint64_t end, std::string &out, std::vector<WireBulk> &found);
-  bool stripTensor(uint64_t end, std::string &out, WireBulk &found);
+  template <typename Visit>
+  bool forEachField(std::string_view message, Visit &&visit);
+  bool stripGraph(std::string_view graph, std::string &out,
+                  std::vector<WireBulk> &found);
+  bool stripTensor(std::string_view tensor, std::string &out, WireBulk &found);
 
   llvm::StringRef data;
-  uint64_t at = 0;
+  const char *at; // where a message is damaged
 };
 
 } // namespace merak

@@ -1,5 +1,6 @@
 #include "compiler/Pipeline/Registration.h"
 
+#include "compiler/Pipeline/Pipelines.h"
 #include "dialects/Dist/DistDialect.h"
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Plan/PlanDialect.h"
@@ -33,6 +34,7 @@ void merak::registerAllPasses() {
   registerShardingPasses();
   registerStagingPasses();
   mlir::registerTransformsPasses();
+  registerPhasePipelines();
   mlir::PassPipelineRegistration<>(
       "graph-import",
       "what follows import: legalize, canonicalize, raise, finish",

@@ -15,7 +15,7 @@ llvm::StringMap<ActionOp> pipe::firstReaders(StageOp stage) {
     constexpr StringLiteral order = "FPRBWSU";
     int64_t chunk = action.getChunk();
     bool isForward = action.getKind() == Action::F;
-    return std::make_pair(order.find(stringifyAction(action.getKind())),
+    return std::make_pair(order.find(letter(action.getKind())),
                           isForward ? chunk : -chunk);
   };
   llvm::StringMap<ActionOp> first;
@@ -29,6 +29,7 @@ llvm::StringMap<ActionOp> pipe::firstReaders(StageOp stage) {
 }
 
 void PipeDialect::initialize() {
+  registerAttributes();
   addOperations<
 #define GET_OP_LIST
 #include "dialects/Pipe/PipeOps.cpp.inc"

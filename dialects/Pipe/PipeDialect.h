@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dialects/Dist/DistDialect.h"
+#include "dialects/Pipe/PipeAttrs.h"
 
 #include "dialects/Pipe/PipeDialect.h.inc"
 #include "dialects/Pipe/PipeEnums.h.inc"

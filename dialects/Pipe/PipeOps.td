@@ -10,9 +10,9 @@ def Pipe_StageOp : Pipe_Op<"stage", [Symbol, SymbolTable, NoTerminator, Isolated
     Holds `pipe.value` declarations and one `pipe.action` per kind and chunk.
     With several chunks the stage has several parts of the model: chunk c of
     stage s of p is part c*p+s. After the schedule phase `schedule` is the
-    ordered list of actions, e.g. "F0 F1 B0 W0 B1 W1 U"; "F0.1" is chunk 1.
+    ordered list of actions, e.g. `<F0, F1, B0, W0, B1, W1, U>`; `F0.1` is chunk 1.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$index, OptionalAttr<StrAttr>:$schedule);
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$index, OptionalAttr<Pipe_ScheduleAttr>:$schedule);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name `index` $index (`schedule` $schedule^)? attr-dict-with-keyword $body";
 }
@@ -32,9 +32,9 @@ def Pipe_ValueOp : Pipe_Op<"value", [Symbol]> {
 
 def Pipe_ActionOp : Pipe_Op<"action", [Symbol, NoTerminator, IsolatedFromAbove, SingleBlock, HasParent<"StageOp">]> {
   let summary = "what a stage does for one microbatch (P, F, R, B, W) or once a step (U)";
-  let arguments = (ins SymbolNameAttr:$sym_name, Pipe_Action:$kind, DefaultValuedAttr<I64Attr, "0">:$chunk);
+  let arguments = (ins SymbolNameAttr:$sym_name, Pipe_ActionAttr:$kind, DefaultValuedAttr<I64Attr, "0">:$chunk);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$kind $sym_name (`chunk` $chunk^)? attr-dict-with-keyword $body";
+  let assemblyFormat = "custom<ActionLetter>($kind) $sym_name (`chunk` $chunk^)? attr-dict-with-keyword $body";
 }
 
 def Pipe_LoadOp : Pipe_Op<"load", [MemoryEffects<[MemRead]>]> {
@@ -74,8 +74,8 @@ def Pipe_TransferOp : Pipe_Op<"transfer", [Symbol]> {
     received before the target stage's action that loads it first. Source and
     target ranks have equal coordinates except "pp".
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, SymbolRefAttr:$source, SymbolRefAttr:$target, Pipe_Action:$kind,
+  let arguments = (ins SymbolNameAttr:$sym_name, SymbolRefAttr:$source, SymbolRefAttr:$target, Pipe_ActionAttr:$kind,
                        DefaultValuedAttr<I64Attr, "0">:$chunk);
-  let assemblyFormat = "$kind $sym_name (`chunk` $chunk^)? `from` $source `to` $target attr-dict";
+  let assemblyFormat = "custom<ActionLetter>($kind) $sym_name (`chunk` $chunk^)? `from` $source `to` $target attr-dict";
 }
 #endif

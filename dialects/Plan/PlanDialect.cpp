@@ -1,5 +1,7 @@
 #include "dialects/Plan/PlanDialect.h"
 
+#include "dialects/Pipe/PipeDialect.h"
+
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -199,5 +201,18 @@ LogicalResult CallOp::verify() {
   if (getWaits().size() % 3)
     return emitOpError("expected triples (stream, on, call) as waits, got ")
            << getWaits().size() << " numbers";
+  return success();
+}
+
+LogicalResult CollectiveOp::verify() {
+  bool reduces = getOp() == Collective::all_reduce ||
+                 getOp() == Collective::reduce_scatter;
+  if (reduces && !getReduction())
+    return emitOpError("expected a reduction of ")
+           << stringifyCollective(getOp());
+  if (!reduces && getReduction())
+    return emitOpError("expected no reduction of ")
+           << stringifyCollective(getOp()) << ", got "
+           << stringifyReduction(*getReduction());
   return success();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dialects/Dist/DistDialect.h"
+#include "dialects/Pipe/PipeAttrs.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/SymbolTable.h"
 

@@ -6,6 +6,7 @@ include "mlir/IR/OpBase.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/EnumAttr.td"
 include "dialects/Dist/DistDialect.td"
+include "dialects/Pipe/PipeAttrs.td"
 
 def Plan_Dialect : Dialect {
   let name = "plan";
@@ -16,6 +17,7 @@ def Plan_Dialect : Dialect {
     is written. Buffers are symbols; operands are strided views of them.
   }];
   let useDefaultAttributePrinterParser = 1;
+  let dependentDialects = ["::merak::dist::DistDialect", "::merak::pipe::PipeDialect"];
 }
 
 def Plan_ViewAttr : AttrDef<Plan_Dialect, "View"> {
@@ -39,6 +41,17 @@ def Plan_Views : TypedArrayAttrBase<Plan_ViewAttr, "array of views">;
 def Plan_Category : I32EnumAttr<"Category", "what memory is used for", [
   I32EnumAttrCase<"parameters", 0>, I32EnumAttrCase<"gradients", 1>, I32EnumAttrCase<"optimizer", 2>,
   I32EnumAttrCase<"activations", 3>, I32EnumAttrCase<"communication", 4>, I32EnumAttrCase<"workspace", 5>]> {
+  let cppNamespace = "::merak::plan";
+}
+
+// Numbers are those of the schema; codegen/PlanWriter asserts it.
+def Plan_Collective : I32EnumAttr<"Collective", "collective", [
+  I32EnumAttrCase<"all_reduce", 1>, I32EnumAttrCase<"all_gather", 2>, I32EnumAttrCase<"reduce_scatter", 3>,
+  I32EnumAttrCase<"all_to_all", 4>, I32EnumAttrCase<"broadcast", 5>]> {
+  let cppNamespace = "::merak::plan";
+}
+def Plan_Reduction : I32EnumAttr<"Reduction", "how a collective combines", [
+  I32EnumAttrCase<"sum", 1>, I32EnumAttrCase<"max", 2>]> {
   let cppNamespace = "::merak::plan";
 }
 

@@ -22,7 +22,7 @@ def Plan_ProgramOp : Plan_Op<"program", [Symbol, SymbolTable, NoTerminator, Isol
     `insert-events` sets `events`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$index, StrArrayAttr:$streams, ArrayAttr:$groups,
-                       StrAttr:$schedule, DefaultValuedAttr<I64Attr, "0">:$arena_bytes,
+                       Pipe_ScheduleAttr:$schedule, DefaultValuedAttr<I64Attr, "0">:$arena_bytes,
                        DefaultValuedAttr<I64Attr, "0">:$events);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
@@ -59,9 +59,9 @@ def Plan_BufferOp : Plan_Op<"buffer", [Symbol, HasParent<"ProgramOp">]> {
 
 def Plan_ProcedureOp : Plan_Op<"procedure", [Symbol, NoTerminator, SingleBlock, HasParent<"ProgramOp">]> {
   let summary = "the instructions of one action";
-  let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$action);
+  let arguments = (ins SymbolNameAttr:$sym_name, Pipe_ActionAttr:$action);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name `action` $action attr-dict-with-keyword $body";
+  let assemblyFormat = "$sym_name `action` custom<ActionLetter>($action) attr-dict-with-keyword $body";
 }
 
 def Plan_CallOp : Plan_Op<"call", [HasParent<"ProgramOp">]> {
@@ -116,11 +116,15 @@ def Plan_LibraryOp : Plan_Instruction<"library", (ins StrAttr:$op, DefaultValued
   let assemblyFormat = "$op custom<Views>($inputs) `->` custom<Views>($outputs) (`with` $attrs^)? (`scalars` $scalars^)? (`accumulate` $accumulate^)? (`stream` $stream^)? attr-dict";
 }
 
-def Plan_CollectiveOp : Plan_Instruction<"collective", (ins StrAttr:$op, I64Attr:$group,
-                                                           DefaultValuedAttr<StrAttr, "\"\"">:$reduction,
+def Plan_CollectiveOp : Plan_Instruction<"collective", (ins Plan_Collective:$op, I64Attr:$group,
+                                                           OptionalAttr<Plan_Reduction>:$reduction,
                                                            DefaultValuedAttr<I64Attr, "0">:$dim,
                                                            DefaultValuedAttr<I64Attr, "0">:$dim2)> {
   let summary = "a collective over group number `group` of the program";
+  let description = [{
+    *Constraints:* all_reduce and reduce_scatter have a `reduction`, the others none.
+  }];
+  let hasVerifier = 1;
   let assemblyFormat = "$op custom<Views>($inputs) `->` custom<Views>($outputs) `group` $group (`reduction` $reduction^)? (`dim` $dim^)? (`dim2` $dim2^)? (`stream` $stream^)? attr-dict";
 }
 

@@ -190,7 +190,7 @@ double PlanCosts::collectiveSeconds(const Program &program,
                                     const Instruction &inst,
                                     const std::vector<int> &ranks) const {
   Collective kind;
-  if (ranks.size() < 2 || !parseCollective(inst.op(), kind))
+  if (ranks.size() < 2 || !parseCollective(opName(inst), kind))
     return 0;
   // All ranks of the node that run this program do the same in their groups.
   int64_t here = 0;
@@ -217,7 +217,7 @@ double PlanCosts::latencySeconds(const Instruction &, int from, int to) const {
 double PlanCosts::workSeconds(const Program &program, const Instruction &inst,
                               double seconds) const {
   const std::string name =
-      inst.kind() == Instruction::COLLECTIVE ? inst.op() : "transfer";
+      inst.kind() == Instruction::COLLECTIVE ? opName(inst) : "transfer";
   const Device &device = cluster_.device();
   if (!device.kernels.count(name))
     return seconds;

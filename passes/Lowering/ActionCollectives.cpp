@@ -33,15 +33,19 @@ SmallVector<StringRef> ActionLowering::realAxes(ArrayAttr axes) {
   return real;
 }
 
-void ActionLowering::collective(Operation *op, StringRef name, const View &from,
-                                const View &to, ArrayRef<StringRef> axes,
-                                StringRef reduction, int64_t dim,
-                                int64_t dim2) {
+void ActionLowering::collective(Operation *op, plan::Collective kind,
+                                const View &from, const View &to,
+                                ArrayRef<StringRef> axes,
+                                std::optional<plan::Reduction> reduction,
+                                int64_t dim, int64_t dim2) {
+  MLIRContext *context = builder_.getContext();
   plan::CollectiveOp::create(
-      builder_, op->getLoc(), builder_.getStringAttr(name),
+      builder_, op->getLoc(), plan::CollectiveAttr::get(context, kind),
       builder_.getI64IntegerAttr(stage_.groupOf(axes)),
-      builder_.getStringAttr(reduction), builder_.getI64IntegerAttr(dim),
-      builder_.getI64IntegerAttr(dim2), viewArray({from}), viewArray({to}),
+      reduction ? plan::ReductionAttr::get(context, *reduction)
+                : plan::ReductionAttr(),
+      builder_.getI64IntegerAttr(dim), builder_.getI64IntegerAttr(dim2),
+      viewArray({from}), viewArray({to}),
       builder_.getI64IntegerAttr(plan::kCollectiveStream),
       builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
 }
@@ -52,7 +56,8 @@ void ActionLowering::lowerAllReduce(dist::AllReduceOp op) {
   if (axes.empty())
     return setView(op.getY(), from);
   View to = outputFor(op.getY());
-  collective(op, "all_reduce", from, to, axes, op.getReduction());
+  collective(op, plan::Collective::all_reduce, from, to, axes,
+             plan::symbolizeReduction(op.getReduction()));
   views_[op.getY()] = to;
 }
 
@@ -63,8 +68,8 @@ void ActionLowering::lowerAllGather(dist::AllGatherOp op) {
     return setView(op.getY(), from);
   View to = outputFor(op.getY());
   int64_t dim = op.getDim(), major = op.getMajor(), minor = op.getMinor();
-  collective(op, "all_gather", split(from, dim, major, minor),
-             split(to, dim, major, minor), axes, "", dim + 1);
+  collective(op, plan::Collective::all_gather, split(from, dim, major, minor),
+             split(to, dim, major, minor), axes, std::nullopt, dim + 1);
   views_[op.getY()] = to;
 }
 
@@ -75,8 +80,9 @@ void ActionLowering::lowerReduceScatter(dist::ReduceScatterOp op) {
     return setView(op.getY(), from);
   View to = outputFor(op.getY());
   int64_t dim = op.getDim(), major = op.getMajor(), minor = op.getMinor();
-  collective(op, "reduce_scatter", split(from, dim, major, minor),
-             split(to, dim, major, minor), axes, "sum", dim + 1);
+  collective(op, plan::Collective::reduce_scatter,
+             split(from, dim, major, minor), split(to, dim, major, minor), axes,
+             plan::Reduction::sum, dim + 1);
   views_[op.getY()] = to;
 }
 
@@ -100,8 +106,8 @@ void ActionLowering::lowerAllToAll(dist::AllToAllOp op) {
   };
   int64_t joinedAt = joined + 1 + (cut < joined ? 2 : 0);
   int64_t cutAt = cut + 1 + (joined < cut ? 2 : 0);
-  collective(op, "all_to_all", splitBoth(from), splitBoth(to), axes, "", cutAt,
-             joinedAt);
+  collective(op, plan::Collective::all_to_all, splitBoth(from), splitBoth(to),
+             axes, std::nullopt, cutAt, joinedAt);
   views_[op.getY()] = to;
 }
 

@@ -77,9 +77,10 @@ private:
                           bool accumulate = false);
   void copy(mlir::Location location, const View &from, const View &to,
             bool accumulate = false);
-  void collective(mlir::Operation *op, llvm::StringRef name, const View &from,
+  void collective(mlir::Operation *op, plan::Collective kind, const View &from,
                   const View &to, llvm::ArrayRef<llvm::StringRef> axes,
-                  llvm::StringRef reduction, int64_t dim = 0, int64_t dim2 = 0);
+                  std::optional<plan::Reduction> reduction, int64_t dim = 0,
+                  int64_t dim2 = 0);
   mlir::ArrayAttr viewArray(llvm::ArrayRef<View> views);
   llvm::SmallVector<llvm::StringRef> realAxes(mlir::ArrayAttr axes);
 
@@ -87,7 +88,7 @@ private:
   pipe::ActionOp action_;
   plan::ProcedureOp procedure_;
   mlir::OpBuilder builder_;
-  memory::ActionId id_;
+  ActionId id_;
   llvm::DenseMap<mlir::Value, View> views_;
   llvm::DenseMap<mlir::Value, Destination> destinations_;
   llvm::DenseSet<mlir::Operation *> stored_; // stores done by the producer

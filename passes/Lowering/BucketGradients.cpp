@@ -92,10 +92,11 @@ private:
     }
   };
   // Stream, group, reduction, type of the elements.
-  using Kind = std::tuple<uint64_t, uint64_t, std::string, const void *>;
+  using Kind = std::tuple<uint64_t, uint64_t, std::optional<plan::Reduction>,
+                          const void *>;
   Kind kindOf(plan::CollectiveOp op) {
     auto type = cast<RankedTensorType>(bufferOf(op).getType());
-    return {op.getStream(), op.getGroup(), op.getReduction().str(),
+    return {op.getStream(), op.getGroup(), op.getReduction(),
             type.getElementType().getAsOpaquePointer()};
   }
   plan::BufferOp bufferOf(plan::CollectiveOp op) {
@@ -106,8 +107,8 @@ private:
   // The accumulator that the collective reduces in place and as a whole; null
   // if it does anything else, or together with ranks that run other programs.
   plan::BufferOp gradientOf(plan::CollectiveOp op) {
-    if (op.getOp() != "all_reduce" || op.getInputs().size() != 1 ||
-        op.getInputs() != op.getOutputs())
+    if (op.getOp() != plan::Collective::all_reduce ||
+        op.getInputs().size() != 1 || op.getInputs() != op.getOutputs())
       return {};
     auto axes = cast<ArrayAttr>(program_.getGroups()[op.getGroup()]);
     if (llvm::is_contained(axes, builder_.getStringAttr("pp")))
@@ -168,10 +169,21 @@ private:
   std::vector<Touched> touched_;
 };
 
+// What the stage phase decided.
+int64_t noted(ModuleOp module) {
+  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+  auto bucket = train ? train.getAs<IntegerAttr>("gradient_bucket") : nullptr;
+  return bucket ? bucket.getInt() : 0;
+}
+
 struct BucketGradientsPass : impl::BucketGradientsBase<BucketGradientsPass> {
   using BucketGradientsBase::BucketGradientsBase;
 
   void runOnOperation() override {
+    if (bytes < 0)
+      bytes = noted(getOperation());
+    if (bytes == 0)
+      return;
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       GradientBuckets gradients(program, bytes);
       for (auto procedure : program.getOps<plan::ProcedureOp>())

@@ -231,9 +231,10 @@ FailureOr<func::FuncOp> KernelFactory::get(ArrayRef<Operation *> group,
   std::string structure;
   llvm::raw_string_ostream stream(structure);
   // On its own: without the flags every print would verify and number the
-  // whole module.
+  // whole module. Where an op came from is no part of it, whatever a tool
+  // prints by default.
   OpPrintingFlags flags;
-  flags.useLocalScope().assumeVerified();
+  flags.useLocalScope().assumeVerified().enableDebugInfo(false);
   function->print(stream, flags);
   auto [it, fresh] = known_.try_emplace(structure);
   if (!fresh) {

@@ -100,8 +100,8 @@ private:
 
   // The one buffer that an all-reduce in place changes.
   StringAttr bufferInPlace(plan::CollectiveOp op) {
-    if (op.getOp() != "all_reduce" || op.getInputs() != op.getOutputs() ||
-        op.getInputs().size() != 1)
+    if (op.getOp() != plan::Collective::all_reduce ||
+        op.getInputs() != op.getOutputs() || op.getInputs().size() != 1)
       return {};
     StringAttr name = cast<ViewAttr>(op.getInputs()[0]).getBuffer().getAttr();
     plan::BufferOp buffer = buffers_.lookup(name);
@@ -121,7 +121,7 @@ private:
     Reductions ready;
     for (auto [index, call] : llvm::enumerate(calls_))
       if (plan::ProcedureOp update = procedureOf(call);
-          update.getAction() == "U")
+          update.getAction() == Action::U)
         findReductions(update, static_cast<int64_t>(index), ready);
     return ready;
   }
@@ -213,7 +213,8 @@ private:
   // to spare: W would only hold up halves that hide each other's collectives.
   bool mayJoin(plan::CallOp backward, plan::CallOp weight) {
     plan::ProcedureOp b = procedureOf(backward);
-    return b.getAction() == "B" && procedureOf(weight).getAction() == "W" &&
+    return b.getAction() == Action::B &&
+           procedureOf(weight).getAction() == Action::W &&
            backward.getMicrobatch() == weight.getMicrobatch() &&
            backward.getSlots() == weight.getSlots() &&
            b.getOps<plan::SendOp>().empty() && !hidesCollectives(b);

@@ -110,7 +110,8 @@ def BucketGradients : Pass<"merak-bucket-gradients", "::mlir::ModuleOp"> {
     A gradient larger than a bucket stays alone.
   }];
   let options = [
-    Option<"bytes", "bytes", "int64_t", "0", "most bytes of a bucket of several gradients">
+    Option<"bytes", "bytes", "int64_t", "-1",
+           "most bytes of a bucket of several gradients; -1: what the stage phase decided, or 0">
   ];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [

@@ -40,12 +40,8 @@ std::string nameOf(Location location) {
   return text;
 }
 
-char letterOf(pipe::Action action) {
-  return pipe::stringifyAction(action).front();
-}
-
-memory::ActionId idOf(pipe::ActionOp action) {
-  return {letterOf(action.getKind()), static_cast<int64_t>(action.getChunk())};
+ActionId idOf(pipe::ActionOp action) {
+  return {action.getKind(), static_cast<int>(action.getChunk())};
 }
 
 StageLowering::StageLowering(pipe::StageOp stage, ModuleOp module,
@@ -62,23 +58,17 @@ bool StageLowering::isForGpu() const {
 }
 
 LogicalResult StageLowering::run() {
-  if (!stage_.getSchedule())
+  pipe::ScheduleAttr schedule = stage_.getScheduleAttr();
+  if (!schedule)
     return stage_.emitOpError("has no schedule; the schedule phase sets it");
-  auto schedule = memory::parseSchedule(stage_.getSchedule()->str());
-  if (!schedule.ok()) {
-    for (const std::string &message : schedule.status().messages())
-      stage_.emitOpError(message);
-    return failure();
-  }
-  schedule_ = *schedule;
+  schedule_ = schedule.getSteps().vec();
   if (failed(collectValues()) || failed(markTransfers()))
     return failure();
 
   builder_.setInsertionPointAfter(stage_);
   program_ = plan::ProgramOp::create(
       builder_, stage_.getLoc(), stage_.getSymName(), stage_.getIndex(),
-      builder_.getStrArrayAttr({}), builder_.getArrayAttr({}),
-      stage_.getSchedule().value(), 0, 0);
+      builder_.getStrArrayAttr({}), builder_.getArrayAttr({}), schedule, 0, 0);
   stage_.setSymName((stage_.getSymName() + ".lowered").str());
   body_ = &program_.getBody().emplaceBlock();
   builder_.setInsertionPointToEnd(body_);
@@ -152,9 +142,9 @@ LogicalResult StageLowering::markTransfers() {
     value.received = true;
     value.arrivals = transfer.arrivals;
     // It is there while R runs, if R waits for it.
-    if (transfer.received.action == 'B' &&
+    if (transfer.received.action == Action::B &&
         hasLateRecompute(transfer.received.chunk))
-      value.actions.insert({'R', transfer.received.chunk});
+      value.actions.insert({Action::R, transfer.received.chunk});
   }
   return success();
 }
@@ -162,30 +152,29 @@ LogicalResult StageLowering::markTransfers() {
 // Buffers that are added to hold zeros first, or their first store of the step
 // overwrites: possible where that store runs once a step.
 void StageLowering::findFirstWrites() {
-  llvm::DenseMap<StringAttr, std::set<memory::ActionId>> writers;
+  llvm::DenseMap<StringAttr, std::set<ActionId>> writers;
   for (auto action : stage_.getOps<pipe::ActionOp>())
     for (auto store : action.getOps<pipe::StoreOp>())
       if (store.getAccumulate())
         writers[store.getValueAttr().getAttr()].insert(idOf(action));
   for (auto &[name, ids] : writers)
-    for (const memory::ScheduledAction &entry : schedule_)
-      if (ids.count(entry.id())) {
-        if (countCalls(entry.id()) == 1)
-          values_[name].overwriteIn = entry.id();
+    for (const Step &step : schedule_)
+      if (ids.count(step.id())) {
+        if (countCalls(step.id()) == 1)
+          values_[name].overwriteIn = step.id();
         values_[name].overwrites = values_[name].overwriteIn.has_value();
         break;
       }
 }
 
-int64_t StageLowering::countCalls(memory::ActionId action) const {
-  return llvm::count_if(schedule_, [&](const memory::ScheduledAction &entry) {
-    return entry.id() == action;
-  });
+int64_t StageLowering::countCalls(ActionId action) const {
+  return llvm::count_if(schedule_,
+                        [&](const Step &step) { return step.id() == action; });
 }
 
 bool StageLowering::hasLateRecompute(int64_t chunk) const {
-  return llvm::any_of(schedule_, [&](const memory::ScheduledAction &entry) {
-    return entry.late && entry.chunk == chunk;
+  return llvm::any_of(schedule_, [&](const Step &step) {
+    return step.isLate() && step.chunk == chunk;
   });
 }
 
@@ -287,15 +276,14 @@ void StageLowering::createBuffers() {
 // Values of a microbatch that live from and to the same actions share their
 // slot numbers.
 void StageLowering::createSlots() {
-  using Key = std::tuple<std::set<memory::ActionId>, int64_t, int64_t,
-                         std::vector<int>, bool>;
+  using Key =
+      std::tuple<std::set<ActionId>, int64_t, int64_t, std::vector<int>, bool>;
   std::map<Key, int64_t> classes;
   for (auto &[name, value] : values_) {
     if (!value.buffer)
       continue;
-    bool perMicrobatch = llvm::all_of(value.actions, [](memory::ActionId id) {
-      return id.action != 'S' && id.action != 'U';
-    });
+    bool perMicrobatch = llvm::none_of(
+        value.actions, [](ActionId id) { return isOncePerStep(id.action); });
     pipe::ValueKind kind = value.op.getKind();
     bool result = kind == pipe::ValueKind::result;
     if (!perMicrobatch || (kind != pipe::ValueKind::activation && !result))
@@ -328,18 +316,18 @@ void StageLowering::createSlots() {
 LogicalResult StageLowering::createProcedures() {
   // Lowered in the order in which they first run, so that the first write to
   // an accumulator is known.
-  std::map<memory::ActionId, pipe::ActionOp> actions;
+  std::map<ActionId, pipe::ActionOp> actions;
   for (auto action : stage_.getOps<pipe::ActionOp>())
     actions[idOf(action)] = action;
   LogicalResult result = success();
-  std::set<memory::ActionId> done;
-  for (const memory::ScheduledAction &entry : schedule_) {
-    if (!done.insert(entry.id()).second)
+  std::set<ActionId> done;
+  for (const Step &step : schedule_) {
+    if (!done.insert(step.id()).second)
       continue;
-    auto it = actions.find(entry.id());
+    auto it = actions.find(step.id());
     if (it == actions.end()) {
       result = stage_.emitOpError("schedules action ")
-               << std::string(1, entry.action) << ", which it does not have";
+               << letter(step.action) << ", which it does not have";
       continue;
     }
     pipe::ActionOp action = it->second;
@@ -347,25 +335,25 @@ LogicalResult StageLowering::createProcedures() {
     auto procedure = plan::ProcedureOp::create(
         builder_, action.getLoc(),
         uniqueName(program_.getSymName() + "." + action.getSymName()),
-        std::string(1, entry.action));
+        step.action);
     procedure.getBody().emplaceBlock();
-    procedures_[entry.id()] = procedure;
-    if (entry.action == 'B' && hasLateRecompute(entry.chunk)) {
+    procedures_[step.id()] = procedure;
+    if (step.action == Action::B && hasLateRecompute(step.chunk)) {
       auto receives = plan::ProcedureOp::create(
           builder_, action.getLoc(),
-          uniqueName(procedure.getSymName() + ".receive"), "B");
+          uniqueName(procedure.getSymName() + ".receive"), Action::B);
       receives.getBody().emplaceBlock();
-      createReceives(receives, entry.id());
+      createReceives(receives, step.id());
       if (receives.getBody().front().empty())
         receives.erase();
       else
-        receives_[entry.id()] = receives;
+        receives_[step.id()] = receives;
     } else {
-      createReceives(procedure, entry.id());
+      createReceives(procedure, step.id());
     }
     if (failed(ActionLowering(*this, action, procedure).run()))
       result = failure();
-    createSends(procedure, entry.id());
+    createSends(procedure, step.id());
   }
   for (auto &[id, action] : actions)
     if (!done.count(id))
@@ -377,13 +365,9 @@ LogicalResult StageLowering::createProcedures() {
 // same order at both ends: those of one pair of actions.
 uint64_t StageLowering::streamOf(const Transfer &transfer, bool send) {
   int64_t peer = send ? transfer.targetIndex : transfer.sourceIndex;
-  auto text = [](memory::ActionId id) {
-    return std::string(1, id.action) +
-           (id.chunk ? "." + std::to_string(id.chunk) : "");
-  };
   std::string name = std::string(send ? "send to" : "receive from") +
-                     " pp=" + std::to_string(peer) + " " + text(transfer.sent) +
-                     "-" + text(transfer.received);
+                     " pp=" + std::to_string(peer) + " " + str(transfer.sent) +
+                     "-" + str(transfer.received);
   auto [it, fresh] = channelStreams_.try_emplace(name, streams_.size());
   if (fresh)
     streams_.push_back(builder_.getStringAttr(name));
@@ -391,7 +375,7 @@ uint64_t StageLowering::streamOf(const Transfer &transfer, bool send) {
 }
 
 void StageLowering::createReceives(plan::ProcedureOp procedure,
-                                   memory::ActionId action) {
+                                   ActionId action) {
   builder_.setInsertionPointToEnd(&procedure.getBody().front());
   for (const Transfer &transfer : transfers_) {
     if (transfer.targetStage != program_.getSymName() ||
@@ -411,8 +395,7 @@ void StageLowering::createReceives(plan::ProcedureOp procedure,
   }
 }
 
-void StageLowering::createSends(plan::ProcedureOp procedure,
-                                memory::ActionId action) {
+void StageLowering::createSends(plan::ProcedureOp procedure, ActionId action) {
   builder_.setInsertionPointToEnd(&procedure.getBody().front());
   for (const Transfer &transfer : transfers_) {
     if (transfer.sourceStage != program_.getSymName() ||
@@ -443,7 +426,7 @@ void StageLowering::createZeroing() {
       builder_.setInsertionPointToEnd(body_);
       zeroing_ = plan::ProcedureOp::create(
           builder_, stage_.getLoc(),
-          uniqueName(program_.getSymName() + ".clear"), "P");
+          uniqueName(program_.getSymName() + ".clear"), Action::P);
       zeroing_.getBody().emplaceBlock();
     }
     builder_.setInsertionPointToEnd(&zeroing_.getBody().front());
@@ -480,13 +463,14 @@ void StageLowering::createCalls() {
   if (zeroing_)
     call(zeroing_, -1);
   std::set<std::pair<int64_t, int64_t>> received; // microbatch, chunk
-  for (const memory::ScheduledAction &entry : schedule_) {
-    auto receives = receives_.find({'B', entry.chunk});
-    bool waits = entry.late && receives != receives_.end();
-    if ((waits || entry.action == 'B') && receives != receives_.end() &&
-        received.insert({entry.microbatch, entry.chunk}).second)
-      call(receives->second, entry.microbatch);
-    plan::CallOp made = call(procedures_.at(entry.id()), entry.microbatch);
+  for (const Step &step : schedule_) {
+    auto receives = receives_.find({Action::B, step.chunk});
+    bool waits = step.isLate() && receives != receives_.end();
+    if ((waits || step.action == Action::B) && receives != receives_.end() &&
+        received.insert({step.microbatch, step.chunk}).second)
+      call(receives->second, step.microbatch);
+    plan::CallOp made = call(procedures_.at(step.id()),
+                             isOncePerStep(step.action) ? -1 : step.microbatch);
     if (waits)
       made->setAttr(plan::kAfterPreviousAttr, builder_.getUnitAttr());
   }
@@ -531,37 +515,23 @@ int64_t StageLowering::groupOf(ArrayRef<StringRef> axes) {
 
 namespace {
 
-std::optional<planning::Action> planningAction(char letter) {
-  size_t at = StringRef("PFRBWU").find(letter);
-  if (at == StringRef::npos)
-    return std::nullopt;
-  return static_cast<planning::Action>(at);
-}
-
 // The lists of all stages, place by place as the stages have them; nothing if
-// one has none that can be read, which its own lowering reports.
+// one has none, which its own lowering reports.
 std::optional<planning::Schedule> scheduleOf(ModuleOp module) {
   planning::Schedule schedule;
   SmallVector<pipe::StageOp> stages(module.getOps<pipe::StageOp>());
   schedule.stages = static_cast<int>(stages.size());
   schedule.order.resize(stages.size());
   for (pipe::StageOp stage : stages) {
-    auto entries =
-        memory::parseSchedule(stage.getSchedule().value_or("").str());
-    if (!entries.ok() || stage.getIndex() >= schedule.order.size())
+    pipe::ScheduleAttr list = stage.getScheduleAttr();
+    if (!list || stage.getIndex() >= schedule.order.size())
       return std::nullopt;
-    for (const memory::ScheduledAction &entry : *entries) {
-      planning::Step step;
-      // The exchange of shared gradients belongs to the update.
-      step.action = planningAction(entry.action).value_or(planning::Action::U);
-      step.microbatch = std::max(0, static_cast<int>(entry.microbatch));
-      step.chunk = static_cast<int>(entry.chunk);
-      step.early = !entry.late;
+    for (const Step &step : list.getSteps()) {
       schedule.microbatches =
           std::max(schedule.microbatches, step.microbatch + 1);
       schedule.chunks = std::max(schedule.chunks, step.chunk + 1);
-      schedule.order[stage.getIndex()].push_back(step);
     }
+    schedule.order[stage.getIndex()] = list.getSteps().vec();
   }
   return schedule;
 }
@@ -573,17 +543,13 @@ void setArrivals(ModuleOp module, std::vector<Transfer> &transfers) {
   std::vector<planning::Transfer> known;
   std::vector<Transfer *> of;
   for (Transfer &transfer : transfers) {
-    std::optional<planning::Action> from = planningAction(transfer.sent.action),
-                                    to = planningAction(
-                                        transfer.received.action);
-    // Once a step: the exchange of shared gradients.
-    if (!from || !to || *from == planning::Action::U ||
-        *to == planning::Action::U)
+    const ActionId &from = transfer.sent, &to = transfer.received;
+    // The exchange of shared gradients.
+    if (isOncePerStep(from.action) || isOncePerStep(to.action))
       continue;
     known.push_back({static_cast<int>(transfer.sourceIndex),
-                     static_cast<int>(transfer.targetIndex), *from, *to,
-                     static_cast<int>(transfer.sent.chunk),
-                     static_cast<int>(transfer.received.chunk)});
+                     static_cast<int>(transfer.targetIndex), from.action,
+                     to.action, from.chunk, to.chunk});
     of.push_back(&transfer);
     schedule->chunks = std::max({schedule->chunks, known.back().fromChunk + 1,
                                  known.back().toChunk + 1});
@@ -605,8 +571,7 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
     readers[stage] = pipe::firstReaders(stage);
   for (auto op : module.getOps<pipe::TransferOp>()) {
     Transfer transfer{op.getSymNameAttr(), op.getLoc()};
-    transfer.sent = {letterOf(op.getKind()),
-                     static_cast<int64_t>(op.getChunk())};
+    transfer.sent = {op.getKind(), static_cast<int>(op.getChunk())};
     auto stageOf = [&](SymbolRefAttr path, std::string &stageName,
                        std::string &valueName, int64_t &index) {
       stageName = path.getRootReference().str();

@@ -22,21 +22,20 @@ namespace merak::lowering {
 // A value of the stage that outlives an action.
 struct NamedValue {
   pipe::ValueOp op;
-  plan::BufferOp buffer; // null for inputs: each action reads its own
-  std::set<memory::ActionId> actions; // those that touch it
-  bool received = false;              // a transfer writes it
-  std::vector<int> arrivals;          // of that transfer
-  bool sent = false;                  // a transfer reads it
-  bool accumulates = false;           // some store adds to it
+  plan::BufferOp buffer;      // null for inputs: each action reads its own
+  std::set<ActionId> actions; // those that touch it
+  bool received = false;      // a transfer writes it
+  std::vector<int> arrivals;  // of that transfer
+  bool sent = false;          // a transfer reads it
+  bool accumulates = false;   // some store adds to it
   // The action whose next store overwrites.
-  std::optional<memory::ActionId> overwriteIn;
+  std::optional<ActionId> overwriteIn;
   bool overwrites = false; // the first store of a step overwrites
 };
 
 // The name a user knows an op by: ONNX node names of its location.
 std::string nameOf(mlir::Location location);
-char letterOf(pipe::Action action);
-memory::ActionId idOf(pipe::ActionOp action);
+ActionId idOf(pipe::ActionOp action);
 
 // A pipe.transfer with what both of its stages must know.
 struct Transfer {
@@ -44,8 +43,8 @@ struct Transfer {
   mlir::Location location;
   std::string sourceStage, sourceValue, targetStage, targetValue;
   int64_t sourceIndex = -1, targetIndex = -1; // coordinates on "pp"
-  memory::ActionId sent;                      // action of the source stage
-  memory::ActionId received; // first action of the target stage that reads it
+  ActionId sent;                              // action of the source stage
+  ActionId received; // first action of the target stage that reads it
   // Where its target needs room for it; empty: not per microbatch.
   std::vector<int> arrivals; // by microbatch, see planning::latestArrivals
 };
@@ -90,14 +89,14 @@ private:
   void createBuffers();
   void createSlots();
   mlir::LogicalResult createProcedures();
-  void createReceives(plan::ProcedureOp procedure, memory::ActionId action);
-  void createSends(plan::ProcedureOp procedure, memory::ActionId action);
+  void createReceives(plan::ProcedureOp procedure, ActionId action);
+  void createSends(plan::ProcedureOp procedure, ActionId action);
   void createZeroing();
   void createCalls();
   void createOutputs();
   uint64_t streamOf(const Transfer &transfer, bool send);
   std::string uniqueName(const llvm::Twine &wish);
-  int64_t countCalls(memory::ActionId action) const;
+  int64_t countCalls(ActionId action) const;
   bool hasLateRecompute(int64_t chunk) const;
 
   pipe::StageOp stage_;
@@ -106,7 +105,7 @@ private:
   dist::MeshAttr mesh_;
   plan::ProgramOp program_;
   mlir::Block *body_ = nullptr;
-  std::vector<memory::ScheduledAction> schedule_;
+  std::vector<Step> schedule_;
   llvm::MapVector<mlir::StringAttr, NamedValue> values_;
   KernelFactory &kernels_;
   llvm::ArrayRef<Transfer> transfers_;
@@ -115,9 +114,9 @@ private:
   llvm::SmallVector<mlir::Attribute> streams_;
   llvm::StringMap<uint64_t> channelStreams_;
   llvm::DenseMap<mlir::Attribute, plan::BufferOp> constants_;
-  std::map<memory::ActionId, plan::ProcedureOp> procedures_;
+  std::map<ActionId, plan::ProcedureOp> procedures_;
   // Receives of B, apart from it where an R waits for them.
-  std::map<memory::ActionId, plan::ProcedureOp> receives_;
+  std::map<ActionId, plan::ProcedureOp> receives_;
   plan::ProcedureOp zeroing_;
   std::vector<memory::SlotPlan> slotClasses_;
   mlir::Operation *lastBuffer_ = nullptr;

@@ -61,7 +61,7 @@ private:
     if (op.accumulates())
       return false;
     if (auto collective = dyn_cast<plan::CollectiveOp>(*op))
-      return collective.getOp() == "all_reduce";
+      return collective.getOp() == plan::Collective::all_reduce;
     return isa<plan::KernelOp>(*op) && op->hasAttr("in_place");
   }
 
@@ -108,7 +108,7 @@ private:
         plan::BufferOp in = buffers_.lookup(inName);
         bool accumulator = in.getCategory() == plan::Category::gradients &&
                            !in.getTensor() && !in.isTransient() &&
-                           procedure_.getAction() == "U";
+                           procedure_.getAction() == Action::U;
         if (!(in.isTransient() || accumulator) || in.getTensor() ||
             !isWhole(input) || input.getShape() != output.getShape() ||
             uses_.lookup(inName).second != position ||

@@ -147,6 +147,11 @@ struct AssignMemoryPass : impl::AssignMemoryBase<AssignMemoryPass> {
   using AssignMemoryBase::AssignMemoryBase;
 
   void runOnOperation() override {
+    if (memoryLimit == 0) // what the stage phase noted of a device
+      if (auto train =
+              getOperation()->getAttrOfType<DictionaryAttr>("merak.train"))
+        if (auto bytes = train.getAs<IntegerAttr>("memory_bytes"))
+          memoryLimit = bytes.getInt();
     int64_t most = 0;
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       eraseUnused(program);

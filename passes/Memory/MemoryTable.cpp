@@ -46,11 +46,9 @@ void buildMemoryPipeline(OpPassManager &manager,
   // Before streams and offsets: copies of procedures have buffers of their own.
   if (options.overlapGradients)
     manager.addPass(createOverlapGradients());
-  if (options.gradientBucket > 0) {
-    BucketGradientsOptions buckets;
-    buckets.bytes = options.gradientBucket;
-    manager.addPass(createBucketGradients(buckets));
-  }
+  BucketGradientsOptions buckets;
+  buckets.bytes = options.gradientBucket;
+  manager.addPass(createBucketGradients(buckets));
   // Before offsets: what runs beside the computation lives longer.
   manager.addPass(createAssignStreams());
   AssignMemoryOptions assign;

@@ -16,9 +16,10 @@ namespace merak {
 #include "passes/Memory/Passes.h.inc"
 
 struct MemoryPipelineOptions {
-  int64_t memoryLimit = 0;      // bytes of a device; 0: no limit
+  int64_t memoryLimit = 0;      // bytes of a device; 0: what is noted, or none
   bool overlapGradients = true; // reductions beside the backward pass
-  int64_t gradientBucket = 0;   // bytes reduced by one collective; 0: one each
+  // Bytes reduced by one collective; 0: one each, -1: what is noted, or 0.
+  int64_t gradientBucket = -1;
 };
 
 // Stage programs -> plan programs with buffers at offsets.

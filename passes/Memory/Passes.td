@@ -19,7 +19,7 @@ def AssignMemory : Pass<"merak-assign-memory", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"memoryLimit", "memory-limit", "int64_t", "0",
-           "bytes of one device; more is an error that lists the largest live buffers (0: no limit)">
+           "bytes of one device; more is an error that lists the largest live buffers (0: what the stage phase noted, or no limit)">
   ];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [

@@ -1,51 +1,11 @@
 #include "passes/Memory/SlotPlan.h"
 
 #include <algorithm>
-#include <cctype>
-#include <fmt/format.h>
 #include <map>
-#include <sstream>
 
 namespace merak::memory {
 
-Result<std::vector<ScheduledAction>> parseSchedule(const std::string &text) {
-  std::vector<ScheduledAction> schedule;
-  Status status;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    ScheduledAction entry;
-    entry.action = static_cast<char>(std::toupper(word[0]));
-    entry.late = word[0] == 'r';
-    bool known = std::string("PFRBWSU").find(entry.action) != std::string::npos;
-    size_t dot = std::min(word.find('.'), word.size());
-    std::string digits = word.substr(1, dot - 1);
-    std::string chunk = word.substr(std::min(dot + 1, word.size()));
-    auto isNumber = [](const std::string &text) {
-      return !text.empty() && text.size() < 10 &&
-             std::all_of(text.begin(), text.end(),
-                         [](unsigned char c) { return std::isdigit(c); });
-    };
-    bool number = isNumber(digits) && (dot == word.size() || isNumber(chunk));
-    bool once = entry.action == 'U' || entry.action == 'S';
-    if (!known || (!number && !(once && word.size() == 1))) {
-      status.merge(Status::error(fmt::format(
-          "schedule entry \"{}\" at position {}: expected an action P, F, R, "
-          "B, W with a microbatch, S or U",
-          word, schedule.size())));
-      continue;
-    }
-    if (!once)
-      entry.microbatch = std::stoll(digits);
-    if (!chunk.empty())
-      entry.chunk = std::stoll(chunk);
-    schedule.push_back(entry);
-  }
-  if (!status.ok())
-    return status;
-  return schedule;
-}
-
-SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
+SlotPlan planSlots(const std::vector<Step> &schedule,
                    const std::set<ActionId> &actions, int64_t before,
                    int64_t after, const std::vector<int> &arrivals) {
   struct Life {
@@ -53,11 +13,11 @@ SlotPlan planSlots(const std::vector<ScheduledAction> &schedule,
   };
   std::map<int64_t, Life> lives;
   for (int64_t i = 0; i < static_cast<int64_t>(schedule.size()); ++i) {
-    const ScheduledAction &entry = schedule[i];
-    if (entry.microbatch < 0 || !actions.count(entry.id()))
+    const Step &step = schedule[i];
+    if (isOncePerStep(step.action) || !actions.count(step.id()))
       continue;
     auto [it, fresh] =
-        lives.emplace(entry.microbatch, Life{i, i, entry.microbatch});
+        lives.emplace(step.microbatch, Life{i, i, step.microbatch});
     it->second.last = i;
   }
   SlotPlan plan;

@@ -11,7 +11,6 @@ latestArrivals(const Schedule &schedule,
   Timeline timeline = simulate(schedule, unit);
 
   // Where each action of each chunk stands in the list of its stage.
-  constexpr int kActions = 6;
   std::vector<std::vector<int>> places(size_t(schedule.virtualStages()) *
                                        kActions);
   auto placesOf = [&](int stage, Action action, int chunk) -> auto & {

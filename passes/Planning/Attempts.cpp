@@ -23,9 +23,10 @@ PipelineOptions pipelineOptions(const Way &way, const std::string &recompute) {
   options.schedules = way.schedules;
   options.concrete = way.concrete;
   options.recompute = recompute;
-  options.cut = way.cut;
+  if (!way.cutters.empty())
+    options.cutter = way.cutters.front();
   options.chunks = way.chunks;
-  options.shardwise = way.shardwise;
+  options.price = way.price;
   return options;
 }
 
@@ -160,8 +161,10 @@ void Attempts::addChunks(const Attempt &like, int chunks) {
     options.begin = *cuts;
   }
   Status before = problems;
-  std::vector<CutRule> rules = {way.cut};
-  rules.insert(rules.end(), way.otherCuts.begin(), way.otherCuts.end());
+  options.cut = quick ? CutRule::MinMax : CutRule::Time;
+  std::vector<Cutter> cutters = way.cutters;
+  if (cutters.empty())
+    cutters.push_back(nullptr); // a search
   std::vector<PipelinePlan> first;
   for (size_t i = 0; i < way.recompute.size(); ++i) {
     // Where nothing needs recomputation, other choices only cost time.
@@ -170,8 +173,8 @@ void Attempts::addChunks(const Attempt &like, int chunks) {
                     std::none_of(first.begin(), first.end(), recomputes))))
       break;
     options.recompute = way.recompute[i];
-    for (CutRule rule : rules) {
-      options.cut = quick && rule == CutRule::Time ? CutRule::MinMax : rule;
+    for (const Cutter &cutter : cutters) {
+      options.cutter = cutter;
       std::vector<PipelinePlan> found = plan(like, options);
       if (i == 0)
         first.insert(first.end(), found.begin(), found.end());

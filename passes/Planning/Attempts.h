@@ -18,13 +18,11 @@ struct Way {
   // Tried besides on the stages found with the first of `recompute`, if those
   // recompute.
   std::vector<std::string> otherRecompute;
-  CutRule cut = CutRule::Time;
-  std::vector<CutRule> otherCuts; // tried besides
+  std::vector<Cutter> cutters;    // each is tried; empty: cuts are searched
+  StagePricer price;              // see PipelineOptions
   int chunks = 1;                 // parts of the model on each stage
   std::vector<int> otherChunks;   // tried besides, interleaved
   std::vector<int> overlap = {0}; // levels tried
-  bool shardwise = false;         // see PipelineOptions
-  bool shardState = false;        // optimizer state divided over dp
   bool tensorInsideNode = true;   // tp only up to the devices of a node
   bool dataOnly = false;          // pp = tp = 1
   bool lists = false;             // list schedules as well (improveSchedule)

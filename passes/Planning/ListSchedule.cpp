@@ -337,25 +337,4 @@ std::vector<int> transferWarmup(int stages, int microbatches,
   return warmup;
 }
 
-double steadyPeriod(const std::vector<int> &warmup,
-                    const SimulateOptions &costs) {
-  int p = int(warmup.size());
-  double period = 0;
-  auto cycle = [&](int s) {
-    const ActionTimes &times = pick(costs.times, s);
-    return times.F + times.R + times.B + times.W;
-  };
-  for (int i = 0; i < p; ++i) {
-    double loop = cycle(i);
-    period = std::max(period, loop);
-    for (int j = i + 1; j < p; ++j) {
-      BoundaryCost b = boundary(costs, j - 1);
-      period = std::max({period, b.forward, b.backward});
-      loop += cycle(j) - pick(costs.times, j).W + b.forward + b.backward;
-      period = std::max(period, loop / (1 + warmup[i] - warmup[j]));
-    }
-  }
-  return period;
-}
-
 } // namespace merak::planning

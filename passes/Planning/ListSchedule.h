@@ -42,11 +42,4 @@ Result<Schedule> listSchedule(const ListOptions &options);
 std::vector<int> transferWarmup(int stages, int microbatches,
                                 const SimulateOptions &costs, int slack = 0);
 
-// Seconds a microbatch takes in the steady state of a schedule that runs
-// `warmup` forwards, then one backward, one forward, transfers being
-// asynchronous: the slowest stage, the slowest link, or the slowest loop over
-// stages i..j, which advances 1 + W_i - W_j microbatches.
-double steadyPeriod(const std::vector<int> &warmup,
-                    const SimulateOptions &costs);
-
 } // namespace merak::planning

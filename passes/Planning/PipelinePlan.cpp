@@ -148,15 +148,14 @@ const Lists &listsOf(const std::string &name, const ScheduleOptions &made,
   return it->second;
 }
 
-double fixedOf(const PipelineShape &shape, const StageCost &cost) {
+double fixedOf(const StageCost &cost) {
   // A shared gradient is sent and received.
-  return cost.parameterBytes + cost.gradientBytes +
-         cost.stateBytes * shape.stateShare + cost.workspace +
-         2 * cost.sharedBytes;
+  return cost.parameterBytes + cost.gradientBytes + cost.stateBytes +
+         cost.workspace + 2 * cost.sharedBytes;
 }
-double bytesOf(const PipelineShape &shape, const StageCost &cost,
-               const Lists &lists, const std::vector<int> &begin, int v) {
-  double bytes = fixedOf(shape, cost) + bytesOf(cost.held, lists.copies[v]);
+double bytesOf(const StageCost &cost, const Lists &lists,
+               const std::vector<int> &begin, int v) {
+  double bytes = fixedOf(cost) + bytesOf(cost.held, lists.copies[v]);
   for (const ArrivingValue &value : cost.arriving) {
     auto next = std::upper_bound(begin.begin(), begin.end(), value.from);
     int distance = std::abs(int(next - begin.begin()) - 1 - v);
@@ -174,7 +173,7 @@ std::vector<double> bytesOf(const PipelineShape &shape,
     double &most = workspace[v % shape.stages];
     double own = costs[v].workspace, all = std::max(most, own);
     bytes[v % shape.stages] +=
-        bytesOf(shape, costs[v], lists, begin, int(v)) - own - most + all;
+        bytesOf(costs[v], lists, begin, int(v)) - own - most + all;
     most = all;
   }
   return bytes;
@@ -182,7 +181,7 @@ std::vector<double> bytesOf(const PipelineShape &shape,
 
 // The same as the simulator counts it, over time: boundaries without the calls
 // before and after.
-StageMemory memoryOf(const PipelineShape &shape, const StageCost &cost) {
+StageMemory memoryOf(const StageCost &cost) {
   auto sum = [&](Life life) {
     double bytes = 0;
     for (bool received : {false, true})
@@ -193,7 +192,7 @@ StageMemory memoryOf(const PipelineShape &shape, const StageCost &cost) {
     return bytes;
   };
   StageMemory memory;
-  memory.fixed = fixedOf(shape, cost) + sum(Life::F) + sum(Life::B);
+  memory.fixed = fixedOf(cost) + sum(Life::F) + sum(Life::B);
   memory.kept = sum(Life::FW);
   memory.untilB = sum(Life::FR) + sum(Life::FB);
   memory.recomputed = sum(Life::RB) + sum(Life::RW);
@@ -230,13 +229,20 @@ std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
   return sums;
 }
 
+const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
+                         int begin, int end, Marks marks,
+                         const StagePricer &price) {
+  return price ? price(model, shape, begin, end, marks)
+               : model.cost(begin, end, marks);
+}
+
 // What the simulator needs of given cuts and marks, and the sums of `out` that
 // do not depend on a schedule.
 SimulateOptions simulationOf(const StageModel &model,
                              const PipelineShape &shape, int chunks,
                              const std::vector<int> &begin,
-                             const std::vector<Marks> &marks, bool shardwise,
-                             PipelineCost &out) {
+                             const std::vector<Marks> &marks,
+                             const StagePricer &price, PipelineCost &out) {
   int p = shape.stages, parts = p * chunks;
   SimulateOptions simulation;
   simulation.record = false;
@@ -269,7 +275,7 @@ SimulateOptions simulationOf(const StageModel &model,
   }
   for (int v = 0; v < parts; ++v) {
     out.stages.push_back(
-        model.cost(begin[v], begin[v + 1], marks[v], shardwise));
+        priceOf(model, shape, begin[v], begin[v + 1], marks[v], price));
     StageCost &cost = out.stages.back();
     // Values come and go beside B, and gradients beside F, as one forward one
     // backward has it; without B both are F's.
@@ -289,14 +295,14 @@ SimulateOptions simulationOf(const StageModel &model,
     if (cost.sharedBytes > 0 && !shape.links.empty())
       reduce += shape.links[0].latency +
                 cost.sharedBytes * shape.links[0].secondsPerByte;
-    times.U = times.U * shape.stateShare + reduce;
+    times.U += reduce;
     out.updateSeconds = std::max(out.updateSeconds, times.U);
     out.exposedSeconds = std::max(
         out.exposedSeconds, cost.communication * shape.microbatches + reduce);
     simulation.times.push_back(times);
     if (v >= p) // one update for all chunks of a stage
       simulation.times[v % p].U += times.U;
-    simulation.memory.push_back(memoryOf(shape, cost));
+    simulation.memory.push_back(memoryOf(cost));
   }
   return simulation;
 }
@@ -304,10 +310,10 @@ SimulateOptions simulationOf(const StageModel &model,
 PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
                     const Schedule &schedule, const Lists &lists,
                     const std::vector<int> &begin,
-                    const std::vector<Marks> &marks, bool shardwise) {
+                    const std::vector<Marks> &marks, const StagePricer &price) {
   PipelineCost out;
   SimulateOptions simulation =
-      simulationOf(model, shape, schedule.chunks, begin, marks, shardwise, out);
+      simulationOf(model, shape, schedule.chunks, begin, marks, price, out);
   simulation.memory.clear();
   out.memory = bytesOf(shape, out.stages, lists, begin);
   Timeline timeline = simulate(schedule, simulation);
@@ -400,7 +406,7 @@ private:
         try_(search, *options.begin);
     } else {
       MERAK_RETURN_IF_ERROR(start(search, parts));
-      if (options.cut == CutRule::Time && parts > 1)
+      if (!options.cutter && options.cut == CutRule::Time && parts > 1)
         improve(search, parts);
     }
     PipelinePlan &found = search.best;
@@ -409,48 +415,39 @@ private:
     // Exactly, with all microbatches.
     found.schedule = schedule;
     found.cost = costOf(model, shape, schedule, lists, found.begin, found.marks,
-                        options.shardwise);
+                        options.price);
     found.evaluations = search.evaluations;
     plans.push_back(std::move(found));
     return {};
   }
 
   // Groups of ops between neighbouring positions.
-  std::vector<double> weights(const std::vector<int> &at,
-                              bool parameters) const {
+  std::vector<double> weights(const std::vector<int> &at) const {
     std::vector<double> out;
     for (size_t i = 0; i + 1 < at.size(); ++i)
-      out.push_back(parameters ? model.parameterBytes(at[i], at[i + 1])
-                               : model.seconds(at[i], at[i + 1]));
+      out.push_back(model.seconds(at[i], at[i + 1]));
     return out;
   }
 
   Status start(Search &search, int parts) {
-    bool byShard =
-        options.cut == CutRule::Layers || options.cut == CutRule::Parameters;
-    const std::vector<int> &at =
-        byShard ? model.shards() : model.positions(parts);
+    if (options.cutter) {
+      Result<std::vector<int>> begin = options.cutter(model, parts);
+      if (!begin.ok())
+        return begin.status();
+      try_(search, *begin);
+      return {};
+    }
+    const std::vector<int> &at = model.positions(parts);
     int n = int(at.size()) - 1;
     if (n < parts)
-      return Status::error(
-          fmt::format("{} stages need at least as many {}, found {}", parts,
-                      byShard ? "layers" : "operations", n));
-    auto tryCuts = [&](const Cuts &cuts) {
-      std::vector<int> begin;
-      for (int cut : cuts)
-        begin.push_back(at[cut]);
-      try_(search, begin);
-    };
-    if (options.cut == CutRule::Layers)
-      tryCuts(uniformFloor(n, parts));
-    else
-      tryCuts(balance(weights(at, options.cut == CutRule::Parameters), parts));
-    if (options.cut == CutRule::Time && model.shards().size() > size_t(parts)) {
-      std::vector<int> begin;
-      for (int cut : uniformFloor(int(model.shards().size()) - 1, parts))
-        begin.push_back(model.shards()[cut]);
-      try_(search, begin);
-    }
+      return Status::error(fmt::format(
+          "{} stages need at least as many operations, found {}", parts, n));
+    std::vector<int> begin;
+    for (int cut : balance(weights(at), parts))
+      begin.push_back(at[cut]);
+    try_(search, begin);
+    if (options.cut == CutRule::Time && model.shards().size() > size_t(parts))
+      try_(search, *equalLayers(model, parts));
     return {};
   }
 
@@ -462,7 +459,7 @@ private:
   bool try_(Search &search, const std::vector<int> &begin) {
     std::vector<Marks> marks = choose(search, begin);
     PipelineCost cost = costOf(model, shape, *search.schedule, search.lists,
-                               begin, marks, options.shardwise);
+                               begin, marks, options.price);
     ++search.evaluations;
     search.spent += search.actions;
     double cycle = 0;
@@ -518,10 +515,9 @@ private:
     // Chunks of one device share its memory evenly.
     double limit = shape.memoryBytes / search.schedule->chunks;
     auto bytes = [&](int level) {
-      return bytesOf(
-          shape,
-          model.cost(begin[v], begin[v + 1], {level, 0}, options.shardwise),
-          search.lists, begin, v);
+      return bytesOf(priceOf(model, shape, begin[v], begin[v + 1], {level, 0},
+                             options.price),
+                     search.lists, begin, v);
     };
     if (bytes(0) <= limit)
       return {};
@@ -544,7 +540,7 @@ private:
     double leastBytes = bytes(0);
     auto consider = [&](Marks marks) {
       double needed = bytesOf(
-          shape, model.cost(begin[v], begin[v + 1], marks, options.shardwise),
+          priceOf(model, shape, begin[v], begin[v + 1], marks, options.price),
           search.lists, begin, v);
       if (needed < leastBytes) {
         leastBytes = needed;
@@ -655,6 +651,18 @@ private:
 
 } // namespace
 
+Result<std::vector<int>> equalLayers(const StageModel &model, int parts) {
+  const std::vector<int> &at = model.shards();
+  int n = int(at.size()) - 1;
+  if (n < parts)
+    return Status::error(fmt::format(
+        "{} stages need at least as many layers, found {}", parts, n));
+  std::vector<int> begin;
+  for (int cut : uniformFloor(n, parts))
+    begin.push_back(at[cut]);
+  return begin;
+}
+
 std::vector<PipelinePlan> planSchedules(const StageModel &model,
                                         const PipelineShape &shape,
                                         const PipelineOptions &options,
@@ -680,9 +688,9 @@ Result<PipelinePlan> planPipeline(const StageModel &model,
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
                           const Schedule &schedule,
                           const std::vector<int> &begin,
-                          const std::vector<Marks> &marks, bool shardwise) {
-  return costOf(model, shape, schedule, Lists(schedule), begin, marks,
-                shardwise);
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price) {
+  return costOf(model, shape, schedule, Lists(schedule), begin, marks, price);
 }
 
 bool improveSchedule(const StageModel &model, const PipelineShape &shape,
@@ -700,7 +708,7 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   problem.effort = effort;
   PipelineCost sums;
   problem.costs = simulationOf(model, shape, problem.shape.chunks, plan.begin,
-                               plan.marks, false, sums);
+                               plan.marks, nullptr, sums);
   // A stage has an R where one of its chunks has something to do in it.
   problem.shape.recomputeStages.assign(shape.stages, false);
   for (size_t v = 0; v < sums.stages.size(); ++v)

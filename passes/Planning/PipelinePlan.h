@@ -11,16 +11,27 @@
 
 #include "passes/Planning/StageProblem.h"
 
+#include <functional>
 #include <optional>
 
 namespace merak::planning {
 
 enum class CutRule {
-  Time,       // simulated iteration time
-  MinMax,     // the heaviest stage is as light as possible
-  Layers,     // equal numbers of shards, uniform_floor of Merak
-  Parameters, // the most parameters of a stage are as few as possible
+  Time,   // simulated iteration time
+  MinMax, // the heaviest stage is as light as possible
 };
+// How a system cuts that does not search: the positions of so many parts, one
+// more than parts. Error: why it cannot.
+using Cutter =
+    std::function<Result<std::vector<int>>(const StageModel &model, int parts)>;
+// Equal numbers of shards, uniform_floor of Merak.
+Result<std::vector<int>> equalLayers(const StageModel &model, int parts);
+// What a stage costs in a system that keeps and updates otherwise than plans
+// do. The result lives as long as the function.
+using StagePricer = std::function<const StageCost &(
+    const StageModel &model, const PipelineShape &shape, int begin, int end,
+    Marks marks)>;
+
 // Boundaries of n shards on p stages: the remainder goes to stages 1, 2, ...
 // With fewer shards than stages some are empty.
 std::vector<int> uniformFloor(int n, int p);
@@ -36,11 +47,10 @@ struct PipelineOptions {
   // "none", "full", "auto", or a ratio for Merak's rule (Recompute.h).
   std::string recompute = "auto";
   CutRule cut = CutRule::Time;
+  Cutter cutter;                         // instead of a search
   std::optional<std::vector<int>> begin; // stages + 1 positions: given cuts
-  // Memory as of systems that recompute shard by shard during the backward
-  // instead of a stage at once.
-  bool shardwise = false;
-  int64_t budget = 500'000; // simulated actions of each schedule
+  StagePricer price;                     // null: StageModel::cost
+  int64_t budget = 500'000;              // simulated actions of each schedule
 };
 
 // Parts of the model on each of so many stages.
@@ -99,6 +109,6 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
                           const Schedule &schedule,
                           const std::vector<int> &begin,
                           const std::vector<Marks> &marks,
-                          bool shardwise = false);
+                          const StagePricer &price = nullptr);
 
 } // namespace merak::planning

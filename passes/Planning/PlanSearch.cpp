@@ -16,7 +16,7 @@ std::vector<Way> plainWays() {
   data.name = "data parallel";
   data.schedules = {"1f1b"};
   data.recompute = {"none", "full"};
-  data.cut = CutRule::Layers;
+  data.cutters = {equalLayers};
   data.dataOnly = true;
   Way equal = data;
   equal.name = "equal layers";
@@ -274,8 +274,6 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
     }
     PipelineShape shape =
         makePipelineShape(input.cluster, d, input.memoryBytes, input.reduction);
-    if (way.shardState)
-      shape.stateShare = 1 / double(d.dp);
     attempts.add(*(*shard)->model, shape, overlap);
   }
   attempts.improve();
@@ -314,8 +312,7 @@ std::vector<PlanCandidate> PlanSearch::search(const Way &way, size_t inFull) {
                    d.tp > input.cluster.perNode;
     bool other = way.dataOnly && (d.pp > 1 || d.tp > 1);
     if (!outside && !other)
-      all.push_back(
-          plan(d, way, way.cut == CutRule::Time && every->size() > 1));
+      all.push_back(plan(d, way, way.cutters.empty() && every->size() > 1));
   }
   std::stable_sort(all.begin(), all.end(), better);
   for (size_t i = 0; i < std::min(inFull, all.size()); ++i)

@@ -42,26 +42,4 @@ int recomputedParts(double ratio, int parts) {
   return std::min(parts, int(std::floor(ratio * parts + kRounding)));
 }
 
-double stagePeak(double full, double inputs, int inFlight, double ratio) {
-  return full + (inFlight - 1) * (1 - ratio) * full + inFlight * ratio * inputs;
-}
-
-Result<double> ratioForBudget(double budget, double full, double inputs,
-                              int inFlight, int parts) {
-  double nothing = stagePeak(full, inputs, inFlight, 0);
-  double everything = stagePeak(full, inputs, inFlight, 1);
-  if (nothing <= budget)
-    return 0.0;
-  if (std::min(nothing, everything) > budget)
-    return Status::error(fmt::format(
-        "activations need {:.0f} bytes even with the best recomputation, {:.0f}"
-        " are free: {:.0f} bytes are missing",
-        std::min(nothing, everything), budget,
-        std::min(nothing, everything) - budget));
-  double ratio = (nothing - budget) / (nothing - everything);
-  if (parts > 0)
-    ratio = std::ceil(ratio * parts - kRounding) / parts;
-  return std::clamp(ratio, 0.0, 1.0);
-}
-
 } // namespace merak::planning

@@ -24,16 +24,4 @@ stageRatios(int stages, const std::vector<double> &given, bool scp);
 // The first floor(r * parts) parts of a stage are recomputed.
 int recomputedParts(double ratio, int parts);
 
-// Peak activation bytes of a stage with `inFlight` microbatches, one of them
-// fully materialised: A + (n-1)(1-r)A + n r a, where A is the full set of one
-// microbatch and a the inputs kept instead when everything is recomputed.
-double stagePeak(double full, double inputs, int inFlight, double ratio);
-
-// The smallest share with which a stage fits into `budget` bytes (device
-// memory less parameters, gradients, optimizer state and workspace), rounded
-// up to a whole number of `parts` equal parts (0: not rounded). Error: not even
-// recomputing everything fits, with the bytes that are missing.
-Result<double> ratioForBudget(double budget, double full, double inputs,
-                              int inFlight, int parts = 0);
-
 } // namespace merak::planning

@@ -4,25 +4,12 @@
 #pragma once
 
 #include "runtime/core/Status.h"
+#include "runtime/plan/Actions.h"
 
 #include <string>
 #include <vector>
 
 namespace merak::planning {
-
-// P prologue, F forward, R recompute, B gradient of inputs (of weights too
-// where the schedule has no W), W gradient of weights, U update.
-enum class Action { P, F, R, B, W, U };
-char letter(Action action);
-
-struct Step {
-  Action action = Action::F;
-  int microbatch = 0; // U: 0
-  int chunk = 0;      // part of the model on this stage; 0 but for interleaved
-  // R only: may start before the gradient of its microbatch has arrived.
-  bool early = false;
-  bool operator==(const Step &) const = default;
-};
 
 struct Schedule {
   std::string name;
@@ -66,9 +53,7 @@ const std::vector<std::string> &scheduleNames();
 std::vector<Step> completeStage(const std::vector<Step> &order,
                                 const ScheduleOptions &options, int stage);
 
-// "F0 F1 r0 B0 ..." for one stage: f and R mark early recomputation, a chunk
-// is printed as F0.1.
-std::string str(const Step &step);
+// "F0 F1 r0 B0 ..." for one stage.
 std::string stageStr(const Schedule &schedule, int stage);
 // One line a stage.
 std::string tableStr(const Schedule &schedule);

@@ -301,40 +301,4 @@ std::vector<int> inFlightPeak(const Schedule &schedule) {
   return peaks;
 }
 
-// ------------------------------------------------------------------ slots
-
-SlotAssignment assignSlots(const Schedule &schedule, int stage, Action from,
-                           Action to, int chunk) {
-  const std::vector<Step> &order = schedule.order[stage];
-  SlotAssignment out;
-  out.slotOf.assign(schedule.microbatches, -1);
-  std::vector<char> read(schedule.microbatches, 0);
-  for (const Step &step : order)
-    if (step.chunk == chunk && step.action == to)
-      read[step.microbatch] = 1;
-  // In order of the writes, the lowest free slot: optimal for intervals. A
-  // slot is free again after the step that reads it last.
-  std::vector<char> used;
-  for (const Step &step : order) {
-    if (step.chunk != chunk)
-      continue;
-    if (step.action == from) {
-      size_t slot = 0;
-      while (slot < used.size() && used[slot])
-        ++slot;
-      if (slot == used.size())
-        used.push_back(0);
-      used[slot] = 1;
-      out.slotOf[step.microbatch] = int(slot);
-      // Never read: free at once.
-      if (!read[step.microbatch])
-        used[slot] = 0;
-    }
-    if (step.action == to && out.slotOf[step.microbatch] >= 0)
-      used[out.slotOf[step.microbatch]] = 0;
-  }
-  out.slots = int(used.size());
-  return out;
-}
-
 } // namespace merak::planning

@@ -1,4 +1,4 @@
-// Checks a schedule and assigns slots to its values.
+// Checks a schedule.
 #pragma once
 
 #include "passes/Planning/ScheduleSimulate.h"
@@ -22,15 +22,5 @@ Status checkSchedule(const Schedule &schedule,
 
 // The most microbatches whose F has run and whose B has not, per stage.
 std::vector<int> inFlightPeak(const Schedule &schedule);
-
-// Values written by action `from` and last read by action `to` of the same
-// microbatch on one stage (and chunk): how many copies are live at once, and
-// which one each microbatch uses.
-struct SlotAssignment {
-  int slots = 0;
-  std::vector<int> slotOf; // per microbatch; -1: the action does not occur
-};
-SlotAssignment assignSlots(const Schedule &schedule, int stage, Action from,
-                           Action to, int chunk = 0);
 
 } // namespace merak::planning

@@ -26,7 +26,7 @@ std::vector<Transfer> chainTransfers(const Schedule &schedule, int distance) {
 }
 
 double ActionTimes::of(Action action) const {
-  const double times[] = {P, F, R, B, W, U};
+  const double times[kActions] = {P, F, R, B, W, U, /*S, part of U*/ 0};
   return times[int(action)];
 }
 
@@ -39,7 +39,6 @@ double Timeline::idleFraction() const {
 
 namespace {
 
-constexpr int kActions = 6;
 constexpr double kAbsent = -2, kPending = -1; // arrivals that have no time yet
 
 // What a chunk of a stage does apart from its order.

@@ -1,42 +1,13 @@
 // Schedules as text: cells, tables, and the file a user hands in.
 #include "passes/Planning/Schedule.h"
 
-#include <algorithm>
-#include <cctype>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
 namespace merak::planning {
 
-char letter(Action action) { return "PFRBWU"[int(action)]; }
-
-std::string str(const Step &step) {
-  if (step.action == Action::U)
-    return "U";
-  char c = letter(step.action);
-  if (step.action == Action::R && !step.early)
-    c = 'r';
-  std::string text = fmt::format("{}{}", c, step.microbatch);
-  if (step.chunk)
-    text += fmt::format(".{}", step.chunk);
-  return text;
-}
-
 std::string stageStr(const Schedule &schedule, int stage) {
-  std::set<std::pair<int, int>> early;
-  for (const Step &step : schedule.order[stage])
-    if (step.action == Action::R && step.early)
-      early.insert({step.microbatch, step.chunk});
-  std::string text;
-  for (const Step &step : schedule.order[stage]) {
-    std::string cell = str(step);
-    if (step.action == Action::F && early.count({step.microbatch, step.chunk}))
-      cell[0] = 'f';
-    text += (text.empty() ? "" : " ") + cell;
-  }
-  return text;
+  return str(schedule.order[stage]);
 }
 
 std::string tableStr(const Schedule &schedule) {
@@ -58,35 +29,6 @@ std::string toJson(const Schedule &schedule) {
 }
 
 namespace {
-
-// Reads one cell: a letter, a microbatch, perhaps ".chunk". False if malformed.
-bool parseCell(const std::string &cell, Step &step) {
-  static const std::string letters = "PFRBWUfr";
-  size_t kind = letters.find(cell.empty() ? '?' : cell[0]);
-  if (kind == std::string::npos)
-    return false;
-  static const Action actions[] = {Action::P, Action::F, Action::R, Action::B,
-                                   Action::W, Action::U, Action::F, Action::R};
-  step = Step();
-  step.action = actions[kind];
-  step.early = cell[0] == 'R';
-  size_t at = 1;
-  auto number = [&](int &value) {
-    size_t begin = at;
-    value = 0;
-    while (at < cell.size() && at - begin < 6 &&
-           std::isdigit(static_cast<unsigned char>(cell[at])))
-      value = value * 10 + (cell[at++] - '0');
-    return at > begin;
-  };
-  if (step.action == Action::U)
-    return cell.size() == 1;
-  if (!number(step.microbatch))
-    return false;
-  if (at < cell.size() && (cell[at++] != '.' || !number(step.chunk)))
-    return false;
-  return at == cell.size();
-}
 
 class ScheduleReader {
 public:
@@ -149,33 +91,17 @@ private:
     schedule.order.emplace_back();
     if (!line.is_string())
       return problem(fmt::format("stage {} is not a string", stage));
-    std::istringstream cells(line.get<std::string>());
-    std::string cell;
-    std::set<std::pair<int, int>> marked; // written "f"
-    for (int position = 0; cells >> cell; ++position) {
-      Step step;
-      if (!parseCell(cell, step)) {
-        problem(
-            fmt::format("stage {}, position {}: '{}' is no action; expected "
-                        "one like F0, r1, B2.1 or U",
-                        stage, position, cell));
-        continue;
-      }
-      if (cell[0] == 'f')
-        marked.insert({step.microbatch, step.chunk});
-      schedule.order.back().push_back(step);
-    }
-    for (auto [microbatch, chunk] : marked) {
-      bool early = false;
-      for (const Step &step : schedule.order.back())
-        early |= step.action == Action::R && step.early &&
-                 step.microbatch == microbatch && step.chunk == chunk;
-      if (!early)
-        problem(
-            fmt::format("stage {}: f{} announces an early recomputation R{} "
-                        "that is not there",
-                        stage, microbatch, microbatch));
-    }
+    std::vector<std::string> cells = splitCells(line.get<std::string>());
+    std::vector<CellProblem> problems;
+    std::vector<Step> &steps = schedule.order.back();
+    steps = parseCells(cells, problems);
+    // When shared gradients are exchanged is not the user's choice.
+    for (int i = 0; i < int(steps.size()); ++i)
+      if (steps[i].action == Action::S)
+        problems.push_back({i, noActionText(cells[i])});
+    for (const CellProblem &found : problems)
+      problem(fmt::format("stage {}, position {}: {}", stage, found.position,
+                          found.text));
   }
 
   std::string file;

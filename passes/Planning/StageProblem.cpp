@@ -302,17 +302,15 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
   return most;
 }
 
-void StageModel::sumTensors(int begin, int end, Marks marks,
-                            StageCost &out) const {
-  Need need = needOf(begin, end, marks, nullptr);
-  double again = 0;
+StageModel::Kept StageModel::sumOf(const Need &need) const {
+  Kept out;
   for (int t : need.kept)
     out.keptBytes += problem.tensors[t].bytes;
   for (int t : need.again)
-    again += problem.tensors[t].bytes;
-  out.againBytes = std::max(out.againBytes, again);
-  out.workspace = std::max(out.workspace, need.workspace);
-  out.times.R += need.seconds;
+    out.againBytes += problem.tensors[t].bytes;
+  out.workspace = need.workspace;
+  out.seconds = need.seconds;
+  return out;
 }
 
 void StageModel::setTimes(int begin, int end, StageCost &out) const {
@@ -358,8 +356,7 @@ void StageModel::setSlack(int begin, int end, StageCost &out) const {
   }
 }
 
-StageCost StageModel::compute(int begin, int end, Marks marks,
-                              bool shardwise) const {
+StageCost StageModel::compute(int begin, int end, Marks marks) const {
   StageCost out;
   out.times = {0, 0, 0, 0, 0, 0};
   setTimes(begin, end, out);
@@ -375,47 +372,29 @@ StageCost StageModel::compute(int begin, int end, Marks marks,
         if (parameter.users.front() < begin || parameter.users.back() >= end)
           out.sharedBytes += parameter.gradientBytes;
       }
-  if (!shardwise) {
-    Need need = needOf(begin, end, marks, &out);
-    for (int t : need.kept)
-      out.keptBytes += problem.tensors[t].bytes;
-    for (int t : need.again)
-      out.againBytes += problem.tensors[t].bytes;
-    out.workspace = need.workspace;
-    out.times.R = need.seconds;
-    if (!halves.empty())
-      fillWaits(begin, end, need, out);
-    return out;
-  }
-  // Each shard from what it keeps, one after the other.
-  for (size_t k = 0; k + 1 < shardBegin.size(); ++k) {
-    int from = std::max(begin, shardBegin[k]);
-    int to = std::min(end, shardBegin[k + 1]);
-    if (from < to)
-      sumTensors(from, to, marks, out);
-  }
-  out.held.at(Life::FW) = out.keptBytes;
-  out.held.at(Life::RW) = out.againBytes;
-  // What arrives and leaves, one microbatch each way.
-  out.workspace += forwardBytes(begin) + forwardBytes(end) +
-                   gradientBytes(begin) + gradientBytes(end);
+  Need need = needOf(begin, end, marks, &out);
+  const Kept sums = sumOf(need);
+  out.keptBytes = sums.keptBytes;
+  out.againBytes = sums.againBytes;
+  out.workspace = sums.workspace;
+  out.times.R = sums.seconds;
+  if (!halves.empty())
+    fillWaits(begin, end, need, out);
   return out;
 }
 
 size_t StageModel::Hash::operator()(const Key &key) const {
-  size_t hash = key.shardwise;
+  size_t hash = 0;
   for (int part : {key.begin, key.end, key.level, key.until})
     hash = (hash ^ size_t(part)) * 0x9E3779B97F4A7C15ull;
   return hash ^ hash >> 32;
 }
 
-const StageCost &StageModel::cost(int begin, int end, Marks marks,
-                                  bool shardwise) const {
-  Key key{begin, end, marks.level, std::clamp(marks.until, begin, end),
-          shardwise};
+const StageCost &StageModel::cost(int begin, int end, Marks marks) const {
+  Key key{begin, end, marks.level, std::clamp(marks.until, begin, end)};
   auto it = known.find(key);
   if (it == known.end())
-    it = known.emplace(key, compute(begin, end, marks, shardwise)).first;
+    it = known.emplace(key, compute(begin, end, marks)).first;
   return it->second;
 }
 

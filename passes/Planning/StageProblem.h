@@ -105,9 +105,6 @@ struct PipelineShape {
   std::vector<BoundaryLink> links; // between stages s and s + 1; empty: free
   double memoryBytes = 0;          // of a device; 0: not limited
   GradientReduction reduce;
-  // The part of the optimizer state a device holds and updates (sharded over
-  // replicas: 1 / their number).
-  double stateShare = 1;
 };
 
 // Which ops of a stage are recomputed: those that the ladder (StageModel) has
@@ -149,9 +146,16 @@ public:
 
   const StageProblem &problem;
   int count() const { return int(problem.ops.size()); }
-  // `shardwise`: recomputed shard by shard, each from its kept inputs.
-  const StageCost &cost(int begin, int end, Marks marks,
-                        bool shardwise = false) const;
+  const StageCost &cost(int begin, int end, Marks marks) const;
+  // What ops [begin, end) leave of a microbatch, and make again from that.
+  struct Kept {
+    double keptBytes = 0, againBytes = 0;
+    double workspace = 0; // of one op
+    double seconds = 0;   // of making it again
+  };
+  Kept kept(int begin, int end, Marks marks) const {
+    return sumOf(needOf(begin, end, marks, nullptr));
+  }
   // Bytes that cross the cut before op `at`: values, and their gradients.
   double forwardBytes(int at) const { return crossing[at]; }
   double gradientBytes(int at) const { return crossingBack[at]; }
@@ -193,12 +197,12 @@ private:
   Need needOf(int begin, int end, Marks marks, StageCost *cost) const;
   int nextUse(int tensor, int from) const; // op, count() if there is none
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
-  StageCost compute(int begin, int end, Marks marks, bool shardwise) const;
+  Kept sumOf(const Need &need) const;
+  StageCost compute(int begin, int end, Marks marks) const;
   void setTimes(int begin, int end, StageCost &out) const;
   void setSlack(int begin, int end, StageCost &out) const;
   void fillWaits(int begin, int end, const Need &need, StageCost &out) const;
   void findSlices();
-  void sumTensors(int begin, int end, Marks marks, StageCost &out) const;
   void priceCuts();
   void findLegal();
   void findShards();
@@ -230,7 +234,6 @@ private:
   mutable int now = 0;
   struct Key {
     int begin, end, level, until;
-    bool shardwise;
     bool operator==(const Key &) const = default;
   };
   struct Hash {

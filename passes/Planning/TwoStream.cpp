@@ -200,9 +200,7 @@ int ChainWriter::add(double seconds, bool communication, std::vector<int> needs,
   return static_cast<int>(tasks.size()) - 1;
 }
 
-// The best of the greedy orders and its time.
-static std::pair<std::vector<Issue>, double> bestOrder(const Chain &chain,
-                                                       int level) {
+std::vector<Issue> orderHalves(const Chain &chain, int level) {
   // From the freest meeting rule down: what a lower level may do, a higher one
   // may do too.
   std::vector<Meeting> meetings;
@@ -211,24 +209,19 @@ static std::pair<std::vector<Issue>, double> bestOrder(const Chain &chain,
   if (level >= 2)
     meetings.insert(meetings.end(), {{2, 0}, {2, 1}});
   meetings.push_back({1, 0});
-  std::pair<std::vector<Issue>, double> best;
+  std::vector<Issue> best;
+  double least = 0;
   for (Meeting meeting : meetings)
     for (Preference preference :
          {Preference::Earliest, Preference::FirstHalf}) {
       std::vector<Issue> order = Greedy(chain, meeting, preference).run();
       double found = simulateStreams(chain, order);
-      if (best.first.empty() || found < best.second)
-        best = {std::move(order), found};
+      if (best.empty() || found < least) {
+        best = std::move(order);
+        least = found;
+      }
     }
   return best;
-}
-
-std::vector<Issue> orderHalves(const Chain &chain, int level) {
-  return bestOrder(chain, level).first;
-}
-
-double secondsOfHalves(const Chain &chain, int level) {
-  return bestOrder(chain, level).second;
 }
 
 } // namespace merak::planning

@@ -72,7 +72,5 @@ std::vector<double> idleBefore(const Chain &chain,
 // over halves are formed in one order. The best of a few greedy orders; a
 // higher level is never slower than a lower one.
 std::vector<Issue> orderHalves(const Chain &chain, int level);
-// How long that takes.
-double secondsOfHalves(const Chain &chain, int level);
 
 } // namespace merak::planning

@@ -11,23 +11,9 @@ using namespace merak::pipe;
 
 namespace {
 
-planning::Action toPlanning(pipe::Action action) {
-  switch (action) {
-  case pipe::Action::P:
-    return planning::Action::P;
-  case pipe::Action::F:
-    return planning::Action::F;
-  case pipe::Action::R:
-    return planning::Action::R;
-  case pipe::Action::B:
-    return planning::Action::B;
-  case pipe::Action::W:
-    return planning::Action::W;
-  case pipe::Action::U:
-  case pipe::Action::S:
-    return planning::Action::U;
-  }
-  return planning::Action::U;
+// Schedules that planning makes have no S: it is part of U.
+Action inPlanning(Action action) {
+  return action == Action::S ? Action::U : action;
 }
 
 // What of a stage reads sums over all microbatches of the forward pass.
@@ -49,9 +35,9 @@ AfterForward findAfterForward(StageOp stage) {
         sums.insert(store.getValue());
   };
   for (auto action : stage.getOps<ActionOp>())
-    if (action.getKind() == pipe::Action::F)
+    if (action.getKind() == Action::F)
       addSums(action);
-    else if (action.getKind() == pipe::Action::P)
+    else if (action.getKind() == Action::P)
       prologues.push_back(action);
   llvm::sort(prologues, [](ActionOp a, ActionOp b) {
     return a.getChunk() < b.getChunk();
@@ -64,9 +50,9 @@ AfterForward findAfterForward(StageOp stage) {
       addSums(action);
     }
   for (auto action : stage.getOps<ActionOp>()) {
-    pipe::Action kind = action.getKind();
-    if (kind != pipe::Action::B && kind != pipe::Action::W &&
-        (kind != pipe::Action::P ||
+    Action kind = action.getKind();
+    if (kind != Action::B && kind != Action::W &&
+        (kind != Action::P ||
          !out.passes.count(static_cast<int>(action.getChunk()))))
       continue;
     for (auto load : action.getOps<LoadOp>())
@@ -89,8 +75,7 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
                                     const planning::Schedule *userSchedule,
                                     planning::Schedule *used) {
   SmallVector<StageOp> stages(module.getOps<StageOp>());
-  using Key = std::pair<pipe::Action, int>; // with the chunk
-  std::vector<std::set<Key>> present(stages.size());
+  std::vector<std::set<ActionId>> present(stages.size());
   std::vector<char> recomputes(stages.size(), 0);
   int chunks = 1;
   bool prologue = false, backward = false, update = false;
@@ -99,13 +84,13 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       int chunk = static_cast<int>(action.getChunk());
       present[index].insert({action.getKind(), chunk});
       // Of the prologue it counts the times that it goes over the microbatches.
-      if (action.getKind() != pipe::Action::P)
+      if (action.getKind() != Action::P)
         chunks = std::max(chunks, chunk + 1);
-      recomputes[index] |= action.getKind() == pipe::Action::R;
-      prologue |= action.getKind() == pipe::Action::P;
-      update |= action.getKind() == pipe::Action::U;
-      backward |= action.getKind() == pipe::Action::B ||
-                  action.getKind() == pipe::Action::W;
+      recomputes[index] |= action.getKind() == Action::R;
+      prologue |= action.getKind() == Action::P;
+      update |= action.getKind() == Action::U;
+      backward |=
+          action.getKind() == Action::B || action.getKind() == Action::W;
     }
   planning::ScheduleOptions options;
   options.stages = static_cast<int>(stages.size());
@@ -134,7 +119,7 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     readers.push_back(firstReaders(stage));
   }
   for (TransferOp transfer : module.getOps<TransferOp>()) {
-    if (transfer.getKind() == pipe::Action::S)
+    if (transfer.getKind() == Action::S)
       continue;
     auto indexOf = [&](SymbolRefAttr path) {
       return indices.lookup(path.getRootReference());
@@ -142,22 +127,20 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     planning::Transfer t;
     t.fromStage = indexOf(transfer.getSource());
     t.toStage = indexOf(transfer.getTarget());
-    t.fromAction = t.toAction = toPlanning(transfer.getKind());
+    t.fromAction = t.toAction = inPlanning(transfer.getKind());
     t.fromChunk = t.toChunk = static_cast<int>(transfer.getChunk());
     if (ActionOp reader = readers[t.toStage].lookup(
             transfer.getTarget().getLeafReference().getValue())) {
       // Passes after the forward one come before the first B.
-      t.toAction = reader.getKind() == pipe::Action::P
-                       ? planning::Action::B
-                       : toPlanning(reader.getKind());
+      t.toAction = reader.getKind() == Action::P ? Action::B
+                                                 : inPlanning(reader.getKind());
       // Where B stands for both gradients.
-      if (t.toAction == planning::Action::W &&
+      if (t.toAction == Action::W &&
           t.toStage < static_cast<int>(schedule.order.size()) &&
-          llvm::none_of(schedule.order[t.toStage], [](planning::Step step) {
-            return step.action == planning::Action::W;
-          }))
-        t.toAction = planning::Action::B;
-      t.toChunk = reader.getKind() == pipe::Action::P
+          llvm::none_of(schedule.order[t.toStage],
+                        [](Step step) { return step.action == Action::W; }))
+        t.toAction = Action::B;
+      t.toChunk = reader.getKind() == Action::P
                       ? 0
                       : static_cast<int>(reader.getChunk());
     }
@@ -170,93 +153,101 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     *used = schedule;
   Builder b(module.getContext());
   for (auto [index, stage] : llvm::enumerate(stages)) {
-    std::string text;
-    auto append = [&](const std::string &word) {
-      text += (text.empty() ? "" : " ") + word;
-    };
-    auto has = [&](pipe::Action action, int chunk = 0) {
+    std::vector<Step> order;
+    auto has = [&](Action action, int chunk = 0) {
       return present[index].count({action, chunk}) != 0;
     };
     // A list without R or W, where the stage has that action: recomputation
     // waits for the gradient, B stands for both gradients. P is done first and
     // U last where the list leaves them out.
     bool listsR = false, listsW = false, listsP = false, listsU = false;
-    std::set<std::pair<int, int>> early; // microbatch, chunk
-    for (const planning::Step &step : schedule.order[index]) {
-      listsR |= step.action == planning::Action::R;
-      listsW |= step.action == planning::Action::W;
-      listsP |= step.action == planning::Action::P;
-      listsU |= step.action == planning::Action::U;
-      if (step.action == planning::Action::R && step.early &&
-          has(pipe::Action::R, step.chunk))
-        early.insert({step.microbatch, step.chunk});
+    for (const Step &step : schedule.order[index]) {
+      listsR |= step.action == Action::R;
+      listsW |= step.action == Action::W;
+      listsP |= step.action == Action::P;
+      listsU |= step.action == Action::U;
     }
     auto appendUpdate = [&] {
-      if (has(pipe::Action::S))
-        append("S");
-      if (has(pipe::Action::U))
-        append("U");
+      if (has(Action::S))
+        order.push_back({Action::S});
+      if (has(Action::U))
+        order.push_back({Action::U});
     };
     AfterForward after = findAfterForward(stage);
     auto appendPrologue = [&](bool early, int from) {
-      for (const Key &key : present[index])
-        if (key.first == pipe::Action::P && key.second >= from &&
-            early == !after.passes.count(key.second))
-          for (int64_t i = 0; i < microbatches; ++i)
-            append(planning::str(
-                {planning::Action::P, static_cast<int>(i), key.second}));
+      for (const ActionId &id : present[index])
+        if (id.action == Action::P && id.chunk >= from &&
+            early == !after.passes.count(id.chunk))
+          for (int i = 0; i < options.microbatches; ++i)
+            order.push_back({Action::P, i, id.chunk});
     };
     if (!listsP)
       appendPrologue(true, 0);
     int64_t forwards = 0;
-    for (const planning::Step &step : schedule.order[index])
-      forwards += step.action == planning::Action::F;
+    for (const Step &step : schedule.order[index])
+      forwards += step.action == Action::F;
     bool isAfter = false;
-    for (const planning::Step &step : schedule.order[index]) {
-      bool isForward = step.action == planning::Action::F;
+    for (const Step &step : schedule.order[index]) {
+      bool isForward = step.action == Action::F;
       forwards -= isForward;
-      if (!isForward && step.action != planning::Action::P && !isAfter) {
+      if (!isForward && step.action != Action::P && !isAfter) {
         isAfter = true;
         if (forwards > 0 && !after.sum.empty())
           return module.emitError(userSchedule ? name + ": stage " : "stage ")
-                 << index << ": " << planning::str(step)
+                 << index << ": " << str(step)
                  << " stands before the last forward, but gradients need a sum "
                     "over all microbatches ('"
                  << after.sum
                  << "'); run all forwards first, as --schedule=gpipe does";
         appendPrologue(false, 0);
       }
-      if (step.action == planning::Action::U) {
+      if (step.action == Action::U) {
         appendUpdate();
         continue;
       }
-      pipe::Action action =
-          step.action == planning::Action::P   ? pipe::Action::P
-          : step.action == planning::Action::F ? pipe::Action::F
-          : step.action == planning::Action::R ? pipe::Action::R
-          : step.action == planning::Action::B ? pipe::Action::B
-                                               : pipe::Action::W;
-      std::string word = planning::str(step), number = word.substr(1);
-      bool isB = step.action == planning::Action::B;
-      if (isB && !listsR && has(pipe::Action::R, step.chunk))
-        append("r" + number);
-      if (step.action == planning::Action::F &&
-          early.count({step.microbatch, step.chunk}))
-        append("f" + number);
-      else if (has(action, step.chunk) &&
-               (action != pipe::Action::P || !after.passes.count(0)))
-        append(word);
-      if (isB && !listsW && has(pipe::Action::W, step.chunk))
-        append("W" + number);
-      if (step.action == planning::Action::P &&
-          step.microbatch + 1 == microbatches)
+      auto append = [&](Action action) {
+        order.push_back({action, step.microbatch, step.chunk});
+      };
+      bool isB = step.action == Action::B;
+      if (isB && !listsR && has(Action::R, step.chunk))
+        append(Action::R);
+      if (has(step.action, step.chunk) &&
+          (step.action != Action::P || !after.passes.count(0)))
+        order.push_back(step);
+      if (isB && !listsW && has(Action::W, step.chunk))
+        append(Action::W);
+      if (step.action == Action::P && step.microbatch + 1 == microbatches)
         appendPrologue(true, 1);
     }
     if (!listsU)
       appendUpdate();
-    stage.setScheduleAttr(b.getStringAttr(text));
+    stage.setScheduleAttr(ScheduleAttr::get(b.getContext(), order));
   }
   return success();
+}
+
+LogicalResult merak::attachDecidedSchedule(ModuleOp module,
+                                           const std::string &asked,
+                                           planning::Schedule *used) {
+  auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
+  if (!mesh)
+    return module.emitError("expected the attribute 'dist.mesh'");
+  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+  std::string name = asked;
+  std::optional<planning::Schedule> lists;
+  if (train && name.empty()) {
+    name = train.getAs<StringAttr>("schedule_name").str();
+    if (std::string made = train.getAs<StringAttr>("schedule").str();
+        !made.empty()) {
+      Result<planning::Schedule> parsed = planning::parseSchedule(made, name);
+      if (!parsed.ok())
+        return reportAll(module, parsed.status());
+      lists = *parsed;
+    }
+  }
+  return attachSchedule(module, name.empty() ? "1f1b" : name,
+                        mesh.getSize(kMicrobatchAxis) / subBatches(module),
+                        lists ? &*lists : nullptr, used);
 }
 
 namespace merak {
@@ -269,15 +260,7 @@ struct AttachSchedulePass
     : merak::impl::AttachScheduleBase<AttachSchedulePass> {
   using AttachScheduleBase::AttachScheduleBase;
   void runOnOperation() override {
-    auto mesh = getOperation()->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
-    if (!mesh) {
-      getOperation().emitError("expected the attribute 'dist.mesh'");
-      return signalPassFailure();
-    }
-    if (failed(attachSchedule(getOperation(), schedule,
-                              mesh.getSize(kMicrobatchAxis) /
-                                  subBatches(getOperation()),
-                              nullptr)))
+    if (failed(attachDecidedSchedule(getOperation(), schedule)))
       signalPassFailure();
   }
 };

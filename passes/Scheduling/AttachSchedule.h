@@ -16,4 +16,10 @@ mlir::LogicalResult attachSchedule(mlir::ModuleOp module,
                                    const planning::Schedule *userSchedule,
                                    planning::Schedule *used = nullptr);
 
+// The same with `asked`, or where that is empty with what the stage phase
+// decided and noted on the module, or else 1f1b.
+mlir::LogicalResult attachDecidedSchedule(mlir::ModuleOp module,
+                                          const std::string &asked = "",
+                                          planning::Schedule *used = nullptr);
+
 } // namespace merak

@@ -11,7 +11,8 @@ def AttachSchedule : Pass<"merak-attach-schedule", "::mlir::ModuleOp"> {
     against the module's transfers: every action once, dependences, deadlock.
     Output: `schedule` on every stage, e.g. "F0 F1 B0 W0 B1 W1 U".
   }];
-  let options = [Option<"schedule", "schedule", "std::string", "\"1f1b\"", "name of the schedule">];
+  let options = [Option<"schedule", "schedule", "std::string", "\"\"",
+                        "name of the schedule; empty: what the stage phase decided, else 1f1b">];
 }
 
 #endif

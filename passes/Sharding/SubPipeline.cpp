@@ -312,16 +312,28 @@ namespace merak {
 #include "passes/Sharding/Passes.h.inc"
 } // namespace merak
 
+static Result<costmodel::Cluster> machineOf(ModuleOp module) {
+  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+  if (auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr())
+    return costmodel::parseCluster(json.str(), "cluster");
+  int64_t ranks = 1;
+  if (auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr))
+    for (int64_t size : mesh.getSizes())
+      ranks *= size;
+  return costmodel::defaultCluster(ranks);
+}
+
 namespace {
 struct SubPipelinePass : merak::impl::SubPipelineBase<SubPipelinePass> {
   void runOnOperation() override {
-    int64_t ranks = 1;
-    if (auto mesh = getOperation()->getAttrOfType<MeshAttr>(kMeshAttr))
-      for (int64_t size : mesh.getSizes())
-        ranks *= size;
+    // The machine that the stage phase noted, or one process.
+    Result<costmodel::Cluster> cluster = machineOf(getOperation());
+    if (!cluster.ok()) {
+      getOperation().emitError(cluster.status().str());
+      return signalPassFailure();
+    }
     SubPipelineCounts counts;
-    if (failed(subPipeline(getOperation(), costmodel::defaultCluster(ranks),
-                           &counts)))
+    if (failed(subPipeline(getOperation(), *cluster, &counts)))
       return signalPassFailure();
     filled += counts.filled;
     interleaved += counts.interleaved;

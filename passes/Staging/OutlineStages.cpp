@@ -30,8 +30,9 @@ public:
   LogicalResult run() {
     b.setInsertionPoint(step);
     for (int64_t s = 0; s < options.stages; ++s) {
-      auto stage = StageOp::create(
-          b, step.getLoc(), "stage" + std::to_string(s), s, StringAttr());
+      auto stage =
+          StageOp::create(b, step.getLoc(), "stage" + std::to_string(s), s,
+                          pipe::ScheduleAttr());
       stage.getBody().emplaceBlock();
       stages.push_back(stage);
       inStage.emplace_back();

@@ -63,8 +63,7 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
       int64_t chunk = action.getChunk();
       if (!kinds.insert({static_cast<int>(action.getKind()), chunk}).second) {
         InFlightDiagnostic problem = fail(action);
-        problem << "stage has two actions of kind "
-                << stringifyAction(action.getKind());
+        problem << "stage has two actions of kind " << letter(action.getKind());
         if (chunk)
           problem << " in chunk " << chunk;
       }

@@ -69,8 +69,8 @@ Status RankProgram::buildProcedure(const planpb::Procedure &procedure) {
     auto where = [&] {
       return fmt::format("{} · instr {} {} \"{}\"", procedure.name(), i,
                          kindName(instruction.kind()),
-                         instruction.op().empty() ? instruction.channel()
-                                                  : instruction.op());
+                         opName(instruction).empty() ? instruction.channel()
+                                                     : opName(instruction));
     };
     if (instruction.stream() >= streams_.size()) {
       problems.merge(
@@ -257,6 +257,23 @@ Status RankProgram::buildInput(Op &op) {
   return {};
 }
 
+static std::optional<CommSpec::Kind> kindOf(Instruction::Collective kind) {
+  switch (kind) {
+  case Instruction::ALL_REDUCE:
+    return CommSpec::AllReduce;
+  case Instruction::ALL_GATHER:
+    return CommSpec::AllGather;
+  case Instruction::REDUCE_SCATTER:
+    return CommSpec::ReduceScatter;
+  case Instruction::ALL_TO_ALL:
+    return CommSpec::AllToAll;
+  case Instruction::BROADCAST:
+    return CommSpec::Broadcast;
+  default:
+    return std::nullopt;
+  }
+}
+
 Status RankProgram::buildComm(Op &op) {
   const Instruction &instruction = *op.instruction;
   CommSpec spec;
@@ -265,25 +282,11 @@ Status RankProgram::buildComm(Op &op) {
   spec.dim2 = instruction.dim2();
   spec.accumulate = instruction.accumulate();
   if (instruction.kind() == Instruction::COLLECTIVE) {
-    static const std::pair<const char *, CommSpec::Kind> kKinds[] = {
-        {"all_reduce", CommSpec::AllReduce},
-        {"all_gather", CommSpec::AllGather},
-        {"reduce_scatter", CommSpec::ReduceScatter},
-        {"all_to_all", CommSpec::AllToAll},
-        {"broadcast", CommSpec::Broadcast}};
-    const auto *kind =
-        std::find_if(std::begin(kKinds), std::end(kKinds), [&](auto &entry) {
-          return instruction.op() == entry.first;
-        });
-    if (kind == std::end(kKinds))
+    std::optional<CommSpec::Kind> kind = kindOf(instruction.collective());
+    if (!kind)
       return Status::error("no such collective");
-    spec.kind = kind->second;
-    if (instruction.reduction() == "max")
-      spec.maximum = true;
-    else if (!instruction.reduction().empty() &&
-             instruction.reduction() != "sum")
-      return Status::error(
-          fmt::format("no such reduction: \"{}\"", instruction.reduction()));
+    spec.kind = *kind;
+    spec.maximum = instruction.reduction() == Instruction::MAX;
     if (instruction.group() >= uint32_t(proto_->groups_size()))
       return Status::error(fmt::format("group {} of {}", instruction.group(),
                                        proto_->groups_size()));
@@ -429,7 +432,7 @@ std::string RankProgram::describe(const LaneCall &call, const Op &op) const {
     return text + fmt::format("recv \"{}\" from rank {}", instruction.channel(),
                               op.peer);
   case Instruction::COLLECTIVE:
-    return text + fmt::format("{} \"{}\" over ranks {}", instruction.op(),
+    return text + fmt::format("{} \"{}\" over ranks {}", opName(instruction),
                               instruction.name(), fmt::join(op.members, ","));
   case Instruction::RECORD:
   case Instruction::WAIT:

@@ -164,18 +164,6 @@ void requireSet(Reader &reader, const char *because,
 
 } // namespace
 
-const char *launcherName(LaunchIdentity::Launcher launcher) {
-  switch (launcher) {
-  case LaunchIdentity::Torchrun:
-    return "torchrun";
-  case LaunchIdentity::Mpirun:
-    return "mpirun";
-  case LaunchIdentity::Slurm:
-    return "Slurm";
-  }
-  return "";
-}
-
 std::string firstSlurmHost(const std::string &nodes) {
   const size_t bracket = nodes.find('['), comma = nodes.find(',');
   if (bracket == std::string::npos || comma < bracket)

@@ -34,8 +34,6 @@ struct LaunchIdentity {
   double silenceSeconds = 7;  // MERAK_SILENCE_SECONDS: then a rank is lost
 };
 
-const char *launcherName(LaunchIdentity::Launcher launcher);
-
 // The value of an environment variable or null.
 using EnvironmentReader = std::function<const char *(const char *)>;
 

@@ -26,8 +26,8 @@ Json metadata(const char *what, int rank, int lane, const std::string &name) {
 }
 
 std::string eventName(const planpb::Instruction &instruction) {
-  if (!instruction.op().empty())
-    return instruction.op();
+  if (std::string name = opName(instruction); !name.empty())
+    return name;
   return fmt::format("{} {}", kindName(instruction.kind()),
                      instruction.channel().empty()
                          ? std::to_string(instruction.event())

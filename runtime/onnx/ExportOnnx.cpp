@@ -2,7 +2,7 @@
 
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/core/HalfFloat.h"
-#include "runtime/onnx/Fields.h"
+#include "support/WireFormat.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -52,7 +52,7 @@ struct Initializer {
   std::string name;
   int64_t type = 0;
   std::vector<int64_t> dims;
-  std::vector<WireField> fields;
+  std::vector<wire::Field> fields;
   std::string head; // in place of fields, of a new one
   bool external = false;
   std::string location;
@@ -122,11 +122,11 @@ Initializer newInitializer(int64_t type, const std::vector<int64_t> &dims) {
   made.dims = dims;
   for (int64_t dim : dims) {
     std::string field;
-    putNumber(field, kDims, static_cast<uint64_t>(dim));
+    wire::putNumber(field, kDims, static_cast<uint64_t>(dim));
     made.head += field;
   }
   std::string field;
-  putNumber(field, kType, static_cast<uint64_t>(type));
+  wire::putNumber(field, kType, static_cast<uint64_t>(type));
   made.head += field;
   return made;
 }
@@ -256,28 +256,28 @@ private:
 
   Status readGraph() {
     const std::string_view data(model_->data(), model_->size());
-    if (!readMessage(data, modelFields_))
+    if (!wire::readMessage(data, modelFields_))
       return fail("expected a binary ONNX model");
-    const WireField *graph = nullptr;
-    for (const WireField &field : modelFields_)
-      if (field.number == kModelGraph && field.wire == 2) {
+    const wire::Field *graph = nullptr;
+    for (const wire::Field &field : modelFields_)
+      if (field.number == kModelGraph && field.type == wire::kBytes) {
         if (graph)
           return fail("expected one graph, found several");
         graph = &field;
       }
-    if (!graph || !readMessage(graph->bytes, graphFields_))
+    if (!graph || !wire::readMessage(graph->bytes, graphFields_))
       return fail("expected a binary ONNX model, found no graph");
-    for (const WireField &field : graphFields_) {
-      if (field.number == kGraphInitializer && field.wire == 2) {
+    for (const wire::Field &field : graphFields_) {
+      if (field.number == kGraphInitializer && field.type == wire::kBytes) {
         Initializer initializer;
         MERAK_RETURN_IF_ERROR(readInitializer(field, initializer));
         names_.insert(initializer.name);
         initializers_.push_back(std::move(initializer));
-      } else if (field.number == kGraphNode && field.wire == 2) {
-        std::vector<WireField> node;
-        if (!readMessage(field.bytes, node))
+      } else if (field.number == kGraphNode && field.type == wire::kBytes) {
+        std::vector<wire::Field> node;
+        if (!wire::readMessage(field.bytes, node))
           return fail("a node is damaged");
-        for (const WireField &part : node)
+        for (const wire::Field &part : node)
           if (part.number == kNodeOutput)
             values_.insert(text(part.bytes));
       }
@@ -285,13 +285,13 @@ private:
     return {};
   }
 
-  Status readInitializer(const WireField &field, Initializer &out) {
-    if (!readMessage(field.bytes, out.fields))
+  Status readInitializer(const wire::Field &field, Initializer &out) {
+    if (!wire::readMessage(field.bytes, out.fields))
       return fail("an initializer is damaged");
-    for (const WireField &part : out.fields) {
+    for (const wire::Field &part : out.fields) {
       bool good = true;
       if (part.number == kDims)
-        good = readNumbers(part, out.dims);
+        good = wire::readNumbers(part, out.dims);
       else if (part.number == kType)
         out.type = static_cast<int64_t>(part.value);
       else if (part.number == kName)
@@ -306,12 +306,12 @@ private:
     return {};
   }
 
-  static bool readExternal(const WireField &field, Initializer &out) {
-    std::vector<WireField> pair;
-    if (!readMessage(field.bytes, pair))
+  static bool readExternal(const wire::Field &field, Initializer &out) {
+    std::vector<wire::Field> pair;
+    if (!wire::readMessage(field.bytes, pair))
       return false;
     std::string key, value;
-    for (const WireField &part : pair)
+    for (const wire::Field &part : pair)
       (part.number == 1 ? key : value) = text(part.bytes);
     if (key == "location") {
       out.location = value;
@@ -418,7 +418,7 @@ private:
   void addTensor(const Initializer &like, const std::string &name,
                  const Piece &data, std::vector<Piece> &graph) {
     std::string head = like.head;
-    for (const WireField &part : like.fields) {
+    for (const wire::Field &part : like.fields) {
       // Data in any form (4-7, 9-11) and where it lies are written anew.
       const uint32_t n = part.number;
       if ((n >= 4 && n <= 7) || (n >= 9 && n <= 11) || n == kExternal ||
@@ -426,7 +426,7 @@ private:
         continue;
       head += part.whole;
     }
-    putBytes(head, kName, name);
+    wire::putBytes(head, kName, name);
     const bool outside = external_ && data.size >= 1024;
     if (outside) {
       const uint64_t offset =
@@ -436,11 +436,11 @@ private:
             {"offset", std::to_string(offset)},
             {"length", std::to_string(data.size)}}) {
         std::string pair;
-        putBytes(pair, 1, key);
-        putBytes(pair, 2, value);
-        putBytes(head, kExternal, pair);
+        wire::putBytes(pair, 1, key);
+        wire::putBytes(pair, 2, value);
+        wire::putBytes(head, kExternal, pair);
       }
-      putNumber(head, kLocation, 1);
+      wire::putNumber(head, kLocation, 1);
       data_.push_back({std::string(offset - dataSize_, '\0'),
                        {},
                        {},
@@ -449,10 +449,11 @@ private:
       data_.push_back(data);
       dataSize_ = offset + data.size;
     } else {
-      putLength(head, kRaw, data.size);
+      wire::putLength(head, kRaw, data.size);
     }
     std::string tag;
-    putLength(tag, kGraphInitializer, head.size() + (outside ? 0 : data.size));
+    wire::putLength(tag, kGraphInitializer,
+                    head.size() + (outside ? 0 : data.size));
     Piece front;
     front.text = tag + head;
     front.size = front.text.size();
@@ -509,11 +510,11 @@ private:
 
   // A node that reads un-merged parameters gets their names; an Identity whose
   // result became a parameter is left out. False: as it is.
-  bool rewriteNode(const WireField &field, std::string &out) {
-    std::vector<WireField> parts;
-    readMessage(field.bytes, parts);
+  bool rewriteNode(const wire::Field &field, std::string &out) {
+    std::vector<wire::Field> parts;
+    wire::readMessage(field.bytes, parts);
     std::string first, type;
-    for (const WireField &part : parts) {
+    for (const wire::Field &part : parts) {
       if (part.number == kNodeOutput && first.empty())
         first = text(part.bytes);
       if (part.number == kNodeType)
@@ -530,11 +531,11 @@ private:
       return false;
     std::string node;
     size_t slot = 0;
-    for (const WireField &part : parts) {
+    for (const wire::Field &part : parts) {
       if (part.number == kNodeInput) {
         const auto renamed = inputs.find(slot++);
         if (renamed != inputs.end()) {
-          putBytes(node, kNodeInput, nameFor(renamed->second));
+          wire::putBytes(node, kNodeInput, nameFor(renamed->second));
           continue;
         }
       }
@@ -542,8 +543,8 @@ private:
     }
     // Inputs that the file does not have come behind those it has.
     for (auto more = inputs.lower_bound(slot); more != inputs.end(); ++more)
-      putBytes(node, kNodeInput, nameFor(more->second));
-    putBytes(out, kGraphNode, node);
+      wire::putBytes(node, kNodeInput, nameFor(more->second));
+    wire::putBytes(out, kGraphNode, node);
     return true;
   }
 
@@ -562,15 +563,15 @@ private:
   Status compose() {
     Status problems;
     size_t index = 0;
-    for (const WireField &field : graphFields_) {
-      if (field.number == kGraphNode && field.wire == 2) {
+    for (const wire::Field &field : graphFields_) {
+      if (field.number == kGraphNode && field.type == wire::kBytes) {
         std::string node;
         if (!rewriteNode(field, node))
           node = text(field.whole);
         addText(graph_, std::move(node));
         continue;
       }
-      if (field.number != kGraphInitializer || field.wire != 2) {
+      if (field.number != kGraphInitializer || field.type != wire::kBytes) {
         addText(graph_, text(field.whole));
         continue;
       }
@@ -738,14 +739,14 @@ private:
       summary_.data = path;
     }
     return writeFile(options_.output, [&](std::ofstream &file) {
-      for (const WireField &field : modelFields_) {
+      for (const wire::Field &field : modelFields_) {
         if (field.number != kModelGraph) {
           file.write(field.whole.data(),
                      static_cast<std::streamsize>(field.whole.size()));
           continue;
         }
         std::string tag;
-        putLength(tag, kModelGraph, size);
+        wire::putLength(tag, kModelGraph, size);
         file << tag;
         for (const Piece &piece : graph_)
           MERAK_RETURN_IF_ERROR(writePiece(file, piece));
@@ -760,7 +761,7 @@ private:
   std::shared_ptr<MappedFile> model_;
   std::map<std::string, std::shared_ptr<MappedFile>> files_;
   TensorStore store_;
-  std::vector<WireField> modelFields_, graphFields_;
+  std::vector<wire::Field> modelFields_, graphFields_;
   std::vector<Initializer> initializers_;
   std::vector<SplitUse> splits_;
   std::vector<FoldedUse> folds_;

@@ -23,8 +23,8 @@ std::string describe(const Instruction &instruction) {
   case Instruction::LIBRARY:
   case Instruction::COLLECTIVE:
     if (instruction.name().empty())
-      return instruction.op();
-    return fmt::format("{} \"{}\"", instruction.op(), instruction.name());
+      return opName(instruction);
+    return fmt::format("{} \"{}\"", opName(instruction), instruction.name());
   default:
     return kindName(instruction.kind());
   }

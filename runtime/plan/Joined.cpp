@@ -21,7 +21,7 @@ Result<int64_t> joinedElements(const Program &program,
     return Status::error("cannot join its operands: " + what);
   };
   const int count = instruction.inputs_size();
-  if (instruction.op() != "all_reduce" || count == 0 ||
+  if (instruction.collective() != Instruction::ALL_REDUCE || count == 0 ||
       instruction.outputs_size() != count || instruction.accumulate())
     return fail("only an all_reduce in place can");
   const DType dtype = program.buffers(instruction.inputs(0).buffer()).dtype();

@@ -99,8 +99,8 @@ private:
 
 bool reduces(const Instruction &instruction) {
   return instruction.kind() == Instruction::COLLECTIVE &&
-         (instruction.op() == "all_reduce" ||
-          instruction.op() == "reduce_scatter");
+         (instruction.collective() == Instruction::ALL_REDUCE ||
+          instruction.collective() == Instruction::REDUCE_SCATTER);
 }
 
 const Instruction &instructionOf(const Program &program, int call, int index) {

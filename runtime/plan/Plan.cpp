@@ -231,15 +231,6 @@ std::vector<int> RankMap::members(
   }
 }
 
-int peerRank(const PlanFile &file, int rank, const Instruction &instruction) {
-  return RankMap(file).neighbour(rank, instruction.peer());
-}
-
-std::vector<int> groupMembers(const PlanFile &file, int rank,
-                              const Group &group) {
-  return RankMap(file).members(rank, group.axes());
-}
-
 uint32_t slotOf(const Buffer &buffer, const Call &call) {
   return buffer.slot_class() >= 0 && buffer.slot_class() < call.slots_size()
              ? call.slots(buffer.slot_class())
@@ -248,13 +239,6 @@ uint32_t slotOf(const Buffer &buffer, const Call &call) {
 
 uint64_t bufferAddress(const Buffer &buffer, const Call &call) {
   return buffer.offset() + slotOf(buffer, call) * buffer.slot_stride();
-}
-
-uint64_t operandAddress(const Program &program, const Operand &operand,
-                        const Call &call) {
-  const Buffer &buffer = program.buffers(operand.buffer());
-  return bufferAddress(buffer, call) +
-         operand.offset() * dtypeSize(buffer.dtype());
 }
 
 int64_t elementCount(const Operand &operand) {

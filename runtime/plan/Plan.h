@@ -4,14 +4,16 @@
 
 #include "runtime/core/Status.h"
 #include "runtime/layout/Layout.h"
+#include "runtime/plan/Actions.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <unordered_map>
 
 namespace merak {
 
-// Newest plan version this build reads, and the one it writes.
-inline constexpr uint32_t kPlanVersion = 1;
+// The plan version that this build writes, and the only one it reads. Version 2
+// has enums for actions, collectives and reductions, which were strings.
+inline constexpr uint32_t kPlanVersion = 2;
 inline constexpr int64_t kMaxSubBatches = 64;
 
 // ------------------------------------------------------------ files
@@ -55,6 +57,20 @@ int64_t dtypeSize(planpb::DType dtype);     // bytes; 0 for an invalid one
 const char *dtypeName(planpb::DType dtype); // "f32"
 const char *categoryName(planpb::Buffer::Category category); // "activations"
 const char *kindName(planpb::Instruction::Kind kind);        // "send"
+std::string
+collectiveName(planpb::Instruction::Collective kind);           // "all_reduce"
+std::string reductionName(planpb::Instruction::Reduction kind); // "sum"
+// The name of a kernel, collective or input; empty: of none of them.
+std::string opName(const planpb::Instruction &instruction);
+
+// Actions and schedules of the plan as everybody has them.
+planpb::ScheduleStep::Action toProto(Action action);
+planpb::ScheduleStep toProto(const Step &step);
+// Nothing where a file holds none, which verifyPlan refuses.
+std::optional<Action> actionOf(planpb::ScheduleStep::Action action);
+std::string actionName(const planpb::Procedure &procedure); // "F", else "?"
+// The places that hold an action.
+std::vector<Step> scheduleOf(const planpb::Program &program);
 
 layout::Layout fromProto(const planpb::Layout &proto);
 planpb::Layout toProto(const layout::Layout &layout);
@@ -98,22 +114,12 @@ private:
   std::unordered_map<int64_t, int> byKey_;
 };
 
-// One-off forms. The peer of a SEND or RECV; -1 if no rank has its coordinates.
-int peerRank(const planpb::PlanFile &file, int rank,
-             const planpb::Instruction &instruction);
-std::vector<int> groupMembers(const planpb::PlanFile &file, int rank,
-                              const planpb::Group &group);
-
 // ------------------------------------------------------------ addresses
 
 // Which copy of a buffer a call uses.
 uint32_t slotOf(const planpb::Buffer &buffer, const planpb::Call &call);
 // Arena offset of the buffer in a call.
 uint64_t bufferAddress(const planpb::Buffer &buffer, const planpb::Call &call);
-// Arena offset of the first element of an operand.
-uint64_t operandAddress(const planpb::Program &program,
-                        const planpb::Operand &operand,
-                        const planpb::Call &call);
 int64_t elementCount(const planpb::Operand &operand);
 
 } // namespace merak

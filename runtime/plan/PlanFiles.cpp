@@ -58,6 +58,11 @@ Status checkVersion(uint32_t version, const std::string &shown) {
     return newer(version, shown);
   if (version == 0)
     return Status::error(fmt::format("{}: has no plan version", shown));
+  if (version < kPlanVersion)
+    return Status::error(
+        fmt::format("{}: plan version {} is older than version {}, which this "
+                    "program reads; compile the model again",
+                    shown, version, kPlanVersion));
   return {};
 }
 

@@ -205,8 +205,8 @@ public:
                           axes(inst.peer()));
       break;
     default:
-      if (!inst.op().empty())
-        text += " " + inst.op();
+      if (std::string name = opName(inst); !name.empty())
+        text += " " + name;
     }
     if (inst.kind() == Instruction::COLLECTIVE)
       text += collective(inst);
@@ -237,14 +237,15 @@ public:
 
   std::string collective(const Instruction &inst) const {
     std::string text;
-    if (!inst.reduction().empty())
-      text += " " + inst.reduction();
+    if (inst.reduction() != Instruction::REDUCTION_INVALID)
+      text += " " + reductionName(inst.reduction());
     if (inst.group() < static_cast<uint32_t>(program_.groups_size()))
       text += fmt::format(" over ({})",
                           fmt::join(program_.groups(inst.group()).axes(), ","));
-    if (inst.op() == "all_to_all")
+    if (inst.collective() == Instruction::ALL_TO_ALL)
       text += fmt::format(" dims {},{}", inst.dim(), inst.dim2());
-    else if (inst.op() == "all_gather" || inst.op() == "reduce_scatter")
+    else if (inst.collective() == Instruction::ALL_GATHER ||
+             inst.collective() == Instruction::REDUCE_SCATTER)
       text += fmt::format(" dim {}", inst.dim());
     return text;
   }
@@ -308,6 +309,8 @@ std::vector<Section> programSections(const Program &program,
         output.buffer() < static_cast<uint32_t>(program.buffers_size())
             ? program.buffers(output.buffer()).name()
             : "?"));
+  if (program.schedule_size())
+    head.lines.push_back("  schedule " + str(scheduleOf(program)));
   sections.push_back(std::move(head));
 
   std::string prefix = fmt::format("program {} ", program.index());
@@ -316,7 +319,7 @@ std::vector<Section> programSections(const Program &program,
   sections.push_back({prefix + "buffers", splitLines(text)});
   for (const Procedure &procedure : program.procedures()) {
     Section section{fmt::format("{}procedure \"{}\" ({})", prefix,
-                                procedure.name(), procedure.action()),
+                                procedure.name(), actionName(procedure)),
                     {}};
     for (int i = 0; i < procedure.instructions_size(); ++i) {
       std::string line = printer.instruction(procedure.instructions(i));

@@ -144,12 +144,14 @@ private:
   // What all members of a collective must agree on.
   std::string signature(int program, const CommStep &step) const {
     const Instruction &inst = instruction(program, step);
-    std::string text = inst.op();
-    if (inst.op() == "all_reduce" || inst.op() == "reduce_scatter")
-      text += " " + inst.reduction();
-    if (inst.op() == "all_to_all")
+    std::string text = opName(inst);
+    if (inst.collective() == Instruction::ALL_REDUCE ||
+        inst.collective() == Instruction::REDUCE_SCATTER)
+      text += " " + reductionName(inst.reduction());
+    if (inst.collective() == Instruction::ALL_TO_ALL)
       text += fmt::format(" dimensions {} and {}", inst.dim(), inst.dim2());
-    else if (inst.op() == "all_gather" || inst.op() == "reduce_scatter")
+    else if (inst.collective() == Instruction::ALL_GATHER ||
+             inst.collective() == Instruction::REDUCE_SCATTER)
       text += fmt::format(" dimension {}", inst.dim());
     return text + " of " + payload(program, step);
   }

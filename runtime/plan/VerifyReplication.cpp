@@ -276,8 +276,8 @@ private:
         program.procedures(call.procedure()).instructions(i);
     const std::vector<Access> &list = tables_[p][call.procedure()][i];
     const AxisMask group = axisBits(program.groups(inst.group()).axes());
-    const bool scattered =
-        inst.op() == "reduce_scatter" || inst.op() == "all_to_all";
+    const bool scattered = inst.collective() == Instruction::REDUCE_SCATTER ||
+                           inst.collective() == Instruction::ALL_TO_ALL;
     // Inputs, then outputs, without empty ones: of both or of neither.
     const size_t operands = list.size() / 2;
     for (size_t k = 0; k < operands; ++k) {

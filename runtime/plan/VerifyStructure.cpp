@@ -193,6 +193,10 @@ public:
                                     "axis",
                                     g, axis));
     }
+    for (int s = 0; s < program_.schedule_size(); ++s)
+      checkAction(program_.schedule(s).action(), [&](const std::string &text) {
+        problems_.add(fmt::format("place {} of its schedule: {}", s, text));
+      });
     for (int b = 0; b < program_.buffers_size(); ++b)
       checkBuffer(b);
     for (int p = 0; p < program_.procedures_size(); ++p)
@@ -328,8 +332,18 @@ private:
                           fmt::join(buffer.shape(), ",")));
   }
 
+  template <typename Problem>
+  static void checkAction(ScheduleStep::Action action, Problem problem) {
+    if (!actionOf(action))
+      problem(fmt::format("there is no action {}", int(action)));
+  }
+
   void checkProcedure(int index) {
     const Procedure &procedure = program_.procedures(index);
+    checkAction(procedure.action(), [&](const std::string &text) {
+      problems_.add(fmt::format("procedure {} \"{}\": {}", index,
+                                procedure.name(), text));
+    });
     std::map<uint32_t, int> records;
     for (int i = 0; i < procedure.instructions_size(); ++i) {
       const Instruction &instruction = procedure.instructions(i);
@@ -501,22 +515,21 @@ private:
 
   template <typename Problem>
   void checkCollective(const Instruction &instruction, Problem problem) {
-    static const std::set<std::string> kOps{"all_reduce", "all_gather",
-                                            "reduce_scatter", "all_to_all",
-                                            "broadcast"};
-    const std::string &op = instruction.op();
-    if (!kOps.count(op))
-      problem(fmt::format("there is no collective \"{}\"", op));
+    const Instruction::Collective op = instruction.collective();
+    if (!Instruction::Collective_IsValid(op) ||
+        op == Instruction::COLLECTIVE_INVALID)
+      problem(fmt::format("there is no collective {}", int(op)));
     if (instruction.group() >= static_cast<uint32_t>(program_.groups_size())) {
       problem(fmt::format("group {} of {}", instruction.group(),
                           program_.groups_size()));
       return;
     }
-    bool reduces = op == "all_reduce" || op == "reduce_scatter";
-    if (reduces && instruction.reduction() != "sum" &&
-        instruction.reduction() != "max")
-      problem(
-          fmt::format("there is no reduction \"{}\"", instruction.reduction()));
+    bool reduces =
+        op == Instruction::ALL_REDUCE || op == Instruction::REDUCE_SCATTER;
+    if (reduces && instruction.reduction() != Instruction::SUM &&
+        instruction.reduction() != Instruction::MAX)
+      problem(fmt::format("there is no reduction {}",
+                          int(instruction.reduction())));
     if (instruction.inputs_size() != instruction.outputs_size() ||
         instruction.inputs_size() == 0) {
       problem(fmt::format("has {} inputs and {} outputs",
@@ -552,11 +565,11 @@ private:
         return true;
       };
       bool fine = true;
-      if (op == "all_gather")
+      if (op == Instruction::ALL_GATHER)
         fine = scale(instruction.dim(), true);
-      else if (op == "reduce_scatter")
+      else if (op == Instruction::REDUCE_SCATTER)
         fine = scale(instruction.dim(), false);
-      else if (op == "all_to_all")
+      else if (op == Instruction::ALL_TO_ALL)
         fine =
             scale(instruction.dim(), false) && scale(instruction.dim2(), true);
       if (fine && (inType != outType || !sameShape(want, out.shape())))

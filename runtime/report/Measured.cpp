@@ -194,11 +194,11 @@ private:
       span.microbatch = event.microbatch;
       span.begin = event.begin - begin_;
       span.end = event.end - begin_;
-      span.kind = inst.kind() == Instruction::COLLECTIVE ? inst.op()
+      span.kind = inst.kind() == Instruction::COLLECTIVE ? opName(inst)
                   : communication                        ? kindName(inst.kind())
-                                                         : procedure.action();
+                                  : actionName(procedure);
       span.name = !communication           ? procedure.name()
-                  : inst.channel().empty() ? inst.op() + " " + inst.name()
+                  : inst.channel().empty() ? opName(inst) + " " + inst.name()
                                            : inst.channel();
       Open &open = opens[row];
       if (!communication && inst.stream() == 0) {

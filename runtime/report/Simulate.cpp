@@ -22,7 +22,7 @@ bool communicates(const Instruction &inst) {
 }
 
 std::string communicationKind(const Instruction &inst) {
-  return inst.kind() == Instruction::COLLECTIVE ? inst.op()
+  return inst.kind() == Instruction::COLLECTIVE ? opName(inst)
                                                 : kindName(inst.kind());
 }
 
@@ -136,9 +136,9 @@ public:
     span.microbatch = call.microbatch();
     span.begin = event.begin;
     span.end = event.end;
-    span.kind = communication ? communicationKind(inst) : procedure.action();
+    span.kind = communication ? communicationKind(inst) : actionName(procedure);
     span.name = communication || detailed_
-                    ? (inst.channel().empty() ? inst.op() + " " + inst.name()
+                    ? (inst.channel().empty() ? opName(inst) + " " + inst.name()
                                               : inst.channel())
                     : procedure.name();
     if (!communication && inst.stream() == 0)

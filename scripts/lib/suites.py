@@ -229,6 +229,7 @@ SUITES = {
     "fuzz": run_fuzz,
     "report": python_suite("test/e2e/report.py", tools=True),
     "memory": python_suite("test/e2e/memory.py", tools=True),
+    "phases": python_suite("test/e2e/phases.py", tools=True),
     "strategy": python_suite("test/e2e/strategy.py", tools=True),
     "real-size": python_suite("test/e2e/real_size.py", tools=True),
     "planner-memory": python_suite("test/e2e/planner_memory.py",

@@ -1,6 +1,6 @@
 #include "test/fuzz/Mutate.h"
 
-#include "runtime/onnx/Fields.h"
+#include "support/WireFormat.h"
 
 #include <algorithm>
 #include <string_view>
@@ -8,7 +8,7 @@
 namespace merak::fuzz {
 namespace {
 
-using runtime::WireField;
+using wire::Field;
 
 size_t below(Random &random, size_t bound) {
   return bound ? random() % bound : 0;
@@ -63,9 +63,9 @@ std::string mutateBytes(std::string data, Random &random) {
   return data;
 }
 
-std::string encode(const WireField &field, const std::string &payload) {
+std::string encode(const Field &field, const std::string &payload) {
   std::string out;
-  runtime::putBytes(out, field.number, payload);
+  wire::putBytes(out, field.number, payload);
   return out;
 }
 
@@ -73,11 +73,11 @@ std::string encode(const WireField &field, const std::string &payload) {
 std::string someField(const std::string &data, Random &random) {
   std::string_view inside = data;
   for (int depth = 0; depth < 6; ++depth) {
-    std::vector<WireField> fields;
-    if (!runtime::readMessage(inside, fields) || fields.empty())
+    std::vector<Field> fields;
+    if (!wire::readMessage(inside, fields) || fields.empty())
       break;
-    const WireField &field = fields[below(random, fields.size())];
-    if (field.wire != 2 || random() % 4 == 0)
+    const Field &field = fields[below(random, fields.size())];
+    if (field.type != wire::kBytes || random() % 4 == 0)
       return std::string(field.whole);
     inside = field.bytes;
   }
@@ -87,13 +87,13 @@ std::string someField(const std::string &data, Random &random) {
 // A message with one field changed, at any depth.
 std::string mutateFields(std::string_view message, const std::string &other,
                          Random &random, int depth) {
-  std::vector<WireField> fields;
-  if (depth > 8 || !runtime::readMessage(message, fields) || fields.empty())
+  std::vector<Field> fields;
+  if (depth > 8 || !wire::readMessage(message, fields) || fields.empty())
     return mutateBytes(std::string(message), random);
   size_t at = below(random, fields.size());
-  const WireField &field = fields[at];
+  const Field &field = fields[at];
   std::string changed(field.whole);
-  if (field.wire == 2 && random() % 8 != 0) {
+  if (field.type == wire::kBytes && random() % 8 != 0) {
     changed =
         encode(field, mutateFields(field.bytes, other, random, depth + 1));
   } else {
@@ -108,8 +108,8 @@ std::string mutateFields(std::string_view message, const std::string &other,
       changed += someField(other, random);
       break;
     case 3: { // the payload of another field of this message
-      const WireField &from = fields[below(random, fields.size())];
-      if (field.wire == 2)
+      const Field &from = fields[below(random, fields.size())];
+      if (field.type == wire::kBytes)
         changed = encode(field, std::string(from.bytes));
       break;
     }
@@ -119,8 +119,8 @@ std::string mutateFields(std::string_view message, const std::string &other,
       break;
     default:
       changed.clear();
-      if (field.wire == 0)
-        runtime::putNumber(changed, field.number, oddNumber(random));
+      if (field.type == wire::kNumber)
+        wire::putNumber(changed, field.number, oddNumber(random));
       else
         changed = encode(field, mutateBytes(std::string(field.bytes), random));
     }

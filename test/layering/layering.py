@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The layering of docs/Architecture.md, checked over #include lines.
+"""The layering of docs/Architecture.md, checked over #include lines, and that
+nothing decides by the name of an op.
 
 Each rule names the folders it holds for and the includes it forbids there. The
 test first proves on invented files that every rule can fail.
@@ -34,6 +35,9 @@ RULES = [
     ("Planning and CostModel hold no MLIR type",
      r'^passes/(Planning|CostModel)/', MLIR + r'|^dialects/(?!Support/)|\.h\.inc$',
      ("passes/Planning/Bad.cpp", '#include "dialects/Train/TrainOps.h"')),
+    ("support/ stands alone", r'^support/',
+     MLIR + '|' + COMPILER + r'|^(runtime|tools)/|\.pb\.h$',
+     ("support/Bad.cpp", '#include "runtime/core/Status.h"')),
     ("runtime/layout stands alone", r'^runtime/layout/',
      MLIR + r'|^google/|\.pb\.h$|^runtime/(?!layout/|core/Status\.h)',
      ("runtime/layout/Bad.cpp", '#include "runtime/plan/plan.pb.h"')),
@@ -55,13 +59,83 @@ RULES = [
     ("includes start at the repository root", r'', r'^\.\.?/',
      ("runtime/core/Bad.cpp", '#include "../layout/Layout.h"')),
 ]
+# Where code asks an op for its class or interface, never for its name: a pass
+# that compares names has a list of ops of its own, which the next op is not in.
+NO_OP_NAMES = r'^(codegen|passes)/(?!Graph/LegalizeOnnx)'
+# Dialects whose names stand for ops alone; ours name attributes too.
+FOREIGN = r'(?:arith|math|linalg|tensor|scf|func|memref|vector|affine|gpu)'
+OURS = r'(?:train|dist|pipe|plan)'
+NAME_OF_OP = r'(?:getName\(\)\s*\.\s*(?:getStringRef|stripDialect|getIdentifier)' \
+    r'\(\)|getOperationName\(\)|getDialectNamespace\(\))'
+# (what is wrong, pattern over code without comments, examples)
+OP_NAMES = [
+    ("spells the name of an op", rf'"{FOREIGN}\.[a-z]\w*"',
+     ['if (name == "math.exp")', 'OperationState state(loc, "arith.addf");',
+      'StringSwitch<int>(n).Case("linalg.generic", 1)']),
+    ("compares with the name of an op",
+     rf'[=!]=\s*"{OURS}\.[a-z]\w*"|"{OURS}\.[a-z]\w*"\s*[=!]=|'
+     rf'\.Cases?\("{OURS}\.[a-z]\w*"',
+     ['if (name == "train.einsum")', 'return "dist.slice" != name;',
+      'StringSwitch<int>(n).Case("train.add", 1)']),
+    ("compares an op's name",
+     rf'{NAME_OF_OP}\s*[=!]=|[=!]=\s*[\w:>.()-]*{NAME_OF_OP}|'
+     rf'{NAME_OF_OP}\s*\.\s*(?:starts_with|ends_with|contains|find|compare)\(',
+     ['if (op->getName().getStringRef() == text)',
+      'return op->getName().getDialectNamespace() != "math";',
+      'if (text == EinsumOp::getOperationName())',
+      'op->getName().getStringRef().starts_with(prefix)']),
+]
+# A variable that holds an op's name; comparing it is the same.
+HOLDS_NAME = re.compile(rf'\b(\w+)\s*=\s*[^;=]*{NAME_OF_OP}\s*(?:\.str\(\))?;')
+# Names of our ops without their dialect, as planning once kept them.
+MNEMONIC = re.compile(r'\b(?:Train|Dist|Pipe|Plan)_\w+<"([a-z]\w*)"')
+LIST_OF_NAMES = re.compile(r'\{\s*"[^{}"]*"(?:\s*,\s*"[^{}"]*"){2,}\s*,?\s*\}')
+COMPARED_KERNEL = re.compile(r'\bkernel\s*[=!]=\s*"([a-z]\w*)"')
+NO_FALSE_ALARM = [
+    'const char *kRecompute[] = {"none", "full", "auto"};',
+    'if (options.target == "native")', 'op->setAttr("train.recompute", unit);',
+    '// as name == "math.exp" did', 'isa<math::ExpOp>(op)',
+    'op->emitError() << "\'" << op->getName() << "\'";',
+    'if (symbol.getName() == other.getName())']
+COMMENT_OR_STRING = re.compile(
+    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 SOURCES = (".h", ".cpp", ".cu", ".cuh", ".td", ".inc")
 TEXTS = SOURCES + (".txt", ".cmake", ".md", ".py", ".proto", ".json", ".mlir",
                    ".test", ".sh", "")
 SKIPPED = {"build", "out", ".git", ".cache", "__pycache__"}
 
 
-def problems(path, text):
+def op_names(text, mnemonics=()):
+    """Where a source decides by the name of an op: (position, sentence)."""
+    code = COMMENT_OR_STRING.sub(
+        lambda m: m[0] if m[0][0] == '"' else re.sub(r'[^\n]', ' ', m[0]), text)
+    patterns = [(what, re.compile(pattern)) for what, pattern, _ in OP_NAMES]
+    for name in {match[1] for match in HOLDS_NAME.finditer(code)}:
+        patterns.append(("compares an op's name", re.compile(
+            rf'\b{name}\s*[=!]=\s*"|"\s*[=!]=\s*{name}\b')))
+    found = [(match.start(), f"{what} ('{match[0]}')")
+             for what, pattern in patterns for match in pattern.finditer(code)]
+    for match in LIST_OF_NAMES.finditer(code):
+        names = re.findall(r'"([^"]*)"', match[0])
+        if all(name in mnemonics for name in names):
+            found.append((match.start(), "lists ops by name ('%s', ...)" %
+                          names[0]))
+    found += [(match.start(), f"compares an op's name ('{match[0]}')")
+              for match in COMPARED_KERNEL.finditer(code)
+              if match[1] in mnemonics]
+    return found
+
+
+def mnemonics_of(root):
+    """The names that the dialects define."""
+    names = set()
+    for path, text in files(os.path.join(root, "dialects")):
+        if path.endswith(".td"):
+            names.update(MNEMONIC.findall(text))
+    return names
+
+
+def problems(path, text, mnemonics=()):
     """All broken rules of one file: (rule, line number, sentence)."""
     found = []
 
@@ -74,6 +148,10 @@ def problems(path, text):
                 if re.search(folders, path) and re.search(forbidden, match[1]):
                     found.append((name, line(match.start()),
                                   f"includes '{match[1]}', but {name}"))
+    if path.endswith(SOURCES) and re.search(NO_OP_NAMES, path):
+        for position, sentence in op_names(text, mnemonics):
+            found.append(("no decision by an op's name", line(position),
+                          sentence + "; ask for its class or interface"))
     for match in MACHINE_PATH.finditer(text):
         found.append(("no paths of one machine", line(match.start()),
                       f"mentions '{match[0]}', a path of one machine"))
@@ -102,6 +180,21 @@ def selftest():
             wrong.append(f"the rule '{name}' does not catch {path}: {text}")
     if not problems("docs/A.md", "see " + "/ho" + "me/someone/x"):
         wrong.append("paths of one machine are not caught")
+    for what, _, examples in OP_NAMES:
+        for text in examples:
+            if not any(rule == "no decision by an op's name"
+                       for rule, _, _ in problems("codegen/Kernels/A.cpp", text)):
+                wrong.append(f"no rule catches that a pass {what}: {text}")
+    held = 'auto name = op->getName().getStringRef();\nif (name == "exp") {}'
+    if len(op_names(held)) != 1:
+        wrong.append("an op's name in a variable is not caught")
+    names = {"add", "mul", "slice", "einsum"}
+    for text in ('static const std::set<std::string> k = {"add", "mul",\n "slice"};',
+                 'if (op.kernel == "einsum")'):
+        if len(op_names(text, names)) != 1:
+            wrong.append(f"a list of ops by name is not caught: {text}")
+    wrong += [f"false alarm: {text}: {sentence}" for text in NO_FALSE_ALARM
+              for _, sentence in op_names(text, names)]
     good = [("runtime/plan/A.cpp", '#include "runtime/layout/Layout.h"'),
             ("codegen/PlanWriter/A.cpp", '#include "runtime/plan/plan.pb.h"'),
             ("passes/Graph/A.cpp", '#include "mlir/IR/Builders.h"'),
@@ -120,12 +213,16 @@ def main():
         print(f"self-test: {sentence}")
     broken = set()
     seen = 0
+    mnemonics = mnemonics_of(root)
+    if len(mnemonics) < 50:
+        wrong.append(f"only {len(mnemonics)} ops found in dialects/")
+        print(f"self-test: {wrong[-1]}")
     for path, text in files(root):
         seen += 1
-        for rule, number, sentence in problems(path, text):
+        for rule, number, sentence in problems(path, text, mnemonics):
             broken.add(rule)
             print(f"{path}:{number}: {sentence}")
-    checks = len(RULES) + 1
+    checks = len(RULES) + 2
     failed = min(checks, len(broken) + len(wrong))
     print(f"layering: {seen} files, {checks} rules")
     print(f"{checks - failed} passed, {failed} failed")

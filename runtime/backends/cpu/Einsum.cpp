@@ -8,6 +8,7 @@
 // strides. What does not merge is looped over, or the operand is made dense
 // first if the products would be too small otherwise.
 #include "runtime/backends/cpu/Copy.h"
+#include "runtime/backends/cpu/Epilogue.h"
 #include "runtime/backends/cpu/Equation.h"
 #include "runtime/backends/cpu/Gemm.h"
 #include "runtime/backends/cpu/Kernel.h"
@@ -299,12 +300,12 @@ public:
     inner.outputs = std::span(&dense_, 1);
     inner.accumulate = false;
     MERAK_RETURN_IF_ERROR(product_->run(inner, pool));
-    const Epilogue &e = epilogue_;
     float *out = f32Out(call.outputs[0]);
-    const float *bias = e.biased ? f32(call.inputs[Epilogue::kBias]) : nullptr;
-    const float *at =
-        e.gelu == Epilogue::Gradient ? f32(call.inputs[e.argument()]) : nullptr;
-    float *kept = e.gelu == Epilogue::Keep ? f32Out(call.outputs[1]) : nullptr;
+    const EpilogueOperands operands =
+        operandsOf(epilogue_, call.inputs, call.outputs);
+    const float *bias = operands.bias ? f32(*operands.bias) : nullptr;
+    const float *at = operands.slopeAt ? f32(*operands.slopeAt) : nullptr;
+    float *kept = operands.keep ? f32Out(*operands.keep) : nullptr;
     auto write = [&](float *to, int64_t offset, float value) {
       to[offset] = adds_ ? to[offset] + value : value;
     };
@@ -318,7 +319,7 @@ public:
           write(kept, offsets[2], value);
         if (at)
           value *= runtime::geluSlope(at[offsets[2]]);
-        else if (e.gelu != Epilogue::None)
+        else if (epilogue_.gelu != Epilogue::None)
           value = runtime::gelu(value);
         write(out, offsets[0], value);
       }
@@ -341,16 +342,13 @@ class WithSums : public Kernel {
 public:
   static KernelResult create(Request &request, int summed) {
     auto kernel = std::make_unique<WithSums>();
-    kernel->summed_ = summed;
-    kernel->product_ = productAlone(request.instruction);
-    Request product(kernel->product_, request.inputs, request.outputs.first(1));
+    kernel->parts_ = {request.instruction, summed};
+    Request product = kernel->parts_.product(request);
     KernelResult made = createProduct(product);
     if (!made.ok())
       return made.status();
     kernel->multiply_ = std::move(*made);
-    kernel->sum_ = sumAlone(request.instruction, summed);
-    Request sum(kernel->sum_, request.inputs.subspan(summed, 1),
-                request.outputs.subspan(1));
+    Request sum = kernel->parts_.sum(request);
     made = findKernel("reduce_sum")->create(sum);
     if (!made.ok())
       return made.status();
@@ -359,19 +357,12 @@ public:
   }
 
   Status run(const KernelCall &call, ThreadPool &pool) override {
-    KernelCall inner = call;
-    inner.instruction = &product_;
-    inner.outputs = call.outputs.first(1);
-    MERAK_RETURN_IF_ERROR(multiply_->run(inner, pool));
-    inner.instruction = &sum_;
-    inner.inputs = call.inputs.subspan(summed_, 1);
-    inner.outputs = call.outputs.subspan(1);
-    return reduce_->run(inner, pool);
+    MERAK_RETURN_IF_ERROR(multiply_->run(parts_.product(call), pool));
+    return reduce_->run(parts_.sum(call), pool);
   }
 
 private:
-  int summed_ = 0;
-  planpb::Instruction product_, sum_;
+  ProductAndSum parts_;
   std::unique_ptr<Kernel> multiply_, reduce_;
 };
 

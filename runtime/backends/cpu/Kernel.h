@@ -105,9 +105,6 @@ inline int64_t scalarInteger(const KernelCall &call, size_t i,
                              int64_t missing = 0) {
   return i < call.scalars.size() ? call.scalars[i].asInteger() : missing;
 }
-inline double scalarReal(const KernelCall &call, size_t i, double missing) {
-  return i < call.scalars.size() ? call.scalars[i].asDouble() : missing;
-}
 
 // Wraps a callable `Status(const KernelCall &, ThreadPool &)`.
 template <typename Body> KernelResult makeKernel(Body body) {

@@ -1,5 +1,6 @@
 // einsum: matrix products through the BLAS of the device; what is none (every
 // letter in all operands, integers, f64) through a kernel of our own.
+#include "runtime/backends/cpu/Epilogue.h"
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/backends/cuda/Matmul.h"
@@ -140,12 +141,14 @@ private:
   }
   Status runFast(const KernelCall &call, MatmulCall product, void *workspace,
                  Launcher &launcher, bool &finished) {
-    if (product_.biased)
-      product.bias = call.inputs[cpu::Epilogue::kBias].data;
-    if (product_.keep)
-      product.aux = call.outputs[1].data;
-    if (product_.gradient)
-      product.aux = call.inputs[epilogue_.argument()].data;
+    const cpu::EpilogueOperands operands =
+        cpu::operandsOf(epilogue_, call.inputs, call.outputs);
+    if (operands.bias)
+      product.bias = operands.bias->data;
+    if (operands.keep)
+      product.aux = operands.keep->data;
+    if (operands.slopeAt)
+      product.aux = operands.slopeAt->data;
     auto taken = launcher.device.takes(product_, product);
     if (!taken)
       return taken.status();
@@ -169,18 +172,30 @@ private:
   int64_t elementSize_[3] = {0, 0, 0};
 };
 
+// A kernel that multiplies; `matmul`: the same, if it is a product of the BLAS,
+// which can do more than multiply.
+struct Multiply {
+  std::unique_ptr<Kernel> kernel;
+  Product *matmul = nullptr;
+
+  // `finished`: see Product::run.
+  Status run(const KernelCall &call, Launcher &launcher, bool &finished) const {
+    finished = false;
+    return matmul ? matmul->run(call, launcher, finished)
+                  : kernel->run(call, launcher);
+  }
+};
+
 // A product and a kernel for what the library does not do to its result.
 class Finished : public Kernel {
 public:
-  Finished(Request &request, std::unique_ptr<Kernel> product,
-           const cpu::Epilogue &epilogue)
+  Finished(Request &request, Multiply product, const cpu::Epilogue &epilogue)
       : product_(std::move(product)), epilogue_(epilogue) {
-    workspace = product_->workspace;
+    workspace = product_.kernel->workspace;
     args_.biased = epilogue.biased;
-    args_.gelu = epilogue.gelu == cpu::Epilogue::Forward ||
-                 epilogue.gelu == cpu::Epilogue::Keep;
-    args_.keep = epilogue.gelu == cpu::Epilogue::Keep;
-    args_.gradient = epilogue.gelu == cpu::Epilogue::Gradient;
+    args_.gelu = epilogue.activates();
+    args_.keep = epilogue.keeps();
+    args_.gradient = epilogue.slopes();
     Nest nest = epilogueNest(request, epilogue);
     nest.sortBy(0);
     args_.loops = makeLoops<3>(request, nest);
@@ -188,30 +203,36 @@ public:
 
   Status run(const KernelCall &call, Launcher &launcher) override {
     bool finished = false;
-    if (auto *product = dynamic_cast<Product *>(product_.get()))
-      MERAK_RETURN_IF_ERROR(product->run(call, launcher, finished));
-    else
-      MERAK_RETURN_IF_ERROR(product_->run(call, launcher));
+    MERAK_RETURN_IF_ERROR(product_.run(call, launcher, finished));
     if (finished)
       return {};
     EpilogueArgs now = args_;
+    const cpu::EpilogueOperands operands =
+        cpu::operandsOf(epilogue_, call.inputs, call.outputs);
     now.out = ref(call.outputs[0]);
-    if (now.biased)
-      now.bias = ref(call.inputs[cpu::Epilogue::kBias]);
-    if (now.keep)
-      now.argument = ref(call.outputs[1]);
-    if (now.gradient)
-      now.argument = ref(call.inputs[epilogue_.argument()]);
+    if (operands.bias)
+      now.bias = ref(*operands.bias);
+    if (operands.keep)
+      now.argument = ref(*operands.keep);
+    if (operands.slopeAt)
+      now.argument = ref(*operands.slopeAt);
     return launcher.items<KernelId::FinishProduct>(now, now.loops.count);
   }
 
 private:
-  std::unique_ptr<Kernel> product_;
+  Multiply product_;
   cpu::Epilogue epilogue_;
   EpilogueArgs args_;
 };
 
-KernelResult createProduct(Request &request, const cpu::Epilogue &epilogue) {
+Result<Multiply> asMultiply(KernelResult kernel) {
+  if (!kernel.ok())
+    return kernel.status();
+  return Multiply{std::move(*kernel)};
+}
+
+Result<Multiply> createProduct(Request &request,
+                               const cpu::Epilogue &epilogue) {
   cpu::Problem problem;
   if (!cpu::readEquation(request, problem))
     return request.status();
@@ -230,9 +251,10 @@ KernelResult createProduct(Request &request, const cpu::Epilogue &epilogue) {
     return request.status();
   const bool products = problem.m.count() > 1 || problem.n.count() > 1;
   if (!real || !products)
-    return createDirect(request, problem, alpha);
+    return asMultiply(createDirect(request, problem, alpha));
   if (problem.elements() == 0)
-    return makeKernel([](const KernelCall &, Launcher &) { return Status(); });
+    return asMultiply(
+        makeKernel([](const KernelCall &, Launcher &) { return Status(); }));
   // Both factors have one type, and the result that type or f32.
   const planpb::DType ab = a == b ? a : planpb::F32;
   const planpb::DType c = out == ab ? out : planpb::F32;
@@ -241,7 +263,8 @@ KernelResult createProduct(Request &request, const cpu::Epilogue &epilogue) {
                                            forced, epilogue);
   if (!request.ok())
     return request.status();
-  return std::unique_ptr<Kernel>(std::move(product));
+  Product *matmul = product.get();
+  return Multiply{std::move(product), matmul};
 }
 
 // The product, and the sums of one of its factors: by the product itself, which
@@ -251,23 +274,19 @@ public:
   static KernelResult create(Request &request, int summed,
                              const Device &device) {
     auto kernel = std::make_unique<Summed>();
-    kernel->summed_ = summed;
-    kernel->multiply_ = cpu::productAlone(request.instruction);
-    Request multiply(kernel->multiply_, request.inputs,
-                     request.outputs.first(1));
-    KernelResult product = createProduct(multiply, {});
+    kernel->parts_ = {request.instruction, summed};
+    Request multiply = kernel->parts_.product(request);
+    Result<Multiply> product = createProduct(multiply, {});
     if (!product.ok())
       return product.status();
-    kernel->add_ = cpu::sumAlone(request.instruction, summed);
-    Request add(kernel->add_, request.inputs.subspan(summed, 1),
-                request.outputs.subspan(1));
+    Request add = kernel->parts_.sum(request);
     KernelResult sums = findKernel("reduce_sum")->create(add, device);
     if (!sums.ok())
       return sums.status();
     kernel->product_ = std::move(*product);
     kernel->sums_ = std::move(*sums);
     kernel->workspace =
-        std::max(kernel->product_->workspace, kernel->sums_->workspace);
+        std::max(kernel->product_.kernel->workspace, kernel->sums_->workspace);
     kernel->join(request);
     if (!request.ok())
       return request.status();
@@ -275,49 +294,46 @@ public:
   }
 
   Status run(const KernelCall &call, Launcher &launcher) override {
-    KernelCall inner = call;
-    inner.instruction = &multiply_;
-    inner.outputs = call.outputs.first(1);
+    const KernelCall multiply = parts_.product(call);
     void *const to = call.outputs[1].data;
     bool finished = false;
     Launcher part = launcher; // the sums use the same workspace
     if (joined_) {
       void *sums = bytes_ > 0 ? part.workspace(bytes_) : to;
-      MERAK_RETURN_IF_ERROR(joined_->run(inner, part, finished, sums));
+      MERAK_RETURN_IF_ERROR(
+          product_.matmul->run(multiply, part, finished, sums));
       if (finished)
         return bytes_ > 0 ? runCopy(launcher, copy_, sums, to) : Status();
     } else {
-      MERAK_RETURN_IF_ERROR(product_->run(inner, part));
+      MERAK_RETURN_IF_ERROR(product_.kernel->run(multiply, part));
     }
-    inner.instruction = &add_;
-    inner.inputs = call.inputs.subspan(summed_, 1);
-    inner.outputs = call.outputs.subspan(1);
-    return sums_->run(inner, launcher);
+    return sums_->run(parts_.sum(call), launcher);
   }
 
 private:
   void join(Request &request) {
-    auto *product = dynamic_cast<Product *>(product_.get());
     const View &to = request.outputs[1];
     View dense = denseView(to);
     dense.dtype = request.outputs[0].dtype; // unless it is copied: not joined
-    Request add(add_, request.inputs.subspan(summed_, 1), std::span(&dense, 1));
+    Request add = parts_.sum(request, std::span(&dense, 1));
     cpu::ReduceRequest read;
-    if (!product || to.elements() == 0 || !cpu::readReduce(add, read) ||
-        !product->takeSums(summed_, read.kept, read.reduced.count()))
+    if (!product_.matmul || to.elements() == 0 || !cpu::readReduce(add, read) ||
+        !product_.matmul->takeSums(parts_.summed(), read.kept,
+                                   read.reduced.count()))
       return;
-    joined_ = product;
-    if (add_.accumulate() || !to.dense() || to.dtype != dense.dtype) {
-      copy_ = makeCopy(request, dense, to, add_.accumulate());
+    joined_ = true;
+    const bool adds = request.instruction.accumulate();
+    if (adds || !to.dense() || to.dtype != dense.dtype) {
+      copy_ = makeCopy(request, dense, to, adds);
       bytes_ = denseBytes(dense);
     }
     workspace += bytes_;
   }
 
-  int summed_ = 0;
-  planpb::Instruction multiply_, add_;
-  std::unique_ptr<Kernel> product_, sums_;
-  Product *joined_ = nullptr;
+  cpu::ProductAndSum parts_;
+  Multiply product_;
+  std::unique_ptr<Kernel> sums_;
+  bool joined_ = false; // the product writes the sums
   CopyArgs copy_;
   uint64_t bytes_ = 0;
 };
@@ -328,9 +344,11 @@ KernelResult createEinsum(Request &request, const Device &device) {
     return request.status();
   if (epilogue.summed >= 0)
     return Summed::create(request, epilogue.summed, device);
-  KernelResult product = createProduct(request, epilogue);
-  if (!product.ok() || !epilogue.any())
-    return product;
+  Result<Multiply> product = createProduct(request, epilogue);
+  if (!product.ok())
+    return product.status();
+  if (!epilogue.any())
+    return std::move(product->kernel);
   expectAllReal(request);
   auto finished =
       std::make_unique<Finished>(request, std::move(*product), epilogue);

@@ -198,8 +198,7 @@ bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,
     return false;
   // In the order of memory: columns of C, then its rows.
   nest.sortBy(0);
-  const bool needsAux = epilogue.gelu == cpu::Epilogue::Keep ||
-                        epilogue.gelu == cpu::Epilogue::Gradient;
+  const bool needsAux = epilogue.keeps() || epilogue.slopes();
   product.ldAux = 0;
   if (nest.rank() == 1 && nest.sizes[0] == product.m * product.n &&
       !epilogue.biased && product.ldc == product.m) {
@@ -222,10 +221,9 @@ bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,
   if (needsAux && (product.ldAux < product.m || product.ldAux % 8 != 0))
     return false;
   product.biased = epilogue.biased;
-  product.gelu = epilogue.gelu == cpu::Epilogue::Forward ||
-                 epilogue.gelu == cpu::Epilogue::Keep;
-  product.keep = epilogue.gelu == cpu::Epilogue::Keep;
-  product.gradient = epilogue.gelu == cpu::Epilogue::Gradient;
+  product.gelu = epilogue.activates();
+  product.keep = epilogue.keeps();
+  product.gradient = epilogue.slopes();
   return true;
 }
 

@@ -4,6 +4,7 @@
 // device.
 #pragma once
 
+#include "runtime/backends/cpu/Epilogue.h"
 #include "runtime/backends/cpu/Equation.h"
 #include "runtime/backends/cuda/kernels/Element.h"
 

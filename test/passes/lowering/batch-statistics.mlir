@@ -20,7 +20,7 @@
 // CHECK-NOT: batch_mean
 // CHECK-NOT: train.track
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 2>} {
-  pipe.stage @stage0 index 0 schedule "F0 F1" {
+  pipe.stage @stage0 index 0 schedule <F0, F1> {
     pipe.value input @x : tensor<16x3xf32> tensor "x" layout #dist.layout<[16 over (mb, dp), 3]>
     pipe.value constant @running : tensor<3xf32> tensor "running" layout #dist.layout<[3]>
     pipe.value result @y : tensor<16x3xf32> tensor "y" layout #dist.layout<[16 over (mb, dp), 3]>
@@ -38,7 +38,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 2>} {
 // -----
 
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 4>} {
-  pipe.stage @stage0 index 0 schedule "F0 F1 F2 F3" {
+  pipe.stage @stage0 index 0 schedule <F0, F1, F2, F3> {
     pipe.value input @x : tensor<4x3xf32> tensor "x" layout #dist.layout<[4 over (mb), 3]>
     pipe.value constant @running : tensor<3xf32> tensor "running" layout #dist.layout<[3]>
     pipe.action F @forward {

@@ -7,19 +7,19 @@
 // A bucket of at most 40 bytes: @a and @b stand where @b did; @big is alone and
 // closes them; @c and @d, which the other group does not separate.
 // CHECK-LABEL: plan.program @backward
-// CHECK: plan.procedure @weight action "W"
+// CHECK: plan.procedure @weight action W
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@a[4])
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@b[4])
-// CHECK-NEXT: plan.collective "all_reduce" (@a[4], @b[4]) -> (@a[4], @b[4]) group 0 reduction "sum" stream 2 {plan.joined}
+// CHECK-NEXT: plan.collective all_reduce (@a[4], @b[4]) -> (@a[4], @b[4]) group 0 reduction sum stream 2 {plan.joined}
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@big[4])
-// CHECK-NEXT: plan.collective "all_reduce" (@big[4, 4]) -> (@big[4, 4]) group 0
+// CHECK-NEXT: plan.collective all_reduce (@big[4, 4]) -> (@big[4, 4]) group 0
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@c[4])
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@other[4])
-// CHECK-NEXT: plan.collective "all_reduce" (@other[4]) -> (@other[4]) group 1
+// CHECK-NEXT: plan.collective all_reduce (@other[4]) -> (@other[4]) group 1
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@half[4])
-// CHECK-NEXT: plan.collective "all_reduce" (@half[4]) -> (@half[4]) group 0
+// CHECK-NEXT: plan.collective all_reduce (@half[4]) -> (@half[4]) group 0
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@d[4])
-// CHECK-NEXT: plan.collective "all_reduce" (@c[4], @d[4]) -> (@c[4], @d[4]) group 0 reduction "sum" stream 2 {plan.joined}
+// CHECK-NEXT: plan.collective all_reduce (@c[4], @d[4]) -> (@c[4], @d[4]) group 0 reduction sum stream 2 {plan.joined}
 // CHECK-NEXT: }
 
 // Neighbours in the order of the bucket, each at the alignment of 64; the first
@@ -35,10 +35,10 @@
 
 // Types, groups and parts of buffers are not mixed even if there is room.
 // ALL-LABEL: plan.program @backward
-// ALL: plan.collective "all_reduce" (@other[4])
-// ALL: plan.collective "all_reduce" (@half[4])
-// ALL: plan.collective "all_reduce" (@a[4], @b[4], @big[4, 4], @c[4], @d[4])
-plan.program @backward index 0 streams ["compute", "collectives", "gradients"] groups [["dp"], ["dp", "tp"]] schedule "W0 U" {
+// ALL: plan.collective all_reduce (@other[4])
+// ALL: plan.collective all_reduce (@half[4])
+// ALL: plan.collective all_reduce (@a[4], @b[4], @big[4, 4], @c[4], @d[4])
+plan.program @backward index 0 streams ["compute", "collectives", "gradients"] groups [["dp"], ["dp", "tp"]] schedule <W0, U> {
   plan.buffer activations @act : tensor<4xf32>
   plan.buffer gradients @d : tensor<4xf32>
   plan.buffer gradients @a : tensor<4xf32>
@@ -47,21 +47,21 @@ plan.program @backward index 0 streams ["compute", "collectives", "gradients"] g
   plan.buffer gradients @b : tensor<4xf32>
   plan.buffer gradients @other : tensor<4xf32>
   plan.buffer gradients @half : tensor<4xbf16>
-  plan.procedure @weight action "W" {
+  plan.procedure @weight action W {
     plan.library "copy" (@act[4]) -> (@a[4])
-    plan.collective "all_reduce" (@a[4]) -> (@a[4]) group 0 reduction "sum" stream 2
+    plan.collective all_reduce (@a[4]) -> (@a[4]) group 0 reduction sum stream 2
     plan.library "copy" (@act[4]) -> (@b[4])
-    plan.collective "all_reduce" (@b[4]) -> (@b[4]) group 0 reduction "sum" stream 2
+    plan.collective all_reduce (@b[4]) -> (@b[4]) group 0 reduction sum stream 2
     plan.library "copy" (@act[4]) -> (@big[4])
-    plan.collective "all_reduce" (@big[4, 4]) -> (@big[4, 4]) group 0 reduction "sum" stream 2
+    plan.collective all_reduce (@big[4, 4]) -> (@big[4, 4]) group 0 reduction sum stream 2
     plan.library "copy" (@act[4]) -> (@c[4])
-    plan.collective "all_reduce" (@c[4]) -> (@c[4]) group 0 reduction "sum" stream 2
+    plan.collective all_reduce (@c[4]) -> (@c[4]) group 0 reduction sum stream 2
     plan.library "copy" (@act[4]) -> (@other[4])
-    plan.collective "all_reduce" (@other[4]) -> (@other[4]) group 1 reduction "sum" stream 2
+    plan.collective all_reduce (@other[4]) -> (@other[4]) group 1 reduction sum stream 2
     plan.library "copy" (@act[4]) -> (@half[4])
-    plan.collective "all_reduce" (@half[4]) -> (@half[4]) group 0 reduction "sum" stream 2
+    plan.collective all_reduce (@half[4]) -> (@half[4]) group 0 reduction sum stream 2
     plan.library "copy" (@act[4]) -> (@d[4])
-    plan.collective "all_reduce" (@d[4]) -> (@d[4]) group 0 reduction "sum" stream 2
+    plan.collective all_reduce (@d[4]) -> (@d[4]) group 0 reduction sum stream 2
   }
   plan.call @weight microbatch 0 slots [] waits []
 }
@@ -70,21 +70,21 @@ plan.program @backward index 0 streams ["compute", "collectives", "gradients"] g
 // first use of one; @d is made of @c and cannot go with it. Other reductions,
 // parts of a buffer and what is summed over stages are left alone.
 // CHECK-LABEL: plan.program @update
-// CHECK: plan.procedure @update action "U"
-// CHECK-NEXT: plan.collective "all_reduce" (@b[4], @a[4]) -> (@b[4], @a[4]) group 0 reduction "sum" stream 1 {plan.joined}
+// CHECK: plan.procedure @update action U
+// CHECK-NEXT: plan.collective all_reduce (@b[4], @a[4]) -> (@b[4], @a[4]) group 0 reduction sum stream 1 {plan.joined}
 // CHECK-NEXT: plan.library "copy" (@e[4]) -> (@c[4]) accumulate
 // CHECK-NEXT: plan.library "copy" (@b[4]) -> (@w[4])
 // CHECK-NEXT: plan.library "copy" (@a[4]) -> (@w[4])
-// CHECK-NEXT: plan.collective "all_reduce" (@c[4]) -> (@c[4]) group 0 reduction "sum"
+// CHECK-NEXT: plan.collective all_reduce (@c[4]) -> (@c[4]) group 0 reduction sum
 // CHECK-NEXT: plan.library "copy" (@c[4]) -> (@w[4])
 // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@d[4])
-// CHECK-NEXT: plan.collective "all_reduce" (@d[4]) -> (@d[4]) group 0 reduction "sum"
-// CHECK-NEXT: plan.collective "all_reduce" (@e[4]) -> (@e[4]) group 0 reduction "max"
-// CHECK-NEXT: plan.collective "all_reduce" (@f[4]) -> (@f[4]) group 1
-// CHECK-NEXT: plan.collective "all_reduce" (@g[4]) -> (@g[4]) group 1
-// CHECK-NEXT: plan.collective "all_reduce" (@h[2]) -> (@h[2]) group 0
+// CHECK-NEXT: plan.collective all_reduce (@d[4]) -> (@d[4]) group 0 reduction sum
+// CHECK-NEXT: plan.collective all_reduce (@e[4]) -> (@e[4]) group 0 reduction max
+// CHECK-NEXT: plan.collective all_reduce (@f[4]) -> (@f[4]) group 1
+// CHECK-NEXT: plan.collective all_reduce (@g[4]) -> (@g[4]) group 1
+// CHECK-NEXT: plan.collective all_reduce (@h[2]) -> (@h[2]) group 0
 // CHECK-NEXT: }
-plan.program @update index 0 streams ["compute", "collectives"] groups [["dp"], ["pp"]] schedule "U" {
+plan.program @update index 0 streams ["compute", "collectives"] groups [["dp"], ["pp"]] schedule <U> {
   plan.buffer gradients @a : tensor<4xf32>
   plan.buffer gradients @b : tensor<4xf32>
   plan.buffer gradients @c : tensor<4xf32>
@@ -94,20 +94,20 @@ plan.program @update index 0 streams ["compute", "collectives"] groups [["dp"], 
   plan.buffer gradients @g : tensor<4xf32>
   plan.buffer gradients @h : tensor<4xf32>
   plan.buffer parameters @w : tensor<4xf32>
-  plan.procedure @update action "U" {
+  plan.procedure @update action U {
     plan.library "copy" (@e[4]) -> (@c[4]) accumulate
-    plan.collective "all_reduce" (@b[4]) -> (@b[4]) group 0 reduction "sum" stream 1
+    plan.collective all_reduce (@b[4]) -> (@b[4]) group 0 reduction sum stream 1
     plan.library "copy" (@b[4]) -> (@w[4])
-    plan.collective "all_reduce" (@a[4]) -> (@a[4]) group 0 reduction "sum" stream 1
+    plan.collective all_reduce (@a[4]) -> (@a[4]) group 0 reduction sum stream 1
     plan.library "copy" (@a[4]) -> (@w[4])
-    plan.collective "all_reduce" (@c[4]) -> (@c[4]) group 0 reduction "sum" stream 1
+    plan.collective all_reduce (@c[4]) -> (@c[4]) group 0 reduction sum stream 1
     plan.library "copy" (@c[4]) -> (@w[4])
     plan.library "copy" (@w[4]) -> (@d[4])
-    plan.collective "all_reduce" (@d[4]) -> (@d[4]) group 0 reduction "sum" stream 1
-    plan.collective "all_reduce" (@e[4]) -> (@e[4]) group 0 reduction "max" stream 1
-    plan.collective "all_reduce" (@f[4]) -> (@f[4]) group 1 reduction "sum" stream 1
-    plan.collective "all_reduce" (@g[4]) -> (@g[4]) group 1 reduction "sum" stream 1
-    plan.collective "all_reduce" (@h[2]) -> (@h[2]) group 0 reduction "sum" stream 1
+    plan.collective all_reduce (@d[4]) -> (@d[4]) group 0 reduction sum stream 1
+    plan.collective all_reduce (@e[4]) -> (@e[4]) group 0 reduction max stream 1
+    plan.collective all_reduce (@f[4]) -> (@f[4]) group 1 reduction sum stream 1
+    plan.collective all_reduce (@g[4]) -> (@g[4]) group 1 reduction sum stream 1
+    plan.collective all_reduce (@h[2]) -> (@h[2]) group 0 reduction sum stream 1
   }
   plan.call @update microbatch -1 slots [] waits []
 }

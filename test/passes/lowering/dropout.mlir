@@ -6,7 +6,7 @@
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 2, mb = 2>,
     merak.train = {mode = "infer", model = "m.onnx", global_batch = 16 : i64,
                    schedule_name = "gpipe"}} {
-  pipe.stage @stage0 index 0 schedule "F0 F1" {
+  pipe.stage @stage0 index 0 schedule <F0, F1> {
     pipe.value input @x : tensor<16x3x16xf32> tensor "x" layout #dist.layout<[16 over (mb, dp), 3, 16 over (tp)]>
     pipe.value result @y : tensor<16x3x16xf32> tensor "y" layout #dist.layout<[16 over (mb, dp), 3, 16 over (tp)]>
     pipe.action F @forward {

@@ -11,7 +11,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
                    optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
                    constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
                    device = "cuda"}} {
-  pipe.stage @stage0 index 0 schedule "W0" {
+  pipe.stage @stage0 index 0 schedule <W0> {
     pipe.value activation @x : tensor<4096x96xbf16>
     pipe.value activation @dy : tensor<4096x96xbf16>
     pipe.value activation @dz : tensor<4096x96xbf16>
@@ -27,7 +27,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
     pipe.value gradient @b4 : tensor<96xf32>
     pipe.value gradient @alone : tensor<96xf32>
 
-    // CHECK: plan.procedure @stage0.weight action "W"
+    // CHECK: plan.procedure @stage0.weight action W
     // CHECK-NEXT: plan.library "einsum" (@x[4096, 96], @dy[4096, 96]) -> (@w[96, 96], @b[96]) with {equation = "bi,bj->ij", sum = "1"}
     // The other order, in the type of the factors; only one product takes them.
     // CHECK-NEXT: plan.library "einsum" (@dz[4096, 96], @x[4096, 96]) -> (@[[W2:.*]][96, 96], @[[B2:.*]][96]) with {equation = "bj,bi->ji", sum = "0"}
@@ -38,7 +38,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
     // CHECK: plan.library "einsum" (@x[4096, 96], @da[4096, 96]) -> (@w4[96, 96], @b4[1, 96]) with {equation = "bi,bj->ij", sum = "1"}
     // CHECK-NEXT: plan.library "reduce_sum" (@u[4096, 96]) -> (@alone[96]) with {axes = "0"}
     // CHECK-NOT: plan.kernel
-    // CPU: plan.procedure @stage0.weight action "W"
+    // CPU: plan.procedure @stage0.weight action W
     // CPU-NOT: sum =
     pipe.action W @weight {
       %x = pipe.load @x : tensor<4096x96xbf16>

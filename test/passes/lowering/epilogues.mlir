@@ -13,7 +13,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
   train.parameter @w : tensor<8x32xbf16> from #train.source<"" at 0 length 512>
   train.parameter @b : tensor<32xf32> from #train.source<"" at 512 length 128>
 
-  pipe.stage @stage0 index 0 schedule "F0 B0 W0" {
+  pipe.stage @stage0 index 0 schedule <F0, B0, W0> {
     pipe.value input @x : tensor<16x8xbf16> tensor "x"
     pipe.value parameter @w : tensor<8x32xbf16> tensor "w"
     pipe.value parameter @b : tensor<32xf32> tensor "b"
@@ -29,7 +29,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
 
     // GELU's argument is kept for the backward pass; the bias is converted on
     // its own.
-    // CHECK: plan.procedure @stage0.forward action "F"
+    // CHECK: plan.procedure @stage0.forward action F
     // CHECK: plan.kernel @[[CONVERT:.*]] (@b[32]) -> (@[[BIAS:.*]][32])
     // CHECK-NEXT: plan.library "einsum" ({{.*}}, @w[8, 32], @[[BIAS]][32]) -> (@y[16, 32], @z[16, 32]) with {bias = "1", equation = "bi,ij->bj", gelu = "keep"}
     // A sum with a whole tensor is no bias, and the other GELU no epilogue.
@@ -55,7 +55,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
       pipe.store %wide to @other accumulate : tensor<16x32xf32>
     }
     // The gradient passes GELU inside of the product.
-    // CHECK: plan.procedure @stage0.backward action "B"
+    // CHECK: plan.procedure @stage0.backward action B
     // CHECK: plan.library "einsum" (@dy[16, 8], @w[8, 32], @z[16, 32]) -> (@dz[16, 32]) with {equation = "bi,ij->bj", gelu = "gradient"}
     // CHECK-NOT: plan.kernel
     pipe.action B @backward {
@@ -66,11 +66,11 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
       %dz = train.gelu_grad tanh %d, %z : tensor<16x32xbf16>
       pipe.store %dz to @dz : tensor<16x32xbf16>
     }
-    // CHECK: plan.procedure @stage0.weight action "W"
+    // CHECK: plan.procedure @stage0.weight action W
     // CHECK: plan.library "einsum" ({{.*}}, @dz[16, 32]) -> (@sum[8, 32]) with {equation = "bi,bj->ij"}
     // CHECK-NEXT: plan.library "conv_grad_weight" ({{.*}}) -> (@filter[8, 4, 3, 3])
     // CHECK-NOT: plan.kernel
-    // CPU: plan.procedure @stage0.weight action "W"
+    // CPU: plan.procedure @stage0.weight action W
     // CPU: plan.library "einsum" ({{.*}}, @dz[16, 32]) -> (@sum[8, 32]) with {equation = "bi,bj->ij"}
     // CPU-NEXT: plan.library "conv_grad_weight" ({{.*}}) -> (@filter[8, 4, 3, 3])
     // CPU-NOT: plan.kernel

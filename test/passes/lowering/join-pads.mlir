@@ -8,7 +8,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
                    optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
                    constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
                    device = "cuda"}} {
-  pipe.stage @stage0 index 0 schedule "B0" {
+  pipe.stage @stage0 index 0 schedule <B0> {
     pipe.value activation @a : tensor<4x8xf32>
     pipe.value activation @b : tensor<4x6xf32>
     pipe.value activation @c : tensor<4x4xf32>
@@ -16,7 +16,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
     pipe.value activation @more : tensor<4x18xf32>
     pipe.value activation @gap : tensor<4x18xf32>
 
-    // CHECK: plan.procedure @stage0.backward action "B"
+    // CHECK: plan.procedure @stage0.backward action B
     pipe.action B @backward {
       %a = pipe.load @a : tensor<4x8xf32>
       %b = pipe.load @b : tensor<4x6xf32>

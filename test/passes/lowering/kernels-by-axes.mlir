@@ -9,7 +9,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 2>,
                    optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
                    constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
                    device = "cpu"}} {
-  pipe.stage @stage0 index 0 schedule "F0 F1" {
+  pipe.stage @stage0 index 0 schedule <F0, F1> {
     pipe.value activation @whole : tensor<8x96xf32> layout <[8 over (mb), 96]>
     pipe.value activation @part : tensor<8x96xf32> layout <[8 over (mb), 96] partial(tp)>
     pipe.value activation @sum : tensor<8x96xf32> layout <[8 over (mb), 96]>

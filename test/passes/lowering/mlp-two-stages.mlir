@@ -13,7 +13,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
   train.parameter @w1 : tensor<8x16xf32> trainable from #train.source<"" at 100 length 512>
   train.parameter @w2 : tensor<16x6xf32> trainable from #train.source<"w.bin" at 0 length 384>
 
-  pipe.stage @stage0 index 0 schedule "F0 F1 W0 W1 U" {
+  pipe.stage @stage0 index 0 schedule <F0, F1, W0, W1, U> {
     pipe.value input @x : tensor<4x8xf32> tensor "x" layout #dist.layout<[16 over (mb, dp), 8]>
     pipe.value parameter @w1 : tensor<8x8xf32> tensor "w1" layout #dist.layout<[8, 16 over (tp)]>
     pipe.value activation @act0 : tensor<4x8xf32> layout #dist.layout<[16 over (mb, dp), 16 over (tp)]>
@@ -22,7 +22,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // The result of the last op goes straight into the value that is sent.
     // CHECK-LABEL: plan.program @stage0 index 0
     // CHECK: plan.buffer gradients @sum0 : tensor<8x8xf32> {{.*}}tensor "w1"
-    // CHECK: plan.procedure @stage0.forward action "F"
+    // CHECK: plan.procedure @stage0.forward action F
     // CHECK-NEXT: plan.load_input "x" () -> (@"stage0.forward:x"[4, 8])
     // CHECK-NEXT: plan.library "einsum" (@"stage0.forward:x"[4, 8], @w1[8, 8]) -> (@[[H:.*]][4, 8]) with {equation = "bi,ij->bj"}
     // CHECK-NEXT: plan.kernel @kernel0 (@[[H]][4, 8]) -> (@act0[4, 8])
@@ -35,7 +35,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
       pipe.store %r to @act0 : tensor<4x8xf32>
     }
     // The gradient is added where it is computed.
-    // CHECK: plan.procedure @stage0.weight action "W"
+    // CHECK: plan.procedure @stage0.weight action W
     // CHECK: plan.recv "t1" () -> (@from1[4, 8]) peer {pp = 1 : i64} stream 3
     // CHECK: plan.library "einsum" ({{.*}}) -> (@sum0[8, 8]) with {equation = "bi,bj->ij"} accumulate
     pipe.action W @weight {
@@ -49,8 +49,8 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
       pipe.store %dw to @sum0 accumulate : tensor<8x8xf32>
     }
     // The reduced gradient stays in the accumulator.
-    // CHECK: plan.procedure @stage0.update action "U"
-    // CHECK-NEXT: plan.collective "all_reduce" (@sum0[8, 8]) -> (@sum0[8, 8]) group 0 reduction "sum" stream 1
+    // CHECK: plan.procedure @stage0.update action U
+    // CHECK-NEXT: plan.collective all_reduce (@sum0[8, 8]) -> (@sum0[8, 8]) group 0 reduction sum stream 1
     // CHECK-NEXT: plan.library "sgd_update" (@sum0[8, 8]) -> (@w1[8, 8]) with {clip = "0", momentum = "0", weight_decay = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"step">]
     // CHECK: plan.procedure @stage0.clear
     // CHECK-NEXT: plan.library "fill" () -> (@sum0[8, 8])
@@ -68,7 +68,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // CHECK-NEXT: plan.call @stage0.update microbatch -1
   }
 
-  pipe.stage @stage1 index 1 schedule "F0 B0 W0 F1 B1 W1 U" {
+  pipe.stage @stage1 index 1 schedule <F0, B0, W0, F1, B1, W1, U> {
     pipe.value activation @from0 : tensor<4x8xf32> layout #dist.layout<[16 over (mb, dp), 16 over (tp)]>
     pipe.value activation @act1 : tensor<4x8xf32> layout #dist.layout<[16 over (mb, dp), 16 over (tp)]>
     pipe.value parameter @w2 : tensor<8x6xf32> tensor "w2" layout #dist.layout<[16 over (tp), 6]>
@@ -76,8 +76,8 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     pipe.value step @sum2 : tensor<f32> layout #dist.layout<[] partial(dp)>
     pipe.value result @loss : tensor<f32> tensor "loss" layout #dist.layout<[]>
     // CHECK-LABEL: plan.program @stage1 index 1
-    // CHECK: plan.procedure @stage1.forward action "F"
-    // CHECK: plan.collective "all_reduce" (@[[Y:.*]][4, 6]) -> (@[[Y]][4, 6]) group 0
+    // CHECK: plan.procedure @stage1.forward action F
+    // CHECK: plan.collective all_reduce (@[[Y:.*]][4, 6]) -> (@[[Y]][4, 6]) group 0
     // EVENTS-LABEL: plan.program @stage1
     // EVENTS: plan.recv "t0"
     // EVENTS-NEXT: plan.record 0 () -> () stream 2
@@ -85,7 +85,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // EVENTS: plan.library "einsum" (@from0
     // EVENTS: plan.record 1 () -> ()
     // EVENTS: plan.wait 1 () -> () stream 1
-    // EVENTS-NEXT: plan.collective "all_reduce"
+    // EVENTS-NEXT: plan.collective all_reduce
     // EVENTS-NEXT: plan.record 2 () -> () stream 1
     // EVENTS: plan.wait 2 () -> ()
     pipe.action F @forward {

@@ -8,49 +8,49 @@ module {
   // reduction stands behind the last instruction of its gradient. B is sent to
   // another stage and stays.
   // CHECK-LABEL: plan.program @pipelined
-  // CHECK: plan.procedure @weight action "W"
+  // CHECK: plan.procedure @weight action W
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@tmp[4])
   // CHECK-NEXT: plan.library "copy" (@tmp[4]) -> (@sum0[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
   // CHECK-NEXT: }
-  // CHECK: plan.procedure @weight.last action "W"
+  // CHECK: plan.procedure @weight.last action W
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@tmp.last[4])
   // CHECK-NEXT: plan.library "copy" (@tmp.last[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 3
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 3
   // CHECK-NEXT: }
   // The third one is scaled before it is reduced.
-  // CHECK: plan.procedure @update action "U"
+  // CHECK: plan.procedure @update action U
   // CHECK-NEXT: plan.library "copy" (@sum0[4]) -> (@w[4])
   // CHECK-NEXT: plan.library "copy" (@sum1[4]) -> (@sum2[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum2[4])
+  // CHECK-NEXT: plan.collective all_reduce (@sum2[4])
   // CHECK: plan.call @weight microbatch 0
   // CHECK-NEXT: plan.call @backward microbatch 1
   // CHECK-NEXT: plan.call @weight.last microbatch 1
   // CHECK-NEXT: plan.call @update
-  plan.program @pipelined index 0 streams ["compute", "collectives", "send"] groups [["dp"]] schedule "B0 W0 B1 W1 U" {
+  plan.program @pipelined index 0 streams ["compute", "collectives", "send"] groups [["dp"]] schedule <B0, W0, B1, W1, U> {
     plan.buffer activations @act : tensor<4xf32>
     plan.buffer workspace @tmp : tensor<4xf32> in @weight
     plan.buffer gradients @sum0 : tensor<4xf32>
     plan.buffer gradients @sum1 : tensor<4xf32>
     plan.buffer gradients @sum2 : tensor<4xf32>
     plan.buffer parameters @w : tensor<4xf32>
-    plan.procedure @backward action "B" {
+    plan.procedure @backward action B {
       plan.library "copy" (@w[4]) -> (@act[4])
       plan.send "t" (@act[4]) -> () peer {pp = 0 : i64} stream 2
     }
-    plan.procedure @weight action "W" {
+    plan.procedure @weight action W {
       plan.library "copy" (@act[4]) -> (@tmp[4])
       plan.library "copy" (@tmp[4]) -> (@sum0[4]) accumulate
       plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
     }
-    plan.procedure @update action "U" {
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+    plan.procedure @update action U {
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@sum2[4]) accumulate
-      plan.collective "all_reduce" (@sum2[4]) -> (@sum2[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum2[4]) -> (@sum2[4]) group 0 reduction sum stream 1
     }
     plan.call @backward microbatch 0 slots [] waits []
     plan.call @weight microbatch 0 slots [] waits []
@@ -62,39 +62,39 @@ module {
   // Nobody waits for B: the gradients of weights follow their layer, where B
   // has got the collective that they need as well.
   // CHECK-LABEL: plan.program @alone
-  // CHECK: plan.procedure @backward action "B"
+  // CHECK: plan.procedure @backward action B
   // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@d1[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@d1[4]) -> (@d1[4]) group 1
+  // CHECK-NEXT: plan.collective all_reduce (@d1[4]) -> (@d1[4]) group 1
   // CHECK-NEXT: plan.library "copy" (@d1[4]) -> (@d0[4])
   // CHECK-NEXT: plan.library "copy" (@d1[4]) -> (@sum1[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@d0[4]) -> (@sum0[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@d0[4]) -> (@out[4])
   // CHECK-NOT: @weight
   // CHECK: plan.call @backward microbatch 0
   // CHECK-NEXT: plan.call @update
-  plan.program @alone index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule "B0 W0 U" {
+  plan.program @alone index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule <B0, W0, U> {
     plan.buffer activations @d0 : tensor<4xf32>
     plan.buffer activations @d1 : tensor<4xf32>
     plan.buffer activations @out : tensor<4xf32>
     plan.buffer gradients @sum0 : tensor<4xf32>
     plan.buffer gradients @sum1 : tensor<4xf32>
     plan.buffer parameters @w : tensor<4xf32>
-    plan.procedure @backward action "B" {
+    plan.procedure @backward action B {
       plan.library "copy" (@w[4]) -> (@d1[4])
-      plan.collective "all_reduce" (@d1[4]) -> (@d1[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@d1[4]) -> (@d1[4]) group 1 reduction sum stream 1
       plan.library "copy" (@d1[4]) -> (@d0[4])
       plan.library "copy" (@d0[4]) -> (@out[4])
     }
-    plan.procedure @weight action "W" {
+    plan.procedure @weight action W {
       plan.library "copy" (@d1[4]) -> (@sum1[4])
       plan.library "copy" (@d0[4]) -> (@sum0[4])
     }
-    plan.procedure @update action "U" {
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+    plan.procedure @update action U {
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
     }
     plan.call @backward microbatch 0 slots [] waits []
@@ -105,23 +105,23 @@ module {
   // Two collectives on their way: the gradients of weights run where B waits for
   // one of them, not in front of the next one.
   // CHECK-LABEL: plan.program @waits
-  // CHECK: plan.procedure @backward action "B"
+  // CHECK: plan.procedure @backward action B
   // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@a0[4])
   // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@b0[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@b0[4]) -> (@b0[4]) group 1
+  // CHECK-NEXT: plan.collective all_reduce (@b0[4]) -> (@b0[4]) group 1
   // CHECK-NEXT: plan.library "copy" (@w[4]) -> (@a1[4])
   // CHECK-NEXT: plan.library "copy" (@a1[4]) -> (@b1[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1
+  // CHECK-NEXT: plan.collective all_reduce (@b1[4]) -> (@b1[4]) group 1
   // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@sum1[4])
   // CHECK-NEXT: plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@b0[4]) -> (@c0[4])
   // CHECK-NEXT: plan.library "copy" (@b0[4]) -> (@sum0[4])
   // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@c1[4])
   // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
   // CHECK-NOT: @weight
-  plan.program @waits index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule "B0 W0 U" {
+  plan.program @waits index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule <B0, W0, U> {
     plan.buffer activations @a0 : tensor<4xf32>
     plan.buffer activations @a1 : tensor<4xf32>
     plan.buffer activations @b0 : tensor<4xf32>
@@ -131,26 +131,26 @@ module {
     plan.buffer gradients @sum0 : tensor<4xf32>
     plan.buffer gradients @sum1 : tensor<4xf32>
     plan.buffer parameters @w : tensor<4xf32>
-    plan.procedure @backward action "B" {
+    plan.procedure @backward action B {
       plan.library "copy" (@w[4]) -> (@a0[4])
       plan.library "copy" (@a0[4]) -> (@b0[4])
-      plan.collective "all_reduce" (@b0[4]) -> (@b0[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b0[4]) -> (@b0[4]) group 1 reduction sum stream 1
       plan.library "copy" (@w[4]) -> (@a1[4])
       plan.library "copy" (@a1[4]) -> (@b1[4])
-      plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b1[4]) -> (@b1[4]) group 1 reduction sum stream 1
       plan.library "copy" (@b0[4]) -> (@c0[4])
       plan.library "copy" (@b1[4]) -> (@c1[4])
     }
-    plan.procedure @weight action "W" {
+    plan.procedure @weight action W {
       plan.library "copy" (@a0[4]) -> (@sum1[4])
       plan.library "copy" (@b0[4]) -> (@sum0[4])
       plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
       plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
     }
-    plan.procedure @update action "U" {
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+    plan.procedure @update action U {
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
     }
     plan.call @backward microbatch 0 slots [] waits []
@@ -161,16 +161,16 @@ module {
   // The same as halves of a microbatch, which hide each other's collectives: W
   // stays behind them.
   // CHECK-LABEL: plan.program @halves
-  // CHECK: plan.procedure @backward action "B"
+  // CHECK: plan.procedure @backward action B
   // CHECK-NOT: @sum
-  // CHECK: plan.procedure @weight action "W"
+  // CHECK: plan.procedure @weight action W
   // CHECK-NEXT: plan.library "copy" (@a0[4]) -> (@sum1[4])
   // CHECK-NEXT: plan.library "copy" (@b0[4]) -> (@sum0[4])
   // CHECK-NEXT: plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 2
   // CHECK-NEXT: plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 2
-  plan.program @halves index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule "B0 W0 U" {
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
+  plan.program @halves index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule <B0, W0, U> {
     plan.buffer activations @a0 : tensor<4xf32>
     plan.buffer activations @a1 : tensor<4xf32>
     plan.buffer activations @b0 : tensor<4xf32>
@@ -180,26 +180,26 @@ module {
     plan.buffer gradients @sum0 : tensor<4xf32>
     plan.buffer gradients @sum1 : tensor<4xf32>
     plan.buffer parameters @w : tensor<4xf32>
-    plan.procedure @backward action "B" {
+    plan.procedure @backward action B {
       plan.library "copy" (@w[4]) -> (@a0[4])
       plan.library "copy" (@a0[4]) -> (@b0[4])
-      plan.collective "all_reduce" (@b0[4]) -> (@b0[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b0[4]) -> (@b0[4]) group 1 reduction sum stream 1
       plan.library "copy" (@w[4]) -> (@a1[4]) {plan.sub_batch = 1 : i64}
       plan.library "copy" (@a1[4]) -> (@b1[4]) {plan.sub_batch = 1 : i64}
-      plan.collective "all_reduce" (@b1[4]) -> (@b1[4]) group 1 reduction "sum" stream 1
+      plan.collective all_reduce (@b1[4]) -> (@b1[4]) group 1 reduction sum stream 1
       plan.library "copy" (@b0[4]) -> (@c0[4])
       plan.library "copy" (@b1[4]) -> (@c1[4]) {plan.sub_batch = 1 : i64}
     }
-    plan.procedure @weight action "W" {
+    plan.procedure @weight action W {
       plan.library "copy" (@a0[4]) -> (@sum1[4])
       plan.library "copy" (@b0[4]) -> (@sum0[4])
       plan.library "copy" (@a1[4]) -> (@sum1[4]) accumulate
       plan.library "copy" (@b1[4]) -> (@sum0[4]) accumulate
     }
-    plan.procedure @update action "U" {
-      plan.collective "all_reduce" (@sum1[4]) -> (@sum1[4]) group 0 reduction "sum" stream 1
+    plan.procedure @update action U {
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum1[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum0[4]) -> (@w[4])
     }
     plan.call @backward microbatch 0 slots [] waits []
@@ -211,23 +211,23 @@ module {
   // of them; a sum that something else reads before stays, and so does one with
   // what another stage sent.
   // CHECK-LABEL: plan.program @tied
-  // CHECK: plan.procedure @weight action "W"
+  // CHECK: plan.procedure @weight action W
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@sum1[4]) -> (@sum0[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 3
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 3
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum2[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum3[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum4[4]) accumulate
   // CHECK-NEXT: }
-  // CHECK: plan.procedure @update action "U"
+  // CHECK: plan.procedure @update action U
   // CHECK-NEXT: plan.library "copy" (@sum3[4]) -> (@sum2[4]) accumulate
   // CHECK-NEXT: plan.library "copy" (@sum2[4]) -> (@w[4])
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum2[4])
+  // CHECK-NEXT: plan.collective all_reduce (@sum2[4])
   // CHECK-NEXT: plan.recv "t" () -> (@got[4])
   // CHECK-NEXT: plan.library "copy" (@got[4]) -> (@sum4[4]) accumulate
-  // CHECK-NEXT: plan.collective "all_reduce" (@sum4[4])
-  plan.program @tied index 0 streams ["compute", "collectives", "recv"] groups [["dp"]] schedule "B0 W0 U" {
+  // CHECK-NEXT: plan.collective all_reduce (@sum4[4])
+  plan.program @tied index 0 streams ["compute", "collectives", "recv"] groups [["dp"]] schedule <B0, W0, U> {
     plan.buffer activations @act : tensor<4xf32>
     plan.buffer communication @got : tensor<4xf32> in @update
     plan.buffer gradients @sum0 : tensor<4xf32>
@@ -236,22 +236,22 @@ module {
     plan.buffer gradients @sum3 : tensor<4xf32>
     plan.buffer gradients @sum4 : tensor<4xf32>
     plan.buffer parameters @w : tensor<4xf32>
-    plan.procedure @weight action "W" {
+    plan.procedure @weight action W {
       plan.library "copy" (@act[4]) -> (@sum1[4]) accumulate
       plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
       plan.library "copy" (@act[4]) -> (@sum2[4]) accumulate
       plan.library "copy" (@act[4]) -> (@sum3[4]) accumulate
       plan.library "copy" (@act[4]) -> (@sum4[4]) accumulate
     }
-    plan.procedure @update action "U" {
+    plan.procedure @update action U {
       plan.library "copy" (@sum1[4]) -> (@sum0[4]) accumulate
-      plan.collective "all_reduce" (@sum0[4]) -> (@sum0[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
       plan.library "copy" (@sum3[4]) -> (@sum2[4]) accumulate
       plan.library "copy" (@sum2[4]) -> (@w[4])
-      plan.collective "all_reduce" (@sum2[4]) -> (@sum2[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum2[4]) -> (@sum2[4]) group 0 reduction sum stream 1
       plan.recv "t" () -> (@got[4]) peer {pp = 1 : i64} stream 2
       plan.library "copy" (@got[4]) -> (@sum4[4]) accumulate
-      plan.collective "all_reduce" (@sum4[4]) -> (@sum4[4]) group 0 reduction "sum" stream 1
+      plan.collective all_reduce (@sum4[4]) -> (@sum4[4]) group 0 reduction sum stream 1
     }
     plan.call @weight microbatch 0 slots [] waits []
     plan.call @update microbatch -1 slots [] waits []

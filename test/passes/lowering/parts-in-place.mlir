@@ -9,7 +9,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 2>,
                    optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
                    constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
                    device = "cpu"}} {
-  pipe.stage @stage0 index 0 schedule "F0 F1" {
+  pipe.stage @stage0 index 0 schedule <F0, F1> {
     pipe.value activation @a : tensor<1x2x4xf32>
     pipe.value activation @b : tensor<1x2x4xf32>
     pipe.value activation @whole : tensor<2x1x8xf32>

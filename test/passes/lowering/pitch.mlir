@@ -17,7 +17,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
   // CHECK-DAG: plan.buffer {{.*}}@flat : tensor<2x8x1001xbf16>
   // CHECK-DAG: plan.buffer {{.*}}@wide : tensor<16x1001xf32>
   // CPU: plan.buffer {{.*}}@logits : tensor<2x8x1001xbf16>
-  pipe.stage @stage0 index 0 schedule "F0 B0" {
+  pipe.stage @stage0 index 0 schedule <F0, B0> {
     pipe.value activation @x : tensor<2x8x32xbf16>
     pipe.value activation @w : tensor<32x1001xbf16>
     pipe.value activation @logits : tensor<2x8x1001xbf16>
@@ -27,7 +27,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
     pipe.value activation @dx : tensor<16x32xbf16>
     pipe.value activation @wide : tensor<16x1001xf32>
 
-    // CHECK: plan.procedure @stage0.forward action "F"
+    // CHECK: plan.procedure @stage0.forward action F
     // CHECK: plan.library "einsum" ({{.*}}) -> (@logits[2, 8, 1001] by [8192, 1024, 1])
     pipe.action F @forward {
       %x = pipe.load @x : tensor<2x8x32xbf16>
@@ -39,7 +39,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
       %line = train.reshape %z : tensor<2x8x1001xbf16> to tensor<16016xbf16>
       pipe.store %line to @line : tensor<16016xbf16>
     }
-    // CHECK: plan.procedure @stage0.backward action "B"
+    // CHECK: plan.procedure @stage0.backward action B
     // CHECK: plan.kernel @{{.*}} (@logits[16, 1001] by [1024, 1]) -> (@[[D:.*]][16, 1001] by [1024, 1])
     // CHECK: plan.library "einsum" (@[[D]][16, 1001] by [1024, 1], @w[32, 1001] by [1024, 1]) -> (@dx[16, 32])
     pipe.action B @backward {

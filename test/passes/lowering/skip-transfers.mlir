@@ -11,7 +11,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 1, mb = 5>} {
   // CHECK-LABEL: plan.program @stage1
   // CHECK: plan.buffer communication @from0_out : tensor<4x8xf32> slots 2
   // CHECK: plan.buffer communication @from0_skip : tensor<4x8xf32> slots 3
-  pipe.stage @stage0 index 0 schedule "F0 F1 F2 F3 F4" {
+  pipe.stage @stage0 index 0 schedule <F0, F1, F2, F3, F4> {
     pipe.value input @x : tensor<4x8xf32> tensor "x" layout #dist.layout<[20 over (mb), 8]>
     pipe.value activation @out : tensor<4x8xf32> layout #dist.layout<[20 over (mb), 8]>
     pipe.value activation @skip : tensor<4x8xf32> layout #dist.layout<[20 over (mb), 8]>
@@ -23,7 +23,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 1, mb = 5>} {
       pipe.store %z to @skip : tensor<4x8xf32>
     }
   }
-  pipe.stage @stage1 index 1 schedule "F0 F1 F2 F3 F4 B0 B1 B2 B3 B4" {
+  pipe.stage @stage1 index 1 schedule <F0, F1, F2, F3, F4, B0, B1, B2, B3, B4> {
     pipe.value activation @from0_out : tensor<4x8xf32> layout #dist.layout<[20 over (mb), 8]>
     pipe.value activation @from0_skip : tensor<4x8xf32> layout #dist.layout<[20 over (mb), 8]>
     pipe.value activation @kept : tensor<4x8xf32> layout #dist.layout<[20 over (mb), 8]>

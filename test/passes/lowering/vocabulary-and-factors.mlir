@@ -7,7 +7,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 1>,
     merak.train = {mode = "infer", model = "m.onnx", global_batch = 4 : i64,
                    schedule_name = "gpipe"}} {
   train.parameter @table : tensor<10x8xf32> from #train.source<"" at 0 length 320>
-  pipe.stage @stage0 index 0 schedule "F0" {
+  pipe.stage @stage0 index 0 schedule <F0> {
     pipe.value input @ids : tensor<4x6xi64> tensor "ids" layout #dist.layout<[4, 6]>
     pipe.value input @labels : tensor<4x6xi64> tensor "labels" layout #dist.layout<[4, 6]>
     pipe.value constant @table : tensor<5x8xf32> tensor "table" layout #dist.layout<[10 over (tp), 8]>
@@ -23,7 +23,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 1>,
       %table = pipe.load @table : tensor<5x8xf32>
       // CHECK: plan.library "gather" (@table[5, 8], @"stage0.forward:ids"[4, 6]) -> {{.*}} with {axis = "0", batch = "0", rows_global = "10"} scalars [#plan.scalar<"tp" * 5>]
       %part = train.gather %table[%ids] axis 0 {rows = 10 : i64, split_axis = "tp"} : tensor<5x8xf32>, tensor<4x6xi64>
-      // CHECK: plan.collective "all_reduce" ({{.*}}) -> (@[[X:.*]][4, 6, 8]) group 0
+      // CHECK: plan.collective all_reduce ({{.*}}) -> (@[[X:.*]][4, 6, 8]) group 0
       %x = dist.all_reduce %part over ["tp"] sum : tensor<4x6x8xf32>
       %logits = train.einsum "btd,vd->btv" %x, %table : tensor<4x6x8xf32>, tensor<5x8xf32>
       // CHECK: plan.library "pick" ({{.*}}) -> {{.*}} with {ignore_index = "-100"} scalars [#plan.scalar<"tp" * 5>]
@@ -36,7 +36,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 1>,
       %w = train.constant dense<0.5> : tensor<8x12xf32>
       %qkv = train.einsum "btd,dv->btv" %x, %w : tensor<4x6x8xf32>, tensor<8x12xf32>
       // Gathered right into the transposed result.
-      // CHECK: plan.collective "all_gather" (@[[C]][4, 6, 3, 1, 4]) -> (@out[4, 6, 3, 2, 4] by [144, 1, 48, 24, 6]) group 0 dim 3
+      // CHECK: plan.collective all_gather (@[[C]][4, 6, 3, 1, 4]) -> (@out[4, 6, 3, 2, 4] by [144, 1, 48, 24, 6]) group 0 dim 3
       %all = dist.all_gather %qkv over ["tp"] dim 2 major 3 minor 4 : tensor<4x6x12xf32> to tensor<4x6x24xf32>
       // CHECK: plan.library "slice" (@out[4, 6, 3, 2, 4]{{.*}}) -> (@own[4, 6, 3, 1, 4]{{.*}}) with {axis = "3"} scalars [#plan.scalar<"tp" * 1>]
       %own = dist.shard_slice %all over ["tp"] dim 2 major 3 minor 4 : tensor<4x6x24xf32> to tensor<4x6x12xf32>

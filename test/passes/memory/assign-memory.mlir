@@ -16,7 +16,7 @@
 
 // REFUSED: error: program 's' needs 0.0 MiB on each of its devices, which have 0.0 MiB; the largest buffers:
 // REFUSED-NEXT: 0.0 MiB {{parameters|gradients|workspace}}
-plan.program @s index 0 streams ["compute", "collectives"] groups [["tp"]] schedule "F0 U" {
+plan.program @s index 0 streams ["compute", "collectives"] groups [["tp"]] schedule <F0, U> {
   plan.buffer parameters @w : tensor<16x16xf32>
   plan.buffer gradients @g : tensor<16x16xf32>
   plan.buffer activations @a : tensor<4x16xf32> slots 3 class 0
@@ -24,13 +24,13 @@ plan.program @s index 0 streams ["compute", "collectives"] groups [["tp"]] sched
   plan.buffer workspace @t1 : tensor<16x16xf32> in @f
   plan.buffer workspace @t2 : tensor<16x16xf32> in @f
   plan.buffer workspace @t3 : tensor<5xf32> in @u
-  plan.procedure @f action "F" {
+  plan.procedure @f action F {
     plan.library "copy"(@w[16, 16]) -> (@t0[16, 16])
     plan.library "copy"(@t0[16, 16]) -> (@t1[16, 16])
     plan.library "copy"(@t1[16, 16]) -> (@t2[16, 16])
     plan.library "copy"(@t2[16, 16]) -> (@g[16, 16])
   }
-  plan.procedure @u action "U" {
+  plan.procedure @u action U {
     plan.library "fill"() -> (@t3[5]) scalars [#plan.scalar<0>]
   }
 }

@@ -6,7 +6,7 @@
 // RUN: merak-opt %s --differentiate --merak-cut-stages="mesh=pp=2 global-batch=4 microbatch=1" --merak-verify-stages | FileCheck %s --check-prefix=PLAIN
 // RUN: not merak-opt %s --differentiate --merak-cut-stages="mesh=pp=2 global-batch=4 microbatch=1 chunks=2" --merak-attach-schedule="schedule=1f1b" 2>&1 | FileCheck %s --check-prefix=WRONG
 
-// CHECK: pipe.stage @stage0 index 0 schedule "F0 F1 F0.1 F1.1 F2 B0.1 W0.1 F3 B1.1 W1.1 F2.1 W0 F3.1 W1 B2.1 W2.1 B3.1 W3.1 W2 W3 U"
+// CHECK: pipe.stage @stage0 index 0 schedule <F0, F1, F0.1, F1.1, F2, B0.1, W0.1, F3, B1.1, W1.1, F2.1, W0, F3.1, W1, B2.1, W2.1, B3.1, W3.1, W2, W3, U>
 // CHECK-DAG: pipe.value parameter @w1
 // CHECK-DAG: pipe.value parameter @w3
 // CHECK: pipe.action F @forward {

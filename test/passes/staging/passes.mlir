@@ -5,7 +5,7 @@
 // RUN: not merak-opt %s --differentiate --merak-cut-stages="global-batch=8 microbatch=2 schedule=1f1b" 2>&1 | FileCheck %s --check-prefix=REFUSED
 // RUN: merak-opt %s --differentiate --merak-cut-stages="global-batch=8 microbatch=8 schedule=1f1b" --merak-verify-stages
 
-// CHECK: schedule "P0 P1 P2 P3 P0.1 P1.1 P2.1 P3.1 F0 F1 F2 F3 B0
+// CHECK: schedule <P0, P1, P2, P3, P0.1, P1.1, P2.1, P3.1, F0, F1, F2, F3, B0
 // CHECK: pipe.action P @prologue
 // CHECK: pipe.store %{{.*}} to @[[MEAN:.*]] accumulate
 // CHECK: pipe.action P @prologue.1 chunk 1

@@ -7,37 +7,18 @@ using namespace merak::memory;
 
 namespace {
 
-std::vector<ScheduledAction> schedule(const std::string &text) {
-  auto parsed = parseSchedule(text);
-  EXPECT_TRUE(parsed.ok()) << parsed.status().str();
-  return parsed.ok() ? *parsed : std::vector<ScheduledAction>{};
+std::vector<Step> schedule(const std::string &text) {
+  std::vector<CellProblem> problems;
+  std::vector<Step> steps = parseCells(splitCells(text), problems);
+  EXPECT_TRUE(problems.empty()) << text;
+  return steps;
 }
 
-std::set<ActionId> all(const std::string &letters, int64_t chunk = 0) {
+std::set<ActionId> all(const std::string &letters, int chunk = 0) {
   std::set<ActionId> ids;
   for (char letter : letters)
-    ids.insert({letter, chunk});
+    ids.insert({*parseAction({&letter, 1}), chunk});
   return ids;
-}
-
-TEST(SlotPlan, ParsesActions) {
-  auto parsed = schedule("P0 f0 r0 B12 U R1");
-  ASSERT_EQ(parsed.size(), 6u);
-  EXPECT_EQ(parsed[1], (ScheduledAction{'F', 0}));
-  EXPECT_EQ(parsed[2], (ScheduledAction{'R', 0, 0, true}));
-  EXPECT_EQ(parsed[5], (ScheduledAction{'R', 1, 0, false}));
-  EXPECT_EQ(parsed[3], (ScheduledAction{'B', 12}));
-  EXPECT_EQ(parsed[4], (ScheduledAction{'U', -1}));
-  EXPECT_EQ(schedule("F3.1")[0], (ScheduledAction{'F', 3, 1}));
-}
-
-TEST(SlotPlan, ReportsEveryBadEntry) {
-  auto parsed = parseSchedule("F0 X1 B W1a F1. F.1 F1.b U");
-  ASSERT_FALSE(parsed.ok());
-  EXPECT_EQ(parsed.status().messages().size(), 6u);
-  EXPECT_EQ(parsed.status().messages()[0],
-            "schedule entry \"X1\" at position 1: expected an action P, F, R, "
-            "B, W with a microbatch, S or U");
 }
 
 TEST(SlotPlan, GpipeKeepsAllAndOneFOneBOnlyThoseInFlight) {
@@ -63,7 +44,7 @@ TEST(SlotPlan, ChunksHaveTheirOwnSlots) {
                         "B2.1 B3.1 B2 B3 U");
   EXPECT_EQ(planSlots(order, all("FB")).slots, 4);
   EXPECT_EQ(planSlots(order, all("FB", 1)).slots, 2);
-  EXPECT_EQ(planSlots(order, {{'F', 0}, {'B', 1}}).slots, 2);
+  EXPECT_EQ(planSlots(order, {{Action::F, 0}, {Action::B, 1}}).slots, 2);
 }
 
 // No two microbatches share a slot while both live.
@@ -79,7 +60,7 @@ TEST(SlotPlan, LivesInOneSlotNeverMeet) {
           std::pair<int, int> range{-1, -1};
           for (int i = 0; i < int(order.size()); ++i)
             if (order[i].microbatch == microbatch &&
-                std::string(actions).find(order[i].action) != std::string::npos)
+                all(actions).count({order[i].action}))
               range = {range.first < 0 ? i : range.first, i};
           return range;
         };

@@ -12,7 +12,6 @@
 
 using namespace merak;
 using namespace merak::planning;
-using merak::memory::ActionId;
 using merak::memory::SlotPlan;
 
 namespace {
@@ -20,13 +19,6 @@ namespace {
 using Random = std::mt19937;
 
 int below(Random &random, int n) { return int(random() % uint32_t(n)); }
-
-std::vector<memory::ScheduledAction> listOf(const Schedule &schedule,
-                                            int stage) {
-  auto parsed = memory::parseSchedule(stageStr(schedule, stage));
-  EXPECT_TRUE(parsed.ok()) << parsed.status().str();
-  return *parsed;
-}
 
 // A value: sent by one action, read by some of the receiver's chunk.
 struct Value {
@@ -61,21 +53,21 @@ std::vector<Value> randomValues(Random &random, const Schedule &schedule,
   }
   for (Value &value : values) {
     const Transfer &t = value.transfer;
-    value.keeps.insert({letter(t.fromAction), t.fromChunk});
-    value.reads.insert({letter(t.toAction), t.toChunk});
+    value.keeps.insert({t.fromAction, t.fromChunk});
+    value.reads.insert({t.toAction, t.toChunk});
     for (Action later : {Action::B, Action::W}) {
       if (later > t.fromAction && below(random, 3) == 0 &&
           has(schedule, t.fromStage, later, t.fromChunk))
-        value.keeps.insert({letter(later), t.fromChunk});
+        value.keeps.insert({later, t.fromChunk});
       if (later > t.toAction && below(random, 3) == 0 &&
           has(schedule, t.toStage, later, t.toChunk))
-        value.reads.insert({letter(later), t.toChunk});
+        value.reads.insert({later, t.toChunk});
     }
     // A recomputation that is not early waits for the gradient.
     for (const Step &step : schedule.order[t.toStage])
       if (t.toAction == Action::B && step.action == Action::R && !step.early &&
           step.chunk == t.toChunk)
-        value.reads.insert({'R', t.toChunk});
+        value.reads.insert({Action::R, t.toChunk});
   }
   return values;
 }
@@ -140,15 +132,15 @@ double run(const Schedule &schedule, const std::vector<Value> &values,
   std::vector<std::vector<int>> arrivals = latestArrivals(schedule, transfers);
   for (size_t n = 0; n < values.size(); ++n) {
     const Transfer &t = values[n].transfer;
-    auto sender = listOf(schedule, t.fromStage);
-    auto receiver = listOf(schedule, t.toStage);
+    const std::vector<Step> &sender = schedule.order[t.fromStage];
+    const std::vector<Step> &receiver = schedule.order[t.toStage];
     SlotPlan kept = memory::planSlots(sender, values[n].keeps, 0, 1);
     SlotPlan read =
         memory::planSlots(receiver, values[n].reads, 1, 0,
                           withArrivals ? arrivals[n] : std::vector<int>());
     auto transferOf = [&](int i) { return steps + int(n) * m + i; };
-    auto place = [](const auto &list, const std::set<ActionId> &ids, int i,
-                    bool last) {
+    auto place = [](const std::vector<Step> &list,
+                    const std::set<ActionId> &ids, int i, bool last) {
       int found = -1;
       for (size_t at = 0; at < list.size(); ++at)
         if (list[at].microbatch == i && ids.count(list[at].id()) &&
@@ -156,7 +148,7 @@ double run(const Schedule &schedule, const std::vector<Value> &values,
           found = int(at);
       return found;
     };
-    ActionId sends{letter(t.fromAction), t.fromChunk};
+    ActionId sends{t.fromAction, t.fromChunk};
     std::vector<int> sent(kept.slots, -1), used(read.slots, -1);
     for (int i = 0; i < m; ++i) {
       int from = node[t.fromStage][place(sender, {sends}, i, false)];
@@ -168,8 +160,8 @@ double run(const Schedule &schedule, const std::vector<Value> &values,
       sent[kept.slotOf[i]] = i;
       // An early recomputation does not wait for the gradient.
       int first = place(receiver, values[n].reads, i, false);
-      if (receiver[first].action == 'R' && !receiver[first].late)
-        first = place(receiver, {{'B', t.toChunk}}, i, false);
+      if (receiver[first].action == Action::R && receiver[first].early)
+        first = place(receiver, {{Action::B, t.toChunk}}, i, false);
       edge(transferOf(i), node[t.toStage][first]);
       if (int before = used[read.slotOf[i]]; before >= 0)
         edge(before, transferOf(i));
@@ -273,12 +265,11 @@ TEST(TransferSlots, ThePlannerCountsAsManyCopies) {
     for (size_t t = 0; t < transfers.size(); ++t) {
       const Transfer &x = transfers[t];
       bool forward = x.toAction == Action::F;
-      auto list = listOf(schedule, x.toStage);
+      const std::vector<Step> &list = schedule.order[x.toStage];
       auto slots = [&](Action last) {
-        return memory::planSlots(
-                   list,
-                   {{letter(x.toAction), x.toChunk}, {letter(last), x.toChunk}},
-                   1, 0, arrivals[t])
+        return memory::planSlots(list,
+                                 {{x.toAction, x.toChunk}, {last, x.toChunk}},
+                                 1, 0, arrivals[t])
             .slots;
       };
       const PerLife<int> &of = copies[x.toChunk * p + x.toStage];

@@ -157,8 +157,9 @@ TEST(Executor, JoinedOperandsAreOneArray) {
   setScalar(builder.add(Instruction::LIBRARY, "fill", {}, {a}), 1.5);
   setScalar(builder.add(Instruction::LIBRARY, "fill", {}, {b}), 2);
   Instruction &reduce =
-      builder.add(Instruction::COLLECTIVE, "all_reduce", {a, b}, {a, b});
-  reduce.set_reduction("sum");
+      builder.add(Instruction::COLLECTIVE, "", {a, b}, {a, b});
+  reduce.set_collective(Instruction::ALL_REDUCE);
+  reduce.set_reduction(Instruction::SUM);
   (*reduce.mutable_attrs())["joined"] = "1";
   builder.call(more, -1, {0});
   for (uint32_t buffer : {a, b}) {

@@ -117,10 +117,10 @@ void addUpdate(ProgramBuilder &builder, uint32_t g, uint32_t w, uint32_t loss) {
   builder.procedure("update");
   builder.record(0, 0);
   builder.wait(0, 1);
-  Instruction &reduce =
-      builder.add(Instruction::COLLECTIVE, "all_reduce", {g}, {g}, 1);
+  Instruction &reduce = builder.add(Instruction::COLLECTIVE, "", {g}, {g}, 1);
   reduce.set_name("g");
-  reduce.set_reduction("sum");
+  reduce.set_collective(Instruction::ALL_REDUCE);
+  reduce.set_reduction(Instruction::SUM);
   builder.record(1, 1);
   setScalar(builder.add(Instruction::LIBRARY, "scale", {w}, {loss}), 1);
   builder.wait(1, 0);
@@ -211,7 +211,9 @@ uint32_t ProgramBuilder::buffer(const std::string &name, planpb::DType dtype,
 }
 
 uint32_t ProgramBuilder::procedure(const std::string &name) {
-  program_.add_procedures()->set_name(name);
+  planpb::Procedure *procedure = program_.add_procedures();
+  procedure->set_name(name);
+  procedure->set_action(planpb::ScheduleStep::FORWARD);
   return uint32_t(program_.procedures_size() - 1);
 }
 

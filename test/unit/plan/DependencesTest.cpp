@@ -49,7 +49,7 @@ struct RowParallel {
     program.holds(b, "b", layout::Layout::replicated({6}));
     program.holds(dw, "grad:w", split({16, 6}, 0));
     program.holds(db, "grad:b", layout::Layout::replicated({6}));
-    program.procedure("backward", "B");
+    program.procedure("backward", Action::B);
     program.load("x", x);
     program.load("dy", dy);
     Instruction &both = program.library("einsum", {x, dy}, {dw, db});

@@ -18,8 +18,8 @@ protected:
 
   Joined() {
     reduce.set_kind(Instruction::COLLECTIVE);
-    reduce.set_op("all_reduce");
-    reduce.set_reduction("sum");
+    reduce.set_collective(Instruction::ALL_REDUCE);
+    reduce.set_reduction(Instruction::SUM);
     (*reduce.mutable_attrs())[kJoinedAttr] = "1";
     add("a", 3, 64);   // 12 bytes, then padding up to 128
     add("b", 20, 128); // 80 bytes, then padding up to 256
@@ -84,7 +84,7 @@ TEST_F(Joined, OnlyInPlace) {
 }
 
 TEST_F(Joined, OnlyAllReduce) {
-  reduce.set_op("all_gather");
+  reduce.set_collective(Instruction::ALL_GATHER);
   EXPECT_EQ(problem(),
             "cannot join its operands: only an all_reduce in place can");
 }

@@ -14,6 +14,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 using planpb::Instruction;
+using planpb::ScheduleStep;
 
 // Every instruction of this plan is needed: without any one of them, or any one
 // call wait, the verifier objects.
@@ -31,7 +32,8 @@ TEST(Mutation, EveryInstructionAndWaitIsNeeded) {
         bool last = inst.kind() == Instruction::WAIT &&
                     i + 2 == program.procedures(proc).instructions_size();
         if (inst.op() == "reduce_sum" || inst.accumulate() || last ||
-            (inst.op() == "fill" && program.procedures(proc).action() == "B"))
+            (inst.op() == "fill" &&
+             program.procedures(proc).action() == ScheduleStep::BACKWARD))
           continue;
         LoadedPlan plan = sound;
         plan.programs[p]

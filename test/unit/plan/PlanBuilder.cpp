@@ -50,11 +50,10 @@ int ProgramBuilder::group(const std::vector<std::string> &axes) {
   return program_.groups_size() - 1;
 }
 
-int ProgramBuilder::procedure(const std::string &name,
-                              const std::string &action) {
+int ProgramBuilder::procedure(const std::string &name, Action action) {
   Procedure *procedure = program_.add_procedures();
   procedure->set_name(name);
-  procedure->set_action(action);
+  procedure->set_action(toProto(action));
   return program_.procedures_size() - 1;
 }
 
@@ -90,12 +89,13 @@ Instruction &ProgramBuilder::library(const std::string &op,
   return instruction;
 }
 
-Instruction &ProgramBuilder::collective(uint32_t stream, const std::string &op,
-                                        int group, int input, int output) {
+Instruction &ProgramBuilder::collective(uint32_t stream,
+                                        Instruction::Collective op, int group,
+                                        int input, int output) {
   Instruction &instruction = add(Instruction::COLLECTIVE, stream);
-  instruction.set_op(op);
+  instruction.set_collective(op);
   instruction.set_group(group);
-  instruction.set_reduction("sum");
+  instruction.set_reduction(Instruction::SUM);
   *instruction.add_inputs() = whole(input);
   *instruction.add_outputs() = whole(output);
   return instruction;
@@ -169,16 +169,17 @@ int update(ProgramBuilder &program, const std::string &stage, int weight,
            int gradient, int norm, bool replicated, int loss = -1) {
   int stages = program.group({"pp"});
   int replicas = program.group({"dp"});
-  int update = program.procedure(stage + ".update", "U");
+  int update = program.procedure(stage + ".update", Action::U);
   program.order(kCompute, kComm);
   if (replicated)
-    program.collective(kComm, "all_reduce", replicas, gradient, gradient);
+    program.collective(kComm, Instruction::ALL_REDUCE, replicas, gradient,
+                       gradient);
   if (replicated && loss >= 0)
-    program.collective(kComm, "all_reduce", replicas, loss, loss);
+    program.collective(kComm, Instruction::ALL_REDUCE, replicas, loss, loss);
   program.order(kComm, kCompute);
   program.library("square_sum", {gradient}, {norm});
   program.order(kCompute, kComm);
-  program.collective(kComm, "all_reduce", stages, norm, norm);
+  program.collective(kComm, Instruction::ALL_REDUCE, stages, norm, norm);
   program.order(kComm, kCompute);
   Instruction &sgd = program.library("sgd_update", {gradient}, {weight});
   sgd.add_scalars()->set_runtime("lr");
@@ -207,9 +208,9 @@ Program firstStage(int64_t batch, bool replicated) {
   program.holds(w, "w0", layout::Layout::replicated({8, 8}));
   program.holds(dw, "w0", layout::Layout::replicated({8, 8}));
 
-  int prologue = program.procedure("stage0.prologue", "P");
+  int prologue = program.procedure("stage0.prologue", Action::P);
   zero(program, dw);
-  int forward = program.procedure("stage0.forward", "F");
+  int forward = program.procedure("stage0.forward", Action::F);
   program.load("x", x);
   Instruction &matmul = program.library("einsum", {x, w}, {h});
   (*matmul.mutable_attrs())["equation"] = "bk,kn->bn";
@@ -217,7 +218,7 @@ Program firstStage(int64_t batch, bool replicated) {
   matmul.set_flops(2 * 2 * 8 * 8);
   program.order(kCompute, kAct);
   program.send(kAct, "act", h, "pp", 1);
-  int backward = program.procedure("stage0.backward", "B");
+  int backward = program.procedure("stage0.backward", Action::B);
   program.recv(kGrad, "grad", dh, "pp", 1);
   program.order(kGrad, kCompute);
   Instruction &weight = program.library("einsum", {x, dh}, {dw});
@@ -249,10 +250,10 @@ Program lastStage(bool replicated) {
   program.holds(w, "w1", layout::Layout::replicated({8, 8}));
   program.holds(dw, "w1", layout::Layout::replicated({8, 8}));
 
-  int prologue = program.procedure("stage1.prologue", "P");
+  int prologue = program.procedure("stage1.prologue", Action::P);
   zero(program, dw);
   zero(program, loss);
-  int forward = program.procedure("stage1.forward", "F");
+  int forward = program.procedure("stage1.forward", Action::F);
   program.recv(kAct, "act", h, "pp", 0);
   program.order(kAct, kCompute);
   Instruction &matmul = program.library("einsum", {h, w}, {y});
@@ -262,7 +263,7 @@ Program lastStage(bool replicated) {
   Instruction &sum = program.library("reduce_sum", {y}, {loss});
   (*sum.mutable_attrs())["axes"] = "0,1";
   sum.set_accumulate(true);
-  int backward = program.procedure("stage1.backward", "B");
+  int backward = program.procedure("stage1.backward", Action::B);
   program.library("fill", {}, {y}).add_scalars()->set_f(1);
   Instruction &data = program.library("einsum", {y, w}, {dh});
   (*data.mutable_attrs())["equation"] = "bn,kn->bk";

@@ -21,12 +21,13 @@ public:
   int group(const std::vector<std::string> &axes);
 
   // Starts a procedure; instructions are appended to the last one.
-  int procedure(const std::string &name, const std::string &action);
+  int procedure(const std::string &name, Action action);
   planpb::Instruction &library(const std::string &op,
                                const std::vector<int> &inputs,
                                const std::vector<int> &outputs);
-  planpb::Instruction &collective(uint32_t stream, const std::string &op,
-                                  int group, int input, int output);
+  planpb::Instruction &collective(uint32_t stream,
+                                  planpb::Instruction::Collective op, int group,
+                                  int input, int output);
   planpb::Instruction &send(uint32_t stream, const std::string &channel,
                             int buffer, const std::string &axis, int64_t peer);
   planpb::Instruction &recv(uint32_t stream, const std::string &channel,

@@ -85,7 +85,7 @@ TEST(Print, Manifest) {
   ids->set_limit(96);
   ids->set_has_allowed(true);
   ids->set_allowed(-100);
-  EXPECT_EQ(printManifest(file), R"(  version 1 by "by hand"
+  EXPECT_EQ(printManifest(file), R"(  version 2 by "by hand"
   model "sample.onnx" in "models" hash cafe
   mode train device cpu schedule 1f1b
   mesh pp=2 dp=1
@@ -122,6 +122,18 @@ TEST(Print, ViewsAndScalars) {
                 "12\n"),
       std::string::npos)
       << text;
+}
+
+TEST(Print, ScheduleOfAProgram) {
+  planpb::Program program = plantest::samplePlan().programs[0];
+  EXPECT_EQ(printProgram(program).find("schedule"), std::string::npos);
+  for (const Step &step : std::vector<Step>{{Action::F, 0, 1},
+                                            {Action::R, 0, 1, true},
+                                            {Action::B, 0, 1},
+                                            {Action::U}})
+    *program.add_schedule() = toProto(step);
+  EXPECT_NE(printProgram(program).find("\n  schedule f0.1 R0.1 B0.1 U\n"),
+            std::string::npos);
 }
 
 TEST(Diff, EqualPlansGiveNothing) {

@@ -12,6 +12,7 @@ using planpb::Buffer;
 using planpb::Instruction;
 using planpb::Procedure;
 using planpb::Program;
+using planpb::ScheduleStep;
 
 class Verify : public ::testing::Test {
 protected:
@@ -165,7 +166,7 @@ TEST_F(Verify, OutputLostBeforeTheEnd) {
 TEST_F(Verify, StridedViewsAreExact) {
   plantest::ProgramBuilder builder({"compute", "other"});
   int whole = builder.buffer("pairs", Buffer::ACTIVATIONS, {16, 2});
-  int procedure = builder.procedure("columns", "F");
+  int procedure = builder.procedure("columns", Action::F);
   for (int column : {0, 1}) {
     Instruction &fill = builder.library("fill", {}, {whole});
     fill.add_scalars()->set_f(column);
@@ -240,7 +241,7 @@ TEST_F(Verify, AnotherReduction) {
   for (Instruction &instruction :
        *last.mutable_procedures(3)->mutable_instructions())
     if (instruction.kind() == Instruction::COLLECTIVE)
-      instruction.set_reduction("max");
+      instruction.set_reduction(Instruction::MAX);
   EXPECT_EQ(verify(),
             "group (pp) on stream \"comm\": collective 0 is all_reduce sum of "
             "f32[1] of no microbatch at rank 0 (program 0 · call 5 "
@@ -333,8 +334,8 @@ TEST_F(Verify, TiedParametersNeedTheirGradientsSummed) {
         operand = inst.inputs(0);
     operand.set_buffer(gradient);
     sum.set_kind(Instruction::COLLECTIVE);
-    sum.set_op("all_reduce");
-    sum.set_reduction("sum");
+    sum.set_collective(Instruction::ALL_REDUCE);
+    sum.set_reduction(Instruction::SUM);
     sum.set_group(0);
     *sum.add_inputs() = operand;
     *sum.add_outputs() = operand;
@@ -440,14 +441,28 @@ TEST_F(Verify, StructureReportsEverythingAtOnce) {
 
 TEST_F(Verify, CollectiveShapes) {
   Instruction &norm = at(first, 3, 7);
-  norm.set_op("all_gather");
+  norm.set_collective(Instruction::ALL_GATHER);
   EXPECT_EQ(
       verify(),
       "program 0 · procedure 3 \"stage0.update\" · instruction 7 all_gather: "
       "makes f32[1] of f32[1] over 2 members, expected f32[2]");
-  norm.set_op("all_gossip");
+  norm.set_collective(Instruction::ALL_REDUCE);
+  norm.clear_reduction();
   EXPECT_EQ(verify(), "program 0 · procedure 3 \"stage0.update\" · instruction "
-                      "7 all_gossip: there is no collective \"all_gossip\"");
+                      "7 all_reduce: there is no reduction 0");
+  norm.set_collective(Instruction::Collective(17));
+  EXPECT_EQ(verify(), "program 0 · procedure 3 \"stage0.update\" · instruction "
+                      "7 collective 17: there is no collective 17");
+}
+
+TEST_F(Verify, ActionsOfProceduresAndSchedule) {
+  first.mutable_procedures(1)->clear_action();
+  first.add_schedule()->set_action(ScheduleStep::FORWARD);
+  first.add_schedule()->set_action(ScheduleStep::Action(9));
+  EXPECT_EQ(verify(), "program 0 · place 1 of its schedule: there is no action "
+                      "9\n"
+                      "program 0 · procedure 1 \"stage0.forward\": there is no "
+                      "action 0");
 }
 
 TEST_F(Verify, OutputsWriteEachElementOnce) {

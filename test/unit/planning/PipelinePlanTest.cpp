@@ -411,7 +411,7 @@ TEST(PipelinePlan, StageWithoutRecomputationGetsMore) {
   ASSERT_TRUE(plan.ok());
   int last = plan->begin[4] - plan->begin[3];
   EXPECT_GT(last, 10);
-  options.cut = CutRule::Layers;
+  options.cutter = equalLayers;
   EXPECT_LT(plan->cost.seconds,
             planPipeline(model, shape, options)->cost.seconds);
 }

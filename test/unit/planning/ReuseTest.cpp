@@ -30,7 +30,7 @@ TEST(Reuse, WhatWasJustWrittenIsNear) {
   int x = builder.buffer("x", Buffer::ACTIVATIONS, {4096});
   int y = builder.buffer("y", Buffer::ACTIVATIONS, {4096});
   int large = builder.buffer("large", Buffer::ACTIVATIONS, {262144});
-  int step = builder.procedure("step", "F");
+  int step = builder.procedure("step", Action::F);
   builder.library("a", {}, {x});
   builder.library("b", {x}, {y});
   builder.library("c", {}, {large});
@@ -61,7 +61,7 @@ TEST(Reuse, SharesAddUpToOne) {
           builder.buffer("b" + std::to_string(i), Buffer::ACTIVATIONS,
                          {int64_t(1024) << random() % 8}, 1 + random() % 3));
     for (int p = 0; p < 2; ++p) {
-      builder.procedure("p" + std::to_string(p), "F");
+      builder.procedure("p" + std::to_string(p), Action::F);
       for (int i = 0; i < 10; ++i)
         builder.library("op", {buffers[random() % 8]}, {buffers[random() % 8]});
     }

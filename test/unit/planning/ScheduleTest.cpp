@@ -458,58 +458,20 @@ TEST(ScheduleFile, AllProblemsAtOnce) {
       "F0, "
       "r1, B2.1 or U\n"
       "mine.json: stage 1 is not a string\n"
-      "mine.json: stage 2: f0 announces an early recomputation R0 that is not "
+      "mine.json: stage 2, position 0: f0 announces an early recomputation R0 "
+      "that is not "
       "there");
   EXPECT_EQ(parseSchedule("{", "x").status().str(),
             "x: expected a JSON object");
 }
-
-// ------------------------------------------------------------------- slots
-
-TEST(Slots, FewestCopiesOfEachLifetime) {
-  Schedule schedule = make("1f1b", 4, 8, false);
-  for (int s = 0; s < 4; ++s)
-    EXPECT_EQ(assignSlots(schedule, s, Action::F, Action::B).slots, 4 - s);
-  SlotAssignment slots = assignSlots(schedule, 2, Action::F, Action::B);
-  EXPECT_EQ(slots.slotOf, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
-}
-
-// Against the definition: no two live values share a slot, and as many slots
-// as values are live at once.
-TEST(Slots, RandomSchedules) {
-  std::mt19937 random(3);
-  for (int round = 0; round < 200; ++round) {
-    Schedule schedule;
-    schedule.microbatches = 6;
-    std::vector<Step> order;
-    for (int i = 0; i < 6; ++i) {
-      order.push_back({Action::F, i});
-      order.push_back({Action::B, i});
-    }
-    std::shuffle(order.begin(), order.end(), random);
-    std::vector<int> first(6, -1);
-    for (size_t at = 0; at < order.size(); ++at) { // F before its B
-      int &seen = first[order[at].microbatch];
-      order[at].action = seen < 0 ? Action::F : Action::B;
-      seen = seen < 0 ? int(at) : seen;
-    }
-    schedule.order = {order};
-    SlotAssignment slots = assignSlots(schedule, 0, Action::F, Action::B);
-    std::map<int, int> owner;
-    int most = 0;
-    for (const Step &step : order) {
-      int slot = slots.slotOf[step.microbatch];
-      if (step.action == Action::F) {
-        EXPECT_FALSE(owner.count(slot));
-        owner[slot] = step.microbatch;
-      } else {
-        EXPECT_EQ(owner[slot], step.microbatch);
-        owner.erase(slot);
-      }
-      most = std::max(most, int(owner.size()));
-    }
-    EXPECT_EQ(slots.slots, most);
-  }
+// The compiler places the exchange of shared gradients.
+TEST(ScheduleFile, HasNoExchange) {
+  EXPECT_EQ(parseSchedule(R"({"microbatches": 1, "stages": ["F0 B0 S U"]})",
+                          "mine.json")
+                .status()
+                .str(),
+            "mine.json: stage 0, position 2: 'S' is no action; expected one "
+            "like F0, r1, B2.1 or U");
 }
 
 } // namespace

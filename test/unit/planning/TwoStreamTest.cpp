@@ -185,6 +185,10 @@ TEST(TwoStream, CloseToTheBestOrder) {
   RecordProperty("optimal", optimal);
 }
 
+double halves(const Chain &chain, int level) {
+  return simulateStreams(chain, orderHalves(chain, level));
+}
+
 // Seconds of one layer in the middle of many, A, M, D and C of the whole
 // microbatch (Merak): the orders of halves reach or beat them.
 TEST(TwoStream, SteadyLayers) {
@@ -200,15 +204,13 @@ TEST(TwoStream, SteadyLayers) {
     EXPECT_DOUBLE_EQ(
         increase([](const Chain &c) { return simulateStreams(c); }, 1),
         A + M + 2 * D + 2 * C);
-    double inside =
-        increase([](const Chain &c) { return secondsOfHalves(c, 2); }, 0.5);
+    double inside = increase([](const Chain &c) { return halves(c, 2); }, 0.5);
     EXPECT_LE(
         inside,
         (A + std::max(A, C) + 2 * std::max(M + D, C) + std::max(D, C) + D) / 2 +
             1e-9)
         << A << " " << M << " " << D << " " << C;
-    double across =
-        increase([](const Chain &c) { return secondsOfHalves(c, 3); }, 0.5);
+    double across = increase([](const Chain &c) { return halves(c, 3); }, 0.5);
     EXPECT_NEAR(across, std::max(A + D, C) + std::max(M + D, C), 1e-9)
         << A << " " << M << " " << D << " " << C;
   }

@@ -26,10 +26,10 @@ double MachineCosts::collectiveSeconds(const Program &program,
   // reduce-scatter followed by an all-gather.
   double n = static_cast<double>(ranks.size()), rounds = n - 1;
   double bytes = messageBytes(program, inst) * rounds / n;
-  if (inst.op() == "all_reduce") {
+  if (inst.collective() == Instruction::ALL_REDUCE) {
     rounds *= 2;
     bytes *= 2;
-  } else if (inst.op() == "broadcast") {
+  } else if (inst.collective() == Instruction::BROADCAST) {
     bytes = messageBytes(program, inst);
   }
   return rounds * linkLatencySeconds + bytes / linkBytesPerSecond;

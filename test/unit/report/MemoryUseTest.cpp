@@ -23,13 +23,13 @@ LoadedPlan chain() {
   int a = builder.buffer("a", Buffer::WORKSPACE, {16});
   int b = builder.buffer("b", Buffer::WORKSPACE, {16});
   int sum = builder.buffer("sum", Buffer::GRADIENTS, {64});
-  int forward = builder.procedure("forward", "F");
+  int forward = builder.procedure("forward", Action::F);
   builder.library("first", {w}, {a}).set_flops(1);
   builder.library("second", {a}, {b}).set_flops(1);
   planpb::Instruction &third = builder.library("third", {b}, {x});
   third.set_flops(1);
   third.set_name("/h.0/Gelu");
-  int backward = builder.procedure("backward", "B");
+  int backward = builder.procedure("backward", Action::B);
   planpb::Instruction &add = builder.library("add", {x}, {sum});
   add.set_flops(1);
   add.set_accumulate(true);

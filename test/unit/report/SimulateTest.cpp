@@ -11,6 +11,7 @@ namespace merak::report {
 namespace {
 
 using planpb::Buffer;
+using planpb::Instruction;
 
 // A pipeline whose forward takes 1 s and backward 2 s, transfers nothing.
 // `oneForwardOneBackward` false: all forwards first (GPipe).
@@ -38,7 +39,7 @@ LoadedPlan pipeline(int stages, int microbatches, bool oneForwardOneBackward) {
     std::string gradIn = "grad" + std::to_string(s);
     std::string gradOut = "grad" + std::to_string(s - 1);
 
-    int forward = builder.procedure("forward", "F");
+    int forward = builder.procedure("forward", Action::F);
     if (s > 0) {
       builder.recv(1, in, x, "pp", s - 1);
       builder.order(1, 0);
@@ -50,7 +51,7 @@ LoadedPlan pipeline(int stages, int microbatches, bool oneForwardOneBackward) {
       builder.order(0, 2);
       builder.send(2, out, y, "pp", s + 1);
     }
-    int backward = builder.procedure("backward", "B");
+    int backward = builder.procedure("backward", Action::B);
     if (s + 1 < stages) {
       builder.recv(3, gradIn, dy, "pp", s + 1);
       builder.order(3, 0);
@@ -127,9 +128,9 @@ LoadedPlan computingBesideReducing() {
   int x = builder.buffer("x", Buffer::ACTIVATIONS, {4});
   int y = builder.buffer("y", Buffer::ACTIVATIONS, {4});
   int group = builder.group({"dp"});
-  int step = builder.procedure("step", "F");
+  int step = builder.procedure("step", Action::F);
   builder.library("f", {}, {y}).set_flops(10);
-  builder.collective(1, "all_reduce", group, x, x);
+  builder.collective(1, Instruction::ALL_REDUCE, group, x, x);
   builder.call(step);
   plan.programs.push_back(builder.proto());
   for (int r = 0; r < 2; ++r) {
@@ -221,7 +222,7 @@ TEST(Simulate, MessagesShareALink) {
       *rank->add_coords() = *axis;
       rank->mutable_coords(0)->set_size(r);
       plantest::ProgramBuilder builder({"s0", "s1", "s2"});
-      builder.procedure("all", "F");
+      builder.procedure("all", Action::F);
       for (int i = 0; i < int(messages.size()); ++i) {
         const Message &message = messages[size_t(i)];
         if (message.from != r && message.to != r)

@@ -65,6 +65,7 @@ struct CompilerOptions {
   std::string target;      // of generated kernels; empty: the device's
   std::string report;      // HTML page to write
   bool quiet = false;
+  bool verbose = false;   // all decisions, not only a screen of them
   bool check = false;     // only say what stands in the way of compiling
   bool operators = false; // only print the table of operators
 };

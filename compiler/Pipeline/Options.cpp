@@ -1,4 +1,4 @@
-#include "compiler/Driver/Options.h"
+#include "compiler/Pipeline/Options.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -253,6 +253,8 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
                "the model, and what its exporter changed");
   app.add_flag("--operators", o.operators,
                "print what is known of every operator, as JSON; no model");
+  app.add_flag("-v,--verbose", o.verbose,
+               "all decisions, not only what fits one screen");
   app.add_flag("-q,--quiet", o.quiet, "no report; warnings go to stderr");
   app.set_version_flag("--version", "merakc 0.1.0");
   try {

@@ -1,0 +1,212 @@
+#include "compiler/Driver/Summary.h"
+
+#include "dialects/Plan/PlanDialect.h"
+#include "passes/CostModel/Cluster.h"
+#include "passes/Graph/Passes.h"
+
+#include <fmt/format.h>
+
+using namespace mlir;
+using namespace merak;
+
+namespace {
+
+constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
+constexpr size_t kRunnersUp = 6;
+
+std::string bytesStr(double bytes) {
+  return bytes < 0.1 * kMiB   ? fmt::format("{:.1f} KiB", bytes / 1024)
+         : bytes < 0.1 * kGiB ? fmt::format("{:.1f} MiB", bytes / kMiB)
+                              : fmt::format("{:.2f} GiB", bytes / kGiB);
+}
+std::string secondsStr(double seconds) {
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3)
+                     : fmt::format("{:.3g} s", seconds);
+}
+std::string counted(int64_t count, const char *thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+// "pp=2 dp=1 tp=2, 4 microbatches of 4 samples, 1f1b, recompute auto"
+std::string layoutStr(const report::CandidatePlan &plan) {
+  std::string text =
+      fmt::format("pp={} dp={} tp={}, {} of {}", plan.pp, plan.dp, plan.tp,
+                  plan.microbatches == 1
+                      ? "1 microbatch"
+                      : fmt::format("{} microbatches", plan.microbatches),
+                  counted(plan.microbatch, "sample"));
+  if (!plan.schedule.empty())
+    text += ", " + plan.schedule;
+  if (plan.recompute != "none" && !plan.recompute.empty())
+    text += ", recompute " + plan.recompute;
+  if (plan.tpOverlap > 0)
+    text += fmt::format(", tp-overlap {}", plan.tpOverlap);
+  return text;
+}
+
+class Summary {
+public:
+  Summary(ModuleOp module, const CompilerOptions &options,
+          const PhaseNotes &notes)
+      : module(module), options(options), notes(notes) {}
+
+  std::string str(const std::vector<std::string> &warnings) {
+    if (options.fromPhase.empty())
+      addModel();
+    if (notes.decision)
+      addDecision();
+    addMemory();
+    if (notes.decision)
+      addRunnersUp();
+    addWarnings(warnings);
+    std::string text;
+    for (const std::string &line : lines)
+      text += line + "\n";
+    return text;
+  }
+
+private:
+  void addModel() {
+    const ImportReport &imported = notes.imported;
+    lines.push_back(fmt::format(
+        "model       {} of opset {}, {} trained, {} frozen",
+        counted(imported.nodes, "node"), imported.opset,
+        counted(imported.trained.size(), "parameter"), imported.frozen.size()));
+    if (imported.allTrained)
+      lines.push_back(fmt::format("            all {} parameters are trained; "
+                                  "--freeze or --trainable narrow it",
+                                  imported.trained.size()));
+  }
+
+  const report::CandidatePlan *chosen() const {
+    for (const report::CandidatePlan &plan :
+         notes.decision->considered.candidates)
+      if (plan.chosen)
+        return &plan;
+    return nullptr;
+  }
+
+  // Of the model's products, forward and backward; what is computed again does
+  // not count (model FLOPs utilization).
+  double modelFlops() const {
+    double flops = 0;
+    for (const planning::GraphOp &op : notes.decision->step.graph.ops)
+      flops += op.contraction ? op.flops : 0;
+    return flops;
+  }
+
+  // Elements of the first integer input, as merak-run counts them; 0: none.
+  int64_t tokensOfStep() const {
+    for (const planning::GraphTensor &tensor :
+         notes.decision->step.graph.tensors)
+      if (tensor.input && !tensor.isFloat)
+        return tensor.elements();
+    return 0;
+  }
+
+  costmodel::Device device() const {
+    auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+    auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr();
+    if (json)
+      if (Result<costmodel::Cluster> cluster =
+              costmodel::parseCluster(json.str(), "cluster");
+          cluster.ok())
+        return cluster->device();
+    return {};
+  }
+
+  void addDecision() {
+    const report::CandidatePlan *plan = chosen();
+    if (!plan)
+      return;
+    const Decision &decision = *notes.decision;
+    const size_t considered = decision.considered.candidates.size();
+    lines.push_back("plan        " + layoutStr(*plan) +
+                    (considered > 1 ? ", the fastest found" : ""));
+    const double samples =
+        double(plan->microbatch) * plan->microbatches * plan->dp;
+    const double ranks = double(plan->pp) * plan->dp * plan->tp;
+    const bool low = module->hasAttr(kLowPrecisionAttr);
+    const double peak = device().flops(low ? "bf16" : "f32") * ranks;
+    std::string step =
+        fmt::format("step        {} predicted, {:.4g} samples/s",
+                    secondsStr(plan->seconds), samples / plan->seconds);
+    if (int64_t tokens = tokensOfStep(); double(tokens) > samples)
+      step += fmt::format(", {:.4g} tokens/s", double(tokens) / plan->seconds);
+    if (peak > 0)
+      step += fmt::format(", {:.1f} % of the peak",
+                          100 * modelFlops() / plan->seconds / peak);
+    lines.push_back(step);
+    lines.push_back(fmt::format(
+        "            bubble {:.1f} %, exposed communication {:.1f} %",
+        100 * plan->bubbleSeconds / plan->seconds,
+        100 * plan->exposedSeconds / plan->seconds));
+  }
+
+  // Of the buffers as they were laid out, or else as planning expects them.
+  void addMemory() {
+    double most = 0;
+    std::string of;
+    for (auto program : module.getOps<plan::ProgramOp>())
+      if (double bytes = double(program.getArenaBytes()); bytes > most) {
+        most = bytes;
+        of = program.getSymName().str();
+      }
+    if (most == 0 && notes.decision)
+      if (const report::CandidatePlan *plan = chosen()) {
+        most = plan->memoryBytes;
+        of = "expected";
+      }
+    if (most == 0)
+      return;
+    const double limit = options.memoryLimit > 0 ? double(options.memoryLimit)
+                                                 : double(device().memoryBytes);
+    lines.push_back(fmt::format("memory      {}{} on the fullest rank ({})",
+                                bytesStr(most),
+                                limit > 0 ? " of " + bytesStr(limit) : "", of));
+  }
+
+  void addRunnersUp() {
+    size_t left = kRunnersUp;
+    for (const report::CandidatePlan &plan :
+         notes.decision->considered.candidates) {
+      if (plan.chosen || left == 0)
+        continue;
+      --left;
+      const std::string name =
+          plan.name == "merakc" ? "" : " (" + plan.name + ")";
+      std::string line = "runner-up   ";
+      if (plan.seconds > 0)
+        line += fmt::format("{:>9} {:>9} ", secondsStr(plan.seconds),
+                            bytesStr(plan.memoryBytes));
+      line += layoutStr(plan) + name;
+      if (!plan.feasible)
+        line += ": " + plan.why;
+      lines.push_back(line);
+    }
+  }
+
+  void addWarnings(const std::vector<std::string> &warnings) {
+    // The last line tells of what is left out.
+    const size_t room = kSummaryLines - lines.size() - 1;
+    for (size_t i = 0; i < warnings.size() && i < room; ++i)
+      lines.push_back("warning: " + warnings[i]);
+    lines.push_back(warnings.size() > room
+                        ? fmt::format("{} more warnings and all decisions: -v",
+                                      warnings.size() - room)
+                        : "all decisions: -v, or --report=FILE.html");
+  }
+
+  ModuleOp module;
+  const CompilerOptions &options;
+  const PhaseNotes &notes;
+  std::vector<std::string> lines;
+};
+
+} // namespace
+
+std::string merak::summarize(ModuleOp module, const CompilerOptions &options,
+                             const PhaseNotes &notes,
+                             const std::vector<std::string> &warnings) {
+  return Summary(module, options, notes).str(warnings);
+}

@@ -1,0 +1,130 @@
+#include "compiler/Pipeline/Pipelines.h"
+
+#include "compiler/Pipeline/Phases.h"
+#include "mlir/Pass/PassOptions.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "passes/Graph/Passes.h"
+#include "passes/Lowering/Passes.h"
+#include "passes/Memory/Passes.h"
+#include "passes/Scheduling/Passes.h"
+#include "passes/Sharding/Passes.h"
+#include "passes/Staging/Passes.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/StringSaver.h"
+
+using namespace mlir;
+using namespace merak;
+
+void merak::buildImportPipeline(OpPassManager &manager,
+                                const CompilerOptions &options,
+                                PhaseNotes *notes) {
+  manager.addPass(createImportOnnx(options, notes));
+}
+
+void merak::buildGraphPipeline(OpPassManager &manager,
+                               const CompilerOptions &options) {
+  buildGraphImportPipeline(manager, options.train && options.dropout,
+                           options.train);
+  // Before gradients: they are then made in the types of what they belong to.
+  manager.addPass(
+      createLowerPrecision({options.precision == "bf16", options.train}));
+  manager.addPass(createDifferentiate({options.train}));
+}
+
+void merak::buildStagePipeline(OpPassManager &manager,
+                               const CompilerOptions &options,
+                               PhaseNotes *notes, const Replanning &again) {
+  manager.addPass(createPlanStages(options, notes, again));
+  manager.addPass(createVerifyStages());
+}
+
+void merak::buildShardPipeline(OpPassManager &manager) {
+  manager.addPass(createLocalize());
+  // Before halves: a fault of layouts is told once, not for both.
+  manager.addPass(createVerifyShards());
+  // Needs local shapes: it prices what one rank does.
+  manager.addPass(createSubPipeline());
+  // Values, actions and transfers may have been made anew.
+  manager.addPass(createVerifyStages());
+  manager.addPass(createVerifyShards());
+}
+
+void merak::buildSchedulePipeline(OpPassManager &manager) {
+  manager.addPass(createAttachSchedule());
+}
+
+void merak::buildMemoryPipeline(OpPassManager &manager,
+                                const CompilerOptions &options) {
+  MemoryPipelineOptions memory;
+  memory.memoryLimit = options.memoryLimit;
+  memory.overlapGradients = options.gradOverlap;
+  memory.gradientBucket = options.gradBucket.value_or(-1);
+  buildMemoryPipeline(manager, memory);
+}
+
+void merak::buildPhasePipeline(const std::string &phase, OpPassManager &manager,
+                               const CompilerOptions &options,
+                               PhaseNotes *notes, const Replanning &again) {
+  if (phase == "import")
+    buildImportPipeline(manager, options, notes);
+  else if (phase == "graph")
+    buildGraphPipeline(manager, options);
+  else if (phase == "stage")
+    buildStagePipeline(manager, options, notes, again);
+  else if (phase == "shard")
+    buildShardPipeline(manager);
+  else if (phase == "schedule")
+    buildSchedulePipeline(manager);
+  else if (phase == "memory")
+    buildMemoryPipeline(manager, options);
+  else
+    buildPlanPipeline(manager);
+}
+
+namespace {
+struct PhaseArguments : PassPipelineOptions<PhaseArguments> {
+  Option<std::string> options{*this, "options",
+                              llvm::cl::desc("the command line of merakc"),
+                              llvm::cl::init("")};
+};
+} // namespace
+
+// As on merakc's command line; the model only matters for import.
+static FailureOr<CompilerOptions>
+parseArguments(StringRef text,
+               function_ref<LogicalResult(const Twine &)> error) {
+  PhaseArguments arguments;
+  if (failed(arguments.parseFromString(text)))
+    return failure();
+  llvm::BumpPtrAllocator allocator;
+  llvm::StringSaver saver(allocator);
+  SmallVector<const char *> argv{"merak-opt"};
+  llvm::cl::TokenizeGNUCommandLine(arguments.options, saver, argv);
+  argv.append({"-o", "-"});
+  ParsedOptions parsed =
+      parseOptions(static_cast<int>(argv.size()), argv.data());
+  if (parsed.options.input.empty() && parsed.exitCode) {
+    argv.push_back("no-model");
+    parsed = parseOptions(static_cast<int>(argv.size()), argv.data());
+  }
+  if (parsed.exitCode)
+    return error(parsed.text);
+  return parsed.options;
+}
+
+void merak::registerPhasePipelines() {
+  for (const std::string &phase : phaseNames())
+    registerPassPipeline(
+        "phase-" + phase, "what merakc does from the phase before to " + phase,
+        [phase](OpPassManager &manager, StringRef text,
+                function_ref<LogicalResult(const Twine &)> error) {
+          FailureOr<CompilerOptions> options = parseArguments(text, error);
+          if (failed(options))
+            return failure();
+          buildPhasePipeline(phase, manager, *options);
+          return success();
+        },
+        [](function_ref<void(const detail::PassOptions &)> handler) {
+          handler(PhaseArguments());
+        });
+}

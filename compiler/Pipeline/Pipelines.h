@@ -1,0 +1,55 @@
+// The seven phases as pass pipelines: the whole of what the driver runs, and
+// what `merak-opt` runs under the same options.
+#pragma once
+
+#include "compiler/Import/ImportReport.h"
+#include "compiler/Pipeline/Options.h"
+#include "mlir/Pass/PassManager.h"
+#include "passes/Staging/Planner.h"
+
+namespace merak {
+
+struct ImportOptions;
+// What the command line says about the model.
+ImportOptions importOptions(const CompilerOptions &options);
+
+// What phases know that the IR does not say, for the driver's report and files.
+struct PhaseNotes {
+  ImportReport imported;
+  std::optional<Decision> decision;
+};
+
+// Why the stages are planned once more, see Compilation::plansAgain.
+struct Replanning {
+  double memoryBytes = 0; // for the planner; 0: what a device has
+  // Of the first plan, kept: a search for all degrees takes long.
+  std::optional<planning::Strategy> degrees;
+};
+
+// `notes` may be null and must outlive the manager's run.
+void buildImportPipeline(mlir::OpPassManager &manager,
+                         const CompilerOptions &options,
+                         PhaseNotes *notes = nullptr);
+void buildGraphPipeline(mlir::OpPassManager &manager,
+                        const CompilerOptions &options);
+void buildStagePipeline(mlir::OpPassManager &manager,
+                        const CompilerOptions &options,
+                        PhaseNotes *notes = nullptr,
+                        const Replanning &again = {});
+void buildShardPipeline(mlir::OpPassManager &manager);
+void buildSchedulePipeline(mlir::OpPassManager &manager);
+void buildMemoryPipeline(mlir::OpPassManager &manager,
+                         const CompilerOptions &options);
+void buildPlanPipeline(mlir::OpPassManager &manager);
+
+// The pipeline of a phase of phaseNames().
+void buildPhasePipeline(const std::string &phase, mlir::OpPassManager &manager,
+                        const CompilerOptions &options,
+                        PhaseNotes *notes = nullptr,
+                        const Replanning &again = {});
+
+// Each phase by its name ("--phase-stage"); the pipeline option `options` holds
+// the command line of merakc, e.g. --phase-stage="options='--mesh=pp=2'".
+void registerPhasePipelines();
+
+} // namespace merak

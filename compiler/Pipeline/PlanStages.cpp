@@ -1,0 +1,237 @@
+// The stage phase: reads what the user pinned, decides the rest, cuts the step
+// into stage programs and notes on the module what later phases ask for.
+#include "compiler/Import/Importer.h"
+#include "compiler/Pipeline/Phases.h"
+#include "compiler/Pipeline/Registration.h"
+#include "dialects/Pipe/PipeDialect.h"
+#include "passes/Graph/Passes.h"
+#include "passes/Staging/CutStages.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+
+using namespace mlir;
+using namespace merak;
+
+static LogicalResult readText(const std::string &path, std::string &text) {
+  std::ifstream in(path);
+  std::stringstream buffer;
+  buffer << in.rdbuf();
+  text = buffer.str();
+  return success(in.good() || in.eof());
+}
+
+namespace {
+
+struct PlanStages : PassWrapper<PlanStages, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PlanStages)
+
+  PlanStages(const CompilerOptions &options, PhaseNotes *notes,
+             const Replanning &again)
+      : options(options), notes(notes), again(again) {}
+
+  StringRef getArgument() const override { return "plan-stages"; }
+  StringRef getDescription() const override {
+    return "decide what the options leave open and cut the step into stages";
+  }
+  void getDependentDialects(DialectRegistry &registry) const override {
+    registerAllDialects(registry);
+  }
+
+  void runOnOperation() override {
+    if (failed(run()))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult run();
+  LogicalResult fail(const std::string &message) {
+    return emitError(UnknownLoc::get(&getContext()), message);
+  }
+  LogicalResult fail(const Status &status) {
+    for (const std::string &message : status.messages())
+      (void)fail(message);
+    return failure();
+  }
+  FailureOr<costmodel::Cluster> cluster();
+  FailureOr<planning::Schedule> readSchedule(const std::string &path);
+  LogicalResult pin(planning::Strategy &pinned);
+  void note(const Decision &decision, const PlannerOptions &planner,
+            const OptimizerOptions &optimizer);
+
+  CompilerOptions options;
+  PhaseNotes *notes;
+  Replanning again;
+  std::optional<planning::Strategy> noted; // decisions that the model brings
+};
+
+} // namespace
+
+// The machine to compile for.
+FailureOr<costmodel::Cluster> PlanStages::cluster() {
+  int64_t meshSize = 1;
+  std::map<std::string, int64_t> mesh;
+  if (noted && options.strategy.empty())
+    mesh = noted->mesh;
+  for (const auto &[axis, degree] : options.mesh)
+    mesh[axis] = degree;
+  for (const auto &[axis, degree] : mesh)
+    meshSize *= degree;
+  if (options.cluster.empty())
+    return costmodel::defaultCluster(options.devices.value_or(meshSize));
+  Result<costmodel::Cluster> cluster = costmodel::readCluster(options.cluster);
+  // --devices takes the first ones of a larger cluster.
+  int64_t wanted = options.devices.value_or(cluster.ok() ? cluster->count : 0);
+  if (cluster.ok() && wanted > cluster->count)
+    return fail(fmt::format("--devices: {} has {} devices, not {}",
+                            options.cluster, cluster->count, wanted));
+  if (cluster.ok()) {
+    cluster->count = wanted;
+    cluster->perNode = std::min(cluster->perNode, wanted);
+    for (auto *entries : {&cluster->kindOf, &cluster->nodeOf})
+      entries->resize(std::min<size_t>(entries->size(), wanted));
+    cluster->rateOf.resize(std::min<size_t>(cluster->rateOf.size(), wanted));
+    return *cluster;
+  }
+  return fail(cluster.status());
+}
+
+FailureOr<planning::Schedule>
+PlanStages::readSchedule(const std::string &path) {
+  std::string text;
+  if (failed(readText(path, text)))
+    return fail("cannot read schedule '" + path + "'");
+  Result<planning::Schedule> parsed = planning::parseSchedule(text, path);
+  if (parsed.ok())
+    return *parsed;
+  return fail(parsed.status());
+}
+
+// What is decided already: by --strategy or the model, then by single options.
+LogicalResult PlanStages::pin(planning::Strategy &pinned) {
+  if (!options.strategy.empty()) {
+    std::string text;
+    if (failed(readText(options.strategy, text)))
+      return fail("cannot read strategy '" + options.strategy + "'");
+    Result<planning::Strategy> strategy =
+        planning::Strategy::parse(text, options.strategy);
+    if (!strategy.ok())
+      return fail(strategy.status());
+    pinned = *strategy;
+  } else if (noted) {
+    pinned = *noted;
+  }
+  for (const auto &[axis, degree] : options.mesh)
+    pinned.mesh[axis] = degree;
+  if (options.microbatch)
+    pinned.microbatch = options.microbatch;
+  if (options.schedule != "auto" || !pinned.schedule) {
+    pinned.schedule = options.schedule;
+    pinned.lists.reset();
+  }
+  if (options.recompute != "auto" || !pinned.recompute) {
+    pinned.recompute = options.recompute;
+    pinned.recomputeOps.reset();
+  }
+  if (!pinned.lists && StringRef(*pinned.schedule).ends_with(".json")) {
+    FailureOr<planning::Schedule> file = readSchedule(*pinned.schedule);
+    if (failed(file))
+      return failure();
+    pinned.lists = *file;
+    pinned.lists->name = *pinned.schedule;
+  }
+  // A schedule of chunks asks for as many parts.
+  if (pinned.lists)
+    pinned.chunks = pinned.lists->chunks;
+  if (!options.tpOverlap.empty())
+    pinned.tpOverlap = options.tpOverlap;
+  else if (!pinned.tpOverlap && !options.cluster.empty())
+    pinned.tpOverlap = "auto"; // its links say what is worth it
+  if (again.degrees) {
+    pinned.mesh = again.degrees->mesh;
+    pinned.microbatch = again.degrees->microbatch;
+  }
+  return success();
+}
+
+LogicalResult PlanStages::run() {
+  ModuleOp module = getOperation();
+  if (auto text = module->getAttrOfType<StringAttr>(kStrategyAttr)) {
+    Result<planning::Strategy> strategy =
+        planning::Strategy::parse(text.str(), "the model's own decisions");
+    if (!strategy.ok())
+      return fail(strategy.status());
+    noted = *strategy;
+  }
+  PlannerOptions planner;
+  planner.train = options.train;
+  FailureOr<costmodel::Cluster> machine = cluster();
+  if (failed(machine))
+    return failure();
+  planner.cluster = *machine;
+  if (failed(pin(planner.pinned)))
+    return failure();
+  auto batch = module->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
+  planner.globalBatch =
+      batch ? batch.getInt() : options.globalBatch.value_or(1);
+  auto own = module->getAttrOfType<DictionaryAttr>(kOptimizerAttr);
+  const OptimizerOptions optimizer =
+      own && !options.optimizerGiven ? optimizerFrom(own) : options.optimizer;
+  planner.statePerParameter = optimizer.states();
+  planner.reduction.early = options.gradOverlap;
+  planner.reduction.bucketBytes = options.gradBucket;
+  planner.memoryBytes =
+      again.memoryBytes > 0
+          ? again.memoryBytes
+          : static_cast<double>(options.memoryLimit > 0
+                                    ? options.memoryLimit
+                                    : planner.cluster.device().memoryBytes);
+  OutlineOptions outline;
+  outline.train = options.train;
+  outline.optimizer = optimizer.kernel();
+  outline.constants = optimizerConstants(optimizer, &getContext());
+  outline.gradClip = options.gradClip;
+  outline.skipNonFinite = module->hasAttr(kLowPrecisionAttr);
+  FailureOr<Decision> decision = cutStages(module, planner, outline);
+  if (failed(decision))
+    return failure();
+  note(*decision, planner, optimizer);
+  if (notes)
+    notes->decision = std::move(*decision);
+  return success();
+}
+
+void PlanStages::note(const Decision &decision, const PlannerOptions &planner,
+                      const OptimizerOptions &optimizer) {
+  ModuleOp module = getOperation();
+  module->removeAttr(kStrategyAttr);
+  module->removeAttr(kOptimizerAttr);
+  Builder b(&getContext());
+  auto text = [&](StringRef name, const std::string &value) {
+    return b.getNamedAttr(name, b.getStringAttr(value));
+  };
+  auto count = [&](StringRef name, int64_t value) {
+    return b.getNamedAttr(name, b.getI64IntegerAttr(value));
+  };
+  SmallVector<NamedAttribute> entries = toAttributes(optimizer, &getContext());
+  entries.append(
+      {text("mode", options.train ? "train" : "infer"),
+       text("model", options.input), count("global_batch", planner.globalBatch),
+       count("microbatches", decision.microbatches),
+       text("schedule_name", *decision.strategy.schedule),
+       text("schedule",
+            decision.schedule ? planning::toJson(*decision.schedule) : ""),
+       b.getNamedAttr("grad_clip", b.getF64FloatAttr(options.gradClip)),
+       count("gradient_bucket", decision.gradientBucket),
+       text("cluster", planner.cluster.toJson()),
+       text("device", planner.cluster.device().backend),
+       count("memory_bytes", planner.cluster.device().memoryBytes)});
+  module->setAttr("merak.train", b.getDictionaryAttr(entries));
+}
+
+std::unique_ptr<Pass> merak::createPlanStages(const CompilerOptions &options,
+                                              PhaseNotes *notes,
+                                              const Replanning &again) {
+  return std::make_unique<PlanStages>(options, notes, again);
+}
