@@ -231,7 +231,8 @@ func.func @f(%x: tensor<8x4xf32>) {
 // -----
 
 func.func @f() {
-  // expected-error @+1 {{expected at least one operand}}
+  // expected-error @+2 {{expected at least one operand}}
+  // expected-error @+1 {{'train.concat' op failed to infer returned types}}
   %0 = "train.concat"() {axis = 0 : i64} : () -> tensor<0xf32>
   return
 }
