@@ -8,6 +8,7 @@ using namespace merak;
 using namespace merak::dist;
 
 #include "dialects/Dist/DistDialect.cpp.inc"
+#include "dialects/Dist/DistEnums.cpp.inc"
 #define GET_ATTRDEF_CLASSES
 #include "dialects/Dist/DistAttrs.cpp.inc"
 #define GET_OP_CLASSES

@@ -7,6 +7,7 @@
 #include "runtime/layout/Layout.h"
 
 #include "dialects/Dist/DistDialect.h.inc"
+#include "dialects/Dist/DistEnums.h.inc"
 #define GET_ATTRDEF_CLASSES
 #include "dialects/Dist/DistAttrs.h.inc"
 #define GET_OP_CLASSES

@@ -14,6 +14,12 @@ def Dist_Dialect : Dialect {
     Before the shard phase the collectives stand in the global view: operand and
     result have the global type and only their layouts differ. After it types
     are local.
+
+    Layouts are the discardable attribute `dist.layouts`, one for each result of
+    an op; the mesh is the module's `dist.mesh`. Passes ask of two traits
+    (`dialects/Dist/Traits.h`), which the entry of an op lists: a `Conversion`
+    makes another layout of a value, and `axes` are the mesh axes that it
+    changes; a `Collective` is one that communicates.
   }];
   let useDefaultAttributePrinterParser = 1;
 }

@@ -269,7 +269,7 @@ GRADIENT(ScatterReduceOp) {
   Value u = getUpdates(), own = rowsOf(dy);
   Value zero = number(b, loc, u, 0);
   Value ones = ExpandOp::create(b, loc, u.getType(), number(b, loc, u, 1));
-  if (getReduction() != "mul") {
+  if (getKind() != ScatterReduction::mul) {
     Value best =
         maskWhere(b, loc, ComparePredicate::eq, u, rowsOf(getTable()), ones);
     grads[0] = mul(b, loc, own, div(b, loc, best, rowsOf(countOf(best))));
@@ -280,7 +280,7 @@ GRADIENT(ScatterReduceOp) {
   Value factors = add(b, loc, u, isZero); // zeros as ones
   Value product =
       ScatterReduceOp::create(b, loc, getTable().getType(), factors, getIds(),
-                              b.getStringAttr("mul"), axis);
+                              ScatterReduction::mul, getBatch());
   Value rest = div(b, loc, rowsOf(product), factors);
   grads[0] = maskWhere(b, loc, ComparePredicate::eq, others, zero,
                        mul(b, loc, own, rest));

@@ -1,4 +1,4 @@
-#include "dialects/Train/TrainDialect.h"
+#include "dialects/Train/Verifiers.h"
 
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"

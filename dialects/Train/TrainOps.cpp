@@ -1,5 +1,5 @@
-// Verifiers, folders and result types of train ops.
-#include "dialects/Train/TrainDialect.h"
+// Result types and folders of train ops.
+#include "dialects/Train/Verifiers.h"
 
 using namespace mlir;
 using namespace merak::train;
@@ -53,9 +53,10 @@ INFER(TransposeOp) {
                              op.getPerm().size());
   SmallVector<int64_t> shape;
   for (int64_t dim : op.getPerm()) {
-    if (dim < 0 || dim >= x.getRank())
-      return emitOptionalError(location, "permutation entry ", dim,
-                               " is out of range");
+    if (dim < 0 || dim >= x.getRank() || llvm::count(op.getPerm(), dim) != 1)
+      return emitOptionalError(location, "expected each of 0 to ",
+                               x.getRank() - 1,
+                               " once in the permutation, found ", dim);
     shape.push_back(x.getDimSize(dim));
   }
   types.push_back(RankedTensorType::get(shape, x.getElementType()));
@@ -76,7 +77,9 @@ INFER(PadOp) {
   if (op.getLow().size() != rank || op.getHigh().size() != rank ||
       op.getInterior().size() != rank)
     return emitOptionalError(location, "expected ", rank,
-                             " entries in low, high and interior");
+                             " entries in low, high and interior, found ",
+                             op.getLow().size(), ", ", op.getHigh().size(),
+                             " and ", op.getInterior().size());
   SmallVector<int64_t> shape;
   for (size_t i = 0; i < rank; ++i)
     shape.push_back(op.getLow()[i] + op.getHigh()[i] + x.getDimSize(i) +
@@ -93,7 +96,8 @@ INFER(ConcatOp) {
   auto first = tensorType(operands[0]);
   int64_t axis = op.getAxis();
   if (axis < 0 || axis >= first.getRank())
-    return emitOptionalError(location, "axis ", axis, " is out of range");
+    return emitOptionalError(location, "axis ", axis, " is out of range of ",
+                             first);
   SmallVector<int64_t> shape(first.getShape());
   shape[axis] = 0;
   for (Value input : operands) {
@@ -114,26 +118,16 @@ INFER(ConcatOp) {
 INFER(GatherOp) {
   Adaptor op(operands, attributes, properties, regions);
   auto table = tensorType(op.getTable());
-  int64_t axis = op.getAxis();
-  if (axis < 0 || axis >= table.getRank())
-    return emitOptionalError(location, "axis ", axis, " is out of range");
-  ArrayRef<int64_t> ids = tensorType(op.getIds()).getShape();
   // While an op is parsed, defaults are not there yet, and what its attribute
   // dictionary says is no property yet.
-  IntegerAttr given = op.getProperties().batch;
-  if (!given && attributes)
-    given = attributes.getAs<IntegerAttr>("batch");
-  int64_t batch = given ? given.getInt() : 0;
-  if (batch < 0 || batch > axis || batch > static_cast<int64_t>(ids.size()) ||
-      table.getShape().take_front(batch) != ids.take_front(batch))
-    return emitOptionalError(location,
-                             "expected a table and ids that agree in ", batch,
-                             " dimensions before axis ", axis, ", found ",
-                             table, " and ", tensorType(op.getIds()));
-  SmallVector<int64_t> shape(table.getShape().take_front(axis));
-  llvm::append_range(shape, ids.drop_front(batch));
-  llvm::append_range(shape, table.getShape().drop_front(axis + 1));
-  types.push_back(RankedTensorType::get(shape, table.getElementType()));
+  IntegerAttr batch = op.getProperties().batch;
+  if (!batch && attributes)
+    batch = attributes.getAs<IntegerAttr>("batch");
+  FailureOr<Dims> shape = rowsShape(location, table, tensorType(op.getIds()),
+                                    op.getAxis(), batch ? batch.getInt() : 0);
+  if (failed(shape))
+    return failure();
+  types.push_back(RankedTensorType::get(*shape, table.getElementType()));
   return success();
 }
 
@@ -142,9 +136,12 @@ static LogicalResult inferReduce(std::optional<Location> location, Value x,
                                  SmallVectorImpl<Type> &types) {
   auto type = tensorType(x);
   SmallVector<int64_t> shape;
+  if (axes.empty())
+    return emitOptionalError(location, "expected at least one axis");
   for (int64_t axis : axes)
-    if (axis < 0 || axis >= type.getRank())
-      return emitOptionalError(location, "axis ", axis, " is out of range");
+    if (axis < 0 || axis >= type.getRank() || llvm::count(axes, axis) != 1)
+      return emitOptionalError(location, "expected axes of ", type,
+                               ", each once, found ", axis);
   for (int64_t i = 0; i < type.getRank(); ++i) {
     if (!llvm::is_contained(axes, i))
       shape.push_back(type.getDimSize(i));
@@ -199,6 +196,9 @@ INFER(EinsumOp) {
     return failure();
   SmallVector<int64_t> shape;
   for (char letter : letters.out) {
+    if (llvm::count(letters.out, letter) != 1)
+      return emitOptionalError(location, "letter '", letter,
+                               "' stands twice in the result");
     auto it = sizes.find(letter);
     if (it == sizes.end())
       return emitOptionalError(location, "output letter '", letter,
@@ -212,107 +212,8 @@ INFER(EinsumOp) {
 #undef INFER
 
 //===----------------------------------------------------------------------===//
-// Verifiers and folders
+// Folders
 //===----------------------------------------------------------------------===//
-
-LogicalResult ParameterOp::verify() {
-  if (getSource() && getValue())
-    return emitOpError("expected a source or a value, found both");
-  if (getValue() && getValue()->getType() != getType())
-    return emitOpError("expected a value of type ")
-           << getType() << ", found " << getValue()->getType();
-  return success();
-}
-
-template <typename OpTy>
-static LogicalResult verifySymbol(OpTy op, Type type,
-                                  SymbolTableCollection &symbols) {
-  auto parameter =
-      symbols.lookupNearestSymbolFrom<ParameterOp>(op, op.getParameterAttr());
-  if (!parameter)
-    return op.emitOpError("expected a parameter, found no symbol ")
-           << op.getParameterAttr();
-  if (parameter.getType() != type)
-    return op.emitOpError("expected type ")
-           << parameter.getType() << " of the parameter, found " << type;
-  return success();
-}
-LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifySymbol(*this, getResult().getType(), symbols);
-}
-LogicalResult UpdateOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifySymbol(*this, getGradient().getType(), symbols);
-}
-
-LogicalResult TrackOp::verify() {
-  auto statistic = tensorType(getStatistic()),
-       running = tensorType(getRunning());
-  double keep = getKeep().convertToDouble();
-  if (!(keep >= 0 && keep <= 1))
-    return emitOpError("expected to keep a part in [0, 1], found ") << keep;
-  if (static_cast<int64_t>(getEach()) < 1)
-    return emitOpError("expected at least one number a sample, found ")
-           << static_cast<int64_t>(getEach());
-  if (statistic.getRank() == 0 ||
-      statistic.getShape().drop_front() != running.getShape() ||
-      statistic.getElementType() != running.getElementType())
-    return emitOpError("expected a statistic of [samples] and ")
-           << running << ", found " << statistic;
-  return success();
-}
-
-LogicalResult DropoutOp::verify() {
-  double ratio = getRatio().convertToDouble();
-  if (!(ratio >= 0 && ratio < 1))
-    return emitOpError("expected a ratio in [0, 1), found ") << ratio;
-  if (getId() >> 32)
-    return emitOpError("expected an id of 32 bits, found ") << getId();
-  size_t dims = getExtents() ? getExtents()->size() : 0;
-  size_t axes = getAxes() ? getAxes()->size() : 0;
-  if ((getStrides() ? getStrides()->size() : 0) != dims ||
-      (getScales() ? getScales()->size() : 0) != axes)
-    return emitOpError("expected a stride for each extent and a scale for "
-                       "each axis");
-  return success();
-}
-
-LogicalResult ReshapeOp::verify() {
-  auto x = tensorType(getX()), y = tensorType(getY());
-  if (x.getNumElements() != y.getNumElements() ||
-      x.getElementType() != y.getElementType())
-    return emitOpError("expected as many elements of one type, found ")
-           << x << " and " << y;
-  return success();
-}
-
-LogicalResult ExpandOp::verify() {
-  auto x = tensorType(getX()), y = tensorType(getY());
-  int64_t lead = y.getRank() - x.getRank();
-  bool fits = lead >= 0 && x.getElementType() == y.getElementType();
-  for (int64_t i = 0; fits && i < x.getRank(); ++i)
-    fits = x.getDimSize(i) == 1 || x.getDimSize(i) == y.getDimSize(lead + i);
-  if (!fits)
-    return emitOpError("expected a broadcast, found ") << x << " to " << y;
-  return success();
-}
-
-LogicalResult SliceOp::verify() {
-  auto x = tensorType(getX());
-  size_t rank = x.getRank();
-  if (getStarts().size() != rank || getSizes().size() != rank ||
-      getSteps().size() != rank)
-    return emitOpError("expected ") << rank << " starts, sizes and steps";
-  for (size_t i = 0; i < rank; ++i)
-    if (getStarts()[i] < 0 || getSteps()[i] < 1 || getSizes()[i] < 0 ||
-        (getSizes()[i] > 0 &&
-         getStarts()[i] + (getSizes()[i] - 1) * getSteps()[i] >=
-             x.getDimSize(i)))
-      return emitOpError("slice leaves dimension ")
-             << i << " of size " << x.getDimSize(i) << ": start "
-             << getStarts()[i] << ", size " << getSizes()[i] << ", step "
-             << getSteps()[i];
-  return success();
-}
 
 OpFoldResult ConstantOp::fold(FoldAdaptor) { return getValue(); }
 

@@ -219,8 +219,7 @@ static Value scatterRows(const OnnxNode &node, GraphBuilder &b, Value data,
   else
     moved = ScatterReduceOp::create(
         b.builder, b.loc, RankedTensorType::get(shapeOf(data), wide),
-        wideUpdates, at, b.builder.getStringAttr(reduction),
-        b.builder.getI64IntegerAttr(batch));
+        wideUpdates, at, *symbolizeScatterReduction(reduction), batch);
   Value old = b.cast(data, wide);
   if (isAdd)
     return b.cast(b.binary<AddOp>(old, moved), element);

@@ -203,6 +203,7 @@ def run_onnx(suite):
 SUITES = {
     "format": run_format,
     "layering": python_suite("test/layering/layering.py"),
+    "dialects": python_suite("test/dialects/specification.py", tools=True),
     "harness": python_suite("test/e2e/selftest.py"),
     "unit": run_unit,
     "lit": run_lit,

@@ -27,6 +27,7 @@ import sys
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 sys.path.insert(0, os.path.join(ROOT, "scripts/lib"))
+import dialect_pages  # noqa: E402
 import plan_format  # noqa: E402
 
 BLOCK = re.compile(r"(?:^<!-- fractions within (\d+) % -->\n+)?"
@@ -203,6 +204,15 @@ def check_plan_format():
         "scripts/lib/plan_format.py --write")
 
 
+def check_dialect_pages():
+    for dialect in dialect_pages.DIALECTS:
+        page = dialect_pages.path(dialect)
+        fresh = os.path.exists(page) and read(page) == dialect_pages.page(dialect)
+        yield os.path.relpath(page, ROOT), (
+            None if fresh else f"differs from {dialect_pages.source(dialect)}: run "
+            "scripts/lib/dialect_pages.py --write")
+
+
 def selftest():
     """The comparison itself can fail."""
     cases = [("loss 4.51 in 3.2 ms", "loss 4.52 in 99 ms", True),
@@ -261,7 +271,8 @@ def main():
         return 0
     passed = failed = 0
     for check in (selftest(), check_links(), check_paths(), check_readme(),
-                  check_plan_format(), check_commands(bin_dir)):
+                  check_plan_format(), check_dialect_pages(),
+                  check_commands(bin_dir)):
         for name, problem in check:
             if problem is None:
                 passed += 1

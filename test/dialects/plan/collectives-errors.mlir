@@ -2,7 +2,7 @@
 
 plan.program @program index 0 streams ["compute"] groups [["dp"]] schedule <U> {
   plan.procedure @update action U {
-    // expected-error @+1 {{expected a reduction of all_reduce}}
+    // expected-error @+1 {{'plan.collective' op expected a reduction of all_reduce}}
     plan.collective all_reduce (@g[4]) -> (@g[4]) group 0
   }
 }

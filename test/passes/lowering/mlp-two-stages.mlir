@@ -56,7 +56,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // CHECK-NEXT: plan.library "fill" () -> (@sum0[8, 8])
     pipe.action U @update {
       %g = pipe.load @sum0 : tensor<8x8xf32>
-      %r = dist.all_reduce %g over ["dp"] "sum" {dist.layouts = [#dist.layout<[8, 16 over (tp)]>], train.gradient_of = "w1"} : tensor<8x8xf32>
+      %r = dist.all_reduce %g over ["dp"] sum {dist.layouts = [#dist.layout<[8, 16 over (tp)]>], train.gradient_of = "w1"} : tensor<8x8xf32>
       pipe.update "sgd" @w1 gradient %r states [] with {momentum = 0.0 : f64, weight_decay = 0.0 : f64} : tensor<8x8xf32>
     }
     // Two microbatches are in flight.
@@ -92,7 +92,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
       %x = pipe.load @from0 : tensor<4x8xf32>
       %w = pipe.load @w2 : tensor<8x6xf32>
       %p = train.einsum "bi,ij->bj" %x, %w : tensor<4x8xf32>, tensor<8x6xf32>
-      %y = dist.all_reduce %p over ["tp"] "sum" : tensor<4x6xf32>
+      %y = dist.all_reduce %p over ["tp"] sum : tensor<4x6xf32>
       %s = train.mul %y, %y : tensor<4x6xf32>, tensor<4x6xf32>
       %l = train.reduce_sum %s axes [0, 1] keepdims false : tensor<4x6xf32>
       pipe.store %l to @sum2 accumulate : tensor<f32>
@@ -112,9 +112,9 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     }
     pipe.action U @update {
       %g = pipe.load @sum1 : tensor<8x6xf32>
-      %r = dist.all_reduce %g over ["dp"] "sum" {dist.layouts = [#dist.layout<[16 over (tp), 6]>], train.gradient_of = "w2"} : tensor<8x6xf32>
+      %r = dist.all_reduce %g over ["dp"] sum {dist.layouts = [#dist.layout<[16 over (tp), 6]>], train.gradient_of = "w2"} : tensor<8x6xf32>
       %l = pipe.load @sum2 : tensor<f32>
-      %t = dist.all_reduce %l over ["dp"] "sum" : tensor<f32>
+      %t = dist.all_reduce %l over ["dp"] sum : tensor<f32>
       pipe.store %t to @loss : tensor<f32>
       pipe.update "sgd" @w2 gradient %r states [] with {momentum = 0.0 : f64, weight_decay = 0.0 : f64} : tensor<8x6xf32>
     }

@@ -24,11 +24,11 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 1>,
       // CHECK: plan.library "gather" (@table[5, 8], @"stage0.forward:ids"[4, 6]) -> {{.*}} with {axis = "0", batch = "0", rows_global = "10"} scalars [#plan.scalar<"tp" * 5>]
       %part = train.gather %table[%ids] axis 0 {rows = 10 : i64, split_axis = "tp"} : tensor<5x8xf32>, tensor<4x6xi64>
       // CHECK: plan.collective all_reduce ({{.*}}) -> (@[[X:.*]][4, 6, 8]) group 0
-      %x = dist.all_reduce %part over ["tp"] "sum" : tensor<4x6x8xf32>
+      %x = dist.all_reduce %part over ["tp"] sum : tensor<4x6x8xf32>
       %logits = train.einsum "btd,vd->btv" %x, %table : tensor<4x6x8xf32>, tensor<5x8xf32>
       // CHECK: plan.library "pick" ({{.*}}) -> {{.*}} with {ignore_index = "-100"} scalars [#plan.scalar<"tp" * 5>]
       %y = train.pick %logits at %labels ignore -100 {split_axis = "tp"} : tensor<4x6x5xf32>, tensor<4x6xi64> -> tensor<4x6xf32>
-      %score = dist.all_reduce %y over ["tp"] "sum" : tensor<4x6xf32>
+      %score = dist.all_reduce %y over ["tp"] sum : tensor<4x6xf32>
       pipe.store %score to @score : tensor<4x6xf32>
 
       // Three interleaved parts of 4 join to 3 * 2 * 4, and are taken again.

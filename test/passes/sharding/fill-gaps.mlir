@@ -56,12 +56,12 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 4>, pipe.
       %x = pipe.load @x : tensor<64x4xf32>
       %w = pipe.load @w : tensor<4x256xf32>
       %p = train.einsum "bi,ij->bj" %x, %w {dist.layouts = [#dist.layout<[256 over (mb), 256] partial(tp)>]} : tensor<64x4xf32>, tensor<4x256xf32>
-      %g = dist.all_reduce %p over ["tp"] "sum" {dist.layouts = [#dist.layout<[256 over (mb), 256]>]} : tensor<64x256xf32>
+      %g = dist.all_reduce %p over ["tp"] sum {dist.layouts = [#dist.layout<[256 over (mb), 256]>]} : tensor<64x256xf32>
       %y = pipe.load @again : tensor<64x256xf32>
       %d = train.mul %g, %y {dist.layouts = [#dist.layout<[256 over (mb), 256]>]} : tensor<64x256xf32>, tensor<64x256xf32>
       pipe.store %d to @grad : tensor<64x256xf32>
       %q = train.einsum "bj,ij->bi" %d, %w {dist.layouts = [#dist.layout<[256 over (mb), 4] partial(tp)>]} : tensor<64x256xf32>, tensor<4x256xf32>
-      %h = dist.all_reduce %q over ["tp"] "sum" {dist.layouts = [#dist.layout<[256 over (mb), 4]>]} : tensor<64x4xf32>
+      %h = dist.all_reduce %q over ["tp"] sum {dist.layouts = [#dist.layout<[256 over (mb), 4]>]} : tensor<64x4xf32>
       %o = train.tanh %h {dist.layouts = [#dist.layout<[256 over (mb), 4]>]} : tensor<64x4xf32>
     }
     pipe.action W @weight {

@@ -45,7 +45,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 4, half =
       %part = dist.shard_slice %s over ["half"] dim 1 major 1 minor 1 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 16 over (tp)]>]} : tensor<1x4x8xf32> to tensor<1x2x8xf32>
       %w2 = pipe.load @w2 : tensor<8x8xf32>
       %p = train.einsum "bti,ij->btj" %part, %w2 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 8] partial(tp)>]} : tensor<1x2x8xf32>, tensor<8x8xf32>
-      %y = dist.all_reduce %p over ["tp"] "sum" {dist.from = #dist.layout<[4 over (mb), 4 over (half), 8] partial(tp)>, dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 8]>]} : tensor<1x2x8xf32>
+      %y = dist.all_reduce %p over ["tp"] sum {dist.from = #dist.layout<[4 over (mb), 4 over (half), 8] partial(tp)>, dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 8]>]} : tensor<1x2x8xf32>
       pipe.store %y to @act0 : tensor<1x2x8xf32>
     }
     // Both halves are added to one gradient, the first one first.

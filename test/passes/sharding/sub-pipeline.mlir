@@ -45,7 +45,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 2, mb = 4>, pipe.
       %h = train.einsum "bi,ij->bj" %x, %w1 {dist.layouts = [#dist.layout<[16 over (mb), 16 over (tp)]>]} : tensor<4x8xf32>, tensor<8x8xf32>
       %w2 = pipe.load @w2 : tensor<8x8xf32>
       %p = train.einsum "bi,ij->bj" %h, %w2 {dist.layouts = [#dist.layout<[16 over (mb), 8] partial(tp)>]} : tensor<4x8xf32>, tensor<8x8xf32>
-      %y = dist.all_reduce %p over ["tp"] "sum" {dist.from = #dist.layout<[16 over (mb), 8] partial(tp)>, dist.layouts = [#dist.layout<[16 over (mb), 8]>]} : tensor<4x8xf32>
+      %y = dist.all_reduce %p over ["tp"] sum {dist.from = #dist.layout<[16 over (mb), 8] partial(tp)>, dist.layouts = [#dist.layout<[16 over (mb), 8]>]} : tensor<4x8xf32>
       %r = train.add %y, %x {dist.layouts = [#dist.layout<[16 over (mb), 8]>]} : tensor<4x8xf32>, tensor<4x8xf32>
       pipe.store %r to @act0 : tensor<4x8xf32>
     }

@@ -17,9 +17,9 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 2, mb = 1>} {
       %3 = train.add %0, %0 {dist.layouts = [#dist.layout<[4]>]} : tensor<4xf32>, tensor<4xf32>
       // expected-error @+1 {{store of a value that is partial over {tp} to 'a', which is not}}
       pipe.store %1 to @a : tensor<4xf32>
-      %4 = dist.all_reduce %1 over ["tp"] "sum" {dist.from = #dist.layout<[4] partial(tp)>, dist.layouts = [#dist.layout<[4]>]} : tensor<4xf32>
+      %4 = dist.all_reduce %1 over ["tp"] sum {dist.from = #dist.layout<[4] partial(tp)>, dist.layouts = [#dist.layout<[4]>]} : tensor<4xf32>
       // expected-error @+1 {{sum over 'tp' of a value that is not partial over it}}
-      %5 = dist.all_reduce %4 over ["tp"] "sum" {dist.from = #dist.layout<[4]>, dist.layouts = [#dist.layout<[4]>]} : tensor<4xf32>
+      %5 = dist.all_reduce %4 over ["tp"] sum {dist.from = #dist.layout<[4]>, dist.layouts = [#dist.layout<[4]>]} : tensor<4xf32>
     }
     pipe.action U @update {
       %0 = pipe.load @g : tensor<4xf32>

@@ -29,13 +29,13 @@
 // TP: train.einsum "bi,ij->bj"
 // TP-NOT: dist.all_reduce
 // TP: train.einsum "bi,ij->bj" {{.*}}partial(tp)
-// TP: dist.all_reduce %{{.*}} over ["tp"] "sum"
+// TP: dist.all_reduce %{{.*}} over ["tp"] sum
 
 // Replicas and microbatches are axes of one batch factor; gradients are summed
 // over replicas in the update.
 // DP: pipe.value input @x : tensor<4x8xf32> tensor "x" layout <[4 over (mb, dp), 8]>
 // DP: pipe.action U @update
-// DP: dist.all_reduce %{{.*}} over ["dp"] "sum"
+// DP: dist.all_reduce %{{.*}} over ["dp"] sum
 // DP: pipe.update "sgd" @w1
 
 module attributes {train.global_batch = 4 : i64} {

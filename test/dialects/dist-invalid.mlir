@@ -1,0 +1,80 @@
+// Each message of a dist op's verifier.
+// RUN: merak-opt %s --verify-diagnostics --split-input-file
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.all_reduce' op expected at least one axis}}
+  %0 = dist.all_reduce %x over [] sum : tensor<8x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.all_reduce' op expected each axis once, found ["tp", "tp"]}}
+  %0 = dist.all_reduce %x over ["tp", "tp"] max : tensor<8x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.all_gather' op expected a dimension of 'tensor<8x64xf32>', found 2}}
+  %0 = dist.all_gather %x over ["tp"] dim 2 major 1 minor 1 : tensor<8x64xf32> to tensor<8x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.all_gather' op expected a result like 'tensor<8x64xf32>' but for the dimension that is converted, found 'tensor<9x128xf32>'}}
+  %0 = dist.all_gather %x over ["tp"] dim 1 major 1 minor 1 : tensor<8x64xf32> to tensor<9x128xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.all_gather' op expected parts that make up dimension 1 of size 96, found parts of size 64}}
+  %0 = dist.all_gather %x over ["tp"] dim 1 major 1 minor 1 : tensor<8x64xf32> to tensor<8x96xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.all_gather' op expected extents that divide dimension 1 of 'tensor<8x64xf32>', found major 3 and minor 16}}
+  %0 = dist.all_gather %x over ["tp"] dim 1 major 3 minor 16 : tensor<8x64xf32> to tensor<8x128xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.reduce_scatter' op expected parts that make up dimension 1 of size 64, found parts of size 128}}
+  %0 = dist.reduce_scatter %x over ["tp"] dim 1 major 1 minor 1 : tensor<8x64xf32> to tensor<8x128xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.shard_slice' op expected extents that divide dimension 1 of 'tensor<8x32xf32>', found major 0 and minor 1}}
+  %0 = dist.shard_slice %x over ["tp"] dim 1 major 0 minor 1 : tensor<8x64xf32> to tensor<8x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.all_to_all' op expected as many elements before and after, found 'tensor<8x64xf32>' and 'tensor<16x64xf32>'}}
+  %0 = dist.all_to_all %x over ["tp"] dim 0 major 1 minor 1 to 1 major 1 minor 1 : tensor<8x64xf32> to tensor<16x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{failed to verify that all of {x, y} have same type}}
+  %0 = "dist.accumulate"(%x) : (tensor<8x64xf32>) -> tensor<8x32xf32>
+  return
+}
