@@ -30,6 +30,9 @@ pipe.stage @stage2 index 2 schedule <> {
 pipe.stage @stage3 index 3 {
 }
 
+// CHECK: pipe.transfer B @t0 chunk 1 from @stage1::@a to @stage0::@b
+pipe.transfer B @t0 chunk 1 from @stage1::@a to @stage0::@b
+
 // CHECK: plan.program @program index 0 streams ["compute"] groups [] schedule <F0, U> {
 plan.program @program index 0 streams ["compute"] groups [] schedule <F0, U> {
   // CHECK: plan.procedure @update action U {

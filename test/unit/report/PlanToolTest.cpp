@@ -75,7 +75,7 @@ TEST_F(PlanTool, MissingPlan) {
 
 TEST_F(PlanTool, PrintEndsWithTheMemoryTable) {
   EXPECT_EQ(run({"print", dir.c_str()}), 0);
-  EXPECT_EQ(out.rfind("plan\n  version 1 by \"by hand\"\n", 0), 0u);
+  EXPECT_EQ(out.rfind("plan\n  version 2 by \"by hand\"\n", 0), 0u);
   EXPECT_NE(out.find("\nmemory\nprogram  ranks  parameters"),
             std::string::npos);
 }
