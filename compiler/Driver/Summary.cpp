@@ -129,10 +129,10 @@ private:
     const bool low = module->hasAttr(kLowPrecisionAttr);
     const double peak = device().flops(low ? "bf16" : "f32") * ranks;
     std::string step =
-        fmt::format("step        {} predicted, {:.4g} samples/s",
+        fmt::format("step        {} predicted, {:.1f} samples/s",
                     secondsStr(plan->seconds), samples / plan->seconds);
     if (int64_t tokens = tokensOfStep(); double(tokens) > samples)
-      step += fmt::format(", {:.4g} tokens/s", double(tokens) / plan->seconds);
+      step += fmt::format(", {:.0f} tokens/s", double(tokens) / plan->seconds);
     if (peak > 0)
       step += fmt::format(", {:.1f} % of the peak",
                           100 * modelFlops() / plan->seconds / peak);

@@ -31,7 +31,7 @@ EXCEPTIONS = {
         "buffer", "call", "collective", "kernel", "library", "load_input",
         "output", "procedure", "program", "record", "recv", "send", "wait")),
     *(("round trip", "pipe." + op) for op in (
-        "load", "store", "transfer", "update", "value")),
+        "load", "store", "update", "value")),
     *(("round trip", "plan." + op) for op in (
         "call", "kernel", "library", "load_input", "output", "record", "recv",
         "send", "wait")),
