@@ -76,6 +76,12 @@ private:
       lines.push_back(fmt::format("            all {} parameters are trained; "
                                   "--freeze or --trainable narrow it",
                                   imported.trained.size()));
+    if (imported.strategy && options.strategy.empty())
+      lines.push_back("            its own device notes decide the mesh");
+    if (imported.training && !options.optimizerGiven)
+      lines.push_back(
+          fmt::format("            its own algorithm: {}, loss '{}'",
+                      imported.training->optimizer, imported.training->loss));
   }
 
   const report::CandidatePlan *chosen() const {

@@ -380,7 +380,8 @@ def device_notes(tools):
 
     def decisions(path, name):
         made = tools.path(name + ".json")
-        said, _ = tools.run("merakc", path, "-o", tools.path(name + ".plan"),
+        said, _ = tools.run("merakc", path, "-v", "-o",
+                            tools.path(name + ".plan"),
                             "--global-batch=8", f"--emit-strategy={made}")
         if "device notes of the model: dp=2 pp=2 tp=2" not in said:
             raise Failed("the report does not tell of the notes")

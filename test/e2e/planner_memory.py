@@ -72,7 +72,7 @@ def skip_body(mesh, schedule, recompute, tools):
 def body(mesh, schedule, recompute, tools, model=MODEL, samples=8,
          high=HIGH):
     text = "".join(tools.run(
-        "merakc", model, "-o", tools.path("x.plan"),
+        "merakc", model, "-v", "-o", tools.path("x.plan"),
         f"--global-batch={samples}",
         "--mesh=" + mesh, f"--microbatch={samples // 8}",
         "--schedule=" + schedule,
@@ -106,7 +106,8 @@ def price(mesh, bandwidth, recompute, level, tools):
         json.dump(cluster, file)
     degrees = matrix.degrees(mesh)
     text = "".join(tools.run(
-        "merakc", MODEL, "-o", tools.path("x.plan"), f"--cluster={path}",
+        "merakc", MODEL, "-v", "-o", tools.path("x.plan"),
+        f"--cluster={path}",
         "--mesh=" + ",".join(f"{axis}={n}" for axis, n in degrees.items()),
         "--global-batch=32", "--microbatch=8",
         f"--recompute={recompute}", f"--tp-overlap={level}"))

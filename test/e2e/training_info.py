@@ -327,7 +327,8 @@ def close(what, found, wanted):
 
 
 def build(tools, text, mesh, *options, name="out.plan"):
-    out, _ = tools.run("merakc", write(tools, text), "-o", tools.path(name),
+    out, _ = tools.run("merakc", write(tools, text), "-v", "-o",
+                       tools.path(name),
                        *matrix.compile_options(mesh, "half", "gpipe"), *options)
     return out
 

@@ -330,6 +330,8 @@ def interrupted(tools, body, when, bin_dir=None):
         file.write(SCRIPT.format(paths=paths, body=body))
     process = subprocess.Popen(
         [sys.executable, tools.path("script.py")], text=True,
+        # Whoever runs this in the background ignores it, and so would a child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=tools.folder,
         env={**os.environ, "TMPDIR": scratch, "MERAKC_BIN_DIR":
              bin_dir or os.environ["MERAKC_BIN_DIR"]})
