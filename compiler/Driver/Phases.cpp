@@ -79,6 +79,11 @@ struct CheckWatch : PassInstrumentation {
 LogicalResult Compilation::runPhase(const std::string &phase) {
   PassManager manager(&context);
   bool checkFailed = false;
+  // A module that does not verify is our fault (see runPhases), but a manager
+  // tells of it as of any failure, and as often as there are passes. So phases
+  // that end with a check of their own are verified there, as a whole.
+  manager.enableVerifier(phase == "graph" || phase == "memory" ||
+                         phase == "plan");
   manager.addInstrumentation(std::make_unique<CheckWatch>(checkFailed));
   buildPhasePipeline(phase, manager, options, &notes, again);
   LogicalResult done = manager.run(*module);

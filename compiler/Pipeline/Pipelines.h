@@ -40,7 +40,7 @@ void buildShardPipeline(mlir::OpPassManager &manager);
 void buildSchedulePipeline(mlir::OpPassManager &manager);
 void buildMemoryPipeline(mlir::OpPassManager &manager,
                          const CompilerOptions &options);
-void buildPlanPipeline(mlir::OpPassManager &manager);
+// The last one, buildPlanPipeline, is that of passes/Lowering/Passes.h.
 
 // The pipeline of a phase of phaseNames().
 void buildPhasePipeline(const std::string &phase, mlir::OpPassManager &manager,

@@ -180,12 +180,11 @@ struct BucketGradientsPass : impl::BucketGradientsBase<BucketGradientsPass> {
   using BucketGradientsBase::BucketGradientsBase;
 
   void runOnOperation() override {
-    if (bytes < 0)
-      bytes = noted(getOperation());
-    if (bytes == 0)
+    const int64_t limit = bytes < 0 ? noted(getOperation()) : bytes;
+    if (limit == 0)
       return;
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
-      GradientBuckets gradients(program, bytes);
+      GradientBuckets gradients(program, limit);
       for (auto procedure : program.getOps<plan::ProcedureOp>())
         gradients.run(procedure);
       buckets += gradients.buckets;

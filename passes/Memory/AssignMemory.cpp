@@ -146,12 +146,17 @@ private:
 struct AssignMemoryPass : impl::AssignMemoryBase<AssignMemoryPass> {
   using AssignMemoryBase::AssignMemoryBase;
 
+  // As asked for, or what the stage phase noted of a device.
+  int64_t limitOf(ModuleOp module) {
+    if (memoryLimit > 0)
+      return memoryLimit;
+    auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+    auto bytes = train ? train.getAs<IntegerAttr>("memory_bytes") : nullptr;
+    return bytes ? bytes.getInt() : 0;
+  }
+
   void runOnOperation() override {
-    if (memoryLimit == 0) // what the stage phase noted of a device
-      if (auto train =
-              getOperation()->getAttrOfType<DictionaryAttr>("merak.train"))
-        if (auto bytes = train.getAs<IntegerAttr>("memory_bytes"))
-          memoryLimit = bytes.getInt();
+    const int64_t limit = limitOf(getOperation());
     int64_t most = 0;
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       eraseUnused(program);
@@ -162,8 +167,8 @@ struct AssignMemoryPass : impl::AssignMemoryBase<AssignMemoryPass> {
         arenaBytes = most;
         lowerBoundBytes = assigner.lowerBound();
       }
-      if (memoryLimit > 0 && assigner.bytes() > memoryLimit) {
-        refuse(program, assigner);
+      if (limit > 0 && assigner.bytes() > limit) {
+        refuse(program, assigner, limit);
         signalPassFailure();
       }
     }
@@ -183,11 +188,12 @@ struct AssignMemoryPass : impl::AssignMemoryBase<AssignMemoryPass> {
         buffer.erase();
   }
 
-  void refuse(plan::ProgramOp program, Assigner &assigner) {
+  static void refuse(plan::ProgramOp program, Assigner &assigner,
+                     int64_t limit) {
     std::string text = fmt::format(
         "needs {:.1f} MiB on each of its devices, which have {:.1f} MiB; the "
         "largest buffers:",
-        assigner.bytes() / 1048576.0, memoryLimit / 1048576.0);
+        assigner.bytes() / 1048576.0, limit / 1048576.0);
     for (auto &[bytes, name] : assigner.largest(8))
       text += fmt::format("\n  {:10.1f} MiB {}", bytes / 1048576.0, name);
     program.emitError("program '") << program.getSymName() << "' " << text;
