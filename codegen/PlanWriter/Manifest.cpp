@@ -16,6 +16,46 @@ namespace merak {
 
 namespace {
 
+// Only what the kind reads is set.
+void writeOptimizer(const Optimizer &optimizer, planpb::Optimizer &out) {
+  const bool isSgd = optimizer.kind == OptimizerKind::Sgd;
+  out.set_kind(isSgd ? planpb::Optimizer::SGD
+               : optimizer.kind == OptimizerKind::Adam
+                   ? planpb::Optimizer::ADAM
+               : optimizer.kind == OptimizerKind::Adagrad
+                   ? planpb::Optimizer::ADAGRAD
+                   : planpb::Optimizer::ADAMW);
+  out.set_lr(optimizer.lr);
+  out.set_weight_decay(optimizer.weightDecay);
+  out.set_schedule(optimizer.schedule == RateSchedule::Linear
+                       ? planpb::Optimizer::LINEAR
+                   : optimizer.schedule == RateSchedule::Cosine
+                       ? planpb::Optimizer::COSINE
+                       : planpb::Optimizer::CONSTANT);
+  out.set_warmup(optimizer.warmup);
+  out.set_total(optimizer.total);
+  out.set_min_factor(optimizer.minFactor);
+  out.set_rate(optimizer.rate);
+  if (optimizer.firstCount)
+    out.set_first_count(*optimizer.firstCount);
+  if (isSgd) {
+    out.set_momentum(optimizer.momentum);
+    out.set_dampening(optimizer.dampening);
+    out.set_nesterov(optimizer.nesterov);
+    return;
+  }
+  out.set_eps(optimizer.eps);
+  if (optimizer.isAdam()) {
+    out.set_beta1(optimizer.beta1);
+    out.set_beta2(optimizer.beta2);
+    out.set_plain_root(optimizer.plainRoot);
+    if (optimizer.plainRoot)
+      out.set_post_decay(optimizer.postDecay);
+  } else {
+    out.set_lr_decay(optimizer.lrDecay);
+  }
+}
+
 // Row-major bytes of a constant as buffers hold them: a bool takes a byte.
 std::string bytesOf(ElementsAttr value) {
   auto type = cast<RankedTensorType>(value.getShapedType());
@@ -68,83 +108,43 @@ public:
 private:
   // ------------------------------------------------------------ setup
 
-  DictionaryAttr setup() {
-    auto train = module_->getAttrOfType<DictionaryAttr>("merak.train");
-    return train ? train : DictionaryAttr::get(module_.getContext());
-  }
-  std::string text(StringRef name, StringRef otherwise) {
-    auto value = setup().getAs<StringAttr>(name);
-    return value ? value.str() : otherwise.str();
-  }
-  static double number(DictionaryAttr from, StringRef name, double otherwise) {
-    if (auto value = from.getAs<FloatAttr>(name))
-      return value.getValueAsDouble();
-    return otherwise;
-  }
-  int64_t integer(StringRef name, int64_t otherwise) {
-    auto value = setup().getAs<IntegerAttr>(name);
-    return value ? value.getInt() : otherwise;
-  }
-
   void writeSetup() {
-    file_.set_mode(text("mode", "train"));
-    std::string model = text("model", "");
-    file_.set_model(model);
-    std::error_code failed;
-    std::filesystem::path path(model);
-    if (!model.empty()) {
-      auto absolute = std::filesystem::absolute(path, failed);
-      file_.set_model_dir(absolute.parent_path().string());
-      modelFile_ = path.filename().string();
-    }
-    file_.set_schedule(text("schedule_name", ""));
-    file_.set_device(text("device", "cpu"));
-    file_.set_cluster(text("cluster", ""));
-    int64_t parts = pipe::subBatches(module_);
-    int64_t microbatches = mesh_.getSize(kMicrobatchAxis) / parts;
+    const auto config = train::ConfigAttr::of(module_);
+    const auto cluster = dist::ClusterAttr::of(module_);
+    file_.set_mode(train::stringifyStepMode(config.getMode()).str());
+    writeModel(config.getModel());
+    if (auto decision =
+            module_->getAttrOfType<pipe::DecisionAttr>(pipe::kDecisionAttr))
+      file_.set_schedule(decision.getSchedule().str());
+    file_.set_device(cluster.getBackend().str());
+    file_.set_cluster(cluster.getDocument().str());
+    const int64_t parts = pipe::subBatches(module_);
+    const int64_t microbatches = mesh_.getSize(kMicrobatchAxis) / parts;
     if (parts > 1)
       file_.set_sub_batches(parts);
-    int64_t replicas = mesh_.getSize(kDataAxis);
+    const int64_t all = microbatches * mesh_.getSize(kDataAxis);
     file_.set_microbatches(microbatches);
-    file_.set_global_batch(integer("global_batch", microbatches * replicas));
-    file_.set_microbatch(file_.global_batch() / (microbatches * replicas));
-
+    file_.set_global_batch(
+        config.getGlobalBatch() > 0 ? config.getGlobalBatch() : all);
+    file_.set_microbatch(file_.global_batch() / all);
     planpb::Optimizer *optimizer = file_.mutable_optimizer();
-    std::string kind = text("optimizer", "");
-    if (file_.mode() == "infer" || kind.empty())
+    if (!config.getOptimizer())
       return;
-    optimizer->set_kind(kind == "sgd"       ? planpb::Optimizer::SGD
-                        : kind == "adam"    ? planpb::Optimizer::ADAM
-                        : kind == "adagrad" ? planpb::Optimizer::ADAGRAD
-                                            : planpb::Optimizer::ADAMW);
-    auto constants = setup().getAs<DictionaryAttr>("constants");
-    if (!constants)
-      constants = DictionaryAttr::get(module_.getContext());
-    optimizer->set_lr(number(setup(), "lr", 0));
-    optimizer->set_weight_decay(
-        number(constants, kind == "adam" ? "l2" : "weight_decay", 0));
-    optimizer->set_momentum(number(constants, "momentum", 0));
-    optimizer->set_dampening(number(constants, "dampening", 0));
-    if (auto nesterov = constants.getAs<BoolAttr>("nesterov"))
-      optimizer->set_nesterov(nesterov.getValue());
-    optimizer->set_beta1(number(constants, "beta1", 0));
-    optimizer->set_beta2(number(constants, "beta2", 0));
-    optimizer->set_eps(number(constants, "eps", 0));
-    optimizer->set_lr_decay(number(constants, "lr_decay", 0));
-    optimizer->set_post_decay(number(constants, "post_decay", 0));
-    if (auto plain = constants.getAs<BoolAttr>("plain_root"))
-      optimizer->set_plain_root(plain.getValue());
-    if (auto count = constants.getAs<IntegerAttr>("first_count"))
-      optimizer->set_first_count(count.getInt());
-    optimizer->set_grad_clip(number(setup(), "grad_clip", 0));
-    std::string schedule = text("lr_schedule", "constant");
-    optimizer->set_schedule(schedule == "linear" ? planpb::Optimizer::LINEAR
-                            : schedule == "cosine"
-                                ? planpb::Optimizer::COSINE
-                                : planpb::Optimizer::CONSTANT);
-    optimizer->set_warmup(integer("warmup", 0));
-    optimizer->set_total(integer("total", 0));
-    optimizer->set_min_factor(number(setup(), "min_factor", 0));
+    writeOptimizer(config.getOptimizer().getValue(), *optimizer);
+    optimizer->set_grad_clip(config.getClip());
+    optimizer->set_guarded(config.getClip() > 0 ||
+                           config.getLowPrecision());
+  }
+
+  void writeModel(StringRef model) {
+    file_.set_model(model.str());
+    if (model.empty())
+      return;
+    std::error_code failed;
+    std::filesystem::path path(model.str());
+    auto absolute = std::filesystem::absolute(path, failed);
+    file_.set_model_dir(absolute.parent_path().string());
+    modelFile_ = path.filename().string();
   }
 
   // Row major over the mesh: the last axis is innermost.
@@ -192,7 +192,7 @@ private:
         if (auto tensor = buffer.getTensor())
           tensorOf[buffer.getSymNameAttr()] = *tensor;
       program.walk([&](plan::LibraryOp op) {
-        if (op.getOp().ends_with("_update"))
+        if (op->hasAttr(plan::kUpdateAttr))
           for (Attribute view : op.getOutputs())
             updated_.insert(tensorOf.lookup(
                 cast<plan::ViewAttr>(view).getBuffer().getAttr()));

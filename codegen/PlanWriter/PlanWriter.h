@@ -32,7 +32,7 @@ struct BuiltPlan {
   std::vector<PlanExtra> extras; // kernels, constants.bin
 };
 
-// What the user asked for is read from the module's attributes `merak.train`
+// What the user asked for is read from the module's attributes `train.config`
 // and `dist.mesh`. Errors are reported at ops; `isBug` becomes true if there is
 // no code for a kernel, which is no fault of the user.
 llvm::FailureOr<BuiltPlan> buildPlan(mlir::ModuleOp module,

@@ -166,9 +166,7 @@ LogicalResult Compilation::emitOnnx(const planning::Strategy &strategy) {
 double Compilation::deviceBytes() {
   if (options.memoryLimit > 0)
     return static_cast<double>(options.memoryLimit);
-  auto train = (*module)->getAttrOfType<DictionaryAttr>("merak.train");
-  auto bytes = train ? train.getAs<IntegerAttr>("memory_bytes") : nullptr;
-  return bytes ? static_cast<double>(bytes.getInt()) : 0;
+  return static_cast<double>(dist::ClusterAttr::of(*module).getMemoryBytes());
 }
 
 LogicalResult Compilation::writeFiles() {

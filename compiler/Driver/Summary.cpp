@@ -111,14 +111,9 @@ private:
   }
 
   costmodel::Device device() const {
-    auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
-    auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr();
-    if (json)
-      if (Result<costmodel::Cluster> cluster =
-              costmodel::parseCluster(json.str(), "cluster");
-          cluster.ok())
-        return cluster->device();
-    return {};
+    Result<costmodel::Cluster> cluster = costmodel::parseCluster(
+        dist::ClusterAttr::of(module).getDocument().str(), "cluster");
+    return cluster.ok() ? cluster->device() : costmodel::Device();
   }
 
   void addDecision() {
@@ -132,7 +127,7 @@ private:
     const double samples =
         double(plan->microbatch) * plan->microbatches * plan->dp;
     const double ranks = double(plan->pp) * plan->dp * plan->tp;
-    const bool low = module->hasAttr(kLowPrecisionAttr);
+    const bool low = train::ConfigAttr::of(module).getLowPrecision();
     const double peak = device().flops(low ? "bf16" : "f32") * ranks;
     std::string step =
         fmt::format("step        {} predicted, {:.1f} samples/s",

@@ -274,7 +274,8 @@ bool GraphImporter::bindInputs() {
          " (use --shape, and --global-batch for the first dimension)");
   if (report.globalBatch)
     module->getOperation()->setAttr(
-        kGlobalBatchAttr, builder.getI64IntegerAttr(report.globalBatch));
+        train::kConfigAttr, train::ConfigAttr::of(*module).withBatch(
+                                report.globalBatch));
   return ok;
 }
 

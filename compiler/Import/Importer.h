@@ -15,7 +15,6 @@ namespace merak {
 
 // Attributes of the module and of arguments and results of @model.
 inline constexpr llvm::StringLiteral kImportNameAttr = "train.name";
-inline constexpr llvm::StringLiteral kGlobalBatchAttr = "train.global_batch";
 
 // Problems are emitted as diagnostics of `context`, all of them.
 mlir::FailureOr<mlir::OwningOpRef<mlir::ModuleOp>>

@@ -54,12 +54,20 @@ struct ImportOnnx : PassWrapper<ImportOnnx, OperationPass<ModuleOp>> {
     if (imported.strategy)
       module->setAttr(kStrategyAttr,
                       b.getStringAttr(imported.strategy->toJson()));
-    if (imported.training && !options.optimizerGiven)
-      module->setAttr(kOptimizerAttr,
-                      b.getDictionaryAttr(toAttributes(
-                          optimizerOf(*imported.training), &getContext())));
+    module->setAttr(train::kConfigAttr, config(imported));
     if (notes)
       notes->imported = std::move(imported);
+  }
+
+  // With the optimizer that the model brings, if that is asked for.
+  train::ConfigAttr config(const ImportReport &imported) {
+    train::OptimizerAttr optimizer;
+    if (options.train && imported.training && !options.optimizerGiven)
+      optimizer = train::OptimizerAttr::get(&getContext(),
+                                            optimizerOf(*imported.training));
+    return train::ConfigAttr::get(
+        &getContext(), options.train ? train::StepMode::train : train::StepMode::infer,
+        options.input, imported.globalBatch, optimizer, {}, false);
   }
 
   CompilerOptions options;

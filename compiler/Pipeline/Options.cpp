@@ -31,19 +31,20 @@ template <typename T> static bool parseNumber(const std::string &text, T &out) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-Result<OptimizerOptions> parseOptimizer(const std::string &text) {
-  OptimizerOptions options;
+Result<Optimizer> parseOptimizer(const std::string &text) {
+  Optimizer options;
   Status status;
   size_t colon = text.find(':');
-  options.kind = text.substr(0, colon);
-  const bool isSgd = options.kind == "sgd";
-  const bool isAdagrad = options.kind == "adagrad";
-  const bool isAdam = options.kind == "adamw" || options.kind == "adam";
-  if (!isSgd && !isAdagrad && !isAdam)
+  const std::string name = text.substr(0, colon);
+  std::optional<OptimizerKind> kind = parseOptimizerKind(name);
+  if (!kind)
     return Status::error(fmt::format(
-        "--optimizer: expected sgd, adamw, adam or adagrad, found '{}'",
-        options.kind));
-  if (options.kind != "adamw")
+        "--optimizer: expected sgd, adamw, adam or adagrad, found '{}'", name));
+  options.kind = *kind;
+  const bool isSgd = *kind == OptimizerKind::Sgd;
+  const bool isAdagrad = *kind == OptimizerKind::Adagrad;
+  const bool isAdam = options.isAdam();
+  if (*kind != OptimizerKind::AdamW)
     options.weightDecay = 0;
   if (isSgd || isAdagrad)
     options.lr = 0.01;
@@ -86,8 +87,9 @@ Result<OptimizerOptions> parseOptimizer(const std::string &text) {
         status.merge(Status::error(fmt::format(
             "--optimizer: expected betas=B1/B2, found '{}'", value)));
     } else if (key == "schedule") {
-      options.schedule = value;
-      if (value != "constant" && value != "linear" && value != "cosine")
+      if (auto schedule = parseRateSchedule(value))
+        options.schedule = *schedule;
+      else
         status.merge(Status::error(fmt::format(
             "--optimizer: expected schedule constant, linear or cosine, "
             "found '{}'",
@@ -100,12 +102,13 @@ Result<OptimizerOptions> parseOptimizer(const std::string &text) {
       number(options.minFactor);
     else
       status.merge(Status::error(fmt::format(
-          "--optimizer: {} has no option '{}'", options.kind, key)));
+          "--optimizer: {} has no option '{}'", name, key)));
   }
-  if (options.schedule != "constant" && options.total <= options.warmup)
+  if (options.schedule != RateSchedule::Constant &&
+      options.total <= options.warmup)
     status.merge(Status::error(
         fmt::format("--optimizer: schedule {} needs total above warmup",
-                    options.schedule)));
+                    kRateSchedules[int(options.schedule)])));
   if (!status.ok())
     return status;
   return options;
@@ -154,109 +157,225 @@ static Status parseShapes(const std::vector<std::string> &texts,
   return status;
 }
 
-ParsedOptions parseOptions(int argc, const char *const *argv) {
-  ParsedOptions parsed;
-  CompilerOptions &o = parsed.options;
+namespace {
+
+// The command line by the groups of its help. Values that need a parser of their
+// own are read as text first.
+class CommandLine {
+public:
+  CommandLine() {
+    app.name("merakc");
+    app.add_option("model", o.input,
+                   "the model (binary or text ONNX, or IR with --from)");
+    addModel();
+    addTraining();
+    addMachine();
+    addPlan();
+    addOutput();
+    app.get_option("--help")->group("Other");
+    app.set_version_flag("--version", "merakc 0.1.0")->group("Other");
+  }
+
+  ParsedOptions parse(int argc, const char *const *argv);
+
+private:
+  void addModel();
+  void addTraining();
+  void addMachine();
+  void addPlan();
+  void addOutput();
+  Status readTexts();
+  Status checkTogether() const;
+  Status readBucket();
+
+  template <typename Value>
+  CLI::Option *add(const std::string &name, Value &value,
+                   const std::string &text) {
+    return app.add_option(name, value, text)->group(group);
+  }
+  // With a default that help shows.
+  template <typename Value>
+  CLI::Option *addDefault(const std::string &name, Value &value,
+                          const std::string &text) {
+    return add(name, value, text)->capture_default_str();
+  }
+  void addFlag(const std::string &name, bool &value, const std::string &text) {
+    app.add_flag(name, value, text)->group(group);
+  }
+
   CLI::App app{"compiles an ONNX model into one executable plan per rank"};
-  app.name("merakc");
-  std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable,
-                    memory;
+  std::string group;
+  CompilerOptions o;
+  CLI::Option *optimizerOption = nullptr;
+  std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
   std::vector<std::string> shapes;
-  app.add_option("model", o.input,
-                 "the model (binary or text ONNX, or IR with --from)");
-  app.add_option(
-      "-o,--output", o.output,
-      "the plan's directory, or a file (- for the terminal) with --to");
-  app.add_option("--cluster", o.cluster, "cluster.json to compile for");
-  app.add_option("--devices", o.devices,
-                 "ranks: of this machine's processor, or the first "
-                 "devices of --cluster")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--mesh", mesh, "pinned degrees, e.g. pp=2,dp=2,tp=2");
-  app.add_option("--shape", shapes, "bind symbolic dimensions, e.g. ids=8x128");
-  app.add_option("--global-batch", o.globalBatch,
-                 "samples a step over all replicas")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--microbatch", o.microbatch,
-                 "samples a microbatch of one replica")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--mode", mode, "train or infer")
-      ->check(CLI::IsMember({"train", "infer"}));
-  app.add_option("--loss", o.loss,
-                 "the graph output that is the loss; goes before a training "
-                 "algorithm that the model brings");
-  app.add_option("--freeze", freeze,
-                 "initializers that are not trained (names or globs)");
-  app.add_option("--trainable", trainable,
-                 "names or globs of all initializers that are trained");
-  app.add_flag("--keep-shared", o.keepShared,
-               "keep parameters that the exporter merged as one");
-  app.add_option("--dropout", dropout,
-                 "keep: as the model says; off: Dropout is the identity")
+};
+
+} // namespace
+
+void CommandLine::addModel() {
+  group = "Model";
+  add("--shape", shapes, "bind symbolic dimensions, e.g. ids=8x128");
+  add("--loss", o.loss,
+      "the graph output that is the loss; goes before a training algorithm "
+      "that the model brings (default: its only scalar)");
+  add("--freeze", freeze, "initializers that are not trained (names or globs)");
+  add("--trainable", trainable,
+      "names or globs of all initializers that are trained (default: what the "
+      "model's exporter says)");
+  addFlag("--keep-shared", o.keepShared,
+          "keep parameters that the exporter merged as one");
+  addDefault("--dropout", dropout,
+             "keep: as the model says; off: Dropout is the identity")
       ->check(CLI::IsMember({"keep", "off"}));
-  CLI::Option *optimizerOption = app.add_option(
+}
+
+void CommandLine::addTraining() {
+  group = "Training step";
+  addDefault("--mode", mode, "train or infer")
+      ->check(CLI::IsMember({"train", "infer"}));
+  add("--global-batch", o.globalBatch,
+      "samples a step over all replicas (default: the model's)")
+      ->check(CLI::PositiveNumber);
+  optimizerOption = addDefault(
       "--optimizer", optimizer,
       "sgd:lr=..,momentum=.., adamw:lr=..,betas=../..,eps=..,weight_decay=.., "
       "adam:.. or adagrad:lr=..,lr_decay=..,eps=..; goes before a training "
       "algorithm that the model brings");
-  app.add_option("--precision", o.precision,
-                 "fp32, or bf16: activations and products in bf16; parameters, "
-                 "sums, losses and the optimizer in f32")
+  addDefault("--precision", o.precision,
+             "fp32, or bf16: activations and products in bf16; parameters, "
+             "sums, losses and the optimizer in f32")
       ->check(CLI::IsMember({"fp32", "bf16"}));
-  app.add_option("--grad-clip", o.gradClip, "bound of the global gradient norm")
+  add("--grad-clip", o.gradClip,
+      "bound of the global gradient norm (default: none)")
       ->check(CLI::NonNegativeNumber);
-  app.add_option(
-      "--schedule", o.schedule,
-      "auto, gpipe, 1f1b, early, last, scp, eager, interleaved, zb, or "
-      "FILE.json");
-  app.add_option("--recompute", o.recompute,
-                 "activations to compute again instead of keeping them: none, "
-                 "full, auto, or the ratio of stage 0 from 0 to 1");
-  app.add_option(
-         "--tp-overlap", o.tpOverlap,
-         "halves of a microbatch that hide each other's tensor-parallel "
-         "collectives: 0 off, 1 to 3 inside a layer, a block, "
-         "everywhere, or auto")
-      ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
-  app.add_option("--grad-overlap", gradOverlap,
-                 "on: each gradient is reduced over replicas as soon as it is "
-                 "final; off: all of them in the update")
-      ->check(CLI::IsMember({"on", "off"}));
-  app.add_option("--grad-bucket", gradBucket,
-                 "bytes of gradients that are reduced by one collective; 0: "
-                 "each by itself; auto: as the links make it worth while");
-  app.add_option("--strategy", o.strategy, "read pinned decisions");
-  app.add_option("--emit-strategy", o.emitStrategy, "write all decisions");
-  app.add_option("--emit-onnx", o.emitOnnx,
-                 "write the model with all decisions as ONNX multi-device "
-                 "metadata (IR 11)");
-  app.add_option("--emit-schedule", o.emitSchedule,
-                 "write the schedule as a file for --schedule");
-  app.add_option("--to", o.toPhase, "stop after a phase and print the IR")
-      ->check(CLI::IsMember(phaseNames()));
-  app.add_option("--from", o.fromPhase, "the input is IR after this phase")
-      ->check(CLI::IsMember(phaseNames()));
-  app.add_option("--save-ir", o.saveIr,
-                 "a snapshot of the IR after every phase");
-  app.add_option("--memory-limit", o.memoryLimit,
-                 "bytes a rank may use (default: the cluster's)")
+}
+
+void CommandLine::addMachine() {
+  group = "Machine";
+  add("--cluster", o.cluster,
+      "cluster.json to compile for (default: ranks of this machine's "
+      "processor)");
+  add("--devices", o.devices,
+      "ranks: of this machine's processor, or the first devices of --cluster "
+      "(default: as many as --mesh has, or all of the cluster)")
+      ->check(CLI::PositiveNumber);
+  add("--memory-limit", o.memoryLimit,
+      "bytes a rank may use (default: the cluster's)")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--report", o.report,
-                 "HTML page about the plan: timeline, memory, decisions");
-  app.add_option(
-      "--target", o.target,
+  add("--target", o.target,
       "what generated kernels run on: native, x86-64-v4, x86-64-v3, x86-64; "
-      "sm_80 with a cluster of GPUs");
-  app.add_flag("--check", o.check,
-               "write nothing: list all that stands in the way of compiling "
-               "the model, and what its exporter changed");
-  app.add_flag("--operators", o.operators,
-               "print what is known of every operator, as JSON; no model");
-  app.add_flag("-v,--verbose", o.verbose,
-               "all decisions, not only what fits one screen");
-  app.add_flag("-q,--quiet", o.quiet, "no report; warnings go to stderr");
-  app.set_version_flag("--version", "merakc 0.1.0");
+      "sm_80 with a cluster of GPUs (default: the device's)");
+}
+
+void CommandLine::addPlan() {
+  group = "Plan (what is not given is searched)";
+  add("--mesh", mesh, "pinned degrees, e.g. pp=2,dp=2,tp=2");
+  add("--microbatch", o.microbatch, "samples a microbatch of one replica")
+      ->check(CLI::PositiveNumber);
+  addDefault("--schedule", o.schedule,
+             "auto, gpipe, 1f1b, early, last, scp, eager, interleaved, zb, or "
+             "FILE.json");
+  addDefault("--recompute", o.recompute,
+             "activations to compute again instead of keeping them: none, "
+             "full, auto, or the ratio of stage 0 from 0 to 1");
+  add("--tp-overlap", o.tpOverlap,
+      "halves of a microbatch that hide each other's tensor-parallel "
+      "collectives: 0 off, 1 to 3 inside a layer, a block, everywhere, or auto "
+      "(default: auto with --cluster, else 0)")
+      ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
+  addDefault("--grad-overlap", gradOverlap,
+             "on: each gradient is reduced over replicas as soon as it is "
+             "final; off: all of them in the update")
+      ->check(CLI::IsMember({"on", "off"}));
+  addDefault("--grad-bucket", gradBucket,
+             "bytes of gradients that are reduced by one collective; 0: each "
+             "by itself; auto: as the links make it worth while");
+  add("--strategy", o.strategy, "read pinned decisions");
+}
+
+void CommandLine::addOutput() {
+  group = "Output";
+  add("-o,--output", o.output,
+      "the plan's directory, or a file (- for the terminal) with --to");
+  add("--emit-strategy", o.emitStrategy, "write all decisions");
+  add("--emit-schedule", o.emitSchedule,
+      "write the schedule as a file for --schedule");
+  add("--emit-onnx", o.emitOnnx,
+      "write the model with all decisions as ONNX multi-device metadata (IR "
+      "11)");
+  add("--report", o.report,
+      "HTML page about the plan: timeline, memory, decisions");
+  addFlag("-v,--verbose", o.verbose,
+          "all decisions, not only what fits one screen");
+  addFlag("-q,--quiet", o.quiet, "no report; warnings go to stderr");
+  addFlag("--check", o.check,
+          "write nothing: list all that stands in the way of compiling the "
+          "model, and what its exporter changed");
+  addFlag("--operators", o.operators,
+          "print what is known of every operator, as JSON; no model");
+  group = "Phases";
+  add("--to", o.toPhase, "stop after a phase and print the IR")
+      ->check(CLI::IsMember(phaseNames()));
+  add("--from", o.fromPhase, "the input is IR after this phase")
+      ->check(CLI::IsMember(phaseNames()));
+  add("--save-ir", o.saveIr, "a snapshot of the IR after every phase");
+}
+
+Status CommandLine::readBucket() {
+  int64_t bytes = 0;
+  if (gradBucket == "auto")
+    return {};
+  if (!parseNumber(gradBucket, bytes) || bytes < 0)
+    return Status::error(fmt::format(
+        "--grad-bucket: expected a number of bytes or auto, found '{}'",
+        gradBucket));
+  o.gradBucket = bytes;
+  return {};
+}
+
+Status CommandLine::readTexts() {
+  o.train = mode == "train";
+  o.optimizerGiven = optimizerOption->count() > 0;
+  o.dropout = dropout == "keep";
+  o.gradOverlap = gradOverlap == "on";
+  o.freeze = split(freeze, ',');
+  o.trainable = split(trainable, ',');
+  Status status = readBucket();
+  status.merge(parseMesh(mesh, o.mesh));
+  status.merge(parseShapes(shapes, o.shapes));
+  Result<Optimizer> parsed = parseOptimizer(optimizer);
+  if (parsed.ok())
+    o.optimizer = *parsed;
+  else
+    status.merge(parsed.status());
+  if (Status checked = planning::Strategy::checkRecompute(o.recompute);
+      !checked.ok())
+    status.merge(Status::error("--recompute: " + checked.messages().front()));
+  return status;
+}
+
+Status CommandLine::checkTogether() const {
+  Status status;
+  auto refuse = [&](bool wrong, const char *message) {
+    if (wrong)
+      status.merge(Status::error(message));
+  };
+  refuse(!o.report.empty() && o.toPhase != "files",
+         "--report needs a whole plan, without --to");
+  refuse(o.check && !o.fromPhase.empty(),
+         "--check reads a model, not IR with --from");
+  refuse(!o.emitOnnx.empty() && !o.fromPhase.empty(),
+         "--emit-onnx annotates a model, not IR with --from");
+  refuse(o.input.empty() && !o.operators, "model is required (see --help)");
+  refuse(o.output.empty() && !o.check && !o.operators,
+         "-o OUT.plan is required");
+  return status;
+}
+
+ParsedOptions CommandLine::parse(int argc, const char *const *argv) {
+  ParsedOptions parsed;
   try {
     // CLI11 would take the next argument for the value of "--option=".
     for (int i = 1; i < argc; ++i)
@@ -276,47 +395,18 @@ ParsedOptions parseOptions(int argc, const char *const *argv) {
     }
     return parsed;
   }
-  o.train = mode == "train";
-  o.optimizerGiven = optimizerOption->count() > 0;
-  o.dropout = dropout == "keep";
-  o.gradOverlap = gradOverlap == "on";
-  o.freeze = split(freeze, ',');
-  o.trainable = split(trainable, ',');
-  Status status;
-  if (int64_t bytes = 0; gradBucket != "auto") {
-    if (!parseNumber(gradBucket, bytes) || bytes < 0)
-      status.merge(Status::error(fmt::format(
-          "--grad-bucket: expected a number of bytes or auto, found '{}'",
-          gradBucket)));
-    o.gradBucket = bytes;
-  }
-  status.merge(parseMesh(mesh, o.mesh));
-  status.merge(parseShapes(shapes, o.shapes));
-  Result<OptimizerOptions> parsedOptimizer = parseOptimizer(optimizer);
-  if (parsedOptimizer.ok())
-    o.optimizer = *parsedOptimizer;
-  else
-    status.merge(parsedOptimizer.status());
-  if (Status checked = planning::Strategy::checkRecompute(o.recompute);
-      !checked.ok())
-    status.merge(Status::error("--recompute: " + checked.messages().front()));
-  if (!o.report.empty() && o.toPhase != "files")
-    status.merge(Status::error("--report needs a whole plan, without --to"));
-  if (o.check && !o.fromPhase.empty())
-    status.merge(Status::error("--check reads a model, not IR with --from"));
-  if (!o.emitOnnx.empty() && !o.fromPhase.empty())
-    status.merge(
-        Status::error("--emit-onnx annotates a model, not IR with --from"));
-  if (o.input.empty() && !o.operators)
-    status.merge(Status::error("model is required (see --help)"));
-  if (o.output.empty() && !o.check && !o.operators)
-    status.merge(Status::error("-o OUT.plan is required"));
-  if (!status.ok()) {
-    for (const std::string &message : status.messages())
-      parsed.text += "merakc: " + message + "\n";
+  Status status = readTexts();
+  status.merge(checkTogether());
+  for (const std::string &message : status.messages())
+    parsed.text += "merakc: " + message + "\n";
+  if (!status.ok())
     parsed.exitCode = 2;
-  }
+  parsed.options = std::move(o);
   return parsed;
+}
+
+ParsedOptions parseOptions(int argc, const char *const *argv) {
+  return CommandLine().parse(argc, argv);
 }
 
 } // namespace merak

@@ -3,6 +3,7 @@
 
 #include "passes/Planning/Strategy.h"
 #include "runtime/core/Status.h"
+#include "runtime/plan/Optimizer.h"
 
 #include <cstdint>
 #include <map>
@@ -11,28 +12,6 @@
 #include <vector>
 
 namespace merak {
-
-struct OptimizerOptions {
-  std::string kind = "adamw"; // "sgd", "adamw", "adam" or "adagrad"
-  double lr = 1e-3, momentum = 0, dampening = 0, weightDecay = 0.01;
-  double lrDecay = 0; // Adagrad: lr / (1 + lrDecay * count)
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool nesterov = false;
-  std::string schedule = "constant"; // "linear", "cosine"
-  int64_t warmup = 0, total = 0;
-  double minFactor = 0;
-  // Only of a model's own training algorithm: what ONNX's operators do
-  // otherwise than torch.optim.
-  bool plainRoot = false; // Adam adds eps before it corrects the root
-  double postDecay = 0;   // Adam: 1 - postDecay times the new parameter
-  std::optional<int64_t> firstCount; // of updates, in the first step
-  std::string rate; // its program, see runtime/plan/RateProgram.h
-  // What is decided once: the kernel, and states beside each parameter.
-  std::string kernel() const { return kind == "adam" ? "adamw" : kind; }
-  int64_t states() const {
-    return kernel() == "adamw" ? 2 : kind == "adagrad" || momentum != 0 ? 1 : 0;
-  }
-};
 
 struct CompilerOptions {
   std::string input, output;
@@ -47,7 +26,7 @@ struct CompilerOptions {
   std::vector<std::string> freeze, trainable;
   bool keepShared = false;
   bool dropout = true; // as the model says; else it is the identity
-  OptimizerOptions optimizer;
+  Optimizer optimizer;
   bool optimizerGiven = false; // else a model's own is taken
   double gradClip = 0;
   bool gradOverlap = true; // reductions of gradients beside the backward pass
@@ -82,7 +61,7 @@ ParsedOptions parseOptions(int argc, const char *const *argv);
 // "adamw:lr=1e-3,betas=0.9/0.999,eps=1e-8,weight_decay=0.01" or
 // "sgd:lr=0.05,momentum=0.9", "adam:...", "adagrad:lr=0.01,lr_decay=0.1", as
 // torch.optim's; also schedule=cosine,warmup=10,total=100,min=0.1.
-Result<OptimizerOptions> parseOptimizer(const std::string &text);
+Result<Optimizer> parseOptimizer(const std::string &text);
 
 // The phases of --to and --from, in order.
 const std::vector<std::string> &phaseNames();

@@ -8,20 +8,12 @@
 
 namespace merak {
 
-// On the module from import on, what the model brings: decisions as a strategy
-// file, and its own optimizer.
+// On the module from import to the stage phase: decisions that the model brings,
+// as the text of a strategy file.
 inline constexpr llvm::StringLiteral kStrategyAttr = "train.strategy";
-inline constexpr llvm::StringLiteral kOptimizerAttr = "train.optimizer";
 
 // The model's own training algorithm in the terms of --optimizer.
-OptimizerOptions optimizerOf(const ModelTraining &training);
-// What the plan says of an optimizer, {kind, lr, ..., constants}, and back.
-llvm::SmallVector<mlir::NamedAttribute>
-toAttributes(const OptimizerOptions &optimizer, mlir::MLIRContext *context);
-OptimizerOptions optimizerFrom(mlir::DictionaryAttr attributes);
-// What its kernel needs, by kind.
-mlir::DictionaryAttr optimizerConstants(const OptimizerOptions &optimizer,
-                                        mlir::MLIRContext *context);
+Optimizer optimizerOf(const ModelTraining &training);
 
 std::unique_ptr<mlir::Pass> createImportOnnx(const CompilerOptions &options,
                                              PhaseNotes *notes);

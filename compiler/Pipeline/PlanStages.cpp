@@ -58,7 +58,7 @@ private:
   FailureOr<planning::Schedule> readSchedule(const std::string &path);
   LogicalResult pin(planning::Strategy &pinned);
   void note(const Decision &decision, const PlannerOptions &planner,
-            const OptimizerOptions &optimizer);
+            const Optimizer &optimizer);
 
   CompilerOptions options;
   PhaseNotes *notes;
@@ -172,13 +172,15 @@ LogicalResult PlanStages::run() {
   planner.cluster = *machine;
   if (failed(pin(planner.pinned)))
     return failure();
-  auto batch = module->getAttrOfType<IntegerAttr>(kGlobalBatchAttr);
-  planner.globalBatch =
-      batch ? batch.getInt() : options.globalBatch.value_or(1);
-  auto own = module->getAttrOfType<DictionaryAttr>(kOptimizerAttr);
-  const OptimizerOptions optimizer =
-      own && !options.optimizerGiven ? optimizerFrom(own) : options.optimizer;
-  planner.statePerParameter = optimizer.states();
+  const auto config = train::ConfigAttr::of(module);
+  planner.globalBatch = config.getGlobalBatch() > 0
+                            ? config.getGlobalBatch()
+                            : options.globalBatch.value_or(1);
+  const Optimizer optimizer =
+      config.getOptimizer() && !options.optimizerGiven
+          ? config.getOptimizer().getValue()
+          : options.optimizer;
+  planner.statePerParameter = static_cast<double>(optimizer.states().size());
   planner.reduction.early = options.gradOverlap;
   planner.reduction.bucketBytes = options.gradBucket;
   planner.memoryBytes =
@@ -189,10 +191,9 @@ LogicalResult PlanStages::run() {
                                     : planner.cluster.device().memoryBytes);
   OutlineOptions outline;
   outline.train = options.train;
-  outline.optimizer = optimizer.kernel();
-  outline.constants = optimizerConstants(optimizer, &getContext());
+  outline.optimizer = optimizer;
   outline.gradClip = options.gradClip;
-  outline.skipNonFinite = module->hasAttr(kLowPrecisionAttr);
+  outline.skipNonFinite = config.getLowPrecision();
   FailureOr<Decision> decision = cutStages(module, planner, outline);
   if (failed(decision))
     return failure();
@@ -202,32 +203,43 @@ LogicalResult PlanStages::run() {
   return success();
 }
 
+// The orders of a schedule that its name does not say.
+static ArrayAttr ordersOf(const Decision &decision, MLIRContext *context) {
+  if (!decision.schedule)
+    return {};
+  SmallVector<Attribute> orders;
+  for (const std::vector<Step> &order : decision.schedule->order)
+    orders.push_back(pipe::ScheduleAttr::get(context, order));
+  return ArrayAttr::get(context, orders);
+}
+
 void PlanStages::note(const Decision &decision, const PlannerOptions &planner,
-                      const OptimizerOptions &optimizer) {
+                      const Optimizer &optimizer) {
   ModuleOp module = getOperation();
+  MLIRContext *context = &getContext();
   module->removeAttr(kStrategyAttr);
-  module->removeAttr(kOptimizerAttr);
-  Builder b(&getContext());
-  auto text = [&](StringRef name, const std::string &value) {
-    return b.getNamedAttr(name, b.getStringAttr(value));
-  };
-  auto count = [&](StringRef name, int64_t value) {
-    return b.getNamedAttr(name, b.getI64IntegerAttr(value));
-  };
-  SmallVector<NamedAttribute> entries = toAttributes(optimizer, &getContext());
-  entries.append(
-      {text("mode", options.train ? "train" : "infer"),
-       text("model", options.input), count("global_batch", planner.globalBatch),
-       count("microbatches", decision.microbatches),
-       text("schedule_name", *decision.strategy.schedule),
-       text("schedule",
-            decision.schedule ? planning::toJson(*decision.schedule) : ""),
-       b.getNamedAttr("grad_clip", b.getF64FloatAttr(options.gradClip)),
-       count("gradient_bucket", decision.gradientBucket),
-       text("cluster", planner.cluster.toJson()),
-       text("device", planner.cluster.device().backend),
-       count("memory_bytes", planner.cluster.device().memoryBytes)});
-  module->setAttr("merak.train", b.getDictionaryAttr(entries));
+  const costmodel::Device &device = planner.cluster.device();
+  const bool low = train::ConfigAttr::of(module).getLowPrecision();
+  const bool clips = options.train && options.gradClip > 0;
+  module->setAttr(
+      train::kConfigAttr,
+      train::ConfigAttr::get(
+          context,
+          options.train ? train::StepMode::train : train::StepMode::infer,
+          options.input, planner.globalBatch,
+          options.train ? train::OptimizerAttr::get(context, optimizer)
+                        : train::OptimizerAttr(),
+          clips ? Builder(context).getF64FloatAttr(options.gradClip)
+                : FloatAttr(),
+          low));
+  module->setAttr(dist::kClusterAttr,
+                  dist::ClusterAttr::get(context, device.backend,
+                                         device.memoryBytes,
+                                         planner.cluster.toJson()));
+  module->setAttr(pipe::kDecisionAttr,
+                  pipe::DecisionAttr::get(context, *decision.strategy.schedule,
+                                          ordersOf(decision, context),
+                                          decision.gradientBucket));
 }
 
 std::unique_ptr<Pass> merak::createPlanStages(const CompilerOptions &options,

@@ -71,6 +71,28 @@ void MeshAttr::print(AsmPrinter &printer) const {
 }
 
 //===----------------------------------------------------------------------===//
+// #dist.cluster
+//===----------------------------------------------------------------------===//
+
+LogicalResult
+ClusterAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                    StringRef backend, int64_t memoryBytes, StringRef) {
+  if (backend != "cpu" && backend != "cuda")
+    return emitError() << "expected the backend cpu or cuda, got '" << backend
+                       << "'";
+  if (memoryBytes < 0)
+    return emitError() << "expected memory_bytes of at least 0, got "
+                       << memoryBytes;
+  return success();
+}
+
+ClusterAttr ClusterAttr::of(Operation *module) {
+  if (auto cluster = module->getAttrOfType<ClusterAttr>(kClusterAttr))
+    return cluster;
+  return get(module->getContext(), "cpu", 0, "");
+}
+
+//===----------------------------------------------------------------------===//
 // #dist.layout
 //===----------------------------------------------------------------------===//
 

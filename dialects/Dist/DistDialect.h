@@ -18,6 +18,8 @@ namespace merak::dist {
 inline constexpr llvm::StringLiteral kLayoutsAttr = "dist.layouts";
 // Discardable attribute on the module: the #dist.mesh.
 inline constexpr llvm::StringLiteral kMeshAttr = "dist.mesh";
+// Discardable attribute on the module: the #dist.cluster.
+inline constexpr llvm::StringLiteral kClusterAttr = "dist.cluster";
 
 // Whether a conversion is between the halves of a microbatch: on one device.
 bool isOverHalves(mlir::Operation *conversion);

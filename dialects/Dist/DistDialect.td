@@ -53,4 +53,28 @@ def Dist_LayoutAttr : AttrDef<Dist_Dialect, "Layout"> {
     ::llvm::SmallVector<int64_t> getLocalShape(MeshAttr mesh) const;
   }];
 }
+
+def Dist_ClusterAttr : AttrDef<Dist_Dialect, "Cluster"> {
+  let mnemonic = "cluster";
+  let summary = "the machine that a plan is for";
+  let description = [{
+    The module's attribute `dist.cluster`, from the stage phase on.
+
+    `#dist.cluster<backend = "cuda", memory_bytes = 85899345920, document = "{...}">`
+
+    What passes decide by: the backend of the devices and the bytes that one has
+    (0: not limited). `document` is the cluster file (docs/CostModel.md), as the plan
+    takes it along; the cost model reads it, and what prices asks that.
+  }];
+  let parameters = (ins StringRefParameter<"cpu or cuda">:$backend,
+                        DefaultValuedParameter<"int64_t", "0">:$memory_bytes,
+                        StringRefParameter<"cluster file", "\"\"">:$document);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    // Of a module; one without the attribute is for CPU ranks.
+    static ClusterAttr of(::mlir::Operation *module);
+    bool isCuda() const { return getBackend() == "cuda"; }
+  }];
+}
 #endif

@@ -45,6 +45,17 @@ void PipeDialect::registerAttributes() {
       >();
 }
 
+LogicalResult
+DecisionAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringRef,
+                     ArrayAttr orders, int64_t gradientBucket) {
+  if (orders && !llvm::all_of(orders, llvm::IsaPred<ScheduleAttr>))
+    return emitError() << "expected orders of #pipe.schedule, got " << orders;
+  if (gradientBucket < 0)
+    return emitError() << "expected gradient_bucket of at least 0, got "
+                       << gradientBucket;
+  return success();
+}
+
 Attribute ActionAttr::parse(AsmParser &parser, Type) {
   if (parser.parseLess())
     return {};

@@ -46,4 +46,22 @@ def Pipe_ScheduleAttr : AttrDef<Pipe_Dialect, "Schedule"> {
   let parameters = (ins ArrayRefParameter<"::merak::Step">:$steps);
   let hasCustomAssemblyFormat = 1;
 }
+
+def Pipe_DecisionAttr : AttrDef<Pipe_Dialect, "Decision"> {
+  let mnemonic = "decision";
+  let summary = "what planning leaves to later phases";
+  let description = [{
+    The module's attribute `pipe.decision`, from the stage phase on.
+
+    `#pipe.decision<schedule = "1f1b", gradient_bucket = 1048576>`: the schedule
+    phase makes the orders of the schedule of this name; where no name stands for
+    them, `orders` has them, a `#pipe.schedule` for each stage. `gradient_bucket`:
+    bytes of gradients that one collective reduces at most, 0: each by itself.
+  }];
+  let parameters = (ins StringRefParameter<"name of the schedule">:$schedule,
+                        OptionalParameter<"::mlir::ArrayAttr">:$orders,
+                        DefaultValuedParameter<"int64_t", "0">:$gradient_bucket);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
 #endif

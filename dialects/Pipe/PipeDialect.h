@@ -11,6 +11,8 @@
 
 namespace merak::pipe {
 
+// On the module: the #pipe.decision.
+inline constexpr llvm::StringLiteral kDecisionAttr = "pipe.decision";
 // On the module: the level of tensor-parallel overlap, from 1. A microbatch is
 // then two halves, and the mesh axis "mb" counts halves, or the tokens of each
 // sample are, over the mesh axis "half".

@@ -2,6 +2,13 @@
 #define MERAK_PIPE_OPS
 include "dialects/Pipe/PipeDialect.td"
 
+// Not by including its definition: with it come the enums of train.
+def Train_OptimizerAttr : Attr<CPred<"::llvm::isa<::merak::train::OptimizerAttr>($_self)">, "#train.optimizer"> {
+  let storageType = "::merak::train::OptimizerAttr";
+  let returnType = "::merak::train::OptimizerAttr";
+  let convertFromStorage = "$_self";
+}
+
 class Pipe_Op<string mnemonic, list<Trait> traits = []> : Op<Pipe_Dialect, mnemonic, traits>;
 
 def Pipe_StageOp : Pipe_Op<"stage", [Symbol, SymbolTable, NoTerminator, IsolatedFromAbove, SingleBlock]> {
@@ -57,13 +64,13 @@ def Pipe_StoreOp : Pipe_Op<"store", [MemoryEffects<[MemWrite]>]> {
 def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "one optimizer step on a parameter and its states, in place";
   let description = [{
-    `optimizer` is "sgd", "adamw" or "adagrad"; constants of the optimizer stand in the
-    plan's manifest. `clip` is a scalar factor on the gradient.
+    `states` are those of the optimizer's kind, in its order. `clip` is a scalar
+    factor on the gradient; where it is not finite nothing changes.
   }];
   let arguments = (ins AnyRankedTensor:$gradient, Optional<AnyRankedTensor>:$clip, FlatSymbolRefAttr:$parameter,
-                       ArrayAttr:$states, StrAttr:$optimizer, DictionaryAttr:$constants);
+                       ArrayAttr:$states, Train_OptimizerAttr:$optimizer);
   let assemblyFormat = [{
-    $optimizer $parameter `gradient` $gradient (`clip` $clip^)? `states` $states `with` $constants attr-dict `:` type(operands)
+    $parameter `gradient` $gradient (`clip` $clip^)? `states` $states `by` $optimizer attr-dict `:` type(operands)
   }];
 }
 

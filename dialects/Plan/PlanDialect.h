@@ -16,6 +16,9 @@
 
 namespace merak::plan {
 
+// Unit attribute of library calls that update a parameter and its states.
+inline constexpr llvm::StringLiteral kUpdateAttr = "plan.update";
+
 // Functions with this unit attribute are generated kernels.
 inline constexpr llvm::StringLiteral kKernelAttr = "merak.kernel";
 

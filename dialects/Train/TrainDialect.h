@@ -12,6 +12,11 @@
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "runtime/plan/Optimizer.h"
+
+namespace merak {
+llvm::hash_code hash_value(const Optimizer &optimizer);
+} // namespace merak
 
 #include "dialects/Train/TrainDialect.h.inc"
 #include "dialects/Train/TrainEnums.h.inc"
@@ -43,6 +48,9 @@ inline constexpr llvm::StringLiteral kUpdate = "update";
 // forward op, and on a backward op the position of the op it is a gradient of.
 inline constexpr llvm::StringLiteral kIdAttr = "train.id";
 inline constexpr llvm::StringLiteral kOfAttr = "train.of";
+
+// Discardable attribute on the module: the #train.config.
+inline constexpr llvm::StringLiteral kConfigAttr = "train.config";
 
 // On a train.parameter that the forward pass writes: a running statistic.
 inline constexpr llvm::StringLiteral kStatisticAttr = "train.statistic";

@@ -2,6 +2,7 @@
 #ifndef MERAK_TRAIN_OPS
 #define MERAK_TRAIN_OPS
 
+include "dialects/Train/ConfigAttributes.td"
 include "dialects/Train/ModelOps.td"
 include "dialects/Train/ElementwiseOps.td"
 include "dialects/Train/ShapeOps.td"

@@ -115,14 +115,13 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
   // A first dimension of samples times something, made while tracing (the
   // windows of all images): one sample's part, repeated.
   Value onePerSample(DenseElementsAttr value, GraphBuilder &b) {
-    auto batch =
-        getOperation()->getAttrOfType<IntegerAttr>("train.global_batch");
+    const int64_t batch = ConfigAttr::of(getOperation()).getGlobalBatch();
     ArrayRef<int64_t> whole = value.getType().getShape();
-    if (!batch || batch.getInt() < 2 || whole.empty() ||
-        value.getNumElements() == 0 || whole[0] % batch.getInt() ||
-        whole[0] == batch.getInt())
+    if (batch < 2 || whole.empty() ||
+        value.getNumElements() == 0 || whole[0] % batch ||
+        whole[0] == batch)
       return {};
-    Shape apart = {batch.getInt(), whole[0] / batch.getInt()};
+    Shape apart = {batch, whole[0] / batch};
     apart.append(whole.begin() + 1, whole.end());
     DenseElementsAttr narrow = withoutRepeats(
         value.reshape(RankedTensorType::get(apart, value.getElementType())));

@@ -508,7 +508,8 @@ struct LowerPrecisionPass
       return signalPassFailure();
     valuesLowered += lowering.lowered;
     if (lowering.lowered)
-      getOperation()->setAttr(kLowPrecisionAttr, UnitAttr::get(&getContext()));
+      getOperation()->setAttr(
+          kConfigAttr, ConfigAttr::of(getOperation()).withLowPrecision());
   }
 };
 

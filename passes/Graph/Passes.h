@@ -14,9 +14,6 @@ namespace merak {
 #define GEN_PASS_REGISTRATION
 #include "passes/Graph/Passes.h.inc"
 
-// On a module some of whose values lower-precision made bf16.
-inline constexpr llvm::StringLiteral kLowPrecisionAttr = "merak.low_precision";
-
 // Carriers -> train ops -> one op for each known pattern. Input: what
 // importOnnx makes. Output: forward ops only, ready to be differentiated.
 // `dropout`: whether masks are drawn; `train`: whether batch norm takes the

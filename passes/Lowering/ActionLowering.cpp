@@ -348,6 +348,7 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
     return View::dense(buffer.getSymNameAttr(),
                        cast<RankedTensorType>(buffer.getType()).getShape());
   };
+  const Optimizer &optimizer = update.getOptimizer().getValue();
   SmallVector<View> inputs{viewOf(update.getGradient())};
   if (Value clip = update.getClip())
     inputs.push_back(viewOf(clip));
@@ -355,29 +356,21 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
   for (Attribute state : update.getStates()) {
     View view = named(cast<FlatSymbolRefAttr>(state).getValue());
     outputs.push_back(view);
-    if (update.getOptimizer() == "sgd")
+    if (optimizer.kind == OptimizerKind::Sgd)
       inputs.push_back(view);
   }
   SmallVector<NamedAttribute> attrs;
   auto text = [&](StringRef name, const std::string &value) {
     attrs.push_back(builder_.getNamedAttr(name, builder_.getStringAttr(value)));
   };
-  for (NamedAttribute constant : update.getConstants()) {
-    StringRef name = constant.getName();
-    if (auto number = dyn_cast<FloatAttr>(constant.getValue()))
-      text(name, numberText(number.getValueAsDouble()));
-    else if (auto flag = dyn_cast<BoolAttr>(constant.getValue()))
-      text(name, flag.getValue() ? "1" : "0");
-    else if (auto integer = dyn_cast<IntegerAttr>(constant.getValue()))
-      text(name, std::to_string(integer.getInt()));
-    else if (auto string = dyn_cast<StringAttr>(constant.getValue()))
-      text(name, string.str());
-  }
+  for (const auto &[name, value] : optimizer.constants())
+    text(name, value);
   text("clip", update.getClip() ? "1" : "0");
-  library(update.getLoc(), (update.getOptimizer() + "_update").str(), inputs,
-          outputs, attrs,
-          {namedScalar(stage_.context(), "lr"),
-           namedScalar(stage_.context(), "step")});
+  plan::LibraryOp call = library(update.getLoc(), optimizer.kernel(), inputs,
+                                 outputs, attrs,
+                                 {namedScalar(stage_.context(), "lr"),
+                                  namedScalar(stage_.context(), "step")});
+  call->setAttr(plan::kUpdateAttr, builder_.getUnitAttr());
 }
 
 void ActionLowering::lowerConstant(ConstantOp constant) {

@@ -3,6 +3,7 @@
 // one cost a hundred times that. The members of a bucket are neighbours in the
 // arena (AssignMemory), so that nothing is copied for it.
 #include "passes/Lowering/Passes.h"
+#include "dialects/Pipe/PipeDialect.h"
 #include "passes/Lowering/Touched.h"
 
 #include <map>
@@ -171,9 +172,9 @@ private:
 
 // What the stage phase decided.
 int64_t noted(ModuleOp module) {
-  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
-  auto bucket = train ? train.getAs<IntegerAttr>("gradient_bucket") : nullptr;
-  return bucket ? bucket.getInt() : 0;
+  auto decision =
+      module->getAttrOfType<pipe::DecisionAttr>(pipe::kDecisionAttr);
+  return decision ? decision.getGradientBucket() : 0;
 }
 
 struct BucketGradientsPass : impl::BucketGradientsBase<BucketGradientsPass> {

@@ -52,9 +52,7 @@ StageLowering::StageLowering(pipe::StageOp stage, ModuleOp module,
       kernels_(kernels), transfers_(transfers) {}
 
 bool StageLowering::isForGpu() const {
-  auto train = module_->getAttrOfType<DictionaryAttr>("merak.train");
-  auto device = train ? train.getAs<StringAttr>("device") : StringAttr();
-  return device && device.getValue() == "cuda";
+  return dist::ClusterAttr::of(module_).isCuda();
 }
 
 LogicalResult StageLowering::run() {

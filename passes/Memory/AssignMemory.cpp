@@ -150,9 +150,7 @@ struct AssignMemoryPass : impl::AssignMemoryBase<AssignMemoryPass> {
   int64_t limitOf(ModuleOp module) {
     if (memoryLimit > 0)
       return memoryLimit;
-    auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
-    auto bytes = train ? train.getAs<IntegerAttr>("memory_bytes") : nullptr;
-    return bytes ? bytes.getInt() : 0;
+    return dist::ClusterAttr::of(module).getMemoryBytes();
   }
 
   void runOnOperation() override {

@@ -47,6 +47,7 @@ struct GraphOp {
   int64_t piece = -1;
   bool weightGradient = false;
   bool view = false;  // never moves data: reshape
+  bool looksUp = false; // rows of its first operand by ids: an embedding
   std::string kernel; // of the cost model: "einsum", "layer_norm"
 };
 

@@ -124,6 +124,29 @@ Result<std::vector<Degrees>> PlanSearch::degrees() const {
   return all;
 }
 
+// Of the classes that make up an anchored factor the first that the axes divide:
+// a graph may refine a factor further than the one that named it did.
+static int majorPart(const Classes &classes, const std::vector<int> &parts,
+                     const Assignment &mesh,
+                     const std::vector<std::string> &axes) {
+  int64_t ways = 1;
+  for (const std::string &axis : axes)
+    ways *= mesh.sizeOf(axis);
+  for (int cls : parts)
+    if (classes.classes[cls].splittable && classes.classes[cls].size % ways == 0)
+      return cls;
+  return parts.front();
+}
+
+std::vector<Strategy::SplitClass> PlanSearch::classesOf(const Degrees &d) {
+  std::vector<Strategy::SplitClass> splits;
+  SearchReport unused;
+  if (Result<Assignment> assignment = assign(d, unused); assignment.ok())
+    for (const auto &[cls, axes] : assignment->axes)
+      splits.push_back({anchorOf(*input.graph, *input.classes, cls), axes});
+  return splits;
+}
+
 // Classes that a strategy file names, else the search's choice.
 Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
   Assignment out;
@@ -145,9 +168,10 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
             split.anchor.dim, split.anchor.tensor)));
         continue;
       }
+      const int cls = majorPart(classes, found, out, split.axes);
       for (const std::string &axis : split.axes)
         if (axis != kMicrobatchAxis && axis != kDataAxis)
-          out.axes[found.front()].push_back(axis);
+          out.axes[cls].push_back(axis);
     }
     MERAK_RETURN_IF_ERROR(status);
     return out;

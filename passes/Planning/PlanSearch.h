@@ -74,15 +74,18 @@ public:
     std::unique_ptr<StageModel> model;
   };
   Result<const Sharding *> sharding(const Degrees &degrees, int overlap);
+  // Without halves of microbatches.
   Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
+  // The same as a strategy names it.
+  std::vector<Strategy::SplitClass> classesOf(const Degrees &degrees);
+  // Whether halves are positions of kHalfAxis, not microbatches, and how.
+  bool halvesByAxis(const Degrees &d) const {
+    return together || samplesOf(d) % 2 != 0;
+  }
 
 private:
   int64_t samplesOf(const Degrees &d) const { // of a microbatch
     return input.globalBatch / (d.dp * d.microbatches);
-  }
-  // Whether halves are positions of kHalfAxis, not microbatches, and how.
-  bool halvesByAxis(const Degrees &d) const {
-    return together || samplesOf(d) % 2 != 0;
   }
   const Result<Assignment> &halve(const Degrees &degrees);
   Status checkOverlap(const Degrees &degrees, int overlap);

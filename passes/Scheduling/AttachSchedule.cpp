@@ -226,24 +226,35 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
   return success();
 }
 
+// As many microbatches and chunks as the orders of the stages name.
+static planning::Schedule scheduleOf(const std::string &name,
+                                     ArrayAttr orders) {
+  planning::Schedule schedule;
+  schedule.name = name;
+  schedule.stages = static_cast<int>(orders.size());
+  for (auto order : orders.getAsRange<ScheduleAttr>()) {
+    for (const Step &step : schedule.order.emplace_back(order.getSteps())) {
+      schedule.microbatches = std::max(schedule.microbatches, step.microbatch + 1);
+      if (step.action != Action::P) // whose chunks are passes
+        schedule.chunks = std::max(schedule.chunks, step.chunk + 1);
+    }
+  }
+  return schedule;
+}
+
 LogicalResult merak::attachDecidedSchedule(ModuleOp module,
                                            const std::string &asked,
                                            planning::Schedule *used) {
   auto mesh = module->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr);
   if (!mesh)
     return module.emitError("expected the attribute 'dist.mesh'");
-  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
+  auto decision = module->getAttrOfType<DecisionAttr>(kDecisionAttr);
   std::string name = asked;
   std::optional<planning::Schedule> lists;
-  if (train && name.empty()) {
-    name = train.getAs<StringAttr>("schedule_name").str();
-    if (std::string made = train.getAs<StringAttr>("schedule").str();
-        !made.empty()) {
-      Result<planning::Schedule> parsed = planning::parseSchedule(made, name);
-      if (!parsed.ok())
-        return reportAll(module, parsed.status());
-      lists = *parsed;
-    }
+  if (decision && name.empty()) {
+    name = decision.getSchedule().str();
+    if (ArrayAttr orders = decision.getOrders())
+      lists = scheduleOf(name, orders);
   }
   return attachSchedule(module, name.empty() ? "1f1b" : name,
                         mesh.getSize(kMicrobatchAxis) / subBatches(module),

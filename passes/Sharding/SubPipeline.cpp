@@ -313,9 +313,8 @@ namespace merak {
 } // namespace merak
 
 static Result<costmodel::Cluster> machineOf(ModuleOp module) {
-  auto train = module->getAttrOfType<DictionaryAttr>("merak.train");
-  if (auto json = train ? train.getAs<StringAttr>("cluster") : StringAttr())
-    return costmodel::parseCluster(json.str(), "cluster");
+  if (auto noted = module->getAttrOfType<ClusterAttr>(kClusterAttr))
+    return costmodel::parseCluster(noted.getDocument().str(), "cluster");
   int64_t ranks = 1;
   if (auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr))
     for (int64_t size : mesh.getSizes())

@@ -24,8 +24,8 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   SmallVector<StringAttr> axes{
       b.getStringAttr(kPipelineAxis), b.getStringAttr(kDataAxis),
       b.getStringAttr(kTensorAxis), b.getStringAttr(kMicrobatchAxis)};
-  SmallVector<int64_t> sizes{decision->pp, decision->dp, decision->tp,
-                             decision->microbatches * decision->halves()};
+  SmallVector<int64_t> sizes{decision->degrees.pp, decision->degrees.dp, decision->degrees.tp,
+                             decision->degrees.microbatches * decision->halves()};
   if (decision->halfAxis) {
     axes.push_back(b.getStringAttr(kHalfAxis));
     sizes.push_back(2);
@@ -35,11 +35,11 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   if (decision->overlapLevel > 0)
     module->setAttr(pipe::kOverlapAttr,
                     b.getI64IntegerAttr(decision->overlapLevel));
-  outline.stages = decision->pp;
+  outline.stages = decision->degrees.pp;
   outline.chunks = decision->chunks;
-  outline.dp = decision->dp;
-  outline.tp = decision->tp;
-  outline.microbatches = decision->microbatches;
+  outline.dp = decision->degrees.dp;
+  outline.tp = decision->degrees.tp;
+  outline.microbatches = decision->degrees.microbatches;
   if (failed(outlineStages(step, outline)))
     return failure();
   return decision;
@@ -77,9 +77,15 @@ struct CutStagesPass : merak::impl::CutStagesBase<CutStagesPass> {
       planner.pinned.chunks = chunks;
     OutlineOptions outline;
     outline.train = train;
-    outline.optimizer = optimizer;
+    std::optional<OptimizerKind> kind = parseOptimizerKind(optimizer);
+    if (!kind) {
+      getOperation().emitError("expected an optimizer, found '")
+          << optimizer << "'";
+      return signalPassFailure();
+    }
+    outline.optimizer.kind = *kind;
+    outline.optimizer.weightDecay = 0;
     outline.gradClip = gradClip;
-    outline.constants = DictionaryAttr::get(&getContext());
     if (failed(cutStages(getOperation(), planner, outline)))
       signalPassFailure();
   }

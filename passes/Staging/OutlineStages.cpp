@@ -749,17 +749,9 @@ private:
   void emitUpdate(Place place, train::UpdateOp update, Value gradient,
                   Value clip) {
     ValueOp parameter = inStage[place.first].byKey[update.getParameter().str()];
-    SmallVector<StringRef> suffixes;
-    if (options.optimizer == "adamw")
-      suffixes = {".exp_avg", ".exp_avg_sq"};
-    else if (options.optimizer == "adagrad")
-      suffixes = {".sum"};
-    else if (auto momentum = options.constants.getAs<FloatAttr>("momentum");
-             momentum && momentum.getValueAsDouble() != 0)
-      suffixes = {".momentum"};
     SmallVector<Attribute> states;
-    for (StringRef suffix : suffixes) {
-      std::string name = (update.getParameter() + suffix).str();
+    for (StringRef suffix : options.optimizer.states()) {
+      std::string name = (update.getParameter() + "." + suffix).str();
       ValueOp state =
           declareOnce(place.first, name, parameter.getType(), ValueKind::state,
                       parameter.getLayoutAttr(), name);
@@ -771,8 +763,7 @@ private:
     pipe::UpdateOp::create(builder, update.getLoc(), gradient, clip,
                            FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
                            builder.getArrayAttr(states),
-                           builder.getStringAttr(options.optimizer),
-                           options.constants);
+                           train::OptimizerAttr::get(context, options.optimizer));
   }
   // Each replica tracked its own samples: all go on with the mean.
   void averageTracked() {

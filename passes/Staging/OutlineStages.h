@@ -3,6 +3,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "runtime/plan/Optimizer.h"
 
 namespace merak {
 
@@ -13,9 +14,8 @@ struct OutlineOptions {
   int64_t chunks = 1;
   int64_t tp = 1, dp = 1, microbatches = 1;
   bool train = true;
-  std::string optimizer = "adamw"; // or "sgd", "adagrad"
-  mlir::DictionaryAttr constants;  // of the optimizer
-  double gradClip = 0;             // 0: no clipping
+  Optimizer optimizer;
+  double gradClip = 0; // 0: no clipping
   // Updates know the norm of all gradients and leave everything as it is if
   // it is not finite.
   bool skipNonFinite = false;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "passes/CostModel/Cluster.h"
-#include "passes/Planning/PlanSearch.h"
+#include "passes/Planning/PlanDecision.h"
 #include "passes/Staging/PlanningGraph.h"
 #include "runtime/report/Decisions.h"
 
@@ -18,29 +18,11 @@ struct PlannerOptions {
   planning::ReductionOptions reduction; // of gradients over replicas
 };
 
-// Everything later phases apply.
-struct Decision {
-  planning::Strategy strategy; // complete: the decision as a file
-  int64_t pp = 1, dp = 1, tp = 1, microbatches = 1;
-  int64_t chunks = 1; // parts of the model on each stage
-  // Tensor-parallel overlap: with a level above 0 the layouts split the batch
-  // over 2 * microbatches, or have the axis "half" (TokenHalves.h).
-  int overlapLevel = 0;
-  bool halfAxis = false;
-  int64_t halves() const { return overlapLevel > 0 && !halfAxis ? 2 : 1; }
+// Everything later phases apply: what planning decided, on the graph of the step
+// as it is now, and what it considered, for the plan's report.
+struct Decision : planning::PlanDecision {
   PlanningGraph step;
-  planning::Assignment assignment;
-  planning::Outcome outcome;
-  // By graph op: its part, chunk * pp + stage; only forward ops, others -1.
-  std::vector<int> stageOfOp;
-  std::vector<char> recompute; // by graph op: whether R computes it again
-  // The order of actions where no named schedule is it.
-  std::optional<planning::Schedule> schedule;
-  // Most bytes of several gradients that one collective reduces; 0: none.
-  int64_t gradientBucket = 0;
-  planning::SearchReport sharding;
-  std::string report; // lines for the user: shardings, stages, numbers
-  report::Decisions considered; // the same for the plan's report
+  report::Decisions considered;
 };
 
 // Decides everything `options.pinned` leaves open. Ops whose reduction factor

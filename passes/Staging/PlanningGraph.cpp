@@ -44,12 +44,12 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     int id = addTensor(argument, name ? name.str() : "input");
     out.graph.tensors[id].input = true;
     // First axes that are the global batch count samples.
-    auto batch =
-        step->getParentOp()->getAttrOfType<IntegerAttr>("train.global_batch");
+    const int64_t batch =
+        ConfigAttr::of(step->getParentOp()).getGlobalBatch();
     ArrayRef<int64_t> shape =
         cast<RankedTensorType>(argument.getType()).getShape();
     if (step.getArgAttr(index, kBatchedAttr) ||
-        (batch && !shape.empty() && shape[0] == batch.getInt()))
+        (batch > 0 && !shape.empty() && shape[0] == batch))
       out.batched.push_back(id);
   }
   for (Operation &op : block) {
@@ -104,6 +104,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
                                       : planning::Phase::Backward;
     graphOp.weightGradient = role == kBackwardWeight;
     graphOp.view = isa<ReshapeOp>(op);
+    graphOp.looksUp = isa<GatherOp>(op);
     graphOp.kernel = op.getName().stripDialect().str();
     auto id = op.getAttrOfType<IntegerAttr>(kIdAttr);
     if (id && graphOp.phase == planning::Phase::Forward) {

@@ -76,18 +76,6 @@ double scalarValue(planpb::DType dtype, const char *data) {
 
 } // namespace
 
-// What updates have in common; empty without one.
-static std::string updateAttribute(const LoadedPlan &plan,
-                                   const std::string &name) {
-  for (const planpb::Program &program : plan.programs)
-    for (const planpb::Procedure &procedure : program.procedures())
-      for (const planpb::Instruction &op : procedure.instructions())
-        if (op.op().ends_with("_update"))
-          if (auto found = op.attrs().find(name); found != op.attrs().end())
-            return found->second;
-  return "";
-}
-
 Session::Session(LoadedPlan plan) : plan_(std::move(plan)) {}
 
 Session::~Session() {
@@ -109,7 +97,7 @@ Result<std::unique_ptr<Session>> Session::create(LoadedPlan plan,
                                                  World *world) {
   std::unique_ptr<Session> session(new Session(std::move(plan)));
   session->world_ = world;
-  if (std::string rate = updateAttribute(session->plan_, "rate");
+  if (const std::string &rate = session->plan_.file.optimizer().rate();
       !rate.empty()) {
     auto program = RateProgram::parse(rate);
     if (!program.ok())
@@ -367,11 +355,6 @@ Status Session::failure() const {
   return failure;
 }
 
-// Whether updates take the factor that says not to.
-static bool skipsSteps(const LoadedPlan &plan) {
-  return updateAttribute(plan, "clip") == "1";
-}
-
 Result<StepResult> Session::step() {
   StepResult result;
   StepScalars scalars;
@@ -393,7 +376,8 @@ Result<StepResult> Session::step() {
   MERAK_RETURN_IF_ERROR(readOutputs(result));
   auto norm = result.outputs.find("grad_norm");
   result.skipped = norm != result.outputs.end() &&
-                   !std::isfinite(norm->second) && skipsSteps(plan_);
+                   !std::isfinite(norm->second) &&
+                   plan_.file.optimizer().guarded();
   return result;
 }
 

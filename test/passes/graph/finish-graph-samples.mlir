@@ -7,7 +7,7 @@
 // CHECK-NEXT: %[[E:.*]] = train.expand %[[C]] : tensor<1x2x2xf32> to tensor<4x2x2xf32>
 // CHECK-NEXT: %[[R:.*]] = train.reshape %[[E]] : tensor<4x2x2xf32> to tensor<8x2xf32>
 // CHECK-NEXT: train.add %arg0, %[[R]]
-module attributes {train.global_batch = 4 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 4>} {
   func.func @windows(%x: tensor<8x2xf32>) -> tensor<8x2xf32> {
     %c = train.constant dense<[[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0],
       [1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]> : tensor<8x2xf32>

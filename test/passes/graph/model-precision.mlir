@@ -4,7 +4,7 @@
 
 // A model in bf16: parameters become f32 and remember what the file holds;
 // products that import widened are in bf16 again; sums and the loss are f32.
-// CHECK: module attributes {merak.low_precision}
+// CHECK: module attributes {train.config = #train.config<mode = train, model = "", low_precision = true>}
 // CHECK: train.parameter @w : tensor<4x4xf32> trainable from <"" at 64 length 32> {train.source_type = bf16}
 // CHECK: train.parameter @b : tensor<4xf32> trainable = dense<1.500000e+00> : tensor<4xf32>{{$}}
 // CHECK-LABEL: func.func @model(%arg0: tensor<8x4xbf16>) -> tensor<f32>

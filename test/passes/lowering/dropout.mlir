@@ -4,8 +4,8 @@
 // Each rank and microbatch says where its part of the global batch begins.
 // CHECK: plan.library "dropout" ({{.*}}) -> {{.*}} with {extents = "12,8", id = "2", ratio = "0.5", strides = "16,1"} scalars [#plan.scalar<"seed">, #plan.scalar<"step">, #plan.scalar<"tp" * 8>, #plan.scalar<"dp" * 192>, #plan.scalar<"mb" * 384>]
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 2, mb = 2>,
-    merak.train = {mode = "infer", model = "m.onnx", global_batch = 16 : i64,
-                   schedule_name = "gpipe"}} {
+    train.config = #train.config<mode = infer, model = "m.onnx", global_batch = 16>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">} {
   pipe.stage @stage0 index 0 schedule <F0, F1> {
     pipe.value input @x : tensor<16x3x16xf32> tensor "x" layout #dist.layout<[16 over (mb, dp), 3, 16 over (tp)]>
     pipe.value result @y : tensor<16x3x16xf32> tensor "y" layout #dist.layout<[16 over (mb, dp), 3, 16 over (tp)]>

@@ -1,16 +1,16 @@
 // REQUIRES: merak-opt
 // RUN: merak-opt %s --merak-convert-to-plan --merak-verify-plan | FileCheck %s
-// RUN: sed 's/device = "cuda"/device = "cpu"/' %s \
+// RUN: sed 's/backend = "cuda"/backend = "cpu"/' %s \
 // RUN:   | merak-opt --merak-convert-to-plan | FileCheck %s --check-prefix=CPU
 
 // The gradient of a bias is a sum over what the product for the gradient of its
 // weight reads: on GPUs one instruction forms both, in f32. Sums with too few
 // results to fill a GPU are no kernels of ours there.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
-    merak.train = {mode = "train", model = "mlp.onnx", global_batch = 4096 : i64,
-                   optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
-                   constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
-                   device = "cuda"}} {
+    train.config = #train.config<mode = train, model = "mlp.onnx", global_batch = 4096,
+                                  optimizer = <sgd, lr = 1.0e-01, weight_decay = 0.0>>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">,
+    dist.cluster = #dist.cluster<backend = "cuda">} {
   pipe.stage @stage0 index 0 schedule <W0> {
     pipe.value activation @x : tensor<4096x96xbf16>
     pipe.value activation @dy : tensor<4096x96xbf16>

@@ -1,15 +1,15 @@
 // REQUIRES: merak-opt
 // RUN: merak-opt %s --merak-convert-to-plan --merak-verify-plan | FileCheck %s
-// RUN: sed 's/device = "cuda"/device = "cpu"/' %s \
+// RUN: sed 's/backend = "cuda"/backend = "cpu"/' %s \
 // RUN:   | merak-opt --merak-convert-to-plan | FileCheck %s --check-prefix=CPU
 
 // On GPUs products end with biases and GELU; on every device gradients of
 // weights leave the product in f32.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
-    merak.train = {mode = "train", model = "mlp.onnx", global_batch = 16 : i64,
-                   optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
-                   constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
-                   device = "cuda"}} {
+    train.config = #train.config<mode = train, model = "mlp.onnx", global_batch = 16,
+                                  optimizer = <sgd, lr = 1.0e-01, weight_decay = 0.0>>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">,
+    dist.cluster = #dist.cluster<backend = "cuda">} {
   train.parameter @w : tensor<8x32xbf16> from #train.source<"" at 0 length 512>
   train.parameter @b : tensor<32xf32> from #train.source<"" at 512 length 128>
 

@@ -4,10 +4,10 @@
 // The gradient of a tensor that was cut into slices is their gradients beside
 // each other: written in place, without zeros.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
-    merak.train = {mode = "train", model = "cut.onnx", global_batch = 4 : i64,
-                   optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
-                   constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
-                   device = "cuda"}} {
+    train.config = #train.config<mode = train, model = "cut.onnx", global_batch = 4,
+                                  optimizer = <sgd, lr = 1.0e-01, weight_decay = 0.0>>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">,
+    dist.cluster = #dist.cluster<backend = "cuda">} {
   pipe.stage @stage0 index 0 schedule <B0> {
     pipe.value activation @a : tensor<4x8xf32>
     pipe.value activation @b : tensor<4x6xf32>

@@ -5,10 +5,10 @@
 // reads, for another value, what is not. Axes that tell no ranks apart do not
 // count.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 2>,
-    merak.train = {mode = "train", model = "mlp.onnx", global_batch = 8 : i64,
-                   optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
-                   constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
-                   device = "cpu"}} {
+    train.config = #train.config<mode = train, model = "mlp.onnx", global_batch = 8,
+                                  optimizer = <sgd, lr = 1.0e-01, weight_decay = 0.0>>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">,
+    dist.cluster = #dist.cluster<backend = "cpu">} {
   pipe.stage @stage0 index 0 schedule <F0, F1> {
     pipe.value activation @whole : tensor<8x96xf32> layout <[8 over (mb), 96]>
     pipe.value activation @part : tensor<8x96xf32> layout <[8 over (mb), 96] partial(tp)>

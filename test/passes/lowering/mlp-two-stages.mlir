@@ -7,9 +7,9 @@
 // Two stages of an MLP over dp=2 and tp=2, two microbatches. The hidden
 // dimension is split over tp: one sum in the forward of stage 1.
 module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
-    merak.train = {mode = "train", model = "mlp.onnx", global_batch = 16 : i64,
-                   optimizer = "sgd", lr = 0.1 : f64, schedule_name = "1f1b",
-                   constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64}}} {
+    train.config = #train.config<mode = train, model = "mlp.onnx", global_batch = 16,
+                                  optimizer = <sgd, lr = 1.0e-01, weight_decay = 0.0>>,
+    pipe.decision = #pipe.decision<schedule = "1f1b">} {
   train.parameter @w1 : tensor<8x16xf32> trainable from #train.source<"" at 100 length 512>
   train.parameter @w2 : tensor<16x6xf32> trainable from #train.source<"w.bin" at 0 length 384>
 
@@ -57,7 +57,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     pipe.action U @update {
       %g = pipe.load @sum0 : tensor<8x8xf32>
       %r = dist.all_reduce %g over ["dp"] sum {dist.layouts = [#dist.layout<[8, 16 over (tp)]>], train.gradient_of = "w1"} : tensor<8x8xf32>
-      pipe.update "sgd" @w1 gradient %r states [] with {momentum = 0.0 : f64, weight_decay = 0.0 : f64} : tensor<8x8xf32>
+      pipe.update @w1 gradient %r states [] by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> : tensor<8x8xf32>
     }
     // Two microbatches are in flight.
     // CHECK: plan.call @stage0.clear microbatch -1
@@ -116,7 +116,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
       %l = pipe.load @sum2 : tensor<f32>
       %t = dist.all_reduce %l over ["dp"] sum : tensor<f32>
       pipe.store %t to @loss : tensor<f32>
-      pipe.update "sgd" @w2 gradient %r states [] with {momentum = 0.0 : f64, weight_decay = 0.0 : f64} : tensor<8x6xf32>
+      pipe.update @w2 gradient %r states [] by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> : tensor<8x6xf32>
     }
     // CHECK: plan.output "loss" of @loss shape []
   }

@@ -5,10 +5,10 @@
 // whatever stride a reshape gives to a dimension of size 1: halves of a bias
 // that lie side by side, and steps of two directions.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 2>,
-    merak.train = {mode = "train", model = "bloom.onnx", global_batch = 2 : i64,
-                   optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
-                   constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
-                   device = "cpu"}} {
+    train.config = #train.config<mode = train, model = "bloom.onnx", global_batch = 2,
+                                  optimizer = <sgd, lr = 1.0e-01, weight_decay = 0.0>>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">,
+    dist.cluster = #dist.cluster<backend = "cpu">} {
   pipe.stage @stage0 index 0 schedule <F0, F1> {
     pipe.value activation @a : tensor<1x2x4xf32>
     pipe.value activation @b : tensor<1x2x4xf32>

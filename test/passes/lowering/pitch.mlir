@@ -1,15 +1,15 @@
 // REQUIRES: merak-opt
 // RUN: merak-opt %s --merak-convert-to-plan --merak-verify-plan | FileCheck %s
-// RUN: sed 's/device = "cuda"/device = "cpu"/' %s \
+// RUN: sed 's/backend = "cuda"/backend = "cpu"/' %s \
 // RUN:   | merak-opt --merak-convert-to-plan | FileCheck %s --check-prefix=CPU
 
 // On GPUs rows of what products read and write begin at whole lines of memory,
 // in 16-bit types, where they would begin anywhere.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 1>,
-    merak.train = {mode = "train", model = "head.onnx", global_batch = 16 : i64,
-                   optimizer = "sgd", lr = 0.1 : f64, schedule_name = "gpipe",
-                   constants = {momentum = 0.0 : f64, weight_decay = 0.0 : f64},
-                   device = "cuda"}} {
+    train.config = #train.config<mode = train, model = "head.onnx", global_batch = 16,
+                                  optimizer = <sgd, lr = 1.0e-01, weight_decay = 0.0>>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">,
+    dist.cluster = #dist.cluster<backend = "cuda">} {
   // Named values and those of an action; what no product touches, and what has
   // other rows besides, stays as it is.
   // CHECK-DAG: plan.buffer {{.*}}@logits : tensor<2x8x1024xbf16>

@@ -4,8 +4,8 @@
 // A vocabulary of 10 over tp=2, a fused projection 3 * 2 over (tp) * 4, a slice
 // of a value that all ranks have, and a padded part of it.
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 1>,
-    merak.train = {mode = "infer", model = "m.onnx", global_batch = 4 : i64,
-                   schedule_name = "gpipe"}} {
+    train.config = #train.config<mode = infer, model = "m.onnx", global_batch = 4>,
+    pipe.decision = #pipe.decision<schedule = "gpipe">} {
   train.parameter @table : tensor<10x8xf32> from #train.source<"" at 0 length 320>
   pipe.stage @stage0 index 0 schedule <F0> {
     pipe.value input @ids : tensor<4x6xi64> tensor "ids" layout #dist.layout<[4, 6]>

@@ -18,7 +18,7 @@
 // CHECK: %[[HALF:.*]] = train.constant dense<5.000000e-01>
 // CHECK: %[[MEAN:.*]] = train.mul %[[SUM]], %[[HALF]]
 // CHECK: pipe.store %[[MEAN]] to @running
-module attributes {train.global_batch = 8 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 8>} {
   train.parameter @w : tensor<4x4xf32> trainable
   train.parameter @running : tensor<4xf32>
   func.func @model(%x: tensor<8x4xf32> {train.name = "x"}) -> tensor<f32> {

@@ -16,8 +16,8 @@
 // CHECK: pipe.action B @backward.1 chunk 1 {
 // The update is one for all chunks.
 // CHECK: pipe.action U @update {
-// CHECK: pipe.update "sgd" @w1
-// CHECK: pipe.update "sgd" @w3
+// CHECK: pipe.update @w1
+// CHECK: pipe.update @w3
 // CHECK-LABEL: pipe.stage @stage1
 // CHECK: pipe.action F @forward.1 chunk 1 {
 // CHECK: pipe.load @w4
@@ -31,7 +31,7 @@
 // PLAIN-NOT: chunk
 // WRONG: schedule '1f1b' has one chunk a stage, found 2
 
-module attributes {train.global_batch = 4 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 4>} {
   train.parameter @w1 : tensor<512x512xf32> trainable
   train.parameter @w2 : tensor<512x512xf32> trainable
   train.parameter @w3 : tensor<512x512xf32> trainable

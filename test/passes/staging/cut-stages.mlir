@@ -12,11 +12,11 @@
 // PP: pipe.action W @weight
 // PP: to @{{.*}} accumulate
 // PP: pipe.action U @update
-// PP: pipe.update "sgd" @w1
+// PP: pipe.update @w1
 // PP-LABEL: pipe.stage @stage1
 // PP: pipe.action F @forward
 // PP: train.einsum "bi,ij->bj"
-// PP: pipe.update "sgd" @w2
+// PP: pipe.update @w2
 // PP: pipe.transfer F @t0 from @stage0::@{{.*}} to @stage1::@
 // PP: pipe.transfer B @t1 from @stage1::@{{.*}} to @stage0::@
 
@@ -36,9 +36,9 @@
 // DP: pipe.value input @x : tensor<4x8xf32> tensor "x" layout <[4 over (mb, dp), 8]>
 // DP: pipe.action U @update
 // DP: dist.all_reduce %{{.*}} over ["dp"] sum
-// DP: pipe.update "sgd" @w1
+// DP: pipe.update @w1
 
-module attributes {train.global_batch = 4 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 4>} {
   train.parameter @w1 : tensor<8x16xf32> trainable
   train.parameter @w2 : tensor<16x8xf32> trainable
   func.func @model(%x: tensor<4x8xf32> {train.name = "x"}) -> (tensor<f32> {train.name = "loss"}) {

@@ -6,7 +6,7 @@
 // CHECK-DAG: pipe.value parameter @forward_1 {{.*}} tensor "forward"
 // CHECK-DAG: pipe.action F @forward
 // CHECK-DAG: pipe.action W @weight
-module attributes {train.global_batch = 4 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 4>} {
   train.parameter @forward : tensor<8x16xf32> trainable
   func.func @model(%x: tensor<4x8xf32> {train.name = "weight"}) -> (tensor<f32> {train.name = "loss"}) {
     %w = train.read @forward : tensor<8x16xf32>

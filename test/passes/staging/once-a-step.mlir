@@ -19,7 +19,7 @@
 // PP: pipe.stage @stage1
 // PP-NOT: pipe.value parameter @w1
 // PP: pipe.transfer S @{{.*}} from @stage0::@send_once
-module attributes {train.global_batch = 8 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 8>} {
   train.parameter @w1 : tensor<4x4xf32> trainable
   train.parameter @w2 : tensor<4x4xf32> trainable
   train.parameter @s : tensor<f32> trainable

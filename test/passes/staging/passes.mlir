@@ -19,7 +19,7 @@
 // CHECK: pipe.action U @update
 
 // REFUSED: error: op 'root' needs 'total' summed over all microbatches before it can run, but 'total' depends on parameter 'w'; of the schedules, gpipe runs all forwards before the first gradient: use --schedule=gpipe, or one microbatch
-module attributes {train.global_batch = 8 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 8>} {
   train.parameter @w : tensor<4x4xf32> trainable
   func.func @model(%x: tensor<8x4xf32> {train.name = "x"}) -> (tensor<f32> {train.name = "loss"}) {
     %m = train.reduce_sum %x axes [0] keepdims true : tensor<8x4xf32>

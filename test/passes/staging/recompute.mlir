@@ -54,7 +54,7 @@
 // RATIO-LABEL: pipe.stage @stage1
 // RATIO-NOT: pipe.action R
 
-module attributes {train.global_batch = 4 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 4>} {
   train.parameter @w1 : tensor<8x16xf32> trainable
   train.parameter @w2 : tensor<16x8xf32> trainable
   train.parameter @w3 : tensor<8x8xf32> trainable

@@ -21,7 +21,7 @@
 // TP-NOT: pipe.transfer {{[BW]}} @{{.*}} from @stage0
 // TP: pipe.transfer W @{{.*}} from @stage1
 
-module attributes {train.global_batch = 4 : i64} {
+module attributes {train.config = #train.config<mode = train, model = "", global_batch = 4>} {
   train.parameter @w : tensor<16x16xf32> trainable
   func.func @model(%x: tensor<4x16xf32> {train.name = "x"}) -> (tensor<f32> {train.name = "loss"}) {
     %w = train.read @w : tensor<16x16xf32>

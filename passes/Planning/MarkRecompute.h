@@ -1,12 +1,12 @@
 // Which forward ops the backward pass computes again.
 #pragma once
 
-#include "passes/Staging/Planner.h"
+#include "passes/Planning/PlanDecision.h"
 
-namespace merak {
+namespace merak::planning {
 
 // By op, how a strategy names it; empty: no forward op.
-std::vector<std::string> forwardNames(const planning::Graph &graph);
+std::vector<std::string> forwardNames(const Graph &graph);
 
 // Fills `decision.recompute` from `decision.strategy` (mode, schedule, ops) and
 // the ops that `pinned` names, and writes the choice back to the strategy.
@@ -17,6 +17,7 @@ std::vector<std::string> forwardNames(const planning::Graph &graph);
 //   full   all of every stage; of the last one not under last and scp, whose
 //          orders have no recomputation there
 //   RATIO  the first blocks of a stage, by Merak's rule (merakc --help)
-Status markRecompute(Decision &decision, const planning::Strategy &pinned);
+Status markRecompute(const Graph &graph, const Strategy &pinned,
+                     PlanDecision &decision);
 
-} // namespace merak
+} // namespace merak::planning

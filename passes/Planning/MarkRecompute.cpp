@@ -1,6 +1,5 @@
-#include "passes/Staging/MarkRecompute.h"
+#include "passes/Planning/MarkRecompute.h"
 
-#include "dialects/Train/TrainDialect.h"
 #include "passes/Planning/Blocks.h"
 #include "passes/Planning/Recompute.h"
 
@@ -8,18 +7,17 @@
 #include <fmt/format.h>
 #include <set>
 
-using namespace mlir;
-using namespace merak;
+namespace merak::planning {
 
-std::vector<std::string> merak::forwardNames(const planning::Graph &graph) {
+std::vector<std::string> forwardNames(const Graph &graph) {
   std::vector<std::string> nodes, names(graph.ops.size());
-  for (const planning::GraphOp &op : graph.ops)
-    if (op.phase == planning::Phase::Forward)
+  for (const GraphOp &op : graph.ops)
+    if (op.phase == Phase::Forward)
       nodes.push_back(op.name);
-  const std::vector<std::string> unique = planning::opNames(nodes);
+  const std::vector<std::string> unique = opNames(nodes);
   size_t next = 0;
   for (size_t i = 0; i < graph.ops.size(); ++i)
-    if (graph.ops[i].phase == planning::Phase::Forward)
+    if (graph.ops[i].phase == Phase::Forward)
       names[i] = unique[next++];
   return names;
 }
@@ -28,8 +26,8 @@ namespace {
 
 class Marker {
 public:
-  Marker(Decision &decision, const planning::Strategy &pinned)
-      : decision(decision), pinned(pinned), graph(decision.step.graph) {
+  Marker(const Graph &graph, const Strategy &pinned, PlanDecision &decision)
+      : decision(decision), pinned(pinned), graph(graph) {
     keys = forwardNames(graph);
     decision.recompute.resize(graph.ops.size(), 0);
   }
@@ -48,7 +46,7 @@ public:
         decision.recompute[i] =
             decision.stageOfOp[i] >= 0 &&
             !(lastKeeps &&
-              decision.stageOfOp[i] % decision.pp == decision.pp - 1);
+              decision.stageOfOp[i] % decision.degrees.pp == decision.degrees.pp - 1);
     } else if (mode != "none") {
       return markRatio(std::strtod(mode.c_str(), nullptr), schedule);
     }
@@ -88,21 +86,21 @@ private:
   Status markRatio(double ratio, const std::string &schedule) {
     std::vector<char> embedding(graph.ops.size(), 0);
     for (size_t i = 0; i < graph.ops.size(); ++i)
-      embedding[i] = isa<train::GatherOp>(decision.step.ops[i]) &&
+      embedding[i] = graph.ops[i].looksUp &&
                      graph.tensors[graph.ops[i].operands[0]].parameter;
-    Result<std::vector<double>> ratios = planning::stageRatios(
-        static_cast<int>(decision.pp), {ratio}, schedule == "scp");
+    Result<std::vector<double>> ratios = stageRatios(
+        static_cast<int>(decision.degrees.pp), {ratio}, schedule == "scp");
     if (!ratios.ok())
       return ratios.status();
-    for (int64_t part = 0; part < decision.pp * decision.chunks; ++part) {
-      int64_t stage = part % decision.pp;
+    for (int64_t part = 0; part < decision.degrees.pp * decision.chunks; ++part) {
+      int64_t stage = part % decision.degrees.pp;
       std::vector<int> ops;
       for (size_t i = 0; i < graph.ops.size(); ++i)
         if (decision.stageOfOp[i] == part)
           ops.push_back(static_cast<int>(i));
-      std::vector<planning::Block> blocks =
-          planning::findBlocks(graph, ops, embedding);
-      int count = planning::recomputedParts((*ratios)[stage],
+      std::vector<Block> blocks =
+          findBlocks(graph, ops, embedding);
+      int count = recomputedParts((*ratios)[stage],
                                             static_cast<int>(blocks.size()));
       int64_t marked = 0;
       for (int k = 0; k < count; ++k)
@@ -114,22 +112,24 @@ private:
       decision.report += fmt::format(
           "stage {} recomputes {} of {} blocks{} (ratio {:.3f})\n", stage,
           marked, blocks.size(),
-          decision.chunks > 1 ? fmt::format(" of chunk {}", part / decision.pp)
+          decision.chunks > 1 ? fmt::format(" of chunk {}", part / decision.degrees.pp)
                               : "",
           (*ratios)[stage]);
     }
     return {};
   }
 
-  Decision &decision;
-  const planning::Strategy &pinned;
-  const planning::Graph &graph;
+  PlanDecision &decision;
+  const Strategy &pinned;
+  const Graph &graph;
   std::vector<std::string> keys; // of forward ops
 };
 
 } // namespace
 
-Status merak::markRecompute(Decision &decision,
-                            const planning::Strategy &pinned) {
-  return Marker(decision, pinned).run();
+Status markRecompute(const Graph &graph, const Strategy &pinned,
+                     PlanDecision &decision) {
+  return Marker(graph, pinned, decision).run();
 }
+
+} // namespace merak::planning

@@ -1,0 +1,161 @@
+#include "passes/Planning/PlanDecision.h"
+
+#include "passes/Planning/MarkRecompute.h"
+#include "passes/Planning/TokenHalves.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace merak::planning {
+
+namespace {
+
+class Decider {
+public:
+  Decider(PlanSearch &search, const SearchInput &input,
+          const PlanCandidate &candidate)
+      : search(search), input(input), candidate(candidate),
+        graph(*input.graph) {}
+
+  Result<PlanDecision> run();
+
+private:
+  int64_t samples() const { // of a microbatch
+    const Degrees &d = candidate.degrees;
+    return input.globalBatch / (d.dp * d.microbatches);
+  }
+  Status takeLayouts(const PlanSearch::Sharding &sharding);
+  Status splitSamples();
+  void takeStages(const StageModel &model);
+  void takeStrategy();
+  void reportTokens();
+
+  PlanSearch &search;
+  const SearchInput &input;
+  const PlanCandidate &candidate;
+  const Graph &graph;
+  PlanDecision decision;
+};
+
+bool hasAxis(const std::vector<std::string> &axes, const char *axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+} // namespace
+
+// What was planned for whole microbatches stays: the batch over twice as many
+// positions of "mb".
+Status Decider::splitSamples() {
+  const Degrees &d = candidate.degrees;
+  Assignment halves;
+  MERAK_RETURN_IF_ERROR(assignBatch(
+      graph, *input.classes, input.batched,
+      {{kMicrobatchAxis, 2 * d.microbatches}, {kDataAxis, d.dp}}, halves));
+  halves.mesh.push_back({kTensorAxis, d.tp});
+  for (const auto &[cls, axes] : decision.assignment.axes)
+    if (hasAxis(axes, kTensorAxis))
+      halves.axes[cls].push_back(kTensorAxis);
+  decision.assignment = std::move(halves);
+  return {};
+}
+
+void Decider::reportTokens() {
+  for (const auto &[cls, axes] : decision.assignment.axes)
+    if (samples() % 2 != 0 && hasAxis(axes, kHalfAxis)) {
+      const ClassAnchor anchor = anchorOf(graph, *input.classes, cls);
+      decision.report += fmt::format(
+          "tensor-parallel overlap {}: halves of {} tokens (dimension {} of "
+          "'{}')\n",
+          decision.overlapLevel, anchor.size / 2, anchor.dim, anchor.tensor);
+    }
+}
+
+Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
+  decision.assignment = sharding.assignment;
+  decision.halfAxis =
+      decision.overlapLevel > 0 && search.halvesByAxis(candidate.degrees);
+  if (decision.halfAxis)
+    reportTokens();
+  else if (decision.overlapLevel > 0)
+    MERAK_RETURN_IF_ERROR(splitSamples());
+  Result<Outcome> outcome = apply(graph, *input.classes, decision.assignment);
+  if (!outcome.ok())
+    return outcome.status();
+  decision.outcome = std::move(*outcome);
+  return {};
+}
+
+void Decider::takeStages(const StageModel &model) {
+  decision.stageOfOp.assign(graph.ops.size(), -1);
+  decision.recompute.assign(graph.ops.size(), 0);
+  const std::vector<char> recompute = decision.plan.recomputed(model);
+  const std::vector<std::string> names = forwardNames(graph);
+  std::vector<std::string> begins;
+  size_t position = 0, stage = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (graph.ops[i].phase != Phase::Forward)
+      continue;
+    if (static_cast<int>(position) == decision.plan.begin[stage + 1]) {
+      ++stage;
+      begins.push_back(names[i]);
+    }
+    decision.stageOfOp[i] = static_cast<int>(stage);
+    decision.recompute[i] = recompute[position++];
+  }
+  decision.strategy.stageBegins = begins;
+  decision.chunks = decision.plan.schedule.chunks;
+  if (input.pinned.lists)
+    decision.schedule = input.pinned.lists;
+  else if (decision.plan.schedule.name == "auto")
+    decision.schedule = decision.plan.schedule;
+}
+
+void Decider::takeStrategy() {
+  Strategy &strategy = decision.strategy;
+  const Degrees &d = candidate.degrees;
+  strategy.mesh = {
+      {kPipelineAxis, d.pp}, {kDataAxis, d.dp}, {kTensorAxis, d.tp}};
+  strategy.globalBatch = input.globalBatch;
+  strategy.microbatch = samples();
+  strategy.classes = search.classesOf(d);
+  strategy.schedule = input.pinned.schedule.value_or("auto");
+  if (*strategy.schedule == "auto")
+    strategy.schedule = decision.plan.schedule.name;
+  strategy.lists = decision.schedule;
+  if (decision.chunks > 1)
+    strategy.chunks = decision.chunks;
+  strategy.recompute = input.pinned.recompute.value_or("auto");
+  strategy.tpOverlap = std::to_string(decision.overlapLevel);
+}
+
+Result<PlanDecision> Decider::run() {
+  decision.degrees = candidate.degrees;
+  decision.overlapLevel = candidate.overlap;
+  decision.plan = candidate.plan;
+  Result<const PlanSearch::Sharding *> sharding =
+      search.sharding(candidate.degrees, candidate.overlap);
+  if (!sharding.ok())
+    return sharding.status();
+  MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));
+  const StageModel &model = *(*sharding)->model;
+  takeStages(model);
+  PipelineShape shape = makePipelineShape(input.cluster, candidate.degrees,
+                                          input.memoryBytes, input.reduction);
+  decision.gradientBucket = static_cast<int64_t>(shape.reduce.bucketBytes);
+  decision.report += candidate.tried;
+  decision.report += describeStages(model, shape, decision.plan);
+  if (decision.gradientBucket > 0)
+    decision.report += fmt::format(
+        "gradients reduced over dp={} in buckets of {:.1f} KiB\n",
+        candidate.degrees.dp, double(decision.gradientBucket) / 1024);
+  takeStrategy();
+  MERAK_RETURN_IF_ERROR(markRecompute(graph, input.pinned, decision));
+  return std::move(decision);
+}
+
+Result<PlanDecision> decide(PlanSearch &search, const SearchInput &input,
+                            const PlanCandidate &candidate) {
+  return Decider(search, input, candidate).run();
+}
+
+} // namespace merak::planning

@@ -1,0 +1,36 @@
+// Everything that the search decided on a graph, as values over its ops: what
+// staging applies, and with the strategy what a file says.
+#pragma once
+
+#include "passes/Planning/PlanSearch.h"
+
+namespace merak::planning {
+
+struct PlanDecision {
+  Strategy strategy; // complete: the decision as a file
+  Degrees degrees;
+  int64_t chunks = 1; // parts of the model on each stage
+  // Tensor-parallel overlap: with a level above 0 the layouts split the batch
+  // over 2 * microbatches, or have the axis "half" (TokenHalves.h).
+  int overlapLevel = 0;
+  bool halfAxis = false;
+  int64_t halves() const { return overlapLevel > 0 && !halfAxis ? 2 : 1; }
+  Assignment assignment;
+  Outcome outcome; // of the assignment
+  // By op: its part, chunk * pp + stage; only forward ops, others -1.
+  std::vector<int> stageOfOp;
+  std::vector<char> recompute; // by op: whether R computes it again
+  PipelinePlan plan;           // as priced
+  // The order of actions where no named schedule is it.
+  std::optional<Schedule> schedule;
+  // Most bytes of several gradients that one collective reduces; 0: none.
+  int64_t gradientBucket = 0;
+  std::string report; // lines for the user: halves, stages, numbers
+};
+
+// A candidate of `search`, which was made for `input`, in full. Errors: what the
+// user pinned names ops or blocks that the graph lacks.
+Result<PlanDecision> decide(PlanSearch &search, const SearchInput &input,
+                            const PlanCandidate &candidate);
+
+} // namespace merak::planning
