@@ -1,0 +1,307 @@
+"""Names in documents exist: ops and attributes of the dialects, options of
+programs, passes, identifiers and files of the sources.
+
+Each check is a function of texts and of what exists, so that a self-test can show
+it an invented name.
+"""
+import os
+import re
+import subprocess
+import sys
+
+import pages
+from pages import ROOT
+
+sys.path.insert(0, os.path.join(ROOT, "scripts/lib"))
+import dialect_pages  # noqa: E402
+
+CODE = (".cpp", ".h", ".cu", ".td", ".proto", ".py", ".cmake", "CMakeLists.txt", ".js",
+        "CMakePresets.json", ".mlir", ".css")
+
+# ------------------------------------------------------------------------ ops
+
+OP = re.compile(r"(?<![\w./-])(?:train|dist|pipe|plan)\.[a-z]\w*")
+FILE_ENDS = ("json", "md", "pb", "proto", "py")
+
+
+def unknown_ops(text, known):
+    """Names that look like an op, an attribute or a type and are none."""
+    return sorted({name for name in OP.findall(text)
+                   if name not in known and name.split(".")[1] not in FILE_ENDS})
+
+
+def known_ops():
+    """Ops, attributes and types, and the attributes that passes put on ops, which
+    stand in the sources as strings."""
+    known = set()
+    for dialect in dialect_pages.DIALECTS:
+        known |= {op.name for op in dialect_pages.ops(dialect)}
+    for name, text in pages.sources(".td", ".h", ".cpp", tops=("dialects", "passes")):
+        known |= set(re.findall(rf'"({OP.pattern})"', text))
+        if name.endswith(".td"):
+            dialect = name.split(os.sep)[1].lower()
+            known |= {f"{dialect}.{mnemonic}" for mnemonic in
+                      re.findall(r'mnemonic = "(\w+)"', text)}
+            known |= {f"{dialect}.{mnemonic}" for mnemonic in re.findall(
+                r'(?:Attr|Type)<\s*"?\w+"?,\s*"(\w+)"', text)}
+    return known
+
+
+# -------------------------------------------------------------------- options
+
+OPTION = re.compile(r"(?<![\w`-])--[a-z][\w-]*")
+# Programs of others that documents show, with the options that they show of them.
+OTHERS = {
+    "cmake": {"--build", "--install", "--preset", "--target"},
+    "mpirun": {"--host"},
+    "LLVM": {"--debug-only", "--mlir-print-ir-after-all"},
+    "Google Benchmark": {"--benchmark_filter"},
+    "GoogleTest": {"--gtest_filter"},
+}
+COMPILED = ("merakc", "merak-run", "merak-plan", "merak-bench", "merak-opt",
+            "import-fuzz")
+# Programs that an ordinary build lacks, by their sources.
+SOURCES = {"merak-table": "bench/MerakTable.cpp"}
+SHELL = re.compile(r"&&|\|\||[|;]")
+
+
+def help_of(bin_dir, *command):
+    done = subprocess.run([os.path.join(bin_dir, command[0]), *command[1:], "--help"],
+                          text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=60)
+    return done.stdout
+
+
+def options_of_help(text):
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) | {"--help"}
+
+
+def options_of_program(bin_dir, name):
+    """What --help names, of subcommands too."""
+    text = help_of(bin_dir, name)
+    listed = re.search(r"^(?:Subcommands|SUBCOMMANDS):\n((?:  .*\n?)+)", text, re.M)
+    for line in listed[1].splitlines() if listed else ():
+        if re.match(r"  \w", line):
+            text += help_of(bin_dir, name, line.split()[0])
+    return options_of_help(text)
+
+
+def options_of_script(text, neighbours):
+    """What a script takes, by its source and by those of the neighbours that it
+    imports: `add_argument` of Python, patterns of a `case` of a shell."""
+    found = set(re.findall(r"^\s+(?:--[\w=* |-]+\| *)?(--[\w-]+)=?\*?(?: *\|[^)]*)?\)",
+                           text, re.M))
+    for line in re.findall(r"^ +(-[\w=* |-]+)\)", text, re.M):
+        found |= set(re.findall(r"--[\w-]+", line))
+    for call in re.findall(r"add_argument\(([^)]*)", text):
+        found |= set(re.findall(r'"(--[\w-]+)"', call))
+    for line in re.findall(r".*sys\.argv.*", text):
+        found |= set(re.findall(r'"(--[\w-]+)"', line))
+    for name in re.findall(r"^(?:from|import) (\w+)", text, re.M):
+        if name in neighbours:
+            rest = {k: v for k, v in neighbours.items() if k != name}
+            found |= options_of_script(neighbours[name], rest)
+    return found | {"--help"}
+
+
+def known_options(bin_dir):
+    """{program: its options}; scripts by path and by name."""
+    known = {name: options_of_program(bin_dir, name) for name in COMPILED}
+    for name, path in SOURCES.items():
+        text = pages.read(os.path.join(ROOT, path))
+        known[name] = {"--" + option for option in
+                       re.findall(r"cl::\w+<[^;]*?>\s*\w+\(\s*\"([\w-]+)\"", text)}
+    for name in ("scripts", ".ci/run", "test", "samples", "bench"):
+        place = os.path.join(ROOT, name)
+        for folder, _, leaves in os.walk(place):
+            texts = {leaf: pages.read(os.path.join(folder, leaf)) for leaf in leaves
+                     if leaf.endswith((".py", ".sh")) or
+                     (os.access(os.path.join(folder, leaf), os.X_OK) and
+                      "." not in leaf)}
+            modules = {leaf[:-3]: text for leaf, text in texts.items()
+                       if leaf.endswith(".py")}
+            for leaf, text in texts.items():
+                path = os.path.relpath(os.path.join(folder, leaf), ROOT)
+                known[path] = options_of_script(text, modules)
+                known[leaf] = known.get(leaf, set()) | known[path]
+    return {**known, **OTHERS}
+
+
+def takes(options, option):
+    """Whether an option is one of these; of `--phase-NAME` what precedes NAME."""
+    placeholder = re.match(r"(--[a-z-]+-)(?:[A-Z]+)?$", option)
+    return option in options or placeholder is not None and any(
+        known.startswith(placeholder[1]) for known in options)
+
+
+def wrong_options(line, known):
+    """(option, program) of a command line where a program that is known does not
+    take an option, (option, None) where no program does."""
+    wrong = []
+    anywhere = set().union(*known.values())
+    for part in SHELL.split(line):
+        program = None
+        for word in part.split():
+            name = word.removeprefix("./").strip("'\"()[]")
+            short = os.path.basename(name)
+            if (name in known or short in known) and (
+                    program is None or program in OTHERS):
+                program = name if name in known else short
+            option = OPTION.match(word.strip("'\"()[]{},"))
+            if not option or option[0] in OTHERS["LLVM"]:
+                continue
+            if not takes(known[program] if program else anywhere, option[0]):
+                wrong.append((option[0], program))
+    return wrong
+
+
+def command_lines(text):
+    """The command lines of a page: of its blocks, and spans that are one."""
+    for block in pages.blocks(text, "sh", "bash", "console"):
+        is_console = "$ " in block
+        for line in re.sub(r"\\\n(?:> )?", " ", block).splitlines():
+            if line.startswith("$ ") or not is_console:
+                yield line.removeprefix("$ ").split(" #")[0]
+    yield from pages.indented(text)
+    yield from pages.spans(text)
+
+
+def unknown_options(text, known):
+    anywhere = set().union(*known.values())
+    wrong = [f"'{option}' is no option of {program or 'any program'}"
+             for line in command_lines(text)
+             for option, program in wrong_options(line, known)]
+    wrong += [f"'{option}' is no option of any program" for option in
+              OPTION.findall(re.sub(r"`[^`]*`", "", pages.prose(text)))
+              if not takes(anywhere, option)]
+    return sorted(set(wrong))
+
+
+# ---------------------------------------------------- identifiers, files, passes
+
+# One hump more than a word has, or a scope: PascalCase, camelBack, kConstant.
+IDENTIFIER = re.compile(r"(?:\w+::)+\w+|[A-Za-z]+[a-z0-9][A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*")
+# Identifiers of others, and the styles of names that CONTRIBUTING.md speaks of.
+THEIRS = {"PushLimit", "kPascalCase"}
+FILE = re.compile(r"[\w-]+\.(?:h|cpp|cu|td|py|proto|mlir)")
+PASS = re.compile(r"merak-[a-z][\w-]*")
+
+
+def unknown_identifiers(text, known):
+    wrong = []
+    for span in pages.spans(text):
+        if IDENTIFIER.fullmatch(span.removesuffix("()")):
+            words = span.removesuffix("()").split("::")
+            wrong += [span] if not all(word in known for word in words) else []
+    return sorted(set(wrong) - THEIRS)
+
+
+def unknown_files(text, known):
+    return sorted({span for span in pages.spans(text)
+                   if FILE.fullmatch(span) and span not in known})
+
+
+def unknown_passes(text, known):
+    return sorted({name for span in pages.spans(text)
+                   for name in PASS.findall(span) if PASS.fullmatch(span.split()[0])
+                   and name not in known})
+
+
+def known_words():
+    """The words of the sources, test data aside."""
+    return {word for _, text in pages.sources(*CODE)
+            for word in re.findall(r"\w+", text)}
+
+
+def known_files():
+    return {leaf for folder, _, leaves in os.walk(ROOT) for leaf in leaves
+            if "/build" not in folder and "/out" not in folder}
+
+
+def known_passes():
+    """Flags of passes, and programs."""
+    found = set()
+    for name, text in pages.sources(".td", "CMakeLists.txt"):
+        found |= set(re.findall(r'"(merak-[\w-]+)"', text))
+        found |= set(re.findall(r"merak_tool\((merak-[\w-]+)", text))
+    return found
+
+
+# ------------------------------------------------------------------- glossary
+
+GLOSSARY = os.path.join(ROOT, "docs/Glossary.md")
+DECLARED = re.compile(r"\b(?:class|struct|enum(?: class)?|using|concept|message|def)"
+                      r"\s+(\w+)")
+
+
+def undeclared(text, types):
+    """What the glossary names as a type and no source declares."""
+    wrong = []
+    for span in pages.spans(text):
+        name = span.split("::")[-1]
+        if re.fullmatch(r"(?:\w+::)*[A-Z][a-z]\w*", span) and name not in types:
+            wrong.append(span)
+    return sorted(set(wrong))
+
+
+def known_types():
+    found = set()
+    for _, text in pages.sources(".h", ".td", ".proto", ".cpp"):
+        found |= set(DECLARED.findall(text))
+        found |= {name + kind for kind, name in
+                  re.findall(r'(Attr|Type)Def<\w+, "(\w+)"', text)}
+    return found
+
+
+# --------------------------------------------------------------------- checks
+
+
+def selftest():
+    known = {"a-tool": {"--here"}, "b-tool": {"--there"}, "LLVM": set(), **OTHERS}
+    yield "finds an invented op", unknown_ops(
+        "`train.exp`, `train.invented`, see plan.json and x/plan.foo",
+        {"train.exp"}) == ["train.invented"]
+    yield "finds an option of no program", unknown_options(
+        "with --nowhere and `--here`", known) == [
+            "'--nowhere' is no option of any program"]
+    yield "finds an option of another program", unknown_options(
+        "```sh\nmpirun a-tool b-tool --there=1  # --no\nb-tool \\\n  --there\n```\n",
+        known) == [
+            "'--there' is no option of a-tool"]
+    yield "knows placeholders", (takes({"--phase-a"}, "--phase-NAME"),
+                                 takes({"--phase-a"}, "--step-NAME")) == (True, False)
+    yield "reads the options of a shell script", options_of_script(
+        "case $a in\n  --one=*) x ;;\n  --two | --three) y ;;\n", {}) == {
+            "--one", "--two", "--three", "--help"}
+    yield "reads the options of what a script imports", options_of_script(
+        "import other\n", {"other": 'p.add_argument("-x", "--one")\n'}) == {
+            "--one", "--help"}
+    yield "finds an invented identifier", unknown_identifiers(
+        "`aName`, `TheName`, `T::name`, `word` `a b`", {"aName", "T"}) == [
+            "T::name", "TheName"]
+    yield "finds a file that is gone", unknown_files(
+        "`A.h` and `B.cpp`", {"A.h"}) == ["B.cpp"]
+    yield "finds a pass that is gone", unknown_passes(
+        "`merak-run x` and `merak-gone`", {"merak-run"}) == ["merak-gone"]
+    yield "finds a type that nothing declares", undeclared(
+        "`Stage`, `plan::Plan`, `train.exp`", {"Stage"}) == ["plan::Plan"]
+    yield "reads a command over several lines", list(command_lines(
+        "```console\n$ a \\\n> b\nc\n```\n")) == ["a  b"]
+
+
+def check(bin_dir):
+    """(page, what is wrong or None) for each page and kind of name."""
+    kinds = [(unknown_ops, known_ops(), "'{}' is no op, attribute or type"),
+             (unknown_options, known_options(bin_dir), "{}"),
+             (unknown_identifiers, known_words(), "'{}' is in no source"),
+             (unknown_files, known_files(), "there is no file '{}'"),
+             (unknown_passes, known_passes(), "'{}' is no pass and no program")]
+    for name, text in pages.texts():
+        if pages.is_generated(text):
+            continue
+        for unknown, known, says in kinds:
+            wrong = unknown(text, known)
+            yield name, "; ".join(says.format(w) for w in wrong) or None
+    wrong = undeclared(pages.read(GLOSSARY), known_types())
+    yield "docs/Glossary.md", "; ".join(
+        f"'{w}' is no type of the sources" for w in wrong) or None
