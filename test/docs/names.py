@@ -14,13 +14,14 @@ from pages import ROOT
 
 sys.path.insert(0, os.path.join(ROOT, "scripts/lib"))
 import dialect_pages  # noqa: E402
+import suites  # noqa: E402
 
 CODE = (".cpp", ".h", ".cu", ".td", ".proto", ".py", ".cmake", "CMakeLists.txt", ".js",
         "CMakePresets.json", ".mlir", ".css")
 
 # ------------------------------------------------------------------------ ops
 
-OP = re.compile(r"(?<![\w./-])(?:train|dist|pipe|plan)\.[a-z]\w*")
+OP = re.compile(r"(?<![\w./-])(?:train|dist|pipe|plan|merak)\.[a-z]\w*")
 FILE_ENDS = ("json", "md", "pb", "proto", "py")
 
 
@@ -36,7 +37,7 @@ def known_ops():
     known = set()
     for dialect in dialect_pages.DIALECTS:
         known |= {op.name for op in dialect_pages.ops(dialect)}
-    for name, text in pages.sources(".td", ".h", ".cpp", tops=("dialects", "passes")):
+    for name, text in pages.sources(".td", ".h", ".cpp", tops=("dialects", "passes", "compiler", "codegen")):
         known |= set(re.findall(rf'"({OP.pattern})"', text))
         if name.endswith(".td"):
             dialect = name.split(os.sep)[1].lower()
@@ -179,11 +180,14 @@ def unknown_options(text, known):
 
 # ---------------------------------------------------- identifiers, files, passes
 
-# One hump more than a word has, or a scope: PascalCase, camelBack, kConstant.
-IDENTIFIER = re.compile(r"(?:\w+::)+\w+|[A-Za-z]+[a-z0-9][A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*")
+# More than one word: PascalCase, camelBack, a::scope, snake_case, a-flag.
+IDENTIFIER = re.compile(r"(?:\w+::)+\w+|[A-Za-z]+[a-z0-9][A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|"
+                        r"[a-z]\w*_\w+|[a-z][a-z0-9]+(?:-[a-z0-9]{2,})+")
 # Identifiers of others, and the styles of names that CONTRIBUTING.md speaks of.
-THEIRS = {"PushLimit", "kPascalCase"}
+THEIRS = {"PushLimit", "affine-super-vectorize", "dnnl_sgemm", "kPascalCase",
+          "py3-none"}
 FILE = re.compile(r"[\w-]+\.(?:h|cpp|cu|td|py|proto|mlir)")
+CASE = re.compile(r"[A-Z]\w+\.[A-Z]\w+")
 PASS = re.compile(r"merak-[a-z][\w-]*")
 
 
@@ -207,10 +211,22 @@ def unknown_passes(text, known):
                    and name not in known})
 
 
+def unknown_cases(text, known):
+    return sorted({span for span in pages.spans(text)
+                   if CASE.fullmatch(span) and span not in known})
+
+
+def known_cases():
+    """Cases of gtest."""
+    return {".".join(case) for _, text in pages.sources(".cpp", tops=("test",))
+            for case in re.findall(r"TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", text)}
+
+
 def known_words():
-    """The words of the sources, test data aside."""
+    """The words of the sources, with and without hyphens."""
     return {word for _, text in pages.sources(*CODE)
-            for word in re.findall(r"\w+", text)}
+            for word in re.findall(r"\w+(?:-\w+)+|\w+", text) +
+            re.findall(r"\w+", text)}
 
 
 def known_files():
@@ -253,6 +269,17 @@ def known_types():
     return found
 
 
+# --------------------------------------------------------------------- suites
+
+
+def wrong_suites(table, usage, known):
+    """Suites that a table (names in its first column) or a usage text lacks, or has
+    and there are none of."""
+    rows = set(re.findall(r"^\| `([\w-]+)` \|", table, re.M))
+    words = set(re.findall(r"[\w-]+", usage))
+    return sorted(set(known) ^ rows), sorted(set(known) - words)
+
+
 # --------------------------------------------------------------------- checks
 
 
@@ -277,14 +304,19 @@ def selftest():
         "import other\n", {"other": 'p.add_argument("-x", "--one")\n'}) == {
             "--one", "--help"}
     yield "finds an invented identifier", unknown_identifiers(
-        "`aName`, `TheName`, `T::name`, `word` `a b`", {"aName", "T"}) == [
-            "T::name", "TheName"]
+        "`aName`, `TheName`, `T::name`, `a_name`, `the-name`, `word` `a b`",
+        {"aName", "T"}) == ["T::name", "TheName", "a_name", "the-name"]
     yield "finds a file that is gone", unknown_files(
         "`A.h` and `B.cpp`", {"A.h"}) == ["B.cpp"]
+    yield "finds a unit test that is gone", unknown_cases(
+        "`Ab.Works` and `Ab.Gone`", {"Ab.Works"}) == ["Ab.Gone"]
     yield "finds a pass that is gone", unknown_passes(
         "`merak-run x` and `merak-gone`", {"merak-run"}) == ["merak-gone"]
     yield "finds a type that nothing declares", undeclared(
         "`Stage`, `plan::Plan`, `train.exp`", {"Stage"}) == ["plan::Plan"]
+    yield "finds a suite that is not documented", wrong_suites(
+        "| `a` | x |\n| `c` | y |\n", "some: a b", ["a", "b", "d"]) == (
+            ["b", "c", "d"], ["d"])
     yield "reads a command over several lines", list(command_lines(
         "```console\n$ a \\\n> b\nc\n```\n")) == ["a  b"]
 
@@ -295,6 +327,7 @@ def check(bin_dir):
              (unknown_options, known_options(bin_dir), "{}"),
              (unknown_identifiers, known_words(), "'{}' is in no source"),
              (unknown_files, known_files(), "there is no file '{}'"),
+             (unknown_cases, known_cases(), "'{}' is no case of a unit test"),
              (unknown_passes, known_passes(), "'{}' is no pass and no program")]
     for name, text in pages.texts():
         if pages.is_generated(text):
@@ -305,3 +338,9 @@ def check(bin_dir):
     wrong = undeclared(pages.read(GLOSSARY), known_types())
     yield "docs/Glossary.md", "; ".join(
         f"'{w}' is no type of the sources" for w in wrong) or None
+    usage = pages.read(os.path.join(ROOT, "scripts/check")).split("set -euo")[0]
+    table = pages.read(os.path.join(ROOT, "docs/Testing.md"))
+    for page, wrong in zip(("docs/Testing.md", "scripts/check"),
+                           wrong_suites(table, usage, suites.SUITES)):
+        yield page, "; ".join(f"the suite '{w}' is in one place only, expected in "
+                              "suites.py and here" for w in wrong) or None
