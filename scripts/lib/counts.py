@@ -26,7 +26,8 @@ SEVERAL = 3  # ops that make a list
 def files(tree, ends, top=""):
     for folder, names, leaves in os.walk(os.path.join(tree, top)):
         names[:] = [n for n in names if n not in
-                    ("build", "out", ".git", "data", "__pycache__")]
+                    ("build", "out", ".git", "__pycache__") and
+                    not os.path.join(folder, n).endswith("test/data")]
         for leaf in sorted(leaves):
             if leaf.endswith(ends):
                 path = os.path.join(folder, leaf)
@@ -59,9 +60,9 @@ def rooms(tree):
     return counts
 
 
-def lists_of(text):
+def lists_of(text, ops):
     """Places where a source names several ops as one kind: classes in a cast or a
-    case, casts joined by ||, names of ops in braces."""
+    case, casts joined by ||, names of `ops` in braces or compared with."""
     text = re.sub(r"//.*", "", text)
     found = []
     for inside in re.findall(r"(?:\b(?:isa|isa_and_nonnull|isa_and_present|dyn_cast)|\.Case)"
@@ -71,20 +72,24 @@ def lists_of(text):
     one = rf"isa<\s*({OP_CLASS})\s*>\(\w+\)"
     for chain in re.finditer(rf"{one}(?:\s*\|\|\s*{one}){{{SEVERAL - 1},}}", text):
         found.append(re.findall(one, chain[0]))
-    for inside in re.findall(r'(?:\{|\b\w+\()\s*("train\.\w+"(?:\s*,\s*"train\.\w+")+)', text):
+    for inside in re.findall(r'\{\s*("\w+"(?:\s*,\s*"\w+")+)\s*\}', text):
         names = re.findall(r'"(.*?)"', inside)
-        found += [names] if len(names) >= SEVERAL else []
-    compared = r'==\s*"train\.(\w+)"'
-    for chain in re.finditer(rf'{compared}(?:\s*\|\|\s*\w+\s*{compared}){{{SEVERAL - 1},}}',
+        found += [names] if len(set(names)) >= SEVERAL and ops.issuperset(names) else []
+    compared = r'==\s*"(\w+)"'
+    for chain in re.finditer(rf'{compared}(?:\s*\|\|\s*[\w.]+\s*{compared}){{{SEVERAL - 1},}}',
                              text):
-        found.append(re.findall(compared, chain[0]))
+        names = re.findall(compared, chain[0])
+        found += [names] if ops and ops.issuperset(names) else []
     return found
 
 
 def op_lists(tree):
+    ops = {name for _, text in files(tree, (".td",), "dialects") for name in
+           re.findall(r'^def Train_\w+ : Train_\w+<"(\w+)"', text, re.M)}
     for top in ("dialects", "passes", "compiler", "codegen"):
         for name, text in files(tree, (".cpp", ".h"), top):
-            for names in lists_of(text):
+            # Import knows the names of others' ops.
+            for names in lists_of(text, set() if top == "compiler" else ops):
                 yield f"{name}: {', '.join(names)}"
 
 

@@ -229,7 +229,11 @@ def readme_problems(text):
 
 
 def check_readme():
-    problems = list(readme_problems(read(os.path.join(ROOT, "README.md"))))
+    text = read(os.path.join(ROOT, "README.md"))
+    problems = list(readme_problems(text))
+    rows = re.findall(r"^\| [\w-]+ \|", read(os.path.join(ROOT, "docs/Families.md")), re.M)
+    if f"[{len(rows) - 1} model families]" not in text:
+        problems.append(f"does not say that there are {len(rows) - 1} model families")
     for problem in problems or [None]:
         yield "README.md", problem
 

@@ -70,9 +70,8 @@ def sources():
         yield name, read_by_cmake(text)
     for name, text in pages.sources("pyproject.toml"):
         yield name, read_by_project(text)
-    for name, text in pages.sources(""):
-        if name.endswith(".sh") or re.match(r"#!.*\b(?:ba)?sh\b", text):
-            yield name, read_by_shell(text)
+    for name, text in pages.shell_scripts():
+        yield name, read_by_shell(text)
 
 
 def is_test(name):

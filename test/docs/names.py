@@ -37,7 +37,7 @@ def known_ops():
     known = set()
     for dialect in dialect_pages.DIALECTS:
         known |= {op.name for op in dialect_pages.ops(dialect)}
-    for name, text in pages.sources(".td", ".h", ".cpp", tops=("dialects", "passes", "compiler", "codegen")):
+    for name, text in pages.sources(".td", ".h", ".cpp", tops=("dialects/", "passes/", "compiler/", "codegen/")):
         known |= set(re.findall(rf'"({OP.pattern})"', text))
         if name.endswith(".td"):
             dialect = name.split(os.sep)[1].lower()
@@ -112,19 +112,13 @@ def known_options(bin_dir):
         text = pages.read(os.path.join(ROOT, path))
         known[name] = {"--" + option for option in
                        re.findall(r"cl::\w+<[^;]*?>\s*\w+\(\s*\"([\w-]+)\"", text)}
-    for name in ("scripts", ".ci/run", "test", "samples", "bench"):
-        place = os.path.join(ROOT, name)
-        for folder, _, leaves in os.walk(place):
-            texts = {leaf: pages.read(os.path.join(folder, leaf)) for leaf in leaves
-                     if leaf.endswith((".py", ".sh")) or
-                     (os.access(os.path.join(folder, leaf), os.X_OK) and
-                      "." not in leaf)}
-            modules = {leaf[:-3]: text for leaf, text in texts.items()
-                       if leaf.endswith(".py")}
-            for leaf, text in texts.items():
-                path = os.path.relpath(os.path.join(folder, leaf), ROOT)
-                known[path] = options_of_script(text, modules)
-                known[leaf] = known.get(leaf, set()) | known[path]
+    python = pages.sources(".py", tops=("scripts/", "test/", "samples/", "bench/"))
+    for name, text in [*python, *pages.shell_scripts()]:
+        folder, leaf = os.path.split(name)
+        beside = {os.path.basename(other)[:-3]: text for other, text in python
+                  if os.path.dirname(other) == folder}
+        known[name] = options_of_script(text, beside)
+        known[leaf] = known.get(leaf, set()) | known[name]
     return {**known, **OTHERS}
 
 
@@ -218,7 +212,7 @@ def unknown_cases(text, known):
 
 def known_cases():
     """Cases of gtest."""
-    return {".".join(case) for _, text in pages.sources(".cpp", tops=("test",))
+    return {".".join(case) for _, text in pages.sources(".cpp", tops=("test/",))
             for case in re.findall(r"TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", text)}
 
 
@@ -230,8 +224,7 @@ def known_words():
 
 
 def known_files():
-    return {leaf for folder, _, leaves in os.walk(ROOT) for leaf in leaves
-            if "/build" not in folder and "/out" not in folder}
+    return {os.path.basename(name) for name in pages.files()}
 
 
 def known_passes():

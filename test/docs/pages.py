@@ -54,17 +54,30 @@ def indented(text):
             re.findall(r"^    \S.*", FENCE.sub("", text), re.M)]
 
 
-def sources(*ends, tops=None):
-    """[(name, text)] of the repository's files that end so."""
-    found = []
-    for top in tops or sorted(os.listdir(ROOT)):
-        if top.startswith(".") or top in ("build", "out"):
-            continue
-        place = os.path.join(ROOT, top)
-        places = [place] if os.path.isfile(place) else [
-            os.path.join(folder, leaf) for folder, _, leaves in os.walk(place)
-            for leaf in leaves if "__pycache__" not in folder]
-        found += [(os.path.relpath(p, ROOT), p) for p in sorted(places)
-                  if p.endswith(ends)]
-    return [(name, open(path, encoding="utf-8", errors="replace").read())
-            for name, path in found]
+def files():
+    """The paths of the repository's files from its root, built ones and test data
+    aside."""
+    for folder, names, leaves in os.walk(ROOT):
+        place = os.path.relpath(folder, ROOT)
+        names[:] = sorted(n for n in names if n not in ("__pycache__", ".git") and
+                          os.path.normpath(os.path.join(place, n)) not in
+                          ("build", "out", "test/data"))
+        for leaf in sorted(leaves):
+            yield os.path.normpath(os.path.join(place, leaf))
+
+
+def sources(*ends, tops=("",)):
+    """[(name, text)] of the files under some folders whose names end so."""
+    return [(name, read(os.path.join(ROOT, name))) for name in files()
+            if name.endswith(ends) and name.startswith(tops)]
+
+
+def shell_scripts():
+    """[(name, text)] of the shell scripts, which may have no ending."""
+    for name in files():
+        path = os.path.join(ROOT, name)
+        named = name.endswith(".sh")
+        if named or "." not in os.path.basename(name) and os.access(path, os.X_OK):
+            text = read(path)
+            if named or re.match(r"#!.*\b(?:ba)?sh\b", text):
+                yield name, text
