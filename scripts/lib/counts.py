@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Counts what tells the state of the sources: lines and comments of each room, hand-kept
-lists of kinds of ops, passes without a text test, messages of verifiers without a test.
+"""Counts what tells the state of the sources: lines and comments of each room,
+hand-kept lists of kinds of ops, passes without a text test, messages of verifiers
+without a test.
 
     counts.py                  of this tree
     counts.py TREE TREE...     of other trees, side by side
@@ -60,27 +61,27 @@ def rooms(tree):
     return counts
 
 
+CASTS = r"(?:\b(?:isa|isa_and_nonnull|isa_and_present|dyn_cast)|\.Case)"
+
+
+def chains(text, link, between):
+    """What the links of each chain of several name."""
+    several = rf"{link}(?:\s*\|\|\s*{between}{link}){{{SEVERAL - 1},}}"
+    return [re.findall(link, found[0]) for found in re.finditer(several, text)]
+
+
 def lists_of(text, ops):
     """Places where a source names several ops as one kind: classes in a cast or a
     case, casts joined by ||, names of `ops` in braces or compared with."""
     text = re.sub(r"//.*", "", text)
-    found = []
-    for inside in re.findall(r"(?:\b(?:isa|isa_and_nonnull|isa_and_present|dyn_cast)|\.Case)"
-                             rf"<\s*({OP_CLASS}(?:\s*,\s*{OP_CLASS})+)\s*>", text):
-        names = [name.strip() for name in inside.split(",")]
-        found += [names] if len(names) >= SEVERAL else []
-    one = rf"isa<\s*({OP_CLASS})\s*>\(\w+\)"
-    for chain in re.finditer(rf"{one}(?:\s*\|\|\s*{one}){{{SEVERAL - 1},}}", text):
-        found.append(re.findall(one, chain[0]))
-    for inside in re.findall(r'\{\s*("\w+"(?:\s*,\s*"\w+")+)\s*\}', text):
-        names = re.findall(r'"(.*?)"', inside)
-        found += [names] if len(set(names)) >= SEVERAL and ops.issuperset(names) else []
-    compared = r'==\s*"(\w+)"'
-    for chain in re.finditer(rf'{compared}(?:\s*\|\|\s*[\w.]+\s*{compared}){{{SEVERAL - 1},}}',
-                             text):
-        names = re.findall(compared, chain[0])
-        found += [names] if ops and ops.issuperset(names) else []
-    return found
+    inside = re.findall(rf"{CASTS}<\s*({OP_CLASS}(?:\s*,\s*{OP_CLASS})+)\s*>", text)
+    found = [[name.strip() for name in names.split(",")] for names in inside]
+    found += chains(text, rf"isa<\s*({OP_CLASS})\s*>\(\w+\)", "")
+    inside = re.findall(r'\{\s*("\w+"(?:\s*,\s*"\w+")+)\s*\}', text)
+    named = [re.findall(r'"(.*?)"', names) for names in inside]
+    named += chains(text, r'==\s*"(\w+)"', r"[\w.]+\s*")
+    found += [names for names in named if ops and ops.issuperset(names)]
+    return [names for names in found if len(set(names)) >= SEVERAL]
 
 
 def op_lists(tree):

@@ -2,8 +2,8 @@
 no source reads, and is the only document with a table of them.
 
 What a source reads: `getenv("X")` in C++, or `setenv` of what is not set, and all
-upper-case literals of a file that hands names on to a reader; `os.environ` in Python; `${X}` in shell scripts; `$ENV{X}`
-in CMake, `env.X` in pyproject.toml.
+upper-case literals of a file that hands names on to a reader; `os.environ` in Python;
+`${X}` in shell scripts; `$ENV{X}` in CMake, `env.X` in pyproject.toml.
 """
 import os
 import re
@@ -44,8 +44,9 @@ def read_by_shell(text):
     """Shell: upper-case variables that the script does not set before."""
     text = without_comments(text, r"(?<![\w$\{\"])#")
     text = re.sub(r"'[^'\n]*'", "", text)
-    ours = set(re.findall(rf"(?:^|[\s;(])(?:export |local )?({NAME})=(?!\$\{{\1)(?!.*\$\1)",
-                          text))
+    # What is set of its own old value is read all the same.
+    ours = set(re.findall(
+        rf"(?:^|[\s;(])(?:export |local )?({NAME})=(?!\$\{{\1)(?!.*\$\1)", text))
     used = set(re.findall(rf"\$\{{?({NAME})\b", text))
     return used - ours - BASH
 

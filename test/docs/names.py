@@ -19,6 +19,8 @@ import suites  # noqa: E402
 CODE = (".cpp", ".h", ".cu", ".td", ".proto", ".py", ".cmake", "CMakeLists.txt", ".js",
         "CMakePresets.json", ".mlir", ".css")
 
+COMPILER = ("dialects/", "passes/", "compiler/", "codegen/")
+
 # ------------------------------------------------------------------------ ops
 
 OP = re.compile(r"(?<![\w./-])(?:train|dist|pipe|plan|merak)\.[a-z]\w*")
@@ -37,7 +39,7 @@ def known_ops():
     known = set()
     for dialect in dialect_pages.DIALECTS:
         known |= {op.name for op in dialect_pages.ops(dialect)}
-    for name, text in pages.sources(".td", ".h", ".cpp", tops=("dialects/", "passes/", "compiler/", "codegen/")):
+    for name, text in pages.sources(".td", ".h", ".cpp", tops=COMPILER):
         known |= set(re.findall(rf'"({OP.pattern})"', text))
         if name.endswith(".td"):
             dialect = name.split(os.sep)[1].lower()
@@ -175,8 +177,9 @@ def unknown_options(text, known):
 # ---------------------------------------------------- identifiers, files, passes
 
 # More than one word: PascalCase, camelBack, a::scope, snake_case, a-flag.
-IDENTIFIER = re.compile(r"(?:\w+::)+\w+|[A-Za-z]+[a-z0-9][A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|"
-                        r"[a-z]\w*_\w+|[a-z][a-z0-9]+(?:-[a-z0-9]{2,})+")
+IDENTIFIER = re.compile(
+    r"(?:\w+::)+\w+|[A-Za-z]+[a-z0-9][A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*|"
+    r"[a-z]\w*_\w+|[a-z][a-z0-9]+(?:-[a-z0-9]{2,})+")
 # Identifiers of others, and the styles of names that CONTRIBUTING.md speaks of.
 THEIRS = {"PushLimit", "affine-super-vectorize", "dnnl_sgemm", "kPascalCase",
           "py3-none"}
@@ -262,7 +265,14 @@ def known_types():
     return found
 
 
-# --------------------------------------------------------------------- suites
+# ------------------------------------------------------- schedules and suites
+
+
+def missing_schedules(page, usage):
+    """Schedules that have a section and that the help of --schedule does not name."""
+    described = re.search(r"--schedule\b(.*?)\n +-", usage, re.S)
+    return [name for name in re.findall(r"^### (\S+)$", page, re.M)
+            if name not in re.findall(r"\w+", described[1] if described else "")]
 
 
 def wrong_suites(table, usage, known):
@@ -307,6 +317,8 @@ def selftest():
         "`merak-run x` and `merak-gone`", {"merak-run"}) == ["merak-gone"]
     yield "finds a type that nothing declares", undeclared(
         "`Stage`, `plan::Plan`, `train.exp`", {"Stage"}) == ["plan::Plan"]
+    yield "finds a schedule that --help lacks", missing_schedules(
+        "### a\n### b\n", "  --schedule TEXT  a,\n     c\n  --next b\n") == ["b"]
     yield "finds a suite that is not documented", wrong_suites(
         "| `a` | x |\n| `c` | y |\n", "some: a b", ["a", "b", "d"]) == (
             ["b", "c", "d"], ["d"])
@@ -331,6 +343,10 @@ def check(bin_dir):
     wrong = undeclared(pages.read(GLOSSARY), known_types())
     yield "docs/Glossary.md", "; ".join(
         f"'{w}' is no type of the sources" for w in wrong) or None
+    lacking = missing_schedules(pages.read(os.path.join(ROOT, "docs/Schedules.md")),
+                                help_of(bin_dir, "merakc"))
+    yield "docs/Schedules.md", "; ".join(
+        f"merakc --help does not name '{name}'" for name in lacking) or None
     usage = pages.read(os.path.join(ROOT, "scripts/check")).split("set -euo")[0]
     table = pages.read(os.path.join(ROOT, "docs/Testing.md"))
     for page, wrong in zip(("docs/Testing.md", "scripts/check"),
