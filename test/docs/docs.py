@@ -26,6 +26,7 @@ compared in the same way.
     docs.py --update FILE...    writes the true output into the blocks, and pictures
 """
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -185,9 +186,21 @@ def check_paths():
                          f"'{target}' does not exist")
 
 
+def json_problem(block):
+    try:
+        json.loads(block)
+    except ValueError as error:
+        return f"has a block that is no JSON: {error}"
+    return None
+
+
 def check_examples(bin_dir):
-    """IR in documents parses; that of generated pages is checked at its source."""
+    """JSON and IR in documents parse; IR of generated pages is checked at its
+    source."""
     tool = os.path.join(bin_dir, "merak-opt")
+    for name, text in pages.texts():
+        for block in pages.blocks(text, "json"):
+            yield name, json_problem(block)
     for name, text in pages.texts():
         if pages.is_generated(text):
             continue
@@ -279,6 +292,7 @@ def selftest():
     bad = "\n" * 30 + "$ " + "x" * 50 + "\n|" + "y" * 80 + "|\n"
     yield "docs.py", (None if len(list(readme_problems(bad))) == 2 else
                       "does not see what is wrong with a README")
+    yield "docs.py", None if json_problem("{x}") else "takes anything for JSON"
     for module in (names, environment):
         for what, works in module.selftest():
             yield module.__name__ + ".py", (None if works else
