@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The documents are true: commands print what stands below them, generated
-pages equal their sources, links lead somewhere.
+"""The documents are true: commands print what stands below them, names exist,
+examples parse, generated pages and pictures equal their sources, links lead somewhere.
 
 A block
 
@@ -16,19 +16,33 @@ A line `...` stands for any lines. `<!-- fractions within 70 % -->` above a bloc
 widens its tolerance: a hundred steps of training amplify what the last bits of two
 processors differ in.
 
+    <!-- drawn by merak-plan draw PLAN -->
+    ![text](picture.svg)
+
+A picture is drawn again, of a plan that a command of the documents has made, and
+compared in the same way.
+
     docs.py                     checks everything
-    docs.py --update FILE...    writes the true output into the blocks
+    docs.py --update FILE...    writes the true output into the blocks, and pictures
 """
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+import environment
+import names
+import pages
+from pages import ROOT, documents, read
+
 sys.path.insert(0, os.path.join(ROOT, "scripts/lib"))
 import dialect_pages  # noqa: E402
 import plan_format  # noqa: E402
+
+sys.path.insert(0, os.path.join(ROOT, "test/dialects"))
+import specification  # noqa: E402
 
 BLOCK = re.compile(r"(?:^<!-- fractions within (\d+) % -->\n+)?"
                    r"^```console\n(.*?)^```$", re.M | re.S)
@@ -37,20 +51,9 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 TIME_AFTER = re.compile(r"\s*(ns|us|µs|ms|s|seconds|min|k?(?: ?tok(?:en)?s?)/s|"
                         r"[KMGT]?i?B/s|[KMGT]?FLOP/s|GFLOPS)(?![\w])")
 TOLERANCE = 0.05
-
-
-def documents():
-    found = [os.path.join(ROOT, n) for n in os.listdir(ROOT) if n.endswith(".md")]
-    for top in ("docs", "samples"):
-        for folder, _, leaves in os.walk(os.path.join(ROOT, top)):
-            found += [os.path.join(folder, n) for n in leaves
-                      if n.endswith(".md")]
-    return sorted(found)
-
-
-def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+PICTURE = re.compile(r"<!-- drawn by (merak-plan draw .*?) -->\n!\[[^\]]*\]\((.*?)\)")
+FIRST_LINE, FIRST_LENGTH = 25, 40  # of the README's first command, at most
+CELL = 75  # characters of a cell of the README's tables, links as their text
 
 
 def commands(block):
@@ -183,17 +186,70 @@ def check_paths():
                          f"'{target}' does not exist")
 
 
+def json_problem(block):
+    try:
+        json.loads(block)
+    except ValueError as error:
+        return f"has a block that is no JSON: {error}"
+    return None
+
+
+def check_examples(bin_dir):
+    """JSON and IR in documents parse; IR of generated pages is checked at its
+    source."""
+    tool = os.path.join(bin_dir, "merak-opt")
+    for name, text in pages.texts():
+        for block in pages.blocks(text, "json"):
+            yield name, json_problem(block)
+    for name, text in pages.texts():
+        if pages.is_generated(text):
+            continue
+        for example in pages.blocks(text, "mlir"):
+            why = specification.why_not_parsed(tool, example)
+            yield name, why and f"has an example that does not parse: {why}"
+
+
+def draw(command, target, bin_dir):
+    """None, or what a drawing ended with."""
+    code, lines = run(f"{command} --svg={target}", bin_dir)
+    return None if code == 0 else f"'{command}' ended with {code}: {lines[-1:]}"
+
+
+def check_pictures(bin_dir):
+    fresh = os.path.join(ROOT, "out/picture.svg")
+    for name, text in pages.texts():
+        for command, target in PICTURE.findall(text):
+            problem = draw(command, fresh, bin_dir)
+            stored = os.path.join(ROOT, os.path.dirname(name), target)
+            if not problem and (not os.path.exists(stored) or match(
+                    read(stored).splitlines(), read(fresh).splitlines())):
+                problem = f"'{target}' is not what '{command}' draws"
+            yield name, problem
+
+
+def readme_problems(text):
+    lines = text.splitlines()
+    if len(lines) > 150:
+        yield f"has {len(lines)} lines, at most 150"
+    first = next((k for k, l in enumerate(lines) if l.startswith("$ ")), None)
+    if first is None or first >= FIRST_LINE:
+        yield f"has its first command below line {FIRST_LINE}"
+    elif len(lines[first]) > FIRST_LENGTH:
+        yield f"has a first command of more than {FIRST_LENGTH} characters"
+    for cell in re.findall(r"(?<=\|)[^|\n]+(?=\|)", text):
+        if len(re.sub(r"\]\(.*?\)", "]", cell)) > CELL:
+            yield f"has a cell of more than {CELL} characters: {cell.strip()}"
+
+
 def check_readme():
-    path = os.path.join(ROOT, "README.md")
-    if not os.path.exists(path):
-        yield "README.md", "is missing"
-        return
-    lines = read(path).splitlines()
-    yield "README.md", (None if len(lines) <= 150 else
-                        f"has {len(lines)} lines, at most 150")
-    first = next((k for k, l in enumerate(lines, 1) if l.startswith("$ ")), 999)
-    yield "README.md", (None if first <= 25 else
-                        f"the first command stands in line {first}, at most 25")
+    text = read(os.path.join(ROOT, "README.md"))
+    problems = list(readme_problems(text))
+    table = read(os.path.join(ROOT, "docs/Families.md"))
+    families = len(re.findall(r"^\| [\w-]+ \|", table, re.M)) - 1  # without the head
+    if f"[{families} model families]" not in text:
+        problems.append(f"does not say that there are {families} model families")
+    for problem in problems or [None]:
+        yield "README.md", problem
 
 
 def check_plan_format():
@@ -233,6 +289,14 @@ def selftest():
             (["a", "...", "c"], ["a", "b"], False)]:
         yield "docs.py", (None if (match(expected, found) is None) == equal else
                           f"matches {expected} and {found} wrongly")
+    bad = "\n" * 30 + "$ " + "x" * 50 + "\n|" + "y" * 80 + "|\n"
+    yield "docs.py", (None if len(list(readme_problems(bad))) == 2 else
+                      "does not see what is wrong with a README")
+    yield "docs.py", None if json_problem("{x}") else "takes anything for JSON"
+    for module in (names, environment):
+        for what, works in module.selftest():
+            yield module.__name__ + ".py", (None if works else
+                                            f"the check that {what} does not")
 
 
 def update(path, bin_dir):
@@ -253,6 +317,10 @@ def update(path, bin_dir):
     text = BLOCK.sub(block, read(path))
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
+    for command, target in PICTURE.findall(text):
+        problem = draw(command, os.path.join(os.path.dirname(path), target), bin_dir)
+        if problem:
+            sys.exit(problem)
 
 
 def main():
@@ -272,7 +340,9 @@ def main():
     passed = failed = 0
     for check in (selftest(), check_links(), check_paths(), check_readme(),
                   check_plan_format(), check_dialect_pages(),
-                  check_commands(bin_dir)):
+                  environment.check(), names.check(bin_dir),
+                  check_examples(bin_dir), check_commands(bin_dir),
+                  check_pictures(bin_dir)):
         for name, problem in check:
             if problem is None:
                 passed += 1

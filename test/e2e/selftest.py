@@ -3,6 +3,7 @@
 import array
 import json
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -124,6 +125,13 @@ class Matrix(unittest.TestCase):
             for j in range(i):
                 self.assertEqual({(c[i], c[j]) for c in chosen},
                                  {(c[i], c[j]) for c in everything})
+
+    def test_every_schedule(self):
+        # A unit test holds the page to the schedules that there are.
+        page = os.path.join(harness.ROOT, "docs/Schedules.md")
+        with open(page, encoding="utf-8") as file:
+            sections = re.findall(r"^### (\S+)$", file.read(), re.M)
+        self.assertEqual(sorted(matrix.ALL_SCHEDULES), sorted(sections))
 
     def test_samples(self):
         self.assertEqual(matrix.samples("none", "whole"), 8)
