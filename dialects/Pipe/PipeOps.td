@@ -70,7 +70,7 @@ def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>]> {
   let arguments = (ins AnyRankedTensor:$gradient, Optional<AnyRankedTensor>:$clip, FlatSymbolRefAttr:$parameter,
                        ArrayAttr:$states, Train_OptimizerAttr:$optimizer);
   let assemblyFormat = [{
-    $parameter `gradient` $gradient (`clip` $clip^)? `states` $states `by` $optimizer attr-dict `:` type(operands)
+    $parameter `by` $optimizer `states` $states `gradient` $gradient (`clip` $clip^)? attr-dict `:` type(operands)
   }];
 }
 

@@ -51,13 +51,13 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
     // The reduced gradient stays in the accumulator.
     // CHECK: plan.procedure @stage0.update action U
     // CHECK-NEXT: plan.collective all_reduce (@sum0[8, 8]) -> (@sum0[8, 8]) group 0 reduction sum stream 1
-    // CHECK-NEXT: plan.library "sgd_update" (@sum0[8, 8]) -> (@w1[8, 8]) with {clip = "0", momentum = "0", weight_decay = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"step">]
+    // CHECK-NEXT: plan.library "sgd_update" (@sum0[8, 8]) -> (@w1[8, 8]) with {clip = "0", dampening = "0", momentum = "0", nesterov = "0", weight_decay = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"step">]
     // CHECK: plan.procedure @stage0.clear
     // CHECK-NEXT: plan.library "fill" () -> (@sum0[8, 8])
     pipe.action U @update {
       %g = pipe.load @sum0 : tensor<8x8xf32>
       %r = dist.all_reduce %g over ["dp"] sum {dist.layouts = [#dist.layout<[8, 16 over (tp)]>], train.gradient_of = "w1"} : tensor<8x8xf32>
-      pipe.update @w1 gradient %r states [] by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> : tensor<8x8xf32>
+      pipe.update @w1 by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> states [] gradient %r : tensor<8x8xf32>
     }
     // Two microbatches are in flight.
     // CHECK: plan.call @stage0.clear microbatch -1
@@ -116,7 +116,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 2, mb = 2>,
       %l = pipe.load @sum2 : tensor<f32>
       %t = dist.all_reduce %l over ["dp"] sum : tensor<f32>
       pipe.store %t to @loss : tensor<f32>
-      pipe.update @w2 gradient %r states [] by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> : tensor<8x6xf32>
+      pipe.update @w2 by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> states [] gradient %r : tensor<8x6xf32>
     }
     // CHECK: plan.output "loss" of @loss shape []
   }

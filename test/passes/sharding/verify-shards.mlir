@@ -24,7 +24,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 2, mb = 1>} {
     pipe.action U @update {
       %0 = pipe.load @g : tensor<4xf32>
       // expected-error @+1 {{gradient of 'w' is still partial over {dp}}}
-      pipe.update @w gradient %0 states [] by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> : tensor<4xf32>
+      pipe.update @w by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> states [] gradient %0 : tensor<4xf32>
     }
   }
 }
