@@ -58,7 +58,7 @@ ParseResult parseView(AsmParser &parser, ViewAttr &view) {
   view = parser.getChecked<ViewAttr>(loc, parser.getContext(),
                                      FlatSymbolRefAttr::get(name), offset,
                                      shape, strides);
-  return success(view);
+  return success(view != nullptr);
 }
 
 void printViews(OpAsmPrinter &p, Operation *, ArrayAttr views) {

@@ -21,7 +21,7 @@ class Plan_Op<string mnemonic, list<Trait> traits = []> : Op<Plan_Dialect, mnemo
 //===----------------------------------------------------------------------===//
 
 def Plan_Programs : OpDocGroup {
-  let summary = "Programs";
+  let summary = "A program and its parts";
   let description = [{What a class of ranks holds in memory and does in a step.}];
 }
 let opDocGroup = Plan_Programs in {
