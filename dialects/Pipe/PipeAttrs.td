@@ -21,6 +21,7 @@ def Pipe_Dialect : Dialect {
     one that it is for.
   }];
   let useDefaultAttributePrinterParser = 1;
+  let dependentDialects = ["::merak::dist::DistDialect"];
   let extraClassDeclaration = [{
     void registerAttributes();
   }];

@@ -107,8 +107,8 @@ LogicalResult pipe::UpdateOp::verify() {
            << getOptimizerAttr();
   size_t states = getStates().size();
   if (states < known->least || states > known->most)
-    return emitOpError("expected ") << known->most << " states of "
-                                    << getOptimizer() << ", found " << states;
+    return emitOpError("expected as many states as ")
+           << getOptimizer() << " has, found " << states;
   if (getClip() && cast<RankedTensorType>(getClip().getType()).getRank() != 0)
     return emitOpError("expected a scalar to clip by, found ")
            << getClip().getType();

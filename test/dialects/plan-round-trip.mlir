@@ -27,28 +27,28 @@ plan.program @stage0 index 0 streams ["compute", "collectives", "send"] groups [
 
   // CHECK: plan.procedure @stage0.forward action F {
   plan.procedure @stage0.forward action F {
-    // CHECK-NEXT: plan.load_input "ids"() -> (@ids[4])
+    // CHECK-NEXT: plan.load_input "ids" () -> (@ids[4])
     plan.load_input "ids" () -> (@ids[4])
-    // CHECK-NEXT: plan.kernel @kernel0(@act0[4]) -> (@act1[4]) rows 0 accumulate {in_place}
+    // CHECK-NEXT: plan.kernel @kernel0 (@act0[4]) -> (@act1[4]) rows 0 accumulate {in_place}
     plan.kernel @kernel0 (@act0[4]) -> (@act1[4]) rows 0 accumulate {in_place}
-    // CHECK-NEXT: plan.kernel @kernel0(@act0[4]) -> (@act1[4]) rows 4 scalars [#plan.scalar<5.000000e-01 : f64>] stream 1
+    // CHECK-NEXT: plan.kernel @kernel0 (@act0[4]) -> (@act1[4]) rows 4 scalars [#plan.scalar<5.000000e-01 : f64>] stream 1
     plan.kernel @kernel0 (@act0[4]) -> (@act1[4]) rows 4 scalars [#plan.scalar<0.5>] stream 1
     // Views: dense, strided, from an offset on, without elements, of rank 0.
-    // CHECK-NEXT: plan.library "copy"(@w[4, 8] by [1, 4]) -> (@sum0[2, 2] by [4, 1] at 6) accumulate {plan.sub_batch = 1 : i64}
+    // CHECK-NEXT: plan.library "copy" (@w[4, 8] by [1, 4]) -> (@sum0[2, 2] by [4, 1] at 6) accumulate {plan.sub_batch = 1 : i64}
     plan.library "copy" (@w[4, 8] by [1, 4]) -> (@sum0[2, 2] by [4, 1] at 6) accumulate {plan.sub_batch = 1 : i64}
-    // CHECK-NEXT: plan.library "copy"(@act0[0]) -> (@loss[])
+    // CHECK-NEXT: plan.library "copy" (@act0[0]) -> (@loss[])
     plan.library "copy" (@act0[0]) -> (@loss[])
-    // CHECK-NEXT: plan.library "sgd_update"(@sum0[8, 4]) -> (@w[8, 4]) with {clip = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"tp" * 48>, #plan.scalar<3 : i64>]
+    // CHECK-NEXT: plan.library "sgd_update" (@sum0[8, 4]) -> (@w[8, 4]) with {clip = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"tp" * 48>, #plan.scalar<3 : i64>]
     plan.library "sgd_update" (@sum0[8, 4]) -> (@w[8, 4]) with {clip = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"tp" * 48>, #plan.scalar<3>]
-    // CHECK-NEXT: plan.collective all_to_all(@act0[4]) -> (@act1[4]) group 0 stream 1
+    // CHECK-NEXT: plan.collective all_to_all (@act0[4]) -> (@act1[4]) group 0 stream 1
     plan.collective all_to_all (@act0[4]) -> (@act1[4]) group 0 stream 1
-    // CHECK-NEXT: plan.record 0() -> () stream 1
+    // CHECK-NEXT: plan.record 0 () -> () stream 1
     plan.record 0 () -> () stream 1
-    // CHECK-NEXT: plan.wait 0() -> ()
+    // CHECK-NEXT: plan.wait 0 () -> ()
     plan.wait 0 () -> ()
-    // CHECK-NEXT: plan.send "t0"(@act1[4]) -> () peer {pp = 1 : i64} stream 2
+    // CHECK-NEXT: plan.send "t0" (@act1[4]) -> () peer {pp = 1 : i64} stream 2
     plan.send "t0" (@act1[4]) -> () peer {pp = 1} stream 2
-    // CHECK-NEXT: plan.recv "t1"() -> (@act0[4]) peer {pp = 1 : i64} stream 2
+    // CHECK-NEXT: plan.recv "t1" () -> (@act0[4]) peer {pp = 1 : i64} stream 2
     plan.recv "t1" () -> (@act0[4]) peer {pp = 1} stream 2
   }
   // CHECK: plan.procedure @stage0.update action U {
