@@ -19,9 +19,8 @@ namespace {
 // Only what the kind reads is set.
 void writeOptimizer(const Optimizer &optimizer, planpb::Optimizer &out) {
   const bool isSgd = optimizer.kind == OptimizerKind::Sgd;
-  out.set_kind(isSgd ? planpb::Optimizer::SGD
-               : optimizer.kind == OptimizerKind::Adam
-                   ? planpb::Optimizer::ADAM
+  out.set_kind(isSgd                                   ? planpb::Optimizer::SGD
+               : optimizer.kind == OptimizerKind::Adam ? planpb::Optimizer::ADAM
                : optimizer.kind == OptimizerKind::Adagrad
                    ? planpb::Optimizer::ADAGRAD
                    : planpb::Optimizer::ADAMW);
@@ -124,16 +123,15 @@ private:
       file_.set_sub_batches(parts);
     const int64_t all = microbatches * mesh_.getSize(kDataAxis);
     file_.set_microbatches(microbatches);
-    file_.set_global_batch(
-        config.getGlobalBatch() > 0 ? config.getGlobalBatch() : all);
+    file_.set_global_batch(config.getGlobalBatch() > 0 ? config.getGlobalBatch()
+                                                       : all);
     file_.set_microbatch(file_.global_batch() / all);
     planpb::Optimizer *optimizer = file_.mutable_optimizer();
     if (!config.getOptimizer())
       return;
     writeOptimizer(config.getOptimizer().getValue(), *optimizer);
     optimizer->set_grad_clip(config.getClip());
-    optimizer->set_guarded(config.getClip() > 0 ||
-                           config.getLowPrecision());
+    optimizer->set_guarded(config.getClip() > 0 || config.getLowPrecision());
   }
 
   void writeModel(StringRef model) {

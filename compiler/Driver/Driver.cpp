@@ -6,8 +6,10 @@
 #include "compiler/Import/Importer.h"
 #include "compiler/Pipeline/Registration.h"
 #include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Remarks.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/PrettyStackTrace.h"
+#include "llvm/Support/Regex.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Support/thread.h"
@@ -44,6 +46,18 @@ static void onCrash(void *) {
   _exit(70);
 }
 
+static LogicalResult enableRemarks(MLIRContext &context,
+                                   const CompilerOptions &options) {
+  if (!llvm::Regex(options.remarks).isValid())
+    return failure();
+  const std::string &filter = options.remarks;
+  remark::RemarkCategories categories{filter, filter, filter, filter, filter};
+  return remark::enableOptimizationRemarks(
+      context, /*streamer=*/nullptr,
+      std::make_unique<remark::RemarkEmittingPolicyAll>(), categories,
+      /*printAsEmitRemarks=*/true);
+}
+
 static int compileOrAnswer(int argc, char **argv) {
   crashArgc = argc;
   crashArgv = argv;
@@ -74,11 +88,20 @@ static int compileOrAnswer(int argc, char **argv) {
       printDiagnostic(diagnostic);
     } else if (diagnostic.getSeverity() == DiagnosticSeverity::Warning) {
       compilation.warn(diagnostic.str());
+    } else if (diagnostic.getSeverity() == DiagnosticSeverity::Remark) {
+      std::string place = describeLocation(diagnostic.getLocation());
+      llvm::errs() << (place.empty() ? "merakc" : place)
+                   << ": remark: " << diagnostic.str() << "\n";
     } else if (!options.quiet) {
       llvm::errs() << diagnostic.str() << "\n";
     }
     return success();
   });
+  if (!options.remarks.empty() && failed(enableRemarks(context, options))) {
+    llvm::errs() << "merakc: --remarks: expected a regular expression, found '"
+                 << options.remarks << "' (see --help)\n";
+    return 2;
+  }
   if (failed(compilation.run())) {
     if (errors == 0) {
       llvm::errs() << "merakc: internal error: a phase failed without a "

@@ -274,8 +274,8 @@ bool GraphImporter::bindInputs() {
          " (use --shape, and --global-batch for the first dimension)");
   if (report.globalBatch)
     module->getOperation()->setAttr(
-        train::kConfigAttr, train::ConfigAttr::of(*module).withBatch(
-                                report.globalBatch));
+        train::kConfigAttr,
+        train::ConfigAttr::of(*module).withBatch(report.globalBatch));
   return ok;
 }
 

@@ -66,7 +66,8 @@ struct ImportOnnx : PassWrapper<ImportOnnx, OperationPass<ModuleOp>> {
       optimizer = train::OptimizerAttr::get(&getContext(),
                                             optimizerOf(*imported.training));
     return train::ConfigAttr::get(
-        &getContext(), options.train ? train::StepMode::train : train::StepMode::infer,
+        &getContext(),
+        options.train ? train::StepMode::train : train::StepMode::infer,
         options.input, imported.globalBatch, optimizer, {}, false);
   }
 

@@ -101,8 +101,8 @@ Result<Optimizer> parseOptimizer(const std::string &text) {
     else if (key == "min")
       number(options.minFactor);
     else
-      status.merge(Status::error(fmt::format(
-          "--optimizer: {} has no option '{}'", name, key)));
+      status.merge(Status::error(
+          fmt::format("--optimizer: {} has no option '{}'", name, key)));
   }
   if (options.schedule != RateSchedule::Constant &&
       options.total <= options.warmup)
@@ -159,8 +159,8 @@ static Status parseShapes(const std::vector<std::string> &texts,
 
 namespace {
 
-// The command line by the groups of its help. Values that need a parser of their
-// own are read as text first.
+// The command line by the groups of its help. Values that need a parser of
+// their own are read as text first.
 class CommandLine {
 public:
   CommandLine() {
@@ -307,6 +307,11 @@ void CommandLine::addOutput() {
       "11)");
   add("--report", o.report,
       "HTML page about the plan: timeline, memory, decisions");
+  add("--remarks", o.remarks,
+      "print decisions as remarks at what they are about, to stderr: "
+      "categories "
+      "by a regular expression (mesh, layout, stage, recompute, schedule, "
+      "overlap, bucket, memory; . for all)");
   addFlag("-v,--verbose", o.verbose,
           "all decisions, not only what fits one screen");
   addFlag("-q,--quiet", o.quiet, "no report; warnings go to stderr");

@@ -43,6 +43,7 @@ struct CompilerOptions {
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
   std::string target;      // of generated kernels; empty: the device's
   std::string report;      // HTML page to write
+  std::string remarks;     // categories of remarks to print, as a regex
   bool quiet = false;
   bool verbose = false;   // all decisions, not only a screen of them
   bool check = false;     // only say what stands in the way of compiling

@@ -8,8 +8,8 @@
 
 namespace merak {
 
-// On the module from import to the stage phase: decisions that the model brings,
-// as the text of a strategy file.
+// On the module from import to the stage phase: decisions that the model
+// brings, as the text of a strategy file.
 inline constexpr llvm::StringLiteral kStrategyAttr = "train.strategy";
 
 // The model's own training algorithm in the terms of --optimizer.

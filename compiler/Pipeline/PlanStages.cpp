@@ -176,10 +176,9 @@ LogicalResult PlanStages::run() {
   planner.globalBatch = config.getGlobalBatch() > 0
                             ? config.getGlobalBatch()
                             : options.globalBatch.value_or(1);
-  const Optimizer optimizer =
-      config.getOptimizer() && !options.optimizerGiven
-          ? config.getOptimizer().getValue()
-          : options.optimizer;
+  const Optimizer optimizer = config.getOptimizer() && !options.optimizerGiven
+                                  ? config.getOptimizer().getValue()
+                                  : options.optimizer;
   planner.statePerParameter = static_cast<double>(optimizer.states().size());
   planner.reduction.early = options.gradOverlap;
   planner.reduction.bucketBytes = options.gradBucket;

@@ -43,6 +43,7 @@ int64_t MeshAttr::getSize(StringRef axis) const {
 }
 
 Attribute MeshAttr::parse(AsmParser &parser, Type) {
+  SMLoc loc = parser.getCurrentLocation();
   SmallVector<StringAttr> axes;
   SmallVector<int64_t> sizes;
   auto parseAxis = [&]() -> ParseResult {
@@ -58,14 +59,15 @@ Attribute MeshAttr::parse(AsmParser &parser, Type) {
   if (parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater,
                                      parseAxis))
     return {};
-  return get(parser.getContext(), axes, sizes);
+  return parser.getChecked<MeshAttr>(loc, parser.getContext(), axes, sizes);
 }
 
 void MeshAttr::print(AsmPrinter &printer) const {
   printer << "<";
   llvm::interleaveComma(
       llvm::zip(getAxes(), getSizes()), printer, [&](auto axis) {
-        printer << std::get<0>(axis).getValue() << " = " << std::get<1>(axis);
+        printer.printKeywordOrString(std::get<0>(axis).getValue());
+        printer << " = " << std::get<1>(axis);
       });
   printer << ">";
 }
@@ -74,9 +76,9 @@ void MeshAttr::print(AsmPrinter &printer) const {
 // #dist.cluster
 //===----------------------------------------------------------------------===//
 
-LogicalResult
-ClusterAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                    StringRef backend, int64_t memoryBytes, StringRef) {
+LogicalResult ClusterAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                  StringRef backend, int64_t memoryBytes,
+                                  StringRef) {
   if (backend != "cpu" && backend != "cuda")
     return emitError() << "expected the backend cpu or cuda, got '" << backend
                        << "'";
@@ -151,6 +153,7 @@ SmallVector<int64_t> LayoutAttr::getLocalShape(MeshAttr mesh) const {
 }
 
 Attribute LayoutAttr::parse(AsmParser &parser, Type) {
+  SMLoc loc = parser.getCurrentLocation();
   Builder builder(parser.getContext());
   SmallVector<Attribute> dims, partial;
   auto parseAxes = [&](SmallVectorImpl<Attribute> &axes) {
@@ -185,15 +188,16 @@ Attribute LayoutAttr::parse(AsmParser &parser, Type) {
     return {};
   if (parser.parseGreater())
     return {};
-  return get(parser.getContext(), builder.getArrayAttr(dims),
-             builder.getArrayAttr(partial));
+  return parser.getChecked<LayoutAttr>(loc, parser.getContext(),
+                                       builder.getArrayAttr(dims),
+                                       builder.getArrayAttr(partial));
 }
 
 void LayoutAttr::print(AsmPrinter &printer) const {
   auto printAxes = [&](ArrayRef<Attribute> axes) {
     printer << "(";
     llvm::interleaveComma(axes, printer, [&](Attribute axis) {
-      printer << cast<StringAttr>(axis).getValue();
+      printer.printKeywordOrString(cast<StringAttr>(axis).getValue());
     });
     printer << ")";
   };

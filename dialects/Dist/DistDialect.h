@@ -23,4 +23,9 @@ inline constexpr llvm::StringLiteral kClusterAttr = "dist.cluster";
 
 // Whether a conversion is between the halves of a microbatch: on one device.
 bool isOverHalves(mlir::Operation *conversion);
+
+// Whether `type`, which may be global or local, can lie as `layout` says; null
+// says nothing. Emits errors at `op`.
+mlir::LogicalResult verifyLayout(mlir::Operation *op, mlir::ShapedType type,
+                                 LayoutAttr layout);
 } // namespace merak::dist

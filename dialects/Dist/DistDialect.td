@@ -27,9 +27,14 @@ def Dist_Dialect : Dialect {
 def Dist_MeshAttr : AttrDef<Dist_Dialect, "Mesh"> {
   let mnemonic = "mesh";
   let summary = "named axes with sizes, major to minor";
-  let description = [{`#dist.mesh<pp = 2, dp = 2, tp = 2, mb = 4>`; `mb` is the microbatch axis.}];
+  let description = [{
+    `#dist.mesh<pp = 2, dp = 2, tp = 2, mb = 4>`; `mb` is the microbatch axis.
+
+    *Constraints:* each axis once, of size 1 or more.
+  }];
   let parameters = (ins ArrayRefParameter<"::mlir::StringAttr">:$axes, ArrayRefParameter<"int64_t">:$sizes);
   let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     // Size of an axis; 1 for an axis the mesh lacks.
     int64_t getSize(::llvm::StringRef axis) const;
@@ -40,12 +45,17 @@ def Dist_LayoutAttr : AttrDef<Dist_Dialect, "Layout"> {
   let mnemonic = "layout";
   let summary = "which part of a tensor a device holds";
   let description = [{
-    `#dist.layout<[8 over (mb, dp) * 32, 3 * 4 over (tp) * 16] partial(dp)>`: a dimension is
-    a product of factors, major to minor, each split over axes.
+    `#dist.layout<[8 over (mb, pp) * 32, 3 * 4 over (tp) * 16] partial(dp)>`: a dimension is
+    a product of factors, major to minor, each split over axes. Over the axes
+    behind `partial` the values are summands.
+
+    *Constraints:* sizes of factors are not negative; an axis stands once in the
+    whole layout.
   }];
   // dims: one array per dimension of [size, axis, axis, ...] arrays.
   let parameters = (ins "::mlir::ArrayAttr":$dims, "::mlir::ArrayAttr":$partial);
   let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     static LayoutAttr get(::mlir::MLIRContext *context, const ::merak::layout::Layout &layout);
     ::merak::layout::Layout getLayout() const;

@@ -1,11 +1,80 @@
-// Verifiers of conversions: axes, the dimension that changes and the extents
-// around the factor in it. They hold for global types, which are equal, and
-// for local ones, of which one is a part of the other.
+// Verifiers of meshes, layouts and conversions. Of conversions: axes, the
+// dimension that changes and the extents around the factor in it. They hold for
+// global types, which are equal, and for local ones, of which one is a part of
+// the other.
 #include "dialects/Dist/DistDialect.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace merak::dist;
+
+//===----------------------------------------------------------------------===//
+// Meshes and layouts
+//===----------------------------------------------------------------------===//
+
+using EmitError = llvm::function_ref<InFlightDiagnostic()>;
+
+LogicalResult MeshAttr::verify(EmitError emitError, ArrayRef<StringAttr> axes,
+                               ArrayRef<int64_t> sizes) {
+  llvm::StringSet<> seen;
+  for (auto [axis, size] : llvm::zip(axes, sizes)) {
+    if (!seen.insert(axis.getValue()).second)
+      return emitError() << "expected each axis of a mesh once, found " << axis
+                         << " again";
+    if (size < 1)
+      return emitError() << "expected a size of at least 1 of mesh axis "
+                         << axis << ", found " << size;
+  }
+  return success();
+}
+
+// Adds axes of a layout to those that were seen.
+static LogicalResult addAxes(EmitError emitError, ArrayRef<Attribute> axes,
+                             llvm::StringSet<> &seen) {
+  for (Attribute axis : axes)
+    if (!seen.insert(cast<StringAttr>(axis).getValue()).second)
+      return emitError() << "expected each axis of a layout once, found "
+                         << axis << " again";
+  return success();
+}
+
+LogicalResult LayoutAttr::verify(EmitError emitError, ArrayAttr dims,
+                                 ArrayAttr partial) {
+  llvm::StringSet<> seen;
+  for (auto dim : dims.getAsRange<ArrayAttr>())
+    for (auto factor : dim.getAsRange<ArrayAttr>()) {
+      int64_t size = cast<IntegerAttr>(factor[0]).getInt();
+      if (size < 0)
+        return emitError() << "expected a factor of at least 0, found " << size;
+      if (failed(addAxes(emitError, factor.getValue().drop_front(), seen)))
+        return failure();
+    }
+  return addAxes(emitError, partial.getValue(), seen);
+}
+
+// Whether a dimension is made of parts of the size.
+static bool isMadeOf(int64_t whole, int64_t part) {
+  return whole == part || (part > 0 && whole % part == 0);
+}
+
+LogicalResult merak::dist::verifyLayout(Operation *op, ShapedType type,
+                                        LayoutAttr layout) {
+  if (!layout)
+    return success();
+  std::vector<int64_t> global = layout.getLayout().globalShape();
+  if (static_cast<int64_t>(global.size()) != type.getRank())
+    return op->emitOpError("expected a layout of ")
+           << type.getRank() << " dimensions, found " << layout;
+  for (auto [dim, sizes] : llvm::enumerate(llvm::zip(global, type.getShape())))
+    if (auto [whole, part] = sizes; !isMadeOf(whole, part))
+      return op->emitOpError("expected a layout of which dimension ")
+             << dim << " is a multiple of " << part << ", found " << layout;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Conversions
+//===----------------------------------------------------------------------===//
 
 namespace {
 // Dimension `dim` = major x factor x minor.
@@ -67,7 +136,7 @@ static LogicalResult verifyExtents(Operation *op, Value part, Factor factor) {
 static LogicalResult verifyParts(Operation *op, Value part, Value whole,
                                  uint64_t dim) {
   const int64_t size = shapeOf(part)[dim], all = shapeOf(whole)[dim];
-  if (size == all || (size > 0 && all % size == 0))
+  if (isMadeOf(all, size))
     return success();
   return op->emitOpError("expected parts that make up dimension ")
          << dim << " of size " << all << ", found parts of size " << size;

@@ -45,9 +45,9 @@ void PipeDialect::registerAttributes() {
       >();
 }
 
-LogicalResult
-DecisionAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringRef,
-                     ArrayAttr orders, int64_t gradientBucket) {
+LogicalResult DecisionAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   StringRef, ArrayAttr orders,
+                                   int64_t gradientBucket) {
   if (orders && !llvm::all_of(orders, llvm::IsaPred<ScheduleAttr>))
     return emitError() << "expected orders of #pipe.schedule, got " << orders;
   if (gradientBucket < 0)

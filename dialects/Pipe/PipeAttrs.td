@@ -8,11 +8,27 @@ def Pipe_Dialect : Dialect {
   let name = "pipe";
   let cppNamespace = "::merak::pipe";
   let summary = "stage programs, their actions and schedules";
+  let description = [{
+    A training step cut into pipeline stages: each has its own program, which
+    says what is done for a microbatch, and a schedule, which says in which
+    order. Actions have nothing in common but the named values of their stage;
+    stages, nothing but transfers of those. What the ops say of shapes holds
+    before `localize`, in the global view, and after it, in that of one rank.
+
+    The module's `pipe.tp_overlap` is the level of tensor-parallel overlap, with
+    which a microbatch is two halves; once they have ops of their own,
+    `pipe.sub_batches` is the number of halves and `pipe.sub_batch` on an op the
+    one that it is for.
+  }];
   let useDefaultAttributePrinterParser = 1;
+  let dependentDialects = ["::merak::dist::DistDialect"];
   let extraClassDeclaration = [{
     void registerAttributes();
   }];
 }
+
+// What lies in memory.
+def Pipe_StoredTensor : StaticShapeTensorOf<[AnyInteger, AnyFloat, Index]>;
 
 // The enum is merak::Action (runtime/plan/Actions.h), which planning and the
 // plan have too, so that no attribute of mlir's that brings one of its own will do.

@@ -43,24 +43,22 @@ ParseResult parseView(AsmParser &parser, ViewAttr &view) {
   StringAttr name;
   SmallVector<int64_t> shape, strides;
   int64_t offset = 0;
+  SMLoc loc = parser.getCurrentLocation();
   if (parser.parseSymbolName(name) || parseList(parser, shape))
     return failure();
   if (succeeded(parser.parseOptionalKeyword("by"))) {
-    SMLoc loc = parser.getCurrentLocation();
     if (parseList(parser, strides))
       return failure();
-    if (strides.size() != shape.size())
-      return parser.emitError(loc, "expected one stride per dimension, got ")
-             << strides.size() << " for " << shape.size();
   } else {
     strides = denseStrides(shape);
   }
   if (succeeded(parser.parseOptionalKeyword("at")) &&
       parser.parseInteger(offset))
     return failure();
-  view = ViewAttr::get(parser.getContext(), FlatSymbolRefAttr::get(name),
-                       offset, shape, strides);
-  return success();
+  view = parser.getChecked<ViewAttr>(loc, parser.getContext(),
+                                     FlatSymbolRefAttr::get(name), offset,
+                                     shape, strides);
+  return success(view != nullptr);
 }
 
 void printViews(OpAsmPrinter &p, Operation *, ArrayAttr views) {
@@ -163,13 +161,14 @@ void ViewAttr::print(AsmPrinter &printer) const {
 Attribute ScalarAttr::parse(AsmParser &parser, Type) {
   Attribute value;
   int64_t scale = 0;
+  SMLoc loc = parser.getCurrentLocation();
   if (parser.parseLess() || parser.parseAttribute(value))
     return {};
   if (succeeded(parser.parseOptionalStar()) && parser.parseInteger(scale))
     return {};
   if (parser.parseGreater())
     return {};
-  return get(parser.getContext(), value, scale);
+  return parser.getChecked<ScalarAttr>(loc, parser.getContext(), value, scale);
 }
 
 void ScalarAttr::print(AsmPrinter &printer) const {
@@ -185,34 +184,4 @@ void ScalarAttr::print(AsmPrinter &printer) const {
 
 int64_t BufferOp::getBytes() {
   return tensorBytes(cast<RankedTensorType>(getType()));
-}
-
-LogicalResult BufferOp::verify() {
-  if (isTransient() && getSlots() != 1)
-    return emitOpError("is live in one procedure only, but has ")
-           << getSlots() << " slots";
-  if (static_cast<int64_t>(getSlots()) < 1)
-    return emitOpError("expected at least one slot, got ")
-           << static_cast<int64_t>(getSlots());
-  return success();
-}
-
-LogicalResult CallOp::verify() {
-  if (getWaits().size() % 3)
-    return emitOpError("expected triples (stream, on, call) as waits, got ")
-           << getWaits().size() << " numbers";
-  return success();
-}
-
-LogicalResult CollectiveOp::verify() {
-  bool reduces = getOp() == Collective::all_reduce ||
-                 getOp() == Collective::reduce_scatter;
-  if (reduces && !getReduction())
-    return emitOpError("expected a reduction of ")
-           << stringifyCollective(getOp());
-  if (!reduces && getReduction())
-    return emitOpError("expected no reduction of ")
-           << stringifyCollective(getOp()) << ", got "
-           << stringifyReduction(*getReduction());
-  return success();
 }

@@ -26,10 +26,14 @@ def Plan_ViewAttr : AttrDef<Plan_Dialect, "View"> {
   let description = [{
     `#plan.view<@x[4, 32] by [1, 4] at 128>`: without `by` row-major and dense,
     without `at` from the buffer's first element.
+
+    *Constraints:* one stride per dimension; offset, sizes and strides are not
+    negative.
   }];
   let parameters = (ins "::mlir::FlatSymbolRefAttr":$buffer, "int64_t":$offset,
                         ArrayRefParameter<"int64_t">:$shape, ArrayRefParameter<"int64_t">:$strides);
   let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     // Row major without gaps; dimensions of size 1 may have any stride.
     bool isDense() const;
@@ -62,9 +66,12 @@ def Plan_ScalarAttr : AttrDef<Plan_Dialect, "Scalar"> {
   let description = [{
     `#plan.scalar<3>`, `#plan.scalar<0.5>` literals; `#plan.scalar<"lr">` a
     run-time scalar; `#plan.scalar<"tp" * 48>` this rank's coordinate times 48.
+
+    *Constraints:* an integer, a float or a name; only a name has a scale.
   }];
   let parameters = (ins "::mlir::Attribute":$value, "int64_t":$scale);
   let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
 }
 def Plan_Scalars : TypedArrayAttrBase<Plan_ScalarAttr, "array of scalars">;
 

@@ -45,8 +45,9 @@ struct FieldReader {
     std::optional<RateSchedule> found = parseRateSchedule(name);
     if (!found)
       return in.emitError(
-          location, "expected a schedule constant, linear or cosine, found \'")
-             << name << "\'";
+                 location,
+                 "expected a schedule constant, linear or cosine, found '")
+             << name << "'";
     value = *found;
     return success();
   }
@@ -94,8 +95,8 @@ static ParseResult parseField(AsmParser &parser, Optimizer &optimizer) {
     result = failure(parser.parseEqual() || FieldReader{parser}(value));
   });
   if (!known)
-    return parser.emitError(location, "optimizers have no field \'")
-           << name << "\'";
+    return parser.emitError(location, "optimizers have no field '")
+           << name << "'";
   return result;
 }
 
@@ -108,9 +109,8 @@ Attribute OptimizerAttr::parse(AsmParser &parser, Type) {
     return {};
   std::optional<OptimizerKind> found = parseOptimizerKind(kind);
   if (!found) {
-    parser.emitError(location,
-                     "expected sgd, adamw, adam or adagrad, found \'")
-        << kind << "\'";
+    parser.emitError(location, "expected sgd, adamw, adam or adagrad, found '")
+        << kind << "'";
     return {};
   }
   optimizer.kind = *found;

@@ -117,9 +117,8 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
   Value onePerSample(DenseElementsAttr value, GraphBuilder &b) {
     const int64_t batch = ConfigAttr::of(getOperation()).getGlobalBatch();
     ArrayRef<int64_t> whole = value.getType().getShape();
-    if (batch < 2 || whole.empty() ||
-        value.getNumElements() == 0 || whole[0] % batch ||
-        whole[0] == batch)
+    if (batch < 2 || whole.empty() || value.getNumElements() == 0 ||
+        whole[0] % batch || whole[0] == batch)
       return {};
     Shape apart = {batch, whole[0] / batch};
     apart.append(whole.begin() + 1, whole.end());

@@ -366,10 +366,10 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
   for (const auto &[name, value] : optimizer.constants())
     text(name, value);
   text("clip", update.getClip() ? "1" : "0");
-  plan::LibraryOp call = library(update.getLoc(), optimizer.kernel(), inputs,
-                                 outputs, attrs,
-                                 {namedScalar(stage_.context(), "lr"),
-                                  namedScalar(stage_.context(), "step")});
+  plan::LibraryOp call =
+      library(update.getLoc(), optimizer.kernel(), inputs, outputs, attrs,
+              {namedScalar(stage_.context(), "lr"),
+               namedScalar(stage_.context(), "step")});
   call->setAttr(plan::kUpdateAttr, builder_.getUnitAttr());
 }
 

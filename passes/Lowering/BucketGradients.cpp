@@ -2,8 +2,9 @@
 // 2 (n - 1) latencies, however little it carries: a hundred gradients one by
 // one cost a hundred times that. The members of a bucket are neighbours in the
 // arena (AssignMemory), so that nothing is copied for it.
-#include "passes/Lowering/Passes.h"
 #include "dialects/Pipe/PipeDialect.h"
+#include "mlir/IR/Remarks.h"
+#include "passes/Lowering/Passes.h"
 #include "passes/Lowering/Touched.h"
 
 #include <map>
@@ -61,6 +62,11 @@ public:
       if (bucket.members.size() < 2)
         continue;
       write(procedure, bucket);
+      remark::passed(procedure.getLoc(),
+                     remark::RemarkOpts::name("Joined").category("bucket"))
+          << (std::to_string(bucket.members.size()) + " gradients, " +
+              std::to_string(bucket.bytes) + " bytes, in " +
+              procedure.getSymName().str());
       ++buckets;
       joined += static_cast<int64_t>(bucket.members.size());
     }

@@ -60,8 +60,8 @@ LogicalResult StageLowering::run() {
   if (!schedule)
     return stage_.emitOpError("has no schedule; the schedule phase sets it");
   schedule_ = schedule.getSteps().vec();
-  if (failed(collectValues()) || failed(markTransfers()))
-    return failure();
+  collectValues();
+  markTransfers();
 
   builder_.setInsertionPointAfter(stage_);
   program_ = plan::ProgramOp::create(
@@ -96,38 +96,30 @@ NamedValue *StageLowering::find(StringRef name) {
   return it == values_.end() ? nullptr : &it->second;
 }
 
-LogicalResult StageLowering::collectValues() {
+void StageLowering::collectValues() {
   for (auto value : stage_.getOps<pipe::ValueOp>())
     values_[value.getSymNameAttr()].op = value;
-  LogicalResult result = success();
   for (auto action : stage_.getOps<pipe::ActionOp>()) {
-    auto touch = [&](Operation &op, StringRef name) -> NamedValue * {
-      NamedValue *value = find(name);
-      if (!value) {
-        result = op.emitOpError("names '")
-                 << name << "', which is no value of the stage";
-        return nullptr;
-      }
-      value->actions.insert(idOf(action));
+    auto touch = [&](StringRef name) -> NamedValue & {
+      NamedValue &value = *find(name);
+      value.actions.insert(idOf(action));
       return value;
     };
     for (Operation &op : action.getBody().front()) {
       if (auto load = dyn_cast<pipe::LoadOp>(op)) {
-        touch(op, load.getValue());
+        touch(load.getValue());
       } else if (auto store = dyn_cast<pipe::StoreOp>(op)) {
-        if (NamedValue *value = touch(op, store.getValue()))
-          value->accumulates |= store.getAccumulate();
+        touch(store.getValue()).accumulates |= store.getAccumulate();
       } else if (auto update = dyn_cast<pipe::UpdateOp>(op)) {
-        touch(op, update.getParameter());
-        for (Attribute state : update.getStates())
-          touch(op, cast<FlatSymbolRefAttr>(state).getValue());
+        touch(update.getParameter());
+        for (auto state : update.getStates().getAsRange<FlatSymbolRefAttr>())
+          touch(state.getValue());
       }
     }
   }
-  return result;
 }
 
-LogicalResult StageLowering::markTransfers() {
+void StageLowering::markTransfers() {
   for (const Transfer &transfer : transfers_) {
     if (transfer.sourceStage == stage_.getSymName()) {
       NamedValue &value = *find(transfer.sourceValue);
@@ -144,7 +136,6 @@ LogicalResult StageLowering::markTransfers() {
         hasLateRecompute(transfer.received.chunk))
       value.actions.insert({Action::R, transfer.received.chunk});
   }
-  return success();
 }
 
 // Buffers that are added to hold zeros first, or their first store of the step
@@ -576,11 +567,6 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
       valueName = path.getLeafReference().str();
       auto stage = symbols.lookupSymbolIn<pipe::StageOp>(
           module, path.getRootReference());
-      if (!stage || !symbols.lookupSymbolIn<pipe::ValueOp>(module, path)) {
-        result = op.emitOpError("names ")
-                 << path << ", which is no value of a stage";
-        return pipe::StageOp();
-      }
       index = static_cast<int64_t>(stage.getIndex());
       return stage;
     };
@@ -588,8 +574,6 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
             transfer.sourceIndex);
     auto target = stageOf(op.getTarget(), transfer.targetStage,
                           transfer.targetValue, transfer.targetIndex);
-    if (!target)
-      continue;
     pipe::ActionOp reader = readers[target].lookup(transfer.targetValue);
     if (!reader) {
       result = op.emitOpError("brings a value that no action of '")

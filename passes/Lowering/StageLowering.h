@@ -83,8 +83,8 @@ public:
   int64_t groupOf(llvm::ArrayRef<llvm::StringRef> axes);
 
 private:
-  mlir::LogicalResult collectValues();
-  mlir::LogicalResult markTransfers();
+  void collectValues();
+  void markTransfers();
   void findFirstWrites();
   void createBuffers();
   void createSlots();

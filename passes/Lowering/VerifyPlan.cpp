@@ -22,8 +22,8 @@ public:
   bool run() {
     for (auto procedure : program_.getOps<plan::ProcedureOp>()) {
       recorded_.clear();
-      for (Operation &op : procedure.getBody().front())
-        verifyInstruction(procedure, &op);
+      for (auto op : procedure.getOps<plan::InstructionOpInterface>())
+        verifyInstruction(procedure, op);
     }
     int64_t index = 0;
     for (auto call : program_.getOps<plan::CallOp>())
@@ -41,12 +41,9 @@ private:
     return op->emitOpError();
   }
 
-  void verifyInstruction(plan::ProcedureOp procedure, Operation *op) {
-    auto instruction = dyn_cast<plan::InstructionOpInterface>(op);
-    if (!instruction) {
-      fail(op) << "is no instruction";
-      return;
-    }
+  void verifyInstruction(plan::ProcedureOp procedure,
+                         plan::InstructionOpInterface instruction) {
+    Operation *op = instruction;
     if (instruction.getStream() >= program_.getStreams().size())
       fail(op) << "runs on stream " << instruction.getStream() << " of "
                << program_.getStreams().size();

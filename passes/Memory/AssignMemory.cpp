@@ -4,6 +4,7 @@
 
 #include "mlir/IR/Builders.h"
 
+#include "mlir/IR/Remarks.h"
 #include <fmt/format.h>
 
 #include <utility>
@@ -160,6 +161,11 @@ struct AssignMemoryPass : impl::AssignMemoryBase<AssignMemoryPass> {
       eraseUnused(program);
       Assigner assigner(program);
       assigner.run();
+      remark::analysis(program.getLoc(),
+                       remark::RemarkOpts::name("Arena").category("memory"))
+          << fmt::format("{} bytes for {}, at least {} live at a time",
+                         assigner.bytes(), program.getSymName().str(),
+                         assigner.lowerBound());
       if (assigner.bytes() >= most) {
         most = assigner.bytes();
         arenaBytes = most;

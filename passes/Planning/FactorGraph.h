@@ -46,9 +46,9 @@ struct GraphOp {
   // which share its gradients; they stay on one stage.
   int64_t piece = -1;
   bool weightGradient = false;
-  bool view = false;  // never moves data: reshape
+  bool view = false;    // never moves data: reshape
   bool looksUp = false; // rows of its first operand by ids: an embedding
-  std::string kernel; // of the cost model: "einsum", "layer_norm"
+  std::string kernel;   // of the cost model: "einsum", "layer_norm"
 };
 
 struct GraphTensor {

@@ -45,8 +45,8 @@ public:
       for (size_t i = 0; i < graph.ops.size(); ++i)
         decision.recompute[i] =
             decision.stageOfOp[i] >= 0 &&
-            !(lastKeeps &&
-              decision.stageOfOp[i] % decision.degrees.pp == decision.degrees.pp - 1);
+            !(lastKeeps && decision.stageOfOp[i] % decision.degrees.pp ==
+                               decision.degrees.pp - 1);
     } else if (mode != "none") {
       return markRatio(std::strtod(mode.c_str(), nullptr), schedule);
     }
@@ -92,16 +92,16 @@ private:
         static_cast<int>(decision.degrees.pp), {ratio}, schedule == "scp");
     if (!ratios.ok())
       return ratios.status();
-    for (int64_t part = 0; part < decision.degrees.pp * decision.chunks; ++part) {
+    for (int64_t part = 0; part < decision.degrees.pp * decision.chunks;
+         ++part) {
       int64_t stage = part % decision.degrees.pp;
       std::vector<int> ops;
       for (size_t i = 0; i < graph.ops.size(); ++i)
         if (decision.stageOfOp[i] == part)
           ops.push_back(static_cast<int>(i));
-      std::vector<Block> blocks =
-          findBlocks(graph, ops, embedding);
-      int count = recomputedParts((*ratios)[stage],
-                                            static_cast<int>(blocks.size()));
+      std::vector<Block> blocks = findBlocks(graph, ops, embedding);
+      int count =
+          recomputedParts((*ratios)[stage], static_cast<int>(blocks.size()));
       int64_t marked = 0;
       for (int k = 0; k < count; ++k)
         if (blocks[k].parameters && !blocks[k].embedding) {
@@ -112,8 +112,9 @@ private:
       decision.report += fmt::format(
           "stage {} recomputes {} of {} blocks{} (ratio {:.3f})\n", stage,
           marked, blocks.size(),
-          decision.chunks > 1 ? fmt::format(" of chunk {}", part / decision.degrees.pp)
-                              : "",
+          decision.chunks > 1
+              ? fmt::format(" of chunk {}", part / decision.degrees.pp)
+              : "",
           (*ratios)[stage]);
     }
     return {};

@@ -21,6 +21,7 @@ struct PlanDecision {
   std::vector<int> stageOfOp;
   std::vector<char> recompute; // by op: whether R computes it again
   PipelinePlan plan;           // as priced
+  SearchReport sharding;       // of the search for tensor parallelism
   // The order of actions where no named schedule is it.
   std::optional<Schedule> schedule;
   // Most bytes of several gradients that one collective reduces; 0: none.
@@ -28,8 +29,8 @@ struct PlanDecision {
   std::string report; // lines for the user: halves, stages, numbers
 };
 
-// A candidate of `search`, which was made for `input`, in full. Errors: what the
-// user pinned names ops or blocks that the graph lacks.
+// A candidate of `search`, which was made for `input`, in full. Errors: what
+// the user pinned names ops or blocks that the graph lacks.
 Result<PlanDecision> decide(PlanSearch &search, const SearchInput &input,
                             const PlanCandidate &candidate);
 

@@ -124,8 +124,8 @@ Result<std::vector<Degrees>> PlanSearch::degrees() const {
   return all;
 }
 
-// Of the classes that make up an anchored factor the first that the axes divide:
-// a graph may refine a factor further than the one that named it did.
+// Of the classes that make up an anchored factor the first that the axes
+// divide: a graph may refine a factor further than the one that named it did.
 static int majorPart(const Classes &classes, const std::vector<int> &parts,
                      const Assignment &mesh,
                      const std::vector<std::string> &axes) {
@@ -133,7 +133,8 @@ static int majorPart(const Classes &classes, const std::vector<int> &parts,
   for (const std::string &axis : axes)
     ways *= mesh.sizeOf(axis);
   for (int cls : parts)
-    if (classes.classes[cls].splittable && classes.classes[cls].size % ways == 0)
+    if (classes.classes[cls].splittable &&
+        classes.classes[cls].size % ways == 0)
       return cls;
   return parts.front();
 }

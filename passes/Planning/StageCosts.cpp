@@ -165,10 +165,12 @@ private:
     return costmodel::kernelSeconds(device, kernel);
   }
 
-  // A kernel computes in the type of its first operand, as a plan's instructions
-  // are priced: gradients of weights leave products of 16 bits in f32.
+  // A kernel computes in the type of its first operand, as a plan's
+  // instructions are priced: gradients of weights leave products of 16 bits in
+  // f32.
   std::string dtypeOf(const GraphOp &op) const {
-    const std::vector<int> &from = op.operands.empty() ? op.results : op.operands;
+    const std::vector<int> &from =
+        op.operands.empty() ? op.results : op.operands;
     const int size = from.empty() ? 4 : graph.tensors[from[0]].elementBytes;
     return size == 2 ? "bf16" : size == 8 ? "f64" : "f32";
   }

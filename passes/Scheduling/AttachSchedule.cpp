@@ -1,6 +1,7 @@
 #include "passes/Scheduling/AttachSchedule.h"
 
 #include "dialects/Pipe/FirstReaders.h"
+#include "mlir/IR/Remarks.h"
 #include "passes/Planning/ScheduleCheck.h"
 #include "passes/Scheduling/Passes.h"
 #include <set>
@@ -151,6 +152,10 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       return failure();
   if (used)
     *used = schedule;
+  remark::passed(module.getLoc(),
+                 remark::RemarkOpts::name("Attached").category("schedule"))
+      << (schedule.name + " of " + std::to_string(schedule.microbatches) +
+          " microbatches");
   Builder b(module.getContext());
   for (auto [index, stage] : llvm::enumerate(stages)) {
     std::vector<Step> order;
@@ -234,7 +239,8 @@ static planning::Schedule scheduleOf(const std::string &name,
   schedule.stages = static_cast<int>(orders.size());
   for (auto order : orders.getAsRange<ScheduleAttr>()) {
     for (const Step &step : schedule.order.emplace_back(order.getSteps())) {
-      schedule.microbatches = std::max(schedule.microbatches, step.microbatch + 1);
+      schedule.microbatches =
+          std::max(schedule.microbatches, step.microbatch + 1);
       if (step.action != Action::P) // whose chunks are passes
         schedule.chunks = std::max(schedule.chunks, step.chunk + 1);
     }

@@ -3,6 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/Builders.h"
 #include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Remarks.h"
 #include "passes/CostModel/Cost.h"
 #include "passes/Sharding/FillGaps.h"
 #include "passes/Sharding/HalfChain.h"
@@ -132,6 +133,19 @@ private:
            kinds.lookup(load.getValue()) != ValueKind::input;
   }
 
+  static void remarkAction(ActionOp action, bool communicates) {
+    const auto name = remark::RemarkOpts::name("Halves").category("overlap");
+    const std::string place = (action->getParentOfType<StageOp>().getSymName() +
+                               "." + action.getSymName())
+                                  .str();
+    if (communicates)
+      remark::passed(action.getLoc(), name) << "interleaved in " + place;
+    else
+      remark::missed(action.getLoc(), name)
+          << "one after the other in " + place
+          << remark::reason("nothing to hide");
+  }
+
   void doubleAction(ActionOp action) {
     Block &block = action.getBody().front();
     SmallVector<Operation *> ops;
@@ -141,6 +155,7 @@ private:
                 action.getKind() == pipe::Action::U;
     bool communicates = !once && llvm::any_of(ops, isCollective);
     ++(communicates ? counts.interleaved : counts.inOrder);
+    remarkAction(action, communicates);
     std::vector<planning::Issue> order;
     if (communicates) {
       order = planning::orderHalves(chains.chainOf(ops), level);

@@ -24,8 +24,9 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   SmallVector<StringAttr> axes{
       b.getStringAttr(kPipelineAxis), b.getStringAttr(kDataAxis),
       b.getStringAttr(kTensorAxis), b.getStringAttr(kMicrobatchAxis)};
-  SmallVector<int64_t> sizes{decision->degrees.pp, decision->degrees.dp, decision->degrees.tp,
-                             decision->degrees.microbatches * decision->halves()};
+  SmallVector<int64_t> sizes{
+      decision->degrees.pp, decision->degrees.dp, decision->degrees.tp,
+      decision->degrees.microbatches * decision->halves()};
   if (decision->halfAxis) {
     axes.push_back(b.getStringAttr(kHalfAxis));
     sizes.push_back(2);

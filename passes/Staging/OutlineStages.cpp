@@ -760,10 +760,11 @@ private:
     // The gradient's buffer carries the parameter's name, for --save-grads.
     nameGradient(gradient, update.getParameter());
     OpBuilder builder = OpBuilder::atBlockEnd(bodyOf(place));
-    pipe::UpdateOp::create(builder, update.getLoc(), gradient, clip,
-                           FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
-                           builder.getArrayAttr(states),
-                           train::OptimizerAttr::get(context, options.optimizer));
+    pipe::UpdateOp::create(
+        builder, update.getLoc(), gradient, clip,
+        FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
+        builder.getArrayAttr(states),
+        train::OptimizerAttr::get(context, options.optimizer));
   }
   // Each replica tracked its own samples: all go on with the mean.
   void averageTracked() {

@@ -26,12 +26,12 @@ def CutStages : Pass<"merak-cut-stages", "::mlir::ModuleOp"> {
 }
 
 def VerifyStages : Pass<"merak-verify-stages", "::mlir::ModuleOp"> {
-  let summary = "check that stages only meet in transfers and that every value is written before it is read";
+  let summary = "check that every value of a stage is written once";
   let description = [{
-    Loads and stores name values of their own stage; an activation is stored by
-    one action or received by one transfer; both ends of a transfer exist and
-    have one type; each trained parameter is updated once on every stage that
-    has it. All problems are reported.
+    An activation is stored by one action or received by one transfer; no value
+    is received twice; each trained parameter is updated once on every stage that
+    has it. All problems are reported. That ops name values which exist, with
+    their types, the verifiers of these ops see to.
   }];
 }
 

@@ -6,6 +6,7 @@
 #include "dialects/Train/Builders.h"
 #include "passes/Planning/TokenHalves.h"
 #include "passes/Staging/Considered.h"
+#include "passes/Staging/Remarks.h"
 
 #include <fmt/format.h>
 
@@ -33,7 +34,7 @@ private:
   void rebuild();
   LogicalResult check();
   LogicalResult choose();
-  void reportMesh(const planning::SearchReport &sharding);
+  void reportMesh();
   FailureOr<bool> decompose();
   LogicalResult decomposeOp(Operation *op);
   LogicalResult planAgain();
@@ -47,6 +48,7 @@ private:
   planning::SearchInput input; // refers to graph and classes
   std::optional<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
+  planning::SearchReport sharding; // of the graph as it was first
   std::string report;
   report::Decisions considered;
   Decision decision;
@@ -67,9 +69,9 @@ void Planner::rebuild() {
 LogicalResult Planner::check() {
   if (failed(emitAll(module, graph.graph.check())))
     return failure();
-  return emitAll(module, planning::checkRepeated(graph.graph, classes,
-                                                 graph.batched,
-                                                 graph.repeated));
+  return emitAll(module,
+                 planning::checkRepeated(graph.graph, classes, graph.batched,
+                                         graph.repeated));
 }
 
 // The best mesh and what follows from it; everything considered is reported.
@@ -92,27 +94,27 @@ LogicalResult Planner::choose() {
   }
   report += planning::describe(found, options.memoryBytes);
   considered.candidates = consideredCandidates(found, options.globalBatch);
-  planning::SearchReport sharding;
   Result<planning::Assignment> assignment =
       search->assign(chosen.degrees, sharding);
   if (!assignment.ok())
     return emitAll(module, assignment.status());
-  reportMesh(sharding);
+  reportMesh();
   return success();
 }
 
-void Planner::reportMesh(const planning::SearchReport &sharding) {
+void Planner::reportMesh() {
   const planning::Degrees &d = chosen.degrees;
   const int64_t samples = options.globalBatch / (d.dp * d.microbatches);
   report += fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} "
                         "samples\n",
                         d.pp, d.dp, d.tp, d.microbatches, samples);
   if (chosen.overlap > 0 && samples % 2 == 0)
-    report += fmt::format("tensor-parallel overlap {}: halves of {} samples{}\n",
-                          chosen.overlap, samples / 2,
-                          planning::joinsSamples(graph.graph)
-                              ? ", joined for the statistics of their microbatch"
-                              : "");
+    report +=
+        fmt::format("tensor-parallel overlap {}: halves of {} samples{}\n",
+                    chosen.overlap, samples / 2,
+                    planning::joinsSamples(graph.graph)
+                        ? ", joined for the statistics of their microbatch"
+                        : "");
   const std::string asked = options.pinned.tpOverlap.value_or("0");
   if (asked != "0" && asked != "auto" && d.tp == 1)
     report += "tensor-parallel overlap: nothing to hide, tp is 1\n";
@@ -128,8 +130,8 @@ LogicalResult Planner::decomposeOp(Operation *op) {
   OpBuilder b(op);
   Operation *before = op->getPrevNode();
   SmallVector<Value> values = decomposable.decompose(b);
-  for (Operation *piece =
-           before ? before->getNextNode() : &op->getBlock()->front();
+  for (Operation *piece = before ? before->getNextNode()
+                                 : &op->getBlock()->front();
        piece != op; piece = piece->getNextNode())
     for (StringRef name : {kRoleAttr, kIdAttr, kOfAttr})
       if (Attribute attribute = op->getAttr(name))
@@ -179,13 +181,15 @@ LogicalResult Planner::decide() {
   if (!decided.ok())
     return emitAll(module, decided.status());
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
-  Result<const planning::PlanSearch::Sharding *> sharding =
+  Result<const planning::PlanSearch::Sharding *> priced =
       search->sharding(chosen.degrees, chosen.overlap);
-  considered.stages = consideredStages(*(*sharding)->model, decision.plan,
-                                       options.memoryBytes);
+  considered.stages =
+      consideredStages(*(*priced)->model, decision.plan, options.memoryBytes);
   decision.report = report + decision.report;
+  decision.sharding = std::move(sharding);
   decision.considered = std::move(considered);
   decision.step = std::move(graph);
+  remarkDecision(module, decision);
   return success();
 }
 

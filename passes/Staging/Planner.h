@@ -18,8 +18,8 @@ struct PlannerOptions {
   planning::ReductionOptions reduction; // of gradients over replicas
 };
 
-// Everything later phases apply: what planning decided, on the graph of the step
-// as it is now, and what it considered, for the plan's report.
+// Everything later phases apply: what planning decided, on the graph of the
+// step as it is now, and what it considered, for the plan's report.
 struct Decision : planning::PlanDecision {
   PlanningGraph step;
   report::Decisions considered;

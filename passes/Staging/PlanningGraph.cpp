@@ -44,8 +44,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     int id = addTensor(argument, name ? name.str() : "input");
     out.graph.tensors[id].input = true;
     // First axes that are the global batch count samples.
-    const int64_t batch =
-        ConfigAttr::of(step->getParentOp()).getGlobalBatch();
+    const int64_t batch = ConfigAttr::of(step->getParentOp()).getGlobalBatch();
     ArrayRef<int64_t> shape =
         cast<RankedTensorType>(argument.getType()).getShape();
     if (step.getArgAttr(index, kBatchedAttr) ||

@@ -20,7 +20,7 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
     received.clear();
     SymbolTableCollection symbols;
     for (TransferOp transfer : module.getOps<TransferOp>())
-      checkTransfer(module, transfer, symbols);
+      checkTransfer(transfer, symbols);
     for (StageOp stage : module.getOps<StageOp>())
       checkStage(stage);
     if (failedAny)
@@ -32,78 +32,35 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
     return op->emitError();
   }
 
-  void checkTransfer(ModuleOp module, TransferOp transfer,
-                     SymbolTableCollection &symbols) {
-    auto find = [&](SymbolRefAttr path) {
-      auto value =
-          dyn_cast_or_null<ValueOp>(symbols.lookupSymbolIn(module, path));
-      if (!value)
-        fail(transfer) << "expected a value of a stage, found " << path;
-      return value;
-    };
-    ValueOp source = find(transfer.getSource());
-    ValueOp target = find(transfer.getTarget());
-    if (!source || !target)
-      return;
-    if (source.getType() != target.getType())
-      fail(transfer) << "transfer changes the type from " << source.getType()
-                     << " to " << target.getType();
+  void checkTransfer(TransferOp transfer, SymbolTableCollection &symbols) {
+    auto target = symbols.lookupNearestSymbolFrom<ValueOp>(
+        transfer, transfer.getTarget());
     if (!received.insert(target).second)
       fail(transfer) << "value " << transfer.getTarget()
                      << " is received twice";
   }
 
   void checkStage(StageOp stage) {
-    llvm::StringMap<ValueOp> values;
     llvm::StringMap<int> plainStores, updates;
-    for (ValueOp value : stage.getOps<ValueOp>())
-      values[value.getSymName()] = value;
-    llvm::SmallDenseSet<std::pair<int, int64_t>> kinds;
-    for (ActionOp action : stage.getOps<ActionOp>()) {
-      int64_t chunk = action.getChunk();
-      if (!kinds.insert({static_cast<int>(action.getKind()), chunk}).second) {
-        InFlightDiagnostic problem = fail(action);
-        problem << "stage has two actions of kind " << letter(action.getKind());
-        if (chunk)
-          problem << " in chunk " << chunk;
-      }
-      action.walk([&](Operation *op) {
-        if (auto load = dyn_cast<LoadOp>(op)) {
-          checkAccess(op, values, load.getValue(), load.getType());
-        } else if (auto store = dyn_cast<StoreOp>(op)) {
-          checkAccess(op, values, store.getValue(),
-                      store.getOperand().getType());
-          if (!store.getAccumulate())
-            ++plainStores[store.getValue()];
-        } else if (auto update = dyn_cast<pipe::UpdateOp>(op)) {
-          ++updates[update.getParameter()];
-        }
-      });
-    }
-    for (auto &entry : values) {
-      ValueOp value = entry.second;
+    stage.walk([&](Operation *op) {
+      if (auto store = dyn_cast<StoreOp>(op))
+        plainStores[store.getValue()] += !store.getAccumulate();
+      else if (auto update = dyn_cast<pipe::UpdateOp>(op))
+        ++updates[update.getParameter()];
+    });
+    for (ValueOp value : stage.getOps<ValueOp>()) {
+      StringRef name = value.getSymName();
       bool arrives = received.contains(value);
-      int stores = plainStores.lookup(entry.first());
+      int stores = plainStores.lookup(name);
       if (value.getKind() == ValueKind::activation && stores + arrives != 1)
-        fail(value) << "expected activation '" << entry.first()
+        fail(value) << "expected activation '" << name
                     << "' to be stored or received once, found " << stores
                     << " stores and " << (arrives ? "a" : "no") << " transfer";
-      if (value.getKind() == ValueKind::parameter &&
-          updates.lookup(entry.first()) != 1)
-        fail(value) << "expected parameter '" << entry.first()
-                    << "' to be updated once, found "
-                    << updates.lookup(entry.first()) << " updates";
+      if (value.getKind() == ValueKind::parameter && updates.lookup(name) != 1)
+        fail(value) << "expected parameter '" << name
+                    << "' to be updated once, found " << updates.lookup(name)
+                    << " updates";
     }
-  }
-
-  void checkAccess(Operation *op, const llvm::StringMap<ValueOp> &values,
-                   StringRef name, Type type) {
-    ValueOp value = values.lookup(name);
-    if (!value)
-      fail(op) << "expected a value of this stage, found '" << name << "'";
-    else if (value.getType() != type)
-      fail(op) << "expected type " << value.getType() << " of '" << name
-               << "', found " << type;
   }
 
   llvm::DenseSet<Operation *> received;

@@ -45,7 +45,7 @@ struct Optimizer {
   }
   // The kernel of an update: adamw has Adam's decay as a constant, too.
   std::string_view kernel() const {
-    return isAdam() ? "adamw_update"
+    return isAdam()                     ? "adamw_update"
            : kind == OptimizerKind::Sgd ? "sgd_update"
                                         : "adagrad_update";
   }

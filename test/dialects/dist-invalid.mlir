@@ -1,4 +1,4 @@
-// Each message of a dist op's verifier.
+// Each message of a dist op's verifier and of the attributes.
 // RUN: merak-opt %s --verify-diagnostics --split-input-file
 
 func.func @f(%x: tensor<8x64xf32>) {
@@ -77,4 +77,34 @@ func.func @f(%x: tensor<8x64xf32>) {
   // expected-error @+1 {{failed to verify that all of {x, y} have same type}}
   %0 = "dist.accumulate"(%x) : (tensor<8x64xf32>) -> tensor<8x32xf32>
   return
+}
+
+// -----
+
+// expected-error @+1 {{expected each axis of a mesh once, found "dp" again}}
+module attributes {dist.example = #dist.mesh<pp = 2, dp = 2, dp = 4>} {
+}
+
+// -----
+
+// expected-error @+1 {{expected a size of at least 1 of mesh axis "tp", found 0}}
+module attributes {dist.example = #dist.mesh<pp = 2, tp = 0>} {
+}
+
+// -----
+
+// expected-error @+1 {{expected a factor of at least 0, found -4}}
+module attributes {dist.example = #dist.layout<[8, -4]>} {
+}
+
+// -----
+
+// expected-error @+1 {{expected each axis of a layout once, found "tp" again}}
+module attributes {dist.example = #dist.layout<[8 over (tp), 4 over (dp, tp)]>} {
+}
+
+// -----
+
+// expected-error @+1 {{expected each axis of a layout once, found "dp" again}}
+module attributes {dist.example = #dist.layout<[8 over (dp)] partial(dp)>} {
 }

@@ -36,3 +36,8 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 4>} {
     return
   }
 }
+
+// Axes that are no words, factors of size 0, dimensions without factors.
+// CHECK: module attributes {dist.example = #dist.layout<[0, 2 over ("a b") * 1, 1]>, dist.mesh = #dist.mesh<"a b" = 2>}
+module attributes {dist.mesh = #dist.mesh<"a b" = 2>, dist.example = #dist.layout<[0, 2 over ("a b") * 1, 1]>} {
+}

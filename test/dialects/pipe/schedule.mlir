@@ -13,8 +13,8 @@ pipe.stage @stage0 index 0 schedule <P0, P0.1, f16, F1, F1.2, r1, B1, W1, R16, B
   // GENERIC: kind = #pipe.action<F>
   pipe.action F @forward {
   }
-  // CHECK: pipe.action S @exchange chunk 1 {
-  pipe.action S @exchange chunk 1 {
+  // CHECK: pipe.action P @prologue.1 chunk 1 {
+  pipe.action P @prologue.1 chunk 1 {
   }
 }
 
@@ -29,9 +29,6 @@ pipe.stage @stage2 index 2 schedule <> {
 // CHECK: pipe.stage @stage3 index 3 {
 pipe.stage @stage3 index 3 {
 }
-
-// CHECK: pipe.transfer B @t0 chunk 1 from @stage1::@a to @stage0::@b
-pipe.transfer B @t0 chunk 1 from @stage1::@a to @stage0::@b
 
 // CHECK: plan.program @program index 0 streams ["compute"] groups [] schedule <F0, U> {
 plan.program @program index 0 streams ["compute"] groups [] schedule <F0, U> {

@@ -10,11 +10,11 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 2>,
     pipe.decision = #pipe.decision<schedule = "gpipe">,
     dist.cluster = #dist.cluster<backend = "cpu">} {
   pipe.stage @stage0 index 0 schedule <F0, F1> {
-    pipe.value activation @whole : tensor<8x96xf32> layout <[8 over (mb), 96]>
-    pipe.value activation @part : tensor<8x96xf32> layout <[8 over (mb), 96] partial(tp)>
-    pipe.value activation @sum : tensor<8x96xf32> layout <[8 over (mb), 96]>
-    pipe.value activation @mixed : tensor<8x96xf32> layout <[8 over (mb), 96] partial(tp)>
-    pipe.value activation @again : tensor<8x96xf32> layout <[8 over (mb), 96]>
+    pipe.value activation @whole : tensor<4x96xf32> layout <[8 over (mb), 96]>
+    pipe.value activation @part : tensor<4x96xf32> layout <[8 over (mb), 96] partial(tp)>
+    pipe.value activation @sum : tensor<4x96xf32> layout <[8 over (mb), 96]>
+    pipe.value activation @mixed : tensor<4x96xf32> layout <[8 over (mb), 96] partial(tp)>
+    pipe.value activation @again : tensor<4x96xf32> layout <[8 over (mb), 96]>
 
     // CHECK: plan.procedure @stage0.forward
     // CHECK-NEXT: plan.kernel {{.*}}(@whole[4, 96]) -> (@sum[4, 96])

@@ -9,7 +9,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 1, mb = 2>,
     pipe.decision = #pipe.decision<schedule = "gpipe">,
     dist.cluster = #dist.cluster<backend = "cpu">} {
   pipe.stage @stage0 index 0 schedule <F0, F1> {
-    pipe.value activation @x : tensor<8x96xf32> layout <[8 over (mb), 96]>
+    pipe.value activation @x : tensor<4x96xf32> layout <[8 over (mb), 96]>
     pipe.value step @sum : tensor<96xf32> layout <[96]>
 
     // CHECK: plan.procedure @stage0.forward

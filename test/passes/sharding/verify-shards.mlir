@@ -3,9 +3,9 @@
 
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 2, mb = 1>} {
   pipe.stage @stage0 index 0 {
-    pipe.value input @x : tensor<4xf32> layout #dist.layout<[4] partial(tp)>
+    pipe.value input @x : tensor<4xf32> tensor "x" layout #dist.layout<[4] partial(tp)>
     pipe.value gradient @g : tensor<4xf32> layout #dist.layout<[4] partial(dp)>
-    pipe.value parameter @w : tensor<4xf32> layout #dist.layout<[4]>
+    pipe.value parameter @w : tensor<4xf32> tensor "w" layout #dist.layout<[4]>
     pipe.value activation @a : tensor<4xf32> layout #dist.layout<[4]>
     pipe.action F @forward {
       %0 = pipe.load @x : tensor<4xf32>
