@@ -311,7 +311,7 @@ void CommandLine::addOutput() {
       "print decisions as remarks at what they are about, to stderr: "
       "categories "
       "by a regular expression (mesh, layout, stage, recompute, schedule, "
-      "overlap, bucket, memory; . for all)");
+      "overlap, bucket, memory; .* for all)");
   addFlag("-v,--verbose", o.verbose,
           "all decisions, not only what fits one screen");
   addFlag("-q,--quiet", o.quiet, "no report; warnings go to stderr");
