@@ -281,7 +281,8 @@ void CommandLine::addPlan() {
              "activations to compute again instead of keeping them: none, "
              "full, auto, or the ratio of stage 0 from 0 to 1");
   add("--tp-overlap", o.tpOverlap,
-      "halves of a microbatch that hide each other's tensor-parallel "
+      "submicrobatches (two of a microbatch) that hide each other's "
+      "tensor-parallel "
       "collectives: 0 off, 1 to 3 inside a layer, a block, everywhere, or auto "
       "(default: auto with --cluster, else 0)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));

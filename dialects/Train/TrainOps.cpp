@@ -183,7 +183,7 @@ INFER(EinsumOp) {
     for (size_t i = 0; i < text.size(); ++i) {
       if (text.find(text[i], i + 1) != std::string::npos)
         return emitOptionalError(location, "letter '", text[i],
-                                 "' stands twice in one operand");
+                                 "' is a duplicate in one operand");
       auto [it, isNew] = sizes.try_emplace(text[i], type.getDimSize(i));
       if (!isNew && it->second != type.getDimSize(i))
         return emitOptionalError(location, "letter '", text[i], "' has sizes ",
@@ -198,7 +198,7 @@ INFER(EinsumOp) {
   for (char letter : letters.out) {
     if (llvm::count(letters.out, letter) != 1)
       return emitOptionalError(location, "letter '", letter,
-                               "' stands twice in the result");
+                               "' is a duplicate in the result");
     auto it = sizes.find(letter);
     if (it == sizes.end())
       return emitOptionalError(location, "output letter '", letter,

@@ -265,8 +265,8 @@ std::string AutoChoice::str() const {
       continue;
     text += fmt::format("{} {:<38} ", i == chosen ? "*" : " ", c.name);
     if (c.misfit.empty())
-      text += fmt::format("{:>12.6g}  idle {:>4.1f} %  in flight {}", c.seconds,
-                          100 * c.idle, fmt::join(c.inFlight, " "));
+      text += fmt::format("{:>12.6g}  bubble {:>4.1f} %  in flight {}",
+                          c.seconds, 100 * c.idle, fmt::join(c.inFlight, " "));
     else
       text += c.misfit;
     text += isList(i) ? fmt::format("; the best of {} lists\n", lists) : "\n";

@@ -64,7 +64,8 @@ void Decider::reportTokens() {
     if (samples() % 2 != 0 && hasAxis(axes, kHalfAxis)) {
       const ClassAnchor anchor = anchorOf(graph, *input.classes, cls);
       decision.report += fmt::format(
-          "tensor-parallel overlap {}: halves of {} tokens (dimension {} of "
+          "tensor-parallel overlap {}: submicrobatches of {} tokens (dimension "
+          "{} of "
           "'{}')\n",
           decision.overlapLevel, anchor.size / 2, anchor.dim, anchor.tensor);
     }

@@ -384,11 +384,11 @@ std::string lostBy(const PlanCandidate &c, const PlanCandidate &best) {
   std::pair<double, const char *> causes[] = {
       {own.work - other.work, "slower kernels"},
       {own.again - other.again, "recomputation"},
-      {own.collectives - other.collectives, "collectives"},
+      {own.collectives - other.collectives, "exposed communication"},
       {own.update - other.update, "gradient reduction and update"},
-      {own.idle - other.idle, "idle stages"}};
+      {own.idle - other.idle, "bubble"}};
   auto most = *std::max_element(std::begin(causes), std::end(causes));
-  return fmt::format("{:.2f} times as long: {}",
+  return fmt::format("{:.2f}x slower: {}",
                      c.plan.cost.seconds / best.plan.cost.seconds, most.second);
 }
 
@@ -409,12 +409,13 @@ std::string describe(const std::vector<PlanCandidate> &candidates,
       continue;
     }
     const PipelineCost &cost = c.plan.cost;
-    text += fmt::format(
-        ", {}, recompute {}{}: {:.3g} s predicted, {:.1f} MiB, idle {:.1f} %, "
-        "collectives {:.3g} s",
-        c.plan.schedule.name, c.recompute,
-        c.overlap ? fmt::format(", overlap {}", c.overlap) : "", cost.seconds,
-        mebi(largest(cost.memory)), 100 * cost.bubble(), cost.exposedSeconds);
+    text += fmt::format(", {}, recompute {}{}: {:.3g} s predicted, {:.1f} MiB, "
+                        "bubble {:.1f} %, "
+                        "exposed communication {:.3g} s",
+                        c.plan.schedule.name, c.recompute,
+                        c.overlap ? fmt::format(", overlap {}", c.overlap) : "",
+                        cost.seconds, mebi(largest(cost.memory)),
+                        100 * cost.bubble(), cost.exposedSeconds);
     if (!cost.fits())
       text += fmt::format("; does not fit into {:.1f} MiB", mebi(memoryBytes));
     else if (&c == best)

@@ -207,7 +207,7 @@ private:
       if (!isNew) {
         complete = false;
         problemAt(stage, i,
-                  fmt::format("{} stands twice, first at position {}",
+                  fmt::format("{} is a duplicate, first at position {}",
                               str(step), first->second));
         continue;
       }

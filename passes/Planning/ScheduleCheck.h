@@ -16,7 +16,8 @@ struct CheckOptions {
 // dependences inside a stage, microbatches 0 first in every action but R (so
 // that no schedule changes the order of a sum, and both ends of a transfer
 // agree), no deadlock (the cycle is printed), microbatches in flight within the
-// bound. All problems at once: "FILE: stage 2, position 7: B3 stands twice ..".
+// bound. All problems at once: "FILE: stage 2, position 7: B3 is a duplicate
+// ..".
 Status checkSchedule(const Schedule &schedule,
                      const CheckOptions &options = {});
 

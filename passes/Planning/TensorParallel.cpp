@@ -438,9 +438,9 @@ std::string SearchReport::str() const {
                                  groups.size(), evaluations);
   for (const CandidateGroup &group : groups)
     text += fmt::format("  {} {} x {} (as dimension {} of '{}'){}\n",
-                        group.chosen ? "split" : "whole", group.classes.size(),
-                        group.size, group.example.dim, group.example.tensor,
-                        group.pinned ? " pinned" : "");
+                        group.chosen ? "split" : "replicated",
+                        group.classes.size(), group.size, group.example.dim,
+                        group.example.tensor, group.pinned ? " pinned" : "");
   auto row = [&](const char *name, double a, double b) {
     text += fmt::format("  {:<24}{:>14.4g} -> {:.4g}\n", name, a, b);
   };

@@ -305,8 +305,9 @@ LogicalResult merak::subPipeline(ModuleOp module,
   auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr);
   if (!mesh || (mesh.getSize(kHalfAxis) != kHalves &&
                 mesh.getSize(kMicrobatchAxis) % kHalves != 0))
-    return module.emitError("expected a mesh whose axis 'mb' counts halves of "
-                            "microbatches, found size ")
+    return module.emitError(
+               "expected a mesh whose axis 'mb' counts submicrobatches, "
+               "found size ")
            << (mesh ? mesh.getSize(kMicrobatchAxis) : 1);
   if (level.getInt() < 1 || level.getInt() > planning::kMaxOverlapLevel)
     return module.emitError("expected an overlap level from 1 to ")

@@ -109,12 +109,12 @@ void Planner::reportMesh() {
                         "samples\n",
                         d.pp, d.dp, d.tp, d.microbatches, samples);
   if (chosen.overlap > 0 && samples % 2 == 0)
-    report +=
-        fmt::format("tensor-parallel overlap {}: halves of {} samples{}\n",
-                    chosen.overlap, samples / 2,
-                    planning::joinsSamples(graph.graph)
-                        ? ", joined for the statistics of their microbatch"
-                        : "");
+    report += fmt::format(
+        "tensor-parallel overlap {}: submicrobatches of {} samples{}\n",
+        chosen.overlap, samples / 2,
+        planning::joinsSamples(graph.graph)
+            ? ", joined for the statistics of their microbatch"
+            : "");
   const std::string asked = options.pinned.tpOverlap.value_or("0");
   if (asked != "0" && asked != "auto" && d.tp == 1)
     report += "tensor-parallel overlap: nothing to hide, tp is 1\n";

@@ -408,7 +408,7 @@ func.func @f(%x: tensor<8x4xf32>, %y: tensor<4x6xf32>) {
 // -----
 
 func.func @f(%x: tensor<8x4xf32>, %y: tensor<4x6xf32>) {
-  // expected-error @+1 {{letter 'a' stands twice in one operand}}
+  // expected-error @+1 {{letter 'a' is a duplicate in one operand}}
   %0 = train.einsum "aa,bd->ad" %x, %y : tensor<8x4xf32>, tensor<4x6xf32>
   return
 }
@@ -432,7 +432,7 @@ func.func @f(%x: tensor<8x4xf32>, %y: tensor<4x6xf32>) {
 // -----
 
 func.func @f(%x: tensor<8x4xf32>, %y: tensor<4x6xf32>) {
-  // expected-error @+1 {{letter 'a' stands twice in the result}}
+  // expected-error @+1 {{letter 'a' is a duplicate in the result}}
   %0 = train.einsum "ab,bd->aa" %x, %y : tensor<8x4xf32>, tensor<4x6xf32>
   return
 }

@@ -203,7 +203,7 @@ def bad_schedule_file(tools):
                             r"stage 2, position 5: F3 is outside"]),
         (doubled, 4, [r"stage 1, position 5: 'X2' is no action"]),
         ([doubled[0], "F0 B0 F1 B1 F2 F3 B3"], 4,
-         [r"stage 0, position 7: B2 stands twice, first at position 6",
+         [r"stage 0, position 7: B2 is a duplicate, first at position 6",
           r"stage 0: B3 is missing", r"stage 1: B2 is missing"]),
         (["F0 F1 B1 B0 F2 F3 B2 B3", good[1]], 4,
          [r"stage 0, position 3: B0 stands after microbatch 1"]),

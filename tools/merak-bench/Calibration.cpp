@@ -301,8 +301,8 @@ private:
       return found.status();
     if (!options_.quiet)
       fmt::print(stderr,
-                 "computing beside communication takes {:.2f} times as long, "
-                 "communication {:.2f} times\n",
+                 "computing beside communication is {:.2f}x slower, "
+                 "communication {:.2f}x slower\n",
                  found->compute, found->communication);
     MERAK_RETURN_IF_ERROR(
         file.add({kComputeSlowdown, {"slowdown"}, found->compute}));

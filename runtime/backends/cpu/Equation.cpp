@@ -26,7 +26,7 @@ bool readLetters(Request &request, const std::string &letters, const View &view,
     Letter &letter = table[letters[d]];
     request.expect(
         !letter.in[operand],
-        fmt::format("letter '{}' stands twice in '{}'", letters[d], letters));
+        fmt::format("letter '{}' is a duplicate in '{}'", letters[d], letters));
     request.expect(letter.size < 0 || letter.size == view.shape[d],
                    fmt::format("letter '{}' has size {} and, in {}, {}",
                                letters[d], letter.size, what, view.shape[d]));

@@ -1,6 +1,6 @@
 // RUN: merak-opt %s --merak-sub-pipeline --split-input-file --verify-diagnostics
 
-// expected-error @below {{expected a mesh whose axis 'mb' counts halves of microbatches, found size 3}}
+// expected-error @below {{expected a mesh whose axis 'mb' counts submicrobatches, found size 3}}
 module attributes {dist.mesh = #dist.mesh<tp = 2, mb = 3>, pipe.tp_overlap = 3 : i64} {
 }
 

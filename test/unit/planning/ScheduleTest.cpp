@@ -354,7 +354,7 @@ TEST(ScheduleCheck, AcceptsUserSchedules) {
 }
 TEST(ScheduleCheck, MissingAndRepeatedActions) {
   EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F0 B0 F1 B0")"),
-            "stage 1, position 3: B0 stands twice, first at position 1\n"
+            "stage 1, position 3: B0 is a duplicate, first at position 1\n"
             "stage 1: B1 is missing");
   EXPECT_EQ(problems(R"("F0 F1 B0 W0 B1", "F0 B0 F1 B1")"),
             "stage 0: W1 is missing");
@@ -395,7 +395,7 @@ TEST(ScheduleCheck, ExpectedShapeAndFile) {
   EXPECT_EQ(problems(R"("F0 F1 B0 B1", "F0 B0 F1 B0")", options),
             "mine.json: expected 3 stages, found 2\n"
             "mine.json: expected 4 microbatches, found 2\n"
-            "mine.json: stage 1, position 3: B0 stands twice, first at "
+            "mine.json: stage 1, position 3: B0 is a duplicate, first at "
             "position 1\n"
             "mine.json: stage 1: B1 is missing");
 }

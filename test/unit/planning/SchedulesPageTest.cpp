@@ -77,7 +77,7 @@ std::string timeline(const std::string &comment) {
           ? automatic(p, m, int(field(comment, "K")), timesOf(comment, R))
           : make(name, p, m, R > 0, int(field(comment, "v", 1)));
   Timeline timeline = simulate(schedule, timesOf(comment, R));
-  return fmt::format("```\np={} m={}, T = {}, idle {:.1f} %\n{}```\n",
+  return fmt::format("```\np={} m={}, T = {}, bubble {:.1f} %\n{}```\n",
                      schedule.stages, schedule.microbatches, timeline.total,
                      100 * timeline.idleFraction(), timelineStr(timeline));
 }
