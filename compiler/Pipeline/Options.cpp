@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace merak {
 
@@ -275,8 +276,8 @@ void CommandLine::addPlan() {
   add("--microbatch", o.microbatch, "samples a microbatch of one replica")
       ->check(CLI::PositiveNumber);
   addDefault("--schedule", o.schedule,
-             "auto, gpipe, 1f1b, early, last, scp, eager, interleaved, zb, or "
-             "FILE.json");
+             fmt::format("auto, {}, or FILE.json",
+                         fmt::join(planning::scheduleNames(), ", ")));
   addDefault("--recompute", o.recompute,
              "activations to compute again instead of keeping them: none, "
              "full, auto, or the ratio of stage 0 from 0 to 1");

@@ -147,7 +147,7 @@ void Attempts::addChunks(const Attempt &like, int chunks) {
     }
     options.schedules = {"gpipe"};
   } else if (other)
-    options.schedules = {"interleaved"};
+    options.schedules = searchedSchedules(/*chunks=*/true);
   else if (quick && way.schedules.size() > 3)
     options.schedules = {way.schedules[0], way.schedules[1], way.schedules[2]};
   if (begins) {

@@ -58,7 +58,7 @@ public:
 private:
   bool wanted(const std::string &name) const {
     if (problem.names.empty()) // with one chunk it is 1f1b
-      return name != "interleaved" || shape.chunks > 1;
+      return shape.chunks > 1 || !traitsOf(name).takesChunks;
     return std::find(problem.names.begin(), problem.names.end(), name) !=
            problem.names.end();
   }

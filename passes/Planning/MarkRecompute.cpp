@@ -41,7 +41,7 @@ public:
     if (pinned.recomputeOps)
       return markNamed();
     if (mode == "full") {
-      bool lastKeeps = schedule == "last" || schedule == "scp";
+      const bool lastKeeps = traitsOf(schedule).lastKeeps;
       for (size_t i = 0; i < graph.ops.size(); ++i)
         decision.recompute[i] =
             decision.stageOfOp[i] >= 0 &&
@@ -88,8 +88,9 @@ private:
     for (size_t i = 0; i < graph.ops.size(); ++i)
       embedding[i] = graph.ops[i].looksUp &&
                      graph.tensors[graph.ops[i].operands[0]].parameter;
-    Result<std::vector<double>> ratios = stageRatios(
-        static_cast<int>(decision.degrees.pp), {ratio}, schedule == "scp");
+    Result<std::vector<double>> ratios =
+        stageRatios(static_cast<int>(decision.degrees.pp), {ratio},
+                    traitsOf(schedule).shifts);
     if (!ratios.ok())
       return ratios.status();
     for (int64_t part = 0; part < decision.degrees.pp * decision.chunks;

@@ -498,8 +498,8 @@ private:
 
   // Merak: the first shards of a stage, as many as its ratio says.
   Marks byRatio(const Search &search, const std::vector<int> &begin, int v) {
-    Result<std::vector<double>> ratios =
-        stageRatios(shape.stages, {given}, search.schedule->name == "scp");
+    Result<std::vector<double>> ratios = stageRatios(
+        shape.stages, {given}, traitsOf(search.schedule->name).shifts);
     if (!ratios.ok())
       return {};
     std::vector<int> ends = shardEnds(begin, v);
@@ -703,7 +703,7 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   problem.shape.microbatches = shape.microbatches;
   problem.shape.chunks = plan.schedule.chunks;
   if (problem.shape.chunks > 1)
-    problem.names = {"interleaved", "list"};
+    problem.names = {searchedSchedules(/*chunks=*/true).front(), "list"};
   problem.shape.update = true;
   problem.effort = effort;
   PipelineCost sums;

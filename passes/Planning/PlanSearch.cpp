@@ -31,20 +31,18 @@ Way ownWay(const Strategy &pinned) {
   way.overlap = overlap == "auto" ? std::vector<int>{0, 3}
                                   : std::vector<int>{overlap[0] - '0'};
   std::string name = pinned.schedule.value_or("auto");
-  way.chunks = int(pinned.chunks.value_or(name == "interleaved" ? 2 : 1));
+  way.chunks = int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));
   // Lists of an earlier search are all there is; a schedule of the user's own,
   // which need not say everything, is priced as 1F1B.
   const bool searched = pinned.lists && name == "auto";
   if ((pinned.lists && !searched) || name.ends_with(".json"))
-    name = way.chunks > 1 ? "interleaved" : "1f1b";
+    name = searchedSchedules(way.chunks > 1).front();
   if (searched)
     way.concrete = {*pinned.lists};
   else if (name != "auto")
     way.schedules = {name};
-  else if (way.chunks > 1)
-    way.schedules = {"interleaved"};
   else
-    way.schedules = {"1f1b", "scp", "zb", "last", "early", "eager", "gpipe"};
+    way.schedules = searchedSchedules(way.chunks > 1);
   way.lists = name == "auto" && !searched;
   if (way.lists && way.chunks == 1 && !pinned.chunks)
     way.otherChunks = {2, 4};

@@ -12,7 +12,7 @@ constexpr double kRounding = 1e-9;
 } // namespace
 
 Result<std::vector<double>>
-stageRatios(int stages, const std::vector<double> &given, bool scp) {
+stageRatios(int stages, const std::vector<double> &given, bool shifts) {
   Status status;
   if (given.empty() || int(given.size()) > stages)
     status.merge(Status::error(
@@ -33,7 +33,7 @@ stageRatios(int stages, const std::vector<double> &given, bool scp) {
   for (int s = 0; s < stages - 1; ++s)
     ratios[s] = std::max(0.0, 1 - kept / (stages - 1 - s));
   ratios[stages - 1] = 0;
-  if (scp && stages > 2)
+  if (shifts && stages > 2)
     ratios[stages - 2] = ratios[stages - 3];
   return ratios;
 }

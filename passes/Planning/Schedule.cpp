@@ -200,28 +200,51 @@ std::vector<Step> zeroBubble(const ScheduleOptions &o, int stage) {
 }
 
 struct Entry {
-  const char *name;
+  ScheduleTraits traits;
   Generator generator;
 };
 
+// name, and what ScheduleTraits says of it.
 const Entry kSchedules[] = {
-    {"gpipe", gpipe},
-    {"1f1b", oneForwardOneBackward},
-    {"early", early},
-    {"last", last},
-    {"scp", shiftedCriticalPath},
-    {"eager", eager},
-    {"interleaved", interleaved},
-    {"zb", zeroBubble},
+    {{.name = "gpipe", .searched = 7}, gpipe},
+    {{.name = "1f1b", .searched = 1}, oneForwardOneBackward},
+    {{.name = "early", .searched = 5}, early},
+    {{.name = "last", .lastKeeps = true, .searched = 4}, last},
+    {{.name = "scp", .lastKeeps = true, .shifts = true, .searched = 2},
+     shiftedCriticalPath},
+    {{.name = "eager", .searched = 6}, eager},
+    {{.name = "interleaved", .takesChunks = true}, interleaved},
+    {{.name = "zb", .searched = 3}, zeroBubble},
 };
 
 } // namespace
+
+ScheduleTraits traitsOf(const std::string &name) {
+  for (const Entry &entry : kSchedules)
+    if (entry.traits.name == name)
+      return entry.traits;
+  return {.name = name};
+}
+
+std::vector<std::string> searchedSchedules(bool chunks) {
+  std::vector<ScheduleTraits> found;
+  for (const Entry &entry : kSchedules)
+    if (chunks ? entry.traits.takesChunks : entry.traits.searched > 0)
+      found.push_back(entry.traits);
+  std::sort(found.begin(), found.end(), [](const auto &a, const auto &b) {
+    return a.searched < b.searched;
+  });
+  std::vector<std::string> names;
+  for (const ScheduleTraits &traits : found)
+    names.push_back(traits.name);
+  return names;
+}
 
 const std::vector<std::string> &scheduleNames() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out;
     for (const Entry &entry : kSchedules)
-      out.push_back(entry.name);
+      out.push_back(entry.traits.name);
     return out;
   }();
   return names;
@@ -252,7 +275,7 @@ Result<Schedule> makeSchedule(const std::string &name,
                               const ScheduleOptions &options) {
   const Entry *entry = nullptr;
   for (const Entry &known : kSchedules)
-    if (name == known.name)
+    if (name == known.traits.name)
       entry = &known;
   if (!entry)
     return Status::error(fmt::format("there is no schedule '{}'; known are {}",
@@ -270,7 +293,7 @@ Result<Schedule> makeSchedule(const std::string &name,
       int(options.recomputeStages.size()) != options.stages)
     problem(fmt::format("has {} stages, found {} recomputation flags",
                         options.stages, options.recomputeStages.size()));
-  bool inChunks = entry->generator == interleaved;
+  bool inChunks = entry->traits.takesChunks;
   if (options.chunks < 1 || (options.chunks > 1 && !inChunks))
     problem(fmt::format("has {} a stage, found {}",
                         inChunks ? "at least one chunk" : "one chunk",

@@ -41,9 +41,25 @@ struct ScheduleOptions {
   }
 };
 
-// gpipe, 1f1b, early, last, scp, eager, interleaved, zb (which always splits
-// the backward). Errors: unknown name (lists the known ones), a shape the
-// schedule is not defined for.
+// What planning asks of a schedule by name; all names stand in kSchedules.
+struct ScheduleTraits {
+  std::string name;
+  bool takesChunks = false; // several parts of the model on a stage
+  bool lastKeeps = false;   // the last stage never recomputes
+  // The stage before the last has as many microbatches in flight as the one
+  // before it (Merak's shifted critical path).
+  bool shifts = false;
+  // When `auto` tries it, with one chunk; 0: it does not. Of equals the first
+  // is taken.
+  int searched = 0;
+};
+// Of a name that is none (a file): nothing but the name.
+ScheduleTraits traitsOf(const std::string &name);
+// What `auto` tries, in order, with one or with several chunks.
+std::vector<std::string> searchedSchedules(bool chunks);
+
+// By name (scheduleNames). Errors: unknown name (lists the known ones), a shape
+// the schedule is not defined for.
 Result<Schedule> makeSchedule(const std::string &name,
                               const ScheduleOptions &options);
 const std::vector<std::string> &scheduleNames();
