@@ -28,6 +28,27 @@ ProgramRestorer::ProgramRestorer(OnnxFile &file, const ExportedProgram &program,
       reached(gradientReaches(graph, outputs, /*settings=*/true)) {
   for (const onnx::NodeProto &node : graph.node())
     calls.push_back(program.callOf(node));
+  nameSplits();
+}
+
+// The exporter notes nothing at the nodes that split a tensor: they belong to
+// the module of all that reads the parts.
+void ProgramRestorer::nameSplits() {
+  std::map<std::string, std::set<std::string>> readers; // by value
+  for (const onnx::NodeProto &node : graph.node())
+    for (const std::string &input : node.input())
+      readers[input].insert(moduleOf(node));
+  for (int i = 0; i < graph.node_size(); ++i) {
+    if (graph.node(i).op_type() != "Split" || !calls[i].name.empty())
+      continue;
+    std::set<std::string> modules;
+    for (const std::string &part : graph.node(i).output())
+      modules.insert(readers[part].begin(), readers[part].end());
+    if (modules.size() == 1 && !modules.begin()->empty()) {
+      calls[i] = program.callOfModule(*modules.begin());
+      inferred.insert(i);
+    }
+  }
 }
 
 std::vector<RestoreError> ProgramRestorer::run() {
@@ -39,6 +60,7 @@ std::vector<RestoreError> ProgramRestorer::run() {
   judgeFolds();
   if (options.train)
     findLost();
+  llvm::append_range(added, related);
   if (!added.empty()) {
     // Their operands are initializers, so that they may stand first.
     auto &nodes = *graph.mutable_node();
@@ -119,6 +141,7 @@ void ProgramRestorer::findSources() {
       if (program.isParameter(source))
         sources[name].insert(source);
   }
+  separateStates();
   for (const auto &[name, from] : sources)
     held.insert(from.begin(), from.end());
   for (const auto &[name, readers] : uses) {
@@ -183,6 +206,10 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
   }
   if (lost.size() == 1)
     return lost[0];
+  if (std::string twin = twinOf(initializer, use); !twin.empty())
+    return twin;
+  if (inferred.count(use.node) && !own.empty() && candidates.empty())
+    doubtfulUses.push_back(graph.node(use.node).name());
   // Views of a parameter have names of their own, which do not say of which.
   const bool isView = !program.unresolved(call, true).empty();
   if (isView && !own.empty())
@@ -190,6 +217,34 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
   isConstant = !own.empty() && !isView &&
                !exportedCall(graph.node(use.node)).name.empty();
   return "";
+}
+
+// The calls exp and exp_1 of two modules were made one, since their parameters
+// were equal: a node of the second module names exp_1, and the module's own
+// parameter of the same name is nowhere. Ties are not meant: of tied parameters
+// the program names the last one.
+std::string ProgramRestorer::twinOf(const std::string &initializer,
+                                    const Use &use) const {
+  const Sources &own = sources.at(initializer);
+  const ExportedCall &call = calls[use.node];
+  if (own.size() != 1 || !program.foldedFrom(initializer) ||
+      llvm::is_contained(call.operands, initializer))
+    return "";
+  const std::string &first = *own.begin();
+  bool namesTwin = false, isFirsts = false;
+  for (const std::string &operand : program.unresolved(call, true))
+    namesTwin |= functionOf(operand) == functionOf(initializer);
+  for (const Use &other : uses.at(initializer))
+    isFirsts |=
+        llvm::is_contained(calls[other.node].operands, initializer) &&
+        moduleOf(graph.node(other.node)) == moduleOfParameter(first);
+  const std::string twin = moduleOf(graph.node(use.node)) + "." +
+                           StringRef(first).rsplit('.').second.str();
+  const auto &order = program.parameters();
+  return namesTwin && isFirsts && program.isParameter(twin) && !isHeld(twin) &&
+                 llvm::find(order, first) < llvm::find(order, twin)
+             ? twin
+             : "";
 }
 
 void ProgramRestorer::giveOwn(const std::string &initializer, const Use &use,
