@@ -77,6 +77,7 @@ bool merak::takesWeightsAsTheyAre(StringRef function) {
                                            "native_group_norm",
                                            "native_layer_norm",
                                            "prelu",
+                                           "repeat",
                                            "rnn_relu",
                                            "rnn_tanh",
                                            "embedding"};

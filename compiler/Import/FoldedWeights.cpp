@@ -198,7 +198,7 @@ bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
     bool equal = extent > 1;
     // Equal elements do not show where they were repeated: along the batch.
     if (same)
-      equal = d == 0 && extent == batch && rank > 1;
+      equal = d == batchAxisOf(name) && extent == batch && rank > 1;
     for (uint64_t at = 0; equal && !same && at < bytes->size();
          at += extent * inner)
       for (int64_t k = 1; k < extent && equal; ++k)
@@ -299,6 +299,7 @@ bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
   names.insert(own);
   sources[own] = from;
   trainedNames.insert(own);
+  noteVanishing(name);
   file.removeInitializer(name);
   file.addInitializer(std::move(parameter));
   std::string last = own;
@@ -319,7 +320,6 @@ bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
       use.copy = name;
       use.functions = functions;
     }
-  inverted = name;
   report.restored.push_back(own + " (the exporter wrote '" + name +
                             "', which was computed from it)");
   return true;
@@ -353,7 +353,8 @@ void ProgramRestorer::judgeFold(const std::string &name) {
         !uses.count(other) || uses[other].empty())
       continue;
     for (const std::string &source : theirs)
-      if (from.count(source) && (!parts || other == source || picks))
+      if (from.count(source) && (!parts || other == source || picks) &&
+          (other == source || sharesElements(name, other)))
         return fail(name,
                     "expected one use of parameter '" + source +
                         "' of the exported program, found that the exporter "

@@ -27,6 +27,11 @@ std::vector<float> ProgramRestorer::floatsIn(const std::string &name) {
   return values;
 }
 
+static bool isRecurrent(const onnx::NodeProto &node) {
+  return node.op_type() == "GRU" || node.op_type() == "LSTM" ||
+         node.op_type() == "RNN";
+}
+
 static bool allZero(const std::vector<float> &values) {
   return llvm::all_of(values, [](float value) { return value == 0; });
 }
@@ -36,6 +41,34 @@ static bool allZero(const std::vector<float> &values) {
 bool ProgramRestorer::isNamedByReaders(const std::string &name) const {
   return llvm::all_of(uses.at(name), [&](const Use &use) {
     return llvm::is_contained(calls[use.node].operands, originOf(name));
+  });
+}
+
+// The exporter leaves out sums with 0 and products with 1.
+void ProgramRestorer::noteVanishing(const std::string &name) {
+  const std::vector<float> values = floatsIn(name);
+  const bool ones =
+      llvm::all_of(values, [](float value) { return value == 1; });
+  if (ones || allZero(values))
+    vanishing = name;
+}
+
+// Parts of a parameter that have no value in common have no element in common.
+bool ProgramRestorer::sharesElements(const std::string &one,
+                                     const std::string &other) {
+  std::vector<float> a = floatsIn(one), b = floatsIn(other), both;
+  llvm::sort(a);
+  llvm::sort(b);
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(),
+                        std::back_inserter(both));
+  return a.empty() || b.empty() || !both.empty();
+}
+
+// Where an operand's samples are: first states have their layers before them.
+int64_t ProgramRestorer::batchAxisOf(const std::string &name) const {
+  const std::vector<Use> &readers = uses.at(name);
+  return !readers.empty() && llvm::all_of(readers, [&](const Use &use) {
+    return isRecurrent(graph.node(use.node)) && use.slot >= 5;
   });
 }
 
@@ -333,6 +366,7 @@ bool ProgramRestorer::relate(const std::string &name) {
   auto relation = relationOf(base, name);
   if (!relation)
     return false;
+  noteVanishing(name);
   file.removeInitializer(name);
   uses[name].clear();
   addRelation(*relation);
@@ -547,6 +581,7 @@ bool ProgramRestorer::shift(const std::string &name, const Sources &from) {
              "' of the exported program, found " + what +
              ": weight decay would pull it elsewhere",
          std::string(kRemedy) + ", or --optimizer with weight_decay=0");
+  noteVanishing(name);
   trainedNames.insert(name);
   report.moved.push_back(what);
   report.warnings.push_back("trained is " + what +
@@ -558,11 +593,6 @@ bool ProgramRestorer::shift(const std::string &name, const Sources &from) {
 //===----------------------------------------------------------------------===//
 // Sources that only lent their shape
 //===----------------------------------------------------------------------===//
-
-static bool isRecurrent(const onnx::NodeProto &node) {
-  return node.op_type() == "GRU" || node.op_type() == "LSTM" ||
-         node.op_type() == "RNN";
-}
 
 // Parameters in the list of weights of torch's recurrent operators, which is
 // the last list among their arguments.

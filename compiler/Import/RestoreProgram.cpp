@@ -183,6 +183,8 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
       doubtfulUses.push_back(graph.node(use.node).name());
     return "";
   }
+  if (llvm::is_contained(call.operands, initializer))
+    return ""; // what was folded, by its own name
   std::vector<std::string> candidates, lost;
   for (const std::string &name : program.parametersOf(call)) {
     if (own.count(name) || !isHeld(name))
@@ -224,16 +226,17 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
 // parameter of the same name is nowhere. Ties are not meant: of tied parameters
 // the program names the last one.
 std::string ProgramRestorer::twinOf(const std::string &initializer,
-                                    const Use &use) const {
+                                    const Use &use) {
   const Sources &own = sources.at(initializer);
   const ExportedCall &call = calls[use.node];
-  if (own.size() != 1 || !program.foldedFrom(initializer) ||
-      llvm::is_contained(call.operands, initializer))
+  if (own.size() != 1 || !program.foldedFrom(initializer))
     return "";
   const std::string &first = *own.begin();
-  bool namesTwin = false, isFirsts = false;
+  std::string named;
+  bool isFirsts = false;
   for (const std::string &operand : program.unresolved(call, true))
-    namesTwin |= functionOf(operand) == functionOf(initializer);
+    if (functionOf(operand) == functionOf(initializer))
+      named = operand;
   for (const Use &other : uses.at(initializer))
     isFirsts |=
         llvm::is_contained(calls[other.node].operands, initializer) &&
@@ -241,10 +244,11 @@ std::string ProgramRestorer::twinOf(const std::string &initializer,
   const std::string twin = moduleOf(graph.node(use.node)) + "." +
                            StringRef(first).rsplit('.').second.str();
   const auto &order = program.parameters();
-  return namesTwin && isFirsts && program.isParameter(twin) && !isHeld(twin) &&
-                 llvm::find(order, first) < llvm::find(order, twin)
-             ? twin
-             : "";
+  if (named.empty() || !isFirsts || !program.isParameter(twin) ||
+      isHeld(twin) || llvm::find(order, first) > llvm::find(order, twin))
+    return "";
+  explained.insert(named);
+  return twin;
 }
 
 void ProgramRestorer::giveOwn(const std::string &initializer, const Use &use,
@@ -456,6 +460,8 @@ void ProgramRestorer::findLost() {
   // that parameters have now (idle): a product with 1, a sum with 0.
   std::vector<std::string> merged, idle;
   for (const std::string &call : removed) {
+    if (explained.count(call))
+      continue;
     if (functionOf(call) == "detach")
       fail(call,
            "expected a node that stops the gradient (detach), found that the "
@@ -478,11 +484,11 @@ void ProgramRestorer::findLost() {
     return failLost(merged[0], lost);
   if (!idle.empty() && !unfrozen.empty())
     return failLost(idle[0], unfrozen);
-  if (!idle.empty() && !inverted.empty())
+  if (!idle.empty() && !vanishing.empty())
     return fail(idle[0],
                 "expected a node for this call of the exported program, found "
                 "that the exporter removed it; it may have used '" +
-                    inverted + "', which is computed from a parameter",
+                    vanishing + "', which is computed from a parameter",
                 kRemedy);
   report.lost = unfrozen;
   if (!idle.empty())

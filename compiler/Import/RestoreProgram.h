@@ -60,7 +60,7 @@ private:
   void separateMerged();
   // The parameter of another module of the same kind that a use of a folded
   // initializer was computed from; empty: none.
-  std::string twinOf(const std::string &initializer, const Use &use) const;
+  std::string twinOf(const std::string &initializer, const Use &use);
   // What a slot should read in place of the initializer; empty: it may stay.
   std::string ownerOf(const std::string &initializer, const Use &use,
                       bool &isConstant);
@@ -73,6 +73,9 @@ private:
   const OnnxTensor &tensorOf(const std::string &name) const;
   std::vector<float> floatsIn(const std::string &name); // empty: not f32
   bool isNamedByReaders(const std::string &name) const;
+  void noteVanishing(const std::string &name);
+  bool sharesElements(const std::string &one, const std::string &other);
+  int64_t batchAxisOf(const std::string &name) const;
 
   // An initializer that is functions of another, or that with its axes
   // permuted.
@@ -143,7 +146,9 @@ private:
   std::map<std::string, std::string> copyOf;    // of what was merged
   std::set<std::string> held; // parameters that some initializer holds
   std::set<std::string> restoredBiases;
-  std::string inverted; // one that was computed from a parameter
+  // One that was computed from a parameter, of zeros or ones.
+  std::string vanishing;
+  std::set<std::string> explained; // removed calls of which one knows enough
   std::set<std::string> trainedNames, failed;
   std::vector<std::string> doubtfulUses; // nodes that read a view of something
   std::vector<onnx::NodeProto> added;    // go before all others
