@@ -7,8 +7,8 @@
 using namespace merak;
 using llvm::StringRef;
 
-// What else one finds among the origins of a folded weight is arithmetic, unless
-// it belongs to an index.
+// What else one finds among the origins of a folded weight is arithmetic,
+// unless it belongs to an index.
 bool merak::movesElements(StringRef function) {
   static const llvm::StringSet<> kMoves = {"_reshape_alias",
                                            "_to_copy",

@@ -403,6 +403,10 @@ void ProgramRestorer::judgeFolds() {
     return isRearranged(name, sources[name], why) &&
            tieToOther(name, sources[name]);
   });
+  std::map<std::string, std::vector<Use>> merged;
+  for (const std::string &name : folds)
+    if (std::vector<Use> others = readersOfOthers(name); !others.empty())
+      merged[name] = others;
   // What was computed last first: it may be computed from others.
   auto origins = [&](const std::string &name) {
     const auto *values = program.foldedFrom(originOf(name));
@@ -417,5 +421,7 @@ void ProgramRestorer::judgeFolds() {
   llvm::sort(folds);
   for (const std::string &name : folds)
     judgeFold(name);
+  for (const auto &[name, readers] : merged)
+    judgeMerged(name, readers);
   reportRelations();
 }

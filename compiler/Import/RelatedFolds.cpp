@@ -44,6 +44,64 @@ bool ProgramRestorer::isNamedByReaders(const std::string &name) const {
   });
 }
 
+// The uses of a fold whose calls name another one, by the same function, which
+// the graph does not have.
+std::vector<ProgramRestorer::Use>
+ProgramRestorer::readersOfOthers(const std::string &name) const {
+  std::vector<Use> others;
+  const std::string &origin = originOf(name);
+  if (copyOf.count(name) || isInternal(name))
+    return others;
+  for (const Use &use : uses.at(name)) {
+    const ExportedCall &call = calls[use.node];
+    const std::vector<std::string> missing = program.unresolved(call, true);
+    if (!llvm::is_contained(call.operands, origin) &&
+        llvm::any_of(missing, [&](const std::string &operand) {
+          return functionOf(operand) == functionOf(origin);
+        }))
+      others.push_back(use);
+  }
+  return others;
+}
+
+static bool isNear(const std::vector<float> &a, const std::vector<float> &b) {
+  bool same = a.size() == b.size();
+  for (size_t i = 0; same && i < a.size(); ++i)
+    same = std::fabs(a[i] - b[i]) <= 1e-5 * (1 + std::fabs(b[i]));
+  return same;
+}
+
+// The two were equal when the model was exported: the same part of the same
+// parameter if no other has its values, and if these are not one number, which
+// could be any part.
+void ProgramRestorer::judgeMerged(const std::string &name,
+                                  const std::vector<Use> &readers) {
+  const auto found = sources.find(name);
+  if (found == sources.end() || failed.count(name))
+    return;
+  const std::string &parameter = *found->second.begin();
+  const std::string holder = names.contains(parameter) ? parameter : name;
+  auto isHolder = [&](const OnnxTensor &tensor) {
+    return tensor.name == holder;
+  };
+  if (!llvm::any_of(file.initializers(), isHolder))
+    return;
+  const std::vector<float> values = floatsIn(holder);
+  bool doubtful = values.empty() || llvm::all_equal(values);
+  for (const OnnxTensor &tensor : file.initializers())
+    doubtful |= tensor.name != holder && trainedNames.count(tensor.name) &&
+                tensor.elements() == static_cast<int64_t>(values.size()) &&
+                isNear(floatsIn(tensor.name), values);
+  if (doubtful)
+    fail(name,
+         "expected one use of parameter '" + parameter +
+             "' of the exported program, found that '" +
+             graph.node(readers[0].node).name() + "' reads '" + name +
+             "' in place of another value that was equal to it when the model "
+             "was exported",
+         kRemedy);
+}
+
 // The exporter leaves out sums with 0 and products with 1.
 void ProgramRestorer::noteVanishing(const std::string &name) {
   const std::vector<float> values = floatsIn(name);
@@ -227,8 +285,8 @@ static bool isPermuted(llvm::ArrayRef<int64_t> fromDims,
 // element is none.
 static std::optional<std::vector<int64_t>>
 onlyPermutation(llvm::ArrayRef<int64_t> fromDims,
-                const std::vector<float> &from,
-                llvm::ArrayRef<int64_t> toDims, const std::vector<float> &to) {
+                const std::vector<float> &from, llvm::ArrayRef<int64_t> toDims,
+                const std::vector<float> &to) {
   constexpr size_t kMaxRank = 5;
   if (fromDims.size() != toDims.size() || fromDims.size() > kMaxRank ||
       from.size() != to.size())
@@ -259,9 +317,9 @@ onlyPermutation(llvm::ArrayRef<int64_t> fromDims,
 
 // What the exporter computed on the way from `base` to `name`: the results of
 // calls, the last one of which gave `name` its name.
-std::vector<std::string>
-ProgramRestorer::callsBetween(const std::string &base, const std::string &name,
-                              int &constants) const {
+std::vector<std::string> ProgramRestorer::callsBetween(const std::string &base,
+                                                       const std::string &name,
+                                                       int &constants) const {
   std::set<std::string> before{base};
   if (const auto *values = program.foldedFrom(originOf(base)))
     before.insert(values->begin(), values->end());
@@ -568,7 +626,8 @@ bool ProgramRestorer::addsNumber(const std::string &name,
 // As long as parameters do not decay, and every optimizer treats each element
 // by itself, w + c moves as w does, and c - w the other way, as it should.
 bool ProgramRestorer::shift(const std::string &name, const Sources &from) {
-  if (!addsNumber(name, from) || (!copyOf.count(name) && !isNamedByReaders(name)))
+  if (!addsNumber(name, from) ||
+      (!copyOf.count(name) && !isNamedByReaders(name)))
     return false;
   for (const auto &[other, theirs] : sources)
     if (other != name && theirs.count(*from.begin()) && names.contains(other))

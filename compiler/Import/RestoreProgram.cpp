@@ -238,9 +238,8 @@ std::string ProgramRestorer::twinOf(const std::string &initializer,
     if (functionOf(operand) == functionOf(initializer))
       named = operand;
   for (const Use &other : uses.at(initializer))
-    isFirsts |=
-        llvm::is_contained(calls[other.node].operands, initializer) &&
-        moduleOf(graph.node(other.node)) == moduleOfParameter(first);
+    isFirsts |= llvm::is_contained(calls[other.node].operands, initializer) &&
+                moduleOf(graph.node(other.node)) == moduleOfParameter(first);
   const std::string twin = moduleOf(graph.node(use.node)) + "." +
                            StringRef(first).rsplit('.').second.str();
   const auto &order = program.parameters();

@@ -73,6 +73,8 @@ private:
   const OnnxTensor &tensorOf(const std::string &name) const;
   std::vector<float> floatsIn(const std::string &name); // empty: not f32
   bool isNamedByReaders(const std::string &name) const;
+  std::vector<Use> readersOfOthers(const std::string &name) const;
+  void judgeMerged(const std::string &name, const std::vector<Use> &readers);
   void noteVanishing(const std::string &name);
   bool sharesElements(const std::string &one, const std::string &other);
   int64_t batchAxisOf(const std::string &name) const;
