@@ -430,6 +430,31 @@ bool ProgramRestorer::isAlias(const std::string &parameter) const {
   return false;
 }
 
+// Whether all that reads the call's result computes with integers, which no
+// parameter has.
+bool ProgramRestorer::isOfIntegers(const std::string &call) const {
+  llvm::StringSet<> integers;
+  for (const onnx::NodeProto &node : graph.node())
+    if (const int64_t type = integerOf(node, "to", 0);
+        node.op_type() == "Cast" &&
+        (type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32))
+      integers.insert(node.output(0));
+  bool any = false;
+  for (int i = 0; i < graph.node_size(); ++i) {
+    if (!llvm::is_contained(calls[i].operands, call))
+      continue;
+    const onnx::NodeProto &node = graph.node(i);
+    const StringRef type = node.op_type();
+    // Operators with operands of one type.
+    any = type == "Add" || type == "Sub" || type == "Mul" || type == "Div";
+    if (!any || llvm::none_of(node.input(), [&](const std::string &input) {
+          return integers.contains(input);
+        }))
+      return false;
+  }
+  return any;
+}
+
 // A parameter that a call names must be held by something. One that no call
 // names may be unused or an alias of a tied one; but where a call was taken out
 // of the graph that could have read it, nobody can tell.
@@ -459,7 +484,7 @@ void ProgramRestorer::findLost() {
   // that parameters have now (idle): a product with 1, a sum with 0.
   std::vector<std::string> merged, idle;
   for (const std::string &call : removed) {
-    if (explained.count(call))
+    if (explained.count(call) || isOfIntegers(call))
       continue;
     if (functionOf(call) == "detach")
       fail(call,

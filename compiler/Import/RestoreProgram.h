@@ -119,6 +119,7 @@ private:
   bool invert(const std::string &name, const Sources &from);
   bool contract(const std::string &name, const Sources &from);
   void findLost();
+  bool isOfIntegers(const std::string &call) const;
   void failLost(const std::string &call, const std::vector<std::string> &lost);
 
   std::set<std::string> functionsOf(const std::string &name) const;

@@ -39,6 +39,7 @@ FOLDED = {
     "weight-norm": "model.0.parametrizations.weight.original0",
     "weight-norm-old": "model.0.weight_g",
     "weight-standardization": "model.0.weight",
+    "zero-parameters": "model.alphas",
 }
 # The same with a dynamic batch.
 FOLDED_DYNAMIC = {
