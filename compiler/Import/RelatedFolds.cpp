@@ -44,8 +44,8 @@ bool ProgramRestorer::isNamedByReaders(const std::string &name) const {
   });
 }
 
-// The uses of a fold whose calls name another one, by the same function, which
-// the graph does not have.
+// The uses of a fold whose calls name something else that the graph does not
+// have.
 std::vector<ProgramRestorer::Use>
 ProgramRestorer::readersOfOthers(const std::string &name) const {
   std::vector<Use> others;
@@ -55,9 +55,10 @@ ProgramRestorer::readersOfOthers(const std::string &name) const {
   for (const Use &use : uses.at(name)) {
     const ExportedCall &call = calls[use.node];
     const std::vector<std::string> missing = program.unresolved(call, true);
-    if (!llvm::is_contained(call.operands, origin) &&
-        llvm::any_of(missing, [&](const std::string &operand) {
-          return functionOf(operand) == functionOf(origin);
+    const std::vector<std::string> read = program.parametersOf(call);
+    if (!missing.empty() && !llvm::is_contained(call.operands, origin) &&
+        llvm::none_of(read, [&](const std::string &parameter) {
+          return sources.at(name).count(parameter);
         }))
       others.push_back(use);
   }
@@ -315,6 +316,13 @@ onlyPermutation(llvm::ArrayRef<int64_t> fromDims,
 // One fold from another
 //===----------------------------------------------------------------------===//
 
+bool ProgramRestorer::isOfBuffers(const std::string &name) const {
+  const auto *values = program.foldedFrom(originOf(name));
+  return values && llvm::any_of(*values, [&](const std::string &value) {
+           return llvm::is_contained(program.buffers(), value);
+         });
+}
+
 // What the exporter computed on the way from `base` to `name`: the results of
 // calls, the last one of which gave `name` its name.
 std::vector<std::string> ProgramRestorer::callsBetween(const std::string &base,
@@ -336,8 +344,11 @@ std::vector<std::string> ProgramRestorer::callsBetween(const std::string &base,
 }
 
 // The initializer that was computed last among those that `name` was computed
-// from, of the same parameter; empty: none, or two.
+// from, of the same parameter; empty: none, or two. Names of buffers could be
+// taken for functions.
 std::string ProgramRestorer::baseOf(const std::string &name) const {
+  if (isOfBuffers(name))
+    return "";
   std::string base;
   size_t most = 0;
   for (const std::string &value : *program.foldedFrom(originOf(name))) {
@@ -553,7 +564,8 @@ bool ProgramRestorer::isOfZeroState(const std::string &name) {
   const Sources from = sources[name];
   const std::vector<float> values = floatsIn(name);
   if (copyOf.count(name) || isInternal(name) || !program.foldedFrom(name) ||
-      from.size() > 2 || values.empty() || !multipliesZeros(name))
+      from.size() > 2 || values.empty() || isOfBuffers(name) ||
+      !multipliesZeros(name))
     return false;
   std::string bias, weight;
   for (const std::string &source : from)
@@ -608,7 +620,7 @@ bool ProgramRestorer::addsNumber(const std::string &name,
   const std::string &origin = originOf(name);
   const std::vector<std::string> *values = program.foldedFrom(origin);
   const StringRef last = functionOf(origin);
-  if (!values || from.size() != 1 ||
+  if (!values || from.size() != 1 || isOfBuffers(name) ||
       (last != "add" && last != "sub" && last != "rsub"))
     return false;
   int numbers = 0, parameters = 0;

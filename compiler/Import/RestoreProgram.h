@@ -88,6 +88,7 @@ private:
   };
   bool relate(const std::string &name);
   std::string baseOf(const std::string &name) const;
+  bool isOfBuffers(const std::string &name) const;
   std::vector<std::string> callsBetween(const std::string &base,
                                         const std::string &name,
                                         int &constants) const;

@@ -89,8 +89,6 @@ REFUSED = {
 REFUSED_LAYOUT = {
     # Exported as a loop over all bags of the batch.
     "embedding-bag-sum": ["needs the whole batch of", "use one microbatch"],
-    ("embedding-bag-mean", "dynamo-optimized"):
-    ["needs the whole batch of", "use one microbatch"],
     # Labels are the largest of what a frozen teacher says of the batch.
     "deit-distilled": ["summed over all microbatches", "--schedule=gpipe"],
 }
