@@ -88,9 +88,12 @@ bool merak::isInternal(StringRef value) {
   return functionOf(value) == "val" || value == "val";
 }
 
-bool merak::movesAll(StringRef function) {
-  return movesElements(function) && function != "cat" && function != "concat" &&
-         function != "stack" && function != "getitem";
+bool merak::movesAxes(StringRef function) {
+  static const llvm::StringSet<> kMoves = {
+      "_to_copy", "alias",   "clone",   "contiguous", "lift_fresh_copy",
+      "mT",       "movedim", "numpy_T", "permute",    "swapaxes",
+      "swapdims", "t",       "to",      "transpose"};
+  return kMoves.contains(function);
 }
 
 bool merak::makesZeros(StringRef function) {

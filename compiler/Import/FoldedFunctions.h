@@ -8,8 +8,8 @@ namespace merak {
 
 // Calls that only move elements.
 bool movesElements(llvm::StringRef function);
-// Of those, calls with one operand that keep all of its elements.
-bool movesAll(llvm::StringRef function);
+// Of those, calls with one operand that do nothing but permute its axes.
+bool movesAxes(llvm::StringRef function);
 bool takesPart(llvm::StringRef function);
 bool repeatsElements(llvm::StringRef function);
 bool makesIndices(llvm::StringRef function);

@@ -36,12 +36,19 @@ static bool allZero(const std::vector<float> &values) {
   return llvm::all_of(values, [](float value) { return value == 0; });
 }
 
+// Whether the call of a node names an initializer as often as the node reads
+// it.
+bool ProgramRestorer::isNamedAt(const std::string &name, const Use &use) const {
+  const auto reads = llvm::count_if(
+      uses.at(name), [&](const Use &other) { return other.node == use.node; });
+  return llvm::count(calls[use.node].operands, originOf(name)) >= reads;
+}
+
 // A node whose call names another value reads another tensor, which had equal
 // values when the model was exported.
 bool ProgramRestorer::isNamedByReaders(const std::string &name) const {
-  return llvm::all_of(uses.at(name), [&](const Use &use) {
-    return llvm::is_contained(calls[use.node].operands, originOf(name));
-  });
+  return llvm::all_of(uses.at(name),
+                      [&](const Use &use) { return isNamedAt(name, use); });
 }
 
 // The uses of a fold whose calls name something else that the graph does not
@@ -49,14 +56,13 @@ bool ProgramRestorer::isNamedByReaders(const std::string &name) const {
 std::vector<ProgramRestorer::Use>
 ProgramRestorer::readersOfOthers(const std::string &name) const {
   std::vector<Use> others;
-  const std::string &origin = originOf(name);
   if (copyOf.count(name) || isInternal(name))
     return others;
   for (const Use &use : uses.at(name)) {
     const ExportedCall &call = calls[use.node];
     const std::vector<std::string> missing = program.unresolved(call, true);
     const std::vector<std::string> read = program.parametersOf(call);
-    if (!missing.empty() && !llvm::is_contained(call.operands, origin) &&
+    if (!missing.empty() && !isNamedAt(name, use) &&
         llvm::none_of(read, [&](const std::string &parameter) {
           return sources.at(name).count(parameter);
         }))
@@ -402,7 +408,7 @@ ProgramRestorer::relationOf(const std::string &base, const std::string &name) {
   const llvm::ArrayRef<int64_t> from = tensorOf(base).dims,
                                 to = tensorOf(name).dims;
   if (llvm::all_of(calls, [](const std::string &call) {
-        return movesAll(functionOf(call));
+        return movesAxes(functionOf(call));
       })) {
     auto permutation = onlyPermutation(from, x, to, y);
     if (permutation)
@@ -592,14 +598,11 @@ bool ProgramRestorer::expandBias(const std::string &name,
   const OnnxTensor tensor = tensorOf(name);
   if (row.empty() || tensor.dims.empty() ||
       tensor.dims.back() != static_cast<int64_t>(row.size()) ||
-      uses[bias].empty() || !reached.contains(bias))
+      uses[bias].empty() || !reached.contains(bias) || !isBiasOf(bias, weight))
     return false;
   for (size_t i = 0; i < values.size(); ++i)
     if (values[i] != row[i % row.size()])
       return false;
-  // Zeros could be anything.
-  if (allZero(row) && !isBiasOf(bias, weight))
-    return false;
   file.removeInitializer(name);
   uses[name].clear();
   std::vector<int64_t> shape(tensor.dims.begin(), tensor.dims.end());

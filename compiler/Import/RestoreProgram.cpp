@@ -183,8 +183,9 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
       doubtfulUses.push_back(graph.node(use.node).name());
     return "";
   }
-  if (llvm::is_contained(call.operands, initializer))
-    return ""; // what was folded, by its own name
+  // What was folded, by its own name.
+  if (program.parametersOf(call).empty() && isNamedAt(initializer, use))
+    return "";
   std::vector<std::string> candidates, lost;
   for (const std::string &name : program.parametersOf(call)) {
     if (own.count(name) || !isHeld(name))

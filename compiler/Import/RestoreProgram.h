@@ -72,6 +72,7 @@ private:
 
   const OnnxTensor &tensorOf(const std::string &name) const;
   std::vector<float> floatsIn(const std::string &name); // empty: not f32
+  bool isNamedAt(const std::string &name, const Use &use) const;
   bool isNamedByReaders(const std::string &name) const;
   std::vector<Use> readersOfOthers(const std::string &name) const;
   void judgeMerged(const std::string &name, const std::vector<Use> &readers);
