@@ -325,6 +325,33 @@ bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
   return true;
 }
 
+// Whether what was repeated may lie between other elements.
+bool ProgramRestorer::mixesElements(const std::string &name) const {
+  static const llvm::StringSet<> kMixes = {
+      "_unsafe_view", "cat",   "concat", "flatten",   "repeat",
+      "reshape",      "stack", "tile",   "unflatten", "view"};
+  return llvm::any_of(functionsOf(name), [](const std::string &function) {
+    return kMixes.contains(function);
+  });
+}
+
+bool ProgramRestorer::isDistinct(const std::string &name) {
+  std::vector<float> values = floatsIn(name);
+  llvm::sort(values);
+  return !values.empty() &&
+         std::adjacent_find(values.begin(), values.end()) == values.end();
+}
+
+void ProgramRestorer::failRepeated(const std::string &name,
+                                   const std::string &what) {
+  fail(name,
+       "expected parameter " + describe(sources[name]) +
+           " of the exported program, found " + what +
+           ", in which the exporter repeated its elements: they would be "
+           "trained as copies",
+       kRemedy);
+}
+
 void ProgramRestorer::judgeFold(const std::string &name) {
   const Sources from = sources[name];
   const OnnxTensor tensor = tensorOf(name);
@@ -362,8 +389,14 @@ void ProgramRestorer::judgeFold(const std::string &name) {
                         what + " and '" + other + "'",
                     kRemedy);
   }
-  if ((repeats || picks) && contract(name, from))
+  if ((repeats || picks) && contract(name, from)) {
+    if (repeats && mixesElements(name) &&
+        !isDistinct(report.foldedUses.back().parameter))
+      failRepeated(name, what);
     return;
+  }
+  if (repeats && !isDistinct(name))
+    return failRepeated(name, what);
   if (picks) {
     // Rows that are looked up twice are equal.
     auto bytes = file.bytes(tensor);

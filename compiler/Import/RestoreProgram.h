@@ -120,6 +120,9 @@ private:
   bool tieToOther(const std::string &name, const Sources &from);
   bool invert(const std::string &name, const Sources &from);
   bool contract(const std::string &name, const Sources &from);
+  bool mixesElements(const std::string &name) const;
+  bool isDistinct(const std::string &name);
+  void failRepeated(const std::string &name, const std::string &what);
   void findLost();
   bool isOfIntegers(const std::string &call) const;
   void failLost(const std::string &call, const std::vector<std::string> &lost);

@@ -49,6 +49,7 @@ FOLDED_DYNAMIC = {
     "cnn-batch-norm": "model.1.1.bias",
     "densenet": "model.features.denseblock2.denselayer1.norm2.weight",
     "derived-weights": "model.last",
+    "detection-queries": "columns",
     "efficientnet": "model.features.3.0.block.1.1.weight",
     "forecast": "detach",
     "info-nce": "logit_scale",

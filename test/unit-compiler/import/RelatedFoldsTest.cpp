@@ -216,6 +216,20 @@ TEST_F(RelatedFolds, MergedFoldsOfTwoModules) {
   EXPECT_FALSE(twins("m.2").import(fixture).ok());
 }
 
+// Rows and columns repeated, joined and flattened, as positions of patches.
+TEST_F(RelatedFolds, RepeatedElementsBetweenOthers) {
+  NotedModel model({"columns", "rows"});
+  model.input("x", {8, 4, 2});
+  model.weight("flatten", {4, 2}, {1, 3, 2, 3, 1, 4, 2, 4});
+  model.folded("flatten", "'cat', 'columns', 'repeat', 'repeat_1', 'rows', "
+                          "'unsqueeze', 'unsqueeze_1', 'val_0'");
+  model.node("Add", {"x", "flatten"}, "add", "add(%x, %flatten)");
+  Imported imported = model.sum("add").import(fixture);
+  EXPECT_FALSE(imported.ok());
+  EXPECT_TRUE(imported.says("they would be trained as copies"))
+      << imported.allErrors();
+}
+
 // Parts of one parameter, equal when exported: each would be trained as both.
 TEST_F(RelatedFolds, MergedPartsAreRefused) {
   NotedModel model({"alphas"});
