@@ -22,7 +22,9 @@ class ModelCheck {
 public:
   ModelCheck(const CompilerOptions &options, MLIRContext &context)
       : context(context), path(options.input), precision(options.precision),
-        import(importOptions(options)) {}
+        import(importOptions(options)) {
+    import.decays &= options.optimizerGiven; // else it is said by a warning
+  }
 
   int run(llvm::raw_ostream &out) {
     StringRef name = StringRef(path).rsplit('/').second;

@@ -43,11 +43,13 @@ static std::string describeWeightUses(const ImportReport &imported) {
     splits.push_back({{"parameter", use.parameter},
                       {"initializer", use.initializer},
                       {"output", use.output},
-                      {"input", use.slot}});
+                      {"input", use.slot},
+                      {"copy", use.copy},
+                      {"functions", use.functions}});
   for (const ImportReport::FoldedUse &use : imported.foldedUses)
     folds.push_back({{"parameter", use.parameter},
                      {"initializer", use.initializer},
-                     {"transposed", use.transposed},
+                     {"permutation", use.permutation},
                      {"functions", use.functions}});
   return nlohmann::ordered_json{{"split_uses", splits}, {"folded_uses", folds}}
              .dump(1) +

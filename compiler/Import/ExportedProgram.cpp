@@ -50,8 +50,7 @@ static bool isNameChar(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
 }
 
-// "%a, [%b, 1]" -> {"a", "b"}.
-static std::vector<std::string> valuesIn(StringRef text) {
+std::vector<std::string> merak::valuesIn(StringRef text) {
   std::vector<std::string> names;
   for (size_t at = text.find('%'); at != StringRef::npos;
        at = text.find('%', at + 1)) {
@@ -185,8 +184,11 @@ ExportedProgram::ExportedProgram(const onnx::GraphProto &graph) {
 ExportedCall ExportedProgram::callOf(const onnx::NodeProto &node) const {
   ExportedCall call = exportedCall(node);
   const std::string module = call.name.empty() ? moduleOf(node) : "";
-  if (module.empty())
-    return call;
+  return module.empty() ? call : callOfModule(module);
+}
+
+ExportedCall ExportedProgram::callOfModule(StringRef module) const {
+  ExportedCall call;
   call.name = "module";
   for (const auto &target : targets)
     if (isParameter(target.second) &&

@@ -20,6 +20,9 @@ struct ExportedCall {
 };
 ExportedCall exportedCall(const onnx::NodeProto &node);
 
+// "%a, [%b, 1]" -> {"a", "b"}.
+std::vector<std::string> valuesIn(llvm::StringRef text);
+
 // The module of a dynamo export's node, "model.h.0.ln_1"; empty: none.
 std::string moduleOf(const onnx::NodeProto &node);
 
@@ -45,6 +48,8 @@ public:
   // The call behind a node; where the file has lost it, one with all parameters
   // of the node's module.
   ExportedCall callOf(const onnx::NodeProto &node) const;
+
+  ExportedCall callOfModule(llvm::StringRef module) const;
 
   // The parameters that a call names as operands, in their order.
   std::vector<std::string> parametersOf(const ExportedCall &call) const;

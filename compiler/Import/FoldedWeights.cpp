@@ -1,6 +1,7 @@
 // Initializers that the exporter computed from parameters: elements in another
 // order are trained as they are, repeated ones through what repeats them.
 #include "compiler/Import/Extras.h"
+#include "compiler/Import/FoldedFunctions.h"
 #include "compiler/Import/RestoreProgram.h"
 
 #include <cmath>
@@ -10,88 +11,6 @@ using namespace merak;
 using llvm::StringRef;
 
 static constexpr const char *kRemedy = "export with optimize=False";
-
-// Calls that only move elements. What else one finds among the origins of a
-// folded weight is arithmetic, unless it belongs to an index.
-static bool movesElements(StringRef function) {
-  static const llvm::StringSet<> kMoves = {"_reshape_alias",
-                                           "_to_copy",
-                                           "_unsafe_view",
-                                           "alias",
-                                           "clone",
-                                           "concat",
-                                           "contiguous",
-                                           "flatten",
-                                           "getitem",
-                                           "cat",
-                                           "lift_fresh_copy",
-                                           "movedim",
-                                           "permute",
-                                           "reshape",
-                                           "squeeze",
-                                           "stack",
-                                           "swapaxes",
-                                           "t",
-                                           "to",
-                                           "transpose",
-                                           "unflatten",
-                                           "unsqueeze",
-                                           "view",
-                                           "view_as",
-                                           "numpy_T",
-                                           "mT",
-                                           "swapdims"};
-  return kMoves.contains(function);
-}
-static bool takesPart(StringRef function) {
-  static const llvm::StringSet<> kParts = {
-      "chunk", "index_select", "narrow",           "select",   "slice",
-      "split", "unbind",       "split_with_sizes", "embedding"};
-  return kParts.contains(function);
-}
-static bool repeatsElements(StringRef function) {
-  static const llvm::StringSet<> kRepeats = {"broadcast_to", "expand",
-                                             "expand_as", "repeat", "tile"};
-  return kRepeats.contains(function);
-}
-static bool makesIndices(StringRef function) {
-  return function == "arange" || function == "sym_size" ||
-         function == "sym_size_int";
-}
-// Operators whose conversion to ONNX only moves the elements of weights.
-static bool takesWeightsAsTheyAre(StringRef function) {
-  static const llvm::StringSet<> kCalls = {"_prelu_kernel",
-                                           "batch_norm",
-                                           "bilinear",
-                                           "conv1d",
-                                           "conv2d",
-                                           "conv3d",
-                                           "convolution",
-                                           "conv_transpose1d",
-                                           "conv_transpose2d",
-                                           "conv_transpose3d",
-                                           "group_norm",
-                                           "gru",
-                                           "instance_norm",
-                                           "layer_norm",
-                                           "linear",
-                                           "lstm",
-                                           "matmul",
-                                           "mm",
-                                           "module",
-                                           "native_group_norm",
-                                           "native_layer_norm",
-                                           "prelu",
-                                           "rnn_relu",
-                                           "rnn_tanh",
-                                           "embedding"};
-  return kCalls.contains(function);
-}
-
-// "val_12": a value inside of an operator's conversion, not one of the program.
-static bool isInternal(StringRef value) {
-  return functionOf(value) == "val" || value == "val";
-}
 
 static std::string describe(const std::set<std::string> &names) {
   std::string list;
@@ -107,8 +26,7 @@ static std::string shapeOf(const OnnxTensor &tensor) {
   return "[" + shape + "]";
 }
 
-static const OnnxTensor &tensorOf(const OnnxFile &file,
-                                  const std::string &name) {
+const OnnxTensor &ProgramRestorer::tensorOf(const std::string &name) const {
   return *llvm::find_if(file.initializers(), [&](const OnnxTensor &tensor) {
     return tensor.name == name;
   });
@@ -180,13 +98,13 @@ bool ProgramRestorer::isRearranged(const std::string &name, const Sources &from,
 
 // Shared modules make a transposed copy for each use: they are one parameter.
 bool ProgramRestorer::tieToOther(const std::string &name, const Sources &from) {
-  const OnnxTensor tensor = tensorOf(file, name);
+  const OnnxTensor tensor = tensorOf(name);
   auto bytes = file.bytes(tensor);
   for (const auto &[other, theirs] : sources) {
     if (other == name || theirs != from || failed.count(other) ||
         !names.contains(other))
       continue;
-    const OnnxTensor &held = tensorOf(file, other);
+    const OnnxTensor &held = tensorOf(other);
     auto values = file.bytes(held);
     if (!bytes || !values || held.dataType != tensor.dataType ||
         bytes->size() != values->size())
@@ -198,7 +116,7 @@ bool ProgramRestorer::tieToOther(const std::string &name, const Sources &from) {
         uses[other].push_back(use);
       }
       uses[name].clear();
-      report.foldedUses.push_back({other, name, false});
+      report.foldedUses.push_back({other, name});
       report.tied.push_back(name + " to " + other +
                             " (folded from one parameter)");
       return true;
@@ -220,7 +138,7 @@ bool ProgramRestorer::tieToOther(const std::string &name, const Sources &from) {
     names.erase(name);
     uses[name].clear();
     addNode("Transpose", {other}, name, {1, 0});
-    report.foldedUses.push_back({other, name, true});
+    report.foldedUses.push_back({other, name, {}, {1, 0}});
     report.tied.push_back(name + " to " + other + " (transposed)");
     return true;
   }
@@ -263,7 +181,7 @@ std::string ProgramRestorer::addShape(const std::vector<int64_t> &shape,
 // Dimensions along which all slices are equal become one slice again. False: no
 // such dimension, or the bytes are not there.
 bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
-  const OnnxTensor tensor = tensorOf(file, name);
+  const OnnxTensor tensor = tensorOf(name);
   auto bytes = file.bytes(tensor);
   if (!bytes || tensor.dims.empty())
     return false;
@@ -280,7 +198,7 @@ bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
     bool equal = extent > 1;
     // Equal elements do not show where they were repeated: along the batch.
     if (same)
-      equal = d == 0 && extent == batch && rank > 1;
+      equal = d == batchAxisOf(name) && extent == batch && rank > 1;
     for (uint64_t at = 0; equal && !same && at < bytes->size();
          at += extent * inner)
       for (int64_t k = 1; k < extent && equal; ++k)
@@ -319,7 +237,7 @@ bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
   file.addInitializer(std::move(one));
   std::vector<int64_t> shape(tensor.dims.begin(), tensor.dims.end());
   addNode("Expand", {own, addShape(shape, name + ".shape")}, name);
-  report.foldedUses.push_back({own, name, false});
+  report.foldedUses.push_back({own, name});
   std::string line = own + " (the exporter wrote it as '" + name + "' " +
                      shapeOf(tensor) + ", repeated along " + repeated + ")";
   if (same)
@@ -331,33 +249,11 @@ bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
   return true;
 }
 
-namespace {
-// A function of one number that can be undone.
-struct Invertible {
-  const char *function, *type; // in the program, as an operator
-  double (*inverse)(double);
-};
-} // namespace
-
-static const Invertible *invertible(StringRef function) {
-  static const Invertible kFunctions[] = {
-      {"exp", "Exp", [](double y) { return std::log(y); }},
-      {"log", "Log", [](double y) { return std::exp(y); }},
-      {"neg", "Neg", [](double y) { return -y; }},
-      {"sigmoid", "Sigmoid", [](double y) { return std::log(y / (1 - y)); }},
-      {"softplus", "Softplus",
-       [](double y) { return y > 30 ? y : std::log(std::expm1(y)); }},
-      {"tanh", "Tanh", [](double y) { return std::atanh(y); }}};
-  for (const Invertible &entry : kFunctions)
-    if (function == entry.function)
-      return &entry;
-  return nullptr;
-}
-
 // exp(scale), -exp(decay), sigmoid(gate): the parameter is what gives the value
 // again, and is trained through the functions.
 bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
-  const std::vector<std::string> *values = program.foldedFrom(name);
+  const std::string &origin = originOf(name);
+  const std::vector<std::string> *values = program.foldedFrom(origin);
   if (from.size() != 1 || !values || names.contains(*from.begin()))
     return false;
   for (const auto &[other, theirs] : sources)
@@ -365,10 +261,11 @@ bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
       return false;
   std::vector<const Invertible *> chain; // in the order they were computed
   std::vector<std::string> origins(*values);
-  origins.push_back(name);
+  origins.push_back(origin);
   for (const std::string &value : origins) {
     const StringRef function = functionOf(value);
-    if (from.count(value) || isInternal(value) || movesElements(function))
+    if (program.isParameter(value) || isInternal(value) ||
+        movesElements(function))
       continue;
     const Invertible *entry = invertible(function);
     if (!entry)
@@ -377,9 +274,9 @@ bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
   }
   // Of two, the last one gave the value its name.
   if (chain.empty() || chain.size() > 2 ||
-      (chain.size() == 2 && !invertible(functionOf(name))))
+      (chain.size() == 2 && !invertible(functionOf(origin))))
     return false;
-  const OnnxTensor tensor = tensorOf(file, name);
+  const OnnxTensor tensor = tensorOf(name);
   auto bytes = file.bytes(tensor);
   if (!bytes || tensor.dataType != onnx::TensorProto::FLOAT)
     return false;
@@ -402,32 +299,66 @@ bool ProgramRestorer::invert(const std::string &name, const Sources &from) {
   names.insert(own);
   sources[own] = from;
   trainedNames.insert(own);
+  noteVanishing(name);
   file.removeInitializer(name);
   file.addInitializer(std::move(parameter));
   std::string last = own;
-  ImportReport::FoldedUse use{own, name};
+  std::vector<std::string> functions;
   for (const Invertible *entry : chain) {
     const std::string next =
         entry == chain.back() ? name : freeName(name + ".inner");
     names.insert(next);
     addNode(entry->type, {last}, next);
-    use.functions.push_back(entry->type);
+    functions.push_back(entry->type);
     last = next;
   }
-  report.foldedUses.push_back(use);
-  inverted = name;
+  if (!copyOf.count(name))
+    report.foldedUses.push_back({own, name, functions});
+  for (ImportReport::SplitUse &use : report.splitUses)
+    if (use.parameter == name) {
+      use.parameter = own;
+      use.copy = name;
+      use.functions = functions;
+    }
   report.restored.push_back(own + " (the exporter wrote '" + name +
                             "', which was computed from it)");
   return true;
 }
 
+// Whether what was repeated may lie between other elements.
+bool ProgramRestorer::mixesElements(const std::string &name) const {
+  static const llvm::StringSet<> kMixes = {
+      "_unsafe_view", "cat",   "concat", "flatten",   "repeat",
+      "reshape",      "stack", "tile",   "unflatten", "view"};
+  return llvm::any_of(functionsOf(name), [](const std::string &function) {
+    return kMixes.contains(function);
+  });
+}
+
+bool ProgramRestorer::isDistinct(const std::string &name) {
+  std::vector<float> values = floatsIn(name);
+  llvm::sort(values);
+  return !values.empty() &&
+         std::adjacent_find(values.begin(), values.end()) == values.end();
+}
+
+void ProgramRestorer::failRepeated(const std::string &name,
+                                   const std::string &what) {
+  fail(name,
+       "expected parameter " + describe(sources[name]) +
+           " of the exported program, found " + what +
+           ", in which the exporter repeated its elements: they would be "
+           "trained as copies",
+       kRemedy);
+}
+
 void ProgramRestorer::judgeFold(const std::string &name) {
   const Sources from = sources[name];
-  const OnnxTensor tensor = tensorOf(file, name);
+  const OnnxTensor tensor = tensorOf(name);
   std::string why;
   const std::string what = "'" + name + "' " + shapeOf(tensor);
   const bool moved = isRearranged(name, from, why);
-  if (!moved && invert(name, from))
+  if (!moved && (invert(name, from) || shift(name, from)))
     return;
   if (!moved)
     return fail(name,
@@ -449,7 +380,8 @@ void ProgramRestorer::judgeFold(const std::string &name) {
         !uses.count(other) || uses[other].empty())
       continue;
     for (const std::string &source : theirs)
-      if (from.count(source) && (!parts || other == source || picks))
+      if (from.count(source) && (!parts || other == source || picks) &&
+          (other == source || sharesElements(name, other)))
         return fail(name,
                     "expected one use of parameter '" + source +
                         "' of the exported program, found that the exporter "
@@ -457,8 +389,14 @@ void ProgramRestorer::judgeFold(const std::string &name) {
                         what + " and '" + other + "'",
                     kRemedy);
   }
-  if ((repeats || picks) && contract(name, from))
+  if ((repeats || picks) && contract(name, from)) {
+    if (repeats && mixesElements(name) &&
+        !isDistinct(report.foldedUses.back().parameter))
+      failRepeated(name, what);
     return;
+  }
+  if (repeats && !isDistinct(name))
+    return failRepeated(name, what);
   if (picks) {
     // Rows that are looked up twice are equal.
     auto bytes = file.bytes(tensor);
@@ -498,6 +436,25 @@ void ProgramRestorer::judgeFolds() {
     return isRearranged(name, sources[name], why) &&
            tieToOther(name, sources[name]);
   });
+  std::map<std::string, std::vector<Use>> merged;
+  for (const std::string &name : folds)
+    if (std::vector<Use> others = readersOfOthers(name); !others.empty())
+      merged[name] = others;
+  // What was computed last first: it may be computed from others.
+  auto origins = [&](const std::string &name) {
+    const auto *values = program.foldedFrom(originOf(name));
+    return values ? values->size() : 0;
+  };
+  llvm::stable_sort(folds, [&](const std::string &a, const std::string &b) {
+    return origins(a) > origins(b);
+  });
+  llvm::erase_if(folds, [&](const std::string &name) {
+    return isOfZeroState(name) || relate(name);
+  });
+  llvm::sort(folds);
   for (const std::string &name : folds)
     judgeFold(name);
+  for (const auto &[name, readers] : merged)
+    judgeMerged(name, readers);
+  reportRelations();
 }

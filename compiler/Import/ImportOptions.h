@@ -39,6 +39,8 @@ struct ImportOptions {
   std::vector<std::string> freeze, trainable;
   // Leave initializers shared that merely have equal values.
   bool keepShared = false;
+  // Whether the optimizer pulls parameters towards zero.
+  bool decays = false;
 
   // Whether a training algorithm in the model has anything to say.
   bool readsTraining() const {

@@ -30,15 +30,19 @@ struct ImportReport {
   struct SplitUse {
     std::string parameter, initializer, output;
     int slot = 0;
+    // Where `initializer` was computed from parameters: what the copy of it is
+    // called, and the functions of the parameter that it is.
+    std::string copy = {};
+    std::vector<std::string> functions = {};
   };
   std::vector<SplitUse> splitUses;
   // An initializer that the exporter computed from a parameter: its values are
-  // these functions (operators of ONNX) of the parameter's, transposed or else
-  // broadcast to its shape.
+  // these functions (operators of ONNX, "Add:1" with a known operand) of the
+  // parameter's, broadcast and then permuted to its shape.
   struct FoldedUse {
     std::string parameter, initializer;
-    bool transposed = false;
     std::vector<std::string> functions = {};
+    std::vector<int64_t> permutation = {};
   };
   std::vector<FoldedUse> foldedUses;
   // Decisions that the model's multi-device metadata hold.

@@ -28,6 +28,27 @@ ProgramRestorer::ProgramRestorer(OnnxFile &file, const ExportedProgram &program,
       reached(gradientReaches(graph, outputs, /*settings=*/true)) {
   for (const onnx::NodeProto &node : graph.node())
     calls.push_back(program.callOf(node));
+  nameSplits();
+}
+
+// The exporter notes nothing at the nodes that split a tensor: they belong to
+// the module of all that reads the parts.
+void ProgramRestorer::nameSplits() {
+  std::map<std::string, std::set<std::string>> readers; // by value
+  for (const onnx::NodeProto &node : graph.node())
+    for (const std::string &input : node.input())
+      readers[input].insert(moduleOf(node));
+  for (int i = 0; i < graph.node_size(); ++i) {
+    if (graph.node(i).op_type() != "Split" || !calls[i].name.empty())
+      continue;
+    std::set<std::string> modules;
+    for (const std::string &part : graph.node(i).output())
+      modules.insert(readers[part].begin(), readers[part].end());
+    if (modules.size() == 1 && !modules.begin()->empty()) {
+      calls[i] = program.callOfModule(*modules.begin());
+      inferred.insert(i);
+    }
+  }
 }
 
 std::vector<RestoreError> ProgramRestorer::run() {
@@ -39,6 +60,7 @@ std::vector<RestoreError> ProgramRestorer::run() {
   judgeFolds();
   if (options.train)
     findLost();
+  llvm::append_range(added, related);
   if (!added.empty()) {
     // Their operands are initializers, so that they may stand first.
     auto &nodes = *graph.mutable_node();
@@ -119,6 +141,7 @@ void ProgramRestorer::findSources() {
       if (program.isParameter(source))
         sources[name].insert(source);
   }
+  separateStates();
   for (const auto &[name, from] : sources)
     held.insert(from.begin(), from.end());
   for (const auto &[name, readers] : uses) {
@@ -160,6 +183,9 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
       doubtfulUses.push_back(graph.node(use.node).name());
     return "";
   }
+  // What was folded, by its own name.
+  if (program.parametersOf(call).empty() && isNamedAt(initializer, use))
+    return "";
   std::vector<std::string> candidates, lost;
   for (const std::string &name : program.parametersOf(call)) {
     if (own.count(name) || !isHeld(name))
@@ -183,6 +209,10 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
   }
   if (lost.size() == 1)
     return lost[0];
+  if (std::string twin = twinOf(initializer, use); !twin.empty())
+    return twin;
+  if (inferred.count(use.node) && !own.empty() && candidates.empty())
+    doubtfulUses.push_back(graph.node(use.node).name());
   // Views of a parameter have names of their own, which do not say of which.
   const bool isView = !program.unresolved(call, true).empty();
   if (isView && !own.empty())
@@ -190,6 +220,35 @@ std::string ProgramRestorer::ownerOf(const std::string &initializer,
   isConstant = !own.empty() && !isView &&
                !exportedCall(graph.node(use.node)).name.empty();
   return "";
+}
+
+// The calls exp and exp_1 of two modules were made one, since their parameters
+// were equal: a node of the second module names exp_1, and the module's own
+// parameter of the same name is nowhere. Ties are not meant: of tied parameters
+// the program names the last one.
+std::string ProgramRestorer::twinOf(const std::string &initializer,
+                                    const Use &use) {
+  const Sources &own = sources.at(initializer);
+  const ExportedCall &call = calls[use.node];
+  if (own.size() != 1 || !program.foldedFrom(initializer))
+    return "";
+  const std::string &first = *own.begin();
+  std::string named;
+  bool isFirsts = false;
+  for (const std::string &operand : program.unresolved(call, true))
+    if (functionOf(operand) == functionOf(initializer))
+      named = operand;
+  for (const Use &other : uses.at(initializer))
+    isFirsts |= llvm::is_contained(calls[other.node].operands, initializer) &&
+                moduleOf(graph.node(other.node)) == moduleOfParameter(first);
+  const std::string twin = moduleOf(graph.node(use.node)) + "." +
+                           StringRef(first).rsplit('.').second.str();
+  const auto &order = program.parameters();
+  if (named.empty() || !isFirsts || !program.isParameter(twin) ||
+      isHeld(twin) || llvm::find(order, first) > llvm::find(order, twin))
+    return "";
+  explained.insert(named);
+  return twin;
 }
 
 void ProgramRestorer::giveOwn(const std::string &initializer, const Use &use,
@@ -372,6 +431,31 @@ bool ProgramRestorer::isAlias(const std::string &parameter) const {
   return false;
 }
 
+// Whether all that reads the call's result computes with integers, which no
+// parameter has.
+bool ProgramRestorer::isOfIntegers(const std::string &call) const {
+  llvm::StringSet<> integers;
+  for (const onnx::NodeProto &node : graph.node())
+    if (const int64_t type = integerOf(node, "to", 0);
+        node.op_type() == "Cast" &&
+        (type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32))
+      integers.insert(node.output(0));
+  bool any = false;
+  for (int i = 0; i < graph.node_size(); ++i) {
+    if (!llvm::is_contained(calls[i].operands, call))
+      continue;
+    const onnx::NodeProto &node = graph.node(i);
+    const StringRef type = node.op_type();
+    // Operators with operands of one type.
+    any = type == "Add" || type == "Sub" || type == "Mul" || type == "Div";
+    if (!any || llvm::none_of(node.input(), [&](const std::string &input) {
+          return integers.contains(input);
+        }))
+      return false;
+  }
+  return any;
+}
+
 // A parameter that a call names must be held by something. One that no call
 // names may be unused or an alias of a tied one; but where a call was taken out
 // of the graph that could have read it, nobody can tell.
@@ -401,6 +485,8 @@ void ProgramRestorer::findLost() {
   // that parameters have now (idle): a product with 1, a sum with 0.
   std::vector<std::string> merged, idle;
   for (const std::string &call : removed) {
+    if (explained.count(call) || isOfIntegers(call))
+      continue;
     if (functionOf(call) == "detach")
       fail(call,
            "expected a node that stops the gradient (detach), found that the "
@@ -423,11 +509,11 @@ void ProgramRestorer::findLost() {
     return failLost(merged[0], lost);
   if (!idle.empty() && !unfrozen.empty())
     return failLost(idle[0], unfrozen);
-  if (!idle.empty() && !inverted.empty())
+  if (!idle.empty() && !vanishing.empty())
     return fail(idle[0],
                 "expected a node for this call of the exported program, found "
                 "that the exporter removed it; it may have used '" +
-                    inverted + "', which is computed from a parameter",
+                    vanishing + "', which is computed from a parameter",
                 kRemedy);
   report.lost = unfrozen;
   if (!idle.empty())

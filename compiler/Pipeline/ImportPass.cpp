@@ -20,6 +20,7 @@ ImportOptions merak::importOptions(const CompilerOptions &options) {
   import.freeze = options.freeze;
   import.trainable = options.trainable;
   import.keepShared = options.keepShared;
+  import.decays = options.train && options.optimizer.weightDecay != 0;
   return import;
 }
 

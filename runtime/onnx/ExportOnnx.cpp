@@ -2,13 +2,13 @@
 
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/core/HalfFloat.h"
+#include "runtime/onnx/FoldedValues.h"
 #include "support/WireFormat.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -67,53 +67,21 @@ struct Piece {
   std::string parameter;
   int64_t type = 0;
   uint64_t size = 0;
-  // An initializer that was computed from the parameter: transposed, or else
-  // broadcast to its shape.
-  std::vector<int64_t> foldedTo;
-  bool transposed = false;
+  // An initializer that was computed from the parameter.
   std::vector<std::string> functions; // applied first
+  std::vector<int64_t> foldedTo, permutation;
 };
 
 struct SplitUse {
   std::string parameter, initializer, output;
   size_t input = 0;
+  // Where the initializer was computed from the parameter: what the copy of it
+  // is called.
+  std::string copy = {};
+  std::vector<std::string> functions = {};
+
+  const std::string &name() const { return copy.empty() ? parameter : copy; }
 };
-
-struct FoldedUse {
-  std::string parameter, initializer;
-  bool transposed = false;
-  std::vector<std::string> functions;
-};
-
-// An operator of ONNX on one number; null if it is none of those that import
-// undoes.
-double (*functionOf(const std::string &type))(double) {
-  if (type == "Exp")
-    return [](double x) { return std::exp(x); };
-  if (type == "Log")
-    return [](double x) { return std::log(x); };
-  if (type == "Neg")
-    return [](double x) { return -x; };
-  if (type == "Sigmoid")
-    return [](double x) { return 1 / (1 + std::exp(-x)); };
-  if (type == "Softplus")
-    return [](double x) { return x > 30 ? x : std::log1p(std::exp(x)); };
-  if (type == "Tanh")
-    return [](double x) { return std::tanh(x); };
-  return nullptr;
-}
-
-// Parameters are stored in f32.
-void apply(const std::vector<std::string> &functions, std::string &values) {
-  for (const std::string &type : functions)
-    for (size_t at = 0; at + sizeof(float) <= values.size();
-         at += sizeof(float)) {
-      float value = 0;
-      std::memcpy(&value, values.data() + at, sizeof(float));
-      value = static_cast<float>(functionOf(type)(value));
-      std::memcpy(values.data() + at, &value, sizeof(float));
-    }
-}
 
 // Fields of an initializer that the file does not have.
 Initializer newInitializer(int64_t type, const std::vector<int64_t> &dims) {
@@ -129,39 +97,6 @@ Initializer newInitializer(int64_t type, const std::vector<int64_t> &dims) {
   wire::putNumber(field, kType, static_cast<uint64_t>(type));
   made.head += field;
   return made;
-}
-
-// The elements of `values` [from...] at each index of `to`, broadcast as NumPy
-// does; transposed: `to` is a matrix with its indices exchanged.
-std::string moveElements(const std::string &values,
-                         const std::vector<int64_t> &from,
-                         const std::vector<int64_t> &to, bool transposed,
-                         uint64_t elementSize) {
-  std::vector<int64_t> strides(to.size(), 0);
-  int64_t stride = 1;
-  for (size_t i = 0; i < from.size() && i < to.size(); ++i) {
-    const int64_t extent = from[from.size() - 1 - i];
-    strides[to.size() - 1 - i] = extent == 1 ? 0 : stride;
-    stride *= extent;
-  }
-  if (transposed && to.size() == 2)
-    strides = {1, to[0]};
-  int64_t count = 1;
-  for (int64_t extent : to)
-    count *= extent;
-  std::string moved(static_cast<uint64_t>(count) * elementSize, '\0');
-  std::vector<int64_t> at(to.size(), 0);
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t offset = 0;
-    for (size_t d = 0; d < to.size(); ++d)
-      offset += at[d] * strides[d];
-    std::memcpy(moved.data() + static_cast<uint64_t>(i) * elementSize,
-                values.data() + static_cast<uint64_t>(offset) * elementSize,
-                elementSize);
-    for (size_t d = to.size(); d-- > 0 && ++at[d] == to[d];)
-      at[d] = 0;
-  }
-  return moved;
 }
 
 class Exporter {
@@ -221,35 +156,61 @@ private:
         !json["split_uses"].is_array())
       return bad();
     for (const auto &entry : json["split_uses"]) {
-      if (!entry.is_object() ||
-          !entry.value("parameter", nlohmann::json()).is_string() ||
-          !entry.value("initializer", nlohmann::json()).is_string() ||
-          !entry.value("output", nlohmann::json()).is_string() ||
-          !entry.value("input", nlohmann::json()).is_number_unsigned())
+      SplitUse use;
+      if (!entry.is_object() || !readName(entry, "parameter", use.parameter) ||
+          !readName(entry, "initializer", use.initializer) ||
+          !readName(entry, "output", use.output) ||
+          !entry.value("input", nlohmann::json()).is_number_unsigned() ||
+          !readFunctions(entry, use.functions))
         return bad();
-      if (store_.find(entry["parameter"])) // else not trained
-        splits_.push_back({entry["parameter"], entry["initializer"],
-                           entry["output"], entry["input"]});
+      use.input = entry["input"];
+      readName(entry, "copy", use.copy);
+      if (store_.find(use.parameter)) // else not trained
+        splits_.push_back(use);
     }
     for (const auto &entry :
          json.value("folded_uses", nlohmann::json::array())) {
-      std::vector<std::string> functions;
-      if (!entry.is_object() ||
-          !entry.value("parameter", nlohmann::json()).is_string() ||
-          !entry.value("initializer", nlohmann::json()).is_string() ||
-          !entry.value("transposed", nlohmann::json()).is_boolean())
+      FoldedUse use;
+      if (!entry.is_object() || !readName(entry, "parameter", use.parameter) ||
+          !readName(entry, "initializer", use.initializer) ||
+          !readFunctions(entry, use.functions) ||
+          !readAxes(entry, use.permutation))
         return bad();
-      for (const auto &type :
-           entry.value("functions", nlohmann::json::array())) {
-        if (!type.is_string() || !functionOf(type))
-          return bad();
-        functions.push_back(type);
-      }
-      if (store_.find(entry["parameter"]))
-        folds_.push_back({entry["parameter"], entry["initializer"],
-                          entry["transposed"], functions});
+      if (entry.value("transposed", false)) // as older plans have it
+        use.permutation = {1, 0};
+      if (store_.find(use.parameter))
+        folds_.push_back(use);
     }
     return {};
+  }
+
+  static bool readName(const nlohmann::json &entry, const char *key,
+                       std::string &out) {
+    const auto found = entry.find(key);
+    if (found == entry.end() || !found->is_string())
+      return false;
+    out = *found;
+    return true;
+  }
+
+  static bool readFunctions(const nlohmann::json &entry,
+                            std::vector<std::string> &out) {
+    for (const auto &type : entry.value("functions", nlohmann::json::array())) {
+      if (!type.is_string() || !isFoldedFunction(type))
+        return false;
+      out.push_back(type);
+    }
+    return true;
+  }
+
+  static bool readAxes(const nlohmann::json &entry, std::vector<int64_t> &out) {
+    for (const auto &axis :
+         entry.value("permutation", nlohmann::json::array())) {
+      if (!axis.is_number_unsigned())
+        return false;
+      out.push_back(axis);
+    }
+    return true;
   }
 
   static std::string text(std::string_view bytes) { return std::string(bytes); }
@@ -350,7 +311,7 @@ private:
     for (const FoldedUse &use : folds_) {
       const auto target = byName.find(use.initializer);
       if (target == byName.end() || !sizeOf(target->second->type) ||
-          !fits(use, target->second->dims))
+          !use.fits(store_.find(use.parameter)->shape, target->second->dims))
         problems.merge(fail(fmt::format("expected the initializer \"{}\" that "
                                         "was computed from parameter \"{}\"",
                                         use.initializer, use.parameter)));
@@ -379,20 +340,6 @@ private:
         trained_.insert(tensor.name());
     }
     return problems;
-  }
-
-  // Whether an initializer of shape `to` can be made from the parameter.
-  bool fits(const FoldedUse &use, const std::vector<int64_t> &to) const {
-    const std::vector<int64_t> &from = store_.find(use.parameter)->shape;
-    if (use.transposed)
-      return to.size() == 2 && from.size() == 2 && to[0] == from[1] &&
-             to[1] == from[0];
-    bool good = from.size() <= to.size();
-    for (size_t i = 0; good && i < from.size(); ++i) {
-      const int64_t extent = from[from.size() - 1 - i];
-      good = extent == 1 || extent == to[to.size() - 1 - i];
-    }
-    return good;
   }
 
   void chooseExternal() {
@@ -525,7 +472,7 @@ private:
       if (use.output == first) {
         if (type == "Identity" && use.parameter == first)
           return true;
-        inputs[use.input] = use.parameter;
+        inputs[use.input] = use.name();
       }
     if (inputs.empty())
       return false;
@@ -584,7 +531,7 @@ private:
         ++summary_.written;
         Piece piece = trained(fold->parameter, initializer.type);
         piece.foldedTo = initializer.dims;
-        piece.transposed = fold->transposed;
+        piece.permutation = fold->permutation;
         piece.functions = fold->functions;
         piece.size = sizeOf(initializer.type);
         for (int64_t extent : initializer.dims)
@@ -618,10 +565,11 @@ private:
     for (const SplitUse &use : splits_)
       for (const Initializer &initializer : initializers_)
         if (initializer.name == use.initializer &&
-            added.insert(use.parameter).second) {
+            added.insert(use.name()).second) {
           ++summary_.added;
-          addTensor(initializer, nameFor(use.parameter),
-                    trained(use.parameter, initializer.type), graph_);
+          Piece piece = trained(use.parameter, initializer.type);
+          piece.functions = use.functions;
+          addTensor(initializer, nameFor(use.name()), piece, graph_);
         }
     return problems;
   }
@@ -658,11 +606,11 @@ private:
     MERAK_RETURN_IF_ERROR(
         store_.read(piece.parameter, whole, values.data(), tensor->shape));
     if (tensor->dtype == planpb::F32)
-      apply(piece.functions, values);
+      applyFunctions(piece.functions, values);
     convertTo(piece.type, tensor->dtype, count, values, bytes);
     if (!piece.foldedTo.empty())
       bytes = moveElements(bytes, tensor->shape, piece.foldedTo,
-                           piece.transposed, sizeOf(piece.type));
+                           piece.permutation, sizeOf(piece.type));
     return {};
   }
 

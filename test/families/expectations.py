@@ -15,30 +15,17 @@ FOLDED = {
     "detection-queries": "decoder.layers.0.self_attn.in_proj_bias",
     "efficientnet": "model.features.3.0.block.1.1.weight",
     "forecast": "detach",
-    "gemma": "model.model.layers.0.input_layernorm.weight",
-    "gemma2": "model.model.layers.0.input_layernorm.weight",
     "gpt-neox": "model.gpt_neox.layers.0.post_attention_layernorm.weight",
-    "graph-isomorphism": "model.epsilon",
-    "gru-learned-state": "model.first",
     "info-nce": "logit_scale",
-    "latent-diffusion": "network.look.in_proj_bias",
     "loss-elastic": "model.0.weight",
     "loss-preference": "reference.0.weight",
-    "loss-uncertainty": "log_vars",
     "loss-with-penalty": "model.0.weight",
-    "lstm-cells": "model.one.bias_hh",
-    "mamba-plain": "model.mixers.1.log_decay",
     "mobilenet-v3": "model.features.3.block.1.1.weight",
     "normalizing-flow": "exp",
-    "parallel-scan": "model.mixers.1.rate",
     "parameter-list": "model.mix",
-    "perceiver": "model.latents",
     "resnet18": "model.resnet.encoder.stages.3.layers.0.shortcut.normalization.weight",
     "resnet50": "model.resnet.encoder.stages.3.layers.2.layer.0.normalization.weight",
-    "rnn-bidirectional-relu": "model.layer.bias_hh_l0_reverse",
-    "rnn-tanh": "model.layer.weight_hh_l0",
     "rwkv-plain": "model.mixers.0.mix",
-    "scalar-parameters": "model.gate",
     "speaker-statistics": "centers",
     "spectral-like-norm": "model.0.gain",
     "spectral-norm": "model.0.weight",
@@ -52,6 +39,7 @@ FOLDED = {
     "weight-norm": "model.0.parametrizations.weight.original0",
     "weight-norm-old": "model.0.weight_g",
     "weight-standardization": "model.0.weight",
+    "zero-parameters": "model.alphas",
 }
 # The same with a dynamic batch.
 FOLDED_DYNAMIC = {
@@ -61,24 +49,17 @@ FOLDED_DYNAMIC = {
     "cnn-batch-norm": "model.1.1.bias",
     "densenet": "model.features.denseblock2.denselayer1.norm2.weight",
     "derived-weights": "model.last",
-    "detection-queries": "queries.weight",
+    "detection-queries": "columns",
     "efficientnet": "model.features.3.0.block.1.1.weight",
-    "expanded-parameter": "model.start",
     "forecast": "detach",
-    "gemma": "model.model.layers.1.post_attention_layernorm.weight",
-    "gemma2": "model.model.layers.1.post_feedforward_layernorm.weight",
-    "graph-isomorphism": "model.epsilon",
     "info-nce": "logit_scale",
     "loss-elastic": "model.0.weight",
-    "loss-uncertainty": "log_vars",
     "loss-with-penalty": "model.0.weight",
     "mobilenet-v3": "model.features.3.block.1.1.weight",
-    "normalizing-flow": "exp",
     "parameter-list": "model.mix",
     "resnet18": "model.resnet.encoder.stages.3.layers.0.shortcut.normalization.weight",
     "resnet50": "model.resnet.encoder.stages.3.layers.2.layer.0.normalization.weight",
-    "rwkv-plain": "model.mixers.1.mix",
-    "scalar-parameters": "model.gate",
+    "rwkv-plain": "model.mixers.1.decay",
     "speaker-statistics": "centers",
     "spectral-like-norm": "model.0.gain",
     "spectral-norm": "model.0.weight",
@@ -93,7 +74,6 @@ FOLDED_DYNAMIC = {
     "weight-norm-old": "model.0.weight_g",
     "weight-standardization": "model.0.weight",
     "whisper": "model.model.decoder.embed_positions.weight",
-    "zero-parameters": "model.alphas",
 }
 
 # (family, exporter), or the family for all of them.
@@ -110,8 +90,6 @@ REFUSED = {
 REFUSED_LAYOUT = {
     # Exported as a loop over all bags of the batch.
     "embedding-bag-sum": ["needs the whole batch of", "use one microbatch"],
-    ("embedding-bag-mean", "dynamo-optimized"):
-    ["needs the whole batch of", "use one microbatch"],
     # Labels are the largest of what a frozen teacher says of the batch.
     "deit-distilled": ["summed over all microbatches", "--schedule=gpipe"],
 }

@@ -219,6 +219,25 @@ TEST_F(Restore, RemovedCallsAreSuspicious) {
   EXPECT_TRUE(model.import(fixture, options).ok());
 }
 
+// What computes with integers used no parameter.
+TEST_F(Restore, RemovedCallsOfIntegers) {
+  NotedModel model({"alpha", "w"});
+  model.input("x", {8, 4}).weight("w", {4}, {1, 2});
+  auto &cast = model.node("Cast", {"x"}, "ids", "_to_copy(%x)");
+  auto &to = *cast.add_attribute();
+  to.set_name("to");
+  to.set_type(onnx::AttributeProto::INT);
+  to.set_i(onnx::TensorProto::INT64);
+  model.node("Mul", {"ids", "ids"}, "mul", "mul(%ids, %add)", "SomeRule");
+  auto &back = model.node("Cast", {"mul"}, "real", "_to_copy(%mul)");
+  *back.add_attribute() = to;
+  back.mutable_attribute(0)->set_i(onnx::TensorProto::FLOAT);
+  model.node("Mul", {"real", "w"}, "mul_1", "mul(%real, %p_w)");
+  Imported imported = model.sum("mul_1").import(fixture);
+  ASSERT_TRUE(imported.ok()) << imported.allErrors();
+  EXPECT_EQ(imported.report.lost, Names{"alpha"});
+}
+
 // A part of `both` is equal to `w` and was merged with it: its view has no name
 // that tells.
 TEST_F(Restore, MergedViewsAreSuspicious) {
