@@ -1,12 +1,12 @@
 // The evaluation of Merak, simulated: iteration times of the best plans that
 // different systems can make of the same models on the same cluster. What each
-// system may choose from is a Way; all are priced by one cost model.
+// system may choose from is a SearchPolicy; all are priced by one cost model.
 //
 //   merak-table --cluster=FILE --global-batch=N MODEL.onnx...
 //
 // docs/MerakTable.md states the assumptions and holds the table.
-#include "compiler/Import/Importer.h"
 #include "compiler/Pipeline/Registration.h"
+#include "onnx/Import/Importer.h"
 #include "passes/Graph/Passes.h"
 #include "passes/Planning/PlanSearch.h"
 #include "passes/Staging/PlanningGraph.h"
@@ -24,9 +24,9 @@
 using namespace mlir;
 using namespace merak;
 using planning::PlanCandidate;
+using planning::SearchPolicy;
 using planning::StageCost;
 using planning::StageModel;
-using planning::Way;
 
 static llvm::cl::opt<std::string> clusterFile("cluster", llvm::cl::Required,
                                               llvm::cl::desc("cluster.json"));
@@ -54,7 +54,7 @@ namespace {
 // Cuts so that the most parameters of a stage are as few as possible.
 Result<std::vector<int>> fewestParameters(const planning::StageModel &model,
                                           int parts) {
-  const std::vector<int> &at = model.shards();
+  const std::vector<int> &at = model.blockBounds();
   if (int(at.size()) - 1 < parts)
     return planning::equalLayers(model, parts); // says why not
   std::vector<double> weights;
@@ -91,21 +91,22 @@ private:
   static StageCost price(const StageModel &model, int begin, int end,
                          planning::Marks marks) {
     StageCost out = model.cost(begin, end, marks);
-    out.keptBytes = out.againBytes = out.workspace = out.times.R = 0;
-    const std::vector<int> &at = model.shards();
+    out.keptBytes = out.recomputedBytes = out.workspace = out.times.R = 0;
+    const std::vector<int> &at = model.blockBounds();
     for (size_t k = 0; k + 1 < at.size(); ++k) {
       int from = std::max(begin, at[k]), to = std::min(end, at[k + 1]);
       if (from >= to)
         continue;
       StageModel::Kept shard = model.kept(from, to, marks);
       out.keptBytes += shard.keptBytes;
-      out.againBytes = std::max(out.againBytes, shard.againBytes);
+      out.recomputedBytes =
+          std::max(out.recomputedBytes, shard.recomputedBytes);
       out.workspace = std::max(out.workspace, shard.workspace);
       out.times.R += shard.seconds;
     }
     out.held = {};
-    out.held.at(planning::Life::FW) = out.keptBytes;
-    out.held.at(planning::Life::RW) = out.againBytes;
+    out.held.at(planning::LiveKind::FW) = out.keptBytes;
+    out.held.at(planning::LiveKind::RW) = out.recomputedBytes;
     out.arriving.clear();
     // What arrives and leaves, one microbatch each way.
     out.workspace += model.forwardBytes(begin) + model.forwardBytes(end) +
@@ -118,7 +119,7 @@ private:
   std::map<Key, StageCost> known;
 };
 
-// A function object that a Way may copy.
+// A function object that a SearchPolicy may copy.
 planning::StagePricer shardwise(bool shardsState) {
   auto pricer = std::make_shared<Shardwise>(shardsState);
   return
@@ -128,95 +129,99 @@ planning::StagePricer shardwise(bool shardsState) {
       };
 }
 
-Way megatron() {
-  Way way;
-  way.name = "Megatron-LM style";
-  way.schedules = {"1f1b"};
-  way.recompute = {"none", "full"};
-  way.cutters = {planning::equalLayers};
-  way.price = shardwise(false);
-  return way;
+SearchPolicy megatron() {
+  SearchPolicy policy;
+  policy.name = "Megatron-LM style";
+  policy.schedules = {"1f1b"};
+  policy.recompute = {"none", "full"};
+  policy.cutters = {planning::equalLayers};
+  policy.price = shardwise(false);
+  return policy;
 }
 
 // Balanced by parameters, optimizer state sharded over replicas.
-Way deepspeed() {
-  Way way = megatron();
-  way.name = "DeepSpeed style";
-  way.cutters = {fewestParameters};
-  way.price = shardwise(true);
-  return way;
+SearchPolicy deepspeed() {
+  SearchPolicy policy = megatron();
+  policy.name = "DeepSpeed style";
+  policy.cutters = {fewestParameters};
+  policy.price = shardwise(true);
+  return policy;
 }
 
 // Its schedules, shares of recomputation by its rule, overlap at level 3, and
 // either of the partitions above.
-Way merak() {
-  Way way;
-  way.name = "Merak's techniques";
-  way.schedules = {"1f1b", "early", "last", "scp"};
-  way.recompute = {"none", "0.2", "0.4", "0.6", "0.8", "full"};
-  way.cutters = {planning::equalLayers, fewestParameters};
-  way.overlap = {0, 3};
-  return way;
+SearchPolicy merak() {
+  SearchPolicy policy;
+  policy.name = "Merak's techniques";
+  policy.schedules = {"1f1b", "early", "last", "scp"};
+  policy.recompute = {"none", "0.2", "0.4", "0.6", "0.8", "full"};
+  policy.cutters = {planning::equalLayers, fewestParameters};
+  policy.overlap = {0, 3};
+  return policy;
 }
 
-Way automatic() {
-  Way way = planning::ownWay({});
-  way.name = "merakc auto";
-  way.overlap = {0, 3};
-  return way;
+SearchPolicy automatic() {
+  SearchPolicy policy = planning::ownPolicy({});
+  policy.name = "merakc auto";
+  policy.overlap = {0, 3};
+  return policy;
 }
 
-// The way, and the way without one of its techniques.
+// The policy, and the policy without one of its techniques.
 class Ablations {
 public:
-  explicit Ablations(const Way &way) : all{way} {}
+  explicit Ablations(const SearchPolicy &policy) : all{policy} {}
   template <typename Change>
   Ablations &without(const char *name, Change &&change) {
-    Way way = all.front();
-    way.name = name;
-    change(way);
-    all.push_back(way);
+    SearchPolicy policy = all.front();
+    policy.name = name;
+    change(policy);
+    all.push_back(policy);
     return *this;
   }
-  std::vector<Way> all;
+  std::vector<SearchPolicy> all;
 };
 
 // The baselines come first. With --recompute-all nobody may keep activations
 // but where a schedule or Merak's rule says so.
-std::vector<Way> waysOf2022() {
+std::vector<SearchPolicy> waysOf2022() {
   Ablations techniques(merak());
   techniques.without("- its schedules",
-                     [](Way &way) { way.schedules = {"1f1b"}; });
+                     [](SearchPolicy &policy) { policy.schedules = {"1f1b"}; });
   if (!recomputeAll)
-    techniques.without("- stage-aware recomputation", [](Way &way) {
-      way.recompute = {"none", "full"};
+    techniques.without("- stage-aware recomputation", [](SearchPolicy &policy) {
+      policy.recompute = {"none", "full"};
     });
-  techniques.without("- overlap", [](Way &way) { way.overlap = {0}; });
-  std::vector<Way> all = {megatron(), deepspeed()};
+  techniques.without("- overlap",
+                     [](SearchPolicy &policy) { policy.overlap = {0}; });
+  std::vector<SearchPolicy> all = {megatron(), deepspeed()};
   all.insert(all.end(), techniques.all.begin(), techniques.all.end());
   if (recomputeAll)
-    for (Way &way : all)
-      way.recompute = {"full"};
+    for (SearchPolicy &policy : all)
+      policy.recompute = {"full"};
   return all;
 }
 
-std::vector<Way> waysOfMerakc() {
+std::vector<SearchPolicy> waysOfMerakc() {
   return Ablations(automatic())
       .without("- schedules but 1F1B",
-               [](Way &way) {
-                 way.schedules = {"1f1b"};
-                 way.otherChunks.clear();
-                 way.lists = false;
+               [](SearchPolicy &policy) {
+                 policy.schedules = {"1f1b"};
+                 policy.otherChunks.clear();
+                 policy.lists = false;
                })
-      .without("- list schedules", [](Way &way) { way.lists = false; })
+      .without("- list schedules",
+               [](SearchPolicy &policy) { policy.lists = false; })
       .without("- cuts by simulated time",
-               [](Way &way) { way.cutters = {planning::equalLayers}; })
-      .without("- recomputation by op",
-               [](Way &way) {
-                 way.recompute = {"none", "full"};
-                 way.otherRecompute.clear();
+               [](SearchPolicy &policy) {
+                 policy.cutters = {planning::equalLayers};
                })
-      .without("- overlap", [](Way &way) { way.overlap = {0}; })
+      .without("- recomputation by op",
+               [](SearchPolicy &policy) {
+                 policy.recompute = {"none", "full"};
+                 policy.otherRecompute.clear();
+               })
+      .without("- overlap", [](SearchPolicy &policy) { policy.overlap = {0}; })
       .all;
 }
 
@@ -276,16 +281,17 @@ LogicalResult evaluate(const std::string &path,
       llvm::sys::path::stem(path).str(), bytes / 1e9,
       fused ? "fused" : "separate");
   double baseline = 0;
-  auto print = [&](planning::PlanSearch &search, const Way &way) {
-    std::vector<PlanCandidate> found = search.search(way, 12);
+  auto print = [&](planning::PlanSearch &search, const SearchPolicy &policy) {
+    std::vector<PlanCandidate> found = search.search(policy, 12);
     if (found.empty() || !found.front().fits()) {
-      llvm::outs() << "| " << way.name << " | - | - | nothing fits | | | |\n";
+      llvm::outs() << "| " << policy.name
+                   << " | - | - | nothing fits | | | |\n";
       return;
     }
     const PlanCandidate &best = found.front();
     const planning::PipelineCost &cost = best.plan.cost;
     bool isBaseline =
-        way.name == megatron().name || way.name == deepspeed().name;
+        policy.name == megatron().name || policy.name == deepspeed().name;
     if (isBaseline && (baseline == 0 || cost.seconds < baseline))
       baseline = cost.seconds;
     std::string gain = isBaseline || baseline == 0
@@ -297,17 +303,17 @@ LogicalResult evaluate(const std::string &path,
     llvm::outs() << fmt::format(
         "| {} | {:.3f} | {} | {}, {}, recompute {}, overlap {} | {:.1f} % | "
         "{:.3f} s | {:.0f} |\n",
-        way.name, cost.seconds, gain, best.degrees.str(),
+        policy.name, cost.seconds, gain, best.degrees.str(),
         best.plan.schedule.name, best.recompute, best.overlap,
         100 * cost.bubble(), cost.exposedSeconds, memory / 1048576);
     llvm::outs().flush();
   };
   planning::PlanSearch of2022(customary), own(input);
-  for (const Way &way : waysOf2022())
-    print(of2022, way);
+  for (const SearchPolicy &policy : waysOf2022())
+    print(of2022, policy);
   if (!recomputeAll)
-    for (const Way &way : waysOfMerakc())
-      print(own, way);
+    for (const SearchPolicy &policy : waysOfMerakc())
+      print(own, policy);
   return success();
 }
 

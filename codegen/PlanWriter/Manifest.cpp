@@ -117,10 +117,10 @@ private:
       file_.set_schedule(decision.getSchedule().str());
     file_.set_device(cluster.getBackend().str());
     file_.set_cluster(cluster.getDocument().str());
-    const int64_t parts = pipe::subBatches(module_);
+    const int64_t parts = pipe::submicrobatches(module_);
     const int64_t microbatches = mesh_.getSize(kMicrobatchAxis) / parts;
     if (parts > 1)
-      file_.set_sub_batches(parts);
+      file_.set_submicrobatches(parts);
     const int64_t all = microbatches * mesh_.getSize(kDataAxis);
     file_.set_microbatches(microbatches);
     file_.set_global_batch(config.getGlobalBatch() > 0 ? config.getGlobalBatch()
@@ -149,7 +149,8 @@ private:
   LogicalResult writeRanks() {
     int64_t ranks = 1;
     for (auto [axis, size] : llvm::zip(mesh_.getAxes(), mesh_.getSizes())) {
-      if (axis.getValue() == kMicrobatchAxis || axis.getValue() == kHalfAxis)
+      if (axis.getValue() == kMicrobatchAxis ||
+          axis.getValue() == kSubmicrobatchAxis)
         continue;
       planpb::Axis *out = file_.add_mesh();
       out->set_name(axis.str());

@@ -228,8 +228,8 @@ private:
     out->set_stream(op.getStream());
     out->set_name(lowering::nameOf(op.getLoc()));
     out->set_accumulate(op.accumulates());
-    if (auto part = op->getAttrOfType<IntegerAttr>(plan::kSubBatchAttr))
-      out->set_sub_batch(part.getInt());
+    if (auto part = op->getAttrOfType<IntegerAttr>(plan::kSubmicrobatchAttr))
+      out->set_submicrobatch(part.getInt());
     for (Attribute view : op.getInputs())
       writeView(cast<plan::ViewAttr>(view), out->add_inputs());
     for (Attribute view : op.getOutputs())

@@ -3,10 +3,10 @@
 #include "compiler/Driver/ModelCheck.h"
 #include "compiler/Driver/Operators.h"
 #include "compiler/Driver/Phases.h"
-#include "compiler/Import/Importer.h"
 #include "compiler/Pipeline/Registration.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Remarks.h"
+#include "onnx/Import/Importer.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/PrettyStackTrace.h"
 #include "llvm/Support/Regex.h"
@@ -108,7 +108,7 @@ static int compileOrAnswer(int argc, char **argv) {
                       "message\n";
       return 70;
     }
-    if (!bugs && !compilation.isOurFault())
+    if (!bugs && !compilation.isInternalError())
       return 1;
     printReproduction();
     return 70;

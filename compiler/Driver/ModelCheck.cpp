@@ -1,11 +1,12 @@
 #include "compiler/Driver/ModelCheck.h"
 
 #include "compiler/Driver/Phases.h"
-#include "compiler/Import/Importer.h"
-#include "compiler/Import/NodeFacts.h"
-#include "compiler/Import/Traps.h"
+#include "compiler/Pipeline/Pipelines.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassManager.h"
+#include "onnx/Import/ExportProblems.h"
+#include "onnx/Import/Importer.h"
+#include "onnx/Import/NodeFacts.h"
 #include "passes/Graph/Passes.h"
 #include "llvm/ADT/StringSet.h"
 #include <map>
@@ -41,7 +42,8 @@ public:
       for (const std::string &warning : report.warnings)
         if (!StringRef(warning).ends_with(kSeeCheck))
           findings.push_back({false, warning, {}, ""});
-      std::vector<Finding> traps = findTraps(*file, report, import.train);
+      std::vector<Finding> traps =
+          findExportProblems(*file, report, import.train);
       findings.insert(findings.end(), traps.begin(), traps.end());
     }
     return print(out);

@@ -1,7 +1,7 @@
 #include "compiler/Driver/Operators.h"
 
 #include "dialects/Train/TrainDialect.h"
-#include "passes/Graph/OnnxNode.h"
+#include "onnx/Conversion/OnnxNode.h"
 
 #include <nlohmann/json.hpp>
 

@@ -18,7 +18,7 @@ public:
   mlir::LogicalResult run();
   mlir::ModuleOp getModule() { return module.get(); }
   // After a failure: whether it is the compiler's own fault.
-  bool isOurFault() const { return isBug; }
+  bool isInternalError() const { return isBug; }
   // All that was decided, in lines for the user.
   const std::string &getReport() const { return report; }
   // The same on one screen.

@@ -2,7 +2,6 @@
 
 #include "dialects/Plan/PlanDialect.h"
 #include "passes/CostModel/Cluster.h"
-#include "passes/Graph/Passes.h"
 
 #include <fmt/format.h>
 

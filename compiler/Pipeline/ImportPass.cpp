@@ -1,7 +1,7 @@
 // Import as a pass: the module becomes that of the model.
-#include "compiler/Import/Importer.h"
 #include "compiler/Pipeline/Phases.h"
 #include "compiler/Pipeline/Registration.h"
+#include "onnx/Import/Importer.h"
 
 #include "mlir/Pass/Pass.h"
 

@@ -1,10 +1,10 @@
 // What the pipelines are made of; internal to this folder.
 #pragma once
 
-#include "compiler/Import/ImportOptions.h"
 #include "compiler/Pipeline/Pipelines.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/Pass/Pass.h"
+#include "onnx/Import/ImportOptions.h"
 
 namespace merak {
 

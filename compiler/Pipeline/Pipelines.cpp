@@ -3,6 +3,8 @@
 #include "compiler/Pipeline/Phases.h"
 #include "mlir/Pass/PassOptions.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+#include "onnx/Conversion/Passes.h"
 #include "passes/Graph/Passes.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
@@ -19,6 +21,25 @@ void merak::buildImportPipeline(OpPassManager &manager,
                                 const CompilerOptions &options,
                                 PhaseNotes *notes) {
   manager.addPass(createImportOnnx(options, notes));
+}
+
+void merak::buildGraphImportPipeline(OpPassManager &manager, bool dropout,
+                                     bool train) {
+  manager.addPass(createLegalizeOnnx({dropout, train}));
+  // One form for the patterns; equal ops merged, since patterns compare values.
+  manager.addPass(createCanonicalizeGraph());
+  manager.addPass(createCSEPass());
+  // Norms before activations: a norm's product must not look like a factor.
+  manager.addPass(createRaiseNorms());
+  manager.addPass(createRaiseActivations());
+  manager.addPass(createRaiseCrossEntropy());
+  // Rotary first: attention then sees its operands in their final layout.
+  manager.addPass(createRaiseRotary());
+  manager.addPass(createCanonicalizeGraph());
+  manager.addPass(createRaiseAttention());
+  manager.addPass(createCanonicalizeGraph());
+  manager.addPass(createCSEPass());
+  manager.addPass(createFinishGraph());
 }
 
 void merak::buildGraphPipeline(OpPassManager &manager,

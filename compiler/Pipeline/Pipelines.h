@@ -2,9 +2,9 @@
 // what `merak-opt` runs under the same options.
 #pragma once
 
-#include "compiler/Import/ImportReport.h"
 #include "compiler/Pipeline/Options.h"
 #include "mlir/Pass/PassManager.h"
+#include "onnx/Import/ImportReport.h"
 #include "passes/Staging/Planner.h"
 
 namespace merak {
@@ -51,5 +51,12 @@ void buildPhasePipeline(const std::string &phase, mlir::OpPassManager &manager,
 // Each phase by its name ("--phase-stage"); the pipeline option `options` holds
 // the command line of merakc, e.g. --phase-stage="options='--mesh=pp=2'".
 void registerPhasePipelines();
+
+// Carriers -> train ops -> one op for each known pattern. Input: what
+// importOnnx makes. Output: forward ops only, ready to be differentiated.
+// `dropout`: whether masks are drawn; `train`: whether batch norm takes the
+// statistics of the batch.
+void buildGraphImportPipeline(mlir::OpPassManager &manager, bool dropout = true,
+                              bool train = true);
 
 } // namespace merak

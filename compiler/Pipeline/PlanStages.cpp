@@ -1,10 +1,9 @@
 // The stage phase: reads what the user pinned, decides the rest, cuts the step
 // into stage programs and notes on the module what later phases ask for.
-#include "compiler/Import/Importer.h"
 #include "compiler/Pipeline/Phases.h"
 #include "compiler/Pipeline/Registration.h"
 #include "dialects/Pipe/PipeDialect.h"
-#include "passes/Graph/Passes.h"
+#include "onnx/Import/Importer.h"
 #include "passes/Staging/CutStages.h"
 
 #include <fmt/format.h>

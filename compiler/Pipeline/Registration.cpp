@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
+#include "onnx/Conversion/Passes.h"
 #include "passes/Graph/Passes.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Memory/Passes.h"
@@ -27,6 +28,7 @@ void merak::registerAllDialects(mlir::DialectRegistry &registry) {
 }
 
 void merak::registerAllPasses() {
+  registerOnnxPasses();
   registerGraphPasses();
   registerLoweringPasses();
   registerMemoryPasses();

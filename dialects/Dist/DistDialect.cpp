@@ -25,10 +25,10 @@ void DistDialect::initialize() {
       >();
 }
 
-bool merak::dist::isOverHalves(Operation *conversion) {
+bool merak::dist::isOverSubmicrobatches(Operation *conversion) {
   auto axes = conversion->getAttrOfType<ArrayAttr>("axes");
   return axes && axes.size() == 1 &&
-         cast<StringAttr>(axes[0]).getValue() == kHalfAxis;
+         cast<StringAttr>(axes[0]).getValue() == kSubmicrobatchAxis;
 }
 
 //===----------------------------------------------------------------------===//

@@ -22,7 +22,7 @@ inline constexpr llvm::StringLiteral kMeshAttr = "dist.mesh";
 inline constexpr llvm::StringLiteral kClusterAttr = "dist.cluster";
 
 // Whether a conversion is between the halves of a microbatch: on one device.
-bool isOverHalves(mlir::Operation *conversion);
+bool isOverSubmicrobatches(mlir::Operation *conversion);
 
 // Whether `type`, which may be global or local, can lie as `layout` says; null
 // says nothing. Emits errors at `op`.

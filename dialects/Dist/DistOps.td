@@ -38,13 +38,6 @@ def Dist_AllReduceOp : Dist_Op<"all_reduce", [Conversion, Collective, AllTypesMa
   let results = (outs AnyRankedTensor:$y);
   let assemblyFormat = "$x `over` $axes $kind attr-dict `:` type($x)";
   let hasVerifier = 1;
-  let builders = [
-    // The reduction by its keyword.
-    OpBuilder<(ins "::mlir::Type":$y, "::mlir::Value":$x, "::mlir::ArrayAttr":$axes,
-                   "::mlir::StringAttr":$reduction), [{
-      build($_builder, $_state, y, x, axes, *symbolizeReduction(reduction.getValue()));
-    }]>
-  ];
   let extraClassDeclaration = [{
     ::llvm::StringRef getReduction() { return stringifyReduction(getKind()); }
   }];

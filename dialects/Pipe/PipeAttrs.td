@@ -17,7 +17,7 @@ def Pipe_Dialect : Dialect {
 
     The module's `pipe.tp_overlap` is the level of tensor-parallel overlap, with
     which a microbatch is two halves; once they have ops of their own,
-    `pipe.sub_batches` is the number of halves and `pipe.sub_batch` on an op the
+    `pipe.submicrobatches` is the number of halves and `pipe.submicrobatch` on an op the
     one that it is for.
   }];
   let useDefaultAttributePrinterParser = 1;

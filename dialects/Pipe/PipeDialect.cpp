@@ -36,7 +36,7 @@ void PipeDialect::initialize() {
       >();
 }
 
-int64_t merak::pipe::subBatches(Operation *module) {
-  auto parts = module->getAttrOfType<IntegerAttr>(kSubBatchesAttr);
+int64_t merak::pipe::submicrobatches(Operation *module) {
+  auto parts = module->getAttrOfType<IntegerAttr>(kSubmicrobatchesAttr);
   return parts ? std::max<int64_t>(1, parts.getInt()) : 1;
 }

@@ -18,11 +18,12 @@ inline constexpr llvm::StringLiteral kDecisionAttr = "pipe.decision";
 // sample are, over the mesh axis "half".
 inline constexpr llvm::StringLiteral kOverlapAttr = "pipe.tp_overlap";
 // On the module after the halves were told apart: how many there are.
-inline constexpr llvm::StringLiteral kSubBatchesAttr = "pipe.sub_batches";
+inline constexpr llvm::StringLiteral kSubmicrobatchesAttr =
+    "pipe.submicrobatches";
 // On an op of an action: the half it is for; absent: half 0, or both.
-inline constexpr llvm::StringLiteral kSubBatchAttr = "pipe.sub_batch";
+inline constexpr llvm::StringLiteral kSubmicrobatchAttr = "pipe.submicrobatch";
 
 // Parts of a microbatch that have ops of their own, at least 1.
-int64_t subBatches(mlir::Operation *module);
+int64_t submicrobatches(mlir::Operation *module);
 
 } // namespace merak::pipe

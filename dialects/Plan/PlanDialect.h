@@ -28,7 +28,7 @@ inline constexpr llvm::StringLiteral kLimitAttr = "plan.limit";
 inline constexpr llvm::StringLiteral kAllowedAttr = "plan.allowed";
 
 // On instructions: the part of the microbatch they are for; absent: part 0.
-inline constexpr llvm::StringLiteral kSubBatchAttr = "plan.sub_batch";
+inline constexpr llvm::StringLiteral kSubmicrobatchAttr = "plan.submicrobatch";
 
 // On collectives: their operands lie one behind the other in the arena and are
 // exchanged as one array; memory planning sees to it.

@@ -216,7 +216,7 @@ def Plan_Instructions : OpDocGroup {
   let description = [{
     An instruction reads the views of buffers before `->`, writes those behind
     it, and runs on stream number `stream`. `flops` and `bytes` are for the
-    simulator. `plan.sub_batch` says for which part of the microbatch it is;
+    simulator. `plan.submicrobatch` says for which part of the microbatch it is;
     without it, part 0.
 
     At the end of the plan phase (`verify-plan`) the stream is one of the

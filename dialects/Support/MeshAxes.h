@@ -9,6 +9,6 @@ inline constexpr const char *kTensorAxis = "tp";
 // A rank has no coordinate on these: the microbatch of a call, and the half of
 // a microbatch where two run side by side (Merak's sub-pipelines).
 inline constexpr const char *kMicrobatchAxis = "mb";
-inline constexpr const char *kHalfAxis = "half";
+inline constexpr const char *kSubmicrobatchAxis = "sub";
 
 } // namespace merak

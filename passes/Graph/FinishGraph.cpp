@@ -198,22 +198,3 @@ struct FinishGraphPass : merak::impl::FinishGraphBase<FinishGraphPass> {
   }
 };
 } // namespace
-
-void merak::buildGraphImportPipeline(OpPassManager &manager, bool dropout,
-                                     bool train) {
-  manager.addPass(createLegalizeOnnx({dropout, train}));
-  // One form for the patterns; equal ops merged, since patterns compare values.
-  manager.addPass(createCanonicalizeGraph());
-  manager.addPass(createCSEPass());
-  // Norms before activations: a norm's product must not look like a factor.
-  manager.addPass(createRaiseNorms());
-  manager.addPass(createRaiseActivations());
-  manager.addPass(createRaiseCrossEntropy());
-  // Rotary first: attention then sees its operands in their final layout.
-  manager.addPass(createRaiseRotary());
-  manager.addPass(createCanonicalizeGraph());
-  manager.addPass(createRaiseAttention());
-  manager.addPass(createCanonicalizeGraph());
-  manager.addPass(createCSEPass());
-  manager.addPass(createFinishGraph());
-}

@@ -92,11 +92,11 @@ LogicalResult ActionLowering::run() {
 // there; they belong to its part of the microbatch.
 void ActionLowering::markPart(Operation &op, Operation *first) {
   // Of samples; a half of their tokens is no position of "mb".
-  if (stage_.axisSize(kHalfAxis) > 1)
+  if (stage_.axisSize(kSubmicrobatchAxis) > 1)
     return;
-  if (auto part = op.getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr))
+  if (auto part = op.getAttrOfType<IntegerAttr>(pipe::kSubmicrobatchAttr))
     for (; first; first = first->getNextNode())
-      first->setAttr(plan::kSubBatchAttr, part);
+      first->setAttr(plan::kSubmicrobatchAttr, part);
 }
 
 //===----------------------------------------------------------------------===//
@@ -302,7 +302,7 @@ void ActionLowering::lowerLoad(pipe::LoadOp load) {
     return;
   }
   // A model input: every action that needs it reads its part of the data.
-  auto part = load->getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr);
+  auto part = load->getAttrOfType<IntegerAttr>(pipe::kSubmicrobatchAttr);
   auto [it, fresh] = inputs_.try_emplace(
       (load.getValue() + (part ? " " + Twine(part.getInt()) : "")).str());
   if (fresh) {

@@ -56,7 +56,7 @@ static std::optional<llvm::StringSet<>> axesOf(Value value,
     for (const layout::Factor &factor : dim.factors)
       axes.insert(factor.axes.begin(), factor.axes.end());
   axes.erase(kMicrobatchAxis);
-  axes.erase(kHalfAxis);
+  axes.erase(kSubmicrobatchAxis);
   return axes;
 }
 

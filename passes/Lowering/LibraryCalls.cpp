@@ -44,9 +44,9 @@ plan::ScalarAttr offsetScalar(MLIRContext *context,
 // A half of the tokens is known here, unlike the coordinates of a rank.
 static plan::ScalarAttr partOffset(Operation *op, std::optional<StringRef> axis,
                                    int64_t scale) {
-  if (axis != kHalfAxis)
+  if (axis != kSubmicrobatchAxis)
     return offsetScalar(op->getContext(), axis, scale);
-  auto half = op->getAttrOfType<IntegerAttr>(pipe::kSubBatchAttr);
+  auto half = op->getAttrOfType<IntegerAttr>(pipe::kSubmicrobatchAttr);
   return integerScalar(op->getContext(), half ? half.getInt() * scale : 0);
 }
 

@@ -205,7 +205,7 @@ private:
     auto ops = b.getOps<plan::InstructionOpInterface>();
     return !b.getOps<plan::CollectiveOp>().empty() &&
            llvm::any_of(ops, [](plan::InstructionOpInterface op) {
-             return op->hasAttr(plan::kSubBatchAttr);
+             return op->hasAttr(plan::kSubmicrobatchAttr);
            });
   }
 

@@ -3,7 +3,7 @@
 #include "dialects/Pipe/FirstReaders.h"
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/Pitch.h"
-#include "passes/Planning/Arrivals.h"
+#include "passes/Planning/ReceiveDeadlines.h"
 
 #include <set>
 
@@ -544,7 +544,7 @@ void setArrivals(ModuleOp module, std::vector<Transfer> &transfers) {
                                  known.back().toChunk + 1});
   }
   std::vector<std::vector<int>> arrivals =
-      planning::latestArrivals(*schedule, known);
+      planning::receiveDeadlines(*schedule, known);
   for (auto [transfer, places] : llvm::zip(of, arrivals))
     transfer->arrivals = std::move(places);
 }

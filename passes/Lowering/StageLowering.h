@@ -46,7 +46,7 @@ struct Transfer {
   ActionId sent;                              // action of the source stage
   ActionId received; // first action of the target stage that reads it
   // Where its target needs room for it; empty: not per microbatch.
-  std::vector<int> arrivals; // by microbatch, see planning::latestArrivals
+  std::vector<int> arrivals; // by microbatch, see planning::receiveDeadlines
 };
 // All transfers of the module, checked; emits errors.
 mlir::FailureOr<std::vector<Transfer>> collectTransfers(mlir::ModuleOp module);

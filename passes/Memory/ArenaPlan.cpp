@@ -32,9 +32,9 @@ struct Placed {
   int64_t offset, end, first, last;
 };
 
-// The ranges that have a place, by memory and by life. Lives are kept by their
-// length, in classes of powers of two, so that those that meet a given one are
-// found without looking at many others.
+// The ranges that have a place, by memory and by life. LiveBytes are kept by
+// their length, in classes of powers of two, so that those that meet a given
+// one are found without looking at many others.
 class PlacedRanges {
 public:
   // Calls visit(offset, end) for each range that lives at some time from

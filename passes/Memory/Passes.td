@@ -31,7 +31,7 @@ def AssignMemory : Pass<"merak-assign-memory", "::mlir::ModuleOp"> {
 def VerifyMemory : Pass<"merak-verify-memory", "::mlir::ModuleOp"> {
   let summary = "check that no two buffers that live at once share bytes";
   let description = [{
-    Lives of transient buffers are recomputed from the instructions. All
+    LiveBytes of transient buffers are recomputed from the instructions. All
     overlaps are reported, with both buffers.
   }];
   let dependentDialects = ["::merak::plan::PlanDialect"];

@@ -8,23 +8,23 @@ namespace merak::memory {
 SlotPlan planSlots(const std::vector<Step> &schedule,
                    const std::set<ActionId> &actions, int64_t before,
                    int64_t after, const std::vector<int> &arrivals) {
-  struct Life {
+  struct LiveKind {
     int64_t first, last, microbatch;
   };
-  std::map<int64_t, Life> lives;
+  std::map<int64_t, LiveKind> lives;
   for (int64_t i = 0; i < static_cast<int64_t>(schedule.size()); ++i) {
     const Step &step = schedule[i];
     if (isOncePerStep(step.action) || !actions.count(step.id()))
       continue;
     auto [it, fresh] =
-        lives.emplace(step.microbatch, Life{i, i, step.microbatch});
+        lives.emplace(step.microbatch, LiveKind{i, i, step.microbatch});
     it->second.last = i;
   }
   SlotPlan plan;
   if (lives.empty())
     return plan;
   plan.slotOf.assign(lives.rbegin()->first + 1, 0);
-  std::vector<Life> order;
+  std::vector<LiveKind> order;
   for (auto &[microbatch, life] : lives) {
     int64_t first = life.first - before;
     if (microbatch < static_cast<int64_t>(arrivals.size()))
@@ -33,9 +33,9 @@ SlotPlan planSlots(const std::vector<Step> &schedule,
   }
   std::stable_sort(
       order.begin(), order.end(),
-      [](const Life &a, const Life &b) { return a.first < b.first; });
+      [](const LiveKind &a, const LiveKind &b) { return a.first < b.first; });
   std::vector<int64_t> freeAfter; // by slot: last position of its user
-  for (const Life &life : order) {
+  for (const LiveKind &life : order) {
     size_t slot = 0;
     while (slot < freeAfter.size() && freeAfter[slot] >= life.first)
       ++slot;

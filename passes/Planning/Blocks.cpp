@@ -9,10 +9,10 @@ namespace merak::planning {
 static std::vector<int> countCrossing(const Graph &graph,
                                       const std::vector<int> &ops) {
   constexpr int kManyReaders = 5;
-  struct Life {
+  struct LiveKind {
     int first = 0, last = 0, readers = 0;
   };
-  std::map<int, Life> lives; // by tensor
+  std::map<int, LiveKind> lives; // by tensor
   for (size_t i = 0; i < ops.size(); ++i) {
     const GraphOp &op = graph.ops[ops[i]];
     for (int t : op.operands) {
@@ -20,7 +20,7 @@ static std::vector<int> countCrossing(const Graph &graph,
       if (tensor.parameter || tensor.input || tensor.constant)
         continue;
       // From an earlier run: alive from the start.
-      Life &life = lives[t];
+      LiveKind &life = lives[t];
       life.last = int(i);
       ++life.readers;
     }

@@ -64,7 +64,7 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
     }
     if (mesh[a].name == kMicrobatchAxis || mesh[a].name == kDataAxis)
       batchMask |= AxisMask(1) << a;
-    if (mesh[a].name == kHalfAxis && mesh[a].size > 1)
+    if (mesh[a].name == kSubmicrobatchAxis && mesh[a].size > 1)
       halfBit = AxisMask(1) << a;
   }
   axesOf.assign(classes.classes.size(), {});
@@ -315,7 +315,7 @@ void PartitionEngine::keepAxes(int index) {
     state.kept[s] = freePrefix(axesOf[slot.cls], used);
     if (slot.kind == FactorKind::Samples)
       state.kept[s] &= batchMask;
-    // Halves are worth no more than plain work on parts.
+    // Submicrobatches are worth no more than plain work on parts.
     if (graph.ops[index].phase == Phase::Update ||
         slot.kind == FactorKind::Max || slot.kind == FactorKind::Decompose)
       state.kept[s] &= ~halfBit;
@@ -354,7 +354,7 @@ void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
         if (hasResolved(id, axis, op.phase) ||
             (reducedAnyway[id] && axis != microbatchBit) ||
             (axis & (microbatchBit | halfBit) && op.phase == Phase::Update) ||
-            // A sum over microbatches is one over their halves.
+            // A sum over microbatches is one over their submicrobatches.
             (axis == halfBit && resolve[i] & microbatchBit))
           resolve[i] |= axis;
         else
@@ -412,7 +412,7 @@ void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
   }
 }
 
-// What is the same for all microbatches is so for both halves of one.
+// What is the same for all microbatches is so for both submicrobatches of one.
 void PartitionEngine::joinHalves(int index,
                                  const std::vector<AxisMask> &resolve) {
   if (!microbatchBit || !halfBit)
@@ -594,7 +594,7 @@ int PartitionEngine::convert(int op, int operand, int tensor,
   };
 
   resolve &= current().partial;
-  // Halves are summed with the microbatches.
+  // Submicrobatches are summed with the microbatches.
   AxisMask overTime = resolve & microbatchBit;
   if (overTime || phase == Phase::Update)
     overTime |= current().partial & halfBit;

@@ -94,7 +94,7 @@ namespace {
 // copies of values at once, the most microbatches under way, whether it
 // recomputes.
 struct Lists {
-  std::vector<PerLife<int>> copies; // of values from neighbours
+  std::vector<PerLiveKind<int>> copies; // of values from neighbours
   std::vector<int> inFlight;
   std::vector<char> recomputes;
 
@@ -102,8 +102,8 @@ struct Lists {
   Lists(const Schedule &schedule, std::function<Schedule()> again)
       : copies(copiesOf(schedule)), recomputes(schedule.virtualStages(), 0),
         again(std::move(again)) {
-    for (const PerLife<int> &of : copies)
-      inFlight.push_back(of.at(Life::FW));
+    for (const PerLiveKind<int> &of : copies)
+      inFlight.push_back(of.at(LiveKind::FW));
     for (int s = 0; s < schedule.stages; ++s)
       for (const Step &step : schedule.order[s])
         if (step.action == Action::R)
@@ -113,7 +113,7 @@ struct Lists {
       : Lists(schedule, [&schedule] { return schedule; }) {}
 
   // The same of values that come from so many virtual stages away.
-  const std::vector<PerLife<int>> &copiesFrom(int distance) const {
+  const std::vector<PerLiveKind<int>> &copiesFrom(int distance) const {
     if (distance <= 1)
       return copies;
     std::lock_guard lock(mutex);
@@ -126,7 +126,7 @@ struct Lists {
 private:
   std::function<Schedule()> again;
   mutable std::mutex mutex;
-  mutable std::map<int, std::vector<PerLife<int>>> farther;
+  mutable std::map<int, std::vector<PerLiveKind<int>>> farther;
 };
 
 // Of a schedule that makeSchedule made. A search asks for the same ones over
@@ -182,7 +182,7 @@ std::vector<double> bytesOf(const PipelineShape &shape,
 // The same as the simulator counts it, over time: boundaries without the calls
 // before and after.
 StageMemory memoryOf(const StageCost &cost) {
-  auto sum = [&](Life life) {
+  auto sum = [&](LiveKind life) {
     double bytes = 0;
     for (bool received : {false, true})
       for (bool sent : {false, true})
@@ -192,11 +192,11 @@ StageMemory memoryOf(const StageCost &cost) {
     return bytes;
   };
   StageMemory memory;
-  memory.fixed = fixedOf(cost) + sum(Life::F) + sum(Life::B);
-  memory.kept = sum(Life::FW);
-  memory.untilB = sum(Life::FR) + sum(Life::FB);
-  memory.recomputed = sum(Life::RB) + sum(Life::RW);
-  memory.pending = sum(Life::BW);
+  memory.fixed = fixedOf(cost) + sum(LiveKind::F) + sum(LiveKind::B);
+  memory.kept = sum(LiveKind::FW);
+  memory.untilB = sum(LiveKind::FR) + sum(LiveKind::FB);
+  memory.recomputed = sum(LiveKind::RB) + sum(LiveKind::RW);
+  memory.pending = sum(LiveKind::BW);
   return memory;
 }
 
@@ -446,7 +446,8 @@ private:
     for (int cut : balance(weights(at), parts))
       begin.push_back(at[cut]);
     try_(search, begin);
-    if (options.cut == CutRule::Time && model.shards().size() > size_t(parts))
+    if (options.cut == CutRule::Time &&
+        model.blockBounds().size() > size_t(parts))
       try_(search, *equalLayers(model, parts));
     return {};
   }
@@ -507,8 +508,8 @@ private:
     return {0, count > 0 ? ends[count - 1] : 0};
   }
 
-  // The fewest rungs with which the stage fits; if none does, those with the
-  // least memory.
+  // The fewest recomputeRanks with which the stage fits; if none does, those
+  // with the least memory.
   Marks fit(const Search &search, const std::vector<int> &begin, int v) {
     if (shape.memoryBytes <= 0)
       return {};
@@ -559,7 +560,7 @@ private:
   // Where a shard of a stage ends.
   std::vector<int> shardEnds(const std::vector<int> &begin, int v) const {
     std::vector<int> ends;
-    for (int at : model.shards())
+    for (int at : model.blockBounds())
       if (at > begin[v] && at < begin[v + 1])
         ends.push_back(at);
     ends.push_back(begin[v + 1]);
@@ -652,7 +653,7 @@ private:
 } // namespace
 
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts) {
-  const std::vector<int> &at = model.shards();
+  const std::vector<int> &at = model.blockBounds();
   int n = int(at.size()) - 1;
   if (n < parts)
     return Status::error(fmt::format(
@@ -712,7 +713,7 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   // A stage has an R where one of its chunks has something to do in it.
   problem.shape.recomputeStages.assign(shape.stages, false);
   for (size_t v = 0; v < sums.stages.size(); ++v)
-    if (sums.stages[v].times.R > 0 || sums.stages[v].againBytes > 0)
+    if (sums.stages[v].times.R > 0 || sums.stages[v].recomputedBytes > 0)
       problem.shape.recomputeStages[v % shape.stages] = true;
   if (shape.memoryBytes > 0)
     problem.memoryLimit = {shape.memoryBytes};

@@ -5,7 +5,7 @@
 //   for each schedule:
 //     cuts = the lightest heaviest stage; then, while the time falls:
 //       local moves of the cuts; after each, every stage recomputes as little
-//       as its own free memory allows (the first rungs of the ladder)
+//       as its own free memory allows (the first recomputeRanks of the ranking)
 //   the least time wins; what does not fit loses to what does
 #pragma once
 

@@ -1,7 +1,7 @@
 #include "passes/Planning/PlanDecision.h"
 
 #include "passes/Planning/MarkRecompute.h"
-#include "passes/Planning/TokenHalves.h"
+#include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -47,21 +47,22 @@ bool hasAxis(const std::vector<std::string> &axes, const char *axis) {
 // positions of "mb".
 Status Decider::splitSamples() {
   const Degrees &d = candidate.degrees;
-  Assignment halves;
-  MERAK_RETURN_IF_ERROR(assignBatch(
-      graph, *input.classes, input.batched,
-      {{kMicrobatchAxis, 2 * d.microbatches}, {kDataAxis, d.dp}}, halves));
-  halves.mesh.push_back({kTensorAxis, d.tp});
+  Assignment submicrobatches;
+  MERAK_RETURN_IF_ERROR(
+      assignBatch(graph, *input.classes, input.batched,
+                  {{kMicrobatchAxis, 2 * d.microbatches}, {kDataAxis, d.dp}},
+                  submicrobatches));
+  submicrobatches.mesh.push_back({kTensorAxis, d.tp});
   for (const auto &[cls, axes] : decision.assignment.axes)
     if (hasAxis(axes, kTensorAxis))
-      halves.axes[cls].push_back(kTensorAxis);
-  decision.assignment = std::move(halves);
+      submicrobatches.axes[cls].push_back(kTensorAxis);
+  decision.assignment = std::move(submicrobatches);
   return {};
 }
 
 void Decider::reportTokens() {
   for (const auto &[cls, axes] : decision.assignment.axes)
-    if (samples() % 2 != 0 && hasAxis(axes, kHalfAxis)) {
+    if (samples() % 2 != 0 && hasAxis(axes, kSubmicrobatchAxis)) {
       const ClassAnchor anchor = anchorOf(graph, *input.classes, cls);
       decision.report += fmt::format(
           "tensor-parallel overlap {}: submicrobatches of {} tokens (dimension "
@@ -73,9 +74,9 @@ void Decider::reportTokens() {
 
 Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
   decision.assignment = sharding.assignment;
-  decision.halfAxis =
-      decision.overlapLevel > 0 && search.halvesByAxis(candidate.degrees);
-  if (decision.halfAxis)
+  decision.submicrobatchAxis = decision.overlapLevel > 0 &&
+                               search.submicrobatchesByAxis(candidate.degrees);
+  if (decision.submicrobatchAxis)
     reportTokens();
   else if (decision.overlapLevel > 0)
     MERAK_RETURN_IF_ERROR(splitSamples());

@@ -11,10 +11,12 @@ struct PlanDecision {
   Degrees degrees;
   int64_t chunks = 1; // parts of the model on each stage
   // Tensor-parallel overlap: with a level above 0 the layouts split the batch
-  // over 2 * microbatches, or have the axis "half" (TokenHalves.h).
+  // over 2 * microbatches, or have the axis "half" (Submicrobatches.h).
   int overlapLevel = 0;
-  bool halfAxis = false;
-  int64_t halves() const { return overlapLevel > 0 && !halfAxis ? 2 : 1; }
+  bool submicrobatchAxis = false;
+  int64_t submicrobatches() const {
+    return overlapLevel > 0 && !submicrobatchAxis ? 2 : 1;
+  }
   Assignment assignment;
   Outcome outcome; // of the assignment
   // By op: its part, chunk * pp + stage; only forward ops, others -1.
@@ -26,7 +28,7 @@ struct PlanDecision {
   std::optional<Schedule> schedule;
   // Most bytes of several gradients that one collective reduces; 0: none.
   int64_t gradientBucket = 0;
-  std::string report; // lines for the user: halves, stages, numbers
+  std::string report; // lines for the user: submicrobatches, stages, numbers
 };
 
 // A candidate of `search`, which was made for `input`, in full. Errors: what

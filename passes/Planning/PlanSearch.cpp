@@ -1,5 +1,5 @@
 #include "passes/Planning/PlanSearch.h"
-#include "passes/Planning/TokenHalves.h"
+#include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,47 +11,48 @@ namespace merak::planning {
 // More microbatches than this many per stage bring nothing but launches.
 constexpr int64_t kMicrobatchesPerStage = 64;
 
-std::vector<Way> plainWays() {
-  Way data;
+std::vector<SearchPolicy> plainPolicies() {
+  SearchPolicy data;
   data.name = "data parallel";
   data.schedules = {"1f1b"};
   data.recompute = {"none", "full"};
   data.cutters = {equalLayers};
   data.dataOnly = true;
-  Way equal = data;
+  SearchPolicy equal = data;
   equal.name = "equal layers";
   equal.dataOnly = false;
   return {data, equal};
 }
 
-Way ownWay(const Strategy &pinned) {
-  Way way;
+SearchPolicy ownPolicy(const Strategy &pinned) {
+  SearchPolicy policy;
   std::string overlap = pinned.tpOverlap.value_or("0");
   // No level is slower than a lower one but 0 (TwoStream.h).
-  way.overlap = overlap == "auto" ? std::vector<int>{0, 3}
-                                  : std::vector<int>{overlap[0] - '0'};
+  policy.overlap = overlap == "auto" ? std::vector<int>{0, 3}
+                                     : std::vector<int>{overlap[0] - '0'};
   std::string name = pinned.schedule.value_or("auto");
-  way.chunks = int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));
+  policy.chunks =
+      int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));
   // Lists of an earlier search are all there is; a schedule of the user's own,
   // which need not say everything, is priced as 1F1B.
   const bool searched = pinned.lists && name == "auto";
   if ((pinned.lists && !searched) || name.ends_with(".json"))
-    name = searchedSchedules(way.chunks > 1).front();
+    name = searchedSchedules(policy.chunks > 1).front();
   if (searched)
-    way.concrete = {*pinned.lists};
+    policy.concrete = {*pinned.lists};
   else if (name != "auto")
-    way.schedules = {name};
+    policy.schedules = {name};
   else
-    way.schedules = searchedSchedules(way.chunks > 1);
-  way.lists = name == "auto" && !searched;
-  if (way.lists && way.chunks == 1 && !pinned.chunks)
-    way.otherChunks = {2, 4};
-  way.recompute = {pinned.recompute.value_or("auto")};
-  if (way.recompute[0] == "auto") {
-    way.recompute.push_back("none");
-    way.otherRecompute = {"full", "0.75", "0.5", "0.25"};
+    policy.schedules = searchedSchedules(policy.chunks > 1);
+  policy.lists = name == "auto" && !searched;
+  if (policy.lists && policy.chunks == 1 && !pinned.chunks)
+    policy.otherChunks = {2, 4};
+  policy.recompute = {pinned.recompute.value_or("auto")};
+  if (policy.recompute[0] == "auto") {
+    policy.recompute.push_back("none");
+    policy.otherRecompute = {"full", "0.75", "0.5", "0.25"};
   }
-  return way;
+  return policy;
 }
 
 PlanSearch::PlanSearch(const SearchInput &input)
@@ -215,8 +216,9 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   if (!status.ok())
     return status;
   auto made = std::make_unique<Sharding>();
-  Result<Assignment> assignment =
-      overlap > 0 && halvesByAxis(d) ? halve(d) : assign(d, made->report);
+  Result<Assignment> assignment = overlap > 0 && submicrobatchesByAxis(d)
+                                      ? halve(d)
+                                      : assign(d, made->report);
   if (!assignment.ok()) {
     status = assignment.status();
     return status;
@@ -243,25 +245,27 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   return known.get();
 }
 
-// Two halves of a microbatch need samples, or tokens, to divide.
+// Two submicrobatches of a microbatch need samples, or tokens, to divide.
 Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
   if (overlap == 0)
     return {};
-  if (!halvesByAxis(d))
+  if (!submicrobatchesByAxis(d))
     return {};
-  const Result<Assignment> &halves = halve(d);
-  if (halves.ok())
+  const Result<Assignment> &submicrobatches = halve(d);
+  if (submicrobatches.ok())
     return {};
   int64_t samples = samplesOf(d);
   return Status::error(fmt::format(
-      "tensor-parallel overlap {} splits a microbatch into two halves, found "
+      "tensor-parallel overlap {} splits a microbatch into two "
+      "submicrobatches, found "
       "{} sample{} a microbatch (global batch {}, dp={}, {} microbatches): {}",
       overlap, samples, samples == 1 ? "" : "s", input.globalBatch, d.dp,
-      d.microbatches, halves.status().str()));
+      d.microbatches, submicrobatches.status().str()));
 }
 
 const Result<Assignment> &PlanSearch::halve(const Degrees &d) {
-  std::optional<Result<Assignment>> &known = halves[{d.tp, samplesOf(d)}];
+  std::optional<Result<Assignment>> &known =
+      submicrobatches[{d.tp, samplesOf(d)}];
   if (!known) {
     SearchReport unused;
     known = assign(d, unused);
@@ -274,18 +278,19 @@ const Result<Assignment> &PlanSearch::halve(const Degrees &d) {
   return *known;
 }
 
-PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
+PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
+                               bool quick) {
   PlanCandidate best;
   best.degrees = d;
-  best.way = way.name;
+  best.policy = policy.name;
   best.full = !quick;
   Status problems;
-  Attempts attempts(way, quick, input.pinned.stageBegins);
-  for (size_t i = 0; i < way.overlap.size(); ++i) {
+  CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
+  for (size_t i = 0; i < policy.overlap.size(); ++i) {
     // With tp = 1 there is nothing to hide: planned once, without.
     if (d.tp <= 1 && i > 0)
       break;
-    const int overlap = d.tp <= 1 ? 0 : way.overlap[i];
+    const int overlap = d.tp <= 1 ? 0 : policy.overlap[i];
     if (Status status = checkOverlap(d, overlap); !status.ok()) {
       problems.merge(status);
       continue;
@@ -297,17 +302,17 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const Way &way, bool quick) {
     }
     PipelineShape shape =
         makePipelineShape(input.cluster, d, input.memoryBytes, input.reduction);
-    attempts.add(*(*shard)->model, shape, overlap);
+    candidateSet.add(*(*shard)->model, shape, overlap);
   }
-  attempts.improve();
-  evaluated += attempts.evaluations;
-  problems.merge(attempts.problems);
-  if (const Attempt *found = attempts.best()) {
+  candidateSet.improve();
+  evaluated += candidateSet.evaluations;
+  problems.merge(candidateSet.problems);
+  if (const TriedPlan *found = candidateSet.best()) {
     best.plan = found->plan;
     best.recompute = found->recompute;
     best.overlap = found->overlap;
     if (!quick)
-      best.tried = attempts.str();
+      best.tried = candidateSet.str();
   } else {
     best.problem = problems.ok() ? "nothing to plan" : problems.str();
   }
@@ -323,24 +328,26 @@ static bool better(const PlanCandidate &a, const PlanCandidate &b) {
   return x.seconds < y.seconds * (1 - 1e-9);
 }
 
-std::vector<PlanCandidate> PlanSearch::search(const Way &way, size_t inFull) {
+std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
+                                              size_t inFull) {
   std::vector<PlanCandidate> all;
   Result<std::vector<Degrees>> every = degrees();
   if (!every.ok())
     return all;
   for (const Degrees &d : *every) {
     // Where the degree is given there is no other to choose.
-    bool outside = way.tensorInsideNode &&
+    bool outside = policy.tensorInsideNode &&
                    !input.pinned.mesh.contains(kTensorAxis) &&
                    d.tp > input.cluster.perNode;
-    bool other = way.dataOnly && (d.pp > 1 || d.tp > 1);
+    bool other = policy.dataOnly && (d.pp > 1 || d.tp > 1);
     if (!outside && !other)
-      all.push_back(plan(d, way, way.cutters.empty() && every->size() > 1));
+      all.push_back(
+          plan(d, policy, policy.cutters.empty() && every->size() > 1));
   }
   std::stable_sort(all.begin(), all.end(), better);
   for (size_t i = 0; i < std::min(inFull, all.size()); ++i)
     if (!all[i].full && all[i].problem.empty())
-      all[i] = plan(all[i].degrees, way, false);
+      all[i] = plan(all[i].degrees, policy, false);
   std::stable_sort(all.begin(), all.end(), better);
   return all;
 }
@@ -401,7 +408,7 @@ std::string describe(const std::vector<PlanCandidate> &candidates,
       best = &c;
   for (const PlanCandidate &c : candidates) {
     text += fmt::format("candidate {}{}", c.degrees.str(),
-                        c.way.empty() ? "" : " (" + c.way + ")");
+                        c.policy.empty() ? "" : " (" + c.policy + ")");
     if (!c.problem.empty()) {
       text += ": " + c.problem.substr(0, c.problem.find('\n')) + "\n";
       continue;
@@ -480,7 +487,7 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
     if (!change(other))
       return std::nullopt;
     std::vector<PlanCandidate> found =
-        PlanSearch(other).search(ownWay(other.pinned));
+        PlanSearch(other).search(ownPolicy(other.pinned));
     if (found.empty() || !found.front().problem.empty())
       return std::nullopt;
     if (!found.front().fits()) {

@@ -8,7 +8,7 @@
 //                                  full for the best ones
 #pragma once
 
-#include "passes/Planning/Attempts.h"
+#include "passes/Planning/CandidateSet.h"
 #include "passes/Planning/StageCosts.h"
 #include "passes/Planning/Strategy.h"
 #include "passes/Planning/TensorParallel.h"
@@ -21,7 +21,7 @@ namespace merak::planning {
 
 // Pure data parallelism; tensor parallelism inside the node with equal layers
 // and 1F1B, without and with full recomputation.
-std::vector<Way> plainWays();
+std::vector<SearchPolicy> plainPolicies();
 
 struct SearchInput {
   const Graph *graph = nullptr;
@@ -39,7 +39,7 @@ struct SearchInput {
 
 struct PlanCandidate {
   Degrees degrees;
-  std::string way; // name
+  std::string policy; // name
   std::string recompute;
   int overlap = 0;
   PipelinePlan plan;
@@ -56,14 +56,16 @@ public:
   // Degrees that agree with the pins and divide the batch. Errors: no mesh of
   // the cluster's size does (all reasons).
   Result<std::vector<Degrees>> degrees() const;
-  // The best plan of a way with the given degrees. `quick`: without a search
+  // The best plan of a policy with the given degrees. `quick`: without a search
   // for cuts.
-  PlanCandidate plan(const Degrees &degrees, const Way &way, bool quick);
+  PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
+                     bool quick);
   // Plans simulated so far, without list schedules.
   int64_t evaluations() const { return evaluated; }
   // Best first; what does not fit comes last. At most `inFull` are planned in
   // full, and only those are certain to be in order.
-  std::vector<PlanCandidate> search(const Way &way, size_t inFull = 6);
+  std::vector<PlanCandidate> search(const SearchPolicy &policy,
+                                    size_t inFull = 6);
 
   // The sharding for a tp degree with this batch.
   struct Sharding {
@@ -74,12 +76,13 @@ public:
     std::unique_ptr<StageModel> model;
   };
   Result<const Sharding *> sharding(const Degrees &degrees, int overlap);
-  // Without halves of microbatches.
+  // Without submicrobatches of microbatches.
   Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
   // The same as a strategy names it.
   std::vector<Strategy::SplitClass> classesOf(const Degrees &degrees);
-  // Whether halves are positions of kHalfAxis, not microbatches, and how.
-  bool halvesByAxis(const Degrees &d) const {
+  // Whether submicrobatches are positions of kSubmicrobatchAxis, not
+  // microbatches, and how.
+  bool submicrobatchesByAxis(const Degrees &d) const {
     return together || samplesOf(d) % 2 != 0;
   }
 
@@ -97,9 +100,10 @@ private:
   std::map<int64_t,
            std::pair<std::map<int, std::vector<std::string>>, SearchReport>>
       choices;
-  // By tp, samples: what halves the tokens or samples, if they can be halved.
+  // By tp, samples: what submicrobatches the tokens or samples, if they can be
+  // halved.
   std::map<std::pair<int64_t, int64_t>, std::optional<Result<Assignment>>>
-      halves;
+      submicrobatches;
   // By tp, samples, overlap.
   std::map<std::tuple<int64_t, int64_t, int>,
            std::pair<Status, std::unique_ptr<Sharding>>>
@@ -107,7 +111,7 @@ private:
 };
 
 // Everything merakc has.
-Way ownWay(const Strategy &pinned);
+SearchPolicy ownPolicy(const Strategy &pinned);
 
 // Lines for the user: one a stage, with its time, memory and what it sends.
 std::string describeStages(const StageModel &model, const PipelineShape &shape,

@@ -1,6 +1,6 @@
 #include "passes/Planning/StageCosts.h"
 
-#include "passes/Planning/TokenHalves.h"
+#include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ public:
           const Outcome &outcome, const StageCostOptions &options)
       : graph(graph), outcome(outcome), options(options),
         device(options.cluster.device()), mesh(assignment.axisMap()),
-        tokens(mesh.erase(kHalfAxis) > 0) {}
+        tokens(mesh.erase(kSubmicrobatchAxis) > 0) {}
 
   StageProblem build() {
     readTensors();
@@ -59,7 +59,7 @@ private:
     }
     between.assign(n, 0);
     for (const Conversion &conversion : outcome.conversions)
-      if (isBetweenHalves(conversion))
+      if (isBetweenSubmicrobatches(conversion))
         between[conversion.tensor] = 1;
     hasGradient.assign(n, 0);
     for (size_t t = 0; t < n; ++t)
@@ -112,17 +112,19 @@ private:
            stageOp[from] >= 0 && !reduced[t] && !between[t];
   }
 
-  // A half at a time: twice the launches, halves of the shape.
-  int halves() const { return options.overlap > 0 && options.tp > 1 ? 2 : 1; }
-  // What needs all tokens runs once for both halves of them.
+  // A half at a time: twice the launches, submicrobatches of the shape.
+  int submicrobatches() const {
+    return options.overlap > 0 && options.tp > 1 ? 2 : 1;
+  }
+  // What needs all tokens runs once for both submicrobatches of them.
   int partsOf(const layout::Layout &made) const {
-    return tokens && !isOfHalf(made) ? 1 : halves();
+    return tokens && !isOfSubmicrobatch(made) ? 1 : submicrobatches();
   }
   int partsOf(int op) const {
     for (const layout::Layout &made : outcome.ops[op].produced)
       if (int parts = partsOf(made); parts > 1)
         return parts;
-    return outcome.ops[op].produced.empty() ? halves() : 1;
+    return outcome.ops[op].produced.empty() ? submicrobatches() : 1;
   }
 
   // Of one part of a microbatch.
@@ -147,7 +149,7 @@ private:
     if (!op.contraction)
       return costmodel::kernelSeconds(device, kernel) -
              (alone ? 0 : launchOf(kernel));
-    // Halves of tokens are split by their layouts.
+    // Submicrobatches of tokens are split by their layouts.
     kernel.flops = outcome.ops[index].localFlops /
                    double(options.microbatches) / (tokens ? 1 : parts);
     if (op.product) {
@@ -181,9 +183,10 @@ private:
 
   // ---------------------------------------------------------- communication
 
-  // Joins and cuts of the halves of tokens, on one device.
-  static bool isBetweenHalves(const Conversion &conversion) {
-    return conversion.axes.size() == 1 && conversion.axes[0] == kHalfAxis;
+  // Joins and cuts of the submicrobatches of tokens, on one device.
+  static bool isBetweenSubmicrobatches(const Conversion &conversion) {
+    return conversion.axes.size() == 1 &&
+           conversion.axes[0] == kSubmicrobatchAxis;
   }
   double joinSeconds(const Conversion &conversion) const {
     if (conversion.kind == ConversionKind::Slice)
@@ -210,7 +213,7 @@ private:
     // The buffer behind the bytes that a ring sends.
     double share = double(n - 1) / double(n);
     Kind kind = Kind::AllGather;
-    double buffer = conversion.bytes / share / (tokens ? 1 : halves());
+    double buffer = conversion.bytes / share / (tokens ? 1 : submicrobatches());
     switch (conversion.kind) {
     case ConversionKind::AllReduceSum:
     case ConversionKind::AllReduceMax:
@@ -297,8 +300,8 @@ private:
     for (size_t c = 0; c < outcome.conversions.size(); ++c) {
       const Conversion &conversion = outcome.conversions[c];
       int action = actionOf(conversion), from = producer[conversion.tensor];
-      if (action < 0 ||
-          (collective(conversion) <= 0 && !isBetweenHalves(conversion)))
+      if (action < 0 || (collective(conversion) <= 0 &&
+                         !isBetweenSubmicrobatches(conversion)))
         continue;
       bool own = from >= 0 && stageOp[from] >= 0 && actionOfOp(from) == action;
       bool user = conversion.op >= 0 && stageOp[conversion.op] >= 0 &&
@@ -311,20 +314,20 @@ private:
     // The task that makes a tensor, per action.
     std::array<std::vector<int>, 3> made;
     made.fill(std::vector<int>(graph.tensors.size(), -1));
-    auto add = [&](int action, HalfTask task) {
+    auto add = [&](int action, SubmicrobatchTask task) {
       Sums &sum = sums[action][task.op];
       (task.communication ? sum.wait : sum.compute) +=
-          (task.once ? 1 : halves()) * task.seconds;
-      if (halves() > 1)
-        out.halves[action].push_back(std::move(task));
-      return int(out.halves[action].size()) - 1;
+          (task.once ? 1 : submicrobatches()) * task.seconds;
+      if (submicrobatches() > 1)
+        out.submicrobatches[action].push_back(std::move(task));
+      return int(out.submicrobatches[action].size()) - 1;
     };
     auto communicate = [&](int c, int otherwise) {
       const Conversion &conversion = outcome.conversions[c];
       int action = actionOf(conversion), from = producer[conversion.tensor];
       int at = from >= 0 && stageOp[from] >= 0 ? stageOp[from] : otherwise;
-      bool here = isBetweenHalves(conversion);
-      HalfTask task{
+      bool here = isBetweenSubmicrobatches(conversion);
+      SubmicrobatchTask task{
           at,    here ? joinSeconds(conversion) : collective(conversion),
           !here, false,
           {},    tokens && partsOf(conversion.to) == 1};
@@ -341,9 +344,9 @@ private:
       int action = actionOfOp(int(i));
       for (int c : before[i])
         communicate(c, stageOp[i]);
-      HalfTask task{stageOp[i], seconds(int(i)),
-                    false,      joins(op),
-                    {},         tokens && partsOf(int(i)) == 1};
+      SubmicrobatchTask task{stageOp[i], seconds(int(i)),
+                             false,      joins(op),
+                             {},         tokens && partsOf(int(i)) == 1};
       for (int t : op.operands)
         if (int need = made[action][t]; need >= 0)
           task.needs.push_back(need);
@@ -353,7 +356,7 @@ private:
           task.backward.push_back(made[1][t]);
       int number = add(action, std::move(task));
       for (int t : op.results)
-        made[action][t] = halves() > 1 ? number : -1;
+        made[action][t] = submicrobatches() > 1 ? number : -1;
       for (int c : after[i])
         communicate(c, stageOp[i]);
     }
@@ -364,7 +367,7 @@ private:
   }
 
   void makeOps() {
-    out.overlap = halves() > 1 ? options.overlap : 0;
+    out.overlap = submicrobatches() > 1 ? options.overlap : 0;
     std::array<std::vector<Sums>, 3> sums;
     makeTasks(sums);
     std::vector<char> everywhere(graph.tensors.size(), 0);
@@ -536,7 +539,7 @@ private:
   std::vector<int> producer, stageOp, forwardOps;
   std::vector<std::vector<int>> users;
   std::vector<double> local; // elements on a device
-  bool tokens;               // halves of tokens, as the layouts say
+  bool tokens;               // submicrobatches of tokens, as the layouts say
   std::vector<char> hasGradient, reduced, between;
   StageProblem out;
 };

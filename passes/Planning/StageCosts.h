@@ -33,10 +33,10 @@ struct StageCostOptions {
   bool fuse = true;
 };
 
-// Requires apply() of the same graph and assignment. Halves are those of the
-// tokens where the assignment splits kHalfAxis (TokenHalves.h), else of the
-// samples. Degrees but tp matter
-// only through the samples of a microbatch.
+// Requires apply() of the same graph and assignment. Submicrobatches are those
+// of the tokens where the assignment splits kSubmicrobatchAxis
+// (Submicrobatches.h), else of the samples. Degrees but tp matter only through
+// the samples of a microbatch.
 StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
                               const Outcome &outcome,
                               const StageCostOptions &options);

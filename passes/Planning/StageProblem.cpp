@@ -37,8 +37,8 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
   communication = sum(&StageOp::communication);
   double exposed = 1; // part of the collectives
   if (problem.overlap > 0) {
-    for (const std::vector<HalfTask> &tasks : problem.halves)
-      halves.emplace_back(tasks, count(), problem.overlap);
+    for (const std::vector<SubmicrobatchTask> &tasks : problem.submicrobatches)
+      submicrobatches.emplace_back(tasks, count(), problem.overlap);
     findSlices();
     StageCost all;
     setTimes(0, count(), all);
@@ -61,7 +61,7 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
   priceCuts();
   findLegal();
   findShards();
-  climb();
+  rankRecomputation();
 }
 
 void StageModel::priceCuts() {
@@ -109,15 +109,15 @@ void StageModel::findShards() {
   }
   narrow.push_back(count());
   double mean = seconds(0, count()) / double(narrow.size() - 1);
-  shardBegin = {0};
+  blockBegin = {0};
   for (size_t i = 1; i < narrow.size(); ++i)
     if (narrow[i] == count() ||
-        seconds(shardBegin.back(), narrow[i]) >= kLightShard * mean)
-      shardBegin.push_back(narrow[i]);
+        seconds(blockBegin.back(), narrow[i]) >= kLightShard * mean)
+      blockBegin.push_back(narrow[i]);
   // A light rest belongs to the last shard.
-  if (shardBegin.size() > 2 &&
-      seconds(shardBegin[shardBegin.size() - 2], count()) < kLightShard * mean)
-    shardBegin.erase(shardBegin.end() - 2);
+  if (blockBegin.size() > 2 &&
+      seconds(blockBegin[blockBegin.size() - 2], count()) < kLightShard * mean)
+    blockBegin.erase(blockBegin.end() - 2);
   for (int i = 0; i <= count(); ++i)
     if (legal[i])
       legalCuts.push_back(i);
@@ -221,28 +221,30 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
     return out;
   // The stage that makes a value sends it to each one that uses it.
   auto sent = [&](int t) { return lastUse[t] >= end; };
-  auto keep = [&](int t, Life life) {
+  auto keep = [&](int t, LiveKind life) {
     if (producer[t] < begin)
       cost->arriving.push_back({producer[t], life, problem.tensors[t].bytes});
     else
       cost->held.at(life, false, sent(t)) += problem.tensors[t].bytes;
   };
   for (int t : out.kept)
-    keep(t, need[t] == 1 ? Life::FR : need[t] == 2 ? Life::FB : Life::FW);
+    keep(t, need[t] == 1   ? LiveKind::FR
+            : need[t] == 2 ? LiveKind::FB
+                           : LiveKind::FW);
   for (int t : out.again) {
     if (need[t] > 1)
-      cost->held.at(need[t] == 2 ? Life::RB : Life::RW) +=
+      cost->held.at(need[t] == 2 ? LiveKind::RB : LiveKind::RW) +=
           problem.tensors[t].bytes;
     if (sent(t))
-      cost->held.at(Life::F, false, true) += problem.tensors[t].bytes;
+      cost->held.at(LiveKind::F, false, true) += problem.tensors[t].bytes;
   }
   // What only comes or goes; what passes by is not here.
   for (int t : crossers[begin])
     if (stamp[t] != mark && nextUse(t, begin) < end)
-      keep(t, Life::F);
+      keep(t, LiveKind::F);
   for (int t : crossers[end])
     if (stamp[t] != mark && producer[t] >= begin)
-      keep(t, Life::F);
+      keep(t, LiveKind::F);
   // Gradients go back from each stage that uses a value to the one before that
   // does, summed up. Those that W reads wait for it.
   std::map<int, double> gradients; // by the op that they come from
@@ -252,18 +254,19 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   for (int i = begin; i < end; ++i)
     for (auto [bytes, from] : problem.ops[i].pending) {
       if (from < end) {
-        cost->held.at(Life::BW) += bytes;
+        cost->held.at(LiveKind::BW) += bytes;
         continue;
       }
-      cost->arriving.push_back({from, Life::BW, bytes});
+      cost->arriving.push_back({from, LiveKind::BW, bytes});
       gradients[from] -= bytes;
     }
   for (auto [from, bytes] : gradients)
     if (bytes > 0)
-      cost->arriving.push_back({from, Life::B, bytes});
+      cost->arriving.push_back({from, LiveKind::B, bytes});
   for (int t : crossers[begin])
     if (nextUse(t, begin) < end)
-      cost->held.at(Life::B, false, true) += problem.tensors[t].gradientBytes;
+      cost->held.at(LiveKind::B, false, true) +=
+          problem.tensors[t].gradientBytes;
   out.workspace =
       std::max({out.workspace, forwardWorkspace(begin, end, false, marks),
                 forwardWorkspace(begin, end, true, marks)});
@@ -307,7 +310,7 @@ StageModel::Kept StageModel::sumOf(const Need &need) const {
   for (int t : need.kept)
     out.keptBytes += problem.tensors[t].bytes;
   for (int t : need.again)
-    out.againBytes += problem.tensors[t].bytes;
+    out.recomputedBytes += problem.tensors[t].bytes;
   out.workspace = need.workspace;
   out.seconds = need.seconds;
   return out;
@@ -316,13 +319,13 @@ StageModel::Kept StageModel::sumOf(const Need &need) const {
 void StageModel::setTimes(int begin, int end, StageCost &out) const {
   double *times[] = {&out.times.F, &out.times.B, &out.times.W};
   const std::vector<double> *sums[] = {&forward, &backward, &weight};
-  if (halves.empty())
+  if (submicrobatches.empty())
     out.communication = communication[end] - communication[begin];
   for (int action = 0; action < 3; ++action) {
     *times[action] = (*sums[action])[end] - (*sums[action])[begin];
-    if (halves.empty())
+    if (submicrobatches.empty())
       continue;
-    HalfTimes::Times both = halves[action].of(begin, end);
+    SubmicrobatchTimes::Times both = submicrobatches[action].of(begin, end);
     *times[action] = both.seconds;
     out.communication += both.seconds - both.compute;
     if (action == 0)
@@ -330,11 +333,11 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
     if (action == 1)
       out.slackBackward = both.slack;
   }
-  if (halves.empty())
+  if (submicrobatches.empty())
     setSlack(begin, end, out);
 }
 
-// Without halves: what is computed before the first collective.
+// Without submicrobatches: what is computed before the first collective.
 void StageModel::setSlack(int begin, int end, StageCost &out) const {
   double computed = 0;
   for (int i = begin; i < end; ++i) {
@@ -375,10 +378,10 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
   Need need = needOf(begin, end, marks, &out);
   const Kept sums = sumOf(need);
   out.keptBytes = sums.keptBytes;
-  out.againBytes = sums.againBytes;
+  out.recomputedBytes = sums.recomputedBytes;
   out.workspace = sums.workspace;
   out.times.R = sums.seconds;
-  if (!halves.empty())
+  if (!submicrobatches.empty())
     fillWaits(begin, end, need, out);
   return out;
 }
@@ -428,16 +431,16 @@ StageModel::topTensors(int begin, int end, Marks marks, int inFlight,
 namespace {
 
 // Orders ops by what recomputing them costs per byte that is then not kept.
-class Ladder {
+class RecomputeRanks {
 public:
-  Ladder(const StageProblem &problem, const std::vector<int> &producer)
+  RecomputeRanks(const StageProblem &problem, const std::vector<int> &producer)
       : problem(problem), producer(producer) {}
 
-  // Rung per op; ops outside of every step get the last rung. `rungs`: one
-  // more than the last.
-  std::vector<int> climb(int &rungs) {
+  // Rung per op; ops outside of every step get the last recomputeRank.
+  // `recomputeRanks`: one more than the last.
+  std::vector<int> rankRecomputation(int &recomputeRanks) {
     size_t n = problem.ops.size();
-    rung.assign(n, -1);
+    recomputeRank.assign(n, -1);
     kept.assign(problem.tensors.size(), 0);
     for (const StageOp &op : problem.ops)
       for (const std::vector<int> *of : {&op.kept, &op.keptForWeights})
@@ -450,7 +453,7 @@ public:
       if (kept[t])
         if (Step step = best(int(t)); step.gain > 0)
           open.push({step.ratio(), int(t)});
-    rungs = 0;
+    recomputeRanks = 0;
     while (!open.empty()) {
       auto [ratio, t] = open.top();
       open.pop();
@@ -464,19 +467,19 @@ public:
         open.push({step.ratio(), t});
         continue;
       }
-      take(step, rungs++, [&](int added) {
+      take(step, recomputeRanks++, [&](int added) {
         if (Step other = best(added); other.gain > 0)
           open.push({other.ratio(), added});
       });
     }
     for (size_t i = 0; i < n; ++i)
-      if (rung[i] < 0 && canRepeat(int(i)))
-        rung[i] = rungs;
-    ++rungs;
-    for (int &r : rung)
+      if (recomputeRank[i] < 0 && canRepeat(int(i)))
+        recomputeRank[i] = recomputeRanks;
+    ++recomputeRanks;
+    for (int &r : recomputeRank)
       if (r < 0)
         r = std::numeric_limits<int>::max();
-    return rung;
+    return recomputeRank;
   }
 
 private:
@@ -495,7 +498,7 @@ private:
   }
   bool there(int t) const {
     return !mayKeep(t) || kept[t] ||
-           (producer[t] >= 0 && rung[producer[t]] >= 0);
+           (producer[t] >= 0 && recomputeRank[producer[t]] >= 0);
   }
 
   // Recomputing the producer of `t`; what it needs is kept instead, or made
@@ -539,7 +542,7 @@ private:
   void take(const Step &step, int number,
             const std::function<void(int)> &added) {
     for (int op : step.ops) {
-      rung[op] = number;
+      recomputeRank[op] = number;
       for (int t : problem.ops[op].results)
         kept[t] = 0;
     }
@@ -553,12 +556,15 @@ private:
 
   const StageProblem &problem;
   const std::vector<int> &producer;
-  std::vector<int> rung;
+  std::vector<int> recomputeRank;
   std::vector<char> kept;
 };
 
 } // namespace
 
-void StageModel::climb() { rung = Ladder(problem, producer).climb(rungs); }
+void StageModel::rankRecomputation() {
+  recomputeRank =
+      RecomputeRanks(problem, producer).rankRecomputation(recomputeRanks);
+}
 
 } // namespace merak::planning

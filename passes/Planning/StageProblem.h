@@ -5,14 +5,14 @@
 //
 // Memory of a stage, as plans lay it out (docs/Planning.md):
 //   parameters, gradients, optimizer state
-//   + for each kind of value that goes from one action to another (Lives.h):
-//   its
+//   + for each kind of value that goes from one action to another
+//   (LiveKinds.h): its
 //     bytes of a microbatch x the most microbatches that have it at once
 //   + the most that one action has besides
 #pragma once
 
-#include "passes/Planning/HalfTimes.h"
-#include "passes/Planning/Lives.h"
+#include "passes/Planning/LiveKinds.h"
+#include "passes/Planning/SubmicrobatchTimes.h"
 
 #include <array>
 #include <cstdint>
@@ -73,9 +73,10 @@ struct StageProblem {
   std::string joins;
   int joinBegin = 0, joinEnd = 0;
   // Tensor-parallel overlap: with a level above 0 the tasks of F, B and W,
-  // which then take as long as HalfTimes says. The ops' times hide nothing.
+  // which then take as long as SubmicrobatchTimes says. The ops' times hide
+  // nothing.
   int overlap = 0;
-  std::array<std::vector<HalfTask>, 3> halves;
+  std::array<std::vector<SubmicrobatchTask>, 3> submicrobatches;
 };
 
 struct BoundaryLink {
@@ -107,7 +108,7 @@ struct PipelineShape {
   GradientReduction reduce;
 };
 
-// Which ops of a stage are recomputed: those that the ladder (StageModel) has
+// Which ops of a stage are recomputed: those that the ranking (StageModel) has
 // below `level`, and those before op `until`.
 struct Marks {
   int level = 0;
@@ -119,22 +120,22 @@ struct Marks {
 // that makes it, whatever lies between the two.
 struct ArrivingValue {
   int from = 0; // an op of that stage
-  Life life = Life::F;
+  LiveKind life = LiveKind::F;
   double bytes = 0;
 };
 
 struct StageCost {
   ActionTimes times;
   double parameterBytes = 0, gradientBytes = 0, stateBytes = 0;
-  int parameters = 0;     // trained ones
-  double sharedBytes = 0; // gradients also computed on other stages
-  double keptBytes = 0;   // a microbatch in flight
-  double againBytes = 0;  // a microbatch recomputed
-  Lives held;             // a microbatch, by kind of life; made here
+  int parameters = 0;         // trained ones
+  double sharedBytes = 0;     // gradients also computed on other stages
+  double keptBytes = 0;       // a microbatch in flight
+  double recomputedBytes = 0; // a microbatch recomputed
+  LiveBytes held;             // a microbatch, by kind of life; made here
   std::vector<ArrivingValue> arriving;
   double workspace = 0;     // what one action has besides
   double communication = 0; // of the actions' times, hidden by nothing
-  // Of F and B: see HalfTimes::Times.
+  // Of F and B: see SubmicrobatchTimes::Times.
   double slackForward = std::numeric_limits<double>::infinity();
   double slackBackward = slackForward;
 };
@@ -149,7 +150,7 @@ public:
   const StageCost &cost(int begin, int end, Marks marks) const;
   // What ops [begin, end) leave of a microbatch, and make again from that.
   struct Kept {
-    double keptBytes = 0, againBytes = 0;
+    double keptBytes = 0, recomputedBytes = 0;
     double workspace = 0; // of one op
     double seconds = 0;   // of making it again
   };
@@ -168,20 +169,22 @@ public:
   // Seconds of the reduction of all gradients of a stage that nothing hides.
   double exposedReduction(int begin, int end, const PipelineShape &shape) const;
 
-  // The ladder: ops in the order in which they are worth recomputing, by
-  // seconds per byte freed; level(i) is the rung of op i, levels() of none.
-  int levels() const { return rungs; }
-  int level(int op) const { return rung[op]; }
+  // The ranking: ops in the order in which they are worth recomputing, by
+  // seconds per byte freed; level(i) is the recomputeRank of op i, levels() of
+  // none.
+  int levels() const { return recomputeRanks; }
+  int level(int op) const { return recomputeRank[op]; }
   bool marked(int op, Marks marks) const {
-    return rung[op] < rungs && (rung[op] < marks.level || op < marks.until);
+    return recomputeRank[op] < recomputeRanks &&
+           (recomputeRank[op] < marks.level || op < marks.until);
   }
   // Cuts that few bytes cross, first 0, last count(); shards lie between them.
-  const std::vector<int> &shards() const { return shardBegin; }
+  const std::vector<int> &blockBounds() const { return blockBegin; }
   // The cuts that a search for so many stages tries: all, or for large models
   // those between shards, if there are enough.
   const std::vector<int> &positions(int parts) const {
-    return count() > kAllPositions && int(shardBegin.size()) > parts
-               ? shardBegin
+    return count() > kAllPositions && int(blockBegin.size()) > parts
+               ? blockBegin
                : legalCuts;
   }
   // The tensors of a stage that take most memory, largest first.
@@ -206,7 +209,7 @@ private:
   void priceCuts();
   void findLegal();
   void findShards();
-  void climb();
+  void rankRecomputation();
 
   std::vector<int> producer, lastUse;
   std::vector<std::vector<int>> users; // ops, by tensor
@@ -214,21 +217,22 @@ private:
   std::vector<std::vector<int>> crossers; // tensors, by cut
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
-  std::vector<HalfTimes> halves; // of F, B and W; empty: no overlap
+  std::vector<SubmicrobatchTimes>
+      submicrobatches; // of F, B and W; empty: no overlap
   // Tasks of W that end in one gradient and that nothing else needs.
   struct Slice {
     int first = 0, last = 0; // ops
-    double seconds = 0;      // of both halves
+    double seconds = 0;      // of both submicrobatches
     std::vector<int> values, backward;
   };
   std::vector<Slice> slices;
   // Parameters by first user of a range: (parameter, previous user).
   std::vector<std::vector<std::pair<int, int>>> parametersOf;
-  std::vector<int> rung;
-  int rungs = 0;
+  std::vector<int> recomputeRank;
+  int recomputeRanks = 0;
   // Up to this many ops every position is tried as a cut.
   static constexpr int kAllPositions = 256;
-  std::vector<int> shardBegin, legalCuts;
+  std::vector<int> blockBegin, legalCuts;
   mutable std::vector<int> stamp; // of the latest range that needs a tensor
   mutable std::vector<char> need; // last reader of those: 1 R, 2 B, 3 W
   mutable int now = 0;

@@ -24,20 +24,22 @@ public:
   }
   void issue(int half, int task) {
     double end =
-        startOf(half, task) + (isName(half, task) ? 0 : chain[task].seconds);
+        startOf(half, task) + (isAlias(half, task) ? 0 : chain[task].seconds);
     finish[half][task] = end;
     if (!isFree(half, task))
       free[chain[task].communication] = end;
     last = std::max(last, end);
   }
   bool isFree(int half, int task) const {
-    return isName(half, task) ||
+    return isAlias(half, task) ||
            (!chain[task].communication && chain[task].seconds == 0);
   }
   // What the first half has done for both.
-  bool isName(int half, int task) const { return half > 0 && chain[task].once; }
+  bool isAlias(int half, int task) const {
+    return half > 0 && chain[task].once;
+  }
   double readyAt(int half, int task) const {
-    if (isName(half, task))
+    if (isAlias(half, task))
       return finish[0][task];
     double ready = 0;
     for (int need : chain[task].needs) {
@@ -57,8 +59,8 @@ private:
   double last = 0;
 };
 
-// In which blocks of the chain both halves must be before one of them goes on:
-// phases [k * period - offset, (k + 1) * period - offset).
+// In which blocks of the chain both submicrobatches must be before one of them
+// goes on: phases [k * period - offset, (k + 1) * period - offset).
 struct Meeting {
   int period, offset;
   int block(int phase) const {
@@ -97,14 +99,14 @@ private:
 
   Step peek(int half) {
     Step step;
-    // The second half follows; the first waits where the halves meet.
+    // The second half follows; the first waits where the submicrobatches meet.
     int limit = half == 1 ? next[0] : count;
     bool meets = half == 0 && next[1] < count;
     int block = meets ? meeting.block(chain[next[1]].phase) : 0;
     for (step.end = next[half]; step.end < limit && !step.real; ++step.end) {
       if (meets && meeting.block(chain[step.end].phase) > block)
         break;
-      // Both halves must have come to it.
+      // Both submicrobatches must have come to it.
       if (half == 0 && chain[step.end].once && next[1] < step.end)
         break;
       step.real = !streams.isFree(half, step.end);
@@ -200,7 +202,7 @@ int ChainWriter::add(double seconds, bool communication, std::vector<int> needs,
   return static_cast<int>(tasks.size()) - 1;
 }
 
-std::vector<Issue> orderHalves(const Chain &chain, int level) {
+std::vector<Issue> orderSubmicrobatches(const Chain &chain, int level) {
   // From the freest meeting rule down: what a lower level may do, a higher one
   // may do too.
   std::vector<Meeting> meetings;

@@ -1,12 +1,12 @@
-// Two halves of a microbatch on one device: the order in which their work is
-// issued, so that the communication of one runs under the computation of the
-// other (Lai et al., 2023, Merak, doi 10.1109/TPDS.2023.3247001, section on
-// sub-pipelined tensor parallelism; Wang et al., 2024, Domino, arXiv
+// Two submicrobatches of a microbatch on one device: the order in which their
+// work is issued, so that the communication of one runs under the computation
+// of the other (Lai et al., 2023, Merak, doi 10.1109/TPDS.2023.3247001, section
+// on sub-pipelined tensor parallelism; Wang et al., 2024, Domino, arXiv
 // 2409.15241).
 //
 // The device has two streams, one that computes and one that communicates. Each
 // runs what it is given in order; a task starts when its stream is free and
-// what it needs is finished. Both halves run the same chain of tasks.
+// what it needs is finished. Both submicrobatches run the same chain of tasks.
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ struct StreamTask {
   // Collectives passed, the elementwise ops that join their results included.
   // Never falls along the chain.
   int phase = 0;
-  // One task for both halves: the first half runs it when both have what it
-  // needs; for the second it is a name.
+  // One task for both submicrobatches: the first half runs it when both have
+  // what it needs; for the second it is a name.
   bool once = false;
 };
 using Chain = std::vector<StreamTask>;
@@ -50,8 +50,8 @@ struct Issue {
   bool operator==(const Issue &) const = default;
 };
 
-// Where the halves wait for each other: 1 after every collective, 2 after every
-// second one (a transformer block has two), 3 nowhere.
+// Where the submicrobatches wait for each other: 1 after every collective, 2
+// after every second one (a transformer block has two), 3 nowhere.
 inline constexpr int kMaxOverlapLevel = 3;
 
 // Seconds until everything is finished; communication starts when `busy`
@@ -67,10 +67,10 @@ double simulateStreams(const Chain &chain);
 std::vector<double> idleBefore(const Chain &chain,
                                const std::vector<Issue> &order);
 
-// The issue order of two halves that run `chain` each. Each half keeps the
-// chain's order and the second one never gets ahead of the first, so that sums
-// over halves are formed in one order. The best of a few greedy orders; a
-// higher level is never slower than a lower one.
-std::vector<Issue> orderHalves(const Chain &chain, int level);
+// The issue order of two submicrobatches that run `chain` each. Each half keeps
+// the chain's order and the second one never gets ahead of the first, so that
+// sums over submicrobatches are formed in one order. The best of a few greedy
+// orders; a higher level is never slower than a lower one.
+std::vector<Issue> orderSubmicrobatches(const Chain &chain, int level);
 
 } // namespace merak::planning

@@ -263,7 +263,7 @@ LogicalResult merak::attachDecidedSchedule(ModuleOp module,
       lists = scheduleOf(name, orders);
   }
   return attachSchedule(module, name.empty() ? "1f1b" : name,
-                        mesh.getSize(kMicrobatchAxis) / subBatches(module),
+                        mesh.getSize(kMicrobatchAxis) / submicrobatches(module),
                         lists ? &*lists : nullptr, used);
 }
 

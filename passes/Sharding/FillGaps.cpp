@@ -3,7 +3,7 @@
 #include "dialects/Train/TrainDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/IRMapping.h"
-#include "passes/Planning/Waits.h"
+#include "passes/Planning/IdleSlots.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -28,9 +28,10 @@ double bytesOf(Value value) {
          std::max(8u, type.getElementType().getIntOrFloatBitWidth()) / 8;
 }
 
-class Filler {
+class GapFiller {
 public:
-  Filler(StageOp stage, ActionOp backward, const HalfChain &chains, int level)
+  GapFiller(StageOp stage, ActionOp backward, const SubmicrobatchChain &chains,
+            int level)
       : stage(stage), backward(backward), chains(chains), level(level) {}
 
   // From the recomputation: late ops of it, as late as they may run.
@@ -72,18 +73,19 @@ private:
     for (auto [index, op] : llvm::enumerate(ops))
       position[op] = static_cast<int64_t>(index);
     planning::Chain chain = chains.chainOf(ops);
-    std::vector<planning::Issue> order = planning::orderHalves(chain, level);
+    std::vector<planning::Issue> order =
+        planning::orderSubmicrobatches(chain, level);
     std::vector<double> idle = planning::idleBefore(chain, order);
     std::vector<double> gap(ops.size(), 0);
     for (size_t i = 0; i < order.size(); ++i)
       gap[order[i].task] += idle[i];
-    waits = planning::Waits(gap);
+    waits = planning::IdleSlots(gap);
     before = planning::simulateStreams(chain, order);
   }
 
-  // Of both halves.
+  // Of both submicrobatches.
   double costOf(Operation *op) {
-    bool once = chains.byAxis() && isOfBothHalves(op);
+    bool once = chains.byAxis() && isOfBothSubmicrobatches(op);
     return (once ? 1 : 2) * chains.secondsOf(op);
   }
 
@@ -212,8 +214,8 @@ private:
     for (auto [op, index] : place)
       apart += costOf(op);
     planning::Chain chain = chains.chainOf(all);
-    double together =
-        planning::simulateStreams(chain, planning::orderHalves(chain, level));
+    double together = planning::simulateStreams(
+        chain, planning::orderSubmicrobatches(chain, level));
     return planning::paysToMove(together, apart);
   }
 
@@ -381,18 +383,19 @@ private:
 
   StageOp stage;
   ActionOp backward;
-  const HalfChain &chains;
+  const SubmicrobatchChain &chains;
   int level;
   SmallVector<Operation *> ops; // of B
   llvm::DenseMap<Operation *, int64_t> position;
-  planning::Waits waits; // in front of the ops, both halves
-  double before = 0;     // seconds of B
+  planning::IdleSlots waits; // in front of the ops, both submicrobatches
+  double before = 0;         // seconds of B
   SmallVector<Value> cloned;
 };
 
 } // namespace
 
-int64_t merak::fillGaps(StageOp stage, const HalfChain &chains, int level) {
+int64_t merak::fillGaps(StageOp stage, const SubmicrobatchChain &chains,
+                        int level) {
   auto find = [&](pipe::Action kind, uint64_t chunk) {
     for (ActionOp action : stage.getOps<ActionOp>())
       if (action.getKind() == kind && action.getChunk() == chunk)
@@ -404,7 +407,7 @@ int64_t merak::fillGaps(StageOp stage, const HalfChain &chains, int level) {
     if (backward.getKind() != pipe::Action::B ||
         llvm::none_of(opsOf(backward), isCollective))
       continue;
-    Filler filler(stage, backward, chains, level);
+    GapFiller filler(stage, backward, chains, level);
     if (ActionOp recompute = find(pipe::Action::R, backward.getChunk()))
       moved += filler.takeRecompute(recompute);
     if (ActionOp weight = find(pipe::Action::W, backward.getChunk()))

@@ -6,14 +6,16 @@
 #pragma once
 
 #include "dialects/Pipe/PipeDialect.h"
-#include "passes/Sharding/HalfChain.h"
+#include "passes/Sharding/SubmicrobatchChain.h"
 
 namespace merak {
 
 // Moves ops of R and W into the B of the same chunk where the order of its
-// halves (planning::orderHalves) leaves the computing stream idle, if the three
-// together take less time then. Every sum keeps its order, so no bit changes.
-// Runs before the halves are told apart. Returns the number of ops moved.
-int64_t fillGaps(pipe::StageOp stage, const HalfChain &chains, int level);
+// submicrobatches (planning::orderSubmicrobatches) leaves the computing stream
+// idle, if the three together take less time then. Every sum keeps its order,
+// so no bit changes. Runs before the submicrobatches are told apart. Returns
+// the number of ops moved.
+int64_t fillGaps(pipe::StageOp stage, const SubmicrobatchChain &chains,
+                 int level);
 
 } // namespace merak

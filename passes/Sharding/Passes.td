@@ -39,7 +39,7 @@ def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
     halves are interleaved (passes/Planning/TwoStream.h), so that one computes
     while the other communicates; in all others the second follows the first.
     Where a B would still wait, ops of R and W run in it (FillGaps.h).
-    Sums take the first half first. `pipe.sub_batches` on the module says that
+    Sums take the first half first. `pipe.submicrobatches` on the module says that
     an action now is for two positions of "mb".
     ```mlir
     %0 = pipe.load @x : tensor<4x8xf32>
@@ -51,9 +51,9 @@ def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
     %0 = pipe.load @x : tensor<4x8xf32>
     %1 = train.einsum "bi,ij->bj" %0, %w : tensor<4x8xf32>, tensor<8x8xf32>
     %2 = dist.all_reduce %1 over ["tp"] "sum" : tensor<4x8xf32>
-    %3 = pipe.load @x {pipe.sub_batch = 1 : i64} : tensor<4x8xf32>
-    %4 = train.einsum "bi,ij->bj" %3, %w {pipe.sub_batch = 1 : i64} : tensor<4x8xf32>, tensor<8x8xf32>
-    %5 = dist.all_reduce %4 over ["tp"] "sum" {pipe.sub_batch = 1 : i64} : tensor<4x8xf32>
+    %3 = pipe.load @x {pipe.submicrobatch = 1 : i64} : tensor<4x8xf32>
+    %4 = train.einsum "bi,ij->bj" %3, %w {pipe.submicrobatch = 1 : i64} : tensor<4x8xf32>, tensor<8x8xf32>
+    %5 = dist.all_reduce %4 over ["tp"] "sum" {pipe.submicrobatch = 1 : i64} : tensor<4x8xf32>
     ```
   }];
   let statistics = [

@@ -6,8 +6,8 @@
 #include "mlir/IR/Remarks.h"
 #include "passes/CostModel/Cost.h"
 #include "passes/Sharding/FillGaps.h"
-#include "passes/Sharding/HalfChain.h"
 #include "passes/Sharding/Passes.h"
+#include "passes/Sharding/SubmicrobatchChain.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -18,12 +18,12 @@ using namespace merak::train;
 
 namespace {
 
-constexpr int kHalves = 2;
+constexpr int kSubmicrobatches = 2;
 
-class Doubler {
+class SubmicrobatchSplitter {
 public:
-  Doubler(ModuleOp module, const costmodel::Cluster &cluster, int level,
-          SubPipelineCounts &counts)
+  SubmicrobatchSplitter(ModuleOp module, const costmodel::Cluster &cluster,
+                        int level, SubPipelineCounts &counts)
       : module(module), mesh(module->getAttrOfType<MeshAttr>(kMeshAttr)),
         chains(mesh, cluster), byAxis(chains.byAxis()), level(level),
         counts(counts) {}
@@ -35,7 +35,7 @@ public:
           module.lookupSymbol<StageOp>(transfer.getSource().getRootReference());
       auto value =
           stage.lookupSymbol<ValueOp>(transfer.getSource().getLeafReference());
-      if (byAxis ? !isOfHalf(value.getLayoutAttr())
+      if (byAxis ? !isOfSubmicrobatch(value.getLayoutAttr())
                  : transfer.getKind() == pipe::Action::S)
         continue;
       transfers.push_back(transfer);
@@ -52,9 +52,9 @@ public:
   }
 
 private:
-  // Halves by axis are told apart by layouts, in all that a stage does; others
-  // are microbatches, and all of one.
-  bool hasHalves(ActionOp action) {
+  // Submicrobatches by axis are told apart by layouts, in all that a stage
+  // does; others are microbatches, and all of one.
+  bool hasSubmicrobatches(ActionOp action) {
     return byAxis || (action.getKind() != pipe::Action::S &&
                       action.getKind() != pipe::Action::U);
   }
@@ -72,11 +72,11 @@ private:
     for (ValueOp value : stage.getOps<ValueOp>()) {
       kinds[value.getSymName()] = value.getKind();
       if (received.contains({stage.getSymNameAttr(), value.getSymNameAttr()}) ||
-          (byAxis && isOfHalf(value.getLayoutAttr())))
+          (byAxis && isOfSubmicrobatch(value.getLayoutAttr())))
         doubled.insert(value.getSymName());
     }
     for (ActionOp action : stage.getOps<ActionOp>())
-      if (!byAxis && hasHalves(action))
+      if (!byAxis && hasSubmicrobatches(action))
         for (StoreOp store : action.getOps<StoreOp>())
           if (!store.getAccumulate())
             doubled.insert(store.getValue());
@@ -84,14 +84,14 @@ private:
       if (!doubled.contains(value.getSymName()))
         continue;
       OpBuilder b(value);
-      for (int half = 0; half < kHalves; ++half) {
+      for (int half = 0; half < kSubmicrobatches; ++half) {
         auto copy = cast<ValueOp>(b.clone(*value));
         copy.setSymName(nameOf(value.getSymName(), half));
       }
       value.erase();
     }
     for (ActionOp action : stage.getOps<ActionOp>())
-      if (hasHalves(action))
+      if (hasSubmicrobatches(action))
         doubleAction(action);
   }
 
@@ -107,7 +107,7 @@ private:
           {FlatSymbolRefAttr::get(module.getContext(),
                                   nameOf(value.getLeafReference(), half))});
     };
-    for (int half = 0; half < kHalves; ++half)
+    for (int half = 0; half < kSubmicrobatches; ++half)
       for (TransferOp transfer : transfers) {
         auto copy = cast<TransferOp>(b.clone(*transfer));
         copy.setSymName(nameOf(transfer.getSymName(), half));
@@ -122,10 +122,10 @@ private:
   // Actions
   //===--------------------------------------------------------------------===//
 
-  // What is the same in both halves stands once.
+  // What is the same in both submicrobatches stands once.
   bool isShared(Operation *op) {
     if (chains.byAxis())
-      return isOfBothHalves(op);
+      return isOfBothSubmicrobatches(op);
     if (isa<ConstantOp>(op))
       return true;
     auto load = dyn_cast<LoadOp>(op);
@@ -134,7 +134,8 @@ private:
   }
 
   static void remarkAction(ActionOp action, bool communicates) {
-    const auto name = remark::RemarkOpts::name("Halves").category("overlap");
+    const auto name =
+        remark::RemarkOpts::name("Submicrobatches").category("overlap");
     const std::string place = (action->getParentOfType<StageOp>().getSymName() +
                                "." + action.getSymName())
                                   .str();
@@ -158,19 +159,19 @@ private:
     remarkAction(action, communicates);
     std::vector<planning::Issue> order;
     if (communicates) {
-      order = planning::orderHalves(chains.chainOf(ops), level);
+      order = planning::orderSubmicrobatches(chains.chainOf(ops), level);
     } else if (byAxis) {
-      // Where the halves are joined both must be there.
+      // Where the submicrobatches are joined both must be there.
       for (int task = 0; task < static_cast<int>(ops.size()); ++task)
-        for (int half = 0; half < kHalves; ++half)
+        for (int half = 0; half < kSubmicrobatches; ++half)
           order.push_back({half, task});
     } else {
-      for (int half = 0; half < kHalves; ++half)
+      for (int half = 0; half < kSubmicrobatches; ++half)
         for (int task = 0; task < static_cast<int>(ops.size()); ++task)
           order.push_back({half, task});
     }
     OpBuilder b = OpBuilder::atBlockEnd(&block);
-    IRMapping mapping[kHalves];
+    IRMapping mapping[kSubmicrobatches];
     for (const planning::Issue &issue : order) {
       Operation *op = ops[issue.task];
       if (issue.half > 0 && isShared(op)) {
@@ -178,7 +179,7 @@ private:
           mapping[issue.half].map(result, mapping[0].lookup(result));
         continue;
       }
-      if (isBetweenHalves(op)) {
+      if (isBetweenSubmicrobatches(op)) {
         Value made = isa<ShardSliceOp>(op)
                          ? part(b, cast<ShardSliceOp>(op), issue.half,
                                 mapping[issue.half].lookup(op->getOperand(0)))
@@ -192,7 +193,7 @@ private:
       }
       Operation *copy = b.clone(*op, mapping[issue.half]);
       if (issue.half > 0)
-        copy->setAttr(kSubBatchAttr, b.getI64IntegerAttr(issue.half));
+        copy->setAttr(kSubmicrobatchAttr, b.getI64IntegerAttr(issue.half));
       if (auto load = dyn_cast<LoadOp>(copy);
           load && doubled.contains(load.getValue()))
         load.setValue(nameOf(load.getValue(), issue.half));
@@ -205,7 +206,7 @@ private:
   }
 
   //===--------------------------------------------------------------------===//
-  // Halves by axis
+  // Submicrobatches by axis
   //===--------------------------------------------------------------------===//
 
   template <typename Op, typename... Arguments>
@@ -236,7 +237,7 @@ private:
                                           value);
   }
 
-  // What a conversion makes of the values of both halves.
+  // What a conversion makes of the values of both submicrobatches.
   static Value join(OpBuilder &b, Operation *op, Value first, Value second) {
     auto gather = dyn_cast<AllGatherOp>(op);
     if (!gather)
@@ -256,7 +257,7 @@ private:
     auto type = cast<RankedTensorType>(from.getType());
     SmallVector<int64_t> sizes(type.getShape()), starts(sizes.size(), 0),
         steps(sizes.size(), 1);
-    sizes[axis] /= kHalves;
+    sizes[axis] /= kSubmicrobatches;
     starts[axis] = half * sizes[axis];
     Value made = create<SliceOp>(
         b, op, RankedTensorType::get(sizes, type.getElementType()), from,
@@ -264,11 +265,11 @@ private:
     return uncut(b, op, made, major);
   }
 
-  // Both halves have their ops: no value is a sum over them any more.
+  // Both submicrobatches have their ops: no value is a sum over them any more.
   void finishLayouts() {
     auto finished = [](LayoutAttr attr) {
       layout::Layout layout = attr.getLayout();
-      llvm::erase(layout.partial, kHalfAxis);
+      llvm::erase(layout.partial, kSubmicrobatchAxis);
       return LayoutAttr::get(attr.getContext(), layout);
     };
     module.walk([&](Operation *op) {
@@ -285,8 +286,9 @@ private:
 
   ModuleOp module;
   MeshAttr mesh;
-  HalfChain chains;
-  bool byAxis; // halves are positions of kHalfAxis, not of "mb"
+  SubmicrobatchChain chains;
+  bool byAxis; // submicrobatches are positions of kSubmicrobatchAxis, not of
+               // "mb"
   int level;
   SubPipelineCounts &counts;
   llvm::DenseSet<std::pair<StringAttr, StringAttr>> received;
@@ -303,8 +305,8 @@ LogicalResult merak::subPipeline(ModuleOp module,
   if (!level)
     return success();
   auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr);
-  if (!mesh || (mesh.getSize(kHalfAxis) != kHalves &&
-                mesh.getSize(kMicrobatchAxis) % kHalves != 0))
+  if (!mesh || (mesh.getSize(kSubmicrobatchAxis) != kSubmicrobatches &&
+                mesh.getSize(kMicrobatchAxis) % kSubmicrobatches != 0))
     return module.emitError(
                "expected a mesh whose axis 'mb' counts submicrobatches, "
                "found size ")
@@ -313,12 +315,13 @@ LogicalResult merak::subPipeline(ModuleOp module,
     return module.emitError("expected an overlap level from 1 to ")
            << planning::kMaxOverlapLevel << ", found " << level.getInt();
   SubPipelineCounts unused;
-  Doubler(module, cluster, static_cast<int>(level.getInt()),
-          counts ? *counts : unused)
+  SubmicrobatchSplitter(module, cluster, static_cast<int>(level.getInt()),
+                        counts ? *counts : unused)
       .run();
-  if (mesh.getSize(kHalfAxis) == 1)
-    module->setAttr(kSubBatchesAttr,
-                    Builder(module.getContext()).getI64IntegerAttr(kHalves));
+  if (mesh.getSize(kSubmicrobatchAxis) == 1)
+    module->setAttr(
+        kSubmicrobatchesAttr,
+        Builder(module.getContext()).getI64IntegerAttr(kSubmicrobatches));
   module->removeAttr(kOverlapAttr);
   return success();
 }

@@ -1,4 +1,4 @@
-// Sub-pipelined tensor parallelism: a microbatch as two halves.
+// Sub-pipelined tensor parallelism: a microbatch as two submicrobatches.
 #pragma once
 
 #include "mlir/IR/BuiltinOps.h"
@@ -13,7 +13,7 @@ struct SubPipelineCounts {
 
 // Doubles the stage programs of a module with `pipe.tp_overlap` after it was
 // localized; see the pass merak-sub-pipeline. `cluster` gives the times by
-// which the halves are ordered, never what they compute.
+// which the submicrobatches are ordered, never what they compute.
 mlir::LogicalResult subPipeline(mlir::ModuleOp module,
                                 const costmodel::Cluster &cluster,
                                 SubPipelineCounts *counts = nullptr);

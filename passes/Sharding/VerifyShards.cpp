@@ -53,10 +53,10 @@ struct VerifyShardsPass : merak::impl::VerifyShardsBase<VerifyShardsPass> {
     }
     if (auto store = dyn_cast<StoreOp>(op)) {
       Axes axes = partial[store.getOperand()];
-      // Accumulation sums over microbatches and their halves.
+      // Accumulation sums over microbatches and their submicrobatches.
       if (store.getAccumulate()) {
         axes.erase(kMicrobatchAxis);
-        axes.erase(kHalfAxis);
+        axes.erase(kSubmicrobatchAxis);
       }
       if (axes != axesOf(values.lookup(store.getValue()).getLayoutAttr()))
         fail(op) << "store of a value that is partial over {" << str(axes)

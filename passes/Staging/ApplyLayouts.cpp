@@ -95,11 +95,11 @@ private:
     switch (conversion.kind) {
     case Kind::AllReduceSum:
       op = AllReduceOp::create(b, loc, value.getType(), value, axes,
-                               b.getStringAttr("sum"));
+                               Reduction::sum);
       break;
     case Kind::AllReduceMax:
       op = AllReduceOp::create(b, loc, value.getType(), value, axes,
-                               b.getStringAttr("max"));
+                               Reduction::max);
       break;
     case Kind::AllGather: {
       auto [major, minor] =
@@ -205,15 +205,15 @@ private:
     }
   }
 
-  // Taking one's part of a value and joining halves costs no communication: as
-  // its producer. Collectives are not marked, so that recomputation issues
-  // none.
+  // Taking one's part of a value and joining submicrobatches costs no
+  // communication: as its producer. Collectives are not marked, so that
+  // recomputation issues none.
   void markSlices() {
     auto isLocal = [](Operation *op) {
       auto axes = op->getAttrOfType<ArrayAttr>("axes");
       return isa<ShardSliceOp>(op) ||
              (isa<AllReduceOp, AllGatherOp>(op) && axes.size() == 1 &&
-              cast<StringAttr>(axes[0]).getValue() == kHalfAxis);
+              cast<StringAttr>(axes[0]).getValue() == kSubmicrobatchAxis);
     };
     for (Operation *op : inserted)
       if (isLocal(op))

@@ -26,9 +26,9 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
       b.getStringAttr(kTensorAxis), b.getStringAttr(kMicrobatchAxis)};
   SmallVector<int64_t> sizes{
       decision->degrees.pp, decision->degrees.dp, decision->degrees.tp,
-      decision->degrees.microbatches * decision->halves()};
-  if (decision->halfAxis) {
-    axes.push_back(b.getStringAttr(kHalfAxis));
+      decision->degrees.microbatches * decision->submicrobatches()};
+  if (decision->submicrobatchAxis) {
+    axes.push_back(b.getStringAttr(kSubmicrobatchAxis));
     sizes.push_back(2);
   }
   module->setAttr(dist::kMeshAttr,

@@ -76,8 +76,9 @@ private:
     for (Operation &op : block.without_terminator()) {
       if (!isPure(&op) || op.getNumOperands() == 0 ||
           op.hasTrait<Contraction>() ||
-          // Conversions between halves of the tokens stay on the device.
-          (isa<DistDialect>(op.getDialect()) && !isOverHalves(&op)) ||
+          // Conversions between submicrobatches of the tokens stay on the
+          // device.
+          (isa<DistDialect>(op.getDialect()) && !isOverSubmicrobatches(&op)) ||
           roleOf(&op) == kUpdate)
         continue;
       bool cheap = llvm::all_of(op.getOperands(), [&](Value operand) {
@@ -225,7 +226,7 @@ private:
   LayoutAttr accumulatedLayout(Value value) {
     layout::Layout layout = layoutOf(value).getLayout();
     llvm::erase(layout.partial, kMicrobatchAxis);
-    llvm::erase(layout.partial, kHalfAxis);
+    llvm::erase(layout.partial, kSubmicrobatchAxis);
     return LayoutAttr::get(context, layout);
   }
 
@@ -719,7 +720,7 @@ private:
     auto reduce = [&](Value value, ArrayRef<StringRef> axes) {
       return setLayout(AllReduceOp::create(builder, loc, value.getType(), value,
                                            builder.getStrArrayAttr(axes),
-                                           builder.getStringAttr("sum")),
+                                           Reduction::sum),
                        vectorLayout);
     };
     Value squares;
@@ -784,7 +785,7 @@ private:
         Value sum = add(AllReduceOp::create(builder, loc, own.getType(), own,
                                             builder.getStrArrayAttr(
                                                 ArrayRef<StringRef>(kDataAxis)),
-                                            builder.getStringAttr("sum")),
+                                            Reduction::sum),
                         value.getLayoutAttr());
         Value part =
             add(scalarConstant(builder, loc, tensorTypeOf(own).getElementType(),

@@ -4,8 +4,8 @@
 #include "passes/Staging/Planner.h"
 
 #include "dialects/Train/Builders.h"
-#include "passes/Planning/TokenHalves.h"
-#include "passes/Staging/Considered.h"
+#include "passes/Planning/Submicrobatches.h"
+#include "passes/Staging/DecisionReport.h"
 #include "passes/Staging/Remarks.h"
 
 #include <fmt/format.h>
@@ -80,15 +80,15 @@ LogicalResult Planner::choose() {
   if (!degrees.ok())
     return emitAll(module, degrees.status());
   std::vector<planning::PlanCandidate> found =
-      search->search(planning::ownWay(options.pinned));
+      search->search(planning::ownPolicy(options.pinned));
   if (!found.front().problem.empty()) // the first mesh's reasons stand for all
     return module.emitError(found.front().problem);
   chosen = found.front();
   if (!chosen.fits())
     return emitAll(module, planning::explainMisfit(*search, input, chosen));
   found.resize(std::min<size_t>(found.size(), 4));
-  for (const planning::Way &way : planning::plainWays()) {
-    std::vector<planning::PlanCandidate> plain = search->search(way, 1);
+  for (const planning::SearchPolicy &policy : planning::plainPolicies()) {
+    std::vector<planning::PlanCandidate> plain = search->search(policy, 1);
     if (!plain.empty() && options.train)
       found.push_back(plain.front());
   }
@@ -166,9 +166,9 @@ FailureOr<bool> Planner::decompose() {
 
 // The degrees and classes that were chosen, on the new graph.
 LogicalResult Planner::planAgain() {
-  planning::Way way = planning::ownWay(options.pinned);
-  way.overlap = {chosen.overlap};
-  planning::PlanCandidate again = search->plan(chosen.degrees, way, false);
+  planning::SearchPolicy policy = planning::ownPolicy(options.pinned);
+  policy.overlap = {chosen.overlap};
+  planning::PlanCandidate again = search->plan(chosen.degrees, policy, false);
   if (!again.problem.empty())
     return module.emitError(again.problem);
   chosen = std::move(again);

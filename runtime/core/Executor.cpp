@@ -1,8 +1,8 @@
 #include "runtime/core/Executor.h"
 
-#include "runtime/core/BriefThread.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/Finite.h"
+#include "runtime/core/PromptThread.h"
 
 #include <fmt/format.h>
 
@@ -49,7 +49,7 @@ Executor::~Executor() {
 }
 
 void Executor::laneMain(int lane) {
-  becomeBrief(); // the first lane computes
+  wakePromptly(); // the first lane computes
   for (uint64_t step = 1;; ++step) {
     if (!start_.wait([&] { return started_.load() >= step; }, stop_))
       return;

@@ -3,7 +3,7 @@
 // threads go to sleep at once.
 #pragma once
 
-#include "runtime/core/BriefThread.h"
+#include "runtime/core/PromptThread.h"
 #include "runtime/core/ThreadPool.h"
 
 #include <atomic>
@@ -26,7 +26,7 @@ public:
       cpuRelax();
     }
     const auto sleep = std::chrono::steady_clock::now() + kAwake;
-    while (!isBrief() && std::chrono::steady_clock::now() < sleep) {
+    while (!wakesPromptly() && std::chrono::steady_clock::now() < sleep) {
       if (ready())
         return true;
       std::this_thread::yield();

@@ -202,7 +202,7 @@ Status RankProgram::buildScalars(Op &op) {
       break;
     case planpb::Scalar::kCoordinate:
       if (scalar.coordinate() == "mb") {
-        op.microbatchScale = subBatches(plan_.file);
+        op.microbatchScale = submicrobatches(plan_.file);
         patch(Op::Runtime::Microbatch, scale);
       } else {
         const auto found = coords_.find(scalar.coordinate());
@@ -245,10 +245,10 @@ Status RankProgram::buildInput(Op &op) {
                     fmt::join(op.layout.localShape(mesh_), "x"),
                     fmt::join(op.outputs[0].shape, "x")));
   layout::AxisMap coords = coords_;
-  const int64_t parts = subBatches(plan_.file);
+  const int64_t parts = submicrobatches(plan_.file);
   for (int64_t mb = 0; mb < std::max<int64_t>(1, plan_.file.microbatches());
        ++mb) {
-    coords["mb"] = mb * parts + op.instruction->sub_batch();
+    coords["mb"] = mb * parts + op.instruction->submicrobatch();
     op.boxes.push_back(layout::boxes(op.layout, mesh_, coords));
   }
   if (!backend_.isHost())
@@ -399,7 +399,7 @@ void RankProgram::place(const LaneCall &call, Op &op,
     case Op::Runtime::Microbatch:
       value = ScalarValue::integer(
           (std::max<int64_t>(0, proto.microbatch()) * op.microbatchScale +
-           op.instruction->sub_batch()) *
+           op.instruction->submicrobatch()) *
           patch.scale);
       break;
     }

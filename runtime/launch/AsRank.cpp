@@ -1,7 +1,7 @@
 #include "runtime/launch/AsRank.h"
 
 #include "runtime/comm/rendezvous/ProcessWorld.h"
-#include "runtime/launch/LastResort.h"
+#include "runtime/launch/AbortTimer.h"
 
 #include <fmt/format.h>
 
@@ -42,7 +42,7 @@ int asRank(const std::string &tool, const std::string &backend,
   if (!world)
     return exitCode(tool, world.status());
   Store &store = *(*world)->store();
-  LastResort last(store, kEndSeconds);
+  AbortTimer last(store, kEndSeconds);
   std::string early;
   Status status = body(**world, early);
   if (status.ok()) {

@@ -396,7 +396,7 @@ Status Session::readOutputs(StepResult &result) const {
       // Replicas have the same value: the first rank speaks.
       if (elements != 1 ||
           (output.per_microbatch() &&
-           plan_.file.microbatches() * subBatches(plan_.file) > 1) ||
+           plan_.file.microbatches() * submicrobatches(plan_.file) > 1) ||
           !seen.insert(output.name()).second)
         continue;
       value.assign(8, 0);
@@ -448,7 +448,7 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
           continue;
         int64_t mb = 0;
         if (proto.per_microbatch())
-          mb = call.microbatch() * subBatches(plan_.file) + ofMicrobatch;
+          mb = call.microbatch() * submicrobatches(plan_.file) + ofMicrobatch;
         layout::AxisMap coords = coordsOf(plan_.file, r);
         coords["mb"] = mb;
         for (const layout::Box &box : layout::boxes(layout, mesh, coords)) {

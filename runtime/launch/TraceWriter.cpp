@@ -54,8 +54,8 @@ std::string events(Executor &executor, int64_t origin) {
           {"action", program.proto().procedures(call.procedure()).name()},
           {"microbatch", call.microbatch()},
           {"instruction", event.op->index}};
-      if (instruction.sub_batch())
-        args["sub_batch"] = instruction.sub_batch();
+      if (instruction.submicrobatch())
+        args["submicrobatch"] = instruction.submicrobatch();
       if (!instruction.name().empty())
         args["node"] = instruction.name();
       if (instruction.flops() > 0)

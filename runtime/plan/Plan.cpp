@@ -146,14 +146,14 @@ layout::AxisMap meshOf(const PlanFile &file) {
 layout::AxisMap layoutMesh(const PlanFile &file) {
   layout::AxisMap mesh = meshOf(file);
   // Plans come from files: what does not fit matches no layout.
-  if (__builtin_mul_overflow(file.microbatches(), subBatches(file),
+  if (__builtin_mul_overflow(file.microbatches(), submicrobatches(file),
                              &mesh["mb"]))
     mesh["mb"] = 0;
   return mesh;
 }
 
-int64_t subBatches(const PlanFile &file) {
-  return std::clamp<int64_t>(file.sub_batches(), 1, kMaxSubBatches);
+int64_t submicrobatches(const PlanFile &file) {
+  return std::clamp<int64_t>(file.submicrobatches(), 1, kMaxSubBatches);
 }
 
 layout::AxisMap coordsOf(const PlanFile &file, int rank) {

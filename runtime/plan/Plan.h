@@ -82,7 +82,7 @@ layout::AxisMap meshOf(const planpb::PlanFile &file);
 // refer to.
 layout::AxisMap layoutMesh(const planpb::PlanFile &file);
 // Parts of a microbatch that have instructions of their own, at least 1.
-int64_t subBatches(const planpb::PlanFile &file);
+int64_t submicrobatches(const planpb::PlanFile &file);
 layout::AxisMap coordsOf(const planpb::PlanFile &file, int rank);
 
 // Looks ranks up by coordinates; built once, then each answer costs O(axes).

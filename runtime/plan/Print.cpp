@@ -228,8 +228,8 @@ public:
     }
     if (inst.kind() == Instruction::KERNEL)
       text += fmt::format(" rows {}", inst.rows());
-    if (inst.sub_batch())
-      text += fmt::format(" part {}", inst.sub_batch());
+    if (inst.submicrobatch())
+      text += fmt::format(" part {}", inst.submicrobatch());
     if (!inst.name().empty())
       text += fmt::format(" ; {}", inst.name());
     return text;
@@ -432,12 +432,14 @@ std::string printManifest(const PlanFile &file) {
   out += fmt::format("  mode {} device {} schedule {}\n", file.mode(),
                      file.device(), file.schedule());
   out += fmt::format("  mesh {}\n", axes(file.mesh()));
-  out += fmt::format(
-      "  batch {} = {} microbatches of {}{} a replica, {} tokens "
-      "a step\n",
-      file.global_batch(), file.microbatches(), file.microbatch(),
-      subBatches(file) > 1 ? fmt::format(" in {} parts", subBatches(file)) : "",
-      file.tokens_per_step());
+  out +=
+      fmt::format("  batch {} = {} microbatches of {}{} a replica, {} tokens "
+                  "a step\n",
+                  file.global_batch(), file.microbatches(), file.microbatch(),
+                  submicrobatches(file) > 1
+                      ? fmt::format(" in {} parts", submicrobatches(file))
+                      : "",
+                  file.tokens_per_step());
   out += fmt::format("  optimizer {}\n", optimizerText(file.optimizer()));
   if (!file.kernels().empty())
     out += fmt::format("  kernels \"{}\" for {}\n", file.kernels(),

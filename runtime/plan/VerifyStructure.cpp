@@ -69,10 +69,10 @@ public:
     if (file_.mode() != "train" && file_.mode() != "infer")
       problems_.add(
           fmt::format("mode is \"{}\", expected train or infer", file_.mode()));
-    if (file_.sub_batches() < 0 || file_.sub_batches() > kMaxSubBatches)
+    if (file_.submicrobatches() < 0 || file_.submicrobatches() > kMaxSubBatches)
       problems_.add(fmt::format("splits a microbatch into {} parts, expected "
                                 "at most {}",
-                                file_.sub_batches(), kMaxSubBatches));
+                                file_.submicrobatches(), kMaxSubBatches));
     return problems_.take();
   }
 
@@ -212,10 +212,10 @@ public:
       parts[output.name()] += output.per_microbatch();
     }
     for (const auto &[name, count] : parts)
-      if (count != 0 && count != subBatches(file_))
+      if (count != 0 && count != submicrobatches(file_))
         problems_.add(fmt::format("output \"{}\" of every microbatch: {} "
                                   "parts of {}",
-                                  name, count, subBatches(file_)));
+                                  name, count, submicrobatches(file_)));
     return problems_.take();
   }
 
@@ -354,10 +354,11 @@ private:
           static_cast<uint32_t>(program_.streams_size()))
         problem(fmt::format("stream {} of {}", instruction.stream(),
                             program_.streams_size()));
-      if (instruction.sub_batch() < 0 ||
-          instruction.sub_batch() >= subBatches(file_))
+      if (instruction.submicrobatch() < 0 ||
+          instruction.submicrobatch() >= submicrobatches(file_))
         problem(fmt::format("part {} of a microbatch of {}",
-                            instruction.sub_batch(), subBatches(file_)));
+                            instruction.submicrobatch(),
+                            submicrobatches(file_)));
       bool operands = true;
       for (int k = 0; k < instruction.inputs_size(); ++k)
         operands &= checkOperand(instruction.inputs(k),

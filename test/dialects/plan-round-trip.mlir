@@ -34,8 +34,8 @@ plan.program @stage0 index 0 streams ["compute", "collectives", "send"] groups [
     // CHECK-NEXT: plan.kernel @kernel0 (@act0[4]) -> (@act1[4]) rows 4 scalars [#plan.scalar<5.000000e-01 : f64>] stream 1
     plan.kernel @kernel0 (@act0[4]) -> (@act1[4]) rows 4 scalars [#plan.scalar<0.5>] stream 1
     // Views: dense, strided, from an offset on, without elements, of rank 0.
-    // CHECK-NEXT: plan.library "copy" (@w[4, 8] by [1, 4]) -> (@sum0[2, 2] by [4, 1] at 6) accumulate {plan.sub_batch = 1 : i64}
-    plan.library "copy" (@w[4, 8] by [1, 4]) -> (@sum0[2, 2] by [4, 1] at 6) accumulate {plan.sub_batch = 1 : i64}
+    // CHECK-NEXT: plan.library "copy" (@w[4, 8] by [1, 4]) -> (@sum0[2, 2] by [4, 1] at 6) accumulate {plan.submicrobatch = 1 : i64}
+    plan.library "copy" (@w[4, 8] by [1, 4]) -> (@sum0[2, 2] by [4, 1] at 6) accumulate {plan.submicrobatch = 1 : i64}
     // CHECK-NEXT: plan.library "copy" (@act0[0]) -> (@loss[])
     plan.library "copy" (@act0[0]) -> (@loss[])
     // CHECK-NEXT: plan.library "sgd_update" (@sum0[8, 4]) -> (@w[8, 4]) with {clip = "0"} scalars [#plan.scalar<"lr">, #plan.scalar<"tp" * 48>, #plan.scalar<3 : i64>]

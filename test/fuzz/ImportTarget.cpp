@@ -2,9 +2,10 @@
 // succeeds. Errors are fine; crashing is not.
 #include "test/fuzz/ImportTarget.h"
 
-#include "compiler/Import/Importer.h"
+#include "compiler/Pipeline/Pipelines.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassManager.h"
+#include "onnx/Import/Importer.h"
 #include "passes/Graph/Passes.h"
 
 #include <memory>

@@ -2,7 +2,7 @@
 
 #include "runtime/backends/cpu/CpuBackend.h"
 #include "runtime/comm/inproc/InprocCommunicator.h"
-#include "runtime/core/BriefThread.h"
+#include "runtime/core/PromptThread.h"
 #include "tools/merak-bench/Operands.h"
 
 #include <algorithm>
@@ -272,7 +272,7 @@ Result<Slowdown> measureSlowdown(const Case &one, int64_t bytes,
     together.arrive_and_wait();
   };
   auto communicate = [&](int rank) {
-    becomeBrief(); // as the executor's streams of communication are
+    wakePromptly(); // as the executor's streams of communication are
     std::vector<float> data(static_cast<size_t>(count));
     View view{data.data(), F32, {count}, {1}};
     std::vector<View> views{view};

@@ -1,6 +1,6 @@
 #include "runtime/comm/inproc/LinkEmulation.h"
 
-#include "runtime/core/BriefThread.h"
+#include "runtime/core/PromptThread.h"
 #include "runtime/core/ThreadPool.h"
 
 #include <chrono>
@@ -26,11 +26,11 @@ public:
       // Waking up takes about as long as a small transfer: not for the last
       // moments, in which only the core is offered to others. Brief threads
       // keep it, for a shorter moment: others would not soon give it back.
-      const double last = isBrief() ? kLastMoments / 2 : kLastMoments;
+      const double last = wakesPromptly() ? kLastMoments / 2 : kLastMoments;
       if (left > last)
         std::this_thread::sleep_for(std::chrono::duration<double>(
             std::min(left - last, kLongestSleep)));
-      else if (isBrief())
+      else if (wakesPromptly())
         cpuRelax();
       else
         std::this_thread::yield();

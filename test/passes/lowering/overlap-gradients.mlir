@@ -184,11 +184,11 @@ module {
       plan.library "copy" (@w[4]) -> (@a0[4])
       plan.library "copy" (@a0[4]) -> (@b0[4])
       plan.collective all_reduce (@b0[4]) -> (@b0[4]) group 1 reduction sum stream 1
-      plan.library "copy" (@w[4]) -> (@a1[4]) {plan.sub_batch = 1 : i64}
-      plan.library "copy" (@a1[4]) -> (@b1[4]) {plan.sub_batch = 1 : i64}
+      plan.library "copy" (@w[4]) -> (@a1[4]) {plan.submicrobatch = 1 : i64}
+      plan.library "copy" (@a1[4]) -> (@b1[4]) {plan.submicrobatch = 1 : i64}
       plan.collective all_reduce (@b1[4]) -> (@b1[4]) group 1 reduction sum stream 1
       plan.library "copy" (@b0[4]) -> (@c0[4])
-      plan.library "copy" (@b1[4]) -> (@c1[4]) {plan.sub_batch = 1 : i64}
+      plan.library "copy" (@b1[4]) -> (@c1[4]) {plan.submicrobatch = 1 : i64}
     }
     plan.procedure @weight action W {
       plan.library "copy" (@a0[4]) -> (@sum1[4])

@@ -1,11 +1,11 @@
-// One sample, halved along its tokens: values of a layout over "half" stand
+// One sample, halved along its tokens: values of a layout over "sub" stand
 // twice, what needs all tokens runs once between a join and slices, sums over
 // the halves are formed in accumulators.
 // RUN: merak-opt %s --merak-sub-pipeline | FileCheck %s
 // RUN: merak-opt %s --merak-sub-pipeline --merak-verify-shards --merak-verify-stages > /dev/null
 
-// CHECK: module attributes {dist.mesh = {{.*}}half = 2>}
-module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 4, half = 2>, pipe.tp_overlap = 3 : i64} {
+// CHECK: module attributes {dist.mesh = {{.*}}sub = 2>}
+module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 4, sub = 2>, pipe.tp_overlap = 3 : i64} {
   pipe.stage @stage0 index 0 {
     // CHECK: pipe.value input @x : tensor<1x4x8xf32>
     pipe.value input @x : tensor<1x4x8xf32> tensor "x" layout #dist.layout<[4 over (mb), 4, 8]>
@@ -13,7 +13,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 4, half =
     pipe.value constant @w2 : tensor<8x8xf32> tensor "w2" layout #dist.layout<[16 over (tp), 8]>
     // CHECK: pipe.value activation @act0.half0 : tensor<1x2x8xf32>
     // CHECK-NEXT: pipe.value activation @act0.half1 : tensor<1x2x8xf32>
-    pipe.value activation @act0 : tensor<1x2x8xf32> layout #dist.layout<[4 over (mb), 4 over (half), 8]>
+    pipe.value activation @act0 : tensor<1x2x8xf32> layout #dist.layout<[4 over (mb), 4 over (sub), 8]>
     // CHECK-NEXT: pipe.value gradient @sum
     pipe.value gradient @sum : tensor<8x8xf32> layout #dist.layout<[8, 8]>
 
@@ -37,15 +37,15 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 4, half =
     // CHECK: pipe.store %{{.*}} to @act0.half1
     pipe.action F @forward {
       %all = pipe.load @x : tensor<1x4x8xf32>
-      %x = dist.shard_slice %all over ["half"] dim 1 major 1 minor 1 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 8]>]} : tensor<1x4x8xf32> to tensor<1x2x8xf32>
+      %x = dist.shard_slice %all over ["sub"] dim 1 major 1 minor 1 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (sub), 8]>]} : tensor<1x4x8xf32> to tensor<1x2x8xf32>
       %w1 = pipe.load @w1 : tensor<8x8xf32>
-      %h = train.einsum "bti,ij->btj" %x, %w1 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 16 over (tp)]>]} : tensor<1x2x8xf32>, tensor<8x8xf32>
-      %whole = dist.all_gather %h over ["half"] dim 1 major 1 minor 1 {dist.layouts = [#dist.layout<[4 over (mb), 4, 16 over (tp)]>]} : tensor<1x2x8xf32> to tensor<1x4x8xf32>
+      %h = train.einsum "bti,ij->btj" %x, %w1 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (sub), 16 over (tp)]>]} : tensor<1x2x8xf32>, tensor<8x8xf32>
+      %whole = dist.all_gather %h over ["sub"] dim 1 major 1 minor 1 {dist.layouts = [#dist.layout<[4 over (mb), 4, 16 over (tp)]>]} : tensor<1x2x8xf32> to tensor<1x4x8xf32>
       %s = train.softmax %whole axis 1 {dist.layouts = [#dist.layout<[4 over (mb), 4, 16 over (tp)]>]} : tensor<1x4x8xf32>
-      %part = dist.shard_slice %s over ["half"] dim 1 major 1 minor 1 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 16 over (tp)]>]} : tensor<1x4x8xf32> to tensor<1x2x8xf32>
+      %part = dist.shard_slice %s over ["sub"] dim 1 major 1 minor 1 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (sub), 16 over (tp)]>]} : tensor<1x4x8xf32> to tensor<1x2x8xf32>
       %w2 = pipe.load @w2 : tensor<8x8xf32>
-      %p = train.einsum "bti,ij->btj" %part, %w2 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 8] partial(tp)>]} : tensor<1x2x8xf32>, tensor<8x8xf32>
-      %y = dist.all_reduce %p over ["tp"] sum {dist.from = #dist.layout<[4 over (mb), 4 over (half), 8] partial(tp)>, dist.layouts = [#dist.layout<[4 over (mb), 4 over (half), 8]>]} : tensor<1x2x8xf32>
+      %p = train.einsum "bti,ij->btj" %part, %w2 {dist.layouts = [#dist.layout<[4 over (mb), 4 over (sub), 8] partial(tp)>]} : tensor<1x2x8xf32>, tensor<8x8xf32>
+      %y = dist.all_reduce %p over ["tp"] sum {dist.from = #dist.layout<[4 over (mb), 4 over (sub), 8] partial(tp)>, dist.layouts = [#dist.layout<[4 over (mb), 4 over (sub), 8]>]} : tensor<1x2x8xf32>
       pipe.store %y to @act0 : tensor<1x2x8xf32>
     }
     // Both halves are added to one gradient, the first one first.
@@ -53,11 +53,11 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 1, tp = 2, mb = 4, half =
     // CHECK: %[[D0:.*]] = train.einsum
     // CHECK: %[[D1:.*]] = train.einsum
     // CHECK: pipe.store %[[D0]] to @sum accumulate
-    // CHECK-NEXT: pipe.store %[[D1]] to @sum accumulate {pipe.sub_batch = 1 : i64} : tensor<8x8xf32>
+    // CHECK-NEXT: pipe.store %[[D1]] to @sum accumulate {pipe.submicrobatch = 1 : i64} : tensor<8x8xf32>
     // CHECK-NEXT: }
     pipe.action W @weight {
       %r = pipe.load @act0 : tensor<1x2x8xf32>
-      %dw = train.einsum "bti,btj->ij" %r, %r {dist.layouts = [#dist.layout<[8, 8] partial(mb, half)>]} : tensor<1x2x8xf32>, tensor<1x2x8xf32>
+      %dw = train.einsum "bti,btj->ij" %r, %r {dist.layouts = [#dist.layout<[8, 8] partial(mb, sub)>]} : tensor<1x2x8xf32>, tensor<1x2x8xf32>
       pipe.store %dw to @sum accumulate : tensor<8x8xf32>
     }
     // CHECK: pipe.action U @update

@@ -7,9 +7,9 @@
 
 // OFF-NOT: half
 // OFF: pipe.transfer F @t0 from
-// OFF-NOT: sub_batch
+// OFF-NOT: submicrobatch
 
-// CHECK: module attributes {dist.mesh = {{.*}}mb = 4>, pipe.sub_batches = 2 : i64}
+// CHECK: module attributes {dist.mesh = {{.*}}mb = 4>, pipe.submicrobatches = 2 : i64}
 module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 2, mb = 4>, pipe.tp_overlap = 3 : i64} {
   // CHECK-LABEL: pipe.stage @stage0
   pipe.stage @stage0 index 0 {
@@ -31,14 +31,14 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 2, mb = 4>, pipe.
     // CHECK-NEXT: train.einsum "bi,ij->bj" %[[X0]], %[[W1]]
     // CHECK: %[[P0:.*]] = train.einsum
     // CHECK-NEXT: %[[Y0:.*]] = dist.all_reduce %[[P0]]
-    // CHECK: %[[X1:.*]] = pipe.load @x {pipe.sub_batch = 1 : i64}
-    // CHECK-NEXT: train.einsum "bi,ij->bj" %[[X1]], %[[W1]] {{.*}}pipe.sub_batch = 1
+    // CHECK: %[[X1:.*]] = pipe.load @x {pipe.submicrobatch = 1 : i64}
+    // CHECK-NEXT: train.einsum "bi,ij->bj" %[[X1]], %[[W1]] {{.*}}pipe.submicrobatch = 1
     // CHECK: %[[P1:.*]] = train.einsum
-    // CHECK-NEXT: %[[Y1:.*]] = dist.all_reduce %[[P1]]{{.*}}pipe.sub_batch = 1
+    // CHECK-NEXT: %[[Y1:.*]] = dist.all_reduce %[[P1]]{{.*}}pipe.submicrobatch = 1
     // CHECK: %[[R0:.*]] = train.add %[[Y0]], %[[X0]]
-    // CHECK: %[[R1:.*]] = train.add %[[Y1]], %[[X1]] {{.*}}pipe.sub_batch = 1 : i64
+    // CHECK: %[[R1:.*]] = train.add %[[Y1]], %[[X1]] {{.*}}pipe.submicrobatch = 1 : i64
     // CHECK: pipe.store %[[R0]] to @act0.half0 :
-    // CHECK: pipe.store %[[R1]] to @act0.half1 {pipe.sub_batch = 1 : i64}
+    // CHECK: pipe.store %[[R1]] to @act0.half1 {pipe.submicrobatch = 1 : i64}
     pipe.action F @forward {
       %x = pipe.load @x : tensor<4x8xf32>
       %w1 = pipe.load @w1 : tensor<8x8xf32>
@@ -54,10 +54,10 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 2, mb = 4>, pipe.
     // CHECK: pipe.load @act0.half0
     // CHECK-NEXT: train.einsum
     // CHECK-NEXT: pipe.store %{{.*}} to @sum accumulate :
-    // CHECK-NEXT: pipe.load @x {pipe.sub_batch = 1 : i64}
+    // CHECK-NEXT: pipe.load @x {pipe.submicrobatch = 1 : i64}
     // CHECK-NEXT: pipe.load @act0.half1
     // CHECK-NEXT: train.einsum
-    // CHECK-NEXT: pipe.store %{{.*}} to @sum accumulate {pipe.sub_batch = 1 : i64}
+    // CHECK-NEXT: pipe.store %{{.*}} to @sum accumulate {pipe.submicrobatch = 1 : i64}
     // CHECK-NEXT: }
     pipe.action W @weight {
       %x = pipe.load @x : tensor<4x8xf32>
@@ -83,7 +83,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 2, mb = 4>, pipe.
     // CHECK-NEXT: pipe.value result @y.half1 : tensor<4x8xf32> tensor "y" layout <[16 over (mb), 8]>
     pipe.value result @y : tensor<4x8xf32> tensor "y" layout #dist.layout<[16 over (mb), 8]>
     // CHECK: pipe.store %{{.*}} to @y.half0 :
-    // CHECK: pipe.store %{{.*}} to @y.half1 {pipe.sub_batch = 1 : i64}
+    // CHECK: pipe.store %{{.*}} to @y.half1 {pipe.submicrobatch = 1 : i64}
     pipe.action F @forward {
       %x = pipe.load @from0 : tensor<4x8xf32>
       pipe.store %x to @y : tensor<4x8xf32>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "TextModel.h"
-#include "compiler/Import/OnnxFile.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "onnx/Import/OnnxFile.h"
 
 namespace merak {
 

@@ -1,11 +1,11 @@
 // Small ONNX models written in a few lines, imported from a scratch folder.
 #pragma once
 
-#include "compiler/Import/Importer.h"
+#include "compiler/Pipeline/Pipelines.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
-#include "passes/Graph/Passes.h"
+#include "onnx/Import/Importer.h"
 
 #include <filesystem>
 #include <fstream>

@@ -2,8 +2,8 @@
 // list that can run at all runs, in the time that it takes with slots without
 // end, whatever values skip stages and whichever actions read them.
 #include "passes/Memory/SlotPlan.h"
-#include "passes/Planning/Arrivals.h"
-#include "passes/Planning/Lives.h"
+#include "passes/Planning/LiveKinds.h"
+#include "passes/Planning/ReceiveDeadlines.h"
 #include "passes/Planning/ScheduleCheck.h"
 
 #include <algorithm>
@@ -129,7 +129,8 @@ double run(const Schedule &schedule, const std::vector<Value> &values,
   std::vector<Transfer> transfers;
   for (const Value &value : values)
     transfers.push_back(value.transfer);
-  std::vector<std::vector<int>> arrivals = latestArrivals(schedule, transfers);
+  std::vector<std::vector<int>> arrivals =
+      receiveDeadlines(schedule, transfers);
   for (size_t n = 0; n < values.size(); ++n) {
     const Transfer &t = values[n].transfer;
     const std::vector<Step> &sender = schedule.order[t.fromStage];
@@ -258,10 +259,10 @@ TEST(TransferSlots, ThePlannerCountsAsManyCopies) {
   for (int k = 0; k < 60; ++k) {
     int p = 2 + below(random, 4), chunks = 1 + below(random, 2);
     Schedule schedule = randomLists(random, p, 1 + below(random, 8), chunks);
-    std::vector<PerLife<int>> copies = copiesOf(schedule);
+    std::vector<PerLiveKind<int>> copies = copiesOf(schedule);
     std::vector<Transfer> transfers = chainTransfers(schedule);
     std::vector<std::vector<int>> arrivals =
-        latestArrivals(schedule, transfers);
+        receiveDeadlines(schedule, transfers);
     for (size_t t = 0; t < transfers.size(); ++t) {
       const Transfer &x = transfers[t];
       bool forward = x.toAction == Action::F;
@@ -272,14 +273,14 @@ TEST(TransferSlots, ThePlannerCountsAsManyCopies) {
                                  1, 0, arrivals[t])
             .slots;
       };
-      const PerLife<int> &of = copies[x.toChunk * p + x.toStage];
+      const PerLiveKind<int> &of = copies[x.toChunk * p + x.toStage];
       if (forward) {
-        EXPECT_EQ(of.at(Life::F, true), slots(Action::F));
-        EXPECT_EQ(of.at(Life::FB, true), slots(Action::B));
-        EXPECT_EQ(of.at(Life::FW, true), slots(Action::W));
+        EXPECT_EQ(of.at(LiveKind::F, true), slots(Action::F));
+        EXPECT_EQ(of.at(LiveKind::FB, true), slots(Action::B));
+        EXPECT_EQ(of.at(LiveKind::FW, true), slots(Action::W));
       } else {
-        EXPECT_EQ(of.at(Life::B, true), slots(Action::B));
-        EXPECT_EQ(of.at(Life::BW, true), slots(Action::W));
+        EXPECT_EQ(of.at(LiveKind::B, true), slots(Action::B));
+        EXPECT_EQ(of.at(LiveKind::BW, true), slots(Action::W));
       }
     }
   }

@@ -85,7 +85,7 @@ TEST(Partition, FirstFactorKeepsAContestedAxis) {
 TEST(Partition, BatchIsTakenApart) {
   Program p;
   int x = p.source("x", {8, 6});
-  p.reshape("halves", x, {2, 4, 6});
+  p.reshape("submicrobatches", x, {2, 4, 6});
   Classes classes = unify(p.graph);
   Assignment both;
   EXPECT_TRUE(
@@ -101,7 +101,7 @@ TEST(Partition, BatchIsTakenApart) {
   Assignment none;
   EXPECT_EQ(assignBatch(p.graph, classes, {x}, {{"mb", 8}}, none).str(),
             "the batch of 'x', 8 = 2 x 4, cannot be split over mb=8: op "
-            "'halves' takes it apart");
+            "'submicrobatches' takes it apart");
 }
 
 TEST(Partition, BatchThatDoesNotDivide) {

@@ -1,6 +1,6 @@
 // Stages, recomputation and schedules against brute force and by definition.
 #include "passes/Planning/PipelinePlan.h"
-#include "passes/Planning/Arrivals.h"
+#include "passes/Planning/ReceiveDeadlines.h"
 #include "passes/Planning/ScheduleCheck.h"
 #include "passes/Planning/StageCosts.h"
 
@@ -134,13 +134,13 @@ TEST(StageModel, CountsBytesByDefinition) {
     };
     Bytes expected = bytesByDefinition(problem, begin, end, marked);
     EXPECT_EQ(cost.keptBytes, expected.kept);
-    EXPECT_EQ(cost.againBytes, expected.again);
+    EXPECT_EQ(cost.recomputedBytes, expected.again);
     EXPECT_EQ(cost.times.R, expected.seconds);
   }
 }
 
-// Every rung frees bytes in a stage that holds all ops, and costs no less a
-// byte than the ones before it where nothing depends on anything.
+// Every recomputeRank frees bytes in a stage that holds all ops, and costs no
+// less a byte than the ones before it where nothing depends on anything.
 TEST(StageModel, LadderFreesBytes) {
   Random random(5);
   for (int round = 0; round < 100; ++round) {
@@ -189,7 +189,7 @@ TEST(StageModel, NeverRepeatsACollective) {
   StageModel model(problem);
   StageCost full = model.cost(0, 4, {model.levels(), 0});
   EXPECT_EQ(full.keptBytes, 1);
-  EXPECT_EQ(full.againBytes, 3);
+  EXPECT_EQ(full.recomputedBytes, 3);
   EXPECT_EQ(full.times.R, 3);
 }
 
@@ -283,7 +283,7 @@ TEST(PipelinePlan, CutsAgainstBruteForce) {
   EXPECT_GE(equal, rounds * 3 / 4);
 }
 
-// Within each stage's own memory, and no rung more than needed.
+// Within each stage's own memory, and no recomputeRank more than needed.
 TEST(PipelinePlan, RecomputesAsLittleAsFits) {
   Random random(13);
   int recomputed = 0;
@@ -445,7 +445,8 @@ TEST(PipelinePlan, ListsAreNeverWorse) {
     make.microbatches = 6;
     make.splitBackward = make.update = true;
     for (const StageCost &stage : named.cost.stages)
-      make.recomputeStages.push_back(stage.times.R > 0 || stage.againBytes > 0);
+      make.recomputeStages.push_back(stage.times.R > 0 ||
+                                     stage.recomputedBytes > 0);
     for (const std::string &name : scheduleNames()) {
       PipelineCost cost = pipelineCost(model, shape, *makeSchedule(name, make),
                                        plan.begin, plan.marks);
@@ -562,12 +563,12 @@ void countCopiesByDefinition(int distance) {
     make.chunks = name == "interleaved" ? 2 : 1;
     make.recompute = make.splitBackward = make.update = true;
     Schedule schedule = *makeSchedule(name, make);
-    std::vector<PerLife<int>> copies = copiesOf(schedule, distance);
+    std::vector<PerLiveKind<int>> copies = copiesOf(schedule, distance);
     std::vector<Transfer> transfers = chainTransfers(schedule, distance);
     std::vector<Transfer> all = transfers;
     for (const Transfer &transfer : chainTransfers(schedule))
       all.push_back(transfer);
-    std::vector<std::vector<int>> arrivals = latestArrivals(schedule, all);
+    std::vector<std::vector<int>> arrivals = receiveDeadlines(schedule, all);
     for (int v = 0; v < schedule.virtualStages(); ++v) {
       const std::vector<Step> &order = schedule.order[v % 3];
       auto most = [&](Action from, Action to, int before, int after) {
@@ -595,21 +596,23 @@ void countCopiesByDefinition(int distance) {
         }
         return found;
       };
-      EXPECT_EQ(copies[v].at(Life::FW), most(Action::F, Action::W, 0, 0));
-      EXPECT_EQ(copies[v].at(Life::FB, true), most(Action::F, Action::B, 1, 0));
-      EXPECT_EQ(copies[v].at(Life::BW, true), most(Action::B, Action::W, 1, 0));
-      EXPECT_EQ(copies[v].at(Life::BW), most(Action::B, Action::W, 0, 0));
-      EXPECT_EQ(copies[v].at(Life::F, false, true),
+      EXPECT_EQ(copies[v].at(LiveKind::FW), most(Action::F, Action::W, 0, 0));
+      EXPECT_EQ(copies[v].at(LiveKind::FB, true),
+                most(Action::F, Action::B, 1, 0));
+      EXPECT_EQ(copies[v].at(LiveKind::BW, true),
+                most(Action::B, Action::W, 1, 0));
+      EXPECT_EQ(copies[v].at(LiveKind::BW), most(Action::B, Action::W, 0, 0));
+      EXPECT_EQ(copies[v].at(LiveKind::F, false, true),
                 most(Action::F, Action::F, 0, 1));
       bool again = !(name == "last" || name == "scp") || v % 3 != 2;
       if (again) {
-        EXPECT_EQ(copies[v].at(Life::RW), most(Action::R, Action::W, 0, 0));
+        EXPECT_EQ(copies[v].at(LiveKind::RW), most(Action::R, Action::W, 0, 0));
       }
     }
   }
 }
 
-TEST(Lives, CopiesAreCountedByDefinition) {
+TEST(LiveBytes, CopiesAreCountedByDefinition) {
   countCopiesByDefinition(1);
   countCopiesByDefinition(2);
 }
@@ -632,24 +635,25 @@ TEST(StageModel, ValuesGoStraightToTheStagesThatUseThem) {
   }
   StageModel model(problem);
   auto arriving = [&](int begin, int end) {
-    std::map<std::pair<int, Life>, double> bytes;
+    std::map<std::pair<int, LiveKind>, double> bytes;
     for (const ArrivingValue &value : model.cost(begin, end, {}).arriving)
       bytes[{value.from, value.life}] += value.bytes;
     return bytes;
   };
-  using Arriving = std::map<std::pair<int, Life>, double>;
+  using Arriving = std::map<std::pair<int, LiveKind>, double>;
   // Ops 0-1 get the sum of gradients from op 2; 2-3 the one from op 6.
-  EXPECT_EQ(arriving(0, 2), (Arriving{{{2, Life::B}, 101}}));
-  EXPECT_EQ(arriving(2, 4), (Arriving{{{0, Life::FB}, 100},
-                                      {{1, Life::FB}, 1},
-                                      {{4, Life::B}, 1},
-                                      {{6, Life::B}, 100}}));
-  EXPECT_EQ(arriving(4, 6), (Arriving{{{3, Life::FB}, 1}, {{6, Life::B}, 1}}));
+  EXPECT_EQ(arriving(0, 2), (Arriving{{{2, LiveKind::B}, 101}}));
+  EXPECT_EQ(arriving(2, 4), (Arriving{{{0, LiveKind::FB}, 100},
+                                      {{1, LiveKind::FB}, 1},
+                                      {{4, LiveKind::B}, 1},
+                                      {{6, LiveKind::B}, 100}}));
+  EXPECT_EQ(arriving(4, 6),
+            (Arriving{{{3, LiveKind::FB}, 1}, {{6, LiveKind::B}, 1}}));
   EXPECT_EQ(arriving(6, 8),
-            (Arriving{{{0, Life::FB}, 100}, {{5, Life::FB}, 1}}));
+            (Arriving{{{0, LiveKind::FB}, 100}, {{5, LiveKind::FB}, 1}}));
   // Gradients leave where the value is used.
   auto left = [&](int begin, int end) {
-    return model.cost(begin, end, {}).held.at(Life::B, false, true);
+    return model.cost(begin, end, {}).held.at(LiveKind::B, false, true);
   };
   EXPECT_EQ(left(2, 4), 101);
   EXPECT_EQ(left(4, 6), 1);
@@ -682,9 +686,9 @@ TEST(PipelinePlan, CutsInsideOfShardsWhereStagesAreMany) {
   Random random(23);
   StageProblem problem = randomProblem(random, 300);
   StageModel model(problem);
-  const int shards = int(model.shards().size()) - 1;
+  const int shards = int(model.blockBounds().size()) - 1;
   ASSERT_LT(shards, 100);
-  EXPECT_EQ(model.positions(shards), model.shards());
+  EXPECT_EQ(model.positions(shards), model.blockBounds());
   EXPECT_EQ(model.positions(shards + 1).size(), 301u);
   PipelineOptions options;
   options.budget = 1000;

@@ -44,7 +44,7 @@ TEST(PlanSearch, DegreesAgreeWithPins) {
 TEST(PlanSearch, FindsTheBestOfAll) {
   Gpt gpt(4, 8, 4);
   PlanSearch search(gpt.input);
-  Way own = ownWay(gpt.input.pinned);
+  SearchPolicy own = ownPolicy(gpt.input.pinned);
   std::vector<PlanCandidate> found = search.search(own);
   ASSERT_FALSE(found.empty());
   ASSERT_TRUE(found.front().problem.empty()) << found.front().problem;
@@ -54,8 +54,8 @@ TEST(PlanSearch, FindsTheBestOfAll) {
     if (PlanCandidate c = search.plan(d, own, false); c.problem.empty())
       best = std::min(best, c.plan.cost.seconds);
   EXPECT_NEAR(found.front().plan.cost.seconds, best, best * 1e-3);
-  for (const Way &way : plainWays())
-    for (const PlanCandidate &plain : search.search(way))
+  for (const SearchPolicy &policy : plainPolicies())
+    for (const PlanCandidate &plain : search.search(policy))
       if (plain.problem.empty()) {
         EXPECT_GE(plain.plan.cost.seconds, best * (1 - 1e-9));
       }
@@ -76,7 +76,7 @@ TEST(PlanSearch, SmallModelsAreReplicatedOverManyGpus) {
   gpt.input.reduction.early = true;
   auto seconds = [&](const Degrees &degrees) {
     PlanCandidate found =
-        PlanSearch(gpt.input).plan(degrees, ownWay(gpt.input.pinned), true);
+        PlanSearch(gpt.input).plan(degrees, ownPolicy(gpt.input.pinned), true);
     EXPECT_EQ(found.problem, "");
     return found.plan.cost.seconds;
   };
@@ -129,7 +129,7 @@ TEST(PlanSearch, OverlapIsSimulated) {
   gpt.input.pinned.mesh = {{"tp", 2}};
   gpt.input.pinned.microbatch = 4;
   PlanCandidate best =
-      PlanSearch(gpt.input).search(ownWay(gpt.input.pinned)).front();
+      PlanSearch(gpt.input).search(ownPolicy(gpt.input.pinned)).front();
   EXPECT_EQ(best.overlap, 3);
 }
 
@@ -153,7 +153,7 @@ TEST(PlanSearch, AutoIsNeverWorseThanANamedChoice) {
       SearchInput input = gpt.input;
       input.pinned.schedule = schedule;
       input.pinned.recompute = recompute;
-      return PlanSearch(input).search(ownWay(input.pinned)).front();
+      return PlanSearch(input).search(ownPolicy(input.pinned)).front();
     };
     if (round % 3) {
       PlanCandidate open = best("1f1b", "none");
@@ -185,7 +185,7 @@ TEST(PlanSearch, CostOfTheSearch) {
   Gpt gpt(12, 64, 8, 96);
   gpt.input.pinned.tpOverlap = "auto";
   PlanSearch search(gpt.input);
-  PlanCandidate best = search.search(ownWay(gpt.input.pinned)).front();
+  PlanCandidate best = search.search(ownPolicy(gpt.input.pinned)).front();
   EXPECT_TRUE(best.fits()) << best.problem;
   EXPECT_LT(search.evaluations(), 20000);
   RecordProperty("evaluations", int(search.evaluations()));
@@ -198,12 +198,12 @@ TEST(PlanSearch, LessMemoryIsNeverFaster) {
     PlanSearch free(gpt.input);
     gpt.input.memoryBytes = 0;
     if (part < 1) {
-      PlanCandidate open = free.search(ownWay({})).front();
+      PlanCandidate open = free.search(ownPolicy({})).front();
       gpt.input.memoryBytes = 0;
       for (double bytes : open.plan.cost.memory)
         gpt.input.memoryBytes = std::max(gpt.input.memoryBytes, part * bytes);
     }
-    PlanCandidate best = PlanSearch(gpt.input).search(ownWay({})).front();
+    PlanCandidate best = PlanSearch(gpt.input).search(ownPolicy({})).front();
     gpt.input.memoryBytes = 0;
     if (!best.fits())
       continue;
@@ -219,13 +219,13 @@ TEST(PlanSearch, ExplainsWhatDoesNotFit) {
   gpt.input.pinned.microbatch = 8;
   gpt.input.pinned.recompute = "none";
   PlanSearch open(gpt.input);
-  PlanCandidate free = open.search(ownWay(gpt.input.pinned)).front();
+  PlanCandidate free = open.search(ownPolicy(gpt.input.pinned)).front();
   double most = 0;
   for (double bytes : free.plan.cost.memory)
     most = std::max(most, bytes);
   gpt.input.memoryBytes = most * 0.5;
   PlanSearch search(gpt.input);
-  PlanCandidate closest = search.search(ownWay(gpt.input.pinned)).front();
+  PlanCandidate closest = search.search(ownPolicy(gpt.input.pinned)).front();
   ASSERT_FALSE(closest.fits());
   std::string text = explainMisfit(search, gpt.input, closest).str();
   EXPECT_NE(text.find("no plan fits into the"), std::string::npos) << text;
@@ -234,7 +234,7 @@ TEST(PlanSearch, ExplainsWhatDoesNotFit) {
   gpt.input.memoryBytes = 1000;
   PlanSearch hopeless(gpt.input);
   text = explainMisfit(hopeless, gpt.input,
-                       hopeless.search(ownWay(gpt.input.pinned)).front())
+                       hopeless.search(ownPolicy(gpt.input.pinned)).front())
              .str();
   EXPECT_NE(text.find("it needs devices with"), std::string::npos) << text;
 }

@@ -399,7 +399,7 @@ private:
     else if (c.kind == ConversionKind::ReduceScatter ||
              c.kind == ConversionKind::AllToAll)
       bytes = share * from;
-    if (c.axes == std::vector<std::string>{kHalfAxis})
+    if (c.axes == std::vector<std::string>{kSubmicrobatchAxis})
       bytes = 0; // on one device
     if (std::abs(bytes - c.bytes) > 1e-6 * bytes)
       fail(fmt::format("{} of '{}' claims {} bytes, sends {}", str(c.kind),

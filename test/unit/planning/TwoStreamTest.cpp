@@ -106,7 +106,7 @@ TEST(TwoStream, GoldenForward) {
     SCOPED_TRACE(entry.dump());
     EXPECT_DOUBLE_EQ(simulateStreams(chain(1)), number("total_level0"));
     for (int level : {2, 3}) {
-      std::vector<Issue> order = orderHalves(chain(0.5), level);
+      std::vector<Issue> order = orderSubmicrobatches(chain(0.5), level);
       EXPECT_DOUBLE_EQ(simulateStreams(chain(0.5), order),
                        number(level == 2 ? "total_level2" : "total_level3"));
     }
@@ -115,8 +115,8 @@ TEST(TwoStream, GoldenForward) {
   EXPECT_EQ(seen, 15);
 }
 
-// In level 1 the halves meet after every collective: of each pair the second
-// is exposed but for the first half's join.
+// In level 1 the submicrobatches meet after every collective: of each pair the
+// second is exposed but for the first half's join.
 TEST(TwoStream, LevelOneMeetsAfterEveryCollective) {
   for (double ar : {2.0, 10.0, 40.0, 100.0}) {
     double a = 40, m = 48, d = 4;
@@ -124,7 +124,8 @@ TEST(TwoStream, LevelOneMeetsAfterEveryCollective) {
     double expected = (a + std::max(a, ar) + std::max(d, ar) + d + m +
                        std::max(m, ar) + std::max(d, ar) + d) /
                       2;
-    EXPECT_DOUBLE_EQ(simulateStreams(chain, orderHalves(chain, 1)), expected)
+    EXPECT_DOUBLE_EQ(simulateStreams(chain, orderSubmicrobatches(chain, 1)),
+                     expected)
         << ar;
   }
 }
@@ -132,18 +133,18 @@ TEST(TwoStream, LevelOneMeetsAfterEveryCollective) {
 // 0 A, 1 all-reduce, 2 D, 3 M, 4 all-reduce, 5 D.
 TEST(TwoStream, OrderOfOneLayer) {
   Chain chain = layers(1, 40, 48, 4, 40, 0.5);
-  EXPECT_EQ(orderHalves(chain, 3), (std::vector<Issue>{{0, 0},
-                                                       {0, 1},
-                                                       {1, 0},
-                                                       {1, 1},
-                                                       {0, 2},
-                                                       {0, 3},
-                                                       {0, 4},
-                                                       {1, 2},
-                                                       {1, 3},
-                                                       {1, 4},
-                                                       {0, 5},
-                                                       {1, 5}}));
+  EXPECT_EQ(orderSubmicrobatches(chain, 3), (std::vector<Issue>{{0, 0},
+                                                                {0, 1},
+                                                                {1, 0},
+                                                                {1, 1},
+                                                                {0, 2},
+                                                                {0, 3},
+                                                                {0, 4},
+                                                                {1, 2},
+                                                                {1, 3},
+                                                                {1, 4},
+                                                                {0, 5},
+                                                                {1, 5}}));
 }
 
 TEST(TwoStream, LegalAndMonotone) {
@@ -154,7 +155,7 @@ TEST(TwoStream, LegalAndMonotone) {
     for (const StreamTask &task : chain)
       sequential += 2 * task.seconds;
     for (int level = 1; level <= kMaxOverlapLevel; ++level) {
-      std::vector<Issue> order = orderHalves(chain, level);
+      std::vector<Issue> order = orderSubmicrobatches(chain, level);
       expectLegal(chain, order);
       double seconds = simulateStreams(chain, order);
       EXPECT_LE(seconds, sequential + 1e-9);
@@ -175,7 +176,7 @@ TEST(TwoStream, CloseToTheBestOrder) {
   for (int round = 0; round < rounds; ++round) {
     Chain chain = randomChain(random, 3 + static_cast<int>(random() % 6));
     double optimum = best(chain);
-    double found = simulateStreams(chain, orderHalves(chain, 3));
+    double found = simulateStreams(chain, orderSubmicrobatches(chain, 3));
     EXPECT_GE(found, optimum - 1e-9);
     optimal += found <= optimum + 1e-9;
     worst = std::max(worst, found / optimum);
@@ -185,12 +186,12 @@ TEST(TwoStream, CloseToTheBestOrder) {
   RecordProperty("optimal", optimal);
 }
 
-double halves(const Chain &chain, int level) {
-  return simulateStreams(chain, orderHalves(chain, level));
+double submicrobatches(const Chain &chain, int level) {
+  return simulateStreams(chain, orderSubmicrobatches(chain, level));
 }
 
 // Seconds of one layer in the middle of many, A, M, D and C of the whole
-// microbatch (Merak): the orders of halves reach or beat them.
+// microbatch (Merak): the orders of submicrobatches reach or beat them.
 TEST(TwoStream, SteadyLayers) {
   std::mt19937 random(31);
   for (int round = 0; round < 60; ++round) {
@@ -204,19 +205,22 @@ TEST(TwoStream, SteadyLayers) {
     EXPECT_DOUBLE_EQ(
         increase([](const Chain &c) { return simulateStreams(c); }, 1),
         A + M + 2 * D + 2 * C);
-    double inside = increase([](const Chain &c) { return halves(c, 2); }, 0.5);
+    double inside =
+        increase([](const Chain &c) { return submicrobatches(c, 2); }, 0.5);
     EXPECT_LE(
         inside,
         (A + std::max(A, C) + 2 * std::max(M + D, C) + std::max(D, C) + D) / 2 +
             1e-9)
         << A << " " << M << " " << D << " " << C;
-    double across = increase([](const Chain &c) { return halves(c, 3); }, 0.5);
+    double across =
+        increase([](const Chain &c) { return submicrobatches(c, 3); }, 0.5);
     EXPECT_NEAR(across, std::max(A + D, C) + std::max(M + D, C), 1e-9)
         << A << " " << M << " " << D << " " << C;
   }
 }
 
-// What both halves need whole, as attention over halves of tokens.
+// What both submicrobatches need whole, as attention over submicrobatches of
+// tokens.
 TEST(TwoStream, TasksForBothHalves) {
   std::mt19937 random(3);
   for (int round = 0; round < 400; ++round) {
@@ -228,7 +232,7 @@ TEST(TwoStream, TasksForBothHalves) {
     }
     double optimum = best(chain);
     for (int level = 1; level <= kMaxOverlapLevel; ++level) {
-      std::vector<Issue> order = orderHalves(chain, level);
+      std::vector<Issue> order = orderSubmicrobatches(chain, level);
       expectLegal(chain, order);
       double seconds = simulateStreams(chain, order);
       EXPECT_GE(seconds, optimum - 1e-9);
@@ -242,16 +246,16 @@ TEST(TwoStream, TasksForBothHalves) {
                  {5, true, {2}, 0},
                  {4, false, {3}, 1}};
   // 2 2 10 2, then 5 twice, the second under 4 more.
-  EXPECT_DOUBLE_EQ(simulateStreams(chain, orderHalves(chain, 3)), 30);
+  EXPECT_DOUBLE_EQ(simulateStreams(chain, orderSubmicrobatches(chain, 3)), 30);
 }
 
 TEST(TwoStream, NothingToOverlap) {
   Chain chain(3);
   for (int i = 0; i < 3; ++i)
     chain[i] = {1.0, false, {}, 0};
-  std::vector<Issue> order = orderHalves(chain, 3);
+  std::vector<Issue> order = orderSubmicrobatches(chain, 3);
   EXPECT_DOUBLE_EQ(simulateStreams(chain, order), 6);
-  EXPECT_TRUE(orderHalves({}, 3).empty());
+  EXPECT_TRUE(orderSubmicrobatches({}, 3).empty());
 }
 
 } // namespace

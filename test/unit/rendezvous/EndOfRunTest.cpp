@@ -1,7 +1,7 @@
 // Processes that end together: after a signal, after an error, by force.
 #include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/launch/AbortTimer.h"
 #include "runtime/launch/CpuShare.h"
-#include "runtime/launch/LastResort.h"
 #include "runtime/launch/StopTogether.h"
 #include "test/unit/rendezvous/StoreTesting.h"
 
@@ -81,14 +81,14 @@ TEST(CpuShare, CoresAreDividedAmongThoseWhoMayUseThem) {
   EXPECT_EQ(cpuShare(Cores{{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}, 2), 1);
 }
 
-TEST(LastResort, EndsAProcessThatIsBusy) {
+TEST(AbortTimer, EndsAProcessThatIsBusy) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
         auto listener = StoreListener::open(0);
         auto store =
             openTcpStore({0, 1, {}, 0, "", 20, 7}, std::move(*listener));
-        LastResort last(**store, 0.1);
+        AbortTimer last(**store, 0.1);
         (*store)->abort(Status::error("rank 3 on host n1 is gone"));
         std::this_thread::sleep_for(std::chrono::seconds(60));
       },
@@ -96,9 +96,9 @@ TEST(LastResort, EndsAProcessThatIsBusy) {
       "rank 0 is busy and is ended: rank 3 on host n1 is gone");
 }
 
-TEST(LastResort, LeavesAProcessThatEnds) {
+TEST(AbortTimer, LeavesAProcessThatEnds) {
   runStores(1, [](Store &store) {
-    LastResort last(store, 60);
+    AbortTimer last(store, 60);
     store.abort(Status::error("x"));
   });
 }

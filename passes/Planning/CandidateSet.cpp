@@ -1,0 +1,280 @@
+#include "passes/Planning/CandidateSet.h"
+
+#include "passes/Planning/AutoSchedule.h"
+#include "passes/Planning/Strategy.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+
+namespace merak::planning {
+
+// List schedules are made for so many plans, and for so many with several parts
+// a stage; actions of all lists of the first one, and of each of the others.
+constexpr int kImproved = 6, kImprovedChunks = 2;
+constexpr int64_t kFirstEffort = 2'000'000, kEffort = 400'000;
+
+// Differences below this part do not count.
+constexpr double kSmall = 1e-9;
+
+PipelineOptions pipelineOptions(const SearchPolicy &policy,
+                                const std::string &recompute) {
+  PipelineOptions options;
+  options.schedules = policy.schedules;
+  options.concrete = policy.concrete;
+  options.recompute = recompute;
+  if (!policy.cutters.empty())
+    options.cutter = policy.cutters.front();
+  options.chunks = policy.chunks;
+  options.price = policy.price;
+  return options;
+}
+
+Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
+                                   const std::vector<std::string> &begins) {
+  std::vector<std::string> nodes;
+  for (int i = 0; i < model.count(); ++i)
+    nodes.push_back(model.problem.ops[i].name);
+  const std::vector<std::string> names = opNames(nodes);
+  std::map<std::string, int> index;
+  for (int i = 0; i < model.count(); ++i)
+    index.emplace(names[i], i);
+  std::vector<int> begin = {0};
+  Status status;
+  for (const std::string &name : begins) {
+    auto it = index.find(name);
+    if (it == index.end())
+      status.merge(Status::error(
+          fmt::format("no operation '{}' to begin a stage at", name)));
+    else if (it->second <= begin.back())
+      status.merge(Status::error(fmt::format(
+          "the stage that begins at '{}' would be empty: its begin is not "
+          "after the one before",
+          name)));
+    else
+      begin.push_back(it->second);
+  }
+  if (status.ok() && int64_t(begin.size()) != stages)
+    status = Status::error(
+        fmt::format("{} stages have {} begins after the first, found {}",
+                    stages, stages - 1, begins.size()));
+  MERAK_RETURN_IF_ERROR(status);
+  begin.push_back(model.count());
+  return begin;
+}
+
+static bool recomputes(const PipelinePlan &plan) {
+  return std::any_of(plan.marks.begin(), plan.marks.end(),
+                     [](const Marks &marks) { return !(marks == Marks{}); });
+}
+
+// No schedule of these stages is faster than its busiest one.
+static double leastSeconds(const TriedPlan &attempt) {
+  const PipelineCost &cost = attempt.plan.cost;
+  return cost.busy.empty()
+             ? 0
+             : *std::max_element(cost.busy.begin(), cost.busy.end());
+}
+
+static std::pair<double, double> exactly(const TriedPlan &attempt) {
+  return {attempt.plan.cost.excessBytes, attempt.plan.cost.seconds};
+}
+
+bool CandidateSet::better(const TriedPlan &a, const TriedPlan &b) {
+  const PipelineCost &x = a.plan.cost, &y = b.plan.cost;
+  if (x.excessBytes != y.excessBytes)
+    return x.excessBytes < y.excessBytes;
+  return x.seconds < y.seconds * (1 - kSmall);
+}
+
+const TriedPlan *CandidateSet::best() const {
+  // Of equals the first.
+  const TriedPlan *best = nullptr;
+  for (const TriedPlan &attempt : all)
+    if (!best || better(attempt, *best))
+      best = &attempt;
+  return best;
+}
+
+std::vector<PipelinePlan> CandidateSet::plan(const TriedPlan &like,
+                                             PipelineOptions options) {
+  if (!like.model->problem.train)
+    options.recompute = "none";
+  Status status;
+  std::vector<PipelinePlan> found =
+      planSchedules(*like.model, like.shape, options, status);
+  if (found.empty())
+    problems.merge(status);
+  for (const PipelinePlan &one : found) {
+    evaluations += one.evaluations;
+    TriedPlan attempt = like;
+    attempt.plan = one;
+    attempt.recompute = options.recompute;
+    all.push_back(std::move(attempt));
+  }
+  return found;
+}
+
+void CandidateSet::add(const StageModel &model, const PipelineShape &shape,
+                       int overlap) {
+  TriedPlan like;
+  like.model = &model;
+  like.shape = shape;
+  like.overlap = overlap;
+  addChunks(like, policy.chunks);
+  if (begins || shape.stages == 1 || !model.problem.train)
+    return;
+  for (int chunks : policy.otherChunks)
+    addChunks(like, chunks);
+}
+
+void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
+  bool other = chunks != policy.chunks;
+  bool train = like.model->problem.train;
+  PipelineOptions options = pipelineOptions(policy, "");
+  options.chunks = chunks;
+  if (const std::string &joins = like.model->problem.joins; !joins.empty()) {
+    auto has = [&](const char *name) {
+      return std::find(policy.schedules.begin(), policy.schedules.end(),
+                       name) != policy.schedules.end();
+    };
+    if (chunks > 1 || !has("gpipe")) {
+      if (!other)
+        problems.merge(Status::error(
+            joins + "; of the schedules, gpipe runs all forwards before the "
+                    "first gradient: use --schedule=gpipe, or one microbatch"));
+      return;
+    }
+    options.schedules = {"gpipe"};
+  } else if (other)
+    options.schedules = searchedSchedules(/*chunks=*/true);
+  else if (quick && policy.schedules.size() > 3)
+    options.schedules = {policy.schedules[0], policy.schedules[1],
+                         policy.schedules[2]};
+  if (begins) {
+    Result<std::vector<int>> cuts = namedCuts(
+        *like.model, like.shape.stages * chunksOn(like.shape.stages, options),
+        *begins);
+    if (!cuts.ok()) {
+      problems.merge(cuts.status());
+      return;
+    }
+    options.begin = *cuts;
+  }
+  Status before = problems;
+  options.cut = quick ? CutRule::MinMax : CutRule::Time;
+  std::vector<Cutter> cutters = policy.cutters;
+  if (cutters.empty())
+    cutters.push_back(nullptr); // a search
+  std::vector<PipelinePlan> first;
+  for (size_t i = 0; i < policy.recompute.size(); ++i) {
+    // Where nothing needs recomputation, other choices only cost time.
+    if (i > 0 &&
+        (!train || (policy.recompute[0] == "auto" &&
+                    std::none_of(first.begin(), first.end(), recomputes))))
+      break;
+    options.recompute = policy.recompute[i];
+    for (const Cutter &cutter : cutters) {
+      options.cutter = cutter;
+      std::vector<PipelinePlan> found = plan(like, options);
+      if (i == 0)
+        first.insert(first.end(), found.begin(), found.end());
+    }
+  }
+  for (const PipelinePlan &one : first)
+    for (const std::string &recompute : policy.otherRecompute)
+      if (train && !quick && recomputes(one)) {
+        options.recompute = recompute;
+        options.schedules.clear();
+        if (policy.concrete.empty())
+          options.schedules = {one.schedule.name};
+        options.begin = one.begin;
+        plan(like, options);
+      }
+  // Parts that nobody asked for need not be possible.
+  if (other)
+    problems = before;
+}
+
+void CandidateSet::improve() {
+  if (!policy.lists || quick)
+    return;
+  std::vector<size_t> order(all.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return exactly(all[a]) < exactly(all[b]);
+  });
+  std::set<std::pair<int, std::vector<int>>> seen;
+  std::map<int, int> improved; // by chunks
+  for (size_t i : order) {
+    const TriedPlan *leader = best();
+    if (!all[i].model->problem.joins.empty())
+      continue; // lists do not wait for all forwards
+    const int chunks = all[i].plan.schedule.chunks;
+    int &made = improved[chunks];
+    if (made == (chunks == policy.chunks ? kImproved : kImprovedChunks))
+      continue;
+    if ((made > 0 || chunks != policy.chunks) && leader->plan.cost.fits() &&
+        leastSeconds(all[i]) >= leader->plan.cost.seconds)
+      continue;
+    std::vector<int> key = all[i].plan.begin;
+    for (const Marks &marks : all[i].plan.marks)
+      key.insert(key.end(), {marks.level, marks.until});
+    if (!seen.insert({all[i].overlap, std::move(key)}).second)
+      continue;
+    TriedPlan attempt = all[i];
+    bool found = improveSchedule(
+        *attempt.model, attempt.shape, attempt.plan,
+        made++ == 0 && chunks == policy.chunks ? kFirstEffort : kEffort,
+        &attempt.considered);
+    all[i].considered = attempt.considered;
+    if (found)
+      all.push_back(std::move(attempt));
+  }
+}
+
+std::string CandidateSet::str() const {
+  const TriedPlan *chosen = best();
+  if (!chosen)
+    return "";
+  // The best of each recomputation, overlap and number of chunks.
+  std::map<std::tuple<std::string, int, int>, const TriedPlan *> kinds;
+  for (const TriedPlan &attempt : all) {
+    const TriedPlan *&of = kinds[{attempt.recompute, attempt.overlap,
+                                  attempt.plan.schedule.chunks}];
+    if (!of || better(attempt, *of))
+      of = &attempt;
+  }
+  if (kinds.size() == 1)
+    return chosen->considered;
+  std::vector<const TriedPlan *> sorted;
+  for (const auto &[kind, attempt] : kinds)
+    sorted.push_back(attempt);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const TriedPlan *a, const TriedPlan *b) {
+                     return exactly(*a) < exactly(*b);
+                   });
+  if (auto it = std::find(sorted.begin(), sorted.end(), chosen);
+      it != sorted.end())
+    std::rotate(sorted.begin(), it, it + 1);
+  std::string text;
+  for (const TriedPlan *attempt : sorted) {
+    const PipelineCost &cost = attempt->plan.cost;
+    text += fmt::format(
+        "tried recompute {}{}{}: {:.4g} s with {}", attempt->recompute,
+        attempt->overlap > 0 ? fmt::format(", overlap {}", attempt->overlap)
+                             : "",
+        attempt->plan.schedule.chunks > 1
+            ? fmt::format(", {} chunks", attempt->plan.schedule.chunks)
+            : "",
+        cost.seconds, attempt->plan.schedule.name);
+    if (!cost.fits())
+      text += fmt::format("; {:.1f} MiB too much", cost.excessBytes / 1048576);
+    text += attempt == sorted.front() ? "; chosen\n" : "\n";
+  }
+  return text + chosen->considered;
+}
+
+} // namespace merak::planning

@@ -1,0 +1,82 @@
+// All that a search policy may do with the ops of one mesh: its schedules,
+// recomputations, cuts and chunks, each planned (PipelinePlan.h) and kept, and
+// the list schedules made for the best of them.
+#pragma once
+
+#include "passes/Planning/PipelinePlan.h"
+
+#include <optional>
+
+namespace merak::planning {
+
+// How a system trains: what the search may choose from.
+struct SearchPolicy {
+  std::string name; // "" is merakc's own
+  std::vector<std::string> schedules;
+  std::vector<Schedule> concrete;     // lists that are given
+  std::vector<std::string> recompute; // tried in turn
+  // Tried besides on the stages found with the first of `recompute`, if those
+  // recompute.
+  std::vector<std::string> otherRecompute;
+  std::vector<Cutter> cutters;    // each is tried; empty: cuts are searched
+  StagePricer price;              // see PipelineOptions
+  int chunks = 1;                 // parts of the model on each stage
+  std::vector<int> otherChunks;   // tried besides, interleaved
+  std::vector<int> overlap = {0}; // levels tried
+  bool tensorInsideNode = true;   // tp only up to the devices of a node
+  bool dataOnly = false;          // pp = tp = 1
+  bool lists = false;             // list schedules as well (improveSchedule)
+};
+
+// What planPipeline may choose from for a policy.
+PipelineOptions pipelineOptions(const SearchPolicy &policy,
+                                const std::string &recompute);
+
+// Cut positions of stages that begin at the named ops (opNames). Errors:
+// unknown names, empty stages, a number that does not fit (all of them).
+Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
+                                   const std::vector<std::string> &begins);
+
+// One plan that was made.
+struct TriedPlan {
+  PipelinePlan plan;
+  std::string recompute;
+  int overlap = 0;
+  const StageModel *model = nullptr;
+  PipelineShape shape;
+  std::string considered; // the schedules compared on these stages, if any were
+};
+
+class CandidateSet {
+public:
+  // `quick`: a few schedules, without a search for cuts. `begins`: the given
+  // cuts, by name.
+  CandidateSet(const SearchPolicy &policy, bool quick,
+               const std::optional<std::vector<std::string>> &begins)
+      : policy(policy), quick(quick), begins(begins) {}
+
+  // The model and what it refers to must outlive this.
+  void add(const StageModel &model, const PipelineShape &shape, int overlap);
+  // List schedules for the most promising ones, if the policy has them.
+  void improve();
+
+  const TriedPlan *best() const; // null: `problems` says why
+  Status problems;
+  int64_t evaluations = 0; // stages simulated
+  // For a report: what else was tried, the best of each kind, and the schedules
+  // on the chosen stages.
+  std::string str() const;
+
+private:
+  std::vector<PipelinePlan> plan(const TriedPlan &like,
+                                 PipelineOptions options);
+  void addChunks(const TriedPlan &like, int chunks);
+  static bool better(const TriedPlan &a, const TriedPlan &b);
+
+  const SearchPolicy &policy;
+  bool quick;
+  const std::optional<std::vector<std::string>> &begins;
+  std::vector<TriedPlan> all; // in the order tried
+};
+
+} // namespace merak::planning

@@ -1,0 +1,70 @@
+// How long the actions of a stage take when its microbatches run as two
+// submicrobatches that hide each other's collectives: what TwoStream.h makes of
+// the tasks of the stage's ops. Stages of equal blocks are simulated once.
+#pragma once
+
+#include "passes/Planning/TwoStream.h"
+
+#include <cstddef>
+#include <limits>
+#include <map>
+
+namespace merak::planning {
+
+// A task of half a microbatch, or of a whole one (`once`), and the stage op
+// that it belongs to; `needs` are earlier tasks of the same action over all
+// ops.
+struct SubmicrobatchTask {
+  int op = 0;
+  double seconds = 0;
+  bool communication = false;
+  bool joins = false; // see ChainWriter
+  std::vector<int> needs;
+  bool once = false; // the whole microbatch at once, see StreamTask
+  // What a task of B or W reads of other actions: values of the forward
+  // (tensors), and tasks of B.
+  std::vector<int> values = {}, backward = {};
+  double both() const { return (once ? 1 : 2) * seconds; }
+};
+
+class SubmicrobatchTimes {
+public:
+  // The tasks of one action in the order of the graph. Ops are 0 to `ops` - 1.
+  SubmicrobatchTimes(const std::vector<SubmicrobatchTask> &tasks, int ops,
+                     int level);
+
+  struct Times {
+    double seconds =
+        0; // both submicrobatches, until the last collective has ended
+    double compute = 0; // without collectives
+    // How long the links may be busy with something else when they begin
+    // before that holds them up; every second above is one more.
+    double slack = std::numeric_limits<double>::infinity();
+  };
+  // Of ops [begin, end) alone: what they need of others is there.
+  Times of(int begin, int end) const;
+  // Their tasks, and the seconds that the computing stream is idle in front of
+  // each, for both submicrobatches together; empty where nothing communicates.
+  struct Idle {
+    std::vector<int> tasks;
+    const std::vector<double> *before = nullptr; // null: none
+  };
+  Idle idle(int begin, int end) const;
+  size_t simulated() const { return known.size(); } // different chains
+
+private:
+  struct Simulated {
+    double seconds = 0, slack = 0;
+    std::vector<double> idle; // by task
+  };
+  // What is chosen of the tasks and, if something communicates, its simulation.
+  std::pair<std::vector<int>, const Simulated *> find(int begin, int end) const;
+
+  const std::vector<SubmicrobatchTask> *tasks;
+  int level;
+  std::vector<int> kind;                 // of each task: equal ones are alike
+  std::vector<std::vector<int>> tasksOf; // by op
+  mutable std::map<std::vector<int>, Simulated> known;
+};
+
+} // namespace merak::planning
