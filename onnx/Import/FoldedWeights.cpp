@@ -369,7 +369,7 @@ void ProgramRestorer::judgeFold(const std::string &name) {
                 kRemedy);
   bool repeats = false, picks = false, parts = false;
   for (const std::string &function : functionsOf(name)) {
-    repeats |= repeatsElements(function);
+    repeats |= repeatsElements(function) && !besideStates.count(name);
     picks |= function == "embedding" || function == "index_select" ||
              function == "index";
     parts |= takesPart(function);

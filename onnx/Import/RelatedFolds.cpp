@@ -695,7 +695,10 @@ void ProgramRestorer::separateStates() {
     for (const std::string &source : from)
       if (weights.count(source) == isWeight)
         kept.insert(source);
-    if (!weights.empty() && !kept.empty())
-      from = kept;
+    if (weights.empty() || kept.empty())
+      continue;
+    if (isWeight && kept != from)
+      besideStates.insert(name); // what was repeated is the state
+    from = kept;
   }
 }

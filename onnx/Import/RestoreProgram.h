@@ -154,6 +154,7 @@ private:
   std::map<std::string, std::string> copyOf;    // of what was merged
   std::set<std::string> held; // parameters that some initializer holds
   std::set<std::string> restoredBiases;
+  std::set<std::string> besideStates; // weights noted with a first state
   // One that was computed from a parameter, of zeros or ones.
   std::string vanishing;
   std::set<std::string> explained; // removed calls of which one knows enough
