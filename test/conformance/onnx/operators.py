@@ -5,7 +5,8 @@ The rows are the compiler's own (`merakc --operators`); what an operator becomes
 is asked of merakc with a case of its own that passes; conformance and gradients
 are those of the last recorded run (report.py --record).
 
-  operators.py --record     asks merakc again, writes operators.json and the page
+  operators.py --record     asks merakc again, for cases of Debian's and of the
+                            newest onnx package; writes operators.json and the page
   operators.py              walks the table; fails if the page is stale
 
 Walked: every operator has a case that passes; every one with a gradient has a
@@ -102,8 +103,12 @@ def by_operator(table):
     return found
 
 
-def becomes(folder, bin_dir):
-    """Train ops of a case."""
+def names_of(table):
+    return {row["op"].split(".", 1)[1] for row in table["ops"]}
+
+
+def becomes(folder, bin_dir, known):
+    """Train ops of a case; `known`: all there are, since attributes look alike."""
     with tempfile.TemporaryDirectory(prefix="onnx-operator-") as work:
         tools = harness.Tools(bin_dir, work, timeout=60)
         model = wire.Model(cases.read(os.path.join(folder, "model.onnx")))
@@ -125,9 +130,7 @@ def becomes(folder, bin_dir):
         text, _ = tools.run("merakc", tools.path("model.onnx"), "--to=graph",
                             "-o", "-", "--mode=infer", "-q", *options)
     ops = re.findall(r"\btrain\.(\w+)", re.sub(r'"[^"]*"', "", text))
-    return sorted(set(ops) - {"constant", "read", "parameter", "name", "role",
-                              "global_batch", "batched", "id", "of",
-                              "statistic", "source"})
+    return sorted(set(ops) & known - {"constant", "read", "parameter"})
 
 
 def record(args):
@@ -135,7 +138,7 @@ def record(args):
     refused = cases.recorded()
     chosen = {}
     for name, folder in cases.find_cases(
-            [cases.DEBIAN, *args.cases]).items():
+            [cases.DEBIAN, *(args.cases or [cases.newest_onnx()])]).items():
         if "/node/" in name and not name.endswith("_expanded") and \
                 name not in refused:
             if op := cases.op_of(folder):
@@ -143,7 +146,8 @@ def record(args):
                 chosen[op] = folder
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         found = dict(zip(chosen, pool.map(
-            lambda folder: becomes(folder, args.bin_dir), chosen.values())))
+            lambda folder: becomes(folder, args.bin_dir, names_of(table)),
+            chosen.values())))
     table["becomes"] = {op: found[op] for op in sorted(found)}
     with open(TABLE, "w", encoding="utf-8") as file:
         json.dump(table, file, indent=1)
@@ -261,7 +265,7 @@ def walk(table, fresh):
         looked += 1
         if not row["rule"] and row["op"] not in NO_RULE:
             wrong.append(f"{row['op']}: no sharding rule")
-    known = {row["op"].split(".", 1)[1] for row in table["ops"]}
+    known = names_of(table)
     for op, ops in table["becomes"].items():
         looked += 1
         if set(ops) - known:
