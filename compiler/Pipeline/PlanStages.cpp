@@ -179,6 +179,12 @@ LogicalResult PlanStages::run() {
                                   ? config.getOptimizer().getValue()
                                   : options.optimizer;
   planner.statePerParameter = static_cast<double>(optimizer.states().size());
+  // Gradient, parameter and states, as its instruction counts them
+  // (ActionLowering::lowerUpdate).
+  planner.updateKernel = optimizer.kernel();
+  planner.updateTraffic =
+      2 + planner.statePerParameter *
+              (optimizer.kind == OptimizerKind::Sgd ? 2 : 1);
   planner.reduction.early = options.gradOverlap;
   planner.reduction.bucketBytes = options.gradBucket;
   planner.memoryBytes =

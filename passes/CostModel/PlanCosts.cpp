@@ -1,5 +1,7 @@
 #include "passes/CostModel/PlanCosts.h"
 
+#include "passes/CostModel/Describe.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -16,84 +18,6 @@ std::string dtypeOf(const Program &program, const Instruction &inst) {
   return dtypeName(program.buffers(operand.buffer()).dtype());
 }
 
-// Sizes of an einsum: an index of both operands is of the batch or contracted,
-// one of the first only belongs to m, of the second only to n. The variant says
-// which operands have the contracted index where a matrix product m x k times
-// k x n would not ("t"): "nn" forward, "nt" and "tn" in the gradients.
-void describeEinsum(const Instruction &inst, Kernel &kernel) {
-  auto attr = inst.attrs().find("equation");
-  if (attr == inst.attrs().end() || inst.inputs_size() < 2)
-    return;
-  const std::string &equation = attr->second;
-  size_t comma = equation.find(','), arrow = equation.find("->");
-  if (comma == std::string::npos || arrow == std::string::npos)
-    return;
-  std::string a = equation.substr(0, comma);
-  std::string b = equation.substr(comma + 1, arrow - comma - 1);
-  std::string out = equation.substr(arrow + 2);
-  if (int(a.size()) != inst.inputs(0).shape_size() ||
-      int(b.size()) != inst.inputs(1).shape_size())
-    return;
-  auto has = [](const std::string &indices, char index) {
-    return indices.find(index) != std::string::npos;
-  };
-  kernel.m = kernel.n = kernel.k = 1;
-  if (a.empty() || b.empty())
-    return;
-  auto contracted = [&](char index) {
-    return has(a, index) && has(b, index) && !has(out, index);
-  };
-  kernel.name += contracted(a.back()) ? ":n" : ":t";
-  kernel.name += contracted(b.back()) ? "t" : "n";
-  for (size_t i = 0; i < a.size(); ++i) {
-    double size = double(inst.inputs(0).shape(int(i)));
-    if (!has(b, a[i]))
-      kernel.m *= size;
-    else if (!has(out, a[i]))
-      kernel.k *= size;
-  }
-  for (size_t i = 0; i < b.size(); ++i)
-    if (!has(a, b[i]))
-      kernel.n *= double(inst.inputs(1).shape(int(i)));
-}
-
-// Queries [b, t, heads, d] and keys [b, t, heads, d]. The flops count masked
-// elements, which a causal kernel skips: its efficiency is a class of its own.
-void describeAttention(const Instruction &inst, Kernel &kernel) {
-  if (inst.inputs_size() < 2 || inst.inputs(0).shape_size() != 4 ||
-      inst.inputs(1).shape_size() != 4)
-    return;
-  kernel.m = double(inst.inputs(0).shape(1));
-  kernel.n = double(inst.inputs(1).shape(1));
-  kernel.k = double(inst.inputs(0).shape(3));
-  auto causal = inst.attrs().find("causal");
-  if (causal != inst.attrs().end() && causal->second == "1")
-    kernel.name += ":causal";
-  if (kernel.flops > 0)
-    return;
-  // Two products; backward five.
-  double products = inst.op() == "attention" ? 2 : 5;
-  kernel.flops = products * 2 * kernel.m * kernel.n * kernel.k *
-                 double(inst.inputs(0).shape(0) * inst.inputs(0).shape(2));
-}
-
-// Batch of x times its spatial places, channels of the output, elements of one
-// filter; gradients have the same three in another order.
-void describeConv(const Instruction &inst, Kernel &kernel) {
-  const Operand &y = inst.op() == "conv"              ? inst.outputs(0)
-                     : inst.op() == "conv_grad_input" ? inst.inputs(0)
-                                                      : inst.inputs(1);
-  const Operand &w =
-      inst.op() == "conv_grad_weight" ? inst.outputs(0) : inst.inputs(1);
-  if (y.shape_size() < 3 || w.shape_size() < 3)
-    return;
-  kernel.n = double(w.shape(0));
-  kernel.m = double(elementCount(y)) / double(y.shape(1));
-  kernel.k = double(elementCount(w)) / kernel.n;
-  if (kernel.flops <= 0)
-    kernel.flops = 2 * kernel.m * kernel.n * kernel.k;
-}
-
 int64_t largest(const google::protobuf::RepeatedPtrField<Operand> &operands) {
   int64_t most = 0;
   for (const Operand &operand : operands)
@@ -101,14 +25,23 @@ int64_t largest(const google::protobuf::RepeatedPtrField<Operand> &operands) {
   return most;
 }
 
-bool dense(const Operand &operand) {
-  int64_t expected = 1;
-  for (int i = operand.shape_size(); i-- > 0;) {
-    if (operand.shape(i) != 1 && operand.strides(i) != expected)
-      return false;
-    expected *= operand.shape(i);
-  }
-  return true;
+Sizes shapeOf(const Operand &operand) {
+  return {operand.shape().data(), size_t(operand.shape_size())};
+}
+Sizes stridesOf(const Operand &operand) {
+  return {operand.strides().data(), size_t(operand.strides_size())};
+}
+std::vector<Sizes>
+shapesOf(const google::protobuf::RepeatedPtrField<Operand> &operands) {
+  std::vector<Sizes> shapes;
+  for (const Operand &operand : operands)
+    shapes.push_back(shapeOf(operand));
+  return shapes;
+}
+
+std::string attributeOf(const Instruction &inst, const std::string &name) {
+  auto found = inst.attrs().find(name);
+  return found == inst.attrs().end() ? "" : found->second;
 }
 
 } // namespace
@@ -122,22 +55,19 @@ Kernel kernelOf(const Program &program, const Instruction &inst) {
                 : inst.kind() == Instruction::LOAD_INPUT
                     ? std::string("copy")
                     : std::string("elementwise");
-  // What it sums away costs a generated kernel more than what it writes.
-  if (inst.kind() == Instruction::KERNEL &&
-      largest(inst.outputs()) < largest(inst.inputs()))
-    kernel.name += ":sums";
+  if (inst.kind() == Instruction::KERNEL)
+    kernel.name = generatedName(double(largest(inst.inputs())),
+                                double(largest(inst.outputs())));
   if (inst.kind() != Instruction::LIBRARY)
     return kernel;
-  std::string group = kernelClass(inst.op());
-  if (group == "matmul")
-    describeEinsum(inst, kernel);
-  else if (group == "attention")
-    describeAttention(inst, kernel);
-  else if (group == "conv" && inst.inputs_size() >= 2 &&
-           inst.outputs_size() >= 1)
-    describeConv(inst, kernel);
-  else if (group == "copy" && inst.inputs_size() == 1 &&
-           !(dense(inst.inputs(0)) && dense(inst.outputs(0))))
+  const std::string group = kernelClass(inst.op());
+  if (group == "attention" && attributeOf(inst, "causal") == "1")
+    kernel.name += ":causal";
+  describeLibrary(inst.op(), attributeOf(inst, "equation"),
+                  shapesOf(inst.inputs()), shapesOf(inst.outputs()), kernel);
+  if (group == "copy" && inst.inputs_size() == 1 &&
+      !(isDense(shapeOf(inst.inputs(0)), stridesOf(inst.inputs(0))) &&
+        isDense(shapeOf(inst.outputs(0)), stridesOf(inst.outputs(0)))))
     kernel.name += ":strided";
   return kernel;
 }

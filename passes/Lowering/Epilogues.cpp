@@ -9,6 +9,20 @@ using namespace merak::train;
 
 namespace merak::lowering {
 
+using Role = planning::Epilogue;
+
+Role epilogueRoleOf(Operation *op) {
+  if (isa<AddOp>(op))
+    return Role::Bias;
+  if (auto gelu = dyn_cast<GeluOp>(op))
+    return gelu.getTanh() ? Role::Gelu : Role::None;
+  if (auto slope = dyn_cast<GeluGradOp>(op))
+    return slope.getTanh() ? Role::GeluGradient : Role::None;
+  return isa<CastOp>(op)        ? Role::Cast
+         : isa<ReduceSumOp>(op) ? Role::Sum
+                                : Role::None;
+}
+
 namespace {
 
 RankedTensorType typeOf(Value value) {
@@ -90,8 +104,8 @@ Epilogue matchForward(const KernelGroup &group) {
           add.getType() != value.getType() || !isBias(other, typeOf(value)))
         return {};
       found.bias = other;
-    } else if (auto gelu = dyn_cast<GeluOp>(op)) {
-      if (found.gelu || !gelu.getTanh())
+    } else if (epilogueRoleOf(op) == Role::Gelu) {
+      if (found.gelu)
         return {};
       found.gelu = Epilogue::Forward;
       found.argument = value;
@@ -115,9 +129,9 @@ Epilogue matchForward(const KernelGroup &group) {
 // than this kernel read.
 Epilogue matchGradient(const KernelGroup &group) {
   for (Operation *op : group) {
-    auto slope = dyn_cast<GeluGradOp>(op);
-    if (!slope || !slope.getTanh())
+    if (epilogueRoleOf(op) != Role::GeluGradient)
       continue;
+    auto slope = cast<GeluGradOp>(op);
     Epilogue found;
     found.product = productOf<EinsumOp>(slope.getDy(), op);
     bool leaves = llvm::any_of(op->getUsers(), [&](Operation *user) {

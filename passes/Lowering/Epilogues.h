@@ -9,6 +9,7 @@
 #pragma once
 
 #include "passes/Lowering/KernelCalls.h"
+#include "passes/Planning/FactorGraph.h"
 
 namespace merak::lowering {
 
@@ -30,6 +31,9 @@ struct Epilogue {
   KernelGroup ops;
   mlir::Operation *last = nullptr;
 };
+
+// What a product could do of an op; the search asks for it too.
+planning::Epilogue epilogueRoleOf(mlir::Operation *op);
 
 // Takes out of the groups of `body` what products do; what is left of a group
 // stays a group. `unused`: ops whose results nobody reads any more.

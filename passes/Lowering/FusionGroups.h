@@ -1,13 +1,10 @@
-// Which ops of a block become one generated kernel.
-//
-// Greedy, in program order: an op joins the groups of its producers if all of
-// them walk one iteration space. A group runs where its last op stands, so that
-// nothing outside may need a result of it before that place. Values used
-// outside are written to memory; all others live in registers.
+// Which ops of a block become one generated kernel: the rule of
+// passes/Planning/FusionGroups.h on the ops of a block.
 #pragma once
 
 #include "mlir/IR/Block.h"
 #include "mlir/IR/Operation.h"
+#include "passes/Planning/FusionGroups.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -17,14 +14,10 @@ namespace merak::lowering {
 
 using FusionGroup = llvm::SmallVector<mlir::Operation *, 4>; // program order
 
-struct FusionOptions {
-  bool fuse = true; // false: one op a group
-  // Reductions with fewer independent results than this stay library kernels,
-  // which divide the reduced elements themselves; unless they are small.
-  int64_t minRows = 8, minColumns = 64;
-  int64_t smallElements = 32768;
-  size_t maxOps = 32, maxValues = 24;
-};
+using planning::FusionOptions;
+
+// The loops of an op for the grouping; nothing if no kernel can hold it.
+std::optional<planning::Loops> loopsOf(mlir::Operation *op);
 
 // Groups of `block`, disjoint, by the place of their last op; every op for
 // which a kernel is worthwhile is in one. `mayDelay(user, op)`: a user

@@ -112,14 +112,7 @@ std::vector<KernelGroup> formKernelGroups(Block &body, bool forGpu) {
     return isa<pipe::UpdateOp>(op) ||
            (isa<pipe::StoreOp>(op) && read.contains(namedValueOf(op)));
   };
-  // A GPU wants so many results before the blocks of a kernel, which do not
-  // share the sum of one, fill it: 132 processors with eight blocks each, of
-  // one row or 32 columns.
-  FusionOptions options;
-  if (forGpu) {
-    options.minRows = 128;
-    options.minColumns = 32768;
-  }
+  const FusionOptions options = planning::fusionFor(forGpu);
   // What the update makes of the parts of a gradient is reduced later.
   auto action = dyn_cast<pipe::ActionOp>(body.getParentOp());
   bool isUpdate = action && action.getKind() == pipe::Action::U;

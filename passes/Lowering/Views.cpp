@@ -1,5 +1,7 @@
 #include "passes/Lowering/Views.h"
 
+#include "passes/Planning/Strides.h"
+
 using namespace mlir;
 
 namespace merak::lowering {
@@ -37,55 +39,16 @@ plan::ViewAttr View::toAttr() const {
 }
 
 std::optional<View> reshapeView(const View &view, ArrayRef<int64_t> shape) {
+  auto strides = planning::reshapedStrides(
+      {view.shape.begin(), view.shape.end()},
+      {view.strides.begin(), view.strides.end()}, shape.vec());
+  if (!strides)
+    return std::nullopt;
   View result;
   result.buffer = view.buffer;
   result.offset = view.offset;
   result.shape.assign(shape.begin(), shape.end());
-  result.strides.assign(shape.size(), 0);
-
-  // Old dimensions without those of size 1.
-  SmallVector<int64_t, 4> sizes, strides;
-  for (auto [size, stride] : llvm::zip(view.shape, view.strides)) {
-    if (size == 0) {
-      result.strides.assign(plan::denseStrides(shape));
-      return result;
-    }
-    if (size != 1) {
-      sizes.push_back(size);
-      strides.push_back(stride);
-    }
-  }
-  // Match groups of old and new dimensions with equal products; inside a group
-  // the old dimensions must be evenly spaced.
-  size_t oldBegin = 0, newBegin = 0;
-  while (oldBegin < sizes.size()) {
-    size_t oldEnd = oldBegin + 1, newEnd = newBegin;
-    int64_t oldCount = sizes[oldBegin], newCount = 1;
-    while (newCount != oldCount || newEnd == newBegin) {
-      if (newCount < oldCount || newEnd == newBegin) {
-        if (newEnd == shape.size())
-          return std::nullopt;
-        newCount *= shape[newEnd++];
-      } else {
-        if (oldEnd == sizes.size())
-          return std::nullopt;
-        oldCount *= sizes[oldEnd++];
-      }
-    }
-    for (size_t i = oldBegin; i + 1 < oldEnd; ++i)
-      if (strides[i] != sizes[i + 1] * strides[i + 1])
-        return std::nullopt;
-    int64_t stride = strides[oldEnd - 1];
-    for (size_t i = newEnd; i-- > newBegin;) {
-      result.strides[i] = stride;
-      stride *= shape[i];
-    }
-    oldBegin = oldEnd;
-    newBegin = newEnd;
-  }
-  // What is left has size 1; its strides do not matter.
-  for (size_t i = newBegin; i < shape.size(); ++i)
-    result.strides[i] = 1;
+  result.strides.assign(strides->begin(), strides->end());
   return result;
 }
 

@@ -16,10 +16,30 @@
 #include "runtime/core/Status.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace merak::planning {
+
+// Loop of a dimension; kNoLoop: always index 0 (size 1, or broadcast).
+inline constexpr int kNoLoop = -1;
+
+// The loops of an op that a generated kernel may contain: sizes, which of them
+// it reduces for some of its results, and which loop each dimension of an
+// operand or result walks.
+struct Loops {
+  std::vector<int64_t> sizes;
+  std::vector<bool> reduced;
+  std::vector<std::vector<int>> operands, results;
+};
+
+// What lowering makes of an op instead of a kernel: another view of the same
+// memory, or parts written into a larger tensor.
+enum class Moves { No, Reshape, Transpose, Slice, Expand, Pad, Concat };
+
+// What the product behind or in front of an op can do for it.
+enum class Epilogue { None, Bias, Gelu, GeluGradient, Cast, Sum };
 
 // Where an op runs in a step: forward and backward once a microbatch, update
 // once a step, after the gradients have been accumulated.
@@ -46,9 +66,20 @@ struct GraphOp {
   // which share its gradients; they stay on one stage.
   int64_t piece = -1;
   bool weightGradient = false;
-  bool view = false;    // never moves data: reshape
-  bool looksUp = false; // rows of its first operand by ids: an embedding
-  std::string kernel;   // of the cost model: "einsum", "layer_norm"
+  bool view = false; // never moves data: reshape
+  Moves moves = Moves::No;
+  std::vector<int64_t> perm;  // Transpose
+  std::vector<int64_t> steps; // Slice
+  int64_t axis = 0;           // Concat
+  std::optional<Loops> loops; // none: no generated kernel can hold it
+  Epilogue epilogue = Epilogue::None;
+  std::string equation;     // of a product of two tensors
+  bool addsInPlace = false; // its kernel can add to what the output holds
+  bool update = false;      // of a parameter, by the optimizer
+  bool looksUp = false;     // rows of its first operand by ids: an embedding
+  std::string kernel;       // of the cost model: "einsum", "layer_norm"
+  // The optimizer's step on a parameter.
+  bool isUpdate() const { return phase == Phase::Update && results.empty(); }
 };
 
 struct GraphTensor {
@@ -58,6 +89,7 @@ struct GraphTensor {
   bool parameter = false, input = false, constant = false;
   bool isFloat = true;
   bool output = false; // a result of the step (the loss)
+  bool splat = false;  // a constant whose elements are all the same
   int64_t elements() const;
   int64_t bytes() const { return elements() * elementBytes; }
 };

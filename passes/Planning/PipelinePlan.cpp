@@ -246,6 +246,8 @@ SimulateOptions simulationOf(const StageModel &model,
   int p = shape.stages, parts = p * chunks;
   SimulateOptions simulation;
   simulation.record = false;
+  simulation.setup.assign(p, 0);
+  std::vector<double> optimizer(p, 0);
   simulation.weightSums = weightSumsOf(model.problem, p, begin);
   // Seconds for which the transfers of a microbatch occupy links that the
   // collectives of both ends use: of values, of gradients.
@@ -296,7 +298,17 @@ SimulateOptions simulationOf(const StageModel &model,
       reduce += shape.links[0].latency +
                 cost.sharedBytes * shape.links[0].secondsPerByte;
     times.U += reduce;
-    out.updateSeconds = std::max(out.updateSeconds, times.U);
+    // No stage waits for the last B of the first one: it runs with its W, so
+    // that gradients are final early (passes/Lowering/OverlapGradients.cpp).
+    if (v == 0 && shape.reduce.early &&
+        (cost.reduces || shape.reduce.replicas > 1)) {
+      const double late = std::min(times.U, cost.hiddenByWeights);
+      times.U -= late;
+      simulation.setup[0] -= cost.hiddenByWeights - late;
+    }
+    simulation.setup[v % p] += cost.prologue * shape.microbatches +
+                               (shape.microbatches > 1 ? cost.clear : 0);
+    optimizer[v % p] += cost.optimizer;
     out.exposedSeconds = std::max(
         out.exposedSeconds, cost.communication * shape.microbatches + reduce);
     simulation.times.push_back(times);
@@ -304,6 +316,13 @@ SimulateOptions simulationOf(const StageModel &model,
       simulation.times[v % p].U += times.U;
     simulation.memory.push_back(memoryOf(cost));
   }
+  double update = 0;
+  for (int s = 0; s < p; ++s)
+    update = std::max(update, simulation.times[s].U);
+  out.finishSeconds = *std::max_element(optimizer.begin(), optimizer.end());
+  if (model.problem.train)
+    out.finishSeconds += model.normSeconds(shape);
+  out.updateSeconds = update + out.finishSeconds;
   return simulation;
 }
 
@@ -317,8 +336,10 @@ PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
   simulation.memory.clear();
   out.memory = bytesOf(shape, out.stages, lists, begin);
   Timeline timeline = simulate(schedule, simulation);
-  out.seconds = timeline.total;
+  out.seconds = timeline.total + out.finishSeconds;
   out.busy = timeline.busy;
+  for (double &busy : out.busy)
+    busy += out.finishSeconds;
   out.inFlight = lists.inFlight;
   if (shape.memoryBytes > 0)
     for (double bytes : out.memory)

@@ -67,6 +67,8 @@ struct PipelineCost {
   std::vector<int> inFlight;     // per virtual stage
   double transferSeconds = 0;    // of all boundaries, one microbatch
   double updateSeconds = 0;      // the longest reduction and update
+  // All stages wait for the norm of all gradients, then update.
+  double finishSeconds = 0;
   // The most that a stage waits for collectives in a step, pipeline transfers
   // left out.
   double exposedSeconds = 0;

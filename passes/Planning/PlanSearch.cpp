@@ -236,6 +236,8 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   costs.microbatches = d.microbatches;
   costs.train = input.train;
   costs.statePerParameter = input.statePerParameter;
+  costs.updateKernel = input.updateKernel;
+  costs.updateTraffic = input.updateTraffic;
   costs.overlap = overlap;
   costs.fuse = input.fuse;
   made->problem =

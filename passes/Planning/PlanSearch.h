@@ -32,6 +32,8 @@ struct SearchInput {
   int64_t globalBatch = 1;
   bool train = true;
   double statePerParameter = 2;
+  std::string updateKernel = "adamw_update"; // see StageCostOptions
+  double updateTraffic = 4;
   double memoryBytes = 0;     // of a device; 0: not limited
   bool fuse = true;           // see StageCostOptions
   ReductionOptions reduction; // of gradients over replicas

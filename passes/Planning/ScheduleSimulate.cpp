@@ -82,6 +82,8 @@ public:
   Timeline run() {
     int stages = schedule.stages;
     timeline.busy.assign(stages, 0);
+    if (!options.setup.empty())
+      timeline.busy = clock = options.setup;
     timeline.fullSets.assign(stages, 0);
     if (!options.memory.empty())
       startMemory();

@@ -56,6 +56,8 @@ struct SimulateOptions {
   // Besides these, from W to W: parts of sums over the gradients of several
   // stages. They take no time of their own: boundaries hold their bytes.
   std::vector<Transfer> weightSums;
+  // Seconds that each stage is busy before its first action; empty: none.
+  std::vector<double> setup;
   // Record each action and the bytes over time; off to score candidates.
   bool record = true;
 };

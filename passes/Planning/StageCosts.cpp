@@ -1,6 +1,6 @@
 #include "passes/Planning/StageCosts.h"
 
-#include "passes/Planning/Submicrobatches.h"
+#include "passes/Planning/ActionKernels.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -26,16 +26,19 @@ public:
   Builder(const Graph &graph, const Assignment &assignment,
           const Outcome &outcome, const StageCostOptions &options)
       : graph(graph), outcome(outcome), options(options),
-        device(options.cluster.device()), mesh(assignment.axisMap()),
-        tokens(mesh.erase(kSubmicrobatchAxis) > 0) {}
+        device(options.cluster.device()), rate(options.cluster.rate(0)),
+        mesh(assignment.axisMap()), tokens(mesh.erase(kSubmicrobatchAxis) > 0) {
+  }
 
   StageProblem build() {
     readTensors();
     readOps();
+    listActions();
     out.train = options.train;
     makeTensors();
     makeOps();
     makeParameters();
+    out.smallKernel = seconds({.name = "fill", .bytes = sizeof(float)}, 1);
     return std::move(out);
   }
 
@@ -57,10 +60,6 @@ private:
         elements *= double(size);
       local.push_back(elements);
     }
-    between.assign(n, 0);
-    for (const Conversion &conversion : outcome.conversions)
-      if (isBetweenSubmicrobatches(conversion))
-        between[conversion.tensor] = 1;
     hasGradient.assign(n, 0);
     for (size_t t = 0; t < n; ++t)
       hasGradient[t] = graph.tensors[t].parameter;
@@ -98,18 +97,41 @@ private:
 
   // ---------------------------------------------------------------- compute
 
-  bool fuses(int op) const {
-    return options.fuse && !graph.ops[op].contraction && !graph.ops[op].view;
+  void listActions() {
+    const bool gpu = device.backend != "cpu";
+    lists = actionOps(graph, outcome, mesh, places(), gpu);
+    for (int list = 0; list < kLists; ++list)
+      kernels[size_t(list)] =
+          kernelsOf(graph, outcome, lists[size_t(list)], ListOf(list),
+                    {gpu, options.fuse, double(options.microbatches)});
+    inRegisters.assign(graph.tensors.size(), 0);
+    for (ListOf list : {ListOf::F, ListOf::B, ListOf::W}) {
+      const ActionOps &of = lists[size_t(list)];
+      for (size_t v = 0; v < of.values.size(); ++v)
+        if (of.values[v].maker >= 0 && kernels[size_t(list)].inRegisters[v])
+          inRegisters[size_t(of.values[v].tensor)] = 1;
+    }
   }
-  // The value goes from one fusing op to another of the same action only.
-  bool stays(int t) const {
-    int from = producer[t];
-    if (from < 0 || users[t].size() != 1 || graph.tensors[t].output ||
-        !fuses(from) || !fuses(users[t][0]))
-      return false;
-    const GraphOp &a = graph.ops[from], &b = graph.ops[users[t][0]];
-    return a.phase == b.phase && a.weightGradient == b.weightGradient &&
-           stageOp[from] >= 0 && !reduced[t] && !between[t];
+  bool stays(int t) const { return inRegisters[size_t(t)]; }
+
+  // The forward op beside which each op runs: what comes with the update,
+  // beside the last one that it hangs on.
+  std::vector<int> places() const {
+    std::vector<int> at = stageOp;
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (at[i] < 0)
+        for (int t : graph.ops[i].operands)
+          at[i] = std::max(at[i], placeOf(t, at));
+    return at;
+  }
+  int placeOf(int t, const std::vector<int> &at) const {
+    if (producer[t] >= 0)
+      return at[size_t(producer[t])];
+    if (graph.tensors[size_t(t)].parameter)
+      for (int user : users[size_t(t)])
+        if (stageOp[size_t(user)] >= 0)
+          return stageOp[size_t(user)];
+    return -1;
   }
 
   // A half at a time: twice the launches, submicrobatches of the shape.
@@ -117,68 +139,35 @@ private:
     return options.overlap > 0 && options.tp > 1 ? 2 : 1;
   }
   // What needs all tokens runs once for both submicrobatches of them.
-  int partsOf(const layout::Layout &made) const {
-    return tokens && !isOfSubmicrobatch(made) ? 1 : submicrobatches();
+  int partsOf(const ActionValue &value) const {
+    return tokens && !value.ofHalf ? 1 : submicrobatches();
   }
-  int partsOf(int op) const {
-    for (const layout::Layout &made : outcome.ops[op].produced)
-      if (int parts = partsOf(made); parts > 1)
+  int partsOf(ListOf list, const ActionOp &op) const {
+    for (int value : op.results)
+      if (int parts = partsOf(lists[size_t(list)].values[size_t(value)]);
+          parts > 1)
         return parts;
-    return outcome.ops[op].produced.empty() ? submicrobatches() : 1;
+    return op.results.empty() ? submicrobatches() : 1;
   }
 
   // Of one part of a microbatch.
-  double seconds(int index) const {
-    const GraphOp &op = graph.ops[index];
-    if (op.view)
-      return 0;
-    const int parts = partsOf(index);
-    double moved = 0;
-    bool alone = true; // not the continuation of a fused kernel
-    for (int t : op.operands) {
-      bool here = stays(t);
-      moved += here ? 0 : bytes(t);
-      alone &= !here;
-    }
-    for (int t : op.results)
-      moved += stays(t) ? 0 : bytes(t);
-    costmodel::Kernel kernel;
-    kernel.name = op.kernel;
-    kernel.bytes = moved / parts;
-    kernel.dtype = dtypeOf(op);
-    if (!op.contraction)
-      return costmodel::kernelSeconds(device, kernel) -
-             (alone ? 0 : launchOf(kernel));
+  double seconds(costmodel::Kernel kernel, int parts) const {
+    kernel.bytes /= parts;
     // Submicrobatches of tokens are split by their layouts.
-    kernel.flops = outcome.ops[index].localFlops /
-                   double(options.microbatches) / (tokens ? 1 : parts);
-    if (op.product) {
-      // From the elements of a [b,m,k], b [b,k,n] and r [b,m,n] alone.
-      double a = local[op.operands[0]], b = local[op.operands[1]];
-      double r = local[op.results[0]], products = kernel.flops * parts / 2;
-      kernel.m = std::max(1.0, products / b);
-      kernel.n = std::max(1.0, products / a);
-      kernel.k = std::max(1.0, products / r);
-      if (kernel.m >= kernel.n)
-        kernel.m = std::max(1.0, kernel.m / parts);
-      else
-        kernel.k = std::max(1.0, kernel.k / parts);
+    kernel.flops /= tokens ? 1 : parts;
+    if (kernel.m > 0 && parts > 1) {
+      double &split = kernel.m >= kernel.n ? kernel.m : kernel.k;
+      split = std::max(1.0, split / parts);
     }
-    return costmodel::kernelSeconds(device, kernel);
+    return costmodel::kernelSeconds(device, kernel) / rate;
   }
-
-  // A kernel computes in the type of its first operand, as a plan's
-  // instructions are priced: gradients of weights leave products of 16 bits in
-  // f32.
-  std::string dtypeOf(const GraphOp &op) const {
-    const std::vector<int> &from =
-        op.operands.empty() ? op.results : op.operands;
-    const int size = from.empty() ? 4 : graph.tensors[from[0]].elementBytes;
-    return size == 2 ? "bf16" : size == 8 ? "f64" : "f32";
-  }
-  double launchOf(costmodel::Kernel kernel) const {
-    kernel.bytes = 0;
-    return costmodel::kernelSeconds(device, kernel);
+  double seconds(ListOf list, int op) const {
+    const int parts = partsOf(list, lists[size_t(list)].ops[size_t(op)]);
+    double sum = 0;
+    for (const costmodel::Kernel &kernel :
+         kernels[size_t(list)].ops[size_t(op)].kernels)
+      sum += seconds(kernel, parts);
+    return sum;
   }
 
   // ---------------------------------------------------------- communication
@@ -195,7 +184,7 @@ private:
     kernel.name =
         conversion.kind == ConversionKind::AllGather ? "concat" : "add";
     kernel.bytes = 2 * bytes(conversion.tensor);
-    return costmodel::kernelSeconds(device, kernel);
+    return costmodel::kernelSeconds(device, kernel) / rate;
   }
 
   // Of one part of a microbatch.
@@ -280,97 +269,144 @@ private:
   };
 
   // One result element for each of an operand: see ChainWriter.
-  bool joins(const GraphOp &op) const {
-    return op.viewLike || (op.pointwise && !op.rule.linear.empty());
+  bool joins(const ActionOp &op) const {
+    if (op.kind != ActionOp::Op)
+      return op.kind != ActionOp::Conversion;
+    const GraphOp &of = graph.ops[size_t(op.index)];
+    return of.viewLike || (of.pointwise && !of.rule.linear.empty());
   }
 
-  // The tasks of F, B and W in the order of the graph, and their sums.
+  // The tasks of F, B and W in their order, and their sums.
   void makeTasks(std::array<std::vector<Sums>, 3> &sums) {
-    for (auto &list : sums)
-      list.resize(forwardOps.size());
-    // Conversions by the op that they follow, else by the one that they
-    // precede.
-    std::vector<std::vector<int>> after(graph.ops.size()), before = after;
-    auto actionOfOp = [&](int op) {
-      return graph.ops[op].phase == Phase::Forward ? 0
-             : graph.ops[op].weightGradient        ? 2
-                                                   : 1;
-    };
-    std::vector<int> rest;
-    for (size_t c = 0; c < outcome.conversions.size(); ++c) {
-      const Conversion &conversion = outcome.conversions[c];
-      int action = actionOf(conversion), from = producer[conversion.tensor];
-      if (action < 0 || (collective(conversion) <= 0 &&
-                         !isBetweenSubmicrobatches(conversion)))
-        continue;
-      bool own = from >= 0 && stageOp[from] >= 0 && actionOfOp(from) == action;
-      bool user = conversion.op >= 0 && stageOp[conversion.op] >= 0 &&
-                  actionOfOp(conversion.op) == action;
-      (own    ? after[from]
-       : user ? before[conversion.op]
-              : rest)
-          .push_back(int(c));
+    for (ListOf list : {ListOf::F, ListOf::B, ListOf::W}) {
+      sums[size_t(list)].resize(forwardOps.size());
+      for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
+        runsAt(list).push_back(int(i));
+      for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
+        for (int member : kernels[size_t(list)].ops[i].members)
+          runsAt(list)[size_t(member)] = int(i);
+      taskOf[size_t(list)].assign(lists[size_t(list)].ops.size(), -1);
+      for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
+        makeTask(list, int(i), sums[size_t(list)]);
     }
-    // The task that makes a tensor, per action.
-    std::array<std::vector<int>, 3> made;
-    made.fill(std::vector<int>(graph.tensors.size(), -1));
-    auto add = [&](int action, SubmicrobatchTask task) {
-      Sums &sum = sums[action][task.op];
-      (task.communication ? sum.wait : sum.compute) +=
-          (task.once ? 1 : submicrobatches()) * task.seconds;
-      if (submicrobatches() > 1)
-        out.submicrobatches[action].push_back(std::move(task));
-      return int(out.submicrobatches[action].size()) - 1;
+  }
+  std::vector<int> &runsAt(ListOf list) { return runs[size_t(list)]; }
+
+  void makeTask(ListOf list, int number, std::vector<Sums> &sums) {
+    const ActionOp &op = lists[size_t(list)].ops[size_t(number)];
+    if (op.at < 0)
+      return;
+    SubmicrobatchTask task;
+    task.op = op.at;
+    task.joins = joins(op);
+    task.once = tokens && !op.results.empty() && partsOf(list, op) == 1;
+    task.seconds = seconds(list, number);
+    if (op.kind == ActionOp::Conversion) {
+      const Conversion &conversion = outcome.conversions[size_t(op.index)];
+      if (isBetweenSubmicrobatches(conversion)) {
+        task.seconds = joinSeconds(conversion);
+      } else if (conversion.kind != ConversionKind::Slice) {
+        task.seconds = collective(conversion);
+        task.communication = task.seconds > 0;
+      }
+    }
+    share(list, number, task, sums);
+    if (options.tp == 1)
+      return;
+    task.once |= submicrobatches() == 1;
+    readNeeds(list, number, task);
+    taskOf[size_t(list)][size_t(number)] =
+        int(out.submicrobatches[size_t(list)].size());
+    out.submicrobatches[size_t(list)].push_back(std::move(task));
+  }
+
+  // Ops that share a kernel share its time.
+  void share(ListOf list, int number, const SubmicrobatchTask &task,
+             std::vector<Sums> &sums) const {
+    const double both =
+        (task.once ? 1 : submicrobatches()) * task.seconds; // of a microbatch
+    if (task.communication) {
+      sums[size_t(task.op)].wait += both;
+      return;
+    }
+    std::vector<int> at;
+    for (int member : kernels[size_t(list)].ops[size_t(number)].members)
+      if (int of = lists[size_t(list)].ops[size_t(member)].at; of >= 0)
+        at.push_back(of);
+    if (at.empty())
+      at = {task.op};
+    for (int of : at)
+      sums[size_t(of)].compute += both / double(at.size());
+  }
+
+  void readNeeds(ListOf list, int number, SubmicrobatchTask &task) {
+    const ActionOps &of = lists[size_t(list)];
+    auto read = [&](int value) {
+      const ActionValue &from = of.values[size_t(value)];
+      if (from.maker < 0)
+        return readOther(list, from.tensor, task);
+      int at = runsAt(list)[size_t(from.maker)];
+      int need = taskOf[size_t(list)][size_t(at < number ? at : from.maker)];
+      if (need >= 0 && !std::count(task.needs.begin(), task.needs.end(), need))
+        task.needs.push_back(need);
     };
-    auto communicate = [&](int c, int otherwise) {
-      const Conversion &conversion = outcome.conversions[c];
-      int action = actionOf(conversion), from = producer[conversion.tensor];
-      int at = from >= 0 && stageOp[from] >= 0 ? stageOp[from] : otherwise;
-      bool here = isBetweenSubmicrobatches(conversion);
-      SubmicrobatchTask task{
-          at,    here ? joinSeconds(conversion) : collective(conversion),
-          !here, false,
-          {},    tokens && partsOf(conversion.to) == 1};
-      int &source = made[action][conversion.tensor];
-      if (source >= 0)
-        task.needs.push_back(source);
-      if (at >= 0)
-        source = add(action, task);
-    };
-    for (size_t i = 0; i < graph.ops.size(); ++i) {
-      if (stageOp[i] < 0 || isLate(int(i)))
-        continue;
-      const GraphOp &op = graph.ops[i];
-      int action = actionOfOp(int(i));
-      for (int c : before[i])
-        communicate(c, stageOp[i]);
-      SubmicrobatchTask task{stageOp[i], seconds(int(i)),
-                             false,      joins(op),
-                             {},         tokens && partsOf(int(i)) == 1};
-      for (int t : op.operands)
-        if (int need = made[action][t]; need >= 0)
+    for (int value : of.ops[size_t(number)].operands)
+      read(value);
+    for (int member : kernels[size_t(list)].ops[size_t(number)].members)
+      if (member != number) {
+        for (int value : of.ops[size_t(member)].operands)
+          if (of.values[size_t(value)].maker < number)
+            read(value);
+        if (int need = taskOf[size_t(list)][size_t(member)];
+            need >= 0 && member < number)
           task.needs.push_back(need);
-        else if (action > 0 && made[0][t] >= 0)
-          task.values.push_back(t);
-        else if (action == 2 && made[1][t] >= 0)
-          task.backward.push_back(made[1][t]);
-      int number = add(action, std::move(task));
-      for (int t : op.results)
-        made[action][t] = submicrobatches() > 1 ? number : -1;
-      for (int c : after[i])
-        communicate(c, stageOp[i]);
+      }
+  }
+  // What F or B left.
+  void readOther(ListOf list, int tensor, SubmicrobatchTask &task) const {
+    int from = producer[size_t(tensor)];
+    if (from < 0 || list == ListOf::F || stageOp[size_t(from)] < 0)
+      return;
+    if (graph.ops[size_t(from)].phase == Phase::Forward) {
+      task.values.push_back(tensor);
+      return;
     }
-    for (int c : rest)
-      communicate(c, outcome.conversions[c].op >= 0
-                         ? stageOp[outcome.conversions[c].op]
-                         : -1);
+    if (list != ListOf::W)
+      return;
+    const ActionOps &of = lists[size_t(ListOf::B)];
+    for (size_t i = of.ops.size(); i-- > 0;)
+      for (int value : of.ops[i].results)
+        if (of.values[size_t(value)].tensor == tensor) {
+          if (int made = taskOf[size_t(ListOf::B)][i]; made >= 0)
+            task.backward.push_back(made);
+          return;
+        }
+  }
+
+  // Once a step, by forward op: what the update computes besides the optimizer,
+  // what sums over microbatches are cleared with before, and what the prologue
+  // makes of each microbatch.
+  void makeOnce() {
+    auto at = [&](int op) -> StageOp * {
+      return op >= 0 ? &out.ops[size_t(op)] : nullptr;
+    };
+    for (ListOf list : {ListOf::U, ListOf::P})
+      for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
+        if (StageOp *op = at(lists[size_t(list)].ops[i].at))
+          (list == ListOf::U ? op->update : op->prologue) +=
+              seconds(list, int(i));
+    for (ListOf list : {ListOf::F, ListOf::B, ListOf::W, ListOf::P})
+      for (const ActionValue &value : lists[size_t(list)].values)
+        if (value.summed && value.maker >= 0)
+          if (StageOp *op = at(lists[size_t(list)].ops[size_t(value.maker)].at))
+            op->clear += seconds({.name = "fill", .bytes = value.bytes()}, 1);
   }
 
   void makeOps() {
     out.overlap = submicrobatches() > 1 ? options.overlap : 0;
     std::array<std::vector<Sums>, 3> sums;
     makeTasks(sums);
-    std::vector<char> everywhere(graph.tensors.size(), 0);
+    const std::vector<char> everywhere = everywhereOps(graph, outcome);
     for (size_t k = 0; k < forwardOps.size(); ++k) {
       const GraphOp &op = graph.ops[forwardOps[k]];
       StageOp stage;
@@ -391,21 +427,14 @@ private:
       stage.recompute = sums[0][k].compute;
       stage.operands = op.operands;
       stage.results = op.results;
-      bool onDataOnly =
-          options.train && !op.contraction && !op.operands.empty();
-      for (int t : op.operands) {
-        const GraphTensor &tensor = graph.tensors[t];
-        onDataOnly &= tensor.input || tensor.constant || everywhere[t];
-      }
-      for (int t : op.results) {
-        everywhere[t] = onDataOnly;
+      for (int t : op.results)
         stage.checkpoint |= bool(reduced[t]);
-      }
-      stage.everywhere = onDataOnly;
+      stage.everywhere = options.train && everywhere[forwardOps[k]];
       out.ops.push_back(std::move(stage));
     }
     keepForGradients();
     keepForJoins();
+    makeOnce();
   }
 
   // Ops of the forward pass that run after it, and those whose gradients go
@@ -498,20 +527,46 @@ private:
     }
   }
 
+  // Ops that read a tensor, themselves or in another type.
+  void addUsers(int t, const std::vector<char> &everywhere,
+                std::vector<int> &of) const {
+    for (int user : users[size_t(t)])
+      if (options.train && everywhere[size_t(user)])
+        for (int made : graph.ops[size_t(user)].results)
+          addUsers(made, everywhere, of);
+      else if (stageOp[size_t(user)] >= 0 && !isLate(user) &&
+               graph.ops[size_t(user)].phase == Phase::Forward)
+        of.push_back(stageOp[size_t(user)]);
+  }
+
+  static bool overTensor(const Conversion &conversion) {
+    return conversion.kind == ConversionKind::AllReduceSum &&
+           std::count(conversion.axes.begin(), conversion.axes.end(),
+                      kTensorAxis) > 0;
+  }
+
   void makeParameters() {
-    std::vector<char> trained(graph.tensors.size(), 0);
-    for (const GraphOp &op : graph.ops)
-      if (op.phase == Phase::Update)
-        for (int t : op.operands)
-          trained[t] |= graph.tensors[t].parameter;
+    const std::vector<char> everywhere = everywhereOps(graph, outcome);
+    std::vector<char> trained(graph.tensors.size(), 0), partial = trained;
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      if (graph.ops[i].phase != Phase::Update)
+        continue;
+      bool summed = false; // over the ranks of a replica
+      for (const OperandUse &use : outcome.ops[i].operands)
+        for (int c : use.conversions)
+          summed |= overTensor(outcome.conversions[c]);
+      for (int t : graph.ops[i].operands)
+        if (graph.tensors[t].parameter) {
+          trained[t] = 1;
+          partial[t] = summed;
+        }
+    }
     for (size_t t = 0; t < graph.tensors.size(); ++t) {
       if (!graph.tensors[t].parameter)
         continue;
       StageParameter parameter;
       parameter.name = graph.tensors[t].name;
-      for (int user : users[t])
-        if (stageOp[user] >= 0 && !isLate(user))
-          parameter.users.push_back(stageOp[user]);
+      addUsers(int(t), everywhere, parameter.users);
       if (parameter.users.empty())
         continue;
       std::sort(parameter.users.begin(), parameter.users.end());
@@ -522,10 +577,16 @@ private:
       if (options.train && trained[t]) {
         parameter.gradientBytes = parameter.bytes;
         parameter.stateBytes = parameter.bytes * options.statePerParameter;
-        // Read gradient, parameter, state; write parameter and state.
-        double moved = parameter.bytes * (3 + 2 * options.statePerParameter);
+        parameter.split = bytes(int(t)) < double(graph.tensors[t].bytes());
+        parameter.tensorPartial = partial[t];
+        parameter.normSeconds =
+            seconds({.name = "square_sum", .bytes = parameter.bytes + 4}, 1);
+        parameter.exchangeSeconds =
+            seconds({.name = "copy", .bytes = 2 * parameter.bytes}, 1);
         parameter.updateSeconds =
-            costmodel::kernelSeconds(device, {"optimizer", 0, moved});
+            seconds({.name = options.updateKernel,
+                     .bytes = parameter.bytes * options.updateTraffic},
+                    1);
       }
       out.parameters.push_back(std::move(parameter));
     }
@@ -535,12 +596,17 @@ private:
   const Outcome &outcome;
   const StageCostOptions &options;
   const costmodel::Device &device;
+  double rate; // of the device, a share of its kind's
   layout::AxisMap mesh;
   std::vector<int> producer, stageOp, forwardOps;
   std::vector<std::vector<int>> users;
   std::vector<double> local; // elements on a device
   bool tokens;               // submicrobatches of tokens, as the layouts say
-  std::vector<char> hasGradient, reduced, between;
+  std::vector<char> hasGradient, reduced, inRegisters;
+  std::array<ActionOps, kLists> lists;
+  std::array<ListKernels, kLists> kernels;
+  // By op of a list: the one that runs it, its task.
+  std::array<std::vector<int>, kLists> runs, taskOf;
   StageProblem out;
 };
 
@@ -574,21 +640,32 @@ PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
   for (int64_t s = 0; s + 1 < d.pp; ++s)
     shape.links.push_back(between(s * inStage, (s + 1) * inStage,
                                   std::min(cluster.perNode, inStage)));
-  if (d.dp > 1) {
+  auto machine = std::make_shared<const costmodel::Cluster>(cluster);
+  // Over `n` devices, `stride` apart, with that many groups side by side.
+  auto reduced = [&](int64_t n, int64_t stride) {
     std::vector<int64_t> devices;
-    for (int64_t i = 0; i < d.dp; ++i)
-      devices.push_back(i * d.tp);
-    int64_t sharing = std::min(cluster.perNode, d.tp);
-    shape.reduce.replicas = d.dp;
-    auto machine = std::make_shared<const costmodel::Cluster>(cluster);
-    shape.reduce.seconds = [=](double bytes) {
+    for (int64_t i = 0; i < n; ++i)
+      devices.push_back(std::min(i * stride, cluster.count - 1));
+    int64_t sharing = std::min(cluster.perNode, stride);
+    return [=](double bytes) {
       return costmodel::collectiveSeconds(costmodel::Collective::AllReduce,
                                           bytes, devices, *machine, sharing);
     };
-    shape.reduce.early = reduction.early;
-    shape.reduce.bucketBytes =
-        reduction.bucketBytes.value_or(worthJoining(shape.reduce.seconds));
+  };
+  shape.reduce.early = reduction.early;
+  if (d.dp > 1) {
+    shape.reduce.replicas = d.dp;
+    shape.reduce.seconds = reduced(d.dp, d.tp);
   }
+  if (d.tp > 1) {
+    shape.reduce.tensorSeconds = reduced(inStage, 1);
+    shape.tensorNorm = reduced(d.tp, 1);
+  }
+  if (d.pp > 1)
+    shape.stageNorm = reduced(d.pp, inStage);
+  if (inStage > 1)
+    shape.reduce.bucketBytes = reduction.bucketBytes.value_or(worthJoining(
+        d.dp > 1 ? shape.reduce.seconds : shape.reduce.tensorSeconds));
   return shape;
 }
 

@@ -27,6 +27,10 @@ struct StageCostOptions {
   int64_t tp = 1, microbatches = 1; // of the assignment
   bool train = true;
   double statePerParameter = 2; // bytes of optimizer state by bytes
+  // The kernel that updates a parameter, and the bytes that it reads and
+  // writes by bytes of the parameter.
+  std::string updateKernel = "adamw_update";
+  double updateTraffic = 4;
   // Level of sub-pipelined tensor parallelism (docs/Planning.md), 0 to 3.
   int overlap = 0;
   // Neighbouring elementwise ops are one kernel.

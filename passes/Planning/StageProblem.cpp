@@ -35,11 +35,16 @@ StageModel::StageModel(const StageProblem &problem) : problem(problem) {
   backward = sum(&StageOp::backward);
   weight = sum(&StageOp::weight);
   communication = sum(&StageOp::communication);
+  update = sum(&StageOp::update);
+  clear = sum(&StageOp::clear);
+  prologue = sum(&StageOp::prologue);
   double exposed = 1; // part of the collectives
-  if (problem.overlap > 0) {
+  const bool communicates = communication.back() > 0;
+  if (communicates && !problem.submicrobatches[0].empty()) {
     for (const std::vector<SubmicrobatchTask> &tasks : problem.submicrobatches)
       submicrobatches.emplace_back(tasks, count(), problem.overlap);
-    findSlices();
+    if (problem.overlap > 0)
+      findSlices();
     StageCost all;
     setTimes(0, count(), all);
     if (communication.back() > 0)
@@ -135,7 +140,7 @@ double StageModel::parameterBytes(int begin, int end) const {
 double StageModel::exposedReduction(int begin, int end,
                                     const PipelineShape &shape) const {
   const GradientReduction &reduce = shape.reduce;
-  if (reduce.replicas <= 1 || !reduce.seconds)
+  if (!reduce.tensorSeconds && (reduce.replicas <= 1 || !reduce.seconds))
     return 0;
   auto [it, isNew] = reductions.try_emplace(
       {begin, end, reduce.replicas, reduce.bucketBytes, reduce.early}, 0);
@@ -145,14 +150,24 @@ double StageModel::exposedReduction(int begin, int end,
   // gradient is final where backward comes to the first user of the parameter.
   struct Bucket {
     double bytes = 0, ready = 0;
+    bool tensor = false; // over the ranks of a replica too
   };
   double computed = 0;
   std::vector<Bucket> early, late;
-  auto add = [&](std::vector<Bucket> &buckets, double bytes) {
-    if (buckets.empty() || buckets.back().bytes + bytes > reduce.bucketBytes)
-      buckets.push_back({});
-    buckets.back().bytes += bytes;
-    buckets.back().ready = computed;
+  auto add = [&](std::vector<Bucket> &buckets, double bytes, bool tensor) {
+    auto last =
+        std::find_if(buckets.rbegin(), buckets.rend(),
+                     [&](const Bucket &b) { return b.tensor == tensor; });
+    if (last == buckets.rend() || last->bytes + bytes > reduce.bucketBytes) {
+      buckets.push_back({0, 0, tensor});
+      last = buckets.rbegin();
+    }
+    last->bytes += bytes;
+    last->ready = computed;
+  };
+  auto secondsOf = [&](const Bucket &bucket) {
+    return (bucket.tensor ? reduce.tensorSeconds
+                          : reduce.seconds)(bucket.bytes);
   };
   for (int i = end; i-- > begin;) {
     computed += weight[i + 1] - weight[i];
@@ -160,19 +175,25 @@ double StageModel::exposedReduction(int begin, int end,
       computed += backward[i + 1] - backward[i];
     for (auto [p, previous] : parametersOf[i]) {
       const StageParameter &parameter = problem.parameters[p];
-      if (previous >= begin || parameter.gradientBytes <= 0)
+      const bool tensor = parameter.tensorPartial && reduce.tensorSeconds;
+      if (previous >= begin || parameter.gradientBytes <= 0 ||
+          (!tensor && reduce.replicas <= 1))
         continue;
       // Exchanged with other stages first, in the update.
       bool shared =
           parameter.users.front() < begin || parameter.users.back() >= end;
-      add(reduce.early && !shared ? early : late, parameter.gradientBytes);
+      add(reduce.early && !shared ? early : late, parameter.gradientBytes,
+          tensor);
     }
   }
+  std::stable_sort(
+      early.begin(), early.end(),
+      [](const Bucket &a, const Bucket &b) { return a.ready < b.ready; });
   double reduced = 0, after = 0;
   for (const Bucket &bucket : early)
-    reduced = std::max(reduced, bucket.ready) + reduce.seconds(bucket.bytes);
+    reduced = std::max(reduced, bucket.ready) + secondsOf(bucket);
   for (const Bucket &bucket : late)
-    after += reduce.seconds(bucket.bytes);
+    after += secondsOf(bucket);
   return it->second = std::max(0.0, reduced - computed) + after;
 }
 
@@ -328,12 +349,14 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
     SubmicrobatchTimes::Times both = submicrobatches[action].of(begin, end);
     *times[action] = both.seconds;
     out.communication += both.seconds - both.compute;
+    if (action == 1)
+      out.hiddenByWeights = both.seconds - both.compute;
     if (action == 0)
       out.slackForward = both.slack;
     if (action == 1)
       out.slackBackward = both.slack;
   }
-  if (submicrobatches.empty())
+  if (problem.overlap == 0)
     setSlack(begin, end, out);
 }
 
@@ -359,10 +382,51 @@ void StageModel::setSlack(int begin, int end, StageCost &out) const {
   }
 }
 
+// Neighbouring zeros in the vectors of squares: one of the parameters that the
+// ranks of a replica have whole, one of the others if there are any.
+int StageModel::zeroRuns(int begin, int end) const {
+  int runs = 0;
+  std::array<bool, 2> zero{}, any{};
+  std::array<int, 2> found{};
+  for (const StageParameter &parameter : problem.parameters) {
+    if (parameter.gradientBytes <= 0)
+      continue;
+    bool own =
+        parameter.users.front() >= begin && parameter.users.front() < end;
+    for (int split : {0, 1}) {
+      bool has = own && parameter.split == bool(split);
+      found[size_t(split)] += !has && !(zero[size_t(split)]);
+      zero[size_t(split)] = !has;
+      any[size_t(split)] = any[size_t(split)] || has;
+    }
+  }
+  runs = found[0] + (any[1] ? found[1] : 0);
+  return runs;
+}
+
+double StageModel::normSeconds(const PipelineShape &shape) const {
+  double bytes = 0, seconds = problem.smallKernel;
+  bool split = false;
+  for (const StageParameter &parameter : problem.parameters) {
+    bytes += parameter.gradientBytes > 0 ? 4 : 0;
+    split |= parameter.gradientBytes > 0 && parameter.split;
+  }
+  if (bytes == 0)
+    return 0;
+  if (split && shape.tensorNorm)
+    seconds += shape.tensorNorm(bytes) + problem.smallKernel;
+  if (shape.stageNorm)
+    seconds += shape.stageNorm(bytes);
+  return seconds;
+}
+
 StageCost StageModel::compute(int begin, int end, Marks marks) const {
   StageCost out;
   out.times = {0, 0, 0, 0, 0, 0};
   setTimes(begin, end, out);
+  out.prologue = prologue[end] - prologue[begin];
+  out.times.U = update[end] - update[begin];
+  out.clear = clear[end] - clear[begin];
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin) {
@@ -371,18 +435,25 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
         out.gradientBytes += parameter.gradientBytes;
         out.stateBytes += parameter.stateBytes;
         out.parameters += parameter.gradientBytes > 0;
-        out.times.U += parameter.updateSeconds;
-        if (parameter.users.front() < begin || parameter.users.back() >= end)
+        out.reduces |= parameter.gradientBytes > 0 && parameter.tensorPartial;
+        out.times.U += parameter.normSeconds;
+        out.optimizer += parameter.updateSeconds;
+        if (parameter.users.front() < begin || parameter.users.back() >= end) {
           out.sharedBytes += parameter.gradientBytes;
+          out.times.U += parameter.exchangeSeconds;
+        }
       }
+  if (out.parameters > 0)
+    out.times.U += zeroRuns(begin, end) * problem.smallKernel;
   Need need = needOf(begin, end, marks, &out);
   const Kept sums = sumOf(need);
   out.keptBytes = sums.keptBytes;
   out.recomputedBytes = sums.recomputedBytes;
   out.workspace = sums.workspace;
   out.times.R = sums.seconds;
-  if (!submicrobatches.empty())
+  if (problem.overlap > 0 && !submicrobatches.empty())
     fillWaits(begin, end, need, out);
+  out.hiddenByWeights = std::min(out.hiddenByWeights, out.times.W);
   return out;
 }
 

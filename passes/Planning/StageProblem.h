@@ -29,7 +29,10 @@ struct StageOp {
   // Seconds of one microbatch, with the collectives that it waits for:
   // forward, gradients of its operands, gradients of its parameters.
   double forward = 0, backward = 0, weight = 0;
-  double recompute = 0;     // seconds to run it again
+  double recompute = 0; // seconds to run it again
+  // Once a step: in the update besides the optimizer, to clear its sums over
+  // microbatches; and in the prologue, once a microbatch.
+  double update = 0, clear = 0, prologue = 0;
   double communication = 0; // the collectives' part of the three
   double waitsForward = 0, waitsBackward = 0; // of the first two
   bool checkpoint = false; // its results come out of a collective: never again
@@ -56,7 +59,13 @@ struct StageParameter {
   std::vector<int> users;                   // ops, ascending
   double bytes = 0;                         // on one device
   double gradientBytes = 0, stateBytes = 0; // 0: not trained
-  double updateSeconds = 0;
+  double normSeconds = 0; // its part of the norm of all gradients
+  // Its gradient copied to be sent to other stages, and their part added.
+  double exchangeSeconds = 0;
+  bool split = false; // over the ranks of a replica
+  // The ranks of a replica have summands of its gradient.
+  bool tensorPartial = false;
+  double updateSeconds = 0; // the optimizer
 };
 
 struct StageProblem {
@@ -68,13 +77,15 @@ struct StageProblem {
   // collective serves both.
   std::vector<std::pair<int, int>> weightSums;
   bool train = true;
+  // One kernel of the norm of all gradients: its factor, or zeros in a vector.
+  double smallKernel = 0;
   // All forwards must come before the first gradient: why (Outcome::joins), and
   // the ops from `joinBegin` up to `joinEnd` that stay on one stage then.
   std::string joins;
   int joinBegin = 0, joinEnd = 0;
-  // Tensor-parallel overlap: with a level above 0 the tasks of F, B and W,
-  // which then take as long as SubmicrobatchTimes says. The ops' times hide
-  // nothing.
+  // Tensor-parallel overlap, and the tasks of F, B and W where they wait for
+  // collectives: they take as long as SubmicrobatchTimes says. The ops' times
+  // hide nothing.
   int overlap = 0;
   std::array<std::vector<SubmicrobatchTask>, 3> submicrobatches;
 };
@@ -94,6 +105,9 @@ struct GradientReduction {
   // Of a collective of so many bytes; a StageModel is asked with one function
   // for each number of replicas.
   std::function<double(double bytes)> seconds;
+  // The same over all ranks of a stage, for gradients of which those of a
+  // replica have summands.
+  std::function<double(double bytes)> tensorSeconds;
   double bucketBytes = 0; // most of several gradients; 0: each by itself
   // As soon as they are final, beside the rest of the last W (of the last B and
   // W together on a stage that sends no gradient); else all in the update.
@@ -106,6 +120,9 @@ struct PipelineShape {
   std::vector<BoundaryLink> links; // between stages s and s + 1; empty: free
   double memoryBytes = 0;          // of a device; 0: not limited
   GradientReduction reduce;
+  // Of the squares of all gradients, so many bytes: over ranks that have parts
+  // of parameters, and over stages.
+  std::function<double(double bytes)> tensorNorm, stageNorm;
 };
 
 // Which ops of a stage are recomputed: those that the ranking (StageModel) has
@@ -135,6 +152,13 @@ struct StageCost {
   std::vector<ArrivingValue> arriving;
   double workspace = 0;     // what one action has besides
   double communication = 0; // of the actions' times, hidden by nothing
+  // What W hides of the waits of B where both run together.
+  double hiddenByWeights = 0;
+  bool reduces = false; // some of its gradients, over ranks
+  double prologue = 0;  // of a microbatch, before the first F
+  double clear = 0;     // seconds before the first action, if the step has
+                        // several microbatches
+  double optimizer = 0; // seconds after the norm of all gradients is known
   // Of F and B: see SubmicrobatchTimes::Times.
   double slackForward = std::numeric_limits<double>::infinity();
   double slackBackward = slackForward;
@@ -166,6 +190,9 @@ public:
     return prefix[end] - prefix[begin];
   }
   double parameterBytes(int begin, int end) const;
+  // Seconds of the norm that all stages wait for between the two parts of
+  // their updates.
+  double normSeconds(const PipelineShape &shape) const;
   // Seconds of the reduction of all gradients of a stage that nothing hides.
   double exposedReduction(int begin, int end, const PipelineShape &shape) const;
 
@@ -202,6 +229,7 @@ private:
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   Kept sumOf(const Need &need) const;
   StageCost compute(int begin, int end, Marks marks) const;
+  int zeroRuns(int begin, int end) const;
   void setTimes(int begin, int end, StageCost &out) const;
   void setSlack(int begin, int end, StageCost &out) const;
   void fillWaits(int begin, int end, const Need &need, StageCost &out) const;
@@ -217,6 +245,7 @@ private:
   std::vector<std::vector<int>> crossers; // tensors, by cut
   std::vector<char> legal; // by position: no op is taken apart there
   std::vector<double> prefix, forward, backward, weight, communication;
+  std::vector<double> update, clear, prologue;
   std::vector<SubmicrobatchTimes>
       submicrobatches; // of F, B and W; empty: no overlap
   // Tasks of W that end in one gradient and that nothing else needs.

@@ -51,6 +51,10 @@ SubmicrobatchTimes::find(int begin, int end) const {
       writer.add(task.seconds, task.communication, std::move(needs[i]),
                  task.joins, task.once);
     }
+    if (level == 0) { // one chain, in its order
+      it->second.seconds = simulateStreams(writer.chain());
+      return {std::move(chosen), &it->second};
+    }
     std::vector<Issue> order = orderSubmicrobatches(writer.chain(), level);
     std::vector<double> idle = idleBefore(writer.chain(), order);
     it->second.seconds = simulateStreams(writer.chain(), order);
@@ -72,14 +76,15 @@ SubmicrobatchTimes::Times SubmicrobatchTimes::of(int begin, int end) const {
   for (int task : chosen)
     times.compute += (*tasks)[task].communication ? 0 : (*tasks)[task].both();
   times.seconds = simulated ? simulated->seconds : times.compute;
-  if (simulated)
+  if (simulated && level > 0)
     times.slack = simulated->slack;
   return times;
 }
 
 SubmicrobatchTimes::Idle SubmicrobatchTimes::idle(int begin, int end) const {
   auto [chosen, simulated] = find(begin, end);
-  return {std::move(chosen), simulated ? &simulated->idle : nullptr};
+  return {std::move(chosen),
+          simulated && level > 0 ? &simulated->idle : nullptr};
 }
 
 } // namespace merak::planning

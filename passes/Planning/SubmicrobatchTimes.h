@@ -1,6 +1,8 @@
-// How long the actions of a stage take when its microbatches run as two
-// submicrobatches that hide each other's collectives: what TwoStream.h makes of
-// the tasks of the stage's ops. Stages of equal blocks are simulated once.
+// How long the actions of a stage take beside their collectives: what
+// TwoStream.h makes of the tasks of the stage's ops. At level 0 one after the
+// other, where only what does not need a collective runs beside it; above, the
+// two submicrobatches of a microbatch hide each other's. Stages of equal blocks
+// are simulated once.
 #pragma once
 
 #include "passes/Planning/TwoStream.h"
@@ -24,6 +26,7 @@ struct SubmicrobatchTask {
   // What a task of B or W reads of other actions: values of the forward
   // (tensors), and tasks of B.
   std::vector<int> values = {}, backward = {};
+  // Seconds of a microbatch.
   double both() const { return (once ? 1 : 2) * seconds; }
 };
 

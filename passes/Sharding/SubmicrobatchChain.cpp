@@ -2,9 +2,8 @@
 
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/TrainDialect.h"
-#include "passes/CostModel/Cost.h"
+#include "passes/CostModel/Describe.h"
 #include "passes/Planning/Submicrobatches.h"
-#include <numeric>
 
 using namespace mlir;
 using namespace merak;
@@ -64,6 +63,45 @@ static double bytesOf(Value value) {
   return double(type.getNumElements()) * std::max(1.0, bits / 8);
 }
 
+static costmodel::Sizes sizesOf(Value value) {
+  ArrayRef<int64_t> shape = cast<RankedTensorType>(value.getType()).getShape();
+  return {shape.data(), shape.size()};
+}
+
+static std::vector<costmodel::Sizes> sizesOf(ValueRange values) {
+  std::vector<costmodel::Sizes> sizes;
+  for (Value value : values)
+    sizes.push_back(sizesOf(value));
+  return sizes;
+}
+
+static std::string dtypeOf(Operation *op) {
+  Value value = op->getNumOperands() ? op->getOperand(0) : op->getResult(0);
+  Type element = cast<RankedTensorType>(value.getType()).getElementType();
+  return element.isBF16() ? "bf16" : element.isF64() ? "f64" : "f32";
+}
+
+// What an op has to do as a kernel of its own; elementwise ops run in kernels
+// with their neighbours, which read what they need.
+static costmodel::Kernel kernelOf(Operation *op) {
+  costmodel::Kernel kernel;
+  kernel.name = op->hasTrait<Pointwise>() ? "elementwise"
+                                          : op->getName().stripDialect().str();
+  kernel.dtype = dtypeOf(op);
+  for (Value result : op->getResults())
+    kernel.bytes += bytesOf(result);
+  if (!joins(op))
+    for (Value operand : op->getOperands())
+      kernel.bytes += bytesOf(operand);
+  if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
+    kernel.flops = ruled.getFlops();
+  auto product = dyn_cast<EinsumOp>(op);
+  costmodel::describeLibrary(
+      kernel.name, product ? product.getEquation().str() : "",
+      sizesOf(op->getOperands()), sizesOf(op->getResults()), kernel);
+  return kernel;
+}
+
 SubmicrobatchChain::SubmicrobatchChain(MeshAttr mesh,
                                        const costmodel::Cluster &cluster)
     : mesh_(mesh), byAxis_(mesh.getSize(kSubmicrobatchAxis) > 1),
@@ -73,9 +111,6 @@ double SubmicrobatchChain::secondsOf(Operation *op) const {
   if (isFree(op))
     return 0;
   if (isCollective(op)) {
-    int64_t devices = 1;
-    for (Attribute axis : op->getAttrOfType<ArrayAttr>("axes"))
-      devices *= mesh_.getSize(cast<StringAttr>(axis).getValue());
     using costmodel::Collective;
     Collective kind = isa<AllReduceOp>(op)       ? Collective::AllReduce
                       : isa<AllGatherOp>(op)     ? Collective::AllGather
@@ -83,20 +118,33 @@ double SubmicrobatchChain::secondsOf(Operation *op) const {
                                                  : Collective::AllToAll;
     double bytes =
         std::max(bytesOf(op->getOperand(0)), bytesOf(op->getResult(0)));
-    std::vector<int64_t> members(devices);
-    std::iota(members.begin(), members.end(), 0);
-    return costmodel::collectiveSeconds(kind, bytes, members, cluster_);
+    return costmodel::collectiveSeconds(kind, bytes, membersOf(op), cluster_);
   }
-  double bytes = 0, flops = 0;
-  for (Value result : op->getResults())
-    bytes += bytesOf(result);
-  // Elementwise ops run in kernels with their neighbours.
-  if (!joins(op))
-    for (Value operand : op->getOperands())
-      bytes += bytesOf(operand);
-  if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
-    flops = ruled.getFlops();
-  return costmodel::opSeconds(cluster_.device(), flops, bytes);
+  return costmodel::kernelSeconds(cluster_.device(), kernelOf(op)) /
+         cluster_.rate(0);
+}
+
+// The devices that the first one exchanges with. Ranks are pp-major, tp-minor.
+std::vector<int64_t> SubmicrobatchChain::membersOf(Operation *op) const {
+  const std::pair<StringRef, int64_t> strides[] = {
+      {kTensorAxis, 1},
+      {kDataAxis, mesh_.getSize(kTensorAxis)},
+      {kPipelineAxis, mesh_.getSize(kTensorAxis) * mesh_.getSize(kDataAxis)}};
+  std::vector<int64_t> members{0};
+  for (Attribute attribute : op->getAttrOfType<ArrayAttr>("axes")) {
+    StringRef name = cast<StringAttr>(attribute).getValue();
+    for (auto [axis, stride] : strides) {
+      if (axis != name)
+        continue;
+      const size_t before = members.size();
+      for (int64_t i = 1; i < mesh_.getSize(name); ++i)
+        for (size_t k = 0; k < before; ++k)
+          members.push_back(
+              std::min(members[k] + i * stride, cluster_.count - 1));
+    }
+  }
+  llvm::sort(members);
+  return members;
 }
 
 planning::Chain SubmicrobatchChain::chainOf(ArrayRef<Operation *> ops) const {

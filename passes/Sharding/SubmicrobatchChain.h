@@ -32,6 +32,8 @@ public:
   bool byAxis() const { return byAxis_; }
 
 private:
+  std::vector<int64_t> membersOf(mlir::Operation *op) const;
+
   dist::MeshAttr mesh_;
   bool byAxis_; // submicrobatches are positions of kSubmicrobatchAxis, not of
                 // "mb"

@@ -48,6 +48,7 @@ private:
   planning::SearchInput input; // refers to graph and classes
   std::optional<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
+  std::vector<planning::PlanCandidate> candidates; // the chosen one first
   planning::SearchReport sharding; // of the graph as it was first
   std::string report;
   report::Decisions considered;
@@ -92,8 +93,7 @@ LogicalResult Planner::choose() {
     if (!plain.empty() && options.train)
       found.push_back(plain.front());
   }
-  report += planning::describe(found, options.memoryBytes);
-  considered.candidates = consideredCandidates(found, options.globalBatch);
+  candidates = std::move(found);
   Result<planning::Assignment> assignment =
       search->assign(chosen.degrees, sharding);
   if (!assignment.ok())
@@ -185,7 +185,11 @@ LogicalResult Planner::decide() {
       search->sharding(chosen.degrees, chosen.overlap);
   considered.stages =
       consideredStages(*(*priced)->model, decision.plan, options.memoryBytes);
-  decision.report = report + decision.report;
+  // Of the graph as it is now: a decomposed op takes another time.
+  candidates.front() = chosen;
+  considered.candidates = consideredCandidates(candidates, options.globalBatch);
+  decision.report = planning::describe(candidates, options.memoryBytes) +
+                    report + decision.report;
   decision.sharding = std::move(sharding);
   decision.considered = std::move(considered);
   decision.step = std::move(graph);
@@ -201,6 +205,8 @@ FailureOr<Decision> Planner::run() {
   input.globalBatch = options.globalBatch;
   input.train = options.train;
   input.statePerParameter = options.statePerParameter;
+  input.updateKernel = options.updateKernel;
+  input.updateTraffic = options.updateTraffic;
   input.memoryBytes = options.memoryBytes;
   input.reduction = options.reduction;
   rebuild();

@@ -13,8 +13,10 @@ struct PlannerOptions {
   planning::Strategy pinned; // what the user decided
   int64_t globalBatch = 1;
   bool train = true;
-  double memoryBytes = 0;               // of a device; 0: not limited
-  double statePerParameter = 2;         // bytes of optimizer state by bytes
+  double memoryBytes = 0;       // of a device; 0: not limited
+  double statePerParameter = 2; // bytes of optimizer state by bytes
+  std::string updateKernel = "adamw_update"; // see planning::StageCostOptions
+  double updateTraffic = 4;
   planning::ReductionOptions reduction; // of gradients over replicas
 };
 

@@ -1,5 +1,8 @@
 #include "passes/Staging/PlanningGraph.h"
 
+#include "passes/Lowering/Epilogues.h"
+#include "passes/Lowering/FusionGroups.h"
+
 #include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
@@ -21,6 +24,39 @@ std::string merak::nodeName(Operation *op) {
 StringRef merak::roleOf(Operation *op) {
   auto role = op->getAttrOfType<StringAttr>(kRoleAttr);
   return role ? role.getValue() : StringRef(kForward);
+}
+
+// How lowering will write the op.
+static void describeLowering(Operation *op, planning::GraphOp &out) {
+  using planning::Moves;
+  if (isa<ReshapeOp>(op))
+    out.moves = Moves::Reshape;
+  else if (auto transpose = dyn_cast<TransposeOp>(op)) {
+    out.moves = Moves::Transpose;
+    out.perm.assign(transpose.getPerm().begin(), transpose.getPerm().end());
+  } else if (auto slice = dyn_cast<SliceOp>(op)) {
+    out.moves = Moves::Slice;
+    out.steps.assign(slice.getSteps().begin(), slice.getSteps().end());
+  } else if (isa<ExpandOp>(op))
+    out.moves = Moves::Expand;
+  else if (isa<PadOp>(op))
+    out.moves = Moves::Pad;
+  else if (auto concat = dyn_cast<ConcatOp>(op)) {
+    out.moves = Moves::Concat;
+    out.axis = concat.getAxis();
+  }
+  out.loops = lowering::loopsOf(op);
+  out.epilogue = lowering::epilogueRoleOf(op);
+  if (auto product = dyn_cast<EinsumOp>(op))
+    out.equation = product.getEquation().str();
+  out.addsInPlace = op->hasTrait<Pointwise>() || op->hasTrait<AddsInPlace>();
+  out.kernel = op->getName().stripDialect().str();
+  if (auto attention = dyn_cast<AttentionOp>(op);
+      attention && attention.getCausal())
+    out.kernel += ":causal";
+  if (auto attention = dyn_cast<AttentionGradOp>(op);
+      attention && attention.getCausal())
+    out.kernel += ":causal";
 }
 
 PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
@@ -76,6 +112,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     if (auto constant = dyn_cast<ConstantOp>(op)) {
       int id = addTensor(constant.getResult(), nodeName(&op));
       out.graph.tensors[id].constant = true;
+      out.graph.tensors[id].splat = isa<SplatElementsAttr>(constant.getValue());
       continue;
     }
     auto ruled = dyn_cast<ShardingRuleOpInterface>(op);
@@ -104,7 +141,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
     graphOp.weightGradient = role == kBackwardWeight;
     graphOp.view = isa<ReshapeOp>(op);
     graphOp.looksUp = isa<GatherOp>(op);
-    graphOp.kernel = op.getName().stripDialect().str();
+    describeLowering(&op, graphOp);
     auto id = op.getAttrOfType<IntegerAttr>(kIdAttr);
     if (id && graphOp.phase == planning::Phase::Forward) {
       graphOp.piece = id.getInt();

@@ -1,0 +1,60 @@
+#include "passes/Planning/Strides.h"
+
+namespace merak::planning {
+
+std::vector<int64_t> denseStrides(const std::vector<int64_t> &shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size(); i-- > 1;)
+    strides[i - 1] = strides[i] * shape[i];
+  return strides;
+}
+
+std::optional<std::vector<int64_t>>
+reshapedStrides(const std::vector<int64_t> &from,
+                const std::vector<int64_t> &strides,
+                const std::vector<int64_t> &to) {
+  std::vector<int64_t> result(to.size(), 0), sizes, steps;
+  // Old dimensions without those of size 1.
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i] == 0)
+      return denseStrides(to);
+    if (from[i] != 1) {
+      sizes.push_back(from[i]);
+      steps.push_back(strides[i]);
+    }
+  }
+  // Match groups of old and new dimensions with equal products; inside a group
+  // the old dimensions must be evenly spaced.
+  size_t oldBegin = 0, newBegin = 0;
+  while (oldBegin < sizes.size()) {
+    size_t oldEnd = oldBegin + 1, newEnd = newBegin;
+    int64_t oldCount = sizes[oldBegin], newCount = 1;
+    while (newCount != oldCount || newEnd == newBegin) {
+      if (newCount < oldCount || newEnd == newBegin) {
+        if (newEnd == to.size())
+          return std::nullopt;
+        newCount *= to[newEnd++];
+      } else {
+        if (oldEnd == sizes.size())
+          return std::nullopt;
+        oldCount *= sizes[oldEnd++];
+      }
+    }
+    for (size_t i = oldBegin; i + 1 < oldEnd; ++i)
+      if (steps[i] != sizes[i + 1] * steps[i + 1])
+        return std::nullopt;
+    int64_t stride = steps[oldEnd - 1];
+    for (size_t i = newEnd; i-- > newBegin;) {
+      result[i] = stride;
+      stride *= to[i];
+    }
+    oldBegin = oldEnd;
+    newBegin = newEnd;
+  }
+  // What is left has size 1; its strides do not matter.
+  for (size_t i = newBegin; i < to.size(); ++i)
+    result[i] = 1;
+  return result;
+}
+
+} // namespace merak::planning
