@@ -42,6 +42,11 @@ struct ActionOp {
 struct ActionOps {
   std::vector<ActionValue> values;
   std::vector<ActionOp> ops;
+  // The op of the graph; null for what only lists have (loads, casts).
+  const GraphOp *opOf(const Graph &graph, int op) const {
+    const ActionOp &of = ops[size_t(op)];
+    return of.kind == ActionOp::Op ? &graph.ops[size_t(of.index)] : nullptr;
+  }
 };
 
 // `home`: by graph op, the forward op that it belongs to; -1: none. `mesh`: the

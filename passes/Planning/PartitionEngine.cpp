@@ -363,13 +363,19 @@ void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
     // Candidates: reduce all of them, or keep one linear group of them. The
     // price: bytes to reduce now, and those of the results later. Summing over
     // microbatches early is impossible for what depends on parameters.
+    // Gradients of weights are added up over microbatches: now is once for each
+    // of them, later once a step, and in f32 where products are of 16 bits,
+    // however many microbatches there are.
+    const double times = op.weightGradient && axis != microbatchBit
+                             ? double(std::max<int64_t>(2, microbatches))
+                             : 1;
     auto price = [&](const std::vector<int> &kept) {
       double bytes = 0;
       for (int i : partial) {
         int id = op.operands[i];
         if (std::find(kept.begin(), kept.end(), i) != kept.end())
           continue;
-        bytes += localBytes(id, tensors[id].variants[0].masks);
+        bytes += times * localBytes(id, tensors[id].variants[0].masks);
         if (axis == microbatchBit)
           bytes += dependsOnParameter[id] ? 1e30 : 1e15;
       }

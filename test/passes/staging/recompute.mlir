@@ -18,9 +18,8 @@
 // FULL: train.einsum "bi,ij->bj"
 // FULL: train.relu
 // FULL: pipe.store
-// FULL: train.einsum "bi,ij->bj"
-// The result of the second activation is only sent: R stops before it.
-// FULL-NOT: train.relu
+// The result of the second product is only sent: R stops before it.
+// FULL-NOT: train.einsum
 // FULL: pipe.action B @backward
 // What arrived is kept: R of the last stage loads it, no transfer leaves an R.
 // FULL-LABEL: pipe.stage @stage1
