@@ -5,6 +5,7 @@
 //   merak-table --cluster=FILE --global-batch=N MODEL.onnx...
 //
 // docs/MerakTable.md states the assumptions and holds the table.
+#include "compiler/Pipeline/Pipelines.h"
 #include "compiler/Pipeline/Registration.h"
 #include "onnx/Import/Importer.h"
 #include "passes/Graph/Passes.h"

@@ -17,7 +17,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 sys.path.insert(0, os.path.join(ROOT, "test/dialects"))
 import specification  # noqa: E402
 
-ROOMS = ("support", "dialects", "passes/Planning", "passes/CostModel", "passes",
+ROOMS = ("support", "onnx", "dialects", "passes/Planning", "passes/CostModel", "passes",
          "compiler", "codegen", "runtime", "tools", "bench", "test", "scripts")
 CODE = (".cpp", ".h", ".td", ".cu", ".cuh", ".proto", ".py")
 OP_CLASS = r"(?:\w+::)*\w+Op"

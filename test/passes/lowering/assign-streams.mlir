@@ -1,0 +1,31 @@
+// A collective whose result the next instruction needs runs on the computation's
+// stream; so does one whose operand the next changes. Others stay beside it, and
+// those over stages always do.
+// REQUIRES: merak-opt
+// RUN: merak-opt %s --merak-assign-streams | FileCheck %s
+
+// CHECK: plan.collective all_reduce (@a[4]) -> (@a[4]) group 0 reduction sum{{ *$}}
+// CHECK-NEXT: plan.library "copy" (@a[4]) -> (@b[4])
+// CHECK-NEXT: plan.collective all_reduce (@b[4]) -> (@b[4]) group 0 reduction sum stream 1
+// CHECK-NEXT: plan.library "copy" (@a[4]) -> (@c[4])
+// CHECK-NEXT: plan.collective all_reduce (@a[4]) -> (@d[4]) group 0 reduction sum{{ *$}}
+// CHECK-NEXT: plan.library "copy" (@c[4]) -> (@a[4])
+// CHECK-NEXT: plan.collective all_reduce (@c[4]) -> (@c[4]) group 1 reduction sum stream 1
+// CHECK-NEXT: plan.library "copy" (@c[4]) -> (@b[4])
+plan.program @stage0 index 0 streams ["compute", "collectives"] groups [["tp"], ["pp"]] schedule <F0> {
+  plan.buffer activations @a : tensor<4xf32>
+  plan.buffer activations @b : tensor<4xf32>
+  plan.buffer activations @c : tensor<4xf32>
+  plan.buffer activations @d : tensor<4xf32>
+  plan.procedure @forward action F {
+    plan.collective all_reduce (@a[4]) -> (@a[4]) group 0 reduction sum stream 1
+    plan.library "copy" (@a[4]) -> (@b[4])
+    plan.collective all_reduce (@b[4]) -> (@b[4]) group 0 reduction sum stream 1
+    plan.library "copy" (@a[4]) -> (@c[4])
+    plan.collective all_reduce (@a[4]) -> (@d[4]) group 0 reduction sum stream 1
+    plan.library "copy" (@c[4]) -> (@a[4])
+    plan.collective all_reduce (@c[4]) -> (@c[4]) group 1 reduction sum stream 1
+    plan.library "copy" (@c[4]) -> (@b[4])
+  }
+  plan.call @forward microbatch 0 slots [] waits []
+}
