@@ -241,9 +241,11 @@ void PlanStages::note(const Decision &decision, const PlannerOptions &planner,
                                          device.memoryBytes,
                                          planner.cluster.toJson()));
   module->setAttr(pipe::kDecisionAttr,
-                  pipe::DecisionAttr::get(context, *decision.strategy.schedule,
-                                          ordersOf(decision, context),
-                                          decision.gradientBucket));
+                  pipe::DecisionAttr::get(
+                      context, *decision.strategy.schedule,
+                      ordersOf(decision, context),
+                      decision.schedule ? decision.schedule->microbatches : 0,
+                      decision.gradientBucket));
 }
 
 std::unique_ptr<Pass> merak::createPlanStages(const CompilerOptions &options,

@@ -47,9 +47,13 @@ void PipeDialect::registerAttributes() {
 
 LogicalResult DecisionAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                    StringRef, ArrayAttr orders,
+                                   int64_t microbatches,
                                    int64_t gradientBucket) {
   if (orders && !llvm::all_of(orders, llvm::IsaPred<ScheduleAttr>))
     return emitError() << "expected orders of #pipe.schedule, got " << orders;
+  if (microbatches < 0)
+    return emitError() << "expected microbatches of at least 0, got "
+                       << microbatches;
   if (gradientBucket < 0)
     return emitError() << "expected gradient_bucket of at least 0, got "
                        << gradientBucket;

@@ -71,11 +71,13 @@ def Pipe_DecisionAttr : AttrDef<Pipe_Dialect, "Decision"> {
 
     `#pipe.decision<schedule = "1f1b", gradient_bucket = 1048576>`: the schedule
     phase makes the orders of the schedule of this name; where no name stands for
-    them, `orders` has them, a `#pipe.schedule` for each stage. `gradient_bucket`:
+    them, `orders` has them, a `#pipe.schedule` for each stage, and `microbatches`
+    the number that they are meant for, 0: as many as they name. `gradient_bucket`:
     bytes of gradients that one collective reduces at most, 0: each by itself.
   }];
   let parameters = (ins StringRefParameter<"name of the schedule">:$schedule,
                         OptionalParameter<"::mlir::ArrayAttr">:$orders,
+                        DefaultValuedParameter<"int64_t", "0">:$microbatches,
                         DefaultValuedParameter<"int64_t", "0">:$gradient_bucket);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;

@@ -232,8 +232,8 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
 }
 
 // As many microbatches and chunks as the orders of the stages name.
-static planning::Schedule scheduleOf(const std::string &name,
-                                     ArrayAttr orders) {
+static planning::Schedule scheduleOf(const std::string &name, ArrayAttr orders,
+                                     int64_t microbatches) {
   planning::Schedule schedule;
   schedule.name = name;
   schedule.stages = static_cast<int>(orders.size());
@@ -245,6 +245,8 @@ static planning::Schedule scheduleOf(const std::string &name,
         schedule.chunks = std::max(schedule.chunks, step.chunk + 1);
     }
   }
+  if (microbatches > 0)
+    schedule.microbatches = static_cast<int>(microbatches);
   return schedule;
 }
 
@@ -260,7 +262,7 @@ LogicalResult merak::attachDecidedSchedule(ModuleOp module,
   if (decision && name.empty()) {
     name = decision.getSchedule().str();
     if (ArrayAttr orders = decision.getOrders())
-      lists = scheduleOf(name, orders);
+      lists = scheduleOf(name, orders, decision.getMicrobatches());
   }
   return attachSchedule(module, name.empty() ? "1f1b" : name,
                         mesh.getSize(kMicrobatchAxis) / submicrobatches(module),

@@ -48,3 +48,8 @@ module attributes {pipe.decision = #pipe.decision<schedule = "auto", orders = [1
 
 // expected-error @+1 {{expected gradient_bucket of at least 0, got -1}}
 module attributes {pipe.decision = #pipe.decision<schedule = "auto", gradient_bucket = -1>} {}
+
+// -----
+
+// expected-error @+1 {{expected microbatches of at least 0, got -2}}
+module attributes {pipe.decision = #pipe.decision<schedule = "auto", microbatches = -2>} {}

@@ -170,7 +170,7 @@ def halves_of_one_sample(tools):
                   os.path.join(harness.MODELS, "mlp-ce", "model.onnx"), "-o",
                   tools.path("o.plan"), *TRAIN,
                   "--mesh=pp=1,dp=1,tp=2", "--microbatch=1", "--tp-overlap=3",
-                  says=[r"overlap 3 splits a microbatch into two halves, found "
+                  says=[r"overlap 3 splits a microbatch into two submicrobatches, found "
                         r"1 sample a microbatch .*: no dimension besides the "
                         r"batch can be halved"])
 

@@ -119,7 +119,7 @@ def compile_form(tools, model, *options):
               f"--cluster={CLUSTER}", *options, "-q")
     with open(lowered, encoding="utf-8") as file:
         text = file.read()
-    changed = text.replace('device = "cuda"', 'device = "cpu"', 1)
+    changed = text.replace('backend = "cuda"', 'backend = "cpu"', 1)
     if changed == text:
         raise Failed("the plan is not one for GPUs")
     with open(lowered, "w", encoding="utf-8") as file:
