@@ -228,20 +228,22 @@ def largest_arena(tools, model, mesh, microbatch, schedule, recompute):
 
 
 def tight(tools, model, mesh, microbatch, schedule, base):
-    """A quarter above what full recomputation needs there is some. (Nearer to what
-    none needs, other cuts of the stages would do.)"""
+    """Under a limit that is tight enough something is recomputed. (Under the first
+    ones other cuts of the stages may do without.)"""
     least, most = (largest_arena(tools, model, mesh, microbatch, schedule, how)
                    for how in ("full", "none"))
     if least > 0.995 * most:
         raise Failed(f"nothing to gain: {least} of {most} bytes")
-    limit = least + (most - least) // 4
-    result = order_run(WithOption(tools, f"--memory-limit={limit}"), model,
-                       mesh, microbatch, schedule, "auto")
-    printed = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
-    if not re.search(r"^program \d+ procedure .* \(R\)", printed, re.M):
-        raise Failed(f"nothing is recomputed under {limit} of {most} bytes")
-    compare(result, base)
-    return f"identical under {limit} bytes, {least} to {most}"
+    between = most - least
+    for limit in (least + between // 2, least + between // 4, least,
+                  least - between // 2, least - between):
+        result = order_run(WithOption(tools, f"--memory-limit={limit}"), model,
+                           mesh, microbatch, schedule, "auto")
+        compare(result, base)
+        printed = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
+        if re.search(r"^program \d+ procedure .* \(R\)", printed, re.M):
+            return f"identical under {limit} bytes, {least} to {most}"
+    raise Failed(f"nothing is recomputed under {limit} of {most} bytes")
 
 
 def tight_body(model, mesh, microbatch, schedule, tools):

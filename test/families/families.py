@@ -217,7 +217,8 @@ RANDOM_MESHES = ["none", "pp=2", "pp=3", "pp=4", "pp=8", "tp=2", "tp=4", "dp=2",
                  "pp=2,tp=2", "pp=2,dp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2",
                  "pp=4,tp=2"]
 # What a layout may be refused for.
-REFUSALS = ["splits a microbatch into two halves", "needs the whole batch of",
+REFUSALS = ["splits a microbatch into two submicrobatches",
+            "needs the whole batch of",
             "summed over all microbatches before it can run"]
 
 
