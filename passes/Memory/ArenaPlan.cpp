@@ -32,7 +32,7 @@ struct Placed {
   int64_t offset, end, first, last;
 };
 
-// The ranges that have a place, by memory and by life. LiveBytes are kept by
+// The ranges that have a place, by memory and by life. Live ranges are kept by
 // their length, in classes of powers of two, so that those that meet a given
 // one are found without looking at many others.
 class PlacedRanges {

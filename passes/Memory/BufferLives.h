@@ -10,9 +10,9 @@ struct BufferLife {
   int64_t first = 0, last = 0; // instructions, both included
 };
 
-// LiveBytes of all buffers that the procedure touches, in order of first touch.
-// What streams other than the computation's touch is live until the computation
-// has used (and so waited for) what they made, or to the end.
+// Live ranges of all buffers that the procedure touches, in order of first
+// touch. What streams other than the computation's touch is live until the
+// computation has used (and so waited for) what they made, or to the end.
 llvm::MapVector<mlir::StringAttr, BufferLife>
 bufferLives(plan::ProcedureOp procedure);
 

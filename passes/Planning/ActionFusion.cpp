@@ -10,10 +10,6 @@ namespace {
 
 using Group = std::vector<int>; // ops, in order
 
-bool has(const std::vector<int> &list, int value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
-
 class Fuser {
 public:
   Fuser(const Graph &graph, const ActionOps &list, ListOf which,

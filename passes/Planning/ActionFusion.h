@@ -5,6 +5,7 @@
 
 #include "passes/Planning/ActionKernels.h"
 
+#include <algorithm>
 #include <set>
 
 namespace merak::planning {
@@ -25,6 +26,10 @@ struct ActionFusion {
   std::vector<FusedProduct> products;
   std::set<int> unused; // ops whose results nobody reads any more
 };
+
+inline bool has(const std::vector<int> &list, int value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
 
 ActionFusion fuseActions(const Graph &graph, const ActionOps &list,
                          ListOf which, const KernelOptions &options);

@@ -13,10 +13,6 @@ namespace {
 
 using Group = std::vector<int>; // ops, in order
 
-bool has(const std::vector<int> &list, int value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
-
 class Writer {
 public:
   Writer(const Graph &graph, const Outcome &outcome, const ActionOps &list,

@@ -518,7 +518,7 @@ private:
     return marks;
   }
 
-  // Merak: the first shards of a stage, as many as its ratio says.
+  // Merak: the first blocks of a stage, as many as its ratio says.
   Marks byRatio(const Search &search, const std::vector<int> &begin, int v) {
     Result<std::vector<double>> ratios = stageRatios(
         shape.stages, {given}, traitsOf(search.schedule->name).shifts);
@@ -529,7 +529,7 @@ private:
     return {0, count > 0 ? ends[count - 1] : 0};
   }
 
-  // The fewest recomputeRanks with which the stage fits; if none does, those
+  // The fewest ranks with which the stage fits; if none does, those
   // with the least memory.
   Marks fit(const Search &search, const std::vector<int> &begin, int v) {
     if (shape.memoryBytes <= 0)
@@ -578,7 +578,7 @@ private:
     return least;
   }
 
-  // Where a shard of a stage ends.
+  // Where a block of a stage ends.
   std::vector<int> shardEnds(const std::vector<int> &begin, int v) const {
     std::vector<int> ends;
     for (int at : model.blockBounds())

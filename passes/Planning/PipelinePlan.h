@@ -5,7 +5,7 @@
 //   for each schedule:
 //     cuts = the lightest heaviest stage; then, while the time falls:
 //       local moves of the cuts; after each, every stage recomputes as little
-//       as its own free memory allows (the first recomputeRanks of the ranking)
+//       as its own free memory allows (the first ranks of recomputation)
 //   the least time wins; what does not fit loses to what does
 #pragma once
 
@@ -24,7 +24,7 @@ enum class CutRule {
 // more than parts. Error: why it cannot.
 using Cutter =
     std::function<Result<std::vector<int>>(const StageModel &model, int parts)>;
-// Equal numbers of shards, uniform_floor of Merak.
+// Equal numbers of blocks, uniform_floor of Merak.
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts);
 // What a stage costs in a system that keeps and updates otherwise than plans
 // do. The result lives as long as the function.
@@ -32,8 +32,8 @@ using StagePricer = std::function<const StageCost &(
     const StageModel &model, const PipelineShape &shape, int begin, int end,
     Marks marks)>;
 
-// Boundaries of n shards on p stages: the remainder goes to stages 1, 2, ...
-// With fewer shards than stages some are empty.
+// Boundaries of n blocks on p stages: the remainder goes to stages 1, 2, ...
+// With fewer blocks than stages some are empty.
 std::vector<int> uniformFloor(int n, int p);
 // Boundaries of consecutive weights in `parts` not empty parts, the heaviest as
 // light as possible.

@@ -23,7 +23,6 @@ struct PlanDecision {
   std::vector<int> stageOfOp;
   std::vector<char> recompute; // by op: whether R computes it again
   PipelinePlan plan;           // as priced
-  SearchReport sharding;       // of the search for tensor parallelism
   // The order of actions where no named schedule is it.
   std::optional<Schedule> schedule;
   // Most bytes of several gradients that one collective reduces; 0: none.

@@ -73,7 +73,6 @@ public:
   struct Sharding {
     Assignment assignment;
     SearchReport report;
-    Outcome outcome;
     StageProblem problem;
     std::unique_ptr<StageModel> model;
   };

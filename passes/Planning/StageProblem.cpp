@@ -7,7 +7,7 @@
 
 namespace merak::planning {
 
-// A cut between shards is the narrowest within so many ops on both sides.
+// A cut between blocks is the narrowest within so many ops on both sides.
 constexpr int kShardWindow = 16;
 // Shards lighter than this part of the mean join the next one.
 constexpr double kLightShard = 0.1;
@@ -119,7 +119,7 @@ void StageModel::findShards() {
     if (narrow[i] == count() ||
         seconds(blockBegin.back(), narrow[i]) >= kLightShard * mean)
       blockBegin.push_back(narrow[i]);
-  // A light rest belongs to the last shard.
+  // A light rest belongs to the last block.
   if (blockBegin.size() > 2 &&
       seconds(blockBegin[blockBegin.size() - 2], count()) < kLightShard * mean)
     blockBegin.erase(blockBegin.end() - 2);
@@ -507,7 +507,7 @@ public:
   RecomputeRanks(const StageProblem &problem, const std::vector<int> &producer)
       : problem(problem), producer(producer) {}
 
-  // Rung per op; ops outside of every step get the last recomputeRank.
+  // Rank per op; ops outside of every step get the last one.
   // `recomputeRanks`: one more than the last.
   std::vector<int> rankRecomputation(int &recomputeRanks) {
     size_t n = problem.ops.size();

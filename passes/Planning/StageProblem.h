@@ -197,7 +197,7 @@ public:
   double exposedReduction(int begin, int end, const PipelineShape &shape) const;
 
   // The ranking: ops in the order in which they are worth recomputing, by
-  // seconds per byte freed; level(i) is the recomputeRank of op i, levels() of
+  // seconds per byte freed; level(i) is the rank of op i, levels() of
   // none.
   int levels() const { return recomputeRanks; }
   int level(int op) const { return recomputeRank[op]; }
@@ -205,10 +205,10 @@ public:
     return recomputeRank[op] < recomputeRanks &&
            (recomputeRank[op] < marks.level || op < marks.until);
   }
-  // Cuts that few bytes cross, first 0, last count(); shards lie between them.
+  // Cuts that few bytes cross, first 0, last count(); blocks lie between them.
   const std::vector<int> &blockBounds() const { return blockBegin; }
   // The cuts that a search for so many stages tries: all, or for large models
-  // those between shards, if there are enough.
+  // those between blocks, if there are enough.
   const std::vector<int> &positions(int parts) const {
     return count() > kAllPositions && int(blockBegin.size()) > parts
                ? blockBegin

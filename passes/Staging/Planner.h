@@ -24,6 +24,7 @@ struct PlannerOptions {
 // step as it is now, and what it considered, for the plan's report.
 struct Decision : planning::PlanDecision {
   PlanningGraph step;
+  planning::SearchReport sharding; // on the graph as it was first
   report::Decisions considered;
 };
 
