@@ -305,7 +305,7 @@ LogicalResult evaluate(const std::string &path,
         "| {} | {:.3f} | {} | {}, {}, recompute {}, overlap {} | {:.1f} % | "
         "{:.3f} s | {:.0f} |\n",
         policy.name, cost.seconds, gain, best.degrees.str(),
-        best.plan.schedule.name, best.recompute, best.overlap,
+        best.plan.schedule.name, best.recompute, best.techniques.overlap,
         100 * cost.bubble(), cost.exposedSeconds, memory / 1048576);
     llvm::outs().flush();
   };

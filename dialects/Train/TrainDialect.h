@@ -48,6 +48,9 @@ inline constexpr llvm::StringLiteral kUpdate = "update";
 // forward op, and on a backward op the position of the op it is a gradient of.
 inline constexpr llvm::StringLiteral kIdAttr = "train.id";
 inline constexpr llvm::StringLiteral kOfAttr = "train.of";
+// Discardable attribute on an addition that sums the gradients of all uses of a
+// value; its kOfAttr is that of a use.
+inline constexpr llvm::StringLiteral kSumAttr = "train.sum";
 
 // Discardable attribute on the module: the #train.config.
 inline constexpr llvm::StringLiteral kConfigAttr = "train.config";

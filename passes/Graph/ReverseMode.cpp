@@ -53,7 +53,13 @@ LogicalResult ReverseMode::differentiate(OpBuilder &b, Operation *op) {
     if (!want || !grad)
       continue;
     Value &sum = gradient[operand];
-    sum = sum ? Value(AddOp::create(b, operand.getLoc(), sum, grad)) : grad;
+    if (!sum) {
+      sum = grad;
+      continue;
+    }
+    auto both = AddOp::create(b, operand.getLoc(), sum, grad);
+    both->setAttr(kSumAttr, b.getUnitAttr());
+    sum = both;
   }
   // The gradient belongs to the stage of its forward op; the sum over the uses
   // of a value to the stage of its first use.

@@ -117,11 +117,11 @@ std::vector<PipelinePlan> CandidateSet::plan(const TriedPlan &like,
 }
 
 void CandidateSet::add(const StageModel &model, const PipelineShape &shape,
-                       int overlap) {
+                       const Techniques &techniques) {
   TriedPlan like;
   like.model = &model;
   like.shape = shape;
-  like.overlap = overlap;
+  like.techniques = techniques;
   addChunks(like, policy.chunks);
   if (begins || shape.stages == 1 || !model.problem.train)
     return;
@@ -206,7 +206,7 @@ void CandidateSet::improve() {
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return exactly(all[a]) < exactly(all[b]);
   });
-  std::set<std::pair<int, std::vector<int>>> seen;
+  std::set<std::pair<Techniques, std::vector<int>>> seen;
   std::map<int, int> improved; // by chunks
   for (size_t i : order) {
     const TriedPlan *leader = best();
@@ -222,7 +222,7 @@ void CandidateSet::improve() {
     std::vector<int> key = all[i].plan.begin;
     for (const Marks &marks : all[i].plan.marks)
       key.insert(key.end(), {marks.level, marks.until});
-    if (!seen.insert({all[i].overlap, std::move(key)}).second)
+    if (!seen.insert({all[i].techniques, std::move(key)}).second)
       continue;
     TriedPlan attempt = all[i];
     bool found = improveSchedule(
@@ -235,14 +235,23 @@ void CandidateSet::improve() {
   }
 }
 
+std::string Techniques::str() const {
+  std::string text;
+  if (overlap > 0)
+    text += fmt::format(", overlap {}", overlap);
+  if (zero > 0)
+    text += fmt::format(", zero {}", zero);
+  return text;
+}
+
 std::string CandidateSet::str() const {
   const TriedPlan *chosen = best();
   if (!chosen)
     return "";
-  // The best of each recomputation, overlap and number of chunks.
-  std::map<std::tuple<std::string, int, int>, const TriedPlan *> kinds;
+  // The best of each recomputation, techniques and number of chunks.
+  std::map<std::tuple<std::string, Techniques, int>, const TriedPlan *> kinds;
   for (const TriedPlan &attempt : all) {
-    const TriedPlan *&of = kinds[{attempt.recompute, attempt.overlap,
+    const TriedPlan *&of = kinds[{attempt.recompute, attempt.techniques,
                                   attempt.plan.schedule.chunks}];
     if (!of || better(attempt, *of))
       of = &attempt;
@@ -264,8 +273,7 @@ std::string CandidateSet::str() const {
     const PipelineCost &cost = attempt->plan.cost;
     text += fmt::format(
         "tried recompute {}{}{}: {:.4g} s with {}", attempt->recompute,
-        attempt->overlap > 0 ? fmt::format(", overlap {}", attempt->overlap)
-                             : "",
+        attempt->techniques.str(),
         attempt->plan.schedule.chunks > 1
             ? fmt::format(", {} chunks", attempt->plan.schedule.chunks)
             : "",

@@ -23,6 +23,7 @@ struct SearchPolicy {
   int chunks = 1;                 // parts of the model on each stage
   std::vector<int> otherChunks;   // tried besides, interleaved
   std::vector<int> overlap = {0}; // levels tried
+  std::vector<int> zero = {0};    // levels tried (SeamLayouts.h)
   bool tensorInsideNode = true;   // tp only up to the devices of a node
   bool dataOnly = false;          // pp = tp = 1
   bool lists = false;             // list schedules as well (improveSchedule)
@@ -37,11 +38,20 @@ PipelineOptions pipelineOptions(const SearchPolicy &policy,
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
                                    const std::vector<std::string> &begins);
 
+// What decides the layouts of given degrees: levels of tensor-parallel overlap
+// and of ZeRO.
+struct Techniques {
+  int overlap = 0, zero = 0;
+  auto operator<=>(const Techniques &) const = default;
+  // ", overlap 3, zero 1": those that are used.
+  std::string str() const;
+};
+
 // One plan that was made.
 struct TriedPlan {
   PipelinePlan plan;
   std::string recompute;
-  int overlap = 0;
+  Techniques techniques;
   const StageModel *model = nullptr;
   PipelineShape shape;
   std::string considered; // the schedules compared on these stages, if any were
@@ -56,7 +66,8 @@ public:
       : policy(policy), quick(quick), begins(begins) {}
 
   // The model and what it refers to must outlive this.
-  void add(const StageModel &model, const PipelineShape &shape, int overlap);
+  void add(const StageModel &model, const PipelineShape &shape,
+           const Techniques &techniques);
   // List schedules for the most promising ones, if the policy has them.
   void improve();
 

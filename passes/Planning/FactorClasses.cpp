@@ -172,6 +172,7 @@ private:
       const FactorForest::Node &node = forest[leaf];
       ClassInfo info;
       info.size = node.size;
+      info.root = it->second;
       if (node.refinedBy >= 0)
         info.refinedBy = graph.ops[node.refinedBy].name;
       if (node.misalignedBy >= 0) {
@@ -279,52 +280,99 @@ std::string Classes::dimStr(int tensor, int dim) const {
   return text.empty() ? "1" : text;
 }
 
+namespace {
+
+// Classes of the atoms of an operand as the op has them, which differ from the
+// tensor's own behind a seam.
+std::vector<int> classesAt(const Graph &graph, const Classes &classes, int op,
+                           int operand) {
+  const int id = graph.ops[op].operands[operand];
+  std::vector<int> out = classes.tensors[id].atoms;
+  const std::vector<int> &slots = classes.ops[op].operands[operand];
+  for (size_t a = 0; a < out.size(); ++a)
+    if (slots[a] >= 0)
+      out[a] = classes.ops[op].slots[slots[a]].cls;
+  return out;
+}
+
+// Visits the dimensions' factors: dimension, classes, product outside.
+template <typename Visit>
+void eachFactor(const Classes &classes, const TensorClasses &tensor,
+                const std::vector<int> &atoms, Visit visit) {
+  for (size_t d = 0; d + 1 < tensor.dimBegin.size(); ++d) {
+    int64_t outer = 1;
+    for (int i = tensor.dimBegin[d]; i < tensor.dimBegin[d + 1]; ++i) {
+      visit(int(d), atoms[i], outer);
+      outer *= classes.classes[atoms[i]].size;
+    }
+  }
+}
+
+} // namespace
+
 ClassAnchor anchorOf(const Graph &graph, const Classes &classes, int cls) {
   auto rank = [](const GraphTensor &tensor) {
     return tensor.parameter ? 0 : tensor.input ? 1 : 2;
   };
   ClassAnchor best;
   int bestRank = 3;
+  const int64_t size = classes.classes[cls].size;
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
-    const TensorClasses &atoms = classes.tensors[t];
-    if (rank(graph.tensors[t]) >= bestRank)
-      continue;
-    for (size_t d = 0; d + 1 < atoms.dimBegin.size(); ++d) {
-      int64_t outer = 1;
-      for (int i = atoms.dimBegin[d]; i < atoms.dimBegin[d + 1]; ++i) {
-        if (atoms.atoms[i] == cls && rank(graph.tensors[t]) < bestRank) {
-          bestRank = rank(graph.tensors[t]);
-          best = {graph.tensors[t].name, int(d), outer,
-                  classes.classes[cls].size};
-        }
-        outer *= classes.classes[atoms.atoms[i]].size;
-      }
-    }
+    const GraphTensor &tensor = graph.tensors[t];
+    eachFactor(classes, classes.tensors[t], classes.tensors[t].atoms,
+               [&](int dim, int found, int64_t outer) {
+                 if (found != cls || rank(tensor) >= bestRank)
+                   return;
+                 bestRank = rank(tensor);
+                 best = {tensor.name, dim, outer, size};
+               });
   }
+  if (bestRank < 3)
+    return best;
+  // Behind seams only.
+  const std::vector<std::string> names = forwardNames(graph);
+  for (size_t o = 0; o < graph.ops.size(); ++o)
+    for (size_t i = 0; i < graph.ops[o].operands.size(); ++i) {
+      const int id = graph.ops[o].operands[i];
+      eachFactor(classes, classes.tensors[id],
+                 classesAt(graph, classes, int(o), int(i)),
+                 [&](int dim, int found, int64_t outer) {
+                   if (found == cls && best.op.empty())
+                     best = {graph.tensors[id].name, dim, outer, size,
+                             names[o], int(i)};
+                 });
+    }
   return best;
 }
 
 std::vector<int> findAnchor(const Graph &graph, const Classes &classes,
                             const ClassAnchor &anchor) {
-  for (size_t t = 0; t < graph.tensors.size(); ++t) {
-    const TensorClasses &atoms = classes.tensors[t];
-    if (graph.tensors[t].name != anchor.tensor || anchor.dim < 0 ||
-        anchor.dim + 1 >= int(atoms.dimBegin.size()))
-      continue;
+  const std::vector<std::string> names =
+      anchor.op.empty() ? std::vector<std::string>() : forwardNames(graph);
+  auto search = [&](int tensor, const std::vector<int> &atoms) {
     std::vector<int> found;
-    int64_t outer = 1, size = 1;
-    for (int i = atoms.dimBegin[anchor.dim]; i < atoms.dimBegin[anchor.dim + 1];
-         ++i) {
-      int64_t here = classes.classes[atoms.atoms[i]].size;
-      if (outer == anchor.outer && size < anchor.size) {
-        found.push_back(atoms.atoms[i]);
-        size *= here;
-      } else if (found.empty()) {
-        outer *= here;
-      }
-    }
+    int64_t size = 1;
+    eachFactor(classes, classes.tensors[tensor], atoms,
+               [&](int dim, int cls, int64_t outer) {
+                 if (dim != anchor.dim || outer != anchor.outer * size ||
+                     size >= anchor.size)
+                   return;
+                 found.push_back(cls);
+                 size *= classes.classes[cls].size;
+               });
     return size == anchor.size ? found : std::vector<int>();
+  };
+  if (anchor.op.empty()) {
+    for (size_t t = 0; t < graph.tensors.size(); ++t)
+      if (graph.tensors[t].name == anchor.tensor)
+        return search(int(t), classes.tensors[t].atoms);
+    return {};
   }
+  for (size_t o = 0; o < graph.ops.size(); ++o)
+    if (names[o] == anchor.op && anchor.operand >= 0 &&
+        anchor.operand < int(graph.ops[o].operands.size()))
+      return search(graph.ops[o].operands[anchor.operand],
+                    classesAt(graph, classes, int(o), anchor.operand));
   return {};
 }
 

@@ -13,6 +13,8 @@ namespace merak::planning {
 
 struct ClassInfo {
   int64_t size = 1;
+  // Twins have the same: the class that they are without seams (Seams.h).
+  int root = 0;
   bool splittable = true;
   std::string reason;    // why not splittable: names the op
   std::string refinedBy; // the op that made it a part of a larger factor
@@ -54,12 +56,15 @@ Classes unify(const Graph &graph);
 
 // Names a class in a way that survives a change of the graph's ops: a factor of
 // a dimension of a named tensor, found by the product of the factors outside
-// it.
+// it. With an op: of the tensor as operand number `operand` of the op, which
+// differs from the tensor itself behind a seam only.
 struct ClassAnchor {
   std::string tensor;
   int dim = 0;
   int64_t outer = 1;
   int64_t size = 1;
+  std::string op = {}; // see forwardNames
+  int operand = 0;
   bool operator==(const ClassAnchor &) const = default;
 };
 // The first parameter, then input, then any tensor that has the class.

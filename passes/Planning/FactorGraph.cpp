@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
 
 namespace merak::planning {
 
@@ -110,6 +111,29 @@ Status Graph::check() const {
         defined[id] = true;
   }
   return status;
+}
+
+std::vector<std::string> opNames(const std::vector<std::string> &nodes) {
+  std::map<std::string, int> seen;
+  std::vector<std::string> names;
+  for (const std::string &node : nodes) {
+    int before = seen[node]++;
+    names.push_back(before ? fmt::format("{}#{}", node, before) : node);
+  }
+  return names;
+}
+
+std::vector<std::string> forwardNames(const Graph &graph) {
+  std::vector<std::string> nodes, names(graph.ops.size());
+  for (const GraphOp &op : graph.ops)
+    if (op.phase == Phase::Forward)
+      nodes.push_back(op.name);
+  const std::vector<std::string> unique = opNames(nodes);
+  size_t next = 0;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (graph.ops[i].phase == Phase::Forward)
+      names[i] = unique[next++];
+  return names;
 }
 
 } // namespace merak::planning

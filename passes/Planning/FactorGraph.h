@@ -66,6 +66,9 @@ struct GraphOp {
   // which share its gradients; they stay on one stage.
   int64_t piece = -1;
   bool weightGradient = false;
+  // Backward only: adds gradients of two uses of one value; `gradientOf` is one
+  // of the uses.
+  bool sumOfUses = false;
   bool view = false; // never moves data: reshape
   Moves moves = Moves::No;
   std::vector<int64_t> perm;  // Transpose
@@ -111,5 +114,12 @@ struct Graph {
   // problem is reported, with the op's name.
   Status check() const;
 };
+
+// How a strategy names ops, given the nodes of the forward ops in order:
+// "node", or "node#2" where the third op of that node is meant.
+std::vector<std::string> opNames(const std::vector<std::string> &nodes);
+// The same for the ops of a graph; "" for those that are not of the forward
+// pass.
+std::vector<std::string> forwardNames(const Graph &graph);
 
 } // namespace merak::planning

@@ -9,19 +9,6 @@
 
 namespace merak::planning {
 
-std::vector<std::string> forwardNames(const Graph &graph) {
-  std::vector<std::string> nodes, names(graph.ops.size());
-  for (const GraphOp &op : graph.ops)
-    if (op.phase == Phase::Forward)
-      nodes.push_back(op.name);
-  const std::vector<std::string> unique = opNames(nodes);
-  size_t next = 0;
-  for (size_t i = 0; i < graph.ops.size(); ++i)
-    if (graph.ops[i].phase == Phase::Forward)
-      names[i] = unique[next++];
-  return names;
-}
-
 namespace {
 
 class Marker {

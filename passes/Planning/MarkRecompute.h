@@ -5,9 +5,6 @@
 
 namespace merak::planning {
 
-// By op, how a strategy names it; empty: no forward op.
-std::vector<std::string> forwardNames(const Graph &graph);
-
 // Fills `decision.recompute` from `decision.strategy` (mode, schedule, ops) and
 // the ops that `pinned` names, and writes the choice back to the strategy.
 // Requires degrees, stages and the schedule's name. Errors: ops that the model

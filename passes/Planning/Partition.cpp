@@ -236,7 +236,7 @@ public:
           dim.factors.back().size *= size;
         } else {
           layout::Factor factor{size, {}};
-          for (int axis : engine.classAxes(atoms.atoms[i]))
+          for (int axis : engine.orderOf(atoms.atoms[i]))
             if (masks[i] >> axis & 1)
               factor.axes.push_back(engine.axes()[axis].name);
           dim.factors.push_back(std::move(factor));
@@ -303,6 +303,7 @@ private:
       std::tie(c.toDim, c.toFactor) = toPlaces[to.toAtom];
     c.bytes = to.bytes;
     c.times = to.times;
+    c.life = to.life;
     c.phase = to.phase;
     c.prologue = to.prologue;
     c.joined = to.joined;

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "dialects/Support/MeshAxes.h"
-#include "passes/Planning/FactorClasses.h"
+#include "passes/Planning/Seams.h"
 #include "runtime/layout/Layout.h"
 
 #include <map>
@@ -23,11 +23,28 @@ struct AxisSize {
   bool operator==(const AxisSize &) const = default;
 };
 
+// How long what is gathered of a stored parameter lives: until the end of the
+// step, or of the action that uses it.
+enum class GatherLife { Step, Use };
+
+// A parameter with a layout of its own (Seams::stored).
+struct StoredParameter {
+  GatherLife life = GatherLife::Use;
+  // Its gradient is summed over replicas once a microbatch and accumulated as
+  // the parameter is stored; else accumulated as it is used and summed once a
+  // step.
+  bool scatterEach = false;
+  bool operator==(const StoredParameter &) const = default;
+};
+
 // Axes of the mesh in a fixed order (mb, dp, tp, ...), and for each class the
-// axes it is split over, major to minor.
+// axes it is split over, major to minor. Twins may have different lists, but in
+// one order: what is split over dp and then tp on one side of a seam must not be
+// split over tp and then dp on another.
 struct Assignment {
   std::vector<AxisSize> mesh;
   std::map<int, std::vector<std::string>> axes;
+  std::map<int, StoredParameter> stored; // by tensor
 
   layout::AxisMap axisMap() const;
   void addAxis(const AxisSize &axis);            // or changes its size
@@ -81,6 +98,8 @@ struct Conversion {
   int64_t times = 1;   // a step: microbatches, or 1 for once a step
   Phase phase = Phase::Forward;
   bool prologue = false; // at the end of the prologue, once a step
+  // Of a stored parameter in front of its uses; once a step if it lives so long.
+  std::optional<GatherLife> life = {};
 };
 
 // One operand of one op: the conversions, in order, from the layout in which

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <utility>
+#include <numeric>
 
 namespace merak::planning {
 
@@ -67,6 +67,7 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
     if (mesh[a].name == kSubmicrobatchAxis && mesh[a].size > 1)
       halfBit = AxisMask(1) << a;
   }
+  markStored(assignment);
   axesOf.assign(classes.classes.size(), {});
   classMask.assign(classes.classes.size(), 0);
   for (const auto &[cls, names] : assignment.axes)
@@ -76,6 +77,51 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
           axesOf[cls].push_back(int(a));
           classMask[cls] |= AxisMask(1) << a;
         }
+  orderAxes();
+}
+
+// One order of the axes of a class and its twins: the longest list first, axes
+// of others where they fit in.
+void PartitionEngine::orderAxes() {
+  unordered.clear();
+  orders.assign(classes.classes.size(), {});
+  std::vector<int> longest(axesOf.size());
+  std::iota(longest.begin(), longest.end(), 0);
+  std::stable_sort(longest.begin(), longest.end(), [&](int a, int b) {
+    return axesOf[a].size() > axesOf[b].size();
+  });
+  for (int cls : longest) {
+    std::vector<int> &order = orders[classes.classes[cls].root];
+    size_t next = 0;
+    for (int axis : axesOf[cls]) {
+      size_t at = size_t(std::find(order.begin(), order.end(), axis) -
+                         order.begin());
+      if (at == order.size())
+        order.insert(order.begin() + long(at = next), axis);
+      if (at < next)
+        unordered = fmt::format(
+            "a dimension of size {} is split over {} before {} on one side of "
+            "a seam and after it on another; both need one order",
+            classes.classes[cls].size, mesh[axis].name,
+            mesh[order[next - 1]].name);
+      next = at + 1;
+    }
+  }
+}
+
+// Stored parameters, and their copies in another type.
+void PartitionEngine::markStored(const Assignment &assignment) {
+  stored.assign(graph.tensors.size(), std::nullopt);
+  Seams seams;
+  for (const auto &[tensor, how] : assignment.stored) {
+    stored[tensor] = how;
+    seams.stored.push_back(tensor);
+  }
+  if (!seams.stored.empty())
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (int from = storedSideOf(graph, seams, int(i)); from >= 0)
+        for (int id : graph.ops[i].results)
+          stored[id] = assignment.stored.at(from);
 }
 
 int64_t PartitionEngine::sizeOf(AxisMask mask) const {
@@ -138,7 +184,8 @@ bool PartitionEngine::fail(const std::string &message) {
 // may have their parts of a table, but none that they would train apart.
 bool PartitionEngine::checkSource(int id, const Variant &stored) {
   const GraphTensor &tensor = graph.tensors[id];
-  const AxisMask forbidden = trained[id] ? batchMask : microbatchBit;
+  const AxisMask forbidden =
+      trained[id] && !this->stored[id] ? batchMask : microbatchBit;
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
     AxisMask found = 0;
     const TensorClasses &of = classes.tensors[id];
@@ -187,6 +234,8 @@ bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
   tensors.assign(graph.tensors.size(), {});
   ops.assign(graph.ops.size(), {});
   outputVariant.assign(graph.tensors.size(), -1);
+  if (!unordered.empty() && !fail(unordered))
+    return false;
   if (!placeSources())
     return false;
   for (size_t i = 0; i < graph.ops.size(); ++i)
@@ -200,7 +249,7 @@ bool PartitionEngine::run(const Assignment &assignment, bool wantErrors) {
       for (AxisMask &mask : masks)
         mask &= ~halfBit;
       outputVariant[t] =
-          convert(-1, 0, int(t), masks, stored.partial, Phase::Update);
+          convert(-1, int(t), masks, stored.partial, Phase::Update);
     }
   return findLate() && cost.feasible;
 }
@@ -450,8 +499,8 @@ bool PartitionEngine::runOp(int index) {
     requiredScratch.clear();
     for (int slot : opClasses.operands[i])
       requiredScratch.push_back(slot < 0 ? 0 : state.kept[slot]);
-    int variant = convert(index, int(i), op.operands[i], requiredScratch,
-                          resolve[i], op.phase);
+    int variant = convert(index, op.operands[i], requiredScratch, resolve[i],
+                          op.phase);
     if (variant < 0)
       return false;
     state.operandVariant.push_back(variant);
@@ -513,53 +562,6 @@ bool PartitionEngine::runOp(int index) {
   return true;
 }
 
-// Finds or adds the variant one step on; returns its index.
-int PartitionEngine::step(int tensor, int from, Variant next, int op,
-                          Phase phase) {
-  std::vector<Variant> &variants = tensors[tensor].variants;
-  next.prologue |= variants[from].prologue;
-  next.joined |= variants[from].joined;
-  for (size_t v = 1; v < variants.size(); ++v) {
-    const Variant &known = variants[v];
-    if (known.parent == from && known.kind == next.kind &&
-        known.axes == next.axes && known.atom == next.atom &&
-        known.toAtom == next.toAtom && known.prologue == next.prologue &&
-        known.joined == next.joined &&
-        (known.phase != Phase::Update || phase == Phase::Update))
-      return int(v);
-  }
-  next.parent = from;
-  next.op = op;
-  next.phase = phase;
-  const Variant parent = variants[from];
-  // Once the microbatches are summed, what follows happens once a step.
-  bool once = phase == Phase::Update || next.prologue || next.joined ||
-              next.kind == ConversionKind::Accumulate;
-  next.times = once ? 1 : microbatches;
-  double n = double(sizeOf(next.axes)), share = (n - 1) / n;
-  switch (next.kind) {
-  case ConversionKind::AllReduceSum:
-  case ConversionKind::AllReduceMax:
-    next.bytes = 2 * share * localBytes(tensor, next.masks);
-    break;
-  case ConversionKind::AllGather:
-    next.bytes = share * localBytes(tensor, next.masks);
-    break;
-  case ConversionKind::ReduceScatter:
-  case ConversionKind::AllToAll:
-    next.bytes = share * localBytes(tensor, parent.masks);
-    break;
-  case ConversionKind::Slice:
-  case ConversionKind::Accumulate:
-    break;
-  }
-  if (next.axes == halfBit) // on one device
-    next.bytes = 0;
-  cost.communicatedBytes += next.bytes * double(next.times);
-  variants.push_back(std::move(next));
-  return int(variants.size()) - 1;
-}
-
 std::string PartitionEngine::parameterBehind(int tensor) const {
   while (!graph.tensors[tensor].parameter && producer[tensor] >= 0) {
     int next = -1;
@@ -580,104 +582,6 @@ void PartitionEngine::markPrologue(int tensor) {
   ops[op].prologue = true;
   for (int id : graph.ops[op].operands)
     markPrologue(id);
-}
-
-// Walks from the stored layout to the required one; -1 ends the run.
-int PartitionEngine::convert(int op, int operand, int tensor,
-                             const std::vector<AxisMask> &required,
-                             AxisMask resolve, Phase phase) {
-  int at = 0;
-  auto current = [&]() -> const Variant & {
-    return tensors[tensor].variants[at];
-  };
-  auto next = [&](ConversionKind kind, AxisMask axes) {
-    Variant variant;
-    variant.kind = kind;
-    variant.axes = axes;
-    variant.partial = current().partial;
-    variant.masks = current().masks;
-    return variant;
-  };
-
-  resolve &= current().partial;
-  // Submicrobatches are summed with the microbatches.
-  AxisMask overTime = resolve & microbatchBit;
-  if (overTime || phase == Phase::Update)
-    overTime |= current().partial & halfBit;
-  if (overTime) {
-    Variant sum = next(ConversionKind::Accumulate, overTime);
-    sum.partial &= ~overTime;
-    bool early = phase != Phase::Update;
-    for (const Variant &known : tensors[tensor].variants)
-      early |= known.prologue;
-    sum.joined = early && dependsOnParameter[tensor];
-    sum.prologue = early && !sum.joined;
-    if (sum.prologue)
-      markPrologue(tensor);
-    at = step(tensor, at, std::move(sum), op, phase);
-    resolve &= ~overTime;
-  }
-  // A sum that is wanted split is scattered while it is reduced.
-  for (size_t i = 0; resolve && i < required.size(); ++i) {
-    AxisMask scatter = required[i] & ~current().masks[i] & resolve & ~halfBit;
-    bool extends = (required[i] & current().masks[i]) == current().masks[i] &&
-                   (current().masks[i] | scatter) == required[i];
-    if (!scatter || !extends)
-      continue;
-    Variant reduced = next(ConversionKind::ReduceScatter, scatter);
-    reduced.atom = int(i);
-    reduced.partial &= ~scatter;
-    reduced.masks[i] |= scatter;
-    at = step(tensor, at, std::move(reduced), op, phase);
-    resolve &= ~scatter;
-  }
-  for (AxisMask axes : {resolve & ~halfBit, resolve & halfBit}) {
-    if (!axes)
-      continue;
-    Variant reduced = next(ConversionKind::AllReduceSum, axes);
-    reduced.partial &= ~axes;
-    at = step(tensor, at, std::move(reduced), op, phase);
-  }
-  for (size_t i = 0; i < required.size(); ++i) {
-    AxisMask gather = current().masks[i] & ~required[i];
-    if (!gather)
-      continue;
-    if (gather & microbatchBit) {
-      // One sentence for all of them: the remedy is the same.
-      if (collect && std::exchange(saidWhole, true))
-        return at;
-      if (!fail(fmt::format(
-              "{} needs the whole batch of '{}', which is split "
-              "over microbatches; use one microbatch (--microbatch=all "
-              "samples of a replica)",
-              opName(op), graph.tensors[tensor].name)))
-        return -1;
-      return at;
-    }
-    // The same axes, wanted on one other factor: an exchange.
-    int to = -1;
-    for (size_t j = 0; j < required.size() && gather != halfBit; ++j)
-      if (j != i && current().masks[j] == 0 && required[j] == gather)
-        to = int(j);
-    Variant moved = next(
-        to >= 0 ? ConversionKind::AllToAll : ConversionKind::AllGather, gather);
-    moved.atom = int(i);
-    moved.toAtom = to;
-    moved.masks[i] &= ~gather;
-    if (to >= 0)
-      moved.masks[to] = gather;
-    at = step(tensor, at, std::move(moved), op, phase);
-  }
-  for (size_t i = 0; i < required.size(); ++i) {
-    AxisMask slice = required[i] & ~current().masks[i];
-    if (!slice)
-      continue;
-    Variant cut = next(ConversionKind::Slice, slice);
-    cut.atom = int(i);
-    cut.masks[i] |= slice;
-    at = step(tensor, at, std::move(cut), op, phase);
-  }
-  return at;
 }
 
 } // namespace merak::planning

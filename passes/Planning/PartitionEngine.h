@@ -3,9 +3,10 @@
 // runs it often; `Partition.cpp` turns a recorded run into an Outcome.
 //
 // Notation: an *atom* is one class in one dimension of one tensor, numbered
-// over all dimensions; its mask says which axes of its class's list split it
-// there. Masks are always prefixes of the class's list, so that a mask stands
-// for one layout.
+// over all dimensions; its mask says which axes split it there. The axes of a
+// class and its twins have one order (orderOf), so that a mask stands for one
+// layout: with the order (tp, dp) the mask {dp, tp} is blocks over tp, each cut
+// over dp.
 #pragma once
 
 #include "passes/Planning/Partition.h"
@@ -38,6 +39,7 @@ public:
     bool joined = false;
     double bytes = 0;
     int64_t times = 1;
+    std::optional<GatherLife> life = {}; // see Conversion
   };
   struct TensorState {
     std::vector<Variant> variants;
@@ -70,7 +72,10 @@ public:
 
   int axisCount() const { return int(axisSizes.size()); }
   const std::vector<AxisSize> &axes() const { return mesh; }
-  const std::vector<int> &classAxes(int cls) const { return axesOf[cls]; }
+  // Axes of a class and its twins, major to minor.
+  const std::vector<int> &orderOf(int cls) const {
+    return orders[classes.classes[cls].root];
+  }
   double bytesAfterOp(int tensor, AxisMask axes) const;
   std::vector<AxisMask> canonicalMasks(int tensor) const;
   int64_t sizeOf(AxisMask mask) const;
@@ -86,10 +91,16 @@ private:
   void decidePartial(int index, std::vector<AxisMask> &resolve);
   void joinHalves(int index, const std::vector<AxisMask> &resolve);
   bool hasResolved(int tensor, AxisMask axis, Phase phase) const;
-  int convert(int op, int operand, int tensor,
-              const std::vector<AxisMask> &required, AxisMask resolve,
-              Phase phase);
+  // The variant of a tensor that has the required masks and no open sums over
+  // `resolve`; walks there from the stored layout. -1 ends the run.
+  int convert(int op, int tensor, const std::vector<AxisMask> &required,
+              AxisMask resolve, Phase phase);
   int step(int tensor, int from, Variant next, int op, Phase phase);
+  class Conversions;
+  AxisMask keptPrefix(int cls, AxisMask from, AxisMask to) const;
+  std::vector<AxisMask> runsOf(int cls, AxisMask axes) const;
+  void orderAxes();
+  void markStored(const Assignment &assignment);
   bool fail(const std::string &message);
   void markPrologue(int tensor);
   bool isTimely(int op) const;
@@ -109,6 +120,10 @@ private:
   std::vector<AxisSize> mesh;
   std::vector<int64_t> axisSizes;
   std::vector<std::vector<int>> axesOf; // per class: axis indices, major first
+  std::vector<std::vector<int>> orders; // per root: see orderOf
+  std::string unordered;                // why there is none; empty: there is
+  // Per tensor: of a stored parameter, or its copy in another type.
+  std::vector<std::optional<StoredParameter>> stored;
   std::vector<AxisMask> classMask;
   AxisMask microbatchBit = 0, halfBit = 0;
   AxisMask batchMask = 0; // microbatches and replicas

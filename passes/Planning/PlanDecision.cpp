@@ -28,7 +28,7 @@ private:
   Status splitSamples();
   void takeStages(const StageModel &model);
   void takeStrategy();
-  void reportTokens();
+  void reportTokens(const Classes &classes);
 
   PlanSearch &search;
   const SearchInput &input;
@@ -47,23 +47,34 @@ bool hasAxis(const std::vector<std::string> &axes, const char *axis) {
 // positions of "mb".
 Status Decider::splitSamples() {
   const Degrees &d = candidate.degrees;
+  SearchReport unused;
+  Result<Assignment> whole = search.assign(d, unused);
+  if (!whole.ok())
+    return whole.status();
   Assignment submicrobatches;
   MERAK_RETURN_IF_ERROR(
       assignBatch(graph, *input.classes, input.batched,
                   {{kMicrobatchAxis, 2 * d.microbatches}, {kDataAxis, d.dp}},
                   submicrobatches));
   submicrobatches.mesh.push_back({kTensorAxis, d.tp});
-  for (const auto &[cls, axes] : decision.assignment.axes)
+  for (const auto &[cls, axes] : whole->axes)
     if (hasAxis(axes, kTensorAxis))
       submicrobatches.axes[cls].push_back(kTensorAxis);
-  decision.assignment = std::move(submicrobatches);
+  Result<const SeamLayouts *> layouts =
+      search.seamLayouts(candidate.techniques);
+  if (!layouts.ok())
+    return layouts.status();
+  Result<Assignment> seamed = (*layouts)->assign(submicrobatches);
+  if (!seamed.ok())
+    return seamed.status();
+  decision.assignment = std::move(*seamed);
   return {};
 }
 
-void Decider::reportTokens() {
+void Decider::reportTokens(const Classes &classes) {
   for (const auto &[cls, axes] : decision.assignment.axes)
     if (samples() % 2 != 0 && hasAxis(axes, kSubmicrobatchAxis)) {
-      const ClassAnchor anchor = anchorOf(graph, *input.classes, cls);
+      const ClassAnchor anchor = anchorOf(graph, classes, cls);
       decision.report += fmt::format(
           "tensor-parallel overlap {}: submicrobatches of {} tokens (dimension "
           "{} of "
@@ -77,10 +88,10 @@ Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
   decision.submicrobatchAxis = decision.overlapLevel > 0 &&
                                search.submicrobatchesByAxis(candidate.degrees);
   if (decision.submicrobatchAxis)
-    reportTokens();
+    reportTokens(*sharding.classes);
   else if (decision.overlapLevel > 0)
     MERAK_RETURN_IF_ERROR(splitSamples());
-  Result<Outcome> outcome = apply(graph, *input.classes, decision.assignment);
+  Result<Outcome> outcome = apply(graph, *sharding.classes, decision.assignment);
   if (!outcome.ok())
     return outcome.status();
   decision.outcome = std::move(*outcome);
@@ -119,7 +130,11 @@ void Decider::takeStrategy() {
       {kPipelineAxis, d.pp}, {kDataAxis, d.dp}, {kTensorAxis, d.tp}};
   strategy.globalBatch = input.globalBatch;
   strategy.microbatch = samples();
-  strategy.classes = search.classesOf(d);
+  strategy.classes = search.classesOf(d, candidate.techniques);
+  if (candidate.techniques.zero > 0)
+    strategy.zero = candidate.techniques.zero;
+  strategy.stored = input.pinned.stored;
+  strategy.seams = input.pinned.seams;
   strategy.schedule = input.pinned.schedule.value_or("auto");
   if (*strategy.schedule == "auto")
     strategy.schedule = decision.plan.schedule.name;
@@ -132,10 +147,10 @@ void Decider::takeStrategy() {
 
 Result<PlanDecision> Decider::run() {
   decision.degrees = candidate.degrees;
-  decision.overlapLevel = candidate.overlap;
+  decision.overlapLevel = candidate.techniques.overlap;
   decision.plan = candidate.plan;
   Result<const PlanSearch::Sharding *> sharding =
-      search.sharding(candidate.degrees, candidate.overlap);
+      search.sharding(candidate.degrees, candidate.techniques);
   if (!sharding.ok())
     return sharding.status();
   MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));

@@ -30,6 +30,7 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
   // No level is slower than a lower one but 0 (TwoStream.h).
   policy.overlap = overlap == "auto" ? std::vector<int>{0, 3}
                                      : std::vector<int>{overlap[0] - '0'};
+  policy.zero = {int(pinned.zero.value_or(0))};
   std::string name = pinned.schedule.value_or("auto");
   policy.chunks =
       int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));
@@ -53,6 +54,12 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
     policy.otherRecompute = {"full", "0.75", "0.5", "0.25"};
   }
   return policy;
+}
+
+// Whether a strategy has classes of its own besides the model's.
+static bool hasSeams(const Strategy &pinned) {
+  return !pinned.seams.empty() || !pinned.stored.empty() ||
+         pinned.zero.value_or(0) > 0;
 }
 
 PlanSearch::PlanSearch(const SearchInput &input)
@@ -123,28 +130,42 @@ Result<std::vector<Degrees>> PlanSearch::degrees() const {
   return all;
 }
 
-// Of the classes that make up an anchored factor the first that the axes
-// divide: a graph may refine a factor further than the one that named it did.
-static int majorPart(const Classes &classes, const std::vector<int> &parts,
-                     const Assignment &mesh,
-                     const std::vector<std::string> &axes) {
-  int64_t ways = 1;
-  for (const std::string &axis : axes)
-    ways *= mesh.sizeOf(axis);
-  for (int cls : parts)
-    if (classes.classes[cls].splittable &&
-        classes.classes[cls].size % ways == 0)
-      return cls;
-  return parts.front();
+std::vector<Strategy::SplitClass>
+PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
+  std::vector<Strategy::SplitClass> splits;
+  Result<const SeamLayouts *> layouts = seamLayouts(techniques);
+  Result<Assignment> assignment = assign(d, techniques);
+  if (layouts.ok() && assignment.ok())
+    for (const auto &[cls, axes] : assignment->axes)
+      splits.push_back(
+          {anchorOf(*input.graph, (*layouts)->classes(), cls), axes});
+  return splits;
 }
 
-std::vector<Strategy::SplitClass> PlanSearch::classesOf(const Degrees &d) {
-  std::vector<Strategy::SplitClass> splits;
+Result<const SeamLayouts *>
+PlanSearch::seamLayouts(const Techniques &techniques) {
+  std::unique_ptr<Result<SeamLayouts>> &known = seams[techniques.zero];
+  if (!known) {
+    Strategy strategy = input.pinned;
+    strategy.zero = techniques.zero;
+    known = std::make_unique<Result<SeamLayouts>>(
+        SeamLayouts::make(*input.graph, *input.classes, strategy));
+  }
+  if (!known->ok())
+    return known->status();
+  return &**known;
+}
+
+Result<Assignment> PlanSearch::assign(const Degrees &d,
+                                      const Techniques &techniques) {
   SearchReport unused;
-  if (Result<Assignment> assignment = assign(d, unused); assignment.ok())
-    for (const auto &[cls, axes] : assignment->axes)
-      splits.push_back({anchorOf(*input.graph, *input.classes, cls), axes});
-  return splits;
+  Result<Assignment> unified = assign(d, unused);
+  if (!unified.ok())
+    return unified.status();
+  Result<const SeamLayouts *> layouts = seamLayouts(techniques);
+  if (!layouts.ok())
+    return layouts.status();
+  return (*layouts)->assign(*unified);
 }
 
 // Classes that a strategy file names, else the search's choice.
@@ -158,6 +179,8 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
   out.mesh.push_back({kTensorAxis, d.tp});
   if (d.tp <= 1)
     return out;
+  if (hasSeams(input.pinned) && !input.pinned.classes.empty())
+    return out; // the strategy's classes are those of its seams
   if (!input.pinned.classes.empty()) {
     Status status;
     for (const Strategy::SplitClass &split : input.pinned.classes) {
@@ -206,26 +229,40 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
   return out;
 }
 
-Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
-                                                          int overlap) {
+Result<const PlanSearch::Sharding *>
+PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
+  Techniques techniques = asked;
   if (d.tp <= 1)
-    overlap = 0;
-  auto &[status, known] = shardings[{d.tp, samplesOf(d), overlap}];
+    techniques.overlap = 0;
+  if (d.dp <= 1)
+    techniques.zero = 0;
+  // Without seams replicas differ in nothing.
+  Degrees key = d;
+  Result<const SeamLayouts *> layouts = seamLayouts(techniques);
+  if (!layouts.ok())
+    return layouts.status();
+  if ((*layouts)->empty())
+    key = {0, 0, d.tp, samplesOf(d)};
+  auto &[status, known] = shardings[{key, techniques}];
   if (known)
     return known.get();
   if (!status.ok())
     return status;
   auto made = std::make_unique<Sharding>();
-  Result<Assignment> assignment = overlap > 0 && submicrobatchesByAxis(d)
-                                      ? halve(d)
-                                      : assign(d, made->report);
+  made->classes = &(*layouts)->classes();
+  Result<Assignment> assignment =
+      techniques.overlap > 0 && submicrobatchesByAxis(d)
+          ? halve(d)
+          : assign(d, made->report);
+  if (assignment.ok())
+    assignment = (*layouts)->assign(*assignment);
   if (!assignment.ok()) {
     status = assignment.status();
     return status;
   }
   made->assignment = *assignment;
   Result<Outcome> outcome =
-      apply(*input.graph, *input.classes, made->assignment);
+      apply(*input.graph, *made->classes, made->assignment);
   if (!outcome.ok()) {
     status = outcome.status();
     return status;
@@ -238,7 +275,7 @@ Result<const PlanSearch::Sharding *> PlanSearch::sharding(const Degrees &d,
   costs.statePerParameter = input.statePerParameter;
   costs.updateKernel = input.updateKernel;
   costs.updateTraffic = input.updateTraffic;
-  costs.overlap = overlap;
+  costs.overlap = techniques.overlap;
   costs.fuse = input.fuse;
   made->problem =
       makeStageProblem(*input.graph, made->assignment, *outcome, costs);
@@ -288,31 +325,33 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   best.full = !quick;
   Status problems;
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
-  for (size_t i = 0; i < policy.overlap.size(); ++i) {
-    // With tp = 1 there is nothing to hide: planned once, without.
-    if (d.tp <= 1 && i > 0)
-      break;
-    const int overlap = d.tp <= 1 ? 0 : policy.overlap[i];
-    if (Status status = checkOverlap(d, overlap); !status.ok()) {
+  auto tryWith = [&](const Techniques &techniques) {
+    if (Status status = checkOverlap(d, techniques.overlap); !status.ok()) {
       problems.merge(status);
-      continue;
+      return;
     }
-    Result<const Sharding *> shard = sharding(d, overlap);
+    Result<const Sharding *> shard = sharding(d, techniques);
     if (!shard.ok()) {
       problems.merge(shard.status());
-      continue;
+      return;
     }
     PipelineShape shape =
         makePipelineShape(input.cluster, d, input.memoryBytes, input.reduction);
-    candidateSet.add(*(*shard)->model, shape, overlap);
-  }
+    candidateSet.add(*(*shard)->model, shape, techniques);
+  };
+  // With tp = 1 there is nothing to hide, with dp = 1 nothing to divide: planned
+  // once, without.
+  const std::vector<int> none = {0};
+  for (int overlap : d.tp <= 1 ? none : policy.overlap)
+    for (int zero : d.dp <= 1 ? none : policy.zero)
+      tryWith({overlap, zero});
   candidateSet.improve();
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);
   if (const TriedPlan *found = candidateSet.best()) {
     best.plan = found->plan;
     best.recompute = found->recompute;
-    best.overlap = found->overlap;
+    best.techniques = found->techniques;
     if (!quick)
       best.tried = candidateSet.str();
   } else {
@@ -420,7 +459,7 @@ std::string describe(const std::vector<PlanCandidate> &candidates,
                         "bubble {:.1f} %, "
                         "exposed communication {:.3g} s",
                         c.plan.schedule.name, c.recompute,
-                        c.overlap ? fmt::format(", overlap {}", c.overlap) : "",
+                        c.techniques.str(),
                         cost.seconds, mebi(largest(cost.memory)),
                         100 * cost.bubble(), cost.exposedSeconds);
     if (!cost.fits())
@@ -475,7 +514,7 @@ Status explainMisfit(PlanSearch &search, const SearchInput &input,
       mebi(input.memoryBytes), closest.degrees.str(), closest.recompute, worst,
       mebi(cost.memory[worst]));
   if (Result<const PlanSearch::Sharding *> sharding =
-          search.sharding(closest.degrees, closest.overlap);
+          search.sharding(closest.degrees, closest.techniques);
       sharding.ok())
     for (size_t v = worst; v + 1 < closest.plan.begin.size(); v += p)
       for (const auto &[name, bytes] : (*sharding)->model->topTensors(

@@ -9,8 +9,8 @@
 #pragma once
 
 #include "passes/Planning/CandidateSet.h"
+#include "passes/Planning/SeamLayouts.h"
 #include "passes/Planning/StageCosts.h"
-#include "passes/Planning/Strategy.h"
 #include "passes/Planning/TensorParallel.h"
 
 #include <map>
@@ -43,7 +43,7 @@ struct PlanCandidate {
   Degrees degrees;
   std::string policy; // name
   std::string recompute;
-  int overlap = 0;
+  Techniques techniques;
   PipelinePlan plan;
   bool full = false;   // planned in full, not only quickly
   std::string problem; // no plan: why
@@ -71,16 +71,23 @@ public:
 
   // The sharding for a tp degree with this batch.
   struct Sharding {
+    const Classes *classes = nullptr; // of `assignment`
     Assignment assignment;
     SearchReport report;
     StageProblem problem;
     std::unique_ptr<StageModel> model;
   };
-  Result<const Sharding *> sharding(const Degrees &degrees, int overlap);
-  // Without submicrobatches of microbatches.
+  Result<const Sharding *> sharding(const Degrees &degrees,
+                                    const Techniques &techniques);
+  // Without submicrobatches of microbatches, and without seams.
   Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
+  // The same with seams; its classes are those of seamLayouts().
+  Result<Assignment> assign(const Degrees &degrees,
+                            const Techniques &techniques);
+  Result<const SeamLayouts *> seamLayouts(const Techniques &techniques);
   // The same as a strategy names it.
-  std::vector<Strategy::SplitClass> classesOf(const Degrees &degrees);
+  std::vector<Strategy::SplitClass> classesOf(const Degrees &degrees,
+                                              const Techniques &techniques);
   // Whether submicrobatches are positions of kSubmicrobatchAxis, not
   // microbatches, and how.
   bool submicrobatchesByAxis(const Degrees &d) const {
@@ -105,10 +112,10 @@ private:
   // halved.
   std::map<std::pair<int64_t, int64_t>, std::optional<Result<Assignment>>>
       submicrobatches;
-  // By tp, samples, overlap.
-  std::map<std::tuple<int64_t, int64_t, int>,
+  std::map<std::tuple<Degrees, Techniques>,
            std::pair<Status, std::unique_ptr<Sharding>>>
       shardings;
+  std::map<int, std::unique_ptr<Result<SeamLayouts>>> seams; // by zero
 };
 
 // Everything merakc has.

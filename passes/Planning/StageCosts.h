@@ -18,7 +18,7 @@ namespace merak::planning {
 
 struct Degrees {
   int64_t pp = 1, dp = 1, tp = 1, microbatches = 1;
-  bool operator==(const Degrees &) const = default;
+  auto operator<=>(const Degrees &) const = default;
   std::string str() const; // "pp=2 dp=1 tp=2, 4 microbatches"
 };
 

@@ -14,21 +14,18 @@ namespace merak::planning {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int64_t kStrategyVersion = 1;
+// 2: stored parameters and seams; files without them are written as 1.
+constexpr int64_t kStrategyVersion = 2;
 
-std::vector<std::string> opNames(const std::vector<std::string> &nodes) {
-  std::map<std::string, int> seen;
-  std::vector<std::string> names;
-  for (const std::string &node : nodes) {
-    int before = seen[node]++;
-    names.push_back(before ? fmt::format("{}#{}", node, before) : node);
-  }
-  return names;
-}
+// Words of a stored parameter: what is gathered lives until the end of a step or
+// of an action, its gradient is summed once a step or once a microbatch.
+constexpr const char *kGatherLives[] = {"step", "use"};
+constexpr const char *kGradientSums[] = {"step", "microbatch"};
 
 std::string Strategy::toJson() const {
   OrderedJson json;
-  json["version"] = kStrategyVersion;
+  const bool seamed = zero || !stored.empty() || !seams.empty();
+  json["version"] = seamed ? kStrategyVersion : 1;
   json["mesh"] = mesh;
   if (globalBatch)
     json["global_batch"] = *globalBatch;
@@ -54,6 +51,29 @@ std::string Strategy::toJson() const {
       all[name] = axes.dims;
     json["parameters"] = all;
   }
+  if (zero)
+    json["zero"] = *zero;
+  if (!stored.empty()) {
+    OrderedJson all = OrderedJson::object();
+    for (const auto &[name, layout] : stored) {
+      OrderedJson one;
+      one["dims"] = layout.dims;
+      one["gathered"] = kGatherLives[int(layout.how.life)];
+      one["gradient"] = kGradientSums[layout.how.scatterEach];
+      all[name] = one;
+    }
+    json["stored"] = all;
+  }
+  if (!seams.empty()) {
+    OrderedJson all = OrderedJson::array();
+    for (const SeamUse &use : seams) {
+      OrderedJson one;
+      one["op"] = use.op;
+      one["operand"] = use.operand;
+      all.push_back(one);
+    }
+    json["seams"] = all;
+  }
   if (!classes.empty()) {
     OrderedJson all = OrderedJson::array();
     for (const SplitClass &split : classes) {
@@ -62,6 +82,10 @@ std::string Strategy::toJson() const {
       one["dim"] = split.anchor.dim;
       one["outer"] = split.anchor.outer;
       one["size"] = split.anchor.size;
+      if (!split.anchor.op.empty()) {
+        one["op"] = split.anchor.op;
+        one["operand"] = split.anchor.operand;
+      }
       one["axes"] = split.axes;
       all.push_back(one);
     }
@@ -83,7 +107,8 @@ public:
     static const std::set<std::string> known = {
         "version",  "mesh",          "global_batch", "microbatch",
         "schedule", "recompute",     "stage_begins", "parameters",
-        "classes",  "recompute_ops", "chunks",       "tp_overlap"};
+        "classes",  "recompute_ops", "chunks",       "tp_overlap",
+        "zero",     "stored",        "seams"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -105,6 +130,9 @@ public:
     if (json.contains("recompute_ops"))
       out.recomputeOps = strings(json["recompute_ops"], "recompute_ops");
     readParameters(json);
+    readZero(json);
+    readStored(json);
+    readSeams(json);
     readClasses(json);
     checkTogether();
     if (!status.ok())
@@ -238,6 +266,68 @@ private:
     }
   }
 
+  void readZero(const Json &json) {
+    int64_t level = 0;
+    if (!json.contains("zero") || !number(json["zero"], "zero", level, 0))
+      return;
+    if (level > 3)
+      problem(fmt::format("'zero' is {}, expected a level from 0 to 3", level));
+    out.zero = level;
+  }
+
+  // One of two words; the first if the field is absent.
+  int word(const Json &json, const char *key, const std::string &where,
+           const char *const (&words)[2]) {
+    if (!json.contains(key) || json[key] == words[0])
+      return 0;
+    if (json[key] != words[1])
+      problem(fmt::format("{}: '{}' is {}, expected \"{}\" or \"{}\"", where,
+                          key, json[key].dump(), words[0], words[1]));
+    return 1;
+  }
+
+  void readStored(const Json &json) {
+    if (!json.contains("stored"))
+      return;
+    if (!json["stored"].is_object())
+      return problem("'stored' is not an object");
+    for (const auto &[name, one] : json["stored"].items()) {
+      const std::string where = fmt::format("stored parameter '{}'", name);
+      if (!one.is_object() || !one.contains("dims") || !one["dims"].is_array()) {
+        problem(where + ": expected 'dims', a list of axes for each dimension");
+        continue;
+      }
+      for (const auto &[key, value] : one.items())
+        if (key != "dims" && key != "gathered" && key != "gradient")
+          problem(fmt::format("{}: unknown field '{}'", where, key));
+      Strategy::StoredLayout layout;
+      for (const Json &dim : one["dims"])
+        layout.dims.push_back(strings(dim, "stored." + name));
+      layout.how.life = GatherLife(word(one, "gathered", where, kGatherLives));
+      layout.how.scatterEach = word(one, "gradient", where, kGradientSums) == 1;
+      out.stored[name] = std::move(layout);
+    }
+  }
+
+  void readSeams(const Json &json) {
+    if (!json.contains("seams"))
+      return;
+    if (!json["seams"].is_array())
+      return problem("'seams' is not a list");
+    int index = 0;
+    for (const Json &one : json["seams"]) {
+      const std::string at = fmt::format("seams[{}]", index++);
+      int64_t operand = 0;
+      if (!one.is_object() || !one.contains("op") || !one["op"].is_string()) {
+        problem(fmt::format("'{}' needs the field op, a string", at));
+        continue;
+      }
+      if (one.contains("operand"))
+        number(one["operand"], at + ".operand", operand, 0);
+      out.seams.push_back({one["op"], int(operand)});
+    }
+  }
+
   void readClasses(const Json &json) {
     if (!json.contains("classes"))
       return;
@@ -260,6 +350,15 @@ private:
       if (one.contains("outer"))
         number(one["outer"], at + ".outer", split.anchor.outer);
       number(one["size"], at + ".size", split.anchor.size);
+      int64_t operand = 0;
+      if (one.contains("operand") &&
+          number(one["operand"], at + ".operand", operand, 0))
+        split.anchor.operand = int(operand);
+      if (one.contains("op") && one["op"].is_string())
+        split.anchor.op = one["op"];
+      else if (one.contains("op"))
+        problem(fmt::format("'{}.op' is {}, expected a string", at,
+                            one["op"].dump()));
       split.axes = strings(one["axes"], at + ".axes");
       out.classes.push_back(std::move(split));
     }
@@ -283,6 +382,17 @@ private:
       for (const std::vector<std::string> &dim : axes.dims)
         all.insert(all.end(), dim.begin(), dim.end());
       checkAxes(all, fmt::format("parameter '{}'", name));
+    }
+    for (const auto &[name, layout] : out.stored) {
+      std::vector<std::string> all;
+      for (const std::vector<std::string> &dim : layout.dims)
+        all.insert(all.end(), dim.begin(), dim.end());
+      checkAxes(all, fmt::format("stored parameter '{}'", name));
+      if (std::find(all.begin(), all.end(), kMicrobatchAxis) != all.end() ||
+          std::find(all.begin(), all.end(), kPipelineAxis) != all.end())
+        problem(fmt::format("stored parameter '{}' is split over mb or pp; it "
+                            "lies on the ranks of one stage: dp and tp",
+                            name));
     }
     for (const Strategy::SplitClass &split : out.classes)
       checkAxes(split.axes, fmt::format("dimension {} of '{}'",

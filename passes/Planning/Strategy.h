@@ -3,18 +3,13 @@
 // open: the compiler decides them.
 #pragma once
 
-#include "passes/Planning/FactorClasses.h"
+#include "passes/Planning/Partition.h"
 #include "passes/Planning/Schedule.h"
-#include "runtime/layout/Layout.h"
 
 #include <map>
 #include <optional>
 
 namespace merak::planning {
-
-// How a strategy names ops, given the nodes of the forward ops in order:
-// "node", or "node#2" where the third op of that node is meant.
-std::vector<std::string> opNames(const std::vector<std::string> &nodes);
 
 struct Strategy {
   std::map<std::string, int64_t> mesh; // "pp", "dp", "tp": degrees
@@ -37,6 +32,23 @@ struct Strategy {
     bool operator==(const ParameterAxes &) const = default;
   };
   std::map<std::string, ParameterAxes> parameters;
+  // Trained parameters stored over more axes than their uses have: for each
+  // dimension all axes, and how long what is gathered lives. `zero`: a level
+  // for all of them over dp (SeamLayouts.h).
+  struct StoredLayout {
+    std::vector<std::vector<std::string>> dims;
+    StoredParameter how;
+    bool operator==(const StoredLayout &) const = default;
+  };
+  std::map<std::string, StoredLayout> stored;
+  std::optional<int64_t> zero;
+  // Uses of tensors where layouts may change (Seams.h).
+  struct SeamUse {
+    std::string op; // see forwardNames
+    int operand = 0;
+    bool operator==(const SeamUse &) const = default;
+  };
+  std::vector<SeamUse> seams;
   // Classes by anchor and the axes they are split over.
   struct SplitClass {
     ClassAnchor anchor;

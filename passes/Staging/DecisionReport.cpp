@@ -20,7 +20,7 @@ consideredCandidates(const std::vector<planning::PlanCandidate> &candidates,
     out.microbatches = d.microbatches;
     out.microbatch = globalBatch / (d.dp * d.microbatches);
     out.recompute = candidate.recompute;
-    out.tpOverlap = candidate.overlap;
+    out.tpOverlap = candidate.techniques.overlap;
     if (!candidate.problem.empty()) {
       out.feasible = false;
       out.why = candidate.problem.substr(0, candidate.problem.find('\n'));

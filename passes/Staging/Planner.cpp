@@ -108,10 +108,10 @@ void Planner::reportMesh() {
   report += fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} "
                         "samples\n",
                         d.pp, d.dp, d.tp, d.microbatches, samples);
-  if (chosen.overlap > 0 && samples % 2 == 0)
+  if (chosen.techniques.overlap > 0 && samples % 2 == 0)
     report += fmt::format(
         "tensor-parallel overlap {}: submicrobatches of {} samples{}\n",
-        chosen.overlap, samples / 2,
+        chosen.techniques.overlap, samples / 2,
         planning::joinsSamples(graph.graph)
             ? ", joined for the statistics of their microbatch"
             : "");
@@ -144,13 +144,16 @@ LogicalResult Planner::decomposeOp(Operation *op) {
 // Replaces ops that have a split reduction they cannot do in parts. Returns
 // whether the graph changed.
 FailureOr<bool> Planner::decompose() {
-  planning::SearchReport unused;
+  Result<const planning::SeamLayouts *> layouts =
+      search->seamLayouts(chosen.techniques);
+  if (!layouts.ok())
+    return emitAll(module, layouts.status());
   Result<planning::Assignment> assignment =
-      search->assign(chosen.degrees, unused);
+      search->assign(chosen.degrees, chosen.techniques);
   if (!assignment.ok())
     return emitAll(module, assignment.status());
   Result<planning::Outcome> outcome =
-      planning::apply(graph.graph, classes, *assignment);
+      planning::apply(graph.graph, (*layouts)->classes(), *assignment);
   if (!outcome.ok())
     return emitAll(module, outcome.status());
   bool changed = false;
@@ -167,7 +170,8 @@ FailureOr<bool> Planner::decompose() {
 // The degrees and classes that were chosen, on the new graph.
 LogicalResult Planner::planAgain() {
   planning::SearchPolicy policy = planning::ownPolicy(options.pinned);
-  policy.overlap = {chosen.overlap};
+  policy.overlap = {chosen.techniques.overlap};
+  policy.zero = {chosen.techniques.zero};
   planning::PlanCandidate again = search->plan(chosen.degrees, policy, false);
   if (!again.problem.empty())
     return module.emitError(again.problem);
@@ -182,7 +186,7 @@ LogicalResult Planner::decide() {
     return emitAll(module, decided.status());
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
   Result<const planning::PlanSearch::Sharding *> priced =
-      search->sharding(chosen.degrees, chosen.overlap);
+      search->sharding(chosen.degrees, chosen.techniques);
   considered.stages =
       consideredStages(*(*priced)->model, decision.plan, options.memoryBytes);
   // Of the graph as it is now: a decomposed op takes another time.
@@ -215,7 +219,7 @@ FailureOr<Decision> Planner::run() {
   bool changed = false;
   while (true) {
     std::vector<planning::Strategy::SplitClass> splits =
-        search->classesOf(chosen.degrees);
+        search->classesOf(chosen.degrees, chosen.techniques);
     FailureOr<bool> decomposed = decompose();
     if (failed(decomposed))
       return failure();
@@ -223,6 +227,8 @@ FailureOr<Decision> Planner::run() {
       break;
     changed = true;
     input.pinned.classes = std::move(splits);
+    if (chosen.techniques.zero > 0)
+      input.pinned.zero = chosen.techniques.zero;
     rebuild();
   }
   if ((changed && failed(planAgain())) || failed(decide()))

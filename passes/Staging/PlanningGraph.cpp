@@ -139,6 +139,7 @@ PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {
                     : role == kUpdate ? planning::Phase::Update
                                       : planning::Phase::Backward;
     graphOp.weightGradient = role == kBackwardWeight;
+    graphOp.sumOfUses = op.hasAttr(kSumAttr);
     graphOp.view = isa<ReshapeOp>(op);
     graphOp.looksUp = isa<GatherOp>(op);
     describeLowering(&op, graphOp);

@@ -130,7 +130,7 @@ TEST(PlanSearch, OverlapIsSimulated) {
   gpt.input.pinned.microbatch = 4;
   PlanCandidate best =
       PlanSearch(gpt.input).search(ownPolicy(gpt.input.pinned)).front();
-  EXPECT_EQ(best.overlap, 3);
+  EXPECT_EQ(best.techniques.overlap, 3);
 }
 
 // Whatever schedule and recomputation a user names, `auto` is as fast, on

@@ -1,0 +1,217 @@
+#include "passes/Planning/SeamLayouts.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace merak::planning {
+
+namespace {
+
+bool has(const std::vector<std::string> &axes, const std::string &axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+std::vector<int> trainedParameters(const Graph &graph) {
+  std::vector<int> out;
+  for (const GraphOp &op : graph.ops)
+    if (op.isUpdate() && !op.operands.empty() &&
+        graph.tensors[size_t(op.operands[0])].parameter)
+      out.push_back(op.operands[0]);
+  return out;
+}
+
+StoredParameter ofLevel(int64_t zero) {
+  return {zero >= 3 ? GatherLife::Use : GatherLife::Step, zero >= 2};
+}
+
+} // namespace
+
+int majorPart(const Classes &classes, const std::vector<int> &parts,
+              const Assignment &mesh, const std::vector<std::string> &axes) {
+  int64_t ways = 1;
+  for (const std::string &axis : axes)
+    ways *= mesh.sizeOf(axis);
+  for (int cls : parts)
+    if (classes.classes[size_t(cls)].splittable &&
+        classes.classes[size_t(cls)].size % ways == 0)
+      return cls;
+  return parts.front();
+}
+
+Result<SeamLayouts> SeamLayouts::make(const Graph &graph,
+                                      const Classes &unified,
+                                      const Strategy &strategy) {
+  SeamLayouts out(graph, strategy);
+  Status status = out.findUses();
+  status.merge(out.findStored());
+  MERAK_RETURN_IF_ERROR(status);
+  Result<Classes> classes = separate(graph, unified, out.seams);
+  if (!classes.ok())
+    return classes.status();
+  out.separated = std::move(*classes);
+  return out;
+}
+
+Status SeamLayouts::findUses() {
+  Status status;
+  if (strategy.seams.empty())
+    return status;
+  const std::vector<std::string> names = forwardNames(*graph);
+  for (const Strategy::SeamUse &use : strategy.seams) {
+    auto it = std::find(names.begin(), names.end(), use.op);
+    if (it == names.end() || use.op.empty())
+      status.merge(Status::error(fmt::format(
+          "strategy has a seam in front of op '{}', which the model lacks",
+          use.op)));
+    else
+      seams.uses.push_back({int(it - names.begin()), use.operand});
+  }
+  return status;
+}
+
+Status SeamLayouts::findStored() {
+  Status status;
+  const std::vector<int> trained = trainedParameters(*graph);
+  const bool all = strategy.zero.value_or(0) > 0;
+  for (int id : trained)
+    if (all || strategy.stored.count(graph->tensors[size_t(id)].name))
+      seams.stored.push_back(id);
+  for (const auto &[name, layout] : strategy.stored) {
+    bool found = false;
+    for (int id : trained)
+      found |= graph->tensors[size_t(id)].name == name;
+    if (!found)
+      status.merge(Status::error(fmt::format(
+          "strategy stores parameter '{}', which the model lacks or does not "
+          "train",
+          name)));
+  }
+  return status;
+}
+
+// Appends an axis where the class can be cut once more.
+bool SeamLayouts::append(int cls, const std::string &axis,
+                         Assignment &out) const {
+  const ClassInfo &info = separated.classes[size_t(cls)];
+  int64_t ways = out.sizeOf(axis);
+  auto known = out.axes.find(cls);
+  if (known != out.axes.end())
+    for (const std::string &other : known->second)
+      ways *= out.sizeOf(other);
+  if (!info.splittable || info.size % ways != 0)
+    return false;
+  out.axes[cls].push_back(axis);
+  return true;
+}
+
+// Over the first factor that divides: its parts are contiguous if that is of the
+// first dimension.
+void SeamLayouts::storeOver(int tensor, const std::string &axis,
+                            Assignment &out) const {
+  if (out.sizeOf(axis) == 1)
+    return;
+  for (int cls : separated.tensors[size_t(tensor)].atoms)
+    if (auto known = out.axes.find(cls);
+        known != out.axes.end() && has(known->second, axis))
+      return;
+  for (int cls : separated.tensors[size_t(tensor)].atoms)
+    if (append(cls, axis, out))
+      return;
+}
+
+Status SeamLayouts::storeNamed(int tensor, const Strategy::StoredLayout &layout,
+                               Assignment &out) const {
+  const GraphTensor &of = graph->tensors[size_t(tensor)];
+  const TensorClasses &atoms = separated.tensors[size_t(tensor)];
+  if (layout.dims.size() > of.shape.size())
+    return Status::error(fmt::format(
+        "strategy stores parameter '{}' with {} dimensions, it has {}", of.name,
+        layout.dims.size(), of.shape.size()));
+  Status status;
+  for (size_t d = 0; d < layout.dims.size(); ++d)
+    for (const std::string &axis : layout.dims[d]) {
+      bool done = out.sizeOf(axis) == 1;
+      for (int i = atoms.dimBegin[d]; i < atoms.dimBegin[d + 1]; ++i)
+        if (auto known = out.axes.find(atoms.atoms[size_t(i)]);
+            known != out.axes.end())
+          done |= has(known->second, axis);
+      for (int i = atoms.dimBegin[d]; i < atoms.dimBegin[d + 1] && !done; ++i)
+        done = append(atoms.atoms[size_t(i)], axis, out);
+      if (!done)
+        status.merge(Status::error(fmt::format(
+            "dimension {} of parameter '{}' ({}) has no factor that {}={} "
+            "divides besides what splits it already",
+            d, of.name, separated.dimStr(tensor, int(d)), axis,
+            out.sizeOf(axis))));
+    }
+  return status;
+}
+
+// What the strategy says of a class holds for that side of a seam only. The
+// batch goes on being split over microbatches.
+Status SeamLayouts::assignClasses(Assignment &out) const {
+  Status status;
+  for (const Strategy::SplitClass &split : strategy.classes) {
+    const std::vector<int> found = findAnchor(*graph, separated, split.anchor);
+    if (found.empty()) {
+      status.merge(Status::error(fmt::format(
+          "strategy splits dimension {} of '{}'{}, which the model lacks",
+          split.anchor.dim, split.anchor.tensor,
+          split.anchor.op.empty()
+              ? ""
+              : fmt::format(" in front of op '{}'", split.anchor.op))));
+      continue;
+    }
+    const int cls = majorPart(separated, found, out, split.axes);
+    std::vector<std::string> axes;
+    if (auto known = out.axes.find(cls); known != out.axes.end() &&
+                                         has(known->second, kMicrobatchAxis))
+      axes.push_back(kMicrobatchAxis);
+    for (const std::string &axis : split.axes)
+      if (axis != kMicrobatchAxis)
+        axes.push_back(axis);
+    out.axes[cls] = std::move(axes);
+  }
+  return status;
+}
+
+Result<Assignment> SeamLayouts::assign(const Assignment &unified) const {
+  if (empty())
+    return unified;
+  Assignment out;
+  out.mesh = unified.mesh;
+  for (size_t c = 0; c < separated.classes.size(); ++c)
+    if (auto known = unified.axes.find(separated.classes[c].root);
+        known != unified.axes.end())
+      out.axes[int(c)] = known->second;
+  Status status = assignClasses(out);
+  for (int id : seams.stored) {
+    auto named = strategy.stored.find(graph->tensors[size_t(id)].name);
+    if (named == strategy.stored.end()) {
+      out.stored[id] = ofLevel(*strategy.zero);
+      storeOver(id, kDataAxis, out);
+      continue;
+    }
+    out.stored[id] = named->second.how;
+    status.merge(storeNamed(id, named->second, out));
+  }
+  MERAK_RETURN_IF_ERROR(status);
+  return out;
+}
+
+std::vector<std::string>
+SeamLayouts::whole(const Assignment &assignment) const {
+  std::vector<std::string> out;
+  for (const auto &[id, how] : assignment.stored) {
+    bool split = false;
+    for (int cls : separated.tensors[size_t(id)].atoms)
+      if (auto known = assignment.axes.find(cls);
+          known != assignment.axes.end())
+        split |= has(known->second, kDataAxis);
+    if (!split)
+      out.push_back(graph->tensors[size_t(id)].name);
+  }
+  return out;
+}
+
+} // namespace merak::planning
