@@ -4,14 +4,8 @@
 #include "passes/Planning/Recompute.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <functional>
-#include <limits>
-#include <map>
-#include <mutex>
-#include <tuple>
 
 namespace merak::planning {
 
@@ -24,13 +18,6 @@ constexpr size_t kScanned = 16;
 // A list schedule replaces a named one if it is faster by this part.
 constexpr double kWorthAList = 1e-3;
 
-double PipelineCost::bubble() const {
-  double idle = 0;
-  for (double time : busy)
-    idle += seconds > 0 ? 1 - time / seconds : 0;
-  return busy.empty() ? 0 : idle / double(busy.size());
-}
-
 std::vector<char> PipelinePlan::recomputed(const StageModel &model) const {
   std::vector<char> out(model.count(), 0);
   for (size_t v = 0; v < marks.size(); ++v)
@@ -39,313 +26,7 @@ std::vector<char> PipelinePlan::recomputed(const StageModel &model) const {
   return out;
 }
 
-std::vector<int> uniformFloor(int n, int p) {
-  std::vector<int> out;
-  int c = n / p, r = n % p;
-  for (int q = 0; q < p; ++q)
-    out.push_back(n <= p ? std::min(q, n)
-                         : q * c + std::min(r, std::max(0, q - 1)));
-  out.push_back(n);
-  return out;
-}
-
-std::vector<int> balance(const std::vector<double> &weights, int parts) {
-  int n = int(weights.size());
-  std::vector<double> prefix(1, 0);
-  for (double weight : weights)
-    prefix.push_back(prefix.back() + weight);
-  double none = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(parts + 1,
-                                        std::vector<double>(n + 1, none));
-  std::vector<std::vector<int>> from(parts + 1, std::vector<int>(n + 1, 0));
-  best[0][0] = 0;
-  // Of the last part's begin j, its weight falls and the heaviest before it
-  // rises: the best j is where they meet. Of equal ones the last.
-  for (int q = 1; q <= parts; ++q)
-    for (int i = q; i <= n; ++i) {
-      const std::vector<double> &before = best[q - 1];
-      auto last = [&](int j) { return prefix[i] - prefix[j]; };
-      int low = q - 1, high = i;
-      while (low < high) {
-        const int j = low + (high - low) / 2;
-        (before[j] >= last(j) ? high : low) = before[j] >= last(j) ? j : j + 1;
-      }
-      if (low < i) {
-        best[q][i] = before[low];
-        from[q][i] = int(std::upper_bound(before.begin() + low,
-                                          before.begin() + i, before[low]) -
-                         before.begin()) -
-                     1;
-      }
-      if (low > q - 1 && last(low - 1) < best[q][i]) {
-        best[q][i] = last(low - 1);
-        from[q][i] = low - 1;
-      }
-    }
-  std::vector<int> out(parts + 1, n);
-  for (int q = parts, i = n; q > 0; --q)
-    out[q - 1] = i = from[q][i];
-  return out;
-}
-
 namespace {
-
-// What a schedule's lists say whatever the times, for each virtual stage:
-// copies of values at once, the most microbatches under way, whether it
-// recomputes.
-struct Lists {
-  std::vector<PerLiveKind<int>> copies; // of values from neighbours
-  std::vector<int> inFlight;
-  std::vector<char> recomputes;
-
-  // `again` gives the schedule where values skip stages.
-  Lists(const Schedule &schedule, std::function<Schedule()> again)
-      : copies(copiesOf(schedule)), recomputes(schedule.virtualStages(), 0),
-        again(std::move(again)) {
-    for (const PerLiveKind<int> &of : copies)
-      inFlight.push_back(of.at(LiveKind::FW));
-    for (int s = 0; s < schedule.stages; ++s)
-      for (const Step &step : schedule.order[s])
-        if (step.action == Action::R)
-          recomputes[step.chunk * schedule.stages + s] = 1;
-  }
-  explicit Lists(const Schedule &schedule)
-      : Lists(schedule, [&schedule] { return schedule; }) {}
-
-  // The same of values that come from so many virtual stages away.
-  const std::vector<PerLiveKind<int>> &copiesFrom(int distance) const {
-    if (distance <= 1)
-      return copies;
-    std::lock_guard lock(mutex);
-    auto [it, isNew] = farther.try_emplace(distance);
-    if (isNew)
-      it->second = copiesOf(again(), distance);
-    return it->second;
-  }
-
-private:
-  std::function<Schedule()> again;
-  mutable std::mutex mutex;
-  mutable std::map<int, std::vector<PerLiveKind<int>>> farther;
-};
-
-// Of a schedule that makeSchedule made. A search asks for the same ones over
-// and over, for other cuts and models.
-const Lists &listsOf(const std::string &name, const ScheduleOptions &made,
-                     const Schedule &schedule) {
-  static std::mutex mutex;
-  static std::map<std::tuple<std::string, int, int, int, bool, bool>, Lists>
-      known;
-  std::lock_guard lock(mutex);
-  std::tuple key(name, made.stages, made.microbatches, made.chunks,
-                 made.recompute, made.splitBackward);
-  auto it = known.find(key);
-  if (it == known.end())
-    it = known
-             .try_emplace(key, schedule,
-                          [name, made] { return *makeSchedule(name, made); })
-             .first;
-  return it->second;
-}
-
-double fixedOf(const StageCost &cost) {
-  // A shared gradient is sent and received.
-  return cost.parameterBytes + cost.gradientBytes + cost.stateBytes +
-         cost.workspace + 2 * cost.sharedBytes;
-}
-double bytesOf(const StageCost &cost, const Lists &lists,
-               const std::vector<int> &begin, int v) {
-  double bytes = fixedOf(cost) + bytesOf(cost.held, lists.copies[v]);
-  for (const ArrivingValue &value : cost.arriving) {
-    auto next = std::upper_bound(begin.begin(), begin.end(), value.from);
-    int distance = std::abs(int(next - begin.begin()) - 1 - v);
-    bytes += value.bytes * lists.copiesFrom(distance)[v].at(value.life, true);
-  }
-  return bytes;
-}
-
-// Of each stage. Chunks take turns in one workspace.
-std::vector<double> bytesOf(const PipelineShape &shape,
-                            const std::vector<StageCost> &costs,
-                            const Lists &lists, const std::vector<int> &begin) {
-  std::vector<double> bytes(shape.stages, 0), workspace = bytes;
-  for (size_t v = 0; v < costs.size(); ++v) {
-    double &most = workspace[v % shape.stages];
-    double own = costs[v].workspace, all = std::max(most, own);
-    bytes[v % shape.stages] +=
-        bytesOf(costs[v], lists, begin, int(v)) - own - most + all;
-    most = all;
-  }
-  return bytes;
-}
-
-// The same as the simulator counts it, over time: boundaries without the calls
-// before and after.
-StageMemory memoryOf(const StageCost &cost) {
-  auto sum = [&](LiveKind life) {
-    double bytes = 0;
-    for (bool received : {false, true})
-      for (bool sent : {false, true})
-        bytes += cost.held.at(life, received, sent);
-    for (const ArrivingValue &value : cost.arriving)
-      bytes += value.life == life ? value.bytes : 0;
-    return bytes;
-  };
-  StageMemory memory;
-  memory.fixed = fixedOf(cost) + sum(LiveKind::F) + sum(LiveKind::B);
-  memory.kept = sum(LiveKind::FW);
-  memory.untilB = sum(LiveKind::FR) + sum(LiveKind::FB);
-  memory.recomputed = sum(LiveKind::RB) + sum(LiveKind::RW);
-  memory.pending = sum(LiveKind::BW);
-  return memory;
-}
-
-// The sums that go from W of a part to W of its neighbour. Parts between the
-// two ends of a sum hand it on: stricter than what is sent in the end, and so
-// right wherever its additions are done.
-std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
-                                   const std::vector<int> &begin) {
-  // Cuts, by the part behind: crossed towards the first part, the last one.
-  std::vector<std::array<char, 2>> crossed(begin.size());
-  auto partOf = [&](int op) {
-    return int(std::upper_bound(begin.begin(), begin.end(), op) -
-               begin.begin()) -
-           1;
-  };
-  for (auto [from, to] : problem.weightSums)
-    for (int v = partOf(std::max(from, to)); v > partOf(std::min(from, to));
-         --v)
-      crossed[v][from < to] = 1;
-  std::vector<Transfer> sums;
-  auto add = [&](int from, int to) {
-    sums.push_back({from % p, to % p, Action::W, Action::W, from / p, to / p});
-  };
-  for (int v = 1; v < int(begin.size()) - 1; ++v) {
-    if (crossed[v][0])
-      add(v, v - 1);
-    if (crossed[v][1])
-      add(v - 1, v);
-  }
-  return sums;
-}
-
-const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
-                         int begin, int end, Marks marks,
-                         const StagePricer &price) {
-  return price ? price(model, shape, begin, end, marks)
-               : model.cost(begin, end, marks);
-}
-
-// What the simulator needs of given cuts and marks, and the sums of `out` that
-// do not depend on a schedule.
-SimulateOptions simulationOf(const StageModel &model,
-                             const PipelineShape &shape, int chunks,
-                             const std::vector<int> &begin,
-                             const std::vector<Marks> &marks,
-                             const StagePricer &price, PipelineCost &out) {
-  int p = shape.stages, parts = p * chunks;
-  SimulateOptions simulation;
-  simulation.record = false;
-  simulation.setup.assign(p, 0);
-  std::vector<double> optimizer(p, 0);
-  simulation.weightSums = weightSumsOf(model.problem, p, begin);
-  // Seconds for which the transfers of a microbatch occupy links that the
-  // collectives of both ends use: of values, of gradients.
-  std::vector<std::array<double, 2>> occupied(parts + 1);
-  for (int v = 0; v + 1 < parts; ++v) {
-    BoundaryCost boundary;
-    if (!shape.links.empty()) {
-      // From the last stage back to the first over the slowest link.
-      BoundaryLink link = shape.links[std::min(v % p, p - 2)];
-      if (v % p == p - 1)
-        for (const BoundaryLink &other : shape.links)
-          if (other.secondsPerByte > link.secondsPerByte)
-            link = other;
-      auto seconds = [&](double bytes) {
-        return bytes > 0 ? link.latency + bytes * link.secondsPerByte : 0;
-      };
-      boundary.forwardBytes = model.forwardBytes(begin[v + 1]);
-      boundary.backwardBytes = model.gradientBytes(begin[v + 1]);
-      boundary.forward = seconds(boundary.forwardBytes);
-      boundary.backward = seconds(boundary.backwardBytes);
-      if (link.shared)
-        occupied[v + 1] = {boundary.forwardBytes * link.secondsPerByte,
-                           boundary.backwardBytes * link.secondsPerByte};
-    }
-    out.transferSeconds += boundary.forward + boundary.backward;
-    simulation.boundaries.push_back(boundary);
-  }
-  for (int v = 0; v < parts; ++v) {
-    out.stages.push_back(
-        priceOf(model, shape, begin[v], begin[v + 1], marks[v], price));
-    StageCost &cost = out.stages.back();
-    // Values come and go beside B, and gradients beside F, as one forward one
-    // backward has it; without B both are F's.
-    auto delay = [&](double &seconds, double busy, double slack) {
-      double more = std::max(0.0, busy - slack);
-      seconds += more;
-      cost.communication += more;
-    };
-    double values = occupied[v][0] + occupied[v + 1][0];
-    double gradients = occupied[v][1] + occupied[v + 1][1];
-    bool train = model.problem.train;
-    delay(cost.times.F, train ? gradients : values, cost.slackForward);
-    if (train)
-      delay(cost.times.B, values, cost.slackBackward);
-    ActionTimes times = cost.times;
-    double reduce = model.exposedReduction(begin[v], begin[v + 1], shape);
-    if (cost.sharedBytes > 0 && !shape.links.empty())
-      reduce += shape.links[0].latency +
-                cost.sharedBytes * shape.links[0].secondsPerByte;
-    times.U += reduce;
-    // No stage waits for the last B of the first one: it runs with its W, so
-    // that gradients are final early (passes/Lowering/OverlapGradients.cpp).
-    if (v == 0 && shape.reduce.early &&
-        (cost.reduces || shape.reduce.replicas > 1)) {
-      const double late = std::min(times.U, cost.hiddenByWeights);
-      times.U -= late;
-      simulation.setup[0] -= cost.hiddenByWeights - late;
-    }
-    simulation.setup[v % p] += cost.prologue * shape.microbatches +
-                               (shape.microbatches > 1 ? cost.clear : 0);
-    optimizer[v % p] += cost.optimizer;
-    out.exposedSeconds = std::max(
-        out.exposedSeconds, cost.communication * shape.microbatches + reduce);
-    simulation.times.push_back(times);
-    if (v >= p) // one update for all chunks of a stage
-      simulation.times[v % p].U += times.U;
-    simulation.memory.push_back(memoryOf(cost));
-  }
-  double update = 0;
-  for (int s = 0; s < p; ++s)
-    update = std::max(update, simulation.times[s].U);
-  out.finishSeconds = *std::max_element(optimizer.begin(), optimizer.end());
-  if (model.problem.train)
-    out.finishSeconds += model.normSeconds(shape);
-  out.updateSeconds = update + out.finishSeconds;
-  return simulation;
-}
-
-PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
-                    const Schedule &schedule, const Lists &lists,
-                    const std::vector<int> &begin,
-                    const std::vector<Marks> &marks, const StagePricer &price) {
-  PipelineCost out;
-  SimulateOptions simulation =
-      simulationOf(model, shape, schedule.chunks, begin, marks, price, out);
-  simulation.memory.clear();
-  out.memory = bytesOf(shape, out.stages, lists, begin);
-  Timeline timeline = simulate(schedule, simulation);
-  out.seconds = timeline.total + out.finishSeconds;
-  out.busy = timeline.busy;
-  for (double &busy : out.busy)
-    busy += out.finishSeconds;
-  out.inFlight = lists.inFlight;
-  if (shape.memoryBytes > 0)
-    for (double bytes : out.memory)
-      out.excessBytes += std::max(0.0, bytes - shape.memoryBytes);
-  return out;
-}
 
 class Planner {
 public:
@@ -384,7 +65,7 @@ public:
     for (const Schedule &schedule : options.concrete)
       if (schedule.stages == shape.stages &&
           schedule.microbatches == shape.microbatches)
-        status.merge(consider(schedule, std::nullopt, Lists(schedule)));
+        status.merge(consider(schedule, std::nullopt, ScheduleLists(schedule)));
       else
         status.merge(Status::error(fmt::format(
             "the lists of the schedule are for {} stages and {} microbatches, "
@@ -406,14 +87,15 @@ private:
   // The state of the search under one schedule.
   struct Search {
     const Schedule *schedule;
-    const Lists &lists;
+    const ScheduleLists &lists;
     int missing = 0; // microbatches that the schedule lacks
     int64_t actions = 0, spent = 0, evaluations = 0;
     PipelinePlan best;
   };
 
   Status consider(const Schedule &schedule,
-                  const std::optional<Schedule> &shorter, const Lists &lists) {
+                  const std::optional<Schedule> &shorter,
+                  const ScheduleLists &lists) {
     int parts = schedule.virtualStages();
     Search search{&schedule, lists, 0, 0, 0, 0, {}};
     if (shorter) {
@@ -435,8 +117,8 @@ private:
       return {};
     // Exactly, with all microbatches.
     found.schedule = schedule;
-    found.cost = costOf(model, shape, schedule, lists, found.begin, found.marks,
-                        options.price);
+    found.cost = pipelineCost(model, shape, schedule, lists, found.begin,
+                              found.marks, options.price);
     found.evaluations = search.evaluations;
     plans.push_back(std::move(found));
     return {};
@@ -480,8 +162,8 @@ private:
   // True if it is the best so far under this schedule.
   bool try_(Search &search, const std::vector<int> &begin) {
     std::vector<Marks> marks = choose(search, begin);
-    PipelineCost cost = costOf(model, shape, *search.schedule, search.lists,
-                               begin, marks, options.price);
+    PipelineCost cost = pipelineCost(model, shape, *search.schedule,
+                                     search.lists, begin, marks, options.price);
     ++search.evaluations;
     search.spent += search.actions;
     double cycle = 0;
@@ -673,18 +355,6 @@ private:
 
 } // namespace
 
-Result<std::vector<int>> equalLayers(const StageModel &model, int parts) {
-  const std::vector<int> &at = model.blockBounds();
-  int n = int(at.size()) - 1;
-  if (n < parts)
-    return Status::error(fmt::format(
-        "{} stages need at least as many layers, found {}", parts, n));
-  std::vector<int> begin;
-  for (int cut : uniformFloor(n, parts))
-    begin.push_back(at[cut]);
-  return begin;
-}
-
 std::vector<PipelinePlan> planSchedules(const StageModel &model,
                                         const PipelineShape &shape,
                                         const PipelineOptions &options,
@@ -705,14 +375,6 @@ Result<PipelinePlan> planPipeline(const StageModel &model,
     if (Planner::better(plans[i].cost, plans[best].cost))
       best = i;
   return std::move(plans[best]);
-}
-
-PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
-                          const Schedule &schedule,
-                          const std::vector<int> &begin,
-                          const std::vector<Marks> &marks,
-                          const StagePricer &price) {
-  return costOf(model, shape, schedule, Lists(schedule), begin, marks, price);
 }
 
 bool improveSchedule(const StageModel &model, const PipelineShape &shape,
@@ -741,7 +403,7 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   // Buffers are laid out for the most copies of each kind, even if these peaks
   // come at different times.
   problem.refuses = [&](const Schedule &schedule) -> std::string {
-    Lists lists(schedule);
+    ScheduleLists lists(schedule);
     double excess = 0;
     for (double bytes : bytesOf(shape, sums.stages, lists, plan.begin))
       excess += std::max(0.0, bytes - shape.memoryBytes);

@@ -9,9 +9,9 @@
 //   the least time wins; what does not fit loses to what does
 #pragma once
 
-#include "passes/Planning/StageProblem.h"
+#include "passes/Planning/Cuts.h"
+#include "passes/Planning/PipelineCost.h"
 
-#include <functional>
 #include <optional>
 
 namespace merak::planning {
@@ -20,25 +20,6 @@ enum class CutRule {
   Time,   // simulated iteration time
   MinMax, // the heaviest stage is as light as possible
 };
-// How a system cuts that does not search: the positions of so many parts, one
-// more than parts. Error: why it cannot.
-using Cutter =
-    std::function<Result<std::vector<int>>(const StageModel &model, int parts)>;
-// Equal numbers of blocks, uniform_floor of Merak.
-Result<std::vector<int>> equalLayers(const StageModel &model, int parts);
-// What a stage costs in a system that keeps and updates otherwise than plans
-// do. The result lives as long as the function.
-using StagePricer = std::function<const StageCost &(
-    const StageModel &model, const PipelineShape &shape, int begin, int end,
-    Marks marks)>;
-
-// Boundaries of n blocks on p stages: the remainder goes to stages 1, 2, ...
-// With fewer blocks than stages some are empty.
-std::vector<int> uniformFloor(int n, int p);
-// Boundaries of consecutive weights in `parts` not empty parts, the heaviest as
-// light as possible.
-std::vector<int> balance(const std::vector<double> &weights, int parts);
-
 struct PipelineOptions {
   // Names; of equally good ones the first is taken.
   std::vector<std::string> schedules = {"1f1b"};
@@ -57,24 +38,6 @@ struct PipelineOptions {
 inline int chunksOn(int64_t stages, const PipelineOptions &options) {
   return stages > 1 ? options.chunks : 1;
 }
-
-struct PipelineCost {
-  double seconds = 0;
-  double excessBytes = 0;        // over the limit, summed over stages
-  std::vector<StageCost> stages; // per virtual stage
-  std::vector<double> memory;    // per stage, bytes at the peak
-  std::vector<double> busy;      // per stage, seconds
-  std::vector<int> inFlight;     // per virtual stage
-  double transferSeconds = 0;    // of all boundaries, one microbatch
-  double updateSeconds = 0;      // the longest reduction and update
-  // All stages wait for the norm of all gradients, then update.
-  double finishSeconds = 0;
-  // The most that a stage waits for collectives in a step, pipeline transfers
-  // left out.
-  double exposedSeconds = 0;
-  bool fits() const { return excessBytes <= 0; }
-  double bubble() const; // mean idle fraction
-};
 
 struct PipelinePlan {
   Schedule schedule;
@@ -105,12 +68,5 @@ std::vector<PipelinePlan> planSchedules(const StageModel &model,
 bool improveSchedule(const StageModel &model, const PipelineShape &shape,
                      PipelinePlan &plan, int64_t effort = 2'000'000,
                      std::string *considered = nullptr);
-
-// The cost of given cuts and marks.
-PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
-                          const Schedule &schedule,
-                          const std::vector<int> &begin,
-                          const std::vector<Marks> &marks,
-                          const StagePricer &price = nullptr);
 
 } // namespace merak::planning

@@ -23,7 +23,6 @@ struct OutlineOptions {
 
 // Replaces func @step by one pipe.stage per stage with its actions, named
 // values and transfers. Requires layouts and stages on every op.
-mlir::LogicalResult outlineStages(mlir::func::FuncOp step,
-                                  const OutlineOptions &options);
+void outlineStages(mlir::func::FuncOp step, const OutlineOptions &options);
 
 } // namespace merak

@@ -1,0 +1,174 @@
+#include "passes/Planning/PipelineCost.h"
+
+#include <algorithm>
+#include <array>
+
+namespace merak::planning {
+
+double PipelineCost::bubble() const {
+  double idle = 0;
+  for (double time : busy)
+    idle += seconds > 0 ? 1 - time / seconds : 0;
+  return busy.empty() ? 0 : idle / double(busy.size());
+}
+
+namespace {
+
+// The sums that go from W of a part to W of its neighbour. Parts between the
+// two ends of a sum hand it on: stricter than what is sent in the end, and so
+// right wherever its additions are done.
+std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
+                                   const std::vector<int> &begin) {
+  // Cuts, by the part behind: crossed towards the first part, the last one.
+  std::vector<std::array<char, 2>> crossed(begin.size());
+  auto partOf = [&](int op) {
+    return int(std::upper_bound(begin.begin(), begin.end(), op) -
+               begin.begin()) -
+           1;
+  };
+  for (auto [from, to] : problem.weightSums)
+    for (int v = partOf(std::max(from, to)); v > partOf(std::min(from, to));
+         --v)
+      crossed[v][from < to] = 1;
+  std::vector<Transfer> sums;
+  auto add = [&](int from, int to) {
+    sums.push_back({from % p, to % p, Action::W, Action::W, from / p, to / p});
+  };
+  for (int v = 1; v < int(begin.size()) - 1; ++v) {
+    if (crossed[v][0])
+      add(v, v - 1);
+    if (crossed[v][1])
+      add(v - 1, v);
+  }
+  return sums;
+}
+
+} // namespace
+
+const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
+                         int begin, int end, Marks marks,
+                         const StagePricer &price) {
+  return price ? price(model, shape, begin, end, marks)
+               : model.cost(begin, end, marks);
+}
+
+SimulateOptions simulationOf(const StageModel &model,
+                             const PipelineShape &shape, int chunks,
+                             const std::vector<int> &begin,
+                             const std::vector<Marks> &marks,
+                             const StagePricer &price, PipelineCost &out) {
+  int p = shape.stages, parts = p * chunks;
+  SimulateOptions simulation;
+  simulation.record = false;
+  simulation.setup.assign(p, 0);
+  std::vector<double> optimizer(p, 0);
+  simulation.weightSums = weightSumsOf(model.problem, p, begin);
+  // Seconds for which the transfers of a microbatch occupy links that the
+  // collectives of both ends use: of values, of gradients.
+  std::vector<std::array<double, 2>> occupied(parts + 1);
+  for (int v = 0; v + 1 < parts; ++v) {
+    BoundaryCost boundary;
+    if (!shape.links.empty()) {
+      // From the last stage back to the first over the slowest link.
+      BoundaryLink link = shape.links[std::min(v % p, p - 2)];
+      if (v % p == p - 1)
+        for (const BoundaryLink &other : shape.links)
+          if (other.secondsPerByte > link.secondsPerByte)
+            link = other;
+      auto seconds = [&](double bytes) {
+        return bytes > 0 ? link.latency + bytes * link.secondsPerByte : 0;
+      };
+      boundary.forwardBytes = model.forwardBytes(begin[v + 1]);
+      boundary.backwardBytes = model.gradientBytes(begin[v + 1]);
+      boundary.forward = seconds(boundary.forwardBytes);
+      boundary.backward = seconds(boundary.backwardBytes);
+      if (link.shared)
+        occupied[v + 1] = {boundary.forwardBytes * link.secondsPerByte,
+                           boundary.backwardBytes * link.secondsPerByte};
+    }
+    out.transferSeconds += boundary.forward + boundary.backward;
+    simulation.boundaries.push_back(boundary);
+  }
+  for (int v = 0; v < parts; ++v) {
+    out.stages.push_back(
+        priceOf(model, shape, begin[v], begin[v + 1], marks[v], price));
+    StageCost &cost = out.stages.back();
+    // Values come and go beside B, and gradients beside F, as one forward one
+    // backward has it; without B both are F's.
+    auto delay = [&](double &seconds, double busy, double slack) {
+      double more = std::max(0.0, busy - slack);
+      seconds += more;
+      cost.communication += more;
+    };
+    double values = occupied[v][0] + occupied[v + 1][0];
+    double gradients = occupied[v][1] + occupied[v + 1][1];
+    bool train = model.problem.train;
+    delay(cost.times.F, train ? gradients : values, cost.slackForward);
+    if (train)
+      delay(cost.times.B, values, cost.slackBackward);
+    ActionTimes times = cost.times;
+    double reduce = model.exposedReduction(begin[v], begin[v + 1], shape);
+    if (cost.sharedBytes > 0 && !shape.links.empty())
+      reduce += shape.links[0].latency +
+                cost.sharedBytes * shape.links[0].secondsPerByte;
+    times.U += reduce;
+    // No stage waits for the last B of the first one: it runs with its W, so
+    // that gradients are final early (passes/Lowering/OverlapGradients.cpp).
+    if (v == 0 && shape.reduce.early &&
+        (cost.reduces || shape.reduce.replicas > 1)) {
+      const double late = std::min(times.U, cost.hiddenByWeights);
+      times.U -= late;
+      simulation.setup[0] -= cost.hiddenByWeights - late;
+    }
+    simulation.setup[v % p] += cost.prologue * shape.microbatches +
+                               (shape.microbatches > 1 ? cost.clear : 0);
+    optimizer[v % p] += cost.optimizer;
+    out.exposedSeconds = std::max(
+        out.exposedSeconds, cost.communication * shape.microbatches + reduce);
+    simulation.times.push_back(times);
+    if (v >= p) // one update for all chunks of a stage
+      simulation.times[v % p].U += times.U;
+    simulation.memory.push_back(memoryOf(cost));
+  }
+  double update = 0;
+  for (int s = 0; s < p; ++s)
+    update = std::max(update, simulation.times[s].U);
+  out.finishSeconds = *std::max_element(optimizer.begin(), optimizer.end());
+  if (model.problem.train)
+    out.finishSeconds += model.normSeconds(shape);
+  out.updateSeconds = update + out.finishSeconds;
+  return simulation;
+}
+
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const Schedule &schedule, const ScheduleLists &lists,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price) {
+  PipelineCost out;
+  SimulateOptions simulation =
+      simulationOf(model, shape, schedule.chunks, begin, marks, price, out);
+  simulation.memory.clear();
+  out.memory = bytesOf(shape, out.stages, lists, begin);
+  Timeline timeline = simulate(schedule, simulation);
+  out.seconds = timeline.total + out.finishSeconds;
+  out.busy = timeline.busy;
+  for (double &busy : out.busy)
+    busy += out.finishSeconds;
+  out.inFlight = lists.inFlight;
+  if (shape.memoryBytes > 0)
+    for (double bytes : out.memory)
+      out.excessBytes += std::max(0.0, bytes - shape.memoryBytes);
+  return out;
+}
+
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const Schedule &schedule,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price) {
+  return pipelineCost(model, shape, schedule, ScheduleLists(schedule), begin,
+                      marks, price);
+}
+
+} // namespace merak::planning

@@ -1,0 +1,66 @@
+// What given cuts and recomputation cost under a schedule: the simulated time
+// of an iteration with transfers, exposed collectives and the update, and the
+// memory of each stage.
+#pragma once
+
+#include "passes/Planning/ScheduleMemory.h"
+#include "passes/Planning/ScheduleSimulate.h"
+#include "passes/Planning/StageProblem.h"
+
+#include <functional>
+#include <vector>
+
+namespace merak::planning {
+
+// What a stage costs in a system that keeps and updates otherwise than plans
+// do. The result lives as long as the function.
+using StagePricer = std::function<const StageCost &(
+    const StageModel &model, const PipelineShape &shape, int begin, int end,
+    Marks marks)>;
+
+struct PipelineCost {
+  double seconds = 0;
+  double excessBytes = 0;        // over the limit, summed over stages
+  std::vector<StageCost> stages; // per virtual stage
+  std::vector<double> memory;    // per stage, bytes at the peak
+  std::vector<double> busy;      // per stage, seconds
+  std::vector<int> inFlight;     // per virtual stage
+  double transferSeconds = 0;    // of all boundaries, one microbatch
+  double updateSeconds = 0;      // the longest reduction and update
+  // All stages wait for the norm of all gradients, then update.
+  double finishSeconds = 0;
+  // The most that a stage waits for collectives in a step, pipeline transfers
+  // left out.
+  double exposedSeconds = 0;
+  bool fits() const { return excessBytes <= 0; }
+  double bubble() const; // mean idle fraction
+};
+
+// What a stage costs by `price`, or by the model where it is null.
+const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
+                         int begin, int end, Marks marks,
+                         const StagePricer &price);
+
+// What the simulator needs of given cuts and marks, and the sums of `out` that
+// do not depend on a schedule.
+SimulateOptions simulationOf(const StageModel &model,
+                             const PipelineShape &shape, int chunks,
+                             const std::vector<int> &begin,
+                             const std::vector<Marks> &marks,
+                             const StagePricer &price, PipelineCost &out);
+
+// The cost of given cuts and marks.
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const Schedule &schedule,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price = nullptr);
+
+// The same for lists that are known.
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const Schedule &schedule, const ScheduleLists &lists,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price);
+
+} // namespace merak::planning

@@ -1,0 +1,206 @@
+#include "passes/Staging/StageUpdates.h"
+
+#include "dialects/Train/Builders.h"
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::dist;
+using namespace merak::pipe;
+using namespace merak::train;
+
+namespace {
+
+// A bound that no norm reaches: nothing is clipped.
+constexpr double kNoClipping = 1e30;
+
+Value withLayout(Value value, LayoutAttr layout) {
+  value.getDefiningOp()->setAttr(kLayoutsAttr,
+                                 ArrayAttr::get(layout.getContext(), {layout}));
+  return value;
+}
+
+Value sumOver(OpBuilder &builder, Location loc, Value value,
+              ArrayRef<StringRef> axes, LayoutAttr layout) {
+  return withLayout(AllReduceOp::create(builder, loc, value.getType(), value,
+                                        builder.getStrArrayAttr(axes),
+                                        Reduction::sum),
+                    layout);
+}
+
+// The norm of all gradients. Each parameter has one place in a vector, so
+// that the sum over stages adds zeros and its order is the same for every
+// cut: of parameters a, b and c, the first on stage 0 and the others on stage
+// 1, that is [|a|^2, 0, 0] + [0, |b|^2, |c|^2].
+class NormEmitter {
+public:
+  NormEmitter(StageBuilder &program, const OutlineOptions &options,
+              ArrayRef<train::UpdateOp> updates, const Holders &holders)
+      : program(program), options(options), holders(holders) {
+    for (auto [index, update] : llvm::enumerate(updates))
+      position[train::UpdateOp(update).getParameter()] = index;
+  }
+
+  // The factor of a stage's gradients; null if nothing asks for it.
+  Value emit(int64_t stage, ArrayRef<std::pair<train::UpdateOp, Value>> work,
+             Location loc) {
+    OpBuilder builder =
+        OpBuilder::atBlockEnd(program.bodyOf({stage, pipe::Action::U}));
+    Value squares =
+        sumSquares(builder, loc, squaresOf(builder, loc, stage, work));
+    auto scalar = RankedTensorType::get({}, builder.getF32Type());
+    const double bound = options.gradClip > 0 ? options.gradClip : kNoClipping;
+    auto factor = ClipFactorOp::create(builder, loc, TypeRange{scalar, scalar},
+                                       squares, builder.getF64FloatAttr(bound));
+    auto none = LayoutAttr::get(builder.getContext(), layout::Layout{});
+    factor->setAttr(kLayoutsAttr, builder.getArrayAttr({none, none}));
+    if (stage == options.stages - 1)
+      program.storeResult(factor.getNorm(), {stage, pipe::Action::U},
+                          "grad_norm", none);
+    return options.gradClip > 0 || options.skipNonFinite ? factor.getFactor()
+                                                         : Value();
+  }
+
+private:
+  // The vectors of squares by the axes over which parameters are split: each
+  // rank has a part of their squares.
+  using Squares = std::map<SmallVector<StringRef>, SmallVector<Value>>;
+
+  // The axes over which ranks hold different parts of a parameter, in one
+  // order.
+  SmallVector<StringRef> splitOver(train::UpdateOp update) const {
+    layout::Layout parameter = layoutOf(update.getParameterValue()).getLayout();
+    std::set<std::string> axes;
+    for (const layout::DimLayout &dim : parameter.dims)
+      for (const layout::Factor &factor : dim.factors)
+        axes.insert(factor.axes.begin(), factor.axes.end());
+    SmallVector<StringRef> ranks;
+    for (auto [axis, size] :
+         {std::pair<StringRef, int64_t>(kDataAxis, options.dp),
+          {kTensorAxis, options.tp}})
+      if (size > 1 && axes.count(axis.str()))
+        ranks.push_back(axis);
+    return ranks;
+  }
+
+  Squares squaresOf(OpBuilder &builder, Location loc, int64_t stage,
+                    ArrayRef<std::pair<train::UpdateOp, Value>> work) const {
+    auto one = RankedTensorType::get({1}, builder.getF32Type());
+    auto replicated =
+        LayoutAttr::get(builder.getContext(), layout::Layout{{{}}, {}});
+    const SmallVector<Value> zeros(
+        position.size(), withLayout(zerosLike(builder, loc, one), replicated));
+    Squares out;
+    out[{}] = zeros;
+    for (auto [constUpdate, gradient] : work) {
+      train::UpdateOp update = constUpdate;
+      // Of a parameter on several stages the first one counts.
+      if (*holders.at(update.getParameter()).begin() != stage)
+        continue;
+      SmallVector<Value> &squares =
+          out.try_emplace(splitOver(update), zeros).first->second;
+      squares[position.at(update.getParameter())] = withLayout(
+          SquareSumOp::create(builder, loc, one, gradient), replicated);
+    }
+    return out;
+  }
+
+  // Of all ranks that have parts of parameters, and of all stages.
+  Value sumSquares(OpBuilder &builder, Location loc,
+                   const Squares &squaresOf) const {
+    layout::Layout vector;
+    vector.dims.push_back({});
+    if (position.size() > 1)
+      vector.dims[0].factors.push_back(
+          {static_cast<int64_t>(position.size()), {}});
+    LayoutAttr layout = LayoutAttr::get(builder.getContext(), vector);
+    Value squares;
+    for (auto &[axes, parts] : squaresOf) { // that of no axes first
+      Value sum = withLayout(
+          ConcatOp::create(builder, loc, ValueRange(parts), 0), layout);
+      if (!squares) {
+        squares = sum;
+        continue;
+      }
+      sum = sumOver(builder, loc, sum, axes, layout);
+      squares = withLayout(AddOp::create(builder, loc, squares, sum), layout);
+    }
+    return options.stages > 1
+               ? sumOver(builder, loc, squares, {kPipelineAxis}, layout)
+               : squares;
+  }
+
+  StageBuilder &program;
+  const OutlineOptions &options;
+  const Holders &holders;
+  std::map<StringRef, size_t> position; // of parameters in the vector
+};
+
+void emitUpdate(StageBuilder &program, const OutlineOptions &options,
+                Place place, train::UpdateOp update, Value gradient,
+                Value clip) {
+  ValueOp parameter = program.declared(place.first, update.getParameter());
+  SmallVector<Attribute> states;
+  for (StringRef suffix : options.optimizer.states()) {
+    std::string name = (update.getParameter() + "." + suffix).str();
+    ValueOp state =
+        program.declareOnce(place.first, name, parameter.getType(),
+                            ValueKind::state, parameter.getLayoutAttr(), name);
+    states.push_back(FlatSymbolRefAttr::get(state.getSymNameAttr()));
+  }
+  // The gradient's buffer carries the parameter's name, for --save-grads.
+  MLIRContext *context = update.getContext();
+  if (Operation *op = gradient.getDefiningOp())
+    op->setAttr("train.gradient_of",
+                StringAttr::get(context, update.getParameter()));
+  OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
+  pipe::UpdateOp::create(builder, update.getLoc(), gradient, clip,
+                         FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
+                         builder.getArrayAttr(states),
+                         train::OptimizerAttr::get(context, options.optimizer));
+}
+
+void averageValue(StageBuilder &program, const OutlineOptions &options,
+                  Place place, ValueOp value) {
+  OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
+  Location loc = value.getLoc();
+  LayoutAttr layout = value.getLayoutAttr();
+  Value own = program.load(place, value, loc);
+  Value sum =
+      sumOver(builder, loc, own, ArrayRef<StringRef>(kDataAxis), layout);
+  Value part = withLayout(
+      scalarConstant(builder, loc, tensorTypeOf(own).getElementType(),
+                     1.0 / static_cast<double>(options.dp)),
+      LayoutAttr::get(builder.getContext(), layout::Layout{}));
+  Value mean = withLayout(MulOp::create(builder, loc, sum, part), layout);
+  StoreOp::create(builder, loc, mean,
+                  FlatSymbolRefAttr::get(value.getSymNameAttr()), UnitAttr());
+}
+
+} // namespace
+
+void merak::emitUpdates(StageBuilder &program, const OutlineOptions &options,
+                        ArrayRef<train::UpdateOp> updates,
+                        ArrayRef<StageGradients> gradients,
+                        const Holders &holders) {
+  if (updates.empty())
+    return;
+  Location step = updates.front()->getParentOp()->getLoc();
+  NormEmitter norm(program, options, updates, holders);
+  for (auto [stage, work] : llvm::enumerate(gradients)) {
+    const auto at = static_cast<int64_t>(stage);
+    Value clip = norm.emit(at, work, step);
+    for (auto &[update, gradient] : work)
+      emitUpdate(program, options, {at, pipe::Action::U}, update, gradient,
+                 clip);
+  }
+}
+
+void merak::averageTracked(
+    StageBuilder &program, const OutlineOptions &options,
+    const std::map<int64_t, llvm::SetVector<ValueOp>> &tracked) {
+  if (options.dp == 1)
+    return;
+  for (auto &[stage, values] : tracked)
+    for (ValueOp value : values)
+      averageValue(program, options, {stage, pipe::Action::U}, value);
+}

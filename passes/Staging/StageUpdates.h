@@ -1,0 +1,30 @@
+// What a stage does once a step, when its gradients are summed: the norm of all
+// gradients with clipping, the optimizer, and the mean of tracked statistics.
+#pragma once
+
+#include "dialects/Train/TrainDialect.h"
+#include "passes/Staging/StageBuilder.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace merak {
+
+// The gradients that a stage has: the update of a parameter and its reduced
+// gradient, inside of the action U.
+using StageGradients =
+    llvm::SmallVector<std::pair<train::UpdateOp, mlir::Value>>;
+// Stages that hold a copy of each parameter.
+using Holders = std::map<llvm::StringRef, std::set<int64_t>>;
+
+// Updates the parameters of each stage by its gradients; `updates` are those of
+// all stages in the order of the step.
+void emitUpdates(StageBuilder &program, const OutlineOptions &options,
+                 llvm::ArrayRef<train::UpdateOp> updates,
+                 llvm::ArrayRef<StageGradients> gradients,
+                 const Holders &holders);
+
+// Each replica tracked its own samples: all go on with the mean.
+void averageTracked(
+    StageBuilder &program, const OutlineOptions &options,
+    const std::map<int64_t, llvm::SetVector<pipe::ValueOp>> &tracked);
+
+} // namespace merak
