@@ -287,6 +287,11 @@ void CommandLine::addPlan() {
       "collectives: 0 off, 1 to 3 inside a layer, a block, everywhere, or auto "
       "(default: auto with --cluster, else 0)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
+  add("--zero", o.zero,
+      "parameters stored in parts over the replicas: 1 gathers them once a step "
+      "and divides the optimizer's state, 2 divides gradients as well, 3 "
+      "gathers at each use (default: 0)")
+      ->check(CLI::Range(0, 3));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final; off: all of them in the update")

@@ -37,6 +37,7 @@ struct CompilerOptions {
   std::string schedule = "auto";
   std::string recompute = "auto";
   std::string tpOverlap; // "0" to "3" or "auto"; empty: not given
+  std::optional<int64_t> zero; // level of ZeRO; none: not given
   std::string strategy, emitStrategy, emitSchedule;
   std::string emitOnnx; // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;

@@ -147,6 +147,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
     pinned.tpOverlap = options.tpOverlap;
   else if (!pinned.tpOverlap && !options.cluster.empty())
     pinned.tpOverlap = "auto"; // its links say what is worth it
+  if (options.zero)
+    pinned.zero = options.zero;
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;

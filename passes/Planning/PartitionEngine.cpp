@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <numeric>
+#include <map>
 
 namespace merak::planning {
 
@@ -80,33 +80,46 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
   orderAxes();
 }
 
-// One order of the axes of a class and its twins: the longest list first, axes
-// of others where they fit in.
+// One order of the axes of a class and its twins in which all of their lists are
+// ordered: an axis comes when all that stand before it in some list have come.
 void PartitionEngine::orderAxes() {
   unordered.clear();
-  orders.assign(classes.classes.size(), {});
-  std::vector<int> longest(axesOf.size());
-  std::iota(longest.begin(), longest.end(), 0);
-  std::stable_sort(longest.begin(), longest.end(), [&](int a, int b) {
-    return axesOf[a].size() > axesOf[b].size();
-  });
-  for (int cls : longest) {
-    std::vector<int> &order = orders[classes.classes[cls].root];
-    size_t next = 0;
-    for (int axis : axesOf[cls]) {
-      size_t at = size_t(std::find(order.begin(), order.end(), axis) -
-                         order.begin());
-      if (at == order.size())
-        order.insert(order.begin() + long(at = next), axis);
-      if (at < next)
-        unordered = fmt::format(
-            "a dimension of size {} is split over {} before {} on one side of "
-            "a seam and after it on another; both need one order",
-            classes.classes[cls].size, mesh[axis].name,
-            mesh[order[next - 1]].name);
-      next = at + 1;
+  const size_t count = classes.classes.size();
+  orders.assign(count, {});
+  std::vector<AxisMask> used(count, 0);
+  std::vector<std::map<int, AxisMask>> before(count); // by root, then axis
+  for (size_t cls = 0; cls < count; ++cls) {
+    const auto root = size_t(classes.classes[cls].root);
+    for (size_t i = 0; i < axesOf[cls].size(); ++i) {
+      used[root] |= AxisMask(1) << axesOf[cls][i];
+      for (size_t j = 0; j < i; ++j)
+        before[root][axesOf[cls][i]] |= AxisMask(1) << axesOf[cls][j];
     }
   }
+  for (size_t root = 0; root < count; ++root)
+    for (AxisMask left = used[root]; left;) {
+      int next = -1;
+      for (int axis = int(mesh.size()); axis-- > 0;)
+        if (left >> axis & 1 && !(before[root][axis] & left))
+          next = axis;
+      if (next < 0) {
+        unordered = fmt::format(
+            "a dimension of size {} is split over {} in different orders on the "
+            "two sides of a seam; both need one order",
+            classes.classes[root].size, axesStr(left));
+        break;
+      }
+      orders[root].push_back(next);
+      left &= ~(AxisMask(1) << next);
+    }
+}
+
+std::string PartitionEngine::axesStr(AxisMask mask) const {
+  std::string text;
+  for (size_t a = 0; a < mesh.size(); ++a)
+    if (mask >> a & 1)
+      text += (text.empty() ? "" : " and ") + mesh[a].name;
+  return text;
 }
 
 // Stored parameters, and their copies in another type.

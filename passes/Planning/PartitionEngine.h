@@ -100,6 +100,7 @@ private:
   AxisMask keptPrefix(int cls, AxisMask from, AxisMask to) const;
   std::vector<AxisMask> runsOf(int cls, AxisMask axes) const;
   void orderAxes();
+  std::string axesStr(AxisMask mask) const;
   void markStored(const Assignment &assignment);
   bool fail(const std::string &message);
   void markPrologue(int tensor);

@@ -26,7 +26,8 @@ std::vector<Transfer> chainTransfers(const Schedule &schedule, int distance) {
 }
 
 double ActionTimes::of(Action action) const {
-  const double times[kActions] = {P, F, R, B, W, U, /*S, part of U*/ 0};
+  // S and G are parts of U.
+  const double times[kActions] = {P, F, R, B, W, U, 0, 0};
   return times[int(action)];
 }
 

@@ -186,6 +186,8 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
           for (int i = 0; i < options.microbatches; ++i)
             order.push_back({Action::P, i, id.chunk});
     };
+    if (has(Action::G))
+      order.push_back({Action::G});
     if (!listsP)
       appendPrologue(true, 0);
     int64_t forwards = 0;

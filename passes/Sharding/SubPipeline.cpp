@@ -55,8 +55,7 @@ private:
   // Submicrobatches by axis are told apart by layouts, in all that a stage
   // does; others are microbatches, and all of one.
   bool hasSubmicrobatches(ActionOp action) {
-    return byAxis || (action.getKind() != pipe::Action::S &&
-                      action.getKind() != pipe::Action::U);
+    return byAxis || !isOncePerStep(action.getKind());
   }
   static std::string nameOf(StringRef value, int half) {
     return (value + ".half" + Twine(half)).str();
@@ -152,8 +151,7 @@ private:
     SmallVector<Operation *> ops;
     for (Operation &op : block)
       ops.push_back(&op);
-    bool once = action.getKind() == pipe::Action::S ||
-                action.getKind() == pipe::Action::U;
+    bool once = isOncePerStep(action.getKind());
     bool communicates = !once && llvm::any_of(ops, isCollective);
     ++(communicates ? counts.interleaved : counts.inOrder);
     remarkAction(action, communicates);

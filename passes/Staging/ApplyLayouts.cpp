@@ -139,6 +139,11 @@ private:
       break;
     }
     setLayouts(op, {conversion.to});
+    if (conversion.life)
+      op->setAttr(kLifeAttr,
+                  b.getStringAttr(*conversion.life == planning::GatherLife::Use
+                                      ? kLifeUse
+                                      : kLifeStep));
     // Where only the factor's index is needed later, keep it beside the op.
     op->setAttr("dist.from", attribute(conversion.from));
     if (conversion.factor >= 0)
@@ -146,7 +151,17 @@ private:
     if (conversion.toFactor >= 0)
       op->setAttr("dist.to_factor", b.getI64IntegerAttr(conversion.toFactor));
     inserted.push_back(op);
+    if (isScatteredEach(conversion))
+      scatteredEach.insert(op);
     return op->getResult(0);
+  }
+
+  // A gradient that is summed over replicas in every microbatch, although only
+  // the update reads it.
+  bool isScatteredEach(const planning::Conversion &conversion) const {
+    return conversion.phase == planning::Phase::Backward &&
+           conversion.op >= 0 &&
+           decision.step.graph.ops[conversion.op].isUpdate();
   }
 
   void applyToOp(int index, Operation *op) {
@@ -195,6 +210,10 @@ private:
       for (Operation *user : op->getUsers())
         if (!user->hasTrait<OpTrait::IsTerminator>())
           best = std::min(best, rank(roleOf(user)));
+      if (Operation *of = op->getOperand(0).getDefiningOp();
+          of && scatteredEach.contains(op))
+        best = rank(scatteredEach.contains(of) ? StringRef(kBackwardWeight)
+                                               : roleOf(of));
       op->setAttr(kRoleAttr, StringAttr::get(context, names[best]));
       Operation *source = op->getOperand(0).getDefiningOp();
       while (source && llvm::is_contained(inserted, source) &&
@@ -315,6 +334,7 @@ private:
   std::vector<Value> converted;
   llvm::DenseMap<Value, Value> storedValue;
   SmallVector<Operation *> inserted, lastFirst;
+  llvm::SmallDenseSet<Operation *> scatteredEach;
 };
 
 } // namespace

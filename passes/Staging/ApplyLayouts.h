@@ -12,6 +12,9 @@ namespace merak {
 mlir::LogicalResult applyLayouts(mlir::func::FuncOp step, Decision &decision);
 
 inline constexpr llvm::StringLiteral kLayoutAttr = "dist.layout";
+// On a conversion of a stored parameter: how long its result lives.
+inline constexpr llvm::StringLiteral kLifeAttr = "dist.life";
+inline constexpr llvm::StringLiteral kLifeStep = "step", kLifeUse = "use";
 inline constexpr llvm::StringLiteral kStageAttr = "pipe.stage";
 // Unit attribute on forward ops: the backward pass computes the results again
 // instead of reading kept ones. Never on an op that communicates.

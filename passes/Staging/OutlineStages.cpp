@@ -29,7 +29,7 @@ public:
       if (auto update = dyn_cast<train::UpdateOp>(op))
         updates.push_back(update);
       if (places.isEverywhere(&op) || roleOf(&op) == kUpdate ||
-          isa<AccumulateOp>(op))
+          isa<AccumulateOp>(op) || isGatheredOnce(&op))
         continue;
       (roleOf(&op) == kForward ? forward : backward).push_back(&op);
     }
@@ -111,6 +111,8 @@ private:
           cast<OpResult>(value).getResultNumber());
     if (auto accumulate = dyn_cast<AccumulateOp>(op))
       return makeAccumulated(accumulate, place);
+    if (isGatheredOnce(op))
+      return makeGathered(op, place);
     if (isOnce(op))
       return makeOnce(value, place);
     if (roleOf(op) == kUpdate || !places.mayLoad(op, place))
@@ -138,6 +140,23 @@ private:
         parameter.getTrainable() && options.train ? ValueKind::parameter
                                                   : ValueKind::constant,
         layoutOf(read.getResult()), read.getParameter());
+  }
+
+  // What is gathered of a stored parameter, from the begin of the step: after
+  // the update it would be missing in a step that a checkpoint begins.
+  Value makeGathered(Operation *op, Place place) {
+    const Place gather = places.onStage(place, pipe::Action::G);
+    if (place == gather)
+      return cloneInto(op, place)->getResult(0);
+    Value value = op->getResult(0);
+    std::string key = "gathered" + std::to_string(indexOf(op));
+    ValueOp &whole = program.declared(places.stageOf(place), key);
+    if (!whole) {
+      whole = program.declare(places.stageOf(place), key, value.getType(),
+                              ValueKind::step, layoutOf(value), "");
+      program.storeAfter(materialize(value, gather), gather, whole, false);
+    }
+    return program.load(place, whole, op->getLoc());
   }
 
   // Keeps a value of one action for later ones of the same microbatch.

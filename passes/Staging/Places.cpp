@@ -18,6 +18,11 @@ LayoutAttr merak::layoutOf(Value value) {
                  : LayoutAttr();
 }
 bool merak::isOnce(Operation *op) { return op->hasAttr(kLateAttr); }
+static bool hasLife(Operation *op, StringRef life) {
+  auto attribute = op->getAttrOfType<StringAttr>(kLifeAttr);
+  return attribute && attribute.getValue() == life;
+}
+bool merak::isGatheredOnce(Operation *op) { return hasLife(op, kLifeStep); }
 
 Places::Places(func::FuncOp step, const OutlineOptions &options)
     : block(step.getBody().front()), module(step->getParentOfType<ModuleOp>()),
@@ -34,8 +39,9 @@ void Places::findRematerializable() {
     if (!isPure(&op) || op.getNumOperands() == 0 ||
         op.hasTrait<Contraction>() ||
         // Conversions between submicrobatches of the tokens stay on the
-        // device.
-        (isa<DistDialect>(op.getDialect()) && !isOverSubmicrobatches(&op)) ||
+        // device; what is gathered at each use is not to be kept.
+        (isa<DistDialect>(op.getDialect()) && !isOverSubmicrobatches(&op) &&
+         !hasLife(&op, kLifeUse)) ||
         roleOf(&op) == kUpdate)
       continue;
     bool cheap = llvm::all_of(op.getOperands(), [&](Value operand) {
@@ -43,7 +49,8 @@ void Places::findRematerializable() {
       // A parameter in another type costs less to make than to keep.
       return !producer || isa<ConstantOp>(producer) ||
              rematerializable.contains(producer) ||
-             (isa<CastOp>(op) && isa<ReadOp>(producer));
+             ((isa<CastOp>(op) || hasLife(&op, kLifeUse)) &&
+              isa<ReadOp>(producer));
     });
     if (cheap)
       rematerializable.insert(&op);
@@ -125,7 +132,7 @@ void Places::addReaders(Operation *op, std::set<int64_t> &stagesOf) {
   for (Operation *user : op->getUsers()) {
     if (isOnce(user) || roleOf(user) == kUpdate)
       continue;
-    if (isEverywhere(user))
+    if (isEverywhere(user) || isGatheredOnce(user))
       addReaders(user, stagesOf);
     else
       stagesOf.insert(partOf(user) % options.stages);

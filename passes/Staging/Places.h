@@ -23,9 +23,12 @@ using HomeStages = std::optional<std::set<int64_t>>;
 // The layout of a value of the step function.
 dist::LayoutAttr layoutOf(mlir::Value value);
 
+// At the end of a step.
 inline bool isPerStep(Place place) {
   return place.second == pipe::Action::U || place.second == pipe::Action::S;
 }
+// A conversion of a stored parameter that lives for the whole step.
+bool isGatheredOnce(mlir::Operation *op);
 // An op that runs once a step although its role is not the update.
 bool isOnce(mlir::Operation *op);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr StringLiteral kActionNames[] = {"prologue", "forward", "recompute",
                                           "backward", "weight",  "update",
-                                          "exchange"};
+                                          "exchange", "gather"};
 std::string actionName(int action, int64_t chunk) {
   std::string name = kActionNames[action].str();
   return chunk ? name + "." + std::to_string(chunk) : name;
@@ -141,7 +141,7 @@ void StageBuilder::storeResult(Value inner, Place place, StringRef name,
 }
 
 void StageBuilder::orderActions() {
-  static constexpr int order[] = {0, 1, 2, 3, 4, 6, 5};
+  static constexpr int order[] = {1, 2, 3, 4, 5, 7, 6, 0};
   for (StageOp stage : stages) {
     SmallVector<ActionOp> actions(stage.getOps<ActionOp>());
     auto position = [](ActionOp a) {

@@ -46,7 +46,7 @@ public:
   void transfer(pipe::ValueOp source, Place from, pipe::ValueOp target,
                 int64_t to);
 
-  // Actions in the order P F R B W S U.
+  // Actions in the order G P F R B W S U.
   void orderActions();
 
 private:

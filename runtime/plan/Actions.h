@@ -14,15 +14,16 @@ namespace merak {
 
 // P prologue, F forward, R recompute, B gradient of inputs (of weights too
 // where the schedule has no W), W gradient of weights, U update, S exchange of
-// gradients that several stages hold parts of; it runs right before U.
-enum class Action { P, F, R, B, W, U, S };
-inline constexpr int kActions = 7;
+// gradients that several stages hold parts of; it runs right before U. G gathers
+// what of stored parameters lives for the whole step, before everything else.
+enum class Action { P, F, R, B, W, U, S, G };
+inline constexpr int kActions = 8;
 
-constexpr char letter(Action action) { return "PFRBWUS"[int(action)]; }
+constexpr char letter(Action action) { return "PFRBWUSG"[int(action)]; }
 std::optional<Action> parseAction(std::string_view letter);
-// U and S run once a step, the others once for every microbatch.
+// U, S and G run once a step, the others once for every microbatch.
 constexpr bool isOncePerStep(Action action) {
-  return action == Action::U || action == Action::S;
+  return action == Action::U || action == Action::S || action == Action::G;
 }
 
 // An action of one chunk of a stage: a chunk is a part of the model, for P the
@@ -38,7 +39,7 @@ std::string str(const ActionId &id);
 // One place of a stage's list.
 struct Step {
   Action action = Action::F;
-  int microbatch = 0; // U, S: 0
+  int microbatch = 0; // U, S, G: 0
   int chunk = 0;      // part of the model on this stage; 0 but for interleaved
   // R only: may start before the gradient of its microbatch has arrived.
   bool early = false;

@@ -19,6 +19,7 @@ static_assert(numberOf(Action::B) == ScheduleStep::BACKWARD);
 static_assert(numberOf(Action::W) == ScheduleStep::WEIGHT);
 static_assert(numberOf(Action::U) == ScheduleStep::UPDATE);
 static_assert(numberOf(Action::S) == ScheduleStep::EXCHANGE);
+static_assert(numberOf(Action::G) == ScheduleStep::GATHER);
 static_assert(kActions == ScheduleStep::Action_MAX);
 
 // ALL_REDUCE: all_reduce.

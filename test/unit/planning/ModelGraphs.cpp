@@ -58,6 +58,7 @@ void TrainGraph::gradient(int tensor, int value) {
   }
   int old = known;
   int sum = add("grad_sum/" + graph.tensors[tensor].name, old, value);
+  graph.ops.back().sumOfUses = true;
   gradients[tensor] = sum;
 }
 
@@ -403,6 +404,11 @@ void TrainGraph::train(int loss) {
       Shape s = shape(p);
       addOp("update/" + graph.tensors[p].name, elementwiseRule({s, s}, s, {}),
             {p, gradients[p]}, s);
+      // The update changes the parameter in place.
+      graph.ops.back().results.clear();
+      graph.ops.back().rule.results.clear();
+      graph.tensors.pop_back();
+      gradients.pop_back();
     }
 }
 

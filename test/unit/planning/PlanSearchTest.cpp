@@ -100,9 +100,9 @@ TEST(PlanSearch, OverlapIsSimulated) {
   PlanSearch search(gpt.input);
   Degrees degrees{1, 1, 2, 4};
   std::vector<double> last[2];
-  const StageModel &plain = *(*search.sharding(degrees, 0))->model;
+  const StageModel &plain = *(*search.sharding(degrees, {}))->model;
   for (int level = 1; level <= kMaxOverlapLevel; ++level) {
-    const StageModel &model = *(*search.sharding(degrees, level))->model;
+    const StageModel &model = *(*search.sharding(degrees, {level}))->model;
     ASSERT_EQ(model.count(), plain.count());
     size_t i = 0;
     for (int begin = 0; begin < model.count(); begin += 7)
@@ -122,7 +122,7 @@ TEST(PlanSearch, OverlapIsSimulated) {
   }
   StageCost none = plain.cost(0, plain.count(), {});
   StageCost most =
-      (*search.sharding(degrees, 3))->model->cost(0, plain.count(), {});
+      (*search.sharding(degrees, {3}))->model->cost(0, plain.count(), {});
   EXPECT_LT(most.communication, none.communication);
   // So `auto` takes it, and says so.
   gpt.input.pinned.tpOverlap = "auto";

@@ -22,22 +22,44 @@ public:
     program.graph.tensors[tensors.back()].output = true;
   }
 
-  // Splits random classes over random axes that divide them.
+  // Splits random classes over random axes that divide them; twins in one order.
   Assignment assign(const Classes &classes, std::vector<AxisSize> mesh) {
     Assignment assignment;
     assignment.mesh = mesh;
+    std::map<int, std::vector<AxisSize>> orders; // by root
     for (size_t c = 0; c < classes.classes.size(); ++c) {
       int64_t left = classes.classes[c].size;
       if (!classes.classes[c].splittable)
         continue;
       std::shuffle(mesh.begin(), mesh.end(), random);
-      for (const AxisSize &axis : mesh)
+      for (const AxisSize &axis :
+           orders.try_emplace(classes.classes[c].root, mesh).first->second)
         if (left % axis.size == 0 && pick(0, 2) > 0) {
           assignment.axes[int(c)].push_back(axis.name);
           left /= axis.size;
         }
     }
     return assignment;
+  }
+
+  // Classes with seams at random uses that separate something.
+  Classes separateSome(const Classes &unified) {
+    const Graph &graph = program.graph;
+    Seams seams;
+    Classes classes = unified;
+    for (size_t o = 0; o < graph.ops.size(); ++o)
+      for (size_t i = 0; i < graph.ops[o].operands.size(); ++i) {
+        if (pick(0, 2) > 0)
+          continue;
+        Seams more = seams;
+        more.uses.push_back({int(o), int(i)});
+        if (Result<Classes> found = separate(graph, unified, more);
+            found.ok()) {
+          seams = more;
+          classes = *found;
+        }
+      }
+    return classes;
   }
 
   Program program;
@@ -153,15 +175,23 @@ private:
   std::vector<int> tensors;
 };
 
-void runMany(const std::vector<AxisSize> &mesh, int count, int atLeast) {
-  int compared = 0;
+void runMany(const std::vector<AxisSize> &mesh, int count, int atLeast,
+             bool seams = false) {
+  int compared = 0, withTwins = 0;
   std::map<ConversionKind, int> kinds;
   for (int seed = 0; seed < count; ++seed) {
     RandomProgram random(seed);
     const Graph &graph = random.program.graph;
     ASSERT_TRUE(graph.check().ok()) << graph.check().str();
     Classes classes = unify(graph);
+    if (seams)
+      classes = random.separateSome(classes);
     Assignment assignment = random.assign(classes, mesh);
+    for (size_t c = 0; c < classes.classes.size(); ++c)
+      if (classes.classes[c].root != int(c)) {
+        ++withTwins;
+        break;
+      }
     Result<Outcome> outcome = apply(graph, classes, assignment);
     if (!outcome.ok())
       continue; // a whole batch is needed: only with microbatches
@@ -172,6 +202,7 @@ void runMany(const std::vector<AxisSize> &mesh, int count, int atLeast) {
     ++compared;
   }
   EXPECT_GE(compared, atLeast);
+  EXPECT_GE(withTwins, seams ? count / 3 : 0);
   for (ConversionKind kind :
        {ConversionKind::AllReduceSum, ConversionKind::AllReduceMax,
         ConversionKind::ReduceScatter, ConversionKind::AllGather,
@@ -190,6 +221,18 @@ TEST(SimulatedDevices, RandomGraphsOnUnequalAxes) {
 }
 TEST(SimulatedDevices, RandomGraphsWithMicrobatches) {
   runMany({{"mb", 2}, {"dp", 2}}, 600, 150);
+}
+TEST(SimulatedDevices, RandomSeamsOnOneAxis) {
+  runMany({{"tp", 2}}, 600, 600, true);
+}
+TEST(SimulatedDevices, RandomSeamsOnTwoAxes) {
+  runMany({{"dp", 2}, {"tp", 2}}, 800, 800, true);
+}
+TEST(SimulatedDevices, RandomSeamsOnThreeAxes) {
+  runMany({{"dp.0", 2}, {"dp.1", 2}, {"tp", 2}}, 400, 400, true);
+}
+TEST(SimulatedDevices, RandomSeamsOnUnequalAxes) {
+  runMany({{"dp", 3}, {"tp", 2}}, 400, 400, true);
 }
 
 } // namespace

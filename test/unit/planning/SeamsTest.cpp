@@ -1,0 +1,201 @@
+// Seams: which classes become twins, what follows for gradients and stored
+// parameters, and the conversions between the sides.
+#include "passes/Planning/SeamLayouts.h"
+#include "test/unit/planning/ModelGraphs.h"
+
+#include <gtest/gtest.h>
+#include <set>
+
+namespace merak::planning::test {
+namespace {
+
+Assignment meshOf(const TrainGraph &g, const Classes &classes, int64_t mb,
+                  int64_t dp, int64_t tp) {
+  Assignment out;
+  const int ids = g.find("input_ids");
+  EXPECT_TRUE(assignBatch(g.graph, classes, {ids, g.find("labels")},
+                          {{"mb", mb}, {"dp", dp}}, out)
+                  .ok());
+  out.mesh.push_back({"tp", tp});
+  return out;
+}
+
+Outcome applied(const TrainGraph &g, const SeamLayouts &layouts,
+                const Assignment &unified) {
+  Result<Assignment> assignment = layouts.assign(unified);
+  EXPECT_TRUE(assignment.ok()) << assignment.status().str();
+  Result<Outcome> outcome = apply(g.graph, layouts.classes(), *assignment);
+  EXPECT_TRUE(outcome.ok()) << outcome.status().str();
+  return *outcome;
+}
+
+int count(const Outcome &outcome, ConversionKind kind,
+          const std::vector<std::string> &axes, Phase phase) {
+  int n = 0;
+  for (const Conversion &c : outcome.conversions)
+    n += c.kind == kind && c.axes == axes && c.phase == phase;
+  return n;
+}
+
+int trained(const Graph &graph) {
+  int n = 0;
+  for (const GraphOp &op : graph.ops)
+    n += op.isUpdate();
+  return n;
+}
+
+TEST(Seams, NoneLeaveTheClassesAsTheyAre) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Result<Classes> same = separate(g.graph, unified, {});
+  ASSERT_TRUE(same.ok());
+  EXPECT_EQ(same->classes.size(), unified.classes.size());
+  for (size_t c = 0; c < unified.classes.size(); ++c)
+    EXPECT_EQ(unified.classes[c].root, int(c));
+}
+
+TEST(Seams, EveryStoredParameterHasClassesOfItsOwn) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Strategy zero;
+  zero.zero = 3;
+  Result<SeamLayouts> layouts = SeamLayouts::make(g.graph, unified, zero);
+  ASSERT_TRUE(layouts.ok()) << layouts.status().str();
+  std::set<int> seen;
+  for (size_t t = 0; t < g.graph.tensors.size(); ++t) {
+    if (!g.graph.tensors[t].parameter)
+      continue;
+    std::set<int> own;
+    for (int cls : layouts->classes().tensors[t].atoms)
+      own.insert(cls);
+    for (int cls : own)
+      EXPECT_TRUE(seen.insert(cls).second) << g.graph.tensors[t].name;
+  }
+  // The uses of all layers still have one class for the width.
+  const int a = g.find("h.0.ln_1"), b = g.find("h.1.ln_1");
+  if (a >= 0 && b >= 0) {
+    EXPECT_EQ(layouts->classes().tensors[size_t(a)].atoms.back(),
+              layouts->classes().tensors[size_t(b)].atoms.back());
+  }
+}
+
+// Once a step: gradients scattered, parameters gathered.
+TEST(Seams, ZeroOneSumsOnceAStep) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Strategy zero;
+  zero.zero = 1;
+  SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
+  Outcome outcome = applied(g, layouts, meshOf(g, unified, 2, 2, 1));
+  const int n = trained(g.graph);
+  EXPECT_EQ(count(outcome, ConversionKind::ReduceScatter, {"dp"}, Phase::Update),
+            n);
+  EXPECT_EQ(count(outcome, ConversionKind::AllGather, {"dp"}, Phase::Forward),
+            n);
+  for (const Conversion &c : outcome.conversions)
+    if (c.kind == ConversionKind::AllGather ||
+        c.kind == ConversionKind::ReduceScatter)
+      EXPECT_EQ(c.times, 1) << g.graph.tensors[size_t(c.tensor)].name;
+}
+
+// The gradient of each microbatch is scattered, not their sum: else this were
+// level 1 under another name.
+TEST(Seams, ZeroTwoScattersEveryMicrobatch) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Strategy zero;
+  zero.zero = 2;
+  SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
+  Outcome outcome = applied(g, layouts, meshOf(g, unified, 2, 2, 1));
+  EXPECT_EQ(
+      count(outcome, ConversionKind::ReduceScatter, {"dp"}, Phase::Backward),
+      trained(g.graph));
+  for (const Conversion &c : outcome.conversions) {
+    if (c.kind == ConversionKind::ReduceScatter) {
+      EXPECT_EQ(c.times, 2);
+      EXPECT_EQ(c.to.partial, std::vector<std::string>{"mb"});
+    }
+    if (c.kind == ConversionKind::Accumulate && c.op >= 0 &&
+        g.graph.ops[size_t(c.op)].isUpdate())
+      EXPECT_FALSE(
+          std::count(c.from.partial.begin(), c.from.partial.end(), "dp"));
+  }
+}
+
+TEST(Seams, ZeroThreeGathersForEachPass) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Strategy zero;
+  zero.zero = 3;
+  SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
+  Outcome outcome = applied(g, layouts, meshOf(g, unified, 2, 2, 2));
+  int forward = 0, backward = 0;
+  for (const Conversion &c : outcome.conversions)
+    if (c.kind == ConversionKind::AllGather && c.life) {
+      EXPECT_EQ(*c.life, GatherLife::Use);
+      EXPECT_EQ(c.times, 2);
+      (c.phase == Phase::Forward ? forward : backward) += 1;
+    }
+  EXPECT_EQ(forward, trained(g.graph));
+  EXPECT_GT(backward, 0);
+}
+
+// A weight that is split over tp in use is stored over (tp, dp): what is gathered
+// are the minor parts.
+TEST(Seams, AStoredLayoutExtendsThatOfItsUses) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Strategy zero;
+  zero.zero = 1;
+  SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
+  Assignment base = meshOf(g, unified, 1, 2, 2);
+  const int w = g.find("h.0.c_fc.weight");
+  ASSERT_GE(w, 0);
+  const std::vector<int> &atoms = unified.tensors[size_t(w)].atoms;
+  base.axes[atoms.back()] = {"tp"};
+  Strategy named;
+  Strategy::StoredLayout layout;
+  layout.dims = {{}, {"tp", "dp"}};
+  named.stored["h.0.c_fc.weight"] = layout;
+  SeamLayouts one = *SeamLayouts::make(g.graph, unified, named);
+  Outcome outcome = applied(g, one, base);
+  layout::Layout expected = outcome.tensors[size_t(w)];
+  expected.dims[1].factors = {
+      {g.graph.tensors[size_t(w)].shape[1], {"tp", "dp"}}};
+  EXPECT_EQ(outcome.tensors[size_t(w)].str(), expected.str());
+  bool gathered = false;
+  for (const Conversion &c : outcome.conversions)
+    if (c.tensor == w && c.kind == ConversionKind::AllGather) {
+      EXPECT_EQ(c.axes, std::vector<std::string>{"dp"});
+      gathered = true;
+    }
+  EXPECT_TRUE(gathered);
+}
+
+TEST(Seams, NamesWhatDoesNotExist) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Strategy bad;
+  bad.seams = {{"nobody", 0}};
+  bad.stored["nothing"] = {};
+  Result<SeamLayouts> layouts = SeamLayouts::make(g.graph, unified, bad);
+  ASSERT_FALSE(layouts.ok());
+  EXPECT_EQ(layouts.status().str(),
+            "strategy has a seam in front of op 'nobody', which the model "
+            "lacks\n"
+            "strategy stores parameter 'nothing', which the model lacks or does "
+            "not train");
+  Seams parameter;
+  for (size_t o = 0; o < g.graph.ops.size() && parameter.uses.empty(); ++o)
+    for (size_t i = 0; i < g.graph.ops[o].operands.size(); ++i)
+      if (g.graph.tensors[size_t(g.graph.ops[o].operands[i])].parameter)
+        parameter.uses = {{int(o), int(i)}, {int(o), 99}};
+  Result<Classes> classes = separate(g.graph, unified, parameter);
+  ASSERT_FALSE(classes.ok());
+  EXPECT_NE(classes.status().str().find("which is the parameter"),
+            std::string::npos);
+  EXPECT_NE(classes.status().str().find("at operand 99"), std::string::npos);
+}
+
+} // namespace
+} // namespace merak::planning::test
