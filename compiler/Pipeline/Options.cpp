@@ -292,6 +292,10 @@ void CommandLine::addPlan() {
       "and divides the optimizer's state, 2 divides gradients as well, 3 "
       "gathers at each use (default: 0)")
       ->check(CLI::Range(0, 3));
+  add("--sequence-parallel", o.sequence,
+      "on: tokens are split over tp where nothing else is, and each all-reduce "
+      "becomes a reduce-scatter and an all-gather (default: off)")
+      ->check(CLI::IsMember({"on", "off"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final; off: all of them in the update")

@@ -38,6 +38,7 @@ struct CompilerOptions {
   std::string recompute = "auto";
   std::string tpOverlap; // "0" to "3" or "auto"; empty: not given
   std::optional<int64_t> zero; // level of ZeRO; none: not given
+  std::string sequence;        // "on" or "off"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
   std::string emitOnnx; // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;

@@ -149,6 +149,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
     pinned.tpOverlap = "auto"; // its links say what is worth it
   if (options.zero)
     pinned.zero = options.zero;
+  if (!options.sequence.empty())
+    pinned.sequence = options.sequence == "on";
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;

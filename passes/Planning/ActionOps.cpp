@@ -131,6 +131,13 @@ private:
     }
     for (const OutputUse &use : outcome.outputs)
       follow(stored[size_t(use.tensor)], use.conversions);
+    // What is gathered once a step is there before the first action.
+    for (size_t c = 0; c < from.size(); ++c)
+      if (const Conversion &of = outcome.conversions[c]; of.isGatheredOnce())
+        roles[size_t(count()) + c] = ListOf::U;
+      else if (isScatteredEach(graph, of))
+        roles[size_t(count()) + c] =
+            roleOf(producer[size_t(rootOf(count() + int(c)))]);
     convertedAfter.resize(graph.ops.size());
     for (size_t c = 0; c < from.size(); ++c)
       if (from[c] >= 0)
@@ -243,6 +250,8 @@ private:
         prepare(source, at);
       return addValue(list, node, -1);
     }
+    if (conversion.isGatheredOnce())
+      return addValue(list, node, -1);
     if (conversion.prologue) {
       int sums = source;
       while (isConversion(sums) &&

@@ -241,6 +241,8 @@ std::string Techniques::str() const {
     text += fmt::format(", overlap {}", overlap);
   if (zero > 0)
     text += fmt::format(", zero {}", zero);
+  if (sequence)
+    text += ", sequence";
   return text;
 }
 

@@ -28,6 +28,11 @@ const char *str(ConversionKind kind) {
   return "?";
 }
 
+bool isScatteredEach(const Graph &graph, const Conversion &conversion) {
+  return conversion.phase == Phase::Backward && conversion.op >= 0 &&
+         graph.ops[conversion.op].isUpdate();
+}
+
 layout::AxisMap Assignment::axisMap() const {
   layout::AxisMap map;
   for (const AxisSize &axis : mesh)

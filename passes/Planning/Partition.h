@@ -100,7 +100,10 @@ struct Conversion {
   bool prologue = false; // at the end of the prologue, once a step
   // Of a stored parameter in front of its uses; once a step if it lives so long.
   std::optional<GatherLife> life = {};
+  bool isGatheredOnce() const { return life == GatherLife::Step; }
 };
+// Of a gradient, in every microbatch although only the update reads it.
+bool isScatteredEach(const Graph &graph, const Conversion &conversion);
 
 // One operand of one op: the conversions, in order, from the layout in which
 // the tensor lies to the one in which the op wants it. Conversions are shared

@@ -61,7 +61,7 @@ Status Decider::splitSamples() {
     if (hasAxis(axes, kTensorAxis))
       submicrobatches.axes[cls].push_back(kTensorAxis);
   Result<const SeamLayouts *> layouts =
-      search.seamLayouts(candidate.techniques);
+      search.seamLayouts(d, candidate.techniques);
   if (!layouts.ok())
     return layouts.status();
   Result<Assignment> seamed = (*layouts)->assign(submicrobatches);
@@ -133,6 +133,8 @@ void Decider::takeStrategy() {
   strategy.classes = search.classesOf(d, candidate.techniques);
   if (candidate.techniques.zero > 0)
     strategy.zero = candidate.techniques.zero;
+  if (candidate.techniques.sequence)
+    strategy.sequence = true;
   strategy.stored = input.pinned.stored;
   strategy.seams = input.pinned.seams;
   strategy.schedule = input.pinned.schedule.value_or("auto");

@@ -31,6 +31,7 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
   policy.overlap = overlap == "auto" ? std::vector<int>{0, 3}
                                      : std::vector<int>{overlap[0] - '0'};
   policy.zero = {int(pinned.zero.value_or(0))};
+  policy.sequence = {int(pinned.sequence.value_or(false))};
   std::string name = pinned.schedule.value_or("auto");
   policy.chunks =
       int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));
@@ -54,12 +55,6 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
     policy.otherRecompute = {"full", "0.75", "0.5", "0.25"};
   }
   return policy;
-}
-
-// Whether a strategy has classes of its own besides the model's.
-static bool hasSeams(const Strategy &pinned) {
-  return !pinned.seams.empty() || !pinned.stored.empty() ||
-         pinned.zero.value_or(0) > 0;
 }
 
 PlanSearch::PlanSearch(const SearchInput &input)
@@ -130,26 +125,41 @@ Result<std::vector<Degrees>> PlanSearch::degrees() const {
   return all;
 }
 
+// Techniques make their seams out of classes without any; only a strategy's own
+// seams have classes of their own.
 std::vector<Strategy::SplitClass>
 PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
   std::vector<Strategy::SplitClass> splits;
-  Result<const SeamLayouts *> layouts = seamLayouts(techniques);
-  Result<Assignment> assignment = assign(d, techniques);
-  if (layouts.ok() && assignment.ok())
-    for (const auto &[cls, axes] : assignment->axes)
-      splits.push_back(
-          {anchorOf(*input.graph, (*layouts)->classes(), cls), axes});
+  auto add = [&](const Classes &classes, const Result<Assignment> &assignment) {
+    if (assignment.ok())
+      for (const auto &[cls, axes] : assignment->axes)
+        splits.push_back({anchorOf(*input.graph, classes, cls), axes});
+  };
+  SearchReport unused;
+  if (input.pinned.seams.empty())
+    add(*input.classes, assign(d, unused));
+  else if (Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
+           layouts.ok())
+    add((*layouts)->classes(), assign(d, techniques));
   return splits;
 }
 
 Result<const SeamLayouts *>
-PlanSearch::seamLayouts(const Techniques &techniques) {
-  std::unique_ptr<Result<SeamLayouts>> &known = seams[techniques.zero];
+PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
+  // Where the layouts of a replica say where seams are, they depend on degrees.
+  std::unique_ptr<Result<SeamLayouts>> &known =
+      seams[{techniques.sequence ? d : Degrees(), techniques}];
   if (!known) {
     Strategy strategy = input.pinned;
     strategy.zero = techniques.zero;
+    strategy.sequence = techniques.sequence;
+    SearchReport unused;
+    Result<Assignment> base =
+        techniques.sequence ? assign(d, unused) : Assignment();
     known = std::make_unique<Result<SeamLayouts>>(
-        SeamLayouts::make(*input.graph, *input.classes, strategy));
+        base.ok() ? SeamLayouts::make(*input.graph, *input.classes, strategy,
+                                      input.batched, *base)
+                  : Result<SeamLayouts>(base.status()));
   }
   if (!known->ok())
     return known->status();
@@ -162,7 +172,7 @@ Result<Assignment> PlanSearch::assign(const Degrees &d,
   Result<Assignment> unified = assign(d, unused);
   if (!unified.ok())
     return unified.status();
-  Result<const SeamLayouts *> layouts = seamLayouts(techniques);
+  Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
   if (!layouts.ok())
     return layouts.status();
   return (*layouts)->assign(*unified);
@@ -179,7 +189,7 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
   out.mesh.push_back({kTensorAxis, d.tp});
   if (d.tp <= 1)
     return out;
-  if (hasSeams(input.pinned) && !input.pinned.classes.empty())
+  if (!input.pinned.seams.empty() && !input.pinned.classes.empty())
     return out; // the strategy's classes are those of its seams
   if (!input.pinned.classes.empty()) {
     Status status;
@@ -232,13 +242,15 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
 Result<const PlanSearch::Sharding *>
 PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   Techniques techniques = asked;
-  if (d.tp <= 1)
+  if (d.tp <= 1) {
     techniques.overlap = 0;
+    techniques.sequence = false;
+  }
   if (d.dp <= 1)
     techniques.zero = 0;
   // Without seams replicas differ in nothing.
   Degrees key = d;
-  Result<const SeamLayouts *> layouts = seamLayouts(techniques);
+  Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
   if (!layouts.ok())
     return layouts.status();
   if ((*layouts)->empty())
@@ -344,7 +356,8 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   const std::vector<int> none = {0};
   for (int overlap : d.tp <= 1 ? none : policy.overlap)
     for (int zero : d.dp <= 1 ? none : policy.zero)
-      tryWith({overlap, zero});
+      for (int sequence : d.tp <= 1 ? none : policy.sequence)
+        tryWith({overlap, zero, sequence > 0});
   candidateSet.improve();
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);

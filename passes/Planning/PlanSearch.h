@@ -84,7 +84,8 @@ public:
   // The same with seams; its classes are those of seamLayouts().
   Result<Assignment> assign(const Degrees &degrees,
                             const Techniques &techniques);
-  Result<const SeamLayouts *> seamLayouts(const Techniques &techniques);
+  Result<const SeamLayouts *> seamLayouts(const Degrees &degrees,
+                                          const Techniques &techniques);
   // The same as a strategy names it.
   std::vector<Strategy::SplitClass> classesOf(const Degrees &degrees,
                                               const Techniques &techniques);
@@ -115,7 +116,9 @@ private:
   std::map<std::tuple<Degrees, Techniques>,
            std::pair<Status, std::unique_ptr<Sharding>>>
       shardings;
-  std::map<int, std::unique_ptr<Result<SeamLayouts>>> seams; // by zero
+  std::map<std::tuple<Degrees, Techniques>,
+           std::unique_ptr<Result<SeamLayouts>>>
+      seams;
 };
 
 // Everything merakc has.

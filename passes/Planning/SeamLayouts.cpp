@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
 
 namespace merak::planning {
 
@@ -40,10 +41,14 @@ int majorPart(const Classes &classes, const std::vector<int> &parts,
 
 Result<SeamLayouts> SeamLayouts::make(const Graph &graph,
                                       const Classes &unified,
-                                      const Strategy &strategy) {
+                                      const Strategy &strategy,
+                                      const std::vector<int> &batched,
+                                      const Assignment &base) {
   SeamLayouts out(graph, strategy);
   Status status = out.findUses();
   status.merge(out.findStored());
+  if (strategy.sequence.value_or(false))
+    status.merge(out.findSequence(unified, batched, base));
   MERAK_RETURN_IF_ERROR(status);
   Result<Classes> classes = separate(graph, unified, out.seams);
   if (!classes.ok())
@@ -87,6 +92,43 @@ Status SeamLayouts::findStored() {
           name)));
   }
   return status;
+}
+
+Status SeamLayouts::findSequence(const Classes &unified,
+                                 const std::vector<int> &batched,
+                                 const Assignment &base) {
+  Result<SequenceSeams> found = sequenceSeams(*graph, unified, batched, base);
+  if (!found.ok())
+    return found.status();
+  sequence = std::move(*found);
+  for (const TensorUse &use : sequence.uses())
+    if (std::find(seams.uses.begin(), seams.uses.end(), use) ==
+        seams.uses.end())
+      seams.uses.push_back(use);
+  return {};
+}
+
+// The tokens outside of what tp divides: of the values that enter it and of the
+// sums that leave it.
+void SeamLayouts::splitTokens(Assignment &out) const {
+  std::set<int> classes;
+  auto add = [&](int cls) {
+    if (separated.classes[size_t(cls)].root == sequence.tokens)
+      classes.insert(cls);
+  };
+  for (const TensorUse &use : sequence.entries)
+    for (int cls : separated
+                       .tensors[size_t(graph->ops[size_t(use.op)]
+                                           .operands[size_t(use.operand)])]
+                       .atoms)
+      add(cls);
+  for (const TensorUse &use : sequence.exits)
+    for (int slot :
+         separated.ops[size_t(use.op)].operands[size_t(use.operand)])
+      if (slot >= 0)
+        add(separated.ops[size_t(use.op)].slots[size_t(slot)].cls);
+  for (int cls : classes)
+    append(cls, kTensorAxis, out);
 }
 
 // Appends an axis where the class can be cut once more.
@@ -184,7 +226,10 @@ Result<Assignment> SeamLayouts::assign(const Assignment &unified) const {
     if (auto known = unified.axes.find(separated.classes[c].root);
         known != unified.axes.end())
       out.axes[int(c)] = known->second;
-  Status status = assignClasses(out);
+  Status status;
+  if (!strategy.seams.empty())
+    status = assignClasses(out);
+  splitTokens(out);
   for (int id : seams.stored) {
     auto named = strategy.stored.find(graph->tensors[size_t(id)].name);
     if (named == strategy.stored.end()) {

@@ -12,18 +12,21 @@
 // use, in f32; what is gathered has the type of its uses.
 #pragma once
 
-#include "passes/Planning/Partition.h"
+#include "passes/Planning/SequenceSeams.h"
 #include "passes/Planning/Strategy.h"
 
 namespace merak::planning {
 
 class SeamLayouts {
 public:
-  // The graph must outlive this. Errors, all at once: ops, operands and
+  // The graph must outlive this. `base`: the layouts of `unified` from which
+  // sequence parallelism takes its seams, `batched` as for assignBatch. Errors, all at once: ops, operands and
   // parameters that a strategy names and the model lacks, and those of
   // separate().
   static Result<SeamLayouts> make(const Graph &graph, const Classes &unified,
-                                  const Strategy &strategy);
+                                  const Strategy &strategy,
+                                  const std::vector<int> &batched = {},
+                                  const Assignment &base = {});
 
   bool empty() const { return seams.empty(); }
   const Classes &classes() const { return separated; }
@@ -39,6 +42,9 @@ private:
       : graph(&graph), strategy(strategy) {}
   Status findUses();
   Status findStored();
+  Status findSequence(const Classes &unified, const std::vector<int> &batched,
+                      const Assignment &base);
+  void splitTokens(Assignment &out) const;
   Status assignClasses(Assignment &out) const;
   Status storeNamed(int tensor, const Strategy::StoredLayout &layout,
                     Assignment &out) const;
@@ -49,6 +55,7 @@ private:
   Strategy strategy;
   Seams seams;
   Classes separated;
+  SequenceSeams sequence;
 };
 
 // Of the classes that make up an anchored factor the first that the axes divide:

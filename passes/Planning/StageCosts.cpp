@@ -191,11 +191,9 @@ private:
   double collective(const Conversion &conversion) const {
     using Kind = costmodel::Collective;
     int64_t n = 1;
-    bool tensorOnly = true;
     for (const std::string &axis : conversion.axes) {
       auto it = mesh.find(axis);
       n *= it == mesh.end() ? 1 : it->second;
-      tensorOnly &= axis == kTensorAxis;
     }
     if (n <= 1 || conversion.bytes <= 0)
       return 0;
@@ -221,26 +219,36 @@ private:
     // Neighbours in tp, or the tp-th ranks of neighbouring replicas, which
     // leave a node together.
     std::vector<int64_t> devices;
-    int64_t stride = tensorOnly ? 1 : options.tp;
+    const bool whole = std::count(conversion.axes.begin(), conversion.axes.end(),
+                                  kTensorAxis) > 0;
+    int64_t stride = whole ? 1 : options.tp;
     for (int64_t i = 0; i < n; ++i)
       devices.push_back(std::min(i * stride, options.cluster.count - 1));
     int64_t sharing =
-        std::min(options.cluster.perNode, tensorOnly ? int64_t(1) : options.tp);
+        std::min(options.cluster.perNode, whole ? int64_t(1) : options.tp);
     return costmodel::collectiveSeconds(kind, buffer, devices, options.cluster,
                                         sharing);
+  }
+
+  // Of what is not cut into submicrobatches.
+  double wholeCollective(const Conversion &conversion) const {
+    return collective(conversion) * (tokens ? 1 : submicrobatches());
   }
 
   // The action that waits for a conversion: 0 forward, 1 input gradient, 2
   // weight gradient; -1: none of a microbatch.
   int actionOf(const Conversion &conversion) const {
     if (conversion.phase == Phase::Update || conversion.prologue ||
+        conversion.isGatheredOnce() ||
         conversion.kind == ConversionKind::Slice ||
         conversion.kind == ConversionKind::Accumulate ||
         (conversion.op >= 0 && isLate(conversion.op)))
       return -1;
     if (conversion.phase == Phase::Forward)
       return 0;
-    bool weight = conversion.op >= 0 && graph.ops[conversion.op].weightGradient;
+    bool weight = conversion.op >= 0 &&
+                  (graph.ops[conversion.op].weightGradient ||
+                   isScatteredEach(graph, conversion));
     return weight ? 2 : 1;
   }
 
@@ -545,6 +553,58 @@ private:
                       kTensorAxis) > 0;
   }
 
+  double bytesAs(const layout::Layout &layout, int t) const {
+    double all = graph.tensors[size_t(t)].elementBytes;
+    for (int64_t size : layout.localShape(mesh))
+      all *= double(size);
+    return all;
+  }
+
+  // Copies of a stored parameter, or of what it is in another type.
+  void addGathered(int t, StageParameter &parameter) {
+    for (const Conversion &conversion : outcome.conversions) {
+      const int of = conversion.tensor;
+      const bool own = of == t || (producer[size_t(of)] >= 0 &&
+                                   graph.ops[size_t(producer[size_t(of)])]
+                                           .operands == std::vector<int>{t});
+      if (!own || !conversion.life)
+        continue;
+      const double whole = bytesAs(conversion.to, of);
+      if (conversion.isGatheredOnce()) {
+        parameter.ownSeconds += wholeCollective(conversion);
+        parameter.gatheredBytes = std::max(parameter.gatheredBytes, whole);
+      } else {
+        for (int user : parameter.users)
+          out.ops[size_t(user)].gathered =
+              std::max(out.ops[size_t(user)].gathered, whole);
+      }
+    }
+  }
+
+  // The gradient of a stored parameter: as it is accumulated, and its sum over
+  // replicas if that comes after.
+  void addScattered(int t, StageParameter &parameter) {
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const GraphOp &op = graph.ops[i];
+      if (!op.isUpdate() || op.operands.size() < 2 || op.operands[0] != t)
+        continue;
+      const int gradient = op.operands[1];
+      layout::Layout layout = outcome.tensors[size_t(gradient)];
+      for (int c : outcome.ops[i].operands[1].conversions) {
+        const Conversion &conversion = outcome.conversions[size_t(c)];
+        if (conversion.kind != ConversionKind::ReduceScatter)
+          continue;
+        parameter.scattered = true;
+        if (isScatteredEach(graph, conversion))
+          layout = conversion.to;
+        else
+          parameter.ownSeconds += wholeCollective(conversion);
+      }
+      if (parameter.scattered)
+        parameter.gradientBytes = bytesAs(layout, gradient);
+    }
+  }
+
   void makeParameters() {
     const std::vector<char> everywhere = everywhereOps(graph, outcome);
     std::vector<char> trained(graph.tensors.size(), 0), partial = trained;
@@ -574,6 +634,7 @@ private:
           std::unique(parameter.users.begin(), parameter.users.end()),
           parameter.users.end());
       parameter.bytes = bytes(int(t));
+      addGathered(int(t), parameter);
       if (options.train && trained[t]) {
         parameter.gradientBytes = parameter.bytes;
         parameter.stateBytes = parameter.bytes * options.statePerParameter;
@@ -587,6 +648,7 @@ private:
             seconds({.name = options.updateKernel,
                      .bytes = parameter.bytes * options.updateTraffic},
                     1);
+        addScattered(int(t), parameter);
       }
       out.parameters.push_back(std::move(parameter));
     }

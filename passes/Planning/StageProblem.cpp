@@ -133,7 +133,7 @@ double StageModel::parameterBytes(int begin, int end) const {
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin)
-        bytes += problem.parameters[p].bytes;
+        bytes += problem.parameters[p].bytes + problem.parameters[p].gatheredBytes;
   return bytes;
 }
 
@@ -177,7 +177,7 @@ double StageModel::exposedReduction(int begin, int end,
       const StageParameter &parameter = problem.parameters[p];
       const bool tensor = parameter.tensorPartial && reduce.tensorSeconds;
       if (previous >= begin || parameter.gradientBytes <= 0 ||
-          (!tensor && reduce.replicas <= 1))
+          parameter.scattered || (!tensor && reduce.replicas <= 1))
         continue;
       // Exchanged with other stages first, in the update.
       bool shared =
@@ -202,6 +202,7 @@ double StageModel::exposedReduction(int begin, int end,
 StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
                                     StageCost *cost) const {
   Need out;
+  double gathered = 0;
   int mark = ++now;
   auto want = [&](int t, char reader) {
     if (problem.tensors[t].available ||
@@ -222,6 +223,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
     for (int t : problem.ops[i].keptForWeights)
       want(t, 3);
     out.workspace = std::max(out.workspace, problem.ops[i].workspace);
+    gathered = std::max(gathered, problem.ops[i].gathered);
   }
   for (int i = end; i-- > begin;) {
     const StageOp &op = problem.ops[i];
@@ -290,7 +292,8 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
           problem.tensors[t].gradientBytes;
   out.workspace =
       std::max({out.workspace, forwardWorkspace(begin, end, false, marks),
-                forwardWorkspace(begin, end, true, marks)});
+                forwardWorkspace(begin, end, true, marks)}) +
+      gathered;
   return out;
 }
 
@@ -431,7 +434,8 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin) {
         const StageParameter &parameter = problem.parameters[p];
-        out.parameterBytes += parameter.bytes;
+        out.parameterBytes += parameter.bytes + parameter.gatheredBytes;
+        out.times.U += parameter.ownSeconds;
         out.gradientBytes += parameter.gradientBytes;
         out.stateBytes += parameter.stateBytes;
         out.parameters += parameter.gradientBytes > 0;
@@ -482,7 +486,8 @@ StageModel::topTensors(int begin, int end, Marks marks, int inFlight,
         const StageParameter &parameter = problem.parameters[p];
         all.push_back(
             {"parameter '" + parameter.name + "' with its state",
-             parameter.bytes + parameter.gradientBytes + parameter.stateBytes});
+             parameter.bytes + parameter.gatheredBytes +
+                 parameter.gradientBytes + parameter.stateBytes});
       }
   Need need = needOf(begin, end, marks, nullptr);
   for (int t : need.kept)

@@ -38,6 +38,7 @@ struct StageOp {
   bool checkpoint = false; // its results come out of a collective: never again
   bool everywhere = false; // made on every stage that needs it, never kept
   double workspace = 0;    // bytes that its gradients use but do not leave
+  double gathered = 0;     // bytes of parameters that are gathered for it alone
   int64_t piece = -1;      // see GraphOp
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
@@ -66,6 +67,10 @@ struct StageParameter {
   // The ranks of a replica have summands of its gradient.
   bool tensorPartial = false;
   double updateSeconds = 0; // the optimizer
+  // Stored in parts: of its copy for a step, and the seconds of the collectives
+  // that make it and that sum the gradient.
+  double gatheredBytes = 0, ownSeconds = 0;
+  bool scattered = false; // the gradient; no bucket has it
 };
 
 struct StageProblem {

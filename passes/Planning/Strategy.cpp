@@ -24,7 +24,7 @@ constexpr const char *kGradientSums[] = {"step", "microbatch"};
 
 std::string Strategy::toJson() const {
   OrderedJson json;
-  const bool seamed = zero || !stored.empty() || !seams.empty();
+  const bool seamed = zero || sequence || !stored.empty() || !seams.empty();
   json["version"] = seamed ? kStrategyVersion : 1;
   json["mesh"] = mesh;
   if (globalBatch)
@@ -53,6 +53,8 @@ std::string Strategy::toJson() const {
   }
   if (zero)
     json["zero"] = *zero;
+  if (sequence)
+    json["sequence"] = *sequence;
   if (!stored.empty()) {
     OrderedJson all = OrderedJson::object();
     for (const auto &[name, layout] : stored) {
@@ -108,7 +110,7 @@ public:
         "version",  "mesh",          "global_batch", "microbatch",
         "schedule", "recompute",     "stage_begins", "parameters",
         "classes",  "recompute_ops", "chunks",       "tp_overlap",
-        "zero",     "stored",        "seams"};
+        "zero",     "stored",        "seams",        "sequence"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -131,6 +133,7 @@ public:
       out.recomputeOps = strings(json["recompute_ops"], "recompute_ops");
     readParameters(json);
     readZero(json);
+    readSequence(json);
     readStored(json);
     readSeams(json);
     readClasses(json);
@@ -273,6 +276,15 @@ private:
     if (level > 3)
       problem(fmt::format("'zero' is {}, expected a level from 0 to 3", level));
     out.zero = level;
+  }
+
+  void readSequence(const Json &json) {
+    if (!json.contains("sequence"))
+      return;
+    if (!json["sequence"].is_boolean())
+      return problem(fmt::format("'sequence' is {}, expected true or false",
+                                 json["sequence"].dump()));
+    out.sequence = json["sequence"].get<bool>();
   }
 
   // One of two words; the first if the field is absent.

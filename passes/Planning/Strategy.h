@@ -42,6 +42,8 @@ struct Strategy {
   };
   std::map<std::string, StoredLayout> stored;
   std::optional<int64_t> zero;
+  // Tokens split over tp between the parts of the model that tp divides.
+  std::optional<bool> sequence;
   // Uses of tensors where layouts may change (Seams.h).
   struct SeamUse {
     std::string op; // see forwardNames

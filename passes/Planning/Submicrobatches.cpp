@@ -51,9 +51,8 @@ Gain gainOf(const Graph &graph, const Outcome &outcome) {
   return gain;
 }
 
-// Whether a product on the way forward sums over the class: submicrobatches of
-// it would be summands, which the next op has to add first. Of several factors
-// of the class the first one is split.
+} // namespace
+
 bool isContracted(const Graph &graph, const Classes &classes, int cls) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i].phase != Phase::Forward || !graph.ops[i].contraction)
@@ -67,8 +66,6 @@ bool isContracted(const Graph &graph, const Classes &classes, int cls) {
   }
   return false;
 }
-
-} // namespace
 
 bool isOfSubmicrobatch(const layout::Layout &layout) {
   return mentionsSubmicrobatch(layout) ||

@@ -18,6 +18,11 @@ namespace merak::planning {
 // part.
 bool isOfSubmicrobatch(const layout::Layout &layout);
 
+// Whether a product on the way forward sums over the class: submicrobatches of
+// it would be summands, which the next op has to add first. Of several factors
+// of the class the first one is split.
+bool isContracted(const Graph &graph, const Classes &classes, int cls);
+
 // `base` with one more class split, over kSubmicrobatchAxis: the one that lets
 // the most bytes of collectives over "tp" be in submicrobatches, and among
 // equals the one that has the fewest bytes joined. Errors: no class helps (with

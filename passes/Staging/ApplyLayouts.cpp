@@ -151,17 +151,9 @@ private:
     if (conversion.toFactor >= 0)
       op->setAttr("dist.to_factor", b.getI64IntegerAttr(conversion.toFactor));
     inserted.push_back(op);
-    if (isScatteredEach(conversion))
+    if (planning::isScatteredEach(decision.step.graph, conversion))
       scatteredEach.insert(op);
     return op->getResult(0);
-  }
-
-  // A gradient that is summed over replicas in every microbatch, although only
-  // the update reads it.
-  bool isScatteredEach(const planning::Conversion &conversion) const {
-    return conversion.phase == planning::Phase::Backward &&
-           conversion.op >= 0 &&
-           decision.step.graph.ops[conversion.op].isUpdate();
   }
 
   void applyToOp(int index, Operation *op) {

@@ -145,7 +145,7 @@ LogicalResult Planner::decomposeOp(Operation *op) {
 // whether the graph changed.
 FailureOr<bool> Planner::decompose() {
   Result<const planning::SeamLayouts *> layouts =
-      search->seamLayouts(chosen.techniques);
+      search->seamLayouts(chosen.degrees, chosen.techniques);
   if (!layouts.ok())
     return emitAll(module, layouts.status());
   Result<planning::Assignment> assignment =
@@ -172,6 +172,7 @@ LogicalResult Planner::planAgain() {
   planning::SearchPolicy policy = planning::ownPolicy(options.pinned);
   policy.overlap = {chosen.techniques.overlap};
   policy.zero = {chosen.techniques.zero};
+  policy.sequence = {chosen.techniques.sequence};
   planning::PlanCandidate again = search->plan(chosen.degrees, policy, false);
   if (!again.problem.empty())
     return module.emitError(again.problem);
@@ -227,8 +228,6 @@ FailureOr<Decision> Planner::run() {
       break;
     changed = true;
     input.pinned.classes = std::move(splits);
-    if (chosen.techniques.zero > 0)
-      input.pinned.zero = chosen.techniques.zero;
     rebuild();
   }
   if ((changed && failed(planAgain())) || failed(decide()))

@@ -1,6 +1,7 @@
 // Seams: which classes become twins, what follows for gradients and stored
 // parameters, and the conversions between the sides.
 #include "passes/Planning/SeamLayouts.h"
+#include "passes/Planning/TensorParallel.h"
 #include "test/unit/planning/ModelGraphs.h"
 
 #include <gtest/gtest.h>
@@ -170,6 +171,52 @@ TEST(Seams, AStoredLayoutExtendsThatOfItsUses) {
       gathered = true;
     }
   EXPECT_TRUE(gathered);
+}
+
+// Every all-reduce of activations becomes a reduce-scatter and an all-gather,
+// with no byte more.
+TEST(Seams, SequenceParallelismSendsTheSameBytes) {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  SearchOptions options;
+  options.axis = "tp";
+  options.size = 2;
+  Result<SearchResult> found = searchTensorParallel(
+      g.graph, unified, meshOf(g, unified, 1, 1, 1), options);
+  ASSERT_TRUE(found.ok());
+  Strategy sequence;
+  sequence.sequence = true;
+  Result<SeamLayouts> layouts =
+      SeamLayouts::make(g.graph, unified, sequence, {g.find("input_ids")},
+                        found->assignment);
+  ASSERT_TRUE(layouts.ok()) << layouts.status().str();
+  Outcome plain = *apply(g.graph, unified, found->assignment);
+  Outcome outcome = applied(g, *layouts, found->assignment);
+  // Of activations: batch, tokens, width.
+  std::map<ConversionKind, int> before, after;
+  std::map<ConversionKind, double> bytesBefore, bytesAfter;
+  auto sum = [&](const Outcome &of, auto &counts, auto &bytes) {
+    for (const Conversion &c : of.conversions)
+      if (g.shape(c.tensor) == Shape{8, 32, 64}) {
+        ++counts[c.kind];
+        bytes[c.kind] += c.bytes;
+      }
+  };
+  sum(plain, before, bytesBefore);
+  sum(outcome, after, bytesAfter);
+  // The lookup of split rows, still to be decomposed, sums by itself.
+  const int sums = before[ConversionKind::AllReduceSum];
+  EXPECT_GT(sums, 1);
+  EXPECT_EQ(after[ConversionKind::AllReduceSum], 1);
+  EXPECT_EQ(after[ConversionKind::ReduceScatter], sums - 1);
+  EXPECT_DOUBLE_EQ(bytesAfter[ConversionKind::ReduceScatter] / (sums - 1),
+                   bytesBefore[ConversionKind::AllReduceSum] / sums / 2);
+  // What norms and residual sums keep is in parts.
+  const int x = g.find("h.0/residual1");
+  ASSERT_GE(x, 0);
+  EXPECT_EQ(outcome.tensors[size_t(x)].localShape(
+                layouts->assign(found->assignment)->axisMap()),
+            (Shape{8, 16, 64}));
 }
 
 TEST(Seams, NamesWhatDoesNotExist) {
