@@ -101,10 +101,7 @@ Status SeamLayouts::findSequence(const Classes &unified,
   if (!found.ok())
     return found.status();
   sequence = std::move(*found);
-  for (const TensorUse &use : sequence.uses())
-    if (std::find(seams.uses.begin(), seams.uses.end(), use) ==
-        seams.uses.end())
-      seams.uses.push_back(use);
+  seams.implied = sequence.uses();
   return {};
 }
 

@@ -42,6 +42,7 @@ public:
       : graph(graph), cut(seams.uses.begin(), seams.uses.end()),
         sets(graph.ops.size()), producer(graph.tensors.size(), -1),
         users(graph.tensors.size()), isSum(graph.ops.size(), 0) {
+    cut.insert(seams.implied.begin(), seams.implied.end());
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       storedSide.push_back(storedSideOf(graph, seams, int(o)));
       for (int id : graph.ops[o].results)
@@ -141,7 +142,7 @@ private:
   }
 
   const Graph &graph;
-  const std::set<TensorUse> cut;
+  std::set<TensorUse> cut;
   UnionFind sets;
   std::vector<int> producer, storedSide;
   std::vector<std::vector<int>> users;

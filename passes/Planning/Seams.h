@@ -30,8 +30,12 @@ struct TensorUse {
 
 struct Seams {
   std::vector<TensorUse> uses; // of forward ops, of values that ops make
-  std::vector<int> stored;     // parameters (tensor ids) that are trained
-  bool empty() const { return uses.empty() && stored.empty(); }
+  // The same from a technique: those that separate nothing are no error.
+  std::vector<TensorUse> implied;
+  std::vector<int> stored; // parameters (tensor ids) that are trained
+  bool empty() const {
+    return uses.empty() && implied.empty() && stored.empty();
+  }
 };
 
 // Whether an op computes on a parameter as it is stored: its update, and the

@@ -25,7 +25,7 @@ public:
          const std::vector<int> &batched, const Assignment &base,
          const Outcome &outcome)
       : graph(graph), classes(classes), base(base), outcome(outcome),
-        varies(graph.tensors.size(), 0), summed(varies) {
+        varies(graph.tensors.size(), 0), producer(graph.tensors.size(), -1) {
     for (int id : batched)
       if (const TensorClasses &of = classes.tensors[size_t(id)];
           of.dimBegin.size() > 1)
@@ -34,13 +34,12 @@ public:
 
   Result<SequenceSeams> run() {
     findVarying();
+    findDivided();
     for (size_t o = 0; o < graph.ops.size(); ++o)
       if (graph.ops[o].phase == Phase::Forward)
         for (size_t i = 0; i < graph.ops[o].operands.size(); ++i)
           addUse(int(o), int(i));
     MERAK_RETURN_IF_ERROR(chooseTokens());
-    dropWithoutTokens(seams.entries);
-    dropWithoutTokens(seams.exits);
     return seams;
   }
 
@@ -56,11 +55,18 @@ private:
       for (int id : op.results)
         varies[size_t(id)] = any;
     }
-    // Ops that are to be decomposed sum their own results.
-    for (size_t o = 0; o < graph.ops.size(); ++o)
-      for (size_t r = 0; r < outcome.ops[o].after.size(); ++r)
-        summed[size_t(graph.ops[o].results[r])] =
-            sumsOverTensor(outcome.ops[o].after[r]);
+  }
+
+  void findDivided() {
+    divided.assign(graph.ops.size(), 0);
+    for (size_t o = 0; o < graph.ops.size(); ++o) {
+      for (const OperandUse &use : outcome.ops[o].operands)
+        divided[o] |= mentions(use.layout, kTensorAxis);
+      for (const layout::Layout &made : outcome.ops[o].produced)
+        divided[o] |= mentions(made, kTensorAxis);
+      for (int id : graph.ops[o].results)
+        producer[size_t(id)] = int(o);
+    }
   }
 
   bool sumsOverTensor(const std::vector<int> &conversions) const {
@@ -71,24 +77,26 @@ private:
     });
   }
 
+  // Between an op that tp divides and one that it does not.
   void addUse(int op, int operand) {
     const int id = graph.ops[size_t(op)].operands[size_t(operand)];
-    const GraphTensor &tensor = graph.tensors[size_t(id)];
-    if (!varies[size_t(id)] || tensor.input || !tensor.isFloat)
+    const int maker = producer[size_t(id)];
+    if (maker < 0 || !varies[size_t(id)] ||
+        divided[size_t(maker)] == divided[size_t(op)])
       return;
-    const OperandUse &use =
-        outcome.ops[size_t(op)].operands[size_t(operand)];
-    if (summed[size_t(id)] || sumsOverTensor(use.conversions)) {
-      seams.exits.push_back({op, operand});
+    if (divided[size_t(op)]) {
+      seams.entries.push_back({op, operand});
       return;
     }
-    bool divided = false;
-    for (const OperandUse &other : outcome.ops[size_t(op)].operands)
-      divided |= mentions(other.layout, kTensorAxis);
-    for (const layout::Layout &made : outcome.ops[size_t(op)].produced)
-      divided |= mentions(made, kTensorAxis);
-    if (divided && !mentions(use.layout, kTensorAxis))
-      seams.entries.push_back({op, operand});
+    seams.exits.push_back({op, operand});
+    const OpOutcome &from = outcome.ops[size_t(maker)];
+    bool sums = sumsOverTensor(
+        outcome.ops[size_t(op)].operands[size_t(operand)].conversions);
+    // Ops that are to be decomposed sum their own results.
+    for (const std::vector<int> &after : from.after)
+      sums |= sumsOverTensor(after);
+    if (sums)
+      summed.push_back({op, operand});
   }
 
   const std::vector<int> &atomsOf(const TensorUse &use) const {
@@ -100,12 +108,12 @@ private:
 
   // The class that most of the bytes that are summed have.
   Status chooseTokens() {
-    if (seams.exits.empty())
+    if (summed.empty())
       return Status::error("sequence parallelism splits tokens between sums over "
                            "tp, and nothing is summed over tp");
     std::map<int, double> bytes;
     const int64_t tp = base.sizeOf(kTensorAxis);
-    for (const TensorUse &use : seams.exits)
+    for (const TensorUse &use : summed)
       for (int cls : std::set<int>(atomsOf(use).begin(), atomsOf(use).end())) {
         const ClassInfo &info = classes.classes[size_t(cls)];
         if (info.splittable && info.size % tp == 0 && !base.axes.count(cls) &&
@@ -128,18 +136,14 @@ private:
                      tp));
   }
 
-  void dropWithoutTokens(std::vector<TensorUse> &uses) const {
-    std::erase_if(uses, [&](const TensorUse &use) {
-      return std::count(atomsOf(use).begin(), atomsOf(use).end(),
-                        seams.tokens) == 0;
-    });
-  }
-
   const Graph &graph;
   const Classes &classes;
   const Assignment &base;
   const Outcome &outcome;
-  std::vector<char> varies, summed; // by tensor
+  std::vector<char> varies;  // by tensor
+  std::vector<char> divided; // by op
+  std::vector<int> producer; // by tensor
+  std::vector<TensorUse> summed;
   std::set<int> samples; // classes
   SequenceSeams seams;
 };

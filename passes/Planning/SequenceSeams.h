@@ -11,7 +11,7 @@ namespace merak::planning {
 
 struct SequenceSeams {
   int tokens = -1; // the class to split, of those without seams
-  // Uses where values go into what tp divides, and where its sums come out.
+  // Uses where values go into ops that tp divides, and where they come out.
   std::vector<TensorUse> entries, exits;
 
   std::vector<TensorUse> uses() const {

@@ -82,7 +82,7 @@ TEST(Strategy, AllProblemsAtOnce) {
   EXPECT_EQ(
       strategy.status().str(),
       "s.json: unknown field 'colour'\n"
-      "s.json: version 7 is newer than this compiler's 1\n"
+      "s.json: version 7 is newer than this compiler's 2\n"
       "s.json: 'mesh.tp' is 0, expected a whole number of at least 1\n"
       "s.json: 'mesh' has the axis 'zp'; known are pp, dp, tp\n"
       "s.json: 'schedule' is 'fast', expected a file .json or one of gpipe, "
