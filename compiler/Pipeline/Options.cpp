@@ -290,12 +290,12 @@ void CommandLine::addPlan() {
   add("--zero", o.zero,
       "parameters stored in parts over the replicas: 1 gathers them once a step "
       "and divides the optimizer's state, 2 divides gradients as well, 3 "
-      "gathers at each use (default: 0)")
-      ->check(CLI::Range(0, 3));
+      "gathers at each use, or auto (default: 0)")
+      ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
   add("--sequence-parallel", o.sequence,
       "on: tokens are split over tp where nothing else is, and each all-reduce "
-      "becomes a reduce-scatter and an all-gather (default: off)")
-      ->check(CLI::IsMember({"on", "off"}));
+      "becomes a reduce-scatter and an all-gather; off, or auto (default: off)")
+      ->check(CLI::IsMember({"on", "off", "auto"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final; off: all of them in the update")

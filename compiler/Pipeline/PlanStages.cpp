@@ -147,10 +147,11 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
     pinned.tpOverlap = options.tpOverlap;
   else if (!pinned.tpOverlap && !options.cluster.empty())
     pinned.tpOverlap = "auto"; // its links say what is worth it
-  if (options.zero)
-    pinned.zero = options.zero;
+  const int64_t any = planning::Strategy::kAuto;
+  if (!options.zero.empty())
+    pinned.zero = options.zero == "auto" ? any : options.zero[0] - '0';
   if (!options.sequence.empty())
-    pinned.sequence = options.sequence == "on";
+    pinned.sequence = options.sequence == "auto" ? any : options.sequence == "on";
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;

@@ -134,7 +134,7 @@ void Decider::takeStrategy() {
   if (candidate.techniques.zero > 0)
     strategy.zero = candidate.techniques.zero;
   if (candidate.techniques.sequence)
-    strategy.sequence = true;
+    strategy.sequence = 1;
   strategy.stored = input.pinned.stored;
   strategy.seams = input.pinned.seams;
   strategy.schedule = input.pinned.schedule.value_or("auto");

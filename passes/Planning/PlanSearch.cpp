@@ -31,7 +31,11 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
   policy.overlap = overlap == "auto" ? std::vector<int>{0, 3}
                                      : std::vector<int>{overlap[0] - '0'};
   policy.zero = {int(pinned.zero.value_or(0))};
-  policy.sequence = {int(pinned.sequence.value_or(false))};
+  if (pinned.zero == Strategy::kAuto)
+    policy.zero = {0, 1, 2, 3};
+  policy.sequence = {int(pinned.sequence.value_or(0))};
+  if (pinned.sequence == Strategy::kAuto)
+    policy.sequence = {0, 1};
   std::string name = pinned.schedule.value_or("auto");
   policy.chunks =
       int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));

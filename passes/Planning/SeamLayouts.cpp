@@ -47,7 +47,7 @@ Result<SeamLayouts> SeamLayouts::make(const Graph &graph,
   SeamLayouts out(graph, strategy);
   Status status = out.findUses();
   status.merge(out.findStored());
-  if (strategy.sequence.value_or(false))
+  if (strategy.sequence.value_or(0) > 0)
     status.merge(out.findSequence(unified, batched, base));
   MERAK_RETURN_IF_ERROR(status);
   Result<Classes> classes = separate(graph, unified, out.seams);

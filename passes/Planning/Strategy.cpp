@@ -51,10 +51,14 @@ std::string Strategy::toJson() const {
       all[name] = axes.dims;
     json["parameters"] = all;
   }
-  if (zero)
+  if (zero == kAuto)
+    json["zero"] = "auto";
+  else if (zero)
     json["zero"] = *zero;
-  if (sequence)
-    json["sequence"] = *sequence;
+  if (sequence == kAuto)
+    json["sequence"] = "auto";
+  else if (sequence)
+    json["sequence"] = *sequence == 1;
   if (!stored.empty()) {
     OrderedJson all = OrderedJson::object();
     for (const auto &[name, layout] : stored) {
@@ -270,21 +274,31 @@ private:
   }
 
   void readZero(const Json &json) {
-    int64_t level = 0;
-    if (!json.contains("zero") || !number(json["zero"], "zero", level, 0))
+    if (!json.contains("zero"))
       return;
-    if (level > 3)
-      problem(fmt::format("'zero' is {}, expected a level from 0 to 3", level));
-    out.zero = level;
+    const Json &value = json["zero"];
+    out.zero = Strategy::kAuto;
+    if (value == "auto")
+      return;
+    if (value.is_number_integer())
+      out.zero = value.get<int64_t>();
+    if (*out.zero < 0 || *out.zero > 3)
+      problem(fmt::format("'zero' is {}, expected a level from 0 to 3 or "
+                          "\"auto\"",
+                          value.dump()));
   }
 
   void readSequence(const Json &json) {
     if (!json.contains("sequence"))
       return;
-    if (!json["sequence"].is_boolean())
-      return problem(fmt::format("'sequence' is {}, expected true or false",
-                                 json["sequence"].dump()));
-    out.sequence = json["sequence"].get<bool>();
+    const Json &value = json["sequence"];
+    if (value.is_boolean())
+      out.sequence = value.get<bool>();
+    else if (value == "auto")
+      out.sequence = Strategy::kAuto;
+    else
+      problem(fmt::format("'sequence' is {}, expected true, false or \"auto\"",
+                          value.dump()));
   }
 
   // One of two words; the first if the field is absent.

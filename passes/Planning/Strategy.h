@@ -42,8 +42,11 @@ struct Strategy {
   };
   std::map<std::string, StoredLayout> stored;
   std::optional<int64_t> zero;
-  // Tokens split over tp between the parts of the model that tp divides.
-  std::optional<bool> sequence;
+  // Tokens split over tp between the parts of the model that tp divides: 1, or
+  // 0 for not.
+  std::optional<int64_t> sequence;
+  // Of the two: all values are tried.
+  static constexpr int64_t kAuto = -1;
   // Uses of tensors where layouts may change (Seams.h).
   struct SeamUse {
     std::string op; // see forwardNames

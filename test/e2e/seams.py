@@ -32,7 +32,7 @@ SEQUENCE = {"gemm", "pool", "dropout", "attention_block", "biased", "nhwc",
 UNCLIPPED = {"spread"}
 OPTIMIZERS = ["sgd", "adamw"]
 CLIP = "--grad-clip=0.5"
-SAVED = ["gemm", "tied", "biased"]
+SAVED = ["gemm", "tied"]
 # Without a dimension of tokens that two divides.
 NO_TOKENS = {"mlp-ce", "mlp-mse", "vit-tiny"}
 # Layouts and levels between which checkpoints move.

@@ -40,6 +40,32 @@ TEST(PlanSearch, DegreesAgreeWithPins) {
             "mesh needs 3 ranks, which does not fit the 8 of the cluster");
 }
 
+// Least memory at each level of ZeRO, and what no plain plan fits is found.
+TEST(PlanSearch, StoresParametersInPartsWhereMemoryIsShort) {
+  Gpt gpt(4, 4, 4);
+  gpt.input.pinned.mesh = {{"pp", 1}, {"dp", 4}, {"tp", 1}};
+  auto best = [&](int64_t zero) {
+    gpt.input.pinned.zero = zero;
+    return PlanSearch(gpt.input).search(ownPolicy(gpt.input.pinned)).front();
+  };
+  double before = 1e30;
+  for (int64_t zero : {0, 1, 2, 3}) {
+    PlanCandidate found = best(zero);
+    ASSERT_TRUE(found.problem.empty()) << found.problem;
+    EXPECT_EQ(found.techniques.zero, zero);
+    EXPECT_LT(found.plan.cost.memory[0], before);
+    before = found.plan.cost.memory[0];
+  }
+  gpt.input.memoryBytes = before * 1.01;
+  gpt.input.pinned.recompute = "none";
+  EXPECT_FALSE(best(0).fits());
+  PlanCandidate found = best(Strategy::kAuto);
+  EXPECT_TRUE(found.fits());
+  EXPECT_GT(found.techniques.zero, 0);
+  gpt.input.memoryBytes = 0;
+  EXPECT_EQ(best(Strategy::kAuto).techniques.zero, 0);
+}
+
 // The first candidate is the best of all, each planned in full.
 TEST(PlanSearch, FindsTheBestOfAll) {
   Gpt gpt(4, 8, 4);
