@@ -11,6 +11,7 @@
 //   + the most that one action has besides
 #pragma once
 
+#include "passes/Planning/FillIdle.h"
 #include "passes/Planning/LiveKinds.h"
 #include "passes/Planning/SubmicrobatchTimes.h"
 
@@ -234,6 +235,10 @@ private:
   void setSlack(int begin, int end, StageCost &out) const;
   void fillWaits(int begin, int end, const Need &need, StageCost &out) const;
   void findSlices();
+  LateWork lateWork(const Need &need, const std::vector<int> &at) const;
+  std::vector<EarlySlice>
+  earlySlices(int begin, int end, const std::vector<int> &at,
+              const std::unordered_map<int, int> &placeOf) const;
   void priceCuts();
   void findLegal();
   void findShards();
