@@ -160,8 +160,9 @@ private:
     std::vector<planning::Issue> order;
     if (communicates) {
       order = planning::orderSubmicrobatches(chains.chainOf(ops), level);
-    } else if (byAxis) {
-      // Where the submicrobatches are joined both must be there.
+    } else if (byAxis || action.getKind() == pipe::Action::W) {
+      // Where the submicrobatches are joined both must be there; and a gradient
+      // is final, and its reduction may start, when both have added to it.
       for (int task = 0; task < static_cast<int>(ops.size()); ++task)
         for (int half = 0; half < kSubmicrobatches; ++half)
           order.push_back({half, task});
