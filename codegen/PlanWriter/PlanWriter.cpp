@@ -101,6 +101,17 @@ FailureOr<LoadedPlan> describePlan(ModuleOp module,
   if (failed(kernels))
     return failure();
   addPrograms(module, *kernels, plan);
+  // Files that nobody has written yet.
+  const auto name = [&](const char *file, size_t bytes) {
+    planpb::FileCheck *check = plan.file.add_files();
+    check->set_name(file);
+    check->set_bytes(bytes);
+    return file;
+  };
+  if (!kernels->empty())
+    plan.file.set_kernels(name("kernels", 0));
+  if (!constants.empty())
+    plan.file.set_constants(name("constants.bin", constants.size()));
   return plan;
 }
 
