@@ -64,10 +64,17 @@ StageModel::LastTasks StageModel::lastTasks(int begin, int end,
       if (int at = b.find(task); at >= 0)
         backward[i].push_back(at);
   }
+  // One submicrobatch after the other: gradients are final with the second.
+  if (problem.overlap > 0) {
+    for (IssuedTask &task : w.tasks)
+      task.seconds /= 2;
+    last.tasks.push_back({std::min(weight, all) / 2, false, {}});
+  }
+  const int before = int(last.tasks.size());
   const std::vector<int> order = joinedOrder(b.tasks, w.tasks, backward);
   std::vector<int> place(order.size());
   for (size_t i = 0; i < order.size(); ++i)
-    place[size_t(order[i])] = int(i);
+    place[size_t(order[i])] = before + int(i);
   const int first = int(b.tasks.size()); // of W
   for (int number : order) {
     const bool ofW = number >= first;

@@ -147,25 +147,6 @@ private:
           << remark::reason("nothing to hide");
   }
 
-  // A gradient is final, and its reduction may start, when both
-  // submicrobatches have added to it: W goes on only then. Where they are
-  // joined op by op both must be there for each.
-  std::vector<planning::Issue> oneAfterTheOther(ArrayRef<Operation *> ops) {
-    std::vector<planning::Issue> order;
-    int begin = 0;
-    for (int end = 1; end <= static_cast<int>(ops.size()); ++end) {
-      auto store = dyn_cast<StoreOp>(ops[end - 1]);
-      if (!byAxis && !(store && store.getAccumulate()) &&
-          end < static_cast<int>(ops.size()))
-        continue;
-      for (int half = 0; half < kSubmicrobatches; ++half)
-        for (int task = begin; task < end; ++task)
-          order.push_back({half, task});
-      begin = end;
-    }
-    return order;
-  }
-
   void doubleAction(ActionOp action) {
     Block &block = action.getBody().front();
     SmallVector<Operation *> ops;
@@ -179,8 +160,15 @@ private:
     std::vector<planning::Issue> order;
     if (communicates) {
       order = planning::orderSubmicrobatches(chains.chainOf(ops), level);
+    } else if (byAxis) {
+      // Where the submicrobatches are joined both must be there.
+      for (int task = 0; task < static_cast<int>(ops.size()); ++task)
+        for (int half = 0; half < kSubmicrobatches; ++half)
+          order.push_back({half, task});
     } else {
-      order = oneAfterTheOther(ops);
+      for (int half = 0; half < kSubmicrobatches; ++half)
+        for (int task = 0; task < static_cast<int>(ops.size()); ++task)
+          order.push_back({half, task});
     }
     OpBuilder b = OpBuilder::atBlockEnd(&block);
     IRMapping mapping[kSubmicrobatches];
