@@ -100,6 +100,81 @@ static void findInPlace(const KernelGraph &graph, CompiledKernel &kernel) {
   }
 }
 
+namespace {
+
+// A kernel before its code.
+struct ScheduledKernel {
+  CompiledKernel kernel;
+  KernelGraph graph;
+  KernelSchedule schedule;
+  GridSchedule grid; // of grids only
+};
+
+std::string symbolOf(const std::string &structure) {
+  llvm::XXH128_hash_t hash =
+      llvm::xxh3_128bits(llvm::arrayRefFromStringRef(structure));
+  return "merak_k" + llvm::utohexstr(hash.high64, true, 16) +
+         llvm::utohexstr(hash.low64, true, 16);
+}
+
+FailureOr<ScheduledKernel> schedule(func::FuncOp function,
+                                    const std::string &structure,
+                                    const KernelTarget &target) {
+  FailureOr<KernelGraph> graph = KernelGraph::build(function);
+  if (failed(graph))
+    return failure();
+  ScheduledKernel made{{}, std::move(*graph), {}, {}};
+  made.kernel.symbol = symbolOf(structure);
+  findInPlace(made.graph, made.kernel);
+  made.schedule = scheduleKernel(made.graph);
+  made.kernel.range = made.schedule.range;
+  if (target.isGrid) {
+    made.grid = scheduleGrid(made.graph, made.schedule);
+    made.kernel.range = made.grid.range;
+  }
+  return made;
+}
+
+// The kernels of the functions, by name; `use` sees each structure once.
+FailureOr<llvm::StringMap<CompiledKernel>>
+scheduleAll(llvm::ArrayRef<func::FuncOp> functions, const KernelTarget &target,
+            llvm::function_ref<LogicalResult(const ScheduledKernel &)> use) {
+  llvm::StringMap<CompiledKernel> byStructure, byName;
+  bool bad = false;
+  for (func::FuncOp function : functions) {
+    std::string structure = target.name + structureOf(function);
+    auto [known, isNew] = byStructure.try_emplace(structure);
+    if (isNew) {
+      FailureOr<ScheduledKernel> made = schedule(function, structure, target);
+      if (failed(made) || failed(use(*made))) {
+        bad = true;
+        continue;
+      }
+      known->second = std::move(made->kernel);
+    }
+    byName[function.getName()] = known->second;
+  }
+  if (bad)
+    return failure();
+  return byName;
+}
+
+llvm::SmallVector<func::FuncOp> markedKernels(ModuleOp module) {
+  llvm::SmallVector<func::FuncOp> functions;
+  for (auto function : module.getOps<func::FuncOp>())
+    if (function->hasAttr(kKernelAttr))
+      functions.push_back(function);
+  return functions;
+}
+
+} // namespace
+
+llvm::FailureOr<llvm::StringMap<CompiledKernel>>
+describeKernels(ModuleOp module, const KernelTarget &target) {
+  return scheduleAll(markedKernels(module), target,
+                     [](const ScheduledKernel &) { return success(); });
+}
+
 llvm::FailureOr<KernelObject>
 compileKernels(ModuleOp module, llvm::ArrayRef<llvm::StringRef> names,
                const CompileOptions &options) {
@@ -124,51 +199,25 @@ compileKernels(ModuleOp module, llvm::ArrayRef<llvm::StringRef> names,
     }
   }
   if (names.empty())
-    for (auto function : module.getOps<func::FuncOp>())
-      if (function->hasAttr(kKernelAttr))
-        functions.push_back(function);
+    functions = markedKernels(module);
 
   KernelObject result;
-  llvm::StringMap<CompiledKernel> byStructure;
   OwningOpRef<ModuleOp> loops = ModuleOp::create(module.getLoc());
-  for (func::FuncOp function : functions) {
-    std::string structure = options.target.name + structureOf(function);
-    auto [known, isNew] = byStructure.try_emplace(structure);
-    if (isNew) {
-      CompiledKernel &kernel = known->second;
-      llvm::XXH128_hash_t hash =
-          llvm::xxh3_128bits(llvm::arrayRefFromStringRef(structure));
-      kernel.symbol = "merak_k" + llvm::utohexstr(hash.high64, true, 16) +
-                      llvm::utohexstr(hash.low64, true, 16);
-      FailureOr<KernelGraph> graph = KernelGraph::build(function);
-      if (failed(graph)) {
-        bad = true;
-        continue;
-      }
-      findInPlace(*graph, kernel);
-      KernelSchedule schedule = scheduleKernel(*graph);
-      LogicalResult emitted = success();
-      if (options.target.isGrid) {
-        GridSchedule grid = scheduleGrid(*graph, schedule);
-        kernel.range = grid.range;
-        emitted =
-            emitGridKernel(*loops, kernel.symbol, *graph, grid, options.target);
-      } else {
-        kernel.range = schedule.range;
-        emitted =
-            emitKernel(*loops, kernel.symbol, *graph, schedule, options.target);
-      }
-      if (failed(emitted)) {
-        bad = true;
-        continue;
-      }
-    }
-    result.kernels[function.getName()] = known->second;
-  }
-  if (bad)
+  size_t structures = 0;
+  FailureOr<llvm::StringMap<CompiledKernel>> kernels =
+      scheduleAll(functions, options.target, [&](const ScheduledKernel &made) {
+        ++structures;
+        return options.target.isGrid
+                   ? emitGridKernel(*loops, made.kernel.symbol, made.graph,
+                                    made.grid, options.target)
+                   : emitKernel(*loops, made.kernel.symbol, made.graph,
+                                made.schedule, options.target);
+      });
+  if (bad || failed(kernels))
     return failure();
+  result.kernels = std::move(*kernels);
   result.statistics.kernelsAsked = functions.size();
-  result.statistics.kernelsCompiled = byStructure.size();
+  result.statistics.kernelsCompiled = structures;
   result.statistics.emitSeconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();

@@ -61,6 +61,11 @@ llvm::FailureOr<KernelObject>
 compileKernels(mlir::ModuleOp module, llvm::ArrayRef<llvm::StringRef> names,
                const CompileOptions &options);
 
+// What compileKernels says of the functions marked `merak.kernel`, without the
+// code: enough to tell how long a plan takes.
+llvm::FailureOr<llvm::StringMap<CompiledKernel>>
+describeKernels(mlir::ModuleOp module, const KernelTarget &target);
+
 // Writes the shared object `path` from relocatable objects, with the first
 // linker found of ld.lld, mold, ld and cc. It depends on no library.
 Status linkSharedObject(llvm::ArrayRef<std::string> objects,

@@ -54,7 +54,66 @@ Result<codegen::KernelFile> link(const std::string &object) {
   return result;
 }
 
+FailureOr<codegen::KernelTarget> targetOf(ModuleOp module,
+                                          const planpb::PlanFile &file,
+                                          const std::string &asked) {
+  const bool isGpu = file.device() == "cuda";
+  Result<codegen::KernelTarget> target =
+      codegen::KernelTarget::fromName(!asked.empty() ? asked
+                                      : isGpu        ? "sm_80"
+                                                     : "native");
+  if (!target.ok())
+    return fail(module, target.status());
+  if (target->isGpu != isGpu)
+    return fail(module,
+                Status::error("--target: the cluster's devices are of "
+                              "the kind '" +
+                              file.device() + "' and cannot run kernels for '" +
+                              target->name + "'"));
+  return *target;
+}
+
+void addPrograms(ModuleOp module,
+                 const llvm::StringMap<codegen::CompiledKernel> &kernels,
+                 LoadedPlan &plan) {
+  for (auto program : module.getOps<plan::ProgramOp>()) {
+    plan.programs.push_back(writeProgram(program, kernels));
+    plan.file.add_programs("program-" +
+                           std::to_string(plan.programs.size() - 1) + ".pb");
+    plan.programs.back().set_index(plan.programs.size() - 1);
+  }
+}
+
 } // namespace
+
+FailureOr<LoadedPlan> describePlan(ModuleOp module,
+                                   const PlanWriterOptions &options) {
+  LoadedPlan plan;
+  std::string constants;
+  if (failed(writeManifest(module, plan.file, constants)))
+    return failure();
+  FailureOr<codegen::KernelTarget> target =
+      targetOf(module, plan.file, options.target);
+  if (failed(target))
+    return failure();
+  FailureOr<llvm::StringMap<codegen::CompiledKernel>> kernels =
+      codegen::describeKernels(module, *target);
+  if (failed(kernels))
+    return failure();
+  addPrograms(module, *kernels, plan);
+  // Files that nobody has written yet.
+  const auto name = [&](const char *file, size_t bytes) {
+    planpb::FileCheck *check = plan.file.add_files();
+    check->set_name(file);
+    check->set_bytes(bytes);
+    return file;
+  };
+  if (!kernels->empty())
+    plan.file.set_kernels(name("kernels", 0));
+  if (!constants.empty())
+    plan.file.set_constants(name("constants.bin", constants.size()));
+  return plan;
+}
 
 FailureOr<BuiltPlan> buildPlan(ModuleOp module,
                                const PlanWriterOptions &options, bool *isBug) {
@@ -67,31 +126,18 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   std::string constants;
   if (failed(writeManifest(module, file, constants)))
     return failure();
-  bool isGpu = file.device() == "cuda";
-  Result<codegen::KernelTarget> target =
-      codegen::KernelTarget::fromName(!options.target.empty() ? options.target
-                                      : isGpu                 ? "sm_80"
-                                                              : "native");
-  if (!target.ok())
-    return fail(module, target.status());
-  if (target->isGpu != isGpu)
-    return fail(module,
-                Status::error("--target: the cluster's devices are of "
-                              "the kind '" +
-                              file.device() + "' and cannot run kernels for '" +
-                              target->name + "'"));
+  const bool isGpu = file.device() == "cuda";
+  FailureOr<codegen::KernelTarget> target =
+      targetOf(module, file, options.target);
+  if (failed(target))
+    return failure();
   FailureOr<codegen::KernelObject> kernels = compile(module, *target);
   if (failed(kernels)) {
     if (isBug)
       *isBug = true;
     return failure();
   }
-  for (auto program : module.getOps<plan::ProgramOp>()) {
-    built.plan.programs.push_back(writeProgram(program, kernels->kernels));
-    file.add_programs("program-" +
-                      std::to_string(built.plan.programs.size() - 1) + ".pb");
-    built.plan.programs.back().set_index(built.plan.programs.size() - 1);
-  }
+  addPrograms(module, kernels->kernels, built.plan);
   auto addFile = [&](const char *name, std::string contents) {
     planpb::FileCheck *check = file.add_files();
     check->set_name(name);

@@ -39,6 +39,11 @@ llvm::FailureOr<BuiltPlan> buildPlan(mlir::ModuleOp module,
                                      const PlanWriterOptions &options,
                                      bool *isBug = nullptr);
 
+// What buildPlan makes, without the code of kernels and the files: enough to
+// simulate it.
+llvm::FailureOr<LoadedPlan> describePlan(mlir::ModuleOp module,
+                                         const PlanWriterOptions &options);
+
 // Builds, verifies (verifyPlan) and saves. `isBug` becomes true also if the
 // plan does not pass the verifier.
 llvm::LogicalResult writePlan(mlir::ModuleOp module,

@@ -177,6 +177,7 @@ LogicalResult Compilation::writeFiles() {
   writer.target = options.target;
   if (notes.decision)
     writer.decisions = notes.decision->considered;
+  writer.predictedStepSeconds = notes.simulated.value_or(0);
   writer.decisions.text = report;
   writer.weights = weightUses;
   if (failed(writePlan(*module, writer, &isBug)))
@@ -248,48 +249,69 @@ bool Compilation::plansAgain() {
   return true;
 }
 
-// From the stage phase on, a failure is held back until no other plan is left
-// to try; the first is the one that counts.
+// From the stage phase on, failures and remarks are held back until it is known
+// that they are about the plan to be written.
+LogicalResult Compilation::runHeld(const std::string &phase,
+                                   std::vector<Diagnostic> &held) {
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    const DiagnosticSeverity severity = diagnostic.getSeverity();
+    if (!unplanned || (severity != DiagnosticSeverity::Error &&
+                       severity != DiagnosticSeverity::Remark))
+      return failure();
+    held.push_back(std::move(diagnostic));
+    return success();
+  });
+  return runPhase(phase);
+}
+
+bool Compilation::goesBack(const std::string &phase, bool failed, bool writes) {
+  if (!unplanned || isBug)
+    return false;
+  bool back = false;
+  if (again.found) {
+    back = (failed || phase == "plan") && triesAnother(failed);
+  } else if (failed && phase == "stage") {
+    // With the degrees of the first plan nothing may fit, with others it may.
+    back = again.degrees.has_value();
+    again.degrees.reset();
+  } else if (failed) {
+    back = phase == "memory" && plansAgain();
+  } else {
+    back = writes && phase == "plan" && triesAnother(false);
+  }
+  if (!back)
+    return false;
+  module = unplanned->module->clone();
+  report = unplanned->report + reasons;
+  warnings.resize(unplanned->warnings);
+  return true;
+}
+
+// The first failure is the one that counts.
 LogicalResult Compilation::runPhases(size_t begin, size_t end) {
   const std::vector<std::string> &names = phaseNames();
   const auto at = [&](StringRef phase) {
     return size_t(llvm::find(names, phase) - names.begin());
   };
-  const size_t stages = at("stage"), last = at("memory");
-  OwningOpRef<ModuleOp> unplanned;
-  std::string before;
-  size_t warned = 0;
-  std::vector<Diagnostic> first;
+  const bool writes = at(options.toPhase) == names.size();
+  std::vector<Diagnostic> first, held;
+  const auto tell = [&] {
+    for (Diagnostic &diagnostic : held)
+      context.getDiagEngine().emit(std::move(diagnostic));
+    held.clear();
+  };
   for (size_t phase = begin; phase <= end; ++phase) {
-    if (phase == stages && last <= end && !unplanned) {
-      unplanned = module->clone();
-      before = report;
-      warned = warnings.size();
-    }
-    std::vector<Diagnostic> held;
-    LogicalResult done = success();
-    {
-      ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-        if (!unplanned || diagnostic.getSeverity() != DiagnosticSeverity::Error)
-          return failure();
-        held.push_back(std::move(diagnostic));
-        return success();
+    if (phase == at("stage") && at("memory") <= end && !unplanned)
+      unplanned.emplace(module->clone(), report, warnings.size());
+    const LogicalResult done = runHeld(names[phase], held);
+    if (goesBack(names[phase], failed(done), writes)) {
+      llvm::erase_if(held, [](const Diagnostic &diagnostic) {
+        return diagnostic.getSeverity() != DiagnosticSeverity::Error;
       });
-      done = runPhase(names[phase]);
-    }
-    // With the degrees of the first plan nothing may fit, with others it may.
-    const bool freesDegrees =
-        failed(done) && phase == stages && again.degrees.has_value();
-    if (freesDegrees)
-      again.degrees.reset();
-    if (freesDegrees ||
-        (failed(done) && phase == last && unplanned && plansAgain())) {
       if (first.empty())
         first = std::move(held);
-      module = unplanned->clone();
-      report = before + reasons;
-      warnings.resize(warned);
-      phase = stages - 1;
+      held.clear();
+      phase = at("stage") - 1;
       continue;
     }
     if (failed(done) && !first.empty() && !isBug) {
@@ -297,8 +319,8 @@ LogicalResult Compilation::runPhases(size_t begin, size_t end) {
       held.front().attachNote() << "planning for less memory found nothing "
                                    "that fits either";
     }
-    for (Diagnostic &diagnostic : held)
-      context.getDiagEngine().emit(std::move(diagnostic));
+    if (failed(done) || phase == end)
+      tell();
     if (failed(done))
       return failure();
     if (failed(mlir::verify(*module))) {

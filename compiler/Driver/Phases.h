@@ -4,7 +4,9 @@
 
 #include "compiler/Driver/Summary.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/OwningOpRef.h"
+#include "passes/Planning/Confirm.h"
 
 namespace merak {
 
@@ -38,9 +40,18 @@ private:
   mlir::LogicalResult writeReport();
   mlir::LogicalResult snapshot(size_t phase);
   mlir::LogicalResult runPhases(size_t begin, size_t end);
+  mlir::LogicalResult runHeld(const std::string &phase,
+                              std::vector<mlir::Diagnostic> &held);
+  // Whether to go back to the stage phase after this one, with another plan.
+  bool goesBack(const std::string &phase, bool failed, bool writes);
   // Whether the stages can be planned once more, for less memory, since their
   // buffers took more than the planner thought.
   bool plansAgain();
+  // Whether another plan of the same search is to be compiled: to be simulated
+  // too, or to be taken after all (Confirm.cpp).
+  bool triesAnother(bool failed);
+  std::optional<double> simulatedStep();
+  std::string confirmedLines() const;
   double deviceBytes(); // what a rank may use; 0: not limited
   mlir::LogicalResult emitSchedule();
   mlir::LogicalResult emit(const std::string &path, const std::string &text);
@@ -61,6 +72,15 @@ private:
   std::optional<planning::Strategy> decided;
   std::string reasons;    // in lines for the user
   std::string weightUses; // weights.json of the plan; may be empty
+  // What the stage phase starts from, if plans may be tried.
+  struct Unplanned {
+    mlir::OwningOpRef<mlir::ModuleOp> module;
+    std::string report;
+    size_t warnings;
+  };
+  std::optional<Unplanned> unplanned;
+  std::vector<planning::Finalist> finalists; // of the search, from the first on
+  bool isConfirmed = false;                  // the plan to write is known
 };
 
 } // namespace merak

@@ -2,7 +2,9 @@
 
 #include "dialects/Plan/PlanDialect.h"
 #include "passes/CostModel/Cluster.h"
+#include "passes/Planning/Confirm.h"
 
+#include <cmath>
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -123,20 +125,23 @@ private:
     const size_t considered = decision.considered.candidates.size();
     lines.push_back("plan        " + layoutStr(*plan) +
                     (considered > 1 ? ", the fastest found" : ""));
+    const double seconds = notes.simulated.value_or(plan->seconds);
     const double samples =
         double(plan->microbatch) * plan->microbatches * plan->dp;
     const double ranks = double(plan->pp) * plan->dp * plan->tp;
     const bool low = train::ConfigAttr::of(module).getLowPrecision();
     const double peak = device().flops(low ? "bf16" : "f32") * ranks;
-    std::string step =
-        fmt::format("step        {} predicted, {:.1f} samples/s",
-                    secondsStr(plan->seconds), samples / plan->seconds);
+    std::string step = fmt::format("step        {} predicted, {:.1f} samples/s",
+                                   secondsStr(seconds), samples / seconds);
     if (int64_t tokens = tokensOfStep(); double(tokens) > samples)
-      step += fmt::format(", {:.0f} tokens/s", double(tokens) / plan->seconds);
+      step += fmt::format(", {:.0f} tokens/s", double(tokens) / seconds);
     if (peak > 0)
       step += fmt::format(", {:.1f} % of the peak",
-                          100 * modelFlops() / plan->seconds / peak);
+                          100 * modelFlops() / seconds / peak);
     lines.push_back(step);
+    if (std::abs(plan->seconds - seconds) > planning::kAgrees * seconds)
+      lines.push_back(fmt::format("            the search expected {}",
+                                  secondsStr(plan->seconds)));
     lines.push_back(fmt::format(
         "            bubble {:.1f} %, exposed communication {:.1f} %",
         100 * plan->bubbleSeconds / plan->seconds,

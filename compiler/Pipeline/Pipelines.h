@@ -17,13 +17,19 @@ ImportOptions importOptions(const CompilerOptions &options);
 struct PhaseNotes {
   ImportReport imported;
   std::optional<Decision> decision;
+  std::optional<double>
+      simulated; // seconds of a step of the plan to be written
 };
 
-// Why the stages are planned once more, see Compilation::plansAgain.
+// How the stages are planned once more, see Compilation::plansAgain and
+// Compilation::triesAnother.
 struct Replanning {
   double memoryBytes = 0; // for the planner; 0: what a device has
   // Of the first plan, kept: a search for all degrees takes long.
   std::optional<planning::Strategy> degrees;
+  // What was found under these, and which of it to take.
+  std::optional<SearchResult> found;
+  size_t take = 0;
 };
 
 // `notes` may be null and must outlive the manager's run.

@@ -198,6 +198,8 @@ LogicalResult PlanStages::run() {
           : static_cast<double>(options.memoryLimit > 0
                                     ? options.memoryLimit
                                     : planner.cluster.device().memoryBytes);
+  planner.found = again.found;
+  planner.take = again.take;
   OutlineOptions outline;
   outline.train = options.train;
   outline.optimizer = optimizer;

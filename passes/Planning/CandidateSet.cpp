@@ -97,6 +97,21 @@ const TriedPlan *CandidateSet::best() const {
   return best;
 }
 
+std::vector<const TriedPlan *> CandidateSet::finalists(size_t most) const {
+  std::vector<const TriedPlan *> sorted, found;
+  for (const TriedPlan &attempt : all)
+    sorted.push_back(&attempt);
+  std::stable_sort(
+      sorted.begin(), sorted.end(),
+      [](const TriedPlan *a, const TriedPlan *b) { return better(*a, *b); });
+  // What takes the same time is mostly the same order under another name.
+  for (const TriedPlan *attempt : sorted)
+    if (found.size() < most &&
+        (found.empty() || better(*found.back(), *attempt)))
+      found.push_back(attempt);
+  return found;
+}
+
 std::vector<PipelinePlan> CandidateSet::plan(const TriedPlan &like,
                                              PipelineOptions options) {
   if (!like.model->problem.train)
@@ -246,20 +261,17 @@ std::string Techniques::str() const {
   return text;
 }
 
-std::string CandidateSet::str() const {
-  const TriedPlan *chosen = best();
-  if (!chosen)
-    return "";
+std::string CandidateSet::str(const TriedPlan &chosen) const {
   // The best of each recomputation, techniques and number of chunks.
   std::map<std::tuple<std::string, Techniques, int>, const TriedPlan *> kinds;
   for (const TriedPlan &attempt : all) {
     const TriedPlan *&of = kinds[{attempt.recompute, attempt.techniques,
                                   attempt.plan.schedule.chunks}];
-    if (!of || better(attempt, *of))
+    if (!of || &attempt == &chosen || (of != &chosen && better(attempt, *of)))
       of = &attempt;
   }
   if (kinds.size() == 1)
-    return chosen->considered;
+    return chosen.considered;
   std::vector<const TriedPlan *> sorted;
   for (const auto &[kind, attempt] : kinds)
     sorted.push_back(attempt);
@@ -267,9 +279,8 @@ std::string CandidateSet::str() const {
                    [](const TriedPlan *a, const TriedPlan *b) {
                      return exactly(*a) < exactly(*b);
                    });
-  if (auto it = std::find(sorted.begin(), sorted.end(), chosen);
-      it != sorted.end())
-    std::rotate(sorted.begin(), it, it + 1);
+  auto it = std::find(sorted.begin(), sorted.end(), &chosen);
+  std::rotate(sorted.begin(), it, it + 1);
   std::string text;
   for (const TriedPlan *attempt : sorted) {
     const PipelineCost &cost = attempt->plan.cost;
@@ -284,7 +295,7 @@ std::string CandidateSet::str() const {
       text += fmt::format("; {:.1f} MiB too much", cost.excessBytes / 1048576);
     text += attempt == sorted.front() ? "; chosen\n" : "\n";
   }
-  return text + chosen->considered;
+  return text + chosen.considered;
 }
 
 } // namespace merak::planning

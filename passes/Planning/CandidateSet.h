@@ -74,11 +74,14 @@ public:
   void improve();
 
   const TriedPlan *best() const; // null: `problems` says why
+  // The best and the next ones that differ from it and from each other in time,
+  // as many as asked for.
+  std::vector<const TriedPlan *> finalists(size_t most) const;
   Status problems;
   int64_t evaluations = 0; // stages simulated
   // For a report: what else was tried, the best of each kind, and the schedules
   // on the chosen stages.
-  std::string str() const;
+  std::string str(const TriedPlan &chosen) const;
 
 private:
   std::vector<PipelinePlan> plan(const TriedPlan &like,

@@ -107,7 +107,8 @@ SimulateOptions simulationOf(const StageModel &model,
     if (train)
       delay(cost.times.B, values, cost.slackBackward);
     ActionTimes times = cost.times;
-    double reduce = model.exposedReduction(begin[v], begin[v + 1], shape);
+    double reduce =
+        model.exposedReduction(begin[v], begin[v + 1], shape, cost.times.W);
     if (cost.sharedBytes > 0 && !shape.links.empty())
       reduce += shape.links[0].latency +
                 cost.sharedBytes * shape.links[0].secondsPerByte;

@@ -11,6 +11,9 @@ namespace merak::planning {
 // More microbatches than this many per stage bring nothing but launches.
 constexpr int64_t kMicrobatchesPerStage = 64;
 
+// Plans kept of the same degrees: as many as are written out and compared.
+constexpr size_t kFinalists = 4;
+
 std::vector<SearchPolicy> plainPolicies() {
   SearchPolicy data;
   data.name = "data parallel";
@@ -365,15 +368,25 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   candidateSet.improve();
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);
-  if (const TriedPlan *found = candidateSet.best()) {
-    best.plan = found->plan;
-    best.recompute = found->recompute;
-    best.techniques = found->techniques;
-    if (!quick)
-      best.tried = candidateSet.str();
-  } else {
+  const std::vector<const TriedPlan *> found =
+      candidateSet.finalists(quick ? 1 : kFinalists);
+  if (found.empty()) {
     best.problem = problems.ok() ? "nothing to plan" : problems.str();
+    return best;
   }
+  auto take = [&](const TriedPlan &tried, PlanCandidate &into) {
+    into.plan = tried.plan;
+    into.recompute = tried.recompute;
+    into.techniques = tried.techniques;
+    if (!quick)
+      into.tried = candidateSet.str(tried);
+  };
+  std::vector<PlanCandidate> all(found.size(), best);
+  for (size_t i = 0; i < found.size(); ++i)
+    take(*found[i], all[i]);
+  best = std::move(all.front());
+  best.others.assign(std::make_move_iterator(all.begin() + 1),
+                     std::make_move_iterator(all.end()));
   return best;
 }
 
@@ -407,6 +420,25 @@ std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
     if (!all[i].full && all[i].problem.empty())
       all[i] = plan(all[i].degrees, policy, false);
   std::stable_sort(all.begin(), all.end(), better);
+  return all;
+}
+
+std::vector<PlanCandidate>
+finalists(const std::vector<PlanCandidate> &candidates, size_t most) {
+  std::vector<PlanCandidate> all;
+  auto add = [&](const PlanCandidate &candidate) {
+    if (candidate.full && candidate.fits())
+      all.push_back(candidate);
+  };
+  for (const PlanCandidate &candidate : candidates) {
+    add(candidate);
+    for (const PlanCandidate &other : candidate.others)
+      add(other);
+  }
+  std::stable_sort(all.begin(), all.end(), better);
+  all.resize(std::min(all.size(), most));
+  for (PlanCandidate &candidate : all)
+    candidate.others.clear();
   return all;
 }
 
@@ -483,6 +515,8 @@ std::string describe(const std::vector<PlanCandidate> &candidates,
       text += fmt::format("; does not fit into {:.1f} MiB", mebi(memoryBytes));
     else if (&c == best)
       text += "; chosen";
+    else if (cost.seconds < best->plan.cost.seconds)
+      text += "; slower as a plan";
     else
       text += "; " + lostBy(c, *best);
     text += "\n";

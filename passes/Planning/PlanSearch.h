@@ -48,6 +48,9 @@ struct PlanCandidate {
   bool full = false;   // planned in full, not only quickly
   std::string problem; // no plan: why
   std::string tried;   // lines: what else was planned with these degrees
+  // Planned on a graph whose split ops are decomposed (passes/Staging/Planner).
+  bool decomposed = false;
+  std::vector<PlanCandidate> others; // next best with these degrees
   bool fits() const { return problem.empty() && plan.cost.fits(); }
 };
 
@@ -120,6 +123,10 @@ private:
            std::unique_ptr<Result<SeamLayouts>>>
       seams;
 };
+
+// The plans that fit of all that was planned in full, fastest first.
+std::vector<PlanCandidate>
+finalists(const std::vector<PlanCandidate> &candidates, size_t most);
 
 // Everything merakc has.
 SearchPolicy ownPolicy(const Strategy &pinned);

@@ -725,6 +725,11 @@ PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
   }
   if (d.pp > 1)
     shape.stageNorm = reduced(d.pp, inStage);
+  const auto leaves = [&](int64_t last) {
+    return cluster.node(0) != cluster.node(std::min(last, cluster.count - 1));
+  };
+  shape.reduce.shared =
+      d.tp > 1 && leaves(d.tp - 1) == leaves((d.dp - 1) * d.tp);
   if (inStage > 1)
     shape.reduce.bucketBytes = reduction.bucketBytes.value_or(worthJoining(
         d.dp > 1 ? shape.reduce.seconds : shape.reduce.tensorSeconds));

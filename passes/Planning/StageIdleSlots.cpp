@@ -1,32 +1,25 @@
-// What the compiler moves from R and W into the waits of B, priced: the choices
-// of passes/Sharding/FillGaps.cpp on the tasks of a stage. The order of B is
-// not made again with what came in; work in a wait delays B by what the wait
-// does not cover.
-#include "passes/Planning/IdleSlots.h"
+// What the compiler moves from R and W into the waits of B (FillIdle.h), priced
+// on the tasks of a stage. The order of B is not made again with what came in;
+// work in a wait delays B by what the wait does not cover.
 #include "passes/Planning/StageProblem.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace merak::planning {
 
-// From each task of W that no other one needs back to all that leads to it.
+// A task of W that no other one needs ends in a gradient.
 void StageModel::findSlices() {
   const std::vector<SubmicrobatchTask> &tasks = problem.submicrobatches[2];
-  std::vector<int> users(tasks.size(), 0);
-  for (const SubmicrobatchTask &task : tasks)
-    for (int need : task.needs)
-      ++users[need];
-  std::vector<int> inSlice(tasks.size(), -1), usedHere(tasks.size(), 0);
-  for (size_t end = 0; end < tasks.size(); ++end) {
-    if (users[end] > 0)
-      continue;
-    Slice slice{tasks[end].op, tasks[end].op, 0, {}, {}};
-    std::vector<int> members = {int(end)};
-    inSlice[end] = int(end);
-    bool alone = true;
-    for (size_t i = 0; i < members.size(); ++i) {
-      const SubmicrobatchTask &task = tasks[members[i]];
+  std::vector<EarlyTask> work(tasks.size());
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    work[i] = {tasks[i].needs, tasks[i].communication, true};
+    for (int need : tasks[i].needs)
+      work[size_t(need)].sum = false;
+  }
+  for (const std::vector<int> &members : slicesOf(work)) {
+    Slice slice{count(), 0, 0, {}, {}};
+    for (int member : members) {
+      const SubmicrobatchTask &task = tasks[size_t(member)];
       slice.first = std::min(slice.first, task.op);
       slice.last = std::max(slice.last, task.op);
       slice.seconds += task.both();
@@ -34,22 +27,64 @@ void StageModel::findSlices() {
                           task.values.end());
       slice.backward.insert(slice.backward.end(), task.backward.begin(),
                             task.backward.end());
-      alone &= !task.communication;
-      for (int need : task.needs) {
-        if (inSlice[need] != int(end)) {
-          inSlice[need] = int(end);
-          usedHere[need] = 0;
-          members.push_back(need);
-        }
-        ++usedHere[need];
-      }
     }
-    // Work that another gradient shares stays where both are.
-    for (size_t i = 1; i < members.size(); ++i)
-      alone &= usedHere[members[i]] == users[members[i]];
-    if (alone)
-      slices.push_back(std::move(slice));
+    slices.push_back(std::move(slice));
   }
+}
+
+// The ops that R runs again, and where B first reads what they make. `at`: the
+// tasks of B.
+LateWork StageModel::lateWork(const Need &need,
+                              const std::vector<int> &at) const {
+  const std::vector<SubmicrobatchTask> &tasks = problem.submicrobatches[1];
+  const int last = int(at.size()) - 1;
+  std::unordered_map<int, int> readAt; // by tensor, a position
+  for (int position = last; position >= 0; --position)
+    for (int tensor : tasks[at[position]].values)
+      readAt[tensor] = position;
+  LateWork work;
+  std::unordered_map<int, int> valueOf; // by tensor
+  for (auto op = need.ops.rbegin(); op != need.ops.rend(); ++op) {
+    const StageOp &again = problem.ops[*op];
+    LateTask task{again.recompute, last, {}, {}};
+    for (int t : again.operands)
+      if (auto made = valueOf.find(t); made != valueOf.end())
+        task.reads.push_back(made->second);
+    for (int t : again.results) {
+      const bool left = stamp[t] == now && this->need[t] > 1;
+      const bool onlyForB = left && this->need[t] == 2;
+      valueOf[t] = int(work.values.size());
+      task.makes.push_back(valueOf[t]);
+      work.values.push_back({problem.tensors[t].bytes, left, onlyForB});
+      if (auto read = readAt.find(t); read != readAt.end())
+        task.before = std::min(task.before, read->second);
+    }
+    work.tasks.push_back(std::move(task));
+  }
+  return work;
+}
+
+// The gradients of weights of ops [begin, end) that may move, and from where in
+// B on. `placeOf`: of ops that moved there.
+std::vector<EarlySlice>
+StageModel::earlySlices(int begin, int end, const std::vector<int> &at,
+                        const std::unordered_map<int, int> &placeOf) const {
+  std::vector<EarlySlice> work;
+  for (const Slice &slice : slices) {
+    if (slice.first < begin || slice.last >= end)
+      continue;
+    EarlySlice one{slice.seconds, 0};
+    for (int task : slice.backward) {
+      auto it = std::lower_bound(at.begin(), at.end(), task);
+      if (it != at.end() && *it == task)
+        one.after = std::max(one.after, int(it - at.begin()) + 1);
+    }
+    for (int value : slice.values)
+      if (auto it = placeOf.find(producer[value]); it != placeOf.end())
+        one.after = std::max(one.after, it->second);
+    work.push_back(one);
+  }
+  return work;
 }
 
 void StageModel::fillWaits(int begin, int end, const Need &need,
@@ -60,85 +95,25 @@ void StageModel::fillWaits(int begin, int end, const Need &need,
   IdleSlots waits(*idle.before);
   if (waits.empty())
     return;
-  const std::vector<SubmicrobatchTask> &tasks = problem.submicrobatches[1];
-  const int none = std::numeric_limits<int>::max();
-  const int last = int(idle.tasks.size()) - 1;
-  // By value: the place in B that first reads it, or what moved and reads it;
-  // -1: something that stays in R does.
-  std::unordered_map<int, int> readAt;
-  for (int at = last; at >= 0; --at)
-    for (int value : tasks[idle.tasks[at]].values)
-      readAt[value] = at;
-
-  // Late ops of R, as late as they may run.
-  std::unordered_map<int, int> place; // of moved ops
-  double moved = 0;
-  IdleSlots before = waits;
-  for (int op : need.ops) {
-    int latest = last;
-    for (int t : problem.ops[op].results)
-      if (auto it = readAt.find(t); it != readAt.end())
-        latest = std::min(latest, it->second);
-    std::optional<int> at;
-    double seconds = problem.ops[op].recompute;
-    if (latest >= 0)
-      at = seconds > 0 ? waits.takeLast(latest, seconds) : latest;
-    if (at) {
-      place[op] = *at;
-      moved += seconds;
-    }
-    for (int t : problem.ops[op].operands) {
-      int &read = readAt.try_emplace(t, none).first->second;
-      read = std::min(read, at.value_or(-1));
-    }
-  }
-  // No more bytes may be kept for it.
-  double bytes = 0;
-  for (auto [op, at] : place) {
-    for (int t : problem.ops[op].results)
-      bytes -=
-          stamp[t] == now && this->need[t] == 2 ? problem.tensors[t].bytes : 0;
-    for (int t : problem.ops[op].operands)
-      if (stamp[t] == now && this->need[t] == 1 && producer[t] >= begin &&
-          !place.count(producer[t]) &&
-          std::find(need.ops.begin(), need.ops.end(), producer[t]) !=
-              need.ops.end())
-        bytes += problem.tensors[t].bytes;
-  }
-  double total = out.times.B + moved;
-  if (bytes > 0 || !paysToMove(out.times.B + waits.late(), total)) {
-    waits = before;
-    place.clear();
-    moved = 0;
-  }
-
-  // Gradients of weights, as early as they may.
-  double lateR = waits.late(), weights = 0;
-  for (const Slice &slice : slices) {
-    if (slice.first < begin || slice.last >= end)
-      continue;
-    int earliest = 0;
-    for (int task : slice.backward) {
-      auto it = std::lower_bound(idle.tasks.begin(), idle.tasks.end(), task);
-      if (it != idle.tasks.end() && *it == task)
-        earliest = std::max(earliest, int(it - idle.tasks.begin()) + 1);
-    }
-    for (int value : slice.values)
-      if (auto it = place.find(producer[value]); it != place.end())
-        earliest = std::max(earliest, it->second);
-    if (waits.takeFirst(earliest, slice.seconds))
-      weights += slice.seconds;
-  }
-  double late = waits.late();
-  if (!paysToMove(out.times.B + late, out.times.B + lateR + weights)) {
-    late = lateR;
-    weights = 0;
-  }
-  out.times.R -= moved;
-  out.times.W -= weights;
-  out.times.B += late;
-  out.slackBackward += late;
-  out.communication -= moved + weights - late;
+  const auto about = [&](const Filling &moves) {
+    return out.times.B + moves.late;
+  };
+  const auto take = [&](const Filling &moves, double &from) {
+    from -= moves.seconds;
+    out.times.B += moves.late;
+    out.slackBackward += moves.late;
+    out.communication -= moves.seconds - moves.late;
+  };
+  const Filling late =
+      fillLate(lateWork(need, idle.tasks), waits, out.times.B, about);
+  take(late, out.times.R);
+  std::unordered_map<int, int> placeOf; // by op; need.ops has the last first
+  for (size_t i = 0; i < late.place.size(); ++i)
+    if (late.place[i] != kStays)
+      placeOf[need.ops[late.place.size() - 1 - i]] = late.place[i];
+  take(fillEarly(earlySlices(begin, end, idle.tasks, placeOf), waits,
+                 out.times.B, about),
+       out.times.W);
 }
 
 } // namespace merak::planning

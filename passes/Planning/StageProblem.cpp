@@ -137,66 +137,6 @@ double StageModel::parameterBytes(int begin, int end) const {
   return bytes;
 }
 
-double StageModel::exposedReduction(int begin, int end,
-                                    const PipelineShape &shape) const {
-  const GradientReduction &reduce = shape.reduce;
-  if (!reduce.tensorSeconds && (reduce.replicas <= 1 || !reduce.seconds))
-    return 0;
-  auto [it, isNew] = reductions.try_emplace(
-      {begin, end, reduce.replicas, reduce.bucketBytes, reduce.early}, 0);
-  if (!isNew)
-    return it->second;
-  // From the last op to the first, one bucket after the other on the links. A
-  // gradient is final where backward comes to the first user of the parameter.
-  struct Bucket {
-    double bytes = 0, ready = 0;
-    bool tensor = false; // over the ranks of a replica too
-  };
-  double computed = 0;
-  std::vector<Bucket> early, late;
-  auto add = [&](std::vector<Bucket> &buckets, double bytes, bool tensor) {
-    auto last =
-        std::find_if(buckets.rbegin(), buckets.rend(),
-                     [&](const Bucket &b) { return b.tensor == tensor; });
-    if (last == buckets.rend() || last->bytes + bytes > reduce.bucketBytes) {
-      buckets.push_back({0, 0, tensor});
-      last = buckets.rbegin();
-    }
-    last->bytes += bytes;
-    last->ready = computed;
-  };
-  auto secondsOf = [&](const Bucket &bucket) {
-    return (bucket.tensor ? reduce.tensorSeconds
-                          : reduce.seconds)(bucket.bytes);
-  };
-  for (int i = end; i-- > begin;) {
-    computed += weight[i + 1] - weight[i];
-    if (begin == 0)
-      computed += backward[i + 1] - backward[i];
-    for (auto [p, previous] : parametersOf[i]) {
-      const StageParameter &parameter = problem.parameters[p];
-      const bool tensor = parameter.tensorPartial && reduce.tensorSeconds;
-      if (previous >= begin || parameter.gradientBytes <= 0 ||
-          parameter.scattered || (!tensor && reduce.replicas <= 1))
-        continue;
-      // Exchanged with other stages first, in the update.
-      bool shared =
-          parameter.users.front() < begin || parameter.users.back() >= end;
-      add(reduce.early && !shared ? early : late, parameter.gradientBytes,
-          tensor);
-    }
-  }
-  std::stable_sort(
-      early.begin(), early.end(),
-      [](const Bucket &a, const Bucket &b) { return a.ready < b.ready; });
-  double reduced = 0, after = 0;
-  for (const Bucket &bucket : early)
-    reduced = std::max(reduced, bucket.ready) + secondsOf(bucket);
-  for (const Bucket &bucket : late)
-    after += secondsOf(bucket);
-  return it->second = std::max(0.0, reduced - computed) + after;
-}
-
 // Values that backward actions of the stage read, and what of it is made again.
 // `cost` gets them by their lives.
 StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
@@ -352,8 +292,6 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
     SubmicrobatchTimes::Times both = submicrobatches[action].of(begin, end);
     *times[action] = both.seconds;
     out.communication += both.seconds - both.compute;
-    if (action == 1)
-      out.hiddenByWeights = both.seconds - both.compute;
     if (action == 0)
       out.slackForward = both.slack;
     if (action == 1)
@@ -361,6 +299,9 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
   }
   if (problem.overlap == 0)
     setSlack(begin, end, out);
+  if (begin == 0)
+    out.hiddenByWeights =
+        std::max(0.0, out.times.B + out.times.W - secondsOfLast(begin, end));
 }
 
 // Without submicrobatches: what is computed before the first collective.
@@ -457,7 +398,6 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
   out.times.R = sums.seconds;
   if (problem.overlap > 0 && !submicrobatches.empty())
     fillWaits(begin, end, need, out);
-  out.hiddenByWeights = std::min(out.hiddenByWeights, out.times.W);
   return out;
 }
 

@@ -11,6 +11,8 @@
 //   + the most that one action has besides
 #pragma once
 
+#include "passes/Planning/FillIdle.h"
+#include "passes/Planning/LastBackward.h"
 #include "passes/Planning/LiveKinds.h"
 #include "passes/Planning/SubmicrobatchTimes.h"
 
@@ -117,6 +119,8 @@ struct GradientReduction {
   // As soon as they are final, beside the rest of the last W (of the last B and
   // W together on a stage that sends no gradient); else all in the update.
   bool early = false;
+  // They go over the links of the collectives of a replica.
+  bool shared = false;
 };
 
 // What the ops are laid over.
@@ -157,7 +161,8 @@ struct StageCost {
   std::vector<ArrivingValue> arriving;
   double workspace = 0;     // what one action has besides
   double communication = 0; // of the actions' times, hidden by nothing
-  // What W hides of the waits of B where both run together.
+  // Of the first stage: what W hides of the waits of B where the last two run
+  // together.
   double hiddenByWeights = 0;
   bool reduces = false; // some of its gradients, over ranks
   double prologue = 0;  // of a microbatch, before the first F
@@ -198,8 +203,10 @@ public:
   // Seconds of the norm that all stages wait for between the two parts of
   // their updates.
   double normSeconds(const PipelineShape &shape) const;
-  // Seconds of the reduction of all gradients of a stage that nothing hides.
-  double exposedReduction(int begin, int end, const PipelineShape &shape) const;
+  // Seconds by which the reduction of all gradients of a stage outlasts its
+  // last W, which takes `weight`, or holds it up.
+  double exposedReduction(int begin, int end, const PipelineShape &shape,
+                          double weight) const;
 
   // The ranking: ops in the order in which they are worth recomputing, by
   // seconds per byte freed; level(i) is the rank of op i, levels() of
@@ -237,8 +244,24 @@ private:
   int zeroRuns(int begin, int end) const;
   void setTimes(int begin, int end, StageCost &out) const;
   void setSlack(int begin, int end, StageCost &out) const;
+  // The last B and W of a stage as they are issued, and by op the task after
+  // which its gradients are final. Of the first stage both run together unless
+  // submicrobatches hide each other's collectives; else W alone.
+  struct LastTasks {
+    std::vector<IssuedTask> tasks;
+    std::vector<int> final; // from op `begin` on
+  };
+  bool joinsLast(int begin) const {
+    return begin == 0 && (problem.overlap == 0 || submicrobatches.empty());
+  }
+  LastTasks lastTasks(int begin, int end, double weight) const;
+  double secondsOfLast(int begin, int end) const;
   void fillWaits(int begin, int end, const Need &need, StageCost &out) const;
   void findSlices();
+  LateWork lateWork(const Need &need, const std::vector<int> &at) const;
+  std::vector<EarlySlice>
+  earlySlices(int begin, int end, const std::vector<int> &at,
+              const std::unordered_map<int, int> &placeOf) const;
   void priceCuts();
   void findLegal();
   void findShards();
@@ -278,8 +301,8 @@ private:
     size_t operator()(const Key &key) const;
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
-  // By range, replicas, bytes of a bucket, early.
-  mutable std::map<std::tuple<int, int, int64_t, double, bool>, double>
+  // By range, replicas, bytes of a bucket, early, seconds of W.
+  mutable std::map<std::tuple<int, int, int64_t, double, bool, double>, double>
       reductions;
 };
 

@@ -3,7 +3,7 @@
 #include "dialects/Train/TrainDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/IRMapping.h"
-#include "passes/Planning/IdleSlots.h"
+#include "passes/Planning/FillIdle.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -37,27 +37,42 @@ public:
   // From the recomputation: late ops of it, as late as they may run.
   int64_t takeRecompute(ActionOp recompute) {
     measure();
-    // By op: the position in B in front of which it goes.
-    llvm::MapVector<Operation *, int64_t> place;
-    SmallVector<Operation *> all = opsOf(recompute);
-    for (Operation *op : llvm::reverse(all))
+    SmallVector<Operation *> movable;
+    for (Operation *op : opsOf(recompute))
       if (!isa<LoadOp, StoreOp, ConstantOp>(op))
-        if (auto at = lateGap(op, place))
-          place[op] = *at;
-    if (place.empty() || !pays(place) || newBytes(place) > freedBytes(place))
-      return 0;
-    moveRecompute(recompute, place);
+        movable.push_back(op);
+    const planning::LateWork work = lateWork(movable);
+    const Places place = placesOf(
+        planning::fillLate(work, waits, before,
+                           [&](const planning::Filling &moves) {
+                             return secondsWith(placesOf(moves, movable));
+                           }),
+        movable);
+    if (!place.empty())
+      moveRecompute(recompute, place);
     return static_cast<int64_t>(place.size());
   }
 
   // From the gradients of weights: each with all that only it needs.
   int64_t takeWeights(ActionOp weight) {
     measure();
-    llvm::MapVector<Operation *, int64_t> place;
-    for (StoreOp store : weight.getOps<StoreOp>())
-      if (store.getAccumulate())
-        earlyGap(store, place);
-    if (place.empty() || !pays(place))
+    SmallVector<SmallVector<Operation *>> slices = slicesOf(weight);
+    std::vector<planning::EarlySlice> work;
+    for (ArrayRef<Operation *> slice : slices)
+      work.push_back(earlySlice(slice));
+    const auto placesOf = [&](const planning::Filling &moves) {
+      Places place;
+      for (auto [slice, at] : llvm::zip(slices, moves.place))
+        if (at != planning::kStays)
+          for (Operation *op : slice)
+            place[op] = at;
+      return place;
+    };
+    const Places place = placesOf(planning::fillEarly(
+        work, waits, before, [&](const planning::Filling &moves) {
+          return secondsWith(placesOf(moves));
+        }));
+    if (place.empty())
       return 0;
     cloneAll(place, [](OpBuilder &, Operation *, Operation *) {});
     eraseAll(weight, place);
@@ -66,6 +81,9 @@ public:
   }
 
 private:
+  // By op: the position in B in front of which it goes.
+  using Places = llvm::MapVector<Operation *, int64_t>;
+
   // The order of B as it is, and where it waits.
   void measure() {
     ops = opsOf(backward);
@@ -108,74 +126,95 @@ private:
   // Choice
   //===--------------------------------------------------------------------===//
 
-  // The last gap in front of the first use in B; none if a user stays behind.
-  // What only W reads may wait until the end of B.
-  std::optional<int64_t>
-  lateGap(Operation *op, const llvm::MapVector<Operation *, int64_t> &place) {
-    int64_t latest = static_cast<int64_t>(ops.size()) - 1;
-    for (Operation *user : op->getUsers()) {
-      if (auto store = dyn_cast<StoreOp>(user)) {
-        for (LoadOp load : loadsOf(store.getValue(), backward))
-          for (Operation *reader : load->getUsers())
-            latest = std::min(latest, position.lookup(reader));
-        continue;
-      }
-      auto moved = place.find(user);
-      if (moved == place.end())
-        return std::nullopt;
-      latest = std::min(latest, moved->second);
-    }
-    double cost = costOf(op);
-    if (cost == 0)
-      return latest;
-    if (std::optional<int> at = waits.takeLast(static_cast<int>(latest), cost))
-      return *at;
-    return std::nullopt;
+  static Places placesOf(const planning::Filling &moves,
+                         ArrayRef<Operation *> ops) {
+    Places place;
+    for (auto [op, at] : llvm::zip(ops, moves.place))
+      if (at != planning::kStays)
+        place[op] = at;
+    return place;
   }
 
-  // The first gap behind its operands, for a sum with all that leads to it.
-  void earlyGap(StoreOp store, llvm::MapVector<Operation *, int64_t> &place) {
-    llvm::SetVector<Operation *> slice;
-    slice.insert(store);
-    int64_t earliest = 0;
-    double cost = 0;
-    for (size_t i = 0; i < slice.size(); ++i) {
-      Operation *op = slice[i];
-      if (auto load = dyn_cast<LoadOp>(op)) {
-        if (comesFromW(load.getValue()))
-          return;
-        for (StoreOp kept : backward.getOps<StoreOp>())
-          if (kept.getValue() == load.getValue())
-            earliest = std::max(
-                earliest,
-                position.lookup(kept.getOperand().getDefiningOp()) + 1);
-        continue;
-      }
-      if (isa<ConstantOp>(op))
-        continue;
-      cost += costOf(op);
+  // What only W reads may wait until the end of B.
+  int firstReader(Operation *op) {
+    int64_t first = static_cast<int64_t>(ops.size()) - 1;
+    for (StoreOp store : storesOf(op))
+      for (LoadOp load : loadsOf(store.getValue(), backward))
+        for (Operation *reader : load->getUsers())
+          first = std::min(first, position.lookup(reader));
+    return static_cast<int>(first);
+  }
+
+  planning::LateWork lateWork(ArrayRef<Operation *> movable) {
+    planning::LateWork work;
+    llvm::DenseMap<Value, int> valueOf;
+    for (Operation *op : movable) {
+      planning::LateTask task{costOf(op), firstReader(op), {}, {}};
       for (Value operand : op->getOperands())
-        slice.insert(operand.getDefiningOp());
+        if (auto made = valueOf.find(operand); made != valueOf.end())
+          task.reads.push_back(made->second);
+      for (Value result : op->getResults()) {
+        valueOf[result] = static_cast<int>(work.values.size());
+        task.makes.push_back(valueOf[result]);
+        work.values.push_back(lateValue(result));
+      }
+      work.tasks.push_back(std::move(task));
     }
-    // Work that another gradient shares stays where both are.
-    SmallVector<Operation *> moved;
-    for (Operation *op : slice) {
+    return work;
+  }
+  planning::LateValue lateValue(Value value) {
+    planning::LateValue late{bytesOf(value), false, false};
+    for (StoreOp store : storesOf(value.getDefiningOp()))
+      if (store.getOperand() == value) {
+        late.kept = true;
+        late.onlyForB |= isOnlyForB(store.getValue());
+      }
+    return late;
+  }
+
+  // The sums of W that may move, each with all that only it needs, in order.
+  SmallVector<SmallVector<Operation *>> slicesOf(ActionOp weight) {
+    SmallVector<Operation *> movable;
+    std::vector<planning::EarlyTask> tasks;
+    llvm::DenseMap<Operation *, int> taskOf;
+    for (Operation *op : opsOf(weight)) {
       if (isa<LoadOp, ConstantOp>(op))
         continue;
-      if (isCollective(op) ||
-          llvm::any_of(op->getUsers(),
-                       [&](Operation *user) { return !slice.contains(user); }))
-        return;
-      moved.push_back(op);
+      auto store = dyn_cast<StoreOp>(op);
+      planning::EarlyTask task{
+          {}, isCollective(op), store && store.getAccumulate()};
+      for (Value operand : op->getOperands()) {
+        Operation *from = operand.getDefiningOp();
+        if (auto load = dyn_cast<LoadOp>(from))
+          task.fixed |= comesFromW(load.getValue());
+        else if (!isa<ConstantOp>(from))
+          task.needs.push_back(taskOf.lookup(from));
+      }
+      taskOf[op] = static_cast<int>(movable.size());
+      movable.push_back(op);
+      tasks.push_back(std::move(task));
     }
-    if (std::optional<int> at =
-            waits.takeFirst(static_cast<int>(earliest), cost)) {
-      llvm::sort(moved, [](Operation *a, Operation *b) {
-        return a->isBeforeInBlock(b);
-      });
-      for (Operation *op : moved)
-        place[op] = *at;
+    SmallVector<SmallVector<Operation *>> slices;
+    for (const std::vector<int> &members : planning::slicesOf(tasks)) {
+      SmallVector<Operation *> &slice = slices.emplace_back();
+      for (int member : members)
+        slice.push_back(movable[member]);
     }
+    return slices;
+  }
+
+  planning::EarlySlice earlySlice(ArrayRef<Operation *> slice) {
+    planning::EarlySlice early;
+    for (Operation *op : slice) {
+      early.seconds += costOf(op);
+      for (Value operand : op->getOperands())
+        if (auto load = operand.getDefiningOp<LoadOp>())
+          if (Value here = storedHere(load.getValue()))
+            early.after = std::max(
+                early.after,
+                static_cast<int>(position.lookup(here.getDefiningOp())) + 1);
+    }
+    return early;
   }
 
   // Whether W of another stage sends the value: B must not wait for that.
@@ -191,8 +230,7 @@ private:
   }
 
   // B with the ops in their places, in the order of their own action.
-  std::vector<SmallVector<Operation *>>
-  byPlace(const llvm::MapVector<Operation *, int64_t> &place) {
+  std::vector<SmallVector<Operation *>> byPlace(const Places &place) {
     std::vector<SmallVector<Operation *>> at(ops.size());
     for (auto [op, index] : place)
       at[index].push_back(op);
@@ -203,48 +241,21 @@ private:
     return at;
   }
 
-  bool pays(const llvm::MapVector<Operation *, int64_t> &place) {
+  // Of B, in the order that it has with these ops.
+  double secondsWith(const Places &place) {
     auto at = byPlace(place);
     SmallVector<Operation *> all;
-    double apart = before;
     for (auto [index, op] : llvm::enumerate(ops)) {
       all.append(at[index].begin(), at[index].end());
       all.push_back(op);
     }
-    for (auto [op, index] : place)
-      apart += costOf(op);
     planning::Chain chain = chains.chainOf(all);
-    double together = planning::simulateStreams(
+    return planning::simulateStreams(
         chain, planning::orderSubmicrobatches(chain, level));
-    return planning::paysToMove(together, apart);
   }
 
-  // Bytes of values that have to be kept because their user moves away.
-  double newBytes(const llvm::MapVector<Operation *, int64_t> &place) {
-    llvm::SetVector<Value> crossing;
-    for (auto [op, index] : place)
-      for (Value operand : op->getOperands()) {
-        Operation *from = operand.getDefiningOp();
-        if (!isa<LoadOp, ConstantOp>(from) && !place.contains(from) &&
-            storesOf(from).empty())
-          crossing.insert(operand);
-      }
-    double bytes = 0;
-    for (Value value : crossing)
-      bytes += bytesOf(value);
-    return bytes;
-  }
-  // Bytes of values that need not be kept any more.
-  double freedBytes(const llvm::MapVector<Operation *, int64_t> &place) {
-    double bytes = 0;
-    for (auto [op, index] : place)
-      for (StoreOp store : storesOf(op))
-        if (isOnlyFor(store.getValue()))
-          bytes += bytesOf(store.getOperand());
-    return bytes;
-  }
   // Whether no action but B reads the value.
-  bool isOnlyFor(StringRef value) {
+  bool isOnlyForB(StringRef value) {
     for (ActionOp action : stage.getOps<ActionOp>())
       if (action != backward && !loadsOf(value, action).empty())
         return false;
@@ -311,8 +322,7 @@ private:
   }
 
   // Clones the ops into B; `done` gets each op and its clone.
-  template <typename Done>
-  void cloneAll(const llvm::MapVector<Operation *, int64_t> &place, Done done) {
+  template <typename Done> void cloneAll(const Places &place, Done done) {
     IRMapping mapping;
     auto at = byPlace(place);
     for (auto [index, list] : llvm::enumerate(at)) {
@@ -330,8 +340,7 @@ private:
     }
   }
 
-  static void eraseAll(ActionOp from,
-                       const llvm::MapVector<Operation *, int64_t> &place) {
+  static void eraseAll(ActionOp from, const Places &place) {
     SmallVector<Operation *> all = opsOf(from);
     for (Operation *op : llvm::reverse(all))
       if (place.contains(op) ||
@@ -339,8 +348,7 @@ private:
         op->erase();
   }
 
-  void moveRecompute(ActionOp recompute,
-                     const llvm::MapVector<Operation *, int64_t> &place) {
+  void moveRecompute(ActionOp recompute, const Places &place) {
     cloneAll(place, [&](OpBuilder &b, Operation *op, Operation *clone) {
       for (StoreOp store : storesOf(op)) {
         std::string name = store.getValue().str();
@@ -350,7 +358,7 @@ private:
           load.getResult().replaceAllUsesWith(here);
           load.erase();
         }
-        if (isOnlyFor(name)) {
+        if (isOnlyForB(name)) {
           stage.lookupSymbol(name)->erase();
         } else {
           IRMapping one;
@@ -373,7 +381,7 @@ private:
     for (StoreOp store :
          llvm::make_early_inc_range(backward.getOps<StoreOp>())) {
       StringAttr name = store.getValueAttr().getAttr();
-      if (store.getAccumulate() || sent.contains(name) || !isOnlyFor(name) ||
+      if (store.getAccumulate() || sent.contains(name) || !isOnlyForB(name) ||
           !loadsOf(name, backward).empty())
         continue;
       stage.lookupSymbol(name)->erase();

@@ -39,6 +39,8 @@ consideredCandidates(const std::vector<planning::PlanCandidate> &candidates,
       out.chosen = true;
     } else if (!out.feasible) {
       out.why = fmt::format("{:.1f} MiB too much", cost.excessBytes / 1048576);
+    } else if (cost.seconds < best->plan.cost.seconds) {
+      out.why = "slower as a plan";
     } else {
       out.why = fmt::format("{:+.1f} % time",
                             100 * (cost.seconds / best->plan.cost.seconds - 1));

@@ -33,6 +33,7 @@ public:
 private:
   void rebuild();
   LogicalResult check();
+  LogicalResult searchAll();
   LogicalResult choose();
   void reportMesh();
   FailureOr<bool> decompose();
@@ -48,7 +49,7 @@ private:
   planning::SearchInput input; // refers to graph and classes
   std::optional<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
-  std::vector<planning::PlanCandidate> candidates; // the chosen one first
+  SearchResult found;
   planning::SearchReport sharding; // of the graph as it was first
   std::string report;
   report::Decisions considered;
@@ -75,25 +76,40 @@ LogicalResult Planner::check() {
                                          graph.repeated));
 }
 
+// How many of the plans found are kept: to be reported, to be taken.
+constexpr size_t kReported = 4, kFinalists = 4;
+
 // The best mesh and what follows from it; everything considered is reported.
-LogicalResult Planner::choose() {
+LogicalResult Planner::searchAll() {
   Result<std::vector<planning::Degrees>> degrees = search->degrees();
   if (!degrees.ok())
     return emitAll(module, degrees.status());
-  std::vector<planning::PlanCandidate> found =
+  std::vector<planning::PlanCandidate> all =
       search->search(planning::ownPolicy(options.pinned));
-  if (!found.front().problem.empty()) // the first mesh's reasons stand for all
-    return module.emitError(found.front().problem);
-  chosen = found.front();
-  if (!chosen.fits())
-    return emitAll(module, planning::explainMisfit(*search, input, chosen));
-  found.resize(std::min<size_t>(found.size(), 4));
+  if (!all.front().problem.empty()) // the first mesh's reasons stand for all
+    return module.emitError(all.front().problem);
+  if (!all.front().fits())
+    return emitAll(module,
+                   planning::explainMisfit(*search, input, all.front()));
+  found.finalists = planning::finalists(all, kFinalists);
+  if (found.finalists.empty())
+    found.finalists = {all.front()};
+  all.resize(std::min(all.size(), kReported));
   for (const planning::SearchPolicy &policy : planning::plainPolicies()) {
     std::vector<planning::PlanCandidate> plain = search->search(policy, 1);
     if (!plain.empty() && options.train)
-      found.push_back(plain.front());
+      all.push_back(plain.front());
   }
-  candidates = std::move(found);
+  found.candidates = std::move(all);
+  return success();
+}
+
+LogicalResult Planner::choose() {
+  if (options.found)
+    found = *options.found;
+  else if (failed(searchAll()))
+    return failure();
+  chosen = found.finalists[options.take];
   Result<planning::Assignment> assignment =
       search->assign(chosen.degrees, sharding);
   if (!assignment.ok())
@@ -176,7 +192,20 @@ LogicalResult Planner::planAgain() {
   planning::PlanCandidate again = search->plan(chosen.degrees, policy, false);
   if (!again.problem.empty())
     return module.emitError(again.problem);
+  again.decomposed = true;
+  for (planning::PlanCandidate &other : again.others)
+    other.decomposed = true;
   chosen = std::move(again);
+  if (options.found)
+    return success();
+  // What else has these degrees was planned on the graph before.
+  std::vector<planning::PlanCandidate> rest = chosen.others;
+  llvm::copy_if(found.finalists, std::back_inserter(rest),
+                [&](const planning::PlanCandidate &finalist) {
+                  return !(finalist.degrees == chosen.degrees);
+                });
+  found.finalists = planning::finalists(rest, kFinalists - 1);
+  found.finalists.insert(found.finalists.begin(), chosen);
   return success();
 }
 
@@ -191,12 +220,18 @@ LogicalResult Planner::decide() {
   considered.stages =
       consideredStages(*(*priced)->model, decision.plan, options.memoryBytes);
   // Of the graph as it is now: a decomposed op takes another time.
-  candidates.front() = chosen;
+  std::vector<planning::PlanCandidate> candidates{chosen};
+  llvm::copy_if(found.candidates, std::back_inserter(candidates),
+                [&](const planning::PlanCandidate &other) {
+                  return !other.policy.empty() ||
+                         !(other.degrees == chosen.degrees);
+                });
   considered.candidates = consideredCandidates(candidates, options.globalBatch);
   decision.report = planning::describe(candidates, options.memoryBytes) +
                     report + decision.report;
   decision.sharding = std::move(sharding);
   decision.considered = std::move(considered);
+  decision.found = std::move(found);
   decision.step = std::move(graph);
   remarkDecision(module, decision);
   return success();
@@ -230,7 +265,8 @@ FailureOr<Decision> Planner::run() {
     input.pinned.classes = std::move(splits);
     rebuild();
   }
-  if ((changed && failed(planAgain())) || failed(decide()))
+  if ((changed && !chosen.decomposed && failed(planAgain())) ||
+      failed(decide()))
     return failure();
   return std::move(decision);
 }

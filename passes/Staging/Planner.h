@@ -8,6 +8,14 @@
 
 namespace merak {
 
+// What a search found, in plain figures that hold for the same graph.
+struct SearchResult {
+  // For the report: the best one of each degrees, then the plain ones.
+  std::vector<planning::PlanCandidate> candidates;
+  // What may be taken, best first (planning::finalists).
+  std::vector<planning::PlanCandidate> finalists;
+};
+
 struct PlannerOptions {
   costmodel::Cluster cluster;
   planning::Strategy pinned; // what the user decided
@@ -18,6 +26,10 @@ struct PlannerOptions {
   std::string updateKernel = "adamw_update"; // see planning::StageCostOptions
   double updateTraffic = 4;
   planning::ReductionOptions reduction; // of gradients over replicas
+  // Of an earlier search on the same graph, and which of its finalists to take;
+  // nothing is searched then.
+  std::optional<SearchResult> found;
+  size_t take = 0;
 };
 
 // Everything later phases apply: what planning decided, on the graph of the
@@ -26,6 +38,7 @@ struct Decision : planning::PlanDecision {
   PlanningGraph step;
   planning::SearchReport sharding; // on the graph as it was first
   report::Decisions considered;
+  SearchResult found;
 };
 
 // Decides everything `options.pinned` leaves open. Ops whose reduction factor

@@ -232,6 +232,7 @@ SUITES = {
     "phases": python_suite("test/e2e/phases.py", tools=True),
     "strategy": python_suite("test/e2e/strategy.py", tools=True),
     "real-size": python_suite("test/e2e/real_size.py", tools=True),
+    "expected": python_suite("test/e2e/expected.py", tools=True),
     "planner-memory": python_suite("test/e2e/planner_memory.py",
                                    tools=True),
     "overlap": python_suite("test/e2e/overlap.py", tools=True),

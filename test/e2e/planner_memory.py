@@ -14,13 +14,9 @@ few buffers of several chunks are counted twice, 13 % too high (or 64 KiB); wher
 skip stages 18 % too high.
 Shares of recomputation (RATIO) are chosen block by block after planning, which
 groups ops a little differently; they are left out.
-expected  the same on the default machine: the exact models on one rank, the sample
-        GPT under all schedules
-Bounds of prices: PRICE, over 400 MB/s PRICE_FAST, and of the step STEP (STEP_AUTO in the order of `auto`,
-LAUNCHES for the exact models, where a launch that is overlooked is 3 % of the step).
+Bounds of prices: PRICE, over 400 MB/s PRICE_FAST; expected.py has those of all others.
 """
 import functools
-import glob
 import itertools
 import json
 import math
@@ -39,9 +35,7 @@ MESHES = ["pp=2", "pp=4", "pp=2,tp=2"]
 SCHEDULES = ["1f1b", "zb", "scp", "gpipe", "interleaved", "auto"]
 RECOMPUTE = ["none", "full", "auto"]
 CLUSTER = os.path.join(harness.ROOT, "samples/clusters/xeon-2.json")
-EXACT = os.path.join(harness.ROOT, "test/data/exact")
 PRICE, PRICE_FAST = 0.05, 0.12  # over 400 MB/s little is left to wait for
-STEP, STEP_AUTO, LAUNCHES = 0.02, 0.04, 0.05
 LOW, LOW_AUTO, HIGH, SKIPS, SMALL = -0.08, -0.10, 0.13, 0.18, 1 / 16  # shares, MiB
 
 
@@ -119,33 +113,6 @@ def price(mesh, bandwidth, recompute, level, tools):
                         PRICE if bandwidth < 4e8 else PRICE_FAST)
 
 
-def expected(model, options, bound, tools):
-    """A step on the default machine."""
-    text = "".join(tools.run("merakc", model, "-v", "-o", tools.path("x.plan"),
-                             *options))
-    return prices.check(text, tools, tools.path("x.plan"), bound)
-
-
-def expected_cases():
-    """The exact models, whose steps are tens of launches, on one rank; the sample
-    GPT under all schedules."""
-    cases = [(path, ["--mesh=pp=1,dp=1,tp=1", "--global-batch=16"], LAUNCHES)
-             for path in sorted(glob.glob(os.path.join(EXACT, "*.textproto")))]
-    cases += [(MODEL, ["--mesh=" + mesh, "--global-batch=32",
-                       "--schedule=" + schedule], bound)
-              for mesh, schedule, bound in itertools.product(
-                  ["pp=1,dp=1,tp=1", "dp=2", "tp=2"], ["1f1b"], [STEP])]
-    cases += [(MODEL, ["--mesh=" + mesh, "--global-batch=32",
-                       "--schedule=" + schedule],
-               STEP_AUTO if schedule == "auto" else STEP)
-              for mesh, schedule in itertools.product(
-                  ["pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2,tp=2"], SCHEDULES)]
-    return [Case("expected " + os.path.basename(model) + " " +
-                 " ".join(options[:1] + options[2:]),
-                 functools.partial(expected, model, options, bound))
-            for model, options, bound in cases]
-
-
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("memory " + " ".join(choice),
@@ -161,7 +128,6 @@ def main():
               for mesh, bandwidth, recompute, level in itertools.product(
                   ["tp=2", "pp=2,tp=2"], [4e8, 1e8, 2.5e7], ["none", "full"],
                   [0, 1, 3])]
-    cases += expected_cases()
     return harness.run_cases("memory", cases, args)
 
 

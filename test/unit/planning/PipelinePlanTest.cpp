@@ -484,7 +484,9 @@ protected:
     shape.reduce.seconds = [](double bytes) { return 1 + bytes; };
   }
   double exposed(int begin, int end) {
-    return StageModel(problem).exposedReduction(begin, end, shape);
+    StageModel model(problem);
+    return model.exposedReduction(begin, end, shape,
+                                  model.cost(begin, end, {}).times.W);
   }
 };
 

@@ -1,0 +1,182 @@
+// How much of the reduction of a stage's gradients the end of its backward pass
+// hides: buckets as passes/Lowering/BucketGradients.cpp fills them, on the
+// streams and links of LastBackward.h.
+#include "passes/Planning/StageProblem.h"
+
+#include <algorithm>
+
+namespace merak::planning {
+
+namespace {
+
+// Tasks of ops [begin, end) of an action as one chain: their own numbers, and
+// what they need of each other. Both submicrobatches at once.
+struct Chosen {
+  std::vector<int> number;
+  std::vector<IssuedTask> tasks;
+  Chosen(const std::vector<SubmicrobatchTask> &all, int begin, int end) {
+    for (int i = 0; i < int(all.size()); ++i) {
+      const SubmicrobatchTask &task = all[size_t(i)];
+      if (task.op < begin || task.op >= end)
+        continue;
+      IssuedTask issued{task.both(), task.communication, {}};
+      for (int need : task.needs)
+        if (int at = find(need); at >= 0)
+          issued.needs.push_back(at);
+      number.push_back(i);
+      tasks.push_back(std::move(issued));
+    }
+  }
+  int find(int of) const {
+    auto it = std::lower_bound(number.begin(), number.end(), of);
+    return it != number.end() && *it == of ? int(it - number.begin()) : -1;
+  }
+};
+
+} // namespace
+
+// Without tasks of its own an op's B and W are one.
+StageModel::LastTasks StageModel::lastTasks(int begin, int end,
+                                            double weight) const {
+  LastTasks last;
+  last.final.assign(size_t(end - begin), -1);
+  if (submicrobatches.empty()) {
+    for (int i = end; i-- > begin;) {
+      last.final[size_t(i - begin)] = int(last.tasks.size());
+      last.tasks.push_back(
+          {problem.ops[i].weight + (begin == 0 ? problem.ops[i].backward : 0),
+           false,
+           {}});
+    }
+    return last;
+  }
+  Chosen w(problem.submicrobatches[2], begin, end);
+  Chosen b(problem.submicrobatches[1], begin, joinsLast(begin) ? end : begin);
+  // What moved into the waits of B is missing here.
+  double all = 0;
+  for (const IssuedTask &task : w.tasks)
+    all += task.communication ? 0 : task.seconds;
+  std::vector<std::vector<int>> backward(w.tasks.size());
+  for (size_t i = 0; i < w.tasks.size(); ++i) {
+    if (!w.tasks[i].communication && all > weight)
+      w.tasks[i].seconds *= weight / all;
+    for (int task : problem.submicrobatches[2][size_t(w.number[i])].backward)
+      if (int at = b.find(task); at >= 0)
+        backward[i].push_back(at);
+  }
+  // One submicrobatch after the other: gradients are final with the second.
+  if (problem.overlap > 0) {
+    for (IssuedTask &task : w.tasks)
+      task.seconds /= 2;
+    last.tasks.push_back({std::min(weight, all) / 2, false, {}});
+  }
+  const int before = int(last.tasks.size());
+  const std::vector<int> order = joinedOrder(b.tasks, w.tasks, backward);
+  std::vector<int> place(order.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    place[size_t(order[i])] = before + int(i);
+  const int first = int(b.tasks.size()); // of W
+  for (int number : order) {
+    const bool ofW = number >= first;
+    const IssuedTask &task =
+        ofW ? w.tasks[size_t(number - first)] : b.tasks[size_t(number)];
+    IssuedTask issued{task.seconds, task.communication, {}};
+    for (int need : task.needs)
+      issued.needs.push_back(place[size_t(need + (ofW ? first : 0))]);
+    if (ofW) {
+      for (int need : backward[size_t(number - first)])
+        issued.needs.push_back(place[size_t(need)]);
+      const int op =
+          problem.submicrobatches[2][size_t(w.number[size_t(number - first)])]
+              .op;
+      last.final[size_t(op - begin)] = int(last.tasks.size());
+    }
+    last.tasks.push_back(std::move(issued));
+  }
+  return last;
+}
+
+// Of B and W together.
+double StageModel::secondsOfLast(int begin, int end) const {
+  if (submicrobatches.empty() || !joinsLast(begin))
+    return std::numeric_limits<double>::infinity();
+  return simulateLastBackward(
+             lastTasks(begin, end, std::numeric_limits<double>::infinity())
+                 .tasks,
+             {}, false)
+      .tasks;
+}
+
+double StageModel::exposedReduction(int begin, int end,
+                                    const PipelineShape &shape,
+                                    double weight) const {
+  const GradientReduction &reduce = shape.reduce;
+  if (!reduce.tensorSeconds && (reduce.replicas <= 1 || !reduce.seconds))
+    return 0;
+  auto [it, isNew] = reductions.try_emplace(
+      {begin, end, reduce.replicas, reduce.bucketBytes, reduce.early, weight},
+      0);
+  if (!isNew)
+    return it->second;
+  const LastTasks last = lastTasks(begin, end, weight);
+  // Backward comes from the last op to the first; a gradient is final with the
+  // first user of its parameter.
+  struct Gradient {
+    double bytes;
+    int after;
+    bool tensor, early; // summed over the ranks of a replica too
+  };
+  std::vector<Gradient> gradients;
+  for (int i = end; i-- > begin;)
+    for (auto [p, previous] : parametersOf[i]) {
+      const StageParameter &parameter = problem.parameters[p];
+      const bool tensor = parameter.tensorPartial && reduce.tensorSeconds;
+      if (previous >= begin || parameter.gradientBytes <= 0 ||
+          parameter.scattered ||
+          (!tensor && reduce.replicas <= 1))
+        continue;
+      // Exchanged with other stages first, in the update.
+      const bool isShared =
+          parameter.users.front() < begin || parameter.users.back() >= end;
+      gradients.push_back({parameter.gradientBytes,
+                           last.final[size_t(i - begin)], tensor,
+                           reduce.early && !isShared});
+    }
+  std::stable_sort(
+      gradients.begin(), gradients.end(),
+      [](const Gradient &a, const Gradient &b) { return a.after < b.after; });
+  std::vector<Gradient> buckets;
+  for (const Gradient &gradient : gradients) {
+    auto open = std::find_if(buckets.rbegin(), buckets.rend(),
+                             [&](const Gradient &bucket) {
+                               return bucket.tensor == gradient.tensor &&
+                                      bucket.early == gradient.early;
+                             });
+    if (open == buckets.rend() ||
+        open->bytes + gradient.bytes > reduce.bucketBytes) {
+      buckets.push_back(gradient);
+      continue;
+    }
+    open->bytes += gradient.bytes;
+    open->after = gradient.after;
+  }
+  std::stable_sort(
+      buckets.begin(), buckets.end(),
+      [](const Gradient &a, const Gradient &b) { return a.after < b.after; });
+  std::vector<EarlyReduction> early;
+  double after = 0;
+  for (const Gradient &bucket : buckets) {
+    const double seconds =
+        (bucket.tensor ? reduce.tensorSeconds : reduce.seconds)(bucket.bytes);
+    if (bucket.early)
+      early.push_back({seconds, bucket.after});
+    else
+      after += seconds;
+  }
+  const double alone = simulateLastBackward(last.tasks, {}, false).tasks;
+  const double both =
+      simulateLastBackward(last.tasks, early, reduce.shared).reduced;
+  return it->second = both - alone + after;
+}
+
+} // namespace merak::planning
