@@ -44,7 +44,7 @@ std::string Compilation::confirmedLines() const {
     lines += fmt::format(
         "plan {}, {}{}: {} expected, {}{}\n", plan.degrees.str(),
         plan.plan.schedule.name,
-        plan.overlap ? fmt::format(", overlap {}", plan.overlap) : "",
+        plan.techniques.str(),
         report::humanSeconds(finalist.expected),
         finalist.failed
             ? "its buffers do not fit"

@@ -28,6 +28,9 @@ QUICK = [
     ("gpt2-124m", "rtx3090-16x4", (2, 2, 2), 2, 32),
     ("gpt2-124m", "rtx3090-16x4", (1, 1, 12), 2, 8),
     ("gpt2-124m", "xeon-2", (1, 1, 2), 1, 4),
+    ("gpt2-124m", "h100-8x8", (1, 4, 2), 2, 32, "--zero=1"),
+    ("gpt2-124m", "h100-8x8", (2, 2, 2), 2, 32, "--zero=3",
+     "--sequence-parallel=on"),
     ("gpt2-1.5b", "h100-8x8", (1, 8, 1), 4, 64),
     ("gpt2-1.5b", "h100-8x8", (2, 2, 2), 4, 64, "--schedule=1f1b"),
 ]
@@ -40,6 +43,8 @@ FULL = [
     ("gpt-8.3b", "h100-8x8", (1, 8, 8), 4, 512),
     ("gpt-8.3b", "h200-8x8", (4, 4, 4), 2, 128, "--schedule=1f1b"),
     ("gpt3-175b", "h200-8x8", (8, 1, 8), 1, 32, "--schedule=1f1b"),
+    ("gpt3-175b", "h100-8x8", (4, 2, 8), 1, 64, "--schedule=1f1b", "--zero=3",
+     "--sequence-parallel=on"),
     ("gpt3-175b", "h200-8x8", (4, 1, 16), 1, 16, "--schedule=1f1b"),
     ("llama-7b", "h100-8x8", (2, 1, 8), 1, 16, "--schedule=1f1b"),
     ("llama-7b", "h200-8x8", (1, 8, 4), 1, 32),
@@ -48,7 +53,8 @@ FULL = [
 BROKEN = ("gpt2-124m", "h100-8x8", (1, 2, 2), 4, 16)
 # Of what is simulated. In 16 bits the gradients of each microbatch are reduced over dp
 # before they are added in f32, beside what tp waits for.
-STEP, STEP_BOTH = 0.05, 0.13
+# Collectives of stored parameters queue behind those of tp.
+STEP, STEP_BOTH, STEP_STORED = 0.05, 0.13, 0.2
 TAKEN = 6  # reductions, one at a time
 
 
@@ -73,12 +79,15 @@ def verified(case, precision, tools):
     plan = tools.path("out.plan")
     text = compile_case(tools, case, precision, "--grad-clip=1", "-o", plan)
     both = precision == "bf16" and case[2] and min(case[2][1:]) > 1
-    price = prices.check(text, tools, plan, STEP_BOTH if both else STEP)
+    stored = any(option.startswith("--zero") for option in case[5:])
+    price = prices.check(text, tools, plan, STEP_STORED if stored else
+                         STEP_BOTH if both else STEP)
     said, _ = tools.run("merak-plan", "verify", plan)
     text, _ = tools.run("merak-plan", "print", plan)
     # A plan that splits nothing would prove nothing.
     mesh = case[2]
-    if mesh and mesh[1] * mesh[2] > 1 and "all_reduce" not in text:
+    if mesh and mesh[1] * mesh[2] > 1 and not re.search(
+            "all_reduce|reduce_scatter", text):
         raise Failed(f"no all-reduce on {mesh}")
     return f"{price}, " + re.sub(r".*sound: ", "", said.strip())
 
