@@ -6,9 +6,13 @@ include "dialects/Train/TrainBase.td"
 
 let opDocGroup = Train_ElementwiseOps in {
 
-// `formula` says what y is of x; `note` is added to the description.
+// `formula` says what y is of x; `note` is added to the description. `linear`:
+// the groups of operands that may be partial sums together, as ShardingRule has
+// them: of a negation "{{0}}", of an addition "{{0, 1}}", of a product
+// "{{0}, {1}}". Sums of what is left out are reduced before the op.
 class Train_Unary<string mnemonic, string formula, list<Trait> traits = [Grad],
-                  string note = "", TypeConstraint type = Tensor, string element = "f32">
+                  string note = "", TypeConstraint type = Tensor, string element = "f32",
+                  string linear = "{}">
     : Train_Op<mnemonic, [Pure, SameOperandsAndResultType, Pointwise, Rule] # traits> {
   let summary = "element-wise " # formula;
   let description = [{
@@ -24,10 +28,10 @@ class Train_Unary<string mnemonic, string formula, list<Trait> traits = [Grad],
   let results = (outs type:$y);
   let assemblyFormat = "$x attr-dict `:` type($y)";
   let extraClassDefinition = [{
-    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation(), }] # linear # [{); }
   }];
 }
-def Train_NegOp : Train_Unary<"neg", "-x", [Grad, FollowsPrecision]>;
+def Train_NegOp : Train_Unary<"neg", "-x", [Grad, FollowsPrecision], linear = "{{0}}">;
 def Train_ExpOp : Train_Unary<"exp", "e^x">;
 def Train_LogOp : Train_Unary<"log", "ln(x)">;
 def Train_SqrtOp : Train_Unary<"sqrt", "sqrt(x)">;
@@ -50,7 +54,7 @@ def Train_RoundOp : Train_Unary<"round", "the integer nearest to x", [Grad],
                                 " Halves go to the even neighbour. The gradient is 0 wherever there is one.">;
 def Train_NotOp : Train_Unary<"not", "!x", [], " Of bool (i1).", Bools, "i1">;
 
-def Train_StopGradientOp : Train_Unary<"stop_gradient", "x", [FollowsPrecision]> {
+def Train_StopGradientOp : Train_Unary<"stop_gradient", "x", [FollowsPrecision], linear = "{{0}}"> {
   let summary = "its operand, through which no gradient goes";
   let description = [{
     `y = x`, treated as a constant by `differentiate`, which then replaces it by
@@ -66,7 +70,7 @@ def Train_StopGradientOp : Train_Unary<"stop_gradient", "x", [FollowsPrecision]>
   }];
 }
 
-def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Pointwise, FollowsPrecision, Rule, Grad]> {
+def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Pointwise, FollowsPrecision, Rule, Grad, EpilogueOpInterface]> {
   let summary = "Gaussian error linear unit";
   let description = [{
     `y = x / 2 * (1 + erf(x / sqrt(2)))`, with `tanh` its approximation
@@ -81,11 +85,14 @@ def Train_GeluOp : Train_Op<"gelu", [Pure, AllTypesMatch<["x", "y"]>, Pointwise,
   let arguments = (ins Tensor:$x, UnitAttr:$tanh);
   let results = (outs Tensor:$y);
   let assemblyFormat = "(`tanh` $tanh^)? $x attr-dict `:` type($y)";
+  let extraClassDeclaration = [{
+    ::merak::Epilogue getEpilogue() { return getTanh() ? ::merak::Epilogue::Gelu : ::merak::Epilogue::None; }
+  }];
   let extraClassDefinition = [{
     ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
   }];
 }
-def Train_GeluGradOp : Train_Op<"gelu_grad", [Pure, AllTypesMatch<["x", "dy", "dx"]>, Pointwise, Rule]> {
+def Train_GeluGradOp : Train_Op<"gelu_grad", [Pure, AllTypesMatch<["x", "dy", "dx"]>, Pointwise, Rule, EpilogueOpInterface]> {
   let summary = "gradient of gelu: dx = dy * gelu'(x)";
   let description = [{
     `dx = dy * gelu'(x)`, the derivative of the exact form or, with `tanh`, of
@@ -102,12 +109,15 @@ def Train_GeluGradOp : Train_Op<"gelu_grad", [Pure, AllTypesMatch<["x", "dy", "d
   let arguments = (ins Tensor:$dy, Tensor:$x, UnitAttr:$tanh);
   let results = (outs Tensor:$dx);
   let assemblyFormat = "(`tanh` $tanh^)? $dy `,` $x attr-dict `:` type($dx)";
+  let extraClassDeclaration = [{
+    ::merak::Epilogue getEpilogue() { return getTanh() ? ::merak::Epilogue::GeluGradient : ::merak::Epilogue::None; }
+  }];
   let extraClassDefinition = [{
-    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation(), {{0}}); }
   }];
 }
 
-def Train_CastOp : Train_Op<"cast", [Pure, SameOperandsAndResultShape, Pointwise, Rule, Grad]> {
+def Train_CastOp : Train_Op<"cast", [Pure, SameOperandsAndResultShape, Pointwise, Rule, Grad, EpilogueOpInterface]> {
   let summary = "conversion of the element type; to bool: x != 0";
   let description = [{
     y has x's shape and another element type. Floats are rounded to the nearest
@@ -122,13 +132,12 @@ def Train_CastOp : Train_Op<"cast", [Pure, SameOperandsAndResultShape, Pointwise
   let arguments = (ins Tensor:$x);
   let results = (outs Tensor:$y);
   let assemblyFormat = "$x attr-dict `:` type($x) `to` type($y)";
-  let extraClassDefinition = [{
-    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
-  }];
+  let extraClassDeclaration = [{ ::merak::Epilogue getEpilogue() { return ::merak::Epilogue::Cast; } }];
 }
 
 class Train_Binary<string mnemonic, string formula, list<Trait> traits = [Grad],
-                   string note = "", TypeConstraint type = Tensor, string element = "f32">
+                   string note = "", TypeConstraint type = Tensor, string element = "f32",
+                   string linear = "{}">
     : Train_Op<mnemonic, [Pure, Infer, Pointwise, Broadcasts, Rule] # traits> {
   let summary = "element-wise " # formula # ", with broadcasting";
   let description = [{
@@ -147,17 +156,20 @@ class Train_Binary<string mnemonic, string formula, list<Trait> traits = [Grad],
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs)";
   let hasVerifier = 1;
   let extraClassDefinition = [{
-    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
+    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation(), }] # linear # [{); }
     ::llvm::LogicalResult $cppClass::verify() { return verifyOneElementType(getOperation(), getOperands()); }
     ::llvm::LogicalResult $cppClass::inferReturnTypes(::mlir::MLIRContext *, std::optional<::mlir::Location> location,
         ::mlir::ValueRange operands, ::mlir::DictionaryAttr, ::mlir::OpaqueProperties, ::mlir::RegionRange,
         ::llvm::SmallVectorImpl<::mlir::Type> &types) { return inferBroadcast(location, operands, {}, types); }
   }];
 }
-def Train_AddOp : Train_Binary<"add", "lhs + rhs", [Grad, FollowsPrecision]>;
-def Train_SubOp : Train_Binary<"sub", "lhs - rhs", [Grad, FollowsPrecision]>;
-def Train_MulOp : Train_Binary<"mul", "lhs * rhs", [Grad, FollowsPrecision]>;
-def Train_DivOp : Train_Binary<"div", "lhs / rhs", [Grad, FollowsPrecision], " Of integers the quotient, rounded towards 0.">;
+def Train_AddOp : Train_Binary<"add", "lhs + rhs", [Grad, FollowsPrecision, EpilogueOpInterface], linear = "{{0, 1}}"> {
+  let extraClassDeclaration = [{ ::merak::Epilogue getEpilogue() { return ::merak::Epilogue::Bias; } }];
+}
+def Train_SubOp : Train_Binary<"sub", "lhs - rhs", [Grad, FollowsPrecision], linear = "{{0, 1}}">;
+def Train_MulOp : Train_Binary<"mul", "lhs * rhs", [Grad, FollowsPrecision], linear = "{{0}, {1}}">;
+def Train_DivOp : Train_Binary<"div", "lhs / rhs", [Grad, FollowsPrecision], " Of integers the quotient, rounded towards 0.",
+                               linear = "{{0}}">;
 def Train_PowOp : Train_Binary<"pow", "lhs ^ rhs">;
 def Train_MaxOp : Train_Binary<"max", "max(lhs, rhs)", [Grad, FollowsPrecision], " Of equals lhs gets the gradient.">;
 def Train_MinOp : Train_Binary<"min", "min(lhs, rhs)", [Grad, FollowsPrecision], " Of equals lhs gets the gradient.">;
@@ -215,7 +227,6 @@ def Train_SelectOp : Train_Op<"select", [Pure, Infer, Pointwise, Broadcasts, Fol
   let assemblyFormat = "$condition `,` $lhs `,` $rhs attr-dict `:` type($condition) `,` type($lhs) `,` type($rhs)";
   let hasVerifier = 1;
   let extraClassDefinition = [{
-    ::merak::ShardingRule $cppClass::getShardingRule() { return elementwiseRule(getOperation()); }
     ::llvm::LogicalResult $cppClass::verify() {
       return verifyOneElementType(getOperation(), getOperands().drop_front()); }
     ::llvm::LogicalResult $cppClass::inferReturnTypes(::mlir::MLIRContext *context, std::optional<::mlir::Location> location,

@@ -24,10 +24,12 @@ class Train_Reduce<string mnemonic, string what, list<Trait> traits, string note
   let results = (outs Tensor:$y);
   let assemblyFormat = "$x `axes` $axes `keepdims` $keepdims attr-dict `:` type($x)";
 }
-def Train_ReduceSumOp : Train_Reduce<"reduce_sum", "sum", [AddsInPlace, Grad]>;
+def Train_ReduceSumOp : Train_Reduce<"reduce_sum", "sum", [AddsInPlace, Grad, EpilogueOpInterface]> {
+  let extraClassDeclaration = [{ ::merak::Epilogue getEpilogue() { return ::merak::Epilogue::Sum; } }];
+}
 def Train_ReduceMaxOp : Train_Reduce<"reduce_max", "maximum", [Grad], " Ties share the gradient equally.">;
 
-def Train_EinsumOp : Train_Op<"einsum", [Pure, Infer, Contraction, AddsInPlace, LowPrecision, RuleFlops, Grad]> {
+def Train_EinsumOp : Train_Op<"einsum", [Pure, Infer, Contraction, AddsInPlace, WidensResult, LowPrecision, RuleFlops, Grad]> {
   let summary = "contraction of two tensors";
   let description = [{
     Every matrix product is one. The equation names the dimensions of lhs, rhs

@@ -15,42 +15,37 @@ static bool isZero(Value value) {
          dense.getSplatValue<APFloat>().isZero();
 }
 
-// Which operands may be partial sums together (see ShardingRule::linear).
-static std::vector<std::vector<int>> linearGroups(Operation *op) {
-  if (isa<AddOp, SubOp>(op))
-    return {{0, 1}};
-  if (isa<MulOp>(op))
-    return {{0}, {1}};
-  if (isa<DivOp, NegOp, GeluGradOp>(op))
-    return {{0}};
-  if (isa<SelectOp>(op)) {
-    // Zero is the sum of zeros.
-    std::vector<std::vector<int>> groups = {{1, 2}};
-    for (int i : {1, 2})
-      if (isZero(op->getOperand(3 - i)))
-        groups.push_back({i});
-    return groups;
-  }
-  if (auto cast = dyn_cast<CastOp>(op))
-    if (isa<FloatType>(getElementTypeOrSelf(cast.getX())) &&
-        isa<FloatType>(getElementTypeOrSelf(cast.getY())))
-      return {{0}};
-  return {};
-}
-
-ShardingRule merak::train::elementwiseRule(Operation *op) {
+ShardingRule
+merak::train::elementwiseRule(Operation *op,
+                              std::vector<std::vector<int>> linear) {
   std::vector<Shape> operands;
   for (Value operand : op->getOperands())
     operands.push_back(shapeOf(operand));
   return merak::elementwiseRule(operands, shapeOf(op->getResult(0)),
-                                linearGroups(op));
+                                std::move(linear));
+}
+
+ShardingRule SelectOp::getShardingRule() {
+  std::vector<std::vector<int>> linear = {{1, 2}};
+  // Zero is the sum of zeros.
+  for (int i : {1, 2})
+    if (isZero(getOperand(3 - i)))
+      linear.push_back({i});
+  return elementwiseRule(getOperation(), std::move(linear));
+}
+
+// Between floats; sums of integers are none of their roundings.
+ShardingRule CastOp::getShardingRule() {
+  const bool floats = isa<FloatType>(getElementTypeOrSelf(getX())) &&
+                      isa<FloatType>(getElementTypeOrSelf(getY()));
+  return elementwiseRule(getOperation(),
+                         floats ? std::vector<std::vector<int>>{{0}}
+                                : std::vector<std::vector<int>>{});
 }
 
 // The same mask on every summand, so sums may stay partial.
 ShardingRule DropoutOp::getShardingRule() {
-  ShardingRule rule = elementwiseRule(getOperation());
-  rule.linear = {{0}};
-  return rule;
+  return elementwiseRule(getOperation(), {{0}});
 }
 // Ten rounds of two products and four xors for four elements, and the choice.
 double DropoutOp::getFlops() {
@@ -86,9 +81,7 @@ ShardingRule TransposeOp::getShardingRule() {
 }
 
 ShardingRule ExpandOp::getShardingRule() {
-  ShardingRule rule = elementwiseRule(getOperation());
-  rule.linear = {{0}};
-  return rule;
+  return elementwiseRule(getOperation(), {{0}});
 }
 
 // A dimension n = (n/g whole) x (g parallel), where g divides every boundary:

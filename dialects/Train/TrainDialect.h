@@ -1,6 +1,7 @@
 // The train dialect: ops, attributes and interfaces of the training graph.
 #pragma once
 
+#include "dialects/Support/Epilogue.h"
 #include "dialects/Support/ShardingRule.h"
 #include "dialects/Train/Traits.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
@@ -27,8 +28,10 @@ llvm::hash_code hash_value(const Optimizer &optimizer);
 namespace merak::train {
 
 // The rule of element-wise ops with NumPy broadcasting: one parallel factor a
-// result dimension; size-1 operand dimensions have none.
-ShardingRule elementwiseRule(mlir::Operation *op);
+// result dimension; size-1 operand dimensions have none. `linear`: see
+// ShardingRule.
+ShardingRule elementwiseRule(mlir::Operation *op,
+                             std::vector<std::vector<int>> linear = {});
 
 // Result type of NumPy broadcasting; `element` null: that of operand 0.
 mlir::LogicalResult inferBroadcast(std::optional<mlir::Location> location,

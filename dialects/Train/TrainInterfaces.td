@@ -13,6 +13,7 @@ def Broadcasts : Train_Trait<"Broadcasts">;
 def ViewLike : Train_Trait<"ViewLike">;
 def Contraction : Train_Trait<"Contraction">;
 def AddsInPlace : Train_Trait<"AddsInPlace">;
+def WidensResult : Train_Trait<"WidensResult">;
 def LowPrecision : Train_Trait<"LowPrecision">;
 def FollowsPrecision : Train_Trait<"FollowsPrecision">;
 def AnyPrecision : Train_Trait<"AnyPrecision">;
@@ -53,6 +54,19 @@ def DifferentiableOpInterface : OpInterface<"DifferentiableOpInterface"> {
       "void", "buildGradient", (ins "::mlir::OpBuilder &":$builder,
         "::llvm::ArrayRef<::mlir::Value>":$resultGrads, "::llvm::ArrayRef<bool>":$wanted,
         "::llvm::SmallVectorImpl<::mlir::Value> &":$operandGrads)>
+  ];
+}
+
+def EpilogueOpInterface : OpInterface<"EpilogueOpInterface"> {
+  let cppNamespace = "::merak::train";
+  let description = [{
+    What the kernel of a neighbouring matrix product can do of the op, so that no
+    other kernel reads and writes the result once more. Which products, in what
+    order and how far away: `passes/Planning/Epilogues.h`.
+  }];
+  let methods = [
+    InterfaceMethod<"What the op is to a product, with its present attributes.",
+      "::merak::Epilogue", "getEpilogue">
   ];
 }
 

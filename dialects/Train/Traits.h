@@ -28,6 +28,10 @@ struct Contraction : mlir::OpTrait::TraitBase<Op, Contraction> {};
 template <typename Op>
 struct AddsInPlace : mlir::OpTrait::TraitBase<Op, AddsInPlace> {};
 
+// Its kernel can leave the result of 16-bit operands in f32.
+template <typename Op>
+struct WidensResult : mlir::OpTrait::TraitBase<Op, WidensResult> {};
+
 // In mixed precision (docs/Precision.md); ops without one of these need f32.
 // Runs on matrix units: operands are converted to 16 bits.
 template <typename Op>

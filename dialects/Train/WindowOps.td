@@ -48,7 +48,7 @@ def Train_ConvGradInputOp : Train_Op<"conv_grad_input", [Pure, Contraction, Lack
   let assemblyFormat = "$dy `,` $w attr-dict `:` type(operands) `->` type(results)";
   let hasVerifier = 1;
 }
-def Train_ConvGradWeightOp : Train_Op<"conv_grad_weight", [Pure, Contraction, AddsInPlace, RuleFlopsLocal]> {
+def Train_ConvGradWeightOp : Train_Op<"conv_grad_weight", [Pure, Contraction, AddsInPlace, WidensResult, RuleFlopsLocal]> {
   let summary = "gradient of a convolution with respect to its weight";
   let description = [{
     dw gets, for each place in the window, the sum over samples and windows of x

@@ -1,35 +1,20 @@
 #include "passes/CostModel/Cost.h"
 
+#include "runtime/plan/LibraryKernels.h"
+
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 namespace merak::costmodel {
 
 std::string kernelClass(const std::string &variant) {
-  std::string name = variant.substr(0, variant.find(':'));
-  static const std::map<std::string, std::string> kClass{
-      {"einsum", "matmul"},
-      {"attention", "attention"},
-      {"attention_grad", "attention"},
-      {"conv", "conv"},
-      {"conv_grad_input", "conv"},
-      {"conv_grad_weight", "conv"},
-      {"copy", "copy"},
-      {"fill", "copy"},
-      {"slice", "copy"},
-      {"gather", "gather"},
-      {"scatter_add", "gather"},
-      {"scatter_reduce", "gather"},
-      {"adamw_update", "optimizer"},
-      {"sgd_update", "optimizer"},
-      {"adagrad_update", "optimizer"},
-      {"", "elementwise"},
-      {"matmul", "matmul"},
-      {"optimizer", "optimizer"},
-      {"elementwise", "elementwise"}};
-  auto it = kClass.find(name);
-  return it == kClass.end() ? "rows" : it->second;
+  const std::string name = variant.substr(0, variant.find(':'));
+  if (const LibraryKernel *kernel = findLibraryKernel(name))
+    return nameOf(kernel->rates);
+  for (int i = 0; i < kRateClasses; ++i)
+    if (name == nameOf(RateClass(i)))
+      return name;
+  return nameOf(name.empty() ? RateClass::Elementwise : RateClass::Rows);
 }
 
 namespace {

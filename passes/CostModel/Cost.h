@@ -23,7 +23,8 @@ struct Kernel {
 };
 
 // The class whose rates stand in for those of a kernel that the file does not
-// list: "matmul" for "einsum", "rows" for "softmax", ...
+// list (runtime/plan/LibraryKernels.h): "matmul" for "einsum", "rows" for
+// "softmax"; "elementwise" for a generated kernel, which has no name.
 std::string kernelClass(const std::string &name);
 
 // The rates of the variant, else of the kernel, else of its class; null: none.

@@ -509,10 +509,10 @@ void ActionLowering::lowerProduct(const Epilogue &epilogue) {
     call.inputs.push_back(epilogue.bias);
     attribute("bias", "1");
   }
-  if (epilogue.gelu == Epilogue::Gradient) {
+  if (epilogue.gelu == Epilogue::Gelu::Gradient) {
     call.inputs.push_back(epilogue.argument);
     attribute("gelu", "gradient");
-  } else if (epilogue.gelu == Epilogue::Forward) {
+  } else if (epilogue.gelu == Epilogue::Gelu::Forward) {
     attribute("gelu", epilogue.argument ? "keep" : "forward");
     if (epilogue.argument)
       call.outputs.push_back(epilogue.argument);

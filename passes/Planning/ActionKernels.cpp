@@ -301,7 +301,8 @@ private:
     if (product.bias >= 0)
       inputs.push_back(product.bias);
     if (product.argument >= 0)
-      (product.slope ? inputs : outputs).push_back(product.argument);
+      (product.gelu == FusedProduct::Gelu::Gradient ? inputs : outputs)
+          .push_back(product.argument);
     costmodel::Kernel kernel = library(product.op, inputs, outputs);
     for (int op : product.ops)
       kernel.flops += flopsOf(op);

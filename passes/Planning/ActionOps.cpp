@@ -64,7 +64,10 @@ public:
       if (graph.ops[i].isUpdate())
         for (size_t o = 0; o < graph.ops[i].operands.size(); ++o)
           if (!graph.tensors[size_t(graph.ops[i].operands[o])].parameter)
-            materialize(nodeOf(int(i), o), ListOf::U, home[i]);
+            lists[size_t(ListOf::U)]
+                .values[size_t(
+                    materialize(nodeOf(int(i), o), ListOf::U, home[i]))]
+                .updates = true;
     return std::move(lists);
   }
 

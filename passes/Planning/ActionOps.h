@@ -23,6 +23,7 @@ struct ActionValue {
   std::vector<int> users; // ops of the list, each once for each operand
   bool kept = false;      // other actions or stages read it
   bool summed = false;    // added up over the microbatches
+  bool updates = false;   // an update reads it as its gradient
   bool splat = false;     // an immediate value of kernels
   bool ofHalf = false;    // see Submicrobatches.h
   unsigned axes = 0;      // over which ranks hold other elements or summands

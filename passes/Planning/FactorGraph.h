@@ -12,6 +12,7 @@
 // {{0},{1}}.
 #pragma once
 
+#include "dialects/Support/Epilogue.h"
 #include "dialects/Support/ShardingRule.h"
 #include "runtime/core/Status.h"
 
@@ -37,9 +38,6 @@ struct Loops {
 // What lowering makes of an op instead of a kernel: another view of the same
 // memory, or parts written into a larger tensor.
 enum class Moves { No, Reshape, Transpose, Slice, Expand, Pad, Concat };
-
-// What the product behind or in front of an op can do for it.
-enum class Epilogue { None, Bias, Gelu, GeluGradient, Cast, Sum };
 
 // Where an op runs in a step: forward and backward once a microbatch, update
 // once a step, after the gradients have been accumulated.
@@ -76,11 +74,12 @@ struct GraphOp {
   int64_t axis = 0;           // Concat
   std::optional<Loops> loops; // none: no generated kernel can hold it
   Epilogue epilogue = Epilogue::None;
-  std::string equation;     // of a product of two tensors
-  bool addsInPlace = false; // its kernel can add to what the output holds
-  bool update = false;      // of a parameter, by the optimizer
-  bool looksUp = false;     // rows of its first operand by ids: an embedding
-  std::string kernel;       // of the cost model: "einsum", "layer_norm"
+  std::string equation;      // of a product of two tensors
+  bool widensResult = false; // its kernel can leave 16-bit results in f32
+  bool addsInPlace = false;  // its kernel can add to what the output holds
+  bool update = false;       // of a parameter, by the optimizer
+  bool looksUp = false;      // rows of its first operand by ids: an embedding
+  std::string kernel;        // of the cost model: "einsum", "layer_norm"
   // The optimizer's step on a parameter.
   bool isUpdate() const { return phase == Phase::Update && results.empty(); }
 };

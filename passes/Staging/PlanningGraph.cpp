@@ -1,6 +1,5 @@
 #include "passes/Staging/PlanningGraph.h"
 
-#include "passes/Lowering/Epilogues.h"
 #include "passes/Lowering/FusionGroups.h"
 
 #include "llvm/ADT/StringMap.h"
@@ -46,7 +45,9 @@ static void describeLowering(Operation *op, planning::GraphOp &out) {
     out.axis = concat.getAxis();
   }
   out.loops = lowering::loopsOf(op);
-  out.epilogue = lowering::epilogueRoleOf(op);
+  if (auto epilogue = dyn_cast<EpilogueOpInterface>(op))
+    out.epilogue = epilogue.getEpilogue();
+  out.widensResult = op->hasTrait<WidensResult>();
   if (auto product = dyn_cast<EinsumOp>(op))
     out.equation = product.getEquation().str();
   out.addsInPlace = op->hasTrait<Pointwise>() || op->hasTrait<AddsInPlace>();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/core/Backend.h"
+#include "runtime/plan/LibraryKernels.h"
 
 #include <initializer_list>
 #include <memory>
@@ -68,7 +69,7 @@ private:
 // What a kernel does itself; what it does not is done around it, on dense
 // copies of the operands.
 struct KernelEntry {
-  const char *name;
+  LibraryKernelName name;
   KernelResult (*create)(Request &);
   bool anyStrides;  // takes operands with any strides
   bool accumulates; // adds to its outputs if asked

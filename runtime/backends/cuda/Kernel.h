@@ -7,6 +7,7 @@
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/backends/cpu/Nest.h"
 #include "runtime/backends/cuda/Device.h"
+#include "runtime/plan/LibraryKernels.h"
 
 namespace merak::cuda {
 
@@ -107,7 +108,7 @@ enum class Strides {
 };
 
 struct KernelEntry {
-  const char *name;
+  LibraryKernelName name;
   KernelResult (*create)(Request &, const Device &);
   Strides strides = Strides::Any;
   bool updates = false; // reads its outputs (optimizers): no accumulate

@@ -1,0 +1,100 @@
+// The library kernels of plans: what an Instruction may name, and by whose
+// rates each is priced. docs/Kernels.md says what they mean; backends, which
+// can have no other ones, compute them; the cost model takes the class.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace merak {
+
+// Kernels whose time depends on their sizes in one way: the rates of the class
+// stand in for those of a kernel that nobody measured. Rows: anything that goes
+// over rows of a tensor.
+enum class RateClass {
+  Elementwise,
+  Matmul,
+  Attention,
+  Conv,
+  Copy,
+  Gather,
+  Optimizer,
+  Rows
+};
+inline constexpr int kRateClasses = 8;
+
+// As files of clusters write it.
+constexpr const char *nameOf(RateClass rates) {
+  constexpr const char *kNames[kRateClasses] = {
+      "elementwise", "matmul", "attention", "conv",
+      "copy",        "gather", "optimizer", "rows"};
+  return kNames[static_cast<int>(rates)];
+}
+
+struct LibraryKernel {
+  std::string_view name;
+  RateClass rates = RateClass::Rows;
+};
+
+// In the order of docs/Kernels.md.
+inline constexpr auto kLibraryKernels = std::to_array<LibraryKernel>({
+    {"einsum", RateClass::Matmul},
+    {"copy", RateClass::Copy},
+    {"fill", RateClass::Copy},
+    {"slice", RateClass::Copy},
+    {"reduce_sum", RateClass::Rows},
+    {"reduce_max", RateClass::Rows},
+    {"gather", RateClass::Gather},
+    {"scatter_add", RateClass::Gather},
+    {"scatter_reduce", RateClass::Gather},
+    {"top_k", RateClass::Rows},
+    {"softmax", RateClass::Rows},
+    {"softmax_grad", RateClass::Rows},
+    {"layer_norm", RateClass::Rows},
+    {"layer_norm_grad", RateClass::Rows},
+    {"layer_norm_param_grad", RateClass::Rows},
+    {"rms_norm", RateClass::Rows},
+    {"rms_norm_grad", RateClass::Rows},
+    {"rms_norm_param_grad", RateClass::Rows},
+    {"softmax_cross_entropy", RateClass::Rows},
+    {"softmax_cross_entropy_grad", RateClass::Rows},
+    {"pick", RateClass::Rows},
+    {"pick_grad", RateClass::Rows},
+    {"attention", RateClass::Attention},
+    {"attention_grad", RateClass::Attention},
+    {"rotary", RateClass::Rows},
+    {"dropout", RateClass::Rows},
+    {"conv", RateClass::Conv},
+    {"conv_grad_input", RateClass::Conv},
+    {"conv_grad_weight", RateClass::Conv},
+    {"max_pool", RateClass::Rows},
+    {"max_pool_grad", RateClass::Rows},
+    {"avg_pool", RateClass::Rows},
+    {"avg_pool_grad", RateClass::Rows},
+    {"sgd_update", RateClass::Optimizer},
+    {"adamw_update", RateClass::Optimizer},
+    {"adagrad_update", RateClass::Optimizer},
+    {"square_sum", RateClass::Rows},
+    {"clip_factor", RateClass::Rows},
+});
+
+// Null: there is no such kernel.
+constexpr const LibraryKernel *findLibraryKernel(std::string_view name) {
+  for (const LibraryKernel &kernel : kLibraryKernels)
+    if (kernel.name == name)
+      return &kernel;
+  return nullptr;
+}
+
+// The name of a kernel that a backend implements. One that is not in the table
+// does not compile.
+struct LibraryKernelName {
+  const char *name;
+  consteval LibraryKernelName(const char *text) : name(text) {
+    if (!findLibraryKernel(text))
+      throw "no library kernel of this name; see kLibraryKernels";
+  }
+  constexpr operator const char *() const { return name; }
+};
+
+} // namespace merak
