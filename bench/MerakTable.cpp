@@ -241,6 +241,19 @@ FailureOr<OpPassManager> graphPasses() {
   return parsePassPipeline(text);
 }
 
+// One kernel an operation: each element-wise op gets a loop that no other has,
+// so that no kernel can hold two of them (passes/Planning/FusionGroups.h).
+// Nothing walks the loop, so the op's own kernel and its price stay.
+void separateKernels(planning::Graph &graph) {
+  int64_t unlike = int64_t(1) << 31; // no dimension is so large
+  for (planning::GraphOp &op : graph.ops) {
+    if (!op.loops || llvm::is_contained(op.loops->reduced, true))
+      continue;
+    op.loops->sizes.push_back(unlike++);
+    op.loops->reduced.push_back(false);
+  }
+}
+
 LogicalResult evaluate(const std::string &path,
                        const costmodel::Cluster &cluster,
                        MLIRContext &context) {
@@ -259,6 +272,8 @@ LogicalResult evaluate(const std::string &path,
     return failure();
   PlanningGraph step =
       buildPlanningGraph((*module)->lookupSymbol<func::FuncOp>("step"));
+  if (!fused)
+    separateKernels(step.graph);
   planning::Classes classes = planning::unify(step.graph);
   planning::SearchInput input;
   input.graph = &step.graph;
@@ -266,7 +281,6 @@ LogicalResult evaluate(const std::string &path,
   input.batched = step.batched;
   input.cluster = cluster;
   input.globalBatch = globalBatch;
-  input.fuse = fused;
   input.memoryBytes = static_cast<double>(cluster.device().memoryBytes);
   input.reduction.bucketBytes = 0; // as the table was made
   planning::SearchInput customary = input;

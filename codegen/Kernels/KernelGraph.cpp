@@ -3,6 +3,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "runtime/layout/Strides.h"
 
 #include <functional>
 
@@ -79,9 +80,7 @@ static LogicalResult readLayout(func::FuncOp function, DictionaryAttr attrs,
            << type;
   operand.element = tensor.getElementType();
   operand.shape.assign(tensor.getShape().begin(), tensor.getShape().end());
-  operand.strides.assign(tensor.getRank(), 1);
-  for (int64_t i = tensor.getRank() - 2; i >= 0; --i)
-    operand.strides[i] = operand.strides[i + 1] * operand.shape[i + 1];
+  operand.strides = llvm::to_vector(layout::denseStrides(tensor.getShape()));
   if (!attrs)
     return success();
   operand.accumulate = attrs.contains(kAccumulateAttr);

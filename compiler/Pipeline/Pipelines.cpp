@@ -61,7 +61,7 @@ void merak::buildStagePipeline(OpPassManager &manager,
 
 void merak::buildShardPipeline(OpPassManager &manager) {
   manager.addPass(createLocalize());
-  // Before halves: a fault of layouts is told once, not for both.
+  // Before submicrobatches: a fault of layouts is told once, not for both.
   manager.addPass(createVerifyShards());
   // Needs local shapes: it prices what one rank does.
   manager.addPass(createSubPipeline());

@@ -21,7 +21,7 @@ inline constexpr llvm::StringLiteral kMeshAttr = "dist.mesh";
 // Discardable attribute on the module: the #dist.cluster.
 inline constexpr llvm::StringLiteral kClusterAttr = "dist.cluster";
 
-// Whether a conversion is between the halves of a microbatch: on one device.
+// Whether a conversion is between submicrobatches: on one device.
 bool isOverSubmicrobatches(mlir::Operation *conversion);
 
 // Whether `type`, which may be global or local, can lie as `layout` says; null

@@ -16,9 +16,9 @@ def Pipe_Dialect : Dialect {
     before `localize`, in the global view, and after it, in that of one rank.
 
     The module's `pipe.tp_overlap` is the level of tensor-parallel overlap, with
-    which a microbatch is two halves; once they have ops of their own,
-    `pipe.submicrobatches` is the number of halves and `pipe.submicrobatch` on an op the
-    one that it is for.
+    which a microbatch is two submicrobatches; once they have ops of their own,
+    `pipe.submicrobatches` is their number and `pipe.submicrobatch` on an op the one that
+    it is for.
   }];
   let useDefaultAttributePrinterParser = 1;
   let dependentDialects = ["::merak::dist::DistDialect"];

@@ -14,13 +14,13 @@ namespace merak::pipe {
 // On the module: the #pipe.decision.
 inline constexpr llvm::StringLiteral kDecisionAttr = "pipe.decision";
 // On the module: the level of tensor-parallel overlap, from 1. A microbatch is
-// then two halves, and the mesh axis "mb" counts halves, or the tokens of each
-// sample are, over the mesh axis "half".
+// then two submicrobatches, of samples, which the mesh axis "mb" counts, or of
+// the tokens of each sample, over the mesh axis "sub".
 inline constexpr llvm::StringLiteral kOverlapAttr = "pipe.tp_overlap";
-// On the module after the halves were told apart: how many there are.
+// On the module after these were told apart: how many there are.
 inline constexpr llvm::StringLiteral kSubmicrobatchesAttr =
     "pipe.submicrobatches";
-// On an op of an action: the half it is for; absent: half 0, or both.
+// On an op of an action: the one it is for; absent: number 0, or both.
 inline constexpr llvm::StringLiteral kSubmicrobatchAttr = "pipe.submicrobatch";
 
 // Parts of a microbatch that have ops of their own, at least 1.

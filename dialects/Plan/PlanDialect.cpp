@@ -3,6 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 
 #include "mlir/IR/DialectImplementation.h"
+#include "runtime/layout/Strides.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -31,7 +32,7 @@ ParseResult parseList(AsmParser &parser, SmallVectorImpl<int64_t> &list) {
 void printView(AsmPrinter &p, ViewAttr view) {
   p.printSymbolName(view.getBuffer().getValue());
   printList(p, view.getShape());
-  if (view.getStrides() != ArrayRef<int64_t>(denseStrides(view.getShape()))) {
+  if (!llvm::equal(view.getStrides(), layout::denseStrides(view.getShape()))) {
     p << " by ";
     printList(p, view.getStrides());
   }
@@ -50,7 +51,7 @@ ParseResult parseView(AsmParser &parser, ViewAttr &view) {
     if (parseList(parser, strides))
       return failure();
   } else {
-    strides = denseStrides(shape);
+    strides = llvm::to_vector(layout::denseStrides(shape));
   }
   if (succeeded(parser.parseOptionalKeyword("at")) &&
       parser.parseInteger(offset))
@@ -114,24 +115,8 @@ int64_t plan::tensorBytes(RankedTensorType type) {
   return type.getNumElements() * elementBytes(type.getElementType());
 }
 
-SmallVector<int64_t> plan::denseStrides(ArrayRef<int64_t> shape) {
-  SmallVector<int64_t> strides(shape.size());
-  int64_t stride = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= shape[i];
-  }
-  return strides;
-}
-
 bool ViewAttr::isDense() const {
-  int64_t expected = 1;
-  for (size_t i = getShape().size(); i-- > 0;) {
-    if (getShape()[i] != 1 && getStrides()[i] != expected)
-      return false;
-    expected *= getShape()[i];
-  }
-  return true;
+  return layout::isDense(getShape(), getStrides());
 }
 
 int64_t ViewAttr::getNumElements() const {

@@ -45,7 +45,5 @@ inline constexpr uint64_t kCollectiveStream = 1;
 int64_t elementBytes(mlir::Type type);
 // Bytes of a tensor, without padding.
 int64_t tensorBytes(mlir::RankedTensorType type);
-// Row-major strides.
-llvm::SmallVector<int64_t> denseStrides(llvm::ArrayRef<int64_t> shape);
 
 } // namespace merak::plan

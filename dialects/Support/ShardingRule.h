@@ -20,7 +20,7 @@ namespace merak {
 //   Whole      operands are gathered before the op, results sliced after
 //   Samples    parallel over microbatches and replicas: all samples that a
 //              replica has of a microbatch are needed together; over other
-//              axes, the halves of a microbatch among them, whole
+//              axes, submicrobatches among them, whole
 enum class FactorKind { Parallel, Sum, Max, Decompose, Whole, Samples };
 
 struct RuleFactor {

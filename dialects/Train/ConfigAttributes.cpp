@@ -53,23 +53,12 @@ struct FieldReader {
   }
 };
 
-// Fields of two optimizers side by side: `visit` gets those that differ.
-template <typename Visit>
-void eachDifference(const Optimizer &a, const Optimizer &b, Visit &&visit) {
-  eachField(a, [&](StringRef name, const auto &mine) {
-    eachField(b, [&](StringRef other, const auto &theirs) {
-      if constexpr (std::is_same_v<decltype(mine), decltype(theirs)>)
-        if (name == other && !(mine == theirs))
-          visit(name, mine);
-    });
-  });
-}
-
 } // namespace
 
 llvm::hash_code merak::hash_value(const Optimizer &optimizer) {
   llvm::hash_code hash = llvm::hash_value(int(optimizer.kind));
-  eachField(optimizer, [&](StringRef, const auto &value) {
+  eachField([&](StringRef, auto member) {
+    const auto &value = optimizer.*member;
     using Value = std::decay_t<decltype(value)>;
     if constexpr (std::is_same_v<Value, double>)
       hash = llvm::hash_combine(hash, APFloat(value));
@@ -88,11 +77,12 @@ static ParseResult parseField(AsmParser &parser, Optimizer &optimizer) {
     return failure();
   bool known = false;
   ParseResult result = success();
-  eachField(optimizer, [&](StringRef field, auto &value) {
+  eachField([&](StringRef field, auto member) {
     if (field != name)
       return;
     known = true;
-    result = failure(parser.parseEqual() || FieldReader{parser}(value));
+    result =
+        failure(parser.parseEqual() || FieldReader{parser}(optimizer.*member));
   });
   if (!known)
     return parser.emitError(location, "optimizers have no field '")
@@ -124,9 +114,12 @@ Attribute OptimizerAttr::parse(AsmParser &parser, Type) {
 
 void OptimizerAttr::print(AsmPrinter &printer) const {
   printer << "<" << llvm::StringRef(getValue().name());
-  eachDifference(getValue(), Optimizer(), [&](StringRef name, auto &value) {
+  const Optimizer plain;
+  eachField([&](StringRef name, auto member) {
+    if (getValue().*member == plain.*member)
+      return;
     printer << ", " << name << " = ";
-    FieldPrinter{printer}(value);
+    FieldPrinter{printer}(getValue().*member);
   });
   printer << ">";
 }

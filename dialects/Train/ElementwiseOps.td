@@ -54,7 +54,7 @@ def Train_RoundOp : Train_Unary<"round", "the integer nearest to x", [Grad],
                                 " Halves go to the even neighbour. The gradient is 0 wherever there is one.">;
 def Train_NotOp : Train_Unary<"not", "!x", [], " Of bool (i1).", Bools, "i1">;
 
-def Train_StopGradientOp : Train_Unary<"stop_gradient", "x", [FollowsPrecision], linear = "{{0}}"> {
+def Train_StopGradientOp : Train_Unary<"stop_gradient", "x", [FollowsPrecision]> {
   let summary = "its operand, through which no gradient goes";
   let description = [{
     `y = x`, treated as a constant by `differentiate`, which then replaces it by

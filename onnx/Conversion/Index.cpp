@@ -4,6 +4,7 @@
 #include "onnx/Conversion/Conversion.h"
 #include "onnx/Conversion/ScatterGrid.h"
 #include "passes/Graph/HostTensor.h"
+#include "runtime/layout/Strides.h"
 
 using namespace mlir;
 using namespace merak;
@@ -25,10 +26,7 @@ static Value iota(GraphBuilder &b, int64_t rank, int64_t dim, int64_t count,
 }
 
 static Shape stridesOf(ArrayRef<int64_t> shape) {
-  Shape strides(shape.size(), 1);
-  for (int64_t i = static_cast<int64_t>(shape.size()) - 2; i >= 0; --i)
-    strides[i] = strides[i + 1] * shape[i + 1];
-  return strides;
+  return llvm::to_vector(layout::denseStrides(shape));
 }
 
 static int64_t productOf(ArrayRef<int64_t> shape) {

@@ -1,43 +1,12 @@
 #include "onnx/Import/ExportedProgram.h"
 
+#include "onnx/Import/FoldedFunctions.h"
 #include "onnx/Import/NewerFields.h"
 
 #include <cctype>
 
 using namespace merak;
 using llvm::StringRef;
-
-// Calls whose result is a part or another form of their operand: the exporter
-// leaves out those that change nothing and joins others with what reads them.
-static bool isView(StringRef function) {
-  static const llvm::StringSet<> kViews = {"_reshape_alias",
-                                           "_to_copy",
-                                           "_unsafe_view",
-                                           "alias",
-                                           "clone",
-                                           "contiguous",
-                                           "dropout",
-                                           "expand",
-                                           "expand_as",
-                                           "flatten",
-                                           "getitem",
-                                           "lift_fresh_copy",
-                                           "native_dropout",
-                                           "permute",
-                                           "reshape",
-                                           "select",
-                                           "slice",
-                                           "squeeze",
-                                           "t",
-                                           "to",
-                                           "transpose",
-                                           "type_as",
-                                           "unflatten",
-                                           "unsqueeze",
-                                           "view",
-                                           "view_as"};
-  return kViews.contains(function);
-}
 
 StringRef merak::functionOf(StringRef value) {
   StringRef stem = value.rtrim("0123456789");

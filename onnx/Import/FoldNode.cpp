@@ -1,6 +1,7 @@
 #include "onnx/Import/FoldNode.h"
 
 #include "passes/Graph/HostTensor.h"
+#include "runtime/layout/Strides.h"
 
 #include "llvm/ADT/StringSet.h"
 
@@ -178,9 +179,9 @@ static DenseElementsAttr foldNonZero(const OnnxNode &node) {
     if (x->real(i) != 0)
       found.push_back(i);
   SmallVector<int64_t> indices;
-  Shape strides(rank, 1);
-  for (int64_t d = rank - 2; d >= 0; --d)
-    strides[d] = strides[d + 1] * x->type.getDimSize(d + 1);
+  const std::vector<int64_t> strides = layout::denseStrides(x->type.getShape());
+  // Of element 7 of [3, 4], strides 4 and 1: row 7 / 4 % 3 = 1, column
+  // 7 / 1 % 4 = 3.
   for (int64_t d = 0; d < rank; ++d)
     for (int64_t i : found)
       indices.push_back(i / strides[d] % x->type.getDimSize(d));

@@ -7,43 +7,40 @@
 using namespace merak;
 using llvm::StringRef;
 
+// Another form of one operand: the same elements.
+static bool isForm(StringRef function) {
+  static const llvm::StringSet<> kForms = {
+      "_reshape_alias",  "_to_copy",   "_unsafe_view", "alias",
+      "clone",           "contiguous", "flatten",      "getitem",
+      "lift_fresh_copy", "mT",         "movedim",      "numpy_T",
+      "permute",         "reshape",    "squeeze",      "swapaxes",
+      "swapdims",        "t",          "to",           "transpose",
+      "unflatten",       "unsqueeze",  "view",         "view_as"};
+  return kForms.contains(function);
+}
+static bool isSlice(StringRef function) {
+  static const llvm::StringSet<> kSlices = {
+      "chunk", "narrow",           "select", "slice",
+      "split", "split_with_sizes", "unbind"};
+  return kSlices.contains(function);
+}
+
+bool merak::isView(StringRef function) {
+  // In inference, and between values of one type, these do nothing.
+  static const llvm::StringSet<> kNothing = {"dropout", "native_dropout",
+                                             "type_as"};
+  return isForm(function) || isSlice(function) || repeatsElements(function) ||
+         kNothing.contains(function);
+}
 // What else one finds among the origins of a folded weight is arithmetic,
 // unless it belongs to an index.
 bool merak::movesElements(StringRef function) {
-  static const llvm::StringSet<> kMoves = {"_reshape_alias",
-                                           "_to_copy",
-                                           "_unsafe_view",
-                                           "alias",
-                                           "clone",
-                                           "concat",
-                                           "contiguous",
-                                           "flatten",
-                                           "getitem",
-                                           "cat",
-                                           "lift_fresh_copy",
-                                           "movedim",
-                                           "permute",
-                                           "reshape",
-                                           "squeeze",
-                                           "stack",
-                                           "swapaxes",
-                                           "t",
-                                           "to",
-                                           "transpose",
-                                           "unflatten",
-                                           "unsqueeze",
-                                           "view",
-                                           "view_as",
-                                           "numpy_T",
-                                           "mT",
-                                           "swapdims"};
-  return kMoves.contains(function);
+  static const llvm::StringSet<> kJoins = {"cat", "concat", "stack"};
+  return isForm(function) || kJoins.contains(function);
 }
 bool merak::takesPart(StringRef function) {
-  static const llvm::StringSet<> kParts = {
-      "chunk", "index_select", "narrow",           "select",   "slice",
-      "split", "unbind",       "split_with_sizes", "embedding"};
-  return kParts.contains(function);
+  static const llvm::StringSet<> kLookups = {"embedding", "index_select"};
+  return isSlice(function) || kLookups.contains(function);
 }
 bool merak::repeatsElements(StringRef function) {
   static const llvm::StringSet<> kRepeats = {"broadcast_to", "expand",

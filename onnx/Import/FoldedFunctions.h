@@ -1,11 +1,14 @@
-// What the exporter's optimizer may have done to a parameter: the program's
-// functions, told by the names of their results.
+// What functions of an exported program do, told by the names of their results:
+// what the exporter's optimizer may leave out, or do to a parameter.
 #pragma once
 
 #include "llvm/ADT/StringRef.h"
 
 namespace merak {
 
+// Calls whose result is a part or another form of their operand: the exporter
+// leaves out those that change nothing and joins others with what reads them.
+bool isView(llvm::StringRef function);
 // Calls that only move elements.
 bool movesElements(llvm::StringRef function);
 // Of those, calls with one operand that do nothing but permute its axes.

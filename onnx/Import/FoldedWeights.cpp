@@ -3,6 +3,7 @@
 #include "onnx/Import/FoldedFunctions.h"
 #include "onnx/Import/NewerFields.h"
 #include "onnx/Import/RestoreProgram.h"
+#include "runtime/layout/Strides.h"
 
 #include <cmath>
 #include <cstring>
@@ -190,9 +191,7 @@ bool ProgramRestorer::contract(const std::string &name, const Sources &from) {
   std::vector<int64_t> small(tensor.dims.begin(), tensor.dims.end());
   bool same = bytes->drop_front(size) == bytes->drop_back(size);
   std::string repeated;
-  std::vector<int64_t> strides(rank, 1);
-  for (int64_t d = rank - 2; d >= 0; --d)
-    strides[d] = strides[d + 1] * tensor.dims[d + 1];
+  const std::vector<int64_t> strides = layout::denseStrides(tensor.dims);
   for (int64_t d = 0; d < rank; ++d) {
     const int64_t inner = strides[d] * size, extent = tensor.dims[d];
     bool equal = extent > 1;

@@ -3,6 +3,7 @@
 // they are what the notes say is checked by their values, bit by bit.
 #include "onnx/Import/FoldedFunctions.h"
 #include "onnx/Import/RestoreProgram.h"
+#include "runtime/layout/Strides.h"
 
 #include "llvm/ADT/StringExtras.h"
 
@@ -257,13 +258,6 @@ static std::optional<Functions> withOneNumber(StringRef function,
 // The same elements elsewhere
 //===----------------------------------------------------------------------===//
 
-static std::vector<int64_t> stridesOf(llvm::ArrayRef<int64_t> dims) {
-  std::vector<int64_t> strides(dims.size(), 1);
-  for (size_t d = dims.size(); d-- > 1;)
-    strides[d - 1] = strides[d] * dims[d];
-  return strides;
-}
-
 // Whether `to` is `from` with its axes permuted.
 static bool isPermuted(llvm::ArrayRef<int64_t> fromDims,
                        const std::vector<float> &from,
@@ -274,7 +268,7 @@ static bool isPermuted(llvm::ArrayRef<int64_t> fromDims,
   for (size_t d = 0; d < rank; ++d)
     if (toDims[d] != fromDims[permutation[d]])
       return false;
-  const std::vector<int64_t> strides = stridesOf(fromDims);
+  const std::vector<int64_t> strides = layout::denseStrides(fromDims);
   std::vector<int64_t> at(rank, 0);
   for (float value : to) {
     int64_t offset = 0;

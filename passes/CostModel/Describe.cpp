@@ -1,4 +1,5 @@
 #include "passes/CostModel/Describe.h"
+#include "runtime/layout/Strides.h"
 
 namespace merak::costmodel {
 
@@ -85,18 +86,10 @@ std::string generatedName(double input, double output) {
   return output < input ? "elementwise:sums" : "elementwise";
 }
 
-bool isDense(Sizes shape, Sizes strides) {
-  int64_t expected = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] != 1 && strides[i] != expected)
-      return false;
-    expected *= shape[i];
-  }
-  return true;
-}
-
 std::string copyName(Sizes shape, Sizes from, Sizes to) {
-  return isDense(shape, from) && isDense(shape, to) ? "copy" : "copy:strided";
+  return layout::isDense(shape, from) && layout::isDense(shape, to)
+             ? "copy"
+             : "copy:strided";
 }
 
 } // namespace merak::costmodel

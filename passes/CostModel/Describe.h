@@ -33,7 +33,5 @@ void describeLibrary(const std::string &op, const std::string &equation,
 std::string generatedName(double input, double output);
 // A copy between these layouts.
 std::string copyName(Sizes shape, Sizes from, Sizes to);
-// Row-major without gaps.
-bool isDense(Sizes shape, Sizes strides);
 
 } // namespace merak::costmodel

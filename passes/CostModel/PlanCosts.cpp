@@ -1,6 +1,7 @@
 #include "passes/CostModel/PlanCosts.h"
 
 #include "passes/CostModel/Describe.h"
+#include "runtime/layout/Strides.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -66,8 +67,8 @@ Kernel kernelOf(const Program &program, const Instruction &inst) {
   describeLibrary(inst.op(), attributeOf(inst, "equation"),
                   shapesOf(inst.inputs()), shapesOf(inst.outputs()), kernel);
   if (group == "copy" && inst.inputs_size() == 1 &&
-      !(isDense(shapeOf(inst.inputs(0)), stridesOf(inst.inputs(0))) &&
-        isDense(shapeOf(inst.outputs(0)), stridesOf(inst.outputs(0)))))
+      !(layout::isDense(shapeOf(inst.inputs(0)), stridesOf(inst.inputs(0))) &&
+        layout::isDense(shapeOf(inst.outputs(0)), stridesOf(inst.outputs(0)))))
     kernel.name += ":strided";
   return kernel;
 }

@@ -1,6 +1,7 @@
 // What train ops compute, on constants.
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Graph/HostTensor.h"
+#include "runtime/layout/Strides.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -16,10 +17,7 @@ using Maybe = std::optional<HostTensor>;
 using Shape = SmallVector<int64_t>;
 
 static Shape stridesOf(ArrayRef<int64_t> shape) {
-  Shape strides(shape.size(), 1);
-  for (int64_t i = static_cast<int64_t>(shape.size()) - 2; i >= 0; --i)
-    strides[i] = strides[i + 1] * shape[i + 1];
-  return strides;
+  return llvm::to_vector(layout::denseStrides(shape));
 }
 
 // Strides that read a tensor of `shape` as if it were broadcast to rank `rank`.

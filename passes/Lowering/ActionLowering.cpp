@@ -91,7 +91,7 @@ LogicalResult ActionLowering::run() {
 // Instructions from `first` on were made from `op`, or from a group that ends
 // there; they belong to its part of the microbatch.
 void ActionLowering::markPart(Operation &op, Operation *first) {
-  // Of samples; a half of their tokens is no position of "mb".
+  // Of samples; a submicrobatch of tokens is no position of "mb".
   if (stage_.axisSize(kSubmicrobatchAxis) > 1)
     return;
   if (auto part = op.getAttrOfType<IntegerAttr>(pipe::kSubmicrobatchAttr))
@@ -127,7 +127,7 @@ View ActionLowering::outputFor(Value result) {
 
 SmallVector<View> ActionLowering::outputsFor(ArrayRef<Value> results,
                                              bool &accumulate) {
-  // All results are sums, each one of its own (two halves of a microbatch may
+  // All results are sums, each one of its own (two submicrobatches may
   // add to one loss), and either all of them hold something already or none
   // does: the instruction writes them itself.
   llvm::SmallPtrSet<const NamedValue *, 4> sums;

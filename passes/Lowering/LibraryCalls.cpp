@@ -41,13 +41,15 @@ plan::ScalarAttr offsetScalar(MLIRContext *context,
   return plan::ScalarAttr::get(context, StringAttr::get(context, *axis), scale);
 }
 
-// A half of the tokens is known here, unlike the coordinates of a rank.
+// Which submicrobatch of the tokens is known here, unlike the coordinates of a
+// rank.
 static plan::ScalarAttr partOffset(Operation *op, std::optional<StringRef> axis,
                                    int64_t scale) {
   if (axis != kSubmicrobatchAxis)
     return offsetScalar(op->getContext(), axis, scale);
-  auto half = op->getAttrOfType<IntegerAttr>(pipe::kSubmicrobatchAttr);
-  return integerScalar(op->getContext(), half ? half.getInt() * scale : 0);
+  auto submicrobatch = op->getAttrOfType<IntegerAttr>(pipe::kSubmicrobatchAttr);
+  return integerScalar(op->getContext(),
+                       submicrobatch ? submicrobatch.getInt() * scale : 0);
 }
 
 namespace {

@@ -199,8 +199,7 @@ private:
     return procedure;
   }
 
-  // Two halves of a microbatch, each of which hides the collectives of the
-  // other.
+  // Two submicrobatches, each of which hides the collectives of the other.
   bool hidesCollectives(plan::ProcedureOp b) {
     auto ops = b.getOps<plan::InstructionOpInterface>();
     return !b.getOps<plan::CollectiveOp>().empty() &&
@@ -210,7 +209,8 @@ private:
   }
 
   // B and W of one microbatch, nobody waits for what B sends, and it has waits
-  // to spare: W would only hold up halves that hide each other's collectives.
+  // to spare: W would only hold up submicrobatches that hide each other's
+  // collectives.
   bool mayJoin(plan::CallOp backward, plan::CallOp weight) {
     plan::ProcedureOp b = procedureOf(backward);
     return b.getAction() == Action::B &&

@@ -1,4 +1,5 @@
 #include "passes/Lowering/Pitch.h"
+#include "runtime/layout/Strides.h"
 
 using namespace mlir;
 using namespace merak::train;
@@ -106,7 +107,7 @@ View viewIn(plan::BufferOp buffer, ArrayRef<int64_t> shape) {
   View view = View::dense(buffer.getSymNameAttr(), shape);
   if (whole.size() == shape.size() && !shape.empty() &&
       whole.drop_back() == shape.drop_back() && whole.back() > shape.back())
-    view.strides.assign(plan::denseStrides(whole));
+    view.strides = llvm::to_vector(layout::denseStrides(whole));
   return view;
 }
 

@@ -1,6 +1,6 @@
 #include "passes/Lowering/Views.h"
 
-#include "passes/Planning/Strides.h"
+#include "runtime/layout/Strides.h"
 
 using namespace mlir;
 
@@ -10,7 +10,7 @@ View View::dense(StringAttr buffer, ArrayRef<int64_t> shape) {
   View view;
   view.buffer = buffer;
   view.shape.assign(shape.begin(), shape.end());
-  view.strides.assign(plan::denseStrides(shape));
+  llvm::append_range(view.strides, layout::denseStrides(shape));
   return view;
 }
 
@@ -39,9 +39,7 @@ plan::ViewAttr View::toAttr() const {
 }
 
 std::optional<View> reshapeView(const View &view, ArrayRef<int64_t> shape) {
-  auto strides = planning::reshapedStrides(
-      {view.shape.begin(), view.shape.end()},
-      {view.strides.begin(), view.strides.end()}, shape.vec());
+  auto strides = layout::reshapedStrides(view.shape, view.strides, shape);
   if (!strides)
     return std::nullopt;
   View result;

@@ -79,10 +79,8 @@ private:
       if (list.values[v].kept || list.values[v].summed)
         stores.operands.push_back(int(v));
     ops.push_back(std::move(stores));
-    FusionOptions rules = fusionFor(options.gpu);
-    rules.fuse = options.fuse;
     groups = formFusionGroups(
-        ops, rules, [](int, int) { return false; },
+        ops, fusionFor(options.gpu), [](int, int) { return false; },
         [&](const Group &group) {
           return which == ListOf::U || areAlike(group);
         });

@@ -2,7 +2,7 @@
 
 #include "passes/CostModel/Describe.h"
 #include "passes/Planning/ActionFusion.h"
-#include "passes/Planning/Strides.h"
+#include "runtime/layout/Strides.h"
 
 #include <algorithm>
 #include <map>
@@ -25,7 +25,7 @@ public:
     out.inRegisters.assign(list.values.size(), 0);
     strides.resize(list.values.size());
     for (size_t v = 0; v < list.values.size(); ++v)
-      strides[v] = denseStrides(list.values[v].shape);
+      strides[v] = layout::denseStrides(list.values[v].shape);
     assignDestinations();
     std::map<int, const Group *> groupAt;
     std::map<int, const FusedProduct *> productAt;
@@ -72,7 +72,7 @@ private:
       const ActionOp &op = list.ops[i];
       for (int value : op.results) {
         const ActionValue &of = valueOf(value);
-        Strides dense = denseStrides(of.shape);
+        Strides dense = layout::denseStrides(of.shape);
         if (of.summed && assign(value, dense, true))
           honoured.insert({value, true});
         if (of.kept && assign(value, dense, false))
@@ -83,7 +83,7 @@ private:
     }
   }
   void assignParts(const ActionOp &op) {
-    Strides whole = denseStrides(valueOf(op.results[0]).shape);
+    Strides whole = layout::denseStrides(valueOf(op.results[0]).shape);
     if (auto found = destinations.find(op.results[0]);
         found != destinations.end() && !found->second.sum)
       whole = found->second.strides;
@@ -106,7 +106,7 @@ private:
     bool done = false;
     if (op.moves == Moves::Reshape) {
       const std::vector<int64_t> &from = valueOf(op.operands[0]).shape;
-      auto there = reshapedStrides(of.shape, target, from);
+      auto there = layout::reshapedStrides(of.shape, target, from);
       done = there && assignSource(op.operands[0], *there, sum);
     } else if (op.moves == Moves::Transpose) {
       Strides there = target;
@@ -203,7 +203,7 @@ private:
   void store(int at, const std::vector<int> &results) {
     for (int value : results) {
       const ActionValue &of = valueOf(value);
-      Strides dense = denseStrides(of.shape);
+      Strides dense = layout::denseStrides(of.shape);
       if (of.summed && !honoured.count({value, true}))
         copy(at, value, strides[size_t(value)], dense);
       if (of.kept && !honoured.count({value, false}))
@@ -366,14 +366,15 @@ private:
     const int x = op.operands.empty() ? -1 : op.operands[0];
     switch (op.moves) {
     case Moves::Reshape: {
-      auto view = reshapedStrides(valueOf(x).shape, strides[size_t(x)],
-                                  valueOf(result).shape);
+      auto view = layout::reshapedStrides(valueOf(x).shape, strides[size_t(x)],
+                                          valueOf(result).shape);
       if (!view)
-        copy(number, x, strides[size_t(x)], denseStrides(valueOf(x).shape));
+        copy(number, x, strides[size_t(x)],
+             layout::denseStrides(valueOf(x).shape));
       bool direct = !view && destinations.count(result);
       if (!direct)
         setView(number, result,
-                view ? *view : denseStrides(valueOf(result).shape));
+                view ? *view : layout::denseStrides(valueOf(result).shape));
       return;
     }
     case Moves::Transpose: {
@@ -400,7 +401,8 @@ private:
     }
     case Moves::Pad:
       fill(number, valueOf(result).bytes(), dtypeOf(result));
-      copy(number, x, strides[size_t(x)], denseStrides(valueOf(result).shape));
+      copy(number, x, strides[size_t(x)],
+           layout::denseStrides(valueOf(result).shape));
       return finish(number, op.results);
     case Moves::Concat:
       return writeConcat(number);
@@ -424,7 +426,7 @@ private:
       run = 0;
       if (!inPlace.count(part))
         copy(number, part, strides[size_t(part)],
-             denseStrides(valueOf(result).shape));
+             layout::denseStrides(valueOf(result).shape));
     }
     if (run > 0)
       fill(number, run, dtypeOf(result));

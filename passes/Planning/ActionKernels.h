@@ -11,7 +11,6 @@ namespace merak::planning {
 
 struct KernelOptions {
   bool gpu = false; // products have epilogues, sums ride on them
-  bool fuse = true; // neighbouring elementwise ops are one kernel
   double microbatches = 1;
 };
 

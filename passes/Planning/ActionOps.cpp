@@ -174,7 +174,7 @@ private:
     value.maker = maker;
     value.splat = tensor.splat && !isConversion(node);
     value.axes = axesOf(layout);
-    value.ofHalf = isOfSubmicrobatch(layout);
+    value.ofSubmicrobatch = isOfSubmicrobatch(layout);
     std::vector<ActionValue> &values = lists[size_t(list)].values;
     values.push_back(std::move(value));
     return int(values.size()) - 1;

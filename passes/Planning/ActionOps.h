@@ -19,14 +19,14 @@ struct ActionValue {
   int elementBytes = 4;
   bool isFloat = true;
   int tensor = -1;
-  int maker = -1;         // op of the list; -1: it lies in a named buffer
-  std::vector<int> users; // ops of the list, each once for each operand
-  bool kept = false;      // other actions or stages read it
-  bool summed = false;    // added up over the microbatches
-  bool updates = false;   // an update reads it as its gradient
-  bool splat = false;     // an immediate value of kernels
-  bool ofHalf = false;    // see Submicrobatches.h
-  unsigned axes = 0;      // over which ranks hold other elements or summands
+  int maker = -1;               // op of the list; -1: it lies in a named buffer
+  std::vector<int> users;       // ops of the list, each once for each operand
+  bool kept = false;            // other actions or stages read it
+  bool summed = false;          // added up over the microbatches
+  bool updates = false;         // an update reads it as its gradient
+  bool splat = false;           // an immediate value of kernels
+  bool ofSubmicrobatch = false; // see Submicrobatches.h
+  unsigned axes = 0; // over which ranks hold other elements or summands
   double elements() const;
   double bytes() const { return elements() * elementBytes; }
 };

@@ -295,7 +295,7 @@ private:
   void place(int op) {
     std::optional<Group> base; // without `op`
     std::vector<int> taken;
-    for (int candidate : options.fuse ? candidatesOf(op) : std::vector<int>()) {
+    for (int candidate : candidatesOf(op)) {
       std::optional<Group> wider =
           base ? merge(*base, groups[size_t(candidate)], op)
                : std::optional<Group>(groups[size_t(candidate)]);

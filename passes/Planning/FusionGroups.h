@@ -17,12 +17,11 @@
 namespace merak::planning {
 
 struct FusionOptions {
-  bool fuse = true; // false: one op a group
   // Reductions with fewer independent results than this stay library kernels,
   // which divide the reduced elements themselves; unless they are small.
   int64_t minRows = 8, minColumns = 64;
   int64_t smallElements = 32768;
-  size_t maxOps = 32, maxValues = 24;
+  size_t maxOps = 32, maxValues = 24; // of a group
 };
 // A GPU wants so many results before the blocks of a kernel, which do not
 // share the sum of one, fill it: 132 processors with eight blocks each, of one

@@ -11,7 +11,7 @@ struct PlanDecision {
   Degrees degrees;
   int64_t chunks = 1; // parts of the model on each stage
   // Tensor-parallel overlap: with a level above 0 the layouts split the batch
-  // over 2 * microbatches, or have the axis "half" (Submicrobatches.h).
+  // over 2 * microbatches, or have the axis "sub" (Submicrobatches.h).
   int overlapLevel = 0;
   bool submicrobatchAxis = false;
   int64_t submicrobatches() const {

@@ -35,7 +35,6 @@ struct SearchInput {
   std::string updateKernel = "adamw_update"; // see StageCostOptions
   double updateTraffic = 4;
   double memoryBytes = 0;     // of a device; 0: not limited
-  bool fuse = true;           // see StageCostOptions
   ReductionOptions reduction; // of gradients over replicas
 };
 

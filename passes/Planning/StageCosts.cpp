@@ -103,7 +103,7 @@ private:
     for (int list = 0; list < kLists; ++list)
       kernels[size_t(list)] =
           kernelsOf(graph, outcome, lists[size_t(list)], ListOf(list),
-                    {gpu, options.fuse, double(options.microbatches)});
+                    {gpu, double(options.microbatches)});
     inRegisters.assign(graph.tensors.size(), 0);
     for (ListOf list : {ListOf::F, ListOf::B, ListOf::W}) {
       const ActionOps &of = lists[size_t(list)];
@@ -140,7 +140,7 @@ private:
   }
   // What needs all tokens runs once for both submicrobatches of them.
   int partsOf(const ActionValue &value) const {
-    return tokens && !value.ofHalf ? 1 : submicrobatches();
+    return tokens && !value.ofSubmicrobatch ? 1 : submicrobatches();
   }
   int partsOf(ListOf list, const ActionOp &op) const {
     for (int value : op.results)

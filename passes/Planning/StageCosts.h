@@ -33,8 +33,6 @@ struct StageCostOptions {
   double updateTraffic = 4;
   // Level of sub-pipelined tensor parallelism (docs/Planning.md), 0 to 3.
   int overlap = 0;
-  // Neighbouring elementwise ops are one kernel.
-  bool fuse = true;
 };
 
 // Requires apply() of the same graph and assignment. Submicrobatches are those

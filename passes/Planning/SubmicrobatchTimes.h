@@ -13,9 +13,8 @@
 
 namespace merak::planning {
 
-// A task of half a microbatch, or of a whole one (`once`), and the stage op
-// that it belongs to; `needs` are earlier tasks of the same action over all
-// ops.
+// A task of a submicrobatch, or of both (`once`), and the stage op that it
+// belongs to; `needs` are earlier tasks of the same action over all ops.
 struct SubmicrobatchTask {
   int op = 0;
   double seconds = 0;

@@ -14,8 +14,8 @@
 
 namespace merak::planning {
 
-// Whether a value is of one half: part of its tokens or samples, or a sum over
-// part.
+// Whether a value is of one submicrobatch: part of its tokens or samples, or a
+// sum over part.
 bool isOfSubmicrobatch(const layout::Layout &layout);
 
 // Whether a product on the way forward sums over the class: submicrobatches of

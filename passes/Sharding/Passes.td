@@ -30,16 +30,16 @@ def VerifyShards : Pass<"merak-verify-shards", "::mlir::ModuleOp"> {
 }
 
 def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
-  let summary = "run every microbatch as two halves whose communication overlaps";
+  let summary = "run every microbatch as two submicrobatches whose communication overlaps";
   let description = [{
     Input: a module with `pipe.tp_overlap`, local types, and a mesh whose axis
-    "mb" counts halves of microbatches. Without the attribute nothing changes.
+    "mb" counts submicrobatches. Without the attribute nothing changes.
     Output: the body of every action but S and U stands twice, once for each
-    half; activations and transfers are doubled. In bodies with collectives the
-    halves are interleaved (passes/Planning/TwoStream.h), so that one computes
+    submicrobatch; activations and transfers are doubled. In bodies with collectives the
+    submicrobatches are interleaved (passes/Planning/TwoStream.h), so that one computes
     while the other communicates; in all others the second follows the first.
     Where a B would still wait, ops of R and W run in it (FillGaps.h).
-    Sums take the first half first. `pipe.submicrobatches` on the module says that
+    Sums take the first one first. `pipe.submicrobatches` on the module says that
     an action now is for two positions of "mb".
     ```mlir
     %0 = pipe.load @x : tensor<4x8xf32>
@@ -58,8 +58,8 @@ def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
   }];
   let statistics = [
     Statistic<"filled", "filled", "ops of R and W moved into B, under its collectives">,
-    Statistic<"interleaved", "interleaved", "actions whose halves are interleaved">,
-    Statistic<"inOrder", "in-order", "actions whose halves run one after the other">
+    Statistic<"interleaved", "interleaved", "actions whose submicrobatches are interleaved">,
+    Statistic<"inOrder", "in-order", "actions whose submicrobatches run one after the other">
   ];
 }
 

@@ -57,8 +57,8 @@ private:
   bool hasSubmicrobatches(ActionOp action) {
     return byAxis || !isOncePerStep(action.getKind());
   }
-  static std::string nameOf(StringRef value, int half) {
-    return (value + ".half" + Twine(half)).str();
+  static std::string nameOf(StringRef value, int submicrobatch) {
+    return (value + ".half" + Twine(submicrobatch)).str();
   }
 
   //===--------------------------------------------------------------------===//
@@ -83,9 +83,10 @@ private:
       if (!doubled.contains(value.getSymName()))
         continue;
       OpBuilder b(value);
-      for (int half = 0; half < kSubmicrobatches; ++half) {
+      for (int submicrobatch = 0; submicrobatch < kSubmicrobatches;
+           ++submicrobatch) {
         auto copy = cast<ValueOp>(b.clone(*value));
-        copy.setSymName(nameOf(value.getSymName(), half));
+        copy.setSymName(nameOf(value.getSymName(), submicrobatch));
       }
       value.erase();
     }
@@ -94,24 +95,26 @@ private:
         doubleAction(action);
   }
 
-  // All of the first half stand before those of the second: transfers between
+  // All of the first one stand before those of the second: transfers between
   // two stages run in this order.
   void doubleTransfers(ArrayRef<TransferOp> transfers) {
     if (transfers.empty())
       return;
     OpBuilder b(transfers.front());
-    auto path = [&](SymbolRefAttr value, int half) {
+    auto path = [&](SymbolRefAttr value, int submicrobatch) {
       return SymbolRefAttr::get(
           value.getRootReference(),
-          {FlatSymbolRefAttr::get(module.getContext(),
-                                  nameOf(value.getLeafReference(), half))});
+          {FlatSymbolRefAttr::get(
+              module.getContext(),
+              nameOf(value.getLeafReference(), submicrobatch))});
     };
-    for (int half = 0; half < kSubmicrobatches; ++half)
+    for (int submicrobatch = 0; submicrobatch < kSubmicrobatches;
+         ++submicrobatch)
       for (TransferOp transfer : transfers) {
         auto copy = cast<TransferOp>(b.clone(*transfer));
-        copy.setSymName(nameOf(transfer.getSymName(), half));
-        copy.setSourceAttr(path(transfer.getSource(), half));
-        copy.setTargetAttr(path(transfer.getTarget(), half));
+        copy.setSymName(nameOf(transfer.getSymName(), submicrobatch));
+        copy.setSourceAttr(path(transfer.getSource(), submicrobatch));
+        copy.setTargetAttr(path(transfer.getTarget(), submicrobatch));
       }
     for (TransferOp transfer : transfers)
       transfer.erase();
@@ -161,12 +164,14 @@ private:
     } else if (byAxis) {
       // Where the submicrobatches are joined both must be there.
       for (int task = 0; task < static_cast<int>(ops.size()); ++task)
-        for (int half = 0; half < kSubmicrobatches; ++half)
-          order.push_back({half, task});
+        for (int submicrobatch = 0; submicrobatch < kSubmicrobatches;
+             ++submicrobatch)
+          order.push_back({submicrobatch, task});
     } else {
-      for (int half = 0; half < kSubmicrobatches; ++half)
+      for (int submicrobatch = 0; submicrobatch < kSubmicrobatches;
+           ++submicrobatch)
         for (int task = 0; task < static_cast<int>(ops.size()); ++task)
-          order.push_back({half, task});
+          order.push_back({submicrobatch, task});
     }
     OpBuilder b = OpBuilder::atBlockEnd(&block);
     IRMapping mapping[kSubmicrobatches];
@@ -248,7 +253,8 @@ private:
                  major);
   }
 
-  static Value part(OpBuilder &b, ShardSliceOp op, int half, Value whole) {
+  static Value part(OpBuilder &b, ShardSliceOp op, int submicrobatch,
+                    Value whole) {
     int64_t dim = op.getDim(), major = op.getMajor();
     Value from = cut(b, op, whole, dim, major);
     int64_t axis = major == 1 ? dim : dim + 1;
@@ -256,7 +262,8 @@ private:
     SmallVector<int64_t> sizes(type.getShape()), starts(sizes.size(), 0),
         steps(sizes.size(), 1);
     sizes[axis] /= kSubmicrobatches;
-    starts[axis] = half * sizes[axis];
+    // Of 8 samples the second has those from 1 * 4.
+    starts[axis] = submicrobatch * sizes[axis];
     Value made = create<SliceOp>(
         b, op, RankedTensorType::get(sizes, type.getElementType()), from,
         starts, sizes, steps);

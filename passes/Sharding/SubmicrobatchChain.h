@@ -1,5 +1,5 @@
-// The ops of an action as the chain of tasks that each half of a microbatch
-// runs (passes/Planning/TwoStream.h).
+// The ops of an action as the chain of tasks that each submicrobatch runs
+// (passes/Planning/TwoStream.h).
 #pragma once
 
 #include "dialects/Dist/DistDialect.h"
@@ -15,7 +15,7 @@ bool isBetweenSubmicrobatches(mlir::Operation *op);
 bool isCollective(mlir::Operation *op);
 // Ops that become views or nothing.
 bool isFree(mlir::Operation *op);
-// Whether a value is of one half: see Submicrobatches.h.
+// Whether a value is of one submicrobatch: see Submicrobatches.h.
 bool isOfSubmicrobatch(dist::LayoutAttr layout);
 // Whether an op of an action runs once for both submicrobatches.
 bool isOfBothSubmicrobatches(mlir::Operation *op);

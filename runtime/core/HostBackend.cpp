@@ -2,6 +2,7 @@
 
 #include "runtime/core/DType.h"
 #include "runtime/core/MemoryCount.h"
+#include "runtime/layout/Strides.h"
 
 #include <fmt/format.h>
 
@@ -19,15 +20,7 @@ int64_t View::elements() const {
   return count;
 }
 
-bool View::dense() const {
-  int64_t expected = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] != 1 && strides[i] != expected)
-      return false;
-    expected *= shape[i];
-  }
-  return true;
-}
+bool View::dense() const { return layout::isDense(shape, strides); }
 
 Status Backend::combine(std::span<const View>, const View &, bool, bool,
                         StreamHandle) {

@@ -7,6 +7,9 @@ namespace merak::layout {
 
 // Every factor is a loop with its own step, and the coordinates of its axes
 // move the beginning. A loop that goes on where the one inside ends joins it.
+// Of [8@dp, 6] with dp = 2 a rank has 4 x 6 elements. The loop over 6 has step
+// 1, that over 4 step 6 = 1 * 6: one loop of 24 steps, which begins at 24 on
+// the second rank.
 GlobalIndex globalIndex(const Layout &layout, const AxisMap &mesh) {
   GlobalIndex index;
   int64_t step = 1;

@@ -35,6 +35,9 @@ std::vector<Interval> intervals(const DimLayout &dim, const AxisMap &mesh,
       parts *= size;
       index = index * size + coords.at(axis);
     }
+    // Of 8@tp x 3, rank 1 of 2 has chunks (1 * 4 + i) * 3 = 12, 15, 18, 21 of
+    // the global dimension at i * 3 of its own: one interval, since each ends
+    // where the next begins.
     int64_t chunk = factor->size / parts;
     std::vector<Interval> outer;
     for (int64_t i = 0; i < chunk; ++i) {
@@ -84,6 +87,7 @@ std::vector<int64_t> Layout::localShape(const AxisMap &mesh) const {
       int64_t parts = 1;
       for (const std::string &axis : factor.axes)
         parts *= lookup(mesh, axis, 1);
+      // 16@(mb,dp) with mb = 2 and dp = 4: 16 / 8 = 2.
       size *= factor.size / parts;
     }
     shape.push_back(size);

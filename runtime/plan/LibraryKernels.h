@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
 
 namespace merak {
@@ -89,12 +90,12 @@ constexpr const LibraryKernel *findLibraryKernel(std::string_view name) {
 // The name of a kernel that a backend implements. One that is not in the table
 // does not compile.
 struct LibraryKernelName {
-  const char *name;
-  consteval LibraryKernelName(const char *text) : name(text) {
-    if (!findLibraryKernel(text))
+  const char *text;
+  consteval LibraryKernelName(const char *name) : text(name) {
+    if (!findLibraryKernel(name))
       throw "no library kernel of this name; see kLibraryKernels";
   }
-  constexpr operator const char *() const { return name; }
+  operator std::string() const { return text; }
 };
 
 } // namespace merak

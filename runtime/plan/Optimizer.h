@@ -60,27 +60,26 @@ struct Optimizer {
 std::optional<OptimizerKind> parseOptimizerKind(std::string_view name);
 std::optional<RateSchedule> parseRateSchedule(std::string_view name);
 
-// Calls `field(name, member)` for all but the kind: what writes, reads, hashes
-// and compares optimizers goes through this list.
-template <typename Options, typename Field>
-void eachField(Options &o, Field &&field) {
-  field("lr", o.lr);
-  field("weight_decay", o.weightDecay);
-  field("momentum", o.momentum);
-  field("dampening", o.dampening);
-  field("nesterov", o.nesterov);
-  field("lr_decay", o.lrDecay);
-  field("beta1", o.beta1);
-  field("beta2", o.beta2);
-  field("eps", o.eps);
-  field("schedule", o.schedule);
-  field("warmup", o.warmup);
-  field("total", o.total);
-  field("min_factor", o.minFactor);
-  field("plain_root", o.plainRoot);
-  field("post_decay", o.postDecay);
-  field("first_count", o.firstCount);
-  field("rate", o.rate);
+// Calls `field(name, &Optimizer::member)` for all but the kind: what writes,
+// reads, hashes and compares optimizers goes through this list.
+template <typename Field> void eachField(Field &&field) {
+  field("lr", &Optimizer::lr);
+  field("weight_decay", &Optimizer::weightDecay);
+  field("momentum", &Optimizer::momentum);
+  field("dampening", &Optimizer::dampening);
+  field("nesterov", &Optimizer::nesterov);
+  field("lr_decay", &Optimizer::lrDecay);
+  field("beta1", &Optimizer::beta1);
+  field("beta2", &Optimizer::beta2);
+  field("eps", &Optimizer::eps);
+  field("schedule", &Optimizer::schedule);
+  field("warmup", &Optimizer::warmup);
+  field("total", &Optimizer::total);
+  field("min_factor", &Optimizer::minFactor);
+  field("plain_root", &Optimizer::plainRoot);
+  field("post_decay", &Optimizer::postDecay);
+  field("first_count", &Optimizer::firstCount);
+  field("rate", &Optimizer::rate);
 }
 
 } // namespace merak

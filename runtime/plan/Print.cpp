@@ -1,4 +1,5 @@
 #include "runtime/plan/Print.h"
+#include "runtime/layout/Strides.h"
 #include "runtime/plan/Describe.h"
 
 #include <algorithm>
@@ -14,13 +15,8 @@ namespace {
 using Shape = google::protobuf::RepeatedField<int64_t>;
 
 bool rowMajor(const Shape &shape, const Shape &strides) {
-  int64_t step = 1;
-  for (int d = shape.size() - 1; d >= 0; --d) {
-    if (shape[d] != 1 && strides[d] != step)
-      return false;
-    step *= shape[d];
-  }
-  return true;
+  return layout::isDense({shape.data(), size_t(shape.size())},
+                         {strides.data(), size_t(strides.size())});
 }
 
 std::string axes(const google::protobuf::RepeatedPtrField<Axis> &list) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The layering of docs/Architecture.md, checked over #include lines, and that
-nothing decides by the name of an op.
+"""The layering of docs/Architecture.md, checked over #include lines, that nothing
+decides by the name of an op, and that facts which once had several homes keep one.
 
 Each rule names the folders it holds for and the includes it forbids there. The
 test first proves on invented files that every rule can fail.
@@ -90,6 +90,41 @@ OP_NAMES = [
       'if (text == EinsumOp::getOperationName())',
       'op->getName().getStringRef().starts_with(prefix)']),
 ]
+# Facts that have one home; elsewhere they would be a second list or a second way
+# to compute them. (rule, where it holds, the home, patterns over code without
+# comments, files with examples)
+STRIDES = r'(?:\w+\.)*strides?'
+ONE_HOME = [
+    ("row-major strides are those of runtime/layout/Strides.h",
+     r'^(onnx|dialects|passes|codegen|compiler|runtime)/',
+     r'^runtime/layout/Strides\.cpp$',
+     [rf'{STRIDES}\[(\w+)\] =\s*{STRIDES}\[\1 \+ 1\] \*',
+      rf'{STRIDES}\[(\w+) - 1\] =\s*{STRIDES}\[\1\] \*',
+      rf'{STRIDES}\[(\w+)\] = (\w+);\s*\2 \*= ',
+      rf'\b(\w+) \*= (?:\w+\.)*(?:shape|dims)\[\w+\]\)\s*{STRIDES}\[\w+\] = \1'],
+     [("passes/Graph/A.cpp", "strides[i] = strides[i + 1] * shape[i + 1];"),
+      ("passes/Planning/A.cpp", "strides[i - 1] = strides[i] * shape[i];"),
+      ("dialects/Plan/A.cpp", "strides[i] = stride;\n    stride *= shape[i];"),
+      ("runtime/backends/cpu/A.cpp",
+       "for (size_t d = n; d-- > 0; step *= shape[d])\n    strides[d] = step;")]),
+    ("the class of a kernel's rates stands in runtime/plan/LibraryKernels.h",
+     r'^(passes|codegen|tools)/', r'^$',
+     [r'(?:\{\s*"(?:KERNEL)"\s*,[^{}]*\}\s*,?\s*){2}'],
+     [("passes/CostModel/A.cpp", '{"einsum", "matmul"}, {"copy", "copy"},')]),
+    ("an op says where it is defined in which operands it is linear",
+     r'^dialects/Train/Rules\.cpp$', r'^$',
+     [r'\b(?:isa|dyn_cast|cast)<[^>]*\w+Op\b[^>]*>\(op\)'],
+     [("dialects/Train/Rules.cpp", "if (isa<AddOp, SubOp>(op))")]),
+    ("what an op is to a product is its EpilogueOpInterface",
+     r'^passes/(Lowering/Epilogues|Staging/PlanningGraph)\.', r'^$',
+     [r'<(?:\w+::)*(?:Add|Gelu|GeluGrad|Cast)Op\b'],
+     [("passes/Lowering/Epilogues.cpp", "if (isa<AddOp>(op))")]),
+    ("kinds of torch's functions stand in onnx/Import/FoldedFunctions.cpp",
+     r'^onnx/', r'^onnx/Import/FoldedFunctions\.cpp$',
+     [r'StringSet<>[^;]*"permute"', r'\{[^{}]*"(?:permute|transpose)"[^{}]*"view"'],
+     [("onnx/Import/A.cpp",
+       'static const llvm::StringSet<> kViews = {"permute", "view"};')]),
+]
 # A variable that holds an op's name; comparing it is the same.
 HOLDS_NAME = re.compile(rf'\b(\w+)\s*=\s*[^;=]*{NAME_OF_OP}\s*(?:\.str\(\))?;')
 # Names of our ops without their dialect, as planning once kept them.
@@ -110,10 +145,14 @@ TEXTS = SOURCES + (".txt", ".cmake", ".md", ".py", ".proto", ".json", ".mlir",
 SKIPPED = {"build", "out", ".git", ".cache", "__pycache__"}
 
 
+def without_comments(text):
+    return COMMENT_OR_STRING.sub(
+        lambda m: m[0] if m[0][0] == '"' else re.sub(r'[^\n]', ' ', m[0]), text)
+
+
 def op_names(text, mnemonics=()):
     """Where a source decides by the name of an op: (position, sentence)."""
-    code = COMMENT_OR_STRING.sub(
-        lambda m: m[0] if m[0][0] == '"' else re.sub(r'[^\n]', ' ', m[0]), text)
+    code = without_comments(text)
     patterns = [(what, re.compile(pattern)) for what, pattern, _ in OP_NAMES]
     for name in {match[1] for match in HOLDS_NAME.finditer(code)}:
         patterns.append(("compares an op's name", re.compile(
@@ -131,6 +170,26 @@ def op_names(text, mnemonics=()):
     return found
 
 
+def second_homes(path, text, kernels):
+    """Where a source has a fact that has its home elsewhere: (rule, position)."""
+    code = None
+    for rule, folders, home, patterns, _ in ONE_HOME:
+        if not re.search(folders, path) or re.search(home, path):
+            continue
+        code = code or without_comments(text)
+        for pattern in patterns:
+            pattern = pattern.replace("KERNEL", "|".join(kernels) or "einsum|copy")
+            for match in re.finditer(pattern, code):
+                yield rule, match.start()
+
+
+def kernels_of(root):
+    """The names of library kernels."""
+    with open(os.path.join(root, "runtime/plan/LibraryKernels.h"),
+              encoding="utf-8") as file:
+        return re.findall(r'\{"(\w+)", RateClass::', file.read())
+
+
 def mnemonics_of(root):
     """The names that the dialects define."""
     names = set()
@@ -140,7 +199,7 @@ def mnemonics_of(root):
     return names
 
 
-def problems(path, text, mnemonics=()):
+def problems(path, text, mnemonics=(), kernels=()):
     """All broken rules of one file: (rule, line number, sentence)."""
     found = []
 
@@ -157,6 +216,9 @@ def problems(path, text, mnemonics=()):
         for position, sentence in op_names(text, mnemonics):
             found.append(("no decision by an op's name", line(position),
                           sentence + "; ask for its class or interface"))
+    if path.endswith(SOURCES):
+        for rule, position in second_homes(path, text, kernels):
+            found.append((rule, line(position), f"has a fact of its own, but {rule}"))
     for match in MACHINE_PATH.finditer(text):
         found.append(("no paths of one machine", line(match.start()),
                       f"mentions '{match[0]}', a path of one machine"))
@@ -183,6 +245,10 @@ def selftest():
     for name, _, _, (path, text) in RULES:
         if not any(rule == name for rule, _, _ in problems(path, text)):
             wrong.append(f"the rule '{name}' does not catch {path}: {text}")
+    for name, _, _, _, examples in ONE_HOME:
+        for path, text in examples:
+            if not any(rule == name for rule, _, _ in problems(path, text)):
+                wrong.append(f"'{name}' does not catch {path}: {text}")
     if not problems("docs/A.md", "see " + "/ho" + "me/someone/x"):
         wrong.append("paths of one machine are not caught")
     for what, _, examples in OP_NAMES:
@@ -204,6 +270,10 @@ def selftest():
             ("codegen/PlanWriter/A.cpp", '#include "runtime/plan/plan.pb.h"'),
             ("passes/Graph/A.cpp", '#include "mlir/IR/Builders.h"'),
             ("runtime/backends/cuda/A.cpp", '#include <cuda_runtime.h>'),
+            ("runtime/layout/Strides.cpp",
+             "strides[i - 1] = strides[i] * shape[i];"),
+            ("passes/Graph/A.cpp", "// strides[i] = strides[i + 1] * shape[i];"),
+            ("passes/Graph/A.cpp", "strides[i] = view.strides[i] * steps[i];"),
             ("docs/A.md", "https://host/home/page and ./Users/x")]
     for path, text in good:
         wrong += [f"false alarm in {path}: {sentence}"
@@ -218,16 +288,19 @@ def main():
         print(f"self-test: {sentence}")
     broken = set()
     seen = 0
-    mnemonics = mnemonics_of(root)
+    mnemonics, kernels = mnemonics_of(root), kernels_of(root)
+    if len(kernels) < 30:
+        wrong.append(f"only {len(kernels)} library kernels found")
+        print(f"self-test: {wrong[-1]}")
     if len(mnemonics) < 50:
         wrong.append(f"only {len(mnemonics)} ops found in dialects/")
         print(f"self-test: {wrong[-1]}")
     for path, text in files(root):
         seen += 1
-        for rule, number, sentence in problems(path, text, mnemonics):
+        for rule, number, sentence in problems(path, text, mnemonics, kernels):
             broken.add(rule)
             print(f"{path}:{number}: {sentence}")
-    checks = len(RULES) + 2
+    checks = len(RULES) + len(ONE_HOME) + 2
     failed = min(checks, len(broken) + len(wrong))
     print(f"layering: {seen} files, {checks} rules")
     print(f"{checks - failed} passed, {failed} failed")

@@ -140,6 +140,8 @@ KernelResult createAttention(Request &request) {
     int64_t blocks = a.blocks();
     pool.parallelFor(a.b * a.h * blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t)
+        // Of 2 heads in 3 blocks of queries, 10 is block 1 of head 1 of
+        // sample 1.
         forwardBlock(a, call, t / (a.h * blocks), t / blocks % a.h,
                      t % blocks * a.kBlock);
     });

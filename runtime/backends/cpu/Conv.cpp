@@ -47,6 +47,7 @@ void makeColumns(const Conv &c, const float *x, int64_t first, int64_t last,
                  float *columns) {
   const Window &w = c.window;
   for (int64_t row = first; row < last; ++row) {
+    // Of windows of 9 elements row 20 is element 2 of channel 2.
     const float *plane = x + row / w.kernelSize() * w.inSize();
     auto k = w.element(row % w.kernelSize());
     int64_t begin, end;
@@ -112,6 +113,8 @@ KernelResult createConv(Request &request) {
     pool.parallelFor(
         c.samples * c.groups * parts, 1, [&](int64_t begin, int64_t end) {
           for (int64_t t = begin; t < end; ++t) {
+            // Of 2 groups in 3 parts, 10 is part 1 of group 1 of sample 1; of 8
+            // channels it has those from 8 * 1 / 3 = 2 to 8 * 2 / 3 = 5.
             int64_t part = t % parts, group = t / parts % c.groups;
             int64_t sample = t / (parts * c.groups);
             int64_t first = c.outChannels * part / parts;
@@ -187,6 +190,8 @@ KernelResult createGradWeight(Request &request) {
     const int64_t depth = c.depth(), positions = c.window.outSize();
     pool.parallelFor(c.groups * depth, 4, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end;) {
+        // A range may have rows of several groups: of 9 rows a group, [7, 12)
+        // are 7 and 8 of the first and 0 to 2 of the second.
         int64_t group = t / depth, first = t % depth;
         int64_t last = std::min(depth, first + end - t);
         t += last - first;

@@ -5,6 +5,7 @@
 #include "runtime/backends/cpu/Types.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 #include "runtime/core/DType.h"
+#include "runtime/layout/Strides.h"
 
 #include <fmt/format.h>
 
@@ -111,6 +112,8 @@ void CopyPlan::runTransposed(const char *from, char *to,
   pool.parallelFor(
       outer_.count() * tilesJ * tilesI, 4, [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
+          // Of 2 x 3 tiles, 9 is (9 % 2, 9 / 2 % 3) = (1, 1) of the second
+          // matrix.
           int64_t i = t % tilesI * kTile, j = t / tilesI % tilesJ * kTile;
           int64_t offsets[2];
           outer_.offsets(t / (tilesI * tilesJ), offsets);
@@ -140,7 +143,7 @@ void CopyPlan::run(const void *from, void *to, ThreadPool &pool) const {
 }
 
 View denseView(const View &view, void *data) {
-  return {data, view.dtype, view.shape, denseStrides(view.shape)};
+  return {data, view.dtype, view.shape, layout::denseStrides(view.shape)};
 }
 
 namespace {

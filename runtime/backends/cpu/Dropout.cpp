@@ -3,6 +3,7 @@
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 #include "runtime/core/Philox.h"
+#include "runtime/layout/Strides.h"
 
 namespace merak::cpu {
 
@@ -15,7 +16,8 @@ KernelResult createDropout(Request &request) {
   if (!reads || !request.ok())
     return request.status();
   // Where elements lie here and in the global tensor.
-  Nest outer(dropout.extents, {denseStrides(dropout.extents), dropout.strides});
+  Nest outer(dropout.extents,
+             {layout::denseStrides(dropout.extents), dropout.strides});
   Nest::Inner inner = outer.splitInner();
   DropoutRow row;
   row.op = dropout.id;

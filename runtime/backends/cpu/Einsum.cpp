@@ -15,6 +15,7 @@
 #include "runtime/backends/cpu/Types.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/Gelu.h"
+#include "runtime/layout/Strides.h"
 
 #include <fmt/format.h>
 #include <numeric>
@@ -41,6 +42,7 @@ void direct(const Problem &p, const View &a, const View &b, const View &out,
       [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at) {
           int64_t ob[3], om[3], on[3], ok[3];
+          // Row-major in [batch, m, n]: of m = 2 and n = 3, 10 is (1, 1, 1).
           p.batch.offsets(at / (m * n), ob);
           p.m.offsets(at / n % m, om);
           p.n.offsets(at % n, on);
@@ -115,6 +117,9 @@ public:
                      std::max<int64_t>(1, 65536 / std::max<int64_t>(1, flops)),
                      [&](int64_t begin, int64_t end) {
                        for (int64_t t = begin; t < end; ++t) {
+                         // 100 columns are 4 tiles of 32; of 3 parts the
+                         // first two have one tile each, up to 32 and 64,
+                         // and the last one the rest.
                          int64_t part = t % parts;
                          int64_t first =
                              std::min(side, units * part / parts * unit);
@@ -179,7 +184,7 @@ void densify(Problem &p, Operand operand, std::initializer_list<Nest *> groups,
     view.strides.insert(view.strides.end(), nest->strides[operand].begin(),
                         nest->strides[operand].end());
   }
-  std::vector<int64_t> dense = denseStrides(view.shape);
+  std::vector<int64_t> dense = layout::denseStrides(view.shape);
   size_t at = 0;
   for (Nest *nest : groups)
     for (int64_t &stride : nest->strides[operand])

@@ -50,6 +50,8 @@ void gather(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
       [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
           int64_t og[3], ob[2], oi[2], oa[2];
+          // Row-major in [groups, befores, ids]: of 2 befores and 3 ids, 11 is
+          // (11 / 3 / 2, 11 / 3 % 2, 11 % 3) = (1, 1, 2).
           g.groups.offsets(t / ids / befores, og);
           g.before.offsets(t / ids % befores, ob);
           g.ids.offsets(t % ids, oi);
@@ -83,6 +85,9 @@ void scatterAdd(const Geometry &g, const KernelCall &call, ThreadPool &pool) {
   const int64_t work = g.groups.count() * columns;
   pool.parallelFor(work, 64, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin; at < end;) {
+      // Of runs of 4 columns, two to a row of the table, 13 is column 1 of run
+      // 13 % 8 / 4 = 1 of group 13 / 8 = 1. What is left of the run goes
+      // together.
       int64_t column = at % inner.size, oa[2], og[3];
       int64_t n = std::min(inner.size - column, end - at);
       g.groups.offsets(at / columns, og);

@@ -65,7 +65,8 @@ Panels packB(const Simd &s, const Gemm &g, int64_t column, int64_t width,
 void multiplyRows(const Simd &s, const Gemm &g, const Panels &b, int64_t column,
                   int64_t width, int64_t depth, int64_t k) {
   const bool add = g.accumulate || depth > 0;
-  // Equal tiles instead of full ones and a rest.
+  // Equal tiles instead of full ones and a rest: 20 rows in tiles of at most 8
+  // are 6, 7 and 7, not 8, 8 and 4.
   const int64_t tiles = ceilDiv(g.m, s.tileRows);
   auto first = [&](int64_t t) { return g.m * t / tiles; };
   const bool direct = g.aRow == 1 && width <= kDirectColumns;

@@ -40,6 +40,7 @@ int64_t Nest::count() const {
   return n;
 }
 
+// Position 4 of [2, 3] is (4 / 3, 4 % 3) = (1, 1).
 void Nest::offsets(int64_t index, int64_t *out) const {
   for (size_t i = 0; i < strides.size(); ++i)
     out[i] = 0;
@@ -115,14 +116,6 @@ void RowAccess::finish(float *row, const float *copy) const {
     nest_.offsets(i, &offset);
     row[offset] = copy[i];
   }
-}
-
-std::vector<int64_t> denseStrides(std::span<const int64_t> shape) {
-  std::vector<int64_t> strides(shape.size());
-  int64_t step = 1;
-  for (size_t d = shape.size(); d-- > 0; step *= shape[d])
-    strides[d] = step;
-  return strides;
 }
 
 bool broadcastStrides(const runtime::View &view, std::span<const int64_t> shape,

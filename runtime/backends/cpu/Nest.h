@@ -86,8 +86,6 @@ inline int64_t rowGrain(int64_t n, int64_t work = 8192) {
   return std::max<int64_t>(1, work / std::max<int64_t>(1, n));
 }
 
-// Strides of a row-major tensor.
-std::vector<int64_t> denseStrides(std::span<const int64_t> shape);
 // Strides of `view` seen with the larger shape `shape`, NumPy broadcasting;
 // empty optional if it does not broadcast.
 bool broadcastStrides(const runtime::View &view, std::span<const int64_t> shape,

@@ -227,6 +227,7 @@ private:
     const View &view = call.outputs[output];
     for (int64_t i = 0; i < width; ++i) {
       // Row-major position to offset; parameters mostly have one dimension.
+      // Of [2, 3] with strides 8 and 1, 5 is at 5 % 3 * 1 + 5 / 3 % 2 * 8 = 10.
       int64_t offset = 0, rest = first + i;
       for (size_t d = view.shape.size(); d-- > 0; rest /= view.shape[d])
         offset += rest % view.shape[d] * view.strides[d];

@@ -189,6 +189,8 @@ KernelResult createSquareSum(Request &request) {
     pool.parallelFor(pieces, rowGrain(std::min(inner.size, kPiece)),
                      [&](int64_t begin, int64_t end) {
                        for (int64_t p = begin; p < end; ++p) {
+                         // With 3 pieces a row, piece 7 is the second
+                         // of the third row.
                          int64_t offset, first = p % perRow * kPiece;
                          outer.offsets(p / perRow, &offset);
                          int64_t n = std::min(kPiece, inner.size - first);

@@ -16,6 +16,7 @@ struct Pool : PoolRequest {
   // lies inside the input, windows and elements in row-major order.
   template <typename Body> void forElements(int64_t out, Body body) const {
     const Window &w = window;
+    // Of 1 x 2 x 4 windows 7 is (7 / 8, 7 / 4 % 2, 7 % 4) = (0, 1, 3).
     int64_t o[3] = {out / (w.out[1] * w.out[2]), out / w.out[2] % w.out[1],
                     out % w.out[2]};
     for (int64_t p = 0; p < w.kernelSize(); ++p) {

@@ -69,6 +69,7 @@ void reduceRuns(const Reduction &r, const float *x, float *y,
   auto piece = [&](const float *row, int64_t p) -> double {
     int64_t offset = 0;
     outer.offsets(p / perRun, &offset);
+    // With 3 pieces a run, piece 7 is the second of the third run.
     int64_t first = p % perRun * kPiece;
     const float *part = row + offset + first;
     int64_t n = std::min(kPiece, length - first);

@@ -7,6 +7,8 @@ namespace merak::cpu {
 
 void Window::inside(int dim, int64_t k, int64_t &begin, int64_t &end) const {
   // 0 <= o * stride + offset < in
+  // Stride 2 and one element of padding, k = 0, in = 8: output o reads 2 o - 1,
+  // which is inside for o from (1 + 1) / 2 = 1 up to 8 / 2 = 4.
   int64_t offset = k * dilation[dim] - pad[dim], step = stride[dim];
   begin = offset >= 0 ? 0 : (-offset + step - 1) / step;
   int64_t last = in[dim] - 1 - offset;
@@ -46,6 +48,7 @@ bool readWindow(Request &request, const View &in, const View &out,
                         "strides, dilations and windows must be positive"))
       return false;
     // Pooling may round the size up: one window more that starts inside.
+    // Windows of 3 in 8, stride 2: room is 5, of 3 or, rounded up, 4 windows.
     int64_t room = w.in[to] + pads[d] + pads[d + dims] -
                    (dilations[d] * (kernel[d] - 1) + 1);
     int64_t floor = room < 0 ? 0 : room / strides[d] + 1;

@@ -22,6 +22,7 @@ struct Window {
     return o * stride[dim] - pad[dim] + k * dilation[dim];
   }
   // The window element of position p (row-major).
+  // Of a 1 x 3 x 3 window, 5 is (5 / 9, 5 / 3 % 3, 5 % 3) = (0, 1, 2).
   std::array<int64_t, kDims> element(int64_t p) const {
     return {p / (kernel[1] * kernel[2]), p / kernel[2] % kernel[1],
             p % kernel[2]};

@@ -1,4 +1,5 @@
 #include "runtime/backends/cuda/Matmul.h"
+#include "runtime/layout/Strides.h"
 
 #include <algorithm>
 #include <optional>
@@ -126,7 +127,7 @@ void densify(Problem &p, int operand, MatmulPlan &plan) {
     strides.insert(strides.end(), nest->strides[operand].begin(),
                    nest->strides[operand].end());
   }
-  const std::vector<int64_t> dense = cpu::denseStrides(shape);
+  const std::vector<int64_t> dense = layout::denseStrides(shape);
   size_t at = 0;
   for (Nest *nest : groups)
     for (int64_t &stride : nest->strides[operand])

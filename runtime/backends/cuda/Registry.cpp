@@ -2,6 +2,7 @@
 // cannot take as they lie.
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
+#include "runtime/layout/Strides.h"
 
 #include <fmt/format.h>
 #include <map>
@@ -58,7 +59,7 @@ CopyArgs makeCopy(Request &request, const View &from, const View &to,
 }
 
 View denseView(const View &view) {
-  return {nullptr, view.dtype, view.shape, cpu::denseStrides(view.shape)};
+  return {nullptr, view.dtype, view.shape, layout::denseStrides(view.shape)};
 }
 
 uint64_t denseBytes(const View &view) {

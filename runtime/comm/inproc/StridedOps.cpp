@@ -2,6 +2,7 @@
 
 #include "runtime/core/DType.h"
 #include "runtime/core/HalfFloat.h"
+#include "runtime/layout/Strides.h"
 
 #include <algorithm>
 
@@ -215,11 +216,7 @@ View sliceView(const View &view, int64_t dim, int64_t begin, int64_t size) {
 View denseLike(const View &view, void *data) {
   View dense = view;
   dense.data = data;
-  int64_t stride = 1;
-  for (size_t d = dense.shape.size(); d-- > 0;) {
-    dense.strides[d] = stride;
-    stride *= dense.shape[d];
-  }
+  dense.strides = layout::denseStrides(dense.shape);
   return dense;
 }
 

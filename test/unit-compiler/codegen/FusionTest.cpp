@@ -446,7 +446,7 @@ void check(const std::string &text, double tolerance,
     SCOPED_TRACE(target);
     auto fused = checkBlock(text, {}, tolerance, fill, target);
     lowering::FusionOptions single;
-    single.fuse = false;
+    single.maxOps = 1;
     auto apart = checkBlock(text, single, tolerance, fill, target);
     EXPECT_EQ(fused, apart) << "fusion changes results";
   }

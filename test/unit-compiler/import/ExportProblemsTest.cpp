@@ -87,6 +87,21 @@ TEST_F(ExportProblemsTest, callsAreReadFromNotes) {
   EXPECT_EQ(exportedCall(onnx::NodeProto()).name, "");
 }
 
+// A call that moves elements may be missing: whoever read it reads its operand.
+// One that computes may not.
+TEST_F(ExportProblemsTest, removedCallsAreNoViews) {
+  signature({"w"}, {});
+  for (const char *operand :
+       {"view_3", "permute", "movedim", "swapaxes_1", "swapdims", "mT",
+        "numpy_T", "narrow", "unbind", "broadcast_to", "mul_2", "cat"})
+    node("Relu", "%v : [num_users=1] = call_function[target=torch.ops.aten."
+                 "relu.default](args = (%" +
+                     std::string(operand) + ",), kwargs = {})");
+  ExportedProgram program(model.graph());
+  EXPECT_EQ(program.removedCalls(model.graph()),
+            (std::vector<std::string>{"mul_2", "cat"}));
+}
+
 TEST_F(ExportProblemsTest, fusedBatchNorm) {
   signature({"norm.weight", "norm.bias", "conv.weight"}, {"norm.running_mean"});
   weight("conv.weight", {2, 2, 1, 1});

@@ -140,7 +140,8 @@ TEST(ConformanceTable, EveryKernelHasACase) {
     tested.insert(c.op);
   for (std::span<const cpu::KernelEntry> group : cpu::allKernels())
     for (const cpu::KernelEntry &entry : group)
-      EXPECT_TRUE(tested.count(entry.name)) << entry.name << " has no case";
+      EXPECT_TRUE(tested.count(entry.name))
+          << entry.name.text << " has no case";
 }
 
 // The rows of the table in docs/Kernels.md start with the names in backquotes

@@ -238,7 +238,7 @@ TEST(CudaKernels, AreTheLibrarysWhereItHasOne) {
 TEST(CudaKernels, IncludeThoseOfTheCpu) {
   for (std::span<const cpu::KernelEntry> group : cpu::allKernels())
     for (const cpu::KernelEntry &entry : group)
-      EXPECT_TRUE(cuda::findKernel(entry.name)) << entry.name;
+      EXPECT_TRUE(cuda::findKernel(entry.name)) << entry.name.text;
 }
 
 } // namespace

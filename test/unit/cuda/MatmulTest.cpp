@@ -2,6 +2,7 @@
 // sums over all letters.
 #include "runtime/backends/cuda/Matmul.h"
 #include "runtime/backends/cuda/CudaBackend.h"
+#include "runtime/layout/Strides.h"
 #include "test/unit/cuda/EmulatedDevice.h"
 
 #include <gtest/gtest.h>
@@ -181,7 +182,7 @@ cpu::Problem problemOf(const std::string &equation,
                        std::vector<std::vector<int64_t>> shapes) {
   std::vector<View> views;
   for (const std::vector<int64_t> &shape : shapes)
-    views.push_back({nullptr, planpb::F32, shape, cpu::denseStrides(shape)});
+    views.push_back({nullptr, planpb::F32, shape, layout::denseStrides(shape)});
   planpb::Instruction instruction;
   (*instruction.mutable_attrs())["equation"] = equation;
   cpu::Request request(instruction, std::span(views).first(2),
@@ -219,7 +220,7 @@ TEST(CudaMatmul, EpiloguesOfATransformer) {
   using cpu::Epilogue;
   auto ends = [](std::vector<int64_t> out, Epilogue epilogue,
                  std::vector<int64_t> biasStrides, int64_t ldAux) {
-    const std::vector<int64_t> dense = cpu::denseStrides(out);
+    const std::vector<int64_t> dense = layout::denseStrides(out);
     const cpu::Problem problem =
         problemOf("btk,kn->btn", {{out[0], out[1], 96}, {96, out[2]}, out});
     std::vector<int64_t> aux = dense;

@@ -1,18 +1,25 @@
-#include "passes/Planning/Strides.h"
+#include "runtime/layout/Strides.h"
 
-namespace merak::planning {
+namespace merak::layout {
 
-std::vector<int64_t> denseStrides(const std::vector<int64_t> &shape) {
+std::vector<int64_t> denseStrides(std::span<const int64_t> shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size(); i-- > 1;)
     strides[i - 1] = strides[i] * shape[i];
   return strides;
 }
 
+bool isDense(std::span<const int64_t> shape, std::span<const int64_t> strides) {
+  int64_t expected = 1;
+  for (size_t i = shape.size(); i-- > 0; expected *= shape[i])
+    if (shape[i] != 1 && strides[i] != expected)
+      return false;
+  return true;
+}
+
 std::optional<std::vector<int64_t>>
-reshapedStrides(const std::vector<int64_t> &from,
-                const std::vector<int64_t> &strides,
-                const std::vector<int64_t> &to) {
+reshapedStrides(std::span<const int64_t> from, std::span<const int64_t> strides,
+                std::span<const int64_t> to) {
   std::vector<int64_t> result(to.size(), 0), sizes, steps;
   // Old dimensions without those of size 1.
   for (size_t i = 0; i < from.size(); ++i) {
@@ -24,7 +31,9 @@ reshapedStrides(const std::vector<int64_t> &from,
     }
   }
   // Match groups of old and new dimensions with equal products; inside a group
-  // the old dimensions must be evenly spaced.
+  // the old dimensions must be evenly spaced. [4, 6, 5] as [2, 12, 5] has two
+  // groups: 4 x 6 = 2 x 12, evenly spaced if the step of 4 is 6 steps of 6, and
+  // 5 = 5.
   size_t oldBegin = 0, newBegin = 0;
   while (oldBegin < sizes.size()) {
     size_t oldEnd = oldBegin + 1, newEnd = newBegin;
@@ -57,4 +66,4 @@ reshapedStrides(const std::vector<int64_t> &from,
   return result;
 }
 
-} // namespace merak::planning
+} // namespace merak::layout
