@@ -88,8 +88,7 @@ Frontier FrontierAlgebra::reduce(std::vector<Index> points) const {
   return {std::move(points), 0};
 }
 
-Frontier
-FrontierAlgebra::unite(std::span<const Frontier *const> parts) const {
+Frontier FrontierAlgebra::unite(std::span<const Frontier *const> parts) const {
   std::vector<Index> points;
   int64_t slack = 0;
   for (const Frontier *part : parts) {
@@ -99,6 +98,13 @@ FrontierAlgebra::unite(std::span<const Frontier *const> parts) const {
   Frontier united = reduce(std::move(points));
   united.slack = slack;
   return united;
+}
+
+void FrontierAlgebra::cut(Frontier &frontier, int64_t limit) const {
+  auto end = std::partition_point(
+      frontier.points.begin(), frontier.points.end(),
+      [&](Index point) { return cost(point).bytes <= limit; });
+  frontier.points.erase(end, frontier.points.end());
 }
 
 Frontier FrontierAlgebra::product(const Frontier &left, const Frontier &right,
@@ -150,7 +156,8 @@ public:
       thread.join();
   }
 
-  // By target and not by thread: indices are the same for any number of threads.
+  // By target and not by thread: indices are the same for any number of
+  // threads.
   std::vector<Frontier> moveInto(FrontierArena &arena) {
     std::vector<Frontier> table;
     table.reserve(pieces.size());

@@ -35,10 +35,10 @@ inline Cost operator+(Cost a, Cost b) {
 
 // The four numbers, by how long bytes live and how often seconds are spent.
 struct LifeCost {
-  int64_t stay = 0;           // bytes: parameters, gradients, state
-  int64_t inFlight = 0;       // bytes for each microbatch in flight
-  int64_t perMicrobatch = 0;  // nanoseconds
-  int64_t perStep = 0;        // nanoseconds
+  int64_t stay = 0;          // bytes: parameters, gradients, state
+  int64_t inFlight = 0;      // bytes for each microbatch in flight
+  int64_t perMicrobatch = 0; // nanoseconds
+  int64_t perStep = 0;       // nanoseconds
   bool operator==(const LifeCost &) const = default;
 };
 LifeCost operator+(const LifeCost &a, const LifeCost &b);
@@ -118,6 +118,8 @@ public:
   Frontier reduce(std::vector<FrontierArena::Index> points) const;
   Frontier unite(std::span<const Frontier *const> parts) const;
   // Without the tuples of more than `limit` bytes.
+  void cut(Frontier &frontier, int64_t limit) const;
+  // The same of a product.
   Frontier product(const Frontier &left, const Frontier &right,
                    int64_t limit = kNoLimit);
   // Entry i is the union of the products of the terms that `termsOf` (called

@@ -1,5 +1,5 @@
-// The search of FrontierGraph.h: which node goes next, and what is done where none
-// may.
+// The search of FrontierGraph.h: which node goes next, and what is done where
+// none may.
 #include "passes/Planning/FrontierFactor.h"
 #include "passes/Planning/FrontierGraph.h"
 
@@ -19,7 +19,8 @@ class FactorSet {
 public:
   explicit FactorSet(size_t nodes) : ofNode(nodes) {}
 
-  // Returns whether a table for the same nodes was there; now it is the product.
+  // Returns whether a table for the same nodes was there; now it is the
+  // product.
   bool add(FrontierAlgebra &algebra, Factor factor, int64_t capacity);
   Factor take(int number);
   std::vector<Factor> takeAll();
@@ -41,8 +42,7 @@ private:
   int next = 0;
 };
 
-bool FactorSet::add(FrontierAlgebra &algebra, Factor factor,
-                    int64_t capacity) {
+bool FactorSet::add(FrontierAlgebra &algebra, Factor factor, int64_t capacity) {
   auto same = ofScope.find(factor.scope.nodes);
   bool merged = same != ofScope.end();
   if (merged) {
@@ -92,7 +92,8 @@ FactorScope FactorSet::neighbours(int node) const {
   return scope.without(node);
 }
 
-// The tables of the graph's nodes and edges, of its leaves with projected costs.
+// The tables of the graph's nodes and edges, of its leaves with projected
+// costs.
 class TableMaker {
 public:
   explicit TableMaker(const FrontierGraph &graph) : graph(graph) {
@@ -119,8 +120,7 @@ public:
       std::vector<Frontier> entries;
       for (auto &entry : points[table])
         entries.push_back(algebra.reduce(std::move(entry)));
-      factors.push_back(
-          makeFactor(algebra, scopes[table], std::move(entries)));
+      factors.push_back(makeFactor(algebra, scopes[table], std::move(entries)));
     }
     return factors;
   }
@@ -164,6 +164,8 @@ private:
     auto operator<=>(const Turn &) const = default;
   };
 
+  // Drops what does not fit even beside the least of all other tables.
+  void cutEach(std::vector<Factor> &factors) const;
   void addTable(Factor factor);
   void updateTurn(int node);
   bool mayGo(const Turn &turn) const;
@@ -195,11 +197,24 @@ void Elimination::addTables() {
     FrontierArena::Index number = report.firstLeaf + FrontierArena::Index(i);
     maker.addLeaf(leaf, algebra.leaf(cost, number).points[0]);
   }
-  for (Factor &factor : maker.make(algebra))
+  std::vector<Factor> factors = maker.make(algebra);
+  cutEach(factors);
+  for (Factor &factor : factors)
     addTable(std::move(factor));
   for (int node = 0; node < int(graph.nodes().size()); ++node)
     if (!std::binary_search(keep.begin(), keep.end(), node))
       updateTurn(node);
+}
+
+void Elimination::cutEach(std::vector<Factor> &factors) const {
+  if (options.capacity == kNoLimit)
+    return;
+  int64_t least = 0;
+  for (const Factor &factor : factors)
+    least += factor.leastBytes;
+  for (Factor &factor : factors)
+    for (Frontier &entry : factor.entries)
+      algebra.cut(entry, options.capacity - (least - factor.leastBytes));
 }
 
 void Elimination::addTable(Factor factor) {
@@ -232,9 +247,9 @@ void Elimination::count(size_t neighbours) {
   ++*of[std::min<size_t>(neighbours, 3)];
 }
 
-// The product of all, united over the configurations of `over` (-1: of nothing).
-// The last table, the largest, is joined and united at once, so that no table over
-// the node and all its neighbours is made.
+// The product of all, united over the configurations of `over` (-1: of
+// nothing). The last table, the largest, is joined and united at once, so that
+// no table over the node and all its neighbours is made.
 Factor Elimination::product(std::vector<Factor> factors, int over) {
   Factor all = std::move(factors[0]);
   if (factors.size() == 1)
@@ -295,8 +310,7 @@ Result<Factor> Elimination::condition() {
         "configurations make {:.0f} combinations, expected at most {}; and to "
         "try each of its {} takes {} searches, expected at most {}",
         node.name, turn.degree, turn.combinations / node.configs,
-        options.widestTable, configs.size(), needed,
-        options.conditionedRuns));
+        options.widestTable, configs.size(), needed, options.conditionedRuns));
   ++report.counts.conditioned;
   std::vector<Factor> results;
   for (int config : configs) {
@@ -329,8 +343,8 @@ void Elimination::fix(int node, int config) {
       updateTurn(neighbour);
 }
 
-// The least bytes and nanoseconds with a configuration, in its own table and, for
-// each table that it shares, in the best entry of that.
+// The least bytes and nanoseconds with a configuration, in its own table and,
+// for each table that it shares, in the best entry of that.
 Cost Elimination::bestWith(int node, int config) const {
   Cost sum;
   for (int number : tables.of(node)) {

@@ -6,8 +6,8 @@
 
 namespace merak::planning {
 
-// Nodes, ascending, with their numbers of configurations. Entries of a table over
-// them stand with the last node fastest: over nodes 2 and 5 of 3 and 4
+// Nodes, ascending, with their numbers of configurations. Entries of a table
+// over them stand with the last node fastest: over nodes 2 and 5 of 3 and 4
 // configurations, entry (1, 2) is number 1*4 + 2 = 6.
 struct FactorScope {
   std::vector<int> nodes;
@@ -39,8 +39,8 @@ private:
   std::vector<Digit> digits; // of `from`, last node first
 };
 
-// How far apart entries are that differ by one in the configuration of `node`; 0
-// if the scope lacks it.
+// How far apart entries are that differ by one in the configuration of `node`;
+// 0 if the scope lacks it.
 size_t strideOf(const FactorScope &scope, int node);
 
 Factor makeFactor(const FrontierAlgebra &algebra, FactorScope scope,

@@ -67,11 +67,11 @@ public:
     auto wide = [](int64_t fixed, int64_t count, int64_t each) {
       return Wide(fixed) + Wide(count) * each;
     };
-    bytes = std::max(bytes, wide(leaf.cost.stay, projection.inFlight,
-                                 leaf.cost.inFlight));
-    nanoseconds = std::max(nanoseconds,
-                           wide(leaf.cost.perStep, projection.microbatches,
-                                leaf.cost.perMicrobatch));
+    bytes = std::max(
+        bytes, wide(leaf.cost.stay, projection.inFlight, leaf.cost.inFlight));
+    nanoseconds =
+        std::max(nanoseconds, wide(leaf.cost.perStep, projection.microbatches,
+                                   leaf.cost.perMicrobatch));
   }
   bool fits() const {
     Wide bytes = 0, nanoseconds = 0;
@@ -91,10 +91,10 @@ private:
 
 Status FrontierGraph::checkLeaf(const Leaf &leaf) const {
   if (!inside(leaf.of, leaf.isEdge ? edges_.size() : nodes_.size()))
-    return Status::error(fmt::format(
-        "a cost of {} {}: expected a number below {}",
-        leaf.isEdge ? "edge" : "node", leaf.of,
-        leaf.isEdge ? edges_.size() : nodes_.size()));
+    return Status::error(
+        fmt::format("a cost of {} {}: expected a number below {}",
+                    leaf.isEdge ? "edge" : "node", leaf.of,
+                    leaf.isEdge ? edges_.size() : nodes_.size()));
   Status status = checkCost(nameOf(leaf), leaf.cost);
   if (!leaf.isEdge) {
     status.merge(checkConfig(nameOf(leaf), nodes_[leaf.of], leaf.a));

@@ -1,20 +1,22 @@
-// The search over a graph of operators with configurations: nodes and edges have
-// tables of costs, a strategy chooses one configuration for every node, and its
-// costs are the sum over nodes and edges. `solve` finds the frontier of all of
-// them by eliminating nodes, each step exact:
+// The search over a graph of operators with configurations: nodes and edges
+// have tables of costs, a strategy chooses one configuration for every node,
+// and its costs are the sum over nodes and edges. `solve` finds the frontier of
+// all of them by eliminating nodes, each step exact:
 //
 //   a node without neighbours     the union over its configurations
 //   leaf fold: one neighbour      its costs go into the neighbour's table
-//   node elimination: two         they become a table over the two, K^3 products
-//   wide elimination: d > 2       a table over the d, K^(d+1), up to a cap
-//   edge elimination              tables over the same nodes become their product
-//   conditioning                  no node is left that may go: one is fixed to each
+//   node elimination: two         they become a table over the two, K^3
+//   products wide elimination: d > 2       a table over the d, K^(d+1), up to a
+//   cap edge elimination              tables over the same nodes become their
+//   product conditioning                  no node is left that may go: one is
+//   fixed to each
 //                                 of its configurations, and the results united
 //
-// All are one operation on tables (`Factor`): the product of those that know the
-// node, united over its configurations. Direction of edges plays no part. Nodes go
-// in order of (neighbours, product of configurations, number), so that leaves go
-// first and a chain is folded from its ends, K^2 products a node (LDP).
+// All are one operation on tables (`Factor`): the product of those that know
+// the node, united over its configurations. Direction of edges plays no part.
+// Nodes go in order of (neighbours, product of configurations, number), so that
+// leaves go first and a chain is folded from its ends, K^2 products a node
+// (LDP).
 #pragma once
 
 #include "passes/Planning/Frontier.h"
@@ -60,8 +62,8 @@ public:
   const std::vector<Edge> &edges() const { return edges_; }
   const std::vector<Leaf> &leaves() const { return leaves_; }
 
-  // What cannot be searched: numbers that are none of the graph's, negative costs,
-  // sums that 64 bits do not hold.
+  // What cannot be searched: numbers that are none of the graph's, negative
+  // costs, sums that 64 bits do not hold.
   Status check(const Projection &projection) const;
 
   // Of leaf numbers of this graph (FrontierTable::leaves).
@@ -103,8 +105,8 @@ struct FrontierTable {
   std::vector<Frontier> entries; // over `keep`, its last node fastest
   FrontierArena::Index firstLeaf = 0;
   EliminationCounts counts;
-  // Names of the nodes of which not all configurations were tried: the result is
-  // a heuristic's.
+  // Names of the nodes of which not all configurations were tried: the result
+  // is a heuristic's.
   std::vector<std::string> heuristicNodes;
 
   // Numbers of the graph's leaves that a tuple is the sum of.

@@ -23,7 +23,8 @@ EqualBlocks::EqualBlocks(FrontierAlgebra &algebra, FrontierMatrix matrix,
     : algebra(algebra), block(std::move(matrix)), capacity(capacity) {
   assert(block.rows == block.columns);
   int64_t smallest = kNoLimit;
-  for (const Frontier &entry : block.entries) {
+  for (Frontier &entry : block.entries) {
+    algebra.cut(entry, capacity);
     tuples.insert(tuples.end(), entry.points.begin(), entry.points.end());
     if (!entry.empty())
       smallest = std::min(smallest, algebra.leastBytes(entry));
@@ -37,8 +38,8 @@ int64_t EqualBlocks::limitWith(int blocksLeft) const {
   return capacity == kNoLimit ? kNoLimit : capacity - blocksLeft * least;
 }
 
-// 13 = 1101b: 1, 2, 3, 6, 12, 13 blocks. Beginning with the highest bit, so that
-// what is added for a set bit is the block, whose frontiers are short.
+// 13 = 1101b: 1, 2, 3, 6, 12, 13 blocks. Beginning with the highest bit, so
+// that what is added for a set bit is the block, whose frontiers are short.
 FrontierMatrix EqualBlocks::power(int count) const {
   assert(count >= 1);
   FrontierMatrix result = block;
@@ -56,6 +57,8 @@ FrontierMatrix EqualBlocks::power(int count) const {
 
 std::vector<FrontierMatrix> EqualBlocks::prefixes(FrontierMatrix start,
                                                   int count) const {
+  for (Frontier &entry : start.entries)
+    algebra.cut(entry, capacity);
   std::vector<FrontierMatrix> results{std::move(start)};
   for (int n = 1; n <= count; ++n)
     results.push_back(multiply(algebra, results.back(), block, capacity));

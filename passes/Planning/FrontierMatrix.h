@@ -1,6 +1,7 @@
 // Chains of equal blocks. A block between two boundaries is a matrix of
-// frontiers, its entry (r, c) what the block can cost with configuration r at its
-// begin and c at its end; n blocks are its n-th power under (union, product).
+// frontiers, its entry (r, c) what the block can cost with configuration r at
+// its begin and c at its end; n blocks are its n-th power under (union,
+// product).
 #pragma once
 
 #include "passes/Planning/Frontier.h"

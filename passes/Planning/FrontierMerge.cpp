@@ -8,10 +8,9 @@ using Record = FrontierArena::Record;
 
 namespace {
 
-// The first of `at`, ..., `end` - 1 for which `skip` does not hold, which holds for
-// none after it. Steps double: the next is often the one, and else far.
-template <typename Skip>
-size_t leap(size_t at, size_t end, const Skip &skip) {
+// The first of `at`, ..., `end` - 1 for which `skip` does not hold, which holds
+// for none after it. Steps double: the next is often the one, and else far.
+template <typename Skip> size_t leap(size_t at, size_t end, const Skip &skip) {
   size_t step = 1;
   while (at + step <= end && skip(at + step - 1)) {
     at += step;
@@ -75,8 +74,8 @@ bool FrontierMerge::load(const FrontierTerm &term) {
   return !rows.empty();
 }
 
-// The hull of a sum is the sum of the hulls, edges by slope. Along an edge of one
-// frontier the tuples under it are passed too.
+// The hull of a sum is the sum of the hulls, edges by slope. Along an edge of
+// one frontier the tuples under it are passed too.
 void FrontierMerge::addPath(uint32_t term) {
   std::vector<uint32_t> down = lowerHull(rows), along = lowerHull(columns);
   size_t i = 0, j = 0;
@@ -125,16 +124,16 @@ template <typename At> void FrontierMerge::add(size_t count, const At &at) {
       before.push_back(known);
       continue;
     }
-    i = leap(i, count, [&](size_t next) {
-      return at(next).cost.nanoseconds >= fastest;
-    });
+    i = leap(i, count,
+             [&](size_t next) { return at(next).cost.nanoseconds >= fastest; });
   }
   if (!fresh.empty())
     splice();
 }
 
-// Before each fresh point those known ones that the last fresh one left. `from`:
-// the first of them; a known one of the same bytes is slower and goes too.
+// Before each fresh point those known ones that the last fresh one left.
+// `from`: the first of them; a known one of the same bytes is slower and goes
+// too.
 void FrontierMerge::splice() {
   splicedBytes.clear();
   splicedNanoseconds.clear();
@@ -170,8 +169,8 @@ void FrontierMerge::splice() {
 
 namespace {
 
-// Takes tuples by bytes and keeps the last one of each bucket; the very first one
-// in any case, so that what fits at all is known exactly.
+// Takes tuples by bytes and keeps the last one of each bucket; the very first
+// one in any case, so that what fits at all is known exactly.
 class BucketWriter {
 public:
   BucketWriter(int64_t width, std::vector<Record> &out)

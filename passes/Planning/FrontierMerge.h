@@ -1,12 +1,12 @@
 // reduce(U left (x) right) without making the products.
 //
 // A row of a product (one tuple of the shorter frontier plus all of the longer)
-// is a frontier. It is compared with what is known, a frontier too, by leaps: as
-// long as the row is no faster than what is known at its bytes, it leaps to where it
-// is; then what is known leaps to the row's bytes. A row that is dominated by much is
-// passed in a few leaps, and most of them are: what is known begins with one path
-// through each product, from its first tuple to its last, that is nearly
-// undominated.
+// is a frontier. It is compared with what is known, a frontier too, by leaps:
+// as long as the row is no faster than what is known at its bytes, it leaps to
+// where it is; then what is known leaps to the row's bytes. A row that is
+// dominated by much is passed in a few leaps, and most of them are: what is
+// known begins with one path through each product, from its first tuple to its
+// last, that is nearly undominated.
 //
 //   left (1,9) (4,2), right (0,5) (3,1)
 //   tuples: (1,14) (4,10)    the path (1,14), (4,7), (7,3) advances where most

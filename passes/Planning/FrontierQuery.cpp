@@ -7,9 +7,10 @@ namespace merak::planning {
 // Nanoseconds descend: the last one that fits is the fastest.
 std::optional<size_t> fastestWithin(std::span<const Cost> costs,
                                     const CostLimit &limit) {
-  auto end = std::partition_point(
-      costs.begin(), costs.end(),
-      [&](const Cost &cost) { return cost.bytes <= limit.bytes; });
+  auto end =
+      std::partition_point(costs.begin(), costs.end(), [&](const Cost &cost) {
+        return cost.bytes <= limit.bytes;
+      });
   if (end == costs.begin() || end[-1].nanoseconds > limit.nanoseconds)
     return std::nullopt;
   return size_t(end - costs.begin()) - 1;

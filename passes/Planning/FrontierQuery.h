@@ -1,5 +1,5 @@
-// Questions to frontiers: the three modes of TensorOpt (arXiv 2004.10856), with a
-// deadline.
+// Questions to frontiers: the three modes of TensorOpt (arXiv 2004.10856), with
+// a deadline.
 #pragma once
 
 #include "passes/Planning/Frontier.h"
@@ -29,13 +29,13 @@ struct DevicePoint {
   size_t point = 0;
 };
 // The fewest devices that a tuple within the limit exists for, and the fastest
-// there. Looks at every curve: a mesh of more devices need not need less memory,
-// where sizes do not divide.
+// there. Looks at every curve: a mesh of more devices need not need less
+// memory, where sizes do not divide.
 std::optional<DevicePoint> fewestDevices(std::span<const DeviceCurve> curves,
                                          const CostLimit &limit);
 
-// What is within the limit for each number of devices, ascending; those for which
-// nothing is have no costs.
+// What is within the limit for each number of devices, ascending; those for
+// which nothing is have no costs.
 std::vector<DeviceCurve> profile(std::span<const DeviceCurve> curves,
                                  const CostLimit &limit);
 

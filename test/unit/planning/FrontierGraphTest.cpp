@@ -60,7 +60,8 @@ struct Solved {
     return algebra.costs(table.entries[entry]);
   }
 };
-Solved solved(const FrontierGraph &graph, const EliminationOptions &options = {},
+Solved solved(const FrontierGraph &graph,
+              const EliminationOptions &options = {},
               const FrontierOptions &algebraOptions = {}) {
   Solved result{FrontierAlgebra(algebraOptions), {}};
   Result<FrontierTable> table = solve(result.algebra, graph, options);
@@ -74,8 +75,7 @@ void expectStrategies(const FrontierGraph &graph, const Solved &solved,
                       const Projection &projection = {}) {
   for (const Frontier &entry : solved.table.entries)
     for (FrontierArena::Index point : entry.points)
-      expectStrategy(graph,
-                     solved.table.leaves(solved.algebra.arena(), point),
+      expectStrategy(graph, solved.table.leaves(solved.algebra.arena(), point),
                      solved.algebra.cost(point), projection);
 }
 
@@ -115,8 +115,8 @@ TEST(FrontierGolden, EveryCapacity) {
   EXPECT_EQ(queries, 170);
 }
 
-// Which eliminations suffice; the irreducible ones need a wide table or, without
-// one, conditioning.
+// Which eliminations suffice; the irreducible ones need a wide table or,
+// without one, conditioning.
 TEST(FrontierGolden, KindsTellWhatSuffices) {
   for (const json &entry : golden()["graphs"]) {
     SCOPED_TRACE(entry["name"]);
@@ -168,8 +168,8 @@ TEST(FrontierGolden, PruningTrap) {
   for (const json &configs : trap["nodes"]) {
     int node = graph.addNode("op", int(configs.size()));
     for (size_t i = 0; i < configs.size(); ++i)
-      graph.allow(node, int(i), {configs[i][0], 0, configs[i][1],
-                                 configs[i][2]});
+      graph.allow(node, int(i),
+                  {configs[i][0], 0, configs[i][1], configs[i][2]});
   }
   EliminationOptions options;
   Solved result = solved(graph);
@@ -181,10 +181,9 @@ TEST(FrontierGolden, PruningTrap) {
   ASSERT_FALSE(frontier.empty());
   Cost best = fitting.algebra.cost(frontier.points.back());
   EXPECT_EQ(best, (Cost{trap["answer"]["memory"], trap["answer"]["time"]}));
-  auto choice = graph.choice(fitting.table.leaves(fitting.algebra.arena(),
-                                                  frontier.points.back()));
-  EXPECT_EQ(choice.configs,
-            trap["answer"]["witness"].get<std::vector<int>>());
+  auto choice = graph.choice(
+      fitting.table.leaves(fitting.algebra.arena(), frontier.points.back()));
+  EXPECT_EQ(choice.configs, trap["answer"]["witness"].get<std::vector<int>>());
 }
 
 TEST(FrontierGolden, Modes) {
@@ -271,8 +270,8 @@ TEST(FrontierGraph, AnyOrderGivesTheSame) {
   }
 }
 
-// The table over nodes that are kept, in the order asked for, against strategies
-// with these configurations.
+// The table over nodes that are kept, in the order asked for, against
+// strategies with these configurations.
 TEST(FrontierGraph, KeptNodesInTheOrderAsked) {
   Random random(14);
   for (int round = 0; round < 60; ++round) {
@@ -307,10 +306,11 @@ FrontierGraph pairMerged(const FrontierGraph &graph, int first, int second) {
   std::vector<int> number(nodes.size());
   for (int i = 0; i < int(nodes.size()); ++i)
     if (i != second)
-      number[i] = merged.addNode(
-          nodes[i].name, nodes[i].configs * (i == first ? width : 1));
+      number[i] = merged.addNode(nodes[i].name,
+                                 nodes[i].configs * (i == first ? width : 1));
   number[second] = number[first];
-  // Configurations of the merged node that a configuration of either stands for.
+  // Configurations of the merged node that a configuration of either stands
+  // for.
   auto configs = [&](int node, int config) {
     std::vector<int> all{config};
     if (node == first)
@@ -400,9 +400,8 @@ TEST(FrontierGraph, CapacityPrunedEqualsFullFiltered) {
       continue;
     EliminationOptions options;
     options.widestTable = round % 2 ? 4096 : 0;
-    options.capacity =
-        pick(random, int(expected.front().bytes) - 1,
-             int(expected.back().bytes));
+    options.capacity = pick(random, int(expected.front().bytes) - 1,
+                            int(expected.back().bytes));
     std::erase_if(expected, [&](const Cost &cost) {
       return cost.bytes > options.capacity;
     });
@@ -476,8 +475,8 @@ TEST(FrontierGraph, MoreConfigurationsAndMemoryNeverHurt) {
   }
 }
 
-// Records too, not only results: a plan's text is made of them. Tables are large
-// enough that several threads take part.
+// Records too, not only results: a plan's text is made of them. Tables are
+// large enough that several threads take part.
 TEST(FrontierGraph, ThreadsChangeNothing) {
   Random random(20);
   FrontierGraph graph = randomGraph(random, {14, 12, 24, 1000000, 5, 2});

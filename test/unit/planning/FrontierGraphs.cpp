@@ -16,9 +16,8 @@ std::vector<Cost> undominated(std::vector<Cost> costs) {
     if (!dominated && std::find(best.begin(), best.end(), cost) == best.end())
       best.push_back(cost);
   }
-  std::sort(best.begin(), best.end(), [](const Cost &a, const Cost &b) {
-    return a.bytes < b.bytes;
-  });
+  std::sort(best.begin(), best.end(),
+            [](const Cost &a, const Cost &b) { return a.bytes < b.bytes; });
   return best;
 }
 
@@ -28,7 +27,7 @@ namespace {
 class Enumerator {
 public:
   Enumerator(const FrontierGraph &graph, const Projection &projection)
-      : graph(graph) {
+      : graph(graph), configs(graph.nodes().size()) {
     for (const FrontierGraph::Leaf &leaf : graph.leaves())
       costs[{leaf.isEdge, leaf.of, leaf.a, leaf.b}].push_back(
           project(leaf.cost, projection));
@@ -43,12 +42,10 @@ private:
   void nextNode(size_t node, Cost sum) {
     if (node == graph.nodes().size())
       return nextEdge(0, sum);
-    configs.push_back(0);
-    for (int &config = configs.back(); config < graph.nodes()[node].configs;
-         ++config)
+    int &config = configs[node];
+    for (config = 0; config < graph.nodes()[node].configs; ++config)
       forLeaves(false, node, config, -1,
                 [&](Cost cost) { nextNode(node + 1, sum + cost); });
-    configs.pop_back();
   }
   void nextEdge(size_t edge, Cost sum) {
     if (edge == graph.edges().size()) {
@@ -69,8 +66,8 @@ private:
   }
 
   const FrontierGraph &graph;
-  std::map<std::tuple<bool, int, int, int>, std::vector<Cost>> costs;
   std::vector<int> configs;
+  std::map<std::tuple<bool, int, int, int>, std::vector<Cost>> costs;
   Enumeration found;
 };
 

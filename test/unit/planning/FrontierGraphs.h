@@ -24,15 +24,15 @@ struct Enumeration {
 // way, where there are several.
 Enumeration allStrategies(const FrontierGraph &graph,
                           const Projection &projection = {});
-// Least costs over alternatives are a frontier; of one alternative each, the sum.
-// Where a table has none, nullopt.
+// Least costs over alternatives are a frontier; of one alternative each, the
+// sum. Where a table has none, nullopt.
 std::vector<Cost> frontierOf(const FrontierGraph &graph,
                              const Projection &projection = {});
 
 struct RandomGraph {
   int nodes = 4, configs = 4;
   int edges = 5;
-  int largest = 30;      // cost
+  int largest = 30;       // cost
   int illegalPercent = 0; // of the pairs
   int alternatives = 1;
 };

@@ -58,8 +58,7 @@ FrontierGraph chainOf(const BlockCosts &costs, int count) {
         if ((a + 2 * b) % 5 != 4) // else illegal
           graph.allow(edge, int(a), int(b), table[a][b]);
   };
-  int before =
-      addNode("begin", std::vector<LifeCost>(costs.boundary.size()));
+  int before = addNode("begin", std::vector<LifeCost>(costs.boundary.size()));
   for (int i = 0; i < count; ++i) {
     int inner = addNode("inner", costs.inner);
     int after = addNode("boundary", costs.boundary);
@@ -99,8 +98,8 @@ TEST(EqualBlocks, PowersAndPrefixesEqualTheChain) {
     std::vector<FrontierMatrix> prefixes = blocks.prefixes(block, 12);
     for (int count = 1; count <= 13; ++count) {
       FrontierAlgebra unrolled;
-      auto expected = costsOf(
-          unrolled, endsOf(unrolled, chainOf(costs, count)).entries);
+      auto expected =
+          costsOf(unrolled, endsOf(unrolled, chainOf(costs, count)).entries);
       EXPECT_EQ(costsOf(algebra, blocks.power(count).entries), expected);
       EXPECT_EQ(costsOf(algebra, prefixes[count - 1].entries), expected);
     }
@@ -204,8 +203,7 @@ TEST(EqualBlocks, ThreadsChangeNothing) {
   std::vector<std::vector<FrontierArena::Index>> points[2];
   for (FrontierAlgebra *algebra : {&one, &three}) {
     FrontierMatrix block{9, 9, endsOf(*algebra, chainOf(costs, 1)).entries};
-    for (const Frontier &entry :
-         EqualBlocks(*algebra, block).power(20).entries)
+    for (const Frontier &entry : EqualBlocks(*algebra, block).power(20).entries)
       points[algebra == &three].push_back(entry.points);
   }
   EXPECT_EQ(points[0], points[1]);

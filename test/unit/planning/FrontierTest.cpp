@@ -1,5 +1,5 @@
-// The algebra of frontiers against its definitions: every product made and every
-// pair compared.
+// The algebra of frontiers against its definitions: every product made and
+// every pair compared.
 #include "passes/Planning/Frontier.h"
 #include "passes/Planning/FrontierQuery.h"
 #include "test/unit/planning/FrontierGraphs.h"
@@ -96,8 +96,8 @@ TEST(FrontierAlgebra, MergedProductsEqualMaterialisedOnes) {
     std::vector<std::vector<Cost>> costs;
     std::vector<Frontier> fronts;
     for (int i = 0; i < 6; ++i) {
-      costs.push_back(randomCosts(random, pick(random, 0, i < 2 ? 30 : 6),
-                                  largest));
+      costs.push_back(
+          randomCosts(random, pick(random, 0, i < 2 ? 30 : 6), largest));
       fronts.push_back(frontier(algebra, costs.back()));
     }
     int64_t limit = round % 2 ? kNoLimit : largest;
@@ -147,8 +147,8 @@ TEST(FrontierAlgebra, LargeCostsKeepTheirLastDigit) {
 }
 
 // Every exact tuple has one in its place that is as fast and no larger than the
-// slack says; the slack is no larger than a bucket for each product; the ends are
-// exact.
+// slack says; the slack is no larger than a bucket for each product; the ends
+// are exact.
 TEST(FrontierAlgebra, BucketsKeepTheirBound) {
   Random random(4);
   int dropped = 0;
@@ -171,8 +171,7 @@ TEST(FrontierAlgebra, BucketsKeepTheirBound) {
       EXPECT_LE(kept[*other].nanoseconds, cost.nanoseconds);
     }
     EXPECT_EQ(kept.front().bytes, exact.cost(a.points.front()).bytes);
-    EXPECT_EQ(kept.back().nanoseconds,
-              exact.cost(a.points.back()).nanoseconds);
+    EXPECT_EQ(kept.back().nanoseconds, exact.cost(a.points.back()).nanoseconds);
     EXPECT_LE(kept.size(), size_t(kept.back().bytes / width -
                                   kept.front().bytes / width + 2));
     dropped += b.slack > 0;
