@@ -111,8 +111,9 @@ public:
   explicit FrontierAlgebra(const FrontierOptions &options = {})
       : options(options) {}
 
-  // One tuple; `count` numbers of leaves are given to the caller.
+  // One tuple, that of a leaf with a number of the caller's.
   Frontier leaf(Cost cost, FrontierArena::Index number);
+  // The first of `count` numbers that nobody else was given.
   FrontierArena::Index reserveLeaves(size_t count);
 
   Frontier reduce(std::vector<FrontierArena::Index> points) const;

@@ -24,8 +24,7 @@ struct Enumeration {
 // way, where there are several.
 Enumeration allStrategies(const FrontierGraph &graph,
                           const Projection &projection = {});
-// Least costs over alternatives are a frontier; of one alternative each, the
-// sum. Where a table has none, nullopt.
+// What is undominated of them.
 std::vector<Cost> frontierOf(const FrontierGraph &graph,
                              const Projection &projection = {});
 
