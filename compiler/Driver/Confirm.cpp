@@ -43,8 +43,7 @@ std::string Compilation::confirmedLines() const {
     const planning::PlanCandidate &plan = notes.decision->found.finalists[i];
     lines += fmt::format(
         "plan {}, {}{}: {} expected, {}{}\n", plan.degrees.str(),
-        plan.plan.schedule.name,
-        plan.techniques.str(),
+        plan.plan.schedule.name, plan.techniques.str(),
         report::humanSeconds(finalist.expected),
         finalist.failed
             ? "its buffers do not fit"

@@ -288,7 +288,8 @@ void CommandLine::addPlan() {
       "(default: auto with --cluster, else 0)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
   add("--zero", o.zero,
-      "parameters stored in parts over the replicas: 1 gathers them once a step "
+      "parameters stored in parts over the replicas: 1 gathers them once a "
+      "step "
       "and divides the optimizer's state, 2 divides gradients as well, 3 "
       "gathers at each use, or auto (default: 0)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));

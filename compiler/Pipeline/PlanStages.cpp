@@ -151,7 +151,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
   if (!options.zero.empty())
     pinned.zero = options.zero == "auto" ? any : options.zero[0] - '0';
   if (!options.sequence.empty())
-    pinned.sequence = options.sequence == "auto" ? any : options.sequence == "on";
+    pinned.sequence =
+        options.sequence == "auto" ? any : options.sequence == "on";
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;

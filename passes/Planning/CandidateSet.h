@@ -18,16 +18,16 @@ struct SearchPolicy {
   // Tried besides on the stages found with the first of `recompute`, if those
   // recompute.
   std::vector<std::string> otherRecompute;
-  std::vector<Cutter> cutters;    // each is tried; empty: cuts are searched
-  StagePricer price;              // see PipelineOptions
-  int chunks = 1;                 // parts of the model on each stage
-  std::vector<int> otherChunks;   // tried besides, interleaved
-  std::vector<int> overlap = {0}; // levels tried
-  std::vector<int> zero = {0};    // levels tried (SeamLayouts.h)
+  std::vector<Cutter> cutters;     // each is tried; empty: cuts are searched
+  StagePricer price;               // see PipelineOptions
+  int chunks = 1;                  // parts of the model on each stage
+  std::vector<int> otherChunks;    // tried besides, interleaved
+  std::vector<int> overlap = {0};  // levels tried
+  std::vector<int> zero = {0};     // levels tried (SeamLayouts.h)
   std::vector<int> sequence = {0}; // 1: sequence parallelism
-  bool tensorInsideNode = true;   // tp only up to the devices of a node
-  bool dataOnly = false;          // pp = tp = 1
-  bool lists = false;             // list schedules as well (improveSchedule)
+  bool tensorInsideNode = true;    // tp only up to the devices of a node
+  bool dataOnly = false;           // pp = tp = 1
+  bool lists = false;              // list schedules as well (improveSchedule)
 };
 
 // What planPipeline may choose from for a policy.

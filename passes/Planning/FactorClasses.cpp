@@ -334,13 +334,14 @@ ClassAnchor anchorOf(const Graph &graph, const Classes &classes, int cls) {
   for (size_t o = 0; o < graph.ops.size(); ++o)
     for (size_t i = 0; i < graph.ops[o].operands.size(); ++i) {
       const int id = graph.ops[o].operands[i];
-      eachFactor(classes, classes.tensors[id],
-                 classesAt(graph, classes, int(o), int(i)),
-                 [&](int dim, int found, int64_t outer) {
-                   if (found == cls && best.op.empty())
-                     best = {graph.tensors[id].name, dim, outer, size,
-                             names[o], int(i)};
-                 });
+      eachFactor(
+          classes, classes.tensors[id],
+          classesAt(graph, classes, int(o), int(i)),
+          [&](int dim, int found, int64_t outer) {
+            if (found == cls && best.op.empty())
+              best = {
+                  graph.tensors[id].name, dim, outer, size, names[o], int(i)};
+          });
     }
   return best;
 }

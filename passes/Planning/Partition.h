@@ -39,8 +39,8 @@ struct StoredParameter {
 
 // Axes of the mesh in a fixed order (mb, dp, tp, ...), and for each class the
 // axes it is split over, major to minor. Twins may have different lists, but in
-// one order: what is split over dp and then tp on one side of a seam must not be
-// split over tp and then dp on another.
+// one order: what is split over dp and then tp on one side of a seam must not
+// be split over tp and then dp on another.
 struct Assignment {
   std::vector<AxisSize> mesh;
   std::map<int, std::vector<std::string>> axes;
@@ -98,7 +98,8 @@ struct Conversion {
   int64_t times = 1;   // a step: microbatches, or 1 for once a step
   Phase phase = Phase::Forward;
   bool prologue = false; // at the end of the prologue, once a step
-  // Of a stored parameter in front of its uses; once a step if it lives so long.
+  // Of a stored parameter in front of its uses; once a step if it lives so
+  // long.
   std::optional<GatherLife> life = {};
   bool isGatheredOnce() const { return life == GatherLife::Step; }
 };

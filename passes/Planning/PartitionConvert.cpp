@@ -1,5 +1,5 @@
-// How the engine gets from the layout in which a tensor lies to the one in which
-// an op wants it.
+// How the engine gets from the layout in which a tensor lies to the one in
+// which an op wants it.
 #include "passes/Planning/PartitionEngine.h"
 
 #include <fmt/format.h>
@@ -59,10 +59,10 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
   return int(variants.size()) - 1;
 }
 
-// The axes that stay where a factor goes from one split to another: those before
-// the first, major to minor, that only one of the two has. Blocks over (tp, dp)
-// become blocks over tp by gathering dp, and blocks over dp by gathering both and
-// taking parts again.
+// The axes that stay where a factor goes from one split to another: those
+// before the first, major to minor, that only one of the two has. Blocks over
+// (tp, dp) become blocks over tp by gathering dp, and blocks over dp by
+// gathering both and taking parts again.
 AxisMask PartitionEngine::keptPrefix(int cls, AxisMask from,
                                      AxisMask to) const {
   AxisMask prefix = 0;
@@ -75,9 +75,9 @@ AxisMask PartitionEngine::keptPrefix(int cls, AxisMask from,
   return prefix;
 }
 
-// The axes in stretches, major to minor, in each of which they have the order of
-// the mesh: that is how the ranks of a group are numbered, and so the order of
-// the parts in a collective over several axes.
+// The axes in stretches, major to minor, in each of which they have the order
+// of the mesh: that is how the ranks of a group are numbered, and so the order
+// of the parts in a collective over several axes.
 std::vector<AxisMask> PartitionEngine::runsOf(int cls, AxisMask axes) const {
   std::vector<AxisMask> runs;
   int last = -1;
@@ -122,9 +122,7 @@ public:
   }
 
 private:
-  const Variant &current() const {
-    return engine.tensors[tensor].variants[at];
-  }
+  const Variant &current() const { return engine.tensors[tensor].variants[at]; }
   int classOf(size_t atom) const {
     return engine.classes.tensors[tensor].atoms[atom];
   }
@@ -182,9 +180,9 @@ private:
     for (size_t i = 0; resolve && i < required.size(); ++i) {
       const AxisMask parts =
           required[i] & ~current().masks[i] & ~engine.halfBit;
-      const bool extends =
-          kept(i) == current().masks[i] && (parts & ~resolve) == 0 &&
-          (current().masks[i] | parts) == required[i];
+      const bool extends = kept(i) == current().masks[i] &&
+                           (parts & ~resolve) == 0 &&
+                           (current().masks[i] | parts) == required[i];
       if (!parts || !extends)
         continue;
       for (AxisMask run : runs(i, parts)) {
@@ -199,7 +197,8 @@ private:
   }
 
   void reduce() {
-    for (AxisMask axes : {resolve & ~engine.halfBit, resolve & engine.halfBit}) {
+    for (AxisMask axes :
+         {resolve & ~engine.halfBit, resolve & engine.halfBit}) {
       if (!axes)
         continue;
       Variant reduced = next(ConversionKind::AllReduceSum, axes);
@@ -230,9 +229,9 @@ private:
     const std::vector<AxisMask> each = runs(i, axes);
     for (size_t run = each.size(); run-- > 0;) { // the minor ones first
       const int to = each.size() == 1 ? targetOf(i, axes) : -1;
-      Variant moved = next(to >= 0 ? ConversionKind::AllToAll
-                                   : ConversionKind::AllGather,
-                           each[run]);
+      Variant moved =
+          next(to >= 0 ? ConversionKind::AllToAll : ConversionKind::AllGather,
+               each[run]);
       moved.atom = int(i);
       moved.toAtom = to;
       moved.masks[i] &= ~each[run];

@@ -80,8 +80,9 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
   orderAxes();
 }
 
-// One order of the axes of a class and its twins in which all of their lists are
-// ordered: an axis comes when all that stand before it in some list have come.
+// One order of the axes of a class and its twins in which all of their lists
+// are ordered: an axis comes when all that stand before it in some list have
+// come.
 void PartitionEngine::orderAxes() {
   unordered.clear();
   const size_t count = classes.classes.size();
@@ -103,10 +104,10 @@ void PartitionEngine::orderAxes() {
         if (left >> axis & 1 && !(before[root][axis] & left))
           next = axis;
       if (next < 0) {
-        unordered = fmt::format(
-            "a dimension of size {} is split over {} in different orders on the "
-            "two sides of a seam; both need one order",
-            classes.classes[root].size, axesStr(left));
+        unordered = fmt::format("a dimension of size {} is split over {} in "
+                                "different orders on the "
+                                "two sides of a seam; both need one order",
+                                classes.classes[root].size, axesStr(left));
         break;
       }
       orders[root].push_back(next);
@@ -512,8 +513,8 @@ bool PartitionEngine::runOp(int index) {
     requiredScratch.clear();
     for (int slot : opClasses.operands[i])
       requiredScratch.push_back(slot < 0 ? 0 : state.kept[slot]);
-    int variant = convert(index, op.operands[i], requiredScratch, resolve[i],
-                          op.phase);
+    int variant =
+        convert(index, op.operands[i], requiredScratch, resolve[i], op.phase);
     if (variant < 0)
       return false;
     state.operandVariant.push_back(variant);

@@ -91,7 +91,8 @@ Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
     reportTokens(*sharding.classes);
   else if (decision.overlapLevel > 0)
     MERAK_RETURN_IF_ERROR(splitSamples());
-  Result<Outcome> outcome = apply(graph, *sharding.classes, decision.assignment);
+  Result<Outcome> outcome =
+      apply(graph, *sharding.classes, decision.assignment);
   if (!outcome.ok())
     return outcome.status();
   decision.outcome = std::move(*outcome);

@@ -357,8 +357,8 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
         makePipelineShape(input.cluster, d, input.memoryBytes, input.reduction);
     candidateSet.add(*(*shard)->model, shape, techniques);
   };
-  // With tp = 1 there is nothing to hide, with dp = 1 nothing to divide: planned
-  // once, without.
+  // With tp = 1 there is nothing to hide, with dp = 1 nothing to divide:
+  // planned once, without.
   const std::vector<int> none = {0};
   for (int overlap : d.tp <= 1 ? none : policy.overlap)
     for (int zero : d.dp <= 1 ? none : policy.zero)
@@ -506,8 +506,7 @@ std::string describe(const std::vector<PlanCandidate> &candidates,
     text += fmt::format(", {}, recompute {}{}: {:.3g} s predicted, {:.1f} MiB, "
                         "bubble {:.1f} %, "
                         "exposed communication {:.3g} s",
-                        c.plan.schedule.name, c.recompute,
-                        c.techniques.str(),
+                        c.plan.schedule.name, c.recompute, c.techniques.str(),
                         cost.seconds, mebi(largest(cost.memory)),
                         100 * cost.bubble(), cost.exposedSeconds);
     if (!cost.fits())

@@ -114,14 +114,14 @@ void SeamLayouts::splitTokens(Assignment &out) const {
       classes.insert(cls);
   };
   for (const TensorUse &use : sequence.entries)
-    for (int cls : separated
-                       .tensors[size_t(graph->ops[size_t(use.op)]
-                                           .operands[size_t(use.operand)])]
-                       .atoms)
+    for (int cls :
+         separated
+             .tensors[size_t(
+                 graph->ops[size_t(use.op)].operands[size_t(use.operand)])]
+             .atoms)
       add(cls);
   for (const TensorUse &use : sequence.exits)
-    for (int slot :
-         separated.ops[size_t(use.op)].operands[size_t(use.operand)])
+    for (int slot : separated.ops[size_t(use.op)].operands[size_t(use.operand)])
       if (slot >= 0)
         add(separated.ops[size_t(use.op)].slots[size_t(slot)].cls);
   for (int cls : classes)
@@ -143,8 +143,8 @@ bool SeamLayouts::append(int cls, const std::string &axis,
   return true;
 }
 
-// Over the first factor that divides: its parts are contiguous if that is of the
-// first dimension.
+// Over the first factor that divides: its parts are contiguous if that is of
+// the first dimension.
 void SeamLayouts::storeOver(int tensor, const std::string &axis,
                             Assignment &out) const {
   if (out.sizeOf(axis) == 1)
@@ -203,8 +203,8 @@ Status SeamLayouts::assignClasses(Assignment &out) const {
     }
     const int cls = majorPart(separated, found, out, split.axes);
     std::vector<std::string> axes;
-    if (auto known = out.axes.find(cls); known != out.axes.end() &&
-                                         has(known->second, kMicrobatchAxis))
+    if (auto known = out.axes.find(cls);
+        known != out.axes.end() && has(known->second, kMicrobatchAxis))
       axes.push_back(kMicrobatchAxis);
     for (const std::string &axis : split.axes)
       if (axis != kMicrobatchAxis)

@@ -8,8 +8,8 @@
 //   2      p/d        p, once a step   p/d, summed each mb.  p/d
 //   3      p/d        p, at each use   p/d, summed each mb.  p/d
 //
-// Here the parameter as it is stored is what the update and the optimizer's state
-// use, in f32; what is gathered has the type of its uses.
+// Here the parameter as it is stored is what the update and the optimizer's
+// state use, in f32; what is gathered has the type of its uses.
 #pragma once
 
 #include "passes/Planning/SequenceSeams.h"
@@ -20,9 +20,9 @@ namespace merak::planning {
 class SeamLayouts {
 public:
   // The graph must outlive this. `base`: the layouts of `unified` from which
-  // sequence parallelism takes its seams, `batched` as for assignBatch. Errors, all at once: ops, operands and
-  // parameters that a strategy names and the model lacks, and those of
-  // separate().
+  // sequence parallelism takes its seams, `batched` as for assignBatch. Errors,
+  // all at once: ops, operands and parameters that a strategy names and the
+  // model lacks, and those of separate().
   static Result<SeamLayouts> make(const Graph &graph, const Classes &unified,
                                   const Strategy &strategy,
                                   const std::vector<int> &batched = {},
@@ -30,8 +30,8 @@ public:
 
   bool empty() const { return seams.empty(); }
   const Classes &classes() const { return separated; }
-  // Twins get what their class has in `unified`; then the strategy's classes and
-  // stored layouts. Errors, all at once: axes that divide no factor of a
+  // Twins get what their class has in `unified`; then the strategy's classes
+  // and stored layouts. Errors, all at once: axes that divide no factor of a
   // dimension.
   Result<Assignment> assign(const Assignment &unified) const;
   // Stored parameters that no factor of lets be split over replicas.
@@ -58,8 +58,8 @@ private:
   SequenceSeams sequence;
 };
 
-// Of the classes that make up an anchored factor the first that the axes divide:
-// a graph may refine a factor further than the one that named it did.
+// Of the classes that make up an anchored factor the first that the axes
+// divide: a graph may refine a factor further than the one that named it did.
 int majorPart(const Classes &classes, const std::vector<int> &parts,
               const Assignment &mesh, const std::vector<std::string> &axes);
 

@@ -230,14 +230,15 @@ private:
       const std::vector<int> &slots =
           unified.ops[size_t(use.op)].operands[size_t(use.operand)];
       for (size_t a = 0; a < slots.size(); ++a)
-        separates |= slots[a] >= 0 &&
-                     parts.find(atomAt(id, a)) !=
-                         parts.find(opBegin[size_t(use.op)] + slots[a]);
+        separates |=
+            slots[a] >= 0 && parts.find(atomAt(id, a)) !=
+                                 parts.find(opBegin[size_t(use.op)] + slots[a]);
       if (!separates)
-        status.merge(Status::error(fmt::format(
-            "a seam in front of op '{}' at operand {} ('{}') separates nothing: "
-            "both sides are connected on another way too",
-            op.name, use.operand, graph.tensors[size_t(id)].name)));
+        status.merge(Status::error(
+            fmt::format("a seam in front of op '{}' at operand {} ('{}') "
+                        "separates nothing: "
+                        "both sides are connected on another way too",
+                        op.name, use.operand, graph.tensors[size_t(id)].name)));
     }
     return status;
   }

@@ -9,13 +9,13 @@
 //                                                   width over tp inside
 //
 // Gradients follow the forward pass: a gradient op lies on the side of the op
-// whose gradient it is, a sum over the uses of a value on the side of the value,
-// unless all of its summands lie on one other side, where it is one conversion
-// instead of many.
+// whose gradient it is, a sum over the uses of a value on the side of the
+// value, unless all of its summands lie on one other side, where it is one
+// conversion instead of many.
 //
 // A *stored* parameter has a layout of its own: its other side are the update,
-// the optimizer's state and a change of type in front of all other uses (what is
-// gathered is the narrow copy).
+// the optimizer's state and a change of type in front of all other uses (what
+// is gathered is the narrow copy).
 #pragma once
 
 #include "passes/Planning/FactorClasses.h"
@@ -42,11 +42,11 @@ struct Seams {
 // change of its type. -1: neither, else the parameter.
 int storedSideOf(const Graph &graph, const Seams &seams, int op);
 
-// The classes with a seam at each of the places; without any `unified` as it is.
-// A class that lies on both sides of a seam becomes several; the first one, in
-// the order of tensors, keeps the number, others come behind all.
-// Errors, all at once: a use that does not exist, is of an input or a parameter,
-// or separates nothing, since another way leads around it.
+// The classes with a seam at each of the places; without any `unified` as it
+// is. A class that lies on both sides of a seam becomes several; the first one,
+// in the order of tensors, keeps the number, others come behind all. Errors,
+// all at once: a use that does not exist, is of an input or a parameter, or
+// separates nothing, since another way leads around it.
 Result<Classes> separate(const Graph &graph, const Classes &unified,
                          const Seams &seams);
 

@@ -109,8 +109,9 @@ private:
   // The class that most of the bytes that are summed have.
   Status chooseTokens() {
     if (summed.empty())
-      return Status::error("sequence parallelism splits tokens between sums over "
-                           "tp, and nothing is summed over tp");
+      return Status::error(
+          "sequence parallelism splits tokens between sums over "
+          "tp, and nothing is summed over tp");
     std::map<int, double> bytes;
     const int64_t tp = base.sizeOf(kTensorAxis);
     for (const TensorUse &use : summed)
@@ -120,8 +121,8 @@ private:
             !samples.count(cls))
           bytes[cls] += double(
               graph
-                  .tensors[size_t(graph.ops[size_t(use.op)]
-                                      .operands[size_t(use.operand)])]
+                  .tensors[size_t(
+                      graph.ops[size_t(use.op)].operands[size_t(use.operand)])]
                   .bytes());
       }
     for (const auto &[cls, of] : bytes)

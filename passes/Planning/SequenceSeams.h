@@ -1,5 +1,5 @@
-// Sequence parallelism (Korthikanti et al., "Reducing Activation Recomputation in
-// Large Transformer Models", MLSys 2023): where tensor parallelism divides
+// Sequence parallelism (Korthikanti et al., "Reducing Activation Recomputation
+// in Large Transformer Models", MLSys 2023): where tensor parallelism divides
 // nothing, around norms, residual sums and dropout, tokens are split over its
 // ranks. Each all-reduce in front of such a part becomes a reduce-scatter there
 // and an all-gather behind it: the same bytes, activations divided by tp.

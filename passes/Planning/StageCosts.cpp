@@ -219,8 +219,8 @@ private:
     // Neighbours in tp, or the tp-th ranks of neighbouring replicas, which
     // leave a node together.
     std::vector<int64_t> devices;
-    const bool whole = std::count(conversion.axes.begin(), conversion.axes.end(),
-                                  kTensorAxis) > 0;
+    const bool whole = std::count(conversion.axes.begin(),
+                                  conversion.axes.end(), kTensorAxis) > 0;
     int64_t stride = whole ? 1 : options.tp;
     for (int64_t i = 0; i < n; ++i)
       devices.push_back(std::min(i * stride, options.cluster.count - 1));
@@ -246,9 +246,9 @@ private:
       return -1;
     if (conversion.phase == Phase::Forward)
       return 0;
-    bool weight = conversion.op >= 0 &&
-                  (graph.ops[conversion.op].weightGradient ||
-                   isScatteredEach(graph, conversion));
+    bool weight =
+        conversion.op >= 0 && (graph.ops[conversion.op].weightGradient ||
+                               isScatteredEach(graph, conversion));
     return weight ? 2 : 1;
   }
 
@@ -564,9 +564,10 @@ private:
   void addGathered(int t, StageParameter &parameter) {
     for (const Conversion &conversion : outcome.conversions) {
       const int of = conversion.tensor;
-      const bool own = of == t || (producer[size_t(of)] >= 0 &&
-                                   graph.ops[size_t(producer[size_t(of)])]
-                                           .operands == std::vector<int>{t});
+      const bool own =
+          of == t || (producer[size_t(of)] >= 0 &&
+                      graph.ops[size_t(producer[size_t(of)])].operands ==
+                          std::vector<int>{t});
       if (!own || !conversion.life)
         continue;
       const double whole = bytesAs(conversion.to, of);

@@ -133,7 +133,8 @@ double StageModel::parameterBytes(int begin, int end) const {
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin)
-        bytes += problem.parameters[p].bytes + problem.parameters[p].gatheredBytes;
+        bytes +=
+            problem.parameters[p].bytes + problem.parameters[p].gatheredBytes;
   return bytes;
 }
 
@@ -424,10 +425,9 @@ StageModel::topTensors(int begin, int end, Marks marks, int inFlight,
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin) {
         const StageParameter &parameter = problem.parameters[p];
-        all.push_back(
-            {"parameter '" + parameter.name + "' with its state",
-             parameter.bytes + parameter.gatheredBytes +
-                 parameter.gradientBytes + parameter.stateBytes});
+        all.push_back({"parameter '" + parameter.name + "' with its state",
+                       parameter.bytes + parameter.gatheredBytes +
+                           parameter.gradientBytes + parameter.stateBytes});
       }
   Need need = needOf(begin, end, marks, nullptr);
   for (int t : need.kept)

@@ -132,8 +132,7 @@ double StageModel::exposedReduction(int begin, int end,
       const StageParameter &parameter = problem.parameters[p];
       const bool tensor = parameter.tensorPartial && reduce.tensorSeconds;
       if (previous >= begin || parameter.gradientBytes <= 0 ||
-          parameter.scattered ||
-          (!tensor && reduce.replicas <= 1))
+          parameter.scattered || (!tensor && reduce.replicas <= 1))
         continue;
       // Exchanged with other stages first, in the update.
       const bool isShared =

@@ -17,8 +17,8 @@ using OrderedJson = nlohmann::ordered_json;
 // 2: stored parameters and seams; files without them are written as 1.
 constexpr int64_t kStrategyVersion = 2;
 
-// Words of a stored parameter: what is gathered lives until the end of a step or
-// of an action, its gradient is summed once a step or once a microbatch.
+// Words of a stored parameter: what is gathered lives until the end of a step
+// or of an action, its gradient is summed once a step or once a microbatch.
 constexpr const char *kGatherLives[] = {"step", "use"};
 constexpr const char *kGradientSums[] = {"step", "microbatch"};
 
@@ -319,7 +319,8 @@ private:
       return problem("'stored' is not an object");
     for (const auto &[name, one] : json["stored"].items()) {
       const std::string where = fmt::format("stored parameter '{}'", name);
-      if (!one.is_object() || !one.contains("dims") || !one["dims"].is_array()) {
+      if (!one.is_object() || !one.contains("dims") ||
+          !one["dims"].is_array()) {
         problem(where + ": expected 'dims', a list of axes for each dimension");
         continue;
       }

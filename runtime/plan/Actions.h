@@ -14,8 +14,8 @@ namespace merak {
 
 // P prologue, F forward, R recompute, B gradient of inputs (of weights too
 // where the schedule has no W), W gradient of weights, U update, S exchange of
-// gradients that several stages hold parts of; it runs right before U. G gathers
-// what of stored parameters lives for the whole step, before everything else.
+// gradients that several stages hold parts of; it runs right before U. G is the
+// first: it gathers what of stored parameters lives for the whole step.
 enum class Action { P, F, R, B, W, U, S, G };
 inline constexpr int kActions = 8;
 

@@ -89,8 +89,8 @@ TEST(Seams, ZeroOneSumsOnceAStep) {
   SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
   Outcome outcome = applied(g, layouts, meshOf(g, unified, 2, 2, 1));
   const int n = trained(g.graph);
-  EXPECT_EQ(count(outcome, ConversionKind::ReduceScatter, {"dp"}, Phase::Update),
-            n);
+  EXPECT_EQ(
+      count(outcome, ConversionKind::ReduceScatter, {"dp"}, Phase::Update), n);
   EXPECT_EQ(count(outcome, ConversionKind::AllGather, {"dp"}, Phase::Forward),
             n);
   for (const Conversion &c : outcome.conversions)
@@ -141,8 +141,8 @@ TEST(Seams, ZeroThreeGathersForEachPass) {
   EXPECT_GT(backward, 0);
 }
 
-// A weight that is split over tp in use is stored over (tp, dp): what is gathered
-// are the minor parts.
+// A weight that is split over tp in use is stored over (tp, dp): what is
+// gathered are the minor parts.
 TEST(Seams, AStoredLayoutExtendsThatOfItsUses) {
   TrainGraph g = makeGpt({});
   Classes unified = unify(g.graph);
@@ -186,9 +186,8 @@ TEST(Seams, SequenceParallelismSendsTheSameBytes) {
   ASSERT_TRUE(found.ok());
   Strategy sequence;
   sequence.sequence = true;
-  Result<SeamLayouts> layouts =
-      SeamLayouts::make(g.graph, unified, sequence, {g.find("input_ids")},
-                        found->assignment);
+  Result<SeamLayouts> layouts = SeamLayouts::make(
+      g.graph, unified, sequence, {g.find("input_ids")}, found->assignment);
   ASSERT_TRUE(layouts.ok()) << layouts.status().str();
   Outcome plain = *apply(g.graph, unified, found->assignment);
   Outcome outcome = applied(g, *layouts, found->assignment);
@@ -227,11 +226,12 @@ TEST(Seams, NamesWhatDoesNotExist) {
   bad.stored["nothing"] = {};
   Result<SeamLayouts> layouts = SeamLayouts::make(g.graph, unified, bad);
   ASSERT_FALSE(layouts.ok());
-  EXPECT_EQ(layouts.status().str(),
-            "strategy has a seam in front of op 'nobody', which the model "
-            "lacks\n"
-            "strategy stores parameter 'nothing', which the model lacks or does "
-            "not train");
+  EXPECT_EQ(
+      layouts.status().str(),
+      "strategy has a seam in front of op 'nobody', which the model "
+      "lacks\n"
+      "strategy stores parameter 'nothing', which the model lacks or does "
+      "not train");
   Seams parameter;
   for (size_t o = 0; o < g.graph.ops.size() && parameter.uses.empty(); ++o)
     for (size_t i = 0; i < g.graph.ops[o].operands.size(); ++i)

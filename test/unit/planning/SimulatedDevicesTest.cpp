@@ -22,7 +22,8 @@ public:
     program.graph.tensors[tensors.back()].output = true;
   }
 
-  // Splits random classes over random axes that divide them; twins in one order.
+  // Splits random classes over random axes that divide them; twins in one
+  // order.
   Assignment assign(const Classes &classes, std::vector<AxisSize> mesh) {
     Assignment assignment;
     assignment.mesh = mesh;
