@@ -415,6 +415,32 @@ TEST(FrontierGraph, CapacityPrunedEqualsFullFiltered) {
   EXPECT_LT(prunedRecords, records); // it drops before the end
 }
 
+// Of the sum of a node and one of its edges, what does not fit together with
+// the other edge is not made: 10 of (0, 20), (5, 10), (10, 0) beside 5 in 12
+// bytes.
+TEST(FrontierGraph, CapacityCountsTablesToCome) {
+  FrontierGraph graph;
+  for (const char *name : {"a", "b", "c"})
+    graph.addNode(name, 1);
+  for (int end : {0, 2}) {
+    graph.addEdge(1, end);
+    graph.allow(end, 0, {});
+  }
+  for (LifeCost cost : {LifeCost{0, 0, 0, 10}, LifeCost{5, 0, 0, 0}}) {
+    graph.allow(1, 0, cost);
+    graph.allow(0, 0, 0, cost);
+  }
+  graph.allow(1, 0, 0, {5, 0, 0, 5});
+  EliminationOptions options;
+  options.order = {1};
+  options.capacity = 12;
+  Solved result = solved(graph, options);
+  EXPECT_EQ(result.costs(), (std::vector<Cost>{{5, 25}, {10, 15}}));
+  // 7 leaves, and 2 tuples in each of the products: with either edge, with the
+  // other end, with the one before.
+  EXPECT_EQ(result.algebra.arena().size(), 7u + 4 * 2u);
+}
+
 // With frontiers cut to their fastest tuple the search is a scalar one.
 TEST(FrontierGraph, FastestTupleEqualsScalarDynamicProgram) {
   Random random(18);

@@ -196,6 +196,18 @@ TEST(EqualBlocks, CapacityEqualsFullFiltered) {
   }
 }
 
+// Two blocks of 20 bytes fit into 21, but not with two more of at least 1.
+TEST(EqualBlocks, CapacityCountsBlocksToCome) {
+  FrontierAlgebra algebra;
+  FrontierArena::Index points[] = {algebra.leaf({1, 10}, 0).points[0],
+                                   algebra.leaf({10, 1}, 1).points[0]};
+  FrontierMatrix block{1, 1, {algebra.reduce({points[0], points[1]})}};
+  FrontierMatrix four = EqualBlocks(algebra, block, 21).power(4);
+  EXPECT_EQ(algebra.costs(four.entries[0]),
+            (std::vector<Cost>{{4, 40}, {13, 31}}));
+  EXPECT_EQ(algebra.arena().size(), 2u + 2u + 2u);
+}
+
 TEST(EqualBlocks, ThreadsChangeNothing) {
   Random random(35);
   BlockCosts costs = randomBlock(random, {9, 4, 1000000});

@@ -62,6 +62,10 @@ TEST(FrontierAlgebra, KeepsTheFirstOfEquals) {
   EXPECT_EQ(algebra.arena().leaves(kept.points[1]),
             std::vector<FrontierArena::Index>{0});
   EXPECT_EQ(algebra.arena().size(), 6u);
+  std::vector<FrontierArena::Index> many = kept.points;
+  for (int i = 0; i < 200; ++i)
+    many.push_back(algebra.leaf({5 - i % 2 * 2, 5 + i % 2 * 4}, 9).points[0]);
+  EXPECT_EQ(algebra.reduce(many).points, kept.points);
 }
 
 TEST(FrontierAlgebra, ProductAndUnionCommuteAndAssociate) {
