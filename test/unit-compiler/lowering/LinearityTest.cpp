@@ -75,7 +75,8 @@ std::optional<double> compute(Operation *op, const Numbers &numbers) {
 std::optional<bool> isLinear(Operation *op, const std::vector<int> &group) {
   std::mt19937 random(7);
   auto draw = [&] { return (int(random() % 31) - 15) / 8.0; };
-  for (int trial = 0; trial < 16; ++trial) {
+  int defined = 0;
+  for (int trial = 0; trial < 32; ++trial) {
     Numbers a, b, both;
     for (unsigned i = 0; i < op->getNumOperands(); ++i)
       a.push_back(draw());
@@ -85,13 +86,14 @@ std::optional<bool> isLinear(Operation *op, const std::vector<int> &group) {
       both[i] = a[i] + b[i];
     }
     auto fa = compute(op, a), fb = compute(op, b), sum = compute(op, both);
-    if (!fa || !fb || !sum)
-      return std::nullopt;
-    // So that what is no number is not linear either.
-    if (!(std::fabs(*fa + *fb - *sum) < 1e-4 * (1 + std::fabs(*sum))))
+    // A logarithm of less than nothing, a division by zero.
+    if (!fa || !fb || !sum || !std::isfinite(*fa + *fb + *sum))
+      continue;
+    ++defined;
+    if (std::fabs(*fa + *fb - *sum) >= 1e-4 * (1 + std::fabs(*sum)))
       return false;
   }
-  return true;
+  return defined > 3 ? std::optional<bool>(true) : std::nullopt;
 }
 
 std::vector<int> floatOperands(Operation *op) {
