@@ -38,6 +38,20 @@ int count(const Outcome &outcome, ConversionKind kind,
   return n;
 }
 
+// The small GPT under a level of ZeRO.
+struct Zero {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Outcome outcome;
+
+  Zero(int64_t level, int64_t mb, int64_t dp, int64_t tp) {
+    Strategy zero;
+    zero.zero = level;
+    outcome = applied(g, *SeamLayouts::make(g.graph, unified, zero),
+                      meshOf(g, unified, mb, dp, tp));
+  }
+};
+
 int trained(const Graph &graph) {
   int n = 0;
   for (const GraphOp &op : graph.ops)
@@ -82,12 +96,7 @@ TEST(Seams, EveryStoredParameterHasClassesOfItsOwn) {
 
 // Once a step: gradients scattered, parameters gathered.
 TEST(Seams, ZeroOneSumsOnceAStep) {
-  TrainGraph g = makeGpt({});
-  Classes unified = unify(g.graph);
-  Strategy zero;
-  zero.zero = 1;
-  SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
-  Outcome outcome = applied(g, layouts, meshOf(g, unified, 2, 2, 1));
+  const auto &[g, unified, outcome] = Zero(1, 2, 2, 1);
   const int n = trained(g.graph);
   EXPECT_EQ(
       count(outcome, ConversionKind::ReduceScatter, {"dp"}, Phase::Update), n);
@@ -102,12 +111,7 @@ TEST(Seams, ZeroOneSumsOnceAStep) {
 // The gradient of each microbatch is scattered, not their sum: else this were
 // level 1 under another name.
 TEST(Seams, ZeroTwoScattersEveryMicrobatch) {
-  TrainGraph g = makeGpt({});
-  Classes unified = unify(g.graph);
-  Strategy zero;
-  zero.zero = 2;
-  SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
-  Outcome outcome = applied(g, layouts, meshOf(g, unified, 2, 2, 1));
+  const auto &[g, unified, outcome] = Zero(2, 2, 2, 1);
   EXPECT_EQ(
       count(outcome, ConversionKind::ReduceScatter, {"dp"}, Phase::Backward),
       trained(g.graph));
@@ -124,12 +128,7 @@ TEST(Seams, ZeroTwoScattersEveryMicrobatch) {
 }
 
 TEST(Seams, ZeroThreeGathersForEachPass) {
-  TrainGraph g = makeGpt({});
-  Classes unified = unify(g.graph);
-  Strategy zero;
-  zero.zero = 3;
-  SeamLayouts layouts = *SeamLayouts::make(g.graph, unified, zero);
-  Outcome outcome = applied(g, layouts, meshOf(g, unified, 2, 2, 2));
+  const auto &[g, unified, outcome] = Zero(3, 2, 2, 2);
   int forward = 0, backward = 0;
   for (const Conversion &c : outcome.conversions)
     if (c.kind == ConversionKind::AllGather && c.life) {
