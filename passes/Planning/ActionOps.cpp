@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace merak::planning {
 
@@ -299,8 +300,11 @@ private:
                                                      : roleOf(op);
     if (role == ListOf::U)
       return;
-    lists[size_t(role)].values[size_t(materialize(node, role, at))].summed =
-        true;
+    const int value = materialize(node, role, at);
+    lists[size_t(role)].values[size_t(value)].summed = true;
+    // A collective cannot add to what its result holds.
+    if (isConversion(node) && accumulated.insert(node).second)
+      append(role, {ActionOp::Copy, -1, at, Moves::No, 0, {value}, {}});
   }
 
   // A sum that the prologue makes before the first F.
@@ -332,6 +336,7 @@ private:
   std::vector<int> from;     // by conversion: the node that it reads
   std::vector<ListOf> roles; // by node
   std::vector<std::vector<int>> convertedAfter; // by op
+  std::set<int> accumulated;                    // conversions
   std::array<std::map<int, int>, kLists> known; // values by node
   std::array<ActionOps, kLists> lists;
 };

@@ -9,6 +9,8 @@ namespace merak::planning {
 PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
     : graph(graph), classes(classes) {
   size_t count = graph.tensors.size();
+  for (size_t c = 0; c < classes.classes.size(); ++c)
+    hasTwins |= classes.classes[c].root != int(c);
   producer.assign(count, -1);
   trained.assign(count, 0);
   dependsOnParameter.assign(count, 0);
@@ -85,6 +87,10 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
 // come.
 void PartitionEngine::orderAxes() {
   unordered.clear();
+  if (!hasTwins) {
+    orders = axesOf;
+    return;
+  }
   const size_t count = classes.classes.size();
   orders.assign(count, {});
   std::vector<AxisMask> used(count, 0);

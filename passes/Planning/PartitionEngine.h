@@ -129,6 +129,7 @@ private:
   AxisMask microbatchBit = 0, halfBit = 0;
   AxisMask batchMask = 0; // microbatches and replicas
   int64_t microbatches = 1;
+  bool hasTwins = false; // some class and another one are on sides of a seam
   bool collect = false, saidWhole = false;
   std::vector<AxisMask> requiredScratch;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace merak::planning {
 
@@ -28,6 +29,7 @@ private:
   Status splitSamples();
   void takeStages(const StageModel &model);
   void takeStrategy();
+  Status reportStored();
   void reportTokens(const Classes &classes);
 
   PlanSearch &search;
@@ -148,6 +150,23 @@ void Decider::takeStrategy() {
   strategy.tpOverlap = std::to_string(decision.overlapLevel);
 }
 
+// How many parameters are stored in parts, and which could not be.
+Status Decider::reportStored() {
+  if (decision.assignment.stored.empty())
+    return {};
+  Result<const SeamLayouts *> layouts =
+      search.seamLayouts(candidate.degrees, candidate.techniques);
+  if (!layouts.ok())
+    return layouts.status();
+  const std::vector<std::string> whole = (*layouts)->whole(decision.assignment);
+  decision.report += fmt::format(
+      "stored in parts over dp={}: {} of {} parameters{}{}\n",
+      candidate.degrees.dp, decision.assignment.stored.size() - whole.size(),
+      decision.assignment.stored.size(), whole.empty() ? "" : ", not ",
+      fmt::join(whole, ", "));
+  return {};
+}
+
 Result<PlanDecision> Decider::run() {
   decision.degrees = candidate.degrees;
   decision.overlapLevel = candidate.techniques.overlap;
@@ -169,6 +188,7 @@ Result<PlanDecision> Decider::run() {
         "gradients reduced over dp={} in buckets of {:.1f} KiB\n",
         candidate.degrees.dp, double(decision.gradientBucket) / 1024);
   takeStrategy();
+  MERAK_RETURN_IF_ERROR(reportStored());
   MERAK_RETURN_IF_ERROR(markRecompute(graph, input.pinned, decision));
   return std::move(decision);
 }

@@ -27,8 +27,8 @@ public:
           const Outcome &outcome, const StageCostOptions &options)
       : graph(graph), outcome(outcome), options(options),
         device(options.cluster.device()), rate(options.cluster.rate(0)),
-        mesh(assignment.axisMap()), tokens(mesh.erase(kSubmicrobatchAxis) > 0) {
-  }
+        mesh(assignment.axisMap()), stored(assignment.stored),
+        tokens(mesh.erase(kSubmicrobatchAxis) > 0) {}
 
   StageProblem build() {
     readTensors();
@@ -560,53 +560,62 @@ private:
     return all;
   }
 
-  // Copies of a stored parameter, or of what it is in another type.
+  // The parameter behind a conversion of it, or of its copy in another type;
+  // -1: none.
+  int storedBehind(const Conversion &conversion) const {
+    if (!conversion.life)
+      return -1;
+    const int maker = producer[size_t(conversion.tensor)];
+    return maker < 0 ? conversion.tensor : graph.ops[size_t(maker)].operands[0];
+  }
+
+  // Copies of a stored parameter: for the step, or beside each of its users.
   void addGathered(int t, StageParameter &parameter) {
-    for (const Conversion &conversion : outcome.conversions) {
-      const int of = conversion.tensor;
-      const bool own =
-          of == t || (producer[size_t(of)] >= 0 &&
-                      graph.ops[size_t(producer[size_t(of)])].operands ==
-                          std::vector<int>{t});
-      if (!own || !conversion.life)
-        continue;
-      const double whole = bytesAs(conversion.to, of);
+    for (int c : gathers[t]) {
+      const Conversion &conversion = outcome.conversions[size_t(c)];
+      const double whole = bytesAs(conversion.to, conversion.tensor);
       if (conversion.isGatheredOnce()) {
         parameter.ownSeconds += wholeCollective(conversion);
         parameter.gatheredBytes = std::max(parameter.gatheredBytes, whole);
-      } else {
-        for (int user : parameter.users)
-          out.ops[size_t(user)].gathered =
-              std::max(out.ops[size_t(user)].gathered, whole);
+        continue;
       }
+      for (int user : parameter.users)
+        out.ops[size_t(user)].gathered =
+            std::max(out.ops[size_t(user)].gathered, whole);
     }
   }
 
   // The gradient of a stored parameter: as it is accumulated, and its sum over
   // replicas if that comes after.
-  void addScattered(int t, StageParameter &parameter) {
-    for (size_t i = 0; i < graph.ops.size(); ++i) {
-      const GraphOp &op = graph.ops[i];
-      if (!op.isUpdate() || op.operands.size() < 2 || op.operands[0] != t)
+  void addScattered(int update, StageParameter &parameter) {
+    const int gradient = graph.ops[size_t(update)].operands[1];
+    layout::Layout layout = outcome.tensors[size_t(gradient)];
+    for (int c : outcome.ops[size_t(update)].operands[1].conversions) {
+      const Conversion &conversion = outcome.conversions[size_t(c)];
+      if (conversion.kind != ConversionKind::ReduceScatter)
         continue;
-      const int gradient = op.operands[1];
-      layout::Layout layout = outcome.tensors[size_t(gradient)];
-      for (int c : outcome.ops[i].operands[1].conversions) {
-        const Conversion &conversion = outcome.conversions[size_t(c)];
-        if (conversion.kind != ConversionKind::ReduceScatter)
-          continue;
-        parameter.scattered = true;
-        if (isScatteredEach(graph, conversion))
-          layout = conversion.to;
-        else
-          parameter.ownSeconds += wholeCollective(conversion);
-      }
-      if (parameter.scattered)
-        parameter.gradientBytes = bytesAs(layout, gradient);
+      parameter.scattered = true;
+      if (isScatteredEach(graph, conversion))
+        layout = conversion.to;
+      else
+        parameter.ownSeconds += wholeCollective(conversion);
     }
+    if (parameter.scattered)
+      parameter.gradientBytes = bytesAs(layout, gradient);
+  }
+
+  void findStored() {
+    for (size_t c = 0; c < outcome.conversions.size(); ++c)
+      if (int t = storedBehind(outcome.conversions[c]); t >= 0)
+        gathers[t].push_back(int(c));
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      if (const GraphOp &op = graph.ops[i];
+          op.isUpdate() && stored.count(op.operands[0]))
+        storedUpdates[op.operands[0]] = int(i);
   }
 
   void makeParameters() {
+    findStored();
     const std::vector<char> everywhere = everywhereOps(graph, outcome);
     std::vector<char> trained(graph.tensors.size(), 0), partial = trained;
     for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -649,7 +658,9 @@ private:
             seconds({.name = options.updateKernel,
                      .bytes = parameter.bytes * options.updateTraffic},
                     1);
-        addScattered(int(t), parameter);
+        if (auto update = storedUpdates.find(int(t));
+            update != storedUpdates.end())
+          addScattered(update->second, parameter);
       }
       out.parameters.push_back(std::move(parameter));
     }
@@ -661,6 +672,10 @@ private:
   const costmodel::Device &device;
   double rate; // of the device, a share of its kind's
   layout::AxisMap mesh;
+  const std::map<int, StoredParameter> &stored; // by tensor
+  // By stored parameter: conversions in front of its uses, its update.
+  std::map<int, std::vector<int>> gathers;
+  std::map<int, int> storedUpdates;
   std::vector<int> producer, stageOp, forwardOps;
   std::vector<std::vector<int>> users;
   std::vector<double> local; // elements on a device
