@@ -297,6 +297,10 @@ void CommandLine::addPlan() {
       "on: tokens are split over tp where nothing else is, and each all-reduce "
       "becomes a reduce-scatter and an all-gather; off, or auto (default: off)")
       ->check(CLI::IsMember({"on", "off", "auto"}));
+  add("--context-parallel", o.context,
+      "on: tokens are split over tp everywhere, weights are whole, and "
+      "attention gathers keys and values; off, or auto (default: off)")
+      ->check(CLI::IsMember({"on", "off", "auto"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final; off: all of them in the update")

@@ -153,6 +153,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
   if (!options.sequence.empty())
     pinned.sequence =
         options.sequence == "auto" ? any : options.sequence == "on";
+  if (!options.context.empty())
+    pinned.context = options.context == "auto" ? any : options.context == "on";
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;

@@ -36,10 +36,19 @@ bool merak::dist::isOverSubmicrobatches(Operation *conversion) {
 //===----------------------------------------------------------------------===//
 
 int64_t MeshAttr::getSize(StringRef axis) const {
+  int64_t all = 1;
   for (auto [name, size] : llvm::zip(getAxes(), getSizes()))
-    if (name.getValue() == axis)
-      return size;
-  return 1;
+    if (isOn(name.getValue(), axis))
+      all *= size;
+  return all;
+}
+
+SmallVector<StringRef> MeshAttr::getAxesOn(StringRef axis) const {
+  SmallVector<StringRef> all;
+  for (auto [name, size] : llvm::zip(getAxes(), getSizes()))
+    if (size > 1 && isOn(name.getValue(), axis))
+      all.push_back(name.getValue());
+  return all;
 }
 
 Attribute MeshAttr::parse(AsmParser &parser, Type) {

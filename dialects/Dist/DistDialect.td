@@ -29,6 +29,7 @@ def Dist_MeshAttr : AttrDef<Dist_Dialect, "Mesh"> {
   let summary = "named axes with sizes, major to minor";
   let description = [{
     `#dist.mesh<pp = 2, dp = 2, tp = 2, mb = 4>`; `mb` is the microbatch axis.
+    Parts of an axis stand in its place, major to minor, as `"tp.0" = 2, "tp.1" = 4`.
 
     *Constraints:* each axis once, of size 1 or more.
   }];
@@ -36,8 +37,12 @@ def Dist_MeshAttr : AttrDef<Dist_Dialect, "Mesh"> {
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    // Size of an axis; 1 for an axis the mesh lacks.
+    // Size of an axis, of all its parts where the mesh has those; 1 for an
+    // axis the mesh lacks.
     int64_t getSize(::llvm::StringRef axis) const;
+    // The axis, or the parts of it that the mesh has, major to minor, without
+    // those of size 1.
+    ::llvm::SmallVector<::llvm::StringRef> getAxesOn(::llvm::StringRef axis) const;
   }];
 }
 

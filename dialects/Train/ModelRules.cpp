@@ -162,8 +162,9 @@ ShardingRule RmsNormParamGradOp::getShardingRule() {
 }
 
 //===----------------------------------------------------------------------===//
-// Attention: batch and head groups are parallel; queries of one group share
-// their key, so a split of the group leaves partial key gradients
+// Attention: batch, head groups and queries are parallel; queries of one group
+// share their key, so a split of the group or of the queries leaves partial key
+// gradients
 //===----------------------------------------------------------------------===//
 
 namespace {
@@ -173,12 +174,14 @@ struct AttentionFactors {
   std::vector<int> scores; // b, h (as one factor or -1), tq, tk
   RuleDim heads;
 
-  AttentionFactors(Value q, Value k, Value v, FactorKind groupKind) {
+  AttentionFactors(Value q, Value k, Value v, FactorKind queryKind) {
     ArrayRef<int64_t> qs = shapeOf(q), ks = shapeOf(k), vs = shapeOf(v);
     int kvHead = addFactor(rule, ks[2]);
-    int group = addFactor(rule, qs[2] / ks[2], groupKind);
+    int group = addFactor(rule, qs[2] / ks[2], queryKind);
     int batch = addFactor(rule, qs[0]);
-    int query = addFactor(rule, qs[1], FactorKind::Whole);
+    int query = addFactor(rule, qs[1], queryKind);
+    if (query >= 0)
+      rule.factors[query].ranged = true; // which keys each of them sees
     int key = addFactor(rule, ks[1], FactorKind::Whole);
     int depth = addFactor(rule, qs[3], FactorKind::Whole);
     int valueDepth = addFactor(rule, vs[3], FactorKind::Whole);

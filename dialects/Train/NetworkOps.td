@@ -260,15 +260,21 @@ def Train_AttentionOp : Train_Op<"attention", [Pure, Contraction, LowPrecision, 
     head serves h / hk neighbouring query heads; out [b, tq, h, e], and lse [b, h,
     tq], the logarithm of the sum that softmax divides by. mask: bool (true
     attends) or float (added), broadcast to [b, h, tq, tk]. `causal`: query i sees
-    the keys j <= i + tk - tq.
+    the keys j <= i + tk - tq. Of `queries` in all only a part may be here: the
+    coordinate on the mesh axis `split_axis` says which, query i is then i + tq *
+    coordinate, and sees as many keys as that one of all.
 
-    *Constraints:* the shapes above.
+    *Constraints:* the shapes above; `queries` and `split_axis` together, with
+    `causal`; `queries` a multiple of tq.
+
+    *Lifespan:* `localize` sets `queries` and `split_axis`.
 
     ```mlir
     %out, %lse = train.attention %q, %k, %v mask %m scale 1.25e-01 causal : tensor<8x32x4x16xf32>, tensor<8x32x2x16xf32>, tensor<8x32x2x16xf32>, tensor<32x32xi1> -> tensor<8x32x4x16xf32>, tensor<8x4x32xf32>
     ```
   }];
-  let arguments = (ins Tensor:$q, Tensor:$k, Tensor:$v, Optional<Tensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+  let arguments = (ins Tensor:$q, Tensor:$k, Tensor:$v, Optional<Tensor>:$mask, F64Attr:$scale, UnitAttr:$causal,
+                       OptionalAttr<I64Attr>:$queries, OptionalAttr<StrAttr>:$split_axis);
   let results = (outs Tensor:$out, Tensor:$lse);
   let assemblyFormat = [{
     $q `,` $k `,` $v (`mask` $mask^)? `scale` $scale (`causal` $causal^)? attr-dict `:` type(operands) `->` type(results)
@@ -280,19 +286,21 @@ def Train_AttentionGradOp : Train_Op<"attention_grad", [Pure, Contraction, RuleF
   let description = [{
     Computes the scores again from q, k and lse. Shapes are those of `attention`:
     dout as out; dq, dk and dv as q, k and v. The gradients of the query heads
-    that share a key head are added up in dk and dv.
+    that share a key head are added up in dk and dv. `queries` and `split_axis` as
+    of `attention`: dk and dv are then summands.
 
-    *Constraints:* the shapes of `attention`; dout as out, dq, dk and dv as q, k
-    and v.
+    *Constraints:* those of `attention`; dout as out, dq, dk and dv as q, k and v.
 
-    *Lifespan:* made by `differentiate`.
+    *Lifespan:* made by `differentiate`; `localize` sets `queries` and
+    `split_axis`.
 
     ```mlir
     %dq, %dk, %dv = train.attention_grad %q, %k, %v, %out, %lse, %dout scale 1.25e-01 causal : tensor<8x32x4x16xf32>, tensor<8x32x2x16xf32>, tensor<8x32x2x16xf32>, tensor<8x32x4x16xf32>, tensor<8x4x32xf32>, tensor<8x32x4x16xf32> -> tensor<8x32x4x16xf32>, tensor<8x32x2x16xf32>, tensor<8x32x2x16xf32>
     ```
   }];
   let arguments = (ins Tensor:$q, Tensor:$k, Tensor:$v, Tensor:$out, Tensor:$lse, Tensor:$dout,
-                       Optional<Tensor>:$mask, F64Attr:$scale, UnitAttr:$causal);
+                       Optional<Tensor>:$mask, F64Attr:$scale, UnitAttr:$causal,
+                       OptionalAttr<I64Attr>:$queries, OptionalAttr<StrAttr>:$split_axis);
   let results = (outs Tensor:$dq, Tensor:$dk, Tensor:$dv);
   let assemblyFormat = [{
     $q `,` $k `,` $v `,` $out `,` $lse `,` $dout (`mask` $mask^)? `scale` $scale (`causal` $causal^)? attr-dict

@@ -162,13 +162,30 @@ static LogicalResult verifyAttention(Operation *op, Value q, Value k, Value v,
   return verifyShape(op, "lse", lse, {qs[0], qs[2], qs[1]});
 }
 
+// A part of all queries.
+template <typename Op> static LogicalResult verifyPart(Op op) {
+  const int64_t here = dimsOf(op.getQ())[1];
+  const std::optional<uint64_t> all = op.getQueries();
+  if (all.has_value() != op.getSplitAxis().has_value() ||
+      (all && !op.getCausal()))
+    return op.emitOpError(
+        "expected 'queries' and 'split_axis' together, with 'causal'");
+  if (all && (here == 0 || int64_t(*all) % here != 0))
+    return op.emitOpError("expected a part of ")
+           << *all << " queries that divides them, found " << here;
+  return success();
+}
+
 LogicalResult AttentionOp::verify() {
-  return verifyAttention(*this, getQ(), getK(), getV(), getMask(), getOut(),
-                         getLse());
+  if (failed(verifyAttention(*this, getQ(), getK(), getV(), getMask(), getOut(),
+                             getLse())))
+    return failure();
+  return verifyPart(*this);
 }
 LogicalResult AttentionGradOp::verify() {
   if (failed(verifyAttention(*this, getQ(), getK(), getV(), getMask(), getOut(),
                              getLse())) ||
+      failed(verifyPart(*this)) ||
       failed(verifyShape(*this, "dout", getDout(), dimsOf(getOut()))) ||
       failed(verifyShape(*this, "dq", getDq(), dimsOf(getQ()))) ||
       failed(verifyShape(*this, "dk", getDk(), dimsOf(getK()))))

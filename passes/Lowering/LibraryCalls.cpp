@@ -116,10 +116,14 @@ template <typename Op> Caller attention(Op op, StringRef name) {
     mask = cast<RankedTensorType>(value.getType()).getElementType().isInteger(1)
                ? "bool"
                : "float";
-  return Caller(op, name)
-      .number("scale", op.getScale().convertToDouble())
+  Caller caller(op, name);
+  caller.number("scale", op.getScale().convertToDouble())
       .integer("causal", op.getCausal())
       .text("mask", mask);
+  if (std::optional<uint64_t> all = op.getQueries())
+    caller.integer("queries", static_cast<int64_t>(*all))
+        .first(op.getSplitAxis(), sizeOf(op.getQ(), 1));
+  return caller;
 }
 
 using Call = std::optional<LibraryCall>;

@@ -184,7 +184,7 @@ private:
   static unsigned axesOf(const layout::Layout &layout) {
     unsigned axes = 0;
     auto add = [&](const std::string &axis) {
-      axes |= axis == kDataAxis ? 1u : axis == kTensorAxis ? 2u : 0u;
+      axes |= isOn(axis, kDataAxis) ? 1u : isOn(axis, kTensorAxis) ? 2u : 0u;
     };
     for (const std::string &axis : layout.partial)
       add(axis);

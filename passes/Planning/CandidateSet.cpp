@@ -258,6 +258,8 @@ std::string Techniques::str() const {
     text += fmt::format(", zero {}", zero);
   if (sequence)
     text += ", sequence";
+  if (context)
+    text += ", context";
   return text;
 }
 

@@ -25,6 +25,7 @@ struct SearchPolicy {
   std::vector<int> overlap = {0};  // levels tried
   std::vector<int> zero = {0};     // levels tried (SeamLayouts.h)
   std::vector<int> sequence = {0}; // 1: sequence parallelism
+  std::vector<int> context = {0};  // 1: context parallelism
   bool tensorInsideNode = true;    // tp only up to the devices of a node
   bool dataOnly = false;           // pp = tp = 1
   bool lists = false;              // list schedules as well (improveSchedule)
@@ -40,10 +41,10 @@ Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
                                    const std::vector<std::string> &begins);
 
 // What decides the layouts of given degrees: levels of tensor-parallel overlap
-// and of ZeRO, sequence parallelism.
+// and of ZeRO, sequence parallelism, context parallelism.
 struct Techniques {
   int overlap = 0, zero = 0;
-  bool sequence = false;
+  bool sequence = false, context = false;
   auto operator<=>(const Techniques &) const = default;
   // ", overlap 3, zero 1, sequence": those that are used.
   std::string str() const;

@@ -41,10 +41,38 @@ layout::AxisMap Assignment::axisMap() const {
 }
 
 int64_t Assignment::sizeOf(const std::string &axis) const {
+  int64_t all = 1;
   for (const AxisSize &known : mesh)
-    if (known.name == axis)
-      return known.size;
-  return 1;
+    if (isOn(known.name, axis))
+      all *= known.size;
+  return all;
+}
+
+std::vector<std::string> Assignment::axesOn(const std::string &axis) const {
+  std::vector<std::string> all;
+  for (const AxisSize &known : mesh)
+    if (isOn(known.name, axis))
+      all.push_back(known.name);
+  return all;
+}
+
+std::vector<std::string>
+Assignment::inParts(const std::vector<std::string> &axes) const {
+  std::vector<std::string> all;
+  for (const std::string &axis : axes)
+    for (const std::string &part : axesOn(axis))
+      all.push_back(part);
+  return all;
+}
+
+bool hasAxisOn(const std::vector<std::string> &axes, const std::string &axis) {
+  return std::any_of(axes.begin(), axes.end(),
+                     [&](const std::string &of) { return isOn(of, axis); });
+}
+
+bool Assignment::splits(int cls, const std::string &axis) const {
+  auto known = axes.find(cls);
+  return known != axes.end() && hasAxisOn(known->second, axis);
 }
 
 void Assignment::addAxis(const AxisSize &axis) {
@@ -108,6 +136,8 @@ Status assignBatch(const Graph &graph, const Classes &classes,
     const TensorClasses &all = classes.tensors[id];
     std::vector<int> atoms(all.atoms.begin(),
                            all.atoms.begin() + all.dimBegin[1]);
+    for (int cls : atoms)
+      assignment.samples.insert(classes.classes[cls].root);
     bool known = false;
     for (int cls : atoms)
       known |= assignment.axes.count(cls) > 0;

@@ -14,6 +14,7 @@
 #include "runtime/layout/Layout.h"
 
 #include <map>
+#include <set>
 
 namespace merak::planning {
 
@@ -45,11 +46,24 @@ struct Assignment {
   std::vector<AxisSize> mesh;
   std::map<int, std::vector<std::string>> axes;
   std::map<int, StoredParameter> stored; // by tensor
+  // Of samples: a trained parameter that has one in a dimension would be
+  // another one on each replica. Roots, see ClassInfo.
+  std::set<int> samples;
 
   layout::AxisMap axisMap() const;
-  void addAxis(const AxisSize &axis);            // or changes its size
-  int64_t sizeOf(const std::string &axis) const; // 1 if absent
+  void addAxis(const AxisSize &axis); // or changes its size
+  // Of all parts, where the mesh has those; 1 if absent.
+  int64_t sizeOf(const std::string &axis) const;
+  // The axis, or its parts, major to minor; none if absent.
+  std::vector<std::string> axesOn(const std::string &axis) const;
+  // Each axis that the mesh has in parts replaced by all of them.
+  std::vector<std::string> inParts(const std::vector<std::string> &axes) const;
+  // Whether a class is split over the axis or a part of it.
+  bool splits(int cls, const std::string &axis) const;
 };
+
+// Whether the axis or a part of it is among them.
+bool hasAxisOn(const std::vector<std::string> &axes, const std::string &axis);
 
 // Splits dimension 0 of the given tensors (batched inputs, and constants with a
 // batch baked in) over `axes`, e.g. mb=4, dp=2, by assigning their classes.

@@ -64,12 +64,15 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
       microbatchBit = AxisMask(1) << a;
       microbatches = mesh[a].size;
     }
-    if (mesh[a].name == kMicrobatchAxis || mesh[a].name == kDataAxis)
+    if (mesh[a].name == kMicrobatchAxis || isOn(mesh[a].name, kDataAxis))
       batchMask |= AxisMask(1) << a;
     if (mesh[a].name == kSubmicrobatchAxis && mesh[a].size > 1)
       halfBit = AxisMask(1) << a;
   }
   markStored(assignment);
+  ofSamples.assign(classes.classes.size(), 0);
+  for (int cls : assignment.samples)
+    ofSamples[size_t(cls)] = 1;
   axesOf.assign(classes.classes.size(), {});
   classMask.assign(classes.classes.size(), 0);
   for (const auto &[cls, names] : assignment.axes)
@@ -201,16 +204,18 @@ bool PartitionEngine::fail(const std::string &message) {
 }
 
 // A parameter with the batch in a dimension is one for each sample. Replicas
-// may have their parts of a table, but none that they would train apart.
+// may have their parts of a table or of a width, but none that they would train
+// apart.
 bool PartitionEngine::checkSource(int id, const Variant &stored) {
   const GraphTensor &tensor = graph.tensors[id];
-  const AxisMask forbidden =
-      trained[id] && !this->stored[id] ? batchMask : microbatchBit;
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
     AxisMask found = 0;
     const TensorClasses &of = classes.tensors[id];
-    for (int i = of.dimBegin[d]; i < of.dimBegin[d + 1]; ++i)
-      found |= stored.masks[i] & forbidden;
+    for (int i = of.dimBegin[d]; i < of.dimBegin[d + 1]; ++i) {
+      const auto root = size_t(classes.classes[of.atoms[i]].root);
+      const bool apart = trained[id] && !this->stored[id] && ofSamples[root];
+      found |= stored.masks[i] & (apart ? batchMask : microbatchBit);
+    }
     if (!found)
       continue;
     return fail(fmt::format(
@@ -384,6 +389,12 @@ void PartitionEngine::keepAxes(int index) {
     state.kept[s] = freePrefix(axesOf[slot.cls], used);
     if (slot.kind == FactorKind::Samples)
       state.kept[s] &= batchMask;
+    // The begin of a range is one coordinate of a rank.
+    if (graph.ops[index].rule.factors[size_t(slot.factor)].ranged &&
+        state.kept[s]) {
+      const AxisMask first = AxisMask(1) << axesOf[slot.cls].front();
+      state.kept[s] &= first & ~halfBit;
+    }
     // Submicrobatches are worth no more than plain work on parts.
     if (graph.ops[index].phase == Phase::Update ||
         slot.kind == FactorKind::Max || slot.kind == FactorKind::Decompose)

@@ -126,6 +126,7 @@ private:
   // Per tensor: of a stored parameter, or its copy in another type.
   std::vector<std::optional<StoredParameter>> stored;
   std::vector<AxisMask> classMask;
+  std::vector<char> ofSamples; // by root, see Assignment::samples
   AxisMask microbatchBit = 0, halfBit = 0;
   AxisMask batchMask = 0; // microbatches and replicas
   int64_t microbatches = 1;

@@ -50,18 +50,24 @@ bool hasAxis(const std::vector<std::string> &axes, const char *axis) {
 Status Decider::splitSamples() {
   const Degrees &d = candidate.degrees;
   SearchReport unused;
-  Result<Assignment> whole = search.assign(d, unused);
+  Result<Assignment> whole =
+      search.assign(d, candidate.techniques.context, unused);
   if (!whole.ok())
     return whole.status();
   Assignment submicrobatches;
-  MERAK_RETURN_IF_ERROR(
-      assignBatch(graph, *input.classes, input.batched,
-                  {{kMicrobatchAxis, 2 * d.microbatches}, {kDataAxis, d.dp}},
-                  submicrobatches));
-  submicrobatches.mesh.push_back({kTensorAxis, d.tp});
+  Degrees twice = d;
+  twice.microbatches *= 2;
+  MERAK_RETURN_IF_ERROR(assignBatch(graph, *input.classes, input.batched,
+                                    search.batchAxes(twice), submicrobatches));
+  for (const AxisSize &axis : search.partsOf(kTensorAxis, d.tp))
+    submicrobatches.mesh.push_back(axis);
+  // All axes but those of the batch.
   for (const auto &[cls, axes] : whole->axes)
-    if (hasAxis(axes, kTensorAxis))
-      submicrobatches.axes[cls].push_back(kTensorAxis);
+    for (const std::string &axis : axes)
+      if (isOn(axis, kTensorAxis) ||
+          !submicrobatches.samples.count(
+              input.classes->classes[size_t(cls)].root))
+        submicrobatches.axes[cls].push_back(axis);
   Result<const SeamLayouts *> layouts =
       search.seamLayouts(d, candidate.techniques);
   if (!layouts.ok())
@@ -138,6 +144,9 @@ void Decider::takeStrategy() {
     strategy.zero = candidate.techniques.zero;
   if (candidate.techniques.sequence)
     strategy.sequence = 1;
+  if (candidate.techniques.context)
+    strategy.context = 1;
+  strategy.parts = input.pinned.parts;
   strategy.stored = input.pinned.stored;
   strategy.seams = input.pinned.seams;
   strategy.schedule = input.pinned.schedule.value_or("auto");

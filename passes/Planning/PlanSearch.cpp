@@ -1,4 +1,5 @@
 #include "passes/Planning/PlanSearch.h"
+#include "passes/Planning/ContextTokens.h"
 #include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
@@ -39,6 +40,9 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
   policy.sequence = {int(pinned.sequence.value_or(0))};
   if (pinned.sequence == Strategy::kAuto)
     policy.sequence = {0, 1};
+  policy.context = {int(pinned.context.value_or(0))};
+  if (pinned.context == Strategy::kAuto)
+    policy.context = {0, 1};
   std::string name = pinned.schedule.value_or("auto");
   policy.chunks =
       int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));
@@ -144,7 +148,7 @@ PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
   };
   SearchReport unused;
   if (input.pinned.seams.empty())
-    add(*input.classes, assign(d, unused));
+    add(*input.classes, assign(d, techniques.context, unused));
   else if (Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
            layouts.ok())
     add((*layouts)->classes(), assign(d, techniques));
@@ -161,8 +165,9 @@ PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
     strategy.zero = techniques.zero;
     strategy.sequence = techniques.sequence;
     SearchReport unused;
-    Result<Assignment> base =
-        techniques.sequence ? assign(d, unused) : Assignment();
+    Result<Assignment> base = techniques.sequence
+                                  ? assign(d, techniques.context, unused)
+                                  : Assignment();
     known = std::make_unique<Result<SeamLayouts>>(
         base.ok() ? SeamLayouts::make(*input.graph, *input.classes, strategy,
                                       input.batched, *base)
@@ -176,7 +181,7 @@ PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
 Result<Assignment> PlanSearch::assign(const Degrees &d,
                                       const Techniques &techniques) {
   SearchReport unused;
-  Result<Assignment> unified = assign(d, unused);
+  Result<Assignment> unified = assign(d, techniques.context, unused);
   if (!unified.ok())
     return unified.status();
   Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
@@ -185,60 +190,88 @@ Result<Assignment> PlanSearch::assign(const Degrees &d,
   return (*layouts)->assign(*unified);
 }
 
-// Classes that a strategy file names, else the search's choice.
-Result<Assignment> PlanSearch::assign(const Degrees &d, SearchReport &report) {
-  Assignment out;
-  const Graph &graph = *input.graph;
-  const Classes &classes = *input.classes;
-  MERAK_RETURN_IF_ERROR(
-      assignBatch(graph, classes, input.batched,
-                  {{kMicrobatchAxis, d.microbatches}, {kDataAxis, d.dp}}, out));
-  out.mesh.push_back({kTensorAxis, d.tp});
-  if (d.tp <= 1)
-    return out;
-  if (!input.pinned.seams.empty() && !input.pinned.classes.empty())
-    return out; // the strategy's classes are those of its seams
-  if (!input.pinned.classes.empty()) {
-    Status status;
-    for (const Strategy::SplitClass &split : input.pinned.classes) {
-      std::vector<int> found = findAnchor(graph, classes, split.anchor);
-      if (found.empty()) {
-        status.merge(Status::error(fmt::format(
-            "strategy splits dimension {} of '{}', which the model lacks",
-            split.anchor.dim, split.anchor.tensor)));
-        continue;
-      }
-      const int cls = majorPart(classes, found, out, split.axes);
-      for (const std::string &axis : split.axes)
-        if (axis != kMicrobatchAxis && axis != kDataAxis)
-          out.axes[cls].push_back(axis);
-    }
-    MERAK_RETURN_IF_ERROR(status);
-    return out;
+std::vector<AxisSize> PlanSearch::partsOf(const char *axis,
+                                          int64_t degree) const {
+  auto pinned = input.pinned.parts.find(axis);
+  if (pinned == input.pinned.parts.end())
+    return {{axis, degree}};
+  std::vector<AxisSize> parts;
+  for (size_t part = 0; part < pinned->second.size(); ++part)
+    parts.push_back({partOf(axis, part), pinned->second[part]});
+  return parts;
+}
+
+std::vector<AxisSize> PlanSearch::batchAxes(const Degrees &d) const {
+  std::vector<AxisSize> axes = partsOf(kDataAxis, d.dp);
+  axes.insert(axes.begin(), {kMicrobatchAxis, d.microbatches});
+  return axes;
+}
+
+// What a strategy file names. The batch is split by its axes.
+Status PlanSearch::splitPinned(const Degrees &d, Assignment &out) const {
+  Status status;
+  for (const auto &[axis, degree] :
+       {std::pair(kDataAxis, d.dp), std::pair(kTensorAxis, d.tp)})
+    if (out.sizeOf(axis) != degree)
+      status.merge(Status::error(
+          fmt::format("parts of {} in the strategy make {}, the mesh has {}={}",
+                      axis, out.sizeOf(axis), axis, degree)));
+  // With seams the strategy's classes are those of their sides.
+  if (input.pinned.seams.empty())
+    for (const Strategy::SplitClass &split : input.pinned.classes)
+      status.merge(splitBy(*input.graph, *input.classes, split,
+                           /*samples=*/false, out));
+  return status;
+}
+
+// The classes that tp splits: those of tokens, or what the search takes.
+Result<SearchResult> PlanSearch::searchSplits(const Assignment &base,
+                                              int64_t tp, bool context) const {
+  SearchOptions search;
+  search.axis = kTensorAxis;
+  search.size = tp;
+  if (context) {
+    Result<int> tokens = contextTokens(*input.graph, *input.classes, base, tp);
+    if (!tokens.ok())
+      return tokens.status();
+    search.only = {*tokens};
   }
-  auto known = choices.find(d.tp);
+  for (const auto &[name, axes] : input.pinned.parameters)
+    for (size_t dim = 0; dim < axes.dims.size(); ++dim)
+      search.pins.push_back(
+          {name, static_cast<int>(dim),
+           hasAxisOn(axes.dims[dim], kTensorAxis) ? kTensorAxis : ""});
+  return searchTensorParallel(*input.graph, *input.classes, base, search);
+}
+
+// Classes that a strategy file names, else the search's choice.
+Result<Assignment> PlanSearch::assign(const Degrees &d, bool context,
+                                      SearchReport &report) {
+  Assignment out;
+  MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes, input.batched,
+                                    batchAxes(d), out));
+  const Assignment batch = out;
+  for (const AxisSize &axis : partsOf(kTensorAxis, d.tp))
+    out.mesh.push_back(axis);
+  MERAK_RETURN_IF_ERROR(splitPinned(d, out));
+  if (d.tp <= 1 || !input.pinned.classes.empty())
+    return out;
+  auto known = choices.find({d.tp, context});
   if (known == choices.end()) {
-    SearchOptions search;
-    search.axis = kTensorAxis;
-    search.size = d.tp;
-    for (const auto &[name, axes] : input.pinned.parameters)
-      for (size_t dim = 0; dim < axes.dims.size(); ++dim) {
-        const std::vector<std::string> &of = axes.dims[dim];
-        bool split = std::find(of.begin(), of.end(), kTensorAxis) != of.end();
-        search.pins.push_back(
-            {name, static_cast<int>(dim), split ? kTensorAxis : ""});
-      }
-    Result<SearchResult> found =
-        searchTensorParallel(graph, classes, out, search);
+    Result<SearchResult> found = searchSplits(batch, d.tp, context);
     if (!found.ok())
       return found.status();
-    std::map<int, std::vector<std::string>> chosen;
+    std::vector<int> chosen;
     for (const auto &[cls, axes] : found->assignment.axes)
-      if (std::find(axes.begin(), axes.end(), kTensorAxis) != axes.end())
-        chosen[cls] = {kTensorAxis};
-    known = choices.emplace(d.tp, std::make_pair(chosen, found->report)).first;
+      if (hasAxisOn(axes, kTensorAxis))
+        chosen.push_back(cls);
+    known = choices
+                .emplace(std::pair(d.tp, context),
+                         std::make_pair(chosen, found->report))
+                .first;
   }
-  for (const auto &[cls, axes] : known->second.first) {
+  const std::vector<std::string> axes = out.axesOn(kTensorAxis);
+  for (int cls : known->second.first) {
     std::vector<std::string> &of = out.axes[cls];
     of.insert(of.end(), axes.begin(), axes.end());
   }
@@ -251,16 +284,16 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   Techniques techniques = asked;
   if (d.tp <= 1) {
     techniques.overlap = 0;
-    techniques.sequence = false;
+    techniques.sequence = techniques.context = false;
   }
   if (d.dp <= 1)
     techniques.zero = 0;
-  // Without seams replicas differ in nothing.
+  // Without seams and classes of one's own replicas differ in nothing.
   Degrees key = d;
   Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
   if (!layouts.ok())
     return layouts.status();
-  if ((*layouts)->empty())
+  if ((*layouts)->empty() && input.pinned.classes.empty())
     key = {0, 0, d.tp, samplesOf(d)};
   auto &[status, known] = shardings[{key, techniques}];
   if (known)
@@ -271,8 +304,8 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   made->classes = &(*layouts)->classes();
   Result<Assignment> assignment =
       techniques.overlap > 0 && submicrobatchesByAxis(d)
-          ? halve(d)
-          : assign(d, made->report);
+          ? halve(d, techniques.context)
+          : assign(d, techniques.context, made->report);
   if (assignment.ok())
     assignment = (*layouts)->assign(*assignment);
   if (!assignment.ok()) {
@@ -303,12 +336,13 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
 }
 
 // Two submicrobatches of a microbatch need samples, or tokens, to divide.
-Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
-  if (overlap == 0)
+Status PlanSearch::checkOverlap(const Degrees &d,
+                                const Techniques &techniques) {
+  if (techniques.overlap == 0)
     return {};
   if (!submicrobatchesByAxis(d))
     return {};
-  const Result<Assignment> &submicrobatches = halve(d);
+  const Result<Assignment> &submicrobatches = halve(d, techniques.context);
   if (submicrobatches.ok())
     return {};
   int64_t samples = samplesOf(d);
@@ -316,16 +350,16 @@ Status PlanSearch::checkOverlap(const Degrees &d, int overlap) {
       "tensor-parallel overlap {} splits a microbatch into two "
       "submicrobatches, found "
       "{} sample{} a microbatch (global batch {}, dp={}, {} microbatches): {}",
-      overlap, samples, samples == 1 ? "" : "s", input.globalBatch, d.dp,
-      d.microbatches, submicrobatches.status().str()));
+      techniques.overlap, samples, samples == 1 ? "" : "s", input.globalBatch,
+      d.dp, d.microbatches, submicrobatches.status().str()));
 }
 
-const Result<Assignment> &PlanSearch::halve(const Degrees &d) {
+const Result<Assignment> &PlanSearch::halve(const Degrees &d, bool context) {
   std::optional<Result<Assignment>> &known =
-      submicrobatches[{d.tp, samplesOf(d)}];
+      submicrobatches[{d.tp, samplesOf(d), context}];
   if (!known) {
     SearchReport unused;
-    known = assign(d, unused);
+    known = assign(d, context, unused);
     if (known->ok())
       known =
           samplesOf(d) % 2 == 0
@@ -344,7 +378,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   Status problems;
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
   auto tryWith = [&](const Techniques &techniques) {
-    if (Status status = checkOverlap(d, techniques.overlap); !status.ok()) {
+    if (Status status = checkOverlap(d, techniques); !status.ok()) {
       problems.merge(status);
       return;
     }
@@ -363,7 +397,8 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   for (int overlap : d.tp <= 1 ? none : policy.overlap)
     for (int zero : d.dp <= 1 ? none : policy.zero)
       for (int sequence : d.tp <= 1 ? none : policy.sequence)
-        tryWith({overlap, zero, sequence > 0});
+        for (int context : d.tp <= 1 ? none : policy.context)
+          tryWith({overlap, zero, sequence > 0, context > 0});
   candidateSet.improve();
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);

@@ -81,8 +81,10 @@ public:
   };
   Result<const Sharding *> sharding(const Degrees &degrees,
                                     const Techniques &techniques);
-  // Without submicrobatches of microbatches, and without seams.
-  Result<Assignment> assign(const Degrees &degrees, SearchReport &report);
+  // Without submicrobatches of microbatches, and without seams. `context`: tp
+  // splits tokens, not weights.
+  Result<Assignment> assign(const Degrees &degrees, bool context,
+                            SearchReport &report);
   // The same with seams; its classes are those of seamLayouts().
   Result<Assignment> assign(const Degrees &degrees,
                             const Techniques &techniques);
@@ -96,24 +98,30 @@ public:
   bool submicrobatchesByAxis(const Degrees &d) const {
     return together || samplesOf(d) % 2 != 0;
   }
+  // The axes that samples are split over, and an axis or its parts, as pinned.
+  std::vector<AxisSize> batchAxes(const Degrees &degrees) const;
+  std::vector<AxisSize> partsOf(const char *axis, int64_t degree) const;
 
 private:
   int64_t samplesOf(const Degrees &d) const { // of a microbatch
     return input.globalBatch / (d.dp * d.microbatches);
   }
-  const Result<Assignment> &halve(const Degrees &degrees);
-  Status checkOverlap(const Degrees &degrees, int overlap);
+  const Result<Assignment> &halve(const Degrees &degrees, bool context);
+  Status checkOverlap(const Degrees &degrees, const Techniques &techniques);
+  Status splitPinned(const Degrees &degrees, Assignment &out) const;
+  Result<SearchResult> searchSplits(const Assignment &base, int64_t tp,
+                                    bool context) const;
 
   SearchInput input;
   bool together = false; // see joinsSamples
   int64_t evaluated = 0;
-  // By tp: classes chosen, for all batch degrees.
-  std::map<int64_t,
-           std::pair<std::map<int, std::vector<std::string>>, SearchReport>>
+  // By tp and whether it splits tokens: classes chosen, for all batch degrees.
+  std::map<std::pair<int64_t, bool>, std::pair<std::vector<int>, SearchReport>>
       choices;
-  // By tp, samples: what submicrobatches the tokens or samples, if they can be
-  // halved.
-  std::map<std::pair<int64_t, int64_t>, std::optional<Result<Assignment>>>
+  // By tp, samples, whether tp splits tokens: what submicrobatches the tokens
+  // or samples, if they can be halved.
+  std::map<std::tuple<int64_t, int64_t, bool>,
+           std::optional<Result<Assignment>>>
       submicrobatches;
   std::map<std::tuple<Degrees, Techniques>,
            std::pair<Status, std::unique_ptr<Sharding>>>

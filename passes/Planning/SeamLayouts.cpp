@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 
 namespace merak::planning {
 
 namespace {
-
-bool has(const std::vector<std::string> &axes, const std::string &axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 std::vector<int> trainedParameters(const Graph &graph) {
   std::vector<int> out;
@@ -37,6 +34,39 @@ int majorPart(const Classes &classes, const std::vector<int> &parts,
         classes.classes[size_t(cls)].size % ways == 0)
       return cls;
   return parts.front();
+}
+
+Status splitBy(const Graph &graph, const Classes &classes,
+               const Strategy::SplitClass &split, bool samples,
+               Assignment &out) {
+  const ClassAnchor &anchor = split.anchor;
+  const std::string where = fmt::format(
+      "strategy splits dimension {} of '{}'{}", anchor.dim, anchor.tensor,
+      anchor.op.empty() ? "" : fmt::format(" in front of op '{}'", anchor.op));
+  const std::vector<int> found = findAnchor(graph, classes, anchor);
+  if (found.empty())
+    return Status::error(where + ", which the model lacks");
+  const int cls = majorPart(classes, found, out, split.axes);
+  const ClassInfo &info = classes.classes[size_t(cls)];
+  std::vector<std::string> axes, asked = out.inParts(split.axes);
+  if (auto known = out.axes.find(cls); known != out.axes.end())
+    for (const std::string &axis : known->second)
+      if (axis == kMicrobatchAxis || (!samples && isOn(axis, kDataAxis)))
+        axes.push_back(axis);
+  const bool batch = !samples && out.samples.count(info.root) > 0;
+  for (const std::string &axis : asked)
+    if (axis != kMicrobatchAxis && !(batch && isOn(axis, kDataAxis)))
+      axes.push_back(axis);
+  int64_t ways = 1;
+  for (const std::string &axis : axes)
+    ways *= out.sizeOf(axis);
+  if (ways > 1 && (!info.splittable || info.size % ways != 0))
+    return Status::error(fmt::format(
+        "{} over {}, {} parts, which do not divide {} of size {}", where,
+        fmt::join(axes, ", "), ways,
+        found.size() > 1 ? "any factor of it, as one" : "it", info.size));
+  out.axes[cls] = std::move(axes);
+  return {};
 }
 
 Result<SeamLayouts> SeamLayouts::make(const Graph &graph,
@@ -128,7 +158,7 @@ void SeamLayouts::splitTokens(Assignment &out) const {
     append(cls, kTensorAxis, out);
 }
 
-// Appends an axis where the class can be cut once more.
+// Appends an axis, or all its parts, where the class can be cut once more.
 bool SeamLayouts::append(int cls, const std::string &axis,
                          Assignment &out) const {
   const ClassInfo &info = separated.classes[size_t(cls)];
@@ -139,7 +169,8 @@ bool SeamLayouts::append(int cls, const std::string &axis,
       ways *= out.sizeOf(other);
   if (!info.splittable || info.size % ways != 0)
     return false;
-  out.axes[cls].push_back(axis);
+  for (const std::string &part : out.axesOn(axis))
+    out.axes[cls].push_back(part);
   return true;
 }
 
@@ -150,8 +181,7 @@ void SeamLayouts::storeOver(int tensor, const std::string &axis,
   if (out.sizeOf(axis) == 1)
     return;
   for (int cls : separated.tensors[size_t(tensor)].atoms)
-    if (auto known = out.axes.find(cls);
-        known != out.axes.end() && has(known->second, axis))
+    if (out.splits(cls, axis))
       return;
   for (int cls : separated.tensors[size_t(tensor)].atoms)
     if (append(cls, axis, out))
@@ -171,9 +201,7 @@ Status SeamLayouts::storeNamed(int tensor, const Strategy::StoredLayout &layout,
     for (const std::string &axis : layout.dims[d]) {
       bool done = out.sizeOf(axis) == 1;
       for (int i = atoms.dimBegin[d]; i < atoms.dimBegin[d + 1]; ++i)
-        if (auto known = out.axes.find(atoms.atoms[size_t(i)]);
-            known != out.axes.end())
-          done |= has(known->second, axis);
+        done |= out.splits(atoms.atoms[size_t(i)], axis);
       for (int i = atoms.dimBegin[d]; i < atoms.dimBegin[d + 1] && !done; ++i)
         done = append(atoms.atoms[size_t(i)], axis, out);
       if (!done)
@@ -190,27 +218,8 @@ Status SeamLayouts::storeNamed(int tensor, const Strategy::StoredLayout &layout,
 // batch goes on being split over microbatches.
 Status SeamLayouts::assignClasses(Assignment &out) const {
   Status status;
-  for (const Strategy::SplitClass &split : strategy.classes) {
-    const std::vector<int> found = findAnchor(*graph, separated, split.anchor);
-    if (found.empty()) {
-      status.merge(Status::error(fmt::format(
-          "strategy splits dimension {} of '{}'{}, which the model lacks",
-          split.anchor.dim, split.anchor.tensor,
-          split.anchor.op.empty()
-              ? ""
-              : fmt::format(" in front of op '{}'", split.anchor.op))));
-      continue;
-    }
-    const int cls = majorPart(separated, found, out, split.axes);
-    std::vector<std::string> axes;
-    if (auto known = out.axes.find(cls);
-        known != out.axes.end() && has(known->second, kMicrobatchAxis))
-      axes.push_back(kMicrobatchAxis);
-    for (const std::string &axis : split.axes)
-      if (axis != kMicrobatchAxis)
-        axes.push_back(axis);
-    out.axes[cls] = std::move(axes);
-  }
+  for (const Strategy::SplitClass &split : strategy.classes)
+    status.merge(splitBy(*graph, separated, split, /*samples=*/true, out));
   return status;
 }
 
@@ -219,6 +228,7 @@ Result<Assignment> SeamLayouts::assign(const Assignment &unified) const {
     return unified;
   Assignment out;
   out.mesh = unified.mesh;
+  out.samples = unified.samples;
   for (size_t c = 0; c < separated.classes.size(); ++c)
     if (auto known = unified.axes.find(separated.classes[c].root);
         known != unified.axes.end())
@@ -247,9 +257,7 @@ SeamLayouts::whole(const Assignment &assignment) const {
   for (const auto &[id, how] : assignment.stored) {
     bool split = false;
     for (int cls : separated.tensors[size_t(id)].atoms)
-      if (auto known = assignment.axes.find(cls);
-          known != assignment.axes.end())
-        split |= has(known->second, kDataAxis);
+      split |= assignment.splits(cls, kDataAxis);
     if (!split)
       out.push_back(graph->tensors[size_t(id)].name);
   }

@@ -58,6 +58,13 @@ private:
   SequenceSeams sequence;
 };
 
+// Splits the class that a strategy names. `samples`: the batch, too, which
+// stays split over microbatches only; else over replicas as it is. Errors: the
+// model lacks the place, or the axes do not divide it.
+Status splitBy(const Graph &graph, const Classes &classes,
+               const Strategy::SplitClass &split, bool samples,
+               Assignment &out);
+
 // Of the classes that make up an anchored factor the first that the axes
 // divide: a graph may refine a factor further than the one that named it did.
 int majorPart(const Classes &classes, const std::vector<int> &parts,

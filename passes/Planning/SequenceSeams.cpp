@@ -14,9 +14,9 @@ namespace {
 bool mentions(const layout::Layout &layout, const std::string &axis) {
   for (const layout::DimLayout &dim : layout.dims)
     for (const layout::Factor &factor : dim.factors)
-      if (std::count(factor.axes.begin(), factor.axes.end(), axis))
+      if (hasAxisOn(factor.axes, axis))
         return true;
-  return std::count(layout.partial.begin(), layout.partial.end(), axis) > 0;
+  return hasAxisOn(layout.partial, axis);
 }
 
 class Finder {
@@ -73,7 +73,7 @@ private:
     return std::any_of(conversions.begin(), conversions.end(), [&](int c) {
       const Conversion &of = outcome.conversions[size_t(c)];
       return of.kind == ConversionKind::AllReduceSum &&
-             std::count(of.axes.begin(), of.axes.end(), kTensorAxis);
+             hasAxisOn(of.axes, kTensorAxis);
     });
   }
 

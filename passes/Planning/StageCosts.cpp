@@ -28,7 +28,15 @@ public:
       : graph(graph), outcome(outcome), options(options),
         device(options.cluster.device()), rate(options.cluster.rate(0)),
         mesh(assignment.axisMap()), stored(assignment.stored),
-        tokens(mesh.erase(kSubmicrobatchAxis) > 0) {}
+        tokens(mesh.erase(kSubmicrobatchAxis) > 0) {
+    int64_t stride = 1;
+    for (size_t a = assignment.mesh.size(); a-- > 0;)
+      if (const AxisSize &axis = assignment.mesh[a];
+          isOn(axis.name, kDataAxis) || isOn(axis.name, kTensorAxis)) {
+        strides[axis.name] = stride;
+        stride *= axis.size;
+      }
+  }
 
   StageProblem build() {
     readTensors();
@@ -216,18 +224,37 @@ private:
     default:
       break;
     }
-    // Neighbours in tp, or the tp-th ranks of neighbouring replicas, which
-    // leave a node together.
-    std::vector<int64_t> devices;
-    const bool whole = std::count(conversion.axes.begin(),
-                                  conversion.axes.end(), kTensorAxis) > 0;
-    int64_t stride = whole ? 1 : options.tp;
-    for (int64_t i = 0; i < n; ++i)
-      devices.push_back(std::min(i * stride, options.cluster.count - 1));
-    int64_t sharing =
-        std::min(options.cluster.perNode, whole ? int64_t(1) : options.tp);
-    return costmodel::collectiveSeconds(kind, buffer, devices, options.cluster,
-                                        sharing);
+    const Group group = groupOf(conversion.axes);
+    return costmodel::collectiveSeconds(kind, buffer, group.devices,
+                                        options.cluster, group.sharing);
+  }
+
+  // The first device's group over axes, and how many groups leave a node
+  // together: with dp = 2 and tp = 4 those over tp are {0, 1, 2, 3}, those over
+  // dp {0, 4}, four of them side by side.
+  struct Group {
+    std::vector<int64_t> devices = {0};
+    int64_t sharing = 1;
+  };
+  Group groupOf(const std::vector<std::string> &axes) const {
+    Group group;
+    int64_t least = options.cluster.count;
+    for (const std::string &axis : axes) {
+      auto stride = strides.find(axis);
+      auto size = mesh.find(axis);
+      if (stride == strides.end() || size == mesh.end() || size->second == 1)
+        continue;
+      least = std::min(least, stride->second);
+      const size_t before = group.devices.size();
+      for (int64_t i = 1; i < size->second; ++i)
+        for (size_t k = 0; k < before; ++k)
+          group.devices.push_back(
+              std::min(group.devices[k] + i * stride->second,
+                       options.cluster.count - 1));
+    }
+    std::sort(group.devices.begin(), group.devices.end());
+    group.sharing = std::min(options.cluster.perNode, least);
+    return group;
   }
 
   // Of what is not cut into submicrobatches.
@@ -549,8 +576,15 @@ private:
 
   static bool overTensor(const Conversion &conversion) {
     return conversion.kind == ConversionKind::AllReduceSum &&
-           std::count(conversion.axes.begin(), conversion.axes.end(),
-                      kTensorAxis) > 0;
+           hasAxisOn(conversion.axes, kTensorAxis);
+  }
+
+  static bool isSplit(const layout::Layout &layout, const std::string &axis) {
+    for (const layout::DimLayout &dim : layout.dims)
+      for (const layout::Factor &factor : dim.factors)
+        if (hasAxisOn(factor.axes, axis))
+          return true;
+    return false;
   }
 
   double bytesAs(const layout::Layout &layout, int t) const {
@@ -661,6 +695,8 @@ private:
         if (auto update = storedUpdates.find(int(t));
             update != storedUpdates.end())
           addScattered(update->second, parameter);
+        else if (isSplit(outcome.tensors[t], kDataAxis))
+          parameter.scattered = true; // no replica has another's part
       }
       out.parameters.push_back(std::move(parameter));
     }
@@ -672,6 +708,7 @@ private:
   const costmodel::Device &device;
   double rate; // of the device, a share of its kind's
   layout::AxisMap mesh;
+  std::map<std::string, int64_t> strides;       // of ranks of a stage, by axis
   const std::map<int, StoredParameter> &stored; // by tensor
   // By stored parameter: conversions in front of its uses, its update.
   std::map<int, std::vector<int>> gathers;

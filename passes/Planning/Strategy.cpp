@@ -14,7 +14,8 @@ namespace merak::planning {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// 2: stored parameters and seams; files without them are written as 1.
+// 2: stored parameters, seams, techniques and parts of axes; files without them
+// are written as 1.
 constexpr int64_t kStrategyVersion = 2;
 
 // Words of a stored parameter: what is gathered lives until the end of a step
@@ -22,11 +23,23 @@ constexpr int64_t kStrategyVersion = 2;
 constexpr const char *kGatherLives[] = {"step", "use"};
 constexpr const char *kGradientSums[] = {"step", "microbatch"};
 
+// true, false or "auto".
+static void writeSwitch(OrderedJson &json, const char *key,
+                        const std::optional<int64_t> &value) {
+  if (value == Strategy::kAuto)
+    json[key] = "auto";
+  else if (value)
+    json[key] = *value == 1;
+}
+
 std::string Strategy::toJson() const {
   OrderedJson json;
-  const bool seamed = zero || sequence || !stored.empty() || !seams.empty();
+  const bool seamed = zero || sequence || context || !stored.empty() ||
+                      !seams.empty() || !parts.empty();
   json["version"] = seamed ? kStrategyVersion : 1;
   json["mesh"] = mesh;
+  if (!parts.empty())
+    json["parts"] = parts;
   if (globalBatch)
     json["global_batch"] = *globalBatch;
   if (microbatch)
@@ -55,10 +68,8 @@ std::string Strategy::toJson() const {
     json["zero"] = "auto";
   else if (zero)
     json["zero"] = *zero;
-  if (sequence == kAuto)
-    json["sequence"] = "auto";
-  else if (sequence)
-    json["sequence"] = *sequence == 1;
+  writeSwitch(json, "sequence", sequence);
+  writeSwitch(json, "context", context);
   if (!stored.empty()) {
     OrderedJson all = OrderedJson::object();
     for (const auto &[name, layout] : stored) {
@@ -114,7 +125,8 @@ public:
         "version",  "mesh",          "global_batch", "microbatch",
         "schedule", "recompute",     "stage_begins", "parameters",
         "classes",  "recompute_ops", "chunks",       "tp_overlap",
-        "zero",     "stored",        "seams",        "sequence"};
+        "zero",     "stored",        "seams",        "sequence",
+        "parts",    "context"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -125,6 +137,7 @@ public:
       problem(fmt::format("version {} is newer than this compiler's {}",
                           version, kStrategyVersion));
     readMesh(json);
+    readParts(json);
     readNumber(json, "global_batch", out.globalBatch);
     readNumber(json, "microbatch", out.microbatch);
     readSchedule(json);
@@ -137,7 +150,8 @@ public:
       out.recomputeOps = strings(json["recompute_ops"], "recompute_ops");
     readParameters(json);
     readZero(json);
-    readSequence(json);
+    readSwitch(json, "sequence", out.sequence);
+    readSwitch(json, "context", out.context);
     readStored(json);
     readSeams(json);
     readClasses(json);
@@ -196,6 +210,37 @@ private:
                             axis));
       if (number(size, "mesh." + axis, value))
         out.mesh[axis] = value;
+    }
+  }
+
+  void readParts(const Json &json) {
+    if (!json.contains("parts"))
+      return;
+    if (!json["parts"].is_object())
+      return problem("'parts' is not an object of lists of sizes");
+    for (const auto &[axis, sizes] : json["parts"].items()) {
+      const std::string at = "parts." + axis;
+      if (axis != kDataAxis && axis != kTensorAxis)
+        problem(fmt::format("'parts' has the axis '{}'; dp and tp have parts",
+                            axis));
+      if (!sizes.is_array() || sizes.empty()) {
+        problem(fmt::format("'{}' is not a list of sizes", at));
+        continue;
+      }
+      int64_t all = 1;
+      bool whole = true;
+      for (const Json &size : sizes) {
+        int64_t value = 1;
+        whole &= number(size, at, value, 2);
+        out.parts[axis].push_back(value);
+        all *= value;
+      }
+      auto degree = out.mesh.find(axis);
+      if (whole && (degree == out.mesh.end() || degree->second != all))
+        problem(fmt::format("'{}' makes {}, 'mesh' has {}", at, all,
+                            degree == out.mesh.end()
+                                ? "no degree for it"
+                                : fmt::format("{}={}", axis, degree->second)));
     }
   }
 
@@ -288,16 +333,17 @@ private:
                           value.dump()));
   }
 
-  void readSequence(const Json &json) {
-    if (!json.contains("sequence"))
+  void readSwitch(const Json &json, const char *key,
+                  std::optional<int64_t> &to) {
+    if (!json.contains(key))
       return;
-    const Json &value = json["sequence"];
+    const Json &value = json[key];
     if (value.is_boolean())
-      out.sequence = value.get<bool>();
+      to = value.get<bool>();
     else if (value == "auto")
-      out.sequence = Strategy::kAuto;
+      to = Strategy::kAuto;
     else
-      problem(fmt::format("'sequence' is {}, expected true, false or \"auto\"",
+      problem(fmt::format("'{}' is {}, expected true, false or \"auto\"", key,
                           value.dump()));
   }
 
@@ -391,17 +437,31 @@ private:
     }
   }
 
+  // Of the mesh, or a part of one.
+  bool hasAxis(const std::string &axis) const {
+    if (out.mesh.count(axis))
+      return true;
+    for (const auto &[of, sizes] : out.parts)
+      for (size_t part = 0; part < sizes.size(); ++part)
+        if (axis == partOf(of, part))
+          return true;
+    return false;
+  }
+
   // Fields that must fit each other.
   void checkTogether() {
+    // An axis and a part of it overlap.
     auto checkAxes = [&](const std::vector<std::string> &axes,
                          const std::string &where) {
       std::set<std::string> seen;
       for (const std::string &axis : axes) {
-        if (axis != kMicrobatchAxis && !out.mesh.count(axis))
+        if (axis != kMicrobatchAxis && !hasAxis(axis))
           problem(fmt::format("{} is split over '{}', which 'mesh' lacks",
                               where, axis));
-        if (!seen.insert(axis).second)
-          problem(fmt::format("{} is split over '{}' twice", where, axis));
+        for (const std::string &other : seen)
+          if (isOn(axis, other) || isOn(other, axis))
+            problem(fmt::format("{} is split over '{}' twice", where, axis));
+        seen.insert(axis);
       }
     };
     for (const auto &[name, axes] : out.parameters) {

@@ -13,6 +13,8 @@ namespace merak::planning {
 
 struct Strategy {
   std::map<std::string, int64_t> mesh; // "pp", "dp", "tp": degrees
+  // Of dp and tp: their parts, major to minor; "tp.0" is the first of tp.
+  std::map<std::string, std::vector<int64_t>> parts;
   std::optional<int64_t> globalBatch;
   std::optional<int64_t> microbatch;   // samples of one replica
   std::optional<std::string> schedule; // a name or FILE.json
@@ -45,7 +47,9 @@ struct Strategy {
   // Tokens split over tp between the parts of the model that tp divides: 1, or
   // 0 for not.
   std::optional<int64_t> sequence;
-  // Of the two: all values are tried.
+  // Tokens split over tp everywhere, keys and values gathered: 1, or 0 for not.
+  std::optional<int64_t> context;
+  // Of these: all values are tried.
   static constexpr int64_t kAuto = -1;
   // Uses of tensors where layouts may change (Seams.h).
   struct SeamUse {

@@ -18,8 +18,7 @@ bool mentionsSubmicrobatch(const layout::Layout &layout) {
 }
 
 bool isOver(const Conversion &conversion, const std::string &axis) {
-  return std::find(conversion.axes.begin(), conversion.axes.end(), axis) !=
-         conversion.axes.end();
+  return hasAxisOn(conversion.axes, axis);
 }
 
 // Collectives on the way through the step, where the submicrobatches help.

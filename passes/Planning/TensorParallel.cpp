@@ -58,7 +58,9 @@ public:
     readPins();
     if (!status.ok())
       return status;
-    findGroups();
+    pinnedSplit.insert(options.only.begin(), options.only.end());
+    if (options.only.empty())
+      findGroups();
     chosen.assign(groups.size(), false);
     report.before = evaluate(chosen);
     if (options.size > 1)

@@ -27,6 +27,8 @@ struct SearchOptions {
   std::string axis = kTensorAxis;
   int64_t size = 1;
   std::vector<ParameterPin> pins;
+  // If not empty: nothing is searched, these classes are split.
+  std::vector<int> only = {};
   // Up to this many groups all 2^n choices are tried; above, coordinate
   // descent from several starts.
   int bruteForceGroups = 8;

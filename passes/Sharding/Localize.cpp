@@ -80,6 +80,10 @@ private:
       ruled.localize(globalOperands, globalResults);
       if (failed(setSplitAxis(op)))
         return failure();
+      if (auto attention = dyn_cast<AttentionOp>(op))
+        setPart(attention, globalOperands);
+      else if (auto grad = dyn_cast<AttentionGradOp>(op))
+        setPart(grad, globalOperands);
       if (auto dropout = dyn_cast<DropoutOp>(op))
         setBox(dropout);
     }
@@ -170,6 +174,16 @@ private:
                   StringAttr::get(op->getContext(), factor.axes[0]));
     }
     return success();
+  }
+
+  // Which queries are here says which keys they see.
+  template <typename Op> void setPart(Op op, ArrayRef<Type> globalOperands) {
+    layout::Layout layout = layoutOf.lookup(op.getQ()).getLayout();
+    const auto &factors = layout.dims[1].factors;
+    if (!op.getCausal() || factors.empty() || factors.front().axes.empty())
+      return;
+    op.setQueries(cast<RankedTensorType>(globalOperands[0]).getDimSize(1));
+    op.setSplitAxis(factors.front().axes.front());
   }
 
   // A mask is drawn by the index of an element in the global tensor.

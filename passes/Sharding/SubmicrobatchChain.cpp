@@ -126,22 +126,21 @@ double SubmicrobatchChain::secondsOf(Operation *op) const {
 
 // The devices that the first one exchanges with. Ranks are pp-major, tp-minor.
 std::vector<int64_t> SubmicrobatchChain::membersOf(Operation *op) const {
-  const std::pair<StringRef, int64_t> strides[] = {
-      {kTensorAxis, 1},
-      {kDataAxis, mesh_.getSize(kTensorAxis)},
-      {kPipelineAxis, mesh_.getSize(kTensorAxis) * mesh_.getSize(kDataAxis)}};
   std::vector<int64_t> members{0};
-  for (Attribute attribute : op->getAttrOfType<ArrayAttr>("axes")) {
-    StringRef name = cast<StringAttr>(attribute).getValue();
-    for (auto [axis, stride] : strides) {
-      if (axis != name)
-        continue;
+  const auto axes = op->getAttrOfType<ArrayAttr>("axes");
+  int64_t stride = 1;
+  for (auto [axis, size] :
+       llvm::reverse(llvm::zip_equal(mesh_.getAxes(), mesh_.getSizes()))) {
+    if (axis == kMicrobatchAxis || axis == kSubmicrobatchAxis)
+      continue;
+    if (llvm::is_contained(axes, axis)) {
       const size_t before = members.size();
-      for (int64_t i = 1; i < mesh_.getSize(name); ++i)
+      for (int64_t i = 1; i < size; ++i)
         for (size_t k = 0; k < before; ++k)
           members.push_back(
               std::min(members[k] + i * stride, cluster_.count - 1));
     }
+    stride *= size;
   }
   llvm::sort(members);
   return members;

@@ -21,16 +21,21 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   if (failed(applyLayouts(step, *decision)))
     return failure();
   Builder b(module.getContext());
-  SmallVector<StringAttr> axes{
-      b.getStringAttr(kPipelineAxis), b.getStringAttr(kDataAxis),
-      b.getStringAttr(kTensorAxis), b.getStringAttr(kMicrobatchAxis)};
-  SmallVector<int64_t> sizes{
-      decision->degrees.pp, decision->degrees.dp, decision->degrees.tp,
-      decision->degrees.microbatches * decision->submicrobatches()};
-  if (decision->submicrobatchAxis) {
-    axes.push_back(b.getStringAttr(kSubmicrobatchAxis));
-    sizes.push_back(2);
-  }
+  SmallVector<StringAttr> axes;
+  SmallVector<int64_t> sizes;
+  auto add = [&](StringRef axis, int64_t size) {
+    axes.push_back(b.getStringAttr(axis));
+    sizes.push_back(size);
+  };
+  add(kPipelineAxis, decision->degrees.pp);
+  for (const char *whole : {kDataAxis, kTensorAxis})
+    for (const planning::AxisSize &axis : decision->assignment.mesh)
+      if (isOn(axis.name, whole)) // or its parts
+        add(axis.name, axis.size);
+  add(kMicrobatchAxis,
+      decision->degrees.microbatches * decision->submicrobatches());
+  if (decision->submicrobatchAxis)
+    add(kSubmicrobatchAxis, 2);
   module->setAttr(dist::kMeshAttr,
                   dist::MeshAttr::get(module.getContext(), axes, sizes));
   if (decision->overlapLevel > 0)
@@ -39,7 +44,6 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   outline.stages = decision->degrees.pp;
   outline.chunks = decision->chunks;
   outline.dp = decision->degrees.dp;
-  outline.tp = decision->degrees.tp;
   outline.microbatches = decision->degrees.microbatches;
   outlineStages(step, outline);
   return decision;

@@ -12,7 +12,7 @@ struct OutlineOptions {
   // Parts of the model on each stage; ops carry their part, chunk * stages +
   // stage.
   int64_t chunks = 1;
-  int64_t tp = 1, dp = 1, microbatches = 1;
+  int64_t dp = 1, microbatches = 1;
   bool train = true;
   Optimizer optimizer;
   double gradClip = 0; // 0: no clipping

@@ -111,7 +111,7 @@ LogicalResult Planner::choose() {
     return failure();
   chosen = found.finalists[options.take];
   Result<planning::Assignment> assignment =
-      search->assign(chosen.degrees, sharding);
+      search->assign(chosen.degrees, chosen.techniques.context, sharding);
   if (!assignment.ok())
     return emitAll(module, assignment.status());
   reportMesh();
@@ -189,6 +189,7 @@ LogicalResult Planner::planAgain() {
   policy.overlap = {chosen.techniques.overlap};
   policy.zero = {chosen.techniques.zero};
   policy.sequence = {chosen.techniques.sequence};
+  policy.context = {chosen.techniques.context};
   planning::PlanCandidate again = search->plan(chosen.degrees, policy, false);
   if (!again.problem.empty())
     return module.emitError(again.problem);

@@ -28,6 +28,13 @@ bool isActionName(StringRef name) {
 
 } // namespace
 
+MeshAttr StageBuilder::mesh() const {
+  auto module = step->getParentOfType<ModuleOp>();
+  if (auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr))
+    return mesh;
+  return MeshAttr::get(context, {}, {});
+}
+
 StageBuilder::StageBuilder(func::FuncOp step, const OutlineOptions &options,
                            const Places &places)
     : step(step), places(places), context(step.getContext()) {

@@ -15,6 +15,9 @@ public:
   StageBuilder(mlir::func::FuncOp step, const OutlineOptions &options,
                const Places &places);
 
+  // Of the module; without axes before it has one.
+  dist::MeshAttr mesh() const;
+
   // The body of an action, made at its first use.
   mlir::Block *bodyOf(Place place);
 

@@ -74,11 +74,10 @@ private:
       for (const layout::Factor &factor : dim.factors)
         axes.insert(factor.axes.begin(), factor.axes.end());
     SmallVector<StringRef> ranks;
-    for (auto [axis, size] :
-         {std::pair<StringRef, int64_t>(kDataAxis, options.dp),
-          {kTensorAxis, options.tp}})
-      if (size > 1 && axes.count(axis.str()))
-        ranks.push_back(axis);
+    for (StringRef whole : {kDataAxis, kTensorAxis})
+      for (StringRef axis : program.mesh().getAxesOn(whole))
+        if (axes.count(axis.str()))
+          ranks.push_back(axis);
     return ranks;
   }
 
@@ -166,7 +165,7 @@ void averageValue(StageBuilder &program, const OutlineOptions &options,
   LayoutAttr layout = value.getLayoutAttr();
   Value own = program.load(place, value, loc);
   Value sum =
-      sumOver(builder, loc, own, ArrayRef<StringRef>(kDataAxis), layout);
+      sumOver(builder, loc, own, program.mesh().getAxesOn(kDataAxis), layout);
   Value part = withLayout(
       scalarConstant(builder, loc, tensorTypeOf(own).getElementType(),
                      1.0 / static_cast<double>(options.dp)),

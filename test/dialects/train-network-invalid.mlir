@@ -185,6 +185,22 @@ func.func @f(%q: tensor<8x32x4x16xf32>, %k: tensor<8x24x2x16xf32>, %lse: tensor<
 
 // -----
 
+func.func @f(%q: tensor<8x32x4x16xf32>, %k: tensor<8x24x2x16xf32>) {
+  // expected-error @+1 {{'train.attention' op expected 'queries' and 'split_axis' together, with 'causal'}}
+  %0:2 = train.attention %q, %k, %k scale 1.0 {queries = 64 : i64, split_axis = "tp"} : tensor<8x32x4x16xf32>, tensor<8x24x2x16xf32>, tensor<8x24x2x16xf32> -> tensor<8x32x4x16xf32>, tensor<8x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<8x32x4x16xf32>, %k: tensor<8x24x2x16xf32>) {
+  // expected-error @+1 {{'train.attention' op expected a part of 48 queries that divides them, found 32}}
+  %0:2 = train.attention %q, %k, %k scale 1.0 causal {queries = 48 : i64, split_axis = "tp"} : tensor<8x32x4x16xf32>, tensor<8x24x2x16xf32>, tensor<8x24x2x16xf32> -> tensor<8x32x4x16xf32>, tensor<8x4x32xf32>
+  return
+}
+
+// -----
+
 func.func @f(%q: tensor<8x32x4x16xf32>, %k: tensor<8x24x2x16xf32>, %lse: tensor<8x4x32xf32>, %k3: tensor<8x24x3x16xf32>, %k7: tensor<7x24x2x16xf32>, %v: tensor<8x23x2x16xf32>, %m: tensor<31x24xi1>, %flat: tensor<8x32x64xf32>) {
   // expected-error @+1 {{'train.attention' op expected 'lse' of [8, 4, 32], found 'tensor<8x32x4x16xf32>'}}
   %0:2 = train.attention %q, %k, %k scale 1.0 : tensor<8x32x4x16xf32>, tensor<8x24x2x16xf32>, tensor<8x24x2x16xf32> -> tensor<8x32x4x16xf32>, tensor<8x32x4x16xf32>

@@ -14,8 +14,13 @@
 namespace merak::cpu {
 
 int64_t AttentionShape::keys(int64_t end) const {
-  // Query i sees keys j <= i + tk - tq.
-  return causal ? std::clamp<int64_t>(end + tk - tq, 0, tk) : tk;
+  return causal ? std::clamp<int64_t>(first + end + tk - queries, 0, tk) : tk;
+}
+
+AttentionShape AttentionShape::of(const runtime::KernelCall &call) const {
+  AttentionShape part = *this;
+  part.first = scalarInteger(call, 0);
+  return part;
 }
 
 bool readAttention(Request &request, size_t maskAt, AttentionShape &a) {
@@ -37,6 +42,9 @@ bool readAttention(Request &request, size_t maskAt, AttentionShape &a) {
                  fmt::format("{} key heads do not divide {} heads", a.hk, a.h));
   a.scale = static_cast<float>(request.real("scale"));
   a.causal = request.integer("causal", 0) != 0;
+  a.queries = request.integer("queries", a.tq);
+  request.expect(a.tq == 0 ? a.queries == 0 : a.queries % a.tq == 0,
+                 fmt::format("{} queries are no part of {}", a.tq, a.queries));
   std::string kind = request.text("mask", "none");
   if (kind == "none")
     return request.ok();
@@ -136,7 +144,8 @@ KernelResult createAttention(Request &request) {
   request.shape(request.outputs[1], "lse", {a.b, a.h, a.tq});
   if (!request.ok())
     return request.status();
-  return makeKernel([a](const KernelCall &call, ThreadPool &pool) {
+  return makeKernel([shape = a](const KernelCall &call, ThreadPool &pool) {
+    const AttentionShape a = shape.of(call);
     int64_t blocks = a.blocks();
     pool.parallelFor(a.b * a.h * blocks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t)

@@ -8,6 +8,8 @@ namespace merak::cpu {
 // q, out: [b, tq, h, d]; k, v: [b, tk, hk, d]; lse: [b, h, tq].
 struct AttentionShape {
   int64_t b = 0, tq = 0, h = 0, d = 0, tk = 0, hk = 0;
+  // All queries, of which tq from `first` on are here.
+  int64_t queries = 0, first = 0;
   float scale = 1;
   bool causal = false;
   enum class Mask { None, Bool, Float } mask = Mask::None;
@@ -16,8 +18,12 @@ struct AttentionShape {
   // Query rows handled at a time: their scores stay in the cache.
   static constexpr int64_t kBlock = 64;
   int64_t blocks() const { return (tq + kBlock - 1) / kBlock; }
-  // Keys that the queries before `end` may see.
+  // Keys that the queries here before `end` may see: query i of all those with
+  // j <= i + tk - queries. Of 8 queries and keys the second four, first = 4,
+  // see 5 to 8 keys.
   int64_t keys(int64_t end) const;
+  // With the part that a call has: its scalar 0 is the first query.
+  AttentionShape of(const runtime::KernelCall &call) const;
 };
 
 // Checks q, k, v and the optional mask at input `maskAt`.

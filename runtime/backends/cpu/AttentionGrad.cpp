@@ -98,7 +98,8 @@ KernelResult createAttentionGrad(Request &request) {
   request.shape(request.outputs[2], "dv", {a.b, a.tk, a.hk, a.d});
   if (!request.ok())
     return request.status();
-  return makeKernel([a](const KernelCall &call, ThreadPool &pool) {
+  return makeKernel([shape = a](const KernelCall &call, ThreadPool &pool) {
+    const AttentionShape a = shape.of(call);
     pool.parallelFor(a.b * a.hk, 1, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         int64_t batch = t / a.hk, group = t % a.hk, heads = a.h / a.hk;

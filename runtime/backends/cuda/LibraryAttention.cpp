@@ -383,9 +383,124 @@ KernelResult createAttentionGrad(Request &request, const Device &device) {
                    std::move(other));
 }
 
+// ------------------------------------------------------ a part of the queries
+
+// Which part of all queries is here is known at the call. Each part has a
+// kernel of its own, on the keys that its last query sees: there the last query
+// and the last key are aligned, as every library has it. Of 8 queries and 8
+// keys in two parts the first has 4 keys and the second 8.
+class Parts : public Kernel {
+public:
+  explicit Parts(int64_t queries) : queries_(queries) {}
+
+  // What no query of a part sees is zero.
+  struct Part {
+    std::unique_ptr<Kernel> kernel;
+    struct Unseen {
+      size_t output;
+      int64_t begin; // bytes
+      FillArgs zero;
+    };
+    std::vector<Unseen> unseen;
+  };
+  void add(Part part) {
+    workspace = std::max(workspace, part.kernel->workspace);
+    parts_.push_back(std::move(part));
+  }
+
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    const int64_t index = cpu::scalarInteger(call, 0) / queries_;
+    if (index < 0 || index >= static_cast<int64_t>(parts_.size()))
+      return Status::error(
+          fmt::format("attention: part {} of {}", index, parts_.size()));
+    Part &part = parts_[static_cast<size_t>(index)];
+    for (Part::Unseen &unseen : part.unseen) {
+      if (call.accumulate)
+        break;
+      unseen.zero.to.data =
+          static_cast<char *>(call.outputs[unseen.output].data) + unseen.begin;
+      MERAK_RETURN_IF_ERROR(
+          launcher.items<KernelId::Fill>(unseen.zero, unseen.zero.loops.count));
+    }
+    return part.kernel->run(call, launcher);
+  }
+
+private:
+  int64_t queries_; // of a part
+  std::vector<Part> parts_;
+};
+
+View firstKeys(View view, int64_t dim, int64_t keys) {
+  auto &size = view.shape[static_cast<size_t>(dim)];
+  size = std::min(size, keys); // a mask may be broadcast
+  return view;
+}
+
+// Views of the keys from `begin` on, [b, tk, hk, d], to be filled with zeros.
+Parts::Part::Unseen unseen(Request &request, size_t output, int64_t begin) {
+  View rest = request.outputs[output];
+  rest.shape[1] -= begin;
+  FillArgs zero;
+  Nest nest(rest.shape, {rest.strides});
+  nest.sortBy(0);
+  zero.loops = makeLoops<1>(request, nest);
+  zero.to = ref(rest);
+  return {output, begin * rest.strides[1] * runtime::dtypeSize(rest.dtype),
+          zero};
+}
+
+using Create = KernelResult (*)(Request &, const Device &);
+
+// The mask is input `maskAt`; outputs from `keyed` on are of keys.
+KernelResult byPart(Request &request, const Device &device, Create create,
+                    size_t maskAt, size_t keyed) {
+  const bool readable =
+      request.inputs.size() >= maskAt && request.inputs[0].rank() == 4 &&
+      request.inputs[1].rank() == 4 && request.inputs[2].rank() == 4;
+  if (!readable || !request.has("queries") || request.integer("causal", 0) == 0)
+    return create(request, device);
+  const int64_t here = request.inputs[0].shape[1];
+  const int64_t keys = request.inputs[1].shape[1];
+  const int64_t all = request.integer("queries");
+  if (!request.expect(here > 0 && all % here == 0,
+                      fmt::format("{} queries are no part of {}", here, all)))
+    return request.status();
+  auto parts = std::make_unique<Parts>(here);
+  for (int64_t end = here; end <= all; end += here) {
+    const int64_t seen = std::clamp<int64_t>(end + keys - all, 0, keys);
+    std::vector<View> inputs(request.inputs.begin(), request.inputs.end());
+    std::vector<View> outputs(request.outputs.begin(), request.outputs.end());
+    inputs[1] = firstKeys(inputs[1], 1, seen);
+    inputs[2] = firstKeys(inputs[2], 1, seen);
+    if (inputs.size() > maskAt && inputs[maskAt].rank() > 0)
+      inputs[maskAt] =
+          firstKeys(inputs[maskAt], inputs[maskAt].rank() - 1, seen);
+    Parts::Part part;
+    for (size_t output = keyed; output < outputs.size(); ++output) {
+      if (seen < keys)
+        part.unseen.push_back(unseen(request, output, seen));
+      outputs[output] = firstKeys(outputs[output], 1, seen);
+    }
+    Request inner(request.instruction, inputs, outputs);
+    KernelResult kernel = create(inner, device);
+    if (!kernel.ok())
+      return kernel.status();
+    part.kernel = std::move(*kernel);
+    parts->add(std::move(part));
+  }
+  return std::unique_ptr<Kernel>(std::move(parts));
+}
+
+KernelResult createForward(Request &request, const Device &device) {
+  return byPart(request, device, createAttention, 3, 2);
+}
+KernelResult createBackward(Request &request, const Device &device) {
+  return byPart(request, device, createAttentionGrad, 6, 1);
+}
+
 constexpr KernelEntry kEntries[] = {
-    {"attention", createAttention, Strides::Rows},
-    {"attention_grad", createAttentionGrad, Strides::Rows},
+    {"attention", createForward, Strides::Rows},
+    {"attention_grad", createBackward, Strides::Rows},
 };
 
 } // namespace

@@ -13,19 +13,32 @@ struct Attention {
   bool causal = false;
   std::string mask = "none"; // none, bool, float
   Shape maskShape = {};
+  // All queries, of which tq from `first` on are here; 0: those here are all.
+  int64_t queries = 0, first = 0;
 
   Shape q() const { return {b, tq, h, d}; }
   Shape k() const { return {b, tk, hk, d}; }
   Shape lse() const { return {b, h, tq}; }
   double scale() const { return 1 / std::sqrt(static_cast<double>(d)); }
   std::string name() const {
-    return fmt::format("b{} tq{} tk{} h{} hk{} d{}{} mask {}{}", b, tq, tk, h,
-                       hk, d, causal ? " causal" : "", mask, maskShape.size());
+    return fmt::format("b{} tq{} tk{} h{} hk{} d{}{} mask {}{}{}", b, tq, tk, h,
+                       hk, d, causal ? " causal" : "", mask, maskShape.size(),
+                       queries ? fmt::format(" at {} of {}", first, queries)
+                               : "");
   }
   std::map<std::string, std::string> attrs() const {
-    return {{"scale", fmt::format("{}", scale())},
-            {"causal", causal ? "1" : "0"},
-            {"mask", mask}};
+    std::map<std::string, std::string> all = {
+        {"scale", fmt::format("{}", scale())},
+        {"causal", causal ? "1" : "0"},
+        {"mask", mask}};
+    if (queries)
+      all["queries"] = std::to_string(queries);
+    return all;
+  }
+  std::vector<runtime::ScalarValue> scalars() const {
+    if (!queries)
+      return {};
+    return {runtime::ScalarValue::integer(first)};
   }
   Tensor makeMask() const {
     if (mask == "float")
@@ -57,7 +70,8 @@ Tensors forward(const Attention &a, const Tensors &in) {
           s[j] = 0;
           for (int64_t d = 0; d < a.d; ++d)
             s[j] += a.scale() * q[d] * k[d];
-          if (a.causal && j > i + a.tk - a.tq)
+          if (a.causal &&
+              j > i + a.first + a.tk - (a.queries ? a.queries : a.tq))
             s[j] = -INFINITY;
           if (a.mask == "bool" && maskAt({b, h, i, j}) == 0)
             s[j] = -INFINITY;
@@ -87,6 +101,7 @@ Case attentionCase(const Attention &a) {
   c.op = "attention";
   c.name = "attention " + a.name();
   c.attrs = a.attrs();
+  c.scalars = a.scalars();
   c.inputs = {random(a.q(), 1, -2, 2), random(a.k(), 2, -2, 2),
               random(a.k(), 3)};
   if (a.mask != "none")
@@ -102,6 +117,7 @@ Case attentionGradCase(const Attention &a) {
   c.op = "attention_grad";
   c.name = "attention_grad " + a.name();
   c.attrs = a.attrs();
+  c.scalars = a.scalars();
   c.inputs = {random(a.q(), 1, -2, 2), random(a.k(), 2, -2, 2),
               random(a.k(), 3),        zeros(a.q()),
               zeros(a.lse()),          random(a.q(), 6)};
@@ -151,6 +167,14 @@ std::vector<Case> attentionCases() {
       {2, 4, 4, 2, 2, 4, true, "float", {2, 1, 4, 4}},
       {1, 3, 6, 3, 1, 4, false, "float", {1, 3, 3, 6}},
       {1, 70, 70, 1, 1, 2, true}, // more than one block of queries
+      // parts of the queries: the first, one between, the last, one that sees
+      // no key, one with more than a block
+      {2, 3, 6, 2, 1, 4, true, "none", {}, 6, 0},
+      {1, 2, 7, 2, 2, 4, true, "none", {}, 6, 2},
+      {1, 2, 6, 2, 2, 4, true, "float", {1, 1, 2, 6}, 6, 4},
+      {1, 2, 4, 1, 1, 3, true, "bool", {2, 1}, 8, 4},
+      {1, 2, 4, 2, 1, 3, true, "none", {}, 8, 0},
+      {1, 66, 132, 1, 1, 2, true, "none", {}, 132, 66},
   };
   for (const Attention &a : both) {
     cases.push_back(attentionCase(a));
