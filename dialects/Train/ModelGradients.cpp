@@ -61,7 +61,7 @@ GRADIENT(AttentionOp) {
   PRELUDE auto op = AttentionGradOp::create(
       b, loc, TypeRange{getQ().getType(), getK().getType(), getV().getType()},
       getQ(), getK(), getV(), getOut(), getLse(), dy, getMask(), getScaleAttr(),
-      getCausalAttr());
+      getCausalAttr(), IntegerAttr(), StringAttr());
   for (int i = 0; i < 3; ++i)
     if (wanted[i])
       grads[i] = op->getResult(i);

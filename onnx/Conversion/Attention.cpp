@@ -223,7 +223,8 @@ CONVERT(convertAttention) {
       RankedTensorType::get({qs[0], qs[2], qs[1]}, b.builder.getF32Type());
   auto op = AttentionOp::create(b.builder, b.loc, TypeRange{q.getType(), lse},
                                 q, k, v, mask, b.builder.getF64FloatAttr(scale),
-                                causal ? b.builder.getUnitAttr() : UnitAttr());
+                                causal ? b.builder.getUnitAttr() : UnitAttr(),
+                                IntegerAttr(), StringAttr());
   return give(results, headsOuter(b, op.getOut(), node.in(0)));
 }
 

@@ -287,7 +287,8 @@ struct Attention : OpRewritePattern<EinsumOp> {
     auto attention = AttentionOp::create(
         rewriter, op.getLoc(), TypeRange{qValue.getType(), lse}, qValue, kValue,
         vValue, mask, rewriter.getF64FloatAttr(scale),
-        causal ? rewriter.getUnitAttr() : UnitAttr());
+        causal ? rewriter.getUnitAttr() : UnitAttr(), IntegerAttr(),
+        StringAttr());
     // [b, t, h, e] back to the order of the equation.
     Value result = attention.getOut();
     std::string have = order(t, e);
