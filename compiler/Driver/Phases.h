@@ -18,6 +18,26 @@ public:
   // Runs all phases up to options.toPhase. Problems are diagnostics of the
   // context.
   mlir::LogicalResult run();
+
+  // For questions about many plans (Explore.h). The phases up to the training
+  // graph, once:
+  mlir::LogicalResult prepare();
+  // What the stage phase finds from there on.
+  mlir::FailureOr<SearchResult> searchPlans(const Replanning &how,
+                                            std::string &problem);
+  // One plan as `how` says, its buffers laid out and simulated. `problem`: why
+  // there is none.
+  struct Trial {
+    int64_t bytes = 0; // of the fullest rank
+    double seconds = 0;
+    const Decision *decision = nullptr; // until the next one
+  };
+  mlir::FailureOr<Trial> tryPlan(const Replanning &how, std::string &problem);
+  // The best plan, as run() makes it, and its files. `remark`: a line for the
+  // report.
+  mlir::LogicalResult plan(const Replanning &how, const std::string &remark);
+  mlir::LogicalResult writeFiles();
+
   mlir::ModuleOp getModule() { return module.get(); }
   // After a failure: whether it is the compiler's own fault.
   bool isInternalError() const { return isBug; }
@@ -36,7 +56,10 @@ private:
   void reportImport();
   void reportGraph();
   mlir::LogicalResult reportStages();
-  mlir::LogicalResult writeFiles();
+  void startOver(const Replanning &how);
+  mlir::LogicalResult runTrial(const Replanning &how, const char *last,
+                               std::string &problem);
+  int64_t fullestBytes();
   mlir::LogicalResult writeReport();
   mlir::LogicalResult snapshot(size_t phase);
   mlir::LogicalResult runPhases(size_t begin, size_t end);
@@ -81,6 +104,7 @@ private:
   std::optional<Unplanned> unplanned;
   std::vector<planning::Finalist> finalists; // of the search, from the first on
   bool isConfirmed = false;                  // the plan to write is known
+  bool isTrial = false;                      // nothing is written on the way
 };
 
 } // namespace merak

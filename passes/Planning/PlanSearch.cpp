@@ -367,8 +367,12 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   candidateSet.improve();
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);
-  const std::vector<const TriedPlan *> found =
+  std::vector<const TriedPlan *> found =
       candidateSet.finalists(quick ? 1 : kFinalists);
+  if (policy.frontier)
+    for (const TriedPlan *tried : candidateSet.frontier())
+      if (std::find(found.begin(), found.end(), tried) == found.end())
+        found.push_back(tried);
   if (found.empty()) {
     best.problem = problems.ok() ? "nothing to plan" : problems.str();
     return best;

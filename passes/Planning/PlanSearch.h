@@ -64,6 +64,8 @@ public:
   // for cuts.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
                      bool quick);
+  // What a device has from here on; what was priced before stays as it was.
+  void limitMemory(double bytes) { input.memoryBytes = bytes; }
   // Plans simulated so far, without list schedules.
   int64_t evaluations() const { return evaluated; }
   // Best first; what does not fit comes last. At most `inFull` are planned in

@@ -4,6 +4,7 @@
 #include "passes/Staging/Planner.h"
 
 #include "dialects/Train/Builders.h"
+#include "passes/Planning/ParetoPlans.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Staging/DecisionReport.h"
 #include "passes/Staging/Remarks.h"
@@ -78,6 +79,8 @@ LogicalResult Planner::check() {
 
 // How many of the plans found are kept: to be reported, to be taken.
 constexpr size_t kReported = 4, kFinalists = 4;
+// Of all that are worth having, which are compiled to be simulated.
+constexpr size_t kExplored = 24;
 
 // The best mesh and what follows from it; everything considered is reported.
 LogicalResult Planner::searchAll() {
@@ -94,6 +97,13 @@ LogicalResult Planner::searchAll() {
   found.finalists = planning::finalists(all, kFinalists);
   if (found.finalists.empty())
     found.finalists = {all.front()};
+  if (options.explores) {
+    found.finalists =
+        planning::paretoPlans(*search, planning::ownPolicy(options.pinned),
+                              options.memoryBytes, found.finalists, kExplored);
+    found.priced = search->evaluations();
+    return success();
+  }
   all.resize(std::min(all.size(), kReported));
   for (const planning::SearchPolicy &policy : planning::plainPolicies()) {
     std::vector<planning::PlanCandidate> plain = search->search(policy, 1);
@@ -196,7 +206,7 @@ LogicalResult Planner::planAgain() {
   for (planning::PlanCandidate &other : again.others)
     other.decomposed = true;
   chosen = std::move(again);
-  if (options.found)
+  if (options.found || options.explores)
     return success();
   // What else has these degrees was planned on the graph before.
   std::vector<planning::PlanCandidate> rest = chosen.others;

@@ -14,6 +14,7 @@ struct SearchResult {
   std::vector<planning::PlanCandidate> candidates;
   // What may be taken, best first (planning::finalists).
   std::vector<planning::PlanCandidate> finalists;
+  int64_t priced = 0; // plans
 };
 
 struct PlannerOptions {
@@ -30,6 +31,9 @@ struct PlannerOptions {
   // nothing is searched then.
   std::optional<SearchResult> found;
   size_t take = 0;
+  // All plans of memory and time that none beats instead of the fastest; their
+  // graph is decomposed only when one of them is taken.
+  bool explores = false;
 };
 
 // Everything later phases apply: what planning decided, on the graph of the
