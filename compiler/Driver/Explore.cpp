@@ -22,12 +22,31 @@ using namespace merak;
 
 constexpr double kMiB = 1 << 20;
 
-// A plan may take this much more than it was priced at: what a device cannot
-// hold is found when its buffers are laid out.
+// Bytes of a limit that only rounding could miss.
 constexpr double kRounding = 1 + 1e-6;
 
+// More than any device has; 0 would be what the device of the cluster has.
+constexpr double kAnyMemory = 1e18;
+
+// Points of a curve that are compiled to be simulated, at most; and plans that
+// are kept for a limit, of which few are compiled.
+constexpr size_t kPoints = 24, kWithin = 96;
+
+// What fits into a limit is priced at most at so much of it, and what may be
+// the fastest at most at so much of the fastest that was simulated. (Prices of
+// real models are within 10 % of bytes and of seconds.)
+constexpr double kMayFit = 1.1, kMayWin = 1.2;
+
+// A limit that the user gives asks for the fastest plan within it. It is one of
+// the same plans for every limit, so that more memory never makes it slower.
+static bool asksWithin(const CompilerOptions &options) {
+  return options.memoryLimit > 0 && options.toPhase == "files" &&
+         options.fromPhase.empty() && !options.check;
+}
+
 bool merak::asksQuestion(const CompilerOptions &options) {
-  return !options.frontier.empty() || options.objective != Objective::Time;
+  return !options.frontier.empty() || options.objective != Objective::Time ||
+         asksWithin(options);
 }
 
 // ------------------------------------------------------------ one compilation
@@ -112,11 +131,14 @@ FailureOr<Compilation::Trial> Compilation::tryPlan(const Replanning &how,
 }
 
 LogicalResult Compilation::plan(const Replanning &how,
-                                const std::string &remark) {
+                                const std::string &remark,
+                                std::vector<planning::Finalist> tried) {
   startOver(how);
   const std::vector<std::string> &names = phaseNames();
   reasons = remark;
   report += remark;
+  isConfirmed = !tried.empty();
+  finalists = std::move(tried);
   return runPhases(llvm::find(names, "stage") - names.begin(),
                    names.size() - 1);
 }
@@ -187,60 +209,101 @@ bool Exploration::readKnown() {
   return true;
 }
 
-// What the search found on so many devices, laid out and simulated.
+// Else a model's own mesh may say how many there are.
+void Exploration::setDevices(Replanning &how, int64_t devices) const {
+  if (!options.deviceCounts.empty() || options.objective == Objective::Devices)
+    how.devices = devices;
+}
+
+// Finalist `take` of what was found on so many devices.
+Replanning Exploration::planOf(int64_t devices, size_t take) const {
+  const SearchResult &found = explored.at(devices).found;
+  Replanning how;
+  setDevices(how, devices);
+  how.found = found;
+  how.take = take;
+  // What is planned again after a decomposition stays as small.
+  how.memoryBytes =
+      kRounding * double(planning::costOf(found.finalists[take]).bytes);
+  return how;
+}
+
+// Lays out and simulates a plan that was found; none: its buffers do not fit.
+std::optional<planning::FrontierPoint>
+Exploration::tryPlan(int64_t devices, size_t take, std::string &problem) {
+  planning::Finalist &tried = explored.at(devices).tried[take];
+  FailureOr<Compilation::Trial> trial =
+      compilation.tryPlan(planOf(devices, take), problem);
+  tried.failed = failed(trial);
+  if (failed(trial))
+    return std::nullopt;
+  const Decision &decision = *trial->decision;
+  tried.expected = decision.plan.cost.seconds;
+  tried.simulated = trial->seconds;
+  return planning::FrontierPoint{
+      .bytes = trial->bytes,
+      .seconds = trial->seconds,
+      .expectedBytes = decision.plan.cost.fullest(),
+      .expectedSeconds = decision.plan.cost.seconds,
+      .decisions = planning::decisionsOf(decision),
+      .places = planning::placesOf(decision, decision.sharding),
+      .strategy = decision.strategy,
+      .take = take};
+}
+
+// `limit`: bytes of a device for the search; 0: what it has.
+bool Exploration::search(int64_t devices, size_t most, double limit,
+                         std::string &problem) {
+  Replanning how;
+  setDevices(how, devices);
+  how.explores = most;
+  how.memoryBytes = limit;
+  FailureOr<SearchResult> found = compilation.searchPlans(how, problem);
+  if (failed(found))
+    return false;
+  Explored &known = explored[devices];
+  known.found = std::move(*found);
+  for (const planning::PlanCandidate &candidate : known.found.finalists)
+    known.tried.push_back(
+        {candidate.plan.cost.seconds, std::nullopt, /*failed=*/false});
+  return true;
+}
+
+// All that the search found on so many devices.
 planning::FrontierCurve Exploration::curve(int64_t devices) {
   planning::FrontierCurve curve;
   curve.devices = devices;
-  Replanning how;
-  how.devices = devices;
-  how.explores = true;
   std::string problem;
-  FailureOr<SearchResult> found = compilation.searchPlans(how, problem);
-  if (failed(found)) {
-    curve.problem = problem.substr(0, problem.find('\n'));
+  if (!search(devices, kPoints, /*limit=*/0, curve.problem))
     return curve;
-  }
-  curve.priced = found->priced;
-  how.found = *found;
-  for (size_t i = 0; i < found->finalists.size(); ++i) {
-    how.take = i;
-    // What is planned again after a decomposition stays as small.
-    how.memoryBytes =
-        kRounding * double(planning::costOf(found->finalists[i]).bytes);
-    FailureOr<Compilation::Trial> trial = compilation.tryPlan(how, problem);
-    if (failed(trial)) {
-      if (compilation.isInternalError())
-        break;
-      continue; // more than it was priced at: another point takes its place
+  curve.priced = explored[devices].found.priced;
+  for (size_t i = 0; i < explored[devices].tried.size(); ++i) {
+    if (std::optional<planning::FrontierPoint> point =
+            tryPlan(devices, i, problem)) {
+      ++curve.simulated;
+      curve.points.push_back(std::move(*point));
     }
-    ++curve.simulated;
-    const Decision &decision = *trial->decision;
-    curve.points.push_back(
-        {.bytes = trial->bytes,
-         .seconds = trial->seconds,
-         .expectedBytes = decision.plan.cost.fullest(),
-         .expectedSeconds = decision.plan.cost.seconds,
-         .decisions = planning::inWords(decision, decision.sharding),
-         .strategy = decision.strategy});
+    if (compilation.isInternalError())
+      break;
   }
   if (curve.points.empty())
     curve.problem = "no plan's buffers fit: " + problem;
   return curve;
 }
 
-LogicalResult Exploration::explore(const std::vector<int64_t> &counts) {
-  FailureOr<costmodel::Cluster> cluster = machine();
-  if (failed(cluster))
-    return failure();
+LogicalResult Exploration::explore(const std::vector<int64_t> &counts,
+                                   const costmodel::Cluster &cluster) {
+  if (!options.cluster.empty() && counts.back() > cluster.count)
+    return error(fmt::format("--devices: {} has {} devices, not {}",
+                             options.cluster, cluster.count, counts.back()));
   frontier.model = options.input;
-  frontier.machine = cluster->name;
+  frontier.machine = cluster.name;
   frontier.globalBatch =
       train::ConfigAttr::of(compilation.getModule()).getGlobalBatch();
   if (frontier.globalBatch <= 0)
     frontier.globalBatch = options.globalBatch.value_or(1);
-  frontier.memoryBytes = options.memoryLimit > 0
-                             ? options.memoryLimit
-                             : cluster->device().memoryBytes;
+  frontier.memoryBytes = options.memoryLimit > 0 ? options.memoryLimit
+                                                 : cluster.device().memoryBytes;
   frontier.leftOut = leftOut(options);
   for (int64_t devices : counts) {
     frontier.curves.push_back(curve(devices));
@@ -260,6 +323,46 @@ LogicalResult Exploration::explore(const std::vector<int64_t> &counts) {
                                  last.problem));
 }
 
+// The fastest of the plans that fit, without one: as if nobody had asked, since
+// a search under the limit itself may find what just fits, or say what lacks.
+LogicalResult Exploration::fastestWithin(int64_t devices) {
+  std::string problem;
+  std::optional<size_t> best;
+  std::vector<size_t> order;
+  if (search(devices, kWithin, kAnyMemory, problem)) {
+    const std::vector<planning::PlanCandidate> &found =
+        explored[devices].found.finalists;
+    for (size_t i = 0; i < found.size(); ++i)
+      if (double(planning::costOf(found[i]).bytes) <=
+          kMayFit * double(options.memoryLimit))
+        order.push_back(i);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return planning::costOf(found[a]).nanoseconds <
+             planning::costOf(found[b]).nanoseconds;
+    });
+  }
+  if (compilation.isInternalError())
+    return failure();
+  std::vector<planning::Finalist> &tried = explored[devices].tried;
+  for (size_t i : order) {
+    if (best && tried[i].expected > kMayWin * *tried[*best].simulated)
+      break;
+    if (tryPlan(devices, i, problem) &&
+        (!best || *tried[i].simulated < *tried[*best].simulated))
+      best = i;
+    if (compilation.isInternalError())
+      return failure();
+  }
+  Replanning how;
+  setDevices(how, devices);
+  return best ? compilation.plan(planOf(devices, *best),
+                                 fmt::format("the fastest of {} plans worth "
+                                             "having that fits\n",
+                                             tried.size()),
+                                 tried)
+              : compilation.plan(how, "");
+}
+
 LogicalResult Exploration::write() {
   std::ofstream out(options.frontier, std::ios::binary);
   out << (StringRef(options.frontier).ends_with(".html")
@@ -269,6 +372,10 @@ LogicalResult Exploration::write() {
                      : error("cannot write '" + options.frontier + "'");
 }
 
+static std::string firstLine(const std::string &text) {
+  return text.substr(0, text.find('\n'));
+}
+
 void Exploration::describe() {
   report += fmt::format("frontier    {} points on {}, in {}\n",
                         frontier.points(), frontier.machine, options.frontier);
@@ -276,7 +383,7 @@ void Exploration::describe() {
     report += fmt::format("devices {:<3} {} plans priced, {} simulated\n",
                           curve.devices, curve.priced, curve.simulated);
     if (!curve.problem.empty())
-      report += "            " + curve.problem + "\n";
+      report += "            " + firstLine(curve.problem) + "\n";
     for (const planning::FrontierPoint &point : curve.points)
       report += fmt::format(
           "  {:>4} {:>11.2f} MiB {:>10} expected {:+.1f} %, {:+.1f} %  {}\n",
@@ -291,22 +398,30 @@ void Exploration::describe() {
 }
 
 LogicalResult Exploration::compile(const std::string &pick) {
-  Result<const planning::FrontierPoint *> point = frontier.pick(pick);
-  if (!point.ok())
-    return error(point.status().str());
-  for (const planning::FrontierCurve &curve : frontier.curves)
-    for (const planning::FrontierPoint &one : curve.points)
-      if (one.number == (*point)->number) {
-        Replanning how;
-        how.devices = curve.devices;
-        how.picked = one.strategy;
-        const std::string line = fmt::format(
-            "point {} of {} plans worth having on {} devices: {}\n", one.number,
-            frontier.points(), curve.devices, fmt::join(one.decisions, "; "));
-        if (failed(compilation.plan(how, line)))
-          return failure();
-        return compilation.writeFiles();
-      }
+  Result<const planning::FrontierPoint *> picked = frontier.pick(pick);
+  if (!picked.ok())
+    return error(picked.status().str());
+  const planning::FrontierPoint &point = **picked;
+  for (const planning::FrontierCurve &curve : frontier.curves) {
+    if (llvm::none_of(curve.points, [&](const planning::FrontierPoint &one) {
+          return one.number == point.number;
+        }))
+      continue;
+    const bool isRead = explored.empty();
+    Replanning how;
+    setDevices(how, curve.devices);
+    how.picked = point.strategy;
+    if (!isRead)
+      how = planOf(curve.devices, point.take);
+    const std::string line =
+        fmt::format("point {} of {} plans worth having, on {} devices\n",
+                    point.number, frontier.points(), curve.devices);
+    if (failed(compilation.plan(how, line,
+                                isRead ? std::vector<planning::Finalist>()
+                                       : explored.at(curve.devices).tried)))
+      return failure();
+    return compilation.writeFiles();
+  }
   return failure();
 }
 
@@ -334,9 +449,8 @@ LogicalResult Exploration::fewestDevices() {
         why = diagnostic.str();
         return success();
       });
-      done = compilation.plan(
-          how,
-          fmt::format("{} of {} devices: no plan fits fewer\n", devices, most));
+      done = asksWithin(options) ? fastestWithin(devices)
+                                 : compilation.plan(how, "");
     }
     if (succeeded(done))
       return compilation.writeFiles();
@@ -354,23 +468,24 @@ LogicalResult Exploration::run() {
     return failure();
   if (options.objective == Objective::Devices)
     return fewestDevices();
+  FailureOr<costmodel::Cluster> cluster = machine();
+  if (failed(cluster))
+    return failure();
+  std::vector<int64_t> counts = options.deviceCounts;
+  if (counts.empty())
+    counts = {options.devices.value_or(cluster->count)};
+  if (options.frontier.empty() && options.objective == Objective::Time)
+    return failed(fastestWithin(counts.front())) ? failure()
+                                                 : compilation.writeFiles();
   frontier.question = question();
-  const bool isKnown = !options.pick.empty() && readKnown();
-  if (!isKnown) {
-    std::vector<int64_t> counts = options.deviceCounts;
-    if (counts.empty()) {
-      FailureOr<costmodel::Cluster> cluster = machine();
-      if (failed(cluster))
-        return failure();
-      counts = {options.devices.value_or(cluster->count)};
-    }
-    if (failed(explore(counts)))
+  if (!options.pick.empty() && readKnown())
+    return compile(options.pick);
+  if (failed(explore(counts, *cluster)))
+    return failure();
+  if (!options.frontier.empty()) {
+    if (failed(write()))
       return failure();
-    if (!options.frontier.empty()) {
-      if (failed(write()))
-        return failure();
-      describe();
-    }
+    describe();
   }
   if (options.objective == Objective::Memory)
     return compile("smallest");

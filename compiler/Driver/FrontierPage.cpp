@@ -173,12 +173,14 @@ std::string row(const planning::FrontierPoint &point, int64_t devices) {
   return fmt::format(
       "<tr><td class=\"n\">{}</td><td class=\"n\">{}</td><td "
       "class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{:+.1f} %</td>"
-      "<td class=\"n\">{:+.1f} %</td><td class=\"name\">{}</td></tr>\n",
+      "<td class=\"n\">{:+.1f} %</td><td class=\"name\">{}<br/><span "
+      "class=\"soft\">{}</span></td></tr>\n",
       point.number, devices, bytesStr(double(point.bytes)),
       report::humanSeconds(point.seconds),
       100 * planning::errorOf(point.expectedBytes, double(point.bytes)),
       100 * planning::errorOf(point.expectedSeconds, point.seconds),
-      escaped(fmt::format("{}", fmt::join(point.decisions, "; "))));
+      escaped(fmt::format("{}", fmt::join(point.decisions, "; "))),
+      escaped(fmt::format("{}", fmt::join(point.places, "; "))));
 }
 
 std::string table(const planning::PlanFrontier &frontier) {
@@ -192,9 +194,11 @@ std::string table(const planning::PlanFrontier &frontier) {
     for (const planning::FrontierPoint &point : curve.points)
       text += row(point, curve.devices);
     if (!curve.problem.empty())
-      text += fmt::format("<tr><td></td><td class=\"n\">{}</td><td "
-                          "class=\"name\" colspan=\"5\">{}</td></tr>\n",
-                          curve.devices, escaped(curve.problem));
+      text += fmt::format(
+          "<tr><td></td><td class=\"n\">{}</td><td "
+          "class=\"name\" colspan=\"5\">{}</td></tr>\n",
+          curve.devices,
+          escaped(curve.problem.substr(0, curve.problem.find('\n'))));
   }
   return text + "</tbody>\n</table></div>\n";
 }

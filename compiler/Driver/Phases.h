@@ -33,9 +33,10 @@ public:
     const Decision *decision = nullptr; // until the next one
   };
   mlir::FailureOr<Trial> tryPlan(const Replanning &how, std::string &problem);
-  // The best plan, as run() makes it, and its files. `remark`: a line for the
-  // report.
-  mlir::LogicalResult plan(const Replanning &how, const std::string &remark);
+  // The best plan, as run() makes it; with `tried` the one that `how` takes, of
+  // plans that were tried before. `remark`: a line for the report.
+  mlir::LogicalResult plan(const Replanning &how, const std::string &remark,
+                           std::vector<planning::Finalist> tried = {});
   mlir::LogicalResult writeFiles();
 
   mlir::ModuleOp getModule() { return module.get(); }

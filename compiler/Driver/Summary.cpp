@@ -185,7 +185,7 @@ private:
     size_t left = kRunnersUp;
     for (const report::CandidatePlan &plan :
          notes.decision->considered.candidates) {
-      if (plan.chosen || left == 0)
+      if (plan.chosen || plan.onlyDrawn || left == 0)
         continue;
       --left;
       const std::string name =

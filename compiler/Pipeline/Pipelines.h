@@ -31,10 +31,10 @@ struct Replanning {
   std::optional<SearchResult> found;
   size_t take = 0;
   // For questions (compiler/Driver/Explore.h): on so many devices instead of
-  // those that the options say; all plans worth having instead of the fastest;
-  // this plan and no other.
+  // those that the options say; all plans worth having, at most so many,
+  // instead of the fastest; this plan and no other.
   std::optional<int64_t> devices;
-  bool explores = false;
+  size_t explores = 0;
   std::optional<planning::Strategy> picked;
 };
 

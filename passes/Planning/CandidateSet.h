@@ -27,6 +27,7 @@ struct SearchPolicy {
   std::vector<int> sequence = {0}; // 1: sequence parallelism
   bool tensorInsideNode = true;    // tp only up to the devices of a node
   bool dataOnly = false;           // pp = tp = 1
+  std::string only;                // the only axis above 1; "": any may be
   bool lists = false;              // list schedules as well (improveSchedule)
   // Besides the fastest plans, all that need less memory than what is faster.
   bool frontier = false;

@@ -114,6 +114,7 @@ std::string PlanFrontier::toJson() const {
       entry["expected_step_seconds"] = point.expectedSeconds;
       entry["step_error"] = errorOf(point.expectedSeconds, point.seconds);
       entry["decisions"] = point.decisions;
+      entry["places"] = point.places;
       entry["strategy"] = OrderedJson::parse(point.strategy.toJson());
       one["points"].push_back(std::move(entry));
     }
@@ -157,6 +158,7 @@ Result<PlanFrontier> PlanFrontier::parse(const std::string &text,
         point.expectedBytes = entry.at("expected_memory_bytes");
         point.expectedSeconds = entry.at("expected_step_seconds");
         point.decisions = entry.at("decisions");
+        point.places = entry.at("places");
         point.strategy = std::move(*strategy);
       }
     }

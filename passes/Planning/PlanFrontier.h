@@ -15,8 +15,11 @@ struct FrontierPoint {
   int64_t bytes = 0;  // of the fullest rank, its buffers laid out
   double seconds = 0; // of a step, simulated
   double expectedBytes = 0, expectedSeconds = 0; // as the search priced it
-  std::vector<std::string> decisions;            // in words; degrees first
-  Strategy strategy;                             // complete
+  // In words: degrees, schedule, techniques; and where: what is split, where
+  // stages begin (PlanWords.h).
+  std::vector<std::string> decisions, places;
+  Strategy strategy; // complete
+  size_t take = 0;   // which of the plans found; not in the file
 };
 
 struct FrontierCurve {

@@ -27,6 +27,16 @@ std::vector<SearchPolicy> plainPolicies() {
   return {data, equal};
 }
 
+std::vector<SearchPolicy> singleAxisPolicies() {
+  SearchPolicy tensor = plainPolicies().back();
+  tensor.name = "tensor parallel";
+  tensor.only = kTensorAxis;
+  SearchPolicy pipeline = tensor;
+  pipeline.name = "pipeline";
+  pipeline.only = kPipelineAxis;
+  return {tensor, pipeline};
+}
+
 SearchPolicy ownPolicy(const Strategy &pinned) {
   SearchPolicy policy;
   std::string overlap = pinned.tpOverlap.value_or("0");
@@ -413,7 +423,9 @@ std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
     bool outside = policy.tensorInsideNode &&
                    !input.pinned.mesh.contains(kTensorAxis) &&
                    d.tp > input.cluster.perNode;
-    bool other = policy.dataOnly && (d.pp > 1 || d.tp > 1);
+    const int64_t alone = policy.only == kTensorAxis ? d.tp : d.pp;
+    bool other = (policy.dataOnly && (d.pp > 1 || d.tp > 1)) ||
+                 (!policy.only.empty() && alone != input.cluster.count);
     if (!outside && !other)
       all.push_back(
           plan(d, policy, policy.cutters.empty() && every->size() > 1));

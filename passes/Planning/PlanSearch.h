@@ -22,6 +22,8 @@ namespace merak::planning {
 // Pure data parallelism; tensor parallelism inside the node with equal layers
 // and 1F1B, without and with full recomputation.
 std::vector<SearchPolicy> plainPolicies();
+// Tensor parallelism alone, and a pipeline alone, as equal layers have them.
+std::vector<SearchPolicy> singleAxisPolicies();
 
 struct SearchInput {
   const Graph *graph = nullptr;

@@ -81,8 +81,7 @@ static std::string stagesOf(const Strategy &strategy) {
                      more ? fmt::format(" and {} more", more) : "");
 }
 
-std::vector<std::string> inWords(const PlanDecision &decision,
-                                 const SearchReport &sharding) {
+std::vector<std::string> decisionsOf(const PlanDecision &decision) {
   const Strategy &strategy = decision.strategy;
   const bool isSearched = strategy.lists && *strategy.schedule == "auto";
   std::vector<std::string> words;
@@ -94,8 +93,6 @@ std::vector<std::string> inWords(const PlanDecision &decision,
   add("schedule " + (isSearched ? "searched" : *strategy.schedule) +
       (decision.chunks > 1 ? fmt::format(", {} parts a stage", decision.chunks)
                            : ""));
-  if (decision.degrees.tp > 1)
-    add(splitBy(sharding));
   if (strategy.sequence.value_or(0) > 0)
     add("sequence parallelism: tokens over tp where nothing else is split");
   if (decision.degrees.dp > 1)
@@ -103,8 +100,17 @@ std::vector<std::string> inWords(const PlanDecision &decision,
   if (decision.overlapLevel > 0)
     add(fmt::format("tensor-parallel overlap {}", decision.overlapLevel));
   add(recomputedBy(decision));
-  add(stagesOf(strategy));
   return words;
+}
+
+std::vector<std::string> placesOf(const PlanDecision &decision,
+                                  const SearchReport &sharding) {
+  std::vector<std::string> places;
+  if (decision.degrees.tp > 1)
+    places.push_back(splitBy(sharding));
+  places.push_back(stagesOf(decision.strategy));
+  std::erase(places, "");
+  return places;
 }
 
 } // namespace merak::planning

@@ -8,10 +8,12 @@
 
 namespace merak::planning {
 
-// Degrees and microbatches, schedule, what is split, gathered and recomputed,
-// where stages begin; only what the plan has. `sharding`: of its search, for
-// examples of what tp divides.
-std::vector<std::string> inWords(const PlanDecision &decision,
-                                 const SearchReport &sharding);
+// Degrees and microbatches, schedule, techniques, how much is recomputed; only
+// what the plan has.
+std::vector<std::string> decisionsOf(const PlanDecision &decision);
+
+// Where: what tp splits, where stages begin. `sharding`: of its search.
+std::vector<std::string> placesOf(const PlanDecision &decision,
+                                  const SearchReport &sharding);
 
 } // namespace merak::planning

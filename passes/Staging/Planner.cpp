@@ -36,6 +36,7 @@ private:
   LogicalResult check();
   LogicalResult searchAll();
   LogicalResult choose();
+  void drawCurve(const std::vector<planning::PlanCandidate> &all);
   void reportMesh();
   FailureOr<bool> decompose();
   LogicalResult decomposeOp(Operation *op);
@@ -79,8 +80,6 @@ LogicalResult Planner::check() {
 
 // How many of the plans found are kept: to be reported, to be taken.
 constexpr size_t kReported = 4, kFinalists = 4;
-// Of all that are worth having, which are compiled to be simulated.
-constexpr size_t kExplored = 24;
 
 // The best mesh and what follows from it; everything considered is reported.
 LogicalResult Planner::searchAll() {
@@ -97,13 +96,12 @@ LogicalResult Planner::searchAll() {
   found.finalists = planning::finalists(all, kFinalists);
   if (found.finalists.empty())
     found.finalists = {all.front()};
-  if (options.explores) {
-    found.finalists =
-        planning::paretoPlans(*search, planning::ownPolicy(options.pinned),
-                              options.memoryBytes, found.finalists, kExplored);
-    found.priced = search->evaluations();
-    return success();
-  }
+  if (options.explores > 0)
+    found.finalists = planning::paretoPlans(
+        *search, planning::ownPolicy(options.pinned), options.memoryBytes,
+        found.finalists, options.explores);
+  found.priced = search->evaluations();
+  drawCurve(all);
   all.resize(std::min(all.size(), kReported));
   for (const planning::SearchPolicy &policy : planning::plainPolicies()) {
     std::vector<planning::PlanCandidate> plain = search->search(policy, 1);
@@ -112,6 +110,30 @@ LogicalResult Planner::searchAll() {
   }
   found.candidates = std::move(all);
   return success();
+}
+
+// Points of the report's curve that no list has: what is worth having of all
+// that was priced, and the plain ways with one axis alone.
+void Planner::drawCurve(const std::vector<planning::PlanCandidate> &all) {
+  const std::vector<planning::PlanCandidate> &priced =
+      options.explores > 0 ? found.finalists : all;
+  std::vector<planning::Cost> costs;
+  std::vector<const planning::PlanCandidate *> fitting;
+  for (const planning::PlanCandidate &candidate : priced)
+    if (candidate.fits()) {
+      costs.push_back(planning::costOf(candidate));
+      fitting.push_back(&candidate);
+    }
+  for (size_t i : planning::undominated(costs)) {
+    found.drawn.push_back(*fitting[i]);
+    found.drawn.back().others.clear();
+  }
+  if (options.train)
+    for (const planning::SearchPolicy &policy : planning::singleAxisPolicies())
+      if (std::vector<planning::PlanCandidate> plain =
+              search->search(policy, 1);
+          !plain.empty())
+        found.drawn.push_back(plain.front());
 }
 
 LogicalResult Planner::choose() {
@@ -206,7 +228,7 @@ LogicalResult Planner::planAgain() {
   for (planning::PlanCandidate &other : again.others)
     other.decomposed = true;
   chosen = std::move(again);
-  if (options.found || options.explores)
+  if (options.found || options.explores > 0)
     return success();
   // What else has these degrees was planned on the graph before.
   std::vector<planning::PlanCandidate> rest = chosen.others;
@@ -237,6 +259,7 @@ LogicalResult Planner::decide() {
                          !(other.degrees == chosen.degrees);
                 });
   considered.candidates = consideredCandidates(candidates, options.globalBatch);
+  considerDrawn(found.drawn, options.globalBatch, considered.candidates);
   decision.report = planning::describe(candidates, options.memoryBytes) +
                     report + decision.report;
   decision.sharding = std::move(sharding);

@@ -153,7 +153,7 @@ def body(model, options, ranks, width, dark, traced, tools):
         tools.run("merak-plan", "report", plan, f"--trace={trace}", "-o", page)
     return check(page, width, dark, ranks,
                  ["timeline", "balance", "memory", "communication", "stages",
-                  "candidates", "decisions"], tools)
+                  "tradeoffs", "candidates", "decisions"], tools)
 
 
 def main():
