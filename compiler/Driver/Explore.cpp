@@ -384,15 +384,24 @@ void Exploration::describe() {
                           curve.devices, curve.priced, curve.simulated);
     if (!curve.problem.empty())
       report += "            " + firstLine(curve.problem) + "\n";
-    for (const planning::FrontierPoint &point : curve.points)
+    if (!curve.points.empty())
+      report += "   point        memory        step   expected (bytes, time)   "
+                "decisions\n";
+    for (const planning::FrontierPoint &point : curve.points) {
       report += fmt::format(
-          "  {:>4} {:>11.2f} MiB {:>10} expected {:+.1f} %, {:+.1f} %  {}\n",
+          "  {:>6} {:>9.2f} MiB {:>11}   {:>+7.1f} %   {:>+7.1f} %      {}\n",
           point.number, double(point.bytes) / kMiB,
           report::humanSeconds(point.seconds),
           100 * planning::errorOf(point.expectedBytes, double(point.bytes)),
           100 * planning::errorOf(point.expectedSeconds, point.seconds),
           fmt::join(point.decisions, "; "));
+      if (options.verbose && !point.places.empty())
+        report += fmt::format("{:>63}{}\n", "", fmt::join(point.places, "; "));
+    }
   }
+  if (options.pick.empty())
+    for (const std::string &warning : compilation.getWarnings())
+      report += "warning: " + warning + "\n";
   for (const planning::LeftOut &one : frontier.leftOut)
     report += fmt::format("left out    {}: {}\n", one.name, one.reason);
 }

@@ -48,6 +48,7 @@ public:
   std::string getSummary() {
     return summarize(*module, options, notes, warnings);
   }
+  const std::vector<std::string> &getWarnings() const { return warnings; }
   // A warning is a line of the report; without one it goes to stderr.
   void warn(const std::string &message);
 

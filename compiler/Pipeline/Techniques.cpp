@@ -7,70 +7,76 @@
 namespace merak {
 namespace {
 
+using O = CompilerOptions;
+using Given = std::optional<TechniqueUse>;
+
 // An axis of the mesh that is 1 divides nothing.
-template <const char *const &axis>
-TechniqueUse useOfAxis(const CompilerOptions &o) {
+Given axisOf(const O &o, const char *axis) {
   auto it = o.mesh.find(axis);
   if (it == o.mesh.end())
-    return TechniqueUse::Open;
+    return std::nullopt;
   return it->second > 1 ? TechniqueUse::On : TechniqueUse::Off;
 }
-template <const char *const &axis> void forbidAxis(CompilerOptions &o) {
-  o.mesh[axis] = 1;
-}
-void allowNothing(CompilerOptions &) {} // it is open already
-
-constexpr const char *kData = "dp", *kTensor = "tp", *kPipeline = "pp";
 
 // "auto" leaves it to the search.
-TechniqueUse useOf(const std::string &text, const char *off,
-                   TechniqueUse otherwise) {
+Given valueOf(const std::string &text, const char *off) {
   if (text.empty())
-    return otherwise;
+    return std::nullopt;
   return text == "auto" ? TechniqueUse::Open
          : text == off  ? TechniqueUse::Off
                         : TechniqueUse::On;
 }
 
+Given chunksOf(const O &o) {
+  if (o.schedule == "interleaved")
+    return TechniqueUse::On;
+  return o.chunks ? Given(TechniqueUse::Off) : std::nullopt;
+}
+
+void allowOpen(O &) {} // it is open unless an option rules it out
+const char *never(const O &) { return nullptr; }
+
 } // namespace
 
 const std::vector<Technique> &techniques() {
-  using O = CompilerOptions;
   static const std::vector<Technique> all = {
-      {"data", "replicas of a stage share the samples (dp)", nullptr,
-       useOfAxis<kData>, allowNothing, forbidAxis<kData>},
-      {"tensor", "the ranks of a stage share its operators (tp)", nullptr,
-       useOfAxis<kTensor>, allowNothing, forbidAxis<kTensor>},
-      {"pipeline", "stages one after another (pp)", nullptr,
-       useOfAxis<kPipeline>, allowNothing, forbidAxis<kPipeline>},
-      {"interleave", "several parts of the model on each stage", nullptr,
+      {"data", "replicas of a stage share the samples (dp)",
+       [](const O &o) { return axisOf(o, "dp"); }, allowOpen,
+       [](O &o) { o.mesh["dp"] = 1; }, never},
+      {"tensor", "the ranks of a stage share its operators (tp)",
+       [](const O &o) { return axisOf(o, "tp"); }, allowOpen,
+       [](O &o) { o.mesh["tp"] = 1; }, never},
+      {"pipeline", "stages one after another (pp)",
+       [](const O &o) { return axisOf(o, "pp"); }, allowOpen,
+       [](O &o) { o.mesh["pp"] = 1; }, never},
+      {"interleave", "several parts of the model on each stage", chunksOf,
+       allowOpen, [](O &o) { o.chunks = 1; }, never},
+      {"recompute", "activations are made again instead of kept",
        [](const O &o) {
-         return o.schedule == "interleaved" ? TechniqueUse::On
-                : o.chunks                  ? TechniqueUse::Off
-                                            : TechniqueUse::Open;
+         return o.recompute == "auto" ? Given() // its default
+                                      : valueOf(o.recompute, "none");
        },
-       allowNothing, [](O &o) { o.chunks = 1; }},
-      {"recompute", "activations are made again instead of kept", nullptr,
-       [](const O &o) {
-         return useOf(o.recompute, "none", TechniqueUse::Open);
-       },
-       allowNothing, [](O &o) { o.recompute = "none"; }},
+       allowOpen, [](O &o) { o.recompute = "none"; }, never},
       {"tp-overlap", "two submicrobatches hide each other's collectives",
-       "without --cluster, whose links say what they could hide",
+       [](const O &o) { return valueOf(o.tpOverlap, "0"); },
+       [](O &o) { o.tpOverlap = "auto"; }, [](O &o) { o.tpOverlap = "0"; },
        [](const O &o) {
-         return useOf(o.tpOverlap, "0",
-                      o.cluster.empty() ? TechniqueUse::Off
-                                        : TechniqueUse::Open);
-       },
-       [](O &o) { o.tpOverlap = "auto"; }, [](O &o) { o.tpOverlap = "0"; }},
+         return o.cluster.empty()
+                    ? "without --cluster, whose links say what it could hide"
+                    : nullptr;
+       }},
       {"zero", "replicas share parameters, gradients and optimizer state",
-       "planning all its levels takes up to four times as long",
-       [](const O &o) { return useOf(o.zero, "0", TechniqueUse::Off); },
-       [](O &o) { o.zero = "auto"; }, [](O &o) { o.zero = "0"; }},
+       [](const O &o) { return valueOf(o.zero, "0"); },
+       [](O &o) { o.zero = "auto"; }, [](O &o) { o.zero = "0"; },
+       [](const O &) {
+         return "planning all its levels takes up to four times as long";
+       }},
       {"sequence", "tokens are split over tp where nothing else is",
-       "planning with and without it takes up to twice as long",
-       [](const O &o) { return useOf(o.sequence, "off", TechniqueUse::Off); },
-       [](O &o) { o.sequence = "auto"; }, [](O &o) { o.sequence = "off"; }},
+       [](const O &o) { return valueOf(o.sequence, "off"); },
+       [](O &o) { o.sequence = "auto"; }, [](O &o) { o.sequence = "off"; },
+       [](const O &) {
+         return "planning with and without it takes up to twice as long";
+       }},
   };
   return all;
 }
@@ -80,13 +86,6 @@ static const Technique *find(const std::string &name) {
     if (name == technique.name)
       return &technique;
   return nullptr;
-}
-
-// Whether an option says it, or only its default.
-static bool isGiven(const Technique &technique, const CompilerOptions &o) {
-  CompilerOptions silent;
-  silent.cluster = o.cluster;
-  return technique.use(o) != technique.use(silent);
 }
 
 Status applyTechniques(const std::vector<std::string> &allow,
@@ -111,8 +110,7 @@ Status applyTechniques(const std::vector<std::string> &allow,
         if (against == TechniqueUse::On) // once for both
           status.merge(Status::error(
               fmt::format("--allow and --forbid both name '{}'", name)));
-      } else if (isGiven(*technique, asked) &&
-                 technique->use(asked) == against) {
+      } else if (technique->given(asked) == against) {
         status.merge(Status::error(fmt::format(
             "{}={} contradicts the option that decides it", option, name)));
       } else {
@@ -129,26 +127,24 @@ std::vector<planning::LeftOut> leftOut(const CompilerOptions &options) {
   std::vector<planning::LeftOut> all;
   for (const Technique &technique : techniques())
     if (technique.use(options) == TechniqueUse::Off)
-      all.push_back({technique.name,
-                     technique.offByDefault && !isGiven(technique, options)
-                         ? fmt::format("off by default: {}; --allow={}",
-                                       technique.offByDefault, technique.name)
-                         : "ruled out by an option"});
+      all.push_back(
+          {technique.name,
+           !technique.given(options)
+               ? fmt::format("off by default: {}; --allow={}",
+                             technique.offByDefault(options), technique.name)
+               : "ruled out by an option"});
   return all;
 }
 
 std::string describeTechniques() {
-  std::string text = "techniques by name:";
-  const char *between = " ";
+  std::vector<std::string> all;
   for (const Technique &technique : techniques()) {
-    text +=
-        fmt::format("{}{} ({}{})", between, technique.name, technique.what,
-                    technique.offByDefault ? fmt::format("; off by default: {}",
-                                                         technique.offByDefault)
-                                           : "");
-    between = ", ";
+    const char *reason = technique.offByDefault(CompilerOptions());
+    all.push_back(
+        fmt::format("{} ({}{})", technique.name, technique.what,
+                    reason ? fmt::format("; off by default: {}", reason) : ""));
   }
-  return text;
+  return fmt::format("techniques by name: {}", fmt::join(all, ", "));
 }
 
 } // namespace merak

@@ -15,11 +15,17 @@ enum class TechniqueUse {
 struct Technique {
   const char *name;
   const char *what; // in the words of --help
-  // Why the search leaves it out if nobody says anything; null: it does not.
-  const char *offByDefault;
-  TechniqueUse (*use)(const CompilerOptions &); // as other options say
+  // What other options say; nothing: they say nothing.
+  std::optional<TechniqueUse> (*given)(const CompilerOptions &);
   void (*allow)(CompilerOptions &);
   void (*forbid)(CompilerOptions &);
+  // Why the search leaves it out if nobody says anything; null: it does not.
+  const char *(*offByDefault)(const CompilerOptions &);
+
+  TechniqueUse use(const CompilerOptions &options) const {
+    return given(options).value_or(offByDefault(options) ? TechniqueUse::Off
+                                                         : TechniqueUse::Open);
+  }
 };
 const std::vector<Technique> &techniques();
 

@@ -76,7 +76,8 @@ TEST(ParetoPlans, EndsAreTheFastestAndTheSmallest) {
   EXPECT_LE(most.nanoseconds, costOf(fastest).nanoseconds);
   // Nothing fits into less than the smallest, whatever the degrees.
   EXPECT_LT(least.bytes, most.bytes);
-  for (const Degrees &degrees : *search.degrees()) {
+  const std::vector<Degrees> every = *search.degrees();
+  for (const Degrees &degrees : every) {
     PlanSearch tight(gpt.input);
     tight.limitMemory(double(least.bytes) * 0.99);
     EXPECT_FALSE(tight.plan(degrees, policy, true).fits()) << degrees.str();
