@@ -60,7 +60,7 @@ struct Axis {
   // 1, 2, 5 times powers of ten of `unit`; 1.5 and so on for a short axis.
   std::vector<double> ticks(double unit) const {
     std::vector<double> all;
-    const bool isShort = most / least < 4;
+    const bool isShort = most / least < 8;
     const std::vector<double> steps =
         isShort ? std::vector<double>{1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9}
                 : std::vector<double>{1, 2, 5};
@@ -146,6 +146,7 @@ private:
     svg += fmt::format("<path class=\"curve\" d=\"{}\" fill=\"none\" "
                        "stroke=\"var(--{})\" stroke-width=\"2\"/>\n",
                        path, color);
+    double lastX = 0, lastY = 0;
     for (const planning::FrontierPoint &point : curve.points) {
       const double x = memory.at(double(point.bytes)),
                    y = time.at(point.seconds);
@@ -155,9 +156,14 @@ private:
           x, y, color, point.number, bytesStr(double(point.bytes)),
           report::humanSeconds(point.seconds),
           escaped(fmt::format("{}", fmt::join(point.decisions, "; "))));
+      // No number upon another; the table has all.
+      if (std::hypot(x - lastX, y - lastY) < 14)
+        continue;
       svg += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{:.1f}\">{}"
                          "</text>\n",
                          x + 6, y - 6, point.number);
+      lastX = x;
+      lastY = y;
     }
     svg += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"var(--{})\" "
                        "style=\"fill: var(--{})\">{} devices</text>\n",

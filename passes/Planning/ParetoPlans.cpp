@@ -9,6 +9,11 @@ namespace merak::planning {
 // Limits that are tried between the memory of the fastest plan and the least.
 constexpr int kLimits = 8;
 
+// Between two of these the same stages recompute more: limits that are smaller
+// by this part each, at most so many for a plan.
+constexpr double kFiner = 0.03;
+constexpr int kRefits = 10;
+
 // Degrees planned in full under each limit.
 constexpr size_t kInFull = 3;
 
@@ -56,6 +61,7 @@ private:
   };
   const PlanCandidate &plan(const Degrees &degrees, bool quick, double limit);
   double within(double limit);
+  void refine();
   void reduce();
 
   PlanSearch &search;
@@ -127,6 +133,32 @@ double ParetoSearch::within(double limit) {
   return best ? fullest(*best) : 0;
 }
 
+// Where a limit lies between two that were tried.
+void ParetoSearch::refine() {
+  if (policy.recompute.empty() || policy.recompute.front() != "auto")
+    return;
+  const std::vector<PlanCandidate> found = pool;
+  for (size_t i = 1; i < found.size(); ++i) {
+    double limit = fullest(found[i]);
+    for (int k = 0; k < kRefits; ++k) {
+      limit *= 1 - kFiner;
+      // What is smaller already should be slower.
+      size_t below = i - 1;
+      while (below > 0 && fullest(found[below]) > limit)
+        --below;
+      search.limitMemory(limit);
+      const PlanCandidate tighter = search.refit(found[i]);
+      if (!tighter.problem.empty() || !tighter.fits() ||
+          (fullest(found[below]) <= limit &&
+           tighter.plan.cost.seconds >= found[below].plan.cost.seconds))
+        break;
+      add(tighter);
+      limit = std::min(limit, fullest(tighter));
+    }
+  }
+  reduce();
+}
+
 void ParetoSearch::run() {
   Result<std::vector<Degrees>> degrees = search.degrees();
   if (!degrees.ok())
@@ -160,6 +192,7 @@ void ParetoSearch::run() {
       std::min(0.95, std::pow(least / std::max(bytes, least), 1.0 / kLimits));
   while (bytes * ratio > least)
     bytes = std::min(bytes * ratio, std::max(within(bytes * ratio), least));
+  refine();
 }
 
 // Thinned from the fastest on; both ends stay.

@@ -403,6 +403,39 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   return best;
 }
 
+PlanCandidate PlanSearch::refit(const PlanCandidate &like) {
+  PlanCandidate out = like;
+  out.others.clear();
+  Result<const Sharding *> shard = sharding(like.degrees, like.techniques);
+  if (!shard.ok()) {
+    out.problem = shard.status().str();
+    return out;
+  }
+  const Schedule &schedule = like.plan.schedule;
+  PipelineOptions options;
+  options.schedules.clear();
+  if (schedule.name == "auto")
+    options.concrete = {schedule};
+  else
+    options.schedules = {schedule.name};
+  options.chunks = schedule.chunks;
+  options.begin = like.plan.begin;
+  Status status;
+  std::vector<PipelinePlan> found =
+      planSchedules(*(*shard)->model,
+                    makePipelineShape(input.cluster, like.degrees,
+                                      input.memoryBytes, input.reduction),
+                    options, status);
+  if (found.empty()) {
+    out.problem = status.str();
+    return out;
+  }
+  evaluated += found.front().evaluations;
+  out.plan = std::move(found.front());
+  out.recompute = options.recompute;
+  return out;
+}
+
 static bool better(const PlanCandidate &a, const PlanCandidate &b) {
   if (a.problem.empty() != b.problem.empty())
     return a.problem.empty();

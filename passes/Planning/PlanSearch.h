@@ -66,6 +66,9 @@ public:
   // for cuts.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
                      bool quick);
+  // The same stages and schedule under the limit: what they recompute is what
+  // fits.
+  PlanCandidate refit(const PlanCandidate &like);
   // What a device has from here on; what was priced before stays as it was.
   void limitMemory(double bytes) { input.memoryBytes = bytes; }
   // Plans simulated so far, without list schedules.

@@ -426,6 +426,7 @@ function tradeoffs() {
   }
   svg('path', {class: 'curve', d: `${path} H${W - R}`, fill: 'none', stroke: color('accent'), 'stroke-width': 1.5}, plot);
   const named = c => c.chosen || (c.name && c.name !== 'merakc');
+  const labels = new Map(); // by place, since some ways are the same plan
   for (const c of [...list].sort((a, b) => named(a) - named(b))) {
     const dot = svg('circle', {class: 'point', cx: x(c.memory), cy: y(c.seconds), r: c.chosen ? 7 : 4,
         fill: color(c.chosen ? 'U' : named(c) ? 'B' : 'accent')}, plot);
@@ -433,7 +434,14 @@ function tradeoffs() {
       c.chosen ? 'chosen' : c.name || 'considered', `pp=${c.pp} dp=${c.dp} tp=${c.tp}, ${c.microbatches} × ${c.microbatch}, ${c.schedule}`,
       `recompute ${c.recompute}`, `${bytes(c.memory)}, ${seconds(c.seconds)}`]));
     dot.addEventListener('pointerleave', hideTip);
-    if (named(c)) svg('text', {x: x(c.memory) + 9, y: y(c.seconds) + 4}, plot, c.chosen ? 'chosen' : c.name);
+    const place = `${x(c.memory).toFixed(0)} ${y(c.seconds).toFixed(0)}`;
+    if (named(c)) labels.set(place, [...(labels.get(place) || []), c.chosen ? 'chosen' : c.name]);
+  }
+  for (const [place, names] of labels) {
+    const [at, height] = place.split(' ').map(Number);
+    const isRight = at > W - R - 60; // no room beside it
+    svg('text', {x: at + (isRight ? 0 : 9), y: height + (isRight ? -9 : 4), 'text-anchor': isRight ? 'end' : 'start'},
+        plot, names.join(', '));
   }
   section('tradeoffs', 'Memory and time',
       'Estimates of the search; the line leads along what none beats in both. Point at a dot for its plan.',
