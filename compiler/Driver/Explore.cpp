@@ -35,7 +35,7 @@ constexpr size_t kPoints = 24, kWithin = 96;
 // What fits into a limit is priced at most at so much of it, and what may be
 // the fastest at most at so much of the fastest that was simulated. (Prices of
 // real models are within 10 % of bytes and of seconds.)
-constexpr double kMayFit = 1.1, kMayWin = 1.2;
+constexpr double kMayFit = 1.1, kMayWin = 1.15;
 
 // A limit that the user gives asks for the fastest plan within it. It is one of
 // the same plans for every limit, so that more memory never makes it slower.

@@ -84,6 +84,27 @@ TEST(ParetoPlans, EndsAreTheFastestAndTheSmallest) {
   }
 }
 
+// The stages stay, and what they recompute is what the limit asks for.
+TEST(ParetoPlans, RefitKeepsTheStages) {
+  Gpt gpt;
+  gpt.input.pinned.mesh = {{"pp", 2}, {"dp", 2}, {"tp", 1}};
+  gpt.input.pinned.microbatch = 2;
+  PlanSearch search(gpt.input);
+  const PlanCandidate open = search.search(ownPolicy(gpt.input.pinned)).front();
+  const double bytes = open.plan.cost.fullest();
+  search.limitMemory(0.9 * bytes);
+  const PlanCandidate tight = search.refit(open);
+  ASSERT_EQ(tight.problem, "");
+  EXPECT_TRUE(tight.fits());
+  EXPECT_LE(tight.plan.cost.fullest(), 0.9 * bytes);
+  EXPECT_EQ(tight.plan.begin, open.plan.begin);
+  EXPECT_EQ(tight.plan.schedule.name, open.plan.schedule.name);
+  EXPECT_NE(tight.plan.marks, open.plan.marks);
+  EXPECT_GT(tight.plan.cost.seconds, open.plan.cost.seconds);
+  search.limitMemory(bytes);
+  EXPECT_EQ(costOf(search.refit(open)), costOf(open));
+}
+
 // A limit leaves out what it does not hold, and only that.
 TEST(ParetoPlans, KeepsToTheLimit) {
   Gpt gpt;
