@@ -420,19 +420,28 @@ PlanCandidate PlanSearch::refit(const PlanCandidate &like) {
     options.schedules = {schedule.name};
   options.chunks = schedule.chunks;
   options.begin = like.plan.begin;
-  Status status;
-  std::vector<PipelinePlan> found =
-      planSchedules(*(*shard)->model,
-                    makePipelineShape(input.cluster, like.degrees,
-                                      input.memoryBytes, input.reduction),
-                    options, status);
-  if (found.empty()) {
-    out.problem = status.str();
-    return out;
-  }
-  evaluated += found.front().evaluations;
-  out.plan = std::move(found.front());
   out.recompute = options.recompute;
+  out.problem = "nothing fits";
+  // Parts of one stage get equal shares of its memory, whatever they need.
+  for (double share : {1.0, 1.05, 1.1, 1.2, 1.4}) {
+    Status status;
+    for (PipelinePlan &found : planSchedules(
+             *(*shard)->model,
+             makePipelineShape(input.cluster, like.degrees,
+                               share * input.memoryBytes, input.reduction),
+             options, status)) {
+      evaluated += found.evaluations;
+      found.cost.excessBytes = 0;
+      if (found.cost.fullest() <= input.memoryBytes &&
+          (!out.problem.empty() ||
+           found.cost.seconds < out.plan.cost.seconds)) {
+        out.problem.clear();
+        out.plan = std::move(found);
+      }
+    }
+    if (options.chunks == 1)
+      break;
+  }
   return out;
 }
 

@@ -89,6 +89,7 @@ TEST(ParetoPlans, RefitKeepsTheStages) {
   Gpt gpt;
   gpt.input.pinned.mesh = {{"pp", 2}, {"dp", 2}, {"tp", 1}};
   gpt.input.pinned.microbatch = 2;
+  gpt.input.pinned.schedule = "1f1b";
   PlanSearch search(gpt.input);
   const PlanCandidate open = search.search(ownPolicy(gpt.input.pinned)).front();
   const double bytes = open.plan.cost.fullest();
