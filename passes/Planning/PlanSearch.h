@@ -66,8 +66,7 @@ public:
   // for cuts.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
                      bool quick);
-  // The same stages and schedule under a limit: they recompute what it asks
-  // for.
+  // The same stages and schedule: they recompute what the limit asks for.
   PlanCandidate refit(const PlanCandidate &like);
   // What a device has from here on; what was priced before stays as it was.
   void limitMemory(double bytes) { input.memoryBytes = bytes; }
