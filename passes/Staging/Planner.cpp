@@ -96,10 +96,22 @@ LogicalResult Planner::searchAll() {
   found.finalists = planning::finalists(all, kFinalists);
   if (found.finalists.empty())
     found.finalists = {all.front()};
-  if (options.explores > 0)
-    found.finalists = planning::paretoPlans(
-        *search, planning::ownPolicy(options.pinned), options.memoryBytes,
-        found.finalists, options.explores);
+  if (options.explores > 0) {
+    // Prices tell the best of several degrees apart less surely than one from
+    // another limit: all that were planned in full are simulated.
+    std::vector<planning::PlanCandidate> known = found.finalists;
+    for (const planning::PlanCandidate &candidate : all)
+      if (candidate.full && candidate.fits() &&
+          llvm::none_of(known, [&](const planning::PlanCandidate &other) {
+            return other.degrees == candidate.degrees;
+          })) {
+        known.push_back(candidate);
+        known.back().others.clear();
+      }
+    found.finalists =
+        planning::paretoPlans(*search, planning::ownPolicy(options.pinned),
+                              options.memoryBytes, known, options.explores);
+  }
   found.priced = search->evaluations();
   drawCurve(all);
   all.resize(std::min(all.size(), kReported));
