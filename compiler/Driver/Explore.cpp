@@ -32,6 +32,10 @@ constexpr double kAnyMemory = 1e18;
 // are kept for a limit, of which few are compiled.
 constexpr size_t kPoints = 24, kWithin = 96;
 
+// On more devices a limit is only the limit of one search: several of them take
+// too long to be what somebody expects who has not asked for them.
+constexpr int64_t kMostDevices = 64;
+
 // What fits into a limit is priced at most at so much of it, and what may be
 // the fastest at most at so much of the fastest that was simulated. (Prices of
 // real models are within 10 % of bytes and of seconds.)
@@ -329,7 +333,8 @@ LogicalResult Exploration::fastestWithin(int64_t devices) {
   std::string problem;
   std::optional<size_t> best;
   std::vector<size_t> order;
-  if (search(devices, kWithin, kAnyMemory, problem)) {
+  if (devices <= kMostDevices &&
+      search(devices, kWithin, kAnyMemory, problem)) {
     const std::vector<planning::PlanCandidate> &found =
         explored[devices].found.finalists;
     for (size_t i = 0; i < found.size(); ++i)
