@@ -27,6 +27,8 @@ struct CompilerOptions {
   Objective objective = Objective::Time;
   std::string frontier; // file of all plans worth having, .json or .html
   std::string pick;     // the point of the frontier to compile
+  // Parts of the model on a stage; empty: as the schedule is.
+  std::optional<int64_t> chunks;
   std::map<std::string, int64_t> mesh;
   // --shape=ids=8x128,mask=8x1x128; -1 stands for "not bound" (a '?').
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -46,10 +48,9 @@ struct CompilerOptions {
   std::string precision = "fp32"; // "bf16": f32 only where digits matter
   std::string schedule = "auto";
   std::string recompute = "auto";
-  std::string tpOverlap;         // "0" to "3" or "auto"; empty: not given
-  std::string zero;              // "0" to "3" or "auto"; empty: not given
-  std::string sequence;          // "on", "off" or "auto"; empty: not given
-  std::optional<int64_t> chunks; // parts of the model on a stage
+  std::string tpOverlap; // "0" to "3" or "auto"; empty: not given
+  std::string zero;      // "0" to "3" or "auto"; empty: not given
+  std::string sequence;  // "on", "off" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
   std::string emitOnnx; // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;
