@@ -1,5 +1,6 @@
 #include "compiler/Driver/Driver.h"
 
+#include "compiler/Driver/Explore.h"
 #include "compiler/Driver/ModelCheck.h"
 #include "compiler/Driver/Operators.h"
 #include "compiler/Driver/Phases.h"
@@ -102,7 +103,9 @@ static int compileOrAnswer(int argc, char **argv) {
                  << options.remarks << "' (see --help)\n";
     return 2;
   }
-  if (failed(compilation.run())) {
+  Exploration exploration(compilation, options, context);
+  const bool asks = asksQuestion(options);
+  if (failed(asks ? exploration.run() : compilation.run())) {
     if (errors == 0) {
       llvm::errs() << "merakc: internal error: a phase failed without a "
                       "message\n";
@@ -128,7 +131,10 @@ static int compileOrAnswer(int argc, char **argv) {
       compilation.getModule().print(out);
     }
   }
-  if (!options.quiet)
+  if (asks && !options.quiet)
+    llvm::outs() << exploration.getReport();
+  const bool writes = options.frontier.empty() || !options.pick.empty();
+  if (!options.quiet && writes)
     (printsIr ? llvm::errs() : llvm::outs())
         << (options.verbose ? compilation.getReport()
                             : compilation.getSummary());

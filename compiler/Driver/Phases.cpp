@@ -58,11 +58,13 @@ static std::string describeWeightUses(const ImportReport &imported) {
 
 // Known before the work rather than after it.
 LogicalResult Compilation::checkOutputs() {
-  const std::filesystem::path page(options.report);
-  std::error_code missing;
-  if (page.has_parent_path() &&
-      !std::filesystem::is_directory(page.parent_path(), missing))
-    return error("cannot write '" + options.report + "'");
+  for (const std::string &file : {options.report, options.frontier}) {
+    const std::filesystem::path page(file);
+    std::error_code missing;
+    if (page.has_parent_path() &&
+        !std::filesystem::is_directory(page.parent_path(), missing))
+      return error("cannot write '" + file + "'");
+  }
   return success();
 }
 
@@ -98,7 +100,7 @@ LogicalResult Compilation::runPhase(const std::string &phase) {
     reportGraph();
   else if (phase == "stage")
     return reportStages();
-  else if (phase == "schedule" && !options.emitSchedule.empty())
+  else if (phase == "schedule" && !options.emitSchedule.empty() && !isTrial)
     return emitSchedule();
   else if (phase == "memory")
     report += memoryTable(*module);
@@ -141,6 +143,8 @@ LogicalResult Compilation::reportStages() {
   report += decision.report;
   if (!decided)
     decided = decision.strategy;
+  if (isTrial)
+    return success();
   if (!options.emitStrategy.empty() &&
       failed(emit(options.emitStrategy, decision.strategy.toJson())))
     return failure();

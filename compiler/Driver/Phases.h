@@ -18,6 +18,27 @@ public:
   // Runs all phases up to options.toPhase. Problems are diagnostics of the
   // context.
   mlir::LogicalResult run();
+
+  // For questions about many plans (Explore.h). The phases up to the training
+  // graph, once:
+  mlir::LogicalResult prepare();
+  // What the stage phase finds from there on.
+  mlir::FailureOr<SearchResult> searchPlans(const Replanning &how,
+                                            std::string &problem);
+  // One plan as `how` says, its buffers laid out and simulated. `problem`: why
+  // there is none.
+  struct Trial {
+    int64_t bytes = 0; // of the fullest rank
+    double seconds = 0;
+    const Decision *decision = nullptr; // until the next one
+  };
+  mlir::FailureOr<Trial> tryPlan(const Replanning &how, std::string &problem);
+  // The best plan, as run() makes it; with `tried` the one that `how` takes, of
+  // plans that were tried before. `remark`: a line for the report.
+  mlir::LogicalResult plan(const Replanning &how, const std::string &remark,
+                           std::vector<planning::Finalist> tried = {});
+  mlir::LogicalResult writeFiles();
+
   mlir::ModuleOp getModule() { return module.get(); }
   // After a failure: whether it is the compiler's own fault.
   bool isInternalError() const { return isBug; }
@@ -27,6 +48,7 @@ public:
   std::string getSummary() {
     return summarize(*module, options, notes, warnings);
   }
+  const std::vector<std::string> &getWarnings() const { return warnings; }
   // A warning is a line of the report; without one it goes to stderr.
   void warn(const std::string &message);
 
@@ -36,7 +58,10 @@ private:
   void reportImport();
   void reportGraph();
   mlir::LogicalResult reportStages();
-  mlir::LogicalResult writeFiles();
+  void startOver(const Replanning &how);
+  mlir::LogicalResult runTrial(const Replanning &how, const char *last,
+                               std::string &problem);
+  int64_t fullestBytes();
   mlir::LogicalResult writeReport();
   mlir::LogicalResult snapshot(size_t phase);
   mlir::LogicalResult runPhases(size_t begin, size_t end);
@@ -81,6 +106,7 @@ private:
   std::optional<Unplanned> unplanned;
   std::vector<planning::Finalist> finalists; // of the search, from the first on
   bool isConfirmed = false;                  // the plan to write is known
+  bool isTrial = false;                      // nothing is written on the way
 };
 
 } // namespace merak

@@ -117,14 +117,24 @@ private:
     return cluster.ok() ? cluster->device() : costmodel::Device();
   }
 
+  // What the plan was taken for.
+  std::string chosenBy(size_t considered) const {
+    if (!options.pick.empty())
+      return ", picked from the frontier";
+    if (options.objective == Objective::Memory)
+      return ", the smallest found";
+    if (options.objective == Objective::Devices)
+      return ", on the fewest devices that it fits";
+    return considered > 1 ? ", the fastest found" : "";
+  }
+
   void addDecision() {
     const report::CandidatePlan *plan = chosen();
     if (!plan)
       return;
     const Decision &decision = *notes.decision;
     const size_t considered = decision.considered.candidates.size();
-    lines.push_back("plan        " + layoutStr(*plan) +
-                    (considered > 1 ? ", the fastest found" : ""));
+    lines.push_back("plan        " + layoutStr(*plan) + chosenBy(considered));
     const double seconds = notes.simulated.value_or(plan->seconds);
     const double samples =
         double(plan->microbatch) * plan->microbatches * plan->dp;
@@ -175,7 +185,7 @@ private:
     size_t left = kRunnersUp;
     for (const report::CandidatePlan &plan :
          notes.decision->considered.candidates) {
-      if (plan.chosen || left == 0)
+      if (plan.chosen || plan.onlyDrawn || left == 0)
         continue;
       --left;
       const std::string name =

@@ -1,5 +1,7 @@
 #include "compiler/Pipeline/Options.h"
 
+#include "compiler/Pipeline/Techniques.h"
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -172,6 +174,7 @@ public:
     addTraining();
     addMachine();
     addPlan();
+    addQuestion();
     addOutput();
     app.get_option("--help")->group("Other");
     app.set_version_flag("--version", "merakc 0.1.0")->group("Other");
@@ -184,10 +187,14 @@ private:
   void addTraining();
   void addMachine();
   void addPlan();
+  void addQuestion();
   void addOutput();
   Status readTexts();
   Status checkTogether() const;
   Status readBucket();
+  Status readDevices();
+  Status readQuestion();
+  Status checkQuestion() const;
 
   template <typename Value>
   CLI::Option *add(const std::string &name, Value &value,
@@ -209,6 +216,7 @@ private:
   CompilerOptions o;
   CLI::Option *optimizerOption = nullptr;
   std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable;
+  std::string devices, objective = "time", allow, forbid;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
   std::vector<std::string> shapes;
 };
@@ -258,10 +266,10 @@ void CommandLine::addMachine() {
   add("--cluster", o.cluster,
       "cluster.json to compile for (default: ranks of this machine's "
       "processor)");
-  add("--devices", o.devices,
+  add("--devices", devices,
       "ranks: of this machine's processor, or the first devices of --cluster "
-      "(default: as many as --mesh has, or all of the cluster)")
-      ->check(CLI::PositiveNumber);
+      "(default: as many as --mesh has, or all of the cluster); several, as "
+      "4,8,16, for --frontier");
   add("--memory-limit", o.memoryLimit,
       "bytes a rank may use (default: the cluster's)")
       ->check(CLI::NonNegativeNumber);
@@ -311,6 +319,24 @@ void CommandLine::addPlan() {
   add("--strategy", o.strategy, "read pinned decisions");
 }
 
+void CommandLine::addQuestion() {
+  group = "Question (what the search is for)";
+  addDefault("--objective", objective,
+             "time: the fastest plan that fits; memory: the one of least "
+             "memory, the fastest of these; devices: the fewest devices that "
+             "it fits, and least time there")
+      ->check(CLI::IsMember({"time", "memory", "devices"}));
+  add("--frontier", o.frontier,
+      "write all plans of which none needs more memory and more time than "
+      "another, one curve for each number of --devices, to FILE.json or a page "
+      "FILE.html that draws them");
+  add("--pick", o.pick,
+      "compile a point of --frontier: its number, or fastest or smallest, of "
+      "one curve with @DEVICES");
+  add("--allow", allow, "use them if they are best, " + describeTechniques());
+  add("--forbid", forbid, "plan without these techniques");
+}
+
 void CommandLine::addOutput() {
   group = "Output";
   add("-o,--output", o.output,
@@ -356,6 +382,33 @@ Status CommandLine::readBucket() {
   return {};
 }
 
+Status CommandLine::readDevices() {
+  std::vector<int64_t> counts;
+  for (const std::string &text : split(devices, ',')) {
+    int64_t count = 0;
+    if (!parseNumber(text, count) || count < 1)
+      return Status::error(fmt::format(
+          "--devices: expected a positive number, found '{}'", text));
+    counts.push_back(count);
+  }
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  if (counts.size() == 1)
+    o.devices = counts.front();
+  else
+    o.deviceCounts = counts;
+  return {};
+}
+
+Status CommandLine::readQuestion() {
+  o.objective = objective == "memory"    ? Objective::Memory
+                : objective == "devices" ? Objective::Devices
+                                         : Objective::Time;
+  Status status = readDevices();
+  status.merge(applyTechniques(split(allow, ','), split(forbid, ','), o));
+  return status;
+}
+
 Status CommandLine::readTexts() {
   o.train = mode == "train";
   o.optimizerGiven = optimizerOption->count() > 0;
@@ -374,6 +427,34 @@ Status CommandLine::readTexts() {
   if (Status checked = planning::Strategy::checkRecompute(o.recompute);
       !checked.ok())
     status.merge(Status::error("--recompute: " + checked.messages().front()));
+  status.merge(readQuestion());
+  return status;
+}
+
+// Questions that are asked of whole plans, and of one another.
+Status CommandLine::checkQuestion() const {
+  Status status;
+  auto refuse = [&](bool wrong, const char *message) {
+    if (wrong)
+      status.merge(Status::error(message));
+  };
+  const bool asks = !o.frontier.empty() || o.objective != Objective::Time;
+  refuse(!o.frontier.empty() && !o.frontier.ends_with(".json") &&
+             !o.frontier.ends_with(".html"),
+         "--frontier: expected FILE.json or FILE.html");
+  refuse(!o.frontier.empty() && o.objective != Objective::Time,
+         "--frontier answers for every objective: --pick=smallest is the one "
+         "of least memory");
+  refuse(!o.pick.empty() && o.frontier.empty(),
+         "--pick needs the --frontier that the point stands in");
+  refuse(!o.frontier.empty() && o.pick.empty() && !o.output.empty(),
+         "--frontier writes no plan: --pick=POINT says which one -o is for");
+  refuse(o.deviceCounts.size() > 1 && o.frontier.empty(),
+         "several --devices are for --frontier");
+  refuse(asks && (o.toPhase != "files" || !o.fromPhase.empty()),
+         "--frontier and --objective compare whole plans, without --to and "
+         "--from");
+  refuse(asks && o.check, "--check plans nothing");
   return status;
 }
 
@@ -390,8 +471,10 @@ Status CommandLine::checkTogether() const {
   refuse(!o.emitOnnx.empty() && !o.fromPhase.empty(),
          "--emit-onnx annotates a model, not IR with --from");
   refuse(o.input.empty() && !o.operators, "model is required (see --help)");
-  refuse(o.output.empty() && !o.check && !o.operators,
+  refuse(o.output.empty() && !o.check && !o.operators &&
+             (o.frontier.empty() || !o.pick.empty()),
          "-o OUT.plan is required");
+  status.merge(checkQuestion());
   return status;
 }
 

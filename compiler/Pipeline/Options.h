@@ -1,6 +1,7 @@
 // The command line of merakc as a value. No MLIR here.
 #pragma once
 
+#include "passes/Planning/PlanFrontier.h"
 #include "passes/Planning/Strategy.h"
 #include "runtime/core/Status.h"
 #include "runtime/plan/Optimizer.h"
@@ -13,10 +14,21 @@
 
 namespace merak {
 
+// What is asked of the search. Memory: the least that trains at all, of equals
+// the fastest. Devices: the fewest that fit, and least time there.
+enum class Objective { Time, Memory, Devices };
+
 struct CompilerOptions {
   std::string input, output;
   std::string cluster;            // file; empty: `devices` in-process CPU ranks
   std::optional<int64_t> devices; // empty: the size of the pinned mesh
+  // Several, ascending: one curve of the frontier for each. Else empty.
+  std::vector<int64_t> deviceCounts;
+  Objective objective = Objective::Time;
+  std::string frontier; // file of all plans worth having, .json or .html
+  std::string pick;     // the point of the frontier to compile
+  // Parts of the model on a stage; empty: as the schedule is.
+  std::optional<int64_t> chunks;
   std::map<std::string, int64_t> mesh;
   // --shape=ids=8x128,mask=8x1x128; -1 stands for "not bound" (a '?').
   std::map<std::string, std::vector<int64_t>> shapes;

@@ -30,6 +30,12 @@ struct Replanning {
   // What was found under these, and which of it to take.
   std::optional<SearchResult> found;
   size_t take = 0;
+  // For questions (compiler/Driver/Explore.h): on so many devices instead of
+  // those that the options say; all plans worth having, at most so many,
+  // instead of the fastest; this plan and no other.
+  std::optional<int64_t> devices;
+  size_t explores = 0;
+  std::optional<planning::Strategy> picked;
 };
 
 // `notes` may be null and must outlive the manager's run.

@@ -28,7 +28,10 @@ struct PlanStages : PassWrapper<PlanStages, OperationPass<ModuleOp>> {
 
   PlanStages(const CompilerOptions &options, PhaseNotes *notes,
              const Replanning &again)
-      : options(options), notes(notes), again(again) {}
+      : options(options), notes(notes), again(again) {
+    if (again.devices)
+      this->options.devices = again.devices;
+  }
 
   StringRef getArgument() const override { return "plan-stages"; }
   StringRef getDescription() const override {
@@ -109,6 +112,10 @@ PlanStages::readSchedule(const std::string &path) {
 
 // What is decided already: by --strategy or the model, then by single options.
 LogicalResult PlanStages::pin(planning::Strategy &pinned) {
+  if (again.picked) {
+    pinned = *again.picked;
+    return success();
+  }
   if (!options.strategy.empty()) {
     std::string text;
     if (failed(readText(options.strategy, text)))
@@ -143,6 +150,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
   // A schedule of chunks asks for as many parts.
   if (pinned.lists)
     pinned.chunks = pinned.lists->chunks;
+  else if (options.chunks)
+    pinned.chunks = options.chunks;
   if (!options.tpOverlap.empty())
     pinned.tpOverlap = options.tpOverlap;
   else if (!pinned.tpOverlap && !options.cluster.empty())
@@ -203,6 +212,7 @@ LogicalResult PlanStages::run() {
                                     : planner.cluster.device().memoryBytes);
   planner.found = again.found;
   planner.take = again.take;
+  planner.explores = again.explores;
   OutlineOptions outline;
   outline.train = options.train;
   outline.optimizer = optimizer;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -109,6 +110,25 @@ std::vector<const TriedPlan *> CandidateSet::finalists(size_t most) const {
     if (found.size() < most &&
         (found.empty() || better(*found.back(), *attempt)))
       found.push_back(attempt);
+  return found;
+}
+
+std::vector<const TriedPlan *> CandidateSet::frontier() const {
+  std::vector<std::pair<double, const TriedPlan *>> sorted; // by bytes
+  for (const TriedPlan &attempt : all)
+    sorted.emplace_back(attempt.plan.cost.fullest(), &attempt);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto &a, const auto &b) {
+                     return std::pair(a.second->plan.cost.seconds, a.first) <
+                            std::pair(b.second->plan.cost.seconds, b.first);
+                   });
+  std::vector<const TriedPlan *> found;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto &[bytes, attempt] : sorted)
+    if (bytes < least) {
+      found.push_back(attempt);
+      least = bytes;
+    }
   return found;
 }
 

@@ -28,7 +28,10 @@ struct SearchPolicy {
   std::vector<int> context = {0};  // 1: context parallelism
   bool tensorInsideNode = true;    // tp only up to the devices of a node
   bool dataOnly = false;           // pp = tp = 1
+  std::string only;                // the only axis above 1; "": any may be
   bool lists = false;              // list schedules as well (improveSchedule)
+  // Besides the fastest plans, all that need less memory than what is faster.
+  bool frontier = false;
 };
 
 // What planPipeline may choose from for a policy.
@@ -78,6 +81,8 @@ public:
   // The best and the next ones that differ from it and from each other in time,
   // as many as asked for.
   std::vector<const TriedPlan *> finalists(size_t most) const;
+  // Those than which none is faster and needs no more memory, fastest first.
+  std::vector<const TriedPlan *> frontier() const;
   Status problems;
   int64_t evaluations = 0; // stages simulated
   // For a report: what else was tried, the best of each kind, and the schedules

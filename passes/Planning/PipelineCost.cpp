@@ -12,6 +12,10 @@ double PipelineCost::bubble() const {
   return busy.empty() ? 0 : idle / double(busy.size());
 }
 
+double PipelineCost::fullest() const {
+  return memory.empty() ? 0 : *std::max_element(memory.begin(), memory.end());
+}
+
 namespace {
 
 // The sums that go from W of a part to W of its neighbour. Parts between the

@@ -33,7 +33,8 @@ struct PipelineCost {
   // left out.
   double exposedSeconds = 0;
   bool fits() const { return excessBytes <= 0; }
-  double bubble() const; // mean idle fraction
+  double fullest() const; // bytes of the fullest stage
+  double bubble() const;  // mean idle fraction
 };
 
 // What a stage costs by `price`, or by the model where it is null.

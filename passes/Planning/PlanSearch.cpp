@@ -28,6 +28,16 @@ std::vector<SearchPolicy> plainPolicies() {
   return {data, equal};
 }
 
+std::vector<SearchPolicy> singleAxisPolicies() {
+  SearchPolicy tensor = plainPolicies().back();
+  tensor.name = "tensor parallel";
+  tensor.only = kTensorAxis;
+  SearchPolicy pipeline = tensor;
+  pipeline.name = "pipeline";
+  pipeline.only = kPipelineAxis;
+  return {tensor, pipeline};
+}
+
 SearchPolicy ownPolicy(const Strategy &pinned) {
   SearchPolicy policy;
   std::string overlap = pinned.tpOverlap.value_or("0");
@@ -402,8 +412,12 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   candidateSet.improve();
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);
-  const std::vector<const TriedPlan *> found =
+  std::vector<const TriedPlan *> found =
       candidateSet.finalists(quick ? 1 : kFinalists);
+  if (policy.frontier)
+    for (const TriedPlan *tried : candidateSet.frontier())
+      if (std::find(found.begin(), found.end(), tried) == found.end())
+        found.push_back(tried);
   if (found.empty()) {
     best.problem = problems.ok() ? "nothing to plan" : problems.str();
     return best;
@@ -422,6 +436,48 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   best.others.assign(std::make_move_iterator(all.begin() + 1),
                      std::make_move_iterator(all.end()));
   return best;
+}
+
+PlanCandidate PlanSearch::refit(const PlanCandidate &like) {
+  PlanCandidate out = like;
+  out.others.clear();
+  Result<const Sharding *> shard = sharding(like.degrees, like.techniques);
+  if (!shard.ok()) {
+    out.problem = shard.status().str();
+    return out;
+  }
+  const Schedule &schedule = like.plan.schedule;
+  PipelineOptions options;
+  options.schedules.clear();
+  if (schedule.name == "auto")
+    options.concrete = {schedule};
+  else
+    options.schedules = {schedule.name};
+  options.chunks = schedule.chunks;
+  options.begin = like.plan.begin;
+  out.recompute = options.recompute;
+  out.problem = "nothing fits";
+  // Parts of one stage get equal shares of its memory, whatever they need.
+  for (double share : {1.0, 1.05, 1.1, 1.2, 1.4}) {
+    Status status;
+    for (PipelinePlan &found : planSchedules(
+             *(*shard)->model,
+             makePipelineShape(input.cluster, like.degrees,
+                               share * input.memoryBytes, input.reduction),
+             options, status)) {
+      evaluated += found.evaluations;
+      found.cost.excessBytes = 0;
+      if (found.cost.fullest() <= input.memoryBytes &&
+          (!out.problem.empty() ||
+           found.cost.seconds < out.plan.cost.seconds)) {
+        out.problem.clear();
+        out.plan = std::move(found);
+      }
+    }
+    if (options.chunks == 1)
+      break;
+  }
+  return out;
 }
 
 static bool better(const PlanCandidate &a, const PlanCandidate &b) {
@@ -444,7 +500,9 @@ std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
     bool outside = policy.tensorInsideNode &&
                    !input.pinned.mesh.contains(kTensorAxis) &&
                    d.tp > input.cluster.perNode;
-    bool other = policy.dataOnly && (d.pp > 1 || d.tp > 1);
+    const int64_t alone = policy.only == kTensorAxis ? d.tp : d.pp;
+    bool other = (policy.dataOnly && (d.pp > 1 || d.tp > 1)) ||
+                 (!policy.only.empty() && alone != input.cluster.count);
     if (!outside && !other)
       all.push_back(
           plan(d, policy, policy.cutters.empty() && every->size() > 1));

@@ -22,6 +22,8 @@ namespace merak::planning {
 // Pure data parallelism; tensor parallelism inside the node with equal layers
 // and 1F1B, without and with full recomputation.
 std::vector<SearchPolicy> plainPolicies();
+// Tensor parallelism alone, and a pipeline alone, as equal layers have them.
+std::vector<SearchPolicy> singleAxisPolicies();
 
 struct SearchInput {
   const Graph *graph = nullptr;
@@ -64,6 +66,10 @@ public:
   // for cuts.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
                      bool quick);
+  // The same stages and schedule: they recompute what the limit asks for.
+  PlanCandidate refit(const PlanCandidate &like);
+  // What a device has from here on; what was priced before stays as it was.
+  void limitMemory(double bytes) { input.memoryBytes = bytes; }
   // Plans simulated so far, without list schedules.
   int64_t evaluations() const { return evaluated; }
   // Best first; what does not fit comes last. At most `inFull` are planned in

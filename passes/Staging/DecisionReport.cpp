@@ -49,6 +49,26 @@ consideredCandidates(const std::vector<planning::PlanCandidate> &candidates,
   return result;
 }
 
+void considerDrawn(const std::vector<planning::PlanCandidate> &drawn,
+                   int64_t globalBatch,
+                   std::vector<report::CandidatePlan> &considered) {
+  auto isSame = [](const report::CandidatePlan &a,
+                   const report::CandidatePlan &b) {
+    return a.seconds == b.seconds && a.memoryBytes == b.memoryBytes;
+  };
+  for (report::CandidatePlan &plan : consideredCandidates(drawn, globalBatch)) {
+    const bool isKnown =
+        plan.name == "merakc" &&
+        std::any_of(considered.begin(), considered.end(),
+                    [&](const auto &other) { return isSame(plan, other); });
+    plan.chosen = false;
+    plan.onlyDrawn = true;
+    plan.why.clear();
+    if (!isKnown)
+      considered.push_back(std::move(plan));
+  }
+}
+
 std::vector<report::StageDecision>
 consideredStages(const planning::StageModel &model,
                  const planning::PipelinePlan &plan, double memoryBytes) {

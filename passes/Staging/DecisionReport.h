@@ -12,6 +12,11 @@ std::vector<report::CandidatePlan>
 consideredCandidates(const std::vector<planning::PlanCandidate> &candidates,
                      int64_t globalBatch);
 
+// Adds the points of the curve that `considered` lacks.
+void considerDrawn(const std::vector<planning::PlanCandidate> &drawn,
+                   int64_t globalBatch,
+                   std::vector<report::CandidatePlan> &considered);
+
 // One a virtual stage. `memoryBytes`: of a device; 0: not limited.
 std::vector<report::StageDecision>
 consideredStages(const planning::StageModel &model,

@@ -4,6 +4,7 @@
 #include "passes/Staging/Planner.h"
 
 #include "dialects/Train/Builders.h"
+#include "passes/Planning/ParetoPlans.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Staging/DecisionReport.h"
 #include "passes/Staging/Remarks.h"
@@ -35,6 +36,7 @@ private:
   LogicalResult check();
   LogicalResult searchAll();
   LogicalResult choose();
+  void drawCurve(const std::vector<planning::PlanCandidate> &all);
   void reportMesh();
   FailureOr<bool> decompose();
   LogicalResult decomposeOp(Operation *op);
@@ -94,6 +96,24 @@ LogicalResult Planner::searchAll() {
   found.finalists = planning::finalists(all, kFinalists);
   if (found.finalists.empty())
     found.finalists = {all.front()};
+  if (options.explores > 0) {
+    // Prices tell the best of several degrees apart less surely than one from
+    // another limit: all that were planned in full are simulated.
+    std::vector<planning::PlanCandidate> known = found.finalists;
+    for (const planning::PlanCandidate &candidate : all)
+      if (candidate.full && candidate.fits() &&
+          llvm::none_of(known, [&](const planning::PlanCandidate &other) {
+            return other.degrees == candidate.degrees;
+          })) {
+        known.push_back(candidate);
+        known.back().others.clear();
+      }
+    found.finalists =
+        planning::paretoPlans(*search, planning::ownPolicy(options.pinned),
+                              options.memoryBytes, known, options.explores);
+  }
+  found.priced = search->evaluations();
+  drawCurve(all);
   all.resize(std::min(all.size(), kReported));
   for (const planning::SearchPolicy &policy : planning::plainPolicies()) {
     std::vector<planning::PlanCandidate> plain = search->search(policy, 1);
@@ -102,6 +122,30 @@ LogicalResult Planner::searchAll() {
   }
   found.candidates = std::move(all);
   return success();
+}
+
+// Points of the report's curve that no list has: what is worth having of all
+// that was priced, and the plain ways with one axis alone.
+void Planner::drawCurve(const std::vector<planning::PlanCandidate> &all) {
+  const std::vector<planning::PlanCandidate> &priced =
+      options.explores > 0 ? found.finalists : all;
+  std::vector<planning::Cost> costs;
+  std::vector<const planning::PlanCandidate *> fitting;
+  for (const planning::PlanCandidate &candidate : priced)
+    if (candidate.fits()) {
+      costs.push_back(planning::costOf(candidate));
+      fitting.push_back(&candidate);
+    }
+  for (size_t i : planning::undominated(costs)) {
+    found.drawn.push_back(*fitting[i]);
+    found.drawn.back().others.clear();
+  }
+  if (options.train)
+    for (const planning::SearchPolicy &policy : planning::singleAxisPolicies())
+      if (std::vector<planning::PlanCandidate> plain =
+              search->search(policy, 1);
+          !plain.empty())
+        found.drawn.push_back(plain.front());
 }
 
 LogicalResult Planner::choose() {
@@ -197,7 +241,7 @@ LogicalResult Planner::planAgain() {
   for (planning::PlanCandidate &other : again.others)
     other.decomposed = true;
   chosen = std::move(again);
-  if (options.found)
+  if (options.found || options.explores > 0)
     return success();
   // What else has these degrees was planned on the graph before.
   std::vector<planning::PlanCandidate> rest = chosen.others;
@@ -228,6 +272,7 @@ LogicalResult Planner::decide() {
                          !(other.degrees == chosen.degrees);
                 });
   considered.candidates = consideredCandidates(candidates, options.globalBatch);
+  considerDrawn(found.drawn, options.globalBatch, considered.candidates);
   decision.report = planning::describe(candidates, options.memoryBytes) +
                     report + decision.report;
   decision.sharding = std::move(sharding);

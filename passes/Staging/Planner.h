@@ -12,8 +12,11 @@ namespace merak {
 struct SearchResult {
   // For the report: the best one of each degrees, then the plain ones.
   std::vector<planning::PlanCandidate> candidates;
+  // For its curve of memory and time besides.
+  std::vector<planning::PlanCandidate> drawn;
   // What may be taken, best first (planning::finalists).
   std::vector<planning::PlanCandidate> finalists;
+  int64_t priced = 0; // plans
 };
 
 struct PlannerOptions {
@@ -30,6 +33,10 @@ struct PlannerOptions {
   // nothing is searched then.
   std::optional<SearchResult> found;
   size_t take = 0;
+  // All plans of memory and time that none beats instead of the fastest, at
+  // most so many; their graph is decomposed only when one of them is taken. 0:
+  // the fastest.
+  size_t explores = 0;
 };
 
 // Everything later phases apply: what planning decided, on the graph of the

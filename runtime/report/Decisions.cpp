@@ -22,6 +22,7 @@ planpb::Decisions toProto(const Decisions &decisions) {
     out->set_chosen(candidate.chosen);
     out->set_infeasible(!candidate.feasible);
     out->set_why(candidate.why);
+    out->set_only_drawn(candidate.onlyDrawn);
   }
   for (const StageDecision &stage : decisions.stages) {
     planpb::StageDecision *out = proto.add_stages();
@@ -59,7 +60,8 @@ Decisions decisionsOf(const planpb::PlanFile &file) {
                                     .bubbleSeconds = proto.bubble_seconds(),
                                     .chosen = proto.chosen(),
                                     .feasible = !proto.infeasible(),
-                                    .why = proto.why()});
+                                    .why = proto.why(),
+                                    .onlyDrawn = proto.only_drawn()});
   for (const planpb::StageDecision &proto : file.decisions().stages())
     decisions.stages.push_back({.first = proto.first(),
                                 .last = proto.last(),

@@ -26,6 +26,8 @@ struct CandidatePlan {
   bool chosen = false;
   bool feasible = true;
   std::string why; // why chosen, or why not
+  // Another point of the curve of memory and time: drawn, but listed nowhere.
+  bool onlyDrawn = false;
 };
 
 // One pipeline stage of the chosen configuration.

@@ -130,7 +130,8 @@ Json decisionsJson(const Decisions &decisions, Json &page) {
                           {"bubble", c.bubbleSeconds},
                           {"chosen", c.chosen},
                           {"feasible", c.feasible},
-                          {"why", c.why}});
+                          {"why", c.why},
+                          {"onlyDrawn", c.onlyDrawn}});
   for (const StageDecision &s : decisions.stages)
     stages.push_back({{"first", s.first},
                       {"last", s.last},

@@ -231,6 +231,7 @@ SUITES = {
     "memory": python_suite("test/e2e/memory.py", tools=True),
     "phases": python_suite("test/e2e/phases.py", tools=True),
     "strategy": python_suite("test/e2e/strategy.py", tools=True),
+    "frontier": python_suite("test/e2e/frontier.py", tools=True),
     "seams": python_suite("test/e2e/seams.py", tools=True),
     "real-size": python_suite("test/e2e/real_size.py", tools=True),
     "expected": python_suite("test/e2e/expected.py", tools=True),

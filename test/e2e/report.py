@@ -34,6 +34,8 @@ AFTER = """<script>
 const look = () => ({
   bars: document.querySelectorAll('#timeline rect.span').length,
   areas: document.querySelectorAll('#memory path.area').length,
+  points: document.querySelectorAll('#tradeoffs circle.point').length,
+  labels: [...document.querySelectorAll('#tradeoffs text')].map(t => t.textContent),
   sections: [...document.querySelectorAll('section')].map(s => s.id),
   rows: [...document.querySelectorAll('section')].map(s => s.querySelectorAll('tbody tr').length),
 });
@@ -122,6 +124,10 @@ def check(page, width, dark, rows, sections, tools):
         problems.append(f"{seen['bars']} bars in {rows} rows")
     if seen["areas"] < rows:
         problems.append(f"{seen['areas']} areas of memory for {rows} rows")
+    if seen["points"] < 2 or "chosen" not in ", ".join(
+            seen["labels"]).split(", "):
+        problems.append(f"{seen['points']} points of memory and time, labels "
+                        f"{seen['labels']}")
     if not 0 < seen["zoomed"] < seen["bars"]:
         problems.append(f"zoomed in: {seen['zoomed']} of {seen['bars']} bars")
     # The first bar that is left after zooming may be of any kind.
@@ -153,7 +159,7 @@ def body(model, options, ranks, width, dark, traced, tools):
         tools.run("merak-plan", "report", plan, f"--trace={trace}", "-o", page)
     return check(page, width, dark, ranks,
                  ["timeline", "balance", "memory", "communication", "stages",
-                  "candidates", "decisions"], tools)
+                  "tradeoffs", "candidates", "decisions"], tools)
 
 
 def main():

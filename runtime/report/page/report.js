@@ -393,8 +393,62 @@ function recomputation() {
         ...(any ? [`${s.opsRecomputed} of ${s.ops}`, bytes(s.recomputedBytes), seconds(s.recompute)] : []),
         ...(why ? [s.why] : [])]}))));
 }
+// Time over memory of all that was considered, with the steps of what is worth
+// having: less of one only for more of the other.
+function tradeoffs() {
+  const list = data.candidates.filter(c => c.feasible && c.memory > 0 && c.seconds > 0);
+  if (list.length < 2) return;
+  const W = 920, H = 400, L = 84, R = 150, T = 16, B = 46;
+  const axis = (values, from, to) => {
+    const low = Math.log(Math.min(...values) / 1.08), high = Math.log(Math.max(...values) * 1.08);
+    return value => from + (to - from) * (Math.log(value) - low) / (high - low);
+  };
+  const x = axis(list.map(c => c.memory), L, W - R), y = axis(list.map(c => c.seconds), H - B, T);
+  const plot = svg('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': 'predicted step over memory of the fullest rank'});
+  const ends = (values, say, put) => {
+    const low = Math.min(...values), high = Math.max(...values);
+    for (let i = 0; i < 4; ++i) put(low * (high / low) ** (i / 3), say);
+  };
+  ends(list.map(c => c.memory), bytes, (value, say) => {
+    svg('line', {x1: x(value), x2: x(value), y1: T, y2: H - B, class: 'grid'}, plot);
+    svg('text', {x: x(value), y: H - B + 18, class: 'soft', 'text-anchor': 'middle'}, plot, say(value));
+  });
+  ends(list.map(c => c.seconds), seconds, (value, say) => {
+    svg('line', {x1: L, x2: W - R, y1: y(value), y2: y(value), class: 'grid'}, plot);
+    svg('text', {x: L - 8, y: y(value) + 4, class: 'soft', 'text-anchor': 'end'}, plot, say(value));
+  });
+  svg('text', {x: (L + W - R) / 2, y: H - 8, 'text-anchor': 'middle'}, plot, 'memory of the fullest rank');
+  let best = Infinity, path = '';
+  for (const c of [...list].sort((a, b) => a.memory - b.memory || a.seconds - b.seconds)) {
+    if (c.seconds >= best) continue;
+    best = c.seconds;
+    path += path ? ` H${x(c.memory)} V${y(c.seconds)}` : `M${x(c.memory)} ${y(c.seconds)}`;
+  }
+  svg('path', {class: 'curve', d: `${path} H${W - R}`, fill: 'none', stroke: color('accent'), 'stroke-width': 1.5}, plot);
+  const named = c => c.chosen || (c.name && c.name !== 'merakc');
+  const labels = new Map(); // by place, since some ways are the same plan
+  for (const c of [...list].sort((a, b) => named(a) - named(b))) {
+    const dot = svg('circle', {class: 'point', cx: x(c.memory), cy: y(c.seconds), r: c.chosen ? 7 : 4,
+        fill: color(c.chosen ? 'U' : named(c) ? 'B' : 'accent')}, plot);
+    dot.addEventListener('pointermove', event => showTip(event, [
+      c.chosen ? 'chosen' : c.name || 'considered', `pp=${c.pp} dp=${c.dp} tp=${c.tp}, ${c.microbatches} × ${c.microbatch}, ${c.schedule}`,
+      `recompute ${c.recompute}`, `${bytes(c.memory)}, ${seconds(c.seconds)}`]));
+    dot.addEventListener('pointerleave', hideTip);
+    const place = `${x(c.memory).toFixed(0)} ${y(c.seconds).toFixed(0)}`;
+    if (named(c)) labels.set(place, [...(labels.get(place) || []), c.chosen ? 'chosen' : c.name]);
+  }
+  for (const [place, names] of labels) {
+    const [at, height] = place.split(' ').map(Number);
+    const isRight = at > W - R - 60; // no room beside it
+    svg('text', {x: at + (isRight ? 0 : 9), y: height + (isRight ? -9 : 4), 'text-anchor': isRight ? 'end' : 'start'},
+        plot, names.join(', '));
+  }
+  section('tradeoffs', 'Memory and time',
+      'Estimates of the search; the line leads along what none beats in both. Point at a dot for its plan.',
+      html('div', {class: 'plot'}, plot));
+}
 function candidates() {
-  const list = data.candidates;
+  const list = data.candidates.filter(c => !c.onlyDrawn);
   if (!list.length) return;
   const has = key => list.some(c => c[key]);
   const columns = [];
@@ -428,6 +482,7 @@ balance();
 memory();
 traffic();
 recomputation();
+tradeoffs();
 candidates();
 if (data.text) section('decisions', 'Decisions', 'What the compiler said.', html('pre', {}, data.text));
 document.getElementById('contents').replaceChildren(...sections.map(([id, title]) => html('a', {href: '#' + id}, title)));

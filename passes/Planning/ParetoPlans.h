@@ -1,0 +1,28 @@
+// Every plan worth having on some devices: of memory and time none is beaten in
+// one without losing in the other. A search under one limit recomputes, cuts
+// and stores in parts as little as fits into it, so what needs less memory is
+// found under smaller limits: from the memory that a device has down to the
+// least that trains at all (the profiling mode of TensorOpt, arXiv 2004.10856).
+#pragma once
+
+#include "passes/Planning/Frontier.h"
+#include "passes/Planning/PlanSearch.h"
+
+namespace merak::planning {
+
+// Numbers of the costs that no other one beats, bytes ascending; of equals the
+// first.
+std::vector<size_t> undominated(const std::vector<Cost> &costs);
+
+// As the search priced it: bytes of the fullest rank, nanoseconds a step.
+Cost costOf(const PlanCandidate &candidate);
+
+// Fastest first, at most `most`; of more, those stay that differ most in
+// memory. `search` gets other limits meanwhile, and `memoryBytes` back. Plans
+// of `known` are considered as well: those of a search under `memoryBytes`.
+std::vector<PlanCandidate> paretoPlans(PlanSearch &search, SearchPolicy policy,
+                                       double memoryBytes,
+                                       const std::vector<PlanCandidate> &known,
+                                       size_t most);
+
+} // namespace merak::planning

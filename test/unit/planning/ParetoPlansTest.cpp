@@ -1,0 +1,141 @@
+// All plans of memory and time that are worth having, on models by hand.
+#include "passes/Planning/ParetoPlans.h"
+
+#include "test/unit/planning/ModelGraphs.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <random>
+
+namespace merak::planning {
+namespace {
+
+bool beats(const Cost &a, const Cost &b) {
+  return a.bytes <= b.bytes && a.nanoseconds <= b.nanoseconds && !(a == b);
+}
+
+// Against the definition, on costs with many ties.
+TEST(ParetoPlans, UndominatedIsWhatNothingBeats) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Cost> costs(random() % 12);
+    for (Cost &cost : costs)
+      cost = {int64_t(random() % 6), int64_t(random() % 6)};
+    const std::vector<size_t> found = undominated(costs);
+    for (size_t i = 0; i < costs.size(); ++i) {
+      const bool isBeaten =
+          std::any_of(costs.begin(), costs.end(), [&](const Cost &other) {
+            return beats(other, costs[i]);
+          });
+      const bool isEqualToEarlier = std::find(costs.begin(), costs.begin() + i,
+                                              costs[i]) != costs.begin() + i;
+      EXPECT_EQ(std::find(found.begin(), found.end(), i) != found.end(),
+                !isBeaten && !isEqualToEarlier);
+    }
+    EXPECT_TRUE(
+        std::is_sorted(found.begin(), found.end(), [&](size_t a, size_t b) {
+          return costs[a].bytes < costs[b].bytes;
+        }));
+  }
+}
+
+struct Gpt {
+  test::TrainGraph model = test::makeGpt({.layers = 4, .batch = 16});
+  Classes classes = unify(model.graph);
+  SearchInput input;
+  Gpt() {
+    input.graph = &model.graph;
+    input.classes = &classes;
+    input.batched = {model.find("input_ids"), model.find("labels")};
+    input.cluster = costmodel::defaultCluster(4);
+    input.globalBatch = 16;
+  }
+  std::vector<PlanCandidate> explore(size_t most = 100) {
+    PlanSearch search(input);
+    const SearchPolicy policy = ownPolicy(input.pinned);
+    std::vector<PlanCandidate> known = finalists(search.search(policy), 4);
+    return paretoPlans(search, policy, input.memoryBytes, known, most);
+  }
+};
+
+TEST(ParetoPlans, EndsAreTheFastestAndTheSmallest) {
+  Gpt gpt;
+  const std::vector<PlanCandidate> found = gpt.explore();
+  ASSERT_GT(found.size(), 4u);
+  PlanSearch search(gpt.input);
+  const SearchPolicy policy = ownPolicy(gpt.input.pinned);
+  const PlanCandidate fastest = search.search(policy).front();
+  Cost least = costOf(found.front()), most = least;
+  for (const PlanCandidate &candidate : found) {
+    EXPECT_TRUE(candidate.fits());
+    if (costOf(candidate).bytes < least.bytes)
+      least = costOf(candidate);
+    if (costOf(candidate).nanoseconds < most.nanoseconds)
+      most = costOf(candidate);
+  }
+  EXPECT_LE(most.nanoseconds, costOf(fastest).nanoseconds);
+  // Nothing fits into less than the smallest, whatever the degrees.
+  EXPECT_LT(least.bytes, most.bytes);
+  const std::vector<Degrees> every = *search.degrees();
+  for (const Degrees &degrees : every) {
+    PlanSearch tight(gpt.input);
+    tight.limitMemory(double(least.bytes) * 0.99);
+    EXPECT_FALSE(tight.plan(degrees, policy, true).fits()) << degrees.str();
+  }
+}
+
+// The stages stay, and what they recompute is what the limit asks for.
+TEST(ParetoPlans, RefitKeepsTheStages) {
+  Gpt gpt;
+  gpt.input.pinned.mesh = {{"pp", 2}, {"dp", 2}, {"tp", 1}};
+  gpt.input.pinned.microbatch = 2;
+  gpt.input.pinned.schedule = "1f1b";
+  PlanSearch search(gpt.input);
+  const PlanCandidate open = search.search(ownPolicy(gpt.input.pinned)).front();
+  const double bytes = open.plan.cost.fullest();
+  search.limitMemory(0.9 * bytes);
+  const PlanCandidate tight = search.refit(open);
+  ASSERT_EQ(tight.problem, "");
+  EXPECT_TRUE(tight.fits());
+  EXPECT_LE(tight.plan.cost.fullest(), 0.9 * bytes);
+  EXPECT_EQ(tight.plan.begin, open.plan.begin);
+  EXPECT_EQ(tight.plan.schedule.name, open.plan.schedule.name);
+  EXPECT_NE(tight.plan.marks, open.plan.marks);
+  EXPECT_GT(tight.plan.cost.seconds, open.plan.cost.seconds);
+  search.limitMemory(bytes);
+  EXPECT_EQ(costOf(search.refit(open)), costOf(open));
+}
+
+// A limit leaves out what it does not hold, and only that.
+TEST(ParetoPlans, KeepsToTheLimit) {
+  Gpt gpt;
+  const std::vector<PlanCandidate> all = gpt.explore();
+  std::vector<int64_t> bytes;
+  for (const PlanCandidate &candidate : all)
+    bytes.push_back(costOf(candidate).bytes);
+  std::sort(bytes.begin(), bytes.end());
+  gpt.input.memoryBytes = double(bytes[bytes.size() / 2]);
+  const std::vector<PlanCandidate> within = gpt.explore();
+  ASSERT_FALSE(within.empty());
+  for (const PlanCandidate &candidate : within)
+    EXPECT_LE(candidate.plan.cost.fullest(), gpt.input.memoryBytes);
+}
+
+TEST(ParetoPlans, ThinnedPlansKeepBothEnds) {
+  Gpt gpt;
+  auto ends = [](const std::vector<PlanCandidate> &found) {
+    int64_t bytes = costOf(found.front()).bytes;
+    int64_t time = costOf(found.front()).nanoseconds;
+    for (const PlanCandidate &candidate : found) {
+      bytes = std::min(bytes, costOf(candidate).bytes);
+      time = std::min(time, costOf(candidate).nanoseconds);
+    }
+    return std::pair(bytes, time);
+  };
+  const std::vector<PlanCandidate> all = gpt.explore(), few = gpt.explore(3);
+  EXPECT_LT(few.size(), all.size());
+  EXPECT_EQ(ends(few), ends(all));
+}
+
+} // namespace
+} // namespace merak::planning
