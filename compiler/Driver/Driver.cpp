@@ -102,7 +102,10 @@ static int compileOrAnswer(int argc, char **argv) {
                  << options.remarks << "' (see --help)\n";
     return 2;
   }
-  if (failed(compilation.run())) {
+  const bool isDone = succeeded(compilation.run());
+  if (options.timing)
+    llvm::errs() << compilation.getTimes().str();
+  if (!isDone) {
     if (errors == 0) {
       llvm::errs() << "merakc: internal error: a phase failed without a "
                       "message\n";
