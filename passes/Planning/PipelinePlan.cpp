@@ -40,6 +40,8 @@ public:
                  options.recompute != "auto";
     if (ratio)
       given = std::strtod(options.recompute.c_str(), nullptr);
+    if (isHopeless())
+      return {};
     for (const std::string &name : options.schedules) {
       ScheduleOptions make;
       make.stages = shape.stages;
@@ -57,7 +59,7 @@ public:
       std::optional<Schedule> shorter;
       make.microbatches =
           std::min(shape.microbatches, std::max(8, 3 * shape.stages));
-      if (make.microbatches < shape.microbatches)
+      if (make.microbatches < shape.microbatches && comparesCuts())
         if (Result<Schedule> made = makeSchedule(name, make); made.ok())
           shorter = *made;
       status.merge(
@@ -108,13 +110,13 @@ private:
     if (options.begin) {
       if (int(options.begin->size()) == parts + 1)
         take(search, *options.begin);
-    } else if (options.cutter) {
-      Result<std::vector<int>> begin = options.cutter(model, parts);
+    } else if (!comparesCuts()) {
+      Result<std::vector<int>> begin = onlyCuts(parts);
       MERAK_RETURN_IF_ERROR(begin.status());
       take(search, *begin);
     } else {
       MERAK_RETURN_IF_ERROR(start(search, parts));
-      if (options.cut == CutRule::Time && parts > 1)
+      if (parts > 1)
         improve(search, parts);
     }
     PipelinePlan &found = search.best;
@@ -140,7 +142,8 @@ private:
     return out;
   }
 
-  Status start(Search &search, int parts) {
+  // The lightest heaviest stage.
+  Result<std::vector<int>> balanced(int parts) const {
     const std::vector<int> &at = model.positions(parts);
     int n = int(at.size()) - 1;
     if (n < parts)
@@ -149,11 +152,37 @@ private:
     std::vector<int> begin;
     for (int cut : balance(weights(at), parts))
       begin.push_back(at[cut]);
-    if (options.cut != CutRule::Time) {
-      take(search, begin);
-      return {};
-    }
-    try_(search, begin);
+    return begin;
+  }
+
+  bool comparesCuts() const {
+    return !options.begin && !options.cutter && options.cut == CutRule::Time;
+  }
+  // Where no cuts are compared.
+  Result<std::vector<int>> onlyCuts(int parts) const {
+    if (options.begin)
+      return *options.begin;
+    return options.cutter ? options.cutter(model, parts) : balanced(parts);
+  }
+  bool isTooSlow(double least) const {
+    return options.limit > 0 && least * (1 - kSmall) > options.limit;
+  }
+  // Whether the only cuts take too long with any schedule.
+  bool isHopeless() const {
+    if (options.limit <= 0 || options.price || comparesCuts() ||
+        !options.concrete.empty())
+      return false;
+    const int parts = shape.stages *
+                      (problem.train ? chunksOn(shape.stages, options) : 1);
+    Result<std::vector<int>> begin = onlyCuts(parts);
+    return begin.ok() && int(begin->size()) == parts + 1 &&
+           isTooSlow(LeastSeconds(model).of(shape, *begin));
+  }
+
+  Status start(Search &search, int parts) {
+    Result<std::vector<int>> begin = balanced(parts);
+    MERAK_RETURN_IF_ERROR(begin.status());
+    try_(search, *begin);
     if (model.blockBounds().size() > size_t(parts))
       try_(search, *equalLayers(model, parts));
     return {};
@@ -165,15 +194,6 @@ private:
 
   // Cuts that are compared with no others: priced once, at the end.
   void take(Search &search, const std::vector<int> &begin) {
-    const auto isTooSlow = [&](double least) {
-      return options.limit > 0 && least * (1 - kSmall) > options.limit;
-    };
-    if (options.limit > 0 && !options.price) {
-      if (!sums)
-        sums.emplace(model);
-      if (isTooSlow(sums->of(shape, begin)))
-        return;
-    }
     ++search.evaluations;
     std::vector<Marks> marks = choose(search, begin);
     if (options.limit > 0 && isTooSlow(leastOf(search, begin, marks)))
@@ -407,7 +427,6 @@ private:
   const PipelineShape &shape;
   const PipelineOptions &options;
   double given = 0;
-  std::optional<LeastSeconds> sums; // if there is a limit
   std::vector<PipelinePlan> plans;
 };
 
