@@ -7,8 +7,9 @@
 using namespace merak;
 
 planning::TimedWork &CompileTimes::phase(const std::string &name) {
-  auto it = std::find_if(phases.begin(), phases.end(),
-                         [&](const auto &phase) { return phase.first == name; });
+  auto it = std::find_if(phases.begin(), phases.end(), [&](const auto &phase) {
+    return phase.first == name;
+  });
   if (it == phases.end())
     it = phases.insert(phases.end(), {name, {}});
   return it->second;

@@ -13,8 +13,8 @@ struct CompileTimes {
   // Phases in the order of their first run; one that runs again, for another
   // plan, counts again.
   std::vector<std::pair<std::string, planning::TimedWork>> phases;
-  planning::SearchTimes search;      // part of the phase "stage"
-  planning::TimedWork confirmation;  // plans simulated before one is written
+  planning::SearchTimes search;     // part of the phase "stage"
+  planning::TimedWork confirmation; // plans simulated before one is written
   planning::TimedWork all;
 
   planning::TimedWork &phase(const std::string &name);

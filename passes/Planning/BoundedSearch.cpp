@@ -62,8 +62,8 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   if (quick)
     times.considered += int64_t(degrees.size());
   // Another system's prices have other bounds.
-  const bool bounded = !input.exhaustive && !policy.price && most > 0 &&
-                       degrees.size() > most;
+  const bool bounded =
+      !input.exhaustive && !policy.price && most > 0 && degrees.size() > most;
   const auto homeOfIndex = [&](size_t i) { return homeOf(degrees[i]); };
   std::vector<Bound> order(degrees.size());
   for (size_t i = 0; i < degrees.size(); ++i)

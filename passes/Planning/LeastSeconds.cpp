@@ -39,8 +39,7 @@ LeastSeconds::LeastSeconds(const StageModel &model)
       links[action] = sums.communicated;
     }
     // What W computes may run beside what B waits for.
-    waited = std::max(all[0], links[0]) +
-             std::max(all[1] + all[2], links[1]);
+    waited = std::max(all[0], links[0]) + std::max(all[1] + all[2], links[1]);
     if (problem.overlap == 0) {
       const ActionTimes times = model.timesOf(0, n).times;
       waited = times.F + (problem.train ? times.B + times.W : 0);
@@ -86,8 +85,7 @@ double LeastSeconds::of(const PipelineShape &shape,
 }
 
 bool LeastSeconds::misfits(const PipelineShape &shape) const {
-  return shape.memoryBytes > 0 &&
-         fixedBytes > shape.memoryBytes * shape.stages;
+  return shape.memoryBytes > 0 && fixedBytes > shape.memoryBytes * shape.stages;
 }
 
 } // namespace merak::planning

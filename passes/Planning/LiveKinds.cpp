@@ -115,16 +115,16 @@ PerLiveKind<int> CopyCounter::of(int v, int distance) const {
   const Places early[] = {whenReceived(F, arrivalsOf(v - distance, Action::F)),
                           whenReceived(R, {}),
                           whenReceived(B, arrivalsOf(v + distance, Action::B))};
-  const Places *begins[2][3] = {{&F, &R, &B}, {&early[0], &early[1], &early[2]}};
+  const Places *begins[2][3] = {{&F, &R, &B},
+                                {&early[0], &early[1], &early[2]}};
   const std::pair<int, const Places *> lives[kLiveKinds] = {
       {0, &F}, {0, &R}, {0, &B}, {0, &W}, {1, &B}, {1, &W}, {2, &B}, {2, &W}};
   PerLiveKind<int> copies;
   for (int life = 0; life < kLiveKinds; ++life)
     for (bool received : {false, true})
       for (bool sent : {false, true})
-        copies.at(LiveKind(life), received, sent) =
-            mostAtOnce(*begins[received][lives[life].first],
-                       *lives[life].second, sent);
+        copies.at(LiveKind(life), received, sent) = mostAtOnce(
+            *begins[received][lives[life].first], *lives[life].second, sent);
   return copies;
 }
 

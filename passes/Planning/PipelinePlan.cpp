@@ -172,8 +172,8 @@ private:
     if (options.limit <= 0 || options.price || comparesCuts() ||
         !options.concrete.empty())
       return false;
-    const int parts = shape.stages *
-                      (problem.train ? chunksOn(shape.stages, options) : 1);
+    const int parts =
+        shape.stages * (problem.train ? chunksOn(shape.stages, options) : 1);
     Result<std::vector<int>> begin = onlyCuts(parts);
     return begin.ok() && int(begin->size()) == parts + 1 &&
            isTooSlow(LeastSeconds(model).of(shape, *begin));
@@ -238,8 +238,7 @@ private:
     search.spent += search.actions;
     // Beside a plan that fits, one that does not is no better either.
     if (!search.best.begin.empty() && search.best.cost.fits() &&
-        leastOf(search, begin, marks) * (1 - kSmall) >
-            search.best.cost.seconds)
+        leastOf(search, begin, marks) * (1 - kSmall) > search.best.cost.seconds)
       return false;
     PipelineCost cost = pipelineCost(model, shape, *search.schedule,
                                      search.lists, begin, marks, options.price);

@@ -130,8 +130,8 @@ private:
   };
   Bound boundOf(const Degrees &degrees, const SearchPolicy &policy);
   std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
-                                        const SearchPolicy &policy,
-                                        bool quick, size_t most);
+                                        const SearchPolicy &policy, bool quick,
+                                        size_t most);
   void planInFull(std::vector<PlanCandidate> &all, size_t count,
                   const SearchPolicy &policy);
   // Calls work(search, i) for all i below `count`, on all threads: each has a
@@ -147,7 +147,7 @@ private:
   SearchInput input;
   bool together = false; // see joinsSamples
   int64_t evaluated = 0;
-  std::vector<std::unique_ptr<PlanSearch>> helpers; // of the other threads
+  std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
   std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
   // By tp: classes chosen, for all batch degrees.
   std::map<int64_t,

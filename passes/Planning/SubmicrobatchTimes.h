@@ -61,7 +61,8 @@ private:
     double seconds = 0, slack = 0;
     std::vector<double> idle; // by task
   };
-  // The simulation of `chosen`, the tasks of the range; null: none communicates.
+  // The simulation of `chosen`, the tasks of the range; null: none
+  // communicates.
   const Simulated *find(int begin, int end,
                         const std::vector<int> &chosen) const;
   const Simulated *simulated(const std::vector<int> &chosen) const;

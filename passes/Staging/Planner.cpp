@@ -50,7 +50,7 @@ private:
   std::optional<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
   SearchResult found;
-  planning::SearchTimes times; // of earlier searches
+  planning::SearchTimes times;     // of earlier searches
   planning::SearchReport sharding; // of the graph as it was first
   std::string report;
   report::Decisions considered;

@@ -60,16 +60,17 @@ TEST(LeastSeconds, NoPlanIsFaster) {
     std::unique_ptr<Case> made = makeCase(seed, seed % 2 ? 0.7 : 0);
     PlanSearch search(made->input);
     SearchPolicy policy = ownPolicy(made->input.pinned);
-    for (const Degrees &d : *search.degrees())
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every)
       for (bool quick : {true, false}) {
         if (!quick && d.microbatches > 4)
           continue; // the same, slower
         PlanCandidate found = search.plan(d, policy, quick);
         if (!found.problem.empty())
           continue;
-        const PipelineShape shape = makePipelineShape(
-            made->input.cluster, d, made->input.memoryBytes,
-            made->input.reduction);
+        const PipelineShape shape =
+            makePipelineShape(made->input.cluster, d, made->input.memoryBytes,
+                              made->input.reduction);
         std::vector<const PlanCandidate *> all{&found};
         for (const PlanCandidate &other : found.others)
           all.push_back(&other);
@@ -99,8 +100,9 @@ TEST(LeastSeconds, NoPlanIsFaster) {
 TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
   int64_t fewer = 0, all = 0;
   for (unsigned seed = 10; seed < 18; ++seed) {
-    std::unique_ptr<Case> made =
-        makeCase(seed, seed % 3 == 0 ? 0 : seed % 3 == 1 ? 0.8 : 0.5);
+    std::unique_ptr<Case> made = makeCase(seed, seed % 3 == 0   ? 0
+                                                : seed % 3 == 1 ? 0.8
+                                                                : 0.5);
     SearchPolicy policy = ownPolicy(made->input.pinned);
     PlanSearch bounded(made->input);
     made->input.exhaustive = true;
