@@ -18,6 +18,7 @@ constexpr size_t kMostSimulated = 4;
 
 // None: it is no plan that could be simulated, as writing it will say.
 std::optional<double> Compilation::simulatedStep() {
+  planning::Stopwatch watch(times.confirmation);
   PlanWriterOptions writer;
   writer.target = options.target;
   ScopedDiagnosticHandler silent(&context, [](Diagnostic &) {});

@@ -140,6 +140,7 @@ void Compilation::reportGraph() {
 
 LogicalResult Compilation::reportStages() {
   const Decision &decision = *notes.decision;
+  times.search.add(decision.times);
   report += decision.report;
   if (!decided)
     decided = decision.strategy;
@@ -307,7 +308,11 @@ LogicalResult Compilation::runPhases(size_t begin, size_t end) {
   for (size_t phase = begin; phase <= end; ++phase) {
     if (phase == at("stage") && at("memory") <= end && !unplanned)
       unplanned.emplace(module->clone(), report, warnings.size());
-    const LogicalResult done = runHeld(names[phase], held);
+    LogicalResult done = failure();
+    {
+      planning::Stopwatch watch(times.phase(names[phase]));
+      done = runHeld(names[phase], held);
+    }
     if (goesBack(names[phase], failed(done), writes)) {
       llvm::erase_if(held, [](const Diagnostic &diagnostic) {
         return diagnostic.getSeverity() != DiagnosticSeverity::Error;
@@ -338,6 +343,7 @@ LogicalResult Compilation::runPhases(size_t begin, size_t end) {
 }
 
 LogicalResult Compilation::run() {
+  planning::Stopwatch watch(times.all);
   const std::vector<std::string> &names = phaseNames();
   auto indexOf = [&](const std::string &name) -> size_t {
     return llvm::find(names, name) - names.begin();
@@ -356,5 +362,8 @@ LogicalResult Compilation::run() {
   size_t end = std::min(indexOf(options.toPhase), names.size() - 1);
   if (failed(runPhases(begin, end)))
     return failure();
-  return indexOf(options.toPhase) == names.size() ? writeFiles() : success();
+  if (indexOf(options.toPhase) < names.size())
+    return success();
+  planning::Stopwatch files(times.phase("files"));
+  return writeFiles();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "compiler/Driver/Summary.h"
+#include "compiler/Driver/Timing.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -42,6 +43,8 @@ public:
   mlir::ModuleOp getModule() { return module.get(); }
   // After a failure: whether it is the compiler's own fault.
   bool isInternalError() const { return isBug; }
+  // Where the time went, of what was run so far.
+  const CompileTimes &getTimes() const { return times; }
   // All that was decided, in lines for the user.
   const std::string &getReport() const { return report; }
   // The same on one screen.
@@ -89,6 +92,7 @@ private:
   PhaseNotes notes;
   std::string report;
   std::vector<std::string> warnings;
+  CompileTimes times;
   bool isBug = false;
   // Planning once more, for less memory: how, how often, and what the first
   // plan decided.

@@ -357,6 +357,9 @@ void CommandLine::addOutput() {
   addFlag("-v,--verbose", o.verbose,
           "all decisions, not only what fits one screen");
   addFlag("-q,--quiet", o.quiet, "no report; warnings go to stderr");
+  addFlag("--timing", o.timing,
+          "where the time of the compilation went and the most memory it had, "
+          "to stderr");
   addFlag("--check", o.check,
           "write nothing: list all that stands in the way of compiling the "
           "model, and what its exporter changed");

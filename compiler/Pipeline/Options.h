@@ -61,6 +61,7 @@ struct CompilerOptions {
   std::string remarks;     // categories of remarks to print, as a regex
   bool quiet = false;
   bool verbose = false;   // all decisions, not only a screen of them
+  bool timing = false;    // say where the time went
   bool check = false;     // only say what stands in the way of compiling
   bool operators = false; // only print the table of operators
 };

@@ -77,6 +77,12 @@ const std::vector<Technique> &techniques() {
        [](const O &) {
          return "planning with and without it takes up to twice as long";
        }},
+      {"context", "tokens are split over tp everywhere, weights are whole",
+       [](const O &o) { return valueOf(o.context, "off"); },
+       [](O &o) { o.context = "auto"; }, [](O &o) { o.context = "off"; },
+       [](const O &) {
+         return "planning with and without it takes up to twice as long";
+       }},
   };
   return all;
 }

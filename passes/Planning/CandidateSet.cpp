@@ -70,12 +70,21 @@ static bool recomputes(const PipelinePlan &plan) {
                      [](const Marks &marks) { return !(marks == Marks{}); });
 }
 
-// No schedule of these stages is faster than its busiest one.
+// No schedule of these stages is faster than one of them, which begins when the
+// first microbatch has come to it.
 static double leastSeconds(const TriedPlan &attempt) {
   const PipelineCost &cost = attempt.plan.cost;
-  return cost.busy.empty()
-             ? 0
-             : *std::max_element(cost.busy.begin(), cost.busy.end());
+  const int microbatches = attempt.plan.schedule.microbatches;
+  const size_t stages = cost.busy.size();
+  double before = 0, least = 0;
+  for (size_t s = 0; s < stages; ++s) {
+    double setup = 0; // what may be done while it waits
+    for (size_t v = s; v < cost.stages.size(); v += stages)
+      setup += cost.stages[v].prologue * microbatches + cost.stages[v].clear;
+    least = std::max(least, cost.busy[s] + std::max(0.0, before - setup));
+    before += cost.stages[s].times.F;
+  }
+  return least;
 }
 
 static std::pair<double, double> exactly(const TriedPlan &attempt) {
@@ -151,6 +160,13 @@ std::vector<PipelinePlan> CandidateSet::plan(const TriedPlan &like,
   return found;
 }
 
+double CandidateSet::limitNow() const {
+  const TriedPlan *leader = limit > 0 ? best() : nullptr;
+  return leader && leader->plan.cost.fits()
+             ? std::min(limit, margin * leader->plan.cost.seconds)
+             : limit;
+}
+
 void CandidateSet::add(const StageModel &model, const PipelineShape &shape,
                        const Techniques &techniques) {
   TriedPlan like;
@@ -203,16 +219,19 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
   if (cutters.empty())
     cutters.push_back(nullptr); // a search
   std::vector<PipelinePlan> first;
+  bool leavesOut = false; // what might recompute
   for (size_t i = 0; i < policy.recompute.size(); ++i) {
     // Where nothing needs recomputation, other choices only cost time.
     if (i > 0 &&
-        (!train || (policy.recompute[0] == "auto" &&
+        (!train || (policy.recompute[0] == "auto" && !leavesOut &&
                     std::none_of(first.begin(), first.end(), recomputes))))
       break;
     options.recompute = policy.recompute[i];
     for (const Cutter &cutter : cutters) {
       options.cutter = cutter;
+      options.limit = limitNow();
       std::vector<PipelinePlan> found = plan(like, options);
+      leavesOut |= options.limit > 0 && found.size() < options.schedules.size();
       if (i == 0)
         first.insert(first.end(), found.begin(), found.end());
     }
@@ -225,6 +244,7 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
         if (policy.concrete.empty())
           options.schedules = {one.schedule.name};
         options.begin = one.begin;
+        options.limit = limitNow();
         plan(like, options);
       }
   // Parts that nobody asked for need not be possible.
@@ -247,6 +267,8 @@ void CandidateSet::improve() {
     const TriedPlan *leader = best();
     if (!all[i].model->problem.joins.empty())
       continue; // lists do not wait for all forwards
+    if (limit > 0 && leastSeconds(all[i]) > limit)
+      continue;
     const int chunks = all[i].plan.schedule.chunks;
     int &made = improved[chunks];
     if (made == (chunks == policy.chunks ? kImproved : kImprovedChunks))

@@ -83,6 +83,9 @@ public:
   std::vector<const TriedPlan *> finalists(size_t most) const;
   // Those than which none is faster and needs no more memory, fastest first.
   std::vector<const TriedPlan *> frontier() const;
+  // Seconds above which plans are left out, and by which part of the best one
+  // that fits they may be slower; 0: none is left out.
+  double limit = 0, margin = 1;
   Status problems;
   int64_t evaluations = 0; // stages simulated
   // For a report: what else was tried, the best of each kind, and the schedules
@@ -93,6 +96,8 @@ private:
   std::vector<PipelinePlan> plan(const TriedPlan &like,
                                  PipelineOptions options);
   void addChunks(const TriedPlan &like, int chunks);
+  // Seconds above which a plan of this set is not worth making; 0: none.
+  double limitNow() const;
   static bool better(const TriedPlan &a, const TriedPlan &b);
 
   const SearchPolicy &policy;

@@ -34,6 +34,28 @@ using LiveBytes = PerLiveKind<double>; // bytes of a microbatch
 std::vector<PerLiveKind<int>> copiesOf(const Schedule &schedule,
                                        int distance = 1);
 
+// The same for one virtual stage and distance after the other: the lists, where
+// each action takes one unit and transfers none, are run only once.
+class CopyCounter {
+public:
+  explicit CopyCounter(const Schedule &schedule);
+  PerLiveKind<int> of(int virtualStage, int distance) const;
+
+private:
+  struct Span {
+    int start, end; // units
+  };
+  struct Runs { // of F, R, B, W: places in the list of the stage, ascending
+    std::vector<int> places[4], microbatch[4];
+  };
+  std::vector<int> arrivals(int from, int to, Action action) const;
+
+  int stages, microbatches;
+  bool finished = true, backward = false;
+  std::vector<std::vector<Span>> times; // by stage and place
+  std::vector<Runs> runs;               // by virtual stage
+};
+
 inline double bytesOf(const LiveBytes &lives, const PerLiveKind<int> &copies) {
   double bytes = 0;
   for (size_t i = 0; i < lives.all.size(); ++i)

@@ -1,6 +1,7 @@
 #include "passes/Planning/PipelinePlan.h"
 
 #include "passes/Planning/AutoSchedule.h"
+#include "passes/Planning/LeastSeconds.h"
 #include "passes/Planning/Recompute.h"
 
 #include <algorithm>
@@ -39,6 +40,8 @@ public:
                  options.recompute != "auto";
     if (ratio)
       given = std::strtod(options.recompute.c_str(), nullptr);
+    if (isHopeless())
+      return {};
     for (const std::string &name : options.schedules) {
       ScheduleOptions make;
       make.stages = shape.stages;
@@ -56,7 +59,7 @@ public:
       std::optional<Schedule> shorter;
       make.microbatches =
           std::min(shape.microbatches, std::max(8, 3 * shape.stages));
-      if (make.microbatches < shape.microbatches)
+      if (make.microbatches < shape.microbatches && comparesCuts())
         if (Result<Schedule> made = makeSchedule(name, make); made.ok())
           shorter = *made;
       status.merge(
@@ -106,19 +109,26 @@ private:
       search.actions += int64_t(order.size());
     if (options.begin) {
       if (int(options.begin->size()) == parts + 1)
-        try_(search, *options.begin);
+        take(search, *options.begin);
+    } else if (!comparesCuts()) {
+      Result<std::vector<int>> begin = onlyCuts(parts);
+      MERAK_RETURN_IF_ERROR(begin.status());
+      take(search, *begin);
     } else {
       MERAK_RETURN_IF_ERROR(start(search, parts));
-      if (!options.cutter && options.cut == CutRule::Time && parts > 1)
+      if (parts > 1)
         improve(search, parts);
     }
     PipelinePlan &found = search.best;
-    if (found.begin.empty())
+    if (found.begin.empty()) {
+      lists.release();
       return {};
+    }
     // Exactly, with all microbatches.
     found.schedule = schedule;
     found.cost = pipelineCost(model, shape, schedule, lists, found.begin,
                               found.marks, options.price);
+    lists.release();
     found.evaluations = search.evaluations;
     plans.push_back(std::move(found));
     return {};
@@ -132,14 +142,8 @@ private:
     return out;
   }
 
-  Status start(Search &search, int parts) {
-    if (options.cutter) {
-      Result<std::vector<int>> begin = options.cutter(model, parts);
-      if (!begin.ok())
-        return begin.status();
-      try_(search, *begin);
-      return {};
-    }
+  // The lightest heaviest stage.
+  Result<std::vector<int>> balanced(int parts) const {
     const std::vector<int> &at = model.positions(parts);
     int n = int(at.size()) - 1;
     if (n < parts)
@@ -148,9 +152,38 @@ private:
     std::vector<int> begin;
     for (int cut : balance(weights(at), parts))
       begin.push_back(at[cut]);
-    try_(search, begin);
-    if (options.cut == CutRule::Time &&
-        model.blockBounds().size() > size_t(parts))
+    return begin;
+  }
+
+  bool comparesCuts() const {
+    return !options.begin && !options.cutter && options.cut == CutRule::Time;
+  }
+  // Where no cuts are compared.
+  Result<std::vector<int>> onlyCuts(int parts) const {
+    if (options.begin)
+      return *options.begin;
+    return options.cutter ? options.cutter(model, parts) : balanced(parts);
+  }
+  bool isTooSlow(double least) const {
+    return options.limit > 0 && least * (1 - kSmall) > options.limit;
+  }
+  // Whether the only cuts take too long with any schedule.
+  bool isHopeless() const {
+    if (options.limit <= 0 || options.price || comparesCuts() ||
+        !options.concrete.empty())
+      return false;
+    const int parts =
+        shape.stages * (problem.train ? chunksOn(shape.stages, options) : 1);
+    Result<std::vector<int>> begin = onlyCuts(parts);
+    return begin.ok() && int(begin->size()) == parts + 1 &&
+           isTooSlow(LeastSeconds(model).of(shape, *begin));
+  }
+
+  Status start(Search &search, int parts) {
+    Result<std::vector<int>> begin = balanced(parts);
+    MERAK_RETURN_IF_ERROR(begin.status());
+    try_(search, *begin);
+    if (model.blockBounds().size() > size_t(parts))
       try_(search, *equalLayers(model, parts));
     return {};
   }
@@ -159,13 +192,56 @@ private:
     return search.spent < options.budget;
   }
 
+  // Cuts that are compared with no others: priced once, at the end.
+  void take(Search &search, const std::vector<int> &begin) {
+    ++search.evaluations;
+    std::vector<Marks> marks = choose(search, begin);
+    if (options.limit > 0 && isTooSlow(leastOf(search, begin, marks)))
+      return;
+    search.best.marks = std::move(marks);
+    search.best.begin = begin;
+  }
+
+  // No time of these stages is less: a stage begins when the first microbatch
+  // has come to it, and then does its work.
+  double leastOf(const Search &search, const std::vector<int> &begin,
+                 const std::vector<Marks> &marks) const {
+    const int p = shape.stages, m = search.schedule->microbatches;
+    std::vector<double> work(p, 0), fill(p, 0);
+    double before = 0, optimizer = 0;
+    for (size_t v = 0; v + 1 < begin.size(); ++v) {
+      const StageCost &cost = priceOf(model, shape, begin[v], begin[v + 1],
+                                      marks[v], options.price);
+      const ActionTimes &times = cost.times;
+      if (int(v) < p)
+        fill[v] = before;
+      if (v == 0) // of its last backward
+        fill[v] -= cost.hiddenByWeights;
+      work[v % p] +=
+          times.F + (problem.train ? times.R + times.B + times.W : 0);
+      before += times.F;
+      optimizer = std::max(optimizer, cost.optimizer);
+    }
+    double least = 0, cycle = 0;
+    for (int s = 0; s < p; ++s) {
+      least = std::max(least, fill[s] + m * work[s]);
+      cycle = std::max(cycle, work[s]);
+    }
+    // All microbatches, or as try_ adds those that its schedule lacks.
+    return least + optimizer + cycle * search.missing;
+  }
+
   // True if it is the best so far under this schedule.
   bool try_(Search &search, const std::vector<int> &begin) {
     std::vector<Marks> marks = choose(search, begin);
-    PipelineCost cost = pipelineCost(model, shape, *search.schedule,
-                                     search.lists, begin, marks, options.price);
     ++search.evaluations;
     search.spent += search.actions;
+    // Beside a plan that fits, one that does not is no better either.
+    if (!search.best.begin.empty() && search.best.cost.fits() &&
+        leastOf(search, begin, marks) * (1 - kSmall) > search.best.cost.seconds)
+      return false;
+    PipelineCost cost = pipelineCost(model, shape, *search.schedule,
+                                     search.lists, begin, marks, options.price);
     double cycle = 0;
     for (int s = 0; s < shape.stages; ++s) {
       double seconds = 0;

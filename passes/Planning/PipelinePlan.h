@@ -32,6 +32,8 @@ struct PipelineOptions {
   std::optional<std::vector<int>> begin; // stages + 1 positions: given cuts
   StagePricer price;                     // null: StageModel::cost
   int64_t budget = 500'000;              // simulated actions of each schedule
+  // Plans that certainly take longer are left out (LeastSeconds.h); 0: none.
+  double limit = 0;
 };
 
 // Parts of the model on each of so many stages.

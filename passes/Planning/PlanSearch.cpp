@@ -310,6 +310,7 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
     return known.get();
   if (!status.ok())
     return status;
+  Stopwatch watch(times.shardings);
   auto made = std::make_unique<Sharding>();
   made->classes = &(*layouts)->classes();
   Result<Assignment> assignment =
@@ -341,6 +342,7 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   made->problem =
       makeStageProblem(*input.graph, made->assignment, *outcome, costs);
   made->model = std::make_unique<StageModel>(made->problem);
+  made->least.emplace(*made->model);
   known = std::move(made);
   return known.get();
 }
@@ -379,14 +381,34 @@ const Result<Assignment> &PlanSearch::halve(const Degrees &d, bool context) {
   return *known;
 }
 
+// With tp = 1 there is nothing to hide, with dp = 1 nothing to divide: planned
+// once, without.
+std::vector<Techniques>
+PlanSearch::techniquesOf(const Degrees &d, const SearchPolicy &policy) const {
+  const std::vector<int> none = {0};
+  std::vector<Techniques> all;
+  for (int overlap : d.tp <= 1 ? none : policy.overlap)
+    for (int zero : d.dp <= 1 ? none : policy.zero)
+      for (int sequence : d.tp <= 1 ? none : policy.sequence)
+        for (int context : d.tp <= 1 ? none : policy.context)
+          all.push_back({overlap, zero, sequence > 0, context > 0});
+  return all;
+}
+
 PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
-                               bool quick) {
+                               bool quick, double limit) {
+  Stopwatch watch(!policy.name.empty() ? times.plain
+                  : quick              ? times.quick
+                                       : times.full);
   PlanCandidate best;
   best.degrees = d;
   best.policy = policy.name;
   best.full = !quick;
   Status problems;
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
+  candidateSet.limit = limit;
+  if (!quick && policy.cutters.empty() && !policy.frontier)
+    candidateSet.margin = kWorthKeeping;
   auto tryWith = [&](const Techniques &techniques) {
     if (Status status = checkOverlap(d, techniques); !status.ok()) {
       problems.merge(status);
@@ -397,18 +419,10 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
       problems.merge(shard.status());
       return;
     }
-    PipelineShape shape =
-        makePipelineShape(input.cluster, d, input.memoryBytes, input.reduction);
-    candidateSet.add(*(*shard)->model, shape, techniques);
+    candidateSet.add(*(*shard)->model, shapeOf(d), techniques);
   };
-  // With tp = 1 there is nothing to hide, with dp = 1 nothing to divide:
-  // planned once, without.
-  const std::vector<int> none = {0};
-  for (int overlap : d.tp <= 1 ? none : policy.overlap)
-    for (int zero : d.dp <= 1 ? none : policy.zero)
-      for (int sequence : d.tp <= 1 ? none : policy.sequence)
-        for (int context : d.tp <= 1 ? none : policy.context)
-          tryWith({overlap, zero, sequence > 0, context > 0});
+  for (const Techniques &techniques : techniquesOf(d, policy))
+    tryWith(techniques);
   candidateSet.improve();
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);
@@ -420,6 +434,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
         found.push_back(tried);
   if (found.empty()) {
     best.problem = problems.ok() ? "nothing to plan" : problems.str();
+    best.leftOut = limit > 0 && std::isfinite(limit);
     return best;
   }
   auto take = [&](const TriedPlan &tried, PlanCandidate &into) {
@@ -495,6 +510,7 @@ std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
   Result<std::vector<Degrees>> every = degrees();
   if (!every.ok())
     return all;
+  std::vector<Degrees> eligible;
   for (const Degrees &d : *every) {
     // Where the degree is given there is no other to choose.
     bool outside = policy.tensorInsideNode &&
@@ -504,13 +520,12 @@ std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
     bool other = (policy.dataOnly && (d.pp > 1 || d.tp > 1)) ||
                  (!policy.only.empty() && alone != input.cluster.count);
     if (!outside && !other)
-      all.push_back(
-          plan(d, policy, policy.cutters.empty() && every->size() > 1));
+      eligible.push_back(d);
   }
+  all = quickPlans(eligible, policy,
+                   policy.cutters.empty() && every->size() > 1, inFull);
   std::stable_sort(all.begin(), all.end(), better);
-  for (size_t i = 0; i < std::min(inFull, all.size()); ++i)
-    if (!all[i].full && all[i].problem.empty())
-      all[i] = plan(all[i].degrees, policy, false);
+  planInFull(all, inFull, policy);
   std::stable_sort(all.begin(), all.end(), better);
   return all;
 }

@@ -9,10 +9,13 @@
 #pragma once
 
 #include "passes/Planning/CandidateSet.h"
+#include "passes/Planning/LeastSeconds.h"
 #include "passes/Planning/SeamLayouts.h"
+#include "passes/Planning/SearchTimes.h"
 #include "passes/Planning/StageCosts.h"
 #include "passes/Planning/TensorParallel.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +27,10 @@ namespace merak::planning {
 std::vector<SearchPolicy> plainPolicies();
 // Tensor parallelism alone, and a pipeline alone, as equal layers have them.
 std::vector<SearchPolicy> singleAxisPolicies();
+
+// A plan that is slower than the best by more than this part is not one of the
+// next best, with which the best is compared when it is written.
+inline constexpr double kWorthKeeping = 1.05;
 
 struct SearchInput {
   const Graph *graph = nullptr;
@@ -38,6 +45,8 @@ struct SearchInput {
   double updateTraffic = 4;
   double memoryBytes = 0;     // of a device; 0: not limited
   ReductionOptions reduction; // of gradients over replicas
+  // Plan all degrees, even where it is certain that others are faster.
+  bool exhaustive = false;
 };
 
 struct PlanCandidate {
@@ -49,6 +58,8 @@ struct PlanCandidate {
   bool full = false;   // planned in full, not only quickly
   std::string problem; // no plan: why
   std::string tried;   // lines: what else was planned with these degrees
+  // No plan, since each takes longer than the limit.
+  bool leftOut = false;
   // Planned on a graph whose split ops are decomposed (passes/Staging/Planner).
   bool decomposed = false;
   std::vector<PlanCandidate> others; // next best with these degrees
@@ -63,17 +74,23 @@ public:
   // the cluster's size does (all reasons).
   Result<std::vector<Degrees>> degrees() const;
   // The best plan of a policy with the given degrees. `quick`: without a search
-  // for cuts.
+  // for cuts. `limit`: seconds from which on a plan is not wanted; 0: none.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
-                     bool quick);
+                     bool quick, double limit = 0);
   // The same stages and schedule: they recompute what the limit asks for.
   PlanCandidate refit(const PlanCandidate &like);
   // What a device has from here on; what was priced before stays as it was.
-  void limitMemory(double bytes) { input.memoryBytes = bytes; }
+  void limitMemory(double bytes) {
+    input.memoryBytes = bytes;
+    for (const std::unique_ptr<PlanSearch> &helper : helpers)
+      helper->limitMemory(bytes);
+  }
+  SearchTimes times; // so far
   // Plans simulated so far, without list schedules.
   int64_t evaluations() const { return evaluated; }
   // Best first; what does not fit comes last. At most `inFull` are planned in
-  // full, and only those are certain to be in order.
+  // full, and only those are certain to be in order. Where so many fit, degrees
+  // with which no plan is as fast are left out.
   std::vector<PlanCandidate> search(const SearchPolicy &policy,
                                     size_t inFull = 6);
 
@@ -84,6 +101,7 @@ public:
     SearchReport report;
     StageProblem problem;
     std::unique_ptr<StageModel> model;
+    std::optional<LeastSeconds> least; // of the model
   };
   Result<const Sharding *> sharding(const Degrees &degrees,
                                     const Techniques &techniques);
@@ -117,10 +135,38 @@ private:
   Status splitPinned(const Degrees &degrees, Assignment &out) const;
   Result<SearchResult> searchSplits(const Assignment &base, int64_t tp,
                                     bool context) const;
+  // The techniques that a policy tries with these degrees.
+  std::vector<Techniques> techniquesOf(const Degrees &degrees,
+                                       const SearchPolicy &policy) const;
+  PipelineShape shapeOf(const Degrees &degrees) const {
+    return makePipelineShape(input.cluster, degrees, input.memoryBytes,
+                             input.reduction);
+  }
+  // What no plan of given degrees can do without.
+  struct Bound {
+    double seconds = 0;
+    bool misfits = false; // not even without activations
+    size_t index = 0;     // of the degrees
+  };
+  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy);
+  std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
+                                        const SearchPolicy &policy, bool quick,
+                                        size_t most);
+  void planInFull(std::vector<PlanCandidate> &all, size_t count,
+                  const SearchPolicy &policy);
+  // Calls work(search, i) for all i below `count`, on all threads: each has a
+  // search of its own, and takes those with one home, so that what they share
+  // is made once. What is found depends on neither.
+  void share(size_t count, const std::function<size_t(size_t)> &home,
+             const std::function<void(PlanSearch &, size_t)> &work);
+  // Degrees of one number have shardings in common.
+  size_t homeOf(const Degrees &degrees);
 
   SearchInput input;
   bool together = false; // see joinsSamples
   int64_t evaluated = 0;
+  std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
+  std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
   // By tp and whether it splits tokens: classes chosen, for all batch degrees.
   std::map<std::pair<int64_t, bool>, std::pair<std::vector<int>, SearchReport>>
       choices;

@@ -11,18 +11,19 @@ const ScheduleLists &listsOf(const std::string &name,
                              const Schedule &schedule) {
   static std::mutex mutex;
   static std::map<std::tuple<std::string, int, int, int, bool, bool>,
-                  ScheduleLists>
+                  std::unique_ptr<ScheduleLists>>
       known;
-  std::lock_guard lock(mutex);
   std::tuple key(name, made.stages, made.microbatches, made.chunks,
                  made.recompute, made.splitBackward);
-  auto it = known.find(key);
-  if (it == known.end())
-    it = known
-             .try_emplace(key, schedule,
-                          [name, made] { return *makeSchedule(name, made); })
-             .first;
-  return it->second;
+  {
+    std::lock_guard lock(mutex);
+    if (auto it = known.find(key); it != known.end())
+      return *it->second;
+  }
+  auto lists = std::make_unique<ScheduleLists>(
+      schedule, [name, made] { return *makeSchedule(name, made); });
+  std::lock_guard lock(mutex);
+  return *known.try_emplace(key, std::move(lists)).first->second;
 }
 
 namespace {
@@ -41,7 +42,7 @@ double bytesOf(const StageCost &cost, const ScheduleLists &lists,
   for (const ArrivingValue &value : cost.arriving) {
     auto next = std::upper_bound(begin.begin(), begin.end(), value.from);
     int distance = std::abs(int(next - begin.begin()) - 1 - v);
-    bytes += value.bytes * lists.copiesFrom(distance)[v].at(value.life, true);
+    bytes += value.bytes * lists.copiesFrom(distance, v).at(value.life, true);
   }
   return bytes;
 }

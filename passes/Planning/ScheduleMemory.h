@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -24,10 +25,12 @@ struct ScheduleLists {
 
   // `again` gives the schedule where values skip stages.
   ScheduleLists(const Schedule &schedule, std::function<Schedule()> again)
-      : copies(copiesOf(schedule)), recomputes(schedule.virtualStages(), 0),
-        again(std::move(again)) {
-    for (const PerLiveKind<int> &of : copies)
-      inFlight.push_back(of.at(LiveKind::FW));
+      : recomputes(schedule.virtualStages(), 0), again(std::move(again)) {
+    counter = std::make_unique<CopyCounter>(schedule);
+    for (int v = 0; v < schedule.virtualStages(); ++v) {
+      copies.push_back(counter->of(v, 1));
+      inFlight.push_back(copies.back().at(LiveKind::FW));
+    }
     for (int s = 0; s < schedule.stages; ++s)
       for (const Step &step : schedule.order[s])
         if (step.action == Action::R)
@@ -36,21 +39,31 @@ struct ScheduleLists {
   explicit ScheduleLists(const Schedule &schedule)
       : ScheduleLists(schedule, [&schedule] { return schedule; }) {}
 
-  // The same of values that come from so many virtual stages away.
-  const std::vector<PerLiveKind<int>> &copiesFrom(int distance) const {
+  // The same on virtual stage `v` of values that come from so many virtual
+  // stages away.
+  PerLiveKind<int> copiesFrom(int distance, int v) const {
     if (distance <= 1)
-      return copies;
+      return copies[v];
     std::lock_guard lock(mutex);
-    auto [it, isNew] = farther.try_emplace(distance);
-    if (isNew)
-      it->second = copiesOf(again(), distance);
+    auto [it, isNew] = farther.try_emplace({distance, v});
+    if (isNew) {
+      if (!counter)
+        counter = std::make_unique<CopyCounter>(again());
+      it->second = counter->of(v, distance);
+    }
     return it->second;
+  }
+  // Gives back what only makes further answers of copiesFrom fast.
+  void release() const {
+    std::lock_guard lock(mutex);
+    counter.reset();
   }
 
 private:
   std::function<Schedule()> again;
   mutable std::mutex mutex;
-  mutable std::map<int, std::vector<PerLiveKind<int>>> farther;
+  mutable std::unique_ptr<CopyCounter> counter;
+  mutable std::map<std::pair<int, int>, PerLiveKind<int>> farther;
 };
 
 // Of a schedule that makeSchedule made. A search asks for the same ones over

@@ -365,10 +365,17 @@ double StageModel::normSeconds(const PipelineShape &shape) const {
   return seconds;
 }
 
+const StageCost &StageModel::timesOf(int begin, int end) const {
+  auto [it, isNew] = knownTimes.try_emplace({begin, end});
+  if (isNew) {
+    it->second.times = {0, 0, 0, 0, 0, 0};
+    setTimes(begin, end, it->second);
+  }
+  return it->second;
+}
+
 StageCost StageModel::compute(int begin, int end, Marks marks) const {
-  StageCost out;
-  out.times = {0, 0, 0, 0, 0, 0};
-  setTimes(begin, end, out);
+  StageCost out = timesOf(begin, end);
   out.prologue = prologue[end] - prologue[begin];
   out.times.U = update[end] - update[begin];
   out.clear = clear[end] - clear[begin];

@@ -182,6 +182,10 @@ public:
   const StageProblem &problem;
   int count() const { return int(problem.ops.size()); }
   const StageCost &cost(int begin, int end, Marks marks) const;
+  // What of it no recomputation changes: times without it, waits, slacks.
+  const StageCost &timesOf(int begin, int end) const;
+  // Whether actions take as long as SubmicrobatchTimes says.
+  bool hasTasks() const { return !submicrobatches.empty(); }
   // What ops [begin, end) leave of a microbatch, and make again from that.
   struct Kept {
     double keptBytes = 0, recomputedBytes = 0;
@@ -301,6 +305,7 @@ private:
     size_t operator()(const Key &key) const;
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
+  mutable std::map<std::pair<int, int>, StageCost> knownTimes; // by range
   // By range, replicas, bytes of a bucket, early, seconds of W.
   mutable std::map<std::tuple<int, int, int64_t, double, bool, double>, double>
       reductions;

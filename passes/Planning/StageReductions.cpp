@@ -14,16 +14,15 @@ namespace {
 struct Chosen {
   std::vector<int> number;
   std::vector<IssuedTask> tasks;
-  Chosen(const std::vector<SubmicrobatchTask> &all, int begin, int end) {
-    for (int i = 0; i < int(all.size()); ++i) {
+  Chosen(const std::vector<SubmicrobatchTask> &all, std::vector<int> chosen)
+      : number(std::move(chosen)) {
+    tasks.reserve(number.size());
+    for (int i : number) {
       const SubmicrobatchTask &task = all[size_t(i)];
-      if (task.op < begin || task.op >= end)
-        continue;
       IssuedTask issued{task.both(), task.communication, {}};
       for (int need : task.needs)
         if (int at = find(need); at >= 0)
           issued.needs.push_back(at);
-      number.push_back(i);
       tasks.push_back(std::move(issued));
     }
   }
@@ -50,8 +49,9 @@ StageModel::LastTasks StageModel::lastTasks(int begin, int end,
     }
     return last;
   }
-  Chosen w(problem.submicrobatches[2], begin, end);
-  Chosen b(problem.submicrobatches[1], begin, joinsLast(begin) ? end : begin);
+  Chosen w(problem.submicrobatches[2], submicrobatches[2].tasksIn(begin, end));
+  Chosen b(problem.submicrobatches[1],
+           submicrobatches[1].tasksIn(begin, joinsLast(begin) ? end : begin));
   // What moved into the waits of B is missing here.
   double all = 0;
   for (const IssuedTask &task : w.tasks)

@@ -19,17 +19,34 @@ SubmicrobatchTimes::SubmicrobatchTimes(
   }
 }
 
-std::pair<std::vector<int>, const SubmicrobatchTimes::Simulated *>
-SubmicrobatchTimes::find(int begin, int end) const {
+std::vector<int> SubmicrobatchTimes::tasksIn(int begin, int end) const {
   std::vector<int> chosen;
+  size_t count = 0;
+  for (int op = begin; op < end; ++op)
+    count += tasksOf[op].size();
+  chosen.reserve(count);
   for (int op = begin; op < end; ++op)
     chosen.insert(chosen.end(), tasksOf[op].begin(), tasksOf[op].end());
   std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+const SubmicrobatchTimes::Simulated *
+SubmicrobatchTimes::find(int begin, int end,
+                         const std::vector<int> &chosen) const {
+  auto [it, isNew] = ranges.try_emplace({begin, end}, nullptr);
+  if (isNew)
+    it->second = simulated(chosen);
+  return it->second;
+}
+
+const SubmicrobatchTimes::Simulated *
+SubmicrobatchTimes::simulated(const std::vector<int> &chosen) const {
   double communication = 0;
   for (int task : chosen)
     communication += (*tasks)[task].communication ? (*tasks)[task].seconds : 0;
   if (communication == 0)
-    return {std::move(chosen), nullptr};
+    return nullptr;
   std::vector<int> key; // each task's kind, then how far back its needs are
   std::vector<std::vector<int>> needs(chosen.size());
   for (size_t i = 0; i < chosen.size(); ++i) {
@@ -53,7 +70,7 @@ SubmicrobatchTimes::find(int begin, int end) const {
     }
     if (level == 0) { // one chain, in its order
       it->second.seconds = simulateStreams(writer.chain());
-      return {std::move(chosen), &it->second};
+      return &it->second;
     }
     std::vector<Issue> order = orderSubmicrobatches(writer.chain(), level);
     std::vector<double> idle = idleBefore(writer.chain(), order);
@@ -67,11 +84,12 @@ SubmicrobatchTimes::find(int begin, int end) const {
     for (size_t i = 0; i < order.size(); ++i)
       it->second.idle[order[i].task] += idle[i];
   }
-  return {std::move(chosen), &it->second};
+  return &it->second;
 }
 
 SubmicrobatchTimes::Times SubmicrobatchTimes::of(int begin, int end) const {
-  auto [chosen, simulated] = find(begin, end);
+  const std::vector<int> chosen = tasksIn(begin, end);
+  const Simulated *simulated = find(begin, end, chosen);
   Times times;
   for (int task : chosen)
     times.compute += (*tasks)[task].communication ? 0 : (*tasks)[task].both();
@@ -82,7 +100,8 @@ SubmicrobatchTimes::Times SubmicrobatchTimes::of(int begin, int end) const {
 }
 
 SubmicrobatchTimes::Idle SubmicrobatchTimes::idle(int begin, int end) const {
-  auto [chosen, simulated] = find(begin, end);
+  std::vector<int> chosen = tasksIn(begin, end);
+  const Simulated *simulated = find(begin, end, chosen);
   return {std::move(chosen),
           simulated && level > 0 ? &simulated->idle : nullptr};
 }

@@ -53,20 +53,27 @@ public:
   };
   Idle idle(int begin, int end) const;
   size_t simulated() const { return known.size(); } // different chains
+  // The tasks of ops [begin, end), ascending.
+  std::vector<int> tasksIn(int begin, int end) const;
 
 private:
   struct Simulated {
     double seconds = 0, slack = 0;
     std::vector<double> idle; // by task
   };
-  // What is chosen of the tasks and, if something communicates, its simulation.
-  std::pair<std::vector<int>, const Simulated *> find(int begin, int end) const;
+  // The simulation of `chosen`, the tasks of the range; null: none
+  // communicates.
+  const Simulated *find(int begin, int end,
+                        const std::vector<int> &chosen) const;
+  const Simulated *simulated(const std::vector<int> &chosen) const;
 
   const std::vector<SubmicrobatchTask> *tasks;
   int level;
   std::vector<int> kind;                 // of each task: equal ones are alike
   std::vector<std::vector<int>> tasksOf; // by op
   mutable std::map<std::vector<int>, Simulated> known;
+  // By range: a search asks for the same ones with other recomputation.
+  mutable std::map<std::pair<int, int>, const Simulated *> ranges;
 };
 
 } // namespace merak::planning

@@ -52,6 +52,7 @@ private:
   std::optional<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
   SearchResult found;
+  planning::SearchTimes times;     // of earlier searches
   planning::SearchReport sharding; // of the graph as it was first
   std::string report;
   report::Decisions considered;
@@ -67,6 +68,8 @@ void Planner::rebuild() {
   input.graph = &graph.graph;
   input.classes = &classes;
   input.batched = graph.batched;
+  if (search)
+    times.add(search->times);
   search.emplace(input);
 }
 
@@ -278,6 +281,8 @@ LogicalResult Planner::decide() {
   decision.sharding = std::move(sharding);
   decision.considered = std::move(considered);
   decision.found = std::move(found);
+  times.add(search->times);
+  decision.times = times;
   decision.step = std::move(graph);
   remarkDecision(module, decision);
   return success();

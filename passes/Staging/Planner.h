@@ -46,6 +46,7 @@ struct Decision : planning::PlanDecision {
   planning::SearchReport sharding; // on the graph as it was first
   report::Decisions considered;
   SearchResult found;
+  planning::SearchTimes times;
 };
 
 // Decides everything `options.pinned` leaves open. Ops whose reduction factor

@@ -43,7 +43,7 @@ TEST(Techniques, StandForOptions) {
   EXPECT_EQ(none.chunks, 1);
   EXPECT_EQ(leftOut(none).size(), techniques().size());
   for (const planning::LeftOut &one : leftOut(none))
-    if (one.name != "zero" && one.name != "sequence" &&
+    if (one.name != "zero" && one.name != "sequence" && one.name != "context" &&
         one.name != "tp-overlap") {
       EXPECT_EQ(one.reason, "ruled out by an option") << one.name;
     }
@@ -73,9 +73,10 @@ TEST(Techniques, AreIndependent) {
 
 TEST(Techniques, WhatIsLeftOutHasAReason) {
   EXPECT_EQ(names(leftOut(good({"--cluster=c.json"}))),
-            (std::vector<std::string>{"zero", "sequence"}));
-  EXPECT_EQ(names(leftOut(good({}))),
-            (std::vector<std::string>{"tp-overlap", "zero", "sequence"}));
+            (std::vector<std::string>{"zero", "sequence", "context"}));
+  EXPECT_EQ(
+      names(leftOut(good({}))),
+      (std::vector<std::string>{"tp-overlap", "zero", "sequence", "context"}));
   EXPECT_EQ(
       leftOut(good({"--zero=auto", "--sequence-parallel=on", "--cluster=c.json",
                     "--mesh=tp=1"})),

@@ -1,0 +1,135 @@
+// What a search leaves out: bounds that no plan is below, and the same choice
+// with and without them.
+#include "passes/Planning/PlanSearch.h"
+
+#include "test/unit/planning/ModelGraphs.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+namespace merak::planning {
+namespace {
+
+struct Case {
+  test::TrainGraph model;
+  Classes classes;
+  SearchInput input;
+};
+
+// Random layers, links and techniques; `memory`: a part of what the best plan
+// without a limit needs, 0: not limited.
+std::unique_ptr<Case> makeCase(unsigned seed, double memory) {
+  std::mt19937 random(seed);
+  auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  test::GptOptions options;
+  options.layers = pick(3, 6);
+  options.batch = 16;
+  auto out = std::make_unique<Case>();
+  out->model = test::makeGpt(options);
+  out->classes = unify(out->model.graph);
+  SearchInput &input = out->input;
+  input.graph = &out->model.graph;
+  input.classes = &out->classes;
+  input.batched = {out->model.find("input_ids"), out->model.find("labels")};
+  input.cluster = costmodel::defaultCluster(pick(0, 1) ? 8 : 4);
+  input.cluster.perNode = 4;
+  for (costmodel::Link *link : {&input.cluster.intra, &input.cluster.inter})
+    link->bandwidth /= pick(1, 20);
+  input.globalBatch = options.batch;
+  input.pinned.tpOverlap = pick(0, 1) ? "auto" : "0";
+  if (pick(0, 1))
+    input.pinned.zero = Strategy::kAuto;
+  if (pick(0, 1))
+    input.pinned.sequence = Strategy::kAuto;
+  input.reduction.early = pick(0, 1);
+  if (memory > 0) {
+    PlanCandidate open =
+        PlanSearch(input).search(ownPolicy(input.pinned), 1).front();
+    for (double bytes : open.plan.cost.memory)
+      input.memoryBytes = std::max(input.memoryBytes, memory * bytes);
+  }
+  return out;
+}
+
+TEST(LeastSeconds, NoPlanIsFaster) {
+  int plans = 0;
+  double closest = 0;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, seed % 2 ? 0.7 : 0);
+    PlanSearch search(made->input);
+    SearchPolicy policy = ownPolicy(made->input.pinned);
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every)
+      for (bool quick : {true, false}) {
+        if (!quick && d.microbatches > 4)
+          continue; // the same, slower
+        PlanCandidate found = search.plan(d, policy, quick);
+        if (!found.problem.empty())
+          continue;
+        const PipelineShape shape =
+            makePipelineShape(made->input.cluster, d, made->input.memoryBytes,
+                              made->input.reduction);
+        std::vector<const PlanCandidate *> all{&found};
+        for (const PlanCandidate &other : found.others)
+          all.push_back(&other);
+        for (const PlanCandidate *plan : all) {
+          const PlanSearch::Sharding &sharding =
+              **search.sharding(d, plan->techniques);
+          const double seconds = plan->plan.cost.seconds;
+          const double whole = sharding.least->of(shape);
+          const double cut = sharding.least->of(shape, plan->plan.begin);
+          EXPECT_LE(whole, cut * (1 + 1e-9)) << d.str();
+          EXPECT_LE(cut, seconds * (1 + 1e-9))
+              << seed << " " << d.str() << " " << plan->plan.schedule.name
+              << plan->techniques.str();
+          if (sharding.least->misfits(shape)) {
+            EXPECT_FALSE(plan->fits()) << d.str();
+          }
+          closest = std::max(closest, cut / seconds);
+          ++plans;
+        }
+      }
+  }
+  EXPECT_GT(plans, 200);
+  EXPECT_GT(closest, 0.9); // or it would leave out nothing
+}
+
+// The same plans in the same order, of fewer that were looked at.
+TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
+  int64_t fewer = 0, all = 0;
+  for (unsigned seed = 10; seed < 18; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, seed % 3 == 0   ? 0
+                                                : seed % 3 == 1 ? 0.8
+                                                                : 0.5);
+    SearchPolicy policy = ownPolicy(made->input.pinned);
+    PlanSearch bounded(made->input);
+    made->input.exhaustive = true;
+    PlanSearch exhaustive(made->input);
+    const size_t most = 2;
+    std::vector<PlanCandidate> found = bounded.search(policy, most),
+                               expected = exhaustive.search(policy, most);
+    all += int64_t(expected.size());
+    fewer += int64_t(found.size());
+    ASSERT_GE(found.size(), most);
+    for (size_t i = 0; i < most; ++i) {
+      EXPECT_EQ(found[i].degrees, expected[i].degrees) << seed;
+      EXPECT_EQ(found[i].techniques, expected[i].techniques) << seed;
+      EXPECT_EQ(found[i].plan.schedule, expected[i].plan.schedule) << seed;
+      EXPECT_EQ(found[i].plan.begin, expected[i].plan.begin) << seed;
+      EXPECT_EQ(found[i].plan.marks, expected[i].plan.marks) << seed;
+      EXPECT_EQ(found[i].plan.cost.seconds, expected[i].plan.cost.seconds);
+    }
+    for (const SearchPolicy &plain : plainPolicies()) {
+      PlanCandidate a = bounded.search(plain, 1).front(),
+                    b = exhaustive.search(plain, 1).front();
+      EXPECT_EQ(a.degrees, b.degrees) << seed << " " << plain.name;
+      EXPECT_EQ(a.plan.cost.seconds, b.plan.cost.seconds) << plain.name;
+    }
+  }
+  EXPECT_LT(fewer, all * 3 / 4);
+}
+
+} // namespace
+} // namespace merak::planning
