@@ -10,17 +10,22 @@ namespace merak::planning {
 namespace {
 
 // Classes in results of forward products that are made of inputs. A class that
-// only weights have, or that a product sums, is a width.
+// a product sums, or that it has from its weights, is a width.
 std::set<int> candidates(const Graph &graph, const Classes &classes,
                          const Assignment &base, int64_t tp) {
   std::vector<char> varies(graph.tensors.size(), 0);
   for (size_t t = 0; t < graph.tensors.size(); ++t)
     varies[t] = graph.tensors[t].input;
-  std::set<int> found;
+  std::set<int> found, widths;
   for (const GraphOp &op : graph.ops) {
     bool any = false;
     for (int id : op.operands)
       any |= bool(varies[size_t(id)]);
+    if (op.contraction && op.phase == Phase::Forward)
+      for (int id : op.operands)
+        if (!varies[size_t(id)])
+          for (int cls : classes.tensors[size_t(id)].atoms)
+            widths.insert(cls);
     for (int id : op.results) {
       varies[size_t(id)] = any;
       if (op.contraction && any && op.phase == Phase::Forward)
@@ -30,8 +35,9 @@ std::set<int> candidates(const Graph &graph, const Classes &classes,
   }
   std::erase_if(found, [&](int cls) {
     const ClassInfo &info = classes.classes[size_t(cls)];
-    return !info.splittable || info.size % tp != 0 || base.axes.count(cls) ||
-           base.samples.count(info.root) || isContracted(graph, classes, cls);
+    return widths.count(cls) > 0 || !info.splittable || info.size % tp != 0 ||
+           base.axes.count(cls) || base.samples.count(info.root) ||
+           isContracted(graph, classes, cls);
   });
   return found;
 }

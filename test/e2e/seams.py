@@ -2,7 +2,8 @@
 """Layouts that change at seams must not change a single bit.
 
 exact     models whose sums are exact in any order, with parameters, gradients
-          and optimizer state in parts over the replicas, tokens over tp or not,
+          and optimizer state in parts over the replicas, tokens over tp or not
+          (sequence parallelism, or context parallelism, with weights whole),
           against one rank; with AdamW, clipped, for one step (after it sums are
           exact no longer)
 same      recorded models: level 1 only moves the sums that plain replicas form
@@ -28,6 +29,12 @@ LEVELS = ["0", "1", "2", "3"]
 # Exact models that tp divides in between what has tokens.
 SEQUENCE = {"gemm", "pool", "dropout", "attention_block", "biased", "nhwc",
             "spread"}
+# Exact models with a dimension of tokens that tp divides.
+CONTEXT = {"embedding", "tied", "dropout", "attention", "attention_dropout",
+           "attention_block", "biased", "conv", "pool", "broadcast"}
+# How tp divides tokens.
+TOKENS = {"off": [], "sequence": ["--sequence-parallel=on"],
+          "context": ["--context-parallel=on"]}
 # Its norm of gradients is not exact.
 UNCLIPPED = {"spread"}
 OPTIMIZERS = ["sgd", "adamw"]
@@ -35,6 +42,11 @@ CLIP = "--grad-clip=0.5"
 SAVED = ["gemm", "tied"]
 # Without a dimension of tokens that two divides.
 NO_TOKENS = {"mlp-ce", "mlp-mse", "vit-tiny"}
+# A table of more positions takes their tokens apart, convolutions see space
+# whole.
+NO_CONTEXT = {"off": set(), "sequence": set(),
+              "context": {"bert-tiny", "bert-tiny-opset14", "resnet-tiny",
+                          "resnet-plain-tiny"}}
 # Layouts and levels between which checkpoints move.
 MOVES = [(("dp=2", "1"), ("none", "0")), (("none", "0"), ("dp=2", "3")),
          (("dp=2,tp=2", "3"), ("dp=2", "2")), (("dp=4", "2"), ("pp=2,dp=2", "1")),
@@ -69,15 +81,14 @@ def exact_run(tools, name, layout, optimizer, extra=(), tag=""):
                           steps, tag)
 
 
-def exact_body(name, mesh, microbatch, schedule, recompute, level, sequence,
+def exact_body(name, mesh, microbatch, schedule, recompute, level, tokens,
                optimizer, tools):
     base = identity.BASES.get(
         ("seams", name, optimizer),
         lambda: exact_run(tools, name, ("none", "whole", "gpipe", "none"),
                           optimizer, tag="-base"))
     found = exact_run(tools, name, (mesh, microbatch, schedule, recompute),
-                      optimizer, [f"--zero={level}",
-                                  f"--sequence-parallel={sequence}"])
+                      optimizer, [f"--zero={level}", *TOKENS[tokens]])
     identity.compare(found, base)
     return "identical"
 
@@ -88,12 +99,13 @@ def exact_cases(every):
         name = model.__name__
         for case in itertools.product(MESHES, matrix.MICROBATCHES,
                                       matrix.ALL_SCHEDULES, matrix.RECOMPUTE,
-                                      LEVELS, ["off", "on"], OPTIMIZERS):
-            mesh, microbatch, schedule, _, level, sequence, _ = case
-            divided = "tp" in mesh and name in SEQUENCE
+                                      LEVELS, TOKENS, OPTIMIZERS):
+            mesh, microbatch, schedule, _, level, tokens, _ = case
+            divided = {"off": {name}, "sequence": SEQUENCE, "context": CONTEXT}
             # Without either it is a case of identity.py.
-            if (sequence == "on" and not divided or
-                    sequence == "off" and level == "0"):
+            if (name not in divided[tokens] or
+                    tokens != "off" and "tp" not in mesh or
+                    tokens == "off" and level == "0"):
                 continue
             if (exact_models.runs(name, microbatch, schedule) and
                     matrix.defined(mesh, microbatch, schedule)):
@@ -109,9 +121,9 @@ def same_body(model, mesh, microbatch, tools):
     return "identical"
 
 
-def recorded_body(model, mesh, level, sequence, tools):
+def recorded_body(model, mesh, level, tokens, tools):
     """PyTorch's losses, gradients and weights."""
-    options = [f"--zero={level}", f"--sequence-parallel={sequence}"]
+    options = [f"--zero={level}", *TOKENS[tokens]]
     return oracle.body(model, mesh, "adamw", "half", "1f1b",
                        functools.reduce(WithOption, options, tools))
 
@@ -162,11 +174,11 @@ def main():
         same = matrix.pairwise(same)
     cases += [Case("same " + " ".join(c), functools.partial(same_body, *c))
               for c in same]
-    recorded = [(m, mesh, level, sequence) for m, mesh, level, sequence in
+    recorded = [(m, mesh, level, tokens) for m, mesh, level, tokens in
                 itertools.product(models, ("dp=2", "dp=2,tp=2", "pp=2,dp=2,tp=2"),
-                                  LEVELS, ("off", "on"))
-                if (sequence == "off" and level != "0" or sequence == "on" and
-                    "tp" in mesh and m not in NO_TOKENS)]
+                                  LEVELS, TOKENS)
+                if (tokens == "off" and level != "0" or tokens != "off" and
+                    "tp" in mesh and m not in NO_TOKENS | NO_CONTEXT[tokens])]
     if not args.all:
         recorded = matrix.pairwise(recorded)
     cases += [Case("recorded " + " ".join(c),

@@ -78,16 +78,17 @@ TEST(Techniques, WhatIsLeftOutHasAReason) {
       names(leftOut(good({}))),
       (std::vector<std::string>{"tp-overlap", "zero", "sequence", "context"}));
   EXPECT_EQ(
-      leftOut(good({"--zero=auto", "--sequence-parallel=on", "--cluster=c.json",
-                    "--mesh=tp=1"})),
+      leftOut(
+          good({"--zero=auto", "--sequence-parallel=on",
+                "--context-parallel=auto", "--cluster=c.json", "--mesh=tp=1"})),
       (std::vector<planning::LeftOut>{{"tensor", "ruled out by an option"}}));
 }
 
 TEST(Techniques, ContradictionsAreWrongUsage) {
-  EXPECT_EQ(
-      refused({"-o", "o", "--allow=zero,fast"}),
-      "merakc: --allow: expected names of data, tensor, pipeline, "
-      "interleave, recompute, tp-overlap, zero, sequence, found 'fast'\n");
+  EXPECT_EQ(refused({"-o", "o", "--allow=zero,fast"}),
+            "merakc: --allow: expected names of data, tensor, pipeline, "
+            "interleave, recompute, tp-overlap, zero, sequence, context, found "
+            "'fast'\n");
   EXPECT_EQ(refused({"-o", "o", "--allow=zero", "--forbid=zero"}),
             "merakc: --allow and --forbid both name 'zero'\n");
   for (auto [option, technique] :
