@@ -1,4 +1,5 @@
 """The ways a model can be laid out, and a small subset that covers all pairs."""
+import heapq
 import itertools
 
 OPTIMIZERS = ["sgd", "adamw"]
@@ -54,10 +55,19 @@ def pairwise(cases):
         return {(i, case[i], j, case[j])
                 for i, j in itertools.combinations(range(len(case)), 2)}
 
-    open_pairs = set().union(*map(pairs, cases)) if cases else set()
+    of = [pairs(case) for case in cases]
+    open_pairs = set().union(*of)
+    # What a case adds only becomes less: the first whose number is still right
+    # is the best one, and of equals the first of the list.
+    heap = [(-len(each), index) for index, each in enumerate(of)]
+    heapq.heapify(heap)
     chosen = []
     while open_pairs:
-        best = max(cases, key=lambda case: len(pairs(case) & open_pairs))
-        chosen.append(best)
-        open_pairs -= pairs(best)
+        known, index = heapq.heappop(heap)
+        now = -len(of[index] & open_pairs)
+        if now != known:
+            heapq.heappush(heap, (now, index))
+            continue
+        chosen.append(cases[index])
+        open_pairs -= of[index]
     return chosen

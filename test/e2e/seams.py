@@ -31,7 +31,7 @@ SEQUENCE = {"gemm", "pool", "dropout", "attention_block", "biased", "nhwc",
             "spread"}
 # Exact models with a dimension of tokens that tp divides.
 CONTEXT = {"embedding", "tied", "dropout", "attention", "attention_dropout",
-           "attention_block", "biased", "conv", "pool", "broadcast"}
+           "attention_block", "biased", "bidirectional", "broadcast"}
 # How tp divides tokens.
 TOKENS = {"off": [], "sequence": ["--sequence-parallel=on"],
           "context": ["--context-parallel=on"]}
@@ -42,11 +42,9 @@ CLIP = "--grad-clip=0.5"
 SAVED = ["gemm", "tied"]
 # Without a dimension of tokens that two divides.
 NO_TOKENS = {"mlp-ce", "mlp-mse", "vit-tiny"}
-# A table of more positions takes their tokens apart, convolutions see space
-# whole.
+# Convolutions see space whole.
 NO_CONTEXT = {"off": set(), "sequence": set(),
-              "context": {"bert-tiny", "bert-tiny-opset14", "resnet-tiny",
-                          "resnet-plain-tiny"}}
+              "context": {"resnet-tiny", "resnet-plain-tiny"}}
 # Layouts and levels between which checkpoints move.
 MOVES = [(("dp=2", "1"), ("none", "0")), (("none", "0"), ("dp=2", "3")),
          (("dp=2,tp=2", "3"), ("dp=2", "2")), (("dp=4", "2"), ("pp=2,dp=2", "1")),
