@@ -458,10 +458,45 @@ def spread():
     return g
 
 
+def wide():
+    """Convolutions in front of wide layers: the former by samples, the latter by
+    width (Krizhevsky, "One weird trick", 2014)."""
+    g = Graph("wide")
+    h = g.op("Conv", g.input("x", [2, 4, 4]),
+             g.weight("c.weight", [4, 2, 3, 3], zeros=0.6), g.weight("c.bias", [4]),
+             kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    h = g.op("Flatten", g.op("Relu", h), axis=1)
+    for k, (n, m) in enumerate([(64, 32), (32, 16)]):
+        h = g.op("Relu", g.op("MatMul", h, g.weight(f"wide{k}", [n, m],
+                                                    zeros=0.85)))
+    g.target_loss(g.op("MatMul", h, g.weight("out", [16, 4], zeros=0.7)), [4])
+    return g
+
+
+def experts():
+    """A mixture of experts as static products (GShard, Lepikhin et al., 2020):
+    `route` says which of two places of each of four experts a token has. Each
+    sample is a group of its own."""
+    g = Graph("experts")
+    x = g.input("x", [4, 8])
+    route = g.input("route", [4, 4, 2], 0, 1)
+    gate = g.op("MatMul", x, g.weight("gate", [8, 4], zeros=0.7))
+    combine = g.op("Mul", route, g.op("Unsqueeze", gate, g.shape([3])))
+    h = g.op("Einsum", route, x, equation="btec,btd->ebcd")
+    h = g.op("Relu", g.op("Einsum", h, g.weight("up", [4, 8, 8], zeros=0.8),
+                          equation="ebcd,edf->ebcf"))
+    h = g.op("Einsum", h, g.weight("down", [4, 8, 8], zeros=0.8),
+             equation="ebcf,efd->ebcd")
+    y = g.op("Einsum", combine, h, equation="btec,ebcd->btd")
+    g.target_loss(g.op("MatMul", g.op("Add", x, y),
+                       g.weight("out", [8, 4], zeros=0.7)), [4, 4])
+    return g
+
+
 MODELS = [linear, gemm, squares, embedding, tied, conv, pool, broadcast,
           residual, attention, dropout, attention_dropout, attention_block,
           indexing, recurrent, biased, nhwc, bidirectional, penalty, deviation,
-          joined, spread, one_sided]
+          joined, spread, one_sided, wide, experts]
 
 
 # Gradients of these read sums over all microbatches.
