@@ -45,7 +45,9 @@ Status splitBy(const Graph &graph, const Classes &classes,
       anchor.op.empty() ? "" : fmt::format(" in front of op '{}'", anchor.op));
   const std::vector<int> found = findAnchor(graph, classes, anchor);
   if (found.empty())
-    return Status::error(where + ", which the model lacks");
+    return Status::error(fmt::format(
+        "{} as a factor of size {}, which the model lacks", where,
+        anchor.size));
   const int cls = majorPart(classes, found, out, split.axes);
   const ClassInfo &info = classes.classes[size_t(cls)];
   std::vector<std::string> axes, asked = out.inParts(split.axes);

@@ -1,0 +1,89 @@
+"""Strategies with seams of their own: one for each row of the table in
+docs/Seams.md that no option has, and random ones.
+
+Each row names an exact model and says which seams it has, what the classes on
+their sides are split over, and which parts of axes that takes.
+"""
+import json
+import random
+
+import exact_models
+
+# dp = 2 or tp in parts; classes are (tensor, dimension, size, axes) or the same
+# with (op, operand) behind.
+ROWS = {
+    # A lookup of 4 of 8 columns for all samples, then all columns of half of
+    # the samples.
+    "columns": ("embedding", {"dp": 2}, {},
+                [("Add_2", 0)],
+                [("table", 1, 8, ["dp"]), ("ids", 0, 8, ["mb"])]),
+    # Tokens of half of the samples outside, half of the experts inside.
+    "experts": ("experts", {"dp": 2}, {},
+                [("Einsum_6", 0), ("Einsum_9", 1)],
+                [("up", 0, 4, ["dp"]),
+                 ("", 0, 8, ["mb"], "Einsum_6", 0)]),
+    # Convolutions by samples, wide layers by width.
+    "weird trick": ("wide", {"dp": 2}, {},
+                    [("MatMul_4", 0), ("MatMul_8", 0)],
+                    [("wide0", 1, 32, ["dp"]),
+                     ("", 0, 8, ["mb"], "MatMul_4", 0)]),
+    # A degree of four in one layer, of two in another, none in between.
+    "degrees": ("gemm", {"tp": 4}, {"tp": [2, 2]},
+                [("Gemm_3", 0), ("Gemm_5", 0)],
+                [("fc0.weight", 0, 16, ["tp"]),
+                 ("fc1.weight", 0, 16, ["tp.1"]),
+                 ("fc2.weight", 0, 16, ["tp.0"])]),
+    # Tokens over one half of tp, heads and widths over the other one.
+    "tokens and heads": ("attention_block", {"tp": 4}, {"tp": [2, 2]}, [],
+                         [("x", 1, 4, ["tp.0"]),
+                          ("proj", 0, 2, ["tp.1"]),
+                          ("up", 1, 16, ["tp.1"])]),
+    # Replicas in parts: parameters in half over one part, whole over the other.
+    "half stored": ("linear", {"dp": 4}, {"dp": [2, 2]}, [], []),
+}
+STORED = {"half stored": {"w1": [["dp.0"], []], "w2": [[], ["dp"]]}}
+
+
+def write(path, name, pipeline):
+    """The strategy file of a row with so many stages."""
+    _, mesh, parts, seams, classes = ROWS[name]
+    strategy = {"version": 2,
+                "mesh": {"pp": pipeline, "dp": mesh.get("dp", 1),
+                         "tp": mesh.get("tp", 1)},
+                "parts": parts,
+                "seams": [{"op": op, "operand": k} for op, k in seams],
+                "classes": [entry(*c) for c in classes],
+                "stored": {k: {"dims": dims, "gathered": "use",
+                               "gradient": "microbatch"}
+                           for k, dims in STORED.get(name, {}).items()}}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({k: v for k, v in strategy.items() if v}, file)
+
+
+def entry(tensor, dim, size, axes, op=None, operand=0):
+    at = {"op": op, "operand": operand} if op else {}
+    return {"tensor": tensor, "dim": dim, "size": size, "axes": axes, **at}
+
+
+def mesh_of(name, pipeline):
+    mesh = ROWS[name][1]
+    return f"pp={pipeline}," + ",".join(f"{a}={n}" for a, n in mesh.items())
+
+
+def random_strategy(path, model, mesh, seed, uses):
+    """Up to three seams among the uses (op, operand, shape), each with a random
+    dimension behind it split over a random axis or over none."""
+    pick = random.Random(f"{model} {mesh} {seed}")
+    chosen = pick.sample(uses, min(len(uses), pick.randint(1, 3)))
+    axes = [a for a, n in mesh.items() if a != "pp" and n > 1]
+    classes = []
+    for op, operand, shape in chosen:
+        dim = pick.randrange(len(shape))
+        over = pick.choice([[], *([a] for a in axes), axes])
+        if dim == 0:
+            over = ["mb", *over]
+        classes.append(entry("", dim, shape[dim], over, op, operand))
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"version": 2, "mesh": mesh,
+                   "seams": [{"op": op, "operand": k} for op, k, _ in chosen],
+                   "classes": classes}, file)
