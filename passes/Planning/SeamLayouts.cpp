@@ -18,6 +18,25 @@ std::vector<int> trainedParameters(const Graph &graph) {
   return out;
 }
 
+// Whether the anchored dimension is of samples, however many.
+bool isBatch(const Graph &graph, const Classes &classes,
+             const ClassAnchor &anchor, const Assignment &out) {
+  if (!anchor.op.empty() || anchor.dim < 0)
+    return false;
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    const TensorClasses &tensor = classes.tensors[t];
+    if (graph.tensors[t].name != anchor.tensor ||
+        size_t(anchor.dim) + 1 >= tensor.dimBegin.size())
+      continue;
+    for (int i = tensor.dimBegin[size_t(anchor.dim)];
+         i < tensor.dimBegin[size_t(anchor.dim) + 1]; ++i)
+      if (out.samples.count(
+              classes.classes[size_t(tensor.atoms[size_t(i)])].root))
+        return true;
+  }
+  return false;
+}
+
 StoredParameter ofLevel(int64_t zero) {
   return {zero >= 3 ? GatherLife::Use : GatherLife::Step, zero >= 2};
 }
@@ -44,10 +63,12 @@ Status splitBy(const Graph &graph, const Classes &classes,
       "strategy splits dimension {} of '{}'{}", anchor.dim, anchor.tensor,
       anchor.op.empty() ? "" : fmt::format(" in front of op '{}'", anchor.op));
   const std::vector<int> found = findAnchor(graph, classes, anchor);
+  if (found.empty() && !samples && isBatch(graph, classes, anchor, out))
+    return {}; // of another size than where the strategy was written
   if (found.empty())
-    return Status::error(fmt::format(
-        "{} as a factor of size {}, which the model lacks", where,
-        anchor.size));
+    return Status::error(
+        fmt::format("{} as a factor of size {}, which the model lacks", where,
+                    anchor.size));
   const int cls = majorPart(classes, found, out, split.axes);
   const ClassInfo &info = classes.classes[size_t(cls)];
   std::vector<std::string> axes, asked = out.inParts(split.axes);

@@ -242,7 +242,8 @@ def technique_use(tools):
         if (mesh["pp"], mesh["tp"]) != (1, 1) or "recompute_ops" in p["strategy"]:
             raise Failed(f"{p['decisions']} uses what is forbidden")
     left_out = {one["technique"]: one["reason"] for one in data["left_out"]}
-    if set(left_out) != {"tensor", "pipeline", "recompute", "zero", "sequence"}:
+    if set(left_out) != {"tensor", "pipeline", "recompute", "zero", "sequence",
+                         "context"}:
         raise Failed(f"left out: {sorted(left_out)}")
     if "--allow=zero" not in left_out["zero"]:
         raise Failed(left_out["zero"])

@@ -236,7 +236,7 @@ def tight(tools, model, mesh, microbatch, schedule, base):
         raise Failed(f"nothing to gain: {least} of {most} bytes")
     between = most - least
     for limit in (least + between // 2, least + between // 4, least,
-                  least - between // 2, least - between):
+                  least - between // 2, *(least - n * between for n in (1, 2, 3))):
         result = order_run(WithOption(tools, f"--memory-limit={limit}"), model,
                            mesh, microbatch, schedule, "auto")
         compare(result, base)
