@@ -355,13 +355,14 @@ std::vector<int> findAnchor(const Graph &graph, const Classes &classes,
     int64_t size = 1;
     eachFactor(classes, classes.tensors[tensor], atoms,
                [&](int dim, int cls, int64_t outer) {
-                 if (dim != anchor.dim || outer != anchor.outer * size ||
-                     size >= anchor.size)
+                 const bool after =
+                     dim == anchor.dim && outer == anchor.outer * size;
+                 if (!after || (anchor.size > 0 && size >= anchor.size))
                    return;
                  found.push_back(cls);
                  size *= classes.classes[cls].size;
                });
-    return size == anchor.size ? found : std::vector<int>();
+    return anchor.size == 0 || size == anchor.size ? found : std::vector<int>();
   };
   if (anchor.op.empty()) {
     for (size_t t = 0; t < graph.tensors.size(); ++t)

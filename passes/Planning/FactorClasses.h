@@ -62,7 +62,7 @@ struct ClassAnchor {
   std::string tensor;
   int dim = 0;
   int64_t outer = 1;
-  int64_t size = 1;
+  int64_t size = 1;    // 0: all of the dimension from `outer` on
   std::string op = {}; // see forwardNames
   int operand = 0;
   bool operator==(const ClassAnchor &) const = default;

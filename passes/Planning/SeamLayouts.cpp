@@ -66,9 +66,10 @@ Status splitBy(const Graph &graph, const Classes &classes,
   if (found.empty() && !samples && isBatch(graph, classes, anchor, out))
     return {}; // of another size than where the strategy was written
   if (found.empty())
-    return Status::error(
-        fmt::format("{} as a factor of size {}, which the model lacks", where,
-                    anchor.size));
+    return Status::error(fmt::format(
+        "{}{}, which the model lacks", where,
+        anchor.size ? fmt::format(" as a factor of size {}", anchor.size)
+                    : ""));
   const int cls = majorPart(classes, found, out, split.axes);
   const ClassInfo &info = classes.classes[size_t(cls)];
   std::vector<std::string> axes, asked = out.inParts(split.axes);

@@ -82,6 +82,15 @@ public:
     return regionOf(op) != regionOf(maker);
   }
 
+  // Of an input that is cut there: the region that takes its part of it, -1 of
+  // anything else.
+  int takes(int op, int operand) {
+    const int id = graph.ops[size_t(op)].operands[size_t(operand)];
+    const bool input = producer[size_t(id)] < 0 &&
+                       !graph.tensors[size_t(id)].parameter && !inNone(op);
+    return input && isCut(op, operand) ? regionOf(op) : -1;
+  }
+
 private:
   bool inNone(int op) const {
     return graph.ops[size_t(op)].phase == Phase::Update;
@@ -180,7 +189,10 @@ private:
     return tensorBegin[size_t(tensor)] + int(atom);
   }
 
+  // One region takes one part of an input: a lookup and its gradient read the
+  // same ids.
   void join(UnionFind &sets, bool cut) {
+    std::map<std::pair<int, int>, TensorUse> first; // by input and region
     for (size_t o = 0; o < graph.ops.size(); ++o) {
       auto joinAll = [&](int tensor, const std::vector<int> &slots) {
         for (size_t a = 0; a < slots.size(); ++a)
@@ -191,9 +203,27 @@ private:
       for (size_t i = 0; i < op.operands.size(); ++i)
         if (!cut || !regions.isCut(int(o), int(i)))
           joinAll(op.operands[i], unified.ops[o].operands[i]);
+        else if (int region = regions.takes(int(o), int(i)); region >= 0) {
+          const TensorUse here{int(o), int(i)};
+          joinUses(
+              sets,
+              first.try_emplace({op.operands[i], region}, here).first->second,
+              here);
+        }
       for (size_t r = 0; r < op.results.size(); ++r)
         joinAll(op.results[r], unified.ops[o].results[r]);
     }
+  }
+
+  void joinUses(UnionFind &sets, const TensorUse &a, const TensorUse &b) {
+    const std::vector<int> &of = slotsAt(a), &with = slotsAt(b);
+    for (size_t i = 0; i < of.size(); ++i)
+      if (of[i] >= 0 && with[i] >= 0)
+        sets.unite(opBegin[size_t(a.op)] + of[i],
+                   opBegin[size_t(b.op)] + with[i]);
+  }
+  const std::vector<int> &slotsAt(const TensorUse &use) const {
+    return unified.ops[size_t(use.op)].operands[size_t(use.operand)];
   }
 
   // One class may consist of parts that no occurrence connects (a refinement

@@ -410,19 +410,24 @@ private:
     for (const Json &one : json["classes"]) {
       std::string at = fmt::format("classes[{}]", index++);
       Strategy::SplitClass split;
-      if (!one.is_object() || !one.contains("tensor") ||
-          !one["tensor"].is_string() || !one.contains("size") ||
-          !one.contains("axes")) {
-        problem(fmt::format("'{}' needs the fields tensor, size and axes", at));
+      auto isText = [&](const char *field) {
+        return one.contains(field) && one[field].is_string();
+      };
+      if (!one.is_object() || !one.contains("axes") ||
+          !(isText("tensor") || isText("op"))) {
+        problem(
+            fmt::format("'{}' needs the fields tensor (or op) and axes", at));
         continue;
       }
-      split.anchor.tensor = one["tensor"];
+      split.anchor.tensor = isText("tensor") ? std::string(one["tensor"]) : "";
       int64_t dim = 0;
       if (one.contains("dim") && number(one["dim"], at + ".dim", dim, 0))
         split.anchor.dim = int(dim);
       if (one.contains("outer"))
         number(one["outer"], at + ".outer", split.anchor.outer);
-      number(one["size"], at + ".size", split.anchor.size);
+      split.anchor.size = 0;
+      if (one.contains("size"))
+        number(one["size"], at + ".size", split.anchor.size);
       int64_t operand = 0;
       if (one.contains("operand") &&
           number(one["operand"], at + ".operand", operand, 0))

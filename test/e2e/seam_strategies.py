@@ -5,9 +5,7 @@ Each row names an exact model and says which seams it has, what the classes on
 their sides are split over, and which parts of axes that takes.
 """
 import json
-import random
-
-import exact_models
+import re
 
 # dp = 2 or tp in parts; classes are (tensor, dimension, size, axes) or the same
 # with (op, operand) behind.
@@ -16,7 +14,8 @@ ROWS = {
     # the samples.
     "columns": ("embedding", {"dp": 2}, {},
                 [("Add_2", 0)],
-                [("table", 1, 8, ["dp"]), ("ids", 0, 8, ["mb"])]),
+                [("table", 1, 8, ["dp"]),
+                 ("", 0, 8, ["mb"], "Gather_1", 1)]),
     # Tokens of half of the samples outside, half of the experts inside.
     "experts": ("experts", {"dp": 2}, {},
                 [("Einsum_6", 0), ("Einsum_9", 1)],
@@ -61,8 +60,8 @@ def write(path, name, pipeline):
 
 
 def entry(tensor, dim, size, axes, op=None, operand=0):
-    at = {"op": op, "operand": operand} if op else {}
-    return {"tensor": tensor, "dim": dim, "size": size, "axes": axes, **at}
+    at = {"op": op, "operand": operand} if op else {"tensor": tensor}
+    return {"dim": dim, **({"size": size} if size else {}), "axes": axes, **at}
 
 
 def mesh_of(name, pipeline):
@@ -70,20 +69,31 @@ def mesh_of(name, pipeline):
     return f"pp={pipeline}," + ",".join(f"{a}={n}" for a, n in mesh.items())
 
 
-def random_strategy(path, model, mesh, seed, uses):
-    """Up to three seams among the uses (op, operand, shape), each with a random
-    dimension behind it split over a random axis or over none."""
-    pick = random.Random(f"{model} {mesh} {seed}")
+def uses_of(graph):
+    """(node, operand) of what a node of an exact model reads from another one."""
+    made = set()
+    for text in graph.nodes:
+        fields = re.findall(r'^\s*(input|output|name): "([^"]*)"', text, re.M)
+        name = [value for key, value in fields if key == "name"][-1]
+        inputs = [value for key, value in fields if key == "input"]
+        yield from ((name, k) for k, value in enumerate(inputs) if value in made)
+        made.update(value for key, value in fields if key == "output")
+
+
+def write_random(path, graph, mesh, pick):
+    """One to three seams at random uses, each with a random dimension behind it
+    split over random axes. Not every one of them makes sense."""
+    uses = list(uses_of(graph))
     chosen = pick.sample(uses, min(len(uses), pick.randint(1, 3)))
-    axes = [a for a, n in mesh.items() if a != "pp" and n > 1]
+    axes = [a for a in ("dp", "tp") if mesh[a] > 1]
     classes = []
-    for op, operand, shape in chosen:
-        dim = pick.randrange(len(shape))
-        over = pick.choice([[], *([a] for a in axes), axes])
+    for op, operand in chosen:
+        dim = pick.choice([0, 1, 1, 2])
+        over = pick.choice([[], *([a] for a in axes), axes, axes[::-1]])
         if dim == 0:
             over = ["mb", *over]
-        classes.append(entry("", dim, shape[dim], over, op, operand))
+        classes.append(entry("", dim, 0, over, op, operand))
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"version": 2, "mesh": mesh,
-                   "seams": [{"op": op, "operand": k} for op, k, _ in chosen],
+                   "seams": [{"op": op, "operand": k} for op, k in chosen],
                    "classes": classes}, file)

@@ -6,6 +6,9 @@ exact     models whose sums are exact in any order, with parameters, gradients
           (sequence parallelism, or context parallelism, with weights whole),
           against one rank; with AdamW, clipped, for one step (after it sums are
           exact no longer)
+row       each row of docs/Seams.md that is a strategy file (seam_strategies.py)
+random    strategies with seams at random uses; what the compiler refuses, it
+          refuses in words, and another one is drawn
 same      recorded models: level 1 only moves the sums that plain replicas form
 recorded  the same, all levels, clipped by nothing: PyTorch's losses, gradients
           and weights
@@ -14,6 +17,7 @@ saved     a checkpoint of each level goes on under each other, and alone
 import functools
 import itertools
 import os
+import random
 import sys
 
 import exact_models
@@ -21,6 +25,7 @@ import harness
 import identity
 import matrix
 import oracle
+import seam_strategies
 from harness import Case, Failed, WithOption
 
 MESHES = ["tp=2", "dp=2", "dp=4", "dp=2,tp=2", "pp=2,dp=2", "pp=2,tp=2",
@@ -40,6 +45,8 @@ UNCLIPPED = {"spread"}
 OPTIMIZERS = ["sgd", "adamw"]
 CLIP = "--grad-clip=0.5"
 SAVED = ["gemm", "tied"]
+# Random strategies in the check, and how many may be refused before one is not.
+RANDOM, MOST_REFUSED = 60, 60
 # Without a dimension of tokens that two divides.
 NO_TOKENS = {"mlp-ce", "mlp-mse", "vit-tiny"}
 # Convolutions see space whole.
@@ -81,13 +88,9 @@ def exact_run(tools, name, layout, optimizer, extra=(), tag=""):
 
 def exact_body(name, mesh, microbatch, schedule, recompute, level, tokens,
                optimizer, tools):
-    base = identity.BASES.get(
-        ("seams", name, optimizer),
-        lambda: exact_run(tools, name, ("none", "whole", "gpipe", "none"),
-                          optimizer, tag="-base"))
     found = exact_run(tools, name, (mesh, microbatch, schedule, recompute),
                       optimizer, [f"--zero={level}", *TOKENS[tokens]])
-    identity.compare(found, base)
+    identity.compare(found, base_of(name, optimizer, tools))
     return "identical"
 
 
@@ -109,6 +112,69 @@ def exact_cases(every):
                     matrix.defined(mesh, microbatch, schedule)):
                 found.append((name, *case))
     return found if every else matrix.pairwise(found)
+
+
+def base_of(name, optimizer, tools):
+    return identity.BASES.get(
+        ("seams", name, optimizer),
+        lambda: exact_run(tools, name, ("none", "whole", "gpipe", "none"),
+                          optimizer, tag="-base"))
+
+
+def row_body(row, pipeline, microbatch, schedule, recompute, optimizer, tools):
+    path = tools.path("row.json")
+    seam_strategies.write(path, row, int(pipeline))
+    name, mesh = seam_strategies.ROWS[row][0], seam_strategies.mesh_of(row, pipeline)
+    found = exact_run(tools, name, (mesh, microbatch, schedule, recompute),
+                      optimizer, [f"--strategy={path}"])
+    identity.compare(found, base_of(name, optimizer, tools))
+    return "identical"
+
+
+def row_cases(every):
+    found = []
+    for row, pipeline, microbatch, schedule, recompute, optimizer in (
+            itertools.product(seam_strategies.ROWS, "12", matrix.MICROBATCHES,
+                              matrix.ALL_SCHEDULES, matrix.RECOMPUTE, OPTIMIZERS)):
+        name, mesh = seam_strategies.ROWS[row][0], seam_strategies.mesh_of(row, pipeline)
+        if (exact_models.runs(name, microbatch, schedule) and
+                matrix.defined(mesh, microbatch, schedule)):
+            found.append((row, pipeline, microbatch, schedule, recompute, optimizer))
+    return found if every else matrix.pairwise(found)
+
+
+# What the compiler may say of a random strategy.
+REFUSALS = ("separates nothing", "which the model lacks", "do not divide",
+            "only values that ops make", "are used twice")
+
+
+def random_body(name, mesh, microbatch, seed, tools):
+    """The first of the seed's strategies that is not refused."""
+    graph = next(m for m in exact_models.MODELS if m.__name__ == name)()
+    path, pick = tools.path("random.json"), random.Random(f"{name} {mesh} {seed}")
+    layout = (mesh, microbatch, "gpipe", "none")
+    for refused in range(MOST_REFUSED):
+        seam_strategies.write_random(path, graph, matrix.degrees(mesh), pick)
+        _, errors = tools.run(
+            "merakc", exact_models.path(name), "-q", "-o", tools.path("try.plan"),
+            *matrix.compile_options(*layout), f"--strategy={path}", expect=None)
+        if tools.returncode == 0:
+            found = exact_run(tools, name, layout, "sgd", [f"--strategy={path}"])
+            identity.compare(found, base_of(name, "sgd", tools))
+            return f"identical, {refused} refused before"
+        if tools.returncode != 1 or not any(why in errors for why in REFUSALS):
+            raise Failed(f"ends with {tools.returncode}: "
+                         f"{harness.last_lines(errors)}")
+    raise Failed(f"{MOST_REFUSED} strategies refused")
+
+
+def random_cases(every):
+    """A thousand of all models and meshes; a part of them in the check."""
+    names = [m.__name__ for m in exact_models.MODELS
+             if m.__name__ not in exact_models.JOINS]
+    pick = random.Random("seams")
+    return [(pick.choice(names), pick.choice(MESHES), pick.choice(["whole", "half"]),
+             str(seed)) for seed in range(1000 if every else RANDOM)]
 
 
 def same_body(model, mesh, microbatch, tools):
@@ -164,6 +230,10 @@ def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("exact " + " ".join(c), functools.partial(exact_body, *c))
              for c in exact_cases(args.all)]
+    cases += [Case("row " + " ".join(c), functools.partial(row_body, *c))
+              for c in row_cases(args.all)]
+    cases += [Case("random " + " ".join(c), functools.partial(random_body, *c))
+              for c in random_cases(args.all)]
     models = sorted(m for m in os.listdir(harness.MODELS)
                     if os.path.isdir(os.path.join(harness.MODELS, m)))
     same = list(itertools.product(

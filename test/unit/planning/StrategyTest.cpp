@@ -90,7 +90,7 @@ TEST(Strategy, AllProblemsAtOnce) {
       "s.json: 'recompute' is \"most\", expected \"none\", \"full\", \"auto\" "
       "or a ratio from \"0\" to \"1\"\n"
       "s.json: 'parameters.w' is not a list of strings\n"
-      "s.json: 'classes[0]' needs the fields tensor, size and axes\n"
+      "s.json: 'classes[0]' needs the fields tensor (or op) and axes\n"
       "s.json: 'classes[1].dim' is -1, expected a whole number of at least 0\n"
       "s.json: parameter 'v' is split over 'pp' twice\n"
       "s.json: parameter 'w' is split over 'tp', which 'mesh' lacks\n"
