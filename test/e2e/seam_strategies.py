@@ -70,24 +70,31 @@ def mesh_of(name, pipeline):
 
 
 def uses_of(graph):
-    """(node, operand) of what a node of an exact model reads from another one."""
-    made = set()
-    for text in graph.nodes:
+    """Of what a node of an exact model reads from another one: (node, operand,
+    place of the node, place of the other one)."""
+    made = {}
+    for place, text in enumerate(graph.nodes):
         fields = re.findall(r'^\s*(input|output|name): "([^"]*)"', text, re.M)
         name = [value for key, value in fields if key == "name"][-1]
         inputs = [value for key, value in fields if key == "input"]
-        yield from ((name, k) for k, value in enumerate(inputs) if value in made)
-        made.update(value for key, value in fields if key == "output")
+        yield from ((name, k, place, made[value])
+                    for k, value in enumerate(inputs) if value in made)
+        made.update((value, place) for key, value in fields if key == "output")
 
 
 def write_random(path, graph, mesh, pick):
-    """One to three seams at random uses, each with a random dimension behind it
-    split over random axes. Not every one of them makes sense."""
+    """One to three seams at random uses, or at all uses across a random place of
+    the program; up to three of them have a random dimension behind them split over
+    random axes. Not every strategy of these makes sense."""
     uses = list(uses_of(graph))
-    chosen = pick.sample(uses, min(len(uses), pick.randint(1, 3)))
+    if pick.random() < 0.5:
+        chosen = pick.sample(uses, min(len(uses), pick.randint(1, 3)))
+    else:
+        at = pick.randrange(1, len(graph.nodes))
+        chosen = [use for use in uses if use[3] < at <= use[2]]
     axes = [a for a in ("dp", "tp") if mesh[a] > 1]
     classes = []
-    for op, operand in chosen:
+    for op, operand, *_ in pick.sample(chosen, min(len(chosen), 3)):
         dim = pick.choice([0, 1, 1, 2])
         over = pick.choice([[], *([a] for a in axes), axes, axes[::-1]])
         if dim == 0:
@@ -95,5 +102,5 @@ def write_random(path, graph, mesh, pick):
         classes.append(entry("", dim, 0, over, op, operand))
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"version": 2, "mesh": mesh,
-                   "seams": [{"op": op, "operand": k} for op, k in chosen],
+                   "seams": [{"op": op, "operand": k} for op, k, *_ in chosen],
                    "classes": classes}, file)
