@@ -12,7 +12,8 @@ random    strategies with seams at random uses; what the compiler refuses, it
 same      recorded models: level 1 only moves the sums that plain replicas form
 recorded  the same, all levels, clipped by nothing: PyTorch's losses, gradients
           and weights
-saved     a checkpoint of each level goes on under each other, and alone
+saved     a checkpoint of each level goes on under each other, and alone; one of each
+          row goes on alone, and each row from one
 """
 import functools
 import itertools
@@ -193,30 +194,52 @@ def recorded_body(model, mesh, level, tokens, tools):
                        functools.reduce(WithOption, options, tools))
 
 
-def saved_body(model, source, target, tools):
-    """One step each under two layouts and levels leave what two steps of one rank
-    leave, momentum among it."""
-    data = "--data=" + tools.path("data")
+# A layout is options of the compiler, for a plan of its own.
+ALONE = ("none", "whole", [])
+
+
+def level_layout(mesh, level):
+    return mesh, "half" if mesh != "none" else "whole", [f"--zero={level}"]
+
+
+def row_layout(row, pipeline, tools):
+    path = tools.path("row.json")
+    seam_strategies.write(path, row, int(pipeline))
+    return seam_strategies.mesh_of(row, pipeline), "half", [f"--strategy={path}"]
+
+
+def move(model, source, target, tools):
+    """One step each under two layouts leave what two steps of one rank leave,
+    momentum among it."""
+    data = "--data=" + write_data(tools, model)
 
     def stored(layout, steps, tag, *options):
-        mesh, level = layout
+        mesh, microbatch, extra = layout
         plan, saved = tools.path(tag + ".plan"), tools.path(tag)
         tools.run("merakc", exact_models.path(model), "-o", plan,
-                  *matrix.compile_options(mesh, "half" if mesh != "none" else
-                                          "whole", "gpipe"),
-                  "--optimizer=sgd:lr=0.125,momentum=0.5", f"--zero={level}")
+                  *matrix.compile_options(mesh, microbatch, "gpipe"),
+                  "--optimizer=sgd:lr=0.125,momentum=0.5", *extra)
         tools.run("merak-run", plan, data, f"--steps={steps}",
                   f"--save={saved}", *options)
         return harness.read_checkpoint(saved)
 
-    write_data(tools, model)
     stored(source, 1, "first")
     found = stored(target, 1, "second", f"--load={tools.path('first')}")
-    expected = stored(("none", "0"), 2, "whole")
+    expected = stored(ALONE, 2, "whole")
     for part, tensors in zip(found, expected):
         if isinstance(tensors, dict):
             compare_tensors(part, tensors)
     return "identical"
+
+
+def saved_body(model, source, target, tools):
+    return move(model, level_layout(*source), level_layout(*target), tools)
+
+
+def row_saved_body(row, pipeline, way, tools):
+    layouts = [row_layout(row, pipeline, tools), ALONE]
+    return move(seam_strategies.ROWS[row][0],
+                *(layouts if way == "from" else layouts[::-1]), tools)
 
 
 def compare_tensors(found, expected):
@@ -255,6 +278,10 @@ def main():
     cases += [Case(f"saved {model} {a[0]} zero {a[1]} to {b[0]} zero {b[1]}",
                    functools.partial(saved_body, model, a, b))
               for model in SAVED for a, b in MOVES]
+    cases += [Case(f"saved {way} row {row} pp={pipeline}",
+                   functools.partial(row_saved_body, row, pipeline, way))
+              for row, pipeline, way in itertools.product(
+                  seam_strategies.ROWS, "12", ("from", "to"))]
     return harness.run_cases("seams", cases, args)
 
 
