@@ -311,11 +311,13 @@ void CommandLine::addPlan() {
       ->check(CLI::IsMember({"on", "off", "auto"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
-             "final; off: all of them in the update")
+             "final, and stored parameters are gathered ahead of their uses; "
+             "off: all where they are needed")
       ->check(CLI::IsMember({"on", "off"}));
   addDefault("--grad-bucket", gradBucket,
-             "bytes of gradients that are reduced by one collective; 0: each "
-             "by itself; auto: as the links make it worth while");
+             "bytes of gradients that are reduced by one collective, and of "
+             "stored parameters that are gathered by one; 0: each by itself; "
+             "auto: as the links make it worth while");
   add("--strategy", o.strategy, "read pinned decisions");
 }
 

@@ -5,12 +5,15 @@
 // for the B in front of that W, the two become one, layer by layer, so that
 // the first gradients are final long before the end. What the update adds up
 // before it reduces, the gradients of several uses of a weight, moves along.
+// Gradients of which each replica keeps a part are scattered as they are
+// reduced: from then on the part has memory of its own.
+#include "passes/Lowering/Buckets.h"
+#include "passes/Lowering/CopyProcedure.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Lowering/Touched.h"
 
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -85,11 +88,15 @@ public:
       for (Reduction &reduction : reductions) {
         for (plan::InstructionOpInterface sum : reduction.sums)
           place(sum, procedure);
+        keepResult(reduction.op);
         reduction.op.setStream(stream());
         place(reduction.op, procedure);
       }
       moved += static_cast<int64_t>(reductions.size());
     }
+    for (auto procedure : program_.getOps<plan::ProcedureOp>())
+      if (procedure.getAction() != Action::U)
+        scatterBeside(procedure);
     return moved;
   }
 
@@ -98,19 +105,36 @@ private:
     return procedures_.lookup(call.getProcedureAttr().getAttr());
   }
 
-  // The one buffer that an all-reduce in place changes.
-  StringAttr bufferInPlace(plan::CollectiveOp op) {
-    if (op.getOp() != plan::Collective::all_reduce ||
-        op.getInputs() != op.getOutputs() || op.getInputs().size() != 1)
-      return {};
-    StringAttr name = cast<ViewAttr>(op.getInputs()[0]).getBuffer().getAttr();
+  // An accumulator, of one slot for the whole step.
+  bool isOfStep(StringAttr name) {
     plan::BufferOp buffer = buffers_.lookup(name);
-    return buffer && !buffer.isTransient() && buffer.getSlots() == 1
-               ? name
+    return buffer && !buffer.isTransient() && buffer.getSlots() == 1;
+  }
+  static StringAttr bufferOf(ArrayAttr views) {
+    return views.size() == 1
+               ? cast<ViewAttr>(views[0]).getBuffer().getAttr()
                : StringAttr();
   }
+  // What is summed over ranks: in place, or each rank's part of it into another
+  // buffer.
+  StringAttr reducedBy(plan::CollectiveOp op) {
+    StringAttr from = bufferOf(op.getInputs()), to = bufferOf(op.getOutputs());
+    if (op.getOp() == plan::Collective::all_reduce)
+      return op.getInputs() == op.getOutputs() ? from : StringAttr();
+    return op.getOp() == plan::Collective::reduce_scatter && from != to
+               ? from
+               : StringAttr();
+  }
+  // A part that is made before the update is there when the update reads it.
+  void keepResult(plan::CollectiveOp op) {
+    if (op.getOp() != plan::Collective::reduce_scatter)
+      return;
+    plan::BufferOp part = buffers_.lookup(bufferOf(op.getOutputs()));
+    part.removeProcedureAttr();
+    part.setCategory(plan::Category::gradients);
+  }
 
-  // An all-reduce of the update, and the sums that make what it reduces.
+  // A reduction of the update, and the sums that make what it reduces.
   struct Reduction {
     plan::CollectiveOp op;
     SmallVector<plan::InstructionOpInterface> sums;
@@ -128,24 +152,25 @@ private:
   void findReductions(plan::ProcedureOp update, int64_t at, Reductions &ready) {
     Names before; // what the update itself has touched, and what has moved
     llvm::DenseMap<StringAttr, SmallVector<plan::InstructionOpInterface>> sums;
+    llvm::DenseMap<StringAttr, int64_t> scattered; // parts, by their calls
     for (auto op : update.getOps<plan::InstructionOpInterface>()) {
       Touched own(op);
       auto collective = dyn_cast<plan::CollectiveOp>(*op);
-      StringAttr name = collective ? bufferInPlace(collective) : StringAttr();
-      if (name && !before.contains(name)) {
+      StringAttr name = collective ? reducedBy(collective) : StringAttr();
+      if (name && !before.contains(name) &&
+          (isOfStep(name) || scattered.contains(name))) {
         Reduction reduction{collective, sums.lookup(name)};
         for (plan::InstructionOpInterface sum : reduction.sums)
           forBuffers(sum.getInputs(),
                      [&](StringAttr n) { own.reads.insert(n); });
-        bool taken = llvm::any_of(
-            own.reads, [&](StringAttr n) { return before.contains(n); });
-        int64_t last = taken ? -1 : at - 1;
-        while (last >= 0 && !touchesAny(procedureOf(calls_[last]), own))
-          --last;
-        // A call outside of the microbatches runs once, beside nothing.
-        if (last >= 0 &&
-            static_cast<int64_t>(calls_[last].getMicrobatch()) >= 0)
+        const int64_t last = lastCall(own, before, at, scattered);
+        if (last >= 0) {
           ready[last].push_back(std::move(reduction));
+          before.insert(own.reads.begin(), own.reads.end());
+          if (StringAttr part = bufferOf(collective.getOutputs()); part != name)
+            scattered[part] = last;
+          continue;
+        }
       } else if (StringAttr sum = sumOfGradients(op, own, before)) {
         SmallVector<plan::InstructionOpInterface> all;
         for (StringAttr part : own.reads)
@@ -158,6 +183,29 @@ private:
       before.insert(own.reads.begin(), own.reads.end());
       before.insert(own.writes.begin(), own.writes.end());
     }
+  }
+
+  // The call of a microbatch after which nothing touches what a reduction of
+  // the update needs; -1: the update itself does, or there is none.
+  int64_t lastCall(const Touched &own, const Names &before, int64_t update,
+                   const llvm::DenseMap<StringAttr, int64_t> &scattered) {
+    int64_t last = update - 1;
+    for (StringAttr name : own.writes)
+      if (before.contains(name))
+        return -1;
+    for (StringAttr name : own.reads) {
+      if (before.contains(name))
+        return -1;
+      if (auto part = scattered.find(name); part != scattered.end())
+        return part->second;
+    }
+    while (last >= 0 && !touchesAny(procedureOf(calls_[last]), own))
+      --last;
+    // A call outside of the microbatches runs once, beside nothing.
+    return last >= 0 &&
+                   static_cast<int64_t>(calls_[last].getMicrobatch()) >= 0
+               ? last
+               : -1;
   }
 
   bool touchesAny(plan::ProcedureOp procedure, const Touched &own) {
@@ -182,21 +230,18 @@ private:
     return *own.writes.begin();
   }
 
-  int64_t countCalls(plan::ProcedureOp procedure) {
-    return llvm::count_if(calls_, [&](plan::CallOp call) {
-      return procedureOf(call) == procedure;
-    });
-  }
-
   // A procedure that only this call runs.
   plan::ProcedureOp ownProcedure(int64_t index) {
-    plan::CallOp call = calls_[index];
-    plan::ProcedureOp procedure = procedureOf(call);
-    if (countCalls(procedure) > 1) {
-      procedure = copy(procedure, procedure.getSymName() + ".last");
-      call.setProcedure(procedure.getSymName());
+    plan::ProcedureOp procedure = procedureOf(calls_[index]);
+    plan::ProcedureOp own =
+        lowering::ownProcedure(program_, calls_[index], ".last");
+    if (own != procedure) {
+      procedures_[own.getSymNameAttr()] = own;
+      touched_[own] = touched_[procedure];
+      for (plan::BufferOp buffer : lowering::transientsOf(program_, own))
+        buffers_[buffer.getSymNameAttr()] = buffer;
     }
-    return procedure;
+    return own;
   }
 
   // Two submicrobatches, each of which hides the collectives of the other.
@@ -247,9 +292,8 @@ private:
     }
     for (StringAttr name : pending)
       order.addWrite(name, static_cast<int64_t>(places.size()));
-    for (StringAttr name : transientsOf(w))
-      buffers_.lookup(name).setProcedureAttr(
-          FlatSymbolRefAttr::get(b.getSymNameAttr()));
+    for (plan::BufferOp buffer : lowering::transientsOf(program_, w))
+      buffer.setProcedureAttr(FlatSymbolRefAttr::get(b.getSymNameAttr()));
     for (auto op :
          llvm::make_early_inc_range(w.getOps<plan::InstructionOpInterface>())) {
       Touched own(op);
@@ -270,60 +314,16 @@ private:
     w.erase();
   }
 
-  StringAttr freeName(const Twine &wish) {
-    std::string name = wish.str();
-    for (int n = 2; program_.lookupSymbol(name); ++n)
-      name = (wish + "#" + Twine(n)).str();
-    return builder_.getStringAttr(name);
-  }
-
-  // A copy with transient buffers of its own.
-  plan::ProcedureOp copy(plan::ProcedureOp procedure, const Twine &wish) {
-    builder_.setInsertionPointAfter(procedure);
-    auto made = cast<plan::ProcedureOp>(builder_.clone(*procedure));
-    made.setSymNameAttr(freeName(wish));
-    procedures_[made.getSymNameAttr()] = made;
-    touched_[made] = touched_[procedure];
-    llvm::DenseMap<StringAttr, StringAttr> renamed;
-    for (StringAttr name : transientsOf(procedure)) {
-      plan::BufferOp buffer = buffers_.lookup(name);
-      builder_.setInsertionPointAfter(buffer);
-      auto own = cast<plan::BufferOp>(builder_.clone(*buffer));
-      own.setSymNameAttr(freeName(name.getValue() + ".last"));
-      own.setProcedureAttr(FlatSymbolRefAttr::get(made.getSymNameAttr()));
-      buffers_[own.getSymNameAttr()] = own;
-      renamed[name] = own.getSymNameAttr();
-    }
-    for (auto op : made.getOps<plan::InstructionOpInterface>()) {
-      op.setInputsAttr(rename(op.getInputs(), renamed));
-      op.setOutputsAttr(rename(op.getOutputs(), renamed));
-    }
-    return made;
-  }
-
-  SmallVector<StringAttr> transientsOf(plan::ProcedureOp procedure) {
-    llvm::SetVector<StringAttr> names;
-    for (auto op : procedure.getOps<plan::InstructionOpInterface>())
-      for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
-        forBuffers(views, [&](StringAttr name) {
-          if (buffers_.lookup(name).isTransient())
-            names.insert(name);
-        });
-    return names.takeVector();
-  }
-
-  static ArrayAttr rename(ArrayAttr views,
-                          const llvm::DenseMap<StringAttr, StringAttr> &names) {
-    SmallVector<Attribute> list;
-    for (Attribute attr : views) {
-      auto view = cast<ViewAttr>(attr);
-      if (StringAttr name = names.lookup(view.getBuffer().getAttr()))
-        view =
-            ViewAttr::get(view.getContext(), FlatSymbolRefAttr::get(name),
-                          view.getOffset(), view.getShape(), view.getStrides());
-      list.push_back(view);
-    }
-    return ArrayAttr::get(views.getContext(), list);
+  // What is scattered in every microbatch, to be added to accumulators.
+  void scatterBeside(plan::ProcedureOp procedure) {
+    SmallVector<plan::InstructionOpInterface> ops(
+        procedure.getOps<plan::InstructionOpInterface>());
+    for (auto [index, op] : llvm::enumerate(ops))
+      if (auto scatter = dyn_cast<plan::CollectiveOp>(*op);
+          scatter && scatter.getOp() == plan::Collective::reduce_scatter &&
+          !lowering::isOverStages(program_, scatter) &&
+          !lowering::additionsOf(ops, index, buffers_).empty())
+        scatter.setStream(stream());
   }
 
   // Behind the last instruction of its buffers, in the order of the update
@@ -353,7 +353,7 @@ private:
 
   plan::ProgramOp program_;
   OpBuilder builder_;
-  llvm::DenseMap<StringAttr, plan::BufferOp> buffers_;
+  lowering::Buffers buffers_;
   llvm::DenseMap<StringAttr, plan::ProcedureOp> procedures_;
   llvm::DenseMap<Operation *, Names> touched_; // by procedure
   SmallVector<plan::CallOp> calls_;

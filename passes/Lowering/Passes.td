@@ -88,10 +88,50 @@ def OverlapGradients : Pass<"merak-overlap-gradients", "::mlir::ModuleOp"> {
     A weight with several uses on the stage has an accumulator for each, and the
     update adds them up before it reduces: the sum moves along, behind the last
     of them.
+
+    Of a parameter that is stored in parts the update scatters the sum; that
+    moves as well, and its result, which was the update's own, becomes a buffer
+    of the step. What is scattered in every microbatch gets the stream.
+    ```mlir
+    plan.procedure @stage0.update action "U" { reduce_scatter @sum0 -> @part0; ... }
+    // becomes
+    plan.procedure @stage0.weight.last action "W" {
+      ... (@sum0); reduce_scatter @sum0 -> @part0 stream 2
+    }
+    ```
   }];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [
     Statistic<"reductions", "reductions", "reductions that left the update">
+  ];
+}
+
+def PrefetchParameters : Pass<"merak-prefetch-parameters", "::mlir::ModuleOp"> {
+  let summary = "gather stored parameters ahead of their uses, several with one collective";
+  let description = [{
+    A gather of a parameter, with what makes its operand of parameters alone, may
+    stand anywhere in front of its first use. Gathers are filled into buckets in
+    the order of these uses, those over one group and dimension and of one type,
+    and a bucket is issued where the one in front of it is used first, on a
+    stream of its own. So two buckets are there at a time, or one of them is a
+    single gather that is larger.
+    ```mlir
+    all_gather @a.part -> @a; ... (@a); all_gather @b.part -> @b; ... (@b)
+    // becomes
+    all_gather @a.part -> @a stream 2; all_gather @b.part -> @b stream 2; ... (@a); ... (@b)
+    ```
+    What action G gathers once a step is gathered by the first call that reads
+    some of it, in the same way; if its procedure runs for several microbatches,
+    the call gets a copy of it.
+  }];
+  let options = [
+    Option<"bytes", "bytes", "int64_t", "-1",
+           "most bytes of a bucket of several parameters; -1: what the stage phase decided, or 0">
+  ];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"gathers", "gathers", "gathers of parameters ahead of their uses">,
+    Statistic<"buckets", "buckets", "collectives that gather several parameters">
   ];
 }
 
@@ -108,6 +148,18 @@ def BucketGradients : Pass<"merak-bucket-gradients", "::mlir::ModuleOp"> {
     ... (@sum1); ... (@sum0); all_reduce @sum1, @sum0 stream 2 {plan.joined}
     ```
     A gradient larger than a bucket stays alone.
+
+    Gradients that are scattered, each rank keeping its part, are operands of one
+    collective likewise, without neighbours: the parts of one rank lie apart in
+    each of them. What is scattered in every microbatch is added to its
+    accumulator in front of the next bucket.
+    ```mlir
+    ... (@a); reduce_scatter @a -> @a.part stream 2; copy @a.part -> @sum0 accumulate
+    ... (@b); reduce_scatter @b -> @b.part stream 2; copy @b.part -> @sum1 accumulate
+    // becomes
+    ... (@a); ... (@b); reduce_scatter @a, @b -> @a.part, @b.part stream 2; ...
+    copy @a.part -> @sum0 accumulate; copy @b.part -> @sum1 accumulate
+    ```
   }];
   let options = [
     Option<"bytes", "bytes", "int64_t", "-1",

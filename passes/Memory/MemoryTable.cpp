@@ -44,8 +44,12 @@ void buildMemoryPipeline(OpPassManager &manager,
   // Before offsets: what is merged needs no memory of its own.
   manager.addPass(createUpdateInPlace());
   // Before streams and offsets: copies of procedures have buffers of their own.
-  if (options.overlapGradients)
+  if (options.overlapGradients) {
     manager.addPass(createOverlapGradients());
+    PrefetchParametersOptions prefetch;
+    prefetch.bytes = options.gradientBucket;
+    manager.addPass(createPrefetchParameters(prefetch));
+  }
   BucketGradientsOptions buckets;
   buckets.bytes = options.gradientBucket;
   manager.addPass(createBucketGradients(buckets));

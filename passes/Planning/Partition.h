@@ -46,6 +46,9 @@ struct Assignment {
   std::vector<AxisSize> mesh;
   std::map<int, std::vector<std::string>> axes;
   std::map<int, StoredParameter> stored; // by tensor
+  // Classes of values of the forward pass that are kept for their gradients as
+  // they lie: what the forward pass gathers of them, gradients gather again.
+  std::set<int> regathered;
   // Of samples: a trained parameter that has one in a dimension would be
   // another one on each replica. Roots, see ClassInfo.
   std::set<int> samples;

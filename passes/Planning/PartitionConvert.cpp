@@ -16,6 +16,11 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
   if (stored[tensor] && phase != Phase::Update)
     next.life = stored[tensor]->life;
   next.joined |= variants[from].joined;
+  // Each pass has its own.
+  const bool ofPass =
+      next.life == GatherLife::Use ||
+      (next.kind == ConversionKind::AllGather &&
+       regathered[size_t(classes.tensors[tensor].atoms[size_t(next.atom)])]);
   for (size_t v = 1; v < variants.size(); ++v) {
     const Variant &known = variants[v];
     if (known.parent == from && known.kind == next.kind &&
@@ -23,7 +28,7 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
         known.toAtom == next.toAtom && known.prologue == next.prologue &&
         known.joined == next.joined &&
         (known.phase != Phase::Update || phase == Phase::Update) &&
-        (next.life != GatherLife::Use || known.phase == phase))
+        (!ofPass || known.phase == phase))
       return int(v);
   }
   next.parent = from;

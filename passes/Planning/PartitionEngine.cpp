@@ -145,6 +145,9 @@ void PartitionEngine::markStored(const Assignment &assignment) {
       if (int from = storedSideOf(graph, seams, int(i)); from >= 0)
         for (int id : graph.ops[i].results)
           stored[id] = assignment.stored.at(from);
+  regathered.assign(classes.classes.size(), 0);
+  for (int cls : assignment.regathered)
+    regathered[size_t(cls)] = 1;
 }
 
 int64_t PartitionEngine::sizeOf(AxisMask mask) const {

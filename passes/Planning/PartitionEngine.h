@@ -125,6 +125,7 @@ private:
   std::string unordered;                // why there is none; empty: there is
   // Per tensor: of a stored parameter, or its copy in another type.
   std::vector<std::optional<StoredParameter>> stored;
+  std::vector<char> regathered; // by class, see Assignment
   std::vector<AxisMask> classMask;
   std::vector<char> ofSamples; // by root, see Assignment::samples
   AxisMask microbatchBit = 0, halfBit = 0;

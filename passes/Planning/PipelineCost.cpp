@@ -125,7 +125,8 @@ SimulateOptions simulationOf(const StageModel &model,
       times.U -= late;
       simulation.setup[0] -= cost.hiddenByWeights - late;
     }
-    simulation.setup[v % p] += cost.prologue * shape.microbatches +
+    simulation.setup[v % p] += cost.gathered +
+                               cost.prologue * shape.microbatches +
                                (shape.microbatches > 1 ? cost.clear : 0);
     optimizer[v % p] += cost.optimizer;
     out.exposedSeconds = std::max(

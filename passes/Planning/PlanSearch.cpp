@@ -339,6 +339,7 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   costs.updateKernel = input.updateKernel;
   costs.updateTraffic = input.updateTraffic;
   costs.overlap = techniques.overlap;
+  costs.reduction = input.reduction;
   made->problem =
       makeStageProblem(*input.graph, made->assignment, *outcome, costs);
   made->model = std::make_unique<StageModel>(made->problem);

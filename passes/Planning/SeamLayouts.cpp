@@ -160,7 +160,8 @@ Status SeamLayouts::findSequence(const Classes &unified,
 }
 
 // The tokens outside of what tp divides: of the values that enter it and of the
-// sums that leave it.
+// sums that leave it. What a product gathers of them is not kept for its weight
+// gradient: of a block nothing is left whole.
 void SeamLayouts::splitTokens(Assignment &out) const {
   std::set<int> classes;
   auto add = [&](int cls) {
@@ -179,7 +180,8 @@ void SeamLayouts::splitTokens(Assignment &out) const {
       if (slot >= 0)
         add(separated.ops[size_t(use.op)].slots[size_t(slot)].cls);
   for (int cls : classes)
-    append(cls, kTensorAxis, out);
+    if (append(cls, kTensorAxis, out))
+      out.regathered.insert(cls);
 }
 
 // Appends an axis, or all its parts, where the class can be cut once more.

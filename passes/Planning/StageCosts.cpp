@@ -43,6 +43,7 @@ public:
     readOps();
     listActions();
     out.train = options.train;
+    makeLinks();
     makeTensors();
     makeOps();
     makeParameters();
@@ -257,6 +258,39 @@ private:
     return group;
   }
 
+  // Collectives over replicas.
+  void makeLinks() {
+    for (const auto &[axis, stride] : strides)
+      if (isOn(axis, kDataAxis) && mesh.at(axis) > 1)
+        dataAxes.push_back(axis);
+    if (dataAxes.empty())
+      return;
+    auto machine = std::make_shared<const costmodel::Cluster>(options.cluster);
+    auto over = [&](costmodel::Collective kind) {
+      return [kind, machine, group = groupOf(dataAxes)](double bytes) {
+        return costmodel::collectiveSeconds(kind, bytes, group.devices,
+                                            *machine, group.sharing);
+      };
+    };
+    out.links.gather = over(costmodel::Collective::AllGather);
+    out.links.scatter = over(costmodel::Collective::ReduceScatter);
+    out.links.bucketBytes = options.reduction.bucketBytes.value_or(
+        worthJoining(over(costmodel::Collective::AllReduce)));
+    out.links.beside = options.reduction.early;
+  }
+  // Of a stored parameter or its gradient, over all replicas.
+  bool isOverReplicas(const Conversion &conversion) const {
+    std::vector<std::string> axes = conversion.axes;
+    std::sort(axes.begin(), axes.end());
+    return !dataAxes.empty() && axes == dataAxes;
+  }
+  bool isBeside(const Conversion &conversion) const {
+    return isOverReplicas(conversion) &&
+           (isScatteredEach(graph, conversion) ||
+            (conversion.life == GatherLife::Use &&
+             conversion.kind == ConversionKind::AllGather));
+  }
+
   // Of what is not cut into submicrobatches.
   double wholeCollective(const Conversion &conversion) const {
     return collective(conversion) * (tokens ? 1 : submicrobatches());
@@ -315,6 +349,7 @@ private:
   void makeTasks(std::array<std::vector<Sums>, 3> &sums) {
     for (ListOf list : {ListOf::F, ListOf::B, ListOf::W}) {
       sums[size_t(list)].resize(forwardOps.size());
+      messages[size_t(list)].resize(forwardOps.size());
       for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
         runsAt(list).push_back(int(i));
       for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
@@ -338,6 +373,10 @@ private:
     task.seconds = seconds(list, number);
     if (op.kind == ActionOp::Conversion) {
       const Conversion &conversion = outcome.conversions[size_t(op.index)];
+      if (isBeside(conversion))
+        return messages[size_t(list)][size_t(op.at)].push_back(
+            bytesAs(list == ListOf::W ? conversion.from : conversion.to,
+                    conversion.tensor));
       if (isBetweenSubmicrobatches(conversion)) {
         task.seconds = joinSeconds(conversion);
       } else if (conversion.kind != ConversionKind::Slice) {
@@ -460,6 +499,9 @@ private:
       stage.waitsForward = sums[0][k].wait;
       stage.waitsBackward = sums[1][k].wait;
       stage.recompute = sums[0][k].compute;
+      stage.gathersForward = messages[0][k];
+      stage.gathersBackward = messages[1][k];
+      stage.scatters = messages[2][k];
       stage.operands = op.operands;
       stage.results = op.results;
       for (int t : op.results)
@@ -603,19 +645,25 @@ private:
     return maker < 0 ? conversion.tensor : graph.ops[size_t(maker)].operands[0];
   }
 
-  // Copies of a stored parameter: for the step, or beside each of its users.
+  // The copy of a stored parameter for the step.
   void addGathered(int t, StageParameter &parameter) {
     for (int c : gathers[t]) {
       const Conversion &conversion = outcome.conversions[size_t(c)];
+      if (!conversion.isGatheredOnce())
+        continue;
       const double whole = bytesAs(conversion.to, conversion.tensor);
-      if (conversion.isGatheredOnce()) {
+      parameter.gatheredBytes = std::max(parameter.gatheredBytes, whole);
+      if (!isOverReplicas(conversion)) {
         parameter.ownSeconds += wholeCollective(conversion);
-        parameter.gatheredBytes = std::max(parameter.gatheredBytes, whole);
         continue;
       }
-      for (int user : parameter.users)
-        out.ops[size_t(user)].gathered =
-            std::max(out.ops[size_t(user)].gathered, whole);
+      parameter.gatherMessage += whole;
+      if (conversion.tensor != t)
+        parameter.castSeconds +=
+            seconds({.name = "elementwise",
+                     .bytes = bytes(t) + bytesAs(conversion.from,
+                                                 conversion.tensor)},
+                    1);
     }
   }
 
@@ -629,10 +677,14 @@ private:
       if (conversion.kind != ConversionKind::ReduceScatter)
         continue;
       parameter.scattered = true;
-      if (isScatteredEach(graph, conversion))
+      if (isScatteredEach(graph, conversion)) {
         layout = conversion.to;
-      else
+      } else if (isOverReplicas(conversion)) {
+        parameter.scatterMessage = bytesAs(conversion.from, gradient);
+        parameter.partBytes = bytesAs(conversion.to, gradient);
+      } else {
         parameter.ownSeconds += wholeCollective(conversion);
+      }
     }
     if (parameter.scattered)
       parameter.gradientBytes = bytesAs(layout, gradient);
@@ -718,6 +770,9 @@ private:
   std::vector<double> local; // elements on a device
   bool tokens;               // submicrobatches of tokens, as the layouts say
   std::vector<char> hasGradient, reduced, inRegisters;
+  std::vector<std::string> dataAxes; // of several replicas, sorted
+  // By F, B and W and forward op: see StageOp.
+  std::array<std::vector<std::vector<double>>, 3> messages;
   std::array<ActionOps, kLists> lists;
   std::array<ListKernels, kLists> kernels;
   // By op of a list: the one that runs it, its task.

@@ -22,6 +22,11 @@ struct Degrees {
   std::string str() const; // "pp=2 dp=1 tp=2, 4 microbatches"
 };
 
+struct ReductionOptions {
+  bool early = false;                // see GradientReduction
+  std::optional<double> bucketBytes; // none: worthJoining
+};
+
 struct StageCostOptions {
   costmodel::Cluster cluster;
   int64_t tp = 1, microbatches = 1; // of the assignment
@@ -33,6 +38,7 @@ struct StageCostOptions {
   double updateTraffic = 4;
   // Level of sub-pipelined tensor parallelism (docs/Planning.md), 0 to 3.
   int overlap = 0;
+  ReductionOptions reduction; // of gradients over replicas
 };
 
 // Requires apply() of the same graph and assignment. Submicrobatches are those
@@ -42,11 +48,6 @@ struct StageCostOptions {
 StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
                               const Outcome &outcome,
                               const StageCostOptions &options);
-
-struct ReductionOptions {
-  bool early = false;                // see GradientReduction
-  std::optional<double> bucketBytes; // none: worthJoining
-};
 
 // Ranks are pp-major, tp-minor. Links between stages, gradient reduction over
 // dp; neighbours on a node share the links that leave it.

@@ -143,7 +143,6 @@ double StageModel::parameterBytes(int begin, int end) const {
 StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
                                     StageCost *cost) const {
   Need out;
-  double gathered = 0;
   int mark = ++now;
   auto want = [&](int t, char reader) {
     if (problem.tensors[t].available ||
@@ -164,7 +163,6 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
     for (int t : problem.ops[i].keptForWeights)
       want(t, 3);
     out.workspace = std::max(out.workspace, problem.ops[i].workspace);
-    gathered = std::max(gathered, problem.ops[i].gathered);
   }
   for (int i = end; i-- > begin;) {
     const StageOp &op = problem.ops[i];
@@ -234,7 +232,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   out.workspace =
       std::max({out.workspace, forwardWorkspace(begin, end, false, marks),
                 forwardWorkspace(begin, end, true, marks)}) +
-      gathered;
+      messageWorkspace(begin, end);
   return out;
 }
 
@@ -298,6 +296,7 @@ void StageModel::setTimes(int begin, int end, StageCost &out) const {
     if (action == 1)
       out.slackBackward = both.slack;
   }
+  addMessages(begin, end, out);
   if (problem.overlap == 0)
     setSlack(begin, end, out);
   if (begin == 0)
@@ -379,13 +378,14 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
   out.prologue = prologue[end] - prologue[begin];
   out.times.U = update[end] - update[begin];
   out.clear = clear[end] - clear[begin];
+  out.gathered = gatheredOnce(begin, end);
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin) {
         const StageParameter &parameter = problem.parameters[p];
         out.parameterBytes += parameter.bytes + parameter.gatheredBytes;
         out.times.U += parameter.ownSeconds;
-        out.gradientBytes += parameter.gradientBytes;
+        out.gradientBytes += parameter.gradientBytes + parameter.partBytes;
         out.stateBytes += parameter.stateBytes;
         out.parameters += parameter.gradientBytes > 0;
         out.reduces |= parameter.gradientBytes > 0 && parameter.tensorPartial;

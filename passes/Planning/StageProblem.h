@@ -14,6 +14,7 @@
 #include "passes/Planning/FillIdle.h"
 #include "passes/Planning/LastBackward.h"
 #include "passes/Planning/LiveKinds.h"
+#include "passes/Planning/ParameterLinks.h"
 #include "passes/Planning/SubmicrobatchTimes.h"
 
 #include <array>
@@ -40,7 +41,9 @@ struct StageOp {
   bool checkpoint = false; // its results come out of a collective: never again
   bool everywhere = false; // made on every stage that needs it, never kept
   double workspace = 0;    // bytes that its gradients use but do not leave
-  double gathered = 0;     // bytes of parameters that are gathered for it alone
+  // Messages over replicas beside F, B and W, bytes of each: parameters that
+  // are gathered for it alone, gradients that are scattered at once.
+  std::vector<double> gathersForward, gathersBackward, scatters;
   int64_t piece = -1;      // see GraphOp
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
@@ -69,10 +72,13 @@ struct StageParameter {
   // The ranks of a replica have summands of its gradient.
   bool tensorPartial = false;
   double updateSeconds = 0; // the optimizer
-  // Stored in parts: of its copy for a step, and the seconds of the collectives
-  // that make it and that sum the gradient.
-  double gatheredBytes = 0, ownSeconds = 0;
-  bool scattered = false; // the gradient; no bucket has it
+  // Stored in parts: of its copy for a step, of its part of the gradient, and
+  // the seconds of collectives that no bucket has.
+  double gatheredBytes = 0, partBytes = 0, ownSeconds = 0;
+  // Messages over replicas once a step: the copy, the gradient; and the kernel
+  // that makes its part of the copy.
+  double gatherMessage = 0, scatterMessage = 0, castSeconds = 0;
+  bool scattered = false; // the gradient; it is not all-reduced
 };
 
 struct StageProblem {
@@ -84,6 +90,7 @@ struct StageProblem {
   // collective serves both.
   std::vector<std::pair<int, int>> weightSums;
   bool train = true;
+  ParameterLinks links;
   // One kernel of the norm of all gradients: its factor, or zeros in a vector.
   double smallKernel = 0;
   // All forwards must come before the first gradient: why (Outcome::joins), and
@@ -166,6 +173,8 @@ struct StageCost {
   double hiddenByWeights = 0;
   bool reduces = false; // some of its gradients, over ranks
   double prologue = 0;  // of a microbatch, before the first F
+  double gathered = 0;  // seconds by which what is gathered once a step holds
+                        // up the first F
   double clear = 0;     // seconds before the first action, if the step has
                         // several microbatches
   double optimizer = 0; // seconds after the norm of all gradients is known
@@ -248,6 +257,9 @@ private:
   int zeroRuns(int begin, int end) const;
   void setTimes(int begin, int end, StageCost &out) const;
   void setSlack(int begin, int end, StageCost &out) const;
+  void addMessages(int begin, int end, StageCost &out) const;
+  double gatheredOnce(int begin, int end) const;
+  double messageWorkspace(int begin, int end) const;
   // The last B and W of a stage as they are issued, and by op the task after
   // which its gradients are final. Of the first stage both run together unless
   // submicrobatches hide each other's collectives; else W alone.

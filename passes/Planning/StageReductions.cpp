@@ -111,7 +111,8 @@ double StageModel::exposedReduction(int begin, int end,
                                     const PipelineShape &shape,
                                     double weight) const {
   const GradientReduction &reduce = shape.reduce;
-  if (!reduce.tensorSeconds && (reduce.replicas <= 1 || !reduce.seconds))
+  if (!reduce.tensorSeconds && !problem.links.scatter &&
+      (reduce.replicas <= 1 || !reduce.seconds))
     return 0;
   auto [it, isNew] = reductions.try_emplace(
       {begin, end, reduce.replicas, reduce.bucketBytes, reduce.early, weight},
@@ -125,21 +126,26 @@ double StageModel::exposedReduction(int begin, int end,
     double bytes;
     int after;
     bool tensor, early; // summed over the ranks of a replica too
+    bool scattered;
   };
   std::vector<Gradient> gradients;
   for (int i = end; i-- > begin;)
     for (auto [p, previous] : parametersOf[i]) {
       const StageParameter &parameter = problem.parameters[p];
-      const bool tensor = parameter.tensorPartial && reduce.tensorSeconds;
+      const bool scattered = parameter.scatterMessage > 0;
+      const bool tensor =
+          !scattered && parameter.tensorPartial && reduce.tensorSeconds;
       if (previous >= begin || parameter.gradientBytes <= 0 ||
-          parameter.scattered || (!tensor && reduce.replicas <= 1))
+          (parameter.scattered && !scattered) ||
+          (!tensor && !scattered && reduce.replicas <= 1))
         continue;
       // Exchanged with other stages first, in the update.
       const bool isShared =
           parameter.users.front() < begin || parameter.users.back() >= end;
-      gradients.push_back({parameter.gradientBytes,
-                           last.final[size_t(i - begin)], tensor,
-                           reduce.early && !isShared});
+      gradients.push_back(
+          {scattered ? parameter.scatterMessage : parameter.gradientBytes,
+           last.final[size_t(i - begin)], tensor, reduce.early && !isShared,
+           scattered});
     }
   std::stable_sort(
       gradients.begin(), gradients.end(),
@@ -148,7 +154,8 @@ double StageModel::exposedReduction(int begin, int end,
   for (const Gradient &gradient : gradients) {
     auto open = std::find_if(buckets.rbegin(), buckets.rend(),
                              [&](const Gradient &bucket) {
-                               return bucket.tensor == gradient.tensor &&
+                               return bucket.scattered == gradient.scattered &&
+                                      bucket.tensor == gradient.tensor &&
                                       bucket.early == gradient.early;
                              });
     if (open == buckets.rend() ||
@@ -166,7 +173,9 @@ double StageModel::exposedReduction(int begin, int end,
   double after = 0;
   for (const Gradient &bucket : buckets) {
     const double seconds =
-        (bucket.tensor ? reduce.tensorSeconds : reduce.seconds)(bucket.bytes);
+        (bucket.scattered ? problem.links.scatter
+         : bucket.tensor  ? reduce.tensorSeconds
+                          : reduce.seconds)(bucket.bytes);
     if (bucket.early)
       early.push_back({seconds, bucket.after});
     else
@@ -176,6 +185,80 @@ double StageModel::exposedReduction(int begin, int end,
   const double both =
       simulateLastBackward(last.tasks, early, reduce.shared).reduced;
   return it->second = both - alone + after;
+}
+
+// Of ops [begin, end) in the order of an action.
+static std::vector<PlacedMessage>
+placed(const StageProblem &problem, int begin, int end, bool backwards,
+       std::vector<double> StageOp::*messages) {
+  std::vector<PlacedMessage> out;
+  for (int at = 0; at < end - begin; ++at)
+    for (double bytes :
+         problem.ops[size_t(backwards ? end - 1 - at : begin + at)].*messages)
+      out.push_back({at, bytes});
+  return out;
+}
+
+static std::vector<double> secondsOf(const StageProblem &problem, int begin,
+                                     int end, bool backwards,
+                                     double StageOp::*seconds) {
+  std::vector<double> out;
+  for (int at = 0; at < end - begin; ++at)
+    out.push_back(
+        problem.ops[size_t(backwards ? end - 1 - at : begin + at)].*seconds);
+  return out;
+}
+
+// What is gathered and scattered in each microbatch.
+void StageModel::addMessages(int begin, int end, StageCost &out) const {
+  auto exposed = [&](auto seconds, auto of, bool backwards, auto messages) {
+    const std::vector<PlacedMessage> list =
+        placed(problem, begin, end, backwards, messages);
+    return list.empty()
+               ? 0.0
+               : seconds(secondsOf(problem, begin, end, backwards, of), list,
+                         problem.links);
+  };
+  const double f = exposed(exposedGathers, &StageOp::forward, false,
+                           &StageOp::gathersForward),
+               b = exposed(exposedGathers, &StageOp::backward, true,
+                           &StageOp::gathersBackward),
+               w = exposed(exposedScatters, &StageOp::weight, true,
+                           &StageOp::scatters);
+  out.times.F += f;
+  out.times.B += b;
+  out.times.W += w;
+  out.communication += f + b + w;
+}
+
+double StageModel::gatheredOnce(int begin, int end) const {
+  std::vector<PlacedMessage> gathers;
+  double casts = 0;
+  for (int i = begin; i < end; ++i)
+    for (auto [p, previous] : parametersOf[i])
+      if (const StageParameter &parameter = problem.parameters[p];
+          previous < begin && parameter.gatherMessage > 0) {
+        gathers.push_back({i - begin, parameter.gatherMessage});
+        casts += parameter.castSeconds;
+      }
+  return gathers.empty()
+             ? 0
+             : casts + exposedGathers(secondsOf(problem, begin, end, false,
+                                                &StageOp::forward),
+                                      gathers, problem.links);
+}
+
+// Bytes of parameters and gradients that are whole for a while.
+double StageModel::messageWorkspace(int begin, int end) const {
+  double most = 0;
+  for (auto [backwards, messages] :
+       {std::pair(false, &StageOp::gathersForward),
+        std::pair(true, &StageOp::gathersBackward),
+        std::pair(true, &StageOp::scatters)})
+    most = std::max(
+        most, twoBuckets(placed(problem, begin, end, backwards, messages),
+                         problem.links));
+  return most;
 }
 
 } // namespace merak::planning

@@ -111,3 +111,81 @@ plan.program @update index 0 streams ["compute", "collectives"] groups [["dp"], 
   }
   plan.call @update microbatch -1 slots [] waits []
 }
+
+// What is scattered shares a collective without being neighbours in the arena;
+// another dimension is another one, and values that are no gradients are left
+// alone. What is scattered in every microbatch is added up in front of the next
+// bucket, the last one at the end, behind its collective where something else
+// needs the sum.
+// CHECK-LABEL: plan.program @scattered
+// CHECK: plan.procedure @weight action W
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@a[4])
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@b[4])
+// CHECK-NEXT: plan.collective reduce_scatter (@a[4], @b[4]) -> (@pa[2], @pb[2]) group 0 reduction sum stream 2
+// CHECK-NOT: plan.joined
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@square[2, 2])
+// CHECK-NEXT: plan.collective reduce_scatter (@square[2, 2]) -> (@ps[2, 1]) group 0 reduction sum dim 1 stream 2
+// CHECK-NEXT: plan.collective reduce_scatter (@act[4]) -> (@x[2]) group 0 reduction sum stream 1
+// CHECK-NEXT: }
+// CHECK: plan.procedure @each action W
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@g0[4])
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@g1[4])
+// CHECK-NEXT: plan.collective reduce_scatter (@g0[4], @g1[4]) -> (@p0[2], @p1[2]) group 0 reduction sum stream 2
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@g2[4, 4])
+// CHECK-NEXT: plan.library "copy" (@p0[2]) -> (@s0[2]) accumulate
+// CHECK-NEXT: plan.library "copy" (@p1[2]) -> (@s1[2]) accumulate
+// CHECK-NEXT: plan.collective reduce_scatter (@g2[4, 4]) -> (@p2[2, 4]) group 0 reduction sum stream 2
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@g3[4, 4])
+// CHECK-NEXT: plan.library "copy" (@p2[2, 4]) -> (@s2[2, 4])
+// CHECK-NEXT: plan.collective reduce_scatter (@g3[4, 4]) -> (@p3[2, 4]) group 0 reduction sum stream 2
+// CHECK-NEXT: plan.library "copy" (@p3[2, 4]) -> (@s3[2, 4])
+// CHECK-NEXT: plan.library "copy" (@s3[2, 4]) -> (@s2[2, 4]) accumulate
+// CHECK-NEXT: }
+plan.program @scattered index 0 streams ["compute", "collectives", "gradients"] groups [["dp"]] schedule <W0, W1, U> {
+  plan.buffer activations @act : tensor<4xf32>
+  plan.buffer activations @x : tensor<2xf32>
+  plan.buffer gradients @a : tensor<4xf32>
+  plan.buffer gradients @b : tensor<4xf32>
+  plan.buffer gradients @square : tensor<2x2xf32>
+  plan.buffer gradients @pa : tensor<2xf32>
+  plan.buffer gradients @pb : tensor<2xf32>
+  plan.buffer gradients @ps : tensor<2x1xf32>
+  plan.buffer gradients @s0 : tensor<2xf32>
+  plan.buffer gradients @s1 : tensor<2xf32>
+  plan.buffer gradients @s2 : tensor<2x4xf32>
+  plan.buffer gradients @s3 : tensor<2x4xf32>
+  plan.buffer workspace @g0 : tensor<4xf32> in @each
+  plan.buffer workspace @g1 : tensor<4xf32> in @each
+  plan.buffer workspace @g2 : tensor<4x4xf32> in @each
+  plan.buffer workspace @g3 : tensor<4x4xf32> in @each
+  plan.buffer workspace @p0 : tensor<2xf32> in @each
+  plan.buffer workspace @p1 : tensor<2xf32> in @each
+  plan.buffer workspace @p2 : tensor<2x4xf32> in @each
+  plan.buffer workspace @p3 : tensor<2x4xf32> in @each
+  plan.procedure @weight action W {
+    plan.library "copy" (@act[4]) -> (@a[4])
+    plan.collective reduce_scatter (@a[4]) -> (@pa[2]) group 0 reduction sum stream 2
+    plan.library "copy" (@act[4]) -> (@b[4])
+    plan.collective reduce_scatter (@b[4]) -> (@pb[2]) group 0 reduction sum stream 2
+    plan.library "copy" (@act[4]) -> (@square[2, 2])
+    plan.collective reduce_scatter (@square[2, 2]) -> (@ps[2, 1]) group 0 reduction sum dim 1 stream 2
+    plan.collective reduce_scatter (@act[4]) -> (@x[2]) group 0 reduction sum stream 1
+  }
+  plan.procedure @each action W {
+    plan.library "copy" (@act[4]) -> (@g0[4])
+    plan.collective reduce_scatter (@g0[4]) -> (@p0[2]) group 0 reduction sum stream 2
+    plan.library "copy" (@p0[2]) -> (@s0[2]) accumulate
+    plan.library "copy" (@act[4]) -> (@g1[4])
+    plan.collective reduce_scatter (@g1[4]) -> (@p1[2]) group 0 reduction sum stream 2
+    plan.library "copy" (@p1[2]) -> (@s1[2]) accumulate
+    plan.library "copy" (@act[4]) -> (@g2[4, 4])
+    plan.collective reduce_scatter (@g2[4, 4]) -> (@p2[2, 4]) group 0 reduction sum stream 2
+    plan.library "copy" (@p2[2, 4]) -> (@s2[2, 4])
+    plan.library "copy" (@act[4]) -> (@g3[4, 4])
+    plan.collective reduce_scatter (@g3[4, 4]) -> (@p3[2, 4]) group 0 reduction sum stream 2
+    plan.library "copy" (@p3[2, 4]) -> (@s3[2, 4])
+    plan.library "copy" (@s3[2, 4]) -> (@s2[2, 4]) accumulate
+  }
+  plan.call @weight microbatch 0 slots [] waits []
+  plan.call @each microbatch 0 slots [] waits []
+}

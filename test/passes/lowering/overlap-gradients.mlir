@@ -256,4 +256,56 @@ module {
     plan.call @weight microbatch 0 slots [] waits []
     plan.call @update microbatch -1 slots [] waits []
   }
+
+  // Each rank keeps a part of the sum: the scatter moves like a reduction, and so
+  // does what sums the part over other ranks; parts are there until the update.
+  // One whose result the update has used for something else stays. What W scatters itself,
+  // to be added to an accumulator, gets the stream.
+  // CHECK-LABEL: plan.program @parts
+  // CHECK: plan.buffer gradients @part0 : tensor<2xf32>
+  // CHECK-NOT: in @update
+  // CHECK: plan.procedure @weight action W
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4])
+  // CHECK-NEXT: plan.collective reduce_scatter (@sum0[4]) -> (@part0[2]) group 0 reduction sum stream 2
+  // CHECK-NEXT: plan.collective all_reduce (@part0[2]) -> (@part0[2]) group 1 reduction sum stream 2
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum1[4])
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@whole[4])
+  // CHECK-NEXT: plan.collective reduce_scatter (@whole[4]) -> (@own[2]) group 0 reduction sum stream 2
+  // CHECK-NEXT: plan.library "copy" (@own[2]) -> (@sum2[2]) accumulate
+  // CHECK-NEXT: plan.collective reduce_scatter (@act[4]) -> (@other[2]) group 0 reduction sum stream 1
+  // CHECK: plan.procedure @update action U
+  // CHECK-NEXT: plan.library "copy" (@part0[2]) -> (@w[2])
+  // CHECK: plan.collective reduce_scatter (@sum1[4]) -> (@part1[2]) group 0 reduction sum stream 1
+  plan.program @parts index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule <W0, U> {
+    plan.buffer activations @act : tensor<4xf32>
+    plan.buffer activations @x : tensor<2xf32>
+    plan.buffer gradients @sum0 : tensor<4xf32>
+    plan.buffer gradients @sum1 : tensor<4xf32>
+    plan.buffer gradients @sum2 : tensor<2xf32>
+    plan.buffer workspace @whole : tensor<4xf32> in @weight
+    plan.buffer workspace @own : tensor<2xf32> in @weight
+    plan.buffer workspace @other : tensor<2xf32> in @weight
+    plan.buffer workspace @part0 : tensor<2xf32> in @update
+    plan.buffer gradients @part1 : tensor<2xf32>
+    plan.buffer parameters @w : tensor<2xf32>
+    plan.procedure @weight action W {
+      plan.library "copy" (@act[4]) -> (@sum0[4])
+      plan.library "copy" (@act[4]) -> (@sum1[4])
+      plan.library "copy" (@act[4]) -> (@whole[4])
+      plan.collective reduce_scatter (@whole[4]) -> (@own[2]) group 0 reduction sum stream 1
+      plan.library "copy" (@own[2]) -> (@sum2[2]) accumulate
+      plan.collective reduce_scatter (@act[4]) -> (@other[2]) group 0 reduction sum stream 1
+      plan.library "copy" (@other[2]) -> (@x[2])
+    }
+    plan.procedure @update action U {
+      plan.collective reduce_scatter (@sum0[4]) -> (@part0[2]) group 0 reduction sum stream 1
+      plan.collective all_reduce (@part0[2]) -> (@part0[2]) group 1 reduction sum stream 1
+      plan.library "copy" (@part0[2]) -> (@w[2])
+      plan.library "copy" (@w[2]) -> (@part1[2])
+      plan.library "copy" (@part1[2]) -> (@w[2])
+      plan.collective reduce_scatter (@sum1[4]) -> (@part1[2]) group 0 reduction sum stream 1
+    }
+    plan.call @weight microbatch 0 slots [] waits []
+    plan.call @update microbatch -1 slots [] waits []
+  }
 }

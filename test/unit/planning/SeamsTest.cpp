@@ -5,6 +5,8 @@
 #include "test/unit/planning/ModelGraphs.h"
 
 #include <gtest/gtest.h>
+#include <map>
+#include <optional>
 #include <set>
 
 namespace merak::planning::test {
@@ -172,24 +174,58 @@ TEST(Seams, AStoredLayoutExtendsThatOfItsUses) {
   EXPECT_TRUE(gathered);
 }
 
+// The small GPT over tp=2, and with tokens split outside.
+struct Sequence {
+  TrainGraph g = makeGpt({});
+  Classes unified = unify(g.graph);
+  Assignment base;
+  std::optional<SeamLayouts> layouts;
+  Outcome plain, outcome;
+
+  Sequence() {
+    SearchOptions options;
+    options.axis = "tp";
+    options.size = 2;
+    Result<SearchResult> found = searchTensorParallel(
+        g.graph, unified, meshOf(g, unified, 1, 1, 1), options);
+    EXPECT_TRUE(found.ok());
+    base = found->assignment;
+    Strategy sequence;
+    sequence.sequence = true;
+    Result<SeamLayouts> made = SeamLayouts::make(
+        g.graph, unified, sequence, {g.find("input_ids")}, base);
+    EXPECT_TRUE(made.ok()) << made.status().str();
+    layouts = std::move(*made);
+    plain = *apply(g.graph, unified, base);
+    outcome = applied(g, *layouts, base);
+  }
+};
+
+// What a product gathers of its input, the gradient of its weight gathers
+// again: once more, and nothing whole is kept.
+TEST(Seams, SequenceParallelismGathersInputsAgain) {
+  const Sequence of;
+  std::map<int, std::map<Phase, int>> gathers; // by tensor
+  for (const Conversion &c : of.outcome.conversions)
+    if (c.kind == ConversionKind::AllGather &&
+        c.axes == std::vector<std::string>{"tp"})
+      ++gathers[c.tensor][c.phase];
+  int inputs = 0;
+  for (auto &[tensor, counts] : gathers)
+    if (counts[Phase::Forward] > 0) {
+      EXPECT_EQ(counts[Phase::Forward], 1);
+      EXPECT_EQ(counts[Phase::Backward], 1)
+          << of.g.graph.tensors[size_t(tensor)].name;
+      ++inputs;
+    }
+  EXPECT_GT(inputs, 2);
+}
+
 // Every all-reduce of activations becomes a reduce-scatter and an all-gather,
 // with no byte more.
 TEST(Seams, SequenceParallelismSendsTheSameBytes) {
-  TrainGraph g = makeGpt({});
-  Classes unified = unify(g.graph);
-  SearchOptions options;
-  options.axis = "tp";
-  options.size = 2;
-  Result<SearchResult> found = searchTensorParallel(
-      g.graph, unified, meshOf(g, unified, 1, 1, 1), options);
-  ASSERT_TRUE(found.ok());
-  Strategy sequence;
-  sequence.sequence = true;
-  Result<SeamLayouts> layouts = SeamLayouts::make(
-      g.graph, unified, sequence, {g.find("input_ids")}, found->assignment);
-  ASSERT_TRUE(layouts.ok()) << layouts.status().str();
-  Outcome plain = *apply(g.graph, unified, found->assignment);
-  Outcome outcome = applied(g, *layouts, found->assignment);
+  const Sequence of;
+  const auto &[g, unified, base, layouts, plain, outcome] = of;
   // Of activations: batch, tokens, width.
   std::map<ConversionKind, int> before, after;
   std::map<ConversionKind, double> bytesBefore, bytesAfter;
@@ -213,7 +249,7 @@ TEST(Seams, SequenceParallelismSendsTheSameBytes) {
   const int x = g.find("h.0/residual1");
   ASSERT_GE(x, 0);
   EXPECT_EQ(outcome.tensors[size_t(x)].localShape(
-                layouts->assign(found->assignment)->axisMap()),
+                layouts->assign(base)->axisMap()),
             (Shape{8, 16, 64}));
 }
 
