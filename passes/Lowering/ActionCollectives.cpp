@@ -1,5 +1,6 @@
 // Collectives of an action. A collective over one factor of a dimension works
 // on views in which that factor is a dimension of its own.
+#include "dialects/Dist/Regather.h"
 #include "passes/Lowering/ActionLowering.h"
 
 using namespace mlir;
@@ -70,6 +71,9 @@ void ActionLowering::lowerAllGather(dist::AllGatherOp op) {
   int64_t dim = op.getDim(), major = op.getMajor(), minor = op.getMinor();
   collective(op, plan::Collective::all_gather, split(from, dim, major, minor),
              split(to, dim, major, minor), axes, std::nullopt, dim + 1);
+  if (op->hasAttr(dist::kRegatherAttr))
+    procedure_.getBody().front().back().setAttr(dist::kRegatherAttr,
+                                                builder_.getUnitAttr());
   views_[op.getY()] = to;
 }
 

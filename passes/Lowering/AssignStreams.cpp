@@ -1,3 +1,4 @@
+#include "dialects/Dist/Regather.h"
 #include "passes/Lowering/Passes.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -17,8 +18,11 @@ bool touches(ArrayAttr views, const llvm::SmallDenseSet<StringAttr> &buffers) {
   });
 }
 
-// Whether the instruction right behind `op` depends on it.
+// Whether the instruction right behind `op` depends on it, and `op` on what
+// stands in front of it.
 bool isAwaitedAtOnce(plan::CollectiveOp op) {
+  if (op->hasAttr(dist::kRegatherAttr) && op->getPrevNode())
+    return false;
   auto next = dyn_cast_or_null<plan::InstructionOpInterface>(op->getNextNode());
   if (!next || next.getStream() > plan::kCollectiveStream)
     return false;

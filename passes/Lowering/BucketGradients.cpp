@@ -177,8 +177,12 @@ private:
         last = static_cast<int64_t>(i);
         break;
       }
-    return {op,    static_cast<int64_t>(at), lowering::messageBytes(op, buffers_),
-            first, last,                     std::move(additions)};
+    return {op,
+            static_cast<int64_t>(at),
+            lowering::messageBytes(op, buffers_),
+            first,
+            last,
+            std::move(additions)};
   }
 
   // Additions of a bucket go in front of the next one, or to the end; behind

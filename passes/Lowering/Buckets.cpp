@@ -16,10 +16,9 @@ int64_t messageBytes(plan::CollectiveOp op, const Buffers &buffers) {
 }
 
 bool isOverStages(plan::ProgramOp program, plan::CollectiveOp op) {
-  return llvm::any_of(cast<ArrayAttr>(program.getGroups()[op.getGroup()]),
-                      [](Attribute axis) {
-                        return cast<StringAttr>(axis).getValue() == "pp";
-                      });
+  return llvm::any_of(
+      cast<ArrayAttr>(program.getGroups()[op.getGroup()]),
+      [](Attribute axis) { return cast<StringAttr>(axis).getValue() == "pp"; });
 }
 
 bool isAccumulator(plan::BufferOp buffer) {

@@ -25,11 +25,13 @@ inline mlir::RankedTensorType typeOf(mlir::Attribute view,
 
 // Of a collective with one operand.
 inline BucketKind bucketKind(plan::CollectiveOp op, const Buffers &buffers) {
-  return {op.getOp(),        op.getStream(),
-          op.getGroup(),     op.getReduction(),
-          op.getDim(),       typeOf(op.getInputs()[0], buffers)
-                                 .getElementType()
-                                 .getAsOpaquePointer()};
+  return {
+      op.getOp(),
+      op.getStream(),
+      op.getGroup(),
+      op.getReduction(),
+      op.getDim(),
+      typeOf(op.getInputs()[0], buffers).getElementType().getAsOpaquePointer()};
 }
 
 // The larger of all inputs and all outputs, as messages are counted.

@@ -67,8 +67,8 @@ SmallVector<plan::BufferOp> transientsOf(plan::ProgramOp program,
 plan::ProcedureOp ownProcedure(plan::ProgramOp program, plan::CallOp call,
                                StringRef suffix) {
   auto procedure = program.lookupSymbol<plan::ProcedureOp>(call.getProcedure());
-  auto calls = llvm::count_if(
-      program.getOps<plan::CallOp>(), [&](plan::CallOp other) {
+  auto calls =
+      llvm::count_if(program.getOps<plan::CallOp>(), [&](plan::CallOp other) {
         return other.getProcedureAttr() == call.getProcedureAttr();
       });
   if (calls < 2)

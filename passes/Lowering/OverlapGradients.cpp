@@ -7,6 +7,7 @@
 // before it reduces, the gradients of several uses of a weight, moves along.
 // Gradients of which each replica keeps a part are scattered as they are
 // reduced: from then on the part has memory of its own.
+#include "dialects/Dist/Regather.h"
 #include "passes/Lowering/Buckets.h"
 #include "passes/Lowering/CopyProcedure.h"
 #include "passes/Lowering/Passes.h"
@@ -14,6 +15,8 @@
 
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/MapVector.h"
+
+#include <functional>
 
 using namespace mlir;
 
@@ -111,9 +114,8 @@ private:
     return buffer && !buffer.isTransient() && buffer.getSlots() == 1;
   }
   static StringAttr bufferOf(ArrayAttr views) {
-    return views.size() == 1
-               ? cast<ViewAttr>(views[0]).getBuffer().getAttr()
-               : StringAttr();
+    return views.size() == 1 ? cast<ViewAttr>(views[0]).getBuffer().getAttr()
+                             : StringAttr();
   }
   // What is summed over ranks: in place, or each rank's part of it into another
   // buffer.
@@ -202,8 +204,7 @@ private:
     while (last >= 0 && !touchesAny(procedureOf(calls_[last]), own))
       --last;
     // A call outside of the microbatches runs once, beside nothing.
-    return last >= 0 &&
-                   static_cast<int64_t>(calls_[last].getMicrobatch()) >= 0
+    return last >= 0 && static_cast<int64_t>(calls_[last].getMicrobatch()) >= 0
                ? last
                : -1;
   }
@@ -268,7 +269,9 @@ private:
   // Every instruction of W goes in front of the first one of B, behind all that
   // it depends on, that waits for a collective: there the computation would
   // stand still, while no collective of B starts later than it could. What W
-  // reads of a collective is there when B has waited for it.
+  // reads of a collective is there when B has waited for it. What W gathers
+  // again goes to the wait before that of its first reader: it is there in time
+  // and does not lie ready for long.
   void joinBackward(int64_t weight) {
     plan::ProcedureOp b = ownProcedure(weight - 1), w = ownProcedure(weight);
     SmallVector<plan::InstructionOpInterface> places(
@@ -294,19 +297,43 @@ private:
       order.addWrite(name, static_cast<int64_t>(places.size()));
     for (plan::BufferOp buffer : lowering::transientsOf(program_, w))
       buffer.setProcedureAttr(FlatSymbolRefAttr::get(b.getSymNameAttr()));
-    for (auto op :
-         llvm::make_early_inc_range(w.getOps<plan::InstructionOpInterface>())) {
-      Touched own(op);
-      int64_t at = order.earliest(own);
-      if (int wait = at == 0 ? waits.find_first() : waits.find_next(at - 1);
-          wait >= 0)
-        at = wait;
+    auto put = [&](plan::InstructionOpInterface op, const Touched &own,
+                   int64_t at) {
       order.add(own, at);
       if (at < static_cast<int64_t>(places.size()))
         op->moveBefore(places[at]);
       else
         op->moveBefore(&b.getBody().front(), b.getBody().front().end());
+    };
+    SmallVector<plan::InstructionOpInterface> again; // gathers, not yet placed
+    std::function<void(const Touched &, int64_t)> putAgain =
+        [&](const Touched &reader, int64_t at) {
+          for (auto op : SmallVector<plan::InstructionOpInterface>(again)) {
+            Touched own(op);
+            if (!llvm::is_contained(again, op) || !own.conflicts(reader))
+              continue;
+            llvm::erase(again, op);
+            const int64_t wait = std::max(0, waits.find_prev(at));
+            putAgain(own, wait);
+            put(op, own, std::max(order.earliest(own), wait));
+          }
+        };
+    for (auto op :
+         llvm::make_early_inc_range(w.getOps<plan::InstructionOpInterface>())) {
+      if (op->hasAttr(dist::kRegatherAttr)) {
+        again.push_back(op);
+        continue;
+      }
+      Touched own(op);
+      int64_t at = order.earliest(own);
+      if (int wait = at == 0 ? waits.find_first() : waits.find_next(at - 1);
+          wait >= 0)
+        at = wait;
+      putAgain(own, at);
+      put(op, own, at);
     }
+    for (plan::InstructionOpInterface op : again)
+      put(op, Touched(op), order.earliest(Touched(op)));
     touched_[b].insert(touched_[w].begin(), touched_[w].end());
     calls_[weight].erase();
     calls_.erase(calls_.begin() + weight);

@@ -177,8 +177,9 @@ def AssignStreams : Pass<"merak-assign-streams", "::mlir::ModuleOp"> {
   let description = [{
     A second stream costs a hand-over each way. It is worth that only if some
     instruction stands between the collective and the first one that needs its
-    result or changes its operand. Groups that reach over stages keep their
-    stream, since other stages run other programs.
+    result or changes its operand, or if it gathers again (`dist.regather`) what
+    was there before the instructions in front of it. Groups that reach over
+    stages keep their stream, since other stages run other programs.
   }];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [

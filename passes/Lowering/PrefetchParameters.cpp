@@ -75,7 +75,7 @@ private:
   struct Gather {
     plan::CollectiveOp op;
     SmallVector<int64_t> makers;
-    int64_t at, use; // instructions: its own, the first that needs it
+    int64_t at, use;          // instructions: its own, the first that needs it
     int64_t bytes, begin = 0; // of all gathers in front of it
     bool plain = true;        // no maker communicates
   };
@@ -124,7 +124,8 @@ private:
           inner.contains(at) || op.getInputs().size() != 1 ||
           lowering::isOverStages(program_, op))
         continue;
-      Gather gather{op, {}, at, useOf(at), lowering::messageBytes(op, buffers_)};
+      Gather gather{
+          op, {}, at, useOf(at), lowering::messageBytes(op, buffers_)};
       if (gather.use < 0 || !addMaker(at, gather.makers))
         continue;
       gather.makers.pop_back(); // itself
@@ -186,8 +187,7 @@ private:
       return place == ops_.end() ? nullptr : place->getOperation();
     }
     size_t before = 0;
-    while (before + 1 < first &&
-           gathers_[before].begin < bucket.begin - limit_)
+    while (before + 1 < first && gathers_[before].begin < bucket.begin - limit_)
       ++before;
     const int64_t use = gathers_[before].use;
     return use < static_cast<int64_t>(ops_.size()) ? ops_[use].getOperation()
@@ -203,9 +203,9 @@ private:
 
   bool stays(Operation *op) const {
     return llvm::none_of(gathers_, [&](const Gather &gather) {
-      return gather.op == op ||
-             llvm::any_of(gather.makers,
-                          [&](int64_t maker) { return ops_[maker] == op; });
+      return gather.op == op || llvm::any_of(gather.makers, [&](int64_t maker) {
+               return ops_[maker] == op;
+             });
     });
   }
 
@@ -236,8 +236,8 @@ private:
     remark::passed(procedure_.getLoc(),
                    remark::RemarkOpts::name("Joined").category("bucket"))
         << (std::to_string(bucket.members.size()) + " gathers of parameters, " +
-            std::to_string(lowering::messageBytes(like, buffers_)) + " bytes, in " +
-            procedure_.getSymName().str());
+            std::to_string(lowering::messageBytes(like, buffers_)) +
+            " bytes, in " + procedure_.getSymName().str());
   }
 
   plan::ProgramOp program_;
@@ -302,8 +302,8 @@ struct PrefetchParametersPass
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       for (auto call :
            llvm::make_early_inc_range(program.getOps<plan::CallOp>()))
-        if (auto of = program.lookupSymbol<plan::ProcedureOp>(
-                call.getProcedure());
+        if (auto of =
+                program.lookupSymbol<plan::ProcedureOp>(call.getProcedure());
             of.getAction() == Action::G)
           advanceGathers(program, call);
       std::optional<uint64_t> stream;

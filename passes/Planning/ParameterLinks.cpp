@@ -66,8 +66,8 @@ double exposedGathers(const std::vector<double> &ops,
     for (; issued < buckets.size() &&
            issuedAt(gathers, buckets, issued, links.bucketBytes) <= op;
          ++issued)
-      end[issued] = carried = std::max(carried, computed) +
-                              links.gather(buckets[issued].bytes);
+      end[issued] = carried =
+          std::max(carried, computed) + links.gather(buckets[issued].bytes);
     for (; used < issued && gathers[buckets[used].first].at <= op; ++used)
       computed = std::max(computed, end[used]);
     computed += ops[size_t(op)];
@@ -87,8 +87,7 @@ double exposedScatters(const std::vector<double> &ops,
   size_t next = 0;
   for (int op = 0; op < int(ops.size()); ++op) {
     computed += ops[size_t(op)];
-    for (; next < buckets.size() &&
-           scatters[buckets[next].last - 1].at <= op;
+    for (; next < buckets.size() && scatters[buckets[next].last - 1].at <= op;
          ++next) {
       const double ready = computed;
       computed = std::max(computed, carried); // the sums of the one before

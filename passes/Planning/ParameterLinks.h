@@ -1,7 +1,8 @@
 // Parameters that are gathered, and gradients that are scattered, beside the
-// computation of an action, in buckets as passes/Lowering/PrefetchParameters.cpp
-// and passes/Lowering/BucketGradients.cpp fill them: one stream computes, the
-// links carry one message after another.
+// computation of an action, in buckets as
+// passes/Lowering/PrefetchParameters.cpp and
+// passes/Lowering/BucketGradients.cpp fill them: one stream computes, the links
+// carry one message after another.
 #pragma once
 
 #include <functional>

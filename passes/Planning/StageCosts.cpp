@@ -659,11 +659,10 @@ private:
       }
       parameter.gatherMessage += whole;
       if (conversion.tensor != t)
-        parameter.castSeconds +=
-            seconds({.name = "elementwise",
-                     .bytes = bytes(t) + bytesAs(conversion.from,
-                                                 conversion.tensor)},
-                    1);
+        parameter.castSeconds += seconds(
+            {.name = "elementwise",
+             .bytes = bytes(t) + bytesAs(conversion.from, conversion.tensor)},
+            1);
     }
   }
 

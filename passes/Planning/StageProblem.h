@@ -44,7 +44,7 @@ struct StageOp {
   // Messages over replicas beside F, B and W, bytes of each: parameters that
   // are gathered for it alone, gradients that are scattered at once.
   std::vector<double> gathersForward, gathersBackward, scatters;
-  int64_t piece = -1;      // see GraphOp
+  int64_t piece = -1;                 // see GraphOp
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
   std::vector<int> keptForWeights;    // the same in W

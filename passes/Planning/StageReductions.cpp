@@ -172,10 +172,9 @@ double StageModel::exposedReduction(int begin, int end,
   std::vector<EarlyReduction> early;
   double after = 0;
   for (const Gradient &bucket : buckets) {
-    const double seconds =
-        (bucket.scattered ? problem.links.scatter
-         : bucket.tensor  ? reduce.tensorSeconds
-                          : reduce.seconds)(bucket.bytes);
+    const double seconds = (bucket.scattered ? problem.links.scatter
+                            : bucket.tensor  ? reduce.tensorSeconds
+                                             : reduce.seconds)(bucket.bytes);
     if (bucket.early)
       early.push_back({seconds, bucket.after});
     else
@@ -204,8 +203,8 @@ static std::vector<double> secondsOf(const StageProblem &problem, int begin,
                                      double StageOp::*seconds) {
   std::vector<double> out;
   for (int at = 0; at < end - begin; ++at)
-    out.push_back(
-        problem.ops[size_t(backwards ? end - 1 - at : begin + at)].*seconds);
+    out.push_back(problem.ops[size_t(backwards ? end - 1 - at : begin + at)].*
+                  seconds);
   return out;
 }
 
@@ -214,10 +213,9 @@ void StageModel::addMessages(int begin, int end, StageCost &out) const {
   auto exposed = [&](auto seconds, auto of, bool backwards, auto messages) {
     const std::vector<PlacedMessage> list =
         placed(problem, begin, end, backwards, messages);
-    return list.empty()
-               ? 0.0
-               : seconds(secondsOf(problem, begin, end, backwards, of), list,
-                         problem.links);
+    return list.empty() ? 0.0
+                        : seconds(secondsOf(problem, begin, end, backwards, of),
+                                  list, problem.links);
   };
   const double f = exposed(exposedGathers, &StageOp::forward, false,
                            &StageOp::gathersForward),
@@ -251,13 +249,12 @@ double StageModel::gatheredOnce(int begin, int end) const {
 // Bytes of parameters and gradients that are whole for a while.
 double StageModel::messageWorkspace(int begin, int end) const {
   double most = 0;
-  for (auto [backwards, messages] :
-       {std::pair(false, &StageOp::gathersForward),
-        std::pair(true, &StageOp::gathersBackward),
-        std::pair(true, &StageOp::scatters)})
-    most = std::max(
-        most, twoBuckets(placed(problem, begin, end, backwards, messages),
-                         problem.links));
+  for (auto [backwards, messages] : {std::pair(false, &StageOp::gathersForward),
+                                     std::pair(true, &StageOp::gathersBackward),
+                                     std::pair(true, &StageOp::scatters)})
+    most = std::max(most,
+                    twoBuckets(placed(problem, begin, end, backwards, messages),
+                               problem.links));
   return most;
 }
 

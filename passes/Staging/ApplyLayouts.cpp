@@ -1,6 +1,7 @@
 #include "passes/Staging/ApplyLayouts.h"
 
 #include "dialects/Dist/DistDialect.h"
+#include "dialects/Dist/Regather.h"
 
 using namespace mlir;
 using namespace merak;
@@ -144,6 +145,8 @@ private:
                   b.getStringAttr(*conversion.life == planning::GatherLife::Use
                                       ? kLifeUse
                                       : kLifeStep));
+    if (isRegathered(conversion, value))
+      op->setAttr(kRegatherAttr, b.getUnitAttr());
     // Where only the factor's index is needed later, keep it beside the op.
     op->setAttr("dist.from", attribute(conversion.from));
     if (conversion.factor >= 0)
@@ -154,6 +157,14 @@ private:
     if (planning::isScatteredEach(decision.step.graph, conversion))
       scatteredEach.insert(op);
     return op->getResult(0);
+  }
+
+  bool isRegathered(const planning::Conversion &conversion, Value value) const {
+    Operation *maker = value.getDefiningOp();
+    return !decision.assignment.regathered.empty() &&
+           conversion.kind == planning::ConversionKind::AllGather &&
+           conversion.phase == planning::Phase::Backward && maker &&
+           roleOf(maker) == kForward;
   }
 
   void applyToOp(int index, Operation *op) {

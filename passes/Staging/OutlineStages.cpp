@@ -1,5 +1,6 @@
 #include "passes/Staging/OutlineStages.h"
 
+#include "dialects/Dist/Regather.h"
 #include "dialects/Train/Builders.h"
 #include "mlir/IR/IRMapping.h"
 #include "passes/Staging/ApplyLayouts.h"
@@ -29,7 +30,8 @@ public:
       if (auto update = dyn_cast<train::UpdateOp>(op))
         updates.push_back(update);
       if (places.isEverywhere(&op) || roleOf(&op) == kUpdate ||
-          isa<AccumulateOp>(op) || isGatheredOnce(&op))
+          isa<AccumulateOp>(op) || isGatheredOnce(&op) ||
+          op.hasAttr(kRegatherAttr))
         continue;
       (roleOf(&op) == kForward ? forward : backward).push_back(&op);
     }
@@ -122,6 +124,11 @@ private:
       return places.isOfMicrobatch(value) ? loadGradient(value, place)
                                           : makeOnce(value, place);
     Place home = places.homeOf(op);
+    if (op->hasAttr(kRegatherAttr)) {
+      if (home == place)
+        return cloneInto(op, place)->getResult(0);
+      materialize(value, home);
+    }
     if (home.first == place.first && places.isRecomputed(op) &&
         place.second != pipe::Action::P)
       home.second = pipe::Action::R;

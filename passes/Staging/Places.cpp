@@ -33,8 +33,11 @@ Places::Places(func::FuncOp step, const OutlineOptions &options)
 }
 
 // Cheap ops that hang on data and constants alone run wherever they are
-// needed instead of being kept or sent.
+// needed instead of being kept or sent. So does what only changes the form of a
+// parameter that is gathered at each use; what is computed of it does not: it
+// would gather the parameter again.
 void Places::findRematerializable() {
+  llvm::SmallDenseSet<Operation *> gathered; // parameters, in any form
   for (Operation &op : block.without_terminator()) {
     if (!isPure(&op) || op.getNumOperands() == 0 ||
         op.hasTrait<Contraction>() ||
@@ -44,16 +47,23 @@ void Places::findRematerializable() {
          !hasLife(&op, kLifeUse)) ||
         roleOf(&op) == kUpdate)
       continue;
+    const bool isForm = op.hasTrait<ViewLike>() || isa<CastOp>(op) ||
+                        isa<DistDialect>(op.getDialect());
+    bool ofGathered = hasLife(&op, kLifeUse);
     bool cheap = llvm::all_of(op.getOperands(), [&](Value operand) {
       Operation *producer = operand.getDefiningOp();
+      ofGathered |= gathered.contains(producer);
       // A parameter in another type costs less to make than to keep.
       return !producer || isa<ConstantOp>(producer) ||
-             rematerializable.contains(producer) ||
+             (rematerializable.contains(producer) &&
+              (isForm || !gathered.contains(producer))) ||
              ((isa<CastOp>(op) || hasLife(&op, kLifeUse)) &&
               isa<ReadOp>(producer));
     });
     if (cheap)
       rematerializable.insert(&op);
+    if (cheap && ofGathered)
+      gathered.insert(&op);
   }
 }
 // What R computes again: marked ops whose results the backward pass of their

@@ -46,6 +46,12 @@ REAL = [
     ("gpt2-1.5b", "h100-8x8", "pp=2,dp=2,tp=2", 4, 64),
     ("gpt2-1.5b", "h100-8x8", "pp=1,dp=2,tp=4", 4, 64, "--tp-overlap=3"),
     ("gpt2-1.5b", "h100-8x8", "pp=1,dp=8,tp=1", 4, 64),
+    *(("gpt2-124m", "h100-8x8", "pp=1,dp=8,tp=1", 4, 64, f"--zero={level}")
+      for level in (1, 2, 3)),
+    ("gpt2-124m", "h100-8x8", "pp=2,dp=4,tp=1", 4, 64, "--zero=1"),
+    ("gpt2-124m", "h100-8x8", "pp=1,dp=4,tp=2", 4, 64, "--zero=3"),
+    ("gpt2-124m", "h100-8x8", "pp=1,dp=1,tp=2", 4, 64,
+     "--sequence-parallel=on"),
 ]
 # By case the share by which it was off when it was recorded: what is reduced once a
 # step besides gradients (losses, counts) and collectives over dp inside of F and B are

@@ -14,11 +14,18 @@ recorded  the same, all levels, clipped by nothing: PyTorch's losses, gradients
           and weights
 saved     a checkpoint of each level goes on under each other, and alone; one of each
           row goes on alone, and each row from one
+reduced   levels of ZeRO with and without overlap, in buckets of all sizes: the bits
+          of the plainest
+beside    where gathers of parameters and reduce-scatters of gradients stand in a plan
+kept      with tokens split over tp, what the blocks keep for their gradients is
+          divided by tp; inputs of products are gathered once more
 """
+import collections
 import functools
 import itertools
 import os
 import random
+import re
 import sys
 
 import exact_models
@@ -250,6 +257,162 @@ def compare_tensors(found, expected):
             raise Failed(f"{name} differs")
 
 
+def reduced_body(model, mesh, level, reduction, tools):
+    overlap, bucket = reduction.split(",")
+
+    def run(overlap, bucket, tag=""):
+        options = [f"--zero={level}", f"--grad-overlap={overlap}",
+                   f"--grad-bucket={bucket}"]
+        return identity.order_run(functools.reduce(WithOption, options, tools),
+                                  model, mesh, "half", "1f1b", "none", tag)
+
+    base = identity.BASES.get(("zero reduced", model, mesh, level),
+                              lambda: run("off", "0", "-base"))
+    identity.compare(run(overlap, bucket), base)
+    return "identical"
+
+
+# ------------------------------------------------------------ places in plans
+
+Line = collections.namedtuple("Line", "kind outputs inputs")
+BUCKET = 65536
+
+
+def operands_of(text):
+    """Name and elements of each operand; %b#2[1,64,1]~(dp) is b#2 with 64."""
+    found = re.findall(r"%([^\[\s,~]+)(?:\[([\d,]*)\])?", text)
+    return [(name, functools.reduce(lambda a, b: a * int(b),
+                                    filter(None, shape.split(",")), 1))
+            for name, shape in found]
+
+
+def procedures_of(tools, plan):
+    """The instructions of the first program by procedure, and its buffers: name,
+    category and bytes."""
+    procedures, buffers, lines = {}, {}, []
+    for text in tools.run("merak-plan", "print", plan)[0].splitlines():
+        if start := re.match(r'program (\d+) procedure "([^"]+)" \((\w)\)', text):
+            if start[1] != "0":
+                break
+            lines = procedures.setdefault((start[3], start[2]), [])
+        elif buffer := re.match(r"  %(\S+) \S+ (\w+) @(\d+)\+(\d+)", text):
+            if not procedures:
+                buffers[buffer[1]] = (buffer[2], int(buffer[4]), text)
+        elif made := re.match(r" *\d+ s\d+ (.*?) \+?= (\w+ \w+)(.*)", text):
+            lines.append(Line(made[2], operands_of(made[1]), operands_of(made[3])))
+    return procedures, buffers
+
+
+def first_use(lines, at):
+    names = {name for name, _ in lines[at].outputs}
+    return next((i for i in range(at + 1, len(lines))
+                 if names & {name for name, _ in lines[i].inputs}), len(lines))
+
+
+def check_gathers(lines):
+    """Each one is issued before the one in front of it is used, and no more than
+    a bucket lies ready when it is, or the one that does not fit."""
+    places = [i for i, line in enumerate(lines)
+              if line.kind == "collective all_gather"]
+    sizes = {i: 4 * sum(size for _, size in lines[i].outputs) for i in places}
+    for before, at in zip(places, places[1:]):
+        if at > first_use(lines, before):
+            raise Failed(f"instruction {at} gathers behind the use of {before}")
+        ready = [i for i in places if i < at and first_use(lines, i) > at]
+        if sum(sizes[i] for i in ready) > BUCKET and len(ready) > 1:
+            raise Failed(f"{sum(sizes[i] for i in ready)} bytes lie ready at {at}")
+        if sizes[at] > BUCKET and len(lines[at].outputs) > 1:
+            raise Failed(f"{sizes[at]} bytes are gathered at once")
+    return sum(len(lines[i].outputs) for i in places)
+
+
+def check_scatters(lines):
+    """What is scattered is added up behind the next scatter's operands."""
+    places = [i for i, line in enumerate(lines)
+              if line.kind == "collective reduce_scatter"]
+    for at, following in zip(places, places[1:] + [len(lines)]):
+        made = {name for name, _ in lines[following].inputs} if following < len(
+            lines) else set()
+        ready = [i for i in range(at, following)
+                 if made & {name for name, _ in lines[i].outputs}]
+        if ready and first_use(lines, at) < max(ready):
+            raise Failed(f"instruction {at} is waited for at {first_use(lines, at)},"
+                         f" the next bucket is ready at {max(ready)}")
+    return sum(len(lines[i].outputs) for i in places)
+
+
+def beside_body(level, mesh, tools):
+    plan = tools.path("beside.plan")
+    tools.run("merakc", os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx"),
+              "-o", plan, f"--zero={level}", f"--grad-bucket={BUCKET}",
+              *matrix.compile_options(mesh, "half", "1f1b", "none"))
+    procedures, _ = procedures_of(tools, plan)
+    gathers = {key: check_gathers(lines) for key, lines in procedures.items()}
+    scatters = {key: check_scatters(lines) if key[0] == "W" else
+                sum(len(line.outputs) for line in lines
+                    if line.kind == "collective reduce_scatter")
+                for key, lines in procedures.items()}
+    if any(action == "G" for action, _ in procedures):
+        raise Failed("G is apart from what needs it")
+    where = sorted({key for key, count in gathers.items() if count})
+    if level == "3":
+        if {action for action, _ in where} < {"F", "B"}:
+            raise Failed(f"gathers are in {where}")
+    elif len(where) != 1 or where[0][0] != "F" or len(
+            [key for key in procedures if key[0] == "F"]) != 2:
+        raise Failed(f"gathers once a step are in {where}")
+    if any(scatters[key] for key in procedures if key[0] == "U"):
+        raise Failed("the update scatters gradients")
+    counts = {sum(count for key, count in scatters.items() if key[0] in "BW")}
+    if 0 in counts:
+        raise Failed("nothing is scattered")
+    return f"{sum(gathers.values())} gathers, {counts.pop()} scatters"
+
+
+def kept_by(tools, mesh, extra):
+    """Bytes that the forward pass of gpt2-tiny keeps for its gradients, the names of
+    what it keeps, and the instructions by action, B and W apart."""
+    plan = tools.path(f"kept-{mesh}.plan")
+    tools.run("merakc", os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx"),
+              "-o", plan, "--grad-overlap=off", *extra,
+              *matrix.compile_options(mesh, "whole", "1f1b", "none"))
+    procedures, buffers = procedures_of(tools, plan)
+    made = {name for (action, _), lines in procedures.items() if action == "F"
+            for line in lines for name, _ in line.outputs}
+    kept = {name: size for name, (category, size, _) in buffers.items()
+            if name in made and category == "activations" and
+            re.fullmatch(r"act\d+", name)}
+    actions = {action: lines for (action, _), lines in procedures.items()}
+    return sum(kept.values()), set(kept), actions
+
+
+# Of the row maximum of the logits, which all ranks have: 8 samples of 31 tokens.
+KEPT_WHOLE = 8 * 31 * 4
+
+
+def kept_body(tools):
+    alone, _, _ = kept_by(tools, "none", [])
+    plain, _, _ = kept_by(tools, "tp=2", [])
+    parts, kept, actions = kept_by(tools, "tp=2", ["--sequence-parallel=on"])
+    if 2 * parts != alone + KEPT_WHOLE:
+        raise Failed(f"{parts} bytes are kept over tp=2, {alone} alone")
+    if plain <= parts:
+        raise Failed(f"as much is kept without: {plain} bytes")
+    forward = [line for line in actions["F"]
+               if line.kind == "collective all_gather"]
+    again = [i for i, line in enumerate(actions["W"])
+             if line.kind == "collective all_gather" and
+             {name for name, _ in line.inputs} & kept]
+    # Two products a block, and the one of the logits.
+    if len(forward) != 5 or len(again) != len(forward):
+        raise Failed(f"{len(forward)} inputs are gathered, {len(again)} again")
+    for at in again:
+        if first_use(actions["W"], at) > at + 1:
+            raise Failed(f"what W gathers at {at} lies ready until "
+                         f"{first_use(actions['W'], at)}")
+    return f"{parts} bytes, {plain} with whole tokens; {len(again)} gathers again"
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("exact " + " ".join(c), functools.partial(exact_body, *c))
@@ -282,6 +445,17 @@ def main():
                    functools.partial(row_saved_body, row, pipeline, way))
               for row, pipeline, way in itertools.product(
                   seam_strategies.ROWS, "12", ("from", "to"))]
+    reduced = list(itertools.product(
+        ("gpt2-tiny", "resnet-tiny", "mlp-ce"), ("dp=2", "pp=2,dp=2", "dp=2,tp=2"),
+        ("1", "2", "3"), ("on,0", "on,20000", "on,auto", "off,auto")))
+    if not args.all:
+        reduced = matrix.pairwise(reduced)
+    cases += [Case("reduced " + " ".join(c), functools.partial(reduced_body, *c))
+              for c in reduced]
+    cases += [Case(f"beside {level} {mesh}",
+                   functools.partial(beside_body, level, mesh))
+              for level, mesh in itertools.product("123", ("dp=2", "dp=2,tp=2"))]
+    cases.append(Case("kept", kept_body))
     return harness.run_cases("seams", cases, args)
 
 

@@ -308,4 +308,52 @@ module {
     plan.call @weight microbatch 0 slots [] waits []
     plan.call @update microbatch -1 slots [] waits []
   }
+
+  // W gathers parts again that the forward pass left: each at the wait before
+  // that of the product which reads it, not at the begin.
+  // CHECK-LABEL: plan.program @again
+  // CHECK: plan.procedure @backward action B
+  // CHECK-NEXT: plan.collective all_gather (@part1[2]) -> (@whole1[4]) group 1
+  // CHECK-NEXT: plan.collective all_reduce (@d1[4]) -> (@d1[4]) group 1
+  // CHECK-NEXT: plan.library "copy" (@whole1[4]) -> (@sum1[4])
+  // CHECK-NEXT: plan.collective all_reduce (@sum1[4])
+  // CHECK-NEXT: plan.collective all_gather (@part0[2]) -> (@whole0[4]) group 1
+  // CHECK-NEXT: plan.library "copy" (@d1[4]) -> (@d0[4])
+  // CHECK-NEXT: plan.collective all_reduce (@d0[4]) -> (@d0[4]) group 1
+  // CHECK-NEXT: plan.library "add" (@whole0[4], @d1[4]) -> (@sum0[4])
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4])
+  // CHECK-NEXT: plan.library "copy" (@d0[4]) -> (@out[4])
+  plan.program @again index 0 streams ["compute", "collectives"] groups [["dp"], ["tp"]] schedule <B0, W0, U> {
+    plan.buffer activations @part0 : tensor<2xf32>
+    plan.buffer activations @part1 : tensor<2xf32>
+    plan.buffer activations @d0 : tensor<4xf32>
+    plan.buffer activations @d1 : tensor<4xf32>
+    plan.buffer activations @out : tensor<4xf32>
+    plan.buffer workspace @whole0 : tensor<4xf32> in @weight
+    plan.buffer workspace @whole1 : tensor<4xf32> in @weight
+    plan.buffer gradients @sum0 : tensor<4xf32>
+    plan.buffer gradients @sum1 : tensor<4xf32>
+    plan.buffer parameters @w : tensor<4xf32>
+    plan.procedure @backward action B {
+      plan.collective all_reduce (@d1[4]) -> (@d1[4]) group 1 reduction sum stream 1
+      plan.library "copy" (@d1[4]) -> (@d0[4])
+      plan.collective all_reduce (@d0[4]) -> (@d0[4]) group 1 reduction sum stream 1
+      plan.library "copy" (@d0[4]) -> (@out[4])
+    }
+    plan.procedure @weight action W {
+      plan.collective all_gather (@part1[2]) -> (@whole1[4]) group 1 stream 1 {dist.regather}
+      plan.library "copy" (@whole1[4]) -> (@sum1[4])
+      plan.collective all_gather (@part0[2]) -> (@whole0[4]) group 1 stream 1 {dist.regather}
+      plan.library "add" (@whole0[4], @d1[4]) -> (@sum0[4])
+    }
+    plan.procedure @update action U {
+      plan.collective all_reduce (@sum1[4]) -> (@sum1[4]) group 0 reduction sum stream 1
+      plan.library "copy" (@sum1[4]) -> (@w[4])
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
+      plan.library "copy" (@sum0[4]) -> (@w[4])
+    }
+    plan.call @backward microbatch 0 slots [] waits []
+    plan.call @weight microbatch 0 slots [] waits []
+    plan.call @update microbatch -1 slots [] waits []
+  }
 }

@@ -46,9 +46,9 @@ TEST(ParameterLinks, GradientsAreScatteredWhileTheNextAreMade) {
   EXPECT_DOUBLE_EQ(exposedScatters(ops, each, links(4)), 5);
   EXPECT_DOUBLE_EQ(exposedScatters(ops, each, links(4, false)), 4 * 2);
   // A bucket is added up before the one behind the next is made.
-  EXPECT_DOUBLE_EQ(exposedScatters({1, 1, 1}, {{0, 4}, {1, 4}, {2, 4}},
-                                   links(4)),
-                   1 + 3 * 5 - 3);
+  EXPECT_DOUBLE_EQ(
+      exposedScatters({1, 1, 1}, {{0, 4}, {1, 4}, {2, 4}}, links(4)),
+      1 + 3 * 5 - 3);
 }
 
 TEST(ParameterLinks, TwoBucketsAreThereAtATime) {

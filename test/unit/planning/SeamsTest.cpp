@@ -192,8 +192,8 @@ struct Sequence {
     base = found->assignment;
     Strategy sequence;
     sequence.sequence = true;
-    Result<SeamLayouts> made = SeamLayouts::make(
-        g.graph, unified, sequence, {g.find("input_ids")}, base);
+    Result<SeamLayouts> made = SeamLayouts::make(g.graph, unified, sequence,
+                                                 {g.find("input_ids")}, base);
     EXPECT_TRUE(made.ok()) << made.status().str();
     layouts = std::move(*made);
     plain = *apply(g.graph, unified, base);
@@ -248,9 +248,9 @@ TEST(Seams, SequenceParallelismSendsTheSameBytes) {
   // What norms and residual sums keep is in parts.
   const int x = g.find("h.0/residual1");
   ASSERT_GE(x, 0);
-  EXPECT_EQ(outcome.tensors[size_t(x)].localShape(
-                layouts->assign(base)->axisMap()),
-            (Shape{8, 16, 64}));
+  EXPECT_EQ(
+      outcome.tensors[size_t(x)].localShape(layouts->assign(base)->axisMap()),
+      (Shape{8, 16, 64}));
 }
 
 TEST(Seams, NamesWhatDoesNotExist) {
