@@ -16,6 +16,8 @@ of such a plan, compiled for a cluster of GPUs, is finished for the CPU instead,
 that the emulated device can call its kernels. In bf16, as GPUs are used, and f32.
 With --families DIR also what test/families/export.py wrote there.
 
+stored: the same with parameters in parts over the replicas, or tokens over tp.
+
 memory: a device of the least size that the check before the first step lets
 pass runs all steps; with one byte less the check says what is needed, with a
 table of buffers and workspaces.
@@ -53,6 +55,8 @@ CASES = [
     ("vit-tiny", "dp=2,tp=2", "adamw", "half", "gpipe"),
     ("mlp-ce", "pp=2", "adamw", "half", "1f1b"),
 ]
+STORED = [("dp=2", ["--zero=1"]), ("dp=2,tp=2", ["--zero=2"]),
+          ("pp=2,dp=2", ["--zero=3"]), ("tp=2", ["--sequence-parallel=on"])]
 
 
 def memory(model, mesh, tools):
@@ -129,12 +133,15 @@ def compile_form(tools, model, *options):
 
 
 def packed(case, tools):
-    model, mesh, optimizer, microbatch, schedule = case[:5]
+    return packed_with(case[:5], gpu_cases.precision(case), [], tools)
+
+
+def packed_with(case, precision, options, tools):
+    model, mesh, optimizer, microbatch, schedule = case
     folder = os.path.join(harness.MODELS, model)
-    precision = gpu_cases.precision(case)
     plan = compile_form(tools, os.path.join(folder, "model.onnx"),
                         *matrix.compile_options(mesh, microbatch, schedule),
-                        f"--precision={precision}",
+                        f"--precision={precision}", *options,
                         oracle.optimizer_option(model, optimizer))
     log = tools.path("log.jsonl")
     tools.run("merak-run-emulated", plan, f"--data={folder}/data",
@@ -191,6 +198,11 @@ def main():
          for model, mesh in (("mlp-ce", "none"), ("mlp-ce", "dp=2"))] +
         [Case("packed " + " ".join(c), functools.partial(packed, c))
          for c in gpu_cases.CASES] +
+        [Case(f"stored gpt2-tiny {mesh} {precision} {' '.join(options)}",
+              functools.partial(packed_with,
+                                ("gpt2-tiny", mesh, "adamw", "half", "1f1b"),
+                                precision, options))
+         for mesh, options in STORED for precision in ("fp32", "bf16")] +
         list(forms(args.families or families.RECORDED)), args)
 
 

@@ -55,7 +55,8 @@ REAL = [
 ]
 # By case the share by which it was off when it was recorded: what is reduced once a
 # step besides gradients (losses, counts) and collectives over dp inside of F and B are
-# not in the search's streams, which shows where a step is tens of launches.
+# not in the search's streams, which shows where a step is tens of launches; nor does it
+# know that gathers of parameters hold up collectives over tp where both share links.
 RECORD = os.path.join(EXACT, "expected-steps.json")
 SLACK = 0.005
 

@@ -81,6 +81,12 @@ def kernels(model, mesh, optimizer, precision, tools, *options,
     return f"{len(entries)} kernels"
 
 
+def stored(option, precision, tools):
+    """Parameters in parts over the replicas, or tokens over tp."""
+    return kernels(os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx"),
+                   "pp=2,dp=2,tp=2", "adamw", precision, tools, option)
+
+
 def family(folder, mesh, precision, tools):
     """A family's export; what merakc refuses has no kernels."""
     info = families.expected(folder)
@@ -164,6 +170,10 @@ def main():
                 cases.append(Case(f"{name} {mesh} {precision}",
                                   functools.partial(kernels, model, mesh,
                                                     "adamw", precision)))
+    for option in ("--zero=1", "--zero=2", "--zero=3", "--sequence-parallel=on"):
+        for precision in ("fp32", "bf16"):
+            cases.append(Case(f"gpt2-tiny pp=2,dp=2,tp=2 {precision} {option}",
+                              functools.partial(stored, option, precision)))
     for leaf in sorted(os.listdir(EXACT)):
         if leaf.endswith(".textproto"):
             cases.append(Case("exact " + leaf[:-10], functools.partial(
