@@ -43,9 +43,9 @@ ROWS = {
 STORED = {"half stored": {"w1": [["dp.0"], []], "w2": [[], ["dp"]]}}
 
 
-def write(path, name, pipeline):
+def write(path, name, pipeline, rows=None):
     """The strategy file of a row with so many stages."""
-    _, mesh, parts, seams, classes = ROWS[name]
+    _, mesh, parts, seams, classes = (rows or ROWS)[name]
     strategy = {"version": 2,
                 "mesh": {"pp": pipeline, "dp": mesh.get("dp", 1),
                          "tp": mesh.get("tp", 1)},
@@ -64,8 +64,8 @@ def entry(tensor, dim, size, axes, op=None, operand=0):
     return {"dim": dim, **({"size": size} if size else {}), "axes": axes, **at}
 
 
-def mesh_of(name, pipeline):
-    mesh = ROWS[name][1]
+def mesh_of(name, pipeline, rows=None):
+    mesh = (rows or ROWS)[name][1]
     return f"pp={pipeline}," + ",".join(f"{a}={n}" for a, n in mesh.items())
 
 
