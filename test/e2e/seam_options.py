@@ -16,6 +16,7 @@ refused   strategies that cannot be: one sentence each, nothing written
 import functools
 import itertools
 import json
+import math
 import os
 import sys
 
@@ -293,12 +294,11 @@ def refused_body(name, tools):
     path = tools.path("strategy.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump({"version": 2, "mesh": MESH, **strategy}, file)
-    refuse(tools, "merakc", exact_models.path("gemm"), "-o",
-           tools.path("o.plan"), "--global-batch=8", f"--strategy={path}",
-           says=[says])
-    _, errors = tools.run("merakc", exact_models.path("gemm"), "-o",
-                          tools.path("o.plan"), "--global-batch=8",
-                          f"--strategy={path}", expect=1)
+    ranks = math.prod(strategy.get("mesh", MESH).values())
+    command = ["merakc", exact_models.path("gemm"), "-o", tools.path("o.plan"),
+               "--global-batch=8", f"--devices={ranks}", f"--strategy={path}"]
+    refuse(tools, *command, says=[says])
+    _, errors = tools.run(*command, expect=1)
     if errors.count("error:") != 1:
         raise Failed(f"not one sentence: {harness.last_lines(errors, 6)}")
     return harness.last_lines(errors, 1)

@@ -10,6 +10,13 @@ namespace {
 using planpb::Buffer;
 using planpb::Instruction;
 
+// One dimension.
+layout::Layout of(int64_t size, const std::vector<std::string> &axes) {
+  layout::Layout layout;
+  layout.dims.emplace_back().factors.push_back({size, axes});
+  return layout;
+}
+
 // Two replicas. "w" of 64 elements lies in halves, "odd" of 3 whole. Once a
 // step w is gathered, in another type; F uses it and writes an activation in
 // two slots, B adds to the gradient, U scatters it and writes w.
@@ -42,8 +49,8 @@ LoadedPlan replicas() {
       builder.buffer("narrow", Buffer::WORKSPACE, {32}, 1, planpb::BF16);
   int inner = builder.buffer("inner", Buffer::WORKSPACE, {16});
   int part = builder.buffer("part", Buffer::GRADIENTS, {32});
-  builder.holds(w, "w", layout::Layout{{{{{64, {"dp"}}}}}, {}});
-  builder.holds(odd, "odd", layout::Layout{{{{{3, {}}}}}, {}});
+  builder.holds(w, "w", of(64, {"dp"}));
+  builder.holds(odd, "odd", of(3, {}));
   int dp = builder.group({"dp"});
   int gather = builder.procedure("gather", Action::G);
   builder.library("cast", {w}, {narrow});
