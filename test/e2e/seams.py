@@ -45,7 +45,8 @@ TOKENS = {"off": [], "sequence": ["--sequence-parallel=on"],
 UNCLIPPED = {"spread"}
 OPTIMIZERS = ["sgd", "adamw"]
 CLIP = "--grad-clip=0.5"
-SAVED = ["gemm", "tied"]
+# Of which the norm is exact in the second step, too.
+SAVED = ["linear", "tied"]
 # Random strategies in the check, and how many may be refused before one is not.
 RANDOM, MOST_REFUSED = 60, 100
 # Without a dimension of tokens that two divides.

@@ -30,14 +30,14 @@ def uses_of(path):
             for k, name in enumerate(strings(node, 1)) if name in made]
 
 
-def write_random(path, uses, mesh, pick):
-    """One or two seams, each with a dimension behind it that may be split; as often
+def write_random(path, uses, mesh, pick, split=True):
+    """One or two seams, each with a dimension behind it that may be `split`; as often
     as not a level of ZeRO, or tokens over tp."""
     sizes = matrix.degrees(mesh)
     axes = [a for a in ("dp", "tp") if sizes[a] > 1]
     chosen = pick.sample(uses, min(len(uses), pick.randint(1, 2)))
     classes = []
-    for op, operand in chosen:
+    for op, operand in chosen if split else []:
         dim = pick.choice([0, 1, 1, 2])
         over = pick.choice([[], *([a] for a in axes), axes])
         classes.append(seam_strategies.entry(
