@@ -19,32 +19,23 @@ def strings(node, field):
 
 
 def uses_of(path):
-    """(op, operand) of what a named op reads of another op."""
+    """(op, operand, place of the op, place of the other one) of what a named op
+    reads of another one."""
     with open(path, "rb") as file:
         model = file.read()
     graph = next(v for n, _, v in export_onnx.fields(model) if n == 7)
     nodes = [v for n, _, v in export_onnx.fields(graph) if n == 1]
-    made = {name for node in nodes if strings(node, 4) != ["Constant"]
-            for name in strings(node, 2)}
-    return [(strings(node, 3)[0], k) for node in nodes if strings(node, 3)
+    made = {name: place for place, node in enumerate(nodes)
+            if strings(node, 4) != ["Constant"] for name in strings(node, 2)}
+    return [(strings(node, 3)[0], k, place, made[name])
+            for place, node in enumerate(nodes) if strings(node, 3)
             for k, name in enumerate(strings(node, 1)) if name in made]
 
 
-def write_random(path, uses, mesh, pick, split=True):
-    """One or two seams, each with a dimension behind it that may be `split`; as often
-    as not a level of ZeRO, or tokens over tp."""
+def write_random(path, uses, mesh, pick):
+    """As often as not with a level of ZeRO, or with tokens over tp."""
     sizes = matrix.degrees(mesh)
-    axes = [a for a in ("dp", "tp") if sizes[a] > 1]
-    chosen = pick.sample(uses, min(len(uses), pick.randint(1, 2)))
-    classes = []
-    for op, operand in chosen if split else []:
-        dim = pick.choice([0, 1, 1, 2])
-        over = pick.choice([[], *([a] for a in axes), axes])
-        classes.append(seam_strategies.entry(
-            "", dim, 0, ["mb", *over] if dim == 0 else over, op, operand))
-    strategy = {"version": 2, "mesh": sizes,
-                "seams": [{"op": op, "operand": k} for op, k in chosen],
-                "classes": classes}
+    strategy = seam_strategies.random_strategy(uses, sizes, pick)
     if sizes["dp"] > 1 and pick.random() < 0.5:
         strategy["zero"] = pick.choice([1, 2, 3])
     if sizes["tp"] > 1 and pick.random() < 0.3:
