@@ -1,5 +1,6 @@
 #include "passes/Planning/FactorGraph.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -123,16 +124,26 @@ std::vector<std::string> opNames(const std::vector<std::string> &nodes) {
   return names;
 }
 
+// In narrow precision an op's weights are changed in type under its name.
+static bool changesParameter(const Graph &graph, const GraphOp &op) {
+  return op.pointwise && op.operands.size() == 1 &&
+         graph.tensors[size_t(op.operands[0])].parameter;
+}
+
 std::vector<std::string> forwardNames(const Graph &graph) {
-  std::vector<std::string> nodes, names(graph.ops.size());
-  for (const GraphOp &op : graph.ops)
-    if (op.phase == Phase::Forward)
-      nodes.push_back(op.name);
-  const std::vector<std::string> unique = opNames(nodes);
-  size_t next = 0;
+  std::vector<size_t> forward;
   for (size_t i = 0; i < graph.ops.size(); ++i)
     if (graph.ops[i].phase == Phase::Forward)
-      names[i] = unique[next++];
+      forward.push_back(i);
+  std::stable_partition(forward.begin(), forward.end(), [&](size_t i) {
+    return !changesParameter(graph, graph.ops[i]);
+  });
+  std::vector<std::string> nodes, names(graph.ops.size());
+  for (size_t i : forward)
+    nodes.push_back(graph.ops[i].name);
+  const std::vector<std::string> unique = opNames(nodes);
+  for (size_t next = 0; next < forward.size(); ++next)
+    names[forward[next]] = unique[next];
   return names;
 }
 

@@ -1,6 +1,8 @@
 #include "runtime/report/Costs.h"
 
 #include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 using namespace merak::planpb;
 
@@ -24,6 +26,28 @@ double instructionBytes(const Program &program, const Instruction &inst) {
     return inst.bytes();
   return operandBytes(program, inst.inputs()) +
          operandBytes(program, inst.outputs());
+}
+
+bool communicates(const Instruction &inst) {
+  return inst.kind() == Instruction::SEND || inst.kind() == Instruction::RECV ||
+         inst.kind() == Instruction::COLLECTIVE;
+}
+
+std::string communicationKind(const Instruction &inst) {
+  return inst.kind() == Instruction::COLLECTIVE ? opName(inst)
+                                                : kindName(inst.kind());
+}
+
+std::string communicationPartners(const Program &program,
+                                  const Instruction &inst) {
+  if (inst.kind() == Instruction::COLLECTIVE)
+    return fmt::format("{}",
+                       fmt::join(program.groups(inst.group()).axes(), ","));
+  std::string over;
+  for (const Axis &axis : inst.peer())
+    over += fmt::format("{}{}={}", over.empty() ? "" : " ", axis.name(),
+                        axis.size());
+  return over;
 }
 
 double messageBytes(const Program &program, const Instruction &inst) {

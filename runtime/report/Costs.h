@@ -47,6 +47,13 @@ public:
 // its operands.
 double instructionBytes(const planpb::Program &program,
                         const planpb::Instruction &instruction);
+// Whether ranks meet in it.
+bool communicates(const planpb::Instruction &instruction);
+// "all_reduce", "send".
+std::string communicationKind(const planpb::Instruction &instruction);
+// Axes of the group, "dp,tp", or where the peer is, "pp=1".
+std::string communicationPartners(const planpb::Program &program,
+                                  const planpb::Instruction &instruction);
 // Of the larger side of a communication: what the alpha-beta formulas take.
 double messageBytes(const planpb::Program &program,
                     const planpb::Instruction &instruction);

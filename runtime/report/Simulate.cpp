@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <map>
 #include <tuple>
 
@@ -15,16 +14,6 @@ using namespace merak::planpb;
 
 namespace merak::report {
 namespace {
-
-bool communicates(const Instruction &inst) {
-  return inst.kind() == Instruction::SEND || inst.kind() == Instruction::RECV ||
-         inst.kind() == Instruction::COLLECTIVE;
-}
-
-std::string communicationKind(const Instruction &inst) {
-  return inst.kind() == Instruction::COLLECTIVE ? opName(inst)
-                                                : kindName(inst.kind());
-}
 
 // Seconds of the instructions of a plan, each asked for once. A class of ranks
 // takes as long as its slowest rank.
@@ -170,15 +159,8 @@ public:
         program.procedures(procedure).instructions(event.instruction);
     if (!communicates(inst))
       return;
-    std::string over;
-    for (const Axis &axis : inst.peer())
-      over += fmt::format("{}{}={}", over.empty() ? "" : " ", axis.name(),
-                          axis.size());
-    if (inst.kind() == Instruction::COLLECTIVE)
-      over = fmt::format("{}",
-                         fmt::join(program.groups(inst.group()).axes(), ","));
-    Traffic &traffic =
-        traffic_[{event.rankClass, communicationKind(inst), over}];
+    Traffic &traffic = traffic_[{event.rankClass, communicationKind(inst),
+                                 communicationPartners(program, inst)}];
     ++traffic.count;
     traffic.bytes += messageBytes(program, inst);
     traffic.seconds += event.end - event.begin;

@@ -199,6 +199,14 @@ def run_onnx(suite):
             failed + more[1] + table[1] + stale)
 
 
+def run_mutations(suite):
+    """Planted mistakes; with --all each is built and must fail its test."""
+    return suite.script(os.path.join(ROOT, "test/mutations/mutations.py"),
+                        "--build", suite.args.build, "--jobs",
+                        str(suite.args.jobs),
+                        *(["--all"] if suite.args.all else []))
+
+
 # From quick to slow; scripts/check documents the names.
 SUITES = {
     "format": run_format,
@@ -233,6 +241,8 @@ SUITES = {
     "strategy": python_suite("test/e2e/strategy.py", tools=True),
     "frontier": python_suite("test/e2e/frontier.py", tools=True),
     "seams": python_suite("test/e2e/seams.py", tools=True),
+    "seam-options": python_suite("test/e2e/seam_options.py", tools=True),
+    "accounts": python_suite("test/e2e/accounts.py", tools=True),
     "real-size": python_suite("test/e2e/real_size.py", tools=True),
     "expected": python_suite("test/e2e/expected.py", tools=True),
     "planner-memory": python_suite("test/e2e/planner_memory.py",
@@ -241,6 +251,7 @@ SUITES = {
     "python": python_suite("test/python/package.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),
     "runtime-only": run_runtime_only,
+    "mutations": run_mutations,
 }
 
 

@@ -440,7 +440,14 @@ def device_notes(tools):
 
 def cases():
     meshes = {"one rank": [], "pp=2,dp=2,tp=2": [
-        "--devices=8", "--mesh=pp=2,dp=2,tp=2", "--microbatch=2"]}
+        "--devices=8", "--mesh=pp=2,dp=2,tp=2", "--microbatch=2"],
+        # Parameters and state in parts over the replicas.
+        "dp=2 zero=3": [
+            "--devices=2", "--mesh=pp=1,dp=2,tp=1", "--microbatch=2", "--zero=3",
+            "--grad-clip=0.5"],
+        "pp=2,dp=2,tp=2 zero=3": [
+            "--devices=8", "--mesh=pp=2,dp=2,tp=2", "--microbatch=4", "--zero=3",
+            "--grad-clip=0.5"]}
     for model in ("gpt2-tiny", "bert-tiny", "resnet-plain-tiny"):
         for name, mesh in meshes.items():
             yield Case(f"{model} {name}", functools.partial(

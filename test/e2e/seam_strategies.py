@@ -43,9 +43,9 @@ ROWS = {
 STORED = {"half stored": {"w1": [["dp.0"], []], "w2": [[], ["dp"]]}}
 
 
-def write(path, name, pipeline):
+def write(path, name, pipeline, rows=None):
     """The strategy file of a row with so many stages."""
-    _, mesh, parts, seams, classes = ROWS[name]
+    _, mesh, parts, seams, classes = (rows or ROWS)[name]
     strategy = {"version": 2,
                 "mesh": {"pp": pipeline, "dp": mesh.get("dp", 1),
                          "tp": mesh.get("tp", 1)},
@@ -64,8 +64,8 @@ def entry(tensor, dim, size, axes, op=None, operand=0):
     return {"dim": dim, **({"size": size} if size else {}), "axes": axes, **at}
 
 
-def mesh_of(name, pipeline):
-    mesh = ROWS[name][1]
+def mesh_of(name, pipeline, rows=None):
+    mesh = (rows or ROWS)[name][1]
     return f"pp={pipeline}," + ",".join(f"{a}={n}" for a, n in mesh.items())
 
 
@@ -82,15 +82,14 @@ def uses_of(graph):
         made.update((value, place) for key, value in fields if key == "output")
 
 
-def write_random(path, graph, mesh, pick):
+def random_strategy(uses, mesh, pick):
     """One to three seams at random uses, or at all uses across a random place of
     the program; up to three of them have a random dimension behind them split over
     random axes. Not every strategy of these makes sense."""
-    uses = list(uses_of(graph))
     if pick.random() < 0.5:
         chosen = pick.sample(uses, min(len(uses), pick.randint(1, 3)))
     else:
-        at = pick.randrange(1, len(graph.nodes))
+        at = pick.randrange(1, max(use[2] for use in uses) + 1)
         chosen = [use for use in uses if use[3] < at <= use[2]]
     axes = [a for a in ("dp", "tp") if mesh[a] > 1]
     classes = []
@@ -100,7 +99,11 @@ def write_random(path, graph, mesh, pick):
         if dim == 0:
             over = ["mb", *over]
         classes.append(entry("", dim, 0, over, op, operand))
+    return {"version": 2, "mesh": mesh,
+            "seams": [{"op": op, "operand": k} for op, k, *_ in chosen],
+            "classes": classes}
+
+
+def write_random(path, graph, mesh, pick):
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"version": 2, "mesh": mesh,
-                   "seams": [{"op": op, "operand": k} for op, k, *_ in chosen],
-                   "classes": classes}, file)
+        json.dump(random_strategy(list(uses_of(graph)), mesh, pick), file)

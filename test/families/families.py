@@ -39,6 +39,8 @@ import expectations  # noqa: E402
 import export_onnx  # noqa: E402
 import harness  # noqa: E402
 import matrix  # noqa: E402
+import seam_layouts  # noqa: E402
+import seams  # noqa: E402
 from harness import Case, Failed  # noqa: E402
 
 RECORDED = os.path.join(harness.ROOT, "test/data/families")
@@ -219,7 +221,8 @@ RANDOM_MESHES = ["none", "pp=2", "pp=3", "pp=4", "pp=8", "tp=2", "tp=4", "dp=2",
 # What a layout may be refused for.
 REFUSALS = ["splits a microbatch into two submicrobatches",
             "needs the whole batch of",
-            "summed over all microbatches before it can run"]
+            "summed over all microbatches before it can run",
+            "nothing is summed over tp"]
 
 
 def draw(r, info):
@@ -258,15 +261,19 @@ def random_body(folder, mesh, options, tools):
     return run(folder, info, mesh, tools, tolerance=tolerance)
 
 
-def random_cases(root, count, seed, low=False):
-    r = random.Random(seed)
-    names = []
+def trained(root):
+    """Cases whose losses do not hang on the order of sums."""
     for name in sorted(os.listdir(root)):
         folder = os.path.join(root, name)
         if os.path.exists(os.path.join(folder, "expected.json")):
             info = expected(folder)
             if not (kinks(info) or info["refuses"]):
-                names.append((name, folder, info))
+                yield name, folder, info
+
+
+def random_cases(root, count, seed, low=False):
+    r = random.Random(seed)
+    names = list(trained(root))
     for number in range(count):
         name, folder, info = r.choice(names)
         mesh, options = draw(r, info)
@@ -274,6 +281,46 @@ def random_cases(root, count, seed, low=False):
             options.append("--precision=bf16")
         yield Case(" ".join(["random", str(number), name, *options[1:]]),
                    functools.partial(random_body, folder, mesh, options))
+
+
+# Of the strategies that a seed draws, the first one that is not refused counts.
+MOST_REFUSED = 100
+
+
+def seam_body(folder, mesh, microbatch, seed, tools):
+    info, path = expected(folder), tools.path("seams.json")
+    model = os.path.join(folder, "model.onnx")
+    uses, pick = seam_layouts.uses_of(model), random.Random(f"{folder} {seed}")
+    for refused in range(MOST_REFUSED):
+        seam_layouts.write_random(path, uses, mesh, pick)
+        _, errors = tools.run(
+            "merakc", model, "-o", tools.path("out.plan"), "-q",
+            *matrix.compile_options(mesh, microbatch, "1f1b"),
+            f"--optimizer=sgd:lr={info['lr']}", *model_options(info),
+            f"--strategy={path}", expect=None)
+        if tools.returncode == 0:
+            return (run(folder, info, mesh, tools) +
+                    f", {refused} refused before")
+        if tools.returncode != 1 or not any(
+                why in errors for why in (*seams.REFUSALS, *REFUSALS)):
+            raise Failed(f"merakc ended with {tools.returncode}: "
+                         f"{harness.last_lines(errors)}")
+        # Import folds many nodes away.
+        gone = re.findall(r"of op '([^']*)', which the model lacks", errors)
+        uses = [use for use in uses if use[0] not in gone]
+    raise Failed(f"{MOST_REFUSED} strategies refused")
+
+
+def seam_cases(root, count, seed):
+    r = random.Random(seed)
+    names = [(name, folder, info) for name, folder, info in trained(root)
+             if "replica_losses" not in info]
+    for number in range(count):
+        name, folder, info = r.choice(names)
+        mesh = r.choice(seam_layouts.MESHES)
+        microbatch = info.get("microbatch") or r.choice(["whole", "half"])
+        yield Case(f"seams {number} {name} {mesh} {microbatch}",
+                   functools.partial(seam_body, folder, mesh, microbatch, number))
 
 
 def notes_of(cases):
@@ -444,6 +491,7 @@ def main():
     parser.add_argument("--mesh", help="only this one")
     parser.add_argument("--results")
     parser.add_argument("--random", type=int)
+    parser.add_argument("--seams", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--torch", default="2", help="version, for the table")
@@ -458,6 +506,7 @@ def main():
     if args.random is None and args.cases == RECORDED and not args.mesh:
         cases += random_cases(args.cases, 60, args.seed)
         cases += random_cases(args.cases, 20, args.seed + 1, low=True)
+        cases += seam_cases(args.cases, 20, args.seed)
     for name in sorted(os.listdir(args.cases)):
         folder = os.path.join(args.cases, name)
         if os.path.exists(os.path.join(folder, "expected.json")):
@@ -471,6 +520,8 @@ def main():
     if args.random is not None:
         cases = list(random_cases(args.cases, args.random, args.seed,
                                   args.bf16))
+    if args.seams is not None:
+        cases = list(seam_cases(args.cases, args.seams, args.seed))
     code = harness.run_cases("families", cases, args)
     if args.results:
         if os.path.exists(args.results):

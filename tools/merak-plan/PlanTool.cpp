@@ -4,6 +4,7 @@
 #include "runtime/onnx/ExportOnnx.h"
 #include "runtime/plan/Print.h"
 #include "runtime/plan/Verify.h"
+#include "runtime/report/Account.h"
 #include "runtime/report/Html.h"
 #include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
@@ -163,6 +164,14 @@ int runSimulate(const Options &options, std::ostream &out, std::ostream &err) {
   return written.ok() ? kOk : fail(err, written);
 }
 
+int runAccount(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<LoadedPlan> plan = loadSound(options.plan);
+  if (!plan)
+    return fail(err, plan.status());
+  out << report::describe(report::accountsOf(*plan, CommunicationMap(*plan)));
+  return kOk;
+}
+
 int runDraw(const Options &options, std::ostream &out, std::ostream &err) {
   Result<Prediction> prediction = predict(options);
   if (!prediction)
@@ -232,6 +241,8 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
   simulate->add_option("--trace", options.trace, "Chrome trace to write");
   simulate->add_flag("--detailed", options.detailed,
                      "every instruction in the trace");
+  CLI::App *account =
+      command("account", "counts what ranks hold and send, by purpose");
   CLI::App *page = command("report", "one HTML page about the plan");
   page->add_option("-o,--output", options.output, "HTML file")->required();
   CLI::App *onnx = command("export-onnx",
@@ -261,6 +272,8 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       return runPrint(options, out, err);
     if (*diff)
       return runDiff(options, out, err);
+    if (*account)
+      return runAccount(options, out, err);
     if (*draw)
       return runDraw(options, out, err);
     if (*onnx)

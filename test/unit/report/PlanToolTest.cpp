@@ -67,7 +67,8 @@ TEST_F(PlanTool, VerifyBrokenPlan) {
 
 TEST_F(PlanTool, MissingPlan) {
   std::string absent = dir + "x";
-  for (const char *command : {"verify", "print", "draw", "simulate"}) {
+  for (const char *command :
+       {"verify", "print", "draw", "simulate", "account"}) {
     EXPECT_EQ(run({command, absent.c_str()}), 1);
     EXPECT_EQ(err, "error: " + absent + ": no such plan\n");
   }
@@ -123,6 +124,12 @@ TEST_F(PlanTool, SimulateAndDraw) {
                      ": device.memory_bandwidth: missing\n");
   EXPECT_EQ(run({"draw", dir.c_str(), "-o", nowhere.c_str()}), 1);
   EXPECT_EQ(err, "error: " + nowhere + ": cannot be written\n");
+}
+
+TEST_F(PlanTool, Account) {
+  EXPECT_EQ(run({"account", dir.c_str()}), 0) << err;
+  EXPECT_EQ(out.rfind("stage 0, rank 0: ", 0), 0u) << out;
+  EXPECT_NE(out.find("\nstage 1, rank 1: "), std::string::npos);
 }
 
 TEST_F(PlanTool, Report) {

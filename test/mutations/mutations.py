@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Planted mutations: changes of one line that give plans which look right and
+train something else. Each must fail a test.
+
+    mutations.py --build build/release          whether each still has a place
+    mutations.py --build build/release --all    builds each in a copy of the
+                                                sources and runs its test, which
+                                                passes without it
+
+The copy lies in the build folder and is built through ccache: about as long as
+compiling and linking the compiler for each of them.
+"""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+
+
+class Mutation:
+    """`line` of `file` becomes `instead`; `test` is a script of test/e2e with
+    the words that its cases are filtered by."""
+
+    def __init__(self, name, file, line, instead, test):
+        self.name, self.file, self.test = name, file, test
+        self.line, self.instead = line, instead
+
+    def problem(self, root):
+        """Why it cannot be planted; None where it can."""
+        with open(os.path.join(root, self.file), encoding="utf-8") as file:
+            count = file.read().count(self.line)
+        if count != 1:
+            return (f"'{self.line}' stands {count} times in {self.file}, "
+                    "expected once")
+        return None
+
+    def plant(self, root, back=False):
+        path = os.path.join(root, self.file)
+        old, new = self.line, self.instead
+        if back:
+            old, new = new, old
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace(old, new))
+
+
+MUTATIONS = [
+    # The norm of all gradients leaves out what other replicas hold.
+    Mutation("norm over dp", "passes/Staging/StageUpdates.cpp",
+             "for (StringRef whole : {kDataAxis, kTensorAxis})",
+             "for (StringRef whole : {kTensorAxis})",
+             ["seams.py", "exact gemm dp=2 zero adamw"]),
+    # A part of the queries takes itself for the first one.
+    Mutation("causal offset", "passes/Lowering/LibraryCalls.cpp",
+             ".first(op.getSplitAxis(), sizeOf(op.getQ(), 1));",
+             ".first(op.getSplitAxis(), 0);",
+             ["seams.py", "recorded gpt2-tiny context"]),
+    # Blocks over (tp, dp) without tp count as blocks over dp.
+    Mutation("axis order", "passes/Planning/PartitionConvert.cpp",
+             "    if ((from ^ to) & bit)\n      break;\n",
+             "    if ((from ^ to) & bit)\n      continue;\n",
+             ["seams.py", "random"]),
+]
+
+
+def run(command, **options):
+    return subprocess.run(command, check=False, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, **options)
+
+
+class Copy:
+    """Sources and a build of their own."""
+
+    def __init__(self, folder):
+        self.root, self.build = (os.path.join(folder, name)
+                                 for name in ("source", "build"))
+        shutil.rmtree(self.root, ignore_errors=True)
+        listed = run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others",
+                      "--exclude-standard"]).stdout
+        for leaf in filter(None, listed.split("\0")):
+            target = os.path.join(self.root, leaf)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if os.path.isfile(os.path.join(ROOT, leaf)):
+                shutil.copy2(os.path.join(ROOT, leaf), target)
+        self.environment = {**os.environ, "CCACHE_BASEDIR": self.root,
+                            "CCACHE_NOHASHDIR": "1"}
+
+    def compile(self, jobs):
+        """The last lines of what went wrong; None if nothing did."""
+        for command in (["cmake", "--preset", "release", "-S", self.root, "-B",
+                         self.build, "-DMERAK_CUDA=OFF"],
+                        ["ninja", "-C", self.build, "-j", str(jobs), "merakc",
+                         "merak-run", "merak-plan"]):
+            done = run(command, cwd=self.root, env=self.environment)
+            if done.returncode:
+                return "\n".join(done.stdout.splitlines()[-5:])
+        return None
+
+    def test(self, mutation, jobs):
+        """Exit code and last line."""
+        script, words = mutation.test
+        done = run([sys.executable, os.path.join(self.root, "test/e2e", script),
+                    "--bin-dir", os.path.join(self.build, "bin"), "--filter",
+                    words, "--jobs", str(jobs)], cwd=self.root)
+        return done.returncode, done.stdout.strip().splitlines()[-1:]
+
+
+def caught(copy, mutation, jobs):
+    """What is wrong; None if the test fails with it and passes without."""
+    code, last = copy.test(mutation, jobs)
+    if code != 0:
+        return f"the test fails without it: {last}"
+    mutation.plant(copy.root)
+    try:
+        if problem := copy.compile(jobs):
+            return f"does not compile: {problem}"
+        code, last = copy.test(mutation, jobs)
+    finally:
+        mutation.plant(copy.root, back=True)
+    if code != 1:
+        return f"no test fails with it: {last}"
+    print(f"   {mutation.name}: {last[0]}")
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only", default="", help="words of a mutation's name")
+    args = parser.parse_args()
+    chosen = [m for m in MUTATIONS if args.only in m.name]
+    problems = {m.name: m.problem(ROOT) for m in chosen}
+    if args.all and not any(problems.values()):
+        copy = Copy(os.path.join(os.path.abspath(args.build), "mutations"))
+        for mutation in chosen:
+            problems[mutation.name] = (copy.compile(args.jobs) or
+                                       caught(copy, mutation, args.jobs))
+    for name, problem in problems.items():
+        print(f"{'FAILED' if problem else 'ok    '} {name}  {problem or ''}")
+    failed = sum(map(bool, problems.values()))
+    print(f"{len(problems) - failed} passed, {failed} failed")
+    return 1 if failed or not problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
