@@ -15,12 +15,16 @@ namespace merak::planning {
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
 
 PlanSearch::Bound PlanSearch::boundOf(const Degrees &d,
-                                      const SearchPolicy &policy) {
+                                      const SearchPolicy &policy, bool quick) {
   Bound bound{std::numeric_limits<double>::infinity(), true};
   for (const Techniques &techniques : techniquesOf(d, policy))
     if (Result<const Sharding *> shard = sharding(d, techniques); shard.ok()) {
       const PipelineShape shape = shapeOf(d);
-      bound.seconds = std::min(bound.seconds, (*shard)->least->of(shape));
+      const double least =
+          input.pinned.stageBegins
+              ? (*shard)->least->of(shape)
+              : leastSeconds(policy, quick, *(*shard)->least, shape);
+      bound.seconds = std::min(bound.seconds, least);
       bound.misfits &= (*shard)->least->misfits(shape);
     }
   return bound;
@@ -70,7 +74,7 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
     homeOf(degrees[i]); // in their order
   if (bounded)
     share(degrees.size(), homeOfIndex, [&](PlanSearch &own, size_t i) {
-      order[i] = own.boundOf(degrees[i], policy);
+      order[i] = own.boundOf(degrees[i], policy, quick);
     });
   for (size_t i = 0; i < degrees.size(); ++i)
     order[i].index = i;

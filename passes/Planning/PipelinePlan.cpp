@@ -40,9 +40,9 @@ public:
                  options.recompute != "auto";
     if (ratio)
       given = std::strtod(options.recompute.c_str(), nullptr);
-    if (isHopeless())
-      return {};
     for (const std::string &name : options.schedules) {
+      if (isHopeless(name))
+        continue;
       ScheduleOptions make;
       make.stages = shape.stages;
       make.microbatches = shape.microbatches;
@@ -134,27 +134,6 @@ private:
     return {};
   }
 
-  // Groups of ops between neighbouring positions.
-  std::vector<double> weights(const std::vector<int> &at) const {
-    std::vector<double> out;
-    for (size_t i = 0; i + 1 < at.size(); ++i)
-      out.push_back(model.seconds(at[i], at[i + 1]));
-    return out;
-  }
-
-  // The lightest heaviest stage.
-  Result<std::vector<int>> balanced(int parts) const {
-    const std::vector<int> &at = model.positions(parts);
-    int n = int(at.size()) - 1;
-    if (n < parts)
-      return Status::error(fmt::format(
-          "{} stages need at least as many operations, found {}", parts, n));
-    std::vector<int> begin;
-    for (int cut : balance(weights(at), parts))
-      begin.push_back(at[cut]);
-    return begin;
-  }
-
   bool comparesCuts() const {
     return !options.begin && !options.cutter && options.cut == CutRule::Time;
   }
@@ -162,25 +141,28 @@ private:
   Result<std::vector<int>> onlyCuts(int parts) const {
     if (options.begin)
       return *options.begin;
-    return options.cutter ? options.cutter(model, parts) : balanced(parts);
+    return options.cutter ? options.cutter(model, parts)
+                          : balanced(model, parts);
   }
   bool isTooSlow(double least) const {
     return options.limit > 0 && least * (1 - kSmall) > options.limit;
   }
-  // Whether the only cuts take too long with any schedule.
-  bool isHopeless() const {
-    if (options.limit <= 0 || options.price || comparesCuts() ||
-        !options.concrete.empty())
+  // Whether the only cuts take too long with a schedule.
+  bool isHopeless(const std::string &schedule) {
+    if (options.limit <= 0 || options.price || comparesCuts())
       return false;
     const int parts =
         shape.stages * (problem.train ? chunksOn(shape.stages, options) : 1);
     Result<std::vector<int>> begin = onlyCuts(parts);
-    return begin.ok() && int(begin->size()) == parts + 1 &&
-           isTooSlow(LeastSeconds(model).of(shape, *begin));
+    if (!begin.ok() || int(begin->size()) != parts + 1)
+      return false;
+    if (!least)
+      least.emplace(model);
+    return isTooSlow(least->of(shape, *begin, traitsOf(schedule).weights));
   }
 
   Status start(Search &search, int parts) {
-    Result<std::vector<int>> begin = balanced(parts);
+    Result<std::vector<int>> begin = balanced(model, parts);
     MERAK_RETURN_IF_ERROR(begin.status());
     try_(search, *begin);
     if (model.blockBounds().size() > size_t(parts))
@@ -426,6 +408,7 @@ private:
   const PipelineShape &shape;
   const PipelineOptions &options;
   double given = 0;
+  std::optional<LeastSeconds> least; // of the model
   std::vector<PipelinePlan> plans;
 };
 

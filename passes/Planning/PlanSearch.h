@@ -148,7 +148,8 @@ private:
     bool misfits = false; // not even without activations
     size_t index = 0;     // of the degrees
   };
-  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy);
+  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy,
+                bool quick);
   std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
                                         const SearchPolicy &policy, bool quick,
                                         size_t most);
