@@ -17,7 +17,7 @@ constexpr size_t kAtOnce = 12, kMostThreads = 2;
 // Homes from here on are of no thread, see share().
 constexpr size_t kNoHome = size_t(1) << 32;
 // Shardings that a thread keeps while it looks for the most promising degrees.
-constexpr size_t kKept = 16;
+constexpr size_t kKept = 40;
 
 PlanSearch::Bound PlanSearch::boundOf(const Degrees &d,
                                       const SearchPolicy &policy, bool quick) {

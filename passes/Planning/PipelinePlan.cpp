@@ -178,29 +178,35 @@ private:
   void take(Search &search, const std::vector<int> &begin) {
     ++search.evaluations;
     std::vector<Marks> marks = choose(search, begin);
-    if (options.limit > 0 && isTooSlow(leastOf(search, begin, marks)))
+    if (options.limit > 0 && isTooSlow(leastOf(search, begin, &marks)))
       return;
     search.best.marks = std::move(marks);
     search.best.begin = begin;
   }
 
   // No time of these stages is less: a stage begins when the first microbatch
-  // has come to it, and then does its work.
+  // has come to it, and then does its work. Without `marks`: whatever it
+  // recomputes.
   double leastOf(const Search &search, const std::vector<int> &begin,
-                 const std::vector<Marks> &marks) const {
+                 const std::vector<Marks> *marks) const {
     const int p = shape.stages, m = search.schedule->microbatches;
     std::vector<double> work(p, 0), fill(p, 0);
     double before = 0, optimizer = 0;
     for (size_t v = 0; v + 1 < begin.size(); ++v) {
-      const StageCost &cost = priceOf(model, shape, begin[v], begin[v + 1],
-                                      marks[v], options.price);
+      const StageCost &cost =
+          marks ? priceOf(model, shape, begin[v], begin[v + 1], (*marks)[v],
+                          options.price)
+                : model.timesOf(begin[v], begin[v + 1]);
       const ActionTimes &times = cost.times;
       if (int(v) < p)
         fill[v] = before;
       if (v == 0) // of its last backward
         fill[v] -= cost.hiddenByWeights;
-      work[v % p] +=
-          times.F + (problem.train ? times.R + times.B + times.W : 0);
+      double gradients = times.B + times.W;
+      // W may yet move into the waits of B.
+      if (!marks && problem.overlap > 0)
+        gradients = std::max(times.B, gradients - cost.communication);
+      work[v % p] += times.F + (problem.train ? times.R + gradients : 0);
       before += times.F;
       optimizer = std::max(optimizer, cost.optimizer);
     }
@@ -215,12 +221,19 @@ private:
 
   // True if it is the best so far under this schedule.
   bool try_(Search &search, const std::vector<int> &begin) {
-    std::vector<Marks> marks = choose(search, begin);
     ++search.evaluations;
     search.spent += search.actions;
-    // Beside a plan that fits, one that does not is no better either.
-    if (!search.best.begin.empty() && search.best.cost.fits() &&
-        leastOf(search, begin, marks) * (1 - kSmall) > search.best.cost.seconds)
+    // Beside a plan that fits, one that does not is no better either. What has
+    // to be made again is the dearest question.
+    const auto isSlower = [&](const std::vector<Marks> *marks) {
+      return !search.best.begin.empty() && search.best.cost.fits() &&
+             leastOf(search, begin, marks) * (1 - kSmall) >
+                 search.best.cost.seconds;
+    };
+    if (!options.price && isSlower(nullptr))
+      return false;
+    std::vector<Marks> marks = choose(search, begin);
+    if (isSlower(&marks))
       return false;
     PipelineCost cost = pipelineCost(model, shape, *search.schedule,
                                      search.lists, begin, marks, options.price);
