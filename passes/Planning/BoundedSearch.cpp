@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -13,17 +14,42 @@ namespace merak::planning {
 // Degrees planned before the next bound is looked at, and threads: each has
 // shardings of its own.
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
+// Homes from here on are of no thread, see share().
+constexpr size_t kNoHome = size_t(1) << 32;
+// Shardings that a thread keeps while it looks for the most promising degrees.
+constexpr size_t kKept = 40;
 
 PlanSearch::Bound PlanSearch::boundOf(const Degrees &d,
-                                      const SearchPolicy &policy) {
+                                      const SearchPolicy &policy, bool quick) {
   Bound bound{std::numeric_limits<double>::infinity(), true};
   for (const Techniques &techniques : techniquesOf(d, policy))
     if (Result<const Sharding *> shard = sharding(d, techniques); shard.ok()) {
       const PipelineShape shape = shapeOf(d);
-      bound.seconds = std::min(bound.seconds, (*shard)->least->of(shape));
-      bound.misfits &= (*shard)->least->misfits(shape);
+      const double least =
+          input.pinned.stageBegins
+              ? (*shard)->least->of(shape)
+              : leastSeconds(policy, quick, *(*shard)->least, shape);
+      const bool misfits = (*shard)->least->misfits(shape);
+      bound.seconds = std::min(bound.seconds, least);
+      bound.misfits &= misfits;
+      (*shard)->promise =
+          std::min((*shard)->promise, std::pair(misfits, least));
     }
   return bound;
+}
+
+// What is asked for again is made again.
+void PlanSearch::keepPromising(size_t most) {
+  std::vector<std::pair<bool, double>> promises;
+  for (const auto &[key, made] : shardings)
+    if (made.second)
+      promises.push_back(made.second->promise);
+  if (promises.size() <= most)
+    return;
+  std::sort(promises.begin(), promises.end());
+  for (auto &[key, made] : shardings)
+    if (made.second && made.second->promise > promises[most - 1])
+      made.second.reset();
 }
 
 size_t PlanSearch::homeOf(const Degrees &d) {
@@ -32,15 +58,38 @@ size_t PlanSearch::homeOf(const Degrees &d) {
 
 void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
                        const std::function<void(PlanSearch &, size_t)> &work) {
-  const size_t threads = std::min<size_t>(
-      {kMostThreads, std::max(1u, std::thread::hardware_concurrency()), count});
+  std::map<size_t, std::vector<size_t>> of; // by home
+  for (size_t i = 0; i < count; ++i)
+    of[home(i)].push_back(i);
+  const size_t threads =
+      std::min<size_t>({kMostThreads,
+                        std::max(1u, std::thread::hardware_concurrency()),
+                        of.size()});
   while (helpers.size() + 1 < threads)
     helpers.push_back(std::make_unique<PlanSearch>(input));
+  std::mutex mutex;
+  // The next ones that are this thread's, or nobody's until now.
+  const auto take = [&](size_t thread) -> std::vector<size_t> {
+    std::lock_guard lock(mutex);
+    for (auto it = of.begin(); it != of.end(); ++it) {
+      const bool isNew = it->first >= kNoHome || !owners.count(it->first);
+      if (!isNew && owners[it->first] % threads != thread)
+        continue;
+      if (it->first < kNoHome && isNew)
+        owners[it->first] = thread;
+      std::vector<size_t> all = std::move(it->second);
+      of.erase(it);
+      return all;
+    }
+    return {};
+  };
   const auto run = [&](size_t thread) {
     PlanSearch &own = thread == 0 ? *this : *helpers[thread - 1];
-    for (size_t i = 0; i < count; ++i)
-      if (home(i) % threads == thread)
+    for (std::vector<size_t> all = take(thread); !all.empty();
+         all = take(thread))
+      for (size_t i : all)
         work(own, i);
+    own.applied = {};
   };
   std::vector<std::thread> others;
   for (size_t thread = 1; thread < threads; ++thread)
@@ -66,12 +115,20 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
                        most > 0 && degrees.size() > most;
   const auto homeOfIndex = [&](size_t i) { return homeOf(degrees[i]); };
   std::vector<Bound> order(degrees.size());
+  std::map<size_t, std::vector<size_t>> byHome;
   for (size_t i = 0; i < degrees.size(); ++i)
-    homeOf(degrees[i]); // in their order
+    byHome[homeOf(degrees[i])].push_back(i);
+  std::vector<size_t> homesHere;
+  for (const auto &[home, all] : byHome)
+    homesHere.push_back(home);
   if (bounded)
-    share(degrees.size(), homeOfIndex, [&](PlanSearch &own, size_t i) {
-      order[i] = own.boundOf(degrees[i], policy);
-    });
+    share(
+        homesHere.size(), [&](size_t h) { return homesHere[h]; },
+        [&](PlanSearch &own, size_t h) {
+          for (size_t i : byHome[homesHere[h]])
+            order[i] = own.boundOf(degrees[i], policy, quick);
+          own.keepPromising(kKept);
+        });
   for (size_t i = 0; i < degrees.size(); ++i)
     order[i].index = i;
   std::stable_sort(order.begin(), order.end(),
@@ -142,7 +199,7 @@ void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
   }
   std::vector<PlanCandidate> full(chosen.size());
   share(
-      chosen.size(), [](size_t i) { return i; },
+      chosen.size(), [](size_t i) { return kNoHome + i; },
       [&](PlanSearch &own, size_t i) {
         full[i] = own.plan(all[chosen[i]].degrees, policy, false, limit);
       });

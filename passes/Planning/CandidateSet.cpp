@@ -4,6 +4,7 @@
 #include "passes/Planning/Strategy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <map>
@@ -30,6 +31,44 @@ PipelineOptions pipelineOptions(const SearchPolicy &policy,
   options.chunks = policy.chunks;
   options.price = policy.price;
   return options;
+}
+
+// What is planned with so many parts a stage.
+static std::vector<std::string> schedulesOf(const SearchPolicy &policy,
+                                            bool quick, int chunks) {
+  if (chunks != policy.chunks)
+    return searchedSchedules(/*chunks=*/true);
+  if (quick && policy.schedules.size() > 3)
+    return {policy.schedules.begin(), policy.schedules.begin() + 3};
+  return policy.schedules;
+}
+
+double leastSeconds(const SearchPolicy &policy, bool quick,
+                    const LeastSeconds &least, const PipelineShape &shape) {
+  const double anyCuts = least.of(shape);
+  if (!quick && policy.cutters.empty())
+    return anyCuts;
+  std::vector<Cutter> cutters = policy.cutters;
+  if (cutters.empty())
+    cutters.push_back(balanced);
+  std::set<int> chunks = {1};
+  if (shape.stages > 1 && least.model.problem.train) {
+    chunks = {policy.chunks};
+    chunks.insert(policy.otherChunks.begin(), policy.otherChunks.end());
+  }
+  double seconds = std::numeric_limits<double>::infinity();
+  for (int parts : chunks) {
+    LateWeights late =
+        policy.concrete.empty() ? LateWeights::No : LateWeights::Any;
+    for (const std::string &name : schedulesOf(policy, quick, parts))
+      late = std::max(late, traitsOf(name).weights);
+    for (const Cutter &cutter : cutters)
+      if (Result<std::vector<int>> begin =
+              cutter(least.model, shape.stages * parts);
+          begin.ok())
+        seconds = std::min(seconds, least.of(shape, *begin, late));
+  }
+  return std::isfinite(seconds) ? seconds : anyCuts;
 }
 
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
@@ -198,11 +237,9 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
       return;
     }
     options.schedules = {"gpipe"};
-  } else if (other)
-    options.schedules = searchedSchedules(/*chunks=*/true);
-  else if (quick && policy.schedules.size() > 3)
-    options.schedules = {policy.schedules[0], policy.schedules[1],
-                         policy.schedules[2]};
+  } else {
+    options.schedules = schedulesOf(policy, quick, chunks);
+  }
   if (begins) {
     Result<std::vector<int>> cuts = namedCuts(
         *like.model, like.shape.stages * chunksOn(like.shape.stages, options),

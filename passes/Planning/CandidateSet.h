@@ -3,6 +3,7 @@
 // the list schedules made for the best of them.
 #pragma once
 
+#include "passes/Planning/LeastSeconds.h"
 #include "passes/Planning/PipelinePlan.h"
 
 #include <optional>
@@ -37,6 +38,11 @@ struct SearchPolicy {
 // What planPipeline may choose from for a policy.
 PipelineOptions pipelineOptions(const SearchPolicy &policy,
                                 const std::string &recompute);
+
+// No plan of a CandidateSet whose cuts are not given takes less: of those
+// that compare no cuts (`quick`, or with cutters), what their only cuts take.
+double leastSeconds(const SearchPolicy &policy, bool quick,
+                    const LeastSeconds &least, const PipelineShape &shape);
 
 // Cut positions of stages that begin at the named ops (opNames). Errors:
 // unknown names, empty stages, a number that does not fit (all of them).

@@ -28,31 +28,49 @@ std::vector<int> balance(const std::vector<double> &weights, int parts) {
   best[0][0] = 0;
   // Of the last part's begin j, its weight falls and the heaviest before it
   // rises: the best j is where they meet. Of equal ones the last.
-  for (int q = 1; q <= parts; ++q)
+  for (int q = 1; q <= parts; ++q) {
+    const std::vector<double> &before = best[q - 1];
+    // Neither falls as i grows.
+    int low = q - 1, same = low;
     for (int i = q; i <= n; ++i) {
-      const std::vector<double> &before = best[q - 1];
       auto last = [&](int j) { return prefix[i] - prefix[j]; };
-      int low = q - 1, high = i;
-      while (low < high) {
-        const int j = low + (high - low) / 2;
-        (before[j] >= last(j) ? high : low) = before[j] >= last(j) ? j : j + 1;
-      }
+      while (low < i && before[low] < last(low))
+        ++low;
       if (low < i) {
         best[q][i] = before[low];
-        from[q][i] = int(std::upper_bound(before.begin() + low,
-                                          before.begin() + i, before[low]) -
-                         before.begin()) -
-                     1;
+        if (same < low || before[same] != before[low])
+          same = low;
+        while (same + 1 < i && before[same + 1] == before[low])
+          ++same;
+        from[q][i] = same;
       }
       if (low > q - 1 && last(low - 1) < best[q][i]) {
         best[q][i] = last(low - 1);
         from[q][i] = low - 1;
       }
     }
+  }
   std::vector<int> out(parts + 1, n);
   for (int q = parts, i = n; q > 0; --q)
     out[q - 1] = i = from[q][i];
   return out;
+}
+
+Result<std::vector<int>> balanced(const StageModel &model, int parts) {
+  const std::vector<int> &at = model.positions(parts);
+  const int n = int(at.size()) - 1;
+  if (n < parts)
+    return Status::error(fmt::format(
+        "{} stages need at least as many operations, found {}", parts, n));
+  return model.cutsOf(parts, [&] {
+    std::vector<double> weights; // between neighbouring positions
+    for (int i = 0; i < n; ++i)
+      weights.push_back(model.seconds(at[i], at[i + 1]));
+    std::vector<int> begin;
+    for (int cut : balance(weights, parts))
+      begin.push_back(at[cut]);
+    return begin;
+  });
 }
 
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts) {

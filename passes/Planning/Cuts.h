@@ -17,6 +17,9 @@ using Cutter =
     std::function<Result<std::vector<int>>(const StageModel &model, int parts)>;
 // Equal numbers of blocks, uniform_floor of Merak.
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts);
+// The heaviest part as light as possible, at positions that a search tries; a
+// model answers the same question only once.
+Result<std::vector<int>> balanced(const StageModel &model, int parts);
 
 // Boundaries of n blocks on p stages: the remainder goes to stages 1, 2, ...
 // With fewer blocks than stages some are empty. 10 blocks on 4 stages have 2,

@@ -8,14 +8,13 @@ namespace {
 
 // Seconds of a microbatch, per op, of the tasks of an action.
 struct TaskSums {
-  std::vector<double> computed;
+  std::vector<double> computed, waited;
   double all = 0, communicated = 0;
   TaskSums(const std::vector<SubmicrobatchTask> &tasks, int ops)
-      : computed(ops, 0) {
+      : computed(ops, 0), waited(ops, 0) {
     for (const SubmicrobatchTask &task : tasks) {
       (task.communication ? communicated : all) += task.both();
-      if (!task.communication)
-        computed[task.op] += task.both();
+      (task.communication ? waited : computed)[task.op] += task.both();
     }
   }
 };
@@ -23,10 +22,11 @@ struct TaskSums {
 } // namespace
 
 LeastSeconds::LeastSeconds(const StageModel &model)
-    : model(model), forward(1, 0), work(1, 0) {
+    : model(model) {
   const StageProblem &problem = model.problem;
   const int n = model.count();
-  std::vector<double> perForward(n, 0), perWork(n, 0);
+  std::vector<double> perForward(n, 0), perBackward(n, 0), perWork(n, 0),
+      perHidden(n, 0);
   if (model.hasTasks()) {
     std::array<double, 3> all{}, links{};
     for (int action = 0; action < (problem.train ? 3 : 1); ++action) {
@@ -35,6 +35,11 @@ LeastSeconds::LeastSeconds(const StageModel &model)
         perWork[op] += sums.computed[op];
       if (action == 0)
         perForward = sums.computed;
+      if (action == 1)
+        perBackward = sums.computed;
+      if (action > 0 && problem.overlap == 0)
+        for (int op = 0; op < n; ++op)
+          perHidden[op] += sums.waited[op];
       all[action] = sums.all;
       links[action] = sums.communicated;
     }
@@ -48,20 +53,35 @@ LeastSeconds::LeastSeconds(const StageModel &model)
     for (int op = 0; op < n; ++op) {
       const StageOp &of = problem.ops[op];
       perForward[op] = of.forward;
+      perBackward[op] = problem.train ? of.backward : 0;
       perWork[op] = of.forward + (problem.train ? of.backward + of.weight : 0);
       waited += perWork[op];
     }
   }
-  for (int op = 0; op < n; ++op) {
-    forward.push_back(forward.back() + perForward[op]);
-    work.push_back(work.back() + perWork[op]);
-  }
+  addUp(perForward, perBackward, perWork, perHidden);
   for (const StageParameter &parameter : problem.parameters) {
     if (problem.train)
       optimizer += parameter.updateSeconds;
     fixedBytes += parameter.bytes + parameter.gatheredBytes +
                   parameter.gradientBytes + parameter.stateBytes;
   }
+}
+
+void LeastSeconds::addUp(const std::vector<double> &perForward,
+                         const std::vector<double> &perBackward,
+                         const std::vector<double> &perWork,
+                         const std::vector<double> &perHidden) {
+  const auto sum = [](const std::vector<double> &of) {
+    std::vector<double> out(1, 0);
+    out.reserve(of.size() + 1);
+    for (double seconds : of)
+      out.push_back(out.back() + seconds);
+    return out;
+  };
+  forward = sum(perForward);
+  backward = sum(perBackward);
+  work = sum(perWork);
+  hidden = sum(perHidden);
 }
 
 // The busiest stage has no less than the mean. The last backward of the first
@@ -72,15 +92,32 @@ double LeastSeconds::of(const PipelineShape &shape) const {
 }
 
 double LeastSeconds::of(const PipelineShape &shape,
-                        const std::vector<int> &begin) const {
-  std::vector<double> busy(shape.stages, 0);
+                        const std::vector<int> &begin, LateWeights late) const {
+  const auto in = [&](const std::vector<double> &of, size_t v) {
+    return of[begin[v + 1]] - of[begin[v]];
+  };
+  const int m = shape.microbatches;
+  const size_t stages = size_t(shape.stages);
+  std::vector<double> all(stages, 0), weights(stages, 0);
   for (size_t v = 0; v + 1 < begin.size(); ++v) {
-    double &of = busy[v % shape.stages];
-    if (int(v) < shape.stages)
-      of = forward[begin[v]];
-    of += shape.microbatches * (work[begin[v + 1]] - work[begin[v]]);
+    all[v % stages] += in(work, v);
+    weights[v % stages] += in(work, v) - in(forward, v) - in(backward, v);
   }
-  const double most = *std::max_element(busy.begin(), busy.end());
+  const double sooner = shape.reduce.early ? hidden[begin[1]] : 0;
+  double most = 0;
+  for (size_t s = 0; s < stages; ++s) {
+    const double start = s == 0 ? 0 : forward[begin[s]] - sooner;
+    // Of the microbatches whose W may come after the last B: of No alone that
+    // of the part that this B is of, which is the first one's.
+    const double after =
+        late == LateWeights::No
+            ? in(work, s) - in(forward, s) - in(backward, s)
+            : weights[s] * (late == LateWeights::Any
+                                ? m
+                                : std::min(m, static_cast<int>(s) + 1));
+    most = std::max({most, start + m * all[s],
+                     start + m * all[s] - after + backward[begin[s]]});
+  }
   return std::max(most + optimizer / shape.stages, of(shape));
 }
 

@@ -7,6 +7,12 @@
 //
 //   seconds >= forward of all stages before s + microbatches x work of s
 //
+// and when it has done its last backward, that of the stages before it follows:
+// with the weight gradients that a schedule does not leave for later,
+//
+//   seconds >= forward before s + microbatches x work of s - late weights
+//              + backward before s
+//
 // Its ops' recomputation, transfers, reductions and idle times are left out.
 #pragma once
 
@@ -22,16 +28,28 @@ public:
   // Of any cuts and recomputation, with any schedule: the mean of the stages.
   double of(const PipelineShape &shape) const;
   // Of the given cuts, `stages` x chunks of them.
-  double of(const PipelineShape &shape, const std::vector<int> &begin) const;
+  double of(const PipelineShape &shape, const std::vector<int> &begin,
+            LateWeights late = LateWeights::Any) const;
   // Whether parameters, gradients and the optimizer's state alone take more
   // memory than all stages have.
   bool misfits(const PipelineShape &shape) const;
 
-private:
   const StageModel &model;
-  std::vector<double> forward, work; // kernels of ops before each, seconds
+
+private:
+  // Kernels of ops before each, seconds.
+  std::vector<double> forward, backward, work;
+  // Collectives of the gradients of ops before each that W of the first stage
+  // may hide in the last backward: all that comes before begins as much sooner
+  // (simulationOf).
+  std::vector<double> hidden;
   double waited = 0;                 // of a microbatch, with collectives
   double optimizer = 0, fixedBytes = 0;
+
+  void addUp(const std::vector<double> &perForward,
+             const std::vector<double> &perBackward,
+             const std::vector<double> &perWork,
+             const std::vector<double> &perHidden);
 };
 
 } // namespace merak::planning

@@ -63,6 +63,7 @@ struct Assignment {
   std::vector<std::string> inParts(const std::vector<std::string> &axes) const;
   // Whether a class is split over the axis or a part of it.
   bool splits(int cls, const std::string &axis) const;
+  bool operator==(const Assignment &) const = default;
 };
 
 // Whether the axis or a part of it is among them.

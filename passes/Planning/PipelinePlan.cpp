@@ -40,9 +40,9 @@ public:
                  options.recompute != "auto";
     if (ratio)
       given = std::strtod(options.recompute.c_str(), nullptr);
-    if (isHopeless())
-      return {};
     for (const std::string &name : options.schedules) {
+      if (isHopeless(name))
+        continue;
       ScheduleOptions make;
       make.stages = shape.stages;
       make.microbatches = shape.microbatches;
@@ -134,27 +134,6 @@ private:
     return {};
   }
 
-  // Groups of ops between neighbouring positions.
-  std::vector<double> weights(const std::vector<int> &at) const {
-    std::vector<double> out;
-    for (size_t i = 0; i + 1 < at.size(); ++i)
-      out.push_back(model.seconds(at[i], at[i + 1]));
-    return out;
-  }
-
-  // The lightest heaviest stage.
-  Result<std::vector<int>> balanced(int parts) const {
-    const std::vector<int> &at = model.positions(parts);
-    int n = int(at.size()) - 1;
-    if (n < parts)
-      return Status::error(fmt::format(
-          "{} stages need at least as many operations, found {}", parts, n));
-    std::vector<int> begin;
-    for (int cut : balance(weights(at), parts))
-      begin.push_back(at[cut]);
-    return begin;
-  }
-
   bool comparesCuts() const {
     return !options.begin && !options.cutter && options.cut == CutRule::Time;
   }
@@ -162,25 +141,28 @@ private:
   Result<std::vector<int>> onlyCuts(int parts) const {
     if (options.begin)
       return *options.begin;
-    return options.cutter ? options.cutter(model, parts) : balanced(parts);
+    return options.cutter ? options.cutter(model, parts)
+                          : balanced(model, parts);
   }
   bool isTooSlow(double least) const {
     return options.limit > 0 && least * (1 - kSmall) > options.limit;
   }
-  // Whether the only cuts take too long with any schedule.
-  bool isHopeless() const {
-    if (options.limit <= 0 || options.price || comparesCuts() ||
-        !options.concrete.empty())
+  // Whether the only cuts take too long with a schedule.
+  bool isHopeless(const std::string &schedule) {
+    if (options.limit <= 0 || options.price || comparesCuts())
       return false;
     const int parts =
         shape.stages * (problem.train ? chunksOn(shape.stages, options) : 1);
     Result<std::vector<int>> begin = onlyCuts(parts);
-    return begin.ok() && int(begin->size()) == parts + 1 &&
-           isTooSlow(LeastSeconds(model).of(shape, *begin));
+    if (!begin.ok() || int(begin->size()) != parts + 1)
+      return false;
+    if (!least)
+      least.emplace(model);
+    return isTooSlow(least->of(shape, *begin, traitsOf(schedule).weights));
   }
 
   Status start(Search &search, int parts) {
-    Result<std::vector<int>> begin = balanced(parts);
+    Result<std::vector<int>> begin = balanced(model, parts);
     MERAK_RETURN_IF_ERROR(begin.status());
     try_(search, *begin);
     if (model.blockBounds().size() > size_t(parts))
@@ -196,29 +178,35 @@ private:
   void take(Search &search, const std::vector<int> &begin) {
     ++search.evaluations;
     std::vector<Marks> marks = choose(search, begin);
-    if (options.limit > 0 && isTooSlow(leastOf(search, begin, marks)))
+    if (options.limit > 0 && isTooSlow(leastOf(search, begin, &marks)))
       return;
     search.best.marks = std::move(marks);
     search.best.begin = begin;
   }
 
   // No time of these stages is less: a stage begins when the first microbatch
-  // has come to it, and then does its work.
+  // has come to it, and then does its work. Without `marks`: whatever it
+  // recomputes.
   double leastOf(const Search &search, const std::vector<int> &begin,
-                 const std::vector<Marks> &marks) const {
+                 const std::vector<Marks> *marks) const {
     const int p = shape.stages, m = search.schedule->microbatches;
     std::vector<double> work(p, 0), fill(p, 0);
     double before = 0, optimizer = 0;
     for (size_t v = 0; v + 1 < begin.size(); ++v) {
-      const StageCost &cost = priceOf(model, shape, begin[v], begin[v + 1],
-                                      marks[v], options.price);
+      const StageCost &cost =
+          marks ? priceOf(model, shape, begin[v], begin[v + 1], (*marks)[v],
+                          options.price)
+                : model.timesOf(begin[v], begin[v + 1]);
       const ActionTimes &times = cost.times;
       if (int(v) < p)
         fill[v] = before;
       if (v == 0) // of its last backward
         fill[v] -= cost.hiddenByWeights;
-      work[v % p] +=
-          times.F + (problem.train ? times.R + times.B + times.W : 0);
+      double gradients = times.B + times.W;
+      // W may yet move into the waits of B.
+      if (!marks && problem.overlap > 0)
+        gradients = std::max(times.B, gradients - cost.communication);
+      work[v % p] += times.F + (problem.train ? times.R + gradients : 0);
       before += times.F;
       optimizer = std::max(optimizer, cost.optimizer);
     }
@@ -233,12 +221,19 @@ private:
 
   // True if it is the best so far under this schedule.
   bool try_(Search &search, const std::vector<int> &begin) {
-    std::vector<Marks> marks = choose(search, begin);
     ++search.evaluations;
     search.spent += search.actions;
-    // Beside a plan that fits, one that does not is no better either.
-    if (!search.best.begin.empty() && search.best.cost.fits() &&
-        leastOf(search, begin, marks) * (1 - kSmall) > search.best.cost.seconds)
+    // Beside a plan that fits, one that does not is no better either. What has
+    // to be made again is the dearest question.
+    const auto isSlower = [&](const std::vector<Marks> *marks) {
+      return !search.best.begin.empty() && search.best.cost.fits() &&
+             leastOf(search, begin, marks) * (1 - kSmall) >
+                 search.best.cost.seconds;
+    };
+    if (!options.price && isSlower(nullptr))
+      return false;
+    std::vector<Marks> marks = choose(search, begin);
+    if (isSlower(&marks))
       return false;
     PipelineCost cost = pipelineCost(model, shape, *search.schedule,
                                      search.lists, begin, marks, options.price);
@@ -426,6 +421,7 @@ private:
   const PipelineShape &shape;
   const PipelineOptions &options;
   double given = 0;
+  std::optional<LeastSeconds> least; // of the model
   std::vector<PipelinePlan> plans;
 };
 

@@ -324,8 +324,11 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
     return status;
   }
   made->assignment = *assignment;
-  Result<Outcome> outcome =
-      apply(*input.graph, *made->classes, made->assignment);
+  if (!applied.outcome || applied.classes != made->classes ||
+      !(applied.assignment == *assignment))
+    applied = {made->classes, *assignment,
+               apply(*input.graph, *made->classes, *assignment), {}};
+  const Result<Outcome> &outcome = *applied.outcome;
   if (!outcome.ok()) {
     status = outcome.status();
     return status;
@@ -341,7 +344,8 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   costs.overlap = techniques.overlap;
   costs.reduction = input.reduction;
   made->problem =
-      makeStageProblem(*input.graph, made->assignment, *outcome, costs);
+      makeStageProblem(*input.graph, made->assignment, *outcome, costs,
+                       &applied.listed);
   made->model = std::make_unique<StageModel>(made->problem);
   made->least.emplace(*made->model);
   known = std::move(made);

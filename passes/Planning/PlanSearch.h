@@ -102,6 +102,9 @@ public:
     StageProblem problem;
     std::unique_ptr<StageModel> model;
     std::optional<LeastSeconds> least; // of the model
+    // The least bound of degrees that have it: whether they misfit, seconds.
+    mutable std::pair<bool, double> promise = {
+        true, std::numeric_limits<double>::infinity()};
   };
   Result<const Sharding *> sharding(const Degrees &degrees,
                                     const Techniques &techniques);
@@ -148,17 +151,20 @@ private:
     bool misfits = false; // not even without activations
     size_t index = 0;     // of the degrees
   };
-  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy);
+  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy,
+                bool quick);
   std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
                                         const SearchPolicy &policy, bool quick,
                                         size_t most);
   void planInFull(std::vector<PlanCandidate> &all, size_t count,
                   const SearchPolicy &policy);
   // Calls work(search, i) for all i below `count`, on all threads: each has a
-  // search of its own, and takes those with one home, so that what they share
-  // is made once. What is found depends on neither.
+  // search of its own, and takes those with one home, now and later, so that
+  // what they share is made once. What is found depends on neither.
   void share(size_t count, const std::function<size_t(size_t)> &home,
              const std::function<void(PlanSearch &, size_t)> &work);
+  // Drops all shardings but so many, those with the least bounds.
+  void keepPromising(size_t most);
   // Degrees of one number have shardings in common.
   size_t homeOf(const Degrees &degrees);
 
@@ -167,6 +173,7 @@ private:
   int64_t evaluated = 0;
   std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
   std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
+  std::map<size_t, size_t> owners;                     // threads, by home
   // By tp and whether it splits tokens: classes chosen, for all batch degrees.
   std::map<std::pair<int64_t, bool>, std::pair<std::vector<int>, SearchReport>>
       choices;
@@ -181,6 +188,14 @@ private:
   std::map<std::tuple<Degrees, Techniques>,
            std::unique_ptr<Result<SeamLayouts>>>
       seams;
+  // The latest one of a sharding: another level of overlap has the same.
+  struct Applied {
+    const Classes *classes = nullptr;
+    Assignment assignment;
+    std::optional<Result<Outcome>> outcome;
+    ListedKernels listed;
+  };
+  Applied applied;
 };
 
 // The plans that fit of all that was planned in full, fastest first.

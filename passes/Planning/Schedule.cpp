@@ -214,7 +214,8 @@ const Entry kSchedules[] = {
      shiftedCriticalPath},
     {{.name = "eager", .searched = 6}, eager},
     {{.name = "interleaved", .takesChunks = true}, interleaved},
-    {{.name = "zb", .searched = 3}, zeroBubble},
+    {{.name = "zb", .weights = LateWeights::ByStage, .searched = 3},
+     zeroBubble},
 };
 
 } // namespace
@@ -223,7 +224,7 @@ ScheduleTraits traitsOf(const std::string &name) {
   for (const Entry &entry : kSchedules)
     if (entry.traits.name == name)
       return entry.traits;
-  return {.name = name};
+  return {.name = name, .weights = LateWeights::Any};
 }
 
 std::vector<std::string> searchedSchedules(bool chunks) {

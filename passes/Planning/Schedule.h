@@ -41,6 +41,10 @@ struct ScheduleOptions {
   }
 };
 
+// Of how many microbatches stage s may do W after its last B: of one, of s + 1,
+// of all of them.
+enum class LateWeights { No, ByStage, Any };
+
 // What planning asks of a schedule by name; all names stand in kSchedules.
 struct ScheduleTraits {
   std::string name;
@@ -49,11 +53,12 @@ struct ScheduleTraits {
   // The stage before the last has as many microbatches in flight as the one
   // before it (Merak's shifted critical path).
   bool shifts = false;
+  LateWeights weights = LateWeights::No;
   // When `auto` tries it, with one chunk; 0: it does not. Of equals the first
   // is taken.
   int searched = 0;
 };
-// Of a name that is none (a file): nothing but the name.
+// Of a name that is none (a file): nothing but the name, and anything may be.
 ScheduleTraits traitsOf(const std::string &name);
 // What `auto` tries, in order, with one or with several chunks.
 std::vector<std::string> searchedSchedules(bool chunks);

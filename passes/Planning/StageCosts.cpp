@@ -38,16 +38,19 @@ public:
       }
   }
 
-  StageProblem build() {
+  StageProblem build(ListedKernels &listed) {
     readTensors();
     readOps();
-    listActions();
+    lists = std::move(listed.lists);
+    kernels = std::move(listed.kernels);
+    listActions(listed.known);
     out.train = options.train;
     makeLinks();
     makeTensors();
     makeOps();
     makeParameters();
     out.smallKernel = seconds({.name = "fill", .bytes = sizeof(float)}, 1);
+    listed = {std::move(lists), std::move(kernels), true};
     return std::move(out);
   }
 
@@ -106,10 +109,11 @@ private:
 
   // ---------------------------------------------------------------- compute
 
-  void listActions() {
+  void listActions(bool known) {
     const bool gpu = device.backend != "cpu";
-    lists = actionOps(graph, outcome, mesh, places(), gpu);
-    for (int list = 0; list < kLists; ++list)
+    if (!known)
+      lists = actionOps(graph, outcome, mesh, places(), gpu);
+    for (int list = 0; list < (known ? 0 : kLists); ++list)
       kernels[size_t(list)] =
           kernelsOf(graph, outcome, lists[size_t(list)], ListOf(list),
                     {gpu, double(options.microbatches)});
@@ -783,8 +787,11 @@ private:
 
 StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
                               const Outcome &outcome,
-                              const StageCostOptions &options) {
-  return Builder(graph, assignment, outcome, options).build();
+                              const StageCostOptions &options,
+                              ListedKernels *listed) {
+  ListedKernels own;
+  return Builder(graph, assignment, outcome, options)
+      .build(listed ? *listed : own);
 }
 
 PipelineShape makePipelineShape(const costmodel::Cluster &cluster,

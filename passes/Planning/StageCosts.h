@@ -9,6 +9,7 @@
 #pragma once
 
 #include "passes/CostModel/Cost.h"
+#include "passes/Planning/ActionKernels.h"
 #include "passes/Planning/Partition.h"
 #include "passes/Planning/StageProblem.h"
 
@@ -41,13 +42,23 @@ struct StageCostOptions {
   ReductionOptions reduction; // of gradients over replicas
 };
 
+// The ops of each action and the kernels that do them, of one graph,
+// assignment, kind of device and number of microbatches: the same at all levels
+// of overlap.
+struct ListedKernels {
+  std::array<ActionOps, kLists> lists;
+  std::array<ListKernels, kLists> kernels;
+  bool known = false;
+};
+
 // Requires apply() of the same graph and assignment. Submicrobatches are those
 // of the tokens where the assignment splits kSubmicrobatchAxis
 // (Submicrobatches.h), else of the samples. Degrees but tp matter only through
-// the samples of a microbatch.
+// the samples of a microbatch. `listed`: if not known yet, it is filled.
 StageProblem makeStageProblem(const Graph &graph, const Assignment &assignment,
                               const Outcome &outcome,
-                              const StageCostOptions &options);
+                              const StageCostOptions &options,
+                              ListedKernels *listed = nullptr);
 
 // Ranks are pp-major, tp-minor. Links between stages, gradient reduction over
 // dp; neighbours on a node share the links that leave it.

@@ -239,6 +239,14 @@ public:
                ? blockBegin
                : legalCuts;
   }
+  // Cuts into so many parts, made by `make` the first time.
+  const std::vector<int> &
+  cutsOf(int parts, const std::function<std::vector<int>()> &make) const {
+    auto [it, isNew] = knownCuts.try_emplace(parts);
+    if (isNew)
+      it->second = make();
+    return it->second;
+  }
   // The tensors of a stage that take most memory, largest first.
   std::vector<std::pair<std::string, double>>
   topTensors(int begin, int end, Marks marks, int inFlight, size_t n) const;
@@ -318,6 +326,7 @@ private:
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
   mutable std::map<std::pair<int, int>, StageCost> knownTimes; // by range
+  mutable std::map<int, std::vector<int>> knownCuts;           // by parts
   // By range, replicas, bytes of a bucket, early, seconds of W.
   mutable std::map<std::tuple<int, int, int64_t, double, bool, double>, double>
       reductions;
