@@ -9,6 +9,7 @@
 #pragma once
 
 #include "passes/Planning/CandidateSet.h"
+#include "passes/Planning/LayoutSearch.h"
 #include "passes/Planning/LeastSeconds.h"
 #include "passes/Planning/SeamLayouts.h"
 #include "passes/Planning/SearchTimes.h"
@@ -114,6 +115,9 @@ public:
                             const Techniques &techniques);
   Result<const SeamLayouts *> seamLayouts(const Degrees &degrees,
                                           const Techniques &techniques);
+  // The seams of a plan as a strategy names them, with those of the user.
+  std::vector<Strategy::SeamUse> seamsOf(const Degrees &degrees,
+                                         const Techniques &techniques);
   // The same as a strategy names it.
   std::vector<Strategy::SplitClass> classesOf(const Degrees &degrees,
                                               const Techniques &techniques);
@@ -131,6 +135,17 @@ private:
     return input.globalBatch / (d.dp * d.microbatches);
   }
   const Result<Assignment> &halve(const Degrees &degrees, bool context);
+  // Samples over the axes of the batch, and nothing over tp yet.
+  Result<Assignment> assignSamples(const Degrees &degrees) const;
+  // Layouts that differ between parts of the model, worth planning with.
+  Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees) const;
+  const Result<std::vector<FoundLayout>> &mixedLayouts(const Degrees &degrees);
+  const FoundLayout *mixedLayout(const Degrees &degrees,
+                                 const Techniques &techniques);
+  // Of a strategy without seams: what each class is split over.
+  Result<Assignment> assignMixed(const Degrees &degrees,
+                                 const Techniques &techniques);
+  StageCostOptions costsOf(const Degrees &degrees, int overlap) const;
   Status checkOverlap(const Degrees &degrees, const Techniques &techniques);
   Status splitPinned(const Degrees &degrees, Assignment &out) const;
   Result<SearchResult> searchSplits(const Assignment &base, int64_t tp,
@@ -181,6 +196,7 @@ private:
   std::map<std::tuple<Degrees, Techniques>,
            std::unique_ptr<Result<SeamLayouts>>>
       seams;
+  std::map<Degrees, Result<std::vector<FoundLayout>>> mixed;
 };
 
 // The plans that fit of all that was planned in full, fastest first.

@@ -1,0 +1,85 @@
+// Layouts that differ between parts of the model, in the search for degrees:
+// those of their frontier (LayoutSearch.h) that are planned with, in full.
+#include "passes/Planning/PlanSearch.h"
+
+#include <algorithm>
+#include <set>
+
+namespace merak::planning {
+
+// The fastest, the smallest, and what lies between: those that fit first.
+static std::vector<FoundLayout> worthPlanning(const LayoutFrontier &frontier,
+                                              double memoryBytes) {
+  std::vector<const FoundLayout *> fitting;
+  for (const FoundLayout &point : frontier.points)
+    if (memoryBytes <= 0 || point.bytes <= memoryBytes)
+      fitting.push_back(&point);
+  if (fitting.empty() && !frontier.points.empty())
+    fitting = {&frontier.points.back()};
+  std::vector<FoundLayout> chosen;
+  const size_t last = fitting.size() - 1;
+  std::set<size_t> places;
+  if (!fitting.empty())
+    places = {0, last / 4, last};
+  for (size_t place : places)
+    if (!fitting[place]->seams.empty())
+      chosen.push_back(*fitting[place]);
+  return chosen;
+}
+
+Result<std::vector<FoundLayout>>
+PlanSearch::searchMixed(const Degrees &d) const {
+  Result<Assignment> base = assignSamples(d);
+  if (!base.ok())
+    return base.status();
+  LayoutSearchOptions options;
+  options.costs = costsOf(d, 0);
+  const PipelineShape shape = shapeOf(d);
+  options.reduce = shape.reduce;
+  options.microbatches = d.microbatches;
+  options.inFlight = std::min(d.pp, d.microbatches);
+  options.memoryBytes = double(d.pp) * input.memoryBytes;
+  Result<LayoutFrontier> frontier =
+      searchLayouts(*input.graph, *input.classes, *base, options);
+  if (!frontier.ok())
+    return frontier.status();
+  return worthPlanning(*frontier, options.memoryBytes);
+}
+
+const Result<std::vector<FoundLayout>> &
+PlanSearch::mixedLayouts(const Degrees &d) {
+  auto known = mixed.find(d);
+  if (known == mixed.end())
+    known = mixed.emplace(d, searchMixed(d)).first;
+  return known->second;
+}
+
+const FoundLayout *PlanSearch::mixedLayout(const Degrees &d,
+                                           const Techniques &techniques) {
+  if (techniques.mixed == 0)
+    return nullptr;
+  const Result<std::vector<FoundLayout>> &all = mixedLayouts(d);
+  return all.ok() && size_t(techniques.mixed) <= all->size()
+             ? &(*all)[size_t(techniques.mixed) - 1]
+             : nullptr;
+}
+
+Result<Assignment> PlanSearch::assignMixed(const Degrees &d,
+                                           const Techniques &techniques) {
+  Result<Assignment> out = assignSamples(d);
+  const FoundLayout *layout = mixedLayout(d, techniques);
+  if (!out.ok() || !layout || !layout->seams.empty())
+    return out;
+  for (const Strategy::SplitClass &split : layout->classes)
+    MERAK_RETURN_IF_ERROR(
+        splitBy(*input.graph, *input.classes, split, /*samples=*/true, *out));
+  return out;
+}
+
+std::vector<Strategy::SeamUse>
+PlanSearch::seamsOf(const Degrees &d, const Techniques &techniques) {
+  const FoundLayout *layout = mixedLayout(d, techniques);
+  return layout ? layout->seams : input.pinned.seams;
+}
+
+} // namespace merak::planning
