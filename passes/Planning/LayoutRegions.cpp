@@ -208,7 +208,8 @@ private:
   bool isBetween(const TensorUse &use) const {
     const int maker =
         producer[size_t(at(use.op).operands[size_t(use.operand)])];
-    return out.ofOp[size_t(maker)] != out.ofOp[size_t(use.op)];
+    const int from = out.ofOp[size_t(maker)], to = out.ofOp[size_t(use.op)];
+    return from >= 0 && to >= 0 && from != to;
   }
 
   const Graph &graph;

@@ -392,18 +392,45 @@ private:
     out.distinct = int(keys.size());
     const Frontier &points = table->entries.front();
     out.slackBytes = double(points.slack);
-    for (size_t i = points.size(); i-- > 0;) {
+    for (FrontierArena::Index point : worthHaving(points)) {
       const FrontierGraph::Choice choice =
-          frontier.choice(table->leaves(algebra.arena(), points.points[i]));
+          frontier.choice(table->leaves(algebra.arena(), point));
       Result<FoundLayout> layout = layoutOf(choice.configs);
       if (!layout.ok())
         return layout.status();
-      const Cost cost = algebra.cost(points.points[i]);
+      const Cost cost = algebra.cost(point);
       layout->bytes = double(cost.bytes);
       layout->seconds = double(cost.nanoseconds) / kTicksPerSecond;
       out.points.push_back(std::move(*layout));
     }
     return out;
+  }
+
+  // Fastest first.
+  std::vector<FrontierArena::Index> worthHaving(const Frontier &points) const {
+    std::vector<FrontierArena::Index> all(points.points.rbegin(),
+                                          points.points.rend());
+    if (options.most == 0 || all.empty())
+      return all;
+    auto fits = [&](FrontierArena::Index point) {
+      return options.memoryBytes <= 0 ||
+             double(algebra.cost(point).bytes) <= options.memoryBytes;
+    };
+    const FrontierArena::Index smallest = all.back();
+    std::erase_if(all, [&](FrontierArena::Index p) { return !fits(p); });
+    if (all.empty())
+      return {smallest};
+    std::vector<FrontierArena::Index> chosen;
+    // Places 0, 1/4, 1 of three: squares of thirds.
+    for (size_t i = 0; i < options.most; ++i) {
+      const double part =
+          options.most > 1 ? double(i) / double(options.most - 1) : 0;
+      const FrontierArena::Index point =
+          all[size_t(part * part * double(all.size() - 1))];
+      if (chosen.empty() || chosen.back() != point)
+        chosen.push_back(point);
+    }
+    return chosen;
   }
 
   Axes axesOf(int cls, const std::vector<int> &chosen) const {

@@ -27,6 +27,9 @@ struct LayoutSearchOptions {
   // Of a stage: microbatches in flight and in a step.
   int64_t inFlight = 1, microbatches = 1;
   double memoryBytes = 0; // of all stages together; 0: not limited
+  // Of the points that fit, so many: the fastest, the smallest, and between
+  // these nearer to the fastest. 0: all, also those that do not fit.
+  size_t most = 0;
   // Frontiers keep the fastest in so many buckets of bytes.
   int64_t buckets = 512;
   int threads = 1;

@@ -3,29 +3,8 @@
 #include "passes/Planning/PlanSearch.h"
 
 #include <algorithm>
-#include <set>
 
 namespace merak::planning {
-
-// The fastest, the smallest, and what lies between: those that fit first.
-static std::vector<FoundLayout> worthPlanning(const LayoutFrontier &frontier,
-                                              double memoryBytes) {
-  std::vector<const FoundLayout *> fitting;
-  for (const FoundLayout &point : frontier.points)
-    if (memoryBytes <= 0 || point.bytes <= memoryBytes)
-      fitting.push_back(&point);
-  if (fitting.empty() && !frontier.points.empty())
-    fitting = {&frontier.points.back()};
-  std::vector<FoundLayout> chosen;
-  const size_t last = fitting.size() - 1;
-  std::set<size_t> places;
-  if (!fitting.empty())
-    places = {0, last / 4, last};
-  for (size_t place : places)
-    if (!fitting[place]->seams.empty())
-      chosen.push_back(*fitting[place]);
-  return chosen;
-}
 
 Result<std::vector<FoundLayout>>
 PlanSearch::searchMixed(const Degrees &d) const {
@@ -39,11 +18,15 @@ PlanSearch::searchMixed(const Degrees &d) const {
   options.microbatches = d.microbatches;
   options.inFlight = std::min(d.pp, d.microbatches);
   options.memoryBytes = double(d.pp) * input.memoryBytes;
+  options.most = kMixedLayouts;
   Result<LayoutFrontier> frontier =
       searchLayouts(*input.graph, *input.classes, *base, options);
   if (!frontier.ok())
     return frontier.status();
-  return worthPlanning(*frontier, options.memoryBytes);
+  // Without seams it is a plan as all others are.
+  std::erase_if(frontier->points,
+                [](const FoundLayout &point) { return point.seams.empty(); });
+  return std::move(frontier->points);
 }
 
 const Result<std::vector<FoundLayout>> &

@@ -12,10 +12,6 @@ namespace merak::planning {
 // More microbatches than this many per stage bring nothing but launches.
 constexpr int64_t kMicrobatchesPerStage = 64;
 
-// Layouts that differ between parts of the model that are planned with at each
-// degrees, most: the fastest one, and some that take less memory.
-constexpr int kMixedLayouts = 3;
-
 // Plans kept of the same degrees: as many as are written out and compared.
 constexpr size_t kFinalists = 4;
 
@@ -59,7 +55,7 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
     policy.context = {0, 1};
   if (pinned.mixed == Strategy::kAuto && pinned.seams.empty() &&
       pinned.classes.empty() && pinned.parameters.empty())
-    for (int n = 1; n <= kMixedLayouts; ++n)
+    for (int n = 1; n <= int(kMixedLayouts); ++n)
       policy.mixed.push_back(n);
   std::string name = pinned.schedule.value_or("auto");
   policy.chunks =

@@ -33,6 +33,10 @@ std::vector<SearchPolicy> singleAxisPolicies();
 // next best, with which the best is compared when it is written.
 inline constexpr double kWorthKeeping = 1.05;
 
+// Layouts that differ between parts of the model that are planned with at each
+// degrees, most.
+inline constexpr size_t kMixedLayouts = 3;
+
 struct SearchInput {
   const Graph *graph = nullptr;
   const Classes *classes = nullptr;
