@@ -6,7 +6,9 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 #include <set>
+#include <unordered_map>
 
 namespace merak::planning {
 
@@ -24,9 +26,9 @@ using Config = std::map<int, Axes>;
 
 class Searcher {
 public:
-  Searcher(const Graph &graph, const Classes &unified, const Assignment &base,
+  Searcher(const LayoutModel &model, const Assignment &base,
            const LayoutSearchOptions &options)
-      : graph(graph), unified(unified), base(base), options(options),
+      : model(model), graph(model.graph()), base(base), options(options),
         algebra({options.threads, 0}) {}
 
   Result<LayoutFrontier> run() {
@@ -62,70 +64,19 @@ public:
 
 private:
   Status build() {
-    Result<LayoutRegions> found = findRegions(graph, unified);
-    if (!found.ok())
-      return found.status();
-    regions = std::move(*found);
-    index();
-    for (int r = 0; r < regions.count; ++r)
-      addNode(r);
-    for (const auto &[sides, ops] : crossing)
-      addEdge(sides.first, sides.second, ops);
-    return frontier.check(projection());
+    for (size_t r = 0; r < model.nodes().size(); ++r)
+      addNode(int(r));
+    for (const LayoutModel::Edge &edge : model.edges())
+      addEdge(edge);
+    return {};
   }
 
-  const Classes &classes() const { return regions.classes; }
+  const LayoutRegions &regions() const { return model.regions(); }
+  const Classes &classes() const { return model.classes(); }
   const ClassInfo &info(int cls) const {
     return classes().classes[size_t(cls)];
   }
   bool isSample(int cls) const { return base.samples.count(info(cls).root); }
-
-  // Ops and classes by region, and what crosses between two of them.
-  void index() {
-    opsOf.resize(size_t(regions.count));
-    classesOf.resize(size_t(regions.count));
-    producer.assign(graph.tensors.size(), -1);
-    users.resize(graph.tensors.size());
-    for (size_t o = 0; o < graph.ops.size(); ++o) {
-      for (int id : graph.ops[o].results)
-        producer[size_t(id)] = int(o);
-      for (int id : graph.ops[o].operands)
-        users[size_t(id)].push_back(int(o));
-      const int region = regions.ofOp[o];
-      if (region < 0)
-        continue;
-      opsOf[size_t(region)].push_back(int(o));
-      for (const OpSlot &slot : classes().ops[o].slots)
-        addClass(region, slot.cls);
-    }
-    for (size_t t = 0; t < graph.tensors.size(); ++t)
-      for (int user : users[t])
-        addCrossing(int(t), user);
-  }
-
-  void addClass(int region, int cls) {
-    std::vector<int> &of = classesOf[size_t(region)];
-    if (std::find(of.begin(), of.end(), cls) == of.end())
-      of.push_back(cls);
-  }
-
-  // Maker and user, and the user's own users: what is partial behind it is
-  // summed there.
-  void addCrossing(int tensor, int user) {
-    const int maker = producer[size_t(tensor)];
-    if (maker < 0)
-      return;
-    const int from = regions.ofOp[size_t(maker)],
-              to = regions.ofOp[size_t(user)];
-    if (from < 0 || to < 0 || from == to)
-      return;
-    std::set<int> &ops = crossing[std::minmax(from, to)];
-    ops.insert({maker, user});
-    for (int id : graph.ops[size_t(user)].results)
-      for (int next : users[size_t(id)])
-        if (regions.ofOp[size_t(next)] == to)
-          ops.insert(next);
-  }
 
   // ---------------------------------------------------------- configurations
 
@@ -144,7 +95,7 @@ private:
     for (Role role : {Role::Own, Role::Summed, Role::Both})
       for (size_t turn = 0; turn < kAlternatives; ++turn) {
         std::set<int> chosen;
-        for (int op : opsOf[size_t(region)])
+        for (int op : model.nodes()[size_t(region)].ops)
           if (graph.ops[size_t(op)].phase == Phase::Forward)
             choose(op, role, turn, chosen);
         if (!chosen.empty())
@@ -160,12 +111,12 @@ private:
     const OpClasses &of = classes().ops[size_t(index)];
     std::set<int> values;
     for (size_t i = 0; i < op.operands.size(); ++i)
-      if (!regions.weights[size_t(op.operands[i])])
+      if (!regions().weights[size_t(op.operands[i])])
         for (int slot : of.operands[i])
           values.insert(slot);
     size_t seen = 0;
     for (size_t i = 0; i < op.operands.size(); ++i) {
-      if (!regions.weights[size_t(op.operands[i])])
+      if (!regions().weights[size_t(op.operands[i])])
         continue;
       for (int slot : of.operands[i]) {
         if (slot < 0 || roleOf(of, slot, values) != role ||
@@ -194,8 +145,8 @@ private:
 
   std::vector<int> tokensOf(int region) const {
     std::vector<int> found;
-    for (int cls : classesOf[size_t(region)])
-      if (regions.ofTokens[size_t(info(cls).root)] && !isSample(cls) &&
+    for (int cls : model.nodes()[size_t(region)].classes)
+      if (regions().ofTokens[size_t(info(cls).root)] && !isSample(cls) &&
           divides(cls, base.axesOn(kTensorAxis)))
         found.push_back(cls);
     return found;
@@ -205,7 +156,7 @@ private:
   // behind them.
   bool addSamples(int region, bool data, bool tensor, Config &config) const {
     bool any = false;
-    for (int cls : classesOf[size_t(region)]) {
+    for (int cls : model.nodes()[size_t(region)].classes) {
       auto known = base.axes.find(info(cls).root);
       if (!isSample(cls) || known == base.axes.end())
         continue;
@@ -244,7 +195,7 @@ private:
     };
     const std::set<std::set<int>> sets = weightSets(region);
     std::vector<const std::set<int> *> overData{nullptr};
-    if (dp > 1 && !regions.isFree[size_t(region)])
+    if (dp > 1 && !regions().isFree[size_t(region)])
       for (const std::set<int> &set : sets)
         overData.push_back(&set);
     for (const std::set<int> *data : overData) {
@@ -256,7 +207,7 @@ private:
         add(ok, std::move(config));
       };
       make(false, nullptr);
-      if (tp <= 1 || regions.isFree[size_t(region)])
+      if (tp <= 1 || regions().isFree[size_t(region)])
         continue;
       for (const std::set<int> &set : sets)
         make(false, &set);
@@ -271,28 +222,50 @@ private:
 
   // ------------------------------------------------------------------ prices
 
-  LayoutPiece &pieceOf(const std::vector<int> &ops) {
-    pieces.push_back(std::make_unique<LayoutPiece>(graph, classes(), ops));
-    return *pieces.back();
+  // Lists of axes by number, so that keys are short.
+  uint8_t numberOf(const Axes &axes) {
+    auto [it, isNew] = axesNumbers.try_emplace(axes, uint8_t(lists.size()));
+    if (isNew)
+      lists.push_back(axes);
+    return it->second;
   }
 
-  // What a piece has of two regions' configurations.
-  LayoutCost price(const LayoutPiece &piece, const Config &a, const Config &b) {
-    std::vector<Axes> axes;
-    std::string key = piece.key();
-    for (int cls : piece.classes()) {
-      auto in = a.find(cls);
-      auto other = b.find(cls);
-      axes.push_back(in != a.end()      ? in->second
-                     : other != b.end() ? other->second
-                                        : othersAxes(cls));
-      fmt::format_to(std::back_inserter(key), "|{}",
-                     fmt::join(axes.back(), ","));
+  // What the classes of a piece have of a configuration; kOther: nothing.
+  using Side = std::string;
+  static constexpr char kOther = char(255);
+  Side sideOf(const LayoutModel::PieceUse &use, const Config &config) {
+    Side side;
+    for (int cls : use.classes) {
+      auto known = config.find(cls);
+      const bool own = regions().ofClass[size_t(cls)] == regionOf(config);
+      side += known != config.end() ? char(numberOf(known->second))
+              : own                 ? char(numberOf({}))
+                                    : kOther;
     }
+    return side;
+  }
+  int regionOf(const Config &config) const {
+    return config.empty() ? -1
+                          : regions().ofClass[size_t(config.begin()->first)];
+  }
+
+  const LayoutCost &price(const LayoutModel::PieceUse &use, const Side &a,
+                          const Side &b) {
+    std::string key = std::to_string(use.piece) + ':' + a;
+    for (size_t c = 0; c < b.size(); ++c)
+      if (key[key.size() - a.size() + c] == kOther)
+        key[key.size() - a.size() + c] =
+            b[c] == kOther ? char(numberOf(othersAxes(use.classes[c]))) : b[c];
     auto [it, isNew] = prices.try_emplace(std::move(key));
-    if (isNew)
+    if (isNew) {
+      std::vector<Axes> axes;
+      for (size_t c = 0; c < a.size(); ++c)
+        axes.push_back(
+            lists[uint8_t(it->first[it->first.size() - a.size() + c])]);
+      const LayoutPiece &piece = model.piece(use.piece);
       it->second = piece.cost(piece.assignment(base, axes), options.costs,
                               options.reduce);
+    }
     return it->second;
   }
 
@@ -314,12 +287,13 @@ private:
   void addNode(int region) {
     configs.push_back(configsOf(region));
     const std::vector<Config> &of = configs.back();
-    const LayoutPiece &piece = pieceOf(opsOf[size_t(region)]);
+    const LayoutModel::PieceUse &use = model.nodes()[size_t(region)].piece;
+    const Side none(use.classes.size(), kOther);
     frontier.addNode(fmt::format("region {}", region), int(of.size()));
-    static const Config none;
     bool any = false;
     for (size_t k = 0; k < of.size(); ++k)
-      if (LayoutCost cost = price(piece, of[k], none); cost.feasible) {
+      if (const LayoutCost &cost = price(use, sideOf(use, of[k]), none);
+          cost.feasible) {
         frontier.allow(region, int(k), lifeOf(cost));
         any = true;
       }
@@ -328,24 +302,50 @@ private:
       frontier.allow(region, 0, LifeCost());
   }
 
+  // By configuration, what a piece has of it: many have the same.
+  struct Sides {
+    std::vector<Side> different;
+    std::vector<size_t> of; // by configuration
+  };
+  Sides sidesOf(const LayoutModel::PieceUse &use,
+                const std::vector<Config> &configs) {
+    Sides out;
+    std::map<Side, size_t> known;
+    for (const Config &config : configs) {
+      auto [it, isNew] =
+          known.try_emplace(sideOf(use, config), out.different.size());
+      if (isNew)
+        out.different.push_back(it->first);
+      out.of.push_back(it->second);
+    }
+    return out;
+  }
+
   // What a pair costs besides its two sides: the conversions between them.
-  void addEdge(int from, int to, const std::set<int> &ops) {
-    std::vector<int> all(ops.begin(), ops.end()), left, right;
-    for (int op : all)
-      (regions.ofOp[size_t(op)] == from ? left : right).push_back(op);
-    const LayoutPiece &both = pieceOf(all), &a = pieceOf(left),
-                      &b = pieceOf(right);
-    const std::vector<Config> &of = configs[size_t(from)],
-                              &with = configs[size_t(to)];
-    const int edge = frontier.addEdge(from, to);
-    static const Config none;
+  void addEdge(const LayoutModel::Edge &edge) {
+    const std::vector<Config> &of = configs[size_t(edge.from)],
+                              &with = configs[size_t(edge.to)];
+    const Sides from = sidesOf(edge.both, of), to = sidesOf(edge.both, with);
+    const Sides left = sidesOf(edge.left, of),
+                right = sidesOf(edge.right, with);
+    const Side noLeft(edge.left.classes.size(), kOther),
+        noRight(edge.right.classes.size(), kOther);
+    // A side of the edge decides its side alone.
+    std::vector<std::vector<std::optional<LayoutCost>>> known(
+        from.different.size(),
+        std::vector<std::optional<LayoutCost>>(to.different.size()));
+    const int number = frontier.addEdge(edge.from, edge.to);
     for (size_t i = 0; i < of.size(); ++i)
       for (size_t k = 0; k < with.size(); ++k) {
-        LayoutCost cost = price(both, of[i], with[k]);
-        cost -= price(a, of[i], none);
-        cost -= price(b, none, with[k]);
-        if (cost.feasible || (i == 0 && k == 0))
-          frontier.allow(edge, int(i), int(k), lifeOf(cost));
+        std::optional<LayoutCost> &cost = known[from.of[i]][to.of[k]];
+        if (!cost) {
+          cost = price(edge.both, from.different[from.of[i]],
+                       to.different[to.of[k]]);
+          *cost -= price(edge.left, left.different[left.of[i]], noLeft);
+          *cost -= price(edge.right, right.different[right.of[k]], noRight);
+        }
+        if (cost->feasible || (i == 0 && k == 0))
+          frontier.allow(number, int(i), int(k), lifeOf(*cost));
       }
   }
 
@@ -384,12 +384,9 @@ private:
     if (!table.ok())
       return table.status();
     LayoutFrontier out;
-    out.regions = regions.count;
+    out.regions = regions().count;
     out.priced = int64_t(prices.size());
-    std::set<std::string> keys;
-    for (const std::unique_ptr<LayoutPiece> &piece : pieces)
-      keys.insert(piece->key());
-    out.distinct = int(keys.size());
+    out.distinct = int(model.pieces());
     const Frontier &points = table->entries.front();
     out.slackBytes = double(points.slack);
     for (FrontierArena::Index point : worthHaving(points)) {
@@ -434,7 +431,7 @@ private:
   }
 
   Axes axesOf(int cls, const std::vector<int> &chosen) const {
-    const int region = regions.ofClass[size_t(cls)];
+    const int region = regions().ofClass[size_t(cls)];
     if (region < 0)
       return othersAxes(cls);
     const Config &config =
@@ -447,11 +444,11 @@ private:
   // these seams alone.
   Result<FoundLayout> layoutOf(const std::vector<int> &chosen) const {
     std::vector<char> differs;
-    for (const TensorUse &use : regions.uses)
+    for (const TensorUse &use : regions().uses)
       differs.push_back(differsAt(use, chosen));
     Seams seams;
-    seams.implied = seamsBetween(graph, regions, differs);
-    Result<Classes> separated = separate(graph, unified, seams);
+    seams.implied = seamsBetween(graph, regions(), differs);
+    Result<Classes> separated = separate(graph, model.unified(), seams);
     if (!separated.ok())
       return separated.status();
     FoundLayout out;
@@ -481,9 +478,10 @@ private:
       for (size_t s = 0; s < separated.ops[o].slots.size(); ++s)
         axes.try_emplace(separated.ops[o].slots[s].cls,
                          axesOf(classes().ops[o].slots[s].cls, chosen));
+    const std::vector<ClassAnchor> anchors = anchorsOf(graph, separated);
     for (const auto &[cls, over] : axes)
       if (!over.empty() || isNamed(separated, cls))
-        out.classes.push_back({anchorOf(graph, separated, cls), over});
+        out.classes.push_back({anchors[size_t(cls)], over});
   }
 
   // Without a word of it the class would have what its root has.
@@ -491,35 +489,32 @@ private:
     return base.axes.count(separated.classes[size_t(cls)].root) > 0;
   }
 
+  const LayoutModel &model;
   const Graph &graph;
-  const Classes &unified;
   const Assignment &base;
   const LayoutSearchOptions &options;
   const int64_t dp = base.sizeOf(kDataAxis), tp = base.sizeOf(kTensorAxis);
-  LayoutRegions regions;
-  std::vector<std::vector<int>> opsOf, classesOf; // by region
-  std::vector<int> producer;
-  std::vector<std::vector<int>> users;
-  std::map<std::pair<int, int>, std::set<int>> crossing; // ops, by regions
-  std::vector<std::vector<Config>> configs;              // by region
-  std::vector<std::unique_ptr<LayoutPiece>> pieces;
-  std::map<std::string, LayoutCost> prices;
+  std::vector<std::vector<Config>> configs; // by region
+  std::map<Axes, uint8_t> axesNumbers;
+  std::vector<Axes> lists; // by number
+  std::unordered_map<std::string, LayoutCost> prices;
   FrontierAlgebra algebra;
   FrontierGraph frontier;
 };
 
 } // namespace
 
-Result<LayoutFrontier> searchLayouts(const Graph &graph, const Classes &unified,
+Result<LayoutFrontier> searchLayouts(const LayoutModel &model,
                                      const Assignment &base,
                                      const LayoutSearchOptions &options) {
-  return Searcher(graph, unified, base, options).run();
+  return Searcher(model, base, options).run();
 }
 
-Result<std::vector<FoundLayout>>
-everyLayout(const Graph &graph, const Classes &unified, const Assignment &base,
-            const LayoutSearchOptions &options, int64_t most) {
-  return Searcher(graph, unified, base, options).every(most);
+Result<std::vector<FoundLayout>> everyLayout(const LayoutModel &model,
+                                             const Assignment &base,
+                                             const LayoutSearchOptions &options,
+                                             int64_t most) {
+  return Searcher(model, base, options).every(most);
 }
 
 } // namespace merak::planning

@@ -15,8 +15,7 @@
 //   nothing          (tp)
 #pragma once
 
-#include "passes/Planning/LayoutPieces.h"
-#include "passes/Planning/LayoutRegions.h"
+#include "passes/Planning/LayoutModel.h"
 #include "passes/Planning/Strategy.h"
 
 namespace merak::planning {
@@ -50,13 +49,15 @@ struct LayoutFrontier {
 };
 
 // `base` has the mesh and the samples over the axes of the batch.
-Result<LayoutFrontier> searchLayouts(const Graph &graph, const Classes &unified,
+Result<LayoutFrontier> searchLayouts(const LayoutModel &model,
                                      const Assignment &base,
                                      const LayoutSearchOptions &options);
 
-// Every combination of configurations instead, to compare with. Errors: there are more than `most`.
-Result<std::vector<FoundLayout>>
-everyLayout(const Graph &graph, const Classes &unified, const Assignment &base,
-            const LayoutSearchOptions &options, int64_t most);
+// Every combination of configurations instead, to compare with. Errors: there
+// are more than `most`.
+Result<std::vector<FoundLayout>> everyLayout(const LayoutModel &model,
+                                             const Assignment &base,
+                                             const LayoutSearchOptions &options,
+                                             int64_t most);
 
 } // namespace merak::planning

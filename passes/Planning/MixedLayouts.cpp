@@ -6,8 +6,7 @@
 
 namespace merak::planning {
 
-Result<std::vector<FoundLayout>>
-PlanSearch::searchMixed(const Degrees &d) const {
+Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d) {
   Result<Assignment> base = assignSamples(d);
   if (!base.ok())
     return base.status();
@@ -19,8 +18,12 @@ PlanSearch::searchMixed(const Degrees &d) const {
   options.inFlight = std::min(d.pp, d.microbatches);
   options.memoryBytes = double(d.pp) * input.memoryBytes;
   options.most = kMixedLayouts;
+  if (!layoutModel)
+    layoutModel = LayoutModel::make(*input.graph, *input.classes);
+  if (!layoutModel->ok())
+    return layoutModel->status();
   Result<LayoutFrontier> frontier =
-      searchLayouts(*input.graph, *input.classes, *base, options);
+      searchLayouts(**layoutModel, *base, options);
   if (!frontier.ok())
     return frontier.status();
   // Without seams it is a plan as all others are.

@@ -142,7 +142,7 @@ private:
   // Samples over the axes of the batch, and nothing over tp yet.
   Result<Assignment> assignSamples(const Degrees &degrees) const;
   // Layouts that differ between parts of the model, worth planning with.
-  Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees) const;
+  Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees);
   const Result<std::vector<FoundLayout>> &mixedLayouts(const Degrees &degrees);
   const FoundLayout *mixedLayout(const Degrees &degrees,
                                  const Techniques &techniques);
@@ -200,6 +200,7 @@ private:
   std::map<std::tuple<Degrees, Techniques>,
            std::unique_ptr<Result<SeamLayouts>>>
       seams;
+  std::optional<Result<LayoutModel>> layoutModel;
   std::map<Degrees, Result<std::vector<FoundLayout>>> mixed;
 };
 

@@ -77,7 +77,10 @@ struct Problem {
 };
 
 Result<LayoutFrontier> search(const Problem &p) {
-  return searchLayouts(p.model.graph, p.classes, p.base, p.options);
+  Result<LayoutModel> model = LayoutModel::make(p.model.graph, p.classes);
+  if (!model.ok())
+    return model.status();
+  return searchLayouts(*model, p.base, p.options);
 }
 
 std::string axesOf(const FoundLayout &layout, const std::string &tensor,
@@ -147,8 +150,8 @@ TEST(LayoutSearch, IsNearTheBestOfAllCombinations) {
     Problem p(std::move(c.g), c.mb, c.dp, c.tp);
     Result<LayoutFrontier> found = search(p);
     ASSERT_TRUE(found.ok()) << found.status().str();
-    Result<std::vector<FoundLayout>> all =
-        everyLayout(p.model.graph, p.classes, p.base, p.options, 20000);
+    Result<std::vector<FoundLayout>> all = everyLayout(
+        *LayoutModel::make(p.model.graph, p.classes), p.base, p.options, 20000);
     ASSERT_TRUE(all.ok()) << all.status().str();
     double best = 1e30;
     const FoundLayout *fastest = nullptr;
