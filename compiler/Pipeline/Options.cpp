@@ -309,6 +309,11 @@ void CommandLine::addPlan() {
       "on: tokens are split over tp everywhere, weights are whole, and "
       "attention gathers keys and values; off, or auto (default: off)")
       ->check(CLI::IsMember({"on", "off", "auto"}));
+  add("--mixed-layouts", o.mixed,
+      "auto: layouts that differ between parts of the model are searched "
+      "(columns of tables and experts over dp, wide layers by width beside "
+      "others by samples, tokens over tp in some); off (default: off)")
+      ->check(CLI::IsMember({"off", "auto"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final, and stored parameters are gathered ahead of their uses; "

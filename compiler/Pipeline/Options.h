@@ -52,6 +52,7 @@ struct CompilerOptions {
   std::string zero;      // "0" to "3" or "auto"; empty: not given
   std::string sequence;  // "on", "off" or "auto"; empty: not given
   std::string context;   // "on", "off" or "auto"; empty: not given
+  std::string mixed;     // "off" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
   std::string emitOnnx; // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;

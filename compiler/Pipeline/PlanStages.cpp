@@ -164,6 +164,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
         options.sequence == "auto" ? any : options.sequence == "on";
   if (!options.context.empty())
     pinned.context = options.context == "auto" ? any : options.context == "on";
+  if (options.mixed == "auto")
+    pinned.mixed = any;
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;

@@ -83,6 +83,13 @@ const std::vector<Technique> &techniques() {
        [](const O &) {
          return "planning with and without it takes up to twice as long";
        }},
+      {"mixed", "layouts differ between parts of the model",
+       [](const O &o) { return valueOf(o.mixed, "off"); },
+       [](O &o) { o.mixed = "auto"; }, [](O &o) { o.mixed = "off"; },
+       [](const O &) {
+         return "planning with up to three of them takes up to four times as "
+                "long";
+       }},
   };
   return all;
 }

@@ -339,6 +339,8 @@ std::string Techniques::str() const {
     text += ", sequence";
   if (context)
     text += ", context";
+  if (mixed > 0)
+    text += ", mixed layouts";
   return text;
 }
 

@@ -27,6 +27,7 @@ struct SearchPolicy {
   std::vector<int> zero = {0};     // levels tried (SeamLayouts.h)
   std::vector<int> sequence = {0}; // 1: sequence parallelism
   std::vector<int> context = {0};  // 1: context parallelism
+  std::vector<int> mixed = {0};    // see Techniques::mixed
   bool tensorInsideNode = true;    // tp only up to the devices of a node
   bool dataOnly = false;           // pp = tp = 1
   std::string only;                // the only axis above 1; "": any may be
@@ -54,6 +55,9 @@ Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
 struct Techniques {
   int overlap = 0, zero = 0;
   bool sequence = false, context = false;
+  // Which of the layouts that differ between parts of the model
+  // (LayoutSearch.h), from 1; 0: they do not differ.
+  int mixed = 0;
   auto operator<=>(const Techniques &) const = default;
   // ", overlap 3, zero 1, sequence": those that are used.
   std::string str() const;

@@ -310,40 +310,41 @@ void eachFactor(const Classes &classes, const TensorClasses &tensor,
 
 } // namespace
 
-ClassAnchor anchorOf(const Graph &graph, const Classes &classes, int cls) {
+std::vector<ClassAnchor> anchorsOf(const Graph &graph, const Classes &classes) {
   auto rank = [](const GraphTensor &tensor) {
     return tensor.parameter ? 0 : tensor.input ? 1 : 2;
   };
-  ClassAnchor best;
-  int bestRank = 3;
-  const int64_t size = classes.classes[cls].size;
+  std::vector<ClassAnchor> best(classes.classes.size());
+  std::vector<int> ranks(classes.classes.size(), 3);
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const GraphTensor &tensor = graph.tensors[t];
-    eachFactor(classes, classes.tensors[t], classes.tensors[t].atoms,
-               [&](int dim, int found, int64_t outer) {
-                 if (found != cls || rank(tensor) >= bestRank)
-                   return;
-                 bestRank = rank(tensor);
-                 best = {tensor.name, dim, outer, size};
-               });
+    eachFactor(
+        classes, classes.tensors[t], classes.tensors[t].atoms,
+        [&](int dim, int cls, int64_t outer) {
+          if (rank(tensor) >= ranks[cls])
+            return;
+          ranks[cls] = rank(tensor);
+          best[cls] = {tensor.name, dim, outer, classes.classes[cls].size};
+        });
   }
-  if (bestRank < 3)
-    return best;
   // Behind seams only.
   const std::vector<std::string> names = forwardNames(graph);
   for (size_t o = 0; o < graph.ops.size(); ++o)
     for (size_t i = 0; i < graph.ops[o].operands.size(); ++i) {
       const int id = graph.ops[o].operands[i];
-      eachFactor(
-          classes, classes.tensors[id],
-          classesAt(graph, classes, int(o), int(i)),
-          [&](int dim, int found, int64_t outer) {
-            if (found == cls && best.op.empty())
-              best = {
-                  graph.tensors[id].name, dim, outer, size, names[o], int(i)};
-          });
+      eachFactor(classes, classes.tensors[id],
+                 classesAt(graph, classes, int(o), int(i)),
+                 [&](int dim, int cls, int64_t outer) {
+                   if (ranks[cls] == 3 && best[cls].op.empty())
+                     best[cls] = {graph.tensors[id].name,    dim,      outer,
+                                  classes.classes[cls].size, names[o], int(i)};
+                 });
     }
   return best;
+}
+
+ClassAnchor anchorOf(const Graph &graph, const Classes &classes, int cls) {
+  return anchorsOf(graph, classes)[size_t(cls)];
 }
 
 std::vector<int> findAnchor(const Graph &graph, const Classes &classes,

@@ -69,6 +69,8 @@ struct ClassAnchor {
 };
 // The first parameter, then input, then any tensor that has the class.
 ClassAnchor anchorOf(const Graph &graph, const Classes &classes, int cls);
+// The same of all classes, in one pass.
+std::vector<ClassAnchor> anchorsOf(const Graph &graph, const Classes &classes);
 // All classes that make up the anchored factor (several when the graph refines
 // it further), major to minor; empty if there is none.
 std::vector<int> findAnchor(const Graph &graph, const Classes &classes,

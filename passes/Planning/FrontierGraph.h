@@ -70,6 +70,7 @@ public:
   Choice choice(const std::vector<int> &leaves) const;
 
 private:
+  bool isFine(const Leaf &leaf) const;
   Status checkLeaf(const Leaf &leaf) const;
   std::string nameOf(const Leaf &leaf) const;
 

@@ -169,7 +169,7 @@ void Decider::takeStrategy() {
     strategy.context = 1;
   strategy.parts = input.pinned.parts;
   strategy.stored = input.pinned.stored;
-  strategy.seams = input.pinned.seams;
+  strategy.seams = search.seamsOf(d, candidate.techniques);
   strategy.schedule = input.pinned.schedule.value_or("auto");
   if (*strategy.schedule == "auto")
     strategy.schedule = decision.plan.schedule.name;

@@ -53,6 +53,10 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
   policy.context = {int(pinned.context.value_or(0))};
   if (pinned.context == Strategy::kAuto)
     policy.context = {0, 1};
+  if (pinned.mixed == Strategy::kAuto && pinned.seams.empty() &&
+      pinned.classes.empty() && pinned.parameters.empty())
+    for (int n = 1; n <= int(kMixedLayouts); ++n)
+      policy.mixed.push_back(n);
   std::string name = pinned.schedule.value_or("auto");
   policy.chunks =
       int(pinned.chunks.value_or(traitsOf(name).takesChunks ? 2 : 1));
@@ -157,7 +161,12 @@ PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
         splits.push_back({anchorOf(*input.graph, classes, cls), axes});
   };
   SearchReport unused;
-  if (input.pinned.seams.empty())
+  if (techniques.mixed > 0) {
+    if (Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
+        layouts.ok())
+      add((*layouts)->empty() ? *input.classes : (*layouts)->classes(),
+          assign(d, techniques));
+  } else if (input.pinned.seams.empty())
     add(*input.classes, assign(d, techniques.context, unused));
   else if (Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
            layouts.ok())
@@ -168,10 +177,21 @@ PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
 Result<const SeamLayouts *>
 PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
   // Where the layouts of a replica say where seams are, they depend on degrees.
-  std::unique_ptr<Result<SeamLayouts>> &known =
-      seams[{techniques.sequence ? d : Degrees(), techniques}];
+  std::unique_ptr<Result<SeamLayouts>> &known = seams[{
+      techniques.sequence || techniques.mixed > 0 ? d : Degrees(), techniques}];
   if (!known) {
     Strategy strategy = input.pinned;
+    if (const FoundLayout *mixed = mixedLayout(d, techniques)) {
+      strategy.seams = mixed->seams;
+      strategy.classes = mixed->classes;
+    } else if (techniques.mixed > 0) {
+      known = std::make_unique<Result<SeamLayouts>>(
+          mixedLayouts(d).ok()
+              ? Status::error("there are fewer layouts that differ between "
+                              "parts of the model")
+              : mixedLayouts(d).status());
+      return known->status();
+    }
     strategy.zero = techniques.zero;
     strategy.sequence = techniques.sequence;
     SearchReport unused;
@@ -191,13 +211,24 @@ PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
 Result<Assignment> PlanSearch::assign(const Degrees &d,
                                       const Techniques &techniques) {
   SearchReport unused;
-  Result<Assignment> unified = assign(d, techniques.context, unused);
+  Result<Assignment> unified = techniques.mixed > 0
+                                   ? assignMixed(d, techniques)
+                                   : assign(d, techniques.context, unused);
   if (!unified.ok())
     return unified.status();
   Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
   if (!layouts.ok())
     return layouts.status();
   return (*layouts)->assign(*unified);
+}
+
+Result<Assignment> PlanSearch::assignSamples(const Degrees &d) const {
+  Assignment out;
+  MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes, input.batched,
+                                    batchAxes(d), out));
+  for (const AxisSize &axis : partsOf(kTensorAxis, d.tp))
+    out.mesh.push_back(axis);
+  return out;
 }
 
 std::vector<AxisSize> PlanSearch::partsOf(const char *axis,
@@ -289,6 +320,20 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, bool context,
   return out;
 }
 
+StageCostOptions PlanSearch::costsOf(const Degrees &d, int overlap) const {
+  StageCostOptions costs;
+  costs.cluster = input.cluster;
+  costs.tp = d.tp;
+  costs.microbatches = d.microbatches;
+  costs.train = input.train;
+  costs.statePerParameter = input.statePerParameter;
+  costs.updateKernel = input.updateKernel;
+  costs.updateTraffic = input.updateTraffic;
+  costs.overlap = overlap;
+  costs.reduction = input.reduction;
+  return costs;
+}
+
 Result<const PlanSearch::Sharding *>
 PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   Techniques techniques = asked;
@@ -303,7 +348,8 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
   if (!layouts.ok())
     return layouts.status();
-  if ((*layouts)->empty() && input.pinned.classes.empty())
+  if ((*layouts)->empty() && input.pinned.classes.empty() &&
+      techniques.mixed == 0)
     key = {0, 0, d.tp, samplesOf(d)};
   auto &[status, known] = shardings[{key, techniques}];
   if (known)
@@ -314,7 +360,8 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   auto made = std::make_unique<Sharding>();
   made->classes = &(*layouts)->classes();
   Result<Assignment> assignment =
-      techniques.overlap > 0 && submicrobatchesByAxis(d)
+      techniques.mixed > 0 ? assignMixed(d, techniques)
+      : techniques.overlap > 0 && submicrobatchesByAxis(d)
           ? halve(d, techniques.context)
           : assign(d, techniques.context, made->report);
   if (assignment.ok())
@@ -333,19 +380,9 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
     status = outcome.status();
     return status;
   }
-  StageCostOptions costs;
-  costs.cluster = input.cluster;
-  costs.tp = d.tp;
-  costs.microbatches = d.microbatches;
-  costs.train = input.train;
-  costs.statePerParameter = input.statePerParameter;
-  costs.updateKernel = input.updateKernel;
-  costs.updateTraffic = input.updateTraffic;
-  costs.overlap = techniques.overlap;
-  costs.reduction = input.reduction;
   made->problem =
-      makeStageProblem(*input.graph, made->assignment, *outcome, costs,
-                       &applied.listed);
+      makeStageProblem(*input.graph, made->assignment, *outcome,
+                       costsOf(d, techniques.overlap), &applied.listed);
   made->model = std::make_unique<StageModel>(made->problem);
   made->least.emplace(*made->model);
   known = std::move(made);
@@ -397,6 +434,11 @@ PlanSearch::techniquesOf(const Degrees &d, const SearchPolicy &policy) const {
       for (int sequence : d.tp <= 1 ? none : policy.sequence)
         for (int context : d.tp <= 1 ? none : policy.context)
           all.push_back({overlap, zero, sequence > 0, context > 0});
+  // These are layouts of their own, of whole microbatches.
+  for (int n : d.dp *d.tp <= 1 ? none : policy.mixed)
+    if (n > 0)
+      for (int zero : d.dp <= 1 ? none : policy.zero)
+        all.push_back({.zero = zero, .mixed = n});
   return all;
 }
 

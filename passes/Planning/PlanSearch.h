@@ -9,6 +9,7 @@
 #pragma once
 
 #include "passes/Planning/CandidateSet.h"
+#include "passes/Planning/LayoutSearch.h"
 #include "passes/Planning/LeastSeconds.h"
 #include "passes/Planning/SeamLayouts.h"
 #include "passes/Planning/SearchTimes.h"
@@ -31,6 +32,10 @@ std::vector<SearchPolicy> singleAxisPolicies();
 // A plan that is slower than the best by more than this part is not one of the
 // next best, with which the best is compared when it is written.
 inline constexpr double kWorthKeeping = 1.05;
+
+// Layouts that differ between parts of the model that are planned with at each
+// degrees, most.
+inline constexpr size_t kMixedLayouts = 3;
 
 struct SearchInput {
   const Graph *graph = nullptr;
@@ -117,6 +122,9 @@ public:
                             const Techniques &techniques);
   Result<const SeamLayouts *> seamLayouts(const Degrees &degrees,
                                           const Techniques &techniques);
+  // The seams of a plan as a strategy names them, with those of the user.
+  std::vector<Strategy::SeamUse> seamsOf(const Degrees &degrees,
+                                         const Techniques &techniques);
   // The same as a strategy names it.
   std::vector<Strategy::SplitClass> classesOf(const Degrees &degrees,
                                               const Techniques &techniques);
@@ -134,6 +142,17 @@ private:
     return input.globalBatch / (d.dp * d.microbatches);
   }
   const Result<Assignment> &halve(const Degrees &degrees, bool context);
+  // Samples over the axes of the batch, and nothing over tp yet.
+  Result<Assignment> assignSamples(const Degrees &degrees) const;
+  // Layouts that differ between parts of the model, worth planning with.
+  Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees);
+  const Result<std::vector<FoundLayout>> &mixedLayouts(const Degrees &degrees);
+  const FoundLayout *mixedLayout(const Degrees &degrees,
+                                 const Techniques &techniques);
+  // Of a strategy without seams: what each class is split over.
+  Result<Assignment> assignMixed(const Degrees &degrees,
+                                 const Techniques &techniques);
+  StageCostOptions costsOf(const Degrees &degrees, int overlap) const;
   Status checkOverlap(const Degrees &degrees, const Techniques &techniques);
   Status splitPinned(const Degrees &degrees, Assignment &out) const;
   Result<SearchResult> searchSplits(const Assignment &base, int64_t tp,
@@ -196,6 +215,8 @@ private:
     ListedKernels listed;
   };
   Applied applied;
+  std::optional<Result<LayoutModel>> layoutModel;
+  std::map<Degrees, Result<std::vector<FoundLayout>>> mixed;
 };
 
 // The plans that fit of all that was planned in full, fastest first.

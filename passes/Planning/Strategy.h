@@ -49,6 +49,9 @@ struct Strategy {
   std::optional<int64_t> sequence;
   // Tokens split over tp everywhere, keys and values gathered: 1, or 0 for not.
   std::optional<int64_t> context;
+  // Layouts that differ between parts of the model (LayoutSearch.h) are tried
+  // or not. In no file: what was found is seams and classes.
+  std::optional<int64_t> mixed;
   // Of these: all values are tried.
   static constexpr int64_t kAuto = -1;
   // Uses of tensors where layouts may change (Seams.h).

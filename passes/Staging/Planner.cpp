@@ -237,6 +237,7 @@ LogicalResult Planner::planAgain() {
   policy.zero = {chosen.techniques.zero};
   policy.sequence = {chosen.techniques.sequence};
   policy.context = {chosen.techniques.context};
+  policy.mixed = {0}; // seams and classes are the strategy's by now
   planning::PlanCandidate again = search->plan(chosen.degrees, policy, false);
   if (!again.problem.empty())
     return module.emitError(again.problem);
@@ -307,6 +308,8 @@ FailureOr<Decision> Planner::run() {
   while (true) {
     std::vector<planning::Strategy::SplitClass> splits =
         search->classesOf(chosen.degrees, chosen.techniques);
+    std::vector<planning::Strategy::SeamUse> seams =
+        search->seamsOf(chosen.degrees, chosen.techniques);
     FailureOr<bool> decomposed = decompose();
     if (failed(decomposed))
       return failure();
@@ -314,6 +317,8 @@ FailureOr<Decision> Planner::run() {
       break;
     changed = true;
     input.pinned.classes = std::move(splits);
+    input.pinned.seams = std::move(seams);
+    chosen.techniques.mixed = 0;
     rebuild();
   }
   if ((changed && !chosen.decomposed && failed(planAgain())) ||

@@ -7,6 +7,8 @@ exact     models whose sums are exact in any order, with parameters, gradients
           against one rank; with AdamW, clipped, for one step (after it sums are
           exact no longer)
 row       each row of docs/Seams.md that is a strategy file (seam_strategies.py)
+found     layouts that the search finds to differ between parts of the model
+          (mixed_layouts.py), on slow links; rows of docs/Seams.md among them
 random    strategies with seams at random uses; what the compiler refuses, it
           refuses in words, and another one is drawn
 same      recorded models: level 1 only moves the sums that plain replicas form
@@ -32,6 +34,7 @@ import exact_models
 import harness
 import identity
 import matrix
+import mixed_layouts
 import oracle
 import seam_strategies
 from harness import Case, Failed, WithOption
@@ -150,6 +153,24 @@ def row_cases(every):
         if (exact_models.runs(name, microbatch, schedule) and
                 matrix.defined(mesh, microbatch, schedule)):
             found.append((row, pipeline, microbatch, schedule, recompute, optimizer))
+    return found if every else matrix.pairwise(found)
+
+
+def found_body(name, mesh, microbatch, schedule, recompute, optimizer, tools):
+    options, strategy = mixed_layouts.options(tools, mesh)
+    found = exact_run(tools, name, (mesh, microbatch, schedule, recompute),
+                      optimizer, options)
+    identity.compare(found, base_of(name, optimizer, tools))
+    return f"identical, {len(mixed_layouts.seams_of(strategy))} seams"
+
+
+def found_cases(every):
+    found = [(m.__name__, mesh, microbatch, schedule, recompute, optimizer)
+             for m, mesh, microbatch, schedule, recompute, optimizer in
+             itertools.product(exact_models.MODELS, MESHES, matrix.MICROBATCHES,
+                               matrix.ALL_SCHEDULES, matrix.RECOMPUTE, OPTIMIZERS)
+             if exact_models.runs(m.__name__, microbatch, schedule) and
+             matrix.defined(mesh, microbatch, schedule)]
     return found if every else matrix.pairwise(found)
 
 
@@ -423,6 +444,11 @@ def main():
              for c in exact_cases(args.all)]
     cases += [Case("row " + " ".join(c), functools.partial(row_body, *c))
               for c in row_cases(args.all)]
+    cases += [Case("found " + " ".join(c), functools.partial(found_body, *c))
+              for c in found_cases(args.all)]
+    cases += [Case(f"found row {row} pp={pipeline}",
+                   functools.partial(mixed_layouts.row_body, row, pipeline))
+              for row, pipeline in itertools.product(mixed_layouts.ROWS, "12")]
     cases += [Case("random " + " ".join(c), functools.partial(random_body, *c))
               for c in random_cases(args.all)]
     models = sorted(m for m in os.listdir(harness.MODELS)

@@ -198,6 +198,7 @@ int TrainGraph::embedding(const std::string &name, int ids, int table) {
   rule.operands = {index, {{d + 1}, {d}}};
   rule.results = {result};
   int id = addOp(name, rule, {ids, table}, out);
+  graph.ops.back().looksUp = true;
   tape.push_back(
       {id, [=, this](int grad) {
          ShardingRule back = rule;
