@@ -16,8 +16,9 @@ namespace {
 // Training goes before writing.
 void stepBack() { (void)setpriority(PRIO_PROCESS, 0, 10); }
 
-std::string packChecks(const std::map<std::string, FileCheck> &checks) {
-  std::string text;
+std::string packChecks(int64_t skipped,
+                       const std::map<std::string, FileCheck> &checks) {
+  std::string text = fmt::format("{}\n", skipped);
   for (const auto &[name, check] : checks)
     text += fmt::format("{} {} {}\n", name, check.bytes, check.checksum);
   return text;
@@ -128,20 +129,25 @@ CheckpointWriter::writeShards(const CheckpointState &state,
   return problems;
 }
 
-// From then on every process knows all shards.
-Status CheckpointWriter::exchangeChecks(
-    std::map<std::string, FileCheck> &shards) const {
+// From then on every process knows all shards, and what rank 0's process knows
+// of the steps.
+Status CheckpointWriter::exchangeChecks(Manifest &manifest) const {
   if (!store_)
     return {};
-  auto all =
-      store_->gather("checkpoint shards", packChecks(shards), kPatienceSeconds);
+  auto all = store_->gather(
+      "checkpoint shards",
+      packChecks(manifest.state.skipped, manifest.shards), kPatienceSeconds);
   if (!all)
     return all.status();
-  for (const std::string &text : *all) {
-    std::istringstream lines(text);
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    std::istringstream lines((*all)[rank]);
+    int64_t skipped = 0;
+    lines >> skipped;
+    if (rank == 0)
+      manifest.state.skipped = skipped;
     std::string name;
     for (FileCheck check; lines >> name >> check.bytes >> check.checksum;)
-      shards[name] = check;
+      manifest.shards[name] = check;
   }
   return {};
 }
@@ -183,7 +189,7 @@ Status CheckpointWriter::makeGeneration(const CheckpointState &state,
   Manifest manifest = manifestOf(plan_, tensors_, state);
   MERAK_RETURN_IF_ERROR(agree(store_, "checkpoint written",
                               writeShards(state, source, manifest.shards)));
-  MERAK_RETURN_IF_ERROR(exchangeChecks(manifest.shards));
+  MERAK_RETURN_IF_ERROR(exchangeChecks(manifest));
   MERAK_RETURN_IF_ERROR(agree(store_, "checkpoint finished",
                               leads ? finish(state, manifest) : Status()));
   // Only when all have it: what is removed may be what another host has last.

@@ -58,7 +58,7 @@ private:
   Status makeGeneration(const CheckpointState &state, const Source &source);
   Status writeShards(const CheckpointState &state, const Source &source,
                      std::map<std::string, FileCheck> &written) const;
-  Status exchangeChecks(std::map<std::string, FileCheck> &shards) const;
+  Status exchangeChecks(Manifest &manifest) const;
   Status finish(const CheckpointState &state, const Manifest &manifest);
   Status checkShared(const CheckpointState &state,
                      const Manifest &manifest) const;

@@ -60,71 +60,65 @@ std::string rangeText(int64_t first, std::pair<int64_t, int64_t> rows) {
 
 } // namespace
 
-// Every rank has the norm of all gradients, and so every process.
-bool Session::normIsFinite() const {
-  const Rank &rank = *ranks_[0];
-  const planpb::Program &program = rank.program->proto();
-  for (const planpb::Output &output : program.outputs()) {
-    if (output.name() != "grad_norm")
+void Session::judge(StepResult &result) {
+  std::string bad;
+  bool finiteNorm = true;
+  for (const auto &[name, value] : result.outputs) {
+    if (std::isfinite(value))
       continue;
-    float norm = 0;
-    const planpb::Buffer &buffer = program.buffers(int(output.buffer()));
-    if (buffer.dtype() != planpb::F32 ||
-        !rank.backend
-             ->copyToHost(&norm, rank.program->bufferData(int(output.buffer())),
-                          sizeof(norm), rank.program->stream(0))
-             .ok())
-      continue;
-    return std::isfinite(norm);
+    if (name == "grad_norm")
+      finiteNorm = false;
+    else
+      bad += fmt::format("{}{} is {}", bad.empty() ? "" : ", ", name, value);
   }
-  return true;
-}
-
-Status Session::judge(StepResult &result) {
-  const bool finite = normIsFinite();
-  result.skipped = !finite && plan_.file.optimizer().guarded();
+  result.skipped = !finiteNorm && plan_.file.optimizer().guarded();
   skipped_ += result.skipped;
   if (options_.onNonFinite != OnNonFinite::stop || plan_.file.mode() != "train")
-    return {};
-  std::string what;
-  for (const auto &[name, value] : result.outputs)
-    if (!std::isfinite(value) && name != "grad_norm")
-      what += fmt::format("{}{} is {}", what.empty() ? "" : ", ", name, value);
-  if (finite && what.empty())
-    return {};
-  if (what.empty())
-    what = "gradients are not finite";
-  const int64_t first = data_ ? data_->position(nextStep_ - 1)
-                              : (nextStep_ - 1) * plan_.file.global_batch();
-  Status status = Status::error(fmt::format(
-      "step {}: {} ({}); --on-nonfinite=skip or ignore goes on", result.step,
-      what, rangeText(first, {0, plan_.file.global_batch()})));
-  // The norm is what all processes know; then all look.
-  if (!finite)
-    status.merge(locate(first));
-  // Rank 0's process speaks for all, unless another one knows more.
-  if (Store *store = world_->store();
-      store && store->rank() != 0 && status.messages().size() == 1)
-    return Status::error("");
-  return status;
+    return;
+  result.bad = !bad.empty()  ? bad
+               : !finiteNorm ? "gradients are not finite"
+                             : "";
 }
 
-// Repeats the step, if it has changed nothing, and looks at every value.
-Status Session::locate(int64_t first) {
+Status Session::explain(int64_t step, const std::string &bad) {
+  Status status;
+  if (!bad.empty())
+    status = Status::error(fmt::format(
+        "step {}: {} ({}); --on-nonfinite=skip or ignore goes on", step, bad,
+        rangeText(firstSample(step), {0, plan_.file.global_batch()})));
+  // What was begun before is good: it is finished first.
+  if (saves_)
+    status.merge(saves_->wait());
+  status.merge(locate(step));
+  // Whoever knows more speaks; of the others it is enough that they end.
+  return status.ok() ? Status::error("") : status;
+}
+
+int64_t Session::firstSample(int64_t step) const {
+  return data_ ? data_->position(step - 1)
+               : (step - 1) * plan_.file.global_batch();
+}
+
+// Repeats the step, which has changed nothing, and looks at every value.
+Status Session::locate(int64_t step) {
   if (!plan_.file.optimizer().guarded())
     return {};
   for (const auto &rank : ranks_) {
     rank->executor->dropCapture();
     rank->executor->checkNumerics(true);
   }
-  Status status = runRanks(scalars_);
+  StepScalars scalars = scalars_;
+  scalars.step = step - 1;
+  (void)runRanks(scalars); // ends at the value
+  Status status;
   for (size_t i = 0; i < ranks_.size(); ++i)
     if (const auto microbatch = ranks_[i]->executor->nonFinite())
-      return Status::error(fmt::format(
-          "  first in {} of rank {}: {}",
-          rangeText(first, rowsOf(plan_, world_->ranks()[i], *microbatch)),
-          world_->ranks()[i], ranks_[i]->executor->failure().str()));
-  return {};
+      status.merge(Status::error(fmt::format(
+          "step {}: first in {} of rank {}: {}", step,
+          rangeText(firstSample(step),
+                    rowsOf(plan_, world_->ranks()[i], *microbatch)),
+          world_->ranks()[i], ranks_[i]->executor->failure().str())));
+  return status;
 }
 
 } // namespace merak::runtime

@@ -258,7 +258,7 @@ class Steps {
 public:
   Steps(Session &session, const RunOptions &options, World *world)
       : session_(session), options_(options), leads_(!world || world->leads()),
-        together_(world ? world->store() : nullptr),
+        store_(world ? world->store() : nullptr), together_(store_),
         before_(session.stepsDone()), last_(before_ + options.steps) {}
 
   Status run() {
@@ -272,12 +272,17 @@ public:
       auto turn = together_.next(wishes());
       if (!turn)
         return turn.status();
+      if (turn->look > 0)
+        return session_.explain(turn->look, bad_);
       if (turn->save && saves())
         MERAK_RETURN_IF_ERROR(save());
       if (!turn->step)
         break;
       MERAK_RETURN_IF_ERROR(step(*log, i));
     }
+    MERAK_RETURN_IF_ERROR(learnLast());
+    if (badStep_ > 0)
+      return session_.explain(badStep_, bad_);
     if (const std::string summary = log->summary(); leads_ && !summary.empty())
       fmt::print("{}\n", summary);
     return {};
@@ -309,12 +314,26 @@ public:
   }
 
 private:
+  // After the last step no other one tells what rank 0's process knows of it.
+  Status learnLast() {
+    if (!store_)
+      return {};
+    auto all = store_->gather("last step", std::to_string(badStep_),
+                              kPatienceSeconds);
+    if (!all)
+      return all.status();
+    badStep_ = std::stoll(all->front());
+    return {};
+  }
+
   bool saves() const { return session_.saves(); }
   Status save() { return session_.save(!options_.checkpoint.wait); }
   Wish wishes() const {
     Wish wish = takeSignals();
     if (saves() && session_.saves()->failed())
       wish.merge({false, "a checkpoint that could not be written"});
+    if (badStep_ > 0)
+      wish.look = badStep_;
     return wish;
   }
 
@@ -329,6 +348,10 @@ private:
       MERAK_RETURN_IF_ERROR(log.add(*step));
     if (i == 1)
       tellNote(session_.graphNote(), leads_);
+    if (badStep_ == 0 && !step->bad.empty()) {
+      badStep_ = step->step;
+      bad_ = step->bad;
+    }
     if (!options_.out.empty()) {
       auto values = session_.globalOutputs();
       if (!values)
@@ -337,17 +360,22 @@ private:
         MERAK_RETURN_IF_ERROR(outputs_.add(*values));
     }
     const int64_t every = options_.checkpoint.saveEvery;
-    return every > 0 && step->step % every == 0 && step->step != last_
-               ? save()
+    const bool due =
+        every > 0 && step->step % every == 0 && step->step != last_;
+    return due && (badStep_ == 0 || store_)
+               ? save() // which others do too
                : Status();
   }
 
   Session &session_;
   const RunOptions &options_;
   bool leads_;
+  Store *store_;
   StopTogether together_;
   OutputFiles outputs_;
   int64_t before_, last_; // steps
+  int64_t badStep_ = 0;   // that is not finite, and stops the run; 0: none
+  std::string bad_;
 };
 
 Status train(Session &session, const RunOptions &options, World *world,

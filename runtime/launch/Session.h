@@ -59,6 +59,9 @@ struct StepResult {
   std::map<std::string, double> outputs; // "loss", "grad_norm", ...
   // The gradients were not finite, and the plan's updates changed nothing.
   bool skipped = false;
+  // Which outputs are not finite, if the run stops at that; rank 0's process
+  // knows.
+  std::string bad;
   bool captured = false; // launched as one graph
 };
 
@@ -110,6 +113,9 @@ public:
   const CheckpointState &loaded() const { return loaded_; }
 
   Status saveGradients(const std::string &path) const;
+  // Why the run ends at a step (from 1) that was bad, and in which samples of
+  // which rank that began. All processes look; then no step can follow.
+  Status explain(int64_t step, const std::string &bad);
   // Of a run that was aborted each process writes its own part: rank 0 to
   // `path`, rank r to `path`.rank-<r>.
   Status writeTrace(const std::string &path) const;
@@ -130,11 +136,10 @@ private:
   Status runRanks(const StepScalars &scalars);
   Status failure() const;
   Status readOutputs(StepResult &result) const;
-  // NonFinite.cpp: whether the step's norm or outputs are not finite, and what
-  // that means for the run.
-  Status judge(StepResult &result);
-  bool normIsFinite() const;
-  Status locate(int64_t first);
+  // NonFinite.cpp
+  void judge(StepResult &result);
+  Status locate(int64_t step);
+  int64_t firstSample(int64_t step) const;
 
   LoadedPlan plan_;
   SessionOptions options_;

@@ -36,6 +36,8 @@ void Wish::merge(const Wish &other) {
   save |= other.save;
   if (stop.empty())
     stop = other.stop;
+  if (look == 0)
+    look = other.look;
 }
 
 void listenToSignals() {

@@ -4,6 +4,7 @@
 //   SIGUSR1                   save, and go on
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace merak::runtime {
@@ -12,7 +13,8 @@ namespace merak::runtime {
 struct Wish {
   bool save = false;
   std::string stop; // why, e.g. "SIGTERM"; empty: go on
-  bool any() const { return save || !stop.empty(); }
+  int64_t look = 0; // at what went wrong in this step (from 1); 0: at none
+  bool any() const { return save || !stop.empty() || look > 0; }
   void merge(const Wish &other);
 };
 

@@ -12,14 +12,15 @@ namespace {
 constexpr const char *kTopic = "round", *kPart = "steps begun";
 
 std::string pack(int64_t begun, const Wish &wish) {
-  return fmt::format("{} {} {}", begun, int(wish.save), wish.stop);
+  return fmt::format("{} {} {} {}", begun, int(wish.save), wish.look,
+                     wish.stop);
 }
 
 int64_t unpack(const std::string &text, Wish &wish) {
   std::istringstream words(text);
   int64_t begun = 0;
   Wish other;
-  words >> begun >> other.save >> std::ws;
+  words >> begun >> other.save >> other.look >> std::ws;
   std::getline(words, other.stop);
   wish.merge(other);
   return begun;
@@ -96,7 +97,8 @@ Result<StopTogether::Turn> StopTogether::next(const Wish &wish) {
     if (!joined_ || begun_ < limit_)
       break;
     turn.save |= decided_.save;
-    if (!decided_.stop.empty()) {
+    turn.look = decided_.look;
+    if (!decided_.stop.empty() || turn.look > 0) {
       turn.step = false; // for good: the round stays
       return turn;
     }

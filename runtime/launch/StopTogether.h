@@ -24,6 +24,7 @@ public:
   struct Turn {
     bool step = true;  // whether to do one more step
     bool save = false; // before it
+    int64_t look = 0;  // instead of it: as the wish says
   };
   // Before a step. `wish`: what this process was asked.
   Result<Turn> next(const Wish &wish);

@@ -343,6 +343,13 @@ def signal_body(number, tools):
         ranks = children(process)
         if sorted(ranks) != [0, 1, 2, 3]:
             raise Failed(f"found the ranks {sorted(ranks)}")
+        if number == signal.SIGTERM:  # one of them is asked to save, too
+            os.kill(ranks[1], signal.SIGUSR1)
+            began = time.monotonic()
+            while not os.path.exists(os.path.join(saved, "latest")):
+                if time.monotonic() - began > 60:
+                    raise Failed("SIGUSR1 saved nothing in 60 s")
+                time.sleep(0.01)
         os.kill(ranks[2], number)
         try:
             seconds, code, text = ended(process, error, LIMIT)

@@ -121,7 +121,7 @@ void interruptAtEachCall(bool once) {
       ++interruptions;
     }
   EXPECT_GT(interruptions, 100);
-  RecordProperty("interruptions", std::to_string(interruptions));
+  testing::Test::RecordProperty("interruptions", std::to_string(interruptions));
 }
 
 } // namespace
