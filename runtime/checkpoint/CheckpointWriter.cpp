@@ -134,9 +134,9 @@ CheckpointWriter::writeShards(const CheckpointState &state,
 Status CheckpointWriter::exchangeChecks(Manifest &manifest) const {
   if (!store_)
     return {};
-  auto all = store_->gather(
-      "checkpoint shards",
-      packChecks(manifest.state.skipped, manifest.shards), kPatienceSeconds);
+  auto all = store_->gather("checkpoint shards",
+                            packChecks(manifest.state.skipped, manifest.shards),
+                            kPatienceSeconds);
   if (!all)
     return all.status();
   for (size_t rank = 0; rank < all->size(); ++rank) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <unistd.h>
 
 namespace merak::runtime {
@@ -54,6 +55,7 @@ std::string logLine(const StepResult &step, int64_t tokens) {
 
 Result<size_t> keptOfLog(const std::string &text, int64_t stepsBefore) {
   size_t begin = 0;
+  std::optional<size_t> cut;
   int64_t number = 1;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos;
        begin = end + 1, ++number) {
@@ -64,10 +66,10 @@ Result<size_t> keptOfLog(const std::string &text, int64_t stepsBefore) {
         !json["step"].is_number_integer())
       return Status::error(
           fmt::format("line {} is not of the log of a run", number));
-    if (json["step"].get<int64_t>() > stepsBefore)
-      return begin;
+    if (!cut && json["step"].get<int64_t>() > stepsBefore)
+      cut = begin;
   }
-  return begin;
+  return cut.value_or(begin);
 }
 
 namespace {

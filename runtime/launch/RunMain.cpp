@@ -318,8 +318,8 @@ private:
   Status learnLast() {
     if (!store_)
       return {};
-    auto all = store_->gather("last step", std::to_string(badStep_),
-                              kPatienceSeconds);
+    auto all =
+        store_->gather("last step", std::to_string(badStep_), kPatienceSeconds);
     if (!all)
       return all.status();
     badStep_ = std::stoll(all->front());
@@ -362,9 +362,8 @@ private:
     const int64_t every = options_.checkpoint.saveEvery;
     const bool due =
         every > 0 && step->step % every == 0 && step->step != last_;
-    return due && (badStep_ == 0 || store_)
-               ? save() // which others do too
-               : Status();
+    return due && (badStep_ == 0 || store_) ? save() // which others do too
+                                            : Status();
   }
 
   Session &session_;

@@ -46,8 +46,8 @@ Status checkAgainst(const SessionOptions &session,
   if (session.onNonFinite == OnNonFinite::skip && plan.mode() == "train" &&
       !plan.optimizer().guarded())
     return Status::error(
-        "--on-nonfinite=skip: the plan's updates look at no norm; compile it "
-        "with --grad-clip (1e30 clips nothing) or --precision=bf16");
+        "--on-nonfinite=skip: the plan's updates change the weights in any "
+        "case; compile the model again");
   return {};
 }
 

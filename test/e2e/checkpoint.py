@@ -93,31 +93,37 @@ def untimed(log):
             for entry in harness.read_log(log)]
 
 
-def is_saving(saved):
-    """Whether a run is writing a generation at this moment."""
+def unfinished(saved):
+    """What runs are writing, or were when they were killed."""
     try:
-        return any(n.startswith((".saving-", ".latest-", ".removing-"))
-                   for n in os.listdir(saved))
+        return {n for n in os.listdir(saved)
+                if n.startswith((".saving-", ".latest-", ".removing-"))}
     except FileNotFoundError:
-        return False
+        return set()
 
 
 def kill_once(tools, chance, command, saved, saving):
     """Starts the run and kills it; whether the kill came while it was saving.
-    `saving`: waits for that."""
+    `saving`: waits for that; else for a step that the log does not have."""
+    before = unfinished(saved)
+    log = tools.path("log.jsonl")
+    begun = os.stat(log).st_mtime_ns if os.path.exists(log) else 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     try:
         if saving:
-            while not is_saving(saved) and process.poll() is None:
+            while (not unfinished(saved) - before and
+                   process.poll() is None):
                 if time.monotonic() > deadline:
                     raise Failed("nothing was saved in 60 s")
             time.sleep(chance.choice([0, 0, 0.0003, 0.001, 0.002]))
         else:
-            while not os.path.exists(tools.path("log.jsonl")):
-                if time.monotonic() > deadline or process.poll() is not None:
-                    break
+            while (process.poll() is None and
+                   (not os.path.exists(log) or os.path.getsize(log) == 0 or
+                    os.stat(log).st_mtime_ns == begun)):
+                if time.monotonic() > deadline:
+                    raise Failed("no step in 60 s")
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
@@ -130,7 +136,7 @@ def kill_once(tools, chance, command, saved, saving):
     if process.returncode == 0:
         return None
     # What a kill leaves behind is under a name that is not a generation's.
-    return is_saving(saved)
+    return bool(unfinished(saved) - before)
 
 
 def killed(model, mesh, options, seed, kills, tools):
@@ -314,10 +320,9 @@ def bad_data(tools, sample):
     return "--data=" + folder, shape[0]
 
 
-def non_finite(mesh, guarded, tools):
+def non_finite(mesh, options, tools):
     """A sample that is not a number: the run stops there, says where, and the
     generation before it stays; or goes on."""
-    options = ["--grad-clip=1e30"] if guarded else []
     path = tools.path("x.plan")
     tools.run("merakc", os.path.join(harness.MODELS, "mlp-mse", "model.onnx"),
               "-o", path, *matrix.compile_options(mesh, "half", "1f1b"),
@@ -328,9 +333,9 @@ def non_finite(mesh, guarded, tools):
                            tools.path("one")), "index.json"),
                            encoding="utf-8").read())["samples"]
     bad = 2 * batch + 1  # in the third step
-    data, count = bad_data(tools, bad)
-    if count <= bad:
-        raise Failed(f"{count} samples are too few")
+    data, samples = bad_data(tools, bad)
+    if samples <= bad:
+        raise Failed(f"{samples} samples are too few")
     saved = tools.path("saved")
     _, errors = tools.run("merak-run", path, data, "--steps=5",
                           f"--save={saved}", "--save-every=1", expect=1)
@@ -340,27 +345,25 @@ def non_finite(mesh, guarded, tools):
     if state_of(saved)[0] != 2 or os.path.exists(
             os.path.join(saved, "step-3")):
         raise Failed(f"the newest generation is {state_of(saved)[0]}")
-    if guarded:
-        found = [line for line in errors.splitlines() if "first in" in line]
-        if len(found) != 1:
-            raise Failed(f"no word on where it began: {errors}")
-        first, last = map(int, found[0].split("samples ")[1].split(
-            " of rank")[0].split(".."))
-        if not first <= bad <= last or last - first + 1 >= batch:
-            raise Failed(f"sample {bad} is not {first}..{last} of a part")
+    found = [line for line in errors.splitlines() if "first in" in line]
+    if len(found) != 1:
+        raise Failed(f"no word on where it began: {errors}")
+    first, last = map(int, found[0].split("samples ")[1].split(
+        " of rank")[0].split(".."))
+    if not first <= bad <= last or last - first + 1 >= batch:
+        raise Failed(f"sample {bad} is not {first}..{last} of a part")
     log = tools.path("log.jsonl")
     tools.run("merak-run", path, data, "--steps=5", "--on-nonfinite=ignore",
               f"--log={log}", f"--save={tools.path('any')}")
     if len(harness.read_log(log)) != 5:
         raise Failed("does not go on")
-    skip = tools.run("merak-run", path, data, "--steps=5",
-                     "--on-nonfinite=skip", f"--log={log}",
-                     f"--save={tools.path('skip')}",
-                     expect=0 if guarded else 1)
-    if guarded and state_of(tools.path("skip"))[2]["skipped"] != 1:
-        raise Failed("the skipped step was not counted")
-    if not guarded and "--on-nonfinite=skip: " not in skip[1]:
-        raise Failed(skip[1])
+    skipped = tools.path("skip")
+    for steps, load in ((4, []), (1, [f"--load={skipped}"])):
+        tools.run("merak-run", path, data, f"--steps={steps}", *load,
+                  "--on-nonfinite=skip", f"--save={skipped}")
+        count = state_of(skipped)[2]["skipped"]
+    if count != 1:
+        raise Failed(f"{count} steps were counted as skipped")
     return harness.last_lines(errors)[:120]
 
 
@@ -377,7 +380,7 @@ def full_disk(tools):
     done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
     if done.returncode != 1 or "cannot write" not in done.stderr:
         raise Failed(f"{done.returncode}: {done.stderr}")
-    if state_of(saved) != before or is_saving(saved):
+    if state_of(saved) != before or unfinished(saved):
         raise Failed("the checkpoint changed")
     return harness.last_lines(done.stderr, 1)[:120]
 
@@ -399,9 +402,10 @@ def main():
               for k, (model, mesh, options) in enumerate(runs)]
     cases += [Case(f.__name__, f) for f in (signals, two_runs,
                                             other_data_or_seed, full_disk)]
-    cases += [Case(f"non_finite {mesh} {'guarded' if guarded else ''}",
-                   functools.partial(non_finite, mesh, guarded))
-              for mesh in ("dp=2", "pp=2") for guarded in (False, True)]
+    cases += [Case(f"non_finite {mesh} {''.join(options)}",
+                   functools.partial(non_finite, mesh, options))
+              for mesh in ("dp=2", "pp=2") for options in
+              ([], ["--grad-clip=1e3"], ["--precision=bf16"])]
     return harness.run_cases("checkpoint", cases, args)
 
 

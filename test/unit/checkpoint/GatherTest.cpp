@@ -24,8 +24,8 @@ public:
         fs::create_directories(to);
         fs::copy(base + "/whole/step-" + std::to_string(step), to);
       }
-      remove("a", step, 1);
-      remove("b", step, 0);
+      for (int rank = 0; rank < 4; ++rank)
+        remove(rank % 2 ? "a" : "b", step, rank);
     }
   }
   void remove(const std::string &host, int64_t step, int rank) {
@@ -56,7 +56,7 @@ TEST(Gather, TheNewestBecomesWhole) {
   ASSERT_TRUE(done.ok()) << done.status().str();
   EXPECT_EQ(done->folder, hosts.base + "/out/step-2");
   EXPECT_EQ(done->step, 2);
-  EXPECT_EQ(done->shards, 2u);
+  EXPECT_EQ(done->shards, 4u);
   ASSERT_TRUE(load(*target, hosts.base + "/out", state).ok());
   EXPECT_EQ(state.step, 2);
   for (const char *name : kNames)

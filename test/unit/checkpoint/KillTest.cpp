@@ -94,7 +94,8 @@ void expectNextSaves(const std::string &dir) {
   CheckpointState state;
   ASSERT_TRUE(load(*source, dir, state).ok());
   EXPECT_EQ(state.step, 9);
-  for (const std::string &name : *namesIn(dir))
+  const std::vector<std::string> names = *namesIn(dir);
+  for (const std::string &name : names)
     EXPECT_TRUE(name == ".lock" || name == "latest" || stepOfName(name))
         << name;
 }
