@@ -131,7 +131,7 @@ private:
       return;
     writeOptimizer(config.getOptimizer().getValue(), *optimizer);
     optimizer->set_grad_clip(config.getClip());
-    optimizer->set_guarded(config.getClip() > 0 || config.getLowPrecision());
+    optimizer->set_guarded(true); // the factor that updates take
   }
 
   void writeModel(StringRef model) {

@@ -219,7 +219,6 @@ LogicalResult PlanStages::run() {
   outline.train = options.train;
   outline.optimizer = optimizer;
   outline.gradClip = options.gradClip;
-  outline.skipNonFinite = config.getLowPrecision();
   FailureOr<Decision> decision = cutStages(module, planner, outline);
   if (failed(decision))
     return failure();

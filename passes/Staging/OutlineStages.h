@@ -16,9 +16,6 @@ struct OutlineOptions {
   bool train = true;
   Optimizer optimizer;
   double gradClip = 0; // 0: no clipping
-  // Updates know the norm of all gradients and leave everything as it is if
-  // it is not finite.
-  bool skipNonFinite = false;
 };
 
 // Replaces func @step by one pipe.stage per stage with its actions, named

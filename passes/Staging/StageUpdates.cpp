@@ -40,7 +40,8 @@ public:
       position[train::UpdateOp(update).getParameter()] = index;
   }
 
-  // The factor of a stage's gradients; null if nothing asks for it.
+  // The factor of a stage's gradients: 1 where nothing is clipped, and not a
+  // number where the norm is none, so that no update changes anything.
   Value emit(int64_t stage, ArrayRef<std::pair<train::UpdateOp, Value>> work,
              Location loc) {
     OpBuilder builder =
@@ -56,8 +57,7 @@ public:
     if (stage == options.stages - 1)
       program.storeResult(factor.getNorm(), {stage, pipe::Action::U},
                           "grad_norm", none);
-    return options.gradClip > 0 || options.skipNonFinite ? factor.getFactor()
-                                                         : Value();
+    return factor.getFactor();
   }
 
 private:

@@ -1,6 +1,7 @@
-"""Checkpoints: index.json and the shards that each rank wrote."""
+"""Checkpoints: generations of index.json and the shards that each rank wrote."""
 import json
 import os
+import re
 import struct
 
 from ._errors import RunError
@@ -37,11 +38,32 @@ class _Shard:
         return data.reshape(entry["shape"])
 
 
+def generation(folder):
+    """What merak-run takes of a folder of checkpoints: the generation that
+    `latest` names, or the folder itself if it is one, or the newest."""
+    def whole(path):
+        return os.path.isfile(os.path.join(path, "index.json"))
+
+    try:
+        with open(os.path.join(folder, "latest"), encoding="utf-8") as file:
+            named = os.path.join(folder, file.read().split(" ")[0])
+        if whole(named):
+            return named
+    except OSError:
+        pass
+    if whole(folder) or not os.path.isdir(folder):
+        return folder
+    steps = [int(name[5:]) for name in os.listdir(folder)
+             if re.fullmatch("step-[0-9]+", name) and
+             whole(os.path.join(folder, name))]
+    return os.path.join(folder, f"step-{max(steps)}") if steps else folder
+
+
 class Checkpoint:
     """`step`, `samples`, and the tensors by their names in the plan."""
 
     def __init__(self, folder):
-        self.folder = os.path.abspath(folder)
+        self.folder = generation(os.path.abspath(folder))
         path = os.path.join(self.folder, "index.json")
         try:
             with open(path, encoding="utf-8") as file:

@@ -8,6 +8,7 @@ import tempfile
 import warnings
 
 from . import _data, _report, _tools
+from ._checkpoint import generation
 from ._errors import CompileError, ModelWarning, RunError, RunInterrupted
 from ._plan import Manifest
 from ._progress import Progress
@@ -275,9 +276,10 @@ class Program:
 
         def finish(done):
             look()
-            return Result(self, seen, save if save and os.path.exists(
-                os.path.join(save, "index.json")) else None,
-                _outputs(out), done.out, keep)
+            saved = save and os.path.exists(
+                os.path.join(generation(save), "index.json"))
+            return Result(self, seen, save if saved else None, _outputs(out),
+                          done.out, keep)
 
         try:
             done = _tools.execute(command, on_line, gently=True)

@@ -1,12 +1,9 @@
 // Checkpoints: parameters, optimizer state, step and data position in global
 // names and boxes, so that any plan of the same model continues from them.
-//
-//   DIR/index.json            step, samples, for each tensor its pieces
-//   DIR/rank-<r>.safetensors  the boxes that rank r writes
-//
-// Each box is written once, by the first rank that holds it.
+// Generations.h says how they lie in their folder, Manifest.h what one holds.
 #pragma once
 
+#include "runtime/checkpoint/CheckpointState.h"
 #include "runtime/checkpoint/TensorStore.h"
 #include "runtime/comm/rendezvous/Store.h"
 #include "runtime/core/RankProgram.h"
@@ -22,30 +19,22 @@ struct RankMemory {
   Backend *backend = nullptr;
 };
 
-struct CheckpointState {
-  int64_t step = 0;    // steps done
-  int64_t samples = 0; // samples consumed
-  // Note for the user, e.g. that there was no optimizer state; may be empty.
-  std::string note;
-};
-
 // Fills every buffer that holds a tensor of the plan from the store.
 Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
                    const TensorStore &store);
 
-// Writes into a folder beside `dir` and renames. A checkpoint that is there is
-// replaced; anything else is refused. If other processes have ranks too, each
-// calls this with its own and the store where they meet; all get the same
-// outcome (see `agree`). `dir` must lie on a file system that all see.
-Status saveCheckpoint(const LoadedPlan &plan, std::span<const RankMemory> ranks,
-                      const std::string &dir, const CheckpointState &state,
-                      Store *store = nullptr);
-
-// Opens a checkpoint folder or a plain .safetensors file with parameters, and
-// adds its tensors to the store. Lists everything that does not fit the plan:
-// missing and unknown parameters, other shapes or types.
+// Opens a generation, the newest of a folder of them, an older checkpoint, or a
+// plain .safetensors file with parameters, and adds its tensors to the store.
+// Everything is checked: what a file is against what was written, each element
+// of each tensor, once; and all that does not fit the plan is listed: missing
+// and unknown parameters, other shapes or types. `ranks`: only files that hold
+// what these ranks need are read; empty: all.
 Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
-                      TensorStore &store, CheckpointState &state);
+                      TensorStore &store, CheckpointState &state,
+                      std::span<const RankMemory> ranks = {});
+
+// Of such a path only what the run was; nothing of a file of parameters.
+Result<CheckpointState> readCheckpointState(const std::string &path);
 
 // Collects the gradients ("grad:<parameter>" buffers) of all ranks into one
 // file, each under its parameter's name. With a store the process of rank 0

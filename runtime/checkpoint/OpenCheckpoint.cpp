@@ -1,22 +1,23 @@
 // Reading checkpoints and checking them against the plan.
 #include "runtime/checkpoint/Checkpoint.h"
-#include "runtime/checkpoint/Safetensors.h"
+#include "runtime/checkpoint/Generations.h"
+#include "runtime/checkpoint/HostCopy.h"
+#include "runtime/checkpoint/Shards.h"
 #include "runtime/core/DType.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 namespace merak::runtime {
-
-using Json = nlohmann::ordered_json;
-namespace fs = std::filesystem;
-
 namespace {
+
+bool isFolder(const std::string &path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
 
 // A tensor of a checkpoint before it is matched with the plan.
 struct Found {
@@ -25,6 +26,7 @@ struct Found {
 };
 using FoundTensors = std::map<std::string, Found>;
 
+// A file of parameters is as long as it says; nothing more is known of it.
 Status openPlain(const std::string &path, FoundTensors &found) {
   auto file = openSafetensors(path);
   if (!file)
@@ -38,99 +40,69 @@ Status openPlain(const std::string &path, FoundTensors &found) {
   return {};
 }
 
-bool readSizes(const Json &json, const char *key, std::vector<int64_t> &out) {
-  if (!json.contains(key) || !json[key].is_array())
-    return false;
-  for (const Json &size : json[key]) {
-    if (!size.is_number_integer() || size.get<int64_t>() < 0)
-      return false;
-    out.push_back(size.get<int64_t>());
-  }
-  return true;
+// What of a tensor the ranks hold; of none given, all.
+using Needed = std::map<std::string, std::vector<layout::Box>>;
+
+Needed neededBy(std::span<const RankMemory> ranks) {
+  Needed needed;
+  for (const RankMemory &rank : ranks)
+    for (const planpb::Buffer &buffer : rank.program->proto().buffers())
+      if (holdsTensor(buffer))
+        for (layout::Box &box :
+             layout::boxes(fromProto(buffer.layout()), rank.program->mesh(),
+                           rank.program->coords()))
+          needed[buffer.tensor()].push_back(std::move(box));
+  return needed;
 }
 
-std::string readString(const Json &json, const char *key) {
-  return json.contains(key) && json[key].is_string()
-             ? json[key].get<std::string>()
-             : std::string();
+bool touches(const ManifestPiece &piece,
+             const std::vector<layout::Box> &boxes) {
+  const std::vector<int64_t> zero(piece.origin.size(), 0);
+  const layout::Box whole{piece.origin, zero, piece.extent};
+  for (const layout::Box &box : boxes)
+    if (box.extent.size() == piece.extent.size() &&
+        !layout::overlaps({whole}, {box}).empty())
+      return true;
+  return false;
 }
 
-// One piece: its shard, its place there, and that its extent is as promised.
-Status readPiece(const Json &json, const std::string &dir,
-                 std::map<std::string, SafetensorsFile> &shards,
-                 StoredTensor &tensor) {
-  StoredPiece piece;
-  const std::string name = readString(json, "file");
-  if (name.empty() || name.find('/') != std::string::npos ||
-      !readSizes(json, "origin", piece.origin) ||
-      !readSizes(json, "extent", piece.extent) ||
-      piece.origin.size() != tensor.shape.size() ||
-      piece.extent.size() != tensor.shape.size())
-    return Status::error("a piece is malformed");
-  for (size_t d = 0; d < tensor.shape.size(); ++d)
-    if (piece.origin[d] + piece.extent[d] > tensor.shape[d])
-      return Status::error("a piece lies outside of the tensor");
-  auto shard = shards.find(name);
-  if (shard == shards.end()) {
-    auto opened = openSafetensors(dir + "/" + name);
-    if (!opened)
-      return opened.status();
-    shard = shards.emplace(name, std::move(*opened)).first;
-  }
-  const auto entry = shard->second.tensors.find(readString(json, "key"));
-  if (entry == shard->second.tensors.end() ||
-      entry->second.shape != piece.extent ||
-      entry->second.dtype != tensor.dtype)
-    return Status::error(fmt::format("its piece \"{}\" is not in \"{}\"",
-                                     readString(json, "key"), name));
-  piece.file = shard->second.file;
-  piece.data = entry->second.data;
-  tensor.pieces.push_back(std::move(piece));
-  return {};
-}
-
-Status openFolder(const std::string &dir, FoundTensors &found,
-                  CheckpointState &state) {
-  const std::string path = dir + "/index.json";
-  std::ifstream file(path);
-  if (!file)
-    return Status::error(
-        fmt::format("\"{}\" is not a checkpoint: no index.json", dir));
-  const Json index = Json::parse(file, nullptr, false);
-  auto fail = [&](const std::string &what) {
-    return Status::error(fmt::format("\"{}\": {}", path, what));
-  };
-  if (!index.is_object() || readString(index, "format") != "merak-checkpoint" ||
-      !index.contains("tensors") || !index["tensors"].is_object() ||
-      !index.contains("version") || !index["version"].is_number_integer())
-    return fail("not the index of a checkpoint");
-  if (index["version"].get<int64_t>() > 1)
-    return fail(fmt::format("version {} is newer than this program",
-                            index["version"].get<int64_t>()));
-  if (index.contains("step") && index["step"].is_number_integer())
-    state.step = index["step"];
-  if (index.contains("samples") && index["samples"].is_number_integer())
-    state.samples = index["samples"];
-  std::map<std::string, SafetensorsFile> shards;
+Status openFolder(const std::string &path, std::span<const RankMemory> ranks,
+                  FoundTensors &found, CheckpointState &state) {
+  auto dir = findGeneration(path, state.note);
+  if (!dir)
+    return dir.status();
+  auto manifest = readManifest(joinPath(*dir, kManifestName));
+  if (!manifest)
+    return manifest.status();
+  const std::string note = state.note;
+  state = manifest->state;
+  state.note = note;
+  const Needed needed = neededBy(ranks);
+  Shards shards(*dir, *manifest);
   Status problems;
-  for (const auto &[name, json] : index["tensors"].items()) {
+  for (const auto &[name, tensor] : manifest->tensors) {
     Found entry;
-    entry.role = readString(json, "role");
-    entry.tensor.dtype = parseSafetensorsName(readString(json, "dtype"));
-    if (!readSizes(json, "shape", entry.tensor.shape) ||
-        !json.contains("pieces") || !json["pieces"].is_array()) {
-      problems.merge(fail(fmt::format("tensor \"{}\" is malformed", name)));
-      continue;
+    entry.role = tensor.role;
+    entry.tensor.dtype = tensor.dtype;
+    entry.tensor.shape = tensor.shape;
+    const auto boxes = needed.find(name);
+    for (const ManifestPiece &piece : tensor.pieces) {
+      if (!ranks.empty() &&
+          (boxes == needed.end() || !touches(piece, boxes->second)))
+        continue;
+      auto stored = shards.piece(piece, tensor.dtype);
+      if (stored)
+        entry.tensor.pieces.push_back(std::move(*stored));
+      else if (!stored.status().messages().front().empty())
+        problems.merge(Status(stored.status())
+                           .withContext(fmt::format("tensor \"{}\"", name)));
     }
-    for (const Json &piece : json["pieces"])
-      problems.merge(readPiece(piece, dir, shards, entry.tensor)
-                         .withContext(fmt::format("tensor \"{}\"", name)));
     found[name] = std::move(entry);
   }
+  problems.merge(shards.problems());
   return problems;
 }
 
-// The kind of optimizer state that a name ends with, for the note.
 bool isPlanned(const LoadedPlan &plan, const std::string &name) {
   return std::any_of(
       plan.file.tensors().begin(), plan.file.tensors().end(),
@@ -140,12 +112,11 @@ bool isPlanned(const LoadedPlan &plan, const std::string &name) {
 } // namespace
 
 Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
-                      TensorStore &store, CheckpointState &state) {
+                      TensorStore &store, CheckpointState &state,
+                      std::span<const RankMemory> ranks) {
   FoundTensors found;
-  std::error_code error;
-  MERAK_RETURN_IF_ERROR(fs::is_directory(path, error)
-                            ? openFolder(path, found, state)
-                            : openPlain(path, found));
+  MERAK_RETURN_IF_ERROR(isFolder(path) ? openFolder(path, ranks, found, state)
+                                       : openPlain(path, found));
   Status problems;
   auto fail = [&](const std::string &what) {
     problems.merge(Status::error(fmt::format("\"{}\": {}", path, what)));
@@ -184,6 +155,19 @@ Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
                              "from zero",
                              withoutState, path);
   return problems;
+}
+
+Result<CheckpointState> readCheckpointState(const std::string &path) {
+  CheckpointState state;
+  if (!isFolder(path))
+    return state;
+  auto dir = findGeneration(path, state.note);
+  if (!dir)
+    return dir.status();
+  auto manifest = readManifest(joinPath(*dir, kManifestName));
+  if (!manifest)
+    return manifest.status();
+  return manifest->state;
 }
 
 } // namespace merak::runtime

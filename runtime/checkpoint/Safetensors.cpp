@@ -1,14 +1,16 @@
 #include "runtime/checkpoint/Safetensors.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/Checksum.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <unistd.h>
+#include <random>
+#include <tuple>
 
 namespace merak::runtime {
 
@@ -39,15 +41,19 @@ bool parseEntry(const Json &json, uint64_t dataBytes, const char *data,
                       json["dtype"].get<std::string>());
     return false;
   }
-  uint64_t expected = dtypeSize(entry.dtype);
+  // Products of sizes beside a zero must not wrap either.
+  int64_t volume = dtypeSize(entry.dtype);
+  bool empty = false;
   for (const Json &size : json["shape"]) {
-    if (!size.is_number_unsigned() ||
-        __builtin_mul_overflow(expected, size.get<uint64_t>(), &expected)) {
+    if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX ||
+        __builtin_mul_overflow(volume, std::max<int64_t>(1, size), &volume)) {
       why = "has no valid shape";
       return false;
     }
+    empty |= size == 0;
     entry.shape.push_back(size.get<int64_t>());
   }
+  const uint64_t expected = empty ? 0 : uint64_t(volume);
   const Json &offsets = json["data_offsets"];
   if (!offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned()) {
     why = "has no valid data_offsets";
@@ -63,17 +69,59 @@ bool parseEntry(const Json &json, uint64_t dataBytes, const char *data,
   return true;
 }
 
+// Whether the tensors lie one after the other and fill the file.
+Status checkFilled(const SafetensorsFile &file, const char *data,
+                   uint64_t bytes) {
+  std::vector<std::tuple<const char *, uint64_t, std::string>> parts;
+  for (const auto &[name, entry] : file.tensors)
+    parts.emplace_back(entry.data, byteSize(entry.dtype, entry.shape), name);
+  std::sort(parts.begin(), parts.end());
+  const char *at = data;
+  for (const auto &[begin, size, name] : parts) {
+    if (begin != at)
+      return Status::error(
+          fmt::format("tensor \"{}\" {} at byte {} of the data", name,
+                      begin < at ? "overlaps another one" : "lies behind a gap",
+                      begin - data));
+    at += size;
+  }
+  if (uint64_t(at - data) != bytes)
+    return Status::error(fmt::format("{} bytes behind the last tensor",
+                                     bytes - uint64_t(at - data)));
+  return {};
+}
+
+std::string headerOf(const std::vector<SafetensorsOutput> &tensors,
+                     uint64_t &dataBytes) {
+  Json json = Json::object();
+  dataBytes = 0;
+  for (const SafetensorsOutput &tensor : tensors) {
+    const uint64_t bytes = byteSize(tensor.dtype, tensor.shape);
+    json[tensor.name] = {{"dtype", safetensorsName(tensor.dtype)},
+                         {"shape", tensor.shape},
+                         {"data_offsets", {dataBytes, dataBytes + bytes}}};
+    dataBytes += bytes;
+  }
+  std::string header = json.dump();
+  header.append((8 - header.size() % 8) % 8, ' ');
+  return header;
+}
+
 } // namespace
 
 Result<SafetensorsFile> openSafetensors(const std::string &path) {
   auto mapped = MappedFile::open(path);
   if (!mapped)
     return mapped.status();
+  return readSafetensors(std::move(*mapped));
+}
+
+Result<SafetensorsFile> readSafetensors(std::shared_ptr<MappedFile> mapped) {
   SafetensorsFile result;
-  result.file = *mapped;
+  result.file = std::move(mapped);
   const uint64_t size = result.file->size();
   auto fail = [&](const std::string &what) {
-    return Status::error(fmt::format("\"{}\": {}", path, what));
+    return Status::error(fmt::format("\"{}\": {}", result.file->path(), what));
   };
   uint64_t length = 0;
   if (size >= 8)
@@ -84,58 +132,67 @@ Result<SafetensorsFile> openSafetensors(const std::string &path) {
   const Json json = Json::parse(header, header + length, nullptr, false);
   if (!json.is_object())
     return fail("the header is not JSON");
+  const uint64_t dataBytes = size - 8 - length;
   Status problems;
   for (const auto &[name, value] : json.items()) {
     if (name == "__metadata__")
       continue;
     SafetensorsEntry entry;
     std::string why;
-    if (parseEntry(value, size - 8 - length, header + length, entry, why))
+    if (parseEntry(value, dataBytes, header + length, entry, why))
       result.tensors.emplace(name, std::move(entry));
     else
       problems.merge(fail(fmt::format("tensor \"{}\" {}", name, why)));
   }
+  if (problems.ok())
+    if (Status filled = checkFilled(result, header + length, dataBytes);
+        !filled.ok())
+      problems = fail(filled.str());
   if (!problems.ok())
     return problems;
   return result;
 }
 
+Result<FileCheck>
+makeSafetensors(Files &files, const std::string &path,
+                const std::vector<SafetensorsOutput> &tensors) {
+  uint64_t dataBytes = 0;
+  const std::string header = headerOf(tensors, dataBytes);
+  const uint64_t length = header.size();
+  auto file = files.create(path);
+  if (!file)
+    return file.status();
+  FileCheck check;
+  check.bytes = 8 + length + dataBytes;
+  Checksum checksum(check.bytes);
+  auto put = [&](const void *data, size_t bytes) {
+    checksum.add(data, bytes);
+    return (*file)->write(data, bytes);
+  };
+  MERAK_RETURN_IF_ERROR(put(&length, 8));
+  MERAK_RETURN_IF_ERROR(put(header.data(), length));
+  std::vector<char> data;
+  for (const SafetensorsOutput &tensor : tensors) {
+    data.resize(byteSize(tensor.dtype, tensor.shape));
+    MERAK_RETURN_IF_ERROR(tensor.fill(data.data()));
+    MERAK_RETURN_IF_ERROR(put(data.data(), data.size()));
+  }
+  MERAK_RETURN_IF_ERROR((*file)->close());
+  check.checksum = checksum.value();
+  return check;
+}
+
 Status writeSafetensors(const std::string &path,
                         const std::vector<SafetensorsOutput> &tensors) {
-  Json json = Json::object();
-  uint64_t offset = 0;
-  for (const SafetensorsOutput &tensor : tensors) {
-    const uint64_t bytes = byteSize(tensor.dtype, tensor.shape);
-    json[tensor.name] = {{"dtype", safetensorsName(tensor.dtype)},
-                         {"shape", tensor.shape},
-                         {"data_offsets", {offset, offset + bytes}}};
-    offset += bytes;
-  }
-  std::string header = json.dump();
-  header.append((8 - header.size() % 8) % 8, ' ');
-  const uint64_t length = header.size();
-  const std::string temporary = path + ".tmp";
-  std::FILE *file = std::fopen(temporary.c_str(), "wb");
-  if (!file)
-    return Status::error(fmt::format("cannot write \"{}\": {}", temporary,
-                                     std::strerror(errno)));
-  Status status;
-  bool good = std::fwrite(&length, 1, 8, file) == 8 &&
-              std::fwrite(header.data(), 1, length, file) == length;
-  std::vector<char> data;
-  for (size_t i = 0; i < tensors.size() && good && status.ok(); ++i) {
-    data.resize(byteSize(tensors[i].dtype, tensors[i].shape));
-    status = tensors[i].fill(data.data());
-    good = std::fwrite(data.data(), 1, data.size(), file) == data.size();
-  }
-  good = good && std::fflush(file) == 0 && fsync(fileno(file)) == 0;
-  good = std::fclose(file) == 0 && good;
-  if (status.ok() && good && std::rename(temporary.c_str(), path.c_str()) == 0)
-    return {};
+  Files &files = Files::system();
+  const std::string temporary =
+      fmt::format("{}.{:08x}", path, std::random_device()());
+  auto made = makeSafetensors(files, temporary, tensors);
+  Status status = made.status();
   if (status.ok())
-    status = Status::error(
-        fmt::format("cannot write \"{}\": {}", path, std::strerror(errno)));
-  std::remove(temporary.c_str());
+    status = files.rename(temporary, path);
+  if (!status.ok())
+    std::remove(temporary.c_str());
   return status;
 }
 

@@ -2,6 +2,7 @@
 // shape and range of each tensor, then the data.
 #pragma once
 
+#include "runtime/checkpoint/Files.h"
 #include "runtime/core/MappedFile.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -22,9 +23,12 @@ struct SafetensorsFile {
   std::map<std::string, SafetensorsEntry> tensors;
 };
 
-// Checks the header against the length of the file. Tensors of types that the
-// plan does not know are an error.
+// Checks the header against the length of the file: the tensors fill it, each
+// byte belongs to one. Tensors of types that the plan does not know are an
+// error.
 Result<SafetensorsFile> openSafetensors(const std::string &path);
+// The same, of a file that is mapped already.
+Result<SafetensorsFile> readSafetensors(std::shared_ptr<MappedFile> file);
 
 struct SafetensorsOutput {
   std::string name;
@@ -35,7 +39,19 @@ struct SafetensorsOutput {
   std::function<Status(char *)> fill;
 };
 
-// Writes beside `path` and renames, so that `path` is never half a file.
+// What a file must be when it is read again.
+struct FileCheck {
+  uint64_t bytes = 0, checksum = 0;
+  bool operator==(const FileCheck &) const = default;
+};
+
+// Makes the file, which must not be there, and puts it onto the disk.
+Result<FileCheck>
+makeSafetensors(Files &files, const std::string &path,
+                const std::vector<SafetensorsOutput> &tensors);
+
+// Writes beside `path`, under a name that nothing has, and renames, so that
+// `path` is never half a file.
 Status writeSafetensors(const std::string &path,
                         const std::vector<SafetensorsOutput> &tensors);
 

@@ -322,9 +322,13 @@ Status Executor::checkFinite(int lane, const LaneCall &call, const Op &op) {
       MERAK_RETURN_IF_ERROR(backend_.synchronize(program_.stream(lane)));
       host.data = copy.data() + (static_cast<char *>(view.data) - data);
     }
-    if (auto found = findNonFinite(host))
+    if (auto found = findNonFinite(host)) {
+      std::lock_guard lock(failureMutex_);
+      if (!nonFinite_)
+        nonFinite_ = program_.proto().calls(call.call).microbatch();
       return Status::error(fmt::format("wrote {} to \"{}\"{}", found->value,
                                        buffer.name(), found->index));
+    }
   }
   return {};
 }

@@ -61,6 +61,13 @@ public:
   // Operations of the captured step; 0: there is none.
   size_t captured() const { return graph_ ? graph_->operations() : 0; }
 
+  // Between steps: from the next one on.
+  void checkNumerics(bool check) { options_.checkNumerics = check; }
+  // The microbatch (-1: of none, e.g. of the update) in whose call the first
+  // value was found that is not finite; and what the failed step says of it.
+  std::optional<int64_t> nonFinite() const { return nonFinite_; }
+  const Status &failure() const { return failure_; }
+
   RankProgram &program() { return program_; }
   // A number that changes whenever any lane moves on; for the watchdog.
   uint64_t progress() const;
@@ -135,6 +142,7 @@ private:
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};
 
+  std::optional<int64_t> nonFinite_;
   std::mutex failureMutex_;
   Status failure_;
   int failureWeight_ = 0;

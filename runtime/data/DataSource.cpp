@@ -1,9 +1,11 @@
 #include "runtime/data/DataSource.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/Checksum.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sys/stat.h>
 
 namespace merak::runtime {
@@ -31,6 +33,11 @@ Status DataSource::read(const std::string &input, int64_t step,
       MERAK_RETURN_IF_ERROR(checkIds(found->second, row, box, data, shape));
   }
   return {};
+}
+
+std::string DataSource::hashOf(const void *data, uint64_t bytes) {
+  constexpr uint64_t kFirst = 1 << 16; // is read in no time
+  return checksumText(Checksum::of(data, std::min(bytes, kFirst)));
 }
 
 Status DataSource::checkIds(int input, int64_t row, const layout::Box &box,

@@ -39,6 +39,10 @@ public:
               const std::vector<layout::Box> &boxes, void *data,
               const std::vector<int64_t> &shape) final;
 
+  // What the samples are and how they are ordered: the same for every plan and
+  // wherever the files lie. A checkpoint keeps it; a run that goes on compares.
+  virtual std::string identity() const = 0;
+
 protected:
   explicit DataSource(const planpb::PlanFile &plan);
   const planpb::PlanFile &plan() const { return plan_; }
@@ -50,6 +54,9 @@ protected:
                          void *data, const std::vector<int64_t> &shape) = 0;
   // The file and sample of a row, for messages.
   virtual std::string describe(int input, int64_t row) const = 0;
+
+  // Of the bytes that come first, as identities spell it.
+  static std::string hashOf(const void *data, uint64_t bytes);
 
 private:
   Status checkIds(int input, int64_t row, const layout::Box &box,

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 namespace merak::runtime {
 namespace {
@@ -16,6 +17,23 @@ class NpyData : public DataSource {
 public:
   explicit NpyData(const planpb::PlanFile &plan) : DataSource(plan) {}
   std::vector<NpyArray> arrays; // by input
+
+  std::string identity() const override {
+    std::map<std::string, std::string> inputs; // plans may order them otherwise
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      const NpyArray &array = arrays[i];
+      uint64_t bytes = dtypeSize(array.dtype);
+      for (int64_t size : array.shape)
+        bytes *= uint64_t(size);
+      inputs[plan().inputs(int(i)).name()] =
+          fmt::format("{}[{}] {}", dtypeName(array.dtype),
+                      fmt::join(array.shape, ","), hashOf(array.data, bytes));
+    }
+    std::string text = "arrays in order:";
+    for (const auto &[name, array] : inputs)
+      text += fmt::format(" {} {}", name, array);
+    return text;
+  }
 
 protected:
   Status readBox(int input, int64_t row, const layout::Box &box, void *data,

@@ -20,6 +20,10 @@ public:
   SyntheticData(const planpb::PlanFile &plan, uint64_t seed)
       : DataSource(plan), seed_(seed) {}
 
+  std::string identity() const override {
+    return fmt::format("synthetic samples of seed {}", seed_);
+  }
+
 protected:
   // Element (sample, rest) has the number sample * elements(rest) + flat(rest),
   // so that its value does not depend on how the batch is cut.

@@ -17,6 +17,12 @@ public:
   int64_t window = 0, samples = 0;
   std::vector<int64_t> shifts; // by input
 
+  std::string identity() const override {
+    return fmt::format("tokens in order: {} of {} bytes {}",
+                       file->size() / uint64_t(tokenBytes), tokenBytes,
+                       hashOf(file->data(), file->size()));
+  }
+
 protected:
   Status readBox(int input, int64_t row, const layout::Box &box, void *data,
                  const std::vector<int64_t> &shape) override {

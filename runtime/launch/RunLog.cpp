@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <optional>
+#include <unistd.h>
 
 namespace merak::runtime {
 
@@ -50,19 +53,63 @@ std::string logLine(const StepResult &step, int64_t tokens) {
   return json.dump();
 }
 
+Result<size_t> keptOfLog(const std::string &text, int64_t stepsBefore) {
+  size_t begin = 0;
+  std::optional<size_t> cut;
+  int64_t number = 1;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1, ++number) {
+    const auto json =
+        nlohmann::json::parse(text.begin() + int64_t(begin),
+                              text.begin() + int64_t(end), nullptr, false);
+    if (!json.is_object() || !json.contains("step") ||
+        !json["step"].is_number_integer())
+      return Status::error(
+          fmt::format("line {} is not of the log of a run", number));
+    if (!cut && json["step"].get<int64_t>() > stepsBefore)
+      cut = begin;
+  }
+  return cut.value_or(begin);
+}
+
+namespace {
+
+std::string cannotWrite(const std::string &path) {
+  return fmt::format("cannot write \"{}\": {}", path, std::strerror(errno));
+}
+
+// Cuts the file behind what stays of it.
+Status cutLog(const std::string &path, int64_t stepsBefore) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    return {}; // there is none
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  auto kept = keptOfLog(text, stepsBefore);
+  if (!kept)
+    return Status(kept.status())
+        .withContext(fmt::format("cannot continue \"{}\"", path));
+  if (*kept < text.size() && truncate(path.c_str(), off_t(*kept)) != 0)
+    return Status::error(cannotWrite(path));
+  return {};
+}
+
+} // namespace
+
 Result<RunLog> RunLog::open(const std::string &path,
-                            const planpb::PlanFile &plan, int64_t lastStep) {
+                            const planpb::PlanFile &plan, int64_t lastStep,
+                            int64_t stepsBefore) {
   RunLog log;
   log.path_ = path;
   log.lastStep_ = lastStep;
   log.tokens_ = plan.tokens_per_step();
   log.samples_ = plan.global_batch();
-  if (!path.empty()) {
-    log.file_.reset(std::fopen(path.c_str(), "w"));
-    if (!log.file_)
-      return Status::error(
-          fmt::format("cannot write \"{}\": {}", path, std::strerror(errno)));
-  }
+  if (path.empty())
+    return Result<RunLog>(std::move(log));
+  if (stepsBefore > 0)
+    MERAK_RETURN_IF_ERROR(cutLog(path, stepsBefore));
+  log.file_.reset(std::fopen(path.c_str(), stepsBefore > 0 ? "a" : "w"));
+  if (!log.file_)
+    return Status::error(cannotWrite(path));
   return Result<RunLog>(std::move(log));
 }
 
@@ -75,8 +122,7 @@ Status RunLog::add(const StepResult &step) {
     return {};
   fmt::print(file_.get(), "{}\n", logLine(step, tokens_));
   if (std::fflush(file_.get()) != 0)
-    return Status::error(
-        fmt::format("cannot write \"{}\": {}", path_, std::strerror(errno)));
+    return Status::error(cannotWrite(path_));
   return {};
 }
 

@@ -11,8 +11,11 @@ namespace merak::runtime {
 class RunLog {
 public:
   // `path` empty: no file. `lastStep`: number of the last step, for "3/10".
+  // `stepsBefore`: of the run that goes on; what a log holds of these stays,
+  // and later lines, of steps that are done again, go.
   static Result<RunLog> open(const std::string &path,
-                             const planpb::PlanFile &plan, int64_t lastStep);
+                             const planpb::PlanFile &plan, int64_t lastStep,
+                             int64_t stepsBefore = 0);
   Status add(const StepResult &step);
   // The median of the steps after the first, which also touches memory, and
   // how many steps were skipped.
@@ -28,6 +31,10 @@ private:
   int64_t skipped_ = 0;
   std::vector<double> seconds_;
 };
+
+// How much of a log, from its beginning, tells of steps up to `stepsBefore`; a
+// last line that was cut off does not count. Refuses what is no log of a run.
+Result<size_t> keptOfLog(const std::string &text, int64_t stepsBefore);
 
 // The line for people.
 std::string progressLine(const StepResult &step, int64_t lastStep,

@@ -3,7 +3,9 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/data/Npy.h"
 #include "runtime/launch/CpuShare.h"
+#include "runtime/launch/Resume.h"
 #include "runtime/launch/RunLog.h"
+#include "runtime/launch/SaveOptions.h"
 #include "runtime/launch/StopTogether.h"
 #include "runtime/plan/Verify.h"
 
@@ -12,7 +14,6 @@
 #include <fmt/ranges.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,20 +22,13 @@
 namespace merak::runtime {
 namespace {
 
-// The first SIGINT or SIGTERM ends the run after its step, so that the
-// checkpoint, the trace and the log are whole; a second one kills.
-volatile std::sig_atomic_t interrupted = 0;
-void onInterrupt(int number) {
-  interrupted = number;
-  std::signal(number, SIG_DFL);
-}
-
 struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
   DataOptions data;
   std::string tokenType = "u16", graphs = "auto";
-  int64_t steps = 1, saveEvery = 0;
-  std::string log, save, load, saveGrads, trace, out, links, modelDir;
+  int64_t steps = 1;
+  std::string log, saveGrads, trace, out, links, modelDir;
+  CheckpointOptions checkpoint;
   SessionOptions session;
 };
 
@@ -67,12 +61,7 @@ void addOptions(CLI::App &app, RunOptions &options,
                  "where it can; off: one instruction after the other")
       ->check(CLI::IsMember({"auto", "off"}));
   app.add_option("--log", options.log, "one JSON object a step");
-  app.add_option("--save", options.save, "checkpoint folder to write");
-  app.add_option("--save-every", options.saveEvery,
-                 "also write it after every N steps")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--load", options.load,
-                 "checkpoint folder, or .safetensors file with parameters");
+  addCheckpointOptions(app, options.checkpoint, options.session);
   app.add_option("--save-grads", options.saveGrads,
                  "gradients of the step as .safetensors (with --steps=1)");
   app.add_option("--trace", options.trace, "timeline in Chrome's format");
@@ -82,8 +71,9 @@ void addOptions(CLI::App &app, RunOptions &options,
   app.add_option("--threads", options.session.threads,
                  "threads of each rank (default: the cores, shared)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--seed", options.session.seed,
-                 "of synthetic data and random operations");
+  app.add_option("--seed", options.checkpoint.seed,
+                 "of synthetic data and random operations (default: 0, or that "
+                 "of --load)");
   app.add_option("--token-dtype", options.tokenType, "of tokens.bin")
       ->check(CLI::IsMember({"u16", "u32"}));
   app.add_option("--label-shift", options.data.labelShift,
@@ -94,8 +84,9 @@ void addOptions(CLI::App &app, RunOptions &options,
 
 // What the options mean together.
 std::string usageProblem(const RunOptions &options) {
-  if (options.saveEvery > 0 && options.save.empty())
-    return "--save-every needs --save";
+  if (const std::string problem = usageProblem(options.checkpoint);
+      !problem.empty())
+    return problem;
   if (!options.saveGrads.empty() && options.steps != 1)
     return "--save-grads needs --steps=1";
   if (!options.links.empty() && options.ranks != "inproc")
@@ -197,7 +188,8 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
         fmt::format("\"{}\" is a plan for {}, the backend is {}", options.plan,
                     plan.file.device(), options.backend)));
   const bool infer = plan.file.mode() == "infer";
-  if (infer && !(options.save.empty() && options.saveGrads.empty()))
+  if (infer &&
+      !(options.checkpoint.save.dir.empty() && options.saveGrads.empty()))
     problems.merge(Status::error(
         fmt::format("\"{}\" does not train: nothing to save", options.plan)));
   if (!infer && !options.out.empty())
@@ -205,7 +197,8 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
         fmt::format("\"{}\" trains: --out is for inference", options.plan)));
   if (plan.file.inputs_size() > 0 && options.data.path.empty())
     problems.merge(Status::error("the plan has inputs: give --data"));
-  problems.merge(checkWritable(options.save));
+  problems.merge(checkAgainst(options.session, plan.file));
+  problems.merge(checkWritable(options.checkpoint.save.dir));
   if (leads)
     for (const std::string &path :
          {options.log, options.saveGrads, options.trace, options.out})
@@ -233,6 +226,12 @@ Result<LoadedPlan> openPlan(RunOptions &options,
       options.session.links = *links;
     problems.merge(links.status());
   }
+  auto seed =
+      seedToUse(options.checkpoint.load, options.checkpoint.seed,
+                options.checkpoint.force || plan->file.mode() != "train");
+  problems.merge(seed.status());
+  if (seed)
+    options.session.seed = options.data.seed = *seed;
   if (!problems.ok())
     return problems;
   return plan;
@@ -245,7 +244,152 @@ Status openRun(Session &session, const RunOptions &options, std::string &note) {
       return data.status();
     session.setData(std::move(*data));
   }
-  return session.loadWeights(options.load, &note);
+  return session.loadWeights(options.checkpoint.load, &note,
+                             options.checkpoint.force);
+}
+
+void tellNote(const std::string &note, bool leads) {
+  if (!note.empty() && leads)
+    fmt::print(stderr, "note: {}\n", note);
+}
+
+// The steps of a run, and what is written between them.
+class Steps {
+public:
+  Steps(Session &session, const RunOptions &options, World *world)
+      : session_(session), options_(options), leads_(!world || world->leads()),
+        store_(world ? world->store() : nullptr), together_(store_),
+        before_(session.stepsDone()), last_(before_ + options.steps) {}
+
+  Status run() {
+    const bool trains = session_.plan().file.mode() == "train";
+    auto log = RunLog::open(leads_ ? options_.log : "", session_.plan().file,
+                            last_, trains ? before_ : 0);
+    if (!log)
+      return log.status();
+    listenToSignals();
+    for (int64_t i = 0; i < options_.steps; ++i) {
+      auto turn = together_.next(wishes());
+      if (!turn)
+        return turn.status();
+      if (turn->look > 0)
+        return session_.explain(turn->look, bad_);
+      if (turn->save && saves())
+        MERAK_RETURN_IF_ERROR(save());
+      if (!turn->step)
+        break;
+      MERAK_RETURN_IF_ERROR(step(*log, i));
+    }
+    MERAK_RETURN_IF_ERROR(learnLast());
+    if (badStep_ > 0)
+      return session_.explain(badStep_, bad_);
+    if (const std::string summary = log->summary(); leads_ && !summary.empty())
+      fmt::print("{}\n", summary);
+    return {};
+  }
+
+  Status finish() {
+    Status problems;
+    if (!options_.out.empty() && leads_)
+      problems.merge(outputs_.write(options_.out));
+    if (saves())
+      problems.merge(session_.save());
+    if (!options_.saveGrads.empty())
+      problems.merge(session_.saveGradients(options_.saveGrads));
+    if (!options_.trace.empty())
+      problems.merge(session_.writeTrace(options_.trace));
+    return problems;
+  }
+
+  // Why the run ended before its last step, if it did.
+  std::string early() const {
+    const std::string cause = together_.cause();
+    if (cause.empty() || session_.stepsDone() == last_)
+      return {};
+    return fmt::format(
+        "stopped by {} after step {} of {}{}", cause, session_.stepsDone(),
+        last_,
+        saves() ? fmt::format(", saved in \"{}\"", options_.checkpoint.save.dir)
+                : "");
+  }
+
+private:
+  // After the last step no other one tells what rank 0's process knows of it.
+  Status learnLast() {
+    if (!store_)
+      return {};
+    auto all =
+        store_->gather("last step", std::to_string(badStep_), kPatienceSeconds);
+    if (!all)
+      return all.status();
+    badStep_ = std::stoll(all->front());
+    return {};
+  }
+
+  bool saves() const { return session_.saves(); }
+  Status save() { return session_.save(!options_.checkpoint.wait); }
+  Wish wishes() const {
+    Wish wish = takeSignals();
+    if (saves() && session_.saves()->failed())
+      wish.merge({false, "a checkpoint that could not be written"});
+    if (badStep_ > 0)
+      wish.look = badStep_;
+    return wish;
+  }
+
+  Status step(RunLog &log, int64_t i) {
+    auto step = session_.step();
+    if (!step) {
+      if (!options_.trace.empty()) // what happened until then helps
+        (void)session_.writeTrace(options_.trace);
+      return step.status();
+    }
+    if (leads_)
+      MERAK_RETURN_IF_ERROR(log.add(*step));
+    if (i == 1)
+      tellNote(session_.graphNote(), leads_);
+    if (badStep_ == 0 && !step->bad.empty()) {
+      badStep_ = step->step;
+      bad_ = step->bad;
+    }
+    if (!options_.out.empty()) {
+      auto values = session_.globalOutputs();
+      if (!values)
+        return values.status();
+      if (leads_)
+        MERAK_RETURN_IF_ERROR(outputs_.add(*values));
+    }
+    const int64_t every = options_.checkpoint.saveEvery;
+    const bool due =
+        every > 0 && step->step % every == 0 && step->step != last_;
+    return due && (badStep_ == 0 || store_) ? save() // which others do too
+                                            : Status();
+  }
+
+  Session &session_;
+  const RunOptions &options_;
+  bool leads_;
+  Store *store_;
+  StopTogether together_;
+  OutputFiles outputs_;
+  int64_t before_, last_; // steps
+  int64_t badStep_ = 0;   // that is not finite, and stops the run; 0: none
+  std::string bad_;
+};
+
+Status train(Session &session, const RunOptions &options, World *world,
+             std::string &early) {
+  if (!options.checkpoint.save.dir.empty()) {
+    SaveOptions save = options.checkpoint.save;
+    save.anyValues = options.session.onNonFinite == OnNonFinite::ignore;
+    MERAK_RETURN_IF_ERROR(session.openSaves(save));
+    tellNote(session.saves()->note(), !world || world->leads());
+  }
+  Steps steps(session, options, world);
+  MERAK_RETURN_IF_ERROR(steps.run());
+  Status problems = steps.finish();
+  early = steps.early();
+  return problems;
 }
 
 // `early`: why the run ended before its last step, if it did.
@@ -261,63 +405,11 @@ Status run(RunOptions &options, const BackendFactory &factory,
   std::string note;
   MERAK_RETURN_IF_ERROR(
       agree(store, "weights", openRun(**session, options, note)));
-  if (!note.empty() && leads)
-    fmt::print(stderr, "note: {}\n", note);
-  const int64_t last = (*session)->stepsDone() + options.steps;
-  auto log =
-      RunLog::open(leads ? options.log : "", (*session)->plan().file, last);
-  if (!log)
-    return log.status();
-  OutputFiles outputs;
-  std::signal(SIGINT, onInterrupt);
-  std::signal(SIGTERM, onInterrupt);
-  StopTogether together(store);
-  for (int64_t i = 0; i < options.steps; ++i) {
-    auto another = together.mayBegin(interrupted);
-    if (!another)
-      return another.status();
-    if (!*another)
-      break;
-    auto step = (*session)->step();
-    if (!step) {
-      if (!options.trace.empty()) // what happened until then helps
-        (void)(*session)->writeTrace(options.trace);
-      return step.status();
-    }
-    if (leads)
-      MERAK_RETURN_IF_ERROR(log->add(*step));
-    if (i == 1 && leads && !(*session)->graphNote().empty())
-      fmt::print(stderr, "note: {}\n", (*session)->graphNote());
-    if (!options.out.empty()) {
-      auto values = (*session)->globalOutputs();
-      if (!values)
-        return values.status();
-      if (leads)
-        MERAK_RETURN_IF_ERROR(outputs.add(*values));
-    }
-    if (options.saveEvery > 0 && step->step % options.saveEvery == 0 &&
-        step->step != last)
-      MERAK_RETURN_IF_ERROR((*session)->save(options.save));
-  }
-  if (const std::string summary = log->summary(); leads && !summary.empty())
-    fmt::print("{}\n", summary);
-  Status problems;
-  if (!options.out.empty() && leads)
-    problems.merge(outputs.write(options.out));
-  if (!options.save.empty())
-    problems.merge((*session)->save(options.save));
-  if (!options.saveGrads.empty())
-    problems.merge((*session)->saveGradients(options.saveGrads));
-  if (!options.trace.empty())
-    problems.merge((*session)->writeTrace(options.trace));
-  if (const std::string cause = together.cause();
-      !cause.empty() && (*session)->stepsDone() < last)
-    early = fmt::format("stopped by {} after step {} of {}{}", cause,
-                        (*session)->stepsDone(), last,
-                        options.save.empty()
-                            ? ""
-                            : fmt::format(", saved in \"{}\"", options.save));
-  return problems;
+  if (!options.checkpoint.load.empty())
+    MERAK_RETURN_IF_ERROR(
+        sameGeneration(store, options.checkpoint.load, (*session)->loaded()));
+  tellNote(note, leads);
+  return train(**session, options, world, early);
 }
 
 constexpr const char *kTool = "merak-run";
@@ -355,7 +447,6 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     return 2;
   }
   options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
-  options.data.seed = options.session.seed;
   options.session.trace = !options.trace.empty();
   options.session.graphs = options.graphs == "auto";
   const BackendFactory &factory = backends.at(options.backend);

@@ -1,4 +1,4 @@
-#include "runtime/launch/Session.h"
+#include "runtime/launch/SessionRank.h"
 
 #include "runtime/checkpoint/HostCopy.h"
 #include "runtime/comm/inproc/InprocCommunicator.h"
@@ -20,16 +20,6 @@
 #include <tuple>
 
 namespace merak::runtime {
-
-struct Session::Rank {
-  std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Communicator> comm;
-  std::unique_ptr<RankProgram> program;
-  std::unique_ptr<Executor> executor;
-  std::thread thread;
-  Status status;
-};
 
 namespace {
 
@@ -79,6 +69,7 @@ double scalarValue(planpb::DType dtype, const char *data) {
 Session::Session(LoadedPlan plan) : plan_(std::move(plan)) {}
 
 Session::~Session() {
+  saves_.reset(); // reads the ranks' memory
   stop_ = true;
   start_.notify();
   for (auto &rank : ranks_)
@@ -269,25 +260,6 @@ void Session::setData(std::unique_ptr<DataSource> data) {
   data_ = std::move(data);
 }
 
-Status Session::loadWeights(const std::string &load, std::string *note) {
-  TensorStore checkpoint;
-  CheckpointState state;
-  if (!load.empty())
-    MERAK_RETURN_IF_ERROR(openCheckpoint(plan_, load, checkpoint, state));
-  auto store = TensorStore::fromPlan(plan_, &checkpoint);
-  if (!store)
-    return store.status();
-  for (const auto &[name, tensor] : checkpoint.tensors())
-    store->add(name, tensor);
-  MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *store));
-  nextStep_ = state.step;
-  if (data_)
-    data_->setPosition(state.step, state.samples);
-  if (note)
-    *note = state.note;
-  return {};
-}
-
 // After the first step, in which libraries opened what they need. Processes
 // that communicate do so all in the same way: either all capture or none.
 Status Session::captureStep(const StepScalars &scalars) {
@@ -374,10 +346,7 @@ Result<StepResult> Session::step() {
   result.lr = scalars.lr;
   result.step = ++nextStep_;
   MERAK_RETURN_IF_ERROR(readOutputs(result));
-  auto norm = result.outputs.find("grad_norm");
-  result.skipped = norm != result.outputs.end() &&
-                   !std::isfinite(norm->second) &&
-                   plan_.file.optimizer().guarded();
+  judge(result);
   return result;
 }
 
@@ -475,14 +444,6 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
     }
   }
   return outputs;
-}
-
-Status Session::save(const std::string &dir) const {
-  CheckpointState state;
-  state.step = nextStep_;
-  state.samples = data_ ? data_->position(nextStep_)
-                        : nextStep_ * plan_.file.global_batch();
-  return saveCheckpoint(plan_, memories_, dir, state, world_->store());
 }
 
 Status Session::saveGradients(const std::string &path) const {

@@ -4,7 +4,7 @@
 // called by all processes in the same order; rank 0's has the results.
 #pragma once
 
-#include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/checkpoint/CheckpointWriter.h"
 #include "runtime/comm/World.h"
 #include "runtime/core/Executor.h"
 #include "runtime/data/DataSource.h"
@@ -30,11 +30,19 @@ struct FaultRequest {
   bool hang = false, kill = false;
 };
 
+// What to do when a step's loss or gradients are not finite.
+enum class OnNonFinite {
+  stop,  // the step is an error
+  skip,  // go on: the plan's updates change nothing in such a step
+  ignore // go on
+};
+
 struct SessionOptions {
   int threads = 0; // of each rank; 0: share the cores of this process
   bool trace = false;
   bool checkNumerics = false;
   double watchdogSeconds = 300; // without any progress; 0: none
+  OnNonFinite onNonFinite = OnNonFinite::stop;
   uint64_t seed = 0;
   // Devices launch steps after the first as one graph where they can.
   bool graphs = true;
@@ -51,6 +59,9 @@ struct StepResult {
   std::map<std::string, double> outputs; // "loss", "grad_norm", ...
   // The gradients were not finite, and the plan's updates changed nothing.
   bool skipped = false;
+  // Which outputs are not finite, if the run stops at that; rank 0's process
+  // knows.
+  std::string bad;
   bool captured = false; // launched as one graph
 };
 
@@ -76,8 +87,10 @@ public:
   void setData(std::unique_ptr<DataSource> data);
 
   // Puts the model's values, or a checkpoint's (if `load` is not empty), into
-  // the ranks' memory. `note` gets what the user should know.
-  Status loadWeights(const std::string &load, std::string *note = nullptr);
+  // the ranks' memory. `note` gets what the user should know. Refuses a
+  // checkpoint of other data than the run's, unless `anyData`.
+  Status loadWeights(const std::string &load, std::string *note = nullptr,
+                     bool anyData = false);
 
   // One step of all ranks. On an error every rank has stopped; the messages
   // begin with the cause, or, if that is in another process, with what this
@@ -88,8 +101,21 @@ public:
   // graph, or why not; else empty.
   const std::string &graphNote() const { return graphNote_; }
 
-  Status save(const std::string &dir) const;
+  // Checkpoints. Takes the folder for this run; then each call of `save`, by
+  // all processes, makes a generation of it: before it comes back, or beside
+  // the next steps. Two of one step are one.
+  Status openSaves(const SaveOptions &options);
+  const CheckpointWriter *saves() const { return saves_.get(); }
+  Status save(bool beside = false);
+  // What the next generation would say of the run.
+  CheckpointState state();
+  // What the loaded one said.
+  const CheckpointState &loaded() const { return loaded_; }
+
   Status saveGradients(const std::string &path) const;
+  // Why the run ends at a step (from 1) that was bad, and in which samples of
+  // which rank that began. All processes look; then no step can follow.
+  Status explain(int64_t step, const std::string &bad);
   // Of a run that was aborted each process writes its own part: rank 0 to
   // `path`, rank r to `path`.rank-<r>.
   Status writeTrace(const std::string &path) const;
@@ -110,6 +136,10 @@ private:
   Status runRanks(const StepScalars &scalars);
   Status failure() const;
   Status readOutputs(StepResult &result) const;
+  // NonFinite.cpp
+  void judge(StepResult &result);
+  Status locate(int64_t step);
+  int64_t firstSample(int64_t step) const;
 
   LoadedPlan plan_;
   SessionOptions options_;
@@ -123,6 +153,10 @@ private:
   std::optional<RateProgram> rate_; // if the plan computes its rate
   int64_t nextStep_ = 0;
   int64_t stepsRun_ = 0; // by this process
+  int64_t skipped_ = 0;  // of all steps, those of earlier runs too
+  CheckpointState loaded_;
+  std::unique_ptr<CheckpointWriter> saves_;
+  int64_t savedStep_ = -1;
   std::string graphNote_;
 
   // Ranks after the first have a thread each.

@@ -1,4 +1,5 @@
 // Plan directories on disk: checksums, loading, saving by rename.
+#include "runtime/plan/Checksum.h"
 #include "runtime/plan/Plan.h"
 
 #include <cerrno>
@@ -202,22 +203,7 @@ Status writeParts(const fs::path &dir, PlanFile &file,
 } // namespace
 
 uint64_t planChecksum(const void *data, size_t bytes) {
-  // Eight bytes a round: multiply by an odd constant, fold the high half down.
-  const char *at = static_cast<const char *>(data);
-  uint64_t hash = 0x9e3779b97f4a7c15u ^ bytes;
-  auto mix = [&](uint64_t word) {
-    hash = (hash ^ word) * 0xd6e8feb86659fd93u;
-    hash ^= hash >> 32;
-  };
-  for (; bytes >= 8; bytes -= 8, at += 8) {
-    uint64_t word;
-    std::memcpy(&word, at, 8);
-    mix(word);
-  }
-  uint64_t tail = 0;
-  std::memcpy(&tail, at, bytes);
-  mix(tail);
-  return hash;
+  return Checksum::of(data, bytes);
 }
 
 Result<LoadedPlan> loadPlan(const std::string &dir) {

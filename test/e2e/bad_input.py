@@ -493,13 +493,14 @@ def killed_while_saving(tools):
                                    stderr=subprocess.DEVNULL,
                                    env=dict(os.environ))
         began = time.monotonic()
-        while (not os.path.exists(saved) and process.poll() is None and
+        latest = os.path.join(saved, "latest")
+        while (not os.path.exists(latest) and process.poll() is None and
                time.monotonic() - began < 60):
             time.sleep(0.01)
         time.sleep(pause)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        if not os.path.exists(saved):
+        if not os.path.exists(latest):
             raise Failed("no checkpoint appeared in 60 s")
         tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
                   f"--load={saved}")
@@ -528,9 +529,17 @@ def interrupted(tools):
                          f"'{wanted}'")
         tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
                   f"--load={saved}", f"--log={log}")
-        if harness.read_log(log)[0]["step"] != steps + 1:
+        if [e["step"] for e in harness.read_log(log)] != list(
+                range(1, steps + 2)):
             raise Failed("does not continue with the next step")
     return note
+
+
+def generations(folder):
+    """{path: content} of all but the lock, which tells who was there last."""
+    paths = [os.path.join(at, name) for at, _, names in os.walk(folder)
+             for name in names if name != ".lock"]
+    return {path: read(path) for path in paths}
 
 
 def lost_rank(tools, how, *says):
@@ -541,11 +550,11 @@ def lost_rank(tools, how, *says):
     saved = tools.path("saved")
     tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
               f"--save={saved}")
-    before = {n: read(os.path.join(saved, n)) for n in os.listdir(saved)}
+    before = generations(saved)
     tools.extra = {"MERAK_FAULT": f"1:3:{how}", "MERAK_WATCHDOG_SECONDS": "2"}
     note = refuse(tools, "merak-run", plan, f"--data={DATA}", "--steps=5",
                   f"--save={saved}", says=[r"rank 1\b", r"step 3\b", *says])
-    if before != {n: read(os.path.join(saved, n)) for n in os.listdir(saved)}:
+    if before != generations(saved):
         raise Failed("the checkpoint changed")
     return note
 

@@ -83,7 +83,7 @@ def build(tools, tag, layout, *options):
 
 
 def losses(tools, plan, *options):
-    log = tools.path("log.jsonl")
+    log = harness.fresh(tools.path("log.jsonl"))
     tools.run("merak-run", plan, DATA, f"--log={log}", *options)
     return [entry["loss"] for entry in harness.read_log(log)]
 

@@ -43,7 +43,8 @@ def compile_model(tools, model, tag, mesh, microbatch, schedule, *options,
 
 def train(tools, plan, data, graphs, steps=STEPS, *options, save=True):
     """Log entries without times, weights, and what was noted."""
-    log, saved = tools.path(graphs + ".jsonl"), tools.path(graphs)
+    log = harness.fresh(tools.path(graphs + ".jsonl"))
+    saved = tools.path(graphs)
     _, notes = tools.run(TOOL, plan, data, f"--steps={steps}",
                          f"--graphs={graphs}", f"--log={log}",
                          *([f"--save={saved}"] if save else []), *options)

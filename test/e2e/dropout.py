@@ -122,7 +122,7 @@ def compile_plan(tools, model, mesh="none", microbatch="whole",
 
 
 def losses(tools, plan, data, steps, *options):
-    log = tools.path("log.jsonl")
+    log = harness.fresh(tools.path("log.jsonl"))
     tools.run("merak-run", plan, data, f"--steps={steps}", f"--log={log}",
               *options)
     return [entry["loss"] for entry in harness.read_log(log)]

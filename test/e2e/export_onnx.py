@@ -157,7 +157,7 @@ def train(tools, model, data, *options):
 
 def losses_of(tools, plan, data, weights, steps):
     """The plan's losses from weights that stay what they are."""
-    log = tools.path("again.jsonl")
+    log = harness.fresh(tools.path("again.jsonl"))
     tools.run("merak-run", plan, f"--data={data}", f"--steps={steps}",
               f"--load={weights}", f"--log={log}")
     return [entry["loss"] for entry in harness.read_log(log)]

@@ -68,9 +68,20 @@ def write_npy(path, descr, shape, values):
         array.array(DESCRS[descr], values).tofile(file)
 
 
+def generation(folder):
+    """The generation of a folder of checkpoints that counts; the folder itself
+    if it is one."""
+    try:
+        with open(os.path.join(folder, "latest"), encoding="utf-8") as file:
+            return os.path.join(folder, file.read().split()[0])
+    except FileNotFoundError:
+        return folder
+
+
 def read_checkpoint(folder):
     """All tensors of a checkpoint by global name, put together from the boxes
     that index.json lists as pieces."""
+    folder = generation(folder)
     with open(os.path.join(folder, "index.json"), encoding="utf-8") as file:
         index = json.load(file)
     shards = {}
@@ -198,6 +209,14 @@ def all_of(*checks):
 
 def last_lines(text, count=3):
     return " | ".join(line for line in text.strip().splitlines()[-count:])
+
+
+def fresh(path):
+    """The path, without the file that may be there: a run that goes on (--load)
+    would add to its log."""
+    if os.path.exists(path):
+        os.remove(path)
+    return path
 
 
 def read_log(path):

@@ -334,7 +334,7 @@ def build(tools, text, mesh, *options, name="out.plan"):
 
 
 def run(tools, *options, plan="out.plan"):
-    log, saved = tools.path("log.jsonl"), tools.path("saved")
+    log, saved = harness.fresh(tools.path("log.jsonl")), tools.path("saved")
     tools.run("merak-run", tools.path(plan), data(tools), f"--log={log}",
               *options, *([] if any(o.startswith("--save") for o in options)
                           else [f"--save={saved}"]))

@@ -100,7 +100,7 @@ def state_back_into_the_module(tools):
         expect(value.detach().numpy().tobytes() ==
                whole["model." + name].data.tobytes(), f"bits of {name}")
     part = [x[:BATCH] for x in data]
-    again = program.run(part, steps=1, load=result)
+    again = program.run(part, steps=1, load=result, force_resume=True)
     losses, stepped = reference(module, part, classify, steps=1)
     close(again.losses, losses, "loss of one more step", 1e-6)
     for name, value in again.state_dict().items():

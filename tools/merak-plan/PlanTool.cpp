@@ -1,6 +1,7 @@
 #include "tools/merak-plan/PlanTool.h"
 
 #include "passes/CostModel/PlanCosts.h"
+#include "runtime/checkpoint/Gather.h"
 #include "runtime/onnx/ExportOnnx.h"
 #include "runtime/plan/Print.h"
 #include "runtime/plan/Verify.h"
@@ -27,7 +28,8 @@ struct Options {
   bool detailed = false;
   std::string svg, measured; // measured: a trace to read
   runtime::OnnxExportOptions onnx;
-  std::string cluster; // file; empty: what the plan was compiled for
+  std::string cluster;            // file; empty: what the plan was compiled for
+  std::vector<std::string> parts; // folders to gather from
 };
 
 int fail(std::ostream &err, const Status &status) {
@@ -204,6 +206,16 @@ int runExportOnnx(const Options &options, std::ostream &out,
   return kOk;
 }
 
+int runGather(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<runtime::Gathered> done =
+      runtime::gatherCheckpoint(options.parts, options.output);
+  if (!done)
+    return fail(err, done.status());
+  out << fmt::format("{}: step {}, {} shards, {} bytes\n", done->folder,
+                     done->step, done->shards, done->bytes);
+  return kOk;
+}
+
 int runReport(const Options &options, std::ostream &err) {
   Result<Prediction> prediction = predict(options);
   if (!prediction)
@@ -256,6 +268,16 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
                    "the model (default: where it was when the plan was made)");
   onnx->add_flag("--external-data", options.onnx.external,
                  "weights into OUTPUT.data beside the file");
+  CLI::App *gather = app.add_subcommand(
+      "gather", "makes a checkpoint whole that hosts wrote in parts");
+  gather
+      ->add_option("parts", options.parts,
+                   "folders of the hosts, or one generation of each")
+      ->required();
+  gather
+      ->add_option("-o,--output", options.output,
+                   "folder of checkpoints to write it into")
+      ->required();
   for (CLI::App *sub : {draw, page})
     sub->add_option("--trace", options.measured,
                     "trace of a run (merak-run --trace) to lay beside the "
@@ -278,6 +300,8 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       return runDraw(options, out, err);
     if (*onnx)
       return runExportOnnx(options, out, err);
+    if (*gather)
+      return runGather(options, out, err);
     if (*page)
       return runReport(options, err);
     return runSimulate(options, out, err);

@@ -64,8 +64,7 @@ TEST(Safetensors, AFailedFillLeavesNoFile) {
                                [](char *) { return Status::error("lost"); }}})
                 .str(),
             "lost");
-  EXPECT_EQ(readFile(dir + "/x"), "");
-  EXPECT_EQ(readFile(dir + "/x.tmp"), "");
+  EXPECT_EQ(namesIn(dir)->size(), 0u);
   EXPECT_NE(writeSafetensors(dir + "/no/x", {}).str().find("cannot write"),
             std::string::npos);
 }
@@ -95,6 +94,26 @@ TEST(Safetensors, BadFilesGetASentence) {
       errorOf(withHeader(
           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "")),
       "tensor \"a\" lies at bytes 8..0 of 0, expected 8 bytes");
+  // Sizes whose product wraps, beside a zero.
+  EXPECT_EQ(errorOf(withHeader(
+                R"({"a":{"dtype":"F32","shape":[4611686018427387904,0,4],)"
+                R"("data_offsets":[0,0]}})",
+                "")),
+            "tensor \"a\" has no valid shape");
+}
+
+TEST(Safetensors, EachByteBelongsToOneTensor) {
+  auto two = [](const std::string &first, const std::string &second) {
+    return R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)" + first +
+           R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":)" + second + "}}";
+  };
+  EXPECT_EQ(errorOf(withHeader(two("[0,4]", "[4,8]"), "12345678")), "");
+  EXPECT_EQ(errorOf(withHeader(two("[0,4]", "[0,4]"), "12345678")),
+            "tensor \"b\" overlaps another one at byte 0 of the data");
+  EXPECT_EQ(errorOf(withHeader(two("[0,4]", "[5,9]"), "123456789")),
+            "tensor \"b\" lies behind a gap at byte 5 of the data");
+  EXPECT_EQ(errorOf(withHeader(two("[0,4]", "[4,8]"), "123456789")),
+            "1 bytes behind the last tensor");
 }
 
 } // namespace merak::runtime::test

@@ -1,4 +1,4 @@
-#include "test/unit/checkpoint/CheckpointTesting.h"
+#include "test/unit/checkpoint/Layouts.h"
 
 #include "runtime/core/HalfFloat.h"
 
@@ -58,8 +58,8 @@ TEST(TensorStore, RoundedCopiesAreMadeFromTheMasterValues) {
   EXPECT_EQ(bf16ToFloat(halves[1]), -3.0f);
   // The checkpoint has the exact value, not the rounded one.
   const std::string dir = temporaryFolder() + "/checkpoint";
-  ASSERT_TRUE(saveCheckpoint(h.plan, h.ranks, dir, {}).ok());
-  auto shard = openSafetensors(dir + "/rank-0.safetensors");
+  ASSERT_TRUE(save(h, dir, {}).ok());
+  auto shard = openSafetensors(dir + "/step-0/rank-0.safetensors");
   ASSERT_TRUE(shard.ok());
   EXPECT_EQ(shard->tensors.at("w").dtype, planpb::F32);
 }

@@ -170,6 +170,19 @@ TEST(Session, HoldsTheArenasOfThePlan) {
   }
 }
 
+// A run that goes on does not tell of a step twice.
+TEST(RunLog, WhatIsDoneAgainIsCut) {
+  const std::string two = "{\"step\":1}\n{\"step\":2,\"loss\":null}\n";
+  EXPECT_EQ(*keptOfLog("", 5), 0u);
+  EXPECT_EQ(*keptOfLog(two, 2), two.size());
+  EXPECT_EQ(*keptOfLog(two, 9), two.size());
+  EXPECT_EQ(*keptOfLog(two + "{\"step\":3}\n{\"step\":4}\n", 2), two.size());
+  EXPECT_EQ(*keptOfLog(two + "{\"step\":", 2), two.size()) << "cut off";
+  for (int64_t before : {1, 2})
+    EXPECT_EQ(keptOfLog(two + "Dear diary\n", before).status().str(),
+              "line 3 is not of the log of a run");
+}
+
 TEST(RunLog, LinesForPeopleAndPrograms) {
   StepResult step;
   step.step = 3;
@@ -225,10 +238,29 @@ TEST(RunMain, ExitCodes) {
             0);
   const std::string log = readFile(dir + "/log.jsonl");
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3);
-  EXPECT_NE(readFile(dir + "/out/index.json").find("\"step\": 3"),
-            std::string::npos);
-  EXPECT_EQ(
-      run({dir + "/x.plan", "--data=synthetic", "--load=" + dir + "/out"}), 0);
+  for (int step : {2, 3})
+    EXPECT_NE(
+        readFile(dir + "/out/step-" + std::to_string(step) + "/index.json")
+            .find("\"step\": " + std::to_string(step)),
+        std::string::npos);
+  const std::string resume = "--load=" + dir + "/out";
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", resume,
+                 "--log=" + dir + "/log.jsonl"}),
+            0);
+  const std::string longer = readFile(dir + "/log.jsonl");
+  EXPECT_EQ(longer.substr(0, log.size()), log) << "the log goes on";
+  EXPECT_EQ(std::count(longer.begin(), longer.end(), '\n'), 4);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", resume, "--seed=0"}), 0);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", resume, "--seed=1"}), 1);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", resume, "--seed=1",
+                 "--force-resume"}),
+            0);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--save-wait"}), 2);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--force-resume"}), 2);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--on-nonfinite=maybe"}),
+            2);
+  EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic", "--on-nonfinite=skip"}),
+            1);
   EXPECT_EQ(run({dir + "/x.plan", "--data=synthetic",
                  "--log=" + dir + "/no/log.jsonl"}),
             1);

@@ -5,7 +5,6 @@
 #include "runtime/launch/StopTogether.h"
 #include "test/unit/rendezvous/StoreTesting.h"
 
-#include <csignal>
 #include <mutex>
 #include <random>
 #include <set>
@@ -28,9 +27,10 @@ TEST(StopTogether, AllDoTheSameSteps) {
       int done = 0;
       while (true) {
         const bool signal = store.rank() == asked && done >= when;
-        auto another = together.mayBegin(signal ? SIGTERM : 0);
-        ASSERT_TRUE(another.ok()) << another.status().str();
-        if (!*another)
+        auto turn = together.next({false, signal ? "SIGTERM" : ""});
+        ASSERT_TRUE(turn.ok()) << turn.status().str();
+        EXPECT_FALSE(turn->save);
+        if (!turn->step)
           break;
         ASSERT_TRUE(store.barrier("step", 20).ok());
         ++done;
@@ -44,10 +44,61 @@ TEST(StopTogether, AllDoTheSameSteps) {
   }
 }
 
+// Ranks are asked to save at times that only chance knows, several at once, one
+// of them again and again, and at last one to stop: all save after the same
+// steps.
+TEST(StopTogether, AllSaveAfterTheSameSteps) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::set<int>> asked(4);
+    for (int rank = 0; rank < 4; ++rank)
+      for (int k = int(random() % 3); k-- > 0;)
+        asked[size_t(rank)].insert(int(random() % 8));
+    const int stopper = int(random() % 4), last = 8 + int(random() % 6);
+    std::mutex mutex;
+    std::set<std::vector<int>> saves;
+    runStores(4, [&](Store &store) {
+      StopTogether together(&store);
+      ASSERT_TRUE(store.barrier("begin", 20).ok());
+      std::vector<int> mine;
+      int done = 0;
+      while (true) {
+        Wish wish;
+        wish.save = asked[size_t(store.rank())].contains(done);
+        if (store.rank() == stopper && done >= last)
+          wish.stop = "SIGHUP";
+        auto turn = together.next(wish);
+        ASSERT_TRUE(turn.ok()) << turn.status().str();
+        if (turn->save) {
+          mine.push_back(done);
+          ASSERT_TRUE(store.barrier("save", 20).ok());
+        }
+        if (!turn->step)
+          break;
+        ASSERT_TRUE(store.barrier("step", 20).ok());
+        ++done;
+      }
+      EXPECT_EQ(together.cause(), "SIGHUP");
+      mine.push_back(done);
+      std::lock_guard lock(mutex);
+      saves.insert(mine);
+    });
+    EXPECT_EQ(saves.size(), 1u) << round;
+    bool any = false;
+    for (const std::set<int> &one : asked)
+      any |= !one.empty();
+    EXPECT_EQ(saves.begin()->size() > 1, any) << round;
+  }
+}
+
 TEST(StopTogether, AloneItStopsAtOnce) {
   StopTogether together(nullptr);
-  EXPECT_TRUE(*together.mayBegin(0));
-  EXPECT_FALSE(*together.mayBegin(SIGINT));
+  EXPECT_TRUE(together.next({})->step);
+  auto turn = together.next({true, ""});
+  EXPECT_TRUE(turn->save && turn->step);
+  EXPECT_FALSE(together.next({})->save);
+  turn = together.next({true, "SIGINT"});
+  EXPECT_TRUE(turn->save && !turn->step);
   EXPECT_EQ(together.cause(), "SIGINT");
 }
 

@@ -1,0 +1,108 @@
+// The state of a run: from checkpoints, and into them.
+#include "runtime/launch/Session.h"
+
+#include "runtime/checkpoint/HostCopy.h"
+#include "runtime/core/LearningRate.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace merak::runtime {
+namespace {
+
+std::string scheduleOf(const planpb::Optimizer &optimizer) {
+  if (!optimizer.rate().empty())
+    return optimizer.rate();
+  std::string name = planpb::Optimizer::Schedule_Name(optimizer.schedule());
+  for (char &c : name)
+    c = char(std::tolower(c));
+  if (optimizer.schedule() == planpb::Optimizer::CONSTANT)
+    return fmt::format("{} lr={}", name, optimizer.lr());
+  return fmt::format("{} lr={} warmup={} total={} min={}", name, optimizer.lr(),
+                     optimizer.warmup(), optimizer.total(),
+                     optimizer.min_factor());
+}
+
+void addLine(std::string &note, const std::string &line) {
+  note += (note.empty() ? "" : "\n") + line;
+}
+
+} // namespace
+
+Status Session::loadWeights(const std::string &load, std::string *note,
+                            bool anyData) {
+  TensorStore checkpoint;
+  CheckpointState loaded;
+  if (!load.empty())
+    MERAK_RETURN_IF_ERROR(
+        openCheckpoint(plan_, load, checkpoint, loaded, memories_));
+  const CheckpointState now = state();
+  const bool trains = plan_.file.mode() == "train";
+  if (trains && !anyData && !loaded.data.empty() && loaded.data != now.data)
+    return Status::error(
+        fmt::format("\"{}\" was trained on other data: it had {}, --data is {} "
+                    "(--force-resume goes on with them)",
+                    load, loaded.data, now.data.empty() ? "none" : now.data));
+  if (trains && !loaded.schedule.empty() && loaded.schedule != now.schedule)
+    addLine(loaded.note,
+            fmt::format("\"{}\" was trained with the learning rate \"{}\", the "
+                        "plan's is \"{}\"",
+                        load, loaded.schedule, now.schedule));
+  auto store = TensorStore::fromPlan(plan_, &checkpoint);
+  if (!store)
+    return store.status();
+  for (const auto &[name, tensor] : checkpoint.tensors())
+    store->add(name, tensor);
+  MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *store));
+  nextStep_ = loaded.step;
+  skipped_ = loaded.skipped;
+  if (data_)
+    data_->setPosition(loaded.step, loaded.samples);
+  if (note)
+    *note = loaded.note;
+  loaded_ = std::move(loaded);
+  return {};
+}
+
+CheckpointState Session::state() {
+  CheckpointState state;
+  state.step = nextStep_;
+  state.samples = data_ ? data_->position(nextStep_)
+                        : nextStep_ * plan_.file.global_batch();
+  state.skipped = skipped_;
+  state.seed = options_.seed;
+  if (data_)
+    state.data = data_->identity();
+  const planpb::Optimizer &optimizer = plan_.file.optimizer();
+  state.schedule = scheduleOf(optimizer);
+  state.lr = rate_ ? rate_->at(nextStep_) : learningRate(optimizer, nextStep_);
+  if (!std::isfinite(state.lr))
+    state.lr = 0; // a file of numbers has no other
+  return state;
+}
+
+Status Session::openSaves(const SaveOptions &options) {
+  auto saves =
+      CheckpointWriter::open(plan_, memories_, options, world_->store());
+  if (!saves)
+    return saves.status();
+  saves_ = std::move(*saves);
+  return {};
+}
+
+Status Session::save(bool beside) {
+  if (!saves_)
+    return Status::error("no folder was opened for checkpoints");
+  if (savedStep_ == nextStep_) { // it may have failed beside the steps
+    if (beside)
+      return {};
+    const Status before = saves_->wait();
+    if (before.ok())
+      return before;
+  }
+  savedStep_ = nextStep_;
+  return beside ? saves_->begin(state()) : saves_->write(state());
+}
+
+} // namespace merak::runtime
