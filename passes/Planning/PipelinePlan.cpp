@@ -14,7 +14,7 @@ namespace merak::planning {
 constexpr double kExhaustive = 300;
 // Time and memory differences below this part do not count.
 constexpr double kSmall = 1e-9;
-// Rungs tried where none of a stage fits.
+// Levels of recomputation tried where none of a stage fits.
 constexpr size_t kScanned = 16;
 // A list schedule replaces a named one if it is faster by this part.
 constexpr double kWorthAList = 1e-3;
@@ -296,7 +296,7 @@ private:
     };
     if (bytes(0) <= limit)
       return {};
-    // Rungs of this stage alone.
+    // Levels at which this stage changes.
     std::vector<int> levels;
     for (int i = begin[v]; i < begin[v + 1]; ++i)
       if (model.level(i) < model.levels())
