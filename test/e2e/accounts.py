@@ -6,26 +6,28 @@ bytes     of parameters, gathered copies, gradients and optimizer state, for eac
           level of ZeRO, number of replicas and precision: the formulas of the
           table, over the parameters that the replicas divide; what they do not
           divide lies whole and is named
-arena     what merakc predicted for a stage, what the plan lays out, and what
-          merak-run allocates, of the same plans, within 1 %
-little    a model that no plan without parts of parameters fits within a limit
-          trains there with the losses of one rank
+arena     what merak-plan predicts and what merak-run allocates, within 1 %
+little    a model that no plan of replicas and stages fits within a limit trains
+          there under ZeRO-3, with the losses of one rank
 links     bytes of each collective of a step, by action
 tokens    sequence parallelism sends over tp what plain tp sends
+ranks     a searched plan has the mesh that the search chose
 columns   a table in columns over dp is reduced over nothing; its rows cross the
           links once a microbatch and direction
 """
 import functools
 import json
-import math
 import os
 import re
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "../../bench"))
 import exact_models
 import harness
 import matrix
-import seam_strategies
+import seam_models
+import seam_plans
 from harness import Case, Failed
 
 NEAR = 0.01
@@ -109,17 +111,6 @@ def stack(width=192, layers=4):
     return g
 
 
-def write(tools, graph):
-    """The model's file; its data beside it."""
-    path, data = tools.path(graph.name + ".textproto"), tools.path("data")
-    os.makedirs(data, exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(graph.text())
-    for key, (descr, shape, values) in graph.data.items():
-        harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
-    return path
-
-
 def compiled(tools, model, mesh, microbatch, *options, leaf="out.plan"):
     plan = tools.path(leaf)
     text = "".join(tools.run("merakc", model, "-v", "-o", plan,
@@ -129,10 +120,6 @@ def compiled(tools, model, mesh, microbatch, *options, leaf="out.plan"):
 
 
 # ------------------------------------------------------------ bytes
-
-
-def elements(graph):
-    return {name: len(values) for name, values in graph.weights.items()}
 
 
 def expected_bytes(account, level, used):
@@ -161,7 +148,7 @@ def degree_of(axes, account):
 
 def bytes_body(mesh, microbatch, level, precision, clip, tools):
     graph = stack()
-    plan, _ = compiled(tools, write(tools, graph), mesh, microbatch, ADAM,
+    plan, _ = compiled(tools, seam_models.write(tools, graph)[0], mesh, microbatch, ADAM,
                        f"--zero={level}", f"--precision={precision}",
                        *([CLIP] if clip == "clipped" else []))
     d = matrix.degrees(mesh)["dp"]
@@ -230,7 +217,7 @@ SMALL = 256  # bytes of losses, norms and counts that are summed besides
 
 def links_body(mesh, microbatch, level, precision, tools):
     graph = stack()
-    plan, _ = compiled(tools, write(tools, graph), mesh, microbatch, ADAM, CLIP,
+    plan, _ = compiled(tools, seam_models.write(tools, graph)[0], mesh, microbatch, ADAM, CLIP,
                        f"--zero={level}", f"--precision={precision}")
     sizes = matrix.degrees(mesh)
     used = 2 if precision == "bf16" else 4
@@ -263,6 +250,151 @@ def check_gathers(account, level, parts, m):
                          f"besides F, at most {m * parts} are used there")
 
 
+# ------------------------------------------------------------ tokens, columns
+
+GPT = os.path.join(harness.ROOT, "samples/01-train-gpt/model.onnx")
+
+
+def tokens_body(recompute, tools):
+    """The bytes that plain tp sends. Kept activations: what lies between what tp
+    divides becomes a part of the tokens; inputs that are gathered in front of a
+    product stay whole where their weight gradient reads them again, and so do the
+    logits' loss and masks."""
+    found = {}
+    for leaf, options in (("plain", []), ("tokens", ["--sequence-parallel=on"])):
+        plan = tools.path(leaf)
+        tools.run("merakc", GPT, "-q", "-o", plan, "--devices=2",
+                  "--mesh=pp=1,dp=1,tp=2", "--global-batch=8", "--microbatch=8",
+                  f"--recompute={recompute}", "--tp-overlap=0", ADAM, *options)
+        found[leaf] = accounts(tools, plan)[0]
+    plain, tokens = found["plain"], found["tokens"]
+    sent = [a.total("FB", over="tp", column=5) for a in (plain, tokens)]
+    kept = tokens.of("activations") / plain.of("activations")
+    if not tokens.total(kind="reduce_scatter", over="tp"):
+        raise Failed("nothing is scattered over tp")
+    if sent[1] > sent[0] * (1 + NEAR):
+        raise Failed(f"{sent[1]} bytes are sent over tp, {sent[0]} without")
+    if not 0.5 <= kept < 1:
+        raise Failed(f"activations are {kept:.2f} of those without")
+    return f"{sent[1]} bytes sent, {sent[0]} without; activations {kept:.2f}"
+
+
+def columns_body(microbatch, tools):
+    """EmbRace's hybrid with dense columns: of N ranks each sends (N - 1) / N of its
+    rows, forward and backward, once a microbatch; ids of all are gathered; nothing
+    of the table is reduced."""
+    graph = seam_plans.embedding(rows=512, width=64, tokens=16, layers=1)
+    path, strategy = tools.path("m.textproto"), tools.path("s.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(graph.text())
+    with open(strategy, "w", encoding="utf-8") as file:
+        json.dump({"version": 2, "mesh": {"pp": 1, "dp": 2, "tp": 1},
+                   **seam_plans.columns(graph)}, file)
+    account = None
+    for option in ([], [f"--strategy={strategy}"]):
+        plan, _ = compiled(tools, path, "dp=2", microbatch, ADAM, *option)
+        plain, account = account, accounts(tools, plan)[0]
+    rows, width = matrix.GLOBAL_BATCH * 16, 64
+    near("rows exchanged", account.total(kind="all_to_all", over="dp", column=5),
+         2 * rows * width // 2 * 4 // 2)
+    table = 512 * width * 4
+    near("bytes that are not reduced", plain.total(kind="all_reduce", over="dp") -
+         account.total(kind="all_reduce", over="dp"), table)
+    if account.stored.get(("dp",), (0,))[0] * 4 != table:
+        raise Failed("the table does not lie in columns over dp")
+    return (f"{account.total(over='dp', column=5)} bytes sent, "
+            f"{plain.total(over='dp', column=5)} by replicas")
+
+
+# ------------------------------------------------------------ arenas
+
+
+def arena_body(mesh, level, precision, tools):
+    """What merak-plan says and what merak-run allocates."""
+    plan, log = tools.path("out.plan"), tools.path("log.jsonl")
+    model, data = seam_models.write(tools, stack(layers=2))
+    compiled(tools, model, mesh, "half", ADAM, CLIP, f"--zero={level}",
+             f"--precision={precision}")
+    text, _ = tools.run("merak-plan", "simulate", plan)
+    predicted = int(re.search(r"^allocated: (\d+) bytes", text, re.M)[1])
+    tools.run("merak-run", plan, f"--data={data}", "--steps=2", "--threads=1",
+              f"--log={log}")
+    allocated = max(e["memory_bytes"] for e in harness.read_log(log))
+    near("allocated", allocated, predicted)
+    return f"{allocated} bytes, predicted {predicted / allocated - 1:+.2%}"
+
+
+# ------------------------------------------------------------ little memory
+
+
+def little(tools):
+    """Of plans without tensor parallelism, which stores in parts as well."""
+    g = exact_models.Graph("one")
+    h = g.op("MatMul", g.input("x", [64], 0, 1), g.weight("w", [64, 2048]))
+    g.target_loss(g.op("MatMul", g.op("Relu", h),
+                       g.weight("out", [2048, 4])), [4])
+    model, data = seam_models.write(tools, g)
+    options = ["--global-batch=8", "--optimizer=adamw:lr=0.001", CLIP]
+    four = "--devices=4"
+
+    def arena(*more):
+        plan = tools.path("try.plan")
+        tools.run("merakc", model, "-q", "-o", plan, *options, four, *more)
+        return max(a.of("in all") for a in accounts(tools, plan))
+
+    least = arena("--objective=memory", "--forbid=zero,tensor")
+    parts = arena("--mesh=pp=1,dp=4,tp=1", "--zero=3")
+    limit = (least + parts) // 2
+    _, errors = tools.run("merakc", model, "-o", tools.path("no.plan"), *options,
+                          four, "--forbid=zero,tensor", f"--memory-limit={limit}", expect=1)
+    if "no plan fits" not in errors or parts > 0.9 * least:
+        raise Failed(f"{parts} bytes with ZeRO-3, {least} without: "
+                     f"{harness.last_lines(errors)}")
+    losses = []
+    for plan, more in (("fits", [four, "--mesh=pp=1,dp=4,tp=1", "--zero=3",
+                             f"--memory-limit={limit}"]),
+                       ("alone", ["--devices=1"])):
+        log = tools.path(plan + ".jsonl")
+        tools.run("merakc", model, "-q", "-o", tools.path(plan), *options, *more)
+        tools.run("merak-run", tools.path(plan), f"--data={data}", "--steps=2",
+                  f"--log={log}")
+        losses.append([e["loss"] for e in harness.read_log(log)])
+    for found, wanted in zip(*losses):
+        if not abs(found - wanted) <= 1e-4 * abs(wanted):
+            raise Failed(f"losses {losses[0]}, of one rank {losses[1]}")
+    return f"{parts} bytes, {least} without; losses {losses[0]}"
+
+
+# ------------------------------------------------------------ ranks
+
+
+def ranks_body(name, devices, tools):
+    """A plan that the search chose has the mesh that it chose, whichever number of
+    replicas was priced first."""
+    make, batch, _ = seam_plans.CASES[name]
+    path, cluster = tools.path("m.textproto"), tools.path("c.json")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(make().text())
+    with open(seam_plans.XEON, encoding="utf-8") as file:
+        data = json.load(file)
+    data["links"] = {"intra": {"bandwidth": 1e8, "latency": 5e-5}}
+    data["nodes"][0]["devices"] = data["host"]["cores"] = devices
+    with open(cluster, "w", encoding="utf-8") as file:
+        json.dump(data, file)
+    plan, strategy = tools.path("out.plan"), tools.path("s.json")
+    tools.run("merakc", path, "-q", "-o", plan, f"--devices={devices}",
+              f"--cluster={cluster}", f"--global-batch={batch}",
+              f"--emit-strategy={strategy}")
+    with open(strategy, encoding="utf-8") as file:
+        mesh = json.load(file)["mesh"]
+    text, _ = tools.run("merak-plan", "print", plan)
+    found = dict(re.findall(r"(\w+)=(\d+)", re.search(r"^  mesh (.*)", text,
+                                                      re.M)[1]))
+    if {k: int(v) for k, v in found.items()} != mesh:
+        raise Failed(f"the plan's mesh is {found}, {mesh} was chosen")
+    return str(mesh)
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = []
@@ -287,6 +419,20 @@ def main():
         cases.append(Case(
             f"links {mesh} {microbatch} zero={level} {precision}",
             functools.partial(links_body, mesh, microbatch, level, precision)))
+    cases += [Case(f"arena {mesh} zero={level} {precision}",
+                   functools.partial(arena_body, mesh, level, precision))
+              for mesh in ("dp=2", "dp=2,tp=2") for level in (1, 2, 3)
+              for precision in ("fp32", "bf16")]
+    cases += [Case(f"tokens {recompute}", functools.partial(tokens_body,
+                                                            recompute))
+              for recompute in ("none", "full")]
+    cases += [Case(f"columns {microbatch}", functools.partial(columns_body,
+                                                              microbatch))
+              for microbatch in ("whole", "half")]
+    cases.append(Case("little memory", little))
+    cases += [Case(f"ranks {name} {devices}", functools.partial(
+        ranks_body, name, devices))
+              for name in seam_plans.CASES for devices in (2, 4)]
     return harness.run_cases("accounts", cases, args)
 
 

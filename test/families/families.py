@@ -222,7 +222,7 @@ RANDOM_MESHES = ["none", "pp=2", "pp=3", "pp=4", "pp=8", "tp=2", "tp=4", "dp=2",
 REFUSALS = ["splits a microbatch into two submicrobatches",
             "needs the whole batch of",
             "summed over all microbatches before it can run",
-            "nothing is summed over tp"]
+            "nothing is summed over tp", "no dimension of tokens that"]
 
 
 def draw(r, info):
