@@ -39,9 +39,19 @@ if(MERAK_ASSERTIONS)
   string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
 endif()
 option(MERAK_ASAN "Address and undefined-behaviour sanitizers" OFF)
+option(MERAK_TSAN "Thread sanitizer" OFF)
+# A finding ends the program. Instrumented code gains little from -O2, and lines
+# are all that a finding shows.
+set(sanitizer "")
 if(MERAK_ASAN)
-  add_compile_options(-fsanitize=address,undefined -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=address,undefined)
+  set(sanitizer address,undefined)
+elseif(MERAK_TSAN)
+  set(sanitizer thread)
+endif()
+if(sanitizer)
+  add_compile_options(-fsanitize=${sanitizer} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer $<$<COMPILE_LANGUAGE:C,CXX>:-O1> -g1)
+  add_link_options(-fsanitize=${sanitizer})
 endif()
 
 find_package(Threads REQUIRED)

@@ -4,6 +4,7 @@
 #include "codegen/PlanWriter/Manifest.h"
 #include "codegen/PlanWriter/ProgramWriter.h"
 #include "runtime/plan/Partial.h"
+#include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -180,10 +181,15 @@ LogicalResult writePlan(ModuleOp module, const PlanWriterOptions &options,
                 std::move(verified).withContext(
                     "internal error: the plan does not pass its verifier"));
   }
+  const bool hasKernels = !built->plan.file.kernels().empty();
   Status saved = savePlan(options.directory, std::move(built->plan.file),
                           std::move(built->plan.programs), built->extras);
   if (!saved.ok())
     return fail(module, saved);
+  if (Status key = hasKernels ? canSign() : Status(); !key.ok())
+    module.emitWarning("the plan is not signed, so merak-run wants "
+                       "--trust-plan: " +
+                       key.str());
   return success();
 }
 

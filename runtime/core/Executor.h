@@ -73,8 +73,12 @@ public:
   uint64_t progress() const;
   // One line for each lane that is not idle: what it waits in.
   std::vector<std::string> positions() const;
-  // By lane. Valid between steps.
+  // By lane, what was recorded since `forgetTrace`. Valid between steps.
   const std::vector<std::vector<TraceEvent>> &trace() const { return trace_; }
+  void forgetTrace() {
+    for (std::vector<TraceEvent> &lane : trace_)
+      lane.clear();
+  }
 
 private:
   // What the watchdog and other lanes can see of a lane.

@@ -1,6 +1,8 @@
 #include "runtime/launch/LaunchIdentity.h"
 
 #include "runtime/comm/rendezvous/TcpStore.h"
+#include "runtime/trust/Hmac.h"
+#include "runtime/trust/UserKey.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -133,6 +135,20 @@ void readPatience(Reader &reader, LaunchIdentity &identity) {
     identity.silenceSeconds = *seconds;
 }
 
+void readToken(Reader &reader, LaunchIdentity &identity) {
+  const char *token = reader.text("MERAK_TOKEN");
+  const char *file = reader.text("MERAK_TOKEN_FILE");
+  if (token && file)
+    reader.problem("MERAK_TOKEN and MERAK_TOKEN_FILE are both set");
+  // What is wrong with a secret is said without showing it.
+  if (token && !trust::isSecret(token))
+    reader.problem(fmt::format("MERAK_TOKEN: expected at least {} hexadecimal "
+                               "digits, found something else",
+                               trust::kLeastDigits));
+  identity.token = token ? token : "";
+  identity.tokenFile = file ? file : "";
+}
+
 void readSlurm(Reader &reader, LaunchIdentity &identity) {
   const char *step = reader.text("SLURM_STEP_NODELIST");
   const char *nodes = step ? step : reader.text("SLURM_NODELIST");
@@ -212,6 +228,7 @@ Result<LaunchIdentity> launchIdentity(const EnvironmentReader &environment) {
                    "torchrun");
   }
   readPatience(reader, identity);
+  readToken(reader, identity);
   if (!reader.problems.ok())
     return reader.problems;
   if (identity.localRank >= identity.localSize)
@@ -219,13 +236,38 @@ Result<LaunchIdentity> launchIdentity(const EnvironmentReader &environment) {
   return identity;
 }
 
+Result<std::string> runToken(const LaunchIdentity &identity) {
+  if (!identity.token.empty())
+    return identity.token;
+  if (!identity.tokenFile.empty()) {
+    auto text = trust::readSecret(identity.tokenFile);
+    if (text.ok() && !trust::isSecret(*text))
+      return Status::error(fmt::format(
+          "{}: expected at least {} hexadecimal digits, found something else",
+          identity.tokenFile, trust::kLeastDigits));
+    return text;
+  }
+  auto key = trust::userKey();
+  if (!key.ok())
+    return Status::error(fmt::format("the run has no secret: set MERAK_TOKEN "
+                                     "to the same {} random hexadecimal "
+                                     "digits for all ranks ({})",
+                                     trust::kLeastDigits, key.status().str()));
+  return trust::toHex(trust::view(
+      trust::hmac(*key, fmt::format("merak run\n{}\n{}", identity.masterPort,
+                                    identity.run))));
+}
+
 Result<std::unique_ptr<Store>> openStore(const LaunchIdentity &identity) {
+  auto token = runToken(identity);
+  if (!token.ok())
+    return token.status();
   TcpStoreOptions options;
   options.rank = identity.rank;
   options.size = identity.size;
   options.addresses = {identity.masterAddress};
   options.port = identity.masterPort;
-  options.token = identity.run;
+  options.token = std::move(*token);
   options.connectSeconds = identity.connectSeconds;
   options.silenceSeconds = identity.silenceSeconds;
   return openTcpStore(options);

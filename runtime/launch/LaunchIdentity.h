@@ -28,8 +28,10 @@ struct LaunchIdentity {
   // MPI itself can tell.
   std::string masterAddress;
   int masterPort = 0;
-  // Tells runs on one port apart; may be empty.
+  // Tells runs on one port apart; may be empty. No secret.
   std::string run;
+  // The run's secret or the file that has it, from the user; both may be empty.
+  std::string token, tokenFile;
   double connectSeconds = 60; // MERAK_CONNECT_SECONDS: for all to come
   double silenceSeconds = 7;  // MERAK_SILENCE_SECONDS: then a rank is lost
 };
@@ -40,6 +42,11 @@ using EnvironmentReader = std::function<const char *(const char *)>;
 // All that is missing, not a number, out of range or contradictory is reported
 // at once.
 Result<LaunchIdentity> launchIdentity(const EnvironmentReader &environment);
+
+// The secret by which ranks know each other: MERAK_TOKEN, what the file
+// MERAK_TOKEN_FILE holds, or else made of this user's key (UserKey.h), which
+// processes of one host, and hosts of one home folder, have in common.
+Result<std::string> runToken(const LaunchIdentity &identity);
 
 // The store at `masterAddress`, for launchers that tell where rank 0 is.
 Result<std::unique_ptr<Store>> openStore(const LaunchIdentity &identity);

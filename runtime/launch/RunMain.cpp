@@ -7,6 +7,7 @@
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/SaveOptions.h"
 #include "runtime/launch/StopTogether.h"
+#include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
 
 #include <CLI/CLI.hpp>
@@ -26,6 +27,7 @@ struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
   DataOptions data;
   std::string tokenType = "u16", graphs = "auto";
+  bool trustPlan = false;
   int64_t steps = 1;
   std::string log, saveGrads, trace, out, links, modelDir;
   CheckpointOptions checkpoint;
@@ -39,6 +41,9 @@ void addOptions(CLI::App &app, RunOptions &options,
     names.push_back(name);
   app.add_option("plan", options.plan, "plan directory, made by merakc")
       ->required();
+  app.add_flag("--trust-plan", options.trustPlan,
+               "run the plan's kernels, which are machine code, although this "
+               "user's merakc did not make them");
   app.add_option("--data", options.data.path,
                  "DIR with one <input>.npy for each input, tokens.bin, or "
                  "\"synthetic\"");
@@ -94,7 +99,8 @@ std::string usageProblem(const RunOptions &options) {
   return {};
 }
 
-// MERAK_FAULT=RANK:STEP:fail|hang|kill, for tests of what a lost rank does.
+// MERAK_FAULT=RANK:STEP:fail|hang|kill, for tests of what a lost rank does: in
+// builds with tests alone.
 Status readEnvironment(SessionOptions &session) {
   if (const char *text = std::getenv("MERAK_WATCHDOG_SECONDS")) {
     char *end = nullptr;
@@ -103,6 +109,7 @@ Status readEnvironment(SessionOptions &session) {
       return Status::error(fmt::format(
           "MERAK_WATCHDOG_SECONDS: expected a number, found \"{}\"", text));
   }
+#ifdef MERAK_TEST_FAULTS
   if (const char *text = std::getenv("MERAK_FAULT")) {
     long long rank = 0, step = 0;
     char kind[8] = {};
@@ -116,6 +123,7 @@ Status readEnvironment(SessionOptions &session) {
                      std::strcmp(kind, "hang") == 0,
                      std::strcmp(kind, "kill") == 0};
   }
+#endif
   return {};
 }
 
@@ -208,7 +216,7 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
 
 Result<LoadedPlan> openPlan(RunOptions &options,
                             const ClusterLinks &clusterLinks, World *world) {
-  auto plan = loadPlan(options.plan);
+  auto plan = loadPlanToRun(options.plan, options.trustPlan);
   if (!plan)
     return plan.status();
   MERAK_RETURN_IF_ERROR(verifyPlan(*plan).withContext(options.plan));
@@ -267,6 +275,8 @@ public:
                             last_, trains ? before_ : 0);
     if (!log)
       return log.status();
+    if (!options_.trace.empty())
+      MERAK_RETURN_IF_ERROR(session_.openTrace(options_.trace));
     listenToSignals();
     for (int64_t i = 0; i < options_.steps; ++i) {
       auto turn = together_.next(wishes());
@@ -296,8 +306,7 @@ public:
       problems.merge(session_.save());
     if (!options_.saveGrads.empty())
       problems.merge(session_.saveGradients(options_.saveGrads));
-    if (!options_.trace.empty())
-      problems.merge(session_.writeTrace(options_.trace));
+    problems.merge(session_.closeTrace());
     return problems;
   }
 
@@ -340,8 +349,7 @@ private:
   Status step(RunLog &log, int64_t i) {
     auto step = session_.step();
     if (!step) {
-      if (!options_.trace.empty()) // what happened until then helps
-        (void)session_.writeTrace(options_.trace);
+      (void)session_.closeTrace(); // what happened until then helps
       return step.status();
     }
     if (leads_)

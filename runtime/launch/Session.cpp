@@ -347,6 +347,8 @@ Result<StepResult> Session::step() {
   result.step = ++nextStep_;
   MERAK_RETURN_IF_ERROR(readOutputs(result));
   judge(result);
+  if (trace_)
+    MERAK_RETURN_IF_ERROR(trace_->add());
   return result;
 }
 
@@ -450,17 +452,17 @@ Status Session::saveGradients(const std::string &path) const {
   return runtime::saveGradients(plan_, memories_, path, world_->store());
 }
 
-Status Session::writeTrace(const std::string &path) const {
+Status Session::openTrace(const std::string &path) {
   std::vector<Executor *> executors;
   for (const auto &rank : ranks_)
     executors.push_back(rank->executor.get());
-  Store *store = world_->store();
-  if (!store || !store->aborted())
-    return runtime::writeTrace(path, executors, store);
-  // Nobody can wait for the others any more: to each its own.
-  const int rank = store->rank();
-  return runtime::writeTrace(
-      rank ? fmt::format("{}.rank-{}", path, rank) : path, executors);
+  auto trace = TraceWriter::open(path, std::move(executors), world_->store());
+  if (!trace.ok())
+    return trace.status();
+  trace_ = std::move(*trace);
+  return {};
 }
+
+Status Session::closeTrace() { return trace_ ? trace_->close() : Status(); }
 
 } // namespace merak::runtime

@@ -17,6 +17,8 @@
 
 namespace merak::runtime {
 
+class TraceWriter;
+
 class Watchdog;
 
 // Makes the backend of one rank, which computes with the threads of `pool`.
@@ -116,9 +118,13 @@ public:
   // Why the run ends at a step (from 1) that was bad, and in which samples of
   // which rank that began. All processes look; then no step can follow.
   Status explain(int64_t step, const std::string &bad);
-  // Of a run that was aborted each process writes its own part: rank 0 to
-  // `path`, rank r to `path`.rank-<r>.
-  Status writeTrace(const std::string &path) const;
+  // Before the first step, on all processes: steps are added to the timeline
+  // as they end (TraceWriter.h).
+  Status openTrace(const std::string &path);
+  // Without openTrace nothing. Of the step of a failure each process writes
+  // its own part: rank 0 to the file, rank r to one with ".rank-<r>" behind
+  // its name.
+  Status closeTrace();
   // Values of the last step that are not scalars, by name (infer plans); in
   // rank 0's process.
   Result<std::map<std::string, GlobalOutput>> globalOutputs() const;
@@ -150,6 +156,7 @@ private:
   std::unique_ptr<DataSource> data_;
   std::unique_ptr<InputReader> reader_;
   std::unique_ptr<Watchdog> watchdog_;
+  std::unique_ptr<TraceWriter> trace_;
   std::optional<RateProgram> rate_; // if the plan computes its rate
   int64_t nextStep_ = 0;
   int64_t stepsRun_ = 0; // by this process

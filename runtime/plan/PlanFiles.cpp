@@ -2,6 +2,8 @@
 #include "runtime/plan/Checksum.h"
 #include "runtime/plan/Plan.h"
 
+#include "runtime/plan/Signature.h"
+
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -165,7 +167,9 @@ std::string serialize(const google::protobuf::Message &message) {
 Status writeParts(const fs::path &dir, PlanFile &file,
                   std::vector<Program> &programs,
                   const std::vector<PlanExtra> &extras) {
+  PlanDigest digest;
   auto put = [&](const std::string &name, const std::string &bytes) {
+    digest.add(bytes);
     FileCheck *check = file.add_files();
     check->set_name(name);
     check->set_bytes(bytes.size());
@@ -197,8 +201,13 @@ Status writeParts(const fs::path &dir, PlanFile &file,
   uint64_t checksum = planChecksum(manifest.data(), manifest.size());
   manifest += kTrailerTag;
   manifest.append(reinterpret_cast<const char *>(&checksum), 8);
+  digest.add(manifest);
+  if (const std::string signature = digest.sign(); !signature.empty())
+    MERAK_RETURN_IF_ERROR(writeFile(dir / kSignatureFile, signature));
   return writeFile(dir / kManifest, manifest);
 }
+
+Result<LoadedPlan> load(const std::string &dir, PlanDigest *digest);
 
 } // namespace
 
@@ -207,6 +216,21 @@ uint64_t planChecksum(const void *data, size_t bytes) {
 }
 
 Result<LoadedPlan> loadPlan(const std::string &dir) {
+  return load(dir, nullptr);
+}
+
+Result<LoadedPlan> loadPlanToRun(const std::string &dir, bool trust) {
+  PlanDigest digest;
+  auto plan = load(dir, trust ? nullptr : &digest);
+  if (plan.ok() && !trust && !plan->file.kernels().empty())
+    MERAK_RETURN_IF_ERROR(checkSignature(dir, digest));
+  return plan;
+}
+
+namespace {
+
+// `digest`: of the very bytes that the plan is made of.
+Result<LoadedPlan> load(const std::string &dir, PlanDigest *digest) {
   std::error_code error;
   if (!fs::exists(dir, error))
     return Status::error(fmt::format("{}: no such plan", dir));
@@ -251,6 +275,8 @@ Result<LoadedPlan> loadPlan(const std::string &dir) {
                           path, found, check.checksum()));
       continue;
     }
+    if (digest)
+      digest->add(*bytes);
     for (int i = 0; i < plan.file.programs_size(); ++i) {
       if (plan.file.programs(i) != check.name())
         continue;
@@ -262,8 +288,12 @@ Result<LoadedPlan> loadPlan(const std::string &dir) {
   }
   if (!status.ok())
     return status;
+  if (digest)
+    digest->add(*manifest);
   return plan;
 }
+
+} // namespace
 
 Status savePlan(const std::string &dir, PlanFile file,
                 std::vector<Program> programs,

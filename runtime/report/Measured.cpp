@@ -224,11 +224,21 @@ private:
   double begin_ = 0; // of the step
 };
 
+// A run that was killed while it wrote leaves its last line cut off: without
+// that line the file is whole again (runtime/launch/TraceWriter.h).
+std::string withoutCutLine(const std::string &text) {
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  const size_t line = text.rfind(",\n");
+  if (line == std::string::npos || text.compare(end - 1, 2, "]}") == 0)
+    return text;
+  return text.substr(0, line) + "\n]}\n";
+}
+
 } // namespace
 
 Result<Timeline> measuredTimeline(const LoadedPlan &plan,
                                   const std::string &trace) {
-  return TraceReader(plan).read(trace);
+  return TraceReader(plan).read(withoutCutLine(trace));
 }
 
 Result<Timeline> readMeasured(const LoadedPlan &plan, const std::string &path) {

@@ -2,7 +2,8 @@
 # Sourced; expects `set -euo pipefail`.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-build=${MERAK_BUILD_DIR:-$root/build/release}
+preset=release
+build=${MERAK_BUILD_DIR:-$root/build/$preset}
 logs=$build/logs
 jobs=${MERAK_JOBS:-$(nproc)}
 # Cache hits do not depend on where the repository was cloned.
@@ -40,7 +41,7 @@ configure_and_build() {
   while [ $# -gt 0 ] && [ "$1" != -- ]; do options+=("$1"); shift; done
   [ $# -eq 0 ] || shift
   say "configuring ${build#"$root"/}"
-  logged configure cmake --preset release -S "$root" -B "$build" \
+  logged configure cmake --preset "$preset" -S "$root" -B "$build" \
     "${options[@]}" || return 1
   say "building with $(compile_jobs) jobs"
   local rc=0

@@ -227,6 +227,7 @@ SUITES = {
     "identity": python_suite("test/e2e/identity.py", tools=True),
     "oracle": python_suite("test/e2e/oracle.py", tools=True),
     "mpi": python_suite("test/e2e/mpi.py", tools=True),
+    "strangers": python_suite("test/e2e/strangers.py", tools=True),
     "precision": python_suite("test/e2e/precision.py", tools=True),
     "gpu-kernels": python_suite("test/e2e/gpu_kernels.py", tools=True),
     "cuda-emulated": python_suite("test/e2e/cuda_emulated.py", tools=True),

@@ -113,9 +113,10 @@ def whole(which, tools):
     (model,) = os.listdir(os.path.join(pack_dir, "models"))
     model = os.path.join(pack_dir, "models", model)
     driver = os.path.abspath(os.path.join(tools.bin_dir, "../fake-driver"))
+    tools.extra = {"MERAK_KEY": os.path.join(pack_dir, "key")}
     if os.path.exists(driver):
-        tools.extra = {"LD_LIBRARY_PATH": driver,
-                       "MERAK_FAKE_CUDA": "devices=0"}
+        tools.extra.update({"LD_LIBRARY_PATH": driver,
+                            "MERAK_FAKE_CUDA": "devices=0"})
     _, errors = tools.run(os.path.join(bin_dir, "merak-run"),
                           os.path.join(pack_dir, "plans", plan),
                           "--backend=cuda", f"--model-dir={model}",

@@ -93,6 +93,8 @@ suite() {
 }
 skipped() { if chosen "$1"; then record "$1" skipped "$2"; fi; }
 
+# The key by which the packed plans are signed.
+[ ! -f "$pack/key" ] || export MERAK_KEY=$pack/key
 # Libraries of CUDA that came with Python packages, where there is no toolkit.
 wheels=$(python3 -c 'import glob, sysconfig
 print(":".join(glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")))')

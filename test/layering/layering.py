@@ -61,6 +61,8 @@ RULES = [
      ("runtime/backends/cuda/Bad.cpp", '#include <nccl.h>')),
     ("MPI stays in its communicator", r'^(?!runtime/comm/mpi/)', r'^mpi\.h',
      ("runtime/launch/Bad.cpp", '#include <mpi.h>')),
+    ("OpenSSL stays in runtime/trust", r'^(?!runtime/trust/)', r'^openssl/',
+     ("runtime/launch/Bad.cpp", '#include <openssl/hmac.h>')),
     ("includes start at the repository root", r'', r'^\.\.?/',
      ("runtime/core/Bad.cpp", '#include "../layout/Layout.h"')),
 ]

@@ -38,6 +38,9 @@ int benchToolMain(int argc, const char *const *argv,
   command->add_option("--plan", options.plans,
                       "plan whose generated kernels are measured as well, "
                       "of a GPU all its kernels; may be repeated");
+  command->add_flag("--trust-plan", options.trustPlan,
+                    "run the plans' kernels, which are machine code, although "
+                    "this user's merakc did not make them");
   command->add_option("--rates", options.rates,
                       "with --ranks=env: a cluster file whose rates of kernels "
                       "are taken, only links are measured");

@@ -3,6 +3,7 @@
 #include "passes/CostModel/PlanCosts.h"
 #include "runtime/backends/cpu/CpuBackend.h"
 #include "runtime/comm/rendezvous/Store.h"
+#include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
 #include "tools/merak-bench/Links.h"
 #include "tools/merak-bench/Measure.h"
@@ -219,7 +220,7 @@ private:
 
   Status loadPlans(std::vector<LoadedPlan> &plans) {
     for (const std::string &dir : options_.plans) {
-      Result<LoadedPlan> loaded = loadPlan(dir);
+      Result<LoadedPlan> loaded = loadPlanToRun(dir, options_.trustPlan);
       if (!loaded)
         return loaded.status();
       MERAK_RETURN_IF_ERROR(verifyStructure(*loaded).withContext(dir));

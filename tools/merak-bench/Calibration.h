@@ -16,7 +16,7 @@ struct CalibrationOptions {
   std::vector<std::string> plans;
   std::string rates; // a cluster file: its rates, only links are measured
   int ranks = 0, threads = 1; // 0 ranks: two of a host, one of a device
-  bool quick = false, quiet = false;
+  bool quick = false, quiet = false, trustPlan = false;
 };
 
 // `device`: null on a host, which makes a backend for each rank. `world`: of

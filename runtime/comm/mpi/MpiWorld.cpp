@@ -3,10 +3,9 @@
 #include "runtime/comm/mpi/MpiCommunicator.h"
 #include "runtime/comm/rendezvous/TcpStore.h"
 #include "runtime/comm/rendezvous/Wire.h"
+#include "runtime/trust/Hmac.h"
 
 #include <fmt/format.h>
-
-#include <random>
 
 namespace merak::runtime {
 namespace {
@@ -96,7 +95,7 @@ Result<std::unique_ptr<World>> openMpiWorld(const MpiOptions &options) {
     meeting.addresses = options.masterAddress.empty()
                             ? localAddresses()
                             : std::vector<std::string>{options.masterAddress};
-    meeting.token = std::to_string(std::random_device{}());
+    meeting.token = trust::toHex(trust::randomBytes(16));
   }
   meeting = tell(std::move(meeting), rank, comm);
   if (!meeting.port)

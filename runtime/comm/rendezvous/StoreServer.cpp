@@ -1,14 +1,12 @@
 #include "runtime/comm/rendezvous/StoreServer.h"
 
+#include "runtime/comm/rendezvous/Sockets.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,28 +14,25 @@ namespace merak::runtime {
 namespace {
 
 constexpr double kSignSeconds = 1; // between signs of life
+// Of one rank, then the others have their turn.
+constexpr int kReadsAtOnce = 64;
 
 double secondsSince(std::chrono::steady_clock::time_point time) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - time)
       .count();
 }
 
-void setNonBlocking(int socket) {
-  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
-}
-
 } // namespace
 
 StoreServer::StoreServer(Options options, int listener, int own)
     : options_(std::move(options)), listener_(listener),
+      strangers_(listener, options_.token, options_.size),
       lastSign_(Clock::now()) {
   if (pipe(wake_) != 0)
     wake_[0] = wake_[1] = -1;
   setNonBlocking(listener_);
   setNonBlocking(own);
-  Peer &peer = peers_[nextPeer_++];
-  peer.socket = own;
-  peer.heard = Clock::now();
+  admit(0, own, options_.host);
   thread_ = std::thread([this] { main(); });
 }
 
@@ -48,15 +43,20 @@ StoreServer::~StoreServer() {
   thread_.join();
   for (auto &[id, peer] : peers_)
     ::close(peer.socket);
-  ::close(listener_);
+  if (listener_ >= 0)
+    ::close(listener_);
   ::close(wake_[0]);
   ::close(wake_[1]);
 }
 
 void StoreServer::main() {
   while (!stop_) {
-    std::vector<pollfd> polled = {{wake_[0], POLLIN, 0},
-                                  {listener_, POLLIN, 0}};
+    std::vector<pollfd> polled = {
+        {wake_[0], POLLIN, 0},
+        {strangers_.mayAccept() ? listener_ : -1, POLLIN, 0}};
+    const size_t firstStranger = polled.size();
+    strangers_.watch(polled);
+    const size_t firstPeer = polled.size();
     std::vector<int> ids;
     for (auto &[id, peer] : peers_) {
       const short events = POLLIN | (peer.sent < peer.out.size() ? POLLOUT : 0);
@@ -64,10 +64,8 @@ void StoreServer::main() {
       ids.push_back(id);
     }
     poll(polled.data(), polled.size(), pollMilliseconds());
-    if (polled[1].revents)
-      accept();
     for (size_t i = 0; i < ids.size(); ++i) {
-      const short events = polled[i + 2].revents;
+      const short events = polled[i + firstPeer].revents;
       if (!events)
         continue;
       if (events & POLLOUT)
@@ -76,14 +74,10 @@ void StoreServer::main() {
       if (events & (POLLIN | POLLHUP | POLLERR))
         receive(ids[i]);
     }
+    if (listener_ >= 0)
+      meetStrangers(&polled[1], &polled[0] + firstStranger);
     expire();
     watch();
-    std::vector<int> closing;
-    for (auto &[id, peer] : peers_)
-      if (peer.closing && peer.sent >= peer.out.size())
-        closing.push_back(id);
-    for (int id : closing)
-      close(id);
   }
 }
 
@@ -102,18 +96,60 @@ int StoreServer::pollMilliseconds() const {
   return std::max<int>(0, int(wait.count()) + 1);
 }
 
-void StoreServer::accept() {
-  while (true) {
-    const int socket = ::accept(listener_, nullptr, nullptr);
-    if (socket < 0)
-      return;
-    setNonBlocking(socket);
-    const int on = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    Peer &peer = peers_[nextPeer_++];
-    peer.socket = socket;
-    peer.heard = Clock::now();
+void StoreServer::meetStrangers(const pollfd *listening, const pollfd *polled) {
+  for (const Claim &each : strangers_.receive(polled))
+    claim(each);
+  strangers_.expire();
+  if (int(claimed_.size()) == options_.size) {
+    // All have come: to the rest of the world nobody is here.
+    strangers_.dropAll();
+    ::close(std::exchange(listener_, -1));
+  } else if (listening->revents) {
+    strangers_.accept();
   }
+}
+
+// Why a process that knows the token may not be the rank that it says; empty:
+// it may.
+std::string StoreServer::refusal(const Hello &hello) const {
+  if (hello.size != options_.size)
+    return fmt::format("rank {} was started as one of {} ranks, rank 0 as one "
+                       "of {}",
+                       hello.rank, hello.size, options_.size);
+  if (hello.rank < 0 || hello.rank >= options_.size)
+    return fmt::format("there is no rank {} of {}", hello.rank, options_.size);
+  const auto claimed = claimed_.find(int(hello.rank));
+  if (claimed != claimed_.end())
+    return fmt::format("there is a rank {} already, on host {}", hello.rank,
+                       claimed->second);
+  return aborted_ ? abortText_ : std::string();
+}
+
+void StoreServer::claim(const Claim &claim) {
+  const std::string why = refusal(claim.hello);
+  Frame verdict{Frame::Welcome, 0, int64_t(options_.silenceSeconds * 1e3),
+                options_.host, ""};
+  if (!why.empty())
+    verdict = {Frame::Refuse, 0, 0, "", why.substr(0, kVerdictBytes / 2)};
+  const std::string bytes = encodeFrame(
+      proven(verdict, claim.hello, claim.challenge, options_.token));
+  // The buffer of a connection on which almost nothing was sent has room.
+  (void)!::send(claim.socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (why.empty())
+    return admit(int(claim.hello.rank), claim.socket, claim.hello.host);
+  ::close(claim.socket);
+  abort(int(claim.hello.rank), why); // it will be missing
+}
+
+void StoreServer::admit(int rank, int socket, const std::string &host) {
+  const int id = nextPeer_++;
+  Peer &peer = peers_[id];
+  peer.socket = socket;
+  peer.rank = rank;
+  peer.host = host;
+  peer.heard = Clock::now();
+  peerOfRank_[rank] = id;
+  claimed_[rank] = host;
 }
 
 void StoreServer::receive(int id) {
@@ -122,28 +158,28 @@ void StoreServer::receive(int id) {
     return;
   char buffer[1 << 16];
   bool open = true;
-  while (true) {
+  std::string bytes = std::move(found->second.in);
+  for (int i = 0; open && i < kReadsAtOnce; ++i) {
     const ssize_t count = recv(found->second.socket, buffer, sizeof(buffer), 0);
-    if (count > 0) {
-      found->second.in.append(buffer, size_t(count));
-      continue;
-    }
-    open = count < 0 && (errno == EAGAIN || errno == EINTR);
-    if (count < 0 && errno == EINTR)
-      continue;
-    break;
+    if (count > 0)
+      bytes.append(buffer, size_t(count));
+    else if (count < 0 && errno == EAGAIN)
+      break;
+    else
+      open = count < 0 && errno == EINTR;
   }
   found->second.heard = Clock::now();
   // Frames are handled before the end of the connection: a leave may be one.
   size_t position = 0;
   bool broken = false;
-  std::string bytes = std::move(found->second.in);
   while (auto frame = decodeFrame(bytes, position, broken)) {
     handle(id, std::move(*frame));
     if (!peers_.count(id))
       return;
   }
-  peers_[id].in = bytes.substr(position);
+  if (position)
+    bytes.erase(0, position);
+  peers_[id].in = std::move(bytes);
   if (broken)
     lost(id, "sent what no rank sends");
   else if (!open)
@@ -165,7 +201,7 @@ void StoreServer::flush(Peer &peer) {
 
 void StoreServer::send(int id, const Frame &frame) {
   const auto found = peers_.find(id);
-  if (found == peers_.end() || found->second.closing)
+  if (found == peers_.end())
     return;
   found->second.out += encodeFrame(frame);
   flush(found->second);
@@ -177,44 +213,9 @@ void StoreServer::broadcast(const Frame &frame, int except) {
       send(id, frame);
 }
 
-void StoreServer::hello(int id, const Frame &frame) {
-  Peer &peer = peers_[id];
-  const int rank = int(frame.number);
-  std::string why;
-  if (frame.value != options_.token)
-    why = "another run listens there";
-  else if (int64_t(frame.id) != options_.size)
-    why = fmt::format("rank {} was started as one of {} ranks, rank 0 as one "
-                      "of {}",
-                      rank, frame.id, options_.size);
-  else if (rank < 0 || rank >= options_.size)
-    why = fmt::format("there is no rank {} of {}", rank, options_.size);
-  else if (peerOfRank_.count(rank))
-    why = fmt::format("there is a rank {} already, on host {}", rank,
-                      peers_[peerOfRank_[rank]].host);
-  else if (aborted_)
-    why = abortText_;
-  if (!why.empty()) {
-    send(id, {Frame::Refuse, 0, 0, "", why});
-    peers_[id].closing = true;
-    if (frame.value == options_.token) // it will be missing
-      abort(rank, why);
-    return;
-  }
-  peer.rank = rank;
-  peer.host = frame.key;
-  peerOfRank_[rank] = id;
-  send(id, {Frame::Welcome, 0, int64_t(options_.silenceSeconds * 1e3),
-            options_.host, ""});
-}
-
 void StoreServer::handle(int id, Frame frame) {
   Peer &peer = peers_[id];
-  if (peer.rank < 0 && frame.type != Frame::Hello)
-    return close(id);
   switch (frame.type) {
-  case Frame::Hello:
-    return hello(id, frame);
   case Frame::Put: {
     values_[frame.key] = std::move(frame.value);
     const auto waiting = waiters_.find(frame.key);

@@ -1,11 +1,11 @@
 // The serving side of a TcpStore: one thread of rank 0's process that keeps
-// the values and watches over all connections (private to this folder).
+// the values and watches over all connections (private to this folder). Once
+// all ranks have come nobody listens any more.
 #pragma once
 
-#include "runtime/comm/rendezvous/Wire.h"
+#include "runtime/comm/rendezvous/Strangers.h"
 
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <thread>
 
@@ -27,11 +27,11 @@ private:
   using Clock = std::chrono::steady_clock;
   struct Peer {
     int socket = -1;
-    int rank = -1; // before its hello
+    int rank = -1;
     std::string host, in, out;
     size_t sent = 0; // of `out`
     Clock::time_point heard;
-    bool left = false, closing = false;
+    bool left = false;
   };
   struct Waiter {
     int peer; // id
@@ -48,11 +48,13 @@ private:
 
   void main();
   int pollMilliseconds() const;
-  void accept();
+  void meetStrangers(const pollfd *listening, const pollfd *polled);
+  void claim(const Claim &claim);
+  std::string refusal(const Hello &hello) const;
+  void admit(int rank, int socket, const std::string &host);
   void receive(int id);
   void flush(Peer &peer);
   void handle(int id, Frame frame);
-  void hello(int id, const Frame &frame);
   void answerGet(int id, const Frame &frame);
   void answerCollect(const std::string &name, Collection &collection);
   void expire();
@@ -65,12 +67,14 @@ private:
   std::string missing(const Collection &collection) const;
 
   Options options_;
-  int listener_;
+  int listener_; // -1: nobody is to come any more
   int wake_[2];
   std::atomic<bool> stop_{false};
   std::map<int, Peer> peers_; // by id
   int nextPeer_ = 0;
   std::map<int, int> peerOfRank_;
+  std::map<int, std::string> claimed_; // the hosts of ranks, also of gone ones
+  Strangers strangers_;
   std::map<std::string, std::string> values_;
   std::map<std::string, std::vector<Waiter>> waiters_; // by key
   std::map<std::string, Collection> collections_;

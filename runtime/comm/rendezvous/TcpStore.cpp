@@ -1,20 +1,15 @@
 #include "runtime/comm/rendezvous/TcpStore.h"
 
+#include "runtime/comm/rendezvous/Join.h"
 #include "runtime/comm/rendezvous/StoreServer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
-#include <fcntl.h>
-#include <ifaddrs.h>
 #include <mutex>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <thread>
@@ -29,16 +24,19 @@ int64_t milliseconds(double seconds) { return int64_t(seconds * 1e3); }
 
 class TcpStore : public Store {
 public:
-  TcpStore(TcpStoreOptions options, int socket,
+  TcpStore(TcpStoreOptions options, Joined joined,
            std::unique_ptr<StoreServer> server)
-      : options_(std::move(options)), socket_(socket),
-        server_(std::move(server)) {}
+      : options_(std::move(options)), socket_(joined.socket),
+        server_(std::move(server)), in_(std::move(joined.bytes)),
+        serverHost_(std::move(joined.serverHost)) {
+    options_.silenceSeconds = joined.silenceSeconds;
+  }
   ~TcpStore() override {
     leave(0);
     server_.reset();
     ::close(socket_);
   }
-  // Says hello and waits for the welcome; then for all others.
+  // Waits for all others.
   Status enter();
 
   int rank() const override { return options_.rank; }
@@ -120,6 +118,8 @@ private:
   void readerMain();
   // False at the end of the connection.
   bool readFrames(int timeoutMilliseconds, std::vector<Frame> &frames);
+  // The whole frames of what was received; false if there is something else.
+  bool takeFrames(std::vector<Frame> &frames);
   void handle(Frame frame);
   void lost(const std::string &how);
 
@@ -127,7 +127,7 @@ private:
   int socket_;
   std::unique_ptr<StoreServer> server_; // rank 0
   std::thread reader_;
-  std::string in_, serverHost_ = "0";
+  std::string in_, serverHost_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -144,6 +144,10 @@ private:
 };
 
 Status TcpStore::sendAnyway(const Frame &frame) {
+  if (frame.key.size() > kLongestKey || frame.value.size() > kLongestValue)
+    return Status::error(fmt::format(
+        "\"{}\" has {} bytes, processes exchange at most {}",
+        frame.key.substr(0, 80), frame.value.size(), kLongestValue));
   std::lock_guard lock(sendMutex_);
   if (sendAll(socket_, encodeFrame(frame)))
     return {};
@@ -185,26 +189,11 @@ Result<Frame> TcpStore::ask(Frame frame) {
 }
 
 Status TcpStore::enter() {
-  MERAK_RETURN_IF_ERROR(sendAnyway(
-      {Frame::Hello, uint64_t(size()), rank(), hostName(), options_.token}));
   std::vector<Frame> frames;
-  const Clock::time_point deadline =
-      Clock::now() +
-      std::chrono::milliseconds(milliseconds(options_.connectSeconds));
-  while (frames.empty()) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - Clock::now());
-    if (left.count() < 0 || !readFrames(int(left.count()) + 1, frames))
-      return Status::error("rank 0 does not answer");
-  }
-  if (frames[0].type == Frame::Refuse)
-    return Status::error(frames[0].value);
-  if (frames[0].type != Frame::Welcome)
-    return Status::error("something else than rank 0 listens there");
-  options_.silenceSeconds = double(frames[0].number) / 1e3;
-  serverHost_ = frames[0].key;
-  for (size_t i = 1; i < frames.size(); ++i)
-    handle(std::move(frames[i]));
+  if (!takeFrames(frames))
+    return Status::error("rank 0 sent what it never sends");
+  for (Frame &frame : frames)
+    handle(std::move(frame));
   reader_ = std::thread([this] { readerMain(); });
   return barrier("the start", options_.connectSeconds);
 }
@@ -220,6 +209,10 @@ bool TcpStore::readFrames(int timeoutMilliseconds, std::vector<Frame> &frames) {
   if (count <= 0)
     return false;
   in_.append(buffer, size_t(count));
+  return takeFrames(frames);
+}
+
+bool TcpStore::takeFrames(std::vector<Frame> &frames) {
   size_t position = 0;
   bool broken = false;
   while (auto frame = decodeFrame(in_, position, broken))
@@ -320,120 +313,15 @@ void TcpStore::leave(double seconds) {
   }
 }
 
-// ------------------------------------------------------------ connections
-
-// A connected socket to one of the host's addresses, or -1.
-int connectTo(const std::string &host, int port, double seconds) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found))
-    return -1;
-  int connected = -1;
-  for (addrinfo *at = found; at && connected < 0; at = at->ai_next) {
-    const int socket = ::socket(at->ai_family, at->ai_socktype, 0);
-    if (socket < 0)
-      continue;
-    // Not blocking, so that an address that answers nothing costs little.
-    const int flags = fcntl(socket, F_GETFL);
-    fcntl(socket, F_SETFL, flags | O_NONBLOCK);
-    int error = connect(socket, at->ai_addr, at->ai_addrlen) ? errno : 0;
-    pollfd polled{socket, POLLOUT, 0};
-    socklen_t length = sizeof(error);
-    if (error == EINPROGRESS &&
-        (poll(&polled, 1, int(milliseconds(seconds))) <= 0 ||
-         getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length)))
-      error = ETIMEDOUT;
-    if (error) {
-      ::close(socket);
-      continue;
-    }
-    fcntl(socket, F_SETFL, flags);
-    connected = socket;
-  }
-  freeaddrinfo(found);
-  return connected;
-}
-
-// Tries the addresses until one answers; rank 0 may not listen yet.
-Result<int> connectToServer(const TcpStoreOptions &options) {
-  const Clock::time_point begin = Clock::now();
-  while (true) {
-    for (const std::string &address : options.addresses)
-      if (const int socket = connectTo(address, options.port, 2); socket >= 0) {
-        const int on = 1;
-        setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        return socket;
-      }
-    if (std::chrono::duration<double>(Clock::now() - begin).count() >
-        options.connectSeconds)
-      return Status::error(fmt::format(
-          "rank {} on host {} cannot reach rank 0 at {} port {} in {:g} "
-          "seconds",
-          options.rank, hostName(), fmt::join(options.addresses, " or "),
-          options.port, options.connectSeconds));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
 } // namespace
-
-Result<std::unique_ptr<StoreListener>> StoreListener::open(int port) {
-  std::unique_ptr<StoreListener> listener(new StoreListener);
-  auto fail = [&] {
-    return Status::error(fmt::format("cannot listen on port {} of host {}: {}",
-                                     port, hostName(), std::strerror(errno)));
-  };
-  // One socket for IPv6 and IPv4, or IPv4 alone where there is no IPv6.
-  const int on = 1, off = 0;
-  sockaddr_in6 six{};
-  six.sin6_family = AF_INET6;
-  six.sin6_port = htons(uint16_t(port));
-  listener->socket_ = socket(AF_INET6, SOCK_STREAM, 0);
-  if (listener->socket_ >= 0) {
-    setsockopt(listener->socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    setsockopt(listener->socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  }
-  if (listener->socket_ < 0 ||
-      bind(listener->socket_, reinterpret_cast<sockaddr *>(&six),
-           sizeof(six))) {
-    if (listener->socket_ >= 0)
-      ::close(listener->socket_);
-    sockaddr_in four{};
-    four.sin_family = AF_INET;
-    four.sin_port = htons(uint16_t(port));
-    listener->socket_ = socket(AF_INET, SOCK_STREAM, 0);
-    if (listener->socket_ < 0)
-      return fail();
-    setsockopt(listener->socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(listener->socket_, reinterpret_cast<sockaddr *>(&four),
-             sizeof(four)))
-      return fail();
-  }
-  if (::listen(listener->socket_, 1024))
-    return fail();
-  sockaddr_storage bound{};
-  socklen_t length = sizeof(bound);
-  getsockname(listener->socket_, reinterpret_cast<sockaddr *>(&bound), &length);
-  listener->port_ =
-      ntohs(bound.ss_family == AF_INET6
-                ? reinterpret_cast<sockaddr_in6 *>(&bound)->sin6_port
-                : reinterpret_cast<sockaddr_in *>(&bound)->sin_port);
-  return listener;
-}
-
-StoreListener::~StoreListener() {
-  if (socket_ >= 0)
-    ::close(socket_);
-}
-
-int StoreListener::release() { return std::exchange(socket_, -1); }
 
 Result<std::unique_ptr<Store>>
 openTcpStore(const TcpStoreOptions &options,
              std::unique_ptr<StoreListener> listener) {
   std::unique_ptr<StoreServer> server;
-  int socket = -1;
+  if (options.token.empty())
+    return Status::error("a run of several processes needs a secret");
+  Result<Joined> joined = Joined{-1, hostName(), options.silenceSeconds, ""};
   if (options.rank == 0) {
     if (!listener) {
       auto opened = StoreListener::open(options.port);
@@ -445,55 +333,21 @@ openTcpStore(const TcpStoreOptions &options,
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
       return Status::error(
           fmt::format("cannot make a socket: {}", std::strerror(errno)));
-    socket = ends[0];
+    joined->socket = ends[0];
     server = std::make_unique<StoreServer>(
         StoreServer::Options{options.size, options.token, hostName(),
                              options.silenceSeconds},
         listener->release(), ends[1]);
   } else {
-    auto connected = connectToServer(options);
-    if (!connected.ok())
-      return connected.status();
-    socket = *connected;
+    joined = joinServer(options);
+    if (!joined.ok())
+      return joined.status();
   }
-  auto store = std::make_unique<TcpStore>(options, socket, std::move(server));
+  auto store = std::make_unique<TcpStore>(options, std::move(*joined),
+                                          std::move(server));
   if (Status status = store->enter(); !status.ok())
     return status;
   return std::unique_ptr<Store>(std::move(store));
-}
-
-std::vector<std::string> localAddresses() {
-  std::vector<std::string> addresses, loopback;
-  ifaddrs *all = nullptr;
-  if (getifaddrs(&all))
-    return {"127.0.0.1"};
-  for (ifaddrs *at = all; at; at = at->ifa_next) {
-    if (!at->ifa_addr || (at->ifa_addr->sa_family != AF_INET &&
-                          at->ifa_addr->sa_family != AF_INET6))
-      continue;
-    const bool six = at->ifa_addr->sa_family == AF_INET6;
-    // Addresses of one link only mean nothing to others.
-    if (six && IN6_IS_ADDR_LINKLOCAL(
-                   &reinterpret_cast<sockaddr_in6 *>(at->ifa_addr)->sin6_addr))
-      continue;
-    char text[NI_MAXHOST];
-    if (getnameinfo(at->ifa_addr,
-                    six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in), text,
-                    sizeof(text), nullptr, 0, NI_NUMERICHOST))
-      continue;
-    const bool local =
-        std::string(text) == "::1" || std::string(text).rfind("127.", 0) == 0;
-    (local ? loopback : addresses).push_back(text);
-  }
-  freeifaddrs(all);
-  addresses.insert(addresses.end(), loopback.begin(), loopback.end());
-  return addresses.empty() ? std::vector<std::string>{"127.0.0.1"} : addresses;
-}
-
-std::string hostName() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 } // namespace merak::runtime

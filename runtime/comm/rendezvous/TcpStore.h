@@ -1,4 +1,5 @@
-// A Store over TCP: rank 0 listens, all others connect to it. The connection
+// A Store over TCP: rank 0 listens until all others have connected and shown
+// that they know the run's token (Handshake.h). The connection
 // is also the sign of life: a process that is killed closes it at once, one
 // whose host is lost stops answering.
 #pragma once
@@ -14,7 +15,7 @@ struct TcpStoreOptions {
   // Where rank 0 listens; tried in turn. Host names and addresses, IPv4 or 6.
   std::vector<std::string> addresses;
   int port = 0;
-  std::string token;          // the same in all processes of a run
+  std::string token;          // a secret of all processes of the run
   double connectSeconds = 60; // for all to come
   double silenceSeconds = 7;  // without a sign of life; 0: for ever
 };
@@ -35,7 +36,7 @@ private:
 
 // Returns when all ranks are there. Rank 0 gives the listener or lets one be
 // opened on `options.port`. Errors name the ranks that did not come, or why
-// this one was refused (another size, a rank twice).
+// this one was refused (another token or size, a rank twice).
 Result<std::unique_ptr<Store>>
 openTcpStore(const TcpStoreOptions &options,
              std::unique_ptr<StoreListener> listener = nullptr);

@@ -9,8 +9,6 @@ namespace {
 
 // length of the rest, type, id, number, length of the key.
 constexpr size_t kHead = 8 + 1 + 8 + 8 + 4;
-// No value of a run is longer; a stranger's bytes usually claim to be.
-constexpr uint64_t kLongest = uint64_t(1) << 40;
 
 template <typename T> void append(std::string &bytes, T value) {
   bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
@@ -41,8 +39,8 @@ std::optional<Frame> decodeFrame(const std::string &bytes, size_t &position,
   const uint64_t length = readAt<uint64_t>(bytes, position);
   const uint8_t type = readAt<uint8_t>(bytes, position + 8);
   const uint32_t key = readAt<uint32_t>(bytes, position + 25);
-  if (length > kLongest || length < kHead - 8 || type > Frame::Leave ||
-      key > length - (kHead - 8)) {
+  if (length < kHead - 8 || length - (kHead - 8) > kLongestValue + key ||
+      type > Frame::Leave || key > kLongestKey || key > length - (kHead - 8)) {
     broken = true;
     return {};
   }

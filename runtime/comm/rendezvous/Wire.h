@@ -12,9 +12,9 @@ namespace merak::runtime {
 
 struct Frame {
   enum Type : uint8_t {
-    Hello,      // number: rank; id: size; key: host; value: token
-    Welcome,    // number: milliseconds of silence allowed; key: host of rank 0
-    Refuse,     // value: why
+    Welcome,    // number: milliseconds of silence allowed; key: host of rank
+                // 0; value: a proof (Handshake.h)
+    Refuse,     // value: a proof and why, or nothing
     Put,        // key, value
     Get,        // number: milliseconds; key
     Take,       // the same
@@ -33,6 +33,10 @@ struct Frame {
   int64_t number = 0;
   std::string key, value;
 };
+
+// A rank's box of a tensor is a value; keys are names.
+constexpr uint64_t kLongestValue = uint64_t(1) << 34;
+constexpr uint64_t kLongestKey = uint64_t(1) << 20;
 
 // Bytes of a frame on the wire; both ends have one byte order.
 std::string encodeFrame(const Frame &frame);

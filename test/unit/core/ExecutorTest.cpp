@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 using namespace merak;
 using namespace merak::runtime;
 using namespace merak::runtime::test;
@@ -229,9 +231,10 @@ TEST(Executor, TraceIsJsonWithATrackForEachStream) {
   SessionOptions options;
   options.trace = true;
   auto session = start(pipelinePlan(2, 4, 8), writeSamples(8), options);
-  ASSERT_TRUE(session->step().ok());
   const std::string path = temporaryFolder() + "/trace.json";
-  ASSERT_TRUE(session->writeTrace(path).ok());
+  ASSERT_TRUE(session->openTrace(path).ok());
+  ASSERT_TRUE(session->step().ok());
+  // Whole already: the run may be killed now.
   const auto json = nlohmann::json::parse(readFile(path), nullptr, false);
   ASSERT_TRUE(json.is_object());
   std::map<std::pair<int, int>, int> events;
@@ -252,4 +255,44 @@ TEST(Executor, TraceIsJsonWithATrackForEachStream) {
   EXPECT_EQ((names[{0, 1}]), "send");
   EXPECT_EQ((names[{3, 2}]), "recv");
   EXPECT_EQ(names.size(), 2u * 2 + 2u * 3);
+}
+
+TEST(Executor, ATraceGrowsStepByStepAndStaysWhole) {
+  SessionOptions options;
+  options.trace = true;
+  auto session = start(pipelinePlan(2, 4, 8), writeSamples(8), options);
+  const std::string path = temporaryFolder() + "/steps.json";
+  ASSERT_TRUE(session->openTrace(path).ok());
+  std::map<int, int> events; // by step
+  for (int step = 0; step <= 5; ++step) {
+    events.clear();
+    if (step) {
+      ASSERT_TRUE(session->step().ok());
+    }
+    const auto json = nlohmann::json::parse(readFile(path), nullptr, false);
+    ASSERT_TRUE(json.is_object()) << step;
+    for (const auto &event : json["traceEvents"])
+      if (event["ph"] == "X") {
+        ++events[event["args"]["step"]];
+        EXPECT_GE(event["ts"].get<double>(), 0);
+      }
+    EXPECT_EQ(int(events.size()), step);
+  }
+  for (const auto &[step, count] : events)
+    EXPECT_EQ(count, events.at(1)) << step;
+  EXPECT_TRUE(session->closeTrace().ok());
+}
+
+TEST(Executor, ATraceThatCannotBeWrittenIsToldAtTheEnd) {
+  SessionOptions options;
+  options.trace = true;
+  auto session = start(pipelinePlan(2, 4, 8), writeSamples(8), options);
+  EXPECT_EQ(session->openTrace("/no/such/folder/trace.json").str(),
+            "cannot write \"/no/such/folder/trace.json\": No such file or "
+            "directory");
+  if (access("/dev/full", W_OK))
+    return;
+  const Status opened = session->openTrace("/dev/full");
+  EXPECT_EQ(opened.str(),
+            "cannot write \"/dev/full\": No space left on device");
 }

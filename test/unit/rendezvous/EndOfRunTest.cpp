@@ -138,7 +138,7 @@ TEST(AbortTimer, EndsAProcessThatIsBusy) {
       {
         auto listener = StoreListener::open(0);
         auto store =
-            openTcpStore({0, 1, {}, 0, "", 20, 7}, std::move(*listener));
+            openTcpStore({0, 1, {}, 0, "t", 20, 7}, std::move(*listener));
         AbortTimer last(**store, 0.1);
         (*store)->abort(Status::error("rank 3 on host n1 is gone"));
         std::this_thread::sleep_for(std::chrono::seconds(60));

@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace merak;
 using namespace merak::runtime;
@@ -113,4 +117,85 @@ TEST(LaunchIdentity, AllProblemsAtOnce) {
   identity = identityOf({});
   EXPECT_NE(identity.status().str().find("start with mpirun, srun or torchrun"),
             std::string::npos);
+}
+
+// ----------------------------------------------------------- the run's secret
+
+namespace {
+
+class RunToken : public testing::Test {
+protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() /
+              ("merak-token-test-" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+    setenv("MERAK_KEY", (folder_ / "key").c_str(), 1);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string write(const std::string &text, int mode = 0600) {
+    const std::string path = (folder_ / "token").string();
+    std::ofstream(path) << text;
+    chmod(path.c_str(), mode_t(mode));
+    return path;
+  }
+  static std::string tokenOf(const Variables &more) {
+    auto identity = identityOf(with(kTorchrun, more));
+    if (!identity.ok())
+      return identity.status().str();
+    auto token = runToken(*identity);
+    return token.ok() ? *token : token.status().str();
+  }
+  std::filesystem::path folder_;
+};
+
+const std::string kSecret = "0123456789abcdef0123456789ABCDEF";
+
+} // namespace
+
+TEST_F(RunToken, IsTheOneGiven) {
+  EXPECT_EQ(tokenOf({{"MERAK_TOKEN", kSecret}}), kSecret);
+  EXPECT_EQ(tokenOf({{"MERAK_TOKEN_FILE", write(kSecret + "\n")}}), kSecret);
+  // No key was made for that.
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "key"));
+}
+
+// Processes of one user agree without a word; another user, port or run has
+// another token.
+TEST_F(RunToken, IsMadeOfTheUsersKey) {
+  const std::string one = tokenOf({});
+  EXPECT_EQ(one.size(), 64u);
+  EXPECT_EQ(tokenOf({}), one);
+  EXPECT_EQ(tokenOf({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), one);
+  EXPECT_NE(tokenOf({{"MASTER_PORT", "29501"}}), one);
+  EXPECT_NE(tokenOf({{"TORCHELASTIC_RUN_ID", "x"}}), one);
+  setenv("MERAK_KEY", (folder_ / "other").c_str(), 1);
+  EXPECT_NE(tokenOf({}), one);
+}
+
+TEST_F(RunToken, WhatIsNoSecretIsRefusedWithoutShowingIt) {
+  EXPECT_EQ(tokenOf({{"MERAK_TOKEN", "hunter2"}}),
+            "MERAK_TOKEN: expected at least 32 hexadecimal digits, found "
+            "something else");
+  EXPECT_EQ(tokenOf({{"MERAK_TOKEN", kSecret}, {"MERAK_TOKEN_FILE", "f"}}),
+            "MERAK_TOKEN and MERAK_TOKEN_FILE are both set");
+  const std::string path = write("hunter2");
+  EXPECT_EQ(tokenOf({{"MERAK_TOKEN_FILE", path}}),
+            path + ": expected at least 32 hexadecimal digits, found something "
+                   "else");
+  write(kSecret, 0644);
+  EXPECT_EQ(tokenOf({{"MERAK_TOKEN_FILE", path}}),
+            path + ": others than its owner may use it: chmod 600 \"" + path +
+                "\"");
+  EXPECT_EQ(tokenOf({{"MERAK_TOKEN_FILE", "/no/such/file"}}),
+            "/no/such/file: cannot be read: No such file or directory");
+}
+
+// No home, no key, no token: the sentence says what to set.
+TEST_F(RunToken, WithoutAKeyTheRemedyIsNamed) {
+  setenv("MERAK_KEY", "/proc/no/such/key", 1);
+  const std::string why = tokenOf({});
+  EXPECT_EQ(why.find("the run has no secret: set MERAK_TOKEN to the same 32 "
+                     "random hexadecimal digits for all ranks (/proc/no/such"),
+            0u)
+      << why;
 }

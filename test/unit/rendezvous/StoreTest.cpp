@@ -131,7 +131,11 @@ TEST(Store, OtherSizesAndStrangersAreRefused) {
   TcpStoreOptions other = options;
   other.rank = 1;
   other.token = "run 8";
-  EXPECT_EQ(openTcpStore(other).status().str(), "another run listens there");
+  EXPECT_EQ(openTcpStore(other).status().str(),
+            "rank 1 on host " + hostName() +
+                " and what listens at 127.0.0.1 port " + std::to_string(port) +
+                " know different secrets: another run is there, or the ranks "
+                "were not given one MERAK_TOKEN");
   other.token = options.token;
   other.size = 4;
   EXPECT_EQ(openTcpStore(other).status().str(),
@@ -144,7 +148,8 @@ TEST(Store, OtherSizesAndStrangersAreRefused) {
 
 TEST(Store, NobodyThere) {
   auto listener = StoreListener::open(0); // a port that is taken but mute
-  TcpStoreOptions options{1, 2, {"127.0.0.1"}, (*listener)->port(), "", 0.3, 7};
+  TcpStoreOptions options{1,   2, {"127.0.0.1"}, (*listener)->port(), "t",
+                          0.3, 7};
   EXPECT_EQ(openTcpStore(options).status().str(), "rank 0 does not answer");
   listener->reset();
   EXPECT_NE(openTcpStore(options).status().str().find(
@@ -159,7 +164,7 @@ pid_t startChild(int port) {
   const pid_t child = fork();
   if (child)
     return child;
-  auto store = openTcpStore({1, 2, {"127.0.0.1"}, port, "", 20, 1.5});
+  auto store = openTcpStore({1, 2, {"127.0.0.1"}, port, "t", 20, 1.5});
   if (!store.ok())
     _exit(3);
   while (true)
@@ -173,7 +178,8 @@ TEST(Store, AKilledProcessIsNamed) {
     auto listener = StoreListener::open(0);
     const int port = (*listener)->port();
     const pid_t child = startChild(port);
-    auto store = openTcpStore({0, 2, {}, 0, "", 20, 1.5}, std::move(*listener));
+    auto store =
+        openTcpStore({0, 2, {}, 0, "t", 20, 1.5}, std::move(*listener));
     ASSERT_TRUE(store.ok()) << store.status().str();
     kill(child, number);
     // Far less than the time asked for.
@@ -197,13 +203,13 @@ TEST(Store, AKilledRankZeroIsNamed) {
     auto listener = StoreListener::open(0);
     const int port = (*listener)->port();
     (void)!write(ports[1], &port, sizeof(port));
-    auto store = openTcpStore({0, 2, {}, 0, "", 20, 7}, std::move(*listener));
+    auto store = openTcpStore({0, 2, {}, 0, "t", 20, 7}, std::move(*listener));
     while (true)
       pause();
   }
   int port = 0;
   ASSERT_EQ(read(ports[0], &port, sizeof(port)), ssize_t(sizeof(port)));
-  auto store = openTcpStore({1, 2, {"127.0.0.1"}, port, "", 20, 7});
+  auto store = openTcpStore({1, 2, {"127.0.0.1"}, port, "t", 20, 7});
   ASSERT_TRUE(store.ok()) << store.status().str();
   kill(child, SIGKILL);
   EXPECT_EQ((*store)->get("never", 300).status().str(),

@@ -182,6 +182,25 @@ TEST(Measured, TransfersBeginWithTheLastPartner) {
   EXPECT_EQ(early, 0);
 }
 
+// What a killed run leaves: whole lines, then a part of one.
+TEST(Measured, ACutLastLineIsLeftOut) {
+  const LoadedPlan plan = plantest::samplePlan();
+  const Json trace = Json::parse(traceOf(plan, 1, 3));
+  std::string whole = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  for (const Json &event : trace["traceEvents"])
+    whole += event.dump() + ",\n";
+  const std::string end = whole.substr(0, whole.size() - 2) + "\n]}\n";
+  Result<Timeline> expected = measuredTimeline(plan, end);
+  ASSERT_TRUE(expected.ok()) << expected.status().str();
+  const std::string last = trace["traceEvents"].back().dump();
+  for (size_t kept = 0; kept < last.size(); ++kept) {
+    Result<Timeline> found =
+        measuredTimeline(plan, whole + last.substr(0, kept));
+    ASSERT_TRUE(found.ok()) << kept << ": " << found.status().str();
+    EXPECT_NEAR(found->end(), expected->end(), 1e-12);
+  }
+}
+
 TEST(Measured, WrongTraces) {
   const LoadedPlan plan = plantest::samplePlan();
   EXPECT_EQ(measuredTimeline(plan, "nonsense").status().str(),
