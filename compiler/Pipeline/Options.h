@@ -53,7 +53,8 @@ struct CompilerOptions {
   std::string sequence;  // "on", "off" or "auto"; empty: not given
   std::string context;   // "on", "off" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
-  std::string emitOnnx; // the model with IR 11's device notes
+  std::string hash = "sampled"; // of the model's files: "sampled" or "full"
+  std::string emitOnnx;         // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
   std::string target;      // of generated kernels; empty: the device's

@@ -36,7 +36,7 @@ namespace {
 // Lets executors be made before the data are opened.
 class LateReader : public InputReader {
 public:
-  explicit LateReader(const std::unique_ptr<DataSource> &data) : data_(data) {}
+  explicit LateReader(const std::unique_ptr<ReadAhead> &data) : data_(data) {}
   Status read(const std::string &input, int64_t step,
               const std::vector<layout::Box> &boxes, void *data,
               const std::vector<int64_t> &shape) override {
@@ -46,7 +46,7 @@ public:
   }
 
 private:
-  const std::unique_ptr<DataSource> &data_;
+  const std::unique_ptr<ReadAhead> &data_;
 };
 
 double scalarValue(planpb::DType dtype, const char *data) {
@@ -189,7 +189,7 @@ Status Session::start(const BackendFactory &factory,
     world_ = ownWorld_.get();
   }
   const int count = static_cast<int>(world_->ranks().size());
-  reader_ = std::make_unique<LateReader>(data_);
+  reader_ = std::make_unique<LateReader>(ahead_);
   const int cores = std::max(1u, std::thread::hardware_concurrency());
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, cores / count);
@@ -266,7 +266,9 @@ Status Session::start(const BackendFactory &factory,
 }
 
 void Session::setData(std::unique_ptr<DataSource> data) {
+  ahead_.reset();
   data_ = std::move(data);
+  ahead_ = std::make_unique<ReadAhead>(*data_, plan_.file);
 }
 
 Status Session::loadWeights(const std::string &load, std::string *note) {
@@ -274,7 +276,9 @@ Status Session::loadWeights(const std::string &load, std::string *note) {
   CheckpointState state;
   if (!load.empty())
     MERAK_RETURN_IF_ERROR(openCheckpoint(plan_, load, checkpoint, state));
-  auto store = TensorStore::fromPlan(plan_, &checkpoint);
+  std::string filesNote;
+  auto store =
+      TensorStore::fromPlan(plan_, &checkpoint, options_.verify, &filesNote);
   if (!store)
     return store.status();
   for (const auto &[name, tensor] : checkpoint.tensors())
@@ -284,7 +288,7 @@ Status Session::loadWeights(const std::string &load, std::string *note) {
   if (data_)
     data_->setPosition(state.step, state.samples);
   if (note)
-    *note = state.note;
+    *note = state.note.empty() ? filesNote : state.note;
   return {};
 }
 
@@ -373,6 +377,7 @@ Result<StepResult> Session::step() {
   result.memoryBytes = MemoryCount::most();
   result.lr = scalars.lr;
   result.step = ++nextStep_;
+  result.epochs = data_ ? data_->epochs(nextStep_) : 0;
   MERAK_RETURN_IF_ERROR(readOutputs(result));
   auto norm = result.outputs.find("grad_norm");
   result.skipped = norm != result.outputs.end() &&
