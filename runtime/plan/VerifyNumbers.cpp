@@ -113,10 +113,11 @@ private:
                 optimizer.first_count() >= -kMostSteps &&
                 optimizer.first_count() <= kMostSteps,
             "manifest · the optimizer counts steps that nobody takes");
-    if (!optimizer.rate().empty())
-      for (const std::string &text :
-           RateProgram::parse(optimizer.rate()).status().messages())
-        problems_.add("manifest · " + text);
+    if (optimizer.rate().empty())
+      return;
+    const Result<RateProgram> rate = RateProgram::parse(optimizer.rate());
+    for (const std::string &text : rate.status().messages())
+      problems_.add("manifest · " + text);
   }
 
   void checkProgram(int index, const Program &program) {

@@ -115,7 +115,9 @@ Outcome readTokens(const std::string &input) {
   for (size_t i = 0; i < 8 && i < input.size(); ++i)
     word = word << 8 | static_cast<unsigned char>(input[i]);
   options.tokenBytes = word % 2 ? 2 : 4;
-  options.labelShift = static_cast<int64_t>(word >> 1 >> (word >> 58));
+  // Mostly what somebody would type.
+  options.labelShift = word % 8 ? static_cast<int64_t>(word >> 8 & 3)
+                                : static_cast<int64_t>(word >> 1);
   if (word % 4 == 0)
     options.shuffle = word;
   return readSamples(
@@ -196,6 +198,12 @@ std::string damaged(const std::string &name, const Reader &reader,
   if (name == "safetensors" || name == "npy")
     return name == "npy" && random() % 2 ? mutateText(seed, random)
                                          : mutateHeader(seed, random);
+  if (name == "tokens") {
+    std::string options(8, '\0');
+    for (char &c : options)
+      c = static_cast<char>(random());
+    return options + mutate(seed, files, random);
+  }
   return reader.text ? mutateText(seed, random) : mutate(seed, files, random);
 }
 

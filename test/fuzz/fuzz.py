@@ -95,10 +95,10 @@ class Workplace:
                   f"--frontier={path}")
         return path
 
-    def ran(self, option, name):
+    def ran(self, option, name, plan=1):
         """What merak-run writes."""
         path = self.path(name)
-        self.tool("merak-run", self.plans()[1], "--data=synthetic",
+        self.tool("merak-run", self.plans()[plan], "--data=synthetic",
                   "--threads=1", f"{option}={path}")
         return path
 
@@ -129,14 +129,14 @@ class Workplace:
         if target == "npy":
             return sorted(glob.glob(os.path.join(MODELS, "mlp-*/data/*.npy")))
         if target == "tokens":
-            return [self.write("tokens.bin", bytes(8) + struct.pack(
+            return [self.write("tokens.bin", struct.pack(
                 "<200H", *(draw.randrange(1000) for _ in range(200))))]
         if target == "sqlite":
             return [self.table()]
         if target == "safetensors":
             return [self.ran("--save-grads", "grads.safetensors")]
         if target == "trace":
-            return [self.plans()[1], self.ran("--trace", "trace.json")]
+            return [self.plans()[0], self.ran("--trace", "trace.json", 0)]
         if target == "cluster":
             return sorted(glob.glob(os.path.join(ROOT,
                                                  "samples/clusters/*.json")))
@@ -159,7 +159,8 @@ def command(target, seeds, args, save):
     name = {"import": "import-fuzz", "plan": "plan-fuzz",
             "repaired": "plan-fuzz"}.get(target, "reader-fuzz")
     line = [os.path.join(args.tools or args.bin_dir, name), *seeds,
-            f"--executions={count}", f"--seed={args.seed}", f"--save={save}"]
+            f"--executions={count}", f"--seed={args.seed}", f"--save={save}",
+            f"--seconds={args.seconds}"]
     if target == "import":
         return line + ["--replay=" + os.path.join(ROOT, "test/data/fuzz")]
     return line + [f"--target={target}"]
@@ -176,6 +177,7 @@ def main():
     parser.add_argument("--tools")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--executions", type=int, default=0)
+    parser.add_argument("--seconds", type=int, default=0)
     args = parser.parse_args()
     save = os.path.join(args.bin_dir, "../logs")
     os.makedirs(save, exist_ok=True)
