@@ -244,6 +244,7 @@ std::string contents(const std::string &path) {
 }
 
 int runLoop(LoopOptions options, const Target &target) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0); // what was found is seen at once
   options.executions += target.kept.size();
   return Loop(options, target).run();
 }
