@@ -3,12 +3,14 @@
 #include "codegen/PlanWriter/ProgramWriter.h"
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/FirstStates.h"
+#include "dialects/Train/ModelFiles.h"
 #include "passes/Memory/Passes.h"
 
 #include "llvm/ADT/StringSet.h"
 
 #include <filesystem>
 #include <fmt/format.h>
+#include <set>
 
 using namespace mlir;
 
@@ -99,6 +101,7 @@ public:
       for (auto buffer : program.getOps<plan::BufferOp>())
         if (buffer.getTensor() && failed(writeHeld(buffer)))
           result = failure();
+    writeSourceFiles();
     writeMemory();
     writeHash();
     return result;
@@ -334,6 +337,32 @@ private:
   }
 
   // ------------------------------------------------------------ the rest
+
+  // The model and what the sources point into.
+  void writeSourceFiles() {
+    std::set<std::string> used = {modelFile_};
+    for (const planpb::Tensor &tensor : file_.tensors())
+      if (tensor.source().kind() == planpb::Source::FILE)
+        used.insert(tensor.source().path());
+    auto files = module_->getAttrOfType<ArrayAttr>(train::kFilesAttr);
+    if (!files)
+      return;
+    for (auto note : files.getAsRange<DictionaryAttr>()) {
+      auto path = note.getAs<StringAttr>("path");
+      auto bytes = note.getAs<IntegerAttr>("bytes");
+      auto hash = note.getAs<IntegerAttr>("hash");
+      if (!path || !bytes || !hash || !used.count(path.str()))
+        continue;
+      planpb::SourceFile *out = file_.add_source_files();
+      out->set_path(path.str());
+      out->set_bytes(static_cast<uint64_t>(bytes.getInt()));
+      out->set_hash(static_cast<uint64_t>(hash.getInt()));
+      if (auto written = note.getAs<IntegerAttr>("sampled")) {
+        out->set_sampled(true);
+        out->set_modified(written.getInt());
+      }
+    }
+  }
 
   void writeMemory() {
     for (auto [index, program] : llvm::enumerate(programs_)) {

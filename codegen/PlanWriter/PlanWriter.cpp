@@ -3,6 +3,7 @@
 #include "codegen/Kernels/GpuBinary.h"
 #include "codegen/PlanWriter/Manifest.h"
 #include "codegen/PlanWriter/ProgramWriter.h"
+#include "runtime/plan/KernelRecords.h"
 #include "runtime/plan/Partial.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
@@ -161,6 +162,7 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   }
   if (!options.weights.empty())
     addFile("weights.json", options.weights);
+  recordKernels(built.plan);
   // What a broken program holds is for verifyPlan to say.
   if (verifyStructure(built.plan).ok())
     for (planpb::Program &program : built.plan.programs)

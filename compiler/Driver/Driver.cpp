@@ -133,6 +133,13 @@ static int compileOrAnswer(int argc, char **argv) {
         return 1;
       }
       compilation.getModule().print(out);
+      out.close();
+      if (out.has_error()) {
+        llvm::errs() << "merakc: error: cannot write '" << options.output
+                     << "': " << out.error().message() << "\n";
+        out.clear_error();
+        return 1;
+      }
     }
   }
   if (asks && !options.quiet)
@@ -145,6 +152,18 @@ static int compileOrAnswer(int argc, char **argv) {
   return 0;
 }
 
+// A terminal or a file behind it that takes no more: else LLVM would end the
+// process as if it were a fault of ours.
+static int finishOutput(int code) {
+  llvm::outs().flush();
+  if (!llvm::outs().has_error())
+    return code;
+  llvm::errs() << "merakc: error: cannot write to standard output: "
+               << llvm::outs().error().message() << "\n";
+  llvm::outs().clear_error();
+  return code ? code : 1;
+}
+
 // Passes walk chains of operations by recursion. The longest that import lets
 // through needs a hundred MiB; pages that nobody touches cost nothing.
 int merak::merakcMain(int argc, char **argv) {
@@ -155,8 +174,9 @@ int merak::merakcMain(int argc, char **argv) {
   mallopt(M_MXFAST, 0);
 #endif
   int code = 70;
-  llvm::thread worker(std::optional<unsigned>(kStackBytes),
-                      [&] { code = compileOrAnswer(argc, argv); });
+  llvm::thread worker(std::optional<unsigned>(kStackBytes), [&] {
+    code = finishOutput(compileOrAnswer(argc, argv));
+  });
   worker.join();
   return code;
 }

@@ -12,6 +12,7 @@
 #include "passes/Memory/Passes.h"
 #include "passes/Scheduling/AttachSchedule.h"
 #include "runtime/report/Html.h"
+#include "support/ReadFile.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
 #include <filesystem>
@@ -112,6 +113,16 @@ LogicalResult Compilation::emit(const std::string &path,
   std::ofstream out(path);
   out << text;
   return out.flush() ? success() : error("cannot write '" + path + "'");
+}
+
+// A full disk is the user's to mend.
+LogicalResult Compilation::closeFile(llvm::raw_fd_ostream &out,
+                                     const std::string &path) {
+  out.close();
+  const std::error_code failure = out.error();
+  out.clear_error();
+  return failure ? error("cannot write '" + path + "': " + failure.message())
+                 : success();
 }
 
 LogicalResult Compilation::emitSchedule() {
@@ -225,7 +236,7 @@ LogicalResult Compilation::snapshot(size_t phase) {
   if (failure)
     return error("cannot write '" + path + "': " + failure.message());
   module->print(out, OpPrintingFlags().enableDebugInfo());
-  return success();
+  return closeFile(out, path);
 }
 
 bool Compilation::plansAgain() {
@@ -354,6 +365,8 @@ LogicalResult Compilation::run() {
   if (options.fromPhase.empty()) {
     module = ModuleOp::create(UnknownLoc::get(&context));
   } else {
+    if (const std::string why = whyNoFile(options.input); !why.empty())
+      return error("cannot read '" + options.input + "': " + why);
     module = parseSourceFile<ModuleOp>(options.input, &context);
     if (!module)
       return failure();

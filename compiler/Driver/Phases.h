@@ -81,6 +81,8 @@ private:
   std::optional<double> simulatedStep();
   std::string confirmedLines() const;
   double deviceBytes(); // what a rank may use; 0: not limited
+  mlir::LogicalResult closeFile(llvm::raw_fd_ostream &out,
+                                const std::string &path);
   mlir::LogicalResult emitSchedule();
   mlir::LogicalResult emit(const std::string &path, const std::string &text);
   mlir::LogicalResult emitOnnx(const planning::Strategy &strategy);

@@ -117,6 +117,9 @@ Result<Optimizer> parseOptimizer(const std::string &text) {
   return options;
 }
 
+// Above any cluster, and few enough to plan for (as ClusterReader.cpp has it).
+static constexpr int64_t kMostDevices = 1 << 20;
+
 static Status parseMesh(const std::string &text,
                         std::map<std::string, int64_t> &mesh) {
   Status status;
@@ -128,9 +131,11 @@ static Status parseMesh(const std::string &text,
       status.merge(Status::error(fmt::format(
           "--mesh: expected the axes pp, dp, tp, found '{}'", axis)));
     else if (equal == std::string::npos ||
-             !parseNumber(part.substr(equal + 1), degree) || degree < 1)
+             !parseNumber(part.substr(equal + 1), degree) || degree < 1 ||
+             degree > kMostDevices)
       status.merge(Status::error(
-          fmt::format("--mesh: expected a positive degree, found '{}'", part)));
+          fmt::format("--mesh: expected a degree from 1 to {}, found '{}'",
+                      kMostDevices, part)));
     else
       mesh[axis] = degree;
   }
@@ -354,6 +359,10 @@ void CommandLine::addOutput() {
   add("--emit-onnx", o.emitOnnx,
       "write the model with all decisions as ONNX multi-device metadata (IR "
       "11)");
+  addDefault("--hash", o.hash,
+             "what the plan remembers of the model's files, to refuse others: "
+             "sampled, a hash of samples of large ones; full, of all bytes")
+      ->check(CLI::IsMember({"sampled", "full"}));
   add("--report", o.report,
       "HTML page about the plan: timeline, memory, decisions");
   add("--remarks", o.remarks,
@@ -396,9 +405,10 @@ Status CommandLine::readDevices() {
   std::vector<int64_t> counts;
   for (const std::string &text : split(devices, ',')) {
     int64_t count = 0;
-    if (!parseNumber(text, count) || count < 1)
-      return Status::error(fmt::format(
-          "--devices: expected a positive number, found '{}'", text));
+    if (!parseNumber(text, count) || count < 1 || count > kMostDevices)
+      return Status::error(
+          fmt::format("--devices: expected a number from 1 to {}, found '{}'",
+                      kMostDevices, text));
     counts.push_back(count);
   }
   std::sort(counts.begin(), counts.end());

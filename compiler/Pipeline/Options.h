@@ -54,7 +54,8 @@ struct CompilerOptions {
   std::string context;   // "on", "off" or "auto"; empty: not given
   std::string mixed;     // "off" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
-  std::string emitOnnx; // the model with IR 11's device notes
+  std::string hash = "sampled"; // of the model's files: "sampled" or "full"
+  std::string emitOnnx;         // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
   std::string target;      // of generated kernels; empty: the device's

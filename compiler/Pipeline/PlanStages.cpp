@@ -5,20 +5,15 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "onnx/Import/Importer.h"
 #include "passes/Staging/CutStages.h"
+#include "support/ReadFile.h"
 
 #include <fmt/format.h>
-#include <fstream>
-#include <sstream>
 
 using namespace mlir;
 using namespace merak;
 
 static LogicalResult readText(const std::string &path, std::string &text) {
-  std::ifstream in(path);
-  std::stringstream buffer;
-  buffer << in.rdbuf();
-  text = buffer.str();
-  return success(in.good() || in.eof());
+  return success(readFile(path, text).empty());
 }
 
 namespace {

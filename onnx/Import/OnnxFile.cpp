@@ -1,6 +1,7 @@
 #include "onnx/Import/OnnxFile.h"
 
 #include "onnx/Import/InlineFunctions.h"
+#include "onnx/Import/Names.h"
 #include "onnx/Import/TrainingInfo.h"
 #include "onnx/Import/WireScan.h"
 
@@ -169,6 +170,12 @@ std::unique_ptr<OnnxFile> OnnxFile::open(const std::string &path,
   file->path = path;
   file->folder = sys::path::parent_path(path).str();
   file->name = sys::path::filename(path).str();
+  sys::fs::file_status status;
+  if (!sys::fs::status(path, status) && !sys::fs::is_regular_file(status)) {
+    errors.push_back("cannot read the model: expected a file, found something "
+                     "else");
+    return nullptr;
+  }
   auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
                                             /*RequiresNullTerminator=*/false);
   if (!buffer) {
@@ -187,7 +194,10 @@ std::unique_ptr<OnnxFile> OnnxFile::open(const std::string &path,
   if (graph.sparse_initializer_size())
     errors.push_back("unsupported sparse initializer '" +
                      graph.sparse_initializer(0).values().name() + "'");
-  size_t before = errors.size();
+  const size_t before = errors.size();
+  checkNames(file->proto, errors);
+  if (errors.size() > before)
+    return nullptr; // what follows takes them as they are
   file->bulk.resize(graph.initializer_size());
   if (training)
     for (int index : joinTraining(file->proto, errors))
@@ -334,11 +344,15 @@ void OnnxFile::resolveExternal(const onnx::TensorProto &proto,
   }
   if (tensor.length != expected)
     return fail(wrongSize(tensor, tensor.length));
-  uint64_t size = 0;
-  if (sys::fs::file_size(full.str(), size)) {
+  sys::fs::file_status status;
+  if (sys::fs::status(full.str(), status)) {
     tensor.absent = true;
     return;
   }
+  if (!sys::fs::is_regular_file(status))
+    return fail("expected external data in a file, found that '" + tensor.path +
+                "' is none");
+  const uint64_t size = status.getSize();
   if (tensor.offset > size || tensor.length > size - tensor.offset)
     fail("expected " + std::to_string(tensor.length) + " bytes at " +
          std::to_string(tensor.offset) + " of '" + tensor.path +

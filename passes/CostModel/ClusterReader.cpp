@@ -1,14 +1,13 @@
 // Reads cluster files. Every problem is found in one pass and named by its path
 // in the file: "links.inter.bandwidth: expected ..., found -3".
 #include "passes/CostModel/Cluster.h"
+#include "support/ReadFile.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 namespace merak::costmodel {
 namespace {
@@ -570,13 +569,11 @@ Result<Cluster> parseCluster(const std::string &json,
 }
 
 Result<Cluster> readCluster(const std::string &path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file)
+  std::string text;
+  if (const std::string why = readFile(path, text); !why.empty())
     return Status::error(
-        fmt::format("cannot read the cluster file '{}'", path));
-  return parseCluster(text.str(), path);
+        fmt::format("cannot read the cluster file '{}': {}", path, why));
+  return parseCluster(text, path);
 }
 
 } // namespace merak::costmodel

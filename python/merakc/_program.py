@@ -187,8 +187,10 @@ class Program:
         """Trains (or infers) for so many steps; returns a Result.
 
         data: {input: array}, arrays in the order of the inputs, a folder of
-            <input>.npy, a file of tokens, or "synthetic". The first axis counts
-            samples; steps take them in order and begin again at the end.
+            <input>.npy, a file of tokens or of SQLite, a folder of such
+            shards, or "synthetic". The first axis counts samples; steps take
+            them in order and begin again at the end. `shuffle=True` or
+            `shuffle=SEED` takes them in another order in each epoch.
         ranks: so many ranks of this machine's processor, as threads. If the
             plan is for others, the step is compiled for them: losses do not
             depend on it. None: those of the plan.

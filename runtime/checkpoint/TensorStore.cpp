@@ -29,10 +29,27 @@ std::string resolvePath(const LoadedPlan &plan, const planpb::Source &source) {
              : path;
 }
 
+// The file, if it is the one that the plan was made of.
+Result<std::shared_ptr<MappedFile>>
+openSource(const LoadedPlan &plan, const planpb::Source &source,
+           const std::string &path, SourceCheck check, std::string *note) {
+  auto file = MappedFile::open(path);
+  const planpb::SourceFile *record =
+      source.kind() == planpb::Source::FILE
+          ? findSourceFile(plan.file, source.path())
+          : nullptr;
+  if (!file.ok() || !record)
+    return file;
+  MERAK_RETURN_IF_ERROR(checkSourceFile(*record, path, check, note));
+  return file;
+}
+
 } // namespace
 
 Result<TensorStore> TensorStore::fromPlan(const LoadedPlan &plan,
-                                          const TensorStore *skip) {
+                                          const TensorStore *skip,
+                                          SourceCheck check,
+                                          std::string *note) {
   TensorStore store;
   std::map<std::string, Result<std::shared_ptr<MappedFile>>> files;
   Status problems;
@@ -54,7 +71,8 @@ Result<TensorStore> TensorStore::fromPlan(const LoadedPlan &plan,
       const std::string path = resolvePath(plan, source);
       auto found = files.find(path);
       if (found == files.end()) {
-        found = files.emplace(path, MappedFile::open(path)).first;
+        found = files.emplace(path, openSource(plan, source, path, check, note))
+                    .first;
         if (!found->second.ok())
           problems.merge(
               Status(found->second.status())
@@ -110,6 +128,8 @@ Status TensorStore::read(const std::string &name, const layout::Box &box,
         elements *= extent;
       copied += elements;
     }
+    if (piece.file)
+      MERAK_RETURN_IF_ERROR(piece.file->intact());
   }
   if (tensor->pieces.empty()) { // zeros
     const std::vector<char> zeros(box.elements() * size, 0);

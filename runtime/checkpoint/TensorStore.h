@@ -4,6 +4,7 @@
 
 #include "runtime/core/MappedFile.h"
 #include "runtime/layout/Layout.h"
+#include "runtime/plan/FileIdentity.h"
 #include "runtime/plan/Plan.h"
 
 #include <map>
@@ -26,9 +27,13 @@ struct StoredTensor {
 class TensorStore {
 public:
   // The initial values that the plan names. `skip`: tensors that need none,
-  // because a checkpoint has them. All absent and short files are reported.
+  // because a checkpoint has them. All absent and short files are reported, and
+  // files that `check` finds to be others than the plan was made of. `note`
+  // gets what the user should know.
   static Result<TensorStore> fromPlan(const LoadedPlan &plan,
-                                      const TensorStore *skip = nullptr);
+                                      const TensorStore *skip = nullptr,
+                                      SourceCheck check = SourceCheck::Sampled,
+                                      std::string *note = nullptr);
 
   void add(const std::string &name, StoredTensor tensor) {
     tensors_[name] = std::move(tensor);

@@ -18,7 +18,7 @@ public:
   explicit NpyData(const planpb::PlanFile &plan) : DataSource(plan) {}
   std::vector<NpyArray> arrays; // by input
 
-  std::string identity() const override {
+  std::string contents() const override {
     std::map<std::string, std::string> inputs; // plans may order them otherwise
     for (size_t i = 0; i < arrays.size(); ++i) {
       const NpyArray &array = arrays[i];
@@ -29,38 +29,30 @@ public:
           fmt::format("{}[{}] {}", dtypeName(array.dtype),
                       fmt::join(array.shape, ","), hashOf(array.data, bytes));
     }
-    std::string text = "arrays in order:";
+    std::string text = "arrays:";
     for (const auto &[name, array] : inputs)
       text += fmt::format(" {} {}", name, array);
     return text;
   }
 
-protected:
-  Status readBox(int input, int64_t row, const layout::Box &box, void *data,
+  int64_t count = 0; // samples; 0 if no input counts any
+
+  int64_t samples() const override { return count; }
+
+  Status readBox(int input, int64_t sample, const layout::Box &box, void *data,
                  const std::vector<int64_t> &shape) override {
-    const NpyArray &array = arrays[input];
     std::vector<int64_t> from = box.globalOrigin;
-    if (!plan().inputs(input).batched() || from.empty()) {
-      copy(input, from, data, shape, box.localOrigin, box.extent);
-      return {};
-    }
-    // The rows may wrap around at the end of the file.
-    std::vector<int64_t> to = box.localOrigin, extent = box.extent;
-    for (int64_t done = 0; done < box.extent[0]; done += extent[0]) {
-      from[0] = (row + done) % array.shape[0];
-      to[0] = box.localOrigin[0] + done;
-      extent[0] = std::min(box.extent[0] - done, array.shape[0] - from[0]);
-      copy(input, from, data, shape, to, extent);
-    }
-    return {};
+    if (plan().inputs(input).batched() && !from.empty())
+      from[0] = sample;
+    copy(input, from, data, shape, box.localOrigin, box.extent);
+    return arrays[input].file->intact();
   }
 
-  std::string describe(int input, int64_t row) const override {
+  std::string describe(int input, int64_t sample) const override {
     const NpyArray &array = arrays[input];
     if (!plan().inputs(input).batched())
       return fmt::format("\"{}\"", array.file->path());
-    return fmt::format("\"{}\" sample {}", array.file->path(),
-                       row % array.shape[0]);
+    return fmt::format("\"{}\" sample {}", array.file->path(), sample);
   }
 
 private:
@@ -122,11 +114,16 @@ Result<std::unique_ptr<DataSource>> openNpyData(const planpb::PlanFile &plan,
                                                 const DataOptions &options) {
   auto source = std::make_unique<NpyData>(plan);
   Status problems;
+  std::map<std::string, std::string> names; // of inputs, by file
   for (const planpb::Input &input : plan.inputs()) {
-    // As --out names the files of outputs.
-    std::string file = input.name();
-    std::replace(file.begin(), file.end(), '/', '_');
-    auto array = openNpy(options.path + "/" + file + ".npy");
+    const std::string path =
+        options.path + "/" + inputFileName(input.name()) + ".npy";
+    if (const std::string *other = &names[path]; !other->empty())
+      problems.merge(Status::error(
+          fmt::format("\"{}\": inputs \"{}\" and \"{}\" have one file", path,
+                      *other, input.name())));
+    names[path] = input.name();
+    auto array = openNpy(path);
     if (!array) {
       problems.merge(array.status());
       continue;
@@ -149,6 +146,7 @@ Result<std::unique_ptr<DataSource>> openNpyData(const planpb::PlanFile &plan,
   }
   if (!problems.ok())
     return problems;
+  source->count = std::max<int64_t>(samples, 0);
   return std::unique_ptr<DataSource>(std::move(source));
 }
 

@@ -1,46 +1,44 @@
 #include "runtime/core/DType.h"
 #include "runtime/core/HalfFloat.h"
 #include "runtime/data/DataSource.h"
+#include "runtime/data/Shuffle.h"
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 namespace merak::runtime {
 namespace {
-
-// A well mixed 64-bit word for each counter (Steele et al., SplitMix).
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 class SyntheticData : public DataSource {
 public:
   SyntheticData(const planpb::PlanFile &plan, uint64_t seed)
       : DataSource(plan), seed_(seed) {}
 
-  std::string identity() const override {
+  std::string contents() const override {
     return fmt::format("synthetic samples of seed {}", seed_);
   }
 
-protected:
+  int64_t samples() const override { return 0; }
+
   // Element (sample, rest) has the number sample * elements(rest) + flat(rest),
   // so that its value does not depend on how the batch is cut.
   Status readBox(int input, int64_t row, const layout::Box &box, void *data,
                  const std::vector<int64_t> &shape) override {
     const planpb::Input &proto = plan().inputs(input);
-    const uint64_t key = mix(mix(seed_) + uint64_t(input));
+    const uint64_t key = mixBits(mixBits(seed_) + uint64_t(input));
     std::vector<int64_t> index(shape.size(), 0);
     for (int64_t i = 0; i < box.elements(); ++i) {
-      int64_t number = 0, to = 0;
+      uint64_t number = 0;
+      int64_t to = 0;
       for (size_t d = 0; d < shape.size(); ++d) {
         const int64_t origin =
             d == 0 && proto.batched() ? row : box.globalOrigin[d];
-        number = number * proto.shape(int(d)) + origin + index[d];
+        number = number * uint64_t(proto.shape(int(d))) + uint64_t(origin) +
+                 uint64_t(index[d]);
         to = to * shape[d] + box.localOrigin[d] + index[d];
       }
-      store(proto, mix(key ^ uint64_t(number)), data, to);
+      store(proto, mixBits(key ^ number), data, to);
       for (size_t d = shape.size(); d-- > 0;) {
         if (++index[d] < box.extent[d])
           break;
@@ -80,9 +78,11 @@ private:
     case planpb::I32:
       static_cast<int32_t *>(data)[at] = static_cast<int32_t>(id);
       break;
-    default:
-      static_cast<uint8_t *>(data)[at] = static_cast<uint8_t>(id);
+    default: { // other integers: their low bytes
+      const int64_t size = dtypeSize(input.dtype());
+      std::memcpy(static_cast<char *>(data) + at * size, &id, size_t(size));
       break;
+    }
     }
   }
 

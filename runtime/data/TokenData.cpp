@@ -14,21 +14,22 @@ public:
   explicit TokenData(const planpb::PlanFile &plan) : DataSource(plan) {}
   std::shared_ptr<MappedFile> file;
   int tokenBytes = 2;
-  int64_t window = 0, samples = 0;
+  int64_t window = 0, count = 0;
   std::vector<int64_t> shifts; // by input
 
-  std::string identity() const override {
-    return fmt::format("tokens in order: {} of {} bytes {}",
+  std::string contents() const override {
+    return fmt::format("tokens: {} of {} bytes {}",
                        file->size() / uint64_t(tokenBytes), tokenBytes,
                        hashOf(file->data(), file->size()));
   }
 
-protected:
-  Status readBox(int input, int64_t row, const layout::Box &box, void *data,
+  int64_t samples() const override { return count; }
+
+  Status readBox(int input, int64_t sample, const layout::Box &box, void *data,
                  const std::vector<int64_t> &shape) override {
     for (int64_t r = 0; r < box.extent[0]; ++r) {
       const int64_t first =
-          (row + r) % samples * window + shifts[input] + box.globalOrigin[1];
+          (sample + r) * window + shifts[input] + box.globalOrigin[1];
       const int64_t to =
           (box.localOrigin[0] + r) * shape[1] + box.localOrigin[1];
       for (int64_t i = 0; i < box.extent[1]; ++i) {
@@ -39,11 +40,10 @@ protected:
           static_cast<int32_t *>(data)[to + i] = static_cast<int32_t>(token);
       }
     }
-    return {};
+    return file->intact();
   }
 
-  std::string describe(int input, int64_t row) const override {
-    const int64_t sample = row % samples;
+  std::string describe(int input, int64_t sample) const override {
     return fmt::format("\"{}\" sample {} (tokens {}..{})", file->path(), sample,
                        sample * window + shifts[input],
                        sample * window + shifts[input] + window - 1);
@@ -117,11 +117,15 @@ Result<std::unique_ptr<DataSource>> openTokenData(const planpb::PlanFile &plan,
                                     (*file)->size(), options.tokenBytes)));
   if (!problems.ok())
     return problems;
-  const int64_t tokens = (*file)->size() / options.tokenBytes;
-  source->samples = (tokens - options.labelShift) / source->window;
-  if (tokens < options.labelShift || source->samples == 0)
-    return fail(fmt::format("{} tokens, expected at least {}", tokens,
-                            source->window + options.labelShift));
+  const int64_t tokens =
+      static_cast<int64_t>((*file)->size()) / options.tokenBytes;
+  if (source->window < 1)
+    return fail("the plan's input has no tokens");
+  if (tokens - options.labelShift < source->window)
+    return fail(
+        fmt::format("{} tokens, expected at least {}", tokens,
+                    uint64_t(source->window) + uint64_t(options.labelShift)));
+  source->count = (tokens - options.labelShift) / source->window;
   return std::unique_ptr<DataSource>(std::move(source));
 }
 

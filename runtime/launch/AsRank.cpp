@@ -1,6 +1,7 @@
 #include "runtime/launch/AsRank.h"
 
 #include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/core/Output.h"
 #include "runtime/launch/AbortTimer.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ constexpr double kEndSeconds = 2, kFarewellSeconds = 1;
 int exitCode(const std::string &tool, const Status &status) {
   for (const std::string &message : status.messages())
     if (!message.empty())
-      fmt::print(stderr, "{}: error: {}\n", tool, message);
+      complain(fmt::format("{}: error: {}", tool, message));
   return status.ok() ? 0 : 1;
 }
 

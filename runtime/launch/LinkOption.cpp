@@ -1,10 +1,10 @@
 #include "runtime/launch/LinkOption.h"
 
+#include "support/ReadFile.h"
+
 #include <charconv>
 #include <fmt/format.h>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 namespace merak::runtime {
 namespace {
@@ -81,13 +81,11 @@ Result<Links> linksOf(const std::string &option, const std::string &planCluster,
   }
   if (!named)
     return parseLinks(option);
-  std::ifstream file(option);
-  if (!file)
+  std::string text;
+  if (const std::string why = readFile(option, text); !why.empty())
     return Status::error(
-        fmt::format("cannot read the cluster file \"{}\"", option));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return clusterLinks(text.str(), option);
+        fmt::format("cannot read the cluster file \"{}\": {}", option, why));
+  return clusterLinks(text, option);
 }
 
 } // namespace merak::runtime

@@ -1,10 +1,13 @@
 #include "runtime/launch/RunLog.h"
 
+#include "runtime/core/Output.h"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -24,6 +27,8 @@ std::string progressLine(const StepResult &step, int64_t lastStep,
     line += fmt::format(" | norm {:.4f}", norm->second);
   if (step.lr > 0)
     line += fmt::format(" | lr {:.2e}", step.lr);
+  if (step.epochs > 1) // who trains on all data once need not count
+    line += fmt::format(" | epoch {:.0f}", std::ceil(step.epochs));
   line += fmt::format(" | {:.2f} ms", step.seconds * 1e3);
   if (tokens > 0)
     line += fmt::format(" | {:.0f} tok/s", double(tokens) / step.seconds);
@@ -41,6 +46,8 @@ std::string logLine(const StepResult &step, int64_t tokens) {
     if (name != "grad_norm")
       json[name] = value;
   json["lr"] = step.lr;
+  if (step.epochs > 0)
+    json["epoch"] = step.epochs;
   if (auto norm = step.outputs.find("grad_norm"); norm != step.outputs.end())
     json["grad_norm"] = norm->second;
   if (step.skipped)
@@ -116,14 +123,11 @@ Result<RunLog> RunLog::open(const std::string &path,
 Status RunLog::add(const StepResult &step) {
   seconds_.push_back(step.seconds);
   skipped_ += step.skipped;
-  fmt::print("{}\n", progressLine(step, lastStep_, tokens_, samples_));
-  std::fflush(stdout);
-  if (!file_)
-    return {};
-  fmt::print(file_.get(), "{}\n", logLine(step, tokens_));
-  if (std::fflush(file_.get()) != 0)
-    return Status::error(cannotWrite(path_));
-  return {};
+  Status written = printLine(progressLine(step, lastStep_, tokens_, samples_));
+  if (file_)
+    written.merge(writeLine(file_.get(), fmt::format("\"{}\"", path_),
+                            logLine(step, tokens_)));
+  return written;
 }
 
 std::string RunLog::summary() const {

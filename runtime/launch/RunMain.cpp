@@ -1,6 +1,7 @@
 #include "runtime/launch/RunMain.h"
 
 #include "runtime/comm/rendezvous/ProcessWorld.h"
+#include "runtime/core/Output.h"
 #include "runtime/data/Npy.h"
 #include "runtime/launch/CpuShare.h"
 #include "runtime/launch/Resume.h"
@@ -15,9 +16,12 @@
 #include <fmt/ranges.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <set>
 #include <unistd.h>
 
 namespace merak::runtime {
@@ -26,7 +30,8 @@ namespace {
 struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
   DataOptions data;
-  std::string tokenType = "u16", graphs = "auto";
+  std::string shuffle; // "true": of the run's seed
+  std::string tokenType = "u16", graphs = "auto", verify = "sampled";
   bool trustPlan = false;
   int64_t steps = 1;
   std::string log, saveGrads, trace, out, links, modelDir;
@@ -45,11 +50,20 @@ void addOptions(CLI::App &app, RunOptions &options,
                "run the plan's kernels, which are machine code, although this "
                "user's merakc did not make them");
   app.add_option("--data", options.data.path,
-                 "DIR with one <input>.npy for each input, tokens.bin, or "
+                 "DIR with one <input>.npy for each input, tokens.bin, "
+                 "FILE.sqlite with the table samples, DIR of such shards, or "
                  "\"synthetic\"");
+  app.add_flag("--shuffle", options.shuffle,
+               "each epoch in an order of its own, made of this seed "
+               "(default: --seed); without it samples come as they are stored");
   app.add_option("--model-dir", options.modelDir,
                  "where the model's files lie, if not where they were when "
                  "the plan was made");
+  app.add_option("--verify", options.verify,
+                 "sampled: refuse a model that has changed since the plan was "
+                 "made, as far as the hash in the plan tells; full: by all of "
+                 "its bytes (merakc --hash=full); off: take what is there")
+      ->check(CLI::IsMember({"off", "sampled", "full"}));
   app.add_option("--steps", options.steps, "steps to run")
       ->check(CLI::PositiveNumber);
   app.add_option("--ranks", options.ranks,
@@ -75,7 +89,7 @@ void addOptions(CLI::App &app, RunOptions &options,
                "stop at the first value that is nan or inf and name it");
   app.add_option("--threads", options.session.threads,
                  "threads of each rank (default: the cores, shared)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 4096));
   app.add_option("--seed", options.checkpoint.seed,
                  "of synthetic data and random operations (default: 0, or that "
                  "of --load)");
@@ -97,6 +111,29 @@ std::string usageProblem(const RunOptions &options) {
   if (!options.links.empty() && options.ranks != "inproc")
     return "--links needs --ranks=inproc";
   return {};
+}
+
+// --shuffle[=SEED]
+Status readShuffle(RunOptions &options) {
+  if (options.shuffle.empty() || options.shuffle == "false")
+    return {};
+  if (options.shuffle == "true")
+    return {};
+  uint64_t seed = 0;
+  const char *end = options.shuffle.data() + options.shuffle.size();
+  const auto read = std::from_chars(options.shuffle.data(), end, seed);
+  if (read.ec != std::errc() || read.ptr != end)
+    return Status::error(
+        fmt::format("--shuffle: expected a number of 64 bits, found \"{}\"",
+                    options.shuffle));
+  options.data.shuffle = seed;
+  return {};
+}
+
+SourceCheck sourceCheck(const std::string &name) {
+  return name == "off"    ? SourceCheck::Off
+         : name == "full" ? SourceCheck::Full
+                          : SourceCheck::Sampled;
 }
 
 // MERAK_FAULT=RANK:STEP:fail|hang|kill, for tests of what a lost rank does: in
@@ -153,11 +190,8 @@ public:
           fmt::format("cannot write \"{}\": {}", dir, error.message()));
     Status problems;
     for (const auto &[name, output] : outputs_) {
-      std::string file = name;
-      for (char &c : file)
-        c = c == '/' ? '_' : c;
-      problems.merge(writeNpy(dir + "/" + file + ".npy", output.dtype,
-                              output.shape, output.data.data()));
+      problems.merge(writeNpy(dir + "/" + inputFileName(name) + ".npy",
+                              output.dtype, output.shape, output.data.data()));
     }
     return problems;
   }
@@ -186,6 +220,21 @@ Status checkWritable(const std::string &path) {
   return {};
 }
 
+// Two outputs that --out would write to one file.
+Status checkOutputNames(const LoadedPlan &plan) {
+  std::map<std::string, std::set<std::string>> byFile;
+  for (const planpb::Program &program : plan.programs)
+    for (const planpb::Output &output : program.outputs())
+      byFile[inputFileName(output.name())].insert(output.name());
+  Status problems;
+  for (const auto &[file, names] : byFile)
+    if (names.size() > 1)
+      problems.merge(Status::error(
+          fmt::format("--out: outputs \"{}\" have one file, \"{}.npy\"",
+                      fmt::join(names, "\" and \""), file)));
+  return problems;
+}
+
 // What can be known before anything is made. Rank 0 writes all but shards of
 // checkpoints.
 Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
@@ -203,6 +252,8 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
   if (!infer && !options.out.empty())
     problems.merge(Status::error(
         fmt::format("\"{}\" trains: --out is for inference", options.plan)));
+  if (!options.out.empty())
+    problems.merge(checkOutputNames(plan));
   if (plan.file.inputs_size() > 0 && options.data.path.empty())
     problems.merge(Status::error("the plan has inputs: give --data"));
   problems.merge(checkAgainst(options.session, plan.file));
@@ -240,6 +291,8 @@ Result<LoadedPlan> openPlan(RunOptions &options,
   problems.merge(seed.status());
   if (seed)
     options.session.seed = options.data.seed = *seed;
+  if (seed && options.shuffle == "true")
+    options.data.shuffle = *seed;
   if (!problems.ok())
     return problems;
   return plan;
@@ -258,7 +311,7 @@ Status openRun(Session &session, const RunOptions &options, std::string &note) {
 
 void tellNote(const std::string &note, bool leads) {
   if (!note.empty() && leads)
-    fmt::print(stderr, "note: {}\n", note);
+    complain("note: " + note);
 }
 
 // The steps of a run, and what is written between them.
@@ -294,7 +347,7 @@ public:
     if (badStep_ > 0)
       return session_.explain(badStep_, bad_);
     if (const std::string summary = log->summary(); leads_ && !summary.empty())
-      fmt::print("{}\n", summary);
+      return printLine(summary);
     return {};
   }
 
@@ -451,12 +504,17 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (const std::string problem = usageProblem(options); !problem.empty()) {
-    fmt::print(stderr, "merak-run: error: {}\n", problem);
+    complain(fmt::format("merak-run: error: {}", problem));
+    return 2;
+  }
+  if (const Status status = readShuffle(options); !status.ok()) {
+    complain(fmt::format("merak-run: error: {}", status.str()));
     return 2;
   }
   options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
   options.session.trace = !options.trace.empty();
   options.session.graphs = options.graphs == "auto";
+  options.session.verify = sourceCheck(options.verify);
   const BackendFactory &factory = backends.at(options.backend);
   if (Status status = readEnvironment(options.session); !status.ok())
     return exitCode(kTool, status);

@@ -26,7 +26,7 @@ namespace {
 // Lets executors be made before the data are opened.
 class LateReader : public InputReader {
 public:
-  explicit LateReader(const std::unique_ptr<DataSource> &data) : data_(data) {}
+  explicit LateReader(const std::unique_ptr<ReadAhead> &data) : data_(data) {}
   Status read(const std::string &input, int64_t step,
               const std::vector<layout::Box> &boxes, void *data,
               const std::vector<int64_t> &shape) override {
@@ -36,7 +36,7 @@ public:
   }
 
 private:
-  const std::unique_ptr<DataSource> &data_;
+  const std::unique_ptr<ReadAhead> &data_;
 };
 
 double scalarValue(planpb::DType dtype, const char *data) {
@@ -180,7 +180,7 @@ Status Session::start(const BackendFactory &factory,
     world_ = ownWorld_.get();
   }
   const int count = static_cast<int>(world_->ranks().size());
-  reader_ = std::make_unique<LateReader>(data_);
+  reader_ = std::make_unique<LateReader>(ahead_);
   const int cores = std::max(1u, std::thread::hardware_concurrency());
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, cores / count);
@@ -257,7 +257,9 @@ Status Session::start(const BackendFactory &factory,
 }
 
 void Session::setData(std::unique_ptr<DataSource> data) {
+  ahead_.reset();
   data_ = std::move(data);
+  ahead_ = std::make_unique<ReadAhead>(*data_, plan_.file);
 }
 
 // After the first step, in which libraries opened what they need. Processes
@@ -345,6 +347,7 @@ Result<StepResult> Session::step() {
   result.memoryBytes = MemoryCount::most();
   result.lr = scalars.lr;
   result.step = ++nextStep_;
+  result.epochs = data_ ? data_->epochs(nextStep_) : 0;
   MERAK_RETURN_IF_ERROR(readOutputs(result));
   judge(result);
   if (trace_)

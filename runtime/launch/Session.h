@@ -7,7 +7,7 @@
 #include "runtime/checkpoint/CheckpointWriter.h"
 #include "runtime/comm/World.h"
 #include "runtime/core/Executor.h"
-#include "runtime/data/DataSource.h"
+#include "runtime/data/ReadAhead.h"
 #include "runtime/plan/Links.h"
 #include "runtime/plan/RateProgram.h"
 
@@ -49,6 +49,8 @@ struct SessionOptions {
   // Devices launch steps after the first as one graph where they can.
   bool graphs = true;
   FaultRequest fault;
+  // How the model's files are compared with those that were compiled.
+  SourceCheck verify = SourceCheck::Sampled;
   // To emulate between threads of one process; none: as fast as memory.
   std::optional<Links> links;
 };
@@ -65,6 +67,7 @@ struct StepResult {
   // knows.
   std::string bad;
   bool captured = false; // launched as one graph
+  double epochs = 0;     // of the data, done by now; 0: they have no end
 };
 
 // The value of one output for a whole global batch.
@@ -154,6 +157,7 @@ private:
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<RankMemory> memories_; // of ranks_
   std::unique_ptr<DataSource> data_;
+  std::unique_ptr<ReadAhead> ahead_; // of data_
   std::unique_ptr<InputReader> reader_;
   std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<TraceWriter> trace_;

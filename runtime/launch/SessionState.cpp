@@ -49,12 +49,15 @@ Status Session::loadWeights(const std::string &load, std::string *note,
             fmt::format("\"{}\" was trained with the learning rate \"{}\", the "
                         "plan's is \"{}\"",
                         load, loaded.schedule, now.schedule));
-  auto store = TensorStore::fromPlan(plan_, &checkpoint);
+  std::string filesNote;
+  auto store =
+      TensorStore::fromPlan(plan_, &checkpoint, options_.verify, &filesNote);
   if (!store)
     return store.status();
   for (const auto &[name, tensor] : checkpoint.tensors())
     store->add(name, tensor);
   MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *store));
+  addLine(loaded.note, filesNote);
   nextStep_ = loaded.step;
   skipped_ = loaded.skipped;
   if (data_)

@@ -3,6 +3,8 @@
 #include "runtime/checkpoint/Checkpoint.h"
 #include "runtime/core/HalfFloat.h"
 #include "runtime/onnx/FoldedValues.h"
+#include "runtime/plan/FileIdentity.h"
+#include "support/ReadFile.h"
 #include "support/WireFormat.h"
 
 #include <fmt/format.h>
@@ -122,6 +124,14 @@ private:
     return Status::error(fmt::format("\"{}\": {}", path_, what));
   }
 
+  // That a file is the one that was compiled, unless the user named another.
+  Status checkFile(const std::string &name, const std::string &path) const {
+    const planpb::SourceFile *record = findSourceFile(plan_.file, name);
+    return record && options_.model.empty()
+               ? checkSourceFile(*record, path, SourceCheck::Sampled)
+               : Status();
+  }
+
   Status open() {
     path_ = options_.model;
     std::error_code error;
@@ -137,6 +147,8 @@ private:
     if (!file)
       return file.status();
     model_ = *file;
+    MERAK_RETURN_IF_ERROR(
+        checkFile(fs::path(plan_.file.model()).filename().string(), path_));
     if (fs::equivalent(path_, options_.output, error))
       return fail("expected another file to write than the model itself");
     CheckpointState state;
@@ -144,10 +156,10 @@ private:
   }
 
   Status readSplitUses() {
-    std::ifstream file(plan_.dir + "/weights.json");
-    if (!file)
+    std::string text;
+    if (!readFile(plan_.dir + "/weights.json", text).empty())
       return {};
-    const auto json = nlohmann::json::parse(file, nullptr, false);
+    const auto json = nlohmann::json::parse(text, nullptr, false);
     auto bad = [&] {
       return Status::error(fmt::format(
           "\"{}/weights.json\": expected the uses of parameters", plan_.dir));
@@ -438,6 +450,7 @@ private:
       auto file = MappedFile::open(full);
       if (!file)
         return file.status();
+      MERAK_RETURN_IF_ERROR(checkFile(initializer.location, full));
       found = files_.emplace(full, *file).first;
     }
     const MappedFile &file = *found->second;

@@ -1,6 +1,7 @@
 // Plan directories on disk: checksums, loading, saving by rename.
 #include "runtime/plan/Checksum.h"
 #include "runtime/plan/Plan.h"
+#include "support/ReadFile.h"
 
 #include "runtime/plan/Signature.h"
 
@@ -9,7 +10,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <set>
@@ -32,13 +32,12 @@ Result<std::string> readAll(const fs::path &path, const std::string &shown) {
   std::error_code error;
   if (!fs::exists(path, error))
     return Status::error(fmt::format("{}: missing", shown));
-  std::ifstream in(path, std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(in)), {});
-  if (!in.good() && !in.eof())
-    return Status::error(
-        fmt::format("{}: cannot be read: {}", shown, errnoText()));
-  if (bytes.empty() && fs::is_directory(path, error))
-    return Status::error(fmt::format("{}: is a directory", shown));
+  std::string bytes;
+  const std::string why = readFile(path.string(), bytes);
+  if (why == "is a directory")
+    return Status::error(fmt::format("{}: {}", shown, why));
+  if (!why.empty())
+    return Status::error(fmt::format("{}: cannot be read: {}", shown, why));
   return bytes;
 }
 

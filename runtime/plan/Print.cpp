@@ -425,6 +425,10 @@ std::string printManifest(const PlanFile &file) {
       fmt::format("  version {} by \"{}\"\n", file.version(), file.producer());
   out += fmt::format("  model \"{}\" in \"{}\" hash {}\n", file.model(),
                      file.model_dir(), file.model_hash());
+  for (const SourceFile &source : file.source_files())
+    out += fmt::format("  file \"{}\" {} bytes {} {:016x}\n", source.path(),
+                       source.bytes(), source.sampled() ? "samples" : "hash",
+                       source.hash());
   out += fmt::format("  mode {} device {} schedule {}\n", file.mode(),
                      file.device(), file.schedule());
   out += fmt::format("  mesh {}\n", axes(file.mesh()));

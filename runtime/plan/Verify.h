@@ -18,6 +18,13 @@ Status verifyPlan(const LoadedPlan &plan);
 // local to the manifest or to one instruction.
 Status verifyStructure(const LoadedPlan &plan);
 
+// Parts of verifyStructure. Numbers that overflow or are none: what comes
+// first. And, of a plan whose indices are in range, what would make a step
+// endless, its memory boundless, or a kernel run on operands that it was not
+// compiled for.
+Status verifyNumbers(const LoadedPlan &plan);
+Status verifyExtents(const LoadedPlan &plan);
+
 // Over one step of one program: accesses to the same bytes are ordered by
 // streams, events and call waits; every read finds what was written through the
 // same buffer, so that no two live buffers share bytes; parameters survive the

@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 
-constexpr int64_t kMaxDevices = int64_t{1} << 24;
+constexpr uint64_t kMaxDevices = int64_t{1} << 24;
+constexpr uint64_t kPlacesPerRank = 64;
 constexpr uint64_t kTooMany = UINT64_MAX;
 
 // Sums and products of numbers read from a file: those that do not fit become
@@ -89,9 +90,13 @@ private:
                                   axis.size()));
       devices = times(devices, std::max<int64_t>(1, axis.size()));
     }
-    if (devices > kMaxDevices)
-      problems_.add(
-          fmt::format("the mesh has more than {} places", kMaxDevices));
+    // Groups are found by walking places, taken or not.
+    if (devices > std::min<uint64_t>(kMaxDevices,
+                                     times(kPlacesPerRank, file_.ranks_size())))
+      problems_.add(fmt::format("the mesh has {} places for {} ranks", devices,
+                                file_.ranks_size()));
+    if (mesh.count("mb"))
+      problems_.add("mesh axis \"mb\" is that of microbatches");
     std::map<std::map<std::string, int64_t>, int> taken;
     for (int rank = 0; rank < file_.ranks_size(); ++rank) {
       std::map<std::string, int64_t> coords;
@@ -665,9 +670,13 @@ private:
 } // namespace
 
 Status verifyStructure(const LoadedPlan &plan) {
+  // Everything else multiplies them.
+  MERAK_RETURN_IF_ERROR(verifyNumbers(plan));
   Status status = ManifestCheck(plan).run();
   for (size_t i = 0; i < plan.programs.size(); ++i)
     status.merge(ProgramCheck(plan, static_cast<int>(i)).run());
+  if (status.ok())
+    status.merge(verifyExtents(plan));
   return status;
 }
 

@@ -2,14 +2,13 @@
 
 #include "runtime/plan/Communication.h"
 #include "runtime/report/Simulate.h"
+#include "support/ReadFile.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <tuple>
 
 using namespace merak::planpb;
@@ -242,12 +241,10 @@ Result<Timeline> measuredTimeline(const LoadedPlan &plan,
 }
 
 Result<Timeline> readMeasured(const LoadedPlan &plan, const std::string &path) {
-  std::ifstream file(path);
-  if (!file)
-    return Status::error(fmt::format("{}: cannot be read", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  Result<Timeline> timeline = measuredTimeline(plan, text.str());
+  std::string text;
+  if (const std::string why = readFile(path, text); !why.empty())
+    return Status::error(fmt::format("{}: cannot be read: {}", path, why));
+  Result<Timeline> timeline = measuredTimeline(plan, text);
   if (!timeline)
     return Status(timeline.status()).withContext(path);
   return timeline;

@@ -137,25 +137,11 @@ def python_suite(path, *options, tools=False):
         command = [os.path.join(ROOT, path), *options]
         if tools:
             command += ["--bin-dir", os.path.join(suite.args.build, "bin")]
-        if path.startswith("test/e2e/") and tools:
+        if path.startswith(("test/e2e/", "test/fuzz/")) and tools:
             command += ["--jobs", str(suite.args.jobs)]
             command += ["--all"] if suite.args.all else []
         return suite.script(*command)
     return run
-
-
-def run_fuzz(suite):
-    """The importer under mutated models, a few seconds long."""
-    models = os.path.join(ROOT, "test/data/models")
-    names = ["mlp-ce", "mlp-mse", "resnet-plain-tiny", "gpt2-tiny"]
-    command = [os.path.join(suite.args.build, "bin/import-fuzz"),
-               *(os.path.join(models, n, "model.onnx") for n in names),
-               "--save=" + os.path.join(suite.args.build, "logs"),
-               "--replay=" + os.path.join(ROOT, "test/data/fuzz"),
-               "--executions=" + ("50000" if suite.args.all else "3000")]
-    code = suite.run(command)
-    good = re.search(r"^1 passed, 0 failed$", suite.text, re.M)
-    return (1, 0) if good and code == 0 else (0, 1)
 
 
 def run_runtime_only(suite):
@@ -235,7 +221,7 @@ SUITES = {
     "gpu-pack": python_suite("test/e2e/gpu_pack.py", tools=True),
     "export": python_suite("test/e2e/export_onnx.py", tools=True),
     "families": python_suite("test/families/families.py", tools=True),
-    "fuzz": run_fuzz,
+    "fuzz": python_suite("test/fuzz/fuzz.py", tools=True),
     "report": python_suite("test/e2e/report.py", tools=True),
     "memory": python_suite("test/e2e/memory.py", tools=True),
     "phases": python_suite("test/e2e/phases.py", tools=True),

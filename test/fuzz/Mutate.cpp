@@ -3,6 +3,7 @@
 #include "support/WireFormat.h"
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 
 namespace merak::fuzz {
@@ -131,7 +132,74 @@ std::string mutateFields(std::string_view message, const std::string &other,
   return out;
 }
 
+// Where tokens begin: numbers, words and single characters; the end last.
+std::vector<size_t> tokensOf(const std::string &text) {
+  std::vector<size_t> starts;
+  auto isWord = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' ||
+           c == '.' || c == '-';
+  };
+  for (size_t i = 0; i < text.size();) {
+    starts.push_back(i);
+    const bool word = isWord(text[i]);
+    for (++i; word && i < text.size() && isWord(text[i]);)
+      ++i;
+  }
+  starts.push_back(text.size());
+  return starts;
+}
+
+std::string oddToken(Random &random) {
+  static const char *const kOdd[] = {"null",
+                                     "true",
+                                     "[]",
+                                     "{}",
+                                     "\"\"",
+                                     "-1",
+                                     "1e400",
+                                     "1e-400",
+                                     "0.5",
+                                     "-0",
+                                     "\"\\u0000\"",
+                                     "[[[[",
+                                     "\xff",
+                                     "nan",
+                                     "99999999999999999999",
+                                     "-9223372036854775808"};
+  return random() % 2 ? kOdd[below(random, std::size(kOdd))]
+                      : std::to_string(oddNumber(random));
+}
+
+std::string mutateTokens(const std::string &text, Random &random) {
+  const std::vector<size_t> starts = tokensOf(text);
+  const size_t at = below(random, starts.size() - 1);
+  const size_t begin = starts[at], end = starts[at + 1];
+  const size_t other = below(random, starts.size() - 1);
+  const std::string taken =
+      text.substr(starts[other], starts[other + 1] - starts[other]);
+  const std::string before = text.substr(0, begin), after = text.substr(end);
+  switch (random() % 4) {
+  case 0:
+    return before + after;
+  case 1:
+    return before + text.substr(begin, end - begin) + taken + after;
+  case 2:
+    return before + taken + after;
+  default:
+    return before + oddToken(random) + after;
+  }
+}
+
 } // namespace
+
+std::string mutateText(const std::string &text, Random &random) {
+  std::string data = text;
+  const int count = 1 << random() % 4;
+  for (int i = 0; i < count && !data.empty(); ++i)
+    data = random() % 8 ? mutateTokens(data, random)
+                        : mutateBytes(std::move(data), random);
+  return data;
+}
 
 std::string mutate(const std::string &model,
                    const std::vector<std::string> &others, Random &random) {

@@ -4,5 +4,9 @@
 #include <iostream>
 
 int main(int argc, char **argv) {
-  return merak::planToolMain(argc, argv, std::cout, std::cerr);
+  const int code = merak::planToolMain(argc, argv, std::cout, std::cerr);
+  if (std::cout.flush())
+    return code;
+  std::cerr << "error: cannot write to standard output\n";
+  return code ? code : 1;
 }

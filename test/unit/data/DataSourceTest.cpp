@@ -316,7 +316,8 @@ TEST(DataSource, UnknownPathsAndInputs) {
   planpb::PlanFile plan;
   EXPECT_EQ(openData(plan, {"/nowhere"}).status().str(),
             "\"/nowhere\": no such file or folder (give a folder of .npy "
-            "files, tokens.bin or \"synthetic\")");
+            "files, tokens.bin, FILE.sqlite, a folder of such shards or "
+            "\"synthetic\")");
   auto data = openData(plan, {"synthetic"});
   EXPECT_EQ((*data)->read("x", 0, {}, nullptr, {}).str(),
             "the plan has no input \"x\"");
