@@ -57,7 +57,8 @@ Status Session::loadWeights(const std::string &load, std::string *note,
   for (const auto &[name, tensor] : checkpoint.tensors())
     store->add(name, tensor);
   MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *store));
-  addLine(loaded.note, filesNote);
+  if (!filesNote.empty())
+    addLine(loaded.note, filesNote);
   nextStep_ = loaded.step;
   skipped_ = loaded.skipped;
   if (data_)
