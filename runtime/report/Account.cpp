@@ -58,6 +58,7 @@ private:
   bool isParameter(const Buffer &buffer) const;
   static bool isLasting(const Buffer &buffer);
   bool isOfOneAction(int buffer) const;
+  bool isScattered(int buffer) const;
   bool isTransient(int buffer) const;
   void findBase();
   void countStored();
@@ -171,6 +172,18 @@ bool Accountant::isOfOneAction(int index) const {
   return procedures == 1;
 }
 
+// A rank's part of a sum that is an accumulator of its own before.
+bool Accountant::isScattered(int index) const {
+  for (const Procedure &procedure : program_.procedures())
+    for (const Instruction &inst : procedure.instructions())
+      if (inst.kind() == Instruction::COLLECTIVE &&
+          inst.collective() == Instruction::REDUCE_SCATTER)
+        for (const Operand &operand : inst.outputs())
+          if (int(operand.buffer()) == index)
+            return true;
+  return false;
+}
+
 // What procedures share for their own values lies behind everything else.
 bool Accountant::isTransient(int index) const {
   return isOfOneAction(index) && program_.buffers(index).offset() >= base_;
@@ -215,8 +228,8 @@ double &Accountant::sumFor(int index) {
   case Buffer::PARAMETERS:
     return isParameter(buffer) ? account_.parameterBytes : account_.frozenBytes;
   case Buffer::GRADIENTS:
-    return isOfOneAction(index) ? account_.finalGradientBytes
-                                : account_.gradientBytes;
+    return isScattered(index) ? account_.finalGradientBytes
+                              : account_.gradientBytes;
   case Buffer::OPTIMIZER:
     return account_.optimizerBytes;
   case Buffer::ACTIVATIONS:

@@ -97,7 +97,10 @@ def near(what, found, expected, allowed=NEAR):
 # ------------------------------------------------------------ models
 
 
-def stack(width=192, layers=4):
+WIDTH = 192
+
+
+def stack(width=WIDTH, layers=4):
     """Equal layers between a narrow input and output, and one number that nothing
     divides."""
     g = exact_models.Graph("stack")
@@ -190,9 +193,10 @@ def account_note(account):
 
 
 def check_gathered(account, level, used):
-    """Level 3 never has more than some layers' parameters at once."""
+    """Level 3 never has more at once than one layer's weight in use, the next one on
+    its way, and a narrow weight, which is a bucket of its own."""
     most = account.of("gathered for a use at most")
-    limit = used * account.parameters / 2
+    limit = used * (2 * WIDTH * WIDTH + 8 * WIDTH)
     if level == 3 and not 0 < most <= limit:
         raise Failed(f"{most} bytes are gathered at once, of {limit:.0f}")
     if level == 0 and most:
@@ -240,7 +244,8 @@ def check_gathers(account, level, parts, m):
     if level == 0:
         near("gathered", total, 0)
     elif level < 3:
-        near("gathered once", account.total("G", "all_gather", "dp"), parts)
+        # By the first microbatch's F, for the whole step.
+        near("gathered once", account.total("F", "all_gather", "dp"), parts)
         near("gathered in other actions", total - parts, 0)
     else:
         near("gathered in F", account.total("F", "all_gather", "dp"), m * parts)
