@@ -181,7 +181,7 @@ Result<PlanDecision> Decider::run() {
   decision.overlapLevel = candidate.techniques.overlap;
   decision.plan = candidate.plan;
   Result<const PlanSearch::Sharding *> sharding =
-      search.sharding(candidate.degrees, candidate.techniques);
+      search.shardingFor(candidate.degrees, candidate.techniques);
   if (!sharding.ok())
     return sharding.status();
   MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));

@@ -168,8 +168,10 @@ PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
 Result<const SeamLayouts *>
 PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
   // Where the layouts of a replica say where seams are, they depend on degrees.
+  Techniques all = techniques; // at all levels of overlap
+  all.overlap = 0;
   std::unique_ptr<Result<SeamLayouts>> &known =
-      seams[{techniques.sequence ? d : Degrees(), techniques}];
+      seams[{techniques.sequence ? d : Degrees(), all}];
   if (!known) {
     Strategy strategy = input.pinned;
     strategy.zero = techniques.zero;
@@ -290,7 +292,8 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, bool context,
 }
 
 Result<const PlanSearch::Sharding *>
-PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
+PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
+  Degrees d = given;
   Techniques techniques = asked;
   if (d.tp <= 1) {
     techniques.overlap = 0;
@@ -311,6 +314,7 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   if (!status.ok())
     return status;
   Stopwatch watch(times.shardings);
+  d = madeFor.try_emplace({key, techniques}, d).first->second;
   auto made = std::make_unique<Sharding>();
   made->classes = &(*layouts)->classes();
   Result<Assignment> assignment =
@@ -326,8 +330,10 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   made->assignment = *assignment;
   if (!applied.outcome || applied.classes != made->classes ||
       !(applied.assignment == *assignment))
-    applied = {made->classes, *assignment,
-               apply(*input.graph, *made->classes, *assignment), {}};
+    applied = {made->classes,
+               *assignment,
+               apply(*input.graph, *made->classes, *assignment),
+               {}};
   const Result<Outcome> &outcome = *applied.outcome;
   if (!outcome.ok()) {
     status = outcome.status();
@@ -342,9 +348,8 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   costs.updateKernel = input.updateKernel;
   costs.updateTraffic = input.updateTraffic;
   costs.overlap = techniques.overlap;
-  made->problem =
-      makeStageProblem(*input.graph, made->assignment, *outcome, costs,
-                       &applied.listed);
+  made->problem = makeStageProblem(*input.graph, made->assignment, *outcome,
+                                   costs, &applied.listed);
   made->model = std::make_unique<StageModel>(made->problem);
   made->least.emplace(*made->model);
   known = std::move(made);
