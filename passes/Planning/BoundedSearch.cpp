@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -14,10 +13,6 @@ namespace merak::planning {
 // Degrees planned before the next bound is looked at, and threads: each has
 // shardings of its own.
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
-// Homes from here on are of no thread, see share().
-constexpr size_t kNoHome = size_t(1) << 32;
-// Shardings that a thread keeps while it looks for the most promising degrees.
-constexpr size_t kKept = 40;
 
 PlanSearch::Bound PlanSearch::boundOf(const Degrees &d,
                                       const SearchPolicy &policy, bool quick) {
@@ -58,36 +53,14 @@ size_t PlanSearch::homeOf(const Degrees &d) {
 
 void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
                        const std::function<void(PlanSearch &, size_t)> &work) {
-  std::map<size_t, std::vector<size_t>> of; // by home
-  for (size_t i = 0; i < count; ++i)
-    of[home(i)].push_back(i);
-  const size_t threads =
-      std::min<size_t>({kMostThreads,
-                        std::max(1u, std::thread::hardware_concurrency()),
-                        of.size()});
+  const size_t threads = std::min<size_t>(
+      {kMostThreads, std::max(1u, std::thread::hardware_concurrency()), count});
   while (helpers.size() + 1 < threads)
     helpers.push_back(std::make_unique<PlanSearch>(input));
-  std::mutex mutex;
-  // The next ones that are this thread's, or nobody's until now.
-  const auto take = [&](size_t thread) -> std::vector<size_t> {
-    std::lock_guard lock(mutex);
-    for (auto it = of.begin(); it != of.end(); ++it) {
-      const bool isNew = it->first >= kNoHome || !owners.count(it->first);
-      if (!isNew && owners[it->first] % threads != thread)
-        continue;
-      if (it->first < kNoHome && isNew)
-        owners[it->first] = thread;
-      std::vector<size_t> all = std::move(it->second);
-      of.erase(it);
-      return all;
-    }
-    return {};
-  };
   const auto run = [&](size_t thread) {
     PlanSearch &own = thread == 0 ? *this : *helpers[thread - 1];
-    for (std::vector<size_t> all = take(thread); !all.empty();
-         all = take(thread))
-      for (size_t i : all)
+    for (size_t i = 0; i < count; ++i)
+      if (home(i) % threads == thread)
         work(own, i);
     own.applied = {};
   };
@@ -127,7 +100,7 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
         [&](PlanSearch &own, size_t h) {
           for (size_t i : byHome[homesHere[h]])
             order[i] = own.boundOf(degrees[i], policy, quick);
-          own.keepPromising(kKept);
+          own.keepPromising(input.kept);
         });
   for (size_t i = 0; i < degrees.size(); ++i)
     order[i].index = i;
@@ -199,7 +172,7 @@ void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
   }
   std::vector<PlanCandidate> full(chosen.size());
   share(
-      chosen.size(), [](size_t i) { return kNoHome + i; },
+      chosen.size(), [](size_t i) { return i; },
       [&](PlanSearch &own, size_t i) {
         full[i] = own.plan(all[chosen[i]].degrees, policy, false, limit);
       });

@@ -58,6 +58,8 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
   }
   double seconds = std::numeric_limits<double>::infinity();
   for (int parts : chunks) {
+    if (!dividesIntoChunks(parts, shape.stages, shape.microbatches))
+      continue;
     LateWeights late =
         policy.concrete.empty() ? LateWeights::No : LateWeights::Any;
     for (const std::string &name : schedulesOf(policy, quick, parts))

@@ -22,14 +22,16 @@ std::vector<int> balance(const std::vector<double> &weights, int parts) {
   for (double weight : weights)
     prefix.push_back(prefix.back() + weight);
   double none = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(parts + 1,
-                                        std::vector<double>(n + 1, none));
-  std::vector<std::vector<int>> from(parts + 1, std::vector<int>(n + 1, 0));
-  best[0][0] = 0;
+  // The heaviest of the first q parts, and of one less, by their end.
+  std::vector<double> best(n + 1, none), before = best;
+  std::vector<std::vector<int>> from(parts + 1);
+  best[0] = 0;
   // Of the last part's begin j, its weight falls and the heaviest before it
   // rises: the best j is where they meet. Of equal ones the last.
   for (int q = 1; q <= parts; ++q) {
-    const std::vector<double> &before = best[q - 1];
+    std::swap(best, before);
+    std::fill(best.begin(), best.end(), none);
+    from[q].assign(n + 1, 0);
     // Neither falls as i grows.
     int low = q - 1, same = low;
     for (int i = q; i <= n; ++i) {
@@ -37,15 +39,15 @@ std::vector<int> balance(const std::vector<double> &weights, int parts) {
       while (low < i && before[low] < last(low))
         ++low;
       if (low < i) {
-        best[q][i] = before[low];
+        best[i] = before[low];
         if (same < low || before[same] != before[low])
           same = low;
         while (same + 1 < i && before[same + 1] == before[low])
           ++same;
         from[q][i] = same;
       }
-      if (low > q - 1 && last(low - 1) < best[q][i]) {
-        best[q][i] = last(low - 1);
+      if (low > q - 1 && last(low - 1) < best[i]) {
+        best[i] = last(low - 1);
         from[q][i] = low - 1;
       }
     }

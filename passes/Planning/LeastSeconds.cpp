@@ -21,8 +21,7 @@ struct TaskSums {
 
 } // namespace
 
-LeastSeconds::LeastSeconds(const StageModel &model)
-    : model(model) {
+LeastSeconds::LeastSeconds(const StageModel &model) : model(model) {
   const StageProblem &problem = model.problem;
   const int n = model.count();
   std::vector<double> perForward(n, 0), perBackward(n, 0), perWork(n, 0),

@@ -43,7 +43,7 @@ private:
   // may hide in the last backward: all that comes before begins as much sooner
   // (simulationOf).
   std::vector<double> hidden;
-  double waited = 0;                 // of a microbatch, with collectives
+  double waited = 0; // of a microbatch, with collectives
   double optimizer = 0, fixedBytes = 0;
 
   void addUp(const std::vector<double> &perForward,

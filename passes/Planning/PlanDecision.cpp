@@ -27,7 +27,6 @@ private:
   }
   Status takeLayouts(const PlanSearch::Sharding &sharding);
   Status splitSamples();
-  Status takeReplicas();
   void takeStages(const StageModel &model);
   void takeStrategy();
   Status reportStored();
@@ -92,25 +91,6 @@ void Decider::reportTokens(const Classes &classes) {
     }
 }
 
-// What the search prices it keeps by samples of a microbatch; the layouts of
-// another number of replicas with as many are on another mesh.
-Status Decider::takeReplicas() {
-  const Degrees &d = candidate.degrees;
-  int64_t replicas = 1;
-  for (const AxisSize &axis : decision.assignment.mesh)
-    if (isOn(axis.name, kDataAxis))
-      replicas *= axis.size;
-  if (replicas == d.dp)
-    return {};
-  PlanSearch own(input);
-  Result<const PlanSearch::Sharding *> sharding =
-      own.sharding(d, candidate.techniques);
-  if (!sharding.ok())
-    return sharding.status();
-  decision.assignment = (*sharding)->assignment;
-  return {};
-}
-
 Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
   decision.assignment = sharding.assignment;
   decision.submicrobatchAxis = decision.overlapLevel > 0 &&
@@ -119,7 +99,6 @@ Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
     reportTokens(*sharding.classes);
   else if (decision.overlapLevel > 0)
     MERAK_RETURN_IF_ERROR(splitSamples());
-  MERAK_RETURN_IF_ERROR(takeReplicas());
   Result<Outcome> outcome =
       apply(graph, *sharding.classes, decision.assignment);
   if (!outcome.ok())
@@ -202,7 +181,7 @@ Result<PlanDecision> Decider::run() {
   decision.overlapLevel = candidate.techniques.overlap;
   decision.plan = candidate.plan;
   Result<const PlanSearch::Sharding *> sharding =
-      search.sharding(candidate.degrees, candidate.techniques);
+      search.shardingFor(candidate.degrees, candidate.techniques);
   if (!sharding.ok())
     return sharding.status();
   MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));

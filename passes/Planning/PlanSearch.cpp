@@ -177,8 +177,10 @@ PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
 Result<const SeamLayouts *>
 PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
   // Where the layouts of a replica say where seams are, they depend on degrees.
-  std::unique_ptr<Result<SeamLayouts>> &known = seams[{
-      techniques.sequence || techniques.mixed > 0 ? d : Degrees(), techniques}];
+  Techniques all = techniques; // at all levels of overlap
+  all.overlap = 0;
+  std::unique_ptr<Result<SeamLayouts>> &known =
+      seams[{techniques.sequence || techniques.mixed > 0 ? d : Degrees(), all}];
   if (!known) {
     Strategy strategy = input.pinned;
     if (const FoundLayout *mixed = mixedLayout(d, techniques)) {
@@ -335,7 +337,8 @@ StageCostOptions PlanSearch::costsOf(const Degrees &d, int overlap) const {
 }
 
 Result<const PlanSearch::Sharding *>
-PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
+PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
+  Degrees d = given;
   Techniques techniques = asked;
   if (d.tp <= 1) {
     techniques.overlap = 0;
@@ -357,6 +360,7 @@ PlanSearch::sharding(const Degrees &d, const Techniques &asked) {
   if (!status.ok())
     return status;
   Stopwatch watch(times.shardings);
+  d = madeFor.try_emplace({key, techniques}, d).first->second;
   auto made = std::make_unique<Sharding>();
   made->classes = &(*layouts)->classes();
   Result<Assignment> assignment =

@@ -52,6 +52,9 @@ struct SearchInput {
   ReductionOptions reduction; // of gradients over replicas
   // Plan all degrees, even where it is certain that others are faster.
   bool exhaustive = false;
+  // Shardings that a thread keeps while it looks for the most promising
+  // degrees; the others are made again when they are asked for.
+  size_t kept = 40;
 };
 
 struct PlanCandidate {
@@ -113,6 +116,13 @@ public:
   };
   Result<const Sharding *> sharding(const Degrees &degrees,
                                     const Techniques &techniques);
+  // The same made for these degrees alone, whose mesh its assignment has; that
+  // of sharding() is of the first degrees that have it in common.
+  Result<const Sharding *> shardingFor(const Degrees &degrees,
+                                       const Techniques &techniques) {
+    exact = std::make_unique<PlanSearch>(input);
+    return exact->sharding(degrees, techniques);
+  }
   // Without submicrobatches of microbatches, and without seams. `context`: tp
   // splits tokens, not weights.
   Result<Assignment> assign(const Degrees &degrees, bool context,
@@ -170,16 +180,15 @@ private:
     bool misfits = false; // not even without activations
     size_t index = 0;     // of the degrees
   };
-  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy,
-                bool quick);
+  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy, bool quick);
   std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
                                         const SearchPolicy &policy, bool quick,
                                         size_t most);
   void planInFull(std::vector<PlanCandidate> &all, size_t count,
                   const SearchPolicy &policy);
   // Calls work(search, i) for all i below `count`, on all threads: each has a
-  // search of its own, and takes those with one home, now and later, so that
-  // what they share is made once. What is found depends on neither.
+  // search of its own, and takes those with one home, so that what they share
+  // is made once. What is found depends on neither.
   void share(size_t count, const std::function<size_t(size_t)> &home,
              const std::function<void(PlanSearch &, size_t)> &work);
   // Drops all shardings but so many, those with the least bounds.
@@ -191,8 +200,8 @@ private:
   bool together = false; // see joinsSamples
   int64_t evaluated = 0;
   std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
+  std::unique_ptr<PlanSearch> exact;                   // see shardingFor
   std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
-  std::map<size_t, size_t> owners;                     // threads, by home
   // By tp and whether it splits tokens: classes chosen, for all batch degrees.
   std::map<std::pair<int64_t, bool>, std::pair<std::vector<int>, SearchReport>>
       choices;
@@ -204,6 +213,9 @@ private:
   std::map<std::tuple<Degrees, Techniques>,
            std::pair<Status, std::unique_ptr<Sharding>>>
       shardings;
+  // What each was made for first, of those that have it in common: what was
+  // dropped is made for the same again.
+  std::map<std::tuple<Degrees, Techniques>, Degrees> madeFor;
   std::map<std::tuple<Degrees, Techniques>,
            std::unique_ptr<Result<SeamLayouts>>>
       seams;

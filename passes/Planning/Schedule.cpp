@@ -300,7 +300,7 @@ Result<Schedule> makeSchedule(const std::string &name,
                         inChunks ? "at least one chunk" : "one chunk",
                         options.chunks));
   if (inChunks && options.chunks > 1 && options.stages > 0 &&
-      options.microbatches % options.stages != 0)
+      !dividesIntoChunks(options.chunks, options.stages, options.microbatches))
     problem(fmt::format("runs microbatches in groups of one a stage: {} "
                         "microbatches do not divide by {} stages",
                         options.microbatches, options.stages));

@@ -69,6 +69,11 @@ Result<Schedule> makeSchedule(const std::string &name,
                               const ScheduleOptions &options);
 const std::vector<std::string> &scheduleNames();
 
+// Whether a schedule with so many chunks is defined for the shape.
+inline bool dividesIntoChunks(int chunks, int stages, int microbatches) {
+  return chunks == 1 || microbatches % stages == 0;
+}
+
 // Adds to the F, R, B (and W) of a stage what every schedule has alike: P
 // first, W after its B unless there is one already, U last.
 std::vector<Step> completeStage(const std::vector<Step> &order,

@@ -46,8 +46,11 @@ constexpr double kAbsent = -2, kPending = -1; // arrivals that have no time yet
 struct Room {
   std::vector<int> in[kActions], out[kActions]; // transfers
   bool has[kActions] = {};
-  ActionTimes times;
+  double seconds[kActions] = {};
   StageMemory memory;
+  // The actions that take a set of activations, and give it back.
+  Action taker() const { return has[int(Action::R)] ? Action::R : Action::F; }
+  Action last() const { return has[int(Action::W)] ? Action::W : Action::B; }
 };
 
 class Simulation {
@@ -61,7 +64,9 @@ public:
         place(schedule.stages, 0), clock(schedule.stages, 0),
         sets(schedule.stages, 0), held(schedule.stages, 0) {
     for (int v = 0; v < schedule.virtualStages(); ++v) {
-      rooms[v].times = pick(options.times, v);
+      const ActionTimes &times = pick(options.times, v);
+      for (int action = 0; action < kActions; ++action)
+        rooms[v].seconds[action] = times.of(Action(action));
       if (!options.memory.empty())
         rooms[v].memory = pick(options.memory, v);
     }
@@ -176,7 +181,7 @@ private:
     if (step.action == Action::R && !step.early &&
         !waitFor(here.in[int(Action::B)]))
       return false;
-    double duration = here.times.of(step.action), end = start + duration;
+    double duration = here.seconds[action], end = start + duration;
     clock[stage] = end;
     timeline.busy[stage] += duration;
     timeline.total = std::max(timeline.total, end);
@@ -190,9 +195,7 @@ private:
 
   void hold(int stage, const Room &here, const Step &step, double start,
             double end) {
-    bool recomputes = here.has[int(Action::R)];
-    Action taker = recomputes ? Action::R : Action::F;
-    Action last = here.has[int(Action::W)] ? Action::W : Action::B;
+    const Action taker = here.taker(), last = here.last();
     if (step.action == taker)
       timeline.fullSets[stage] =
           std::max(timeline.fullSets[stage], ++sets[stage]);

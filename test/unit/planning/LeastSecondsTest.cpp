@@ -4,7 +4,9 @@
 
 #include "test/unit/planning/ModelGraphs.h"
 
+#include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 #include <random>
 
 namespace merak::planning {
@@ -54,9 +56,9 @@ std::unique_ptr<Case> makeCase(unsigned seed, double memory) {
 }
 
 TEST(LeastSeconds, NoPlanIsFaster) {
-  int plans = 0;
+  int plans = 0, ofDegrees = 0;
   double closest = 0;
-  for (unsigned seed = 0; seed < 4; ++seed) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
     std::unique_ptr<Case> made = makeCase(seed, seed % 2 ? 0.7 : 0);
     PlanSearch search(made->input);
     SearchPolicy policy = ownPolicy(made->input.pinned);
@@ -74,12 +76,24 @@ TEST(LeastSeconds, NoPlanIsFaster) {
         std::vector<const PlanCandidate *> all{&found};
         for (const PlanCandidate &other : found.others)
           all.push_back(&other);
+        double least = std::numeric_limits<double>::infinity(), best = least;
+        for (int overlap : d.tp > 1 ? policy.overlap : std::vector<int>{0})
+          if (Result<const PlanSearch::Sharding *> sharding =
+                  search.sharding(d, {.overlap = overlap});
+              sharding.ok() && policy.zero.size() + policy.sequence.size() == 2)
+            least = std::min(
+                least, leastSeconds(policy, quick, *(*sharding)->least, shape));
         for (const PlanCandidate *plan : all) {
+          best = std::min(best, plan->plan.cost.seconds);
           const PlanSearch::Sharding &sharding =
               **search.sharding(d, plan->techniques);
           const double seconds = plan->plan.cost.seconds;
           const double whole = sharding.least->of(shape);
-          const double cut = sharding.least->of(shape, plan->plan.begin);
+          const double cut =
+              sharding.least->of(shape, plan->plan.begin,
+                                 traitsOf(plan->plan.schedule.name).weights);
+          EXPECT_LE(sharding.least->of(shape, plan->plan.begin),
+                    cut * (1 + 1e-9));
           EXPECT_LE(whole, cut * (1 + 1e-9)) << d.str();
           EXPECT_LE(cut, seconds * (1 + 1e-9))
               << seed << " " << d.str() << " " << plan->plan.schedule.name
@@ -90,9 +104,14 @@ TEST(LeastSeconds, NoPlanIsFaster) {
           closest = std::max(closest, cut / seconds);
           ++plans;
         }
+        if (std::isfinite(least)) {
+          EXPECT_LE(least, best * (1 + 1e-9)) << seed << " " << d.str();
+          ++ofDegrees;
+        }
       }
   }
-  EXPECT_GT(plans, 200);
+  EXPECT_GT(plans, 300);
+  EXPECT_GT(ofDegrees, 10);
   EXPECT_GT(closest, 0.9); // or it would leave out nothing
 }
 
@@ -104,6 +123,7 @@ TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
                                                 : seed % 3 == 1 ? 0.8
                                                                 : 0.5);
     SearchPolicy policy = ownPolicy(made->input.pinned);
+    made->input.kept = seed % 2 ? 1 : 40;
     PlanSearch bounded(made->input);
     made->input.exhaustive = true;
     PlanSearch exhaustive(made->input);
@@ -129,6 +149,86 @@ TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
     }
   }
   EXPECT_LT(fewer, all * 3 / 4);
+}
+
+// What a level of overlap takes over from the one before is what it would make.
+TEST(PlanSearch, LevelsOfOverlapShareWhatDoesNotDependOnThem) {
+  int compared = 0;
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0);
+    const std::vector<Degrees> every = *PlanSearch(made->input).degrees();
+    for (const Degrees &d : every) {
+      if (d.tp == 1 || d.microbatches > 4)
+        continue;
+      PlanSearch both(made->input), alone(made->input);
+      for (int overlap : {0, 3}) {
+        Result<const PlanSearch::Sharding *> a =
+            both.sharding(d, {.overlap = overlap});
+        Result<const PlanSearch::Sharding *> b =
+            overlap == 0 ? a : alone.sharding(d, {.overlap = overlap});
+        ASSERT_EQ(a.ok(), b.ok());
+        if (!a.ok() || overlap == 0)
+          continue;
+        const StageModel &x = *(*a)->model, &y = *(*b)->model;
+        ASSERT_EQ(x.count(), y.count());
+        for (int begin = 0; begin < x.count(); begin += 3)
+          for (int end : {begin + 1, (begin + x.count() + 1) / 2, x.count()}) {
+            const StageCost &one = x.cost(begin, end, {}),
+                            &other = y.cost(begin, end, {});
+            for (Action action : {Action::P, Action::F, Action::R, Action::B,
+                                  Action::W, Action::U})
+              EXPECT_EQ(one.times.of(action), other.times.of(action));
+            EXPECT_EQ(one.keptBytes, other.keptBytes);
+            EXPECT_EQ(one.workspace, other.workspace);
+            EXPECT_EQ(one.communication, other.communication);
+            ++compared;
+          }
+      }
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+// A price of somebody's own keeps the search from leaving out cuts before it
+// knows what they recompute.
+TEST(PipelinePlan, CutsLeftOutEarlyWouldNotBeTaken) {
+  int plans = 0;
+  for (unsigned seed = 20; seed < 26; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, seed % 2 ? 0.8 : 0.6);
+    PlanSearch search(made->input);
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every) {
+      if (d.pp == 1 || d.microbatches < 2)
+        continue;
+      Result<const PlanSearch::Sharding *> sharding =
+          search.sharding(d, {.overlap = d.tp > 1 ? 3 : 0});
+      if (!sharding.ok())
+        continue;
+      const PipelineShape shape =
+          makePipelineShape(made->input.cluster, d, made->input.memoryBytes,
+                            made->input.reduction);
+      PipelineOptions options, priced;
+      options.schedules = priced.schedules = {"1f1b", "zb", "scp"};
+      priced.price = [](const StageModel &model, const PipelineShape &,
+                        int begin, int end, Marks marks) -> const StageCost & {
+        return model.cost(begin, end, marks);
+      };
+      Status status;
+      std::vector<PipelinePlan> found = planSchedules(*(*sharding)->model,
+                                                      shape, options, status),
+                                expected = planSchedules(*(*sharding)->model,
+                                                         shape, priced, status);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].begin, expected[i].begin) << d.str();
+        EXPECT_EQ(found[i].marks, expected[i].marks) << d.str();
+        EXPECT_EQ(found[i].cost.seconds, expected[i].cost.seconds);
+        EXPECT_EQ(found[i].evaluations, expected[i].evaluations);
+        ++plans;
+      }
+    }
+  }
+  EXPECT_GT(plans, 50);
 }
 
 } // namespace

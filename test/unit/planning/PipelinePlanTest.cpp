@@ -247,6 +247,42 @@ TEST(Cuts, BalanceEqualsBruteForce) {
   }
 }
 
+// By definition: of equally good last parts the shortest one.
+TEST(Cuts, BalanceTakesTheLastOfEqualCuts) {
+  Random random(8);
+  for (int round = 0; round < 300; ++round) {
+    const int n = pick(random, 1, 24), p = pick(random, 1, n);
+    std::vector<double> weights, prefix(1, 0);
+    for (int i = 0; i < n; ++i) {
+      weights.push_back(pick(random, 0, round % 3 ? 9 : 1) / 7.0);
+      prefix.push_back(prefix.back() + weights.back());
+    }
+    const double none = std::numeric_limits<double>::infinity();
+    std::vector<std::vector<double>> best(p + 1,
+                                          std::vector<double>(n + 1, none));
+    std::vector<std::vector<int>> from(p + 1, std::vector<int>(n + 1, 0));
+    best[0][0] = 0;
+    for (int q = 1; q <= p; ++q)
+      for (int i = q; i <= n; ++i)
+        for (int j = q - 1; j < i; ++j) {
+          const double most = std::max(best[q - 1][j], prefix[i] - prefix[j]);
+          if (most <= best[q][i]) {
+            best[q][i] = most;
+            from[q][i] = j;
+          }
+        }
+    const std::vector<int> found = balance(weights, p);
+    double heaviest = 0;
+    for (int q = 0; q < p; ++q)
+      heaviest = std::max(heaviest, prefix[found[q + 1]] - prefix[found[q]]);
+    EXPECT_EQ(heaviest, best[p][n]);
+    for (int q = p, i = n; q > 0; --q) {
+      EXPECT_EQ(found[q - 1], from[q][i]) << n << " " << p;
+      i = from[q][i];
+    }
+  }
+}
+
 // Local search against all cuts: never far, mostly equal. Few cuts are tried
 // one by one, so the instances are larger than that.
 TEST(PipelinePlan, CutsAgainstBruteForce) {
