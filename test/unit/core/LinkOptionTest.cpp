@@ -47,7 +47,8 @@ TEST(LinkOption, ClusterTextsAreReadByTheTool) {
   EXPECT_EQ(linksOf("plan", "", reader).status().str(),
             "--links=plan: the plan names no cluster");
   EXPECT_EQ(linksOf("/nowhere/c.json", "", reader).status().str(),
-            "cannot read the cluster file \"/nowhere/c.json\"");
+            "cannot read the cluster file \"/nowhere/c.json\": no such file or "
+            "directory");
   EXPECT_EQ(linksOf("plan", "{}", nullptr).status().str(),
             "--links: this build reads no cluster files");
   EXPECT_TRUE(linksOf("1us/1GB/s", "", nullptr).ok());

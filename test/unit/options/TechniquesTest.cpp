@@ -73,21 +73,22 @@ TEST(Techniques, AreIndependent) {
 
 TEST(Techniques, WhatIsLeftOutHasAReason) {
   EXPECT_EQ(names(leftOut(good({"--cluster=c.json"}))),
-            (std::vector<std::string>{"zero", "sequence", "context"}));
+            (std::vector<std::string>{"zero", "sequence", "context", "mixed"}));
+  EXPECT_EQ(names(leftOut(good({}))),
+            (std::vector<std::string>{"tp-overlap", "zero", "sequence",
+                                      "context", "mixed"}));
   EXPECT_EQ(
-      names(leftOut(good({}))),
-      (std::vector<std::string>{"tp-overlap", "zero", "sequence", "context"}));
-  EXPECT_EQ(
-      leftOut(
-          good({"--zero=auto", "--sequence-parallel=on",
-                "--context-parallel=auto", "--cluster=c.json", "--mesh=tp=1"})),
+      leftOut(good({"--zero=auto", "--sequence-parallel=on",
+                    "--context-parallel=auto", "--mixed-layouts=auto",
+                    "--cluster=c.json", "--mesh=tp=1"})),
       (std::vector<planning::LeftOut>{{"tensor", "ruled out by an option"}}));
 }
 
 TEST(Techniques, ContradictionsAreWrongUsage) {
   EXPECT_EQ(refused({"-o", "o", "--allow=zero,fast"}),
             "merakc: --allow: expected names of data, tensor, pipeline, "
-            "interleave, recompute, tp-overlap, zero, sequence, context, found "
+            "interleave, recompute, tp-overlap, zero, sequence, context, "
+            "mixed, found "
             "'fast'\n");
   EXPECT_EQ(refused({"-o", "o", "--allow=zero", "--forbid=zero"}),
             "merakc: --allow and --forbid both name 'zero'\n");
@@ -114,7 +115,7 @@ TEST(Questions, DevicesAreOneNumberOrSeveral) {
   EXPECT_EQ(several.deviceCounts, (std::vector<int64_t>{4, 8, 16}));
   EXPECT_FALSE(several.devices);
   for (const char *text : {"--devices=0", "--devices=4,x", "--devices=-1"})
-    EXPECT_NE(refused({"-o", "o", text}).find("expected a positive number"),
+    EXPECT_NE(refused({"-o", "o", text}).find("expected a number from 1"),
               std::string::npos)
         << text;
 }

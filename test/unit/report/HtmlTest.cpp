@@ -226,7 +226,7 @@ TEST(Measured, WrongTraces) {
     EXPECT_FALSE(measuredTimeline(plan, trace.dump()).ok()) << key;
   }
   EXPECT_EQ(readMeasured(plan, "/nowhere").status().str(),
-            "/nowhere: cannot be read");
+            "/nowhere: cannot be read: no such file or directory");
 }
 
 } // namespace

@@ -140,7 +140,8 @@ TEST_F(PlanTool, Report) {
   EXPECT_EQ(run({"report", dir.c_str(), "-o", page.c_str(), "--trace",
                  trace.c_str()}),
             1);
-  EXPECT_EQ(err, "error: " + trace + ": cannot be read\n");
+  EXPECT_EQ(err, "error: " + trace +
+                     ": cannot be read: no such file or directory\n");
   std::ofstream(trace) << "[]";
   for (const char *command : {"draw", "report"})
     EXPECT_EQ(run({command, dir.c_str(), "-o", page.c_str(), "--trace",
