@@ -55,7 +55,8 @@ def model_changed(tools):
                "--verify=full", says=["has changed"])
     # Whoever wants it all the same says so.
     write(tools, "own.onnx", bytes(other))
-    tools.run("merak-run", plan, f"--data={DATA}", "--steps=1", "--verify=off")
+    tools.run("merak-run", plan, f"--data={DATA}", "--steps=1", "--verify=off",
+              "--on-nonfinite=ignore")
     # The same bytes at another time, or in another place, are the same model.
     write(tools, "own.onnx", bytes_before)
     os.utime(model, (1, 1))
@@ -294,11 +295,11 @@ def same_data(tools):
         raise Failed("the order is not shuffled")
     if [e["loss"] for e in run(wide, DATA, "--shuffle=3")] != shuffled:
         raise Failed("pp=2: other losses")
-    entries = run(plan, DATA, "--shuffle=3", f"--save={tools.path('half')}",
-                  steps=12)
-    rest = run(plan, DATA, "--shuffle=3", f"--load={tools.path('half')}",
-               steps=13)
-    if [e["loss"] for e in entries + rest] != shuffled:
+    run(plan, DATA, "--shuffle=3", f"--save={tools.path('half')}", steps=12)
+    # The log goes on.
+    whole = run(plan, DATA, "--shuffle=3", f"--load={tools.path('half')}",
+                steps=13)
+    if [e["loss"] for e in whole] != shuffled:
         raise Failed("a run that goes on sees other samples")
     if abs(rest[-1]["epoch"] - 2.5) > 1e-9:
         raise Failed(f"25 steps of 8 of 80 samples: epoch {rest[-1]['epoch']}")

@@ -50,7 +50,8 @@ TEST(Cluster, AllProblemsAtOnce) {
   EXPECT_EQ(parseCluster("[]", "c.json").status().str(),
             "c.json: expected a JSON object");
   EXPECT_EQ(readCluster("/no/such/file").status().str(),
-            "cannot read the cluster file '/no/such/file'");
+            "cannot read the cluster file '/no/such/file': no such file or "
+            "directory");
 }
 
 const char *kLong = R"({
