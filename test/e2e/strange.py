@@ -301,8 +301,8 @@ def same_data(tools):
                 steps=13)
     if [e["loss"] for e in whole] != shuffled:
         raise Failed("a run that goes on sees other samples")
-    if abs(rest[-1]["epoch"] - 2.5) > 1e-9:
-        raise Failed(f"25 steps of 8 of 80 samples: epoch {rest[-1]['epoch']}")
+    if abs(whole[-1]["epoch"] - 2.5) > 1e-9:
+        raise Failed(f"25 steps of 8 of 80 samples: epoch {whole[-1]['epoch']}")
     return "25 steps, 4 forms, in order and shuffled"
 
 
