@@ -57,6 +57,7 @@ OPTION = re.compile(r"(?<![\w`-])--[a-z][\w-]*")
 OTHERS = {
     "cmake": {"--build", "--install", "--preset", "--target"},
     "mpirun": {"--host"},
+    "srun": {"--ntasks-per-node"},
     "LLVM": {"--debug-only", "--mlir-print-ir-after-all"},
     "Google Benchmark": {"--benchmark_filter"},
     "GoogleTest": {"--gtest_filter"},
