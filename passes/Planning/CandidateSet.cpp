@@ -75,13 +75,9 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
 
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
                                    const std::vector<std::string> &begins) {
-  std::vector<std::string> nodes;
-  for (int i = 0; i < model.count(); ++i)
-    nodes.push_back(model.problem.ops[i].name);
-  const std::vector<std::string> names = opNames(nodes);
   std::map<std::string, int> index;
   for (int i = 0; i < model.count(); ++i)
-    index.emplace(names[i], i);
+    index.emplace(model.problem.ops[size_t(i)].key, i);
   std::vector<int> begin = {0};
   Status status;
   for (const std::string &name : begins) {

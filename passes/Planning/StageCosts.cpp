@@ -485,10 +485,12 @@ private:
     std::array<std::vector<Sums>, 3> sums;
     makeTasks(sums);
     const std::vector<char> everywhere = everywhereOps(graph, outcome);
+    const std::vector<std::string> keys = forwardNames(graph);
     for (size_t k = 0; k < forwardOps.size(); ++k) {
       const GraphOp &op = graph.ops[forwardOps[k]];
       StageOp stage;
       stage.name = op.name;
+      stage.key = keys[size_t(forwardOps[k])];
       stage.piece = op.piece;
       if (isLate(forwardOps[k])) {
         stage.everywhere = true;

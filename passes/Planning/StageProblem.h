@@ -29,6 +29,7 @@ namespace merak::planning {
 
 struct StageOp {
   std::string name;
+  std::string key; // as a strategy names it (forwardNames)
   // Seconds of one microbatch, with the collectives that it waits for:
   // forward, gradients of its operands, gradients of its parameters.
   double forward = 0, backward = 0, weight = 0;

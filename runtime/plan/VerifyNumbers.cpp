@@ -167,6 +167,7 @@ public:
       : plan_(plan), file_(plan.file), records_(kernelRecords(plan.file)) {}
 
   Status run() {
+    checkMicrobatches();
     for (size_t p = 0; p < plan_.programs.size(); ++p) {
       const Program &program = plan_.programs[p];
       checkMemory(static_cast<int>(p), program);
@@ -182,13 +183,23 @@ public:
   }
 
 private:
+  // Some stage has a call for each; one without ops of its own has fewer.
+  void checkMicrobatches() {
+    int most = 1;
+    for (const Program &program : plan_.programs)
+      most = std::max(most, program.calls_size());
+    if (file_.microbatches() > most)
+      problems_.add(fmt::format("{} microbatches, and no program has more than "
+                                "{} calls",
+                                file_.microbatches(), most));
+  }
+
   // Room for alignment, and no more than as much again as is used.
   static bool isInProportion(uint64_t bytes, uint64_t used) {
     return bytes / 2 <= std::max<uint64_t>(used, kLeastArena);
   }
 
-  // Nothing but buffers makes the arena large, nothing but elements a buffer,
-  // nothing but calls the count of microbatches.
+  // Nothing but buffers makes the arena large, nothing but elements a buffer.
   void checkMemory(int index, const Program &program) {
     uint64_t end = 0;
     for (const Buffer &buffer : program.buffers()) {
@@ -208,10 +219,6 @@ private:
       problems_.add(fmt::format("program {} · the arena has {} bytes, its "
                                 "buffers end at {}",
                                 index, program.arena_bytes(), end));
-    if (file_.microbatches() > std::max(1, program.calls_size()))
-      problems_.add(fmt::format("program {} · has {} calls for {} microbatches",
-                                index, program.calls_size(),
-                                file_.microbatches()));
   }
 
   // Parts of an output that has a layout lie where the layout says, in a value
