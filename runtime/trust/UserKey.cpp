@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,6 +69,10 @@ std::string userKeyPath() {
     return std::string(config) + "/merak/key";
   if (const char *home = set(std::getenv("HOME")))
     return std::string(home) + "/.config/merak/key";
+  // Services and clean environments have none; the account has one.
+  const passwd *account = ::getpwuid(::geteuid());
+  if (account && set(account->pw_dir))
+    return std::string(account->pw_dir) + "/.config/merak/key";
   return {};
 }
 
@@ -112,7 +117,8 @@ Result<std::string> userKey() {
   const std::string path = userKeyPath();
   if (path.empty())
     return Status::error("there is no place for this user's key: none of "
-                         "MERAK_KEY, XDG_CONFIG_HOME and HOME is set");
+                         "MERAK_KEY, XDG_CONFIG_HOME and HOME is set, and "
+                         "the account has no home");
   if (::access(path.c_str(), F_OK))
     MERAK_RETURN_IF_ERROR(makeKey(path));
   auto text = readSecret(path);
