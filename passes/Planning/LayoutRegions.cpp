@@ -1,8 +1,9 @@
 #include "passes/Planning/LayoutRegions.h"
 
+#include "passes/Planning/UnionFind.h"
+
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <set>
 
 namespace merak::planning {
@@ -11,25 +12,6 @@ namespace {
 
 // Labels of forward ops; those above kOutside are of one branch each.
 constexpr int kFree = -1, kOutside = 0;
-
-class Sets {
-public:
-  explicit Sets(size_t count) : parent(count) {
-    std::iota(parent.begin(), parent.end(), 0);
-  }
-  int find(int i) {
-    while (parent[size_t(i)] != i)
-      i = parent[size_t(i)] = parent[size_t(parent[size_t(i)])];
-    return i;
-  }
-  void unite(int a, int b) {
-    a = find(a), b = find(b);
-    parent[size_t(std::max(a, b))] = std::min(a, b);
-  }
-
-private:
-  std::vector<int> parent;
-};
 
 class Finder {
 public:
@@ -178,7 +160,7 @@ private:
   // Ops that have a class in common are decided together.
   void numberRegions() {
     const Classes &classes = out.classes;
-    Sets sets(classes.classes.size());
+    UnionFind sets(classes.classes.size());
     for (const OpClasses &op : classes.ops)
       for (const OpSlot &slot : op.slots)
         sets.unite(op.slots.front().cls, slot.cls);
@@ -250,7 +232,7 @@ std::vector<TensorUse> seamsBetween(const Graph &graph,
   std::vector<char> kept = differs;
   for (bool changed = true; changed;) {
     changed = false;
-    Sets sets(size_t(regions.count));
+    UnionFind sets(size_t(regions.count));
     for (size_t u = 0; u < kept.size(); ++u)
       if (!kept[u])
         sets.unite(sides(u).first, sides(u).second);

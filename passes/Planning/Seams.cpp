@@ -1,34 +1,15 @@
 #include "passes/Planning/Seams.h"
 
+#include "passes/Planning/UnionFind.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <numeric>
 #include <set>
 
 namespace merak::planning {
 
 namespace {
-
-class UnionFind {
-public:
-  explicit UnionFind(size_t count) : parent(count) {
-    std::iota(parent.begin(), parent.end(), 0);
-  }
-  int find(int i) {
-    while (parent[size_t(i)] != i)
-      i = parent[size_t(i)] = parent[size_t(parent[size_t(i)])];
-    return i;
-  }
-  void unite(int a, int b) {
-    a = find(a);
-    b = find(b);
-    parent[size_t(std::max(a, b))] = std::min(a, b);
-  }
-
-private:
-  std::vector<int> parent;
-};
 
 bool changesTypeOf(const GraphOp &op, int parameter) {
   return op.phase == Phase::Forward && op.epilogue == Epilogue::Cast &&
