@@ -32,7 +32,7 @@ LINKS = {"200 MB/s": (5e-5, 2e8), "100 MB/s": (5e-5, 1e8)}
 MESHES = {"replicas, dp=2": ["--mesh=pp=1,dp=2,tp=1"],
           "tensor-parallel, tp=2": ["--mesh=pp=1,dp=1,tp=2"],
           "pipeline, pp=2": ["--mesh=pp=2,dp=1,tp=1"],
-          "searched, everything allowed": ["--allow=zero,sequence,context"]}
+          "searched, everything allowed": ["--allow=zero,sequence,context,mixed"]}
 SKIPPED = 2  # first steps: memory is touched, code is loaded
 
 
