@@ -86,6 +86,8 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   // Another system's prices have other bounds.
   const bool bounded = !input.exhaustive && !policy.frontier && !policy.price &&
                        most > 0 && degrees.size() > most;
+  const bool steady =
+      degrees.size() > 1 && most > 0 && !policy.frontier && !policy.price;
   const auto homeOfIndex = [&](size_t i) { return homeOf(degrees[i]); };
   std::vector<Bound> order(degrees.size());
   std::map<size_t, std::vector<size_t>> byHome;
@@ -134,7 +136,7 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
         [&](size_t i) { return homeOfIndex(order[begin + i].index); },
         [&](PlanSearch &own, size_t i) {
           found[i] = own.plan(degrees[order[begin + i].index], policy, quick,
-                              limited ? limitNow() : 0);
+                              limited ? limitNow() : 0, steady);
         });
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i].leftOut)

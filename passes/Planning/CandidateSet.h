@@ -96,6 +96,9 @@ public:
   // Seconds above which plans are left out, and by which part of the best one
   // that fits they may be slower; 0: none is left out.
   double limit = 0, margin = 1;
+  // Schedules of many microbatches need no lists of all of them where cuts are
+  // not searched (PipelineOptions::steady).
+  bool steady = false;
   Status problems;
   int64_t evaluations = 0; // stages simulated
   // For a report: what else was tried, the best of each kind, and the schedules

@@ -146,19 +146,23 @@ SimulateOptions simulationOf(const StageModel &model,
   return simulation;
 }
 
-PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
-                          const Schedule &schedule, const ScheduleLists &lists,
-                          const std::vector<int> &begin,
-                          const std::vector<Marks> &marks,
-                          const StagePricer &price) {
+namespace {
+
+// `run` gives the total and the busy seconds of the stages.
+template <typename Run>
+PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
+                    int chunks, const ScheduleLists &lists,
+                    const std::vector<int> &begin,
+                    const std::vector<Marks> &marks, const StagePricer &price,
+                    Run run) {
   PipelineCost out;
   SimulateOptions simulation =
-      simulationOf(model, shape, schedule.chunks, begin, marks, price, out);
+      simulationOf(model, shape, chunks, begin, marks, price, out);
   simulation.memory.clear();
   out.memory = bytesOf(shape, out.stages, lists, begin);
-  Timeline timeline = simulate(schedule, simulation);
-  out.seconds = timeline.total + out.finishSeconds;
-  out.busy = timeline.busy;
+  auto ran = run(simulation);
+  out.seconds = ran.total + out.finishSeconds;
+  out.busy = std::move(ran.busy);
   for (double &busy : out.busy)
     busy += out.finishSeconds;
   out.inFlight = lists.inFlight;
@@ -166,6 +170,31 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
     for (double bytes : out.memory)
       out.excessBytes += std::max(0.0, bytes - shape.memoryBytes);
   return out;
+}
+
+} // namespace
+
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const Schedule &schedule, const ScheduleLists &lists,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price) {
+  return costOf(model, shape, schedule.chunks, lists, begin, marks, price,
+                [&](const SimulateOptions &options) {
+                  return simulate(schedule, options);
+                });
+}
+
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const SteadySchedule &schedule,
+                          const ScheduleLists &lists,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price) {
+  return costOf(model, shape, schedule.sample().chunks, lists, begin, marks,
+                price, [&](const SimulateOptions &options) {
+                  return schedule.simulated(options);
+                });
 }
 
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "passes/Planning/ScheduleMemory.h"
-#include "passes/Planning/ScheduleSimulate.h"
 #include "passes/Planning/StageProblem.h"
+#include "passes/Planning/SteadySchedule.h"
 
 #include <functional>
 #include <vector>
@@ -60,6 +60,14 @@ PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
 // The same for lists that are known.
 PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
                           const Schedule &schedule, const ScheduleLists &lists,
+                          const std::vector<int> &begin,
+                          const std::vector<Marks> &marks,
+                          const StagePricer &price);
+
+// The same of many microbatches, from few.
+PipelineCost pipelineCost(const StageModel &model, const PipelineShape &shape,
+                          const SteadySchedule &schedule,
+                          const ScheduleLists &lists,
                           const std::vector<int> &begin,
                           const std::vector<Marks> &marks,
                           const StagePricer &price);

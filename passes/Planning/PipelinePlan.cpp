@@ -49,21 +49,7 @@ public:
       make.chunks = problem.train ? chunksOn(shape.stages, options) : 1;
       make.recompute = problem.train && options.recompute != "none";
       make.splitBackward = make.update = problem.train;
-      Result<Schedule> schedule = makeSchedule(name, make);
-      if (!schedule.ok()) {
-        status.merge(schedule.status());
-        continue;
-      }
-      const ScheduleOptions full = make;
-      // The same lists with fewer microbatches while searching.
-      std::optional<Schedule> shorter;
-      make.microbatches =
-          std::min(shape.microbatches, std::max(8, 3 * shape.stages));
-      if (make.microbatches < shape.microbatches && comparesCuts())
-        if (Result<Schedule> made = makeSchedule(name, make); made.ok())
-          shorter = *made;
-      status.merge(
-          consider(*schedule, shorter, listsOf(name, full, *schedule)));
+      status.merge(considerNamed(name, make));
     }
     for (const Schedule &schedule : options.concrete)
       if (schedule.stages == shape.stages &&
@@ -95,6 +81,50 @@ private:
     int64_t actions = 0, spent = 0, evaluations = 0;
     PipelinePlan best;
   };
+
+  Status considerNamed(const std::string &name, ScheduleOptions make) {
+    if (options.steady)
+      if (auto steady = SteadySchedule::make(name, make)) {
+        MERAK_RETURN_IF_ERROR(steady->status());
+        Result<const ScheduleLists *> lists = listsOf(name, make);
+        MERAK_RETURN_IF_ERROR(lists.status());
+        return considerSteady(**steady, **lists);
+      }
+    Result<Schedule> schedule = makeSchedule(name, make);
+    MERAK_RETURN_IF_ERROR(schedule.status());
+    Result<const ScheduleLists *> lists = listsOf(name, make);
+    MERAK_RETURN_IF_ERROR(lists.status());
+    // The same lists with fewer microbatches while searching.
+    std::optional<Schedule> shorter;
+    make.microbatches =
+        std::min(shape.microbatches, std::max(8, 3 * shape.stages));
+    if (make.microbatches < shape.microbatches && comparesCuts())
+      if (Result<Schedule> made = makeSchedule(name, make); made.ok())
+        shorter = *made;
+    return consider(*schedule, shorter, **lists);
+  }
+
+  // Of many microbatches that are priced from fewer; no cuts are compared.
+  Status considerSteady(const SteadySchedule &steady,
+                        const ScheduleLists &lists) {
+    const Schedule &sample = steady.sample();
+    Search search{&sample, lists, steady.missing(), 0, 0, 0, {}};
+    Result<std::vector<int>> begin = onlyCuts(sample.virtualStages());
+    MERAK_RETURN_IF_ERROR(begin.status());
+    if (int(begin->size()) == sample.virtualStages() + 1)
+      take(search, *begin);
+    PipelinePlan &found = search.best;
+    if (!found.begin.empty()) {
+      found.schedule = {sample.name, sample.stages, shape.microbatches,
+                        sample.chunks, {}};
+      found.cost = pipelineCost(model, shape, steady, lists, found.begin,
+                                found.marks, options.price);
+      found.evaluations = search.evaluations;
+      plans.push_back(std::move(found));
+    }
+    lists.release();
+    return {};
+  }
 
   Status consider(const Schedule &schedule,
                   const std::optional<Schedule> &shorter,

@@ -32,6 +32,9 @@ struct PipelineOptions {
   std::optional<std::vector<int>> begin; // stages + 1 positions: given cuts
   StagePricer price;                     // null: StageModel::cost
   int64_t budget = 500'000;              // simulated actions of each schedule
+  // Schedules of many microbatches are priced from fewer (SteadySchedule.h);
+  // the plans have no lists of them.
+  bool steady = false;
   // Plans that certainly take longer are left out (LeastSeconds.h); 0: none.
   double limit = 0;
 };

@@ -449,17 +449,18 @@ PlanSearch::techniquesOf(const Degrees &d, const SearchPolicy &policy) const {
 }
 
 PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
-                               bool quick, double limit) {
+                               bool quick, double limit, bool steady) {
   Stopwatch watch(!policy.name.empty() ? times.plain
                   : quick              ? times.quick
                                        : times.full);
   PlanCandidate best;
   best.degrees = d;
   best.policy = policy.name;
-  best.full = !quick;
+  best.full = !quick && !steady;
   Status problems;
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
   candidateSet.limit = limit;
+  candidateSet.steady = steady;
   if (!quick && policy.cutters.empty() && !policy.frontier)
     candidateSet.margin = kWorthKeeping;
   auto tryWith = [&](const Techniques &techniques) {

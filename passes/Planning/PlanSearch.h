@@ -83,8 +83,9 @@ public:
   Result<std::vector<Degrees>> degrees() const;
   // The best plan of a policy with the given degrees. `quick`: without a search
   // for cuts. `limit`: seconds from which on a plan is not wanted; 0: none.
+  // `steady`: see PipelineOptions; such a plan is not one in full.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
-                     bool quick, double limit = 0);
+                     bool quick, double limit = 0, bool steady = false);
   // The same stages and schedule: they recompute what the limit asks for.
   PlanCandidate refit(const PlanCandidate &like);
   // What a device has from here on; what was priced before stays as it was.

@@ -6,9 +6,46 @@
 
 namespace merak::planning {
 
-const ScheduleLists &listsOf(const std::string &name,
-                             const ScheduleOptions &made,
-                             const Schedule &schedule) {
+// Rounds of one microbatch a stage after which a schedule is steady: filling
+// the pipeline takes less than two of them, also with several parts a stage.
+constexpr int kFilling = 4;
+// Of few stages: so many microbatches at least.
+constexpr int kLeastMicrobatches = 8;
+
+std::optional<SteadyLengths> steadyLengths(int stages, int microbatches) {
+  const int filling =
+      std::max(kFilling, (kLeastMicrobatches + stages - 1) / stages);
+  // 70 microbatches on 4 stages are known by 18 and 22, and 12 rounds.
+  const int shorter = filling * stages + microbatches % stages;
+  const int longer = shorter + stages;
+  if (microbatches <= longer + stages)
+    return std::nullopt;
+  return SteadyLengths{shorter, longer, (microbatches - longer) / stages};
+}
+
+static Result<std::unique_ptr<ScheduleLists>>
+makeLists(const std::string &name, const ScheduleOptions &made) {
+  const auto few = steadyLengths(made.stages, made.microbatches);
+  if (!few) {
+    Result<Schedule> schedule = makeSchedule(name, made);
+    if (!schedule.ok())
+      return schedule.status();
+    return std::make_unique<ScheduleLists>(
+        *schedule, [name, made] { return *makeSchedule(name, made); });
+  }
+  ScheduleOptions shorter = made, longer = made;
+  shorter.microbatches = few->shorter;
+  longer.microbatches = few->longer;
+  Result<const ScheduleLists *> before = listsOf(name, shorter);
+  Result<const ScheduleLists *> now = listsOf(name, longer);
+  for (const Result<const ScheduleLists *> *lists : {&before, &now})
+    if (!lists->ok())
+      return lists->status();
+  return std::make_unique<ScheduleLists>(**before, **now, few->rounds);
+}
+
+Result<const ScheduleLists *> listsOf(const std::string &name,
+                                      const ScheduleOptions &made) {
   static std::mutex mutex;
   static std::map<std::tuple<std::string, int, int, int, bool, bool>,
                   std::unique_ptr<ScheduleLists>>
@@ -18,12 +55,13 @@ const ScheduleLists &listsOf(const std::string &name,
   {
     std::lock_guard lock(mutex);
     if (auto it = known.find(key); it != known.end())
-      return *it->second;
+      return it->second.get();
   }
-  auto lists = std::make_unique<ScheduleLists>(
-      schedule, [name, made] { return *makeSchedule(name, made); });
+  Result<std::unique_ptr<ScheduleLists>> lists = makeLists(name, made);
+  if (!lists.ok())
+    return lists.status();
   std::lock_guard lock(mutex);
-  return *known.try_emplace(key, std::move(lists)).first->second;
+  return known.try_emplace(key, std::move(*lists)).first->second.get();
 }
 
 namespace {

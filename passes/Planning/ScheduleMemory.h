@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,12 +39,27 @@ struct ScheduleLists {
   }
   explicit ScheduleLists(const Schedule &schedule)
       : ScheduleLists(schedule, [&schedule] { return schedule; }) {}
+  // Those of a schedule that has `rounds` rounds more than `longer`, where each
+  // adds what that one has more than `shorter`, a round shorter. Both must
+  // outlive this.
+  ScheduleLists(const ScheduleLists &shorter, const ScheduleLists &longer,
+                int rounds)
+      : recomputes(longer.recomputes), shorter(&shorter), longer(&longer),
+        rounds(rounds) {
+    for (size_t v = 0; v < longer.copies.size(); ++v) {
+      copies.push_back(extrapolated(shorter.copies[v], longer.copies[v]));
+      inFlight.push_back(copies.back().at(LiveKind::FW));
+    }
+  }
 
   // The same on virtual stage `v` of values that come from so many virtual
   // stages away.
   PerLiveKind<int> copiesFrom(int distance, int v) const {
     if (distance <= 1)
       return copies[v];
+    if (longer)
+      return extrapolated(shorter->copiesFrom(distance, v),
+                          longer->copiesFrom(distance, v));
     std::lock_guard lock(mutex);
     auto [it, isNew] = farther.try_emplace({distance, v});
     if (isNew) {
@@ -55,22 +71,45 @@ struct ScheduleLists {
   }
   // Gives back what only makes further answers of copiesFrom fast.
   void release() const {
+    if (longer) {
+      shorter->release();
+      longer->release();
+      return;
+    }
     std::lock_guard lock(mutex);
     counter.reset();
   }
 
 private:
+  PerLiveKind<int> extrapolated(const PerLiveKind<int> &before,
+                                const PerLiveKind<int> &now) const {
+    PerLiveKind<int> of = now;
+    for (size_t i = 0; i < of.all.size(); ++i)
+      of.all[i] += (now.all[i] - before.all[i]) * rounds;
+    return of;
+  }
+
   std::function<Schedule()> again;
+  const ScheduleLists *shorter = nullptr, *longer = nullptr;
+  int rounds = 0;
   mutable std::mutex mutex;
   mutable std::unique_ptr<CopyCounter> counter;
   mutable std::map<std::pair<int, int>, PerLiveKind<int>> farther;
 };
 
+// A schedule of many microbatches is known by the same one of fewer: behind the
+// first of them every round of one microbatch a stage is like the one before.
+// The two numbers of microbatches to look at, a round apart, and how many
+// rounds the schedule has beyond; none where its own lists are hardly longer.
+struct SteadyLengths {
+  int shorter = 0, longer = 0, rounds = 0;
+};
+std::optional<SteadyLengths> steadyLengths(int stages, int microbatches);
+
 // Of a schedule that makeSchedule made. A search asks for the same ones over
-// and over, for other cuts and models.
-const ScheduleLists &listsOf(const std::string &name,
-                             const ScheduleOptions &made,
-                             const Schedule &schedule);
+// and over, for other cuts and models. Errors: as makeSchedule has them.
+Result<const ScheduleLists *> listsOf(const std::string &name,
+                                      const ScheduleOptions &made);
 
 // Bytes at the peak of virtual stage `v` of a pipeline cut at `begin`.
 double bytesOf(const StageCost &cost, const ScheduleLists &lists,
