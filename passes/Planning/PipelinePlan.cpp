@@ -40,13 +40,21 @@ public:
                  options.recompute != "auto";
     if (ratio)
       given = std::strtod(options.recompute.c_str(), nullptr);
+    if (!options.schedules.empty() && !comparesCuts()) {
+      // Lists of more stages than there are ops could take all memory.
+      Result<std::vector<int>> begin = onlyCuts(parts());
+      if (!begin.ok()) {
+        status.merge(begin.status());
+        return {};
+      }
+    }
     for (const std::string &name : options.schedules) {
       if (isHopeless(name))
         continue;
       ScheduleOptions make;
       make.stages = shape.stages;
       make.microbatches = shape.microbatches;
-      make.chunks = problem.train ? chunksOn(shape.stages, options) : 1;
+      make.chunks = chunks();
       make.recompute = problem.train && options.recompute != "none";
       make.splitBackward = make.update = problem.train;
       status.merge(considerNamed(name, make));
@@ -164,6 +172,11 @@ private:
     return {};
   }
 
+  // Of a named schedule: parts of the model on a stage, and all of them.
+  int chunks() const {
+    return problem.train ? chunksOn(shape.stages, options) : 1;
+  }
+  int parts() const { return shape.stages * chunks(); }
   bool comparesCuts() const {
     return !options.begin && !options.cutter && options.cut == CutRule::Time;
   }
@@ -181,10 +194,8 @@ private:
   bool isHopeless(const std::string &schedule) {
     if (options.limit <= 0 || options.price || comparesCuts())
       return false;
-    const int parts =
-        shape.stages * (problem.train ? chunksOn(shape.stages, options) : 1);
-    Result<std::vector<int>> begin = onlyCuts(parts);
-    if (!begin.ok() || int(begin->size()) != parts + 1)
+    Result<std::vector<int>> begin = onlyCuts(parts());
+    if (!begin.ok() || int(begin->size()) != parts() + 1)
       return false;
     if (!least)
       least.emplace(model);
