@@ -27,6 +27,25 @@ Cluster defaultCluster(int64_t ranks) {
   return cluster;
 }
 
+bool Device::isFasterOnMore() const {
+  if (!distances.empty())
+    return false;
+  const auto rises = [](const KernelRates &rates) {
+    for (const SizePoint &few : rates.sizes)
+      for (const SizePoint &many : rates.sizes)
+        if (few.bytes < many.bytes && few.bandwidth > many.bandwidth)
+          return false;
+    for (const ShapePoint &few : rates.shapes)
+      for (const ShapePoint &many : rates.shapes)
+        if (few.m <= many.m && few.n <= many.n && few.k <= many.k &&
+            few.efficiency > many.efficiency)
+          return false;
+    return true;
+  };
+  return std::all_of(kernels.begin(), kernels.end(),
+                     [&](const auto &kernel) { return rises(kernel.second); });
+}
+
 double Device::flops(const std::string &dtype) const {
   auto it = rates.find(dtype);
   if (it == rates.end())

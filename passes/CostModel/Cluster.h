@@ -83,6 +83,9 @@ struct Device {
 
   // Of a dtype that the file does not list: f32's.
   double flops(const std::string &dtype = "f32") const;
+  // Whether no kernel takes longer for a byte or an operation of many than of
+  // few: of measured rates, where larger sizes leave no cache.
+  bool isFasterOnMore() const;
   bool operator==(const Device &) const = default;
 };
 

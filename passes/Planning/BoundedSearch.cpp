@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -14,23 +15,104 @@ namespace merak::planning {
 // shardings of its own.
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
 
-PlanSearch::Bound PlanSearch::boundOf(const Degrees &d,
+// Of an estimate from fewer, larger microbatches, which kernels need not be
+// slower for by just their number.
+constexpr double kSurely = 0.97;
+
+PlanSearch::Bound PlanSearch::boundOf(const Degrees &d, const Degrees &like,
                                       const SearchPolicy &policy, bool quick) {
-  Bound bound{std::numeric_limits<double>::infinity(), true};
+  const bool rough = samplesOf(like) != samplesOf(d);
+  const double share = double(samplesOf(d)) / double(samplesOf(like));
+  const PipelineShape shape = shapeOf(d);
+  const auto least = [&](const LeastSeconds &sums) {
+    return input.pinned.stageBegins ? sums.of(shape)
+                                    : leastSeconds(policy, quick, sums, shape);
+  };
+  Bound bound{std::numeric_limits<double>::infinity(), true, 0, rough};
   for (const Techniques &techniques : techniquesOf(d, policy))
-    if (Result<const Sharding *> shard = sharding(d, techniques); shard.ok()) {
-      const PipelineShape shape = shapeOf(d);
-      const double least =
-          input.pinned.stageBegins
-              ? (*shard)->least->of(shape)
-              : leastSeconds(policy, quick, *(*shard)->least, shape);
-      const bool misfits = (*shard)->least->misfits(shape);
-      bound.seconds = std::min(bound.seconds, least);
+    if (Result<const Sharding *> shard = sharding(like, techniques);
+        shard.ok()) {
+      const LeastSeconds &sums = *(*shard)->least;
+      const double seconds =
+          rough ? kSurely * least(sums.scaledBy(share)) : least(sums);
+      const bool misfits = sums.misfits(shape);
+      bound.seconds = std::min(bound.seconds, seconds);
       bound.misfits &= misfits;
-      (*shard)->promise =
-          std::min((*shard)->promise, std::pair(misfits, least));
+      if (!rough)
+        (*shard)->promise =
+            std::min((*shard)->promise, std::pair(misfits, seconds));
     }
   return bound;
+}
+
+bool PlanSearch::isSharedByDegrees(const Degrees &d,
+                                   const SearchPolicy &policy) {
+  if (!input.pinned.classes.empty() ||
+      !std::all_of(input.cluster.kinds.begin(), input.cluster.kinds.end(),
+                   [](auto &kind) { return kind.isFasterOnMore(); }))
+    return false;
+  for (const Techniques &techniques : techniquesOf(d, policy))
+    if (techniques.mixed > 0 || techniques.zero > 0 || techniques.sequence)
+      return false;
+    else if (Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
+             !layouts.ok() || !(*layouts)->empty())
+      return false;
+  return true;
+}
+
+// Each by the degrees with the same tp and the most samples a microbatch: a
+// sharding costs a hundred times what a bound does.
+std::vector<PlanSearch::Bound>
+PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
+                        const SearchPolicy &policy, bool quick) {
+  std::vector<size_t> like(degrees.size());
+  std::map<int64_t, size_t> most; // by tp
+  for (size_t i = 0; i < degrees.size(); ++i) {
+    like[i] = i;
+    if (!isSharedByDegrees(degrees[i], policy))
+      continue;
+    const size_t other = most.try_emplace(degrees[i].tp, i).first->second;
+    if (samplesOf(degrees[i]) > samplesOf(degrees[other]))
+      most[degrees[i].tp] = i;
+  }
+  for (size_t i = 0; i < degrees.size(); ++i)
+    if (auto it = most.find(degrees[i].tp);
+        it != most.end() && isSharedByDegrees(degrees[i], policy))
+      like[i] = it->second;
+  std::map<size_t, std::vector<size_t>> byHome;
+  for (size_t i = 0; i < degrees.size(); ++i)
+    byHome[homeOf(degrees[like[i]])].push_back(i);
+  std::vector<std::pair<size_t, std::vector<size_t>>> work(byHome.begin(),
+                                                           byHome.end());
+  std::vector<Bound> bounds(degrees.size());
+  share(
+      work.size(), [&](size_t w) { return work[w].first; },
+      [&](PlanSearch &own, size_t w) {
+        for (size_t i : work[w].second) {
+          bounds[i] = own.boundOf(degrees[i], degrees[like[i]], policy, quick);
+          bounds[i].index = i;
+        }
+        own.keepPromising(input.kept);
+      });
+  return bounds;
+}
+
+bool PlanSearch::refine(std::vector<Bound> &bounds, size_t count,
+                        const std::vector<Degrees> &degrees,
+                        const SearchPolicy &policy, bool quick) {
+  std::vector<Bound *> rough;
+  for (size_t i = 0; i < count; ++i)
+    if (bounds[i].rough)
+      rough.push_back(&bounds[i]);
+  share(
+      rough.size(), [&](size_t i) { return homeOf(degrees[rough[i]->index]); },
+      [&](PlanSearch &own, size_t i) {
+        const size_t index = rough[i]->index;
+        *rough[i] = own.boundOf(degrees[index], degrees[index], policy, quick);
+        rough[i]->index = index;
+        own.keepPromising(input.kept);
+      });
+  return !rough.empty();
 }
 
 // What is asked for again is made again.
@@ -48,6 +130,7 @@ void PlanSearch::keepPromising(size_t most) {
 }
 
 size_t PlanSearch::homeOf(const Degrees &d) {
+  first->try_emplace({d.tp, samplesOf(d)}, d);
   return homes.try_emplace({d.tp, samplesOf(d)}, homes.size()).first->second;
 }
 
@@ -55,19 +138,43 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
                        const std::function<void(PlanSearch &, size_t)> &work) {
   const size_t threads = std::min<size_t>(
       {kMostThreads, std::max(1u, std::thread::hardware_concurrency()), count});
-  while (helpers.size() + 1 < threads)
+  while (helpers.size() + 1 < threads) {
     helpers.push_back(std::make_unique<PlanSearch>(input));
+    helpers.back()->first = first;
+  }
+  std::vector<size_t> homeOfItem, left;
+  for (size_t i = 0; i < count; ++i) {
+    homeOfItem.push_back(home(i));
+    left.push_back(i);
+  }
+  std::mutex mutex;
+  // The next item of a thread, `count` if none is left: one whose home is its
+  // own or nobody's, else any.
+  const auto next = [&](size_t thread) {
+    std::lock_guard lock(mutex);
+    if (left.empty())
+      return count;
+    auto found = std::find_if(left.begin(), left.end(), [&](size_t i) {
+      return threadOf.try_emplace(homeOfItem[i], thread).first->second ==
+             thread;
+    });
+    if (found == left.end())
+      found = left.begin();
+    const size_t item = *found;
+    left.erase(found);
+    return item;
+  };
   const auto run = [&](size_t thread) {
     PlanSearch &own = thread == 0 ? *this : *helpers[thread - 1];
-    for (size_t i = 0; i < count; ++i)
-      if (home(i) % threads == thread)
-        work(own, i);
+    for (size_t i = next(thread); i < count; i = next(thread))
+      work(own, i);
     own.applied = {};
   };
   std::vector<std::thread> others;
   for (size_t thread = 1; thread < threads; ++thread)
     others.emplace_back(run, thread);
-  run(0);
+  if (threads > 0)
+    run(0);
   for (std::thread &other : others)
     other.join();
   for (const std::unique_ptr<PlanSearch> &helper : helpers) {
@@ -90,27 +197,13 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       degrees.size() > 1 && most > 0 && !policy.frontier && !policy.price;
   const auto homeOfIndex = [&](size_t i) { return homeOf(degrees[i]); };
   std::vector<Bound> order(degrees.size());
-  std::map<size_t, std::vector<size_t>> byHome;
-  for (size_t i = 0; i < degrees.size(); ++i)
-    byHome[homeOf(degrees[i])].push_back(i);
-  std::vector<size_t> homesHere;
-  for (const auto &[home, all] : byHome)
-    homesHere.push_back(home);
-  if (bounded)
-    share(
-        homesHere.size(), [&](size_t h) { return homesHere[h]; },
-        [&](PlanSearch &own, size_t h) {
-          for (size_t i : byHome[homesHere[h]])
-            order[i] = own.boundOf(degrees[i], policy, quick);
-          own.keepPromising(input.kept);
-        });
-  for (size_t i = 0; i < degrees.size(); ++i)
+  for (size_t i = 0; i < degrees.size(); ++i) {
     order[i].index = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [](const Bound &a, const Bound &b) {
-                     return std::pair(a.misfits, a.seconds) <
-                            std::pair(b.misfits, b.seconds);
-                   });
+    homeOf(degrees[i]);
+  }
+  if (bounded)
+    order = roughBounds(degrees, policy, quick);
+  std::sort(order.begin(), order.end());
   std::vector<std::pair<size_t, PlanCandidate>> made;
   std::vector<double> fitting; // seconds, ascending
   // Of the slowest that is still among the best.
@@ -130,6 +223,14 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
     while (end < order.size() && end < begin + kAtOnce &&
            !isLeftOut(order[end]))
       ++end;
+    // Rough bounds are no higher: what is first by bounds that are none is
+    // first of all.
+    std::vector<Bound> rest(order.begin() + begin, order.end());
+    if (refine(rest, end - begin, degrees, policy, quick)) {
+      std::sort(rest.begin(), rest.end());
+      std::copy(rest.begin(), rest.end(), order.begin() + begin);
+      continue;
+    }
     std::vector<PlanCandidate> found(end - begin);
     share(
         found.size(),
@@ -174,7 +275,7 @@ void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
   }
   std::vector<PlanCandidate> full(chosen.size());
   share(
-      chosen.size(), [](size_t i) { return i; },
+      chosen.size(), [&](size_t i) { return homeOf(all[chosen[i]].degrees); },
       [&](PlanSearch &own, size_t i) {
         full[i] = own.plan(all[chosen[i]].degrees, policy, false, limit);
       });

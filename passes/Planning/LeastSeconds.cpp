@@ -66,6 +66,16 @@ LeastSeconds::LeastSeconds(const StageModel &model) : model(model) {
   }
 }
 
+LeastSeconds LeastSeconds::scaledBy(double share) const {
+  LeastSeconds scaled = *this;
+  for (std::vector<double> *sums :
+       {&scaled.forward, &scaled.backward, &scaled.work, &scaled.hidden})
+    for (double &seconds : *sums)
+      seconds *= share;
+  scaled.waited *= share;
+  return scaled;
+}
+
 void LeastSeconds::addUp(const std::vector<double> &perForward,
                          const std::vector<double> &perBackward,
                          const std::vector<double> &perWork,

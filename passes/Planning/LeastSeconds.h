@@ -24,6 +24,10 @@ class LeastSeconds {
 public:
   // The model must outlive this.
   explicit LeastSeconds(const StageModel &model);
+  // Of microbatches that take so many times as long, as those of fewer samples
+  // do at least: `share` of the time. No bound but an estimate from below,
+  // where kernels are no faster for a sample of few than for one of many.
+  LeastSeconds scaledBy(double share) const;
 
   // Of any cuts and recomputation, with any schedule: the mean of the stages.
   double of(const PipelineShape &shape) const;

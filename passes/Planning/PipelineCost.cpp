@@ -150,11 +150,10 @@ namespace {
 
 // `run` gives the total and the busy seconds of the stages.
 template <typename Run>
-PipelineCost costOf(const StageModel &model, const PipelineShape &shape,
-                    int chunks, const ScheduleLists &lists,
-                    const std::vector<int> &begin,
-                    const std::vector<Marks> &marks, const StagePricer &price,
-                    Run run) {
+PipelineCost
+costOf(const StageModel &model, const PipelineShape &shape, int chunks,
+       const ScheduleLists &lists, const std::vector<int> &begin,
+       const std::vector<Marks> &marks, const StagePricer &price, Run run) {
   PipelineCost out;
   SimulateOptions simulation =
       simulationOf(model, shape, chunks, begin, marks, price, out);

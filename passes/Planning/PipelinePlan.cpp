@@ -123,8 +123,8 @@ private:
       take(search, *begin);
     PipelinePlan &found = search.best;
     if (!found.begin.empty()) {
-      found.schedule = {sample.name, sample.stages, shape.microbatches,
-                        sample.chunks, {}};
+      found.schedule = {
+          sample.name, sample.stages, shape.microbatches, sample.chunks, {}};
       found.cost = pipelineCost(model, shape, steady, lists, found.begin,
                                 found.marks, options.price);
       found.evaluations = search.evaluations;

@@ -156,9 +156,11 @@ std::vector<Strategy::SplitClass>
 PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
   std::vector<Strategy::SplitClass> splits;
   auto add = [&](const Classes &classes, const Result<Assignment> &assignment) {
-    if (assignment.ok())
-      for (const auto &[cls, axes] : assignment->axes)
-        splits.push_back({anchorOf(*input.graph, classes, cls), axes});
+    if (!assignment.ok())
+      return;
+    const std::vector<ClassAnchor> anchors = anchorsOf(*input.graph, classes);
+    for (const auto &[cls, axes] : assignment->axes)
+      splits.push_back({anchors[size_t(cls)], axes});
   };
   SearchReport unused;
   if (techniques.mixed > 0) {
@@ -352,15 +354,17 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
   if (!layouts.ok())
     return layouts.status();
   if ((*layouts)->empty() && input.pinned.classes.empty() &&
-      techniques.mixed == 0)
+      techniques.mixed == 0) {
     key = {0, 0, d.tp, samplesOf(d)};
+    if (auto it = first->find({d.tp, samplesOf(d)}); it != first->end())
+      d = it->second;
+  }
   auto &[status, known] = shardings[{key, techniques}];
   if (known)
     return known.get();
   if (!status.ok())
     return status;
   Stopwatch watch(times.shardings);
-  d = madeFor.try_emplace({key, techniques}, d).first->second;
   auto made = std::make_unique<Sharding>();
   made->classes = &(*layouts)->classes();
   Result<Assignment> assignment =
@@ -415,8 +419,7 @@ Status PlanSearch::checkOverlap(const Degrees &d,
 }
 
 const Result<Assignment> &PlanSearch::halve(const Degrees &d, bool context) {
-  std::optional<Result<Assignment>> &known =
-      submicrobatches[{d.tp, samplesOf(d), context}];
+  std::optional<Result<Assignment>> &known = submicrobatches[{d, context}];
   if (!known) {
     SearchReport unused;
     known = assign(d, context, unused);
@@ -564,6 +567,12 @@ std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
   Result<std::vector<Degrees>> every = degrees();
   if (!every.ok())
     return all;
+  // More stages than ops have no plan: of several degrees these are none.
+  const int64_t most = std::count_if(
+      input.graph->ops.begin(), input.graph->ops.end(),
+      [](const GraphOp &op) { return op.phase == Phase::Forward; });
+  const bool bounded = std::any_of(every->begin(), every->end(),
+                                   [&](auto &d) { return d.pp <= most; });
   std::vector<Degrees> eligible;
   for (const Degrees &d : *every) {
     // Where the degree is given there is no other to choose.
@@ -573,7 +582,7 @@ std::vector<PlanCandidate> PlanSearch::search(const SearchPolicy &policy,
     const int64_t alone = policy.only == kTensorAxis ? d.tp : d.pp;
     bool other = (policy.dataOnly && (d.pp > 1 || d.tp > 1)) ||
                  (!policy.only.empty() && alone != input.cluster.count);
-    if (!outside && !other)
+    if (!outside && !other && (!bounded || d.pp <= most))
       eligible.push_back(d);
   }
   all = quickPlans(eligible, policy,

@@ -180,16 +180,32 @@ private:
     double seconds = 0;
     bool misfits = false; // not even without activations
     size_t index = 0;     // of the degrees
+    bool rough = false;   // of other degrees with more samples a microbatch
+    bool operator<(const Bound &other) const {
+      return std::tuple(misfits, seconds, index) <
+             std::tuple(other.misfits, other.seconds, other.index);
+    }
   };
-  Bound boundOf(const Degrees &degrees, const SearchPolicy &policy, bool quick);
+  // By the shardings of `like`, which may be the degrees themselves.
+  Bound boundOf(const Degrees &degrees, const Degrees &like,
+                const SearchPolicy &policy, bool quick);
+  // Whether replicas and stages have the same shardings whatever their number.
+  bool isSharedByDegrees(const Degrees &degrees, const SearchPolicy &policy);
+  std::vector<Bound> roughBounds(const std::vector<Degrees> &degrees,
+                                 const SearchPolicy &policy, bool quick);
+  // Replaces those of the first `count` that are rough; false if none was.
+  bool refine(std::vector<Bound> &bounds, size_t count,
+              const std::vector<Degrees> &degrees, const SearchPolicy &policy,
+              bool quick);
   std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
                                         const SearchPolicy &policy, bool quick,
                                         size_t most);
   void planInFull(std::vector<PlanCandidate> &all, size_t count,
                   const SearchPolicy &policy);
   // Calls work(search, i) for all i below `count`, on all threads: each has a
-  // search of its own, and takes those with one home, so that what they share
-  // is made once. What is found depends on neither.
+  // search of its own, and takes first what has the home of something that it
+  // did before, so that what they share is made once. What is found depends on
+  // neither.
   void share(size_t count, const std::function<size_t(size_t)> &home,
              const std::function<void(PlanSearch &, size_t)> &work);
   // Drops all shardings but so many, those with the least bounds.
@@ -203,20 +219,22 @@ private:
   std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
   std::unique_ptr<PlanSearch> exact;                   // see shardingFor
   std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
+  std::map<size_t, size_t> threadOf;                   // by home
   // By tp and whether it splits tokens: classes chosen, for all batch degrees.
   std::map<std::pair<int64_t, bool>, std::pair<std::vector<int>, SearchReport>>
       choices;
-  // By tp, samples, whether tp splits tokens: what submicrobatches the tokens
-  // or samples, if they can be halved.
-  std::map<std::tuple<int64_t, int64_t, bool>,
-           std::optional<Result<Assignment>>>
+  // By degrees and whether tp splits tokens: what submicrobatches the tokens or
+  // samples, if they can be halved.
+  std::map<std::pair<Degrees, bool>, std::optional<Result<Assignment>>>
       submicrobatches;
   std::map<std::tuple<Degrees, Techniques>,
            std::pair<Status, std::unique_ptr<Sharding>>>
       shardings;
-  // What each was made for first, of those that have it in common: what was
-  // dropped is made for the same again.
-  std::map<std::tuple<Degrees, Techniques>, Degrees> madeFor;
+  // The first degrees of each home, for which what they have in common is made
+  // by whichever thread, and made again when it was dropped. Of all threads;
+  // written before they begin.
+  using FirstDegrees = std::map<std::pair<int64_t, int64_t>, Degrees>;
+  std::shared_ptr<FirstDegrees> first = std::make_shared<FirstDegrees>();
   std::map<std::tuple<Degrees, Techniques>,
            std::unique_ptr<Result<SeamLayouts>>>
       seams;

@@ -71,6 +71,12 @@ public:
 private:
   using Choice = std::vector<bool>;
 
+  const ClassAnchor &anchor(int cls) {
+    if (anchors.empty())
+      anchors = anchorsOf(graph, classes);
+    return anchors[size_t(cls)];
+  }
+
   // Tensors that are weights, or made of weights only.
   void findWeights() {
     weight.assign(graph.tensors.size(), 0);
@@ -129,10 +135,10 @@ private:
     }
     for (int cls : pinnedSplit)
       if (pinnedWhole.count(cls)) {
-        ClassAnchor anchor = anchorOf(graph, classes, cls);
+        const ClassAnchor at = anchor(cls);
         problem(fmt::format("dimension {} of '{}' is pinned both split and "
                             "whole; the two pinned parameters share it",
-                            anchor.dim, anchor.tensor));
+                            at.dim, at.tensor));
       }
   }
 
@@ -208,7 +214,7 @@ private:
       auto [it, isNew] =
           index.try_emplace({size, signature[cls]}, groups.size());
       if (isNew)
-        groups.push_back({{}, size, anchorOf(graph, classes, cls)});
+        groups.push_back({{}, size, anchor(cls)});
       groups[it->second].classes.push_back(cls);
       groups[it->second].gathered |= candidates.gathered.count(cls) > 0;
     }
@@ -325,11 +331,8 @@ private:
     for (size_t g = 0; g < groups.size(); ++g)
       groups[g].chosen = chosen[g];
     for (int cls : pinnedSplit)
-      groups.push_back({{cls},
-                        classes.classes[cls].size,
-                        anchorOf(graph, classes, cls),
-                        true,
-                        true});
+      groups.push_back(
+          {{cls}, classes.classes[cls].size, anchor(cls), true, true});
     report.groups = std::move(groups);
     if (options.size > 1 && engine.cost.feasible) {
       sumCollectives();
@@ -393,11 +396,11 @@ private:
           reason = info.reason;
         else if (slot.kind != FactorKind::Whole && candidates.count(slot.cls) &&
                  info.size % options.size != 0) {
-          ClassAnchor anchor = anchorOf(graph, classes, slot.cls);
+          const ClassAnchor at = anchor(slot.cls);
           reason = fmt::format("{}={} does not divide {}, a factor of "
                                "dimension {} of '{}'",
-                               options.axis, options.size, info.size,
-                               anchor.dim, anchor.tensor);
+                               options.axis, options.size, info.size, at.dim,
+                               at.tensor);
         } else {
           continue;
         }
@@ -417,6 +420,7 @@ private:
   const SearchOptions &options;
   Assignment base;
   PartitionEngine engine;
+  std::vector<ClassAnchor> anchors;
   std::vector<char> weight;
   std::set<int> pinnedSplit, pinnedWhole;
   std::vector<CandidateGroup> groups;

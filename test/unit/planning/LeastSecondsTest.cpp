@@ -115,6 +115,44 @@ TEST(LeastSeconds, NoPlanIsFaster) {
   EXPECT_GT(closest, 0.9); // or it would leave out nothing
 }
 
+// Rough bounds of a search: kernels are no slower for a sample of many.
+TEST(LeastSeconds, FewSamplesTakeTheirShareOfMany) {
+  int compared = 0;
+  for (unsigned seed = 10; seed < 18; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0);
+    PlanSearch search(made->input);
+    const SearchPolicy policy = ownPolicy(made->input.pinned);
+    const std::vector<Degrees> every = *search.degrees();
+    const auto samples = [&](const Degrees &d) {
+      return made->input.globalBatch / (d.dp * d.microbatches);
+    };
+    for (const Degrees &few : every)
+      for (const Degrees &many : every)
+        for (int overlap : policy.overlap) {
+          if (many.tp != few.tp || samples(many) <= samples(few) ||
+              (overlap > 0 && few.tp == 1))
+            continue;
+          Result<const PlanSearch::Sharding *> a =
+              search.sharding(few, {.overlap = overlap});
+          Result<const PlanSearch::Sharding *> b =
+              search.sharding(many, {.overlap = overlap});
+          if (!a.ok() || !b.ok())
+            continue;
+          const PipelineShape shape = makePipelineShape(
+              made->input.cluster, few, 0, made->input.reduction);
+          const LeastSeconds scaled = (*b)->least->scaledBy(
+              double(samples(few)) / double(samples(many)));
+          const double exact = leastSeconds(policy, true, *(*a)->least, shape);
+          const double rough = leastSeconds(policy, true, scaled, shape);
+          EXPECT_LE(0.97 * rough, exact)
+              << seed << " " << few.str() << " by " << many.str() << " overlap "
+              << overlap;
+          ++compared;
+        }
+  }
+  EXPECT_GT(compared, 1000);
+}
+
 // The same plans in the same order, of fewer that were looked at.
 TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
   int64_t fewer = 0, all = 0;
