@@ -45,9 +45,8 @@ static std::vector<std::string> schedulesOf(const SearchPolicy &policy,
 
 double leastSeconds(const SearchPolicy &policy, bool quick,
                     const LeastSeconds &least, const PipelineShape &shape) {
-  const double anyCuts = least.of(shape);
   if (!quick && policy.cutters.empty())
-    return anyCuts;
+    return least.of(shape);
   std::vector<Cutter> cutters = policy.cutters;
   if (cutters.empty())
     cutters.push_back(balanced);
@@ -56,6 +55,7 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
     chunks = {policy.chunks};
     chunks.insert(policy.otherChunks.begin(), policy.otherChunks.end());
   }
+  // Infinite where a policy has no cuts.
   double seconds = std::numeric_limits<double>::infinity();
   for (int parts : chunks) {
     if (!dividesIntoChunks(parts, shape.stages, shape.microbatches))
@@ -70,7 +70,7 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
           begin.ok())
         seconds = std::min(seconds, least.of(shape, *begin, late));
   }
-  return std::isfinite(seconds) ? seconds : anyCuts;
+  return seconds;
 }
 
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
