@@ -193,7 +193,7 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   // Another system's prices have other bounds.
   const bool bounded = !input.exhaustive && !policy.frontier && !policy.price &&
                        most > 0 && degrees.size() > most;
-  const bool steady =
+  const bool rough =
       degrees.size() > 1 && most > 0 && !policy.frontier && !policy.price;
   const auto homeOfIndex = [&](size_t i) { return homeOf(degrees[i]); };
   std::vector<Bound> order(degrees.size());
@@ -237,7 +237,7 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
         [&](size_t i) { return homeOfIndex(order[begin + i].index); },
         [&](PlanSearch &own, size_t i) {
           found[i] = own.plan(degrees[order[begin + i].index], policy, quick,
-                              limited ? limitNow() : 0, steady);
+                              limited ? limitNow() : 0, rough);
         });
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i].leftOut)

@@ -250,7 +250,7 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
   }
   Status before = problems;
   options.cut = quick ? CutRule::MinMax : CutRule::Time;
-  options.steady = steady && (quick || !policy.cutters.empty());
+  options.steady = steady;
   std::vector<Cutter> cutters = policy.cutters;
   if (cutters.empty())
     cutters.push_back(nullptr); // a search
@@ -288,6 +288,19 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
     problems = before;
 }
 
+void CandidateSet::complete(TriedPlan &attempt) {
+  PipelineOptions options = pipelineOptions(policy, attempt.recompute);
+  problems.merge(
+      completePlan(*attempt.model, attempt.shape, options, attempt.plan));
+}
+
+void CandidateSet::completeBest(size_t most) {
+  const std::vector<const TriedPlan *> found = finalists(most);
+  for (TriedPlan &attempt : all)
+    if (std::find(found.begin(), found.end(), &attempt) != found.end())
+      complete(attempt);
+}
+
 void CandidateSet::improve() {
   if (!policy.lists || quick)
     return;
@@ -317,6 +330,7 @@ void CandidateSet::improve() {
       key.insert(key.end(), {marks.level, marks.until});
     if (!seen.insert({all[i].techniques, std::move(key)}).second)
       continue;
+    complete(all[i]);
     TriedPlan attempt = all[i];
     bool found = improveSchedule(
         *attempt.model, attempt.shape, attempt.plan,

@@ -91,13 +91,15 @@ public:
   // The best and the next ones that differ from it and from each other in time,
   // as many as asked for.
   std::vector<const TriedPlan *> finalists(size_t most) const;
+  // Gives the next `most` finalists their lists, and the price by them.
+  void completeBest(size_t most);
   // Those than which none is faster and needs no more memory, fastest first.
   std::vector<const TriedPlan *> frontier() const;
   // Seconds above which plans are left out, and by which part of the best one
   // that fits they may be slower; 0: none is left out.
   double limit = 0, margin = 1;
-  // Schedules of many microbatches need no lists of all of them where cuts are
-  // not searched (PipelineOptions::steady).
+  // Schedules of many microbatches need no lists of all of them
+  // (PipelineOptions::steady).
   bool steady = false;
   Status problems;
   int64_t evaluations = 0; // stages simulated
@@ -109,6 +111,7 @@ private:
   std::vector<PipelinePlan> plan(const TriedPlan &like,
                                  PipelineOptions options);
   void addChunks(const TriedPlan &like, int chunks);
+  void complete(TriedPlan &attempt);
   // Seconds above which a plan of this set is not worth making; 0: none.
   double limitNow() const;
   static bool better(const TriedPlan &a, const TriedPlan &b);

@@ -48,21 +48,14 @@ public:
         return {};
       }
     }
-    for (const std::string &name : options.schedules) {
-      if (isHopeless(name))
-        continue;
-      ScheduleOptions make;
-      make.stages = shape.stages;
-      make.microbatches = shape.microbatches;
-      make.chunks = chunks();
-      make.recompute = problem.train && options.recompute != "none";
-      make.splitBackward = make.update = problem.train;
-      status.merge(considerNamed(name, make));
-    }
+    for (const std::string &name : options.schedules)
+      if (!isHopeless(name))
+        status.merge(considerNamed(name, shapeOf(chunks())));
     for (const Schedule &schedule : options.concrete)
       if (schedule.stages == shape.stages &&
           schedule.microbatches == shape.microbatches)
-        status.merge(consider(schedule, std::nullopt, ScheduleLists(schedule)));
+        status.merge(
+            consider(schedule, nullptr, std::nullopt, ScheduleLists(schedule)));
       else
         status.merge(Status::error(fmt::format(
             "the lists of the schedule are for {} stages and {} microbatches, "
@@ -70,6 +63,20 @@ public:
             schedule.stages, schedule.microbatches, shape.stages,
             shape.microbatches)));
     return std::move(plans);
+  }
+
+  // A plan whose schedule has no lists yet.
+  Status complete(PipelinePlan &plan) {
+    const ScheduleOptions make = shapeOf(plan.schedule.chunks);
+    Result<Schedule> schedule = makeSchedule(plan.schedule.name, make);
+    MERAK_RETURN_IF_ERROR(schedule.status());
+    Result<const ScheduleLists *> lists = listsOf(plan.schedule.name, make);
+    MERAK_RETURN_IF_ERROR(lists.status());
+    plan.schedule = std::move(*schedule);
+    plan.cost = pipelineCost(model, shape, plan.schedule, **lists, plan.begin,
+                             plan.marks, options.price);
+    (*lists)->release();
+    return {};
   }
 
   static bool better(const PipelineCost &a, const PipelineCost &b) {
@@ -90,59 +97,39 @@ private:
     PipelinePlan best;
   };
 
-  Status considerNamed(const std::string &name, ScheduleOptions make) {
+  Status considerNamed(const std::string &name, const ScheduleOptions &make) {
+    std::optional<Result<SteadySchedule>> steady;
     if (options.steady)
-      if (auto steady = SteadySchedule::make(name, make)) {
-        MERAK_RETURN_IF_ERROR(steady->status());
-        Result<const ScheduleLists *> lists = listsOf(name, make);
-        MERAK_RETURN_IF_ERROR(lists.status());
-        return considerSteady(**steady, **lists);
-      }
-    Result<Schedule> schedule = makeSchedule(name, make);
+      steady = SteadySchedule::make(name, make);
+    if (steady && !steady->ok())
+      return steady->status();
+    Result<Schedule> schedule =
+        steady ? (*steady)->sample() : makeSchedule(name, make);
     MERAK_RETURN_IF_ERROR(schedule.status());
     Result<const ScheduleLists *> lists = listsOf(name, make);
     MERAK_RETURN_IF_ERROR(lists.status());
-    // The same lists with fewer microbatches while searching.
-    std::optional<Schedule> shorter;
+    return consider(*schedule, steady ? &**steady : nullptr,
+                    shorterOf(name, make), **lists);
+  }
+
+  // The same lists with fewer microbatches while cuts are searched.
+  std::optional<Schedule> shorterOf(const std::string &name,
+                                    ScheduleOptions make) const {
     make.microbatches =
         std::min(shape.microbatches, std::max(8, 3 * shape.stages));
-    if (make.microbatches < shape.microbatches && comparesCuts())
-      if (Result<Schedule> made = makeSchedule(name, make); made.ok())
-        shorter = *made;
-    return consider(*schedule, shorter, **lists);
+    if (make.microbatches == shape.microbatches || !comparesCuts())
+      return std::nullopt;
+    Result<Schedule> made = makeSchedule(name, make);
+    return made.ok() ? std::optional(*made) : std::nullopt;
   }
 
-  // Of many microbatches that are priced from fewer; no cuts are compared.
-  Status considerSteady(const SteadySchedule &steady,
-                        const ScheduleLists &lists) {
-    const Schedule &sample = steady.sample();
-    Search search{&sample, lists, steady.missing(), 0, 0, 0, {}};
-    Result<std::vector<int>> begin = onlyCuts(sample.virtualStages());
-    MERAK_RETURN_IF_ERROR(begin.status());
-    if (int(begin->size()) == sample.virtualStages() + 1)
-      take(search, *begin);
-    PipelinePlan &found = search.best;
-    if (!found.begin.empty()) {
-      found.schedule = {
-          sample.name, sample.stages, shape.microbatches, sample.chunks, {}};
-      found.cost = pipelineCost(model, shape, steady, lists, found.begin,
-                                found.marks, options.price);
-      found.evaluations = search.evaluations;
-      plans.push_back(std::move(found));
-    }
-    lists.release();
-    return {};
-  }
-
-  Status consider(const Schedule &schedule,
+  // `schedule`: all of it, or the sample of `steady`.
+  Status consider(const Schedule &schedule, const SteadySchedule *steady,
                   const std::optional<Schedule> &shorter,
                   const ScheduleLists &lists) {
     int parts = schedule.virtualStages();
-    Search search{&schedule, lists, 0, 0, 0, 0, {}};
-    if (shorter) {
-      search.schedule = &*shorter;
-      search.missing = schedule.microbatches - shorter->microbatches;
-    }
+    Search search{shorter ? &*shorter : &schedule, lists, 0, 0, 0, 0, {}};
+    search.missing = shape.microbatches - search.schedule->microbatches;
     for (const std::vector<Step> &order : search.schedule->order)
       search.actions += int64_t(order.size());
     if (options.begin) {
@@ -162,16 +149,35 @@ private:
       lists.release();
       return {};
     }
-    // Exactly, with all microbatches.
-    found.schedule = schedule;
-    found.cost = pipelineCost(model, shape, schedule, lists, found.begin,
-                              found.marks, options.price);
+    // With all microbatches.
+    if (steady) {
+      found.schedule = {schedule.name,
+                        schedule.stages,
+                        shape.microbatches,
+                        schedule.chunks,
+                        {}};
+      found.cost = pipelineCost(model, shape, *steady, lists, found.begin,
+                                found.marks, options.price);
+    } else {
+      found.schedule = schedule;
+      found.cost = pipelineCost(model, shape, schedule, lists, found.begin,
+                                found.marks, options.price);
+    }
     lists.release();
     found.evaluations = search.evaluations;
     plans.push_back(std::move(found));
     return {};
   }
 
+  ScheduleOptions shapeOf(int chunks) const {
+    ScheduleOptions make;
+    make.stages = shape.stages;
+    make.microbatches = shape.microbatches;
+    make.chunks = chunks;
+    make.recompute = problem.train && options.recompute != "none";
+    make.splitBackward = make.update = problem.train;
+    return make;
+  }
   // Of a named schedule: parts of the model on a stage, and all of them.
   int chunks() const {
     return problem.train ? chunksOn(shape.stages, options) : 1;
@@ -473,6 +479,13 @@ std::vector<PipelinePlan> planSchedules(const StageModel &model,
                                         const PipelineOptions &options,
                                         Status &status) {
   return Planner(model, shape, options).run(status);
+}
+
+Status completePlan(const StageModel &model, const PipelineShape &shape,
+                    const PipelineOptions &options, PipelinePlan &plan) {
+  if (!plan.schedule.order.empty())
+    return {};
+  return Planner(model, shape, options).complete(plan);
 }
 
 Result<PipelinePlan> planPipeline(const StageModel &model,

@@ -66,6 +66,11 @@ std::vector<PipelinePlan> planSchedules(const StageModel &model,
                                         const PipelineOptions &options,
                                         Status &status);
 
+// Makes the lists of a plan that has none (PipelineOptions::steady), and prices
+// it by them. `options` are those that it was planned with.
+Status completePlan(const StageModel &model, const PipelineShape &shape,
+                    const PipelineOptions &options, PipelinePlan &plan);
+
 // Replaces the schedule of a plan by the best of all named ones and of list
 // schedules (AutoSchedule.h) for its stages if that is faster and needs no
 // memory that is not there. True if so. `effort`: see AutoProblem;

@@ -452,18 +452,18 @@ PlanSearch::techniquesOf(const Degrees &d, const SearchPolicy &policy) const {
 }
 
 PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
-                               bool quick, double limit, bool steady) {
+                               bool quick, double limit, bool rough) {
   Stopwatch watch(!policy.name.empty() ? times.plain
                   : quick              ? times.quick
                                        : times.full);
   PlanCandidate best;
   best.degrees = d;
   best.policy = policy.name;
-  best.full = !quick && !steady;
+  best.full = !quick && !rough;
   Status problems;
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
   candidateSet.limit = limit;
-  candidateSet.steady = steady;
+  candidateSet.steady = rough || (!policy.frontier && !policy.price);
   if (!quick && policy.cutters.empty() && !policy.frontier)
     candidateSet.margin = kWorthKeeping;
   auto tryWith = [&](const Techniques &techniques) {
@@ -481,6 +481,8 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   for (const Techniques &techniques : techniquesOf(d, policy))
     tryWith(techniques);
   candidateSet.improve();
+  if (best.full)
+    candidateSet.completeBest(kFinalists);
   evaluated += candidateSet.evaluations;
   problems.merge(candidateSet.problems);
   std::vector<const TriedPlan *> found =

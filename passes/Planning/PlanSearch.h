@@ -83,9 +83,10 @@ public:
   Result<std::vector<Degrees>> degrees() const;
   // The best plan of a policy with the given degrees. `quick`: without a search
   // for cuts. `limit`: seconds from which on a plan is not wanted; 0: none.
-  // `steady`: see PipelineOptions; such a plan is not one in full.
+  // `rough`: schedules of many microbatches have no lists and a price from few
+  // (PipelineOptions::steady); such a plan is not one in full.
   PlanCandidate plan(const Degrees &degrees, const SearchPolicy &policy,
-                     bool quick, double limit = 0, bool steady = false);
+                     bool quick, double limit = 0, bool rough = false);
   // The same stages and schedule: they recompute what the limit asks for.
   PlanCandidate refit(const PlanCandidate &like);
   // What a device has from here on; what was priced before stays as it was.
