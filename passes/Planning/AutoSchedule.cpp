@@ -1,6 +1,7 @@
 #include "passes/Planning/AutoSchedule.h"
 
 #include "passes/Planning/ScheduleCheck.h"
+#include "passes/Planning/ScheduleMemory.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -12,6 +13,11 @@
 namespace merak::planning {
 
 namespace {
+
+constexpr double kNoTime = std::numeric_limits<double>::infinity();
+// List schedules of many microbatches made at once; the best of them by fewer
+// microbatches are nearly always among so many.
+constexpr size_t kLongLists = 12;
 
 class Chooser {
 public:
@@ -192,28 +198,62 @@ private:
         {Preference::ForwardFirst, "B F r R W"},
         {Preference::WeightsEarly, "B r W F R"},
         {Preference::WeightsFirst, "W B r F R"}};
-    int64_t left = std::max<int64_t>(1, problem.effort / (4LL * p * m));
+    std::vector<ListTask> tasks;
+    const int64_t most = std::max<int64_t>(1, problem.effort / (4LL * p * m));
     for (const auto &[preference, text] : kPreferences)
       for (const std::vector<int> &flight : flights)
-        for (int count : sets) {
-          if (left-- <= 0)
-            return;
-          considerList(preference, text + std::string(variant), flight, count);
-        }
+        for (int count : sets)
+          if (int64_t(tasks.size()) < most)
+            tasks.push_back(
+                {preference, text + std::string(variant), flight, count});
+    keepBest(tasks);
+    for (const ListTask &task : tasks)
+      considerList(task);
   }
 
-  void considerList(Preference preference, const std::string &text,
-                    const std::vector<int> &flight, int sets) {
+  struct ListTask {
+    Preference preference;
+    std::string text;
+    std::vector<int> flight;
+    int sets = 0;
+  };
+
+  ListOptions optionsOf(const ListTask &task) const {
     ListOptions list;
     list.shape = shape;
     list.costs = problem.costs;
-    list.preference = preference;
-    list.inFlight = flight;
-    list.sets = sets;
+    list.preference = task.preference;
+    list.inFlight = task.flight;
+    list.sets = task.sets;
     list.memoryLimit = problem.memoryLimit;
-    std::string name = fmt::format("list {}, {} sets, {} in flight", text, sets,
-                                   flight.front());
-    Result<Schedule> schedule = listSchedule(list);
+    return list;
+  }
+
+  // Where there are many microbatches: the lists that are the fastest of fewer.
+  void keepBest(std::vector<ListTask> &tasks) const {
+    const auto few = steadyLengths(shape.stages, shape.microbatches);
+    if (!few || tasks.size() <= kLongLists)
+      return;
+    std::vector<std::pair<double, size_t>> byTime;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      ListOptions list = optionsOf(tasks[i]);
+      list.shape.microbatches = few->longer;
+      Result<Schedule> schedule = listSchedule(list);
+      byTime.emplace_back(
+          schedule.ok() ? simulate(*schedule, costs).total : kNoTime, i);
+    }
+    std::sort(byTime.begin(), byTime.end());
+    byTime.resize(kLongLists);
+    std::vector<ListTask> kept;
+    for (const auto &[seconds, i] : byTime)
+      kept.push_back(std::move(tasks[i]));
+    tasks = std::move(kept);
+  }
+
+  void considerList(const ListTask &task) {
+    std::string name = fmt::format("list {}, {} sets, {} in flight", task.text,
+                                   task.sets, task.flight.front());
+    Result<Schedule> schedule = listSchedule(optionsOf(task));
     if (schedule.ok())
       consider(name, *schedule);
     else
@@ -237,7 +277,7 @@ private:
   std::vector<AutoCandidate> candidates;
   int best = -1;
   Schedule bestSchedule;
-  double leastOfLists = std::numeric_limits<double>::infinity();
+  double leastOfLists = kNoTime;
 };
 
 } // namespace
