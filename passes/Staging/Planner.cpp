@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 using namespace mlir;
 using namespace merak;
 using namespace merak::train;
@@ -238,7 +240,12 @@ LogicalResult Planner::planAgain() {
   policy.sequence = {chosen.techniques.sequence};
   policy.context = {chosen.techniques.context};
   policy.mixed = {0}; // seams and classes are the strategy's by now
-  planning::PlanCandidate again = search->plan(chosen.degrees, policy, false);
+  // Beside its best plan no others are worth their time.
+  planning::PlanCandidate again =
+      search->plan(chosen.degrees, policy, /*quick=*/false,
+                   options.explores > 0
+                       ? 0
+                       : std::numeric_limits<double>::infinity());
   if (!again.problem.empty())
     return module.emitError(again.problem);
   again.decomposed = true;
