@@ -289,13 +289,20 @@ Result<SearchResult> PlanSearch::searchSplits(const Assignment &base,
   return searchTensorParallel(*input.graph, *input.classes, base, search);
 }
 
+Degrees PlanSearch::chosenBy(const Degrees &d) {
+  if (firstOfTp.empty())
+    if (Result<std::vector<Degrees>> all = degrees(); all.ok())
+      for (const Degrees &other : *all)
+        firstOfTp.try_emplace(other.tp, other);
+  return firstOfTp.try_emplace(d.tp, d).first->second;
+}
+
 // Classes that a strategy file names, else the search's choice.
 Result<Assignment> PlanSearch::assign(const Degrees &d, bool context,
                                       SearchReport &report) {
   Assignment out;
   MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes, input.batched,
                                     batchAxes(d), out));
-  const Assignment batch = out;
   for (const AxisSize &axis : partsOf(kTensorAxis, d.tp))
     out.mesh.push_back(axis);
   MERAK_RETURN_IF_ERROR(splitPinned(d, out));
@@ -303,6 +310,10 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, bool context,
     return out;
   auto known = choices.find({d.tp, context});
   if (known == choices.end()) {
+    Assignment batch;
+    MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes,
+                                      input.batched, batchAxes(chosenBy(d)),
+                                      batch));
     Result<SearchResult> found = searchSplits(batch, d.tp, context);
     if (!found.ok())
       return found.status();

@@ -221,6 +221,10 @@ private:
   std::unique_ptr<PlanSearch> exact;                   // see shardingFor
   std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
   std::map<size_t, size_t> threadOf;                   // by home
+  // The first degrees of the same tp, by which the classes are chosen that it
+  // splits: whoever asks first, in whatever search of this input.
+  Degrees chosenBy(const Degrees &degrees);
+  std::map<int64_t, Degrees> firstOfTp;
   // By tp and whether it splits tokens: classes chosen, for all batch degrees.
   std::map<std::pair<int64_t, bool>, std::pair<std::vector<int>, SearchReport>>
       choices;

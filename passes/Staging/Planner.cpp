@@ -241,11 +241,9 @@ LogicalResult Planner::planAgain() {
   policy.context = {chosen.techniques.context};
   policy.mixed = {0}; // seams and classes are the strategy's by now
   // Beside its best plan no others are worth their time.
-  planning::PlanCandidate again =
-      search->plan(chosen.degrees, policy, /*quick=*/false,
-                   options.explores > 0
-                       ? 0
-                       : std::numeric_limits<double>::infinity());
+  planning::PlanCandidate again = search->plan(
+      chosen.degrees, policy, /*quick=*/false,
+      options.explores > 0 ? 0 : std::numeric_limits<double>::infinity());
   if (!again.problem.empty())
     return module.emitError(again.problem);
   again.decomposed = true;

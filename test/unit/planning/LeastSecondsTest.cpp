@@ -4,9 +4,11 @@
 
 #include "test/unit/planning/ModelGraphs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <map>
 #include <random>
 
 namespace merak::planning {
@@ -187,6 +189,29 @@ TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
     }
   }
   EXPECT_LT(fewer, all * 3 / 4);
+}
+
+// Threads ask in any order, and a decision asks alone.
+TEST(PlanSearch, LayoutsDoNotDependOnWhatWasAskedBefore) {
+  int compared = 0;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0);
+    PlanSearch forward(made->input), backward(made->input);
+    std::vector<Degrees> every = *forward.degrees();
+    std::map<Degrees, Assignment> expected;
+    for (const Degrees &d : every)
+      if (Result<Assignment> found = forward.assign(d, Techniques{});
+          found.ok())
+        expected[d] = *found;
+    std::reverse(every.begin(), every.end());
+    for (const Degrees &d : every)
+      if (Result<Assignment> found = backward.assign(d, Techniques{});
+          found.ok()) {
+        EXPECT_TRUE(expected.at(d) == *found) << seed << " " << d.str();
+        ++compared;
+      }
+  }
+  EXPECT_GT(compared, 50);
 }
 
 // What a level of overlap takes over from the one before is what it would make.
