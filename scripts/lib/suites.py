@@ -234,6 +234,7 @@ SUITES = {
     "expected": python_suite("test/e2e/expected.py", tools=True),
     "planner-memory": python_suite("test/e2e/planner_memory.py",
                                    tools=True),
+    "best-plan": python_suite("test/e2e/best_plan.py", tools=True),
     "overlap": python_suite("test/e2e/overlap.py", tools=True),
     "python": python_suite("test/python/package.py", tools=True),
     "docs": python_suite("test/docs/docs.py", tools=True),
