@@ -399,6 +399,17 @@ TEST_F(Verify, ReplicasDeadlockAlike) {
 
 // ------------------------------------------------------------ structure
 
+// Who counts memory by category and slot takes both as they are.
+TEST_F(Verify, NumbersThatNoBufferHas) {
+  buffer(first, "w0").set_category(static_cast<Buffer::Category>(62));
+  Buffer &single = buffer(first, "h");
+  single.set_slots(1);
+  EXPECT_EQ(verifyStructure(plan).str(),
+            "program 0 · buffer 1 \"w0\": there is no category 62\n"
+            "program 0 · call 2: slot 1 of buffer \"h\", which has 1\n"
+            "program 0 · call 4: slot 1 of buffer \"h\", which has 1");
+}
+
 TEST_F(Verify, StructureReportsEverythingAtOnce) {
   at(first, 1, 1).mutable_inputs(0)->set_buffer(17);
   at(first, 1, 3).set_event(9);
