@@ -85,10 +85,7 @@ private:
       if (!mesh.emplace(axis.name(), axis.size()).second)
         problems_.add(
             fmt::format("mesh axis \"{}\" is there twice", axis.name()));
-      if (axis.size() < 1)
-        problems_.add(fmt::format("mesh axis \"{}\" has size {}", axis.name(),
-                                  axis.size()));
-      devices = times(devices, std::max<int64_t>(1, axis.size()));
+      devices = times(devices, static_cast<uint64_t>(axis.size()));
     }
     // Groups are found by walking places, taken or not.
     if (devices > std::min<uint64_t>(kMaxDevices,
