@@ -4,13 +4,12 @@ and with it take turns; of each the time of processors and the median step, then
 how much their medians differ. For saving also, within one run, how much longer the
 steps behind a save are than those that no save is under way beside.
 
-    options_cost.py PLAN DATA --with="--save=DIR --save-every=5" [--steps=60]
+    options_cost.py PLAN DATA --save-every=5 | --with=OPTIONS [--steps=60]
                     [--rounds=5] [--bin-dir=build/release/bin]
 """
 import argparse
 import json
 import os
-import re
 import shlex
 import statistics
 import subprocess
@@ -46,19 +45,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("plan")
     parser.add_argument("data")
-    parser.add_argument("--with", dest="options", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--save-every", type=int)
+    what.add_argument("--with", dest="options", default="")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bin-dir", default=os.path.join(ROOT,
                                                           "build/release/bin"))
     args = parser.parse_args()
-    options = shlex.split(args.options)
-    every = re.search(r"--save-every=(\d+)", args.options)
-    kinds = {"without": [], "with": options}
-    taken = {kind: [] for kind in kinds}
-    medians = {kind: [] for kind in kinds}
+    every = args.save_every
+    taken, medians = ({"without": [], "with": []} for _ in range(2))
     saves = []
     with tempfile.TemporaryDirectory() as folder:
+        kinds = {"without": [], "with": [
+            f"--save={folder}/saved", f"--save-every={every}"] if every else
+                 shlex.split(args.options)}
         for number in range(args.rounds):
             for kind in sorted(kinds, reverse=number % 2 == 1):
                 seconds, steps = run(args, kinds[kind],
@@ -66,15 +67,15 @@ def main():
                 taken[kind].append(seconds)
                 medians[kind].append(statistics.median(steps))
                 if every and kind == "with":
-                    saves.append(behind_saves(steps, int(every.group(1))))
-    for kind in kinds:
+                    saves.append(behind_saves(steps, every))
+    for kind in taken:
         print(f"{kind:8} {statistics.median(taken[kind]):.2f} s of processors, "
               f"median step {1e3 * statistics.median(medians[kind]):.2f} ms")
     more = statistics.median(taken["with"]) - statistics.median(taken["without"])
     print(f"{100 * more / statistics.median(taken['without']):+.1f} % of the time "
           "of processors")
     if every:
-        count = args.steps // int(every.group(1))
+        count = args.steps // every
         quiet, longer = (statistics.median(column) for column in zip(*saves))
         print(f"each save: {1e3 * more / count:.1f} ms of processors, steps "
               f"{1e3 * longer:.1f} ms longer in all, beside "
