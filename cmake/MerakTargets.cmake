@@ -1,3 +1,23 @@
+# Unoptimized code takes longest to parse what it includes: builds for sanitizers
+# read the headers of libraries once. Other builds do without, so that a file that
+# forgets an include does not compile, and the compiler cache hits.
+if(MERAK_SANITIZER)
+  file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cpp "")
+  add_library(MerakPrecompiled STATIC ${CMAKE_BINARY_DIR}/precompiled.cpp)
+  target_link_libraries(MerakPrecompiled PUBLIC fmt::fmt
+    nlohmann_json::nlohmann_json protobuf::libprotobuf)
+  target_precompile_headers(MerakPrecompiled PRIVATE
+    <algorithm> <array> <atomic> <chrono> <cstring> <filesystem> <fstream>
+    <functional> <map> <memory> <mutex> <optional> <set> <sstream> <string>
+    <thread> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>
+    <google/protobuf/message.h> <google/protobuf/map_field.h>)
+endif()
+function(merak_precompile name)
+  if(MERAK_SANITIZER)
+    target_precompile_headers(${name} REUSE_FROM MerakPrecompiled)
+  endif()
+endfunction()
+
 # merak_library(NAME [SOURCES ...] [DEPS ...]): a static library of this folder.
 # Without SOURCES it takes the folder's *.cpp (subfolders have their own target).
 function(merak_library name)
@@ -9,6 +29,7 @@ function(merak_library name)
   target_include_directories(${name} PUBLIC
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+  merak_precompile(${name})
 endfunction()
 
 # merak_mlir_library(NAME ...): the same for code that includes LLVM or MLIR:
@@ -21,6 +42,7 @@ function(merak_use_mlir name)
   target_include_directories(${name} SYSTEM PUBLIC ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
   target_link_libraries(${name} PUBLIC MLIR LLVM)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>)
+  set_target_properties(${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # merak_tool(NAME [SOURCES ...] [DEPS ...]): an executable in bin/.
@@ -32,6 +54,7 @@ function(merak_tool name)
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  merak_precompile(${name})
 endfunction()
 
 # merak_unittest(NAME [SOURCES ...] [DEPS ...]): a gtest binary run by ctest.

@@ -66,21 +66,36 @@ bool touches(const ManifestPiece &piece,
   return false;
 }
 
-Status openFolder(const std::string &path, std::span<const RankMemory> ranks,
-                  FoundTensors &found, CheckpointState &state) {
-  auto dir = findGeneration(path, state.note);
+// The generation that a folder is, or holds as its newest: what finding it has
+// to note stands in the state.
+struct Generation {
+  std::string dir;
+  Manifest manifest;
+};
+
+Result<Generation> openGeneration(const std::string &path) {
+  std::string note;
+  auto dir = findGeneration(path, note);
   if (!dir)
     return dir.status();
   auto manifest = readManifest(joinPath(*dir, kManifestName));
   if (!manifest)
     return manifest.status();
-  const std::string note = state.note;
-  state = manifest->state;
-  state.note = note;
+  manifest->state.note = note;
+  return Generation{*dir, std::move(*manifest)};
+}
+
+Status openFolder(const std::string &path, std::span<const RankMemory> ranks,
+                  FoundTensors &found, CheckpointState &state) {
+  auto generation = openGeneration(path);
+  if (!generation)
+    return generation.status();
+  const Manifest &manifest = generation->manifest;
+  state = manifest.state;
   const Needed needed = neededBy(ranks);
-  Shards shards(*dir, *manifest);
+  Shards shards(generation->dir, manifest);
   Status problems;
-  for (const auto &[name, tensor] : manifest->tensors) {
+  for (const auto &[name, tensor] : manifest.tensors) {
     Found entry;
     entry.role = tensor.role;
     entry.tensor.dtype = tensor.dtype;
@@ -158,16 +173,12 @@ Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
 }
 
 Result<CheckpointState> readCheckpointState(const std::string &path) {
-  CheckpointState state;
   if (!isFolder(path))
-    return state;
-  auto dir = findGeneration(path, state.note);
-  if (!dir)
-    return dir.status();
-  auto manifest = readManifest(joinPath(*dir, kManifestName));
-  if (!manifest)
-    return manifest.status();
-  return manifest->state;
+    return CheckpointState();
+  auto generation = openGeneration(path);
+  if (!generation)
+    return generation.status();
+  return generation->manifest.state;
 }
 
 } // namespace merak::runtime

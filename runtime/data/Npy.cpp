@@ -147,7 +147,7 @@ Status writeNpy(const std::string &path, planpb::DType dtype,
     good =
         std::fwrite(start.data(), 1, start.size(), file) == start.size() &&
         std::fwrite(header.data(), 1, header.size(), file) == header.size() &&
-        std::fwrite(data, 1, bytes, file) == bytes;
+        (bytes == 0 || std::fwrite(data, 1, bytes, file) == bytes);
     good = std::fclose(file) == 0 && good;
   }
   if (!good)

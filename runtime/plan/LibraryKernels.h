@@ -87,12 +87,20 @@ constexpr const LibraryKernel *findLibraryKernel(std::string_view name) {
   return nullptr;
 }
 
+constexpr bool isLibraryKernel(std::string_view name) {
+  for (const LibraryKernel &kernel : kLibraryKernels)
+    if (kernel.name == name)
+      return true;
+  return false;
+}
+
 // The name of a kernel that a backend implements. One that is not in the table
-// does not compile.
+// does not compile. (A pointer into the table compared with null is no constant
+// for GCC under UBSan.)
 struct LibraryKernelName {
   const char *text;
   consteval LibraryKernelName(const char *name) : text(name) {
-    if (!findLibraryKernel(name))
+    if (!isLibraryKernel(name))
       throw "no library kernel of this name; see kLibraryKernels";
   }
   operator std::string() const { return text; }

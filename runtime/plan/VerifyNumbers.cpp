@@ -81,6 +81,7 @@ private:
       require(
           inRange(count, kMostElements),
           fmt::format("manifest · {} is {}, which is no count", name, count));
+    checkMesh();
     require(isAmount(file_.predicted_step_seconds()),
             "manifest · the predicted step is no time");
     for (const Tensor &tensor : file_.tensors())
@@ -98,6 +99,18 @@ private:
                             "size is not the global batch of {}",
                             input.name(), file_.global_batch()));
     }
+  }
+
+  // Tensors are divided among its places.
+  void checkMesh() {
+    int64_t places = 1;
+    for (const Axis &axis : file_.mesh())
+      if (axis.size() < 1 ||
+          __builtin_mul_overflow(places, axis.size(), &places) ||
+          places > kMostElements)
+        return problems_.add(fmt::format("manifest · mesh axis \"{}\" has size "
+                                         "{}",
+                                         axis.name(), axis.size()));
   }
 
   void checkOptimizer(const Optimizer &optimizer) {

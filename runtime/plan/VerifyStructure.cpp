@@ -85,10 +85,7 @@ private:
       if (!mesh.emplace(axis.name(), axis.size()).second)
         problems_.add(
             fmt::format("mesh axis \"{}\" is there twice", axis.name()));
-      if (axis.size() < 1)
-        problems_.add(fmt::format("mesh axis \"{}\" has size {}", axis.name(),
-                                  axis.size()));
-      devices = times(devices, std::max<int64_t>(1, axis.size()));
+      devices = times(devices, static_cast<uint64_t>(axis.size()));
     }
     // Groups are found by walking places, taken or not.
     if (devices > std::min<uint64_t>(kMaxDevices,
@@ -240,6 +237,8 @@ private:
       problem("has no name");
     if (!dtypeSize(buffer.dtype()))
       problem("has no element type");
+    if (!Buffer::Category_IsValid(buffer.category()))
+      problem(fmt::format("there is no category {}", int(buffer.category())));
     for (int64_t size : buffer.shape())
       if (size < 0)
         problem(fmt::format("has a dimension of size {}", size));
@@ -647,16 +646,14 @@ private:
       if (b >= static_cast<uint32_t>(program_.buffers_size()))
         continue;
       const Buffer &buffer = program_.buffers(b);
-      if (buffer.slots() <= 1)
-        continue;
-      if (buffer.slot_class() >= call.slots_size())
+      const uint32_t slots = std::max(1u, buffer.slots());
+      if (slots > 1 && buffer.slot_class() >= call.slots_size())
         problem(fmt::format("gives no slot of class {}, which buffer \"{}\" "
                             "needs",
                             buffer.slot_class(), buffer.name()));
-      else if (slotOf(buffer, call) >= buffer.slots())
+      else if (slotOf(buffer, call) >= slots)
         problem(fmt::format("slot {} of buffer \"{}\", which has {}",
-                            slotOf(buffer, call), buffer.name(),
-                            buffer.slots()));
+                            slotOf(buffer, call), buffer.name(), slots));
     }
   }
 

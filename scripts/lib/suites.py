@@ -144,17 +144,31 @@ def python_suite(path, *options, tools=False):
     return run
 
 
+def has_faults(folder):
+    """Whether a build's merak-run listens to MERAK_FAULT."""
+    with open(os.path.join(folder, "compile_commands.json"),
+              encoding="utf-8") as file:
+        commands = json.load(file)
+    return any("MERAK_TEST_FAULTS" in entry["command"] for entry in commands
+               if entry["file"].endswith("/RunMain.cpp"))
+
+
 def run_runtime_only(suite):
-    """It configures without CUDA; and, under --all, the runtime, its tools and
-    tests without LLVM."""
+    """It configures without CUDA; without tests there is no way to lose a rank
+    on purpose; and, under --all, the runtime, its tools and tests without
+    LLVM."""
     builds = os.path.dirname(suite.args.build)
     without = os.path.join(builds, "without-cuda")
     if suite.run(["cmake", "--preset", "runtime-only", "-B", without,
-                  "-DMERAK_CUDA=OFF"]) != 0 or \
+                  "-DMERAK_CUDA=OFF", "-DMERAK_BUILD_TESTS=OFF"]) != 0 or \
             "CUDA backend: OFF, NCCL: OFF" not in suite.text:
         return 0, 1
+    # The build under test has it: else this proves nothing.
+    if has_faults(without) or not has_faults(suite.args.build):
+        suite.run(["echo", "FAILED: MERAK_FAULT is for builds with tests alone"])
+        return 1, 1
     if not suite.args.all:
-        return 1, 0
+        return 2, 0
     folder = os.path.join(builds, "runtime-only")
     jobs = str(suite.args.jobs)
     steps = [["cmake", "--preset", "runtime-only", "-B", folder],
@@ -163,8 +177,8 @@ def run_runtime_only(suite):
               "--output-on-failure"]]
     for done, step in enumerate(steps):
         if suite.run(step) != 0:
-            return done + 1, 1
-    return len(steps) + 1, 0
+            return done + 2, 1
+    return len(steps) + 2, 0
 
 
 def run_onnx(suite):

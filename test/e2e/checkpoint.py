@@ -102,14 +102,28 @@ def unfinished(saved):
         return set()
 
 
-def kill_once(tools, chance, command, saved, saving):
+class OneProcess:
+    """How a run is started and killed."""
+
+    def command(self, tools, *arguments):
+        return tools.start("merak-run", *arguments)
+
+    def kill(self, process, chance):
+        process.send_signal(signal.SIGKILL)
+
+    def is_killed(self, code, errors):
+        return code == -signal.SIGKILL
+
+
+def kill_once(tools, chance, launch, command, saved, saving):
     """Starts the run and kills it; whether the kill came while it was saving.
     `saving`: waits for that; else for a step that the log does not have."""
     before = unfinished(saved)
     log = tools.path("log.jsonl")
     begun = os.stat(log).st_mtime_ns if os.path.exists(log) else 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True)
+                               stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, **tools.extra})
     deadline = time.monotonic() + 60
     try:
         if saving:
@@ -126,22 +140,22 @@ def kill_once(tools, chance, command, saved, saving):
                     raise Failed("no step in 60 s")
                 time.sleep(0.001)
             time.sleep(chance.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
+        launch.kill(process, chance)
         _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    if process.returncode not in (-signal.SIGKILL, 0):
-        raise Failed(f"ended by itself: {harness.last_lines(errors)}")
     if process.returncode == 0:
         return None
+    if not launch.is_killed(process.returncode, errors):
+        raise Failed(f"ended by itself: {harness.last_lines(errors)}")
     # What a kill leaves behind is under a name that is not a generation's.
     return bool(unfinished(saved) - before)
 
 
-def killed(model, mesh, options, seed, kills, tools):
+def killed(model, mesh, options, seed, kills, tools, launch=OneProcess()):
     """A run that goes on after every kill, at random times and while saving,
-    until it is done."""
+    until it is done, beside one in one process that nobody kills."""
     chance = random.Random(seed)
     steps = 40
     path = plan(tools, model, mesh, oracle.optimizer_option(model, "adamw"),
@@ -164,15 +178,17 @@ def killed(model, mesh, options, seed, kills, tools):
             before = state_of(saved)[0] if begun else 0
             if before >= steps:
                 break
-            command = tools.start(
-                "merak-run", path, data_of(model),
+            command = launch.command(
+                tools, path, data_of(model),
                 f"--steps={steps - before}", f"--save={saved}",
                 "--save-every=1", f"--log={log}", *options,
                 *([f"--load={saved}"] if begun else []))
             if done >= kills:
-                tools.run("merak-run", *command[1:])
+                subprocess.run(command, check=True, capture_output=True,
+                               timeout=tools.timeout,
+                               env={**os.environ, **tools.extra})
                 break
-            caught = kill_once(tools, chance, command, saved,
+            caught = kill_once(tools, chance, launch, command, saved,
                                chance.random() < 0.5)
             if caught is None:
                 break  # it was done before

@@ -6,6 +6,9 @@ equal    models on 2, 4 and 8 processes: losses, gradients, weights, and the
          files that hold them, byte for byte
 resume   checkpoints go from one kind of ranks to the other; inference,
          timelines and single collectives too
+killed   runs whose ranks are killed while they train and save go on, and end
+         with the bits of a run that nobody killed
+folders  processes with folders of their own save, are gathered, and go on
 loss     a killed, silent or failing rank ends all others, and is named
 links    merak-bench measures them between processes
 hosts    two network namespaces as two hosts (needs root); their links
@@ -22,6 +25,7 @@ import subprocess
 import sys
 import time
 
+import checkpoint
 import exact_models
 import harness
 import matrix
@@ -166,6 +170,113 @@ def resume_body(tools):
     for k in range(3):
         same_files(tools.path(f"in{k}"), tools.path(f"mpi{k}"))
     return "identical"
+
+
+class Processes:
+    """What checkpoint.killed asks of a run: here one of mpirun."""
+
+    def __init__(self, ranks):
+        self.ranks = ranks
+
+    def command(self, tools, *arguments):
+        tools.extra.update(ROOT_ALLOWED)
+        return tools.start(shutil.which("mpirun"), "-np", self.ranks, *MPIRUN,
+                           os.path.join(tools.bin_dir, "merak-run"), *arguments,
+                           "--ranks=env")
+
+    def kill(self, process, chance):
+        """One rank, which ends the others, or everything at once."""
+        ranks = list(children(process).values())
+        alone = ranks and chance.random() < 0.5
+        for pid in ([chance.choice(ranks)] if alone else
+                    [process.pid, *ranks]):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait(timeout=60)
+        began = time.monotonic()
+        while any(os.path.exists(f"/proc/{pid}/exe") for pid in ranks):
+            if time.monotonic() - began > 60:
+                raise Failed("ranks outlive mpirun for 60 s")
+            time.sleep(0.01)
+
+    def is_killed(self, code, errors):
+        return (code in (-signal.SIGKILL, 128 + signal.SIGKILL) or
+                "is gone" in errors)
+
+
+def folders_checked(tools, model, launch):
+    """Runs of which two ranks of four each have a folder of their own; `launch`:
+    the command line. What they save is no checkpoint until it is gathered; then
+    it is bit for bit what one process saves, and goes on elsewhere too."""
+    plan = compile_plan(tools, model, "pp=2,tp=2", "x.plan")
+    data = data_of(model)
+    tools.extra.update(ROOT_ALLOWED)
+    for host in ("h0", "h1"):
+        os.makedirs(tools.path(host))
+
+    def in_one(which, load, save):
+        tools.run("merak-run", which, data, "--steps=3",
+                  *([f"--load={tools.path(load)}"] if load else []),
+                  f"--save={tools.path(save)}")
+
+    def in_two(*options, expect=0):
+        _, errors = tools.run(*launch(
+            os.path.join(tools.bin_dir, "merak-run"), plan, data, "--steps=3",
+            *options), expect=expect)
+        return errors
+
+    def gather(name):
+        tools.run("merak-plan", "gather", tools.path("h0/" + name),
+                  tools.path("h1/" + name), "-o", tools.path(name))
+
+    in_one(plan, None, "one3")
+    in_one(plan, "one3", "one6")
+    errors = in_two("--save=first")
+    if "is not one folder but 2" not in errors:
+        raise Failed(f"no word on two folders: {errors}")
+    held = [sorted(n for n in os.listdir(harness.generation(
+        tools.path(f"{host}/first"))) if n != "index.json")
+            for host in ("h0", "h1")]
+    if held != [[f"rank-{r}.safetensors" for r in ranks]
+                for ranks in ((0, 1), (2, 3))]:
+        raise Failed(f"the folders hold {held}")
+    # A part is not taken for the whole.
+    _, errors = tools.run("merak-run", plan, data,
+                          f"--load={tools.path('h0/first')}", expect=1)
+    if "rank-2.safetensors\" is missing" not in errors:
+        raise Failed(f"a part was loaded: {errors}")
+    gather("first")
+    same_state(tools, "first", "one3")
+    if model.endswith("untied"):  # what ranks hold, their own folders have
+        in_two("--load=first", "--save=second")
+        gather("second")
+        same_state(tools, "second", "one6")
+    else:  # weights of both stages lie in the first one's
+        errors = in_two("--load=first", expect=None)
+        if "merak-plan gather makes a whole" not in errors:
+            raise Failed(f"expected to hear of gather: {errors}")
+    in_two(f"--load={tools.path('first')}", "--save=third")
+    gather("third")
+    same_state(tools, "third", "one6")
+    other = compile_plan(tools, model, "dp=2", "other.plan")
+    in_one(other, "one3", "other6")
+    in_one(other, "first", "gathered6")
+    same_state(tools, "gathered6", "other6")
+    return "gathered, identical"
+
+
+def same_state(tools, *names):
+    a, b = (checkpoint.state_of(tools.path(name)) for name in names)
+    if a != b:
+        raise Failed(f"{names} differ")
+
+
+def folders_body(tools):
+    """Two folders on this machine: which one, the rank says."""
+    return folders_checked(tools, "gpt2-tiny-untied", lambda *arguments: [
+        shutil.which("mpirun"), "-np", "4", *MPIRUN, "sh", "-c",
+        'cd "$0/h$((OMPI_COMM_WORLD_RANK / 2))" && exec "$@"', tools.folder,
+        *arguments, "--ranks=env"])
 
 
 def infer_body(tools):
@@ -512,6 +623,15 @@ def hosts_body(tools):
             f"{launcher:.1f} s")
 
 
+def host_folders_body(tools):
+    name = f"mk{os.getpid() % 10000}f"
+    with two_hosts(name):
+        return folders_checked(
+            tools, "gpt2-tiny", lambda *arguments: on_hosts(
+                name, 4, "sh", "-c", 'cd "$0/$(hostname)" && exec "$@"',
+                tools.folder, *arguments))
+
+
 def why_no_hosts():
     """Why two hosts cannot be made here; empty if they can."""
     for tool in ("ip", "unshare"):
@@ -552,6 +672,10 @@ def cases(everything):
         yield Case(f"buckets {mesh} {bucket}",
                    functools.partial(buckets_body, mesh, bucket))
     yield Case("resume in process, mpi, in process", resume_body)
+    yield Case("killed", lambda tools: checkpoint.killed(
+        "gpt2-tiny", "pp=2,tp=2", [], 9, 50 if everything else 3, tools,
+        Processes(4)))
+    yield Case("folders", folders_body)
     yield Case("infer", infer_body)
     yield Case("links", links_body)
     yield Case("conformance", conformance_body)
@@ -589,7 +713,8 @@ def main():
     if reason:
         print(f"skipped two hosts: {reason}")
     else:
-        found.append(Case("two hosts", hosts_body))
+        found += [Case("two hosts", hosts_body),
+                  Case("two hosts folders", host_folders_body)]
     return harness.run_cases("mpi", found, args)
 
 

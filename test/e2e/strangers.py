@@ -9,7 +9,9 @@ plans    kernels of another user's plan, of a changed and of an unsigned one are
 
 Loopback alone is attacked. `--connections` and `--megabytes` bound an attack; the
 table of docs/Reliability.md was made with `--connections=2000 --megabytes=10000
---steps=400 --filter=flood`, which prints medians of steps too.
+--steps=400 --filter=flood`, which prints medians of steps too, and the time of
+processors that the ranks took. `--apart` gives the first processor to the ranks and
+the second to the attacker: what is slower then, the attack made slower.
 """
 import contextlib
 import errno
@@ -39,8 +41,9 @@ def free_port():
 class Attack:
     """Strangers at a port of this machine, until `stop`."""
 
-    def __init__(self, port, connections, megabytes):
+    def __init__(self, port, connections, megabytes, core):
         self.port, self.connections = port, connections
+        self.core = core
         self.bytes_left = megabytes << 20
         self.made = self.refused = self.sent = self.dropped = 0
         self.over = threading.Event()
@@ -50,10 +53,12 @@ class Attack:
         for thread in self.threads:
             thread.start()
 
-    @staticmethod
-    def attack(body):
-        """On a processor of its own an attacker would take none of the run's."""
-        os.setpriority(os.PRIO_PROCESS, 0, 19)  # of this thread
+    def attack(self, body):
+        """On a processor of its own an attacker takes none of the run's."""
+        if self.core is None:
+            os.setpriority(os.PRIO_PROCESS, 0, 19)  # of this thread
+        else:
+            os.sched_setaffinity(0, {self.core})
         body()
 
     def connect(self):
@@ -127,23 +132,27 @@ def most_memory(process, seen):
                                          int(line.split()[1]) >> 10)
 
 
-def train(tools, plan, port, steps, attack=None):
-    """(losses, median ms of a step, MiB of the ranks, the attack)."""
+def train(tools, plan, port, steps, cores, attack=None):
+    """(losses, median ms of a step, ms of processors a step, MiB of the ranks, the
+    attack). `cores`: of the ranks and of the attacker; None: any."""
     tools.extra.update(mpi.ROOT_ALLOWED)
     tools.extra["MASTER_ADDR"] = "127.0.0.1"
     tools.extra["MASTER_PORT"] = str(port)
     log = tools.path("log")
     command = tools.start(
-        shutil.which("mpirun"), "-np", 2, *mpi.MPIRUN,
+        shutil.which("mpirun"), "-np", 2, "--bind-to", "none", *mpi.MPIRUN,
         os.path.join(tools.bin_dir, "merak-run"), plan,
         mpi.data_of("gpt2-tiny"), f"--steps={steps}", f"--log={log}",
         "--ranks=env", "--threads=1")
-    strangers = attack and Attack(port, *attack)
+    strangers = attack and Attack(port, *attack, cores[1])
     memory = {}
+    before = os.times()
     with open(tools.path("stderr"), "w+", encoding="utf-8") as errors:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                    stderr=errors,
                                    env={**os.environ, **tools.extra})
+        if cores[0] is not None:
+            os.sched_setaffinity(process.pid, {cores[0]})
         try:
             listened = after_first_step(process, log, port, memory)
         finally:
@@ -158,9 +167,12 @@ def train(tools, plan, port, steps, attack=None):
     if listened:
         raise Failed("somebody listens after the first step")
     entries = harness.read_log(log)
+    after = os.times()
+    taken = (after.children_user + after.children_system -
+             before.children_user - before.children_system)
     return ([entry["loss"] for entry in entries],
-            1e3 * statistics.median(entry["seconds"] for entry in entries), memory,
-            strangers)
+            1e3 * statistics.median(entry["seconds"] for entry in entries),
+            1e3 * taken / steps, memory, strangers)
 
 
 def after_first_step(process, log, port, memory):
@@ -179,24 +191,26 @@ def after_first_step(process, log, port, memory):
     return listened
 
 
-def flood(connections, megabytes, steps, tools):
+def flood(connections, megabytes, steps, cores, tools):
     plan = mpi.compile_plan(tools, "gpt2-tiny", "dp=2", "x.plan")
-    quiet = train(tools, plan, free_port(), steps)
+    quiet = train(tools, plan, free_port(), steps, cores)
     os.remove(tools.path("log"))
-    loud = train(tools, plan, free_port(), steps, (connections, megabytes))
+    loud = train(tools, plan, free_port(), steps, cores,
+                 (connections, megabytes))
     if quiet[0] != loud[0] or len(quiet[0]) != steps:
         raise Failed(f"losses {loud[0]}, without strangers {quiet[0]}")
-    grown = max(loud[2].get(rank, 0) - quiet[2].get(rank, 0)
+    grown = max(loud[3].get(rank, 0) - quiet[3].get(rank, 0)
                 for rank in (0, 1))
     # What many connections would take, were anything kept of them.
     if grown > 32:
-        raise Failed(f"{grown} MiB more, ranks took {loud[2]}, {quiet[2]}")
-    strangers = loud[3]
+        raise Failed(f"{grown} MiB more, ranks took {loud[3]}, {quiet[3]}")
+    strangers = loud[4]
     if strangers.refused == 0:
         raise Failed("nobody was refused: the attack did not last")
     return (f"{strangers.made} connections and {strangers.refused} refused, "
-            f"{strangers.sent >> 20} MiB sent, step {loud[1]:.2f} ms, without "
-            f"{quiet[1]:.2f} ms, {grown:+d} MiB")
+            f"{strangers.sent >> 20} MiB sent, step {loud[1]:.2f} ms and "
+            f"{loud[2]:.2f} ms of processors, without {quiet[1]:.2f} and "
+            f"{quiet[2]:.2f}, {grown:+d} MiB")
 
 
 def plans(tools):
@@ -246,11 +260,16 @@ def main():
     options.add_argument("--connections", type=int, default=300)
     options.add_argument("--megabytes", type=int, default=64)
     options.add_argument("--steps", type=int, default=30)
+    options.add_argument("--apart", action="store_true")
     args = options.parse_args()
+    cores = (sorted(os.sched_getaffinity(0))[:2] if args.apart else
+             (None, None))
+    if len(cores) < 2:
+        sys.exit("--apart: expected two processors")
     found = [Case("plans", plans)]
     if shutil.which("mpirun"):
         found.append(Case("flood", functools.partial(
-            flood, args.connections, args.megabytes, args.steps)))
+            flood, args.connections, args.megabytes, args.steps, cores)))
     else:
         print("skipped flood: there is no mpirun (openmpi-bin)")
     return harness.run_cases("strangers", found, args)

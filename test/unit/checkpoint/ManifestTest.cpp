@@ -172,6 +172,24 @@ TEST(Manifest, ProblemsNameTheTensor) {
             "tensor \"w\": \"w@3,0\" in \"rank-0.safetensors\" is used twice");
 }
 
+// Sizes of which sums or products have no 64 bits are refused before they are
+// added or multiplied.
+TEST(Manifest, SizesHaveNoOverflow) {
+  auto tensor = [](Json &json) -> Json & { return json["tensors"]["w"]; };
+  for (uint64_t size : {uint64_t{1} << 53, uint64_t{1} << 62,
+                        uint64_t{INT64_MAX}, UINT64_MAX}) {
+    EXPECT_EQ(changed([&](Json &j) {
+                tensor(j)["shape"] = {size, size};
+              }),
+              "tensor \"w\": is malformed");
+    for (const char *key : {"origin", "extent"})
+      EXPECT_EQ(changed([&](Json &j) {
+                  tensor(j)["pieces"][0][key] = {size, size};
+                }),
+                "tensor \"w\": has a malformed piece");
+  }
+}
+
 TEST(Manifest, CountsHaveRanges) {
   for (const char *key : {"step", "samples"})
     for (const Json &value :

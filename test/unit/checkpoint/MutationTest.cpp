@@ -113,7 +113,8 @@ std::string mutatedManifest(const std::string &text, std::mt19937 &random) {
     if (value.is_array() && !value.empty() && random() % 2)
       value.erase(random() % value.size());
     else if (value.is_number_integer() && random() % 2)
-      value = value.get<int64_t>() + (random() % 2 ? 1 : -1);
+      value = static_cast<int64_t>(value.get<uint64_t>() +
+                                   (random() % 2 ? 1 : -1)); // wraps
     else
       value = anotherValue(random);
   }

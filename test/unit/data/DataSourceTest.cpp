@@ -221,6 +221,31 @@ TEST(TokenData, WindowsAndShiftedLabels) {
   }
 }
 
+// A checkpoint may hold any position; nothing overflows before it is refused.
+TEST(TokenData, PositionsThatNoFileHas) {
+  planpb::PlanFile plan;
+  plan.set_global_batch(2);
+  addInput(plan, "tokens", planpb::I64, {2, 4});
+  const std::string path = temporaryFolder() + "/tokens.bin";
+  writeFile(path, std::string(28, '\1'));
+  auto data = openData(plan, {path, 2});
+  ASSERT_TRUE(data.ok()) << data.status().str();
+  std::vector<int64_t> tokens(8);
+  auto read = [&](int64_t first, int64_t step) {
+    (*data)->setPosition(0, first);
+    return (*data)
+        ->read("tokens", step, {whole({2, 4})}, tokens.data(), {2, 4})
+        .str();
+  };
+  EXPECT_EQ(read(int64_t{1} << 53, 0), "");
+  for (auto [first, step] : {std::pair(INT64_MAX - 1, int64_t{0}),
+                             {INT64_MAX, 1},
+                             {0, INT64_MAX},
+                             {INT64_MAX, INT64_MAX}})
+    EXPECT_NE(read(first, step).find("no sample has the number "),
+              std::string::npos);
+}
+
 TEST(TokenData, LabelsNeedNotBeShifted) {
   planpb::PlanFile plan;
   plan.set_global_batch(1);

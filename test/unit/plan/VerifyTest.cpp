@@ -399,6 +399,24 @@ TEST_F(Verify, ReplicasDeadlockAlike) {
 
 // ------------------------------------------------------------ structure
 
+// Collectives divide by the number of their members.
+TEST_F(Verify, MeshesHavePlaces) {
+  for (int64_t size : {int64_t{0}, int64_t{-1}, INT64_MAX}) {
+    plan.file.mutable_mesh(0)->set_size(size);
+    EXPECT_EQ(verify(),
+              "manifest · mesh axis \"pp\" has size " + std::to_string(size));
+  }
+}
+
+// Who counts memory by category and slot takes both as they are.
+TEST_F(Verify, NumbersThatNoBufferHas) {
+  buffer(first, "w0").set_category(static_cast<Buffer::Category>(62));
+  buffer(first, "h").set_slots(1);
+  EXPECT_EQ(verifyStructure(plan).str(),
+            "program 0 · buffer 1 \"w0\": there is no category 62\n"
+            "program 0 · call 2: slot 1 of buffer \"h\", which has 1");
+}
+
 TEST_F(Verify, StructureReportsEverythingAtOnce) {
   at(first, 1, 1).mutable_inputs(0)->set_buffer(17);
   at(first, 1, 3).set_event(9);
