@@ -12,9 +12,10 @@ using costmodel::Cluster;
 
 namespace {
 
-Status checkDevices(const Placement &placement, const Cluster &cluster) {
+Status checkDevices(const std::vector<int64_t> &devices,
+                    const Cluster &cluster) {
   Status status;
-  for (int64_t device : placement.devices)
+  for (int64_t device : devices)
     if (device < 0 || device >= cluster.count)
       status.merge(
           Status::error(fmt::format("the cluster has devices 0-{}, found {}",
@@ -122,8 +123,8 @@ double Resharding::sentBytes(const Cluster &cluster) const {
 Result<Resharding> reshard(const Placement &source, const Placement &target,
                            int64_t elementBytes, const Cluster &cluster,
                            const ReshardOptions &options) {
-  Status status = checkDevices(source, cluster).withContext("source");
-  status.merge(checkDevices(target, cluster).withContext("target"));
+  Status status = checkDevices(source.devices, cluster).withContext("source");
+  status.merge(checkDevices(target.devices, cluster).withContext("target"));
   Result<std::vector<UnitTask>> tasks = unitTasks(source, target);
   status.merge(tasks.status());
   if (!status.ok())
@@ -151,6 +152,31 @@ Result<Resharding> reshard(const Placement &source, const Placement &target,
     }
   best.bound = bound;
   return best;
+}
+
+Result<Resharding> orderMessages(const std::vector<PlannedMessage> &messages,
+                                 const Cluster &cluster,
+                                 const ReshardOptions &options) {
+  Status status;
+  std::vector<UnitTask> tasks;
+  for (const PlannedMessage &message : messages) {
+    status.merge(checkDevices({message.sender, message.receiver}, cluster));
+    UnitTask task;
+    task.runs = {{{0, 0, 0, 0, message.bytes}}};
+    task.shape = task.sourceShape = task.targetShape = {message.bytes};
+    task.senders = {message.sender};
+    task.receivers = {message.receiver};
+    tasks.push_back(std::move(task));
+  }
+  if (!status.ok())
+    return status;
+  const double bound = boundOf(tasks, 1, cluster);
+  ReshardOptions direct = options;
+  direct.strategy = Strategy::SendRecv;
+  Resharding result = planned(
+      {planLeg({}, {}, std::move(tasks), 1, cluster, direct)}, 1, cluster);
+  result.bound = bound;
+  return result;
 }
 
 namespace {

@@ -51,6 +51,15 @@ Result<Resharding> reshard(const Placement &source, const Placement &target,
                            const costmodel::Cluster &cluster,
                            const ReshardOptions &options = {});
 
+// Messages that a plan has already, each from one device to one: only their
+// order is chosen.
+struct PlannedMessage {
+  int64_t sender = 0, receiver = 0, bytes = 0;
+};
+Result<Resharding> orderMessages(const std::vector<PlannedMessage> &messages,
+                                 const costmodel::Cluster &cluster,
+                                 const ReshardOptions &options = {});
+
 // A value that several placements read, in the order of their need: it goes to
 // each mesh once, from where that is cheapest, and is kept there.
 struct Delivery {

@@ -84,8 +84,33 @@ Status checkMesh(const Placement &placement) {
   return status;
 }
 
+// Elements of the tensor, and intervals of a dimension on a device, above which
+// nothing is a tensor any more; both are counted here without overflow.
+constexpr double kMostElements = 1e15, kMostRuns = 1e5;
+
+Status checkSizes(const layout::Layout &layout) {
+  double elements = 1, most = 1;
+  for (const layout::DimLayout &dim : layout.dims) {
+    double runs = 1;
+    bool cut = false; // a factor behind this one
+    for (auto factor = dim.factors.rbegin(); factor != dim.factors.rend();
+         ++factor) {
+      elements *= double(factor->size);
+      runs *= cut ? double(factor->size) : 1;
+      cut |= !factor->axes.empty();
+    }
+    most = std::max(most, runs);
+  }
+  if (elements <= kMostElements && most <= kMostRuns)
+    return {};
+  return Status::error(fmt::format(
+      "layout {}: expected at most {:.0e} elements, and {:.0e} runs of a "
+      "dimension on a device, found {:.0e} and {:.0e}",
+      layout.str(), kMostElements, kMostRuns, elements, most));
+}
+
 Status checkLayout(const Placement &placement) {
-  Status status;
+  Status status = checkSizes(placement.layout);
   const AxisMap mesh = placement.mesh();
   std::set<std::string> used;
   for (const layout::DimLayout &dim : placement.layout.dims)
@@ -259,6 +284,8 @@ Result<std::vector<UnitTask>> unitTasks(const Placement &source,
                                         const Placement &target) {
   Status status = check(source).withContext("source");
   status.merge(check(target).withContext("target"));
+  if (!checkSizes(source.layout).ok() || !checkSizes(target.layout).ok())
+    return status;
   if (source.layout.globalShape() != target.layout.globalShape())
     status.merge(Status::error(fmt::format(
         "source and target are one tensor: the shape is {}, found {}",

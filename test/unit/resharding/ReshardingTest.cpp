@@ -331,5 +331,18 @@ TEST(Resharding, SaysAllThatIsWrong) {
       "source and target are one tensor: the shape is [8, 4], found [8, 5]");
 }
 
+TEST(Resharding, RefusesWhatIsNoTensor) {
+  const Placement target = placed("[8]", {{"x", 2}}, 2);
+  for (const char *text :
+       {"[9223372036854775807 x 9223372036854775807]", "[4000000000 x 2@x]",
+        "[1000000, 1000000, 1000000@x]"}) {
+    Result<Resharding> found =
+        reshard(placed(text, {{"x", 2}}, 0), target, 4, cluster());
+    EXPECT_NE(found.status().str().find("expected at most 1e+15 elements"),
+              std::string::npos)
+        << text << found.status().str();
+  }
+}
+
 } // namespace
 } // namespace merak::resharding
