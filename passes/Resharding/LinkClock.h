@@ -16,6 +16,9 @@ public:
   int count() const { return int(4 * cluster.count); }
   // Of a device, towards `peer`.
   int of(Direction direction, int64_t device, int64_t peer) const;
+  bool betweenNodes(int interface) const {
+    return interface >= 2 * cluster.count;
+  }
   std::string name(int interface) const; // "node 1, in"
 
 private:

@@ -170,6 +170,24 @@ std::string toJson(const std::string &name, const Resharding &resharding,
   return json.dump(1);
 }
 
+namespace {
+
+// The interfaces to draw.
+std::map<int, int> rowsOf(const Resharding &resharding,
+                          const Interfaces &interfaces) {
+  std::map<int, int> all, outside;
+  for (const Leg &leg : resharding.legs)
+    for (const TransferTime &time : leg.times)
+      for (const TransferTime::Window &window : time.windows) {
+        all[window.interface] = 0;
+        if (interfaces.betweenNodes(window.interface))
+          outside[window.interface] = 0;
+      }
+  return outside.empty() ? all : outside;
+}
+
+} // namespace
+
 report::Timeline timelineOf(const std::string &name,
                             const Resharding &resharding,
                             const Cluster &cluster) {
@@ -177,11 +195,7 @@ report::Timeline timelineOf(const std::string &name,
   timeline.title = fmt::format("{}, lower bound {}, predicted", name,
                                humanSeconds(resharding.bound));
   const Interfaces interfaces(cluster);
-  std::map<int, int> rows;
-  for (const Leg &leg : resharding.legs)
-    for (const TransferTime &time : leg.times)
-      for (const TransferTime::Window &window : time.windows)
-        rows[window.interface] = 0;
+  std::map<int, int> rows = rowsOf(resharding, interfaces);
   for (auto &[interface, row] : rows) {
     row = int(timeline.rows.size());
     timeline.rows.push_back(interfaces.name(interface));
@@ -189,6 +203,8 @@ report::Timeline timelineOf(const std::string &name,
   for (const Leg &leg : resharding.legs)
     for (size_t i = 0; i < leg.transfers.size(); ++i)
       for (const TransferTime::Window &window : leg.times[i].windows) {
+        if (!rows.count(window.interface))
+          continue;
         const Transfer &transfer = leg.transfers[i];
         report::Span span;
         span.row = rows[window.interface];

@@ -12,8 +12,8 @@ std::string describe(const std::string &name, const Resharding &resharding,
 // An object.
 std::string toJson(const std::string &name, const Resharding &resharding,
                    const costmodel::Cluster &cluster);
-// A row for each interface, a bar for each transfer that occupies it, with the
-// number of its task.
+// A row for each interface between nodes (inside them, if all stays there), a
+// bar for each transfer that occupies it, with the number of its task.
 report::Timeline timelineOf(const std::string &name,
                             const Resharding &resharding,
                             const costmodel::Cluster &cluster);
