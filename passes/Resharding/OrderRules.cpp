@@ -97,10 +97,10 @@ class Greedy {
 public:
   Greedy(const OrderProblem &problem, const OrderOptions &options)
       : problem(problem), dice(options.seed), loads(problem.interfaces, 0) {
-    // A set costs a look at each open task: fewer sets of very many tasks.
-    const size_t effort = 400'000 / std::max<size_t>(problem.tasks.size(), 1);
-    trials = std::clamp<int>(int(effort), std::min(4, options.trials),
-                             options.trials);
+    // All sets together take a look at each open task for each task and trial.
+    const double tasks = double(std::max<size_t>(problem.tasks.size(), 1));
+    trials =
+        std::clamp(int(2e7 / (tasks * tasks)), 1, std::max(1, options.trials));
   }
 
   TaskOrder run() {

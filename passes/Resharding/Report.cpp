@@ -1,5 +1,7 @@
 #include "passes/Resharding/Report.h"
 
+#include "passes/Resharding/FairShares.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -226,12 +228,16 @@ Result<Comparison> compare(const std::string &name, const Placement &source,
   Result<Resharding> chosen = reshard(source, target, elementBytes, cluster);
   if (!chosen)
     return Status(chosen.status()).withContext(name);
-  auto seconds = [&](Strategy strategy, OrderRule order) {
+  auto pinned = [&](Strategy strategy, OrderRule order) {
     ReshardOptions options;
     options.strategy = strategy;
     options.order = order;
-    return reshard(source, target, elementBytes, cluster, options)->seconds;
+    return *reshard(source, target, elementBytes, cluster, options);
   };
+  auto seconds = [&](Strategy strategy, OrderRule order) {
+    return pinned(strategy, order).seconds;
+  };
+  const Resharding naive = pinned(Strategy::Broadcast, OrderRule::Naive);
   Comparison result;
   result.name = name;
   result.tasks = int(unitTasks(source, target)->size());
@@ -239,7 +245,9 @@ Result<Comparison> compare(const std::string &name, const Placement &source,
   result.chosen = chosen->seconds;
   result.sendRecv = seconds(Strategy::SendRecv, OrderRule::Best);
   result.alpa = seconds(Strategy::Alpa, OrderRule::Best);
-  result.naive = seconds(Strategy::Broadcast, OrderRule::Naive);
+  result.naive = naive.seconds;
+  result.shared =
+      fairSeconds(naive.legs[0].transfers, false, elementBytes, cluster);
   result.size = seconds(Strategy::Broadcast, OrderRule::Size);
   result.sorted = seconds(Strategy::Broadcast, OrderRule::Sorted);
   result.ordered = seconds(Strategy::Broadcast, OrderRule::Best);
@@ -257,12 +265,13 @@ std::string tableStr(const std::vector<Comparison> &comparisons) {
   };
   auto number = [](double value) { return fmt::format("{:.3f}", value); };
   std::string text =
-      line("seconds", "tasks", "send-recv", "alpa", "naive", "size", "sorted",
-           "ordered", "chosen", "bound", "factor");
+      line("seconds", "tasks", "send-recv", "alpa", "naive", "shared", "size",
+           "sorted", "ordered", "chosen", "bound", "factor");
   for (const Comparison &row : comparisons)
     text += line(row.name, row.tasks, number(row.sendRecv), number(row.alpa),
-                 number(row.naive), number(row.size), number(row.sorted),
-                 number(row.ordered), number(row.chosen), number(row.bound),
+                 number(row.naive), number(row.shared), number(row.size),
+                 number(row.sorted), number(row.ordered), number(row.chosen),
+                 number(row.bound),
                  number(row.bound > 0 ? row.chosen / row.bound : 1));
   return text;
 }

@@ -24,8 +24,8 @@ report::Timeline timelineOf(const std::string &name,
 struct Comparison {
   std::string name;
   int tasks = 0;
-  double bound = 0, sendRecv = 0, alpa = 0, naive = 0, size = 0, sorted = 0,
-         ordered = 0, chosen = 0;
+  double bound = 0, sendRecv = 0, alpa = 0, naive = 0, shared = 0, size = 0,
+         sorted = 0, ordered = 0, chosen = 0;
 };
 Result<Comparison> compare(const std::string &name, const Placement &source,
                            const Placement &target, int64_t elementBytes,

@@ -130,12 +130,17 @@ TaskOrder finished(const OrderProblem &problem, TaskOrder order, double bound) {
   return order;
 }
 
+TaskOrder ordered(const OrderProblem &problem, OrderRule rule,
+                  const OrderOptions &options, double bound);
+
 TaskOrder best(const OrderProblem &problem, const OrderOptions &options,
                double bound) {
   TaskOrder best;
   for (OrderRule rule : {OrderRule::Size, OrderRule::Sorted, OrderRule::Greedy,
                          OrderRule::Search}) {
-    TaskOrder next = orderTasks(problem, rule, options);
+    if (rule == OrderRule::Search && problem.tasks.size() > kMostSearched)
+      break;
+    TaskOrder next = ordered(problem, rule, options, bound);
     const bool proved = next.optimal;
     if (best.order.empty() || next.makespan < best.makespan)
       best = std::move(next);
@@ -146,33 +151,36 @@ TaskOrder best(const OrderProblem &problem, const OrderOptions &options,
   return best;
 }
 
+TaskOrder byRule(const OrderProblem &problem, OrderRule rule,
+                 const OrderOptions &options, double bound) {
+  switch (rule) {
+  case OrderRule::Naive:
+    return naive(problem);
+  case OrderRule::Size:
+    return leastLoaded(problem, false);
+  case OrderRule::Sorted:
+    return leastLoaded(problem, true);
+  case OrderRule::Greedy:
+    return greedy(problem, options);
+  default:
+    return search(problem, options, bound);
+  }
+}
+
+TaskOrder ordered(const OrderProblem &problem, OrderRule rule,
+                  const OrderOptions &options, double bound) {
+  if (rule == OrderRule::Best)
+    return best(problem, options, bound);
+  TaskOrder order = byRule(problem, rule, options, bound);
+  order.rule = rule;
+  return finished(problem, std::move(order), bound);
+}
+
 } // namespace
 
 TaskOrder orderTasks(const OrderProblem &problem, OrderRule rule,
                      const OrderOptions &options) {
-  const double bound = lowerBound(problem);
-  TaskOrder order;
-  switch (rule) {
-  case OrderRule::Naive:
-    order = naive(problem);
-    break;
-  case OrderRule::Size:
-    order = leastLoaded(problem, false);
-    break;
-  case OrderRule::Sorted:
-    order = leastLoaded(problem, true);
-    break;
-  case OrderRule::Greedy:
-    order = greedy(problem, options);
-    break;
-  case OrderRule::Search:
-    order = search(problem, options, bound);
-    break;
-  case OrderRule::Best:
-    return best(problem, options, bound);
-  }
-  order.rule = rule;
-  return finished(problem, std::move(order), bound);
+  return ordered(problem, rule, options, lowerBound(problem));
 }
 
 } // namespace merak::resharding

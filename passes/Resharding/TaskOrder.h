@@ -35,8 +35,10 @@ enum class OrderRule {
   Greedy, // sets of tasks that run beside each other
   Search, // depth first, up to a number of nodes
   Best    // the best of Size, Sorted, Greedy and Search, in turn until one
-          // reaches the lower bound
+          // reaches the lower bound; of many tasks without Search
 };
+// Of more tasks a search does not get anywhere.
+inline constexpr size_t kMostSearched = 64;
 const std::vector<std::string> &orderRuleNames();
 bool parseOrderRule(const std::string &name, OrderRule &rule);
 
@@ -49,8 +51,9 @@ struct TaskOrder {
 };
 
 struct OrderOptions {
-  uint64_t seed = 1;           // of Greedy
-  int trials = 100;            // sets that Greedy compares
+  uint64_t seed = 1; // of Greedy
+  // Sets that Greedy compares; fewer where there are hundreds of tasks.
+  int trials = 100;
   int64_t searchNodes = 50000; // of Search
 };
 

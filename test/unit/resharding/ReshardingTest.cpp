@@ -228,6 +228,21 @@ TEST(Resharding, AValueGoesToEachMeshOnce) {
   }
 }
 
+// Also where it would be quicker to send it again: both links of the source
+// stay inside nodes, those of the mesh do not.
+TEST(Resharding, AValueIsNotSentAgainToBeQuicker) {
+  Placement source = placed("[8, 4]", {{"x", 2}}, 0);
+  source.devices = {4, 7};
+  Placement half = placed("[8@x, 4]", {{"x", 2}}, 0);
+  Placement turned = placed("[8, 4@x]", {{"x", 2}}, 0);
+  half.devices = turned.devices = {3, 6};
+  const std::vector<Delivery> found =
+      *deliver(source, {half, turned}, 1 << 20, cluster());
+  EXPECT_EQ(found[1].from, 0);
+  EXPECT_GT(found[1].resharding.seconds,
+            reshard(source, turned, 1 << 20, cluster())->seconds);
+}
+
 // ------------------------------------------------------------- one order
 
 // Random sets of reshardings over twelve devices.
