@@ -13,10 +13,7 @@ int64_t lookup(const AxisMap &map, const std::string &axis, int64_t missing) {
   return it == map.end() ? missing : it->second;
 }
 
-// A run of one dimension: global start, local start, length.
-struct Interval {
-  int64_t global, local, length;
-};
+} // namespace
 
 // The intervals of one dimension, built from the minor factor outwards: each
 // outer index of the factor repeats the inner intervals one inner period
@@ -38,11 +35,15 @@ std::vector<Interval> intervals(const DimLayout &dim, const AxisMap &mesh,
     // Of 8@tp x 3, rank 1 of 2 has chunks (1 * 4 + i) * 3 = 12, 15, 18, 21 of
     // the global dimension at i * 3 of its own: one interval, since each ends
     // where the next begins.
-    int64_t chunk = factor->size / parts;
+    const int64_t first = factor->size * index / parts;
+    const int64_t chunk = factor->size * (index + 1) / parts - first;
     std::vector<Interval> outer;
-    for (int64_t i = 0; i < chunk; ++i) {
+    const bool whole = result.size() == 1 && result[0].length == globalPeriod;
+    if (whole && chunk > 0)
+      outer.push_back({first * globalPeriod, 0, chunk * globalPeriod});
+    for (int64_t i = 0; !whole && i < chunk; ++i) {
       for (const Interval &inner : result) {
-        Interval next{inner.global + (index * chunk + i) * globalPeriod,
+        Interval next{inner.global + (first + i) * globalPeriod,
                       inner.local + i * localPeriod, inner.length};
         if (!outer.empty() &&
             outer.back().global + outer.back().length == next.global &&
@@ -58,8 +59,6 @@ std::vector<Interval> intervals(const DimLayout &dim, const AxisMap &mesh,
   }
   return result;
 }
-
-} // namespace
 
 Layout Layout::replicated(const std::vector<int64_t> &shape) {
   Layout layout;
@@ -90,6 +89,18 @@ std::vector<int64_t> Layout::localShape(const AxisMap &mesh) const {
       // 16@(mb,dp) with mb = 2 and dp = 4: 16 / 8 = 2.
       size *= factor.size / parts;
     }
+    shape.push_back(size);
+  }
+  return shape;
+}
+
+std::vector<int64_t> Layout::localShape(const AxisMap &mesh,
+                                        const AxisMap &coords) const {
+  std::vector<int64_t> shape;
+  for (const DimLayout &dim : dims) {
+    int64_t size = 0;
+    for (const Interval &run : intervals(dim, mesh, coords))
+      size += run.length;
     shape.push_back(size);
   }
   return shape;

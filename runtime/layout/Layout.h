@@ -38,9 +38,25 @@ struct Layout {
   std::vector<int64_t> globalShape() const;
   // Requires the product of a factor's axes to divide its size.
   std::vector<int64_t> localShape(const AxisMap &mesh) const;
+  // Of the device at `coords`, also where it does not.
+  std::vector<int64_t> localShape(const AxisMap &mesh,
+                                  const AxisMap &coords) const;
   // "[8@(mb,dp) x 32, 64] partial(tp)": prints and diffs.
   std::string str() const;
 };
+
+// A run of one dimension: where it starts in the global and in the local one,
+// and how long it is.
+struct Interval {
+  int64_t global = 0, local = 0, length = 0;
+  auto operator<=>(const Interval &) const = default;
+};
+// What the device at `coords` holds of a dimension, ascending and merged where
+// it is contiguous in both. Axes that `coords` lacks count as coordinate 0 of
+// size 1. Where n parts do not divide a factor of size s, part i holds
+// [i * s / n, (i + 1) * s / n), rounded down: 7@tp over 3 is 2, 2 and 3.
+std::vector<Interval> intervals(const DimLayout &dim, const AxisMap &mesh,
+                                const AxisMap &coords);
 
 // A box of the global tensor and where it lies in the local one: both are
 // given by origin and extent per dimension.

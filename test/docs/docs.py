@@ -51,7 +51,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 TIME_AFTER = re.compile(r"\s*(ns|us|µs|ms|s|seconds|min|k?(?: ?tok(?:en)?s?)/s|"
                         r"[KMGT]?i?B/s|[KMGT]?FLOP/s|GFLOPS)(?![\w])")
 TOLERANCE = 0.05
-PICTURE = re.compile(r"<!-- drawn by (merak-plan draw .*?) -->\n!\[[^\]]*\]\((.*?)\)")
+PICTURE = re.compile(r"<!-- drawn by (merak-plan (?:draw|reshard) .*?) -->\n!\[[^\]]*\]\((.*?)\)")
 FIRST_LINE, FIRST_LENGTH = 25, 40  # of the README's first command, at most
 CELL = 75  # characters of a cell of the README's tables, links as their text
 

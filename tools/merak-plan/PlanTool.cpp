@@ -9,6 +9,7 @@
 #include "runtime/report/Html.h"
 #include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
+#include "tools/merak-plan/Reshard.h"
 #include "tools/merak-plan/Workspace.h"
 
 #include <CLI/CLI.hpp>
@@ -18,27 +19,7 @@
 #include <ostream>
 
 namespace merak {
-namespace {
 
-constexpr int kOk = 0, kFailed = 1, kUsage = 2, kBug = 70;
-
-struct Options {
-  std::string plan, other, output, trace;
-  int columns = 100;
-  bool detailed = false;
-  std::string svg, measured; // measured: a trace to read
-  runtime::OnnxExportOptions onnx;
-  std::string cluster;            // file; empty: what the plan was compiled for
-  std::vector<std::string> parts; // folders to gather from
-};
-
-int fail(std::ostream &err, const Status &status) {
-  for (const std::string &message : status.messages())
-    err << "error: " << message << "\n";
-  return kFailed;
-}
-
-// Loads a plan of which at least structure and matching are sound.
 Result<LoadedPlan> loadSound(const std::string &dir) {
   Result<LoadedPlan> plan = loadPlan(dir);
   if (!plan)
@@ -55,6 +36,27 @@ Status writeText(const std::string &path, const std::string &text) {
   if (!file)
     return Status::error(fmt::format("{}: cannot be written", path));
   return {};
+}
+
+namespace {
+
+constexpr int kOk = 0, kFailed = 1, kUsage = 2, kBug = 70;
+
+struct Options {
+  std::string plan, other, output, trace;
+  int columns = 100;
+  bool detailed = false;
+  std::string svg, measured; // measured: a trace to read
+  runtime::OnnxExportOptions onnx;
+  std::string cluster;            // file; empty: what the plan was compiled for
+  std::vector<std::string> parts; // folders to gather from
+  ReshardRequest reshard;
+};
+
+int fail(std::ostream &err, const Status &status) {
+  for (const std::string &message : status.messages())
+    err << "error: " << message << "\n";
+  return kFailed;
 }
 
 Result<costmodel::PlanCosts> costsFor(const LoadedPlan &plan,
@@ -216,6 +218,14 @@ int runGather(const Options &options, std::ostream &out, std::ostream &err) {
   return kOk;
 }
 
+int runReshard(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<std::string> text = reshardReport(options.reshard);
+  if (!text)
+    return fail(err, text.status());
+  out << *text;
+  return kOk;
+}
+
 int runReport(const Options &options, std::ostream &err) {
   Result<Prediction> prediction = predict(options);
   if (!prediction)
@@ -278,6 +288,10 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       ->add_option("-o,--output", options.output,
                    "folder of checkpoints to write it into")
       ->required();
+  CLI::App *reshard = app.add_subcommand(
+      "reshard", "shows how values go from stage to stage, or from one layout "
+                 "on some devices to another on others");
+  addReshardOptions(*reshard, options.reshard);
   for (CLI::App *sub : {draw, page})
     sub->add_option("--trace", options.measured,
                     "trace of a run (merak-run --trace) to lay beside the "
@@ -302,6 +316,8 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       return runExportOnnx(options, out, err);
     if (*gather)
       return runGather(options, out, err);
+    if (*reshard)
+      return runReshard(options, out, err);
     if (*page)
       return runReport(options, err);
     return runSimulate(options, out, err);

@@ -2,6 +2,7 @@
 // local tensor, those of all devices cover the global tensor once per replica,
 // and copies agree with an element by element reference.
 #include "runtime/layout/GlobalIndex.h"
+#include "runtime/layout/LayoutText.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -273,6 +274,66 @@ TEST(CopyBox, AgreesWithBruteForce) {
             extent, size);
     ASSERT_EQ(dst, want) << "round " << round;
   }
+}
+
+// -------------------------------------------------------- uneven parts, text
+
+// Where parts are unequal the intervals of all devices still tile the
+// dimension, and differ by one element a factor at most.
+TEST(Layout, UnevenPartsTileTheDimension) {
+  for (int64_t size : {1, 2, 5, 7, 12})
+    for (int64_t parts : {1, 2, 3, 4})
+      for (int64_t minor : {1, 3}) {
+        const DimLayout dim{{{2, {}}, {size, {"x"}}, {minor, {}}}};
+        std::vector<int> held(2 * size * minor, 0);
+        for (int64_t x = 0; x < parts; ++x) {
+          int64_t local = 0;
+          for (const Interval &run :
+               intervals(dim, {{"x", parts}}, {{"x", x}})) {
+            EXPECT_EQ(run.local, local);
+            local += run.length;
+            for (int64_t i = 0; i < run.length; ++i)
+              ++held.at(run.global + i);
+          }
+          const int64_t chunk = local / (2 * minor);
+          EXPECT_EQ(chunk * 2 * minor, local);
+          EXPECT_GE(chunk, size / parts);
+          EXPECT_LE(chunk, (size + parts - 1) / parts);
+          const Layout layout{{dim}, {}};
+          EXPECT_EQ(layout.localShape({{"x", parts}}, {{"x", x}}),
+                    std::vector<int64_t>{local});
+        }
+        EXPECT_EQ(held, std::vector<int>(held.size(), 1));
+      }
+}
+
+TEST(LayoutText, IsWhatIsPrinted) {
+  for (const char *text : {"[]", "[8]", "[3 x 8@(dp,tp) x 64, 1024]",
+                           "[8@mb, 4] partial(tp,dp)"}) {
+    Result<Layout> layout = parseLayout(text);
+    ASSERT_TRUE(layout.ok()) << layout.status().str();
+    EXPECT_EQ(layout->str(), text);
+  }
+  EXPECT_EQ(parseLayout(" [ 8 @ ( a , b )x2 ] ")->str(), "[8@(a,b) x 2]");
+}
+
+TEST(LayoutText, SaysWhatWasExpected) {
+  const std::pair<const char *, const char *> cases[] = {
+      {"", "layout '': expected '[' at character 1, found nothing"},
+      {"[8", "layout '[8': expected ',' or ']' at character 3, found nothing"},
+      {"[0]", "layout '[0]': expected a size of at least 1 at character 2, "
+              "found '0'"},
+      {"[8@]", "layout '[8@]': expected the name of an axis at character 4, "
+               "found ']'"},
+      {"[8@(a]", "layout '[8@(a]': expected ',' or ')' at character 6, found "
+                 "']'"},
+      {"[8] x", "layout '[8] x': expected the end at character 5, found 'x'"},
+      {"[8 x ]", "layout '[8 x ]': expected a size of at least 1 at character "
+                 "6, found ']'"},
+      {"[8] partial()", "layout '[8] partial()': expected the name of an axis "
+                        "at character 13, found ')'"}};
+  for (auto [text, message] : cases)
+    EXPECT_EQ(parseLayout(text).status().str(), message);
 }
 
 } // namespace
