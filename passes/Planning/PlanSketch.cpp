@@ -51,12 +51,16 @@ std::optional<double> sketchedSeconds(PlanSearch &search,
   if (!made.ok() || candidate.techniques.overlap > 0 || !input.train ||
       !(*made)->problem.joins.empty())
     return std::nullopt;
-  Result<Outcome> outcome =
-      apply(*input.graph, *(*made)->classes, (*made)->assignment);
+  // A sharding may have been made for other degrees of the same parts.
+  Result<Assignment> assignment = search.assign(d, candidate.techniques);
+  if (!assignment.ok())
+    return std::nullopt;
+  Result<Outcome> outcome = apply(*input.graph, *(*made)->classes, *assignment);
   if (!outcome.ok())
     return std::nullopt;
-  Result<StepTasks> tasks = makeStepTasks(*input.graph, (*made)->assignment,
-                                          *outcome, costsOf(input, d));
+  Result<StepTasks> tasks =
+      makeStepTasks(*input.graph, *assignment, *outcome, costsOf(input, d),
+                    candidate.plan.begin);
   if (!tasks.ok())
     return std::nullopt;
   const PipelineShape shape =

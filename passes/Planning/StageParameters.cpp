@@ -96,7 +96,9 @@ bool StageProblemBuilder::isOfBackward(int value) const {
     return true;
   const GraphOp *op = list.opOf(graph, maker);
   const std::vector<int> &operands = list.ops[size_t(maker)].operands;
-  return op && op->epilogue == Epilogue::Bias &&
+  // A value with itself is not the sum of two.
+  return op && op->epilogue == Epilogue::Bias && operands.size() > 1 &&
+         operands[0] != operands[1] &&
          std::all_of(operands.begin(), operands.end(),
                      [&](int operand) { return isOfBackward(operand); });
 }

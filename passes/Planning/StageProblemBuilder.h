@@ -9,6 +9,7 @@
 #include "passes/Planning/StepTasks.h"
 
 #include <map>
+#include <set>
 
 namespace merak::planning {
 
@@ -30,7 +31,7 @@ public:
   }
 
   StageProblem build(ListedKernels &listed);
-  Result<StepTasks> steps(); // see makeStepTasks
+  Result<StepTasks> steps(const std::vector<int> &begin); // see makeStepTasks
 
 private:
   void readTensors();
@@ -138,6 +139,13 @@ private:
   TaskId makerOf(int list, int value);
   StepTask stepTask(ListOf list, int number,
                     const std::vector<char> &everywhere);
+  static std::vector<std::set<int>>
+  partsOfTasks(const std::vector<StepTask> &all, int list,
+               const std::vector<int> &begin);
+  ActionOps cut(ListOf list, int part, const std::vector<std::set<int>> &on,
+                std::vector<int> &chosen) const;
+  PartTasks partTasks(ListOf list, int part,
+                      const std::vector<std::set<int>> &on);
 
   const Graph &graph;
   const Outcome &outcome;

@@ -31,26 +31,34 @@ int StepParts::homeOf(const StepTask &task) const {
          1;
 }
 
-void StepParts::addMember(int part, StepAction action, TaskId task) {
-  at(part, action).memberOf[task.task] = int(members.size());
-  at(part, action).members.push_back(int(members.size()));
-  members.push_back({action, part, task, {}});
+int StepParts::addMember(int part, StepAction action, const StepMember &like) {
+  const int number = int(members.size());
+  at(part, action).members.push_back(number);
+  for (int task : like.does)
+    at(part, action).memberOf[task] = number;
+  members.push_back(like);
+  members.back().part = part;
+  members.back().action = action;
+  return number;
 }
 
-// A task is where its op is; what is made anywhere, where it is read.
+// One for each kernel, with all that it does.
 void StepParts::choose(ListOf list, StepAction action) {
-  const std::vector<StepTask> &all = tasks.lists[size_t(list)];
-  std::vector<std::set<int>> on(all.size());
-  for (size_t i = all.size(); i-- > 0;) {
-    if (!all[i].anywhere || on[i].empty())
-      on[i].insert(homeOf(all[i]));
-    for (const TaskId &need : all[i].needs)
-      if (need.list == int(list) && all[size_t(need.task)].anywhere)
-        on[size_t(need.task)].insert(on[i].begin(), on[i].end());
+  for (int part = 0; part < count(); ++part) {
+    const PartTasks &own = tasks.parts[size_t(part)][size_t(list)];
+    std::vector<StepMember> made(own.tasks.size());
+    for (size_t i = 0; i < own.tasks.size(); ++i)
+      made[size_t(own.runs[i])].does.push_back(own.tasks[i]);
+    for (size_t i = 0; i < own.tasks.size(); ++i) {
+      if (own.runs[i] != int(i))
+        continue;
+      const StepTask &task = tasks.lists[size_t(list)][size_t(own.tasks[i])];
+      made[i].task = {int(list), own.tasks[i]};
+      made[i].communication = task.communication;
+      made[i].seconds = task.communication ? task.seconds : own.seconds[i];
+      addMember(part, action, made[i]);
+    }
   }
-  for (size_t i = 0; i < all.size(); ++i)
-    for (int part : on[i])
-      addMember(part, action, {int(list), int(i)});
 }
 
 int StepParts::find(int part, StepAction action, int task) const {
@@ -63,26 +71,33 @@ int StepParts::find(int part, StepAction action, int task) const {
 void StepParts::chooseRepeated() {
   const std::vector<StepTask> &forward = tasks.lists[size_t(ListOf::F)];
   for (int part = 0; part < count(); ++part) {
-    std::set<int> again;
+    std::set<int> again; // members of F
     auto want = [&](const TaskId &need, bool byRepeated) {
       if (need.list != int(ListOf::F))
         return;
       const StepTask &task = forward[size_t(need.task)];
-      if ((task.anywhere && byRepeated) ||
-          (!task.anywhere && !task.communication && task.at >= 0 &&
-           recomputed[size_t(task.at)] && homeOf(task) == part))
-        again.insert(need.task);
+      const int member = find(part, StepAction::F, need.task);
+      if (member >= 0 && !members[size_t(member)].communication &&
+          ((task.anywhere && byRepeated) ||
+           (!task.anywhere && task.at >= 0 && recomputed[size_t(task.at)])))
+        again.insert(member);
+    };
+    auto wantAll = [&](int member, bool byRepeated) {
+      for (int task : members[size_t(member)].does)
+        for (const TaskId &need :
+             tasks
+                 .lists[size_t(members[size_t(member)].task.list)][size_t(task)]
+                 .needs)
+          want(need, byRepeated);
     };
     for (StepAction action : {StepAction::B, StepAction::W})
       for (int member : membersOf(part, action))
-        for (const TaskId &need : taskOf(member).needs)
-          want(need, false);
+        wantAll(member, false);
     // Needs stand in front: the set grows only before the iterator.
     for (auto it = again.rbegin(); it != again.rend(); ++it)
-      for (const TaskId &need : forward[size_t(*it)].needs)
-        want(need, true);
-    for (int task : again)
-      addMember(part, StepAction::R, {int(ListOf::F), task});
+      wantAll(*it, true);
+    for (int member : again)
+      addMember(part, StepAction::R, StepMember(members[size_t(member)]));
   }
 }
 
@@ -132,10 +147,13 @@ void StepParts::readNeeds() {
     for (size_t part = 0; part < actions.size(); ++part)
       for (int member : membersOf(int(part), action)) {
         std::vector<StepNeed> needs;
-        for (const TaskId &need : taskOf(member).needs)
-          if (StepNeed of = needOf(members[size_t(member)], need);
-              of.member >= 0 || of.message >= 0)
-            needs.push_back(of);
+        const StepMember reader = members[size_t(member)];
+        for (int task : reader.does)
+          for (const TaskId &need :
+               tasks.lists[size_t(reader.task.list)][size_t(task)].needs)
+            if (StepNeed of = needOf(reader, need);
+                of.message >= 0 || (of.member >= 0 && of.member != member))
+              needs.push_back(of);
         members[size_t(member)].needs = std::move(needs);
       }
 }
@@ -155,11 +173,14 @@ std::vector<int> StepParts::joined(int part) const {
     std::vector<IssuedTask> out;
     for (int member : all) {
       place[member] = int(out.size());
-      IssuedTask task{taskOf(member).seconds, taskOf(member).communication, {}};
+      IssuedTask task{members[size_t(member)].seconds,
+                      members[size_t(member)].communication,
+                      {}};
       for (const StepNeed &need : members[size_t(member)].needs)
-        if (need.member >= 0 && members[size_t(need.member)].action ==
-                                    members[size_t(member)].action)
-          task.needs.push_back(place[need.member]);
+        if (auto it = place.find(need.member);
+            it != place.end() && members[size_t(need.member)].action ==
+                                     members[size_t(member)].action)
+          task.needs.push_back(it->second);
       out.push_back(std::move(task));
     }
     return out;

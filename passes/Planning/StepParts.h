@@ -26,6 +26,9 @@ struct StepMember {
   StepAction action = StepAction::F;
   int part = 0;
   TaskId task;
+  std::vector<int> does; // tasks of its list, `task` among them
+  double seconds = 0;
+  bool communication = false;
   std::vector<StepNeed> needs;
 };
 
@@ -107,10 +110,10 @@ private:
   int stageOf(int part) const { return part % shape.stages; }
   void choose(ListOf list, StepAction action);
   void chooseRepeated();
-  void addMember(int part, StepAction action, TaskId task);
   void readNeeds();
   StepNeed needOf(const StepMember &reader, const TaskId &need);
   int find(int part, StepAction action, int task) const;
+  int addMember(int part, StepAction action, const StepMember &like);
   int messageFor(const TaskId &need, int part, StepAction reader);
   bool isOfStage(int stage, const TaskId &task, StepReduction &into) const;
   std::set<int> behindUpdates(int stage) const;

@@ -215,7 +215,6 @@ private:
                    const std::vector<int> &gradients) {
     const int number = call.members[place];
     const StepMember &member = parts.members[size_t(number)];
-    const StepTask &task = parts.taskOf(number);
     std::vector<int> needs = gradients;
     for (const StepNeed &need : member.needs) {
       const int of = need.message >= 0
@@ -225,13 +224,13 @@ private:
         needs.push_back(of);
     }
     int made;
-    if (task.communication && member.action != StepAction::R) {
-      const bool awaited = place + 1 < call.members.size() &&
+    if (member.communication && member.action != StepAction::R) {
+      const bool awaited = !needs.empty() && place + 1 < call.members.size() &&
                            parts.reads(call.members[place + 1], number);
-      made = collective(stage, awaited ? kCompute : kCollectives, task.seconds,
-                        links.tensorLevel, std::move(needs));
+      made = collective(stage, awaited ? kCompute : kCollectives,
+                        member.seconds, links.tensorLevel, std::move(needs));
     } else {
-      made = compute(stage, task.seconds, std::move(needs));
+      made = compute(stage, member.seconds, std::move(needs));
     }
     instances[instance(number, call.microbatch)] = made;
   }
@@ -365,7 +364,10 @@ private:
         made[number] = it->second >= 0 ? it->second : begin;
         continue;
       }
-      std::vector<int> needs = {begin};
+      // Streams enter the update each by itself.
+      std::vector<int> needs;
+      if (!task.overRanks)
+        needs.push_back(begin);
       for (const TaskId &need : task.needs)
         addNeed(stage, need, made, needs);
       if (task.overRanks) {
@@ -387,9 +389,13 @@ private:
         needs.push_back(it->second);
       return;
     }
-    if (auto it = exchangedTask.find({stage, parts.madeBy(need)});
+    const int member = parts.madeBy(need);
+    if (auto it = exchangedTask.find({stage, member});
         it != exchangedTask.end())
       needs.push_back(it->second);
+    else if (member >= 0)
+      if (const int last = lastOf(stage, member); last >= 0)
+        needs.push_back(last);
   }
 
   void writeNorm(int stage, int begin, std::map<int, int> &made) {

@@ -4,8 +4,16 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace merak::planning {
+
+static int partAt(const std::vector<int> &begin, int op) {
+  return op < 0 ? int(begin.size()) - 2
+                : int(std::upper_bound(begin.begin(), begin.end(), op) -
+                      begin.begin()) -
+                      1;
+}
 
 // The task that makes a value, or that stores it where a collective cannot add
 // to what is there.
@@ -24,7 +32,81 @@ TaskId StageProblemBuilder::makerOf(int list, int value) {
       if (of.ops[size_t(user)].kind == ActionOp::Copy &&
           of.ops[size_t(user)].results.empty())
         task = user;
-  return {list, runs[size_t(list)][size_t(task)]};
+  return {list,
+          list == int(ListOf::U) ? runs[size_t(list)][size_t(task)] : task};
+}
+
+// A task is where its op is; what is made anywhere, where it is read.
+std::vector<std::set<int>>
+StageProblemBuilder::partsOfTasks(const std::vector<StepTask> &all, int list,
+                                  const std::vector<int> &begin) {
+  std::vector<std::set<int>> on(all.size());
+  for (size_t i = all.size(); i-- > 0;) {
+    if (!all[i].anywhere || on[i].empty())
+      on[i].insert(partAt(begin, all[i].at));
+    for (const TaskId &need : all[i].needs)
+      if (need.list == list && all[size_t(need.task)].anywhere)
+        on[size_t(need.task)].insert(on[i].begin(), on[i].end());
+  }
+  return on;
+}
+
+// The ops of a list that a part has, as a list of its own: what comes from
+// others lies in memory, and so does what others read.
+ActionOps StageProblemBuilder::cut(ListOf list, int part,
+                                   const std::vector<std::set<int>> &on,
+                                   std::vector<int> &chosen) const {
+  const ActionOps &all = lists[size_t(list)];
+  ActionOps out;
+  std::map<int, int> known; // values
+  auto has = [&](int op) { return on[size_t(op)].count(part) > 0; };
+  auto valueOf = [&](int value, int maker) {
+    auto [it, isNew] = known.try_emplace(value, int(out.values.size()));
+    if (isNew) {
+      out.values.push_back(all.values[size_t(value)]);
+      ActionValue &made = out.values.back();
+      for (int user : made.users)
+        made.kept |= !has(user);
+      made.users.clear();
+      made.maker = maker;
+    }
+    return it->second;
+  };
+  for (size_t i = 0; i < all.ops.size(); ++i) {
+    if (!has(int(i)))
+      continue;
+    const int number = int(out.ops.size());
+    ActionOp op = all.ops[i];
+    for (int &value : op.operands) {
+      value = valueOf(value, -1);
+      out.values[size_t(value)].users.push_back(number);
+    }
+    for (int &value : op.results)
+      value = valueOf(value, number);
+    out.ops.push_back(std::move(op));
+    chosen.push_back(int(i));
+  }
+  return out;
+}
+
+PartTasks StageProblemBuilder::partTasks(ListOf list, int part,
+                                         const std::vector<std::set<int>> &on) {
+  PartTasks out;
+  const ActionOps own = cut(list, part, on, out.tasks);
+  const ListKernels made =
+      kernelsOf(graph, outcome, own, list,
+                {device.backend != "cpu", double(options.microbatches)});
+  for (size_t i = 0; i < own.ops.size(); ++i) {
+    out.runs.push_back(int(i));
+    double sum = 0;
+    for (const costmodel::Kernel &kernel : made.ops[i].kernels)
+      sum += seconds(kernel, 1);
+    out.seconds.push_back(sum);
+  }
+  for (size_t i = 0; i < own.ops.size(); ++i)
+    for (int member : made.ops[i].members)
+      out.runs[size_t(member)] = int(i);
+  return out;
 }
 
 StepTask StageProblemBuilder::stepTask(ListOf list, int number,
@@ -32,7 +114,8 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
   const ActionOp &op = lists[size_t(list)].ops[size_t(number)];
   StepTask task;
   task.at = op.at;
-  task.seconds = seconds(list, number);
+  if (list == ListOf::U)
+    task.seconds = seconds(list, number);
   for (int value : op.results)
     task.bytes += lists[size_t(list)].values[size_t(value)].bytes();
   task.anywhere =
@@ -59,8 +142,9 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
         task.needs.push_back(need);
   };
   read(number);
-  for (int member : kernels[size_t(list)].ops[size_t(number)].members)
-    read(member);
+  if (list == ListOf::U)
+    for (int member : kernels[size_t(list)].ops[size_t(number)].members)
+      read(member);
   std::sort(task.needs.begin(), task.needs.end());
   task.needs.erase(std::unique(task.needs.begin(), task.needs.end()),
                    task.needs.end());
@@ -71,7 +155,7 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
   return task;
 }
 
-Result<StepTasks> StageProblemBuilder::steps() {
+Result<StepTasks> StageProblemBuilder::steps(const std::vector<int> &begin) {
   readTensors();
   readOps();
   listActions(false);
@@ -101,6 +185,13 @@ Result<StepTasks> StageProblemBuilder::steps() {
   for (ListOf list : {ListOf::F, ListOf::B, ListOf::W, ListOf::U})
     for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
       step.lists[size_t(list)].push_back(stepTask(list, int(i), everywhere));
+  step.parts.resize(begin.size() - 1);
+  for (ListOf list : {ListOf::F, ListOf::B, ListOf::W}) {
+    const std::vector<std::set<int>> on =
+        partsOfTasks(step.lists[size_t(list)], int(list), begin);
+    for (size_t part = 0; part < step.parts.size(); ++part)
+      step.parts[part][size_t(list)] = partTasks(list, int(part), on);
+  }
   std::map<int, int> gradients; // values of U, by tensor
   const ActionOps &update = lists[size_t(ListOf::U)];
   for (size_t v = 0; v < update.values.size(); ++v)
@@ -120,8 +211,9 @@ Result<StepTasks> StageProblemBuilder::steps() {
 Result<StepTasks> makeStepTasks(const Graph &graph,
                                 const Assignment &assignment,
                                 const Outcome &outcome,
-                                const StageCostOptions &options) {
-  return StageProblemBuilder(graph, assignment, outcome, options).steps();
+                                const StageCostOptions &options,
+                                const std::vector<int> &begin) {
+  return StageProblemBuilder(graph, assignment, outcome, options).steps(begin);
 }
 
 } // namespace merak::planning
