@@ -321,6 +321,23 @@ std::vector<StepReduction> StepParts::reductionsOf(int stage) const {
   return gradients;
 }
 
+std::set<int>
+StepParts::lateGradients(int stage, const std::map<int, int> &reduced) const {
+  const std::vector<StepTask> &update = tasks.lists[int(ListOf::U)];
+  std::set<int> out, read;
+  for (const StepTask &task : update)
+    for (const TaskId &need : task.needs)
+      if (need.list == int(ListOf::U))
+        read.insert(need.task);
+  for (const StepUpdate &of : tasks.updates)
+    if (const int task = of.gradient.task;
+        of.gradient.list == int(ListOf::U) && holds(stage, of) &&
+        update[size_t(task)].overRanks && !reduced.count(task) &&
+        !read.count(task))
+      out.insert(task);
+  return out;
+}
+
 std::vector<StepExchange> StepParts::exchangesOf(int stage) const {
   std::vector<StepExchange> out;
   std::set<int> known;

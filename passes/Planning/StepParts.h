@@ -89,6 +89,10 @@ public:
   // Tasks of U that a stage runs.
   std::vector<int> updateTasks(int stage) const;
   std::vector<StepReduction> reductionsOf(int stage) const;
+  // Gradients that are reduced in the update, tasks of U: not those of
+  // `reduced`, nor what another task of it reads.
+  std::set<int> lateGradients(int stage,
+                              const std::map<int, int> &reduced) const;
   std::vector<StepExchange> exchangesOf(int stage) const;
   // The member that makes what U reads of a microbatch; -1: none.
   int madeBy(const TaskId &task) const;

@@ -357,6 +357,7 @@ private:
       start.push_back(own.lastCompute);
     const int begin = compute(stage, 0, start);
     std::map<int, int> made; // by task of U
+    const std::set<int> late = parts.lateGradients(stage, own.reduced);
     const std::vector<StepTask> &all = tasks.lists[int(ListOf::U)];
     for (int number : parts.updateTasks(stage)) {
       const StepTask &task = all[size_t(number)];
@@ -365,22 +366,43 @@ private:
         continue;
       }
       // Streams enter the update each by itself.
+      const bool meets = task.overRanks || task.communication;
       std::vector<int> needs;
-      if (!task.overRanks)
+      if (!meets)
         needs.push_back(begin);
       for (const TaskId &need : task.needs)
         addNeed(stage, need, made, needs);
-      if (task.overRanks) {
-        const double seconds = reduceSeconds(task.bytes, task.tensor);
-        made[number] = seconds > 0
-                           ? collective(stage, kCollectives, seconds,
-                                        links.stageLevel, std::move(needs))
-                           : compute(stage, 0, std::move(needs));
-      } else {
-        made[number] = compute(stage, task.seconds, std::move(needs));
+      if (task.overRanks && late.count(number)) {
+        joinLate(stage, number, late, needs, made);
+        continue;
       }
+      made[number] = meets ? collective(stage, kCollectives, task.seconds,
+                                        links.stageLevel, std::move(needs))
+                           : compute(stage, task.seconds, std::move(needs));
     }
     writeNorm(stage, begin, made);
+  }
+  // Gradients that the update makes are reduced in buckets too, at the last.
+  void joinLate(int stage, int number, const std::set<int> &late,
+                const std::vector<int> &needs, std::map<int, int> &made) {
+    const std::vector<StepTask> &all = tasks.lists[int(ListOf::U)];
+    const bool tensor = all[size_t(number)].tensor;
+    double bytes = 0;
+    std::vector<int> members;
+    for (int other : late)
+      if (all[size_t(other)].tensor == tensor) {
+        members.push_back(other);
+        bytes += all[size_t(other)].bytes;
+      }
+    std::vector<int> &waits = lateNeeds[{stage, tensor}];
+    waits.insert(waits.end(), needs.begin(), needs.end());
+    if (number != members.back())
+      return;
+    const int reduced =
+        collective(stage, kCollectives, reduceSeconds(bytes, tensor),
+                   links.stageLevel, waits);
+    for (int member : members)
+      made[member] = reduced;
   }
   void addNeed(int stage, const TaskId &need, std::map<int, int> &made,
                std::vector<int> &needs) {
@@ -456,6 +478,8 @@ private:
   std::vector<std::vector<std::pair<int, StepExchange>>> exchanged;
   // By the stage that receives, and member.
   std::map<std::pair<int, int>, int> exchangedTask;
+  // Of late gradients, by stage and whether over the ranks of a replica too.
+  std::map<std::pair<int, bool>, std::vector<int>> lateNeeds;
   int stageNorm = -1; // message
   StreamProgram out;
 };

@@ -125,9 +125,15 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
     const Conversion &conversion = outcome.conversions[size_t(op.index)];
     const bool apart = groupOf(conversion.axes).devices.size() > 1 &&
                        conversion.kind != ConversionKind::Slice;
-    if (list == ListOf::U) {
-      task.overRanks = apart;
+    const bool sum = conversion.kind == ConversionKind::AllReduceSum ||
+                     conversion.kind == ConversionKind::AllReduceMax;
+    if (list == ListOf::U && apart && sum) {
+      const Group group = groupOf(conversion.axes);
+      task.overRanks = true;
       task.tensor = hasAxisOn(conversion.axes, kTensorAxis);
+      task.seconds = costmodel::collectiveSeconds(
+          costmodel::Collective::AllReduce, task.bytes, group.devices,
+          options.cluster, group.sharing);
     } else if (apart) {
       task.seconds = collective(conversion);
       task.communication = task.seconds > 0;

@@ -25,7 +25,7 @@ struct StepTask {
   bool anywhere =
       false;         // made on every stage and in every action that reads it
   bool sums = false; // of U: adds up what its operands are
-  // Of U: over ranks of a replica too; `seconds` is not said.
+  // Of U: it sums over ranks, those of a replica too.
   bool overRanks = false, tensor = false;
   std::vector<TaskId> needs; // those of other lists are of the same microbatch
 };
