@@ -356,20 +356,30 @@ private:
     if (own.lastCompute >= 0)
       start.push_back(own.lastCompute);
     const int begin = compute(stage, 0, start);
+    const std::vector<StepTask> &all = tasks.lists[int(ListOf::U)];
     std::map<int, int> made; // by task of U
     const std::set<int> late = parts.lateGradients(stage, own.reduced);
-    const std::vector<StepTask> &all = tasks.lists[int(ListOf::U)];
+    // Streams enter the update each by itself: that of collectives when the
+    // last call has computed, if one of them needs what the update makes.
+    bool waits = bool(shape.stageNorm);
+    for (int number : parts.updateTasks(stage))
+      if (const StepTask &task = all[size_t(number)];
+          (task.overRanks || task.communication) && !own.reduced.count(number))
+        for (const TaskId &need : task.needs)
+          waits |= need.list == int(ListOf::U);
+    const int entry = waits ? own.lastCompute : -1;
     for (int number : parts.updateTasks(stage)) {
       const StepTask &task = all[size_t(number)];
       if (auto it = own.reduced.find(number); it != own.reduced.end()) {
         made[number] = it->second >= 0 ? it->second : begin;
         continue;
       }
-      // Streams enter the update each by itself.
       const bool meets = task.overRanks || task.communication;
       std::vector<int> needs;
       if (!meets)
         needs.push_back(begin);
+      else if (entry >= 0)
+        needs.push_back(entry);
       for (const TaskId &need : task.needs)
         addNeed(stage, need, made, needs);
       if (task.overRanks && late.count(number)) {
