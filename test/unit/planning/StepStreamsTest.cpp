@@ -9,8 +9,10 @@ TEST(StepStreams, EndsOfAMessageWaitForEachOther) {
   StreamProgram program;
   program.rows = 2;
   program.messages = {{{1, 2}, true, 2, 0, 0}};
-  program.tasks = {
-      {0, 0, 3, {}, -1}, {0, 1, 0, {0}, 0}, {1, 1, 0, {}, 0}, {1, 0, 2, {2}, -1}};
+  program.tasks = {{0, 0, 3, {}, -1},
+                   {0, 1, 0, {0}, 0},
+                   {1, 1, 0, {}, 0},
+                   {1, 0, 2, {2}, -1}};
   const StepTimes times = simulateProgram(program);
   EXPECT_TRUE(times.finished);
   EXPECT_EQ(times.finish, (std::vector<double>{3, 5, 5, 7}));
