@@ -7,6 +7,11 @@
 // before it reduces, the gradients of several uses of a weight, moves along.
 // Gradients of which each replica keeps a part are scattered as they are
 // reduced: from then on the part has memory of its own.
+//
+// Sums of the forward pass over ranks (losses, counts of tokens) are final
+// before the last backward pass begins. They go in front of the first
+// reductions of gradients, and into a bucket with them: in the update each
+// would keep all ranks waiting for a latency of its own.
 #include "dialects/Dist/Regather.h"
 #include "passes/Lowering/Buckets.h"
 #include "passes/Lowering/CopyProcedure.h"
@@ -77,6 +82,10 @@ public:
   }
 
   int64_t run() {
+    for (plan::CallOp call : calls_)
+      if (plan::ProcedureOp update = procedureOf(call);
+          update.getAction() == Action::U)
+        reduceInPlace(update);
     SmallVector<int64_t> last;
     for (auto &[call, reductions] : findReductions())
       last.push_back(call);
@@ -136,6 +145,56 @@ private:
     part.setCategory(plan::Category::gradients);
   }
 
+  static bool isWhole(ViewAttr view, plan::BufferOp buffer) {
+    return view.getOffset() == 0 && view.isDense() &&
+           view.getNumElements() ==
+               cast<RankedTensorType>(buffer.getType()).getNumElements();
+  }
+  // The buffers between which the update reduces a sum of a step that nothing
+  // but this reads; null: there are no such.
+  std::pair<plan::BufferOp, plan::BufferOp>
+  reducedApart(plan::CollectiveOp op) {
+    if (op.getOp() != plan::Collective::all_reduce)
+      return {};
+    StringAttr from = bufferOf(op.getInputs()), to = bufferOf(op.getOutputs());
+    if (!from || !to || from == to || !isOfStep(from))
+      return {};
+    plan::BufferOp sum = buffers_.lookup(from), result = buffers_.lookup(to);
+    if (result.getSlots() != 1 || result.getType() != sum.getType() ||
+        !isWhole(cast<ViewAttr>(op.getInputs()[0]), sum) ||
+        !isWhole(cast<ViewAttr>(op.getOutputs()[0]), result))
+      return {};
+    for (auto procedure : program_.getOps<plan::ProcedureOp>())
+      for (auto other : procedure.getOps<plan::InstructionOpInterface>()) {
+        if (other == op)
+          continue;
+        const Touched own(other);
+        const bool later =
+            procedure == op->getParentOp() && op->isBeforeInBlock(other);
+        if (own.writes.contains(to) || (own.has(to) && !later) ||
+            (own.has(from) && procedure == op->getParentOp()))
+          return {};
+      }
+    return {sum, result};
+  }
+  // What such a sum is reduced to takes its place.
+  void reduceInPlace(plan::ProcedureOp update) {
+    for (auto op : update.getOps<plan::CollectiveOp>()) {
+      auto [sum, result] = reducedApart(op);
+      if (!sum)
+        continue;
+      const StringAttr from = sum.getSymNameAttr(),
+                       to = result.getSymNameAttr();
+      (void)SymbolTable::replaceAllSymbolUses(to, from, program_);
+      for (auto &[procedure, names] : touched_)
+        if (names.erase(to))
+          names.insert(from);
+      sum.setCategory(plan::Category::gradients);
+      buffers_.erase(to);
+      result.erase();
+    }
+  }
+
   // A reduction of the update, and the sums that make what it reduces.
   struct Reduction {
     plan::CollectiveOp op;
@@ -149,7 +208,29 @@ private:
       if (plan::ProcedureOp update = procedureOf(call);
           update.getAction() == Action::U)
         findReductions(update, static_cast<int64_t>(index), ready);
-    return ready;
+    return withGradients(ready);
+  }
+  bool isBackward(int64_t call) {
+    const Action action = procedureOf(calls_[call]).getAction();
+    return action == Action::B || action == Action::W;
+  }
+  // What is final before the backward pass goes along with its first
+  // reductions; a procedure of its own is not worth while.
+  Reductions withGradients(Reductions &ready) {
+    Reductions moved;
+    int64_t first = -1;
+    for (auto &[call, reductions] : ready)
+      if (isBackward(call) && (first < 0 || call < first))
+        first = call;
+    if (first < 0)
+      return moved;
+    for (auto &[call, reductions] : ready)
+      if (!isBackward(call) && call < first)
+        llvm::append_range(moved[first], reductions);
+    for (auto &[call, reductions] : ready)
+      if (isBackward(call))
+        llvm::append_range(moved[call], reductions);
+    return moved;
   }
   void findReductions(plan::ProcedureOp update, int64_t at, Reductions &ready) {
     Names before; // what the update itself has touched, and what has moved
@@ -353,17 +434,19 @@ private:
         scatter.setStream(stream());
   }
 
-  // Behind the last instruction of its buffers, in the order of the update
-  // where several follow the same one.
+  // Behind the last instruction of its buffers, in front of all if there is
+  // none, in the order of the update where several follow the same one.
   void place(plan::InstructionOpInterface moved, plan::ProcedureOp procedure) {
     Touched own(moved);
     Operation *after = nullptr;
     for (auto op : procedure.getOps<plan::InstructionOpInterface>())
       if (Touched(op).conflicts(own))
         after = op;
-    while (placed_.contains(after->getNextNode()))
-      after = after->getNextNode();
-    moved->moveAfter(after);
+    Block &body = procedure.getBody().front();
+    Operation *next = after ? after->getNextNode() : &body.front();
+    while (next && placed_.contains(next))
+      next = next->getNextNode();
+    moved->moveBefore(&body, next ? Block::iterator(next) : body.end());
     placed_.insert(moved);
   }
 

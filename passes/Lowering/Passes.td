@@ -89,6 +89,10 @@ def OverlapGradients : Pass<"merak-overlap-gradients", "::mlir::ModuleOp"> {
     update adds them up before it reduces: the sum moves along, behind the last
     of them.
 
+    What the update sums over ranks besides (a loss, a count of tokens) is final
+    before the last backward pass. It is reduced where it lies, in front of the
+    first reductions of gradients, and may share a bucket with them.
+
     Of a parameter that is stored in parts the update scatters the sum; that
     moves as well, and its result, which was the update's own, becomes a buffer
     of the step. What is scattered in every microbatch gets the stream.

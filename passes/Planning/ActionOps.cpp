@@ -1,10 +1,12 @@
 #include "passes/Planning/ActionOps.h"
 
 #include "dialects/Support/MeshAxes.h"
+#include "passes/Planning/ActionOrigins.h"
 #include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace merak::planning {
@@ -51,7 +53,7 @@ public:
     findNodes();
   }
 
-  std::array<ActionOps, kLists> run() {
+  std::array<ActionOps, kLists> run(ValueOrigins *from = nullptr) {
     for (size_t i = 0; i < graph.ops.size(); ++i) {
       if (!everywhere[i] && roleOf(int(i)) != ListOf::U)
         emit(int(i), roleOf(int(i)), home[i]);
@@ -69,6 +71,8 @@ public:
                 .values[size_t(
                     materialize(nodeOf(int(i), o), ListOf::U, home[i]))]
                 .updates = true;
+    if (from)
+      *from = std::move(origins);
     return std::move(lists);
   }
 
@@ -249,8 +253,8 @@ private:
     int source = from[size_t(node - count())];
     if (conversion.kind == ConversionKind::Accumulate) {
       if (list == ListOf::U)
-        sum(source, at);
-      else if (!conversion.joined)
+        return addOther(node, sum(source, at));
+      if (!conversion.joined)
         prepare(source, at);
       return addValue(list, node, -1);
     }
@@ -285,26 +289,35 @@ private:
   // What another action left.
   int fetch(int node, ListOf role, ListOf list, int at) {
     if (list == ListOf::U)
-      sum(node, at);
-    else
-      lists[size_t(role)].values[size_t(materialize(node, role, at))].kept =
-          true;
-    return addValue(list, node, -1);
+      return addOther(node, sum(node, at));
+    const int value = materialize(node, role, at);
+    lists[size_t(role)].values[size_t(value)].kept = true;
+    const int made = addValue(list, node, -1);
+    origins[size_t(list)][made] = {role, value};
+    return made;
   }
-  // A value of a microbatch as the update reads it.
-  void sum(int node, int at) {
+  int addOther(int node, std::optional<ValueOrigin> origin) {
+    const int made = addValue(ListOf::U, node, -1);
+    if (origin)
+      origins[size_t(ListOf::U)][made] = *origin;
+    return made;
+  }
+  // A value of a microbatch as the update reads it: where it is made, if not by
+  // the update.
+  std::optional<ValueOrigin> sum(int node, int at) {
     int root = rootOf(node);
     int op = producer[size_t(root)];
     ListOf role = isConversion(node)                 ? roles[size_t(node)]
                   : op < 0 || everywhere[size_t(op)] ? ListOf::F
                                                      : roleOf(op);
     if (role == ListOf::U)
-      return;
+      return {};
     const int value = materialize(node, role, at);
     lists[size_t(role)].values[size_t(value)].summed = true;
     // A collective cannot add to what its result holds.
     if (isConversion(node) && accumulated.insert(node).second)
       append(role, {ActionOp::Copy, -1, at, Moves::No, 0, {value}, {}});
+    return ValueOrigin{role, value};
   }
 
   // A sum that the prologue makes before the first F.
@@ -339,6 +352,7 @@ private:
   std::set<int> accumulated;                    // conversions
   std::array<std::map<int, int>, kLists> known; // values by node
   std::array<ActionOps, kLists> lists;
+  ValueOrigins origins;
 };
 
 // Sums of padded parts that fill a tensor become concatenations of the parts.
@@ -453,8 +467,17 @@ std::array<ActionOps, kLists> actionOps(const Graph &graph,
                                         const layout::AxisMap &mesh,
                                         const std::vector<int> &home,
                                         bool joinPads) {
+  ValueOrigins unused;
+  return actionOps(graph, outcome, mesh, home, joinPads, unused);
+}
+
+std::array<ActionOps, kLists> actionOps(const Graph &graph,
+                                        const Outcome &outcome,
+                                        const layout::AxisMap &mesh,
+                                        const std::vector<int> &home,
+                                        bool joinPads, ValueOrigins &origins) {
   std::array<ActionOps, kLists> lists =
-      Lister(graph, outcome, mesh, home).run();
+      Lister(graph, outcome, mesh, home).run(&origins);
   if (joinPads)
     for (ActionOps &list : lists)
       PadJoiner(graph, list).run();

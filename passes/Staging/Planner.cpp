@@ -5,6 +5,7 @@
 
 #include "dialects/Train/Builders.h"
 #include "passes/Planning/ParetoPlans.h"
+#include "passes/Planning/PlanSketch.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Staging/DecisionReport.h"
 #include "passes/Staging/Remarks.h"
@@ -99,6 +100,8 @@ LogicalResult Planner::searchAll() {
     return emitAll(module,
                    planning::explainMisfit(*search, input, all.front()));
   found.finalists = planning::finalists(all, kFinalists);
+  if (options.explores == 0)
+    planning::sketchPlans(*search, input, found.finalists);
   if (found.finalists.empty())
     found.finalists = {all.front()};
   if (options.explores > 0) {

@@ -53,10 +53,8 @@ REAL = [
     ("gpt2-124m", "h100-8x8", "pp=1,dp=1,tp=2", 4, 64,
      "--sequence-parallel=on"),
 ]
-# By case the share by which it was off when it was recorded: what is reduced once a
-# step besides gradients (losses, counts) and collectives over dp inside of F and B are
-# not in the search's streams, which shows where a step is tens of launches; nor does it
-# know that gathers of parameters hold up collectives over tp where both share links.
+# By case the share by which it was off when it was recorded; what is overlooked, says
+# docs/CostModel.md.
 RECORD = os.path.join(EXACT, "expected-steps.json")
 SLACK = 0.005
 

@@ -356,4 +356,56 @@ module {
     plan.call @weight microbatch 0 slots [] waits []
     plan.call @update microbatch -1 slots [] waits []
   }
+
+  // A sum of the forward pass is final before the last backward pass: it is
+  // reduced where it lies, in front of the first reduction of a gradient. One
+  // that the update itself reads before stays.
+  // CHECK-LABEL: plan.program @outputs
+  // CHECK-NOT: @loss :
+  // CHECK: plan.buffer gradients @count : tensor<f32>
+  // CHECK: plan.procedure @weight action W
+  // CHECK-NEXT: plan.collective all_reduce (@count[]) -> (@count[]) group 0 reduction sum stream 2
+  // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+  // CHECK-NEXT: plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 2
+  // CHECK-NEXT: }
+  // CHECK: plan.procedure @update action U
+  // CHECK-NEXT: plan.library "copy" (@kept[]) -> (@own[])
+  // CHECK-NEXT: plan.collective all_reduce (@kept[]) -> (@other[]) group 0 reduction sum stream 1
+  // CHECK-NEXT: plan.library "copy" (@sum0[4]) -> (@w[4])
+  // CHECK: plan.output "loss" of @count
+  // CHECK: plan.output "other" of @other
+  plan.program @outputs index 2 streams ["compute", "collectives"] groups [["dp"]] schedule <F0, B0, W0, U> {
+    plan.buffer activations @act : tensor<4xf32>
+    plan.buffer workspace @count : tensor<f32>
+    plan.buffer workspace @kept : tensor<f32>
+    plan.buffer workspace @own : tensor<f32>
+    plan.buffer workspace @loss : tensor<f32>
+    plan.buffer workspace @other : tensor<f32>
+    plan.buffer gradients @sum0 : tensor<4xf32>
+    plan.buffer parameters @w : tensor<4xf32>
+    plan.procedure @forward action F {
+      plan.library "fill" () -> (@count[])
+      plan.library "fill" () -> (@kept[])
+    }
+    plan.procedure @backward action B {
+      plan.library "copy" (@w[4]) -> (@act[4])
+      plan.send "t" (@act[4]) -> () peer {pp = 0 : i64} stream 1
+    }
+    plan.procedure @weight action W {
+      plan.library "copy" (@act[4]) -> (@sum0[4]) accumulate
+    }
+    plan.procedure @update action U {
+      plan.collective all_reduce (@count[]) -> (@loss[]) group 0 reduction sum stream 1
+      plan.library "copy" (@kept[]) -> (@own[])
+      plan.collective all_reduce (@kept[]) -> (@other[]) group 0 reduction sum stream 1
+      plan.collective all_reduce (@sum0[4]) -> (@sum0[4]) group 0 reduction sum stream 1
+      plan.library "copy" (@sum0[4]) -> (@w[4])
+    }
+    plan.call @forward microbatch 0 slots [] waits []
+    plan.call @backward microbatch 0 slots [] waits []
+    plan.call @weight microbatch 0 slots [] waits []
+    plan.call @update microbatch -1 slots [] waits []
+    plan.output "loss" of @loss shape [] layout <[]>
+    plan.output "other" of @other shape [] layout <[]>
+  }
 }

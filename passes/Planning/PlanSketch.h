@@ -1,0 +1,22 @@
+// The plans between which a search decides at last, priced by all of their
+// tasks (StepSketch.h).
+#pragma once
+
+#include "passes/Planning/PlanSearch.h"
+
+#include <optional>
+
+namespace merak::planning {
+
+// Seconds of a step; none: the plan has what no sketch has yet, overlapping
+// submicrobatches, parameters stored in parts or sums that the backward pass
+// waits for.
+std::optional<double> sketchedSeconds(PlanSearch &search,
+                                      const SearchInput &input,
+                                      const PlanCandidate &candidate);
+
+// Gives plans these times where there are any, and sorts them by time.
+void sketchPlans(PlanSearch &search, const SearchInput &input,
+                 std::vector<PlanCandidate> &plans);
+
+} // namespace merak::planning

@@ -1,0 +1,124 @@
+#include "passes/Planning/StageProblemBuilder.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace merak::planning {
+
+bool StageProblemBuilder::isBetweenSubmicrobatches(
+    const Conversion &conversion) {
+  return conversion.axes.size() == 1 &&
+         conversion.axes[0] == kSubmicrobatchAxis;
+}
+
+double StageProblemBuilder::joinSeconds(const Conversion &conversion) const {
+  if (conversion.kind == ConversionKind::Slice)
+    return 0;
+  costmodel::Kernel kernel;
+  kernel.name = conversion.kind == ConversionKind::AllGather ? "concat" : "add";
+  kernel.bytes = 2 * bytes(conversion.tensor);
+  return costmodel::kernelSeconds(device, kernel) / rate;
+}
+
+double StageProblemBuilder::collective(const Conversion &conversion) const {
+  using Kind = costmodel::Collective;
+  int64_t n = 1;
+  for (const std::string &axis : conversion.axes) {
+    auto it = mesh.find(axis);
+    n *= it == mesh.end() ? 1 : it->second;
+  }
+  if (n <= 1 || conversion.bytes <= 0)
+    return 0;
+  // The buffer behind the bytes that a ring sends.
+  double share = double(n - 1) / double(n);
+  Kind kind = Kind::AllGather;
+  double buffer = conversion.bytes / share / (tokens ? 1 : submicrobatches());
+  switch (conversion.kind) {
+  case ConversionKind::AllReduceSum:
+  case ConversionKind::AllReduceMax:
+    kind = Kind::AllReduce;
+    buffer /= 2;
+    break;
+  case ConversionKind::ReduceScatter:
+    kind = Kind::ReduceScatter;
+    break;
+  case ConversionKind::AllToAll:
+    kind = Kind::AllToAll;
+    break;
+  default:
+    break;
+  }
+  const Group group = groupOf(conversion.axes);
+  return costmodel::collectiveSeconds(kind, buffer, group.devices,
+                                      options.cluster, group.sharing);
+}
+
+StageProblemBuilder::Group
+StageProblemBuilder::groupOf(const std::vector<std::string> &axes) const {
+  Group group;
+  int64_t least = options.cluster.count;
+  for (const std::string &axis : axes) {
+    auto stride = strides.find(axis);
+    auto size = mesh.find(axis);
+    if (stride == strides.end() || size == mesh.end() || size->second == 1)
+      continue;
+    least = std::min(least, stride->second);
+    const size_t before = group.devices.size();
+    for (int64_t i = 1; i < size->second; ++i)
+      for (size_t k = 0; k < before; ++k)
+        group.devices.push_back(std::min(group.devices[k] + i * stride->second,
+                                         options.cluster.count - 1));
+  }
+  std::sort(group.devices.begin(), group.devices.end());
+  group.sharing = std::min(options.cluster.perNode, least);
+  return group;
+}
+
+void StageProblemBuilder::makeLinks() {
+  for (const auto &[axis, stride] : strides)
+    if (isOn(axis, kDataAxis) && mesh.at(axis) > 1)
+      dataAxes.push_back(axis);
+  if (dataAxes.empty())
+    return;
+  auto machine = std::make_shared<const costmodel::Cluster>(options.cluster);
+  auto over = [&](costmodel::Collective kind) {
+    return [kind, machine, group = groupOf(dataAxes)](double bytes) {
+      return costmodel::collectiveSeconds(kind, bytes, group.devices, *machine,
+                                          group.sharing);
+    };
+  };
+  out.links.gather = over(costmodel::Collective::AllGather);
+  out.links.scatter = over(costmodel::Collective::ReduceScatter);
+  out.links.bucketBytes = options.reduction.bucketBytes.value_or(
+      worthJoining(over(costmodel::Collective::AllReduce)));
+  out.links.beside = options.reduction.early;
+}
+
+bool StageProblemBuilder::isOverReplicas(const Conversion &conversion) const {
+  std::vector<std::string> axes = conversion.axes;
+  std::sort(axes.begin(), axes.end());
+  return !dataAxes.empty() && axes == dataAxes;
+}
+
+bool StageProblemBuilder::isBeside(const Conversion &conversion) const {
+  return isOverReplicas(conversion) &&
+         (isScatteredEach(graph, conversion) ||
+          (conversion.life == GatherLife::Use &&
+           conversion.kind == ConversionKind::AllGather));
+}
+
+int StageProblemBuilder::actionOf(const Conversion &conversion) const {
+  if (conversion.phase == Phase::Update || conversion.prologue ||
+      conversion.isGatheredOnce() || conversion.kind == ConversionKind::Slice ||
+      conversion.kind == ConversionKind::Accumulate ||
+      (conversion.op >= 0 && isLate(conversion.op)))
+    return -1;
+  if (conversion.phase == Phase::Forward)
+    return 0;
+  bool weight =
+      conversion.op >= 0 && (graph.ops[conversion.op].weightGradient ||
+                             isScatteredEach(graph, conversion));
+  return weight ? 2 : 1;
+}
+
+} // namespace merak::planning

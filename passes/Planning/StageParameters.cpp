@@ -1,0 +1,160 @@
+#include "passes/Planning/StageProblemBuilder.h"
+
+#include <algorithm>
+
+namespace merak::planning {
+
+void StageProblemBuilder::addUsers(int t, const std::vector<char> &everywhere,
+                                   std::vector<int> &of) const {
+  for (int user : users[size_t(t)])
+    if (options.train && everywhere[size_t(user)])
+      for (int made : graph.ops[size_t(user)].results)
+        addUsers(made, everywhere, of);
+    else if (stageOp[size_t(user)] >= 0 && !isLate(user) &&
+             graph.ops[size_t(user)].phase == Phase::Forward)
+      of.push_back(stageOp[size_t(user)]);
+}
+
+bool StageProblemBuilder::isSplit(const layout::Layout &layout,
+                                  const std::string &axis) {
+  for (const layout::DimLayout &dim : layout.dims)
+    for (const layout::Factor &factor : dim.factors)
+      if (hasAxisOn(factor.axes, axis))
+        return true;
+  return false;
+}
+
+double StageProblemBuilder::bytesAs(const layout::Layout &layout, int t) const {
+  double all = graph.tensors[size_t(t)].elementBytes;
+  for (int64_t size : layout.localShape(mesh))
+    all *= double(size);
+  return all;
+}
+
+int StageProblemBuilder::storedBehind(const Conversion &conversion) const {
+  if (!conversion.life)
+    return -1;
+  const int maker = producer[size_t(conversion.tensor)];
+  return maker < 0 ? conversion.tensor : graph.ops[size_t(maker)].operands[0];
+}
+
+void StageProblemBuilder::addGathered(int t, StageParameter &parameter) {
+  for (int c : gathers[t]) {
+    const Conversion &conversion = outcome.conversions[size_t(c)];
+    if (!conversion.isGatheredOnce())
+      continue;
+    const double whole = bytesAs(conversion.to, conversion.tensor);
+    parameter.gatheredBytes = std::max(parameter.gatheredBytes, whole);
+    if (!isOverReplicas(conversion)) {
+      parameter.ownSeconds += wholeCollective(conversion);
+      continue;
+    }
+    parameter.gatherMessage += whole;
+    if (conversion.tensor != t)
+      parameter.castSeconds += seconds(
+          {.name = "elementwise",
+           .bytes = bytes(t) + bytesAs(conversion.from, conversion.tensor)},
+          1);
+  }
+}
+
+void StageProblemBuilder::addScattered(int update, StageParameter &parameter) {
+  const int gradient = graph.ops[size_t(update)].operands[1];
+  layout::Layout layout = outcome.tensors[size_t(gradient)];
+  for (int c : outcome.ops[size_t(update)].operands[1].conversions) {
+    const Conversion &conversion = outcome.conversions[size_t(c)];
+    if (conversion.kind != ConversionKind::ReduceScatter)
+      continue;
+    parameter.scattered = true;
+    if (isScatteredEach(graph, conversion)) {
+      layout = conversion.to;
+    } else if (isOverReplicas(conversion)) {
+      parameter.scatterMessage = bytesAs(conversion.from, gradient);
+      parameter.partBytes = bytesAs(conversion.to, gradient);
+    } else {
+      parameter.ownSeconds += wholeCollective(conversion);
+    }
+  }
+  if (parameter.scattered)
+    parameter.gradientBytes = bytesAs(layout, gradient);
+}
+
+void StageProblemBuilder::findStored() {
+  for (size_t c = 0; c < outcome.conversions.size(); ++c)
+    if (int t = storedBehind(outcome.conversions[c]); t >= 0)
+      gathers[t].push_back(int(c));
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (const GraphOp &op = graph.ops[i];
+        op.isUpdate() && stored.count(op.operands[0]))
+      storedUpdates[op.operands[0]] = int(i);
+}
+
+bool StageProblemBuilder::isOfBackward(int value) const {
+  const ActionOps &list = lists[size_t(ListOf::U)];
+  const int maker = list.values[size_t(value)].maker;
+  if (maker < 0)
+    return true;
+  const GraphOp *op = list.opOf(graph, maker);
+  const std::vector<int> &operands = list.ops[size_t(maker)].operands;
+  // A value with itself is not the sum of two.
+  return op && op->epilogue == Epilogue::Bias && operands.size() > 1 &&
+         operands[0] != operands[1] &&
+         std::all_of(operands.begin(), operands.end(),
+                     [&](int operand) { return isOfBackward(operand); });
+}
+
+void StageProblemBuilder::makeParameters() {
+  findStored();
+  const std::vector<char> everywhere = everywhereOps(graph, outcome);
+  std::vector<char> trained(graph.tensors.size(), 0), partial = trained;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    if (graph.ops[i].phase != Phase::Update)
+      continue;
+    bool summed = false; // over the ranks of a replica
+    for (const OperandUse &use : outcome.ops[i].operands)
+      for (int c : use.conversions)
+        summed |= overTensor(outcome.conversions[c]);
+    for (int t : graph.ops[i].operands)
+      if (graph.tensors[t].parameter) {
+        trained[t] = 1;
+        partial[t] = summed;
+      }
+  }
+  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    if (!graph.tensors[t].parameter)
+      continue;
+    StageParameter parameter;
+    parameter.name = graph.tensors[t].name;
+    addUsers(int(t), everywhere, parameter.users);
+    if (parameter.users.empty())
+      continue;
+    std::sort(parameter.users.begin(), parameter.users.end());
+    parameter.users.erase(
+        std::unique(parameter.users.begin(), parameter.users.end()),
+        parameter.users.end());
+    parameter.bytes = bytes(int(t));
+    addGathered(int(t), parameter);
+    if (options.train && trained[t]) {
+      parameter.gradientBytes = parameter.bytes;
+      parameter.stateBytes = parameter.bytes * options.statePerParameter;
+      parameter.split = bytes(int(t)) < double(graph.tensors[t].bytes());
+      parameter.tensorPartial = partial[t];
+      parameter.normSeconds =
+          seconds({.name = "square_sum", .bytes = parameter.bytes + 4}, 1);
+      parameter.exchangeSeconds =
+          seconds({.name = "copy", .bytes = 2 * parameter.bytes}, 1);
+      parameter.updateSeconds =
+          seconds({.name = options.updateKernel,
+                   .bytes = parameter.bytes * options.updateTraffic},
+                  1);
+      if (auto update = storedUpdates.find(int(t));
+          update != storedUpdates.end())
+        addScattered(update->second, parameter);
+      else if (isSplit(outcome.tensors[t], kDataAxis))
+        parameter.scattered = true; // no replica has another's part
+    }
+    out.parameters.push_back(std::move(parameter));
+  }
+}
+
+} // namespace merak::planning
