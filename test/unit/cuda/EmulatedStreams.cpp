@@ -1,11 +1,23 @@
 #include "test/unit/cuda/EmulatedStreams.h"
 
+#include <chrono>
+#include <thread>
+
 namespace merak::cuda {
 
 EmulatedStreams::EmulatedStreams(uint64_t seed)
     : draw_(seed), pulls_(seed % 2 == 0) {
   const uint64_t rates[] = {16, 128, uint64_t{1} << 40};
   changes_ = rates[draw_() % 3];
+  patient_ = oneIn(2);
+}
+
+void EmulatedStreams::letOthersAsk() const {
+  uint64_t seen = patient_ ? ~asked_ : asked_.load();
+  while (seen != asked_) {
+    seen = asked_;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 EmulatedStreams::Queue &EmulatedStreams::queue(Stream stream) {
@@ -23,6 +35,7 @@ bool EmulatedStreams::ready(const Queue &queue) {
 void EmulatedStreams::push(Stream stream, Item item) {
   Queue &own = queue(stream);
   own.items.push_back(std::move(item));
+  ++asked_;
   if (oneIn(changes_))
     own.eager = !own.eager;
   stir();
@@ -107,6 +120,7 @@ Status EmulatedStreams::wait(Stream stream, Event event) {
 }
 
 Status EmulatedStreams::synchronize(Stream stream) {
+  letOthersAsk();
   std::lock_guard lock(mutex_);
   force(stream, nullptr);
   stir();

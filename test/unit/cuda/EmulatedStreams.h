@@ -12,6 +12,7 @@
 
 #include "runtime/backends/cuda/Device.h"
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -34,7 +35,9 @@ public:
   // For what was recorded last; nothing if the event never was.
   Status wait(Stream stream, Event event);
 
-  // The host waits: returns when the work is done, and what it waits for.
+  // The host waits: returns when the work is done, and what it waits for. With
+  // some seeds only begins when no other thread asks for more, since a stream
+  // need not be done as soon as its thread has nothing more for it.
   Status synchronize(Stream stream);
   Status synchronizeEvent(Event event);
   // For all streams.
@@ -68,10 +71,12 @@ private:
   void force(Stream stream, const Mark *until);
   // What the next work of an eager stream waits for; whether there is any.
   bool pull();
+  void letOthersAsk() const;
 
   std::mutex mutex_;
   std::mt19937_64 draw_;
-  bool pulls_;
+  bool pulls_, patient_;
+  std::atomic<uint64_t> asked_{0};
   uint64_t changes_; // one in so many operations changes its stream's mood
   std::map<Stream, Queue> queues_;
   std::map<Event, std::shared_ptr<Mark>> events_;
