@@ -117,6 +117,15 @@ def profile(args, name):
     print("\n".join(f"{name:<10} {line}" for line in lines), flush=True)
 
 
+def cudnn_problem(args):
+    """Why attention would not run by cuDNN; empty if it does."""
+    said = subprocess.run([os.path.join(args.bin_dir, "merak-run"), "--version"],
+                          capture_output=True, text=True, check=True).stdout
+    line = next((line for line in said.splitlines()
+                 if line.startswith("cuDNN: ")), "cuDNN: unknown")
+    return "" if ", found " in line else line
+
+
 def torch(args, name, info):
     printed = run(args, name, "torch",
                   [sys.executable, os.path.join(models.HERE, "torch_gpt.py"),
@@ -140,6 +149,11 @@ def main():
         os.environ.get("MERAK_CHECK_SECONDS", 520)))
     parser.add_argument("--results", help="folder; by default the pack")
     args = parser.parse_args()
+    if args.backend == "cuda":
+        problem = cudnn_problem(args)
+        if problem:
+            sys.exit(f"{args.bin_dir}/merak-run: {problem}; without it attention "
+                     "is slow and nothing here would be worth knowing")
     args.results = args.results or args.pack
     os.makedirs(args.results, exist_ok=True)
     args.until = time.monotonic() + args.seconds - 10

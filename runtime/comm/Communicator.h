@@ -66,6 +66,10 @@ public:
   virtual Result<std::unique_ptr<Endpoint>>
   prepare(CommSpec spec, std::span<const View> inputs,
           std::span<const View> outputs) = 0;
+  // Opens what the endpoints made so far need of the transport's library; waits
+  // for the other ranks, which must do the same. Not needed: what is not open
+  // is opened by the first call.
+  virtual Status open() { return {}; }
   virtual Status run(const CommCall &call) = 0;
 
   // Why calls cannot be captured with the rest of a step; ok where they can:

@@ -76,8 +76,24 @@ Status Executor::step(const StepScalars &scalars) {
   if (others > 0)
     finish_.wait([&] { return running_.load() == 0; }, kNever);
   ++stepsBegun_;
-  std::lock_guard lock(failureMutex_);
-  return failure_;
+  {
+    std::lock_guard lock(failureMutex_);
+    if (!failure_.ok())
+      return failure_;
+  }
+  return checkArena();
+}
+
+// What no instruction was told of that writes the buffer beside it.
+Status Executor::checkArena() {
+  Status status = program_.arena().checkAll(program_.stream(0));
+  if (status.ok())
+    return status;
+  status = std::move(status).withContext(fmt::format(
+      "rank {} · step {} · an instruction that does not write the buffer",
+      program_.rank(), scalars_.step + 1));
+  comm_.abort(status);
+  return status;
 }
 
 Status Executor::capture(const StepScalars &scalars) {
@@ -85,6 +101,8 @@ Status Executor::capture(const StepScalars &scalars) {
     return Status::error("--trace times each instruction");
   if (options_.checkNumerics)
     return Status::error("--check-numerics looks at each value");
+  if (program_.arena().isSeparate())
+    return Status::error("--arena=separate looks around each value");
   auto graph = StepGraph::capture(program_, backend_, comm_, scalars);
   if (!graph)
     return graph.status();
@@ -184,11 +202,11 @@ Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
     return Status::error("stopped: " + comm_.abortCause());
   program_.place(call, op, scalars_);
   if (!options_.trace && !options_.checkNumerics)
-    return execute(lane, call, op);
+    return executeChecked(lane, call, op);
   const Result<int64_t> begin = here(lane);
   Status status = begin.status();
   if (status.ok())
-    status = execute(lane, call, op);
+    status = executeChecked(lane, call, op);
   if (status.ok() && options_.trace) {
     const Result<int64_t> end = here(lane);
     status = end.status();
@@ -238,6 +256,13 @@ void Executor::dropTrace(int lane) {
   if (lanes_[lane]->timeline)
     trace_[lane].erase(trace_[lane].begin() + int64_t(lanes_[lane]->traced),
                        trace_[lane].end());
+}
+
+// With a separate arena an instruction that writes beyond its operands is told.
+Status Executor::executeChecked(int lane, const LaneCall &call, Op &op) {
+  MERAK_RETURN_IF_ERROR(execute(lane, call, op));
+  return program_.arena().isSeparate() ? program_.checkArena(call, op)
+                                       : Status();
 }
 
 Status Executor::execute(int lane, const LaneCall &call, Op &op) {

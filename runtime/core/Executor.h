@@ -105,11 +105,13 @@ private:
   };
 
   Status runGraph();
+  Status checkArena();
   void laneMain(int lane);
   void runLane(int lane);
   Status runCall(int lane, const LaneCall &call);
   Status runOp(int lane, const LaneCall &call, Op &op);
   Status execute(int lane, const LaneCall &call, Op &op);
+  Status executeChecked(int lane, const LaneCall &call, Op &op);
   // Where the lane is, for its trace.
   Result<int64_t> here(int lane);
   Status beginTrace(int lane);

@@ -16,7 +16,8 @@ RankProgram::RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
                          Communicator &comm)
     : plan_(plan), proto_(&plan.programOf(rank)), rank_(rank),
       backend_(backend), comm_(comm), ranks_(plan.file),
-      mesh_(layoutMesh(plan.file)), coords_(coordsOf(plan.file, rank)) {}
+      mesh_(layoutMesh(plan.file)), coords_(coordsOf(plan.file, rank)),
+      arena_(*proto_, backend) {}
 
 RankProgram::~RankProgram() {
   ops_.clear();
@@ -24,27 +25,21 @@ RankProgram::~RankProgram() {
     backend_.destroyEvent(event);
   for (StreamHandle stream : streams_)
     backend_.destroyStream(stream);
-  if (arena_)
-    backend_.release(arena_);
 }
 
-Result<std::unique_ptr<RankProgram>> RankProgram::create(const LoadedPlan &plan,
-                                                         int rank,
-                                                         Backend &backend,
-                                                         Communicator &comm) {
+Result<std::unique_ptr<RankProgram>>
+RankProgram::create(const LoadedPlan &plan, int rank, Backend &backend,
+                    Communicator &comm, bool separate) {
   std::unique_ptr<RankProgram> program(
       new RankProgram(plan, rank, backend, comm));
-  Status status = program->build();
+  Status status = program->build(separate);
   if (!status.ok())
     return std::move(status).withContext(fmt::format("rank {}", rank));
   return program;
 }
 
-Status RankProgram::build() {
-  auto memory = backend_.allocate(proto_->arena_bytes());
-  if (!memory)
-    return memory.status();
-  arena_ = static_cast<char *>(*memory);
+Status RankProgram::build(bool separate) {
+  MERAK_RETURN_IF_ERROR(arena_.take(separate));
   for (int i = 0; i < std::max(1, proto_->streams_size()); ++i) {
     auto stream = backend_.createStream();
     if (!stream)
@@ -176,11 +171,11 @@ Status RankProgram::resolve(
     if (buffer.offset() + lastSlot + buffer.bytes() > proto_->arena_bytes())
       return Status::error(
           fmt::format("buffer \"{}\" exceeds the arena", buffer.name()));
-    char *base = arena_ + buffer.offset() + operand.offset() * size;
+    char *base = arena_.base(int(operand.buffer())) + operand.offset() * size;
     view.data = base;
     if (buffer.slot_class() >= 0 && buffer.slots() > 0)
-      op.patches.push_back(
-          {&view, base, buffer.slot_stride(), buffer.slot_class()});
+      op.patches.push_back({&view, base, arena_.stride(int(operand.buffer())),
+                            buffer.slot_class()});
   }
   return {};
 }
@@ -413,8 +408,17 @@ std::string RankProgram::streamName(int lane) const {
 }
 
 void *RankProgram::bufferData(int buffer, int slot) const {
-  const planpb::Buffer &proto = proto_->buffers(buffer);
-  return arena_ + proto.offset() + slot * proto.slot_stride();
+  return arena_.base(buffer) + uint64_t(slot) * arena_.stride(buffer);
+}
+
+Status RankProgram::checkArena(const LaneCall &call, const Op &op) const {
+  const Instruction &instruction = *op.instruction;
+  for (const planpb::Operand &output : instruction.outputs())
+    MERAK_RETURN_IF_ERROR(arena_.check(
+        int(output.buffer()),
+        slotOf(proto_->buffers(int(output.buffer())), proto_->calls(call.call)),
+        streams_[instruction.stream()]));
+  return {};
 }
 
 std::string RankProgram::describe(const LaneCall &call, const Op &op) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/comm/Communicator.h"
+#include "runtime/core/Arena.h"
 #include "runtime/core/Backend.h"
 #include "runtime/core/InputReader.h"
 #include "runtime/plan/Plan.h"
@@ -86,9 +87,11 @@ struct LaneCall {
 class RankProgram {
 public:
   // `checkNumerics` etc. belong to the executor; here everything is static.
+  // `separate`: see Arena.h.
   static Result<std::unique_ptr<RankProgram>> create(const LoadedPlan &plan,
                                                      int rank, Backend &backend,
-                                                     Communicator &comm);
+                                                     Communicator &comm,
+                                                     bool separate = false);
   ~RankProgram();
 
   const planpb::Program &proto() const { return *proto_; }
@@ -108,6 +111,10 @@ public:
 
   // Device address of a slot of a buffer.
   void *bufferData(int buffer, int slot = 0) const;
+  const Arena &arena() const { return arena_; }
+  // Of a separate arena: whether what lies around the slots that the
+  // instruction may have written is as it was.
+  Status checkArena(const LaneCall &call, const Op &op) const;
   // Puts the slot addresses and scalars of one call in place.
   void place(const LaneCall &call, Op &op, const StepScalars &scalars) const;
   // Where an instruction stands, e.g.
@@ -120,7 +127,7 @@ public:
 private:
   RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
               Communicator &comm);
-  Status build();
+  Status build(bool separate);
   Status buildProcedure(const planpb::Procedure &procedure);
   Status buildOp(const planpb::Instruction &instruction, Op &op);
   Status resolve(const google::protobuf::RepeatedPtrField<planpb::Operand> &in,
@@ -139,7 +146,7 @@ private:
   Communicator &comm_;
   RankMap ranks_;
   layout::AxisMap mesh_, coords_;
-  char *arena_ = nullptr;
+  Arena arena_;
   std::vector<StreamHandle> streams_;
   std::vector<EventHandle> ownedEvents_;
   std::deque<Op> ops_;

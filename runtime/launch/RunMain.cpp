@@ -32,6 +32,7 @@ struct RunOptions {
   DataOptions data;
   std::string shuffle; // "true": of the run's seed
   std::string tokenType = "u16", graphs = "auto", verify = "sampled";
+  std::string arena = "packed";
   bool trustPlan = false;
   int64_t steps = 1;
   std::string log, saveGrads, trace, out, links, modelDir;
@@ -79,6 +80,12 @@ void addOptions(CLI::App &app, RunOptions &options,
                  "auto: a device launches steps after the first as one graph "
                  "where it can; off: one instruction after the other")
       ->check(CLI::IsMember({"auto", "off"}));
+  app.add_option(
+         "--arena", options.arena,
+         "packed: buffers lie where the plan says; separate: each in an "
+         "allocation of its own, and an instruction that writes beyond "
+         "one is named (slow)")
+      ->check(CLI::IsMember({"packed", "separate"}));
   app.add_option("--log", options.log, "one JSON object a step");
   addCheckpointOptions(app, options.checkpoint, options.session);
   app.add_option("--save-grads", options.saveGrads,
@@ -493,11 +500,16 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
 } // namespace
 
 int runMain(int argc, char **argv, const BackendRegistry &backends,
-            const ClusterLinks &clusterLinks, const WorldRegistry &worlds) {
+            const ClusterLinks &clusterLinks, const WorldRegistry &worlds,
+            const std::function<std::string()> &versions) {
   CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
                "merak-run");
   RunOptions options;
   addOptions(app, options, backends);
+  if (versions)
+    app.set_version_flag("--version", versions,
+                         "libraries that were built in, and those of them that "
+                         "this machine has");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &error) {
@@ -514,6 +526,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;
   options.session.trace = !options.trace.empty();
   options.session.graphs = options.graphs == "auto";
+  options.session.separateArena = options.arena == "separate";
   options.session.verify = sourceCheck(options.verify);
   const BackendFactory &factory = backends.at(options.backend);
   if (Status status = readEnvironment(options.session); !status.ok())

@@ -11,9 +11,11 @@ namespace merak::runtime {
 using BackendRegistry = std::map<std::string, BackendFactory>;
 
 // Returns the exit code: 0 done, 1 the input or the run failed, 2 wrong usage.
-// Without `clusterLinks` no cluster file is read.
+// Without `clusterLinks` no cluster file is read. `versions`: what --version
+// prints.
 int runMain(int argc, char **argv, const BackendRegistry &backends,
             const ClusterLinks &clusterLinks = nullptr,
-            const WorldRegistry &worlds = {});
+            const WorldRegistry &worlds = {},
+            const std::function<std::string()> &versions = nullptr);
 
 } // namespace merak::runtime

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/HostCopy.h"
 #include "runtime/comm/inproc/InprocCommunicator.h"
+#include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/DType.h"
 #include "runtime/core/Finite.h"
 #include "runtime/core/HalfFloat.h"
@@ -131,17 +132,42 @@ Status Session::checkArenas(Backend &backend) const {
 uint64_t Session::arenaBytes() const {
   uint64_t bytes = 0;
   for (int rank : world_->ranks())
-    bytes += plan_.programOf(rank).arena_bytes();
+    bytes += Arena::bytes(plan_.programOf(rank), options_.separateArena);
   return bytes;
+}
+
+// All processes open what they communicate by in one order, before any of them
+// begins a step: nothing that a step enqueues can keep another rank from it.
+Status Session::openCommunication() {
+  for (const auto &rank : ranks_) {
+    auto before = rank->backend->freeMemory();
+    if (!before)
+      return before.status();
+    MERAK_RETURN_IF_ERROR(rank->comm->open());
+    auto after = rank->backend->freeMemory();
+    if (!after)
+      return after.status();
+    if (*after < *before)
+      rank->communicationBytes = *before - *after;
+  }
+  return agree(world_->store(), "communication", Status());
 }
 
 // Once all calls are prepared: what libraries and communication need beside
 // the arenas, which are taken already. A step takes nothing more.
 Status Session::takeWorkspaces() {
+  MERAK_RETURN_IF_ERROR(openCommunication());
+  MERAK_RETURN_IF_ERROR(checkWorkspaces(true));
+  for (const auto &rank : ranks_)
+    MERAK_RETURN_IF_ERROR(rank->backend->takeWorkspaces());
+  return {};
+}
+
+Status Session::checkWorkspaces(bool opened) const {
   auto free = ranks_[0]->backend->freeMemory();
   if (!free)
     return free.status();
-  uint64_t needed = 0;
+  uint64_t needed = 0, taken = 0;
   std::vector<std::string> lines;
   auto add = [&](int rank, const std::string &what, uint64_t bytes) {
     if (bytes > 0)
@@ -157,15 +183,17 @@ Status Session::takeWorkspaces() {
           fmt::format("workspace of stream \"{}\"",
                       rank.program->streamName(lane)),
           rank.backend->workspaceBytes(rank.program->stream(lane)));
-    add(number, "buffers of communication, at least",
-        rank.comm->libraryBytes());
+    if (opened)
+      add(number, "buffers of communication", rank.communicationBytes);
+    else
+      add(number, "buffers of communication, at least",
+          rank.comm->libraryBytes());
+    taken += rank.communicationBytes;
   }
-  if (*free != UINT64_MAX) // else no limit is known
-    MERAK_RETURN_IF_ERROR(
-        checkMemory(arenaBytes() + needed, arenaBytes() + *free, lines));
-  for (const auto &rank : ranks_)
-    MERAK_RETURN_IF_ERROR(rank->backend->takeWorkspaces());
-  return {};
+  if (*free == UINT64_MAX) // no limit is known
+    return {};
+  return checkMemory(arenaBytes() + needed, arenaBytes() + taken + *free,
+                     lines);
 }
 
 Status Session::start(const BackendFactory &factory,
@@ -184,32 +212,36 @@ Status Session::start(const BackendFactory &factory,
   const int cores = std::max(1u, std::thread::hardware_concurrency());
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, cores / count);
-  Status problems;
-  for (int r : world_->ranks()) {
-    Rank &rank = *ranks_.emplace_back(std::make_unique<Rank>());
-    rank.pool = std::make_unique<ThreadPool>(threads);
-    auto backend = factory(*rank.pool);
-    if (!backend)
-      return backend.status();
-    rank.backend = std::move(*backend);
-    if (ranks_.size() == 1)
-      MERAK_RETURN_IF_ERROR(checkArenas(*rank.backend));
-    if (!plan_.file.kernels().empty())
-      MERAK_RETURN_IF_ERROR(
-          rank.backend->loadKernels(plan_.dir + "/" + plan_.file.kernels()));
-    auto comm = world_->communicator(r, *rank.backend);
-    if (!comm)
-      return comm.status();
-    rank.comm = std::move(*comm);
-    auto program = RankProgram::create(plan_, r, *rank.backend, *rank.comm);
-    if (!program) {
-      problems.merge(program.status());
-      continue;
+  auto makeRanks = [&]() -> Status {
+    Status problems;
+    for (int r : world_->ranks()) {
+      Rank &rank = *ranks_.emplace_back(std::make_unique<Rank>());
+      rank.pool = std::make_unique<ThreadPool>(threads);
+      auto backend = factory(*rank.pool);
+      if (!backend)
+        return backend.status();
+      rank.backend = std::move(*backend);
+      if (ranks_.size() == 1)
+        MERAK_RETURN_IF_ERROR(checkArenas(*rank.backend));
+      if (!plan_.file.kernels().empty())
+        MERAK_RETURN_IF_ERROR(
+            rank.backend->loadKernels(plan_.dir + "/" + plan_.file.kernels()));
+      auto comm = world_->communicator(r, *rank.backend);
+      if (!comm)
+        return comm.status();
+      rank.comm = std::move(*comm);
+      auto program = RankProgram::create(plan_, r, *rank.backend, *rank.comm,
+                                         options_.separateArena);
+      if (!program) {
+        problems.merge(program.status());
+        continue;
+      }
+      rank.program = std::move(*program);
     }
-    rank.program = std::move(*program);
-  }
-  if (!problems.ok())
-    return problems;
+    return problems.ok() ? checkWorkspaces(false) : problems;
+  };
+  // From here on ranks wait for each other.
+  MERAK_RETURN_IF_ERROR(agree(world_->store(), "ranks", makeRanks()));
   MERAK_RETURN_IF_ERROR(takeWorkspaces());
   for (const auto &rank : ranks_)
     memories_.push_back({rank->program.get(), rank->backend.get()});

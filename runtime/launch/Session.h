@@ -48,6 +48,8 @@ struct SessionOptions {
   uint64_t seed = 0;
   // Devices launch steps after the first as one graph where they can.
   bool graphs = true;
+  // Each buffer in an allocation of its own, between red zones (Arena.h).
+  bool separateArena = false;
   FaultRequest fault;
   // How the model's files are compared with those that were compiled.
   SourceCheck verify = SourceCheck::Sampled;
@@ -140,7 +142,9 @@ private:
                      const std::vector<std::string> &beside) const;
   Status checkArenas(Backend &backend) const;
   uint64_t arenaBytes() const;
+  Status openCommunication();
   Status takeWorkspaces();
+  Status checkWorkspaces(bool opened) const;
   Status captureStep(const StepScalars &scalars);
   Status runRanks(const StepScalars &scalars);
   Status failure() const;

@@ -13,6 +13,7 @@ struct Session::Rank {
   std::unique_ptr<Executor> executor;
   std::thread thread;
   Status status;
+  uint64_t communicationBytes = 0; // of the device, since its links are open
 };
 
 } // namespace merak::runtime

@@ -11,6 +11,7 @@ checked  what judges the runs there, on a plan for the emulated device: losses, 
          the same bits without graphs; wrong recorded losses fail
 attempted  a machine whose GPU runs nothing: all rows failed, exit code 1
 chosen   --only and --minutes: some of the checks, an unknown one, no time
+cudnn    a build without cuDNN is neither packed nor measured
 bench    the benchmark's scripts on the CPU: a profile, the simulator beside the
          measured step; a plan that does not run is told
 """
@@ -66,7 +67,7 @@ def pack(tools, root, only, *options):
     archive = tools.path("pack.tar.gz")
     command = [sys.executable, os.path.join(harness.ROOT, "test/gpu/pack.py"),
                archive, "--bin-dir", os.path.abspath(tools.bin_dir), "--only",
-               only, *options]
+               only, "--without-cudnn", *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"pack.py: {harness.last_lines(done.stderr)}")
@@ -243,12 +244,44 @@ def attempted(tools):
         raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
     folder = os.path.join(root, "build/gpu-pack")
     for name, says in (("models", "0 passed, 1 failed"), ("nccl", ""),
-                       ("benchmark", "No such file or directory"),
+                       ("benchmark", "cuDNN: "),
                        ("calibration", f"no {folder}/results/measured.json: run "
                                        "bench/gpu/run.py first")):
         state, detail = row(output, name)
         if state != "FAILED" or says not in detail:
             raise Failed(f"{name}: {state} {detail}")
+
+
+def cudnn(tools):
+    """Builds that say what their libraries are."""
+    folder = tools.path("bin")
+    os.makedirs(folder)
+
+    def refused(line, *command):
+        with open(os.path.join(folder, "merak-run"), "w",
+                  encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\necho 'plans of version 2\n{line}'\n")
+        os.chmod(file.name, 0o755)
+        done = subprocess.run([sys.executable, *command, "--bin-dir", folder],
+                              capture_output=True, text=True)
+        return done.returncode == 1 and "cuDNN" in done.stderr, done.stderr
+
+    pack_py = (os.path.join(harness.ROOT, "test/gpu/pack.py"),
+               tools.path("pack.tar.gz"), "--only", "no such case")
+    run_py = (os.path.join(harness.ROOT, "bench/gpu/run.py"), "--pack",
+              tools.path("none"))
+    for line, packs, measures in (
+            ("cuDNN: not built in", False, False),
+            ("cuDNN: built with 9.19.0, not found: no such file", True, False),
+            ("cuDNN: built with 9.19.0, found 9.20.0", True, True)):
+        for command, passes in ((pack_py, packs), (run_py, measures)):
+            no, errors = refused(line, *command)
+            if no == passes:
+                raise Failed(f"{line}: {harness.last_lines(errors)}")
+    said, _ = tools.run("merak-run", "--version")
+    for name in ("CUDA", "cuBLASLt", "cuDNN", "NCCL", "MPI"):
+        if not re.search(rf"^{name}: \S", said, re.M):
+            raise Failed(f"merak-run --version: {said}")
 
 
 def bench(tools):
@@ -315,7 +348,8 @@ def main():
     found = [Case(f"whole {which}".strip(), functools.partial(whole, which))
              for which in PACKED]
     found += [Case(f.__name__, f) for f in (broken, empty, listed, checked, chosen,
-                                           attempted, bench)]
+                                           attempted, cudnn,
+                                           bench)]
     return harness.run_cases("gpu-pack", found, args)
 
 

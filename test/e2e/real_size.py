@@ -7,7 +7,8 @@ compiled for the clusters of samples/clusters, in f32 and bf16, on meshes of all
 kinds, tensor degrees above the size of a node too; merakc verifies each plan,
 merak-plan verify does it again from its files. The step that the search expected
 differs from what the simulator says of the plan by at most STEP. A plan from which one reduction is
-taken must not pass.
+taken must not pass. Gradients are reduced over dp once a step in f32, whatever the
+precision, the number of microbatches and the device.
 """
 import functools
 import os
@@ -50,6 +51,8 @@ FULL = [
     ("llama-7b", "h200-8x8", (1, 8, 4), 1, 32),
     ("llama-70b", "h200-8x8", (8, 1, 8), 1, 16, "--schedule=1f1b"),
 ]
+# Plans for GPUs, and for CPUs: replicas, samples of a microbatch.
+REDUCED = [("gpt2-1.5b", "h100-8x8", 8, 4), ("gpt2-124m", "xeon-2", 2, 1)]
 BROKEN = ("gpt2-124m", "h100-8x8", (1, 2, 2), 4, 16)
 # Of what is simulated. In 16 bits the gradients of each microbatch are reduced over dp
 # before they are added in f32, beside what tp waits for.
@@ -113,9 +116,36 @@ def broken(tools):
     return f"{len(at)} collectives"
 
 
+def reduced(model, cluster, replicas, microbatch, precision, tools):
+    """All-reduces of gradients over dp with one and with eight microbatches."""
+    found = []
+    for count in (1, 8):
+        plan = tools.path(f"{count}.plan")
+        compile_case(tools, (model, cluster, (1, replicas, 1), microbatch,
+                             replicas * microbatch * count), precision, "-o", plan)
+        said, _ = tools.run("merak-plan", "account", plan)
+        (parameters,) = re.findall(r"^ranks 0-\d+: (\d+) parameters$", said, re.M)
+        sums = [(kind, int(times), int(size)) for kind, times, size in re.findall(
+            r"^  \w+ (\w+) over dp: (\d+) times, (\d+) bytes", said, re.M)]
+        # Beside those of losses and norms, of a few bytes.
+        found.append([each for each in sums if each[2] > 1000])
+        size = sum(size for _, _, size in found[-1])
+        if size != 4 * int(parameters):
+            raise Failed(f"{count} microbatches: {size} bytes are reduced, "
+                         f"expected 4 for each of {parameters} parameters")
+    if found[0] != found[1]:
+        raise Failed(f"one microbatch: {found[0]}, eight: {found[1]}")
+    return "; ".join(f"{times} {kind}" for kind, times, _ in found[0])
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("without a reduction", broken)]
+    for model, cluster, *sizes in REDUCED:
+        for precision in ("bf16", "fp32"):
+            cases.append(Case(
+                f"reduced {model} {cluster} {precision}",
+                functools.partial(reduced, model, cluster, *sizes, precision)))
     for case in QUICK + (FULL if args.all else []):
         model, cluster, mesh, _, _, *options = case
         shape = "x".join(map(str, mesh)) if mesh else "searched"

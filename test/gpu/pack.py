@@ -4,7 +4,9 @@ compiled here, with their models, data and recorded runs, and the runtime as it
 was built here with the libraries that it is linked to.
 
     test/gpu/pack.py OUT.tar.gz [--bin-dir DIR] [--bench] [--only TEXT]
-                                [--no-runtime]
+                                [--no-runtime] [--without-cudnn]
+
+A runtime that was built without cuDNN is refused unless --without-cudnn asks for it.
 
 Unpack it in a checkout of the repository; then `test/gpu/run.sh` checks. Where
 the packed runtime does not start (another processor, an older libc) it builds
@@ -95,9 +97,14 @@ def pack_runtime(bin_dir, folder):
         for name, path in re.findall(r"^\s*(\S+) => (/\S+)", linked, re.M):
             if not SYSTEM.match(name):
                 shutil.copy2(path, os.path.join(runtime, "lib", name))
-    print("packed the runtime" + ("" if os.path.exists(FRONTEND) else
-          "; built without cuDNN's frontend, attention will be slow: run "
-          "scripts/install-deps and build again"), flush=True)
+    print("packed the runtime", flush=True)
+
+
+def built_with_cudnn(bin_dir):
+    """Whether merak-run says so; without it attention is several times slower."""
+    said = subprocess.run([os.path.join(bin_dir, "merak-run"), "--version"],
+                          capture_output=True, text=True, check=True).stdout
+    return re.search(r"^cuDNN: built with ", said, re.M) is not None
 
 
 def main():
@@ -110,7 +117,14 @@ def main():
     parser.add_argument("--only", default="",
                         help="only cases with this in their names")
     parser.add_argument("--no-runtime", action="store_true")
+    parser.add_argument("--without-cudnn", action="store_true",
+                        help="packs a runtime that was built without it too")
     args = parser.parse_args()
+    if not (args.no_runtime or args.without_cudnn or
+            built_with_cudnn(args.bin_dir)):
+        sys.exit(f"{args.bin_dir}/merak-run is built without cuDNN: attention "
+                 "would be slow; run scripts/install-deps and build again, or "
+                 "add --without-cudnn")
     merakc = os.path.join(args.bin_dir, "merakc")
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.join(temporary, "pack")

@@ -4,6 +4,7 @@
 #ifdef MERAK_HAS_CUDA
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/backends/cuda/Driver.h"
+#include "runtime/backends/cuda/Versions.h"
 #endif
 #ifdef MERAK_HAS_NCCL
 #include "runtime/comm/nccl/NcclWorld.h"
@@ -13,6 +14,7 @@
 #endif
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <mutex>
@@ -25,6 +27,10 @@ int localRank = 0;
 
 #ifdef MERAK_HAS_CUDA
 Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
+  // Plans have more streams than the 8 queues of the default: two that share
+  // one wait for each other, and a collective in front waits for another rank.
+  // Read when the device is opened.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*replace=*/0);
   auto device = cuda::openLocalDevice(localRank);
   if (!device)
     return device.status();
@@ -98,6 +104,27 @@ const runtime::WorldRegistry &deviceWorlds() {
   static const runtime::WorldRegistry worlds = {{"cpu", mpiWorld},
                                                 {"cuda", ncclWorld}};
   return worlds;
+}
+
+std::string deviceVersions() {
+  std::vector<std::string> lines;
+#ifdef MERAK_HAS_CUDA
+  lines = cuda::libraryVersions();
+#else
+  lines.push_back("CUDA: not built in");
+#endif
+#ifdef MERAK_HAS_NCCL
+  lines.push_back(runtime::ncclVersions());
+#else
+  lines.push_back("NCCL: not built in");
+#endif
+#ifdef MERAK_HAS_MPI
+  lines.push_back(runtime::mpiVersion());
+#else
+  lines.push_back("MPI: not built in");
+#endif
+  return fmt::format("plans of version {}\n{}", kPlanVersion,
+                     fmt::join(lines, "\n"));
 }
 
 } // namespace merak

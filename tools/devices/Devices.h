@@ -10,4 +10,8 @@ namespace merak {
 const runtime::BackendRegistry &deviceBackends();
 const runtime::WorldRegistry &deviceWorlds();
 
+// What was built in, and what of it this machine has: one line for each
+// library.
+std::string deviceVersions();
+
 } // namespace merak

@@ -18,5 +18,5 @@ int main(int argc, char **argv) {
                  speed(cluster->inter)};
   };
   return runtime::runMain(argc, argv, deviceBackends(), clusterLinks,
-                          deviceWorlds());
+                          deviceWorlds(), deviceVersions);
 }

@@ -206,6 +206,7 @@ graphOf(const Problem &problem, void *handle, int major, int minor) {
 } // namespace
 
 int cudnnMajor() { return CUDNN_MAJOR; }
+size_t cudnnBuilt() { return CUDNN_VERSION; }
 
 Result<void *> createCudnn(void *library) {
   try {
@@ -251,6 +252,7 @@ Status missing() {
 } // namespace
 
 int cudnnMajor() { return 0; }
+size_t cudnnBuilt() { return 0; }
 Result<void *> createCudnn(void *) { return missing(); }
 void destroyCudnn(void *) {}
 size_t cudnnVersion() { return 0; }

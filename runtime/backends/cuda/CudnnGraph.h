@@ -21,6 +21,7 @@ public:
 
 // Of the library that the headers describe; 0 without them.
 int cudnnMajor();
+size_t cudnnBuilt(); // as cudnnVersion
 // A handle, of the library that `dlopen` returned.
 Result<void *> createCudnn(void *library);
 void destroyCudnn(void *handle);

@@ -110,4 +110,13 @@ Result<std::unique_ptr<World>> openMpiWorld(const MpiOptions &options) {
       std::make_unique<MpiWorld>(std::move(*store), comm));
 }
 
+std::string mpiVersion() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  if (MPI_Get_library_version(text, &length) != MPI_SUCCESS)
+    return "MPI: of no known version";
+  const std::string all(text, size_t(length));
+  return "MPI: " + all.substr(0, all.find_first_of(",\n"));
+}
+
 } // namespace merak::runtime

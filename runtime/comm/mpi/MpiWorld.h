@@ -23,4 +23,7 @@ struct MpiOptions {
 // environment (another launcher's variables, or another MPI library's).
 Result<std::unique_ptr<World>> openMpiWorld(const MpiOptions &options);
 
+// `MPI: Open MPI v4.1.4, ...`, as the library calls itself.
+std::string mpiVersion();
+
 } // namespace merak::runtime

@@ -49,6 +49,7 @@ public:
   Result<std::unique_ptr<Endpoint>>
   prepare(CommSpec spec, std::span<const View> inputs,
           std::span<const View> outputs) override;
+  Status open() override;
   Status run(const CommCall &call) override;
   Status capturable() const override { return {}; }
   uint64_t libraryBytes() const override {
@@ -66,7 +67,8 @@ private:
 
   DenseLinks &links_;
   Backend &backend_;
-  // Communicators that prepared instructions will open.
+  // Communicators that prepared instructions need, in the order in which they
+  // are opened.
   std::set<std::pair<std::vector<int>, std::string>> named_;
 };
 
@@ -144,9 +146,17 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
-// Opening waits for the other members. They come here in their first call of
-// this collective, so an order of instructions that does not block on other
-// transports does not block here.
+// Opening waits for the other members. All ranks take their communicators in
+// one order, by members and purpose: of those that are not open yet, the first
+// one of all ranks is what each of its members opens next.
+Status DenseCommunicator::open() {
+  for (const auto &[members, purpose] : named_)
+    if (auto link = links_.open(members, purpose); !link)
+      return link.status();
+  return {};
+}
+
+// Of a communicator whose rank has not opened all before the first step.
 Status DenseCommunicator::open(DenseEndpoint &endpoint) {
   if (endpoint.link)
     return {};

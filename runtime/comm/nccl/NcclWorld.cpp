@@ -44,6 +44,12 @@ constexpr auto kAbortPatience = std::chrono::seconds(5);
   X(Send)                                                                      \
   X(Recv)
 
+std::vector<std::string> libraryNames() {
+  if (const char *path = std::getenv("MERAK_NCCL_LIBRARY"))
+    return {path};
+  return {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"};
+}
+
 struct Api {
   cuda::Library library;
 #define MERAK_SYMBOL(name) decltype(&::nccl##name) name = nullptr;
@@ -51,11 +57,7 @@ struct Api {
 #undef MERAK_SYMBOL
 
   Status open() {
-    std::vector<std::string> names = {"libnccl.so.2",
-                                      "/usr/local/cuda/lib64/libnccl.so.2"};
-    if (const char *path = std::getenv("MERAK_NCCL_LIBRARY"))
-      names = {path};
-    MERAK_RETURN_IF_ERROR(library.open(names, "NCCL"));
+    MERAK_RETURN_IF_ERROR(library.open(libraryNames(), "NCCL"));
 #define MERAK_SYMBOL(name)                                                     \
   name = reinterpret_cast<decltype(name)>(library.symbol("nccl" #name));
     MERAK_NCCL_SYMBOLS(MERAK_SYMBOL)
@@ -415,10 +417,28 @@ Status NcclLink::receive(void *out, int64_t count, planpb::DType type, int peer,
 
 } // namespace
 
+std::string ncclVersions() {
+  const std::string built = fmt::format("NCCL: built with {}.{}.{}", NCCL_MAJOR,
+                                        NCCL_MINOR, NCCL_PATCH);
+  cuda::Library library;
+  if (Status status = library.open(libraryNames(), "NCCL"); !status.ok())
+    return built + ", not found: " + status.messages().front();
+  auto get = reinterpret_cast<decltype(&::ncclGetVersion)>(
+      library.symbol("ncclGetVersion"));
+  int version = 0;
+  if (!get || get(&version) != ncclSuccess)
+    return built + ", found, of no known version";
+  return fmt::format("{}, found {}.{}.{}", built, version / 10000,
+                     version / 100 % 100, version % 100);
+}
+
 Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store) {
   // Steps are captured (runtime/core/StepGraph.h), each rank in an order of its
   // own: registering buffers then would wait for the other ranks.
   setenv("NCCL_GRAPH_REGISTER", "0", /*replace=*/0);
+  // Kernels of different communicators come to the device in the order in which
+  // this rank launches them, on whatever streams.
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*replace=*/0);
   auto api = std::make_shared<Api>();
   MERAK_RETURN_IF_ERROR(api->open());
   return std::unique_ptr<World>(

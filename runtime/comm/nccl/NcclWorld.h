@@ -2,10 +2,11 @@
 // through NCCL and meet in a store.
 //
 // Every group has a communicator for each stream that uses it, every transfer
-// one of its own, made when it is first used: NCCL's operations on one
-// communicator must be issued in one order, those of two streams have none. A
-// watcher asks all communicators for errors, and aborts them when the run is
-// aborted, so that kernels that wait for a lost rank end within a second.
+// one of its own: NCCL's operations on one communicator must be issued in one
+// order, those of two streams have none. They are made before the first step,
+// by all ranks in one order. A watcher asks all communicators for errors, and
+// aborts them when the run is aborted, so that kernels that wait for a lost
+// rank end within a second.
 #pragma once
 
 #include "runtime/comm/World.h"
@@ -15,5 +16,8 @@ namespace merak::runtime {
 // Opens libnccl; the store has all ranks. One sentence if the library is
 // missing or too old.
 Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store);
+
+// `NCCL: built with 2.28.3, found 2.29.2`, or why it is not found.
+std::string ncclVersions();
 
 } // namespace merak::runtime

@@ -139,6 +139,9 @@ private:
 
 class FakeLinks : public DenseLinks {
 public:
+  using Name = std::pair<std::vector<int>, std::string>;
+  std::vector<Name> opened; // in this order
+
   FakeLinks(Mailbox &mail, InprocWorld &world, int rank)
       : mail_(mail), world_(world), rank_(rank) {}
   int rank() const override { return rank_; }
@@ -148,6 +151,8 @@ public:
     const std::string name =
         fmt::format("{} {}", fmt::join(members, ","), purpose);
     auto &link = links_[name];
+    if (!link)
+      opened.push_back({members, purpose});
     const auto me = std::find(members.begin(), members.end(), rank_);
     if (!link)
       link = std::make_unique<FakeLink>(mail_, name, int(me - members.begin()),
@@ -224,6 +229,88 @@ TEST(DenseComm, TransfersPackWhatIsStrided) {
     ASSERT_TRUE(receiver->run({b->get(), {}, in, nullptr}).ok());
     for (int64_t i = 0; i < 15; ++i)
       EXPECT_EQ(to.at(i), 100 + double(step * i));
+  }
+}
+
+// Communicators that ranks prepare in any order are opened before a step, each
+// once, in an order in which no two ranks wait for each other: as long as some
+// are not open, one of them is what all of its members open next.
+TEST(DenseComm, AllRanksOpenInAnOrderThatEnds) {
+  std::mt19937 random(9);
+  auto device = std::make_shared<cuda::EmulatedDevice>();
+  cuda::CudaBackend backend(device);
+  Mailbox mail;
+  for (int round = 0; round < 40; ++round) {
+    const int ranks = 2 + int(random() % 5);
+    InprocWorld world(ranks);
+    struct Use {
+      std::vector<int> members;
+      std::string channel;
+      bool transfer;
+    };
+    std::vector<Use> uses;
+    for (int i = 0; i < 12; ++i) {
+      Use use{{}, i % 3 ? "gradients" : "compute", random() % 2 == 0};
+      while (use.members.size() < 2) {
+        use.members.clear();
+        for (int r = 0; r < ranks; ++r)
+          if (random() % 2)
+            use.members.push_back(r);
+      }
+      if (use.transfer)
+        use.members.resize(2);
+      uses.push_back(use);
+    }
+    Tensor tensor(planpb::F32, {4});
+    const View views[] = {tensor.view()};
+    std::vector<std::unique_ptr<FakeLinks>> links;
+    std::set<FakeLinks::Name> distinct;
+    for (int rank = 0; rank < ranks; ++rank) {
+      links.push_back(std::make_unique<FakeLinks>(mail, world, rank));
+      auto comm = denseCommunicator(*links.back(), backend);
+      std::shuffle(uses.begin(), uses.end(), random);
+      for (const Use &use : uses) {
+        const auto &members = use.members;
+        if (std::find(members.begin(), members.end(), rank) == members.end())
+          continue;
+        CommSpec spec;
+        spec.members = members;
+        spec.channel = use.channel;
+        const bool sends = members[0] == rank;
+        if (use.transfer) {
+          spec.kind = sends ? CommSpec::Send : CommSpec::Recv;
+          spec.peer = sends ? members[1] : members[0];
+        }
+        const std::span<const View> all(views), none;
+        auto made = comm->prepare(spec, use.transfer && !sends ? none : all,
+                                  use.transfer && sends ? none : all);
+        ASSERT_TRUE(made.ok()) << made.status().str();
+      }
+      EXPECT_TRUE(links.back()->opened.empty());
+      ASSERT_TRUE(comm->open().ok());
+      for (const auto &name : links.back()->opened)
+        distinct.insert(name);
+    }
+    std::vector<size_t> next(size_t(ranks), 0);
+    size_t open = 0;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const auto &name : distinct) {
+        const bool all =
+            std::all_of(name.first.begin(), name.first.end(), [&](int member) {
+              const auto &order = links[size_t(member)]->opened;
+              return next[size_t(member)] < order.size() &&
+                     order[next[size_t(member)]] == name;
+            });
+        if (!all)
+          continue;
+        for (int member : name.first)
+          ++next[size_t(member)];
+        ++open;
+        moved = true;
+      }
+    }
+    EXPECT_EQ(open, distinct.size());
   }
 }
 

@@ -14,6 +14,9 @@ namespace merak::cuda {
 
 namespace {
 
+// Of new memory, what gets rubbish that is the same in every run.
+constexpr uint64_t kFilled = 1 << 20;
+
 using HostKernel = void (*)(HostBlock &block, const void *args);
 
 // Bytes of the arguments, which are copied when a kernel is launched.
@@ -57,6 +60,8 @@ void runGrid(HostKernel kernel, const void *args, int64_t blocks, int threads) {
 EmulatedDevice::EmulatedDevice(Emulation emulation) : emulation_(emulation) {
   info_ = {"emulated device", emulation.major, emulation.minor,
            emulation.processors};
+  if (emulation.seed != 0)
+    queues_ = std::make_unique<EmulatedStreams>(emulation.seed);
 }
 
 EmulatedDevice::~EmulatedDevice() {
@@ -78,9 +83,9 @@ Result<void *> EmulatedDevice::allocate(uint64_t bytes) {
   if (!memory)
     return Status::error("out of memory");
   // Device memory is not cleared. Of a large workspace, the part that is used.
-  std::memset(memory, 0xcd, std::min<uint64_t>(rounded, 1 << 20));
+  std::memset(memory, 0xcd, std::min<uint64_t>(rounded, kFilled));
   std::lock_guard lock(mutex_);
-  memory_[memory] = bytes;
+  memory_[memory] = {bytes, blocks_++};
   used_ += bytes;
   most_ = std::max(most_, used_);
   return memory;
@@ -89,7 +94,7 @@ Result<void *> EmulatedDevice::allocateHost(uint64_t bytes) {
   MERAK_RETURN_IF_ERROR(captures_.allocates());
   void *memory = std::malloc(std::max<uint64_t>(bytes, 1));
   std::lock_guard lock(mutex_);
-  memory_[memory] = 0;
+  memory_[memory] = {};
   return memory;
 }
 void EmulatedDevice::free(void *memory) {
@@ -97,13 +102,20 @@ void EmulatedDevice::free(void *memory) {
   auto found = memory_.find(memory);
   if (found == memory_.end())
     std::abort();
-  used_ -= found->second;
+  used_ -= found->second.bytes;
   memory_.erase(found);
   std::free(memory);
 }
 void EmulatedDevice::release(void *memory) {
   if (!captures_.allocates().ok())
     std::abort();
+  if (queues_) // as the driver does
+    queues_->drain();
+  free(memory);
+}
+void EmulatedDevice::releaseHost(void *memory) {
+  if (queues_)
+    queues_->drain();
   free(memory);
 }
 Result<uint64_t> EmulatedDevice::freeBytes() {
@@ -119,12 +131,32 @@ uint64_t EmulatedDevice::mostBytes() const {
   return most_;
 }
 
+uint64_t EmulatedDevice::contentHash() const {
+  std::lock_guard lock(mutex_);
+  std::map<uint64_t, std::string_view> blocks;
+  for (const auto &[memory, block] : memory_)
+    if (block.bytes > 0)
+      blocks[block.number] = {static_cast<const char *>(memory),
+                              std::min(block.bytes, kFilled)};
+  uint64_t hash = 0;
+  for (const auto &[number, bytes] : blocks)
+    hash = hash * 31 + std::hash<std::string_view>()(bytes);
+  return hash;
+}
+std::vector<size_t> EmulatedDevice::waits() const {
+  std::lock_guard lock(mutex_);
+  return waits_;
+}
+
 Status EmulatedDevice::enqueue(Stream stream, EmulatedWork work,
                                const void *kernel) const {
   auto taken = captures_.take(stream, work, kernel, emulation_.captures);
   if (!taken.ok())
     return taken.status();
-  return *taken ? Status() : work();
+  return *taken ? Status() : inTurn(stream, std::move(work));
+}
+Status EmulatedDevice::inTurn(Stream stream, EmulatedWork work) const {
+  return queues_ ? queues_->enqueue(stream, std::move(work)) : work();
 }
 Status EmulatedDevice::copy(void *to, const void *from, uint64_t bytes,
                             Stream stream) {
@@ -142,15 +174,23 @@ Status EmulatedDevice::clear(void *memory, uint64_t bytes, Stream stream) {
 
 Result<Stream> EmulatedDevice::createStream() {
   std::lock_guard lock(mutex_);
-  return *streams_.insert(new char).first;
+  Stream stream = new char;
+  streams_.insert(stream);
+  numbers_[stream] = waits_.size();
+  waits_.push_back(0);
+  return stream;
 }
 void EmulatedDevice::destroyStream(Stream stream) {
+  if (queues_)
+    queues_->destroy(stream);
   std::lock_guard lock(mutex_);
   streams_.erase(stream);
+  numbers_.erase(stream);
   delete static_cast<char *>(stream);
 }
 Status EmulatedDevice::synchronize(Stream stream) {
-  return captures_.hostWaits(stream);
+  MERAK_RETURN_IF_ERROR(captures_.hostWaits(stream));
+  return queues_ ? queues_->synchronize(stream) : Status();
 }
 Result<Event> EmulatedDevice::createEvent() {
   std::lock_guard lock(mutex_);
@@ -172,28 +212,50 @@ Result<double> EmulatedDevice::elapsed(Event from, Event to) {
 }
 void EmulatedDevice::destroyEvent(Event event) {
   captures_.forget(event);
+  if (queues_)
+    queues_->forget(event);
   std::lock_guard lock(mutex_);
   timers_.erase(event);
   events_.erase(event);
   delete static_cast<char *>(event);
+}
+void EmulatedDevice::passTimer(Event event) {
+  std::lock_guard lock(mutex_);
+  if (auto timer = timers_.find(event); timer != timers_.end())
+    timer->second = std::chrono::duration<double>(
+                        std::chrono::steady_clock::now().time_since_epoch())
+                        .count();
 }
 Status EmulatedDevice::record(Event event, Stream stream) {
   {
     std::lock_guard lock(mutex_);
     if (!events_.count(event))
       return Status::error("records an event that does not exist");
-    if (auto timer = timers_.find(event); timer != timers_.end())
-      timer->second = std::chrono::duration<double>(
-                          std::chrono::steady_clock::now().time_since_epoch())
-                          .count();
   }
-  return captures_.record(event, stream);
+  MERAK_RETURN_IF_ERROR(captures_.record(event, stream));
+  if (queues_ && !captures_.captures(stream))
+    return queues_->record(event, stream, [=, this] { passTimer(event); });
+  passTimer(event);
+  return {};
+}
+bool EmulatedDevice::loses(Stream stream) {
+  std::lock_guard lock(mutex_);
+  auto found = numbers_.find(stream);
+  if (found == numbers_.end())
+    return false;
+  const std::pair wait(found->second, waits_[found->second]++);
+  return emulation_.lost == wait;
 }
 Status EmulatedDevice::wait(Stream stream, Event event) {
-  return captures_.wait(stream, event);
+  if (loses(stream))
+    return {};
+  MERAK_RETURN_IF_ERROR(captures_.wait(stream, event));
+  return queues_ && !captures_.captures(stream) ? queues_->wait(stream, event)
+                                                : Status();
 }
 Status EmulatedDevice::synchronizeEvent(Event event) {
-  return captures_.hostWaitsFor(event);
+  MERAK_RETURN_IF_ERROR(captures_.hostWaitsFor(event));
+  return queues_ ? queues_->synchronizeEvent(event) : Status();
 }
 
 Status EmulatedDevice::beginCapture(Stream stream) {
@@ -211,7 +273,11 @@ Result<std::unique_ptr<Graph>> EmulatedDevice::endCapture(Stream stream) {
       [](Function function, Grid grid, size_t operands,
          const std::vector<uint64_t> &words) {
         return work(function, grid, operands, words);
-      }));
+      },
+      [this](Stream own, EmulatedWork all) {
+        return inTurn(own, std::move(all));
+      },
+      emulation_.seed));
 }
 Result<Node> EmulatedDevice::lastCaptured(Stream stream) {
   return captures_.last(stream);

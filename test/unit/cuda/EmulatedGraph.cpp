@@ -2,29 +2,52 @@
 
 namespace merak::cuda {
 
-Status EmulatedGraph::launch(Stream) {
-  // Of what may come next the first, or the last, taking turns.
-  const bool backwards = launches_++ % 2 == 0;
-  std::vector<size_t> open(entries_.size());
-  std::vector<std::vector<size_t>> before(entries_.size());
-  std::set<size_t> ready;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    open[i] = entries_[i].after.size();
-    for (size_t other : entries_[i].after)
+namespace {
+
+using Ready = std::set<size_t>;
+
+// Runs the entries; `pick` chooses among those that may come next.
+Status runEntries(const std::vector<EmulatedGraph::Entry> &entries,
+                  const std::function<Ready::iterator(Ready &)> &pick) {
+  std::vector<size_t> open(entries.size());
+  std::vector<std::vector<size_t>> before(entries.size());
+  Ready ready;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    open[i] = entries[i].after.size();
+    for (size_t other : entries[i].after)
       before[other].push_back(i);
     if (open[i] == 0)
       ready.insert(i);
   }
   while (!ready.empty()) {
-    const auto next = backwards ? std::prev(ready.end()) : ready.begin();
+    const auto next = pick(ready);
     const size_t i = *next;
     ready.erase(next);
-    MERAK_RETURN_IF_ERROR(entries_[i].work());
+    MERAK_RETURN_IF_ERROR(entries[i].work());
     for (size_t later : before[i])
       if (--open[later] == 0)
         ready.insert(later);
   }
   return {};
+}
+
+} // namespace
+
+// What a launch was asked for does not change by later updates.
+Status EmulatedGraph::launch(Stream stream) {
+  const uint64_t number = launches_++;
+  if (seed_ == 0) // of what may come next the first, or the last, in turns
+    return submit_(stream, [entries = entries_, number] {
+      return runEntries(entries, [=](Ready &ready) {
+        return number % 2 == 0 ? std::prev(ready.end()) : ready.begin();
+      });
+    });
+  return submit_(stream, [entries = entries_, seed = seed_ + number] {
+    std::mt19937_64 draw(seed);
+    return runEntries(entries, [&](Ready &ready) {
+      return std::next(ready.begin(), int64_t(draw() % ready.size()));
+    });
+  });
 }
 
 Result<EmulatedGraph::Entry *> EmulatedGraph::entry(Node node,
@@ -188,6 +211,11 @@ Status EmulatedCaptures::allocates() {
   return streams_.empty() ? Status()
                           : breaks(*streams_.begin()->second.capture,
                                    "memory is taken during a capture");
+}
+
+bool EmulatedCaptures::captures(Stream stream) {
+  std::lock_guard lock(mutex_);
+  return streams_.count(stream) > 0;
 }
 
 Result<Node> EmulatedCaptures::last(Stream stream) {

@@ -5,19 +5,15 @@
 // error.
 //
 // A launch does the work in an order that the dependencies allow and that
-// differs from launch to launch, so that a missing dependency shows.
+// differs from launch to launch, so that a missing dependency shows; with a
+// seed each time in one that it draws.
 #pragma once
 
-#include "runtime/backends/cuda/Device.h"
+#include "test/unit/cuda/EmulatedStreams.h"
 
-#include <functional>
-#include <map>
-#include <mutex>
 #include <set>
 
 namespace merak::cuda {
-
-using EmulatedWork = std::function<Status()>;
 
 class EmulatedGraph : public Graph {
 public:
@@ -30,10 +26,14 @@ public:
   using ReworkFunction = std::function<EmulatedWork(
       Function, Grid, size_t, const std::vector<uint64_t> &)>;
 
+  // `submit` does the work of a launch in its stream's turn.
+  using Submit = std::function<Status(Stream, EmulatedWork)>;
+
   EmulatedGraph(std::vector<Entry> entries, Rework rework,
-                ReworkFunction reworkFunction)
+                ReworkFunction reworkFunction, Submit submit, uint64_t seed)
       : entries_(std::move(entries)), rework_(std::move(rework)),
-        reworkFunction_(std::move(reworkFunction)) {}
+        reworkFunction_(std::move(reworkFunction)), submit_(std::move(submit)),
+        seed_(seed) {}
   size_t operations() const override { return entries_.size(); }
   Status launch(Stream stream) override;
   Status update(Node node, KernelId kernel, Grid grid,
@@ -46,7 +46,8 @@ private:
   std::vector<Entry> entries_;
   Rework rework_;
   ReworkFunction reworkFunction_;
-  uint64_t launches_ = 0;
+  Submit submit_;
+  uint64_t seed_, launches_ = 0;
 };
 
 // What identifies a kernel of kernels/Kernels.h among entries.
@@ -67,6 +68,7 @@ public:
   Status hostWaits(Stream stream);
   Status hostWaitsFor(Event event);
   Status allocates();
+  bool captures(Stream stream);
   Result<Node> last(Stream stream);
   void forget(Event event);
 

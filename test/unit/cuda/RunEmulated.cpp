@@ -4,6 +4,7 @@
 //
 //   MERAK_EMULATED_BYTES     memory of the device
 //   MERAK_EMULATED_CAPTURES  operations that a capture takes before it fails
+//   MERAK_EMULATED_SEED      draws the order in which streams do their work
 //   --ranks=env              this rank alone, all others mirror it
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/launch/RunMain.h"
@@ -21,6 +22,8 @@ int main(int argc, char **argv) {
     emulation.memory = std::strtoull(bytes, nullptr, 10);
   if (const char *most = std::getenv("MERAK_EMULATED_CAPTURES"))
     emulation.captures = std::strtoull(most, nullptr, 10);
+  if (const char *seed = std::getenv("MERAK_EMULATED_SEED"))
+    emulation.seed = std::strtoull(seed, nullptr, 10);
   auto device = std::make_shared<cuda::EmulatedDevice>(emulation);
   runtime::BackendRegistry backends;
   backends["cpu"] =

@@ -1,0 +1,71 @@
+// Where the buffers of a program lie. Packed: in one allocation, at the offsets
+// of the plan. Separate: each buffer in an allocation of its own, with a red
+// zone before and behind each of its slots, so that accesses beyond a buffer do
+// not find another one there:
+//
+//   - what is written into a zone is found by `check`;
+//   - as f32, bf16 and f16 a zone is no number: values that are read from it
+//     come out of a run with --check-numerics. Not the same one in every zone,
+//     and a signalling one, so that neither a copy nor a sum of what lies in
+//     one zone passes for another;
+//   - on the host, built for AddressSanitizer, zones are poisoned;
+//   - compute-sanitizer sees the ends of the allocations.
+//
+// Operands of one joined collective stay beside each other (Joined.h).
+#pragma once
+
+#include "runtime/core/Backend.h"
+
+namespace merak::runtime {
+
+class Arena {
+public:
+  static constexpr uint64_t kZone = 16384; // bytes, at least
+
+  // The backend and the program must outlive the arena.
+  Arena(const planpb::Program &program, Backend &backend)
+      : program_(program), backend_(backend) {}
+  ~Arena();
+  Arena(const Arena &) = delete;
+  Arena &operator=(const Arena &) = delete;
+
+  // Bytes that `take` allocates.
+  static uint64_t bytes(const planpb::Program &program, bool separate);
+  Status take(bool separate);
+
+  bool isSeparate() const { return separate_; }
+  // Of slot 0, and from one slot to the next.
+  char *base(int buffer) const { return places_[size_t(buffer)].base; }
+  uint64_t stride(int buffer) const { return places_[size_t(buffer)].stride; }
+
+  // Whether the zones of a slot are as they were; of packed buffers, yes.
+  // Waits for the stream.
+  Status check(int buffer, uint32_t slot, StreamHandle stream) const;
+  // All of them.
+  Status checkAll(StreamHandle stream) const;
+
+private:
+  struct Zone {
+    char *begin = nullptr;
+    uint64_t bytes = 0;
+    uint64_t number = 0; // of the arena's
+  };
+  struct Place {
+    char *base = nullptr;
+    uint64_t stride = 0;
+    Zone before, behind; // of slot 0
+  };
+  Status takeSeparate();
+  Status fill(Zone zone);
+  Status checkZone(Zone zone, int buffer, bool behind,
+                   StreamHandle stream) const;
+
+  const planpb::Program &program_;
+  Backend &backend_;
+  bool separate_ = false;
+  std::vector<Place> places_; // by buffer
+  std::vector<void *> blocks_;
+  std::vector<Zone> zones_;
+};
+
+} // namespace merak::runtime
