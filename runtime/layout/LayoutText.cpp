@@ -109,7 +109,7 @@ private:
     DimLayout result;
     do
       result.factors.push_back(factor());
-    while (ok() && takeWord("x"));
+    while (take('x')); // also right before a size
     return result;
   }
 
