@@ -189,9 +189,11 @@ std::vector<int> StepParts::joined(int part) const {
   std::vector<std::vector<int>> backward(w.size());
   for (size_t i = 0; i < w.size(); ++i)
     for (const StepNeed &need : members[size_t(w[i])].needs)
-      if (need.member >= 0 &&
+      // What another part's B makes is there when this one's begins.
+      if (auto it = place.find(need.member);
+          it != place.end() &&
           members[size_t(need.member)].action == StepAction::B)
-        backward[i].push_back(place[need.member]);
+        backward[i].push_back(it->second);
   std::vector<int> order;
   for (int number : joinedOrder(ofB, ofW, backward))
     order.push_back(number < int(b.size()) ? b[size_t(number)]
