@@ -243,8 +243,11 @@ def attempted(tools):
     if code != 1 or row(output, "plans") != ("passed", "1 passed, 0 failed"):
         raise Failed(f"exit code {code}: {harness.last_lines(output, 10)}")
     folder = os.path.join(root, "build/gpu-pack")
+    said, _ = tools.run("merak-run", "--version")
+    found = re.search(r"^cuDNN: .*, found ", said, re.M)
+    lacks = "No such file or directory" if found else "cuDNN: "
     for name, says in (("models", "0 passed, 1 failed"), ("nccl", ""),
-                       ("benchmark", "cuDNN: "),
+                       ("benchmark", lacks),
                        ("calibration", f"no {folder}/results/measured.json: run "
                                        "bench/gpu/run.py first")):
         state, detail = row(output, name)
