@@ -15,8 +15,8 @@ namespace merak::planning {
 // shardings of its own.
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
 
-// Of an estimate from fewer, larger microbatches, which kernels need not be
-// slower for by just their number.
+// What a bound from larger microbatches is multiplied by: per sample they are
+// faster, but fusion and cuts may differ a little.
 constexpr double kSurely = 0.97;
 
 PlanSearch::Bound PlanSearch::boundOf(const Degrees &d, const Degrees &like,
@@ -65,20 +65,19 @@ bool PlanSearch::isSharedByDegrees(const Degrees &d,
 std::vector<PlanSearch::Bound>
 PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
                         const SearchPolicy &policy, bool quick) {
-  std::vector<size_t> like(degrees.size());
-  std::map<int64_t, size_t> most; // by tp
+  std::map<int64_t, size_t> most; // by tp; of degrees that share shardings
+  std::vector<char> shared;
   for (size_t i = 0; i < degrees.size(); ++i) {
-    like[i] = i;
-    if (!isSharedByDegrees(degrees[i], policy))
+    shared.push_back(isSharedByDegrees(degrees[i], policy));
+    if (!shared[i])
       continue;
-    const size_t other = most.try_emplace(degrees[i].tp, i).first->second;
-    if (samplesOf(degrees[i]) > samplesOf(degrees[other]))
-      most[degrees[i].tp] = i;
+    size_t &best = most.try_emplace(degrees[i].tp, i).first->second;
+    if (samplesOf(degrees[i]) > samplesOf(degrees[best]))
+      best = i;
   }
+  std::vector<size_t> like;
   for (size_t i = 0; i < degrees.size(); ++i)
-    if (auto it = most.find(degrees[i].tp);
-        it != most.end() && isSharedByDegrees(degrees[i], policy))
-      like[i] = it->second;
+    like.push_back(shared[i] ? most.at(degrees[i].tp) : i);
   std::map<size_t, std::vector<size_t>> byHome;
   for (size_t i = 0; i < degrees.size(); ++i)
     byHome[homeOf(degrees[like[i]])].push_back(i);
@@ -97,13 +96,13 @@ PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
   return bounds;
 }
 
-bool PlanSearch::refine(std::vector<Bound> &bounds, size_t count,
+bool PlanSearch::refine(std::span<Bound> bounds,
                         const std::vector<Degrees> &degrees,
                         const SearchPolicy &policy, bool quick) {
   std::vector<Bound *> rough;
-  for (size_t i = 0; i < count; ++i)
-    if (bounds[i].rough)
-      rough.push_back(&bounds[i]);
+  for (Bound &bound : bounds)
+    if (bound.rough)
+      rough.push_back(&bound);
   share(
       rough.size(), [&](size_t i) { return homeOf(degrees[rough[i]->index]); },
       [&](PlanSearch &own, size_t i) {
@@ -191,10 +190,9 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   if (quick)
     times.considered += int64_t(degrees.size());
   // Another system's prices have other bounds.
-  const bool bounded = !input.exhaustive && !policy.frontier && !policy.price &&
-                       most > 0 && degrees.size() > most;
   const bool rough =
       degrees.size() > 1 && most > 0 && !policy.frontier && !policy.price;
+  const bool bounded = rough && !input.exhaustive && degrees.size() > most;
   const auto homeOfIndex = [&](size_t i) { return homeOf(degrees[i]); };
   std::vector<Bound> order(degrees.size());
   for (size_t i = 0; i < degrees.size(); ++i) {
@@ -225,10 +223,9 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       ++end;
     // Rough bounds are no higher: what is first by bounds that are none is
     // first of all.
-    std::vector<Bound> rest(order.begin() + begin, order.end());
-    if (refine(rest, end - begin, degrees, policy, quick)) {
-      std::sort(rest.begin(), rest.end());
-      std::copy(rest.begin(), rest.end(), order.begin() + begin);
+    const std::span<Bound> next = std::span(order).subspan(begin, end - begin);
+    if (refine(next, degrees, policy, quick)) {
+      std::sort(order.begin() + begin, order.end());
       continue;
     }
     std::vector<PlanCandidate> found(end - begin);

@@ -295,10 +295,17 @@ void CandidateSet::complete(TriedPlan &attempt) {
 }
 
 void CandidateSet::completeBest(size_t most) {
-  const std::vector<const TriedPlan *> found = finalists(most);
-  for (TriedPlan &attempt : all)
-    if (std::find(found.begin(), found.end(), &attempt) != found.end())
-      complete(attempt);
+  // A price by all microbatches may make way for another finalist.
+  for (bool changed = true; changed;) {
+    changed = false;
+    const std::vector<const TriedPlan *> found = finalists(most);
+    for (TriedPlan &attempt : all)
+      if (attempt.plan.schedule.order.empty() &&
+          std::find(found.begin(), found.end(), &attempt) != found.end()) {
+        complete(attempt);
+        changed |= !attempt.plan.schedule.order.empty();
+      }
+  }
 }
 
 void CandidateSet::improve() {

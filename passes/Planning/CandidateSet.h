@@ -91,7 +91,7 @@ public:
   // The best and the next ones that differ from it and from each other in time,
   // as many as asked for.
   std::vector<const TriedPlan *> finalists(size_t most) const;
-  // Gives the next `most` finalists their lists, and the price by them.
+  // Gives `most` finalists their lists, and the price by them.
   void completeBest(size_t most);
   // Those than which none is faster and needs no more memory, fastest first.
   std::vector<const TriedPlan *> frontier() const;

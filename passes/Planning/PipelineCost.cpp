@@ -25,14 +25,9 @@ std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
                                    const std::vector<int> &begin) {
   // Cuts, by the part behind: crossed towards the first part, the last one.
   std::vector<std::array<char, 2>> crossed(begin.size());
-  auto partOf = [&](int op) {
-    return int(std::upper_bound(begin.begin(), begin.end(), op) -
-               begin.begin()) -
-           1;
-  };
   for (auto [from, to] : problem.weightSums)
-    for (int v = partOf(std::max(from, to)); v > partOf(std::min(from, to));
-         --v)
+    for (int v = partAt(begin, std::max(from, to));
+         v > partAt(begin, std::min(from, to)); --v)
       crossed[v][from < to] = 1;
   std::vector<Transfer> sums;
   auto add = [&](int from, int to) {

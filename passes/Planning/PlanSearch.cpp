@@ -474,7 +474,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
   Status problems;
   CandidateSet candidateSet(policy, quick, input.pinned.stageBegins);
   candidateSet.limit = limit;
-  candidateSet.steady = rough || (!policy.frontier && !policy.price);
+  candidateSet.steady = !policy.frontier && !policy.price;
   if (!quick && policy.cutters.empty() && !policy.frontier)
     candidateSet.margin = kWorthKeeping;
   auto tryWith = [&](const Techniques &techniques) {

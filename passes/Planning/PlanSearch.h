@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 
 namespace merak::planning {
 
@@ -148,6 +149,12 @@ public:
   // The axes that samples are split over, and an axis or its parts, as pinned.
   std::vector<AxisSize> batchAxes(const Degrees &degrees) const;
   std::vector<AxisSize> partsOf(const char *axis, int64_t degree) const;
+  // What prices of these degrees are made with.
+  StageCostOptions costsOf(const Degrees &degrees, int overlap) const;
+  PipelineShape shapeOf(const Degrees &degrees) const {
+    return makePipelineShape(input.cluster, degrees, input.memoryBytes,
+                             input.reduction);
+  }
 
 private:
   int64_t samplesOf(const Degrees &d) const { // of a microbatch
@@ -164,7 +171,6 @@ private:
   // Of a strategy without seams: what each class is split over.
   Result<Assignment> assignMixed(const Degrees &degrees,
                                  const Techniques &techniques);
-  StageCostOptions costsOf(const Degrees &degrees, int overlap) const;
   Status checkOverlap(const Degrees &degrees, const Techniques &techniques);
   Status splitPinned(const Degrees &degrees, Assignment &out) const;
   Result<SearchResult> searchSplits(const Assignment &base, int64_t tp,
@@ -172,10 +178,6 @@ private:
   // The techniques that a policy tries with these degrees.
   std::vector<Techniques> techniquesOf(const Degrees &degrees,
                                        const SearchPolicy &policy) const;
-  PipelineShape shapeOf(const Degrees &degrees) const {
-    return makePipelineShape(input.cluster, degrees, input.memoryBytes,
-                             input.reduction);
-  }
   // What no plan of given degrees can do without.
   struct Bound {
     double seconds = 0;
@@ -194,10 +196,9 @@ private:
   bool isSharedByDegrees(const Degrees &degrees, const SearchPolicy &policy);
   std::vector<Bound> roughBounds(const std::vector<Degrees> &degrees,
                                  const SearchPolicy &policy, bool quick);
-  // Replaces those of the first `count` that are rough; false if none was.
-  bool refine(std::vector<Bound> &bounds, size_t count,
-              const std::vector<Degrees> &degrees, const SearchPolicy &policy,
-              bool quick);
+  // Replaces those that are rough; false if none was.
+  bool refine(std::span<Bound> bounds, const std::vector<Degrees> &degrees,
+              const SearchPolicy &policy, bool quick);
   std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
                                         const SearchPolicy &policy, bool quick,
                                         size_t most);

@@ -4,6 +4,7 @@
 #include "passes/Planning/StepSketch.h"
 
 #include <algorithm>
+#include <array>
 
 namespace merak::planning {
 
@@ -29,27 +30,27 @@ static StepLinks linksOf(const costmodel::Cluster &cluster, const Degrees &d) {
   return links;
 }
 
-static StageCostOptions costsOf(const SearchInput &input, const Degrees &d) {
-  StageCostOptions costs;
-  costs.cluster = input.cluster;
-  costs.tp = d.tp;
-  costs.microbatches = d.microbatches;
-  costs.train = input.train;
-  costs.statePerParameter = input.statePerParameter;
-  costs.updateKernel = input.updateKernel;
-  costs.updateTraffic = input.updateTraffic;
-  costs.reduction = input.reduction;
-  return costs;
+// Tasks of all microbatches above which a sketch takes too long: a million need
+// a fifth of a second and 60 MB.
+constexpr size_t kMostTasks = 1'000'000;
+
+static size_t tasksOf(const StepTasks &tasks, int64_t microbatches) {
+  size_t all = 0;
+  for (const std::array<PartTasks, 3> &part : tasks.parts)
+    for (const PartTasks &list : part)
+      all += list.tasks.size();
+  return all * size_t(microbatches);
 }
 
 std::optional<double> sketchedSeconds(PlanSearch &search,
                                       const SearchInput &input,
                                       const PlanCandidate &candidate) {
   const Degrees &d = candidate.degrees;
+  if (candidate.techniques.overlap > 0 || !input.train)
+    return std::nullopt;
   Result<const PlanSearch::Sharding *> made =
       search.sharding(d, candidate.techniques);
-  if (!made.ok() || candidate.techniques.overlap > 0 || !input.train ||
-      !(*made)->problem.joins.empty())
+  if (!made.ok() || !(*made)->problem.joins.empty())
     return std::nullopt;
   // A sharding may have been made for other degrees of the same parts.
   Result<Assignment> assignment = search.assign(d, candidate.techniques);
@@ -59,13 +60,11 @@ std::optional<double> sketchedSeconds(PlanSearch &search,
   if (!outcome.ok())
     return std::nullopt;
   Result<StepTasks> tasks =
-      makeStepTasks(*input.graph, *assignment, *outcome, costsOf(input, d),
-                    candidate.plan.begin);
-  if (!tasks.ok())
+      makeStepTasks(*input.graph, *assignment, *outcome,
+                    search.costsOf(d, /*overlap=*/0), candidate.plan.begin);
+  if (!tasks.ok() || tasksOf(*tasks, d.microbatches) > kMostTasks)
     return std::nullopt;
-  const PipelineShape shape =
-      makePipelineShape(input.cluster, d, input.memoryBytes, input.reduction);
-  const StepTimes step = sketchStep(*tasks, *(*made)->model, shape,
+  const StepTimes step = sketchStep(*tasks, *(*made)->model, search.shapeOf(d),
                                     candidate.plan, linksOf(input.cluster, d));
   return step.finished ? std::optional(step.seconds) : std::nullopt;
 }

@@ -10,7 +10,7 @@ namespace merak::planning {
 
 // Seconds of a step; none: the plan has what no sketch has yet, overlapping
 // submicrobatches, parameters stored in parts or sums that the backward pass
-// waits for.
+// waits for, or more tasks than are worth the time.
 std::optional<double> sketchedSeconds(PlanSearch &search,
                                       const SearchInput &input,
                                       const PlanCandidate &candidate);

@@ -78,8 +78,7 @@ double bytesOf(const StageCost &cost, const ScheduleLists &lists,
                const std::vector<int> &begin, int v) {
   double bytes = fixedOf(cost) + bytesOf(cost.held, lists.copies[v]);
   for (const ArrivingValue &value : cost.arriving) {
-    auto next = std::upper_bound(begin.begin(), begin.end(), value.from);
-    int distance = std::abs(int(next - begin.begin()) - 1 - v);
+    const int distance = std::abs(partAt(begin, value.from) - v);
     bytes += value.bytes * lists.copiesFrom(distance, v).at(value.life, true);
   }
   return bytes;

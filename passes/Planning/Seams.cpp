@@ -1,6 +1,6 @@
 #include "passes/Planning/Seams.h"
 
-#include "passes/Planning/UnionFind.h"
+#include "runtime/plan/UnionFind.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -17,6 +17,7 @@
 #include "passes/Planning/ParameterLinks.h"
 #include "passes/Planning/SubmicrobatchTimes.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -26,6 +27,15 @@
 #include <unordered_map>
 
 namespace merak::planning {
+
+// Of a model whose parts begin at `begin`, which ends with the number of its
+// ops: the part that has an op; of none (-1) the last one.
+inline int partAt(const std::vector<int> &begin, int op) {
+  return op < 0 ? int(begin.size()) - 2
+                : int(std::upper_bound(begin.begin(), begin.end(), op) -
+                      begin.begin()) -
+                      1;
+}
 
 struct StageOp {
   std::string name;

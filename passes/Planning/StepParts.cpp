@@ -6,10 +6,11 @@
 
 namespace merak::planning {
 
-static ListOf listOf(StepAction action) {
-  return action == StepAction::B   ? ListOf::B
-         : action == StepAction::W ? ListOf::W
-                                   : ListOf::F;
+// In which action tasks of a list of a microbatch are first made.
+static StepAction actionOf(int list) {
+  return list == int(ListOf::F)   ? StepAction::F
+         : list == int(ListOf::B) ? StepAction::B
+                                  : StepAction::W;
 }
 
 StepParts::StepParts(const StepTasks &tasks, const StageModel &model,
@@ -24,11 +25,7 @@ StepParts::StepParts(const StepTasks &tasks, const StageModel &model,
 }
 
 int StepParts::homeOf(const StepTask &task) const {
-  if (task.at < 0)
-    return count() - 1;
-  return int(std::upper_bound(plan.begin.begin(), plan.begin.end(), task.at) -
-             plan.begin.begin()) -
-         1;
+  return partAt(plan.begin, task.at);
 }
 
 int StepParts::addMember(int part, StepAction action, const StepMember &like) {
@@ -103,9 +100,7 @@ void StepParts::chooseRepeated() {
 
 int StepParts::messageFor(const TaskId &need, int part, StepAction reader) {
   const StepTask &task = tasks.lists[size_t(need.list)][size_t(need.task)];
-  const StepAction made = need.list == int(ListOf::F)   ? StepAction::F
-                          : need.list == int(ListOf::B) ? StepAction::B
-                                                        : StepAction::W;
+  const StepAction made = actionOf(need.list);
   const int from = find(homeOf(task), made, need.task);
   if (from < 0 || homeOf(task) == part)
     return -1;
@@ -127,9 +122,7 @@ StepNeed StepParts::needOf(const StepMember &reader, const TaskId &need) {
     if (out.member < 0)
       out.member = find(reader.part, StepAction::F, need.task);
   } else {
-    out.member = find(
-        reader.part,
-        need.list == int(ListOf::B) ? StepAction::B : StepAction::W, need.task);
+    out.member = find(reader.part, actionOf(need.list), need.task);
   }
   // Another part of the same stage has it as it is.
   if (const int made = out.member < 0 ? madeBy(need) : -1;
@@ -214,24 +207,18 @@ double StepParts::beforeFirst(int part) const {
   return seconds;
 }
 
-static int partAt(const PipelinePlan &plan, int op) {
-  return int(std::upper_bound(plan.begin.begin(), plan.begin.end(), op) -
-             plan.begin.begin()) -
-         1;
-}
-
 bool StepParts::holds(int stage, const StepUpdate &update) const {
   const std::vector<int> &users =
       model.problem.parameters[size_t(update.parameter)].users;
   return std::any_of(users.begin(), users.end(), [&](int user) {
-    return stageOf(partAt(plan, user)) == stage;
+    return stageOf(partAt(plan.begin, user)) == stage;
   });
 }
 
 int StepParts::firstHolder(const StepUpdate &update) const {
   int first = shape.stages;
   for (int user : model.problem.parameters[size_t(update.parameter)].users)
-    first = std::min(first, stageOf(partAt(plan, user)));
+    first = std::min(first, stageOf(partAt(plan.begin, user)));
   return first;
 }
 
@@ -263,9 +250,7 @@ std::vector<int> StepParts::updateTasks(int stage) const {
 int StepParts::madeBy(const TaskId &task) const {
   if (task.list < 0 || task.list == int(ListOf::U))
     return -1;
-  const StepAction made = task.list == int(ListOf::F)   ? StepAction::F
-                          : task.list == int(ListOf::B) ? StepAction::B
-                                                        : StepAction::W;
+  const StepAction made = actionOf(task.list);
   return find(homeOf(tasks.lists[size_t(task.list)][size_t(task.task)]), made,
               task.task);
 }

@@ -8,13 +8,6 @@
 
 namespace merak::planning {
 
-static int partAt(const std::vector<int> &begin, int op) {
-  return op < 0 ? int(begin.size()) - 2
-                : int(std::upper_bound(begin.begin(), begin.end(), op) -
-                      begin.begin()) -
-                      1;
-}
-
 // The task that makes a value, or that stores it where a collective cannot add
 // to what is there.
 TaskId StageProblemBuilder::makerOf(int list, int value) {
@@ -166,22 +159,21 @@ Result<StepTasks> StageProblemBuilder::steps(const std::vector<int> &begin) {
   readOps();
   listActions(false);
   for (const Conversion &conversion : outcome.conversions)
-    if (conversion.life || conversion.kind == ConversionKind::ReduceScatter ||
-        isScatteredEach(graph, conversion))
-      if (conversion.life || conversion.phase == Phase::Update)
-        return Status::error("parameters that are stored in parts");
+    if (conversion.life || (conversion.phase == Phase::Update &&
+                            (conversion.kind == ConversionKind::ReduceScatter ||
+                             isScatteredEach(graph, conversion))))
+      return Status::error("parameters that are stored in parts");
   std::array<std::vector<Sums>, 3> unused;
   makeLinks();
   makeTensors();
   makeTasks(unused); // and with them `runs`
-  for (ListOf list : {ListOf::U}) {
-    std::vector<int> &at = runs[size_t(list)];
-    for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
-      at.push_back(int(i));
-    for (size_t i = 0; i < lists[size_t(list)].ops.size(); ++i)
-      for (int member : kernels[size_t(list)].ops[i].members)
-        at[size_t(member)] = int(i);
-  }
+  const ActionOps &update = lists[size_t(ListOf::U)];
+  std::vector<int> &runsOfUpdate = runs[size_t(ListOf::U)];
+  for (size_t i = 0; i < update.ops.size(); ++i)
+    runsOfUpdate.push_back(int(i));
+  for (size_t i = 0; i < update.ops.size(); ++i)
+    for (int member : kernels[size_t(ListOf::U)].ops[i].members)
+      runsOfUpdate[size_t(member)] = int(i);
   makeParameters();
   std::map<std::string, int> parameters; // by name
   for (size_t p = 0; p < out.parameters.size(); ++p)
@@ -199,7 +191,6 @@ Result<StepTasks> StageProblemBuilder::steps(const std::vector<int> &begin) {
       step.parts[part][size_t(list)] = partTasks(list, int(part), on);
   }
   std::map<int, int> gradients; // values of U, by tensor
-  const ActionOps &update = lists[size_t(ListOf::U)];
   for (size_t v = 0; v < update.values.size(); ++v)
     if (update.values[v].updates)
       gradients[update.values[v].tensor] = int(v);

@@ -1,12 +1,12 @@
 #include "runtime/core/Arena.h"
 
 #include "runtime/plan/Joined.h"
+#include "runtime/plan/UnionFind.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -42,25 +42,20 @@ struct Block {
 };
 
 std::vector<Block> blocksOf(const planpb::Program &program) {
-  std::vector<int> leader(size_t(program.buffers_size()));
-  std::iota(leader.begin(), leader.end(), 0);
-  auto find = [&](int buffer) {
-    while (leader[buffer] != buffer)
-      buffer = leader[buffer] = leader[leader[buffer]];
-    return buffer;
-  };
+  const size_t count = size_t(program.buffers_size());
+  UnionFind joined(count);
   for (const planpb::Procedure &procedure : program.procedures())
     for (const planpb::Instruction &instruction : procedure.instructions())
       if (isJoined(instruction))
         for (const planpb::Operand &operand : instruction.inputs())
           if (std::max(operand.buffer(), instruction.inputs(0).buffer()) <
-              leader.size())
-            leader[find(int(operand.buffer()))] =
-                find(int(instruction.inputs(0).buffer()));
+              count)
+            joined.unite(int(operand.buffer()),
+                         int(instruction.inputs(0).buffer()));
   std::map<int, Block> blocks;
   for (int b = 0; b < program.buffers_size(); ++b) {
     const planpb::Buffer &buffer = program.buffers(b);
-    auto [found, isNew] = blocks.try_emplace(find(b));
+    auto [found, isNew] = blocks.try_emplace(joined.find(b));
     Block &block = found->second;
     const uint64_t end = buffer.offset() + buffer.bytes();
     block.begin =

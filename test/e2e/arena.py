@@ -14,7 +14,6 @@ import re
 import sys
 
 import harness
-import matrix
 import oracle
 import precision
 from harness import Case, Failed
@@ -36,14 +35,6 @@ PLANTED = [("resnet-tiny", "none", "half", "gpipe", []),
            ("resnet-tiny", "pp=2,dp=2", "half", "1f1b", [])]
 
 
-def compile_case(tools, model, mesh, microbatch, schedule, options):
-    plan = tools.path("out.plan")
-    tools.run("merakc", os.path.join(harness.MODELS, model, "model.onnx"), "-o",
-              plan, "-q", *matrix.compile_options(mesh, microbatch, schedule),
-              oracle.optimizer_option(model, "adamw"), *options)
-    return plan, "--data=" + os.path.join(harness.MODELS, model, "data")
-
-
 def train(tools, tool, plan, data, arena):
     log = harness.fresh(tools.path("log.jsonl"))
     saved = tools.path(arena)
@@ -54,7 +45,7 @@ def train(tools, tool, plan, data, arena):
 
 
 def same(case, tool, tools):
-    plan, data = compile_case(tools, *case)
+    plan, data = oracle.compile_adamw(tools, *case)
     packed = train(tools, tool, plan, data, "packed")
     separate = train(tools, tool, plan, data, "separate")
     if separate != packed:
@@ -62,7 +53,7 @@ def same(case, tool, tools):
 
 
 def planted(case, tool, tools):
-    plan, data = compile_case(tools, *case)
+    plan, data = oracle.compile_adamw(tools, *case)
     broken = tools.path("broken.plan")
     said, _ = tools.run("merak-plant-overrun", plan, broken)
     index, kernel, buffer = said.split()

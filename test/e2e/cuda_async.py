@@ -36,14 +36,6 @@ LOST = [
 ]
 
 
-def compile_case(tools, model, mesh, microbatch, schedule, options):
-    plan = tools.path("out.plan")
-    tools.run("merakc", os.path.join(harness.MODELS, model, "model.onnx"), "-o",
-              plan, "-q", *matrix.compile_options(mesh, microbatch, schedule),
-              oracle.optimizer_option(model, "adamw"), *options)
-    return plan, "--data=" + os.path.join(harness.MODELS, model, "data")
-
-
 def train(tools, plan, data, seed, *options, save=True):
     """Losses and norms, and the weights."""
     tools.extra = {**getattr(tools, "extra", {}), "MERAK_EMULATED_SEED": str(seed)}
@@ -67,11 +59,11 @@ def same(tools, plan, data, *options, save=True):
 
 
 def orders(case, tools):
-    same(tools, *compile_case(tools, *case))
+    same(tools, *oracle.compile_adamw(tools, *case))
 
 
 def graphs(mesh, tools):
-    plan, data = compile_case(tools, "gpt2-tiny", mesh, "half", "1f1b", [])
+    plan, data = oracle.compile_adamw(tools, "gpt2-tiny", mesh, "half", "1f1b", [])
     sizes = matrix.degrees(mesh)
     tools.extra = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
                    "MASTER_PORT": "1",
@@ -80,7 +72,7 @@ def graphs(mesh, tools):
 
 
 def lost(case, tools):
-    plan, data = compile_case(tools, *case)
+    plan, data = oracle.compile_adamw(tools, *case)
     out, _ = tools.run("merak-lost-waits", plan, data.removeprefix("--data="),
                        str(LOST_SEEDS), expect=None)
     if tools.returncode != 0:

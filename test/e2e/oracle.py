@@ -44,6 +44,16 @@ def optimizer_option(model, optimizer):
             f"weight_decay={o['weight_decay']}")
 
 
+def compile_adamw(tools, model, mesh, microbatch, schedule, options):
+    """The plan, and the option for its data."""
+    folder = os.path.join(harness.MODELS, model)
+    plan = tools.path("out.plan")
+    tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan, "-q",
+              *matrix.compile_options(mesh, microbatch, schedule),
+              optimizer_option(model, "adamw"), *options)
+    return plan, "--data=" + os.path.join(folder, "data")
+
+
 def compare_losses(found, wanted):
     if len(found) != len(wanted):
         raise Failed(f"{len(found)} losses, expected {len(wanted)}")

@@ -3,7 +3,8 @@
 #include "passes/Planning/AutoSchedule.h"
 #include "passes/Planning/ScheduleCheck.h"
 
-#include <fstream>
+#include "test/unit/planning/GoldenFile.h"
+
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,13 +13,7 @@
 namespace merak::planning {
 namespace {
 
-const nlohmann::json &golden() {
-  static const nlohmann::json json = [] {
-    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
-    return nlohmann::json::parse(file);
-  }();
-  return json;
-}
+using test::golden;
 
 ListOptions problem(int p, int m, double F, double R, double B, double W,
                     int sets) {

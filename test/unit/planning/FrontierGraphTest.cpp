@@ -3,8 +3,8 @@
 #include "passes/Planning/FrontierGraph.h"
 #include "passes/Planning/FrontierQuery.h"
 #include "test/unit/planning/FrontierGraphs.h"
+#include "test/unit/planning/GoldenFile.h"
 
-#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -19,10 +19,7 @@ namespace {
 // ------------------------------------------------------------------- golden
 
 const json &golden() {
-  static const json file = [] {
-    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/frontier.json");
-    return json::parse(file);
-  }();
+  static const json file = planning::test::goldenFile("frontier.json");
   return file;
 }
 

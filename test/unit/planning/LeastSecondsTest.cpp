@@ -22,14 +22,14 @@ struct Case {
 
 // Random layers, links and techniques; `memory`: a part of what the best plan
 // without a limit needs, 0: not limited.
-std::unique_ptr<Case> makeCase(unsigned seed, double memory) {
+std::unique_ptr<Case> makeCase(unsigned seed, double memory, int batch = 16) {
   std::mt19937 random(seed);
   auto pick = [&](int low, int high) {
     return std::uniform_int_distribution<int>(low, high)(random);
   };
   test::GptOptions options;
   options.layers = pick(3, 6);
-  options.batch = 16;
+  options.batch = batch;
   auto out = std::make_unique<Case>();
   out->model = test::makeGpt(options);
   out->classes = unify(out->model.graph);
@@ -189,6 +189,32 @@ TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
     }
   }
   EXPECT_LT(fewer, all * 3 / 4);
+}
+
+// What may be written has lists of all microbatches, not only a price from few.
+TEST(PlanSearch, PlansInFullHaveTheirLists) {
+  int many = 0;
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, /*memory=*/0, /*batch=*/128);
+    made->input.pinned.mesh = {{"pp", 2}};
+    made->input.pinned.microbatch = 1;
+    PlanSearch search(made->input);
+    for (const PlanCandidate &plan :
+         finalists(search.search(ownPolicy(made->input.pinned)), 100)) {
+      const Schedule &schedule = plan.plan.schedule;
+      many += steadyLengths(schedule.stages, schedule.microbatches).has_value();
+      ASSERT_EQ(schedule.order.size(), size_t(schedule.stages))
+          << plan.degrees.str() << " " << schedule.name;
+      EXPECT_EQ(plan.plan.cost.seconds,
+                pipelineCost(
+                    *(*search.sharding(plan.degrees, plan.techniques))->model,
+                    search.shapeOf(plan.degrees), schedule, plan.plan.begin,
+                    plan.plan.marks)
+                    .seconds)
+          << plan.degrees.str() << " " << schedule.name;
+    }
+  }
+  EXPECT_GT(many, 0);
 }
 
 // Threads ask in any order, and a decision asks alone.

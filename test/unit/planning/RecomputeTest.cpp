@@ -3,20 +3,15 @@
 #include "passes/Planning/Recompute.h"
 #include "passes/Planning/ScheduleCheck.h"
 
-#include <fstream>
+#include "test/unit/planning/GoldenFile.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 namespace merak::planning {
 namespace {
 
-const nlohmann::json &golden() {
-  static const nlohmann::json json = [] {
-    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
-    return nlohmann::json::parse(file)["stage_aware"];
-  }();
-  return json;
-}
+const nlohmann::json &golden() { return test::golden()["stage_aware"]; }
 
 double fraction(const nlohmann::json &pair) {
   return pair[0].get<double>() / pair[1].get<double>();

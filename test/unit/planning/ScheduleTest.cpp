@@ -3,7 +3,8 @@
 // schedule passes another one's test.
 #include "passes/Planning/ScheduleCheck.h"
 
-#include <fstream>
+#include "test/unit/planning/GoldenFile.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -11,13 +12,7 @@
 namespace merak::planning {
 namespace {
 
-const nlohmann::json &golden() {
-  static const nlohmann::json json = [] {
-    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
-    return nlohmann::json::parse(file);
-  }();
-  return json;
-}
+using test::golden;
 
 // The golden 1F1B recomputes on every stage.
 Schedule make(const std::string &name, int stages, int microbatches,

@@ -2,8 +2,9 @@
 // the exact law of a long run against the simulator.
 #include "passes/Planning/ListSchedule.h"
 
+#include "test/unit/planning/GoldenFile.h"
+
 #include <algorithm>
-#include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -11,13 +12,7 @@
 namespace merak::planning {
 namespace {
 
-const nlohmann::json &golden() {
-  static const nlohmann::json json = [] {
-    std::ifstream file(MERAK_SOURCE_DIR "/test/data/golden/schedules.json");
-    return nlohmann::json::parse(file);
-  }();
-  return json;
-}
+using test::golden;
 
 SimulateOptions transferCosts(const nlohmann::json &entry, int p) {
   SimulateOptions costs;

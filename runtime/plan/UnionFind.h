@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-namespace merak::planning {
+namespace merak {
 
 class UnionFind {
 public:
@@ -26,4 +26,4 @@ private:
   std::vector<int> parent;
 };
 
-} // namespace merak::planning
+} // namespace merak
