@@ -1,4 +1,5 @@
 #include "dialects/Dist/Regather.h"
+#include "passes/Lowering/Buckets.h"
 #include "passes/Lowering/Passes.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -36,9 +37,59 @@ bool isAwaitedAtOnce(plan::CollectiveOp op) {
          touches(next.getOutputs(), read);
 }
 
+// A collective of what the prologue has left, as a count of tokens: in every
+// microbatch the same. At the begin of the procedure it runs beside all that is
+// in front of its first use.
+class StepCollectives {
+public:
+  explicit StepCollectives(plan::ProgramOp program) {
+    for (auto buffer : program.getOps<plan::BufferOp>())
+      buffers_[buffer.getSymNameAttr()] = buffer;
+  }
+
+  void moveToFront(plan::ProcedureOp procedure) {
+    Block &body = procedure.getBody().front();
+    Operation *behind = nullptr;
+    SmallVector<lowering::Touched> before;
+    for (auto op : llvm::make_early_inc_range(
+             body.getOps<plan::InstructionOpInterface>())) {
+      const lowering::Touched own(op);
+      if (isOfStep(op) &&
+          llvm::none_of(before, [&](const lowering::Touched &other) {
+            return other.conflicts(own);
+          })) {
+        if (behind)
+          op->moveAfter(behind);
+        else
+          op->moveBefore(&body, body.begin());
+        behind = op;
+      } else {
+        before.push_back(own);
+      }
+    }
+  }
+
+private:
+  bool isOfStep(plan::InstructionOpInterface op) const {
+    return isa<plan::CollectiveOp>(*op) &&
+           llvm::all_of(op.getInputs(), [&](Attribute view) {
+             plan::BufferOp buffer = buffers_.lookup(
+                 cast<plan::ViewAttr>(view).getBuffer().getAttr());
+             return !buffer.isTransient() && buffer.getSlots() == 1 &&
+                    buffer.getCategory() == plan::Category::workspace;
+           });
+  }
+
+  lowering::Buffers buffers_;
+};
+
 struct AssignStreamsPass : impl::AssignStreamsBase<AssignStreamsPass> {
   void runOnOperation() override {
-    for (auto program : getOperation().getOps<plan::ProgramOp>())
+    for (auto program : getOperation().getOps<plan::ProgramOp>()) {
+      StepCollectives ofStep(program);
+      for (auto procedure : program.getOps<plan::ProcedureOp>())
+        if (procedure.getAction() != pipe::Action::U)
+          ofStep.moveToFront(procedure);
       program.walk([&](plan::CollectiveOp op) {
         auto axes = cast<ArrayAttr>(program.getGroups()[op.getGroup()]);
         bool overStages = llvm::any_of(axes, [](Attribute axis) {
@@ -51,6 +102,7 @@ struct AssignStreamsPass : impl::AssignStreamsBase<AssignStreamsPass> {
           ++beside;
         }
       });
+    }
   }
 };
 

@@ -122,6 +122,12 @@ private:
       const std::pair kind(lowering::bucketKind(reduction.op, buffers_),
                            reduction.additions.empty());
       auto it = open.find(kind);
+      // What fills a bucket leaves small ones to those that come behind it.
+      if (std::get<0>(kind.first) == plan::Collective::all_reduce &&
+          reduction.bytes >= limit_) {
+        all.emplace_back().add(reduction);
+        continue;
+      }
       if (it == open.end() || !all[it->second].takes(reduction, limit_)) {
         it = open.insert_or_assign(kind, all.size()).first;
         all.emplace_back();

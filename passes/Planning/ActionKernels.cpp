@@ -5,6 +5,7 @@
 #include "runtime/layout/Strides.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace merak::planning {
@@ -92,7 +93,8 @@ private:
         inPlace.insert(part);
   }
 
-  bool assign(int value, const Strides &target, bool sum) {
+  // `uses`: by views on the way to where it goes.
+  bool assign(int value, const Strides &target, bool sum, size_t uses = 0) {
     const ActionValue &of = valueOf(value);
     if (of.maker < 0 || destinations.count(value))
       return false;
@@ -101,18 +103,18 @@ private:
       return false;
     const GraphOp *graphOp = opOf(of.maker);
     // Adding in place leaves no value for other users.
-    if (sum && (!of.users.empty() || of.kept))
+    if (sum && (of.users.size() != uses || of.kept))
       return false;
     bool done = false;
     if (op.moves == Moves::Reshape) {
       const std::vector<int64_t> &from = valueOf(op.operands[0]).shape;
       auto there = layout::reshapedStrides(of.shape, target, from);
-      done = there && assignSource(op.operands[0], *there, sum);
+      done = there && assign(op.operands[0], *there, sum, 1);
     } else if (op.moves == Moves::Transpose) {
       Strides there = target;
       for (size_t d = 0; d < graphOp->perm.size(); ++d)
         there[size_t(graphOp->perm[d])] = target[d];
-      done = assignSource(op.operands[0], there, sum);
+      done = assign(op.operands[0], there, sum, 1);
     }
     if (done)
       return true;
@@ -121,21 +123,6 @@ private:
                 !graphOp || !graphOp->addsInPlace))
       return false;
     destinations[value] = {target, sum};
-    return true;
-  }
-  // A view's source; the view is its one use then.
-  bool assignSource(int value, const Strides &target, bool sum) {
-    const ActionValue &of = valueOf(value);
-    if (!sum)
-      return assign(value, target, false);
-    if (of.users.size() != 1 || of.kept || of.maker < 0 ||
-        destinations.count(value))
-      return false;
-    const ActionOp &op = list.ops[size_t(of.maker)];
-    const GraphOp *graphOp = opOf(of.maker);
-    if (op.moves != Moves::No || !graphOp || !graphOp->addsInPlace)
-      return false;
-    destinations[value] = {target, true};
     return true;
   }
 
@@ -154,16 +141,45 @@ private:
     return outcome.ops[size_t(of.index)].localFlops /
            (which == ListOf::U ? 1 : options.microbatches);
   }
-  void add(int at, costmodel::Kernel kernel) {
-    out.ops[size_t(at)].kernels.push_back(std::move(kernel));
+  void add(int at, costmodel::Kernel work, double whole = 0) {
+    out.ops[size_t(at)].kernels.push_back({std::move(work), whole});
   }
-  void copy(int at, int value, const Strides &from, const Strides &to) {
+  void moveKernels(int from, int to) {
+    if (from == to)
+      return;
+    std::vector<ActionKernel> moved =
+        std::exchange(out.ops[size_t(from)].kernels, {});
+    std::move(moved.begin(), moved.end(),
+              std::back_inserter(out.ops[size_t(to)].kernels));
+  }
+  // Adds the bytes of the distinct elements of an operand.
+  void touch(int value, costmodel::Kernel &work, double &whole) const {
+    const ActionValue &of = valueOf(value);
+    double bytes = of.elementBytes;
+    for (size_t d = 0; d < of.shape.size(); ++d)
+      bytes *= strides[size_t(value)][d] == 0 ? 1 : double(of.shape[d]);
+    work.bytes += bytes;
+    if (!(options.tokens ? of.ofTokens : of.ofSamples))
+      whole += bytes;
+  }
+  // What an instruction adds to is read, too.
+  void touchSums(const std::vector<int> &outputs, costmodel::Kernel &work,
+                 double &whole) const {
+    if (options.microbatches > 1 && which != ListOf::U && areSums(outputs))
+      for (int value : outputs)
+        touch(value, work, whole);
+  }
+  void copy(int at, int value, const Strides &from, const Strides &to,
+            bool sum = false) {
     const ActionValue &of = valueOf(value);
     costmodel::Kernel kernel;
+    double whole = 0;
     kernel.name = costmodel::copyName(of.shape, from, to);
-    kernel.bytes = 2 * of.bytes();
     kernel.dtype = dtypeOf(value);
-    add(at, std::move(kernel));
+    for (int times = sum && options.microbatches > 1 ? 3 : 2; times > 0;
+         --times)
+      touch(value, kernel, whole);
+    add(at, std::move(kernel), whole);
   }
   void fill(int at, double bytes, const std::string &dtype) {
     add(at, {.name = "fill", .bytes = bytes, .dtype = dtype});
@@ -205,7 +221,7 @@ private:
       const ActionValue &of = valueOf(value);
       Strides dense = layout::denseStrides(of.shape);
       if (of.summed && !honoured.count({value, true}))
-        copy(at, value, strides[size_t(value)], dense);
+        copy(at, value, strides[size_t(value)], dense, /*sum=*/true);
       if (of.kept && !honoured.count({value, false}))
         copy(at, value, strides[size_t(value)], dense);
     }
@@ -217,14 +233,14 @@ private:
     std::vector<int> outputs, results;
     int first = -1;
     costmodel::Kernel kernel;
-    double most = 0, written = 0;
+    double most = 0, written = 0, whole = 0;
     for (int op : group) {
       kernel.flops += flopsOf(op);
       for (int value : list.ops[size_t(op)].operands)
         if (!has(group, valueOf(value).maker) && !valueOf(value).splat &&
             inputs.insert(value).second) {
           first = first < 0 ? value : first;
-          kernel.bytes += valueOf(value).bytes();
+          touch(value, kernel, whole);
           most = std::max(most, valueOf(value).elements());
         }
       for (int value : list.ops[size_t(op)].results) {
@@ -238,60 +254,51 @@ private:
         if (!wanted)
           continue;
         outputs.push_back(value);
-        kernel.bytes += of.bytes();
+        touch(value, kernel, whole);
         written = std::max(written, of.elements());
       }
     }
-    // What it adds to is read, too.
-    if (options.microbatches > 1 && which != ListOf::U && areSums(outputs))
-      for (int value : outputs)
-        kernel.bytes += valueOf(value).bytes();
+    touchSums(outputs, kernel, whole);
     kernel.name = costmodel::generatedName(most, written);
     kernel.dtype = dtypeOf(first >= 0 ? first : outputs.front());
     for (int op : group)
       fillOperands(op);
     for (int op : group)
-      if (op != at && !out.ops[size_t(op)].kernels.empty()) {
-        for (costmodel::Kernel &each : out.ops[size_t(op)].kernels)
-          add(at, each);
-        out.ops[size_t(op)].kernels.clear();
-      }
-    add(at, std::move(kernel));
+      moveKernels(op, at);
+    add(at, std::move(kernel), whole);
     out.ops[size_t(at)].members = group;
     finish(at, outputs);
     store(at, results);
   }
 
-  costmodel::Kernel library(int op, const std::vector<int> &inputs,
-                            const std::vector<int> &outputs) const {
+  ActionKernel library(int op, const std::vector<int> &inputs,
+                       const std::vector<int> &outputs) const {
     const GraphOp &of = *opOf(op);
-    costmodel::Kernel kernel;
+    ActionKernel made;
+    costmodel::Kernel &kernel = made.work;
     kernel.name = of.kernel;
     kernel.flops = flopsOf(op);
     std::vector<costmodel::Sizes> in, to;
     for (int value : inputs) {
-      kernel.bytes += valueOf(value).bytes();
+      touch(value, kernel, made.wholeBytes);
       in.push_back(valueOf(value).shape);
     }
     for (int value : outputs) {
-      kernel.bytes += valueOf(value).bytes();
+      touch(value, kernel, made.wholeBytes);
       to.push_back(valueOf(value).shape);
     }
+    touchSums(outputs, kernel, made.wholeBytes);
     if (!inputs.empty() || !outputs.empty())
       kernel.dtype = dtypeOf(inputs.empty() ? outputs[0] : inputs[0]);
     costmodel::describeLibrary(of.kernel.substr(0, of.kernel.find(':')),
                                of.equation, in, to, kernel);
-    return kernel;
+    return made;
   }
 
   void writeProduct(const FusedProduct &product) {
     const int at = product.last;
     fillOperands(product.op);
-    for (costmodel::Kernel &each : out.ops[size_t(product.op)].kernels)
-      if (product.op != at)
-        add(at, each);
-    if (product.op != at)
-      out.ops[size_t(product.op)].kernels.clear();
+    moveKernels(product.op, at);
     std::vector<int> inputs = list.ops[size_t(product.op)].operands;
     if (product.source >= 0)
       inputs = {product.source};
@@ -303,10 +310,10 @@ private:
     if (product.argument >= 0)
       (product.gelu == FusedProduct::Gelu::Gradient ? inputs : outputs)
           .push_back(product.argument);
-    costmodel::Kernel kernel = library(product.op, inputs, outputs);
+    ActionKernel kernel = library(product.op, inputs, outputs);
     for (int op : product.ops)
-      kernel.flops += flopsOf(op);
-    add(at, std::move(kernel));
+      kernel.work.flops += flopsOf(op);
+    out.ops[size_t(at)].kernels.push_back(std::move(kernel));
     out.ops[size_t(at)].members = product.ops;
     out.ops[size_t(at)].members.push_back(product.op);
     finish(at, outputs);
@@ -407,7 +414,8 @@ private:
     case Moves::Concat:
       return writeConcat(number);
     case Moves::No:
-      add(number, library(number, op.operands, op.results));
+      out.ops[size_t(number)].kernels.push_back(
+          library(number, op.operands, op.results));
       return finish(number, op.results);
     }
   }

@@ -12,11 +12,18 @@ namespace merak::planning {
 struct KernelOptions {
   bool gpu = false; // products have epilogues, sums ride on them
   double microbatches = 1;
+  bool tokens = false; // submicrobatches, if any, are of tokens
 };
 
 // What runs where an op stands.
+struct ActionKernel {
+  costmodel::Kernel work;
+  // Of its bytes, those of no submicrobatch: weights, and their gradients,
+  // which each one reads and writes as a whole.
+  double wholeBytes = 0;
+};
 struct OpKernels {
-  std::vector<costmodel::Kernel> kernels;
+  std::vector<ActionKernel> kernels;
   std::vector<int> members; // ops that these do; empty: the op alone
 };
 

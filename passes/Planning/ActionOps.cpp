@@ -47,9 +47,17 @@ public:
       : graph(graph), outcome(outcome), mesh(mesh), home(home),
         everywhere(everywhereOps(graph, outcome)) {
     producer.assign(graph.tensors.size(), -1);
-    for (size_t i = 0; i < graph.ops.size(); ++i)
-      for (int t : graph.ops[i].results)
+    for (size_t t = 0; t < graph.tensors.size(); ++t)
+      varies.push_back(graph.tensors[t].input);
+    for (size_t i = 0; i < graph.ops.size(); ++i) {
+      const std::vector<int> &from = graph.ops[i].operands;
+      const bool any = std::any_of(from.begin(), from.end(),
+                                   [&](int t) { return varies[size_t(t)]; });
+      for (int t : graph.ops[i].results) {
         producer[size_t(t)] = int(i);
+        varies[size_t(t)] = any;
+      }
+    }
     findNodes();
   }
 
@@ -137,6 +145,7 @@ private:
         need(nodeOf(int(i), o), everywhere[i] ? ListOf::F : roleOf(int(i)));
       }
     }
+    findFirstUses();
     for (const OutputUse &use : outcome.outputs)
       follow(stored[size_t(use.tensor)], use.conversions);
     // What is gathered once a step is there before the first action.
@@ -151,6 +160,20 @@ private:
       if (from[c] >= 0)
         if (int op = producer[size_t(rootOf(count() + int(c)))]; op >= 0)
           convertedAfter[size_t(op)].push_back(count() + int(c));
+  }
+  void findFirstUses() {
+    firstUse.assign(roles.size(), -1);
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      for (size_t o = 0; o < graph.ops[i].operands.size(); ++o)
+        for (int node = nodeOf(int(i), o); isConversion(node);
+             node = from[size_t(node - count())]) {
+          int &first = firstUse[size_t(node)];
+          if (roleOf(int(i)) == ListOf::U || home[i] < 0)
+            continue;
+          first = first < 0                          ? home[i]
+                  : roles[size_t(node)] == ListOf::F ? std::min(first, home[i])
+                                                     : std::max(first, home[i]);
+        }
   }
   void need(int node, ListOf role) {
     for (; isConversion(node); node = from[size_t(node - count())])
@@ -180,9 +203,20 @@ private:
     value.splat = tensor.splat && !isConversion(node);
     value.axes = axesOf(layout);
     value.ofSubmicrobatch = isOfSubmicrobatch(layout);
+    value.ofSamples = isOfSamples(value.tensor, layout);
+    value.ofTokens = isSplitOver(layout, kSubmicrobatchAxis);
     std::vector<ActionValue> &values = lists[size_t(list)].values;
     values.push_back(std::move(value));
     return int(values.size()) - 1;
+  }
+  // With one microbatch no layout says it.
+  bool isOfSamples(int tensor, const layout::Layout &layout) const {
+    auto axis = mesh.find(kMicrobatchAxis);
+    if (axis != mesh.end() && axis->second > 1)
+      return isSplitOver(layout, kMicrobatchAxis);
+    const int op = producer[size_t(tensor)];
+    return varies[size_t(tensor)] &&
+           !(op >= 0 && graph.ops[size_t(op)].weightGradient);
   }
   // Those of the mesh that are ranks.
   static unsigned axesOf(const layout::Layout &layout) {
@@ -271,12 +305,24 @@ private:
     }
     if (roles[size_t(node)] != list && list != ListOf::P)
       return fetch(node, roles[size_t(node)], list, at);
+    at = placeOf(node, list, at);
     int operand = materialize(source, list, at);
     int made = single(ActionOp::Conversion, node - count(), node, list, at);
     ActionOps &to = lists[size_t(list)];
     to.ops.back().operands.push_back(operand);
     to.values[size_t(operand)].users.push_back(int(to.ops.size()) - 1);
     return made;
+  }
+
+  // Conversions for gradients of parameters, those of forward values for
+  // gradients and those of what is everywhere are where they are read first
+  // (passes/Staging/ApplyLayouts.cpp): the backward pass comes from the end.
+  int placeOf(int node, ListOf list, int at) const {
+    const int op = producer[size_t(rootOf(node))];
+    const bool ofForward = op < 0 || everywhere[size_t(op)] ||
+                           (list == ListOf::B && roleOf(op) == ListOf::F);
+    const int first = firstUse[size_t(node)];
+    return first >= 0 && (ofForward || list == ListOf::W) ? first : at;
   }
 
   int single(ActionOp::Kind kind, int index, int node, ListOf list, int at) {
@@ -346,8 +392,11 @@ private:
   const std::vector<int> &home;
   std::vector<char> everywhere;
   std::vector<int> producer, stored;
+  std::vector<char> varies;  // by tensor: made of inputs
   std::vector<int> from;     // by conversion: the node that it reads
   std::vector<ListOf> roles; // by node
+  // By node, the place of the op that comes to it first; -1: none does.
+  std::vector<int> firstUse;
   std::vector<std::vector<int>> convertedAfter; // by op
   std::set<int> accumulated;                    // conversions
   std::array<std::map<int, int>, kLists> known; // values by node

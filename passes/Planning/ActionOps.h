@@ -26,6 +26,8 @@ struct ActionValue {
   bool updates = false;         // an update reads it as its gradient
   bool splat = false;           // an immediate value of kernels
   bool ofSubmicrobatch = false; // see Submicrobatches.h
+  // Its elements are of some samples, of some tokens of each.
+  bool ofSamples = false, ofTokens = false;
   unsigned axes = 0; // over which ranks hold other elements or summands
   double elements() const;
   double bytes() const { return elements() * elementBytes; }

@@ -53,8 +53,7 @@ void StageProblemBuilder::addGathered(int t, StageParameter &parameter) {
     if (conversion.tensor != t)
       parameter.castSeconds += seconds(
           {.name = "elementwise",
-           .bytes = bytes(t) + bytesAs(conversion.from, conversion.tensor)},
-          1);
+           .bytes = bytes(t) + bytesAs(conversion.from, conversion.tensor)});
   }
 }
 
@@ -140,13 +139,12 @@ void StageProblemBuilder::makeParameters() {
       parameter.split = bytes(int(t)) < double(graph.tensors[t].bytes());
       parameter.tensorPartial = partial[t];
       parameter.normSeconds =
-          seconds({.name = "square_sum", .bytes = parameter.bytes + 4}, 1);
+          seconds({.name = "square_sum", .bytes = parameter.bytes + 4});
       parameter.exchangeSeconds =
-          seconds({.name = "copy", .bytes = 2 * parameter.bytes}, 1);
+          seconds({.name = "copy", .bytes = 2 * parameter.bytes});
       parameter.updateSeconds =
           seconds({.name = options.updateKernel,
-                   .bytes = parameter.bytes * options.updateTraffic},
-                  1);
+                   .bytes = parameter.bytes * options.updateTraffic});
       if (auto update = storedUpdates.find(int(t));
           update != storedUpdates.end())
         addScattered(update->second, parameter);

@@ -15,7 +15,7 @@ StageProblem StageProblemBuilder::build(ListedKernels &listed) {
   makeTensors();
   makeOps();
   makeParameters();
-  out.smallKernel = seconds({.name = "fill", .bytes = sizeof(float)}, 1);
+  out.smallKernel = seconds({.name = "fill", .bytes = sizeof(float)});
   listed = {std::move(lists), std::move(kernels), true};
   return std::move(out);
 }
@@ -70,7 +70,7 @@ void StageProblemBuilder::listActions(bool known) {
   for (int list = 0; list < (known ? 0 : kLists); ++list)
     kernels[size_t(list)] =
         kernelsOf(graph, outcome, lists[size_t(list)], ListOf(list),
-                  {gpu, double(options.microbatches)});
+                  {gpu, double(options.microbatches), tokens});
   inRegisters.assign(graph.tensors.size(), 0);
   for (ListOf list : {ListOf::F, ListOf::B, ListOf::W}) {
     const ActionOps &of = lists[size_t(list)];
@@ -111,21 +111,26 @@ int StageProblemBuilder::partsOf(ListOf list, const ActionOp &op) const {
   return op.results.empty() ? submicrobatches() : 1;
 }
 
-double StageProblemBuilder::seconds(costmodel::Kernel kernel, int parts) const {
-  kernel.bytes /= parts;
+double StageProblemBuilder::seconds(const costmodel::Kernel &kernel) const {
+  return costmodel::kernelSeconds(device, kernel) / rate;
+}
+
+double StageProblemBuilder::seconds(const ActionKernel &of, int parts) const {
+  costmodel::Kernel kernel = of.work;
+  kernel.bytes = of.wholeBytes + (kernel.bytes - of.wholeBytes) / parts;
   // Submicrobatches of tokens are split by their layouts.
   kernel.flops /= tokens ? 1 : parts;
   if (kernel.m > 0 && parts > 1) {
     double &split = kernel.m >= kernel.n ? kernel.m : kernel.k;
     split = std::max(1.0, split / parts);
   }
-  return costmodel::kernelSeconds(device, kernel) / rate;
+  return seconds(kernel);
 }
 
 double StageProblemBuilder::seconds(ListOf list, int op) const {
   const int parts = partsOf(list, lists[size_t(list)].ops[size_t(op)]);
   double sum = 0;
-  for (const costmodel::Kernel &kernel :
+  for (const ActionKernel &kernel :
        kernels[size_t(list)].ops[size_t(op)].kernels)
     sum += seconds(kernel, parts);
   return sum;

@@ -57,8 +57,9 @@ private:
   // What needs all tokens runs once for both submicrobatches of them.
   int partsOf(const ActionValue &value) const;
   int partsOf(ListOf list, const ActionOp &op) const;
+  double seconds(const costmodel::Kernel &kernel) const;
   // Of one part of a microbatch.
-  double seconds(costmodel::Kernel kernel, int parts) const;
+  double seconds(const ActionKernel &kernel, int parts) const;
   double seconds(ListOf list, int op) const;
   // Joins and cuts of the submicrobatches of tokens, on one device.
   static bool isBetweenSubmicrobatches(const Conversion &conversion);

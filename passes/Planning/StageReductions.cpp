@@ -127,6 +127,7 @@ double StageModel::exposedReduction(int begin, int end,
     int after;
     bool tensor, early; // summed over the ranks of a replica too
     bool scattered;
+    bool full = false; // of a bucket: with the first one
   };
   std::vector<Gradient> gradients;
   for (int i = end; i-- > begin;)
@@ -152,12 +153,18 @@ double StageModel::exposedReduction(int begin, int end,
       [](const Gradient &a, const Gradient &b) { return a.after < b.after; });
   std::vector<Gradient> buckets;
   for (const Gradient &gradient : gradients) {
-    auto open = std::find_if(buckets.rbegin(), buckets.rend(),
-                             [&](const Gradient &bucket) {
-                               return bucket.scattered == gradient.scattered &&
-                                      bucket.tensor == gradient.tensor &&
-                                      bucket.early == gradient.early;
-                             });
+    // What fills a bucket leaves small ones to those that come behind it.
+    if (!gradient.scattered && gradient.bytes >= reduce.bucketBytes) {
+      buckets.push_back(gradient);
+      buckets.back().full = true;
+      continue;
+    }
+    auto open = std::find_if(
+        buckets.rbegin(), buckets.rend(), [&](const Gradient &bucket) {
+          return !bucket.full && bucket.scattered == gradient.scattered &&
+                 bucket.tensor == gradient.tensor &&
+                 bucket.early == gradient.early;
+        });
     if (open == buckets.rend() ||
         open->bytes + gradient.bytes > reduce.bucketBytes) {
       buckets.push_back(gradient);

@@ -137,7 +137,7 @@ void StageProblemBuilder::makeOnce() {
     for (const ActionValue &value : lists[size_t(list)].values)
       if (value.summed && value.maker >= 0)
         if (StageOp *op = at(lists[size_t(list)].ops[size_t(value.maker)].at))
-          op->clear += seconds({.name = "fill", .bytes = value.bytes()}, 1);
+          op->clear += seconds({.name = "fill", .bytes = value.bytes()});
 }
 
 } // namespace merak::planning

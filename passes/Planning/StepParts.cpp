@@ -3,6 +3,7 @@
 #include "passes/Planning/LastBackward.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace merak::planning {
 
@@ -39,6 +40,41 @@ int StepParts::addMember(int part, StepAction action, const StepMember &like) {
   return number;
 }
 
+// Places of what runs by itself. A fused kernel stands where the last of its
+// ops does: another form of what it makes comes behind it.
+std::vector<int> StepParts::kernelOrder(const PartTasks &own,
+                                        ListOf list) const {
+  std::map<int, int> placeOf; // by task
+  for (size_t i = 0; i < own.tasks.size(); ++i)
+    placeOf[own.tasks[i]] = own.runs[i];
+  std::vector<std::pair<int, int>> order; // behind which place
+  std::vector<int> behind(own.tasks.size());
+  for (int i = 0; i < int(own.tasks.size()); ++i) {
+    const StepTask &task =
+        tasks.lists[size_t(list)][size_t(own.tasks[size_t(i)])];
+    behind[size_t(i)] = i;
+    if (own.runs[size_t(i)] != i)
+      continue;
+    if (own.seconds[size_t(i)] <= 0 && !task.communication)
+      for (const TaskId &need : task.needs)
+        if (auto it = placeOf.find(need.task);
+            need.list == int(list) && it != placeOf.end())
+          behind[size_t(i)] =
+              std::max(behind[size_t(i)],
+                       std::max(it->second, behind[size_t(it->second)]));
+    order.push_back({behind[size_t(i)], i});
+  }
+  // Of a place its own kernel first.
+  std::sort(order.begin(), order.end(), [](const auto &a, const auto &b) {
+    return std::tuple(a.first, a.first != a.second, a.second) <
+           std::tuple(b.first, b.first != b.second, b.second);
+  });
+  std::vector<int> places;
+  for (const auto &[after, place] : order)
+    places.push_back(place);
+  return places;
+}
+
 // One for each kernel, with all that it does.
 void StepParts::choose(ListOf list, StepAction action) {
   for (int part = 0; part < count(); ++part) {
@@ -46,14 +82,14 @@ void StepParts::choose(ListOf list, StepAction action) {
     std::vector<StepMember> made(own.tasks.size());
     for (size_t i = 0; i < own.tasks.size(); ++i)
       made[size_t(own.runs[i])].does.push_back(own.tasks[i]);
-    for (size_t i = 0; i < own.tasks.size(); ++i) {
-      if (own.runs[i] != int(i))
-        continue;
-      const StepTask &task = tasks.lists[size_t(list)][size_t(own.tasks[i])];
-      made[i].task = {int(list), own.tasks[i]};
-      made[i].communication = task.communication;
-      made[i].seconds = task.communication ? task.seconds : own.seconds[i];
-      addMember(part, action, made[i]);
+    for (int i : kernelOrder(own, list)) {
+      const StepTask &task =
+          tasks.lists[size_t(list)][size_t(own.tasks[size_t(i)])];
+      made[size_t(i)].task = {int(list), own.tasks[size_t(i)]};
+      made[size_t(i)].communication = task.communication;
+      made[size_t(i)].seconds =
+          task.communication ? task.seconds : own.seconds[size_t(i)];
+      addMember(part, action, made[size_t(i)]);
     }
   }
 }
@@ -154,7 +190,9 @@ void StepParts::readNeeds() {
 bool StepParts::reads(int reader, int member) const {
   const std::vector<StepNeed> &needs = members[size_t(reader)].needs;
   return std::any_of(needs.begin(), needs.end(), [&](const StepNeed &need) {
-    return need.member == member;
+    return need.member == member ||
+           (need.member > member && members[size_t(need.member)].seconds <= 0 &&
+            reads(need.member, member));
   });
 }
 

@@ -76,6 +76,7 @@ public:
   const std::vector<int> &sentBy(int part, StepAction action) const {
     return at(part, action).sent;
   }
+  // Itself or as another form of it, which takes no time.
   bool reads(int reader, int member) const;
   // B and W of a part as one (LastBackward.h).
   std::vector<int> joined(int part) const;
@@ -112,6 +113,7 @@ private:
   }
   int homeOf(const StepTask &task) const;
   int stageOf(int part) const { return part % shape.stages; }
+  std::vector<int> kernelOrder(const PartTasks &own, ListOf list) const;
   void choose(ListOf list, StepAction action);
   void chooseRepeated();
   void readNeeds();

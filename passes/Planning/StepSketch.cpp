@@ -63,11 +63,40 @@ private:
 
   int add(int stage, int stream, double seconds, std::vector<int> needs,
           int message = -1) {
+    const int number = int(out.tasks.size());
+    if (stream >= 0 && current.call >= 0)
+      enter(stage, stream, number, needs);
     out.tasks.push_back({stage, stream, seconds, std::move(needs), message});
-    const int number = int(out.tasks.size()) - 1;
+    callOf.push_back(current.call);
     if (message >= 0)
       out.messages[size_t(message)].tasks.push_back(number);
     return number;
+  }
+  // A stream enters a call when those parts of earlier calls are finished on
+  // which anything it does there depends (passes/Lowering/InsertEvents.cpp).
+  void enter(int stage, int stream, int number, std::vector<int> &needs) {
+    std::vector<int> entry, own;
+    for (int need : needs)
+      split(stage, stream, need, own, entry);
+    auto [known, isNew] = current.first.try_emplace(stream, number);
+    ends[{stage, current.call, stream}] = number;
+    needs = std::move(own);
+    std::vector<int> &first =
+        isNew ? needs : out.tasks[size_t(known->second)].needs;
+    first.insert(first.end(), entry.begin(), entry.end());
+  }
+  void split(int stage, int stream, int need, std::vector<int> &own,
+             std::vector<int> &entry) const {
+    const TimedTask &task = out.tasks[size_t(need)];
+    const int call = callOf[size_t(need)];
+    if (task.row == stage && task.stream < 0) // a name
+      for (int other : task.needs)
+        split(stage, stream, other, own, entry);
+    else if (task.row == stage && task.stream != stream && call >= 0 &&
+             call != current.call)
+      entry.push_back(ends.at({stage, call, task.stream}));
+    else
+      own.push_back(need);
   }
   // What takes no time is only a name for what it needs: on a stream of its
   // own.
@@ -95,8 +124,12 @@ private:
       before += parts.beforeFirst(part);
     if (before > 0)
       compute(stage, before, {});
-    for (const Call &call : stages[size_t(stage)].calls)
+    int number = 0;
+    for (const Call &call : stages[size_t(stage)].calls) {
+      current = {number++, {}};
       writeCall(stage, call);
+    }
+    current = {};
     writeReductions(stage, reductions);
   }
 
@@ -211,6 +244,14 @@ private:
     }
   }
 
+  // Whether what runs right behind a member reads it.
+  bool isAwaited(const Call &call, size_t place) const {
+    for (size_t next = place + 1; next < call.members.size(); ++next)
+      if (parts.members[size_t(call.members[next])].seconds > 0)
+        return parts.reads(call.members[next], call.members[place]);
+    return false;
+  }
+
   void writeMember(int stage, const Call &call, size_t place,
                    const std::vector<int> &gradients) {
     const int number = call.members[place];
@@ -225,8 +266,7 @@ private:
     }
     int made;
     if (member.communication && member.action != StepAction::R) {
-      const bool awaited = !needs.empty() && place + 1 < call.members.size() &&
-                           parts.reads(call.members[place + 1], number);
+      const bool awaited = !needs.empty() && isAwaited(call, place);
       made = collective(stage, awaited ? kCompute : kCollectives,
                         member.seconds, links.tensorLevel, std::move(needs));
     } else {
@@ -260,17 +300,20 @@ private:
       std::vector<int> needs;
       int place = -1;
       std::vector<int> of; // tasks of U
+      bool full = false;   // with the first one
     };
     std::vector<Bucket> buckets;
     for (const Ready &next : ready) {
       const StepReduction &reduction = *next.reduction;
-      auto open = std::find_if(buckets.rbegin(), buckets.rend(),
-                               [&](const Bucket &bucket) {
-                                 return bucket.tensor == reduction.tensor;
-                               });
-      if (open == buckets.rend() ||
+      auto open = std::find_if(
+          buckets.rbegin(), buckets.rend(), [&](const Bucket &bucket) {
+            return !bucket.full && bucket.tensor == reduction.tensor;
+          });
+      // What fills a bucket leaves small ones to those that come behind it.
+      const bool full = reduction.bytes >= shape.reduce.bucketBytes;
+      if (full || open == buckets.rend() ||
           open->bytes + reduction.bytes > shape.reduce.bucketBytes) {
-        buckets.push_back({0, reduction.tensor, {}, -1, {}});
+        buckets.push_back({0, reduction.tensor, {}, -1, {}, full});
         open = buckets.rbegin();
       }
       open->bytes += reduction.bytes;
@@ -482,6 +525,13 @@ private:
   const StepLinks &links;
   StepParts parts;
   std::vector<Stage> stages;
+  // The call that is being written; none: the end of the step.
+  struct {
+    int call = -1;
+    std::map<int, int> first; // tasks, by stream
+  } current;
+  std::vector<int> callOf;                       // by task
+  std::map<std::tuple<int, int, int>, int> ends; // by stage, call, stream
   // Tasks by microbatch of a member, of a message's receiver; -1: not written.
   std::vector<int> instances, arrived;
   // By the stage that sends: to which one, and what.

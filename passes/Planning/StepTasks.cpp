@@ -58,8 +58,12 @@ ActionOps StageProblemBuilder::cut(ListOf list, int part,
     if (isNew) {
       out.values.push_back(all.values[size_t(value)]);
       ActionValue &made = out.values.back();
-      for (int user : made.users)
-        made.kept |= !has(user);
+      // What is made anywhere is there for all of its users.
+      if (made.maker >= 0)
+        for (int user : made.users)
+          made.kept |= !std::includes(
+              on[size_t(made.maker)].begin(), on[size_t(made.maker)].end(),
+              on[size_t(user)].begin(), on[size_t(user)].end());
       made.users.clear();
       made.maker = maker;
     }
@@ -86,13 +90,13 @@ PartTasks StageProblemBuilder::partTasks(ListOf list, int part,
                                          const std::vector<std::set<int>> &on) {
   PartTasks out;
   const ActionOps own = cut(list, part, on, out.tasks);
-  const ListKernels made =
-      kernelsOf(graph, outcome, own, list,
-                {device.backend != "cpu", double(options.microbatches)});
+  const ListKernels made = kernelsOf(
+      graph, outcome, own, list,
+      {device.backend != "cpu", double(options.microbatches), tokens});
   for (size_t i = 0; i < own.ops.size(); ++i) {
     out.runs.push_back(int(i));
     double sum = 0;
-    for (const costmodel::Kernel &kernel : made.ops[i].kernels)
+    for (const ActionKernel &kernel : made.ops[i].kernels)
       sum += seconds(kernel, 1);
     out.seconds.push_back(sum);
   }

@@ -8,15 +8,6 @@ namespace merak::planning {
 
 namespace {
 
-bool mentionsSubmicrobatch(const layout::Layout &layout) {
-  for (const layout::DimLayout &dim : layout.dims)
-    for (const layout::Factor &factor : dim.factors)
-      for (const std::string &axis : factor.axes)
-        if (axis == kSubmicrobatchAxis)
-          return true;
-  return false;
-}
-
 bool isOver(const Conversion &conversion, const std::string &axis) {
   return hasAxisOn(conversion.axes, axis);
 }
@@ -40,7 +31,7 @@ struct Gain {
 Gain gainOf(const Graph &graph, const Outcome &outcome) {
   Gain gain;
   for (const Conversion &conversion : outcome.conversions) {
-    if (isAwaited(conversion) && mentionsSubmicrobatch(conversion.to))
+    if (isAwaited(conversion) && isSplitOver(conversion.to, kSubmicrobatchAxis))
       gain.halved += conversion.bytes;
     if (isOver(conversion, kSubmicrobatchAxis) &&
         conversion.kind != ConversionKind::Slice &&
@@ -51,6 +42,15 @@ Gain gainOf(const Graph &graph, const Outcome &outcome) {
 }
 
 } // namespace
+
+bool isSplitOver(const layout::Layout &layout, const std::string &axis) {
+  for (const layout::DimLayout &dim : layout.dims)
+    for (const layout::Factor &factor : dim.factors)
+      if (std::find(factor.axes.begin(), factor.axes.end(), axis) !=
+          factor.axes.end())
+        return true;
+  return false;
+}
 
 bool isContracted(const Graph &graph, const Classes &classes, int cls) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
@@ -67,7 +67,7 @@ bool isContracted(const Graph &graph, const Classes &classes, int cls) {
 }
 
 bool isOfSubmicrobatch(const layout::Layout &layout) {
-  return mentionsSubmicrobatch(layout) ||
+  return isSplitOver(layout, kSubmicrobatchAxis) ||
          std::find(layout.partial.begin(), layout.partial.end(),
                    kSubmicrobatchAxis) != layout.partial.end();
 }

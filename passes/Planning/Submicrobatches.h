@@ -14,6 +14,9 @@
 
 namespace merak::planning {
 
+// Whether a dimension has parts along the axis.
+bool isSplitOver(const layout::Layout &layout, const std::string &axis);
+
 // Whether a value is of one submicrobatch: part of its tokens or samples, or a
 // sum over part.
 bool isOfSubmicrobatch(const layout::Layout &layout);

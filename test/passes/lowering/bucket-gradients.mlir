@@ -4,8 +4,8 @@
 // RUN: merak-opt %s --merak-bucket-gradients=bytes=0 | FileCheck %s --check-prefix=EACH
 // RUN: merak-opt %s --merak-bucket-gradients=bytes=1000000 | FileCheck %s --check-prefix=ALL
 
-// A bucket of at most 40 bytes: @a and @b stand where @b did; @big is alone and
-// closes them; @c and @d, which the other group does not separate.
+// A bucket of at most 40 bytes: @a and @b stand where @b did; @big is alone;
+// @c, which they have no room for, and @d, which the other group does not separate.
 // CHECK-LABEL: plan.program @backward
 // CHECK: plan.procedure @weight action W
 // CHECK-NEXT: plan.library "copy" (@act[4]) -> (@a[4])
@@ -188,4 +188,33 @@ plan.program @scattered index 0 streams ["compute", "collectives", "gradients"] 
   }
   plan.call @weight microbatch 0 slots [] waits []
   plan.call @each microbatch 0 slots [] waits []
+}
+
+// What fills a bucket by itself does not close one of small ones, @a and @c; what
+// no longer fits, @half1, does.
+// CHECK-LABEL: plan.program @between
+// CHECK: plan.library "copy" (@act[4]) -> (@big1[4])
+// CHECK-NEXT: plan.collective all_reduce (@big1[4, 4]) -> (@big1[4, 4]) group 0 reduction sum stream 1
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@c[4])
+// CHECK-NEXT: plan.collective all_reduce (@a[4], @c[4]) -> (@a[4], @c[4]) group 0 reduction sum stream 1 {plan.joined}
+// CHECK-NEXT: plan.library "copy" (@act[4]) -> (@half1[8])
+// CHECK-NEXT: plan.collective all_reduce (@half1[8]) -> (@half1[8]) group 0 reduction sum stream 1
+// CHECK-NEXT: }
+plan.program @between index 0 streams ["compute", "gradients"] groups [["dp"]] schedule <W0, U> {
+  plan.buffer activations @act : tensor<4xf32>
+  plan.buffer gradients @a : tensor<4xf32>
+  plan.buffer gradients @big1 : tensor<4x4xf32>
+  plan.buffer gradients @c : tensor<4xf32>
+  plan.buffer gradients @half1 : tensor<8xf32>
+  plan.procedure @weight action W {
+    plan.library "copy" (@act[4]) -> (@a[4])
+    plan.collective all_reduce (@a[4]) -> (@a[4]) group 0 reduction sum stream 1
+    plan.library "copy" (@act[4]) -> (@big1[4])
+    plan.collective all_reduce (@big1[4, 4]) -> (@big1[4, 4]) group 0 reduction sum stream 1
+    plan.library "copy" (@act[4]) -> (@c[4])
+    plan.collective all_reduce (@c[4]) -> (@c[4]) group 0 reduction sum stream 1
+    plan.library "copy" (@act[4]) -> (@half1[8])
+    plan.collective all_reduce (@half1[8]) -> (@half1[8]) group 0 reduction sum stream 1
+  }
+  plan.call @weight microbatch 0 slots [] waits []
 }
