@@ -1,6 +1,7 @@
 #include "runtime/core/RankProgram.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/Communication.h"
 #include "runtime/plan/Joined.h"
 
 #include <fmt/format.h>
@@ -315,6 +316,7 @@ Status RankProgram::buildComm(Op &op) {
     spec.kind = instruction.kind() == Instruction::SEND ? CommSpec::Send
                                                         : CommSpec::Recv;
     spec.channel = instruction.channel();
+    spec.streams = transferStreams(plan_, ranks_, rank_, instruction);
     spec.peer = op.peer = ranks_.neighbour(rank_, instruction.peer());
   }
   auto endpoint = comm_.prepare(std::move(spec), op.sent(), op.received());

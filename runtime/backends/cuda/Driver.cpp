@@ -131,10 +131,10 @@ public:
     MERAK_RETURN_IF_ERROR(api_.check(
         api_.p_cuGraphGetNodes(graph_, nullptr, &size_), "cuGraphGetNodes"));
     // Kernels keep the priorities of the streams they were captured on.
-    return api_.check(api_.p_cuGraphInstantiate(
-                          &exec_, graph_,
-                          CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
-                      "cuGraphInstantiate");
+    return api_.check(
+        api_.p_cuGraphInstantiate(
+            &exec_, graph_, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
+        "cuGraphInstantiate");
   }
 
   size_t operations() const override { return size_; }
@@ -275,11 +275,11 @@ public:
         check(api_.p_cuCtxGetStreamPriorityRange(&least, &greatest),
               "cuCtxGetStreamPriorityRange"));
     CUstream stream = nullptr;
-    MERAK_RETURN_IF_ERROR(check(
-        api_.p_cuStreamCreateWithPriority(
-            &stream, CU_STREAM_NON_BLOCKING,
-            priority == Priority::High ? greatest : least),
-        "cuStreamCreateWithPriority"));
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuStreamCreateWithPriority(
+                  &stream, CU_STREAM_NON_BLOCKING,
+                  priority == Priority::High ? greatest : least),
+              "cuStreamCreateWithPriority"));
     return static_cast<Stream>(stream);
   }
   void destroyStream(Stream stream) override {

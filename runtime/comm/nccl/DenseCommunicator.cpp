@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace merak::runtime {
@@ -55,6 +56,7 @@ public:
   uint64_t libraryBytes() const override {
     return named_.size() * links_.linkBytes();
   }
+  std::string note() const override;
 
 private:
   Status open(DenseEndpoint &endpoint);
@@ -67,17 +69,18 @@ private:
 
   DenseLinks &links_;
   Backend &backend_;
-  // Communicators that prepared instructions need, in the order in which they
-  // are opened.
-  std::set<std::pair<std::vector<int>, std::string>> named_;
+  // Communicators that prepared instructions need, by members and purpose, in
+  // the order in which they are opened; whether they are for transfers.
+  std::map<std::pair<std::vector<int>, std::string>, bool> named_;
 };
 
 // What tells communicators of the same members apart.
 std::string purposeOf(const CommSpec &spec, int rank) {
+  const std::string &what = spec.streams.empty() ? spec.channel : spec.streams;
   if (spec.kind == CommSpec::Send)
-    return fmt::format("{} {}>{}", spec.channel, rank, spec.peer);
+    return fmt::format("{} {}>{}", what, rank, spec.peer);
   if (spec.kind == CommSpec::Recv)
-    return fmt::format("{} {}>{}", spec.channel, spec.peer, rank);
+    return fmt::format("{} {}>{}", what, spec.peer, rank);
   return spec.channel;
 }
 
@@ -141,7 +144,7 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
     endpoint->operands.push_back(operand);
   }
   endpoint->workspace = scratch;
-  named_.insert({spec.members, purposeOf(spec, rank())});
+  named_[{spec.members, purposeOf(spec, rank())}] = transfers;
   endpoint->spec = std::move(spec);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
@@ -150,10 +153,31 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
 // one order, by members and purpose: of those that are not open yet, the first
 // one of all ranks is what each of its members opens next.
 Status DenseCommunicator::open() {
-  for (const auto &[members, purpose] : named_)
-    if (auto link = links_.open(members, purpose); !link)
+  int transfers = 0;
+  for (const auto &[name, transfer] : named_)
+    transfers += transfer;
+  MERAK_RETURN_IF_ERROR(
+      links_.expect(transfers, static_cast<int>(named_.size()) - transfers));
+  for (const auto &[name, transfer] : named_)
+    if (auto link = links_.open(name.first, name.second, transfer); !link)
       return link.status();
   return {};
+}
+
+// Streams of one group have a communicator each, since nothing orders their
+// operations in the same way on all ranks.
+std::string DenseCommunicator::note() const {
+  std::set<std::vector<int>> groups;
+  size_t transfers = 0;
+  for (const auto &[name, transfer] : named_) {
+    transfers += transfer;
+    if (!transfer)
+      groups.insert(name.first);
+  }
+  return fmt::format("rank {} has {} communicators for {} groups of ranks on "
+                     "their streams, {} for transfers",
+                     rank(), named_.size() - transfers, groups.size(),
+                     transfers);
 }
 
 // Of a communicator whose rank has not opened all before the first step.
@@ -161,7 +185,9 @@ Status DenseCommunicator::open(DenseEndpoint &endpoint) {
   if (endpoint.link)
     return {};
   const CommSpec &spec = endpoint.spec;
-  auto link = links_.open(spec.members, purposeOf(spec, rank()));
+  auto link =
+      links_.open(spec.members, purposeOf(spec, rank()),
+                  spec.kind == CommSpec::Send || spec.kind == CommSpec::Recv);
   if (!link)
     return link.status();
   endpoint.link = *link;

@@ -80,7 +80,6 @@ public:
   // How the stream was made; usual for the default stream.
   Priority priority(Stream stream) const;
   bool isFirst(Stream stream) const; // of those that were made
-  bool isCaptured(Stream stream) const { return captures_.captures(stream); }
   // Runs the work in its stream's turn, or now.
   Status inTurn(Stream stream, EmulatedWork work) const;
   // Allocations, streams and events that were not given back.

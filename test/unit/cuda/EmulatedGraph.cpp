@@ -67,8 +67,8 @@ Status EmulatedGraph::launch(Stream stream) {
       return std::next(ready.begin(), int64_t(draw() % ready.size()));
     };
   auto own = std::make_shared<Launch>(entries_, std::move(pick));
-  return submit_(stream,
-                 {[own] { return own->advance(); }, [own] { return own->status(); }});
+  return submit_(stream, {[own] { return own->advance(); },
+                          [own] { return own->status(); }});
 }
 
 Result<EmulatedGraph::Entry *> EmulatedGraph::entry(Node node,

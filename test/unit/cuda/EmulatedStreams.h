@@ -33,8 +33,8 @@ struct EmulatedWork {
   EmulatedWork(std::function<bool()> ready, std::function<Status()> run)
       : ready(std::move(ready)), run(std::move(run)) {}
   template <typename Run>
-    requires std::is_invocable_r_v<Status, Run &>
-  EmulatedWork(Run run) : run(std::move(run)) {}
+  requires std::is_invocable_r_v<Status, Run &> EmulatedWork(Run run)
+      : run(std::move(run)) {}
   bool isReady() const { return !ready || ready(); }
 };
 

@@ -4,6 +4,7 @@
 //
 //   MERAK_EMULATED_BYTES     memory of the device
 //   MERAK_EMULATED_CAPTURES  operations that a capture takes before it fails
+//   MERAK_EMULATED_PROCESSORS  multiprocessors of the device
 //   MERAK_EMULATED_SEED      draws the order in which streams do their work
 //   MERAK_NCCL_LIBRARY       with --ranks=env: ranks are processes, which
 //                            communicate by NCCL's stand-in (nccl/StandIn.h)
@@ -26,6 +27,8 @@ int main(int argc, char **argv) {
     emulation.memory = std::strtoull(bytes, nullptr, 10);
   if (const char *most = std::getenv("MERAK_EMULATED_CAPTURES"))
     emulation.captures = std::strtoull(most, nullptr, 10);
+  if (const char *processors = std::getenv("MERAK_EMULATED_PROCESSORS"))
+    emulation.processors = std::atoi(processors);
   if (const char *seed = std::getenv("MERAK_EMULATED_SEED"))
     emulation.seed = std::strtoull(seed, nullptr, 10);
   const char *nccl = std::getenv("MERAK_NCCL_LIBRARY");

@@ -11,6 +11,7 @@ namespace merak::cuda {
 namespace {
 
 constexpr size_t kCommBytes = size_t{6} << 20; // of the device
+constexpr int kBlocks = 32; // of an operation, where nothing is asked for
 
 // All communicators that were ever opened: a handle that has ended is known.
 struct Open {
@@ -145,9 +146,9 @@ size_t sizeOf(int type) {
 std::string describe(const CallRecord &record) {
   static const char *const kinds[] = {"AllReduce", "AllGather", "ReduceScatter",
                                       "Broadcast", "Send",      "Recv"};
-  static const char *const types[] = {"int8",    "uint8",   "int32",   "uint32",
-                                      "int64",   "uint64",  "float16", "float32",
-                                      "float64", "bfloat16"};
+  static const char *const types[] = {
+      "int8",   "uint8",   "int32",   "uint32",  "int64",
+      "uint64", "float16", "float32", "float64", "bfloat16"};
   std::string text = kinds[record.kind];
   text += " of " + std::to_string(record.count) + " ";
   text += record.type >= 0 && record.type < 10 ? types[record.type] : "?";
@@ -213,21 +214,22 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int members,
   void *memory = device()->allocate(kCommBytes);
   if (!memory)
     return ncclUnhandledCudaError;
-  const bool blocks = !config || config->blocking != 0;
-  auto made = std::make_shared<Comm>(std::move(region), members, me, blocks,
-                                     memory);
+  const bool waits = !config || config->blocking != 0;
+  const bool bounded = config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  auto made =
+      std::make_shared<Comm>(std::move(region), members, me, waits,
+                             bounded ? config->maxCTAs : kBlocks, memory);
   {
     std::lock_guard lock(opened().mutex);
     if (opened().comms.empty())
       std::atexit(report);
-    opened().comms.push_back(
-        std::make_unique<std::shared_ptr<Comm>>(made));
+    opened().comms.push_back(std::make_unique<std::shared_ptr<Comm>>(made));
     *comm = reinterpret_cast<ncclComm_t>(opened().comms.back().get());
     opened().live.insert(*comm);
   }
   ++counts().opened;
   ncclResult_t state = made->poll(made);
-  while (blocks && state == ncclInProgress)
+  while (waits && state == ncclInProgress)
     state = made->poll(made);
   return state;
 }

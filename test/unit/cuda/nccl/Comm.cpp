@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <thread>
 
 namespace merak::cuda {
@@ -27,31 +26,8 @@ int number(const char *name, int otherwise) {
 // question.
 bool isLate() {
   static const Clock::time_point first = Clock::now();
-  static const auto late =
-      std::chrono::seconds(number("MERAK_NCCL_LATE", 0));
+  static const auto late = std::chrono::seconds(number("MERAK_NCCL_LATE", 0));
   return Clock::now() < first + late;
-}
-
-// What was launched last in this process, for NCCL's implicit order.
-struct Last {
-  std::mutex mutex;
-  std::weak_ptr<Operation> operation;
-  bool captured = false;
-};
-Last &last() {
-  static Last last;
-  return last;
-}
-
-void order(const std::shared_ptr<Operation> &operation, bool captured) {
-  std::lock_guard lock(last().mutex);
-  if (number("NCCL_LAUNCH_ORDER_IMPLICIT", 0) == 1 &&
-      captured == last().captured)
-    if (const auto before = last().operation.lock())
-      operation->follow(before, captured &&
-                                    number("MERAK_NCCL_DRIVER", 13000) < 12090);
-  last().operation = operation;
-  last().captured = captured;
 }
 
 } // namespace
@@ -111,6 +87,10 @@ ncclResult_t Comm::launch(const std::shared_ptr<Comm> &self,
   stream_ = stream;
   if (!device()->isUrgent(stream))
     return misused("a communicator on a stream that computes");
+  if (counts().blocks > device()->processors())
+    return misused(std::to_string(counts().blocks) +
+                   " thread blocks of all communicators on " +
+                   std::to_string(device()->processors()) + " multiprocessors");
   if (calls.size() > kMostCalls)
     return misused("more calls in a group than the stand-in takes");
   size_t bytes = 0;
@@ -121,7 +101,7 @@ ncclResult_t Comm::launch(const std::shared_ptr<Comm> &self,
     return misused("more bytes in a group than the stand-in takes");
   counts().used += !used_;
   used_ = true;
-  if (blocks)
+  if (waits)
     return enqueue(self, std::move(calls));
   // What does not block is launched by a thread of NCCL, some time later.
   asked_ = std::move(calls);
@@ -145,10 +125,9 @@ ncclResult_t Comm::enqueue(const std::shared_ptr<Comm> &self,
   for (std::vector<Call> &group : groups) {
     const auto work = std::make_shared<Operation>(
         self, std::move(group), isPlanted("async", operation));
-    order(work, device()->isCaptured(stream_));
-    if (std::string problem = device()->enqueue(
-            stream_, {[work] { return work->ready(); },
-                      [work] { return work->run(); }});
+    if (std::string problem =
+            device()->enqueue(stream_, {[work] { return work->ready(); },
+                                        [work] { return work->run(); }});
         !problem.empty()) {
       complain(problem);
       return ncclUnhandledCudaError;
@@ -171,9 +150,10 @@ void Comm::abort() {
 
 std::string Comm::end() {
   std::lock_guard lock(mutex_);
+  const bool held = operations > 0;
   aborted_ = true;
   ++counts().ended;
-  if (operations > 0)
+  if (held)
     return "a communicator ends that streams or graphs hold operations of";
   if (state_ == ncclInProgress)
     return "a communicator ends while a call is in progress";

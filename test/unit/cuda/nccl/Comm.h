@@ -24,12 +24,6 @@ public:
   Operation(std::shared_ptr<Comm> comm, std::vector<Call> calls, bool hangs);
   ~Operation();
   Operation(const Operation &) = delete;
-  // Behind what was launched last in this process, of any communicator, by
-  // NCCL's implicit order; `chain`: when that has ended, else has begun.
-  void follow(const std::shared_ptr<Operation> &before, bool chain) {
-    before_ = before;
-    chain_ = chain;
-  }
   // Begins it, if its turn has come; whether all members have.
   bool ready();
   // Ends it; what is wrong or nothing.
@@ -44,30 +38,43 @@ private:
   const std::shared_ptr<Comm> comm_;
   const std::vector<Call> calls_;
   const bool hangs_;
-  std::weak_ptr<Operation> before_;
-  bool chain_ = false, begun_ = false;
-  std::atomic<uint64_t> began_{0}, ended_{0}; // how often
+  bool begun_ = false;
 };
 
 // What a process has done so far.
 struct Counts {
   std::atomic<int> opened{0}, used{0}, ended{0}, aborted{0};
+  std::atomic<int> blocks{0}; // of all communicators that are open
   std::atomic<int64_t> operations{0}, launches{0};
 };
 
+// The library's own state.
+StandInDevice *&device();
+Counts &counts();
+// For ncclGetLastError and stderr.
+void complain(const std::string &what);
+const char *lastComplaint();
+std::string describe(const CallRecord &record);
+size_t sizeOf(int type);
+
 class Comm {
 public:
-  // Of `members`, this one being the `me`-th. `memory`: of the device.
-  Comm(std::unique_ptr<Region> region, int members, int me, bool blocks,
-       void *memory)
-      : members(members), me(me), blocks(blocks), region(std::move(region)),
-        memory(memory) {}
+  // Of `members`, this one being the `me`-th. `memory`: of the device;
+  // `blocks`: the most thread blocks of an operation; `waits`: calls return
+  // when they are done.
+  Comm(std::unique_ptr<Region> region, int members, int me, bool waits,
+       int blocks, void *memory)
+      : members(members), me(me), waits(waits), blocks(blocks),
+        region(std::move(region)), memory(memory) {
+    counts().blocks += blocks;
+  }
+  ~Comm() { counts().blocks -= blocks; }
 
   // The state of what was asked for last, which goes on when it is asked for.
   ncclResult_t poll(const std::shared_ptr<Comm> &self);
   // The calls of a group.
-  ncclResult_t launch(const std::shared_ptr<Comm> &self, std::vector<Call> calls,
-                      void *stream);
+  ncclResult_t launch(const std::shared_ptr<Comm> &self,
+                      std::vector<Call> calls, void *stream);
   // Makes everything end; returns when nothing holds operations any more.
   void abort();
   // Afterwards it is of no use. What is wrong with that or nothing.
@@ -83,7 +90,8 @@ public:
   }
 
   const int members, me;
-  const bool blocks;
+  const bool waits;
+  const int blocks;
   const std::unique_ptr<Region> region;
   void *const memory;
   std::atomic<uint64_t> sequence{0}; // operations that have ended
@@ -103,14 +111,5 @@ private:
   void *stream_ = nullptr; // all its operations are on
   bool used_ = false;
 };
-
-// The library's own state.
-StandInDevice *&device();
-Counts &counts();
-// For ncclGetLastError and stderr.
-void complain(const std::string &what);
-const char *lastComplaint();
-std::string describe(const CallRecord &record);
-size_t sizeOf(int type);
 
 } // namespace merak::cuda

@@ -33,9 +33,8 @@ size_t givenAt(const Slot &slot, size_t call, int members, int me) {
 // sends: of those between the two the one that is as many-th. -1: none.
 int64_t counterpart(const Slot &own, const Slot &other, size_t call, int me) {
   const CallRecord &record = own.records[call];
-  const CallRecord::Kind wanted = record.kind == CallRecord::Send
-                                      ? CallRecord::Receive
-                                      : CallRecord::Send;
+  const CallRecord::Kind wanted =
+      record.kind == CallRecord::Send ? CallRecord::Receive : CallRecord::Send;
   size_t number = 0;
   for (size_t i = 0; i < call; ++i)
     number += own.records[i].kind == record.kind &&
@@ -76,9 +75,6 @@ bool Operation::ready() {
 // Gives the others what this member has, once they have taken what it gave
 // before.
 bool Operation::begin() {
-  if (const auto before = before_.lock())
-    if ((chain_ ? before->ended_ : before->began_) <= began_)
-      return false;
   const Comm &comm = *comm_;
   for (int i = 0; i < comm.members; ++i)
     if (comm.region->slot(i).finished < comm.sequence)
@@ -94,7 +90,6 @@ bool Operation::begin() {
   }
   slot.posted = comm.sequence + 1;
   begun_ = true;
-  ++began_;
   return true;
 }
 
@@ -115,7 +110,6 @@ std::string Operation::run() {
     at += givenBytes(calls_[i].record, comm_->members, comm_->me);
   }
   begun_ = false;
-  ++ended_;
   ++counts().launches;
   comm_->region->slot(comm_->me).finished = ++comm_->sequence;
   return "";
@@ -183,11 +177,10 @@ void Operation::exchange(size_t call, size_t at) {
       std::memcpy(out + i * bytes, comm.region->data(i) + at, bytes);
   } else if (record.kind != CallRecord::Send) {
     const Slot &other = comm.region->slot(record.peer);
-    const size_t theirs =
-        record.kind == CallRecord::Broadcast
-            ? call
-            : size_t(counterpart(comm.region->slot(comm.me), other, call,
-                                 comm.me));
+    const size_t theirs = record.kind == CallRecord::Broadcast
+                              ? call
+                              : size_t(counterpart(comm.region->slot(comm.me),
+                                                   other, call, comm.me));
     std::memcpy(out,
                 comm.region->data(record.peer) +
                     givenAt(other, theirs, comm.members, record.peer),

@@ -1,6 +1,6 @@
-// The memory by which the members of one communicator meet: for each a slot with
-// what it asks for and gives to its current operation. It has no name in the
-// file system and goes with the processes that hold it.
+// The memory by which the members of one communicator meet: for each a slot
+// with what it asks for and gives to its current operation. It has no name in
+// the file system and goes with the processes that hold it.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace merak::cuda {
 
 constexpr int kMostMembers = 16;
-constexpr size_t kMostCalls = 2048;         // of one operation
+constexpr size_t kMostCalls = 2048;            // of one operation
 constexpr size_t kSlotBytes = size_t{1} << 26; // of one operation; on demand
 
 // One call of an operation (of a group).

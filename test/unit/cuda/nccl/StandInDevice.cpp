@@ -52,8 +52,8 @@ void *DeviceOfStandIn::allocate(size_t bytes) {
   return memory.ok() ? *memory : nullptr;
 }
 
-void DeviceOfStandIn::reduce(const std::vector<const void *> &parts, int64_t count,
-                        int type, bool maximum, void *out) {
+void DeviceOfStandIn::reduce(const std::vector<const void *> &parts,
+                             int64_t count, int type, bool maximum, void *out) {
   std::vector<runtime::View> inputs;
   for (const void *part : parts)
     inputs.push_back({const_cast<void *>(part), typeOf(type), {count}, {1}});

@@ -11,11 +11,11 @@ public:
   explicit DeviceOfStandIn(std::shared_ptr<EmulatedDevice> device)
       : device_(std::move(device)) {}
   std::string enqueue(void *stream, StandInWork work) override;
-  bool isCaptured(void *stream) override { return device_->isCaptured(stream); }
   bool isUrgent(void *stream) override {
     return device_->isFirst(stream) ||
            device_->priority(stream) == Priority::High;
   }
+  int processors() override { return device_->info().processors; }
   void *allocate(size_t bytes) override;
   void release(void *memory) override { device_->release(memory); }
   void reduce(const std::vector<const void *> &parts, int64_t count, int type,
