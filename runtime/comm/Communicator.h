@@ -33,8 +33,9 @@ struct CommSpec {
   // Matches the ends: equal on both ends of a transfer; for collectives the
   // name of the stream, since two streams may use one group at a time.
   std::string channel;
-  // Of transfers: the names of the two streams; those between the same two ranks
-  // with the same ones come in one order on both. Empty: one channel's alone do.
+  // Of transfers: the names of the two streams; those between the same two
+  // ranks with the same ones come in one order on both. Empty: one channel's
+  // alone do.
   std::string streams;
   bool maximum = false; // else sum
   int64_t dim = 0, dim2 = 0;

@@ -227,7 +227,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int members,
     *comm = reinterpret_cast<ncclComm_t>(opened().comms.back().get());
     opened().live.insert(*comm);
   }
-  ++counts().opened;
   ncclResult_t state = made->poll(made);
   while (waits && state == ncclInProgress)
     state = made->poll(made);

@@ -12,12 +12,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A fault that is planted: MERAK_NCCL_FAULT.
-bool isPlanted(const char *kind, int64_t operation) {
+bool isPlanted(const char *kind, int communicator, int64_t operation) {
   const char *text = std::getenv("MERAK_NCCL_FAULT");
-  return text && text == std::string(kind) + ":" + std::to_string(operation);
+  return text && text == std::string(kind) + ":" +
+                             std::to_string(communicator) + "." +
+                             std::to_string(operation);
 }
 
-int number(const char *name, int otherwise) {
+int variable(const char *name, int otherwise) {
   const char *text = std::getenv(name);
   return text ? std::atoi(text) : otherwise;
 }
@@ -26,7 +28,7 @@ int number(const char *name, int otherwise) {
 // question.
 bool isLate() {
   static const Clock::time_point first = Clock::now();
-  static const auto late = std::chrono::seconds(number("MERAK_NCCL_LATE", 0));
+  static const auto late = std::chrono::seconds(variable("MERAK_NCCL_LATE", 0));
   return Clock::now() < first + late;
 }
 
@@ -112,10 +114,11 @@ ncclResult_t Comm::launch(const std::shared_ptr<Comm> &self,
 
 ncclResult_t Comm::enqueue(const std::shared_ptr<Comm> &self,
                            std::vector<Call> calls) {
-  const int64_t operation = counts().operations++;
-  if (isPlanted("count", operation))
+  const int64_t operation = launched_++;
+  ++counts().operations;
+  if (isPlanted("count", number, operation))
     --calls.front().record.count;
-  if (isPlanted("swap", operation)) {
+  if (isPlanted("swap", number, operation)) {
     held_ = std::move(calls);
     return ncclSuccess;
   }
@@ -124,7 +127,7 @@ ncclResult_t Comm::enqueue(const std::shared_ptr<Comm> &self,
     groups.push_back(std::exchange(held_, {}));
   for (std::vector<Call> &group : groups) {
     const auto work = std::make_shared<Operation>(
-        self, std::move(group), isPlanted("async", operation));
+        self, std::move(group), isPlanted("async", number, operation));
     if (std::string problem =
             device()->enqueue(stream_, {[work] { return work->ready(); },
                                         [work] { return work->run(); }});

@@ -92,6 +92,7 @@ public:
   const int members, me;
   const bool waits;
   const int blocks;
+  const int number = counts().opened++; // of this process's communicators
   const std::unique_ptr<Region> region;
   void *const memory;
   std::atomic<uint64_t> sequence{0}; // operations that have ended
@@ -109,6 +110,7 @@ private:
   std::vector<Call> asked_, held_; // to be enqueued; to come later (a fault)
   int polls_ = 0;
   void *stream_ = nullptr; // all its operations are on
+  int64_t launched_ = 0;   // operations
   bool used_ = false;
 };
 

@@ -12,8 +12,9 @@
 // communicators whose kernels may not fit on the device at once.
 //
 //   MERAK_NCCL_LATE     seconds by which this process joins communicators late
-//   MERAK_NCCL_FAULT    of operation N of this process, from 0 ("swap:4"):
-//                         swap   it comes behind the next of its communicator
+//   MERAK_NCCL_FAULT    of one operation of the communicator that this process
+//                       opened as such and such one, from 0 ("swap:1.4"):
+//                         swap   it comes behind the next one
 //                         count  it has an element less
 //                         async  it never ends, and the communicator fails
 //   MERAK_NCCL_REPORT   a file for what was opened and done, in JSON

@@ -3,6 +3,7 @@
 #include "runtime/comm/inproc/StridedOps.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 namespace merak::cuda {
@@ -68,8 +69,7 @@ Status useNcclStandIn(const char *path,
     return Status::error(dlerror());
   auto *use = reinterpret_cast<StandInUse *>(dlsym(library, kStandInUse));
   if (!use)
-    return Status::error("\"" + std::string(path) +
-                         "\" is no stand-in for NCCL");
+    return Status::error(fmt::format("\"{}\" is no stand-in for NCCL", path));
   // Threads that abort communicators may outlive all else.
   use(new DeviceOfStandIn(std::move(device)));
   return {};

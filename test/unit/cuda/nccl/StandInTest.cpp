@@ -1,5 +1,5 @@
-// What the stand-in for libnccl tells apart, with both members of a communicator
-// in one process; test/e2e/cuda_nccl.py has them in two.
+// What the stand-in for libnccl tells apart, with both members of a
+// communicator in one process; test/e2e/cuda_nccl.py has them in two.
 #include "test/unit/cuda/nccl/StandInDevice.h"
 
 #include <dlfcn.h>
@@ -12,31 +12,30 @@ namespace {
 
 class NcclStandIn : public testing::Test {
 protected:
-  static void SetUpTestSuite() {
+  // A device that failed says so ever after: each test has its own.
+  void SetUp() override {
     Emulation emulation;
     emulation.processors = 64;
     emulation.seed = 2;
     device = std::make_shared<EmulatedDevice>(emulation);
-    (void)*device->createStream(); // computes
     ASSERT_TRUE(useNcclStandIn(MERAK_NCCL_STAND_IN, device).ok());
     library = dlopen(MERAK_NCCL_STAND_IN, RTLD_NOW);
     ASSERT_NE(library, nullptr) << dlerror();
+    (void)*device->createStream(); // computes
+    for (Member &member : members)
+      member.stream = *device->createStream(Priority::High);
   }
-  template <typename Function> static Function *find(const char *name) {
+  template <typename Function> Function *find(const char *name) {
     return reinterpret_cast<Function *>(dlsym(library, name));
   }
 #define MERAK_FUNCTION(name) find<decltype(::nccl##name)>("nccl" #name)
 
-  void SetUp() override {
-    for (Member &member : members)
-      member.stream = *device->createStream(Priority::High);
-  }
   // An abort waits until streams have passed what is under way.
   void TearDown() override {
     std::vector<std::thread> aborts;
     for (Member &member : members)
       if (member.comm)
-        aborts.emplace_back([comm = member.comm] {
+        aborts.emplace_back([this, comm = member.comm] {
           EXPECT_EQ(MERAK_FUNCTION(CommAbort)(comm), ncclSuccess);
         });
     for (Member &member : members)
@@ -87,11 +86,9 @@ protected:
     float in[4] = {1, 2, 3, 4}, out[4] = {};
   };
   Member members[2];
-  static std::shared_ptr<EmulatedDevice> device;
-  static void *library;
+  std::shared_ptr<EmulatedDevice> device;
+  void *library = nullptr;
 };
-std::shared_ptr<EmulatedDevice> NcclStandIn::device;
-void *NcclStandIn::library = nullptr;
 
 TEST_F(NcclStandIn, AddsUpAndComesToAnEnd) {
   open();
@@ -124,11 +121,6 @@ TEST_F(NcclStandIn, MembersAskForTheSame) {
             "NCCL: operation 0 of a communicator: member 0 asks for AllReduce "
             "of 4 float32 (sum), member 1 for AllReduce of 3 float32 (sum)");
   EXPECT_EQ(state(0), ncclInvalidUsage);
-  // A device that failed says so ever after.
-  TearDown();
-  SetUpTestSuite();
-  SetUp();
-  members[0].comm = members[1].comm = nullptr;
 }
 
 TEST_F(NcclStandIn, CallsComeAfterTheLastOneIsDone) {
