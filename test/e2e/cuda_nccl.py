@@ -127,6 +127,11 @@ def trained(tools, ranks, plan, data, graphs, steps=STEPS, **how):
     return entries_of(log), precision.state(saved)
 
 
+def report_of(tools, rank):
+    with open(tools.path(f"report-{rank}"), encoding="utf-8") as file:
+        return json.load(file)
+
+
 class Needed:
     """How many communicators each rank of a plan needs: one for each stream and
     group of ranks of its collectives, and for each stream and peer of its
@@ -166,8 +171,7 @@ def opened(tools, plan, sizes):
     text, _ = tools.run("merak-plan", "print", plan)
     needed, found = Needed(text, sizes), []
     for rank in sorted(needed.program_of):
-        with open(tools.path(f"report-{rank}"), encoding="utf-8") as file:
-            report = json.load(file)
+        report = report_of(tools, rank)
         if not (report["opened"] == report["used"] == report["ended"] > 0 and
                 report["aborted"] == 0 and report["opened"] == needed[rank]):
             raise Failed(f"rank {rank}: {report}, {needed[rank]} are needed")
@@ -252,8 +256,14 @@ def ends(tools, mesh, model, wanted, planted, options=(), codes=(1,),
 
 
 def lost(fault, mesh, wanted, codes, graphs, tools):
-    return ends(tools, mesh, "gpt2-tiny", [wanted],
+    told = ends(tools, mesh, "gpt2-tiny", [wanted],
                 (-1, {"MERAK_FAULT": fault}), [f"--graphs={graphs}"], codes)
+    if fault.endswith("fail"):  # every abort came to its end
+        for rank in range(count(mesh)):
+            report = report_of(tools, rank)
+            if not report["opened"] == report["aborted"] > 0:
+                raise Failed(f"rank {rank}: {report}")
+    return told
 
 
 def broken(mesh, tools):
