@@ -60,11 +60,11 @@ Operation::Operation(std::shared_ptr<Comm> comm, std::vector<Call> calls,
 Operation::~Operation() { --comm_->operations; }
 
 bool Operation::ready() {
-  if (comm_->stopped())
+  if (comm_->isAborted())
     return true;
   if (hangs_)
     comm_->fail(ncclRemoteError);
-  if (hangs_ || (!begun_ && !begin()))
+  if (comm_->stopped() || (!begun_ && !begin())) // until it is aborted
     return false;
   for (int i = 0; i < comm_->members; ++i)
     if (comm_->region->slot(i).posted <= comm_->sequence)
@@ -96,11 +96,8 @@ bool Operation::begin() {
 std::string Operation::run() {
   if (comm_->isAborted()) // its kernel ends, whatever it has done
     return "";
-  std::string problem =
-      comm_->stopped() ? "a member does not answer" : compare();
-  if (!problem.empty()) {
-    if (!comm_->stopped())
-      comm_->fail(ncclInvalidUsage);
+  if (std::string problem = compare(); !problem.empty()) {
+    comm_->fail(ncclInvalidUsage);
     complain(problem);
     return "NCCL: " + problem;
   }

@@ -16,7 +16,7 @@
 //                       opened as such and such one, from 0 ("swap:1.4"):
 //                         swap   it comes behind the next one
 //                         count  it has an element less
-//                         async  it never ends, and the communicator fails
+//                         async  it hangs, and the communicator fails
 //   MERAK_NCCL_REPORT   a file for what was opened and done, in JSON
 #pragma once
 
