@@ -14,6 +14,9 @@
 namespace merak::runtime {
 namespace {
 
+// What a few thread blocks move in about the time that a launch takes.
+constexpr int64_t kNarrowBytes = 256 << 10;
+
 // How one operand's memory is handed to the library.
 struct Operand {
   // In place of a view that the library cannot take: an array in scratch.
@@ -69,9 +72,14 @@ private:
 
   DenseLinks &links_;
   Backend &backend_;
+  struct Needed {
+    bool transfers = false;
+    int64_t bytes = 0; // of the greatest collective
+    bool isNarrow() const { return transfers || bytes <= kNarrowBytes; }
+  };
   // Communicators that prepared instructions need, by members and purpose, in
-  // the order in which they are opened; whether they are for transfers.
-  std::map<std::pair<std::vector<int>, std::string>, bool> named_;
+  // the order in which they are opened. Equal on all members.
+  std::map<std::pair<std::vector<int>, std::string>, Needed> named_;
 };
 
 // What tells communicators of the same members apart.
@@ -144,7 +152,12 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
     endpoint->operands.push_back(operand);
   }
   endpoint->workspace = scratch;
-  named_[{spec.members, purposeOf(spec, rank())}] = transfers;
+  Needed &needed = named_[{spec.members, purposeOf(spec, rank())}];
+  needed.transfers = transfers;
+  int64_t bytes = 0;
+  for (const View &input : inputs)
+    bytes += bytesOf(input);
+  needed.bytes = std::max(needed.bytes, bytes);
   endpoint->spec = std::move(spec);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
@@ -153,13 +166,14 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
 // one order, by members and purpose: of those that are not open yet, the first
 // one of all ranks is what each of its members opens next.
 Status DenseCommunicator::open() {
-  int transfers = 0;
-  for (const auto &[name, transfer] : named_)
-    transfers += transfer;
+  int narrow = 0;
+  for (const auto &[name, needed] : named_)
+    narrow += needed.isNarrow();
   MERAK_RETURN_IF_ERROR(
-      links_.expect(transfers, static_cast<int>(named_.size()) - transfers));
-  for (const auto &[name, transfer] : named_)
-    if (auto link = links_.open(name.first, name.second, transfer); !link)
+      links_.expect(narrow, static_cast<int>(named_.size()) - narrow));
+  for (const auto &[name, needed] : named_)
+    if (auto link = links_.open(name.first, name.second, needed.isNarrow());
+        !link)
       return link.status();
   return {};
 }
@@ -169,9 +183,9 @@ Status DenseCommunicator::open() {
 std::string DenseCommunicator::note() const {
   std::set<std::vector<int>> groups;
   size_t transfers = 0;
-  for (const auto &[name, transfer] : named_) {
-    transfers += transfer;
-    if (!transfer)
+  for (const auto &[name, needed] : named_) {
+    transfers += needed.transfers;
+    if (!needed.transfers)
       groups.insert(name.first);
   }
   return fmt::format("rank {} has {} communicators for {} groups of ranks on "
@@ -185,9 +199,9 @@ Status DenseCommunicator::open(DenseEndpoint &endpoint) {
   if (endpoint.link)
     return {};
   const CommSpec &spec = endpoint.spec;
-  auto link =
-      links_.open(spec.members, purposeOf(spec, rank()),
-                  spec.kind == CommSpec::Send || spec.kind == CommSpec::Recv);
+  const std::string purpose = purposeOf(spec, rank());
+  auto link = links_.open(spec.members, purpose,
+                          named_[{spec.members, purpose}].isNarrow());
   if (!link)
     return link.status();
   endpoint.link = *link;

@@ -24,9 +24,9 @@ namespace {
 
 constexpr double kOpenSeconds = 120;       // for all members to come
 constexpr uint64_t kBufferBytes = 4 << 20; // NCCL_BUFFSIZE if it is not set
-// Thread blocks of a kernel: what suffices for a transfer between neighbours,
-// and the most that NCCL takes by itself.
-constexpr int kTransferBlocks = 2, kMostBlocks = 32;
+// Thread blocks of a kernel: what suffices for a transfer between neighbours or
+// a few bytes, and the most that NCCL takes by itself.
+constexpr int kNarrowBlocks = 2, kMostBlocks = 32;
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr auto kAbortPatience = std::chrono::seconds(5);
 
@@ -220,35 +220,31 @@ public:
   // Each has one at a time, since it has one stream: where those of all of them
   // fit beside each other, and something else besides, none waits for ever, in
   // whatever order they start.
-  Status expect(int transfers, int collectives) override {
+  Status expect(int narrow, int wide) override {
     auto all = store_->gather("nccl communicators",
-                              fmt::format("{} {}", transfers, collectives),
-                              kOpenSeconds);
+                              fmt::format("{} {}", narrow, wide), kOpenSeconds);
     if (!all)
       return all.status();
     for (const std::string &text : *all) { // every rank takes the same shares
-      int theirTransfers = 0, theirCollectives = 0;
-      std::sscanf(text.c_str(), "%d %d", &theirTransfers, &theirCollectives);
-      transfers = std::max(transfers, theirTransfers);
-      collectives = std::max(collectives, theirCollectives);
+      int theirNarrow = 0, theirWide = 0;
+      std::sscanf(text.c_str(), "%d %d", &theirNarrow, &theirWide);
+      narrow = std::max(narrow, theirNarrow);
+      wide = std::max(wide, theirWide);
     }
     const int processors = device_->info().processors;
-    const int left = processors - processors / 8 - kTransferBlocks * transfers;
-    transferBlocks_ = kTransferBlocks;
-    collectiveBlocks_ =
-        std::clamp(left / std::max(1, collectives), 1, kMostBlocks);
-    if (transferBlocks_ * transfers + collectiveBlocks_ * collectives <
-        processors)
+    const int left = processors - processors / 8 - kNarrowBlocks * narrow;
+    narrowBlocks_ = kNarrowBlocks;
+    wideBlocks_ = std::clamp(left / std::max(1, wide), 1, kMostBlocks);
+    if (narrowBlocks_ * narrow + wideBlocks_ * wide < processors)
       return {};
-    return Status::error(fmt::format(
-        "{} communicators for transfers and {} for collectives are more than "
-        "fit on {} multiprocessors at once",
-        transfers, collectives, processors));
+    return Status::error(
+        fmt::format("the kernels of {} communicators are more than fit on {} "
+                    "multiprocessors at once",
+                    narrow + wide, processors));
   }
 
   Result<DenseLink *> open(const std::vector<int> &members,
-                           const std::string &purpose,
-                           bool transfers) override {
+                           const std::string &purpose, bool narrow) override {
     // NCCL uses the device of the calling thread, and lanes are threads.
     MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
     const std::string name =
@@ -282,9 +278,8 @@ public:
     int me = 0;
     while (members[size_t(me)] != rank())
       ++me;
-    MERAK_RETURN_IF_ERROR(
-        link->init(id, static_cast<int>(members.size()), me,
-                   transfers ? transferBlocks_ : collectiveBlocks_));
+    MERAK_RETURN_IF_ERROR(link->init(id, static_cast<int>(members.size()), me,
+                                     narrow ? narrowBlocks_ : wideBlocks_));
     return static_cast<DenseLink *>(link);
   }
 
@@ -306,7 +301,7 @@ private:
   std::shared_ptr<cuda::Device> device_; // outlives the communicators
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<NcclLink>> links_;
-  int transferBlocks_ = 0, collectiveBlocks_ = 0; // of a kernel; 0: not known
+  int narrowBlocks_ = 0, wideBlocks_ = 0; // of a kernel; 0: not known
   std::atomic<bool> stop_{false};
   std::thread watcher_;
 };

@@ -37,6 +37,7 @@ bool isLate() {
 bool Comm::open() {
   if (isLate())
     return false;
+  region->slot(me).blocks = blocks;
   region->slot(me).members = members;
   for (int i = 0; i < members; ++i) {
     const int theirs = region->slot(i).members;
@@ -46,6 +47,12 @@ bool Comm::open() {
       misused("member " + std::to_string(i) + " opens a communicator of " +
               std::to_string(theirs) + ", member " + std::to_string(me) +
               " one of " + std::to_string(members));
+      return false;
+    }
+    if (region->slot(i).blocks != blocks) {
+      misused("members of a communicator take " +
+              std::to_string(region->slot(i).blocks) + " and " +
+              std::to_string(blocks) + " thread blocks");
       return false;
     }
   }
