@@ -243,15 +243,15 @@ def late(mesh, tools):
 
 def ends(tools, mesh, model, wanted, planted, options=(), codes=(1,),
          within=LIMIT, compiled=()):
-    """All ranks end with one of `codes`, and some with a sentence that has one of
-    `wanted`; those who did not cause it name it. `planted`: (rank, environment)."""
+    """All ranks end with one of `codes`, at most `within` seconds apart, and some
+    with each of the sentences `wanted`. `planted`: the environment of a rank, or of
+    all (-1)."""
     plan, data = compile_case(tools, model, mesh, "half", "1f1b",
                               list(compiled))
     culprit, environment = planted
     ended = apart(tools, count(mesh), plan, data, f"--steps={STEPS}", *options,
-                  extra=lambda rank: {
-                      "MERAK_WATCHDOG_SECONDS": "5",
-                      **(environment if rank == culprit or culprit < 0 else {})})
+                  extra=lambda rank:
+                  environment if rank == culprit or culprit < 0 else {})
     for rank, end in enumerate(ended):
         if end.code not in codes:
             raise Failed(f"rank {rank} ended with {end.code}: "
@@ -270,7 +270,9 @@ def ends(tools, mesh, model, wanted, planted, options=(), codes=(1,),
 
 def lost(fault, mesh, wanted, codes, graphs, tools):
     return ends(tools, mesh, "gpt2-tiny", [wanted],
-                (-1, {"MERAK_FAULT": fault}), [f"--graphs={graphs}"], codes)
+                (-1, {"MERAK_FAULT": fault, **(
+                    {"MERAK_WATCHDOG_SECONDS": "5"} if "hang" in fault else {})}),
+                [f"--graphs={graphs}"], codes)
 
 
 def broken(mesh, tools):
