@@ -101,6 +101,8 @@ Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
       problems.merge(std::move(status).withContext(fmt::format(
           "rank {} · tensor \"{}\"", rank.program->rank(), buffer.tensor())));
     }
+    // The program's streams do not wait for the default one.
+    problems.merge(rank.backend->synchronize(nullptr));
   }
   return problems;
 }

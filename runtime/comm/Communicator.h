@@ -33,6 +33,10 @@ struct CommSpec {
   // Matches the ends: equal on both ends of a transfer; for collectives the
   // name of the stream, since two streams may use one group at a time.
   std::string channel;
+  // Of transfers: the names of the two streams; those between the same two
+  // ranks with the same ones come in one order on both. Empty: one channel's
+  // alone do.
+  std::string streams;
   bool maximum = false; // else sum
   int64_t dim = 0, dim2 = 0;
   bool accumulate = false; // outputs are added to
@@ -80,6 +84,9 @@ public:
   // Device memory that the transport's library takes for the endpoints made so
   // far, when they are first used.
   virtual uint64_t libraryBytes() const { return 0; }
+
+  // What was opened, for people; empty if that is nothing to speak of.
+  virtual std::string note() const { return ""; }
 
   // Makes every rank's pending and later calls fail, with this reason. The
   // first reason stays.

@@ -67,6 +67,10 @@ public:
 using StreamHandle = void *;
 using EventHandle = void *;
 
+// What comes first where work of several streams could run: other ranks wait
+// for what communicates, nobody for what computes.
+enum class Priority { Usual, High };
+
 // One launch. The views have the shapes, strides and types that `prepare` saw;
 // only their data differ from call to call. Inputs never overlap outputs unless
 // they are the same view.
@@ -117,7 +121,9 @@ public:
                             StreamHandle stream) = 0;
   virtual Status clear(void *device, uint64_t bytes, StreamHandle stream) = 0;
 
-  virtual Result<StreamHandle> createStream() { return StreamHandle{}; }
+  virtual Result<StreamHandle> createStream(Priority = Priority::Usual) {
+    return StreamHandle{};
+  }
   virtual void destroyStream(StreamHandle) {}
   virtual Result<EventHandle> createEvent() { return EventHandle{}; }
   virtual void destroyEvent(EventHandle) {}

@@ -1,6 +1,7 @@
 #include "runtime/core/RankProgram.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/Communication.h"
 #include "runtime/plan/Joined.h"
 
 #include <fmt/format.h>
@@ -38,10 +39,25 @@ RankProgram::create(const LoadedPlan &plan, int rank, Backend &backend,
   return program;
 }
 
+// The first stream computes, whatever else it does.
+std::set<uint32_t> RankProgram::communicatingStreams() const {
+  std::set<uint32_t> streams;
+  for (const planpb::Procedure &procedure : proto_->procedures())
+    for (const Instruction &instruction : procedure.instructions())
+      if (instruction.stream() > 0 &&
+          (instruction.kind() == Instruction::COLLECTIVE ||
+           instruction.kind() == Instruction::SEND ||
+           instruction.kind() == Instruction::RECV))
+        streams.insert(instruction.stream());
+  return streams;
+}
+
 Status RankProgram::build(bool separate) {
   MERAK_RETURN_IF_ERROR(arena_.take(separate));
+  const std::set<uint32_t> communicating = communicatingStreams();
   for (int i = 0; i < std::max(1, proto_->streams_size()); ++i) {
-    auto stream = backend_.createStream();
+    auto stream = backend_.createStream(
+        communicating.count(uint32_t(i)) ? Priority::High : Priority::Usual);
     if (!stream)
       return stream.status();
     streams_.push_back(*stream);
@@ -300,6 +316,7 @@ Status RankProgram::buildComm(Op &op) {
     spec.kind = instruction.kind() == Instruction::SEND ? CommSpec::Send
                                                         : CommSpec::Recv;
     spec.channel = instruction.channel();
+    spec.streams = transferStreams(plan_, ranks_, rank_, instruction);
     spec.peer = op.peer = ranks_.neighbour(rank_, instruction.peer());
   }
   auto endpoint = comm_.prepare(std::move(spec), op.sent(), op.received());

@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 
 namespace merak::runtime {
 
@@ -128,6 +129,7 @@ private:
   RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
               Communicator &comm);
   Status build(bool separate);
+  std::set<uint32_t> communicatingStreams() const;
   Status buildProcedure(const planpb::Procedure &procedure);
   Status buildOp(const planpb::Instruction &instruction, Op &op);
   Status resolve(const google::protobuf::RepeatedPtrField<planpb::Operand> &in,

@@ -414,6 +414,8 @@ private:
     }
     if (leads_)
       MERAK_RETURN_IF_ERROR(log.add(*step));
+    if (i == 0)
+      tellNote(session_.communicationNote(), leads_);
     if (i == 1)
       tellNote(session_.graphNote(), leads_);
     if (badStep_ == 0 && !step->bad.empty()) {

@@ -153,6 +153,10 @@ Status Session::openCommunication() {
   return agree(world_->store(), "communication", Status());
 }
 
+std::string Session::communicationNote() const {
+  return ranks_.front()->comm->note();
+}
+
 // Once all calls are prepared: what libraries and communication need beside
 // the arenas, which are taken already. A step takes nothing more.
 Status Session::takeWorkspaces() {

@@ -107,6 +107,8 @@ public:
   // On a device, after the second step: whether steps are launched as one
   // graph, or why not; else empty.
   const std::string &graphNote() const { return graphNote_; }
+  // What the first rank of this process communicates by.
+  std::string communicationNote() const;
 
   // Checkpoints. Takes the folder for this run; then each call of `save`, by
   // all processes, makes a generation of it: before it comes back, or beside

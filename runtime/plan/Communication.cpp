@@ -18,6 +18,24 @@ std::string peerKey(const google::protobuf::RepeatedPtrField<Axis> &peer) {
 
 } // namespace
 
+std::string transferStreams(const LoadedPlan &plan, const RankMap &ranks,
+                            int rank, const Instruction &transfer) {
+  const bool sends = transfer.kind() == Instruction::SEND;
+  const auto wanted = sends ? Instruction::RECV : Instruction::SEND;
+  const int peer = ranks.neighbour(rank, transfer.peer());
+  if (peer < 0 || peer >= ranks.size())
+    return transfer.channel();
+  for (const Procedure &procedure : plan.programOf(peer).procedures())
+    for (const Instruction &instruction : procedure.instructions())
+      if (instruction.kind() == wanted &&
+          instruction.channel() == transfer.channel() &&
+          ranks.neighbour(peer, instruction.peer()) == rank)
+        return fmt::format("stream {} to {}",
+                           (sends ? transfer : instruction).stream(),
+                           (sends ? instruction : transfer).stream());
+  return transfer.channel();
+}
+
 std::string CommunicationMap::Kind::str() const {
   return fmt::format("({}) on stream \"{}\"", fmt::join(axes, ","), stream);
 }

@@ -45,6 +45,13 @@ struct ProgramCommunication {
   std::vector<std::vector<int>> sequenceOf;
 };
 
+// Which streams a transfer goes from and to: equal on both ends, and different
+// for different streams. What goes between the same two has one order on both
+// ends, or the ranks would wait for each other. The channel if there is no
+// other end. Any rank's SEND or RECV.
+std::string transferStreams(const LoadedPlan &plan, const RankMap &ranks,
+                            int rank, const planpb::Instruction &transfer);
+
 class CommunicationMap {
 public:
   // Requires verifyStructure to have passed.

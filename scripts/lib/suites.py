@@ -234,6 +234,7 @@ SUITES = {
     "arena": python_suite("test/e2e/arena.py", tools=True),
     "cuda-async": python_suite("test/e2e/cuda_async.py", tools=True),
     "cuda-graphs": python_suite("test/e2e/cuda_graphs.py", tools=True),
+    "cuda-nccl": python_suite("test/e2e/cuda_nccl.py", tools=True),
     "gpu-pack": python_suite("test/e2e/gpu_pack.py", tools=True),
     "export": python_suite("test/e2e/export_onnx.py", tools=True),
     "families": python_suite("test/families/families.py", tools=True),

@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import time
 import exact_models
 import harness
 from harness import Case, Failed
+from processes import free_port
 
 MLP = os.path.join(harness.MODELS, "mlp-ce")
 MODEL = os.path.join(MLP, "model.onnx")
@@ -632,11 +632,8 @@ def launched_as_ranks(tools, ranks, environment, *says):
                      "--mesh=pp=1,dp=2,tp=1")
     if not fake_driver(tools, "devices=1"):
         return "built without the CUDA toolkit"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     tools.extra |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks),
-                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
                     **environment}
     _, errors = tools.run("merak-run", plan, f"--data={DATA}", "--steps=1",
                           "--backend=cuda", "--ranks=env", expect=1)

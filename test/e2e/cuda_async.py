@@ -4,6 +4,8 @@ orders, as far as streams, events and the host's waits leave any.
 
 orders  for many seeds the losses, and the weights that are saved, are bit for bit
         those of work that is done as soon as it is asked for
+loaded  parameters are there when the first step begins, whichever stream it begins
+        on: a model of so few that nothing else waits for them
 graphs  the same of steps that are launched as one graph with collectives
 lost    from small plans one wait is taken away at a time: each that is needed is
         missed by some seed, the others are proved redundant by the verifier
@@ -12,15 +14,18 @@ import functools
 import os
 import sys
 
+import exact_models
 import harness
 import matrix
 import oracle
 import precision
+import seams
 from harness import Case, Failed
 
 TOOL = "merak-run-emulated"
 STEPS = 2
 SEEDS = 4
+LOADED_SEEDS = 16
 LOST_SEEDS = 96
 
 # Pipelines, collectives on several streams, parameters that are gathered ahead.
@@ -48,9 +53,9 @@ def train(tools, plan, data, seed, *options, save=True):
     return entries, precision.state(saved) if save else None
 
 
-def same(tools, plan, data, *options, save=True):
+def same(tools, plan, data, *options, save=True, seeds=SEEDS):
     expected = train(tools, plan, data, 0, *options, save=save)
-    for seed in range(1, SEEDS + 1):
+    for seed in range(1, seeds + 1):
         found = train(tools, plan, data, seed, *options, save=save)
         if found != expected:
             raise Failed(f"seed {seed}: {found[0]}, expected {expected[0]}"
@@ -60,6 +65,14 @@ def same(tools, plan, data, *options, save=True):
 
 def orders(case, tools):
     same(tools, *oracle.compile_adamw(tools, *case))
+
+
+def loaded(mesh, tools):
+    plan, data = tools.path("out.plan"), seams.write_data(tools, "linear")
+    tools.run("merakc", exact_models.path("linear"), "-o", plan, "-q",
+              *seams.exact_options("linear", "sgd")[0],
+              *matrix.compile_options(mesh, "half", "gpipe"))
+    same(tools, plan, f"--data={data}", seeds=LOADED_SEEDS)
 
 
 def graphs(mesh, tools):
@@ -98,6 +111,8 @@ def main():
         "cuda-async",
         [Case(name("orders", case), functools.partial(orders, case))
          for case in ORDERS] +
+        [Case(f"loaded {mesh}", functools.partial(loaded, mesh))
+         for mesh in ("none", "dp=2")] +
         [Case(f"graphs {mesh}", functools.partial(graphs, mesh))
          for mesh in ("dp=2",)] +
         [Case(name("lost", case), functools.partial(lost, case))

@@ -28,14 +28,9 @@ import time
 import harness
 import mpi
 from harness import Case, Failed
+from processes import free_port
 
 HELLO = 152  # bytes of a rank's first message (Handshake.h)
-
-
-def free_port():
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Attack:

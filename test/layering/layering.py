@@ -59,7 +59,7 @@ RULES = [
      r'^(?!runtime/backends/cuda/|runtime/comm/nccl/|test/gpu/|test/unit/driver/|bench/)',
      GPU,
      ("runtime/core/Bad.cpp", '#include <cuda_runtime.h>')),
-    ("NCCL stays in its communicator", r'^(?!runtime/comm/nccl/|test/gpu/)',
+    ("NCCL stays in its communicator", r'^(?!runtime/comm/nccl/|test/gpu/|test/unit/cuda/nccl/)',
      r'^nccl',
      ("runtime/backends/cuda/Bad.cpp", '#include <nccl.h>')),
     ("MPI stays in its communicator", r'^(?!runtime/comm/mpi/)', r'^mpi\.h',

@@ -29,7 +29,8 @@ int localRank = 0;
 Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
   // Plans have more streams than the 8 queues of the default: two that share
   // one wait for each other, and a collective in front waits for another rank.
-  // Read when the device is opened.
+  // Read when the device is opened, before streams are made, of which libraries
+  // have some besides; with fewer streams unused queues change nothing.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*replace=*/0);
   auto device = cuda::openLocalDevice(localRank);
   if (!device)

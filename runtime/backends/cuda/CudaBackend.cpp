@@ -150,8 +150,8 @@ Status CudaBackend::clear(void *device, uint64_t bytes, StreamHandle stream) {
   return device_->clear(device, bytes, native(stream));
 }
 
-Result<StreamHandle> CudaBackend::createStream() {
-  auto stream = device_->createStream();
+Result<StreamHandle> CudaBackend::createStream(runtime::Priority priority) {
+  auto stream = device_->createStream(priority);
   if (!stream)
     return stream.status();
   auto lane = std::make_unique<Lane>();

@@ -36,7 +36,8 @@ public:
                     runtime::StreamHandle stream) override;
   Status clear(void *device, uint64_t bytes,
                runtime::StreamHandle stream) override;
-  Result<runtime::StreamHandle> createStream() override;
+  Result<runtime::StreamHandle>
+  createStream(runtime::Priority priority = runtime::Priority::Usual) override;
   void destroyStream(runtime::StreamHandle stream) override;
   Result<runtime::EventHandle> createEvent() override;
   void destroyEvent(runtime::EventHandle event) override;

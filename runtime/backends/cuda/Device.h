@@ -8,6 +8,7 @@
 #include "runtime/backends/cuda/Fused.h"
 #include "runtime/backends/cuda/Matmul.h"
 #include "runtime/backends/cuda/kernels/Kernels.h"
+#include "runtime/core/Backend.h"
 #include "runtime/core/Status.h"
 
 #include <cstdint>
@@ -20,6 +21,7 @@ namespace merak::cuda {
 using Stream = void *;
 using Event = void *;
 using Function = void *;
+using runtime::Priority;
 
 struct DeviceInfo {
   std::string name;         // "NVIDIA H200"
@@ -67,7 +69,7 @@ public:
                       Stream stream) = 0;
   virtual Status clear(void *memory, uint64_t bytes, Stream stream) = 0;
 
-  virtual Result<Stream> createStream() = 0;
+  virtual Result<Stream> createStream(Priority priority = Priority::Usual) = 0;
   virtual void destroyStream(Stream stream) = 0;
   virtual Status synchronize(Stream stream) = 0;
   virtual Result<Event> createEvent() = 0;

@@ -35,7 +35,8 @@ namespace {
   X(cuMemFreeHost)                                                             \
   X(cuMemcpyAsync)                                                             \
   X(cuMemsetD8Async)                                                           \
-  X(cuStreamCreate)                                                            \
+  X(cuCtxGetStreamPriorityRange)                                               \
+  X(cuStreamCreateWithPriority)                                                \
   X(cuStreamDestroy)                                                           \
   X(cuStreamSynchronize)                                                       \
   X(cuStreamWaitEvent)                                                         \
@@ -129,8 +130,11 @@ public:
   Status start() {
     MERAK_RETURN_IF_ERROR(api_.check(
         api_.p_cuGraphGetNodes(graph_, nullptr, &size_), "cuGraphGetNodes"));
-    return api_.check(api_.p_cuGraphInstantiate(&exec_, graph_, 0),
-                      "cuGraphInstantiate");
+    // Kernels keep the priorities of the streams they were captured on.
+    return api_.check(
+        api_.p_cuGraphInstantiate(
+            &exec_, graph_, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY),
+        "cuGraphInstantiate");
   }
 
   size_t operations() const override { return size_; }
@@ -264,12 +268,18 @@ public:
         "cuMemsetD8Async");
   }
 
-  Result<Stream> createStream() override {
+  Result<Stream> createStream(Priority priority) override {
     MERAK_RETURN_IF_ERROR(bind());
+    int least = 0, greatest = 0; // the least is the greatest number, usually 0
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuCtxGetStreamPriorityRange(&least, &greatest),
+              "cuCtxGetStreamPriorityRange"));
     CUstream stream = nullptr;
     MERAK_RETURN_IF_ERROR(
-        check(api_.p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-              "cuStreamCreate"));
+        check(api_.p_cuStreamCreateWithPriority(
+                  &stream, CU_STREAM_NON_BLOCKING,
+                  priority == Priority::High ? greatest : least),
+              "cuStreamCreateWithPriority"));
     return static_cast<Stream>(stream);
   }
   void destroyStream(Stream stream) override {

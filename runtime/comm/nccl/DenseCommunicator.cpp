@@ -8,10 +8,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace merak::runtime {
 namespace {
+
+// What a few thread blocks move in about the time that a launch takes.
+constexpr int64_t kNarrowBytes = 256 << 10;
 
 // How one operand's memory is handed to the library.
 struct Operand {
@@ -55,6 +59,7 @@ public:
   uint64_t libraryBytes() const override {
     return named_.size() * links_.linkBytes();
   }
+  std::string note() const override;
 
 private:
   Status open(DenseEndpoint &endpoint);
@@ -67,17 +72,23 @@ private:
 
   DenseLinks &links_;
   Backend &backend_;
-  // Communicators that prepared instructions need, in the order in which they
-  // are opened.
-  std::set<std::pair<std::vector<int>, std::string>> named_;
+  struct Needed {
+    bool transfers = false;
+    int64_t bytes = 0; // of the greatest collective
+    bool isNarrow() const { return transfers || bytes <= kNarrowBytes; }
+  };
+  // Communicators that prepared instructions need, by members and purpose, in
+  // the order in which they are opened. Equal on all members.
+  std::map<std::pair<std::vector<int>, std::string>, Needed> named_;
 };
 
 // What tells communicators of the same members apart.
 std::string purposeOf(const CommSpec &spec, int rank) {
+  const std::string &what = spec.streams.empty() ? spec.channel : spec.streams;
   if (spec.kind == CommSpec::Send)
-    return fmt::format("{} {}>{}", spec.channel, rank, spec.peer);
+    return fmt::format("{} {}>{}", what, rank, spec.peer);
   if (spec.kind == CommSpec::Recv)
-    return fmt::format("{} {}>{}", spec.channel, spec.peer, rank);
+    return fmt::format("{} {}>{}", what, spec.peer, rank);
   return spec.channel;
 }
 
@@ -141,7 +152,12 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
     endpoint->operands.push_back(operand);
   }
   endpoint->workspace = scratch;
-  named_.insert({spec.members, purposeOf(spec, rank())});
+  Needed &needed = named_[{spec.members, purposeOf(spec, rank())}];
+  needed.transfers = transfers;
+  int64_t bytes = 0;
+  for (const View &input : inputs)
+    bytes += bytesOf(input);
+  needed.bytes = std::max(needed.bytes, bytes);
   endpoint->spec = std::move(spec);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
@@ -150,10 +166,32 @@ DenseCommunicator::prepare(CommSpec spec, std::span<const View> inputs,
 // one order, by members and purpose: of those that are not open yet, the first
 // one of all ranks is what each of its members opens next.
 Status DenseCommunicator::open() {
-  for (const auto &[members, purpose] : named_)
-    if (auto link = links_.open(members, purpose); !link)
+  int narrow = 0;
+  for (const auto &[name, needed] : named_)
+    narrow += needed.isNarrow();
+  MERAK_RETURN_IF_ERROR(
+      links_.expect(narrow, static_cast<int>(named_.size()) - narrow));
+  for (const auto &[name, needed] : named_)
+    if (auto link = links_.open(name.first, name.second, needed.isNarrow());
+        !link)
       return link.status();
   return {};
+}
+
+// Streams of one group have a communicator each, since nothing orders their
+// operations in the same way on all ranks.
+std::string DenseCommunicator::note() const {
+  std::set<std::vector<int>> groups;
+  size_t transfers = 0;
+  for (const auto &[name, needed] : named_) {
+    transfers += needed.transfers;
+    if (!needed.transfers)
+      groups.insert(name.first);
+  }
+  return fmt::format("rank {} has {} communicators for {} groups of ranks on "
+                     "their streams, {} for transfers",
+                     rank(), named_.size() - transfers, groups.size(),
+                     transfers);
 }
 
 // Of a communicator whose rank has not opened all before the first step.
@@ -161,7 +199,9 @@ Status DenseCommunicator::open(DenseEndpoint &endpoint) {
   if (endpoint.link)
     return {};
   const CommSpec &spec = endpoint.spec;
-  auto link = links_.open(spec.members, purposeOf(spec, rank()));
+  const std::string purpose = purposeOf(spec, rank());
+  auto link = links_.open(spec.members, purpose,
+                          named_[{spec.members, purpose}].isNarrow());
   if (!link)
     return link.status();
   endpoint.link = *link;

@@ -41,10 +41,16 @@ public:
   virtual ~DenseLinks() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Says how many this rank is going to open; all ranks do so before they open
+  // any. Narrow ones are for transfers or for little at a time.
+  virtual Status expect(int narrow, int wide) {
+    (void)narrow, (void)wide;
+    return {};
+  }
   // The communicator of a group for one purpose; opened by the first call,
   // which waits for the members' calls. Stays with the links.
   virtual Result<DenseLink *> open(const std::vector<int> &members,
-                                   const std::string &purpose) = 0;
+                                   const std::string &purpose, bool narrow) = 0;
   // The least that the library takes of the device for a communicator.
   virtual uint64_t linkBytes() const { return 0; }
   virtual void abort(const Status &reason) = 0;

@@ -10,7 +10,9 @@
 #include <fmt/ranges.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -22,6 +24,9 @@ namespace {
 
 constexpr double kOpenSeconds = 120;       // for all members to come
 constexpr uint64_t kBufferBytes = 4 << 20; // NCCL_BUFFSIZE if it is not set
+// Thread blocks of a kernel: what suffices for a transfer between neighbours or
+// a few bytes, and the most that NCCL takes by itself.
+constexpr int kNarrowBlocks = 2, kMostBlocks = 32;
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr auto kAbortPatience = std::chrono::seconds(5);
 
@@ -73,7 +78,10 @@ struct Api {
   Status check(ncclResult_t result, const char *what) const {
     if (result == ncclSuccess || result == ncclInProgress)
       return {};
-    return Status::error(fmt::format("{}: {}", what, GetErrorString(result)));
+    const char *detail = GetLastError(nullptr);
+    return Status::error(fmt::format("{}: {}{}{}", what, GetErrorString(result),
+                                     detail && *detail ? ": " : "",
+                                     detail ? detail : ""));
   }
 };
 
@@ -124,7 +132,8 @@ public:
   NcclLink(NcclWorld &world, std::string name)
       : world_(world), name_(std::move(name)) {}
   ~NcclLink() override;
-  Status init(const ncclUniqueId &id, int members, int me);
+  // `blocks`: the most of a kernel; 0: as NCCL chooses.
+  Status init(const ncclUniqueId &id, int members, int me, int blocks);
   // From the watcher's thread: what NCCL noticed since.
   Status error();
   // Asks for the end of everything that runs, and returns at once. NCCL frees
@@ -206,8 +215,36 @@ public:
     return bytes ? bytes : kBufferBytes;
   }
 
+  // A kernel of NCCL stays on its multiprocessors until the other members have
+  // come with theirs, which may wait behind kernels of other communicators.
+  // Each has one at a time, since it has one stream: where those of all of them
+  // fit beside each other, and something else besides, none waits for ever, in
+  // whatever order they start.
+  Status expect(int narrow, int wide) override {
+    auto all = store_->gather("nccl communicators",
+                              fmt::format("{} {}", narrow, wide), kOpenSeconds);
+    if (!all)
+      return all.status();
+    for (const std::string &text : *all) { // every rank takes the same shares
+      int theirNarrow = 0, theirWide = 0;
+      std::sscanf(text.c_str(), "%d %d", &theirNarrow, &theirWide);
+      narrow = std::max(narrow, theirNarrow);
+      wide = std::max(wide, theirWide);
+    }
+    const int processors = device_->info().processors;
+    const int left = processors - processors / 8 - kNarrowBlocks * narrow;
+    narrowBlocks_ = kNarrowBlocks;
+    wideBlocks_ = std::clamp(left / std::max(1, wide), 1, kMostBlocks);
+    if (narrowBlocks_ * narrow + wideBlocks_ * wide < processors)
+      return {};
+    return Status::error(
+        fmt::format("the kernels of {} communicators are more than fit on {} "
+                    "multiprocessors at once",
+                    narrow + wide, processors));
+  }
+
   Result<DenseLink *> open(const std::vector<int> &members,
-                           const std::string &purpose) override {
+                           const std::string &purpose, bool narrow) override {
     // NCCL uses the device of the calling thread, and lanes are threads.
     MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
     const std::string name =
@@ -241,7 +278,8 @@ public:
     int me = 0;
     while (members[size_t(me)] != rank())
       ++me;
-    MERAK_RETURN_IF_ERROR(link->init(id, static_cast<int>(members.size()), me));
+    MERAK_RETURN_IF_ERROR(link->init(id, static_cast<int>(members.size()), me,
+                                     narrow ? narrowBlocks_ : wideBlocks_));
     return static_cast<DenseLink *>(link);
   }
 
@@ -263,6 +301,7 @@ private:
   std::shared_ptr<cuda::Device> device_; // outlives the communicators
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<NcclLink>> links_;
+  int narrowBlocks_ = 0, wideBlocks_ = 0; // of a kernel; 0: not known
   std::atomic<bool> stop_{false};
   std::thread watcher_;
 };
@@ -274,9 +313,11 @@ NcclLink::~NcclLink() {
 
 // Communicators do not block: a call that has to wait for others says that it
 // is in progress, and an abort ends the wait.
-Status NcclLink::init(const ncclUniqueId &id, int members, int me) {
+Status NcclLink::init(const ncclUniqueId &id, int members, int me, int blocks) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (blocks > 0)
+    config.maxCTAs = blocks;
   const Api &api = world_.api();
   {
     std::lock_guard lock(mutex_);
@@ -436,9 +477,15 @@ Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store) {
   // Steps are captured (runtime/core/StepGraph.h), each rank in an order of its
   // own: registering buffers then would wait for the other ranks.
   setenv("NCCL_GRAPH_REGISTER", "0", /*replace=*/0);
-  // Kernels of different communicators come to the device in the order in which
-  // this rank launches them, on whatever streams.
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*replace=*/0);
+  // With it a kernel waits for the start of the one launched before, whatever
+  // their communicators. Lanes are threads that launch in an order of their own
+  // on each rank: those that wait for each other across ranks wait for ever.
+  const char *order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  if (order && std::strcmp(order, "0") != 0)
+    return Status::error(
+        fmt::format("NCCL_LAUNCH_ORDER_IMPLICIT is {}, but ranks launch in "
+                    "different orders: unset it",
+                    order));
   auto api = std::make_shared<Api>();
   MERAK_RETURN_IF_ERROR(api->open());
   return std::unique_ptr<World>(

@@ -147,7 +147,7 @@ public:
   int rank() const override { return rank_; }
   int size() const override { return world_.size(); }
   Result<DenseLink *> open(const std::vector<int> &members,
-                           const std::string &purpose) override {
+                           const std::string &purpose, bool) override {
     const std::string name =
         fmt::format("{} {}", fmt::join(members, ","), purpose);
     auto &link = links_[name];

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 namespace merak::cuda {
 
@@ -156,7 +157,11 @@ Status EmulatedDevice::enqueue(Stream stream, EmulatedWork work,
   return *taken ? Status() : inTurn(stream, std::move(work));
 }
 Status EmulatedDevice::inTurn(Stream stream, EmulatedWork work) const {
-  return queues_ ? queues_->enqueue(stream, std::move(work)) : work();
+  if (queues_)
+    return queues_->enqueue(stream, std::move(work));
+  while (!work.isReady())
+    std::this_thread::yield();
+  return work.run();
 }
 Status EmulatedDevice::copy(void *to, const void *from, uint64_t bytes,
                             Stream stream) {
@@ -172,10 +177,12 @@ Status EmulatedDevice::clear(void *memory, uint64_t bytes, Stream stream) {
   });
 }
 
-Result<Stream> EmulatedDevice::createStream() {
+Result<Stream> EmulatedDevice::createStream(Priority priority) {
   std::lock_guard lock(mutex_);
   Stream stream = new char;
   streams_.insert(stream);
+  if (priority == Priority::High)
+    urgent_.insert(stream);
   numbers_[stream] = waits_.size();
   waits_.push_back(0);
   return stream;
@@ -185,8 +192,18 @@ void EmulatedDevice::destroyStream(Stream stream) {
     queues_->destroy(stream);
   std::lock_guard lock(mutex_);
   streams_.erase(stream);
+  urgent_.erase(stream);
   numbers_.erase(stream);
   delete static_cast<char *>(stream);
+}
+Priority EmulatedDevice::priority(Stream stream) const {
+  std::lock_guard lock(mutex_);
+  return urgent_.count(stream) ? Priority::High : Priority::Usual;
+}
+bool EmulatedDevice::isFirst(Stream stream) const {
+  std::lock_guard lock(mutex_);
+  auto found = numbers_.find(stream);
+  return found != numbers_.end() && found->second == 0;
 }
 Status EmulatedDevice::synchronize(Stream stream) {
   MERAK_RETURN_IF_ERROR(captures_.hostWaits(stream));

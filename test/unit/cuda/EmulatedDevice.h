@@ -50,7 +50,7 @@ public:
   Status copy(void *to, const void *from, uint64_t bytes,
               Stream stream) override;
   Status clear(void *memory, uint64_t bytes, Stream stream) override;
-  Result<Stream> createStream() override;
+  Result<Stream> createStream(Priority priority = Priority::Usual) override;
   void destroyStream(Stream stream) override;
   Status synchronize(Stream stream) override;
   Result<Event> createEvent() override;
@@ -77,6 +77,9 @@ public:
   std::shared_ptr<FusedPlan> fused(const FusedConvolution &) const override;
   Status checkMatmul() override { return {}; }
 
+  // How the stream was made; usual for the default stream.
+  Priority priority(Stream stream) const;
+  bool isFirst(Stream stream) const; // of those that were made
   // Runs the work in its stream's turn, or now.
   Status inTurn(Stream stream, EmulatedWork work) const;
   // Allocations, streams and events that were not given back.
@@ -114,7 +117,7 @@ private:
   uint64_t blocks_ = 0;              // ever allocated
   std::map<Stream, size_t> numbers_; // of streams
   std::vector<size_t> waits_;        // by number
-  std::set<void *> pinned_, streams_, events_;
+  std::set<void *> pinned_, streams_, urgent_, events_;
   std::map<Event, double> timers_; // seconds when passed; negative: not yet
   uint64_t used_ = 0, most_ = 0;
   mutable EmulatedCaptures captures_;

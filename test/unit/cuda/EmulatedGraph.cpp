@@ -5,49 +5,70 @@ namespace merak::cuda {
 namespace {
 
 using Ready = std::set<size_t>;
+// The entries of one launch, in an order that `pick` chooses among those that
+// may come next.
+class Launch {
+public:
+  using Pick = std::function<Ready::iterator(Ready &)>;
+  Launch(std::vector<EmulatedGraph::Entry> entries, Pick pick)
+      : entries_(std::move(entries)), pick_(std::move(pick)),
+        open_(entries_.size()), before_(entries_.size()) {
+    for (size_t i = 0; i < entries_.size(); ++i) {
+      open_[i] = entries_[i].after.size();
+      for (size_t other : entries_[i].after)
+        before_[other].push_back(i);
+      if (open_[i] == 0)
+        ready_.insert(i);
+    }
+  }
+  // As far as it gets without other processes; whether that is the end.
+  bool advance() {
+    for (Ready asked; status_.ok() && !ready_.empty();) {
+      const size_t i = *pick_(ready_);
+      ready_.erase(i);
+      if (!entries_[i].work.isReady()) {
+        asked.insert(i);
+        if (!ready_.empty())
+          continue;
+        ready_ = std::move(asked);
+        return false;
+      }
+      status_ = entries_[i].work.run();
+      ready_.merge(asked);
+      for (size_t later : before_[i])
+        if (--open_[later] == 0)
+          ready_.insert(later);
+    }
+    return true;
+  }
+  Status status() const { return status_; }
 
-// Runs the entries; `pick` chooses among those that may come next.
-Status runEntries(const std::vector<EmulatedGraph::Entry> &entries,
-                  const std::function<Ready::iterator(Ready &)> &pick) {
-  std::vector<size_t> open(entries.size());
-  std::vector<std::vector<size_t>> before(entries.size());
-  Ready ready;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    open[i] = entries[i].after.size();
-    for (size_t other : entries[i].after)
-      before[other].push_back(i);
-    if (open[i] == 0)
-      ready.insert(i);
-  }
-  while (!ready.empty()) {
-    const auto next = pick(ready);
-    const size_t i = *next;
-    ready.erase(next);
-    MERAK_RETURN_IF_ERROR(entries[i].work());
-    for (size_t later : before[i])
-      if (--open[later] == 0)
-        ready.insert(later);
-  }
-  return {};
-}
+private:
+  const std::vector<EmulatedGraph::Entry> entries_;
+  const Pick pick_;
+  std::vector<size_t> open_;
+  std::vector<std::vector<size_t>> before_;
+  Ready ready_;
+  Status status_;
+};
 
 } // namespace
 
 // What a launch was asked for does not change by later updates.
 Status EmulatedGraph::launch(Stream stream) {
   const uint64_t number = launches_++;
+  Launch::Pick pick;
   if (seed_ == 0) // of what may come next the first, or the last, in turns
-    return submit_(stream, [entries = entries_, number] {
-      return runEntries(entries, [=](Ready &ready) {
-        return number % 2 == 0 ? std::prev(ready.end()) : ready.begin();
-      });
-    });
-  return submit_(stream, [entries = entries_, seed = seed_ + number] {
-    std::mt19937_64 draw(seed);
-    return runEntries(entries, [&](Ready &ready) {
+    pick = [number](Ready &ready) {
+      return number % 2 == 0 ? std::prev(ready.end()) : ready.begin();
+    };
+  else
+    pick = [draw = std::mt19937_64(seed_ + number)](Ready &ready) mutable {
       return std::next(ready.begin(), int64_t(draw() % ready.size()));
-    });
-  });
+    };
+  auto own = std::make_shared<Launch>(entries_, std::move(pick));
+  return submit_(stream, {[own] { return own->advance(); },
+                          [own] { return own->status(); }});
 }
 
 Result<EmulatedGraph::Entry *> EmulatedGraph::entry(Node node,

@@ -29,7 +29,8 @@ EmulatedStreams::Queue &EmulatedStreams::queue(Stream stream) {
 
 bool EmulatedStreams::ready(const Queue &queue) {
   return !queue.items.empty() &&
-         (!queue.items.front().after || queue.items.front().after->passed);
+         (!queue.items.front().after || queue.items.front().after->passed) &&
+         queue.items.front().work.isReady();
 }
 
 void EmulatedStreams::push(Stream stream, Item item) {
@@ -44,9 +45,9 @@ void EmulatedStreams::push(Stream stream, Item item) {
 void EmulatedStreams::runHead(Queue &queue) {
   Item item = std::move(queue.items.front());
   queue.items.pop_front();
-  if (!item.work)
+  if (!item.work.run)
     return;
-  Status status = item.work();
+  Status status = item.work.run();
   if (failure_.ok())
     failure_ = std::move(status);
 }
@@ -68,27 +69,43 @@ void EmulatedStreams::stir() {
 bool EmulatedStreams::pull() {
   std::vector<Queue *> waiting;
   for (auto &[stream, queue] : queues_)
-    if (queue.eager && !queue.items.empty())
+    if (queue.eager && !queue.items.empty() && queue.items.front().after)
       waiting.push_back(&queue);
   if (waiting.empty())
     return false;
   const std::shared_ptr<Mark> after =
       waiting[draw_() % waiting.size()]->items.front().after;
-  force(after->stream, after.get());
-  return true;
+  return force(after->stream, after.get(), false);
 }
 
-void EmulatedStreams::force(Stream stream, const Mark *until) {
+void EmulatedStreams::waitForOthers() {
+  for (auto &[stream, queue] : queues_)
+    if (ready(queue))
+      return runHead(queue);
+  mutex_.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  mutex_.lock();
+}
+
+bool EmulatedStreams::force(Stream stream, const Mark *until, bool waits) {
   Queue &own = queue(stream);
   while (until ? !until->passed : !own.items.empty()) {
     if (ready(own)) {
       runHead(own);
       continue;
     }
-    // A record precedes its waits, so that this comes to an end.
     const std::shared_ptr<Mark> after = own.items.front().after;
-    force(after->stream, after.get());
+    // A record precedes its waits, so that this comes to an end.
+    if (after && !after->passed) {
+      if (!force(after->stream, after.get(), waits))
+        return false;
+    } else if (waits) {
+      waitForOthers();
+    } else {
+      return false;
+    }
   }
+  return true;
 }
 
 Status EmulatedStreams::enqueue(Stream stream, EmulatedWork work) {
@@ -115,7 +132,7 @@ Status EmulatedStreams::record(Event event, Stream stream,
 Status EmulatedStreams::wait(Stream stream, Event event) {
   std::lock_guard lock(mutex_);
   if (auto found = events_.find(event); found != events_.end())
-    push(stream, {nullptr, found->second});
+    push(stream, {EmulatedWork(), found->second});
   return failure_;
 }
 

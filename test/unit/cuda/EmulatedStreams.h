@@ -22,7 +22,21 @@
 
 namespace merak::cuda {
 
-using EmulatedWork = std::function<Status()>;
+// What a stream does. `ready` is asked, again and again, once all that comes
+// before it is done: work that other processes take part in (a collective)
+// begins then, and ends no sooner than they have begun theirs.
+struct EmulatedWork {
+  std::function<bool()> ready; // null: at once
+  std::function<Status()> run;
+
+  EmulatedWork() = default;
+  EmulatedWork(std::function<bool()> ready, std::function<Status()> run)
+      : ready(std::move(ready)), run(std::move(run)) {}
+  template <typename Run>
+  requires std::is_invocable_r_v<Status, Run &> EmulatedWork(Run run)
+      : run(std::move(run)) {}
+  bool isReady() const { return !ready || ready(); }
+};
 
 class EmulatedStreams {
 public:
@@ -62,13 +76,17 @@ private:
 
   Queue &queue(Stream stream);
   bool oneIn(uint64_t n) { return draw_() % n == 0; }
+  // Whether its first work may be done; may begin it.
   static bool ready(const Queue &queue);
   void push(Stream stream, Item item);
   void runHead(Queue &queue);
   // Eager streams do what they may.
   void stir();
-  // Until the stream has nothing left, or passed the mark.
-  void force(Stream stream, const Mark *until);
+  // Until the stream has nothing left, or passed the mark. Without `waits` only
+  // as far as this process gets by itself; whether it is done.
+  bool force(Stream stream, const Mark *until, bool waits = true);
+  // Another process has to come first: whatever may be done meanwhile is.
+  void waitForOthers();
   // What the next work of an eager stream waits for; whether there is any.
   bool pull();
   void letOthersAsk() const;

@@ -165,7 +165,7 @@ public:
   int rank() const override { return store_->rank(); }
   int size() const override { return store_->size(); }
   Result<runtime::DenseLink *> open(const std::vector<int> &members,
-                                    const std::string &purpose) override {
+                                    const std::string &purpose, bool) override {
     std::string name = purpose;
     int me = 0;
     for (size_t i = 0; i < members.size(); ++i) {

@@ -4,13 +4,18 @@
 //
 //   MERAK_EMULATED_BYTES     memory of the device
 //   MERAK_EMULATED_CAPTURES  operations that a capture takes before it fails
+//   MERAK_EMULATED_PROCESSORS  multiprocessors of the device
 //   MERAK_EMULATED_SEED      draws the order in which streams do their work
-//   --ranks=env              this rank alone, all others mirror it
+//   MERAK_NCCL_LIBRARY       with --ranks=env: ranks are processes, which
+//                            communicate by NCCL's stand-in (nccl/StandIn.h)
+//   --ranks=env              else this rank alone, all others mirror it
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/launch/RunMain.h"
 #include "test/unit/cuda/EmulatedDevice.h"
 #ifdef MERAK_HAS_NCCL
+#include "runtime/comm/nccl/NcclWorld.h"
 #include "test/unit/cuda/MirrorWorld.h"
+#include "test/unit/cuda/nccl/StandInDevice.h"
 #endif
 
 #include <cstdlib>
@@ -22,8 +27,13 @@ int main(int argc, char **argv) {
     emulation.memory = std::strtoull(bytes, nullptr, 10);
   if (const char *most = std::getenv("MERAK_EMULATED_CAPTURES"))
     emulation.captures = std::strtoull(most, nullptr, 10);
+  if (const char *processors = std::getenv("MERAK_EMULATED_PROCESSORS"))
+    emulation.processors = std::atoi(processors);
   if (const char *seed = std::getenv("MERAK_EMULATED_SEED"))
     emulation.seed = std::strtoull(seed, nullptr, 10);
+  const char *nccl = std::getenv("MERAK_NCCL_LIBRARY");
+  if (nccl && emulation.seed == 0)
+    emulation.seed = 1; // work that waits for other processes needs queues
   auto device = std::make_shared<cuda::EmulatedDevice>(emulation);
   runtime::BackendRegistry backends;
   backends["cpu"] =
@@ -34,8 +44,16 @@ int main(int argc, char **argv) {
   };
   runtime::WorldRegistry worlds;
 #ifdef MERAK_HAS_NCCL
-  worlds["cpu"] = [device](const runtime::LaunchIdentity &identity) {
-    return cuda::openMirrorWorld(device, identity);
+  worlds["cpu"] = [device, nccl](const runtime::LaunchIdentity &identity)
+      -> Result<std::unique_ptr<runtime::World>> {
+    if (!nccl)
+      return cuda::openMirrorWorld(device, identity);
+    if (Status status = cuda::useNcclStandIn(nccl, device); !status.ok())
+      return status;
+    auto store = runtime::openStore(identity);
+    if (!store)
+      return store.status();
+    return runtime::openNcclWorld(std::move(*store));
   };
 #endif
   return runtime::runMain(argc, argv, backends, nullptr, worlds);

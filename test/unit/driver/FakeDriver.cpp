@@ -176,16 +176,25 @@ CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value,
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned) {
+CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   if (!current)
     return CUDA_ERROR_INVALID_CONTEXT;
-  *stream = reinterpret_cast<CUstream>(new char);
+  *least = 0;
+  *greatest = -5;
+  return CUDA_SUCCESS;
+}
+// Streams begin with their priority.
+CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned,
+                                            int priority) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  *stream = reinterpret_cast<CUstream>(new int(priority));
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamDestroy(CUstream stream) {
   if (!current)
     return CUDA_ERROR_INVALID_CONTEXT;
-  delete reinterpret_cast<char *>(stream);
+  delete reinterpret_cast<int *>(stream);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
@@ -329,9 +338,11 @@ CUresult CUDAAPI cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes,
 }
 // What is launched is a copy: changes of it leave the graph as it was.
 CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *exec, CUgraph graph,
-                                    unsigned long long) {
+                                    unsigned long long flags) {
   if (!current)
     return CUDA_ERROR_INVALID_CONTEXT;
+  if (!(flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY))
+    return CUDA_ERROR_NOT_SUPPORTED; // streams would lose their priorities
   auto *copy = new std::map<Entry *, Entry>;
   for (Entry *entry : reinterpret_cast<GraphOf *>(graph)->entries)
     (*copy)[entry] = *entry;

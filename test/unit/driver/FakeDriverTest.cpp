@@ -149,5 +149,16 @@ TEST_F(FakeDriver, GraphsAreCapturedUpdatedAndLaunched) {
   device.destroyStream(*stream);
 }
 
+TEST_F(FakeDriver, StreamsHaveTheHighestPriorityOrTheLowest) {
+  auto opened = open("");
+  ASSERT_TRUE(opened.ok()) << opened.status().str();
+  const Stream usual = *(*opened)->createStream();
+  const Stream high = *(*opened)->createStream(Priority::High);
+  EXPECT_EQ(*static_cast<int *>(usual), 0);
+  EXPECT_EQ(*static_cast<int *>(high), -5);
+  (*opened)->destroyStream(usual);
+  (*opened)->destroyStream(high);
+}
+
 } // namespace
 } // namespace merak::cuda
