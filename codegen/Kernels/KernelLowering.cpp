@@ -31,6 +31,7 @@
 #include "llvm/Transforms/Scalar/LICM.h"
 #include "llvm/Transforms/Scalar/LoopPassManager.h"
 #include "llvm/Transforms/Scalar/LoopRotation.h"
+#include "llvm/Transforms/Scalar/Scalarizer.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
@@ -93,6 +94,12 @@ static void addSanitizer(llvm::Module &module, Sanitizer sanitizer,
   if (isAddress) {
     passes.addPass(llvm::AddressSanitizerPass(llvm::AddressSanitizerOptions()));
   } else {
+    // ThreadSanitizer passes by what is wider than 128 bits.
+    llvm::ScalarizerPassOptions pieces;
+    pieces.ScalarizeMinBits = 128;
+    pieces.ScalarizeLoadStore = true;
+    passes.addPass(
+        llvm::createModuleToFunctionPassAdaptor(llvm::ScalarizerPass(pieces)));
     passes.addPass(llvm::ModuleThreadSanitizerPass());
     passes.addPass(
         llvm::createModuleToFunctionPassAdaptor(llvm::ThreadSanitizerPass()));

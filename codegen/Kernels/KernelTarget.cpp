@@ -54,10 +54,6 @@ Result<KernelTarget> KernelTarget::asEnvironmentAsks() const {
                          "found \"" +
                          asked + "\"");
   Result<KernelTarget> target = *this;
-  if (asked == "thread") {
-    target = fromName("x86-64");
-    target->isGrid = isGrid;
-  }
   target->sanitizer =
       asked == "thread" ? Sanitizer::Thread : Sanitizer::Address;
   target->name += "+" + asked;

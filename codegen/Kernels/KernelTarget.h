@@ -36,8 +36,7 @@ struct KernelTarget {
   // this machine runs) | "sm_80".
   static Result<KernelTarget> fromName(const std::string &name);
   // This target as MERAK_SANITIZE_KERNELS asks for it: "address" or "thread";
-  // GPUs have no such kernels. ThreadSanitizer sees no access of more than 128
-  // bits: for "thread" it is "x86-64".
+  // GPUs have no such kernels.
   Result<KernelTarget> asEnvironmentAsks() const;
   // Whether this machine's processor can run code for the target.
   bool runsHere() const;

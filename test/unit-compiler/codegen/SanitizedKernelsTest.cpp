@@ -52,7 +52,7 @@ int countOf(const std::string &text, const std::string &word) {
 
 // Two reads and a write of each vector, and of the elements behind the last.
 TEST(SanitizedKernels, AskBeforeEachAccess) {
-  KernelTarget target = *KernelTarget::fromName("x86-64");
+  KernelTarget target = *KernelTarget::fromName("x86-64-v3");
   const std::string plain = compile(target).assembly;
   EXPECT_EQ(countOf(plain, "_asan_"), 0);
   EXPECT_EQ(countOf(plain, "_tsan_"), 0);
@@ -85,10 +85,8 @@ TEST(SanitizedKernels, AreAskedForByTheEnvironment) {
   EXPECT_EQ(wide.asEnvironmentAsks()->sanitizer, Sanitizer::Address);
   EXPECT_EQ(KernelTarget::fromName("sm_80")->asEnvironmentAsks()->name,
             "sm_80");
-  // ThreadSanitizer passes by what is wider than 128 bits.
   setenv("MERAK_SANITIZE_KERNELS", "thread", 1);
-  EXPECT_EQ(wide.asEnvironmentAsks()->name, "x86-64+thread");
-  EXPECT_EQ(wide.asEnvironmentAsks()->vectorWidth, 128u);
+  EXPECT_EQ(wide.asEnvironmentAsks()->name, "x86-64-v3+thread");
   setenv("MERAK_SANITIZE_KERNELS", "memory", 1);
   EXPECT_NE(wide.asEnvironmentAsks().status().str().find(
                 "expected address or thread, found \"memory\""),
