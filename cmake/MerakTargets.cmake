@@ -43,6 +43,11 @@ function(merak_use_mlir name)
   target_link_libraries(${name} PUBLIC MLIR LLVM)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>)
   set_target_properties(${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  if(MERAK_ASAN)
+    # LLVM's headers would poison what its allocators hold back; its libraries, which
+    # share these allocators, are built without and would hand it out poisoned.
+    target_compile_options(${name} PRIVATE -U__SANITIZE_ADDRESS__)
+  endif()
 endfunction()
 
 # merak_tool(NAME [SOURCES ...] [DEPS ...]): an executable in bin/.
@@ -55,6 +60,11 @@ function(merak_tool name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   merak_precompile(${name})
+  if(MERAK_SANITIZER)
+    # The headers were read as those of a library: programs are compiled like one.
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIC)
+  endif()
 endfunction()
 
 # merak_unittest(NAME [SOURCES ...] [DEPS ...]): a gtest binary run by ctest.

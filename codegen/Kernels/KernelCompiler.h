@@ -67,8 +67,10 @@ llvm::FailureOr<llvm::StringMap<CompiledKernel>>
 describeKernels(mlir::ModuleOp module, const KernelTarget &target);
 
 // Writes the shared object `path` from relocatable objects, with the first
-// linker found of ld.lld, mold, ld and cc. It depends on no library.
+// linker found of ld.lld, mold, ld and cc. It depends on no library; with a
+// sanitizer on the program that loads it.
 Status linkSharedObject(llvm::ArrayRef<std::string> objects,
-                        const std::string &path);
+                        const std::string &path,
+                        Sanitizer sanitizer = Sanitizer::None);
 
 } // namespace merak::codegen

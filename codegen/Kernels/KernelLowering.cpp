@@ -25,10 +25,13 @@
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
 #include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Instrumentation/AddressSanitizer.h"
+#include "llvm/Transforms/Instrumentation/ThreadSanitizer.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/LICM.h"
 #include "llvm/Transforms/Scalar/LoopPassManager.h"
 #include "llvm/Transforms/Scalar/LoopRotation.h"
+#include "llvm/Transforms/Scalar/Scalarizer.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
@@ -77,8 +80,36 @@ static LogicalResult convertToLLVMDialect(ModuleOp module) {
   return applyFullConversion(module, target, std::move(patterns));
 }
 
+// What accesses are left when all else is done are those that are looked at.
+static void addSanitizer(llvm::Module &module, Sanitizer sanitizer,
+                         llvm::ModuleAnalysisManager &analyses) {
+  if (sanitizer == Sanitizer::None)
+    return;
+  const bool isAddress = sanitizer == Sanitizer::Address;
+  for (llvm::Function &function : module)
+    if (!function.isDeclaration())
+      function.addFnAttr(isAddress ? llvm::Attribute::SanitizeAddress
+                                   : llvm::Attribute::SanitizeThread);
+  llvm::ModulePassManager passes;
+  if (isAddress) {
+    passes.addPass(llvm::AddressSanitizerPass(llvm::AddressSanitizerOptions()));
+  } else {
+    // ThreadSanitizer passes by what is wider than 128 bits.
+    llvm::ScalarizerPassOptions pieces;
+    pieces.ScalarizeMinBits = 128;
+    pieces.ScalarizeLoadStore = true;
+    passes.addPass(
+        llvm::createModuleToFunctionPassAdaptor(llvm::ScalarizerPass(pieces)));
+    passes.addPass(llvm::ModuleThreadSanitizerPass());
+    passes.addPass(
+        llvm::createModuleToFunctionPassAdaptor(llvm::ThreadSanitizerPass()));
+  }
+  passes.run(module, analyses);
+}
+
 // A short pipeline: the loops and vectors are already those we want.
-static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+static void optimize(llvm::Module &module, llvm::TargetMachine &machine,
+                     Sanitizer sanitizer) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
@@ -104,6 +135,7 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   for (llvm::Function &function : module)
     if (!function.isDeclaration())
       passes.run(function, functions);
+  addSanitizer(module, sanitizer, modules);
 }
 
 LogicalResult lowerToObject(ModuleOp module, const KernelTarget &target,
@@ -146,7 +178,7 @@ LogicalResult lowerToObject(ModuleOp module, const KernelTarget &target,
   }
   {
     Timer timer(spent.optimize);
-    optimize(*llvmModule, *machine);
+    optimize(*llvmModule, *machine, target.sanitizer);
   }
   auto emit = [&](llvm::CodeGenFileType type, std::string &bytes) {
     llvm::SmallVector<char, 0> buffer;

@@ -8,6 +8,7 @@
 #include "llvm/TargetParser/Host.h"
 #include "llvm/TargetParser/Triple.h"
 
+#include <cstdlib>
 #include <mutex>
 
 namespace merak::codegen {
@@ -40,6 +41,22 @@ Result<KernelTarget> KernelTarget::fromName(const std::string &name) {
                          "'; expected x86-64, x86-64-v3, x86-64-v4, native or "
                          "sm_80");
   }
+  return target;
+}
+
+Result<KernelTarget> KernelTarget::asEnvironmentAsks() const {
+  const char *text = std::getenv("MERAK_SANITIZE_KERNELS");
+  if (!text || isGpu)
+    return *this;
+  const std::string asked = text;
+  if (asked != "address" && asked != "thread")
+    return Status::error("MERAK_SANITIZE_KERNELS: expected address or thread, "
+                         "found \"" +
+                         asked + "\"");
+  Result<KernelTarget> target = *this;
+  target->sanitizer =
+      asked == "thread" ? Sanitizer::Thread : Sanitizer::Address;
+  target->name += "+" + asked;
   return target;
 }
 

@@ -14,6 +14,10 @@ class TargetMachine;
 
 namespace merak::codegen {
 
+// Of which sanitizer the program is that loads the kernels: its runtime is
+// asked before each of their accesses.
+enum class Sanitizer { None, Address, Thread };
+
 struct KernelTarget {
   std::string name;   // "x86-64-v3", "sm_80": as in PlanFile.kernel_target
   std::string triple; // "x86_64-unknown-linux-gnu"
@@ -26,10 +30,14 @@ struct KernelTarget {
   // Kernels are programs of one thread of a grid. On a processor such kernels
   // run in a simulated grid, which only tests have.
   bool isGrid = false;
+  Sanitizer sanitizer = Sanitizer::None;
 
   // "x86-64" | "x86-64-v3" | "x86-64-v4" | "native" (the best of these that
   // this machine runs) | "sm_80".
   static Result<KernelTarget> fromName(const std::string &name);
+  // This target as MERAK_SANITIZE_KERNELS asks for it: "address" or "thread";
+  // GPUs have no such kernels.
+  Result<KernelTarget> asEnvironmentAsks() const;
   // Whether this machine's processor can run code for the target.
   bool runsHere() const;
 };

@@ -25,7 +25,7 @@ static Status writeFile(const std::string &path, const std::string &bytes) {
 }
 
 Status linkSharedObject(llvm::ArrayRef<std::string> objects,
-                        const std::string &path) {
+                        const std::string &path, Sanitizer sanitizer) {
   std::string linker;
   bool isDriver = false;
   for (const char *name :
@@ -57,13 +57,15 @@ Status linkSharedObject(llvm::ArrayRef<std::string> objects,
     MERAK_RETURN_IF_ERROR(writeFile(files.back(), object));
   }
   std::vector<std::string> args = {linker, "-shared", "-o", output};
-  const char *options[] = {"-nostdlib", "-z",   "noexecstack",
-                           "-z",        "defs", "--build-id=none"};
-  if (isDriver)
-    args.insert(args.end(), {"-nostdlib", "-Wl,-z,noexecstack", "-Wl,-z,defs",
-                             "-Wl,--build-id=none"});
-  else
-    args.insert(args.end(), std::begin(options), std::end(options));
+  std::vector<std::string> options = {"-z", "noexecstack", "--build-id=none"};
+  if (sanitizer == Sanitizer::None)
+    options.insert(options.end(), {"-z", "defs"});
+  args.push_back("-nostdlib");
+  for (const std::string &option : options) {
+    if (isDriver)
+      args.push_back("-Xlinker");
+    args.push_back(option);
+  }
   args.insert(args.end(), files.begin(), files.end());
   std::vector<llvm::StringRef> refs(args.begin(), args.end());
   std::optional<llvm::StringRef> redirects[] = {"", log, log};

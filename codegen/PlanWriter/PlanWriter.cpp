@@ -37,12 +37,14 @@ FailureOr<codegen::KernelObject> compile(ModuleOp module,
 }
 
 // The linker writes a file; the plan keeps its contents.
-Result<codegen::KernelFile> link(const std::string &object) {
+Result<codegen::KernelFile> link(const std::string &object,
+                                 codegen::Sanitizer sanitizer) {
   llvm::SmallString<128> path;
   if (std::error_code error =
           llvm::sys::fs::createTemporaryFile("merak-kernels", "so", path))
     return Status::error("cannot create a temporary file: " + error.message());
-  Status linked = codegen::linkSharedObject({object}, path.str().str());
+  Status linked =
+      codegen::linkSharedObject({object}, path.str().str(), sanitizer);
   Result<codegen::KernelFile> result = linked;
   if (linked.ok()) {
     auto file = llvm::MemoryBuffer::getFile(path);
@@ -64,6 +66,8 @@ FailureOr<codegen::KernelTarget> targetOf(ModuleOp module,
       codegen::KernelTarget::fromName(!asked.empty() ? asked
                                       : isGpu        ? "sm_80"
                                                      : "native");
+  if (target.ok())
+    target = target->asEnvironmentAsks();
   if (!target.ok())
     return fail(module, target.status());
   if (target->isGpu != isGpu)
@@ -149,7 +153,8 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   };
   if (!kernels->object.empty()) {
     Result<codegen::KernelFile> library =
-        isGpu ? codegen::makeGpuBinary(kernels->object) : link(kernels->object);
+        isGpu ? codegen::makeGpuBinary(kernels->object)
+              : link(kernels->object, target->sanitizer);
     if (!library.ok())
       return fail(module, library.status());
     file.set_kernels(library->name);

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace merak::runtime {
@@ -43,9 +44,10 @@ void onMissingPage(int number, siginfo_t *info, void *context) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   Guarded *guard = info->si_code == BUS_ADRERR ? guardOf(address) : nullptr;
   if (guard) {
-    void *at = reinterpret_cast<void *>(address & ~(page - 1));
-    if (mmap(at, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-             0) != MAP_FAILED) {
+    // The system call itself: ThreadSanitizer would take mmap(), which it
+    // intercepts, for a write to what other threads read there.
+    if (syscall(SYS_mmap, address & ~(page - 1), page, PROT_READ,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1L, 0L) != -1) {
       guard->torn = true;
       errno = error;
       return;

@@ -27,12 +27,19 @@
 namespace merak::runtime {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+// In one allocation a kernel that reads beyond its buffer reads another one.
+constexpr const char *kArena = "separate";
+#else
+constexpr const char *kArena = "packed";
+#endif
+
 struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
   DataOptions data;
   std::string shuffle; // "true": of the run's seed
   std::string tokenType = "u16", graphs = "auto", verify = "sampled";
-  std::string arena = "packed";
+  std::string arena = kArena;
   bool trustPlan = false;
   int64_t steps = 1;
   std::string log, saveGrads, trace, out, links, modelDir;

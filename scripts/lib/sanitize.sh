@@ -3,15 +3,25 @@
 # By kind of build, its suites. lit and the large suites of plans say the same of
 # the compiler as those here and take a day.
 declare -A sanitized=(
-  [asan]="unit fuzz bad-input checkpoint infer identity dropout export hostile mpi"
-  [tsan]="unit checkpoint infer identity dropout")
+  [asan]="unit fuzz bad-input checkpoint infer identity dropout export hostile arena mpi"
+  [tsan]="unit checkpoint infer identity dropout mpi")
+# The kernels that merakc generates, by whose runtime they are to be looked at.
+declare -A kernels=([asan]=address [tsan]=thread)
 
-# A finding ends the program that has it, so that its test fails. What LLVM keeps
-# until the end of a process is no leak of ours; tests ask for sizes that no
-# machine has.
-export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0
-export UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+# A finding ends the program that has it, with an exit code that no tool gives, and
+# is a file: neither a test that expects a failure nor one that looks at no exit code
+# hides it. SIGBUS belongs to the tests of files that shrink; LLVM gives threads a
+# stack for signals that AddressSanitizer would take for its own. What LLVM keeps until the end of a process is no leak of ours; tests ask
+# for sizes that no machine has.
+report_options() {
+  local common=exitcode=99:handle_sigbus=0:use_sigaltstack=0:log_path=$reports/report:log_exe_name=1
+  mkdir -p "$reports"
+  find "$reports" -type f -delete
+  export ASAN_OPTIONS=$common:detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0
+  export UBSAN_OPTIONS=print_stacktrace=1
+  export TSAN_OPTIONS=$common:halt_on_error=1:second_deadlock_stack=1
+  export MERAK_SANITIZE_KERNELS=${kernels[$1]}
+}
 
 # Those suites of a kind that --only=A,B names.
 chosen_suites() {
@@ -22,33 +32,67 @@ chosen_suites() {
   echo "${found#,}"
 }
 
+# The runtime alone is built for ThreadSanitizer: its plans are those of the
+# compiler in build/release.
+release_compiler() {
+  local preset=release build=$root/build/release logs=$root/build/release/logs
+  if [ "$compile" = 1 ]; then
+    configure_and_build -DMERAK_BUILD_TESTS=ON -- merakc || return 1
+  fi
+  ln -sf ../../release/bin/merakc "$root/build/tsan/bin/merakc"
+}
+
+# The first lines of each report; one is one failure.
+show_reports() {
+  local report count=0
+  for report in "$reports"/*; do
+    [ -f "$report" ] || continue
+    count=$((count + 1))
+    [ $count -gt 5 ] || head -30 "$report" | sed 's/^/  | /'
+  done
+  [ $count = 0 ] && return
+  echo "  reports of sanitizers: $reports"
+  echo "0 passed, $count failed"
+}
+
 sanitize_one() {
   local only
   preset=$1 build=$root/build/$1 logs=$root/build/$1/logs
+  local reports=$logs/reports
   only=$(chosen_suites "$1" "$2")
   [ -n "$only" ] || return 0
   if [ "$compile" = 1 ] && ! configure_and_build -DMERAK_BUILD_TESTS=ON; then
     echo "0 passed, 1 failed"
-    return 0
+    return 1
   fi
-  # Without a compiler of its own the runtime runs what the other one made.
-  [ "$1" = asan ] || ln -sf ../../asan/bin/merakc "$build/bin/merakc"
-  python3 "$root/scripts/lib/suites.py" --build "$build" --jobs "$jobs" \
-    --only "$only" || true
+  if [ "$1" = tsan ] && ! release_compiler; then
+    echo "0 passed, 1 failed"
+    return 1
+  fi
+  (
+    report_options "$1"
+    python3 "$root/scripts/lib/suites.py" --build "$build" --jobs "$jobs" \
+      --only "$only"
+  )
+  local code=$?
+  show_reports
+  return $code
 }
 
-# Ends with `N passed, M failed` of all; the exit code says whether M is 0.
+# Ends with `N passed, M failed` of all; the exit code says whether M is 0 and
+# every kind came to its end.
 sanitize() {
-  local argument wanted= kind
+  local argument wanted= kind code=0
   mkdir -p "$root/build"
   for argument in "$@"; do
     case $argument in --only=*) wanted=${argument#--only=} ;; esac
   done
   for kind in asan tsan; do
     say "$kind"
-    sanitize_one $kind "$wanted" | tee "$root/build/$kind.log"
+    sanitize_one $kind "$wanted" | tee "$root/build/$kind.log" || code=1
   done
   cat "$root"/build/{asan,tsan}.log | awk '
     /^[0-9]+ passed, [0-9]+ failed$/ {passed += $1; failed += $3}
-    END {printf "%d passed, %d failed\n", passed, failed; exit failed > 0 || !passed}'
+    END {printf "%d passed, %d failed\n", passed, failed; exit failed > 0 || !passed}' &&
+    return $code
 }

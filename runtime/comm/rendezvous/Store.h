@@ -52,6 +52,8 @@ public:
   virtual Status notify(const std::string &topic, const std::string &text) = 0;
   using Listener = std::function<void(int from, const std::string &topic,
                                       const std::string &text)>;
+  // Behind it the listener before is not called any more, nor still running:
+  // hold no lock that it takes.
   virtual void listen(Listener listener) = 0;
 
   // Stops the run: pending and later calls fail on every rank. Also happens by

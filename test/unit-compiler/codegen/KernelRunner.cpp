@@ -45,6 +45,8 @@ Kernels::Kernels(const std::string &text, const std::string &targetName) {
   isGrid = targetName == "grid";
   Result<KernelTarget> target =
       KernelTarget::fromName(isGrid ? "native" : targetName);
+  if (target.ok())
+    target = target->asEnvironmentAsks();
   if (!target.ok()) {
     error += target.status().str();
     return;
@@ -58,7 +60,8 @@ Kernels::Kernels(const std::string &text, const std::string &targetName) {
   if (options.target.isGpu) // not to be loaded here
     return;
   std::string path = temporaryPath();
-  Status linked = linkSharedObject({object.object}, path);
+  Status linked =
+      linkSharedObject({object.object}, path, options.target.sanitizer);
   if (!linked.ok()) {
     error += linked.str();
     return;
