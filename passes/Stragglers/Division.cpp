@@ -10,7 +10,8 @@ namespace merak::stragglers {
 DivisionProblem::DivisionProblem(const Problem &problem,
                                  const std::vector<NodeCuts> &nodes,
                                  int64_t pipelines)
-    : problem(problem), pipelines(pipelines) {
+    : problem(problem), pipelines(pipelines),
+      microbatches(problem.microbatches) {
   std::set<GroupClass> all;
   for (const NodeCuts &node : nodes)
     for (const Cut &cut : node.cuts)
@@ -103,7 +104,7 @@ scoreDivision(const DivisionProblem &problem, PipelineTable &table,
     work.push_back({solved.time, int64_t(solved.groups.size())});
   }
   auto shared =
-      shareMicrobatches(work, problem.problem.microbatches, objective);
+      shareMicrobatches(work, problem.microbatches, objective);
   if (!shared)
     return shared;
   score = {0, 0};
@@ -124,8 +125,11 @@ DivisionResult divide(const DivisionProblem &problem,
     for (int start = next++; start < options.starts; start = next++)
       fronts[size_t(start)] = searchFrom(problem, options, start);
   };
+  const int wanted = options.threads
+                         ? options.threads
+                         : int(std::thread::hardware_concurrency());
   std::vector<std::thread> threads;
-  for (int i = 1; i < std::min(options.threads, options.starts); ++i)
+  for (int i = 1; i < std::min(wanted, options.starts); ++i)
     threads.emplace_back(work);
   work();
   for (std::thread &thread : threads)

@@ -15,6 +15,7 @@
 
 namespace merak::stragglers {
 
+inline constexpr int64_t kStepsOfSolving = 20;
 struct SearchOptions {
   Objective objective = Objective::Steady;
   // Under `Steady`: of the plans that were seen whose steady step is at most so
@@ -22,10 +23,12 @@ struct SearchOptions {
   // filled step. The steady step alone prefers pipelines that are too deep.
   int64_t ranking = 100;
   uint64_t seed = 1;
-  int threads = 1;      // do not change what is found
-  int starts = 6;       // searches
-  int64_t steps = 0;    // of each search; 0: by the number of groups
-  int64_t nodes = 4000; // of the enumeration
+  // Do not change what is found; 0: as many as the machine has.
+  int threads = 0;
+  int starts = 6; // searches
+  // Of each search; a pipeline that has to be solved takes kStepsOfSolving.
+  int64_t steps = 20000;
+  int64_t nodes = 20000; // of the enumeration
 };
 
 // Groups as numbers of classes, and nodes that are cut alike by one entry.
@@ -34,7 +37,7 @@ struct DivisionProblem {
                   int64_t pipelines);
 
   const Problem &problem;
-  const int64_t pipelines;
+  int64_t pipelines, microbatches;
   std::vector<GroupClass> classes; // the fastest first
   // By node and cut: classes of the groups, ascending.
   std::vector<std::vector<std::vector<int>>> cuts;
@@ -54,6 +57,7 @@ public:
   explicit PipelineTable(const DivisionProblem &problem) : problem(problem) {}
   // At most `longest` members, at least one.
   const SolvedPipeline &of(const Members &members);
+  size_t size() const { return solved.size(); }
 
 private:
   const DivisionProblem &problem;
@@ -96,6 +100,11 @@ std::optional<std::vector<int64_t>>
 scoreDivision(const DivisionProblem &problem, PipelineTable &table,
               const Division &division, Objective objective, Score &score);
 
+// Nodes of equal speed together for each `pipelines` of the pipelines, each
+// of these tiles divided by itself; tiles of equal nodes once. Of many pipelines
+// a search sees only so many divisions, of few nearly all.
+Division divideTiles(const DivisionProblem &problem,
+                     const SearchOptions &options, int64_t pipelines);
 // A search from one of several starts, by number.
 FoundFront searchFrom(const DivisionProblem &problem,
                       const SearchOptions &options, int start);

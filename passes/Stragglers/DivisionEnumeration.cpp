@@ -61,7 +61,7 @@ private:
   // of the groups that are left. The filled step is at least the steady one.
   bool mayBeBetter(double soFar, double speed) const {
     const double most = soFar + speed / double(problem.problem.layers);
-    const double bound = double(problem.problem.microbatches) / most;
+    const double bound = double(problem.microbatches) / most;
     const int64_t best = found.bestTime();
     return best == kFailed || bound <= double(best) * (1 + 1e-12);
   }

@@ -13,6 +13,7 @@ namespace merak::stragglers {
 namespace {
 
 constexpr double kFirstThreshold = 0.02; // of the relaxed time
+constexpr double kTiledThreshold = 0.002; // after a start that is good already
 // Divisions this much above the best relaxed time are scored exactly.
 constexpr double kScored = 0.01;
 
@@ -40,13 +41,18 @@ public:
     Division best = division;
     double bestTime = time;
     const int64_t steps = stepCount();
-    for (int64_t i = 0; i < steps; ++i) {
-      threshold = kFirstThreshold * (1 - double(i) / double(steps));
+    const double first = tilePipelines() ? kTiledThreshold : kFirstThreshold;
+    const size_t known = table.size();
+    bool isLate = false; // the second half is near the best
+    for (int64_t i = 0, at = 0; at < steps; ++i) {
+      threshold = first * (1 - double(at) / double(steps));
       step();
+      at = i + kStepsOfSolving * int64_t(table.size() - known);
       if (time < bestTime) {
         bestTime = time;
         best = division;
-      } else if (i == steps / 2) { // the second half is near the best
+      } else if (!isLate && at > steps / 2) {
+        isLate = true;
         division = best;
         values = valuesOf(division);
         time = bestTime;
@@ -60,16 +66,12 @@ private:
 
   size_t below(size_t limit) { return size_t(random() % limit); }
 
+  // With one class of groups in one pipeline there is nothing to search.
   int64_t stepCount() const {
-    if (options.steps)
-      return options.steps;
-    size_t groups = division.standby.size();
-    for (const Members &members : division.pipelines)
-      groups += members.size();
-    // One group of a class in one pipeline: there is nothing to search.
-    if (cuttable.empty() && problem.classes.size() < 2)
-      return 0;
-    return 2000 + 60 * int64_t(groups);
+    return cuttable.empty() && problem.classes.size() < 2 &&
+                   problem.pipelines < 2
+               ? 0
+               : options.steps;
   }
 
   // ---------------------------------------------------------------- values
@@ -101,7 +103,7 @@ private:
     }
     if (missing > 0)
       return 1e18 * (1 + missing);
-    const double m = double(problem.problem.microbatches);
+    const double m = double(problem.microbatches);
     if (options.objective == Objective::Steady)
       return m / speed;
     return (m - double(all.size()) + filling) / speed;
@@ -119,8 +121,20 @@ private:
 
   // ---------------------------------------------------------------- starts
 
+  // Of the tiles of this start; 0: it has none.
+  int64_t tilePipelines() const {
+    const int64_t pipelines = start % 3 == 2 ? start % 2 ? 4 : 2 : 0;
+    return problem.pipelines > pipelines ? pipelines : 0;
+  }
+
   // Starts differ in the cuts and in how groups are spread.
   void begin() {
+    if (tilePipelines()) {
+      division = divideTiles(problem, options, tilePipelines());
+      values = valuesOf(division);
+      time = timeOf(values);
+      return;
+    }
     division.pipelines.resize(size_t(problem.pipelines));
     for (const auto &cuts : problem.cuts)
       division.cutOf.push_back(start % 3 == 2 ? int(below(cuts.size())) : 0);
