@@ -103,8 +103,7 @@ scoreDivision(const DivisionProblem &problem, PipelineTable &table,
       return std::nullopt;
     work.push_back({solved.time, int64_t(solved.groups.size())});
   }
-  auto shared =
-      shareMicrobatches(work, problem.microbatches, objective);
+  auto shared = shareMicrobatches(work, problem.microbatches, objective);
   if (!shared)
     return shared;
   score = {0, 0};
@@ -125,9 +124,8 @@ DivisionResult divide(const DivisionProblem &problem,
     for (int start = next++; start < options.starts; start = next++)
       fronts[size_t(start)] = searchFrom(problem, options, start);
   };
-  const int wanted = options.threads
-                         ? options.threads
-                         : int(std::thread::hardware_concurrency());
+  const int wanted = options.threads ? options.threads
+                                     : int(std::thread::hardware_concurrency());
   std::vector<std::thread> threads;
   for (int i = 1; i < std::min(wanted, options.starts); ++i)
     threads.emplace_back(work);

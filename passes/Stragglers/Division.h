@@ -101,8 +101,8 @@ scoreDivision(const DivisionProblem &problem, PipelineTable &table,
               const Division &division, Objective objective, Score &score);
 
 // Nodes of equal speed together for each `pipelines` of the pipelines, each
-// of these tiles divided by itself; tiles of equal nodes once. Of many pipelines
-// a search sees only so many divisions, of few nearly all.
+// of these tiles divided by itself; tiles of equal nodes once. Of many
+// pipelines a search sees only so many divisions, of few nearly all.
 Division divideTiles(const DivisionProblem &problem,
                      const SearchOptions &options, int64_t pipelines);
 // A search from one of several starts, by number.

@@ -12,8 +12,9 @@ namespace merak::stragglers {
 
 namespace {
 
-constexpr double kFirstThreshold = 0.02; // of the relaxed time
+constexpr double kFirstThreshold = 0.02;  // of the relaxed time
 constexpr double kTiledThreshold = 0.002; // after a start that is good already
+constexpr double kUnfit = 1e18;
 // Divisions this much above the best relaxed time are scored exactly.
 constexpr double kScored = 0.01;
 
@@ -22,6 +23,7 @@ struct Value {
   double speed = 0;   // 1 / slowest stage
   double filling = 0; // all stages / slowest stage
   double missing = 0; // layers
+  double stages = 0;  // and microbatches at least
 };
 
 class Search {
@@ -78,12 +80,13 @@ private:
 
   Value valueOf(const Members &members) {
     if (members.empty())
-      return {0, 0, double(problem.problem.layers)};
+      return {0, 0, double(problem.problem.layers), 0};
     const SolvedPipeline &solved = table.of(members);
     if (!solved.fits())
-      return {0, 0, double(solved.missing)};
+      return {0, 0, double(solved.missing), 0};
     const double slowest = double(solved.time.slowest);
-    return {1 / slowest, double(solved.time.all) / slowest, 0};
+    return {1 / slowest, double(solved.time.all) / slowest, 0,
+            double(solved.groups.size())};
   }
   std::vector<Value> valuesOf(const Division &d) {
     std::vector<Value> result;
@@ -93,26 +96,34 @@ private:
   }
 
   // The time if microbatches could be divided; what does not fit is worse than
-  // whatever does, and the worse the more layers have no place.
+  // whatever does, and the worse the more layers or microbatches are missing.
   double timeOf(const std::vector<Value> &all) const {
-    double speed = 0, filling = 0, missing = 0;
+    const bool steady = options.objective == Objective::Steady;
+    const double m = double(problem.microbatches);
+    double speed = 0, filling = 0, missing = 0, stages = 0, longest = 0;
     for (const Value &value : all) {
       speed += value.speed;
       filling += value.filling;
       missing += value.missing;
+      stages += value.stages;
+      // No pipeline has fewer microbatches than stages.
+      if (value.missing == 0)
+        longest =
+            std::max(longest, (steady ? value.stages
+                                      : value.stages - 1 + value.filling) /
+                                  value.speed);
     }
+    missing += std::max(0.0, stages - m);
     if (missing > 0)
-      return 1e18 * (1 + missing);
-    const double m = double(problem.microbatches);
-    if (options.objective == Objective::Steady)
-      return m / speed;
-    return (m - double(all.size()) + filling) / speed;
+      return kUnfit * (1 + missing);
+    const double shared = steady ? m : m - double(all.size()) + filling;
+    return std::max(longest, shared / speed);
   }
 
   // Scores the division exactly if it may be among the best.
   void consider() {
     leastTime = std::min(leastTime, time);
-    if (time > leastTime * (1 + kScored) || time >= 1e18)
+    if (time > leastTime * (1 + kScored) || time >= kUnfit)
       return;
     Score score;
     if (scoreDivision(problem, table, division, options.objective, score))

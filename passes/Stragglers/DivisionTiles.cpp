@@ -72,11 +72,9 @@ private:
       DivisionProblem part = problem;
       part.cuts = cuts;
       part.pipelines = pipelinesOf(tile);
-      part.microbatches =
-          std::max<int64_t>(1, problem.microbatches * part.pipelines /
-                                   problem.pipelines);
-      part.longest =
-          std::min(part.longest, size_t(part.microbatches));
+      part.microbatches = std::max<int64_t>(
+          1, problem.microbatches * part.pipelines / problem.pipelines);
+      part.longest = std::min(part.longest, size_t(part.microbatches));
       const DivisionResult found = divide(part, options);
       if (!found.found.isEmpty())
         at->second = found.found.best().division;

@@ -46,7 +46,8 @@ private:
       require(value >= 1 && value <= kMostWork,
               "{}: expected a number from 1 to {}, found {}", name, kMostWork,
               value);
-    if (!status.ok())
+    isSane = status.ok();
+    if (!isSane)
       return;
     require(p.layers * p.microbatches <= kMostWork,
             "layers and microbatches: their product is at most {}, found {}",
@@ -74,7 +75,8 @@ private:
               "rho[{}]: expected a number from {} to {}, found {}", k,
               double(p.shrink[k - 1]) / kOne, kMostPrice / kOne,
               double(p.shrink[k]) / kOne);
-    require(p.shrink.size() < 2 || (p.tp >> (p.shrink.size() - 1)) >= 1,
+    require(!isSane || p.shrink.size() < 2 ||
+                (p.shrink.size() <= 60 && (p.tp >> (p.shrink.size() - 1)) >= 1),
             "rho: groups of {} devices can be halved {} times, found {} "
             "numbers",
             p.tp, std::bit_width(uint64_t(p.tp)) - 1, p.shrink.size());
@@ -91,7 +93,7 @@ private:
               kMostRate / kOne, double(device.rate) / kOne);
     }
     const int64_t count = int64_t(p.devices.size());
-    if (!status.ok())
+    if (!isSane)
       return;
     require(p.dp * p.tp <= count && p.dp * p.tp * p.pp <= count,
             "dp * tp * pp: {} * {} * {} are more than {} devices", p.dp, p.tp,
@@ -113,7 +115,7 @@ private:
       require(m.layer[d] >= 1 && m.layer[d] <= kMostBytes,
               "memory.layer[{}]: expected bytes from 1 to 2^50, found {}", d,
               m.layer[d]);
-    if (!p.isLimited() || !status.ok())
+    if (!p.isLimited())
       return;
     require(!m.layer.empty(), "memory.layer: expected bytes of a layer for "
                               "each number of stages behind it");
@@ -127,6 +129,7 @@ private:
 
   const Problem &p;
   Status status;
+  bool isSane = false; // products of degrees do not overflow
 };
 
 // k of tp / 2^k.

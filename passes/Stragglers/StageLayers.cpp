@@ -82,6 +82,25 @@ bool isBetter(const SolvedPipeline &a, const SolvedPipeline &b) {
          std::pair(b.time.slowest, b.time.all);
 }
 
+// With stages that need not have a layer, and the same with at least one each:
+// where taking a stage out moves the embedding to a neighbour without room.
+SolvedPipeline withSomeEmpty(const Problem &problem, const Groups &groups,
+                             const std::vector<int> &order,
+                             std::vector<Part> stages,
+                             const std::vector<int64_t> &layers) {
+  const SolvedPipeline fewer = withoutEmpty(problem, groups, order, layers);
+  for (Part &stage : stages)
+    stage.least = 1;
+  const bool allHaveRoom = std::all_of(
+      stages.begin(), stages.end(), [](const Part &s) { return s.most >= 1; });
+  const auto each =
+      allHaveRoom ? allocate(stages, problem.layers) : std::nullopt;
+  if (!each)
+    return fewer;
+  const SolvedPipeline all{order, *each, timeOf(stages, *each)};
+  return isBetter(all, fewer) ? all : fewer;
+}
+
 // The better of keeping all stages that have a layer by the greedy rule, and
 // of leaving slow ones out that are not needed for the same slowest stage.
 SolvedPipeline solveStages(const Problem &problem, const Groups &groups,
@@ -101,7 +120,7 @@ SolvedPipeline solveStages(const Problem &problem, const Groups &groups,
     return result;
   }
   if (std::count(layers->begin(), layers->end(), 0) > 0)
-    return withoutEmpty(problem, groups, order, *layers);
+    return withSomeEmpty(problem, groups, order, stages, *layers);
   const int64_t slowest = timeOf(stages, *layers).slowest;
   result.groups = order;
   result.layers = onFastest(stages, slowest, problem.layers);
@@ -140,25 +159,29 @@ public:
         caps[j][at] = capAt(problem, groups[j], at, groups.size());
   }
 
-  // The most layers that have a place.
-  int64_t roomAt(int64_t slowest) {
+  // The most layers that have a place. With `all` each stage has one at least.
+  int64_t roomAt(int64_t slowest, bool all = false) {
     for (size_t j = 0; j < groups.size(); ++j)
-      for (size_t at = 0; at < groups.size(); ++at)
-        worth[j][at] = std::min(caps[j][at], slowest / groups[j].rate);
+      for (size_t at = 0; at < groups.size(); ++at) {
+        int64_t &layers = worth[j][at];
+        layers = std::min(caps[j][at], slowest / groups[j].rate);
+        if (all && layers == 0)
+          layers = -problem.layers * int64_t(groups.size());
+      }
     positions = bestAssignment(worth);
     return valueOf(worth, positions);
   }
 
-  // The order at the least time from `low` on; `high` has room for all layers.
-  std::vector<int> best(int64_t low, int64_t high) {
+  // The order at the least time from `low` to `high`, which it sets `low` to.
+  std::vector<int> best(int64_t &low, int64_t high, bool all) {
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
-      if (roomAt(middle) >= problem.layers)
+      if (roomAt(middle, all) >= problem.layers)
         high = middle;
       else
         low = middle + 1;
     }
-    roomAt(high);
+    roomAt(low, all);
     std::vector<int> order(groups.size());
     for (size_t j = 0; j < groups.size(); ++j)
       order[size_t(positions[j])] = int(j);
@@ -207,9 +230,18 @@ SolvedPipeline solveInAnyOrder(const Problem &problem, const Groups &groups) {
       return first;
     }
   }
-  const SolvedPipeline other =
-      solveStages(problem, groups, search.best(low, high));
-  return isBetter(other, first) ? other : first;
+  // Stages without room are left out, where the others fit then.
+  SolvedPipeline best = first;
+  for (bool all : {false, true}) {
+    int64_t time = low;
+    const std::vector<int> order = search.best(time, high, all);
+    const SolvedPipeline found = solveStages(problem, groups, order);
+    if (isBetter(found, best))
+      best = found;
+    if (found.fits() && found.time.slowest <= time)
+      break;
+  }
+  return best;
 }
 
 std::optional<std::vector<int64_t>>

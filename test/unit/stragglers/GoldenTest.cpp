@@ -126,10 +126,52 @@ TEST(Golden, Situations) {
     EXPECT_LE(steady, 1.02 * entry["best"]["objective"].get<double>());
     EXPECT_LE(steady, rebalance["objective"].get<double>() + 1e-9);
     EXPECT_GE(steady * (1 + 1e-9), found->bound / kOne);
-    RecordProperty("steady", std::to_string(steady));
     ++compared;
   }
   EXPECT_EQ(compared, 11);
+}
+
+// Cutting healthy nodes pays in the steady step, and costs more to fill; the
+// planner does not do it.
+TEST(Golden, GroupingTrap) {
+  const json &trap = golden()["grouping_trap"];
+  const Problem problem = goldenModel("70B");
+  Plan cut;
+  for (int64_t i = 0; i < 2; ++i) {
+    Pipeline &pipeline = cut.pipelines.emplace_back();
+    pipeline.microbatches = 32;
+    for (int j = 0; j < 8; ++j) {
+      const int first = int(i * 32) + j * 4;
+      pipeline.stages.push_back({{first, first + 1, first + 2, first + 3}, 10});
+    }
+  }
+  EXPECT_EQ(verify(problem, cut).str(), "");
+  expectTime(scoreOf(problem, cut).steady, trap["objective_tp4"]);
+  expectTime(scoreOf(problem, cut).filled, trap["with_fill_and_drain_tp4"]);
+  const Plan full = uniformPlan(problem);
+  expectTime(scoreOf(problem, full).steady, trap["objective_tp8"]);
+  expectTime(scoreOf(problem, full).filled, trap["with_fill_and_drain_tp8"]);
+  for (const auto &[name, sum] : trap["sum_inverse_y_of_one_node"].items()) {
+    const int size = name == "8 x 1" ? 1 : name[0] - '0';
+    std::vector<int> group;
+    for (int d = 0; d < size; ++d)
+      group.push_back(d);
+    EXPECT_NEAR(8.0 / size * kOne / double(groupRate(problem, group)),
+                sum.get<double>(), 1e-4);
+  }
+  const Result<Replanning> found = replan(problem, full);
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->best().plan, full);
+}
+
+TEST(Golden, GradientGroups) {
+  int compared = 0;
+  for (const json &entry : golden()["split_groups"]["vectors"]) {
+    EXPECT_EQ(json(gradientGroups(entry["tp_groups_holding_the_layer"])),
+              entry["communicators_in_issue_order"]);
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5);
 }
 
 } // namespace
