@@ -91,6 +91,10 @@ int64_t FoundFront::bestTime() const {
                                                 : front.front().score.steady;
 }
 
+int64_t FoundFront::leastSteady() const {
+  return front.empty() ? kFailed : front.front().score.steady;
+}
+
 std::optional<std::vector<int64_t>>
 scoreDivision(const DivisionProblem &problem, PipelineTable &table,
               const Division &division, Objective objective, Score &score) {

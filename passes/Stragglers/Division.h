@@ -88,6 +88,7 @@ public:
   const Found &best(int64_t limit = kFailed) const;
   // Of the objective; kFailed if there is none.
   int64_t bestTime() const;
+  int64_t leastSteady() const;
 
 private:
   SearchOptions options;

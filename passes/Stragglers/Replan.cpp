@@ -139,6 +139,7 @@ public:
   }
 
   bool optimal = false;
+  int64_t least = kFailed;
 
 private:
   // What the best cut of each node lacks for so many pipelines.
@@ -178,6 +179,7 @@ private:
           "no division of the devices that are left into {} pipelines with at "
           "most {} stages and {} microbatches fits into memory",
           pipelines, division.longest, problem.microbatches));
+    least = result.found.leastSteady();
     optimal = result.optimal && pipelines == problem.dp &&
               std::all_of(nodes.begin(), nodes.end(),
                           [](const NodeCuts &n) { return n.isWhole; });
@@ -206,6 +208,7 @@ public:
     for (int r = 0; r <= int(options.most); ++r)
       add(Reaction(r));
     result.bound = regrouping.bound();
+    result.least = regrouping.least;
     result.optimal = regrouping.optimal && objective == Objective::Steady;
     for (size_t i = 1; i < result.reached.size(); ++i)
       if (isShorter(result.reached[i].score, result.best().score))

@@ -39,8 +39,10 @@ struct Reached {
 struct Replanning {
   std::vector<Reached> reached; // by reaction, up to the allowed one
   size_t chosen = 0;            // the cheapest of the best
-  // Proved: no plan of the cuts that were considered has a better time, that
-  // of the objective.
+  // The shortest steady step of all groupings that were seen; kFailed: none.
+  int64_t least = kFailed;
+  // Proved: no plan whose groups come from the cuts that were considered has a
+  // shorter one. (Ranking may choose a plan that is filled faster.)
   bool optimal = false;
   // No plan whose groups come from the cuts that were considered has a shorter
   // steady step.
