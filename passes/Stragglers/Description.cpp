@@ -1,5 +1,6 @@
 #include "passes/Stragglers/Description.h"
 
+#include "passes/CostModel/ParseJson.h"
 #include "passes/Resharding/Description.h"
 
 #include <algorithm>
@@ -99,6 +100,16 @@ public:
   Status status;
 };
 
+// A number of times longer than normal, or "gone".
+std::optional<int64_t> rateOf(const Json &json) {
+  if (json == "gone")
+    return kFailed;
+  const double rate = json.is_number() ? json.get<double>() : 0;
+  if (!(rate > 0 && rate <= 10000))
+    return std::nullopt;
+  return std::max<int64_t>(1, std::llround(rate * kOne));
+}
+
 Status setRate(Problem &problem, const std::string &devices, int64_t rate) {
   const Result<std::vector<int64_t>> numbers =
       resharding::parseDevices(devices);
@@ -157,12 +168,13 @@ private:
     if (!fields.object(json, path, {"devices", "layers"}))
       return stage;
     stage.layers = fields.number(json, path, "layers", 1);
-    const auto devices =
-        resharding::parseDevices(fields.text(json, path, "devices"));
+    const std::string text = fields.text(json, path, "devices");
+    if (text.empty())
+      return stage;
+    const auto devices = resharding::parseDevices(text);
     fields.problems(Fields::join(path, "devices"), devices.status());
     if (devices)
-      for (int64_t device : *devices)
-        stage.devices.push_back(int(device));
+      stage.devices.assign(devices->begin(), devices->end());
     return stage;
   }
 
@@ -175,7 +187,10 @@ public:
       : fields(file), folder(folder) {}
 
   Result<Description> read(const std::string &text) {
-    const Json json = Json::parse(text, nullptr, false);
+    const Result<Json> parsed = costmodel::parseJson(text, fields.file);
+    if (!parsed)
+      return parsed.status();
+    const Json &json = *parsed;
     if (!json.is_object())
       return Status::error(fields.file + ": expected a JSON object");
     fields.object(json, "",
@@ -285,11 +300,8 @@ private:
   }
 
   int64_t readRate(const Json &rate, const std::string &where) {
-    if (rate == "gone")
-      return kFailed;
-    if (rate.is_number() && rate.get<double>() > 0 &&
-        rate.get<double>() <= 10000)
-      return std::max<int64_t>(1, std::llround(rate.get<double>() * kOne));
+    if (const auto known = rateOf(rate))
+      return *known;
     fields.problem(where,
                    "expected how many times longer than a normal device it "
                    "takes, up to 10000, or \"gone\", found " +
@@ -311,12 +323,12 @@ Result<Description> parseDescription(const std::string &json,
 }
 
 Result<Plan> parsePlan(const std::string &json, const std::string &fileName) {
-  const Json whole = Json::parse(json, nullptr, false);
-  if (!whole.is_object())
-    return Status::error(fileName + ": expected a JSON object");
-  const bool isReport = whole.contains("plan");
+  const Result<Json> whole = costmodel::parseJson(json, fileName);
+  if (!whole)
+    return whole.status();
+  const bool isReport = whole->is_object() && whole->contains("plan");
   Fields fields(fileName);
-  Plan plan = PlanReader(fields).read(isReport ? whole["plan"] : whole,
+  Plan plan = PlanReader(fields).read(isReport ? whole->at("plan") : *whole,
                                       isReport ? "plan" : "");
   if (!fields.status.ok())
     return fields.status;
@@ -332,20 +344,16 @@ Status setRates(Problem &problem, const std::string &text) {
     const std::string rate = equals == std::string::npos
                                  ? ""
                                  : text.substr(equals + 1, end - equals - 1);
-    const Json number = Json::parse(rate, nullptr, false);
-    const bool isRate = number.is_number() && number.get<double>() > 0 &&
-                        number.get<double>() <= 10000;
-    if (!isRate && rate != "gone") {
+    const auto known =
+        rateOf(rate == "gone" ? Json(rate) : Json::parse(rate, nullptr, false));
+    if (!known) {
       status.merge(Status::error(fmt::format(
           "expected rates of devices as in '0=2.57,8-15=6.87,20=gone', found "
           "'{}'",
           text.substr(begin))));
       return status;
     }
-    status.merge(setRate(
-        problem, text.substr(begin, equals - begin),
-        isRate ? std::max<int64_t>(1, std::llround(number.get<double>() * kOne))
-               : kFailed));
+    status.merge(setRate(problem, text.substr(begin, equals - begin), *known));
     begin = end + 1;
   }
   return status;

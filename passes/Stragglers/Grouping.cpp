@@ -9,8 +9,9 @@ namespace merak::stragglers {
 
 namespace {
 
-// Sequences that are tried of one node, far above what nodes of 8 have.
-constexpr size_t kMostSequences = 20000;
+// Sequences that are tried of one node, and different ones that are compared
+// with each other: more than nodes of 8 devices have.
+constexpr size_t kMostSequences = 2000, kMostCompared = 200;
 
 // Whether all groups of `a` are in `b`; both sorted.
 bool isPart(const std::vector<GroupClass> &a,
@@ -93,16 +94,22 @@ private:
   }
 
   // Of equal ones the first that was found: that with the largest groups.
-  std::vector<Cut> best(size_t most, bool &isWhole) const {
-    std::vector<Cut> cuts;
-    for (const auto &[key, cut] : found)
-      if (std::none_of(found.begin(), found.end(), [&](const auto &other) {
-            return other.first.size() > key.size() && isPart(key, other.first);
-          }))
-        cuts.push_back(cut);
-    std::stable_sort(cuts.begin(), cuts.end(), [](const Cut &a, const Cut &b) {
-      return a.speed > b.speed;
+  std::vector<Cut> best(size_t most, bool &isWhole) {
+    std::vector<std::pair<std::vector<GroupClass>, Cut>> all;
+    for (auto &entry : found)
+      all.emplace_back(entry.first, std::move(entry.second));
+    std::stable_sort(all.begin(), all.end(), [](const auto &a, const auto &b) {
+      return a.second.speed > b.second.speed;
     });
+    std::vector<Cut> cuts;
+    for (size_t i = 0; i < all.size(); ++i)
+      // What is part of a cut is slower than it.
+      if (std::none_of(all.begin(),
+                       all.begin() + long(std::min(i, kMostCompared)),
+                       [&](const auto &other) {
+                         return isPart(all[i].first, other.first);
+                       }))
+        cuts.push_back(std::move(all[i].second));
     if (cuts.size() > most) {
       keepFewest(cuts, most);
       isWhole = false;

@@ -14,8 +14,7 @@ namespace {
 constexpr int64_t kMostWork = 10'000'000;
 constexpr int64_t kMostRate = 10'000 * kOne, kMostPrice = 1000 * kOne;
 constexpr int64_t kMostBytes = int64_t(1) << 50;
-// Stages of a pipeline where memory does not say it.
-constexpr int64_t kMostStages = 64;
+constexpr int64_t kMostStages = 64, kMostOnNode = 64;
 
 class Checker {
 public:
@@ -101,6 +100,8 @@ private:
     int64_t largest = 0;
     for (const auto &[node, devices] : onNode)
       largest = std::max(largest, devices);
+    require(largest <= kMostOnNode, "devices: a node has at most {}, found {}",
+            kMostOnNode, largest);
     require(p.tp <= largest, "tp: a group of {} does not fit into a node of {}",
             p.tp, largest);
   }
@@ -178,9 +179,9 @@ int64_t groupRate(const Problem &problem, const std::vector<int> &devices) {
 }
 
 int64_t mostStages(const Problem &problem) {
-  return std::min(problem.layers, problem.isLimited()
-                                      ? int64_t(problem.memory.layer.size())
-                                      : kMostStages);
+  const int64_t known =
+      problem.isLimited() ? int64_t(problem.memory.layer.size()) : kMostStages;
+  return std::min({problem.layers, known, kMostStages});
 }
 
 int64_t layerCap(const Problem &problem, int64_t size, int64_t stagesBehind,

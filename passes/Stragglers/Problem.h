@@ -29,7 +29,8 @@ struct StageMemory {
   int64_t fixed = 0; // whatever the stage holds, on groups of any size
   int64_t edge = 0;  // more of the first and of the last stage (embeddings)
   // Of one layer, by the number of stages behind its own: earlier stages have
-  // more microbatches in flight. A pipeline has at most as many stages.
+  // more microbatches in flight. A pipeline has at most as many stages, and at
+  // most 64.
   std::vector<int64_t> layer;
 };
 
@@ -52,7 +53,8 @@ struct Problem {
 // All problems at once: numbers below one or so large that times overflow,
 // degrees that need more devices than there are, a full group that is no power
 // of two or larger than a node, prices of group sizes that fall or begin above
-// one, memory that a single layer does not fit into.
+// one, nodes of more than 64 devices, memory that a single layer does not fit
+// into.
 Status check(const Problem &problem);
 
 // Devices and nodes of a cluster, which says how fast a device is: the rate is
