@@ -1,6 +1,7 @@
 #include "passes/Stragglers/Replan.h"
 
 #include "passes/Stragglers/Migration.h"
+#include "passes/Stragglers/Restart.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -106,6 +107,15 @@ Result<Plan> shiftLayers(const Problem &problem, const Plan &old,
   return withMicrobatches(problem, std::move(plan), objective);
 }
 
+// Plans this much above the bound: fewer pipelines may be better.
+constexpr double kNearBound = 1.05;
+
+bool isShorter(const Score &a, const Score &b, Objective objective) {
+  if (objective == Objective::Steady)
+    return std::pair(a.steady, a.filled) < std::pair(b.steady, b.filled);
+  return std::pair(a.filled, a.steady) < std::pair(b.filled, b.steady);
+}
+
 class Regrouping {
 public:
   Regrouping(const Problem &problem, const Plan &old,
@@ -115,20 +125,38 @@ public:
     std::erase_if(nodes, [](const NodeCuts &n) { return n.cuts.empty(); });
   }
 
-  // A pipeline less for each that does not fit. What layers in the old groups
-  // reach is not to be exceeded for the sake of filling.
+  // What layers in the old groups reach (`limit`) is not to be exceeded for the
+  // sake of filling.
   Result<Plan> run(int64_t limit) {
     Status why = whyNot(problem.dp);
-    for (int64_t count = why.ok() ? problem.dp : problem.dp - 1; count >= 1;
-         --count)
-      if (whyNot(count).ok()) {
-        Result<Plan> plan = divideInto(count, limit);
-        if (plan)
-          return plan;
-        if (why.ok())
-          why = plan.status();
+    Result<Plan> best = why;
+    Score bestScore;
+    for (int64_t count = problem.dp; count >= 1; --count) {
+      if (!whyNot(count).ok())
+        continue;
+      const Division found = divideInto(count, limit);
+      if (why.ok() && !found.plan)
+        why = found.plan.status();
+      const Score score = found.plan ? scoreOf(problem, *found.plan) : Score();
+      if (best.ok() && !isShorter(score, bestScore, options.search.objective))
+        break;
+      if (!found.plan)
+        continue;
+      best = found.plan;
+      bestScore = score;
+      least = found.least;
+      optimal = found.optimal && count == problem.dp;
+      if (double(score.steady) <= kNearBound * bound())
+        break;
+    }
+    // Other degrees on fewer nodes, without anything unequal.
+    if (const std::optional<Plan> uniform = restartedPlan(problem))
+      if (isShorter(scoreOf(problem, *uniform), bestScore,
+                    options.search.objective)) {
+        best = keepPlaces(problem, old, *uniform);
+        optimal = false;
       }
-    return why;
+    return best.ok() ? best : Result<Plan>(why);
   }
 
   double bound() const {
@@ -171,22 +199,26 @@ private:
     return status;
   }
 
-  Result<Plan> divideInto(int64_t pipelines, int64_t limit) {
+  struct Division {
+    Result<Plan> plan = Status();
+    int64_t least = kFailed;
+    bool optimal = false;
+  };
+  Division divideInto(int64_t pipelines, int64_t limit) const {
     const DivisionProblem division(problem, nodes, pipelines);
     const DivisionResult result = divide(division, options.search);
     if (result.found.isEmpty())
-      return Status::error(fmt::format(
+      return {Status::error(fmt::format(
           "no division of the devices that are left into {} pipelines with at "
           "most {} stages and {} microbatches fits into memory",
-          pipelines, division.longest, problem.microbatches));
-    least = result.found.leastSteady();
-    optimal = result.optimal && pipelines == problem.dp &&
-              std::all_of(nodes.begin(), nodes.end(),
-                          [](const NodeCuts &n) { return n.isWhole; });
+          pipelines, division.longest, problem.microbatches))};
     std::vector<std::vector<int>> spare;
     const Plan plan = planOf(division, nodes, result.found.best(limit).division,
                              options.search.objective, spare);
-    return keepPlaces(problem, old, plan, spare);
+    return {keepPlaces(problem, old, plan, spare), result.found.leastSteady(),
+            result.optimal &&
+                std::all_of(nodes.begin(), nodes.end(),
+                            [](const NodeCuts &n) { return n.isWhole; })};
   }
 
   const Problem &problem;
@@ -211,7 +243,7 @@ public:
     result.least = regrouping.least;
     result.optimal = regrouping.optimal && objective == Objective::Steady;
     for (size_t i = 1; i < result.reached.size(); ++i)
-      if (isShorter(result.reached[i].score, result.best().score))
+      if (isShorter(result.reached[i].score, result.best().score, objective))
         result.chosen = i;
     if (result.best().score.steady == kFailed)
       return result.reached.back().status;
@@ -245,12 +277,6 @@ private:
         reached.status = Status::error("devices that are gone have work");
     }
     result.reached.push_back(std::move(reached));
-  }
-
-  bool isShorter(const Score &a, const Score &b) const {
-    if (objective == Objective::Steady)
-      return std::pair(a.steady, a.filled) < std::pair(b.steady, b.filled);
-    return std::pair(a.filled, a.steady) < std::pair(b.filled, b.steady);
   }
 
   const Problem &problem;

@@ -41,8 +41,9 @@ struct Replanning {
   size_t chosen = 0;            // the cheapest of the best
   // The shortest steady step of all groupings that were seen; kFailed: none.
   int64_t least = kFailed;
-  // Proved: no plan whose groups come from the cuts that were considered has a
-  // shorter one. (Ranking may choose a plan that is filled faster.)
+  // Proved: no plan of dp pipelines whose groups come from the cuts that were
+  // considered has a shorter one. (Ranking may choose one that is filled
+  // faster.)
   bool optimal = false;
   // No plan whose groups come from the cuts that were considered has a shorter
   // steady step.
@@ -51,12 +52,13 @@ struct Replanning {
   const Reached &best() const { return reached[chosen]; }
 };
 
-// `old` is the plan that runs; its devices are the problem's. Where the allowed
-// pipelines do not fit onto the devices that are left, plans of fewer are
-// searched. The same problem, plan and options give the same result on any
-// machine and with any number of threads. Errors: those of `check`, an old plan
-// that would not be sound on normal devices, no plan at all: one sentence a
-// reason.
+// `old` is the plan that runs; its devices are the problem's. Where dp
+// pipelines do not fit onto the devices that are left, or their step is far
+// above the bound, plans of fewer are searched too, and uniform ones of the
+// fastest nodes; what a stage always holds is taken to be the same then. The
+// same problem, plan and options give the same result on any machine and with
+// any number of threads. Errors: those of `check`, an old plan that would not
+// be sound on normal devices, no plan at all: one sentence a reason.
 Result<Replanning> replan(const Problem &problem, const Plan &old,
                           const ReplanOptions &options = {});
 

@@ -95,14 +95,12 @@ private:
     for (int device : devices) {
       require(used.insert(device).second, "twice");
       require(device / 8 == devices[0] / 8, "node");
-      slowest =
-          std::max(slowest, rates.value(std::to_string(device), 1.0));
+      slowest = std::max(slowest, rates.value(std::to_string(device), 1.0));
     }
-    const double memory =
-        (model["mu_from_end"][behind].get<double>() * layers +
-         (isEdge ? model["emb"].get<double>() : 0)) *
-            shrink +
-        model["extra"].get<double>();
+    const double memory = (model["mu_from_end"][behind].get<double>() * layers +
+                           (isEdge ? model["emb"].get<double>() : 0)) *
+                              shrink +
+                          model["extra"].get<double>();
     require(memory <= model["bound"].get<double>() - model["gap"].get<double>(),
             "memory");
     const double y = model["rho"][size_t(k)].get<double>() * slowest;
@@ -141,26 +139,27 @@ protected:
 
   // A model of the golden file as a description.
   std::string describe(const json &model, const json &rates) {
-    json memory = {{"limit", (model["bound"].get<double>() -
-                              model["gap"].get<double>()) *
-                                 1e6},
-                   {"fixed", model["extra"].get<double>() * 1e6},
-                   {"edge", model["emb"].get<double>() * 1e6}};
+    json memory = {
+        {"limit",
+         (model["bound"].get<double>() - model["gap"].get<double>()) * 1e6},
+        {"fixed", model["extra"].get<double>() * 1e6},
+        {"edge", model["emb"].get<double>() * 1e6}};
     for (const json &mu : model["mu_from_end"])
       memory["layer"].push_back(mu.get<double>() * 1e6);
     json rho;
     for (size_t k = 0; k < model["rho"].size(); ++k)
       if (model["tp"].get<int>() >> k)
         rho.push_back(model["rho"][k]);
-    return json{{"devices", model["gpus"]},
-                {"devices_per_node", model["gpus_per_node"]},
-                {"mesh",
-                 {{"pp", model["pp"]}, {"dp", model["dp"]}, {"tp", model["tp"]}}},
-                {"layers", model["layers"]},
-                {"microbatches", model["microbatches"]},
-                {"rho", rho},
-                {"memory", memory},
-                {"stragglers", rates}}
+    return json{
+        {"devices", model["gpus"]},
+        {"devices_per_node", model["gpus_per_node"]},
+        {"mesh",
+         {{"pp", model["pp"]}, {"dp", model["dp"]}, {"tp", model["tp"]}}},
+        {"layers", model["layers"]},
+        {"microbatches", model["microbatches"]},
+        {"rho", rho},
+        {"memory", memory},
+        {"stragglers", rates}}
         .dump();
   }
 
@@ -180,15 +179,14 @@ TEST_F(RatesTool, PrintedPlansAreJudged) {
                 0)
           << err;
       const json report = json::parse(out)[0];
-      const Judged judged =
-          Judge(model, entry["rates"]).judge(report["plan"]);
+      const Judged judged = Judge(model, entry["rates"]).judge(report["plan"]);
       EXPECT_EQ(judged.wrong, "");
       const json &chosen =
           report["reached"][report["chosen"].get<std::string>()]["score"];
       EXPECT_NEAR(judged.steady, chosen["steady"].get<double>(), 1e-3);
       EXPECT_NEAR(judged.filled, chosen["filled"].get<double>(), 1e-3);
-      EXPECT_NEAR(report["theory"].get<double>(),
-                  entry["theory"].get<double>(), 1e-3);
+      EXPECT_NEAR(report["theory"].get<double>(), entry["theory"].get<double>(),
+                  1e-3);
       EXPECT_NEAR(report["of_theory"].get<double>(),
                   judged.steady / entry["theory"].get<double>(), 1e-5);
       const json &rebalance = entry["rebalance_only"];
@@ -222,7 +220,8 @@ TEST_F(RatesTool, PrintsReactionsAndPlan) {
       "  as it is            96.0      96.0     2.750     2.526\n"
       "  microbatches        48.0      48.0     1.375     1.263  0.0 layers "
       "move\n"
-      "  theory 34.9: 32.0 of normal devices * 8 / 7.333; bound of these groups "
+      "  theory 34.9: 32.0 of normal devices * 8 / 7.333; bound of these "
+      "groups "
       "38.0\n"
       "  chosen: microbatches\n"
       "  pipeline 0: 2 microbatches of 24.0\n"
@@ -267,9 +266,9 @@ TEST_F(RatesTool, GoesOnFromAPlan) {
   EXPECT_EQ(again["chosen"], "none");
   EXPECT_EQ(again["plan"], report["plan"]);
   // All devices are normal again.
-  ASSERT_EQ(run({file, "--situation=S2", "--rates=0=1", "--from=" + saved,
-                 "--json"}),
-            0);
+  ASSERT_EQ(
+      run({file, "--situation=S2", "--rates=0=1", "--from=" + saved, "--json"}),
+      0);
   EXPECT_EQ(json::parse(out)[0]["reached"]["grouping"]["score"]["steady"],
             640.0);
 }
@@ -278,9 +277,10 @@ TEST_F(RatesTool, Compares) {
   const std::string file = MERAK_SOURCE_DIR "/samples/stragglers/70b.json";
   ASSERT_EQ(run({file, "--compare"}), 0) << err;
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 7);
-  EXPECT_NE(out.find("\nS4               8019.2     1024.0     1200.0     1000.0"
-                     "      667.0 "),
-            std::string::npos)
+  EXPECT_NE(
+      out.find("\nS4               8019.2     1024.0     1200.0     1000.0"
+               "      667.0 "),
+      std::string::npos)
       << out;
 }
 
@@ -304,9 +304,9 @@ TEST_F(RatesTool, SaysWhatIsWrong) {
                      ": no such file or directory\n");
   std::ofstream(root / "plan.json") << R"({"pipelines": [{"microbatches": 64,
     "stages": [{"devices": "0-7", "layers": 80}]}]})";
-  EXPECT_EQ(run({file, "--situation=S1",
-                 "--from=" + (root / "plan.json").string()}),
-            1);
+  EXPECT_EQ(
+      run({file, "--situation=S1", "--from=" + (root / "plan.json").string()}),
+      1);
   EXPECT_EQ(err, "error: S1: the plan that runs: pipeline 0, stage 0: needs "
                  "137660000000 bytes, a device has 77156000000\n");
   EXPECT_EQ(run({file, "--rates=0-63=gone", "--situation=S1"}), 1);

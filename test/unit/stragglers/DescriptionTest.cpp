@@ -47,7 +47,7 @@ TEST(Description, SamplesAreTheSituations) {
     EXPECT_FALSE(found->plan);
     for (int s = 1; s <= kSituations; ++s) {
       const Situation &situation = found->situations[size_t(s - 1)];
-      EXPECT_EQ(situation.name, "S" + std::to_string(s));
+      EXPECT_EQ(situation.name, situationName(s).substr(0, 2));
       Problem expected = goldenModel(model);
       const Problem rates = situationProblem(s, 64);
       for (size_t i = 0; i < expected.devices.size(); ++i)
@@ -62,7 +62,8 @@ const std::string kGood = R"("devices": 8, "devices_per_node": 4, "layers": 8,
 
 TEST(Description, WhatMayBeLeftOut) {
   const Result<Description> found = parseDescription(
-      "{" + kGood + R"(, "seconds": 0.5, "stragglers": {"0,4-5": 2.5, "7": "gone"}})",
+      "{" + kGood +
+          R"(, "seconds": 0.5, "stragglers": {"0,4-5": 2.5, "7": "gone"}})",
       "f.json", "");
   ASSERT_TRUE(found.ok()) << found.status().str();
   const Problem &problem = found->situations.at(0).problem;

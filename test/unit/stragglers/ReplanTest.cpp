@@ -38,7 +38,7 @@ Problem smallProblem(std::mt19937 &random) {
 
 TEST(Replan, BruteForceFindsNothingBetter) {
   std::mt19937 random(5);
-  int compared = 0, proved = 0, without = 0;
+  int compared = 0, proved = 0, fewer = 0, without = 0;
   for (int i = 0; i < 400; ++i) {
     const Problem problem = smallProblem(random);
     ASSERT_EQ(check(problem).str(), "") << i;
@@ -64,13 +64,20 @@ TEST(Replan, BruteForceFindsNothingBetter) {
     ASSERT_TRUE(found.ok()) << i << ": " << found.status().str();
     const Reached &reached = found->reached.back();
     ASSERT_EQ(verify(problem, reached.plan).str(), "") << i;
-    ASSERT_EQ(reached.score.steady, best) << i;
+    // Fewer pipelines may be better than the best of dp.
+    const bool isFewer = reached.plan.pipelines.size() < size_t(problem.dp);
+    fewer += isFewer;
+    if (isFewer)
+      ASSERT_LT(reached.score.steady, best) << i;
+    else
+      ASSERT_EQ(reached.score.steady, best) << i;
     ASSERT_LE(best, bestSteady(problem, goldenCuts(problem))) << i;
     ++compared;
     proved += found->optimal;
   }
   EXPECT_GT(compared, 150);
-  EXPECT_EQ(proved, compared);
+  EXPECT_GT(fewer, 0);
+  EXPECT_EQ(proved, compared - fewer);
   EXPECT_GT(without, 5);
 }
 

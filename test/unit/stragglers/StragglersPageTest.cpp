@@ -108,9 +108,8 @@ std::string objectiveTable() {
       const Replanning steady = replanned(problem, Objective::Steady);
       const Replanning filled = replanned(problem, Objective::Filled);
       text += fmt::format("| {} | S{} |", devices, s);
-      for (const Score &score :
-           {steady.reached[size_t(Reaction::Layers)].score,
-            steady.best().score, filled.best().score})
+      for (const Score &score : {steady.reached[size_t(Reaction::Layers)].score,
+                                 steady.best().score, filled.best().score})
         text += fmt::format(" {} | {} |", timeStr(score.steady),
                             timeStr(score.filled));
       text += "\n";
