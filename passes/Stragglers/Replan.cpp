@@ -116,6 +116,11 @@ bool isShorter(const Score &a, const Score &b, Objective objective) {
   return std::pair(a.filled, a.steady) < std::pair(b.filled, b.steady);
 }
 
+// The time that the objective makes least.
+int64_t primaryTime(const Score &score, Objective objective) {
+  return objective == Objective::Steady ? score.steady : score.filled;
+}
+
 class Regrouping {
 public:
   Regrouping(const Problem &problem, const Plan &old,
@@ -149,10 +154,9 @@ public:
       if (double(score.steady) <= kNearBound * bound())
         break;
     }
-    // Other degrees on fewer nodes, without anything unequal.
-    if (const std::optional<Plan> uniform = restartedPlan(problem))
-      if (isShorter(scoreOf(problem, *uniform), bestScore,
-                    options.search.objective)) {
+    if (const std::optional<Plan> uniform = restartedPlan(problem, problem.dp))
+      if (primaryTime(scoreOf(problem, *uniform), options.search.objective) <
+          primaryTime(bestScore, options.search.objective)) {
         best = keepPlaces(problem, old, *uniform);
         optimal = false;
       }

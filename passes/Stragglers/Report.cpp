@@ -70,23 +70,30 @@ std::string rowStr(const std::string &what, const Score &score,
                    const Findings &findings, double unit,
                    const std::string &rest) {
   return fmt::format(
-      "  {:<14}{:>10}{:>10}{:>10}{:>10}  {}\n", what,
+      "  {:<14}{:>10}{:>10}{:>10}{:>10}{}{}\n", what,
       timeStr(score.steady, unit), timeStr(score.filled, unit),
       ratioStr(double(score.steady), theoryTime(*findings.problem)),
-      ratioStr(double(score.steady), findings.replanning.bound), rest);
+      ratioStr(double(score.steady), findings.replanning.bound),
+      rest.empty() ? "" : "  ", rest);
+}
+
+std::string reactionRow(const Findings &findings, const Reached &reached,
+                        double unit) {
+  if (reached.reaction == Reaction::None)
+    return rowStr("as it is", reached.score, findings, unit, "");
+  return rowStr(nameOf(reached.reaction), reached.score, findings, unit,
+                reached.status.ok()
+                    ? fmt::format("{:.1f} layers move", reached.moved)
+                    : reached.status.messages().front());
 }
 
 std::string reactionRows(const Findings &findings, double unit) {
-  std::string text = rowStr("restart", restartedScore(findings), findings, unit,
+  const std::vector<Reached> &reached = findings.replanning.reached;
+  std::string text = reactionRow(findings, reached.front(), unit) +
+                     rowStr("restart", restartedScore(findings), findings, unit,
                             findings.restarted ? "" : "no uniform plan fits");
-  for (const Reached &reached : findings.replanning.reached) {
-    const bool isOld = reached.reaction == Reaction::None;
-    text += rowStr(isOld ? "as it is" : nameOf(reached.reaction), reached.score,
-                   findings, unit,
-                   !reached.status.ok() ? reached.status.messages().front()
-                   : isOld              ? ""
-                           : fmt::format("{:.1f} layers move", reached.moved));
-  }
+  for (size_t i = 1; i < reached.size(); ++i)
+    text += reactionRow(findings, reached[i], unit);
   return text;
 }
 
@@ -150,16 +157,16 @@ std::string describe(const Findings &findings, double unit) {
                       "of theory", "of bound");
   text += reactionRows(findings, unit);
   text += fmt::format(
-      "  theory {}: {} of normal devices * {} / {:.3f}; bound of these groups "
-      "{}{}\n",
+      "  theory {}: {} of normal devices * {} / {:.3f}\n",
       timeStr(int64_t(theory), unit),
       timeStr(int64_t(idealTime(problem)), unit), problem.devices.size(),
-      double(problem.devices.size()) * idealTime(problem) / theory,
-      timeStr(int64_t(replanning.bound), unit),
-      replanning.optimal
-          ? fmt::format("; {} is proved to be the shortest steady step",
-                        timeStr(replanning.least, unit))
-          : "");
+      double(problem.devices.size()) * idealTime(problem) / theory);
+  text += fmt::format("  bound {} of these groups",
+                      timeStr(int64_t(replanning.bound), unit));
+  text += replanning.optimal
+              ? fmt::format("; no steady step is shorter than {}\n",
+                            timeStr(replanning.least, unit))
+              : "\n";
   const Reached &best = replanning.best();
   text += fmt::format("  chosen: {}\n", best.reaction == Reaction::None
                                             ? "as it is"

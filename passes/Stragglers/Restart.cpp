@@ -46,7 +46,8 @@ Plan onDevices(Problem problem, const std::vector<int> &devices, int64_t dp,
 
 class Restart {
 public:
-  explicit Restart(const Problem &problem) : problem(problem) {}
+  Restart(const Problem &problem, int64_t mostPipelines)
+      : problem(problem), mostPipelines(mostPipelines) {}
 
   std::optional<Plan> run() {
     std::vector<int> devices; // in whole groups
@@ -64,7 +65,8 @@ private:
     const int64_t groups = int64_t(devices.size()) / problem.tp;
     for (int64_t pp = 1; pp <= std::min(groups, mostStages(problem)); ++pp) {
       // Fewer pipelines of as many stages only take longer.
-      const int64_t dp = std::min(groups / pp, problem.microbatches / pp);
+      const int64_t dp =
+          std::min({groups / pp, problem.microbatches / pp, mostPipelines});
       if (dp < 1)
         continue;
       const Plan plan = onDevices(problem, devices, dp, pp);
@@ -79,14 +81,16 @@ private:
   }
 
   const Problem &problem;
+  const int64_t mostPipelines;
   std::optional<Plan> best;
   Score bestScore;
 };
 
 } // namespace
 
-std::optional<Plan> restartedPlan(const Problem &problem) {
-  return Restart(problem).run();
+std::optional<Plan> restartedPlan(const Problem &problem,
+                                  int64_t mostPipelines) {
+  return Restart(problem, mostPipelines).run();
 }
 
 } // namespace merak::stragglers

@@ -12,6 +12,8 @@ namespace merak::stragglers {
 // of nodes, each number of pipelines and of stages, of full groups with layers
 // and microbatches as equal as they can be, that fits into memory. Nothing, if
 // none does.
-std::optional<Plan> restartedPlan(const Problem &problem);
+std::optional<Plan>
+restartedPlan(const Problem &problem,
+              int64_t mostPipelines = std::numeric_limits<int64_t>::max());
 
 } // namespace merak::stragglers

@@ -216,13 +216,12 @@ TEST_F(RatesTool, PrintsReactionsAndPlan) {
       "stragglers: 8 devices on 2 nodes, 1 slow, 0 gone; 8 layers, 8 "
       "microbatches\n"
       "  layer times       steady    filled of theory  of bound\n"
-      "  restart             64.0      64.0     1.833     1.684\n"
-      "  as it is            96.0      96.0     2.750     2.526\n"
-      "  microbatches        48.0      48.0     1.375     1.263  0.0 layers "
+      "  as it is            96.0      96.0     2.750     2.553\n"
+      "  restart             64.0      64.0     1.833     1.702\n"
+      "  microbatches        48.0      48.0     1.375     1.276  0.0 layers "
       "move\n"
-      "  theory 34.9: 32.0 of normal devices * 8 / 7.333; bound of these "
-      "groups "
-      "38.0\n"
+      "  theory 34.9: 32.0 of normal devices * 8 / 7.333\n"
+      "  bound 37.6 of these groups\n"
       "  chosen: microbatches\n"
       "  pipeline 0: 2 microbatches of 24.0\n"
       "    stage 0: layers 0-7 on 0-3, rate 3\n"
@@ -308,7 +307,7 @@ TEST_F(RatesTool, SaysWhatIsWrong) {
       run({file, "--situation=S1", "--from=" + (root / "plan.json").string()}),
       1);
   EXPECT_EQ(err, "error: S1: the plan that runs: pipeline 0, stage 0: needs "
-                 "137660000000 bytes, a device has 77156000000\n");
+                 "137060000000 bytes, a device has 77156000000\n");
   EXPECT_EQ(run({file, "--rates=0-63=gone", "--situation=S1"}), 1);
   EXPECT_EQ(err, "error: S1: devices: 0 groups are left for 2 pipelines\n"
                  "error: S1: memory: 2 pipelines have 160 layers, the devices "
