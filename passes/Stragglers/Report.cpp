@@ -79,12 +79,12 @@ std::string rowStr(const std::string &what, const Score &score,
 
 std::string reactionRow(const Findings &findings, const Reached &reached,
                         double unit) {
-  if (reached.reaction == Reaction::None)
-    return rowStr("as it is", reached.score, findings, unit, "");
-  return rowStr(nameOf(reached.reaction), reached.score, findings, unit,
-                reached.status.ok()
-                    ? fmt::format("{:.1f} layers move", reached.moved)
-                    : reached.status.messages().front());
+  const bool isOld = reached.reaction == Reaction::None;
+  return rowStr(isOld ? "as it is" : nameOf(reached.reaction), reached.score,
+                findings, unit,
+                !reached.status.ok() ? reached.status.messages().front()
+                : isOld              ? ""
+                        : fmt::format("{:.1f} layers move", reached.moved));
 }
 
 std::string reactionRows(const Findings &findings, double unit) {
