@@ -1,6 +1,7 @@
 // Reads cluster files. Every problem is found in one pass and named by its path
 // in the file: "links.inter.bandwidth: expected ..., found -3".
 #include "passes/CostModel/Cluster.h"
+#include "passes/CostModel/ParseJson.h"
 #include "support/ReadFile.h"
 
 #include <algorithm>
@@ -38,9 +39,10 @@ public:
   explicit ClusterReader(const std::string &file) : file(file) {}
 
   Result<Cluster> read(const std::string &text) {
-    Json json = parse(text);
-    if (!status.ok())
-      return status;
+    const Result<Json> parsed = parseJson(text, file);
+    if (!parsed)
+      return parsed.status();
+    const Json &json = *parsed;
     if (!json.is_object())
       return Status::error(file + ": expected a JSON object");
     bool longForm = json.contains("kinds") || json.contains("nodes");
@@ -80,39 +82,6 @@ private:
     if (text.size() > 40)
       text = text.substr(0, 40) + "...";
     problem(path, fmt::format("expected {}, found {}", expected, text));
-  }
-
-  // A key that comes twice in one object would silently lose one value.
-  Json parse(const std::string &text) {
-    std::vector<std::set<std::string>> open;
-    std::set<std::string> twice;
-    auto watch = [&](int, Json::parse_event_t event, Json &value) {
-      if (event == Json::parse_event_t::object_start)
-        open.emplace_back();
-      else if (event == Json::parse_event_t::object_end)
-        open.pop_back();
-      else if (event == Json::parse_event_t::key)
-        if (!open.back().insert(value.get<std::string>()).second)
-          twice.insert(value.get<std::string>());
-      return true;
-    };
-    Json json;
-    try {
-      json = Json::parse(text, watch);
-    } catch (const Json::parse_error &error) {
-      size_t at = std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0);
-      std::string before = text.substr(0, at);
-      size_t line = std::count(before.begin(), before.end(), '\n') + 1;
-      size_t column = at - (before.rfind('\n') + 1) + 1;
-      status = Status::error(
-          fmt::format("{}:{}:{}: expected a JSON object, found a syntax error",
-                      file, line, column));
-    } catch (const Json::exception &) {
-      status = Status::error(file + ": holds a number that is too large");
-    }
-    for (const std::string &key : twice)
-      problem(key, "appears twice in one object");
-    return json;
   }
 
   void known(const Json &json, const std::string &path,

@@ -275,6 +275,38 @@ def bad_cluster(tools):
     return note
 
 
+def stragglers(tools):
+    good = {"devices": 8, "devices_per_node": 4, "layers": 8, "microbatches": 8,
+            "mesh": {"pp": 2, "dp": 1, "tp": 4}, "rho": [1, 1.9],
+            "stragglers": {"0": 2.5}}
+    tools.run("merak-plan", "rates", json.dumps(good))
+
+    def wrong(says, **changed):
+        path = write(tools, "s.json", json.dumps({**good, **changed}))
+        return refuse(tools, "merak-plan", "rates", path, says=says)
+
+    note = wrong([r"s\.json: there is no field 'speed'", r"layers: expected a whole",
+                  r"mesh\.tp: expected a whole number, found nothing",
+                  r"rho: expected a list", r"stragglers\.9: expected devices between",
+                  r"stragglers\.1: expected how many times longer"],
+                 speed=1, layers=1.5, mesh={"pp": 2, "dp": 1}, rho=2,
+                 stragglers={"9": 2, "1": -1})
+    wrong([r"tp: expected a power of two, found 3"], mesh={"pp": 1, "dp": 1, "tp": 3})
+    wrong([r"8 \* 4 are more than 8 devices|2 \* 4 \* 2 are more than 8"],
+          mesh={"pp": 2, "dp": 2, "tp": 4})
+    wrong([r"stragglers: devices: 0 groups are left"], stragglers={"0-7": "gone"})
+    for text in ("{", "[]", '{"layers": 1, "layers": 2}'):
+        refuse(tools, "merak-plan", "rates", write(tools, "s.json", text),
+               says=[r"s\.json"])
+    for option, says in (("--rates=0", r"--rates: expected rates of devices"),
+                         ("--from=absent.json", r"absent\.json"),
+                         ("--situation=x", r"known are stragglers"),
+                         ("-oabsent/x.json", r"absent/x\.json: cannot be written")):
+        refuse(tools, "merak-plan", "rates", json.dumps(good), option, says=[says])
+    refuse(tools, "merak-plan", "rates", json.dumps(good), "--reaction=x", code=2)
+    return note
+
+
 def precision(tools):
     for name in ("int4", "fp64"):
         note = refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
@@ -665,7 +697,7 @@ CASES = [plan_of_another_device, no_gpu, old_gpu, old_driver, small_gpu, no_nccl
          halves_of_one_sample, bucket_of_no_size, no_such_schedule,
          bad_schedule_file, bad_cluster, precision, no_such_loss,
          no_such_parameter, unwritable_output, broken_linker, foreign_folder,
-         bad_options, no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
+         bad_options, stragglers, no_plan, truncated_plan, absent_weights, data_shape, data_dtype,
          data_missing, data_too_short, data_out_of_range, data_not_npy, no_data,
          foreign_checkpoint, absent_checkpoint, unwritable_log,
          killed_while_saving, interrupted, rank_fails, rank_hangs,

@@ -5,11 +5,13 @@
 //   read
 //                                     whole
 //   cluster strategy schedule frontier links rate   texts
+//   stragglers                        a text; small problems are planned for
 //   trace PLAN                        a run's timeline, laid beside the plan
 #include "passes/CostModel/Cluster.h"
 #include "passes/Planning/PlanFrontier.h"
 #include "passes/Planning/Schedule.h"
 #include "passes/Planning/Strategy.h"
+#include "passes/Stragglers/Report.h"
 #include "runtime/checkpoint/Safetensors.h"
 #include "runtime/data/DataSource.h"
 #include "runtime/data/Npy.h"
@@ -145,6 +147,27 @@ Outcome readSchedule(const std::string &input) {
   return outcome(planning::parseSchedule(input, "x.json").ok());
 }
 
+Outcome readStragglers(const std::string &input) {
+  const auto found = stragglers::parseDescription(input, "x.json", "");
+  if (!found)
+    return Outcome::Refused;
+  stragglers::ReplanOptions options;
+  options.search.threads = 1;
+  options.search.steps = options.search.nodes = 100;
+  for (const stragglers::Situation &situation : found->situations) {
+    const stragglers::Problem &problem = situation.problem;
+    if (problem.devices.size() > 128)
+      continue;
+    const auto findings = stragglers::findingsOf(
+        situation.name, problem,
+        found->plan ? *found->plan : stragglers::uniformPlan(problem), options);
+    if (findings &&
+        !stragglers::verify(problem, findings->replanning.best().plan).ok())
+      std::abort();
+  }
+  return Outcome::Accepted;
+}
+
 struct Reader {
   Outcome (*run)(const std::string &input);
   bool text;
@@ -157,6 +180,7 @@ const std::map<std::string, Reader> kReaders = {
     {"trace", {readTrace, true}},
     {"rate", {readRate, true}},
     {"schedule", {readSchedule, true}},
+    {"stragglers", {readStragglers, true}},
     {"cluster",
      {[](const std::string &input) {
         return outcome(costmodel::parseCluster(input, "x.json").ok());

@@ -34,6 +34,7 @@ COUNTS = {
     "safetensors": (5000, 150000), "trace": (500, 40000),
     "cluster": (3000, 80000), "strategy": (3000, 60000),
     "schedule": (3000, 60000), "frontier": (1000, 30000),
+    "stragglers": (1000, 30000),
     "links": (3000, 50000), "rate": (3000, 50000)}
 # Models, data and options of plans: all kinds of instructions.
 PLANS = [
@@ -140,6 +141,9 @@ class Workplace:
         if target == "cluster":
             return sorted(glob.glob(os.path.join(ROOT,
                                                  "samples/clusters/*.json")))
+        if target == "stragglers":
+            return sorted(glob.glob(os.path.join(ROOT,
+                                                 "samples/stragglers/*.json")))
         if target == "strategy":
             return [self.planned("--emit-strategy", "strategy.json")]
         if target == "schedule":

@@ -9,6 +9,7 @@
 #include "runtime/report/Html.h"
 #include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
+#include "tools/merak-plan/Rates.h"
 #include "tools/merak-plan/Reshard.h"
 #include "tools/merak-plan/Workspace.h"
 
@@ -51,6 +52,7 @@ struct Options {
   std::string cluster;            // file; empty: what the plan was compiled for
   std::vector<std::string> parts; // folders to gather from
   ReshardRequest reshard;
+  RatesRequest rates;
 };
 
 int fail(std::ostream &err, const Status &status) {
@@ -226,6 +228,14 @@ int runReshard(const Options &options, std::ostream &out, std::ostream &err) {
   return kOk;
 }
 
+int runRates(const Options &options, std::ostream &out, std::ostream &err) {
+  Result<std::string> text = ratesReport(options.rates);
+  if (!text)
+    return fail(err, text.status());
+  out << *text;
+  return kOk;
+}
+
 int runReport(const Options &options, std::ostream &err) {
   Result<Prediction> prediction = predict(options);
   if (!prediction)
@@ -292,6 +302,10 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       "reshard", "shows how values go from stage to stage, or from one layout "
                  "on some devices to another on others");
   addReshardOptions(*reshard, options.reshard);
+  CLI::App *rates = app.add_subcommand(
+      "rates", "plans around devices that are slow or gone: groups, stages, "
+               "layers and microbatches");
+  addRatesOptions(*rates, options.rates);
   for (CLI::App *sub : {draw, page})
     sub->add_option("--trace", options.measured,
                     "trace of a run (merak-run --trace) to lay beside the "
@@ -318,6 +332,8 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       return runGather(options, out, err);
     if (*reshard)
       return runReshard(options, out, err);
+    if (*rates)
+      return runRates(options, out, err);
     if (*page)
       return runReport(options, err);
     return runSimulate(options, out, err);
