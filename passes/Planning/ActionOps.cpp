@@ -242,12 +242,54 @@ private:
     return int(to.ops.size()) - 1;
   }
 
+  // An op, and in front of it those of its operands that are not there. A chain
+  // of them may be longer than the stack is deep.
   void emit(int index, ListOf list, int at) {
-    const GraphOp &graphOp = graph.ops[size_t(index)];
-    ActionOp op{ActionOp::Op, index, at, graphOp.moves, graphOp.axis, {}, {}};
-    for (size_t o = 0; o < graphOp.operands.size(); ++o)
-      op.operands.push_back(materialize(nodeOf(index, o), list, at));
-    int number = append(list, op);
+    std::vector<ActionOp> open{newOp(index, at)};
+    while (!open.empty()) {
+      const GraphOp &of = graph.ops[size_t(open.back().index)];
+      const size_t operand = open.back().operands.size();
+      if (operand == of.operands.size()) {
+        close(std::move(open.back()), list);
+        open.pop_back();
+        continue;
+      }
+      const int node = nodeOf(open.back().index, operand);
+      int place = open.back().at;
+      if (const int first = missingOp(node, list, place); first >= 0)
+        open.push_back(newOp(first, place));
+      else
+        open.back().operands.push_back(materialize(node, list, open.back().at));
+    }
+  }
+  ActionOp newOp(int index, int at) const {
+    const GraphOp &of = graph.ops[size_t(index)];
+    return {ActionOp::Op, index, at, of.moves, of.axis, {}, {}};
+  }
+  // The op that `make` would emit for a node, and where; -1: none.
+  int missingOp(int node, ListOf list, int &at) const {
+    while (!known[size_t(list)].count(node)) {
+      if (isConversion(node)) {
+        const Conversion &conversion = conversionOf(node);
+        if (conversion.kind == ConversionKind::Accumulate ||
+            conversion.isGatheredOnce() || conversion.prologue ||
+            (roles[size_t(node)] != list && list != ListOf::P))
+          return -1;
+        at = placeOf(node, list, at);
+        node = from[size_t(node - count())];
+        continue;
+      }
+      const int op = producer[size_t(node)];
+      return op >= 0 && (everywhere[size_t(op)] || list == ListOf::P ||
+                         roleOf(op) == list)
+                 ? op
+                 : -1;
+    }
+    return -1;
+  }
+  void close(ActionOp op, ListOf list) {
+    const GraphOp &graphOp = graph.ops[size_t(op.index)];
+    int number = append(list, std::move(op));
     for (int t : graphOp.results) {
       int value = addValue(list, t, number);
       known[size_t(list)][t] = value;
