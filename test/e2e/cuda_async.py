@@ -35,8 +35,10 @@ ORDERS = [
     ("vit-tiny", "tp=2", "half", "gpipe", ["--tp-overlap=3"]),
     ("mlp-ce", "pp=2", "one", "gpipe", []),
 ]
+# Of a mean over tokens each microbatch reduces the same count again: its waits are
+# needed, but one that is lost changes no value.
 LOST = [
-    ("mlp-ce", "pp=2,dp=2", "half", "1f1b", []),
+    ("mlp-mse", "pp=2,dp=2", "half", "1f1b", []),
     ("mlp-ce", "dp=2", "half", "gpipe", ["--zero=3"]),
 ]
 

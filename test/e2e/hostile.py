@@ -117,7 +117,7 @@ def refused(form, count, sentence, tools):
 
 def main():
     args = harness.parser(__doc__).parse_args()
-    sizes = [(chain, 12000), (same, 12000), (fan, 500), (listed, 500)]
+    sizes = [(chain, 12000), (same, 30000), (fan, 500), (listed, 500)]
     if args.all:
         sizes += [(chain, 50000), (same, 100000), (fan, 5000), (listed, 1400)]
     cases = [Case(f"{form.__name__} {count} {mode}",
