@@ -16,7 +16,7 @@
 
 namespace merak::stragglers {
 
-inline constexpr int64_t kStepsOfSolving = 20;
+inline constexpr int64_t kStepsOfSolving = 60;
 struct SearchOptions {
   Objective objective = Objective::Steady;
   // Under `Steady`: of the plans that were seen whose steady step is at most so

@@ -109,6 +109,7 @@ Result<Plan> shiftLayers(const Problem &problem, const Plan &old,
 
 // Plans this much above the bound: fewer pipelines may be better.
 constexpr double kNearBound = 1.05;
+constexpr int64_t kFewerEffort = 4; // that part of the steps goes into those
 
 bool isShorter(const Score &a, const Score &b, Objective objective) {
   if (objective == Objective::Steady)
@@ -211,7 +212,12 @@ private:
   };
   Division divideInto(int64_t pipelines, int64_t limit) const {
     const DivisionProblem division(problem, nodes, pipelines);
-    const DivisionResult result = divide(division, options.search);
+    SearchOptions search = options.search;
+    if (pipelines < problem.dp) {
+      search.steps /= kFewerEffort;
+      search.nodes /= kFewerEffort;
+    }
+    const DivisionResult result = divide(division, search);
     if (result.found.isEmpty())
       return {Status::error(fmt::format(
           "no division of the devices that are left into {} pipelines with at "
