@@ -8,25 +8,25 @@
 namespace merak::stragglers {
 
 DivisionProblem::DivisionProblem(const Problem &problem,
-                                 const std::vector<NodeCuts> &nodes,
+                                 const std::vector<NodeGroupings> &nodes,
                                  int64_t pipelines)
     : problem(problem), pipelines(pipelines),
       microbatches(problem.microbatches) {
   std::set<GroupClass> all;
-  for (const NodeCuts &node : nodes)
-    for (const Cut &cut : node.cuts)
-      all.insert(cut.classes.begin(), cut.classes.end());
+  for (const NodeGroupings &node : nodes)
+    for (const Grouping &grouping : node.groupings)
+      all.insert(grouping.classes.begin(), grouping.classes.end());
   classes.assign(all.begin(), all.end());
-  for (const NodeCuts &node : nodes) {
-    cuts.emplace_back();
-    for (const Cut &cut : node.cuts) {
+  for (const NodeGroupings &node : nodes) {
+    groupings.emplace_back();
+    for (const Grouping &grouping : node.groupings) {
       std::vector<int> numbers;
-      for (const GroupClass &group : cut.classes)
+      for (const GroupClass &group : grouping.classes)
         numbers.push_back(
             int(std::lower_bound(classes.begin(), classes.end(), group) -
                 classes.begin()));
       std::sort(numbers.begin(), numbers.end());
-      cuts.back().push_back(std::move(numbers));
+      groupings.back().push_back(std::move(numbers));
     }
   }
   longest = size_t(std::min(mostStages(problem), problem.microbatches));
@@ -148,14 +148,17 @@ namespace {
 // The groups of each class, in the order of the nodes.
 std::vector<std::vector<std::vector<int>>>
 groupsByClass(const DivisionProblem &problem,
-              const std::vector<NodeCuts> &nodes, const Division &division) {
+              const std::vector<NodeGroupings> &nodes,
+              const Division &division) {
   std::vector<std::vector<std::vector<int>>> groups(problem.classes.size());
   for (size_t n = 0; n < nodes.size(); ++n) {
-    const Cut &cut = nodes[n].cuts[size_t(division.cutOf[n])];
-    for (size_t g = 0; g < cut.groups.size(); ++g) {
-      const auto at = std::lower_bound(problem.classes.begin(),
-                                       problem.classes.end(), cut.classes[g]);
-      groups[size_t(at - problem.classes.begin())].push_back(cut.groups[g]);
+    const Grouping &grouping =
+        nodes[n].groupings[size_t(division.groupingOf[n])];
+    for (size_t g = 0; g < grouping.groups.size(); ++g) {
+      const auto at = std::lower_bound(
+          problem.classes.begin(), problem.classes.end(), grouping.classes[g]);
+      groups[size_t(at - problem.classes.begin())].push_back(
+          grouping.groups[g]);
     }
   }
   return groups;
@@ -163,9 +166,9 @@ groupsByClass(const DivisionProblem &problem,
 
 } // namespace
 
-Plan planOf(const DivisionProblem &problem, const std::vector<NodeCuts> &nodes,
-            const Division &division, Objective objective,
-            std::vector<std::vector<int>> &spare) {
+Plan planOf(const DivisionProblem &problem,
+            const std::vector<NodeGroupings> &nodes, const Division &division,
+            Objective objective, std::vector<std::vector<int>> &spare) {
   PipelineTable table(problem);
   Score score;
   const auto microbatches =

@@ -1,11 +1,12 @@
-// The upper level: which cut of each node, and which group in which pipeline.
+// The upper level: which grouping of each node, and which group in which
+// pipeline.
 //
 // Groups of one class (rate and size) are interchangeable, so that a division
 // is a number of groups of each class for each pipeline; layers, orders and
 // microbatches follow exactly (StageLayers.h). Divisions that are few are
 // enumerated; beyond that several searches start from different divisions, move
-// and swap groups and cut nodes otherwise. (Malleus, arXiv 2410.13333, solves a
-// mixed-integer program here.)
+// and swap groups and group nodes otherwise. (Malleus, arXiv 2410.13333, solves
+// a mixed-integer program here.)
 #pragma once
 
 #include "passes/Stragglers/Grouping.h"
@@ -15,7 +16,7 @@
 
 namespace merak::stragglers {
 
-inline constexpr int64_t kStepsOfSolving = 20;
+inline constexpr int64_t kStepsOfSolving = 60;
 struct SearchOptions {
   Objective objective = Objective::Steady;
   // Under `Steady`: of the plans that were seen whose steady step is at most so
@@ -31,16 +32,16 @@ struct SearchOptions {
   int64_t nodes = 20000; // of the enumeration
 };
 
-// Groups as numbers of classes, and nodes that are cut alike by one entry.
+// Groups as numbers of classes, and nodes with the same groupings by one entry.
 struct DivisionProblem {
-  DivisionProblem(const Problem &problem, const std::vector<NodeCuts> &nodes,
-                  int64_t pipelines);
+  DivisionProblem(const Problem &problem,
+                  const std::vector<NodeGroupings> &nodes, int64_t pipelines);
 
   const Problem &problem;
   int64_t pipelines, microbatches;
   std::vector<GroupClass> classes; // the fastest first
-  // By node and cut: classes of the groups, ascending.
-  std::vector<std::vector<std::vector<int>>> cuts;
+  // By node and grouping: classes of the groups, ascending.
+  std::vector<std::vector<std::vector<int>>> groupings;
   // Microbatches of pipelines of these classes cannot be fewer than stages.
   size_t longest = 1;
 };
@@ -65,7 +66,7 @@ private:
 };
 
 struct Division {
-  std::vector<int> cutOf; // by node
+  std::vector<int> groupingOf; // by node
   std::vector<Members> pipelines;
   Members standby;
 };
@@ -116,7 +117,7 @@ bool enumerate(const DivisionProblem &problem, const SearchOptions &options,
 
 struct DivisionResult {
   FoundFront found;
-  bool optimal = false; // of the cuts that were given
+  bool optimal = false; // of the groupings that were given
 };
 // Both; the result does not depend on the number of threads.
 DivisionResult divide(const DivisionProblem &problem,
@@ -124,8 +125,8 @@ DivisionResult divide(const DivisionProblem &problem,
 
 // The groups of a division in their stages, each class's groups in the order of
 // the nodes. `spare` gets those that stand by.
-Plan planOf(const DivisionProblem &problem, const std::vector<NodeCuts> &nodes,
-            const Division &division, Objective objective,
-            std::vector<std::vector<int>> &spare);
+Plan planOf(const DivisionProblem &problem,
+            const std::vector<NodeGroupings> &nodes, const Division &division,
+            Objective objective, std::vector<std::vector<int>> &spare);
 
 } // namespace merak::stragglers

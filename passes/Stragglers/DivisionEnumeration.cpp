@@ -1,5 +1,6 @@
 // All divisions, pipeline by pipeline. Of pipelines that only change places one
-// order is enumerated, of nodes with equal cuts one order of their cuts.
+// order is enumerated, of nodes with equal groupings one order of their
+// groupings.
 #include "passes/Stragglers/Division.h"
 
 #include <algorithm>
@@ -17,9 +18,9 @@ public:
         left(problem.classes.size(), 0) {}
 
   bool run() {
-    current.cutOf.assign(problem.cuts.size(), 0);
+    current.groupingOf.assign(problem.groupings.size(), 0);
     current.pipelines.clear();
-    cutNode(0);
+    groupNode(0);
     return nodes <= options.nodes;
   }
 
@@ -27,25 +28,25 @@ private:
   bool isOver() { return nodes > options.nodes; }
   bool visit() { return ++nodes <= options.nodes; }
 
-  void cutNode(size_t node) {
+  void groupNode(size_t node) {
     if (isOver())
       return;
-    if (node == problem.cuts.size()) {
+    if (node == problem.groupings.size()) {
       if (visit() && mayBeBetter(0, speedLeft()))
         addPipeline(0);
       return;
     }
-    const auto &cuts = problem.cuts[node];
+    const auto &groupings = problem.groupings[node];
     int first = 0;
     for (size_t other = 0; other < node; ++other)
-      if (problem.cuts[other] == cuts)
-        first = current.cutOf[other];
-    for (int cut = first; cut < int(cuts.size()); ++cut) {
-      current.cutOf[node] = cut;
-      for (int group : cuts[size_t(cut)])
+      if (problem.groupings[other] == groupings)
+        first = current.groupingOf[other];
+    for (int grouping = first; grouping < int(groupings.size()); ++grouping) {
+      current.groupingOf[node] = grouping;
+      for (int group : groupings[size_t(grouping)])
         ++left[size_t(group)];
-      cutNode(node + 1);
-      for (int group : cuts[size_t(cut)])
+      groupNode(node + 1);
+      for (int group : groupings[size_t(grouping)])
         --left[size_t(group)];
     }
   }

@@ -1,4 +1,4 @@
-// Moves, swaps and other cuts from several starts. A step that makes the
+// Moves, swaps and other groupings from several starts. A step that makes the
 // relaxed time longer is taken too, by less and less (threshold accepting,
 // Dueck and Scheuer, 1990: without an exponential function, whose last bit
 // differs between machines).
@@ -32,9 +32,9 @@ public:
          int start)
       : problem(problem), options(options), table(problem), found(options),
         random(options.seed * 1000003 + uint64_t(start)), start(start) {
-    for (size_t n = 0; n < problem.cuts.size(); ++n)
-      if (problem.cuts[n].size() > 1)
-        cuttable.push_back(n);
+    for (size_t n = 0; n < problem.groupings.size(); ++n)
+      if (problem.groupings[n].size() > 1)
+        regroupable.push_back(n);
   }
 
   FoundFront run() {
@@ -70,7 +70,7 @@ private:
 
   // With one class of groups in one pipeline there is nothing to search.
   int64_t stepCount() const {
-    return cuttable.empty() && problem.classes.size() < 2 &&
+    return regroupable.empty() && problem.classes.size() < 2 &&
                    problem.pipelines < 2
                ? 0
                : options.steps;
@@ -138,7 +138,7 @@ private:
     return problem.pipelines > pipelines ? pipelines : 0;
   }
 
-  // Starts differ in the cuts and in how groups are spread.
+  // Starts differ in the groupings and in how groups are spread.
   void begin() {
     if (tilePipelines()) {
       division = divideTiles(problem, options, tilePipelines());
@@ -147,11 +147,12 @@ private:
       return;
     }
     division.pipelines.resize(size_t(problem.pipelines));
-    for (const auto &cuts : problem.cuts)
-      division.cutOf.push_back(start % 3 == 2 ? int(below(cuts.size())) : 0);
+    for (const auto &groupings : problem.groupings)
+      division.groupingOf.push_back(
+          start % 3 == 2 ? int(below(groupings.size())) : 0);
     Members groups;
-    for (size_t n = 0; n < problem.cuts.size(); ++n)
-      for (int group : problem.cuts[n][size_t(division.cutOf[n])])
+    for (size_t n = 0; n < problem.groupings.size(); ++n)
+      for (int group : problem.groupings[n][size_t(division.groupingOf[n])])
         groups.push_back(group);
     std::sort(groups.begin(), groups.end());
     if (start % 2 == 0)
@@ -230,8 +231,8 @@ private:
 
   void step() {
     const size_t kind = below(100);
-    if (!cuttable.empty() && kind < 15)
-      recut();
+    if (!regroupable.empty() && kind < 15)
+      regroup();
     else
       exchange(kind < 60);
   }
@@ -292,21 +293,21 @@ private:
     return false;
   }
 
-  // Another cut of a node: its groups leave their places, the new ones go
+  // Another grouping of a node: its groups leave their places, the new ones go
   // where the time is least.
-  void recut() {
-    const size_t node = cuttable[below(cuttable.size())];
-    const auto &cuts = problem.cuts[node];
-    const int cut = int(below(cuts.size()));
-    const int before = division.cutOf[node];
-    if (cut == before)
+  void regroup() {
+    const size_t node = regroupable[below(regroupable.size())];
+    const auto &groupings = problem.groupings[node];
+    const int grouping = int(below(groupings.size()));
+    const int before = division.groupingOf[node];
+    if (grouping == before)
       return;
     const Division old = division;
     const std::vector<Value> oldValues = values;
-    for (int group : cuts[size_t(before)])
+    for (int group : groupings[size_t(before)])
       takeOut(group);
-    division.cutOf[node] = cut;
-    for (int group : cuts[size_t(cut)])
+    division.groupingOf[node] = grouping;
+    for (int group : groupings[size_t(grouping)])
       place(group);
     const double now = timeOf(values);
     if (now <= time * (1 + threshold)) {
@@ -367,7 +368,7 @@ private:
   FoundFront found;
   std::mt19937_64 random;
   const int start;
-  std::vector<size_t> cuttable; // nodes with several cuts
+  std::vector<size_t> regroupable; // nodes with several groupings
   Division division;
   std::vector<Value> values; // by pipeline
   double time = 0;           // relaxed

@@ -24,7 +24,7 @@ public:
 
   Division run() {
     spreadNodes();
-    result.cutOf.assign(problem.cuts.size(), 0);
+    result.groupingOf.assign(problem.groupings.size(), 0);
     for (size_t t = 0; t < tiles.size(); ++t)
       add(tiles[t], t);
     std::sort(result.standby.begin(), result.standby.end());
@@ -38,7 +38,7 @@ private:
 
   double speedOf(size_t node) const {
     double speed = 0;
-    for (int group : problem.cuts[node].front())
+    for (int group : problem.groupings[node].front())
       speed += 1 / double(problem.classes[size_t(group)].rate);
     return speed;
   }
@@ -46,14 +46,15 @@ private:
   // Nodes to tiles as groups to pipelines: the fastest first, each where the
   // speed for a pipeline is least. Nodes of one kind stand together.
   void spreadNodes() {
-    std::vector<size_t> order(problem.cuts.size());
+    std::vector<size_t> order(problem.groupings.size());
     std::iota(order.begin(), order.end(), 0);
     std::vector<double> speeds;
     for (size_t node : order)
       speeds.push_back(speedOf(node));
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return speeds[a] != speeds[b] ? speeds[a] > speeds[b]
-                                    : problem.cuts[a] < problem.cuts[b];
+      return speeds[a] != speeds[b]
+                 ? speeds[a] > speeds[b]
+                 : problem.groupings[a] < problem.groupings[b];
     });
     std::vector<double> loads(tiles.size(), 0);
     for (size_t node : order) {
@@ -64,13 +65,14 @@ private:
     }
   }
 
-  using Cuts = std::vector<std::vector<int>>; // of a node
-  const Division &divisionOf(const std::vector<Cuts> &cuts, size_t tile) {
-    const auto key = std::pair(pipelinesOf(tile), cuts);
+  using NodeChoices = std::vector<std::vector<int>>; // of a node
+  const Division &divisionOf(const std::vector<NodeChoices> &groupings,
+                             size_t tile) {
+    const auto key = std::pair(pipelinesOf(tile), groupings);
     const auto [at, isNew] = divided.try_emplace(key);
     if (isNew) {
       DivisionProblem part = problem;
-      part.cuts = cuts;
+      part.groupings = groupings;
       part.pipelines = pipelinesOf(tile);
       part.microbatches = std::max<int64_t>(
           1, problem.microbatches * part.pipelines / problem.pipelines);
@@ -83,14 +85,14 @@ private:
   }
 
   void add(const std::vector<size_t> &nodes, size_t tile) {
-    std::vector<Cuts> cuts;
+    std::vector<NodeChoices> groupings;
     for (size_t node : nodes)
-      cuts.push_back(problem.cuts[node]);
-    const Division &division = divisionOf(cuts, tile);
+      groupings.push_back(problem.groupings[node]);
+    const Division &division = divisionOf(groupings, tile);
     if (division.pipelines.empty())
       return addUnsolved(nodes, tile);
     for (size_t n = 0; n < nodes.size(); ++n)
-      result.cutOf[nodes[n]] = division.cutOf[n];
+      result.groupingOf[nodes[n]] = division.groupingOf[n];
     result.pipelines.insert(result.pipelines.end(), division.pipelines.begin(),
                             division.pipelines.end());
     result.standby.insert(result.standby.end(), division.standby.begin(),
@@ -102,7 +104,7 @@ private:
     result.pipelines.resize(result.pipelines.size() +
                             size_t(pipelinesOf(tile)));
     for (size_t node : nodes)
-      for (int group : problem.cuts[node].front())
+      for (int group : problem.groupings[node].front())
         result.standby.push_back(group);
   }
 
@@ -110,7 +112,7 @@ private:
   SearchOptions options;
   const int64_t perTile;
   std::vector<std::vector<size_t>> tiles; // nodes
-  std::map<std::pair<int64_t, std::vector<Cuts>>, Division> divided;
+  std::map<std::pair<int64_t, std::vector<NodeChoices>>, Division> divided;
   Division result;
 };
 

@@ -19,14 +19,14 @@ bool isPart(const std::vector<GroupClass> &a,
   return std::includes(b.begin(), b.end(), a.begin(), a.end());
 }
 
-class NodeCutter {
+class NodeGrouper {
 public:
   // The devices that are alive, healthy ones first, then stragglers, the
   // fastest first.
-  NodeCutter(const Problem &problem, std::vector<int> devices)
+  NodeGrouper(const Problem &problem, std::vector<int> devices)
       : problem(problem), devices(std::move(devices)) {}
 
-  std::vector<Cut> run(size_t most, bool &isWhole) {
+  std::vector<Grouping> run(size_t most, bool &isWhole) {
     const size_t tp = size_t(problem.tp);
     size_t healthy = 0;
     while (healthy < devices.size() && !isStraggler(problem, devices[healthy]))
@@ -82,57 +82,58 @@ private:
 
   void finish() {
     ++sequences;
-    Cut cut;
-    cut.groups = current;
+    Grouping grouping;
+    grouping.groups = current;
     for (const std::vector<int> &group : current) {
-      cut.classes.push_back(classOf(problem, group));
-      cut.speed += 1 / double(cut.classes.back().rate);
+      grouping.classes.push_back(classOf(problem, group));
+      grouping.speed += 1 / double(grouping.classes.back().rate);
     }
-    std::vector<GroupClass> key = cut.classes;
+    std::vector<GroupClass> key = grouping.classes;
     std::sort(key.begin(), key.end());
-    found.emplace(std::move(key), std::move(cut));
+    found.emplace(std::move(key), std::move(grouping));
   }
 
   // Of equal ones the first that was found: that with the largest groups.
-  std::vector<Cut> best(size_t most, bool &isWhole) {
-    std::vector<std::pair<std::vector<GroupClass>, Cut>> all;
+  std::vector<Grouping> best(size_t most, bool &isWhole) {
+    std::vector<std::pair<std::vector<GroupClass>, Grouping>> all;
     for (auto &entry : found)
       all.emplace_back(entry.first, std::move(entry.second));
     std::stable_sort(all.begin(), all.end(), [](const auto &a, const auto &b) {
       return a.second.speed > b.second.speed;
     });
-    std::vector<Cut> cuts;
+    std::vector<Grouping> groupings;
     for (size_t i = 0; i < all.size(); ++i)
-      // What is part of a cut is slower than it.
+      // What is part of a grouping is slower than it.
       if (std::none_of(all.begin(),
                        all.begin() + long(std::min(i, kMostCompared)),
                        [&](const auto &other) {
                          return isPart(all[i].first, other.first);
                        }))
-        cuts.push_back(std::move(all[i].second));
-    if (cuts.size() > most) {
-      keepFewest(cuts, most);
+        groupings.push_back(std::move(all[i].second));
+    if (groupings.size() > most) {
+      keepFewest(groupings, most);
       isWhole = false;
     }
-    return cuts;
+    return groupings;
   }
 
-  // The fastest ones, and that with the fewest groups: pipelines of a cut in
-  // many groups may be too long.
-  static void keepFewest(std::vector<Cut> &cuts, size_t most) {
-    const auto fewest = std::min_element(
-        cuts.begin(), cuts.end(), [](const Cut &a, const Cut &b) {
-          return a.groups.size() < b.groups.size();
-        });
-    if (size_t(fewest - cuts.begin()) >= most)
-      cuts[most - 1] = *fewest;
-    cuts.resize(most);
+  // The fastest ones, and that with the fewest groups: pipelines of a grouping
+  // in many groups may be too long.
+  static void keepFewest(std::vector<Grouping> &groupings, size_t most) {
+    const auto fewest =
+        std::min_element(groupings.begin(), groupings.end(),
+                         [](const Grouping &a, const Grouping &b) {
+                           return a.groups.size() < b.groups.size();
+                         });
+    if (size_t(fewest - groupings.begin()) >= most)
+      groupings[most - 1] = *fewest;
+    groupings.resize(most);
   }
 
   const Problem &problem;
   const std::vector<int> devices;
   std::vector<std::vector<int>> current;
-  std::map<std::vector<GroupClass>, Cut> found;
+  std::map<std::vector<GroupClass>, Grouping> found;
   size_t sequences = 0;
 };
 
@@ -157,8 +158,8 @@ std::vector<std::pair<bool, int>> oldGroups(const Problem &problem,
 
 } // namespace
 
-std::vector<NodeCuts> cutsOf(const Problem &problem, const Plan &old,
-                             const CutOptions &options) {
+std::vector<NodeGroupings> groupingsOf(const Problem &problem, const Plan &old,
+                                       const GroupingOptions &options) {
   const std::vector<std::pair<bool, int>> was = oldGroups(problem, old);
   using Key = std::tuple<int64_t, std::pair<bool, int>, int>;
   std::map<int64_t, std::vector<Key>> nodes;
@@ -172,16 +173,17 @@ std::vector<NodeCuts> cutsOf(const Problem &problem, const Plan &old,
         slow ? problem.devices[i].rate : 0, slow ? std::pair(true, 0) : was[i],
         device);
   }
-  std::vector<NodeCuts> result;
+  std::vector<NodeGroupings> result;
   for (auto &[node, keys] : nodes) {
     std::sort(keys.begin(), keys.end());
     std::vector<int> devices;
     for (const Key &key : keys)
       devices.push_back(std::get<2>(key));
-    NodeCuts cuts;
-    cuts.node = node;
-    cuts.cuts = NodeCutter(problem, devices).run(options.most, cuts.isWhole);
-    result.push_back(std::move(cuts));
+    NodeGroupings groupings;
+    groupings.node = node;
+    groupings.groupings =
+        NodeGrouper(problem, devices).run(options.most, groupings.isWhole);
+    result.push_back(std::move(groupings));
   }
   return result;
 }

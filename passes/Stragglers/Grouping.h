@@ -14,25 +14,25 @@
 namespace merak::stragglers {
 
 // Groups of a node; devices in none stand by.
-struct Cut {
+struct Grouping {
   std::vector<std::vector<int>> groups;
   std::vector<GroupClass> classes; // of the groups
   double speed = 0;                // sum of 1 / rate over the groups
 };
-struct NodeCuts {
+struct NodeGroupings {
   int64_t node = 0;
   // At least one unless all devices are gone. The fastest first. None whose
   // groups are some of another's, since groups may stand by.
-  std::vector<Cut> cuts;
-  bool isWhole = true; // no cut was left out because there were too many
+  std::vector<Grouping> groupings;
+  bool isWhole = true; // no grouping was left out because there were too many
 };
 
-struct CutOptions {
-  size_t most = 24; // cuts of a node
+struct GroupingOptions {
+  size_t most = 24; // groupings of a node
 };
 // By node, ascending. `old` is the plan that runs: devices that were a full
 // group in it stay one where they can.
-std::vector<NodeCuts> cutsOf(const Problem &problem, const Plan &old,
-                             const CutOptions &options = {});
+std::vector<NodeGroupings> groupingsOf(const Problem &problem, const Plan &old,
+                                       const GroupingOptions &options = {});
 
 } // namespace merak::stragglers

@@ -109,6 +109,7 @@ Result<Plan> shiftLayers(const Problem &problem, const Plan &old,
 
 // Plans this much above the bound: fewer pipelines may be better.
 constexpr double kNearBound = 1.05;
+constexpr int64_t kFewerEffort = 4; // that part of the steps goes into those
 
 bool isShorter(const Score &a, const Score &b, Objective objective) {
   if (objective == Objective::Steady)
@@ -126,8 +127,9 @@ public:
   Regrouping(const Problem &problem, const Plan &old,
              const ReplanOptions &options)
       : problem(problem), old(old), options(options),
-        nodes(cutsOf(problem, old, options.cuts)) {
-    std::erase_if(nodes, [](const NodeCuts &n) { return n.cuts.empty(); });
+        nodes(groupingsOf(problem, old, options.groupings)) {
+    std::erase_if(nodes,
+                  [](const NodeGroupings &n) { return n.groupings.empty(); });
   }
 
   // What layers in the old groups reach (`limit`) is not to be exceeded for the
@@ -165,8 +167,8 @@ public:
 
   double bound() const {
     double speed = 0;
-    for (const NodeCuts &node : nodes)
-      speed += node.cuts.front().speed;
+    for (const NodeGroupings &node : nodes)
+      speed += node.groupings.front().speed;
     return double(problem.layers) * double(problem.microbatches) / speed;
   }
 
@@ -174,17 +176,17 @@ public:
   int64_t least = kFailed;
 
 private:
-  // What the best cut of each node lacks for so many pipelines.
+  // What the best grouping of each node lacks for so many pipelines.
   Status whyNot(int64_t pipelines) const {
     size_t groups = 0;
     int64_t room = 0;
-    for (const NodeCuts &node : nodes) {
+    for (const NodeGroupings &node : nodes) {
       size_t most = 0;
       int64_t holds = 0;
-      for (const Cut &cut : node.cuts) {
-        most = std::max(most, cut.groups.size());
+      for (const Grouping &grouping : node.groupings) {
+        most = std::max(most, grouping.groups.size());
         int64_t layers = 0;
-        for (const GroupClass &group : cut.classes)
+        for (const GroupClass &group : grouping.classes)
           layers += layerCap(problem, group.size, 0, false);
         holds = std::max(holds, layers);
       }
@@ -210,7 +212,12 @@ private:
   };
   Division divideInto(int64_t pipelines, int64_t limit) const {
     const DivisionProblem division(problem, nodes, pipelines);
-    const DivisionResult result = divide(division, options.search);
+    SearchOptions search = options.search;
+    if (pipelines < problem.dp) {
+      search.steps /= kFewerEffort;
+      search.nodes /= kFewerEffort;
+    }
+    const DivisionResult result = divide(division, search);
     if (result.found.isEmpty())
       return {Status::error(fmt::format(
           "no division of the devices that are left into {} pipelines with at "
@@ -222,13 +229,13 @@ private:
     return {keepPlaces(problem, old, plan, spare), result.found.leastSteady(),
             result.optimal &&
                 std::all_of(nodes.begin(), nodes.end(),
-                            [](const NodeCuts &n) { return n.isWhole; })};
+                            [](const NodeGroupings &n) { return n.isWhole; })};
   }
 
   const Problem &problem;
   const Plan &old;
   const ReplanOptions &options;
-  std::vector<NodeCuts> nodes;
+  std::vector<NodeGroupings> nodes;
 };
 
 // What each reaction reaches, and which of them is taken.

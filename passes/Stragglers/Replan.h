@@ -24,7 +24,7 @@ bool parseObjective(const std::string &name, Objective &objective);
 struct ReplanOptions {
   Reaction most = Reaction::Grouping;
   SearchOptions search;
-  CutOptions cuts;
+  GroupingOptions groupings;
 };
 
 struct Reached {
@@ -41,12 +41,12 @@ struct Replanning {
   size_t chosen = 0;            // the cheapest of the best
   // The shortest steady step of all groupings that were seen; kFailed: none.
   int64_t least = kFailed;
-  // Proved: no plan of dp pipelines whose groups come from the cuts that were
-  // considered has a shorter one. (Ranking may choose one that is filled
+  // Proved: no plan of dp pipelines whose groups come from the groupings that
+  // were considered has a shorter one. (Ranking may choose one that is filled
   // faster.)
   bool optimal = false;
-  // No plan whose groups come from the cuts that were considered has a shorter
-  // steady step.
+  // No plan whose groups come from the groupings that were considered has a
+  // shorter steady step.
   double bound = 0;
 
   const Reached &best() const { return reached[chosen]; }

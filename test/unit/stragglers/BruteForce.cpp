@@ -37,30 +37,30 @@ void fallingSizes(const std::vector<int> &devices, size_t begin, size_t below,
 class Search {
 public:
   Search(const Problem &problem,
-         const std::vector<std::vector<NodeGroups>> &cuts)
-      : problem(problem), cuts(cuts) {}
+         const std::vector<std::vector<NodeGroups>> &groupings)
+      : problem(problem), groupings(groupings) {}
 
   int64_t run() {
     NodeGroups groups;
-    chooseCuts(0, groups);
+    chooseGroupings(0, groups);
     return best;
   }
 
 private:
-  void chooseCuts(size_t node, NodeGroups &groups) {
-    if (node == cuts.size()) {
+  void chooseGroupings(size_t node, NodeGroups &groups) {
+    if (node == groupings.size()) {
       places.assign(groups.size(), 0);
       placeGroups(0, groups);
       return;
     }
-    for (const NodeGroups &cut : cuts[node]) {
+    for (const NodeGroups &grouping : groupings[node]) {
       const size_t before = groups.size();
-      groups.insert(groups.end(), cut.begin(), cut.end());
-      chooseCuts(node + 1, groups);
+      groups.insert(groups.end(), grouping.begin(), grouping.end());
+      chooseGroupings(node + 1, groups);
       groups.resize(before);
     }
-    if (cuts[node].empty())
-      chooseCuts(node + 1, groups);
+    if (groupings[node].empty())
+      chooseGroupings(node + 1, groups);
   }
 
   void placeGroups(size_t group, const NodeGroups &groups) {
@@ -137,7 +137,7 @@ private:
   }
 
   const Problem &problem;
-  const std::vector<std::vector<NodeGroups>> &cuts;
+  const std::vector<std::vector<NodeGroups>> &groupings;
   std::vector<int64_t> places;
   std::map<std::vector<std::pair<int64_t, int64_t>>, int64_t> known;
   int64_t best = kFailed;
@@ -145,8 +145,8 @@ private:
 
 } // namespace
 
-std::vector<std::vector<NodeGroups>> goldenCuts(const Problem &problem) {
-  std::vector<std::vector<NodeGroups>> cuts;
+std::vector<std::vector<NodeGroups>> goldenGroupings(const Problem &problem) {
+  std::vector<std::vector<NodeGroups>> groupings;
   const size_t tp = size_t(problem.tp);
   for (const auto &[node, devices] : nodesByRate(problem)) {
     const bool healthy =
@@ -158,29 +158,29 @@ std::vector<std::vector<NodeGroups>> goldenCuts(const Problem &problem) {
     for (; begin + tp <= full; begin += tp)
       groups.emplace_back(devices.begin() + long(begin),
                           devices.begin() + long(begin + tp));
-    cuts.emplace_back();
+    groupings.emplace_back();
     if (healthy)
-      cuts.back().push_back(groups);
+      groupings.back().push_back(groups);
     else
-      fallingSizes(devices, begin, 2 * tp, groups, cuts.back());
+      fallingSizes(devices, begin, 2 * tp, groups, groupings.back());
   }
-  return cuts;
+  return groupings;
 }
 
-std::vector<std::vector<NodeGroups>> plannerCuts(const Problem &problem) {
-  std::vector<std::vector<NodeGroups>> cuts;
-  for (const NodeCuts &node : cutsOf(problem, uniformPlan(problem))) {
+std::vector<std::vector<NodeGroups>> plannerGroupings(const Problem &problem) {
+  std::vector<std::vector<NodeGroups>> groupings;
+  for (const NodeGroupings &node : groupingsOf(problem, uniformPlan(problem))) {
     EXPECT_TRUE(node.isWhole);
-    cuts.emplace_back();
-    for (const Cut &cut : node.cuts)
-      cuts.back().push_back(cut.groups);
+    groupings.emplace_back();
+    for (const Grouping &grouping : node.groupings)
+      groupings.back().push_back(grouping.groups);
   }
-  return cuts;
+  return groupings;
 }
 
 int64_t bestSteady(const Problem &problem,
-                   const std::vector<std::vector<NodeGroups>> &cuts) {
-  return Search(problem, cuts).run();
+                   const std::vector<std::vector<NodeGroups>> &groupings) {
+  return Search(problem, groupings).run();
 }
 
 } // namespace merak::stragglers

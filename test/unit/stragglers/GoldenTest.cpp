@@ -136,18 +136,19 @@ TEST(Golden, Situations) {
 TEST(Golden, GroupingTrap) {
   const json &trap = golden()["grouping_trap"];
   const Problem problem = goldenModel("70B");
-  Plan cut;
+  Plan grouping;
   for (int64_t i = 0; i < 2; ++i) {
-    Pipeline &pipeline = cut.pipelines.emplace_back();
+    Pipeline &pipeline = grouping.pipelines.emplace_back();
     pipeline.microbatches = 32;
     for (int j = 0; j < 8; ++j) {
       const int first = int(i * 32) + j * 4;
       pipeline.stages.push_back({{first, first + 1, first + 2, first + 3}, 10});
     }
   }
-  EXPECT_EQ(verify(problem, cut).str(), "");
-  expectTime(scoreOf(problem, cut).steady, trap["objective_tp4"]);
-  expectTime(scoreOf(problem, cut).filled, trap["with_fill_and_drain_tp4"]);
+  EXPECT_EQ(verify(problem, grouping).str(), "");
+  expectTime(scoreOf(problem, grouping).steady, trap["objective_tp4"]);
+  expectTime(scoreOf(problem, grouping).filled,
+             trap["with_fill_and_drain_tp4"]);
   const Plan full = uniformPlan(problem);
   expectTime(scoreOf(problem, full).steady, trap["objective_tp8"]);
   expectTime(scoreOf(problem, full).filled, trap["with_fill_and_drain_tp8"]);

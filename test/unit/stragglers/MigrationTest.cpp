@@ -59,7 +59,7 @@ TEST(Migration, NeverMovesMore) {
       SCOPED_TRACE(situationName(s));
       const Problem problem = situationProblem(s, devices);
       const Plan old = uniformPlan(problem);
-      const std::vector<NodeCuts> nodes = cutsOf(problem, old);
+      const std::vector<NodeGroupings> nodes = groupingsOf(problem, old);
       const DivisionProblem division(problem, nodes, problem.dp);
       SearchOptions options;
       options.steps = 2000;
@@ -94,12 +94,14 @@ TEST(Migration, SpareTakesThePlace) {
 TEST(Migration, HealthyGroupsStayTogether) {
   Problem problem = goldenModel("32B");
   problem.devices[2].rate = 47900;
-  const std::vector<NodeCuts> nodes = cutsOf(problem, uniformPlan(problem));
+  const std::vector<NodeGroupings> nodes =
+      groupingsOf(problem, uniformPlan(problem));
   const std::vector<std::vector<int>> expected = {{0, 1}, {4, 5}, {6, 7}};
-  for (const Cut &cut : nodes[0].cuts)
+  for (const Grouping &grouping : nodes[0].groupings)
     for (const std::vector<int> &group : expected)
-      EXPECT_NE(std::find(cut.groups.begin(), cut.groups.end(), group),
-                cut.groups.end());
+      EXPECT_NE(
+          std::find(grouping.groups.begin(), grouping.groups.end(), group),
+          grouping.groups.end());
 }
 
 TEST(Restart, TakesTheBestNodes) {

@@ -48,7 +48,7 @@ TEST(Replan, BruteForceFindsNothingBetter) {
       device.rate = kOne;
     if (!verify(normal, uniform).ok())
       continue; // the model does not fit anyway
-    const int64_t best = bestSteady(problem, plannerCuts(problem));
+    const int64_t best = bestSteady(problem, plannerGroupings(problem));
     ReplanOptions options;
     options.search.ranking = 0;
     options.search.steps = 2000;
@@ -71,7 +71,7 @@ TEST(Replan, BruteForceFindsNothingBetter) {
       ASSERT_LT(reached.score.steady, best) << i;
     else
       ASSERT_EQ(reached.score.steady, best) << i;
-    ASSERT_LE(best, bestSteady(problem, goldenCuts(problem))) << i;
+    ASSERT_LE(best, bestSteady(problem, goldenGroupings(problem))) << i;
     ++compared;
     proved += found->optimal;
   }
@@ -88,8 +88,9 @@ TEST(Replan, SearchesAloneComeNear) {
   int compared = 0;
   for (int i = 0; i < 120; ++i) {
     const Problem problem = smallProblem(random);
-    const std::vector<NodeCuts> nodes = cutsOf(problem, uniformPlan(problem));
-    const int64_t best = bestSteady(problem, plannerCuts(problem));
+    const std::vector<NodeGroupings> nodes =
+        groupingsOf(problem, uniformPlan(problem));
+    const int64_t best = bestSteady(problem, plannerGroupings(problem));
     if (best == kFailed)
       continue;
     const DivisionProblem division(problem, nodes, problem.dp);
