@@ -246,12 +246,19 @@ def buckets_body(bucket, tools):
         raise Failed("several gradients at once without buckets")
     if any(action == "U" for action, _ in each):
         raise Failed("the update reduces a gradient")
-    expected = []
-    for _, (size,) in each:
-        if expected and sum(expected[-1]) + size <= int(bucket):
-            expected[-1].append(size)
+    # What fills a bucket by itself leaves the open one open; each stands where its
+    # last member does.
+    made, opened = [], None
+    for place, (_, (size,)) in enumerate(each):
+        if size >= int(bucket):
+            made.append([place, [size]])
+        elif opened and sum(opened[1]) + size <= int(bucket):
+            opened[0] = place
+            opened[1].append(size)
         else:
-            expected.append([size])
+            opened = [place, [size]]
+            made.append(opened)
+    expected = [sizes for _, sizes in sorted(made)]
     found = [sizes for _, sizes in reductions(tools, bucket)]
     if found != expected:
         raise Failed(f"bytes reduced at once: {found}, expected {expected}")
