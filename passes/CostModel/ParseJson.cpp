@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 
 namespace merak::costmodel {
@@ -43,6 +44,25 @@ Result<Json> parseJson(const std::string &text, const std::string &file) {
   if (!status.ok())
     return status;
   return json;
+}
+
+void JsonProblems::problem(const std::string &path, const std::string &text) {
+  status.merge(
+      Status::error(file + ": " + path + (path.empty() ? "" : ": ") + text));
+}
+
+void JsonProblems::problems(const std::string &path, const Status &found) {
+  for (const std::string &message : found.messages())
+    problem(path, message);
+}
+
+void JsonProblems::known(const nlohmann::ordered_json &object,
+                         const std::string &path,
+                         const std::vector<std::string> &fields) {
+  for (const auto &[key, value] : object.items())
+    if (std::find(fields.begin(), fields.end(), key) == fields.end())
+      problem(path, fmt::format("there is no field '{}'; known are {}", key,
+                                fmt::join(fields, ", ")));
 }
 
 } // namespace merak::costmodel

@@ -11,8 +11,7 @@
 #include "passes/Lowering/Buckets.h"
 #include "passes/Lowering/Passes.h"
 #include "passes/Lowering/Touched.h"
-
-#include <map>
+#include "passes/Planning/OpenBuckets.h"
 
 using namespace mlir;
 
@@ -116,23 +115,19 @@ private:
 
   std::vector<Bucket> fill(ArrayRef<Reduction> reductions) {
     std::vector<Bucket> all;
-    // The bucket being filled; what is added to accumulators is apart.
-    std::map<std::pair<lowering::BucketKind, bool>, size_t> open;
+    // What is added to accumulators is apart.
+    planning::OpenBuckets<std::pair<lowering::BucketKind, bool>> open;
     for (const Reduction &reduction : reductions) {
-      const std::pair kind(lowering::bucketKind(reduction.op, buffers_),
-                           reduction.additions.empty());
-      auto it = open.find(kind);
-      // What fills a bucket leaves small ones to those that come behind it.
-      if (std::get<0>(kind.first) == plan::Collective::all_reduce &&
-          reduction.bytes >= limit_) {
-        all.emplace_back().add(reduction);
-        continue;
-      }
-      if (it == open.end() || !all[it->second].takes(reduction, limit_)) {
-        it = open.insert_or_assign(kind, all.size()).first;
+      plan::CollectiveOp op = reduction.op;
+      const bool fills = op.getOp() == plan::Collective::all_reduce &&
+                         reduction.bytes >= limit_;
+      const size_t bucket = open.place(
+          {lowering::bucketKind(op, buffers_), reduction.additions.empty()},
+          fills, all.size(),
+          [&](size_t b) { return all[b].takes(reduction, limit_); });
+      if (bucket == all.size())
         all.emplace_back();
-      }
-      all[it->second].add(reduction);
+      all[bucket].add(reduction);
     }
     return all;
   }

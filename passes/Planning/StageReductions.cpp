@@ -1,9 +1,11 @@
 // How much of the reduction of a stage's gradients the end of its backward pass
 // hides: buckets as passes/Lowering/BucketGradients.cpp fills them, on the
 // streams and links of LastBackward.h.
+#include "passes/Planning/OpenBuckets.h"
 #include "passes/Planning/StageProblem.h"
 
 #include <algorithm>
+#include <array>
 
 namespace merak::planning {
 
@@ -127,7 +129,6 @@ double StageModel::exposedReduction(int begin, int end,
     int after;
     bool tensor, early; // summed over the ranks of a replica too
     bool scattered;
-    bool full = false; // of a bucket: with the first one
   };
   std::vector<Gradient> gradients;
   for (int i = end; i-- > begin;)
@@ -152,26 +153,21 @@ double StageModel::exposedReduction(int begin, int end,
       gradients.begin(), gradients.end(),
       [](const Gradient &a, const Gradient &b) { return a.after < b.after; });
   std::vector<Gradient> buckets;
+  OpenBuckets<std::array<bool, 3>> open;
   for (const Gradient &gradient : gradients) {
-    // What fills a bucket leaves small ones to those that come behind it.
-    if (!gradient.scattered && gradient.bytes >= reduce.bucketBytes) {
-      buckets.push_back(gradient);
-      buckets.back().full = true;
-      continue;
-    }
-    auto open = std::find_if(
-        buckets.rbegin(), buckets.rend(), [&](const Gradient &bucket) {
-          return !bucket.full && bucket.scattered == gradient.scattered &&
-                 bucket.tensor == gradient.tensor &&
-                 bucket.early == gradient.early;
+    const bool fills =
+        !gradient.scattered && gradient.bytes >= reduce.bucketBytes;
+    const size_t bucket = open.place(
+        {gradient.scattered, gradient.tensor, gradient.early}, fills,
+        buckets.size(), [&](size_t b) {
+          return buckets[b].bytes + gradient.bytes <= reduce.bucketBytes;
         });
-    if (open == buckets.rend() ||
-        open->bytes + gradient.bytes > reduce.bucketBytes) {
+    if (bucket == buckets.size()) {
       buckets.push_back(gradient);
       continue;
     }
-    open->bytes += gradient.bytes;
-    open->after = gradient.after;
+    buckets[bucket].bytes += gradient.bytes;
+    buckets[bucket].after = gradient.after;
   }
   std::stable_sort(
       buckets.begin(), buckets.end(),

@@ -1,5 +1,6 @@
 #include "passes/Planning/StepSketch.h"
 
+#include "passes/Planning/OpenBuckets.h"
 #include "passes/Planning/StepParts.h"
 
 #include <algorithm>
@@ -300,22 +301,20 @@ private:
       std::vector<int> needs;
       int place = -1;
       std::vector<int> of; // tasks of U
-      bool full = false;   // with the first one
     };
     std::vector<Bucket> buckets;
+    OpenBuckets<bool> openBuckets;
     for (const Ready &next : ready) {
       const StepReduction &reduction = *next.reduction;
-      auto open = std::find_if(
-          buckets.rbegin(), buckets.rend(), [&](const Bucket &bucket) {
-            return !bucket.full && bucket.tensor == reduction.tensor;
+      const size_t bucket = openBuckets.place(
+          reduction.tensor, reduction.bytes >= shape.reduce.bucketBytes,
+          buckets.size(), [&](size_t b) {
+            return buckets[b].bytes + reduction.bytes <=
+                   shape.reduce.bucketBytes;
           });
-      // What fills a bucket leaves small ones to those that come behind it.
-      const bool full = reduction.bytes >= shape.reduce.bucketBytes;
-      if (full || open == buckets.rend() ||
-          open->bytes + reduction.bytes > shape.reduce.bucketBytes) {
-        buckets.push_back({0, reduction.tensor, {}, -1, {}, full});
-        open = buckets.rbegin();
-      }
+      if (bucket == buckets.size())
+        buckets.push_back({0, reduction.tensor, {}, -1, {}});
+      Bucket *open = &buckets[bucket];
       open->bytes += reduction.bytes;
       open->place = std::max(open->place, next.place);
       open->of.push_back(reduction.task);

@@ -1,12 +1,12 @@
 #include "passes/Resharding/Description.h"
 
+#include "passes/CostModel/ParseJson.h"
 #include "runtime/layout/LayoutText.h"
 #include "runtime/plan/Plan.h"
 
 #include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 namespace merak::resharding {
@@ -80,10 +80,10 @@ Result<std::vector<int64_t>> parseDevices(const std::string &text) {
 
 namespace {
 
-class Reader {
+class Reader : costmodel::JsonProblems {
 public:
   Reader(const std::string &file, const std::string &folder)
-      : file(file), folder(folder) {}
+      : JsonProblems(file), folder(folder) {}
 
   Result<Description> read(const std::string &text,
                            const costmodel::Cluster *cluster) {
@@ -112,24 +112,6 @@ public:
   }
 
 private:
-  void problem(const std::string &path, const std::string &text) {
-    status.merge(
-        Status::error(file + ": " + path + (path.empty() ? "" : ": ") + text));
-  }
-  void problems(const std::string &path, const Status &found) {
-    for (const std::string &message : found.messages())
-      problem(path, message);
-  }
-  static std::string join(const std::string &path, const std::string &field) {
-    return path.empty() ? field : path + "." + field;
-  }
-  void known(const Json &json, const std::string &path,
-             const std::vector<std::string> &fields) {
-    for (const auto &[key, value] : json.items())
-      if (std::find(fields.begin(), fields.end(), key) == fields.end())
-        problem(path, fmt::format("there is no field '{}'; known are {}", key,
-                                  fmt::join(fields, ", ")));
-  }
   // The text of a field; `missing` where it may be absent.
   std::string text(const Json &json, const std::string &path,
                    const std::string &field, const char *missing = nullptr) {
@@ -210,8 +192,7 @@ private:
     out.boundaries.push_back(std::move(boundary));
   }
 
-  const std::string &file, &folder;
-  Status status;
+  const std::string &folder;
   Description out;
 };
 

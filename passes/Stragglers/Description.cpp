@@ -20,21 +20,9 @@ constexpr double kMostWhole = 1e15; // exact in a double
 constexpr int64_t kMostDevices = 1 << 16;
 
 // Fields of a JSON text; remembers all that is wrong with them.
-class Fields {
+class Fields : public costmodel::JsonProblems {
 public:
-  explicit Fields(std::string file) : file(std::move(file)) {}
-
-  void problem(const std::string &path, const std::string &text) {
-    status.merge(
-        Status::error(file + ": " + path + (path.empty() ? "" : ": ") + text));
-  }
-  void problems(const std::string &path, const Status &found) {
-    for (const std::string &message : found.messages())
-      problem(path, message);
-  }
-  static std::string join(const std::string &path, const std::string &field) {
-    return path.empty() ? field : path + "." + field;
-  }
+  using JsonProblems::JsonProblems;
 
   // Whether it is an object; what it has besides the known fields is wrong.
   bool object(const Json &json, const std::string &path,
@@ -44,10 +32,7 @@ public:
                                 fmt::join(fields, ", ")));
       return false;
     }
-    for (const auto &[key, value] : json.items())
-      if (std::find(fields.begin(), fields.end(), key) == fields.end())
-        problem(path, fmt::format("there is no field '{}'; known are {}", key,
-                                  fmt::join(fields, ", ")));
+    known(json, path, fields);
     return true;
   }
 
@@ -95,9 +80,6 @@ public:
                         at == json.end() ? "nothing" : at->dump()));
     return "";
   }
-
-  const std::string file;
-  Status status;
 };
 
 // A number of times longer than normal, or "gone".

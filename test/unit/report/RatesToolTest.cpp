@@ -1,6 +1,6 @@
 // merak-plan rates: what it prints and writes, judged by a checker that shares
 // no code with the planner.
-#include "tools/merak-plan/PlanTool.h"
+#include "test/unit/report/ToolTesting.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <unistd.h>
 
 namespace fs = std::filesystem;
 
@@ -112,29 +111,16 @@ private:
   std::set<int> used;
 };
 
-class RatesTool : public ::testing::Test {
+class RatesTool : public test::PlanToolTest {
 protected:
   void SetUp() override {
-    root = fs::temp_directory_path() /
-           ("merak-rates-tool-" + std::to_string(::getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(root);
-    fs::create_directories(root);
+    PlanToolTest::SetUp();
     golden = json::parse(contents(fs::path(MERAK_SOURCE_DIR) /
                                   "test/data/golden/stragglers.json"));
   }
-  void TearDown() override { fs::remove_all(root); }
 
   int run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"merak-plan", "rates"});
-    std::vector<const char *> raw;
-    for (const std::string &argument : arguments)
-      raw.push_back(argument.c_str());
-    std::ostringstream outStream, errStream;
-    int code = planToolMain(int(raw.size()), raw.data(), outStream, errStream);
-    out = outStream.str();
-    err = errStream.str();
-    return code;
+    return runTool("rates", std::move(arguments));
   }
 
   // A model of the golden file as a description.
@@ -163,9 +149,7 @@ protected:
         .dump();
   }
 
-  fs::path root;
   json golden;
-  std::string out, err;
 };
 
 TEST_F(RatesTool, PrintedPlansAreJudged) {

@@ -1,14 +1,13 @@
 // merak-plan reshard: what it prints of descriptions and plans, and how it
 // ends.
 #include "test/unit/plan/PlanBuilder.h"
-#include "tools/merak-plan/PlanTool.h"
+#include "test/unit/report/ToolTesting.h"
 
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <unistd.h>
 
 namespace fs = std::filesystem;
 
@@ -22,14 +21,10 @@ const char *const kCluster =
         "latency": 0}, "inter": {"bandwidth": 1e9, "latency": 0,
         "shared": true}}, "collectives": "ring"})";
 
-class ReshardTool : public ::testing::Test {
+class ReshardTool : public test::PlanToolTest {
 protected:
   void SetUp() override {
-    root = fs::temp_directory_path() /
-           ("merak-reshard-tool-" + std::to_string(::getpid()) + "-" +
-            ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(root);
-    fs::create_directories(root);
+    PlanToolTest::SetUp();
     std::ofstream(root / "cluster.json") << kCluster;
     std::ofstream(file()) << R"({"cluster": "cluster.json", "boundaries": [
       {"name": "gather", "dtype": "i32",
@@ -39,24 +34,12 @@ protected:
        "source": {"layout": "[8@x, 4]", "mesh": "x=4", "devices": "0-3"},
        "target": {"layout": "[8, 4@x]", "mesh": "x=4", "devices": "4-7"}}]})";
   }
-  void TearDown() override { fs::remove_all(root); }
 
   std::string file() const { return (root / "boundaries.json").string(); }
 
   int run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"merak-plan", "reshard"});
-    std::vector<const char *> raw;
-    for (const std::string &argument : arguments)
-      raw.push_back(argument.c_str());
-    std::ostringstream outStream, errStream;
-    int code = planToolMain(int(raw.size()), raw.data(), outStream, errStream);
-    out = outStream.str();
-    err = errStream.str();
-    return code;
+    return runTool("reshard", std::move(arguments));
   }
-
-  fs::path root;
-  std::string out, err;
 };
 
 TEST_F(ReshardTool, SendRecvIsFourTimesTheBound) {
