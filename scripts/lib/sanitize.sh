@@ -11,8 +11,9 @@ declare -A kernels=([asan]=address [tsan]=thread)
 # A finding ends the program that has it, with an exit code that no tool gives, and
 # is a file: neither a test that expects a failure nor one that looks at no exit code
 # hides it. SIGBUS belongs to the tests of files that shrink; LLVM gives threads a
-# stack for signals that AddressSanitizer would take for its own. What LLVM keeps until the end of a process is no leak of ours; tests ask
-# for sizes that no machine has.
+# stack for signals that AddressSanitizer would take for its own. What LLVM keeps
+# until the end of a process is no leak of ours; tests ask for sizes that no machine
+# has.
 report_options() {
   local common=exitcode=99:handle_sigbus=0:use_sigaltstack=0:log_path=$reports/report:log_exe_name=1
   mkdir -p "$reports"
