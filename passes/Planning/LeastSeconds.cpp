@@ -73,6 +73,7 @@ LeastSeconds LeastSeconds::scaledBy(double share) const {
     for (double &seconds : *sums)
       seconds *= share;
   scaled.waited *= share;
+  scaled.transfers = false;
   return scaled;
 }
 
@@ -112,10 +113,29 @@ double LeastSeconds::of(const PipelineShape &shape,
     all[v % stages] += in(work, v);
     weights[v % stages] += in(work, v) - in(forward, v) - in(backward, v);
   }
+  // Seconds of a microbatch on the links, of all parts, and before a stage on
+  // the way of the first forward and of the last backward.
+  std::vector<double> sends(stages, 0), sendsBack(stages, 0),
+      sentBefore(stages, 0), sentBackBefore(stages, 0);
+  const bool sent = transfers && !shape.links.empty();
+  for (size_t v = 0; sent && v + 2 < begin.size(); ++v) {
+    const BoundaryLink &link = shape.linkAfter(int(v));
+    const int at = begin[v + 1];
+    const double there = link.seconds(model.forwardBytes(at));
+    const double back =
+        model.problem.train ? link.seconds(model.gradientBytes(at)) : 0;
+    sends[v % stages] += there;
+    sendsBack[(v + 1) % stages] += back;
+    if (v + 1 < stages) {
+      sentBefore[v + 1] = sentBefore[v] + there;
+      sentBackBefore[v + 1] = sentBackBefore[v] + back;
+    }
+  }
   const double sooner = shape.reduce.early ? hidden[begin[1]] : 0;
   double most = 0;
   for (size_t s = 0; s < stages; ++s) {
-    const double start = s == 0 ? 0 : forward[begin[s]] - sooner;
+    const double start =
+        s == 0 ? 0 : forward[begin[s]] + sentBefore[s] - sooner;
     // Of the microbatches whose W may come after the last B: of No alone that
     // of the part that this B is of, which is the first one's.
     const double after =
@@ -124,8 +144,10 @@ double LeastSeconds::of(const PipelineShape &shape,
             : weights[s] * (late == LateWeights::Any
                                 ? m
                                 : std::min(m, static_cast<int>(s) + 1));
-    most = std::max({most, start + m * all[s],
-                     start + m * all[s] - after + backward[begin[s]]});
+    most = std::max(
+        {most, start + m * all[s],
+         start + m * all[s] - after + backward[begin[s]] + sentBackBefore[s],
+         start + m * std::max(sends[s], sendsBack[s])});
   }
   return std::max(most + optimizer / shape.stages, of(shape));
 }

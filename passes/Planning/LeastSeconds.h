@@ -13,7 +13,12 @@
 //   seconds >= forward before s + microbatches x work of s - late weights
 //              + backward before s
 //
-// Its ops' recomputation, transfers, reductions and idle times are left out.
+// On these ways what the ops before s send is under way, too. And a link is
+// busy with all microbatches, from when its sender begins:
+//
+//   seconds >= start of s + microbatches x transfers from s to s + 1
+//
+// Recomputation, reductions and idle times are left out.
 #pragma once
 
 #include "passes/Planning/StageProblem.h"
@@ -27,6 +32,7 @@ public:
   // Of microbatches that take so many times as long, as those of fewer samples
   // do at least: `share` of the time. No bound but an estimate from below,
   // where kernels are no faster for a sample of few than for one of many.
+  // Without transfers: other cuts may send less.
   LeastSeconds scaledBy(double share) const;
 
   // Of any cuts and recomputation, with any schedule: the mean of the stages.
@@ -49,6 +55,7 @@ private:
   std::vector<double> hidden;
   double waited = 0; // of a microbatch, with collectives
   double optimizer = 0, fixedBytes = 0;
+  bool transfers = true; // false: cuts are not the model's
 
   void addUp(const std::vector<double> &perForward,
              const std::vector<double> &perBackward,

@@ -68,19 +68,11 @@ SimulateOptions simulationOf(const StageModel &model,
   for (int v = 0; v + 1 < parts; ++v) {
     BoundaryCost boundary;
     if (!shape.links.empty()) {
-      // From the last stage back to the first over the slowest link.
-      BoundaryLink link = shape.links[std::min(v % p, p - 2)];
-      if (v % p == p - 1)
-        for (const BoundaryLink &other : shape.links)
-          if (other.secondsPerByte > link.secondsPerByte)
-            link = other;
-      auto seconds = [&](double bytes) {
-        return bytes > 0 ? link.latency + bytes * link.secondsPerByte : 0;
-      };
+      const BoundaryLink &link = shape.linkAfter(v);
       boundary.forwardBytes = model.forwardBytes(begin[v + 1]);
       boundary.backwardBytes = model.gradientBytes(begin[v + 1]);
-      boundary.forward = seconds(boundary.forwardBytes);
-      boundary.backward = seconds(boundary.backwardBytes);
+      boundary.forward = link.seconds(boundary.forwardBytes);
+      boundary.backward = link.seconds(boundary.backwardBytes);
       if (link.shared)
         occupied[v + 1] = {boundary.forwardBytes * link.secondsPerByte,
                            boundary.backwardBytes * link.secondsPerByte};

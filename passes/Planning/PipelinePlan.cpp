@@ -232,8 +232,8 @@ private:
   }
 
   // No time of these stages is less: a stage begins when the first microbatch
-  // has come to it, and then does its work. Without `marks`: whatever it
-  // recomputes.
+  // has come to it over all links before, and then does its work. Without
+  // `marks`: whatever it recomputes.
   double leastOf(const Search &search, const std::vector<int> &begin,
                  const std::vector<Marks> *marks) const {
     const int p = shape.stages, m = search.schedule->microbatches;
@@ -255,6 +255,9 @@ private:
         gradients = std::max(times.B, gradients - cost.communication);
       work[v % p] += times.F + (problem.train ? times.R + gradients : 0);
       before += times.F;
+      if (!shape.links.empty() && v + 2 < begin.size())
+        before +=
+            shape.linkAfter(int(v)).seconds(model.forwardBytes(begin[v + 1]));
       optimizer = std::max(optimizer, cost.optimizer);
     }
     double least = 0, cycle = 0;

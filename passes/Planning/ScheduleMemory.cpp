@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <mutex>
 #include <tuple>
 
 namespace merak::planning {
@@ -46,22 +47,23 @@ makeLists(const std::string &name, const ScheduleOptions &made) {
 
 Result<const ScheduleLists *> listsOf(const std::string &name,
                                       const ScheduleOptions &made) {
+  // Threads that want the same lists wait for the first of them.
+  struct Known {
+    std::once_flag made;
+    Result<std::unique_ptr<ScheduleLists>> lists = Status::error("not made");
+  };
   static std::mutex mutex;
-  static std::map<std::tuple<std::string, int, int, int, bool, bool>,
-                  std::unique_ptr<ScheduleLists>>
-      known;
+  static std::map<std::tuple<std::string, int, int, int, bool, bool>, Known>
+      all;
   std::tuple key(name, made.stages, made.microbatches, made.chunks,
                  made.recompute, made.splitBackward);
-  {
-    std::lock_guard lock(mutex);
-    if (auto it = known.find(key); it != known.end())
-      return it->second.get();
-  }
-  Result<std::unique_ptr<ScheduleLists>> lists = makeLists(name, made);
-  if (!lists.ok())
-    return lists.status();
-  std::lock_guard lock(mutex);
-  return known.try_emplace(key, std::move(*lists)).first->second.get();
+  std::unique_lock lock(mutex);
+  Known &known = all[key]; // stays where it is
+  lock.unlock();
+  std::call_once(known.made, [&] { known.lists = makeLists(name, made); });
+  if (!known.lists.ok())
+    return known.lists.status();
+  return known.lists->get();
 }
 
 namespace {

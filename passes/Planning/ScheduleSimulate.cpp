@@ -96,6 +96,9 @@ public:
     if (!options.boundaries.empty())
       timeline.sentBytes.assign(stages, 0);
     timeline.stages.resize(stages);
+    if (options.record)
+      for (int stage = 0; stage < stages; ++stage)
+        timeline.stages[stage].reserve(schedule.order[stage].size());
     // A stage runs until it waits for a transfer, and again when one comes.
     std::vector<int> ready;
     queued.assign(stages, 1);

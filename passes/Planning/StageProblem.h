@@ -120,6 +120,10 @@ struct BoundaryLink {
   // The collectives of its stages go over the same links: they wait while a
   // transfer comes or goes.
   bool shared = false;
+  // Of a transfer, 0 of nothing.
+  double seconds(double bytes) const {
+    return bytes > 0 ? latency + bytes * secondsPerByte : 0;
+  }
 };
 
 // How gradients are summed over replicas once a step: in buckets, in the order
@@ -150,6 +154,17 @@ struct PipelineShape {
   // Of the squares of all gradients, so many bytes: over ranks that have parts
   // of parameters, and over stages.
   std::function<double(double bytes)> tensorNorm, stageNorm;
+
+  // Between virtual stages v and v + 1; there are `links`. From the last stage
+  // back to the first over the slowest one.
+  const BoundaryLink &linkAfter(int v) const {
+    if (v % stages != stages - 1)
+      return links[v % stages];
+    return *std::max_element(links.begin(), links.end(),
+                             [](const BoundaryLink &a, const BoundaryLink &b) {
+                               return a.secondsPerByte < b.secondsPerByte;
+                             });
+  }
 };
 
 // Which ops of a stage are recomputed: those that the ranking (StageModel) has
