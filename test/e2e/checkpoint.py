@@ -211,9 +211,11 @@ def small(tools, *options, name="small"):
 
 
 def started(tools, *arguments):
+    # Under nohup SIGHUP is ignored, and merak-run leaves it so.
     return subprocess.Popen(tools.start("merak-run", *arguments),
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                            text=True)
+                            text=True, preexec_fn=lambda: signal.signal(
+                                signal.SIGHUP, signal.SIG_DFL))
 
 
 def wait_for(process, what):

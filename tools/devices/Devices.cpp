@@ -22,8 +22,8 @@
 namespace merak {
 namespace {
 
-// Among the processes of this host; 0 where ranks are threads.
-int localRank = 0;
+// Among the processes of this host; 0 where ranks are threads. Of devices.
+[[maybe_unused]] int localRank = 0;
 
 #ifdef MERAK_HAS_CUDA
 Result<std::unique_ptr<runtime::Backend>> cudaBackend(runtime::ThreadPool &) {
