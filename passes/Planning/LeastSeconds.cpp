@@ -1,5 +1,7 @@
 #include "passes/Planning/LeastSeconds.h"
 
+#include "passes/Planning/PipelineCost.h"
+
 #include <algorithm>
 
 namespace merak::planning {
@@ -117,17 +119,13 @@ double LeastSeconds::of(const PipelineShape &shape,
   // the way of the first forward and of the last backward.
   std::vector<double> sends(stages, 0), sendsBack(stages, 0),
       sentBefore(stages, 0), sentBackBefore(stages, 0);
-  const bool sent = transfers && !shape.links.empty();
-  for (size_t v = 0; sent && v + 2 < begin.size(); ++v) {
-    const BoundaryLink &link = shape.linkAfter(int(v));
-    const int at = begin[v + 1];
-    const double there = link.seconds(model.forwardBytes(at));
-    const double back =
-        model.problem.train ? link.seconds(model.gradientBytes(at)) : 0;
-    sends[v % stages] += there;
+  for (size_t v = 0; transfers && v + 2 < begin.size(); ++v) {
+    const BoundaryCost sent = boundaryOf(model, shape, int(v), begin[v + 1]);
+    const double back = model.problem.train ? sent.backward : 0;
+    sends[v % stages] += sent.forward;
     sendsBack[(v + 1) % stages] += back;
     if (v + 1 < stages) {
-      sentBefore[v + 1] = sentBefore[v] + there;
+      sentBefore[v + 1] = sentBefore[v] + sent.forward;
       sentBackBefore[v + 1] = sentBackBefore[v] + back;
     }
   }

@@ -44,6 +44,19 @@ std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
 
 } // namespace
 
+BoundaryCost boundaryOf(const StageModel &model, const PipelineShape &shape,
+                        int v, int at) {
+  BoundaryCost boundary;
+  if (shape.links.empty())
+    return boundary;
+  const BoundaryLink &link = shape.linkAfter(v);
+  boundary.forwardBytes = model.forwardBytes(at);
+  boundary.backwardBytes = model.gradientBytes(at);
+  boundary.forward = link.seconds(boundary.forwardBytes);
+  boundary.backward = link.seconds(boundary.backwardBytes);
+  return boundary;
+}
+
 const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
                          int begin, int end, Marks marks,
                          const StagePricer &price) {
@@ -66,16 +79,11 @@ SimulateOptions simulationOf(const StageModel &model,
   // collectives of both ends use: of values, of gradients.
   std::vector<std::array<double, 2>> occupied(parts + 1);
   for (int v = 0; v + 1 < parts; ++v) {
-    BoundaryCost boundary;
-    if (!shape.links.empty()) {
-      const BoundaryLink &link = shape.linkAfter(v);
-      boundary.forwardBytes = model.forwardBytes(begin[v + 1]);
-      boundary.backwardBytes = model.gradientBytes(begin[v + 1]);
-      boundary.forward = link.seconds(boundary.forwardBytes);
-      boundary.backward = link.seconds(boundary.backwardBytes);
-      if (link.shared)
-        occupied[v + 1] = {boundary.forwardBytes * link.secondsPerByte,
-                           boundary.backwardBytes * link.secondsPerByte};
+    const BoundaryCost boundary = boundaryOf(model, shape, v, begin[v + 1]);
+    if (!shape.links.empty() && shape.linkAfter(v).shared) {
+      const double secondsPerByte = shape.linkAfter(v).secondsPerByte;
+      occupied[v + 1] = {boundary.forwardBytes * secondsPerByte,
+                         boundary.backwardBytes * secondsPerByte};
     }
     out.transferSeconds += boundary.forward + boundary.backward;
     simulation.boundaries.push_back(boundary);

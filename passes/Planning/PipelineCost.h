@@ -37,6 +37,11 @@ struct PipelineCost {
   double bubble() const;  // mean idle fraction
 };
 
+// What a microbatch sends between virtual stages v and v + 1, which begins at
+// op `at`; nothing where links are free.
+BoundaryCost boundaryOf(const StageModel &model, const PipelineShape &shape,
+                        int v, int at);
+
 // What a stage costs by `price`, or by the model where it is null.
 const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
                          int begin, int end, Marks marks,

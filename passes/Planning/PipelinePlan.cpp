@@ -255,9 +255,8 @@ private:
         gradients = std::max(times.B, gradients - cost.communication);
       work[v % p] += times.F + (problem.train ? times.R + gradients : 0);
       before += times.F;
-      if (!shape.links.empty() && v + 2 < begin.size())
-        before +=
-            shape.linkAfter(int(v)).seconds(model.forwardBytes(begin[v + 1]));
+      if (v + 2 < begin.size())
+        before += boundaryOf(model, shape, int(v), begin[v + 1]).forward;
       optimizer = std::max(optimizer, cost.optimizer);
     }
     double least = 0, cycle = 0;

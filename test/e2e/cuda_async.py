@@ -102,9 +102,8 @@ def main():
     parser = harness.parser(__doc__)
     args = parser.parse_args()
     if not os.path.exists(os.path.join(args.bin_dir, TOOL)):
-        print("cuda-async: built without the CUDA toolkit, nothing to test")
-        print("0 passed, 0 failed")
-        return 0
+        return harness.nothing_to_test(
+            "cuda-async", "built without the CUDA toolkit, nothing to test")
 
     def name(kind, case):
         return " ".join([kind, *case[:-1], *case[-1]])

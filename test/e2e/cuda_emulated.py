@@ -185,9 +185,8 @@ def main():
     args = parser.parse_args()
     tool = os.path.join(args.bin_dir, "merak-run-emulated")
     if not os.path.exists(tool):
-        print("cuda-emulated: built without the CUDA toolkit, nothing to test")
-        print("0 passed, 0 failed")
-        return 0
+        return harness.nothing_to_test(
+            "cuda-emulated", "built without the CUDA toolkit, nothing to test")
     return harness.run_cases(
         "cuda-emulated",
         [Case(" ".join(c), functools.partial(body, c)) for c in CASES] +

@@ -248,9 +248,8 @@ CASES = (
 def main():
     args = harness.parser(__doc__).parse_args()
     if not os.path.exists(os.path.join(args.bin_dir, TOOL)):
-        print("cuda-graphs: built without the CUDA toolkit, nothing to test")
-        print("0 passed, 0 failed")
-        return 0
+        return harness.nothing_to_test(
+            "cuda-graphs", "built without the CUDA toolkit, nothing to test")
     kinds = globals()
     return harness.run_cases(
         "cuda-graphs",

@@ -345,9 +345,8 @@ def bench(tools):
 def main():
     args = harness.parser(__doc__).parse_args()
     if not os.path.exists(os.path.join(args.bin_dir, "MerakCudaTests")):
-        print("gpu-pack: built without the CUDA toolkit, nothing to pack")
-        print("0 passed, 0 failed")
-        return 0
+        return harness.nothing_to_test(
+            "gpu-pack", "built without the CUDA toolkit, nothing to pack")
     found = [Case(f"whole {which}".strip(), functools.partial(whole, which))
              for which in PACKED]
     found += [Case(f.__name__, f) for f in (broken, empty, listed, checked, chosen,
