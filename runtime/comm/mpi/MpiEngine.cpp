@@ -13,6 +13,8 @@ constexpr int64_t kLongestPiece = int64_t(1) << 30;
 // Without progress: polls in a row, then polls with yields, then sleeps.
 constexpr int kSpins = 50, kYields = 100;
 constexpr auto kNap = std::chrono::microseconds(20);
+// Without requests, naps become this long.
+constexpr auto kLongestNap = std::chrono::milliseconds(10);
 
 std::string errorText(int error) {
   char text[MPI_MAX_ERROR_STRING];
@@ -69,12 +71,19 @@ void MpiEngine::main() {
 
 void MpiEngine::serve() {
   int idle = 0;
+  std::chrono::microseconds nap = kNap;
   while (!abort_) {
     if (queued_ || requests_.empty()) {
       std::unique_lock lock(mutex_);
-      if (requests_.empty())
-        wake_.wait_for(lock, std::chrono::milliseconds(50),
-                       [&] { return stop_ || !queue_.empty(); });
+      if (requests_.empty() &&
+          !wake_.wait_for(lock, nap,
+                          [&] { return stop_ || !queue_.empty(); })) {
+        nap = std::min<std::chrono::microseconds>(2 * nap, kLongestNap);
+        lock.unlock();
+        progress();
+        continue;
+      }
+      nap = kNap;
       if (stop_)
         return;
       std::deque<std::shared_ptr<Batch>> batches;
@@ -96,6 +105,14 @@ void MpiEngine::serve() {
       std::this_thread::yield();
     }
   }
+}
+
+// A send is done when MPI has taken it over, not when it has left: what a full
+// socket did not take goes out in a later call of MPI, of which there may be
+// none for as long as the receiver waits.
+void MpiEngine::progress() {
+  int found = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE);
 }
 
 void MpiEngine::start(const std::shared_ptr<Batch> &batch) {

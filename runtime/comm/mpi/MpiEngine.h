@@ -2,8 +2,8 @@
 //
 // Streams of a rank communicate at the same time and must not wait for each
 // other; they hand their messages to this thread and sleep until these are
-// done. It keeps all messages going, also while the streams compute, and sleeps
-// itself when nothing is under way. MPI needs no more than
+// done. It keeps all messages going, also while the streams compute, and naps
+// when nothing is under way. MPI needs no more than
 // MPI_THREAD_SERIALIZED for that, and waiting ranks leave the processor to
 // those that compute.
 #pragma once
@@ -61,6 +61,8 @@ private:
   void main();
   void serve();
   void start(const std::shared_ptr<Batch> &batch);
+  // Lets MPI go on with what no request stands for.
+  void progress();
   // Looks after the requests; whether one was done.
   bool poll();
   void finish(const Piece &piece, int error, const MPI_Status &status);

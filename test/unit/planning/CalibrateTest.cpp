@@ -165,6 +165,27 @@ TEST(Calibrate, LinksAreLatencyAndBandwidth) {
             "fewer than two sizes of a transfer were measured");
 }
 
+TEST(Calibrate, ASmallTransferThatWasDisturbedTakesNoLongerThanALargerOne) {
+  std::vector<Sample> samples;
+  for (double bytes : {256.0, 4096.0, 65536.0, 1048576.0})
+    samples.push_back({"", {"transfer", 0, bytes}, 3e-6 + bytes / 2e9});
+  // Waited for a core: longer than a megabyte takes.
+  samples[0].seconds = samples[1].seconds = 0.01;
+  Result<Link> link = fitLink(samples);
+  ASSERT_TRUE(link.ok());
+  samples[0].seconds = samples[1].seconds = samples[2].seconds;
+  Result<Link> same = fitLink(samples);
+  ASSERT_TRUE(same.ok());
+  EXPECT_DOUBLE_EQ(link->latency, same->latency);
+  EXPECT_DOUBLE_EQ(link->bandwidth, same->bandwidth);
+  // Nothing is known of the bandwidth where all were disturbed but the largest.
+  for (size_t i = 0; i + 1 < samples.size(); ++i)
+    samples[i].seconds = 0.01;
+  EXPECT_EQ(fitLink(samples).status().str(),
+            "transfers do not take longer with more bytes: other work on the "
+            "machine disturbs them");
+}
+
 TEST(Calibrate, SaysWhatIsMissing) {
   Device device;
   EXPECT_EQ(fitDevice({{"", {"softmax", 0, 64}, 1e-6}}, device).str(),
