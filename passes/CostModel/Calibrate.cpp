@@ -253,8 +253,8 @@ Status fitDevice(const std::vector<Sample> &samples, Device &device) {
   return status;
 }
 
-// Least squares of (latency + bytes / bandwidth) / measured = 1, where no message
-// takes longer than a larger one: what disturbed it did.
+// Least squares of (latency + bytes / bandwidth) / measured = 1, where no
+// message takes longer than a larger one: what disturbed it did.
 Result<Link> fitLink(const std::vector<Sample> &samples) {
   std::vector<std::pair<double, double>> transfers; // bytes, seconds
   for (const Sample &sample : samples)

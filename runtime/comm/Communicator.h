@@ -70,6 +70,9 @@ public:
   virtual Result<std::unique_ptr<Endpoint>>
   prepare(CommSpec spec, std::span<const View> inputs,
           std::span<const View> outputs) = 0;
+  // Where memory comes from that the transport's library can send from and
+  // receive into without a copy; null: any memory of the backend will do.
+  virtual MemorySource *memory() { return nullptr; }
   // Opens what the endpoints made so far need of the transport's library; waits
   // for the other ranks, which must do the same. Not needed: what is not open
   // is opened by the first call.

@@ -11,8 +11,8 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #else
-#define ASAN_POISON_MEMORY_REGION(address, bytes)
-#define ASAN_UNPOISON_MEMORY_REGION(address, bytes)
+#define ASAN_POISON_MEMORY_REGION(address, bytes) static_cast<void>(0)
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) static_cast<void>(0)
 #endif
 
 namespace merak::runtime {
@@ -93,7 +93,7 @@ Arena::~Arena() {
     for ([[maybe_unused]] const Zone &zone : zones_)
       ASAN_UNPOISON_MEMORY_REGION(zone.begin, zone.bytes);
   for (void *block : blocks_)
-    backend_.release(block);
+    (separate_ ? backend_ : packed_).release(block);
 }
 
 uint64_t Arena::bytes(const planpb::Program &program, bool separate) {
@@ -110,7 +110,7 @@ Status Arena::take(bool separate) {
   places_.resize(size_t(program_.buffers_size()));
   if (separate)
     return takeSeparate();
-  auto memory = backend_.allocate(program_.arena_bytes());
+  auto memory = packed_.allocate(program_.arena_bytes());
   if (!memory)
     return memory.status();
   blocks_.push_back(*memory);

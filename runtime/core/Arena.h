@@ -1,7 +1,7 @@
 // Where the buffers of a program lie. Packed: in one allocation, at the offsets
-// of the plan. Separate: each buffer in an allocation of its own, with a red
-// zone before and behind each of its slots, so that accesses beyond a buffer do
-// not find another one there:
+// of the plan, of memory that the transport sends from. Separate: each buffer
+// in an allocation of its own, with a red zone before and behind each of its
+// slots, so that accesses beyond a buffer do not find another one there:
 //
 //   - what is written into a zone is found by `check`;
 //   - as f32, bf16 and f16 a zone is no number: values that are read from it
@@ -22,9 +22,12 @@ class Arena {
 public:
   static constexpr uint64_t kZone = 16384; // bytes, at least
 
-  // The backend and the program must outlive the arena.
-  Arena(const planpb::Program &program, Backend &backend)
-      : program_(program), backend_(backend) {}
+  // `packed`: where packed buffers come from; null: from the backend. All must
+  // outlive the arena.
+  Arena(const planpb::Program &program, Backend &backend,
+        MemorySource *packed = nullptr)
+      : program_(program), backend_(backend),
+        packed_(packed ? *packed : backend) {}
   ~Arena();
   Arena(const Arena &) = delete;
   Arena &operator=(const Arena &) = delete;
@@ -62,6 +65,7 @@ private:
 
   const planpb::Program &program_;
   Backend &backend_;
+  MemorySource &packed_;
   bool separate_ = false;
   std::vector<Place> places_; // by buffer
   std::vector<void *> blocks_;

@@ -98,11 +98,19 @@ public:
   virtual Status launch(StreamHandle stream) = 0;
 };
 
+// Where memory of a device comes from.
+class MemorySource {
+public:
+  virtual ~MemorySource() = default;
+  // Aligned to 64 bytes at least, cleared.
+  virtual Result<void *> allocate(uint64_t bytes) = 0;
+  virtual void release(void *memory) = 0;
+};
+
 // One device as one rank sees it. Thread-compatible: `run` may be called from
 // several lanes at once, each with its own KernelCall and Prepared.
-class Backend {
+class Backend : public MemorySource {
 public:
-  virtual ~Backend() = default;
   virtual const char *name() const = 0;
   // Of the hardware, for people: "NVIDIA H200".
   virtual std::string deviceName() const { return name(); }
@@ -111,9 +119,6 @@ public:
 
   // What `allocate` can still give; by default no limit is known.
   virtual Result<uint64_t> freeMemory() { return UINT64_MAX; }
-  // Memory aligned to 64 bytes at least, cleared.
-  virtual Result<void *> allocate(uint64_t bytes) = 0;
-  virtual void release(void *memory) = 0;
   // Ordered with the stream; complete on return (host side).
   virtual Status copyToDevice(void *device, const void *host, uint64_t bytes,
                               StreamHandle stream) = 0;
@@ -166,8 +171,12 @@ public:
   virtual void askWorkspace(StreamHandle, uint64_t) {}
   // Bytes that `takeWorkspaces` takes for the stream.
   virtual uint64_t workspaceBytes(StreamHandle) const { return 0; }
-  // Once everything is prepared; a step takes no memory.
-  virtual Status takeWorkspaces() { return {}; }
+  // Once everything is prepared; a step takes no memory. `source`: where the
+  // workspaces of streams come from, which outlives them; null: the backend.
+  virtual Status takeWorkspaces(MemorySource *source) {
+    (void)source;
+    return {};
+  }
   // Of one call at a time; grows where it was not asked for.
   virtual Result<void *> workspace(StreamHandle, uint64_t) {
     return Status::error("the backend has no workspaces");

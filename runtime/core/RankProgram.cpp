@@ -18,7 +18,7 @@ RankProgram::RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
     : plan_(plan), proto_(&plan.programOf(rank)), rank_(rank),
       backend_(backend), comm_(comm), ranks_(plan.file),
       mesh_(layoutMesh(plan.file)), coords_(coordsOf(plan.file, rank)),
-      arena_(*proto_, backend) {}
+      arena_(*proto_, backend, comm.memory()) {}
 
 RankProgram::~RankProgram() {
   ops_.clear();

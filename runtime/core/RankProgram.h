@@ -97,6 +97,7 @@ public:
 
   const planpb::Program &proto() const { return *proto_; }
   int rank() const { return rank_; }
+  const LoadedPlan &plan() const { return plan_; }
   int lanes() const { return static_cast<int>(laneCalls_.size()); }
   const std::vector<LaneCall> &laneCalls(int lane) const {
     return laneCalls_[lane];

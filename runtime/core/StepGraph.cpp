@@ -1,6 +1,7 @@
 #include "runtime/core/StepGraph.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/Execution.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +9,19 @@ namespace merak::runtime {
 
 using planpb::Instruction;
 
+namespace {
+
+bool communicates(const Op &op) {
+  const Instruction::Kind kind = op.instruction->kind();
+  return kind == Instruction::COLLECTIVE || kind == Instruction::SEND ||
+         kind == Instruction::RECV;
+}
+
+} // namespace
+
 // Enqueues a step from one thread: each stream as far as it gets, then the
-// next, until all are through.
+// next, until all are through. What communicates comes in the order of all
+// ranks: a library may wait in it until the others have enqueued theirs.
 class StepGraph::Issue {
 public:
   Issue(StepGraph &graph, const StepScalars &scalars)
@@ -25,14 +37,10 @@ public:
   Status all() {
     const StreamHandle first = program_.stream(0);
     MERAK_RETURN_IF_ERROR(orderStreams(first, true));
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int lane = 0; lane < program_.lanes(); ++lane) {
-        auto steps = advance(lane);
-        if (!steps)
-          return steps.status();
-        moved |= *steps;
-      }
+    MERAK_RETURN_IF_ERROR(advanceAll());
+    for (uint32_t lane : communicationOrder(program_.plan(), program_.rank())) {
+      MERAK_RETURN_IF_ERROR(communicate(lane));
+      MERAK_RETURN_IF_ERROR(advanceAll());
     }
     for (int lane = 0; lane < program_.lanes(); ++lane)
       if (cursors_[lane].call < program_.laneCalls(lane).size())
@@ -66,6 +74,33 @@ private:
     return {};
   }
 
+  // All lanes, up to their next communications.
+  Status advanceAll() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int lane = 0; lane < program_.lanes(); ++lane) {
+        auto steps = advance(lane);
+        if (!steps)
+          return steps.status();
+        moved |= *steps;
+      }
+    }
+    return {};
+  }
+  // The communication that the lane has come to.
+  Status communicate(uint32_t lane) {
+    Cursor &at = cursors_[lane];
+    const std::vector<LaneCall> &calls = program_.laneCalls(int(lane));
+    if (at.call >= calls.size() || !at.begun ||
+        at.op >= calls[at.call].ops->size() ||
+        !communicates(*(*calls[at.call].ops)[at.op]))
+      return Status::error("instructions that wait for each other");
+    const LaneCall &call = calls[at.call];
+    const Place place{&call, (*call.ops)[at.op], program_.stream(int(lane))};
+    ++at.op;
+    Status status = enqueue(place);
+    return status.ok() ? status : graph_.error(place, std::move(status));
+  }
   // Whether the lane moved on at all.
   Result<bool> advance(int lane) {
     Cursor &at = cursors_[lane];
@@ -85,8 +120,9 @@ private:
       }
       for (; at.op < call.ops->size(); ++at.op) {
         Op &op = *(*call.ops)[at.op];
-        if (op.instruction->kind() == Instruction::WAIT &&
-            !events_[program_.eventInstance(call.call, op)])
+        if (communicates(op) ||
+            (op.instruction->kind() == Instruction::WAIT &&
+             !events_[program_.eventInstance(call.call, op)]))
           return moved;
         const Place place{&call, &op, program_.stream(lane)};
         Status status = enqueue(place);
@@ -97,6 +133,7 @@ private:
       if (call.finished)
         MERAK_RETURN_IF_ERROR(
             backend_.recordEvent(call.finished, program_.stream(lane)));
+      moved = true;
     }
     return moved;
   }

@@ -163,7 +163,9 @@ Status Session::takeWorkspaces() {
   MERAK_RETURN_IF_ERROR(openCommunication());
   MERAK_RETURN_IF_ERROR(checkWorkspaces(true));
   for (const auto &rank : ranks_)
-    MERAK_RETURN_IF_ERROR(rank->backend->takeWorkspaces());
+    // NCCL wants operands in memory of its own on all ranks or on none.
+    MERAK_RETURN_IF_ERROR(rank->backend->takeWorkspaces(
+        options_.separateArena ? nullptr : rank->comm->memory()));
   return {};
 }
 

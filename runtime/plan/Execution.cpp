@@ -365,4 +365,25 @@ std::string Execution::explainDeadlock() const {
   return text;
 }
 
+std::vector<uint32_t> communicationOrder(const LoadedPlan &plan, int rank) {
+  const CommunicationMap map(plan);
+  const Program &program = plan.programOf(rank);
+  std::vector<uint32_t> order;
+  auto note = [&](const ExecutionSpan &span) {
+    if (span.rankClass != map.classOf(rank))
+      return;
+    const Instruction &instruction =
+        program.procedures(int(program.calls(span.call).procedure()))
+            .instructions(span.instruction);
+    if (instruction.kind() == Instruction::COLLECTIVE ||
+        instruction.kind() == Instruction::SEND ||
+        instruction.kind() == Instruction::RECV)
+      order.push_back(instruction.stream());
+  };
+  Execution execution(
+      plan, map, [](const ExecutionSite &) { return 0.0; }, note);
+  execution.run();
+  return order;
+}
+
 } // namespace merak

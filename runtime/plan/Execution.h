@@ -127,4 +127,10 @@ private:
   std::priority_queue<Ready> ready_;
 };
 
+// The communicating instructions of a step of the rank, by their streams, in an
+// order that the ranks of the plan share: where each rank issues them in its
+// own part of it, from one thread, and each waits until the others have issued
+// theirs, none waits for ever. Of a plan that makes progress.
+std::vector<uint32_t> communicationOrder(const LoadedPlan &plan, int rank);
+
 } // namespace merak

@@ -166,7 +166,8 @@ class Needed:
 
 def opened(tools, plan, sizes):
     """Communicators of each rank: as many as its plan needs, each of which was
-    used and came to its end."""
+    used and came to its end; all their operands, also those packed on the way,
+    lay in memory that they were told of."""
     text, _ = tools.run("merak-plan", "print", plan)
     needed, found = Needed(text, sizes), []
     for rank in sorted(needed.program_of):
@@ -175,6 +176,8 @@ def opened(tools, plan, sizes):
         if not (report["opened"] == report["used"] == report["ended"] > 0 and
                 report["aborted"] == 0 and report["opened"] == needed[rank]):
             raise Failed(f"rank {rank}: {report}, {needed[rank]} are needed")
+        if not report["registered"] == report["calls"] > 0:
+            raise Failed(f"rank {rank}: {report}")
         found.append(report["opened"])
     return found
 

@@ -20,7 +20,7 @@ class Meter {
 public:
   Meter(World &world, Backend &backend, Communicator &comm, bool quick)
       : backend_(backend), comm_(comm), store_(*world.store()), quick_(quick),
-        arena_(backend), stream_(backend) {}
+        arena_(backend, comm.memory()), stream_(backend) {}
 
   int rank() const { return comm_.rank(); }
   int size() const { return comm_.size(); }
@@ -109,7 +109,7 @@ private:
       one.endpoint = std::move(*made);
       backend_.askWorkspace(stream_.get(), one.endpoint->workspace);
     }
-    MERAK_RETURN_IF_ERROR(backend_.takeWorkspaces());
+    MERAK_RETURN_IF_ERROR(backend_.takeWorkspaces(comm_.memory()));
     // Twice to warm up: the first opens connections.
     Result<double> once = batch(steps, 1);
     if (once.ok())

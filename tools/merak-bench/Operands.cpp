@@ -14,11 +14,11 @@ namespace merak::bench {
 
 Arena::~Arena() {
   if (data_)
-    backend_.release(data_);
+    source_.release(data_);
 }
 
 Status Arena::reserve(uint64_t bytes) {
-  auto memory = backend_.allocate(bytes);
+  auto memory = source_.allocate(bytes);
   if (!memory)
     return memory.status();
   data_ = static_cast<char *>(*memory);

@@ -13,7 +13,10 @@ namespace merak::bench {
 // runtime has its arena.
 class Arena {
 public:
-  explicit Arena(runtime::Backend &backend) : backend_(backend) {}
+  // `source`: where memory comes from; null: from the backend.
+  explicit Arena(runtime::Backend &backend,
+                 runtime::MemorySource *source = nullptr)
+      : backend_(backend), source_(source ? *source : backend) {}
   ~Arena();
   Arena(const Arena &) = delete;
   Status reserve(uint64_t bytes);
@@ -27,6 +30,7 @@ public:
 private:
   static constexpr uint64_t kAlign = 256; // as a plan's buffers on a device
   runtime::Backend &backend_;
+  runtime::MemorySource &source_;
   char *data_ = nullptr;
   uint64_t bytes_ = 0, used_ = 0;
   volatile char swept_ = 0;

@@ -19,6 +19,16 @@ struct CudaBackend::Lane {
   Stream stream = nullptr;
   void *workspace = nullptr;
   uint64_t bytes = 0, asked = 0;
+  runtime::MemorySource *source = nullptr; // of the workspace; null: the device
+
+  void release(Device &device) {
+    if (workspace && source)
+      source->release(workspace);
+    else if (workspace)
+      device.release(workspace);
+    workspace = nullptr;
+    bytes = 0;
+  }
 };
 
 // Pinned memory that copies pass through in pieces: the host's memory may be
@@ -83,8 +93,7 @@ CudaBackend::CudaBackend(std::shared_ptr<Device> device)
 
 CudaBackend::~CudaBackend() {
   staging_.reset();
-  if (default_->workspace)
-    device_->release(default_->workspace);
+  default_->release(*device_);
 }
 
 CudaBackend::Lane &CudaBackend::lane(StreamHandle stream) const {
@@ -164,8 +173,7 @@ void CudaBackend::destroyStream(StreamHandle stream) {
   std::unique_ptr<Lane> lane(static_cast<Lane *>(stream));
   lanes_.erase(std::find(lanes_.begin(), lanes_.end(), lane.get()));
   device_->destroyStream(lane->stream);
-  if (lane->workspace)
-    device_->release(lane->workspace);
+  lane->release(*device_);
 }
 
 Result<EventHandle> CudaBackend::createEvent() {
@@ -202,13 +210,11 @@ Status CudaBackend::loadKernels(const std::string &path) {
 Status CudaBackend::growWorkspace(Lane &lane, uint64_t bytes) {
   if (bytes <= lane.bytes)
     return {};
-  if (lane.workspace) {
+  if (lane.workspace)
     MERAK_RETURN_IF_ERROR(device_->synchronize(lane.stream));
-    device_->release(lane.workspace);
-  }
-  lane.workspace = nullptr;
-  lane.bytes = 0;
-  auto memory = device_->allocate(bytes);
+  lane.release(*device_);
+  auto memory =
+      lane.source ? lane.source->allocate(bytes) : device_->allocate(bytes);
   if (!memory)
     return memory.status();
   lane.workspace = *memory;
@@ -325,10 +331,13 @@ uint64_t CudaBackend::workspaceBytes(StreamHandle stream) const {
   return lane(stream).asked;
 }
 
-Status CudaBackend::takeWorkspaces() {
+Status CudaBackend::takeWorkspaces(runtime::MemorySource *source) {
   MERAK_RETURN_IF_ERROR(growWorkspace(*default_, default_->asked));
-  for (Lane *lane : lanes_)
+  for (Lane *lane : lanes_) {
+    if (!lane->workspace)
+      lane->source = source;
     MERAK_RETURN_IF_ERROR(growWorkspace(*lane, lane->asked));
+  }
   return {};
 }
 

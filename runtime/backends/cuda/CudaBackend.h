@@ -64,7 +64,7 @@ public:
 
   void askWorkspace(runtime::StreamHandle stream, uint64_t bytes) override;
   uint64_t workspaceBytes(runtime::StreamHandle stream) const override;
-  Status takeWorkspaces() override;
+  Status takeWorkspaces(runtime::MemorySource *source) override;
   Result<void *> workspace(runtime::StreamHandle stream,
                            uint64_t bytes) override;
 

@@ -75,9 +75,9 @@ void MpiEngine::serve() {
   while (!abort_) {
     if (queued_ || requests_.empty()) {
       std::unique_lock lock(mutex_);
-      if (requests_.empty() &&
-          !wake_.wait_for(lock, nap,
-                          [&] { return stop_ || !queue_.empty(); })) {
+      if (requests_.empty() && !wake_.wait_for(lock, nap, [&] {
+            return stop_ || !queue_.empty();
+          })) {
         nap = std::min<std::chrono::microseconds>(2 * nap, kLongestNap);
         lock.unlock();
         progress();

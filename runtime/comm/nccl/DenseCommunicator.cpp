@@ -53,6 +53,7 @@ public:
   Result<std::unique_ptr<Endpoint>>
   prepare(CommSpec spec, std::span<const View> inputs,
           std::span<const View> outputs) override;
+  MemorySource *memory() override { return links_.memory(); }
   Status open() override;
   Status run(const CommCall &call) override;
   Status capturable() const override { return {}; }

@@ -51,6 +51,8 @@ public:
   // which waits for the members' calls. Stays with the links.
   virtual Result<DenseLink *> open(const std::vector<int> &members,
                                    const std::string &purpose, bool narrow) = 0;
+  // The library's own memory, if it has any (Communicator::memory).
+  virtual MemorySource *memory() { return nullptr; }
   // The least that the library takes of the device for a communicator.
   virtual uint64_t linkBytes() const { return 0; }
   virtual void abort(const Status &reason) = 0;

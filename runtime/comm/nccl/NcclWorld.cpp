@@ -1,14 +1,13 @@
 #include "runtime/comm/nccl/NcclWorld.h"
 
 #include "runtime/backends/cuda/CudaBackend.h"
-#include "runtime/backends/cuda/Library.h"
 #include "runtime/comm/nccl/DenseCommunicator.h"
+#include "runtime/comm/nccl/NcclApi.h"
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/DType.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nccl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -29,61 +28,6 @@ constexpr uint64_t kBufferBytes = 4 << 20; // NCCL_BUFFSIZE if it is not set
 constexpr int kNarrowBlocks = 2, kMostBlocks = 32;
 constexpr auto kPoll = std::chrono::milliseconds(50);
 constexpr auto kAbortPatience = std::chrono::seconds(5);
-
-#define MERAK_NCCL_SYMBOLS(X)                                                  \
-  X(GetUniqueId)                                                               \
-  X(CommInitRankConfig)                                                        \
-  X(CommAbort)                                                                 \
-  X(CommDestroy)                                                               \
-  X(CommFinalize)                                                              \
-  X(CommGetAsyncError)                                                         \
-  X(GetErrorString)                                                            \
-  X(GetLastError)                                                              \
-  X(GetVersion)                                                                \
-  X(GroupStart)                                                                \
-  X(GroupEnd)                                                                  \
-  X(AllReduce)                                                                 \
-  X(AllGather)                                                                 \
-  X(ReduceScatter)                                                             \
-  X(Broadcast)                                                                 \
-  X(Send)                                                                      \
-  X(Recv)
-
-std::vector<std::string> libraryNames() {
-  if (const char *path = std::getenv("MERAK_NCCL_LIBRARY"))
-    return {path};
-  return {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"};
-}
-
-struct Api {
-  cuda::Library library;
-#define MERAK_SYMBOL(name) decltype(&::nccl##name) name = nullptr;
-  MERAK_NCCL_SYMBOLS(MERAK_SYMBOL)
-#undef MERAK_SYMBOL
-
-  Status open() {
-    MERAK_RETURN_IF_ERROR(library.open(libraryNames(), "NCCL"));
-#define MERAK_SYMBOL(name)                                                     \
-  name = reinterpret_cast<decltype(name)>(library.symbol("nccl" #name));
-    MERAK_NCCL_SYMBOLS(MERAK_SYMBOL)
-#undef MERAK_SYMBOL
-    MERAK_RETURN_IF_ERROR(library.complete());
-    int version = 0;
-    MERAK_RETURN_IF_ERROR(check(GetVersion(&version), "ncclGetVersion"));
-    if (version < NCCL_VERSION(2, 18, 0))
-      return Status::error(fmt::format(
-          "NCCL is of version {}, 2.18 or newer is needed", version));
-    return {};
-  }
-  Status check(ncclResult_t result, const char *what) const {
-    if (result == ncclSuccess || result == ncclInProgress)
-      return {};
-    const char *detail = GetLastError(nullptr);
-    return Status::error(fmt::format("{}: {}{}{}", what, GetErrorString(result),
-                                     detail && *detail ? ": " : "",
-                                     detail ? detail : ""));
-  }
-};
 
 // What NCCL sums and compares; the rest is an error. The maximum of booleans is
 // their "or".
@@ -142,6 +86,10 @@ public:
   // its own for that.
   void abort();
   bool isAborting() const { return aborting_ && !aborting_->load(); }
+  // Tells the communicator of memory that its operations find operands in, and
+  // that they do no longer.
+  Status add(void *memory, uint64_t bytes);
+  void remove(void *memory);
 
   Status begin() override;
   Status end() override;
@@ -166,12 +114,13 @@ private:
   std::mutex mutex_; // of comm_ against the watcher
   ncclComm_t comm_ = nullptr;
   std::atomic<bool> ready_{false};
+  std::map<void *, void *> handles_;            // of memory that it was told of
   std::shared_ptr<std::atomic<bool>> aborting_; // set when it is done
 };
 
-class NcclWorld : public ProcessWorld, public DenseLinks {
+class NcclWorld : public ProcessWorld, public DenseLinks, private MemorySource {
 public:
-  NcclWorld(std::unique_ptr<Store> store, std::shared_ptr<const Api> api)
+  NcclWorld(std::unique_ptr<Store> store, std::shared_ptr<const NcclApi> api)
       : ProcessWorld(std::move(store)), api_(std::move(api)),
         watcher_([this] { watch(); }) {}
   ~NcclWorld() override {
@@ -187,8 +136,8 @@ public:
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     links_.clear();
   }
-  const std::shared_ptr<const Api> &sharedApi() const { return api_; }
-  const Api &api() const { return *api_; }
+  const std::shared_ptr<const NcclApi> &sharedApi() const { return api_; }
+  const NcclApi &api() const { return *api_; }
 
   Result<std::unique_ptr<Communicator>>
   communicator(int, Backend &backend) override {
@@ -200,6 +149,11 @@ public:
     device_ = cuda->device();
     return denseCommunicator(*this, backend);
   }
+
+  // NCCL's own memory, of which all communicators are told: they send from
+  // where operands lie, to where they are wanted, instead of through buffers of
+  // their own, where links and switches can do that.
+  MemorySource *memory() override { return this; }
 
   int rank() const override { return store_->rank(); }
   int size() const override { return store_->size(); }
@@ -250,8 +204,10 @@ public:
     const std::string name =
         fmt::format("nccl {} {}", fmt::join(members, ","), purpose);
     NcclLink *link = nullptr;
+    std::map<void *, uint64_t> memory;
     {
       std::lock_guard lock(mutex_);
+      memory = memory_;
       auto &slot = links_[name];
       if (slot)
         return static_cast<DenseLink *>(slot.get());
@@ -280,10 +236,51 @@ public:
       ++me;
     MERAK_RETURN_IF_ERROR(link->init(id, static_cast<int>(members.size()), me,
                                      narrow ? narrowBlocks_ : wideBlocks_));
+    for (const auto &[begin, size] : memory)
+      MERAK_RETURN_IF_ERROR(link->add(begin, size));
     return static_cast<DenseLink *>(link);
   }
 
 private:
+  // Where no memory is registered (NCCL_LOCAL_REGISTER=0), or shared
+  // (NCCL_CUMEM_ENABLE=0), this is memory as any other.
+  Result<void *> allocate(uint64_t bytes) override {
+    MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
+    void *memory = nullptr;
+    MERAK_RETURN_IF_ERROR(
+        api_->check(api_->MemAlloc(&memory, std::max<uint64_t>(bytes, 1)),
+                    fmt::format("cannot allocate {} bytes for NCCL on {}",
+                                bytes, device_->info().name)
+                        .c_str()));
+    Status status = device_->clear(memory, bytes, nullptr);
+    if (status.ok())
+      status = device_->synchronize(nullptr);
+    {
+      std::lock_guard lock(mutex_);
+      memory_[memory] = bytes;
+      for (auto &[name, link] : links_)
+        if (status.ok())
+          status = link->add(memory, bytes);
+    }
+    if (status.ok())
+      return memory;
+    release(memory);
+    return status;
+  }
+
+  // What kernels of an aborted run still read ends with the process: unmapping
+  // it does not wait for them.
+  void release(void *memory) override {
+    {
+      std::lock_guard lock(mutex_);
+      memory_.erase(memory);
+      for (auto &[name, link] : links_)
+        link->remove(memory);
+    }
+    if (!aborted() && device_->freeBytes().ok())
+      api_->MemFree(memory);
+  }
+
   void watch() {
     while (!stop_) {
       std::this_thread::sleep_for(kPoll);
@@ -297,18 +294,44 @@ private:
     }
   }
 
-  std::shared_ptr<const Api> api_;
+  std::shared_ptr<const NcclApi> api_;
   std::shared_ptr<cuda::Device> device_; // outlives the communicators
   std::mutex mutex_;
   std::map<std::string, std::unique_ptr<NcclLink>> links_;
+  std::map<void *, uint64_t> memory_;     // bytes
   int narrowBlocks_ = 0, wideBlocks_ = 0; // of a kernel; 0: not known
   std::atomic<bool> stop_{false};
   std::thread watcher_;
 };
 
 NcclLink::~NcclLink() {
+  while (!handles_.empty())
+    remove(handles_.begin()->first);
   if (comm_)
     world_.api().CommDestroy(comm_);
+}
+
+Status NcclLink::add(void *memory, uint64_t bytes) {
+  if (!ready_ || bytes == 0)
+    return {};
+  {
+    std::lock_guard lock(mutex_);
+    if (comm_)
+      MERAK_RETURN_IF_ERROR(world_.api().check(
+          world_.api().CommRegister(comm_, memory, bytes, &handles_[memory]),
+          "ncclCommRegister"));
+  }
+  return settle("ncclCommRegister");
+}
+
+void NcclLink::remove(void *memory) {
+  std::lock_guard lock(mutex_);
+  auto found = handles_.find(memory);
+  if (found == handles_.end())
+    return;
+  if (comm_ && found->second)
+    world_.api().CommDeregister(comm_, found->second);
+  handles_.erase(found);
 }
 
 // Communicators do not block: a call that has to wait for others says that it
@@ -318,7 +341,7 @@ Status NcclLink::init(const ncclUniqueId &id, int members, int me, int blocks) {
   config.blocking = 0;
   if (blocks > 0)
     config.maxCTAs = blocks;
-  const Api &api = world_.api();
+  const NcclApi &api = world_.api();
   {
     std::lock_guard lock(mutex_);
     MERAK_RETURN_IF_ERROR(
@@ -337,7 +360,7 @@ Status NcclLink::settle(const char *what) {
       if (!comm_)
         break;
       ncclResult_t state = ncclSuccess;
-      const Api &api = world_.api();
+      const NcclApi &api = world_.api();
       MERAK_RETURN_IF_ERROR(
           api.check(api.CommGetAsyncError(comm_, &state), what));
       MERAK_RETURN_IF_ERROR(api.check(state, what));
@@ -458,21 +481,6 @@ Status NcclLink::receive(void *out, int64_t count, planpb::DType type, int peer,
 
 } // namespace
 
-std::string ncclVersions() {
-  const std::string built = fmt::format("NCCL: built with {}.{}.{}", NCCL_MAJOR,
-                                        NCCL_MINOR, NCCL_PATCH);
-  cuda::Library library;
-  if (Status status = library.open(libraryNames(), "NCCL"); !status.ok())
-    return built + ", not found: " + status.messages().front();
-  auto get = reinterpret_cast<decltype(&::ncclGetVersion)>(
-      library.symbol("ncclGetVersion"));
-  int version = 0;
-  if (!get || get(&version) != ncclSuccess)
-    return built + ", found, of no known version";
-  return fmt::format("{}, found {}.{}.{}", built, version / 10000,
-                     version / 100 % 100, version % 100);
-}
-
 Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store) {
   // Steps are captured (runtime/core/StepGraph.h), each rank in an order of its
   // own: registering buffers then would wait for the other ranks.
@@ -486,7 +494,7 @@ Result<std::unique_ptr<World>> openNcclWorld(std::unique_ptr<Store> store) {
         fmt::format("NCCL_LAUNCH_ORDER_IMPLICIT is {}, but ranks launch in "
                     "different orders: unset it",
                     order));
-  auto api = std::make_shared<Api>();
+  auto api = std::make_shared<NcclApi>();
   MERAK_RETURN_IF_ERROR(api->open());
   return std::unique_ptr<World>(
       std::make_unique<NcclWorld>(std::move(store), std::move(api)));

@@ -258,7 +258,7 @@ Meetings meet(uint64_t seed, CommSpec::Kind kind,
     ASSERT_TRUE(prepared.ok()) << prepared.status().str();
     auto &endpoint = endpoints[rank] = std::move(*prepared);
     backends[rank]->askWorkspace(streams[rank], endpoint->workspace);
-    ASSERT_TRUE(backends[rank]->takeWorkspaces().ok());
+    ASSERT_TRUE(backends[rank]->takeWorkspaces(nullptr).ok());
     const Stream stream = CudaBackend::native(streams[rank]);
     for (int i = 0; i < 2; ++i) {
       EXPECT_TRUE(device->copy(own.x, own.fill[2 * i], 16, stream).ok());

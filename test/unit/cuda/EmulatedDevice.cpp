@@ -270,6 +270,11 @@ Status EmulatedDevice::wait(Stream stream, Event event) {
   return queues_ && !captures_.captures(stream) ? queues_->wait(stream, event)
                                                 : Status();
 }
+void EmulatedDevice::advance() {
+  if (queues_)
+    queues_->advance();
+}
+
 Status EmulatedDevice::synchronizeEvent(Event event) {
   MERAK_RETURN_IF_ERROR(captures_.hostWaitsFor(event));
   return queues_ ? queues_->synchronizeEvent(event) : Status();

@@ -58,6 +58,7 @@ public:
   Status record(Event event, Stream stream) override;
   Status wait(Stream stream, Event event) override;
   Status synchronizeEvent(Event event) override;
+  void advance(); // something is done that may be, by itself
   Result<Event> createTimer() override;
   Result<double> elapsed(Event from, Event to) override;
   Status beginCapture(Stream stream) override;

@@ -87,6 +87,11 @@ void EmulatedStreams::waitForOthers() {
   mutex_.lock();
 }
 
+void EmulatedStreams::advance() {
+  std::lock_guard lock(mutex_);
+  waitForOthers();
+}
+
 bool EmulatedStreams::force(Stream stream, const Mark *until, bool waits) {
   Queue &own = queue(stream);
   while (until ? !until->passed : !own.items.empty()) {

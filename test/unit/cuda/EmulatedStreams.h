@@ -54,6 +54,9 @@ public:
   // need not be done as soon as its thread has nothing more for it.
   Status synchronize(Stream stream);
   Status synchronizeEvent(Event event);
+  // The host waits for other processes, in a library: something is done
+  // meanwhile that may be.
+  void advance();
   // For all streams.
   void drain();
   void forget(Event event);

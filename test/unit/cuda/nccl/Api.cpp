@@ -36,10 +36,12 @@ void report() {
   const Counts &all = counts();
   std::fprintf(file,
                "{\"opened\": %d, \"used\": %d, \"ended\": %d, \"aborted\": %d, "
-               "\"operations\": %lld, \"launches\": %lld}\n",
+               "\"operations\": %lld, \"launches\": %lld, \"calls\": %lld, "
+               "\"registered\": %lld}\n",
                all.opened.load(), all.used.load(), all.ended.load(),
                all.aborted.load(), (long long)all.operations,
-               (long long)all.launches);
+               (long long)all.launches, (long long)all.calls,
+               (long long)all.registered);
   std::fclose(file);
 }
 
@@ -57,12 +59,6 @@ ncclResult_t wrong(const std::string &what) {
   return ncclInvalidUsage;
 }
 
-std::shared_ptr<Comm> commOf(ncclComm_t handle) {
-  std::lock_guard lock(opened().mutex);
-  if (opened().live.count(handle) == 0)
-    return nullptr;
-  return *reinterpret_cast<std::shared_ptr<Comm> *>(handle);
-}
 // Takes the handle away.
 std::shared_ptr<Comm> close(ncclComm_t handle) {
   std::lock_guard lock(opened().mutex);
@@ -82,6 +78,11 @@ ncclResult_t add(ncclComm_t handle, cudaStream_t stream, Call call) {
                          describe(record));
   if (record.kind == CallRecord::Receive ? !call.out : !call.in)
     return comm->misused("a null pointer");
+  const size_t bytes = record.count * sizeOf(record.type);
+  call.known = (!call.in || comm->knows(call.in, bytes)) &&
+               (!call.out || comm->knows(call.out, bytes));
+  ++counts().calls;
+  counts().registered += call.known;
   if (group.depth == 0)
     return comm->launch(comm, {call}, stream);
   if (group.comm && (group.comm != comm || group.stream != stream))
@@ -98,6 +99,13 @@ CallRecord record(CallRecord::Kind kind, size_t count, ncclDataType_t type,
 }
 
 } // namespace
+
+std::shared_ptr<Comm> commOf(ncclComm_t handle) {
+  std::lock_guard lock(opened().mutex);
+  if (opened().live.count(handle) == 0)
+    return nullptr;
+  return *reinterpret_cast<std::shared_ptr<Comm> *>(handle);
+}
 
 StandInDevice *&device() {
   static StandInDevice *device = nullptr;
@@ -238,6 +246,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state) {
   if (!comm)
     return wrong("the state of a communicator that has ended");
   *state = comm->poll(comm);
+  if (comm->isMeeting())
+    device()->advance();
   return ncclSuccess;
 }
 

@@ -67,13 +67,20 @@ ncclResult_t Comm::poll(const std::shared_ptr<Comm> &self) {
     open_ = open();
     if (open_)
       state_ = ncclSuccess;
-  } else if (--polls_ <= 0) {
+  } else if (--polls_ <= 0 && !(meeting_ = meets_ && !allAsked())) {
     state_ = ncclSuccess;
     if (const ncclResult_t result = enqueue(self, std::move(asked_));
         result != ncclSuccess)
       fail(result);
   }
   return state_;
+}
+
+bool Comm::allAsked() const {
+  for (int i = 0; i < members; ++i)
+    if (region->slot(i).asked < region->slot(me).asked)
+      return false;
+  return true;
 }
 
 ncclResult_t Comm::misused(const std::string &why) {
@@ -113,6 +120,10 @@ ncclResult_t Comm::launch(const std::shared_ptr<Comm> &self,
   if (waits)
     return enqueue(self, std::move(calls));
   // What does not block is launched by a thread of NCCL, some time later.
+  // NCCL may compare where registered operands lie on all members.
+  meets_ = std::any_of(calls.begin(), calls.end(),
+                       [](const Call &call) { return call.known; });
+  region->slot(me).asked += meets_;
   asked_ = std::move(calls);
   polls_ = 3;
   state_ = ncclInProgress;
@@ -152,6 +163,7 @@ void Comm::abort() {
     aborted_ = true;
     asked_.clear();
     held_.clear();
+    forget();
   }
   while (operations > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -160,13 +172,16 @@ void Comm::abort() {
 
 std::string Comm::end() {
   std::lock_guard lock(mutex_);
-  const bool held = operations > 0;
+  const bool held = operations > 0, knew = !known_.empty();
+  forget();
   aborted_ = true;
   ++counts().ended;
   if (held)
     return "a communicator ends that streams or graphs hold operations of";
   if (state_ == ncclInProgress)
     return "a communicator ends while a call is in progress";
+  if (knew)
+    return "a communicator ends that still knows memory";
   return "";
 }
 

@@ -5,6 +5,7 @@
 #include "test/unit/cuda/nccl/StandIn.h"
 
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <nccl.h>
 
@@ -14,9 +15,12 @@ struct Call {
   CallRecord record;
   const void *in = nullptr;
   void *out = nullptr;
+  bool known = false; // its operands lie in memory of its communicator's
 };
 
 class Comm;
+// The communicator of a handle; null if it has ended.
+std::shared_ptr<Comm> commOf(ncclComm_t handle);
 
 // The calls of one group. Captured ones run again and again.
 class Operation {
@@ -46,6 +50,7 @@ struct Counts {
   std::atomic<int> opened{0}, used{0}, ended{0}, aborted{0};
   std::atomic<int> blocks{0}; // of all communicators that are open
   std::atomic<int64_t> operations{0}, launches{0};
+  std::atomic<int64_t> calls{0}, registered{0}; // those of registered memory
 };
 
 // The library's own state.
@@ -75,10 +80,17 @@ public:
   // The calls of a group.
   ncclResult_t launch(const std::shared_ptr<Comm> &self,
                       std::vector<Call> calls, void *stream);
+  // Whether what was asked for last waits for other members.
+  bool isMeeting() const { return meeting_; }
   // Makes everything end; returns when nothing holds operations any more.
   void abort();
   // Afterwards it is of no use. What is wrong with that or nothing.
   std::string end();
+  // Memory that operands lie in (ncclCommRegister). What is wrong or nothing.
+  std::string add(char *memory, size_t bytes);
+  std::string remove(const void *memory);
+  // Whether it lies in such memory.
+  bool knows(const void *memory, size_t bytes);
   // Something is wrong with its use.
   ncclResult_t misused(const std::string &why);
   // Since a member failed or does not agree.
@@ -100,6 +112,8 @@ public:
 
 private:
   bool open();
+  bool allAsked() const;
+  void forget(); // the memory that it was told of
   ncclResult_t enqueue(const std::shared_ptr<Comm> &self,
                        std::vector<Call> calls);
 
@@ -108,7 +122,10 @@ private:
   std::atomic<bool> aborted_{false}, failed_{false};
   std::atomic<ncclResult_t> state_{ncclInProgress};
   std::vector<Call> asked_, held_; // to be enqueued; to come later (a fault)
+  std::map<const char *, size_t> known_; // bytes of memory
   int polls_ = 0;
+  std::atomic<bool> meeting_{false};
+  bool meets_ = false;     // what is asked for waits until all members ask
   void *stream_ = nullptr; // all its operations are on
   int64_t launched_ = 0;   // operations
   bool used_ = false;

@@ -36,6 +36,7 @@ struct CallRecord {
 struct Slot {
   std::atomic<int32_t> blocks{0};    // thread blocks; set before the next
   std::atomic<int32_t> members{0};   // that the member expects; 0: not joined
+  std::atomic<uint64_t> asked{0};    // operations that wait until all ask
   std::atomic<uint64_t> posted{0};   // operations that it has begun
   std::atomic<uint64_t> finished{0}; // operations that it has ended
   uint64_t calls = 0;                // of the operation posted last

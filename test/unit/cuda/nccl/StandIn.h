@@ -3,13 +3,15 @@
 // it as it would open NCCL (MERAK_NCCL_LIBRARY), so that ranks run as they do
 // on GPUs, with nothing but the kernels of both libraries replaced.
 //
-// It is stricter than NCCL. An operation begins when its stream comes to it and
-// ends when all members have begun theirs, also a send. What NCCL answers with
-// a hang or with wrong numbers is an error with a sentence: members that ask
-// for different operations, counts or types, or in another order; a
-// communicator used by two streams, by one that is not of the highest priority,
-// before it is open, while a call is in progress, or after its end;
-// communicators whose kernels may not fit on the device at once.
+// It is stricter than NCCL. What is asked for on registered memory is in
+// progress on the host until all members have asked. An operation begins when
+// its stream comes to it and ends when all members have begun theirs, also a
+// send. What NCCL answers with a hang or with wrong numbers is an error with a
+// sentence: members that ask for different operations, counts or types, or in
+// another order; a communicator used by two streams, by one that is not of the
+// highest priority, before it is open, while a call is in progress, or after
+// its end; communicators whose kernels may not fit on the device at once;
+// memory that is given back while communicators know it.
 //
 //   MERAK_NCCL_LATE     seconds by which this process joins communicators late
 //   MERAK_NCCL_FAULT    of one operation of the communicator that this process
@@ -45,6 +47,8 @@ public:
   // Whether the stream may communicate: it has the highest priority, or is the
   // first one, on which collectives stand between what computes.
   virtual bool isUrgent(void *stream) = 0;
+  // The host waits for other processes: the device goes on.
+  virtual void advance() = 0;
   virtual int processors() = 0; // each holds one thread block of an operation
   virtual void *allocate(size_t bytes) = 0; // null: none left
   virtual void release(void *memory) = 0;

@@ -48,6 +48,8 @@ std::string DeviceOfStandIn::enqueue(void *stream, StandInWork work) {
       .str();
 }
 
+void DeviceOfStandIn::advance() { device_->advance(); }
+
 void *DeviceOfStandIn::allocate(size_t bytes) {
   auto memory = device_->allocate(bytes);
   return memory.ok() ? *memory : nullptr;

@@ -16,6 +16,7 @@ public:
            device_->priority(stream) == Priority::High;
   }
   int processors() override { return device_->info().processors; }
+  void advance() override;
   void *allocate(size_t bytes) override;
   void release(void *memory) override { device_->release(memory); }
   void reduce(const std::vector<const void *> &parts, int64_t count, int type,

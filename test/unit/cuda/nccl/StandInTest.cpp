@@ -191,6 +191,35 @@ TEST_F(NcclStandIn, CommunicatorsEndWhenNothingIsUnderWay) {
   members[0].comm = nullptr;
 }
 
+TEST_F(NcclStandIn, MemoryIsForgottenBeforeItIsReleased) {
+  open();
+  void *memory = nullptr, *handle = nullptr;
+  ASSERT_EQ(MERAK_FUNCTION(MemAlloc)(&memory, 4096), ncclSuccess);
+  auto tell = [&](void *begin, size_t bytes) {
+    return MERAK_FUNCTION(CommRegister)(members[0].comm, begin, bytes, &handle);
+  };
+  EXPECT_EQ(tell(memory, 4096), ncclInvalidUsage);
+  EXPECT_EQ(complaint(), "memory for a communicator that is not open yet");
+  EXPECT_EQ(settled(0), ncclSuccess);
+  for (auto [begin, bytes] : {std::pair<void *, size_t>{memory, 4097},
+                              {members[0].in, sizeof(members[0].in)}}) {
+    EXPECT_EQ(tell(begin, bytes), ncclInvalidUsage);
+    EXPECT_EQ(complaint(),
+              "a communicator is told of memory that is not NCCL's");
+  }
+  EXPECT_EQ(tell(memory, 4096), ncclSuccess);
+  EXPECT_EQ(tell(memory, 4096), ncclInvalidUsage);
+  EXPECT_EQ(complaint(), "a communicator is told of memory that it knows");
+  EXPECT_EQ(MERAK_FUNCTION(MemFree)(memory), ncclInvalidUsage);
+  EXPECT_EQ(complaint(), "the release of memory that communicators still know");
+  EXPECT_EQ(MERAK_FUNCTION(CommDestroy)(members[0].comm), ncclInvalidUsage);
+  EXPECT_EQ(complaint(), "a communicator ends that still knows memory");
+  members[0].comm = nullptr;
+  EXPECT_EQ(MERAK_FUNCTION(MemFree)(memory), ncclSuccess);
+  EXPECT_EQ(MERAK_FUNCTION(MemFree)(memory), ncclInvalidUsage);
+  EXPECT_EQ(complaint(), "the release of memory that is not NCCL's");
+}
+
 TEST_F(NcclStandIn, GroupsBeginBeforeTheyEnd) {
   EXPECT_EQ(MERAK_FUNCTION(GroupEnd)(), ncclInvalidUsage);
   EXPECT_EQ(complaint(), "the end of a group that did not begin");
