@@ -21,6 +21,7 @@ report_options() {
   export ASAN_OPTIONS=$common:detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0
   export UBSAN_OPTIONS=print_stacktrace=1
   export TSAN_OPTIONS=$common:halt_on_error=1:second_deadlock_stack=1
+  TSAN_OPTIONS+=:suppressions=$root/scripts/lib/tsan-suppressions.txt
   export MERAK_SANITIZE_KERNELS=${kernels[$1]}
 }
 
