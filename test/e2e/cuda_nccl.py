@@ -10,6 +10,8 @@ equal   plans of every kind of mesh give the bits of ranks in one process on the
         twice
 form    the same of plans in the form of GPUs (cuda_emulated.py)
 exact   models whose sums are exact give the bits of the CPU
+plain   the same where communicators are told of no memory, which also holds
+separate  for --arena=separate
 late    a rank that comes late holds nobody up for good
 lost    a rank that fails, hangs or is killed, and a communicator that fails: the
         others end with its name
@@ -61,6 +63,7 @@ OTHERS = [
     ("form", "pp=2,dp=2", "bf16", ["--zero=2"]),
     ("exact", "columns"), ("exact", "experts"), ("exact", "tokens and heads"),
     ("exact", "half stored"),
+    ("plain", "pp=2,tp=2"), ("separate", "dp=2"),
     ("late", "dp=2"), ("late", "pp=2,dp=2"),
     ("lost", "1:2:fail", "dp=2,tp=2", "rank 1 on host HOST · step 2", (1,), "off"),
     ("lost", "1:4:fail", "dp=2,tp=2", "rank 1 on host HOST · step 4", (1,), "auto"),
@@ -164,10 +167,10 @@ class Needed:
         return len(self.programs[self.program_of[rank]])
 
 
-def opened(tools, plan, sizes):
+def opened(tools, plan, sizes, registered=True):
     """Communicators of each rank: as many as its plan needs, each of which was
     used and came to its end; all their operands, also those packed on the way,
-    lay in memory that they were told of."""
+    lay in memory that they were told of, or none did."""
     text, _ = tools.run("merak-plan", "print", plan)
     needed, found = Needed(text, sizes), []
     for rank in sorted(needed.program_of):
@@ -176,7 +179,8 @@ def opened(tools, plan, sizes):
         if not (report["opened"] == report["used"] == report["ended"] > 0 and
                 report["aborted"] == 0 and report["opened"] == needed[rank]):
             raise Failed(f"rank {rank}: {report}, {needed[rank]} are needed")
-        if not report["registered"] == report["calls"] > 0:
+        known = report["calls"] if registered else 0
+        if report["registered"] != known or report["calls"] == 0:
             raise Failed(f"rank {rank}: {report}")
         found.append(report["opened"])
     return found
@@ -232,6 +236,28 @@ def exact(row, tools):
     found = trained(tools, count(mesh), plan, data, "off", steps)
     compare(found, together(tools, plan, data, "merak-run", steps))
     return f"identical, communicators {opened(tools, plan, matrix.degrees(mesh))}"
+
+
+def plain(mesh, tools):
+    """Operands in memory that communicators were not told of."""
+    plan, data = compile_case(tools, "gpt2-tiny", mesh, "half", "1f1b",
+                              ["--sequence-parallel=on"])
+    expected = together(tools, plan, data)
+    compare(trained(tools, count(mesh), plan, data, "auto", extra=lambda rank: {
+        "NCCL_LOCAL_REGISTER": "0"}), expected)
+    found = opened(tools, plan, matrix.degrees(mesh), registered=False)
+    return f"communicators {found}"
+
+
+def separate(mesh, tools):
+    """Neither buffers between red zones nor what is packed beside them."""
+    plan, data = compile_case(tools, "mlp-ce", mesh, "half", "1f1b", [])
+    for rank, end in enumerate(apart(tools, count(mesh), plan, data, "--steps=1",
+                                     "--arena=separate")):
+        if end.code != 0 or "libnccl" in end.errors:
+            raise Failed(f"rank {rank}: {harness.last_lines(end.errors)}")
+    found = opened(tools, plan, matrix.degrees(mesh), registered=False)
+    return f"communicators {found}"
 
 
 def late(mesh, tools):

@@ -153,7 +153,10 @@ public:
   // NCCL's own memory, of which all communicators are told: they send from
   // where operands lie, to where they are wanted, instead of through buffers of
   // their own, where links and switches can do that.
-  MemorySource *memory() override { return this; }
+  MemorySource *memory() override {
+    const char *text = std::getenv("NCCL_LOCAL_REGISTER");
+    return text && std::strcmp(text, "0") == 0 ? nullptr : this;
+  }
 
   int rank() const override { return store_->rank(); }
   int size() const override { return store_->size(); }
@@ -242,8 +245,6 @@ public:
   }
 
 private:
-  // Where no memory is registered (NCCL_LOCAL_REGISTER=0), or shared
-  // (NCCL_CUMEM_ENABLE=0), this is memory as any other.
   Result<void *> allocate(uint64_t bytes) override {
     MERAK_RETURN_IF_ERROR(device_->freeBytes().status());
     void *memory = nullptr;
