@@ -44,10 +44,7 @@ std::set<uint32_t> RankProgram::communicatingStreams() const {
   std::set<uint32_t> streams;
   for (const planpb::Procedure &procedure : proto_->procedures())
     for (const Instruction &instruction : procedure.instructions())
-      if (instruction.stream() > 0 &&
-          (instruction.kind() == Instruction::COLLECTIVE ||
-           instruction.kind() == Instruction::SEND ||
-           instruction.kind() == Instruction::RECV))
+      if (instruction.stream() > 0 && communicates(instruction))
         streams.insert(instruction.stream());
   return streams;
 }

@@ -9,16 +9,6 @@ namespace merak::runtime {
 
 using planpb::Instruction;
 
-namespace {
-
-bool communicates(const Op &op) {
-  const Instruction::Kind kind = op.instruction->kind();
-  return kind == Instruction::COLLECTIVE || kind == Instruction::SEND ||
-         kind == Instruction::RECV;
-}
-
-} // namespace
-
 // Enqueues a step from one thread: each stream as far as it gets, then the
 // next, until all are through. What communicates comes in the order of all
 // ranks: a library may wait in it until the others have enqueued theirs.
@@ -93,7 +83,7 @@ private:
     const std::vector<LaneCall> &calls = program_.laneCalls(int(lane));
     if (at.call >= calls.size() || !at.begun ||
         at.op >= calls[at.call].ops->size() ||
-        !communicates(*(*calls[at.call].ops)[at.op]))
+        !communicates(*(*calls[at.call].ops)[at.op]->instruction))
       return Status::error("instructions that wait for each other");
     const LaneCall &call = calls[at.call];
     const Place place{&call, (*call.ops)[at.op], program_.stream(int(lane))};
@@ -120,7 +110,7 @@ private:
       }
       for (; at.op < call.ops->size(); ++at.op) {
         Op &op = *(*call.ops)[at.op];
-        if (communicates(op) ||
+        if (communicates(*op.instruction) ||
             (op.instruction->kind() == Instruction::WAIT &&
              !events_[program_.eventInstance(call.call, op)]))
           return moved;

@@ -18,6 +18,12 @@ std::string peerKey(const google::protobuf::RepeatedPtrField<Axis> &peer) {
 
 } // namespace
 
+bool communicates(const Instruction &instruction) {
+  return instruction.kind() == Instruction::SEND ||
+         instruction.kind() == Instruction::RECV ||
+         instruction.kind() == Instruction::COLLECTIVE;
+}
+
 std::string transferStreams(const LoadedPlan &plan, const RankMap &ranks,
                             int rank, const Instruction &transfer) {
   const bool sends = transfer.kind() == Instruction::SEND;

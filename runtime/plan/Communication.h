@@ -14,6 +14,9 @@
 
 namespace merak {
 
+// Whether ranks meet in it: a transfer or a collective.
+bool communicates(const planpb::Instruction &instruction);
+
 // One execution of an instruction.
 struct CommStep {
   int call, instruction;

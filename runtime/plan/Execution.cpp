@@ -186,9 +186,7 @@ void Execution::advance(int rankClass, int stream) {
         break;
       double time = std::max(state.time, event->second);
       step(rankClass, stream, time, time);
-    } else if (instruction.kind() == Instruction::SEND ||
-               instruction.kind() == Instruction::RECV ||
-               instruction.kind() == Instruction::COLLECTIVE) {
+    } else if (communicates(instruction)) {
       meet(rankClass, stream);
       break;
     } else {
@@ -375,9 +373,7 @@ std::vector<uint32_t> communicationOrder(const LoadedPlan &plan, int rank) {
     const Instruction &instruction =
         program.procedures(int(program.calls(span.call).procedure()))
             .instructions(span.instruction);
-    if (instruction.kind() == Instruction::COLLECTIVE ||
-        instruction.kind() == Instruction::SEND ||
-        instruction.kind() == Instruction::RECV)
+    if (communicates(instruction))
       order.push_back(instruction.stream());
   };
   Execution execution(

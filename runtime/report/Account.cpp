@@ -1,5 +1,6 @@
 #include "runtime/report/Account.h"
 
+#include "runtime/plan/Communication.h"
 #include "runtime/report/Costs.h"
 #include "runtime/report/Simulate.h"
 

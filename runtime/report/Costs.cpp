@@ -28,11 +28,6 @@ double instructionBytes(const Program &program, const Instruction &inst) {
          operandBytes(program, inst.outputs());
 }
 
-bool communicates(const Instruction &inst) {
-  return inst.kind() == Instruction::SEND || inst.kind() == Instruction::RECV ||
-         inst.kind() == Instruction::COLLECTIVE;
-}
-
 std::string communicationKind(const Instruction &inst) {
   return inst.kind() == Instruction::COLLECTIVE ? opName(inst)
                                                 : kindName(inst.kind());

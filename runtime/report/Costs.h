@@ -47,8 +47,6 @@ public:
 // its operands.
 double instructionBytes(const planpb::Program &program,
                         const planpb::Instruction &instruction);
-// Whether ranks meet in it.
-bool communicates(const planpb::Instruction &instruction);
 // "all_reduce", "send".
 std::string communicationKind(const planpb::Instruction &instruction);
 // Axes of the group, "dp,tp", or where the peer is, "pp=1".

@@ -126,11 +126,6 @@ private:
         .procedures(event.procedure)
         .instructions(event.instruction);
   }
-  static bool communicates(const Instruction &inst) {
-    return inst.kind() == Instruction::SEND ||
-           inst.kind() == Instruction::RECV ||
-           inst.kind() == Instruction::COLLECTIVE;
-  }
 
   // The k-th use of a channel, or of a group, on one rank meets the k-th on
   // the others: it begins when the last of them does.

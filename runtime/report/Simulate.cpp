@@ -1,4 +1,5 @@
 #include "runtime/report/Simulate.h"
+#include "runtime/plan/Communication.h"
 #include "runtime/plan/Execution.h"
 #include "runtime/plan/Links.h"
 #include "runtime/plan/Print.h"

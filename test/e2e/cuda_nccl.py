@@ -10,8 +10,8 @@ equal   plans of every kind of mesh give the bits of ranks in one process on the
         twice
 form    the same of plans in the form of GPUs (cuda_emulated.py)
 exact   models whose sums are exact give the bits of the CPU
-plain   the same where communicators are told of no memory, which also holds
-separate  for --arena=separate
+plain   NCCL_LOCAL_REGISTER=0: the same bits where communicators know no memory
+separate  --arena=separate: they know none either
 late    a rank that comes late holds nobody up for good
 lost    a rank that fails, hangs or is killed, and a communicator that fails: the
         others end with its name
