@@ -41,6 +41,7 @@ struct CompilerOptions {
   Optimizer optimizer;
   bool optimizerGiven = false; // else a model's own is taken
   double gradClip = 0;
+  std::string sparse = "off"; // gradients of tables: "off", "lazy", "exact"
   bool gradOverlap = true; // reductions of gradients beside the backward pass
   // Bytes of gradients that one collective reduces; none: what links make worth
   // while, 0: each gradient by itself.

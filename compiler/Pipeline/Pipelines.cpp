@@ -50,6 +50,10 @@ void merak::buildGraphPipeline(OpPassManager &manager,
   manager.addPass(
       createLowerPrecision({options.precision == "bf16", options.train}));
   manager.addPass(createDifferentiate({options.train}));
+  if (options.train && options.sparse != "off")
+    manager.addPass(createSparseUpdates(
+        {options.sparse, options.optimizer.restsWithoutGradient(),
+         options.optimizerGiven}));
 }
 
 void merak::buildStagePipeline(OpPassManager &manager,

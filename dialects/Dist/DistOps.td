@@ -158,4 +158,26 @@ def Dist_ShardSliceOp : Dist_FactorOp<"shard_slice"> {
     ```
   }];
 }
+def Dist_PlaceOp : Dist_FactorOp<"place"> {
+  let summary = "this device's part of one factor of a dimension, among zeros";
+  let description = [{
+    Dimension `dim` of x is major x part x minor; y has in its place major x
+    factor x minor, in which the part lies where the device's coordinates on
+    `axes` say and all else is zero: the adjoint of `shard_slice`, a summand of
+    the whole. Over "mb" the sum is that of `accumulate`, which puts the parts of
+    all microbatches side by side. Before `localize` x and y have the global type
+    and differ in layout only.
+
+    *Constraints:* at least one axis, none twice; x and y have one element type
+    and differ in dimension `dim` only, of which y is a multiple of x; major and
+    minor are at least 1 and their product divides that dimension of x.
+
+    *Lifespan:* made when the strategy is applied, becomes an instruction in the
+    memory phase.
+
+    ```mlir
+    %y = dist.place %x over ["mb"] dim 0 major 1 minor 1 : tensor<4x64xf32> to tensor<8x64xf32>
+    ```
+  }];
+}
 #endif

@@ -157,6 +157,7 @@ LogicalResult AllReduceOp::verify() { return verifyAxes(*this, getAxes()); }
 LogicalResult AllGatherOp::verify() {
   return verifyFactor(*this, getX(), getY());
 }
+LogicalResult PlaceOp::verify() { return verifyFactor(*this, getX(), getY()); }
 LogicalResult ReduceScatterOp::verify() {
   return verifyFactor(*this, getY(), getX());
 }

@@ -170,11 +170,14 @@ def Pipe_StoreOp : Pipe_Op<"store", [MemoryEffects<[MemWrite]>, HasParent<"Actio
   let assemblyFormat = "$operand `to` $value (`accumulate` $accumulate^)? attr-dict `:` type($operand)";
 }
 
-def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>, HasParent<"ActionOp">, SymbolUser]> {
+def Pipe_UpdateOp : Pipe_Op<"update", [AttrSizedOperandSegments, MemoryEffects<[MemRead, MemWrite]>, HasParent<"ActionOp">, SymbolUser]> {
   let summary = "one optimizer step on a parameter and its states, in place";
   let description = [{
     `clip` is a scalar factor on the gradient; where it is not finite nothing
-    changes. `states` are, in this order:
+    changes. With `ids` the gradient is row-sparse (`train.coalesce`): the step is
+    taken on the rows of the parameter and its states that they name, and all
+    others stay as they are. `split_axis` is, as of `train.gather`, the mesh
+    axis whose coordinate says which rows are here. `states` are, in this order:
 
     | optimizer | states |
     |---|---|
@@ -184,7 +187,8 @@ def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>, HasPa
 
     *Constraints:* as many states as the optimizer has; clip is a scalar;
     `parameter` names a value of kind parameter of the stage and `states` values
-    of kind state, all of the gradient's type.
+    of kind state, all of one type: the gradient's, or, with `ids`, one of which a
+    slice along the first dimension is what the gradient has behind those of ids.
 
     *Lifespan:* made from `train.update` by `cut-stages`; `convert-to-plan` makes
     the optimizer's `plan.library` of it.
@@ -201,10 +205,12 @@ def Pipe_UpdateOp : Pipe_Op<"update", [MemoryEffects<[MemRead, MemWrite]>, HasPa
     }
     ```
   }];
-  let arguments = (ins AnyRankedTensor:$gradient, Optional<AnyRankedTensor>:$clip, FlatSymbolRefAttr:$parameter,
-                       FlatSymbolRefArrayAttr:$states, Train_OptimizerAttr:$optimizer);
+  let arguments = (ins AnyRankedTensor:$gradient, Optional<AnyRankedTensor>:$clip, Optional<AnyRankedTensor>:$ids,
+                       FlatSymbolRefAttr:$parameter, FlatSymbolRefArrayAttr:$states, Train_OptimizerAttr:$optimizer,
+                       OptionalAttr<StrAttr>:$split_axis);
   let assemblyFormat = [{
-    $parameter `by` $optimizer `states` $states `gradient` $gradient (`clip` $clip^)? attr-dict `:` type(operands)
+    $parameter `by` $optimizer `states` $states `gradient` $gradient (`clip` $clip^)? (`at` $ids^)? attr-dict
+    `:` type(operands)
   }];
   let hasVerifier = 1;
 }

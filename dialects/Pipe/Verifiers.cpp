@@ -55,10 +55,17 @@ LogicalResult ActionOp::verify() {
 
 // The value of the stage that an op of an action names.
 static FailureOr<ValueOp> findValue(Operation *op, FlatSymbolRefAttr name,
+                                    SymbolTableCollection &symbols) {
+  if (auto value = symbols.lookupNearestSymbolFrom<ValueOp>(op, name))
+    return value;
+  return op->emitOpError("expected a value of the stage, found ") << name;
+}
+static FailureOr<ValueOp> findValue(Operation *op, FlatSymbolRefAttr name,
                                     Type type, SymbolTableCollection &symbols) {
-  auto value = symbols.lookupNearestSymbolFrom<ValueOp>(op, name);
-  if (!value)
-    return op->emitOpError("expected a value of the stage, found ") << name;
+  FailureOr<ValueOp> found = findValue(op, name, symbols);
+  if (failed(found))
+    return failure();
+  ValueOp value = *found;
   if (value.getType() != type)
     return op->emitOpError("expected the type of ")
            << name << ", " << value.getType() << ", found " << type;
@@ -100,11 +107,31 @@ LogicalResult pipe::UpdateOp::verify() {
   return success();
 }
 
+// A value of which a row-sparse gradient holds rows.
+static FailureOr<ValueOp> findTable(pipe::UpdateOp op, FlatSymbolRefAttr name,
+                                    SymbolTableCollection &symbols) {
+  FailureOr<ValueOp> value = findValue(op, name, symbols);
+  if (failed(value))
+    return failure();
+  auto rows = cast<RankedTensorType>(op.getGradient().getType()),
+       ids = cast<RankedTensorType>(op.getIds().getType()),
+       table = cast<RankedTensorType>(value->getType());
+  SmallVector<int64_t> shape(ids.getShape());
+  llvm::append_range(shape, table.getShape().drop_front(
+                                std::min<int64_t>(1, table.getRank())));
+  if (table.getRank() == 0 || rows != table.clone(shape))
+    return op.emitOpError("expected rows of ")
+           << name << ", " << table << ", for each of the ids, " << ids
+           << ", found " << rows;
+  return value;
+}
+
 static LogicalResult verifyUpdated(pipe::UpdateOp op, FlatSymbolRefAttr name,
                                    ValueKind kind,
                                    SymbolTableCollection &symbols) {
   FailureOr<ValueOp> value =
-      findValue(op, name, op.getGradient().getType(), symbols);
+      op.getIds() ? findTable(op, name, symbols)
+                  : findValue(op, name, op.getGradient().getType(), symbols);
   if (failed(value))
     return failure();
   if (value->getKind() != kind)
@@ -118,8 +145,10 @@ LogicalResult pipe::UpdateOp::verifySymbolUses(SymbolTableCollection &symbols) {
   if (failed(verifyUpdated(*this, getParameterAttr(), ValueKind::parameter,
                            symbols)))
     return failure();
+  Type parameter = findValue(*this, getParameterAttr(), symbols)->getType();
   for (auto state : getStates().getAsRange<FlatSymbolRefAttr>())
-    if (failed(verifyUpdated(*this, state, ValueKind::state, symbols)))
+    if (failed(verifyUpdated(*this, state, ValueKind::state, symbols)) ||
+        failed(findValue(*this, state, parameter, symbols)))
       return failure();
   return success();
 }

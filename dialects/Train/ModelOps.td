@@ -107,25 +107,33 @@ def Train_ConstantOp : Train_Op<"constant", [Pure, ConstantLike, AllTypesMatch<[
   let hasFolder = 1;
 }
 
-def Train_UpdateOp : Train_Op<"update", [AllTypesMatch<["parameter_value", "gradient"]>, DeclareOpInterfaceMethods<SymbolUserOpInterface>, Rule]> {
+def Train_UpdateOp : Train_Op<"update", [Rule, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "the optimizer's step on one parameter";
   let description = [{
     `gradient` is the sum over all uses of the parameter, over the global batch.
-    Every trained parameter has exactly one update.
+    Every trained parameter has exactly one update. With `ids` the gradient is
+    row-sparse, as `coalesce` makes it: the optimizer takes its step on these rows
+    of the parameter and of its states and leaves all others as they are.
 
-    *Constraints:* `parameter` names a `train.parameter`; its type, that of
-    `parameter_value` and that of `gradient` are one.
+    *Constraints:* `parameter` names a `train.parameter` of the type of
+    `parameter_value`. Without `ids` that is the type of `gradient`; with them the
+    gradient has the dimensions of ids, then those of the parameter behind its
+    first one, and its element type.
 
-    *Lifespan:* made by `differentiate`; outlining of stages turns it into
-    `pipe.update`.
+    *Lifespan:* made by `differentiate`, `ids` by `sparse-updates`; outlining of
+    stages turns it into `pipe.update`.
 
     ```mlir
     train.parameter @w : tensor<64x32xf32> trainable
     train.update @w : %w by %dw : tensor<64x32xf32>, tensor<64x32xf32>
+    train.update @w : %w by %rows at %ids : tensor<64x32xf32>, tensor<8x32xf32>, tensor<8xi64>
     ```
   }];
-  let arguments = (ins Tensor:$parameter_value, Tensor:$gradient, FlatSymbolRefAttr:$parameter);
-  let assemblyFormat = "$parameter `:` $parameter_value `by` $gradient attr-dict `:` type($parameter_value) `,` type($gradient)";
+  let arguments = (ins Tensor:$parameter_value, Tensor:$gradient, Optional<Integers>:$ids, FlatSymbolRefAttr:$parameter);
+  let assemblyFormat = [{
+    $parameter `:` $parameter_value `by` $gradient (`at` $ids^)? attr-dict `:` type(operands)
+  }];
+  let hasVerifier = 1;
 }
 
 def Train_TrackOp : Train_Op<"track", [AllTypesMatch<["running", "updated"]>, Rule]> {

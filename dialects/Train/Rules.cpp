@@ -60,14 +60,6 @@ static ShardingRule leafRule(Value value) {
 }
 ShardingRule ReadOp::getShardingRule() { return leafRule(getResult()); }
 ShardingRule ConstantOp::getShardingRule() { return leafRule(getResult()); }
-// Element by element, and not on partial sums: the gradient is reduced before.
-ShardingRule UpdateOp::getShardingRule() {
-  ShardingRule rule;
-  RuleTensor tensor = tensorOf(addFactors(rule, shapeOf(getGradient())));
-  rule.operands = {tensor, tensor};
-  return rule;
-}
-
 //===----------------------------------------------------------------------===//
 // Shape
 //===----------------------------------------------------------------------===//
@@ -223,6 +215,40 @@ static TableDims addTableDims(ShardingRule &rule, int row, Value table,
   for (RuleTensor *tensor : {&dims.table, &dims.rows})
     llvm::append_range(*tensor, tensorOf(after));
   return dims;
+}
+
+// Element by element, and not on partial sums: the gradient is reduced before.
+// Of a row-sparse one every rank has all rows and takes those that it holds.
+ShardingRule UpdateOp::getShardingRule() {
+  ShardingRule rule;
+  if (Value ids = getIds()) {
+    int row = rule.add(shapeOf(getParameterValue()).front());
+    rule.factors[row].ranged = true;
+    TableDims dims = addTableDims(rule, row, getParameterValue(), ids,
+                                  /*axis=*/0, /*batch=*/0, FactorKind::Whole);
+    rule.operands = {dims.table, dims.rows, dims.ids};
+    return rule;
+  }
+  RuleTensor tensor = tensorOf(addFactors(rule, shapeOf(getGradient())));
+  rule.operands = {tensor, tensor};
+  return rule;
+}
+
+// Which slices are added depends on data. The places of the sums are no
+// samples.
+ShardingRule CoalesceOp::getShardingRule() {
+  ShardingRule rule;
+  ArrayRef<int64_t> ids = shapeOf(getIds());
+  std::vector<int> from = addFactors(rule, ids, FactorKind::Whole),
+                   to = addFactors(rule, ids, FactorKind::Whole),
+                   columns = addFactors(
+                       rule, shapeOf(getDy()).drop_front(ids.size()));
+  RuleTensor dy = tensorOf(from), rows = tensorOf(to);
+  llvm::append_range(dy, tensorOf(columns));
+  llvm::append_range(rows, tensorOf(columns));
+  rule.operands = {dy, tensorOf(from)};
+  rule.results = {rows, tensorOf(to)};
+  return rule;
 }
 
 ShardingRule GatherOp::getShardingRule() {

@@ -181,6 +181,33 @@ def Train_ScatterAddOp : Train_Op<"scatter_add", [Pure, AddsInPlace, RuleLocal, 
   let hasVerifier = 1;
 }
 
+def Train_CoalesceOp : Train_Op<"coalesce", [Pure, AllTypesMatch<["ids", "unique"]>, Rule]> {
+  let summary = "the sums of the slices with one id: a row-sparse gradient";
+  let description = [{
+    dy [ids..., columns...], ids [ids...], of a table of `size` rows. `rows` and
+    `unique` have the places of dy and ids: in row-major order of the ids the first
+    ones hold the different ids, ascending, and for each the sum of its slices,
+    added in their order; the places behind them hold id -1 and zeros. Together
+    they are what `scatter_add` writes into the table, without the rows that stay
+    zero: negative ids count from its end, slices of rows that it does not have
+    are left out.
+
+    *Constraints:* ids are integers; `unique` has the type of ids; dy begins with
+    the dimensions of ids and has more; `rows` has the shape of dy; `size` is at
+    least 1.
+
+    *Lifespan:* made by `sparse-updates`.
+
+    ```mlir
+    %rows, %unique = train.coalesce %dy at %ids size 96 : tensor<8x32x64xf32>, tensor<8x32xi64> to tensor<8x32x64xf32>
+    ```
+  }];
+  let arguments = (ins Tensor:$dy, Integers:$ids, I64Attr:$size);
+  let results = (outs Tensor:$rows, Integers:$unique);
+  let assemblyFormat = "$dy `at` $ids `size` $size attr-dict `:` type($dy) `,` type($ids) `to` type($rows)";
+  let hasVerifier = 1;
+}
+
 def Train_ScatterReduceOp : Train_Op<"scatter_reduce", [Pure, Rule, Grad]> {
   let summary = "the product, largest or smallest of the rows with one id";
   let description = [{

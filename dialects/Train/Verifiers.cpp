@@ -85,7 +85,7 @@ LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifySymbol(*this, getResult().getType(), symbols);
 }
 LogicalResult UpdateOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifySymbol(*this, getGradient().getType(), symbols);
+  return verifySymbol(*this, getParameterValue().getType(), symbols);
 }
 
 LogicalResult TrackOp::verify() {
@@ -223,6 +223,28 @@ LogicalResult ScatterAddOp::verify() {
                           getBatch())))
     return failure();
   return verifyRows(*this, getTable(), getAxis(), getRows());
+}
+
+LogicalResult UpdateOp::verify() {
+  if (getIds())
+    return verifyChosen(*this, "gradient", getGradient(), getParameterValue(),
+                        getIds(), /*axis=*/0, /*batch=*/0);
+  if (getGradient().getType() == getParameterValue().getType())
+    return success();
+  return emitOpError("expected a gradient of the parameter's type, ")
+         << getParameterValue().getType() << ", found "
+         << getGradient().getType();
+}
+
+LogicalResult CoalesceOp::verify() {
+  ArrayRef<int64_t> dy = dimsOf(getDy()), ids = dimsOf(getIds());
+  if (dy.size() <= ids.size() || dy.take_front(ids.size()) != ids)
+    return emitOpError("expected slices for each of the ids, found ")
+           << getDy().getType() << " and " << getIds().getType();
+  if (static_cast<int64_t>(getSize()) < 1)
+    return emitOpError("expected a table of at least one row, found ")
+           << static_cast<int64_t>(getSize());
+  return verifyShape(*this, "rows", getRows(), dy);
 }
 
 LogicalResult ScatterReduceOp::verify() {

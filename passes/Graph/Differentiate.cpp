@@ -91,6 +91,7 @@ private:
       }
       updates.insert(UpdateOp::create(b, uses.front().getLoc(),
                                       uses.front().getResult(), sum,
+                                      /*ids=*/Value(),
                                       uses.front().getParameterAttr()));
     }
   }

@@ -96,4 +96,36 @@ def Differentiate : Pass<"differentiate", "::mlir::ModuleOp"> {
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 
+def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
+  let summary = "row-sparse gradients of tables that are only looked up";
+  let description = [{
+    Input: `func @step` with gradients and updates. Where the gradient of a table
+    is what lookups of its rows add to (`train.scatter_add` along axis 0, several
+    of them one after the other), it becomes the rows that were looked up with
+    their ids, and the update one of these rows alone. A table that anything else
+    reads, such as one that is the last product's weight too, keeps its gradient;
+    a remark says why.
+
+    `lazy`: rows without a gradient stay as they are, as under sparse optimizers
+    of frameworks. `exact`: only where the optimizer of the step leaves such rows
+    as they are anyway; else an error.
+
+    ```mlir
+    %dt = train.scatter_add %dy at %ids axis 0 : tensor<8x16xf32>, tensor<8xi64> to tensor<96x16xf32>
+    train.update @t : %t by %dt : tensor<96x16xf32>, tensor<96x16xf32>
+    ```
+    becomes
+    ```mlir
+    %rows, %unique = train.coalesce %dy at %ids size 96 : tensor<8x16xf32>, tensor<8xi64> to tensor<8x16xf32>
+    train.update @t : %t by %rows at %unique : tensor<96x16xf32>, tensor<8x16xf32>, tensor<8xi64>
+    ```
+  }];
+  let options = [Option<"mode", "mode", "std::string", "\"lazy\"", "lazy or exact">,
+                 Option<"rests", "rests", "bool", "false",
+                        "the optimizer asked for leaves rows without a gradient as they are">,
+                 Option<"given", "given", "bool", "false", "it goes before one that the model brings">];
+  let statistics = [Statistic<"sparseTables", "sparseTables", "tables with row-sparse gradients">];
+  let dependentDialects = ["::merak::train::TrainDialect"];
+}
+
 #endif

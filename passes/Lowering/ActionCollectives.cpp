@@ -142,4 +142,32 @@ void ActionLowering::lowerShardSlice(dist::ShardSliceOp op) {
   views_[op.getY()] = from;
 }
 
+// The adjoint, which adds to a sum in place.
+void ActionLowering::lowerPlace(dist::PlaceOp op) {
+  SmallVector<StringRef> axes = realAxes(op.getAxes());
+  View from = viewOf(op.getX());
+  if (axes.empty())
+    return setView(op.getY(), from);
+  const int64_t dim = op.getDim(), major = op.getMajor(), minor = op.getMinor();
+  auto type = cast<RankedTensorType>(op.getY().getType());
+  SmallVector<int64_t> shape(from.shape.begin(), from.shape.end());
+  for (StringRef axis : llvm::reverse(axes)) {
+    const View part = split(from, dim, major, minor);
+    shape[dim] *= stage_.axisSize(axis);
+    const bool last = axis == axes.front();
+    bool accumulate = false;
+    View to =
+        last ? outputsFor({op.getY()}, accumulate).front()
+             : newBuffer(RankedTensorType::get(shape, type.getElementType()),
+                         op.getLoc());
+    library(op.getLoc(), "place", {part}, {split(to, dim, major, minor)},
+            {builder_.getNamedAttr(
+                "axis", builder_.getStringAttr(std::to_string(dim + 1)))},
+            {offsetScalar(stage_.context(), axis, part.shape[dim + 1])},
+            accumulate);
+    from = to;
+  }
+  finishOutputs({op.getY()}, {from});
+}
+
 } // namespace merak::lowering

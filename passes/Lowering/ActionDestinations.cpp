@@ -14,7 +14,8 @@ namespace {
 
 // Ops whose kernels can add to what the output holds.
 bool canAccumulate(Operation *op) {
-  return op->hasTrait<Pointwise>() || op->hasTrait<AddsInPlace>();
+  return op->hasTrait<Pointwise>() || op->hasTrait<AddsInPlace>() ||
+         isa<dist::PlaceOp>(op);
 }
 
 } // namespace

@@ -284,6 +284,7 @@ LogicalResult ActionLowering::lower(Operation &op) {
       })
       .Case([&](dist::AllToAllOp o) { return lowerAllToAll(o), success(); })
       .Case([&](dist::ShardSliceOp o) { return lowerShardSlice(o), success(); })
+      .Case([&](dist::PlaceOp o) { return lowerPlace(o), success(); })
       .Default([&](Operation *other) -> LogicalResult {
         std::optional<LibraryCall> call = libraryCallOf(other);
         if (!call)
@@ -352,6 +353,8 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
   SmallVector<View> inputs{viewOf(update.getGradient())};
   if (Value clip = update.getClip())
     inputs.push_back(viewOf(clip));
+  if (Value ids = update.getIds())
+    inputs.push_back(viewOf(ids));
   SmallVector<View> outputs{named(update.getParameter())};
   for (Attribute state : update.getStates()) {
     View view = named(cast<FlatSymbolRefAttr>(state).getValue());
@@ -366,10 +369,20 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
   for (const auto &[name, value] : optimizer.constants())
     text(name, value);
   text("clip", update.getClip() ? "1" : "0");
+  SmallVector<Attribute> scalars{namedScalar(stage_.context(), "lr"),
+                                 namedScalar(stage_.context(), "step")};
+  if (update.getIds()) {
+    const int64_t here = outputs.front().shape.front();
+    scalars.push_back(
+        update.getSplitAxis()
+            ? offsetScalar(stage_.context(), *update.getSplitAxis(), here)
+            : integerScalar(stage_.context(), 0));
+  }
   plan::LibraryOp call =
-      library(update.getLoc(), optimizer.kernel(), inputs, outputs, attrs,
-              {namedScalar(stage_.context(), "lr"),
-               namedScalar(stage_.context(), "step")});
+      library(update.getLoc(),
+              update.getIds() ? optimizer.rowsKernel()
+                              : std::string(optimizer.kernel()),
+              inputs, outputs, attrs, scalars);
   call->setAttr(plan::kUpdateAttr, builder_.getUnitAttr());
 }
 

@@ -46,6 +46,7 @@ private:
   void lowerReduceScatter(dist::ReduceScatterOp op);
   void lowerAllToAll(dist::AllToAllOp op);
   void lowerShardSlice(dist::ShardSliceOp op);
+  void lowerPlace(dist::PlaceOp op);
   void lowerLibrary(mlir::Operation *op, const LibraryCall &call);
   void lowerProduct(const Epilogue &epilogue);
   mlir::LogicalResult lowerKernel(llvm::ArrayRef<mlir::Operation *> group);

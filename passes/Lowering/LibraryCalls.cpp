@@ -161,6 +161,9 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
                         .integer("rows_global", op.getRows().value_or(local))
                         .first(op.getSplitAxis(), local));
       })
+      .Case([&](CoalesceOp op) {
+        return done(Caller(op, "coalesce").integer("size", op.getSize()));
+      })
       .Case([&](ScatterReduceOp op) {
         return done(Caller(op, "scatter_reduce")
                         .integer("axis", op.getBatch())

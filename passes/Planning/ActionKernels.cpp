@@ -344,7 +344,8 @@ private:
     store(number, op.results);
   }
 
-  // Taking one's part copies it, from where the rank's coordinate says.
+  // Taking one's part copies it, from where the rank's coordinate says, and so
+  // does putting a microbatch's part among those of others.
   void writeConversion(int number) {
     const ActionOp &op = list.ops[size_t(number)];
     const Conversion &conversion = outcome.conversions[size_t(op.index)];
@@ -353,6 +354,10 @@ private:
       add(number, {.name = "slice",
                    .bytes = valueOf(op.operands[0]).bytes() +
                             valueOf(op.results[0]).bytes(),
+                   .dtype = dtypeOf(op.results[0])});
+    if (conversion.kind == ConversionKind::Place)
+      add(number, {.name = "place",
+                   .bytes = 2 * valueOf(op.operands[0]).bytes(),
                    .dtype = dtypeOf(op.results[0])});
     finish(number, op.results);
   }

@@ -152,7 +152,9 @@ private:
     for (size_t c = 0; c < from.size(); ++c)
       if (const Conversion &of = outcome.conversions[c]; of.isGatheredOnce())
         roles[size_t(count()) + c] = ListOf::U;
-      else if (isScatteredEach(graph, of))
+      else if (isStacked(graph, of))
+        roles[size_t(count()) + c] = ListOf::W;
+      else if (isOfEach(graph, of))
         roles[size_t(count()) + c] =
             roleOf(producer[size_t(rootOf(count() + int(c)))]);
     convertedAfter.resize(graph.ops.size());

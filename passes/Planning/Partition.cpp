@@ -22,15 +22,22 @@ const char *str(ConversionKind kind) {
     return "all_to_all";
   case ConversionKind::Slice:
     return "slice";
+  case ConversionKind::Place:
+    return "place";
   case ConversionKind::Accumulate:
     return "accumulate";
   }
   return "?";
 }
 
-bool isScatteredEach(const Graph &graph, const Conversion &conversion) {
+bool isOfEach(const Graph &graph, const Conversion &conversion) {
   return conversion.phase == Phase::Backward && conversion.op >= 0 &&
-         graph.ops[conversion.op].isUpdate();
+         graph.ops[conversion.op].phase == Phase::Update;
+}
+
+bool isStacked(const Graph &graph, const Conversion &conversion) {
+  return isOfEach(graph, conversion) &&
+         !graph.ops[conversion.op].isUpdate();
 }
 
 layout::AxisMap Assignment::axisMap() const {

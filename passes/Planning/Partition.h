@@ -95,6 +95,7 @@ enum class ConversionKind {
   AllGather,
   AllToAll,   // the axis moves from one factor to another
   Slice,      // no communication
+  Place,      // of a microbatch's part, a summand of all microbatches' parts
   Accumulate, // partial over "mb" -> summed in a buffer over microbatches
 };
 const char *str(ConversionKind kind);
@@ -121,8 +122,11 @@ struct Conversion {
   std::optional<GatherLife> life = {};
   bool isGatheredOnce() const { return life == GatherLife::Step; }
 };
-// Of a gradient, in every microbatch although only the update reads it.
-bool isScatteredEach(const Graph &graph, const Conversion &conversion);
+// In every microbatch although only the update reads it: of a gradient that is
+// scattered, of parts that are put side by side.
+bool isOfEach(const Graph &graph, const Conversion &conversion);
+// The second of the two.
+bool isStacked(const Graph &graph, const Conversion &conversion);
 
 // One operand of one op: the conversions, in order, from the layout in which
 // the tensor lies to the one in which the op wants it. Conversions are shared

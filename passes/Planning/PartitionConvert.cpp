@@ -54,6 +54,7 @@ int PartitionEngine::step(int tensor, int from, Variant next, int op,
     next.bytes = share * localBytes(tensor, parent.masks);
     break;
   case ConversionKind::Slice:
+  case ConversionKind::Place:
   case ConversionKind::Accumulate:
     break;
   }
@@ -226,11 +227,17 @@ private:
 
   // False: the walk ends here.
   bool gather(size_t i) {
-    const AxisMask axes = current().masks[i] & ~kept(i);
-    if (!axes)
-      return true;
-    if (axes & engine.microbatchBit)
-      return refuseWhole();
+    AxisMask axes = current().masks[i] & ~kept(i);
+    Phase when = phase;
+    const bool stacks = axes & engine.microbatchBit;
+    if (stacks) {
+      if (phase != Phase::Update || op < 0 ||
+          engine.graph.ops[size_t(op)].phase != Phase::Update)
+        return refuseWhole();
+      // What the ranks have of a microbatch comes together in it.
+      axes &= ~engine.microbatchBit;
+      when = Phase::Backward;
+    }
     const std::vector<AxisMask> each = runs(i, axes);
     for (size_t run = each.size(); run-- > 0;) { // the minor ones first
       const int to = each.size() == 1 ? targetOf(i, axes) : -1;
@@ -242,9 +249,24 @@ private:
       moved.masks[i] &= ~each[run];
       if (to >= 0)
         moved.masks[size_t(to)] |= axes;
-      add(std::move(moved), phase);
+      add(std::move(moved), when);
     }
+    if (stacks)
+      stack(i);
     return true;
+  }
+
+  // The parts of all microbatches side by side, as a sum of parts among zeros.
+  void stack(size_t i) {
+    const AxisMask time = engine.microbatchBit;
+    Variant part = next(ConversionKind::Place, time);
+    part.atom = int(i);
+    part.masks[i] &= ~time;
+    part.partial |= time;
+    add(std::move(part), Phase::Backward);
+    Variant sum = next(ConversionKind::Accumulate, time);
+    sum.partial &= ~time;
+    add(std::move(sum), Phase::Update);
   }
 
   bool refuseWhole() {

@@ -12,7 +12,8 @@ bool StageProblemBuilder::isBetweenSubmicrobatches(
 }
 
 double StageProblemBuilder::joinSeconds(const Conversion &conversion) const {
-  if (conversion.kind == ConversionKind::Slice)
+  if (conversion.kind == ConversionKind::Slice ||
+      conversion.kind == ConversionKind::Place)
     return 0;
   costmodel::Kernel kernel;
   kernel.name = conversion.kind == ConversionKind::AllGather ? "concat" : "add";
@@ -102,7 +103,7 @@ bool StageProblemBuilder::isOverReplicas(const Conversion &conversion) const {
 
 bool StageProblemBuilder::isBeside(const Conversion &conversion) const {
   return isOverReplicas(conversion) &&
-         (isScatteredEach(graph, conversion) ||
+         ((isOfEach(graph, conversion) && !isStacked(graph, conversion)) ||
           (conversion.life == GatherLife::Use &&
            conversion.kind == ConversionKind::AllGather));
 }
@@ -116,8 +117,8 @@ int StageProblemBuilder::actionOf(const Conversion &conversion) const {
   if (conversion.phase == Phase::Forward)
     return 0;
   bool weight =
-      conversion.op >= 0 && (graph.ops[conversion.op].weightGradient ||
-                             isScatteredEach(graph, conversion));
+      conversion.op >= 0 &&
+      (graph.ops[conversion.op].weightGradient || isOfEach(graph, conversion));
   return weight ? 2 : 1;
 }
 

@@ -65,7 +65,7 @@ void StageProblemBuilder::addScattered(int update, StageParameter &parameter) {
     if (conversion.kind != ConversionKind::ReduceScatter)
       continue;
     parameter.scattered = true;
-    if (isScatteredEach(graph, conversion)) {
+    if (isOfEach(graph, conversion)) {
       layout = conversion.to;
     } else if (isOverReplicas(conversion)) {
       parameter.scatterMessage = bytesAs(conversion.from, gradient);
@@ -105,6 +105,10 @@ bool StageProblemBuilder::isOfBackward(int value) const {
 void StageProblemBuilder::makeParameters() {
   findStored();
   const std::vector<char> everywhere = everywhereOps(graph, outcome);
+  std::map<int, int> rowsOf; // by table with a row-sparse gradient: its rows
+  for (const GraphOp &op : graph.ops)
+    if (op.isUpdate() && op.operands.size() > 2)
+      rowsOf[op.operands[0]] = op.operands[1];
   std::vector<char> trained(graph.tensors.size(), 0), partial = trained;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i].phase != Phase::Update)
@@ -134,17 +138,22 @@ void StageProblemBuilder::makeParameters() {
     parameter.bytes = bytes(int(t));
     addGathered(int(t), parameter);
     if (options.train && trained[t]) {
-      parameter.gradientBytes = parameter.bytes;
+      auto rows = rowsOf.find(int(t));
+      // Of a row-sparse gradient the slices are kept until the update makes the
+      // rows of them.
+      const double gradient =
+          rows == rowsOf.end() ? parameter.bytes : bytes(rows->second);
+      parameter.gradientBytes = rows == rowsOf.end() ? gradient : 2 * gradient;
       parameter.stateBytes = parameter.bytes * options.statePerParameter;
       parameter.split = bytes(int(t)) < double(graph.tensors[t].bytes());
       parameter.tensorPartial = partial[t];
       parameter.normSeconds =
-          seconds({.name = "square_sum", .bytes = parameter.bytes + 4});
+          seconds({.name = "square_sum", .bytes = gradient + 4});
       parameter.exchangeSeconds =
-          seconds({.name = "copy", .bytes = 2 * parameter.bytes});
+          seconds({.name = "copy", .bytes = 2 * gradient});
       parameter.updateSeconds =
           seconds({.name = options.updateKernel,
-                   .bytes = parameter.bytes * options.updateTraffic});
+                   .bytes = gradient * options.updateTraffic});
       if (auto update = storedUpdates.find(int(t));
           update != storedUpdates.end())
         addScattered(update->second, parameter);

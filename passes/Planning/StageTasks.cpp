@@ -44,7 +44,8 @@ void StageProblemBuilder::makeTask(ListOf list, int number,
                   conversion.tensor));
     if (isBetweenSubmicrobatches(conversion)) {
       task.seconds = joinSeconds(conversion);
-    } else if (conversion.kind != ConversionKind::Slice) {
+    } else if (conversion.kind != ConversionKind::Slice &&
+               conversion.kind != ConversionKind::Place) {
       task.seconds = collective(conversion);
       task.communication = task.seconds > 0;
     }

@@ -121,7 +121,8 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
   if (op.kind == ActionOp::Conversion) {
     const Conversion &conversion = outcome.conversions[size_t(op.index)];
     const bool apart = groupOf(conversion.axes).devices.size() > 1 &&
-                       conversion.kind != ConversionKind::Slice;
+                       conversion.kind != ConversionKind::Slice &&
+                       conversion.kind != ConversionKind::Place;
     const bool sum = conversion.kind == ConversionKind::AllReduceSum ||
                      conversion.kind == ConversionKind::AllReduceMax;
     if (list == ListOf::U && apart && sum) {
@@ -165,7 +166,7 @@ Result<StepTasks> StageProblemBuilder::steps(const std::vector<int> &begin) {
   for (const Conversion &conversion : outcome.conversions)
     if (conversion.life || (conversion.phase == Phase::Update &&
                             (conversion.kind == ConversionKind::ReduceScatter ||
-                             isScatteredEach(graph, conversion))))
+                             isOfEach(graph, conversion))))
       return Status::error("parameters that are stored in parts");
   std::array<std::vector<Sums>, 3> unused;
   makeLinks();

@@ -64,6 +64,9 @@ private:
     }
     if (auto constant = dyn_cast<ConstantOp>(op))
       return visitConstant(stage, constant);
+    if (auto update = dyn_cast<pipe::UpdateOp>(op); update && update.getIds())
+      return setSplitAxis(
+          op, valueOf.lookup(update.getParameter()).getLayoutAttr(), 0);
     SmallVector<Type> globalOperands, globalResults(op->getResultTypes());
     for (Value operand : op->getOperands())
       globalOperands.push_back(globalType.lookup(operand));
@@ -162,7 +165,10 @@ private:
     }
     if (!isa<GatherOp, ScatterAddOp>(op))
       dim = tensorTypeOf(table).getRank() - 1;
-    layout::Layout layout = layoutOf.lookup(table).getLayout();
+    return setSplitAxis(op, layoutOf.lookup(table), dim);
+  }
+  LogicalResult setSplitAxis(Operation *op, LayoutAttr of, int64_t dim) {
+    layout::Layout layout = of.getLayout();
     const auto &factors = layout.dims[dim].factors;
     for (auto [index, factor] : llvm::enumerate(factors)) {
       if (factor.axes.empty())

@@ -116,6 +116,13 @@ private:
                                 conversion.dim, major, minor);
       break;
     }
+    case Kind::Place: {
+      auto [major, minor] =
+          extents(conversion.from, conversion.dim, conversion.factor);
+      op = PlaceOp::create(b, loc, value.getType(), value, axes, conversion.dim,
+                           major, minor);
+      break;
+    }
     case Kind::ReduceScatter: {
       auto [major, minor] =
           extents(conversion.to, conversion.dim, conversion.factor);
@@ -154,7 +161,9 @@ private:
     if (conversion.toFactor >= 0)
       op->setAttr("dist.to_factor", b.getI64IntegerAttr(conversion.toFactor));
     inserted.push_back(op);
-    if (planning::isScatteredEach(decision.step.graph, conversion))
+    if (planning::isStacked(decision.step.graph, conversion))
+      stacked.insert(op);
+    else if (planning::isOfEach(decision.step.graph, conversion))
       scatteredEach.insert(op);
     return op->getResult(0);
   }
@@ -217,6 +226,8 @@ private:
           of && scatteredEach.contains(op))
         best = rank(scatteredEach.contains(of) ? StringRef(kBackwardWeight)
                                                : roleOf(of));
+      if (stacked.contains(op))
+        best = rank(kBackwardWeight);
       op->setAttr(kRoleAttr, StringAttr::get(context, names[best]));
       Operation *source = op->getOperand(0).getDefiningOp();
       while (source && llvm::is_contained(inserted, source) &&
@@ -293,6 +304,11 @@ private:
     // comes before.
     llvm::SmallDenseSet<Operation *> isInserted(inserted.begin(),
                                                 inserted.end());
+    // Parts are put side by side where the sum of them is read.
+    auto isStack = [&](Operation *op) {
+      return isa<AccumulateOp>(op) &&
+             stacked.contains(op->getOperand(0).getDefiningOp());
+    };
     for (Operation *op : lastFirst) {
       Operation *source = op;
       while (source && isInserted.contains(source))
@@ -302,8 +318,8 @@ private:
       auto cast = dyn_cast_or_null<CastOp>(source);
       bool everywhere = !source || isa<ReadOp, ConstantOp>(source) ||
                         (cast && cast.getX().getDefiningOp<ReadOp>());
-      if (role == kBackwardWeight || (role == kBackwardInput && ofForward) ||
-          everywhere)
+      if (role == kBackwardWeight || isStack(op) ||
+          (role == kBackwardInput && ofForward) || everywhere)
         if (IntegerAttr first = firstUse(op))
           op->setAttr(kStageAttr, first);
     }
@@ -337,7 +353,7 @@ private:
   std::vector<Value> converted;
   llvm::DenseMap<Value, Value> storedValue;
   SmallVector<Operation *> inserted, lastFirst;
-  llvm::SmallDenseSet<Operation *> scatteredEach;
+  llvm::SmallDenseSet<Operation *> scatteredEach, stacked;
 };
 
 } // namespace

@@ -303,7 +303,10 @@ private:
       sum = program.declare(
           places.stageOf(home), "sum" + std::to_string(accumulated.size() - 1),
           value.getType(),
-          tensorTypeOf(value).getRank() ? ValueKind::gradient : ValueKind::step,
+          tensorTypeOf(value).getRank() &&
+                  isa<FloatType>(tensorTypeOf(value).getElementType())
+              ? ValueKind::gradient
+              : ValueKind::step,
           program.accumulatedLayout(value), "", value.getLoc());
       program.storeAfter(materialize(value, home), home, sum, true);
     }
@@ -336,10 +339,13 @@ private:
     Holders holders = program.findHolders();
     std::vector<StageGradients> gradients(options.stages);
     for (train::UpdateOp update : updates)
-      for (int64_t stage : holders[update.getParameter()])
+      for (int64_t stage : holders[update.getParameter()]) {
+        const Place place{stage, pipe::Action::U};
+        Value gradient = materialize(update.getGradient(), place);
         gradients[stage].push_back(
-            {update,
-             materialize(update.getGradient(), {stage, pipe::Action::U})});
+            {update, gradient,
+             update.getIds() ? materialize(update.getIds(), place) : Value()});
+      }
     emitUpdates(program, options, updates, gradients, holders);
   }
 

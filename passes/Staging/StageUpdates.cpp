@@ -42,8 +42,7 @@ public:
 
   // The factor of a stage's gradients: 1 where nothing is clipped, and not a
   // number where the norm is none, so that no update changes anything.
-  Value emit(int64_t stage, ArrayRef<std::pair<train::UpdateOp, Value>> work,
-             Location loc) {
+  Value emit(int64_t stage, ArrayRef<StageGradient> work, Location loc) {
     OpBuilder builder =
         OpBuilder::atBlockEnd(program.bodyOf({stage, pipe::Action::U}));
     Value squares =
@@ -82,7 +81,7 @@ private:
   }
 
   Squares squaresOf(OpBuilder &builder, Location loc, int64_t stage,
-                    ArrayRef<std::pair<train::UpdateOp, Value>> work) const {
+                    ArrayRef<StageGradient> work) const {
     auto one = RankedTensorType::get({1}, builder.getF32Type());
     auto replicated =
         LayoutAttr::get(builder.getContext(), layout::Layout{{{}}, {}});
@@ -90,7 +89,7 @@ private:
         position.size(), withLayout(zerosLike(builder, loc, one), replicated));
     Squares out;
     out[{}] = zeros;
-    for (auto [constUpdate, gradient] : work) {
+    for (const auto &[constUpdate, gradient, ids] : work) {
       train::UpdateOp update = constUpdate;
       // Of a parameter on several stages the first one counts.
       if (*holders.at(update.getParameter()).begin() != stage)
@@ -135,8 +134,8 @@ private:
 };
 
 void emitUpdate(StageBuilder &program, const OutlineOptions &options,
-                Place place, train::UpdateOp update, Value gradient,
-                Value clip) {
+                Place place, StageGradient work, Value clip) {
+  auto [update, gradient, ids] = work;
   ValueOp parameter = program.declared(place.first, update.getParameter());
   SmallVector<Attribute> states;
   for (StringRef suffix : options.optimizer.states()) {
@@ -148,14 +147,15 @@ void emitUpdate(StageBuilder &program, const OutlineOptions &options,
   }
   // The gradient's buffer carries the parameter's name, for --save-grads.
   MLIRContext *context = update.getContext();
-  if (Operation *op = gradient.getDefiningOp())
+  if (Operation *op = gradient.getDefiningOp(); op && !ids)
     op->setAttr("train.gradient_of",
                 StringAttr::get(context, update.getParameter()));
   OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
-  pipe::UpdateOp::create(builder, update.getLoc(), gradient, clip,
+  pipe::UpdateOp::create(builder, update.getLoc(), gradient, clip, ids,
                          FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
                          builder.getArrayAttr(states),
-                         train::OptimizerAttr::get(context, options.optimizer));
+                         train::OptimizerAttr::get(context, options.optimizer),
+                         /*split_axis=*/StringAttr());
 }
 
 void averageValue(StageBuilder &program, const OutlineOptions &options,
@@ -188,9 +188,8 @@ void merak::emitUpdates(StageBuilder &program, const OutlineOptions &options,
   for (auto [stage, work] : llvm::enumerate(gradients)) {
     const auto at = static_cast<int64_t>(stage);
     Value clip = norm.emit(at, work, step);
-    for (auto &[update, gradient] : work)
-      emitUpdate(program, options, {at, pipe::Action::U}, update, gradient,
-                 clip);
+    for (const StageGradient &gradient : work)
+      emitUpdate(program, options, {at, pipe::Action::U}, gradient, clip);
   }
 }
 

@@ -8,10 +8,13 @@
 
 namespace merak {
 
-// The gradients that a stage has: the update of a parameter and its reduced
-// gradient, inside of the action U.
-using StageGradients =
-    llvm::SmallVector<std::pair<train::UpdateOp, mlir::Value>>;
+// A gradient that a stage has: the update of a parameter and, inside of the
+// action U, the reduced gradient and the ids of its rows if it is row-sparse.
+struct StageGradient {
+  train::UpdateOp update;
+  mlir::Value gradient, ids;
+};
+using StageGradients = llvm::SmallVector<StageGradient>;
 // Stages that hold a copy of each parameter.
 using Holders = std::map<llvm::StringRef, std::set<int64_t>>;
 

@@ -43,12 +43,21 @@ struct Optimizer {
   bool isAdam() const {
     return kind == OptimizerKind::Adam || kind == OptimizerKind::AdamW;
   }
+  // Whether a step without a gradient changes neither a parameter nor its
+  // states: then it does not matter which rows of a table it is taken on.
+  bool restsWithoutGradient() const {
+    return weightDecay == 0 && postDecay == 0 &&
+           (kind == OptimizerKind::Adagrad ||
+            (kind == OptimizerKind::Sgd && momentum == 0));
+  }
   // The kernel of an update: adamw has Adam's decay as a constant, too.
   std::string_view kernel() const {
     return isAdam()                     ? "adamw_update"
            : kind == OptimizerKind::Sgd ? "sgd_update"
                                         : "adagrad_update";
   }
+  // The same of a row-sparse gradient.
+  std::string rowsKernel() const { return std::string(kernel()) + "_rows"; }
   // Names of the states beside a parameter, as checkpoints have them after the
   // parameter's name and a dot. Each has the parameter's shape.
   std::vector<std::string_view> states() const;

@@ -246,6 +246,7 @@ SUITES = {
     "frontier": python_suite("test/e2e/frontier.py", tools=True),
     "seams": python_suite("test/e2e/seams.py", tools=True),
     "seam-options": python_suite("test/e2e/seam_options.py", tools=True),
+    "sparse": python_suite("test/e2e/sparse.py", tools=True),
     "accounts": python_suite("test/e2e/accounts.py", tools=True),
     "real-size": python_suite("test/e2e/real_size.py", tools=True),
     "expected": python_suite("test/e2e/expected.py", tools=True),

@@ -108,3 +108,11 @@ module attributes {dist.example = #dist.layout<[8 over (tp), 4 over (dp, tp)]>} 
 // expected-error @+1 {{expected each axis of a layout once, found "dp" again}}
 module attributes {dist.example = #dist.layout<[8 over (dp)] partial(dp)>} {
 }
+
+// -----
+
+func.func @f(%x: tensor<8x64xf32>) {
+  // expected-error @+1 {{'dist.place' op expected parts that make up dimension 0 of size 20, found parts of size 8}}
+  %0 = dist.place %x over ["mb"] dim 0 major 1 minor 1 : tensor<8x64xf32> to tensor<20x64xf32>
+  return
+}

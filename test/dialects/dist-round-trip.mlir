@@ -16,6 +16,8 @@ module attributes {dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 4>} {
     %3 = dist.reduce_scatter %x over ["tp"] dim 1 major 1 minor 16 : tensor<8x64xf32> to tensor<8x16xf32>
     // CHECK: dist.shard_slice %{{.*}} over ["tp"] dim 1 major 1 minor 16 : tensor<8x64xf32> to tensor<8x16xf32>
     %4 = dist.shard_slice %x over ["tp"] dim 1 major 1 minor 16 : tensor<8x64xf32> to tensor<8x16xf32>
+    // CHECK: dist.place %{{.*}} over ["mb"] dim 0 major 1 minor 1 : tensor<8x64xf32> to tensor<32x64xf32>
+    %place = dist.place %x over ["mb"] dim 0 major 1 minor 1 : tensor<8x64xf32> to tensor<32x64xf32>
     // CHECK: dist.all_to_all %{{.*}} over ["tp"] dim 0 major 1 minor 1 to 1 major 1 minor 16 : tensor<8x64xf32> to tensor<32x16xf32>
     %5 = dist.all_to_all %x over ["tp"] dim 0 major 1 minor 1 to 1 major 1 minor 16 : tensor<8x64xf32> to tensor<32x16xf32>
     // From one factor of a dimension to another one of it.

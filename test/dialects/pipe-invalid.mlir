@@ -219,6 +219,20 @@ pipe.stage @stage0 index 0 {
 // -----
 
 pipe.stage @stage0 index 0 {
+  pipe.value parameter @w : tensor<9x4xf32> tensor "w"
+  pipe.value step @rows : tensor<3x5xf32>
+  pipe.value step @ids : tensor<3xi64>
+  pipe.action U @update {
+    %0 = pipe.load @rows : tensor<3x5xf32>
+    %1 = pipe.load @ids : tensor<3xi64>
+    // expected-error @+1 {{'pipe.update' op expected rows of @w, 'tensor<9x4xf32>', for each of the ids, 'tensor<3xi64>', found 'tensor<3x5xf32>'}}
+    pipe.update @w by #train.optimizer<sgd> states [] gradient %0 at %1 : tensor<3x5xf32>, tensor<3xi64>
+  }
+}
+
+// -----
+
+pipe.stage @stage0 index 0 {
   pipe.value parameter @w : tensor<4xf32> tensor "w"
   pipe.value gradient @sum0 : tensor<4xf32>
   pipe.action U @update {

@@ -56,6 +56,19 @@ pipe.stage @stage0 index 0 schedule <F0, B0, U> {
   }
 }
 
+// CHECK: pipe.stage @rows index 0 {
+pipe.stage @rows index 0 {
+  pipe.value parameter @t : tensor<9x4xf32> tensor "t"
+  pipe.value step @sum : tensor<3x4xf32>
+  pipe.value step @ids : tensor<3xi64>
+  pipe.action U @update {
+    %0 = pipe.load @sum : tensor<3x4xf32>
+    %1 = pipe.load @ids : tensor<3xi64>
+    // CHECK: pipe.update @t by <sgd> states [] gradient %{{.*}} at %{{.*}} {split_axis = "tp"} : tensor<3x4xf32>, tensor<3xi64>
+    pipe.update @t by #train.optimizer<sgd> states [] gradient %0 at %1 {split_axis = "tp"} : tensor<3x4xf32>, tensor<3xi64>
+  }
+}
+
 // CHECK: pipe.stage @stage1 index 1 {
 pipe.stage @stage1 index 1 {
   pipe.value activation @from0_act0 : tensor<8xf32>

@@ -39,8 +39,41 @@ func.func @f(%w: tensor<2xf32>) {
 
 train.parameter @w : tensor<2xf32>
 func.func @f(%w: tensor<2xf32>, %g: tensor<2xbf16>) {
-  // expected-error @+1 {{failed to verify that all of {parameter_value, gradient} have same type}}
+  // expected-error @+1 {{'train.update' op expected a gradient of the parameter's type, 'tensor<2xf32>', found 'tensor<2xbf16>'}}
   train.update @w : %w by %g : tensor<2xf32>, tensor<2xbf16>
+  return
+}
+
+// -----
+
+train.parameter @w : tensor<9x4xf32>
+func.func @f(%w: tensor<9x4xf32>, %g: tensor<3x5xf32>, %i: tensor<3xi64>) {
+  // expected-error @+1 {{'train.update' op expected 'gradient' of [3, 4], found 'tensor<3x5xf32>'}}
+  train.update @w : %w by %g at %i : tensor<9x4xf32>, tensor<3x5xf32>, tensor<3xi64>
+  return
+}
+
+// -----
+
+func.func @f(%g: tensor<3xf32>, %i: tensor<3xi64>) {
+  // expected-error @+1 {{'train.coalesce' op expected slices for each of the ids, found 'tensor<3xf32>' and 'tensor<3xi64>'}}
+  %0, %1 = train.coalesce %g at %i size 9 : tensor<3xf32>, tensor<3xi64> to tensor<3xf32>
+  return
+}
+
+// -----
+
+func.func @f(%g: tensor<3x4xf32>, %i: tensor<3xi64>) {
+  // expected-error @+1 {{'train.coalesce' op expected a table of at least one row, found 0}}
+  %0, %1 = train.coalesce %g at %i size 0 : tensor<3x4xf32>, tensor<3xi64> to tensor<3x4xf32>
+  return
+}
+
+// -----
+
+func.func @f(%g: tensor<3x4xf32>, %i: tensor<3xi64>) {
+  // expected-error @+1 {{'train.coalesce' op expected 'rows' of [3, 4], found 'tensor<3x5xf32>'}}
+  %0, %1 = train.coalesce %g at %i size 9 : tensor<3x4xf32>, tensor<3xi64> to tensor<3x5xf32>
   return
 }
 

@@ -151,6 +151,7 @@ func.func @shape(%x: tensor<8x12xf32>, %y: tensor<8x3xf32>, %z: tensor<3x1xf32>,
 }
 
 // CHECK-LABEL: @tables
+train.parameter @rows : tensor<9x4xf32>
 func.func @tables(%t: tensor<9x4xf32>, %i: tensor<8x3xi64>, %own: tensor<8x5x4xf32>, %u: tensor<8x3x4xf32>, %x: tensor<8x9xf32>) {
   // CHECK: train.gather %{{.*}}[%{{.*}}] axis 0 : tensor<9x4xf32>, tensor<8x3xi64>
   %0 = train.gather %t[%i] axis 0 : tensor<9x4xf32>, tensor<8x3xi64>
@@ -160,6 +161,10 @@ func.func @tables(%t: tensor<9x4xf32>, %i: tensor<8x3xi64>, %own: tensor<8x5x4xf
   %2 = train.gather %own[%i] axis 1 {batch = 1 : i64} : tensor<8x5x4xf32>, tensor<8x3xi64>
   // CHECK: train.scatter_add %{{.*}} at %{{.*}} axis 0 : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<9x4xf32>
   %3 = train.scatter_add %u at %i axis 0 : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<9x4xf32>
+  // CHECK: %[[ROWS:.*]], %[[UNIQUE:.*]] = train.coalesce %{{.*}} at %{{.*}} size 9 : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<8x3x4xf32>
+  %rows, %unique = train.coalesce %u at %i size 9 : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<8x3x4xf32>
+  // CHECK: train.update @rows : %{{.*}} by %[[ROWS]] at %[[UNIQUE]] : tensor<9x4xf32>, tensor<8x3x4xf32>, tensor<8x3xi64>
+  train.update @rows : %3 by %rows at %unique : tensor<9x4xf32>, tensor<8x3x4xf32>, tensor<8x3xi64>
   // CHECK: train.scatter_reduce mul %{{.*}} at %{{.*}} : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<9x4xf32>
   %4 = train.scatter_reduce mul %u at %i : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<9x4xf32>
   // CHECK: train.scatter_reduce max %{{.*}} at %{{.*}} {batch = 1 : i64} : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<8x5x4xf32>

@@ -1,4 +1,4 @@
-// copy, fill, slice.
+// copy, fill, slice, place.
 #include "runtime/backends/cpu/Copy.h"
 
 #include "runtime/backends/cpu/Kernel.h"
@@ -186,35 +186,83 @@ KernelResult createFill(Request &request) {
   });
 }
 
-// A part of the input that begins where a scalar says: what a rank keeps of a
-// value that all ranks have.
-KernelResult createSlice(Request &request) {
-  if (!request.counts(1, 1))
-    return request.status();
-  const View &in = request.inputs[0], &out = request.outputs[0];
-  size_t rank = in.shape.size();
-  size_t axis = static_cast<size_t>(request.axis(static_cast<int64_t>(rank)));
-  if (!request.ok())
-    return request.status();
-  bool fits = out.shape.size() == rank;
-  for (size_t d = 0; fits && d < rank; ++d)
-    fits =
-        d == axis ? out.shape[d] <= in.shape[d] : out.shape[d] == in.shape[d];
-  request.expect(fits, "output is no part of the input along the axis");
-  if (!request.ok())
-    return request.status();
-  View part = in;
-  part.shape = out.shape;
-  CopyPlan plan(part, out, request.instruction.accumulate());
-  int64_t last = in.shape[axis] - out.shape[axis];
-  int64_t step = in.strides[axis] * runtime::dtypeSize(in.dtype);
-  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
-    int64_t begin = scalarInteger(call, 0);
+// A part of a tensor along the attribute `axis`, which begins where a scalar
+// says.
+struct AxisPart {
+  View view;        // the part, at the begin of the whole
+  int64_t last = 0; // where it begins at most
+  int64_t step = 0; // bytes from one begin to the next
+
+  // The bytes from the begin of the whole to that of the part.
+  Result<int64_t> offset(const KernelCall &call, const char *kernel) const {
+    const int64_t begin = scalarInteger(call, 0);
     if (begin < 0 || begin > last)
-      return Status::error(
-          fmt::format("slice: begins at {}, expected at most {}", begin, last));
-    plan.run(static_cast<const char *>(call.inputs[0].data) + begin * step,
+      return Status::error(fmt::format("{}: begins at {}, expected at most {}",
+                                       kernel, begin, last));
+    return begin * step;
+  }
+};
+bool readPart(Request &request, const View &whole, const View &part,
+              const char *what, AxisPart &out) {
+  const size_t rank = whole.shape.size();
+  const auto axis =
+      static_cast<size_t>(request.axis(static_cast<int64_t>(rank)));
+  if (!request.ok())
+    return false;
+  bool fits = part.shape.size() == rank;
+  for (size_t d = 0; fits && d < rank; ++d)
+    fits = d == axis ? part.shape[d] <= whole.shape[d]
+                     : part.shape[d] == whole.shape[d];
+  if (!request.expect(fits, what))
+    return false;
+  out.view = whole;
+  out.view.shape = part.shape;
+  out.last = whole.shape[axis] - part.shape[axis];
+  out.step = whole.strides[axis] * runtime::dtypeSize(whole.dtype);
+  return true;
+}
+
+// What a rank keeps of a value that all ranks have.
+KernelResult createSlice(Request &request) {
+  AxisPart part;
+  if (!request.counts(1, 1) ||
+      !readPart(request, request.inputs[0], request.outputs[0],
+                "output is no part of the input along the axis", part))
+    return request.status();
+  CopyPlan plan(part.view, request.outputs[0],
+                request.instruction.accumulate());
+  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
+    const Result<int64_t> offset = part.offset(call, "slice");
+    if (!offset)
+      return offset.status();
+    plan.run(static_cast<const char *>(call.inputs[0].data) + *offset,
              call.outputs[0].data, pool);
+    return Status();
+  });
+}
+
+// Its adjoint: the part among zeros.
+KernelResult createPlace(Request &request) {
+  AxisPart part;
+  if (!request.counts(1, 1) ||
+      !readPart(request, request.outputs[0], request.inputs[0],
+                "input is no part of the output along the axis", part))
+    return request.status();
+  const View &out = request.outputs[0];
+  const bool adds = request.instruction.accumulate();
+  CopyPlan plan(request.inputs[0], part.view, adds);
+  const View zeros{nullptr, out.dtype, out.shape,
+                   std::vector<int64_t>(out.shape.size(), 0)};
+  const CopyPlan clear(zeros, out, /*accumulate=*/false);
+  return makeKernel([=](const KernelCall &call, ThreadPool &pool) {
+    const Result<int64_t> offset = part.offset(call, "place");
+    if (!offset)
+      return offset.status();
+    constexpr char kZero[8] = {};
+    if (!adds)
+      clear.run(kZero, call.outputs[0].data, pool);
+    plan.run(call.inputs[0].data,
+             static_cast<char *>(call.outputs[0].data) + *offset, pool);
     return Status();
   });
 }
@@ -222,6 +270,7 @@ KernelResult createSlice(Request &request) {
 constexpr KernelEntry kEntries[] = {
     {"copy", createCopy, true, true, false, true},
     {"slice", createSlice, true, true, false, true},
+    {"place", createPlace, true, true, false, true},
     {"fill", createFill, true, true, false, true},
 };
 

@@ -82,6 +82,7 @@ std::span<const KernelEntry> einsumKernels();
 std::span<const KernelEntry> copyKernels();
 std::span<const KernelEntry> reduceKernels();
 std::span<const KernelEntry> gatherKernels();
+std::span<const KernelEntry> coalesceKernels();
 std::span<const KernelEntry> softmaxKernels();
 std::span<const KernelEntry> normKernels();
 std::span<const KernelEntry> crossEntropyKernels();

@@ -1,8 +1,10 @@
-// sgd_update, adamw_update, adagrad_update, square_sum, clip_factor.
+// sgd_update, adamw_update, adagrad_update, the same with _rows, square_sum,
+// clip_factor.
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/backends/cpu/Nest.h"
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Scratch.h"
+#include "runtime/backends/cpu/Types.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 
 #include <algorithm>
@@ -19,69 +21,160 @@ constexpr int64_t kPiece = 65536; // elements of one partial square sum
 
 // The gradient and the tensors that a step reads and writes.
 struct Update {
+  // Operand 0: the gradient, then parameter and states. Of a row-sparse
+  // gradient [ids, columns] those are the columns of a row.
   Nest outer;
   Nest::Inner inner;
   size_t states = 0; // outputs
   bool clip = false;
 
+  bool sparse = false;
+  planpb::DType idType = planpb::I64;
+  Nest ids;         // operand 0: ids, 1: the gradient
+  int64_t rows = 0; // of the table that are here
+  std::vector<int64_t> rowStrides;
+
+  size_t inputs() const { return size_t{1} + clip + sparse; }
   bool dense() const {
-    return std::all_of(inner.strides.begin(), inner.strides.end(),
+    return inner.size == 1 ||
+           std::all_of(inner.strides.begin(), inner.strides.end(),
                        [](int64_t s) { return s == 1; });
   }
 };
 
-bool readUpdate(Request &request, size_t states, Update &u) {
-  request.allF32();
-  if (!request.ok())
-    return false;
-  const View &grad = request.inputs[0];
-  std::vector<std::vector<int64_t>> strides = {grad.strides};
+std::vector<int64_t> behind(const std::vector<int64_t> &all, size_t first) {
+  return {all.begin() +
+              static_cast<std::ptrdiff_t>(std::min(first, all.size())),
+          all.end()};
+}
+
+bool readRows(Request &request, Update &u) {
+  const View &grad = request.inputs[0], &ids = request.inputs[1 + u.clip],
+             &table = request.outputs[0];
+  request.index(ids, "the ids");
+  request.type(grad, "the gradient", planpb::F32);
+  std::vector<int64_t> shape = ids.shape;
+  const std::vector<int64_t> columns = behind(table.shape, 1);
+  if (request.expect(!table.shape.empty(), "expected a table of rows"))
+    shape.insert(shape.end(), columns.begin(), columns.end());
+  request.shape(grad, "the gradient", shape);
+  std::vector<std::vector<int64_t>> strides = {
+      behind(grad.strides, ids.shape.size())};
   for (const View &state : request.outputs) {
-    request.sameShape(grad, "the gradient", state, "a parameter or its state");
-    strides.push_back(state.strides);
+    request.type(state, "a parameter or its state", planpb::F32);
+    request.sameShape(table, "the parameter", state, "its state");
+    if (!request.ok())
+      return false;
+    strides.push_back(behind(state.strides, 1));
+    u.rowStrides.push_back(state.strides[0]);
   }
-  if (u.clip)
-    request.expect(request.inputs[1].elements() == 1,
-                   "expected one clip factor");
-  if (!request.ok())
-    return false;
-  u.outer = Nest(grad.shape, strides);
-  u.inner = u.outer.splitInner();
-  u.states = states;
+  u.idType = ids.dtype;
+  u.rows = table.shape[0];
+  u.ids = Nest(
+      ids.shape,
+      {ids.strides,
+       {grad.strides.begin(),
+        grad.strides.begin() + static_cast<std::ptrdiff_t>(ids.shape.size())}});
+  u.outer = Nest(columns, strides);
   return true;
 }
 
-// Calls step(pointers to the states, gradient, n) on contiguous pieces; strided
-// ones pass through copies.
+bool readAll(Request &request, Update &u) {
+  request.type(request.inputs[0], "the gradient", planpb::F32);
+  const View &grad = request.inputs[0];
+  std::vector<std::vector<int64_t>> strides = {grad.strides};
+  for (const View &state : request.outputs) {
+    request.type(state, "a parameter or its state", planpb::F32);
+    request.sameShape(grad, "the gradient", state, "a parameter or its state");
+    strides.push_back(state.strides);
+  }
+  if (!request.ok())
+    return false;
+  u.outer = Nest(grad.shape, strides);
+  return true;
+}
+
+bool readUpdate(Request &request, size_t states, Update &u) {
+  u.states = states;
+  if (u.clip) {
+    request.type(request.inputs[1], "the clip factor", planpb::F32);
+    request.expect(request.inputs[1].elements() == 1,
+                   "expected one clip factor");
+  }
+  if (!(u.sparse ? readRows(request, u) : readAll(request, u)) || !request.ok())
+    return false;
+  u.inner = u.outer.splitInner();
+  return true;
+}
+
+// Calls step(pointers to the states, gradient, n) on contiguous elements;
+// strided ones pass through copies.
+template <typename Step>
+void stepOn(const Update &u, float *const *state, const float *grad, int64_t n,
+            const Step &step) {
+  if (u.dense())
+    return step(state, grad, n);
+  constexpr ScratchSlot kSlots[] = {ScratchSlot::Row1, ScratchSlot::Row2,
+                                    ScratchSlot::Row3};
+  float *gradCopy = scratch(ScratchSlot::Row0, n);
+  for (int64_t j = 0; j < n; ++j)
+    gradCopy[j] = grad[j * u.inner.strides[0]];
+  float *copy[3] = {nullptr, nullptr, nullptr};
+  for (size_t i = 0; i < u.states; ++i) {
+    copy[i] = scratch(kSlots[i], n);
+    for (int64_t j = 0; j < n; ++j)
+      copy[i][j] = state[i][j * u.inner.strides[i + 1]];
+  }
+  step(copy, gradCopy, n);
+  for (size_t i = 0; i < u.states; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      state[i][j * u.inner.strides[i + 1]] = copy[i][j];
+}
+
+// Of the rows that are named, each by one id; those of negative ids and of
+// other ranks are left out.
+template <typename Step>
+void runRows(const Update &u, const KernelCall &call, ThreadPool &pool,
+             const Step &step) {
+  const int64_t first = scalarInteger(call, 2), runs = u.outer.count();
+  const void *ids = call.inputs[1 + u.clip].data;
+  pool.parallelFor(
+      u.ids.count(), rowGrain(runs * u.inner.size),
+      [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          int64_t of[2], offsets[4];
+          u.ids.offsets(at, of);
+          const int64_t id = indexAt(u.idType, ids, of[0]), row = id - first;
+          if (id < 0 || row < 0 || row >= u.rows)
+            continue;
+          for (int64_t run = 0; run < runs; ++run) {
+            u.outer.offsets(run, offsets);
+            float *state[3] = {nullptr, nullptr, nullptr};
+            for (size_t i = 0; i < u.states; ++i)
+              state[i] = f32Out(call.outputs[i]) + row * u.rowStrides[i] +
+                         offsets[i + 1];
+            stepOn(u, state, f32(call.inputs[0]) + of[1] + offsets[0],
+                   u.inner.size, step);
+          }
+        }
+      });
+}
+
 template <typename Step>
 void runUpdate(const Update &u, const KernelCall &call, ThreadPool &pool,
                const Step &step) {
-  const bool dense = u.dense() || u.inner.size == 1;
-  constexpr ScratchSlot kSlots[] = {ScratchSlot::Row1, ScratchSlot::Row2,
-                                    ScratchSlot::Row3};
+  if (u.sparse)
+    return runRows(u, call, pool, step);
   forRowPieces(pool, u.outer, u.inner.size, kGrain,
                [&](const int64_t *offsets, int64_t column, int64_t n) {
-                 const float *grad = f32(call.inputs[0]) + offsets[0] +
-                                     column * u.inner.strides[0];
                  float *state[3] = {nullptr, nullptr, nullptr};
                  for (size_t i = 0; i < u.states; ++i)
                    state[i] = f32Out(call.outputs[i]) + offsets[i + 1] +
                               column * u.inner.strides[i + 1];
-                 if (dense)
-                   return step(state, grad, n);
-                 float *gradCopy = scratch(ScratchSlot::Row0, n);
-                 for (int64_t j = 0; j < n; ++j)
-                   gradCopy[j] = grad[j * u.inner.strides[0]];
-                 float *copy[3] = {nullptr, nullptr, nullptr};
-                 for (size_t i = 0; i < u.states; ++i) {
-                   copy[i] = scratch(kSlots[i], n);
-                   for (int64_t j = 0; j < n; ++j)
-                     copy[i][j] = state[i][j * u.inner.strides[i + 1]];
-                 }
-                 step(copy, gradCopy, n);
-                 for (size_t i = 0; i < u.states; ++i)
-                   for (int64_t j = 0; j < n; ++j)
-                     state[i][j * u.inner.strides[i + 1]] = copy[i][j];
+                 stepOn(u, state,
+                        f32(call.inputs[0]) + offsets[0] +
+                            column * u.inner.strides[0],
+                        n, step);
                });
 }
 
@@ -90,15 +183,16 @@ float clipFactor(const Update &u, const KernelCall &call) {
   return u.clip ? f32(call.inputs[1])[0] : 1;
 }
 
-KernelResult createSgd(Request &request) {
+template <bool sparse> KernelResult createSgd(Request &request) {
   Update u;
+  u.sparse = sparse;
   u.clip = request.integer("clip", 0) != 0;
   SgdRequest sgd;
   if (!readSgd(request, sgd))
     return request.status();
   const size_t states = sgd.momentum != 0 ? 2 : 1;
   // The buffer may also be listed as an input: it is the same view.
-  const size_t inputs = 1 + u.clip;
+  const size_t inputs = u.inputs();
   if (request.inputs.size() != inputs + 1 || sgd.momentum == 0)
     request.counts(inputs, states);
   else
@@ -123,11 +217,12 @@ KernelResult createSgd(Request &request) {
 
 // Adam and Adagrad: `states` tensors, and a function of simd().
 template <size_t states, typename Step, typename Scalars>
-KernelResult makeUpdate(Request &request, const Scalars &scalars,
+KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars,
                         const Step &step) {
   Update u;
+  u.sparse = sparse;
   u.clip = request.integer("clip", 0) != 0;
-  if (!request.counts(1 + u.clip, states) || !readUpdate(request, states, u) ||
+  if (!request.counts(u.inputs(), states) || !readUpdate(request, states, u) ||
       !request.ok())
     return request.status();
   return makeKernel(
@@ -147,11 +242,11 @@ KernelResult makeUpdate(Request &request, const Scalars &scalars,
       });
 }
 
-KernelResult createAdamW(Request &request) {
+template <bool sparse> KernelResult createAdamW(Request &request) {
   AdamRequest adam;
   if (!readAdam(request, adam))
     return request.status();
-  return makeUpdate<3>(request, adam,
+  return makeUpdate<3>(request, sparse, adam,
                        [](float *const *state, const float *grad, int64_t n,
                           float factor, const AdamWStep &now) {
                          simd().adamW(state[0], state[1], state[2], grad, n,
@@ -159,11 +254,11 @@ KernelResult createAdamW(Request &request) {
                        });
 }
 
-KernelResult createAdagrad(Request &request) {
+template <bool sparse> KernelResult createAdagrad(Request &request) {
   AdagradRequest adagrad;
   if (!readAdagrad(request, adagrad))
     return request.status();
-  return makeUpdate<2>(request, adagrad,
+  return makeUpdate<2>(request, sparse, adagrad,
                        [](float *const *state, const float *grad, int64_t n,
                           float factor, const AdagradStep &now) {
                          simd().adagrad(state[0], state[1], grad, n, factor,
@@ -240,9 +335,12 @@ KernelResult createClipFactor(Request &request) {
 }
 
 constexpr KernelEntry kEntries[] = {
-    {"sgd_update", createSgd, true, false, true},
-    {"adamw_update", createAdamW, true, false, true},
-    {"adagrad_update", createAdagrad, true, false, true},
+    {"sgd_update", createSgd<false>, true, false, true},
+    {"adamw_update", createAdamW<false>, true, false, true},
+    {"adagrad_update", createAdagrad<false>, true, false, true},
+    {"sgd_update_rows", createSgd<true>, true, false, true},
+    {"adamw_update_rows", createAdamW<true>, true, false, true},
+    {"adagrad_update_rows", createAdagrad<true>, true, false, true},
     {"square_sum", createSquareSum, true, true, false},
     {"clip_factor", createClipFactor, true, false, false},
 };

@@ -115,11 +115,11 @@ std::vector<View> seen(std::span<const View> views, Adapted::Needs needs) {
 } // namespace
 
 std::vector<std::span<const KernelEntry>> allKernels() {
-  return {einsumKernels(),    copyKernels(),         reduceKernels(),
-          gatherKernels(),    softmaxKernels(),      normKernels(),
-          attentionKernels(), crossEntropyKernels(), rotaryKernels(),
-          dropoutKernels(),   convKernels(),         poolKernels(),
-          topKKernels(),      optimizerKernels()};
+  return {einsumKernels(), copyKernels(),      reduceKernels(),
+          gatherKernels(), coalesceKernels(),  softmaxKernels(),
+          normKernels(),   attentionKernels(), crossEntropyKernels(),
+          rotaryKernels(), dropoutKernels(),   convKernels(),
+          poolKernels(),   topKKernels(),      optimizerKernels()};
 }
 
 const KernelEntry *findKernel(const std::string &name) {

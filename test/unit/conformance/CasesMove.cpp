@@ -1,4 +1,5 @@
-// copy, fill, reductions, gather, scatter_add, scatter_reduce, top_k.
+// copy, fill, slice, place, reductions, gather, coalesce, scatter_add,
+// scatter_reduce, top_k.
 #include "test/unit/conformance/Harness.h"
 
 #include "runtime/core/DType.h"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
+#include <map>
 
 namespace merak::conformance {
 namespace {
@@ -69,6 +71,33 @@ Case sliceCase(const Shape &shape, int64_t axis, int64_t first, int64_t size,
       int64_t before = i / (inner * size), at = i % (inner * size);
       y.v[i] = k.inputs[0].v[before * inner * shape[axis] + first * inner + at];
     }
+    return Tensors{y};
+  };
+  c.exact = dtype != planpb::F32;
+  return c;
+}
+
+// The adjoint: the part among zeros.
+Case placeCase(const Shape &part, int64_t axis, int64_t first, int64_t size,
+               planpb::DType dtype = planpb::F32) {
+  Case c;
+  c.name = fmt::format("place {} axis {} from {} of {} {}", text(part), axis,
+                       first, size, runtime::dtypeName(dtype));
+  c.op = "place";
+  c.attrs["axis"] = std::to_string(axis);
+  c.scalars = {runtime::ScalarValue::integer(first)};
+  Shape whole = part;
+  whole[axis] = size;
+  c.inputs = {random(part, 1, -20, 20, dtype)};
+  c.outputs = {random(whole, 2, -20, 20, dtype)};
+  c.reference = [=](const Case &k) {
+    Tensor y = zeros(whole, dtype);
+    int64_t inner = 1;
+    for (size_t d = axis + 1; d < part.size(); ++d)
+      inner *= part[d];
+    const int64_t row = inner * part[axis];
+    for (int64_t i = 0; i < k.inputs[0].size(); ++i)
+      y.v[i / row * inner * size + first * inner + i % row] = k.inputs[0].v[i];
     return Tensors{y};
   };
   c.exact = dtype != planpb::F32;
@@ -157,6 +186,47 @@ Case reduceCase(bool sum, const Shape &shape, const std::vector<int64_t> &axes,
     return Tensors{y};
   };
   c.exact = whole || !sum;
+  return c;
+}
+
+// ------------------------------------------------------------ coalesce
+
+Case coalesceCase(const Shape &ids, const Shape &columns, int64_t size,
+                  planpb::DType idType) {
+  Case c;
+  c.op = "coalesce";
+  c.name = fmt::format("coalesce {} {} of {} {}", text(ids), text(columns),
+                       size, runtime::dtypeName(idType));
+  c.attrs["size"] = std::to_string(size);
+  Shape rows = ids;
+  rows.insert(rows.end(), columns.begin(), columns.end());
+  // Whole numbers: sums are the same in any order and type. Some name no row.
+  c.inputs = {random(rows, 1, -9, 9), random(ids, 3, -size, size + 2, idType)};
+  for (double &value : c.inputs[0].v)
+    value = std::trunc(value);
+  c.outputs = {zeros(rows), random(ids, 4, -9, 9, idType)};
+  c.reference = [=](const Case &k) {
+    Tensor sums = zeros(rows), unique = k.outputs[1];
+    const int64_t n = elements(columns);
+    std::map<int64_t, std::vector<double>> found;
+    for (int64_t i = 0; i < k.inputs[1].size(); ++i) {
+      auto id = static_cast<int64_t>(k.inputs[1].v[i]);
+      id += id < 0 ? size : 0;
+      if (id < 0 || id >= size)
+        continue;
+      std::vector<double> &sum = found[id];
+      sum.resize(static_cast<size_t>(n));
+      for (int64_t j = 0; j < n; ++j)
+        sum[j] += k.inputs[0].v[i * n + j];
+    }
+    int64_t at = 0;
+    std::fill(unique.v.begin(), unique.v.end(), -1);
+    for (const auto &[id, sum] : found) {
+      unique.v[at] = static_cast<double>(id);
+      std::copy(sum.begin(), sum.end(), sums.v.begin() + at++ * n);
+    }
+    return Tensors{sums, unique};
+  };
   return c;
 }
 
@@ -313,6 +383,17 @@ std::vector<Case> moveCases() {
   cases.push_back(sliceCase({5, 9, 7}, 2, 6, 1));
   cases.push_back(sliceCase({5, 9}, 1, 9, 0));
   cases.push_back(sliceCase({60, 40}, 1, 10, 30, planpb::I64));
+  cases.push_back(placeCase({3, 9, 7}, 0, 2, 5));
+  cases.push_back(placeCase({5, 9, 7}, 1, 0, 9));
+  cases.push_back(placeCase({5, 9, 1}, 2, 6, 7));
+  cases.push_back(placeCase({5, 0}, 1, 9, 9));
+  cases.push_back(placeCase({60, 30}, 1, 10, 40, planpb::I64));
+  for (planpb::DType ids : {planpb::I64, planpb::I32}) {
+    cases.push_back(coalesceCase({40}, {3}, 9, ids));
+    cases.push_back(coalesceCase({3, 5}, {2, 4}, 1000, ids));
+    cases.push_back(coalesceCase({0}, {4}, 5, ids));
+    cases.push_back(coalesceCase({700}, {33}, 1, ids)); // one row takes all
+  }
   cases.push_back(saturating(planpb::I32, -2147483648.0, 2147483647.0));
   cases.push_back(saturating(planpb::U8, 0, 255));
   cases.push_back(saturating(planpb::I8, -128, 127));

@@ -1,4 +1,5 @@
-// sgd_update, adamw_update, adagrad_update, square_sum, clip_factor.
+// sgd_update, adamw_update, adagrad_update, the same with _rows, square_sum,
+// clip_factor.
 #include "test/unit/conformance/Harness.h"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
+#include <set>
 
 namespace merak::conformance {
 namespace {
@@ -170,6 +172,66 @@ Case adagradCase(const Shape &shape, bool clip, int64_t first, int64_t step) {
   return c;
 }
 
+// An update of a table [rows, columns...] by the rows that ids name, each once:
+// what the update does, on these rows alone. Negative ids and those of other
+// ranks, which begin at `first`, name none.
+Case rowsCase(Case whole, const Shape &idShape, int64_t first,
+              planpb::DType idType) {
+  const Shape table = whole.outputs[0].shape;
+  const bool clip = whole.attrs.at("clip") == "1";
+  const int64_t columns = elements({table.begin() + 1, table.end()});
+  Case c = whole;
+  c.op = whole.op + "_rows";
+  c.name =
+      fmt::format("{} rows [{}] from {} {}", whole.name,
+                  fmt::join(idShape, " "), first, runtime::dtypeName(idType));
+  std::vector<double> ids;
+  for (int64_t i = 0; i < elements(idShape); ++i)
+    ids.push_back(static_cast<double>(i % 3 == 2 ? -1 : first - 1 + 2 * i));
+  Shape rows = idShape;
+  rows.insert(rows.end(), table.begin() + 1, table.end());
+  c.inputs = {random(rows, 1)};
+  if (clip)
+    c.inputs.push_back(whole.inputs[1]);
+  c.inputs.push_back(integers(idShape, ids, idType));
+  c.scalars.push_back(ScalarValue::integer(first));
+  c.reference = [=](const Case &k) {
+    Tensors out = k.outputs;
+    const Tensor &named = k.inputs.back();
+    for (int64_t i = 0; i < named.size(); ++i) {
+      const auto id = static_cast<int64_t>(named.v[i]);
+      const int64_t row = id - first;
+      if (id < 0 || row < 0 || row >= table[0])
+        continue;
+      auto of = [&](const Tensor &tensor, int64_t at) {
+        return Tensor{tensor.dtype,
+                      {columns},
+                      {tensor.v.begin() + at * columns,
+                       tensor.v.begin() + (at + 1) * columns}};
+      };
+      Case one = whole;
+      one.inputs = {of(k.inputs[0], i)};
+      if (clip)
+        one.inputs.push_back(k.inputs[1]);
+      for (size_t s = 0; s < out.size(); ++s)
+        one.outputs[s] = of(out[s], row);
+      const Tensors stepped = whole.reference(one);
+      for (size_t s = 0; s < out.size(); ++s)
+        std::copy(stepped[s].v.begin(), stepped[s].v.end(),
+                  out[s].v.begin() + row * columns);
+    }
+    return out;
+  };
+  // What a layout repeats names a row twice.
+  c.derive = [](Case &k) {
+    std::set<double> seen;
+    for (double &id : k.inputs.back().v)
+      if (!seen.insert(id).second)
+        id = -1;
+  };
+  return c;
+}
+
 Case squareSumCase(const Shape &shape) {
   Case c;
   c.op = "square_sum";
@@ -232,6 +294,15 @@ std::vector<Case> optimizerCases() {
     for (int64_t step : {1, 2})
       cases.push_back(
           sgdCase({5, 9}, 0.9, first == 1, 0.25, false, step, first));
+  for (planpb::DType ids : {planpb::I64, planpb::I32})
+    for (const Case &whole :
+         {sgdCase({11, 5}, 0, false, 0, false, 3),
+          sgdCase({11, 5}, 0.9, false, 0.2, true, 3),
+          adamWCase({11, 3, 4}, true, 7), adamWCase({11, 40}, false, 1),
+          adagradCase({11, 5}, true, 1, 5), adamWCase({0, 4}, false, 2)}) {
+      cases.push_back(rowsCase(whole, {5}, 0, ids));
+      cases.push_back(rowsCase(whole, {2, 4}, 3, ids));
+    }
   cases.push_back(squareSumCase({300000}));
   cases.push_back(squareSumCase({3, 70000}));
   cases.push_back(clipFactorCase({3, 4, 9}, 1));   // norm 4: clipped

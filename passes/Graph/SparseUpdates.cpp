@@ -1,0 +1,165 @@
+#include "dialects/Train/Builders.h"
+#include "dialects/Train/TrainDialect.h"
+#include "passes/Graph/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Pass/Pass.h"
+#include <fmt/format.h>
+
+using namespace mlir;
+using namespace merak;
+using namespace merak::train;
+
+namespace merak {
+#define GEN_PASS_DEF_SPARSEUPDATES
+#include "passes/Graph/Passes.h.inc"
+} // namespace merak
+
+namespace {
+
+ArrayRef<int64_t> shapeOf(Value value) {
+  return cast<RankedTensorType>(value.getType()).getShape();
+}
+
+// What a table's gradient is made of: lookups' slices, in the order of use.
+struct TableGradient {
+  SmallVector<ScatterAddOp> lookups;
+  // Sums and conversions between them and the update, outermost first.
+  SmallVector<Operation *> around;
+  std::string dense; // why the table keeps its gradient; empty: it need not
+
+  explicit TableGradient(UpdateOp update) {
+    follow(update.getGradient());
+    if (dense.empty() && shapeOf(update.getParameterValue()).size() < 2)
+      dense = "its rows have one element";
+    checkShapes();
+  }
+
+private:
+  void follow(Value value) {
+    Operation *op = value.getDefiningOp();
+    if (op && !value.hasOneUse()) {
+      dense = "its gradient is read twice";
+    } else if (isa_and_nonnull<AddOp, CastOp>(op)) {
+      around.push_back(op);
+      for (Value operand : op->getOperands())
+        follow(operand);
+    } else if (auto lookup = dyn_cast_or_null<ScatterAddOp>(op);
+               lookup && lookup.getAxis() == 0 && lookup.getBatch() == 0) {
+      lookups.push_back(lookup);
+    } else {
+      dense = "it is not only looked up by rows";
+    }
+  }
+
+  // Slices of several lookups are joined along their second dimension, behind
+  // the samples.
+  void checkShapes() {
+    if (!dense.empty() || lookups.size() == 1)
+      return;
+    ArrayRef<int64_t> first = shapeOf(lookups[0].getIds());
+    for (ScatterAddOp lookup : lookups) {
+      ArrayRef<int64_t> ids = shapeOf(lookup.getIds());
+      bool fits = first.size() >= 2 && ids.size() == first.size() &&
+                  lookup.getIds().getType().getElementType() ==
+                      lookups[0].getIds().getType().getElementType();
+      for (size_t d = 0; fits && d < ids.size(); ++d)
+        fits = d == 1 || ids[d] == first[d];
+      if (!fits)
+        dense = "its lookups have ids of different shapes";
+    }
+  }
+};
+
+struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
+  using SparseUpdatesBase::SparseUpdatesBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    auto step = module.lookupSymbol<func::FuncOp>("step");
+    if (!step || (mode == "exact" && failed(checkOptimizer(module))))
+      return signalPassFailure();
+    SmallVector<UpdateOp> updates(step.getBody().front().getOps<UpdateOp>());
+    for (UpdateOp update : updates)
+      if (hasLookup(update))
+        visit(update);
+  }
+
+private:
+  LogicalResult checkOptimizer(ModuleOp module) const {
+    OptimizerAttr own = ConfigAttr::of(module).getOptimizer();
+    if (own && !given ? own.getValue().restsWithoutGradient() : bool(rests))
+      return success();
+    return module.emitError(
+        "--sparse=exact: this optimizer changes rows of a table that have no "
+        "gradient (by momentum, moments or weight decay); --sparse=lazy leaves "
+        "them as they are, which is another training");
+  }
+
+  static bool hasLookup(UpdateOp update) {
+    return llvm::any_of(update.getParameterValue().getUsers(),
+                        [](Operation *user) { return isa<GatherOp>(user); }) ||
+           TableGradient(update).dense.empty();
+  }
+
+  void visit(UpdateOp update) {
+    const TableGradient gradient(update);
+    const auto opts = [](StringRef name) {
+      return remark::RemarkOpts::name(name).category("sparse");
+    };
+    if (!gradient.dense.empty()) {
+      remark::missed(update.getLoc(), opts("Dense"))
+          << fmt::format("'{}' keeps its gradient", update.getParameter().str())
+          << remark::reason("{0}", gradient.dense);
+      return;
+    }
+    update = rewrite(update, gradient);
+    ++sparseTables;
+    remark::passed(update.getLoc(), opts("Sparse")) << fmt::format(
+        "'{}' is updated by rows: at most {} of {}",
+        update.getParameter().str(),
+        cast<RankedTensorType>(update.getIds().getType()).getNumElements(),
+        shapeOf(update.getParameterValue())[0]);
+  }
+
+  UpdateOp rewrite(UpdateOp update, const TableGradient &gradient) {
+    ScatterAddOp first = gradient.lookups.front();
+    OpBuilder b(update);
+    auto withRole = [&](Value value, StringRef role) {
+      Operation *op = value.getDefiningOp();
+      op->setAttr(kRoleAttr, b.getStringAttr(role));
+      if (auto of = first->getAttr(kOfAttr))
+        op->setAttr(kOfAttr, of);
+      return value;
+    };
+    SmallVector<Value> slices, ids;
+    for (ScatterAddOp lookup : gradient.lookups) {
+      slices.push_back(lookup.getDy());
+      ids.push_back(lookup.getIds());
+    }
+    const Location loc = first.getLoc();
+    Value dy = slices[0], id = ids[0];
+    if (slices.size() > 1) {
+      dy = withRole(ConcatOp::create(b, loc, slices, 1), kBackwardWeight);
+      id = withRole(ConcatOp::create(b, loc, ids, 1), kBackwardWeight);
+    }
+    auto table = cast<RankedTensorType>(update.getParameterValue().getType());
+    auto rows = RankedTensorType::get(shapeOf(dy), table.getElementType());
+    auto coalesced = CoalesceOp::create(b, loc, TypeRange{rows, id.getType()},
+                                        dy, id, table.getDimSize(0));
+    withRole(coalesced.getRows(), kUpdate);
+    auto sparse = UpdateOp::create(
+        b, update.getLoc(), update.getParameterValue(), coalesced.getRows(),
+        coalesced.getUnique(), update.getParameterAttr());
+    sparse->setAttr(kRoleAttr, b.getStringAttr(kUpdate));
+    update.erase();
+    for (Operation *op : gradient.around)
+      op->erase();
+    for (ScatterAddOp lookup : gradient.lookups)
+      lookup.erase();
+    return sparse;
+  }
+};
+
+} // namespace

@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""Row-sparse gradients of tables.
+
+exact    models whose sums are exact in any order: every layout gives the losses
+         and weights of one rank with dense gradients; SGD, clipped or not
+same     any numbers, one rank: the bits that the dense gradient leaves, under
+         optimizers that change no row without a gradient
+lazy     the others against plain Python in doubles: rows that no sample names keep
+         their bits and their states
+resumed  steps, a checkpoint, more steps leave the bits of all steps
+bytes    no buffer of a step has the size of a table but parameter and states, and
+         with bf16 what it is cast to; the ids and rows of all microbatches are there
+dense    a table that is more than looked up keeps its gradient: the same plan
+refused  what cannot be: one sentence each
+"""
+import functools
+import itertools
+import math
+import os
+import re
+import sys
+
+import exact_models
+import harness
+import identity
+import matrix
+import seam_models
+from bad_input import refuse
+from harness import Case, Failed
+
+ROWS, COLUMNS = 40, 8
+MESHES = ["none", "dp=2", "dp=4", "tp=2", "pp=2", "dp=2,tp=2", "pp=2,dp=2",
+          "pp=2,dp=2,tp=2"]
+SCHEDULES = ["gpipe", "1f1b", "zb", "interleaved", "auto"]
+
+
+def lookup():
+    """Ids that repeat, of which two ranks have some in common."""
+    g = exact_models.Graph("lookup")
+    ids = g.input("ids", [5], 0, ROWS - 1, exact_models.INT64)
+    h = g.op("Gather", g.weight("table", [ROWS, COLUMNS]), ids, axis=0)
+    h = g.op("Relu", g.op("MatMul", h, g.weight("w", [COLUMNS, COLUMNS])))
+    g.target_loss(g.op("MatMul", h, g.weight("out", [COLUMNS, 4])), [5, 4])
+    return g
+
+
+def twice():
+    """A table that is used at two places, with other numbers of ids."""
+    g = exact_models.Graph("twice")
+    table = g.weight("table", [ROWS, COLUMNS])
+    first = g.op("Gather", table, g.input("a", [3], 0, ROWS - 1,
+                                          exact_models.INT64), axis=0)
+    second = g.op("Gather", table, g.input("b", [2], 0, 5, exact_models.INT64),
+                  axis=0)
+    h = g.op("Concat", g.op("MatMul", first, g.weight("w", [COLUMNS, 4])),
+             g.op("MatMul", second, g.weight("v", [COLUMNS, 4])), axis=1)
+    g.target_loss(g.op("Relu", h), [5, 4])
+    return g
+
+
+def tables():
+    """Tables of one id a sample, as of categories."""
+    g = exact_models.Graph("tables")
+    parts = []
+    for k, rows in enumerate((30, 6, 90)):
+        ids = g.input(f"c{k}", [1], 0, rows - 1, exact_models.INT64)
+        parts.append(g.op("Gather", g.weight(f"t{k}", [rows, 4]), ids, axis=0))
+    h = g.op("MatMul", g.op("Concat", *parts, axis=2),
+             g.weight("w", [12, COLUMNS]))
+    g.target_loss(g.op("MatMul", g.op("Relu", h), g.weight("out", [COLUMNS, 4])),
+                  [1, 4])
+    return g
+
+
+def alike():
+    """All samples name one row."""
+    g = exact_models.Graph("alike")
+    ids = g.input("ids", [5], 7, 7, exact_models.INT64)
+    h = g.op("Gather", g.weight("table", [ROWS, COLUMNS]), ids, axis=0)
+    g.target_loss(g.op("MatMul", h, g.weight("w", [COLUMNS, 4])), [5, 4])
+    return g
+
+
+def linear():
+    """A loss whose gradient does not depend on the table: that of a row is the sum
+    of what stands at its ids in the target."""
+    g = exact_models.Graph("linear_loss")
+    ids = g.input("ids", [3], 0, ROWS - 1, exact_models.INT64)
+    h = g.op("Gather", g.weight("table", [ROWS, COLUMNS]), ids, axis=0)
+    g.target_loss(h, [3, COLUMNS])
+    return g
+
+
+MODELS = {model.__name__: model for model in (lookup, twice, tables, alike)}
+TABLES = {"lookup": ["table"], "twice": ["table"], "tables": ["t0", "t1", "t2"],
+          "alike": ["table"], "linear": ["table"]}
+
+
+def train(tools, graph, layout, options, steps=2, tag="", resume=False):
+    """As identity.train; the gradients of row-sparse tables are in no file."""
+    model, data = seam_models.write(tools, graph)
+    plan, log = tools.path(f"out{tag}.plan"), tools.path(f"log{tag}.jsonl")
+    saved = tools.path(f"saved{tag}")
+    tools.run("merakc", model, "-o", plan, *matrix.compile_options(*layout),
+              *options)
+    run = ["merak-run", plan, f"--data={data}", f"--log={log}"]
+    if resume:
+        half = tools.path(f"half{tag}")
+        tools.run(*run, "--steps=1", f"--save={half}")
+        tools.run(*run, f"--load={half}", f"--steps={steps - 1}",
+                  f"--save={saved}")
+    else:
+        tools.run(*run, f"--steps={steps}", f"--save={saved}")
+    return identity.Result([entry["loss"] for entry in harness.read_log(log)],
+                           {}, harness.read_checkpoint(saved)[0])
+
+
+# ------------------------------------------------------------- exact, same
+
+
+def exact_base(name, options, tools):
+    return identity.BASES.get(
+        ("sparse", name, *options), lambda: train(
+            tools, MODELS[name](), ("none", "whole", "gpipe", "none"), options,
+            tag="-base"))
+
+
+def exact_body(name, mesh, microbatch, schedule, clip, tools):
+    options = ["--optimizer=sgd:lr=0.5", *([clip] if clip != "whole" else [])]
+    found = train(tools, MODELS[name](), (mesh, microbatch, schedule, "none"),
+                  [*options, "--sparse=exact"], steps=1 if clip != "whole" else 2)
+    if clip == "whole":
+        identity.compare(found, exact_base(name, options, tools))
+        return "identical"
+    base = identity.BASES.get(
+        ("sparse one", name, *options), lambda: train(
+            tools, MODELS[name](), ("none", "whole", "gpipe", "none"), options,
+            steps=1, tag="-base"))
+    identity.compare(found, base)
+    return "identical"
+
+
+def exact_cases(every):
+    cases = [case for case in itertools.product(
+        MODELS, MESHES, ("whole", "half", "one"), SCHEDULES,
+        ("whole", "--grad-clip=0.5"))
+        if matrix.defined(case[1], case[2], case[3]) and
+        not (case[3] == "interleaved" and matrix.degrees(case[1])["pp"] == 1)]
+    if not every:
+        cases = matrix.pairwise(cases)
+    yield from (Case("exact " + " ".join(c), functools.partial(exact_body, *c))
+                for c in cases)
+
+
+def same_body(name, optimizer, microbatch, zero, tools):
+    def rough():
+        graph = MODELS[name]()
+        for key, (descr, shape, values) in graph.data.items():
+            if descr == "<f4":
+                graph.data[key] = (descr, shape,
+                                   [v * 0.37 + 0.01 * k
+                                    for k, v in enumerate(values)])
+        return graph
+
+    layout = ("none", microbatch, "1f1b", "none")
+    options = [f"--optimizer={optimizer}", *zero]
+    identity.compare(
+        train(tools, rough(), layout, [*options, "--sparse=exact"], 4),
+        train(tools, rough(), layout, options, 4, tag="-dense"))
+    return "identical"
+
+
+def same_cases():
+    for name, optimizer, microbatch in itertools.product(
+            ("lookup", "tables"), ("sgd:lr=0.1", "adagrad:lr=0.1"),
+            ("whole",)):
+        yield Case(f"same {name} {optimizer}",
+                   functools.partial(same_body, name, optimizer, microbatch, []))
+
+
+# --------------------------------------------------------------------- lazy
+
+
+def stepped(kind, p, g, state, step):
+    """One step on one element; `state` by name."""
+    lr = 0.1
+    if kind == "momentum":
+        state["momentum"] = (g if step == 1 else
+                             0.9 * state["momentum"] + g)
+        return p - lr * state["momentum"]
+    decay = 0.1
+    if kind == "adagrad":
+        g += decay * p
+        state["sum"] += g * g
+        return p - lr * g / (math.sqrt(state["sum"]) + 1e-10)
+    if kind == "adamw":
+        p *= 1 - lr * decay
+    elif kind == "adam":
+        g += decay * p
+    state["exp_avg"] = 0.9 * state["exp_avg"] + 0.1 * g
+    state["exp_avg_sq"] = 0.99 * state["exp_avg_sq"] + 0.01 * g * g
+    m = state["exp_avg"] / (1 - 0.9 ** step)
+    v = state["exp_avg_sq"] / (1 - 0.99 ** step)
+    return p - lr * m / (math.sqrt(v) + 1e-8)
+
+
+LAZY = {"adamw": ("adamw:lr=0.1,betas=0.9/0.99,weight_decay=0.1",
+                  ("exp_avg", "exp_avg_sq")),
+        "adam": ("adam:lr=0.1,betas=0.9/0.99,weight_decay=0.1",
+                 ("exp_avg", "exp_avg_sq")),
+        "momentum": ("sgd:lr=0.1,momentum=0.9", ("momentum",)),
+        "adagrad": ("adagrad:lr=0.1,weight_decay=0.1,eps=1e-10", ("sum",))}
+
+
+def reference(graph, kind, steps):
+    """Table and states after so many steps."""
+    table = [float(v) for v in graph.weights["table"]]
+    states = {name: [0.0] * len(table) for name in LAZY[kind][1]}
+    ids, target = graph.data["ids"][2], graph.data["target"][2]
+    batch, each = matrix.GLOBAL_BATCH, graph.data["ids"][1][1]
+    touched = set()
+    for step in range(1, steps + 1):
+        first = (step - 1) * batch % exact_models.SAMPLES * each
+        sums = {}
+        for at in range(first, first + batch * each):
+            row = sums.setdefault(ids[at], [0.0] * COLUMNS)
+            for j in range(COLUMNS):
+                row[j] += target[at * COLUMNS + j]
+        touched |= set(sums)
+        for row, gradient in sums.items():
+            for j, g in enumerate(gradient):
+                at = row * COLUMNS + j
+                state = {name: values[at] for name, values in states.items()}
+                table[at] = stepped(kind, table[at], g, state, step)
+                for name, value in state.items():
+                    states[name][at] = value
+    return table, states, touched
+
+
+def close(what, found, expected):
+    for at, (x, y) in enumerate(zip(found, expected)):
+        if abs(x - y) > 1e-5 * max(1, abs(y)):
+            raise Failed(f"{what}[{at // COLUMNS}, {at % COLUMNS}] is {x!r}, "
+                         f"expected {y!r}")
+
+
+def lazy_body(kind, mesh, microbatch, tools):
+    steps = 5
+    graph = linear()
+    result = train(tools, graph, (mesh, microbatch, "1f1b", "none"),
+                   [f"--optimizer={LAZY[kind][0]}", "--sparse=lazy"], steps)
+    table, states, touched = reference(graph, kind, steps)
+    if len(touched) == ROWS:
+        raise Failed("every row has a gradient")
+    close("table", result.weights["table"].data, table)
+    for name, values in states.items():
+        close(name, result.weights[f"table.{name}"].data, values)
+    return f"{len(touched)} of {ROWS} rows"
+
+
+def lazy_cases():
+    for kind, (mesh, microbatch) in itertools.product(
+            LAZY, [("none", "whole"), ("none", "half"), ("dp=2", "half"),
+                   ("tp=2", "whole"), ("dp=2,tp=2", "one")]):
+        yield Case(f"lazy {kind} {mesh} {microbatch}",
+                   functools.partial(lazy_body, kind, mesh, microbatch))
+
+
+# ----------------------------------------------------- resumed, bytes, dense
+
+
+def resumed_body(kind, mesh, tools):
+    layout = (mesh, "half", "1f1b", "none")
+    options = [f"--optimizer={LAZY[kind][0]}", "--sparse=lazy"]
+    whole = train(tools, lookup(), layout, options, 3)
+    again = train(tools, lookup(), layout, options, 3, "-again", resume=True)
+    again.losses = whole.losses
+    identity.compare(again, whole)
+    return "identical"
+
+
+def buffers(text):
+    """Elements of each buffer of a printed plan, by name, with its category."""
+    found = {}
+    for name, kind, shape in re.findall(
+            r"^ *(\S+) (\w+) \w+\[([\d,]*)\]", text, re.M):
+        found[name] = (kind, math.prod(int(n) for n in shape.split(",") if n))
+    return found
+
+
+def bytes_body(mesh, precision, tools):
+    graph = exact_models.Graph("large")
+    ids = graph.input("ids", [2], 0, 4999, exact_models.INT64)
+    h = graph.op("Gather", graph.weight("table", [5000, COLUMNS]), ids, axis=0)
+    graph.target_loss(graph.op("MatMul", h, graph.weight("w", [COLUMNS, 4])),
+                      [2, 4])
+    model, _ = seam_models.write(tools, graph)
+    plan = tools.path("x.plan")
+
+    def large(*options):
+        tools.run("merakc", model, "-o", plan, *matrix.compile_options(
+            mesh, "half", "1f1b"), f"--precision={precision}", *options)
+        text = tools.run("merak-plan", "print", plan)[0]
+        return [line for line in text.splitlines()
+                if re.search(r"\[(5000|2500),8\]", line) and
+                re.search(r"\b(gradients|activations|workspace)\b", line)]
+
+    if not large():
+        raise Failed("the dense plan has no large gradient")
+    found = large("--sparse=lazy")
+    if found:
+        raise Failed("a buffer of the table's size: " + found[0].strip())
+    return "none"
+
+
+def dense_body(tools):
+    model = exact_models.path("tied")
+    plans = []
+    for option in ("off", "lazy"):
+        plan = tools.path(option + ".plan")
+        tools.run("merakc", model, "-o", plan,
+                  *matrix.compile_options("dp=2", "half", "1f1b"),
+                  f"--sparse={option}")
+        plans.append(tools.run("merak-plan", "print", plan)[0])
+    if plans[0] != plans[1]:
+        raise Failed("the plan differs")
+    said = "".join(tools.run("merakc", model, "--to=graph", "--sparse=lazy",
+                             "--remarks=sparse", "-o", tools.path("x.mlir")))
+    if "keeps its gradient" not in said:
+        raise Failed(f"no remark says why: {said!r}")
+    return "the same plan"
+
+
+def refused_optimizer(tools):
+    model, _ = seam_models.write(tools, lookup())
+    return refuse(tools, "merakc", model, "--sparse=exact", "-o",
+                  tools.path("x.plan"),
+                  says=["--sparse=lazy leaves them as they are"])
+
+
+def refused_gpu(tools):
+    model, _ = seam_models.write(tools, lookup())
+    cluster = os.path.join(harness.ROOT, "samples/clusters/h100-8x8.json")
+    return refuse(tools, "merakc", model, "--sparse=lazy", "--devices=2",
+                  f"--cluster={cluster}", "--global-batch=8", "-o",
+                  tools.path("x.plan"),
+                  says=["no kernels of row-sparse gradients for GPUs"])
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    cases = [*exact_cases(args.all), *same_cases(), *lazy_cases(),
+             *(Case(f"resumed {kind} {mesh}",
+                    functools.partial(resumed_body, kind, mesh))
+               for kind, mesh in (("adamw", "dp=2"), ("momentum", "pp=2"))),
+             *(Case(f"bytes {mesh} {precision}",
+                    functools.partial(bytes_body, mesh, precision))
+               for mesh, precision in itertools.product(
+                   ("none", "dp=2", "tp=2"), ("fp32", "bf16"))),
+             Case("dense tied", dense_body),
+             Case("refused exact adamw", refused_optimizer),
+             Case("refused gpu", refused_gpu)]
+    return harness.run_cases("sparse", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
