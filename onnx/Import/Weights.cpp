@@ -82,6 +82,10 @@ void GraphImporter::decideWeights() {
     if (weightOf.count(tensor.name))
       fail("expected initializers with distinct names, found two of '" +
            tensor.name + "'");
+    // What the functions of a module are called (Differentiate.cpp).
+    if (tensor.name == "model" || tensor.name == "step")
+      fail("expected another name for initializer '" + tensor.name +
+           "': the compiler calls functions of its own so");
     weight->symbol = uniqueSymbol(tensor.name);
     weightOf[tensor.name] = weight.get();
     weights.push_back(std::move(weight));

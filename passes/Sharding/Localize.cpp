@@ -123,7 +123,10 @@ private:
         if (llvm::is_contained(factor.axes, kMicrobatchAxis))
           return op.emitError("a constant of type ")
                  << type << " differs between samples; feed it as an input";
-    std::string name = ("constant" + Twine(tables++)).str();
+    std::string name;
+    do
+      name = ("constant" + Twine(tables++)).str();
+    while (module.lookupSymbol(name));
     OpBuilder b(stage);
     ParameterOp::create(b, op.getLoc(), b.getStringAttr(name),
                         TypeAttr::get(type), UnitAttr(), SourceAttr(),

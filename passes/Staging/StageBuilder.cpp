@@ -26,6 +26,13 @@ bool isActionName(StringRef name) {
          llvm::all_of(chunk, llvm::isDigit);
 }
 
+// A symbol that no parameter has, which may be called anything.
+std::string freeSymbol(ModuleOp module, std::string name) {
+  while (module.lookupSymbol(name))
+    name += "_";
+  return name;
+}
+
 } // namespace
 
 MeshAttr StageBuilder::mesh() const {
@@ -41,8 +48,10 @@ StageBuilder::StageBuilder(func::FuncOp step, const OutlineOptions &options,
   OpBuilder builder(step);
   for (int64_t s = 0; s < options.stages; ++s) {
     auto stage =
-        StageOp::create(builder, step.getLoc(), "stage" + std::to_string(s), s,
-                        pipe::ScheduleAttr());
+        StageOp::create(builder, step.getLoc(),
+                        freeSymbol(step->getParentOfType<ModuleOp>(),
+                                   "stage" + std::to_string(s)),
+                        s, pipe::ScheduleAttr());
     stage.getBody().emplaceBlock();
     stages.push_back(stage);
     inStage.emplace_back();
@@ -133,7 +142,8 @@ void StageBuilder::transfer(ValueOp source, Place from, ValueOp target,
                               {FlatSymbolRefAttr::get(value.getSymNameAttr())});
   };
   TransferOp::create(builder, source.getLoc(),
-                     "t" + std::to_string(transfers++),
+                     freeSymbol(step->getParentOfType<ModuleOp>(),
+                                "t" + std::to_string(transfers++)),
                      path(places.stageOf(from), source), path(to, target),
                      from.second, places.chunkOf(from));
 }

@@ -302,7 +302,7 @@ def bytes_body(mesh, precision, tools):
             mesh, "half", "1f1b"), f"--precision={precision}", *options)
         text = tools.run("merak-plan", "print", plan)[0]
         return [line for line in text.splitlines()
-                if re.search(r"\[(5000|2500),8\]", line) and
+                if re.search(r"\[(5000|2500),(4|8)\]", line) and
                 re.search(r"\b(gradients|activations|workspace)\b", line)]
 
     if not large():
@@ -325,6 +325,7 @@ def dense_body(tools):
     if plans[0] != plans[1]:
         raise Failed("the plan differs")
     said = "".join(tools.run("merakc", model, "--to=graph", "--sparse=lazy",
+                             "--global-batch=8",
                              "--remarks=sparse", "-o", tools.path("x.mlir")))
     if "keeps its gradient" not in said:
         raise Failed(f"no remark says why: {said!r}")
@@ -333,7 +334,8 @@ def dense_body(tools):
 
 def refused_optimizer(tools):
     model, _ = seam_models.write(tools, lookup())
-    return refuse(tools, "merakc", model, "--sparse=exact", "-o",
+    return refuse(tools, "merakc", model, "--sparse=exact",
+                  "--global-batch=8", "-o",
                   tools.path("x.plan"),
                   says=["--sparse=lazy leaves them as they are"])
 
