@@ -3,6 +3,10 @@
 
 exact    models whose sums are exact in any order: every layout gives the losses
          and weights of one rank with dense gradients; SGD, clipped or not
+with     the same with parameters stored in parts, overlap of tensor parallelism and of
+         gradients, recomputation, tokens over tp
+columns  a table in columns over replicas: rows and slices go by all-to-all, ids are
+         gathered once; the bits of one rank
 same     any numbers, one rank: the bits that the dense gradient leaves, under
          optimizers that change no row without a gradient
 lazy     the others against plain Python in doubles: rows that no sample names keep
@@ -25,6 +29,7 @@ import harness
 import identity
 import matrix
 import seam_models
+import seam_strategies
 from bad_input import refuse
 from harness import Case, Failed
 
@@ -150,6 +155,70 @@ def exact_cases(every):
         cases = matrix.pairwise(cases)
     yield from (Case("exact " + " ".join(c), functools.partial(exact_body, *c))
                 for c in cases)
+
+
+WITH = [["--zero=1"], ["--zero=2"], ["--zero=3"], ["--tp-overlap=1"],
+        ["--tp-overlap=3"], ["--grad-overlap=off"], ["--grad-bucket=0"],
+        ["--context-parallel=on"], ["--sequence-parallel=on"]]
+# Without tokens to split.
+NO_TOKENS = {"lookup", "tables", "alike"}
+
+
+def with_body(name, mesh, microbatch, recompute, options, tools):
+    sgd = ["--optimizer=sgd:lr=0.5"]
+    found = train(tools, MODELS[name](), (mesh, microbatch, "1f1b", recompute),
+                  [*sgd, "--sparse=exact", *options])
+    identity.compare(found, exact_base(name, sgd, tools))
+    return "identical"
+
+
+def with_cases(every):
+    cases = [case for case in itertools.product(
+        MODELS, ("dp=2", "dp=2,tp=2", "pp=2,dp=2", "pp=2,dp=2,tp=2"),
+        ("whole", "half"), ("none", "full"), range(len(WITH)))
+        if not (("tp-" in WITH[case[4]][0] or "parallel" in WITH[case[4]][0]) and
+                "tp" not in case[1]) and
+        not ("parallel" in WITH[case[4]][0] and case[0] in NO_TOKENS)]
+    if not every:
+        cases = matrix.pairwise(cases)
+    for *layout, number in cases:
+        yield Case(" ".join(["with", *layout, *WITH[number]]),
+                   functools.partial(with_body, *layout, WITH[number]))
+
+
+# As seam_strategies.ROWS, of the model `lookup`.
+COLUMN_ROWS = {f"columns of {n}": (
+    lookup, {"dp": n}, {}, [("MatMul_2", 0)],
+    [("table", 1, COLUMNS, ["dp"]), ("", 0, 8, ["mb"], "Gather_1", 1)])
+    for n in (2, 4)}
+
+
+def columns_body(row, pipeline, microbatch, tools):
+    path = tools.path("row.json")
+    seam_strategies.write(path, row, pipeline, COLUMN_ROWS)
+    mesh = seam_strategies.mesh_of(row, pipeline, COLUMN_ROWS)
+    sgd = ["--optimizer=sgd:lr=0.5"]
+    found = train(tools, lookup(), (mesh, microbatch, "1f1b", "none"),
+                  [*sgd, "--sparse=exact", f"--strategy={path}"])
+    identity.compare(found, exact_base("lookup", sgd, tools))
+    said = tools.run("merak-plan", "account", tools.path("out.plan"))[0]
+    microbatches = matrix.GLOBAL_BATCH // (
+        COLUMN_ROWS[row][1]["dp"] * matrix.samples(mesh, microbatch))
+    slices = sum(int(count) for count in re.findall(
+        r"^  [BWU] all_to_all over dp: (\d+) times", said, re.M))
+    if slices != microbatches:
+        raise Failed(f"{slices} exchanges of slices, expected {microbatches}")
+    # Ids are those that the lookup gathered.
+    if re.search(r"^  [BWU] all_gather over dp", said, re.M):
+        raise Failed("something is gathered for the gradient")
+    return f"{slices} exchanges"
+
+
+def columns_cases():
+    for row, pipeline, microbatch in itertools.product(
+            COLUMN_ROWS, (1, 2), ("whole", "half", "one")):
+        yield Case(f"columns {row} pp={pipeline} {microbatch}",
+                   functools.partial(columns_body, row, pipeline, microbatch))
 
 
 def same_body(name, optimizer, microbatch, zero, tools):
@@ -351,7 +420,8 @@ def refused_gpu(tools):
 
 def main():
     args = harness.parser(__doc__).parse_args()
-    cases = [*exact_cases(args.all), *same_cases(), *lazy_cases(),
+    cases = [*exact_cases(args.all), *with_cases(args.all), *columns_cases(),
+             *same_cases(), *lazy_cases(),
              *(Case(f"resumed {kind} {mesh}",
                     functools.partial(resumed_body, kind, mesh))
                for kind, mesh in (("adamw", "dp=2"), ("momentum", "pp=2"))),
