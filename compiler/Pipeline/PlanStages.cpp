@@ -183,12 +183,6 @@ LogicalResult PlanStages::run() {
   if (failed(machine))
     return failure();
   planner.cluster = *machine;
-  const bool hasRows =
-      module.walk([](train::CoalesceOp) { return WalkResult::interrupt(); })
-          .wasInterrupted();
-  if (hasRows && machine->device().backend != "cpu")
-    return fail("--sparse: there are no kernels of row-sparse gradients for "
-                "GPUs yet; expected --sparse=off");
   if (failed(pin(planner.pinned)))
     return failure();
   const auto config = train::ConfigAttr::of(module);

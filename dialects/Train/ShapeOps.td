@@ -185,12 +185,11 @@ def Train_CoalesceOp : Train_Op<"coalesce", [Pure, AllTypesMatch<["ids", "unique
   let summary = "the sums of the slices with one id: a row-sparse gradient";
   let description = [{
     dy [ids..., columns...], ids [ids...], of a table of `size` rows. `rows` and
-    `unique` have the places of dy and ids: in row-major order of the ids the first
-    ones hold the different ids, ascending, and for each the sum of its slices,
-    added in their order; the places behind them hold id -1 and zeros. Together
-    they are what `scatter_add` writes into the table, without the rows that stay
-    zero: negative ids count from its end, slices of rows that it does not have
-    are left out.
+    `unique` have the places of dy and ids. The first place of an id, in row-major
+    order, holds the id and the sum of its slices, added in their order; all
+    others hold id -1 and zeros. Together they are what `scatter_add` writes into
+    the table, without the rows that stay zero: negative ids count from its end,
+    slices of rows that it does not have are left out.
 
     *Constraints:* ids are integers; `unique` has the type of ids; dy begins with
     the dimensions of ids and has more; `rows` has the shape of dy; `size` is at

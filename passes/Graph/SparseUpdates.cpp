@@ -123,6 +123,26 @@ private:
         shapeOf(update.getParameterValue())[0]);
   }
 
+  // Which ids of a lookup are padding: slices of theirs are zeros whatever
+  // comes back. No row is to be stepped on for them.
+  static Value paddingOf(ScatterAddOp lookup) {
+    auto select = lookup.getDy().getDefiningOp<SelectOp>();
+    auto zero = select ? select.getOperand(1).getDefiningOp<ConstantOp>()
+                       : ConstantOp();
+    auto splat = zero ? dyn_cast<SplatElementsAttr>(zero.getValue())
+                      : SplatElementsAttr();
+    if (!splat || !isa<FloatType>(splat.getElementType()) ||
+        !splat.getSplatValue<APFloat>().isZero())
+      return {};
+    Value padding = select.getOperand(0);
+    while (auto reshape = padding.getDefiningOp<ReshapeOp>())
+      padding = reshape.getX();
+    return padding.getDefiningOp<CompareOp>() &&
+                   shapeOf(padding) == shapeOf(lookup.getIds())
+               ? padding
+               : Value();
+  }
+
   UpdateOp rewrite(UpdateOp update, const TableGradient &gradient) {
     ScatterAddOp first = gradient.lookups.front();
     OpBuilder b(update);
@@ -133,12 +153,26 @@ private:
         op->setAttr(kOfAttr, of);
       return value;
     };
+    const Location loc = first.getLoc();
+    const int64_t size = shapeOf(update.getParameterValue())[0];
     SmallVector<Value> slices, ids;
     for (ScatterAddOp lookup : gradient.lookups) {
       slices.push_back(lookup.getDy());
       ids.push_back(lookup.getIds());
+      if (Value padding = paddingOf(lookup)) {
+        auto type = cast<RankedTensorType>(ids.back().getType());
+        auto scalar = RankedTensorType::get({}, type.getElementType());
+        Value none = withRole(
+            ConstantOp::create(
+                b, loc, scalar,
+                cast<ElementsAttr>(DenseElementsAttr::get(
+                    scalar, b.getIntegerAttr(type.getElementType(), size)))),
+            kBackwardWeight);
+        ids.back() =
+            withRole(SelectOp::create(b, loc, type, padding, none, ids.back()),
+                     kBackwardWeight);
+      }
     }
-    const Location loc = first.getLoc();
     Value dy = slices[0], id = ids[0];
     if (slices.size() > 1) {
       dy = withRole(ConcatOp::create(b, loc, slices, 1), kBackwardWeight);
@@ -146,8 +180,8 @@ private:
     }
     auto table = cast<RankedTensorType>(update.getParameterValue().getType());
     auto rows = RankedTensorType::get(shapeOf(dy), table.getElementType());
-    auto coalesced = CoalesceOp::create(b, loc, TypeRange{rows, id.getType()},
-                                        dy, id, table.getDimSize(0));
+    auto coalesced =
+        CoalesceOp::create(b, loc, TypeRange{rows, id.getType()}, dy, id, size);
     withRole(coalesced.getRows(), kUpdate);
     auto sparse = UpdateOp::create(
         b, update.getLoc(), update.getParameterValue(), coalesced.getRows(),

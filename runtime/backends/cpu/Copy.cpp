@@ -2,6 +2,7 @@
 #include "runtime/backends/cpu/Copy.h"
 
 #include "runtime/backends/cpu/Kernel.h"
+#include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Types.h"
 #include "runtime/backends/cpu/simd/Simd.h"
 #include "runtime/core/DType.h"
@@ -186,48 +187,12 @@ KernelResult createFill(Request &request) {
   });
 }
 
-// A part of a tensor along the attribute `axis`, which begins where a scalar
-// says.
-struct AxisPart {
-  View view;        // the part, at the begin of the whole
-  int64_t last = 0; // where it begins at most
-  int64_t step = 0; // bytes from one begin to the next
-
-  // The bytes from the begin of the whole to that of the part.
-  Result<int64_t> offset(const KernelCall &call, const char *kernel) const {
-    const int64_t begin = scalarInteger(call, 0);
-    if (begin < 0 || begin > last)
-      return Status::error(fmt::format("{}: begins at {}, expected at most {}",
-                                       kernel, begin, last));
-    return begin * step;
-  }
-};
-bool readPart(Request &request, const View &whole, const View &part,
-              const char *what, AxisPart &out) {
-  const size_t rank = whole.shape.size();
-  const auto axis =
-      static_cast<size_t>(request.axis(static_cast<int64_t>(rank)));
-  if (!request.ok())
-    return false;
-  bool fits = part.shape.size() == rank;
-  for (size_t d = 0; fits && d < rank; ++d)
-    fits = d == axis ? part.shape[d] <= whole.shape[d]
-                     : part.shape[d] == whole.shape[d];
-  if (!request.expect(fits, what))
-    return false;
-  out.view = whole;
-  out.view.shape = part.shape;
-  out.last = whole.shape[axis] - part.shape[axis];
-  out.step = whole.strides[axis] * runtime::dtypeSize(whole.dtype);
-  return true;
-}
-
 // What a rank keeps of a value that all ranks have.
 KernelResult createSlice(Request &request) {
   AxisPart part;
   if (!request.counts(1, 1) ||
-      !readPart(request, request.inputs[0], request.outputs[0],
-                "output is no part of the input along the axis", part))
+      !readAxisPart(request, request.inputs[0], request.outputs[0],
+                    "output is no part of the input along the axis", part))
     return request.status();
   CopyPlan plan(part.view, request.outputs[0],
                 request.instruction.accumulate());
@@ -245,8 +210,8 @@ KernelResult createSlice(Request &request) {
 KernelResult createPlace(Request &request) {
   AxisPart part;
   if (!request.counts(1, 1) ||
-      !readPart(request, request.outputs[0], request.inputs[0],
-                "input is no part of the output along the axis", part))
+      !readAxisPart(request, request.outputs[0], request.inputs[0],
+                    "input is no part of the output along the axis", part))
     return request.status();
   const View &out = request.outputs[0];
   const bool adds = request.instruction.accumulate();

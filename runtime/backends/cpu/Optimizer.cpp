@@ -30,9 +30,7 @@ struct Update {
 
   bool sparse = false;
   planpb::DType idType = planpb::I64;
-  Nest ids;         // operand 0: ids, 1: the gradient
-  int64_t rows = 0; // of the table that are here
-  std::vector<int64_t> rowStrides;
+  RowsRequest rows;
 
   size_t inputs() const { return size_t{1} + clip + sparse; }
   bool dense() const {
@@ -41,43 +39,6 @@ struct Update {
                        [](int64_t s) { return s == 1; });
   }
 };
-
-std::vector<int64_t> behind(const std::vector<int64_t> &all, size_t first) {
-  return {all.begin() +
-              static_cast<std::ptrdiff_t>(std::min(first, all.size())),
-          all.end()};
-}
-
-bool readRows(Request &request, Update &u) {
-  const View &grad = request.inputs[0], &ids = request.inputs[1 + u.clip],
-             &table = request.outputs[0];
-  request.index(ids, "the ids");
-  request.type(grad, "the gradient", planpb::F32);
-  std::vector<int64_t> shape = ids.shape;
-  const std::vector<int64_t> columns = behind(table.shape, 1);
-  if (request.expect(!table.shape.empty(), "expected a table of rows"))
-    shape.insert(shape.end(), columns.begin(), columns.end());
-  request.shape(grad, "the gradient", shape);
-  std::vector<std::vector<int64_t>> strides = {
-      behind(grad.strides, ids.shape.size())};
-  for (const View &state : request.outputs) {
-    request.type(state, "a parameter or its state", planpb::F32);
-    request.sameShape(table, "the parameter", state, "its state");
-    if (!request.ok())
-      return false;
-    strides.push_back(behind(state.strides, 1));
-    u.rowStrides.push_back(state.strides[0]);
-  }
-  u.idType = ids.dtype;
-  u.rows = table.shape[0];
-  u.ids = Nest(
-      ids.shape,
-      {ids.strides,
-       {grad.strides.begin(),
-        grad.strides.begin() + static_cast<std::ptrdiff_t>(ids.shape.size())}});
-  u.outer = Nest(columns, strides);
-  return true;
-}
 
 bool readAll(Request &request, Update &u) {
   request.type(request.inputs[0], "the gradient", planpb::F32);
@@ -101,8 +62,15 @@ bool readUpdate(Request &request, size_t states, Update &u) {
     request.expect(request.inputs[1].elements() == 1,
                    "expected one clip factor");
   }
-  if (!(u.sparse ? readRows(request, u) : readAll(request, u)) || !request.ok())
+  if (u.sparse) {
+    request.type(request.inputs[0], "the gradient", planpb::F32);
+    if (!readUpdateRows(request, u.clip, u.rows))
+      return false;
+    u.idType = request.inputs[1 + u.clip].dtype;
+    u.outer = u.rows.columns;
+  } else if (!readAll(request, u)) {
     return false;
+  }
   u.inner = u.outer.splitInner();
   return true;
 }
@@ -139,19 +107,19 @@ void runRows(const Update &u, const KernelCall &call, ThreadPool &pool,
   const int64_t first = scalarInteger(call, 2), runs = u.outer.count();
   const void *ids = call.inputs[1 + u.clip].data;
   pool.parallelFor(
-      u.ids.count(), rowGrain(runs * u.inner.size),
+      u.rows.ids.count(), rowGrain(runs * u.inner.size),
       [&](int64_t begin, int64_t end) {
         for (int64_t at = begin; at < end; ++at) {
           int64_t of[2], offsets[4];
-          u.ids.offsets(at, of);
+          u.rows.ids.offsets(at, of);
           const int64_t id = indexAt(u.idType, ids, of[0]), row = id - first;
-          if (id < 0 || row < 0 || row >= u.rows)
+          if (id < 0 || row < 0 || row >= u.rows.rows)
             continue;
           for (int64_t run = 0; run < runs; ++run) {
             u.outer.offsets(run, offsets);
             float *state[3] = {nullptr, nullptr, nullptr};
             for (size_t i = 0; i < u.states; ++i)
-              state[i] = f32Out(call.outputs[i]) + row * u.rowStrides[i] +
+              state[i] = f32Out(call.outputs[i]) + row * u.rows.rowStrides[i] +
                          offsets[i + 1];
             stepOn(u, state, f32(call.inputs[0]) + of[1] + offsets[0],
                    u.inner.size, step);

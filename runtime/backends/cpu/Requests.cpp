@@ -1,10 +1,97 @@
 #include "runtime/backends/cpu/Requests.h"
 
+#include "runtime/core/DType.h"
+
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
 namespace merak::cpu {
+
+Result<int64_t> AxisPart::offset(const KernelCall &call,
+                                 const char *kernel) const {
+  const int64_t begin = scalarInteger(call, 0);
+  if (begin < 0 || begin > last)
+    return Status::error(fmt::format("{}: begins at {}, expected at most {}",
+                                     kernel, begin, last));
+  return begin * step;
+}
+
+bool readAxisPart(Request &request, const View &whole, const View &part,
+                  const char *misfit, AxisPart &out) {
+  const size_t rank = whole.shape.size();
+  const auto axis =
+      static_cast<size_t>(request.axis(static_cast<int64_t>(rank)));
+  if (!request.ok())
+    return false;
+  bool fits = part.shape.size() == rank;
+  for (size_t d = 0; fits && d < rank; ++d)
+    fits = d == axis ? part.shape[d] <= whole.shape[d]
+                     : part.shape[d] == whole.shape[d];
+  if (!request.expect(fits, misfit))
+    return false;
+  out.view = whole;
+  out.view.shape = part.shape;
+  out.last = whole.shape[axis] - part.shape[axis];
+  out.step = whole.strides[axis] * runtime::dtypeSize(whole.dtype);
+  return true;
+}
+
+// The first dimensions, and those behind them.
+static std::vector<int64_t> front(const std::vector<int64_t> &all, size_t n) {
+  return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n)};
+}
+static std::vector<int64_t> behind(const std::vector<int64_t> &all, size_t n) {
+  return {all.begin() + static_cast<std::ptrdiff_t>(n), all.end()};
+}
+
+bool readCoalesce(Request &request, CoalesceRequest &c) {
+  const View &dy = request.inputs[0], &ids = request.inputs[1],
+             &rows = request.outputs[0], &unique = request.outputs[1];
+  const size_t rank = ids.shape.size();
+  request.index(ids, "the ids");
+  request.type(unique, "the different ids", ids.dtype);
+  request.shape(rows, "the rows", dy.shape);
+  request.shape(unique, "the different ids", ids.shape);
+  request.expect(dy.shape.size() > rank && front(dy.shape, rank) == ids.shape,
+                 "expected slices for each of the ids");
+  c.size = request.integer("size");
+  if (!request.ok())
+    return false;
+  c.ids = Nest(ids.shape, {ids.strides, front(dy.strides, rank), unique.strides,
+                           front(rows.strides, rank)});
+  c.columns = Nest(behind(dy.shape, rank),
+                   {behind(dy.strides, rank), behind(rows.strides, rank)});
+  return true;
+}
+
+bool readUpdateRows(Request &request, bool clip, RowsRequest &r) {
+  const View &grad = request.inputs[0], &ids = request.inputs[1 + clip],
+             &table = request.outputs[0];
+  const size_t rank = ids.shape.size();
+  request.index(ids, "the ids");
+  if (!request.expect(!table.shape.empty(), "expected a table of rows"))
+    return false;
+  const std::vector<int64_t> columns = behind(table.shape, 1);
+  std::vector<int64_t> shape = ids.shape;
+  shape.insert(shape.end(), columns.begin(), columns.end());
+  request.shape(grad, "the gradient", shape);
+  for (const View &state : request.outputs) {
+    request.type(state, "a parameter or its state", planpb::F32);
+    request.sameShape(table, "the parameter", state, "its state");
+  }
+  if (!request.ok())
+    return false;
+  std::vector<std::vector<int64_t>> strides = {behind(grad.strides, rank)};
+  for (const View &state : request.outputs) {
+    strides.push_back(behind(state.strides, 1));
+    r.rowStrides.push_back(state.strides[0]);
+  }
+  r.ids = Nest(ids.shape, {ids.strides, front(grad.strides, rank)});
+  r.columns = Nest(columns, strides);
+  r.rows = table.shape[0];
+  return true;
+}
 
 bool readDropout(Request &request, DropoutRequest &d) {
   if (!request.counts(1, 1))

@@ -19,6 +19,21 @@ struct DropoutRequest {
 // One input and one output of one shape.
 bool readDropout(Request &request, DropoutRequest &dropout);
 
+// A part of a tensor along the attribute `axis`, which begins where a scalar
+// says: slice and place.
+struct AxisPart {
+  View view;        // the part, at the begin of the whole
+  int64_t last = 0; // where it begins at most
+  int64_t step = 0; // bytes from one begin to the next
+
+  // The bytes from the begin of the whole to that of the part; errors name the
+  // kernel.
+  Result<int64_t> offset(const KernelCall &call, const char *kernel) const;
+};
+// `misfit` is said if the part is none of the whole.
+bool readAxisPart(Request &request, const View &whole, const View &part,
+                  const char *misfit, AxisPart &out);
+
 struct ConvRequest {
   Window window;
   int64_t samples = 0, groups = 1;
@@ -68,6 +83,23 @@ bool readCombine(Request &request, Combine &combine);
 // Rows of a table by ids: gather, scatter_add and scatter_reduce.
 bool readGather(Request &request, const View &table, const View &ids,
                 const View &other, GatherRequest &gather);
+
+// A row-sparse gradient of slices: coalesce.
+struct CoalesceRequest {
+  int64_t size = 0; // rows of the table
+  Nest ids;         // operand 0: ids, 1: slices, 2: unique, 3: rows
+  Nest columns;     // operand 0: slices, 1: rows
+};
+bool readCoalesce(Request &request, CoalesceRequest &coalesce);
+
+// An update by a row-sparse gradient.
+struct RowsRequest {
+  Nest ids;         // operand 0: ids, 1: the gradient
+  Nest columns;     // operand 0: the gradient, then parameter and states
+  int64_t rows = 0; // of the table that are here
+  std::vector<int64_t> rowStrides; // of parameter and states
+};
+bool readUpdateRows(Request &request, bool clip, RowsRequest &rows);
 
 struct PickRequest {
   Nest rows; // operand 0: the matrix, 1: labels, 2: the vector

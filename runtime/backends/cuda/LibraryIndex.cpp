@@ -1,4 +1,4 @@
-// gather, scatter_add, scatter_reduce, pick, pick_grad.
+// gather, scatter_add, scatter_reduce, coalesce, pick, pick_grad.
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
@@ -115,6 +115,51 @@ KernelResult createScatter(Request &request, const Device &) {
       alignUp(3 * ids * sizeof(int32_t)));
 }
 
+KernelResult createCoalesce(Request &request, const Device &) {
+  if (!request.counts(2, 2))
+    return request.status();
+  expectReal(request, request.inputs[0], "the slices");
+  expectReal(request, request.outputs[0], "the rows");
+  cpu::CoalesceRequest read;
+  if (!cpu::readCoalesce(request, read))
+    return request.status();
+  CoalesceArgs args;
+  args.add = request.instruction.accumulate();
+  args.lists.rows = args.lists.globalRows = read.size;
+  args.lists.groups = makeLoops<3>(request, Nest({}, {{}, {}, {}}));
+  args.lists.idLoops =
+      makeLoops<2>(request, Nest(read.ids.sizes,
+                                 {read.ids.strides[0], read.ids.strides[1]}));
+  args.places =
+      makeLoops<2>(request, Nest(read.ids.sizes,
+                                 {read.ids.strides[2], read.ids.strides[3]}));
+  args.columns = makeLoops<2>(request, read.columns);
+  // As of scatter_add.
+  request.expect(args.lists.allIds() < int64_t{1} << 24,
+                 "expected fewer than 2^24 ids");
+  request.expect(read.size < INT32_MAX, "expected fewer than 2^31 rows");
+  if (!request.ok())
+    return request.status();
+  const auto count = args.lists.allIds();
+  return makeKernel(
+      [=](const KernelCall &call, Launcher &launcher) {
+        CoalesceArgs now = args;
+        now.lists.other = ref(call.inputs[0]);
+        now.lists.ids = ref(call.inputs[1]);
+        now.rows = ref(call.outputs[0]);
+        now.unique = ref(call.outputs[1]);
+        now.lists.next =
+            launcher.workspace<int32_t>(3 * static_cast<uint64_t>(count));
+        MERAK_RETURN_IF_ERROR(
+            launcher.items<KernelId::ScatterIds>(now.lists, count));
+        MERAK_RETURN_IF_ERROR(
+            launcher.rows<KernelId::ScatterLinks>(now.lists, count, count));
+        return launcher.rows<KernelId::CoalesceRows>(now, count,
+                                                     now.columns.count);
+      },
+      alignUp(3 * static_cast<uint64_t>(count) * sizeof(int32_t)));
+}
+
 bool readPick(Request &request, const View &matrix, const View &labels,
               const View &vector, PickArgs &p) {
   expectReal(request, matrix, "the matrix");
@@ -183,9 +228,13 @@ KernelResult createTopK(Request &request, const Device &) {
 }
 
 constexpr KernelEntry kEntries[] = {
-    {"gather", createGather},          {"scatter_add", createScatter},
-    {"scatter_reduce", createScatter}, {"pick", createPick},
-    {"pick_grad", createPickGrad},     {"top_k", createTopK, Strides::Dense},
+    {"gather", createGather},
+    {"scatter_add", createScatter},
+    {"coalesce", createCoalesce},
+    {"scatter_reduce", createScatter},
+    {"pick", createPick},
+    {"pick_grad", createPickGrad},
+    {"top_k", createTopK, Strides::Dense},
 };
 
 } // namespace

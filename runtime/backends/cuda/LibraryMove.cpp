@@ -1,4 +1,4 @@
-// copy, fill, slice, rotary, dropout.
+// copy, fill, slice, place, rotary, dropout.
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
@@ -48,36 +48,53 @@ KernelResult createFill(Request &request, const Device &) {
 }
 
 KernelResult createSlice(Request &request, const Device &) {
-  if (!request.counts(1, 1))
+  cpu::AxisPart part;
+  if (!request.counts(1, 1) ||
+      !cpu::readAxisPart(request, request.inputs[0], request.outputs[0],
+                         "output is no part of the input along the axis", part))
     return request.status();
-  const View &in = request.inputs[0], &out = request.outputs[0];
-  const size_t rank = in.shape.size();
-  const size_t axis = static_cast<size_t>(request.axis(in.rank()));
+  const CopyArgs args = makeCopy(request, part.view, request.outputs[0],
+                                 request.instruction.accumulate());
   if (!request.ok())
     return request.status();
-  bool fits = out.shape.size() == rank;
-  for (size_t d = 0; fits && d < rank; ++d)
-    fits =
-        d == axis ? out.shape[d] <= in.shape[d] : out.shape[d] == in.shape[d];
-  if (!request.expect(fits, "output is no part of the input along the axis"))
-    return request.status();
-  View part = in;
-  part.shape = out.shape;
-  const CopyArgs args =
-      makeCopy(request, part, out, request.instruction.accumulate());
-  if (!request.ok())
-    return request.status();
-  const int64_t last = in.shape[axis] - out.shape[axis];
-  const int64_t step = in.strides[axis] * runtime::dtypeSize(in.dtype);
   return makeKernel([=](const KernelCall &call, Launcher &launcher) {
-    const int64_t begin = cpu::scalarInteger(call, 0);
-    if (begin < 0 || begin > last)
-      return Status::error(
-          fmt::format("slice: begins at {}, expected at most {}", begin, last));
+    const Result<int64_t> offset = part.offset(call, "slice");
+    if (!offset)
+      return offset.status();
     return runCopy(launcher, args,
-                   static_cast<const char *>(call.inputs[0].data) +
-                       begin * step,
+                   static_cast<const char *>(call.inputs[0].data) + *offset,
                    call.outputs[0].data);
+  });
+}
+
+// The adjoint: the part among zeros.
+KernelResult createPlace(Request &request, const Device &) {
+  cpu::AxisPart part;
+  if (!request.counts(1, 1) ||
+      !cpu::readAxisPart(request, request.outputs[0], request.inputs[0],
+                         "input is no part of the output along the axis", part))
+    return request.status();
+  const View &out = request.outputs[0];
+  const bool adds = request.instruction.accumulate();
+  const CopyArgs args = makeCopy(request, request.inputs[0], part.view, adds);
+  FillArgs clear;
+  Nest nest(out.shape, {out.strides});
+  nest.sortBy(0);
+  clear.loops = makeLoops<1>(request, nest);
+  if (!request.ok())
+    return request.status();
+  return makeKernel([=](const KernelCall &call, Launcher &launcher) {
+    const Result<int64_t> offset = part.offset(call, "place");
+    if (!offset)
+      return offset.status();
+    if (!adds) {
+      FillArgs zero = clear;
+      zero.to = ref(call.outputs[0]);
+      MERAK_RETURN_IF_ERROR(
+          launcher.items<KernelId::Fill>(zero, zero.loops.count));
+    }
+    return runCopy(launcher, args, call.inputs[0].data,
+                   static_cast<char *>(call.outputs[0].data) + *offset);
   });
 }
 
@@ -159,9 +176,9 @@ KernelResult createDropout(Request &request, const Device &) {
 }
 
 constexpr KernelEntry kEntries[] = {
-    {"copy", createCopy},       {"fill", createFill},
-    {"slice", createSlice},     {"rotary", createRotary},
-    {"dropout", createDropout},
+    {"copy", createCopy},     {"fill", createFill},
+    {"slice", createSlice},   {"place", createPlace},
+    {"rotary", createRotary}, {"dropout", createDropout},
 };
 
 } // namespace

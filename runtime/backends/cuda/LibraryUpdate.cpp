@@ -1,5 +1,5 @@
-// sgd_update, adamw_update, adagrad_update, clip_factor. Parameters and states
-// are f32; the gradient may be of 16 bits.
+// sgd_update, adamw_update, adagrad_update, the same with _rows, clip_factor.
+// Parameters and states are f32; the gradient may be of 16 bits.
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 
@@ -10,7 +10,24 @@ namespace merak::cuda {
 
 namespace {
 
+bool readRows(Request &request, UpdateArgs &args) {
+  expectReal(request, request.inputs[0], "the gradient");
+  if (args.clip)
+    request.expect(request.inputs[1].elements() == 1,
+                   "expected one clip factor");
+  cpu::RowsRequest read;
+  if (!cpu::readUpdateRows(request, args.clip, read))
+    return false;
+  args.loops = makeLoops<4>(request, read.columns);
+  args.places = makeLoops<2>(request, read.ids);
+  args.rows = read.rows;
+  std::copy(read.rowStrides.begin(), read.rowStrides.end(), args.rowStrides);
+  return request.ok();
+}
+
 bool readUpdate(Request &request, UpdateArgs &args) {
+  if (args.sparse)
+    return readRows(request, args);
   const View &grad = request.inputs[0];
   expectReal(request, grad, "the gradient");
   std::vector<std::vector<int64_t>> strides = {grad.strides};
@@ -32,6 +49,10 @@ void bind(UpdateArgs &args, const KernelCall &call) {
   args.grad = ref(call.inputs[0]);
   if (args.clip)
     args.factor = ref(call.inputs[1]);
+  if (args.sparse) {
+    args.ids = ref(call.inputs[1 + args.clip]);
+    args.firstRow = cpu::scalarInteger(call, 2);
+  }
   args.param = ref(call.outputs[0]);
   if (call.outputs.size() > 1)
     args.first = ref(call.outputs[1]);
@@ -67,15 +88,17 @@ void set(UpdateArgs &args, const cpu::AdagradStep &step) {
   args.eps = step.eps;
 }
 
+template <bool sparse>
 KernelResult createSgd(Request &request, const Device &) {
   UpdateArgs args;
+  args.sparse = sparse;
   args.clip = request.integer("clip", 0) != 0;
   cpu::SgdRequest sgd;
   if (!cpu::readSgd(request, sgd))
     return request.status();
   args.hasBuffer = sgd.momentum != 0;
   // The buffer may also be listed as an input: it is the same view.
-  const size_t inputs = 1 + args.clip;
+  const size_t inputs = size_t{1} + args.clip + sparse;
   const bool listed = args.hasBuffer && request.inputs.size() == inputs + 1;
   request.counts(inputs + listed, args.hasBuffer ? 2 : 1);
   if (!request.ok() || !readUpdate(request, args))
@@ -86,16 +109,18 @@ KernelResult createSgd(Request &request, const Device &) {
     UpdateArgs now = args;
     bind(now, call);
     set(now, sgd.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
-    return launcher.items<KernelId::Sgd>(now, now.loops.count);
+    return launcher.items<KernelId::Sgd>(now, now.count());
   });
 }
 
 // Adam and Adagrad, whose scalars both backends compute alike.
 template <KernelId id, size_t states, typename Scalars>
-KernelResult makeUpdate(Request &request, const Scalars &scalars) {
+KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars) {
   UpdateArgs args;
+  args.sparse = sparse;
   args.clip = request.integer("clip", 0) != 0;
-  if (!request.counts(1 + args.clip, states) || !readUpdate(request, args))
+  if (!request.counts(size_t{1} + args.clip + sparse, states) ||
+      !readUpdate(request, args))
     return request.status();
   return makeKernel([=](const KernelCall &call, Launcher &launcher) {
     if (call.scalars.size() < 2)
@@ -104,22 +129,24 @@ KernelResult makeUpdate(Request &request, const Scalars &scalars) {
     bind(now, call);
     set(now,
         scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
-    return launcher.items<id>(now, now.loops.count);
+    return launcher.items<id>(now, now.count());
   });
 }
 
+template <bool sparse>
 KernelResult createAdamW(Request &request, const Device &) {
   cpu::AdamRequest adam;
   if (!cpu::readAdam(request, adam))
     return request.status();
-  return makeUpdate<KernelId::AdamW, 3>(request, adam);
+  return makeUpdate<KernelId::AdamW, 3>(request, sparse, adam);
 }
 
+template <bool sparse>
 KernelResult createAdagrad(Request &request, const Device &) {
   cpu::AdagradRequest adagrad;
   if (!cpu::readAdagrad(request, adagrad))
     return request.status();
-  return makeUpdate<KernelId::Adagrad, 2>(request, adagrad);
+  return makeUpdate<KernelId::Adagrad, 2>(request, sparse, adagrad);
 }
 
 KernelResult createClipFactor(Request &request, const Device &) {
@@ -146,9 +173,12 @@ KernelResult createClipFactor(Request &request, const Device &) {
 }
 
 constexpr KernelEntry kEntries[] = {
-    {"sgd_update", createSgd, Strides::Any, true},
-    {"adamw_update", createAdamW, Strides::Any, true},
-    {"adagrad_update", createAdagrad, Strides::Any, true},
+    {"sgd_update", createSgd<false>, Strides::Any, true},
+    {"adamw_update", createAdamW<false>, Strides::Any, true},
+    {"adagrad_update", createAdagrad<false>, Strides::Any, true},
+    {"sgd_update_rows", createSgd<true>, Strides::Any, true},
+    {"adamw_update_rows", createAdamW<true>, Strides::Any, true},
+    {"adagrad_update_rows", createAdagrad<true>, Strides::Any, true},
     {"clip_factor", createClipFactor},
 };
 

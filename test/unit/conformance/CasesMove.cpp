@@ -208,22 +208,17 @@ Case coalesceCase(const Shape &ids, const Shape &columns, int64_t size,
   c.reference = [=](const Case &k) {
     Tensor sums = zeros(rows), unique = k.outputs[1];
     const int64_t n = elements(columns);
-    std::map<int64_t, std::vector<double>> found;
+    std::map<int64_t, int64_t> places; // the first one of an id
+    std::fill(unique.v.begin(), unique.v.end(), -1);
     for (int64_t i = 0; i < k.inputs[1].size(); ++i) {
       auto id = static_cast<int64_t>(k.inputs[1].v[i]);
       id += id < 0 ? size : 0;
       if (id < 0 || id >= size)
         continue;
-      std::vector<double> &sum = found[id];
-      sum.resize(static_cast<size_t>(n));
+      const int64_t place = places.try_emplace(id, i).first->second;
+      unique.v[place] = static_cast<double>(id);
       for (int64_t j = 0; j < n; ++j)
-        sum[j] += k.inputs[0].v[i * n + j];
-    }
-    int64_t at = 0;
-    std::fill(unique.v.begin(), unique.v.end(), -1);
-    for (const auto &[id, sum] : found) {
-      unique.v[at] = static_cast<double>(id);
-      std::copy(sum.begin(), sum.end(), sums.v.begin() + at++ * n);
+        sums.v[place * n + j] += k.inputs[0].v[i * n + j];
     }
     return Tensors{sums, unique};
   };

@@ -18,6 +18,7 @@
   X(ScatterIds, GatherArgs, scatterIdsBody)                                    \
   X(ScatterLinks, GatherArgs, scatterLinksBody)                                \
   X(ScatterRows, GatherArgs, scatterRowsBody)                                  \
+  X(CoalesceRows, CoalesceArgs, coalesceRowsBody)                              \
   X(Pick, PickArgs, pickBody)                                                  \
   X(PickGrad, PickArgs, pickGradBody)                                          \
   X(TopK, TopKArgs, topKBody)                                                  \

@@ -282,6 +282,41 @@ MERAK_HD void scatterRowsBody(const Block &block, const GatherArgs &a) {
   }
 }
 
+// A row-sparse gradient: the lists of ids that name one row, as above, but
+// their sums stay at the first id of each.
+struct CoalesceArgs {
+  GatherArgs lists; // `other`: the slices
+  Ref rows, unique;
+  Loops<2> places;  // operand 0: unique, 1: rows
+  Loops<2> columns; // operand 0: slices, 1: rows
+  bool add = false;
+};
+
+template <typename Block>
+MERAK_HD void coalesceRowsBody(const Block &block, const CoalesceArgs &a) {
+  const GatherArgs &lists = a.lists;
+  const int64_t ids = lists.allIds();
+  for (int64_t i = block.block(); i < ids; i += block.blocks()) {
+    const bool first = lists.next[ids + i] != 0;
+    int64_t place[2];
+    a.places.at(i, place);
+    if (block.thread() == 0)
+      store<int64_t>(a.unique, place[0],
+                     first ? lists.next[2 * ids + i] : int64_t(-1), a.add);
+    for (int64_t c = block.thread(); c < a.columns.count;
+         c += block.threads()) {
+      int64_t o[2], oi[2];
+      a.columns.at(c, o);
+      float sum = 0;
+      for (int64_t j = first ? i : -1; j >= 0; j = lists.next[j]) {
+        lists.idLoops.at(j, oi);
+        sum += load<float>(lists.other, oi[1] + o[0]);
+      }
+      store<float>(a.rows, place[1] + o[1], sum, a.add);
+    }
+  }
+}
+
 // ---------------------------------------------------------------- pick
 
 struct PickArgs {

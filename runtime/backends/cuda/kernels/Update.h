@@ -5,10 +5,16 @@
 
 namespace merak::cuda {
 
-// Operands of `loops`: gradient, parameter, first and second state.
+// Operands of `loops`: gradient, parameter, first and second state. Of a
+// row-sparse gradient [ids, columns] those are the columns of a row.
 struct UpdateArgs {
   Ref grad, factor, param, first, second;
   Loops<4> loops;
+  Ref ids; // with `sparse`
+  bool sparse = false;
+  Loops<2> places; // operand 0: ids, 1: the gradient
+  int64_t rows = 0, firstRow = 0;
+  int64_t rowStrides[3] = {0, 0, 0}; // of parameter and states
   bool clip = false, hasBuffer = false, nesterov = false, firstStep = false;
   float lr = 0, momentum = 0, oneMinusDampening = 1, weightDecay = 0;
   float l2 = 0;    // Adam, Adagrad: times the parameter, added to the gradient
@@ -18,6 +24,27 @@ struct UpdateArgs {
   float rootCorrection = 1; // sqrt(1 - beta2^t)
   float eps = 0;
   float keep = 1; // a factor on Adam's new parameter
+
+  MERAK_HD int64_t count() const {
+    return sparse ? places.count * loops.count : loops.count;
+  }
+  // Where the operands of an element lie. False: the id names no row of these.
+  MERAK_HD bool at(int64_t element, int64_t (&o)[4]) const {
+    if (!sparse) {
+      loops.at(element, o);
+      return true;
+    }
+    int64_t place[2];
+    places.at(element / loops.count, place);
+    const int64_t id = load<int64_t>(ids, place[0]), row = id - firstRow;
+    if (id < 0 || row < 0 || row >= rows)
+      return false;
+    loops.at(element % loops.count, o);
+    o[0] += place[1];
+    for (int i = 0; i < 3; ++i)
+      o[i + 1] += row * rowStrides[i];
+    return true;
+  }
 };
 
 template <typename Block>
@@ -26,9 +53,10 @@ MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
   if (factor != factor) // the gradients are not finite: nothing may change
     return;
   const int64_t step = itemStep(block);
-  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+  for (int64_t i = firstItem(block); i < a.count(); i += step) {
     int64_t o[4];
-    a.loops.at(i, o);
+    if (!a.at(i, o))
+      continue;
     const float p = load<float>(a.param, o[1]);
     const float g = load<float>(a.grad, o[0]) * factor + a.l2 * p;
     const float m = load<float>(a.first, o[2]) * a.beta1 + g * a.oneMinusBeta1;
@@ -49,9 +77,10 @@ MERAK_HD void adagradBody(const Block &block, const UpdateArgs &a) {
   if (factor != factor) // the gradients are not finite: nothing may change
     return;
   const int64_t step = itemStep(block);
-  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+  for (int64_t i = firstItem(block); i < a.count(); i += step) {
     int64_t o[4];
-    a.loops.at(i, o);
+    if (!a.at(i, o))
+      continue;
     const float p = load<float>(a.param, o[1]);
     const float g = load<float>(a.grad, o[0]) * factor + a.l2 * p;
     const float sum = load<float>(a.first, o[2]) + g * g;
@@ -66,9 +95,10 @@ MERAK_HD void sgdBody(const Block &block, const UpdateArgs &a) {
   if (factor != factor) // the gradients are not finite: nothing may change
     return;
   const int64_t step = itemStep(block);
-  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+  for (int64_t i = firstItem(block); i < a.count(); i += step) {
     int64_t o[4];
-    a.loops.at(i, o);
+    if (!a.at(i, o))
+      continue;
     const float p = load<float>(a.param, o[1]);
     float g = load<float>(a.grad, o[0]) * factor + a.weightDecay * p;
     if (a.hasBuffer) {

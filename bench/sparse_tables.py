@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Exchanges of a table's gradient beside each other: predicted and measured, ranks of
+this machine over slow links (emulated: ranks sleep), bytes as the plan counts them.
+
+    python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
+
+A language model in small: a table that holds nearly all parameters, a narrow layer
+behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
+--sparse=exact, replicas gather ids and slices. `columns`: each replica has some columns
+of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
+other work on the machine only makes steps slower. Standard library only.
+"""
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import seam_plans  # noqa: E402
+
+OPTIMIZER = "--optimizer=sgd:lr=1e-3"
+
+
+def language_model(rows, width, tokens):
+    g = seam_plans.Model("language")
+    h = g.op("Gather", g.weight("table", [rows, width]),
+             g.input("ids", [tokens], kind=seam_plans.exact_models.INT64), axis=0)
+    h = g.op("MatMul", h, g.weight("w", [width, width]))
+    g.target_loss(g.op("MatMul", g.op("Relu", h), g.weight("out", [width, 4])),
+                  [tokens, 4])
+    return g
+
+
+def columns(ranks):
+    return {"version": 2, "mesh": {"pp": 1, "dp": ranks, "tp": 1},
+            "seams": [{"op": "MatMul_2", "operand": 0}],
+            "classes": [{"tensor": "table", "dim": 1, "axes": ["dp"]},
+                        {"op": "Gather_1", "operand": 1, "dim": 0,
+                         "axes": ["mb"]}]}
+
+
+class Bench(seam_plans.Bench):
+    def machine_of(self, ranks):
+        path = self.machine(self.args.latency, self.args.bandwidth)
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        data["nodes"] = [{"count": 1, "kind": "cpu", "devices": ranks}]
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        return path
+
+    def compile(self, model, machine, ranks, what):
+        plan = self.path(what + ".plan")
+        options = [f"--devices={ranks}", f"--mesh=pp=1,dp={ranks},tp=1",
+                   f"--cluster={machine}", f"--global-batch={self.args.batch}",
+                   f"--microbatch={self.args.batch // ranks}", OPTIMIZER]
+        if what != "dense":
+            options.append("--sparse=exact")
+        if what == "columns":
+            path = self.path("columns.json")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(columns(ranks), file)
+            options.append("--strategy=" + path)
+        self.run("merakc", model, "-o", plan, "--quiet", *options)
+        number, unit = re.match(r"step ([\d.]+) (\w+)", self.run(
+            "merak-plan", "simulate", plan)).groups()
+        sent = sum(int(n) for n in re.findall(
+            r"over dp: .*, (\d+) sent", self.run("merak-plan", "account", plan)))
+        return float(number) * seam_plans.UNITS[unit], sent, plan
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin-dir", default=os.path.join(seam_plans.ROOT,
+                                                          "build/release/bin"))
+    parser.add_argument("--cluster", default=seam_plans.XEON)
+    parser.add_argument("--ranks", default="4,8")
+    parser.add_argument("--rows", type=int, default=32768)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64, help="of a sample")
+    parser.add_argument("--batch", type=int, default=64, help="samples a step")
+    parser.add_argument("--latency", type=float, default=1e-4, help="seconds")
+    parser.add_argument("--bandwidth", type=float, default=2e7,
+                        help="bytes a second")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3,
+                        help="runs of each plan, in turn")
+    args = parser.parse_args()
+    print("| ranks | exchange | sent by a rank, kB | predicted ms | measured ms | "
+          "error | of columns |\n|---|---|---|---|---|---|---|")
+    for ranks in map(int, args.ranks.split(",")):
+        with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
+            bench = Bench(args, folder)
+            model = language_model(args.rows, args.width,
+                                   args.tokens).write(folder)
+            machine = bench.machine_of(ranks)
+            names = ("dense", "rows", "columns")
+            plans = {what: bench.compile(model, machine, ranks, what)
+                     for what in names}
+            times = {what: [] for what in names}
+            for _ in range(args.rounds):
+                for what in names:
+                    times[what].append(bench.measure(plans[what][2], machine,
+                                                     args.steps))
+            for what in names:
+                predicted, sent, _ = plans[what]
+                measured = min(times[what])
+                print(f"| {ranks} | {what} | {sent / 1e3:.0f} | "
+                      f"{predicted * 1e3:.1f} | {measured * 1e3:.1f} | "
+                      f"{predicted / measured - 1:+.0%} | "
+                      f"{measured / min(times['columns']):.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
