@@ -89,10 +89,9 @@ private:
         sum = AddOp::create(b, use.getLoc(), sum, contribution);
         updates.insert(sum.getDefiningOp());
       }
-      updates.insert(UpdateOp::create(b, uses.front().getLoc(),
-                                      uses.front().getResult(), sum,
-                                      /*ids=*/Value(),
-                                      uses.front().getParameterAttr()));
+      updates.insert(UpdateOp::create(
+          b, uses.front().getLoc(), uses.front().getResult(), sum,
+          /*ids=*/Value(), uses.front().getParameterAttr()));
     }
   }
 

@@ -108,7 +108,8 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
 
     `lazy`: rows without a gradient stay as they are, as under sparse optimizers
     of frameworks. `exact`: only where the optimizer of the step leaves such rows
-    as they are anyway; else an error.
+    as they are anyway, else it is an error; and only tables that have at least as
+    many rows as a step has ids.
 
     ```mlir
     %dt = train.scatter_add %dy at %ids axis 0 : tensor<8x16xf32>, tensor<8xi64> to tensor<96x16xf32>

@@ -27,6 +27,7 @@ struct TableGradient {
   SmallVector<ScatterAddOp> lookups;
   // Sums and conversions between them and the update, outermost first.
   SmallVector<Operation *> around;
+  int64_t ids = 0;
   std::string dense; // why the table keeps its gradient; empty: it need not
 
   explicit TableGradient(UpdateOp update) {
@@ -48,6 +49,7 @@ private:
     } else if (auto lookup = dyn_cast_or_null<ScatterAddOp>(op);
                lookup && lookup.getAxis() == 0 && lookup.getBatch() == 0) {
       lookups.push_back(lookup);
+      ids += cast<RankedTensorType>(lookup.getIds().getType()).getNumElements();
     } else {
       dense = "it is not only looked up by rows";
     }
@@ -104,7 +106,10 @@ private:
   }
 
   void visit(UpdateOp update) {
-    const TableGradient gradient(update);
+    TableGradient gradient(update);
+    const int64_t all = shapeOf(update.getParameterValue())[0];
+    if (gradient.dense.empty() && mode == "exact" && gradient.ids > all)
+      gradient.dense = "a step has more ids than it has rows";
     const auto opts = [](StringRef name) {
       return remark::RemarkOpts::name(name).category("sparse");
     };
@@ -118,9 +123,7 @@ private:
     ++sparseTables;
     remark::passed(update.getLoc(), opts("Sparse")) << fmt::format(
         "'{}' is updated by rows: at most {} of {}",
-        update.getParameter().str(),
-        cast<RankedTensorType>(update.getIds().getType()).getNumElements(),
-        shapeOf(update.getParameterValue())[0]);
+        update.getParameter().str(), std::min(all, gradient.ids), all);
   }
 
   // Which ids of a lookup are padding: slices of theirs are zeros whatever
@@ -156,6 +159,7 @@ private:
     const Location loc = first.getLoc();
     const int64_t size = shapeOf(update.getParameterValue())[0];
     SmallVector<Value> slices, ids;
+    Value dy, id; // of all lookups
     for (ScatterAddOp lookup : gradient.lookups) {
       slices.push_back(lookup.getDy());
       ids.push_back(lookup.getIds());
@@ -172,8 +176,9 @@ private:
             withRole(SelectOp::create(b, loc, type, padding, none, ids.back()),
                      kBackwardWeight);
       }
+      dy = slices.back();
+      id = ids.back();
     }
-    Value dy = slices[0], id = ids[0];
     if (slices.size() > 1) {
       dy = withRole(ConcatOp::create(b, loc, slices, 1), kBackwardWeight);
       id = withRole(ConcatOp::create(b, loc, ids, 1), kBackwardWeight);

@@ -36,8 +36,7 @@ bool isOfEach(const Graph &graph, const Conversion &conversion) {
 }
 
 bool isStacked(const Graph &graph, const Conversion &conversion) {
-  return isOfEach(graph, conversion) &&
-         !graph.ops[conversion.op].isUpdate();
+  return isOfEach(graph, conversion) && !graph.ops[conversion.op].isUpdate();
 }
 
 layout::AxisMap Assignment::axisMap() const {

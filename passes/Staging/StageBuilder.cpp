@@ -47,11 +47,10 @@ StageBuilder::StageBuilder(func::FuncOp step, const OutlineOptions &options,
     : step(step), places(places), context(step.getContext()) {
   OpBuilder builder(step);
   for (int64_t s = 0; s < options.stages; ++s) {
-    auto stage =
-        StageOp::create(builder, step.getLoc(),
-                        freeSymbol(step->getParentOfType<ModuleOp>(),
-                                   "stage" + std::to_string(s)),
-                        s, pipe::ScheduleAttr());
+    auto stage = StageOp::create(builder, step.getLoc(),
+                                 freeSymbol(step->getParentOfType<ModuleOp>(),
+                                            "stage" + std::to_string(s)),
+                                 s, pipe::ScheduleAttr());
     stage.getBody().emplaceBlock();
     stages.push_back(stage);
     inStage.emplace_back();

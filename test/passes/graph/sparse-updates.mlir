@@ -2,10 +2,16 @@
 // RUN: merak-opt %s --legalize-onnx --differentiate --sparse-updates --split-input-file | FileCheck %s
 // RUN: merak-opt %s --legalize-onnx --differentiate --sparse-updates --split-input-file --remarks-filter=sparse -o /dev/null 2>&1 | FileCheck %s --check-prefix=REMARK
 
+// RUN: merak-opt %s --legalize-onnx --differentiate --sparse-updates="mode=exact rests=true" --split-input-file --remarks-filter=sparse -o /dev/null 2>&1 | FileCheck %s --check-prefix=EXACT
+
+// EXACT: 'table' is updated by rows: at most 8 of 96
+// EXACT: 'table' is updated by rows: at most 40 of 96
+// EXACT: [Missed] Dense {{.*}}a step has more ids than it has rows{{.*}}'table' keeps its gradient
+
 // The gradient of a table that is looked up alone is the rows of the ids.
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: (%[[IDS:.*]]: tensor<8xi64>, %{{.*}}: tensor<8x4xf32>)
-// CHECK: %[[DY:.*]] = train.mul
+// CHECK: %[[DY:.*]] = train.mul %{{.*}}, %{{.*}} {train.of
 // CHECK-NOT: train.scatter_add
 // CHECK: %[[ROWS:.*]], %[[UNIQUE:.*]] = train.coalesce %[[DY]] at %[[IDS]] size 96 {{.*}}train.role = "update"
 // CHECK: train.update @table : %{{.*}} by %[[ROWS]] at %[[UNIQUE]]
@@ -70,7 +76,7 @@ module {
 // CHECK-LABEL: func.func @step
 // CHECK-NOT: train.coalesce
 // CHECK: train.update @table : %{{.*}} by %{{.*}} : tensor<96x4xf32>, tensor<96x4xf32>
-// REMARK: [Missed] Dense | Category:sparse | {{.*}}'table' keeps its gradient{{.*}}it is not only looked up by rows
+// REMARK: [Missed] Dense | Category:sparse | {{.*}}it is not only looked up by rows{{.*}}'table' keeps its gradient
 module {
   train.parameter @table : tensor<96x4xf32> trainable
   func.func @model(%ids: tensor<8xi64>) -> tensor<f32> {
