@@ -127,17 +127,42 @@ private:
       out->add_strides(stride);
   }
 
-  // Bytes of the distinct elements of views.
-  double touched(ArrayAttr views) {
-    double bytes = 0;
-    for (Attribute attr : views) {
-      auto view = cast<plan::ViewAttr>(attr);
-      double count = 1;
-      for (auto [size, stride] : llvm::zip(view.getShape(), view.getStrides()))
-        count *= stride == 0 ? 1 : size;
-      bytes +=
-          count * elementBytes_[bufferIndex_.at(view.getBuffer().getAttr())];
+  double touchedBy(plan::InstructionOpInterface op) {
+    const double in = touchedByAll(op.getInputs()),
+                 out = touchedByAll(op.getOutputs());
+    auto library = dyn_cast<plan::LibraryOp>(op.getOperation());
+    const StringRef name = library ? library.getOp() : StringRef();
+    // A part is put among others, or among zeros.
+    if (name == "place")
+      return 2 * in + (op.accumulates() ? 0 : out);
+    // Of a table and its states as many rows as of the gradient.
+    if (name.ends_with("_rows")) {
+      double bytes = 0;
+      const double rows = touched(op.getInputs()[0]);
+      const Attribute table = op.getOutputs()[0];
+      for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
+        for (Attribute view : views)
+          bytes += cast<plan::ViewAttr>(view).getShape() ==
+                           cast<plan::ViewAttr>(table).getShape()
+                       ? rows
+                       : touched(view);
+      return bytes;
     }
+    return in + out * (op.accumulates() ? 2 : 1);
+  }
+
+  // Bytes of the distinct elements of views.
+  double touched(Attribute attr) {
+    auto view = cast<plan::ViewAttr>(attr);
+    double count = 1;
+    for (auto [size, stride] : llvm::zip(view.getShape(), view.getStrides()))
+      count *= stride == 0 ? 1 : size;
+    return count * elementBytes_[bufferIndex_.at(view.getBuffer().getAttr())];
+  }
+  double touchedByAll(ArrayAttr views) {
+    double bytes = 0;
+    for (Attribute view : views)
+      bytes += touched(view);
     return bytes;
   }
 
@@ -234,9 +259,7 @@ private:
       writeView(cast<plan::ViewAttr>(view), out->add_inputs());
     for (Attribute view : op.getOutputs())
       writeView(cast<plan::ViewAttr>(view), out->add_outputs());
-    double bytes = touched(op.getInputs()) +
-                   touched(op.getOutputs()) * (op.accumulates() ? 2 : 1);
-    out->set_bytes(bytes);
+    out->set_bytes(touchedBy(op));
     if (auto flops = op->getAttrOfType<FloatAttr>("flops"))
       out->set_flops(flops.getValueAsDouble());
     llvm::TypeSwitch<Operation *>(op)

@@ -228,16 +228,13 @@ private:
   // False: the walk ends here.
   bool gather(size_t i) {
     AxisMask axes = current().masks[i] & ~kept(i);
-    Phase when = phase;
     const bool stacks = axes & engine.microbatchBit;
-    if (stacks) {
-      if (phase != Phase::Update || op < 0 ||
-          engine.graph.ops[size_t(op)].phase != Phase::Update)
-        return refuseWhole();
-      // What the ranks have of a microbatch comes together in it.
-      axes &= ~engine.microbatchBit;
-      when = Phase::Backward;
-    }
+    if (stacks && !isOfSamples())
+      return refuseWhole();
+    // What the ranks have of a microbatch comes together in it.
+    const Phase when =
+        axes & engine.batchMask && isOfSamples() ? Phase::Backward : phase;
+    axes &= ~engine.microbatchBit;
     const std::vector<AxisMask> each = runs(i, axes);
     for (size_t run = each.size(); run-- > 0;) { // the minor ones first
       const int to = each.size() == 1 ? targetOf(i, axes) : -1;
@@ -254,6 +251,17 @@ private:
     if (stacks)
       stack(i);
     return true;
+  }
+
+  // Whether a microbatch makes the tensor, and the update alone reads it, with
+  // the samples of all.
+  bool isOfSamples() const {
+    const int maker = engine.producer[size_t(tensor)];
+    return phase == Phase::Update && op >= 0 &&
+           engine.graph.ops[size_t(op)].phase == Phase::Update &&
+           !engine.graph.ops[size_t(op)].isUpdate() &&
+           (maker < 0 ||
+            engine.graph.ops[size_t(maker)].phase != Phase::Update);
   }
 
   // The parts of all microbatches side by side, as a sum of parts among zeros.

@@ -159,6 +159,8 @@ void StageProblemBuilder::makeParameters() {
         addScattered(update->second, parameter);
       else if (isSplit(outcome.tensors[t], kDataAxis))
         parameter.scattered = true; // no replica has another's part
+      if (rows != rowsOf.end())
+        parameter.scattered = true; // every replica has all rows
     }
     out.parameters.push_back(std::move(parameter));
   }
