@@ -8,7 +8,8 @@ namespace merak::planning {
 double PipelineCost::bubble() const {
   double idle = 0;
   for (double time : busy)
-    idle += seconds > 0 ? 1 - time / seconds : 0;
+    // A sketched step may take less than the sums over its ops.
+    idle += seconds > 0 ? std::max(0.0, 1 - time / seconds) : 0;
   return busy.empty() ? 0 : idle / double(busy.size());
 }
 
