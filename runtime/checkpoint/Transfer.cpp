@@ -199,6 +199,18 @@ Status gatherTensor(const LoadedPlan &plan, Relay &relay,
   return {};
 }
 
+// Tensors that an update takes steps on by rows: nothing holds their gradients
+// as a whole.
+static std::set<std::string> updatedByRows(const LoadedPlan &plan) {
+  std::set<std::string> names;
+  for (const planpb::Program &program : plan.programs)
+    for (const planpb::Procedure &procedure : program.procedures())
+      for (const planpb::Instruction &inst : procedure.instructions())
+        if (inst.outputs_size() > 0 && inst.op().ends_with("_update_rows"))
+          names.insert(program.buffers(int(inst.outputs(0).buffer())).tensor());
+  return names;
+}
+
 Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
                      const std::string &path, Store *store) {
   std::map<std::string, std::vector<HeldBuffer>> held;
@@ -208,11 +220,13 @@ Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
       if (std::string name = gradientOf(program.buffers(i)); !name.empty())
         held[name].push_back({r, i});
   }
+  const std::set<std::string> byRows = updatedByRows(plan);
   Relay relay(ranks, store, "gradients");
   std::vector<SafetensorsOutput> outputs;
   Status problems;
   for (const planpb::Tensor &tensor : plan.file.tensors()) {
-    if (tensor.role() != planpb::Tensor::PARAMETER)
+    if (tensor.role() != planpb::Tensor::PARAMETER ||
+        byRows.count(tensor.name()))
       continue;
     const auto found = held.find(tensor.name());
     if (found == held.end()) {

@@ -15,6 +15,7 @@ device   the kernels of GPUs, on the emulated device: the bits of the CPU
 resumed  steps, a checkpoint, more steps leave the bits of all steps
 bytes    no buffer of a step has the size of a table but parameter and states, and
          with bf16 what it is cast to; the ids and rows of all microbatches are there
+grads    --save-grads writes all gradients but those of tables
 dense    a table that is more than looked up keeps its gradient: the same plan
 refused  what cannot be: one sentence each
 """
@@ -418,6 +419,27 @@ def bytes_body(mesh, precision, tools):
     return "none"
 
 
+def grads_body(name, tools):
+    graph = MODELS[name]()
+    model, data = seam_models.write(tools, graph)
+    found = []
+    for option in ("off", "exact"):
+        plan = tools.path(option + ".plan")
+        grads = tools.path(option + ".safetensors")
+        tools.run("merakc", model, "-o", plan, "--optimizer=sgd:lr=0.5",
+                  *matrix.compile_options("dp=2", "half", "1f1b"),
+                  f"--sparse={option}")
+        tools.run("merak-run", plan, f"--data={data}", "--steps=1",
+                  f"--save-grads={grads}")
+        found.append(harness.read_safetensors(grads))
+    dense, sparse = found
+    for table in TABLES[name]:
+        dense.pop(table)
+    identity.compare(identity.Result([], sparse, {}),
+                     identity.Result([], dense, {}))
+    return f"{len(sparse)} gradients"
+
+
 def dense_body(tools):
     model = exact_models.path("tied")
     plans = []
@@ -456,6 +478,8 @@ def main():
                     functools.partial(bytes_body, mesh, precision))
                for mesh, precision in itertools.product(
                    ("none", "dp=2", "tp=2"), ("fp32", "bf16"))),
+             *(Case(f"grads {name}", functools.partial(grads_body, name))
+               for name in ("lookup", "twice")),
              Case("dense tied", dense_body),
              Case("refused exact adamw", refused_optimizer)]
     return harness.run_cases("sparse", cases, args)
