@@ -8,6 +8,7 @@
 #include "runtime/comm/World.h"
 #include "runtime/core/Executor.h"
 #include "runtime/data/ReadAhead.h"
+#include "runtime/migration/Execute.h"
 #include "runtime/plan/Links.h"
 #include "runtime/plan/RateProgram.h"
 
@@ -90,6 +91,8 @@ public:
   ~Session();
 
   const LoadedPlan &plan() const { return plan_; }
+  // Of the ranks of this process.
+  const std::vector<RankMemory> &memories() const { return memories_; }
   World &world() { return *world_; }
   void setData(std::unique_ptr<DataSource> data);
 
@@ -98,6 +101,13 @@ public:
   // checkpoint of other data than the run's, unless `anyData`.
   Status loadWeights(const std::string &load, std::string *note = nullptr,
                      bool anyData = false);
+  // Goes on where a session of another plan of the model is, without a
+  // checkpoint: moves its state here as `migration`, from its plan to this one,
+  // says, and takes its step and its position in the data. Both have all their
+  // ranks in this process and are between two steps; `from` stays as it is.
+  // Returns what each device did.
+  Result<std::vector<migration::Moved>>
+  takeState(Session &from, const migration::Migration &migration);
 
   // One step of all ranks. On an error every rank has stopped; the messages
   // begin with the cause, or, if that is in another process, with what this

@@ -1,7 +1,7 @@
 // The state of a run: from checkpoints, and into them.
 #include "runtime/launch/Session.h"
 
-#include "runtime/checkpoint/HostCopy.h"
+#include "runtime/comm/inproc/InprocCommunicator.h"
 #include "runtime/core/LearningRate.h"
 
 #include <fmt/format.h>
@@ -67,6 +67,43 @@ Status Session::loadWeights(const std::string &load, std::string *note,
     *note = loaded.note;
   loaded_ = std::move(loaded);
   return {};
+}
+
+Result<std::vector<migration::Moved>>
+Session::takeState(Session &from, const migration::Migration &migration) {
+  // What the compiler folded into this plan comes with it.
+  TensorStore moved;
+  for (const HeldTensor &held : heldTensors(plan_))
+    moved.add(held.tensor->name(), {});
+  auto folded = TensorStore::fromPlan(plan_, &moved, options_.verify);
+  if (!folded)
+    return folded.status();
+  MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *folded));
+  InprocWorld world(migration.devices());
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<migration::DeviceMemory> devices;
+  auto memoryOf = [](const Session &session, int rank) -> const RankMemory * {
+    for (const RankMemory &memory : session.memories_)
+      if (memory.program->rank() == rank)
+        return &memory;
+    return nullptr;
+  };
+  for (int device = 0; device < migration.devices(); ++device) {
+    communicators.push_back(world.communicator(device));
+    devices.push_back({device,
+                       memoryOf(from, migration.sourceRank[size_t(device)]),
+                       memoryOf(*this, migration.targetRank[size_t(device)]),
+                       communicators.back().get()});
+  }
+  auto done = migration::executeMigration(migration, devices);
+  if (!done)
+    return done;
+  const CheckpointState state = from.state();
+  nextStep_ = state.step;
+  skipped_ = state.skipped;
+  if (data_)
+    data_->setPosition(state.step, state.samples);
+  return done;
 }
 
 CheckpointState Session::state() {

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""State that is moved from one plan's memory into another's, between two steps, is
+bit for bit what a checkpoint would have brought there; training goes on with the
+same losses and state; bytes and messages are those that the transfer program says,
+of each device, and memory beside the state stays within a bucket.
+
+pair      plans of one model with layouts drawn at random: stages, replicas, tensor
+          parallelism, levels of ZeRO, tokens over tp, schedules, recomputation,
+          precision; ranks on devices and nodes drawn at random, buckets from a few
+          numbers to everything at once
+forgotten a program that lost a piece behind the verifier's back is found out
+"""
+import functools
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+
+import harness
+import identity
+import matrix
+import oracle
+from harness import Case, Failed
+
+MODELS = ["gpt2-tiny", "bert-tiny", "vit-tiny", "resnet-tiny", "mlp-ce"]
+MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,dp=2", "pp=2,tp=2", "dp=4,tp=2",
+                          "pp=2,dp=4", "pp=4"]
+# Of `pairs`, in the check and with --all; layouts of a model and optimizer.
+PAIRS, ALL_PAIRS = 40, 500
+LAYOUTS, ALL_LAYOUTS = 5, 24
+# What is drawn and refused is drawn again.
+MOST_REFUSED = 30
+MOVED = re.compile(r"kept (\d+) copied (\d+) sent (\d+) messages (\d+) "
+                   r"buckets (\d+) peak (\d+)\n$")
+
+
+def drawn_options(pick):
+    mesh, schedule = pick.choice(MESHES), pick.choice(matrix.ALL_SCHEDULES)
+    microbatch = pick.choice(matrix.MICROBATCHES)
+    options = matrix.compile_options(mesh, microbatch, schedule,
+                                     pick.choice(matrix.RECOMPUTE))
+    options.append(f"--zero={pick.choice('00123')}")
+    if "tp" in mesh:
+        options.append("--sequence-parallel=" + pick.choice(["off", "auto"]))
+    if pick.random() < 0.25:
+        options.append("--precision=bf16")
+    return options
+
+
+def plan_of(folder, model, optimizer, number, tools):
+    """A plan that all cases share: the first layout of its number that is not
+    refused."""
+    path = os.path.join(folder, f"{model}-{optimizer}-{number}.plan")
+
+    def make():
+        pick = random.Random(f"{model} {optimizer} {number}")
+        for _ in range(MOST_REFUSED):
+            tools.run("merakc", os.path.join(harness.MODELS, model, "model.onnx"),
+                      "-o", path, "-q", oracle.optimizer_option(model, optimizer),
+                      *drawn_options(pick), expect=None)
+            if tools.returncode == 0:
+                return path
+            if tools.returncode != 1:
+                raise Failed(f"merakc ends with {tools.returncode}")
+        raise Failed(f"{MOST_REFUSED} layouts refused")
+
+    return identity.BASES.get(("migration", path), make)
+
+
+def migrate(source, target, model, options, tools, expect=0):
+    out, errors = tools.run(
+        "merak-migrate-plans", source, target, tools.path("saved"),
+        "--data=" + os.path.join(harness.MODELS, model, "data"), *options,
+        expect=expect)
+    found = MOVED.match(out)
+    if expect == 0 and not found:
+        raise Failed(f"what was moved is not told: {out}")
+    return errors if expect else [int(n) for n in found.groups()]
+
+
+def pair(folder, model, optimizer, numbers, seed, bucket, tools):
+    plans = [plan_of(folder, model, optimizer, n, tools) for n in numbers]
+    kept, copied, sent, messages, buckets, peak = migrate(
+        *plans, model, [f"--seed={seed}", f"--bucket={bucket}"], tools)
+    if peak > bucket:
+        raise Failed(f"{peak} bytes of buffers, more than {bucket}")
+    return (f"kept {kept}, copied {copied}, sent {sent} in {messages} messages "
+            f"and {buckets} buckets")
+
+
+def forgotten(folder, model, tools):
+    plans = [plan_of(folder, model, "adamw", n, tools) for n in range(2)]
+    errors = migrate(*plans, model, ["--forget"], tools, expect=1)
+    if "is not what the checkpoint brings" not in errors:
+        raise Failed(f"another sentence: {errors}")
+    return "found"
+
+
+def pairs(folder, count, layouts):
+    pick = random.Random("migration")
+    for number in range(count):
+        model, optimizer = pick.choice(MODELS), pick.choice(matrix.OPTIMIZERS)
+        numbers = [pick.randrange(layouts) for _ in range(2)]
+        bucket = pick.choice([256, 1000, 4096, 65536, 64 << 20])
+        yield Case(f"pair {model} {optimizer} {numbers[0]} to {numbers[1]} "
+                   f"bucket {bucket} seed {number}",
+                   functools.partial(pair, folder, model, optimizer, numbers,
+                                     number, bucket))
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    folder = tempfile.mkdtemp(prefix="merak-migration-")
+    try:
+        cases = list(pairs(folder, ALL_PAIRS if args.all else PAIRS,
+                           ALL_LAYOUTS if args.all else LAYOUTS))
+        cases += [Case(f"forgotten {model}",
+                       functools.partial(forgotten, folder, model))
+                  for model in ("gpt2-tiny", "mlp-ce")]
+        return harness.run_cases("migration", cases, args)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
