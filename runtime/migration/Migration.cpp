@@ -19,45 +19,38 @@ int64_t Migration::messages() const {
   return count;
 }
 
-int64_t Migration::keptBytes() const {
-  int64_t bytes = 0;
+std::vector<DeviceBytes> Migration::byDevice() const {
+  std::vector<DeviceBytes> result(nodes.size());
   for (const Kept &entry : kept)
-    bytes += entry.bytes;
-  return bytes;
-}
-
-int64_t Migration::copiedBytes() const {
-  int64_t bytes = 0;
+    result[size_t(entry.device)].kept += entry.bytes;
   for (const LocalCopy &copy : copies)
-    bytes += copy.piece.bytes;
-  return bytes;
-}
-
-int64_t Migration::sentBytes() const {
-  int64_t bytes = 0;
-  for (const Bucket &bucket : buckets)
-    for (const Message &message : bucket.messages)
-      bytes += message.bytes;
-  return bytes;
-}
-
-int64_t Migration::peakBytes(int device) const {
-  int64_t peak = 0;
+    result[size_t(copy.device)].copied += copy.piece.bytes;
   for (const Bucket &bucket : buckets) {
-    int64_t bytes = 0;
-    for (const Message &message : bucket.messages)
-      if (message.sender == device || message.receiver == device)
-        bytes += message.bytes;
-    peak = std::max(peak, bytes);
+    std::map<int, int64_t> buffers; // by device
+    for (const Message &message : bucket.messages) {
+      result[size_t(message.sender)].sent += message.bytes;
+      result[size_t(message.receiver)].received += message.bytes;
+      buffers[message.sender] += message.bytes;
+      buffers[message.receiver] += message.bytes;
+    }
+    for (const auto &[device, bytes] : buffers) {
+      int64_t &most = result[size_t(device)].buffers;
+      most = std::max(most, bytes);
+    }
   }
-  return peak;
+  return result;
 }
 
-int64_t Migration::peakBytes() const {
-  int64_t peak = 0;
-  for (int device = 0; device < devices(); ++device)
-    peak = std::max(peak, peakBytes(device));
-  return peak;
+DeviceBytes Migration::total() const {
+  DeviceBytes sum;
+  for (const DeviceBytes &device : byDevice()) {
+    sum.kept += device.kept;
+    sum.copied += device.copied;
+    sum.sent += device.sent;
+    sum.received += device.received;
+    sum.buffers = std::max(sum.buffers, device.buffers);
+  }
+  return sum;
 }
 
 namespace {

@@ -80,6 +80,13 @@ struct Bucket {
   bool operator==(const Bucket &) const = default;
 };
 
+// Of one device.
+struct DeviceBytes {
+  int64_t kept = 0, copied = 0, sent = 0, received = 0;
+  // For packing and receiving, in the bucket with the most.
+  int64_t buffers = 0;
+};
+
 struct Migration {
   // By device: the rank there; -1: none.
   std::vector<int> sourceRank, targetRank;
@@ -93,13 +100,9 @@ struct Migration {
 
   int devices() const { return int(nodes.size()); }
   int64_t messages() const;
-  int64_t keptBytes() const;
-  int64_t copiedBytes() const;
-  int64_t sentBytes() const;
-  // Of pack and receive buffers on a device, in the bucket with the most.
-  int64_t peakBytes(int device) const;
-  // On the device with the most.
-  int64_t peakBytes() const;
+  std::vector<DeviceBytes> byDevice() const;
+  // Sums over the devices; of buffers that of the device with the most.
+  DeviceBytes total() const;
 };
 
 // Errors, all at once: plans whose state differs (tensors that one of them

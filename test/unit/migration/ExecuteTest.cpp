@@ -28,7 +28,7 @@ void expectEqual(const Holder &found, const Holder &expected) {
 void expectCounts(const Migration &migration, const std::vector<Moved> &moved) {
   Moved sum;
   for (size_t d = 0; d < moved.size(); ++d) {
-    EXPECT_EQ(moved[d].peakBytes, migration.peakBytes(int(d))) << d;
+    EXPECT_EQ(moved[d].peakBytes, migration.byDevice()[d].buffers) << d;
     EXPECT_LE(moved[d].peakBytes, migration.bucketBytes) << d;
     sum.keptBytes += moved[d].keptBytes + moved[d].keptByCopyBytes;
     sum.copiedBytes += moved[d].copiedBytes;
@@ -36,10 +36,10 @@ void expectCounts(const Migration &migration, const std::vector<Moved> &moved) {
     sum.receivedBytes += moved[d].receivedBytes;
     sum.messages += moved[d].messages;
   }
-  EXPECT_EQ(sum.keptBytes, migration.keptBytes());
-  EXPECT_EQ(sum.copiedBytes, migration.copiedBytes());
-  EXPECT_EQ(sum.sentBytes, migration.sentBytes());
-  EXPECT_EQ(sum.receivedBytes, migration.sentBytes());
+  EXPECT_EQ(sum.keptBytes, migration.total().kept);
+  EXPECT_EQ(sum.copiedBytes, migration.total().copied);
+  EXPECT_EQ(sum.sentBytes, migration.total().sent);
+  EXPECT_EQ(sum.receivedBytes, migration.total().sent);
   EXPECT_EQ(sum.messages, migration.messages());
 }
 
@@ -80,9 +80,9 @@ TEST(ExecuteMigration, RandomPairsOnRandomDevices) {
     EXPECT_TRUE(*migration == *twice);
     expectCounts(*migration, migrate(*migration, *source, *target));
     expectEqual(*target, *expected);
-    sent += migration->sentBytes();
-    copied += migration->copiedBytes();
-    kept += migration->keptBytes();
+    sent += migration->total().sent;
+    copied += migration->total().copied;
+    kept += migration->total().kept;
   }
   EXPECT_GT(sent, 100000);
   EXPECT_GT(copied, 100000);
@@ -104,9 +104,9 @@ TEST(ExecuteMigration, RoundedCopiesAreMadeOfTheValues) {
   auto migration = planMigration(source->plan, target.plan);
   ASSERT_TRUE(migration.ok()) << migration.status().str();
   // The other half, of two bytes each.
-  EXPECT_EQ(migration->sentBytes(), 2 * 4 * 2);
-  EXPECT_EQ(migration->copiedBytes(), 2 * 4 * 2);
-  EXPECT_EQ(migration->keptBytes(), 2 * 4 * 4);
+  EXPECT_EQ(migration->total().sent, 2 * 4 * 2);
+  EXPECT_EQ(migration->total().copied, 2 * 4 * 2);
+  EXPECT_EQ(migration->total().kept, 2 * 4 * 4);
   migrate(*migration, *source, target);
   std::vector<float> values(8);
   for (int i = 0; i < 8; ++i)

@@ -102,7 +102,8 @@ Status sameCounts(const migration::Migration &program,
   migration::Moved sum;
   for (size_t device = 0; device < moved.size(); ++device) {
     const migration::Moved &one = moved[device];
-    compare("bytes of buffers", one.peakBytes, program.peakBytes(int(device)));
+    compare("bytes of buffers", one.peakBytes,
+            program.byDevice()[device].buffers);
     if (one.peakBytes > program.bucketBytes)
       problems.merge(Status::error(
           fmt::format("device {} needed {} bytes, more than a bucket's {}",
@@ -113,10 +114,10 @@ Status sameCounts(const migration::Migration &program,
     sum.receivedBytes += one.receivedBytes;
     sum.messages += one.messages;
   }
-  compare("bytes kept", sum.keptBytes, program.keptBytes());
-  compare("bytes copied", sum.copiedBytes, program.copiedBytes());
-  compare("bytes sent", sum.sentBytes, program.sentBytes());
-  compare("bytes received", sum.receivedBytes, program.sentBytes());
+  compare("bytes kept", sum.keptBytes, program.total().kept);
+  compare("bytes copied", sum.copiedBytes, program.total().copied);
+  compare("bytes sent", sum.sentBytes, program.total().sent);
+  compare("bytes received", sum.receivedBytes, program.total().sent);
   compare("messages", sum.messages, program.messages());
   return problems;
 }
@@ -161,9 +162,9 @@ Status run(const Options &options) {
   }
   MERAK_RETURN_IF_ERROR(sameState(**target, **expected, "trained on"));
   fmt::print("kept {} copied {} sent {} messages {} buckets {} peak {}\n",
-             program->keptBytes(), program->copiedBytes(), program->sentBytes(),
-             program->messages(), program->buckets.size(),
-             program->peakBytes());
+             program->total().kept, program->total().copied,
+             program->total().sent, program->messages(),
+             program->buckets.size(), program->total().buffers);
   return {};
 }
 

@@ -35,7 +35,7 @@ TEST(PlanMigration, EqualPlansKeepAll) {
     for (const runtime::RankMemory &rank : holder->ranks)
       for (const planpb::Buffer &buffer : rank.program->proto().buffers())
         bytes += int64_t(buffer.bytes());
-    EXPECT_EQ(migration.keptBytes(), bytes);
+    EXPECT_EQ(migration.total().kept, bytes);
   }
 }
 
@@ -43,10 +43,10 @@ TEST(PlanMigration, WhatADeviceHasItTakesFromItself) {
   auto source = split(16, 2), target = replicated(16, 2);
   const Migration out = planned(*source, *target);
   EXPECT_EQ(str(out), " 0>1:32 1>0:32");
-  EXPECT_EQ(out.copiedBytes(), 64);
+  EXPECT_EQ(out.total().copied, 64);
   const Migration back = planned(*target, *source);
   EXPECT_EQ(str(back), "");
-  EXPECT_EQ(back.copiedBytes(), 64);
+  EXPECT_EQ(back.total().copied, 64);
 }
 
 // Of replicas on nodes {0, 1} and {2, 3}: 4 and 5 are on the first node, 6 is
@@ -72,9 +72,9 @@ TEST(PlanMigration, BucketsAreBounded) {
   // 192 bytes each way in pieces of 16 rows of 4 bytes; 128 bytes a bucket.
   const Migration migration = planned(*source, *target, {{}, 128});
   EXPECT_EQ(migration.buckets.size(), 3u);
-  EXPECT_EQ(migration.peakBytes(0), 128);
-  EXPECT_EQ(migration.peakBytes(), 128);
-  EXPECT_EQ(migration.sentBytes(), 2 * 192);
+  EXPECT_EQ(migration.byDevice()[0].buffers, 128);
+  EXPECT_EQ(migration.total().buffers, 128);
+  EXPECT_EQ(migration.total().sent, 2 * 192);
   EXPECT_EQ(planned(*source, *target).buckets.size(), 1u);
 }
 
