@@ -28,19 +28,20 @@ public:
           memorySeconds(message.sender, double(message.bytes));
       received[message.receiver] += double(message.bytes);
     }
+    // What a device sends goes one after the other, and so does what it
+    // receives, over whichever links.
+    std::vector<double> sending = ready_, receiving = ready_;
     std::map<int64_t, double> end;
     for (const PlannedMessage &message : round) {
       count(message);
       const Transfer transfer{
           0, TransferKind::Message, {message.sender, message.receiver},
           0, message.bytes,         1};
-      const double done =
-          clock_
-              .run(transfer, std::max(ready_[size_t(message.sender)],
-                                      ready_[size_t(message.receiver)]))
-              .end;
+      double &out = sending[size_t(message.sender)];
+      double &in = receiving[size_t(message.receiver)];
+      out = in = clock_.run(transfer, std::max(out, in)).end;
       for (int64_t device : transfer.participants)
-        end[device] = std::max(end[device], done);
+        end[device] = std::max(end[device], out);
     }
     for (const auto &[device, done] : end)
       ready_[size_t(device)] = done + memorySeconds(device, received[device]);
@@ -61,7 +62,8 @@ public:
 
 private:
   double memorySeconds(int64_t device, double bytes) const {
-    return 2 * bytes / cluster_.device(device).memoryBandwidth;
+    const double bandwidth = cluster_.device(device).memoryBandwidth;
+    return bandwidth > 0 ? 2 * bytes / bandwidth : 0;
   }
 
   void count(const PlannedMessage &message) {
