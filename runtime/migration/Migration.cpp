@@ -193,10 +193,13 @@ private:
                 {target.device,
                  pieceOf(tensor, here.buffer, target, shared.originA, shared)});
           });
-    for (const Owned &entry : owned)
+    for (const Owned &entry : owned) {
+      if (left.isEmpty())
+        break;
       left.take(entry.box, [&](const layout::Overlap &shared) {
         send(tensor, entry, target, shared);
       });
+    }
     return left.elements();
   }
 

@@ -11,8 +11,8 @@
 // Hybrid Parallel Training, arXiv 2410.13333.)
 //
 // Pieces go in buckets. A device packs what it sends in a bucket, one message
-// to each receiver, and has room for what it receives; both together are at
-// most `bucketBytes`, whatever the size of the model. docs/Migration.md has an
+// to each receiver, and has room for what it receives: each at most half of
+// `bucketBytes`, whatever the size of the model. docs/Migration.md has an
 // example.
 #pragma once
 

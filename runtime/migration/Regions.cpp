@@ -30,20 +30,34 @@ void addRest(Box box, const std::vector<int64_t> &origin,
   }
 }
 
+bool touch(const Box &a, const Box &b) {
+  for (size_t d = 0; d < a.extent.size(); ++d)
+    if (a.globalOrigin[d] + a.extent[d] <= b.globalOrigin[d] ||
+        b.globalOrigin[d] + b.extent[d] <= a.globalOrigin[d])
+      return false;
+  return true;
+}
+
 } // namespace
 
 void Regions::take(const Box &source,
                    const std::function<void(const layout::Overlap &)> &each) {
-  std::vector<Box> rest;
-  for (Box &box : boxes_) {
-    const std::vector<layout::Overlap> shared =
-        layout::overlaps({source}, {box});
-    if (shared.empty()) {
-      rest.push_back(std::move(box));
+  // Most boxes of a tensor share nothing with what one device needs.
+  size_t first = 0;
+  while (first < boxes_.size() && !touch(source, boxes_[first]))
+    ++first;
+  if (first == boxes_.size())
+    return;
+  std::vector<Box> rest(boxes_.begin(), boxes_.begin() + int64_t(first));
+  for (size_t i = first; i < boxes_.size(); ++i) {
+    if (!touch(source, boxes_[i])) {
+      rest.push_back(std::move(boxes_[i]));
       continue;
     }
-    each(shared[0]);
-    addRest(box, shared[0].originB, shared[0].extent, rest);
+    const layout::Overlap shared =
+        layout::overlaps({source}, {boxes_[i]}).front();
+    each(shared);
+    addRest(boxes_[i], shared.originB, shared.extent, rest);
   }
   boxes_ = std::move(rest);
 }

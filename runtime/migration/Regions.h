@@ -15,6 +15,7 @@ public:
   // origins in the source's and in this local tensor; then it is not left.
   void take(const layout::Box &source,
             const std::function<void(const layout::Overlap &)> &each);
+  bool isEmpty() const { return boxes_.empty(); }
   int64_t elements() const;
 
 private:

@@ -26,6 +26,18 @@ bool overlap(const Filled &a, const Filled &b) {
   return true;
 }
 
+bool isInside(const std::vector<int64_t> &origin,
+              const std::vector<int64_t> &extent, const Box &box) {
+  if (origin.size() != box.extent.size() || extent.size() != origin.size())
+    return false;
+  for (size_t d = 0; d < extent.size(); ++d) {
+    const int64_t at = origin[d] - box.localOrigin[d];
+    if (at < 0 || extent[d] <= 0 || at + extent[d] > box.extent[d])
+      return false;
+  }
+  return true;
+}
+
 // Where a box of the local tensor lies in the global one; nothing if it is in
 // none of the holding's boxes.
 std::vector<int64_t> globalOrigin(const Holding &holding,
@@ -33,16 +45,13 @@ std::vector<int64_t> globalOrigin(const Holding &holding,
                                   const std::vector<int64_t> &extent,
                                   bool &found) {
   for (const Box &box : holding.boxes) {
-    found =
-        box.extent.size() == extent.size() && origin.size() == extent.size();
-    std::vector<int64_t> global(box.globalOrigin);
-    for (size_t d = 0; found && d < extent.size(); ++d) {
-      const int64_t at = origin[d] - box.localOrigin[d];
-      found = at >= 0 && extent[d] > 0 && at + extent[d] <= box.extent[d];
-      global[d] += at;
-    }
-    if (found)
-      return global;
+    if (!isInside(origin, extent, box))
+      continue;
+    found = true;
+    std::vector<int64_t> global = box.globalOrigin;
+    for (size_t d = 0; d < global.size(); ++d)
+      global[d] += origin[d] - box.localOrigin[d];
+    return global;
   }
   found = false;
   return {};

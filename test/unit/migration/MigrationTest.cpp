@@ -69,7 +69,7 @@ TEST(PlanMigration, RemoteOwnersShareWhatGoesBetweenNodes) {
 // What one device sends and receives in a bucket fits into it.
 TEST(PlanMigration, BucketsAreBounded) {
   auto source = split(96, 2), target = replicated(96, 2);
-  // 192 bytes each way in pieces of 16 rows of 4 bytes; 128 bytes a bucket.
+  // 192 bytes each way, half of 128 in a bucket.
   const Migration migration = planned(*source, *target, {{}, 128});
   EXPECT_EQ(migration.buckets.size(), 3u);
   EXPECT_EQ(migration.byDevice()[0].buffers, 128);

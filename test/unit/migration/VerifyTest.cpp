@@ -12,7 +12,7 @@ protected:
   void SetUp() override {
     source = split(16, 2);
     target = replicated(16, 3);
-    auto planned = planMigration(source->plan, target->plan, {{}, 128});
+    auto planned = planMigration(source->plan, target->plan, {{}, 256});
     ASSERT_TRUE(planned.ok()) << planned.status().str();
     migration = *planned;
     ASSERT_TRUE(verify().ok()) << verify().str();
