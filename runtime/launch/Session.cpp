@@ -236,8 +236,12 @@ Status Session::start(const BackendFactory &factory,
       if (!comm)
         return comm.status();
       rank.comm = std::move(*comm);
-      auto program = RankProgram::create(plan_, r, *rank.backend, *rank.comm,
-                                         options_.separateArena);
+      auto state = stateOf(r, *rank.backend);
+      if (!state)
+        return state.status();
+      auto program =
+          RankProgram::create(plan_, r, *rank.backend, *rank.comm,
+                              options_.separateArena, std::move(*state));
       if (!program) {
         problems.merge(program.status());
         continue;

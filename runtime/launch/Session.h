@@ -18,8 +18,8 @@
 
 namespace merak::runtime {
 
+class Session;
 class TraceWriter;
-
 class Watchdog;
 
 // Makes the backend of one rank, which computes with the threads of `pool`.
@@ -40,6 +40,12 @@ enum class OnNonFinite {
   ignore // go on
 };
 
+// What a session keeps of the memory of one that it takes the place of.
+struct Succession {
+  const Session *from = nullptr; // with its state apart
+  const migration::Migration *migration = nullptr;
+};
+
 struct SessionOptions {
   int threads = 0; // of each rank; 0: share the cores of this process
   bool trace = false;
@@ -51,6 +57,10 @@ struct SessionOptions {
   bool graphs = true;
   // Each buffer in an allocation of its own, between red zones (Arena.h).
   bool separateArena = false;
+  // State in memory of its own, on hosts, so that a session of another plan can
+  // take over what the migration keeps, without a copy.
+  bool stateApart = false;
+  Succession succession; // with stateApart
   FaultRequest fault;
   // How the model's files are compared with those that were compiled.
   SourceCheck verify = SourceCheck::Sampled;
@@ -104,7 +114,8 @@ public:
   // Goes on where a session of another plan of the model is, without a
   // checkpoint: moves its state here as `migration`, from its plan to this one,
   // says, and takes its step and its position in the data. Both have all their
-  // ranks in this process and are between two steps; `from` stays as it is.
+  // ranks in this process and are between two steps. `from` stays as it is; if
+  // this session has memory of its (Succession), it makes no further step.
   // Returns what each device did.
   Result<std::vector<migration::Moved>>
   takeState(Session &from, const migration::Migration &migration);
@@ -154,6 +165,7 @@ private:
                      const std::vector<std::string> &beside) const;
   Status checkArenas(Backend &backend) const;
   uint64_t arenaBytes() const;
+  Result<BufferMemory> stateOf(int rank, const Backend &backend) const;
   Status openCommunication();
   Status takeWorkspaces();
   Status checkWorkspaces(bool opened) const;

@@ -3,6 +3,7 @@
 
 #include "runtime/comm/inproc/InprocCommunicator.h"
 #include "runtime/core/LearningRate.h"
+#include "runtime/migration/StateMemory.h"
 
 #include <fmt/format.h>
 
@@ -67,6 +68,25 @@ Status Session::loadWeights(const std::string &load, std::string *note,
     *note = loaded.note;
   loaded_ = std::move(loaded);
   return {};
+}
+
+// Memory for the state of a rank: of the session before what is kept.
+Result<BufferMemory> Session::stateOf(int rank, const Backend &backend) const {
+  if (!options_.stateApart)
+    return BufferMemory();
+  if (!backend.isHost())
+    return Status::error("state lies apart from arenas on hosts alone");
+  BufferMemory kept;
+  if (const migration::Migration *migration = options_.succession.migration)
+    for (const migration::Kept &entry : migration->kept) {
+      if (migration->targetRank[size_t(entry.device)] != rank)
+        continue;
+      const int before = migration->sourceRank[size_t(entry.device)];
+      for (const RankMemory &memory : options_.succession.from->memories_)
+        if (memory.program->rank() == before)
+          kept[entry.target] = memory.program->arena().given(entry.source);
+    }
+  return migration::stateMemory(plan_, rank, kept);
 }
 
 Result<std::vector<migration::Moved>>

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace merak::migration {
 
@@ -179,7 +180,8 @@ private:
                const std::vector<Owned> &owned, const Holding &target) {
     for (const Holding &here : source.values)
       if (here.device == target.device && here.dtype == target.dtype &&
-          here.shape == target.shape && here.boxes == target.boxes) {
+          here.shape == target.shape && here.boxes == target.boxes &&
+          keptSources_.insert({here.device, here.buffer}).second) {
         migration_.kept.push_back({target.device, tensor, here.buffer,
                                    target.buffer, target.bytes()});
         return 0;
@@ -275,6 +277,8 @@ private:
   Migration &migration_;
   Buckets buckets_;
   std::vector<int64_t> inside_, between_; // bytes sent, by device
+  // Devices and buffers: two buffers of the target are two places.
+  std::set<std::pair<int, int>> keptSources_;
 };
 
 // Places, and who is where.

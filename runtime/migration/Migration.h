@@ -52,7 +52,8 @@ struct Piece {
   bool operator==(const Piece &) const = default;
 };
 
-// A buffer of the target that equals one of the source on the same device.
+// A buffer of the target that equals one of the source on the same device, and
+// may be the same memory: no other buffer is kept of it.
 struct Kept {
   int device = 0, tensor = 0, source = 0, target = 0;
   int64_t bytes = 0;

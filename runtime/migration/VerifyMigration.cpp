@@ -172,6 +172,9 @@ private:
     if (kept.bytes != b.bytes())
       fail(fmt::format("{}: \"{}\" has {} bytes, not {}", where, to->tensor,
                        b.bytes(), kept.bytes));
+    if (!keptSources.insert({kept.device, kept.source}).second)
+      fail(fmt::format("{}: buffer {} of \"{}\" is kept for two", where,
+                       kept.source, to->tensor));
     for (const Box &box : b.boxes)
       filled[{kept.device, kept.target}].push_back(
           {box.localOrigin, box.extent});
@@ -281,6 +284,7 @@ private:
   const Migration &migration;
   const LoadedPlan &source, &target;
   std::map<Key, Named> sources, targets;
+  std::set<Key> keptSources;
   std::map<Key, std::vector<Filled>> filled;
   Status problems;
 };

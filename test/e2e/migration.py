@@ -7,7 +7,9 @@ of each device, and memory beside the state stays within a bucket.
 pair      plans of one model with layouts drawn at random: stages, replicas, tensor
           parallelism, levels of ZeRO, tokens over tp, schedules, recomputation,
           precision; ranks on devices and nodes drawn at random, buckets from a few
-          numbers to everything at once
+          numbers to everything at once; half of them with state in memory of its own, of
+          which what is kept is not copied, and the first run ends before the second
+          goes on
 forgotten a program that lost a piece behind the verifier's back is found out
 """
 import functools
@@ -32,8 +34,8 @@ PAIRS, ALL_PAIRS = 40, 500
 LAYOUTS, ALL_LAYOUTS = 5, 24
 # What is drawn and refused is drawn again.
 MOST_REFUSED = 30
-MOVED = re.compile(r"kept (\d+) copied (\d+) sent (\d+) messages (\d+) "
-                   r"buckets (\d+) peak (\d+)\n$")
+MOVED = re.compile(r"kept (\d+) shared (\d+) copied (\d+) sent (\d+) "
+                   r"messages (\d+) buckets (\d+) peak (\d+)\n$")
 
 
 def drawn_options(pick):
@@ -80,13 +82,14 @@ def migrate(source, target, model, options, tools, expect=0):
     return errors if expect else [int(n) for n in found.groups()]
 
 
-def pair(folder, model, optimizer, numbers, seed, bucket, tools):
+def pair(folder, model, optimizer, numbers, seed, bucket, apart, tools):
     plans = [plan_of(folder, model, optimizer, n, tools) for n in numbers]
-    kept, copied, sent, messages, buckets, peak = migrate(
-        *plans, model, [f"--seed={seed}", f"--bucket={bucket}"], tools)
+    kept, shared, copied, sent, messages, buckets, peak = migrate(
+        *plans, model, [f"--seed={seed}", f"--bucket={bucket}",
+                        *(["--apart"] if apart else [])], tools)
     if peak > bucket:
         raise Failed(f"{peak} bytes of buffers, more than {bucket}")
-    return (f"kept {kept}, copied {copied}, sent {sent} in {messages} messages "
+    return (f"kept {kept}, {shared} of it in its place, copied {copied}, sent {sent} in {messages} messages "
             f"and {buckets} buckets")
 
 
@@ -104,10 +107,11 @@ def pairs(folder, count, layouts):
         model, optimizer = pick.choice(MODELS), pick.choice(matrix.OPTIMIZERS)
         numbers = [pick.randrange(layouts) for _ in range(2)]
         bucket = pick.choice([256, 1000, 4096, 65536, 64 << 20])
+        apart = number % 2 == 1
         yield Case(f"pair {model} {optimizer} {numbers[0]} to {numbers[1]} "
-                   f"bucket {bucket} seed {number}",
+                   f"bucket {bucket} seed {number}{' apart' if apart else ''}",
                    functools.partial(pair, folder, model, optimizer, numbers,
-                                     number, bucket))
+                                     number, bucket, apart))
 
 
 def main():

@@ -1,14 +1,17 @@
 // merak-migrate-plans A.plan B.plan CHECKPOINT [--seed=N] [--bucket=BYTES]
-//   [--steps=N] [--forget]
+//   [--steps=N] [--apart] [--forget]
 //
 // Trains under A, moves the state into the memory of B by a migration, and
 // beside it into another B by a checkpoint; then both go on. State and losses
 // must have the same bits, before and after, and each device must have moved
 // the bytes and needed the memory that the program says. Ranks are on devices
 // and nodes drawn by the seed. Prints what was moved; test/e2e/migration.py.
+// --apart: B takes over the memory of what it keeps, and A ends before B goes
+// on; what has memory of its own in both is then not copied.
 // --forget leaves out a piece of a verified program: then all of this must
 // fail.
 #include "runtime/launch/Session.h"
+#include "runtime/migration/StateMemory.h"
 #include "tools/devices/Devices.h"
 
 #include <CLI/CLI.hpp>
@@ -27,19 +30,19 @@ struct Options {
   std::string source, target, checkpoint, data = "synthetic";
   uint32_t seed = 1;
   int64_t bucketBytes = migration::kBucketBytes, steps = 2;
-  bool forget = false;
+  bool forget = false, apart = false;
 };
 
-Result<std::unique_ptr<Session>> open(const std::string &dir,
-                                      const Options &options) {
-  auto plan = loadPlan(dir);
-  if (!plan)
-    return plan.status();
+Result<std::unique_ptr<Session>> open(const LoadedPlan &plan,
+                                      const Options &options,
+                                      Succession succession = {}) {
   SessionOptions sessionOptions;
+  sessionOptions.stateApart = options.apart;
+  sessionOptions.succession = succession;
   sessionOptions.threads = 1;
   sessionOptions.seed = options.seed;
-  auto session = Session::create(std::move(*plan), deviceBackends().at("cpu"),
-                                 sessionOptions);
+  auto session =
+      Session::create(plan, deviceBackends().at("cpu"), sessionOptions);
   if (!session)
     return session;
   DataOptions data;
@@ -52,11 +55,10 @@ Result<std::unique_ptr<Session>> open(const std::string &dir,
   return session;
 }
 
-migration::Places drawn(const Session &source, const Session &target,
+migration::Places drawn(const LoadedPlan &source, const LoadedPlan &target,
                         uint32_t seed) {
   std::mt19937 random(seed);
-  const int from = source.plan().file.ranks_size();
-  const int to = target.plan().file.ranks_size();
+  const int from = source.file.ranks_size(), to = target.file.ranks_size();
   const size_t devices = size_t(std::max(from, to)) + random() % 3;
   auto shuffled = [&](int ranks) {
     std::vector<int> result(devices);
@@ -122,30 +124,61 @@ Status sameCounts(const migration::Migration &program,
   return problems;
 }
 
+// Bytes that are kept and lie apart in both plans.
+int64_t sharedBytes(const migration::Migration &program,
+                    const LoadedPlan &source, const LoadedPlan &target) {
+  auto isApart = [](const LoadedPlan &plan, int rank, int buffer) {
+    const std::vector<int> apart = migration::buffersApart(plan, rank);
+    return std::find(apart.begin(), apart.end(), buffer) != apart.end();
+  };
+  int64_t bytes = 0;
+  for (const migration::Kept &kept : program.kept)
+    if (isApart(source, program.sourceRank[size_t(kept.device)], kept.source) &&
+        isApart(target, program.targetRank[size_t(kept.device)], kept.target))
+      bytes += kept.bytes;
+  return bytes;
+}
+
 Status run(const Options &options) {
-  auto source = open(options.source, options);
-  auto target = open(options.target, options);
-  auto expected = open(options.target, options);
-  for (const auto *session : {&source, &target, &expected})
-    MERAK_RETURN_IF_ERROR(session->status());
+  auto sourcePlan = loadPlan(options.source);
+  auto targetPlan = loadPlan(options.target);
+  for (const auto *plan : {&sourcePlan, &targetPlan})
+    MERAK_RETURN_IF_ERROR(plan->status());
+  auto source = open(*sourcePlan, options);
+  MERAK_RETURN_IF_ERROR(source.status());
   MERAK_RETURN_IF_ERROR((*source)->loadWeights(""));
   for (int64_t step = 0; step < options.steps; ++step)
     MERAK_RETURN_IF_ERROR((*source)->step().status());
   MERAK_RETURN_IF_ERROR((*source)->openSaves({options.checkpoint}));
   MERAK_RETURN_IF_ERROR((*source)->save());
   auto program = migration::planMigration(
-      (*source)->plan(), (*target)->plan(),
-      {drawn(**source, **target, options.seed), options.bucketBytes});
+      *sourcePlan, *targetPlan,
+      {drawn(*sourcePlan, *targetPlan, options.seed), options.bucketBytes});
   if (!program)
     return program.status();
-  MERAK_RETURN_IF_ERROR(migration::verifyMigration(*program, (*source)->plan(),
-                                                   (*target)->plan()));
+  MERAK_RETURN_IF_ERROR(
+      migration::verifyMigration(*program, *sourcePlan, *targetPlan));
+  auto target =
+      open(*targetPlan, options,
+           options.apart ? Succession{source->get(), &*program} : Succession());
+  auto expected = open(*targetPlan, options);
+  for (const auto *session : {&target, &expected})
+    MERAK_RETURN_IF_ERROR(session->status());
   if (options.forget && !program->buckets.empty())
     program->buckets.back().messages.back().pieces.pop_back();
   auto moved = (*target)->takeState(**source, *program);
   if (!moved)
     return moved.status();
   MERAK_RETURN_IF_ERROR(sameCounts(*program, *moved));
+  int64_t shared = 0;
+  for (const migration::Moved &device : *moved)
+    shared += device.keptBytes;
+  if (shared !=
+      (options.apart ? sharedBytes(*program, *sourcePlan, *targetPlan) : 0))
+    return Status::error(
+        fmt::format("{} bytes are kept without a copy", shared));
+  if (options.apart)
+    source->reset();
   MERAK_RETURN_IF_ERROR((*expected)->loadWeights(options.checkpoint));
   MERAK_RETURN_IF_ERROR(sameState(**target, **expected, "moved"));
   for (int64_t step = 0; step < options.steps; ++step) {
@@ -161,8 +194,9 @@ Status run(const Options &options) {
                       wanted->outputs["loss"]));
   }
   MERAK_RETURN_IF_ERROR(sameState(**target, **expected, "trained on"));
-  fmt::print("kept {} copied {} sent {} messages {} buckets {} peak {}\n",
-             program->total().kept, program->total().copied,
+  fmt::print("kept {} shared {} copied {} sent {} messages {} buckets {} peak "
+             "{}\n",
+             program->total().kept, shared, program->total().copied,
              program->total().sent, program->messages(),
              program->buckets.size(), program->total().buffers);
   return {};
@@ -181,6 +215,7 @@ int main(int argc, char **argv) {
   app.add_option("--seed", options.seed);
   app.add_option("--bucket", options.bucketBytes);
   app.add_option("--steps", options.steps);
+  app.add_flag("--apart", options.apart);
   app.add_flag("--forget", options.forget);
   CLI11_PARSE(app, argc, argv);
   const Status status = run(options);
