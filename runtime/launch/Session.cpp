@@ -252,6 +252,7 @@ Status Session::start(const BackendFactory &factory,
   };
   // From here on ranks wait for each other.
   MERAK_RETURN_IF_ERROR(agree(world_->store(), "ranks", makeRanks()));
+  options_.succession = {}; // which need not outlive this
   MERAK_RETURN_IF_ERROR(takeWorkspaces());
   for (const auto &rank : ranks_)
     memories_.push_back({rank->program.get(), rank->backend.get()});

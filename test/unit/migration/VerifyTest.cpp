@@ -130,6 +130,26 @@ TEST_F(VerifyMigration, KeptBuffersThatDiffer) {
   expectFound("kept on device 0: buffers 0 and 0 of \"w\" differ");
 }
 
+// Two buffers cannot be one memory.
+TEST_F(VerifyMigration, ABufferKeptForTwo) {
+  auto one = split(8, 1);
+  Holder two(1, 1, 1);
+  two.add("w", {8}, Dims{{8, {}}});
+  runtime::test::ProgramBuilder builder(two.plan.programs[0]);
+  const uint32_t again = builder.buffer("again", planpb::F32, {8});
+  builder.at(again).set_tensor("w");
+  *builder.at(again).mutable_layout() = runtime::test::layoutOf({{8, {}}});
+  two.start();
+  auto planned = planMigration(one->plan, two.plan);
+  ASSERT_TRUE(planned.ok()) << planned.status().str();
+  EXPECT_EQ(planned->total().kept, 32);
+  EXPECT_EQ(planned->total().copied, 32);
+  planned->copies.clear();
+  planned->kept.push_back({0, 0, 0, int(again), 32});
+  EXPECT_EQ(verifyMigration(*planned, one->plan, two.plan).str(),
+            "kept on device 0: buffer 0 of \"w\" is kept for two");
+}
+
 TEST_F(VerifyMigration, AnUnknownTensor) {
   migration.copies[0].piece.tensor = 9;
   expectFound("copy on device 0: tensor 9 is none of 1");
