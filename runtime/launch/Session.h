@@ -113,10 +113,11 @@ public:
                      bool anyData = false);
   // Goes on where a session of another plan of the model is, without a
   // checkpoint: moves its state here as `migration`, from its plan to this one,
-  // says, and takes its step and its position in the data. Both have all their
-  // ranks in this process and are between two steps. `from` stays as it is; if
-  // this session has memory of its (Succession), it makes no further step.
-  // Returns what each device did.
+  // says, and takes its step and its position in the data. Both are
+  // between two steps, and have all their ranks in this process or are of one
+  // world, whose ranks are then the devices. `from` stays as it is; if this
+  // session has memory of its (Succession), it makes no further step. Returns
+  // what each device of this process did.
   Result<std::vector<migration::Moved>>
   takeState(Session &from, const migration::Migration &migration);
 
@@ -165,6 +166,8 @@ private:
                      const std::vector<std::string> &beside) const;
   Status checkArenas(Backend &backend) const;
   uint64_t arenaBytes() const;
+  Result<std::vector<migration::Moved>>
+  moveState(const Session &from, const migration::Migration &migration);
   Result<BufferMemory> stateOf(int rank, const Backend &backend) const;
   Status openCommunication();
   Status takeWorkspaces();

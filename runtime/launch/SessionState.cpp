@@ -2,6 +2,7 @@
 #include "runtime/launch/Session.h"
 
 #include "runtime/comm/inproc/InprocCommunicator.h"
+#include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/LearningRate.h"
 #include "runtime/migration/StateMemory.h"
 
@@ -23,6 +24,13 @@ std::string scheduleOf(const planpb::Optimizer &optimizer) {
   return fmt::format("{} lr={} warmup={} total={} min={}", name, optimizer.lr(),
                      optimizer.warmup(), optimizer.total(),
                      optimizer.min_factor());
+}
+
+// The result, or why any process has none.
+template <typename T>
+Result<T> agreed(Store *store, const std::string &what, Result<T> result) {
+  MERAK_RETURN_IF_ERROR(agree(store, what, result.status()));
+  return result;
 }
 
 void addLine(std::string &note, const std::string &line) {
@@ -90,7 +98,7 @@ Result<BufferMemory> Session::stateOf(int rank, const Backend &backend) const {
 }
 
 Result<std::vector<migration::Moved>>
-Session::takeState(Session &from, const migration::Migration &migration) {
+Session::moveState(const Session &from, const migration::Migration &migration) {
   // What the compiler folded into this plan comes with it.
   TensorStore moved;
   for (const HeldTensor &held : heldTensors(plan_))
@@ -99,7 +107,9 @@ Session::takeState(Session &from, const migration::Migration &migration) {
   if (!folded)
     return folded.status();
   MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *folded));
-  InprocWorld world(migration.devices());
+  // Ranks of one process meet as devices; a process is a device by itself.
+  InprocWorld threads(migration.devices());
+  World &world = world_->store() ? *world_ : threads;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<migration::DeviceMemory> devices;
   auto memoryOf = [](const Session &session, int rank) -> const RankMemory * {
@@ -108,22 +118,35 @@ Session::takeState(Session &from, const migration::Migration &migration) {
         return &memory;
     return nullptr;
   };
-  for (int device = 0; device < migration.devices(); ++device) {
-    communicators.push_back(world.communicator(device));
+  for (int device : world.ranks()) {
+    if (device >= migration.devices())
+      return Status::error(
+          fmt::format("device {} is none of the {} of the migration", device,
+                      migration.devices()));
+    auto communicator = world.communicator(device, *memories_.front().backend);
+    if (!communicator)
+      return communicator.status();
+    communicators.push_back(std::move(*communicator));
     devices.push_back({device,
                        memoryOf(from, migration.sourceRank[size_t(device)]),
                        memoryOf(*this, migration.targetRank[size_t(device)]),
                        communicators.back().get()});
   }
-  auto done = migration::executeMigration(migration, devices);
-  if (!done)
-    return done;
+  return migration::executeMigration(migration, devices);
+}
+
+Result<std::vector<migration::Moved>>
+Session::takeState(Session &from, const migration::Migration &migration) {
+  auto moved =
+      agreed(world_->store(), "state moved", moveState(from, migration));
+  if (!moved)
+    return moved;
   const CheckpointState state = from.state();
   nextStep_ = state.step;
   skipped_ = state.skipped;
   if (data_)
     data_->setPosition(state.step, state.samples);
-  return done;
+  return moved;
 }
 
 CheckpointState Session::state() {

@@ -10,6 +10,8 @@ pair      plans of one model with layouts drawn at random: stages, replicas, ten
           numbers to everything at once; half of them with state in memory of its own, of
           which what is kept is not copied, and the first run ends before the second
           goes on
+processes ranks as processes, of which each is a device; the messages go through MPI
+          (skipped, with the reason, where that is missing)
 forgotten a program that lost a piece behind the verifier's back is found out
 """
 import functools
@@ -17,18 +19,22 @@ import os
 import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 
 import harness
 import identity
 import matrix
+import mpi
 import oracle
 from harness import Case, Failed
 
 MODELS = ["gpt2-tiny", "bert-tiny", "vit-tiny", "resnet-tiny", "mlp-ce"]
 MESHES = matrix.MESHES + ["dp=4", "tp=4", "pp=2,dp=2", "pp=2,tp=2", "dp=4,tp=2",
                           "pp=2,dp=4", "pp=4"]
+# Of as many ranks: of the first plan, and of the second.
+MESHES_OF_FOUR = [["tp=4", "pp=2,tp=2"], ["dp=4", "pp=2,dp=2", "dp=2,tp=2"]]
 # Of `pairs`, in the check and with --all; layouts of a model and optimizer.
 PAIRS, ALL_PAIRS = 40, 500
 LAYOUTS, ALL_LAYOUTS = 5, 24
@@ -38,8 +44,8 @@ MOVED = re.compile(r"kept (\d+) shared (\d+) copied (\d+) sent (\d+) "
                    r"messages (\d+) buckets (\d+) peak (\d+)\n$")
 
 
-def drawn_options(pick):
-    mesh, schedule = pick.choice(MESHES), pick.choice(matrix.ALL_SCHEDULES)
+def drawn_options(pick, meshes):
+    mesh, schedule = pick.choice(meshes), pick.choice(matrix.ALL_SCHEDULES)
     microbatch = pick.choice(matrix.MICROBATCHES)
     options = matrix.compile_options(mesh, microbatch, schedule,
                                      pick.choice(matrix.RECOMPUTE))
@@ -51,17 +57,17 @@ def drawn_options(pick):
     return options
 
 
-def plan_of(folder, model, optimizer, number, tools):
+def plan_of(folder, model, optimizer, number, tools, meshes=MESHES):
     """A plan that all cases share: the first layout of its number that is not
     refused."""
-    path = os.path.join(folder, f"{model}-{optimizer}-{number}.plan")
+    path = os.path.join(folder, f"{model}-{optimizer}-{number}-{len(meshes)}.plan")
 
     def make():
         pick = random.Random(f"{model} {optimizer} {number}")
         for _ in range(MOST_REFUSED):
             tools.run("merakc", os.path.join(harness.MODELS, model, "model.onnx"),
                       "-o", path, "-q", oracle.optimizer_option(model, optimizer),
-                      *drawn_options(pick), expect=None)
+                      *drawn_options(pick, meshes), expect=None)
             if tools.returncode == 0:
                 return path
             if tools.returncode != 1:
@@ -71,9 +77,10 @@ def plan_of(folder, model, optimizer, number, tools):
     return identity.BASES.get(("migration", path), make)
 
 
-def migrate(source, target, model, options, tools, expect=0):
+def migrate(source, target, model, options, tools, expect=0, launcher=()):
+    command = [*launcher, os.path.join(tools.bin_dir, "merak-migrate-plans")]
     out, errors = tools.run(
-        "merak-migrate-plans", source, target, tools.path("saved"),
+        *command, source, target, tools.path("saved"),
         "--data=" + os.path.join(harness.MODELS, model, "data"), *options,
         expect=expect)
     found = MOVED.match(out)
@@ -91,6 +98,18 @@ def pair(folder, model, optimizer, numbers, seed, bucket, apart, tools):
         raise Failed(f"{peak} bytes of buffers, more than {bucket}")
     return (f"kept {kept}, {shared} of it in its place, copied {copied}, sent {sent} in {messages} messages "
             f"and {buckets} buckets")
+
+
+def processes(folder, model, number, tools):
+    plans = [plan_of(folder, model, "adamw", number, tools, meshes)
+             for meshes in MESHES_OF_FOUR]
+    options = ["--bucket=65536", *(["--apart"] if number % 2 else [])]
+    tools.extra.update(mpi.ROOT_ALLOWED)
+    found = migrate(*plans, model, [*options, "--ranks=env"], tools,
+                    launcher=[shutil.which("mpirun"), "-np", "4", *mpi.MPIRUN])
+    if found[3] == 0:
+        raise Failed("nothing is sent")
+    return f"sent {found[3]} in {found[4]} messages and {found[5]} buckets"
 
 
 def forgotten(folder, model, tools):
@@ -114,6 +133,12 @@ def pairs(folder, count, layouts):
                                      number, bucket, apart))
 
 
+def mpi_is_built(bin_dir):
+    said = subprocess.run([os.path.join(bin_dir, "merak-run"), "--version"],
+                          capture_output=True, text=True).stdout
+    return "MPI" in said
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     folder = tempfile.mkdtemp(prefix="merak-migration-")
@@ -123,6 +148,13 @@ def main():
         cases += [Case(f"forgotten {model}",
                        functools.partial(forgotten, folder, model))
                   for model in ("gpt2-tiny", "mlp-ce")]
+        if shutil.which("mpirun") and mpi_is_built(args.bin_dir):
+            cases += [Case(f"processes {model} {number}",
+                           functools.partial(processes, folder, model, number))
+                      for number, model in enumerate(MODELS[:4])]
+        else:
+            print("skipped: processes: there is no mpirun, or the tools were built "
+                  "without MPI")
         return harness.run_cases("migration", cases, args)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

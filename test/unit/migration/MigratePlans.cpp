@@ -1,5 +1,5 @@
 // merak-migrate-plans A.plan B.plan CHECKPOINT [--seed=N] [--bucket=BYTES]
-//   [--steps=N] [--apart] [--forget]
+//   [--steps=N] [--apart] [--forget] [--ranks=env]
 //
 // Trains under A, moves the state into the memory of B by a migration, and
 // beside it into another B by a checkpoint; then both go on. State and losses
@@ -8,8 +8,11 @@
 // and nodes drawn by the seed. Prints what was moved; test/e2e/migration.py.
 // --apart: B takes over the memory of what it keeps, and A ends before B goes
 // on; what has memory of its own in both is then not copied.
+// --ranks=env: a rank of both plans, which have as many, that a launcher
+// started; it is a device of the same number.
 // --forget leaves out a piece of a verified program: then all of this must
 // fail.
+#include "runtime/launch/AsRank.h"
 #include "runtime/launch/Session.h"
 #include "runtime/migration/StateMemory.h"
 #include "tools/devices/Devices.h"
@@ -31,6 +34,8 @@ struct Options {
   uint32_t seed = 1;
   int64_t bucketBytes = migration::kBucketBytes, steps = 2;
   bool forget = false, apart = false;
+  std::string ranks = "inproc";
+  World *world = nullptr; // of processes
 };
 
 Result<std::unique_ptr<Session>> open(const LoadedPlan &plan,
@@ -41,8 +46,8 @@ Result<std::unique_ptr<Session>> open(const LoadedPlan &plan,
   sessionOptions.succession = succession;
   sessionOptions.threads = 1;
   sessionOptions.seed = options.seed;
-  auto session =
-      Session::create(plan, deviceBackends().at("cpu"), sessionOptions);
+  auto session = Session::create(plan, deviceBackends().at("cpu"),
+                                 sessionOptions, options.world);
   if (!session)
     return session;
   DataOptions data;
@@ -55,15 +60,18 @@ Result<std::unique_ptr<Session>> open(const LoadedPlan &plan,
   return session;
 }
 
+// With processes each rank is the device of its number.
 migration::Places drawn(const LoadedPlan &source, const LoadedPlan &target,
-                        uint32_t seed) {
-  std::mt19937 random(seed);
+                        const Options &options) {
+  std::mt19937 random(options.seed);
   const int from = source.file.ranks_size(), to = target.file.ranks_size();
-  const size_t devices = size_t(std::max(from, to)) + random() % 3;
+  const size_t devices =
+      size_t(std::max(from, to)) + (options.world ? 0 : random() % 3);
   auto shuffled = [&](int ranks) {
     std::vector<int> result(devices);
     std::iota(result.begin(), result.end(), 0);
-    std::shuffle(result.begin(), result.end(), random);
+    if (!options.world)
+      std::shuffle(result.begin(), result.end(), random);
     result.resize(size_t(ranks));
     return result;
   };
@@ -74,58 +82,31 @@ migration::Places drawn(const LoadedPlan &source, const LoadedPlan &target,
   return places;
 }
 
-// Every buffer that holds state, on every rank.
+// Every buffer that holds state, on every rank of this process.
 Status sameState(const Session &found, const Session &expected,
                  const std::string &when) {
   Status problems;
-  for (const HeldTensor &tensor : heldTensors(found.plan()))
-    for (const auto *held : {&tensor.values, &tensor.rounded})
-      for (const HeldBuffer &where : *held) {
-        const RankProgram &a = *found.memories()[size_t(where.rank)].program;
-        const RankProgram &b = *expected.memories()[size_t(where.rank)].program;
-        if (std::memcmp(a.bufferData(where.buffer), b.bufferData(where.buffer),
-                        a.proto().buffers(where.buffer).bytes()) != 0)
-          problems.merge(Status::error(
-              fmt::format("{}: \"{}\" of rank {} is not what the checkpoint "
-                          "brings",
-                          when, tensor.tensor->name(), where.rank)));
-      }
-  return problems;
-}
-
-Status sameCounts(const migration::Migration &program,
-                  const std::vector<migration::Moved> &moved) {
-  Status problems;
-  auto compare = [&](const char *what, int64_t found, int64_t expected) {
-    if (found != expected)
-      problems.merge(Status::error(
-          fmt::format("{}: {}, the program says {}", what, found, expected)));
-  };
-  migration::Moved sum;
-  for (size_t device = 0; device < moved.size(); ++device) {
-    const migration::Moved &one = moved[device];
-    compare("bytes of buffers", one.peakBytes,
-            program.byDevice()[device].buffers);
-    if (one.peakBytes > program.bucketBytes)
-      problems.merge(Status::error(
-          fmt::format("device {} needed {} bytes, more than a bucket's {}",
-                      device, one.peakBytes, program.bucketBytes)));
-    sum.keptBytes += one.keptBytes + one.keptByCopyBytes;
-    sum.copiedBytes += one.copiedBytes;
-    sum.sentBytes += one.sentBytes;
-    sum.receivedBytes += one.receivedBytes;
-    sum.messages += one.messages;
+  const std::vector<HeldTensor> tensors = heldTensors(found.plan());
+  for (size_t i = 0; i < found.memories().size(); ++i) {
+    const RankProgram &a = *found.memories()[i].program;
+    const RankProgram &b = *expected.memories()[i].program;
+    for (const HeldTensor &tensor : tensors)
+      for (const auto *held : {&tensor.values, &tensor.rounded})
+        for (const HeldBuffer &where : *held)
+          if (where.rank == a.rank() &&
+              std::memcmp(a.bufferData(where.buffer),
+                          b.bufferData(where.buffer),
+                          a.proto().buffers(where.buffer).bytes()) != 0)
+            problems.merge(Status::error(
+                fmt::format("{}: \"{}\" of rank {} is not what the checkpoint "
+                            "brings",
+                            when, tensor.tensor->name(), where.rank)));
   }
-  compare("bytes kept", sum.keptBytes, program.total().kept);
-  compare("bytes copied", sum.copiedBytes, program.total().copied);
-  compare("bytes sent", sum.sentBytes, program.total().sent);
-  compare("bytes received", sum.receivedBytes, program.total().sent);
-  compare("messages", sum.messages, program.messages());
   return problems;
 }
 
-// Bytes that are kept and lie apart in both plans.
-int64_t sharedBytes(const migration::Migration &program,
+// Bytes that are kept on a device and lie apart in both plans.
+int64_t sharedBytes(const migration::Migration &program, int device,
                     const LoadedPlan &source, const LoadedPlan &target) {
   auto isApart = [](const LoadedPlan &plan, int rank, int buffer) {
     const std::vector<int> apart = migration::buffersApart(plan, rank);
@@ -133,10 +114,43 @@ int64_t sharedBytes(const migration::Migration &program,
   };
   int64_t bytes = 0;
   for (const migration::Kept &kept : program.kept)
-    if (isApart(source, program.sourceRank[size_t(kept.device)], kept.source) &&
-        isApart(target, program.targetRank[size_t(kept.device)], kept.target))
+    if (kept.device == device &&
+        isApart(source, program.sourceRank[size_t(device)], kept.source) &&
+        isApart(target, program.targetRank[size_t(device)], kept.target))
       bytes += kept.bytes;
   return bytes;
+}
+
+int64_t messagesOf(const migration::Migration &program, int device) {
+  int64_t count = 0;
+  for (const migration::Bucket &bucket : program.buckets)
+    for (const migration::Message &message : bucket.messages)
+      count += message.sender == device;
+  return count;
+}
+
+// What a device did is what the program says.
+Status sameCounts(const migration::Migration &program, int device,
+                  const migration::Moved &moved, int64_t shared) {
+  Status problems;
+  auto compare = [&](const char *what, int64_t found, int64_t expected) {
+    if (found != expected)
+      problems.merge(Status::error(fmt::format("device {}: {}: {}, expected {}",
+                                               device, what, found, expected)));
+  };
+  const migration::DeviceBytes bytes = program.byDevice()[size_t(device)];
+  compare("bytes kept", moved.keptBytes + moved.keptByCopyBytes, bytes.kept);
+  compare("bytes kept without a copy", moved.keptBytes, shared);
+  compare("bytes copied", moved.copiedBytes, bytes.copied);
+  compare("bytes sent", moved.sentBytes, bytes.sent);
+  compare("bytes received", moved.receivedBytes, bytes.received);
+  compare("messages", moved.messages, messagesOf(program, device));
+  compare("bytes of buffers", moved.peakBytes, bytes.buffers);
+  if (moved.peakBytes > program.bucketBytes)
+    problems.merge(Status::error(
+        fmt::format("device {} needed {} bytes, more than a bucket's {}",
+                    device, moved.peakBytes, program.bucketBytes)));
+  return problems;
 }
 
 Status run(const Options &options) {
@@ -153,7 +167,7 @@ Status run(const Options &options) {
   MERAK_RETURN_IF_ERROR((*source)->save());
   auto program = migration::planMigration(
       *sourcePlan, *targetPlan,
-      {drawn(*sourcePlan, *targetPlan, options.seed), options.bucketBytes});
+      {drawn(*sourcePlan, *targetPlan, options), options.bucketBytes});
   if (!program)
     return program.status();
   MERAK_RETURN_IF_ERROR(
@@ -169,14 +183,15 @@ Status run(const Options &options) {
   auto moved = (*target)->takeState(**source, *program);
   if (!moved)
     return moved.status();
-  MERAK_RETURN_IF_ERROR(sameCounts(*program, *moved));
   int64_t shared = 0;
-  for (const migration::Moved &device : *moved)
-    shared += device.keptBytes;
-  if (shared !=
-      (options.apart ? sharedBytes(*program, *sourcePlan, *targetPlan) : 0))
-    return Status::error(
-        fmt::format("{} bytes are kept without a copy", shared));
+  for (size_t i = 0; i < moved->size(); ++i) {
+    const int device = options.world ? options.world->ranks()[i] : int(i);
+    const int64_t here =
+        options.apart ? sharedBytes(*program, device, *sourcePlan, *targetPlan)
+                      : 0;
+    MERAK_RETURN_IF_ERROR(sameCounts(*program, device, (*moved)[i], here));
+    shared += here;
+  }
   if (options.apart)
     source->reset();
   MERAK_RETURN_IF_ERROR((*expected)->loadWeights(options.checkpoint));
@@ -194,11 +209,13 @@ Status run(const Options &options) {
                       wanted->outputs["loss"]));
   }
   MERAK_RETURN_IF_ERROR(sameState(**target, **expected, "trained on"));
-  fmt::print("kept {} shared {} copied {} sent {} messages {} buckets {} peak "
-             "{}\n",
-             program->total().kept, shared, program->total().copied,
-             program->total().sent, program->messages(),
-             program->buckets.size(), program->total().buffers);
+  if (!options.world || options.world->leads())
+    fmt::print(
+        "kept {} shared {} copied {} sent {} messages {} buckets {} peak "
+        "{}\n",
+        program->total().kept, shared, program->total().copied,
+        program->total().sent, program->messages(), program->buckets.size(),
+        program->total().buffers);
   return {};
 }
 
@@ -217,9 +234,14 @@ int main(int argc, char **argv) {
   app.add_option("--steps", options.steps);
   app.add_flag("--apart", options.apart);
   app.add_flag("--forget", options.forget);
+  app.add_option("--ranks", options.ranks)
+      ->check(CLI::IsMember({"inproc", "env"}));
   CLI11_PARSE(app, argc, argv);
-  const Status status = run(options);
-  for (const std::string &message : status.messages())
-    fmt::print(stderr, "error: {}\n", message);
-  return status.ok() ? 0 : 1;
+  if (options.ranks == "inproc")
+    return exitCode("merak-migrate-plans", run(options));
+  return asRank("merak-migrate-plans", "cpu", deviceWorlds(),
+                [&](World &world, std::string &) {
+                  options.world = &world;
+                  return run(options);
+                });
 }
