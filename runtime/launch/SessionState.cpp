@@ -108,7 +108,10 @@ Session::moveState(const Session &from, const migration::Migration &migration) {
     return folded.status();
   MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *folded));
   // Ranks of one process meet as devices; a process is a device by itself.
-  InprocWorld threads(migration.devices());
+  InprocWorld threads(migration.devices(),
+                      options_.links ? std::make_unique<LinkEmulation>(
+                                           *options_.links, migration.devices())
+                                     : nullptr);
   World &world = world_->store() ? *world_ : threads;
   std::vector<std::unique_ptr<Communicator>> communicators;
   std::vector<migration::DeviceMemory> devices;

@@ -14,9 +14,9 @@ std::vector<TensorHoldings> holdingsOf(const LoadedPlan &plan,
   std::vector<layout::AxisMap> coords;
   for (int rank = 0; rank < plan.file.ranks_size(); ++rank)
     coords.push_back(coordsOf(plan.file, rank));
-  auto holdings = [&](const std::vector<HeldBuffer> &held) {
+  auto holdings = [&](const std::vector<runtime::HeldBuffer> &held) {
     std::vector<Holding> result;
-    for (const HeldBuffer &where : held) {
+    for (const runtime::HeldBuffer &where : held) {
       const planpb::Buffer &buffer =
           plan.programOf(where.rank).buffers(where.buffer);
       result.push_back({devices[size_t(where.rank)],

@@ -20,8 +20,6 @@
 
 namespace merak::migration {
 
-using runtime::HeldBuffer;
-
 // A message should take long beside its latency and little room beside the
 // state: 64 MiB take 2.7 ms at 25 GB/s, where latencies are some microseconds,
 // and are less than a thousandth of the memory of a device of 80 GB.

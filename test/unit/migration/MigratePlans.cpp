@@ -10,15 +10,19 @@
 // on; what has memory of its own in both is then not copied.
 // --ranks=env: a rank of both plans, which have as many, that a launcher
 // started; it is a device of the same number.
+// --links=LINKS: between devices that are the ranks of their numbers, as
+// merak-run has them; tells how long the state was under way.
 // --forget leaves out a piece of a verified program: then all of this must
 // fail.
 #include "runtime/launch/AsRank.h"
+#include "runtime/launch/LinkOption.h"
 #include "runtime/launch/Session.h"
 #include "runtime/migration/StateMemory.h"
 #include "tools/devices/Devices.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
 #include <numeric>
@@ -34,7 +38,7 @@ struct Options {
   uint32_t seed = 1;
   int64_t bucketBytes = migration::kBucketBytes, steps = 2;
   bool forget = false, apart = false;
-  std::string ranks = "inproc";
+  std::string ranks = "inproc", links;
   World *world = nullptr; // of processes
 };
 
@@ -44,6 +48,12 @@ Result<std::unique_ptr<Session>> open(const LoadedPlan &plan,
   SessionOptions sessionOptions;
   sessionOptions.stateApart = options.apart;
   sessionOptions.succession = succession;
+  if (!options.links.empty()) {
+    auto links = parseLinks(options.links);
+    if (!links)
+      return links.status();
+    sessionOptions.links = *links;
+  }
   sessionOptions.threads = 1;
   sessionOptions.seed = options.seed;
   auto session = Session::create(plan, deviceBackends().at("cpu"),
@@ -60,17 +70,17 @@ Result<std::unique_ptr<Session>> open(const LoadedPlan &plan,
   return session;
 }
 
-// With processes each rank is the device of its number.
+// With processes and links each rank is the device of its number.
 migration::Places drawn(const LoadedPlan &source, const LoadedPlan &target,
                         const Options &options) {
   std::mt19937 random(options.seed);
+  const bool stay = options.world || !options.links.empty();
   const int from = source.file.ranks_size(), to = target.file.ranks_size();
-  const size_t devices =
-      size_t(std::max(from, to)) + (options.world ? 0 : random() % 3);
+  const size_t devices = size_t(std::max(from, to)) + (stay ? 0 : random() % 3);
   auto shuffled = [&](int ranks) {
     std::vector<int> result(devices);
     std::iota(result.begin(), result.end(), 0);
-    if (!options.world)
+    if (!stay)
       std::shuffle(result.begin(), result.end(), random);
     result.resize(size_t(ranks));
     return result;
@@ -180,7 +190,10 @@ Status run(const Options &options) {
     MERAK_RETURN_IF_ERROR(session->status());
   if (options.forget && !program->buckets.empty())
     program->buckets.back().messages.back().pieces.pop_back();
+  const auto begin = std::chrono::steady_clock::now();
   auto moved = (*target)->takeState(**source, *program);
+  const std::chrono::duration<double> taken =
+      std::chrono::steady_clock::now() - begin;
   if (!moved)
     return moved.status();
   int64_t shared = 0;
@@ -216,6 +229,8 @@ Status run(const Options &options) {
         program->total().kept, shared, program->total().copied,
         program->total().sent, program->messages(), program->buckets.size(),
         program->total().buffers);
+  if (!options.links.empty())
+    fmt::print("{:.4f} s\n", taken.count());
   return {};
 }
 
@@ -234,6 +249,7 @@ int main(int argc, char **argv) {
   app.add_option("--steps", options.steps);
   app.add_flag("--apart", options.apart);
   app.add_flag("--forget", options.forget);
+  app.add_option("--links", options.links);
   app.add_option("--ranks", options.ranks)
       ->check(CLI::IsMember({"inproc", "env"}));
   CLI11_PARSE(app, argc, argv);
