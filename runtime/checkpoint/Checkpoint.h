@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/checkpoint/CheckpointState.h"
+#include "runtime/checkpoint/HeldTensors.h"
 #include "runtime/checkpoint/TensorStore.h"
 #include "runtime/comm/rendezvous/Store.h"
 #include "runtime/core/RankProgram.h"
@@ -42,11 +43,6 @@ Result<CheckpointState> readCheckpointState(const std::string &path);
 Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
                      const std::string &path, Store *store = nullptr);
 
-// Copies a global tensor together from the buffers of all ranks. `held`: the
-// (rank, buffer index) pairs that hold boxes of it; partial layouts are summed.
-struct HeldBuffer {
-  int rank = 0, buffer = 0;
-};
 // How bytes of ranks of other processes get to the one that asks.
 class Relay {
 public:
@@ -67,6 +63,8 @@ private:
   std::string name_;
   int64_t next_ = 0;
 };
+// Copies a global tensor together from the buffers of all ranks. `held`: those
+// that hold boxes of it; partial layouts are summed.
 // `data` (dense, global shape) is filled in rank 0's process only.
 Status gatherTensor(const LoadedPlan &plan, Relay &relay,
                     const std::vector<HeldBuffer> &held,

@@ -6,11 +6,6 @@
 
 namespace merak::runtime {
 
-// Whether the buffer holds (a box of) a tensor of the plan itself.
-bool holdsTensor(const planpb::Buffer &buffer);
-// "w" if the buffer holds the gradient of w ("grad:w"), else empty.
-std::string gradientOf(const planpb::Buffer &buffer);
-
 class HostCopy {
 public:
   static Result<HostCopy> of(const RankMemory &rank, int buffer, int slot = 0);

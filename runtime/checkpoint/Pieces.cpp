@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/Pieces.h"
 
+#include "runtime/checkpoint/HeldTensors.h"
 #include "runtime/checkpoint/HostCopy.h"
 #include "runtime/core/DType.h"
 
@@ -56,29 +57,19 @@ bool anyFull(const char *data, int64_t bytes, Word exponent) {
 
 std::vector<TensorPieces> assignPieces(const LoadedPlan &plan) {
   std::vector<TensorPieces> result;
-  std::map<std::string, size_t> index;
-  for (const planpb::Tensor &tensor : plan.file.tensors())
-    if (tensor.role() != planpb::Tensor::CONSTANT) {
-      index[tensor.name()] = result.size();
-      result.emplace_back().tensor = &tensor;
-    }
   const layout::AxisMap mesh = layoutMesh(plan.file);
-  for (int rank = 0; rank < plan.file.ranks_size(); ++rank) {
-    const planpb::Program &program = plan.programOf(rank);
-    const layout::AxisMap coords = coordsOf(plan.file, rank);
-    for (int b = 0; b < program.buffers_size(); ++b) {
-      const planpb::Buffer &buffer = program.buffers(b);
-      const auto found = index.find(buffer.tensor());
-      // A rounded copy of a parameter is not what is saved.
-      if (found == index.end() || !holdsTensor(buffer) ||
-          buffer.dtype() != result[found->second].tensor->dtype())
-        continue;
-      TensorPieces &target = result[found->second];
+  for (const HeldTensor &held : heldTensors(plan)) {
+    TensorPieces &target = result.emplace_back();
+    target.tensor = held.tensor;
+    for (const HeldBuffer &where : held.values) {
+      const planpb::Buffer &buffer =
+          plan.programOf(where.rank).buffers(where.buffer);
       for (const layout::Box &box :
-           layout::boxes(fromProto(buffer.layout()), mesh, coords)) {
+           layout::boxes(fromProto(buffer.layout()), mesh,
+                         coordsOf(plan.file, where.rank))) {
         if (isWritten(target, box))
           continue;
-        Piece piece{rank, b, box, buffer.tensor()};
+        Piece piece{where.rank, where.buffer, box, buffer.tensor()};
         if (box.extent != shapeOf(*target.tensor))
           piece.key += fmt::format("@{}", fmt::join(box.globalOrigin, ","));
         target.pieces.push_back(std::move(piece));

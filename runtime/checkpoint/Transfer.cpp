@@ -26,17 +26,6 @@ Result<HostCopy> HostCopy::of(const RankMemory &rank, int buffer, int slot) {
   return copy;
 }
 
-bool holdsTensor(const planpb::Buffer &buffer) {
-  return !buffer.tensor().empty() &&
-         buffer.category() != planpb::Buffer::GRADIENTS &&
-         gradientOf(buffer).empty();
-}
-
-std::string gradientOf(const planpb::Buffer &buffer) {
-  return buffer.tensor().rfind("grad:", 0) == 0 ? buffer.tensor().substr(5)
-                                                : std::string();
-}
-
 namespace {
 
 // Values in the float type of a buffer: a rounded copy of f32, or weights that

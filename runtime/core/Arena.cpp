@@ -105,20 +105,50 @@ uint64_t Arena::bytes(const planpb::Program &program, bool separate) {
   return sum;
 }
 
-Status Arena::take(bool separate) {
+Status Arena::take(bool separate, BufferMemory given) {
   separate_ = separate;
+  given_ = std::move(given);
   places_.resize(size_t(program_.buffers_size()));
-  if (separate)
-    return takeSeparate();
-  auto memory = packed_.allocate(program_.arena_bytes());
+  if (!separate)
+    return takePacked();
+  if (!given_.empty())
+    return Status::error("buffers that lie apart have no red zones");
+  return takeSeparate();
+}
+
+std::shared_ptr<char> Arena::given(int buffer) const {
+  const auto found = given_.find(buffer);
+  return found == given_.end() ? nullptr : found->second;
+}
+
+// What lies behind a given buffer moves up by its place: of buffers at 0, 64
+// and 192 without the second one the third is at 64.
+Status Arena::takePacked() {
+  std::map<uint64_t, uint64_t> holes; // bytes, by offset
+  for (const auto &[b, memory] : given_) {
+    const uint64_t begin = program_.buffers(b).offset();
+    const uint64_t end = begin + (program_.buffers(b).bytes() + 63) / 64 * 64;
+    holes[begin] = std::min(end, program_.arena_bytes()) - begin;
+  }
+  uint64_t sum = 0;
+  for (auto &[begin, bytes] : holes)
+    bytes = sum += bytes;
+  auto memory = packed_.allocate(program_.arena_bytes() - sum);
   if (!memory)
     return memory.status();
   blocks_.push_back(*memory);
-  for (int b = 0; b < program_.buffers_size(); ++b)
-    places_[b] = {static_cast<char *>(*memory) + program_.buffers(b).offset(),
-                  program_.buffers(b).slot_stride(),
-                  {},
-                  {}};
+  for (int b = 0; b < program_.buffers_size(); ++b) {
+    const planpb::Buffer &buffer = program_.buffers(b);
+    const auto behind = holes.lower_bound(buffer.offset());
+    const uint64_t moved =
+        behind == holes.begin() ? 0 : std::prev(behind)->second;
+    char *own = given(b).get();
+    places_[size_t(b)] = {
+        own ? own : static_cast<char *>(*memory) + buffer.offset() - moved,
+        buffer.slot_stride(),
+        {},
+        {}};
+  }
   return {};
 }
 

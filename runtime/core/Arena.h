@@ -12,11 +12,19 @@
 //   - compute-sanitizer sees the ends of the allocations.
 //
 // Operands of one joined collective stay beside each other (Joined.h).
+//
+// Single buffers may lie in memory that is given: state that goes on when the
+// program does not.
 #pragma once
 
 #include "runtime/core/Backend.h"
 
+#include <map>
+
 namespace merak::runtime {
+
+// Of single buffers, by their index.
+using BufferMemory = std::map<int, std::shared_ptr<char>>;
 
 class Arena {
 public:
@@ -34,7 +42,11 @@ public:
 
   // Bytes that `take` allocates.
   static uint64_t bytes(const planpb::Program &program, bool separate);
-  Status take(bool separate);
+  // `given`: memory of buffers that have one slot and share no byte with
+  // others; the packed allocation is smaller by them. Not with `separate`.
+  Status take(bool separate, BufferMemory given = {});
+  // The memory that was given for a buffer, or null.
+  std::shared_ptr<char> given(int buffer) const;
 
   bool isSeparate() const { return separate_; }
   // Of slot 0, and from one slot to the next.
@@ -58,6 +70,7 @@ private:
     uint64_t stride = 0;
     Zone before, behind; // of slot 0
   };
+  Status takePacked();
   Status takeSeparate();
   Status fill(Zone zone);
   Status checkZone(Zone zone, int buffer, bool behind,
@@ -67,6 +80,7 @@ private:
   Backend &backend_;
   MemorySource &packed_;
   bool separate_ = false;
+  BufferMemory given_;
   std::vector<Place> places_; // by buffer
   std::vector<void *> blocks_;
   std::vector<Zone> zones_;

@@ -50,14 +50,7 @@ double bytesTouched(std::span<const View> views) {
   return bytes;
 }
 
-} // namespace
-
-HostBackend::~HostBackend() {
-  if (kernels_)
-    dlclose(kernels_);
-}
-
-Result<void *> HostBackend::allocate(uint64_t bytes) {
+Result<void *> allocateHost(uint64_t bytes) {
   const uint64_t align = bytes >= 2 * kHugePage ? kHugePage : 64;
   void *memory = nullptr;
   if (posix_memalign(&memory, align, std::max<uint64_t>(bytes, 1)) != 0)
@@ -66,9 +59,34 @@ Result<void *> HostBackend::allocate(uint64_t bytes) {
   if (align == kHugePage)
     madvise(memory, bytes & -kHugePage, MADV_HUGEPAGE);
   std::memset(memory, 0, bytes);
-  std::lock_guard lock(mutex_);
-  bytes_[memory] = int64_t(bytes);
   MemoryCount::add(int64_t(bytes));
+  return memory;
+}
+
+} // namespace
+
+HostBackend::~HostBackend() {
+  if (kernels_)
+    dlclose(kernels_);
+}
+
+Result<std::shared_ptr<char>> sharedHostMemory(uint64_t bytes) {
+  auto memory = allocateHost(bytes);
+  if (!memory)
+    return memory.status();
+  return std::shared_ptr<char>(static_cast<char *>(*memory),
+                               [bytes](char *data) {
+                                 MemoryCount::remove(int64_t(bytes));
+                                 std::free(data);
+                               });
+}
+
+Result<void *> HostBackend::allocate(uint64_t bytes) {
+  auto memory = allocateHost(bytes);
+  if (!memory)
+    return memory;
+  std::lock_guard lock(mutex_);
+  bytes_[*memory] = int64_t(bytes);
   return memory;
 }
 

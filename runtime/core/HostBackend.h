@@ -10,6 +10,9 @@
 
 namespace merak::runtime {
 
+// Host memory as a backend allocates it, cleared, which outlives any backend.
+Result<std::shared_ptr<char>> sharedHostMemory(uint64_t bytes);
+
 class HostBackend : public Backend {
 public:
   // `pool`: the rank's threads; must outlive the backend.

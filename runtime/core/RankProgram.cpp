@@ -30,10 +30,10 @@ RankProgram::~RankProgram() {
 
 Result<std::unique_ptr<RankProgram>>
 RankProgram::create(const LoadedPlan &plan, int rank, Backend &backend,
-                    Communicator &comm, bool separate) {
+                    Communicator &comm, bool separate, BufferMemory given) {
   std::unique_ptr<RankProgram> program(
       new RankProgram(plan, rank, backend, comm));
-  Status status = program->build(separate);
+  Status status = program->build(separate, std::move(given));
   if (!status.ok())
     return std::move(status).withContext(fmt::format("rank {}", rank));
   return program;
@@ -49,8 +49,8 @@ std::set<uint32_t> RankProgram::communicatingStreams() const {
   return streams;
 }
 
-Status RankProgram::build(bool separate) {
-  MERAK_RETURN_IF_ERROR(arena_.take(separate));
+Status RankProgram::build(bool separate, BufferMemory given) {
+  MERAK_RETURN_IF_ERROR(arena_.take(separate, std::move(given)));
   const std::set<uint32_t> communicating = communicatingStreams();
   for (int i = 0; i < std::max(1, proto_->streams_size()); ++i) {
     auto stream = backend_.createStream(

@@ -88,11 +88,10 @@ struct LaneCall {
 class RankProgram {
 public:
   // `checkNumerics` etc. belong to the executor; here everything is static.
-  // `separate`: see Arena.h.
-  static Result<std::unique_ptr<RankProgram>> create(const LoadedPlan &plan,
-                                                     int rank, Backend &backend,
-                                                     Communicator &comm,
-                                                     bool separate = false);
+  // `separate`, `given`: see Arena.h.
+  static Result<std::unique_ptr<RankProgram>>
+  create(const LoadedPlan &plan, int rank, Backend &backend, Communicator &comm,
+         bool separate = false, BufferMemory given = {});
   ~RankProgram();
 
   const planpb::Program &proto() const { return *proto_; }
@@ -129,7 +128,7 @@ public:
 private:
   RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
               Communicator &comm);
-  Status build(bool separate);
+  Status build(bool separate, BufferMemory given);
   std::set<uint32_t> communicatingStreams() const;
   Status buildProcedure(const planpb::Procedure &procedure);
   Status buildOp(const planpb::Instruction &instruction, Op &op);

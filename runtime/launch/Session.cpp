@@ -236,8 +236,12 @@ Status Session::start(const BackendFactory &factory,
       if (!comm)
         return comm.status();
       rank.comm = std::move(*comm);
-      auto program = RankProgram::create(plan_, r, *rank.backend, *rank.comm,
-                                         options_.separateArena);
+      auto state = stateOf(r, *rank.backend);
+      if (!state)
+        return state.status();
+      auto program =
+          RankProgram::create(plan_, r, *rank.backend, *rank.comm,
+                              options_.separateArena, std::move(*state));
       if (!program) {
         problems.merge(program.status());
         continue;
@@ -248,6 +252,7 @@ Status Session::start(const BackendFactory &factory,
   };
   // From here on ranks wait for each other.
   MERAK_RETURN_IF_ERROR(agree(world_->store(), "ranks", makeRanks()));
+  options_.succession = {}; // which need not outlive this
   MERAK_RETURN_IF_ERROR(takeWorkspaces());
   for (const auto &rank : ranks_)
     memories_.push_back({rank->program.get(), rank->backend.get()});

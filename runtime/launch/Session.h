@@ -8,6 +8,7 @@
 #include "runtime/comm/World.h"
 #include "runtime/core/Executor.h"
 #include "runtime/data/ReadAhead.h"
+#include "runtime/migration/Execute.h"
 #include "runtime/plan/Links.h"
 #include "runtime/plan/RateProgram.h"
 
@@ -17,8 +18,8 @@
 
 namespace merak::runtime {
 
+class Session;
 class TraceWriter;
-
 class Watchdog;
 
 // Makes the backend of one rank, which computes with the threads of `pool`.
@@ -39,6 +40,12 @@ enum class OnNonFinite {
   ignore // go on
 };
 
+// What a session keeps of the memory of one that it takes the place of.
+struct Succession {
+  const Session *from = nullptr; // with its state apart
+  const migration::Migration *migration = nullptr;
+};
+
 struct SessionOptions {
   int threads = 0; // of each rank; 0: share the cores of this process
   bool trace = false;
@@ -50,6 +57,10 @@ struct SessionOptions {
   bool graphs = true;
   // Each buffer in an allocation of its own, between red zones (Arena.h).
   bool separateArena = false;
+  // State in memory of its own, on hosts, so that a session of another plan can
+  // take over what the migration keeps, without a copy.
+  bool stateApart = false;
+  Succession succession; // with stateApart
   FaultRequest fault;
   // How the model's files are compared with those that were compiled.
   SourceCheck verify = SourceCheck::Sampled;
@@ -90,6 +101,8 @@ public:
   ~Session();
 
   const LoadedPlan &plan() const { return plan_; }
+  // Of the ranks of this process.
+  const std::vector<RankMemory> &memories() const { return memories_; }
   World &world() { return *world_; }
   void setData(std::unique_ptr<DataSource> data);
 
@@ -98,6 +111,15 @@ public:
   // checkpoint of other data than the run's, unless `anyData`.
   Status loadWeights(const std::string &load, std::string *note = nullptr,
                      bool anyData = false);
+  // Goes on where a session of another plan of the model is, without a
+  // checkpoint: moves its state here as `migration`, from its plan to this one,
+  // says, and takes its step and its position in the data. Both are
+  // between two steps, and have all their ranks in this process or are of one
+  // world, whose ranks are then the devices. `from` stays as it is; if this
+  // session has memory of its (Succession), it makes no further step. Returns
+  // what each device of this process did.
+  Result<std::vector<migration::Moved>>
+  takeState(Session &from, const migration::Migration &migration);
 
   // One step of all ranks. On an error every rank has stopped; the messages
   // begin with the cause, or, if that is in another process, with what this
@@ -144,6 +166,9 @@ private:
                      const std::vector<std::string> &beside) const;
   Status checkArenas(Backend &backend) const;
   uint64_t arenaBytes() const;
+  Result<std::vector<migration::Moved>>
+  moveState(const Session &from, const migration::Migration &migration);
+  Result<BufferMemory> stateOf(int rank, const Backend &backend) const;
   Status openCommunication();
   Status takeWorkspaces();
   Status checkWorkspaces(bool opened) const;

@@ -1,8 +1,10 @@
 // The state of a run: from checkpoints, and into them.
 #include "runtime/launch/Session.h"
 
-#include "runtime/checkpoint/HostCopy.h"
+#include "runtime/comm/inproc/InprocCommunicator.h"
+#include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/LearningRate.h"
+#include "runtime/migration/StateMemory.h"
 
 #include <fmt/format.h>
 
@@ -22,6 +24,13 @@ std::string scheduleOf(const planpb::Optimizer &optimizer) {
   return fmt::format("{} lr={} warmup={} total={} min={}", name, optimizer.lr(),
                      optimizer.warmup(), optimizer.total(),
                      optimizer.min_factor());
+}
+
+// The result, or why any process has none.
+template <typename T>
+Result<T> agreed(Store *store, const std::string &what, Result<T> result) {
+  MERAK_RETURN_IF_ERROR(agree(store, what, result.status()));
+  return result;
 }
 
 void addLine(std::string &note, const std::string &line) {
@@ -67,6 +76,80 @@ Status Session::loadWeights(const std::string &load, std::string *note,
     *note = loaded.note;
   loaded_ = std::move(loaded);
   return {};
+}
+
+// Memory for the state of a rank: of the session before what is kept.
+Result<BufferMemory> Session::stateOf(int rank, const Backend &backend) const {
+  if (!options_.stateApart)
+    return BufferMemory();
+  if (!backend.isHost())
+    return Status::error("state lies apart from arenas on hosts alone");
+  BufferMemory kept;
+  if (const migration::Migration *migration = options_.succession.migration)
+    for (const migration::Kept &entry : migration->kept) {
+      if (migration->targetRank[size_t(entry.device)] != rank)
+        continue;
+      const int before = migration->sourceRank[size_t(entry.device)];
+      for (const RankMemory &memory : options_.succession.from->memories_)
+        if (memory.program->rank() == before)
+          kept[entry.target] = memory.program->arena().given(entry.source);
+    }
+  return migration::stateMemory(plan_, rank, kept);
+}
+
+Result<std::vector<migration::Moved>>
+Session::moveState(const Session &from, const migration::Migration &migration) {
+  // What the compiler folded into this plan comes with it.
+  TensorStore moved;
+  for (const HeldTensor &held : heldTensors(plan_))
+    moved.add(held.tensor->name(), {});
+  auto folded = TensorStore::fromPlan(plan_, &moved, options_.verify);
+  if (!folded)
+    return folded.status();
+  MERAK_RETURN_IF_ERROR(loadTensors(plan_, memories_, *folded));
+  // Ranks of one process meet as devices; a process is a device by itself.
+  InprocWorld threads(migration.devices(),
+                      options_.links ? std::make_unique<LinkEmulation>(
+                                           *options_.links, migration.devices())
+                                     : nullptr);
+  World &world = world_->store() ? *world_ : threads;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  std::vector<migration::DeviceMemory> devices;
+  auto memoryOf = [](const Session &session, int rank) -> const RankMemory * {
+    for (const RankMemory &memory : session.memories_)
+      if (memory.program->rank() == rank)
+        return &memory;
+    return nullptr;
+  };
+  for (int device : world.ranks()) {
+    if (device >= migration.devices())
+      return Status::error(
+          fmt::format("device {} is none of the {} of the migration", device,
+                      migration.devices()));
+    auto communicator = world.communicator(device, *memories_.front().backend);
+    if (!communicator)
+      return communicator.status();
+    communicators.push_back(std::move(*communicator));
+    devices.push_back({device,
+                       memoryOf(from, migration.sourceRank[size_t(device)]),
+                       memoryOf(*this, migration.targetRank[size_t(device)]),
+                       communicators.back().get()});
+  }
+  return migration::executeMigration(migration, devices);
+}
+
+Result<std::vector<migration::Moved>>
+Session::takeState(Session &from, const migration::Migration &migration) {
+  auto moved =
+      agreed(world_->store(), "state moved", moveState(from, migration));
+  if (!moved)
+    return moved;
+  const CheckpointState state = from.state();
+  nextStep_ = state.step;
+  skipped_ = state.skipped;
+  if (data_)
+    data_->setPosition(state.step, state.samples);
+  return moved;
 }
 
 CheckpointState Session::state() {

@@ -9,6 +9,7 @@
 #include "runtime/report/Html.h"
 #include "runtime/report/Measured.h"
 #include "runtime/report/Simulate.h"
+#include "tools/merak-plan/Migrate.h"
 #include "tools/merak-plan/Rates.h"
 #include "tools/merak-plan/Reshard.h"
 #include "tools/merak-plan/Workspace.h"
@@ -53,6 +54,7 @@ struct Options {
   std::vector<std::string> parts; // folders to gather from
   ReshardRequest reshard;
   RatesRequest rates;
+  MigrateRequest migrate;
 };
 
 int fail(std::ostream &err, const Status &status) {
@@ -220,16 +222,9 @@ int runGather(const Options &options, std::ostream &out, std::ostream &err) {
   return kOk;
 }
 
-int runReshard(const Options &options, std::ostream &out, std::ostream &err) {
-  Result<std::string> text = reshardReport(options.reshard);
-  if (!text)
-    return fail(err, text.status());
-  out << *text;
-  return kOk;
-}
-
-int runRates(const Options &options, std::ostream &out, std::ostream &err) {
-  Result<std::string> text = ratesReport(options.rates);
+// What a command that only prints has found.
+int tell(const Result<std::string> &text, std::ostream &out,
+         std::ostream &err) {
   if (!text)
     return fail(err, text.status());
   out << *text;
@@ -306,6 +301,10 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
       "rates", "plans around devices that are slow or gone: groups, stages, "
                "layers and microbatches");
   addRatesOptions(*rates, options.rates);
+  CLI::App *migrate = app.add_subcommand(
+      "migrate", "shows how the state of one plan becomes that of another: "
+                 "what stays, what is sent over which links, time and memory");
+  addMigrateOptions(*migrate, options.migrate);
   for (CLI::App *sub : {draw, page})
     sub->add_option("--trace", options.measured,
                     "trace of a run (merak-run --trace) to lay beside the "
@@ -331,9 +330,11 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
     if (*gather)
       return runGather(options, out, err);
     if (*reshard)
-      return runReshard(options, out, err);
+      return tell(reshardReport(options.reshard), out, err);
     if (*rates)
-      return runRates(options, out, err);
+      return tell(ratesReport(options.rates), out, err);
+    if (*migrate)
+      return tell(migrateReport(options.migrate), out, err);
     if (*page)
       return runReport(options, err);
     return runSimulate(options, out, err);

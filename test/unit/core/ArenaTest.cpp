@@ -1,6 +1,7 @@
 // Buffers in allocations of their own: where they lie, and that every byte
 // around a slot is looked at.
 #include "runtime/core/Arena.h"
+#include "runtime/core/MemoryCount.h"
 #include "runtime/plan/Joined.h"
 #include "test/unit/core/TestPlan.h"
 
@@ -41,6 +42,34 @@ TEST_F(ArenaTest, PackedBuffersLieWhereThePlanSays) {
   arena.base(a)[12] = 1;
   EXPECT_TRUE(arena.check(a, 0, nullptr).ok());
   EXPECT_EQ(Arena::bytes(program, false), program.arena_bytes());
+}
+
+// What lies behind a given buffer moves up.
+TEST_F(ArenaTest, GivenMemoryIsNoPartOfTheAllocation) {
+  auto memory = sharedHostMemory(12);
+  ASSERT_TRUE(memory.ok());
+  const int64_t held = MemoryCount::held();
+  {
+    Arena arena(program, backend);
+    ASSERT_TRUE(arena.take(false, {{a, *memory}}).ok());
+    EXPECT_EQ(MemoryCount::held() - held, int64_t(program.arena_bytes() - 64));
+    EXPECT_EQ(arena.base(a), memory->get());
+    EXPECT_EQ(arena.given(a), *memory);
+    EXPECT_EQ(arena.given(b), nullptr);
+    EXPECT_EQ(
+        arena.base(g) - arena.base(b),
+        int64_t(program.buffers(g).offset() - program.buffers(b).offset()));
+    arena.base(a)[0] = 7;
+    // The last byte of the last buffer is inside.
+    arena.base(h)[63] = 1;
+  }
+  EXPECT_EQ(MemoryCount::held(), held);
+  EXPECT_EQ(memory->get()[0], 7);
+  memory->reset();
+  EXPECT_EQ(MemoryCount::held(), held - 12);
+  Arena separate(program, backend);
+  EXPECT_EQ(separate.take(true, {{a, nullptr}}).str(),
+            "buffers that lie apart have no red zones");
 }
 
 TEST_F(ArenaTest, JoinedBuffersStayBesideEachOther) {
