@@ -46,14 +46,13 @@ option(MERAK_TSAN "Thread sanitizer" OFF)
 set(MERAK_SANITIZER "")
 if(MERAK_ASAN)
   set(MERAK_SANITIZER address,undefined)
-  set(level -O1) # what it costs to compile, the compiler's tests get back
 elseif(MERAK_TSAN)
   set(MERAK_SANITIZER thread)
-  set(level -O0)
 endif()
 if(MERAK_SANITIZER)
+  # What -O1 costs to compile, the tests get back.
   add_compile_options(-fsanitize=${MERAK_SANITIZER} -fno-sanitize-recover=all
-    -fno-omit-frame-pointer $<$<COMPILE_LANGUAGE:C,CXX>:${level}> -g1)
+    -fno-omit-frame-pointer $<$<COMPILE_LANGUAGE:C,CXX>:-O1> -g1)
   if(MERAK_ASAN)
     add_compile_options(-fno-sanitize=null,object-size,vptr)
   endif()

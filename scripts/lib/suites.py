@@ -87,7 +87,8 @@ def run_unit(suite):
     os.makedirs(results)
     junit = os.path.join(results, "ctest.xml")
     suite.run(["ctest", "--test-dir", suite.args.build, "-j",
-               str(suite.args.jobs), "--timeout", "600", "--output-on-failure",
+               str(suite.args.jobs), "--timeout",
+               str(suite.args.timeout or 600), "--output-on-failure",
                "--output-junit", junit],
               {"GTEST_OUTPUT": "json:" + results + "/"},
               echo=r"\*\*\*(Failed|Timeout|Exception)|\[  FAILED  \]")
@@ -140,6 +141,8 @@ def python_suite(path, *options, tools=False):
         if path.startswith(("test/e2e/", "test/fuzz/")) and tools:
             command += ["--jobs", str(suite.args.jobs)]
             command += ["--all"] if suite.args.all else []
+        if path.startswith("test/e2e/") and tools and suite.args.timeout:
+            command += ["--timeout", str(suite.args.timeout)]
         return suite.script(*command)
     return run
 
@@ -268,6 +271,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--only", default=",".join(SUITES))
+    parser.add_argument("--timeout", type=int, metavar="SECONDS",
+                        help="of one test program or command, instead of their "
+                        "own limits: builds for sanitizers are slow")
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
     names = args.only.split(",")

@@ -6,9 +6,12 @@ same     losses and weights are bit for bit those of the packed arena, so nothin
          that is executed needs one buffer beside another or reads beyond one; on
          the CPU, and on the CUDA backend over the emulated device
 planted  a call of a generated kernel with a row too many is named with its rank,
-         step, call and instruction, and the buffer; the packed arena hides it
+         step, call and instruction, and the buffer; the packed arena hides it.
+         Built for AddressSanitizer the kernel asks before it writes, and the report
+         names the kernel
 """
 import functools
+import glob
 import os
 import re
 import sys
@@ -31,6 +34,8 @@ EMULATED = [
     ("gpt2-tiny", "dp=2,tp=2", "half", "1f1b", []),
     ("mlp-ce", "pp=2,dp=2", "half", "1f1b", []),
 ]
+# Whether kernels ask AddressSanitizer; those on the emulated device know no zones.
+ASKS = os.environ.get("MERAK_SANITIZE_KERNELS") == "address"
 PLANTED = [("resnet-tiny", "none", "half", "gpipe", []),
            ("resnet-tiny", "pp=2,dp=2", "half", "1f1b", [])]
 
@@ -52,14 +57,31 @@ def same(case, tool, tools):
         raise Failed(f"losses {separate[0]}, expected {packed[0]}")
 
 
+def reported(tools, kernel, *command):
+    """The report is one that is looked for: not among those of the suite."""
+    options = os.environ.get("ASAN_OPTIONS", "")
+    tools.extra = {
+        "ASAN_OPTIONS": f"{options}:log_path={tools.path('report')}"}
+    tools.run(*command, expect=99)
+    texts = []
+    for path in glob.glob(tools.path("report*")):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            texts.append(file.read())
+    wanted = rf"use-after-poison(.*\n)+ +#\d+ 0x\w+ in {re.escape(kernel)} "
+    if len(texts) != 1 or not re.search(wanted, texts[0]):
+        raise Failed(f"expected one report with {wanted}, found {texts}")
+
+
 def planted(case, tool, tools):
     plan, data = oracle.compile_adamw(tools, *case)
     broken = tools.path("broken.plan")
     said, _ = tools.run("merak-plant-overrun", plan, broken)
     index, kernel, buffer = said.split()
-    tools.run(tool, broken, data, "--steps=1", expect=None)
+    tools.run(tool, broken, data, "--steps=1", "--arena=packed", expect=None)
     if tools.returncode != 0:
         raise Failed("the packed arena shows the overrun; plant another one")
+    if ASKS and tool == "merak-run":
+        return reported(tools, kernel, tool, broken, data, "--steps=1")
     _, errors = tools.run(tool, broken, data, "--steps=1", "--arena=separate",
                           expect=1)
     wanted = (rf"merak-run: error: rank \d+ · step 1 · \S+( mb \d+)? · instr "

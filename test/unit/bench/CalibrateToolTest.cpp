@@ -57,6 +57,7 @@ TEST(Measure, EveryKernelOfTheGridRuns) {
   std::set<std::string> ops; // one case of each is enough here
   MeasureOptions options;
   options.secondsPerCase = 0;
+  options.distances = {1 << 20, 3 << 20}; // not up to hundreds of MiB
   for (const Case &one : casesOf(grid)) {
     costmodel::Kernel work =
         costmodel::kernelOf(*one.program, *one.instruction);
