@@ -3,12 +3,15 @@
 this machine over slow links (emulated: ranks sleep), bytes as the plan counts them.
 
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
+    python3 bench/sparse_tables.py --held=1000000,10000000
 
 A language model in small: a table that holds nearly all parameters, a narrow layer
 behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 --sparse=exact, replicas gather ids and slices. `columns`: each replica has some columns
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
-other work on the machine only makes steps slower. Standard library only.
+other work on the machine only makes steps slower. With --held tables of so many rows on
+one rank, by `--sparse=lazy`: a step follows the rows that are touched. Standard library
+only.
 """
 import argparse
 import json
@@ -71,6 +74,26 @@ class Bench(seam_plans.Bench):
         return float(number) * seam_plans.UNITS[unit], sent, plan
 
 
+def held(bench, counts):
+    args = bench.args
+    print("| rows | optimizer | step, ms |\n|---|---|---|")
+    for rows in counts:
+        model = language_model(rows, args.width, args.tokens).write(bench.folder)
+        for optimizer in ("sgd:lr=1e-3", "adamw:lr=1e-3"):
+            plan = bench.path("held.plan")
+            bench.run("merakc", model, "-o", plan, "--quiet", "--devices=1",
+                      f"--global-batch={args.batch}",
+                      f"--microbatch={args.batch}", f"--optimizer={optimizer}",
+                      "--sparse=lazy")
+            log = bench.path("log.jsonl")
+            bench.run("merak-run", plan, "--data=synthetic", "--threads=1",
+                      f"--steps={args.steps}", f"--log={log}")
+            with open(log, encoding="utf-8") as file:
+                seconds = sorted(json.loads(line)["seconds"] for line in file)
+            print(f"| {rows} | {optimizer} | "
+                  f"{1e3 * seconds[len(seconds) // 2]:.2f} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,7 +111,12 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3,
                         help="runs of each plan, in turn")
+    parser.add_argument("--held", default="", help="rows of tables on one rank")
     args = parser.parse_args()
+    if args.held:
+        with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
+            held(Bench(args, folder), map(int, args.held.split(",")))
+        return
     print("| ranks | exchange | sent by a rank, kB | predicted ms | measured ms | "
           "error | of columns |\n|---|---|---|---|---|---|---|")
     for ranks in map(int, args.ranks.split(",")):
