@@ -3,6 +3,7 @@
 #include "passes/Lowering/StageLowering.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
+#include "runtime/plan/LibraryKernels.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/SymbolTable.h"
@@ -131,24 +132,27 @@ private:
     const double in = touchedByAll(op.getInputs()),
                  out = touchedByAll(op.getOutputs());
     auto library = dyn_cast<plan::LibraryOp>(op.getOperation());
-    const StringRef name = library ? library.getOp() : StringRef();
-    // A part is put among others, or among zeros.
-    if (name == "place")
+    const LibraryKernel *kernel =
+        library ? findLibraryKernel(library.getOp()) : nullptr;
+    switch (kernel ? kernel->touches : Touches::All) {
+    case Touches::All:
+      break;
+    case Touches::Part:
       return 2 * in + (op.accumulates() ? 0 : out);
-    // Of a table and its states as many rows as of the gradient.
-    if (name.ends_with("_rows")) {
-      double bytes = 0;
-      const double rows = touched(op.getInputs()[0]);
-      const Attribute table = op.getOutputs()[0];
-      for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
-        for (Attribute view : views)
-          bytes += cast<plan::ViewAttr>(view).getShape() ==
-                           cast<plan::ViewAttr>(table).getShape()
-                       ? rows
-                       : touched(view);
-      return bytes;
+    case Touches::Named:
+      return touchedByRows(op);
     }
     return in + out * (op.accumulates() ? 2 : 1);
+  }
+  double touchedByRows(plan::InstructionOpInterface op) {
+    const ArrayRef<int64_t> table =
+        cast<plan::ViewAttr>(op.getOutputs()[0]).getShape();
+    const double rows = touched(op.getInputs()[0]);
+    double bytes = 0;
+    for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
+      for (auto view : views.getAsRange<plan::ViewAttr>())
+        bytes += view.getShape() == table ? rows : touched(view);
+    return bytes;
   }
 
   // Bytes of the distinct elements of views.

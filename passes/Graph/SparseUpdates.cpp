@@ -80,12 +80,13 @@ struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto step = module.lookupSymbol<func::FuncOp>("step");
+    if (!step)
+      module.emitError("expected a function @step");
     if (!step || (mode == "exact" && failed(checkOptimizer(module))))
       return signalPassFailure();
     SmallVector<UpdateOp> updates(step.getBody().front().getOps<UpdateOp>());
     for (UpdateOp update : updates)
-      if (hasLookup(update))
-        visit(update);
+      visit(update);
   }
 
 private:
@@ -99,14 +100,13 @@ private:
         "them as they are, which is another training");
   }
 
-  static bool hasLookup(UpdateOp update) {
-    return llvm::any_of(update.getParameterValue().getUsers(),
-                        [](Operation *user) { return isa<GatherOp>(user); }) ||
-           TableGradient(update).dense.empty();
-  }
-
   void visit(UpdateOp update) {
     TableGradient gradient(update);
+    // Of other parameters nothing is said.
+    if (!gradient.dense.empty() &&
+        llvm::none_of(update.getParameterValue().getUsers(),
+                      [](Operation *user) { return isa<GatherOp>(user); }))
+      return;
     const int64_t all = shapeOf(update.getParameterValue())[0];
     if (gradient.dense.empty() && mode == "exact" && gradient.ids > all)
       gradient.dense = "a step has more ids than it has rows";

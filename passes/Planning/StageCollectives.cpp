@@ -12,8 +12,7 @@ bool StageProblemBuilder::isBetweenSubmicrobatches(
 }
 
 double StageProblemBuilder::joinSeconds(const Conversion &conversion) const {
-  if (conversion.kind == ConversionKind::Slice ||
-      conversion.kind == ConversionKind::Place)
+  if (conversion.kind == ConversionKind::Slice)
     return 0;
   costmodel::Kernel kernel;
   kernel.name = conversion.kind == ConversionKind::AllGather ? "concat" : "add";

@@ -138,12 +138,12 @@ void StageProblemBuilder::makeParameters() {
     parameter.bytes = bytes(int(t));
     addGathered(int(t), parameter);
     if (options.train && trained[t]) {
-      auto rows = rowsOf.find(int(t));
+      const auto rows = rowsOf.find(int(t));
+      const bool sparse = rows != rowsOf.end();
+      const double gradient = sparse ? bytes(rows->second) : parameter.bytes;
       // Of a row-sparse gradient the slices are kept until the update makes the
       // rows of them.
-      const double gradient =
-          rows == rowsOf.end() ? parameter.bytes : bytes(rows->second);
-      parameter.gradientBytes = rows == rowsOf.end() ? gradient : 2 * gradient;
+      parameter.gradientBytes = sparse ? 2 * gradient : gradient;
       parameter.stateBytes = parameter.bytes * options.statePerParameter;
       parameter.split = bytes(int(t)) < double(graph.tensors[t].bytes());
       parameter.tensorPartial = partial[t];
@@ -159,8 +159,8 @@ void StageProblemBuilder::makeParameters() {
         addScattered(update->second, parameter);
       else if (isSplit(outcome.tensors[t], kDataAxis))
         parameter.scattered = true; // no replica has another's part
-      if (rows != rowsOf.end())
-        parameter.scattered = true; // every replica has all rows
+      // Every replica has all rows: they are not summed.
+      parameter.scattered |= sparse;
     }
     out.parameters.push_back(std::move(parameter));
   }

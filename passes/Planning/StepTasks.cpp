@@ -121,8 +121,7 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
   if (op.kind == ActionOp::Conversion) {
     const Conversion &conversion = outcome.conversions[size_t(op.index)];
     const bool apart = groupOf(conversion.axes).devices.size() > 1 &&
-                       conversion.kind != ConversionKind::Slice &&
-                       conversion.kind != ConversionKind::Place;
+                       conversion.kind != ConversionKind::Slice;
     const bool sum = conversion.kind == ConversionKind::AllReduceSum ||
                      conversion.kind == ConversionKind::AllReduceMax;
     if (list == ListOf::U && apart && sum) {

@@ -64,10 +64,9 @@ struct VerifyShardsPass : merak::impl::VerifyShardsBase<VerifyShardsPass> {
       return;
     }
     if (auto update = dyn_cast<pipe::UpdateOp>(op)) {
-      for (Value ids : update.getODSOperands(2))
-        if (!partial[ids].empty())
-          fail(op) << "ids of the rows of '" << update.getParameter()
-                   << "' are still partial over {" << str(partial[ids]) << "}";
+      if (Value ids = update.getIds(); ids && !partial[ids].empty())
+        fail(op) << "ids of the rows of '" << update.getParameter()
+                 << "' are still partial over {" << str(partial[ids]) << "}";
       if (!partial[update.getGradient()].empty())
         fail(op) << "gradient of '" << update.getParameter()
                  << "' is still partial over {"

@@ -5,6 +5,7 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/ConvertFloats.h"
 #include "runtime/core/DType.h"
+#include "runtime/plan/LibraryKernels.h"
 
 #include <fmt/format.h>
 
@@ -195,7 +196,8 @@ static std::set<std::string> updatedByRows(const LoadedPlan &plan) {
   for (const planpb::Program &program : plan.programs)
     for (const planpb::Procedure &procedure : program.procedures())
       for (const planpb::Instruction &inst : procedure.instructions())
-        if (inst.outputs_size() > 0 && inst.op().ends_with("_update_rows"))
+        if (const LibraryKernel *kernel = findLibraryKernel(inst.op());
+            kernel && kernel->touches == Touches::Named)
           names.insert(program.buffers(int(inst.outputs(0).buffer())).tensor());
   return names;
 }

@@ -32,9 +32,18 @@ constexpr const char *nameOf(RateClass rates) {
   return kNames[static_cast<int>(rates)];
 }
 
+// What an instruction reads and writes of its operands.
+//   All    their elements
+//   Part   of the output as much as the input has, and all where it does not
+//   add Named  of the first output (a parameter) and all operands of its shape
+//   as
+//          many rows as the first input, a row-sparse gradient, has
+enum class Touches { All, Part, Named };
+
 struct LibraryKernel {
   std::string_view name;
   RateClass rates = RateClass::Rows;
+  Touches touches = Touches::All;
 };
 
 // In the order of docs/Kernels.md.
@@ -43,7 +52,7 @@ inline constexpr auto kLibraryKernels = std::to_array<LibraryKernel>({
     {"copy", RateClass::Copy},
     {"fill", RateClass::Copy},
     {"slice", RateClass::Copy},
-    {"place", RateClass::Copy},
+    {"place", RateClass::Copy, Touches::Part},
     {"reduce_sum", RateClass::Rows},
     {"reduce_max", RateClass::Rows},
     {"gather", RateClass::Gather},
@@ -77,9 +86,9 @@ inline constexpr auto kLibraryKernels = std::to_array<LibraryKernel>({
     {"sgd_update", RateClass::Optimizer},
     {"adamw_update", RateClass::Optimizer},
     {"adagrad_update", RateClass::Optimizer},
-    {"sgd_update_rows", RateClass::Optimizer},
-    {"adamw_update_rows", RateClass::Optimizer},
-    {"adagrad_update_rows", RateClass::Optimizer},
+    {"sgd_update_rows", RateClass::Optimizer, Touches::Named},
+    {"adamw_update_rows", RateClass::Optimizer, Touches::Named},
+    {"adagrad_update_rows", RateClass::Optimizer, Touches::Named},
     {"square_sum", RateClass::Rows},
     {"clip_factor", RateClass::Rows},
 });
@@ -99,6 +108,10 @@ constexpr bool isLibraryKernel(std::string_view name) {
   return false;
 }
 
+// Not constant, so that a name which is none ends the compilation; also where
+// there are no exceptions to throw.
+void noLibraryKernelOfThisName();
+
 // The name of a kernel that a backend implements. One that is not in the table
 // does not compile. (A pointer into the table compared with null is no constant
 // for GCC under UBSan.)
@@ -106,7 +119,7 @@ struct LibraryKernelName {
   const char *text;
   consteval LibraryKernelName(const char *name) : text(name) {
     if (!isLibraryKernel(name))
-      throw "no library kernel of this name; see kLibraryKernels";
+      noLibraryKernelOfThisName();
   }
   operator std::string() const { return text; }
 };

@@ -126,6 +126,15 @@ def two_unsupported_ops(tools):
                   says=[r"Frobnicate", r"Quuxify", r"Relu_2", r"Mul_4"])
 
 
+def names_of_functions(tools):
+    text = exact_models.linear().text()
+    text = text.replace('"w1"', '"model"').replace('"w2"', '"step"')
+    path = write(tools, "named.textproto", text)
+    return refuse(tools, "merakc", path, "-o", tools.path("o.plan"), *TRAIN,
+                  says=[r"another name for initializer 'model'",
+                        r"another name for initializer 'step'"])
+
+
 def check_lists_all(tools):
     """merakc --check: all at once on stdout, exit code 1, nothing written."""
     text = exact_models.linear().text()
@@ -692,6 +701,7 @@ def wrong_world_size(tools):
 
 CASES = [plan_of_another_device, no_gpu, old_gpu, old_driver, small_gpu, no_nccl,
          wrong_world_size, too_little_memory, truncated_model, random_bytes, random_text, empty_model, absent_model,
+         names_of_functions,
          unbound_dimension, two_unsupported_ops, check_lists_all, mesh_needs_more,
          batch_does_not_divide, microbatch_does_not_divide,
          halves_of_one_sample, bucket_of_no_size, no_such_schedule,

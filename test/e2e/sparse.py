@@ -13,8 +13,7 @@ lazy     the others against plain Python in doubles: rows that no sample names k
          their bits and their states
 device   the kernels of GPUs, on the emulated device: the bits of the CPU
 resumed  steps, a checkpoint, more steps leave the bits of all steps
-bytes    no buffer of a step has the size of a table but parameter and states, and
-         with bf16 what it is cast to; the ids and rows of all microbatches are there
+bytes    no gradient, activation or workspace of a step has the size of a table
 grads    --save-grads writes all gradients but those of tables
 dense    a table that is more than looked up keeps its gradient: the same plan
 refused  what cannot be: one sentence each
@@ -127,32 +126,30 @@ def train(tools, graph, layout, options, steps=2, tag="", resume=False,
 # ------------------------------------------------------------- exact, same
 
 
-def exact_base(name, options, tools):
+SGD = ["--optimizer=sgd:lr=0.5"]
+CLIP = "--grad-clip=0.5"
+
+
+def exact_base(name, clip, tools):
+    """One rank with dense gradients. Clipped, sums are exact for one step."""
     return identity.BASES.get(
-        ("sparse", name, *options), lambda: train(
-            tools, MODELS[name](), ("none", "whole", "gpipe", "none"), options,
-            tag="-base"))
+        ("sparse", name, *clip), lambda: train(
+            tools, MODELS[name](), ("none", "whole", "gpipe", "none"),
+            SGD + clip, 1 if clip else 2, tag="-base"))
 
 
-def exact_body(name, mesh, microbatch, schedule, clip, tools):
-    options = ["--optimizer=sgd:lr=0.5", *([clip] if clip != "whole" else [])]
+def exact_body(name, mesh, microbatch, schedule, clipped, tools):
+    clip = [CLIP] if clipped == "clipped" else []
     found = train(tools, MODELS[name](), (mesh, microbatch, schedule, "none"),
-                  [*options, "--sparse=exact"], steps=1 if clip != "whole" else 2)
-    if clip == "whole":
-        identity.compare(found, exact_base(name, options, tools))
-        return "identical"
-    base = identity.BASES.get(
-        ("sparse one", name, *options), lambda: train(
-            tools, MODELS[name](), ("none", "whole", "gpipe", "none"), options,
-            steps=1, tag="-base"))
-    identity.compare(found, base)
+                  [*SGD, *clip, "--sparse=exact"], 1 if clip else 2)
+    identity.compare(found, exact_base(name, clip, tools))
     return "identical"
 
 
 def exact_cases(every):
     cases = [case for case in itertools.product(
         MODELS, MESHES, ("whole", "half", "one"), SCHEDULES,
-        ("whole", "--grad-clip=0.5"))
+        ("whole", "clipped"))
         if matrix.defined(case[1], case[2], case[3]) and
         not (case[3] == "interleaved" and matrix.degrees(case[1])["pp"] == 1)]
     if not every:
@@ -169,10 +166,9 @@ NO_TOKENS = {"lookup", "tables", "alike"}
 
 
 def with_body(name, mesh, microbatch, recompute, options, tools):
-    sgd = ["--optimizer=sgd:lr=0.5"]
     found = train(tools, MODELS[name](), (mesh, microbatch, "1f1b", recompute),
-                  [*sgd, "--sparse=exact", *options])
-    identity.compare(found, exact_base(name, sgd, tools))
+                  [*SGD, "--sparse=exact", *options])
+    identity.compare(found, exact_base(name, [], tools))
     return "identical"
 
 
@@ -201,10 +197,9 @@ def columns_body(row, pipeline, microbatch, tools):
     path = tools.path("row.json")
     seam_strategies.write(path, row, pipeline, COLUMN_ROWS)
     mesh = seam_strategies.mesh_of(row, pipeline, COLUMN_ROWS)
-    sgd = ["--optimizer=sgd:lr=0.5"]
     found = train(tools, lookup(), (mesh, microbatch, "1f1b", "none"),
-                  [*sgd, "--sparse=exact", f"--strategy={path}"])
-    identity.compare(found, exact_base("lookup", sgd, tools))
+                  [*SGD, "--sparse=exact", f"--strategy={path}"])
+    identity.compare(found, exact_base("lookup", [], tools))
     said = tools.run("merak-plan", "account", tools.path("out.plan"))[0]
     microbatches = matrix.GLOBAL_BATCH // (
         COLUMN_ROWS[row][1]["dp"] * matrix.samples(mesh, microbatch))
@@ -225,7 +220,7 @@ def columns_cases():
                    functools.partial(columns_body, row, pipeline, microbatch))
 
 
-def same_body(name, optimizer, microbatch, zero, tools):
+def same_body(name, optimizer, tools):
     def rough():
         graph = MODELS[name]()
         for key, (descr, shape, values) in graph.data.items():
@@ -235,8 +230,8 @@ def same_body(name, optimizer, microbatch, zero, tools):
                                     for k, v in enumerate(values)])
         return graph
 
-    layout = ("none", microbatch, "1f1b", "none")
-    options = [f"--optimizer={optimizer}", *zero]
+    layout = ("none", "whole", "1f1b", "none")
+    options = [f"--optimizer={optimizer}"]
     identity.compare(
         train(tools, rough(), layout, [*options, "--sparse=exact"], 4),
         train(tools, rough(), layout, options, 4, tag="-dense"))
@@ -244,11 +239,10 @@ def same_body(name, optimizer, microbatch, zero, tools):
 
 
 def same_cases():
-    for name, optimizer, microbatch in itertools.product(
-            ("lookup", "tables"), ("sgd:lr=0.1", "adagrad:lr=0.1"),
-            ("whole",)):
+    for name, optimizer in itertools.product(
+            ("lookup", "tables"), ("sgd:lr=0.1", "adagrad:lr=0.1")):
         yield Case(f"same {name} {optimizer}",
-                   functools.partial(same_body, name, optimizer, microbatch, []))
+                   functools.partial(same_body, name, optimizer))
 
 
 # --------------------------------------------------------------------- lazy
@@ -343,10 +337,9 @@ def lazy_cases():
 
 
 def device_body(name, mesh, microbatch, tools):
-    sgd = ["--optimizer=sgd:lr=0.5"]
     found = train(tools, MODELS[name](), (mesh, microbatch, "1f1b", "none"),
-                  [*sgd, "--sparse=exact"], runner=EMULATED)
-    identity.compare(found, exact_base(name, sgd, tools))
+                  [*SGD, "--sparse=exact"], runner=EMULATED)
+    identity.compare(found, exact_base(name, [], tools))
     return "identical"
 
 
@@ -383,15 +376,6 @@ def resumed_body(kind, mesh, tools):
     again.losses = whole.losses
     identity.compare(again, whole)
     return "identical"
-
-
-def buffers(text):
-    """Elements of each buffer of a printed plan, by name, with its category."""
-    found = {}
-    for name, kind, shape in re.findall(
-            r"^ *(\S+) (\w+) \w+\[([\d,]*)\]", text, re.M):
-        found[name] = (kind, math.prod(int(n) for n in shape.split(",") if n))
-    return found
 
 
 def bytes_body(mesh, precision, tools):

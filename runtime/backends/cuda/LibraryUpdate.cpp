@@ -11,10 +11,6 @@ namespace merak::cuda {
 namespace {
 
 bool readRows(Request &request, UpdateArgs &args) {
-  expectReal(request, request.inputs[0], "the gradient");
-  if (args.clip)
-    request.expect(request.inputs[1].elements() == 1,
-                   "expected one clip factor");
   cpu::RowsRequest read;
   if (!cpu::readUpdateRows(request, args.clip, read))
     return false;
@@ -26,19 +22,19 @@ bool readRows(Request &request, UpdateArgs &args) {
 }
 
 bool readUpdate(Request &request, UpdateArgs &args) {
-  if (args.sparse)
-    return readRows(request, args);
   const View &grad = request.inputs[0];
   expectReal(request, grad, "the gradient");
+  if (args.clip)
+    request.expect(request.inputs[1].elements() == 1,
+                   "expected one clip factor");
+  if (args.sparse)
+    return readRows(request, args);
   std::vector<std::vector<int64_t>> strides = {grad.strides};
   for (const View &state : request.outputs) {
     request.type(state, "a parameter or its state", planpb::F32);
     request.sameShape(grad, "the gradient", state, "a parameter or its state");
     strides.push_back(state.strides);
   }
-  if (args.clip)
-    request.expect(request.inputs[1].elements() == 1,
-                   "expected one clip factor");
   if (!request.ok())
     return false;
   args.loops = makeLoops<4>(request, Nest(grad.shape, strides));

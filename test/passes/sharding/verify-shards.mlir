@@ -7,6 +7,9 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 2, mb = 1>} {
     pipe.value gradient @g : tensor<4xf32> layout #dist.layout<[4] partial(dp)>
     pipe.value parameter @w : tensor<4xf32> tensor "w" layout #dist.layout<[4]>
     pipe.value activation @a : tensor<4xf32> layout #dist.layout<[4]>
+    pipe.value parameter @t : tensor<9x4xf32> tensor "t" layout #dist.layout<[9, 4]>
+    pipe.value step @rows : tensor<3x4xf32> layout #dist.layout<[3, 4]>
+    pipe.value step @ids : tensor<3xi64> layout #dist.layout<[3] partial(dp)>
     pipe.action F @forward {
       %0 = pipe.load @x : tensor<4xf32>
       // A sum of two partial sums is fine.
@@ -25,6 +28,10 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 2, mb = 1>} {
       %0 = pipe.load @g : tensor<4xf32>
       // expected-error @+1 {{gradient of 'w' is still partial over {dp}}}
       pipe.update @w by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> states [] gradient %0 : tensor<4xf32>
+      %1 = pipe.load @rows : tensor<3x4xf32>
+      %2 = pipe.load @ids : tensor<3xi64>
+      // expected-error @+1 {{ids of the rows of 't' are still partial over {dp}}}
+      pipe.update @t by #train.optimizer<sgd, lr = 1.0e-01, weight_decay = 0.0> states [] gradient %1 at %2 : tensor<3x4xf32>, tensor<3xi64>
     }
   }
 }

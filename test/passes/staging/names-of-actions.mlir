@@ -1,6 +1,12 @@
 // Values and actions are symbols of one table: an input called "weight" and a
 // parameter called "forward" get names of their own and keep the user's.
+// Stages and transfers are symbols of the module, as parameters are.
 // RUN: merak-opt %s --differentiate --merak-cut-stages="mesh=pp=1 global-batch=4 microbatch=2" --merak-verify-stages | FileCheck %s
+// RUN: sed 's/@forward/@stage0/' %s | merak-opt --differentiate --merak-cut-stages="mesh=pp=1 global-batch=4 microbatch=2" --merak-verify-stages | FileCheck %s --check-prefix=STAGE
+
+// STAGE: train.parameter @stage0
+// STAGE: pipe.stage @stage0_ index 0
+// STAGE: pipe.value parameter @stage0 {{.*}} tensor "stage0"
 
 // CHECK-DAG: pipe.value input @weight_1 {{.*}} tensor "weight"
 // CHECK-DAG: pipe.value parameter @forward_1 {{.*}} tensor "forward"
