@@ -134,6 +134,7 @@ private:
     auto library = dyn_cast<plan::LibraryOp>(op.getOperation());
     const LibraryKernel *kernel =
         library ? findLibraryKernel(library.getOp()) : nullptr;
+    const double all = in + out * (op.accumulates() ? 2 : 1);
     switch (kernel ? kernel->touches : Touches::All) {
     case Touches::All:
       break;
@@ -141,8 +142,10 @@ private:
       return 2 * in + (op.accumulates() ? 0 : out);
     case Touches::Named:
       return touchedByRows(op);
+    case Touches::Looked:
+      return all - std::max(0.0, touched(op.getInputs()[0]) - out);
     }
-    return in + out * (op.accumulates() ? 2 : 1);
+    return all;
   }
   double touchedByRows(plan::InstructionOpInterface op) {
     const ArrayRef<int64_t> table =

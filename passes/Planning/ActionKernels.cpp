@@ -3,6 +3,7 @@
 #include "passes/CostModel/Describe.h"
 #include "passes/Planning/ActionFusion.h"
 #include "runtime/layout/Strides.h"
+#include "runtime/plan/LibraryKernels.h"
 
 #include <algorithm>
 #include <iterator>
@@ -278,9 +279,13 @@ private:
     costmodel::Kernel &kernel = made.work;
     kernel.name = of.kernel;
     kernel.flops = flopsOf(op);
+    const LibraryKernel *known = findLibraryKernel(kernel.name);
+    const bool looks = known && known->touches == Touches::Looked;
     std::vector<costmodel::Sizes> in, to;
     for (int value : inputs) {
-      touch(value, kernel, made.wholeBytes);
+      const bool part = looks && in.empty() &&
+                        valueOf(outputs[0]).bytes() < valueOf(value).bytes();
+      touch(part ? outputs[0] : value, kernel, made.wholeBytes);
       in.push_back(valueOf(value).shape);
     }
     for (int value : outputs) {

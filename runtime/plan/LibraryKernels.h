@@ -33,12 +33,13 @@ constexpr const char *nameOf(RateClass rates) {
 }
 
 // What an instruction reads and writes of its operands.
-//   All    their elements
-//   Part   of the output as much as the input has, and all where it does not
-//   add Named  of the first output (a parameter) and all operands of its shape
-//   as
-//          many rows as the first input, a row-sparse gradient, has
-enum class Touches { All, Part, Named };
+//   All     their elements
+//   Part    of the output as many as the input has, and all where it does not
+//           add
+//   Named   of the first output (a parameter) and all operands of its shape as
+//           many rows as the first input, a row-sparse gradient, has
+//   Looked  of the first input (a table) at most as many as the output has
+enum class Touches { All, Part, Named, Looked };
 
 struct LibraryKernel {
   std::string_view name;
@@ -55,7 +56,7 @@ inline constexpr auto kLibraryKernels = std::to_array<LibraryKernel>({
     {"place", RateClass::Copy, Touches::Part},
     {"reduce_sum", RateClass::Rows},
     {"reduce_max", RateClass::Rows},
-    {"gather", RateClass::Gather},
+    {"gather", RateClass::Gather, Touches::Looked},
     {"scatter_add", RateClass::Gather},
     {"scatter_reduce", RateClass::Gather},
     {"coalesce", RateClass::Gather},
