@@ -29,7 +29,7 @@ class Graph:
     def __init__(self, name):
         self.name, self.nodes, self.initializers = name, [], []
         self.inputs, self.data, self.count = [], {}, 0
-        self.weights = {}
+        self.weights, self.shapes = {}, {}
         self.random = random.Random(name)
 
     def integers(self, count, low, high, zeros=0.0):
@@ -47,9 +47,8 @@ class Graph:
 
     def weight(self, name, shape, low=-1, high=1, zeros=0.5):
         values = self.integers(math.prod(shape), low, high, zeros)
-        self.tensor(name, FLOAT, shape, values)
-        self.weights[name] = values
-        return name
+        self.weights[name], self.shapes[name] = values, shape
+        return self.tensor(name, FLOAT, shape, values)
 
     def tensor(self, name, kind, shape, values):
         field = "float_data" if kind == FLOAT else "int64_data"

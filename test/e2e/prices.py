@@ -11,13 +11,18 @@ TRIED = re.compile(r"^plan .*: ([\d.]+) (\w+) expected, ([\d.]+) (\w+) simulated
                    re.M)
 
 
+def simulated(tools, plan):
+    """Seconds of a step."""
+    number, unit = re.match(r"step ([\d.]+) (\w+)",
+                            tools.run("merak-plan", "simulate", plan)[0]).groups()
+    return float(number) * UNITS[unit]
+
+
 def off(text, tools, plan):
     """Their difference, as a share of what is simulated. `text`: merakc -v."""
     expected = float(EXPECTED.search(text)[1])
-    number, unit = re.match(r"step ([\d.]+) (\w+)",
-                            tools.run("merak-plan", "simulate", plan)[0]).groups()
-    simulated = float(number) * UNITS[unit]
-    return expected, simulated, expected / simulated - 1
+    found = simulated(tools, plan)
+    return expected, found, expected / found - 1
 
 
 def check(text, tools, plan, bound):

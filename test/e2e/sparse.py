@@ -11,39 +11,71 @@ same     any numbers, one rank: the bits that the dense gradient leaves, under
          optimizers that change no row without a gradient
 lazy     the others against plain Python in doubles: rows that no sample names keep
          their bits and their states
+pytorch  any numbers: losses and weights of PyTorch's sparse optimizers
+         (sparse_record.py), tables at one and at several places, with padding
 device   the kernels of GPUs, on the emulated device: the bits of the CPU
 resumed  steps, a checkpoint, more steps leave the bits of all steps
 bytes    no gradient, activation or workspace of a step has the size of a table
+rows     the step that is predicted follows the rows looked up, not those held
 grads    --save-grads writes all gradients but those of tables
 dense    a table that is more than looked up keeps its gradient: the same plan
 refused  what cannot be: one sentence each
 """
 import functools
 import itertools
+import json
 import math
 import os
+import random
 import re
+import subprocess
 import sys
 
 import exact_models
 import harness
 import identity
 import matrix
+import prices
 import seam_models
 import seam_strategies
 from bad_input import refuse
+from export_onnx import fields, put
 from harness import Case, Failed
 
 ROWS, COLUMNS = 40, 8
+BATCH, SAMPLES = matrix.GLOBAL_BATCH, exact_models.SAMPLES
+PADDING = {"padded": 3}
 EMULATED = "merak-run-emulated"
+CLUSTER = os.path.join(os.path.dirname(__file__),
+                       "../../samples/clusters/xeon-2.json")
 MESHES = ["none", "dp=2", "dp=4", "tp=2", "pp=2", "dp=2,tp=2", "pp=2,dp=2",
           "pp=2,dp=2,tp=2"]
 SCHEDULES = ["gpipe", "1f1b", "zb", "interleaved", "auto"]
 
 
-def lookup():
+class Rough(exact_models.Graph):
+    """Other numbers than integers, whose sums do not cancel out."""
+
+    def numbers(self, values):
+        return [round(0.37 * v + self.random.uniform(0.01, 0.3), 4)
+                for v in values]
+
+    def input(self, name, shape, low=-1, high=1, kind=exact_models.FLOAT):
+        super().input(name, shape, low, high, kind)
+        descr, sizes, values = self.data[name]
+        if kind == exact_models.FLOAT:
+            self.data[name] = descr, sizes, self.numbers(values)
+        return name
+
+    def tensor(self, name, kind, shape, values):
+        if kind == exact_models.FLOAT:
+            values = self.weights[name] = self.numbers(values)
+        return super().tensor(name, kind, shape, values)
+
+
+def lookup(graph=exact_models.Graph):
     """Ids that repeat, of which two ranks have some in common."""
-    g = exact_models.Graph("lookup")
+    g = graph("lookup")
     ids = g.input("ids", [5], 0, ROWS - 1, exact_models.INT64)
     h = g.op("Gather", g.weight("table", [ROWS, COLUMNS]), ids, axis=0)
     h = g.op("Relu", g.op("MatMul", h, g.weight("w", [COLUMNS, COLUMNS])))
@@ -51,9 +83,9 @@ def lookup():
     return g
 
 
-def twice():
+def twice(graph=exact_models.Graph):
     """A table that is used at two places, with other numbers of ids."""
-    g = exact_models.Graph("twice")
+    g = graph("twice")
     table = g.weight("table", [ROWS, COLUMNS])
     first = g.op("Gather", table, g.input("a", [3], 0, ROWS - 1,
                                           exact_models.INT64), axis=0)
@@ -65,9 +97,9 @@ def twice():
     return g
 
 
-def tables():
+def tables(graph=exact_models.Graph):
     """Tables of one id a sample, as of categories."""
-    g = exact_models.Graph("tables")
+    g = graph("tables")
     parts = []
     for k, rows in enumerate((30, 6, 90)):
         ids = g.input(f"c{k}", [1], 0, rows - 1, exact_models.INT64)
@@ -79,34 +111,83 @@ def tables():
     return g
 
 
-def alike():
+def alike(graph=exact_models.Graph):
     """All samples name one row."""
-    g = exact_models.Graph("alike")
+    g = graph("alike")
     ids = g.input("ids", [5], 7, 7, exact_models.INT64)
     h = g.op("Gather", g.weight("table", [ROWS, COLUMNS]), ids, axis=0)
     g.target_loss(g.op("MatMul", h, g.weight("w", [COLUMNS, 4])), [5, 4])
     return g
 
 
-def linear():
+def padded(graph=exact_models.Graph):
+    """Ids that are padding, among them all of some ranks, name no row."""
+    g = graph("padded")
+    ids = g.input("ids", [4], 0, ROWS - 1, exact_models.INT64)
+    values = g.data[ids][2]
+    for sample in range(SAMPLES):
+        begin, end = sample * 4, (sample + 1) * 4
+        if sample % BATCH < BATCH // 2:
+            values[begin:end] = [PADDING["padded"]] * 4
+        else:
+            values[begin] = PADDING["padded"]
+    h = g.op("Gather", g.weight("table", [ROWS, COLUMNS]), ids, axis=0)
+    h = g.op("Relu", g.op("MatMul", h, g.weight("w", [COLUMNS, COLUMNS])))
+    g.target_loss(g.op("MatMul", h, g.weight("out", [COLUMNS, 4])), [4, 4])
+    return g
+
+
+def linear(graph=exact_models.Graph):
     """A loss whose gradient does not depend on the table: that of a row is the sum
     of what stands at its ids in the target."""
-    g = exact_models.Graph("linear_loss")
+    g = graph("linear_loss")
     ids = g.input("ids", [3], 0, ROWS - 1, exact_models.INT64)
     h = g.op("Gather", g.weight("table", [ROWS, COLUMNS]), ids, axis=0)
     g.target_loss(h, [3, COLUMNS])
     return g
 
 
-MODELS = {model.__name__: model for model in (lookup, twice, tables, alike)}
+MODELS = {model.__name__: model
+          for model in (lookup, twice, tables, alike, padded)}
 TABLES = {"lookup": ["table"], "twice": ["table"], "tables": ["t0", "t1", "t2"],
-          "alike": ["table"], "linear": ["table"]}
+          "alike": ["table"], "padded": ["table"], "linear": ["table"]}
+
+
+def with_padding(path, row):
+    """The model with a note at its lookups that this row is padding. Notes of nodes
+    are newer than what reads text: they are added to the encoded model."""
+    protos = "/usr/include"
+    with open(path, "rb") as text:
+        model = subprocess.run(
+            ["protoc", f"-I{protos}", "--encode=onnx.ModelProto",
+             f"{protos}/onnx/onnx.proto"], stdin=text, capture_output=True,
+            check=True).stdout
+    note = put(9, put(1, b"org.merak.padding_idx") + put(2, str(row).encode()))
+
+    def node(number, value):
+        is_lookup = number == 1 and (4, 2, b"Gather") in fields(value)
+        return put(number, value + note if is_lookup else value)
+
+    path = path.replace(".textproto", ".onnx")
+    with open(path, "wb") as file:
+        for number, _, value in fields(model):
+            file.write(put(number, b"".join(
+                node(n, v) for n, _, v in fields(value)) if number == 7 else
+                value))
+    return path
+
+
+def write(tools, graph):
+    model, data = seam_models.write(tools, graph)
+    if graph.name in PADDING:
+        model = with_padding(model, PADDING[graph.name])
+    return model, data
 
 
 def train(tools, graph, layout, options, steps=2, tag="", resume=False,
           runner="merak-run"):
     """As identity.train; the gradients of row-sparse tables are in no file."""
-    model, data = seam_models.write(tools, graph)
+    model, data = write(tools, graph)
     plan, log = tools.path(f"out{tag}.plan"), tools.path(f"log{tag}.jsonl")
     saved = tools.path(f"saved{tag}")
     tools.run("merakc", model, "-o", plan, *matrix.compile_options(*layout),
@@ -162,7 +243,7 @@ WITH = [["--zero=1"], ["--zero=2"], ["--zero=3"], ["--tp-overlap=1"],
         ["--tp-overlap=3"], ["--grad-overlap=off"], ["--grad-bucket=0"],
         ["--context-parallel=on"], ["--sequence-parallel=on"]]
 # Without tokens to split.
-NO_TOKENS = {"lookup", "tables", "alike"}
+NO_TOKENS = {"lookup", "tables", "alike", "padded"}
 
 
 def with_body(name, mesh, microbatch, recompute, options, tools):
@@ -221,20 +302,12 @@ def columns_cases():
 
 
 def same_body(name, optimizer, tools):
-    def rough():
-        graph = MODELS[name]()
-        for key, (descr, shape, values) in graph.data.items():
-            if descr == "<f4":
-                graph.data[key] = (descr, shape,
-                                   [v * 0.37 + 0.01 * k
-                                    for k, v in enumerate(values)])
-        return graph
-
+    graph = MODELS[name](Rough)
     layout = ("none", "whole", "1f1b", "none")
     options = [f"--optimizer={optimizer}"]
     identity.compare(
-        train(tools, rough(), layout, [*options, "--sparse=exact"], 4),
-        train(tools, rough(), layout, options, 4, tag="-dense"))
+        train(tools, graph, layout, [*options, "--sparse=exact"], 4),
+        train(tools, graph, layout, options, 4, tag="-dense"))
     return "identical"
 
 
@@ -284,10 +357,10 @@ def reference(graph, kind, steps):
     table = [float(v) for v in graph.weights["table"]]
     states = {name: [0.0] * len(table) for name in LAZY[kind][1]}
     ids, target = graph.data["ids"][2], graph.data["target"][2]
-    batch, each = matrix.GLOBAL_BATCH, graph.data["ids"][1][1]
+    batch, each = BATCH, graph.data["ids"][1][1]
     touched = set()
     for step in range(1, steps + 1):
-        first = (step - 1) * batch % exact_models.SAMPLES * each
+        first = (step - 1) * batch % SAMPLES * each
         sums = {}
         for at in range(first, first + batch * each):
             row = sums.setdefault(ids[at], [0.0] * COLUMNS)
@@ -331,6 +404,54 @@ def lazy_cases():
                    ("tp=2", "whole"), ("dp=2,tp=2", "one")]):
         yield Case(f"lazy {kind} {mesh} {microbatch}",
                    functools.partial(lazy_body, kind, mesh, microbatch))
+
+
+# ------------------------------------------------------------------ pytorch
+
+
+RECORDED = os.path.join(os.path.dirname(__file__),
+                        "../data/sparse/pytorch.json")
+RECORDED_STEPS = 6
+# The options of the optimizers that sparse_record.py names.
+OPTIMIZERS = {"sgd": "sgd:lr=0.01", "adagrad": "adagrad:lr=0.05,eps=1e-10",
+              "adam": "adam:lr=0.01,eps=1e-12"}
+# What is multiplied by the target, in PyTorch.
+FORWARD = {
+    "lookup": lambda t, w, x, torch:
+        torch.relu(t["table"](x["ids"]) @ w["w"]) @ w["out"],
+    "twice": lambda t, w, x, torch: torch.relu(torch.cat(
+        [t["table"](x["a"]) @ w["w"], t["table"](x["b"]) @ w["v"]], 1)),
+    "tables": lambda t, w, x, torch: torch.relu(torch.cat(
+        [t[f"t{k}"](x[f"c{k}"]) for k in range(3)], 2) @ w["w"]) @ w["out"],
+}
+FORWARD["padded"] = FORWARD["lookup"]
+
+
+@functools.cache
+def recorded():
+    with open(RECORDED, encoding="utf-8") as file:
+        return json.load(file)["runs"]
+
+
+def pytorch_body(name, optimizer, mesh, microbatch, tools):
+    found = train(tools, MODELS[name](Rough),
+                  (mesh, microbatch, "1f1b", "none"),
+                  [f"--optimizer={OPTIMIZERS[optimizer]}", "--sparse=lazy"],
+                  RECORDED_STEPS)
+    expected = recorded()[f"{name} {optimizer}"]
+    close("losses", found.losses, expected["losses"])
+    for key, values in expected["weights"].items():
+        close(key, found.weights[key].data, values)
+    return f"loss {found.losses[-1]:.4f}"
+
+
+def pytorch_cases():
+    for name, optimizer, (mesh, microbatch) in itertools.product(
+            FORWARD, OPTIMIZERS, [("none", "whole"), ("dp=2,tp=2", "half"),
+                                  ("pp=2,dp=2", "one")]):
+        yield Case(f"pytorch {name} {optimizer} {mesh} {microbatch}",
+                   functools.partial(pytorch_body, name, optimizer, mesh,
+                                     microbatch))
 
 
 # ------------------------------------------------------------------- device
@@ -378,13 +499,29 @@ def resumed_body(kind, mesh, tools):
     return "identical"
 
 
-def bytes_body(mesh, precision, tools):
+def of_rows(rows, tools):
     graph = exact_models.Graph("large")
-    ids = graph.input("ids", [2], 0, 4999, exact_models.INT64)
-    h = graph.op("Gather", graph.weight("table", [5000, COLUMNS]), ids, axis=0)
+    ids = graph.input("ids", [2], 0, rows - 1, exact_models.INT64)
+    h = graph.op("Gather", graph.weight("table", [rows, COLUMNS]), ids, axis=0)
     graph.target_loss(graph.op("MatMul", h, graph.weight("w", [COLUMNS, 4])),
                       [2, 4])
-    model, _ = seam_models.write(tools, graph)
+    return seam_models.write(tools, graph)[0]
+
+
+def rows_body(mesh, tools):
+    steps = []
+    for rows in (500, 50000):
+        tools.run("merakc", of_rows(rows, tools), "-o", tools.path("x.plan"),
+                  *matrix.compile_options(mesh, "half", "1f1b"),
+                  f"--cluster={CLUSTER}", "--sparse=lazy")
+        steps.append(prices.simulated(tools, tools.path("x.plan")))
+    if steps[1] > 1.1 * steps[0]:  # caches hold the smaller table
+        raise Failed("of 500 rows {:.3g} s, of 50000 {:.3g} s".format(*steps))
+    return f"{1e6 * steps[1]:.1f} us"
+
+
+def bytes_body(mesh, precision, tools):
+    model = of_rows(5000, tools)
     plan = tools.path("x.plan")
 
     def large(*options):
@@ -451,10 +588,33 @@ def refused_optimizer(tools):
                   says=["--sparse=lazy leaves them as they are"])
 
 
+def refused_columns(tools):
+    """Eight columns over three replicas."""
+    row = "columns of 3"
+    rows = {row: (lookup, {"dp": 3}, {}, [("MatMul_2", 0)],
+                  [("table", 1, COLUMNS, ["dp"])])}
+    seam_strategies.write(tools.path("row.json"), row, 1, rows)
+    model, _ = seam_models.write(tools, lookup())
+    return refuse(tools, "merakc", model, "--sparse=lazy", "--global-batch=12",
+                  "--mesh=dp=3", f"--strategy={tools.path('row.json')}", "-o",
+                  tools.path("x.plan"), says=["table", "8", "3"])
+
+
+def refused_id(number, tools):
+    graph = lookup()
+    graph.data["ids"][2][7] = number
+    model, data = seam_models.write(tools, graph)
+    plan = tools.path("x.plan")
+    tools.run("merakc", model, "-o", plan, "--sparse=lazy",
+              *matrix.compile_options("dp=2", "half", "1f1b"))
+    return refuse(tools, "merak-run", plan, f"--data={data}", "--steps=1",
+                  says=[str(number), str(ROWS)])
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [*exact_cases(args.all), *with_cases(args.all), *columns_cases(),
-             *same_cases(), *lazy_cases(), *device_cases(args),
+             *same_cases(), *lazy_cases(), *pytorch_cases(), *device_cases(args),
              *(Case(f"resumed {kind} {mesh}",
                     functools.partial(resumed_body, kind, mesh))
                for kind, mesh in (("adamw", "dp=2"), ("momentum", "pp=2"))),
@@ -462,10 +622,16 @@ def main():
                     functools.partial(bytes_body, mesh, precision))
                for mesh, precision in itertools.product(
                    ("none", "dp=2", "tp=2"), ("fp32", "bf16"))),
+             *(Case(f"rows {mesh}", functools.partial(rows_body, mesh))
+               for mesh in ("none", "dp=2", "pp=2", "tp=2")),
              *(Case(f"grads {name}", functools.partial(grads_body, name))
                for name in ("lookup", "twice")),
              Case("dense tied", dense_body),
-             Case("refused exact adamw", refused_optimizer)]
+             Case("refused exact adamw", refused_optimizer),
+             Case("refused columns of 3", refused_columns),
+             *(Case(f"refused id {number}",
+                    functools.partial(refused_id, number))
+               for number in (-ROWS - 1, ROWS))]
     return harness.run_cases("sparse", cases, args)
 
 
