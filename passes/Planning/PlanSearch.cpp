@@ -552,7 +552,8 @@ PlanCandidate PlanSearch::refit(const PlanCandidate &like) {
              options, status)) {
       evaluated += found.evaluations;
       found.cost.excessBytes = 0;
-      if (found.cost.fullest() <= input.memoryBytes &&
+      if ((input.memoryBytes <= 0 ||
+           found.cost.fullest() <= input.memoryBytes) &&
           (!out.problem.empty() ||
            found.cost.seconds < out.plan.cost.seconds)) {
         out.problem.clear();

@@ -100,6 +100,9 @@ LogicalResult Planner::searchAll() {
     return emitAll(module,
                    planning::explainMisfit(*search, input, all.front()));
   found.finalists = planning::finalists(all, kFinalists);
+  for (planning::PlanCandidate &moved :
+       planning::neighbouringCuts(*search, input, found.finalists))
+    found.finalists.push_back(std::move(moved));
   if (options.explores == 0)
     planning::sketchPlans(*search, input, found.finalists);
   if (found.finalists.empty())

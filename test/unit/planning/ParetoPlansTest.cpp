@@ -104,6 +104,8 @@ TEST(ParetoPlans, RefitKeepsTheStages) {
   EXPECT_GT(tight.plan.cost.seconds, open.plan.cost.seconds);
   search.limitMemory(bytes);
   EXPECT_EQ(costOf(search.refit(open)), costOf(open));
+  search.limitMemory(0); // none
+  EXPECT_EQ(search.refit(open).problem, "");
 }
 
 // A limit leaves out what it does not hold, and only that.
