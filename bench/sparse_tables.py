@@ -4,14 +4,16 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
 
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
     python3 bench/sparse_tables.py --held=1000000,10000000
+    python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
+        --width=512 --cluster=samples/clusters/rtx3090-16x4.json
 
 A language model in small: a table that holds nearly all parameters, a narrow layer
 behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 --sparse=exact, replicas gather ids and slices. `columns`: each replica has some columns
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
 other work on the machine only makes steps slower. With --held tables of so many rows on
-one rank, by `--sparse=lazy`: a step follows the rows that are touched. Standard library
-only.
+one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --shares plans are simulated only: each rank looks up such a part of the
+table's rows in a step. Standard library only.
 """
 import argparse
 import json
@@ -60,7 +62,7 @@ class Bench(seam_plans.Bench):
                    f"--cluster={machine}", f"--global-batch={self.args.batch}",
                    f"--microbatch={self.args.batch // ranks}", OPTIMIZER]
         if what != "dense":
-            options.append("--sparse=exact")
+            options += ["--sparse=lazy", "--mixed-layouts=off"]
         if what == "columns":
             path = self.path("columns.json")
             with open(path, "w", encoding="utf-8") as file:
@@ -94,6 +96,36 @@ def held(bench, counts):
                   f"{1e3 * seconds[len(seconds) // 2]:.2f} |", flush=True)
 
 
+def shares(bench, ranks, share):
+    """Simulated steps by exchange, in ms, and the bytes that a rank sends for the table,
+    of what an all-reduce of its gradient sends."""
+    args = bench.args
+    tokens = max(1, round(share * args.rows))
+    model = language_model(args.rows, args.width, tokens).write(bench.folder)
+    args.batch = ranks
+    with open(args.cluster, encoding="utf-8") as file:
+        data = json.load(file)
+    each = min(ranks, data["nodes"][0]["devices"])
+    data["nodes"] = [dict(data["nodes"][0], count=ranks // each, devices=each)]
+    machine = bench.path("machine.json")
+    with open(machine, "w", encoding="utf-8") as file:
+        json.dump(data, file)
+    found = {}
+    # The other parameters and the loss are all-reduced in any case.
+    others = 2 * (ranks - 1) / ranks * 4 * (args.width * (args.width + 4) + 1)
+    for what in ("dense", "rows", "columns"):
+        seconds, sent, _ = bench.compile(model, machine, ranks, what)
+        found[what] = seconds, sent - others
+    best = min(found, key=lambda what: found[what][0])
+    # Section 3 of the paper: an all-reduce sends 1/a of what columns do, rows N/2.
+    bytes_of = {"dense": 1, "rows": share * ranks / 2, "columns": share}
+    print(f"| {ranks} | {share} | " + " | ".join(
+        f"{1e3 * found[what][0]:.1f}" for what in found) + f" | {best} | " +
+        " | ".join(f"{found[what][1] / found['dense'][1]:.4f} ({part:.4f})"
+                   for what, part in bytes_of.items() if what != "dense") + " |",
+        flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -112,7 +144,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=3,
                         help="runs of each plan, in turn")
     parser.add_argument("--held", default="", help="rows of tables on one rank")
+    parser.add_argument("--shares", default="",
+                        help="of a table's rows that a rank looks up")
     args = parser.parse_args()
+    if args.shares:
+        print("| ranks | share | dense, ms | rows, ms | columns, ms | least | sent "
+              "by rows, of dense (formula) | by columns (formula) |\n"
+              "|---|---|---|---|---|---|---|---|")
+        for ranks in map(int, args.ranks.split(",")):
+            for share in map(float, args.shares.split(",")):
+                with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
+                    shares(Bench(args, folder), ranks, share)
+        return
     if args.held:
         with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
             held(Bench(args, folder), map(int, args.held.split(",")))

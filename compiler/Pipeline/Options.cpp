@@ -323,7 +323,8 @@ void CommandLine::addPlan() {
   add("--mixed-layouts", o.mixed,
       "auto: layouts that differ between parts of the model are searched "
       "(columns of tables and experts over dp, wide layers by width beside "
-      "others by samples, tokens over tp in some); off (default: off)")
+      "others by samples, tokens over tp in some); off (default: auto with "
+      "--sparse, whose exchanges these layouts are, else off)")
       ->check(CLI::IsMember({"off", "auto"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "

@@ -3,6 +3,7 @@
 #include "compiler/Pipeline/Phases.h"
 #include "compiler/Pipeline/Registration.h"
 #include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Train/TrainDialect.h"
 #include "onnx/Import/Importer.h"
 #include "passes/Staging/CutStages.h"
 #include "support/ReadFile.h"
@@ -54,6 +55,7 @@ private:
   FailureOr<costmodel::Cluster> cluster();
   FailureOr<planning::Schedule> readSchedule(const std::string &path);
   LogicalResult pin(planning::Strategy &pinned);
+  bool hasRowSparseGradients();
   void note(const Decision &decision, const PlannerOptions &planner,
             const Optimizer &optimizer);
 
@@ -159,13 +161,22 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
         options.sequence == "auto" ? any : options.sequence == "on";
   if (!options.context.empty())
     pinned.context = options.context == "auto" ? any : options.context == "on";
-  if (options.mixed == "auto")
+  if (options.mixed == "auto" ||
+      (options.mixed.empty() && hasRowSparseGradients()))
     pinned.mixed = any;
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;
   }
   return success();
+}
+
+// Whether they are gathered, or split by columns or rows, is layouts.
+bool PlanStages::hasRowSparseGradients() {
+  bool found = false;
+  getOperation().walk(
+      [&](train::UpdateOp update) { found |= bool(update.getIds()); });
+  return found;
 }
 
 LogicalResult PlanStages::run() {

@@ -86,9 +86,11 @@ const std::vector<Technique> &techniques() {
       {"mixed", "layouts differ between parts of the model",
        [](const O &o) { return valueOf(o.mixed, "off"); },
        [](O &o) { o.mixed = "auto"; }, [](O &o) { o.mixed = "off"; },
-       [](const O &) {
-         return "planning with up to three of them takes up to four times as "
-                "long";
+       [](const O &o) {
+         return o.sparse != "off"
+                    ? nullptr
+                    : "planning with up to three of them takes up to four "
+                      "times as long";
        }},
   };
   return all;

@@ -16,7 +16,8 @@ bool changesTypeOf(const GraphOp &op, int parameter) {
          op.operands.size() == 1 && op.operands[0] == parameter;
 }
 
-// Ops by region: the sets that seams leave connected. The update is in none.
+// Ops by region: the sets that seams leave connected. Of the update only sums
+// of a row-sparse gradient are in one, that of the lookup; all else is in none.
 class Regions {
 public:
   Regions(const Graph &graph, const Seams &seams)
@@ -35,7 +36,7 @@ public:
       if (graph.ops[o].phase == Phase::Forward)
         joinForward(int(o));
     for (size_t o = 0; o < graph.ops.size(); ++o)
-      if (graph.ops[o].phase == Phase::Backward)
+      if (graph.ops[o].phase != Phase::Forward && !inNone(int(o)))
         joinBackward(int(o));
     for (size_t o = graph.ops.size(); o-- > 0;)
       if (isSum[o])
@@ -74,7 +75,8 @@ public:
 
 private:
   bool inNone(int op) const {
-    return graph.ops[size_t(op)].phase == Phase::Update;
+    const GraphOp &of = graph.ops[size_t(op)];
+    return of.phase == Phase::Update && of.gradientOf < 0;
   }
   bool isStored(int id) const {
     for (int user : users[size_t(id)])

@@ -7,6 +7,7 @@
 #include "passes/Planning/ParetoPlans.h"
 #include "passes/Planning/PlanSketch.h"
 #include "passes/Planning/Submicrobatches.h"
+#include "passes/Planning/TablePrices.h"
 #include "passes/Staging/DecisionReport.h"
 #include "passes/Staging/Remarks.h"
 
@@ -288,6 +289,10 @@ LogicalResult Planner::decide() {
                 });
   considered.candidates = consideredCandidates(candidates, options.globalBatch);
   considerDrawn(found.drawn, options.globalBatch, considered.candidates);
+  decision.tables =
+      planning::describeTables(graph.graph, decision, options.cluster);
+  for (const std::string &line : decision.tables)
+    report += line + "\n";
   decision.report = planning::describe(candidates, options.memoryBytes) +
                     report + decision.report;
   decision.sharding = std::move(sharding);

@@ -45,6 +45,7 @@ struct Decision : planning::PlanDecision {
   PlanningGraph step;
   planning::SearchReport sharding; // on the graph as it was first
   report::Decisions considered;
+  std::vector<std::string> tables; // with row-sparse gradients: a line each
   SearchResult found;
   planning::SearchTimes times;
 };

@@ -82,4 +82,8 @@ void merak::remarkDecision(ModuleOp module, const Decision &decision) {
   remarkMesh(module.getLoc(), decision);
   remarkLayouts(module, decision);
   remarkStages(decision);
+  for (const std::string &line : decision.tables)
+    remark::analysis(module.getLoc(),
+                     RemarkOpts::name("Exchange").category("sparse"))
+        << line;
 }

@@ -13,6 +13,7 @@ namespace merak {
 //              no tensor-parallel axis divides are missed
 //   stage      the first op of each stage: its seconds and bytes
 //   recompute  ops that the backward pass computes again
+//   sparse     module: what each exchange of a table's gradient would take
 // Later phases have remarks of the categories schedule, overlap, bucket and
 // memory.
 void remarkDecision(mlir::ModuleOp module, const Decision &decision);

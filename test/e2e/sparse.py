@@ -7,6 +7,8 @@ with     the same with parameters stored in parts, overlap of tensor parallelism
          gradients, recomputation, tokens over tp
 columns  a table in columns over replicas: rows and slices go by all-to-all, ids are
          gathered once; the bits of one rank
+found    over slow links the search finds them by itself, and gathers rows where
+         there are few
 same     any numbers, one rank: the bits that the dense gradient leaves, under
          optimizers that change no row without a gradient
 lazy     the others against plain Python in doubles: rows that no sample names keep
@@ -288,6 +290,9 @@ def columns_body(row, pipeline, microbatch, tools):
         r"^  [BWU] all_to_all over dp: (\d+) times", said, re.M))
     if slices != microbatches:
         raise Failed(f"{slices} exchanges of slices, expected {microbatches}")
+    split = re.search(r"^  over dp: (\d+) parameters", said, re.M)
+    if not split or split[1] != "1":
+        raise Failed(f"{split and split[1]} parameters are split, not the table")
     # Ids are those that the lookup gathered.
     if re.search(r"^  [BWU] all_gather over dp", said, re.M):
         raise Failed("something is gathered for the gradient")
@@ -299,6 +304,30 @@ def columns_cases():
             COLUMN_ROWS, (1, 2), ("whole", "half", "one")):
         yield Case(f"columns {row} pp={pipeline} {microbatch}",
                    functools.partial(columns_body, row, pipeline, microbatch))
+
+
+def found_body(bandwidth, exchange, said, tools):
+    with open(CLUSTER, encoding="utf-8") as file:
+        cluster = json.load(file)
+    cluster["nodes"][0].update(count=1, devices=4)
+    for link in cluster["links"].values():
+        link.update(bandwidth=bandwidth, latency=1e-5)
+    path = tools.path("cluster.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(cluster, file)
+    layout = ("dp=4", "whole", "1f1b", "none")
+    options = [*SGD, "--sparse=exact", f"--cluster={path}"]
+    found = train(tools, lookup(), layout, options)
+    identity.compare(found, exact_base("lookup", [], tools))
+    sent = tools.run("merak-plan", "account", tools.path("out.plan"))[0]
+    if not re.search(rf"^  [BWU] {exchange} over dp", sent, re.M):
+        raise Failed(f"no {exchange} of slices")
+    lines = tools.run("merakc", write(tools, lookup())[0], "-v", "-o",
+                      tools.path("out.plan"), *matrix.compile_options(*layout),
+                      *options)[0]
+    if f"; {said} taken" not in lines:
+        raise Failed(f"the report does not say that {said} are taken")
+    return said
 
 
 def same_body(name, optimizer, tools):
@@ -614,6 +643,10 @@ def refused_id(number, tools):
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [*exact_cases(args.all), *with_cases(args.all), *columns_cases(),
+             Case("found columns", functools.partial(
+                 found_body, 1e5, "all_to_all", "columns")),
+             Case("found rows", functools.partial(
+                 found_body, 1e9, "all_gather", "gathered rows")),
              *same_cases(), *lazy_cases(), *pytorch_cases(), *device_cases(args),
              *(Case(f"resumed {kind} {mesh}",
                     functools.partial(resumed_body, kind, mesh))
