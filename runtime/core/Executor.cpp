@@ -25,10 +25,11 @@ int64_t now() {
 Executor::Executor(RankProgram &program, Backend &backend, Communicator &comm,
                    InputReader *reader, ExecutorOptions options)
     : program_(program), backend_(backend), comm_(comm), reader_(reader),
-      options_(options), events_(size_t(program.eventInstances())) {
+      options_(options), record_(options.trace),
+      events_(size_t(program.eventInstances())) {
   for (int i = 0; i < program.lanes(); ++i) {
     lanes_.push_back(std::make_unique<Lane>());
-    if (options_.trace && !backend_.isHost())
+    if ((options_.trace || options_.records) && !backend_.isHost())
       lanes_.back()->timeline = std::make_unique<DeviceTimeline>(backend_);
   }
   trace_.resize(lanes_.size());
@@ -99,6 +100,8 @@ Status Executor::checkArena() {
 Status Executor::capture(const StepScalars &scalars) {
   if (options_.trace)
     return Status::error("--trace times each instruction");
+  if (options_.records)
+    return Status::error("--rates times each instruction");
   if (options_.checkNumerics)
     return Status::error("--check-numerics looks at each value");
   if (program_.arena().isSeparate())
@@ -201,13 +204,13 @@ Status Executor::runOp(int lane, const LaneCall &call, Op &op) {
   if (comm_.aborted().load(std::memory_order_relaxed))
     return Status::error("stopped: " + comm_.abortCause());
   program_.place(call, op, scalars_);
-  if (!options_.trace && !options_.checkNumerics)
+  if (!record_ && !options_.checkNumerics)
     return executeChecked(lane, call, op);
   const Result<int64_t> begin = here(lane);
   Status status = begin.status();
   if (status.ok())
     status = executeChecked(lane, call, op);
-  if (status.ok() && options_.trace) {
+  if (status.ok() && record_) {
     const Result<int64_t> end = here(lane);
     status = end.status();
     if (status.ok())
@@ -231,7 +234,7 @@ Result<int64_t> Executor::here(int lane) {
 
 Status Executor::beginTrace(int lane) {
   Lane &self = *lanes_[lane];
-  if (!self.timeline)
+  if (!self.timeline || !record_)
     return {};
   self.traced = trace_[lane].size();
   return self.timeline->begin(program_.stream(lane));
@@ -239,7 +242,7 @@ Status Executor::beginTrace(int lane) {
 
 Status Executor::endTrace(int lane) {
   Lane &self = *lanes_[lane];
-  if (!self.timeline)
+  if (!self.timeline || !record_)
     return {};
   auto times = self.timeline->read();
   if (!times) {
@@ -253,7 +256,7 @@ Status Executor::endTrace(int lane) {
 }
 
 void Executor::dropTrace(int lane) {
-  if (lanes_[lane]->timeline)
+  if (lanes_[lane]->timeline && record_)
     trace_[lane].erase(trace_[lane].begin() + int64_t(lanes_[lane]->traced),
                        trace_[lane].end());
 }
@@ -272,8 +275,7 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   case Instruction::KERNEL:
   case Instruction::LIBRARY:
     MERAK_RETURN_IF_ERROR(injectFault());
-    return backend_.run({&instruction, op.prepared.get(), op.inputs, op.outputs,
-                         op.scalars, instruction.accumulate(), stream});
+    return compute(lane, op);
   case Instruction::COLLECTIVE:
   case Instruction::SEND:
   case Instruction::RECV:
@@ -299,6 +301,26 @@ Status Executor::execute(int lane, const LaneCall &call, Op &op) {
   default:
     return {};
   }
+}
+
+Status Executor::compute(int lane, const Op &op) {
+  const bool slow = options_.slowness > 1 &&
+                    scalars_.step >= options_.slowFrom &&
+                    scalars_.step < options_.slowTo;
+  const int64_t begin = slow ? now() : 0;
+  MERAK_RETURN_IF_ERROR(backend_.run(
+      {op.instruction, op.prepared.get(), op.inputs, op.outputs, op.scalars,
+       op.instruction->accumulate(), program_.stream(lane)}));
+  if (!slow)
+    return {};
+  double &owed = lanes_[size_t(lane)]->owedSeconds;
+  owed += (options_.slowness - 1) * 1e-9 * double(now() - begin);
+  if (owed < 2e-4)
+    return {};
+  const int64_t asleep = now();
+  std::this_thread::sleep_for(std::chrono::duration<double>(owed));
+  owed -= 1e-9 * double(now() - asleep);
+  return {};
 }
 
 Status Executor::recordOnDevice(Event &event, StreamHandle stream) {

@@ -20,7 +20,8 @@
 namespace merak::runtime {
 
 struct ExecutorOptions {
-  bool trace = false;
+  bool trace = false;   // of all steps, else as `record` says
+  bool records = false; // whether `record` may be called
   // Looks at every value that an instruction writes; stops at the first one
   // that is not finite.
   bool checkNumerics = false;
@@ -30,6 +31,10 @@ struct ExecutorOptions {
   int64_t failAtStep = -1;
   int64_t hangAtStep = -1;
   int64_t killAtStep = -1;
+  // And of what a slow one does: in these steps its compute instructions take
+  // so many times as long.
+  double slowness = 1;
+  int64_t slowFrom = 0, slowTo = 0;
 };
 
 struct TraceEvent {
@@ -61,6 +66,9 @@ public:
   // Operations of the captured step; 0: there is none.
   size_t captured() const { return graph_ ? graph_->operations() : 0; }
 
+  // Between steps: whether the next ones are recorded, as all are that are
+  // traced.
+  void record(bool on) { record_ = on || options_.trace; }
   // Between steps: from the next one on.
   void checkNumerics(bool check) { options_.checkNumerics = check; }
   // The microbatch (-1: of none, e.g. of the update) in whose call the first
@@ -92,6 +100,7 @@ private:
     // Of traces of a device, whose events hold marks from `traced` on.
     std::unique_ptr<DeviceTimeline> timeline;
     size_t traced = 0;
+    double owedSeconds = 0; // of `slowness`: no sleep is that short
     std::thread thread;
   };
   // An event of one call: procedures reuse the numbers, and lanes may be
@@ -122,6 +131,7 @@ private:
   Status loadInput(int lane, const LaneCall &call, Op &op);
   Status checkFinite(int lane, const LaneCall &call, const Op &op);
   Status injectFault();
+  Status compute(int lane, const Op &op);
   void fail(const LaneCall &call, const Op *op, Status status);
   uint64_t callNumber(int call) const {
     return stepsBegun_ * uint64_t(program_.proto().calls_size()) + call;
@@ -132,6 +142,7 @@ private:
   Communicator &comm_;
   InputReader *reader_;
   ExecutorOptions options_;
+  bool record_;
 
   StepScalars scalars_;
   std::atomic<int64_t> visibleStep_{0}; // scalars_.step for the watchdog

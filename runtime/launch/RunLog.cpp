@@ -57,6 +57,13 @@ std::string logLine(const StepResult &step, int64_t tokens) {
   json["seconds"] = step.seconds;
   json["tokens_per_second"] = double(tokens) / step.seconds;
   json["memory_bytes"] = step.memoryBytes;
+  for (size_t r = 0; r < step.rates.size(); ++r) {
+    const rates::DeviceRate &device = step.rates[r];
+    json["rates"].push_back(std::round(1000 * device.rate) / 1000);
+    if (device.pace != rates::Pace::Normal)
+      json["slow"][std::to_string(r)] = {{"pace", nameOf(device.pace)},
+                                         {"since", device.since}};
+  }
   return json.dump();
 }
 

@@ -42,7 +42,7 @@ struct RunOptions {
   std::string arena = kArena;
   bool trustPlan = false;
   int64_t steps = 1;
-  std::string log, saveGrads, trace, out, links, modelDir;
+  std::string log, saveGrads, trace, out, links, modelDir, status;
   CheckpointOptions checkpoint;
   SessionOptions session;
 };
@@ -52,8 +52,12 @@ void addOptions(CLI::App &app, RunOptions &options,
   std::vector<std::string> names;
   for (const auto &[name, factory] : backends)
     names.push_back(name);
+  auto *status = app.add_option(
+      "--status", options.status,
+      "print what the log of a run (--log, --rates) says of it by now, and no "
+      "more");
   app.add_option("plan", options.plan, "plan directory, made by merakc")
-      ->required();
+      ->excludes(status);
   app.add_flag("--trust-plan", options.trustPlan,
                "run the plan's kernels, which are machine code, although this "
                "user's merakc did not make them");
@@ -94,6 +98,10 @@ void addOptions(CLI::App &app, RunOptions &options,
          "one is named (slow)")
       ->check(CLI::IsMember({"packed", "separate"}));
   app.add_option("--log", options.log, "one JSON object a step");
+  app.add_option("--rates", options.session.rateEvery,
+                 "every so many steps: how many times as long as it should "
+                 "each rank takes, in the log, and who is slow (0: never)")
+      ->check(CLI::NonNegativeNumber);
   addCheckpointOptions(app, options.checkpoint, options.session);
   app.add_option("--save-grads", options.saveGrads,
                  "gradients of the step as .safetensors (with --steps=1)");
@@ -124,6 +132,8 @@ std::string usageProblem(const RunOptions &options) {
     return "--save-grads needs --steps=1";
   if (!options.links.empty() && options.ranks != "inproc")
     return "--links needs --ranks=inproc";
+  if (options.plan.empty() && options.status.empty())
+    return "a plan is required";
   return {};
 }
 
@@ -173,6 +183,20 @@ Status readEnvironment(SessionOptions &session) {
     session.fault = {static_cast<int>(rank), step - 1,
                      std::strcmp(kind, "hang") == 0,
                      std::strcmp(kind, "kill") == 0};
+  }
+  // MERAK_SLOW=RANK:FACTOR:FROM:TO[,...]
+  if (const char *text = std::getenv("MERAK_SLOW")) {
+    long long rank = 0, from = 0, to = 0;
+    double factor = 1;
+    int length = 0;
+    for (const char *at = text; *at; at += length + (at[length] == ',')) {
+      if (std::sscanf(at, "%lld:%lf:%lld:%lld%n", &rank, &factor, &from, &to,
+                      &length) != 4 ||
+          (at[length] && at[length] != ','))
+        return Status::error(fmt::format(
+            "MERAK_SLOW: expected RANK:FACTOR:FROM:TO, found \"{}\"", at));
+      session.slow.push_back({int(rank), factor, from - 1, to});
+    }
   }
 #endif
   return {};
@@ -331,10 +355,12 @@ void tellNote(const std::string &note, bool leads) {
 // The steps of a run, and what is written between them.
 class Steps {
 public:
-  Steps(Session &session, const RunOptions &options, World *world)
+  Steps(Session &session, const RunOptions &options,
+        const ExpectedSeconds &expected, World *world)
       : session_(session), options_(options), leads_(!world || world->leads()),
         store_(world ? world->store() : nullptr), together_(store_),
-        before_(session.stepsDone()), last_(before_ + options.steps) {}
+        rates_(session.plan(), expected, store_), before_(session.stepsDone()),
+        last_(before_ + options.steps) {}
 
   Status run() {
     const bool trains = session_.plan().file.mode() == "train";
@@ -419,6 +445,8 @@ private:
       (void)session_.closeTrace(); // what happened until then helps
       return step.status();
     }
+    if (!step->computed.empty())
+      MERAK_RETURN_IF_ERROR(rate(*step));
     if (leads_)
       MERAK_RETURN_IF_ERROR(log.add(*step));
     if (i == 0)
@@ -443,18 +471,29 @@ private:
                                             : Status();
   }
 
+  Status rate(StepResult &step) {
+    auto news = rates_.add(step);
+    if (!news)
+      return news.status();
+    for (const std::string &line : *news)
+      tellNote(line, leads_);
+    return {};
+  }
+
   Session &session_;
   const RunOptions &options_;
   bool leads_;
   Store *store_;
   StopTogether together_;
+  RateKeeper rates_;
   OutputFiles outputs_;
   int64_t before_, last_; // steps
   int64_t badStep_ = 0;   // that is not finite, and stops the run; 0: none
   std::string bad_;
 };
 
-Status train(Session &session, const RunOptions &options, World *world,
+Status train(Session &session, const RunOptions &options,
+             const ExpectedSeconds &expected, World *world,
              std::string &early) {
   if (!options.checkpoint.save.dir.empty()) {
     SaveOptions save = options.checkpoint.save;
@@ -462,7 +501,7 @@ Status train(Session &session, const RunOptions &options, World *world,
     MERAK_RETURN_IF_ERROR(session.openSaves(save));
     tellNote(session.saves()->note(), !world || world->leads());
   }
-  Steps steps(session, options, world);
+  Steps steps(session, options, expected, world);
   MERAK_RETURN_IF_ERROR(steps.run());
   Status problems = steps.finish();
   early = steps.early();
@@ -471,7 +510,8 @@ Status train(Session &session, const RunOptions &options, World *world,
 
 // `early`: why the run ended before its last step, if it did.
 Status run(RunOptions &options, const BackendFactory &factory,
-           const ClusterLinks &clusterLinks, World *world, std::string &early) {
+           const ClusterLinks &clusterLinks, const ExpectedSeconds &expected,
+           World *world, std::string &early) {
   Store *store = world ? world->store() : nullptr;
   const bool leads = !world || world->leads();
   auto plan = openPlan(options, clusterLinks, world);
@@ -486,14 +526,15 @@ Status run(RunOptions &options, const BackendFactory &factory,
     MERAK_RETURN_IF_ERROR(
         sameGeneration(store, options.checkpoint.load, (*session)->loaded()));
   tellNote(note, leads);
-  return train(**session, options, world, early);
+  return train(**session, options, expected, world, early);
 }
 
 constexpr const char *kTool = "merak-run";
 
 // One rank of a run of several processes.
 int runAsRank(RunOptions &options, const BackendFactory &factory,
-              const ClusterLinks &clusterLinks, const WorldRegistry &worlds) {
+              const ClusterLinks &clusterLinks, const ExpectedSeconds &expected,
+              const WorldRegistry &worlds) {
   return asRank(kTool, options.backend, worlds,
                 [&](World &world, std::string &early) -> Status {
                   if (!options.session.threads) {
@@ -502,7 +543,8 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
                       return share.status();
                     options.session.threads = *share;
                   }
-                  return run(options, factory, clusterLinks, &world, early);
+                  return run(options, factory, clusterLinks, expected, &world,
+                             early);
                 });
 }
 
@@ -510,7 +552,8 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
 
 int runMain(int argc, char **argv, const BackendRegistry &backends,
             const ClusterLinks &clusterLinks, const WorldRegistry &worlds,
-            const std::function<std::string()> &versions) {
+            const std::function<std::string()> &versions,
+            const ExpectedSeconds &expected) {
   CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
                "merak-run");
   RunOptions options;
@@ -528,6 +571,10 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     complain(fmt::format("merak-run: error: {}", problem));
     return 2;
   }
+  if (!options.status.empty()) {
+    auto text = statusOf(options.status);
+    return exitCode(kTool, text.ok() ? printLine(*text) : text.status());
+  }
   if (const Status status = readShuffle(options); !status.ok()) {
     complain(fmt::format("merak-run: error: {}", status.str()));
     return 2;
@@ -541,9 +588,9 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   if (Status status = readEnvironment(options.session); !status.ok())
     return exitCode(kTool, status);
   if (options.ranks == "env")
-    return runAsRank(options, factory, clusterLinks, worlds);
+    return runAsRank(options, factory, clusterLinks, expected, worlds);
   std::string early;
-  Status status = run(options, factory, clusterLinks, nullptr, early);
+  Status status = run(options, factory, clusterLinks, expected, nullptr, early);
   if (!early.empty())
     status.merge(Status::error(early));
   return exitCode(kTool, status);

@@ -260,7 +260,15 @@ Status Session::start(const BackendFactory &factory,
   for (int i = 0; i < count; ++i) {
     Rank &rank = *ranks_[i];
     const int r = world_->ranks()[i];
-    ExecutorOptions executorOptions{options.trace, options.checkNumerics};
+    ExecutorOptions executorOptions{.trace = options.trace,
+                                    .records = options.rateEvery > 0,
+                                    .checkNumerics = options.checkNumerics};
+    for (const SlowRequest &slow : options.slow)
+      if (slow.rank == r) {
+        executorOptions.slowness = slow.factor;
+        executorOptions.slowFrom = slow.from;
+        executorOptions.slowTo = slow.to;
+      }
     if (options.fault.rank == r)
       (options.fault.hang   ? executorOptions.hangAtStep
        : options.fault.kill ? executorOptions.killAtStep
@@ -380,6 +388,10 @@ Result<StepResult> Session::step() {
                      : learningRate(plan_.file.optimizer(), nextStep_);
   scalars.seed = static_cast<int64_t>(options_.seed);
   MERAK_RETURN_IF_ERROR(captureStep(scalars));
+  const bool measures =
+      options_.rateEvery > 0 && (nextStep_ + 1) % options_.rateEvery == 0;
+  for (const auto &rank : ranks_)
+    rank->executor->record(measures);
   const auto begin = std::chrono::steady_clock::now();
   MERAK_RETURN_IF_ERROR(runRanks(scalars));
   ++stepsRun_;
@@ -393,6 +405,8 @@ Result<StepResult> Session::step() {
   result.epochs = data_ ? data_->epochs(nextStep_) : 0;
   MERAK_RETURN_IF_ERROR(readOutputs(result));
   judge(result);
+  if (measures)
+    result.computed = computed();
   if (trace_)
     MERAK_RETURN_IF_ERROR(trace_->add());
   return result;
@@ -431,6 +445,21 @@ Status Session::readOutputs(StepResult &result) const {
     }
   }
   return {};
+}
+
+// In the step that was recorded last.
+std::vector<rates::Seconds> Session::computed() {
+  std::vector<rates::Seconds> ranks;
+  for (const auto &rank : ranks_) {
+    rates::Seconds &sum = ranks.emplace_back();
+    for (const std::vector<TraceEvent> &lane : rank->executor->trace())
+      for (const TraceEvent &event : lane)
+        if (auto of = rates::classOf(*event.op->instruction))
+          sum[size_t(*of)] += 1e-9 * double(event.end - event.begin);
+    if (!trace_)
+      rank->executor->forgetTrace();
+  }
+  return ranks;
 }
 
 Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {

@@ -11,6 +11,7 @@
 #include "runtime/migration/Execute.h"
 #include "runtime/plan/Links.h"
 #include "runtime/plan/RateProgram.h"
+#include "runtime/rates/RateBook.h"
 
 #include <functional>
 #include <map>
@@ -31,6 +32,14 @@ struct FaultRequest {
   int rank = -1;
   int64_t step = -1; // from 0
   bool hang = false, kill = false;
+};
+
+// "RANK:FACTOR:FROM:TO": in steps FROM to TO (from 1) what the rank computes
+// takes FACTOR times as long (MERAK_SLOW).
+struct SlowRequest {
+  int rank = -1;
+  double factor = 1;
+  int64_t from = 0, to = 0; // steps from 0, without `to`
 };
 
 // What to do when a step's loss or gradients are not finite.
@@ -62,6 +71,10 @@ struct SessionOptions {
   bool stateApart = false;
   Succession succession; // with stateApart
   FaultRequest fault;
+  std::vector<SlowRequest> slow;
+  // Every so many steps what ranks compute is measured; 0: never. On a device
+  // steps are then not launched as graphs.
+  int64_t rateEvery = 0;
   // How the model's files are compared with those that were compiled.
   SourceCheck verify = SourceCheck::Sampled;
   // To emulate between threads of one process; none: as fast as memory.
@@ -81,6 +94,10 @@ struct StepResult {
   std::string bad;
   bool captured = false; // launched as one graph
   double epochs = 0;     // of the data, done by now; 0: they have no end
+  // If this step was measured: what each rank of this process computed, and
+  // what is known by then of all ranks of the run (Rates.h).
+  std::vector<rates::Seconds> computed;
+  std::vector<rates::DeviceRate> rates;
 };
 
 // The value of one output for a whole global batch.
@@ -176,6 +193,7 @@ private:
   Status runRanks(const StepScalars &scalars);
   Status failure() const;
   Status readOutputs(StepResult &result) const;
+  std::vector<rates::Seconds> computed();
   // NonFinite.cpp
   void judge(StepResult &result);
   Status locate(int64_t step);

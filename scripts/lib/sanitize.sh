@@ -4,7 +4,7 @@
 # the compiler as those here and take a day.
 declare -A sanitized=(
   [asan]="unit fuzz bad-input checkpoint infer identity dropout export hostile arena mpi"
-  [tsan]="unit checkpoint infer identity dropout mpi migration sparse")
+  [tsan]="unit checkpoint infer identity dropout mpi migration sparse rates")
 # The kernels that merakc generates, by whose runtime they are to be looked at.
 declare -A kernels=([asan]=address [tsan]=thread)
 # What test/unit/support/PlantFinding.cpp has for it.
