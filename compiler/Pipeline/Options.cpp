@@ -119,6 +119,31 @@ Result<Optimizer> parseOptimizer(const std::string &text) {
 
 // Above any cluster, and few enough to plan for (as ClusterReader.cpp has it).
 static constexpr int64_t kMostDevices = 1 << 20;
+// Slower is as good as gone.
+static constexpr double kMostSlow = 1000;
+
+// DEVICE:RATE,...
+static Status parseRates(const std::string &text,
+                         std::map<int64_t, double> &rates) {
+  Status status;
+  for (const std::string &part : split(text, ',')) {
+    const size_t colon = part.find(':');
+    int64_t device = 0;
+    double rate = 0;
+    if (colon == std::string::npos ||
+        !parseNumber(part.substr(0, colon), device) || device < 0 ||
+        !parseNumber(part.substr(colon + 1), rate) || !(rate >= 1) ||
+        rate > kMostSlow)
+      status.merge(Status::error(
+          fmt::format("--for-rates: expected a device and a rate from 1 to "
+                      "{}, as 2:2.97, found '{}'",
+                      kMostSlow, part)));
+    else if (!rates.emplace(device, rate).second)
+      status.merge(Status::error(
+          fmt::format("--for-rates names device {} twice", device)));
+  }
+  return status;
+}
 
 static Status parseMesh(const std::string &text,
                         std::map<std::string, int64_t> &mesh) {
@@ -220,7 +245,8 @@ private:
   std::string group;
   CompilerOptions o;
   CLI::Option *optimizerOption = nullptr;
-  std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable;
+  std::string mesh, forRates, optimizer = "adamw", mode = "train", freeze,
+                              trainable;
   std::string devices, objective = "time", allow, forbid;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
   std::vector<std::string> shapes;
@@ -281,6 +307,9 @@ void CommandLine::addMachine() {
       "ranks: of this machine's processor, or the first devices of --cluster "
       "(default: as many as --mesh has, or all of the cluster); several, as "
       "4,8,16, for --frontier");
+  add("--for-rates", forRates,
+      "devices that take so many times as long as others of their kind, as "
+      "merak-run --status says it: 2:2.97,5:1.4; their stages get less to do");
   add("--memory-limit", o.memoryLimit,
       "bytes a rank may use (default: the cluster's)")
       ->check(CLI::NonNegativeNumber);
@@ -445,6 +474,7 @@ Status CommandLine::readTexts() {
   o.trainable = split(trainable, ',');
   Status status = readBucket();
   status.merge(parseMesh(mesh, o.mesh));
+  status.merge(parseRates(forRates, o.forRates));
   status.merge(parseShapes(shapes, o.shapes));
   Result<Optimizer> parsed = parseOptimizer(optimizer);
   if (parsed.ok())

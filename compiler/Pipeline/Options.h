@@ -58,10 +58,11 @@ struct CompilerOptions {
   std::string hash = "sampled"; // of the model's files: "sampled" or "full"
   std::string emitOnnx;         // the model with IR 11's device notes
   std::string fromPhase, toPhase = "files", saveIr;
-  int64_t memoryLimit = 0; // bytes a rank; 0: the cluster's
-  std::string target;      // of generated kernels; empty: the device's
-  std::string report;      // HTML page to write
-  std::string remarks;     // categories of remarks to print, as a regex
+  int64_t memoryLimit = 0;            // bytes a rank; 0: the cluster's
+  std::map<int64_t, double> forRates; // straggling rates by device
+  std::string target;  // of generated kernels; empty: the device's
+  std::string report;  // HTML page to write
+  std::string remarks; // categories of remarks to print, as a regex
   bool quiet = false;
   bool verbose = false;   // all decisions, not only a screen of them
   bool timing = false;    // say where the time went

@@ -53,6 +53,7 @@ private:
     return failure();
   }
   FailureOr<costmodel::Cluster> cluster();
+  LogicalResult slowDown(costmodel::Cluster &cluster);
   FailureOr<planning::Schedule> readSchedule(const std::string &path);
   LogicalResult pin(planning::Strategy &pinned);
   bool hasRowSparseGradients();
@@ -68,6 +69,21 @@ private:
 } // namespace
 
 // The machine to compile for.
+// What the cluster's file says of a device's speed is that of a healthy one.
+LogicalResult PlanStages::slowDown(costmodel::Cluster &cluster) {
+  LogicalResult result = success();
+  for (const auto &[device, rate] : options.forRates) {
+    if (device >= cluster.count) {
+      result = fail(fmt::format("--for-rates: there is no device {} of {}",
+                                device, cluster.count));
+      continue;
+    }
+    cluster.rateOf.resize(size_t(cluster.count), 1);
+    cluster.rateOf[size_t(device)] /= rate;
+  }
+  return result;
+}
+
 FailureOr<costmodel::Cluster> PlanStages::cluster() {
   int64_t meshSize = 1;
   std::map<std::string, int64_t> mesh;
@@ -191,6 +207,8 @@ LogicalResult PlanStages::run() {
   PlannerOptions planner;
   planner.train = options.train;
   FailureOr<costmodel::Cluster> machine = cluster();
+  if (succeeded(machine) && failed(slowDown(*machine)))
+    return failure();
   if (failed(machine))
     return failure();
   planner.cluster = *machine;

@@ -54,14 +54,17 @@ double Device::flops(const std::string &dtype) const {
 }
 
 double Cluster::rate(int64_t index) const {
-  double own = rateOf.empty() ? 1 : rateOf[size_t(index)];
+  return hostShare(index) * (rateOf.empty() ? 1 : rateOf[size_t(index)]);
+}
+
+double Cluster::hostShare(int64_t index) const {
   if (cores <= 0)
-    return own;
+    return 1;
   int64_t neighbours = 0;
   for (int64_t i = 0; i < count; ++i)
     neighbours += node(i) == node(index);
   double wanted = double(neighbours * threads);
-  return own * std::min(1.0, double(cores) / wanted);
+  return std::min(1.0, double(cores) / wanted);
 }
 
 namespace {

@@ -117,6 +117,8 @@ struct Cluster {
   // Speed of a device against its kind's: stragglers, and cores shared by more
   // threads than there are.
   double rate(int64_t index) const;
+  // Of that what a device has of the cores of its node, if ranks share them.
+  double hostShare(int64_t index) const;
   const Link &between(int64_t a, int64_t b) const {
     return node(a) == node(b) ? intra : inter;
   }

@@ -49,7 +49,9 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
     return least.of(shape);
   std::vector<Cutter> cutters = policy.cutters;
   if (cutters.empty())
-    cutters.push_back(balanced);
+    cutters.push_back([&shape](const StageModel &model, int parts) {
+      return balanced(model, parts, shape.slowness);
+    });
   std::set<int> chunks = {1};
   if (shape.stages > 1 && least.model.problem.train) {
     chunks = {policy.chunks};

@@ -16,7 +16,44 @@ std::vector<int> uniformFloor(int n, int p) {
   return out;
 }
 
-std::vector<int> balance(const std::vector<double> &weights, int parts) {
+// On stages of unlike speed a longer beginning need not be slower: its last
+// part, which is not empty, may be on a slow one. So all ends are tried.
+static std::vector<int> balanceUnlike(const std::vector<double> &weights,
+                                      int parts,
+                                      const std::vector<double> &slowness) {
+  const int n = int(weights.size());
+  std::vector<double> prefix(1, 0);
+  for (double weight : weights)
+    prefix.push_back(prefix.back() + weight);
+  const double none = std::numeric_limits<double>::infinity();
+  std::vector<double> best(size_t(n) + 1, none), before = best;
+  std::vector<std::vector<int>> from(size_t(parts) + 1,
+                                     std::vector<int>(size_t(n) + 1, 0));
+  best[0] = 0;
+  for (int q = 1; q <= parts; ++q) {
+    const double slow = slowness[size_t(q - 1) % slowness.size()];
+    std::swap(best, before);
+    std::fill(best.begin(), best.end(), none);
+    for (int i = q; i <= n; ++i)
+      for (int j = q - 1; j < i; ++j) {
+        const double most = std::max(
+            before[size_t(j)], slow * (prefix[size_t(i)] - prefix[size_t(j)]));
+        if (most <= best[size_t(i)]) {
+          best[size_t(i)] = most;
+          from[size_t(q)][size_t(i)] = j;
+        }
+      }
+  }
+  std::vector<int> out(size_t(parts) + 1, n);
+  for (int q = parts, i = n; q > 0; --q)
+    out[size_t(q) - 1] = i = from[size_t(q)][size_t(i)];
+  return out;
+}
+
+std::vector<int> balance(const std::vector<double> &weights, int parts,
+                         const std::vector<double> &slowness) {
+  if (!slowness.empty())
+    return balanceUnlike(weights, parts, slowness);
   int n = int(weights.size());
   std::vector<double> prefix(1, 0);
   for (double weight : weights)
@@ -58,21 +95,24 @@ std::vector<int> balance(const std::vector<double> &weights, int parts) {
   return out;
 }
 
-Result<std::vector<int>> balanced(const StageModel &model, int parts) {
+Result<std::vector<int>> balanced(const StageModel &model, int parts,
+                                  const std::vector<double> &slowness) {
   const std::vector<int> &at = model.positions(parts);
   const int n = int(at.size()) - 1;
   if (n < parts)
     return Status::error(fmt::format(
         "{} stages need at least as many operations, found {}", parts, n));
-  return model.cutsOf(parts, [&] {
+  const auto make = [&] {
     std::vector<double> weights; // between neighbouring positions
     for (int i = 0; i < n; ++i)
       weights.push_back(model.seconds(at[i], at[i + 1]));
     std::vector<int> begin;
-    for (int cut : balance(weights, parts))
+    for (int cut : balance(weights, parts, slowness))
       begin.push_back(at[cut]);
     return begin;
-  });
+  };
+  // What is kept is of the model alone.
+  return slowness.empty() ? model.cutsOf(parts, make) : make();
 }
 
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts) {

@@ -18,15 +18,19 @@ using Cutter =
 // Equal numbers of blocks, uniform_floor of Merak.
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts);
 // The heaviest part as light as possible, at positions that a search tries; a
-// model answers the same question only once.
-Result<std::vector<int>> balanced(const StageModel &model, int parts);
+// model answers the same question only once. `slowness`: see balance().
+Result<std::vector<int>> balanced(const StageModel &model, int parts,
+                                  const std::vector<double> &slowness = {});
 
 // Boundaries of n blocks on p stages: the remainder goes to stages 1, 2, ...
 // With fewer blocks than stages some are empty. 10 blocks on 4 stages have 2,
 // 3, 3 and 2: boundaries 0, 2, 5, 8, 10.
 std::vector<int> uniformFloor(int n, int p);
 // Boundaries of consecutive weights in `parts` not empty parts, the heaviest as
-// light as possible: 3 1 1 5 in two parts are 3 1 1 | 5.
-std::vector<int> balance(const std::vector<double> &weights, int parts);
+// light as possible: 3 1 1 5 in two parts are 3 1 1 | 5. Part q weighs
+// slowness[q % its size] times as much, if there is any: on a stage that takes
+// three times as long, 3 | 1 1 5.
+std::vector<int> balance(const std::vector<double> &weights, int parts,
+                         const std::vector<double> &slowness = {});
 
 } // namespace merak::planning

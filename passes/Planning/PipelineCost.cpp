@@ -93,6 +93,11 @@ SimulateOptions simulationOf(const StageModel &model,
     out.stages.push_back(
         priceOf(model, shape, begin[v], begin[v + 1], marks[v], price));
     StageCost &cost = out.stages.back();
+    if (const double slowness = shape.slownessOf(v); slowness != 1) {
+      cost.times = cost.timesAt(slowness);
+      for (double *seconds : {&cost.prologue, &cost.clear, &cost.optimizer})
+        *seconds *= slowness;
+    }
     // Values come and go beside B, and gradients beside F, as one forward one
     // backward has it; without B both are F's.
     auto delay = [&](double &seconds, double busy, double slack) {

@@ -191,7 +191,7 @@ private:
     if (options.begin)
       return *options.begin;
     return options.cutter ? options.cutter(model, parts)
-                          : balanced(model, parts);
+                          : balanced(model, parts, shape.slowness);
   }
   bool isTooSlow(double least) const {
     return options.limit > 0 && least * (1 - kSmall) > options.limit;
@@ -209,7 +209,7 @@ private:
   }
 
   Status start(Search &search, int parts) {
-    Result<std::vector<int>> begin = balanced(model, parts);
+    Result<std::vector<int>> begin = balanced(model, parts, shape.slowness);
     MERAK_RETURN_IF_ERROR(begin.status());
     try_(search, *begin);
     if (model.blockBounds().size() > size_t(parts))
@@ -244,7 +244,9 @@ private:
           marks ? priceOf(model, shape, begin[v], begin[v + 1], (*marks)[v],
                           options.price)
                 : model.timesOf(begin[v], begin[v + 1]);
-      const ActionTimes &times = cost.times;
+      const double slowness = shape.slownessOf(int(v));
+      const ActionTimes times =
+          slowness == 1 ? cost.times : cost.timesAt(slowness);
       if (int(v) < p)
         fill[v] = before;
       if (v == 0) // of its last backward
@@ -257,7 +259,7 @@ private:
       before += times.F;
       if (v + 2 < begin.size())
         before += boundaryOf(model, shape, int(v), begin[v + 1]).forward;
-      optimizer = std::max(optimizer, cost.optimizer);
+      optimizer = std::max(optimizer, slowness * cost.optimizer);
     }
     double least = 0, cycle = 0;
     for (int s = 0; s < p; ++s) {

@@ -17,7 +17,7 @@ double StageProblemBuilder::joinSeconds(const Conversion &conversion) const {
   costmodel::Kernel kernel;
   kernel.name = conversion.kind == ConversionKind::AllGather ? "concat" : "add";
   kernel.bytes = 2 * bytes(conversion.tensor);
-  return costmodel::kernelSeconds(device, kernel) / rate;
+  return costmodel::kernelSeconds(device, kernel) / hostShare;
 }
 
 double StageProblemBuilder::collective(const Conversion &conversion) const {

@@ -49,6 +49,14 @@ PipelineShape makePipelineShape(const costmodel::Cluster &cluster,
   for (int64_t s = 0; s + 1 < d.pp; ++s)
     shape.links.push_back(between(s * inStage, (s + 1) * inStage,
                                   std::min(cluster.perNode, inStage)));
+  if (!cluster.rateOf.empty())
+    for (int64_t s = 0; s < d.pp; ++s) {
+      double least = 1;
+      for (int64_t i = 0; i < inStage; ++i)
+        least = std::min(least, cluster.rateOf[size_t(std::min(
+                                    s * inStage + i, cluster.count - 1))]);
+      shape.slowness.push_back(1 / least);
+    }
   auto machine = std::make_shared<const costmodel::Cluster>(cluster);
   // Over `n` devices, `stride` apart, with that many groups side by side.
   auto reduced = [&](int64_t n, int64_t stride) {

@@ -348,6 +348,16 @@ int StageModel::zeroRuns(int begin, int end) const {
   return runs;
 }
 
+ActionTimes StageCost::timesAt(double slowness) const {
+  ActionTimes out = times;
+  const double all = times.F + times.R + times.B + times.W;
+  const double share = all > 0 ? std::min(1.0, communication / all) : 0;
+  for (double *seconds : {&out.F, &out.R, &out.B, &out.W})
+    *seconds *= share + (1 - share) * slowness;
+  out.U *= slowness;
+  return out;
+}
+
 double StageModel::normSeconds(const PipelineShape &shape) const {
   double bytes = 0, seconds = problem.smallKernel;
   bool split = false;

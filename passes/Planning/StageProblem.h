@@ -150,11 +150,18 @@ struct PipelineShape {
   int stages = 1, microbatches = 1;
   std::vector<BoundaryLink> links; // between stages s and s + 1; empty: free
   double memoryBytes = 0;          // of a device; 0: not limited
+  // By stage, how many times as long as a normal device its slowest one takes
+  // to compute, at least 1; empty: all are normal.
+  std::vector<double> slowness;
   GradientReduction reduce;
   // Of the squares of all gradients, so many bytes: over ranks that have parts
   // of parameters, and over stages.
   std::function<double(double bytes)> tensorNorm, stageNorm;
 
+  // Of a virtual stage.
+  double slownessOf(int v) const {
+    return slowness.empty() ? 1 : slowness[size_t(v % stages)];
+  }
   // Between virtual stages v and v + 1; there are `links`. From the last stage
   // back to the first over the slowest one.
   const BoundaryLink &linkAfter(int v) const {
@@ -207,6 +214,10 @@ struct StageCost {
   // Of F and B: see SubmicrobatchTimes::Times.
   double slackForward = std::numeric_limits<double>::infinity();
   double slackBackward = slackForward;
+
+  // What the actions take where all computation takes `slowness` times as long:
+  // the share of collectives in F, R, B and W stays as it is.
+  ActionTimes timesAt(double slowness) const;
 };
 
 // Precomputed sums of a problem; evaluates stages [begin, end) of its ops.

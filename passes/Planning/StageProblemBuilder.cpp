@@ -112,7 +112,7 @@ int StageProblemBuilder::partsOf(ListOf list, const ActionOp &op) const {
 }
 
 double StageProblemBuilder::seconds(const costmodel::Kernel &kernel) const {
-  return costmodel::kernelSeconds(device, kernel) / rate;
+  return costmodel::kernelSeconds(device, kernel) / hostShare;
 }
 
 double StageProblemBuilder::seconds(const ActionKernel &of, int parts) const {

@@ -18,9 +18,9 @@ public:
   StageProblemBuilder(const Graph &graph, const Assignment &assignment,
                       const Outcome &outcome, const StageCostOptions &options)
       : graph(graph), outcome(outcome), options(options),
-        device(options.cluster.device()), rate(options.cluster.rate(0)),
-        mesh(assignment.axisMap()), stored(assignment.stored),
-        tokens(mesh.erase(kSubmicrobatchAxis) > 0) {
+        device(options.cluster.device()),
+        hostShare(options.cluster.hostShare(0)), mesh(assignment.axisMap()),
+        stored(assignment.stored), tokens(mesh.erase(kSubmicrobatchAxis) > 0) {
     int64_t stride = 1;
     for (size_t a = assignment.mesh.size(); a-- > 0;)
       if (const AxisSize &axis = assignment.mesh[a];
@@ -152,7 +152,7 @@ private:
   const Outcome &outcome;
   const StageCostOptions &options;
   const costmodel::Device &device;
-  double rate; // of the device, a share of its kind's
+  double hostShare; // of a device, where ranks share cores
   layout::AxisMap mesh;
   std::map<std::string, int64_t> strides;       // of ranks of a stage, by axis
   const std::map<int, StoredParameter> &stored; // by tensor

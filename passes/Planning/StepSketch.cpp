@@ -105,7 +105,8 @@ private:
     if (seconds <= 0)
       return add(stage, -1 - int(out.tasks.size()), 0, std::move(needs));
     return stages[size_t(stage)].lastCompute =
-               add(stage, kCompute, seconds, std::move(needs));
+               add(stage, kCompute, seconds * shape.slownessOf(stage),
+                   std::move(needs));
   }
   int collective(int stage, int stream, double seconds, int level,
                  std::vector<int> needs) {

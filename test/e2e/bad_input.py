@@ -269,6 +269,14 @@ def bad_cluster(tools):
                f"--cluster={path}", says=[says])
     refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
            "--cluster=absent.json", says=[r"absent\.json"])
+    # Rates of devices.
+    for text, code, says in (
+            ("1:0.5,2,x:2,0:nan", 2, [rf"--for-rates: expected .*'{part}'" for part
+                                      in ("1:0.5", "2", "x:2", "0:nan")]),
+            ("1:2,1:3", 2, ["device 1 twice"]),
+            ("7:2,9:3", 1, [r"no device 7 of 4", r"no device 9 of 4"])):
+        refuse(tools, "merakc", MODEL, "-o", tools.path("o.plan"), *TRAIN,
+               "--devices=4", f"--for-rates={text}", code=code, says=says)
     plan = good_plan(tools)
     refuse(tools, "merak-plan", "simulate", plan, "--cluster=absent.json",
            says=[r"absent\.json"])

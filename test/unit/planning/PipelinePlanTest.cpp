@@ -228,19 +228,25 @@ TEST(Cuts, BalanceEqualsBruteForce) {
     std::vector<double> weights;
     for (int i = 0; i < n; ++i)
       weights.push_back(pick(random, 0, 9));
+    // Of half of the rounds, by stage; parts may be several on a stage.
+    std::vector<double> slowness;
+    for (int s = 0; round % 2 && s < std::max(1, p / 2); ++s)
+      slowness.push_back(pick(random, 1, 4));
     auto worst = [&](const std::vector<int> &begin) {
       double most = 0;
       for (int q = 0; q < p; ++q) {
         double sum = 0;
         for (int i = begin[q]; i < begin[q + 1]; ++i)
           sum += weights[i];
+        if (!slowness.empty())
+          sum *= slowness[q % slowness.size()];
         most = std::max(most, sum);
       }
       return most;
     };
     double best = 1e9;
     forAllCuts(n, p, [&](const auto &b) { best = std::min(best, worst(b)); });
-    std::vector<int> found = balance(weights, p);
+    std::vector<int> found = balance(weights, p, slowness);
     for (int q = 0; q < p; ++q)
       ASSERT_LT(found[q], found[q + 1]);
     EXPECT_EQ(worst(found), best);
@@ -283,6 +289,30 @@ TEST(Cuts, BalanceTakesTheLastOfEqualCuts) {
   }
 }
 
+// A stage whose devices are slow gets less to do, and what it does is priced
+// so.
+TEST(PipelinePlan, SlowStagesGetLess) {
+  Random random(31);
+  for (int round = 0; round < 20; ++round) {
+    StageProblem problem = randomProblem(random, 30);
+    StageModel model(problem);
+    PipelineShape shape = shapeOf(3, 12);
+    PipelineOptions options;
+    options.schedules = {"1f1b"};
+    Result<PipelinePlan> even = planPipeline(model, shape, options);
+    shape.slowness = {1, 4, 1};
+    Result<PipelinePlan> uneven = planPipeline(model, shape, options);
+    ASSERT_TRUE(even.ok() && uneven.ok());
+    PipelineOptions same = options;
+    same.begin = even->begin;
+    const double stays = planPipeline(model, shape, same)->cost.seconds;
+    EXPECT_LT(uneven->cost.seconds, stays);
+    EXPECT_GT(stays, 1.5 * even->cost.seconds);
+    EXPECT_LT(model.seconds(uneven->begin[1], uneven->begin[2]),
+              model.seconds(even->begin[1], even->begin[2]));
+  }
+}
+
 // Local search against all cuts: never far, mostly equal. Few cuts are tried
 // one by one, so the instances are larger than that.
 TEST(PipelinePlan, CutsAgainstBruteForce) {
@@ -295,6 +325,9 @@ TEST(PipelinePlan, CutsAgainstBruteForce) {
     PipelineShape shape = shapeOf(p, m);
     if (round % 2)
       shape.memoryBytes = pick(random, 60, 160);
+    if (round % 4 > 1) // some devices are slow
+      for (int s = 0; s < p; ++s)
+        shape.slowness.push_back(pick(random, 0, 2) ? 1 : pick(random, 2, 5));
     PipelineOptions options;
     options.schedules = {round % 3 ? "scp" : "1f1b"};
     Result<PipelinePlan> plan = planPipeline(model, shape, options);
@@ -313,7 +346,7 @@ TEST(PipelinePlan, CutsAgainstBruteForce) {
     EXPECT_GE(plan->cost.excessBytes, excess);
     if (plan->cost.excessBytes > excess)
       continue;
-    EXPECT_LE(plan->cost.seconds, best * 1.1);
+    EXPECT_LE(plan->cost.seconds, best * (shape.slowness.empty() ? 1.1 : 1.2));
     equal += plan->cost.seconds <= best * (1 + 1e-9);
   }
   EXPECT_GE(equal, rounds * 3 / 4);
