@@ -193,8 +193,9 @@ LayoutCost LayoutPiece::cost(const Assignment &assignment,
     out.perStep += op.update + op.clear;
   }
   for (const StageParameter &parameter : problem.parameters) {
-    out.stay += parameter.bytes + parameter.gradientBytes +
-                parameter.stateBytes + parameter.gatheredBytes;
+    const int all = int(problem.ops.size());
+    out.stay += parameter.bytes + parameter.gradientsOn(0, all) +
+                parameter.stateBytes + parameter.copiesOn(0, all);
     out.perStep +=
         parameter.updateSeconds + parameter.normSeconds + parameter.ownSeconds;
   }

@@ -63,7 +63,8 @@ LeastSeconds::LeastSeconds(const StageModel &model) : model(model) {
   for (const StageParameter &parameter : problem.parameters) {
     if (problem.train)
       optimizer += parameter.updateSeconds;
-    fixedBytes += parameter.bytes + parameter.gatheredBytes +
+    fixedBytes += parameter.bytes +
+                  parameter.copiesOn(0, int(problem.ops.size())) +
                   parameter.gradientBytes + parameter.stateBytes;
   }
 }

@@ -36,7 +36,8 @@ bool isOfEach(const Graph &graph, const Conversion &conversion) {
 }
 
 bool isStacked(const Graph &graph, const Conversion &conversion) {
-  return isOfEach(graph, conversion) && !graph.ops[conversion.op].isUpdate();
+  return isOfEach(graph, conversion) &&
+         conversion.kind != ConversionKind::ReduceScatter;
 }
 
 layout::AxisMap Assignment::axisMap() const {

@@ -154,11 +154,12 @@ private:
   // Whether the operand is a gradient that is summed over replicas in every
   // microbatch.
   bool scattersEach() const {
-    if (phase != Phase::Update || op < 0 || !engine.graph.ops[op].isUpdate())
+    if (phase != Phase::Update || op < 0)
       return false;
-    const auto &how = engine.stored[engine.graph.ops[op].operands[0]];
-    return how && how->scatterEach &&
-           tensor != engine.graph.ops[op].operands[0];
+    const GraphOp &user = engine.graph.ops[size_t(op)];
+    const int of = user.isUpdate() ? user.operands[0] : user.results[0];
+    const auto &how = engine.stored[size_t(of)];
+    return how && how->scatterEach && tensor != of;
   }
 
   // Submicrobatches are summed with the microbatches.

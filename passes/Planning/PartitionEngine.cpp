@@ -132,19 +132,24 @@ std::string PartitionEngine::axesStr(AxisMask mask) const {
   return text;
 }
 
-// Stored parameters, and their copies in another type.
+// Stored parameters, their copies in another type, sums of their gradients'
+// parts.
 void PartitionEngine::markStored(const Assignment &assignment) {
   stored.assign(graph.tensors.size(), std::nullopt);
   Seams seams;
   for (const auto &[tensor, how] : assignment.stored) {
     stored[tensor] = how;
     seams.stored.push_back(tensor);
+    if (how.scatterEach)
+      seams.scattered.push_back(tensor);
   }
-  if (!seams.stored.empty())
+  if (!seams.stored.empty()) {
+    const std::vector<int> sides = storedSides(graph, seams);
     for (size_t i = 0; i < graph.ops.size(); ++i)
-      if (int from = storedSideOf(graph, seams, int(i)); from >= 0)
+      if (sides[i] >= 0)
         for (int id : graph.ops[i].results)
-          stored[id] = assignment.stored.at(from);
+          stored[id] = assignment.stored.at(sides[i]);
+  }
   regathered.assign(classes.classes.size(), 0);
   for (int cls : assignment.regathered)
     regathered[size_t(cls)] = 1;

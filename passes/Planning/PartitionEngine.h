@@ -123,7 +123,8 @@ private:
   std::vector<std::vector<int>> axesOf; // per class: axis indices, major first
   std::vector<std::vector<int>> orders; // per root: see orderOf
   std::string unordered;                // why there is none; empty: there is
-  // Per tensor: of a stored parameter, or its copy in another type.
+  // Per tensor: of a stored parameter, its copy in another type, or the sum of
+  // the parts of its gradients.
   std::vector<std::optional<StoredParameter>> stored;
   std::vector<char> regathered; // by class, see Assignment
   std::vector<AxisMask> classMask;

@@ -133,8 +133,11 @@ Status SeamLayouts::findStored() {
   const std::vector<int> trained = trainedParameters(*graph);
   const bool all = strategy.zero.value_or(0) > 0;
   for (int id : trained)
-    if (all || strategy.stored.count(graph->tensors[size_t(id)].name))
+    if (all || strategy.stored.count(graph->tensors[size_t(id)].name)) {
       seams.stored.push_back(id);
+      if (howStored(id).scatterEach)
+        seams.scattered.push_back(id);
+    }
   for (const auto &[name, layout] : strategy.stored) {
     bool found = false;
     for (int id : trained)
@@ -146,6 +149,12 @@ Status SeamLayouts::findStored() {
           name)));
   }
   return status;
+}
+
+StoredParameter SeamLayouts::howStored(int id) const {
+  auto named = strategy.stored.find(graph->tensors[size_t(id)].name);
+  return named == strategy.stored.end() ? ofLevel(strategy.zero.value_or(0))
+                                        : named->second.how;
 }
 
 Status SeamLayouts::findSequence(const Classes &unified,
@@ -264,14 +273,12 @@ Result<Assignment> SeamLayouts::assign(const Assignment &unified) const {
     status = assignClasses(out);
   splitTokens(out);
   for (int id : seams.stored) {
+    out.stored[id] = howStored(id);
     auto named = strategy.stored.find(graph->tensors[size_t(id)].name);
-    if (named == strategy.stored.end()) {
-      out.stored[id] = ofLevel(*strategy.zero);
+    if (named == strategy.stored.end())
       storeOver(id, kDataAxis, out);
-      continue;
-    }
-    out.stored[id] = named->second.how;
-    status.merge(storeNamed(id, named->second, out));
+    else
+      status.merge(storeNamed(id, named->second, out));
   }
   MERAK_RETURN_IF_ERROR(status);
   return out;

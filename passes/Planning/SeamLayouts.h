@@ -42,6 +42,7 @@ private:
       : graph(&graph), strategy(strategy) {}
   Status findUses();
   Status findStored();
+  StoredParameter howStored(int id) const;
   Status findSequence(const Classes &unified, const std::vector<int> &batched,
                       const Assignment &base);
   void splitTokens(Assignment &out) const;

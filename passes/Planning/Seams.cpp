@@ -23,10 +23,10 @@ public:
   Regions(const Graph &graph, const Seams &seams)
       : graph(graph), cut(seams.uses.begin(), seams.uses.end()),
         sets(graph.ops.size()), producer(graph.tensors.size(), -1),
-        users(graph.tensors.size()), isSum(graph.ops.size(), 0) {
+        storedSide(storedSides(graph, seams)), users(graph.tensors.size()),
+        isSum(graph.ops.size(), 0) {
     cut.insert(seams.implied.begin(), seams.implied.end());
     for (size_t o = 0; o < graph.ops.size(); ++o) {
-      storedSide.push_back(storedSideOf(graph, seams, int(o)));
       for (int id : graph.ops[o].results)
         producer[size_t(id)] = int(o);
       for (int id : graph.ops[o].operands)
@@ -49,8 +49,11 @@ public:
       return true;
     const int id = graph.ops[size_t(op)].operands[size_t(operand)];
     const int maker = producer[size_t(id)];
+    if (storedSide[size_t(op)] >= 0 && inNone(op)) // a gradient comes from uses
+      return id != storedSide[size_t(op)] &&
+             (maker < 0 || !inNone(maker) || storedSide[size_t(maker)] < 0);
     if (graph.ops[size_t(op)].isUpdate())
-      return storedSide[size_t(op)] >= 0 && id != storedSide[size_t(op)];
+      return false;
     if (maker < 0) {
       if (!graph.tensors[size_t(id)].parameter)
         return !cut.empty(); // lies whole, each use takes its part
@@ -315,14 +318,33 @@ private:
 
 } // namespace
 
-int storedSideOf(const Graph &graph, const Seams &seams, int index) {
-  const GraphOp &op = graph.ops[size_t(index)];
-  if (op.operands.empty())
-    return -1;
-  const int id = op.operands[0];
-  const bool stored = std::find(seams.stored.begin(), seams.stored.end(), id) !=
-                      seams.stored.end();
-  return stored && (op.isUpdate() || changesTypeOf(op, id)) ? id : -1;
+bool isSumOfGradients(const GraphOp &op) {
+  return op.phase == Phase::Update && op.results.size() == 1 &&
+         op.epilogue == Epilogue::Bias && op.operands.size() == 2;
+}
+
+std::vector<int> storedSides(const Graph &graph, const Seams &seams) {
+  const std::set<int> stored(seams.stored.begin(), seams.stored.end()),
+      scattered(seams.scattered.begin(), seams.scattered.end());
+  std::vector<int> sides(graph.ops.size(), -1),
+      summed(graph.tensors.size(), -1); // by gradient: the parameter
+  for (size_t o = graph.ops.size(); o-- > 0;) {
+    const GraphOp &op = graph.ops[o];
+    if (op.operands.empty())
+      continue;
+    const int id = op.operands[0];
+    if (stored.count(id) && (op.isUpdate() || changesTypeOf(op, id)))
+      sides[o] = id;
+    if (op.isUpdate() && scattered.count(id) && op.operands.size() > 1)
+      summed[size_t(op.operands[1])] = id;
+    // The sum of the gradients of several uses.
+    if (!isSumOfGradients(op) || summed[size_t(op.results[0])] < 0)
+      continue;
+    sides[o] = summed[size_t(op.results[0])];
+    for (int operand : op.operands)
+      summed[size_t(operand)] = sides[o];
+  }
+  return sides;
 }
 
 Result<Classes> separate(const Graph &graph, const Classes &unified,

@@ -15,7 +15,9 @@
 //
 // A *stored* parameter has a layout of its own: its other side are the update,
 // the optimizer's state and a change of type in front of all other uses (what
-// is gathered is the narrow copy).
+// is gathered is the narrow copy). Gradients of several uses are added in front
+// of the update, as the uses have them: they are converted once. Where each
+// microbatch scatters them, they are converted apart, and parts are added.
 #pragma once
 
 #include "passes/Planning/FactorClasses.h"
@@ -33,14 +35,21 @@ struct Seams {
   // The same from a technique: those that separate nothing are no error.
   std::vector<TensorUse> implied;
   std::vector<int> stored; // parameters (tensor ids) that are trained
+  // Of these, those whose gradients each microbatch scatters.
+  std::vector<int> scattered;
   bool empty() const {
     return uses.empty() && implied.empty() && stored.empty();
   }
 };
 
-// Whether an op computes on a parameter as it is stored: its update, and the
-// change of its type. -1: neither, else the parameter.
-int storedSideOf(const Graph &graph, const Seams &seams, int op);
+// By op, the parameter that it computes on as that is stored: its update, the
+// change of its type and, where each microbatch scatters its gradients, the sum
+// of those of several uses. -1: none.
+std::vector<int> storedSides(const Graph &graph, const Seams &seams);
+
+// Whether an op adds gradients of two uses of a parameter, in front of its
+// update.
+bool isSumOfGradients(const GraphOp &op);
 
 // The classes with a seam at each of the places; without any `unified` as it
 // is. A class that lies on both sides of a seam becomes several; the first one,

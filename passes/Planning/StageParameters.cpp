@@ -38,42 +38,84 @@ int StageProblemBuilder::storedBehind(const Conversion &conversion) const {
   return maker < 0 ? conversion.tensor : graph.ops[size_t(maker)].operands[0];
 }
 
-void StageProblemBuilder::addGathered(int t, StageParameter &parameter) {
+void StageProblemBuilder::addGathered(int t,
+                                      const std::vector<char> &everywhere,
+                                      StageParameter &parameter) {
+  std::map<int, StageParameter::Copy> copies; // by what is gathered
   for (int c : gathers[t]) {
     const Conversion &conversion = outcome.conversions[size_t(c)];
     if (!conversion.isGatheredOnce())
       continue;
     const double whole = bytesAs(conversion.to, conversion.tensor);
-    parameter.gatheredBytes = std::max(parameter.gatheredBytes, whole);
+    StageParameter::Copy &copy = copies[conversion.tensor];
+    copy.bytes = std::max(copy.bytes, whole);
+    for (int user : gatherUsers[c])
+      if (options.train && everywhere[size_t(user)])
+        for (int made : graph.ops[size_t(user)].results)
+          addUsers(made, everywhere, copy.users);
+      else if (stageOp[size_t(user)] >= 0)
+        copy.users.push_back(stageOp[size_t(user)]);
     if (!isOverReplicas(conversion)) {
       parameter.ownSeconds += wholeCollective(conversion);
       continue;
     }
-    parameter.gatherMessage += whole;
+    copy.message += whole;
     if (conversion.tensor != t)
-      parameter.castSeconds += seconds(
+      copy.castSeconds += seconds(
           {.name = "elementwise",
            .bytes = bytes(t) + bytesAs(conversion.from, conversion.tensor)});
+  }
+  for (auto &[tensor, copy] : copies)
+    parameter.copies.push_back(std::move(copy));
+}
+
+std::vector<TensorUse> StageProblemBuilder::gradientUses(int update) const {
+  std::vector<TensorUse> uses{{update, 1}};
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const int maker = makerAt(uses[i]);
+    if (maker >= 0 && isSumOfGradients(graph.ops[size_t(maker)])) {
+      uses.push_back({maker, 0});
+      uses.push_back({maker, 1});
+    }
+  }
+  return uses;
+}
+
+void StageProblemBuilder::addSummands(int update,
+                                      StageParameter &parameter) const {
+  for (const TensorUse &use : gradientUses(update)) {
+    int maker = makerAt(use);
+    if (maker >= 0 && isSumOfGradients(graph.ops[size_t(maker)]))
+      continue;
+    // What changes its type belongs to the op that it comes from.
+    while (maker >= 0 && graph.ops[size_t(maker)].epilogue == Epilogue::Cast)
+      maker = makerAt({maker, 0});
+    const int of = maker < 0 ? -1 : graph.ops[size_t(maker)].gradientOf;
+    if (of >= 0 && stageOp[size_t(of)] >= 0)
+      parameter.summands.push_back(stageOp[size_t(of)]);
   }
 }
 
 void StageProblemBuilder::addScattered(int update, StageParameter &parameter) {
   const int gradient = graph.ops[size_t(update)].operands[1];
   layout::Layout layout = outcome.tensors[size_t(gradient)];
-  for (int c : outcome.ops[size_t(update)].operands[1].conversions) {
-    const Conversion &conversion = outcome.conversions[size_t(c)];
-    if (conversion.kind != ConversionKind::ReduceScatter)
-      continue;
-    parameter.scattered = true;
-    if (isOfEach(graph, conversion)) {
-      layout = conversion.to;
-    } else if (isOverReplicas(conversion)) {
-      parameter.scatterMessage = bytesAs(conversion.from, gradient);
-      parameter.partBytes = bytesAs(conversion.to, gradient);
-    } else {
-      parameter.ownSeconds += wholeCollective(conversion);
+  for (const TensorUse &use : gradientUses(update))
+    for (int c : outcome.ops[size_t(use.op)]
+                     .operands[size_t(use.operand)]
+                     .conversions) {
+      const Conversion &conversion = outcome.conversions[size_t(c)];
+      if (conversion.kind != ConversionKind::ReduceScatter)
+        continue;
+      parameter.scattered = true;
+      if (isOfEach(graph, conversion)) {
+        layout = conversion.to;
+      } else if (isOverReplicas(conversion)) {
+        parameter.scatterMessage = bytesAs(conversion.from, gradient);
+        parameter.partBytes = bytesAs(conversion.to, gradient);
+      } else {
+        parameter.ownSeconds += wholeCollective(conversion);
+      }
     }
-  }
   if (parameter.scattered)
     parameter.gradientBytes = bytesAs(layout, gradient);
 }
@@ -82,6 +124,12 @@ void StageProblemBuilder::findStored() {
   for (size_t c = 0; c < outcome.conversions.size(); ++c)
     if (int t = storedBehind(outcome.conversions[c]); t >= 0)
       gathers[t].push_back(int(c));
+  if (!gathers.empty())
+    for (size_t i = 0; i < graph.ops.size(); ++i)
+      for (const OperandUse &use : outcome.ops[i].operands)
+        for (int c : use.conversions)
+          if (outcome.conversions[size_t(c)].isGatheredOnce())
+            gatherUsers[c].push_back(int(i));
   for (size_t i = 0; i < graph.ops.size(); ++i)
     if (const GraphOp &op = graph.ops[i];
         op.isUpdate() && stored.count(op.operands[0]))
@@ -106,9 +154,14 @@ void StageProblemBuilder::makeParameters() {
   findStored();
   const std::vector<char> everywhere = everywhereOps(graph, outcome);
   std::map<int, int> rowsOf; // by table with a row-sparse gradient: its rows
-  for (const GraphOp &op : graph.ops)
+  std::map<int, int> updateOf;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp &op = graph.ops[i];
     if (op.isUpdate() && op.operands.size() > 2)
       rowsOf[op.operands[0]] = op.operands[1];
+    if (op.isUpdate() && op.operands.size() > 1)
+      updateOf[op.operands[0]] = int(i);
+  }
   std::vector<char> trained(graph.tensors.size(), 0), partial = trained;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     if (graph.ops[i].phase != Phase::Update)
@@ -136,7 +189,7 @@ void StageProblemBuilder::makeParameters() {
         std::unique(parameter.users.begin(), parameter.users.end()),
         parameter.users.end());
     parameter.bytes = bytes(int(t));
-    addGathered(int(t), parameter);
+    addGathered(int(t), everywhere, parameter);
     if (options.train && trained[t]) {
       const auto rows = rowsOf.find(int(t));
       const bool sparse = rows != rowsOf.end();
@@ -159,6 +212,9 @@ void StageProblemBuilder::makeParameters() {
         addScattered(update->second, parameter);
       else if (isSplit(outcome.tensors[t], kDataAxis))
         parameter.scattered = true; // no replica has another's part
+      if (auto update = updateOf.find(int(t));
+          update != updateOf.end() && !sparse)
+        addSummands(update->second, parameter);
       // Every replica has all rows: they are not summed.
       parameter.scattered |= sparse;
     }

@@ -133,8 +133,8 @@ double StageModel::parameterBytes(int begin, int end) const {
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin)
-        bytes +=
-            problem.parameters[p].bytes + problem.parameters[p].gatheredBytes;
+        bytes += problem.parameters[p].bytes +
+                 problem.parameters[p].copiesOn(begin, end);
   return bytes;
 }
 
@@ -393,9 +393,10 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin) {
         const StageParameter &parameter = problem.parameters[p];
-        out.parameterBytes += parameter.bytes + parameter.gatheredBytes;
+        out.parameterBytes += parameter.bytes + parameter.copiesOn(begin, end);
         out.times.U += parameter.ownSeconds;
-        out.gradientBytes += parameter.gradientBytes + parameter.partBytes;
+        out.gradientBytes +=
+            parameter.gradientsOn(begin, end) + parameter.partBytes;
         out.stateBytes += parameter.stateBytes;
         out.parameters += parameter.gradientBytes > 0;
         out.reduces |= parameter.gradientBytes > 0 && parameter.tensorPartial;
@@ -443,8 +444,9 @@ StageModel::topTensors(int begin, int end, Marks marks, int inFlight,
       if (previous < begin) {
         const StageParameter &parameter = problem.parameters[p];
         all.push_back({"parameter '" + parameter.name + "' with its state",
-                       parameter.bytes + parameter.gatheredBytes +
-                           parameter.gradientBytes + parameter.stateBytes});
+                       parameter.bytes + parameter.copiesOn(begin, end) +
+                           parameter.gradientsOn(begin, end) +
+                           parameter.stateBytes});
       }
   Need need = needOf(begin, end, marks, nullptr);
   for (int t : need.kept)

@@ -76,6 +76,18 @@ struct StageParameter {
   std::vector<int> users;                   // ops, ascending
   double bytes = 0;                         // on one device
   double gradientBytes = 0, stateBytes = 0; // 0: not trained
+  // Ops that each leave a gradient of that size until the update adds them, in
+  // any order: several of a parameter with several uses. None: the stage has
+  // one.
+  std::vector<int> summands;
+  // Bytes of gradients on a stage of ops [begin, end); one that has none gets
+  // the sum of those of others.
+  double gradientsOn(int begin, int end) const {
+    const auto own =
+        std::count_if(summands.begin(), summands.end(),
+                      [&](int op) { return op >= begin && op < end; });
+    return gradientBytes * double(std::max<int64_t>(1, own));
+  }
   double normSeconds = 0; // its part of the norm of all gradients
   // Its gradient copied to be sent to other stages, and their part added.
   double exchangeSeconds = 0;
@@ -83,13 +95,29 @@ struct StageParameter {
   // The ranks of a replica have summands of its gradient.
   bool tensorPartial = false;
   double updateSeconds = 0; // the optimizer
-  // Stored in parts: of its copy for a step, of its part of the gradient, and
-  // the seconds of collectives that no bucket has.
-  double gatheredBytes = 0, partBytes = 0, ownSeconds = 0;
-  // Messages over replicas once a step: the copy, the gradient; and the kernel
-  // that makes its part of the copy.
-  double gatherMessage = 0, scatterMessage = 0, castSeconds = 0;
-  bool scattered = false; // the gradient; it is not all-reduced
+  // Stored in parts: of its part of the gradient, and the seconds of
+  // collectives that no bucket has.
+  double partBytes = 0, ownSeconds = 0;
+  // Its copies for a step, one for each type of its uses: bytes, the message
+  // over replicas, the kernel that makes the own part of it, and the ops that
+  // read it; a stage without any of these does without.
+  struct Copy {
+    double bytes = 0, message = 0, castSeconds = 0;
+    std::vector<int> users;
+    bool isOn(int begin, int end) const {
+      return std::any_of(users.begin(), users.end(),
+                         [&](int op) { return op >= begin && op < end; });
+    }
+  };
+  std::vector<Copy> copies;
+  double copiesOn(int begin, int end) const {
+    double sum = 0;
+    for (const Copy &copy : copies)
+      sum += copy.isOn(begin, end) ? copy.bytes : 0;
+    return sum;
+  }
+  double scatterMessage = 0; // over replicas once a step, of the gradient
+  bool scattered = false;    // the gradient; it is not all-reduced
 };
 
 struct StageProblem {

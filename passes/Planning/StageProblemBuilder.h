@@ -127,10 +127,19 @@ private:
   // -1: none.
   int storedBehind(const Conversion &conversion) const;
   // The copy of a stored parameter for the step.
-  void addGathered(int t, StageParameter &parameter);
+  void addGathered(int t, const std::vector<char> &everywhere,
+                   StageParameter &parameter);
   // The gradient of a stored parameter: as it is accumulated, and its sum over
   // replicas if that comes after.
   void addScattered(int update, StageParameter &parameter);
+  // The uses of gradients by an update and by the sums in front of it, and by
+  // stage op where those that are added come from.
+  std::vector<TensorUse> gradientUses(int update) const;
+  int makerAt(const TensorUse &use) const {
+    return producer[size_t(
+        graph.ops[size_t(use.op)].operands[size_t(use.operand)])];
+  }
+  void addSummands(int update, StageParameter &parameter) const;
   void findStored();
   // Whether a value of the update is what the backward pass left, or a sum of
   // such: what is reduced beside the backward pass.
@@ -158,6 +167,7 @@ private:
   const std::map<int, StoredParameter> &stored; // by tensor
   // By stored parameter: conversions in front of its uses, its update.
   std::map<int, std::vector<int>> gathers;
+  std::map<int, std::vector<int>> gatherUsers; // ops, by conversion
   std::map<int, int> storedUpdates;
   std::vector<int> producer, stageOp, forwardOps;
   std::vector<std::vector<int>> users;

@@ -237,11 +237,12 @@ double StageModel::gatheredOnce(int begin, int end) const {
   double casts = 0;
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
-      if (const StageParameter &parameter = problem.parameters[p];
-          previous < begin && parameter.gatherMessage > 0) {
-        gathers.push_back({i - begin, parameter.gatherMessage});
-        casts += parameter.castSeconds;
-      }
+      if (previous < begin)
+        for (const StageParameter::Copy &copy : problem.parameters[p].copies)
+          if (copy.message > 0 && copy.isOn(begin, end)) {
+            gathers.push_back({i - begin, copy.message});
+            casts += copy.castSeconds;
+          }
   return gathers.empty()
              ? 0
              : casts + exposedGathers(secondsOf(problem, begin, end, false,

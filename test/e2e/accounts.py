@@ -6,6 +6,8 @@ bytes     of parameters, gathered copies, gradients and optimizer state, for eac
           level of ZeRO, number of replicas and precision: the formulas of the
           table, over the parameters that the replicas divide; what they do not
           divide lies whole and is named
+tied      the same of a table with two uses, whose gradients are apart until the
+          update
 arena     what merak-plan predicts and what merak-run allocates, within 1 %
 little    a model that no plan of replicas and stages fits within a limit trains
           there under ZeRO-3, with the losses of one rank
@@ -114,6 +116,18 @@ def stack(width=WIDTH, layers=4):
     return g
 
 
+def tied(rows=256, width=64):
+    """A table that is looked up, and whose rows are the columns of the last layer."""
+    g = exact_models.Graph("tied")
+    table = g.weight("table", [rows, width])
+    h = g.op("Gather", table, g.input("ids", [4], 0, rows - 1, exact_models.INT64),
+             axis=0)
+    h = g.op("Relu", g.op("MatMul", h, g.weight("w", [width, width])))
+    g.target_loss(g.op("MatMul", h, g.op("Transpose", table, perm=[1, 0])),
+                  [4, rows])
+    return g
+
+
 def compiled(tools, model, mesh, microbatch, *options, leaf="out.plan"):
     plan = tools.path(leaf)
     text = "".join(tools.run("merakc", model, "-v", "-o", plan,
@@ -165,6 +179,34 @@ def bytes_body(mesh, microbatch, level, precision, clip, tools):
         notes.append(account_note(account))
         check_gathered(account, level, used)
     return "; ".join(dict.fromkeys(notes))
+
+
+def tied_body(mesh, microbatch, level, precision, tools):
+    """A table with two uses has a gradient of each until the update: whole, or in
+    parts where each microbatch scatters them, which then is two messages. In bf16
+    the lookup reads f32, so that two copies of it are gathered."""
+    graph, rows, width = tied(), 256, 64
+    plan, _ = compiled(tools, seam_models.write(tools, graph)[0], mesh, microbatch, ADAM,
+                       CLIP, f"--zero={level}", f"--precision={precision}")
+    sizes = matrix.degrees(mesh)
+    d, table, rest = sizes["dp"], 4 * rows * width, 4 * width * width
+    m = matrix.GLOBAL_BATCH // d // matrix.samples(mesh, microbatch)
+    all_gradients = 2 * table + rest
+    narrow = precision == "bf16"
+    gathered = (1.5 * table + rest / 2) if narrow else table + rest
+    for account in accounts(tools, plan):
+        near("gradients", account.of("gradients"),
+             all_gradients // (d if level > 1 else 1))
+        near("gradients summed for the update",
+             account.of("gradients summed for the update"),
+             (table + rest) // d if level == 1 else 0)
+        near("parameters gathered for the step",
+             account.of("parameters gathered for the step"),
+             gathered if level in (1, 2) else 0)
+        near("gradients reduce-scattered",
+             account.total(kind="reduce_scatter", over="dp"),
+             {0: 0, 1: table + rest}.get(level, m * all_gradients))
+    return account_note(account)
 
 
 def check_stored(account, graph, d, level):
@@ -416,6 +458,12 @@ def main():
             f"bytes {mesh} {microbatch} zero={level} {precision} {clip}",
             functools.partial(bytes_body, mesh, microbatch, level, precision,
                               clip)))
+    cases += [Case(f"tied {mesh} {microbatch} zero={level} {precision}",
+                   functools.partial(tied_body, mesh, microbatch, level,
+                                     precision))
+              for mesh, microbatch in (("dp=2", "half"), ("dp=4", "half"),
+                                       ("dp=2", "whole"))
+              for level in (0, 1, 2, 3) for precision in ("fp32", "bf16")]
     for mesh, microbatch, level, precision in matrix.pairwise([
             (mesh, microbatch, level, precision)
             for mesh in ("dp=2", "dp=4", "dp=2,tp=2", "pp=2,dp=2")

@@ -129,6 +129,48 @@ TEST(Seams, ZeroTwoScattersEveryMicrobatch) {
   }
 }
 
+// Of a table with two uses each gradient is scattered where its use is, and the
+// parts are added with the update; once a step the sum is converted, which is
+// half as much to send.
+TEST(Seams, GradientsOfTwoUsesAreAddedAsParts) {
+  TrainGraph g = makeGpt({});
+  const int table = g.find("wte.weight");
+  ASSERT_GE(table, 0);
+  GraphOp *sum = nullptr;
+  for (GraphOp &op : g.graph.ops)
+    if (op.name == "grad_sum/wte.weight")
+      sum = &op;
+  ASSERT_TRUE(sum);
+  sum->phase = Phase::Update;
+  sum->epilogue = Epilogue::Bias;
+  sum->sumOfUses = false;
+  sum->gradientOf = -1;
+  const int both = sum->results[0];
+  const Classes unified = unify(g.graph);
+  for (int64_t level : {1, 2, 3}) {
+    Strategy zero;
+    zero.zero = level;
+    const Outcome outcome =
+        applied(g, *SeamLayouts::make(g.graph, unified, zero),
+                meshOf(g, unified, 2, 2, 1));
+    const std::string parts = outcome.tensors[size_t(table)].str();
+    EXPECT_EQ(outcome.tensors[size_t(both)].str() == parts, level > 1) << level;
+    std::map<int, int> scattered; // times, by tensor
+    for (const Conversion &c : outcome.conversions)
+      if (c.kind == ConversionKind::ReduceScatter &&
+          (c.tensor == both || c.tensor == sum->operands[0] ||
+           c.tensor == sum->operands[1])) {
+        EXPECT_EQ(c.to.dims, outcome.tensors[size_t(table)].dims);
+        scattered[c.tensor] += int(c.times);
+      }
+    const std::map<int, int> expected =
+        level == 1
+            ? std::map<int, int>{{both, 1}}
+            : std::map<int, int>{{sum->operands[0], 2}, {sum->operands[1], 2}};
+    EXPECT_EQ(scattered, expected) << level;
+  }
+}
+
 TEST(Seams, ZeroThreeGathersForEachPass) {
   const auto &[g, unified, outcome] = Zero(3, 2, 2, 2);
   int forward = 0, backward = 0;
