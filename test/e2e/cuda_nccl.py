@@ -34,6 +34,7 @@ import precision
 import processes
 import seam_strategies
 import seams
+import sparse
 from harness import Case, Failed
 
 TOOL = "merak-run-emulated"
@@ -56,6 +57,9 @@ EQUAL = [  # model, mesh, microbatch, schedule, options
     ("vit-tiny", "tp=2", "half", "gpipe", ["--tp-overlap=3"]),
     ("resnet-plain-tiny", "pp=2", "half", "early", []),
     ("mlp-ce", "dp=2", "half", "1f1b", ["--precision=bf16"]),
+    ("gpt2-tiny-untied", "dp=2", "half", "1f1b", ["--sparse=lazy"]),
+    ("gpt2-tiny-untied", "pp=2,dp=2", "one", "zb",
+     ["--sparse=lazy", "--zero=1", "--grad-clip=0.5"]),
 ]
 
 OTHERS = [
@@ -63,6 +67,7 @@ OTHERS = [
     ("form", "pp=2,dp=2", "bf16", ["--zero=2"]),
     ("exact", "columns"), ("exact", "experts"), ("exact", "tokens and heads"),
     ("exact", "half stored"),
+    ("table", "columns of 2"), ("table", "columns of 4"),
     ("plain", "pp=2,tp=2"), ("separate", "dp=2"),
     ("late", "dp=2"), ("late", "pp=2,dp=2"),
     ("lost", "1:2:fail", "dp=2,tp=2", "rank 1 on host HOST · step 2", (1,), "off"),
@@ -235,6 +240,23 @@ def exact(row, tools):
     data = f"--data={data}"
     found = trained(tools, count(mesh), plan, data, "off", steps)
     compare(found, together(tools, plan, data, "merak-run", steps))
+    return f"identical, communicators {opened(tools, plan, matrix.degrees(mesh))}"
+
+
+def table(row, tools):
+    """A row-sparse table in columns over replicas: ids are gathered, rows and slices
+    go by all-to-all; what the CPU's ranks compute in one process."""
+    path = tools.path("row.json")
+    seam_strategies.write(path, row, 1, sparse.COLUMN_ROWS)
+    mesh = seam_strategies.mesh_of(row, 1, sparse.COLUMN_ROWS)
+    model, data = sparse.write(tools, sparse.lookup())
+    plan = tools.path("out.plan")
+    tools.extra["MERAK_EMULATED_PROCESSORS"] = PROCESSORS
+    tools.run("merakc", model, "-o", plan, "-q", *sparse.SGD, "--sparse=exact",
+              *matrix.compile_options(mesh, "half", "1f1b"), f"--strategy={path}")
+    data = f"--data={data}"
+    found = trained(tools, count(mesh), plan, data, "off", 2)
+    compare(found, together(tools, plan, data, "merak-run", 2))
     return f"identical, communicators {opened(tools, plan, matrix.degrees(mesh))}"
 
 
