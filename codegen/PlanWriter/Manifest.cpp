@@ -1,6 +1,7 @@
 #include "codegen/PlanWriter/Manifest.h"
 
 #include "codegen/PlanWriter/ProgramWriter.h"
+#include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/FirstStates.h"
 #include "dialects/Train/ModelFiles.h"
@@ -124,7 +125,10 @@ private:
     const int64_t microbatches = mesh_.getSize(kMicrobatchAxis) / parts;
     if (parts > 1)
       file_.set_submicrobatches(parts);
-    const int64_t all = microbatches * mesh_.getSize(kDataAxis);
+    // Of the first stage, where they differ.
+    const dist::MeshAttr first =
+        programs_.empty() ? mesh_ : dist::meshOf(programs_.front());
+    const int64_t all = microbatches * first.getSize(kDataAxis);
     file_.set_microbatches(microbatches);
     file_.set_global_batch(config.getGlobalBatch() > 0 ? config.getGlobalBatch()
                                                        : all);
@@ -148,12 +152,62 @@ private:
     modelFile_ = path.filename().string();
   }
 
+  static bool isOfRanks(StringRef axis) {
+    return axis != kMicrobatchAxis && axis != kSubmicrobatchAxis &&
+           axis != kRanksAxis;
+  }
+
+  // Each stage on a mesh of its own: its ranks row major over the mesh.
+  void writeMeshes() {
+    planpb::RankList all;
+    for (auto [index, program] : llvm::enumerate(programs_)) {
+      const dist::MeshAttr mesh = dist::meshOf(program);
+      planpb::Mesh *out = file_.add_meshes();
+      for (auto [axis, size] : llvm::zip(mesh.getAxes(), mesh.getSizes()))
+        if (isOfRanks(axis.getValue())) {
+          planpb::Axis *proto = out->add_axes();
+          proto->set_name(axis.str());
+          proto->set_size(size);
+        }
+      auto devices =
+          program->getAttrOfType<DenseI64ArrayAttr>(dist::kDevicesAttr);
+      int64_t place = 0;
+      for (int64_t device : devices.asArrayRef()) {
+        while (file_.ranks_size() <= device)
+          file_.add_ranks();
+        planpb::Rank *rank = file_.mutable_ranks(int(device));
+        rank->set_program(index);
+        rank->set_mesh(index);
+        int64_t inner = devices.size(), rest = place++;
+        for (const planpb::Axis &axis : out->axes()) {
+          planpb::Axis *coordinate = rank->add_coords();
+          coordinate->set_name(axis.name());
+          if (axis.name() == kPipelineAxis) {
+            coordinate->set_size(static_cast<int64_t>(program.getIndex()));
+            continue;
+          }
+          inner /= axis.size();
+          coordinate->set_size(rest / inner);
+          rest %= inner;
+        }
+      }
+    }
+    for (int rank = 0; rank < file_.ranks_size(); ++rank)
+      all.add_ranks(static_cast<uint32_t>(rank));
+    planpb::NamedGroup *group = file_.add_groups();
+    group->set_name(kRanksAxis);
+    *group->add_lists() = all;
+  }
+
   // Row major over the mesh: the last axis is innermost.
   LogicalResult writeRanks() {
+    if (!programs_.empty() && programs_.front()->hasAttr(dist::kDevicesAttr)) {
+      writeMeshes();
+      return success();
+    }
     int64_t ranks = 1;
     for (auto [axis, size] : llvm::zip(mesh_.getAxes(), mesh_.getSizes())) {
-      if (axis.getValue() == kMicrobatchAxis ||
-          axis.getValue() == kSubmicrobatchAxis)
+      if (!isOfRanks(axis.getValue()))
         continue;
       planpb::Axis *out = file_.add_mesh();
       out->set_name(axis.str());

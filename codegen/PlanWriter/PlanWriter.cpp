@@ -79,15 +79,56 @@ FailureOr<codegen::KernelTarget> targetOf(ModuleOp module,
   return *target;
 }
 
-void addPrograms(ModuleOp module,
-                 const llvm::StringMap<codegen::CompiledKernel> &kernels,
-                 LoadedPlan &plan) {
-  for (auto program : module.getOps<plan::ProgramOp>()) {
-    plan.programs.push_back(writeProgram(program, kernels));
-    plan.file.add_programs("program-" +
-                           std::to_string(plan.programs.size() - 1) + ".pb");
-    plan.programs.back().set_index(plan.programs.size() - 1);
+void addProgram(planpb::Program program, LoadedPlan &plan) {
+  plan.programs.push_back(std::move(program));
+  plan.file.add_programs("program-" + std::to_string(plan.programs.size() - 1) +
+                         ".pb");
+  plan.programs.back().set_index(plan.programs.size() - 1);
+}
+
+// Where values go between unlike meshes, ranks of a stage send and receive
+// boxes of their own: those with the same ones share a program. The manifest
+// has named the stages so far.
+void addProgramsOfRanks(ArrayRef<plan::ProgramOp> stages,
+                        const llvm::StringMap<codegen::CompiledKernel> &kernels,
+                        const Boundaries &boundaries, LoadedPlan &plan) {
+  std::map<std::pair<uint32_t, std::string>, uint32_t> known;
+  google::protobuf::RepeatedPtrField<planpb::MemoryRow> memory;
+  memory.Swap(plan.file.mutable_memory());
+  for (int rank = 0; rank < plan.file.ranks_size(); ++rank) {
+    const uint32_t stage = plan.file.ranks(rank).program();
+    planpb::Program program =
+        writeProgram(stages[stage], kernels, boundaries, rank);
+    program.set_index(0);
+    auto [it, fresh] = known.try_emplace(
+        std::pair(stage, program.SerializeAsString()), plan.programs.size());
+    if (fresh) {
+      addProgram(std::move(program), plan);
+      planpb::MemoryRow *row = plan.file.add_memory();
+      *row = memory[int(stage)];
+      row->set_program(it->second);
+    }
+    plan.file.mutable_ranks(rank)->set_program(it->second);
   }
+}
+
+LogicalResult
+addPrograms(ModuleOp module,
+            const llvm::StringMap<codegen::CompiledKernel> &kernels,
+            LoadedPlan &plan) {
+  FailureOr<Boundaries> boundaries = Boundaries::of(module);
+  if (failed(boundaries))
+    return failure();
+  for (const planpb::Channel &channel : boundaries->channels())
+    *plan.file.add_channels() = channel;
+  SmallVector<plan::ProgramOp> stages(module.getOps<plan::ProgramOp>());
+  if (plan.file.meshes_size() > 0) {
+    addProgramsOfRanks(stages, kernels, *boundaries, plan);
+    return success();
+  }
+  for (plan::ProgramOp program : stages)
+    addProgram(writeProgram(program, kernels, *boundaries, 0), plan);
+  return success();
 }
 
 } // namespace
@@ -106,7 +147,8 @@ FailureOr<LoadedPlan> describePlan(ModuleOp module,
       codegen::describeKernels(module, *target);
   if (failed(kernels))
     return failure();
-  addPrograms(module, *kernels, plan);
+  if (failed(addPrograms(module, *kernels, plan)))
+    return failure();
   // Files that nobody has written yet.
   const auto name = [&](const char *file, size_t bytes) {
     planpb::FileCheck *check = plan.file.add_files();
@@ -125,7 +167,6 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
                                const PlanWriterOptions &options, bool *isBug) {
   BuiltPlan built;
   planpb::PlanFile &file = built.plan.file;
-  file.set_version(kPlanVersion);
   file.set_producer(options.producer);
   file.set_predicted_step_seconds(options.predictedStepSeconds);
   *file.mutable_decisions() = report::toProto(options.decisions);
@@ -143,7 +184,9 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
       *isBug = true;
     return failure();
   }
-  addPrograms(module, kernels->kernels, built.plan);
+  if (failed(addPrograms(module, kernels->kernels, built.plan)))
+    return failure();
+  file.set_version(versionOf(file));
   auto addFile = [&](const char *name, std::string contents) {
     planpb::FileCheck *check = file.add_files();
     check->set_name(name);

@@ -1,5 +1,6 @@
 #include "codegen/PlanWriter/ProgramWriter.h"
 
+#include "dialects/Support/RanksAxis.h"
 #include "passes/Lowering/StageLowering.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
@@ -64,9 +65,10 @@ Instruction::Reduction numberOf(plan::Reduction reduction) {
 class ProgramWriter {
 public:
   ProgramWriter(plan::ProgramOp program,
-                const llvm::StringMap<codegen::CompiledKernel> &kernels)
-      : program_(program), kernels_(kernels),
-        functions_(program->getParentOfType<ModuleOp>()) {}
+                const llvm::StringMap<codegen::CompiledKernel> &kernels,
+                const Boundaries &boundaries, int64_t rank)
+      : program_(program), kernels_(kernels), boundaries_(boundaries),
+        rank_(rank), functions_(program->getParentOfType<ModuleOp>()) {}
 
   planpb::Program run() {
     proto_.set_version(kPlanVersion);
@@ -80,7 +82,10 @@ public:
     for (Attribute group : program_.getGroups()) {
       planpb::Group *out = proto_.add_groups();
       for (Attribute axis : cast<ArrayAttr>(group))
-        out->add_axes(cast<StringAttr>(axis).str());
+        if (cast<StringAttr>(axis).getValue() == kRanksAxis)
+          out->set_named(kRanksAxis);
+        else
+          out->add_axes(cast<StringAttr>(axis).str());
     }
     for (auto buffer : program_.getOps<plan::BufferOp>())
       writeBuffer(buffer);
@@ -252,7 +257,36 @@ private:
     out->set_name(procedure.getSymName().str());
     out->set_action(toProto(procedure.getAction()));
     for (auto op : procedure.getOps<plan::InstructionOpInterface>())
-      writeInstruction(op, out->add_instructions());
+      if (op->hasAttr(lowering::kTransferLayoutsAttr))
+        writeParts(op, out);
+      else
+        writeInstruction(op, out->add_instructions());
+  }
+
+  // One message for each box of the value that the rank shares with another.
+  void writeParts(plan::InstructionOpInterface op, planpb::Procedure *out) {
+    const bool sends = isa<plan::SendOp>(*op);
+    const StringRef channel = sends ? cast<plan::SendOp>(*op).getChannel()
+                                    : cast<plan::RecvOp>(*op).getChannel();
+    for (const Boundaries::Part &part :
+         boundaries_.partsOf(channel, sends, rank_)) {
+      planpb::Instruction *message = out->add_instructions();
+      writeInstruction(op, message);
+      message->clear_peer();
+      message->set_channel(part.channel);
+      message->set_channel_index(part.channelIndex);
+      planpb::Operand *view =
+          sends ? message->mutable_inputs(0) : message->mutable_outputs(0);
+      int64_t offset = view->offset();
+      double bytes = double(elementBytes_[view->buffer()]);
+      for (size_t d = 0; d < part.extent.size(); ++d) {
+        offset += part.origin[d] * view->strides(int(d));
+        view->set_shape(int(d), part.extent[d]);
+        bytes *= double(part.extent[d]);
+      }
+      view->set_offset(offset);
+      message->set_bytes(bytes);
+    }
   }
 
   void writeInstruction(plan::InstructionOpInterface op,
@@ -353,6 +387,8 @@ private:
 
   plan::ProgramOp program_;
   const llvm::StringMap<codegen::CompiledKernel> &kernels_;
+  const Boundaries &boundaries_;
+  int64_t rank_;
   SymbolTable functions_;
   llvm::StringMap<Dependences> dependences_; // by kernel
   planpb::Program proto_;
@@ -364,8 +400,9 @@ private:
 
 planpb::Program
 writeProgram(plan::ProgramOp program,
-             const llvm::StringMap<codegen::CompiledKernel> &kernels) {
-  return ProgramWriter(program, kernels).run();
+             const llvm::StringMap<codegen::CompiledKernel> &kernels,
+             const Boundaries &boundaries, int64_t rank) {
+  return ProgramWriter(program, kernels, boundaries, rank).run();
 }
 
 } // namespace merak

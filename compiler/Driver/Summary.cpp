@@ -29,13 +29,15 @@ std::string counted(int64_t count, const char *thing) {
 }
 
 // "pp=2 dp=1 tp=2, 4 microbatches of 4 samples, 1f1b, recompute auto"
-std::string layoutStr(const report::CandidatePlan &plan) {
+// With other words for where, and the samples that a microbatch has there.
+std::string layoutStr(const report::CandidatePlan &plan,
+                      const std::string &where, int64_t samples) {
   std::string text =
-      fmt::format("pp={} dp={} tp={}, {} of {}", plan.pp, plan.dp, plan.tp,
+      fmt::format("{}, {} of {}", where,
                   plan.microbatches == 1
                       ? "1 microbatch"
                       : fmt::format("{} microbatches", plan.microbatches),
-                  counted(plan.microbatch, "sample"));
+                  counted(samples, "sample"));
   if (!plan.schedule.empty())
     text += ", " + plan.schedule;
   if (plan.recompute != "none" && !plan.recompute.empty())
@@ -43,6 +45,11 @@ std::string layoutStr(const report::CandidatePlan &plan) {
   if (plan.tpOverlap > 0)
     text += fmt::format(", tp-overlap {}", plan.tpOverlap);
   return text;
+}
+std::string layoutStr(const report::CandidatePlan &plan) {
+  return layoutStr(plan,
+                   fmt::format("pp={} dp={} tp={}", plan.pp, plan.dp, plan.tp),
+                   plan.microbatch);
 }
 
 class Summary {
@@ -128,17 +135,33 @@ private:
     return considered > 1 ? ", the fastest found" : "";
   }
 
+  // Stages on meshes of their own.
+  std::string stagesStr(const report::CandidatePlan &plan) const {
+    const planning::PipelineStages &pipeline =
+        notes.decision->strategy.pipelines.front();
+    std::string stages;
+    for (const planning::PipelineStages::Stage &stage : pipeline.stages)
+      stages += (stages.empty() ? "" : "; ") + stage.str();
+    return layoutStr(plan, "stages on devices " + stages,
+                     plan.microbatch * plan.dp);
+  }
+
   void addDecision() {
     const report::CandidatePlan *plan = chosen();
     if (!plan)
       return;
     const Decision &decision = *notes.decision;
     const size_t considered = decision.considered.candidates.size();
-    lines.push_back("plan        " + layoutStr(*plan) + chosenBy(considered));
+    const bool ofMeshes = !decision.strategy.pipelines.empty();
+    lines.push_back("plan        " +
+                    (ofMeshes ? stagesStr(*plan)
+                              : layoutStr(*plan) + chosenBy(considered)));
     const double seconds = notes.simulated.value_or(plan->seconds);
     const double samples =
         double(plan->microbatch) * plan->microbatches * plan->dp;
-    const double ranks = double(plan->pp) * plan->dp * plan->tp;
+    const double ranks =
+        ofMeshes ? double(decision.strategy.pipelines.front().devices())
+                 : double(plan->pp) * plan->dp * plan->tp;
     const bool low = train::ConfigAttr::of(module).getLowPrecision();
     const double peak = device().flops(low ? "bf16" : "f32") * ranks;
     std::string step = fmt::format("step        {} predicted, {:.1f} samples/s",
@@ -149,6 +172,8 @@ private:
       step += fmt::format(", {:.1f} % of the peak",
                           100 * modelFlops() / seconds / peak);
     lines.push_back(step);
+    if (ofMeshes) // the search priced one mesh for all stages
+      return;
     if (std::abs(plan->seconds - seconds) > planning::kAgrees * seconds)
       lines.push_back(fmt::format("            the search expected {}",
                                   secondsStr(plan->seconds)));
@@ -182,6 +207,8 @@ private:
   }
 
   void addRunnersUp() {
+    if (!notes.decision->strategy.pipelines.empty())
+      return;
     size_t left = kRunnersUp;
     for (const report::CandidatePlan &plan :
          notes.decision->considered.candidates) {

@@ -57,6 +57,7 @@ private:
   FailureOr<planning::Schedule> readSchedule(const std::string &path);
   LogicalResult pin(planning::Strategy &pinned);
   bool hasRowSparseGradients();
+  LogicalResult fitPipelines(PlannerOptions &planner);
   void note(const Decision &decision, const PlannerOptions &planner,
             const Optimizer &optimizer);
 
@@ -64,11 +65,20 @@ private:
   PhaseNotes *notes;
   Replanning again;
   std::optional<planning::Strategy> noted; // decisions that the model brings
+  costmodel::Cluster machine;              // what the plan is for
 };
 
 } // namespace
 
-// The machine to compile for.
+// The first devices of a larger cluster.
+static void takeFirst(costmodel::Cluster &cluster, int64_t wanted) {
+  cluster.count = wanted;
+  cluster.perNode = std::min(cluster.perNode, wanted);
+  for (auto *entries : {&cluster.kindOf, &cluster.nodeOf})
+    entries->resize(std::min<size_t>(entries->size(), wanted));
+  cluster.rateOf.resize(std::min<size_t>(cluster.rateOf.size(), wanted));
+}
+
 // What the cluster's file says of a device's speed is that of a healthy one.
 LogicalResult PlanStages::slowDown(costmodel::Cluster &cluster) {
   LogicalResult result = success();
@@ -84,6 +94,7 @@ LogicalResult PlanStages::slowDown(costmodel::Cluster &cluster) {
   return result;
 }
 
+// The machine to compile for.
 FailureOr<costmodel::Cluster> PlanStages::cluster() {
   int64_t meshSize = 1;
   std::map<std::string, int64_t> mesh;
@@ -102,11 +113,7 @@ FailureOr<costmodel::Cluster> PlanStages::cluster() {
     return fail(fmt::format("--devices: {} has {} devices, not {}",
                             options.cluster, cluster->count, wanted));
   if (cluster.ok()) {
-    cluster->count = wanted;
-    cluster->perNode = std::min(cluster->perNode, wanted);
-    for (auto *entries : {&cluster->kindOf, &cluster->nodeOf})
-      entries->resize(std::min<size_t>(entries->size(), wanted));
-    cluster->rateOf.resize(std::min<size_t>(cluster->rateOf.size(), wanted));
+    takeFirst(*cluster, wanted);
     return *cluster;
   }
   return fail(cluster.status());
@@ -178,7 +185,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
   if (!options.context.empty())
     pinned.context = options.context == "auto" ? any : options.context == "on";
   if (options.mixed == "auto" ||
-      (options.mixed.empty() && hasRowSparseGradients()))
+      (options.mixed.empty() && pinned.pipelines.empty() &&
+       hasRowSparseGradients()))
     pinned.mixed = any;
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
@@ -195,6 +203,79 @@ bool PlanStages::hasRowSparseGradients() {
   return found;
 }
 
+// Stages on meshes of their own. What the search prices has one mesh: degrees
+// that those of every stage divide, on as many devices of the same machine.
+LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
+  planning::Strategy &pinned = planner.pinned;
+  machine = planner.cluster;
+  if (pinned.pipelines.empty())
+    return success();
+  const planning::PipelineStages &pipeline = pinned.pipelines.front();
+  const int64_t ranks = pipeline.devices();
+  Status status;
+  auto refuse = [&](bool wrong, const std::string &message) {
+    if (wrong)
+      status.merge(Status::error(message));
+  };
+  refuse(options.devices && !again.devices && *options.devices != ranks,
+         fmt::format("--devices is {}, the stages of the strategy have {}",
+                     options.devices.value_or(0), ranks));
+  refuse(!options.cluster.empty() && machine.count < ranks,
+         fmt::format("{} has {} devices, the stages of the strategy {}",
+                     options.cluster, machine.count, ranks));
+  refuse(!options.mesh.empty(),
+         "--mesh cannot stand beside the stages of the strategy, which have "
+         "meshes of their own");
+  refuse(
+      options.microbatch.has_value(),
+      "--microbatch cannot stand beside the stages of the strategy: replicas "
+      "of different stages have different samples; give 'microbatches'");
+  const int64_t dp = pinned.mesh[kDataAxis];
+  const int64_t microbatches = pipeline.microbatches.value_or(1);
+  const bool fits = planner.globalBatch % (microbatches * dp) == 0;
+  refuse(!fits,
+         fmt::format("the global batch of {} is no multiple of {} "
+                     "microbatch{} x {}, the least common multiple of the "
+                     "stages' dp",
+                     planner.globalBatch, microbatches,
+                     microbatches == 1 ? "" : "es", dp));
+  if (fits && pipeline.microbatches)
+    pinned.microbatch = planner.globalBatch / (microbatches * dp);
+  const bool uniform = pipeline.isUniform();
+  auto alone = [&](bool asked, const char *what) {
+    refuse(asked && !uniform,
+           fmt::format("stages on meshes of their own are not made with {} yet",
+                       what));
+  };
+  alone(pinned.zero && *pinned.zero != 0, "parameters stored in parts (zero)");
+  alone(!pinned.stored.empty(), "stored parameters");
+  alone(!pinned.seams.empty(), "seams");
+  alone(pinned.sequence && *pinned.sequence != 0, "sequence parallelism");
+  alone(pinned.context && *pinned.context != 0, "context parallelism");
+  alone(pinned.mixed && *pinned.mixed != 0, "mixed layouts");
+  alone(pinned.tpOverlap && *pinned.tpOverlap != "0" &&
+            *pinned.tpOverlap != "auto",
+        "tensor-parallel overlap");
+  if (!status.ok())
+    return fail(status);
+  if (options.cluster.empty())
+    machine = costmodel::defaultCluster(ranks);
+  else
+    takeFirst(machine, ranks);
+  planner.cluster = machine;
+  if (uniform) {
+    pinned.pipelines.clear();
+    return success();
+  }
+  pinned.tpOverlap = "0";
+  planner.cluster.kindOf.clear();
+  planner.cluster.nodeOf.clear();
+  planner.cluster.rateOf.clear();
+  planner.cluster.count =
+      pinned.mesh[kPipelineAxis] * dp * pinned.mesh[kTensorAxis];
+  return success();
+}
+
 LogicalResult PlanStages::run() {
   ModuleOp module = getOperation();
   if (auto text = module->getAttrOfType<StringAttr>(kStrategyAttr)) {
@@ -206,18 +287,20 @@ LogicalResult PlanStages::run() {
   }
   PlannerOptions planner;
   planner.train = options.train;
-  FailureOr<costmodel::Cluster> machine = cluster();
-  if (succeeded(machine) && failed(slowDown(*machine)))
+  FailureOr<costmodel::Cluster> found = cluster();
+  if (succeeded(found) && failed(slowDown(*found)))
     return failure();
-  if (failed(machine))
+  if (failed(found))
     return failure();
-  planner.cluster = *machine;
+  planner.cluster = *found;
   if (failed(pin(planner.pinned)))
     return failure();
   const auto config = train::ConfigAttr::of(module);
   planner.globalBatch = config.getGlobalBatch() > 0
                             ? config.getGlobalBatch()
                             : options.globalBatch.value_or(1);
+  if (failed(fitPipelines(planner)))
+    return failure();
   const Optimizer optimizer = config.getOptimizer() && !options.optimizerGiven
                                   ? config.getOptimizer().getValue()
                                   : options.optimizer;
@@ -283,8 +366,7 @@ void PlanStages::note(const Decision &decision, const PlannerOptions &planner,
           low));
   module->setAttr(dist::kClusterAttr,
                   dist::ClusterAttr::get(context, device.backend,
-                                         device.memoryBytes,
-                                         planner.cluster.toJson()));
+                                         device.memoryBytes, machine.toJson()));
   module->setAttr(pipe::kDecisionAttr,
                   pipe::DecisionAttr::get(
                       context, *decision.strategy.schedule,

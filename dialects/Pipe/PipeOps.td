@@ -220,10 +220,14 @@ def Pipe_TransferOp : Pipe_Op<"transfer", [Symbol, SymbolUser]> {
   let description = [{
     Sent after action `kind` of chunk `chunk` of the source stage has stored it,
     received before the target stage's action that loads it first. Source and
-    target ranks have equal coordinates except "pp".
+    target ranks have equal coordinates except "pp". Stages on meshes of their own
+    (`dist.devices`) exchange the boxes that two ranks share by the layouts of both
+    values (docs/Parts.md).
 
     *Constraints:* chunk is not negative; source and target are values of
-    different stages and have one type; the source's stage has the action. At the
+    different stages and have one type, or, between stages on meshes of their own,
+    one element type and global shape, and the source is complete over its devices;
+    the source's stage has the action. At the
     end of the stage phase (`verify-stages`) no value is received twice.
 
     *Lifespan:* made by `cut-stages`; `convert-to-plan` makes a `plan.send` and a

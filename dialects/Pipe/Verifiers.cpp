@@ -1,5 +1,6 @@
 // Verifiers of stages, actions and what they name. What holds only once a stage
 // is complete, such as that each activation is stored, is for verify-stages.
+#include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/PipeDialect.h"
 
 #include <set>
@@ -171,15 +172,42 @@ static bool hasAction(StageOp stage, ActionId id) {
   });
 }
 
+// Between stages on meshes of their own local types differ, and the layouts say
+// how. The summands of a sum are the devices of one mesh.
+static LogicalResult verifyBetweenMeshes(TransferOp op, ValueOp source,
+                                         ValueOp target) {
+  auto elementOf = [](ValueOp value) {
+    return cast<RankedTensorType>(value.getType()).getElementType();
+  };
+  auto layoutOf = [](ValueOp value) {
+    return value.getLayout() ? value.getLayout()->getLayout()
+                             : layout::Layout();
+  };
+  if (elementOf(source) != elementOf(target) ||
+      layoutOf(source).globalShape() != layoutOf(target).globalShape())
+    return op.emitOpError(
+               "expected values of one element type and shape, found ")
+           << source.getType() << " and " << target.getType();
+  for (const std::string &axis : layoutOf(source).partial)
+    if (axis != kMicrobatchAxis &&
+        dist::meshOf(source->getParentOp()).getSize(axis) > 1)
+      return op.emitOpError("sends a summand over '")
+             << axis << "' to another mesh";
+  return success();
+}
+
 LogicalResult TransferOp::verifySymbolUses(SymbolTableCollection &symbols) {
   FailureOr<ValueOp> source = findEnd(*this, getSource(), symbols);
   FailureOr<ValueOp> target = findEnd(*this, getTarget(), symbols);
   if (failed(source) || failed(target))
     return failure();
-  if (source->getType() != target->getType())
+  auto from = cast<StageOp>((*source)->getParentOp());
+  if (from->hasAttr(dist::kDevicesAttr)) {
+    if (failed(verifyBetweenMeshes(*this, *source, *target)))
+      return failure();
+  } else if (source->getType() != target->getType())
     return emitOpError("expected values of one type, found ")
            << source->getType() << " and " << target->getType();
-  auto from = cast<StageOp>((*source)->getParentOp());
   if (from == (*target)->getParentOp())
     return emitOpError("expected values of two stages, found ")
            << getSource() << " and " << getTarget();

@@ -1,4 +1,5 @@
 #include "dialects/Dist/Regather.h"
+#include "dialects/Support/RanksAxis.h"
 #include "passes/Lowering/Buckets.h"
 #include "passes/Lowering/Passes.h"
 
@@ -93,7 +94,7 @@ struct AssignStreamsPass : impl::AssignStreamsBase<AssignStreamsPass> {
       program.walk([&](plan::CollectiveOp op) {
         auto axes = cast<ArrayAttr>(program.getGroups()[op.getGroup()]);
         bool overStages = llvm::any_of(axes, [](Attribute axis) {
-          return cast<StringAttr>(axis).getValue() == "pp";
+          return isAcrossStages(cast<StringAttr>(axis).getValue());
         });
         if (!overStages && isAwaitedAtOnce(op)) {
           op.setStream(plan::kComputeStream);

@@ -1,5 +1,7 @@
 #include "passes/Lowering/Buckets.h"
 
+#include "dialects/Support/RanksAxis.h"
+
 using namespace mlir;
 
 namespace merak::lowering {
@@ -17,8 +19,9 @@ int64_t messageBytes(plan::CollectiveOp op, const Buffers &buffers) {
 
 bool isOverStages(plan::ProgramOp program, plan::CollectiveOp op) {
   return llvm::any_of(
-      cast<ArrayAttr>(program.getGroups()[op.getGroup()]),
-      [](Attribute axis) { return cast<StringAttr>(axis).getValue() == "pp"; });
+      cast<ArrayAttr>(program.getGroups()[op.getGroup()]), [](Attribute axis) {
+        return isAcrossStages(cast<StringAttr>(axis).getValue());
+      });
 }
 
 bool isAccumulator(plan::BufferOp buffer) {

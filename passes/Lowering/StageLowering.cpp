@@ -1,5 +1,6 @@
 #include "passes/Lowering/StageLowering.h"
 
+#include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/FirstReaders.h"
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/Pitch.h"
@@ -48,8 +49,7 @@ StageLowering::StageLowering(pipe::StageOp stage, ModuleOp module,
                              KernelFactory &kernels,
                              ArrayRef<Transfer> transfers)
     : stage_(stage), module_(module), builder_(module.getContext()),
-      mesh_(module->getAttrOfType<dist::MeshAttr>(dist::kMeshAttr)),
-      kernels_(kernels), transfers_(transfers) {}
+      mesh_(dist::meshOf(stage)), kernels_(kernels), transfers_(transfers) {}
 
 bool StageLowering::isForGpu() const {
   return dist::ClusterAttr::of(module_).isCuda();
@@ -67,6 +67,9 @@ LogicalResult StageLowering::run() {
   program_ = plan::ProgramOp::create(
       builder_, stage_.getLoc(), stage_.getSymName(), stage_.getIndex(),
       builder_.getStrArrayAttr({}), builder_.getArrayAttr({}), schedule, 0, 0);
+  for (StringRef own : {dist::kMeshAttr, dist::kDevicesAttr})
+    if (Attribute attribute = stage_->getAttr(own))
+      program_->setAttr(own, attribute);
   stage_.setSymName((stage_.getSymName() + ".lowered").str());
   body_ = &program_.getBody().emplaceBlock();
   builder_.setInsertionPointToEnd(body_);
@@ -363,6 +366,16 @@ uint64_t StageLowering::streamOf(const Transfer &transfer, bool send) {
   return it->second;
 }
 
+// Between stages of unlike meshes the value goes in the boxes that two ranks
+// share, which its layouts say.
+void StageLowering::noteLayouts(plan::ProcedureOp procedure,
+                                const Transfer &transfer) {
+  if (program_->hasAttr(dist::kDevicesAttr))
+    procedure.getBody().front().back().setAttr(
+        kTransferLayoutsAttr,
+        builder_.getArrayAttr({transfer.sourceLayout, transfer.targetLayout}));
+}
+
 void StageLowering::createReceives(plan::ProcedureOp procedure,
                                    ActionId action) {
   builder_.setInsertionPointToEnd(&procedure.getBody().front());
@@ -381,6 +394,7 @@ void StageLowering::createReceives(plan::ProcedureOp procedure,
         builder_.getArrayAttr({}), builder_.getArrayAttr({view.toAttr()}),
         builder_.getI64IntegerAttr(streamOf(transfer, false)),
         builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+    noteLayouts(procedure, transfer);
   }
 }
 
@@ -401,6 +415,7 @@ void StageLowering::createSends(plan::ProcedureOp procedure, ActionId action) {
         builder_.getArrayAttr({view.toAttr()}), builder_.getArrayAttr({}),
         builder_.getI64IntegerAttr(streamOf(transfer, true)),
         builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+    noteLayouts(procedure, transfer);
   }
 }
 
@@ -562,18 +577,23 @@ FailureOr<std::vector<Transfer>> collectTransfers(ModuleOp module) {
     Transfer transfer{op.getSymNameAttr(), op.getLoc()};
     transfer.sent = {op.getKind(), static_cast<int>(op.getChunk())};
     auto stageOf = [&](SymbolRefAttr path, std::string &stageName,
-                       std::string &valueName, int64_t &index) {
+                       std::string &valueName, int64_t &index,
+                       dist::LayoutAttr &layout) {
       stageName = path.getRootReference().str();
       valueName = path.getLeafReference().str();
       auto stage = symbols.lookupSymbolIn<pipe::StageOp>(
           module, path.getRootReference());
       index = static_cast<int64_t>(stage.getIndex());
+      if (auto value = symbols.lookupSymbolIn<pipe::ValueOp>(
+              stage, path.getLeafReference()))
+        layout = value.getLayoutAttr();
       return stage;
     };
     stageOf(op.getSource(), transfer.sourceStage, transfer.sourceValue,
-            transfer.sourceIndex);
-    auto target = stageOf(op.getTarget(), transfer.targetStage,
-                          transfer.targetValue, transfer.targetIndex);
+            transfer.sourceIndex, transfer.sourceLayout);
+    auto target =
+        stageOf(op.getTarget(), transfer.targetStage, transfer.targetValue,
+                transfer.targetIndex, transfer.targetLayout);
     pipe::ActionOp reader = readers[target].lookup(transfer.targetValue);
     if (!reader) {
       result = op.emitOpError("brings a value that no action of '")

@@ -19,6 +19,11 @@
 
 namespace merak::lowering {
 
+// Discardable attribute of sends and receives between stages on meshes of their
+// own: an array of the layouts of the value that is sent and of the one that
+// arrives.
+inline constexpr llvm::StringLiteral kTransferLayoutsAttr = "plan.layouts";
+
 // A value of the stage that outlives an action.
 struct NamedValue {
   pipe::ValueOp op;
@@ -43,7 +48,8 @@ struct Transfer {
   mlir::Location location;
   std::string sourceStage, sourceValue, targetStage, targetValue;
   int64_t sourceIndex = -1, targetIndex = -1; // coordinates on "pp"
-  ActionId sent;                              // action of the source stage
+  dist::LayoutAttr sourceLayout, targetLayout;
+  ActionId sent;     // action of the source stage
   ActionId received; // first action of the target stage that reads it
   // Where its target needs room for it; empty: not per microbatch.
   std::vector<int> arrivals; // by microbatch, see planning::receiveDeadlines
@@ -95,6 +101,7 @@ private:
   void createCalls();
   void createOutputs();
   uint64_t streamOf(const Transfer &transfer, bool send);
+  void noteLayouts(plan::ProcedureOp procedure, const Transfer &transfer);
   std::string uniqueName(const llvm::Twine &wish);
   int64_t countCalls(ActionId action) const;
   bool hasLateRecompute(int64_t chunk) const;

@@ -70,6 +70,7 @@ void PartitionEngine::setAssignment(const Assignment &assignment) {
       halfBit = AxisMask(1) << a;
   }
   markStored(assignment);
+  complete = assignment.complete;
   ofSamples.assign(classes.classes.size(), 0);
   for (int cls : assignment.samples)
     ofSamples[size_t(cls)] = 1;
@@ -440,6 +441,8 @@ void PartitionEngine::decidePartial(int index, std::vector<AxisMask> &resolve) {
       if (tensors[op.operands[i]].variants[0].partial & axis) {
         int id = op.operands[i];
         if (hasResolved(id, axis, op.phase) ||
+            (!(axis & (microbatchBit | halfBit)) &&
+             complete.count({index, int(i)})) ||
             (reducedAnyway[id] && axis != microbatchBit) ||
             (axis & (microbatchBit | halfBit) && op.phase == Phase::Update) ||
             // A sum over microbatches is one over their submicrobatches.

@@ -1,5 +1,6 @@
 #include "passes/Planning/PlanDecision.h"
 
+#include "passes/Planning/Boundaries.h"
 #include "passes/Planning/MarkRecompute.h"
 #include "passes/Planning/Submicrobatches.h"
 
@@ -93,6 +94,13 @@ void Decider::reportTokens(const Classes &classes) {
 
 Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
   decision.assignment = sharding.assignment;
+  if (!input.pinned.pipelines.empty()) {
+    std::vector<int> stageOf = decision.stageOfOp; // of parts
+    for (int &stage : stageOf)
+      if (stage >= 0)
+        stage %= static_cast<int>(decision.degrees.pp);
+    decision.assignment.complete = crossingUses(graph, stageOf);
+  }
   decision.submicrobatchAxis = decision.overlapLevel > 0 &&
                                search.submicrobatchesByAxis(candidate.degrees);
   if (decision.submicrobatchAxis)
@@ -139,6 +147,12 @@ void Decider::takeStrategy() {
       {kPipelineAxis, d.pp}, {kDataAxis, d.dp}, {kTensorAxis, d.tp}};
   strategy.globalBatch = input.globalBatch;
   strategy.microbatch = samples();
+  strategy.pipelines = input.pinned.pipelines;
+  for (PipelineStages &pipeline : strategy.pipelines) {
+    pipeline.microbatches = d.microbatches;
+    for (size_t s = 1; s < pipeline.stages.size() && decision.chunks == 1; ++s)
+      pipeline.stages[s].begin = (*strategy.stageBegins)[s - 1];
+  }
   strategy.classes = search.classesOf(d, candidate.techniques);
   if (candidate.techniques.zero > 0)
     strategy.zero = candidate.techniques.zero;
@@ -184,9 +198,9 @@ Result<PlanDecision> Decider::run() {
       search.shardingFor(candidate.degrees, candidate.techniques);
   if (!sharding.ok())
     return sharding.status();
-  MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));
   const StageModel &model = *(*sharding)->model;
   takeStages(model);
+  MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));
   PipelineShape shape = makePipelineShape(input.cluster, candidate.degrees,
                                           input.memoryBytes, input.reduction);
   decision.gradientBucket = static_cast<int64_t>(shape.reduce.bucketBytes);

@@ -3,10 +3,12 @@
 #include "dialects/Support/MeshAxes.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 namespace merak::planning {
@@ -15,8 +17,8 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 // 2: stored parameters, seams, techniques and parts of axes; files without them
-// are written as 1.
-constexpr int64_t kStrategyVersion = 2;
+// are written as 1. 3: pipelines.
+constexpr int64_t kStrategyVersion = 3;
 
 // Words of a stored parameter: what is gathered lives until the end of a step
 // or of an action, its gradient is summed once a step or once a microbatch.
@@ -32,17 +34,82 @@ static void writeSwitch(OrderedJson &json, const char *key,
     json[key] = *value == 1;
 }
 
+int64_t PipelineStages::devices() const {
+  int64_t sum = 0;
+  for (const Stage &stage : stages)
+    sum += int64_t(stage.devices.size());
+  return sum;
+}
+
+bool PipelineStages::isUniform() const {
+  int64_t next = 0;
+  for (const Stage &stage : stages) {
+    if (stage.dp != stages[0].dp || stage.tp != stages[0].tp)
+      return false;
+    for (int64_t device : stage.devices)
+      if (device != next++)
+        return false;
+  }
+  return true;
+}
+
+// "0-3,7": runs of devices, in their order.
+static std::string deviceText(const std::vector<int64_t> &devices) {
+  std::string text;
+  for (size_t i = 0; i < devices.size();) {
+    size_t end = i + 1;
+    while (end < devices.size() && devices[end] == devices[end - 1] + 1)
+      ++end;
+    text += (text.empty() ? "" : ",") + std::to_string(devices[i]);
+    if (end > i + 1)
+      text += "-" + std::to_string(devices[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+static std::string degreeText(const PipelineStages::Stage &stage) {
+  return fmt::format("dp={},tp={}", stage.dp, stage.tp);
+}
+
+std::string PipelineStages::Stage::str() const {
+  return deviceText(devices) + " " + degreeText(*this);
+}
+
+static OrderedJson writePipelines(const std::vector<PipelineStages> &all) {
+  OrderedJson list = OrderedJson::array();
+  for (const PipelineStages &pipeline : all) {
+    OrderedJson one;
+    if (pipeline.microbatches)
+      one["microbatches"] = *pipeline.microbatches;
+    one["stages"] = OrderedJson::array();
+    for (const PipelineStages::Stage &stage : pipeline.stages) {
+      OrderedJson entry;
+      entry["devices"] = deviceText(stage.devices);
+      entry["mesh"] = degreeText(stage);
+      if (stage.begin)
+        entry["begin"] = *stage.begin;
+      one["stages"].push_back(entry);
+    }
+    list.push_back(one);
+  }
+  return list;
+}
+
 std::string Strategy::toJson() const {
   OrderedJson json;
   const bool seamed = zero || sequence || context || !stored.empty() ||
                       !seams.empty() || !parts.empty();
-  json["version"] = seamed ? kStrategyVersion : 1;
-  json["mesh"] = mesh;
+  json["version"] = !pipelines.empty() ? 3 : seamed ? 2 : 1;
+  if (pipelines.empty())
+    json["mesh"] = mesh;
+  else
+    json["pipelines"] = writePipelines(pipelines);
   if (!parts.empty())
     json["parts"] = parts;
   if (globalBatch)
     json["global_batch"] = *globalBatch;
-  if (microbatch)
+  if (microbatch && pipelines.empty())
     json["microbatch"] = *microbatch;
   if (lists)
     json["schedule"] = OrderedJson::parse(planning::toJson(*lists));
@@ -56,7 +123,8 @@ std::string Strategy::toJson() const {
     json["recompute_ops"] = *recomputeOps;
   if (tpOverlap)
     json["tp_overlap"] = *tpOverlap;
-  if (stageBegins)
+  // Of one part each, the stages say themselves where they begin.
+  if (stageBegins && (pipelines.empty() || chunks.value_or(1) > 1))
     json["stage_begins"] = *stageBegins;
   if (!parameters.empty()) {
     OrderedJson all = OrderedJson::object();
@@ -126,7 +194,7 @@ public:
         "schedule", "recompute",     "stage_begins", "parameters",
         "classes",  "recompute_ops", "chunks",       "tp_overlap",
         "zero",     "stored",        "seams",        "sequence",
-        "parts",    "context"};
+        "parts",    "context",       "pipelines"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -137,6 +205,7 @@ public:
       problem(fmt::format("version {} is newer than this compiler's {}",
                           version, kStrategyVersion));
     readMesh(json);
+    readPipelines(json);
     readParts(json);
     readNumber(json, "global_batch", out.globalBatch);
     readNumber(json, "microbatch", out.microbatch);
@@ -144,7 +213,10 @@ public:
     readNumber(json, "chunks", out.chunks);
     readRecompute(json);
     readOverlap(json);
-    if (json.contains("stage_begins"))
+    if (json.contains("stage_begins") && out.stageBegins)
+      problem("'stage_begins' cannot stand beside stages that say where they "
+              "begin");
+    else if (json.contains("stage_begins"))
       out.stageBegins = strings(json["stage_begins"], "stage_begins");
     if (json.contains("recompute_ops"))
       out.recomputeOps = strings(json["recompute_ops"], "recompute_ops");
@@ -211,6 +283,177 @@ private:
       if (number(size, "mesh." + axis, value))
         out.mesh[axis] = value;
     }
+  }
+
+  // "0-3,7"
+  std::vector<int64_t> devices(const Json &value, const std::string &at) {
+    std::vector<int64_t> out;
+    bool fine = value.is_string();
+    const std::string text = fine ? value.get<std::string>() : "";
+    for (size_t begin = 0; fine && begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      int64_t first = 0, last = 0;
+      int read = 0;
+      const std::string run = text.substr(begin, end - begin);
+      if (std::sscanf(run.c_str(), "%6ld-%6ld%n", &first, &last, &read) != 2 ||
+          read != int(run.size())) {
+        read = 0;
+        fine = std::sscanf(run.c_str(), "%6ld%n", &first, &read) == 1 &&
+               read == int(run.size());
+        last = first;
+      }
+      fine &= first >= 0 && last >= first && run.find(' ') == run.npos;
+      for (int64_t device = first; fine && device <= last; ++device)
+        out.push_back(device);
+      begin = end + 1;
+    }
+    if (!fine)
+      problem(fmt::format("'{}' is {}, expected devices as \"0-3,7\"", at,
+                          value.dump()));
+    return out;
+  }
+
+  // "dp=2,tp=2"
+  void readDegrees(const Json &value, const std::string &at,
+                   PipelineStages::Stage &stage) {
+    bool fine = value.is_string();
+    const std::string text = fine ? value.get<std::string>() : "";
+    std::set<std::string> seen;
+    for (size_t begin = 0; fine && begin < text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      const std::string part = text.substr(begin, end - begin);
+      const std::string axis = part.substr(0, 2);
+      int64_t degree = 0;
+      int read = 0;
+      fine = (axis == kDataAxis || axis == kTensorAxis) &&
+             seen.insert(axis).second &&
+             std::sscanf(part.c_str() + 2, "=%6ld%n", &degree, &read) == 1 &&
+             size_t(read) + 2 == part.size() && degree >= 1;
+      (axis == kDataAxis ? stage.dp : stage.tp) = std::max<int64_t>(1, degree);
+      begin = end + 1;
+    }
+    if (!fine)
+      problem(fmt::format("'{}' is {}, expected degrees as \"dp=2,tp=2\"", at,
+                          value.dump()));
+    else if (!stage.devices.empty() &&
+             stage.dp * stage.tp != int64_t(stage.devices.size()))
+      problem(fmt::format("'{}' makes {} places, 'devices' are {}", at,
+                          stage.dp * stage.tp, stage.devices.size()));
+  }
+
+  PipelineStages::Stage readStage(const Json &json, const std::string &at) {
+    PipelineStages::Stage stage;
+    if (!json.is_object() || !json.contains("devices")) {
+      problem(fmt::format("'{}' needs the field devices", at));
+      return stage;
+    }
+    for (const auto &[key, value] : json.items())
+      if (key != "devices" && key != "mesh" && key != "begin")
+        problem(fmt::format("unknown field '{}.{}'", at, key));
+    stage.devices = devices(json["devices"], at + ".devices");
+    if (json.contains("mesh"))
+      readDegrees(json["mesh"], at + ".mesh", stage);
+    else if (stage.devices.size() > 1)
+      problem(fmt::format("'{}' has {} devices and no mesh", at,
+                          stage.devices.size()));
+    if (json.contains("begin")) {
+      if (json["begin"].is_string())
+        stage.begin = json["begin"];
+      else
+        problem(fmt::format("'{}.begin' is {}, expected the name of an op", at,
+                            json["begin"].dump()));
+    }
+    return stage;
+  }
+
+  PipelineStages readPipeline(const Json &json, const std::string &at) {
+    PipelineStages pipeline;
+    if (!json.is_object() || !json.contains("stages") ||
+        !json["stages"].is_array() || json["stages"].empty()) {
+      problem(fmt::format("'{}' needs the field stages, a list", at));
+      return pipeline;
+    }
+    for (const auto &[key, value] : json.items())
+      if (key != "stages" && key != "microbatches")
+        problem(fmt::format("unknown field '{}.{}'", at, key));
+    readNumber(json, "microbatches", pipeline.microbatches);
+    int index = 0;
+    for (const Json &stage : json["stages"])
+      pipeline.stages.push_back(
+          readStage(stage, fmt::format("{}.stages[{}]", at, index++)));
+    return pipeline;
+  }
+
+  // Every device is of one stage, and every stage has layers.
+  void checkStages() {
+    std::map<int64_t, int> uses;
+    int stages = 0;
+    for (const PipelineStages &pipeline : out.pipelines) {
+      std::map<std::string, size_t> begins;
+      size_t without = 0;
+      for (size_t s = 0; s < pipeline.stages.size(); ++s, ++stages) {
+        const PipelineStages::Stage &stage = pipeline.stages[s];
+        for (int64_t device : stage.devices)
+          if (++uses[device] == 2)
+            problem(fmt::format("device {} is of two stages", device));
+        if (s == 0 && stage.begin)
+          problem(fmt::format("the first stage begins at '{}', but it begins "
+                              "with the model",
+                              *stage.begin));
+        without += s > 0 && !stage.begin;
+        if (s > 0 && stage.begin)
+          if (auto [it, fresh] = begins.emplace(*stage.begin, s); !fresh)
+            problem(fmt::format("stage {} has no layers: stage {} begins at "
+                                "'{}' too",
+                                it->second, s, *stage.begin));
+      }
+      if (without > 0 && !begins.empty())
+        problem("some stages say where they begin and some do not");
+    }
+    const int64_t last = uses.empty() ? -1 : uses.rbegin()->first;
+    std::vector<int64_t> missing;
+    for (int64_t device = 0; device < last; ++device)
+      if (!uses.count(device))
+        missing.push_back(device);
+    if (!missing.empty())
+      problem(fmt::format("device{} {} {} of no stage, and ranks are numbered "
+                          "without gaps",
+                          missing.size() > 1 ? "s" : "", deviceText(missing),
+                          missing.size() > 1 ? "are" : "is"));
+  }
+
+  void readPipelines(const Json &json) {
+    if (!json.contains("pipelines"))
+      return;
+    for (const char *other : {"mesh", "parts", "microbatch"})
+      if (json.contains(other))
+        problem(fmt::format("'{}' cannot stand beside 'pipelines'", other));
+    const Json &list = json["pipelines"];
+    if (!list.is_array() || list.empty())
+      return problem("'pipelines' is not a list of pipelines");
+    if (list.size() > 1)
+      return problem(fmt::format("there are {} pipelines; plans of several are "
+                                 "not made yet",
+                                 list.size()));
+    out.pipelines.push_back(readPipeline(list[0], "pipelines[0]"));
+    checkStages();
+    derive(out.pipelines[0]);
+  }
+
+  void derive(const PipelineStages &pipeline) {
+    int64_t dp = 1, tp = 1;
+    std::vector<std::string> begins;
+    for (const PipelineStages::Stage &stage : pipeline.stages) {
+      dp = std::lcm(dp, stage.dp);
+      tp = std::lcm(tp, stage.tp);
+      if (stage.begin)
+        begins.push_back(*stage.begin);
+    }
+    out.mesh = {{kPipelineAxis, int64_t(pipeline.stages.size())},
+                {kDataAxis, dp},
+                {kTensorAxis, tp}};
+    if (begins.size() + 1 == pipeline.stages.size() && !begins.empty())
+      out.stageBegins = begins;
   }
 
   void readParts(const Json &json) {

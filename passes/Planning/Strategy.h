@@ -11,6 +11,25 @@
 
 namespace merak::planning {
 
+// A pipeline of stages on meshes of their own.
+struct PipelineStages {
+  struct Stage {
+    std::vector<int64_t> devices; // row major over dp, tp
+    int64_t dp = 1, tp = 1;
+    std::optional<std::string> begin; // first op; of no or of all but the first
+    bool operator==(const Stage &) const = default;
+    std::string str() const; // "0-3 dp=2,tp=2"
+  };
+  std::optional<int64_t> microbatches; // a step
+  std::vector<Stage> stages;
+  bool operator==(const PipelineStages &) const = default;
+
+  int64_t devices() const;
+  // Whether all stages have the same degrees and the devices stand in order: a
+  // plan of one mesh.
+  bool isUniform() const;
+};
+
 struct Strategy {
   std::map<std::string, int64_t> mesh; // "pp", "dp", "tp": degrees
   // Of dp and tp: their parts, major to minor; "tp.0" is the first of tp.
@@ -28,6 +47,11 @@ struct Strategy {
   // The first op of each part but part 0 (opNames); parts are stages, or
   // chunk * pp + stage.
   std::optional<std::vector<std::string>> stageBegins;
+  // Instead of mesh and microbatch, which are then derived, and of stageBegins
+  // where a stage has one part: dp and tp are the least common multiples of
+  // those of the stages, so that what they divide every stage's degrees divide.
+  // At most one so far.
+  std::vector<PipelineStages> pipelines;
   // Per parameter, for each dimension the axes ("" or absent: whole).
   struct ParameterAxes {
     std::vector<std::vector<std::string>> dims;

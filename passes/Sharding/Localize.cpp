@@ -1,5 +1,6 @@
 #include "passes/Sharding/Localize.h"
 
+#include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/Builders.h"
 #include "passes/Sharding/Passes.h"
@@ -23,6 +24,7 @@ public:
       return module.emitError("expected the attribute 'dist.mesh'");
     LogicalResult result = success();
     for (StageOp stage : module.getOps<StageOp>()) {
+      mesh = meshOf(stage);
       valueOf.clear();
       globalType.clear();
       layoutOf.clear();

@@ -32,6 +32,7 @@ public:
     }
     assignRoles();
     assignStages();
+    completeAtHome();
     markSlices();
   }
 
@@ -193,9 +194,14 @@ private:
     if (result.join)
       op->setAttr(kJoinAttr,
                   IntegerAttr::get(IntegerType::get(context, 64), result.join));
+    const std::set<std::pair<int, int>> &crossing =
+        decision.assignment.complete;
     for (auto [operand, use] :
-         llvm::zip_equal(op->getOpOperands(), result.operands))
+         llvm::zip_equal(op->getOpOperands(), result.operands)) {
       operand.set(convert(stored(operand.get()), use.conversions));
+      if (crossing.count({index, static_cast<int>(operand.getOperandNumber())}))
+        noteCompletion(use.conversions);
+    }
     if (op->getNumResults())
       setLayouts(op, result.produced);
     for (auto [value, after] : llvm::zip(op->getResults(), result.after))
@@ -346,6 +352,45 @@ private:
     }
   }
 
+  // Those up to the last sum over devices.
+  void noteCompletion(const std::vector<int> &conversions) {
+    size_t end = 0;
+    for (auto [index, id] : llvm::enumerate(conversions))
+      if (isa<AllReduceOp, ReduceScatterOp>(converted[id].getDefiningOp()))
+        end = index + 1;
+    for (int id : ArrayRef<int>(conversions).take_front(end))
+      completed.insert(converted[id].getDefiningOp());
+  }
+
+  // What is sent to a stage on another mesh is complete where and when it is
+  // made: later actions there may wait for those that need it. Sums of the
+  // update are made in the exchange.
+  void completeAtHome() {
+    const llvm::SmallDenseSet<Operation *> isInserted(inserted.begin(),
+                                                      inserted.end());
+    for (Operation *op : inserted) {
+      if (!completed.contains(op) || isa<AccumulateOp>(op))
+        continue;
+      Operation *source = op;
+      bool summed = false; // over microbatches: when that is complete
+      while (source && isInserted.contains(source)) {
+        summed |= isa<AccumulateOp>(source);
+        source = source->getOperand(0).getDefiningOp();
+      }
+      auto stage = source ? source->getAttrOfType<IntegerAttr>(kStageAttr)
+                          : IntegerAttr();
+      if (!stage)
+        continue;
+      if (roleOf(op) == kUpdate) {
+        op->setAttr(kHomeAttr, stage);
+        continue;
+      }
+      op->setAttr(kStageAttr, stage);
+      if (!summed)
+        op->setAttr(kRoleAttr, StringAttr::get(context, roleOf(source)));
+    }
+  }
+
   func::FuncOp step;
   Decision &decision;
   MLIRContext *context;
@@ -354,6 +399,7 @@ private:
   llvm::DenseMap<Value, Value> storedValue;
   SmallVector<Operation *> inserted, lastFirst;
   llvm::SmallDenseSet<Operation *> scatteredEach, stacked;
+  llvm::SmallDenseSet<Operation *> completed; // conversions of crossing uses
 };
 
 } // namespace

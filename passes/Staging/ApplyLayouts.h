@@ -16,6 +16,9 @@ inline constexpr llvm::StringLiteral kLayoutAttr = "dist.layout";
 inline constexpr llvm::StringLiteral kLifeAttr = "dist.life";
 inline constexpr llvm::StringLiteral kLifeStep = "step", kLifeUse = "use";
 inline constexpr llvm::StringLiteral kStageAttr = "pipe.stage";
+// On a conversion of the update that a stage on another mesh gets the result
+// of: the stage that makes it, in its exchange S.
+inline constexpr llvm::StringLiteral kHomeAttr = "pipe.home";
 // Unit attribute on forward ops: the backward pass computes the results again
 // instead of reading kept ones. Never on an op that communicates.
 inline constexpr llvm::StringLiteral kRecomputeAttr = "train.recompute";

@@ -11,6 +11,24 @@ namespace merak {
 #include "passes/Staging/Passes.h.inc"
 } // namespace merak
 
+// Stages on meshes of their own.
+static void giveMeshes(const Decision &decision, MLIRContext *context,
+                       OutlineOptions &outline) {
+  Builder b(context);
+  for (const planning::PipelineStages &pipeline : decision.strategy.pipelines)
+    for (const planning::PipelineStages::Stage &stage : pipeline.stages) {
+      SmallVector<StringAttr> axes;
+      for (const char *axis :
+           {kPipelineAxis, kDataAxis, kTensorAxis, kRanksAxis, kMicrobatchAxis})
+        axes.push_back(b.getStringAttr(axis));
+      outline.meshes.push_back(dist::MeshAttr::get(
+          context, axes,
+          {decision.degrees.pp, stage.dp, stage.tp, pipeline.devices(),
+           decision.degrees.microbatches}));
+      outline.devices.push_back(stage.devices);
+    }
+}
+
 FailureOr<Decision> merak::cutStages(ModuleOp module,
                                      const PlannerOptions &planner,
                                      OutlineOptions outline) {
@@ -43,8 +61,8 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
                     b.getI64IntegerAttr(decision->overlapLevel));
   outline.stages = decision->degrees.pp;
   outline.chunks = decision->chunks;
-  outline.dp = decision->degrees.dp;
   outline.microbatches = decision->degrees.microbatches;
+  giveMeshes(*decision, module.getContext(), outline);
   outlineStages(step, outline);
   return decision;
 }

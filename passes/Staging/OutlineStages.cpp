@@ -115,6 +115,9 @@ private:
       return makeAccumulated(accumulate, place);
     if (isGatheredOnce(op))
       return makeGathered(op, place);
+    if (auto home = op->getAttrOfType<IntegerAttr>(kHomeAttr))
+      return makeAtHome(
+          value, {home.getInt() % options.stages, pipe::Action::S}, place);
     if (isOnce(op))
       return makeOnce(value, place);
     if (roleOf(op) == kUpdate || !places.mayLoad(op, place))
@@ -209,14 +212,23 @@ private:
                         value.getLoc());
   }
 
-  // A value of a stage's exchange as another stage's update has it.
-  ValueOp exchangeOf(Value value, Place exchange, Place place,
-                     ValueOp sum = {}) {
-    if (ValueOp known = exchanged.lookup({value, places.stageOf(place)}))
-      return known;
+  // A sum over the devices of one stage, for the updates of stages on several
+  // meshes.
+  Value makeAtHome(Value value, Place exchange, Place place) {
+    if (place == exchange)
+      return cloneInto(value.getDefiningOp(), place)->getResult(0);
+    return program.load(place,
+                        places.stageOf(place) == places.stageOf(exchange)
+                            ? sentOf(value, exchange)
+                            : exchangeOf(value, exchange, place),
+                        value.getLoc());
+  }
+
+  // A value of a stage's exchange that another stage gets.
+  ValueOp sentOf(Value value, Place exchange, ValueOp sum = {}) {
     ValueOp copy = sending.lookup({value, places.stageOf(exchange)});
-    LayoutAttr layout = program.accumulatedLayout(value);
     if (!copy) {
+      LayoutAttr layout = program.accumulatedLayout(value);
       Value inner = sum ? program.load(exchange, sum, value.getLoc())
                         : materialize(value, exchange);
       std::string name = sum ? ("send_" + sum.getSymName()).str() : "send_once";
@@ -225,6 +237,16 @@ private:
       sending[{value, places.stageOf(exchange)}] = copy;
       program.storeAfter(inner, exchange, copy, false);
     }
+    return copy;
+  }
+
+  // The same as another stage's update has it.
+  ValueOp exchangeOf(Value value, Place exchange, Place place,
+                     ValueOp sum = {}) {
+    if (ValueOp known = exchanged.lookup({value, places.stageOf(place)}))
+      return known;
+    ValueOp copy = sentOf(value, exchange, sum);
+    LayoutAttr layout = program.accumulatedLayout(value);
     ValueOp target =
         program.declare(places.stageOf(place),
                         ("from" + Twine(places.stageOf(exchange)) + "_" +

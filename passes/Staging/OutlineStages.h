@@ -1,6 +1,7 @@
 // Cuts the annotated step function into stage programs.
 #pragma once
 
+#include "dialects/Dist/StageMesh.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "runtime/plan/Optimizer.h"
@@ -12,10 +13,14 @@ struct OutlineOptions {
   // Parts of the model on each stage; ops carry their part, chunk * stages +
   // stage.
   int64_t chunks = 1;
-  int64_t dp = 1, microbatches = 1;
+  int64_t microbatches = 1;
   bool train = true;
   Optimizer optimizer;
   double gradClip = 0; // 0: no clipping
+  // By stage, where their meshes differ: the axes "pp", "dp" and "tp", "ranks"
+  // with the number of all ranks, "mb"; and its ranks, row major.
+  std::vector<dist::MeshAttr> meshes;
+  std::vector<std::vector<int64_t>> devices;
 };
 
 // Replaces func @step by one pipe.stage per stage with its actions, named

@@ -38,6 +38,7 @@ public:
 private:
   void rebuild();
   LogicalResult check();
+  LogicalResult checkStatistics();
   LogicalResult searchAll();
   LogicalResult choose();
   void drawCurve(const std::vector<planning::PlanCandidate> &all);
@@ -77,8 +78,26 @@ void Planner::rebuild() {
   search.emplace(input);
 }
 
+// Statistics of a batch are those of a replica's samples: other replicas would
+// make another model of a part of it.
+LogicalResult Planner::checkStatistics() {
+  if (!planning::joinsSamples(graph.graph))
+    return success();
+  for (const planning::PipelineStages &pipeline : options.pinned.pipelines)
+    for (const planning::PipelineStages::Stage &stage : pipeline.stages)
+      if (stage.dp != pipeline.stages.front().dp)
+        return module.emitError()
+               << "the model takes statistics over the samples of a replica, "
+                  "so "
+                  "that all stages need one dp, found "
+               << pipeline.stages.front().dp << " and " << stage.dp;
+  return success();
+}
+
 LogicalResult Planner::check() {
   if (failed(emitAll(module, graph.graph.check())))
+    return failure();
+  if (failed(checkStatistics()))
     return failure();
   return emitAll(module,
                  planning::checkRepeated(graph.graph, classes, graph.batched,
@@ -177,6 +196,11 @@ LogicalResult Planner::choose() {
 void Planner::reportMesh() {
   const planning::Degrees &d = chosen.degrees;
   const int64_t samples = options.globalBatch / (d.dp * d.microbatches);
+  for (const planning::PipelineStages &pipeline : options.pinned.pipelines) {
+    for (auto [index, stage] : llvm::enumerate(pipeline.stages))
+      report += fmt::format("stage {} on devices {}\n", index, stage.str());
+    report += "priced as stages of one mesh that their degrees divide:\n";
+  }
   report += fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} "
                         "samples\n",
                         d.pp, d.dp, d.tp, d.microbatches, samples);

@@ -35,9 +35,8 @@ std::string freeSymbol(ModuleOp module, std::string name) {
 
 } // namespace
 
-MeshAttr StageBuilder::mesh() const {
-  auto module = step->getParentOfType<ModuleOp>();
-  if (auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr))
+MeshAttr StageBuilder::mesh(int64_t stage) const {
+  if (MeshAttr mesh = meshOf(stages[static_cast<size_t>(stage)]))
     return mesh;
   return MeshAttr::get(context, {}, {});
 }
@@ -52,6 +51,12 @@ StageBuilder::StageBuilder(func::FuncOp step, const OutlineOptions &options,
                                             "stage" + std::to_string(s)),
                                  s, pipe::ScheduleAttr());
     stage.getBody().emplaceBlock();
+    if (!options.meshes.empty()) {
+      const auto at = static_cast<size_t>(s);
+      stage->setAttr(kMeshAttr, options.meshes[at]);
+      stage->setAttr(kDevicesAttr,
+                     builder.getDenseI64ArrayAttr(options.devices[at]));
+    }
     stages.push_back(stage);
     inStage.emplace_back();
   }

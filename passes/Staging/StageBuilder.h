@@ -15,8 +15,8 @@ public:
   StageBuilder(mlir::func::FuncOp step, const OutlineOptions &options,
                const Places &places);
 
-  // Of the module; without axes before it has one.
-  dist::MeshAttr mesh() const;
+  // Of the stage; without axes before the module has one.
+  dist::MeshAttr mesh(int64_t stage) const;
 
   // The body of an action, made at its first use.
   mlir::Block *bodyOf(Place place);

@@ -2,6 +2,8 @@
 
 #include "dialects/Train/Builders.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace merak;
 using namespace merak::dist;
@@ -46,7 +48,7 @@ public:
     OpBuilder builder =
         OpBuilder::atBlockEnd(program.bodyOf({stage, pipe::Action::U}));
     Value squares =
-        sumSquares(builder, loc, squaresOf(builder, loc, stage, work));
+        sumSquares(builder, loc, stage, squaresOf(builder, loc, stage, work));
     auto scalar = RankedTensorType::get({}, builder.getF32Type());
     const double bound = options.gradClip > 0 ? options.gradClip : kNoClipping;
     auto factor = ClipFactorOp::create(builder, loc, TypeRange{scalar, scalar},
@@ -66,7 +68,8 @@ private:
 
   // The axes over which ranks hold different parts of a parameter, in one
   // order.
-  SmallVector<StringRef> splitOver(train::UpdateOp update) const {
+  SmallVector<StringRef> splitOver(train::UpdateOp update,
+                                   int64_t stage) const {
     layout::Layout parameter = layoutOf(update.getParameterValue()).getLayout();
     std::set<std::string> axes;
     for (const layout::DimLayout &dim : parameter.dims)
@@ -74,7 +77,7 @@ private:
         axes.insert(factor.axes.begin(), factor.axes.end());
     SmallVector<StringRef> ranks;
     for (StringRef whole : {kDataAxis, kTensorAxis})
-      for (StringRef axis : program.mesh().getAxesOn(whole))
+      for (StringRef axis : program.mesh(stage).getAxesOn(whole))
         if (axes.count(axis.str()))
           ranks.push_back(axis);
     return ranks;
@@ -95,7 +98,7 @@ private:
       if (*holders.at(update.getParameter()).begin() != stage)
         continue;
       SmallVector<Value> &squares =
-          out.try_emplace(splitOver(update), zeros).first->second;
+          out.try_emplace(splitOver(update, stage), zeros).first->second;
       squares[position.at(update.getParameter())] = withLayout(
           SquareSumOp::create(builder, loc, one, gradient), replicated);
     }
@@ -103,7 +106,7 @@ private:
   }
 
   // Of all ranks that have parts of parameters, and of all stages.
-  Value sumSquares(OpBuilder &builder, Location loc,
+  Value sumSquares(OpBuilder &builder, Location loc, int64_t stage,
                    const Squares &squaresOf) const {
     layout::Layout vector;
     vector.dims.push_back({});
@@ -122,9 +125,76 @@ private:
       sum = sumOver(builder, loc, sum, axes, layout);
       squares = withLayout(AddOp::create(builder, loc, squares, sum), layout);
     }
+    if (!options.meshes.empty())
+      return sumOverMeshes(builder, loc, stage, squares, layout);
     return options.stages > 1
                ? sumOver(builder, loc, squares, {kPipelineAxis}, layout)
                : squares;
+  }
+
+  // All ranks of a stage have its squares. Each keeps its part of the vector
+  // among zeros, so that the sum over the ranks of all stages has each square
+  // once: of a stage with two ranks [a, 0] + [0, b].
+  Value sumOverMeshes(OpBuilder &builder, Location loc, int64_t stage,
+                      Value squares, LayoutAttr layout) const {
+    const auto size = static_cast<int64_t>(position.size());
+    int64_t parts = 1;
+    for (dist::MeshAttr mesh : options.meshes)
+      parts =
+          std::lcm(parts, mesh.getSize(kDataAxis) * mesh.getSize(kTensorAxis));
+    const int64_t padded = (size + parts - 1) / parts * parts;
+    auto type = RankedTensorType::get({padded}, builder.getF32Type());
+    auto laid = [&](std::vector<std::string> split,
+                    std::vector<std::string> partial) {
+      layout::Layout of;
+      of.dims.push_back({{{padded, std::move(split)}}});
+      of.partial = std::move(partial);
+      return LayoutAttr::get(builder.getContext(), of);
+    };
+    const LayoutAttr whole = laid({}, {});
+    if (padded != size) {
+      auto rest = RankedTensorType::get({padded - size}, builder.getF32Type());
+      layout::Layout zeros;
+      zeros.dims.push_back({{{padded - size, {}}}});
+      squares = withLayout(
+          ConcatOp::create(
+              builder, loc,
+              ValueRange{squares, withLayout(zerosLike(builder, loc, rest),
+                                             LayoutAttr::get(
+                                                 builder.getContext(), zeros))},
+              0),
+          whole);
+    }
+    const dist::MeshAttr mesh = program.mesh(stage);
+    std::vector<std::string> axes;
+    SmallVector<StringRef> names;
+    for (const char *axis : {kDataAxis, kTensorAxis})
+      if (mesh.getSize(axis) > 1) {
+        axes.push_back(axis);
+        names.push_back(axis);
+      }
+    if (!axes.empty()) {
+      ArrayAttr over = builder.getStrArrayAttr(names);
+      auto convert = [&](Operation *op, LayoutAttr from, LayoutAttr to) {
+        op->setAttr("dist.from", from);
+        op->setAttr("dist.factor", builder.getI64IntegerAttr(0));
+        return withLayout(op->getResult(0), to);
+      };
+      const LayoutAttr split = laid(axes, {}), summand = laid({}, axes);
+      Value part = convert(
+          ShardSliceOp::create(builder, loc, type, squares, over, 0, 1, 1),
+          whole, split);
+      squares =
+          convert(PlaceOp::create(builder, loc, type, part, over, 0, 1, 1),
+                  split, summand);
+    }
+    Value sum = sumOver(builder, loc, squares, {kRanksAxis}, whole);
+    if (padded == size)
+      return sum;
+    return withLayout(
+        train::SliceOp::create(builder, loc, sum, ArrayRef<int64_t>{0},
+                               ArrayRef<int64_t>{size}, ArrayRef<int64_t>{1}),
+        layout);
   }
 
   StageBuilder &program;
@@ -164,11 +234,12 @@ void averageValue(StageBuilder &program, const OutlineOptions &options,
   Location loc = value.getLoc();
   LayoutAttr layout = value.getLayoutAttr();
   Value own = program.load(place, value, loc);
-  Value sum =
-      sumOver(builder, loc, own, program.mesh().getAxesOn(kDataAxis), layout);
+  Value sum = sumOver(builder, loc, own,
+                      program.mesh(place.first).getAxesOn(kDataAxis), layout);
   Value part = withLayout(
       scalarConstant(builder, loc, tensorTypeOf(own).getElementType(),
-                     1.0 / static_cast<double>(options.dp)),
+                     1.0 / static_cast<double>(
+                               program.mesh(place.first).getSize(kDataAxis))),
       LayoutAttr::get(builder.getContext(), layout::Layout{}));
   Value mean = withLayout(MulOp::create(builder, loc, sum, part), layout);
   StoreOp::create(builder, loc, mean,
@@ -196,9 +267,8 @@ void merak::emitUpdates(StageBuilder &program, const OutlineOptions &options,
 void merak::averageTracked(
     StageBuilder &program, const OutlineOptions &options,
     const std::map<int64_t, llvm::SetVector<ValueOp>> &tracked) {
-  if (options.dp == 1)
-    return;
   for (auto &[stage, values] : tracked)
-    for (ValueOp value : values)
-      averageValue(program, options, {stage, pipe::Action::U}, value);
+    if (program.mesh(stage).getSize(kDataAxis) > 1)
+      for (ValueOp value : values)
+        averageValue(program, options, {stage, pipe::Action::U}, value);
 }

@@ -32,6 +32,12 @@ class Tensor:
         self.role = ROLES[entry.get(4, [0])[-1]]
 
 
+def _axes(data):
+    """{"pp": 2, "dp": 1, "tp": 2} of a list of axes."""
+    parts = [_wire.by_number(axis) for axis in data]
+    return {_wire.text(part.get(1)): part.get(2, [0])[-1] for part in parts}
+
+
 class Manifest:
     """plan.pb."""
 
@@ -48,10 +54,10 @@ class Manifest:
         self.model = _wire.text(entry.get(3))
         self.model_folder = _wire.text(entry.get(4))
         self.mode = _wire.text(entry.get(5), "train")
-        self.mesh = {}
-        for axis in entry.get(6, []):
-            part = _wire.by_number(axis)
-            self.mesh[_wire.text(part.get(1))] = part.get(2, [0])[-1]
+        self.mesh = _axes(entry.get(6, []))
+        # Of stages on meshes of their own, instead of `mesh`.
+        self.meshes = [_axes(_wire.by_number(mesh).get(1, []))
+                       for mesh in entry.get(31, [])]
         self.ranks = len(entry.get(7, []))
         self.tensors = [Tensor(data) for data in entry.get(9, [])]
         self.inputs = [Input(data) for data in entry.get(10, [])]

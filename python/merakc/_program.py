@@ -63,7 +63,8 @@ class Program:
         shown.say(f"merakc: {self._summary()}")
 
     def _summary(self):
-        mesh = " ".join(f"{k}={v}" for k, v in self.plan.mesh.items())
+        mesh = "; ".join(" ".join(f"{k}={v}" for k, v in axes.items())
+                         for axes in self.plan.meshes or [self.plan.mesh])
         text = (f"{self.plan.ranks} rank{'s' * (self.plan.ranks > 1)} of "
                 f"{self.plan.device}, {mesh}, {self.plan.microbatches} "
                 f"microbatches of {self.plan.global_batch} samples in all")

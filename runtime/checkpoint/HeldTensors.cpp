@@ -10,6 +10,16 @@ bool holdsTensor(const planpb::Buffer &buffer) {
          gradientOf(buffer).empty();
 }
 
+std::vector<HeldBuffer> ofOneMesh(const LoadedPlan &plan,
+                                  const std::vector<HeldBuffer> &held) {
+  std::vector<HeldBuffer> result;
+  for (const HeldBuffer &where : held)
+    if (plan.file.ranks(where.rank).mesh() ==
+        plan.file.ranks(held.front().rank).mesh())
+      result.push_back(where);
+  return result;
+}
+
 std::string gradientOf(const planpb::Buffer &buffer) {
   return buffer.tensor().rfind("grad:", 0) == 0 ? buffer.tensor().substr(5)
                                                 : std::string();

@@ -25,6 +25,11 @@ struct HeldTensor {
 // comes with the plan. `plan` must outlive the result.
 std::vector<HeldTensor> heldTensors(const LoadedPlan &plan);
 
+// Those of the mesh of the first one: a whole tensor, in boxes that are equal
+// or disjoint. On another mesh it may be cut elsewhere.
+std::vector<HeldBuffer> ofOneMesh(const LoadedPlan &plan,
+                                  const std::vector<HeldBuffer> &held);
+
 // Whether the buffer holds (a box of) a tensor of the plan itself.
 bool holdsTensor(const planpb::Buffer &buffer);
 // "w" if the buffer holds the gradient of w ("grad:w"), else empty.

@@ -57,16 +57,15 @@ bool anyFull(const char *data, int64_t bytes, Word exponent) {
 
 std::vector<TensorPieces> assignPieces(const LoadedPlan &plan) {
   std::vector<TensorPieces> result;
-  const layout::AxisMap mesh = layoutMesh(plan.file);
   for (const HeldTensor &held : heldTensors(plan)) {
     TensorPieces &target = result.emplace_back();
     target.tensor = held.tensor;
-    for (const HeldBuffer &where : held.values) {
+    for (const HeldBuffer &where : ofOneMesh(plan, held.values)) {
       const planpb::Buffer &buffer =
           plan.programOf(where.rank).buffers(where.buffer);
-      for (const layout::Box &box :
-           layout::boxes(fromProto(buffer.layout()), mesh,
-                         coordsOf(plan.file, where.rank))) {
+      for (const layout::Box &box : layout::boxes(
+               fromProto(buffer.layout()), layoutMesh(plan.file, where.rank),
+               coordsOf(plan.file, where.rank))) {
         if (isWritten(target, box))
           continue;
         Piece piece{where.rank, where.buffer, box, buffer.tensor()};

@@ -133,12 +133,12 @@ Status gatherTensor(const LoadedPlan &plan, Relay &relay,
     expected *= extent;
   if (relay.leads())
     std::memset(data, 0, expected * size);
-  const layout::AxisMap mesh = layoutMesh(plan.file);
   // Replicas hold equal boxes; summands differ on the partial axes.
   std::set<std::pair<std::vector<int64_t>, std::vector<int64_t>>> boxesSeen;
   std::set<std::vector<int64_t>> originsSeen;
   std::vector<char> part, sum;
-  for (const HeldBuffer &where : held) {
+  for (const HeldBuffer &where : ofOneMesh(plan, held)) {
+    const layout::AxisMap mesh = layoutMesh(plan.file, where.rank);
     const layout::Layout layout =
         fromProto(plan.programOf(where.rank).buffers(where.buffer).layout());
     const layout::AxisMap coords = coordsOf(plan.file, where.rank);

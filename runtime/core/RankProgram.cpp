@@ -17,7 +17,7 @@ RankProgram::RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
                          Communicator &comm)
     : plan_(plan), proto_(&plan.programOf(rank)), rank_(rank),
       backend_(backend), comm_(comm), ranks_(plan.file),
-      mesh_(layoutMesh(plan.file)), coords_(coordsOf(plan.file, rank)),
+      mesh_(layoutMesh(plan.file, rank)), coords_(coordsOf(plan.file, rank)),
       arena_(*proto_, backend, comm.memory()) {}
 
 RankProgram::~RankProgram() {
@@ -299,7 +299,7 @@ Status RankProgram::buildComm(Op &op) {
       return Status::error(fmt::format("group {} of {}", instruction.group(),
                                        proto_->groups_size()));
     spec.members =
-        ranks_.members(rank_, proto_->groups(instruction.group()).axes());
+        ranks_.members(rank_, proto_->groups(int(instruction.group())));
     spec.channel = streamName(instruction.stream());
     op.members = spec.members;
     if (isJoined(instruction)) {
@@ -314,7 +314,7 @@ Status RankProgram::buildComm(Op &op) {
                                                         : CommSpec::Recv;
     spec.channel = instruction.channel();
     spec.streams = transferStreams(plan_, ranks_, rank_, instruction);
-    spec.peer = op.peer = ranks_.neighbour(rank_, instruction.peer());
+    spec.peer = op.peer = ranks_.peer(rank_, instruction);
   }
   auto endpoint = comm_.prepare(std::move(spec), op.sent(), op.received());
   if (!endpoint)

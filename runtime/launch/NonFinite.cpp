@@ -17,7 +17,7 @@ using planpb::Instruction;
 // neighbours in the pipeline, reads; -1: all microbatches.
 std::pair<int64_t, int64_t> rowsOf(const LoadedPlan &plan, int rank,
                                    int64_t microbatch) {
-  const layout::AxisMap mesh = layoutMesh(plan.file);
+  const layout::AxisMap mesh = layoutMesh(plan.file, rank);
   layout::AxisMap coords = coordsOf(plan.file, rank);
   const int64_t parts = submicrobatches(plan.file);
   const int64_t count = std::max<int64_t>(1, plan.file.microbatches());

@@ -465,12 +465,12 @@ std::vector<rates::Seconds> Session::computed() {
 Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
   std::map<std::string, GlobalOutput> outputs;
   Relay relay(memories_, world_->store(), fmt::format("global/{}", nextStep_));
-  const layout::AxisMap mesh = layoutMesh(plan_.file);
   // Replicas hold equal boxes: the first rank speaks.
   std::set<std::tuple<std::string, int64_t, std::vector<int64_t>>> seen;
   std::vector<char> part;
   for (int r = 0; r < plan_.file.ranks_size(); ++r) {
     const planpb::Program &program = plan_.programOf(r);
+    const layout::AxisMap mesh = layoutMesh(plan_.file, r);
     std::map<std::string, int64_t> parts; // of a microbatch, seen so far
     for (const planpb::Output &proto : program.outputs()) {
       const int64_t ofMicrobatch = parts[proto.name()]++;

@@ -16,6 +16,11 @@ std::string peerKey(const google::protobuf::RepeatedPtrField<Axis> &peer) {
   return key;
 }
 
+bool sameGroup(const Group &a, const Group &b) {
+  return a.named() == b.named() && std::equal(a.axes().begin(), a.axes().end(),
+                                              b.axes().begin(), b.axes().end());
+}
+
 } // namespace
 
 bool communicates(const Instruction &instruction) {
@@ -28,14 +33,14 @@ std::string transferStreams(const LoadedPlan &plan, const RankMap &ranks,
                             int rank, const Instruction &transfer) {
   const bool sends = transfer.kind() == Instruction::SEND;
   const auto wanted = sends ? Instruction::RECV : Instruction::SEND;
-  const int peer = ranks.neighbour(rank, transfer.peer());
+  const int peer = ranks.peer(rank, transfer);
   if (peer < 0 || peer >= ranks.size())
     return transfer.channel();
   for (const Procedure &procedure : plan.programOf(peer).procedures())
     for (const Instruction &instruction : procedure.instructions())
       if (instruction.kind() == wanted &&
           instruction.channel() == transfer.channel() &&
-          ranks.neighbour(peer, instruction.peer()) == rank)
+          ranks.peer(peer, instruction) == rank)
         return fmt::format("stream {} to {}",
                            (sends ? transfer : instruction).stream(),
                            (sends ? instruction : transfer).stream());
@@ -43,7 +48,7 @@ std::string transferStreams(const LoadedPlan &plan, const RankMap &ranks,
 }
 
 std::string CommunicationMap::Kind::str() const {
-  return fmt::format("({}) on stream \"{}\"", fmt::join(axes, ","), stream);
+  return fmt::format("({}) on stream \"{}\"", groupStr(group), stream);
 }
 
 CommunicationMap::CommunicationMap(const LoadedPlan &plan)
@@ -54,17 +59,17 @@ CommunicationMap::CommunicationMap(const LoadedPlan &plan)
   peers_.resize(ranks_.size());
   for (int rank = 0; rank < ranks_.size(); ++rank)
     for (const TransferSequence &sequence : ofRank(rank).transfers)
-      peers_[rank].push_back(ranks_.neighbour(rank, sequence.peer));
+      peers_[rank].push_back(ranks_.peer(rank, sequence.send,
+                                         sequence.channelIndex, sequence.peer));
   formGroups();
   refine();
 }
 
 int CommunicationMap::kindOf(const Group &group, const std::string &stream) {
-  std::vector<std::string> axes(group.axes().begin(), group.axes().end());
   for (size_t i = 0; i < kinds_.size(); ++i)
-    if (kinds_[i].axes == axes && kinds_[i].stream == stream)
+    if (sameGroup(kinds_[i].group, group) && kinds_[i].stream == stream)
       return static_cast<int>(i);
-  kinds_.push_back({axes, stream, {}, {}});
+  kinds_.push_back({group, stream, {}, {}});
   return static_cast<int>(kinds_.size()) - 1;
 }
 
@@ -86,9 +91,9 @@ void CommunicationMap::collect(int index) {
                         instruction.channel()),
             static_cast<int>(result.transfers.size()));
         if (fresh)
-          result.transfers.push_back({send, instruction.channel(),
-                                      instruction.peer(),
-                                      instruction.stream()});
+          result.transfers.push_back(
+              {send, instruction.channel(), instruction.peer(),
+               instruction.channel_index(), instruction.stream()});
         TransferSequence &sequence = result.transfers[it->second];
         sequence.severalStreams |= sequence.stream != instruction.stream();
         sequenceOf[i] = it->second;
@@ -127,9 +132,7 @@ void CommunicationMap::formGroups() {
       Kind &kind = kinds_[sequence.kind];
       if (kind.instanceOf[rank] >= 0)
         continue;
-      google::protobuf::RepeatedPtrField<std::string> axes(kind.axes.begin(),
-                                                           kind.axes.end());
-      kind.members.push_back(ranks_.members(rank, axes));
+      kind.members.push_back(ranks_.members(rank, kind.group));
       for (int member : kind.members.back())
         kind.instanceOf[member] = static_cast<int>(kind.members.size()) - 1;
     }

@@ -27,6 +27,7 @@ struct TransferSequence {
   bool send;
   std::string channel;
   google::protobuf::RepeatedPtrField<planpb::Axis> peer;
+  uint32_t channelIndex; // as in the instructions
   uint32_t stream;
   bool severalStreams = false; // then the order is not fixed
   std::vector<CommStep> steps;
@@ -71,9 +72,9 @@ public:
   // The other end of a transfer sequence of the rank's program; -1: nobody.
   int peer(int rank, int transfer) const { return peers_[rank][transfer]; }
 
-  // A kind of group: its axes (in order) and the name of the stream.
+  // A kind of group: its axes (in order) or its name, and that of the stream.
   struct Kind {
-    std::vector<std::string> axes;
+    planpb::Group group;
     std::string stream;
     std::vector<int> instanceOf;           // by rank; -1: none formed here
     std::vector<std::vector<int>> members; // by instance

@@ -179,7 +179,7 @@ Status verifyPartials(const Program &program) {
 
   auto name = [&](uint32_t group) {
     return group ? fmt::format("a summand over ({})",
-                               fmt::join(program.groups(group - 1).axes(), ","))
+                               groupStr(program.groups(int(group) - 1)))
                  : std::string("a whole value");
   };
   LastWriters(program).walk([&](int c, int i, int k,
@@ -194,7 +194,7 @@ Status verifyPartials(const Program &program) {
           fmt::format("{} reduces buffer \"{}\" over ({}), but takes it as {}",
                       describeAt(program, c, i),
                       program.buffers(inst.inputs(k).buffer()).name(),
-                      fmt::join(program.groups(inst.group()).axes(), ","),
+                      groupStr(program.groups(int(inst.group()))),
                       name(expected)));
     for (const Writer &writer : writers) {
       uint32_t found = program.procedures(writer.procedure)

@@ -11,9 +11,13 @@
 
 namespace merak {
 
-// The plan version that this build writes, and the only one it reads. Version 2
-// has enums for actions, collectives and reductions, which were strings.
-inline constexpr uint32_t kPlanVersion = 2;
+// The newest plan version that this build writes and reads, and the oldest one
+// it reads. Version 2 has enums for actions, collectives and reductions, which
+// were strings; version 3 has several meshes, and plans of one mesh are still
+// written as 2.
+inline constexpr uint32_t kPlanVersion = 3, kOneMeshVersion = 2;
+// What a plan with these ranks is written as.
+uint32_t versionOf(const planpb::PlanFile &file);
 inline constexpr int64_t kMaxSubBatches = 64;
 
 // ------------------------------------------------------------ files
@@ -72,26 +76,42 @@ std::string actionName(const planpb::Procedure &procedure); // "F", else "?"
 // The places that hold an action.
 std::vector<Step> scheduleOf(const planpb::Program &program);
 
+// "dp,tp", or the name of the group.
+std::string groupStr(const planpb::Group &group);
+
 layout::Layout fromProto(const planpb::Layout &proto);
 planpb::Layout toProto(const layout::Layout &layout);
 
 // ------------------------------------------------------------ ranks
 
-layout::AxisMap meshOf(const planpb::PlanFile &file);
+// The axes of a rank: of its own mesh, where the plan has several.
+const google::protobuf::RepeatedPtrField<planpb::Axis> &
+axesOf(const planpb::PlanFile &file, int rank);
+layout::AxisMap meshOf(const planpb::PlanFile &file, int rank = 0);
 // The mesh and "mb" with the number of (parts of) microbatches: what layouts
-// refer to.
-layout::AxisMap layoutMesh(const planpb::PlanFile &file);
+// of this rank's buffers refer to.
+layout::AxisMap layoutMesh(const planpb::PlanFile &file, int rank = 0);
+// A rank that runs the program; ranks of one program are of one mesh. 0 if
+// nobody runs it.
+int rankOf(const planpb::PlanFile &file, int program);
 // Parts of a microbatch that have instructions of their own, at least 1.
 int64_t submicrobatches(const planpb::PlanFile &file);
 layout::AxisMap coordsOf(const planpb::PlanFile &file, int rank);
 
-// Looks ranks up by coordinates; built once, then each answer costs O(axes).
-// Coordinates are those of Rank.coords; the mesh need not be full.
+// Looks ranks up by coordinates, and by the lists and pairs of a plan of
+// several meshes; built once, then each answer costs O(axes). Coordinates are
+// those of Rank.coords; a mesh need not be full.
 class RankMap {
 public:
   explicit RankMap(const planpb::PlanFile &file);
 
   int size() const { return static_cast<int>(coords_.size()); }
+  // The other end of a SEND or RECV of the rank; -1: nobody.
+  int peer(int rank, const planpb::Instruction &transfer) const;
+  int peer(int rank, bool sends, uint32_t channelIndex,
+           const google::protobuf::RepeatedPtrField<planpb::Axis> &axes) const;
+  // The group of the rank, in order; `rank` is among them, or there is none.
+  std::vector<int> members(int rank, const planpb::Group &group) const;
   // The rank at the coordinates of `rank` with some replaced; -1: none there.
   int neighbour(
       int rank,
@@ -103,15 +123,32 @@ public:
           const google::protobuf::RepeatedPtrField<std::string> &axes) const;
   int64_t coordinate(int rank, int axis) const { return coords_[rank][axis]; }
   int axisIndex(const std::string &name) const; // -1: no such axis
-  int64_t axisSize(int axis) const { return sizes_[axis]; }
+  int64_t axisSize(int axis, int rank = 0) const {
+    return meshes_[meshOf(rank)][axis];
+  }
   const std::vector<std::string> &axes() const { return axes_; }
+  // Which mesh a rank is of; 0 where the plan has one.
+  int meshOf(int rank) const { return mesh_.empty() ? 0 : mesh_[rank]; }
+  int meshes() const { return static_cast<int>(meshes_.size()); }
 
 private:
-  int64_t key(const std::vector<int64_t> &coords) const;
+  int64_t key(int mesh, const std::vector<int64_t> &coords) const;
   std::vector<std::string> axes_;
-  std::vector<int64_t> sizes_;
+  std::vector<std::vector<int64_t>> meshes_; // sizes, by mesh, then axis
+  std::vector<int> mesh_;                    // by rank
   std::vector<std::vector<int64_t>> coords_; // by rank, then axis
-  std::unordered_map<int64_t, int> byKey_;
+  std::vector<std::unordered_map<int64_t, int>> byKey_; // by mesh
+  // Of each entry of PlanFile.channels, by rank.
+  struct Ends {
+    std::unordered_map<int, int> to, from;
+  };
+  std::vector<Ends> channels_;
+  // Of each entry of PlanFile.groups, with the list of each rank.
+  struct Lists {
+    std::vector<std::vector<int>> lists;
+    std::unordered_map<int, int> listOf;
+  };
+  std::unordered_map<std::string, Lists> groups_;
 };
 
 // ------------------------------------------------------------ addresses

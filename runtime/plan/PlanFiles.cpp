@@ -60,11 +60,11 @@ Status checkVersion(uint32_t version, const std::string &shown) {
     return newer(version, shown);
   if (version == 0)
     return Status::error(fmt::format("{}: has no plan version", shown));
-  if (version < kPlanVersion)
+  if (version < kOneMeshVersion)
     return Status::error(
         fmt::format("{}: plan version {} is older than version {}, which this "
                     "program reads; compile the model again",
-                    shown, version, kPlanVersion));
+                    shown, version, kOneMeshVersion));
   return {};
 }
 
@@ -119,6 +119,11 @@ Status checkManifest(const PlanFile &file, const std::string &shown) {
   for (const std::string &name : named)
     if (!checked.count(name))
       problem(fmt::format("has no checksum of \"{}\"", name));
+  for (int rank = 0; rank < file.ranks_size(); ++rank)
+    if (file.ranks(rank).mesh() >=
+        static_cast<uint32_t>(std::max(1, file.meshes_size())))
+      problem(fmt::format("rank {} is of mesh {}, but the plan has {}", rank,
+                          file.ranks(rank).mesh(), file.meshes_size()));
   for (int rank = 0; rank < file.ranks_size(); ++rank)
     if (file.ranks(rank).program() >=
         static_cast<uint32_t>(file.programs_size()))
@@ -175,12 +180,12 @@ Status writeParts(const fs::path &dir, PlanFile &file,
     check->set_checksum(planChecksum(bytes.data(), bytes.size()));
     return writeFile(dir / name, bytes);
   };
-  file.set_version(kPlanVersion);
+  file.set_version(versionOf(file));
   file.clear_programs();
   file.clear_files();
   file.clear_checksum();
   for (size_t i = 0; i < programs.size(); ++i) {
-    programs[i].set_version(kPlanVersion);
+    programs[i].set_version(file.version());
     programs[i].set_index(static_cast<uint32_t>(i));
     std::string name = fmt::format("program-{}.pb", i);
     file.add_programs(name);

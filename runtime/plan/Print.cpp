@@ -137,7 +137,7 @@ public:
       return text + "~?";
     return fmt::format(
         "{}~({})", text,
-        fmt::join(program_.groups(operand.partial_group() - 1).axes(), ","));
+        groupStr(program_.groups(int(operand.partial_group()) - 1)));
   }
 
   std::string view(const Operand &operand) const {
@@ -196,9 +196,12 @@ public:
       break;
     case Instruction::SEND:
     case Instruction::RECV:
-      text += fmt::format(" \"{}\" {} {}", inst.channel(),
-                          inst.kind() == Instruction::SEND ? "to" : "from",
-                          axes(inst.peer()));
+      text +=
+          fmt::format(" \"{}\" {} {}", inst.channel(),
+                      inst.kind() == Instruction::SEND ? "to" : "from",
+                      inst.channel_index()
+                          ? fmt::format("channel {}", inst.channel_index() - 1)
+                          : axes(inst.peer()));
       break;
     default:
       if (std::string name = opName(inst); !name.empty())
@@ -237,7 +240,7 @@ public:
       text += " " + reductionName(inst.reduction());
     if (inst.group() < static_cast<uint32_t>(program_.groups_size()))
       text += fmt::format(" over ({})",
-                          fmt::join(program_.groups(inst.group()).axes(), ","));
+                          groupStr(program_.groups(int(inst.group()))));
     if (inst.collective() == Instruction::ALL_TO_ALL)
       text += fmt::format(" dims {},{}", inst.dim(), inst.dim2());
     else if (inst.collective() == Instruction::ALL_GATHER ||
@@ -431,7 +434,21 @@ std::string printManifest(const PlanFile &file) {
                        source.hash());
   out += fmt::format("  mode {} device {} schedule {}\n", file.mode(),
                      file.device(), file.schedule());
-  out += fmt::format("  mesh {}\n", axes(file.mesh()));
+  if (file.meshes_size() == 0)
+    out += fmt::format("  mesh {}\n", axes(file.mesh()));
+  for (int m = 0; m < file.meshes_size(); ++m)
+    out += fmt::format("  mesh {} {}\n", m, axes(file.meshes(m).axes()));
+  for (const NamedGroup &group : file.groups())
+    for (const RankList &list : group.lists())
+      out += fmt::format("  group \"{}\" of ranks {}\n", group.name(),
+                         fmt::join(list.ranks(), ","));
+  for (int c = 0; c < file.channels_size(); ++c) {
+    std::vector<std::string> pairs;
+    for (const RankPair &pair : file.channels(c).pairs())
+      pairs.push_back(fmt::format("{}-{}", pair.from(), pair.to()));
+    out += fmt::format("  channel {} \"{}\" {}\n", c, file.channels(c).name(),
+                       fmt::join(pairs, " "));
+  }
   out +=
       fmt::format("  batch {} = {} microbatches of {}{} a replica, {} tokens "
                   "a step\n",

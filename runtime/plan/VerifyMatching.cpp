@@ -84,6 +84,8 @@ private:
     int peer = map_.peer(rank, t);
     if (peer < 0) {
       std::string coords;
+      if (own.channelIndex > 0)
+        coords = "a rank that its pairs do not name";
       for (const Axis &axis : own.peer)
         coords += fmt::format("{}{}={}", coords.empty() ? "" : ",", axis.name(),
                               axis.size());

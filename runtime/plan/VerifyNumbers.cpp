@@ -103,8 +103,13 @@ private:
 
   // Tensors are divided among its places.
   void checkMesh() {
+    checkAxes(file_.mesh());
+    for (const Mesh &mesh : file_.meshes())
+      checkAxes(mesh.axes());
+  }
+  void checkAxes(const google::protobuf::RepeatedPtrField<Axis> &axes) {
     int64_t places = 1;
-    for (const Axis &axis : file_.mesh())
+    for (const Axis &axis : axes)
       if (axis.size() < 1 ||
           __builtin_mul_overflow(places, axis.size(), &places) ||
           places > kMostElements)
@@ -240,7 +245,7 @@ private:
     if (output.layout().dims_size() != output.shape_size())
       return;
     const layout::Layout layout = fromProto(output.layout());
-    const layout::AxisMap mesh = layoutMesh(file_);
+    const layout::AxisMap mesh = layoutMesh(file_, rankOf(file_, index));
     const Buffer &buffer = program.buffers(output.buffer());
     auto same = [](const std::vector<int64_t> &a,
                    const google::protobuf::RepeatedField<int64_t> &b) {

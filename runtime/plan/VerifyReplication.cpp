@@ -14,6 +14,11 @@
 // gradients are summed from parts that the stages exchange outside of any
 // microbatch: values that hold the same stages' parts on every holder are equal
 // (one stage's part alone where the others' uses have no gradient).
+//
+// Where stages lie on meshes of their own, "program" means all programs of one
+// mesh: they differ in the boxes that they send and receive only. What arrives
+// there in boxes differs along an axis if two ranks that differ on it get other
+// boxes, or the same ones of ranks whose values differ.
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
@@ -32,11 +37,9 @@ namespace merak {
 namespace {
 
 using AxisMask = uint64_t;
-// Programs whose parts a value holds: what one made in a microbatch or from its
+// Stages whose parts a value holds: what one made in a microbatch or from its
 // own parameters; from the 64th on they share a bit.
 using PartMask = uint64_t;
-
-PartMask partOf(int program) { return PartMask{1} << std::min(program, 63); }
 
 // What a value is made from.
 struct Origin {
@@ -61,7 +64,7 @@ struct Written {
 struct Difference {
   std::string what;
   int program;
-  size_t holders; // programs that must have it
+  size_t holders; // stages that must have it
   AxisMask wrong;
   PartMask parts;
   int call, instruction;
@@ -81,6 +84,7 @@ public:
     }
     collectRanks();
     collectHolders();
+    collectArrivals();
   }
 
   Status run() {
@@ -103,6 +107,30 @@ public:
   }
 
 private:
+  // The stage of a program: its mesh, or the program itself where all have one.
+  int stageOf(int program) const {
+    return map_.ranks().meshes() > 1 && !ranksOf_[program].empty()
+               ? map_.ranks().meshOf(ranksOf_[program].front())
+               : program;
+  }
+  PartMask partOf(int program) const {
+    return PartMask{1} << std::min(stageOf(program), 63);
+  }
+
+  // Axes that may tell stages apart: of several meshes none that is inside one.
+  AxisMask stageAxes() const {
+    AxisMask axes = (AxisMask{1} << axisCount()) - 1;
+    if (map_.ranks().meshes() > 1)
+      for (AxisMask inside : varying_)
+        axes &= ~inside;
+    return axes;
+  }
+  // Axes that a layout of the program may split over: on a mesh of its own an
+  // axis may be of size 1.
+  AxisMask ownAxes(int p) const {
+    return map_.ranks().meshes() > 1 ? varying_[p] : ~AxisMask{0};
+  }
+
   int axisCount() const { return static_cast<int>(map_.ranks().axes().size()); }
 
   AxisMask axisBit(const std::string &name) const {
@@ -135,8 +163,12 @@ private:
     std::vector<int> all(map_.ranks().size());
     std::iota(all.begin(), all.end(), 0);
     apart_ = all.empty() ? 0 : differing(all);
-    for (const std::vector<int> &ranks : ranksOf_)
-      varying_.push_back(ranks.empty() ? 0 : differing(ranks));
+    for (int p = 0; p < static_cast<int>(ranksOf_.size()); ++p)
+      onStage_[stageOf(p)].insert(onStage_[stageOf(p)].end(),
+                                  ranksOf_[p].begin(), ranksOf_[p].end());
+    for (int p = 0; p < static_cast<int>(ranksOf_.size()); ++p)
+      varying_.push_back(ranksOf_[p].empty() ? 0
+                                             : differing(onStage_[stageOf(p)]));
   }
 
   static bool persistent(const Buffer &buffer) {
@@ -156,8 +188,64 @@ private:
       std::vector<int> ranks;
       for (int p : holders)
         ranks.insert(ranks.end(), ranksOf_[p].begin(), ranksOf_[p].end());
+      std::set<int> stages;
+      for (int p : holders)
+        stages.insert(stageOf(p));
       holders_[tensor] = ranks.empty() ? 0 : differing(ranks);
-      holderCount_[tensor] = holders.size();
+      holderCount_[tensor] = stages.size();
+    }
+  }
+
+  // A box that a rank receives into a buffer: where it goes, and what is sent.
+  struct Arrival {
+    std::string into, of;
+    int sender, sequence; // among the sender's transfers
+
+    auto operator<=>(const Arrival &) const = default;
+  };
+
+  static std::string viewKey(const Operand &operand) {
+    return fmt::format("{} {} [{}] [{}]", operand.buffer(), operand.offset(),
+                       fmt::join(operand.shape(), ","),
+                       fmt::join(operand.strides(), ","));
+  }
+
+  // The transfer of a rank that meets this one; -1: none.
+  int otherEnd(int rank, int sequence) const {
+    const TransferSequence &transfer = map_.ofRank(rank).transfers[sequence];
+    const int peer = map_.peer(rank, sequence);
+    if (peer < 0)
+      return -1;
+    const std::vector<TransferSequence> &others = map_.ofRank(peer).transfers;
+    for (size_t i = 0; i < others.size(); ++i)
+      if (others[i].send != transfer.send &&
+          others[i].channel == transfer.channel &&
+          map_.peer(peer, static_cast<int>(i)) == rank)
+        return static_cast<int>(i);
+    return -1;
+  }
+
+  const Instruction &instructionOf(int rank, int sequence) const {
+    const Program &program = plan_.programOf(rank);
+    const CommStep &step = map_.ofRank(rank).transfers[sequence].steps.front();
+    return program.procedures(program.calls(step.call).procedure())
+        .instructions(step.instruction);
+  }
+
+  void collectArrivals() {
+    for (int rank = 0; rank < map_.ranks().size(); ++rank) {
+      const std::vector<TransferSequence> &all = map_.ofRank(rank).transfers;
+      for (int t = 0; t < static_cast<int>(all.size()); ++t) {
+        if (all[t].send || all[t].channelIndex == 0 || all[t].steps.empty())
+          continue;
+        const int other = otherEnd(rank, t), peer = map_.peer(rank, t);
+        if (other < 0 || map_.ofRank(peer).transfers[other].steps.empty())
+          continue;
+        const Operand &into = instructionOf(rank, t).outputs(0);
+        arrivals_[{rank, into.buffer()}].insert(
+            {viewKey(into), viewKey(instructionOf(peer, other).inputs(0)), peer,
+             other});
+      }
     }
   }
 
@@ -174,8 +262,9 @@ private:
   void walk(int p) {
     const Program &program = plan_.programs[p];
     state_.assign(program.buffers_size(), {});
+    arrivedAt_.clear();
     // Axes on which this program's ranks are all alike.
-    AxisMask fixed = ((AxisMask{1} << axisCount()) - 1) & ~varying_[p];
+    AxisMask fixed = stageAxes() & ~varying_[p];
     for (int b = 0; b < program.buffers_size(); ++b) {
       const Buffer &buffer = program.buffers(b);
       if (!persistent(buffer))
@@ -208,12 +297,15 @@ private:
     int sequence = map_.program(p).sequenceOf[call.procedure()][i];
     switch (inst.kind()) {
     case Instruction::LOAD_INPUT:
-      all.mask = layoutBits(program.buffers(list[0].buffer).layout());
+      all.mask =
+          layoutBits(program.buffers(list[0].buffer).layout()) & ownAxes(p);
       break;
     case Instruction::SEND:
       return send(p, sequence, list, call);
     case Instruction::RECV:
-      all.join(received(p, sequence));
+      all.join(map_.program(p).transfers[sequence].channelIndex > 0
+                   ? arrived(p, list[0].buffer)
+                   : received(p, sequence));
       // What is received within a microbatch becomes part of what is made here.
       if (call.microbatch() >= 0)
         all.parts = partOf(p);
@@ -254,7 +346,7 @@ private:
     }
     for (const Scalar &scalar : inst.scalars())
       if (scalar.value_case() == Scalar::kCoordinate)
-        all.mask |= axisBit(scalar.coordinate());
+        all.mask |= axisBit(scalar.coordinate()) & ownAxes(p);
     for (size_t k = 0; k < list.size(); ++k) {
       if (!list[k].write)
         continue;
@@ -275,7 +367,14 @@ private:
     const Instruction &inst =
         program.procedures(call.procedure()).instructions(i);
     const std::vector<Access> &list = tables_[p][call.procedure()][i];
-    const AxisMask group = axisBits(program.groups(inst.group()).axes());
+    AxisMask group = axisBits(program.groups(inst.group()).axes());
+    // Of all ranks: a list of some makes nothing equal along a whole axis.
+    if (const Group &named = program.groups(int(inst.group()));
+        !named.named().empty() && !ranksOf_[p].empty() &&
+        static_cast<int>(
+            map_.ranks().members(ranksOf_[p].front(), named).size()) ==
+            map_.ranks().size())
+      group = (AxisMask{1} << axisCount()) - 1;
     const bool scattered = inst.collective() == Instruction::REDUCE_SCATTER ||
                            inst.collective() == Instruction::ALL_TO_ALL;
     // Inputs, then outputs, without empty ones: of both or of neither.
@@ -312,6 +411,52 @@ private:
       origin.mask = varying_[p] & bit ? origin.mask & ~bit : origin.mask | bit;
     }
     return origin;
+  }
+
+  // What comes into a buffer from a stage on another mesh, in boxes.
+  Origin arrived(int p, uint32_t buffer) {
+    // What others send does not change while one program is walked.
+    auto [known, fresh] = arrivedAt_.try_emplace(buffer);
+    if (!fresh)
+      return known->second;
+    Origin origin;
+    const std::vector<int> &ranks = onStage_[stageOf(p)];
+    AxisMask apart = 0; // axes on which the senders are elsewhere
+    for (int rank : ranks)
+      for (const Arrival &one : arrivals_[{rank, buffer}]) {
+        origin.parts |= sentBy(one).parts;
+        apart |= differing({rank, one.sender});
+      }
+    origin.mask = apart & stageAxes() & ~varying_[p];
+    for (int axis = 0; axis < axisCount(); ++axis)
+      if (varying_[p] >> axis & 1 && differsAlong(ranks, axis, buffer))
+        origin.mask |= AxisMask{1} << axis;
+    return arrivedAt_[buffer] = origin;
+  }
+
+  const Origin &sentBy(const Arrival &one) const {
+    return sent_[plan_.file.ranks(one.sender).program()][one.sequence];
+  }
+
+  // Whether ranks that differ on the axis alone may have got other values.
+  bool differsAlong(const std::vector<int> &ranks, int axis, uint32_t buffer) {
+    std::map<std::vector<int64_t>, int> first; // by the other coordinates
+    for (int rank : ranks) {
+      std::vector<int64_t> others;
+      for (int a = 0; a < axisCount(); ++a)
+        others.push_back(a == axis ? 0 : map_.ranks().coordinate(rank, a));
+      const int like = first.emplace(others, rank).first->second;
+      const std::set<Arrival> &mine = arrivals_[{rank, buffer}],
+                              &its = arrivals_[{like, buffer}];
+      if (!std::equal(mine.begin(), mine.end(), its.begin(), its.end(),
+                      [&](const Arrival &a, const Arrival &b) {
+                        return a.into == b.into && a.of == b.of &&
+                               !(differing({a.sender, b.sender}) &
+                                 (sentBy(a).mask | sentBy(b).mask));
+                      }))
+        return true;
+    }
+    return false;
   }
 
   Origin read(const Access &access, const Call &call, int p) {
@@ -392,7 +537,7 @@ private:
       bool alike = difference.parts != 0;
       for (const Difference &other : differences_)
         if (other.what == difference.what) {
-          programs.insert(other.program);
+          programs.insert(stageOf(other.program));
           alike &= other.parts == difference.parts;
         }
       alike &= programs.size() >= difference.holders;
@@ -430,11 +575,14 @@ private:
   Problems problems_;
   std::vector<AccessTable> tables_;
   std::vector<std::vector<Region>> wholes_;
-  std::vector<std::vector<int>> ranksOf_; // by program
-  std::vector<AxisMask> varying_;         // by program: its ranks differ there
-  AxisMask apart_ = 0;                    // axes of more than one coordinate
+  std::vector<std::vector<int>> ranksOf_;   // by program
+  std::map<int, std::vector<int>> onStage_; // ranks, by stage
+  std::vector<AxisMask> varying_; // by program: the ranks of its stage differ
+  std::map<std::pair<int, uint32_t>, std::set<Arrival>> arrivals_; // by rank
+  std::map<uint32_t, Origin> arrivedAt_; // of the program that is walked
+  AxisMask apart_ = 0;                   // axes of more than one coordinate
   std::map<std::string, AxisMask> holders_;
-  std::map<std::string, size_t> holderCount_; // programs
+  std::map<std::string, size_t> holderCount_; // stages
   std::vector<Difference> differences_;
   std::vector<std::vector<Origin>> sent_; // by program, transfer sequence
   // Of the program that is walked: by buffer, then slot.

@@ -66,6 +66,8 @@ public:
 
   Status run() {
     checkMesh();
+    checkGroups();
+    checkChannels();
     checkTensors();
     if (file_.mode() != "train" && file_.mode() != "infer")
       problems_.add(
@@ -78,25 +80,62 @@ public:
   }
 
 private:
-  void checkMesh() {
-    std::map<std::string, int64_t> mesh;
+  using Sizes = std::map<std::string, int64_t>;
+
+  // " 2" of several.
+  std::string numberOf(uint32_t mesh) const {
+    return file_.meshes_size() == 0 ? "" : fmt::format(" {}", mesh);
+  }
+
+  Sizes checkAxes(const google::protobuf::RepeatedPtrField<Axis> &axes,
+                  uint32_t number, uint64_t &places) {
+    Sizes mesh;
     uint64_t devices = 1;
-    for (const Axis &axis : file_.mesh()) {
+    for (const Axis &axis : axes) {
       if (!mesh.emplace(axis.name(), axis.size()).second)
-        problems_.add(
-            fmt::format("mesh axis \"{}\" is there twice", axis.name()));
+        problems_.add(fmt::format("mesh{} axis \"{}\" is there twice",
+                                  numberOf(number), axis.name()));
       devices = times(devices, static_cast<uint64_t>(axis.size()));
     }
-    // Groups are found by walking places, taken or not.
-    if (devices > std::min<uint64_t>(kMaxDevices,
-                                     times(kPlacesPerRank, file_.ranks_size())))
-      problems_.add(fmt::format("the mesh has {} places for {} ranks", devices,
-                                file_.ranks_size()));
     if (mesh.count("mb"))
       problems_.add("mesh axis \"mb\" is that of microbatches");
-    std::map<std::map<std::string, int64_t>, int> taken;
+    places = plus(places, devices);
+    return mesh;
+  }
+
+  void checkMesh() {
+    std::vector<Sizes> meshes;
+    uint64_t places = 0;
+    if (file_.meshes_size() == 0)
+      meshes.push_back(checkAxes(file_.mesh(), 0, places));
+    else if (file_.mesh_size() > 0)
+      problems_.add("has one mesh and several");
+    for (int m = 0; m < file_.meshes_size(); ++m) {
+      const auto &axes = file_.meshes(m).axes(), &first = axesOf(file_, 0);
+      meshes.push_back(checkAxes(axes, static_cast<uint32_t>(m), places));
+      if (!std::equal(axes.begin(), axes.end(), first.begin(), first.end(),
+                      [](const Axis &a, const Axis &b) {
+                        return a.name() == b.name();
+                      }))
+        problems_.add(
+            fmt::format("mesh {} has other axes than that of rank 0", m));
+    }
+    // Groups are found by walking places, taken or not.
+    if (places > std::min<uint64_t>(kMaxDevices,
+                                    times(kPlacesPerRank, file_.ranks_size())))
+      problems_.add(fmt::format("the mesh has {} places for {} ranks", places,
+                                file_.ranks_size()));
+    std::map<std::pair<uint32_t, Sizes>, int> taken;
+    std::map<uint32_t, uint32_t> meshOf; // by program
     for (int rank = 0; rank < file_.ranks_size(); ++rank) {
-      std::map<std::string, int64_t> coords;
+      const uint32_t number = file_.ranks(rank).mesh();
+      if (number >= meshes.size()) {
+        problems_.add(fmt::format("rank {} is of mesh {}, but there are {}",
+                                  rank, number, meshes.size()));
+        continue;
+      }
+      const Sizes &mesh = meshes[number];
+      Sizes coords;
       for (const Axis &coord : file_.ranks(rank).coords()) {
         coords[coord.name()] = coord.size();
         auto axis = mesh.find(coord.name());
@@ -114,14 +153,56 @@ private:
         if (!coords.count(name))
           problems_.add(
               fmt::format("rank {} has no coordinate on \"{}\"", rank, name));
-      auto [it, fresh] = taken.emplace(coords, rank);
+      auto [it, fresh] = taken.emplace(std::pair(number, coords), rank);
       if (!fresh)
         problems_.add(fmt::format("ranks {} and {} have the same coordinates",
                                   it->second, rank));
-      if (file_.ranks(rank).program() >= plan_.programs.size())
+      const uint32_t program = file_.ranks(rank).program();
+      if (program >= plan_.programs.size())
         problems_.add(fmt::format("rank {} runs program {}, but there are {}",
-                                  rank, file_.ranks(rank).program(),
-                                  plan_.programs.size()));
+                                  rank, program, plan_.programs.size()));
+      if (meshOf.emplace(program, number).first->second != number)
+        problems_.add(fmt::format("program {} runs on meshes {} and {}",
+                                  program, meshOf[program], number));
+    }
+  }
+
+  bool isRank(uint32_t rank) const {
+    return rank < static_cast<uint32_t>(file_.ranks_size());
+  }
+
+  void checkGroups() {
+    std::set<std::string> names;
+    for (const NamedGroup &group : file_.groups()) {
+      if (group.name().empty() || !names.insert(group.name()).second)
+        problems_.add(
+            fmt::format("group \"{}\" has no name of its own", group.name()));
+      std::set<uint32_t> members;
+      for (const RankList &list : group.lists())
+        for (uint32_t rank : list.ranks())
+          if (!isRank(rank) || !members.insert(rank).second)
+            problems_.add(fmt::format(
+                "group \"{}\": rank {} {}", group.name(), rank,
+                isRank(rank) ? "is there twice" : "does not exist"));
+    }
+  }
+
+  void checkChannels() {
+    for (const Channel &channel : file_.channels()) {
+      auto problem = [&](const std::string &text) {
+        problems_.add(fmt::format("channel \"{}\": {}", channel.name(), text));
+      };
+      std::set<uint32_t> senders, receivers;
+      for (const RankPair &pair : channel.pairs()) {
+        if (!isRank(pair.from()) || !isRank(pair.to()) ||
+            pair.from() == pair.to())
+          problem(fmt::format("from rank {} to {} of {}", pair.from(),
+                              pair.to(), file_.ranks_size()));
+        if (!senders.insert(pair.from()).second)
+          problem(fmt::format("rank {} sends twice", pair.from()));
+        if (!receivers.insert(pair.to()).second)
+          problem(fmt::format("rank {} receives twice", pair.to()));
+      }
     }
   }
 
@@ -173,7 +254,7 @@ class ProgramCheck {
 public:
   ProgramCheck(const LoadedPlan &plan, int index)
       : file_(plan.file), program_(plan.programs[index]),
-        mesh_(layoutMesh(plan.file)),
+        mesh_(layoutMesh(plan.file, rankOf(plan.file, index))), index_(index),
         problems_(fmt::format("program {}", index)) {
     for (const Tensor &tensor : file_.tensors())
       tensors_[tensor.name()] = {tensor.dtype(), &tensor.shape()};
@@ -189,6 +270,7 @@ public:
     for (int g = 0; g < program_.groups_size(); ++g) {
       if (std::string axis = repeated(program_.groups(g).axes()); !axis.empty())
         problems_.add(fmt::format("group {} names \"{}\" twice", g, axis));
+      checkNamed(g);
       for (const std::string &axis : program_.groups(g).axes())
         if (!mesh_.count(axis) || axis == "mb")
           problems_.add(fmt::format("group {} spans \"{}\", which is no mesh "
@@ -226,6 +308,34 @@ private:
     DType dtype = DTYPE_INVALID;
     const google::protobuf::RepeatedField<int64_t> *shape = nullptr;
   };
+
+  // Every rank that runs the program must find itself, among as many.
+  void checkNamed(int g) {
+    const Group &group = program_.groups(g);
+    if (group.named().empty())
+      return;
+    std::map<uint32_t, int> sizes; // by rank
+    for (const NamedGroup &entry : file_.groups())
+      if (entry.name() == group.named())
+        for (const RankList &list : entry.lists())
+          for (uint32_t rank : list.ranks())
+            sizes.emplace(rank, list.ranks_size());
+    for (int rank = 0; rank < file_.ranks_size(); ++rank) {
+      if (static_cast<int>(file_.ranks(rank).program()) != index_)
+        continue;
+      const auto found = sizes.find(static_cast<uint32_t>(rank));
+      const int size = found == sizes.end() ? 0 : found->second;
+      if (size == 0)
+        problems_.add(fmt::format("group {} is \"{}\", which rank {} is not in",
+                                  g, group.named(), rank));
+      else if (namedSize_.emplace(g, size).first->second != size)
+        problems_.add(fmt::format("group {} is \"{}\", which has {} ranks and "
+                                  "{}",
+                                  g, group.named(), namedSize_[g], size));
+    }
+    if (group.axes_size() > 0)
+      problems_.add(fmt::format("group {} has a name and axes", g));
+  }
 
   void checkBuffer(int index) {
     const Buffer &buffer = program_.buffers(index);
@@ -493,6 +603,17 @@ private:
         problem(fmt::format("has {} inputs and {} outputs", ins, outs));
       if (instruction.channel().empty())
         problem("names no channel");
+      if (const uint32_t entry = instruction.channel_index()) {
+        if (entry > static_cast<uint32_t>(file_.channels_size()))
+          problem(fmt::format("channel {} of {}", entry - 1,
+                              file_.channels_size()));
+        else if (file_.channels(static_cast<int>(entry) - 1).name() !=
+                 instruction.channel())
+          problem(
+              fmt::format("channel {} is \"{}\", not \"{}\"", entry - 1,
+                          file_.channels(static_cast<int>(entry) - 1).name(),
+                          instruction.channel()));
+      }
       for (const Axis &axis : instruction.peer()) {
         auto size = mesh_.find(axis.name());
         if (size == mesh_.end() || axis.name() == "mb")
@@ -543,6 +664,9 @@ private:
       return;
     }
     int64_t members = 1;
+    if (auto named = namedSize_.find(static_cast<int>(instruction.group()));
+        named != namedSize_.end())
+      members = named->second;
     for (const std::string &axis : program_.groups(instruction.group()).axes())
       members *= mesh_.count(axis) ? mesh_.at(axis) : 1;
     for (int k = 0; k < instruction.inputs_size(); ++k) {
@@ -661,6 +785,8 @@ private:
   const Program &program_;
   layout::AxisMap mesh_;
   std::map<std::string, Declared> tensors_, inputs_;
+  std::map<int, int> namedSize_; // ranks, by group
+  int index_;
   Problems problems_;
 };
 

@@ -300,10 +300,8 @@ void Accountant::count(const std::string &action, const Instruction &inst) {
     exchange.sent += bytes;
   if (inst.kind() != Instruction::COLLECTIVE)
     return;
-  const double n =
-      double(map_.ranks()
-                 .members(rank_, program_.groups(int(inst.group())).axes())
-                 .size());
+  const double n = double(
+      map_.ranks().members(rank_, program_.groups(int(inst.group()))).size());
   const bool twice = inst.collective() == Instruction::ALL_REDUCE;
   exchange.sent += bytes * (n - 1) / n * (twice ? 2 : 1);
 }

@@ -36,8 +36,9 @@ std::string communicationKind(const Instruction &inst) {
 std::string communicationPartners(const Program &program,
                                   const Instruction &inst) {
   if (inst.kind() == Instruction::COLLECTIVE)
-    return fmt::format("{}",
-                       fmt::join(program.groups(inst.group()).axes(), ","));
+    return groupStr(program.groups(int(inst.group())));
+  if (inst.channel_index() > 0) // between meshes: its stream names the stage
+    return program.streams(int(inst.stream())).name();
   std::string over;
   for (const Axis &axis : inst.peer())
     over += fmt::format("{}{}={}", over.empty() ? "" : " ", axis.name(),

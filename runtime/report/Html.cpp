@@ -156,6 +156,12 @@ Json factsJson(const planpb::PlanFile &file) {
   for (const planpb::Axis &axis : file.mesh())
     mesh += fmt::format("{}{}={}", mesh.empty() ? "" : " ", axis.name(),
                         axis.size());
+  for (int m = 0; m < file.meshes_size(); ++m) {
+    mesh += mesh.empty() ? "stages of" : ";";
+    for (const planpb::Axis &axis : file.meshes(m).axes())
+      if (axis.name() != "pp")
+        mesh += fmt::format(" {}={}", axis.name(), axis.size());
+  }
   facts.push_back(fmt::format("{} rank{}", file.ranks_size(),
                               file.ranks_size() == 1 ? "" : "s"));
   if (!mesh.empty())

@@ -114,13 +114,18 @@ def small_where_zero(found, params):
 
 
 def body(model, mesh, optimizer, microbatch, schedule, tools):
+    return check(model, matrix.compile_options(mesh, microbatch, schedule),
+                 optimizer, tools)
+
+
+def check(model, options, optimizer, tools):
+    """A plan of these options against the recorded run."""
     info = expected(model)
     folder = os.path.join(harness.MODELS, model)
     plan = tools.path("out.plan")
     freeze = [f"--freeze={FREEZE[model]}"] if model in FREEZE else []
     tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan,
-              *matrix.compile_options(mesh, microbatch, schedule),
-              optimizer_option(model, optimizer), *freeze)
+              *options, optimizer_option(model, optimizer), *freeze)
     data = "--data=" + os.path.join(folder, "data")
     saved = tools.path("saved") if optimizer == "adamw" else ""
 

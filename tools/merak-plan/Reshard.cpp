@@ -86,8 +86,12 @@ messagesOf(const LoadedPlan &plan) {
       const int64_t bytes =
           elementCount(operand) *
           dtypeSize(program.buffers(int(operand.buffer())).dtype());
-      result[fmt::format("stage {} to {}, {}", stage(rank), stage(peer),
-                         all[t].channel)]
+      // The boxes of a value between meshes have channels of their own,
+      // numbered behind its name: "t0.1.0".
+      std::string value = all[t].channel;
+      for (int number = 0; all[t].channelIndex > 0 && number < 2; ++number)
+        value.resize(std::min(value.size(), value.rfind('.')));
+      result[fmt::format("stage {} to {}, {}", stage(rank), stage(peer), value)]
           .push_back({rank, peer, bytes});
     }
   }

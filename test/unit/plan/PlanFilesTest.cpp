@@ -190,7 +190,7 @@ TEST_F(PlanFiles, NewerVersion) {
 
 TEST_F(PlanFiles, OlderVersion) {
   planpb::PlanFile file;
-  file.set_version(kPlanVersion - 1);
+  file.set_version(kOneMeshVersion - 1);
   std::string bytes = file.SerializeAsString();
   uint64_t checksum = planChecksum(bytes.data(), bytes.size());
   bytes += "\xc9\x01";

@@ -32,6 +32,87 @@ TEST(Strategy, RoundTrip) {
   }
 }
 
+const char *const kPipelines = R"({"pipelines": [{"microbatches": 4, "stages": [
+  {"devices": "0-3", "mesh": "dp=2,tp=2"},
+  {"devices": "6,4-5", "mesh": "dp=3", "begin": "h.1/ln_1"},
+  {"devices": "7", "mesh": "", "begin": "h.2/ln_1"}]}]})";
+
+TEST(Strategy, Pipelines) {
+  Result<Strategy> read = Strategy::parse(kPipelines, "s.json");
+  ASSERT_TRUE(read.ok()) << read.status().str();
+  ASSERT_EQ(read->pipelines.size(), 1u);
+  const PipelineStages &pipeline = read->pipelines[0];
+  EXPECT_EQ(pipeline.microbatches, 4);
+  EXPECT_EQ(pipeline.devices(), 8);
+  EXPECT_EQ(pipeline.stages[1].devices, (std::vector<int64_t>{6, 4, 5}));
+  EXPECT_EQ(pipeline.stages[0].tp, 2);
+  EXPECT_EQ(pipeline.stages[2].dp, 1);
+  EXPECT_FALSE(pipeline.isUniform());
+  // What is priced has degrees that those of all stages divide.
+  EXPECT_EQ(read->mesh,
+            (std::map<std::string, int64_t>{{"pp", 3}, {"dp", 6}, {"tp", 2}}));
+  EXPECT_EQ(read->stageBegins,
+            (std::vector<std::string>{"h.1/ln_1", "h.2/ln_1"}));
+  Result<Strategy> again = Strategy::parse(read->toJson(), "s.json");
+  ASSERT_TRUE(again.ok()) << again.status().str();
+  EXPECT_EQ(*again, *read);
+  EXPECT_EQ(again->toJson(), read->toJson());
+}
+
+TEST(Strategy, EqualStagesInOrderAreAPlanOfOneMesh) {
+  auto isUniform = [](const char *stages) {
+    Result<Strategy> read = Strategy::parse(
+        std::string(R"({"pipelines": [{"stages": [)") + stages + "]}]}", "s");
+    EXPECT_TRUE(read.ok()) << read.status().str();
+    return read.ok() && read->pipelines[0].isUniform();
+  };
+  EXPECT_TRUE(isUniform(R"({"devices": "0-1", "mesh": "tp=2"},
+                           {"devices": "2-3", "mesh": "tp=2"})"));
+  EXPECT_FALSE(isUniform(R"({"devices": "2-3", "mesh": "tp=2"},
+                            {"devices": "0-1", "mesh": "tp=2"})"));
+  EXPECT_FALSE(isUniform(R"({"devices": "0-1", "mesh": "tp=2"},
+                            {"devices": "2-3", "mesh": "dp=2"})"));
+}
+
+TEST(Strategy, PipelinesThatDoNotFit) {
+  auto errors = [](const char *json) {
+    return Strategy::parse(json, "s.json").status().str();
+  };
+  EXPECT_EQ(errors(R"({"mesh": {"pp": 2}, "pipelines": [{"stages": [
+      {"devices": "0-3", "mesh": "dp=2", "begin": "first"},
+      {"devices": "3,5", "mesh": "dp=2", "begin": "A"},
+      {"devices": "8", "begin": "A"}, {"devices": "10-11"},
+      {"devices": "1-x"}, {"mesh": "dp=0"}]}]})"),
+            "s.json: 'mesh' cannot stand beside 'pipelines'\n"
+            "s.json: 'pipelines[0].stages[0].mesh' makes 2 places, 'devices' "
+            "are 4\n"
+            "s.json: 'pipelines[0].stages[3]' has 2 devices and no mesh\n"
+            "s.json: 'pipelines[0].stages[4].devices' is \"1-x\", expected "
+            "devices as \"0-3,7\"\n"
+            "s.json: 'pipelines[0].stages[5]' needs the field devices\n"
+            "s.json: the first stage begins at 'first', but it begins with the "
+            "model\n"
+            "s.json: device 3 is of two stages\n"
+            "s.json: stage 1 has no layers: stage 2 begins at 'A' too\n"
+            "s.json: some stages say where they begin and some do not\n"
+            "s.json: devices 4,6-7,9 are of no stage, and ranks are numbered "
+            "without gaps");
+  EXPECT_EQ(errors(R"({"pipelines": [{"stages": [{"devices": "0"}]},
+                                     {"stages": [{"devices": "1"}]}]})"),
+            "s.json: there are 2 pipelines; plans of several are not made yet");
+  EXPECT_EQ(errors(R"({"pipelines": []})"),
+            "s.json: 'pipelines' is not a list of pipelines");
+  EXPECT_EQ(errors(R"({"pipelines": [{"stages": [
+                {"devices": "0-1", "mesh": "dp=2,dp=1"}], "count": 2}]})"),
+            "s.json: unknown field 'pipelines[0].count'\n"
+            "s.json: 'pipelines[0].stages[0].mesh' is \"dp=2,dp=1\", expected "
+            "degrees as \"dp=2,tp=2\"");
+  EXPECT_EQ(errors(R"({"stage_begins": ["A"], "pipelines": [{"stages": [
+                {"devices": "0"}, {"devices": "1", "begin": "B"}]}]})"),
+            "s.json: 'stage_begins' cannot stand beside stages that say where "
+            "they begin");
+}
+
 // A schedule that no name makes: its lists stand in the file.
 TEST(Strategy, SearchedListsComeBack) {
   ScheduleOptions shape;
@@ -82,7 +163,7 @@ TEST(Strategy, AllProblemsAtOnce) {
   EXPECT_EQ(
       strategy.status().str(),
       "s.json: unknown field 'colour'\n"
-      "s.json: version 7 is newer than this compiler's 2\n"
+      "s.json: version 7 is newer than this compiler's 3\n"
       "s.json: 'mesh.tp' is 0, expected a whole number of at least 1\n"
       "s.json: 'mesh' has the axis 'zp'; known are pp, dp, tp\n"
       "s.json: 'schedule' is 'fast', expected a file .json or one of gpipe, "

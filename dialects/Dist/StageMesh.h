@@ -1,0 +1,24 @@
+// Stages on meshes of their own, and the programs made of them.
+#pragma once
+
+#include "dialects/Dist/DistDialect.h"
+#include "dialects/Support/RanksAxis.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+namespace merak::dist {
+
+// Discardable attribute of such a stage or program, beside its own "dist.mesh"
+// (with the axis "ranks"): an array of its ranks, row major over dp and tp.
+inline constexpr llvm::StringLiteral kDevicesAttr = "dist.devices";
+
+// Of a stage or a program: its own mesh, else the module's; null if there is
+// none.
+inline MeshAttr meshOf(mlir::Operation *stage) {
+  if (auto own = stage->getAttrOfType<MeshAttr>(kMeshAttr))
+    return own;
+  auto module = stage->getParentOfType<mlir::ModuleOp>();
+  return module ? module->getAttrOfType<MeshAttr>(kMeshAttr) : MeshAttr();
+}
+
+} // namespace merak::dist

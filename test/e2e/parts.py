@@ -1,0 +1,510 @@
+#!/usr/bin/env python3
+"""Pipelines whose stages lie on meshes of their own.
+
+shape    fixed pairs of meshes (2 to 3 devices, 1 to 4, 4 to 1, ...) and models
+         that send something special over the boundary
+random   random pipelines on exact models: the losses, gradients and weights of
+         one rank, bit for bit, whatever the meshes, cuts, microbatches, schedule
+         and recomputation (1000 with --all)
+clip     the same under a bound of the gradient norm, which counts each element
+         once wherever it is held
+low      the same in bf16, where no sum is over summands that were rounded
+recorded models of PyTorch: its losses, gradients and weights
+change   a checkpoint of one is loaded by a plan of one mesh, and back
+tools    strategies come back; every tool reads such plans; ranks as processes;
+         outputs without training
+refused  what does not fit, in sentences
+shared   stages with equal meshes are a plan of one mesh: the same files
+"""
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+
+import exact_models
+import dropout_reference
+import harness
+import identity
+import oracle
+from harness import Case, Failed
+
+SCHEDULES = ["gpipe", "1f1b", "early", "eager", "last", "scp", "zb", "auto",
+             "interleaved"]
+# dp, tp of a stage.
+MESHES = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4)]
+# Sizes that three replicas divide as well; one step of it is exact.
+BATCH, BATCH_OF_THREE = 8, 12
+
+
+def strategy(stages, microbatches=None, begins=None, order=None):
+    """The JSON of one pipeline; `stages` are pairs (dp, tp), `order` renames
+    devices."""
+    first, entries = 0, []
+    for number, (dp, tp) in enumerate(stages):
+        devices = list(range(first, first + dp * tp))
+        first += dp * tp
+        if order:
+            devices = [order[device] for device in devices]
+        entry = {"devices": ",".join(map(str, devices)), "mesh": f"dp={dp},tp={tp}"}
+        if begins and number:
+            entry["begin"] = begins[number - 1]
+        entries.append(entry)
+    pipeline = {"stages": entries}
+    if microbatches:
+        pipeline["microbatches"] = microbatches
+    return {"pipelines": [pipeline]}
+
+
+def batch_of(stages):
+    return BATCH_OF_THREE if any(dp == 3 for dp, _ in stages) else BATCH
+
+
+def write_data(tools, name):
+    graph = next(m for m in exact_models.MODELS if m.__name__ == name)()
+    data = tools.path("data")
+    os.makedirs(data, exist_ok=True)
+    for key, (descr, shape, values) in graph.data.items():
+        harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
+    return data
+
+
+def rate_of(name):
+    info = dropout_reference.MODELS.get(name)
+    return info.lr if info else identity.recorded()[name]["lr"]
+
+
+def steps_of(name, batch):
+    if batch == BATCH_OF_THREE:
+        return 1
+    info = dropout_reference.MODELS.get(name)
+    return info.steps if info else identity.recorded()[name]["steps"]
+
+
+def exact_run(tools, name, options, batch, tag="", more=()):
+    return identity.train(
+        tools, exact_models.path(name), write_data(tools, name),
+        [f"--global-batch={batch}", f"--optimizer=sgd:lr={rate_of(name)}",
+         *options, *more], 1 if more else steps_of(name, batch), tag)
+
+
+def write_strategy(tools, value, name="strategy.json"):
+    path = tools.path(name)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+    return path
+
+
+def base_of(tools, name, batch, more=()):
+    return identity.BASES.get(
+        ("parts", name, batch, tuple(more)),
+        lambda: exact_run(tools, name, ["--mesh=pp=1,dp=1,tp=1", "--devices=1",
+                                        f"--microbatch={batch}"],
+                          batch, "-base", more))
+
+
+def names_of(tools, name):
+    """Ops of the forward pass at which uniform plans begin a stage."""
+    def find():
+        found = set()
+        for stages in range(2, 6):
+            out = tools.path(f"cut{stages}.json")
+            _, _ = tools.run(
+                "merakc", exact_models.path(name), "-o", tools.path("cut.ir"),
+                "--to=stage", f"--global-batch={BATCH}", "--microbatch=1",
+                f"--devices={stages}", f"--mesh=pp={stages},dp=1,tp=1",
+                f"--emit-strategy={out}", expect=None)
+            if tools.returncode == 0:
+                with open(out, encoding="utf-8") as file:
+                    found |= set(json.load(file).get("stage_begins", []))
+        with open(exact_models.path(name), encoding="utf-8") as file:
+            order = re.findall(r'name: "([^"]*)"\n\s+op_type', file.read())
+        return [each for each in order if each in found]
+    return identity.BASES.get(("names", name), find)
+
+
+def run_parts(tools, name, stages, microbatches, schedule, recompute,
+              begins=None, order=None, more=()):
+    batch = batch_of(stages)
+    path = write_strategy(tools,
+                          strategy(stages, microbatches, begins, order))
+    found = exact_run(tools, name, [f"--strategy={path}",
+                                    f"--schedule={schedule}",
+                                    f"--recompute={recompute}"], batch, "", more)
+    identity.compare(found, base_of(tools, name, batch, more))
+    count = sum(dp * tp for dp, tp in stages)
+    return f"{count} ranks"
+
+
+# --------------------------------------------------------------------- shape
+
+# 2 to 3 devices and back, 1 to 4, 4 to 1, replicated on both sides, three
+# stages with the largest in the middle, stages as "pp" has them but one.
+PAIRS = [[(2, 1), (3, 1)], [(3, 1), (2, 1)], [(1, 1), (4, 1)], [(4, 1), (1, 1)],
+         [(1, 2), (2, 1)], [(2, 2), (2, 1)], [(1, 4), (1, 1)], [(1, 1), (1, 4)],
+         [(1, 1), (2, 2), (1, 2)], [(2, 1), (1, 2), (1, 1)],
+         [(1, 3), (1, 2)]]
+WHAT = ["gemm", "residual", "tied", "embedding", "attention", "conv", "dropout",
+        "penalty", "deviation", "joined"]
+
+
+def microbatches_of(name, stages, wanted):
+    """As many as the batch has samples for."""
+    batch = batch_of(stages)
+    largest = 1
+    for dp, _ in stages:
+        largest = largest * dp // gcd(largest, dp)
+    most = batch // largest
+    while most % wanted and wanted > 1:
+        wanted -= 1
+    return max(1, min(wanted, most))
+
+
+def gcd(a, b):
+    return a if b == 0 else gcd(b, a % b)
+
+
+# A mean over twelve samples is no sum of whole numbers.
+NO_THREE = {"deviation", "spread"}
+
+
+def possible(name, stages):
+    if any(dp == 3 for dp, _ in stages) and name in NO_THREE:
+        return False
+    if any(tp > 1 for _, tp in stages) and name == "attention":
+        return all(tp < 4 for _, tp in stages)
+    if any(tp == 3 for _, tp in stages):
+        return name == "wide"
+    return True
+
+
+def shape_cases():
+    for name, stages in itertools.product(WHAT, PAIRS):
+        if not possible(name, stages):
+            continue
+        text = " ".join(f"{dp}x{tp}" for dp, tp in stages)
+
+        def body(tools, name=name, stages=stages):
+            return run_parts(tools, name, stages,
+                             microbatches_of(name, stages, 2),
+                             "gpipe" if name in exact_models.JOINS else "1f1b",
+                             "none")
+        yield Case(f"shape {name} {text}", body)
+
+
+# -------------------------------------------------------------------- random
+
+
+def random_body(name, seed, tools, more=(), meshes=MESHES):
+    r = random.Random(seed)
+    names = names_of(tools, name)
+    most = min(4, len(names) + 1)
+    if most < 2:
+        return "one stage only"
+    while True:
+        count = r.randint(2, most)
+        stages = [r.choice([*meshes, (3, 1)]) for _ in range(count)]
+        if len(set(stages)) > 1 and sum(a * b for a, b in stages) <= 9 and \
+                not (any(dp == 3 for dp, _ in stages) and
+                     (name in NO_THREE or
+                      any(dp == 4 for dp, _ in stages))) and \
+                not (name in identity.NO_TP4 and
+                     any(tp == 4 for _, tp in stages)):
+            break
+    begins = sorted(r.sample(range(len(names)), count - 1))
+    order = list(range(sum(a * b for a, b in stages)))
+    if r.random() < 0.3:
+        r.shuffle(order)
+    microbatches = microbatches_of(name, stages, r.choice([1, 2, 4]))
+    schedule = r.choice(SCHEDULES)
+    if not exact_models.runs(name, "one" if microbatches > 1 else "whole",
+                             schedule):
+        schedule, microbatches = "gpipe", 1
+    recompute = r.choice(["none", "full", "0.7"])
+    if schedule == "interleaved":
+        # Two parts a stage, cut by the planner.
+        if 2 * count > len(names) + 1 or microbatches % count:
+            schedule = "1f1b"
+        else:
+            begins = []
+    return run_parts(tools, name, stages, microbatches, schedule, recompute,
+                     [names[k] for k in begins], order, more)
+
+
+def random_cases(count):
+    models = [m.__name__ for m in exact_models.MODELS]
+    for seed in range(count):
+        name = models[seed % len(models)]
+        yield Case(f"random {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   random_body(name, seed, tools))
+
+
+def clip_cases(count):
+    # One step: what is scaled by the factor is no whole number any more.
+    for seed in range(count):
+        name = ["gemm", "tied", "residual", "linear"][seed % 4]
+        yield Case(f"clip {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   random_body(name, 5000 + seed, tools, ("--grad-clip=1",)))
+
+
+def low_cases(count):
+    # Sums over tp are of rounded summands, sums over dp are in f32.
+    replicas = [mesh for mesh in MESHES if mesh[1] == 1]
+    for seed in range(count):
+        name = ["gemm", "tied", "residual", "embedding"][seed % 4]
+        yield Case(f"low {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   random_body(name, 9000 + seed, tools, ("--precision=bf16",),
+                               replicas))
+
+
+# ------------------------------------------------------------------ recorded
+
+
+def recorded_body(model, stages, tools):
+    path = write_strategy(tools, strategy(stages, 2))
+    return oracle.check(model, [f"--strategy={path}", "--schedule=1f1b",
+                                f"--global-batch={BATCH}"], "adamw", tools)
+
+
+def recorded_cases():
+    for model, stages in [("gpt2-tiny", [(2, 2), (2, 1)]),
+                          ("gpt2-tiny", [(1, 1), (1, 2), (4, 1)]),
+                          ("bert-tiny", [(1, 2), (2, 2)]),
+                          ("vit-tiny", [(4, 1), (1, 2)])]:
+        text = " ".join(f"{dp}x{tp}" for dp, tp in stages)
+        yield Case(f"recorded {model} {text}",
+                   lambda tools, model=model, stages=stages:
+                   recorded_body(model, stages, tools))
+
+
+# -------------------------------------------------------------------- change
+
+
+def change_body(name, stages, tools):
+    """Two steps are one step, a checkpoint, and one step of another plan."""
+    data = write_data(tools, name)
+    model, batch = exact_models.path(name), 4
+    common = [f"--global-batch={batch}",
+              f"--optimizer=sgd:lr={rate_of(name)},momentum=0.5"]
+    path = write_strategy(tools, strategy(stages, 1))
+    uneven, even = tools.path("uneven.plan"), tools.path("even.plan")
+    tools.run("merakc", model, "-o", uneven, f"--strategy={path}", *common)
+    tools.run("merakc", model, "-o", even, "--devices=2",
+              "--mesh=pp=2,dp=1,tp=1", "--microbatch=2", *common)
+
+    def train(plan, steps, save, load=None):
+        tools.run("merak-run", plan, f"--data={data}", f"--steps={steps}",
+                  f"--save={tools.path(save)}",
+                  *([f"--load={tools.path(load)}"] if load else []))
+        return harness.read_checkpoint(tools.path(save))[0]
+
+    wanted = train(even, 2, "all")
+    train(even, 1, "even1")
+    train(uneven, 1, "uneven1")
+    for found, what in [(train(uneven, 1, "a", "even1"), "even to uneven"),
+                        (train(even, 1, "b", "uneven1"), "uneven to even"),
+                        (train(uneven, 1, "c", "uneven1"), "uneven to itself")]:
+        if set(found) != set(wanted):
+            raise Failed(f"{what}: other tensors")
+        for key in wanted:
+            if found[key].data != wanted[key].data:
+                raise Failed(f"{what}: {key} differs")
+    return "3 changes"
+
+
+def change_cases():
+    for name, stages in [("gemm", [(2, 2), (2, 1)]), ("tied", [(1, 2), (2, 1)]),
+                         ("tied", [(4, 1), (1, 2)])]:
+        text = " ".join(f"{dp}x{tp}" for dp, tp in stages)
+        yield Case(f"change {name} {text}",
+                   lambda tools, name=name, stages=stages:
+                   change_body(name, stages, tools))
+
+
+# --------------------------------------------------------------------- tools
+
+STAGES = [(2, 2), (2, 1)]
+
+
+def emitted_body(tools):
+    """What was decided comes back from its file; every tool reads the plan."""
+    model, data = exact_models.path("tied"), write_data(tools, "tied")
+    common = [f"--global-batch={BATCH}", "--optimizer=sgd:lr=0.5"]
+    first, again = tools.path("first.plan"), tools.path("again.plan")
+    decided, page = tools.path("decided.json"), tools.path("page.html")
+    path = write_strategy(tools, strategy(STAGES))
+    out, _ = tools.run("merakc", model, "-o", first, f"--strategy={path}",
+                       f"--emit-strategy={decided}", f"--report={page}",
+                       *common)
+    if "stages on devices 0-3 dp=2,tp=2; 4-5 dp=2,tp=1" not in out:
+        raise Failed(f"the summary says: {out}")
+    tools.run("merakc", model, "-o", again, f"--strategy={decided}", *common)
+    for name in sorted(os.listdir(first)):
+        if name.startswith("program"):
+            with open(os.path.join(first, name), "rb") as a, \
+                    open(os.path.join(again, name), "rb") as b:
+                if a.read() != b.read():
+                    raise Failed(f"{name} is another one")
+    for tool in ("verify", "print", "draw", "simulate", "account", "reshard"):
+        text, _ = tools.run("merak-plan", tool, first)
+        if not text:
+            raise Failed(f"merak-plan {tool} prints nothing")
+    even = tools.path("even.plan")
+    tools.run("merakc", model, "-o", even, "--devices=2",
+              "--mesh=pp=2,dp=1,tp=1", *common)
+    for plans in ((first, even), (even, first)):
+        tools.run("merak-plan", "migrate", *plans)
+    traced = tools.path("trace.json")
+    tools.run("merak-run", first, f"--data={data}", "--steps=2",
+              f"--trace={traced}")
+    return "same programs"
+
+
+def infer_body(tools):
+    """Outputs without training are those of one rank."""
+    model, data = exact_models.path("gemm"), write_data(tools, "gemm")
+    path = write_strategy(tools, strategy([(1, 2), (4, 1)], 2))
+    found = []
+    for name, options in [("parts", [f"--strategy={path}"]),
+                          ("one", ["--devices=1", "--microbatch=8"])]:
+        plan, out = tools.path(name + ".plan"), tools.path(name + ".out")
+        tools.run("merakc", model, "-o", plan, "--mode=infer",
+                  f"--global-batch={BATCH}", *options)
+        tools.run("merak-run", plan, f"--data={data}", f"--out={out}")
+        with open(os.path.join(out, "loss.npy"), "rb") as file:
+            found.append(file.read())
+    if found[0] != found[1]:
+        raise Failed("other outputs")
+    return f"{len(found[0])} bytes"
+
+
+def processes_body(tools):
+    """Ranks as processes over MPI are ranks of one process."""
+    if not shutil.which("mpirun"):
+        return "skipped: no mpirun"
+    data = write_data(tools, "tied")
+    path = write_strategy(tools, strategy([(2, 1), (1, 2), (1, 1)], 2,
+                                          names_of(tools, "tied")[:2]))
+    plan = tools.path("out.plan")
+    tools.run("merakc", exact_models.path("tied"), "-o", plan,
+              f"--strategy={path}", f"--global-batch={BATCH}",
+              "--optimizer=sgd:lr=0.5", "--grad-clip=1")
+    logs = [tools.path("threads.jsonl"), tools.path("processes.jsonl")]
+    options = [f"--data={data}", "--steps=2"]
+    tools.run("merak-run", plan, *options, f"--log={logs[0]}")
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "5",
+               os.path.join(tools.bin_dir, "merak-run"), plan, "--ranks=env",
+               *options, f"--log={logs[1]}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise Failed(f"mpirun ended with {done.returncode}: "
+                     f"{harness.last_lines(done.stderr)}")
+    losses = [[entry["loss"] for entry in harness.read_log(log)]
+              for log in logs]
+    if losses[0] != losses[1]:
+        raise Failed(f"losses {losses}")
+    return "5 processes"
+
+
+# ------------------------------------------------------------------- refused
+
+REFUSED = [
+    ("gemm", [(2, 1), (1, 1)], ["--global-batch=7"],
+     ["the global batch of 7 is no multiple of 1 microbatch x 2, the least "
+      "common multiple of the stages' dp"]),
+    ("gemm", STAGES,
+     ["--global-batch=8", "--devices=3", "--mesh=pp=2", "--microbatch=2",
+      "--zero=1", "--tp-overlap=1", "--sequence-parallel=on",
+      "--context-parallel=on", "--mixed-layouts=auto"],
+     ["--devices is 3, the stages of the strategy have 6",
+      "--mesh cannot stand beside the stages of the strategy, which have meshes "
+      "of their own",
+      "--microbatch cannot stand beside the stages of the strategy: replicas of "
+      "different stages have different samples; give 'microbatches'",
+      *[f"stages on meshes of their own are not made with {what} yet" for what
+        in ("parameters stored in parts (zero)", "sequence parallelism",
+            "context parallelism", "mixed layouts",
+            "tensor-parallel overlap")]]),
+]
+
+
+def refused_body(name, stages, options, sentences, tools):
+    path = write_strategy(tools, strategy(stages))
+    out = tools.path("out.plan")
+    _, errors = tools.run("merakc", exact_models.path(name), "-o", out,
+                          f"--strategy={path}", *options, expect=1)
+    found = [line.split("error: ", 1)[-1] for line in errors.splitlines()
+             if "error: " in line]
+    if found != sentences:
+        raise Failed(f"says {found}")
+    if os.path.exists(out):
+        raise Failed("something was written")
+    return f"{len(found)} sentences"
+
+
+def statistics_body(tools):
+    """Batch norm that trains, with other replicas on another stage."""
+    model = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                         "../data/batch-norm/model.onnx")
+    path = write_strategy(tools, strategy([(2, 1), (1, 1)]))
+    _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
+                          f"--strategy={path}", "--global-batch=8", expect=1)
+    if "all stages need one dp, found 2 and 1" not in errors:
+        raise Failed(f"says {errors}")
+    return "one sentence"
+
+
+def other_cases():
+    yield Case("tools", emitted_body)
+    yield Case("infer", infer_body)
+    yield Case("processes", processes_body)
+    yield Case("refused statistics", statistics_body)
+    for number, (name, stages, options, sentences) in enumerate(REFUSED):
+        yield Case(f"refused {number}",
+                   lambda tools, name=name, stages=stages, options=options,
+                   sentences=sentences:
+                   refused_body(name, stages, options, sentences, tools))
+
+
+# -------------------------------------------------------------------- shared
+
+
+def shared_body(tools):
+    """Equal meshes make today's plan, byte for byte."""
+    model = exact_models.path("gemm")
+    path = write_strategy(tools, strategy([(2, 1), (2, 1)], 2, ["Gemm_5"]))
+    plans = []
+    for name, options in [
+            ("parts", [f"--strategy={path}"]),
+            ("plain", ["--devices=4", "--mesh=pp=2,dp=2,tp=1", "--microbatch=2",
+                       f"--strategy={write_strategy(tools, {'version': 1, 'mesh': {'pp': 2, 'dp': 2, 'tp': 1}, 'stage_begins': ['Gemm_5']}, 'plain.json')}"])]:
+        out = tools.path(name + ".plan")
+        tools.run("merakc", model, "-o", out, f"--global-batch={BATCH}",
+                  *options)
+        plans.append({file: open(os.path.join(out, file), "rb").read()
+                      for file in sorted(os.listdir(out))
+                      if file.startswith("program")})
+    if plans[0] != plans[1]:
+        raise Failed("equal meshes make other programs")
+    return f"{len(plans[0])} programs"
+
+
+def main():
+    parser = harness.parser(__doc__)
+    args = parser.parse_args()
+    cases = [*shape_cases(), *random_cases(1000 if args.all else 40),
+             *clip_cases(40 if args.all else 8),
+             *low_cases(40 if args.all else 8), *recorded_cases(),
+             *change_cases(),
+             *other_cases(), Case("shared", shared_body)]
+    return harness.run_cases("parts", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
