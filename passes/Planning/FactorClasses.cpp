@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace merak::planning {
 
@@ -316,8 +317,13 @@ std::vector<ClassAnchor> anchorsOf(const Graph &graph, const Classes &classes) {
   };
   std::vector<ClassAnchor> best(classes.classes.size());
   std::vector<int> ranks(classes.classes.size(), 3);
+  // A value and what changes its type have one name, which stands for the
+  // first.
+  std::set<std::string> seen;
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const GraphTensor &tensor = graph.tensors[t];
+    if (!seen.insert(tensor.name).second)
+      continue;
     eachFactor(
         classes, classes.tensors[t], classes.tensors[t].atoms,
         [&](int dim, int cls, int64_t outer) {
@@ -335,7 +341,8 @@ std::vector<ClassAnchor> anchorsOf(const Graph &graph, const Classes &classes) {
       eachFactor(classes, classes.tensors[id],
                  classesAt(graph, classes, int(o), int(i)),
                  [&](int dim, int cls, int64_t outer) {
-                   if (ranks[cls] == 3 && best[cls].op.empty())
+                   if (ranks[cls] == 3 && best[cls].op.empty() &&
+                       !names[o].empty())
                      best[cls] = {graph.tensors[id].name,    dim,      outer,
                                   classes.classes[cls].size, names[o], int(i)};
                  });

@@ -1,5 +1,7 @@
 #include "passes/Planning/LayoutPieces.h"
 
+#include "passes/Planning/StageProblemBuilder.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -149,8 +151,18 @@ static double bytesKept(const StageProblem &problem) {
   return bytes;
 }
 
+// The part of all bytes that each of so many ranks sends around a ring.
+static double shareSent(const Assignment &assignment,
+                        const std::vector<std::string> &axes) {
+  int64_t ranks = 1;
+  for (const std::string &axis : axes)
+    ranks *= assignment.sizeOf(axis);
+  return double(ranks - 1) / double(ranks);
+}
+
 // Of the gradients that are summed over ranks once a step. Buckets share their
-// latency with those of other pieces, so only what more bytes take counts.
+// latency with those of other pieces, so only what more bytes take counts; over
+// some parts of tp as much less as they send less than all ranks of a stage.
 static double reductionSeconds(const Graph &graph, const Outcome &outcome,
                                const Assignment &assignment,
                                const GradientReduction &reduce) {
@@ -164,16 +176,49 @@ static double reductionSeconds(const Graph &graph, const Outcome &outcome,
       if (conversion.kind != ConversionKind::AllReduceSum ||
           !seen.insert(c).second)
         continue;
-      const auto &over = hasAxisOn(conversion.axes, kTensorAxis)
-                             ? reduce.tensorSeconds
-                             : reduce.seconds;
+      const bool tensor = hasAxisOn(conversion.axes, kTensorAxis);
+      const auto &over = tensor ? reduce.tensorSeconds : reduce.seconds;
       double bytes = graph.tensors[size_t(conversion.tensor)].elementBytes;
       for (int64_t size : conversion.to.localShape(assignment.axisMap()))
         bytes *= double(size);
+      if (tensor)
+        bytes *= shareSent(assignment, conversion.axes) /
+                 shareSent(assignment, {kDataAxis, kTensorAxis});
       if (over)
         seconds += over(2 * bytes) - over(bytes);
     }
   }
+  return seconds;
+}
+
+// Of sums that are open where the piece ends, a microbatch: whoever reads them
+// closes them, or has open sums of his own.
+static double openSeconds(const Graph &graph, const Outcome &outcome,
+                          const Assignment &assignment,
+                          const StageCostOptions &options) {
+  std::vector<char> isRead(graph.tensors.size(), 0);
+  for (const GraphOp &op : graph.ops)
+    for (int id : op.operands)
+      isRead[size_t(id)] = 1;
+  const StageProblemBuilder prices(graph, assignment, outcome, options);
+  double seconds = 0;
+  for (const GraphOp &op : graph.ops)
+    for (int id : op.results) {
+      const layout::Layout &made = outcome.tensors[size_t(id)];
+      Conversion sum;
+      for (const std::string &axis : made.partial)
+        if (isOn(axis, kDataAxis) || isOn(axis, kTensorAxis))
+          sum.axes.push_back(axis);
+      if (isRead[size_t(id)] || op.weightGradient || sum.axes.empty())
+        continue;
+      sum.kind = ConversionKind::AllReduceSum;
+      sum.tensor = id;
+      sum.bytes = 2 * shareSent(assignment, sum.axes) *
+                  graph.tensors[size_t(id)].elementBytes;
+      for (int64_t size : made.localShape(assignment.axisMap()))
+        sum.bytes *= double(size);
+      seconds += prices.collective(sum);
+    }
   return seconds;
 }
 
@@ -199,6 +244,7 @@ LayoutCost LayoutPiece::cost(const Assignment &assignment,
     out.perStep +=
         parameter.updateSeconds + parameter.normSeconds + parameter.ownSeconds;
   }
+  out.perMicrobatch += openSeconds(own, *outcome, assignment, options);
   out.perStep += reductionSeconds(own, *outcome, assignment, reduce);
   out.inFlight = bytesKept(problem);
   return out;

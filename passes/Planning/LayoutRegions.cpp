@@ -164,6 +164,8 @@ private:
     for (const OpClasses &op : classes.ops)
       for (const OpSlot &slot : op.slots)
         sets.unite(op.slots.front().cls, slot.cls);
+    for (const auto &[cls, forward] : gradientTwins(graph, classes))
+      sets.unite(cls, forward);
     std::map<int, int> numbers;
     out.ofClass.assign(classes.classes.size(), -1);
     auto numberOf = [&](int cls) {

@@ -24,11 +24,39 @@ using Axes = std::vector<std::string>;
 // Of one region: by class of the whole graph.
 using Config = std::map<int, Axes>;
 
+// Prime factors, ascending.
+std::vector<int64_t> factorsOf(int64_t size) {
+  std::vector<int64_t> factors;
+  for (int64_t factor = 2; size > 1; ++factor)
+    for (; size % factor == 0; size /= factor)
+      factors.push_back(factor);
+  return factors;
+}
+
+// tp of composite size in parts, as fine as they get.
+Assignment inParts(const Assignment &base) {
+  Assignment out = base;
+  out.mesh.clear();
+  for (const AxisSize &axis : base.mesh) {
+    const std::vector<int64_t> parts = axis.name == kTensorAxis
+                                           ? factorsOf(axis.size)
+                                           : std::vector<int64_t>();
+    if (parts.size() < 2)
+      out.mesh.push_back(axis);
+    else
+      for (size_t part = 0; part < parts.size(); ++part)
+        out.mesh.push_back({partOf(axis.name, part), parts[part]});
+  }
+  return out;
+}
+
 class Searcher {
 public:
-  Searcher(const LayoutModel &model, const Assignment &base,
+  Searcher(const LayoutModel &model, const Assignment &whole,
            const LayoutSearchOptions &options)
-      : model(model), graph(model.graph()), base(base), options(options),
+      : model(model), graph(model.graph()),
+        base(options.parts ? inParts(whole) : whole),
+        hasParts(base.mesh.size() > whole.mesh.size()), options(options),
         algebra({options.threads, 0}) {}
 
   Result<LayoutFrontier> run() {
@@ -140,50 +168,76 @@ private:
   bool canSplit(int cls) const {
     return !isSample(cls) &&
            ((dp > 1 && divides(cls, base.axesOn(kDataAxis))) ||
-            (tp > 1 && divides(cls, base.axesOn(kTensorAxis))));
+            (tp > 1 && divides(cls, {tensor.front()})));
   }
 
   std::vector<int> tokensOf(int region) const {
     std::vector<int> found;
     for (int cls : model.nodes()[size_t(region)].classes)
       if (regions().ofTokens[size_t(info(cls).root)] && !isSample(cls) &&
-          divides(cls, base.axesOn(kTensorAxis)))
+          divides(cls, {tensor.front()}))
         found.push_back(cls);
     return found;
   }
 
-  // What samples have in a region: `data`: the axes of the batch, `tensor`: tp
-  // behind them.
-  bool addSamples(int region, bool data, bool tensor, Config &config) const {
+  // Roots of samples that are divided: those of the batch's axes, without any
+  // (one replica, one microbatch) the first that a part of tp divides.
+  std::set<int> dividedSamples() const {
+    std::set<int> found;
+    for (int root : base.samples)
+      if (auto known = base.axes.find(root);
+          known != base.axes.end() && !known->second.empty())
+        found.insert(root);
+    for (int root : base.samples)
+      if (found.empty() && !tensor.empty() && divides(root, {tensor.front()}))
+        found.insert(root);
+    return found;
+  }
+
+  // What samples have in a region: `data`: the axes of the batch; behind them
+  // the `others`.
+  bool addSamples(int region, bool data, const Axes &others,
+                  Config &config) const {
     bool any = false;
     for (int cls : model.nodes()[size_t(region)].classes) {
-      auto known = base.axes.find(info(cls).root);
-      if (!isSample(cls) || known == base.axes.end())
+      if (!isSample(cls) || !divided.count(info(cls).root))
         continue;
       Axes axes;
-      for (const std::string &axis : known->second)
-        if (data || axis == kMicrobatchAxis)
-          axes.push_back(axis);
-      if (tensor)
-        for (const std::string &axis : base.axesOn(kTensorAxis))
-          axes.push_back(axis);
+      if (auto known = base.axes.find(info(cls).root); known != base.axes.end())
+        for (const std::string &axis : known->second)
+          if (data || axis == kMicrobatchAxis)
+            axes.push_back(axis);
+      axes.insert(axes.end(), others.begin(), others.end());
       if (!divides(cls, axes))
         return false;
       any = true;
-      config[cls] = std::move(axes);
+      if (!axes.empty())
+        config[cls] = std::move(axes);
     }
-    return any || !tensor;
+    return any || others.empty();
   }
 
-  bool append(const std::set<int> &chosen, const char *axis,
+  bool append(const std::set<int> &chosen, const Axes &axes,
               Config &config) const {
     for (int cls : chosen) {
-      for (const std::string &part : base.axesOn(axis))
-        config[cls].push_back(part);
+      Axes &of = config[cls];
+      of.insert(of.end(), axes.begin(), axes.end());
       if (!divides(cls, config[cls]))
         return false;
     }
     return true;
+  }
+
+  // Of gradients alone: as in the forward pass.
+  void follow(int region, Config &config) const {
+    for (const auto &[cls, forward] : twins) {
+      if (regions().ofClass[size_t(cls)] != region)
+        continue;
+      if (auto known = config.find(forward); known != config.end())
+        config[cls] = known->second;
+      else
+        config.erase(cls);
+    }
   }
 
   // Of one region; the first one has one layout everywhere, and samples alone.
@@ -194,28 +248,42 @@ private:
         all.push_back(std::move(config));
     };
     const std::set<std::set<int>> sets = weightSets(region);
+    const std::vector<std::set<int>> setsOver(sets.begin(), sets.end());
     std::vector<const std::set<int> *> overData{nullptr};
     if (dp > 1 && !regions().isFree[size_t(region)])
       for (const std::set<int> &set : sets)
         overData.push_back(&set);
+    std::vector<std::set<int>> tokens;
+    for (int cls : tokensOf(region))
+      tokens.push_back({cls});
     for (const std::set<int> *data : overData) {
-      auto make = [&](bool tensor, const std::set<int> *split) {
+      auto make = [&](const std::set<int> &split, const Axes &over,
+                      const Axes &samples) {
         Config config;
-        bool ok = addSamples(region, !data, tensor, config);
-        ok = ok && (!data || append(*data, kDataAxis, config));
-        ok = ok && (!split || append(*split, kTensorAxis, config));
+        bool ok = addSamples(region, !data, samples, config);
+        ok = ok && (!data || append(*data, base.axesOn(kDataAxis), config));
+        ok = ok && append(split, over, config);
+        follow(region, config);
         add(ok, std::move(config));
       };
-      make(false, nullptr);
+      make({}, {}, {});
       if (tp <= 1 || regions().isFree[size_t(region)])
         continue;
-      for (const std::set<int> &set : sets)
-        make(false, &set);
-      for (int cls : tokensOf(region)) {
-        const std::set<int> one{cls};
-        make(false, &one);
+      for (const std::vector<std::set<int>> &of : {setsOver, tokens})
+        for (const std::set<int> &split : of)
+          make(split, tensor, {});
+      make({}, {}, tensor);
+      // The first parts of tp: on the ranks of the others are copies, or they
+      // share the samples.
+      for (size_t n = 1; n < tensor.size() && !data; ++n) {
+        const Axes first(tensor.begin(), tensor.begin() + long(n)),
+            rest(tensor.begin() + long(n), tensor.end());
+        for (const std::vector<std::set<int>> &of : {setsOver, tokens})
+          for (const std::set<int> &split : of)
+            make(split, first, {});
+        for (const std::set<int> &split : setsOver)
+          make(split, first, rest);
       }
-      make(true, nullptr);
     }
     return all;
   }
@@ -456,7 +524,33 @@ private:
     for (const TensorUse &use : seams.implied)
       out.seams.push_back({names[size_t(use.op)], use.operand});
     addClasses(*separated, chosen, out);
+    nameParts(out);
     return out;
+  }
+
+  // Where all classes that tp splits are split over all of it, it has no parts.
+  void nameParts(FoundLayout &out) const {
+    if (!hasParts)
+      return;
+    auto first = [](Axes &axes) {
+      return std::find_if(axes.begin(), axes.end(), [](const std::string &of) {
+        return isOn(of, kTensorAxis);
+      });
+    };
+    for (Strategy::SplitClass &split : out.classes)
+      if (auto begin = first(split.axes);
+          begin != split.axes.end() &&
+          !std::equal(tensor.begin(), tensor.end(), begin, split.axes.end())) {
+        for (const AxisSize &axis : base.mesh)
+          if (isOn(axis.name, kTensorAxis))
+            out.parts[kTensorAxis].push_back(axis.size);
+        return;
+      }
+    for (Strategy::SplitClass &split : out.classes)
+      if (auto begin = first(split.axes); begin != split.axes.end()) {
+        split.axes.erase(begin, split.axes.end());
+        split.axes.push_back(kTensorAxis);
+      }
   }
 
   bool differsAt(const TensorUse &use, const std::vector<int> &chosen) const {
@@ -480,7 +574,8 @@ private:
                          axesOf(classes().ops[o].slots[s].cls, chosen));
     const std::vector<ClassAnchor> anchors = anchorsOf(graph, separated);
     for (const auto &[cls, over] : axes)
-      if (!over.empty() || isNamed(separated, cls))
+      if (!anchors[size_t(cls)].tensor.empty() &&
+          (!over.empty() || isNamed(separated, cls)))
         out.classes.push_back({anchors[size_t(cls)], over});
   }
 
@@ -491,8 +586,12 @@ private:
 
   const LayoutModel &model;
   const Graph &graph;
-  const Assignment &base;
+  const Assignment base;
+  const bool hasParts; // of tp, which the caller has whole
   const LayoutSearchOptions &options;
+  const Axes tensor = base.axesOn(kTensorAxis);
+  const std::set<int> divided = dividedSamples();
+  const std::map<int, int> twins = gradientTwins(graph, model.classes());
   const int64_t dp = base.sizeOf(kDataAxis), tp = base.sizeOf(kTensorAxis);
   std::vector<std::vector<Config>> configs; // by region
   std::map<Axes, uint8_t> axesNumbers;

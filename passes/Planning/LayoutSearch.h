@@ -13,6 +13,11 @@
 //                    dp: all samples of a microbatch are then on each replica
 //   tokens           a dimension of values only (tp)
 //   nothing          (tp)
+//
+// A tp of composite size is used in parts (MeshAxes.h): a region's weights or
+// tokens are split over all of it or over the first of its prime factors, and
+// over the rest of them samples or nothing. So a narrow layer between wide ones
+// has a lower degree.
 #pragma once
 
 #include "passes/Planning/LayoutModel.h"
@@ -32,12 +37,15 @@ struct LayoutSearchOptions {
   // Frontiers keep the fastest in so many buckets of bytes.
   int64_t buckets = 512;
   int threads = 1;
+  bool parts = true; // of a tp of composite size
 };
 
 // A point of the frontier, as a strategy says it.
 struct FoundLayout {
   std::vector<Strategy::SeamUse> seams;
   std::vector<Strategy::SplitClass> classes;
+  // Of tp, where some class is split over some of them only.
+  std::map<std::string, std::vector<int64_t>> parts;
   double bytes = 0, seconds = 0; // as sums of pieces
 };
 

@@ -7,7 +7,7 @@
 namespace merak::planning {
 
 Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d) {
-  Result<Assignment> base = assignSamples(d);
+  Result<Assignment> base = assignSamples(d, input.pinned.parts);
   if (!base.ok())
     return base.status();
   LayoutSearchOptions options;
@@ -52,7 +52,7 @@ const FoundLayout *PlanSearch::mixedLayout(const Degrees &d,
 
 Result<Assignment> PlanSearch::assignMixed(const Degrees &d,
                                            const Techniques &techniques) {
-  Result<Assignment> out = assignSamples(d);
+  Result<Assignment> out = assignSamples(d, partsNamed(d, techniques));
   const FoundLayout *layout = mixedLayout(d, techniques);
   if (!out.ok() || !layout || !layout->seams.empty())
     return out;
@@ -60,6 +60,14 @@ Result<Assignment> PlanSearch::assignMixed(const Degrees &d,
     MERAK_RETURN_IF_ERROR(
         splitBy(*input.graph, *input.classes, split, /*samples=*/true, *out));
   return out;
+}
+
+PlanSearch::AxisParts PlanSearch::partsNamed(const Degrees &d,
+                                             const Techniques &techniques) {
+  AxisParts parts = input.pinned.parts;
+  if (const FoundLayout *layout = mixedLayout(d, techniques))
+    parts.insert(layout->parts.begin(), layout->parts.end());
+  return parts;
 }
 
 std::vector<Strategy::SeamUse>

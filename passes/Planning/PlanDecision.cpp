@@ -160,7 +160,7 @@ void Decider::takeStrategy() {
     strategy.sequence = 1;
   if (candidate.techniques.context)
     strategy.context = 1;
-  strategy.parts = input.pinned.parts;
+  strategy.parts = search.partsNamed(d, candidate.techniques);
   strategy.stored = input.pinned.stored;
   strategy.seams = search.seamsOf(d, candidate.techniques);
   strategy.schedule = input.pinned.schedule.value_or("auto");

@@ -160,7 +160,8 @@ PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
       return;
     const std::vector<ClassAnchor> anchors = anchorsOf(*input.graph, classes);
     for (const auto &[cls, axes] : assignment->axes)
-      splits.push_back({anchors[size_t(cls)], axes});
+      if (!anchors[size_t(cls)].tensor.empty())
+        splits.push_back({anchors[size_t(cls)], axes});
   };
   SearchReport unused;
   if (techniques.mixed > 0) {
@@ -226,23 +227,24 @@ Result<Assignment> PlanSearch::assign(const Degrees &d,
   return (*layouts)->assign(*unified);
 }
 
-Result<Assignment> PlanSearch::assignSamples(const Degrees &d) const {
+Result<Assignment> PlanSearch::assignSamples(const Degrees &d,
+                                             const AxisParts &parts) const {
   Assignment out;
   MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes, input.batched,
                                     batchAxes(d), out));
-  for (const AxisSize &axis : partsOf(kTensorAxis, d.tp))
+  for (const AxisSize &axis : inParts(kTensorAxis, d.tp, parts))
     out.mesh.push_back(axis);
   return out;
 }
 
-std::vector<AxisSize> PlanSearch::partsOf(const char *axis,
-                                          int64_t degree) const {
-  auto pinned = input.pinned.parts.find(axis);
-  if (pinned == input.pinned.parts.end())
+std::vector<AxisSize> PlanSearch::inParts(const char *axis, int64_t degree,
+                                          const AxisParts &of) {
+  auto known = of.find(axis);
+  if (known == of.end())
     return {{axis, degree}};
   std::vector<AxisSize> parts;
-  for (size_t part = 0; part < pinned->second.size(); ++part)
-    parts.push_back({partOf(axis, part), pinned->second[part]});
+  for (size_t part = 0; part < known->second.size(); ++part)
+    parts.push_back({partOf(axis, part), known->second[part]});
   return parts;
 }
 

@@ -148,7 +148,14 @@ public:
   }
   // The axes that samples are split over, and an axis or its parts, as pinned.
   std::vector<AxisSize> batchAxes(const Degrees &degrees) const;
-  std::vector<AxisSize> partsOf(const char *axis, int64_t degree) const;
+  using AxisParts = std::map<std::string, std::vector<int64_t>>;
+  static std::vector<AxisSize> inParts(const char *axis, int64_t degree,
+                                       const AxisParts &parts);
+  std::vector<AxisSize> partsOf(const char *axis, int64_t degree) const {
+    return inParts(axis, degree, input.pinned.parts);
+  }
+  // Parts of axes as the strategy of a plan names them.
+  AxisParts partsNamed(const Degrees &degrees, const Techniques &techniques);
   // What prices of these degrees are made with.
   StageCostOptions costsOf(const Degrees &degrees, int overlap) const;
   PipelineShape shapeOf(const Degrees &degrees) const {
@@ -162,7 +169,8 @@ private:
   }
   const Result<Assignment> &halve(const Degrees &degrees, bool context);
   // Samples over the axes of the batch, and nothing over tp yet.
-  Result<Assignment> assignSamples(const Degrees &degrees) const;
+  Result<Assignment> assignSamples(const Degrees &degrees,
+                                   const AxisParts &parts) const;
   // Layouts that differ between parts of the model, worth planning with.
   Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees);
   const Result<std::vector<FoundLayout>> &mixedLayouts(const Degrees &degrees);

@@ -258,6 +258,22 @@ Status SeamLayouts::assignClasses(Assignment &out) const {
   return status;
 }
 
+// What no class of the strategy can name.
+void SeamLayouts::followForward(Assignment &out) const {
+  std::set<int> said;
+  for (const Strategy::SplitClass &split : strategy.classes)
+    for (int cls : findAnchor(*graph, separated, split.anchor))
+      said.insert(cls);
+  for (const auto &[cls, forward] : gradientTwins(*graph, separated)) {
+    if (said.count(cls))
+      continue;
+    if (auto known = out.axes.find(forward); known != out.axes.end())
+      out.axes[cls] = known->second;
+    else
+      out.axes.erase(cls);
+  }
+}
+
 Result<Assignment> SeamLayouts::assign(const Assignment &unified) const {
   if (empty())
     return unified;
@@ -269,8 +285,10 @@ Result<Assignment> SeamLayouts::assign(const Assignment &unified) const {
         known != unified.axes.end())
       out.axes[int(c)] = known->second;
   Status status;
-  if (!strategy.seams.empty())
+  if (!strategy.seams.empty()) {
     status = assignClasses(out);
+    followForward(out);
+  }
   splitTokens(out);
   for (int id : seams.stored) {
     out.stored[id] = howStored(id);

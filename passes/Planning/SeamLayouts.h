@@ -47,6 +47,7 @@ private:
                       const Assignment &base);
   void splitTokens(Assignment &out) const;
   Status assignClasses(Assignment &out) const;
+  void followForward(Assignment &out) const;
   Status storeNamed(int tensor, const Strategy::StoredLayout &layout,
                     Assignment &out) const;
   void storeOver(int tensor, const std::string &axis, Assignment &out) const;

@@ -347,6 +347,34 @@ std::vector<int> storedSides(const Graph &graph, const Seams &seams) {
   return sides;
 }
 
+std::map<int, int> gradientTwins(const Graph &graph, const Classes &classes) {
+  std::vector<char> named(classes.classes.size(), 0);
+  std::vector<char> ofGradients(graph.tensors.size(), 0);
+  for (size_t o = 0; o < graph.ops.size(); ++o) {
+    const bool backward = graph.ops[o].phase == Phase::Backward;
+    for (int id : graph.ops[o].results)
+      ofGradients[size_t(id)] = backward;
+    for (const OpSlot &slot : classes.ops[o].slots)
+      named[size_t(slot.cls)] |= !backward;
+  }
+  for (size_t t = 0; t < graph.tensors.size(); ++t)
+    for (int cls : classes.tensors[t].atoms)
+      named[size_t(cls)] |= !ofGradients[t];
+  std::map<int, int> twins;
+  for (size_t o = 0; o < graph.ops.size(); ++o) {
+    const int of = graph.ops[o].gradientOf;
+    if (of < 0 || graph.ops[o].phase != Phase::Backward)
+      continue;
+    for (const OpSlot &slot : classes.ops[o].slots)
+      for (const OpSlot &other : classes.ops[size_t(of)].slots)
+        if (!named[size_t(slot.cls)] &&
+            classes.classes[size_t(slot.cls)].root ==
+                classes.classes[size_t(other.cls)].root)
+          twins.try_emplace(slot.cls, other.cls);
+  }
+  return twins;
+}
+
 Result<Classes> separate(const Graph &graph, const Classes &unified,
                          const Seams &seams) {
   if (seams.empty())

@@ -22,6 +22,8 @@
 
 #include "passes/Planning/FactorClasses.h"
 
+#include <map>
+
 namespace merak::planning {
 
 // The place where a tensor enters an op.
@@ -50,6 +52,11 @@ std::vector<int> storedSides(const Graph &graph, const Seams &seams);
 // Whether an op adds gradients of two uses of a parameter, in front of its
 // update.
 bool isSumOfGradients(const GraphOp &op);
+
+// Classes that gradients alone have, as those of a bias behind which a seam
+// lies: by these, the class of the same root that the op has whose gradients
+// they are. Nothing of the forward pass names them; they follow it.
+std::map<int, int> gradientTwins(const Graph &graph, const Classes &classes);
 
 // The classes with a seam at each of the places; without any `unified` as it
 // is. A class that lies on both sides of a seam becomes several; the first one,

@@ -32,6 +32,8 @@ public:
 
   StageProblem build(ListedKernels &listed);
   Result<StepTasks> steps(const std::vector<int> &begin); // see makeStepTasks
+  // Seconds of one part of a microbatch.
+  double collective(const Conversion &conversion) const;
 
 private:
   void readTensors();
@@ -64,8 +66,6 @@ private:
   // Joins and cuts of the submicrobatches of tokens, on one device.
   static bool isBetweenSubmicrobatches(const Conversion &conversion);
   double joinSeconds(const Conversion &conversion) const;
-  // Of one part of a microbatch.
-  double collective(const Conversion &conversion) const;
   // The first device's group over axes, and how many groups leave a node
   // together: with dp = 2 and tp = 4 those over tp are {0, 1, 2, 3}, those over
   // dp {0, 4}, four of them side by side.

@@ -56,6 +56,7 @@ private:
   planning::SearchInput input; // refers to graph and classes
   std::optional<planning::PlanSearch> search;
   planning::PlanCandidate chosen;
+  int mixed = 0; // of what was chosen, before its classes were pinned
   SearchResult found;
   planning::SearchTimes times;     // of earlier searches
   planning::SearchReport sharding; // of the graph as it was first
@@ -291,6 +292,10 @@ LogicalResult Planner::planAgain() {
                 });
   found.finalists = planning::finalists(rest, kFinalists - 1);
   found.finalists.insert(found.finalists.begin(), chosen);
+  // Who takes one of them finds its layouts on the graph as it was.
+  for (planning::PlanCandidate &finalist : found.finalists)
+    if (finalist.decomposed && finalist.degrees == chosen.degrees)
+      finalist.techniques.mixed = mixed;
   return success();
 }
 
@@ -350,6 +355,8 @@ FailureOr<Decision> Planner::run() {
         search->classesOf(chosen.degrees, chosen.techniques);
     std::vector<planning::Strategy::SeamUse> seams =
         search->seamsOf(chosen.degrees, chosen.techniques);
+    planning::PlanSearch::AxisParts parts =
+        search->partsNamed(chosen.degrees, chosen.techniques);
     FailureOr<bool> decomposed = decompose();
     if (failed(decomposed))
       return failure();
@@ -358,6 +365,9 @@ FailureOr<Decision> Planner::run() {
     changed = true;
     input.pinned.classes = std::move(splits);
     input.pinned.seams = std::move(seams);
+    input.pinned.parts = std::move(parts);
+    if (chosen.techniques.mixed > 0)
+      mixed = chosen.techniques.mixed;
     chosen.techniques.mixed = 0;
     rebuild();
   }

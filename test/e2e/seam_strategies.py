@@ -26,6 +26,14 @@ ROWS = {
                     [("MatMul_4", 0), ("MatMul_8", 0)],
                     [("wide0", 1, 32, ["dp"]),
                      ("", 0, 8, ["mb"], "MatMul_4", 0)]),
+    # Widths over (tp, dp), then over dp alone: the axis that stays is not the
+    # major one, so that both are gathered.
+    "order": ("wide", {"dp": 2, "tp": 2}, {},
+              [("MatMul_4", 0), ("MatMul_6", 0), ("MatMul_8", 0)],
+              [("wide0", 1, 32, ["tp", "dp"]),
+               ("", 0, 8, ["mb"], "MatMul_4", 0),
+               ("", 1, 32, ["dp"], "MatMul_6", 0),
+               ("", 0, 8, ["mb"], "MatMul_6", 0)]),
     # A degree of four in one layer, of two in another, none in between.
     "degrees": ("gemm", {"tp": 4}, {"tp": [2, 2]},
                 [("Gemm_3", 0), ("Gemm_5", 0)],

@@ -449,6 +449,7 @@ def main():
     cases += [Case(f"found row {row} pp={pipeline}",
                    functools.partial(mixed_layouts.row_body, row, pipeline))
               for row, pipeline in itertools.product(mixed_layouts.ROWS, "12")]
+    cases.append(Case("found real", mixed_layouts.real_body))
     cases += [Case("random " + " ".join(c), functools.partial(random_body, *c))
               for c in random_cases(args.all)]
     models = sorted(m for m in os.listdir(harness.MODELS)

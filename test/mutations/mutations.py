@@ -11,6 +11,7 @@ The copy lies in the build folder and is built through ccache: about as long as
 compiling and linking the compiler for each of them.
 """
 import argparse
+import filecmp
 import os
 import shutil
 import subprocess
@@ -62,7 +63,7 @@ MUTATIONS = [
     Mutation("axis order", "passes/Planning/PartitionConvert.cpp",
              "    if ((from ^ to) & bit)\n      break;\n",
              "    if ((from ^ to) & bit)\n      continue;\n",
-             ["seams.py", "random"]),
+             ["seams.py", "row order"]),
 ]
 
 
@@ -75,18 +76,35 @@ class Copy:
     """Sources and a build of their own."""
 
     def __init__(self, folder):
-        self.root, self.build = (os.path.join(folder, name)
-                                 for name in ("source", "build"))
-        shutil.rmtree(self.root, ignore_errors=True)
+        # As far from each other as a build of the repository: what a compiler
+        # is called with says where its files lie, and ccache compares it.
+        self.root = os.path.join(folder, "source")
+        self.build = os.path.join(self.root, "build", "release")
         listed = run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others",
                       "--exclude-standard"]).stdout
-        for leaf in filter(None, listed.split("\0")):
-            target = os.path.join(self.root, leaf)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            if os.path.isfile(os.path.join(ROOT, leaf)):
-                shutil.copy2(os.path.join(ROOT, leaf), target)
+        leaves = {leaf for leaf in listed.split("\0")
+                  if leaf and os.path.isfile(os.path.join(ROOT, leaf))}
+        self.update(leaves)
         self.environment = {**os.environ, "CCACHE_BASEDIR": self.root,
                             "CCACHE_NOHASHDIR": "1"}
+
+    def update(self, leaves):
+        """Writes what differs, a mutation of the last run too, so that it alone is
+        built again; removes what is no more."""
+        for folder, folders, files in os.walk(self.root):
+            if folder == self.root and "build" in folders:
+                folders.remove("build")
+            for name in files:
+                path = os.path.join(folder, name)
+                if os.path.relpath(path, self.root) not in leaves:
+                    os.remove(path)
+        for leaf in leaves:
+            source, target = (os.path.join(root, leaf) for root in (ROOT, self.root))
+            if os.path.isfile(target) and filecmp.cmp(source, target, shallow=False):
+                continue
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copyfile(source, target)
+            shutil.copymode(source, target)
 
     def compile(self, jobs):
         """The last lines of what went wrong; None if nothing did."""
@@ -122,7 +140,7 @@ def caught(copy, mutation, jobs):
         mutation.plant(copy.root, back=True)
     if code != 1:
         return f"no test fails with it: {last}"
-    print(f"   {mutation.name}: {last[0]}")
+    print(f"   {mutation.name}: {last[0]}", flush=True)
     return None
 
 

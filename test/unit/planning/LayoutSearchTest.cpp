@@ -28,12 +28,32 @@ struct Problem {
                             {{"mb", mb}, {"dp", dp}}, base)
                     .ok());
     base.mesh.push_back({"tp", tp});
-    costmodel::Cluster cluster = costmodel::defaultCluster(dp * tp);
-    options.costs.cluster = cluster;
     options.costs.tp = tp;
     options.costs.microbatches = mb;
     options.microbatches = mb;
-    options.reduce = makePipelineShape(cluster, {1, dp, tp, mb}, 0, {}).reduce;
+    connect(costmodel::defaultCluster(dp * tp).intra);
+  }
+
+  void connect(const costmodel::Link &link) {
+    const int64_t dp = base.sizeOf(kDataAxis), tp = options.costs.tp;
+    costmodel::Cluster cluster = costmodel::defaultCluster(dp * tp);
+    cluster.intra = cluster.inter = link;
+    options.costs.cluster = cluster;
+    options.reduce =
+        makePipelineShape(cluster, {1, dp, tp, options.microbatches}, 0, {})
+            .reduce;
+  }
+
+  // Over tp in the parts that a layout names.
+  Assignment inParts(const FoundLayout &layout) const {
+    Assignment out = base;
+    for (const auto &[axis, parts] : layout.parts) {
+      std::erase_if(out.mesh,
+                    [&](const AxisSize &of) { return of.name == axis; });
+      for (size_t part = 0; part < parts.size(); ++part)
+        out.mesh.push_back({partOf(axis, part), parts[part]});
+    }
+    return out;
   }
 
   // The model with these layouts, through the strategy that says them.
@@ -41,7 +61,8 @@ struct Problem {
     Strategy strategy;
     strategy.seams = layout.seams;
     strategy.classes = layout.classes;
-    Assignment assignment = base;
+    strategy.parts = layout.parts;
+    Assignment assignment = inParts(layout);
     if (layout.seams.empty()) {
       for (const Strategy::SplitClass &split : layout.classes)
         EXPECT_TRUE(
@@ -112,8 +133,67 @@ TEST(LayoutSearch, ColumnsOfAWideTable) {
   EXPECT_LT(p.seconds(best), 0.6 * p.seconds(FoundLayout()));
 }
 
+// Four ranks share the width of layers whose weights are large beside the
+// samples. Of square layers two share the width and two the samples: of weights
+// and of activations half is exchanged between two, in place of all of either
+// between four.
+TEST(LayoutSearch, LayersHaveDegreesOfTheirOwn) {
+  constexpr int kSquares = 8;
+  TrainGraph g;
+  int x = g.input("x", {512, 512});
+  for (int k = 0; k < kSquares; ++k) {
+    const std::string name = "square" + std::to_string(k);
+    x = g.unary(name + "/act", g.linear(name, x, 512, false));
+  }
+  x = g.unary("act", g.linear("wide", x, 2048, false));
+  x = g.linear("back", x, 512, false);
+  g.train(x);
+  Problem p(std::move(g), 1, 1, 4);
+  p.connect({1e8, 1e-9});
+  Result<LayoutFrontier> found = search(p);
+  ASSERT_TRUE(found.ok()) << found.status().str();
+  const FoundLayout &best = found->points.front();
+  ASSERT_EQ(best.parts.count("tp"), 1u);
+  EXPECT_EQ(best.parts.at("tp"), (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(axesOf(best, "wide.weight", 1), "tp.0 tp.1 ");
+  for (int k = 0; k < kSquares; ++k) {
+    const std::string weight = "square" + std::to_string(k) + ".weight";
+    EXPECT_EQ(axesOf(best, weight, 0) + axesOf(best, weight, 1), "tp.0 ");
+  }
+  p.options.parts = false;
+  Result<LayoutFrontier> whole = search(p);
+  ASSERT_TRUE(whole.ok()) << whole.status().str();
+  double without = 1e30;
+  for (const FoundLayout &layout : whole->points)
+    without = std::min(without, p.seconds(layout));
+  EXPECT_LT(p.seconds(best), 0.95 * without);
+}
+
+// A layout that uses all of tp everywhere does not name parts of it.
+TEST(LayoutSearch, NamesPartsOnlyWhereTheyAreUsed) {
+  Problem p(makeMlp(64, {128, 512, 128}), 1, 1, 4);
+  Result<std::vector<FoundLayout>> all = everyLayout(
+      *LayoutModel::make(p.model.graph, p.classes), p.base, p.options, 200000);
+  ASSERT_TRUE(all.ok()) << all.status().str();
+  size_t whole = 0;
+  for (const FoundLayout &layout : *all) {
+    bool first = false, rest = false;
+    for (const Strategy::SplitClass &split : layout.classes)
+      for (const std::string &axis : split.axes) {
+        first |= isOn(axis, "tp") && axis != "tp";
+        rest |= axis == "tp";
+      }
+    EXPECT_EQ(first, !layout.parts.empty());
+    EXPECT_FALSE(first && rest);
+    whole += rest;
+  }
+  EXPECT_GT(whole, 0u);
+  EXPECT_LT(whole, all->size());
+}
+
 // Small models whole: no combination is much faster than what was found. A
-// tenth is what kernels save that fuse across a seam, which pieces do not see.
+// twentieth is what kernels save that fuse across a seam, which pieces do not
+// see.
 TEST(LayoutSearch, IsNearTheBestOfAllCombinations) {
   auto wide = [] {
     TrainGraph g;
@@ -139,7 +219,8 @@ TEST(LayoutSearch, IsNearTheBestOfAllCombinations) {
   };
   std::vector<Case> cases;
   for (int64_t mb : {1, 2})
-    for (auto [dp, tp] : {std::pair(2, 1), std::pair(1, 2), std::pair(2, 2)}) {
+    for (auto [dp, tp] :
+         {std::pair(2, 1), std::pair(1, 2), std::pair(2, 2), std::pair(1, 4)}) {
       cases.push_back({wide(), mb, dp, tp});
       cases.push_back({lookup(), mb, dp, tp});
       cases.push_back({makeMlp(64, {128, 512, 128}), mb, dp, tp});
@@ -172,13 +253,13 @@ TEST(LayoutSearch, IsNearTheBestOfAllCombinations) {
       }
       return text;
     };
-    EXPECT_LE(p.seconds(found->points.front()), 1.1 * best)
+    EXPECT_LE(p.seconds(found->points.front()), 1.05 * best)
         << "mb=" << c.mb << " dp=" << c.dp << " tp=" << c.tp << " of "
         << all->size() << " expected " << found->points.front().seconds
         << said(found->points.front()) << "\nbest" << said(*fastest);
   }
   EXPECT_GT(combinations, 1000);
-  EXPECT_LT(lost / double(cases.size()), 0.02);
+  EXPECT_LT(lost / double(cases.size()), 0.01);
 }
 
 } // namespace

@@ -129,6 +129,41 @@ TEST(Seams, ZeroTwoScattersEveryMicrobatch) {
   }
 }
 
+// Behind a seam the gradient of a bias sums over samples of which no op of the
+// forward pass has the class: they are split as where the bias is added, in a
+// strategy that names that alone.
+TEST(Seams, GradientsAloneFollowTheForwardPass) {
+  TrainGraph g;
+  int x = g.input("x", {8, 16});
+  x = g.linear("first", x, 32);
+  x = g.linear("second", x, 16, /*bias=*/false);
+  g.train(x);
+  const Classes unified = unify(g.graph);
+  Assignment base;
+  ASSERT_TRUE(
+      assignBatch(g.graph, unified, {g.find("x")}, {{"mb", 2}, {"dp", 2}}, base)
+          .ok());
+  base.mesh.push_back({"tp", 2});
+  Strategy strategy;
+  strategy.seams = {{"second", 0}};
+  strategy.classes = {{{"first/bias", 0, 1, 0}, {"mb", "dp", "tp"}}};
+  Result<SeamLayouts> layouts =
+      SeamLayouts::make(g.graph, unified, strategy, {g.find("x")}, base);
+  ASSERT_TRUE(layouts.ok()) << layouts.status().str();
+  const Classes &classes = layouts->classes();
+  Result<Assignment> assignment = layouts->assign(base);
+  ASSERT_TRUE(assignment.ok()) << assignment.status().str();
+  const std::map<int, int> twins = gradientTwins(g.graph, classes);
+  int split = 0;
+  for (const auto &[cls, forward] : twins) {
+    EXPECT_EQ(classes.classes[size_t(cls)].root,
+              classes.classes[size_t(forward)].root);
+    EXPECT_EQ(assignment->axes[cls], assignment->axes[forward]);
+    split += assignment->axes[cls].size() == 3;
+  }
+  EXPECT_GT(split, 0);
+}
+
 // Of a table with two uses each gradient is scattered where its use is, and the
 // parts are added with the update; once a step the sum is converted, which is
 // half as much to send.
