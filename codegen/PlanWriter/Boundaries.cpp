@@ -3,7 +3,6 @@
 #include "dialects/Dist/StageMesh.h"
 #include "dialects/Plan/PlanDialect.h"
 #include "passes/Lowering/StageLowering.h"
-#include "passes/Resharding/Resharding.h"
 
 #include <fmt/format.h>
 
@@ -76,7 +75,7 @@ uint32_t Boundaries::channelOf(const std::string &name, int64_t from,
 LogicalResult Boundaries::add(Operation *op, Operation *target) {
   auto send = cast<plan::SendOp>(op);
   const std::string transfer = send.getChannel().str();
-  if (!known_.try_emplace(transfer, true).second)
+  if (!known_.insert(transfer).second)
     return success();
   auto layouts = send->getAttrOfType<ArrayAttr>(lowering::kTransferLayoutsAttr);
   auto program = send->getParentOfType<plan::ProgramOp>();
@@ -97,16 +96,23 @@ LogicalResult Boundaries::add(Operation *op, Operation *target) {
       buffer ? plan::elementBytes(
                    cast<RankedTensorType>(buffer.getType()).getElementType())
              : 4;
-  resharding::ReshardOptions options;
-  options.strategy = resharding::Strategy::SendRecv;
-  Result<resharding::Resharding> found =
-      resharding::reshard(*from, *to, bytes, *cluster, options);
-  if (!found.ok())
-    return send.emitOpError(found.status().str());
+  // Many values lie alike.
+  auto [known, fresh] =
+      reshardings_.try_emplace(std::tuple(from->str(), to->str(), bytes));
+  if (fresh) {
+    resharding::ReshardOptions options;
+    options.strategy = resharding::Strategy::SendRecv;
+    Result<resharding::Resharding> found =
+        resharding::reshard(*from, *to, bytes, *cluster, options);
+    if (!found.ok())
+      return send.emitOpError(found.status().str());
+    known->second = std::move(*found);
+  }
+  const resharding::Resharding &found = known->second;
   // How many messages of this value a rank has sent and received: ranks with
   // the same boxes run the same program, whoever their peers are.
   std::map<int64_t, int> sent, received;
-  for (const resharding::Leg &leg : found->legs)
+  for (const resharding::Leg &leg : found.legs)
     for (const resharding::Transfer &message : leg.transfers) {
       const int64_t sender = message.participants.front(),
                     receiver = message.participants.back();

@@ -2,11 +2,13 @@
 // receives, and the channels of the plan that they go over.
 #pragma once
 
+#include "passes/Resharding/Resharding.h"
 #include "runtime/plan/Plan.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
 #include <map>
+#include <set>
 
 namespace merak {
 
@@ -37,7 +39,11 @@ private:
   std::vector<planpb::Channel> channels_;
   std::map<std::string, uint32_t> index_;
   std::map<std::tuple<std::string, bool, int64_t>, std::vector<Part>> parts_;
-  std::map<std::string, bool> known_; // transfers
+  std::set<std::string> known_; // transfers
+  // By placements of both ends and bytes of an element.
+  std::map<std::tuple<std::string, std::string, int64_t>,
+           resharding::Resharding>
+      reshardings_;
 };
 
 } // namespace merak

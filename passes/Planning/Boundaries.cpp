@@ -32,11 +32,15 @@ private:
   bool isUpdate(int op) const {
     return graph.ops[size_t(op)].phase == Phase::Update;
   }
-  // Parameters are converted wherever they are used.
+  // Parameters are converted to another type wherever they are used.
   bool convertsParameter(int op) const {
     const GraphOp &of = graph.ops[size_t(op)];
-    return of.kernel == "cast" && of.operands.size() == 1 &&
-           graph.tensors[size_t(of.operands[0])].parameter;
+    if (!of.pointwise || of.operands.size() != 1 || of.results.size() != 1)
+      return false;
+    const GraphTensor &from = graph.tensors[size_t(of.operands[0])];
+    return from.parameter &&
+           from.elementBytes !=
+               graph.tensors[size_t(of.results[0])].elementBytes;
   }
 
   // Gradients are made where what they are of is.

@@ -290,6 +290,32 @@ pipe.transfer F @t0 from @stage0::@act0 to @stage1::@from0_act0
 
 // -----
 
+pipe.stage @stage0 index 0 attributes {dist.devices = array<i64: 0, 1>, dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 1, ranks = 3>} {
+  pipe.value activation @act0 : tensor<2xf32> layout <[4 over (dp)]>
+  pipe.action F @forward {
+  }
+}
+pipe.stage @stage1 index 1 attributes {dist.devices = array<i64: 2>, dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 1, ranks = 3>} {
+  pipe.value activation @from0_act0 : tensor<5xf32> layout <[5 over (dp)]>
+}
+// expected-error @+1 {{'pipe.transfer' op expected values of one element type and shape, found 'tensor<2xf32>' and 'tensor<5xf32>'}}
+pipe.transfer F @t0 from @stage0::@act0 to @stage1::@from0_act0
+
+// -----
+
+pipe.stage @stage0 index 0 attributes {dist.devices = array<i64: 0, 1>, dist.mesh = #dist.mesh<pp = 2, dp = 2, tp = 1, ranks = 3>} {
+  pipe.value activation @act0 : tensor<4xf32> layout <[4] partial(dp)>
+  pipe.action F @forward {
+  }
+}
+pipe.stage @stage1 index 1 attributes {dist.devices = array<i64: 2>, dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 1, ranks = 3>} {
+  pipe.value activation @from0_act0 : tensor<4xf32> layout <[4] partial(dp)>
+}
+// expected-error @+1 {{'pipe.transfer' op sends a summand over 'dp' to another mesh}}
+pipe.transfer F @t0 from @stage0::@act0 to @stage1::@from0_act0
+
+// -----
+
 pipe.stage @stage0 index 0 {
   pipe.value activation @act0 : tensor<4xf32>
   pipe.value activation @act1 : tensor<4xf32>

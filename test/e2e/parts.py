@@ -11,8 +11,8 @@ clip     the same under a bound of the gradient norm, which counts each element
 low      the same in bf16, where no sum is over summands that were rounded
 recorded models of PyTorch: its losses, gradients and weights
 change   a checkpoint of one is loaded by a plan of one mesh, and back
-tools    strategies come back; every tool reads such plans; ranks as processes;
-         outputs without training
+tools    strategies come back; every tool reads such plans; ranks as processes,
+         over MPI and NCCL; outputs without training
 refused  what does not fit, in sentences
 shared   stages with equal meshes are a plan of one mesh: the same files
 """
@@ -25,8 +25,9 @@ import shutil
 import subprocess
 import sys
 
-import exact_models
+import cuda_nccl
 import dropout_reference
+import exact_models
 import harness
 import identity
 import oracle
@@ -412,6 +413,26 @@ def processes_body(tools):
     return "5 processes"
 
 
+def nccl_body(tools):
+    """On the CUDA backend, over the emulated device, ranks as processes through
+    NCCL's communicators are ranks of one process."""
+    tool = os.path.join(tools.bin_dir, cuda_nccl.TOOL)
+    if not os.path.exists(tool) or not os.path.exists(cuda_nccl.library(tools)):
+        return "skipped: built without CUDA or NCCL"
+    data = "--data=" + write_data(tools, "gemm")
+    path = write_strategy(tools, strategy([(2, 1), (1, 2), (1, 1)], 2))
+    plan = tools.path("out.plan")
+    tools.run("merakc", exact_models.path("gemm"), "-o", plan,
+              f"--strategy={path}", f"--global-batch={BATCH}",
+              f"--optimizer=sgd:lr={rate_of('gemm')}")
+    steps = steps_of("gemm", BATCH)
+    tools.extra["MERAK_EMULATED_PROCESSORS"] = cuda_nccl.PROCESSORS
+    wanted = cuda_nccl.together(tools, plan, data, steps=steps)
+    cuda_nccl.compare(cuda_nccl.trained(tools, 5, plan, data, "off",
+                                        steps=steps), wanted)
+    return "5 processes"
+
+
 # ------------------------------------------------------------------- refused
 
 REFUSED = [
@@ -464,6 +485,7 @@ def other_cases():
     yield Case("tools", emitted_body)
     yield Case("infer", infer_body)
     yield Case("processes", processes_body)
+    yield Case("nccl", nccl_body)
     yield Case("refused statistics", statistics_body)
     for number, (name, stages, options, sentences) in enumerate(REFUSED):
         yield Case(f"refused {number}",

@@ -70,7 +70,7 @@ LoadedPlan emptyPlan(int64_t pp, int64_t dp, int64_t microbatches,
                      int64_t batch) {
   LoadedPlan plan;
   planpb::PlanFile &file = plan.file;
-  file.set_version(kPlanVersion);
+  file.set_version(kOneMeshVersion);
   file.set_mode("train");
   file.set_device("cpu");
   *file.add_mesh() = axis("pp", pp);

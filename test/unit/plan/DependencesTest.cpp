@@ -26,7 +26,7 @@ struct RowParallel {
   LoadedPlan plan;
 
   explicit RowParallel(Instruction::Kind kind) {
-    plan.file.set_version(kPlanVersion);
+    plan.file.set_version(kOneMeshVersion);
     plan.file.set_kernels("kernels.so");
     planpb::Axis *mesh = plan.file.add_mesh();
     mesh->set_name("tp");

@@ -10,7 +10,7 @@ constexpr uint64_t kAlignment = 64;
 } // namespace
 
 ProgramBuilder::ProgramBuilder(const std::vector<std::string> &streams) {
-  program_.set_version(kPlanVersion);
+  program_.set_version(kOneMeshVersion);
   for (const std::string &name : streams)
     program_.add_streams()->set_name(name);
 }
@@ -294,7 +294,7 @@ Program lastStage(bool replicated) {
 LoadedPlan makePlan(int64_t dp, bool replicated) {
   LoadedPlan plan;
   PlanFile &file = plan.file;
-  file.set_version(kPlanVersion);
+  file.set_version(kOneMeshVersion);
   file.set_producer("by hand");
   file.set_model("sample.onnx");
   file.set_mode("train");

@@ -179,7 +179,7 @@ TEST_F(PlanFiles, NewerVersion) {
   std::string sealed = bytes + "\xc9\x01";
   sealed.append(reinterpret_cast<const char *>(&checksum), 8);
   write("plan.pb", sealed);
-  const char *want = "DIR/plan.pb: plan version 3 is newer than version 2, "
+  const char *want = "DIR/plan.pb: plan version 4 is newer than version 3, "
                      "which this program reads; use the tools that wrote the "
                      "plan";
   EXPECT_EQ(loadError(), want);
