@@ -31,6 +31,7 @@ import exact_models
 import harness
 import identity
 import oracle
+import seams
 from harness import Case, Failed
 
 SCHEDULES = ["gpipe", "1f1b", "early", "eager", "last", "scp", "zb", "auto",
@@ -64,15 +65,6 @@ def batch_of(stages):
     return BATCH_OF_THREE if any(dp == 3 for dp, _ in stages) else BATCH
 
 
-def write_data(tools, name):
-    graph = next(m for m in exact_models.MODELS if m.__name__ == name)()
-    data = tools.path("data")
-    os.makedirs(data, exist_ok=True)
-    for key, (descr, shape, values) in graph.data.items():
-        harness.write_npy(os.path.join(data, key + ".npy"), descr, shape, values)
-    return data
-
-
 def rate_of(name):
     info = dropout_reference.MODELS.get(name)
     return info.lr if info else identity.recorded()[name]["lr"]
@@ -87,7 +79,7 @@ def steps_of(name, batch):
 
 def exact_run(tools, name, options, batch, tag="", more=()):
     return identity.train(
-        tools, exact_models.path(name), write_data(tools, name),
+        tools, exact_models.path(name), seams.write_data(tools, name),
         [f"--global-batch={batch}", f"--optimizer=sgd:lr={rate_of(name)}",
          *options, *more], 1 if more else steps_of(name, batch), tag)
 
@@ -289,7 +281,7 @@ def recorded_cases():
 
 def change_body(name, stages, tools):
     """Two steps are one step, a checkpoint, and one step of another plan."""
-    data = write_data(tools, name)
+    data = seams.write_data(tools, name)
     model, batch = exact_models.path(name), 4
     common = [f"--global-batch={batch}",
               f"--optimizer=sgd:lr={rate_of(name)},momentum=0.5"]
@@ -335,7 +327,7 @@ STAGES = [(2, 2), (2, 1)]
 
 def emitted_body(tools):
     """What was decided comes back from its file; every tool reads the plan."""
-    model, data = exact_models.path("tied"), write_data(tools, "tied")
+    model, data = exact_models.path("tied"), seams.write_data(tools, "tied")
     common = [f"--global-batch={BATCH}", "--optimizer=sgd:lr=0.5"]
     first, again = tools.path("first.plan"), tools.path("again.plan")
     decided, page = tools.path("decided.json"), tools.path("page.html")
@@ -369,7 +361,7 @@ def emitted_body(tools):
 
 def infer_body(tools):
     """Outputs without training are those of one rank."""
-    model, data = exact_models.path("gemm"), write_data(tools, "gemm")
+    model, data = exact_models.path("gemm"), seams.write_data(tools, "gemm")
     path = write_strategy(tools, strategy([(1, 2), (4, 1)], 2))
     found = []
     for name, options in [("parts", [f"--strategy={path}"]),
@@ -389,7 +381,7 @@ def processes_body(tools):
     """Ranks as processes over MPI are ranks of one process."""
     if not shutil.which("mpirun"):
         return "skipped: no mpirun"
-    data = write_data(tools, "tied")
+    data = seams.write_data(tools, "tied")
     path = write_strategy(tools, strategy([(2, 1), (1, 2), (1, 1)], 2,
                                           names_of(tools, "tied")[:2]))
     plan = tools.path("out.plan")
@@ -419,7 +411,7 @@ def nccl_body(tools):
     tool = os.path.join(tools.bin_dir, cuda_nccl.TOOL)
     if not os.path.exists(tool) or not os.path.exists(cuda_nccl.library(tools)):
         return "skipped: built without CUDA or NCCL"
-    data = "--data=" + write_data(tools, "gemm")
+    data = "--data=" + seams.write_data(tools, "gemm")
     path = write_strategy(tools, strategy([(2, 1), (1, 2), (1, 1)], 2))
     plan = tools.path("out.plan")
     tools.run("merakc", exact_models.path("gemm"), "-o", plan,
