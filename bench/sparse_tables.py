@@ -3,6 +3,7 @@
 this machine over slow links (emulated: ranks sleep), bytes as the plan counts them.
 
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
+    python3 bench/sparse_tables.py --hosts [--bandwidth=2e7]
     python3 bench/sparse_tables.py --held=1000000,10000000
     python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
         --width=512 --cluster=samples/clusters/rtx3090-16x4.json
@@ -11,20 +12,26 @@ A language model in small: a table that holds nearly all parameters, a narrow la
 behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 --sparse=exact, replicas gather ids and slices. `columns`: each replica has some columns
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
-other work on the machine only makes steps slower. With --held tables of so many rows on
+other work on the machine only makes steps slower. With --hosts each rank is a process
+on a network namespace with a slow cable; in brackets what a host really sent, with the
+run's own messages. With --held tables of so many rows on
 one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --shares plans are simulated only: each rank looks up such a part of the
 table's rows in a step. Standard library only.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import seam_plans  # noqa: E402
 
+HOSTS = os.path.join(seam_plans.ROOT, "test/mpi/hosts")
 OPTIMIZER = "--optimizer=sgd:lr=1e-3"
 
 
@@ -47,6 +54,11 @@ def columns(ranks):
 
 
 class Bench(seam_plans.Bench):
+    wire = {}  # by plan, bytes that a host sent in a step
+
+    def hosts(self, ranks):
+        return contextlib.nullcontext()
+
     def machine_of(self, ranks):
         path = self.machine(self.args.latency, self.args.bandwidth)
         with open(path, encoding="utf-8") as file:
@@ -74,6 +86,55 @@ class Bench(seam_plans.Bench):
         sent = sum(int(n) for n in re.findall(
             r"over dp: .*, (\d+) sent", self.run("merak-plan", "account", plan)))
         return float(number) * seam_plans.UNITS[unit], sent, plan
+
+
+class HostsBench(Bench):
+    """Ranks are processes on hosts of their own: network namespaces behind slow
+    cables, MPI between them."""
+    NAME = "mkst"
+
+    def measure(self, plan, machine, steps):
+        ranks = self.ranks
+        log = self.path("log.jsonl")
+        before = self.sent()
+        done = subprocess.run(
+            [HOSTS, "exec", self.NAME, "h0", shutil.which("mpirun"), "-np",
+             str(ranks), "--host", ",".join(f"h{i}:1" for i in range(ranks)),
+             "--mca", "plm_rsh_agent", f"{HOSTS} agent {self.NAME}",
+             "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "veth0",
+             "--mca", "oob_tcp_if_include", "veth0", "--oversubscribe",
+             "--mca", "mpi_yield_when_idle", "1",
+             os.path.join(self.args.bin_dir, "merak-run"), plan,
+             "--data=synthetic", f"--steps={steps}", "--threads=1",
+             f"--log={log}", "--ranks=env"],
+            capture_output=True, text=True, timeout=600,
+            env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        if done.returncode:
+            sys.exit(done.stderr)
+        self.wire.setdefault(plan, []).append((self.sent() - before) / steps)
+        with open(log, encoding="utf-8") as file:
+            seconds = [json.loads(line)["seconds"] for line in file]
+        return min(seconds[seam_plans.SKIPPED:])
+
+    def sent(self):
+        """Bytes that host 1 has sent so far."""
+        return int(subprocess.run(
+            [HOSTS, "exec", self.NAME, "h1", "cat",
+             "/sys/class/net/veth0/statistics/tx_bytes"],
+            capture_output=True, text=True, check=True).stdout)
+
+    @contextlib.contextmanager
+    def hosts(self, ranks):
+        self.ranks, self.wire = ranks, {}
+        try:
+            subprocess.run([HOSTS, "up", self.NAME, str(ranks)], check=True)
+            subprocess.run(
+                [HOSTS, "limit", self.NAME, str(ranks),
+                 f"{round(8 * self.args.bandwidth)}bit"], check=True)
+            yield
+        finally:
+            subprocess.run([HOSTS, "down", self.NAME], check=False)
 
 
 def held(bench, counts):
@@ -126,6 +187,26 @@ def shares(bench, ranks, share):
         flush=True)
 
 
+def beside(bench, ranks):
+    args = bench.args
+    model = language_model(args.rows, args.width, args.tokens).write(bench.folder)
+    machine = bench.machine_of(ranks)
+    names = ("dense", "rows", "columns")
+    plans = {what: bench.compile(model, machine, ranks, what) for what in names}
+    times = {what: [] for what in names}
+    for _ in range(args.rounds):
+        for what in names:
+            times[what].append(bench.measure(plans[what][2], machine, args.steps))
+    for what in names:
+        predicted, sent, plan = plans[what]
+        measured = min(times[what])
+        wire = f" ({min(bench.wire[plan]) / 1e3:.0f})" if bench.wire else ""
+        print(f"| {ranks} | {what} | {sent / 1e3:.0f}{wire} | "
+              f"{predicted * 1e3:.1f} | {measured * 1e3:.1f} | "
+              f"{predicted / measured - 1:+.0%} | "
+              f"{measured / min(times['columns']):.2f} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,6 +224,8 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3,
                         help="runs of each plan, in turn")
+    parser.add_argument("--hosts", action="store_true",
+                        help="ranks on network namespaces, over MPI; as root")
     parser.add_argument("--held", default="", help="rows of tables on one rank")
     parser.add_argument("--shares", default="",
                         help="of a table's rows that a rank looks up")
@@ -164,25 +247,9 @@ def main():
           "error | of columns |\n|---|---|---|---|---|---|---|")
     for ranks in map(int, args.ranks.split(",")):
         with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
-            bench = Bench(args, folder)
-            model = language_model(args.rows, args.width,
-                                   args.tokens).write(folder)
-            machine = bench.machine_of(ranks)
-            names = ("dense", "rows", "columns")
-            plans = {what: bench.compile(model, machine, ranks, what)
-                     for what in names}
-            times = {what: [] for what in names}
-            for _ in range(args.rounds):
-                for what in names:
-                    times[what].append(bench.measure(plans[what][2], machine,
-                                                     args.steps))
-            for what in names:
-                predicted, sent, _ = plans[what]
-                measured = min(times[what])
-                print(f"| {ranks} | {what} | {sent / 1e3:.0f} | "
-                      f"{predicted * 1e3:.1f} | {measured * 1e3:.1f} | "
-                      f"{predicted / measured - 1:+.0%} | "
-                      f"{measured / min(times['columns']):.2f} |", flush=True)
+            bench = (HostsBench if args.hosts else Bench)(args, folder)
+            with bench.hosts(ranks):
+                beside(bench, ranks)
 
 
 if __name__ == "__main__":
