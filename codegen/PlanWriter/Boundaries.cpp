@@ -85,17 +85,18 @@ LogicalResult Boundaries::add(Operation *op, Operation *target) {
       placementOf(send, target, cast<dist::LayoutAttr>(layouts[1]));
   if (failed(from) || failed(to))
     return failure();
-  auto module = program->getParentOfType<ModuleOp>();
-  Result<costmodel::Cluster> cluster = machineOf(module);
-  if (!cluster.ok())
-    return send.emitOpError(cluster.status().str());
+  if (!cluster_) {
+    Result<costmodel::Cluster> read =
+        machineOf(program->getParentOfType<ModuleOp>());
+    if (!read.ok())
+      return send.emitOpError(read.status().str());
+    cluster_ = std::move(*read);
+  }
   auto view = cast<plan::ViewAttr>(send.getInputs()[0]);
   auto buffer = SymbolTable::lookupNearestSymbolFrom<plan::BufferOp>(
       program, view.getBuffer());
-  const int64_t bytes =
-      buffer ? plan::elementBytes(
-                   cast<RankedTensorType>(buffer.getType()).getElementType())
-             : 4;
+  const int64_t bytes = plan::elementBytes(
+      cast<RankedTensorType>(buffer.getType()).getElementType());
   // Many values lie alike.
   auto [known, fresh] =
       reshardings_.try_emplace(std::tuple(from->str(), to->str(), bytes));
@@ -103,7 +104,7 @@ LogicalResult Boundaries::add(Operation *op, Operation *target) {
     resharding::ReshardOptions options;
     options.strategy = resharding::Strategy::SendRecv;
     Result<resharding::Resharding> found =
-        resharding::reshard(*from, *to, bytes, *cluster, options);
+        resharding::reshard(*from, *to, bytes, *cluster_, options);
     if (!found.ok())
       return send.emitOpError(found.status().str());
     known->second = std::move(*found);

@@ -16,11 +16,11 @@ public:
         maker[size_t(id)] = int(i);
   }
 
-  std::set<Use> run() {
+  std::set<TensorUse> run() {
     placeGradients();
     placeRest();
     findHolders();
-    std::set<Use> uses;
+    std::set<TensorUse> uses;
     for (size_t i = 0; i < graph.ops.size(); ++i)
       for (size_t o = 0; o < graph.ops[i].operands.size(); ++o)
         if (crosses(int(i), graph.ops[i].operands[o]))
@@ -111,7 +111,7 @@ private:
 
 } // namespace
 
-std::set<Use> crossingUses(const Graph &graph,
+std::set<TensorUse> crossingUses(const Graph &graph,
                            const std::vector<int> &stageOf) {
   return Crossings(graph, stageOf).run();
 }

@@ -16,59 +16,39 @@ std::vector<int> uniformFloor(int n, int p) {
   return out;
 }
 
-// On stages of unlike speed a longer beginning need not be slower: its last
-// part, which is not empty, may be on a slow one. So all ends are tried.
-static std::vector<int> balanceUnlike(const std::vector<double> &weights,
-                                      int parts,
-                                      const std::vector<double> &slowness) {
-  const int n = int(weights.size());
-  std::vector<double> prefix(1, 0);
-  for (double weight : weights)
-    prefix.push_back(prefix.back() + weight);
-  const double none = std::numeric_limits<double>::infinity();
-  std::vector<double> best(size_t(n) + 1, none), before = best;
-  std::vector<std::vector<int>> from(size_t(parts) + 1,
-                                     std::vector<int>(size_t(n) + 1, 0));
-  best[0] = 0;
-  for (int q = 1; q <= parts; ++q) {
-    const double slow = slowness[size_t(q - 1) % slowness.size()];
-    std::swap(best, before);
-    std::fill(best.begin(), best.end(), none);
-    for (int i = q; i <= n; ++i)
-      for (int j = q - 1; j < i; ++j) {
-        const double most = std::max(
-            before[size_t(j)], slow * (prefix[size_t(i)] - prefix[size_t(j)]));
-        if (most <= best[size_t(i)]) {
-          best[size_t(i)] = most;
-          from[size_t(q)][size_t(i)] = j;
-        }
-      }
-  }
-  std::vector<int> out(size_t(parts) + 1, n);
-  for (int q = parts, i = n; q > 0; --q)
-    out[size_t(q) - 1] = i = from[size_t(q)][size_t(i)];
-  return out;
-}
+namespace {
 
-std::vector<int> balance(const std::vector<double> &weights, int parts,
-                         const std::vector<double> &slowness) {
-  if (!slowness.empty())
-    return balanceUnlike(weights, parts, slowness);
-  int n = int(weights.size());
-  std::vector<double> prefix(1, 0);
-  for (double weight : weights)
-    prefix.push_back(prefix.back() + weight);
-  double none = std::numeric_limits<double>::infinity();
-  // The heaviest of the first q parts, and of one less, by their end.
-  std::vector<double> best(n + 1, none), before = best;
-  std::vector<std::vector<int>> from(parts + 1);
-  best[0] = 0;
+// Boundaries of parts, part by part: how heavy the heaviest of the first q is,
+// by their end, from that of one part less.
+class Balancer {
+public:
+  Balancer(const std::vector<double> &weights, int parts)
+      : n(int(weights.size())), parts(parts), best(size_t(n) + 1, kNone),
+        before(best), from(size_t(parts) + 1, std::vector<int>(size_t(n) + 1)) {
+    for (double weight : weights)
+      prefix.push_back(prefix.back() + weight);
+    best[0] = 0;
+  }
+
+  std::vector<int> run(const std::vector<double> &slowness) {
+    for (int q = 1; q <= parts; ++q) {
+      std::swap(best, before);
+      std::fill(best.begin(), best.end(), kNone);
+      if (slowness.empty())
+        addPart(q);
+      else
+        addPart(q, slowness[size_t(q - 1) % slowness.size()]);
+    }
+    std::vector<int> out(size_t(parts) + 1, n);
+    for (int q = parts, i = n; q > 0; --q)
+      out[size_t(q) - 1] = i = from[size_t(q)][size_t(i)];
+    return out;
+  }
+
+private:
   // Of the last part's begin j, its weight falls and the heaviest before it
   // rises: the best j is where they meet. Of equal ones the last.
-  for (int q = 1; q <= parts; ++q) {
-    std::swap(best, before);
-    std::fill(best.begin(), best.end(), none);
-    from[q].assign(n + 1, 0);
+  void addPart(int q) {
     // Neither falls as i grows.
     int low = q - 1, same = low;
     for (int i = q; i <= n; ++i) {
@@ -89,10 +69,32 @@ std::vector<int> balance(const std::vector<double> &weights, int parts,
       }
     }
   }
-  std::vector<int> out(parts + 1, n);
-  for (int q = parts, i = n; q > 0; --q)
-    out[q - 1] = i = from[q][i];
-  return out;
+
+  // On stages of unlike speed a longer beginning need not be slower: its last
+  // part, which is not empty, may be on a slow one. So all ends are tried.
+  void addPart(int q, double slow) {
+    for (int i = q; i <= n; ++i)
+      for (int j = q - 1; j < i; ++j) {
+        const double most =
+            std::max(before[j], slow * (prefix[i] - prefix[j]));
+        if (most <= best[i]) {
+          best[i] = most;
+          from[q][i] = j;
+        }
+      }
+  }
+
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+  const int n, parts;
+  std::vector<double> prefix{0}, best, before;
+  std::vector<std::vector<int>> from; // by parts and end: where the last begins
+};
+
+} // namespace
+
+std::vector<int> balance(const std::vector<double> &weights, int parts,
+                         const std::vector<double> &slowness) {
+  return Balancer(weights, parts).run(slowness);
 }
 
 Result<std::vector<int>> balanced(const StageModel &model, int parts,
@@ -102,7 +104,7 @@ Result<std::vector<int>> balanced(const StageModel &model, int parts,
   if (n < parts)
     return Status::error(fmt::format(
         "{} stages need at least as many operations, found {}", parts, n));
-  const auto make = [&] {
+  return model.cutsOf(parts, slowness, [&] {
     std::vector<double> weights; // between neighbouring positions
     for (int i = 0; i < n; ++i)
       weights.push_back(model.seconds(at[i], at[i + 1]));
@@ -110,9 +112,7 @@ Result<std::vector<int>> balanced(const StageModel &model, int parts,
     for (int cut : balance(weights, parts, slowness))
       begin.push_back(at[cut]);
     return begin;
-  };
-  // What is kept is of the model alone.
-  return slowness.empty() ? model.cutsOf(parts, make) : make();
+  });
 }
 
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts) {

@@ -52,9 +52,9 @@ struct Assignment {
   // Of samples: a trained parameter that has one in a dimension would be
   // another one on each replica. Roots, see ClassInfo.
   std::set<int> samples;
-  // Uses (op, operand) that get their operand from a stage on another mesh:
-  // sums over devices are complete there, see Boundaries.h.
-  std::set<std::pair<int, int>> complete;
+  // Uses that get their operand from a stage on another mesh: sums over devices
+  // are complete there, see Boundaries.h.
+  std::set<TensorUse> complete;
 
   layout::AxisMap axisMap() const;
   void addAxis(const AxisSize &axis); // or changes its size

@@ -128,8 +128,8 @@ private:
   std::vector<std::optional<StoredParameter>> stored;
   std::vector<char> regathered; // by class, see Assignment
   std::vector<AxisMask> classMask;
-  std::vector<char> ofSamples;            // by root, see Assignment::samples
-  std::set<std::pair<int, int>> complete; // see Assignment::complete
+  std::vector<char> ofSamples;  // by root, see Assignment::samples
+  std::set<TensorUse> complete; // see Assignment::complete
   AxisMask microbatchBit = 0, halfBit = 0;
   AxisMask batchMask = 0; // microbatches and replicas
   int64_t microbatches = 1;

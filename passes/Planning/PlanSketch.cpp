@@ -53,11 +53,12 @@ public:
 
   std::optional<double> seconds(const PipelinePlan &plan) const;
 
+  const PlanSearch::Sharding *sharding = nullptr; // null: nothing is sketched
+
 private:
   PlanSearch &search;
   const SearchInput &input;
   const Degrees degrees;
-  const PlanSearch::Sharding *sharding = nullptr; // null: nothing is sketched
   std::optional<Assignment> assignment;
   std::optional<Outcome> outcome;
 };
@@ -121,10 +122,11 @@ namespace {
 // shorter. The plan keeps the price of its sums.
 class CutMover {
 public:
-  CutMover(PlanSearch &search, const SearchInput &input,
+  CutMover(PlanSearch &search, const Sketcher &sketcher,
            const PlanCandidate &plan, double seconds)
-      : best(plan), search(search), input(input), sketcher(search, input, plan),
-        seconds(seconds) {}
+      : best(plan), search(search), sketcher(sketcher), seconds(seconds),
+        positions(sketcher.sharding->model->positions(
+            int(plan.plan.begin.size()) - 1)) {}
 
   // The sketched seconds with the cuts found, `best`.
   double run();
@@ -136,10 +138,9 @@ private:
   bool improve(size_t cut, bool up);
 
   PlanSearch &search;
-  const SearchInput &input;
-  const Sketcher sketcher;
+  const Sketcher &sketcher;
   double seconds;
-  std::vector<int> positions; // where cuts may be
+  const std::vector<int> &positions; // where cuts may be
 };
 
 } // namespace
@@ -177,15 +178,8 @@ bool CutMover::improve(size_t cut, bool up) {
 
 double CutMover::run() {
   const size_t parts = best.plan.begin.size() - 1;
-  Result<const PlanSearch::Sharding *> made =
-      search.sharding(best.degrees, best.techniques);
-  const Strategy &pinned = input.pinned;
-  if (parts < 2 || !made.ok() || pinned.stageBegins || pinned.recomputeOps ||
-      pinned.lists || (pinned.recompute && *pinned.recompute != "auto"))
-    return seconds;
-  positions = (*made)->model->positions(int(parts));
-  const size_t tasks =
-      (*made)->problem.ops.size() * size_t(best.degrees.microbatches);
+  const size_t tasks = sketcher.sharding->problem.ops.size() *
+                       size_t(best.degrees.microbatches);
   size_t tries = kMovedTasks / std::max<size_t>(1, tasks);
   for (bool better = true; better;) {
     better = false;
@@ -203,12 +197,21 @@ std::vector<PlanCandidate>
 neighbouringCuts(PlanSearch &search, const SearchInput &input,
                  const std::vector<PlanCandidate> &plans) {
   std::vector<PlanCandidate> others;
-  for (const PlanCandidate &plan : plans)
-    if (std::optional<double> seconds = sketchedSeconds(search, input, plan)) {
-      CutMover mover(search, input, plan, *seconds);
-      if (mover.run() < (1 - kWorthMoving) * *seconds)
-        others.push_back(std::move(mover.best));
-    }
+  const Strategy &pinned = input.pinned;
+  if (pinned.stageBegins || pinned.recomputeOps || pinned.lists ||
+      (pinned.recompute && *pinned.recompute != "auto"))
+    return others;
+  for (const PlanCandidate &plan : plans) {
+    if (plan.plan.begin.size() < 3) // one stage
+      continue;
+    const Sketcher sketcher(search, input, plan);
+    const std::optional<double> seconds = sketcher.seconds(plan.plan);
+    if (!seconds)
+      continue;
+    CutMover mover(search, sketcher, plan, *seconds);
+    if (mover.run() < (1 - kWorthMoving) * *seconds)
+      others.push_back(std::move(mover.best));
+  }
   return others;
 }
 

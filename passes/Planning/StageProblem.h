@@ -304,10 +304,12 @@ public:
                ? blockBegin
                : legalCuts;
   }
-  // Cuts into so many parts, made by `make` the first time.
+  // Cuts into so many parts on stages of such slowness, made by `make` the first
+  // time.
   const std::vector<int> &
-  cutsOf(int parts, const std::function<std::vector<int>()> &make) const {
-    auto [it, isNew] = knownCuts.try_emplace(parts);
+  cutsOf(int parts, const std::vector<double> &slowness,
+         const std::function<std::vector<int>()> &make) const {
+    auto [it, isNew] = knownCuts.try_emplace({parts, slowness});
     if (isNew)
       it->second = make();
     return it->second;
@@ -391,7 +393,9 @@ private:
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
   mutable std::map<std::pair<int, int>, StageCost> knownTimes; // by range
-  mutable std::map<int, std::vector<int>> knownCuts;           // by parts
+  // By parts and slowness.
+  mutable std::map<std::pair<int, std::vector<double>>, std::vector<int>>
+      knownCuts;
   // By range, replicas, bytes of a bucket, early, seconds of W.
   mutable std::map<std::tuple<int, int, int64_t, double, bool, double>, double>
       reductions;

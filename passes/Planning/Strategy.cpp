@@ -1,9 +1,9 @@
 #include "passes/Planning/Strategy.h"
 
 #include "dialects/Support/MeshAxes.h"
+#include "passes/Resharding/Description.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -285,52 +285,29 @@ private:
     }
   }
 
-  // "0-3,7"
   std::vector<int64_t> devices(const Json &value, const std::string &at) {
-    std::vector<int64_t> out;
-    bool fine = value.is_string();
-    const std::string text = fine ? value.get<std::string>() : "";
-    for (size_t begin = 0; fine && begin <= text.size();) {
-      const size_t end = std::min(text.find(',', begin), text.size());
-      int64_t first = 0, last = 0;
-      int read = 0;
-      const std::string run = text.substr(begin, end - begin);
-      if (std::sscanf(run.c_str(), "%6ld-%6ld%n", &first, &last, &read) != 2 ||
-          read != int(run.size())) {
-        read = 0;
-        fine = std::sscanf(run.c_str(), "%6ld%n", &first, &read) == 1 &&
-               read == int(run.size());
-        last = first;
-      }
-      fine &= first >= 0 && last >= first && run.find(' ') == run.npos;
-      for (int64_t device = first; fine && device <= last; ++device)
-        out.push_back(device);
-      begin = end + 1;
-    }
-    if (!fine)
-      problem(fmt::format("'{}' is {}, expected devices as \"0-3,7\"", at,
-                          value.dump()));
-    return out;
+    if (value.is_string())
+      if (auto found = resharding::parseDevices(value.get<std::string>());
+          found.ok())
+        return std::move(*found);
+    problem(fmt::format("'{}' is {}, expected devices as \"0-3,7\"", at,
+                        value.dump()));
+    return {};
   }
 
-  // "dp=2,tp=2"
   void readDegrees(const Json &value, const std::string &at,
                    PipelineStages::Stage &stage) {
-    bool fine = value.is_string();
-    const std::string text = fine ? value.get<std::string>() : "";
     std::set<std::string> seen;
-    for (size_t begin = 0; fine && begin < text.size();) {
-      const size_t end = std::min(text.find(',', begin), text.size());
-      const std::string part = text.substr(begin, end - begin);
-      const std::string axis = part.substr(0, 2);
-      int64_t degree = 0;
-      int read = 0;
-      fine = (axis == kDataAxis || axis == kTensorAxis) &&
-             seen.insert(axis).second &&
-             std::sscanf(part.c_str() + 2, "=%6ld%n", &degree, &read) == 1 &&
-             size_t(read) + 2 == part.size() && degree >= 1;
-      (axis == kDataAxis ? stage.dp : stage.tp) = std::max<int64_t>(1, degree);
-      begin = end + 1;
+    bool fine = value.is_string();
+    if (fine) {
+      auto axes = resharding::parseMesh(value.get<std::string>());
+      fine = axes.ok();
+      for (size_t i = 0; fine && i < axes->size(); ++i) {
+        const auto &[name, size] = (*axes)[i];
+        fine = (name == kDataAxis || name == kTensorAxis) &&
+               seen.insert(name).second;
+        (name == kDataAxis ? stage.dp : stage.tp) = size;
+      }
     }
     if (!fine)
       problem(fmt::format("'{}' is {}, expected degrees as \"dp=2,tp=2\"", at,

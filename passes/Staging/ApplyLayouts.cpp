@@ -194,7 +194,7 @@ private:
     if (result.join)
       op->setAttr(kJoinAttr,
                   IntegerAttr::get(IntegerType::get(context, 64), result.join));
-    const std::set<std::pair<int, int>> &crossing =
+    const std::set<planning::TensorUse> &crossing =
         decision.assignment.complete;
     for (auto [operand, use] :
          llvm::zip_equal(op->getOpOperands(), result.operands)) {

@@ -359,8 +359,10 @@ public:
         const ExpectedSeconds &expected, World *world)
       : session_(session), options_(options), leads_(!world || world->leads()),
         store_(world ? world->store() : nullptr), together_(store_),
-        rates_(session.plan(), expected, store_), before_(session.stepsDone()),
-        last_(before_ + options.steps) {}
+        before_(session.stepsDone()), last_(before_ + options.steps) {
+    if (options.session.rateEvery > 0)
+      rates_.emplace(session.plan(), expected, store_);
+  }
 
   Status run() {
     const bool trains = session_.plan().file.mode() == "train";
@@ -472,7 +474,7 @@ private:
   }
 
   Status rate(StepResult &step) {
-    auto news = rates_.add(step);
+    auto news = rates_->add(step);
     if (!news)
       return news.status();
     for (const std::string &line : *news)
@@ -485,7 +487,7 @@ private:
   bool leads_;
   Store *store_;
   StopTogether together_;
-  RateKeeper rates_;
+  std::optional<RateKeeper> rates_; // with --rates
   OutputFiles outputs_;
   int64_t before_, last_; // steps
   int64_t badStep_ = 0;   // that is not finite, and stops the run; 0: none

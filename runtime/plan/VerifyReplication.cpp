@@ -233,6 +233,8 @@ private:
   }
 
   void collectArrivals() {
+    if (plan_.file.channels().empty())
+      return; // nothing goes in boxes
     for (int rank = 0; rank < map_.ranks().size(); ++rank) {
       const std::vector<TransferSequence> &all = map_.ofRank(rank).transfers;
       for (int t = 0; t < static_cast<int>(all.size()); ++t) {

@@ -52,12 +52,12 @@ TEST(Boundaries, ValuesGradientsAndSumsOfSharedWeights) {
   // y goes forward and is used again by a gradient there, dy goes back; both
   // stages sum what both have made.
   EXPECT_EQ(crossingUses(g.graph, {0, 1, -1, -1, -1, -1, -1}),
-            (std::set<Use>{{1, 0}, {3, 0}, {4, 1}, {5, 0}, {5, 1}}));
+            (std::set<TensorUse>{{1, 0}, {3, 0}, {4, 1}, {5, 0}, {5, 1}}));
 }
 
 TEST(Boundaries, OneStageHasNone) {
   TwoStages g;
-  EXPECT_EQ(crossingUses(g.graph, {0, 0, -1, -1, -1, -1, -1}), std::set<Use>());
+  EXPECT_EQ(crossingUses(g.graph, {0, 0, -1, -1, -1, -1, -1}), std::set<TensorUse>());
 }
 
 // A gradient that one stage makes and another holder of the weight applies,
@@ -66,7 +66,7 @@ TEST(Boundaries, AHolderWithoutAGradient) {
   TwoStages g;
   g.graph.ops[5].operands = {g.db};
   EXPECT_EQ(crossingUses(g.graph, {0, 1, -1, -1, -1, -1, -1}),
-            (std::set<Use>{{1, 0}, {3, 0}, {4, 1}, {5, 0}}));
+            (std::set<TensorUse>{{1, 0}, {3, 0}, {4, 1}, {5, 0}}));
 }
 
 // What has no place of its own is where its operands are made.
@@ -75,7 +75,7 @@ TEST(Boundaries, OpsWithoutAStage) {
   g.graph.ops[3].gradientOf = -1;
   // Now with the first operand, y, on stage 0: z comes from stage 1.
   EXPECT_EQ(crossingUses(g.graph, {0, 1, -1, -1, -1, -1, -1}),
-            (std::set<Use>{{1, 0}, {3, 1}, {4, 1}, {5, 0}, {5, 1}}));
+            (std::set<TensorUse>{{1, 0}, {3, 1}, {4, 1}, {5, 0}, {5, 1}}));
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 // All plans of memory and time that are worth having, on models by hand.
 #include "passes/Planning/ParetoPlans.h"
 
-#include "test/unit/planning/ModelGraphs.h"
+#include "test/unit/planning/GptSearch.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -39,17 +39,8 @@ TEST(ParetoPlans, UndominatedIsWhatNothingBeats) {
   }
 }
 
-struct Gpt {
-  test::TrainGraph model = test::makeGpt({.layers = 4, .batch = 16});
-  Classes classes = unify(model.graph);
-  SearchInput input;
-  Gpt() {
-    input.graph = &model.graph;
-    input.classes = &classes;
-    input.batched = {model.find("input_ids"), model.find("labels")};
-    input.cluster = costmodel::defaultCluster(4);
-    input.globalBatch = 16;
-  }
+struct Gpt : test::GptSearch {
+  Gpt() : GptSearch(4) {}
   std::vector<PlanCandidate> explore(size_t most = 100) {
     PlanSearch search(input);
     const SearchPolicy policy = ownPolicy(input.pinned);

@@ -1,27 +1,17 @@
 // Cuts of plans moved by sketches, on a model by hand.
 #include "passes/Planning/PlanSketch.h"
 
-#include "test/unit/planning/ModelGraphs.h"
+#include "test/unit/planning/GptSearch.h"
 
 #include <gtest/gtest.h>
 
 namespace merak::planning {
 namespace {
 
-struct FourStages {
-  test::TrainGraph model = test::makeGpt({.layers = 8, .batch = 16});
-  Classes classes = unify(model.graph);
-  SearchInput input;
+struct FourStages : test::GptSearch {
   std::optional<PlanSearch> search;
 
-  FourStages() {
-    input.graph = &model.graph;
-    input.classes = &classes;
-    input.batched = {model.find("input_ids"), model.find("labels")};
-    input.cluster = costmodel::defaultCluster(4);
-    input.globalBatch = 16;
-    search.emplace(input);
-  }
+  FourStages() : GptSearch(8) { search.emplace(input); }
   PlanCandidate best() {
     const Degrees degrees{.pp = 4, .dp = 1, .tp = 1, .microbatches = 8};
     return search->plan(degrees, ownPolicy(input.pinned), /*quick=*/false);
