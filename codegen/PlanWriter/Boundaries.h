@@ -40,7 +40,7 @@ private:
   std::vector<planpb::Channel> channels_;
   std::map<std::string, uint32_t> index_;
   std::map<std::tuple<std::string, bool, int64_t>, std::vector<Part>> parts_;
-  std::set<std::string> known_; // transfers
+  std::set<std::string> known_;               // transfers
   std::optional<costmodel::Cluster> cluster_; // of the module
   // By placements of both ends and bytes of an element.
   std::map<std::tuple<std::string, std::string, int64_t>,

@@ -112,7 +112,7 @@ private:
 } // namespace
 
 std::set<TensorUse> crossingUses(const Graph &graph,
-                           const std::vector<int> &stageOf) {
+                                 const std::vector<int> &stageOf) {
   return Crossings(graph, stageOf).run();
 }
 

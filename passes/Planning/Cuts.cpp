@@ -75,8 +75,7 @@ private:
   void addPart(int q, double slow) {
     for (int i = q; i <= n; ++i)
       for (int j = q - 1; j < i; ++j) {
-        const double most =
-            std::max(before[j], slow * (prefix[i] - prefix[j]));
+        const double most = std::max(before[j], slow * (prefix[i] - prefix[j]));
         if (most <= best[i]) {
           best[i] = most;
           from[q][i] = j;

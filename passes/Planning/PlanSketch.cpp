@@ -178,8 +178,8 @@ bool CutMover::improve(size_t cut, bool up) {
 
 double CutMover::run() {
   const size_t parts = best.plan.begin.size() - 1;
-  const size_t tasks = sketcher.sharding->problem.ops.size() *
-                       size_t(best.degrees.microbatches);
+  const size_t tasks =
+      sketcher.sharding->problem.ops.size() * size_t(best.degrees.microbatches);
   size_t tries = kMovedTasks / std::max<size_t>(1, tasks);
   for (bool better = true; better;) {
     better = false;

@@ -304,8 +304,8 @@ public:
                ? blockBegin
                : legalCuts;
   }
-  // Cuts into so many parts on stages of such slowness, made by `make` the first
-  // time.
+  // Cuts into so many parts on stages of such slowness, made by `make` the
+  // first time.
   const std::vector<int> &
   cutsOf(int parts, const std::vector<double> &slowness,
          const std::function<std::vector<int>()> &make) const {

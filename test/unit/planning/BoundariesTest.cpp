@@ -57,7 +57,8 @@ TEST(Boundaries, ValuesGradientsAndSumsOfSharedWeights) {
 
 TEST(Boundaries, OneStageHasNone) {
   TwoStages g;
-  EXPECT_EQ(crossingUses(g.graph, {0, 0, -1, -1, -1, -1, -1}), std::set<TensorUse>());
+  EXPECT_EQ(crossingUses(g.graph, {0, 0, -1, -1, -1, -1, -1}),
+            std::set<TensorUse>());
 }
 
 // A gradient that one stage makes and another holder of the weight applies,
