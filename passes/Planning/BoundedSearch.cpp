@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 namespace merak::planning {
@@ -17,6 +19,10 @@ constexpr size_t kAtOnce = 12, kMostThreads = 2;
 
 // Combinations of techniques planned in full at the same degrees.
 constexpr size_t kMostPromising = 3;
+
+// Layouts that differ between parts of the model are looked for on so many
+// meshes, and on each with so many sizes of a microbatch.
+constexpr size_t kMixedMeshes = 16, kMixedSizes = 2;
 
 // What a bound from larger microbatches is multiplied by: per sample they are
 // faster, but fusion and cuts may differ a little.
@@ -138,7 +144,34 @@ PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
                        policy, quick, bounds[i]);
         own.keepPromising(input.kept);
       });
+  leaveOutMixed(degrees, bounds);
   return bounds;
+}
+
+// A search for layouts takes as long as dozens of bounds, and its own bound
+// says little. Degrees that are fast with one layout everywhere come first.
+void PlanSearch::leaveOutMixed(const std::vector<Degrees> &degrees,
+                               std::vector<Bound> &bounds) {
+  std::vector<const Bound *> plain;
+  for (const Bound &bound : bounds)
+    if (bound.techniques.mixed == 0)
+      plain.push_back(&bound);
+  std::sort(plain.begin(), plain.end(),
+            [](const Bound *a, const Bound *b) { return *a < *b; });
+  std::map<std::tuple<int64_t, int64_t, int64_t>, std::set<size_t>> chosen;
+  for (const Bound *bound : plain) {
+    const Degrees &d = degrees[bound->index];
+    const auto mesh = chosen.find({d.pp, d.dp, d.tp});
+    if (mesh == chosen.end() ? chosen.size() < kMixedMeshes
+                             : mesh->second.size() < kMixedSizes)
+      chosen[{d.pp, d.dp, d.tp}].insert(bound->index);
+  }
+  std::erase_if(bounds, [&](const Bound &bound) {
+    const Degrees &d = degrees[bound.index];
+    const auto mesh = chosen.find({d.pp, d.dp, d.tp});
+    return bound.techniques.mixed > 0 &&
+           (mesh == chosen.end() || !mesh->second.contains(bound.index));
+  });
 }
 
 bool PlanSearch::refine(std::span<Bound> bounds,

@@ -230,6 +230,8 @@ private:
   // All there is to bound, without bounds.
   std::vector<Bound> withTechniques(const std::vector<Degrees> &degrees,
                                     const SearchPolicy &policy) const;
+  static void leaveOutMixed(const std::vector<Degrees> &degrees,
+                            std::vector<Bound> &bounds);
   // Plans at all levels of ZeRO that can be of use.
   std::vector<PlanCandidate> planLevels(const Degrees &degrees,
                                         const Techniques &techniques,
