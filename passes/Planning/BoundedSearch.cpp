@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 namespace merak::planning {
@@ -15,49 +17,99 @@ namespace merak::planning {
 // shardings of its own.
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
 
+// Combinations of techniques planned in full at the same degrees.
+constexpr size_t kMostPromising = 3;
+
+// Layouts that differ between parts of the model are looked for on so many
+// meshes, and on each with so many sizes of a microbatch.
+constexpr size_t kMixedMeshes = 16, kMixedSizes = 2;
+
 // What a bound from larger microbatches is multiplied by: per sample they are
 // faster, but fusion and cuts may differ a little.
 constexpr double kSurely = 0.97;
 
-PlanSearch::Bound PlanSearch::boundOf(const Degrees &d, const Degrees &like,
-                                      const SearchPolicy &policy, bool quick) {
-  const bool rough = samplesOf(like) != samplesOf(d);
+void PlanSearch::setBound(const Degrees &d, const Degrees &like,
+                          const SearchPolicy &policy, bool quick,
+                          Bound &bound) {
   const double share = double(samplesOf(d)) / double(samplesOf(like));
   const PipelineShape shape = shapeOf(d);
+  const bool asPlanned = d.tp == like.tp && share == 1;
+  bound.seconds = std::numeric_limits<double>::infinity();
+  bound.misfits = true;
+  bound.rough = false;
+  const auto take = [&](const LeastSeconds &sums, double seconds) {
+    bound.seconds = std::min(bound.seconds, seconds);
+    bound.misfits &= sums.misfits(shape);
+  };
   const auto least = [&](const LeastSeconds &sums) {
     return input.pinned.stageBegins ? sums.of(shape)
                                     : leastSeconds(policy, quick, sums, shape);
   };
-  Bound bound{std::numeric_limits<double>::infinity(), true, 0, rough};
-  for (const Techniques &techniques : techniquesOf(d, policy))
-    if (Result<const Sharding *> shard = sharding(like, techniques);
-        shard.ok()) {
-      const LeastSeconds &sums = *(*shard)->least;
-      const double seconds =
-          rough ? kSurely * least(sums.scaledBy(share)) : least(sums);
-      const bool misfits = sums.misfits(shape);
-      bound.seconds = std::min(bound.seconds, seconds);
-      bound.misfits &= misfits;
-      if (!rough)
-        (*shard)->promise =
-            std::min((*shard)->promise, std::pair(misfits, seconds));
+  const bool isMixed = bound.techniques.mixed > 0;
+  std::vector<Techniques> levels = {bound.techniques};
+  if (isSharedByDegrees()) {
+    levels[0].zero = levels[0].mixed = 0;
+    if (isMixed)
+      levels[0] = {};
+  } else {
+    levels = levelsOf(d, bound.techniques, policy);
+  }
+  for (const Techniques &techniques : levels) {
+    Result<const Sharding *> shard = sharding(like, techniques);
+    if (!shard.ok())
+      continue;
+    const LeastSeconds &sums = *(*shard)->least;
+    if (isMixed && isSharedByDegrees()) {
+      // The ranks of a stage share all work evenly at best.
+      const LeastSeconds shared =
+          sums.scaledBy(share / double(d.tp)).storedInParts(d.dp * d.tp);
+      take(shared, kSurely * shared.of(shape));
+      continue;
     }
-  return bound;
+    const bool inParts = isSharedByDegrees() && hasLevels(d, policy);
+    const LeastSeconds stored = sums.storedInParts(inParts ? d.dp : 1);
+    if (!asPlanned) {
+      bound.rough = true;
+      take(stored, kSurely * least(stored.scaledBy(share)));
+      continue;
+    }
+    take(stored, least(stored));
+    (*shard)->promise =
+        std::min((*shard)->promise, std::pair(bound.misfits, bound.seconds));
+  }
 }
 
-bool PlanSearch::isSharedByDegrees(const Degrees &d,
-                                   const SearchPolicy &policy) {
-  if (!input.pinned.classes.empty() ||
-      !std::all_of(input.cluster.kinds.begin(), input.cluster.kinds.end(),
-                   [](auto &kind) { return kind.isFasterOnMore(); }))
-    return false;
-  for (const Techniques &techniques : techniquesOf(d, policy))
-    if (techniques.mixed > 0 || techniques.zero > 0 || techniques.sequence)
-      return false;
-    else if (Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
-             !layouts.ok() || !(*layouts)->empty())
-      return false;
-  return true;
+bool PlanSearch::hasLevels(const Degrees &d, const SearchPolicy &policy) {
+  return d.dp > 1 && std::any_of(policy.zero.begin(), policy.zero.end(),
+                                 [](int level) { return level > 0; });
+}
+
+std::vector<Techniques> PlanSearch::levelsOf(const Degrees &d,
+                                             const Techniques &techniques,
+                                             const SearchPolicy &policy) const {
+  std::vector<Techniques> levels;
+  for (Techniques other : techniquesOf(d, policy)) {
+    const int zero = std::exchange(other.zero, techniques.zero);
+    if (other != techniques)
+      continue;
+    other.zero = zero;
+    levels.push_back(other);
+  }
+  return levels;
+}
+
+std::vector<PlanSearch::Bound>
+PlanSearch::withTechniques(const std::vector<Degrees> &degrees,
+                           const SearchPolicy &policy) const {
+  std::vector<Bound> all;
+  for (size_t i = 0; i < degrees.size(); ++i)
+    for (const Techniques &techniques : techniquesOf(degrees[i], policy))
+      if (levelsOf(degrees[i], techniques, policy).front() == techniques) {
+        all.emplace_back();
+        all.back().index = i;
+        all.back().techniques = techniques;
+      }
+  return all;
 }
 
 // Each by the degrees with the same tp and the most samples a microbatch: a
@@ -65,35 +117,61 @@ bool PlanSearch::isSharedByDegrees(const Degrees &d,
 std::vector<PlanSearch::Bound>
 PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
                         const SearchPolicy &policy, bool quick) {
-  std::map<int64_t, size_t> most; // by tp; of degrees that share shardings
-  std::vector<char> shared;
+  std::map<int64_t, size_t> most; // by tp
   for (size_t i = 0; i < degrees.size(); ++i) {
-    shared.push_back(isSharedByDegrees(degrees[i], policy));
-    if (!shared[i])
-      continue;
     size_t &best = most.try_emplace(degrees[i].tp, i).first->second;
     if (samplesOf(degrees[i]) > samplesOf(degrees[best]))
       best = i;
   }
-  std::vector<size_t> like;
-  for (size_t i = 0; i < degrees.size(); ++i)
-    like.push_back(shared[i] ? most.at(degrees[i].tp) : i);
+  const auto likeOf = [&](const Bound &bound) {
+    if (!isSharedByDegrees())
+      return bound.index;
+    if (bound.techniques.mixed > 0)
+      return most.begin()->second;
+    return isFasterOnMore() ? most.at(degrees[bound.index].tp) : bound.index;
+  };
+  std::vector<Bound> bounds = withTechniques(degrees, policy);
   std::map<size_t, std::vector<size_t>> byHome;
-  for (size_t i = 0; i < degrees.size(); ++i)
-    byHome[homeOf(degrees[like[i]])].push_back(i);
+  for (size_t i = 0; i < bounds.size(); ++i)
+    byHome[homeOf(degrees[likeOf(bounds[i])])].push_back(i);
   std::vector<std::pair<size_t, std::vector<size_t>>> work(byHome.begin(),
                                                            byHome.end());
-  std::vector<Bound> bounds(degrees.size());
   share(
       work.size(), [&](size_t w) { return work[w].first; },
       [&](PlanSearch &own, size_t w) {
-        for (size_t i : work[w].second) {
-          bounds[i] = own.boundOf(degrees[i], degrees[like[i]], policy, quick);
-          bounds[i].index = i;
-        }
+        for (size_t i : work[w].second)
+          own.setBound(degrees[bounds[i].index], degrees[likeOf(bounds[i])],
+                       policy, quick, bounds[i]);
         own.keepPromising(input.kept);
       });
+  leaveOutMixed(degrees, bounds);
   return bounds;
+}
+
+// A search for layouts takes as long as dozens of bounds, and its own bound
+// says little. Degrees that are fast with one layout everywhere come first.
+void PlanSearch::leaveOutMixed(const std::vector<Degrees> &degrees,
+                               std::vector<Bound> &bounds) {
+  std::vector<const Bound *> plain;
+  for (const Bound &bound : bounds)
+    if (bound.techniques.mixed == 0)
+      plain.push_back(&bound);
+  std::sort(plain.begin(), plain.end(),
+            [](const Bound *a, const Bound *b) { return *a < *b; });
+  std::map<std::tuple<int64_t, int64_t, int64_t>, std::set<size_t>> chosen;
+  for (const Bound *bound : plain) {
+    const Degrees &d = degrees[bound->index];
+    const auto mesh = chosen.find({d.pp, d.dp, d.tp});
+    if (mesh == chosen.end() ? chosen.size() < kMixedMeshes
+                             : mesh->second.size() < kMixedSizes)
+      chosen[{d.pp, d.dp, d.tp}].insert(bound->index);
+  }
+  std::erase_if(bounds, [&](const Bound &bound) {
+    const Degrees &d = degrees[bound.index];
+    const auto mesh = chosen.find({d.pp, d.dp, d.tp});
+    return bound.techniques.mixed > 0 &&
+           (mesh == chosen.end() || !mesh->second.contains(bound.index));
+  });
 }
 
 bool PlanSearch::refine(std::span<Bound> bounds,
@@ -106,9 +184,8 @@ bool PlanSearch::refine(std::span<Bound> bounds,
   share(
       rough.size(), [&](size_t i) { return homeOf(degrees[rough[i]->index]); },
       [&](PlanSearch &own, size_t i) {
-        const size_t index = rough[i]->index;
-        *rough[i] = own.boundOf(degrees[index], degrees[index], policy, quick);
-        rough[i]->index = index;
+        const Degrees &d = degrees[rough[i]->index];
+        own.setBound(d, d, policy, quick, *rough[i]);
         own.keepPromising(input.kept);
       });
   return !rough.empty();
@@ -182,6 +259,56 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
   }
 }
 
+static bool recomputes(const PipelinePlan &plan) {
+  return std::any_of(plan.marks.begin(), plan.marks.end(),
+                     [](const Marks &marks) { return !(marks == Marks{}); });
+}
+
+std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
+                                                  const Techniques &techniques,
+                                                  const SearchPolicy &policy,
+                                                  bool quick, double limit) {
+  std::vector<PlanCandidate> all;
+  SearchPolicy one = policy;
+  std::vector<Techniques> levels = levelsOf(d, techniques, policy);
+  // What has no place whole is not planned whole where parts could have it.
+  if (levels.size() > 1 && levels.front().zero == 0 &&
+      input.pinned.stored.empty())
+    if (Result<const Sharding *> shard = sharding(d, levels.front());
+        shard.ok() && (*shard)->least->misfits(shapeOf(d)))
+      levels.erase(levels.begin());
+  for (const Techniques &level : levels) {
+    one.chosen = {level};
+    all.push_back(plan(d, one, quick, limit, /*rough=*/true));
+    const PlanCandidate &found = all.back();
+    if (!found.fits())
+      continue;
+    if (limit > 0)
+      limit = std::min(limit, found.plan.cost.seconds);
+    // What is stored in smaller parts sends more and takes less memory.
+    if (level.zero > 0 && !recomputes(found.plan))
+      break;
+  }
+  return all;
+}
+
+// Of the same degrees: the best, and the techniques of those that are not much
+// slower, nor than `limit`; where none fits, of those that lack least.
+PlanCandidate PlanSearch::joined(std::vector<PlanCandidate> all, double limit) {
+  std::stable_sort(all.begin(), all.end(), better);
+  PlanCandidate best = all.front();
+  for (const PlanCandidate &other : all) {
+    if (!other.problem.empty() || best.promising.size() == kMostPromising ||
+        (best.fits() &&
+         (!other.fits() ||
+          other.plan.cost.seconds >
+              std::min(limit, kWorthKeeping * best.plan.cost.seconds))))
+      break;
+    best.promising.push_back(other.techniques);
+  }
+  return best;
+}
+
 // The most promising degrees first, until no others can be among the best
 // `most` that fit. What is planned at once is not less on fewer threads.
 std::vector<PlanCandidate>
@@ -193,27 +320,35 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   const bool rough =
       degrees.size() > 1 && most > 0 && !policy.frontier && !policy.price;
   const bool bounded = rough && !input.exhaustive && degrees.size() > most;
-  const auto homeOfIndex = [&](size_t i) { return homeOf(degrees[i]); };
-  std::vector<Bound> order(degrees.size());
-  for (size_t i = 0; i < degrees.size(); ++i) {
-    order[i].index = i;
-    homeOf(degrees[i]);
-  }
-  if (bounded)
+  for (const Degrees &d : degrees)
+    homeOf(d);
+  std::vector<Bound> order;
+  if (bounded) {
     order = roughBounds(degrees, policy, quick);
+  } else if (rough) {
+    order = withTechniques(degrees, policy);
+  } else {
+    order.resize(degrees.size()); // with all techniques at once
+    for (size_t i = 0; i < degrees.size(); ++i)
+      order[i].index = i;
+  }
   std::sort(order.begin(), order.end());
-  std::vector<std::pair<size_t, PlanCandidate>> made;
-  std::vector<double> fitting; // seconds, ascending
+  std::map<size_t, std::vector<PlanCandidate>> made; // by degrees
+  std::map<size_t, double> fitting;                  // seconds of the best
   // Of the slowest that is still among the best.
   const auto limitNow = [&] {
-    return bounded && fitting.size() >= most
-               ? fitting[most - 1]
-               : std::numeric_limits<double>::infinity();
+    std::vector<double> seconds;
+    for (const auto &[index, best] : fitting)
+      seconds.push_back(best);
+    if (seconds.size() < most)
+      return std::numeric_limits<double>::infinity();
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[most - 1];
   };
   // Of each degrees the best plan alone is asked for.
   const bool limited = bounded && (quick || !policy.cutters.empty());
   const auto isLeftOut = [&](const Bound &bound) {
-    return std::isfinite(limitNow()) &&
+    return bounded && std::isfinite(limitNow()) &&
            (bound.misfits || bound.seconds * (1 - 1e-9) > limitNow());
   };
   for (size_t begin = 0; begin < order.size() && !isLeftOut(order[begin]);) {
@@ -228,31 +363,36 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       std::sort(order.begin() + begin, order.end());
       continue;
     }
-    std::vector<PlanCandidate> found(end - begin);
+    std::vector<std::vector<PlanCandidate>> found(end - begin);
+    const double limit = limited ? limitNow() : 0;
     share(
-        found.size(),
-        [&](size_t i) { return homeOfIndex(order[begin + i].index); },
+        found.size(), [&](size_t i) { return homeOf(degrees[next[i].index]); },
         [&](PlanSearch &own, size_t i) {
-          found[i] = own.plan(degrees[order[begin + i].index], policy, quick,
-                              limited ? limitNow() : 0, rough);
+          const Degrees &d = degrees[next[i].index];
+          if (rough)
+            found[i] =
+                own.planLevels(d, next[i].techniques, policy, quick, limit);
+          else
+            found[i] = {own.plan(d, policy, quick, limit)};
         });
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (found[i].leftOut)
-        continue;
-      const double seconds = found[i].plan.cost.seconds;
-      if (found[i].fits())
-        fitting.insert(
-            std::upper_bound(fitting.begin(), fitting.end(), seconds), seconds);
-      made.emplace_back(order[begin + i].index, std::move(found[i]));
-    }
+    for (size_t i = 0; i < found.size(); ++i)
+      for (PlanCandidate &candidate : found[i]) {
+        if (candidate.leftOut)
+          continue;
+        const double seconds = candidate.plan.cost.seconds;
+        if (candidate.fits()) {
+          double &best =
+              fitting.try_emplace(next[i].index, seconds).first->second;
+          best = std::min(best, seconds);
+        }
+        made[next[i].index].push_back(std::move(candidate));
+      }
     begin = end;
   }
-  // Of equals the first.
-  std::sort(made.begin(), made.end(),
-            [](const auto &a, const auto &b) { return a.first < b.first; });
   std::vector<PlanCandidate> all;
-  for (auto &[index, candidate] : made)
-    all.push_back(std::move(candidate));
+  for (auto &[index, candidates] : made)
+    all.push_back(rough ? joined(std::move(candidates), limitNow())
+                        : std::move(candidates.front()));
   return all;
 }
 
@@ -274,7 +414,9 @@ void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
   share(
       chosen.size(), [&](size_t i) { return homeOf(all[chosen[i]].degrees); },
       [&](PlanSearch &own, size_t i) {
-        full[i] = own.plan(all[chosen[i]].degrees, policy, false, limit);
+        SearchPolicy promising = policy;
+        promising.chosen = all[chosen[i]].promising;
+        full[i] = own.plan(all[chosen[i]].degrees, promising, false, limit);
       });
   for (size_t i = 0; i < chosen.size(); ++i)
     if (!full[i].leftOut)

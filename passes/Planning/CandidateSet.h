@@ -10,6 +10,19 @@
 
 namespace merak::planning {
 
+// What decides the layouts of given degrees: levels of tensor-parallel overlap
+// and of ZeRO, sequence parallelism, context parallelism.
+struct Techniques {
+  int overlap = 0, zero = 0;
+  bool sequence = false, context = false;
+  // Which of the layouts that differ between parts of the model
+  // (LayoutSearch.h), from 1; 0: they do not differ.
+  int mixed = 0;
+  auto operator<=>(const Techniques &) const = default;
+  // ", overlap 3, zero 1, sequence": those that are used.
+  std::string str() const;
+};
+
 // How a system trains: what the search may choose from.
 struct SearchPolicy {
   std::string name; // "" is merakc's own
@@ -28,6 +41,7 @@ struct SearchPolicy {
   std::vector<int> sequence = {0}; // 1: sequence parallelism
   std::vector<int> context = {0};  // 1: context parallelism
   std::vector<int> mixed = {0};    // see Techniques::mixed
+  std::vector<Techniques> chosen;  // not empty: of all these, those alone
   bool tensorInsideNode = true;    // tp only up to the devices of a node
   bool dataOnly = false;           // pp = tp = 1
   std::string only;                // the only axis above 1; "": any may be
@@ -49,19 +63,6 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
 // unknown names, empty stages, a number that does not fit (all of them).
 Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
                                    const std::vector<std::string> &begins);
-
-// What decides the layouts of given degrees: levels of tensor-parallel overlap
-// and of ZeRO, sequence parallelism, context parallelism.
-struct Techniques {
-  int overlap = 0, zero = 0;
-  bool sequence = false, context = false;
-  // Which of the layouts that differ between parts of the model
-  // (LayoutSearch.h), from 1; 0: they do not differ.
-  int mixed = 0;
-  auto operator<=>(const Techniques &) const = default;
-  // ", overlap 3, zero 1, sequence": those that are used.
-  std::string str() const;
-};
 
 // One plan that was made.
 struct TriedPlan {

@@ -8,6 +8,10 @@ namespace merak::planning {
 
 namespace {
 
+// A gradient that is added to what the microbatches before left: both are read
+// and one is written, each as long as the norm reads it.
+constexpr double kPasses = 3;
+
 // Seconds of a microbatch, per op, of the tasks of an action.
 struct TaskSums {
   std::vector<double> computed, waited;
@@ -78,6 +82,30 @@ LeastSeconds LeastSeconds::scaledBy(double share) const {
   scaled.waited *= share;
   scaled.transfers = false;
   return scaled;
+}
+
+LeastSeconds LeastSeconds::storedInParts(int64_t replicas) const {
+  LeastSeconds stored = *this;
+  if (replicas == 1)
+    return stored;
+  stored.optimizer /= double(replicas);
+  stored.fixedBytes /= double(replicas);
+  std::vector<double> sums(size_t(model.count()), 0);
+  for (const StageParameter &parameter : model.problem.parameters)
+    for (int op : parameter.users) // of those that make a part of the gradient
+      sums[size_t(op)] += kPasses * parameter.normSeconds;
+  double fewer = 0, fewerBackward = 0;
+  for (size_t op = 0; op < sums.size(); ++op) {
+    const double backwards = backward[op + 1] - backward[op];
+    const double gradients =
+        work[op + 1] - work[op] - (forward[op + 1] - forward[op]);
+    fewer += std::min(sums[op], gradients);
+    fewerBackward += std::min(sums[op], backwards);
+    stored.work[op + 1] -= fewer;
+    stored.backward[op + 1] -= fewerBackward;
+  }
+  stored.waited -= fewer;
+  return stored;
 }
 
 void LeastSeconds::addUp(const std::vector<double> &perForward,

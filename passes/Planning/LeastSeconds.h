@@ -34,6 +34,10 @@ public:
   // where kernels are no faster for a sample of few than for one of many.
   // Without transfers: other cuts may send less.
   LeastSeconds scaledBy(double share) const;
+  // Of parameters that replicas store in parts: each updates and keeps one at
+  // least, and of the sums of gradients over microbatches no more than that is
+  // read and written. What is sent comes on top.
+  LeastSeconds storedInParts(int64_t replicas) const;
 
   // Of any cuts and recomputation, with any schedule: the mean of the stages.
   double of(const PipelineShape &shape) const;

@@ -36,17 +36,18 @@ double inTurn(const std::vector<PlacedMessage> &messages,
   return sum;
 }
 
-// The op in front of which a bucket is issued; 0: the begin.
-int issuedAt(const std::vector<PlacedMessage> &messages,
-             const std::vector<Bucket> &buckets, size_t bucket, double most) {
-  const Bucket &of = buckets[bucket];
-  if (of.first == 0)
-    return 0;
+// By bucket the op in front of which it is issued; 0: the begin.
+std::vector<int> issuedAt(const std::vector<PlacedMessage> &messages,
+                          const std::vector<Bucket> &buckets, double most) {
+  std::vector<int> at;
   size_t before = 0;
   double begin = 0;
-  while (before + 1 < of.first && begin < of.begin - most)
-    begin += messages[before++].bytes;
-  return messages[before].at;
+  for (const Bucket &of : buckets) {
+    while (before + 1 < of.first && begin < of.begin - most)
+      begin += messages[before++].bytes;
+    at.push_back(of.first == 0 ? 0 : messages[before].at);
+  }
+  return at;
 }
 
 } // namespace
@@ -59,13 +60,12 @@ double exposedGathers(const std::vector<double> &ops,
   if (!links.beside)
     return inTurn(gathers, links.gather);
   const std::vector<Bucket> buckets = fill(gathers, links.bucketBytes);
+  const std::vector<int> at = issuedAt(gathers, buckets, links.bucketBytes);
   double computed = 0, carried = 0;
   size_t issued = 0, used = 0;
   std::vector<double> end(buckets.size(), 0);
   for (int op = 0; op < int(ops.size()); ++op) {
-    for (; issued < buckets.size() &&
-           issuedAt(gathers, buckets, issued, links.bucketBytes) <= op;
-         ++issued)
+    for (; issued < buckets.size() && at[issued] <= op; ++issued)
       end[issued] = carried =
           std::max(carried, computed) + links.gather(buckets[issued].bytes);
     for (; used < issued && gathers[buckets[used].first].at <= op; ++used)

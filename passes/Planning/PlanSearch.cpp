@@ -179,11 +179,15 @@ PlanSearch::classesOf(const Degrees &d, const Techniques &techniques) {
 
 Result<const SeamLayouts *>
 PlanSearch::seamLayouts(const Degrees &d, const Techniques &techniques) {
-  // Where the layouts of a replica say where seams are, they depend on degrees.
+  // Where the layouts of a replica say where seams are, they depend on its
+  // degrees.
   Techniques all = techniques; // at all levels of overlap
   all.overlap = 0;
   std::unique_ptr<Result<SeamLayouts>> &known =
-      seams[{techniques.sequence || techniques.mixed > 0 ? d : Degrees(), all}];
+      seams[{techniques.mixed > 0 || !isSharedByDegrees() ? d
+             : techniques.sequence ? Degrees{0, 0, d.tp, samplesOf(d)}
+                                   : Degrees(),
+             all}];
   if (!known) {
     Strategy strategy = input.pinned;
     if (const FoundLayout *mixed = mixedLayout(d, techniques)) {
@@ -366,8 +370,7 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
   Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
   if (!layouts.ok())
     return layouts.status();
-  if ((*layouts)->empty() && input.pinned.classes.empty() &&
-      techniques.mixed == 0) {
+  if (isSharedByDegrees() && techniques.zero == 0 && techniques.mixed == 0) {
     key = {0, 0, d.tp, samplesOf(d)};
     if (auto it = first->find({d.tp, samplesOf(d)}); it != first->end())
       d = it->second;
@@ -449,6 +452,8 @@ const Result<Assignment> &PlanSearch::halve(const Degrees &d, bool context) {
 // once, without.
 std::vector<Techniques>
 PlanSearch::techniquesOf(const Degrees &d, const SearchPolicy &policy) const {
+  if (!policy.chosen.empty())
+    return policy.chosen;
   const std::vector<int> none = {0};
   std::vector<Techniques> all;
   for (int overlap : d.tp <= 1 ? none : policy.overlap)
@@ -568,7 +573,7 @@ PlanCandidate PlanSearch::refit(const PlanCandidate &like) {
   return out;
 }
 
-static bool better(const PlanCandidate &a, const PlanCandidate &b) {
+bool PlanSearch::better(const PlanCandidate &a, const PlanCandidate &b) {
   if (a.problem.empty() != b.problem.empty())
     return a.problem.empty();
   const PipelineCost &x = a.plan.cost, &y = b.plan.cost;
@@ -621,7 +626,7 @@ finalists(const std::vector<PlanCandidate> &candidates, size_t most) {
     for (const PlanCandidate &other : candidate.others)
       add(other);
   }
-  std::stable_sort(all.begin(), all.end(), better);
+  std::stable_sort(all.begin(), all.end(), PlanSearch::better);
   all.resize(std::min(all.size(), most));
   for (PlanCandidate &candidate : all)
     candidate.others.clear();

@@ -16,6 +16,7 @@
 #include "passes/Planning/StageCosts.h"
 #include "passes/Planning/TensorParallel.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -72,6 +73,8 @@ struct PlanCandidate {
   // Planned on a graph whose split ops are decomposed (passes/Staging/Planner).
   bool decomposed = false;
   std::vector<PlanCandidate> others; // next best with these degrees
+  // By quick plans: those worth planning in full; empty: all.
+  std::vector<Techniques> promising;
   bool fits() const { return problem.empty() && plan.cost.fits(); }
 };
 
@@ -96,6 +99,8 @@ public:
     for (const std::unique_ptr<PlanSearch> &helper : helpers)
       helper->limitMemory(bytes);
   }
+  // The order of search().
+  static bool better(const PlanCandidate &a, const PlanCandidate &b);
   SearchTimes times; // so far
   // Plans simulated so far, without list schedules.
   int64_t evaluations() const { return evaluated; }
@@ -186,24 +191,53 @@ private:
   // The techniques that a policy tries with these degrees.
   std::vector<Techniques> techniquesOf(const Degrees &degrees,
                                        const SearchPolicy &policy) const;
-  // What no plan of given degrees can do without.
+  // What no plan of given degrees and techniques can do without, whatever part
+  // of the parameters replicas store.
   struct Bound {
     double seconds = 0;
-    bool misfits = false; // not even without activations
-    size_t index = 0;     // of the degrees
-    bool rough = false;   // of other degrees with more samples a microbatch
+    bool misfits = false;  // not even without activations
+    size_t index = 0;      // of the degrees
+    Techniques techniques; // and the other levels of ZeRO
+    bool rough = false;    // of other degrees with more samples a microbatch
     bool operator<(const Bound &other) const {
-      return std::tuple(misfits, seconds, index) <
-             std::tuple(other.misfits, other.seconds, other.index);
+      return std::tuple(misfits, seconds, index, techniques) <
+             std::tuple(other.misfits, other.seconds, other.index,
+                        other.techniques);
     }
   };
   // By the shardings of `like`, which may be the degrees themselves.
-  Bound boundOf(const Degrees &degrees, const Degrees &like,
-                const SearchPolicy &policy, bool quick);
-  // Whether replicas and stages have the same shardings whatever their number.
-  bool isSharedByDegrees(const Degrees &degrees, const SearchPolicy &policy);
+  void setBound(const Degrees &degrees, const Degrees &like,
+                const SearchPolicy &policy, bool quick, Bound &bound);
+  // Whether replicas and stages have the same shardings whatever their number,
+  // and ZeRO changes nothing but what is stored.
+  bool isSharedByDegrees() const {
+    return input.pinned.classes.empty() && input.pinned.seams.empty() &&
+           input.pinned.stored.empty();
+  }
+  // Whether a sample of few takes no less time than one of many.
+  bool isFasterOnMore() const {
+    return std::all_of(input.cluster.kinds.begin(), input.cluster.kinds.end(),
+                       [](auto &kind) { return kind.isFasterOnMore(); });
+  }
+  // One for each of the degrees and each combination of their techniques.
   std::vector<Bound> roughBounds(const std::vector<Degrees> &degrees,
                                  const SearchPolicy &policy, bool quick);
+  static bool hasLevels(const Degrees &degrees, const SearchPolicy &policy);
+  // The same at all levels of ZeRO that a policy has.
+  std::vector<Techniques> levelsOf(const Degrees &degrees,
+                                   const Techniques &techniques,
+                                   const SearchPolicy &policy) const;
+  // All there is to bound, without bounds.
+  std::vector<Bound> withTechniques(const std::vector<Degrees> &degrees,
+                                    const SearchPolicy &policy) const;
+  static void leaveOutMixed(const std::vector<Degrees> &degrees,
+                            std::vector<Bound> &bounds);
+  // Plans at all levels of ZeRO that can be of use.
+  std::vector<PlanCandidate> planLevels(const Degrees &degrees,
+                                        const Techniques &techniques,
+                                        const SearchPolicy &policy, bool quick,
+                                        double limit);
+  static PlanCandidate joined(std::vector<PlanCandidate> all, double limit);
   // Replaces those that are rough; false if none was.
   bool refine(std::span<Bound> bounds, const std::vector<Degrees> &degrees,
               const SearchPolicy &policy, bool quick);

@@ -383,8 +383,12 @@ const StageCost &StageModel::timesOf(int begin, int end) const {
   return it->second;
 }
 
-StageCost StageModel::compute(int begin, int end, Marks marks) const {
-  StageCost out = timesOf(begin, end);
+const StageCost &StageModel::parametersOn(int begin, int end) const {
+  auto [it, isNew] = knownParameters.try_emplace({begin, end});
+  if (!isNew)
+    return it->second;
+  StageCost &out = it->second;
+  out = timesOf(begin, end);
   out.prologue = prologue[end] - prologue[begin];
   out.times.U = update[end] - update[begin];
   out.clear = clear[end] - clear[begin];
@@ -409,6 +413,11 @@ StageCost StageModel::compute(int begin, int end, Marks marks) const {
       }
   if (out.parameters > 0)
     out.times.U += zeroRuns(begin, end) * problem.smallKernel;
+  return out;
+}
+
+StageCost StageModel::compute(int begin, int end, Marks marks) const {
+  StageCost out = parametersOn(begin, end);
   Need need = needOf(begin, end, marks, &out);
   const Kept sums = sumOf(need);
   out.keptBytes = sums.keptBytes;

@@ -329,6 +329,7 @@ private:
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   Kept sumOf(const Need &need) const;
   StageCost compute(int begin, int end, Marks marks) const;
+  const StageCost &parametersOn(int begin, int end) const;
   int zeroRuns(int begin, int end) const;
   void setTimes(int begin, int end, StageCost &out) const;
   void setSlack(int begin, int end, StageCost &out) const;
@@ -392,7 +393,8 @@ private:
     size_t operator()(const Key &key) const;
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
-  mutable std::map<std::pair<int, int>, StageCost> knownTimes; // by range
+  // By range: timesOf(), and with its parameters.
+  mutable std::map<std::pair<int, int>, StageCost> knownTimes, knownParameters;
   // By parts and slowness.
   mutable std::map<std::pair<int, std::vector<double>>, std::vector<int>>
       knownCuts;

@@ -155,6 +155,79 @@ TEST(LeastSeconds, FewSamplesTakeTheirShareOfMany) {
   EXPECT_GT(compared, 1000);
 }
 
+// Of parameters in parts a bound is known before their layouts are made.
+TEST(LeastSeconds, PartsOfParametersTakeNoLessThanTheirShare) {
+  int compared = 0;
+  for (unsigned seed = 10; seed < 16; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0);
+    PlanSearch search(made->input);
+    const SearchPolicy policy = ownPolicy(made->input.pinned);
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every) {
+      if (d.dp == 1)
+        continue;
+      Result<const PlanSearch::Sharding *> whole = search.sharding(d, {});
+      ASSERT_TRUE(whole.ok());
+      const LeastSeconds bound = (*whole)->least->storedInParts(d.dp);
+      for (int zero : {1, 2, 3}) {
+        Result<const PlanSearch::Sharding *> parts =
+            search.sharding(d, {.zero = zero});
+        ASSERT_TRUE(parts.ok()) << d.str() << ": " << parts.status().str();
+        PipelineShape shape =
+            makePipelineShape(made->input.cluster, d, 0, made->input.reduction);
+        EXPECT_LE(leastSeconds(policy, true, bound, shape),
+                  leastSeconds(policy, true, *(*parts)->least, shape) *
+                      (1 + 1e-9))
+            << seed << " " << d.str() << " zero " << zero;
+        for (double bytes = 1 << 10; bytes < 1 << 28; bytes *= 1.3) {
+          shape.memoryBytes = bytes;
+          EXPECT_LE(bound.misfits(shape), (*parts)->least->misfits(shape))
+              << seed << " " << d.str() << " zero " << zero << " " << bytes;
+        }
+        ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+// Replicas and stages differ in nothing but their number, with seams in front
+// of tokens as without: what one of them costs is made once.
+TEST(PlanSearch, SequenceParallelismIsTheSameOnAllReplicas) {
+  int compared = 0;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0, /*batch=*/64);
+    const std::vector<Degrees> every = *PlanSearch(made->input).degrees();
+    PlanSearch together(made->input);
+    std::map<std::pair<int64_t, int64_t>, Degrees> first;
+    for (const Degrees &d : every) {
+      if (d.tp == 1 || d.microbatches == 1 || d.microbatches > 8)
+        continue; // sums over microbatches are those of several
+      const Techniques techniques{.sequence = true};
+      PlanSearch alone(made->input);
+      Result<const PlanSearch::Sharding *> a = together.sharding(d, techniques),
+                                           b = alone.sharding(d, techniques);
+      ASSERT_EQ(a.ok(), b.ok()) << d.str();
+      if (!a.ok())
+        continue;
+      const StageProblem &x = (*a)->problem, &y = (*b)->problem;
+      ASSERT_EQ(x.ops.size(), y.ops.size());
+      for (size_t i = 0; i < x.ops.size(); ++i) {
+        EXPECT_EQ(x.ops[i].forward, y.ops[i].forward) << d.str();
+        EXPECT_EQ(x.ops[i].backward, y.ops[i].backward) << d.str();
+        EXPECT_EQ(x.ops[i].weight, y.ops[i].weight) << d.str();
+        EXPECT_EQ(x.ops[i].kept, y.ops[i].kept) << d.str();
+      }
+      for (size_t t = 0; t < x.tensors.size(); ++t)
+        EXPECT_EQ(x.tensors[t].bytes, y.tensors[t].bytes) << d.str();
+      const auto [known, isNew] = first.try_emplace(
+          {d.tp, made->input.globalBatch / (d.dp * d.microbatches)}, d);
+      compared += !isNew && known->second.dp != d.dp;
+    }
+  }
+  EXPECT_GT(compared, 4);
+}
+
 // The same plans in the same order, of fewer that were looked at.
 TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
   int64_t fewer = 0, all = 0;
@@ -162,6 +235,8 @@ TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
     std::unique_ptr<Case> made = makeCase(seed, seed % 3 == 0   ? 0
                                                 : seed % 3 == 1 ? 0.8
                                                                 : 0.5);
+    if (seed % 4 == 0)
+      made->input.pinned.mixed = Strategy::kAuto;
     SearchPolicy policy = ownPolicy(made->input.pinned);
     made->input.kept = seed % 2 ? 1 : 40;
     PlanSearch bounded(made->input);
