@@ -23,7 +23,7 @@ PlanSearch::Bound PlanSearch::boundOf(const Degrees &d, const Degrees &like,
                                       const SearchPolicy &policy, bool quick) {
   const bool rough = samplesOf(like) != samplesOf(d);
   const double share = double(samplesOf(d)) / double(samplesOf(like));
-  const PipelineShape shape = shapeOf(d);
+  const PipelineShape shape = commonShape(d);
   const auto least = [&](const LeastSeconds &sums) {
     return input.pinned.stageBegins ? sums.of(shape)
                                     : leastSeconds(policy, quick, sums, shape);

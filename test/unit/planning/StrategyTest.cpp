@@ -95,7 +95,7 @@ TEST(Strategy, PipelinesThatDoNotFit) {
             "s.json: device 3 is of two stages\n"
             "s.json: stage 1 has no layers: stage 2 begins at 'A' too\n"
             "s.json: some stages say where they begin and some do not\n"
-            "s.json: devices 4,6-7,9 are of no stage, and ranks are numbered "
+            "s.json: devices 4,6-7,9 are of no stage, nor among 'spares'"
             "without gaps");
   EXPECT_EQ(errors(R"({"pipelines": [{"stages": [{"devices": "0"}]},
                                      {"stages": [{"devices": "1"}]}]})"),
