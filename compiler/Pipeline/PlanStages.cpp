@@ -299,13 +299,15 @@ FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
   refuse(pinned.tpOverlap && *pinned.tpOverlap != "0" &&
              *pinned.tpOverlap != "auto",
          "they are not made with tensor-parallel overlap yet");
+  refuse(again.explores > 0 || again.picked,
+         "plans that are compared for their memory or their devices have one "
+         "mesh");
   if (against && options.parts == "auto")
     return fail(fmt::format("--parts=auto: {}", against));
   const bool isAsked = options.parts == "auto" ||
                        (options.parts.empty() &&
                         planning::hasUnlikeDevices(planner.cluster));
-  return !against && isAsked && !again.degrees && again.explores == 0 &&
-         !again.picked;
+  return !against && isAsked && !again.degrees && !again.devices;
 }
 
 LogicalResult PlanStages::run() {

@@ -69,9 +69,9 @@ namespace {
 
 class PartsSearch {
 public:
-  PartsSearch(const SearchInput &input, double limit)
-      : input(input), machine(input.cluster), limit(limit),
-        policy(ownPolicy(input.pinned)), meshes(input, machine) {}
+  PartsSearch(const SearchInput &input, StageMeshes &meshes, double limit)
+      : input(input), machine(input.cluster), meshes(meshes), limit(limit),
+        policy(ownPolicy(input.pinned)) {}
 
   std::vector<PlanCandidate> run(size_t most);
 
@@ -108,9 +108,9 @@ private:
 
   const SearchInput &input;
   const costmodel::Cluster &machine;
+  StageMeshes &meshes;
   const double limit;
   const SearchPolicy policy;
-  StageMeshes meshes;
   std::vector<DeviceClass> classes;
   std::vector<int64_t> degrees; // of tp, that are worth something
   std::vector<Draft> drafts;
@@ -248,6 +248,7 @@ void PartsSearch::draftAll() {
       continue;
     const int mostStages = int(std::min<int64_t>(
         {machine.count, forwards, kMostStages, std::max<int64_t>(1, 2 * m)}));
+    double fastest = 0; // mix of any number of stages
     for (int64_t tp : degrees) {
       const std::vector<Kind> kinds = kindsFor(m, tp);
       const auto mixes =
@@ -255,6 +256,7 @@ void PartsSearch::draftAll() {
                        kMixes);
       for (size_t stages = 1; stages < mixes.size(); ++stages)
         for (const StageMix &mix : mixes[stages]) {
+          fastest = std::max(fastest, mix.speed);
           if (m > kMicrobatchesPerStage * int64_t(stages))
             continue;
           Draft draft;
@@ -273,6 +275,9 @@ void PartsSearch::draftAll() {
             drafts.push_back(std::move(draft));
         }
     }
+    // Of fewer samples kernels are no faster for each of them.
+    if (limit > 0 && double(m) > limit * fastest)
+      break;
   }
   std::stable_sort(
       drafts.begin(), drafts.end(),
@@ -434,13 +439,14 @@ std::vector<PlanCandidate> PartsSearch::run(size_t most) {
   return plans;
 }
 
-std::vector<PlanCandidate> searchParts(const SearchInput &input, double limit,
+std::vector<PlanCandidate> searchParts(const SearchInput &input,
+                                       StageMeshes &meshes, double limit,
                                        size_t most) {
   // Statistics are those of a replica's samples, which all stages would have to
   // have in common.
   if (input.cluster.count < 2 || joinsSamples(*input.graph))
     return {};
-  return PartsSearch(input, limit).run(most);
+  return PartsSearch(input, meshes, limit).run(most);
 }
 
 } // namespace merak::planning

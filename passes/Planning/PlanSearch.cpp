@@ -95,15 +95,22 @@ void PlanSearch::limitMemory(double bytes) {
     helper->limitMemory(bytes);
 }
 
+StageMeshes &PlanSearch::stageMeshes() {
+  const bool pins = !input.pinned.pipelines.empty();
+  const bool isOther = pins || !input.machine.kindOf.empty();
+  if (!meshes)
+    meshes = std::make_unique<StageMeshes>(
+        input, isOther ? input.machine : input.cluster, pins ? nullptr : this);
+  return *meshes;
+}
+
 PipelineShape PlanSearch::shapeOf(const Degrees &d,
                                   const Techniques &techniques) {
   const std::vector<PipelineStages> &pinned = input.pinned.pipelines;
   if (pinned.empty() && input.machine.kindOf.empty())
     return commonShape(d);
-  if (!meshes)
-    meshes = std::make_unique<StageMeshes>(input, input.machine);
   Result<PipelineShape> shape =
-      meshes->shapeOf(pinned.empty() ? uniformStages(d) : pinned.front(),
+      stageMeshes().shapeOf(pinned.empty() ? uniformStages(d) : pinned.front(),
                       d.microbatches, techniques);
   return shape.ok() ? std::move(*shape) : commonShape(d);
 }

@@ -166,6 +166,8 @@ public:
   // Of pinned stages as their meshes are, and of devices of several kinds with
   // prices of these.
   PipelineShape shapeOf(const Degrees &degrees, const Techniques &techniques);
+  // Of input.machine, or of input.cluster where that is all.
+  StageMeshes &stageMeshes();
   // Of stages on input.cluster. None are faster.
   PipelineShape commonShape(const Degrees &degrees) const {
     return makePipelineShape(input.cluster, degrees, input.memoryBytes,

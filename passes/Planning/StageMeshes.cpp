@@ -79,8 +79,14 @@ PipelineStages uniformStages(const Degrees &d) {
 }
 
 StageMeshes::StageMeshes(const SearchInput &given,
-                         const costmodel::Cluster &machine)
-    : input(given), machine(machine) {
+                         const costmodel::Cluster &machine, PlanSearch *owner)
+    : input(given), machine(machine), owner(owner) {
+  if (owner && given.pinned.classes.empty() && given.pinned.parts.empty()) {
+    const costmodel::Cluster &cluster = given.cluster;
+    owned = cluster.device();
+    while (inFirstNode < cluster.count && cluster.node(inFirstNode) == 0)
+      ++inFirstNode;
+  }
   input.pinned.pipelines.clear();
   input.pinned.mesh.clear();
   input.pinned.parts.clear();
@@ -145,8 +151,11 @@ PlanSearch &StageMeshes::searchAt(const Place &place,
 Result<const StageModel *>
 StageMeshes::modelAt(const Place &place, const PipelineStages::Stage &stage,
                      int64_t microbatches, const Techniques &techniques) {
+  const bool isOwned = owned && place.second.empty() &&
+                       stage.tp <= inFirstNode &&
+                       machine.kinds[size_t(place.first)] == *owned;
   Result<const PlanSearch::Sharding *> sharding =
-      searchAt(place, stage)
+      (isOwned ? *owner : searchAt(place, stage))
           .sharding({1, stage.dp, stage.tp, microbatches}, techniques);
   if (!sharding.ok())
     return sharding.status();

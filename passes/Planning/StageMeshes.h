@@ -23,8 +23,10 @@ PipelineStages uniformStages(const Degrees &degrees);
 class StageMeshes {
 public:
   // `input` says what is planned; of what it pins, degrees and stages do not
-  // matter. `machine` has the devices.
-  StageMeshes(const SearchInput &input, const costmodel::Cluster &machine);
+  // matter. `machine` has the devices. `owner`: a search of the same input, whose
+  // prices hold for stages inside a node on its kind of device.
+  StageMeshes(const SearchInput &input, const costmodel::Cluster &machine,
+              PlanSearch *owner = nullptr);
   ~StageMeshes();
 
   // Of all ops on the stage's mesh, with so many microbatches, if its devices
@@ -66,6 +68,9 @@ private:
 
   SearchInput input;
   const costmodel::Cluster machine;
+  PlanSearch *const owner;
+  std::optional<costmodel::Device> owned; // the owner's kind
+  int64_t inFirstNode = 0;                // of the owner's devices
   std::map<std::tuple<std::vector<int64_t>, int64_t, int64_t>,
            GradientReduction>
       reductions; // by nodes, dp, tp

@@ -144,7 +144,7 @@ LogicalResult Planner::searchAll() {
   {
     planning::Stopwatch watch(times.parts);
     found.parts = planning::searchParts(
-        machine,
+        machine, search->stageMeshes(),
         succeeded(uniform) ? found.finalists.front().plan.cost.seconds : 0,
         kParts);
   }
