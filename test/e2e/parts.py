@@ -290,11 +290,11 @@ LINK = {"bandwidth": 1e9, "latency": 1e-7}
 FOUND = [("gemm", [("whole", 3)], None, ""),
          ("tied", [("whole", 3)], None, ""),
          ("residual", [("whole", 5)], None, ""),
-         ("tied", [("whole", 7)], None, ""),
+         ("tied", [("whole", 7)], None, "6"),
          ("gemm", [("whole", 7)], None, ""),
          ("attention", [("whole", 3)], None, ""),
          ("gemm", [("whole", 2), ("half", 3)], None, ""),
-         ("residual", [("whole", 4)], {"1": 0.01}, "1")]
+         ("residual", [("whole", 4)], {"1": 1e-4}, "1")]
 
 
 def machine_file(tools, nodes, rates=None):
