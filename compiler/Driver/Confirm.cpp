@@ -45,8 +45,7 @@ std::string Compilation::confirmedLines() const {
     lines += fmt::format(
         "plan {}, {}{}: {} expected, {}{}\n",
         plan.stages ? fmt::format("stages on devices {}, {} microbatches",
-                                  plan.stages->str(),
-                                  plan.degrees.microbatches)
+                                  plan.stages->str(), plan.degrees.microbatches)
                     : plan.degrees.str(),
         plan.plan.schedule.name, plan.techniques.str(),
         report::humanSeconds(finalist.expected),
@@ -77,8 +76,8 @@ void Compilation::compareParts() {
 bool Compilation::triesAnother(bool failed) {
   const size_t taken = again.take;
   if (!isConfirmed) {
-    const SearchResult &found = again.found ? *again.found
-                                            : notes.decision->found;
+    const SearchResult &found =
+        again.found ? *again.found : notes.decision->found;
     const size_t uniform = found.finalists.size();
     if (finalists.empty())
       for (size_t i = 0; i < uniform + found.parts.size(); ++i)

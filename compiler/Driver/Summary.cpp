@@ -172,8 +172,7 @@ private:
     if (notes.parts)
       lines.push_back(fmt::format(
           "            uniform {}, with parts {}",
-          notes.parts->uniform ? secondsStr(*notes.parts->uniform)
-                               : "none",
+          notes.parts->uniform ? secondsStr(*notes.parts->uniform) : "none",
           notes.parts->parts ? secondsStr(*notes.parts->parts) : "none"));
     if (ofMeshes) {
       const planning::PipelineStages &pipeline =

@@ -212,8 +212,7 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
   if (pinned.pipelines.empty())
     return success();
   const planning::PipelineStages &pipeline = pinned.pipelines.front();
-  const int64_t devices =
-      pipeline.devices() + int64_t(pipeline.spares.size());
+  const int64_t devices = pipeline.devices() + int64_t(pipeline.spares.size());
   Status status;
   auto refuse = [&](bool wrong, const std::string &message) {
     if (wrong)
@@ -304,9 +303,9 @@ FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
          "mesh");
   if (against && options.parts == "auto")
     return fail(fmt::format("--parts=auto: {}", against));
-  const bool isAsked = options.parts == "auto" ||
-                       (options.parts.empty() &&
-                        planning::hasUnlikeDevices(planner.cluster));
+  const bool isAsked =
+      options.parts == "auto" ||
+      (options.parts.empty() && planning::hasUnlikeDevices(planner.cluster));
   return !against && isAsked && !again.degrees && !again.devices;
 }
 
@@ -368,8 +367,7 @@ LogicalResult PlanStages::run() {
   if (failed(decision))
     return failure();
   machine = planner.cluster;
-  for (const planning::PipelineStages &pipeline :
-       decision->strategy.pipelines)
+  for (const planning::PipelineStages &pipeline : decision->strategy.pipelines)
     machine = planning::devicesOf(planner.cluster, pipeline);
   note(*decision, planner, optimizer);
   if (notes)

@@ -126,9 +126,8 @@ std::vector<int> balance(const std::vector<std::vector<double>> &weights,
 }
 
 static Status tooFew(int parts, int found) {
-  return Status::error(
-      fmt::format("{} stages need at least as many operations, found {}", parts,
-                  found));
+  return Status::error(fmt::format(
+      "{} stages need at least as many operations, found {}", parts, found));
 }
 
 Result<std::vector<int>> balanced(const StageModel &model, int parts,

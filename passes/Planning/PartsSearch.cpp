@@ -125,7 +125,8 @@ void PartsSearch::classify() {
     const double rate =
         machine.rateOf.empty() ? 1 : machine.rateOf[size_t(device)];
     const double slowness = 1 / rate < kNormal ? 1 : 1 / rate;
-    const int kind = machine.kindOf.empty() ? 0 : machine.kindOf[size_t(device)];
+    const int kind =
+        machine.kindOf.empty() ? 0 : machine.kindOf[size_t(device)];
     found[{kind, slowness}][machine.node(device)].push_back(device);
   }
   for (const auto &[key, nodes] : found) {
@@ -171,8 +172,7 @@ std::optional<PartsSearch::Kind> PartsSearch::price(int deviceClass, int64_t dp,
   kind.devices = dp * tp;
   kind.dp = dp;
   kind.tp = tp;
-  kind.speed =
-      1 / (of.slowness * (*model)->seconds(0, (*model)->count()));
+  kind.speed = 1 / (of.slowness * (*model)->seconds(0, (*model)->count()));
   double bytes = 0;
   for (const StageParameter &parameter : (*model)->problem.parameters)
     bytes += parameter.bytes + parameter.gradientBytes + parameter.stateBytes;
@@ -184,16 +184,16 @@ std::optional<PartsSearch::Kind> PartsSearch::price(int deviceClass, int64_t dp,
 // The degrees of tp that make a stage faster, on any class.
 void PartsSearch::chooseDegrees() {
   std::map<int64_t, double> seconds;
-  for (int64_t tp = 1;
-       tp <= std::max_element(classes.begin(), classes.end(),
-                              [](const auto &a, const auto &b) {
-                                return a.largest < b.largest;
-                              })
-                 ->largest;
+  for (int64_t tp = 1; tp <= std::max_element(classes.begin(), classes.end(),
+                                              [](const auto &a, const auto &b) {
+                                                return a.largest < b.largest;
+                                              })
+                                 ->largest;
        ++tp)
     for (size_t c = 0; c < classes.size(); ++c)
       if (classes[c].largest >= tp) {
-        const std::optional<Kind> kind = price(int(c), 1, tp, input.globalBatch);
+        const std::optional<Kind> kind =
+            price(int(c), 1, tp, input.globalBatch);
         if (!kind)
           break;
         int64_t below = tp - 1;
@@ -251,9 +251,8 @@ void PartsSearch::draftAll() {
     double fastest = 0; // mix of any number of stages
     for (int64_t tp : degrees) {
       const std::vector<Kind> kinds = kindsFor(m, tp);
-      const auto mixes =
-          fastestMixes(devices, {kinds.begin(), kinds.end()}, mostStages,
-                       kMixes);
+      const auto mixes = fastestMixes(devices, {kinds.begin(), kinds.end()},
+                                      mostStages, kMixes);
       for (size_t stages = 1; stages < mixes.size(); ++stages)
         for (const StageMix &mix : mixes[stages]) {
           fastest = std::max(fastest, mix.speed);
@@ -332,10 +331,9 @@ std::optional<double> PartsSearch::secondsOf(const Draft &draft) {
   for (int s = 0; s < shape->stages; ++s) {
     if (input.train)
       exchange = std::max(exchange, exchangeSeconds(*shape, s, *begin));
-    const double seconds =
-        shape->slownessOf(s) *
-        shape->modelOf(s, first).seconds((*begin)[size_t(s)],
-                                         (*begin)[size_t(s) + 1]);
+    const double seconds = shape->slownessOf(s) *
+                           shape->modelOf(s, first).seconds(
+                               (*begin)[size_t(s)], (*begin)[size_t(s) + 1]);
     slowest = std::max(slowest, seconds);
     sum += seconds;
     if (s + 1 < shape->stages) {

@@ -44,8 +44,8 @@ std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
   return sums;
 }
 
-// Each of `to` ranks gets so many bytes from `from` ranks: what the busiest link of both has to
-// carry, as bytes of a rank that has its link for itself.
+// Each of `to` ranks gets so many bytes from `from` ranks: what the busiest
+// link of both has to carry, as bytes of a rank that has its link for itself.
 double busiestBytes(double bytes, int64_t from, int64_t to, int64_t sharedFrom,
                     int64_t sharedTo) {
   const double sent = bytes * double(to) / double(from);
@@ -108,10 +108,10 @@ double exchangeSeconds(const PipelineShape &shape, int v,
         if (shape.links[size_t(s)].secondsPerByte >= link.secondsPerByte)
           link = shape.links[size_t(s)];
       const double sent = to.model->problem.parameters[i].gradientBytes;
-      seconds += link.seconds(std::max(
-          parameter.gradientBytes,
-          busiestBytes(sent, mesh.ranks, to.ranks, link.sharedBefore,
-                       link.sharedAfter)));
+      seconds += link.seconds(
+          std::max(parameter.gradientBytes,
+                   busiestBytes(sent, mesh.ranks, to.ranks, link.sharedBefore,
+                                link.sharedAfter)));
     }
   }
   return seconds;
@@ -182,8 +182,7 @@ SimulateOptions simulationOf(const StageModel &model,
     times.U += reduce;
     // No stage waits for the last B of the first one: it runs with its W, so
     // that gradients are final early (passes/Lowering/OverlapGradients.cpp).
-    if (v == 0 && reduction.early &&
-        (cost.reduces || reduction.replicas > 1)) {
+    if (v == 0 && reduction.early && (cost.reduces || reduction.replicas > 1)) {
       const double late = std::min(times.U, cost.hiddenByWeights);
       times.U -= late;
       simulation.setup[0] -= cost.hiddenByWeights - late;

@@ -20,7 +20,7 @@ constexpr size_t kScanned = 16;
 constexpr double kWorthAList = 1e-3;
 
 std::vector<char> PipelinePlan::recomputed(const StageModel &model,
-                         const PipelineShape &shape) const {
+                                           const PipelineShape &shape) const {
   std::vector<char> out(model.count(), 0);
   for (size_t v = 0; v < marks.size(); ++v)
     for (int i = begin[v]; i < begin[v + 1]; ++i)
@@ -320,7 +320,7 @@ private:
       if (search.lists.recomputes[v])
         marks[v] = options.recompute == "full"
                        ? Marks{shape.modelOf(v, model).levels(), 0}
-                  
+
                    : options.recompute == "auto" ? fit(search, begin, v)
                                                  : byRatio(search, begin, v);
     return marks;
@@ -370,10 +370,9 @@ private:
     Marks least;
     double leastBytes = bytes(0);
     auto consider = [&](Marks marks) {
-      double needed = bytesOf(
-          priceOf(model, shape, v, begin[v], begin[v + 1], marks,
-                  options.price),
-          search.lists, begin, v);
+      double needed = bytesOf(priceOf(model, shape, v, begin[v], begin[v + 1],
+                                      marks, options.price),
+                              search.lists, begin, v);
       if (needed < leastBytes) {
         leastBytes = needed;
         least = marks;

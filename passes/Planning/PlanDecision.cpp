@@ -199,7 +199,7 @@ Result<PlanDecision> Decider::run() {
   if (!sharding.ok())
     return sharding.status();
   const StageModel &model = *(*sharding)->model;
-  const PipelineShape shape = 
+  const PipelineShape shape =
       search.shapeOf(candidate.degrees, candidate.techniques);
   takeStages(model, shape);
   MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));

@@ -111,7 +111,7 @@ PipelineShape PlanSearch::shapeOf(const Degrees &d,
     return commonShape(d);
   Result<PipelineShape> shape =
       stageMeshes().shapeOf(pinned.empty() ? uniformStages(d) : pinned.front(),
-                      d.microbatches, techniques);
+                            d.microbatches, techniques);
   return shape.ok() ? std::move(*shape) : commonShape(d);
 }
 
@@ -581,9 +581,8 @@ PlanCandidate PlanSearch::refit(const PlanCandidate &like) {
     shape.memoryBytes *= share;
     for (StageMesh &mesh : shape.meshes)
       mesh.memoryBytes *= share;
-    for (PipelinePlan &found : planSchedules(
-             *(*shard)->model,
-             shape, options, status)) {
+    for (PipelinePlan &found :
+         planSchedules(*(*shard)->model, shape, options, status)) {
       evaluated += found.evaluations;
       found.cost.excessBytes = 0;
       if ((input.memoryBytes <= 0 ||

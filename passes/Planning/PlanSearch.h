@@ -46,8 +46,9 @@ struct SearchInput {
   std::vector<int> batched; // tensors with a batch dimension
   costmodel::Cluster cluster;
   Strategy pinned;
-  // Where `cluster` only stands for them: the devices of pinned.pipelines, whose
-  // common mesh it is, or those of several kinds, of which it has the fastest.
+  // Where `cluster` only stands for them: the devices of pinned.pipelines,
+  // whose common mesh it is, or those of several kinds, of which it has the
+  // fastest.
   costmodel::Cluster machine;
   int64_t globalBatch = 1;
   bool train = true;
@@ -235,7 +236,7 @@ private:
   size_t homeOf(const Degrees &degrees);
 
   SearchInput input;
-  bool together = false; // see joinsSamples
+  bool together = false;               // see joinsSamples
   std::unique_ptr<StageMeshes> meshes; // of pinned stages
   int64_t evaluated = 0;
   std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads

@@ -96,13 +96,12 @@ StageMeshes::StageMeshes(const SearchInput &given,
 
 StageMeshes::~StageMeshes() = default;
 
-std::vector<int64_t>
-StageMeshes::nodesOf(const PipelineStages::Stage &stage, size_t first) const {
+std::vector<int64_t> StageMeshes::nodesOf(const PipelineStages::Stage &stage,
+                                          size_t first) const {
   std::vector<int64_t> nodes, seen;
   for (size_t i = 0; i < first; ++i) {
     const int64_t device = stage.devices[i];
-    const auto it =
-        std::find(seen.begin(), seen.end(), machine.node(device));
+    const auto it = std::find(seen.begin(), seen.end(), machine.node(device));
     nodes.push_back(it - seen.begin());
     if (it == seen.end())
       seen.push_back(machine.node(device));
@@ -208,9 +207,9 @@ BoundaryLink StageMeshes::linkBetween(const PipelineStages::Stage &a,
   BoundaryLink out{link.latency, 1 / link.bandwidth, a.tp > 1 || b.tp > 1};
   for (const PipelineStages::Stage *stage : {&a, &b})
     if (stage->tp > 1)
-      out.shared &= leaves == (machine.node(stage->devices.front()) !=
-                               machine.node(stage->devices[size_t(
-                                   stage->tp - 1)]));
+      out.shared &=
+          leaves == (machine.node(stage->devices.front()) !=
+                     machine.node(stage->devices[size_t(stage->tp - 1)]));
   if (link.shared && leaves) {
     out.sharedBefore = mostInNode(a);
     out.sharedAfter = mostInNode(b);
@@ -244,8 +243,7 @@ Result<PipelineShape> StageMeshes::shapeOf(const PipelineStages &pipeline,
   std::vector<int64_t> ranks;
   for (size_t s = 0; s < pipeline.stages.size(); ++s) {
     const PipelineStages::Stage &stage = pipeline.stages[s];
-    Result<const StageModel *> model =
-        modelOf(stage, microbatches, techniques);
+    Result<const StageModel *> model = modelOf(stage, microbatches, techniques);
     if (!model.ok())
       return model.status();
     StageMesh mesh{*model, reductionOf(stage, microbatches),

@@ -23,8 +23,8 @@ PipelineStages uniformStages(const Degrees &degrees);
 class StageMeshes {
 public:
   // `input` says what is planned; of what it pins, degrees and stages do not
-  // matter. `machine` has the devices. `owner`: a search of the same input, whose
-  // prices hold for stages inside a node on its kind of device.
+  // matter. `machine` has the devices. `owner`: a search of the same input,
+  // whose prices hold for stages inside a node on its kind of device.
   StageMeshes(const SearchInput &input, const costmodel::Cluster &machine,
               PlanSearch *owner = nullptr);
   ~StageMeshes();
@@ -44,8 +44,7 @@ private:
   // of the devices that meet in order of appearance (none: all are in one
   // node).
   using Place = std::pair<int, std::vector<int64_t>>;
-  PlanSearch &searchAt(const Place &place,
-                       const PipelineStages::Stage &stage);
+  PlanSearch &searchAt(const Place &place, const PipelineStages::Stage &stage);
   // Of its first devices.
   std::vector<int64_t> nodesOf(const PipelineStages::Stage &stage,
                                size_t first) const;

@@ -24,7 +24,8 @@ struct StageMix {
 };
 
 // By the number of stages, from 0 to `mostStages`: the `keep` fastest mixes of
-// so many stages, the fastest first. Class c has devices[c] devices; some may be left out.
+// so many stages, the fastest first. Class c has devices[c] devices; some may
+// be left out.
 std::vector<std::vector<StageMix>>
 fastestMixes(const std::vector<int64_t> &devices,
              const std::vector<StageKind> &kinds, int mostStages, size_t keep);

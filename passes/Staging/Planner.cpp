@@ -394,9 +394,9 @@ LogicalResult Planner::decide() {
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
   Result<const planning::PlanSearch::Sharding *> priced =
       search->sharding(chosen.degrees, chosen.techniques);
-  considered.stages =
-      consideredStages(*(*priced)->model, search->shapeOf(chosen.degrees, chosen.techniques),
-                       decision.plan, options.memoryBytes);
+  considered.stages = consideredStages(
+      *(*priced)->model, search->shapeOf(chosen.degrees, chosen.techniques),
+      decision.plan, options.memoryBytes);
   // Of the graph as it is now: a decomposed op takes another time.
   std::vector<planning::PlanCandidate> candidates{chosen};
   llvm::copy_if(found.candidates, std::back_inserter(candidates),

@@ -28,7 +28,7 @@ struct SearchResult {
 
 struct PlannerOptions {
   costmodel::Cluster cluster; // all of its devices, those of pinned stages
-  planning::Strategy pinned; // what the user decided
+  planning::Strategy pinned;  // what the user decided
   int64_t globalBatch = 1;
   bool train = true;
   double memoryBytes = 0;       // of a device; 0: not limited

@@ -1,7 +1,7 @@
 // Stages on meshes of their own: what they cost, how they are cut and how they
 // are found.
-#include "passes/Planning/PartsSearch.h"
 #include "passes/Planning/StageMeshes.h"
+#include "passes/Planning/PartsSearch.h"
 
 #include "test/unit/planning/ModelGraphs.h"
 
@@ -50,7 +50,8 @@ costmodel::Cluster clusterOf(const std::string &nodes,
 
 const char *kFast = R"({"count": 1, "kind": "fast", "devices": 7})";
 
-PipelineStages stagesOf(const std::vector<std::pair<int64_t, int64_t>> &degrees) {
+PipelineStages
+stagesOf(const std::vector<std::pair<int64_t, int64_t>> &degrees) {
   PipelineStages pipeline;
   int64_t next = 0;
   for (auto [dp, tp] : degrees) {
@@ -116,7 +117,8 @@ TEST(StageMeshes, EqualMeshesAreOneMesh) {
     Result<const PlanSearch::Sharding *> sharding = search.sharding(d, {});
     ASSERT_TRUE(sharding.ok());
     StageMeshes meshes(gpt.input, gpt.input.cluster);
-    Result<PipelineShape> own = meshes.shapeOf(uniformStages(d), d.microbatches);
+    Result<PipelineShape> own =
+        meshes.shapeOf(uniformStages(d), d.microbatches);
     ASSERT_TRUE(own.ok()) << own.status().str();
     PipelineOptions options;
     Result<PipelinePlan> of =
@@ -131,8 +133,7 @@ TEST(StageMeshes, EqualMeshesAreOneMesh) {
       EXPECT_EQ(again->cost.memory[s], of->cost.memory[s]);
     }
     // But for the norm, which is one all-reduce over all ranks.
-    EXPECT_NEAR(again->cost.seconds, of->cost.seconds,
-                0.05 * of->cost.seconds);
+    EXPECT_NEAR(again->cost.seconds, of->cost.seconds, 0.05 * of->cost.seconds);
   }
 }
 
@@ -262,7 +263,8 @@ TEST(PartsSearch, AgainstBruteForce) {
       unlike += found.front().stages->stages.size() > 1;
       // One mesh for all devices is for the other search to find.
       PlanSearch search(gpt.input);
-      best = std::min(best, search.search(ownPolicy({})).front().plan.cost.seconds);
+      best = std::min(best,
+                      search.search(ownPolicy({})).front().plan.cost.seconds);
       EXPECT_LE(best, 1.05 * bestOfAll(gpt.input, devices))
           << devices << " devices" << rates;
     }
@@ -271,11 +273,10 @@ TEST(PartsSearch, AgainstBruteForce) {
 
 // What is found has each device once: in a stage or among the spares.
 TEST(PartsSearch, EveryDeviceHasAPlace) {
-  for (const char *nodes :
-       {kFast,
-        R"({"count": 1, "kind": "fast", "devices": 4},
+  for (const char *nodes : {kFast,
+                            R"({"count": 1, "kind": "fast", "devices": 4},
            {"count": 2, "kind": "slow", "devices": 3})",
-        R"({"count": 3, "kind": "fast", "devices": 4})"}) {
+                            R"({"count": 3, "kind": "fast", "devices": 4})"}) {
     Gpt gpt({.layers = 4, .batch = 16, .tokens = 64}, clusterOf(nodes));
     StageMeshes meshes(gpt.input, gpt.input.cluster);
     const std::vector<PlanCandidate> found =
@@ -334,8 +335,7 @@ TEST(PartsSearch, OneMeshOnTwoKinds) {
   ASSERT_TRUE(found.problem.empty()) << found.problem;
   ASSERT_GE(found.plan.begin.size(), 3u);
   if (found.plan.schedule.chunks == 1)
-    EXPECT_LT(found.plan.begin[1],
-              found.plan.begin[2] - found.plan.begin[1]);
+    EXPECT_LT(found.plan.begin[1], found.plan.begin[2] - found.plan.begin[1]);
   gpt.input.machine = {};
   const PlanCandidate fast =
       PlanSearch(gpt.input).search(ownPolicy(gpt.input.pinned)).front();
