@@ -281,8 +281,10 @@ FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
       against = what;
   };
   refuse(!pinned.pipelines.empty(), "the strategy has stages already");
-  refuse(!pinned.mesh.empty() || pinned.stageBegins || !pinned.parts.empty(),
-         "degrees or stages are given");
+  for (const auto &[axis, degree] : pinned.mesh)
+    refuse(axis == kPipelineAxis || degree != 1, "degrees are given");
+  refuse(pinned.stageBegins.has_value() || !pinned.parts.empty(),
+         "stages are given");
   refuse(pinned.microbatch.has_value(),
          "replicas of different stages have different samples, and "
          "the microbatch is given");

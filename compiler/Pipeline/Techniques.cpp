@@ -36,8 +36,8 @@ Given chunksOf(const O &o) {
 // The cluster's file, which nobody has read yet, may have such devices.
 bool mayHaveUnlikeDevices(const O &o) {
   const int64_t devices = o.devices.value_or(1);
-  return o.mesh.empty() && (!o.cluster.empty() || !o.forRates.empty() ||
-                            (devices & (devices - 1)) != 0);
+  return !o.cluster.empty() || !o.forRates.empty() ||
+         (devices & (devices - 1)) != 0;
 }
 
 void allowOpen(O &) {} // it is open unless an option rules it out

@@ -94,6 +94,10 @@ private:
     PipelineStages pipeline;
   };
 
+  // Whether an axis is given: it is 1 then.
+  bool isGiven(const char *axis) const {
+    return input.pinned.mesh.contains(axis);
+  }
   void classify();
   std::vector<int64_t> sizesOf(const DeviceClass &of) const;
   std::optional<Kind> price(int deviceClass, int64_t dp, int64_t tp,
@@ -184,12 +188,10 @@ std::optional<PartsSearch::Kind> PartsSearch::price(int deviceClass, int64_t dp,
 // The degrees of tp that make a stage faster, on any class.
 void PartsSearch::chooseDegrees() {
   std::map<int64_t, double> seconds;
-  for (int64_t tp = 1; tp <= std::max_element(classes.begin(), classes.end(),
-                                              [](const auto &a, const auto &b) {
-                                                return a.largest < b.largest;
-                                              })
-                                 ->largest;
-       ++tp)
+  int64_t most = 1;
+  for (const DeviceClass &of : classes)
+    most = std::max(most, isGiven(kTensorAxis) ? 1 : of.largest);
+  for (int64_t tp = 1; tp <= most; ++tp)
     for (size_t c = 0; c < classes.size(); ++c)
       if (classes[c].largest >= tp) {
         const std::optional<Kind> kind =
@@ -219,7 +221,7 @@ std::vector<PartsSearch::Kind> PartsSearch::kindsFor(int64_t microbatches,
       std::vector<Kind> here; // ascending tp
       for (int64_t tp : degrees)
         if (most % tp == 0 && size % tp == 0 && samples % (size / tp) == 0 &&
-            tp <= classes[c].largest)
+            tp <= classes[c].largest && (size == tp || !isGiven(kDataAxis)))
           if (std::optional<Kind> kind =
                   price(int(c), size / tp, tp, microbatches))
             here.push_back(*kind);

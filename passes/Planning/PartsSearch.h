@@ -23,7 +23,8 @@ costmodel::Cluster onFastestKind(const SearchInput &input);
 
 // At most `most` plans on devices of input.cluster that fit, fastest first.
 // What certainly takes longer than `limit` seconds is left out; 0: nothing is.
-// Plans of one mesh on all devices are not among them.
+// Plans of one mesh on all devices are not among them. Of degrees only 1 may be
+// pinned, which then holds for all stages.
 // `meshes` prices stages of the same input on these devices.
 std::vector<PlanCandidate> searchParts(const SearchInput &input,
                                        StageMeshes &meshes, double limit,

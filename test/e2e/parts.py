@@ -547,6 +547,32 @@ def refused_body(name, stages, options, sentences, tools):
     return f"{len(found)} sentences"
 
 
+# What stages with meshes of their own cannot stand beside, asked for by name.
+AGAINST = [(["--mesh=dp=2"], "degrees are given"),
+           (["--mesh=pp=2"], "degrees are given"),
+           (["--microbatch=2"], "replicas of different stages have different "
+            "samples, and the microbatch is given"),
+           (["--zero=2"], "they are not made with parameters stored in parts "
+            "(zero) yet"),
+           (["--sequence-parallel=on"], "they are not made with sequence "
+            "parallelism yet"),
+           (["--context-parallel=on"], "they are not made with context "
+            "parallelism yet"),
+           (["--tp-overlap=2"], "they are not made with tensor-parallel overlap "
+            "yet")]
+
+
+def against_body(tools):
+    for options, why in AGAINST:
+        _, errors = tools.run("merakc", exact_models.path("gemm"), "-o",
+                              tools.path("out.plan"), "--parts=auto",
+                              "--devices=4", "--global-batch=8", *options,
+                              expect=1)
+        if errors != f"merakc: error: --parts=auto: {why}\n":
+            raise Failed(f"{options} says {errors}")
+    return f"{len(AGAINST)} sentences"
+
+
 def statistics_body(tools):
     """Batch norm that trains, with other replicas on another stage."""
     model = os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -565,6 +591,7 @@ def other_cases():
     yield Case("processes", processes_body)
     yield Case("nccl", nccl_body)
     yield Case("refused statistics", statistics_body)
+    yield Case("refused beside", against_body)
     for number, (name, stages, options, sentences) in enumerate(REFUSED):
         yield Case(f"refused {number}",
                    lambda tools, name=name, stages=stages, options=options,

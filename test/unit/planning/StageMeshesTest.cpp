@@ -310,6 +310,20 @@ TEST(PartsSearch, EveryDeviceHasAPlace) {
   }
 }
 
+TEST(PartsSearch, KeepsDegreesThatAreGiven) {
+  Gpt gpt({.layers = 4, .batch = 16, .tokens = 64}, clusterOf(kFast));
+  for (const char *axis : {kDataAxis, kTensorAxis}) {
+    gpt.input.pinned.mesh = {{axis, 1}};
+    StageMeshes meshes(gpt.input, gpt.input.cluster);
+    const std::vector<PlanCandidate> found =
+        searchParts(gpt.input, meshes, 0, 3);
+    ASSERT_FALSE(found.empty());
+    for (const PlanCandidate &plan : found)
+      for (const PipelineStages::Stage &stage : plan.stages->stages)
+        EXPECT_EQ(axis == std::string(kDataAxis) ? stage.dp : stage.tp, 1);
+  }
+}
+
 // A device that is so slow that the others are faster without it.
 TEST(PartsSearch, LeavesOutWhatMakesNothingFaster) {
   Gpt gpt({.layers = 4, .batch = 16, .tokens = 64},
