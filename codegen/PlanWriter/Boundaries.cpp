@@ -103,6 +103,7 @@ LogicalResult Boundaries::add(Operation *op, Operation *target) {
   if (fresh) {
     resharding::ReshardOptions options;
     options.strategy = resharding::Strategy::SendRecv;
+    options.apart = true;
     Result<resharding::Resharding> found =
         resharding::reshard(*from, *to, bytes, *cluster_, options);
     if (!found.ok())

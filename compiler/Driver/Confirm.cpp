@@ -41,9 +41,12 @@ std::string Compilation::confirmedLines() const {
     const planning::Finalist &finalist = finalists[i];
     if (!finalist.simulated && !finalist.failed)
       continue;
-    const planning::PlanCandidate &plan = notes.decision->found.finalists[i];
+    const planning::PlanCandidate &plan = again.found->plan(i);
     lines += fmt::format(
-        "plan {}, {}{}: {} expected, {}{}\n", plan.degrees.str(),
+        "plan {}, {}{}: {} expected, {}{}\n",
+        plan.stages ? fmt::format("stages on devices {}, {} microbatches",
+                                  plan.stages->str(), plan.degrees.microbatches)
+                    : plan.degrees.str(),
         plan.plan.schedule.name, plan.techniques.str(),
         report::humanSeconds(finalist.expected),
         finalist.failed
@@ -54,14 +57,32 @@ std::string Compilation::confirmedLines() const {
   return lines;
 }
 
+// Beside stages with meshes of their own the best plan of one mesh.
+void Compilation::compareParts() {
+  const size_t uniform = again.found->finalists.size();
+  if (finalists.size() <= uniform)
+    return;
+  const auto bestOf = [&](size_t begin, size_t end) {
+    const std::vector<planning::Finalist> kind(
+        finalists.begin() + std::ptrdiff_t(begin),
+        finalists.begin() + std::ptrdiff_t(end));
+    const std::optional<size_t> best = planning::bestFinalist(kind);
+    return best ? kind[*best].simulated : std::nullopt;
+  };
+  notes.parts = {bestOf(0, uniform), bestOf(uniform, finalists.size())};
+}
+
 // After the last phase with the plan `again.take`, or after a failure of it.
 bool Compilation::triesAnother(bool failed) {
   const size_t taken = again.take;
   if (!isConfirmed) {
+    const SearchResult &found =
+        again.found ? *again.found : notes.decision->found;
+    const size_t uniform = found.finalists.size();
     if (finalists.empty())
-      for (const planning::PlanCandidate &plan :
-           notes.decision->found.finalists)
-        finalists.push_back({plan.plan.cost.seconds, std::nullopt, false});
+      for (size_t i = 0; i < uniform + found.parts.size(); ++i)
+        finalists.push_back(
+            {found.plan(i).plan.cost.seconds, std::nullopt, false});
     finalists[taken].failed = failed;
     if (!failed) // as it was priced last, after what had to be decomposed
       finalists[taken].expected = notes.decision->plan.cost.seconds;
@@ -69,7 +90,7 @@ bool Compilation::triesAnother(bool failed) {
     if (!failed && !finalists[taken].simulated)
       return false;
     std::optional<size_t> next =
-        planning::nextFinalist(finalists, kMostSimulated);
+        planning::nextOfKinds(finalists, uniform, kMostSimulated);
     isConfirmed = !next;
     again.take = next ? *next : *planning::bestFinalist(finalists);
     if (!again.found)
@@ -78,6 +99,7 @@ bool Compilation::triesAnother(bool failed) {
       return true;
   }
   notes.simulated = finalists[again.take].simulated;
+  compareParts();
   report += confirmedLines();
   return false;
 }

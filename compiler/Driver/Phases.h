@@ -80,6 +80,7 @@ private:
   bool triesAnother(bool failed);
   std::optional<double> simulatedStep();
   std::string confirmedLines() const;
+  void compareParts();
   double deviceBytes(); // what a rank may use; 0: not limited
   mlir::LogicalResult closeFile(llvm::raw_fd_ostream &out,
                                 const std::string &path);

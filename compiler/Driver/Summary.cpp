@@ -139,10 +139,7 @@ private:
   std::string stagesStr(const report::CandidatePlan &plan) const {
     const planning::PipelineStages &pipeline =
         notes.decision->strategy.pipelines.front();
-    std::string stages;
-    for (const planning::PipelineStages::Stage &stage : pipeline.stages)
-      stages += (stages.empty() ? "" : "; ") + stage.str();
-    return layoutStr(plan, "stages on devices " + stages,
+    return layoutStr(plan, "stages on devices " + pipeline.str(),
                      plan.microbatch * plan.dp);
   }
 
@@ -172,8 +169,17 @@ private:
       step += fmt::format(", {:.1f} % of the peak",
                           100 * modelFlops() / seconds / peak);
     lines.push_back(step);
-    if (ofMeshes) // the search priced one mesh for all stages
-      return;
+    if (notes.parts)
+      lines.push_back(fmt::format(
+          "            uniform {}, with parts {}",
+          notes.parts->uniform ? secondsStr(*notes.parts->uniform) : "none",
+          notes.parts->parts ? secondsStr(*notes.parts->parts) : "none"));
+    if (ofMeshes) {
+      const planning::PipelineStages &pipeline =
+          decision.strategy.pipelines.front();
+      if (!pipeline.spares.empty())
+        lines.push_back("            spare devices " + pipeline.sparesStr());
+    }
     if (std::abs(plan->seconds - seconds) > planning::kAgrees * seconds)
       lines.push_back(fmt::format("            the search expected {}",
                                   secondsStr(plan->seconds)));

@@ -32,6 +32,8 @@ std::string CompileTimes::str() const {
                  search.quick);
     text += line("  full plans", search.full);
     text += line("  plain plans", search.plain);
+    if (search.parts.count > 0)
+      text += line("  plans with parts", search.parts);
   }
   text += line("confirmation", confirmation);
   text += line("all", all);

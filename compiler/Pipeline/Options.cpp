@@ -355,6 +355,12 @@ void CommandLine::addPlan() {
       "others by samples, tokens over tp in some); off (default: auto with "
       "--sparse, whose exchanges these layouts are, else off)")
       ->check(CLI::IsMember({"off", "auto"}));
+  add("--parts", o.parts,
+      "auto: stages with devices and degrees of their own are searched beside "
+      "one mesh for all; off (default: auto where nothing about degrees is "
+      "given and the devices differ or their number is no power of two, else "
+      "off)")
+      ->check(CLI::IsMember({"off", "auto"}));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final, and stored parameters are gathered ahead of their uses; "

@@ -54,6 +54,7 @@ struct CompilerOptions {
   std::string sequence;  // "on", "off" or "auto"; empty: not given
   std::string context;   // "on", "off" or "auto"; empty: not given
   std::string mixed;     // "off" or "auto"; empty: not given
+  std::string parts;     // "off" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
   std::string hash = "sampled"; // of the model's files: "sampled" or "full"
   std::string emitOnnx;         // the model with IR 11's device notes

@@ -19,6 +19,12 @@ struct PhaseNotes {
   std::optional<Decision> decision;
   std::optional<double>
       simulated; // seconds of a step of the plan to be written
+  // Where stages with meshes of their own were simulated too: the best plan of
+  // one mesh, if there is any, and the best of theirs.
+  struct Kinds {
+    std::optional<double> uniform, parts;
+  };
+  std::optional<Kinds> parts;
 };
 
 // How the stages are planned once more, see Compilation::plansAgain and

@@ -5,6 +5,8 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/TrainDialect.h"
 #include "onnx/Import/Importer.h"
+#include "passes/Planning/PartsSearch.h"
+#include "passes/Planning/StageMeshes.h"
 #include "passes/Staging/CutStages.h"
 #include "support/ReadFile.h"
 
@@ -58,6 +60,7 @@ private:
   LogicalResult pin(planning::Strategy &pinned);
   bool hasRowSparseGradients();
   LogicalResult fitPipelines(PlannerOptions &planner);
+  FailureOr<bool> searchesParts(const PlannerOptions &planner);
   void note(const Decision &decision, const PlannerOptions &planner,
             const Optimizer &optimizer);
 
@@ -203,26 +206,24 @@ bool PlanStages::hasRowSparseGradients() {
   return found;
 }
 
-// Stages on meshes of their own. What the search prices has one mesh: degrees
-// that those of every stage divide, on as many devices of the same machine.
+// Stages on meshes of their own.
 LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
   planning::Strategy &pinned = planner.pinned;
-  machine = planner.cluster;
   if (pinned.pipelines.empty())
     return success();
   const planning::PipelineStages &pipeline = pinned.pipelines.front();
-  const int64_t ranks = pipeline.devices();
+  const int64_t devices = pipeline.devices() + int64_t(pipeline.spares.size());
   Status status;
   auto refuse = [&](bool wrong, const std::string &message) {
     if (wrong)
       status.merge(Status::error(message));
   };
-  refuse(options.devices && !again.devices && *options.devices != ranks,
+  refuse(options.devices && !again.devices && *options.devices != devices,
          fmt::format("--devices is {}, the stages of the strategy have {}",
-                     options.devices.value_or(0), ranks));
-  refuse(!options.cluster.empty() && machine.count < ranks,
+                     options.devices.value_or(0), devices));
+  refuse(!options.cluster.empty() && planner.cluster.count < devices,
          fmt::format("{} has {} devices, the stages of the strategy {}",
-                     options.cluster, machine.count, ranks));
+                     options.cluster, planner.cluster.count, devices));
   refuse(!options.mesh.empty(),
          "--mesh cannot stand beside the stages of the strategy, which have "
          "meshes of their own");
@@ -259,21 +260,55 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
   if (!status.ok())
     return fail(status);
   if (options.cluster.empty())
-    machine = costmodel::defaultCluster(ranks);
+    planner.cluster = costmodel::defaultCluster(devices);
   else
-    takeFirst(machine, ranks);
-  planner.cluster = machine;
-  if (uniform) {
+    takeFirst(planner.cluster, devices);
+  if (uniform)
     pinned.pipelines.clear();
-    return success();
-  }
-  pinned.tpOverlap = "0";
-  planner.cluster.kindOf.clear();
-  planner.cluster.nodeOf.clear();
-  planner.cluster.rateOf.clear();
-  planner.cluster.count =
-      pinned.mesh[kPipelineAxis] * dp * pinned.mesh[kTensorAxis];
   return success();
+}
+
+// Where nothing that is asked for says otherwise: if the devices differ, or
+// their number is no power of two; of others one mesh is hardly beaten.
+FailureOr<bool> PlanStages::searchesParts(const PlannerOptions &planner) {
+  const planning::Strategy &pinned = planner.pinned;
+  const auto isOn = [](const std::optional<int64_t> &level) {
+    return level && *level != 0 && *level != planning::Strategy::kAuto;
+  };
+  const char *against = nullptr;
+  auto refuse = [&](bool wrong, const char *what) {
+    if (wrong && !against)
+      against = what;
+  };
+  refuse(!pinned.pipelines.empty(), "the strategy has stages already");
+  for (const auto &[axis, degree] : pinned.mesh)
+    refuse(axis == kPipelineAxis || degree != 1, "degrees are given");
+  refuse(pinned.stageBegins.has_value() || !pinned.parts.empty(),
+         "stages are given");
+  refuse(pinned.microbatch.has_value(),
+         "replicas of different stages have different samples, and "
+         "the microbatch is given");
+  refuse(isOn(pinned.zero) || !pinned.stored.empty(),
+         "they are not made with parameters stored in parts (zero) yet");
+  refuse(isOn(pinned.sequence), "they are not made with sequence parallelism "
+                                "yet");
+  refuse(isOn(pinned.context), "they are not made with context parallelism "
+                               "yet");
+  refuse(!pinned.seams.empty() || !pinned.classes.empty() ||
+             !pinned.parameters.empty(),
+         "the strategy has layouts already");
+  refuse(pinned.tpOverlap && *pinned.tpOverlap != "0" &&
+             *pinned.tpOverlap != "auto",
+         "they are not made with tensor-parallel overlap yet");
+  refuse(again.explores > 0 || again.picked,
+         "plans that are compared for their memory or their devices have one "
+         "mesh");
+  if (against && options.parts == "auto")
+    return fail(fmt::format("--parts=auto: {}", against));
+  const bool isAsked =
+      options.parts == "auto" ||
+      (options.parts.empty() && planning::hasUnlikeDevices(planner.cluster));
+  return !against && isAsked && !again.degrees && !again.devices;
 }
 
 LogicalResult PlanStages::run() {
@@ -301,6 +336,10 @@ LogicalResult PlanStages::run() {
                             : options.globalBatch.value_or(1);
   if (failed(fitPipelines(planner)))
     return failure();
+  FailureOr<bool> parts = searchesParts(planner);
+  if (failed(parts))
+    return failure();
+  planner.parts = *parts;
   const Optimizer optimizer = config.getOptimizer() && !options.optimizerGiven
                                   ? config.getOptimizer().getValue()
                                   : options.optimizer;
@@ -329,6 +368,9 @@ LogicalResult PlanStages::run() {
   FailureOr<Decision> decision = cutStages(module, planner, outline);
   if (failed(decision))
     return failure();
+  machine = planner.cluster;
+  for (const planning::PipelineStages &pipeline : decision->strategy.pipelines)
+    machine = planning::devicesOf(planner.cluster, pipeline);
   note(*decision, planner, optimizer);
   if (notes)
     notes->decision = std::move(*decision);

@@ -33,6 +33,13 @@ Given chunksOf(const O &o) {
   return o.chunks ? Given(TechniqueUse::Off) : std::nullopt;
 }
 
+// The cluster's file, which nobody has read yet, may have such devices.
+bool mayHaveUnlikeDevices(const O &o) {
+  const int64_t devices = o.devices.value_or(1);
+  return !o.cluster.empty() || !o.forRates.empty() ||
+         (devices & (devices - 1)) != 0;
+}
+
 void allowOpen(O &) {} // it is open unless an option rules it out
 const char *never(const O &) { return nullptr; }
 
@@ -91,6 +98,18 @@ const std::vector<Technique> &techniques() {
                     ? nullptr
                     : "planning with up to three of them takes up to four "
                       "times as long";
+       }},
+      {"parts", "stages have devices and degrees of their own",
+       [](const O &o) { // a frontier's plans have one mesh
+         return o.frontier.empty() ? valueOf(o.parts, "off")
+                                   : Given(TechniqueUse::Off);
+       },
+       [](O &o) { o.parts = "auto"; }, [](O &o) { o.parts = "off"; },
+       [](const O &o) {
+         return mayHaveUnlikeDevices(o)
+                    ? nullptr
+                    : "of equal devices whose number is a power of two one "
+                      "mesh is hardly beaten, and planning takes longer";
        }},
   };
   return all;

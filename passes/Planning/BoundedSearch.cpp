@@ -32,7 +32,7 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
                           const SearchPolicy &policy, bool quick,
                           Bound &bound) {
   const double share = double(samplesOf(d)) / double(samplesOf(like));
-  const PipelineShape shape = shapeOf(d);
+  const PipelineShape shape = commonShape(d);
   const bool asPlanned = d.tp == like.tp && share == 1;
   bound.seconds = std::numeric_limits<double>::infinity();
   bound.misfits = true;
@@ -275,7 +275,7 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
   if (levels.size() > 1 && levels.front().zero == 0 &&
       input.pinned.stored.empty())
     if (Result<const Sharding *> shard = sharding(d, levels.front());
-        shard.ok() && (*shard)->least->misfits(shapeOf(d)))
+        shard.ok() && (*shard)->least->misfits(commonShape(d)))
       levels.erase(levels.begin());
   for (const Techniques &level : levels) {
     one.chosen = {level};

@@ -50,7 +50,7 @@ double leastSeconds(const SearchPolicy &policy, bool quick,
   std::vector<Cutter> cutters = policy.cutters;
   if (cutters.empty())
     cutters.push_back([&shape](const StageModel &model, int parts) {
-      return balanced(model, parts, shape.slowness);
+      return balanced(model, parts, shape);
     });
   std::set<int> chunks = {1};
   if (shape.stages > 1 && least.model.problem.train) {

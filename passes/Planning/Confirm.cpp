@@ -42,4 +42,23 @@ std::optional<size_t> nextFinalist(const std::vector<Finalist> &finalists,
   return next;
 }
 
+std::optional<size_t> nextOfKinds(const std::vector<Finalist> &finalists,
+                                  size_t second, size_t most) {
+  const auto at = finalists.begin() + std::ptrdiff_t(second);
+  const std::vector<Finalist> first(finalists.begin(), at);
+  if (const std::optional<size_t> next = nextFinalist(first, most))
+    return next;
+  // Beside the best of the first kind, which is known well by now.
+  std::vector<Finalist> others;
+  if (const std::optional<size_t> best = bestFinalist(first)) {
+    others.push_back(first[*best]);
+    others.front().expected = *others.front().simulated;
+  }
+  const size_t before = others.size();
+  others.insert(others.end(), at, finalists.end());
+  if (const std::optional<size_t> next = nextFinalist(others, before + most))
+    return second + *next - before;
+  return std::nullopt;
+}
+
 } // namespace merak::planning

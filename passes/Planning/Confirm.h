@@ -29,6 +29,11 @@ struct Finalist {
 //                                   as far off as that, next
 std::optional<size_t> nextFinalist(const std::vector<Finalist> &finalists,
                                    size_t most);
+// The same where those from `second` on are another kind of plan: the next one
+// of the first kind; when these are done, of the others, best expected first,
+// at most `most` of them.
+std::optional<size_t> nextOfKinds(const std::vector<Finalist> &finalists,
+                                  size_t second, size_t most);
 // The fastest by simulation, of equals the first; none: nothing was simulated.
 std::optional<size_t> bestFinalist(const std::vector<Finalist> &finalists);
 

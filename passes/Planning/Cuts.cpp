@@ -22,30 +22,54 @@ namespace {
 // by their end, from that of one part less.
 class Balancer {
 public:
-  Balancer(const std::vector<double> &weights, int parts)
-      : n(int(weights.size())), parts(parts), best(size_t(n) + 1, kNone),
-        before(best), from(size_t(parts) + 1, std::vector<int>(size_t(n) + 1)) {
-    for (double weight : weights)
-      prefix.push_back(prefix.back() + weight);
+  Balancer(int n, int parts)
+      : n(n), parts(parts), best(size_t(n) + 1, kNone), before(best),
+        from(size_t(parts) + 1, std::vector<int>(size_t(n) + 1)) {
     best[0] = 0;
   }
 
-  std::vector<int> run(const std::vector<double> &slowness) {
+  // All parts weigh alike, or part q slowness[q % its size] times as much.
+  std::vector<int> run(const std::vector<double> &weights,
+                       const std::vector<double> &slowness) {
+    setWeights(weights);
     for (int q = 1; q <= parts; ++q) {
-      std::swap(best, before);
-      std::fill(best.begin(), best.end(), kNone);
+      nextPart();
       if (slowness.empty())
         addPart(q);
       else
         addPart(q, slowness[size_t(q - 1) % slowness.size()]);
     }
+    return ends();
+  }
+
+  std::vector<int> run(const std::vector<std::vector<double>> &weights) {
+    for (int q = 1; q <= parts; ++q) {
+      setWeights(weights[size_t(q - 1) % weights.size()]);
+      nextPart();
+      addPart(q, 1);
+    }
+    return ends();
+  }
+
+private:
+  void setWeights(const std::vector<double> &weights) {
+    prefix = {0};
+    for (double weight : weights)
+      prefix.push_back(prefix.back() + weight);
+  }
+
+  void nextPart() {
+    std::swap(best, before);
+    std::fill(best.begin(), best.end(), kNone);
+  }
+
+  std::vector<int> ends() const {
     std::vector<int> out(size_t(parts) + 1, n);
     for (int q = parts, i = n; q > 0; --q)
       out[size_t(q) - 1] = i = from[size_t(q)][size_t(i)];
     return out;
   }
 
-private:
   // Of the last part's begin j, its weight falls and the heaviest before it
   // rises: the best j is where they meet. Of equal ones the last.
   void addPart(int q) {
@@ -85,7 +109,7 @@ private:
 
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   const int n, parts;
-  std::vector<double> prefix{0}, best, before;
+  std::vector<double> prefix, best, before;
   std::vector<std::vector<int>> from; // by parts and end: where the last begins
 };
 
@@ -93,7 +117,17 @@ private:
 
 std::vector<int> balance(const std::vector<double> &weights, int parts,
                          const std::vector<double> &slowness) {
-  return Balancer(weights, parts).run(slowness);
+  return Balancer(int(weights.size()), parts).run(weights, slowness);
+}
+
+std::vector<int> balance(const std::vector<std::vector<double>> &weights,
+                         int parts) {
+  return Balancer(int(weights.front().size()), parts).run(weights);
+}
+
+static Status tooFew(int parts, int found) {
+  return Status::error(fmt::format(
+      "{} stages need at least as many operations, found {}", parts, found));
 }
 
 Result<std::vector<int>> balanced(const StageModel &model, int parts,
@@ -101,8 +135,7 @@ Result<std::vector<int>> balanced(const StageModel &model, int parts,
   const std::vector<int> &at = model.positions(parts);
   const int n = int(at.size()) - 1;
   if (n < parts)
-    return Status::error(fmt::format(
-        "{} stages need at least as many operations, found {}", parts, n));
+    return tooFew(parts, n);
   return model.cutsOf(parts, slowness, [&] {
     std::vector<double> weights; // between neighbouring positions
     for (int i = 0; i < n; ++i)
@@ -112,6 +145,28 @@ Result<std::vector<int>> balanced(const StageModel &model, int parts,
       begin.push_back(at[cut]);
     return begin;
   });
+}
+
+Result<std::vector<int>> balanced(const StageModel &model, int parts,
+                                  const PipelineShape &shape) {
+  if (shape.meshes.empty())
+    return balanced(model, parts, shape.slowness);
+  const std::vector<int> &at = model.positions(parts);
+  const int n = int(at.size()) - 1;
+  if (n < parts)
+    return tooFew(parts, n);
+  std::vector<std::vector<double>> weights;
+  for (int s = 0; s < shape.stages; ++s) {
+    weights.emplace_back();
+    for (int i = 0; i < n; ++i)
+      weights.back().push_back(
+          shape.slownessOf(s) *
+          shape.modelOf(s, model).seconds(at[i], at[i + 1]));
+  }
+  std::vector<int> begin;
+  for (int cut : balance(weights, parts))
+    begin.push_back(at[cut]);
+  return begin;
 }
 
 Result<std::vector<int>> equalLayers(const StageModel &model, int parts) {

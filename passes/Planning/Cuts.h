@@ -21,6 +21,10 @@ Result<std::vector<int>> equalLayers(const StageModel &model, int parts);
 // model answers the same question only once. `slowness`: see balance().
 Result<std::vector<int>> balanced(const StageModel &model, int parts,
                                   const std::vector<double> &slowness = {});
+// The same on the stages of `shape`, each as slow as it is, where they have
+// meshes of their own by the times of these.
+Result<std::vector<int>> balanced(const StageModel &model, int parts,
+                                  const PipelineShape &shape);
 
 // Boundaries of n blocks on p stages: the remainder goes to stages 1, 2, ...
 // With fewer blocks than stages some are empty. 10 blocks on 4 stages have 2,
@@ -32,5 +36,9 @@ std::vector<int> uniformFloor(int n, int p);
 // three times as long, 3 | 1 1 5.
 std::vector<int> balance(const std::vector<double> &weights, int parts,
                          const std::vector<double> &slowness = {});
+// The same where weights are others in each part: part q has weights[q % their
+// number], of one length.
+std::vector<int> balance(const std::vector<std::vector<double>> &weights,
+                         int parts);
 
 } // namespace merak::planning

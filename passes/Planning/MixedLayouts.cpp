@@ -12,7 +12,7 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d) {
     return base.status();
   LayoutSearchOptions options;
   options.costs = costsOf(d, 0);
-  const PipelineShape shape = shapeOf(d);
+  const PipelineShape shape = commonShape(d);
   options.reduce = shape.reduce;
   options.microbatches = d.microbatches;
   options.inFlight = std::min(d.pp, d.microbatches);

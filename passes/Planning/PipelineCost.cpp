@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace merak::planning {
 
@@ -43,6 +44,14 @@ std::vector<Transfer> weightSumsOf(const StageProblem &problem, int p,
   return sums;
 }
 
+// Each of `to` ranks gets so many bytes from `from` ranks: what the busiest
+// link of both has to carry, as bytes of a rank that has its link for itself.
+double busiestBytes(double bytes, int64_t from, int64_t to, int64_t sharedFrom,
+                    int64_t sharedTo) {
+  const double sent = bytes * double(to) / double(from);
+  return std::max(sent * double(sharedFrom), bytes * double(sharedTo));
+}
+
 } // namespace
 
 BoundaryCost boundaryOf(const StageModel &model, const PipelineShape &shape,
@@ -51,6 +60,19 @@ BoundaryCost boundaryOf(const StageModel &model, const PipelineShape &shape,
   if (shape.links.empty())
     return boundary;
   const BoundaryLink &link = shape.linkAfter(v);
+  if (!shape.meshes.empty()) {
+    const StageMesh &before = shape.meshes[size_t(v % shape.stages)];
+    const StageMesh &after = shape.meshes[size_t((v + 1) % shape.stages)];
+    boundary.forwardBytes =
+        busiestBytes(after.model->forwardBytes(at), before.ranks, after.ranks,
+                     link.sharedBefore, link.sharedAfter);
+    boundary.backwardBytes =
+        busiestBytes(before.model->gradientBytes(at), after.ranks, before.ranks,
+                     link.sharedAfter, link.sharedBefore);
+    boundary.forward = link.seconds(boundary.forwardBytes);
+    boundary.backward = link.seconds(boundary.backwardBytes);
+    return boundary;
+  }
   boundary.forwardBytes = model.forwardBytes(at);
   boundary.backwardBytes = model.gradientBytes(at);
   boundary.forward = link.seconds(boundary.forwardBytes);
@@ -58,11 +80,48 @@ BoundaryCost boundaryOf(const StageModel &model, const PipelineShape &shape,
   return boundary;
 }
 
+double exchangeSeconds(const PipelineShape &shape, int v,
+                       const std::vector<int> &begin) {
+  const int p = shape.stages, own = v % p;
+  const StageMesh &mesh = shape.meshes[size_t(own)];
+  const std::vector<StageParameter> &parameters =
+      mesh.model->problem.parameters;
+  double seconds = 0;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const StageParameter &parameter = parameters[i];
+    if (parameter.users.size() < 2 || parameter.gradientBytes <= 0)
+      continue;
+    std::set<int> parts;
+    for (int user : parameter.users)
+      parts.insert(partAt(begin, user));
+    if (!parts.count(v))
+      continue;
+    std::set<int> holders;
+    for (int part : parts)
+      if (part % p != own)
+        holders.insert(part % p);
+    for (int other : holders) {
+      const StageMesh &to = shape.meshes[size_t(other)];
+      // Over the slowest link on the way.
+      BoundaryLink link;
+      for (int s = std::min(own, other); s < std::max(own, other); ++s)
+        if (shape.links[size_t(s)].secondsPerByte >= link.secondsPerByte)
+          link = shape.links[size_t(s)];
+      const double sent = to.model->problem.parameters[i].gradientBytes;
+      seconds += link.seconds(
+          std::max(parameter.gradientBytes,
+                   busiestBytes(sent, mesh.ranks, to.ranks, link.sharedBefore,
+                                link.sharedAfter)));
+    }
+  }
+  return seconds;
+}
+
 const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
-                         int begin, int end, Marks marks,
+                         int v, int begin, int end, Marks marks,
                          const StagePricer &price) {
   return price ? price(model, shape, begin, end, marks)
-               : model.cost(begin, end, marks);
+               : shape.modelOf(v, model).cost(begin, end, marks);
 }
 
 SimulateOptions simulationOf(const StageModel &model,
@@ -91,7 +150,7 @@ SimulateOptions simulationOf(const StageModel &model,
   }
   for (int v = 0; v < parts; ++v) {
     out.stages.push_back(
-        priceOf(model, shape, begin[v], begin[v + 1], marks[v], price));
+        priceOf(model, shape, v, begin[v], begin[v + 1], marks[v], price));
     StageCost &cost = out.stages.back();
     if (const double slowness = shape.slownessOf(v); slowness != 1) {
       cost.times = cost.timesAt(slowness);
@@ -112,16 +171,18 @@ SimulateOptions simulationOf(const StageModel &model,
     if (train)
       delay(cost.times.B, values, cost.slackBackward);
     ActionTimes times = cost.times;
-    double reduce =
-        model.exposedReduction(begin[v], begin[v + 1], shape, cost.times.W);
-    if (cost.sharedBytes > 0 && !shape.links.empty())
+    const GradientReduction &reduction = shape.reduceOf(v);
+    double reduce = shape.modelOf(v, model).exposedReduction(
+        begin[v], begin[v + 1], reduction, cost.times.W);
+    if (!shape.meshes.empty())
+      reduce += exchangeSeconds(shape, v, begin);
+    else if (cost.sharedBytes > 0 && !shape.links.empty())
       reduce += shape.links[0].latency +
                 cost.sharedBytes * shape.links[0].secondsPerByte;
     times.U += reduce;
     // No stage waits for the last B of the first one: it runs with its W, so
     // that gradients are final early (passes/Lowering/OverlapGradients.cpp).
-    if (v == 0 && shape.reduce.early &&
-        (cost.reduces || shape.reduce.replicas > 1)) {
+    if (v == 0 && reduction.early && (cost.reduces || reduction.replicas > 1)) {
       const double late = std::min(times.U, cost.hiddenByWeights);
       times.U -= late;
       simulation.setup[0] -= cost.hiddenByWeights - late;
@@ -166,9 +227,9 @@ costOf(const StageModel &model, const PipelineShape &shape, int chunks,
   for (double &busy : out.busy)
     busy += out.finishSeconds;
   out.inFlight = lists.inFlight;
-  if (shape.memoryBytes > 0)
-    for (double bytes : out.memory)
-      out.excessBytes += std::max(0.0, bytes - shape.memoryBytes);
+  for (size_t s = 0; s < out.memory.size(); ++s)
+    if (const double limit = shape.memoryOf(int(s)); limit > 0)
+      out.excessBytes += std::max(0.0, out.memory[s] - limit);
   return out;
 }
 

@@ -38,13 +38,21 @@ struct PipelineCost {
 };
 
 // What a microbatch sends between virtual stages v and v + 1, which begins at
-// op `at`; nothing where links are free.
+// op `at`; nothing where links are free. Between meshes of unlike sizes: what
+// the busiest rank of either sends or gets, if the ranks of the sender share
+// the messages evenly. No resharding takes less.
 BoundaryCost boundaryOf(const StageModel &model, const PipelineShape &shape,
                         int v, int at);
 
-// What a stage costs by `price`, or by the model where it is null.
+// Seconds for which the ranks of virtual stage v send and get gradients of
+// parameters that other stages hold too, where stages have meshes of their own:
+// every holder gets the part of every other one.
+double exchangeSeconds(const PipelineShape &shape, int v,
+                       const std::vector<int> &begin);
+
+// What virtual stage v costs by `price`, or by its model where it is null.
 const StageCost &priceOf(const StageModel &model, const PipelineShape &shape,
-                         int begin, int end, Marks marks,
+                         int v, int begin, int end, Marks marks,
                          const StagePricer &price);
 
 // What the simulator needs of given cuts and marks, and the sums of `out` that

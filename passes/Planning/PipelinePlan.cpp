@@ -19,11 +19,12 @@ constexpr size_t kScanned = 16;
 // A list schedule replaces a named one if it is faster by this part.
 constexpr double kWorthAList = 1e-3;
 
-std::vector<char> PipelinePlan::recomputed(const StageModel &model) const {
+std::vector<char> PipelinePlan::recomputed(const StageModel &model,
+                                           const PipelineShape &shape) const {
   std::vector<char> out(model.count(), 0);
   for (size_t v = 0; v < marks.size(); ++v)
     for (int i = begin[v]; i < begin[v + 1]; ++i)
-      out[i] = model.marked(i, marks[v]);
+      out[i] = shape.modelOf(int(v), model).marked(i, marks[v]);
   return out;
 }
 
@@ -191,14 +192,15 @@ private:
     if (options.begin)
       return *options.begin;
     return options.cutter ? options.cutter(model, parts)
-                          : balanced(model, parts, shape.slowness);
+                          : balanced(model, parts, shape);
   }
   bool isTooSlow(double least) const {
     return options.limit > 0 && least * (1 - kSmall) > options.limit;
   }
   // Whether the only cuts take too long with a schedule.
   bool isHopeless(const std::string &schedule) {
-    if (options.limit <= 0 || options.price || comparesCuts())
+    if (options.limit <= 0 || options.price || comparesCuts() ||
+        !shape.meshes.empty())
       return false;
     Result<std::vector<int>> begin = onlyCuts(parts());
     if (!begin.ok() || int(begin->size()) != parts() + 1)
@@ -209,7 +211,7 @@ private:
   }
 
   Status start(Search &search, int parts) {
-    Result<std::vector<int>> begin = balanced(model, parts, shape.slowness);
+    Result<std::vector<int>> begin = balanced(model, parts, shape);
     MERAK_RETURN_IF_ERROR(begin.status());
     try_(search, *begin);
     if (model.blockBounds().size() > size_t(parts))
@@ -241,9 +243,9 @@ private:
     double before = 0, optimizer = 0;
     for (size_t v = 0; v + 1 < begin.size(); ++v) {
       const StageCost &cost =
-          marks ? priceOf(model, shape, begin[v], begin[v + 1], (*marks)[v],
-                          options.price)
-                : model.timesOf(begin[v], begin[v + 1]);
+          marks ? priceOf(model, shape, int(v), begin[v], begin[v + 1],
+                          (*marks)[v], options.price)
+                : shape.modelOf(int(v), model).timesOf(begin[v], begin[v + 1]);
       const double slowness = shape.slownessOf(int(v));
       const ActionTimes times =
           slowness == 1 ? cost.times : cost.timesAt(slowness);
@@ -316,7 +318,9 @@ private:
       return marks;
     for (int v = 0; v < parts; ++v)
       if (search.lists.recomputes[v])
-        marks[v] = options.recompute == "full"   ? Marks{model.levels(), 0}
+        marks[v] = options.recompute == "full"
+                       ? Marks{shape.modelOf(v, model).levels(), 0}
+
                    : options.recompute == "auto" ? fit(search, begin, v)
                                                  : byRatio(search, begin, v);
     return marks;
@@ -336,13 +340,14 @@ private:
   // The fewest ranks with which the stage fits; if none does, those
   // with the least memory.
   Marks fit(const Search &search, const std::vector<int> &begin, int v) {
-    if (shape.memoryBytes <= 0)
+    if (shape.memoryOf(v) <= 0)
       return {};
+    const StageModel &model = shape.modelOf(v, this->model);
     // Chunks of one device share its memory evenly.
-    double limit = shape.memoryBytes / search.schedule->chunks;
+    double limit = shape.memoryOf(v) / search.schedule->chunks;
     auto bytes = [&](int level) {
-      return bytesOf(priceOf(model, shape, begin[v], begin[v + 1], {level, 0},
-                             options.price),
+      return bytesOf(priceOf(model, shape, v, begin[v], begin[v + 1],
+                             {level, 0}, options.price),
                      search.lists, begin, v);
     };
     if (bytes(0) <= limit)
@@ -365,9 +370,9 @@ private:
     Marks least;
     double leastBytes = bytes(0);
     auto consider = [&](Marks marks) {
-      double needed = bytesOf(
-          priceOf(model, shape, begin[v], begin[v + 1], marks, options.price),
-          search.lists, begin, v);
+      double needed = bytesOf(priceOf(model, shape, v, begin[v], begin[v + 1],
+                                      marks, options.price),
+                              search.lists, begin, v);
       if (needed < leastBytes) {
         leastBytes = needed;
         least = marks;
@@ -535,9 +540,12 @@ bool improveSchedule(const StageModel &model, const PipelineShape &shape,
   problem.refuses = [&](const Schedule &schedule) -> std::string {
     ScheduleLists lists(schedule);
     double excess = 0;
-    for (double bytes : bytesOf(shape, sums.stages, lists, plan.begin))
-      excess += std::max(0.0, bytes - shape.memoryBytes);
-    bool fits = shape.memoryBytes <= 0 || excess <= plan.cost.excessBytes;
+    const std::vector<double> bytes =
+        bytesOf(shape, sums.stages, lists, plan.begin);
+    for (size_t s = 0; s < bytes.size(); ++s)
+      if (const double limit = shape.memoryOf(int(s)); limit > 0)
+        excess += std::max(0.0, bytes[s] - limit);
+    bool fits = excess <= plan.cost.excessBytes;
     return fits ? "" : "its buffers do not fit";
   };
   Result<AutoChoice> choice = makeAuto(problem);

@@ -50,7 +50,8 @@ struct PipelinePlan {
   std::vector<Marks> marks; // per virtual stage
   PipelineCost cost;
   int64_t evaluations = 0;
-  std::vector<char> recomputed(const StageModel &model) const; // per op
+  std::vector<char> recomputed(const StageModel &model,
+                               const PipelineShape &shape) const; // per op
 };
 
 // Errors: fewer ops than stages; no schedule is defined for the shape (each

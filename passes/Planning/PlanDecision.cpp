@@ -28,7 +28,7 @@ private:
   }
   Status takeLayouts(const PlanSearch::Sharding &sharding);
   Status splitSamples();
-  void takeStages(const StageModel &model);
+  void takeStages(const StageModel &model, const PipelineShape &shape);
   void takeStrategy();
   Status reportStored();
   void reportTokens(const Classes &classes);
@@ -115,10 +115,10 @@ Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
   return {};
 }
 
-void Decider::takeStages(const StageModel &model) {
+void Decider::takeStages(const StageModel &model, const PipelineShape &shape) {
   decision.stageOfOp.assign(graph.ops.size(), -1);
   decision.recompute.assign(graph.ops.size(), 0);
-  const std::vector<char> recompute = decision.plan.recomputed(model);
+  const std::vector<char> recompute = decision.plan.recomputed(model, shape);
   const std::vector<std::string> names = forwardNames(graph);
   std::vector<std::string> begins;
   size_t position = 0, stage = 0;
@@ -199,10 +199,10 @@ Result<PlanDecision> Decider::run() {
   if (!sharding.ok())
     return sharding.status();
   const StageModel &model = *(*sharding)->model;
-  takeStages(model);
+  const PipelineShape shape =
+      search.shapeOf(candidate.degrees, candidate.techniques);
+  takeStages(model, shape);
   MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));
-  PipelineShape shape = makePipelineShape(input.cluster, candidate.degrees,
-                                          input.memoryBytes, input.reduction);
   decision.gradientBucket = static_cast<int64_t>(shape.reduce.bucketBytes);
   decision.report += candidate.tried;
   decision.report += describeStages(model, shape, decision.plan);

@@ -1,5 +1,6 @@
 #include "passes/Planning/PlanSearch.h"
 #include "passes/Planning/ContextTokens.h"
+#include "passes/Planning/StageMeshes.h"
 #include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
@@ -84,6 +85,35 @@ SearchPolicy ownPolicy(const Strategy &pinned) {
 
 PlanSearch::PlanSearch(const SearchInput &input)
     : input(input), together(joinsSamples(*input.graph)) {}
+
+PlanSearch::~PlanSearch() = default;
+
+void PlanSearch::limitMemory(double bytes) {
+  input.memoryBytes = bytes;
+  meshes.reset();
+  for (const std::unique_ptr<PlanSearch> &helper : helpers)
+    helper->limitMemory(bytes);
+}
+
+StageMeshes &PlanSearch::stageMeshes() {
+  const bool pins = !input.pinned.pipelines.empty();
+  const bool isOther = pins || !input.machine.kindOf.empty();
+  if (!meshes)
+    meshes = std::make_unique<StageMeshes>(
+        input, isOther ? input.machine : input.cluster, pins ? nullptr : this);
+  return *meshes;
+}
+
+PipelineShape PlanSearch::shapeOf(const Degrees &d,
+                                  const Techniques &techniques) {
+  const std::vector<PipelineStages> &pinned = input.pinned.pipelines;
+  if (pinned.empty() && input.machine.kindOf.empty())
+    return commonShape(d);
+  Result<PipelineShape> shape =
+      stageMeshes().shapeOf(pinned.empty() ? uniformStages(d) : pinned.front(),
+                            d.microbatches, techniques);
+  return shape.ok() ? std::move(*shape) : commonShape(d);
+}
 
 Result<std::vector<Degrees>> PlanSearch::degrees() const {
   int64_t devices = input.cluster.count;
@@ -494,7 +524,7 @@ PlanCandidate PlanSearch::plan(const Degrees &d, const SearchPolicy &policy,
       problems.merge(shard.status());
       return;
     }
-    candidateSet.add(*(*shard)->model, shapeOf(d), techniques);
+    candidateSet.add(*(*shard)->model, shapeOf(d, techniques), techniques);
   };
   for (const Techniques &techniques : techniquesOf(d, policy))
     tryWith(techniques);
@@ -552,11 +582,12 @@ PlanCandidate PlanSearch::refit(const PlanCandidate &like) {
   // Parts of one stage get equal shares of its memory, whatever they need.
   for (double share : {1.0, 1.05, 1.1, 1.2, 1.4}) {
     Status status;
-    for (PipelinePlan &found : planSchedules(
-             *(*shard)->model,
-             makePipelineShape(input.cluster, like.degrees,
-                               share * input.memoryBytes, input.reduction),
-             options, status)) {
+    PipelineShape shape = shapeOf(like.degrees, like.techniques);
+    shape.memoryBytes *= share;
+    for (StageMesh &mesh : shape.meshes)
+      mesh.memoryBytes *= share;
+    for (PipelinePlan &found :
+         planSchedules(*(*shard)->model, shape, options, status)) {
       evaluated += found.evaluations;
       found.cost.excessBytes = 0;
       if ((input.memoryBytes <= 0 ||

@@ -39,12 +39,18 @@ inline constexpr double kWorthKeeping = 1.05;
 // degrees, most.
 inline constexpr size_t kMixedLayouts = 3;
 
+class StageMeshes;
+
 struct SearchInput {
   const Graph *graph = nullptr;
   const Classes *classes = nullptr;
   std::vector<int> batched; // tensors with a batch dimension
   costmodel::Cluster cluster;
   Strategy pinned;
+  // Where `cluster` only stands for them: the devices of pinned.pipelines,
+  // whose common mesh it is, or those of several kinds, of which it has the
+  // fastest.
+  costmodel::Cluster machine;
   int64_t globalBatch = 1;
   bool train = true;
   double statePerParameter = 2;
@@ -75,12 +81,16 @@ struct PlanCandidate {
   std::vector<PlanCandidate> others; // next best with these degrees
   // By quick plans: those worth planning in full; empty: all.
   std::vector<Techniques> promising;
+  // Of stages on meshes of their own, which the degrees are common multiples
+  // of.
+  std::optional<PipelineStages> stages;
   bool fits() const { return problem.empty() && plan.cost.fits(); }
 };
 
 class PlanSearch {
 public:
   explicit PlanSearch(const SearchInput &input);
+  ~PlanSearch();
 
   // Degrees that agree with the pins and divide the batch. Errors: no mesh of
   // the cluster's size does (all reasons).
@@ -94,11 +104,7 @@ public:
   // The same stages and schedule: they recompute what the limit asks for.
   PlanCandidate refit(const PlanCandidate &like);
   // What a device has from here on; what was priced before stays as it was.
-  void limitMemory(double bytes) {
-    input.memoryBytes = bytes;
-    for (const std::unique_ptr<PlanSearch> &helper : helpers)
-      helper->limitMemory(bytes);
-  }
+  void limitMemory(double bytes);
   // The order of search().
   static bool better(const PlanCandidate &a, const PlanCandidate &b);
   SearchTimes times; // so far
@@ -163,7 +169,13 @@ public:
   AxisParts partsNamed(const Degrees &degrees, const Techniques &techniques);
   // What prices of these degrees are made with.
   StageCostOptions costsOf(const Degrees &degrees, int overlap) const;
-  PipelineShape shapeOf(const Degrees &degrees) const {
+  // Of pinned stages as their meshes are, and of devices of several kinds with
+  // prices of these.
+  PipelineShape shapeOf(const Degrees &degrees, const Techniques &techniques);
+  // Of input.machine, or of input.cluster where that is all.
+  StageMeshes &stageMeshes();
+  // Of stages on input.cluster. None are faster.
+  PipelineShape commonShape(const Degrees &degrees) const {
     return makePipelineShape(input.cluster, degrees, input.memoryBytes,
                              input.reduction);
   }
@@ -258,7 +270,8 @@ private:
   size_t homeOf(const Degrees &degrees);
 
   SearchInput input;
-  bool together = false; // see joinsSamples
+  bool together = false;               // see joinsSamples
+  std::unique_ptr<StageMeshes> meshes; // of pinned stages
   int64_t evaluated = 0;
   std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
   std::unique_ptr<PlanSearch> exact;                   // see shardingFor

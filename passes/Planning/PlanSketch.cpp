@@ -68,7 +68,9 @@ private:
 Sketcher::Sketcher(PlanSearch &search, const SearchInput &input,
                    const PlanCandidate &like)
     : search(search), input(input), degrees(like.degrees) {
-  if (like.techniques.overlap > 0 || !input.train)
+  // Its tasks are those of one mesh on one kind of device.
+  if (like.techniques.overlap > 0 || !input.train ||
+      !input.pinned.pipelines.empty() || !input.machine.kindOf.empty())
     return;
   Result<const PlanSearch::Sharding *> made =
       search.sharding(degrees, like.techniques);
@@ -95,7 +97,7 @@ std::optional<double> Sketcher::seconds(const PipelinePlan &plan) const {
   if (!tasks.ok() || tasksOf(*tasks, degrees.microbatches) > kMostTasks)
     return std::nullopt;
   const StepTimes step =
-      sketchStep(*tasks, *sharding->model, search.shapeOf(degrees), plan,
+      sketchStep(*tasks, *sharding->model, search.commonShape(degrees), plan,
                  linksOf(input.cluster, degrees));
   return step.finished ? std::optional(step.seconds) : std::nullopt;
 }

@@ -103,12 +103,13 @@ std::string describeStages(const StageModel &model, const PipelineShape &shape,
     if (t.R > 0) {
       int marked = 0;
       for (int i = from; i < to; ++i)
-        marked += model.marked(i, plan.marks[v]);
+        marked += shape.modelOf(int(v), model).marked(i, plan.marks[v]);
       text += fmt::format(", recomputes {} ops in {:.3g} s", marked, t.R);
     }
     if (v + 2 < plan.begin.size())
       text += fmt::format(", sends {:.4g} bytes, {:.4g} back",
-                          model.forwardBytes(to), model.gradientBytes(to));
+                          shape.modelOf(int(v), model).forwardBytes(to),
+                          shape.modelOf(int(v) + 1, model).gradientBytes(to));
     text += "\n";
   }
   return text;

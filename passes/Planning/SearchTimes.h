@@ -19,12 +19,14 @@ struct TimedWork {
 struct SearchTimes {
   TimedWork shardings;          // with the times and bytes of their ops
   TimedWork quick, full, plain; // degrees planned; plain: as others train
+  TimedWork parts;              // searches for stages with meshes of their own
   int64_t considered = 0;       // degrees that could have been, in `quick`
   void add(const SearchTimes &other) {
     shardings.add(other.shardings);
     quick.add(other.quick);
     full.add(other.full);
     plain.add(other.plain);
+    parts.add(other.parts);
     considered += other.considered;
   }
 };

@@ -148,6 +148,9 @@ struct BoundaryLink {
   // The collectives of its stages go over the same links: they wait while a
   // transfer comes or goes.
   bool shared = false;
+  // Between meshes of unlike sizes, where `secondsPerByte` is of one rank
+  // alone: so many of the ranks before it and behind it share it.
+  int64_t sharedBefore = 1, sharedAfter = 1;
   // Of a transfer, 0 of nothing.
   double seconds(double bytes) const {
     return bytes > 0 ? latency + bytes * secondsPerByte : 0;
@@ -160,8 +163,9 @@ struct BoundaryLink {
 struct GradientReduction {
   int64_t replicas = 1;
   // Of a collective of so many bytes; a StageModel is asked with one function
-  // for each number of replicas.
+  // for each number of replicas and `place`.
   std::function<double(double bytes)> seconds;
+  int place = 0;
   // The same over all ranks of a stage, for gradients of which those of a
   // replica have summands.
   std::function<double(double bytes)> tensorSeconds;
@@ -171,6 +175,16 @@ struct GradientReduction {
   bool early = false;
   // They go over the links of the collectives of a replica.
   bool shared = false;
+};
+
+class StageModel;
+
+// A stage on a mesh of its own (StageMeshes.h).
+struct StageMesh {
+  const StageModel *model = nullptr; // prices of its degrees and devices
+  GradientReduction reduce;
+  int64_t ranks = 1;
+  double memoryBytes = 0; // of its smallest device; 0: not limited
 };
 
 // What the ops are laid over.
@@ -185,8 +199,21 @@ struct PipelineShape {
   // Of the squares of all gradients, so many bytes: over ranks that have parts
   // of parameters, and over stages.
   std::function<double(double bytes)> tensorNorm, stageNorm;
+  // By stage, where these have meshes of their own: their models, reductions
+  // and memory hold instead of one for all. Their models are of one graph.
+  std::vector<StageMesh> meshes;
 
   // Of a virtual stage.
+  const StageModel &modelOf(int v, const StageModel &common) const {
+    return meshes.empty() ? common : *meshes[size_t(v % stages)].model;
+  }
+  const GradientReduction &reduceOf(int v) const {
+    return meshes.empty() ? reduce : meshes[size_t(v % stages)].reduce;
+  }
+  double memoryOf(int v) const { // 0: not limited
+    return meshes.empty() ? memoryBytes
+                          : meshes[size_t(v % stages)].memoryBytes;
+  }
   double slownessOf(int v) const {
     return slowness.empty() ? 1 : slowness[size_t(v % stages)];
   }
@@ -283,7 +310,7 @@ public:
   double normSeconds(const PipelineShape &shape) const;
   // Seconds by which the reduction of all gradients of a stage outlasts its
   // last W, which takes `weight`, or holds it up.
-  double exposedReduction(int begin, int end, const PipelineShape &shape,
+  double exposedReduction(int begin, int end, const GradientReduction &reduce,
                           double weight) const;
 
   // The ranking: ops in the order in which they are worth recomputing, by
@@ -398,8 +425,9 @@ private:
   // By parts and slowness.
   mutable std::map<std::pair<int, std::vector<double>>, std::vector<int>>
       knownCuts;
-  // By range, replicas, bytes of a bucket, early, seconds of W.
-  mutable std::map<std::tuple<int, int, int64_t, double, bool, double>, double>
+  // By range, replicas, place, bytes of a bucket, early, seconds of W.
+  mutable std::map<std::tuple<int, int, int64_t, int, double, bool, double>,
+                   double>
       reductions;
 };
 

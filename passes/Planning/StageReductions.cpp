@@ -110,15 +110,15 @@ double StageModel::secondsOfLast(int begin, int end) const {
 }
 
 double StageModel::exposedReduction(int begin, int end,
-                                    const PipelineShape &shape,
+                                    const GradientReduction &reduce,
                                     double weight) const {
-  const GradientReduction &reduce = shape.reduce;
   if (!reduce.tensorSeconds && !problem.links.scatter &&
       (reduce.replicas <= 1 || !reduce.seconds))
     return 0;
-  auto [it, isNew] = reductions.try_emplace(
-      {begin, end, reduce.replicas, reduce.bucketBytes, reduce.early, weight},
-      0);
+  auto [it, isNew] =
+      reductions.try_emplace({begin, end, reduce.replicas, reduce.place,
+                              reduce.bucketBytes, reduce.early, weight},
+                             0);
   if (!isNew)
     return it->second;
   const LastTasks last = lastTasks(begin, end, weight);

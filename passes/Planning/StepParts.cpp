@@ -17,7 +17,8 @@ static StepAction actionOf(int list) {
 StepParts::StepParts(const StepTasks &tasks, const StageModel &model,
                      const PipelinePlan &plan, const PipelineShape &shape)
     : tasks(tasks), model(model), plan(plan), shape(shape),
-      actions(plan.begin.size() - 1), recomputed(plan.recomputed(model)) {
+      actions(plan.begin.size() - 1),
+      recomputed(plan.recomputed(model, shape)) {
   choose(ListOf::F, StepAction::F);
   choose(ListOf::B, StepAction::B);
   choose(ListOf::W, StepAction::W);

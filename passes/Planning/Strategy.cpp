@@ -42,6 +42,8 @@ int64_t PipelineStages::devices() const {
 }
 
 bool PipelineStages::isUniform() const {
+  if (!spares.empty())
+    return false;
   int64_t next = 0;
   for (const Stage &stage : stages) {
     if (stage.dp != stages[0].dp || stage.tp != stages[0].tp)
@@ -51,6 +53,11 @@ bool PipelineStages::isUniform() const {
         return false;
   }
   return true;
+}
+
+int64_t PipelineStages::rankOf(int64_t device) const {
+  return device - (std::lower_bound(spares.begin(), spares.end(), device) -
+                   spares.begin());
 }
 
 // "0-3,7": runs of devices, in their order.
@@ -68,12 +75,21 @@ static std::string deviceText(const std::vector<int64_t> &devices) {
   return text;
 }
 
+std::string PipelineStages::sparesStr() const { return deviceText(spares); }
+
 static std::string degreeText(const PipelineStages::Stage &stage) {
   return fmt::format("dp={},tp={}", stage.dp, stage.tp);
 }
 
 std::string PipelineStages::Stage::str() const {
   return deviceText(devices) + " " + degreeText(*this);
+}
+
+std::string PipelineStages::str() const {
+  std::string text;
+  for (const Stage &stage : stages)
+    text += (text.empty() ? "" : "; ") + stage.str();
+  return text;
 }
 
 static OrderedJson writePipelines(const std::vector<PipelineStages> &all) {
@@ -91,9 +107,28 @@ static OrderedJson writePipelines(const std::vector<PipelineStages> &all) {
         entry["begin"] = *stage.begin;
       one["stages"].push_back(entry);
     }
+    if (!pipeline.spares.empty())
+      one["spares"] = deviceText(pipeline.spares);
     list.push_back(one);
   }
   return list;
+}
+
+void Strategy::setPipeline(const PipelineStages &pipeline) {
+  int64_t dp = 1, tp = 1;
+  std::vector<std::string> begins;
+  for (const PipelineStages::Stage &stage : pipeline.stages) {
+    dp = std::lcm(dp, stage.dp);
+    tp = std::lcm(tp, stage.tp);
+    if (stage.begin)
+      begins.push_back(*stage.begin);
+  }
+  mesh = {{kPipelineAxis, int64_t(pipeline.stages.size())},
+          {kDataAxis, dp},
+          {kTensorAxis, tp}};
+  if (begins.size() + 1 == pipeline.stages.size() && !begins.empty())
+    stageBegins = begins;
+  pipelines = {pipeline};
 }
 
 std::string Strategy::toJson() const {
@@ -351,9 +386,13 @@ private:
       return pipeline;
     }
     for (const auto &[key, value] : json.items())
-      if (key != "stages" && key != "microbatches")
+      if (key != "stages" && key != "microbatches" && key != "spares")
         problem(fmt::format("unknown field '{}.{}'", at, key));
     readNumber(json, "microbatches", pipeline.microbatches);
+    if (json.contains("spares")) {
+      pipeline.spares = devices(json["spares"], at + ".spares");
+      std::sort(pipeline.spares.begin(), pipeline.spares.end());
+    }
     int index = 0;
     for (const Json &stage : json["stages"])
       pipeline.stages.push_back(
@@ -361,7 +400,7 @@ private:
     return pipeline;
   }
 
-  // Every device is of one stage, and every stage has layers.
+  // Every device is of one stage or spare, and every stage has layers.
   void checkStages() {
     std::map<int64_t, int> uses;
     int stages = 0;
@@ -384,6 +423,9 @@ private:
                                 "'{}' too",
                                 it->second, s, *stage.begin));
       }
+      for (int64_t device : pipeline.spares)
+        if (++uses[device] == 2)
+          problem(fmt::format("device {} is spare and of a stage", device));
       if (without > 0 && !begins.empty())
         problem("some stages say where they begin and some do not");
     }
@@ -393,8 +435,7 @@ private:
       if (!uses.count(device))
         missing.push_back(device);
     if (!missing.empty())
-      problem(fmt::format("device{} {} {} of no stage, and ranks are numbered "
-                          "without gaps",
+      problem(fmt::format("device{} {} {} of no stage, nor among 'spares'",
                           missing.size() > 1 ? "s" : "", deviceText(missing),
                           missing.size() > 1 ? "are" : "is"));
   }
@@ -414,23 +455,7 @@ private:
                                  list.size()));
     out.pipelines.push_back(readPipeline(list[0], "pipelines[0]"));
     checkStages();
-    derive(out.pipelines[0]);
-  }
-
-  void derive(const PipelineStages &pipeline) {
-    int64_t dp = 1, tp = 1;
-    std::vector<std::string> begins;
-    for (const PipelineStages::Stage &stage : pipeline.stages) {
-      dp = std::lcm(dp, stage.dp);
-      tp = std::lcm(tp, stage.tp);
-      if (stage.begin)
-        begins.push_back(*stage.begin);
-    }
-    out.mesh = {{kPipelineAxis, int64_t(pipeline.stages.size())},
-                {kDataAxis, dp},
-                {kTensorAxis, tp}};
-    if (begins.size() + 1 == pipeline.stages.size() && !begins.empty())
-      out.stageBegins = begins;
+    out.setPipeline(PipelineStages(out.pipelines[0]));
   }
 
   void readParts(const Json &json) {

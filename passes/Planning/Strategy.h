@@ -22,12 +22,17 @@ struct PipelineStages {
   };
   std::optional<int64_t> microbatches; // a step
   std::vector<Stage> stages;
+  std::vector<int64_t> spares; // devices that do nothing, ascending
   bool operator==(const PipelineStages &) const = default;
 
-  int64_t devices() const;
+  int64_t devices() const; // of the stages
   // Whether all stages have the same degrees and the devices stand in order: a
   // plan of one mesh.
   bool isUniform() const;
+  // Of a device of a stage: ranks are numbered without the spares.
+  int64_t rankOf(int64_t device) const;
+  std::string sparesStr() const; // "3,5-7"
+  std::string str() const;       // of all stages, "0-3 dp=2,tp=2; 4 dp=1,tp=1"
 };
 
 struct Strategy {
@@ -93,6 +98,10 @@ struct Strategy {
   };
   std::vector<SplitClass> classes;
   bool operator==(const Strategy &) const = default;
+
+  // Sets mesh and, where its stages say where they begin, stageBegins by the
+  // pipeline, which becomes the only one.
+  void setPipeline(const PipelineStages &pipeline);
 
   // "none", "full", "auto" or a ratio from 0 to 1; errors say so.
   static Status checkRecompute(const std::string &text);

@@ -86,6 +86,20 @@ std::vector<Placement> stops(const Placement &source, const Placement &target) {
   return result;
 }
 
+// A task for each receiver; the first one has the keepers.
+std::vector<UnitTask> apart(const std::vector<UnitTask> &tasks) {
+  std::vector<UnitTask> result;
+  for (const UnitTask &task : tasks)
+    for (size_t r = 0; r < std::max<size_t>(1, task.receivers.size()); ++r) {
+      UnitTask &one = result.emplace_back(task);
+      if (!task.receivers.empty())
+        one.receivers = {task.receivers[r]};
+      if (r > 0)
+        one.keepers.clear();
+    }
+  return result;
+}
+
 Resharding planned(std::vector<Leg> legs, int64_t elementBytes,
                    const Cluster &cluster) {
   Resharding result;
@@ -130,6 +144,8 @@ Result<Resharding> reshard(const Placement &source, const Placement &target,
   if (!status.ok())
     return status;
   const double bound = boundOf(*tasks, elementBytes, cluster);
+  if (options.apart)
+    tasks = apart(*tasks);
   const bool converts = options.strategy == Strategy::Convert;
   ReshardOptions direct = options;
   if (converts)

@@ -14,6 +14,9 @@ struct ReshardOptions {
   std::optional<Strategy> strategy; // of all tasks; nothing: the cheapest
   OrderRule order = OrderRule::Best;
   OrderOptions orderOptions;
+  // A task for each receiver: what several get may come from several senders,
+  // each of which then sends less. For strategies without forwarding.
+  bool apart = false;
 };
 
 // What was chosen for a task.

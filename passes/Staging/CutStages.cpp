@@ -25,7 +25,9 @@ static void giveMeshes(const Decision &decision, MLIRContext *context,
           context, axes,
           {decision.degrees.pp, stage.dp, stage.tp, pipeline.devices(),
            decision.degrees.microbatches}));
-      outline.devices.push_back(stage.devices);
+      std::vector<int64_t> &ranks = outline.devices.emplace_back();
+      for (int64_t device : stage.devices)
+        ranks.push_back(pipeline.rankOf(device));
     }
 }
 

@@ -71,6 +71,7 @@ void considerDrawn(const std::vector<planning::PlanCandidate> &drawn,
 
 std::vector<report::StageDecision>
 consideredStages(const planning::StageModel &model,
+                 const planning::PipelineShape &shape,
                  const planning::PipelinePlan &plan, double memoryBytes) {
   std::vector<report::StageDecision> result;
   const std::vector<planning::StageOp> &ops = model.problem.ops;
@@ -89,7 +90,8 @@ consideredStages(const planning::StageModel &model,
     out.memoryBytes = plan.cost.memory[v % plan.cost.memory.size()];
     out.memoryLimit = memoryBytes;
     for (int i = from; i < to; ++i)
-      out.opsRecomputed += model.marked(i, plan.marks[v]);
+      out.opsRecomputed +=
+          shape.modelOf(int(v), model).marked(i, plan.marks[v]);
     if (out.opsRecomputed > 0) {
       out.recomputedBytes = cost.recomputedBytes;
       out.why = fmt::format("keeps {} x {:.2f} MiB instead of {:.2f}",

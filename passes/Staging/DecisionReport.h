@@ -20,6 +20,7 @@ void considerDrawn(const std::vector<planning::PlanCandidate> &drawn,
 // One a virtual stage. `memoryBytes`: of a device; 0: not limited.
 std::vector<report::StageDecision>
 consideredStages(const planning::StageModel &model,
+                 const planning::PipelineShape &shape,
                  const planning::PipelinePlan &plan, double memoryBytes);
 
 } // namespace merak

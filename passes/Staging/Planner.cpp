@@ -5,7 +5,9 @@
 
 #include "dialects/Train/Builders.h"
 #include "passes/Planning/ParetoPlans.h"
+#include "passes/Planning/PartsSearch.h"
 #include "passes/Planning/PlanSketch.h"
+#include "passes/Planning/StageMeshes.h"
 #include "passes/Planning/Submicrobatches.h"
 #include "passes/Planning/TablePrices.h"
 #include "passes/Staging/DecisionReport.h"
@@ -40,6 +42,9 @@ private:
   LogicalResult check();
   LogicalResult checkStatistics();
   LogicalResult searchAll();
+  LogicalResult searchUniform();
+  void standOn(const planning::PipelineStages &pipeline);
+  LogicalResult takeStages();
   LogicalResult choose();
   void drawCurve(const std::vector<planning::PlanCandidate> &all);
   void reportMesh();
@@ -84,7 +89,7 @@ void Planner::rebuild() {
 LogicalResult Planner::checkStatistics() {
   if (!planning::joinsSamples(graph.graph))
     return success();
-  for (const planning::PipelineStages &pipeline : options.pinned.pipelines)
+  for (const planning::PipelineStages &pipeline : input.pinned.pipelines)
     for (const planning::PipelineStages::Stage &stage : pipeline.stages)
       if (stage.dp != pipeline.stages.front().dp)
         return module.emitError()
@@ -108,8 +113,85 @@ LogicalResult Planner::check() {
 // How many of the plans found are kept: to be reported, to be taken.
 constexpr size_t kReported = 4, kFinalists = 4;
 
-// The best mesh and what follows from it; everything considered is reported.
+// Stages on meshes of their own: what is decided for all of them has one mesh,
+// whose degrees theirs divide.
+void Planner::standOn(const planning::PipelineStages &pipeline) {
+  input.machine = options.cluster;
+  input.cluster = planning::commonMesh(options.cluster, pipeline);
+  input.pinned.setPipeline(pipeline);
+  input.pinned.tpOverlap = "0";
+}
+
+constexpr size_t kParts = 3;
+
+// One mesh for all stages, then stages with meshes of their own.
 LogicalResult Planner::searchAll() {
+  if (!options.parts)
+    return searchUniform();
+  planning::SearchInput machine = input;
+  machine.cluster = options.cluster;
+  LogicalResult uniform = failure();
+  std::vector<Diagnostic> reasons;
+  {
+    ScopedDiagnosticHandler held(module.getContext(), [&](Diagnostic &reason) {
+      if (reason.getSeverity() != DiagnosticSeverity::Error)
+        return failure();
+      reasons.push_back(std::move(reason));
+      return success();
+    });
+    uniform = searchUniform();
+  }
+  {
+    planning::Stopwatch watch(times.parts);
+    found.parts = planning::searchParts(
+        machine, search->stageMeshes(),
+        succeeded(uniform) ? found.finalists.front().plan.cost.seconds : 0,
+        kParts);
+  }
+  if (failed(uniform) && found.parts.empty())
+    for (Diagnostic &reason : reasons)
+      module.getContext()->getDiagEngine().emit(std::move(reason));
+  return success(succeeded(uniform) || !found.parts.empty());
+}
+
+// What was chosen has meshes of its own: it is planned again as if its file had
+// been given.
+LogicalResult Planner::takeStages() {
+  const planning::PlanCandidate taken = chosen;
+  const planning::PipelinePlan &plan = taken.plan;
+  standOn(*taken.stages);
+  input.pinned.microbatch =
+      options.globalBatch / (taken.degrees.dp * taken.degrees.microbatches);
+  input.pinned.schedule = plan.schedule.name;
+  if (plan.schedule.name == "auto")
+    input.pinned.lists = plan.schedule;
+  input.pinned.chunks = plan.schedule.chunks;
+  input.pinned.recompute = taken.recompute;
+  std::vector<std::string> begins;
+  const std::vector<std::string> names = planning::forwardNames(graph.graph);
+  int position = 0;
+  size_t part = 1;
+  for (size_t i = 0; i < graph.graph.ops.size(); ++i)
+    if (graph.graph.ops[i].phase == planning::Phase::Forward &&
+        position++ == plan.begin[part] && part + 1 < plan.begin.size()) {
+      begins.push_back(names[i]);
+      ++part;
+    }
+  if (!begins.empty())
+    input.pinned.stageBegins = begins;
+  rebuild();
+  std::vector<planning::PlanCandidate> again =
+      search->search(planning::ownPolicy(input.pinned));
+  if (again.empty() || !again.front().problem.empty())
+    return module.emitError(again.empty() ? "nothing to plan"
+                                          : again.front().problem);
+  chosen = std::move(again.front());
+  chosen.stages = taken.stages;
+  return success();
+}
+
+// The best mesh and what follows from it; everything considered is reported.
+LogicalResult Planner::searchUniform() {
   Result<std::vector<planning::Degrees>> degrees = search->degrees();
   if (!degrees.ok())
     return emitAll(module, degrees.status());
@@ -185,7 +267,9 @@ LogicalResult Planner::choose() {
     found = *options.found;
   else if (failed(searchAll()))
     return failure();
-  chosen = found.finalists[options.take];
+  chosen = found.plan(options.take);
+  if (chosen.stages && failed(takeStages()))
+    return failure();
   Result<planning::Assignment> assignment =
       search->assign(chosen.degrees, chosen.techniques.context, sharding);
   if (!assignment.ok())
@@ -197,10 +281,12 @@ LogicalResult Planner::choose() {
 void Planner::reportMesh() {
   const planning::Degrees &d = chosen.degrees;
   const int64_t samples = options.globalBatch / (d.dp * d.microbatches);
-  for (const planning::PipelineStages &pipeline : options.pinned.pipelines) {
+  for (const planning::PipelineStages &pipeline : input.pinned.pipelines) {
     for (auto [index, stage] : llvm::enumerate(pipeline.stages))
       report += fmt::format("stage {} on devices {}\n", index, stage.str());
-    report += "priced as stages of one mesh that their degrees divide:\n";
+    if (!pipeline.spares.empty())
+      report += fmt::format("spare devices {}\n", pipeline.sparesStr());
+    report += "degrees of all stages divide those of\n";
   }
   report += fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} "
                         "samples\n",
@@ -266,7 +352,7 @@ FailureOr<bool> Planner::decompose() {
 
 // The degrees and classes that were chosen, on the new graph.
 LogicalResult Planner::planAgain() {
-  planning::SearchPolicy policy = planning::ownPolicy(options.pinned);
+  planning::SearchPolicy policy = planning::ownPolicy(input.pinned);
   policy.overlap = {chosen.techniques.overlap};
   policy.zero = {chosen.techniques.zero};
   policy.sequence = {chosen.techniques.sequence};
@@ -281,8 +367,9 @@ LogicalResult Planner::planAgain() {
   again.decomposed = true;
   for (planning::PlanCandidate &other : again.others)
     other.decomposed = true;
+  again.stages = chosen.stages;
   chosen = std::move(again);
-  if (options.found || options.explores > 0)
+  if (options.found || options.explores > 0 || chosen.stages)
     return success();
   // What else has these degrees was planned on the graph before.
   std::vector<planning::PlanCandidate> rest = chosen.others;
@@ -307,8 +394,9 @@ LogicalResult Planner::decide() {
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
   Result<const planning::PlanSearch::Sharding *> priced =
       search->sharding(chosen.degrees, chosen.techniques);
-  considered.stages =
-      consideredStages(*(*priced)->model, decision.plan, options.memoryBytes);
+  considered.stages = consideredStages(
+      *(*priced)->model, search->shapeOf(chosen.degrees, chosen.techniques),
+      decision.plan, options.memoryBytes);
   // Of the graph as it is now: a decomposed op takes another time.
   std::vector<planning::PlanCandidate> candidates{chosen};
   llvm::copy_if(found.candidates, std::back_inserter(candidates),
@@ -346,7 +434,14 @@ FailureOr<Decision> Planner::run() {
   input.updateTraffic = options.updateTraffic;
   input.memoryBytes = options.memoryBytes;
   input.reduction = options.reduction;
+  if (!input.pinned.pipelines.empty())
+    standOn(planning::PipelineStages(input.pinned.pipelines.front()));
   rebuild();
+  if (input.pinned.pipelines.empty() && !input.cluster.kindOf.empty()) {
+    input.cluster = planning::onFastestKind(input);
+    input.machine = options.cluster;
+    rebuild();
+  }
   if (failed(check()) || failed(choose()))
     return failure();
   bool changed = false;

@@ -16,12 +16,19 @@ struct SearchResult {
   std::vector<planning::PlanCandidate> drawn;
   // What may be taken, best first (planning::finalists).
   std::vector<planning::PlanCandidate> finalists;
+  // The same of stages on meshes of their own, taken by the numbers behind
+  // those.
+  std::vector<planning::PlanCandidate> parts;
+  const planning::PlanCandidate &plan(size_t number) const {
+    return number < finalists.size() ? finalists[number]
+                                     : parts[number - finalists.size()];
+  }
   int64_t priced = 0; // plans
 };
 
 struct PlannerOptions {
-  costmodel::Cluster cluster;
-  planning::Strategy pinned; // what the user decided
+  costmodel::Cluster cluster; // all of its devices, those of pinned stages
+  planning::Strategy pinned;  // what the user decided
   int64_t globalBatch = 1;
   bool train = true;
   double memoryBytes = 0;       // of a device; 0: not limited
@@ -37,6 +44,7 @@ struct PlannerOptions {
   // most so many; their graph is decomposed only when one of them is taken. 0:
   // the fastest.
   size_t explores = 0;
+  bool parts = false; // look for stages on meshes of their own too
 };
 
 // Everything later phases apply: what planning decided, on the graph of the

@@ -307,14 +307,17 @@ Status Executor::compute(int lane, const Op &op) {
   const bool slow = options_.slowness > 1 &&
                     scalars_.step >= options_.slowFrom &&
                     scalars_.step < options_.slowTo;
-  const int64_t begin = slow ? now() : 0;
+  const bool paced = bool(options_.lasts);
+  const int64_t begin = slow || paced ? now() : 0;
   MERAK_RETURN_IF_ERROR(backend_.run(
       {op.instruction, op.prepared.get(), op.inputs, op.outputs, op.scalars,
        op.instruction->accumulate(), program_.stream(lane)}));
-  if (!slow)
+  if (!slow && !paced)
     return {};
   double &owed = lanes_[size_t(lane)]->owedSeconds;
-  owed += (options_.slowness - 1) * 1e-9 * double(now() - begin);
+  const double took = 1e-9 * double(now() - begin);
+  const double lasts = paced ? options_.lasts(*op.instruction) : took;
+  owed += (slow ? options_.slowness : 1) * lasts - took;
   if (owed < 2e-4)
     return {};
   const int64_t asleep = now();

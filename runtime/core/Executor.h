@@ -15,6 +15,7 @@
 #include "runtime/core/StepGraph.h"
 
 #include <chrono>
+#include <functional>
 #include <optional>
 
 namespace merak::runtime {
@@ -35,6 +36,9 @@ struct ExecutorOptions {
   // so many times as long.
   double slowness = 1;
   int64_t slowFrom = 0, slowTo = 0;
+  // And of devices that this machine does not have: a compute instruction lasts
+  // so many seconds; what one takes longer the next ones take less.
+  std::function<double(const planpb::Instruction &)> lasts;
 };
 
 struct TraceEvent {
@@ -100,7 +104,7 @@ private:
     // Of traces of a device, whose events hold marks from `traced` on.
     std::unique_ptr<DeviceTimeline> timeline;
     size_t traced = 0;
-    double owedSeconds = 0; // of `slowness`: no sleep is that short
+    double owedSeconds = 0; // of these two: no sleep is that short
     std::thread thread;
   };
   // An event of one call: procedures reuse the numbers, and lanes may be

@@ -184,6 +184,14 @@ Status readEnvironment(SessionOptions &session) {
                      std::strcmp(kind, "hang") == 0,
                      std::strcmp(kind, "kill") == 0};
   }
+  // MERAK_PACE=FACTOR
+  if (const char *text = std::getenv("MERAK_PACE")) {
+    char *end = nullptr;
+    session.pace = std::strtod(text, &end);
+    if (*end || !(session.pace > 0))
+      return Status::error(fmt::format(
+          "MERAK_PACE: expected a number above 0, found \"{}\"", text));
+  }
   // MERAK_SLOW=RANK:FACTOR:FROM:TO[,...]
   if (const char *text = std::getenv("MERAK_SLOW")) {
     long long rank = 0, from = 0, to = 0;
@@ -555,7 +563,8 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
 int runMain(int argc, char **argv, const BackendRegistry &backends,
             const ClusterLinks &clusterLinks, const WorldRegistry &worlds,
             const std::function<std::string()> &versions,
-            const ExpectedSeconds &expected) {
+            const ExpectedSeconds &expected,
+            const PredictedSeconds &predicted) {
   CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
                "merak-run");
   RunOptions options;
@@ -589,6 +598,7 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   const BackendFactory &factory = backends.at(options.backend);
   if (Status status = readEnvironment(options.session); !status.ok())
     return exitCode(kTool, status);
+  options.session.predicted = predicted;
   if (options.ranks == "env")
     return runAsRank(options, factory, clusterLinks, expected, worlds);
   std::string early;

@@ -13,11 +13,13 @@ using BackendRegistry = std::map<std::string, BackendFactory>;
 
 // Returns the exit code: 0 done, 1 the input or the run failed, 2 wrong usage.
 // Without `clusterLinks` no cluster file is read. `versions`: what --version
-// prints. `expected`: what --rates compares with.
+// prints. `expected`: what --rates compares with, `predicted`: what MERAK_PACE
+// is relative to.
 int runMain(int argc, char **argv, const BackendRegistry &backends,
             const ClusterLinks &clusterLinks = nullptr,
             const WorldRegistry &worlds = {},
             const std::function<std::string()> &versions = nullptr,
-            const ExpectedSeconds &expected = nullptr);
+            const ExpectedSeconds &expected = nullptr,
+            const PredictedSeconds &predicted = nullptr);
 
 } // namespace merak::runtime

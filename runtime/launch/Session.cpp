@@ -257,6 +257,12 @@ Status Session::start(const BackendFactory &factory,
   for (const auto &rank : ranks_)
     memories_.push_back({rank->program.get(), rank->backend.get()});
   std::vector<const Executor *> executors;
+  InstructionSeconds pace;
+  if (options.pace > 0 && options.predicted) {
+    Result<InstructionSeconds> seconds = options.predicted(plan_);
+    MERAK_RETURN_IF_ERROR(seconds.status());
+    pace = std::move(*seconds);
+  }
   for (int i = 0; i < count; ++i) {
     Rank &rank = *ranks_[i];
     const int r = world_->ranks()[i];
@@ -269,6 +275,11 @@ Status Session::start(const BackendFactory &factory,
         executorOptions.slowFrom = slow.from;
         executorOptions.slowTo = slow.to;
       }
+    if (pace)
+      executorOptions.lasts = [pace, r,
+                               scale = options.pace](const auto &instruction) {
+        return scale * pace(r, instruction);
+      };
     if (options.fault.rank == r)
       (options.fault.hang   ? executorOptions.hangAtStep
        : options.fault.kill ? executorOptions.killAtStep

@@ -36,6 +36,13 @@ struct FaultRequest {
 
 // "RANK:FACTOR:FROM:TO": in steps FROM to TO (from 1) what the rank computes
 // takes FACTOR times as long (MERAK_SLOW).
+// Of compute instructions, by the rank that executes them.
+using InstructionSeconds =
+    std::function<double(int rank, const planpb::Instruction &)>;
+// What a plan's cluster says.
+using PredictedSeconds =
+    std::function<Result<InstructionSeconds>(const LoadedPlan &)>;
+
 struct SlowRequest {
   int rank = -1;
   double factor = 1;
@@ -72,6 +79,10 @@ struct SessionOptions {
   Succession succession; // with stateApart
   FaultRequest fault;
   std::vector<SlowRequest> slow;
+  // For tests of devices that this machine does not have: instructions last so
+  // many times as long as predicted; 0: as they do.
+  double pace = 0;
+  PredictedSeconds predicted;
   // Every so many steps what ranks compute is measured; 0: never. On a device
   // steps are then not launched as graphs.
   int64_t rateEvery = 0;

@@ -243,7 +243,7 @@ def technique_use(tools):
             raise Failed(f"{p['decisions']} uses what is forbidden")
     left_out = {one["technique"]: one["reason"] for one in data["left_out"]}
     if set(left_out) != {"tensor", "pipeline", "recompute", "zero", "sequence",
-                         "context", "mixed"}:
+                         "context", "mixed", "parts"}:
         raise Failed(f"left out: {sorted(left_out)}")
     if "--allow=zero" not in left_out["zero"]:
         raise Failed(left_out["zero"])

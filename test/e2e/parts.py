@@ -10,6 +10,9 @@ clip     the same under a bound of the gradient norm, which counts each element
          once wherever it is held
 low      the same in bf16, where no sum is over summands that were rounded
 recorded models of PyTorch: its losses, gradients and weights
+found    what the search finds for numbers of devices that no mesh uses well, for
+         two kinds of devices and for slow ones: faster than one mesh by the
+         simulator, the bits of one rank, and the same programs from its file
 change   a checkpoint of one is loaded by a plan of one mesh, and back
 tools    strategies come back; every tool reads such plans; ranks as processes,
          over MPI and NCCL; outputs without training
@@ -276,6 +279,89 @@ def recorded_cases():
                    recorded_body(model, stages, tools))
 
 
+# --------------------------------------------------------------------- found
+
+# Devices so slow that a kernel is worth a message; `half` is a second kind.
+KIND = {"backend": "cpu", "flops": {"f32": 1e6}, "memory_bandwidth": 1e7,
+        "launch_seconds": 1e-7}
+HALF = {**KIND, "flops": {"f32": 5e5}, "memory_bandwidth": 5e6}
+LINK = {"bandwidth": 1e9, "latency": 1e-7}
+# The model, devices by node, rates, and what is left out.
+FOUND = [("gemm", [("whole", 3)], None, ""),
+         ("tied", [("whole", 3)], None, ""),
+         ("residual", [("whole", 5)], None, ""),
+         ("tied", [("whole", 7)], None, "6"),
+         ("gemm", [("whole", 7)], None, ""),
+         ("attention", [("whole", 3)], None, ""),
+         ("gemm", [("whole", 2), ("half", 3)], None, ""),
+         ("residual", [("whole", 4)], {"1": 1e-4}, "1")]
+
+
+def machine_file(tools, nodes, rates=None):
+    path = tools.path("machine.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"kinds": {"whole": KIND, "half": HALF},
+                   "nodes": [{"count": 1, "kind": kind, "devices": devices}
+                             for kind, devices in nodes],
+                   "links": {"intra": LINK, "inter": LINK},
+                   **({"rates": rates} if rates else {})}, file)
+    return path
+
+
+def milliseconds(text, what):
+    units = {"us": 1e-3, "ms": 1, "s": 1e3}
+    found = re.search(rf"{what} ([0-9.e+]+) (us|ms|s)\b", text)
+    if not found:
+        raise Failed(f"no '{what}' in: {text}")
+    return float(found[1]) * units[found[2]]
+
+
+# What is found: whether it is to be faster than one mesh, devices left out.
+def found_body(name, nodes, rates, spares, tools):
+    decided = tools.path("decided.json")
+    machine = machine_file(tools, nodes, rates)
+    options = [f"--cluster={machine}", f"--emit-strategy={decided}"]
+    plan, again = tools.path("out.plan"), tools.path("again.plan")
+    common = [exact_models.path(name), f"--global-batch={BATCH}",
+              f"--optimizer=sgd:lr={rate_of(name)}", f"--cluster={machine}"]
+    out, _ = tools.run("merakc", *common, f"--emit-strategy={decided}", "-o",
+                       tools.path("first.plan"))
+    with open(decided, encoding="utf-8") as file:
+        pipelines = json.load(file).get("pipelines")
+    if not pipelines:
+        raise Failed(f"one mesh was taken: {out}")
+    if pipelines[0].get("spares", "") != spares:
+        raise Failed(f"spare devices {pipelines[0].get('spares')}")
+    if spares and f"spare devices {spares}" not in out:
+        raise Failed(f"the summary does not name the spares: {out}")
+    better = milliseconds(out, "with parts")
+    if "uniform none" not in out and \
+            better >= milliseconds(out, "uniform"):
+        raise Failed(f"no faster than one mesh: {out}")
+    found = exact_run(tools, name, options, BATCH)
+    identity.compare(found, base_of(tools, name, BATCH))
+    tools.run("merakc", *common, f"--strategy={decided}", "-o", again)
+    for file in sorted(os.listdir(plan)):
+        if file.startswith("program"):
+            with open(os.path.join(plan, file), "rb") as a, \
+                    open(os.path.join(again, file), "rb") as b:
+                if a.read() != b.read():
+                    raise Failed(f"{file} is another one from the strategy")
+    tools.run("merak-plan", "draw", plan)
+    return "; ".join(f"{stage['devices']} {stage['mesh']}"
+                     for stage in pipelines[0]["stages"])
+
+
+def found_cases():
+    for name, nodes, rates, spares in FOUND:
+        text = " ".join([name, *(f"{count} {kind}" for kind, count in nodes),
+                         *(f"{device} at {rate}" for device, rate
+                           in (rates or {}).items())])
+        yield Case(f"found {text}",
+                   lambda tools, name=name, nodes=nodes, rates=rates,
+                   spares=spares: found_body(name, nodes, rates, spares, tools))
+
+
 # -------------------------------------------------------------------- change
 
 
@@ -461,6 +547,32 @@ def refused_body(name, stages, options, sentences, tools):
     return f"{len(found)} sentences"
 
 
+# What stages with meshes of their own cannot stand beside, asked for by name.
+AGAINST = [(["--mesh=dp=2"], "degrees are given"),
+           (["--mesh=pp=2"], "degrees are given"),
+           (["--microbatch=2"], "replicas of different stages have different "
+            "samples, and the microbatch is given"),
+           (["--zero=2"], "they are not made with parameters stored in parts "
+            "(zero) yet"),
+           (["--sequence-parallel=on"], "they are not made with sequence "
+            "parallelism yet"),
+           (["--context-parallel=on"], "they are not made with context "
+            "parallelism yet"),
+           (["--tp-overlap=2"], "they are not made with tensor-parallel overlap "
+            "yet")]
+
+
+def against_body(tools):
+    for options, why in AGAINST:
+        _, errors = tools.run("merakc", exact_models.path("gemm"), "-o",
+                              tools.path("out.plan"), "--parts=auto",
+                              "--devices=4", "--global-batch=8", *options,
+                              expect=1)
+        if errors != f"merakc: error: --parts=auto: {why}\n":
+            raise Failed(f"{options} says {errors}")
+    return f"{len(AGAINST)} sentences"
+
+
 def statistics_body(tools):
     """Batch norm that trains, with other replicas on another stage."""
     model = os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -479,6 +591,7 @@ def other_cases():
     yield Case("processes", processes_body)
     yield Case("nccl", nccl_body)
     yield Case("refused statistics", statistics_body)
+    yield Case("refused beside", against_body)
     for number, (name, stages, options, sentences) in enumerate(REFUSED):
         yield Case(f"refused {number}",
                    lambda tools, name=name, stages=stages, options=options,
@@ -515,7 +628,7 @@ def main():
     cases = [*shape_cases(), *random_cases(1000 if args.all else 40),
              *clip_cases(40 if args.all else 8),
              *low_cases(40 if args.all else 8), *recorded_cases(),
-             *change_cases(),
+             *found_cases(), *change_cases(),
              *other_cases(), Case("shared", shared_body)]
     return harness.run_cases("parts", cases, args)
 

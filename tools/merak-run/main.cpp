@@ -3,6 +3,8 @@
 #include "runtime/launch/RunMain.h"
 #include "tools/devices/Devices.h"
 
+#include <map>
+
 using namespace merak;
 
 int main(int argc, char **argv) {
@@ -33,6 +35,29 @@ int main(int argc, char **argv) {
     }
     return ranks;
   };
+  // The same of one instruction, once for all of its executions.
+  auto predicted =
+      [](const LoadedPlan &plan) -> Result<runtime::InstructionSeconds> {
+    auto costs = costmodel::planCosts(plan);
+    if (!costs)
+      return costs.status();
+    std::vector<std::map<const planpb::Instruction *, double>> seconds;
+    for (int rank = 0; rank < plan.file.ranks_size(); ++rank) {
+      const planpb::Program &program = plan.programOf(rank);
+      auto &of = seconds.emplace_back();
+      rates::expectedSeconds(
+          program, [&](const planpb::Instruction &instruction) {
+            return of[&instruction] =
+                       costs->computeSeconds(program, instruction, rank);
+          });
+    }
+    return runtime::InstructionSeconds(
+        [seconds = std::move(seconds)](int rank,
+                                       const planpb::Instruction &instruction) {
+          const auto found = seconds[size_t(rank)].find(&instruction);
+          return found == seconds[size_t(rank)].end() ? 0.0 : found->second;
+        });
+  };
   return runtime::runMain(argc, argv, deviceBackends(), clusterLinks,
-                          deviceWorlds(), deviceVersions, expected);
+                          deviceWorlds(), deviceVersions, expected, predicted);
 }

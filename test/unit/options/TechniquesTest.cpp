@@ -76,7 +76,15 @@ TEST(Techniques, WhatIsLeftOutHasAReason) {
             (std::vector<std::string>{"zero", "sequence", "context", "mixed"}));
   EXPECT_EQ(names(leftOut(good({}))),
             (std::vector<std::string>{"tp-overlap", "zero", "sequence",
-                                      "context", "mixed"}));
+                                      "context", "mixed", "parts"}));
+  // Of three devices, or with rates, stages may differ.
+  EXPECT_EQ(names(leftOut(good({"--devices=3"}))).back(), "mixed");
+  EXPECT_EQ(names(leftOut(good({"--devices=4"}))).back(), "parts");
+  EXPECT_EQ(names(leftOut(good({"--devices=4", "--for-rates=1:2"}))).back(),
+            "mixed");
+  // The plans of a frontier have one mesh.
+  EXPECT_EQ(leftOut(parse({"--frontier=f.json", "--devices=3"}).options).back(),
+            (planning::LeftOut{"parts", "ruled out by an option"}));
   EXPECT_EQ(
       leftOut(good({"--zero=auto", "--sequence-parallel=on",
                     "--context-parallel=auto", "--mixed-layouts=auto",
@@ -88,7 +96,7 @@ TEST(Techniques, ContradictionsAreWrongUsage) {
   EXPECT_EQ(refused({"-o", "o", "--allow=zero,fast"}),
             "merakc: --allow: expected names of data, tensor, pipeline, "
             "interleave, recompute, tp-overlap, zero, sequence, context, "
-            "mixed, found "
+            "mixed, parts, found "
             "'fast'\n");
   EXPECT_EQ(refused({"-o", "o", "--allow=zero", "--forbid=zero"}),
             "merakc: --allow and --forbid both name 'zero'\n");
@@ -98,6 +106,7 @@ TEST(Techniques, ContradictionsAreWrongUsage) {
         std::pair{"--zero=0", "--allow=zero"},
         std::pair{"--sequence-parallel=on", "--forbid=sequence"},
         std::pair{"--tp-overlap=0", "--allow=tp-overlap"},
+        std::pair{"--parts=off", "--allow=parts"},
         std::pair{"--recompute=full", "--forbid=recompute"},
         std::pair{"--schedule=interleaved", "--forbid=interleave"}})
     EXPECT_EQ(refused({"-o", "o", option, technique}),

@@ -283,8 +283,8 @@ TEST(PlanSearch, PlansInFullHaveTheirLists) {
       EXPECT_EQ(plan.plan.cost.seconds,
                 pipelineCost(
                     *(*search.sharding(plan.degrees, plan.techniques))->model,
-                    search.shapeOf(plan.degrees), schedule, plan.plan.begin,
-                    plan.plan.marks)
+                    search.shapeOf(plan.degrees, plan.techniques), schedule,
+                    plan.plan.begin, plan.plan.marks)
                     .seconds)
           << plan.degrees.str() << " " << schedule.name;
     }

@@ -554,7 +554,7 @@ protected:
   }
   double exposed(int begin, int end) {
     StageModel model(problem);
-    return model.exposedReduction(begin, end, shape,
+    return model.exposedReduction(begin, end, shape.reduce,
                                   model.cost(begin, end, {}).times.W);
   }
 };

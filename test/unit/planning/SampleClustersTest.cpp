@@ -49,6 +49,15 @@ TEST(SampleClusters, Rtx3090) {
 }
 
 TEST(SampleClusters, HopperNodes) {
+  for (auto [name, nodes] : {std::pair("h100-a100-2x8.json", 2),
+                             std::pair("h100-a100-20x8.json", 20)}) {
+    Cluster two = sample(name);
+    EXPECT_EQ(two.count, 8 * nodes);
+    EXPECT_EQ(two.node(two.count - 1), nodes - 1);
+    EXPECT_EQ(two.device(0).name, "h100");
+    EXPECT_EQ(two.device(two.count / 2 - 1).name, "h100");
+    EXPECT_EQ(two.device(two.count / 2).name, "a100");
+  }
   Cluster h100 = sample("h100-8x8.json"), h200 = sample("h200-8x8.json");
   EXPECT_EQ(h100.count, 64);
   EXPECT_EQ(h100.device().rates, h200.device().rates);

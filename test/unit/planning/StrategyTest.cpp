@@ -95,8 +95,15 @@ TEST(Strategy, PipelinesThatDoNotFit) {
             "s.json: device 3 is of two stages\n"
             "s.json: stage 1 has no layers: stage 2 begins at 'A' too\n"
             "s.json: some stages say where they begin and some do not\n"
-            "s.json: devices 4,6-7,9 are of no stage, and ranks are numbered "
-            "without gaps");
+            "s.json: devices 4,6-7,9 are of no stage, nor among 'spares'");
+  EXPECT_EQ(errors(R"({"pipelines": [{"stages": [{"devices": "0"},
+                {"devices": "3"}], "spares": "2-3"}]})"),
+            "s.json: device 3 is spare and of a stage\n"
+            "s.json: device 1 is of no stage, nor among 'spares'");
+  EXPECT_EQ(errors(R"({"pipelines": [{"stages": [{"devices": "0"}],
+                "spares": 1}]})"),
+            "s.json: 'pipelines[0].spares' is 1, expected devices as "
+            "\"0-3,7\"");
   EXPECT_EQ(errors(R"({"pipelines": [{"stages": [{"devices": "0"}]},
                                      {"stages": [{"devices": "1"}]}]})"),
             "s.json: there are 2 pipelines; plans of several are not made yet");
@@ -111,6 +118,27 @@ TEST(Strategy, PipelinesThatDoNotFit) {
                 {"devices": "0"}, {"devices": "1", "begin": "B"}]}]})"),
             "s.json: 'stage_begins' cannot stand beside stages that say where "
             "they begin");
+}
+
+// Devices that do nothing: ranks are numbered without them.
+TEST(Strategy, SparesComeBack) {
+  Result<Strategy> read = Strategy::parse(
+      R"({"pipelines": [{"spares": "5,1", "stages": [
+          {"devices": "2,0"  , "mesh": "dp=2"}, {"devices": "3-4",
+           "mesh": "dp=2"}]}]})",
+      "s.json");
+  ASSERT_TRUE(read.ok()) << read.status().str();
+  const PipelineStages &pipeline = read->pipelines[0];
+  EXPECT_EQ(pipeline.spares, (std::vector<int64_t>{1, 5}));
+  EXPECT_EQ(pipeline.sparesStr(), "1,5");
+  EXPECT_EQ(pipeline.str(), "2,0 dp=2,tp=1; 3-4 dp=2,tp=1");
+  EXPECT_EQ(pipeline.devices(), 4);
+  EXPECT_FALSE(pipeline.isUniform());
+  for (auto [device, rank] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 0}, {2, 1}, {3, 2}, {4, 3}})
+    EXPECT_EQ(pipeline.rankOf(device), rank);
+  EXPECT_EQ(Strategy::parse(read->toJson(), "s.json")->pipelines,
+            read->pipelines);
 }
 
 // A schedule that no name makes: its lists stand in the file.

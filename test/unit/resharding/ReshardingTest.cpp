@@ -95,6 +95,7 @@ TEST(Resharding, EveryPairOfLayoutsIsExact) {
             options.order = pairs % 2 ? OrderRule::Size : OrderRule::Naive;
             if (pairs % 7 < 6)
               options.strategy = Strategy(pairs % 7);
+            options.apart = pairs % 14 == 0; // send-recv
             expectExact(source, target, options);
             if (HasFatalFailure())
               return;
@@ -128,6 +129,26 @@ TEST(Resharding, DevicesOnBothSidesAreExact) {
     if (HasFatalFailure())
       return;
   }
+}
+
+// What all of a mesh have goes to each of another one from one of them.
+TEST(Resharding, ReceiversApartHaveSendersOfTheirOwn) {
+  const Placement a = placed("[8, 4]", {{"x", 3}}, 0);
+  const Placement b = placed("[8, 4]", {{"y", 3}}, 3); // in the next node
+  ReshardOptions options;
+  options.strategy = Strategy::SendRecv;
+  auto busiest = [&] {
+    std::map<int64_t, int> sent;
+    int most = 0;
+    const Resharding found = *reshard(a, b, 4, cluster(), options);
+    for (const Transfer &transfer : found.legs[0].transfers)
+      most = std::max(most, ++sent[transfer.participants[0]]);
+    return most;
+  };
+  EXPECT_EQ(busiest(), 3);
+  options.apart = true;
+  EXPECT_EQ(busiest(), 1);
+  expectExact(a, b, options);
 }
 
 // From placements to equal ones each device sends one message.
