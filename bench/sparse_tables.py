@@ -5,6 +5,7 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
     python3 bench/sparse_tables.py --hosts [--bandwidth=2e7]
     python3 bench/sparse_tables.py --held=1000000,10000000
+    python3 bench/sparse_tables.py --owed=0.0001,0.001,0.01,0.1 --rows=262144
     python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
         --width=512 --cluster=samples/clusters/rtx3090-16x4.json
 
@@ -15,7 +16,9 @@ of the table, rows and slices go by all-to-all. The fastest of the measured step
 other work on the machine only makes steps slower. With --hosts each rank is a process
 on a network namespace with a slow cable; in brackets what a host really sent, with the
 run's own messages. With --held tables of so many rows on
-one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --shares plans are simulated only: each rank looks up such a part of the
+one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --owed one
+rank looks up such shares of the table's rows in a step, by --optimizer with dense
+gradients, `lazy` and `exact`: mean steps, of the last one after 256 others. With --shares plans are simulated only: each rank looks up such a part of the
 table's rows in a step. Standard library only.
 """
 import argparse
@@ -157,6 +160,28 @@ def held(bench, counts):
                   f"{1e3 * seconds[len(seconds) // 2]:.2f} |", flush=True)
 
 
+def owed(bench, share):
+    """Mean steps in ms: with dense gradients, lazy and exact."""
+    args = bench.args
+    tokens = max(1, round(share * args.rows / args.batch))
+    model = language_model(args.rows, args.width, tokens).write(bench.folder)
+    means, settled = [], 256
+    for option in ("off", "lazy", "exact"):
+        plan, log = bench.path("owed.plan"), bench.path("log.jsonl")
+        bench.run("merakc", model, "-o", plan, "--quiet", "--devices=1",
+                  f"--global-batch={args.batch}", f"--microbatch={args.batch}",
+                  f"--optimizer={args.optimizer}", f"--sparse={option}")
+        # Rows are owed steps only after some; a step with dense gradients is one.
+        begin = settled if option == "exact" else 4
+        bench.run("merak-run", plan, "--data=synthetic", "--threads=1",
+                  f"--steps={begin + args.steps}", f"--log={log}")
+        with open(log, encoding="utf-8") as file:
+            seconds = [json.loads(line)["seconds"] for line in file]
+        means.append(1e3 * sum(seconds[begin:]) / len(seconds[begin:]))
+    print(f"| {share} | {tokens * args.batch} | " +
+          " | ".join(f"{ms:.2f}" for ms in means) + " |", flush=True)
+
+
 def shares(bench, ranks, share):
     """Simulated steps by exchange, in ms, and the bytes that a rank sends for the table,
     of what an all-reduce of its gradient sends."""
@@ -227,9 +252,19 @@ def main():
     parser.add_argument("--hosts", action="store_true",
                         help="ranks on network namespaces, over MPI; as root")
     parser.add_argument("--held", default="", help="rows of tables on one rank")
+    parser.add_argument("--owed", default="",
+                        help="looked up by one rank, of a table's rows")
+    parser.add_argument("--optimizer", default="adamw:lr=1e-3", help="of --owed")
     parser.add_argument("--shares", default="",
                         help="of a table's rows that a rank looks up")
     args = parser.parse_args()
+    if args.owed:
+        print("| looked up | ids | dense, ms | lazy, ms | exact, ms |\n"
+              "|---|---|---|---|---|")
+        with tempfile.TemporaryDirectory() as folder:
+            for share in args.owed.split(","):
+                owed(Bench(args, folder), float(share))
+        return
     if args.shares:
         print("| ranks | share | dense, ms | rows, ms | columns, ms | least | sent "
               "by rows, of dense (formula) | by columns (formula) |\n"

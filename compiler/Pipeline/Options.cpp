@@ -290,11 +290,13 @@ void CommandLine::addTraining() {
   add("--grad-clip", o.gradClip,
       "bound of the global gradient norm (default: none)")
       ->check(CLI::NonNegativeNumber);
-  addDefault("--sparse", o.sparse,
-             "gradients of tables that are only looked up are the rows that "
-             "were looked up; lazy: the optimizer takes its step on these rows "
-             "alone, as torch.optim.SparseAdam; exact: only if that is what it "
-             "does anyway (sgd and adagrad without momentum and decay); off")
+  addDefault(
+      "--sparse", o.sparse,
+      "gradients of tables that are only looked up are the rows that "
+      "were looked up; lazy: the optimizer takes its step on these rows "
+      "alone, as torch.optim.SparseAdam; exact: as with dense gradients, "
+      "rows take the steps they were left out of before they are looked "
+      "up again; off")
       ->check(CLI::IsMember({"off", "lazy", "exact"}));
 }
 

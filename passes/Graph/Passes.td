@@ -107,9 +107,10 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
     a remark says why.
 
     `lazy`: rows without a gradient stay as they are, as under sparse optimizers
-    of frameworks. `exact`: only where the optimizer of the step leaves such rows
-    as they are anyway, else it is an error; and only tables that have at least as
-    many rows as a step has ids.
+    of frameworks. `exact`: where the optimizer of the step would change such rows,
+    the update carries `train.replayed`: rows take the steps that they were left out
+    of before they are looked up. And only tables that have at least as many rows as
+    a step has ids.
 
     ```mlir
     %dt = train.scatter_add %dy at %ids axis 0 : tensor<8x16xf32>, tensor<8xi64> to tensor<96x16xf32>

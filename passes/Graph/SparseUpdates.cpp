@@ -1,4 +1,5 @@
 #include "dialects/Train/Builders.h"
+#include "dialects/Train/Replayed.h"
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Graph/Passes.h"
 
@@ -80,25 +81,22 @@ struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto step = module.lookupSymbol<func::FuncOp>("step");
-    if (!step)
+    if (!step) {
       module.emitError("expected a function @step");
-    if (!step || (mode == "exact" && failed(checkOptimizer(module))))
       return signalPassFailure();
+    }
+    OptimizerAttr own = ConfigAttr::of(module).getOptimizer();
+    replays =
+        mode == "exact" &&
+        !(own && !given ? own.getValue().restsWithoutGradient() : bool(rests));
     SmallVector<UpdateOp> updates(step.getBody().front().getOps<UpdateOp>());
     for (UpdateOp update : updates)
       visit(update);
   }
 
 private:
-  LogicalResult checkOptimizer(ModuleOp module) const {
-    OptimizerAttr own = ConfigAttr::of(module).getOptimizer();
-    if (own && !given ? own.getValue().restsWithoutGradient() : bool(rests))
-      return success();
-    return module.emitError(
-        "--sparse=exact: this optimizer changes rows of a table that have no "
-        "gradient (by momentum, moments or weight decay); --sparse=lazy leaves "
-        "them as they are, which is another training");
-  }
+  // Whether rows are owed the steps that they are left out of.
+  bool replays = false;
 
   void visit(UpdateOp update) {
     TableGradient gradient(update);
@@ -192,6 +190,8 @@ private:
         b, update.getLoc(), update.getParameterValue(), coalesced.getRows(),
         coalesced.getUnique(), update.getParameterAttr());
     sparse->setAttr(kRoleAttr, b.getStringAttr(kUpdate));
+    if (replays)
+      sparse->setAttr(kReplayedAttr, b.getUnitAttr());
     update.erase();
     for (Operation *op : gradient.around)
       op->erase();

@@ -1,6 +1,7 @@
 // Checks that need no more than the manifest, one program, or one instruction.
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
+#include "runtime/plan/Entries.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/SourceType.h"
 #include "runtime/plan/Verify.h"
@@ -468,6 +469,11 @@ private:
           static_cast<uint32_t>(program_.streams_size()))
         problem(fmt::format("stream {} of {}", instruction.stream(),
                             program_.streams_size()));
+      if (isEntry(procedure.name()) &&
+          (instruction.stream() != 0 ||
+           instruction.kind() != Instruction::LIBRARY))
+        problem("expected library kernels on stream 0 in what is run between "
+                "steps");
       if (instruction.submicrobatch() < 0 ||
           instruction.submicrobatch() >= submicrobatches(file_))
         problem(fmt::format("part {} of a microbatch of {}",
