@@ -31,6 +31,7 @@ import exact_models
 import harness
 import matrix
 import oracle
+import sparse
 from harness import Case, Failed
 
 HOSTS = os.path.join(harness.ROOT, "test/mpi/hosts")
@@ -147,6 +148,16 @@ def exact_body(name, mesh, tools):
     # Their losses grow without bounds, exactly.
     return train_both(tools, plan, f"--data={data}", count(mesh),
                       "--on-nonfinite=ignore")
+
+
+def replayed_body(mesh, tools):
+    """Rows of a table take the steps they were left out of; a checkpoint has all."""
+    model, data = sparse.write(tools, sparse.long_linear(40, sparse.come_and_go))
+    plan = tools.path("x.plan")
+    tools.run("merakc", model, "-o", plan, "--sparse=exact",
+              *matrix.compile_options(mesh, "half", "1f1b"),
+              f"--optimizer={sparse.REPLAYED['adamw']}")
+    return train_both(tools, plan, f"--data={data}", count(mesh), steps=40)
 
 
 def resume_body(tools):
@@ -694,6 +705,8 @@ def cases(everything):
     for name, mesh in exact:
         yield Case(f"equal exact {name} {mesh}",
                    functools.partial(exact_body, name, mesh))
+    for mesh in ("dp=2", "dp=2,tp=2"):
+        yield Case(f"replayed {mesh}", functools.partial(replayed_body, mesh))
     for mesh, bucket in (("dp=2", "20000"), ("dp=4", "1000000000"),
                          ("pp=2,dp=2,tp=2", "50000")):
         yield Case(f"buckets {mesh} {bucket}",

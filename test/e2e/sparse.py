@@ -282,13 +282,14 @@ COLUMN_ROWS = {f"columns of {n}": (
     for n in (2, 4)}
 
 
-def columns_body(row, pipeline, microbatch, tools):
+def columns_body(row, pipeline, microbatch, optimizer, tools):
     path = tools.path("row.json")
     seam_strategies.write(path, row, pipeline, COLUMN_ROWS)
     mesh = seam_strategies.mesh_of(row, pipeline, COLUMN_ROWS)
     found = train(tools, lookup(), (mesh, microbatch, "1f1b", "none"),
-                  [*SGD, "--sparse=exact", f"--strategy={path}"])
-    identity.compare(found, exact_base("lookup", [], tools))
+                  [*optimizer, "--sparse=exact", f"--strategy={path}"])
+    identity.compare(found, exact_base("lookup", [], tools) if optimizer == SGD
+                     else replayed_base("lookup", [], tools))
     said = tools.run("merak-plan", "account", tools.path("out.plan"))[0]
     microbatches = matrix.GLOBAL_BATCH // (
         COLUMN_ROWS[row][1]["dp"] * matrix.samples(mesh, microbatch))
@@ -306,10 +307,12 @@ def columns_body(row, pipeline, microbatch, tools):
 
 
 def columns_cases():
-    for row, pipeline, microbatch in itertools.product(
-            COLUMN_ROWS, (1, 2), ("whole", "half", "one")):
-        yield Case(f"columns {row} pp={pipeline} {microbatch}",
-                   functools.partial(columns_body, row, pipeline, microbatch))
+    for row, pipeline, microbatch, optimizer in itertools.product(
+            COLUMN_ROWS, (1, 2), ("whole", "half", "one"), (SGD, DYADIC)):
+        tag = "" if optimizer == SGD else " replayed"
+        yield Case(f"columns {row} pp={pipeline} {microbatch}{tag}",
+                   functools.partial(columns_body, row, pipeline, microbatch,
+                                     optimizer))
 
 
 def found_body(bandwidth, exchange, said, tools):
@@ -513,6 +516,30 @@ def handed_body(optimizer, first, second, tools):
     return "identical"
 
 
+def two_places_body(optimizer, mesh, tools):
+    """A table at two places: sums of other order, so to rounding."""
+    graph = twice(Rough)
+    options = [f"--optimizer={REPLAYED[optimizer]}"]
+    found = train(tools, graph, (mesh, "half", "1f1b", "none"),
+                  [*options, "--sparse=exact"], 6)
+    base = train(tools, graph, ONE, options, 6, tag="-dense")
+    for name, tensor in base.weights.items():
+        close(name, found.weights[name].data, tensor.data)
+    return "close"
+
+
+def differs_body(optimizer, tools):
+    """Lazy updates in place of dense ones are no rounding."""
+    graph = long_linear(12, come_and_go)
+    dense, lazy = (linear_run(optimizer, ONE, option, graph, 12, tag, tools)
+                   for option, tag in (([], "-dense"), (["--sparse=lazy"], "")))
+    most = max(abs(x - y) for x, y in zip(lazy.weights["table"].data,
+                                          dense.weights["table"].data))
+    if most < 0.01:
+        raise Failed(f"differ by {most} at most")
+    return f"by {most:.2g}"
+
+
 def replayed_cases(args):
     cases = [(*case, options) for case in itertools.product(
         MODELS, MESHES, ("whole", "half", "one"), SCHEDULES)
@@ -548,6 +575,13 @@ def replayed_cases(args):
             ("lookup", "tables", "padded"), REPLAYED, ([], [CLIP])):
         yield Case(" ".join(["replayed rough", name, optimizer, *clip]),
                    functools.partial(rough_body, name, optimizer, clip))
+    for optimizer, mesh in itertools.product(
+            ("adamw", "momentum"), ("none", "pp=2", "pp=2,dp=2")):
+        yield Case(f"replayed two places {optimizer} {mesh}",
+                   functools.partial(two_places_body, optimizer, mesh))
+    for optimizer in ("adamw", "adam", "momentum", "decay"):
+        yield Case(f"replayed differs {optimizer}",
+                   functools.partial(differs_body, optimizer))
     for optimizer, mesh in itertools.product(
             ("adamw", "momentum", "decay"), ("none", "dp=2", "tp=2")):
         yield Case(f"replayed skipped {optimizer} {mesh}",
