@@ -5,7 +5,7 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
     python3 bench/sparse_tables.py --hosts [--bandwidth=2e7]
     python3 bench/sparse_tables.py --held=1000000,10000000
-    python3 bench/sparse_tables.py --owed=0.0001,0.001,0.01,0.1 --rows=262144
+    python3 bench/sparse_tables.py --owed=0.0002,0.001,0.01,0.1 --rows=262144
     python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
         --width=512 --cluster=samples/clusters/rtx3090-16x4.json
 
