@@ -1,16 +1,20 @@
 #include "codegen/PlanWriter/ProgramWriter.h"
 
+#include "dialects/Dist/Trim.h"
 #include "dialects/Support/RanksAxis.h"
 #include "passes/Lowering/StageLowering.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/LibraryKernels.h"
+#include "runtime/plan/Trim.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/TypeSwitch.h"
+
+#include <fmt/format.h>
 
 using namespace mlir;
 
@@ -354,6 +358,10 @@ private:
           out->set_dim2(collective.getDim2());
           if (collective->hasAttr(plan::kJoinedAttr))
             (*out->mutable_attrs())[kJoinedAttr] = "1";
+          if (auto share =
+                  collective->getAttrOfType<FloatAttr>(dist::kTrimAttr))
+            (*out->mutable_attrs())[kTrimAttr] =
+                fmt::format("{}", share.getValueAsDouble());
         })
         .Case([&](plan::SendOp send) {
           out->set_kind(Instruction::SEND);

@@ -125,7 +125,9 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
   let options = [Option<"mode", "mode", "std::string", "\"lazy\"", "lazy or exact">,
                  Option<"rests", "rests", "bool", "false",
                         "the optimizer asked for leaves rows without a gradient as they are">,
-                 Option<"given", "given", "bool", "false", "it goes before one that the model brings">];
+                 Option<"given", "given", "bool", "false", "it goes before one that the model brings">,
+                 ListOption<"touched", "touched", "std::string",
+                            "NAME=SHARE, the part of a table's rows that a step looks up">];
   let statistics = [Statistic<"sparseTables", "sparseTables", "tables with row-sparse gradients">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }

@@ -1,11 +1,12 @@
 #include "dialects/Train/Builders.h"
-#include "dialects/Train/Replayed.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Graph/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Pass/Pass.h"
+#include "llvm/ADT/StringMap.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -89,6 +90,8 @@ struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
     replays =
         mode == "exact" &&
         !(own && !given ? own.getValue().restsWithoutGradient() : bool(rests));
+    if (failed(readTouched(module)))
+      return signalPassFailure();
     SmallVector<UpdateOp> updates(step.getBody().front().getOps<UpdateOp>());
     for (UpdateOp update : updates)
       visit(update);
@@ -97,6 +100,22 @@ struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
 private:
   // Whether rows are owed the steps that they are left out of.
   bool replays = false;
+  llvm::StringMap<double> shares; // `touched` by table
+
+  LogicalResult readTouched(ModuleOp module) {
+    shares.clear();
+    for (StringRef text : touched) {
+      auto [name, share] = text.rsplit('=');
+      double value = 0;
+      if (share.getAsDouble(value) || !(value > 0 && value <= 1))
+        return module.emitError("expected NAME=SHARE, found '") << text << "'";
+      if (!module.lookupSymbol<ParameterOp>(name))
+        return module.emitError("--touched: there is no table '")
+               << name << "'";
+      shares[name] = value;
+    }
+    return success();
+  }
 
   void visit(UpdateOp update) {
     TableGradient gradient(update);
@@ -186,6 +205,8 @@ private:
     auto coalesced =
         CoalesceOp::create(b, loc, TypeRange{rows, id.getType()}, dy, id, size);
     withRole(coalesced.getRows(), kUpdate);
+    if (auto share = shares.find(update.getParameter()); share != shares.end())
+      coalesced->setAttr(kTouchedAttr, b.getF64FloatAttr(share->second));
     auto sparse = UpdateOp::create(
         b, update.getLoc(), update.getParameterValue(), coalesced.getRows(),
         coalesced.getUnique(), update.getParameterAttr());

@@ -2,7 +2,7 @@
 
 #include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/FirstReaders.h"
-#include "dialects/Train/Replayed.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/Pitch.h"
 #include "passes/Planning/ReceiveDeadlines.h"

@@ -1,6 +1,6 @@
 #include "passes/Staging/PlanningGraph.h"
 
-#include "dialects/Train/Replayed.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "passes/Planning/ReplayedTables.h"
 
 #include "passes/Lowering/FusionGroups.h"

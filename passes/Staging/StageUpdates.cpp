@@ -1,7 +1,7 @@
 #include "passes/Staging/StageUpdates.h"
 
 #include "dialects/Train/Builders.h"
-#include "dialects/Train/Replayed.h"
+#include "dialects/Train/SparseAttributes.h"
 
 #include <numeric>
 

@@ -3,6 +3,7 @@
 #include "runtime/core/DType.h"
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Joined.h"
+#include "runtime/plan/Trim.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -289,6 +290,7 @@ Status RankProgram::buildComm(Op &op) {
   spec.dim = instruction.dim();
   spec.dim2 = instruction.dim2();
   spec.accumulate = instruction.accumulate();
+  spec.trims = isTrimmed(instruction);
   if (instruction.kind() == Instruction::COLLECTIVE) {
     std::optional<CommSpec::Kind> kind = kindOf(instruction.collective());
     if (!kind)

@@ -4,6 +4,7 @@
 #include "runtime/plan/Entries.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/SourceType.h"
+#include "runtime/plan/Trim.h"
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
@@ -658,6 +659,14 @@ private:
     }
     bool reduces =
         op == Instruction::ALL_REDUCE || op == Instruction::REDUCE_SCATTER;
+    if (isTrimmed(instruction)) {
+      if (op != Instruction::ALL_GATHER && op != Instruction::ALL_TO_ALL)
+        problem("leaves out zeros at the end, expected a gather or an "
+                "all-to-all");
+      if (const double share = sentShare(instruction);
+          !(share > 0 && share <= 1))
+        problem(fmt::format("is expected to send {} of its operand", share));
+    }
     if (reduces && instruction.reduction() != Instruction::SUM &&
         instruction.reduction() != Instruction::MAX)
       problem(fmt::format("there is no reduction {}",

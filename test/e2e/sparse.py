@@ -7,6 +7,8 @@ with     the same with parameters stored in parts, overlap of tensor parallelism
          gradients, recomputation, tokens over tp
 columns  a table in columns over replicas: rows and slices go by all-to-all, ids are
          gathered once; the bits of one rank
+touched  with --touched replicas sum slices of one id before they send them: the same
+         bits, and as few bytes as there are different rows
 found    over slow links the search finds them by itself, and gathers rows where
          there are few
 same     any numbers, one rank: the bits that the dense gradient leaves, under
@@ -315,6 +317,90 @@ def columns_cases():
                                      optimizer))
 
 
+def trimmed(tools):
+    """Shares that exchanges of the plan are expected to send."""
+    said = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
+    return [float(share) for share in re.findall(r"\btrim=([0-9.e-]+)", said)]
+
+
+def touched_body(name, mesh, microbatch, optimizer, tools):
+    found = train(tools, MODELS[name](), (mesh, microbatch, "1f1b", "none"),
+                  [*optimizer, "--sparse=exact", "--mixed-layouts=off",
+                   *(f"--touched={table}=0.1" for table in TABLES[name])])
+    identity.compare(found, exact_base(name, [], tools) if optimizer == SGD else
+                     replayed_base(name, [], tools))
+    shares = trimmed(tools)
+    if not shares or not all(0 < share < 0.9 for share in shares):
+        raise Failed(f"exchanges of the shares {shares}")
+    return f"shares {shares}"
+
+
+def touched_columns(row, pipeline, microbatch, tools):
+    path = tools.path("row.json")
+    seam_strategies.write(path, row, pipeline, COLUMN_ROWS)
+    mesh = seam_strategies.mesh_of(row, pipeline, COLUMN_ROWS)
+    found = train(tools, lookup(), (mesh, microbatch, "1f1b", "none"),
+                  [*SGD, "--sparse=exact", f"--strategy={path}",
+                   "--touched=table=0.1"])
+    identity.compare(found, exact_base("lookup", [], tools))
+    shares = trimmed(tools)
+    if not shares:
+        raise Failed("slices are not summed before they are sent")
+    return f"shares {shares}"
+
+
+def touched_sent(tools):
+    """All ids are one: of an exchange over emulated links one row in 40 travels."""
+    steps = {}
+    for tag, options in (("", ["--touched=table=0.001"]), ("-all", [])):
+        graph = exact_models.Graph("one")
+        ids = graph.input("ids", [64], 7, 7, exact_models.INT64)
+        h = graph.op("Gather", graph.weight("table", [1000, 64]), ids, axis=0)
+        graph.target_loss(graph.op("MatMul", h, graph.weight("w", [64, 1])),
+                          [64, 1])
+        model, data = write(tools, graph)
+        plan, log = tools.path(f"out{tag}.plan"), tools.path(f"log{tag}.jsonl")
+        tools.run("merakc", model, "-o", plan, *SGD, "--sparse=exact", *options,
+                  "--mixed-layouts=off", *matrix.compile_options("dp=2", "whole", "1f1b"))
+        with open(CLUSTER, encoding="utf-8") as file:
+            cluster = json.load(file)
+        cluster["nodes"][0].update(count=1, devices=2)
+        for link in cluster["links"].values():
+            link.update(bandwidth=2e6, latency=1e-5)
+        path = tools.path("cluster.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(cluster, file)
+        tools.run("merak-run", plan, f"--data={data}", "--steps=2",
+                  f"--log={log}", f"--links={path}")
+        steps[tag] = min(e["seconds"] for e in harness.read_log(log))
+    # 256 rows of 256 bytes each way, or one.
+    if steps[""] > 0.5 * steps["-all"]:
+        raise Failed(f"{steps[''] * 1e3:.1f} ms, {steps['-all'] * 1e3:.1f} ms "
+                     "if all are sent")
+    return f"{steps[''] * 1e3:.1f} ms of {steps['-all'] * 1e3:.1f}"
+
+
+def touched_cases():
+    for name, (mesh, microbatch), optimizer in itertools.product(
+            MODELS, [("dp=2", "whole"), ("dp=2", "half"), ("dp=4", "one"),
+                     ("dp=2,tp=2", "half"), ("pp=2,dp=2", "half")],
+            (SGD, DYADIC)):
+        tag = "" if optimizer == SGD else " replayed"
+        if (name, microbatch) in (("tables", "one"), ("lookup", "one")):
+            continue  # too few ids to repeat
+        yield Case(f"touched {name} {mesh} {microbatch}{tag}",
+                   functools.partial(touched_body, name, mesh, microbatch,
+                                     optimizer))
+    for row, pipeline in itertools.product(COLUMN_ROWS, (1, 2)):
+        yield Case(f"touched {row} pp={pipeline}", functools.partial(
+            touched_columns, row, pipeline, "whole"))
+    yield Case("touched sent", touched_sent)
+    yield Case("touched refused tabel", lambda tools: refuse(
+        tools, "merakc", write(tools, lookup())[0], "--sparse=lazy",
+        "--touched=tabel=0.5", "--global-batch=8", "-o", tools.path("x.plan"),
+        says=["there is no table 'tabel'"]))
+
+
 def found_body(bandwidth, exchange, said, tools):
     with open(CLUSTER, encoding="utf-8") as file:
         cluster = json.load(file)
@@ -492,8 +578,9 @@ def skipped_body(optimizer, mesh, tools):
 
 
 def handed_body(optimizer, first, second, tools):
-    """Steps of one plan, a checkpoint, steps of another one: all are dense."""
-    steps = 10
+    """Steps of one plan, more than are remembered, a checkpoint, steps of another
+    one: all are dense."""
+    before, steps = 140, 150
     graph = long_linear(steps, come_and_go)
     model, data = write(tools, graph)
     whole = linear_run(optimizer, ONE, [], graph, steps, "-dense", tools)
@@ -505,7 +592,8 @@ def handed_body(optimizer, first, second, tools):
                                           "1f1b"),
                   f"--optimizer={REPLAYED[optimizer]}", *options)
         saved = tools.path(f"after{at}")
-        tools.run("merak-run", plan, f"--data={data}", *load, "--steps=5",
+        tools.run("merak-run", plan, f"--data={data}", *load,
+                  f"--steps={steps - before if at else before}",
                   f"--save={saved}")
         load = [f"--load={saved}"]
         others = set(harness.read_checkpoint(saved)[0]) ^ set(whole.weights)
@@ -675,7 +763,22 @@ def lazy_body(kind, mesh, microbatch, tools):
     return f"{len(touched)} of {ROWS} rows"
 
 
+def padding_body(tools):
+    """A step on the row of padding, whose gradient is zero, would let it decay."""
+    graph = padded(Rough)
+    found = train(tools, graph, ("dp=2", "half", "1f1b", "none"),
+                  [f"--optimizer={LAZY['adamw'][0]}", "--sparse=lazy"], 3)
+    row = PADDING["padded"] * COLUMNS
+    before, after = (harness.array.array("f", values)[row:row + COLUMNS]
+                     for values in (graph.weights["table"],
+                                    found.weights["table"].data))
+    if before != after:
+        raise Failed(f"was {before}, is {after}")
+    return "as it was"
+
+
 def lazy_cases():
+    yield Case("lazy padding", padding_body)
     for kind, (mesh, microbatch) in itertools.product(
             LAZY, [("none", "whole"), ("none", "half"), ("dp=2", "half"),
                    ("tp=2", "whole"), ("dp=2,tp=2", "one")]):
@@ -890,7 +993,7 @@ def refused_id(number, tools):
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [*exact_cases(args.all), *with_cases(args.all), *columns_cases(),
-             Case("found columns", functools.partial(
+             *touched_cases(), Case("found columns", functools.partial(
                  found_body, 1e5, "all_to_all", "columns")),
              Case("found rows", functools.partial(
                  found_body, 1e9, "all_gather", "gathered rows")),

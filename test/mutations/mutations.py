@@ -80,7 +80,7 @@ MUTATIONS = [
     Mutation("sparse padding", "passes/Graph/SparseUpdates.cpp",
              "if (Value padding = paddingOf(lookup)) {",
              "if (Value padding; padding) {",
-             ["sparse.py", "pytorch padded adam "]),
+             ["sparse.py", "lazy padding"]),
     # Lazy updates where exact ones are asked for.
     Mutation("sparse lazy for exact", "passes/Graph/SparseUpdates.cpp",
              "    if (replays)\n", "    if (false)\n",
@@ -93,11 +93,11 @@ MUTATIONS = [
     Mutation("sparse rows of replicas", "passes/Lowering/ActionLowering.cpp",
              "    createReplay(builder_, update.getLoc(), *table, tensors,\n"
              "                 {viewOf(update.getIds()), std::nullopt, "
-             "scalars.back()});\n", "",
+             "scalars.back()});\n", "    (void)scalars.back();\n",
              ["sparse.py", "replayed sums adamw dp=2 whole"]),
     # Rows are looked up before they take what they are owed.
     Mutation("sparse lookups", "passes/Lowering/ActionLowering.cpp",
-             "if (!table || table->isWholeEachStep)", "if (true)",
+             "if (!table || table->isWholeEachStep)", "if (true) // planted",
              ["sparse.py", "replayed rough lookup adamw"]),
     # A lookup also takes the step that has yet to come, as what its place in the
     # ring of steps held before.
@@ -106,7 +106,7 @@ MUTATIONS = [
              ["sparse.py", "replayed long adamw"]),
     # A checkpoint has rows that are behind.
     Mutation("sparse flush", "runtime/launch/Session.cpp",
-             "MERAK_RETURN_IF_ERROR(runEntries(kFlushEntry));", "",
+             "runEntries(kFlushEntry)", "runEntries(\"none\")",
              ["sparse.py", "replayed sums adamw none"]),
     # After a checkpoint rows are owed all steps again.
     Mutation("sparse begin", "runtime/launch/SessionState.cpp",

@@ -56,6 +56,11 @@ bool readCoalesce(Request &request, CoalesceRequest &c) {
   request.expect(dy.shape.size() > rank && front(dy.shape, rank) == ids.shape,
                  "expected slices for each of the ids");
   c.size = request.integer("size");
+  c.compact = request.integer("compact", 0) != 0;
+  c.block = request.integer("block", 0);
+  request.expect(c.block == 0 || (c.block > 0 && ids.elements() % c.block == 0),
+                 fmt::format("expected blocks that divide {} ids, found {}",
+                             ids.elements(), c.block));
   if (!request.ok())
     return false;
   c.ids = Nest(ids.shape, {ids.strides, front(dy.strides, rank), unique.strides,

@@ -86,9 +86,12 @@ bool readGather(Request &request, const View &table, const View &ids,
 
 // A row-sparse gradient of slices: coalesce.
 struct CoalesceRequest {
-  int64_t size = 0; // rows of the table
-  Nest ids;         // operand 0: ids, 1: slices, 2: unique, 3: rows
-  Nest columns;     // operand 0: slices, 1: rows
+  int64_t size = 0;     // rows of the table
+  bool compact = false; // sums at the front, one behind the other
+  // Slices lie so in each block of so many places; 0: each at its id.
+  int64_t block = 0;
+  Nest ids;     // operand 0: ids, 1: slices, 2: unique, 3: rows
+  Nest columns; // operand 0: slices, 1: rows
 };
 bool readCoalesce(Request &request, CoalesceRequest &coalesce);
 
