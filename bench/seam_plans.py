@@ -177,9 +177,11 @@ class Bench:
                 [f"--strategy={path}", f"--microbatch={microbatch}"]))
         return min(found)
 
+    data = "synthetic"
+
     def measure(self, plan, machine, steps):
         log = self.path("log.jsonl")
-        self.run("merak-run", plan, "--data=synthetic", f"--steps={steps}",
+        self.run("merak-run", plan, f"--data={self.data}", f"--steps={steps}",
                  "--threads=1", f"--links={machine}", f"--log={log}")
         with open(log, encoding="utf-8") as file:
             seconds = [json.loads(line)["seconds"] for line in file]

@@ -4,7 +4,9 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
 
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
     python3 bench/sparse_tables.py --hosts [--bandwidth=2e7]
+    python3 bench/sparse_tables.py --zipf=1.1 [--hosts]
     python3 bench/sparse_tables.py --held=1000000,10000000
+    python3 bench/sparse_tables.py --owed=0.0002,0.001,0.01,0.1 --rows=262144
     python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
         --width=512 --cluster=samples/clusters/rtx3090-16x4.json
 
@@ -14,14 +16,20 @@ behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
 other work on the machine only makes steps slower. With --hosts each rank is a process
 on a network namespace with a slow cable; in brackets what a host really sent, with the
-run's own messages. With --held tables of so many rows on
-one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --shares plans are simulated only: each rank looks up such a part of the
+run's own messages. With --zipf ids are drawn with chances that fall as
+1 / rank ** EXPONENT, and beside slices as they are replicas send sums of one id each
+(--touched, with the share of these ids). With --held tables of so many rows on
+one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --owed one
+rank looks up such shares of the table's rows in a step, by --optimizer with dense
+gradients, `lazy` and `exact`: mean steps, of the last one after 256 others. With --shares plans are simulated only: each rank looks up such a part of the
 table's rows in a step. Standard library only.
 """
 import argparse
 import contextlib
+import itertools
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -30,6 +38,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import seam_plans  # noqa: E402
+import harness  # noqa: E402
 
 HOSTS = os.path.join(seam_plans.ROOT, "test/mpi/hosts")
 OPTIMIZER = "--optimizer=sgd:lr=1e-3"
@@ -54,6 +63,28 @@ def columns(ranks):
 
 
 class Bench(seam_plans.Bench):
+    touched = 1
+
+    def write_zipf(self, samples):
+        """Data, and the part of the rows that a step looks up."""
+        args = self.args
+        pick = random.Random(1)
+        chances = list(itertools.accumulate(
+            (k + 1) ** -args.zipf for k in range(args.rows)))
+        rows = list(range(args.rows))
+        pick.shuffle(rows)  # which rows are frequent has no order
+        ids = pick.choices(rows, cum_weights=chances, k=samples * args.tokens)
+        self.data = self.path("data")
+        os.makedirs(self.data, exist_ok=True)
+        shape = [samples, args.tokens]
+        harness.write_npy(os.path.join(self.data, "ids.npy"), "<i8", shape, ids)
+        harness.write_npy(os.path.join(self.data, "target.npy"), "<f4",
+                          [*shape, 4], [pick.gauss(0, 1) for _ in
+                                        range(4 * samples * args.tokens)])
+        each = args.batch * args.tokens
+        steps = [len(set(ids[k:k + each])) for k in range(0, len(ids), each)]
+        self.touched = sum(steps) / len(steps) / args.rows
+
     wire = {}  # by plan, bytes that a host sent in a step
 
     def hosts(self, ranks):
@@ -75,7 +106,9 @@ class Bench(seam_plans.Bench):
                    f"--microbatch={self.args.batch // ranks}", OPTIMIZER]
         if what != "dense":
             options += ["--sparse=lazy", "--mixed-layouts=off"]
-        if what == "columns":
+        if what.endswith("summed"):
+            options.append(f"--touched=table={self.touched}")
+        if what.startswith("columns"):
             path = self.path("columns.json")
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(columns(ranks), file)
@@ -105,7 +138,7 @@ class HostsBench(Bench):
              "--mca", "oob_tcp_if_include", "veth0", "--oversubscribe",
              "--mca", "mpi_yield_when_idle", "1",
              os.path.join(self.args.bin_dir, "merak-run"), plan,
-             "--data=synthetic", f"--steps={steps}", "--threads=1",
+             f"--data={self.data}", f"--steps={steps}", "--threads=1",
              f"--log={log}", "--ranks=env"],
             capture_output=True, text=True, timeout=600,
             env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -157,6 +190,28 @@ def held(bench, counts):
                   f"{1e3 * seconds[len(seconds) // 2]:.2f} |", flush=True)
 
 
+def owed(bench, share):
+    """Mean steps in ms: with dense gradients, lazy and exact."""
+    args = bench.args
+    tokens = max(1, round(share * args.rows / args.batch))
+    model = language_model(args.rows, args.width, tokens).write(bench.folder)
+    means, settled = [], 256
+    for option in ("off", "lazy", "exact"):
+        plan, log = bench.path("owed.plan"), bench.path("log.jsonl")
+        bench.run("merakc", model, "-o", plan, "--quiet", "--devices=1",
+                  f"--global-batch={args.batch}", f"--microbatch={args.batch}",
+                  f"--optimizer={args.optimizer}", f"--sparse={option}")
+        # Rows are owed steps only after some; a step with dense gradients is one.
+        begin = settled if option == "exact" else 4
+        bench.run("merak-run", plan, "--data=synthetic", "--threads=1",
+                  f"--steps={begin + args.steps}", f"--log={log}")
+        with open(log, encoding="utf-8") as file:
+            seconds = [json.loads(line)["seconds"] for line in file]
+        means.append(1e3 * sum(seconds[begin:]) / len(seconds[begin:]))
+    print(f"| {share} | {tokens * args.batch} | " +
+          " | ".join(f"{ms:.2f}" for ms in means) + " |", flush=True)
+
+
 def shares(bench, ranks, share):
     """Simulated steps by exchange, in ms, and the bytes that a rank sends for the table,
     of what an all-reduce of its gradient sends."""
@@ -192,6 +247,9 @@ def beside(bench, ranks):
     model = language_model(args.rows, args.width, args.tokens).write(bench.folder)
     machine = bench.machine_of(ranks)
     names = ("dense", "rows", "columns")
+    if args.zipf:
+        names = ("rows", "rows, summed", "columns", "columns, summed")
+        bench.write_zipf(8 * args.batch)
     plans = {what: bench.compile(model, machine, ranks, what) for what in names}
     times = {what: [] for what in names}
     for _ in range(args.rounds):
@@ -227,9 +285,21 @@ def main():
     parser.add_argument("--hosts", action="store_true",
                         help="ranks on network namespaces, over MPI; as root")
     parser.add_argument("--held", default="", help="rows of tables on one rank")
+    parser.add_argument("--zipf", type=float, default=0, metavar="EXPONENT",
+                        help="of the chances of ids")
+    parser.add_argument("--owed", default="",
+                        help="looked up by one rank, of a table's rows")
+    parser.add_argument("--optimizer", default="adamw:lr=1e-3", help="of --owed")
     parser.add_argument("--shares", default="",
                         help="of a table's rows that a rank looks up")
     args = parser.parse_args()
+    if args.owed:
+        print("| looked up | ids | dense, ms | lazy, ms | exact, ms |\n"
+              "|---|---|---|---|---|")
+        with tempfile.TemporaryDirectory() as folder:
+            for share in args.owed.split(","):
+                owed(Bench(args, folder), float(share))
+        return
     if args.shares:
         print("| ranks | share | dense, ms | rows, ms | columns, ms | least | sent "
               "by rows, of dense (formula) | by columns (formula) |\n"

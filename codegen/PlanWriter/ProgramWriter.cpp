@@ -1,16 +1,20 @@
 #include "codegen/PlanWriter/ProgramWriter.h"
 
+#include "dialects/Dist/Trim.h"
 #include "dialects/Support/RanksAxis.h"
 #include "passes/Lowering/StageLowering.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/LibraryKernels.h"
+#include "runtime/plan/Trim.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/SymbolTable.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/TypeSwitch.h"
+
+#include <fmt/format.h>
 
 using namespace mlir;
 
@@ -149,6 +153,8 @@ private:
       return touchedByRows(op);
     case Touches::Looked:
       return all - std::max(0.0, touched(op.getInputs()[0]) - out);
+    case Touches::Behind:
+      return touchedByReplay(library);
     }
     return all;
   }
@@ -161,6 +167,24 @@ private:
       for (auto view : views.getAsRange<plan::ViewAttr>())
         bytes += view.getShape() == table ? rows : touched(view);
     return bytes;
+  }
+  // Read and written, of rows of which nothing says how many steps they are
+  // owed.
+  double touchedByReplay(plan::LibraryOp op) {
+    auto table = cast<plan::ViewAttr>(op.getOutputs()[0]);
+    double share = 1, ids = 0;
+    if (op.getInputs().size() > 1) {
+      auto named = cast<plan::ViewAttr>(op.getInputs()[1]);
+      ids = touched(named);
+      share = std::min(
+          1.0, double(named.getNumElements()) /
+                   double(std::max<int64_t>(1, table.getShape().front())));
+    } else if (auto stripes = op.getAttrs().getAs<StringAttr>("stripes")) {
+      int64_t count = 1;
+      (void)stripes.getValue().getAsInteger(10, count);
+      share = 1.0 / double(std::max<int64_t>(1, count));
+    }
+    return ids + 2 * share * touchedByAll(op.getOutputs());
   }
 
   // Bytes of the distinct elements of views.
@@ -334,6 +358,10 @@ private:
           out->set_dim2(collective.getDim2());
           if (collective->hasAttr(plan::kJoinedAttr))
             (*out->mutable_attrs())[kJoinedAttr] = "1";
+          if (auto share =
+                  collective->getAttrOfType<FloatAttr>(dist::kTrimAttr))
+            (*out->mutable_attrs())[kTrimAttr] =
+                fmt::format("{}", share.getValueAsDouble());
         })
         .Case([&](plan::SendOp send) {
           out->set_kind(Instruction::SEND);

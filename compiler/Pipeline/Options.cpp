@@ -190,6 +190,26 @@ static Status parseShapes(const std::vector<std::string> &texts,
   return status;
 }
 
+// --touched=wte=0.02,other=0.5
+static Status parseTouched(const std::vector<std::string> &texts,
+                           std::map<std::string, double> &out) {
+  Status status;
+  for (const std::string &text : texts)
+    for (const std::string &part : split(text, ',')) {
+      const size_t equal = part.rfind('=');
+      double share = 0;
+      if (equal != std::string::npos && equal > 0 &&
+          parseNumber(part.substr(equal + 1), share) && share > 0 && share <= 1)
+        out[part.substr(0, equal)] = share;
+      else
+        status.merge(Status::error(fmt::format(
+            "--touched: expected NAME=SHARE with a share above 0 and up to 1, "
+            "found '{}'",
+            part)));
+    }
+  return status;
+}
+
 namespace {
 
 // The command line by the groups of its help. Values that need a parser of
@@ -249,7 +269,7 @@ private:
                               trainable;
   std::string devices, objective = "time", allow, forbid;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
-  std::vector<std::string> shapes;
+  std::vector<std::string> shapes, touched;
 };
 
 } // namespace
@@ -290,12 +310,17 @@ void CommandLine::addTraining() {
   add("--grad-clip", o.gradClip,
       "bound of the global gradient norm (default: none)")
       ->check(CLI::NonNegativeNumber);
-  addDefault("--sparse", o.sparse,
-             "gradients of tables that are only looked up are the rows that "
-             "were looked up; lazy: the optimizer takes its step on these rows "
-             "alone, as torch.optim.SparseAdam; exact: only if that is what it "
-             "does anyway (sgd and adagrad without momentum and decay); off")
+  addDefault(
+      "--sparse", o.sparse,
+      "gradients of tables that are only looked up are the rows that "
+      "were looked up; lazy: the optimizer takes its step on these rows "
+      "alone, as torch.optim.SparseAdam; exact: as with dense gradients, "
+      "rows take the steps they were left out of before they are looked "
+      "up again; off")
       ->check(CLI::IsMember({"off", "lazy", "exact"}));
+  add("--touched", touched,
+      "NAME=SHARE: the part of a table's rows that a step looks up; where ids "
+      "repeat, replicas on hosts send each row once, as many as there are");
 }
 
 void CommandLine::addMachine() {
@@ -482,6 +507,7 @@ Status CommandLine::readTexts() {
   status.merge(parseMesh(mesh, o.mesh));
   status.merge(parseRates(forRates, o.forRates));
   status.merge(parseShapes(shapes, o.shapes));
+  status.merge(parseTouched(touched, o.touched));
   Result<Optimizer> parsed = parseOptimizer(optimizer);
   if (parsed.ok())
     o.optimizer = *parsed;

@@ -42,6 +42,8 @@ struct CompilerOptions {
   bool optimizerGiven = false; // else a model's own is taken
   double gradClip = 0;
   std::string sparse = "off"; // gradients of tables: "off", "lazy", "exact"
+  // By table: the part of its rows that a step looks up.
+  std::map<std::string, double> touched;
   bool gradOverlap = true; // reductions of gradients beside the backward pass
   // Bytes of gradients that one collective reduces; none: what links make worth
   // while, 0: each gradient by itself.

@@ -14,6 +14,8 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/StringSaver.h"
 
+#include <fmt/format.h>
+
 using namespace mlir;
 using namespace merak;
 
@@ -50,10 +52,15 @@ void merak::buildGraphPipeline(OpPassManager &manager,
   manager.addPass(
       createLowerPrecision({options.precision == "bf16", options.train}));
   manager.addPass(createDifferentiate({options.train}));
-  if (options.train && options.sparse != "off")
-    manager.addPass(createSparseUpdates(
-        {options.sparse, options.optimizer.restsWithoutGradient(),
-         options.optimizerGiven}));
+  if (options.train && options.sparse != "off") {
+    SparseUpdatesOptions sparse{options.sparse,
+                                options.optimizer.restsWithoutGradient(),
+                                options.optimizerGiven,
+                                {}};
+    for (const auto &[name, share] : options.touched)
+      sparse.touched.push_back(fmt::format("{}={}", name, share));
+    manager.addPass(createSparseUpdates(sparse));
+  }
 }
 
 void merak::buildStagePipeline(OpPassManager &manager,
@@ -67,6 +74,8 @@ void merak::buildShardPipeline(OpPassManager &manager) {
   manager.addPass(createLocalize());
   // Before submicrobatches: a fault of layouts is told once, not for both.
   manager.addPass(createVerifyShards());
+  // Needs local shapes; halves of a microbatch would have ids of their own.
+  manager.addPass(createCoalesceSlices());
   // Needs local shapes: it prices what one rank does.
   manager.addPass(createSubPipeline());
   // Values, actions and transfers may have been made anew.

@@ -107,9 +107,10 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
     a remark says why.
 
     `lazy`: rows without a gradient stay as they are, as under sparse optimizers
-    of frameworks. `exact`: only where the optimizer of the step leaves such rows
-    as they are anyway, else it is an error; and only tables that have at least as
-    many rows as a step has ids.
+    of frameworks. `exact`: where the optimizer of the step would change such rows,
+    the update carries `train.replayed`: rows take the steps that they were left out
+    of before they are looked up. And only tables that have at least as many rows as
+    a step has ids.
 
     ```mlir
     %dt = train.scatter_add %dy at %ids axis 0 : tensor<8x16xf32>, tensor<8xi64> to tensor<96x16xf32>
@@ -124,7 +125,9 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
   let options = [Option<"mode", "mode", "std::string", "\"lazy\"", "lazy or exact">,
                  Option<"rests", "rests", "bool", "false",
                         "the optimizer asked for leaves rows without a gradient as they are">,
-                 Option<"given", "given", "bool", "false", "it goes before one that the model brings">];
+                 Option<"given", "given", "bool", "false", "it goes before one that the model brings">,
+                 ListOption<"touched", "touched", "std::string",
+                            "NAME=SHARE, the part of a table's rows that a step looks up">];
   let statistics = [Statistic<"sparseTables", "sparseTables", "tables with row-sparse gradients">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }

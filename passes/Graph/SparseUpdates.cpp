@@ -1,10 +1,12 @@
 #include "dialects/Train/Builders.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Graph/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Pass/Pass.h"
+#include "llvm/ADT/StringMap.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -80,9 +82,15 @@ struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto step = module.lookupSymbol<func::FuncOp>("step");
-    if (!step)
+    if (!step) {
       module.emitError("expected a function @step");
-    if (!step || (mode == "exact" && failed(checkOptimizer(module))))
+      return signalPassFailure();
+    }
+    OptimizerAttr own = ConfigAttr::of(module).getOptimizer();
+    replays =
+        mode == "exact" &&
+        !(own && !given ? own.getValue().restsWithoutGradient() : bool(rests));
+    if (failed(readTouched(module)))
       return signalPassFailure();
     SmallVector<UpdateOp> updates(step.getBody().front().getOps<UpdateOp>());
     for (UpdateOp update : updates)
@@ -90,14 +98,23 @@ struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
   }
 
 private:
-  LogicalResult checkOptimizer(ModuleOp module) const {
-    OptimizerAttr own = ConfigAttr::of(module).getOptimizer();
-    if (own && !given ? own.getValue().restsWithoutGradient() : bool(rests))
-      return success();
-    return module.emitError(
-        "--sparse=exact: this optimizer changes rows of a table that have no "
-        "gradient (by momentum, moments or weight decay); --sparse=lazy leaves "
-        "them as they are, which is another training");
+  // Whether rows are owed the steps that they are left out of.
+  bool replays = false;
+  llvm::StringMap<double> shares; // `touched` by table
+
+  LogicalResult readTouched(ModuleOp module) {
+    shares.clear();
+    for (StringRef text : touched) {
+      auto [name, share] = text.rsplit('=');
+      double value = 0;
+      if (share.getAsDouble(value) || !(value > 0 && value <= 1))
+        return module.emitError("expected NAME=SHARE, found '") << text << "'";
+      if (!module.lookupSymbol<ParameterOp>(name))
+        return module.emitError("--touched: there is no table '")
+               << name << "'";
+      shares[name] = value;
+    }
+    return success();
   }
 
   void visit(UpdateOp update) {
@@ -188,10 +205,14 @@ private:
     auto coalesced =
         CoalesceOp::create(b, loc, TypeRange{rows, id.getType()}, dy, id, size);
     withRole(coalesced.getRows(), kUpdate);
+    if (auto share = shares.find(update.getParameter()); share != shares.end())
+      coalesced->setAttr(kTouchedAttr, b.getF64FloatAttr(share->second));
     auto sparse = UpdateOp::create(
         b, update.getLoc(), update.getParameterValue(), coalesced.getRows(),
         coalesced.getUnique(), update.getParameterAttr());
     sparse->setAttr(kRoleAttr, b.getStringAttr(kUpdate));
+    if (replays)
+      sparse->setAttr(kReplayedAttr, b.getUnitAttr());
     update.erase();
     for (Operation *op : gradient.around)
       op->erase();

@@ -1,6 +1,7 @@
 // Collectives of an action. A collective over one factor of a dimension works
 // on views in which that factor is a dimension of its own.
 #include "dialects/Dist/Regather.h"
+#include "dialects/Dist/Trim.h"
 #include "passes/Lowering/ActionLowering.h"
 
 using namespace mlir;
@@ -49,6 +50,8 @@ void ActionLowering::collective(Operation *op, plan::Collective kind,
       viewArray({from}), viewArray({to}),
       builder_.getI64IntegerAttr(plan::kCollectiveStream),
       builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+  if (Attribute share = op->getAttr(dist::kTrimAttr))
+    procedure_.getBody().front().back().setAttr(dist::kTrimAttr, share);
 }
 
 void ActionLowering::lowerAllReduce(dist::AllReduceOp op) {

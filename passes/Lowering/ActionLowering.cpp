@@ -3,6 +3,7 @@
 #include "passes/Lowering/JoinPads.h"
 #include "passes/Lowering/KernelCalls.h"
 #include "passes/Lowering/Pitch.h"
+#include "passes/Planning/ReplayedTables.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -290,6 +291,8 @@ LogicalResult ActionLowering::lower(Operation &op) {
         if (!call)
           return other->emitOpError("has no kernel: expected an op of "
                                     "docs/Kernels.md in the memory phase");
+        if (auto lookup = dyn_cast<GatherOp>(other))
+          bringUpToDate(lookup, *call);
         lowerLibrary(other, *call);
         return success();
       });
@@ -343,25 +346,31 @@ void ActionLowering::lowerStore(pipe::StoreOp store) {
        store.getAccumulate() && !takeOverwrite(*value));
 }
 
+// Rows that are looked up take the steps that they were left out of, if any.
+void ActionLowering::bringUpToDate(GatherOp lookup, const LibraryCall &call) {
+  auto load = lookup.getTable().getDefiningOp<pipe::LoadOp>();
+  const ReplayedTable *table =
+      load ? stage_.replayed(load.getValue()) : nullptr;
+  if (!table || table->isWholeEachStep)
+    return;
+  const int64_t here = typeOf(lookup.getTable()).getDimSize(0);
+  createReplay(builder_, lookup.getLoc(), *table,
+               stage_.tensorsOf(table->update),
+               {viewOf(lookup.getIds()), lookup.getRows().value_or(here),
+                call.scalars.front()});
+}
+
 void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
-  auto named = [&](StringRef name) {
-    plan::BufferOp buffer = stage_.find(name)->buffer;
-    return View::dense(buffer.getSymNameAttr(),
-                       cast<RankedTensorType>(buffer.getType()).getShape());
-  };
   const Optimizer &optimizer = update.getOptimizer().getValue();
   SmallVector<View> inputs{viewOf(update.getGradient())};
   if (Value clip = update.getClip())
     inputs.push_back(viewOf(clip));
   if (Value ids = update.getIds())
     inputs.push_back(viewOf(ids));
-  SmallVector<View> outputs{named(update.getParameter())};
-  for (Attribute state : update.getStates()) {
-    View view = named(cast<FlatSymbolRefAttr>(state).getValue());
-    outputs.push_back(view);
-    if (optimizer.kind == OptimizerKind::Sgd)
-      inputs.push_back(view);
-  }
+  const SmallVector<View> tensors = stage_.tensorsOf(update);
+  SmallVector<View> outputs = tensors;
+  if (optimizer.kind == OptimizerKind::Sgd)
+    inputs.append(tensors.begin() + 1, tensors.end());
   SmallVector<NamedAttribute> attrs;
   auto text = [&](StringRef name, const std::string &value) {
     attrs.push_back(builder_.getNamedAttr(name, builder_.getStringAttr(value)));
@@ -378,12 +387,24 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
             ? offsetScalar(stage_.context(), *update.getSplitAxis(), here)
             : integerScalar(stage_.context(), 0));
   }
+  const ReplayedTable *table = stage_.replayed(update.getParameter());
+  if (table) {
+    // Of rows that other ranks looked up nothing brought this copy up to date.
+    createReplay(builder_, update.getLoc(), *table, tensors,
+                 {viewOf(update.getIds()), std::nullopt, scalars.back()});
+    addReached(builder_, *table, outputs, attrs);
+  }
   plan::LibraryOp call =
       library(update.getLoc(),
               update.getIds() ? optimizer.rowsKernel()
                               : std::string(optimizer.kernel()),
               inputs, outputs, attrs, scalars);
   call->setAttr(plan::kUpdateAttr, builder_.getUnitAttr());
+  if (!table)
+    return;
+  ReplayedRows stripe;
+  stripe.stripes = table->isWholeEachStep ? 1 : planning::kReplaySteps;
+  createReplay(builder_, update.getLoc(), *table, tensors, stripe);
 }
 
 void ActionLowering::lowerConstant(ConstantOp constant) {

@@ -37,6 +37,7 @@ private:
   void lowerLoad(pipe::LoadOp load);
   void lowerStore(pipe::StoreOp store);
   void lowerUpdate(pipe::UpdateOp update);
+  void bringUpToDate(train::GatherOp lookup, const LibraryCall &call);
   void lowerReshape(train::ReshapeOp reshape);
   void lowerPad(train::PadOp pad);
   void lowerConcat(train::ConcatOp concat);

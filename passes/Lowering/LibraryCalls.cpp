@@ -1,6 +1,7 @@
 #include "passes/Lowering/LibraryCalls.h"
 
 #include "dialects/Pipe/PipeDialect.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -162,7 +163,13 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
                         .first(op.getSplitAxis(), local));
       })
       .Case([&](CoalesceOp op) {
-        return done(Caller(op, "coalesce").integer("size", op.getSize()));
+        Caller caller(op, "coalesce");
+        caller.integer("size", op.getSize());
+        if (op->hasAttr(kCompactAttr))
+          caller.integer("compact", 1);
+        if (auto block = op->getAttrOfType<IntegerAttr>(kBlockAttr))
+          caller.integer("block", block.getInt());
+        return done(caller);
       })
       .Case([&](ScatterReduceOp op) {
         return done(Caller(op, "scatter_reduce")

@@ -2,9 +2,11 @@
 
 #include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/FirstReaders.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/ActionLowering.h"
 #include "passes/Lowering/Pitch.h"
 #include "passes/Planning/ReceiveDeadlines.h"
+#include "runtime/plan/Entries.h"
 
 #include <set>
 
@@ -76,13 +78,17 @@ LogicalResult StageLowering::run() {
   streams_ = {builder_.getStringAttr("compute"),
               builder_.getStringAttr("collectives")};
 
+  for (StringRef entry : {kBeginEntry, kFlushEntry})
+    names_[entry] = 1; // values of these names get others
   findFirstWrites();
   createBuffers();
+  createReplayed();
   createSlots();
   if (failed(createProcedures()))
     return failure();
   createZeroing();
   createCalls();
+  createEntries();
   createOutputs();
   program_.setStreamsAttr(builder_.getArrayAttr(streams_));
   program_.setGroupsAttr(builder_.getArrayAttr(groups_));
@@ -263,6 +269,40 @@ void StageLowering::createBuffers() {
       value.buffer.setLayoutAttr(op.getLayoutAttr());
     }
   }
+}
+
+// Beside tables whose rows may be behind. Only this program knows of them: a
+// checkpoint is of rows that have all taken every step.
+void StageLowering::createReplayed() {
+  for (auto action : stage_.getOps<pipe::ActionOp>())
+    for (auto update : action.getOps<pipe::UpdateOp>()) {
+      if (!update->hasAttr(train::kReplayedAttr))
+        continue;
+      ReplayedTable table{update,
+                          !isOnlyLookedUp(stage_, update.getParameter())};
+      auto make = [&](StringRef name, RankedTensorType type) {
+        return createBuffer(update.getParameter() + "." + name,
+                            plan::Category::optimizer, type, nullptr,
+                            update.getLoc());
+      };
+      auto type =
+          cast<RankedTensorType>(find(update.getParameter())->op.getType());
+      table.reached = make("reached", reachedType(type));
+      table.history = make("history", historyType(context()));
+      replayed_[update.getParameterAttr().getAttr()] = table;
+    }
+}
+
+const ReplayedTable *StageLowering::replayed(StringRef parameter) {
+  auto it = replayed_.find(builder_.getStringAttr(parameter));
+  return it == replayed_.end() ? nullptr : &it->second;
+}
+
+SmallVector<View> StageLowering::tensorsOf(pipe::UpdateOp update) {
+  SmallVector<View> views{wholeOf(find(update.getParameter())->buffer)};
+  for (auto state : update.getStates().getAsRange<FlatSymbolRefAttr>())
+    views.push_back(wholeOf(find(state.getValue())->buffer));
+  return views;
 }
 
 // Values of a microbatch that live from and to the same actions share their
@@ -478,6 +518,32 @@ void StageLowering::createCalls() {
     if (waits)
       made->setAttr(plan::kAfterPreviousAttr, builder_.getUnitAttr());
   }
+}
+
+// What the run calls between steps (runtime/plan/Entries.h).
+void StageLowering::createEntries() {
+  if (replayed_.empty())
+    return;
+  auto entry = [&](StringRef name) {
+    builder_.setInsertionPointToEnd(body_);
+    auto procedure =
+        plan::ProcedureOp::create(builder_, stage_.getLoc(), name, Action::U);
+    builder_.setInsertionPointToEnd(&procedure.getBody().emplaceBlock());
+  };
+  entry(kBeginEntry);
+  for (auto &[name, table] : replayed_)
+    plan::LibraryOp::create(
+        builder_, table.update.getLoc(), builder_.getStringAttr("fill"),
+        builder_.getDictionaryAttr({}),
+        builder_.getArrayAttr({namedScalar(context(), "step")}), UnitAttr(),
+        builder_.getArrayAttr({}),
+        builder_.getArrayAttr({wholeOf(table.reached).toAttr()}),
+        builder_.getI64IntegerAttr(0), builder_.getF64FloatAttr(0),
+        builder_.getF64FloatAttr(0));
+  entry(kFlushEntry);
+  for (auto &[name, table] : replayed_)
+    createReplay(builder_, table.update.getLoc(), table,
+                 tensorsOf(table.update), {});
 }
 
 // Results of the step, under the names that the user knows.

@@ -5,6 +5,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Plan/PlanDialect.h"
 #include "passes/Lowering/KernelCalls.h"
+#include "passes/Lowering/ReplayedTables.h"
 #include "passes/Lowering/Views.h"
 #include "passes/Memory/SlotPlan.h"
 
@@ -82,6 +83,10 @@ public:
   plan::BufferOp bufferOf(const View &view) {
     return buffers_.lookup(view.buffer);
   }
+  // Null: the rows of the parameter are owed nothing.
+  const ReplayedTable *replayed(llvm::StringRef parameter);
+  // The table and its states, in the order of updates.
+  llvm::SmallVector<View> tensorsOf(pipe::UpdateOp update);
   // The persistent buffer of a constant; its bytes go to a train.parameter.
   plan::BufferOp constantBuffer(mlir::ElementsAttr value,
                                 mlir::Location location);
@@ -100,6 +105,8 @@ private:
   void createZeroing();
   void createCalls();
   void createOutputs();
+  void createReplayed();
+  void createEntries();
   uint64_t streamOf(const Transfer &transfer, bool send);
   void noteLayouts(plan::ProcedureOp procedure, const Transfer &transfer);
   std::string uniqueName(const llvm::Twine &wish);
@@ -116,6 +123,7 @@ private:
   llvm::MapVector<mlir::StringAttr, NamedValue> values_;
   KernelFactory &kernels_;
   llvm::ArrayRef<Transfer> transfers_;
+  llvm::MapVector<mlir::StringAttr, ReplayedTable> replayed_; // by parameter
   llvm::StringMap<int> names_;
   llvm::SmallVector<mlir::Attribute> groups_;
   llvm::SmallVector<mlir::Attribute> streams_;

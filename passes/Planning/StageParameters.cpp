@@ -1,6 +1,8 @@
+#include "passes/Planning/ReplayedTables.h"
 #include "passes/Planning/StageProblemBuilder.h"
 
 #include <algorithm>
+#include <set>
 
 namespace merak::planning {
 
@@ -150,15 +152,33 @@ bool StageProblemBuilder::isOfBackward(int value) const {
                      [&](int operand) { return isOfBackward(operand); });
 }
 
+// Rows that are looked up, and again those of all replicas in the update, and a
+// stripe of the table are read and written. How many steps they are owed nobody
+// knows: arithmetic is left out, as of other updates.
+void StageProblemBuilder::addReplays(int table, double gradient,
+                                     StageParameter &parameter) const {
+  const double moved = 2 * (1 + options.statePerParameter);
+  parameter.updateSeconds +=
+      seconds({.name = options.updateKernel,
+               .bytes = moved * (2 * gradient +
+                                 parameter.bytes / double(kReplaySteps))});
+  // Of each row which step it has taken last, and what the last steps were.
+  const auto rows = double(graph.tensors[size_t(table)].shape.front());
+  parameter.stateBytes += 4 * rows + 16 * double(kReplaySteps);
+}
+
 void StageProblemBuilder::makeParameters() {
   findStored();
   const std::vector<char> everywhere = everywhereOps(graph, outcome);
   std::map<int, int> rowsOf; // by table with a row-sparse gradient: its rows
+  std::set<int> replayed;    // of these, tables whose rows are owed steps
   std::map<int, int> updateOf;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const GraphOp &op = graph.ops[i];
     if (op.isUpdate() && op.operands.size() > 2)
       rowsOf[op.operands[0]] = op.operands[1];
+    if (op.isUpdate() && op.kernel == kReplayedUpdate)
+      replayed.insert(op.operands[0]);
     if (op.isUpdate() && op.operands.size() > 1)
       updateOf[op.operands[0]] = int(i);
   }
@@ -207,6 +227,8 @@ void StageProblemBuilder::makeParameters() {
       parameter.updateSeconds =
           seconds({.name = options.updateKernel,
                    .bytes = gradient * options.updateTraffic});
+      if (replayed.count(int(t)))
+        addReplays(int(t), gradient, parameter);
       if (auto update = storedUpdates.find(int(t));
           update != storedUpdates.end())
         addScattered(update->second, parameter);

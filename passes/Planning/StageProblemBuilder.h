@@ -140,6 +140,7 @@ private:
         graph.ops[size_t(use.op)].operands[size_t(use.operand)])];
   }
   void addSummands(int update, StageParameter &parameter) const;
+  void addReplays(int table, double gradient, StageParameter &parameter) const;
   void findStored();
   // Whether a value of the update is what the backward pass left, or a sum of
   // such: what is reduced beside the backward pass.

@@ -29,6 +29,28 @@ def VerifyShards : Pass<"merak-verify-shards", "::mlir::ModuleOp"> {
   }];
 }
 
+def CoalesceSlices : Pass<"merak-coalesce-slices", "::mlir::ModuleOp"> {
+  let summary = "sum slices of one id before they are exchanged";
+  let description = [{
+    Input: local types. Where the slices of a row-sparse gradient with
+    `train.touched` go from each replica to all others, by a gather or an
+    all-to-all, and ids are expected to repeat, each replica first sums its slices
+    of one id: sums lie at the front, zeros behind them. The exchange carries
+    `dist.trim`, the part that is expected to be left: transports of hosts do not send
+    the zeros. The coalesce of the update learns from what blocks its slices come
+    (`train.block`). Plans for GPUs, whose transport sends all, stay as they are.
+    ```mlir
+    %0 = dist.all_gather %dy over ["dp"] dim 0 major 1 minor 1 : tensor<4x8xf32> to tensor<8x8xf32>
+    ```
+    becomes
+    ```mlir
+    %rows, %unique = train.coalesce %dy at %ids size 96 {train.compact} : tensor<4x8xf32>, tensor<4xi64> to tensor<4x8xf32>
+    %0 = dist.all_gather %rows over ["dp"] dim 0 major 1 minor 1 {dist.trim = 5.0e-01 : f64} : tensor<4x8xf32> to tensor<8x8xf32>
+    ```
+  }];
+  let statistics = [Statistic<"exchanges", "exchanges", "exchanges of sums instead of slices">];
+}
+
 def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
   let summary = "run every microbatch as two submicrobatches whose communication overlaps";
   let description = [{

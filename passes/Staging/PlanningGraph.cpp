@@ -1,5 +1,8 @@
 #include "passes/Staging/PlanningGraph.h"
 
+#include "dialects/Train/SparseAttributes.h"
+#include "passes/Planning/ReplayedTables.h"
+
 #include "passes/Lowering/FusionGroups.h"
 
 #include "llvm/ADT/StringMap.h"
@@ -58,6 +61,8 @@ static void describeLowering(Operation *op, planning::GraphOp &out) {
   if (auto attention = dyn_cast<AttentionGradOp>(op);
       attention && attention.getCausal())
     out.kernel += ":causal";
+  if (op->hasAttr(kReplayedAttr))
+    out.kernel = planning::kReplayedUpdate;
 }
 
 PlanningGraph merak::buildPlanningGraph(func::FuncOp step) {

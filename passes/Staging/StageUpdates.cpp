@@ -1,6 +1,7 @@
 #include "passes/Staging/StageUpdates.h"
 
 #include "dialects/Train/Builders.h"
+#include "dialects/Train/SparseAttributes.h"
 
 #include <numeric>
 
@@ -221,11 +222,14 @@ void emitUpdate(StageBuilder &program, const OutlineOptions &options,
     op->setAttr("train.gradient_of",
                 StringAttr::get(context, update.getParameter()));
   OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
-  pipe::UpdateOp::create(builder, update.getLoc(), gradient, clip, ids,
-                         FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
-                         builder.getArrayAttr(states),
-                         train::OptimizerAttr::get(context, options.optimizer),
-                         /*split_axis=*/StringAttr());
+  auto made = pipe::UpdateOp::create(
+      builder, update.getLoc(), gradient, clip, ids,
+      FlatSymbolRefAttr::get(parameter.getSymNameAttr()),
+      builder.getArrayAttr(states),
+      train::OptimizerAttr::get(context, options.optimizer),
+      /*split_axis=*/StringAttr());
+  if (Attribute replayed = update->getAttr(kReplayedAttr))
+    made->setAttr(kReplayedAttr, replayed);
 }
 
 void averageValue(StageBuilder &program, const OutlineOptions &options,

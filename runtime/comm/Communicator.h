@@ -40,7 +40,10 @@ struct CommSpec {
   bool maximum = false; // else sum
   int64_t dim = 0, dim2 = 0;
   bool accumulate = false; // outputs are added to
-  std::string name;        // for messages
+  // Messages may end before zeros at their end, which need not travel: a matter
+  // of the transport alone, results are the same.
+  bool trims = false;
+  std::string name; // for messages
 };
 
 const char *commKindName(CommSpec::Kind kind);

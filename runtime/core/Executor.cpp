@@ -85,6 +85,27 @@ Status Executor::step(const StepScalars &scalars) {
   return checkArena();
 }
 
+Status Executor::runEntry(std::string_view name, const StepScalars &scalars) {
+  const std::vector<Op *> *ops = program_.entry(name);
+  if (!ops)
+    return {};
+  const LaneCall between{-1, ops, {}, nullptr};
+  const StreamHandle stream = program_.stream(0);
+  Status status;
+  for (Op *op : *ops) {
+    program_.place(between, *op, scalars);
+    status = backend_.run({op->instruction, op->prepared.get(), op->inputs,
+                           op->outputs, op->scalars, false, stream});
+    if (!status.ok())
+      break;
+  }
+  if (status.ok())
+    status = backend_.synchronize(stream);
+  return status.ok() ? status
+                     : std::move(status).withContext(
+                           fmt::format("rank {} · {}", program_.rank(), name));
+}
+
 // What no instruction was told of that writes the buffer beside it.
 Status Executor::checkArena() {
   Status status = program_.arena().checkAll(program_.stream(0));

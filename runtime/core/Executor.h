@@ -62,6 +62,10 @@ public:
   // Runs every call once. On an error all ranks are told.
   Status step(const StepScalars &scalars);
 
+  // Between steps: runs a procedure that has this name (Entries.h), if there is
+  // one, and waits for its end.
+  Status runEntry(std::string_view name, const StepScalars &scalars);
+
   // Between steps, after the first one: captures the step, so that later ones
   // are launched as one object of the device. The error says why not.
   Status capture(const StepScalars &scalars);

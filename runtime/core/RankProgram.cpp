@@ -3,6 +3,7 @@
 #include "runtime/core/DType.h"
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Joined.h"
+#include "runtime/plan/Trim.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -289,6 +290,7 @@ Status RankProgram::buildComm(Op &op) {
   spec.dim = instruction.dim();
   spec.dim2 = instruction.dim2();
   spec.accumulate = instruction.accumulate();
+  spec.trims = isTrimmed(instruction);
   if (instruction.kind() == Instruction::COLLECTIVE) {
     std::optional<CommSpec::Kind> kind = kindOf(instruction.collective());
     if (!kind)
@@ -385,9 +387,26 @@ Status RankProgram::buildLanes() {
   return {};
 }
 
+const std::vector<Op *> *RankProgram::entry(std::string_view name) const {
+  for (int p = 0; p < proto_->procedures_size(); ++p)
+    if (proto_->procedures(p).name() == name)
+      return &procedures_[size_t(p)].front();
+  return nullptr;
+}
+
+// What is run between steps has no microbatch and no slots.
+const planpb::Call &RankProgram::callOf(const LaneCall &call) const {
+  static const planpb::Call kBetween = [] {
+    planpb::Call between;
+    between.set_microbatch(-1);
+    return between;
+  }();
+  return call.call < 0 ? kBetween : proto_->calls(call.call);
+}
+
 void RankProgram::place(const LaneCall &call, Op &op,
                         const StepScalars &scalars) const {
-  const planpb::Call &proto = proto_->calls(call.call);
+  const planpb::Call &proto = callOf(call);
   for (const Op::Patch &patch : op.patches)
     patch.view->data = patch.base + patch.stride * proto.slots(patch.slotClass);
   for (const Op::ScalarPatch &patch : op.scalarPatches) {

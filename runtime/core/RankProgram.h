@@ -74,7 +74,7 @@ struct Op {
 
 // The instructions of one call on one stream.
 struct LaneCall {
-  int call = 0;
+  int call = 0; // -1: a procedure that is run between steps
   const std::vector<Op *> *ops = nullptr;
   struct Wait {
     int lane;
@@ -101,6 +101,9 @@ public:
   const std::vector<LaneCall> &laneCalls(int lane) const {
     return laneCalls_[lane];
   }
+  // The instructions of a procedure that a run calls by its name (Entries.h);
+  // null: the program has none of it.
+  const std::vector<Op *> *entry(std::string_view name) const;
   StreamHandle stream(int lane) const { return streams_[lane]; }
   std::string streamName(int lane) const;
   // Each call has its own instance of every event of its procedure: different
@@ -128,6 +131,7 @@ public:
 private:
   RankProgram(const LoadedPlan &plan, int rank, Backend &backend,
               Communicator &comm);
+  const planpb::Call &callOf(const LaneCall &call) const;
   Status build(bool separate, BufferMemory given);
   std::set<uint32_t> communicatingStreams() const;
   Status buildProcedure(const planpb::Procedure &procedure);

@@ -10,6 +10,7 @@
 #include "runtime/core/MemoryCount.h"
 #include "runtime/launch/TraceWriter.h"
 #include "runtime/launch/Watchdog.h"
+#include "runtime/plan/Entries.h"
 #include "runtime/plan/Print.h"
 
 #include <fmt/format.h>
@@ -373,6 +374,24 @@ Status Session::runRanks(const StepScalars &scalars) {
   if (watchdog_)
     watchdog_->stepEnds();
   return failure();
+}
+
+Status Session::runEntries(std::string_view name) {
+  StepScalars scalars;
+  scalars.step = nextStep_ - 1; // "step" is that of the last one
+  scalars.seed = static_cast<int64_t>(options_.seed);
+  Status problems;
+  for (const auto &rank : ranks_)
+    problems.merge(rank->executor->runEntry(name, scalars));
+  return problems;
+}
+
+Status Session::settle() {
+  if (settledStep_ == nextStep_)
+    return {};
+  MERAK_RETURN_IF_ERROR(runEntries(kFlushEntry));
+  settledStep_ = nextStep_;
+  return {};
 }
 
 Status Session::failure() const {

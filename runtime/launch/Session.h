@@ -166,6 +166,9 @@ public:
   Status openSaves(const SaveOptions &options);
   const CheckpointWriter *saves() const { return saves_.get(); }
   Status save(bool beside = false);
+  // Before the ranks' memory is read by anything but steps: what programs put
+  // off is done.
+  Status settle();
   // What the next generation would say of the run.
   CheckpointState state();
   // What the loaded one said.
@@ -202,6 +205,8 @@ private:
   Status checkWorkspaces(bool opened) const;
   Status captureStep(const StepScalars &scalars);
   Status runRanks(const StepScalars &scalars);
+  // What the ranks' programs have of it (Entries.h), with the steps done.
+  Status runEntries(std::string_view name);
   Status failure() const;
   Status readOutputs(StepResult &result) const;
   std::vector<rates::Seconds> computed();
@@ -228,6 +233,7 @@ private:
   CheckpointState loaded_;
   std::unique_ptr<CheckpointWriter> saves_;
   int64_t savedStep_ = -1;
+  int64_t settledStep_ = -1;
   std::string graphNote_;
 
   // Ranks after the first have a thread each.

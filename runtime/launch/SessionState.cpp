@@ -5,6 +5,7 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/LearningRate.h"
 #include "runtime/migration/StateMemory.h"
+#include "runtime/plan/Entries.h"
 
 #include <fmt/format.h>
 
@@ -70,6 +71,7 @@ Status Session::loadWeights(const std::string &load, std::string *note,
     addLine(loaded.note, filesNote);
   nextStep_ = loaded.step;
   skipped_ = loaded.skipped;
+  MERAK_RETURN_IF_ERROR(runEntries(kBeginEntry));
   if (data_)
     data_->setPosition(loaded.step, loaded.samples);
   if (note)
@@ -140,6 +142,7 @@ Session::moveState(const Session &from, const migration::Migration &migration) {
 
 Result<std::vector<migration::Moved>>
 Session::takeState(Session &from, const migration::Migration &migration) {
+  MERAK_RETURN_IF_ERROR(agree(world_->store(), "state settled", from.settle()));
   auto moved =
       agreed(world_->store(), "state moved", moveState(from, migration));
   if (!moved)
@@ -147,6 +150,7 @@ Session::takeState(Session &from, const migration::Migration &migration) {
   const CheckpointState state = from.state();
   nextStep_ = state.step;
   skipped_ = state.skipped;
+  MERAK_RETURN_IF_ERROR(runEntries(kBeginEntry));
   if (data_)
     data_->setPosition(state.step, state.samples);
   return moved;
@@ -189,6 +193,7 @@ Status Session::save(bool beside) {
       return before;
   }
   savedStep_ = nextStep_;
+  MERAK_RETURN_IF_ERROR(agree(world_->store(), "state settled", settle()));
   return beside ? saves_->begin(state()) : saves_->write(state());
 }
 

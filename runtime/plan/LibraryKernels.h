@@ -39,7 +39,9 @@ constexpr const char *nameOf(RateClass rates) {
 //   Named   of the first output (a parameter) and all operands of its shape as
 //           many rows as the first input, a row-sparse gradient, has
 //   Looked  of the first input (a table) at most as many as the output has
-enum class Touches { All, Part, Named, Looked };
+//   Behind  of the outputs as many rows as the second input has ids; without
+//           ids one of `stripes` parts
+enum class Touches { All, Part, Named, Looked, Behind };
 
 struct LibraryKernel {
   std::string_view name;
@@ -90,6 +92,9 @@ inline constexpr auto kLibraryKernels = std::to_array<LibraryKernel>({
     {"sgd_update_rows", RateClass::Optimizer, Touches::Named},
     {"adamw_update_rows", RateClass::Optimizer, Touches::Named},
     {"adagrad_update_rows", RateClass::Optimizer, Touches::Named},
+    {"sgd_replay", RateClass::Optimizer, Touches::Behind},
+    {"adamw_replay", RateClass::Optimizer, Touches::Behind},
+    {"adagrad_replay", RateClass::Optimizer, Touches::Behind},
     {"square_sum", RateClass::Rows},
     {"clip_factor", RateClass::Rows},
 });

@@ -58,6 +58,12 @@ struct Optimizer {
   }
   // The same of a row-sparse gradient.
   std::string rowsKernel() const { return std::string(kernel()) + "_rows"; }
+  // What it takes of steps that a row was left out of.
+  std::string_view replayKernel() const {
+    return isAdam()                     ? "adamw_replay"
+           : kind == OptimizerKind::Sgd ? "sgd_replay"
+                                        : "adagrad_replay";
+  }
   // Names of the states beside a parameter, as checkpoints have them after the
   // parameter's name and a dot. Each has the parameter's shape.
   std::vector<std::string_view> states() const;

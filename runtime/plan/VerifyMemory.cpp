@@ -10,6 +10,7 @@
 // is taken run by run, so that it touches all of a range or nothing. A write of
 // all of a range ends its history.
 #include "runtime/plan/Describe.h"
+#include "runtime/plan/LibraryKernels.h"
 #include "runtime/plan/Regions.h"
 #include "runtime/plan/Verify.h"
 
@@ -242,6 +243,17 @@ private:
             sameView(a.access->region, a.base, b.access->region, b.base));
   }
 
+  // Steps that rows were left out of: the parameter is what it was.
+  bool isReplay(const Touch &touch) const {
+    if (touch.call < 0 || touch.instruction < 0)
+      return false;
+    const LibraryKernel *kernel = findLibraryKernel(
+        program_.procedures(program_.calls(touch.call).procedure())
+            .instructions(touch.instruction)
+            .op());
+    return kernel && kernel->touches == Touches::Behind;
+  }
+
   // Trained parameters change once a step, running statistics at any time,
   // everything else that is loaded from the model never.
   void checkUpdate(const Segment &segment, const Touch &now) {
@@ -258,10 +270,12 @@ private:
                                     at(now), buffer.tensor()));
       return;
     }
+    if (isReplay(now))
+      return;
     updated_.insert(now.access->buffer);
     for (const Touch &writer : segment.writers)
-      if (writer.call >= 0 && writer.access->buffer == now.access->buffer &&
-          overlap(writer, now))
+      if (writer.call >= 0 && !isReplay(writer) &&
+          writer.access->buffer == now.access->buffer && overlap(writer, now))
         problems_.addOnce("twice " + buffer.tensor(),
                           fmt::format("{}: updates \"{}\" again after {}",
                                       at(now), buffer.tensor(), at(writer)));

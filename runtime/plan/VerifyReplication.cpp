@@ -22,6 +22,7 @@
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
+#include "runtime/plan/LibraryKernels.h"
 #include "runtime/plan/Regions.h"
 #include "runtime/plan/Verify.h"
 
@@ -333,6 +334,11 @@ private:
     const Call &call = program.calls(c);
     const Instruction &inst =
         program.procedures(call.procedure()).instructions(i);
+    // Rows take steps that were theirs already: which ones have is each rank's
+    // own matter, and a table means the same before and after.
+    if (const LibraryKernel *kernel = findLibraryKernel(inst.op());
+        kernel && kernel->touches == Touches::Behind)
+      return;
     const std::vector<Access> &list = tables_[p][call.procedure()][i];
     std::vector<Origin> origins(list.size()); // of what is there before
     for (size_t k = 0; k < list.size(); ++k) {

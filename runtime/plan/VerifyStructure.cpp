@@ -1,8 +1,10 @@
 // Checks that need no more than the manifest, one program, or one instruction.
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
+#include "runtime/plan/Entries.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/SourceType.h"
+#include "runtime/plan/Trim.h"
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
@@ -468,6 +470,11 @@ private:
           static_cast<uint32_t>(program_.streams_size()))
         problem(fmt::format("stream {} of {}", instruction.stream(),
                             program_.streams_size()));
+      if (isEntry(procedure.name()) &&
+          (instruction.stream() != 0 ||
+           instruction.kind() != Instruction::LIBRARY))
+        problem("expected library kernels on stream 0 in what is run between "
+                "steps");
       if (instruction.submicrobatch() < 0 ||
           instruction.submicrobatch() >= submicrobatches(file_))
         problem(fmt::format("part {} of a microbatch of {}",
@@ -652,6 +659,14 @@ private:
     }
     bool reduces =
         op == Instruction::ALL_REDUCE || op == Instruction::REDUCE_SCATTER;
+    if (isTrimmed(instruction)) {
+      if (op != Instruction::ALL_GATHER && op != Instruction::ALL_TO_ALL)
+        problem("leaves out zeros at the end, expected a gather or an "
+                "all-to-all");
+      if (const double share = sentShare(instruction);
+          !(share > 0 && share <= 1))
+        problem(fmt::format("is expected to send {} of its operand", share));
+    }
     if (reduces && instruction.reduction() != Instruction::SUM &&
         instruction.reduction() != Instruction::MAX)
       problem(fmt::format("there is no reduction {}",

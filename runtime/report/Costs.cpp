@@ -1,5 +1,7 @@
 #include "runtime/report/Costs.h"
 
+#include "runtime/plan/Trim.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -47,8 +49,8 @@ std::string communicationPartners(const Program &program,
 }
 
 double messageBytes(const Program &program, const Instruction &inst) {
-  return std::max(operandBytes(program, inst.inputs()),
-                  operandBytes(program, inst.outputs()));
+  return sentShare(inst) * std::max(operandBytes(program, inst.inputs()),
+                                    operandBytes(program, inst.outputs()));
 }
 
 } // namespace merak::report

@@ -67,7 +67,8 @@ OTHERS = [
     ("form", "pp=2,dp=2", "bf16", ["--zero=2"]),
     ("exact", "columns"), ("exact", "experts"), ("exact", "tokens and heads"),
     ("exact", "half stored"),
-    ("table", "columns of 2"), ("table", "columns of 4"),
+    ("table", "columns of 2", "off"), ("table", "columns of 4", "off"),
+    ("table", "columns of 2", "auto"),
     ("plain", "pp=2,tp=2"), ("separate", "dp=2"),
     ("late", "dp=2"), ("late", "pp=2,dp=2"),
     ("lost", "1:2:fail", "dp=2,tp=2", "rank 1 on host HOST · step 2", (1,), "off"),
@@ -243,19 +244,21 @@ def exact(row, tools):
     return f"identical, communicators {opened(tools, plan, matrix.degrees(mesh))}"
 
 
-def table(row, tools):
+def table(row, graphs, tools):
     """A row-sparse table in columns over replicas: ids are gathered, rows and slices
-    go by all-to-all; what the CPU's ranks compute in one process."""
+    go by all-to-all; what the CPU's ranks compute in one process. With steps as
+    graphs, under an optimizer that changes all rows: they take steps later."""
     path = tools.path("row.json")
     seam_strategies.write(path, row, 1, sparse.COLUMN_ROWS)
     mesh = seam_strategies.mesh_of(row, 1, sparse.COLUMN_ROWS)
     model, data = sparse.write(tools, sparse.lookup())
     plan = tools.path("out.plan")
     tools.extra["MERAK_EMULATED_PROCESSORS"] = PROCESSORS
-    tools.run("merakc", model, "-o", plan, "-q", *sparse.SGD, "--sparse=exact",
+    optimizer = sparse.SGD if graphs == "off" else sparse.DYADIC
+    tools.run("merakc", model, "-o", plan, "-q", *optimizer, "--sparse=exact",
               *matrix.compile_options(mesh, "half", "1f1b"), f"--strategy={path}")
     data = f"--data={data}"
-    found = trained(tools, count(mesh), plan, data, "off", 2)
+    found = trained(tools, count(mesh), plan, data, graphs, 2)
     compare(found, together(tools, plan, data, "merak-run", 2))
     return f"identical, communicators {opened(tools, plan, matrix.degrees(mesh))}"
 

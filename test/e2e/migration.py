@@ -12,6 +12,8 @@ pair      plans of one model with layouts drawn at random: stages, replicas, ten
           goes on
 processes ranks as processes, of which each is a device; the messages go through MPI
           (skipped, with the reason, where that is missing)
+replayed  rows of tables that are owed steps have them before they are moved, between
+          plans with row-sparse and with dense gradients
 forgotten a program that lost a piece behind the verifier's back is found out
 """
 import functools
@@ -28,6 +30,7 @@ import identity
 import matrix
 import mpi
 import oracle
+import sparse
 from harness import Case, Failed
 
 MODELS = ["gpt2-tiny", "bert-tiny", "vit-tiny", "resnet-tiny", "mlp-ce"]
@@ -77,12 +80,14 @@ def plan_of(folder, model, optimizer, number, tools, meshes=MESHES):
     return identity.BASES.get(("migration", path), make)
 
 
-def migrate(source, target, model, options, tools, expect=0, launcher=()):
+def data_of(model):
+    return os.path.join(harness.MODELS, model, "data")
+
+
+def migrate(source, target, data, options, tools, expect=0, launcher=()):
     command = [*launcher, os.path.join(tools.bin_dir, "merak-migrate-plans")]
-    out, errors = tools.run(
-        *command, source, target, tools.path("saved"),
-        "--data=" + os.path.join(harness.MODELS, model, "data"), *options,
-        expect=expect)
+    out, errors = tools.run(*command, source, target, tools.path("saved"),
+                            f"--data={data}", *options, expect=expect)
     found = MOVED.match(out)
     if expect == 0 and not found:
         raise Failed(f"what was moved is not told: {out}")
@@ -92,7 +97,7 @@ def migrate(source, target, model, options, tools, expect=0, launcher=()):
 def pair(folder, model, optimizer, numbers, seed, bucket, apart, tools):
     plans = [plan_of(folder, model, optimizer, n, tools) for n in numbers]
     kept, shared, copied, sent, messages, buckets, peak = migrate(
-        *plans, model, [f"--seed={seed}", f"--bucket={bucket}",
+        *plans, data_of(model), [f"--seed={seed}", f"--bucket={bucket}",
                         *(["--apart"] if apart else [])], tools)
     if peak > bucket:
         raise Failed(f"{peak} bytes of buffers, more than {bucket}")
@@ -105,16 +110,29 @@ def processes(folder, model, number, tools):
              for meshes in MESHES_OF_FOUR]
     options = ["--bucket=65536", *(["--apart"] if number % 2 else [])]
     tools.extra.update(mpi.ROOT_ALLOWED)
-    found = migrate(*plans, model, [*options, "--ranks=env"], tools,
+    found = migrate(*plans, data_of(model), [*options, "--ranks=env"], tools,
                     launcher=[shutil.which("mpirun"), "-np", "4", *mpi.MPIRUN])
     if found[3] == 0:
         raise Failed("nothing is sent")
     return f"sent {found[3]} in {found[4]} messages and {found[5]} buckets"
 
 
+def replayed(options, apart, tools):
+    model, data = sparse.write(tools, sparse.long_linear(20, sparse.come_and_go))
+    plans = []
+    for number, (mesh, option) in enumerate(zip(("dp=2", "tp=2"), options)):
+        plans.append(tools.path(f"{number}.plan"))
+        tools.run("merakc", model, "-o", plans[-1], "-q", f"--sparse={option}",
+                  f"--optimizer={sparse.REPLAYED['adamw']}",
+                  *matrix.compile_options(mesh, "half", "1f1b"))
+    found = migrate(*plans, data, ["--steps=7", "--bucket=4096",
+                                   *(["--apart"] if apart else [])], tools)
+    return f"sent {found[3]}"
+
+
 def forgotten(folder, model, tools):
     plans = [plan_of(folder, model, "adamw", n, tools) for n in range(2)]
-    errors = migrate(*plans, model, ["--forget"], tools, expect=1)
+    errors = migrate(*plans, data_of(model), ["--forget"], tools, expect=1)
     if "is not what the checkpoint brings" not in errors:
         raise Failed(f"another sentence: {errors}")
     return "found"
@@ -145,6 +163,11 @@ def main():
     try:
         cases = list(pairs(folder, ALL_PAIRS if args.all else PAIRS,
                            ALL_LAYOUTS if args.all else LAYOUTS))
+        cases += [Case(f"replayed {first} to {second}{' apart' if apart else ''}",
+                       functools.partial(replayed, (first, second), apart))
+                  for first, second in (("exact", "exact"), ("exact", "off"),
+                                        ("off", "exact"))
+                  for apart in (False, True)]
         cases += [Case(f"forgotten {model}",
                        functools.partial(forgotten, folder, model))
                   for model in ("gpt2-tiny", "mlp-ce")]

@@ -31,6 +31,7 @@ import exact_models
 import harness
 import matrix
 import oracle
+import sparse
 from harness import Case, Failed
 
 HOSTS = os.path.join(harness.ROOT, "test/mpi/hosts")
@@ -147,6 +148,20 @@ def exact_body(name, mesh, tools):
     # Their losses grow without bounds, exactly.
     return train_both(tools, plan, f"--data={data}", count(mesh),
                       "--on-nonfinite=ignore")
+
+
+def replayed_body(mesh, options, tools):
+    """Rows of a table take the steps they were left out of; a checkpoint has all.
+    With --touched messages end where their rows do."""
+    model, data = sparse.write(tools, sparse.long_linear(40, sparse.come_and_go))
+    plan = tools.path("x.plan")
+    tools.run("merakc", model, "-o", plan, "--sparse=exact",
+              *matrix.compile_options(mesh, "half", "1f1b"),
+              f"--optimizer={sparse.REPLAYED['adamw']}", *options)
+    said = tools.run("merak-plan", "print", plan)[0]
+    if ("trim=" in said) != bool(options):
+        raise Failed("messages are trimmed, or not, as they should not be")
+    return train_both(tools, plan, f"--data={data}", count(mesh), steps=40)
 
 
 def resume_body(tools):
@@ -694,6 +709,10 @@ def cases(everything):
     for name, mesh in exact:
         yield Case(f"equal exact {name} {mesh}",
                    functools.partial(exact_body, name, mesh))
+    for mesh, options in (("dp=2", []), ("dp=2,tp=2", []), (
+            "dp=4", ["--touched=table=0.05", "--mixed-layouts=off"])):
+        yield Case(" ".join(["replayed", mesh, *options]),
+                   functools.partial(replayed_body, mesh, options))
     for mesh, bucket in (("dp=2", "20000"), ("dp=4", "1000000000"),
                          ("pp=2,dp=2,tp=2", "50000")):
         yield Case(f"buckets {mesh} {bucket}",

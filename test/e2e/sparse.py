@@ -7,14 +7,22 @@ with     the same with parameters stored in parts, overlap of tensor parallelism
          gradients, recomputation, tokens over tp
 columns  a table in columns over replicas: rows and slices go by all-to-all, ids are
          gathered once; the bits of one rank
+touched  with --touched replicas sum slices of one id before they send them: the same
+         bits, and as few bytes as there are different rows
 found    over slow links the search finds them by itself, and gathers rows where
          there are few
 same     any numbers, one rank: the bits that the dense gradient leaves, under
          optimizers that change no row without a gradient
+replayed under optimizers that change every row in each step: the bits that dense
+         gradients leave, of tables and of their states, in every layout; with
+         other numbers on one rank, with what a run has besides (clipping, rates
+         that change, steps skipped as not finite), over hundreds of steps; from
+         checkpoints of dense plans and back
 lazy     the others against plain Python in doubles: rows that no sample names keep
          their bits and their states
-pytorch  any numbers: losses and weights of PyTorch's sparse optimizers
-         (sparse_record.py), tables at one and at several places, with padding
+pytorch  any numbers: losses and weights of PyTorch's sparse optimizers and, with
+         --sparse=exact, of its dense ones (sparse_record.py), tables at one and at
+         several places, with padding
 device   the kernels of GPUs, on the emulated device: the bits of the CPU
 resumed  steps, a checkpoint, more steps leave the bits of all steps
 bytes    no gradient, activation or workspace of a step has the size of a table
@@ -276,13 +284,14 @@ COLUMN_ROWS = {f"columns of {n}": (
     for n in (2, 4)}
 
 
-def columns_body(row, pipeline, microbatch, tools):
+def columns_body(row, pipeline, microbatch, optimizer, tools):
     path = tools.path("row.json")
     seam_strategies.write(path, row, pipeline, COLUMN_ROWS)
     mesh = seam_strategies.mesh_of(row, pipeline, COLUMN_ROWS)
     found = train(tools, lookup(), (mesh, microbatch, "1f1b", "none"),
-                  [*SGD, "--sparse=exact", f"--strategy={path}"])
-    identity.compare(found, exact_base("lookup", [], tools))
+                  [*optimizer, "--sparse=exact", f"--strategy={path}"])
+    identity.compare(found, exact_base("lookup", [], tools) if optimizer == SGD
+                     else replayed_base("lookup", [], tools))
     said = tools.run("merak-plan", "account", tools.path("out.plan"))[0]
     microbatches = matrix.GLOBAL_BATCH // (
         COLUMN_ROWS[row][1]["dp"] * matrix.samples(mesh, microbatch))
@@ -300,10 +309,96 @@ def columns_body(row, pipeline, microbatch, tools):
 
 
 def columns_cases():
-    for row, pipeline, microbatch in itertools.product(
-            COLUMN_ROWS, (1, 2), ("whole", "half", "one")):
-        yield Case(f"columns {row} pp={pipeline} {microbatch}",
-                   functools.partial(columns_body, row, pipeline, microbatch))
+    for row, pipeline, microbatch, optimizer in itertools.product(
+            COLUMN_ROWS, (1, 2), ("whole", "half", "one"), (SGD, DYADIC)):
+        tag = "" if optimizer == SGD else " replayed"
+        yield Case(f"columns {row} pp={pipeline} {microbatch}{tag}",
+                   functools.partial(columns_body, row, pipeline, microbatch,
+                                     optimizer))
+
+
+def trimmed(tools):
+    """Shares that exchanges of the plan are expected to send."""
+    said = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
+    return [float(share) for share in re.findall(r"\btrim=([0-9.e-]+)", said)]
+
+
+def touched_body(name, mesh, microbatch, optimizer, tools):
+    found = train(tools, MODELS[name](), (mesh, microbatch, "1f1b", "none"),
+                  [*optimizer, "--sparse=exact", "--mixed-layouts=off",
+                   *(f"--touched={table}=0.1" for table in TABLES[name])])
+    identity.compare(found, exact_base(name, [], tools) if optimizer == SGD else
+                     replayed_base(name, [], tools))
+    shares = trimmed(tools)
+    if not shares or not all(0 < share < 0.9 for share in shares):
+        raise Failed(f"exchanges of the shares {shares}")
+    return f"shares {shares}"
+
+
+def touched_columns(row, pipeline, microbatch, tools):
+    path = tools.path("row.json")
+    seam_strategies.write(path, row, pipeline, COLUMN_ROWS)
+    mesh = seam_strategies.mesh_of(row, pipeline, COLUMN_ROWS)
+    found = train(tools, lookup(), (mesh, microbatch, "1f1b", "none"),
+                  [*SGD, "--sparse=exact", f"--strategy={path}",
+                   "--touched=table=0.1"])
+    identity.compare(found, exact_base("lookup", [], tools))
+    shares = trimmed(tools)
+    if not shares:
+        raise Failed("slices are not summed before they are sent")
+    return f"shares {shares}"
+
+
+def touched_sent(tools):
+    """All ids are one: of an exchange over emulated links one row in 40 travels."""
+    steps = {}
+    for tag, options in (("", ["--touched=table=0.001"]), ("-all", [])):
+        graph = exact_models.Graph("one")
+        ids = graph.input("ids", [64], 7, 7, exact_models.INT64)
+        h = graph.op("Gather", graph.weight("table", [1000, 64]), ids, axis=0)
+        graph.target_loss(graph.op("MatMul", h, graph.weight("w", [64, 1])),
+                          [64, 1])
+        model, data = write(tools, graph)
+        plan, log = tools.path(f"out{tag}.plan"), tools.path(f"log{tag}.jsonl")
+        tools.run("merakc", model, "-o", plan, *SGD, "--sparse=exact", *options,
+                  "--mixed-layouts=off", *matrix.compile_options("dp=2", "whole", "1f1b"))
+        with open(CLUSTER, encoding="utf-8") as file:
+            cluster = json.load(file)
+        cluster["nodes"][0].update(count=1, devices=2)
+        for link in cluster["links"].values():
+            link.update(bandwidth=2e6, latency=1e-5)
+        path = tools.path("cluster.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(cluster, file)
+        tools.run("merak-run", plan, f"--data={data}", "--steps=2",
+                  f"--log={log}", f"--links={path}")
+        steps[tag] = min(e["seconds"] for e in harness.read_log(log))
+    # 256 rows of 256 bytes each way, or one.
+    if steps[""] > 0.5 * steps["-all"]:
+        raise Failed(f"{steps[''] * 1e3:.1f} ms, {steps['-all'] * 1e3:.1f} ms "
+                     "if all are sent")
+    return f"{steps[''] * 1e3:.1f} ms of {steps['-all'] * 1e3:.1f}"
+
+
+def touched_cases():
+    for name, (mesh, microbatch), optimizer in itertools.product(
+            MODELS, [("dp=2", "whole"), ("dp=2", "half"), ("dp=4", "one"),
+                     ("dp=2,tp=2", "half"), ("pp=2,dp=2", "half")],
+            (SGD, DYADIC)):
+        tag = "" if optimizer == SGD else " replayed"
+        if (name, microbatch) in (("tables", "one"), ("lookup", "one")):
+            continue  # too few ids to repeat
+        yield Case(f"touched {name} {mesh} {microbatch}{tag}",
+                   functools.partial(touched_body, name, mesh, microbatch,
+                                     optimizer))
+    for row, pipeline in itertools.product(COLUMN_ROWS, (1, 2)):
+        yield Case(f"touched {row} pp={pipeline}", functools.partial(
+            touched_columns, row, pipeline, "whole"))
+    yield Case("touched sent", touched_sent)
+    yield Case("touched refused tabel", lambda tools: refuse(
+        tools, "merakc", write(tools, lookup())[0], "--sparse=lazy",
+        "--touched=tabel=0.5", "--global-batch=8", "-o", tools.path("x.plan"),
+        says=["there is no table 'tabel'"]))
 
 
 def found_body(bandwidth, exchange, said, tools):
@@ -345,6 +440,247 @@ def same_cases():
             ("lookup", "tables"), ("sgd:lr=0.1", "adagrad:lr=0.1")):
         yield Case(f"same {name} {optimizer}",
                    functools.partial(same_body, name, optimizer))
+
+
+# ----------------------------------------------------------------- replayed
+
+
+# Numbers of few bits for as many steps as the models have.
+DYADIC = ["--optimizer=sgd:lr=0.5,momentum=0.5,weight_decay=0.5"]
+REPLAYED = {
+    "adamw": "adamw:lr=0.1,betas=0.9/0.99,weight_decay=0.1",
+    "adam": "adam:lr=0.1,betas=0.9/0.99,weight_decay=0.1",
+    "moments": "adamw:lr=0.1,betas=0.9/0.99,weight_decay=0",
+    "decay": "sgd:lr=0.1,weight_decay=0.1",
+    "momentum": "sgd:lr=0.1,momentum=0.9,dampening=0.2",
+    "nesterov": "sgd:lr=0.1,momentum=0.9,nesterov=1,weight_decay=0.01",
+    "adagrad": "adagrad:lr=0.1,lr_decay=0.1,weight_decay=0.1"}
+
+
+def replayed_base(name, clip, tools):
+    return identity.BASES.get(
+        ("replayed", name, *clip), lambda: train(
+            tools, MODELS[name](), ("none", "whole", "gpipe", "none"),
+            DYADIC + clip, 1 if clip else 2, tag="-base"))
+
+
+def replayed_body(name, mesh, microbatch, schedule, options, tools):
+    clip = [CLIP] if options == [CLIP] else []
+    recompute = "full" if options == ["full"] else "none"
+    found = train(tools, MODELS[name](), (mesh, microbatch, schedule, recompute),
+                  [*DYADIC, *(o for o in options if o != "full"),
+                   "--sparse=exact"], 1 if clip else 2)
+    identity.compare(found, replayed_base(name, clip, tools))
+    return "identical"
+
+
+def has_replays(tools, tag=""):
+    said = tools.run("merak-plan", "print", tools.path(f"out{tag}.plan"))[0]
+    return len(re.findall(r"_replay\b", said))
+
+
+def long_linear(steps, ids, name="linear_loss"):
+    """A loss that is linear in the table over so many steps; `ids(step)` are those
+    of its samples."""
+    graph = linear()
+    graph.name = name
+    samples = steps * BATCH
+    r = random.Random(name)
+    graph.data["ids"] = ("<i8", [samples, 3], [
+        r.choice(ids(at // BATCH)) for at in range(samples) for _ in range(3)])
+    graph.data["target"] = ("<f4", [samples, 3, COLUMNS], [
+        r.randint(-2, 2) for _ in range(samples * 3 * COLUMNS)])
+    return graph
+
+
+# Rows that come and go, some for as long as nothing is left to be seen of their
+# moments, one that never comes.
+def come_and_go(step):
+    return [r for r in range(ROWS - 1)
+            if (step // (1 + 3 * r) + r) % (2 + r % 5) == 0] or [0]
+
+
+def linear_run(optimizer, layout, options, graph, steps, tag, tools, **more):
+    return train(tools, graph, layout, [f"--optimizer={REPLAYED[optimizer]}",
+                                        *options], steps, tag, **more)
+
+
+ONE = ("none", "whole", "gpipe", "none")
+
+
+def sums_body(optimizer, mesh, microbatch, options, runner, tools):
+    """Gradients of integers are exact however they are summed, and what follows is
+    done element by element."""
+    graph = long_linear(12, come_and_go)
+    base = identity.BASES.get(("sums", optimizer), lambda: linear_run(
+        optimizer, ONE, [], graph, 12, "-dense", tools))
+    found = linear_run(optimizer, (mesh, microbatch, "1f1b", "none"),
+                       ["--sparse=exact", *options], graph, 12, "", tools,
+                       runner=runner)
+    if not has_replays(tools):
+        raise Failed("nothing is replayed")
+    found.losses = base.losses  # sums of other numbers
+    if runner == EMULATED:
+        for name, tensor in base.weights.items():
+            close(name, found.weights[name].data, tensor.data)
+        return "close"
+    identity.compare(found, base)
+    return "identical"
+
+
+def long_body(optimizer, steps, tools):
+    graph = long_linear(steps, come_and_go)
+    rate = f",schedule=cosine,warmup=5,total={steps}" \
+        if optimizer in ("adamw", "momentum") else ""
+    results = [train(tools, graph, ONE, [
+        f"--optimizer={REPLAYED[optimizer]}{rate}", *option], steps, tag)
+        for option, tag in ((["--sparse=exact"], ""), ([], "-dense"))]
+    if not has_replays(tools):
+        raise Failed("nothing is replayed")
+    identity.compare(*results)
+    return f"{steps} steps"
+
+
+def rough_body(name, optimizer, options, tools):
+    graph = MODELS[name](Rough)
+    options = [f"--optimizer={REPLAYED[optimizer]}", *options]
+    identity.compare(
+        train(tools, graph, ONE, [*options, "--sparse=exact"], 4),
+        train(tools, graph, ONE, options, 4, tag="-dense"))
+    if not has_replays(tools):
+        raise Failed("nothing is replayed")
+    return "identical"
+
+
+def skipped_body(optimizer, mesh, tools):
+    """Gradients of some steps are not finite."""
+    steps = 12
+    graph = long_linear(steps, come_and_go, "skipping")
+    values = graph.data["target"][2]
+    each = BATCH * 3 * COLUMNS
+    for step in (3, 4, 8):
+        values[step * each] = math.inf
+    found = []
+    for option, tag in ((["--sparse=exact"], ""), ([], "-dense")):
+        model, data = write(tools, graph)
+        plan, saved = tools.path(f"out{tag}.plan"), tools.path(f"saved{tag}")
+        layout = (mesh, "half", "1f1b", "none") if not tag else ONE
+        tools.run("merakc", model, "-o", plan, *matrix.compile_options(*layout),
+                  f"--optimizer={REPLAYED[optimizer]}", *option)
+        said = "".join(tools.run(
+            "merak-run", plan, f"--data={data}", f"--steps={steps}",
+            "--on-nonfinite=skip", f"--save={saved}"))
+        if "3 of 12 steps skipped" not in said:
+            raise Failed("not three steps were skipped")
+        found.append(identity.Result([], {}, harness.read_checkpoint(saved)[0]))
+    identity.compare(*found)
+    return "identical"
+
+
+def handed_body(optimizer, first, second, tools):
+    """Steps of one plan, more than are remembered, a checkpoint, steps of another
+    one: all are dense."""
+    before, steps = 140, 150
+    graph = long_linear(steps, come_and_go)
+    model, data = write(tools, graph)
+    whole = linear_run(optimizer, ONE, [], graph, steps, "-dense", tools)
+    load = []
+    for at, options in enumerate((first, second)):
+        plan = tools.path(f"part{at}.plan")
+        tools.run("merakc", model, "-o", plan,
+                  *matrix.compile_options("dp=2" if at else "none", "half",
+                                          "1f1b"),
+                  f"--optimizer={REPLAYED[optimizer]}", *options)
+        saved = tools.path(f"after{at}")
+        tools.run("merak-run", plan, f"--data={data}", *load,
+                  f"--steps={steps - before if at else before}",
+                  f"--save={saved}")
+        load = [f"--load={saved}"]
+        others = set(harness.read_checkpoint(saved)[0]) ^ set(whole.weights)
+        if others:
+            raise Failed(f"the checkpoint has, or lacks, {sorted(others)}")
+    found = identity.Result(whole.losses, {}, harness.read_checkpoint(saved)[0])
+    identity.compare(found, whole)
+    return "identical"
+
+
+def two_places_body(optimizer, mesh, tools):
+    """A table at two places: sums of other order, so to rounding."""
+    graph = twice(Rough)
+    options = [f"--optimizer={REPLAYED[optimizer]}"]
+    found = train(tools, graph, (mesh, "half", "1f1b", "none"),
+                  [*options, "--sparse=exact"], 6)
+    base = train(tools, graph, ONE, options, 6, tag="-dense")
+    for name, tensor in base.weights.items():
+        close(name, found.weights[name].data, tensor.data)
+    return "close"
+
+
+def differs_body(optimizer, tools):
+    """Lazy updates in place of dense ones are no rounding."""
+    graph = long_linear(12, come_and_go)
+    dense, lazy = (linear_run(optimizer, ONE, option, graph, 12, tag, tools)
+                   for option, tag in (([], "-dense"), (["--sparse=lazy"], "")))
+    most = max(abs(x - y) for x, y in zip(lazy.weights["table"].data,
+                                          dense.weights["table"].data))
+    if most < 0.01:
+        raise Failed(f"differ by {most} at most")
+    return f"by {most:.2g}"
+
+
+def replayed_cases(args):
+    cases = [(*case, options) for case in itertools.product(
+        MODELS, MESHES, ("whole", "half", "one"), SCHEDULES)
+        if matrix.defined(case[1], case[2], case[3]) and
+        not (case[3] == "interleaved" and matrix.degrees(case[1])["pp"] == 1)
+        for options in range(5)
+        if options != 4 or case[1] != "none"]
+    options = [[], [CLIP], ["full"], ["--grad-overlap=off"],
+               ["--zero=1"]]
+    if not args.all:
+        cases = matrix.pairwise(cases)
+    for *layout, at in cases:
+        yield Case(" ".join(["replayed", *layout, *options[at]]),
+                   functools.partial(replayed_body, *layout, options[at]))
+    for optimizer, (mesh, microbatch, more) in itertools.product(
+            REPLAYED, [("none", "half", []), ("dp=2", "whole", []),
+                       ("dp=4", "half", []), ("tp=2", "one", []),
+                       ("dp=2,tp=2", "half", []), ("dp=2", "half", ["--zero=2"]),
+                       ("dp=2", "half", ["--zero=3"])]):
+        yield Case(" ".join(["replayed sums", optimizer, mesh, microbatch, *more]),
+                   functools.partial(sums_body, optimizer, mesh, microbatch, more,
+                                     "merak-run"))
+    if os.path.exists(os.path.join(args.bin_dir, EMULATED)):
+        for optimizer, (mesh, microbatch) in itertools.product(
+                REPLAYED, [("none", "half"), ("dp=2", "half"), ("tp=2", "one")]):
+            yield Case(f"replayed device {optimizer} {mesh}", functools.partial(
+                sums_body, optimizer, mesh, microbatch, [], EMULATED))
+    for optimizer in REPLAYED:
+        yield Case(f"replayed long {optimizer}",
+                   functools.partial(long_body, optimizer, 500))
+    # A table at two places has other sums with dense gradients.
+    for name, optimizer, clip in itertools.product(
+            ("lookup", "tables", "padded"), REPLAYED, ([], [CLIP])):
+        yield Case(" ".join(["replayed rough", name, optimizer, *clip]),
+                   functools.partial(rough_body, name, optimizer, clip))
+    for optimizer, mesh in itertools.product(
+            ("adamw", "momentum"), ("none", "pp=2", "pp=2,dp=2")):
+        yield Case(f"replayed two places {optimizer} {mesh}",
+                   functools.partial(two_places_body, optimizer, mesh))
+    for optimizer in ("adamw", "adam", "momentum", "decay"):
+        yield Case(f"replayed differs {optimizer}",
+                   functools.partial(differs_body, optimizer))
+    for optimizer, mesh in itertools.product(
+            ("adamw", "momentum", "decay"), ("none", "dp=2", "tp=2")):
+        yield Case(f"replayed skipped {optimizer} {mesh}",
+                   functools.partial(skipped_body, optimizer, mesh))
+    for optimizer, order in itertools.product(
+            ("adamw", "momentum"),
+            itertools.product(([], ["--sparse=exact"]), repeat=2)):
+        if any(order):
+            yield Case(" ".join(["replayed handed", optimizer, *(
+                "exact" if o else "dense" for o in order)]),
+                functools.partial(handed_body, optimizer, *order))
 
 
 # --------------------------------------------------------------------- lazy
@@ -427,7 +763,22 @@ def lazy_body(kind, mesh, microbatch, tools):
     return f"{len(touched)} of {ROWS} rows"
 
 
+def padding_body(tools):
+    """A step on the row of padding, whose gradient is zero, would let it decay."""
+    graph = padded(Rough)
+    found = train(tools, graph, ("dp=2", "half", "1f1b", "none"),
+                  [f"--optimizer={LAZY['adamw'][0]}", "--sparse=lazy"], 3)
+    row = PADDING["padded"] * COLUMNS
+    before, after = (harness.array.array("f", values)[row:row + COLUMNS]
+                     for values in (graph.weights["table"],
+                                    found.weights["table"].data))
+    if before != after:
+        raise Failed(f"was {before}, is {after}")
+    return "as it was"
+
+
 def lazy_cases():
+    yield Case("lazy padding", padding_body)
     for kind, (mesh, microbatch) in itertools.product(
             LAZY, [("none", "whole"), ("none", "half"), ("dp=2", "half"),
                    ("tp=2", "whole"), ("dp=2,tp=2", "one")]):
@@ -443,7 +794,12 @@ RECORDED = os.path.join(os.path.dirname(__file__),
 RECORDED_STEPS = 6
 # The options of the optimizers that sparse_record.py names.
 OPTIMIZERS = {"sgd": "sgd:lr=0.01", "adagrad": "adagrad:lr=0.05,eps=1e-10",
-              "adam": "adam:lr=0.01,eps=1e-12"}
+              "adam": "adam:lr=0.01,eps=1e-12",
+              "adamw": "adamw:lr=0.01,eps=1e-8,weight_decay=0.1",
+              "adam-l2": "adam:lr=0.01,eps=1e-8,weight_decay=0.1",
+              "momentum": "sgd:lr=0.01,momentum=0.9,weight_decay=0.01"}
+# Recorded with dense gradients.
+DENSE = {"adamw", "adam-l2", "momentum"}
 # What is multiplied by the target, in PyTorch.
 FORWARD = {
     "lookup": lambda t, w, x, torch:
@@ -465,8 +821,10 @@ def recorded():
 def pytorch_body(name, optimizer, mesh, microbatch, tools):
     found = train(tools, MODELS[name](Rough),
                   (mesh, microbatch, "1f1b", "none"),
-                  [f"--optimizer={OPTIMIZERS[optimizer]}", "--sparse=lazy"],
-                  RECORDED_STEPS)
+                  [f"--optimizer={OPTIMIZERS[optimizer]}", "--sparse=exact"
+                   if optimizer in DENSE else "--sparse=lazy"], RECORDED_STEPS)
+    if (optimizer in DENSE) != (has_replays(tools) > 0):
+        raise Failed("steps are replayed, or not, as they should not be")
     expected = recorded()[f"{name} {optimizer}"]
     close("losses", found.losses, expected["losses"])
     for key, values in expected["weights"].items():
@@ -609,14 +967,6 @@ def dense_body(tools):
     return "the same plan"
 
 
-def refused_optimizer(tools):
-    model, _ = seam_models.write(tools, lookup())
-    return refuse(tools, "merakc", model, "--sparse=exact",
-                  "--global-batch=8", "-o",
-                  tools.path("x.plan"),
-                  says=["--sparse=lazy leaves them as they are"])
-
-
 def refused_columns(tools):
     """Eight columns over three replicas."""
     row = "columns of 3"
@@ -643,11 +993,11 @@ def refused_id(number, tools):
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [*exact_cases(args.all), *with_cases(args.all), *columns_cases(),
-             Case("found columns", functools.partial(
+             *touched_cases(), Case("found columns", functools.partial(
                  found_body, 1e5, "all_to_all", "columns")),
              Case("found rows", functools.partial(
                  found_body, 1e9, "all_gather", "gathered rows")),
-             *same_cases(), *lazy_cases(), *pytorch_cases(), *device_cases(args),
+             *same_cases(), *replayed_cases(args), *lazy_cases(), *pytorch_cases(), *device_cases(args),
              *(Case(f"resumed {kind} {mesh}",
                     functools.partial(resumed_body, kind, mesh))
                for kind, mesh in (("adamw", "dp=2"), ("momentum", "pp=2"))),
@@ -660,7 +1010,6 @@ def main():
              *(Case(f"grads {name}", functools.partial(grads_body, name))
                for name in ("lookup", "twice")),
              Case("dense tied", dense_body),
-             Case("refused exact adamw", refused_optimizer),
              Case("refused columns of 3", refused_columns),
              *(Case(f"refused id {number}",
                     functools.partial(refused_id, number))

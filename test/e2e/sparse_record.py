@@ -5,8 +5,9 @@
 
 Tables are torch.nn.Embedding(sparse=True), stepped by the optimizers that take
 their gradients: SGD, Adagrad and SparseAdam, which touch the rows looked up and no
-other. All else has dense gradients and the dense optimizer of the same name. All
-in float64. Needs torch; the tests of every build do not.
+other; or, of those in EXACT, torch.nn.Embedding with dense gradients, stepped as
+all parameters. All else has dense gradients and the dense optimizer of the same
+name. All in float64. Needs torch; the tests of every build do not.
 """
 import json
 import os
@@ -25,6 +26,16 @@ OPTIMIZERS = {
     "adam": (lambda p: torch.optim.SparseAdam(p, lr=0.01, eps=1e-12),
              lambda p: torch.optim.Adam(p, lr=0.01, eps=1e-12)),
 }
+# Of all parameters, with dense gradients.
+EXACT = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, eps=1e-8,
+                                         weight_decay=0.1),
+    "adam-l2": lambda p: torch.optim.Adam(p, lr=0.01, eps=1e-8,
+                                          weight_decay=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9,
+                                          weight_decay=0.01),
+}
+OPTIMIZERS.update((name, (make,) * 2) for name, make in EXACT.items())
 
 
 def digits(value):
@@ -40,7 +51,7 @@ def train(name, optimizer):
                .reshape(graph.shapes[key])
                for key, values in graph.weights.items()}
     tables = {key: nn.Embedding.from_pretrained(
-        weights.pop(key), freeze=False, sparse=True,
+        weights.pop(key), freeze=False, sparse=optimizer not in EXACT,
         padding_idx=sparse.PADDING.get(name)) for key in sparse.TABLES[name]}
     for value in weights.values():
         value.requires_grad_()

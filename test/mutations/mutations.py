@@ -64,6 +64,61 @@ MUTATIONS = [
              "    if ((from ^ to) & bit)\n      break;\n",
              "    if ((from ^ to) & bit)\n      continue;\n",
              ["seams.py", "row order"]),
+    # Slices of one id are not added up: each but the first is lost.
+    Mutation("sparse sum of an id", "runtime/backends/cpu/Coalesce.cpp",
+             "for (++at; at != places.end() && at->first == id; ++at)",
+             "for (++at; at == places.end() && at->first == id; ++at)",
+             ["sparse.py", "exact lookup whole"]),
+    # The norm is that of slices before they are summed by their ids.
+    Mutation("sparse norm of slices", "passes/Staging/StageUpdates.cpp",
+             "SquareSumOp::create(builder, loc, one, gradient), replicated);",
+             "SquareSumOp::create(builder, loc, one,\n"
+             "ids ? gradient.getDefiningOp()->getOperand(0) : gradient), "
+             "replicated);",
+             ["sparse.py", "exact clipped"]),
+    # A step is taken on the row of padding.
+    Mutation("sparse padding", "passes/Graph/SparseUpdates.cpp",
+             "if (Value padding = paddingOf(lookup)) {",
+             "if (Value padding; padding) {",
+             ["sparse.py", "lazy padding"]),
+    # Lazy updates where exact ones are asked for.
+    Mutation("sparse lazy for exact", "passes/Graph/SparseUpdates.cpp",
+             "    if (replays)\n", "    if (false)\n",
+             ["sparse.py", "replayed rough lookup adamw"]),
+    # Steps whose gradients were not finite are replayed.
+    Mutation("sparse skipped steps", "runtime/backends/cpu/Optimizer.cpp",
+             "{std::isnan(factor) ? 0.0f : 1.0f}", "{1.0f}",
+             ["sparse.py", "replayed skipped adamw"]),
+    # Rows that only other replicas looked up miss what they are owed.
+    Mutation("sparse rows of replicas", "passes/Lowering/ActionLowering.cpp",
+             "    createReplay(builder_, update.getLoc(), *table, tensors,\n"
+             "                 {viewOf(update.getIds()), std::nullopt, "
+             "scalars.back()});\n", "    (void)scalars.back();\n",
+             ["sparse.py", "replayed sums adamw dp=2 whole"]),
+    # Rows are looked up before they take what they are owed.
+    Mutation("sparse lookups", "passes/Lowering/ActionLowering.cpp",
+             "if (!table || table->isWholeEachStep)", "if (true) // planted",
+             ["sparse.py", "replayed rough lookup adamw"]),
+    # A lookup also takes the step that has yet to come, as what its place in the
+    # ring of steps held before.
+    Mutation("sparse step of a lookup", "runtime/backends/cpu/Requests.h",
+             "return named ? step - 1 : step;", "return step;",
+             ["sparse.py", "replayed long adamw"]),
+    # A checkpoint has rows that are behind.
+    Mutation("sparse flush", "runtime/launch/Session.cpp",
+             "runEntries(kFlushEntry)", "runEntries(\"none\")",
+             ["sparse.py", "replayed sums adamw none"]),
+    # After a checkpoint rows are owed all steps again.
+    Mutation("sparse begin", "runtime/launch/SessionState.cpp",
+             "  MERAK_RETURN_IF_ERROR(runEntries(kBeginEntry));\n"
+             "  if (data_)\n    data_->setPosition(loaded.step, loaded.samples);",
+             "  if (data_)\n    data_->setPosition(loaded.step, loaded.samples);",
+             ["sparse.py", "replayed handed adamw exact"]),
+    # What is remembered ends before rows have taken it.
+    Mutation("sparse stripes", "runtime/backends/cpu/Replay.cpp",
+             "const int64_t begin = step % r.stripes * r.stripeRows();",
+             "const int64_t begin = 0 * step;",
+             ["sparse.py", "replayed long adamw"]),
 ]
 
 

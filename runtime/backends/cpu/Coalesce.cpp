@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 namespace merak::cpu {
@@ -15,21 +16,47 @@ namespace {
 struct Coalesce : CoalesceRequest {
   planpb::DType idType = planpb::I64;
 
-  // Places of the slices by their id, those of one id in their order; slices of
-  // rows that no table has are left out.
-  std::vector<std::pair<int64_t, int64_t>> ordered(const void *data) const {
-    std::vector<std::pair<int64_t, int64_t>> places;
-    const int64_t count = ids.count();
-    places.reserve(static_cast<size_t>(count));
-    for (int64_t at = 0; at < count; ++at) {
+  // By place: the row that its slice is of; -1: of none that the table has.
+  std::vector<int64_t> rowsOf(const void *data) const {
+    std::vector<int64_t> rows(static_cast<size_t>(ids.count()));
+    for (size_t at = 0; at < rows.size(); ++at) {
       int64_t of[4];
-      ids.offsets(at, of);
+      ids.offsets(static_cast<int64_t>(at), of);
       int64_t id = indexAt(idType, data, of[0]);
       if (id < 0)
         id += size;
-      if (id >= 0 && id < size)
-        places.emplace_back(id, at);
+      rows[at] = id >= 0 && id < size ? id : -1;
     }
+    for (size_t begin = 0; block > 0 && begin < rows.size();
+         begin += static_cast<size_t>(block))
+      moveToFront(std::span(rows).subspan(begin, static_cast<size_t>(block)));
+    return rows;
+  }
+
+  // Different rows in the order of their first places, then none.
+  static void moveToFront(std::span<int64_t> rows) {
+    std::vector<std::pair<int64_t, size_t>> places;
+    for (size_t at = 0; at < rows.size(); ++at)
+      if (rows[at] >= 0)
+        places.emplace_back(rows[at], at);
+    std::sort(places.begin(), places.end());
+    std::vector<size_t> firsts;
+    for (size_t i = 0; i < places.size(); ++i)
+      if (i == 0 || places[i].first != places[i - 1].first)
+        firsts.push_back(places[i].second);
+    std::sort(firsts.begin(), firsts.end());
+    for (size_t k = 0; k < rows.size(); ++k) // places before are not read again
+      rows[k] = k < firsts.size() ? rows[firsts[k]] : -1;
+  }
+
+  // Places of the slices by their row, those of one row in their order.
+  std::vector<std::pair<int64_t, int64_t>> ordered(const void *data) const {
+    const std::vector<int64_t> rows = rowsOf(data);
+    std::vector<std::pair<int64_t, int64_t>> places;
+    places.reserve(rows.size());
+    for (size_t at = 0; at < rows.size(); ++at)
+      if (rows[at] >= 0)
+        places.emplace_back(rows[at], static_cast<int64_t>(at));
     std::sort(places.begin(), places.end());
     return places;
   }
@@ -46,11 +73,17 @@ struct Coalesce : CoalesceRequest {
 // order.
 void coalesce(const Coalesce &c, const KernelCall &call, ThreadPool &pool) {
   const auto places = c.ordered(call.inputs[1].data);
-  // By place: where the slices of its id begin, if it is the first of them.
+  // By place of a sum: where the slices of its id begin.
   std::vector<int64_t> begins(static_cast<size_t>(c.ids.count()), -1);
+  std::vector<std::pair<int64_t, int64_t>> firsts; // places, and begins
   for (size_t at = 0; at < places.size(); ++at)
     if (at == 0 || places[at].first != places[at - 1].first)
-      begins[static_cast<size_t>(places[at].second)] = static_cast<int64_t>(at);
+      firsts.emplace_back(places[at].second, static_cast<int64_t>(at));
+  if (c.compact)
+    std::sort(firsts.begin(), firsts.end());
+  for (size_t k = 0; k < firsts.size(); ++k)
+    begins[c.compact ? k : static_cast<size_t>(firsts[k].first)] =
+        firsts[k].second;
   // All operands are dense.
   const int64_t count = c.ids.count(), columns = c.columns.count();
   const float *dy = f32(call.inputs[0]);
@@ -61,14 +94,14 @@ void coalesce(const Coalesce &c, const KernelCall &call, ThreadPool &pool) {
       float *y = rows + place * columns;
       const int64_t first = begins[static_cast<size_t>(place)];
       if (first < 0) {
-        c.store(call.outputs[1].data, place, -1);
+        c.store(call.outputs[1].data, place, c.compact ? c.size : -1);
         std::memset(y, 0, bytes);
         continue;
       }
       auto at = places.begin() + first;
       const int64_t id = at->first;
       c.store(call.outputs[1].data, place, id);
-      std::memcpy(y, dy + place * columns, bytes);
+      std::memcpy(y, dy + at->second * columns, bytes);
       for (++at; at != places.end() && at->first == id; ++at)
         simd().add(y, dy + at->second * columns, columns);
     }

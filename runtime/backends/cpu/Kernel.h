@@ -93,6 +93,7 @@ std::span<const KernelEntry> convKernels();
 std::span<const KernelEntry> poolKernels();
 std::span<const KernelEntry> topKKernels();
 std::span<const KernelEntry> optimizerKernels();
+std::span<const KernelEntry> replayKernels();
 
 std::vector<std::span<const KernelEntry>> allKernels();
 const KernelEntry *findKernel(const std::string &name);

@@ -29,10 +29,13 @@ struct Update {
   bool clip = false;
 
   bool sparse = false;
+  bool reaches = false; // notes how far rows are
+  ReachedRequest reached;
   planpb::DType idType = planpb::I64;
   RowsRequest rows;
 
   size_t inputs() const { return size_t{1} + clip + sparse; }
+  size_t outputs() const { return states + 2 * reaches; }
   bool dense() const {
     return inner.size == 1 ||
            std::all_of(inner.strides.begin(), inner.strides.end(),
@@ -55,8 +58,7 @@ bool readAll(Request &request, Update &u) {
   return true;
 }
 
-bool readUpdate(Request &request, size_t states, Update &u) {
-  u.states = states;
+bool readUpdate(Request &request, Update &u) {
   if (u.clip) {
     request.type(request.inputs[1], "the clip factor", planpb::F32);
     request.expect(request.inputs[1].elements() == 1,
@@ -64,7 +66,8 @@ bool readUpdate(Request &request, size_t states, Update &u) {
   }
   if (u.sparse) {
     request.type(request.inputs[0], "the gradient", planpb::F32);
-    if (!readUpdateRows(request, u.clip, u.rows))
+    if (!readUpdateRows(request, u.clip, u.states, u.rows) ||
+        (u.reaches && !readReached(request, u.states, u.reached)))
       return false;
     u.idType = request.inputs[1 + u.clip].dtype;
     u.outer = u.rows.columns;
@@ -146,6 +149,36 @@ void runUpdate(const Update &u, const KernelCall &call, ThreadPool &pool,
                });
 }
 
+// After the step: rows that it was taken on have reached it, and those that
+// were left out will find it in the history. Of a step that changed nothing
+// that is all there is to know.
+template <typename Now>
+void noteStep(const Update &u, const KernelCall &call, float factor,
+              const Now &now) {
+  if (!u.reaches)
+    return;
+  const int64_t step = call.scalars[1].asInteger();
+  const HistoryRequest &history = u.reached.steps;
+  float numbers[kNoted] = {std::isnan(factor) ? 0.0f : 1.0f};
+  note(now, numbers);
+  for (int64_t k = 0; k < kNoted; ++k)
+    f32Out(call.outputs[u.reached.history])[history.at(step) +
+                                            k * history.numberStride] =
+        numbers[k];
+  if (std::isnan(factor))
+    return;
+  const int64_t first = scalarInteger(call, 2);
+  auto *reached = static_cast<int32_t *>(call.outputs[u.reached.reached].data);
+  const void *ids = call.inputs[1 + u.clip].data;
+  for (int64_t at = 0; at < u.rows.ids.count(); ++at) {
+    int64_t of[2];
+    u.rows.ids.offsets(at, of);
+    const int64_t id = indexAt(u.idType, ids, of[0]), row = id - first;
+    if (id >= 0 && row >= 0 && row < u.rows.rows)
+      reached[row * u.reached.rowStride] = static_cast<int32_t>(step);
+  }
+}
+
 // NaN: the gradients are not finite, and nothing may change.
 float clipFactor(const Update &u, const KernelCall &call) {
   return u.clip ? f32(call.inputs[1])[0] : 1;
@@ -158,14 +191,15 @@ template <bool sparse> KernelResult createSgd(Request &request) {
   SgdRequest sgd;
   if (!readSgd(request, sgd))
     return request.status();
-  const size_t states = sgd.momentum != 0 ? 2 : 1;
+  u.states = sgd.momentum != 0 ? 2 : 1;
+  u.reaches = sparse && request.integer("reaches", 0) != 0;
   // The buffer may also be listed as an input: it is the same view.
   const size_t inputs = u.inputs();
   if (request.inputs.size() != inputs + 1 || sgd.momentum == 0)
-    request.counts(inputs, states);
+    request.counts(inputs, u.outputs());
   else
-    request.counts(inputs + 1, states);
-  if (!request.ok() || !readUpdate(request, states, u))
+    request.counts(inputs + 1, u.outputs());
+  if (!request.ok() || !readUpdate(request, u))
     return request.status();
   return makeKernel([u, sgd](const KernelCall &call, ThreadPool &pool) {
     if (call.scalars.size() < 2)
@@ -173,6 +207,7 @@ template <bool sparse> KernelResult createSgd(Request &request) {
     const SgdStep now =
         sgd.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
     const float factor = clipFactor(u, call);
+    noteStep(u, call, factor, now);
     if (std::isnan(factor))
       return Status();
     runUpdate(u, call, pool,
@@ -190,7 +225,9 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars,
   Update u;
   u.sparse = sparse;
   u.clip = request.integer("clip", 0) != 0;
-  if (!request.counts(u.inputs(), states) || !readUpdate(request, states, u) ||
+  u.reaches = sparse && request.integer("reaches", 0) != 0;
+  u.states = states;
+  if (!request.counts(u.inputs(), u.outputs()) || !readUpdate(request, u) ||
       !request.ok())
     return request.status();
   return makeKernel(
@@ -200,6 +237,7 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars,
         const auto now =
             scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
         const float factor = clipFactor(u, call);
+        noteStep(u, call, factor, now);
         if (std::isnan(factor))
           return Status();
         runUpdate(u, call, pool,

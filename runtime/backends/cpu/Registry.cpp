@@ -119,7 +119,8 @@ std::vector<std::span<const KernelEntry>> allKernels() {
           gatherKernels(), coalesceKernels(),  softmaxKernels(),
           normKernels(),   attentionKernels(), crossEntropyKernels(),
           rotaryKernels(), dropoutKernels(),   convKernels(),
-          poolKernels(),   topKKernels(),      optimizerKernels()};
+          poolKernels(),   topKKernels(),      optimizerKernels(),
+          replayKernels()};
 }
 
 const KernelEntry *findKernel(const std::string &name) {

@@ -56,6 +56,11 @@ bool readCoalesce(Request &request, CoalesceRequest &c) {
   request.expect(dy.shape.size() > rank && front(dy.shape, rank) == ids.shape,
                  "expected slices for each of the ids");
   c.size = request.integer("size");
+  c.compact = request.integer("compact", 0) != 0;
+  c.block = request.integer("block", 0);
+  request.expect(c.block == 0 || (c.block > 0 && ids.elements() % c.block == 0),
+                 fmt::format("expected blocks that divide {} ids, found {}",
+                             ids.elements(), c.block));
   if (!request.ok())
     return false;
   c.ids = Nest(ids.shape, {ids.strides, front(dy.strides, rank), unique.strides,
@@ -65,7 +70,8 @@ bool readCoalesce(Request &request, CoalesceRequest &c) {
   return true;
 }
 
-bool readUpdateRows(Request &request, bool clip, RowsRequest &r) {
+bool readUpdateRows(Request &request, bool clip, size_t tensors,
+                    RowsRequest &r) {
   const View &grad = request.inputs[0], &ids = request.inputs[1 + clip],
              &table = request.outputs[0];
   const size_t rank = ids.shape.size();
@@ -76,20 +82,82 @@ bool readUpdateRows(Request &request, bool clip, RowsRequest &r) {
   std::vector<int64_t> shape = ids.shape;
   shape.insert(shape.end(), columns.begin(), columns.end());
   request.shape(grad, "the gradient", shape);
-  for (const View &state : request.outputs) {
+  const std::span<const View> states = request.outputs.first(tensors);
+  for (const View &state : states) {
     request.type(state, "a parameter or its state", planpb::F32);
     request.sameShape(table, "the parameter", state, "its state");
   }
   if (!request.ok())
     return false;
   std::vector<std::vector<int64_t>> strides = {behind(grad.strides, rank)};
-  for (const View &state : request.outputs) {
+  for (const View &state : states) {
     strides.push_back(behind(state.strides, 1));
     r.rowStrides.push_back(state.strides[0]);
   }
   r.ids = Nest(ids.shape, {ids.strides, front(grad.strides, rank)});
   r.columns = Nest(columns, strides);
   r.rows = table.shape[0];
+  return true;
+}
+
+static void readHistory(Request &request, const View &history,
+                        HistoryRequest &h) {
+  request.type(history, "the history", planpb::F32);
+  if (!request.expect(history.rank() == 2 && history.shape[0] > 0 &&
+                          history.shape[1] == kNoted,
+                      "expected a history of rows of four numbers"))
+    return;
+  h = {history.shape[0], history.strides[0], history.strides[1]};
+}
+
+static void readReachedRows(Request &request, const View &reached) {
+  request.type(reached, "how far rows are", planpb::I32);
+  request.shape(reached, "how far rows are", {request.outputs[0].shape[0]});
+}
+
+bool readReached(Request &request, size_t tensors, ReachedRequest &r) {
+  r.reached = tensors;
+  r.history = tensors + 1;
+  const View &reached = request.outputs[r.reached];
+  readReachedRows(request, reached);
+  readHistory(request, request.outputs[r.history], r.steps);
+  if (request.ok())
+    r.rowStride = reached.strides[0];
+  return request.ok();
+}
+
+bool readReplay(Request &request, size_t tensors, ReplayRequest &r) {
+  r.named = request.inputs.size() > 1;
+  if (!request.counts(r.named ? 2 : 1, tensors + 1) ||
+      !request.expect(!request.outputs[0].shape.empty(),
+                      "expected a table of rows"))
+    return false;
+  const View &table = request.outputs[0], &reached = request.outputs[tensors];
+  readHistory(request, request.inputs[0], r.history);
+  for (size_t i = 0; i < tensors; ++i) {
+    request.type(request.outputs[i], "a parameter or its state", planpb::F32);
+    request.sameShape(table, "the parameter", request.outputs[i], "its state");
+  }
+  readReachedRows(request, reached);
+  r.stripes = request.integer("stripes", 1);
+  request.expect(
+      r.stripes > 0,
+      fmt::format("expected 'stripes' above 0, found {}", r.stripes));
+  r.globalRows = request.integer("rows_global", 0);
+  if (r.named)
+    request.index(request.inputs[1], "the ids");
+  if (!request.ok())
+    return false;
+  r.rows = table.shape[0];
+  if (r.named)
+    r.ids = Nest(request.inputs[1].shape, {request.inputs[1].strides});
+  std::vector<std::vector<int64_t>> strides;
+  for (size_t i = 0; i < tensors; ++i) {
+    strides.push_back(behind(request.outputs[i].strides, 1));
+    r.rowStrides.push_back(request.outputs[i].strides[0]);
+  }
+  r.rowStrides.push_back(reached.strides[0]);
+  r.columns = Nest(behind(table.shape, 1), strides);
   return true;
 }
 
@@ -315,6 +383,20 @@ SgdStep SgdRequest::at(double lr, int64_t step) const {
   return now;
 }
 
+void note(const SgdStep &step, float *history) {
+  history[1] = step.lr;
+  history[2] = step.oneMinusDampening;
+  history[3] = step.first;
+}
+
+SgdStep SgdRequest::noted(const float *history) const {
+  SgdStep step = at(0, 1);
+  step.lr = history[1];
+  step.oneMinusDampening = history[2];
+  step.first = history[3] != 0;
+  return step;
+}
+
 bool readAdam(Request &request, AdamRequest &a) {
   a.beta1 = request.real("beta1", 0.9);
   a.beta2 = request.real("beta2", 0.999);
@@ -347,6 +429,34 @@ AdamWStep AdamRequest::at(double lr, int64_t step) const {
   return now;
 }
 
+void note(const AdamWStep &step, float *history) {
+  history[1] = step.decay;
+  history[2] = step.stepSize;
+  history[3] = step.rootCorrection;
+}
+
+AdamWStep AdamRequest::noted(const float *history) const {
+  AdamWStep step = at(0, 1);
+  step.decay = history[1];
+  step.stepSize = history[2];
+  step.rootCorrection = history[3];
+  return step;
+}
+
+// From the last step to the first.
+void boundSteps(std::vector<AdamWReplayStep> &steps) {
+  float size = 0, kept = 1, second = 0.999f;
+  for (size_t s = steps.size(); s-- > 0;) {
+    const AdamWStep &step = steps[s].step;
+    size = std::max(size, std::fabs(step.stepSize));
+    kept *= std::min(1.0f, std::fabs(step.decay * step.keep));
+    second *= step.beta2;
+    steps[s].mostSize = size;
+    steps[s].leastKept = 0.99f * kept;
+    steps[s].leastSecond = second;
+  }
+}
+
 bool readAdagrad(Request &request, AdagradRequest &a) {
   a.eps = request.real("eps", 1e-10);
   a.lrDecay = request.real("lr_decay", 0.0);
@@ -360,6 +470,14 @@ AdagradStep AdagradRequest::at(double lr, int64_t step) const {
   return {static_cast<float>(l2),
           static_cast<float>(lr / (1 + count * lrDecay)),
           static_cast<float>(eps)};
+}
+
+void note(const AdagradStep &step, float *history) { history[1] = step.rate; }
+
+AdagradStep AdagradRequest::noted(const float *history) const {
+  AdagradStep step = at(0, 1);
+  step.rate = history[1];
+  return step;
 }
 
 } // namespace merak::cpu

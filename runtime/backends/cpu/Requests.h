@@ -86,20 +86,66 @@ bool readGather(Request &request, const View &table, const View &ids,
 
 // A row-sparse gradient of slices: coalesce.
 struct CoalesceRequest {
-  int64_t size = 0; // rows of the table
-  Nest ids;         // operand 0: ids, 1: slices, 2: unique, 3: rows
-  Nest columns;     // operand 0: slices, 1: rows
+  int64_t size = 0;     // rows of the table
+  bool compact = false; // sums at the front, one behind the other
+  // Slices lie so in each block of so many places; 0: each at its id.
+  int64_t block = 0;
+  Nest ids;     // operand 0: ids, 1: slices, 2: unique, 3: rows
+  Nest columns; // operand 0: slices, 1: rows
 };
 bool readCoalesce(Request &request, CoalesceRequest &coalesce);
 
-// An update by a row-sparse gradient.
+// An update by a row-sparse gradient; `tensors`: outputs that are a table and
+// its states.
 struct RowsRequest {
   Nest ids;         // operand 0: ids, 1: the gradient
   Nest columns;     // operand 0: the gradient, then parameter and states
   int64_t rows = 0; // of the table that are here
   std::vector<int64_t> rowStrides; // of parameter and states
 };
-bool readUpdateRows(Request &request, bool clip, RowsRequest &rows);
+bool readUpdateRows(Request &request, bool clip, size_t tensors,
+                    RowsRequest &rows);
+
+// A history is a ring of rows of so many numbers, one for each of the last
+// steps: whether it changed anything, and what an optimizer computes once a
+// step.
+inline constexpr int64_t kNoted = 4;
+struct HistoryRequest {
+  int64_t steps = 1;
+  int64_t stepStride = 0, numberStride = 0;
+
+  // Where the numbers of a step begin.
+  int64_t at(int64_t step) const { return step % steps * stepStride; }
+};
+
+// The operands of a row-sparse update that notes how far rows are: the last two
+// outputs.
+struct ReachedRequest {
+  size_t reached = 0, history = 0; // outputs
+  int64_t rowStride = 0;           // of reached
+  HistoryRequest steps;
+};
+// `tensors`: outputs before them, a table and its states.
+bool readReached(Request &request, size_t tensors, ReachedRequest &reached);
+
+// Steps that rows were left out of: sgd_replay, adamw_replay, adagrad_replay.
+struct ReplayRequest {
+  bool named = false; // by ids; else one of `stripes` parts of the rows
+  int64_t stripes = 1;
+  int64_t globalRows = 0; // negative ids count from there; 0: they name none
+  int64_t rows = 0;       // that are here
+  HistoryRequest history;
+  Nest ids;                        // operand 0
+  Nest columns;                    // operands: parameter and states
+  std::vector<int64_t> rowStrides; // of these, then of reached
+
+  int64_t stripeRows() const { return (rows + stripes - 1) / stripes; }
+  // Up to which step rows are brought, of the scalar `step`: names are those
+  // that this step looks up, stripes come behind its update.
+  int64_t until(int64_t step) const { return named ? step - 1 : step; }
+};
+// `tensors`: outputs that are a table and its states.
+bool readReplay(Request &request, size_t tensors, ReplayRequest &replay);
 
 struct PickRequest {
   Nest rows; // operand 0: the matrix, 1: labels, 2: the vector
@@ -126,7 +172,9 @@ struct SgdRequest {
   // With: a step without an update so far is not dampened, ONNX's T of 0.
   std::optional<int64_t> firstCount;
   SgdStep at(double lr, int64_t step) const;
+  SgdStep noted(const float *history) const;
 };
+void note(const SgdStep &step, float *history);
 bool readSgd(Request &request, SgdRequest &sgd);
 
 struct AdamRequest {
@@ -134,14 +182,20 @@ struct AdamRequest {
   bool plainRoot = false; // eps is added before the root is corrected
   int64_t firstCount = 1;
   AdamWStep at(double lr, int64_t step) const;
+  AdamWStep noted(const float *history) const;
 };
+void note(const AdamWStep &step, float *history);
+// Sets the bounds of steps that are taken one after the other.
+void boundSteps(std::vector<AdamWReplayStep> &steps);
 bool readAdam(Request &request, AdamRequest &adam);
 
 struct AdagradRequest {
   double eps = 0, lrDecay = 0, l2 = 0;
   int64_t firstCount = 0;
   AdagradStep at(double lr, int64_t step) const;
+  AdagradStep noted(const float *history) const;
 };
+void note(const AdagradStep &step, float *history);
 bool readAdagrad(Request &request, AdagradRequest &adagrad);
 
 } // namespace merak::cpu

@@ -123,6 +123,9 @@ KernelResult createCoalesce(Request &request, const Device &) {
   cpu::CoalesceRequest read;
   if (!cpu::readCoalesce(request, read))
     return request.status();
+  if (!request.expect(!read.compact && read.block == 0,
+                      "sums at the front are only made on hosts"))
+    return request.status();
   CoalesceArgs args;
   args.add = request.instruction.accumulate();
   args.lists.rows = args.lists.globalRows = read.size;

@@ -1,4 +1,5 @@
-// sgd_update, adamw_update, adagrad_update, the same with _rows, clip_factor.
+// sgd_update, adamw_update, adagrad_update, the same with _rows, the steps that
+// rows were left out of (_replay), clip_factor.
 // Parameters and states are f32; the gradient may be of 16 bits.
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
@@ -10,9 +11,17 @@ namespace merak::cuda {
 
 namespace {
 
-bool readRows(Request &request, UpdateArgs &args) {
+// An update that notes how far rows are, or does not.
+struct Reached : cpu::ReachedRequest {
+  bool notes = false;
+  size_t outputs() const { return notes ? 2 : 0; }
+};
+
+bool readRows(Request &request, size_t states, UpdateArgs &args,
+              Reached &reached) {
   cpu::RowsRequest read;
-  if (!cpu::readUpdateRows(request, args.clip, read))
+  if (!cpu::readUpdateRows(request, args.clip, states, read) ||
+      (reached.notes && !cpu::readReached(request, states, reached)))
     return false;
   args.loops = makeLoops<4>(request, read.columns);
   args.places = makeLoops<2>(request, read.ids);
@@ -21,14 +30,15 @@ bool readRows(Request &request, UpdateArgs &args) {
   return request.ok();
 }
 
-bool readUpdate(Request &request, UpdateArgs &args) {
+bool readUpdate(Request &request, size_t states, UpdateArgs &args,
+                Reached &reached) {
   const View &grad = request.inputs[0];
   expectReal(request, grad, "the gradient");
   if (args.clip)
     request.expect(request.inputs[1].elements() == 1,
                    "expected one clip factor");
   if (args.sparse)
-    return readRows(request, args);
+    return readRows(request, states, args, reached);
   std::vector<std::vector<int64_t>> strides = {grad.strides};
   for (const View &state : request.outputs) {
     request.type(state, "a parameter or its state", planpb::F32);
@@ -41,7 +51,16 @@ bool readUpdate(Request &request, UpdateArgs &args) {
   return request.ok();
 }
 
-void bind(UpdateArgs &args, const KernelCall &call) {
+// `tensors`: outputs that are a parameter and its states.
+void bindStates(UpdateArgs &args, const KernelCall &call, size_t tensors) {
+  args.param = ref(call.outputs[0]);
+  if (tensors > 1)
+    args.first = ref(call.outputs[1]);
+  if (tensors > 2)
+    args.second = ref(call.outputs[2]);
+}
+
+void bind(UpdateArgs &args, const KernelCall &call, const Reached &reached) {
   args.grad = ref(call.inputs[0]);
   if (args.clip)
     args.factor = ref(call.inputs[1]);
@@ -49,11 +68,7 @@ void bind(UpdateArgs &args, const KernelCall &call) {
     args.ids = ref(call.inputs[1 + args.clip]);
     args.firstRow = cpu::scalarInteger(call, 2);
   }
-  args.param = ref(call.outputs[0]);
-  if (call.outputs.size() > 1)
-    args.first = ref(call.outputs[1]);
-  if (call.outputs.size() > 2)
-    args.second = ref(call.outputs[2]);
+  bindStates(args, call, call.outputs.size() - reached.outputs());
 }
 
 void set(UpdateArgs &args, const cpu::AdamWStep &step) {
@@ -84,6 +99,31 @@ void set(UpdateArgs &args, const cpu::AdagradStep &step) {
   args.eps = step.eps;
 }
 
+// Behind the update itself.
+template <typename Step>
+Status reach(Launcher &launcher, const UpdateArgs &args, const Reached &reached,
+             const KernelCall &call, const Step &now) {
+  if (!reached.notes)
+    return {};
+  const int64_t step = call.scalars[1].asInteger();
+  ReachArgs to;
+  to.factor = args.factor;
+  to.ids = args.ids;
+  to.places = args.places;
+  to.rows = args.rows;
+  to.firstRow = args.firstRow;
+  to.clip = args.clip;
+  to.reached = static_cast<int32_t *>(call.outputs[reached.reached].data);
+  to.rowStride = reached.rowStride;
+  to.noted = static_cast<float *>(call.outputs[reached.history].data) +
+             reached.steps.at(step);
+  to.numberStride = reached.steps.numberStride;
+  to.step = static_cast<int32_t>(step);
+  cpu::note(now, to.numbers);
+  return launcher.items<KernelId::Reach>(to,
+                                         std::max<int64_t>(1, to.places.count));
+}
+
 template <bool sparse>
 KernelResult createSgd(Request &request, const Device &) {
   UpdateArgs args;
@@ -93,20 +133,27 @@ KernelResult createSgd(Request &request, const Device &) {
   if (!cpu::readSgd(request, sgd))
     return request.status();
   args.hasBuffer = sgd.momentum != 0;
+  const size_t states = args.hasBuffer ? 2 : 1;
+  Reached reached;
+  reached.notes = sparse && request.integer("reaches", 0) != 0;
   // The buffer may also be listed as an input: it is the same view.
   const size_t inputs = size_t{1} + args.clip + sparse;
   const bool listed = args.hasBuffer && request.inputs.size() == inputs + 1;
-  request.counts(inputs + listed, args.hasBuffer ? 2 : 1);
-  if (!request.ok() || !readUpdate(request, args))
+  request.counts(inputs + listed, states + reached.outputs());
+  if (!request.ok() || !readUpdate(request, states, args, reached))
     return request.status();
-  return makeKernel([args, sgd](const KernelCall &call, Launcher &launcher) {
-    if (call.scalars.size() < 2)
-      return Status::error("sgd_update: expected the scalars lr and step");
-    UpdateArgs now = args;
-    bind(now, call);
-    set(now, sgd.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
-    return launcher.items<KernelId::Sgd>(now, now.count());
-  });
+  return makeKernel(
+      [args, sgd, reached](const KernelCall &call, Launcher &launcher) {
+        if (call.scalars.size() < 2)
+          return Status::error("sgd_update: expected the scalars lr and step");
+        UpdateArgs now = args;
+        bind(now, call, reached);
+        const cpu::SgdStep step =
+            sgd.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
+        set(now, step);
+        MERAK_RETURN_IF_ERROR(launcher.items<KernelId::Sgd>(now, now.count()));
+        return reach(launcher, now, reached, call, step);
+      });
 }
 
 // Adam and Adagrad, whose scalars both backends compute alike.
@@ -115,17 +162,22 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars) {
   UpdateArgs args;
   args.sparse = sparse;
   args.clip = request.integer("clip", 0) != 0;
-  if (!request.counts(size_t{1} + args.clip + sparse, states) ||
-      !readUpdate(request, args))
+  Reached reached;
+  reached.notes = sparse && request.integer("reaches", 0) != 0;
+  if (!request.counts(size_t{1} + args.clip + sparse,
+                      states + reached.outputs()) ||
+      !readUpdate(request, states, args, reached))
     return request.status();
   return makeKernel([=](const KernelCall &call, Launcher &launcher) {
     if (call.scalars.size() < 2)
       return Status::error("an update: expected the scalars lr and step");
     UpdateArgs now = args;
-    bind(now, call);
-    set(now,
-        scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
-    return launcher.items<id>(now, now.count());
+    bind(now, call, reached);
+    const auto step =
+        scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
+    set(now, step);
+    MERAK_RETURN_IF_ERROR(launcher.items<id>(now, now.count()));
+    return reach(launcher, now, reached, call, step);
   });
 }
 
@@ -143,6 +195,91 @@ KernelResult createAdagrad(Request &request, const Device &) {
   if (!cpu::readAdagrad(request, adagrad))
     return request.status();
   return makeUpdate<KernelId::Adagrad, 2>(request, sparse, adagrad);
+}
+
+// Steps that rows were left out of.
+template <KernelId id>
+KernelResult makeReplay(Request &request, size_t tensors, UpdateArgs update) {
+  cpu::ReplayRequest read;
+  if (!cpu::readReplay(request, tensors, read))
+    return request.status();
+  ReplayArgs args;
+  args.update = update;
+  args.named = read.named;
+  args.rows = read.rows;
+  args.globalRows = read.globalRows;
+  args.steps = read.history.steps;
+  args.stepStride = read.history.stepStride;
+  args.numberStride = read.history.numberStride;
+  args.count = read.named ? read.ids.count() : read.stripeRows();
+  // Operand 0 of an update is its gradient, which there is none of here.
+  std::vector<std::vector<int64_t>> strides = read.columns.strides;
+  strides.insert(strides.begin(),
+                 std::vector<int64_t>(read.columns.sizes.size(), 0));
+  args.columns = makeLoops<4>(request, Nest(read.columns.sizes, strides));
+  if (read.named)
+    args.places = makeLoops<1>(request, read.ids);
+  std::copy(read.rowStrides.begin(), read.rowStrides.end() - 1,
+            args.update.rowStrides);
+  args.rowStride = read.rowStrides.back();
+  request.expect(args.count < INT32_MAX, "expected fewer than 2^31 ids");
+  if (!request.ok())
+    return request.status();
+  const uint64_t places = read.named ? static_cast<uint64_t>(args.count) : 0;
+  return makeKernel(
+      [=](const KernelCall &call, Launcher &launcher) {
+        ReplayArgs now = args;
+        const int64_t step = cpu::scalarInteger(call, 0);
+        bindStates(now.update, call, tensors);
+        now.history = static_cast<const float *>(call.inputs[0].data);
+        now.reached = static_cast<int32_t *>(call.outputs[tensors].data);
+        now.until = static_cast<int32_t>(read.until(step));
+        if (read.named) {
+          now.ids = ref(call.inputs[1]);
+          now.firstRow = cpu::scalarInteger(call, 1);
+          now.before = launcher.workspace<int32_t>(places);
+          MERAK_RETURN_IF_ERROR(
+              launcher.items<KernelId::ReplayMark>(now, now.count));
+          now.phase = ReplayPhase::Claim;
+          MERAK_RETURN_IF_ERROR(
+              launcher.items<KernelId::ReplayMark>(now, now.count));
+        } else {
+          now.begin = step % read.stripes * read.stripeRows();
+        }
+        MERAK_RETURN_IF_ERROR(
+            launcher.items<id>(now, now.count * now.columns.count));
+        now.phase = ReplayPhase::Reach;
+        return launcher.items<KernelId::ReplayMark>(now, now.count);
+      },
+      alignUp(places * sizeof(int32_t)));
+}
+
+KernelResult createSgdReplay(Request &request, const Device &) {
+  cpu::SgdRequest sgd;
+  if (!cpu::readSgd(request, sgd))
+    return request.status();
+  UpdateArgs args;
+  args.hasBuffer = sgd.momentum != 0;
+  set(args, sgd.at(0, 1));
+  return makeReplay<KernelId::ReplaySgd>(request, args.hasBuffer ? 2 : 1, args);
+}
+
+KernelResult createAdamWReplay(Request &request, const Device &) {
+  cpu::AdamRequest adam;
+  if (!cpu::readAdam(request, adam))
+    return request.status();
+  UpdateArgs args;
+  set(args, adam.at(0, 1));
+  return makeReplay<KernelId::ReplayAdamW>(request, 3, args);
+}
+
+KernelResult createAdagradReplay(Request &request, const Device &) {
+  cpu::AdagradRequest adagrad;
+  if (!cpu::readAdagrad(request, adagrad))
+    return request.status();
+  UpdateArgs args;
+  set(args, adagrad.at(0, 1));
+  return makeReplay<KernelId::ReplayAdagrad>(request, 2, args);
 }
 
 KernelResult createClipFactor(Request &request, const Device &) {
@@ -175,6 +312,9 @@ constexpr KernelEntry kEntries[] = {
     {"sgd_update_rows", createSgd<true>, Strides::Any, true},
     {"adamw_update_rows", createAdamW<true>, Strides::Any, true},
     {"adagrad_update_rows", createAdagrad<true>, Strides::Any, true},
+    {"sgd_replay", createSgdReplay, Strides::Any, true},
+    {"adamw_replay", createAdamWReplay, Strides::Any, true},
+    {"adagrad_replay", createAdagradReplay, Strides::Any, true},
     {"clip_factor", createClipFactor},
 };
 

@@ -26,9 +26,18 @@ double reserveLinks(const CollectiveRun &run,
   double ready = 0;
   for (const InprocGroup::Post &post : posts)
     ready = std::max(ready, post.arrived);
-  const double bytes =
-      double(std::max(run.input.elements(), run.output.elements())) *
-      double(dtypeSize(run.input.dtype));
+  double bytes = double(std::max(run.input.elements(), run.output.elements())) *
+                 double(dtypeSize(run.input.dtype));
+  if (run.spec.trims) {
+    double all = 0, live = 0;
+    for (const InprocGroup::Post &post : posts) {
+      const int64_t whole = post.input.elements() * dtypeSize(post.input.dtype);
+      all += double(whole);
+      live += double(post.input.dense() ? liveBytes(post.input.data, whole)
+                                        : whole);
+    }
+    bytes *= all > 0 ? live / all : 1;
+  }
   return run.links->collective(run.spec, bytes, run.lastOperand, ready);
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/layout/Strides.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace merak::runtime {
 namespace {
@@ -240,6 +241,25 @@ void reduceViews(std::span<const View> in, const View &out, bool maximum,
   dispatch(out.dtype, [&]<typename Codec>() {
     reduceTyped<Codec>(in, out, maximum, accumulate);
   });
+}
+
+int64_t liveBytes(const void *data, int64_t bytes) {
+  const char *begin = static_cast<const char *>(data);
+  int64_t live = bytes;
+  if (live % 8 != 0) { // the last, shorter word
+    const int64_t rest = live % 8;
+    if (std::any_of(begin + live - rest, begin + live,
+                    [](char c) { return c != 0; }))
+      return bytes;
+    live -= rest;
+  }
+  for (; live > 0; live -= 8) {
+    uint64_t word;
+    std::memcpy(&word, begin + live - 8, sizeof(word));
+    if (word != 0)
+      break;
+  }
+  return live;
 }
 
 bool canReduce(planpb::DType dtype, bool maximum) {

@@ -21,6 +21,10 @@ void copyViews(const View &in, const View &out, bool accumulate);
 void reduceViews(std::span<const View> in, const View &out, bool maximum,
                  bool accumulate);
 
+// Of dense memory the bytes before the zeros at its end, a multiple of 8 or
+// all.
+int64_t liveBytes(const void *data, int64_t bytes);
+
 // True if values of the type can be reduced so.
 bool canReduce(planpb::DType dtype, bool maximum);
 

@@ -69,8 +69,12 @@ public:
 
 private:
   void post(bool send, int peer, void *data, int64_t bytes) {
-    messages_.push_back(
-        {send, peer, endpoint_.tag, static_cast<char *>(data), bytes});
+    MpiMessage message{send, peer, endpoint_.tag, static_cast<char *>(data),
+                       bytes};
+    message.trims = spec_.trims;
+    if (spec_.trims && send)
+      message.live = liveBytes(message.data, bytes);
+    messages_.push_back(message);
   }
   Status flush() {
     Status status = engine_.run(messages_);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <sys/prctl.h>
 
@@ -123,13 +124,18 @@ void MpiEngine::start(const std::shared_ptr<Batch> &batch) {
     do {
       const int64_t bytes = std::min(kLongestPiece, message.bytes - begin);
       MPI_Request request = MPI_REQUEST_NULL;
+      // Of a message that is trimmed each piece is, down to nothing.
+      const int64_t sent =
+          message.trims ? std::clamp<int64_t>(message.live - begin, 0, bytes)
+                        : bytes;
       const int error =
-          message.send ? MPI_Isend(message.data + begin, int(bytes), MPI_BYTE,
+          message.send ? MPI_Isend(message.data + begin, int(sent), MPI_BYTE,
                                    message.peer, message.tag, comm_, &request)
                        : MPI_Irecv(message.data + begin, int(bytes), MPI_BYTE,
                                    message.peer, message.tag, comm_, &request);
       ++batch->open;
-      Piece piece{batch, message.send, message.peer, bytes};
+      Piece piece{batch, message.send, message.peer, bytes,
+                  message.trims ? message.data + begin : nullptr};
       if (error == MPI_SUCCESS) {
         requests_.push_back(request);
         pieces_.push_back(std::move(piece));
@@ -184,6 +190,8 @@ void MpiEngine::finish(const Piece &piece, int error,
     batch.failure.merge(Status::error(fmt::format(
         "{} rank {}: {}", piece.send ? "sending to" : "receiving from",
         piece.peer, errorText(error))));
+  else if (piece.zeros && !piece.send)
+    std::memset(piece.zeros + bytes, 0, size_t(piece.bytes - bytes));
   else if (bytes != piece.bytes)
     batch.failure.merge(Status::error(fmt::format(
         "rank {} sent {} bytes, expected {}", piece.peer, bytes, piece.bytes)));

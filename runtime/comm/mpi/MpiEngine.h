@@ -26,6 +26,10 @@ struct MpiMessage {
   int peer = 0, tag = 0;
   char *data = nullptr;
   int64_t bytes = 0;
+  // Both ends: zeros at its end need not be sent; the receiver puts them there.
+  // `live`: of a message that is sent, the bytes before them.
+  bool trims = false;
+  int64_t live = 0;
 };
 
 class MpiEngine {
@@ -56,6 +60,7 @@ private:
     bool send;
     int peer;
     int64_t bytes;
+    char *zeros = nullptr; // where they go if fewer bytes arrive
   };
 
   void main();

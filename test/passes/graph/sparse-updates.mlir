@@ -4,6 +4,12 @@
 
 // RUN: merak-opt %s --legalize-onnx --differentiate --sparse-updates="mode=exact rests=true" --split-input-file --remarks-filter=sparse -o /dev/null 2>&1 | FileCheck %s --check-prefix=EXACT
 
+// RUN: merak-opt %s --legalize-onnx --differentiate --sparse-updates="mode=exact" --split-input-file | FileCheck %s --check-prefix=REPLAYED
+
+// Under an optimizer that changes all rows they are owed its steps.
+// REPLAYED: train.update @table {{.*}}train.replayed
+// CHECK-NOT: train.replayed
+
 // EXACT: 'table' is updated by rows: at most 8 of 96
 // EXACT: 'table' is updated by rows: at most 40 of 96
 // EXACT: [Missed] Dense {{.*}}a step has more ids than it has rows{{.*}}'table' keeps its gradient

@@ -1,5 +1,5 @@
-// sgd_update, adamw_update, adagrad_update, the same with _rows, square_sum,
-// clip_factor.
+// sgd_update, adamw_update, adagrad_update, the same with _rows, the steps that
+// rows were left out of (_replay), square_sum, clip_factor.
 #include "test/unit/conformance/Harness.h"
 
 #include "runtime/core/DType.h"
@@ -234,6 +234,126 @@ Case rowsCase(Case whole, const Shape &idShape, int64_t first,
   return c;
 }
 
+// A rows case whose rows reach the step, which is noted as `numbers`.
+Case reachingCase(Case c, const std::vector<double> &numbers) {
+  constexpr int64_t kSteps = 4;
+  const Case before = c;
+  const int64_t rows = c.outputs[0].shape[0], step = c.scalars[1].asInteger(),
+                first = c.scalars[2].asInteger();
+  c.name += " reaches";
+  c.attrs["reaches"] = "1";
+  c.outputs.push_back(random({rows}, 7, 0, 3, planpb::I32));
+  c.outputs.push_back(random({kSteps, 4}, 8));
+  c.reference = [=](const Case &k) {
+    Case without = k;
+    without.outputs.resize(before.outputs.size());
+    Tensors out = before.reference(without);
+    Tensor reached = k.outputs[out.size()], history = k.outputs[out.size() + 1];
+    for (double id : k.inputs.back().v)
+      if (const auto row = static_cast<int64_t>(id) - first;
+          id >= 0 && row >= 0 && row < rows)
+        reached.v[row] = static_cast<double>(step);
+    for (size_t i = 0; i < numbers.size(); ++i)
+      history.v[step % kSteps * 4 + i] = numbers[i];
+    out.push_back(reached);
+    out.push_back(history);
+    return out;
+  };
+  return c;
+}
+
+// Steps with gradients of zero, of rows that ids name (several times, from the
+// end, of other ranks) or of one stripe of the table.
+Case replayCase(const Case &whole, bool named, planpb::DType idType,
+                int64_t first, int64_t stripes) {
+  constexpr int64_t kSteps = 5, kStep = 9;
+  const Shape table = whole.outputs[0].shape;
+  const int64_t columns = elements({table.begin() + 1, table.end()});
+  const std::string kind = whole.op.substr(0, whole.op.find('_'));
+  Case c = whole;
+  c.op = kind + "_replay";
+  c.name = fmt::format("{} replay {} {} {} {}", whole.name, named, first,
+                       stripes, runtime::dtypeName(idType));
+  c.attrs.erase("clip");
+  Tensor history = random({kSteps, 4}, 11, 0.5, 0.99);
+  for (int64_t s = 0; s < kSteps; ++s) // one changed nothing
+    history.v[s * 4] = s == 2 ? 0 : 1;
+  if (kind == "sgd")
+    for (int64_t s = 0; s < kSteps; ++s)
+      history.v[s * 4 + 3] = s == 1;
+  c.inputs = {history};
+  c.scalars = {ScalarValue::integer(kStep)};
+  const int64_t global = table[0] + 2 * first;
+  if (named) {
+    std::vector<double> ids;
+    for (int64_t i = 0; i < 9; ++i)
+      ids.push_back(static_cast<double>(i == 4 ? -1 - first : i % 4 + i / 4));
+    c.inputs.push_back(integers({3, 3}, ids, idType));
+    c.scalars.push_back(ScalarValue::integer(first));
+    c.attrs["rows_global"] = fmt::format("{}", global);
+  } else {
+    c.attrs["stripes"] = fmt::format("{}", stripes);
+  }
+  std::vector<double> reached;
+  for (int64_t row = 0; row < table[0]; ++row)
+    reached.push_back(static_cast<double>(4 + row % 6));
+  c.outputs.push_back(integers({table[0]}, reached, planpb::I32));
+  const auto real = [=](const char *name) {
+    const auto found = whole.attrs.find(name);
+    return found == whole.attrs.end() ? 0.0 : std::stod(found->second);
+  };
+  const auto step = [=](const double *noted, double &p, double *a, double *b) {
+    if (kind == "adamw") {
+      const double g = real("l2") * p;
+      *a = real("beta1") * *a + (1 - real("beta1")) * g;
+      *b = real("beta2") * *b + (1 - real("beta2")) * g * g;
+      p = p * noted[1] -
+          noted[2] * (*a / (std::sqrt(*b) / noted[3] + real("eps")));
+      p *= 1 - real("post_decay");
+    } else if (kind == "sgd") {
+      double g = real("weight_decay") * p;
+      if (a) {
+        *a = noted[3] != 0 ? g : real("momentum") * *a + noted[2] * g;
+        g = real("nesterov") != 0 ? g + real("momentum") * *a : *a;
+      }
+      p -= noted[1] * g;
+    } else {
+      const double g = real("weight_decay") * p;
+      *a += g * g;
+      p -= noted[1] * g / (std::sqrt(*a) + real("eps"));
+    }
+  };
+  c.reference = [=](const Case &k) {
+    Tensors out = k.outputs;
+    Tensor &at = out.back();
+    std::set<int64_t> rows;
+    const int64_t size = (table[0] + stripes - 1) / stripes;
+    if (named)
+      for (double id : k.inputs[1].v)
+        rows.insert(static_cast<int64_t>(id < 0 ? id + double(global) : id) -
+                    first);
+    else
+      for (int64_t row = 0; row < size; ++row)
+        rows.insert(kStep % stripes * size + row);
+    const int64_t until = named ? kStep - 1 : kStep;
+    for (int64_t row : rows) {
+      if (row < 0 || row >= table[0])
+        continue;
+      for (auto s = static_cast<int64_t>(at.v[row]) + 1; s <= until; ++s) {
+        const double *noted = &k.inputs[0].v[s % kSteps * 4];
+        for (int64_t i = row * columns;
+             noted[0] != 0 && i < (row + 1) * columns; ++i)
+          step(noted, out[0].v[i], out.size() > 2 ? &out[1].v[i] : nullptr,
+               out.size() > 3 ? &out[2].v[i] : nullptr);
+      }
+      at.v[row] = std::max(at.v[row], static_cast<double>(until));
+    }
+    return out;
+  };
+  c.derive = {};
+  return c;
+}
+
 Case squareSumCase(const Shape &shape) {
   Case c;
   c.op = "square_sum";
@@ -305,6 +425,28 @@ std::vector<Case> optimizerCases() {
       cases.push_back(rowsCase(whole, {5}, 0, ids));
       cases.push_back(rowsCase(whole, {1, 8}, 3, ids));
     }
+  cases.push_back(
+      reachingCase(rowsCase(sgdCase({11, 5}, 0.9, false, 0.2, true, 3), {1, 8},
+                            3, planpb::I64),
+                   {1, 0.05, 0.8, 0}));
+  cases.push_back(
+      reachingCase(rowsCase(adamWCase({11, 40}, false, 1), {5}, 0, planpb::I32),
+                   {1, 0.999, 0.01 / (1 - 0.9), std::sqrt(1 - 0.95)}));
+  cases.push_back(reachingCase(
+      rowsCase(adagradCase({11, 5}, true, 1, 5), {5}, 0, planpb::I64),
+      {1, 0.05 / 3.5, 0, 0}));
+  for (const Case &whole :
+       {sgdCase({11, 5}, 0, false, 0, false, 3),
+        sgdCase({11, 5}, 0.9, false, 0.2, false, 3),
+        sgdCase({11, 3, 4}, 0.9, true, 0, false, 3),
+        adamWCase({11, 3, 4}, false, 7), adamWCase({11, 200}, false, 7),
+        adamCase({11, 9}, false, 1, 4), adamCase({11, 40}, true, 1, 4),
+        adagradCase({11, 5}, false, 1, 5), adamWCase({0, 4}, false, 2)}) {
+    cases.push_back(replayCase(whole, true, planpb::I64, 0, 1));
+    cases.push_back(replayCase(whole, true, planpb::I32, 3, 1));
+    cases.push_back(replayCase(whole, false, planpb::I64, 0, 1));
+    cases.push_back(replayCase(whole, false, planpb::I64, 0, 4));
+  }
   cases.push_back(squareSumCase({300000}));
   cases.push_back(squareSumCase({3, 70000}));
   cases.push_back(clipFactorCase({3, 4, 9}, 1));   // norm 4: clipped

@@ -173,8 +173,6 @@ Status run(const Options &options) {
   MERAK_RETURN_IF_ERROR((*source)->loadWeights(""));
   for (int64_t step = 0; step < options.steps; ++step)
     MERAK_RETURN_IF_ERROR((*source)->step().status());
-  MERAK_RETURN_IF_ERROR((*source)->openSaves({options.checkpoint}));
-  MERAK_RETURN_IF_ERROR((*source)->save());
   auto program = migration::planMigration(
       *sourcePlan, *targetPlan,
       {drawn(*sourcePlan, *targetPlan, options), options.bucketBytes});
@@ -196,6 +194,9 @@ Status run(const Options &options) {
       std::chrono::steady_clock::now() - begin;
   if (!moved)
     return moved.status();
+  // Not before: what the state needs to be whole is a matter of the move.
+  MERAK_RETURN_IF_ERROR((*source)->openSaves({options.checkpoint}));
+  MERAK_RETURN_IF_ERROR((*source)->save());
   int64_t shared = 0;
   for (size_t i = 0; i < moved->size(); ++i) {
     const int device = options.world ? options.world->ranks()[i] : int(i);

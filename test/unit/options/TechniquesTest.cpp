@@ -129,6 +129,19 @@ TEST(Questions, DevicesAreOneNumberOrSeveral) {
         << text;
 }
 
+TEST(Sparse, SharesOfTables) {
+  const CompilerOptions options =
+      good({"--sparse=lazy", "--touched=a=0.5,b=b=1", "--touched=c=1e-3"});
+  EXPECT_EQ(options.touched, (std::map<std::string, double>{
+                                 {"a", 0.5}, {"b=b", 1}, {"c", 1e-3}}));
+  for (const char *text : {"--touched=a", "--touched=a=0", "--touched=a=1.5",
+                           "--touched=a=x", "--touched==0.5"})
+    EXPECT_NE(refused({"-o", "o", text})
+                  .find("expected NAME=SHARE with a share above 0 and up to 1"),
+              std::string::npos)
+        << text;
+}
+
 TEST(Questions, FitTogether) {
   EXPECT_FALSE(parse({"--frontier=f.json"}).exitCode);
   EXPECT_FALSE(parse({"--frontier=f.html", "--pick=3", "-o", "o"}).exitCode);

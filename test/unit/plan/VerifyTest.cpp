@@ -145,6 +145,21 @@ TEST_F(Verify, ParameterUpdatedTwiceOrNever) {
             "is never updated");
 }
 
+// Steps that rows were left out of are no updates, however often they are
+// taken.
+TEST_F(Verify, ReplaysAreNoUpdates) {
+  Procedure &update = *first.mutable_procedures(3);
+  const int sgd = update.instructions_size() - 1;
+  Instruction replay = update.instructions(sgd);
+  replay.set_op("sgd_replay");
+  *update.add_instructions() = replay;
+  update.mutable_instructions()->SwapElements(sgd, sgd + 1);
+  *update.add_instructions() = replay;
+  EXPECT_EQ(verify(), "");
+  update.mutable_instructions(sgd + 1)->set_op("sgd_replay");
+  EXPECT_EQ(verify(), "program 0 · parameter \"w0\" is never updated");
+}
+
 TEST_F(Verify, FrozenTensorIsNotWritten) {
   plan.file.mutable_tensors(0)->set_role(planpb::Tensor::FROZEN);
   EXPECT_EQ(verify(),
@@ -471,6 +486,22 @@ TEST_F(Verify, CollectiveShapes) {
   norm.set_collective(Instruction::Collective(17));
   EXPECT_EQ(verify(), "program 0 · procedure 3 \"stage0.update\" · instruction "
                       "7 collective 17: there is no collective 17");
+}
+
+TEST_F(Verify, EntriesAreKernelsOnOneStream) {
+  const Instruction sgd =
+      at(first, 3, first.procedures(3).instructions_size() - 1);
+  Procedure &flush = *first.add_procedures();
+  flush.set_name("entry:flush");
+  flush.set_action(ScheduleStep::UPDATE);
+  *flush.add_instructions() = sgd;
+  EXPECT_EQ(verify(), "");
+  flush.mutable_instructions(0)->set_stream(1);
+  const std::string text = verify();
+  EXPECT_NE(text.find("expected library kernels on stream 0 in what is run "
+                      "between steps"),
+            std::string::npos)
+      << text;
 }
 
 TEST_F(Verify, ActionsOfProceduresAndSchedule) {

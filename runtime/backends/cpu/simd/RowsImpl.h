@@ -272,6 +272,85 @@ void rowAdamW(float *param, float *m, float *v, const float *grad, int64_t n,
   });
 }
 
+// Elements of `kVectors` vectors at once, which hides how long each operation
+// takes. Once no step that is left moves a parameter by a quarter of the
+// distance to its neighbours, the root and the divisions are left out: what is
+// subtracted is rounded away.
+template <int kVectors, typename At>
+MERAK_INLINE void adamWReplay(const At *at, float *param, float *m, float *v,
+                              const merak::cpu::AdamWReplayStep *steps,
+                              int64_t count) {
+  constexpr int64_t kBetweenTests = 8;
+  const Vec zero = vset(0), tiny = vset(0x1p-27f), floor = vset(1e-36f);
+  Vec p[kVectors], first[kVectors], second[kVectors];
+  for (int i = 0; i < kVectors; ++i) {
+    p[i] = at[i](param);
+    first[i] = at[i](m);
+    second[i] = at[i](v);
+  }
+  int64_t s = 0;
+  for (; s < count; ++s) {
+    const AdamWStep &step = steps[s].step;
+    if (s % kBetweenTests == 0 && step.l2 == 0) {
+      const Vec size = vset(steps[s].mostSize), kept = vset(steps[s].leastKept);
+      const Vec left = vset(steps[s].leastSecond), eps = vset(step.eps);
+      float room[kVectors * kLanes];
+      for (int i = 0; i < kVectors; ++i) {
+        const Vec root = vsqrt(vmax(zero, second[i] * left - floor)) + eps;
+        const Vec bound = tiny * vmax(p[i], zero - p[i]) * kept * root;
+        const Vec most = size * vmax(first[i], zero - first[i]);
+        vstore(room + i * kLanes, bound - most);
+      }
+      bool isRounded = true;
+      for (int i = 0; i < kVectors * kLanes; ++i)
+        isRounded &= room[i] > 0; // no NaN is
+      if (isRounded)
+        break;
+    }
+    const Vec decay = vset(step.decay), b1 = vset(step.beta1),
+              b2 = vset(step.beta2), c1 = vset(step.oneMinusBeta1),
+              c2 = vset(step.oneMinusBeta2), root = vset(step.rootCorrection),
+              eps = vset(step.eps), size = vset(step.stepSize),
+              l2 = vset(step.l2), keep = vset(step.keep);
+    for (int i = 0; i < kVectors; ++i) {
+      const Vec g = zero + l2 * p[i];
+      first[i] = first[i] * b1 + g * c1;
+      second[i] = second[i] * b2 + g * g * c2;
+      const Vec denominator = vsqrt(second[i]) / root + eps;
+      p[i] = (p[i] * decay - size * (first[i] / denominator)) * keep;
+    }
+  }
+  for (; s < count; ++s) {
+    const AdamWStep &step = steps[s].step;
+    const Vec decay = vset(step.decay), keep = vset(step.keep),
+              b1 = vset(step.beta1), b2 = vset(step.beta2);
+    for (int i = 0; i < kVectors; ++i) {
+      first[i] = first[i] * b1 + zero;
+      second[i] = second[i] * b2 + zero;
+      p[i] = p[i] * decay * keep;
+    }
+  }
+  for (int i = 0; i < kVectors; ++i) {
+    at[i](param, p[i]);
+    at[i](m, first[i]);
+    at[i](v, second[i]);
+  }
+}
+
+void rowAdamWReplay(float *param, float *m, float *v, int64_t n,
+                    const merak::cpu::AdamWReplayStep *steps, int64_t count) {
+  constexpr int kVectors = 4;
+  const int64_t many = n - n % (kVectors * kLanes);
+  for (int64_t i = 0; i < many; i += kVectors * kLanes) {
+    const Whole at[kVectors] = {
+        {i}, {i + kLanes}, {i + 2 * kLanes}, {i + 3 * kLanes}};
+    adamWReplay<kVectors>(at, param, m, v, steps, count);
+  }
+  forVectors(n - many, [=](auto at) {
+    adamWReplay<1>(&at, param + many, m + many, v + many, steps, count);
+  });
+}
+
 void rowSgd(float *param, float *buffer, const float *grad, int64_t n,
             float factor, const SgdStep &step) {
   const Vec f = vset(factor), lr = vset(step.lr);

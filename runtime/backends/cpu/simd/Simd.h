@@ -24,6 +24,15 @@ struct AdamWStep {
   float keep = 1; // a factor on the new parameter
 };
 
+// One of several steps of Adam without a gradient, taken one after the other;
+// the bounds are those from this one to the last.
+struct AdamWReplayStep {
+  AdamWStep step;
+  float mostSize = 0;    // the largest step size
+  float leastKept = 0;   // what is left of a parameter by decay alone
+  float leastSecond = 0; // what is left of the average of squares
+};
+
 // Scalars of one Adagrad step.
 struct AdagradStep {
   float l2; // times the parameter, added to the gradient
@@ -111,6 +120,9 @@ struct Simd {
   // `factor` multiplies the gradient before anything else.
   void (*adamW)(float *param, float *m, float *v, const float *grad, int64_t n,
                 float factor, const AdamWStep &step);
+  // `count` steps with gradients of zero: the bits of so many calls of adamW.
+  void (*adamWReplay)(float *param, float *m, float *v, int64_t n,
+                      const AdamWReplayStep *steps, int64_t count);
   void (*sgd)(float *param, float *buffer, const float *grad, int64_t n,
               float factor, const SgdStep &step);
   void (*adagrad)(float *param, float *sum, const float *grad, int64_t n,

@@ -34,6 +34,7 @@ constexpr Simd makeTable(const char *name) {
           rowAttentionGrad,
           rowRotate,
           rowAdamW,
+          rowAdamWReplay,
           rowSgd,
           rowAdagrad,
           rowDropout,

@@ -62,6 +62,11 @@
   X(AdamW, UpdateArgs, adamWBody)                                              \
   X(Adagrad, UpdateArgs, adagradBody)                                          \
   X(Sgd, UpdateArgs, sgdBody)                                                  \
+  X(Reach, ReachArgs, reachBody)                                               \
+  X(ReplayMark, ReplayArgs, replayMarkBody)                                    \
+  X(ReplayAdamW, ReplayArgs, replayAdamWBody)                                  \
+  X(ReplaySgd, ReplayArgs, replaySgdBody)                                      \
+  X(ReplayAdagrad, ReplayArgs, replayAdagradBody)                              \
   X(ClipFactor, ClipArgs, clipFactorBody)
 
 #define MERAK_CUDA_KERNELS(X)                                                  \

@@ -47,6 +47,35 @@ struct UpdateArgs {
   }
 };
 
+// One element of each tensor, in registers.
+struct UpdateElement {
+  float p = 0, first = 0, second = 0;
+};
+
+MERAK_HD void adamWStep(const UpdateArgs &a, float gradient, UpdateElement &e) {
+  const float g = gradient + a.l2 * e.p;
+  e.first = e.first * a.beta1 + g * a.oneMinusBeta1;
+  e.second = e.second * a.beta2 + g * g * a.oneMinusBeta2;
+  const float denominator = sqrtf(e.second) / a.rootCorrection + a.eps;
+  e.p = (e.p * a.decay - a.stepSize * (e.first / denominator)) * a.keep;
+}
+
+MERAK_HD void adagradStep(const UpdateArgs &a, float gradient,
+                          UpdateElement &e) {
+  const float g = gradient + a.l2 * e.p;
+  e.first = e.first + g * g;
+  e.p = e.p - a.lr * (g / (sqrtf(e.first) + a.eps));
+}
+
+MERAK_HD void sgdStep(const UpdateArgs &a, float gradient, UpdateElement &e) {
+  float g = gradient + a.weightDecay * e.p;
+  if (a.hasBuffer) {
+    e.first = a.firstStep ? g : e.first * a.momentum + a.oneMinusDampening * g;
+    g = a.nesterov ? g + a.momentum * e.first : e.first;
+  }
+  e.p = e.p - a.lr * g;
+}
+
 template <typename Block>
 MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
   const float factor = a.clip ? load<float>(a.factor, 0) : 1;
@@ -57,17 +86,12 @@ MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
     int64_t o[4];
     if (!a.at(i, o))
       continue;
-    const float p = load<float>(a.param, o[1]);
-    const float g = load<float>(a.grad, o[0]) * factor + a.l2 * p;
-    const float m = load<float>(a.first, o[2]) * a.beta1 + g * a.oneMinusBeta1;
-    const float v =
-        load<float>(a.second, o[3]) * a.beta2 + g * g * a.oneMinusBeta2;
-    store<float>(a.first, o[2], m, false);
-    store<float>(a.second, o[3], v, false);
-    const float denominator = sqrtf(v) / a.rootCorrection + a.eps;
-    store<float>(a.param, o[1],
-                 (p * a.decay - a.stepSize * (m / denominator)) * a.keep,
-                 false);
+    UpdateElement e{load<float>(a.param, o[1]), load<float>(a.first, o[2]),
+                    load<float>(a.second, o[3])};
+    adamWStep(a, load<float>(a.grad, o[0]) * factor, e);
+    store<float>(a.first, o[2], e.first, false);
+    store<float>(a.second, o[3], e.second, false);
+    store<float>(a.param, o[1], e.p, false);
   }
 }
 
@@ -81,11 +105,10 @@ MERAK_HD void adagradBody(const Block &block, const UpdateArgs &a) {
     int64_t o[4];
     if (!a.at(i, o))
       continue;
-    const float p = load<float>(a.param, o[1]);
-    const float g = load<float>(a.grad, o[0]) * factor + a.l2 * p;
-    const float sum = load<float>(a.first, o[2]) + g * g;
-    store<float>(a.first, o[2], sum, false);
-    store<float>(a.param, o[1], p - a.lr * (g / (sqrtf(sum) + a.eps)), false);
+    UpdateElement e{load<float>(a.param, o[1]), load<float>(a.first, o[2])};
+    adagradStep(a, load<float>(a.grad, o[0]) * factor, e);
+    store<float>(a.first, o[2], e.first, false);
+    store<float>(a.param, o[1], e.p, false);
   }
 }
 
@@ -99,18 +122,182 @@ MERAK_HD void sgdBody(const Block &block, const UpdateArgs &a) {
     int64_t o[4];
     if (!a.at(i, o))
       continue;
-    const float p = load<float>(a.param, o[1]);
-    float g = load<float>(a.grad, o[0]) * factor + a.weightDecay * p;
-    if (a.hasBuffer) {
-      const float buffer = a.firstStep
-                               ? g
-                               : load<float>(a.first, o[2]) * a.momentum +
-                                     a.oneMinusDampening * g;
-      store<float>(a.first, o[2], buffer, false);
-      g = a.nesterov ? g + a.momentum * buffer : buffer;
-    }
-    store<float>(a.param, o[1], p - a.lr * g, false);
+    UpdateElement e{load<float>(a.param, o[1]),
+                    a.hasBuffer ? load<float>(a.first, o[2]) : 0};
+    sgdStep(a, load<float>(a.grad, o[0]) * factor, e);
+    if (a.hasBuffer)
+      store<float>(a.first, o[2], e.first, false);
+    store<float>(a.param, o[1], e.p, false);
   }
+}
+
+// ---------------------------------------------------------------- exact rows
+//
+// Rows of a table that an update leaves out take its step later, with a
+// gradient of zero. A history is a ring of four numbers a step: whether it
+// changed anything and what the optimizer computes once a step.
+constexpr int kNotedNumbers = 4;
+
+// Behind an update of rows: it is noted, and its rows have reached the step. Of
+// a step that changed nothing that is all there is to know.
+struct ReachArgs {
+  Ref factor, ids;
+  Loops<2> places; // as of UpdateArgs
+  int64_t rows = 0, firstRow = 0;
+  bool clip = false;
+  int32_t *reached = nullptr;
+  int64_t rowStride = 1;  // of reached
+  float *noted = nullptr; // of this step
+  int64_t numberStride = 1;
+  int32_t step = 0;
+  float numbers[kNotedNumbers] = {1, 0, 0, 0};
+};
+
+template <typename Block>
+MERAK_HD void reachBody(const Block &block, const ReachArgs &a) {
+  const float factor = a.clip ? load<float>(a.factor, 0) : 1;
+  const bool changes = factor == factor;
+  const int64_t step = itemStep(block), begin = firstItem(block);
+  if (begin == 0)
+    for (int k = 0; k < kNotedNumbers; ++k)
+      a.noted[k * a.numberStride] = k == 0 && !changes ? 0 : a.numbers[k];
+  for (int64_t i = begin; changes && i < a.places.count; i += step) {
+    int64_t place[2];
+    a.places.at(i, place);
+    const int64_t id = load<int64_t>(a.ids, place[0]), row = id - a.firstRow;
+    if (id >= 0 && row >= 0 && row < a.rows)
+      a.reached[row * a.rowStride] = a.step;
+  }
+}
+
+enum class ReplayPhase : int { Look, Claim, Reach };
+
+// By names: an id may be there several times. Each place looks how far its row
+// is, then writes its own number there; whose number stays takes the steps, and
+// at last the row has reached the step. Of stripes each row is there once.
+struct ReplayArgs {
+  UpdateArgs update; // constants, param, first, second
+  Ref ids;
+  Loops<1> places;
+  Loops<4> columns; // operands 1 to 3, as of UpdateArgs
+  bool named = false;
+  int64_t rows = 0, firstRow = 0, globalRows = 0;
+  int64_t begin = 0, count = 0; // places, or rows of the stripe
+  int32_t *reached = nullptr;
+  int64_t rowStride = 1;     // of reached
+  int32_t *before = nullptr; // by place; -1: not behind
+  const float *history = nullptr;
+  int64_t steps = 1, stepStride = 0, numberStride = 1; // of the history
+  int32_t until = 0;
+  ReplayPhase phase = ReplayPhase::Look;
+
+  // -1: there is no such row here.
+  MERAK_HD int64_t rowOf(int64_t place) const {
+    if (!named)
+      return begin + place < rows ? begin + place : -1;
+    int64_t id = load<int64_t>(ids, places.at(place));
+    if (id < 0)
+      id += globalRows;
+    const int64_t row = id - firstRow;
+    return id >= 0 && row >= 0 && row < rows ? row : -1;
+  }
+  // How far the row of a place was if its steps are to be taken there; else -1.
+  MERAK_HD int32_t late(int64_t place, int64_t row) const {
+    if (row < 0)
+      return -1;
+    if (!named)
+      return reached[row] < until ? reached[row] : -1;
+    return before[place] >= 0 &&
+                   reached[row] == -1 - static_cast<int32_t>(place)
+               ? before[place]
+               : -1;
+  }
+};
+
+template <typename Block>
+MERAK_HD void replayMarkBody(const Block &block, const ReplayArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.count; i += step) {
+    const int64_t row = a.rowOf(i);
+    switch (a.phase) {
+    case ReplayPhase::Look:
+      a.before[i] = row >= 0 && a.reached[row * a.rowStride] < a.until
+                        ? a.reached[row * a.rowStride]
+                        : -1;
+      break;
+    case ReplayPhase::Claim:
+      if (a.before[i] >= 0)
+        a.reached[row * a.rowStride] = -1 - static_cast<int32_t>(i);
+      break;
+    case ReplayPhase::Reach:
+      if (row >= 0 && (!a.named || a.before[i] >= 0))
+        a.reached[row * a.rowStride] = a.until;
+      break;
+    }
+  }
+}
+
+enum class ReplayKind : int { AdamW, Sgd, Adagrad };
+
+template <ReplayKind kind, typename Block>
+MERAK_HD void replayBody(const Block &block, const ReplayArgs &a) {
+  const int64_t step = itemStep(block), items = a.count * a.columns.count;
+  for (int64_t i = firstItem(block); i < items; i += step) {
+    const int64_t place = i / a.columns.count, row = a.rowOf(place);
+    const int32_t from = a.late(place, row);
+    if (from < 0)
+      continue;
+    int64_t o[4];
+    a.columns.at(i % a.columns.count, o);
+    UpdateArgs now = a.update;
+    const bool hasFirst = kind != ReplayKind::Sgd || now.hasBuffer;
+    for (int k = 0; k < 3; ++k)
+      o[k + 1] += row * now.rowStrides[k];
+    UpdateElement e{load<float>(now.param, o[1]),
+                    hasFirst ? load<float>(now.first, o[2]) : 0,
+                    kind == ReplayKind::AdamW ? load<float>(now.second, o[3])
+                                              : 0};
+    for (int64_t s = int64_t(from) + 1; s <= a.until; ++s) {
+      const float *at = a.history + s % a.steps * a.stepStride;
+      const float noted[kNotedNumbers] = {at[0], at[a.numberStride],
+                                          at[2 * a.numberStride],
+                                          at[3 * a.numberStride]};
+      if (noted[0] == 0)
+        continue;
+      if constexpr (kind == ReplayKind::AdamW) {
+        now.decay = noted[1];
+        now.stepSize = noted[2];
+        now.rootCorrection = noted[3];
+        adamWStep(now, 0, e);
+      } else if constexpr (kind == ReplayKind::Sgd) {
+        now.lr = noted[1];
+        now.oneMinusDampening = noted[2];
+        now.firstStep = noted[3] != 0;
+        sgdStep(now, 0, e);
+      } else {
+        now.lr = noted[1];
+        adagradStep(now, 0, e);
+      }
+    }
+    if (kind == ReplayKind::AdamW)
+      store<float>(now.second, o[3], e.second, false);
+    if (hasFirst)
+      store<float>(now.first, o[2], e.first, false);
+    store<float>(now.param, o[1], e.p, false);
+  }
+}
+
+template <typename Block>
+MERAK_HD void replayAdamWBody(const Block &block, const ReplayArgs &a) {
+  replayBody<ReplayKind::AdamW>(block, a);
+}
+template <typename Block>
+MERAK_HD void replaySgdBody(const Block &block, const ReplayArgs &a) {
+  replayBody<ReplayKind::Sgd>(block, a);
+}
+template <typename Block>
+MERAK_HD void replayAdagradBody(const Block &block, const ReplayArgs &a) {
+  replayBody<ReplayKind::Adagrad>(block, a);
 }
 
 struct ClipArgs {

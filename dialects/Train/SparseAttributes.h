@@ -1,0 +1,26 @@
+// Discardable attributes of what row-sparse gradients are made of.
+#pragma once
+
+#include "llvm/ADT/StringRef.h"
+
+namespace merak::train {
+
+// Unit attribute of a row-sparse `train.update` and of the `pipe.update` made
+// of it: rows without a gradient change as by one of zeros. They take these
+// steps before they are looked up again, or before anything else reads the
+// table.
+inline constexpr llvm::StringLiteral kReplayedAttr = "train.replayed";
+
+// F64 attribute of a `train.coalesce`: the part of the table's rows that a step
+// is expected to look up, of which the rest repeats.
+inline constexpr llvm::StringLiteral kTouchedAttr = "train.touched";
+
+// Unit attribute of a `train.coalesce`: sums lie at the front, in the order of
+// the first places of their ids, and zeros behind them.
+inline constexpr llvm::StringLiteral kCompactAttr = "train.compact";
+
+// I64 attribute of a `train.coalesce`: its slices come from blocks of so many
+// places, each of which was made so; ids are those of before.
+inline constexpr llvm::StringLiteral kBlockAttr = "train.block";
+
+} // namespace merak::train
