@@ -173,7 +173,8 @@ private:
       lines.push_back(fmt::format(
           "            uniform {}, with parts {}",
           notes.parts->uniform ? secondsStr(*notes.parts->uniform) : "none",
-          notes.parts->parts ? secondsStr(*notes.parts->parts) : "none"));
+          notes.parts->parts ? secondsStr(*notes.parts->parts)
+                             : "none that promises less"));
     if (ofMeshes) {
       const planning::PipelineStages &pipeline =
           decision.strategy.pipelines.front();

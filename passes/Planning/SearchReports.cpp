@@ -60,7 +60,12 @@ std::string describe(const std::vector<PlanCandidate> &candidates,
     if (c.problem.empty() && !best)
       best = &c;
   for (const PlanCandidate &c : candidates) {
-    text += fmt::format("candidate {}{}", c.degrees.str(),
+    text += fmt::format("candidate {}{}",
+                        c.stages ? fmt::format("stages on devices {}, {} "
+                                               "microbatches",
+                                               c.stages->str(),
+                                               c.degrees.microbatches)
+                                 : c.degrees.str(),
                         c.policy.empty() ? "" : " (" + c.policy + ")");
     if (!c.problem.empty()) {
       text += ": " + c.problem.substr(0, c.problem.find('\n')) + "\n";

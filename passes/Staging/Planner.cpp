@@ -148,6 +148,8 @@ LogicalResult Planner::searchAll() {
         succeeded(uniform) ? found.finalists.front().plan.cost.seconds : 0,
         kParts);
   }
+  if (succeeded(uniform) && found.parts.empty())
+    report += "stages with meshes of their own: none promises less\n";
   if (failed(uniform) && found.parts.empty())
     for (Diagnostic &reason : reasons)
       module.getContext()->getDiagEngine().emit(std::move(reason));

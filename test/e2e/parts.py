@@ -13,6 +13,8 @@ recorded models of PyTorch: its losses, gradients and weights
 found    what the search finds for numbers of devices that no mesh uses well, for
          two kinds of devices and for slow ones: faster than one mesh by the
          simulator, the bits of one rank, and the same programs from its file
+measured the same of devices that are slower than this machine: as much faster than
+         one mesh as predicted, half of it at least
 change   a checkpoint of one is loaded by a plan of one mesh, and back
 tools    strategies come back; every tool reads such plans; ranks as processes,
          over MPI and NCCL; outputs without training
@@ -294,7 +296,9 @@ FOUND = [("gemm", [("whole", 3)], None, ""),
          ("gemm", [("whole", 7)], None, ""),
          ("attention", [("whole", 3)], None, ""),
          ("gemm", [("whole", 2), ("half", 3)], None, ""),
-         ("residual", [("whole", 4)], {"1": 1e-4}, "1")]
+         ("residual", [("whole", 4)], {"1": 1e-4}, "1"),
+         # No mesh has eleven places for five ops.
+         ("linear", [("whole", 6), ("whole", 5)], None, "4-5,10")]
 
 
 def machine_file(tools, nodes, rates=None):
@@ -350,6 +354,53 @@ def found_body(name, nodes, rates, spares, tools):
     tools.run("merak-plan", "draw", plan)
     return "; ".join(f"{stage['devices']} {stage['mesh']}"
                      for stage in pipelines[0]["stages"])
+
+
+# Devices of the sample's kind, so much slower that five or seven of them fit two
+# cores; how many times as slow as these some are.
+PACE = 100
+MEASURED = [[1] * 7, [1, 1, 1, 1, 4, 4, 4], [1] * 5]
+
+
+def measured_body(slow, tools):
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    with open(os.path.join(root, "samples/clusters/xeon-2.json"),
+              encoding="utf-8") as file:
+        machine = json.load(file)
+    machine["nodes"][0]["devices"] = len(slow)
+    machine["rates"] = {str(device): 1 / (PACE * rate)
+                        for device, rate in enumerate(slow)}
+    del machine["host"]
+    path = tools.path("machine.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(machine, file)
+    tools.extra["MERAK_PACE"] = "1"
+    found = {}
+    for parts in ("off", "auto"):
+        plan, log = tools.path(f"{parts}.plan"), tools.path(f"{parts}.jsonl")
+        out, _ = tools.run(
+            "merakc", os.path.join(root, "samples/01-train-gpt/model.onnx"),
+            "-o", plan, "--global-batch=4", f"--cluster={path}",
+            f"--parts={parts}")
+        tools.run("merak-run", plan, "--data=synthetic", "--steps=9",
+                  "--threads=1", f"--log={log}")
+        seconds = sorted(entry["seconds"] for entry in harness.read_log(log))[2]
+        found[parts] = 1e3 * seconds, milliseconds(out, "step       ")
+        if not 0.9 < found[parts][0] / found[parts][1] < 1.25:
+            raise Failed(f"{found[parts][0]:.1f} ms, predicted "
+                         f"{found[parts][1]:.1f}")
+    if "stages on devices" not in out:
+        raise Failed(f"one mesh was taken: {out}")
+    gains = [found["off"][k] / found["auto"][k] for k in (0, 1)]
+    if gains[0] < 1 + (gains[1] - 1) / 2:
+        raise Failed(f"{gains[0]:.2f} times as fast, predicted {gains[1]:.2f}")
+    return f"{gains[0]:.2f} times as fast, predicted {gains[1]:.2f}"
+
+
+def measured_cases():
+    for slow in MEASURED:
+        yield Case(f"measured {' '.join(map(str, slow))}",
+                   lambda tools, slow=slow: measured_body(slow, tools))
 
 
 def found_cases():
@@ -628,7 +679,8 @@ def main():
     cases = [*shape_cases(), *random_cases(1000 if args.all else 40),
              *clip_cases(40 if args.all else 8),
              *low_cases(40 if args.all else 8), *recorded_cases(),
-             *found_cases(), *change_cases(),
+             *found_cases(), *measured_cases(),
+             *change_cases(),
              *other_cases(), Case("shared", shared_body)]
     return harness.run_cases("parts", cases, args)
 
