@@ -46,14 +46,12 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
                                     : leastSeconds(policy, quick, sums, shape);
   };
   const bool isMixed = bound.techniques.mixed > 0;
-  std::vector<Techniques> levels = {bound.techniques};
-  if (isSharedByDegrees()) {
-    levels[0].zero = levels[0].mixed = 0;
-    if (isMixed)
-      levels[0] = {};
-  } else {
-    levels = levelsOf(d, bound.techniques, policy);
-  }
+  std::vector<Techniques> levels = levelsOf(d, bound.techniques, policy);
+  if (isSharedByDegrees())
+    for (Techniques &level : levels)
+      level = isMixed ? Techniques() : Techniques{level.overlap, 0,
+                                                 level.sequence, level.context};
+  levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
   for (const Techniques &techniques : levels) {
     Result<const Sharding *> shard = sharding(like, techniques);
     if (!shard.ok())
@@ -88,13 +86,16 @@ std::vector<Techniques> PlanSearch::levelsOf(const Degrees &d,
                                              const Techniques &techniques,
                                              const SearchPolicy &policy) const {
   std::vector<Techniques> levels;
-  for (Techniques other : techniquesOf(d, policy)) {
-    const int zero = std::exchange(other.zero, techniques.zero);
-    if (other != techniques)
-      continue;
-    other.zero = zero;
-    levels.push_back(other);
+  for (const Techniques &other : techniquesOf(d, policy)) {
+    Techniques alike = other;
+    alike.zero = techniques.zero;
+    alike.overlap = techniques.overlap;
+    if (alike == techniques)
+      levels.push_back(other);
   }
+  std::stable_sort(
+      levels.begin(), levels.end(),
+      [](const Techniques &a, const Techniques &b) { return a.zero < b.zero; });
   return levels;
 }
 
@@ -272,22 +273,30 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
   SearchPolicy one = policy;
   std::vector<Techniques> levels = levelsOf(d, techniques, policy);
   // What has no place whole is not planned whole where parts could have it.
-  if (levels.size() > 1 && levels.front().zero == 0 &&
+  if (levels.front().zero == 0 && levels.back().zero > 0 &&
       input.pinned.stored.empty())
     if (Result<const Sharding *> shard = sharding(d, levels.front());
         shard.ok() && (*shard)->least->misfits(commonShape(d)))
-      levels.erase(levels.begin());
-  for (const Techniques &level : levels) {
-    one.chosen = {level};
+      std::erase_if(levels,
+                    [](const Techniques &level) { return level.zero == 0; });
+  // Of the level: whether any fits, and none wants for memory.
+  bool fits = false, needsMore = false;
+  for (size_t i = 0; i < levels.size(); ++i) {
+    // What is stored in smaller parts sends more and takes less memory.
+    if (i > 0 && levels[i].zero != levels[i - 1].zero) {
+      if (levels[i - 1].zero > 0 && fits && !needsMore)
+        break;
+      fits = needsMore = false;
+    }
+    one.chosen = {levels[i]};
     all.push_back(plan(d, one, quick, limit, /*rough=*/true));
     const PlanCandidate &found = all.back();
-    if (!found.fits())
+    if (found.leftOut)
       continue;
-    if (limit > 0)
+    fits |= found.fits();
+    needsMore |= !found.fits() || recomputes(found.plan);
+    if (limit > 0 && found.fits())
       limit = std::min(limit, found.plan.cost.seconds);
-    // What is stored in smaller parts sends more and takes less memory.
-    if (level.zero > 0 && !recomputes(found.plan))
-      break;
   }
   return all;
 }
@@ -374,6 +383,7 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
                 own.planLevels(d, next[i].techniques, policy, quick, limit);
           else
             found[i] = {own.plan(d, policy, quick, limit)};
+          own.keepPromising(input.kept);
         });
     for (size_t i = 0; i < found.size(); ++i)
       for (PlanCandidate &candidate : found[i]) {

@@ -209,7 +209,7 @@ private:
     double seconds = 0;
     bool misfits = false;  // not even without activations
     size_t index = 0;      // of the degrees
-    Techniques techniques; // and the other levels of ZeRO
+    Techniques techniques; // and the other levels of ZeRO and overlap
     bool rough = false;    // of other degrees with more samples a microbatch
     bool operator<(const Bound &other) const {
       return std::tuple(misfits, seconds, index, techniques) <
@@ -235,7 +235,8 @@ private:
   std::vector<Bound> roughBounds(const std::vector<Degrees> &degrees,
                                  const SearchPolicy &policy, bool quick);
   static bool hasLevels(const Degrees &degrees, const SearchPolicy &policy);
-  // The same at all levels of ZeRO that a policy has.
+  // The same at all levels of ZeRO and overlap that a policy has; those of
+  // overlap, which have layouts in common, one after the other.
   std::vector<Techniques> levelsOf(const Degrees &degrees,
                                    const Techniques &techniques,
                                    const SearchPolicy &policy) const;
@@ -244,7 +245,7 @@ private:
                                     const SearchPolicy &policy) const;
   static void leaveOutMixed(const std::vector<Degrees> &degrees,
                             std::vector<Bound> &bounds);
-  // Plans at all levels of ZeRO that can be of use.
+  // Plans at all levels that can be of use.
   std::vector<PlanCandidate> planLevels(const Degrees &degrees,
                                         const Techniques &techniques,
                                         const SearchPolicy &policy, bool quick,

@@ -366,7 +366,7 @@ def touched_sent(tools):
             cluster = json.load(file)
         cluster["nodes"][0].update(count=1, devices=2)
         for link in cluster["links"].values():
-            link.update(bandwidth=2e6, latency=1e-5)
+            link.update(bandwidth=2e5, latency=1e-5)
         path = tools.path("cluster.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(cluster, file)
