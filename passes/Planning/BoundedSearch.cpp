@@ -49,8 +49,9 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
   std::vector<Techniques> levels = levelsOf(d, bound.techniques, policy);
   if (isSharedByDegrees())
     for (Techniques &level : levels)
-      level = isMixed ? Techniques() : Techniques{level.overlap, 0,
-                                                 level.sequence, level.context};
+      level = isMixed
+                  ? Techniques()
+                  : Techniques{level.overlap, 0, level.sequence, level.context};
   levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
   for (const Techniques &techniques : levels) {
     Result<const Sharding *> shard = sharding(like, techniques);
