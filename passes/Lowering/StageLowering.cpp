@@ -475,17 +475,21 @@ void StageLowering::createZeroing() {
     }
     builder_.setInsertionPointToEnd(&zeroing_.getBody().front());
     auto type = cast<RankedTensorType>(value.buffer.getType());
-    View view = View::dense(value.buffer.getSymNameAttr(), type.getShape());
-    Attribute zero = isa<FloatType>(type.getElementType())
-                         ? realScalar(context(), 0)
-                         : integerScalar(context(), 0);
-    plan::LibraryOp::create(
-        builder_, value.op.getLoc(), builder_.getStringAttr("fill"),
-        builder_.getDictionaryAttr({}), builder_.getArrayAttr({zero}),
-        UnitAttr(), builder_.getArrayAttr({}),
-        builder_.getArrayAttr({view.toAttr()}), builder_.getI64IntegerAttr(0),
-        builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+    fill(value.op.getLoc(), value.buffer,
+         isa<FloatType>(type.getElementType()) ? realScalar(context(), 0)
+                                               : integerScalar(context(), 0));
   }
+}
+
+void StageLowering::fill(Location location, plan::BufferOp buffer,
+                         Attribute scalar) {
+  plan::LibraryOp::create(
+      builder_, location, builder_.getStringAttr("fill"),
+      builder_.getDictionaryAttr({}), builder_.getArrayAttr({scalar}),
+      UnitAttr(), builder_.getArrayAttr({}),
+      builder_.getArrayAttr({wholeOf(buffer).toAttr()}),
+      builder_.getI64IntegerAttr(0), builder_.getF64FloatAttr(0),
+      builder_.getF64FloatAttr(0));
 }
 
 void StageLowering::createCalls() {
@@ -532,14 +536,7 @@ void StageLowering::createEntries() {
   };
   entry(kBeginEntry);
   for (auto &[name, table] : replayed_)
-    plan::LibraryOp::create(
-        builder_, table.update.getLoc(), builder_.getStringAttr("fill"),
-        builder_.getDictionaryAttr({}),
-        builder_.getArrayAttr({namedScalar(context(), "step")}), UnitAttr(),
-        builder_.getArrayAttr({}),
-        builder_.getArrayAttr({wholeOf(table.reached).toAttr()}),
-        builder_.getI64IntegerAttr(0), builder_.getF64FloatAttr(0),
-        builder_.getF64FloatAttr(0));
+    fill(table.update.getLoc(), table.reached, namedScalar(context(), "step"));
   entry(kFlushEntry);
   for (auto &[name, table] : replayed_)
     createReplay(builder_, table.update.getLoc(), table,

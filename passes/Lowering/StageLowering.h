@@ -103,6 +103,9 @@ private:
   void createReceives(plan::ProcedureOp procedure, ActionId action);
   void createSends(plan::ProcedureOp procedure, ActionId action);
   void createZeroing();
+  // An instruction that sets all of a buffer to a scalar.
+  void fill(mlir::Location location, plan::BufferOp buffer,
+            mlir::Attribute scalar);
   void createCalls();
   void createOutputs();
   void createReplayed();

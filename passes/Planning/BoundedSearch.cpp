@@ -13,7 +13,7 @@
 
 namespace merak::planning {
 
-// Degrees planned before the next bound is looked at, and threads: each has
+// What is planned before the next bound is looked at, and threads: each has
 // shardings of its own.
 constexpr size_t kAtOnce = 12, kMostThreads = 2;
 
@@ -47,6 +47,7 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
   };
   const bool isMixed = bound.techniques.mixed > 0;
   std::vector<Techniques> levels = levelsOf(d, bound.techniques, policy);
+  const bool inParts = isSharedByDegrees() && levels.back().zero > 0;
   if (isSharedByDegrees())
     for (Techniques &level : levels)
       level = isMixed
@@ -65,7 +66,6 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
       take(shared, kSurely * shared.of(shape));
       continue;
     }
-    const bool inParts = isSharedByDegrees() && hasLevels(d, policy);
     const LeastSeconds stored = sums.storedInParts(inParts ? d.dp : 1);
     if (!asPlanned) {
       bound.rough = true;
@@ -76,11 +76,6 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
     (*shard)->promise =
         std::min((*shard)->promise, std::pair(bound.misfits, bound.seconds));
   }
-}
-
-bool PlanSearch::hasLevels(const Degrees &d, const SearchPolicy &policy) {
-  return d.dp > 1 && std::any_of(policy.zero.begin(), policy.zero.end(),
-                                 [](int level) { return level > 0; });
 }
 
 std::vector<Techniques> PlanSearch::levelsOf(const Degrees &d,
@@ -261,11 +256,6 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
   }
 }
 
-static bool recomputes(const PipelinePlan &plan) {
-  return std::any_of(plan.marks.begin(), plan.marks.end(),
-                     [](const Marks &marks) { return !(marks == Marks{}); });
-}
-
 std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
                                                   const Techniques &techniques,
                                                   const SearchPolicy &policy,
@@ -295,7 +285,7 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
     if (found.leftOut)
       continue;
     fits |= found.fits();
-    needsMore |= !found.fits() || recomputes(found.plan);
+    needsMore |= !found.fits() || found.plan.recomputes();
     if (limit > 0 && found.fits())
       limit = std::min(limit, found.plan.cost.seconds);
   }
@@ -346,20 +336,20 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   std::map<size_t, std::vector<PlanCandidate>> made; // by degrees
   std::map<size_t, double> fitting;                  // seconds of the best
   // Of the slowest that is still among the best.
-  const auto limitNow = [&] {
+  double limit = std::numeric_limits<double>::infinity();
+  const auto setLimit = [&] {
     std::vector<double> seconds;
     for (const auto &[index, best] : fitting)
       seconds.push_back(best);
-    if (seconds.size() < most)
-      return std::numeric_limits<double>::infinity();
     std::sort(seconds.begin(), seconds.end());
-    return seconds[most - 1];
+    if (rough && seconds.size() >= most)
+      limit = seconds[most - 1];
   };
   // Of each degrees the best plan alone is asked for.
   const bool limited = bounded && (quick || !policy.cutters.empty());
   const auto isLeftOut = [&](const Bound &bound) {
-    return bounded && std::isfinite(limitNow()) &&
-           (bound.misfits || bound.seconds * (1 - 1e-9) > limitNow());
+    return bounded && std::isfinite(limit) &&
+           (bound.misfits || bound.seconds * (1 - 1e-9) > limit);
   };
   for (size_t begin = 0; begin < order.size() && !isLeftOut(order[begin]);) {
     size_t end = begin;
@@ -374,16 +364,16 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       continue;
     }
     std::vector<std::vector<PlanCandidate>> found(end - begin);
-    const double limit = limited ? limitNow() : 0;
+    const double wanted = limited ? limit : 0;
     share(
         found.size(), [&](size_t i) { return homeOf(degrees[next[i].index]); },
         [&](PlanSearch &own, size_t i) {
           const Degrees &d = degrees[next[i].index];
           if (rough)
             found[i] =
-                own.planLevels(d, next[i].techniques, policy, quick, limit);
+                own.planLevels(d, next[i].techniques, policy, quick, wanted);
           else
-            found[i] = {own.plan(d, policy, quick, limit)};
+            found[i] = {own.plan(d, policy, quick, wanted)};
           own.keepPromising(input.kept);
         });
     for (size_t i = 0; i < found.size(); ++i)
@@ -398,11 +388,12 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
         }
         made[next[i].index].push_back(std::move(candidate));
       }
+    setLimit();
     begin = end;
   }
   std::vector<PlanCandidate> all;
   for (auto &[index, candidates] : made)
-    all.push_back(rough ? joined(std::move(candidates), limitNow())
+    all.push_back(rough ? joined(std::move(candidates), limit)
                         : std::move(candidates.front()));
   return all;
 }

@@ -104,11 +104,6 @@ Result<std::vector<int>> namedCuts(const StageModel &model, int64_t stages,
   return begin;
 }
 
-static bool recomputes(const PipelinePlan &plan) {
-  return std::any_of(plan.marks.begin(), plan.marks.end(),
-                     [](const Marks &marks) { return !(marks == Marks{}); });
-}
-
 // No schedule of these stages is faster than one of them, which begins when the
 // first microbatch has come to it.
 static double leastSeconds(const TriedPlan &attempt) {
@@ -260,9 +255,11 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
   bool leavesOut = false; // what might recompute
   for (size_t i = 0; i < policy.recompute.size(); ++i) {
     // Where nothing needs recomputation, other choices only cost time.
-    if (i > 0 &&
-        (!train || (policy.recompute[0] == "auto" && !leavesOut &&
-                    std::none_of(first.begin(), first.end(), recomputes))))
+    if (i > 0 && (!train || (policy.recompute[0] == "auto" && !leavesOut &&
+                             std::none_of(first.begin(), first.end(),
+                                          [](const PipelinePlan &one) {
+                                            return one.recomputes();
+                                          }))))
       break;
     options.recompute = policy.recompute[i];
     for (const Cutter &cutter : cutters) {
@@ -276,7 +273,7 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
   }
   for (const PipelinePlan &one : first)
     for (const std::string &recompute : policy.otherRecompute)
-      if (train && !quick && recomputes(one)) {
+      if (train && !quick && one.recomputes()) {
         options.recompute = recompute;
         options.schedules.clear();
         if (policy.concrete.empty())

@@ -12,6 +12,7 @@
 #include "passes/Planning/Cuts.h"
 #include "passes/Planning/PipelineCost.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace merak::planning {
@@ -52,6 +53,11 @@ struct PipelinePlan {
   int64_t evaluations = 0;
   std::vector<char> recomputed(const StageModel &model,
                                const PipelineShape &shape) const; // per op
+  // Anything at all.
+  bool recomputes() const {
+    return std::any_of(marks.begin(), marks.end(),
+                       [](const Marks &of) { return !(of == Marks{}); });
+  }
 };
 
 // Errors: fewer ops than stages; no schedule is defined for the shape (each

@@ -234,7 +234,6 @@ private:
   // One for each of the degrees and each combination of their techniques.
   std::vector<Bound> roughBounds(const std::vector<Degrees> &degrees,
                                  const SearchPolicy &policy, bool quick);
-  static bool hasLevels(const Degrees &degrees, const SearchPolicy &policy);
   // The same at all levels of ZeRO and overlap that a policy has; those of
   // overlap, which have layouts in common, one after the other.
   std::vector<Techniques> levelsOf(const Degrees &degrees,

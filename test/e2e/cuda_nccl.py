@@ -35,6 +35,7 @@ import processes
 import seam_strategies
 import seams
 import sparse
+import sparse_models
 from harness import Case, Failed
 
 TOOL = "merak-run-emulated"
@@ -251,10 +252,10 @@ def table(row, graphs, tools):
     path = tools.path("row.json")
     seam_strategies.write(path, row, 1, sparse.COLUMN_ROWS)
     mesh = seam_strategies.mesh_of(row, 1, sparse.COLUMN_ROWS)
-    model, data = sparse.write(tools, sparse.lookup())
+    model, data = sparse_models.write(tools, sparse_models.lookup())
     plan = tools.path("out.plan")
     tools.extra["MERAK_EMULATED_PROCESSORS"] = PROCESSORS
-    optimizer = sparse.SGD if graphs == "off" else sparse.DYADIC
+    optimizer = sparse_models.SGD if graphs == "off" else sparse_models.DYADIC
     tools.run("merakc", model, "-o", plan, "-q", *optimizer, "--sparse=exact",
               *matrix.compile_options(mesh, "half", "1f1b"), f"--strategy={path}")
     data = f"--data={data}"

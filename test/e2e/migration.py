@@ -30,7 +30,7 @@ import identity
 import matrix
 import mpi
 import oracle
-import sparse
+import sparse_models
 from harness import Case, Failed
 
 MODELS = ["gpt2-tiny", "bert-tiny", "vit-tiny", "resnet-tiny", "mlp-ce"]
@@ -118,12 +118,13 @@ def processes(folder, model, number, tools):
 
 
 def replayed(options, apart, tools):
-    model, data = sparse.write(tools, sparse.long_linear(20, sparse.come_and_go))
+    model, data = sparse_models.write(tools, sparse_models.long_linear(
+        20, sparse_models.come_and_go))
     plans = []
     for number, (mesh, option) in enumerate(zip(("dp=2", "tp=2"), options)):
         plans.append(tools.path(f"{number}.plan"))
         tools.run("merakc", model, "-o", plans[-1], "-q", f"--sparse={option}",
-                  f"--optimizer={sparse.REPLAYED['adamw']}",
+                  f"--optimizer={sparse_models.REPLAYED['adamw']}",
                   *matrix.compile_options(mesh, "half", "1f1b"))
     found = migrate(*plans, data, ["--steps=7", "--bucket=4096",
                                    *(["--apart"] if apart else [])], tools)

@@ -31,7 +31,7 @@ import exact_models
 import harness
 import matrix
 import oracle
-import sparse
+import sparse_models
 from harness import Case, Failed
 
 HOSTS = os.path.join(harness.ROOT, "test/mpi/hosts")
@@ -153,11 +153,12 @@ def exact_body(name, mesh, tools):
 def replayed_body(mesh, options, tools):
     """Rows of a table take the steps they were left out of; a checkpoint has all.
     With --touched messages end where their rows do."""
-    model, data = sparse.write(tools, sparse.long_linear(40, sparse.come_and_go))
+    model, data = sparse_models.write(tools, sparse_models.long_linear(
+        40, sparse_models.come_and_go))
     plan = tools.path("x.plan")
     tools.run("merakc", model, "-o", plan, "--sparse=exact",
               *matrix.compile_options(mesh, "half", "1f1b"),
-              f"--optimizer={sparse.REPLAYED['adamw']}", *options)
+              f"--optimizer={sparse_models.REPLAYED['adamw']}", *options)
     said = tools.run("merak-plan", "print", plan)[0]
     if ("trim=" in said) != bool(options):
         raise Failed("messages are trimmed, or not, as they should not be")

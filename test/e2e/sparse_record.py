@@ -13,6 +13,7 @@ import json
 import os
 
 import sparse
+import sparse_models
 import torch
 from torch import nn
 
@@ -43,7 +44,7 @@ def digits(value):
 
 
 def train(name, optimizer):
-    graph = sparse.MODELS[name](sparse.Rough)
+    graph = sparse_models.MODELS[name](sparse_models.Rough)
     data = {key: torch.tensor(values, dtype=torch.int64 if descr == "<i8" else
                               torch.float64).reshape(shape)
             for key, (descr, shape, values) in graph.data.items()}
@@ -52,15 +53,15 @@ def train(name, optimizer):
                for key, values in graph.weights.items()}
     tables = {key: nn.Embedding.from_pretrained(
         weights.pop(key), freeze=False, sparse=optimizer not in EXACT,
-        padding_idx=sparse.PADDING.get(name)) for key in sparse.TABLES[name]}
+        padding_idx=sparse_models.PADDING.get(name)) for key in sparse_models.TABLES[name]}
     for value in weights.values():
         value.requires_grad_()
     steppers = [OPTIMIZERS[optimizer][0]([t.weight for t in tables.values()]),
                 OPTIMIZERS[optimizer][1](list(weights.values()))]
     losses = []
     for step in range(sparse.RECORDED_STEPS):
-        first = step * sparse.BATCH % sparse.SAMPLES
-        batch = {key: value[first:first + sparse.BATCH]
+        first = step * sparse_models.BATCH % sparse_models.SAMPLES
+        batch = {key: value[first:first + sparse_models.BATCH]
                  for key, value in data.items()}
         for stepper in steppers:
             stepper.zero_grad()
