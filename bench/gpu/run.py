@@ -94,7 +94,7 @@ def ours(args, name, info):
         if run(args, name, "merak",
                [os.path.join(args.bin_dir, "merak-run"),
                 os.path.join(folder, "plan"), f"--backend={args.backend}",
-                f"--model-dir={folder}", "--data=synthetic",
+                f"--model-dir={folder}", "--data=synthetic", "--verify=off",
                 f"--steps={args.steps + WARM_UP}", f"--log={log}"]) is None:
             return None
         with open(log, encoding="utf-8") as file:
@@ -109,7 +109,7 @@ def profile(args, name):
     if run(args, name, "merak",
            [os.path.join(args.bin_dir, "merak-run"),
             os.path.join(folder, "plan"), f"--backend={args.backend}",
-            f"--model-dir={folder}", "--data=synthetic", f"--steps={TRACED}",
+            f"--model-dir={folder}", "--data=synthetic", "--verify=off", f"--steps={TRACED}",
             f"--trace={path}"]) is None:
         return
     with open(path, encoding="utf-8") as file:

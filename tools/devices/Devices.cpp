@@ -4,6 +4,7 @@
 #ifdef MERAK_HAS_CUDA
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/backends/cuda/Driver.h"
+#include "runtime/backends/cuda/Tuning.h"
 #include "runtime/backends/cuda/Versions.h"
 #endif
 #ifdef MERAK_HAS_NCCL
@@ -74,6 +75,7 @@ Result<std::unique_ptr<runtime::World>>
 ncclWorld(const runtime::LaunchIdentity &identity) {
 #ifdef MERAK_HAS_NCCL
   localRank = identity.localRank;
+  cuda::Tuning::ofProcess().shareWithProcesses();
   if (identity.masterAddress.empty() || identity.masterPort == 0)
     return Status::error("cuda ranks under mpirun meet where MASTER_ADDR and "
                          "MASTER_PORT say: set both");

@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,7 +10,9 @@
 
 namespace merak::cuda {
 
-constexpr int kAlternatives = 8; // algorithms asked for
+constexpr int kAlternatives = 16; // algorithms asked for; 8 are what 13.1 knows
+// Products of fewer multiplications are not timed.
+constexpr double kLeastTimed = 1e8;
 
 struct Blas::Api {
   Library library;
@@ -28,6 +31,7 @@ struct Blas::Api {
   MERAK_SYMBOL(MatmulPreferenceDestroy)                                        \
   MERAK_SYMBOL(MatmulPreferenceSetAttribute)                                   \
   MERAK_SYMBOL(MatmulAlgoGetHeuristic)                                         \
+  MERAK_SYMBOL(GetVersion)                                                     \
   MERAK_SYMBOL(GetStatusString)
   MERAK_SYMBOLS
 #undef MERAK_SYMBOL
@@ -67,6 +71,7 @@ struct Blas::Prepared {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   std::vector<cublasLtMatmulAlgo_t> algorithms; // the best first
+  std::optional<double> seconds;                // of the best, where timed
 
   // Addresses are properties of the descriptor: set before each call.
   Status setAddresses(const Matmul &problem, const MatmulCall &call) {
@@ -86,7 +91,8 @@ struct Blas::Prepared {
   }
 };
 
-Blas::Blas() = default;
+Blas::Blas(Device &device, Tuning &tuning)
+    : device_(device), tuning_(tuning), bench_(device) {}
 
 Blas::~Blas() {
   cache_.clear();
@@ -263,14 +269,135 @@ Result<Blas::Prepared *> Blas::prepare(const Matmul &problem,
   for (int i = 0; i < found; ++i)
     if (results[i].state == CUBLAS_STATUS_SUCCESS)
       prepared->algorithms.push_back(results[i].algo);
+  tune(problem, call, *prepared);
   slot = std::move(prepared);
   return slot->algorithms.empty() ? nullptr : slot.get();
 }
+
+namespace {
+
+double multiplications(const Matmul &p) {
+  return double(p.m) * p.n * p.k * p.batch;
+}
+
+uint64_t sizeOf(Type type) { return type == Type::F32 ? 4 : 2; }
+
+// Bytes of a batch of matrices of so many columns.
+uint64_t bytesOf(int64_t ld, int64_t columns, int64_t stride, int64_t batch,
+                 Type type) {
+  return uint64_t(ld * columns + std::max<int64_t>(stride, 0) * (batch - 1)) *
+         sizeOf(type);
+}
+
+} // namespace
+
+void Blas::tune(const Matmul &p, const MatmulCall &call, Prepared &prepared) {
+  if (prepared.algorithms.empty() || !tuning_.active() ||
+      multiplications(p) < kLeastTimed)
+    return;
+  const std::string key = fmt::format(
+      "{}, cuBLASLt {}: {}, alignment {}{}{}", device_.info().name,
+      api_->GetVersion(), fmt::join(keyOf(p), " "), alignmentOf(p, call),
+      call.beta != 0 ? ", adds" : "", tf32_ ? ", tf32" : "");
+  std::vector<char *> blocks; // a, b, c, bias or sums, aux, workspace
+  Status ready;
+  auto time = [&](size_t algorithm) -> Result<double> {
+    if (blocks.empty() && ready.ok()) {
+      const uint64_t bytes[] = {
+          bytesOf(p.lda, p.transA ? p.m : p.k, p.strideA, p.batch, p.ab),
+          bytesOf(p.ldb, p.transB ? p.k : p.n, p.strideB, p.batch, p.ab),
+          bytesOf(p.ldc, p.n, p.strideC, p.batch, p.c),
+          uint64_t(std::max(p.m, p.n)) * 4,
+          p.keep || p.gradient ? bytesOf(p.ldAux, p.n, 0, 1, p.c) : 0,
+          kMatmulWorkspace};
+      auto taken = bench_.take(bytes);
+      if (taken)
+        blocks = *taken;
+      else
+        ready = taken.status();
+    }
+    MERAK_RETURN_IF_ERROR(ready);
+    MatmulCall here = call;
+    here.a = blocks[0];
+    here.b = blocks[1];
+    here.c = blocks[2];
+    here.bias = blocks[3];
+    here.sums = blocks[3];
+    here.aux = blocks[4];
+    if (p.hasEpilogue())
+      MERAK_RETURN_IF_ERROR(prepared.setAddresses(p, here));
+    return bench_.time([&](Stream stream) {
+      return api_->check(static_cast<cublasStatus_t>(start(
+                             prepared, here, algorithm, blocks[5], stream)),
+                         "cublasLtMatmul");
+    });
+  };
+  if (const auto choice =
+          tuning_.choose(key, prepared.algorithms.size(), time)) {
+    std::rotate(prepared.algorithms.begin(),
+                prepared.algorithms.begin() + choice->index,
+                prepared.algorithms.begin() + choice->index + 1);
+    prepared.seconds = choice->seconds;
+  }
+  bench_.giveBack();
+}
+
+std::optional<double> Blas::secondsOfPass(double bytes) {
+  constexpr uint64_t kCopied = 256 << 20;
+  const std::string key =
+      fmt::format("{}: copy of {} bytes", device_.info().name, kCopied);
+  std::vector<char *> blocks;
+  const auto choice = tuning_.choose(key, 1, [&](size_t) -> Result<double> {
+    if (blocks.empty()) {
+      const uint64_t sizes[] = {kCopied, kCopied};
+      auto taken = bench_.take(sizes);
+      if (!taken)
+        return taken.status();
+      blocks = *taken;
+    }
+    return bench_.time([&](Stream stream) {
+      return device_.copy(blocks[1], blocks[0], kCopied, stream);
+    });
+  });
+  bench_.giveBack();
+  if (!choice)
+    return std::nullopt;
+  // A kernel that computes something on the way, and its launch.
+  constexpr double kOfCopy = 0.7, kLaunch = 3e-6;
+  return kLaunch + bytes / (2.0 * kCopied / choice->seconds * kOfCopy);
+}
+
+namespace {
+
+// What a kernel for the epilogue of a product would read and write.
+double bytesOfEpilogue(const Matmul &p) {
+  const double result = double(p.m) * p.n * sizeOf(p.c);
+  if (p.sumsA || p.sumsB)
+    return double(p.sumsA ? p.m : p.n) * p.k * sizeOf(p.ab);
+  return p.keep || p.gradient ? 3 * result : 2 * result;
+}
+
+} // namespace
 
 Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call) {
   MERAK_RETURN_IF_ERROR(open());
   std::lock_guard lock(mutex_);
   auto found = prepare(problem, call);
+  if (found.ok() && *found && problem.hasEpilogue() && (*found)->seconds) {
+    Matmul plain = problem;
+    plain.biased = plain.gelu = plain.keep = plain.gradient = false;
+    plain.sumsA = plain.sumsB = false;
+    plain.ldAux = 0;
+    MatmulCall without = call;
+    without.bias = nullptr;
+    without.aux = without.sums = nullptr;
+    const double fused = *(*found)->seconds;
+    auto apart = prepare(plain, without);
+    const auto pass = secondsOfPass(bytesOfEpilogue(problem));
+    if (apart.ok() && *apart && (*apart)->seconds && pass)
+      return fused <= *(*apart)->seconds + *pass;
+    return true;
+  }
   if (found.ok())
     return *found != nullptr;
   // A combination of attributes that the library does not know is no failure:
@@ -278,6 +405,15 @@ Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call) {
   cache_[{keyOf(problem), alignmentOf(problem, call)}] =
       std::make_unique<Prepared>(*api_);
   return false;
+}
+
+int Blas::start(Prepared &prepared, const MatmulCall &call, size_t algorithm,
+                void *workspace, Stream stream) {
+  return api_->Matmul(static_cast<cublasLtHandle_t>(handle_), prepared.desc,
+                      &call.alpha, call.a, prepared.a, call.b, prepared.b,
+                      &call.beta, call.c, prepared.c, call.c, prepared.c,
+                      &prepared.algorithms[algorithm], workspace,
+                      kMatmulWorkspace, static_cast<cudaStream_t>(stream));
 }
 
 Status Blas::run(const Matmul &problem, const MatmulCall &call, void *workspace,
@@ -297,11 +433,8 @@ Status Blas::run(const Matmul &problem, const MatmulCall &call, void *workspace,
   // turn has come; a refusal has enqueued nothing.
   std::vector<cublasLtMatmulAlgo_t> &algorithms = prepared->algorithms;
   while (true) {
-    const cublasStatus_t status = api_->Matmul(
-        static_cast<cublasLtHandle_t>(handle_), prepared->desc, &call.alpha,
-        call.a, prepared->a, call.b, prepared->b, &call.beta, call.c,
-        prepared->c, call.c, prepared->c, &algorithms.front(), workspace,
-        kMatmulWorkspace, static_cast<cudaStream_t>(stream));
+    const auto status = static_cast<cublasStatus_t>(
+        start(*prepared, call, 0, workspace, stream));
     if (status == CUBLAS_STATUS_SUCCESS)
       return {};
     if (algorithms.size() == 1 || (status != CUBLAS_STATUS_NOT_SUPPORTED &&

@@ -498,7 +498,7 @@ private:
   DeviceInfo info_;
   std::vector<CUmodule> modules_;
   std::vector<CUfunction> kernels_;
-  std::unique_ptr<Blas> blas_ = std::make_unique<Blas>();
+  std::unique_ptr<Blas> blas_ = std::make_unique<Blas>(*this);
   std::unique_ptr<Cudnn> cudnn_ = std::make_unique<Cudnn>();
 };
 

@@ -12,6 +12,9 @@ namespace merak::cuda {
 
 namespace {
 
+// A product of fewer multiplications takes less than launching its narrow rest.
+constexpr double kLeastCut = 4e9;
+
 KernelResult createDirect(Request &request, const cpu::Problem &problem,
                           double alpha) {
   ContractArgs args;
@@ -43,6 +46,10 @@ public:
           const cpu::Epilogue &epilogue)
       : plan_(planMatmul(problem, typeOf(ab), typeOf(c), forced)),
         alpha_(static_cast<float>(alpha)), epilogue_(epilogue) {
+    const Matmul &whole = plan_.product;
+    if (hasRaggedExtents(whole) &&
+        double(whole.m) * whole.n * whole.k * whole.batch >= kLeastCut)
+      cutRaggedExtents(plan_);
     fast_ = epilogue.any() &&
             addEpilogue(plan_, epilogue, epilogueNest(request, epilogue),
                         product_) &&
@@ -118,7 +125,7 @@ public:
           return {};
         product.sums = nullptr;
       }
-      MERAK_RETURN_IF_ERROR(launcher.multiply(plan_.product, product, blas));
+      MERAK_RETURN_IF_ERROR(launcher.multiply(plan_.of(step), product, blas));
     }
     return plan_.copied[2] ? runCopy(launcher, copies_[2], data[2], out)
                            : Status();

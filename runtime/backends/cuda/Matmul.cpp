@@ -187,9 +187,84 @@ MatmulPlan planMatmul(const Problem &problem, Type ab, Type c, int forced) {
       chosen->loops.offsets(i, loop);
       chosen->sums.offsets(s, sum);
       plan.steps.push_back(
-          {{loop[0] + sum[0], loop[1] + sum[1], loop[2] + sum[2]}, s > 0});
+          {{loop[0] + sum[0], loop[1] + sum[1], loop[2] + sum[2]},
+           s > 0,
+           plan.product.m,
+           plan.product.n,
+           plan.product.k});
     }
   return plan;
+}
+
+Matmul MatmulPlan::of(const Step &step) const {
+  Matmul cut = product;
+  cut.m = step.m;
+  cut.n = step.n;
+  cut.k = step.k;
+  return cut;
+}
+
+namespace {
+
+// An extent, and by how many elements operands are passed from one of its
+// places to the next.
+struct Extent {
+  int64_t size, a, b, c;
+  bool contiguous; // in some operand
+  bool ragged() const { return contiguous && size % kFastExtent != 0; }
+};
+
+Extent rowsOf(const Matmul &p) {
+  return {p.m, p.transA ? p.lda : 1, 0, 1, true};
+}
+Extent columnsOf(const Matmul &p) {
+  return {p.n, 0, p.transB ? 1 : p.ldb, p.ldc, p.transB};
+}
+Extent summedOf(const Matmul &p) {
+  return {p.k, p.transA ? 1 : p.lda, p.transB ? p.ldb : 1, 0,
+          p.transA || !p.transB};
+}
+
+} // namespace
+
+bool hasRaggedExtents(const Matmul &p) {
+  // Of C, whose type may be of 4 bytes, the same is asked for simplicity.
+  for (int64_t step : {p.lda, p.ldb, p.ldc, p.strideA, p.strideB, p.strideC})
+    if (step % kFastExtent != 0)
+      return false;
+  return p.ab != Type::F32 &&
+         (rowsOf(p).ragged() || columnsOf(p).ragged() || summedOf(p).ragged());
+}
+
+void cutRaggedExtents(MatmulPlan &plan) {
+  using Step = MatmulPlan::Step;
+  const int a = plan.swapped ? 1 : 0, b = 1 - a;
+  // Every step as it was and, where it is cut, its rest; `first`: the rest's
+  // place among the two.
+  auto cut = [&](const Extent &extent, int64_t Step::*size, bool first) {
+    const int64_t rest = extent.size % kFastExtent;
+    if (!extent.ragged() || extent.size < kFastExtent)
+      return;
+    std::vector<Step> steps;
+    for (const Step &step : plan.steps) {
+      Step whole = step, end = step;
+      whole.*size -= rest;
+      end.*size = rest;
+      end.offsets[a] += (extent.size - rest) * extent.a;
+      end.offsets[b] += (extent.size - rest) * extent.b;
+      end.offsets[2] += (extent.size - rest) * extent.c;
+      if (first) {
+        whole.adds = true;
+        std::swap(whole, end);
+      }
+      steps.push_back(whole);
+      steps.push_back(end);
+    }
+    plan.steps = std::move(steps);
+  };
+  cut(summedOf(plan.product), &Step::k, true);
+  cut(rowsOf(plan.product), &Step::m, false);
+  cut(columnsOf(plan.product), &Step::n, false);
 }
 
 bool addEpilogue(const MatmulPlan &plan, const cpu::Epilogue &epilogue,

@@ -214,6 +214,78 @@ TEST(CudaMatmul, TransformerProductsNeedNoCopy) {
   }
 }
 
+// Products of ragged extents, in pieces: each has extents that the library's
+// fast kernels take, or is a rest, and together they give what the whole gives.
+TEST(CudaMatmul, RaggedExtentsAreCut) {
+  std::mt19937 random(11);
+  int cuts = 0, sums = 0;
+  for (int round = 0; round < 400; ++round) {
+    auto extent = [&] { return 1 + int64_t(random() % 20); };
+    MatmulPlan plan;
+    Matmul &p = plan.product;
+    p.m = extent(), p.n = extent(), p.k = extent();
+    p.transA = random() % 2, p.transB = random() % 2;
+    auto up = [](int64_t n) { return (n + 7) / 8 * 8; };
+    p.lda = up(p.transA ? p.k : p.m);
+    p.ldb = up(p.transB ? p.n : p.k);
+    p.ldc = up(p.m);
+    p.ab = p.c = Type::BF16;
+    EXPECT_EQ(hasRaggedExtents(p), p.m % 8 || (p.transB && p.n % 8) ||
+                                       ((p.transA || !p.transB) && p.k % 8));
+    Matmul other = p;
+    other.ldc += 1; // nothing is aligned then
+    EXPECT_FALSE(hasRaggedExtents(other));
+    other = p;
+    other.ab = other.c = Type::F32;
+    EXPECT_FALSE(hasRaggedExtents(other));
+    p.ab = p.c = Type::F32; // to compute with below
+    plan.swapped = random() % 2;
+    plan.steps = {{{0, 0, 0}, false, p.m, p.n, p.k}};
+    cutRaggedExtents(plan);
+    std::vector<float> a(p.lda * (p.transA ? p.m : p.k)),
+        b(p.ldb * (p.transB ? p.k : p.n)), whole(p.ldc * p.n), pieces;
+    for (std::vector<float> *matrix : {&a, &b})
+      for (float &value : *matrix)
+        value = static_cast<float>(int(random() % 17) - 8);
+    pieces.assign(whole.size(), 0);
+    EmulatedDevice device;
+    char workspace = 0;
+    auto run = [&](const Matmul &product, const int64_t *offsets, bool adds,
+                   std::vector<float> &out) {
+      const int64_t atA = offsets[plan.swapped ? 1 : 0];
+      const int64_t atB = offsets[plan.swapped ? 0 : 1];
+      MatmulCall call;
+      call.a = a.data() + atA;
+      call.b = b.data() + atB;
+      call.c = out.data() + offsets[2];
+      call.beta = adds ? 1 : 0;
+      ASSERT_TRUE(device.matmul(product, call, &workspace, nullptr).ok());
+    };
+    const int64_t none[3] = {0, 0, 0};
+    run(p, none, false, whole);
+    for (const MatmulPlan::Step &step : plan.steps) {
+      run(plan.of(step), step.offsets, step.adds, pieces);
+      for (int64_t size : {step.m, step.n, step.k})
+        EXPECT_GE(size, 1);
+      sums += step.adds;
+    }
+    EXPECT_EQ(pieces, whole) << "round " << round;
+    cuts += plan.steps.size() > 1;
+    // The first piece of rows and columns, the last of sums.
+    const MatmulPlan::Step &large = *std::max_element(
+        plan.steps.begin(), plan.steps.end(), [](const auto &x, const auto &y) {
+          return x.m * x.n * x.k < y.m * y.n * y.k;
+        });
+    Matmul aligned = plan.of(large);
+    aligned.ab = Type::BF16;
+    if (p.m >= 8 && p.n >= 8 && p.k >= 8) {
+      EXPECT_FALSE(hasRaggedExtents(aligned)) << "round " << round;
+    }
+  }
+  EXPECT_GT(cuts, 100);
+  EXPECT_GT(sums, 50);
+}
+
 // The products of a transformer block end with their bias and GELU; those that
 // cuBLASLt could not end so are left alone.
 TEST(CudaMatmul, EpiloguesOfATransformer) {
