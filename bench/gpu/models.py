@@ -1,10 +1,13 @@
 """The models of the GPU benchmark, and their plans for another machine."""
+import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
 
 CONTEXT, VOCABULARY = 1024, 50257
 # name: layers, width, heads, samples of a microbatch, microbatches of a step
@@ -19,6 +22,17 @@ def flops_per_token(parameters, layers, width):
     """6 N + 12 L d T: matrix products of weights and of attention, forward and
     backward, without recomputation."""
     return 6 * parameters + 12 * layers * width * CONTEXT
+
+
+def tensors(layers, width, heads):
+    """Of the weights' file, in its order: name, shape, deviation, mean."""
+    import make_gpt  # needs the onnx package
+    options = argparse.Namespace(
+        layers=layers, width=width, heads=heads, vocabulary=VOCABULARY,
+        context=CONTEXT, batch=1)
+    return [[name, list(shape), deviation, int(one)] for
+            name, (shape, deviation, one) in
+            make_gpt.build(options).parameters.items()]
 
 
 def pack(merakc, folder, cluster, chosen=tuple(MODELS)):
@@ -36,6 +50,8 @@ def pack(merakc, folder, cluster, chosen=tuple(MODELS)):
              "--no-weights"],
             capture_output=True, text=True, check=True)
         parameters = int(done.stdout.split()[0])
+        weights = tensors(layers, width, heads)
+        assert parameters == sum(math.prod(w[1]) for w in weights)
         with open(model + ".data", "wb") as file:
             file.truncate(4 * parameters)
         subprocess.run(
@@ -49,5 +65,5 @@ def pack(merakc, folder, cluster, chosen=tuple(MODELS)):
                   encoding="utf-8") as file:
             json.dump({"parameters": parameters, "layers": layers,
                        "width": width, "heads": heads, "samples": samples,
-                       "microbatches": count}, file)
+                       "microbatches": count, "tensors": weights}, file)
         print("packed", name, flush=True)

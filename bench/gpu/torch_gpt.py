@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 """The same GPT-2 step in PyTorch, for bench/gpu/run.py.
 
-    torch_gpt.py MODEL.json-TEXT STEPS [FORM]
+    torch_gpt.py FOLDER STEPS [FORM]
 
-FORM says how:
+FOLDER is what run.py measures: model.json, model.onnx.data, data. FORM says how:
 whole   torch.compile of the model, as most people would
 blocks  torch.compile of a block, once for all of them, and of the loss: the same
         speed and, for deep models, a tenth of the time to compile
 best    blocks, and what is known to help: the vocabulary padded to a multiple of
         128 (its rows are trained, no label is among them), attention by cuDNN
 
-Prints the seconds of every step as a JSON list.
+Prints seconds and loss of every step as JSON.
 """
 import contextlib
 import json
+import os
 import sys
 import time
 
+import numpy
 import torch
 import torch.nn.functional as functional
 from torch import nn
@@ -78,8 +80,28 @@ def compiled(model, form):
     return model
 
 
+def load(model, folder, tensors):
+    """The weights that our plan reads; its matrices are [inputs, outputs]."""
+    names = {"token.weight": "tokens.weight",
+             "position.weight": "positions.weight"}
+    by_name, offset = dict(model.named_parameters()), 0
+    values = numpy.memmap(os.path.join(folder, "model.onnx.data"), "<f4", "r")
+    with torch.no_grad():
+        for name, shape, *_ in tensors:
+            count = int(numpy.prod(shape))
+            value = torch.from_numpy(
+                numpy.array(values[offset:offset + count]).reshape(shape))
+            offset += count
+            to = by_name[names.get(name, name)].zero_()
+            if name not in names and len(shape) == 2:
+                value = value.t()
+            to[:value.shape[0]].copy_(value)
+
+
 def main():
-    info, steps = json.loads(sys.argv[1]), int(sys.argv[2])
+    folder, steps = sys.argv[1], int(sys.argv[2])
+    with open(os.path.join(folder, "model.json"), encoding="utf-8") as file:
+        info = json.load(file)
     form = sys.argv[3] if len(sys.argv) > 3 else "whole"
     best = form == "best"
     torch.manual_seed(1)
@@ -89,11 +111,15 @@ def main():
         vocabulary += -vocabulary % 128
     model = Gpt(info["layers"], info["width"], info["heads"],
                 vocabulary).cuda()
+    load(model, folder, info["tensors"])
+    tokens, labels = (
+        torch.from_numpy(numpy.load(os.path.join(folder, "data", name))).cuda()
+        .view(info["microbatches"], info["samples"], models.CONTEXT)
+        for name in ("tokens.npy", "labels.npy"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4,
                                   weight_decay=0.1, fused=True)
     model = compiled(model, form)
-    shape = (info["samples"], models.CONTEXT)
-    seconds = []
+    seconds, losses = [], []
 
     def attention():
         return (sdpa_kernel([SDPBackend.CUDNN_ATTENTION,
@@ -104,17 +130,18 @@ def main():
         torch.cuda.synchronize()
         begin = time.perf_counter()
         with attention():
-            for _ in range(info["microbatches"]):
-                ids = torch.randint(models.VOCABULARY, shape, device="cuda")
-                labels = torch.randint(models.VOCABULARY, shape, device="cuda")
+            whole = 0
+            for ids, after in zip(tokens, labels):
                 with torch.autocast("cuda", dtype=torch.bfloat16):
-                    loss = model(ids, labels) / info["microbatches"]
+                    loss = model(ids, after) / info["microbatches"]
                 loss.backward()
+                whole = whole + loss.detach()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
-    print(json.dumps(seconds))
+        losses.append(whole.item())
+    print(json.dumps({"seconds": seconds, "losses": losses}))
 
 
 if __name__ == "__main__":

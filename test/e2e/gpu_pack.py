@@ -14,12 +14,17 @@ chosen   --only and --minutes: some of the checks, an unknown one, no time
 cudnn    a build without cuDNN is neither packed nor measured
 bench    the benchmark's scripts on the CPU: a profile, the simulator beside the
          measured step; a plan that does not run is told
+losses   the benchmark's judgement of losses: skipped steps, none that is finite,
+         others than PyTorch's; weights and tokens as they are described
 """
+import array
 import functools
 import json
 import os
 import re
 import shutil
+import statistics
+import struct
 import subprocess
 import sys
 import tarfile
@@ -287,6 +292,47 @@ def cudnn(tools):
             raise Failed(f"merak-run --version: {said}")
 
 
+def losses(tools):
+    sys.path.insert(0, os.path.join(harness.ROOT, "bench/gpu"))
+    import run as benchmark
+    good = {"losses": [10.8, 10.1, 9.5, 9.0], "skipped": 0}
+    near = {"losses": [10.81, 10.09, 9.51, 3.0]}
+    for mine, others, says in (
+            (good, {"best": near}, None),
+            (good, {}, None),
+            ({**good, "skipped": 2}, {"best": near}, "2 steps were skipped"),
+            ({**good, "losses": [10.8, None]}, {}, "loss of step 2 is None"),
+            ({**good, "losses": [float("nan")]}, {}, "loss of step 1 is nan"),
+            (good, {"best": near, "blocks": {"losses": [10.8, 10.3]}},
+             "loss of step 2 is 10.10000, PyTorch's (blocks) 10.30000")):
+        said = benchmark.problem_of(mine, others)
+        if said != says and (not says or says not in (said or "")):
+            raise Failed(f"{mine} beside {others}: {said}")
+    folder = tools.path("data")
+    benchmark.write_tokens(folder, 3)
+    rows = {}
+    for name in ("tokens", "labels"):
+        with open(os.path.join(folder, name + ".npy"), "rb") as file:
+            file.seek(8)
+            header = file.read(struct.unpack("<H", file.read(2))[0])
+            if b"'<i8'" not in header or b"(3, 1024)" not in header:
+                raise Failed(f"{name}: {header}")
+            rows[name] = array.array("q", file.read())
+        if len(rows[name]) != 3 * 1024 or max(rows[name]) > 50256:
+            raise Failed(f"{len(rows[name])} {name}")
+    for row in range(3):
+        begin, end = row * 1024, (row + 1) * 1024
+        if rows["tokens"][begin + 1:end] != rows["labels"][begin:end - 1]:
+            raise Failed(f"labels of sample {row} are not the next tokens")
+    benchmark.write_weights(tools.path("weights"),
+                            [["a", [2, 3], 0, 1], ["b", [1100, 1000], 0.5, 0]])
+    with open(tools.path("weights"), "rb") as file:
+        values = array.array("f", file.read())
+    if len(values) != 1100006 or any(x != 1 for x in values[:6]) or \
+            abs(statistics.pstdev(values[6:200000]) - 0.5) > 0.01:
+        raise Failed(f"{len(values)} weights, the first {values[:6]}")
+
+
 def bench(tools):
     folder = tools.path("pack/tiny")
     shutil.copytree(os.path.join(harness.MODELS, "gpt2-tiny"), folder)
@@ -351,7 +397,7 @@ def main():
              for which in PACKED]
     found += [Case(f.__name__, f) for f in (broken, empty, listed, checked, chosen,
                                            attempted, cudnn,
-                                           bench)]
+                                           losses, bench)]
     return harness.run_cases("gpu-pack", found, args)
 
 
