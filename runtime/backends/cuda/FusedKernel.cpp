@@ -19,22 +19,26 @@ public:
     for (size_t i = 0; i < order_.size(); ++i)
       operands_[i] = order_[i] >= 0 ? call.inputs[size_t(order_[i])].data
                                     : call.outputs[size_t(~order_[i])].data;
-    if (plan_ && isAligned(operands_)) {
+    ran_ = plan_ && isAligned(operands_);
+    if (ran_) {
       Launcher part = launcher; // both ways use the same workspace
       void *memory = part.workspace(plan_->workspace);
       Status status = plan_->run(operands_, memory, launcher.stream);
       if (status.ok() || launcher.capturing) // nothing else was captured here
         return status;
+      ran_ = false;
       plan_.reset(); // what it refuses once it would refuse again
     }
     return other_->run(call, launcher);
   }
+  bool ranFused() const override { return ran_; }
 
 private:
   std::shared_ptr<FusedPlan> plan_;
   FusedOrder order_;
   std::unique_ptr<Kernel> other_;
   std::vector<void *> operands_;
+  bool ran_ = false;
 };
 
 } // namespace

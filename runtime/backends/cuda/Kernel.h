@@ -72,6 +72,8 @@ public:
   // Every stream has one workspace, as large as the largest of its kernels.
   uint64_t workspace = 0;
   virtual Status run(const KernelCall &call, Launcher &launcher) = 0;
+  // Whether one kernel of a library did all of the last call.
+  virtual bool ranFused() const { return false; }
 };
 using KernelResult = Result<std::unique_ptr<Kernel>>;
 
