@@ -189,12 +189,46 @@ void GridEmitter::emitSteps(llvm::MutableArrayRef<Place> steps,
     Value &sum = sums[i % current.size()];
     sum = ops.emit(current[i % current.size()].combiner, {sum, value});
   }
-  for (auto &[output, value, step] : stores)
-    store(output, value, *step, step->outer->valid);
+  storeAll(stores);
 }
 
-// Step i of a thread is number lane + i * threads. `straight` are its last
-// steps; those before are a loop.
+// Values of places, those of a pack one after the other for each output.
+void GridEmitter::storeAll(
+    llvm::ArrayRef<std::tuple<unsigned, Value, Place *>> stores) {
+  llvm::DenseMap<std::pair<Place *, unsigned>, SmallVector<Value>> packs;
+  for (auto &[output, value, place] : stores) {
+    const unsigned number = graph.outputAccess[output];
+    Value condition = place->outer ? place->outer->valid : Value();
+    const bool accumulates =
+        graph.operands[graph.accesses[number].operand].accumulate;
+    if (!place->head || !isPacked(number) || accumulates) {
+      store(output, value, *place, condition);
+      continue;
+    }
+    SmallVector<Value> &pack = packs[{place->head, output}];
+    pack.push_back(value);
+    if (pack.size() == static_cast<size_t>(schedule.pack))
+      storePack(output, pack, *place->head, condition);
+  }
+}
+
+// The places of pack `pack` of the reduced dimensions.
+void GridEmitter::placePack(llvm::MutableArrayRef<Place> places, Place &point,
+                            Value pack, Value valid) {
+  Value first = times(pack, schedule.pack);
+  for (auto [i, place] : llvm::enumerate(places)) {
+    placeStep(place, point,
+              i ? plus(first, count(static_cast<int64_t>(i))) : first);
+    place.valid = valid;
+    if (places.size() > 1) {
+      place.head = &places.front();
+      place.inPack = static_cast<int64_t>(i);
+    }
+  }
+}
+
+// Pack i of a thread is number lane + i * threads. `straight` are the steps of
+// its last packs; those before are a loop.
 void GridEmitter::emitPass(int pass, Place &point,
                            llvm::MutableArrayRef<Place> straight) {
   current.clear();
@@ -211,11 +245,11 @@ void GridEmitter::emitPass(int pass, Place &point,
     sums.push_back(
         ops.constant(type, ScalarOps::neutral(reduction.combiner, type)));
   }
-  int64_t steps = (schedule.length + schedule.threads - 1) / schedule.threads;
-  int64_t looped = steps - static_cast<int64_t>(straight.size());
+  const int64_t looped = schedule.loopedPacks(), pack = schedule.pack;
+  const int64_t together = std::max<int64_t>(kUnroll / pack, 1); // packs
   if (looped > 0) {
     auto loop = scf::ForOp::create(b, loc, count(0), count(looped),
-                                   count(kUnroll), sums);
+                                   count(together), sums);
     OpBuilder::InsertionGuard guard(b);
     point.before = loop;
     if (sums.empty())
@@ -223,11 +257,12 @@ void GridEmitter::emitPass(int pass, Place &point,
     else
       b.setInsertionPointToStart(loop.getBody());
     SmallVector<Value> inner(loop.getRegionIterArgs());
-    Place places[kUnroll];
+    SmallVector<Place> places(together * pack);
     Value first = plus(lane, times(loop.getInductionVar(), schedule.threads));
-    for (int64_t u = 0; u < kUnroll; ++u)
-      placeStep(places[u], point,
-                u ? plus(first, count(u * schedule.threads)) : first);
+    for (int64_t u = 0; u < together; ++u)
+      placePack(llvm::MutableArrayRef<Place>(places).slice(u * pack, pack),
+                point, u ? plus(first, count(u * schedule.threads)) : first,
+                Value());
     emitSteps(places, inner);
     point.before = nullptr;
     if (failed)
@@ -269,16 +304,31 @@ void GridEmitter::setKept(Place &point, Value number) {
 }
 
 void GridEmitter::emitElementwise() {
-  int64_t ofBlock = kBlockThreads * schedule.perThread;
+  // Packs and what a block takes of them, or points.
+  const int64_t pack = schedule.pack;
+  int64_t ofBlock = kBlockThreads * schedule.perThread / pack;
   Value first = plus(times(block, ofBlock), thread);
   SmallVector<Place> points(schedule.perThread);
   SmallVector<std::tuple<unsigned, Value, Place *>> stores;
   for (auto [k, point] : llvm::enumerate(points)) {
-    Value number =
-        k ? plus(first, count(static_cast<int64_t>(k) * kBlockThreads)) : first;
-    std::tie(number, point.valid) =
-        clamp(number, schedule.points, schedule.blocks * ofBlock);
-    setKept(point, number);
+    if (pack > 1 && k > 0) {
+      // Neighbours differ in the last dimension alone.
+      point.head = &points.front();
+      point.inPack = static_cast<int64_t>(k);
+      point.valid = point.head->valid;
+      point.index = point.head->index;
+      point.index[schedule.packed] =
+          addI(point.index[schedule.packed], i64(point.inPack));
+    } else {
+      Value number =
+          k ? plus(first, count(static_cast<int64_t>(k) * kBlockThreads))
+            : first;
+      std::tie(number, point.valid) =
+          clamp(number, schedule.points / pack, schedule.blocks * ofBlock);
+      setKept(point, times(number, pack));
+      if (pack > 1)
+        point.head = &point;
+    }
     for (unsigned i = 0; i < graph.outputAccess.size(); ++i) {
       Value value = valueOf(graph.operands[graph.firstOutput + i].value, point);
       if (failed)
@@ -286,8 +336,7 @@ void GridEmitter::emitElementwise() {
       stores.emplace_back(i, value, &point);
     }
   }
-  for (auto &[output, value, point] : stores)
-    store(output, value, *point, nullptr);
+  storeAll(stores);
 }
 
 void GridEmitter::emitReduction() {
@@ -303,16 +352,24 @@ void GridEmitter::emitReduction() {
                                schedule.points, schedule.blocks * ofBlock);
   point.valid = valid;
   setKept(point, number);
-  int64_t steps = (schedule.length + threads - 1) / threads;
-  int64_t full = schedule.length / threads;
-  int64_t looped = steps <= kStraightSteps ? 0 : full / kUnroll * kUnroll;
-  SmallVector<Place> straight(steps - looped);
-  for (auto [i, step] : llvm::enumerate(straight)) {
-    int64_t at = (looped + static_cast<int64_t>(i)) * threads;
+  const int64_t pack = schedule.pack, packs = schedule.packsOfLength();
+  const int64_t left = schedule.length - packs * pack; // a step each
+  const int64_t looped = schedule.loopedPacks();
+  const int64_t last = (packs + threads - 1) / threads - looped;
+  SmallVector<Place> straight(last * pack + (left > 0 ? 1 : 0));
+  llvm::MutableArrayRef<Place> places(straight);
+  for (int64_t i = 0; i < last; ++i) {
+    int64_t at = (looped + i) * threads;
     auto [index, exists] =
-        clamp(at ? plus(lane, count(at)) : lane, schedule.length, at + threads);
-    placeStep(step, point, index);
-    step.valid = exists;
+        clamp(at ? plus(lane, count(at)) : lane, packs, at + threads);
+    placePack(places.slice(i * pack, pack), point, index, exists);
+  }
+  if (left > 0) {
+    int64_t at = packs * pack;
+    auto [index, exists] =
+        clamp(plus(lane, count(at)), schedule.length, at + threads);
+    placeStep(straight.back(), point, index);
+    straight.back().valid = exists;
   }
   for (int pass = 0; pass < schedule.passes && !failed; ++pass)
     emitPass(pass, point, straight);
@@ -369,6 +426,7 @@ LogicalResult GridEmitter::emit(llvm::StringRef symbol) {
                    std::numeric_limits<int32_t>::max() / 2;
     countType = isSmall ? b.getI32Type() : b.getI64Type();
     emitEntryOps();
+    emitAlignment();
     thread = called(kGridThread, {}, b.getI32Type());
     block = called(kGridBlock, {}, b.getI32Type());
     if (!isSmall) {

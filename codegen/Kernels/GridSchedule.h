@@ -9,6 +9,10 @@
 //   last dimension reduced   threads of a point lie side by side
 //   last dimension kept      points lie side by side (columns)
 //
+// Where all that varies along the last dimension lies without gaps in it, a
+// thread takes `pack` neighbours at a time, points or steps: 16 bytes of 2-byte
+// elements, which it loads and stores at once if their addresses allow it.
+//
 // No kernel communicates between blocks; the grid has one dimension. All of
 // this, and with it the order of every sum, depends on shapes alone.
 #pragma once
@@ -33,10 +37,22 @@ struct GridSchedule {
   bool columns = false;  // points side by side
   int64_t threads = 1;   // of a point, a power of two
   int64_t perThread = 1; // points of a thread, without reductions
+  int64_t pack = 1;      // a power of two up to 8; perThread without reductions
+  int packed = -1;       // the dimension of these neighbours
   int64_t blocks = 0;
   KernelRange range; // rows: blocks
 
   int64_t pointsOfBlock() const { return kBlockThreads / threads; }
+  // Packs of the reduced dimensions; the last steps may fill none.
+  int64_t packsOfLength() const { return length / pack; }
+  // Of these a thread takes so many in loops, in each pass anew.
+  int64_t loopedPacks() const {
+    const int64_t most = (packsOfLength() + threads - 1) / threads;
+    const int64_t unrolled = std::max<int64_t>(kUnroll / pack, 1);
+    return most * pack <= kStraightSteps
+               ? 0
+               : packsOfLength() / threads / unrolled * unrolled;
+  }
   // Sums of one point after threads of a warp have combined theirs.
   int64_t partials() const {
     return columns ? threads : std::max<int64_t>(threads / kWarp, 1);
@@ -45,7 +61,10 @@ struct GridSchedule {
 
 // From the loops decided for processors, whose merged dimensions are in
 // `graph`.
+// Packs leave at least `manyThreads` threads; the default keeps the largest
+// device busy.
 GridSchedule scheduleGrid(const KernelGraph &graph,
-                          const KernelSchedule &schedule);
+                          const KernelSchedule &schedule,
+                          int64_t manyThreads = 132 * 2048);
 
 } // namespace merak::codegen

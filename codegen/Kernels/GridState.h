@@ -12,6 +12,9 @@ namespace merak::codegen::emitter {
 // at the outer one.
 struct Place {
   Place *outer = nullptr;
+  Place *head = nullptr; // of a pack: its first place, which may be this one
+  int64_t inPack = 0;    // behind the head
+  llvm::DenseMap<unsigned, Value> packs; // of a head: vectors, by access
   llvm::DenseMap<Value, Value> values;
   llvm::DenseMap<unsigned, Value> loads, pointers;
   SmallVector<Value> index;    // by dimension, i64; null: 0 or not known yet
@@ -55,6 +58,19 @@ private:
 
   // Values.
   Value load(unsigned access, Place &place) override;
+  Value packOf(unsigned access, Place &head);
+  void storePack(unsigned output, llvm::ArrayRef<Value> values, Place &head,
+                 Value condition);
+  // Whether a pack of it is loaded or stored at once.
+  bool isPacked(unsigned access) const {
+    return schedule.packed >= 0 &&
+           graph.accesses[access].strides[schedule.packed] == 1;
+  }
+  Value whereWritten(const Access &access, Place &place);
+  void emitAlignment();
+  void placePack(llvm::MutableArrayRef<Place> places, Place &point, Value pack,
+                 Value valid);
+  void storeAll(llvm::ArrayRef<std::tuple<unsigned, Value, Place *>> stores);
   Value bodyIndex(int dim, Place &place) override;
   Value pointer(unsigned access, Place &place);
   Value indexOf(int dim, Place &place);
@@ -70,6 +86,7 @@ private:
   Type countType;
   Value thread, block; // numbers
   Value lane;          // of the threads of one point
+  Value aligned;       // whether packs begin at multiples of their size
   LLVM::GlobalOp shared;
   SmallVector<Reduction> current; // of the pass under construction
   bool isLastPass = false;

@@ -42,6 +42,104 @@ Value GridEmitter::pointer(unsigned number, Place &place) {
   return place.pointers[number] = result;
 }
 
+// Whether all operands of which packs are loaded or stored begin at multiples
+// of 16 bytes; where rows begin is a matter of the schedule.
+void GridEmitter::emitAlignment() {
+  if (schedule.pack == 1)
+    return;
+  Value bits;
+  llvm::SmallDenseSet<unsigned> seen;
+  for (auto [number, access] : llvm::enumerate(graph.accesses))
+    if (isPacked(static_cast<unsigned>(number)) &&
+        seen.insert(access.operand).second) {
+      Value address = LLVM::PtrToIntOp::create(b, loc, b.getI64Type(),
+                                               bases[access.operand]);
+      bits =
+          bits ? Value(arith::OrIOp::create(b, loc, bits, address)) : address;
+    }
+  aligned = bits ? isZero(arith::AndIOp::create(b, loc, bits, i64(15)))
+                 : ops.constantInt(b.getI1Type(), 0);
+}
+
+static unsigned packAlignment(int64_t pack, int64_t bytes) {
+  return static_cast<unsigned>(std::min<int64_t>(pack * bytes, 16));
+}
+
+// The elements of a pack as they lie in memory.
+Value GridEmitter::packOf(unsigned number, Place &head) {
+  if (Value known = head.packs.lookup(number))
+    return known;
+  const Access &access = graph.accesses[number];
+  Type memory = ops.memoryType(graph.operands[access.operand].element);
+  auto vector = VectorType::get({schedule.pack}, memory);
+  Value address = pointer(number, head);
+  const int64_t bytes = alignment(memory);
+  auto branch = scf::IfOp::create(b, loc, vector, aligned, /*withElse=*/true);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    Value whole = LLVM::LoadOp::create(b, loc, vector, address,
+                                       packAlignment(schedule.pack, bytes));
+    scf::YieldOp::create(b, loc, whole);
+    b.setInsertionPointToStart(branch.elseBlock());
+    Value parts = LLVM::UndefOp::create(b, loc, vector);
+    for (int64_t i = 0; i < schedule.pack; ++i) {
+      Value part = LLVM::LoadOp::create(
+          b, loc, memory, advance(address, access, i ? i64(i) : Value()),
+          static_cast<unsigned>(bytes));
+      parts = LLVM::InsertElementOp::create(b, loc, parts, part, i64(i));
+    }
+    scf::YieldOp::create(b, loc, parts);
+  }
+  return head.packs[number] = branch.getResult(0);
+}
+
+// A result without some of the kept dimensions is written where they are 0, and
+// by those who have a place. Null: always.
+Value GridEmitter::whereWritten(const Access &access, Place &place) {
+  Value condition = place.valid;
+  for (int dim : schedule.kept)
+    if (Value index = indexOf(dim, place);
+        index && access.strides[dim] == 0 && size(dim) > 1)
+      condition = both(condition, isZero(index));
+  return condition;
+}
+
+// Writes a pack of an output that does not accumulate.
+void GridEmitter::storePack(unsigned output, llvm::ArrayRef<Value> values,
+                            Place &head, Value condition) {
+  unsigned number = graph.outputAccess[output];
+  const Access &access = graph.accesses[number];
+  const KernelOperand &operand = graph.operands[access.operand];
+  Type memory = ops.memoryType(operand.element);
+  const int64_t bytes = alignment(memory);
+  condition = both(condition, whereWritten(access, head));
+  Value address = pointer(number, head);
+  Value whole =
+      LLVM::UndefOp::create(b, loc, VectorType::get({schedule.pack}, memory));
+  SmallVector<Value> parts;
+  for (auto [i, value] : llvm::enumerate(values)) {
+    parts.push_back(ops.toMemory(value, operand.element));
+    whole = LLVM::InsertElementOp::create(b, loc, whole, parts.back(),
+                                          i64(static_cast<int64_t>(i)));
+  }
+  OpBuilder::InsertionGuard guard(b);
+  if (condition) {
+    auto branch = scf::IfOp::create(b, loc, condition, /*withElse=*/false);
+    b.setInsertionPoint(branch.thenYield());
+  }
+  auto branch = scf::IfOp::create(b, loc, aligned, /*withElse=*/true);
+  b.setInsertionPoint(branch.thenYield());
+  LLVM::StoreOp::create(b, loc, whole, address,
+                        packAlignment(schedule.pack, bytes));
+  b.setInsertionPoint(branch.elseYield());
+  for (auto [i, part] : llvm::enumerate(parts))
+    LLVM::StoreOp::create(
+        b, loc, part,
+        advance(address, access, i ? i64(static_cast<int64_t>(i)) : Value()),
+        static_cast<unsigned>(bytes));
+}
+
 Value GridEmitter::load(unsigned number, Place &place) {
   if (Value known = place.loads.lookup(number))
     return known;
@@ -50,6 +148,13 @@ Value GridEmitter::load(unsigned number, Place &place) {
     return outside(place, [&](Place &outer) { return load(number, outer); });
   Type element = graph.operands[access.operand].element;
   Type memory = ops.memoryType(element);
+  if (place.head && isPacked(number)) {
+    Value part = LLVM::ExtractElementOp::create(
+        b, loc, packOf(number, *place.head), i64(place.inPack));
+    return place.loads[number] = ops.fromMemory(part, element);
+  }
+  if (place.head && place.inPack > 0) // equal for all of the pack
+    return place.loads[number] = load(number, *place.head);
   Value loaded = LLVM::LoadOp::create(b, loc, memory, pointer(number, place),
                                       static_cast<unsigned>(alignment(memory)));
   return place.loads[number] = ops.fromMemory(loaded, element);
@@ -60,12 +165,7 @@ void GridEmitter::store(unsigned output, Value value, Place &place,
   unsigned number = graph.outputAccess[output];
   const Access &access = graph.accesses[number];
   const KernelOperand &operand = graph.operands[access.operand];
-  condition = both(condition, place.valid);
-  // A result without some of the kept dimensions is written where they are 0.
-  for (int dim : schedule.kept)
-    if (Value index = indexOf(dim, place);
-        index && access.strides[dim] == 0 && size(dim) > 1)
-      condition = both(condition, isZero(index));
+  condition = both(condition, whereWritten(access, place));
   Value address = pointer(number, place);
   OpBuilder::InsertionGuard guard(b);
   if (condition) {
@@ -75,8 +175,8 @@ void GridEmitter::store(unsigned output, Value value, Place &place,
   Type memory = ops.memoryType(operand.element);
   unsigned align = static_cast<unsigned>(alignment(memory));
   if (operand.accumulate) {
-    Value old = ops.fromMemory(
-        LLVM::LoadOp::create(b, loc, memory, address, align), operand.element);
+    Value read = LLVM::LoadOp::create(b, loc, memory, address, align);
+    Value old = ops.fromMemory(read, operand.element);
     value = added(old, value, operand);
   }
   LLVM::StoreOp::create(b, loc, ops.toMemory(value, operand.element), address,

@@ -83,6 +83,11 @@ Value ScalarOps::toMemory(Value value, Type element) {
 Value ScalarOps::roundToBf16(Value value) {
   Location loc = b.getUnknownLoc();
   Type type = value.getType();
+  if (target.isGpu) { // one instruction
+    Value narrow =
+        arith::TruncFOp::create(b, loc, like(type, b.getBF16Type()), value);
+    return arith::ExtFOp::create(b, loc, type, narrow);
+  }
   Type wide = like(type, b.getI32Type());
   Value bits = arith::BitcastOp::create(b, loc, wide, value);
   Value odd = arith::AndIOp::create(

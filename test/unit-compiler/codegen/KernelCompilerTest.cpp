@@ -274,7 +274,8 @@ TEST(KernelCompiler, EmptyTensors) {
 }
 
 // Row softmax: max, exp of the difference, sum, quotient.
-std::string softmax(int64_t m, int64_t n, const std::string &attr = "") {
+std::string softmax(int64_t m, int64_t n, const std::string &attr = "",
+                    const std::string &yAttr = "") {
   std::string mat = tensorType({m, n}, "f32"), vec = tensorType({m}, "f32");
   Text t;
   std::string low = t.filled(vec, "f32", "0xFF800000"),
@@ -292,9 +293,9 @@ std::string softmax(int64_t m, int64_t n, const std::string &attr = "") {
   t.generic("%y", 2, kPP, {{"%exp", mat, "(d0, d1)"}, {"%sum", vec, "(d0)"}},
             {e, mat, "(d0, d1)"}, "%a: f32, %s: f32, %o: f32",
             "%1 = arith.divf %a, %s : f32\nlinalg.yield %1 : f32");
-  return "func.func @softmax(%x: " + mat + " " + attr + ") -> " + mat +
-         " attributes {merak.kernel} {\n" + t.body + "return %y : " + mat +
-         "\n}\n";
+  return "func.func @softmax(%x: " + mat + " " + attr + ") -> (" + mat + " " +
+         yAttr + ") attributes {merak.kernel} {\n" + t.body +
+         "return %y : " + mat + "\n}\n";
 }
 
 TEST(KernelCompiler, SoftmaxRows) {
@@ -309,6 +310,12 @@ TEST(KernelCompiler, SoftmaxRows) {
                                                               {2, 40000}})
     batch.add(softmax(m, n), 2e-6, n);
   batch.add(softmax(12, 33, strides({1, 12})), 2e-6);
+  // Rows that begin where packs of neighbours do, and end anywhere.
+  for (int64_t n : {1, 12, 515, 1600, 5003}) {
+    const std::string padded = strides({(n + 15) / 8 * 8, 1});
+    batch.add(softmax(3, n, padded, padded), 2e-6, n);
+  }
+  batch.add(softmax(1, 5003), 2e-6, 5003);
 }
 
 // Layer norm with scale and bias; also returns mean and 1 / deviation.
@@ -354,8 +361,14 @@ std::string layerNorm(int64_t m, int64_t n) {
 
 TEST(KernelCompiler, LayerNorm) {
   Batch batch;
-  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
-           {1, 2}, {6, 16}, {5, 37}, {33, 128}, {3, 768}, {2, 3000}})
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{{1, 2},
+                                                              {6, 16},
+                                                              {5, 37},
+                                                              {33, 128},
+                                                              {3, 768},
+                                                              {2, 1600},
+                                                              {2, 3000},
+                                                              {1, 3001}})
     batch.add(layerNorm(m, n), 1e-4, n);
 }
 

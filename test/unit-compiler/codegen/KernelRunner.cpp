@@ -92,6 +92,7 @@ namespace {
 struct Buffer {
   std::vector<char> bytes;
   std::vector<int64_t> strides;
+  int64_t front = 0; // bytes before the first element
 };
 } // namespace
 
@@ -156,13 +157,16 @@ static void forEachIndex(
 
 static constexpr int64_t kGuard = 64; // bytes that must stay as they are
 
-static Buffer allocate(const KernelOperand &operand) {
+// Behind a multiple of 16 bytes by `skipped` elements.
+static Buffer allocate(const KernelOperand &operand, int64_t skipped) {
   Buffer buffer;
+  buffer.front = kGuard + skipped * widthOf(operand.element);
   buffer.strides.assign(operand.strides.begin(), operand.strides.end());
   int64_t last = 0;
   for (auto [size, stride] : llvm::zip(operand.shape, operand.strides))
     last += std::max<int64_t>(size - 1, 0) * stride;
-  buffer.bytes.assign((last + 1) * widthOf(operand.element) + 2 * kGuard, 0x5a);
+  buffer.bytes.assign(
+      buffer.front + (last + 1) * widthOf(operand.element) + kGuard, 0x5a);
   return buffer;
 }
 
@@ -171,7 +175,7 @@ static char *address(Buffer &buffer, Type element,
   int64_t offset = 0;
   for (size_t d = 0; d < index.size(); ++d)
     offset += index[d] * buffer.strides[d];
-  return buffer.bytes.data() + kGuard + offset * widthOf(element);
+  return buffer.bytes.data() + buffer.front + offset * widthOf(element);
 }
 
 static void pack(Buffer &buffer, const Tensor &tensor) {
@@ -188,18 +192,20 @@ std::vector<Tensor> Kernels::run(const std::string &name,
                                  const std::vector<Tensor> *initial) {
   FailureOr<KernelGraph> graph = KernelGraph::build(function(name));
   const CompiledKernel &kernel = object.kernels[name];
+  // Packs of grids are loaded at once or one by one.
+  ++runs;
   auto call = reinterpret_cast<Call>(dlsym(handle, kernel.symbol.c_str()));
   std::vector<Buffer> buffers;
   std::vector<void *> pointers;
   for (const KernelOperand &operand : graph->operands)
-    buffers.push_back(allocate(operand));
+    buffers.push_back(allocate(operand, isGrid && runs % 2));
   for (size_t i = 0; i < inputs.size(); ++i)
     pack(buffers[i], inputs[i]);
   if (initial)
     for (size_t i = 0; i < initial->size(); ++i)
       pack(buffers[graph->firstOutput + i], (*initial)[i]);
   for (Buffer &buffer : buffers)
-    pointers.push_back(buffer.bytes.data() + kGuard);
+    pointers.push_back(buffer.bytes.data() + buffer.front);
   int64_t begin = 0, rows = kernel.range.rows;
   std::vector<std::pair<int64_t, int64_t>> parts;
   for (double cut : cuts) {

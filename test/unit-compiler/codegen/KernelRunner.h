@@ -53,6 +53,7 @@ public:
   std::string error; // diagnostics
   void *handle = nullptr;
   bool isGrid = false;
+  int runs = 0;
 };
 
 // Evaluates the function op by op: every operation rounds once; sums are
