@@ -76,6 +76,8 @@ public:
   // Takes what another does. False, and nothing is changed, if that is of
   // another kind, touches what this one writes, or has no room.
   bool join(const Joint &other);
+  // Bytes at the launcher's disposal.
+  uint64_t workspace() const { return workspace_; }
   virtual Status run(Launcher &launcher) const = 0;
 
 protected:
@@ -86,6 +88,8 @@ private:
     const char *begin, *end;
     bool written;
   };
+  const std::string *kind_;
+  uint64_t workspace_;
   std::vector<Bytes> touched_;
 };
 
@@ -93,6 +97,9 @@ class Kernel : public runtime::Prepared {
 public:
   // Every stream has one workspace, as large as the largest of its kernels.
   uint64_t workspace = 0;
+  // Operation, attributes and where its scalars come from: calls of one step
+  // that have these in common compute with the same numbers.
+  std::string kind;
   virtual Status run(const KernelCall &call, Launcher &launcher) = 0;
   // What `run` would do, to be joined with other calls; null: it cannot be.
   virtual std::unique_ptr<Joint> joint(const KernelCall &) { return nullptr; }

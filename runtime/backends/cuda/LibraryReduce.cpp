@@ -138,7 +138,7 @@ private:
   bool take(const Joint &other) override {
     const auto *more = dynamic_cast<const SquareSums *>(&other);
     if (!more || more->args_.type != args_.type ||
-        more->args_.sumType != args_.sumType || more->args_.add != args_.add ||
+        more->args_.sumType != args_.sumType ||
         args_.tensors.chunks + more->args_.tensors.chunks > kChunks)
       return false;
     return args_.tensors.addAll(more->args_.tensors);

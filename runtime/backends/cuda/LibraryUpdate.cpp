@@ -134,9 +134,7 @@ private:
   }
   bool take(const Joint &other) override {
     const auto *more = dynamic_cast<const JoinedUpdate *>(&other);
-    const UpdateNumbers &mine = args_;
-    if (!more || !(mine == more->args_) || more->args_.clip != args_.clip ||
-        more->args_.gradType != args_.gradType ||
+    if (!more || more->args_.gradType != args_.gradType ||
         more->args_.factor.data != args_.factor.data ||
         more->args_.factor.type != args_.factor.type)
       return false;

@@ -102,7 +102,9 @@ Status runCopy(Launcher &launcher, CopyArgs args, const void *from, void *to) {
                                             : std::max(least, (count + 3) / 4));
 }
 
-Joint::Joint(const KernelCall &call) {
+Joint::Joint(const KernelCall &call)
+    : kind_(&static_cast<const Kernel &>(*call.prepared).kind),
+      workspace_(static_cast<const Kernel &>(*call.prepared).workspace) {
   auto touch = [&](const View &view, bool written) {
     int64_t last = 0;
     for (size_t d = 0; d < view.shape.size(); ++d)
@@ -120,6 +122,8 @@ Joint::Joint(const KernelCall &call) {
 }
 
 bool Joint::join(const Joint &other) {
+  if (*kind_ != *other.kind_)
+    return false;
   for (const Bytes &mine : touched_)
     for (const Bytes &its : other.touched_)
       if ((mine.written || its.written) && mine.begin < its.end &&
@@ -127,6 +131,7 @@ bool Joint::join(const Joint &other) {
         return false;
   if (!take(other))
     return false;
+  workspace_ = std::max(workspace_, other.workspace_);
   touched_.insert(touched_.end(), other.touched_.begin(), other.touched_.end());
   return true;
 }
@@ -225,10 +230,11 @@ const KernelEntry *findKernel(const std::string &name) {
   return found == table->end() ? nullptr : found->second;
 }
 
-KernelResult prepareKernel(const planpb::Instruction &instruction,
-                           std::span<const View> inputs,
-                           std::span<const View> outputs,
-                           const Device &device) {
+namespace {
+
+KernelResult createKernel(const planpb::Instruction &instruction,
+                          std::span<const View> inputs,
+                          std::span<const View> outputs, const Device &device) {
   const KernelEntry *entry = findKernel(instruction.op());
   if (!entry)
     return Status::error(fmt::format("the cuda backend has no library kernel "
@@ -273,6 +279,29 @@ KernelResult prepareKernel(const planpb::Instruction &instruction,
   if (!request.ok())
     return request.status();
   return std::unique_ptr<Kernel>(std::move(adapted));
+}
+
+std::string kindOf(const planpb::Instruction &instruction) {
+  std::map<std::string, std::string> sorted(instruction.attrs().begin(),
+                                            instruction.attrs().end());
+  std::string kind = instruction.op();
+  for (const auto &[key, value] : sorted)
+    kind += fmt::format(" {}={}", key, value);
+  for (const planpb::Scalar &scalar : instruction.scalars())
+    kind += " " + scalar.ShortDebugString();
+  return kind + (instruction.accumulate() ? " +" : "");
+}
+
+} // namespace
+
+KernelResult prepareKernel(const planpb::Instruction &instruction,
+                           std::span<const View> inputs,
+                           std::span<const View> outputs,
+                           const Device &device) {
+  KernelResult kernel = createKernel(instruction, inputs, outputs, device);
+  if (kernel.ok())
+    (*kernel)->kind = kindOf(instruction);
+  return kernel;
 }
 
 } // namespace merak::cuda

@@ -20,8 +20,6 @@ struct UpdateNumbers {
   float rootCorrection = 1; // sqrt(1 - beta2^t)
   float eps = 0;
   float keep = 1; // a factor on Adam's new parameter
-
-  bool operator==(const UpdateNumbers &) const = default;
 };
 
 // Operands of `loops`: gradient, parameter, first and second state. Of a
