@@ -85,6 +85,10 @@ struct KernelCall {
   // While a step is captured: the number of this call among those whose scalars
   // change from step to step; -1: they do not.
   int changes = -1;
+  // The next call on the stream is `run` right behind this one, and nothing
+  // else comes to the stream before: a device may do both at once, then. If it
+  // does not come, because the step failed, this one may never be done.
+  bool followed = false;
 };
 
 // The operations of a step as one object of the device, launched at once.

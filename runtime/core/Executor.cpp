@@ -210,6 +210,7 @@ Status Executor::runCall(int lane, const LaneCall &call) {
     self.op.store(static_cast<uint32_t>(i), std::memory_order_relaxed);
     self.moves.store(self.moves.load(std::memory_order_relaxed) + 1,
                      std::memory_order_relaxed);
+    self.followed = i + 1 < ops.size() && ops[i + 1]->computes();
     Status status = runOp(lane, call, *ops[i]);
     if (!status.ok()) {
       fail(call, ops[i], status);
@@ -330,9 +331,13 @@ Status Executor::compute(int lane, const Op &op) {
                     scalars_.step < options_.slowTo;
   const bool paced = bool(options_.lasts);
   const int64_t begin = slow || paced ? now() : 0;
+  // Who looks at a call, or how long it took, has it done by itself.
+  const bool alone = record_ || slow || paced || options_.checkNumerics ||
+                     program_.arena().isSeparate();
   MERAK_RETURN_IF_ERROR(backend_.run(
       {op.instruction, op.prepared.get(), op.inputs, op.outputs, op.scalars,
-       op.instruction->accumulate(), program_.stream(lane)}));
+       op.instruction->accumulate(), program_.stream(lane), -1,
+       lanes_[size_t(lane)]->followed && !alone}));
   if (!slow && !paced)
     return {};
   double &owed = lanes_[size_t(lane)]->owedSeconds;

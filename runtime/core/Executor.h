@@ -110,6 +110,7 @@ private:
     size_t traced = 0;
     double owedSeconds = 0; // of these two: no sleep is that short
     std::thread thread;
+    bool followed = false; // see KernelCall: of the call under way
   };
   // An event of one call: procedures reuse the numbers, and lanes may be
   // several calls apart.

@@ -63,6 +63,11 @@ struct Op {
         return true;
     return false;
   }
+  // Whether the backend runs it.
+  bool computes() const {
+    return instruction->kind() == planpb::Instruction::KERNEL ||
+           instruction->kind() == planpb::Instruction::LIBRARY;
+  }
   // What the communicator gets.
   std::span<const View> sent() const {
     return joined.empty() ? inputs : joined;

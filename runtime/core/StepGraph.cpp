@@ -88,7 +88,7 @@ private:
     const LaneCall &call = calls[at.call];
     const Place place{&call, (*call.ops)[at.op], program_.stream(int(lane))};
     ++at.op;
-    Status status = enqueue(place);
+    Status status = enqueue(place, false);
     return status.ok() ? status : graph_.error(place, std::move(status));
   }
   // Whether the lane moved on at all.
@@ -115,7 +115,8 @@ private:
              !events_[program_.eventInstance(call.call, op)]))
           return moved;
         const Place place{&call, &op, program_.stream(lane)};
-        Status status = enqueue(place);
+        Status status = enqueue(place, at.op + 1 < call.ops->size() &&
+                                           (*call.ops)[at.op + 1]->computes());
         if (!status.ok())
           return graph_.error(place, std::move(status));
         moved = true;
@@ -134,7 +135,8 @@ private:
     return next >= calls.size() || calls[next].call > wait.call;
   }
 
-  Status enqueue(const Place &at) {
+  // `followed`: see KernelCall.
+  Status enqueue(const Place &at, bool followed) {
     Op &op = *at.op;
     const Instruction &instruction = *op.instruction;
     const StreamHandle stream = at.stream;
@@ -144,7 +146,8 @@ private:
     case Instruction::LIBRARY: {
       KernelCall call{
           &instruction, op.prepared.get(),        op.inputs, op.outputs,
-          op.scalars,   instruction.accumulate(), stream,    -1};
+          op.scalars,   instruction.accumulate(), stream,    -1,
+          followed};
       if (op.changes()) {
         call.changes = static_cast<int>(graph_.changing_.size());
         graph_.changing_.push_back(at);

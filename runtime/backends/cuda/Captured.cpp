@@ -56,18 +56,36 @@ private:
   size_t next_ = 0;
 };
 
-LaunchTap *CudaBackend::Captured::recorder(const KernelCall &call,
-                                           Stream stream) {
-  if (nodes_.size() <= size_t(call.changes))
-    nodes_.resize(size_t(call.changes) + 1);
+CudaBackend::Captured::Changing &CudaBackend::Captured::changing(int number) {
+  if (changing_.size() <= size_t(number))
+    changing_.resize(size_t(number) + 1);
+  return changing_[size_t(number)];
+}
+
+LaunchTap *CudaBackend::Captured::recorder(int number, Stream stream) {
   recorder_ =
-      std::make_unique<Recorder>(device_, stream, nodes_[size_t(call.changes)]);
+      std::make_unique<Recorder>(device_, stream, changing(number).nodes);
   return recorder_.get();
 }
 
+void CudaBackend::Captured::hold(int number) { changing(number).held = true; }
+
 Status CudaBackend::Captured::update(const KernelCall &call) {
-  Updater updater(*graph_, nodes_[size_t(call.changes)]);
-  return enqueue_(call, &updater);
+  const Changing &one = changing(call.changes);
+  Updater updater(*graph_, one.nodes);
+  if (!waiting_ && !one.held)
+    return backend_.enqueue(call, &updater);
+  // Calls were joined for what stays the same from step to step.
+  std::unique_ptr<Joint> joint = jointOf(call);
+  if (!joint || (waiting_ && !waiting_->join(*joint)))
+    return Status::error("is not launched with the calls that it was captured "
+                         "with");
+  if (!waiting_)
+    waiting_ = std::move(joint);
+  if (one.held)
+    return {};
+  joint = std::move(waiting_);
+  return backend_.enqueue(*joint, backend_.lane(call.stream), &updater);
 }
 
 } // namespace merak::cuda

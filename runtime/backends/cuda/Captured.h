@@ -5,19 +5,18 @@
 #include "runtime/backends/cuda/CudaBackend.h"
 #include "runtime/backends/cuda/Kernel.h"
 
-#include <functional>
-
 namespace merak::cuda {
 
 class CudaBackend::Captured : public runtime::CapturedStep {
 public:
-  using Enqueue = std::function<Status(const KernelCall &, LaunchTap *)>;
-  // `enqueue`: a call, its launches through the tap.
-  Captured(Device &device, Enqueue enqueue)
-      : device_(device), enqueue_(std::move(enqueue)) {}
+  Captured(Device &device, CudaBackend &backend)
+      : device_(device), backend_(backend) {}
 
-  // While capturing: launches on the stream and keeps the operations.
-  LaunchTap *recorder(const KernelCall &call, Stream stream);
+  // While capturing: launches on the stream and keeps the operations, as those
+  // of a changing call (KernelCall::changes).
+  LaunchTap *recorder(int changing, Stream stream);
+  // The changing call is launched together with the next one.
+  void hold(int changing);
   void setGraph(std::unique_ptr<Graph> graph) { graph_ = std::move(graph); }
 
   size_t operations() const override { return graph_->operations(); }
@@ -30,9 +29,15 @@ private:
   class Recorder;
   class Updater;
   Device &device_;
-  Enqueue enqueue_;
+  CudaBackend &backend_;
   std::unique_ptr<LaunchTap> recorder_;
-  std::vector<std::vector<Node>> nodes_; // of each changing call, in order
+  struct Changing {
+    std::vector<Node> nodes; // in order
+    bool held = false;       // a later call has them
+  };
+  Changing &changing(int number);
+  std::vector<Changing> changing_;
+  std::unique_ptr<Joint> waiting_; // held calls, while they are updated
   std::unique_ptr<Graph> graph_;
 };
 

@@ -20,6 +20,9 @@ struct CudaBackend::Lane {
   void *workspace = nullptr;
   uint64_t bytes = 0, asked = 0;
   runtime::MemorySource *source = nullptr; // of the workspace; null: the device
+  // Calls that the next one may join, and the last one's KernelCall::changes.
+  std::unique_ptr<Joint> waiting;
+  int changes = -1;
 
   void release(Device &device) {
     if (workspace && source)
@@ -189,6 +192,7 @@ Status CudaBackend::waitEvent(StreamHandle stream, EventHandle event) {
   return device_->wait(native(stream), event);
 }
 Status CudaBackend::synchronize(StreamHandle stream) {
+  lane(stream).waiting.reset(); // of a step that failed
   return device_->synchronize(native(stream));
 }
 
@@ -262,9 +266,52 @@ CudaBackend::prepareGenerated(const planpb::Instruction &instruction,
 }
 
 Status CudaBackend::run(const KernelCall &call) {
-  if (!capturing_ || call.changes < 0)
-    return enqueue(call, nullptr);
-  return enqueue(call, capturing_->recorder(call, native(call.stream)));
+  Lane &own = lane(call.stream);
+  std::unique_ptr<Joint> joint;
+  if (own.waiting || call.followed)
+    joint = jointOf(call);
+  bool taken = false;
+  if (own.waiting) {
+    // What a graph is told anew every step is not joined with what it keeps.
+    taken = joint && (own.changes < 0) == (call.changes < 0) &&
+            own.waiting->join(*joint);
+    if (taken && own.changes >= 0)
+      capturing_->hold(own.changes);
+    if (!taken)
+      MERAK_RETURN_IF_ERROR(flush(own));
+  }
+  if (!joint) {
+    if (!capturing_ || call.changes < 0)
+      return enqueue(call, nullptr);
+    return enqueue(call,
+                   capturing_->recorder(call.changes, native(call.stream)));
+  }
+  if (!taken)
+    own.waiting = std::move(joint);
+  own.changes = call.changes;
+  return call.followed ? Status() : flush(own);
+}
+
+std::unique_ptr<Joint> CudaBackend::jointOf(const KernelCall &call) {
+  return call.instruction->kind() == planpb::Instruction::KERNEL
+             ? nullptr
+             : static_cast<Kernel &>(*call.prepared).joint(call);
+}
+
+Status CudaBackend::flush(Lane &own) {
+  const std::unique_ptr<Joint> joint = std::move(own.waiting);
+  return enqueue(*joint, own,
+                 capturing_ && own.changes >= 0
+                     ? capturing_->recorder(own.changes, own.stream)
+                     : nullptr);
+}
+
+Status CudaBackend::enqueue(const Joint &joint, Lane &own, LaunchTap *tap) {
+  MERAK_RETURN_IF_ERROR(growWorkspace(own, joint.workspace()));
+  Launcher launcher(*device_, own.stream, own.workspace);
+  launcher.tap = tap;
+  launcher.capturing = capturing_ != nullptr;
+  return joint.run(launcher);
 }
 
 Status CudaBackend::enqueue(const KernelCall &call, LaunchTap *tap) {
@@ -295,16 +342,16 @@ Status CudaBackend::enqueue(const KernelCall &call, LaunchTap *tap) {
 
 Status CudaBackend::beginCapture(StreamHandle stream) {
   MERAK_RETURN_IF_ERROR(device_->beginCapture(native(stream)));
-  capturing_ = std::make_unique<Captured>(
-      *device_, [this](const KernelCall &call, LaunchTap *tap) {
-        return enqueue(call, tap);
-      });
+  capturing_ = std::make_unique<Captured>(*device_, *this);
   return {};
 }
 
 Result<std::unique_ptr<runtime::CapturedStep>>
 CudaBackend::endCapture(StreamHandle stream) {
   std::unique_ptr<Captured> captured = std::move(capturing_);
+  default_->waiting.reset(); // of a capture that failed
+  for (Lane *lane : lanes_)
+    lane->waiting.reset();
   auto graph = device_->endCapture(native(stream));
   if (!graph)
     return graph.status();

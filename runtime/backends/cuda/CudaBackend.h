@@ -13,6 +13,7 @@
 
 namespace merak::cuda {
 
+class Joint;
 class LaunchTap;
 
 class CudaBackend final : public runtime::Backend {
@@ -87,6 +88,11 @@ private:
   Status growWorkspace(Lane &lane, uint64_t bytes);
   // Enqueues, or hands the launches to `tap`.
   Status enqueue(const runtime::KernelCall &call, LaunchTap *tap);
+  Status enqueue(const Joint &joint, Lane &lane, LaunchTap *tap);
+  // Null: a call that is not joined with others.
+  static std::unique_ptr<Joint> jointOf(const runtime::KernelCall &call);
+  // Enqueues what waits for calls to join it.
+  Status flush(Lane &lane);
   Result<std::unique_ptr<runtime::Prepared>>
   prepareGenerated(const planpb::Instruction &instruction, size_t operands);
 

@@ -7,9 +7,11 @@ namespace merak::cuda {
 namespace {
 
 constexpr int64_t kWaves = 16;
-constexpr int64_t kThreadsOfProcessor = 2048;
 constexpr int64_t kLeastOfPiece = 64; // elements
 constexpr int64_t kMostPieces = 1024;
+// Blocks of a tile that a processor holds at once.
+constexpr int64_t kTiles = kResidentThreads / kTileThreads;
+constexpr int64_t kPackedTiles = 2; // what they load takes registers
 
 int64_t roundUp(int64_t value, int64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -22,7 +24,7 @@ Grid itemGrid(int64_t items, const DeviceInfo &info) {
     return {};
   const int64_t blocks = (items + kItemThreads - 1) / kItemThreads;
   const int64_t most =
-      info.processors * kWaves * (kThreadsOfProcessor / kItemThreads);
+      info.processors * kWaves * (kResidentThreads / kItemThreads);
   return {std::min(blocks, most), kItemThreads};
 }
 
@@ -31,17 +33,24 @@ Grid rowGrid(int64_t rows, int64_t size, const DeviceInfo &info) {
     return {};
   const int threads = static_cast<int>(
       std::clamp<int64_t>(roundUp(size, 32), 32, kMaxRowThreads));
-  const int64_t most =
-      info.processors * kWaves * (kThreadsOfProcessor / threads);
+  const int64_t most = info.processors * kWaves * (kResidentThreads / threads);
   return {std::min(rows, most), threads};
 }
 
 int64_t pieceCount(int64_t results, int64_t size, int64_t threadsPerResult,
                    const DeviceInfo &info) {
-  const int64_t wanted = 2 * info.processors * kThreadsOfProcessor;
+  const int64_t wanted = 2 * info.processors * kResidentThreads;
   const int64_t have = std::max<int64_t>(1, results * threadsPerResult);
   const int64_t most = size / (kLeastOfPiece * threadsPerResult);
   return std::clamp<int64_t>(std::min(wanted / have, most), 1, kMostPieces);
+}
+
+int64_t tilePieceCount(int64_t tiles, int64_t rows, bool packed,
+                       const DeviceInfo &info) {
+  const int64_t wanted = info.processors * (packed ? kPackedTiles : kTiles);
+  return std::clamp<int64_t>(
+      std::min(wanted / std::max<int64_t>(1, tiles), rows / kLeastOfPiece), 1,
+      kMostPieces);
 }
 
 } // namespace merak::cuda

@@ -127,6 +127,7 @@ constexpr uint64_t kMatmulWorkspace = 32 << 20; // as cuBLAS takes on Hopper
 
 constexpr int kItemThreads = 256;
 constexpr int kMaxRowThreads = 512;
+constexpr int64_t kResidentThreads = 2048; // of a processor
 
 // Kernels whose threads share out `items`: enough blocks to fill the device
 // sixteen times over, no more (each thread then takes several).
@@ -137,5 +138,10 @@ Grid rowGrid(int64_t rows, int64_t size, const DeviceInfo &info);
 // so that the device is busy; 1 when there are enough results.
 int64_t pieceCount(int64_t results, int64_t size, int64_t threadsPerResult,
                    const DeviceInfo &info);
+
+// The same for sums down columns, which a block does for one of `tiles` parts
+// of the columns; packed: it loads packs.
+int64_t tilePieceCount(int64_t tiles, int64_t rows, bool packed,
+                       const DeviceInfo &info);
 
 } // namespace merak::cuda

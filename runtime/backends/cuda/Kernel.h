@@ -67,13 +67,44 @@ private:
   char *free_;
 };
 
+// Calls that follow each other and are done by one launch, with the results
+// that they have one by one.
+class Joint {
+public:
+  explicit Joint(const KernelCall &call);
+  virtual ~Joint() = default;
+  // Takes what another does. False, and nothing is changed, if that is of
+  // another kind, touches what this one writes, or has no room.
+  bool join(const Joint &other);
+  // Bytes at the launcher's disposal.
+  uint64_t workspace() const { return workspace_; }
+  virtual Status run(Launcher &launcher) const = 0;
+
+protected:
+  virtual bool take(const Joint &other) = 0;
+
+private:
+  struct Bytes {
+    const char *begin, *end;
+    bool written;
+  };
+  const std::string *kind_;
+  uint64_t workspace_;
+  std::vector<Bytes> touched_;
+};
+
 class Kernel : public runtime::Prepared {
 public:
   // Every stream has one workspace, as large as the largest of its kernels.
   uint64_t workspace = 0;
+  // Operation, attributes and where its scalars come from: calls of one step
+  // that have these in common compute with the same numbers.
+  std::string kind;
   virtual Status run(const KernelCall &call, Launcher &launcher) = 0;
   // Whether one kernel of a library did all of the last call.
   virtual bool ranFused() const { return false; }
+  // What `run` would do, to be joined with other calls; null: it cannot be.
+  virtual std::unique_ptr<Joint> joint(const KernelCall &) { return nullptr; }
 };
 using KernelResult = Result<std::unique_ptr<Kernel>>;
 
@@ -88,6 +119,26 @@ KernelResult makeKernel(Body body, uint64_t workspace = 0) {
     Body body;
   };
   auto kernel = std::make_unique<Wrapper>(std::move(body));
+  kernel->workspace = workspace;
+  return std::unique_ptr<Kernel>(std::move(kernel));
+}
+
+// `make` makes the joint of one call, or null where `body` has to run it.
+template <typename Body, typename Make>
+KernelResult makeJoining(Body body, Make make, uint64_t workspace = 0) {
+  struct Wrapper : Kernel {
+    Wrapper(Body b, Make m) : body(std::move(b)), make(std::move(m)) {}
+    Status run(const KernelCall &call, Launcher &launcher) override {
+      const std::unique_ptr<Joint> one = make(call);
+      return one ? one->run(launcher) : body(call, launcher);
+    }
+    std::unique_ptr<Joint> joint(const KernelCall &call) override {
+      return make(call);
+    }
+    Body body;
+    Make make;
+  };
+  auto kernel = std::make_unique<Wrapper>(std::move(body), std::move(make));
   kernel->workspace = workspace;
   return std::unique_ptr<Kernel>(std::move(kernel));
 }
@@ -146,6 +197,16 @@ inline Type typeOf(planpb::DType dtype) {
 inline Ref ref(const View &view) {
   return {static_cast<char *>(view.data), typeOf(view.dtype)};
 }
+// Whether the loops walk neighbouring elements of operand `o`.
+template <int N> bool isContiguous(const Loops<N> &loops, int o) {
+  return loops.count <= 1 || (loops.rank == 1 && loops.strides[o][0] == 1);
+}
+inline bool isAligned(const void *data, uint64_t bytes = kPackBytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
+inline int64_t packSize(Type type) {
+  return kPackBytes / (type == Type::F32 ? 4 : 2);
+}
 inline bool isReal(planpb::DType dtype) {
   return dtype == planpb::F32 || dtype == planpb::BF16 || dtype == planpb::F16;
 }
@@ -175,11 +236,6 @@ View denseView(const View &view);
 // Bytes of a dense copy.
 uint64_t denseBytes(const View &view);
 
-inline Status runCopy(Launcher &launcher, CopyArgs args, const void *from,
-                      void *to) {
-  args.from.data = static_cast<char *>(const_cast<void *>(from));
-  args.to.data = static_cast<char *>(to);
-  return launcher.items<KernelId::Copy>(args, args.loops.count);
-}
+Status runCopy(Launcher &launcher, CopyArgs args, const void *from, void *to);
 
 } // namespace merak::cuda

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 namespace merak::cuda {
 
 namespace {
@@ -23,6 +25,43 @@ KernelResult createCopy(Request &request, const Device &) {
   });
 }
 
+FillArgs fillOf(const FillArgs &args, const KernelCall &call) {
+  FillArgs now = args;
+  now.to = ref(call.outputs[0]);
+  now.isFloat = call.scalars[0].isFloat;
+  now.whole = call.scalars[0].i;
+  now.real = call.scalars[0].f;
+  return now;
+}
+
+// Dense tensors that get one pattern of bytes.
+class FilledTensors : public Joint {
+public:
+  FilledTensors(const KernelCall &call, const FillArgs &fill) : Joint(call) {
+    const int64_t size = runtime::dtypeSize(call.outputs[0].dtype);
+    const Ref pattern{reinterpret_cast<char *>(&args_.pattern), fill.to.type};
+    for (int64_t i = 0; i < kPackBytes / size; ++i)
+      if (fill.isFloat)
+        store<double>(pattern, i, fill.real, false);
+      else
+        store<int64_t>(pattern, i, fill.whole, false);
+    args_.tensors.add({fill.to.data, fill.loops.count * size, 0});
+  }
+  Status run(Launcher &launcher) const override {
+    return launcher.rows<KernelId::FillDense>(args_, args_.tensors.chunks,
+                                              kItemThreads);
+  }
+
+private:
+  bool take(const Joint &other) override {
+    const auto *more = dynamic_cast<const FilledTensors *>(&other);
+    return more &&
+           std::memcmp(&more->args_.pattern, &args_.pattern, kPackBytes) == 0 &&
+           args_.tensors.addAll(more->args_.tensors);
+  }
+  FillDenseArgs args_;
+};
+
 KernelResult createFill(Request &request, const Device &) {
   request.counts(0, 1);
   if (!request.ok())
@@ -35,16 +74,19 @@ KernelResult createFill(Request &request, const Device &) {
   args.add = request.instruction.accumulate();
   if (!request.ok())
     return request.status();
-  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
-    if (call.scalars.empty())
-      return Status::error("fill: expected 1 scalar, found 0");
-    FillArgs now = args;
-    now.to = ref(call.outputs[0]);
-    now.isFloat = call.scalars[0].isFloat;
-    now.whole = call.scalars[0].i;
-    now.real = call.scalars[0].f;
-    return launcher.items<KernelId::Fill>(now, now.loops.count);
-  });
+  return makeJoining(
+      [args](const KernelCall &call, Launcher &launcher) {
+        if (call.scalars.empty())
+          return Status::error("fill: expected 1 scalar, found 0");
+        const FillArgs now = fillOf(args, call);
+        return launcher.items<KernelId::Fill>(now, now.loops.count);
+      },
+      [args](const KernelCall &call) -> std::unique_ptr<Joint> {
+        if (call.scalars.empty() || args.add || !isContiguous(args.loops, 0) ||
+            !isAligned(call.outputs[0].data))
+          return nullptr;
+        return std::make_unique<FilledTensors>(call, fillOf(args, call));
+      });
 }
 
 KernelResult createSlice(Request &request, const Device &) {

@@ -147,12 +147,21 @@ KernelResult createParamGrad(Request &request, bool rms, const Device &device) {
     loops.parameter(request.outputs[1], "dbias");
   if (!loops.finish(args.outer, args.inner))
     return request.status();
-  args.pieces =
-      pieceCount(args.inner.count, args.outer.count, 1, device.info());
-  const uint64_t floats =
-      2 * static_cast<uint64_t>(args.inner.count * args.pieces);
+  // Whether x and dy take packs, of any alignment of their first elements.
+  const View &dy = request.inputs[0], &x = request.inputs[1];
+  const int64_t size = packSize(typeOf(x.dtype)), columns = args.inner.count;
+  auto takesPacks = [&](int o) {
+    return isContiguous(args.inner, o) && args.outer.strides[o][0] % size == 0;
+  };
+  const bool packed = columns % size == 0 && args.outer.rank <= 1 &&
+                      dy.dtype == x.dtype && takesPacks(0) && takesPacks(1) &&
+                      request.inputs[rms ? 2 : 3].dtype == planpb::F32 &&
+                      (rms || request.inputs[2].dtype == planpb::F32);
+  const int64_t tiles = tileCount(packed ? columns / size : columns);
+  args.pieces = tilePieceCount(tiles, args.outer.count, packed, device.info());
+  const uint64_t floats = 2 * static_cast<uint64_t>(columns * args.pieces);
   return makeKernel(
-      [args, floats](const KernelCall &call, Launcher &launcher) {
+      [=](const KernelCall &call, Launcher &launcher) {
         ParamGradArgs now = args;
         now.dy = ref(call.inputs[0]);
         now.x = ref(call.inputs[1]);
@@ -163,10 +172,12 @@ KernelResult createParamGrad(Request &request, bool rms, const Device &device) {
         if (!now.rms)
           now.dbias = ref(call.outputs[1]);
         now.add = call.accumulate;
+        now.packed = packed && isAligned(now.dy.data) && isAligned(now.x.data);
         now.partial = launcher.workspace<float>(floats);
-        MERAK_RETURN_IF_ERROR(launcher.items<KernelId::ParamGrad>(
-            now, now.inner.count * now.pieces));
-        return launcher.items<KernelId::ParamGradFinish>(now, now.inner.count);
+        MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::ParamGrad>(
+            now, tiles * now.pieces, kTileThreads));
+        return launcher.rows<KernelId::ParamGradFinish>(
+            now, tileCount(now.inner.count), kTileThreads);
       },
       alignUp(floats * sizeof(float)));
 }

@@ -2,6 +2,8 @@
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 
+#include <algorithm>
+
 namespace merak::cuda {
 
 namespace {
@@ -12,6 +14,8 @@ struct Reduction {
   ReduceArgs args;
   Carrier carrier = Carrier::F32;
   bool columns = false; // neighbouring results lie together, summands do not
+  bool packed = false;  // they do so in packs, but for the first one's place
+  int64_t tiles = 0;    // of columns
 
   uint64_t bytes() const {
     return alignUp(static_cast<uint64_t>(args.kept.count * args.pieces) * 8);
@@ -23,15 +27,16 @@ struct Reduction {
       return {};
     const int64_t work = a.kept.count * a.pieces;
     MERAK_RETURN_IF_ERROR(
-        columns ? launcher.items<columnId>(a, work)
+        columns ? launcher.rows<columnId>(a, tiles * a.pieces, kTileThreads)
                 : launcher.rows<rowId>(a, work, a.reduced.count / a.pieces));
-    return launcher.items<finishId>(a, a.kept.count);
+    return launcher.rows<finishId>(a, tileCount(a.kept.count), kTileThreads);
   }
   Status run(const KernelCall &call, Launcher &launcher) const {
     ReduceArgs now = args;
     now.x = ref(call.inputs[0]);
     now.y = ref(call.outputs[0]);
     now.add = call.accumulate;
+    now.packed = packed && isAligned(now.x.data);
     now.partial = launcher.workspace(bytes());
     switch (carrier) {
     case Carrier::F32:
@@ -48,20 +53,27 @@ struct Reduction {
   }
 };
 
-KernelResult finish(Request &request, Reduction r,
-                    const cpu::ReduceRequest &read, const Device &device) {
+Status finish(Request &request, Reduction &r, const cpu::ReduceRequest &read,
+              const Device &device) {
   r.args.kept = makeLoops<2>(request, read.kept);
   r.args.reduced = makeLoops<1>(request, read.reduced);
   if (!request.ok())
     return request.status();
   r.columns = read.columns();
-  const int64_t size = r.args.reduced.count;
-  const int64_t threads =
-      r.columns ? 1 : rowGrid(1, size, device.info()).threads;
-  r.args.pieces = pieceCount(r.args.kept.count, size, threads, device.info());
-  return makeKernel([r](const KernelCall &call,
-                        Launcher &launcher) { return r.run(call, launcher); },
-                    r.bytes());
+  const int64_t size = r.args.reduced.count, results = r.args.kept.count;
+  if (r.columns) {
+    const Type type = typeOf(request.inputs[0].dtype);
+    const int64_t pack = packSize(type);
+    r.packed = r.carrier == Carrier::F32 && isContiguous(r.args.kept, 0) &&
+               results % pack == 0 && r.args.reduced.rank <= 1 &&
+               r.args.reduced.strides[0][0] % pack == 0;
+    r.tiles = tileCount(r.packed ? results / pack : results);
+    r.args.pieces = tilePieceCount(r.tiles, size, r.packed, device.info());
+  } else {
+    const int threads = rowGrid(1, size, device.info()).threads;
+    r.args.pieces = pieceCount(results, size, threads, device.info());
+  }
+  return {};
 }
 
 KernelResult createReduce(Request &request, Fold fold, const Device &device) {
@@ -78,7 +90,10 @@ KernelResult createReduce(Request &request, Fold fold, const Device &device) {
   r.carrier = isReal(x.dtype)          ? Carrier::F32
               : x.dtype == planpb::F64 ? Carrier::F64
                                        : Carrier::I64;
-  return finish(request, r, read, device);
+  MERAK_RETURN_IF_ERROR(finish(request, r, read, device));
+  return makeKernel([r](const KernelCall &call,
+                        Launcher &launcher) { return r.run(call, launcher); },
+                    r.bytes());
 }
 
 KernelResult createSum(Request &request, const Device &device) {
@@ -87,6 +102,49 @@ KernelResult createSum(Request &request, const Device &device) {
 KernelResult createMax(Request &request, const Device &device) {
   return createReduce(request, Fold::Max, device);
 }
+
+// Of whole tensors. Chunks of one launch are few enough for a workspace that is
+// known beforehand.
+class SquareSums : public Joint {
+public:
+  static constexpr int64_t kChunks = 1 << 15;
+  using Tensors = decltype(SquareSumsArgs::tensors);
+
+  static int64_t chunks(int64_t elements) {
+    return (elements + Tensors::kChunk - 1) / Tensors::kChunk;
+  }
+  static uint64_t workspace(int64_t elements) {
+    return alignUp(static_cast<uint64_t>(std::max(kChunks, chunks(elements))) *
+                   sizeof(double));
+  }
+  explicit SquareSums(const KernelCall &call) : Joint(call) {
+    const View &x = call.inputs[0], &sum = call.outputs[0];
+    args_.type = typeOf(x.dtype);
+    args_.sumType = typeOf(sum.dtype);
+    args_.add = call.accumulate;
+    args_.tensors.add({ref(x).data, ref(sum).data, x.elements(), 0});
+  }
+  Status run(Launcher &launcher) const override {
+    SquareSumsArgs now = args_;
+    now.partial =
+        launcher.workspace<double>(static_cast<uint64_t>(now.tensors.chunks));
+    MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::SquareSums>(
+        now, now.tensors.chunks, kTileThreads));
+    return launcher.rows<KernelId::SquareSumsFinish>(now, now.tensors.size,
+                                                     kTileThreads);
+  }
+
+private:
+  bool take(const Joint &other) override {
+    const auto *more = dynamic_cast<const SquareSums *>(&other);
+    if (!more || more->args_.type != args_.type ||
+        more->args_.sumType != args_.sumType ||
+        args_.tensors.chunks + more->args_.tensors.chunks > kChunks)
+      return false;
+    return args_.tensors.addAll(more->args_.tensors);
+  }
+  SquareSumsArgs args_;
+};
 
 // In double, as everything about the norm of the gradient.
 KernelResult createSquareSum(Request &request, const Device &device) {
@@ -104,7 +162,18 @@ KernelResult createSquareSum(Request &request, const Device &device) {
   read.kept = Nest(std::vector<int64_t>{}, {std::vector<int64_t>{}, {}});
   read.reduced = Nest(x.shape, {x.strides});
   read.reduced.sortBy(0);
-  return finish(request, r, read, device);
+  MERAK_RETURN_IF_ERROR(finish(request, r, read, device));
+  const bool dense = isContiguous(r.args.reduced, 0);
+  const uint64_t workspace = std::max(
+      r.bytes(), dense ? SquareSums::workspace(x.elements()) : uint64_t{0});
+  return makeJoining([r](const KernelCall &call,
+                         Launcher &launcher) { return r.run(call, launcher); },
+                     [dense](const KernelCall &call) -> std::unique_ptr<Joint> {
+                       if (!dense || !isAligned(call.inputs[0].data))
+                         return nullptr;
+                       return std::make_unique<SquareSums>(call);
+                     },
+                     workspace);
 }
 
 constexpr KernelEntry kEntries[] = {

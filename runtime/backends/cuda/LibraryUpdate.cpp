@@ -71,7 +71,7 @@ void bind(UpdateArgs &args, const KernelCall &call, const Reached &reached) {
   bindStates(args, call, call.outputs.size() - reached.outputs());
 }
 
-void set(UpdateArgs &args, const cpu::AdamWStep &step) {
+void set(UpdateNumbers &args, const cpu::AdamWStep &step) {
   args.l2 = step.l2;
   args.decay = step.decay;
   args.beta1 = step.beta1;
@@ -84,7 +84,7 @@ void set(UpdateArgs &args, const cpu::AdamWStep &step) {
   args.keep = step.keep;
 }
 
-void set(UpdateArgs &args, const cpu::SgdStep &step) {
+void set(UpdateNumbers &args, const cpu::SgdStep &step) {
   args.lr = step.lr;
   args.momentum = step.momentum;
   args.oneMinusDampening = step.oneMinusDampening;
@@ -93,10 +93,69 @@ void set(UpdateArgs &args, const cpu::SgdStep &step) {
   args.firstStep = step.first;
 }
 
-void set(UpdateArgs &args, const cpu::AdagradStep &step) {
+void set(UpdateNumbers &args, const cpu::AdagradStep &step) {
   args.l2 = step.l2;
   args.lr = step.rate;
   args.eps = step.eps;
+}
+
+// Updates of whole tensors that lie densely.
+template <KernelId id> class JoinedUpdate : public Joint {
+public:
+  JoinedUpdate(const KernelCall &call, const UpdateArgs &args)
+      : Joint(call), args_{args} {
+    args_.factor = args.factor;
+    args_.clip = args.clip;
+    args_.gradType = args.grad.type;
+    args_.tensors.add({args.grad.data, floats(args.param), floats(args.first),
+                       floats(args.second), args.loops.count, 0});
+  }
+  Status run(Launcher &launcher) const override {
+    return launcher.rows<id>(args_, args_.tensors.chunks, kItemThreads);
+  }
+  static bool takes(const UpdateArgs &args) {
+    if (args.sparse)
+      return false;
+    for (int o = 0; o < 4; ++o) {
+      const Ref &operand = o == 0   ? args.grad
+                           : o == 1 ? args.param
+                           : o == 2 ? args.first
+                                    : args.second;
+      if (operand.data &&
+          !(isContiguous(args.loops, o) && isAligned(operand.data)))
+        return false;
+    }
+    return true;
+  }
+
+private:
+  static float *floats(const Ref &ref) {
+    return reinterpret_cast<float *>(ref.data);
+  }
+  bool take(const Joint &other) override {
+    const auto *more = dynamic_cast<const JoinedUpdate *>(&other);
+    if (!more || more->args_.gradType != args_.gradType ||
+        more->args_.factor.data != args_.factor.data ||
+        more->args_.factor.type != args_.factor.type)
+      return false;
+    return args_.tensors.addAll(more->args_.tensors);
+  }
+  JoinedUpdateArgs args_;
+};
+
+// Null where the operands do not lie so, or there are not the scalars.
+template <KernelId id, typename Scalars>
+std::unique_ptr<Joint>
+joinUpdate(const UpdateArgs &args, const Scalars &scalars,
+           const Reached &reached, const KernelCall &call) {
+  if (call.scalars.size() < 2)
+    return nullptr;
+  UpdateArgs now = args;
+  bind(now, call, reached);
+  if (!JoinedUpdate<id>::takes(now))
+    return nullptr;
+  set(now, scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger()));
+  return std::make_unique<JoinedUpdate<id>>(call, now);
 }
 
 // Behind the update itself.
@@ -142,7 +201,7 @@ KernelResult createSgd(Request &request, const Device &) {
   request.counts(inputs + listed, states + reached.outputs());
   if (!request.ok() || !readUpdate(request, states, args, reached))
     return request.status();
-  return makeKernel(
+  return makeJoining(
       [args, sgd, reached](const KernelCall &call, Launcher &launcher) {
         if (call.scalars.size() < 2)
           return Status::error("sgd_update: expected the scalars lr and step");
@@ -153,11 +212,14 @@ KernelResult createSgd(Request &request, const Device &) {
         set(now, step);
         MERAK_RETURN_IF_ERROR(launcher.items<KernelId::Sgd>(now, now.count()));
         return reach(launcher, now, reached, call, step);
+      },
+      [args, sgd, reached](const KernelCall &call) {
+        return joinUpdate<KernelId::JoinedSgd>(args, sgd, reached, call);
       });
 }
 
 // Adam and Adagrad, whose scalars both backends compute alike.
-template <KernelId id, size_t states, typename Scalars>
+template <KernelId id, KernelId joined, size_t states, typename Scalars>
 KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars) {
   UpdateArgs args;
   args.sparse = sparse;
@@ -168,17 +230,21 @@ KernelResult makeUpdate(Request &request, bool sparse, const Scalars &scalars) {
                       states + reached.outputs()) ||
       !readUpdate(request, states, args, reached))
     return request.status();
-  return makeKernel([=](const KernelCall &call, Launcher &launcher) {
-    if (call.scalars.size() < 2)
-      return Status::error("an update: expected the scalars lr and step");
-    UpdateArgs now = args;
-    bind(now, call, reached);
-    const auto step =
-        scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
-    set(now, step);
-    MERAK_RETURN_IF_ERROR(launcher.items<id>(now, now.count()));
-    return reach(launcher, now, reached, call, step);
-  });
+  return makeJoining(
+      [=](const KernelCall &call, Launcher &launcher) {
+        if (call.scalars.size() < 2)
+          return Status::error("an update: expected the scalars lr and step");
+        UpdateArgs now = args;
+        bind(now, call, reached);
+        const auto step =
+            scalars.at(call.scalars[0].asDouble(), call.scalars[1].asInteger());
+        set(now, step);
+        MERAK_RETURN_IF_ERROR(launcher.items<id>(now, now.count()));
+        return reach(launcher, now, reached, call, step);
+      },
+      [=](const KernelCall &call) {
+        return joinUpdate<joined>(args, scalars, reached, call);
+      });
 }
 
 template <bool sparse>
@@ -186,7 +252,8 @@ KernelResult createAdamW(Request &request, const Device &) {
   cpu::AdamRequest adam;
   if (!cpu::readAdam(request, adam))
     return request.status();
-  return makeUpdate<KernelId::AdamW, 3>(request, sparse, adam);
+  return makeUpdate<KernelId::AdamW, KernelId::JoinedAdamW, 3>(request, sparse,
+                                                               adam);
 }
 
 template <bool sparse>
@@ -194,7 +261,8 @@ KernelResult createAdagrad(Request &request, const Device &) {
   cpu::AdagradRequest adagrad;
   if (!cpu::readAdagrad(request, adagrad))
     return request.status();
-  return makeUpdate<KernelId::Adagrad, 2>(request, sparse, adagrad);
+  return makeUpdate<KernelId::Adagrad, KernelId::JoinedAdagrad, 2>(
+      request, sparse, adagrad);
 }
 
 // Steps that rows were left out of.

@@ -5,6 +5,8 @@
 #include "runtime/layout/Strides.h"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <map>
 
 namespace merak::cuda {
@@ -56,6 +58,82 @@ CopyArgs makeCopy(Request &request, const View &from, const View &to,
   if (from.dtype == to.dtype && !add)
     args.word = static_cast<int32_t>(runtime::dtypeSize(from.dtype));
   return args;
+}
+
+namespace {
+
+// The same bytes in elements of `factor` times the size, if they lie so.
+bool widen(CopyArgs &args, int64_t factor) {
+  Loops<2> wide = args.loops;
+  const int last = wide.rank - 1;
+  const uint64_t bytes = static_cast<uint64_t>(args.word * factor);
+  if (last < 0 || wide.strides[0][last] != 1 || wide.strides[1][last] != 1 ||
+      wide.sizes[last] % factor != 0 || !isAligned(args.from.data, bytes) ||
+      !isAligned(args.to.data, bytes))
+    return false;
+  wide.sizes[last] /= factor;
+  wide.count /= factor;
+  for (int o = 0; o < 2; ++o)
+    for (int d = 0; d < last; ++d) {
+      if (wide.strides[o][d] % factor != 0)
+        return false;
+      wide.strides[o][d] /= factor;
+    }
+  args.loops = wide;
+  args.word *= static_cast<int32_t>(factor);
+  return true;
+}
+
+} // namespace
+
+Status runCopy(Launcher &launcher, CopyArgs args, const void *from, void *to) {
+  args.from.data = static_cast<char *>(const_cast<void *>(from));
+  args.to.data = static_cast<char *>(to);
+  for (int32_t bytes = kPackBytes; args.word > 0 && bytes > args.word;
+       bytes /= 2)
+    if (widen(args, bytes / args.word))
+      break;
+  // Packs are moved four a thread where there are more than threads at once.
+  const int64_t count = args.loops.count;
+  const int64_t least = launcher.device.info().processors * kResidentThreads;
+  return launcher.items<KernelId::Copy>(args,
+                                        args.word < kPackBytes || count < least
+                                            ? count
+                                            : std::max(least, (count + 3) / 4));
+}
+
+Joint::Joint(const KernelCall &call)
+    : kind_(&static_cast<const Kernel &>(*call.prepared).kind),
+      workspace_(static_cast<const Kernel &>(*call.prepared).workspace) {
+  auto touch = [&](const View &view, bool written) {
+    int64_t last = 0;
+    for (size_t d = 0; d < view.shape.size(); ++d)
+      last += (view.shape[d] - 1) * view.strides[d];
+    const char *begin = static_cast<const char *>(view.data);
+    if (view.elements() > 0)
+      touched_.push_back(
+          {begin, begin + (last + 1) * int64_t(runtime::dtypeSize(view.dtype)),
+           written});
+  };
+  for (const View &view : call.inputs)
+    touch(view, false);
+  for (const View &view : call.outputs)
+    touch(view, true);
+}
+
+bool Joint::join(const Joint &other) {
+  if (*kind_ != *other.kind_)
+    return false;
+  for (const Bytes &mine : touched_)
+    for (const Bytes &its : other.touched_)
+      if ((mine.written || its.written) && mine.begin < its.end &&
+          its.begin < mine.end)
+        return false;
+  if (!take(other))
+    return false;
+  workspace_ = std::max(workspace_, other.workspace_);
+  touched_.insert(touched_.end(), other.touched_.begin(), other.touched_.end());
+  return true;
 }
 
 View denseView(const View &view) {
@@ -152,10 +230,11 @@ const KernelEntry *findKernel(const std::string &name) {
   return found == table->end() ? nullptr : found->second;
 }
 
-KernelResult prepareKernel(const planpb::Instruction &instruction,
-                           std::span<const View> inputs,
-                           std::span<const View> outputs,
-                           const Device &device) {
+namespace {
+
+KernelResult createKernel(const planpb::Instruction &instruction,
+                          std::span<const View> inputs,
+                          std::span<const View> outputs, const Device &device) {
   const KernelEntry *entry = findKernel(instruction.op());
   if (!entry)
     return Status::error(fmt::format("the cuda backend has no library kernel "
@@ -200,6 +279,29 @@ KernelResult prepareKernel(const planpb::Instruction &instruction,
   if (!request.ok())
     return request.status();
   return std::unique_ptr<Kernel>(std::move(adapted));
+}
+
+std::string kindOf(const planpb::Instruction &instruction) {
+  std::map<std::string, std::string> sorted(instruction.attrs().begin(),
+                                            instruction.attrs().end());
+  std::string kind = instruction.op();
+  for (const auto &[key, value] : sorted)
+    kind += fmt::format(" {}={}", key, value);
+  for (const planpb::Scalar &scalar : instruction.scalars())
+    kind += " " + scalar.ShortDebugString();
+  return kind + (instruction.accumulate() ? " +" : "");
+}
+
+} // namespace
+
+KernelResult prepareKernel(const planpb::Instruction &instruction,
+                           std::span<const View> inputs,
+                           std::span<const View> outputs,
+                           const Device &device) {
+  KernelResult kernel = createKernel(instruction, inputs, outputs, device);
+  if (kernel.ok())
+    (*kernel)->kind = kindOf(instruction);
+  return kernel;
 }
 
 } // namespace merak::cuda

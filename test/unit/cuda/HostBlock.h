@@ -3,6 +3,9 @@
 // their numbers.
 #pragma once
 
+#include "runtime/backends/cuda/kernels/Loops.h"
+
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -67,6 +70,7 @@ struct HostBlockState {
   int threads = 1;
   Fibers *fibers = nullptr; // null with one thread
   std::vector<uint64_t> words[2];
+  std::vector<std::max_align_t> scratch;
 };
 
 class HostBlock {
@@ -80,6 +84,13 @@ public:
   void sync() {
     if (state_.fibers)
       state_.fibers->yield(thread_);
+  }
+  template <typename T> T *scratch() {
+    if (state_.scratch.empty()) { // of the first thread that asks
+      state_.scratch.resize(kScratchBytes / sizeof(std::max_align_t));
+      std::memset(state_.scratch.data(), 0xcd, kScratchBytes);
+    }
+    return reinterpret_cast<T *>(state_.scratch.data());
   }
   template <typename T> T sum(T value) {
     return reduce(value, [](T a, T b) { return a + b; });

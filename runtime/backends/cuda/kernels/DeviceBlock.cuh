@@ -1,6 +1,8 @@
 // A block of a CUDA device as kernels see it; see Loops.h.
 #pragma once
 
+#include "runtime/backends/cuda/kernels/Loops.h"
+
 #include <cstdint>
 
 namespace merak::cuda {
@@ -12,6 +14,10 @@ struct DeviceBlock {
   __device__ int threads() const { return blockDim.x; }
   __device__ void sync() { __syncthreads(); }
 
+  template <typename T> __device__ T *scratch() {
+    return reinterpret_cast<T *>(memory());
+  }
+
   template <typename T> __device__ T sum(T value) {
     return reduce(value, [](T a, T b) { return a + b; });
   }
@@ -20,6 +26,10 @@ struct DeviceBlock {
   }
 
 private:
+  __device__ char *memory() {
+    __shared__ __align__(16) char memory[kScratchBytes];
+    return memory;
+  }
   // Lanes of a warp, then warps, each as a tree: the order depends on the
   // number of threads alone. Blocks have whole warps, 32 at most.
   template <typename T, typename Op>

@@ -13,6 +13,7 @@
 #define MERAK_CUDA_MOVE_KERNELS(X)                                             \
   X(Copy, CopyArgs, copyBody)                                                  \
   X(Fill, FillArgs, fillBody)                                                  \
+  X(FillDense, FillDenseArgs, fillDenseBody)                                   \
   X(Combine, CombineArgs, combineBody)                                         \
   X(Gather, GatherArgs, gatherBody)                                            \
   X(ScatterIds, GatherArgs, scatterIdsBody)                                    \
@@ -47,6 +48,8 @@
   X(ReduceFinishF32, ReduceArgs, reduceFinishBody<float>)                      \
   X(ReduceFinishF64, ReduceArgs, reduceFinishBody<double>)                     \
   X(ReduceFinishI64, ReduceArgs, reduceFinishBody<int64_t>)                    \
+  X(SquareSums, SquareSumsArgs, squareSumsBody)                                \
+  X(SquareSumsFinish, SquareSumsArgs, squareSumsFinishBody)                    \
   X(ContractReal, ContractArgs, contractBody<double>)                          \
   X(ContractWhole, ContractArgs, contractBody<int64_t>)                        \
   X(FinishProduct, EpilogueArgs, finishProductBody)
@@ -62,6 +65,9 @@
   X(AdamW, UpdateArgs, adamWBody)                                              \
   X(Adagrad, UpdateArgs, adagradBody)                                          \
   X(Sgd, UpdateArgs, sgdBody)                                                  \
+  X(JoinedAdamW, JoinedUpdateArgs, joinedAdamWBody)                            \
+  X(JoinedAdagrad, JoinedUpdateArgs, joinedAdagradBody)                        \
+  X(JoinedSgd, JoinedUpdateArgs, joinedSgdBody)                                \
   X(Reach, ReachArgs, reachBody)                                               \
   X(ReplayMark, ReplayArgs, replayMarkBody)                                    \
   X(ReplayAdamW, ReplayArgs, replayAdamWBody)                                  \

@@ -6,6 +6,7 @@
 namespace merak::cuda {
 
 constexpr int kMaxDims = 8; // after merging
+constexpr int kScratchBytes = 24 << 10;
 
 // Dimensions with a stride (in elements) in each of N operands.
 template <int N> struct Loops {
@@ -25,13 +26,15 @@ template <int N> struct Loops {
     }
     if (count <= 0x7fffffff) { // divisions of 32 bits are much cheaper
       uint32_t rest = static_cast<uint32_t>(index);
-      for (int d = rank; d-- > 0;) {
+      for (int d = rank; d-- > 1;) {
         const uint32_t size = static_cast<uint32_t>(sizes[d]);
         const uint32_t next = rest / size, here = rest - next * size;
         for (int o = 0; o < N; ++o)
           offsets[o] += here * strides[o][d];
         rest = next;
       }
+      for (int o = 0; o < N; ++o) // the outermost: nothing to divide by
+        offsets[o] += rest * strides[o][0];
       return;
     }
     for (int d = rank; d-- > 0;) {
@@ -53,7 +56,8 @@ template <int N> struct Loops {
 //
 // A block has: block(), blocks(), thread(), threads(); sum(v) and max(v) over
 // the threads of the block, in an order fixed by their number, the same result
-// on all of them (every thread must call); sync().
+// on all of them (every thread must call); sync(); scratch<T>(), kScratchBytes
+// that its threads share.
 template <typename Block> MERAK_HD int64_t firstItem(const Block &block) {
   return block.block() * int64_t(block.threads()) + block.thread();
 }

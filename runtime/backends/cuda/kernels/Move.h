@@ -2,7 +2,9 @@
 // their adjoints, rotary embedding, dropout.
 #pragma once
 
+#include "runtime/backends/cuda/kernels/Joined.h"
 #include "runtime/backends/cuda/kernels/Loops.h"
+#include "runtime/backends/cuda/kernels/Pack.h"
 #include "runtime/core/Philox.h"
 
 namespace merak::cuda {
@@ -16,8 +18,23 @@ struct CopyArgs {
 
 template <typename Word, typename Block>
 MERAK_HD void moveWords(const Block &block, const CopyArgs &a) {
-  const int64_t step = itemStep(block);
-  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+  // Of which loads are under way; copies of single elements are not that fast.
+  constexpr int kWords = sizeof(Word) < kPackBytes ? 1 : 4;
+  const int64_t step = itemStep(block), count = a.loops.count;
+  int64_t i = firstItem(block);
+  for (; i + (kWords - 1) * step < count; i += kWords * step) {
+    Word words[kWords];
+    int64_t o[kWords][2];
+    MERAK_UNROLL
+    for (int u = 0; u < kWords; ++u) {
+      a.loops.at(i + u * step, o[u]);
+      words[u] = slot<Word>(a.from, o[u][0]);
+    }
+    MERAK_UNROLL
+    for (int u = 0; u < kWords; ++u)
+      slot<Word>(a.to, o[u][1]) = words[u];
+  }
+  for (; i < count; i += step) {
     int64_t o[2];
     a.loops.at(i, o);
     slot<Word>(a.to, o[1]) = slot<Word>(a.from, o[0]);
@@ -45,6 +62,8 @@ MERAK_HD void copyBody(const Block &block, const CopyArgs &a) {
     return moveWords<uint32_t>(block, a);
   case 8:
     return moveWords<uint64_t>(block, a);
+  case kPackBytes:
+    return moveWords<Pack<uint32_t>>(block, a);
   }
   switch (a.from.type) {
   case Type::F32:
@@ -76,6 +95,36 @@ MERAK_HD void fillBody(const Block &block, const FillArgs &a) {
     else
       store<int64_t>(a.to, at, a.whole, a.add);
   }
+}
+
+// Dense memory, filled with a pattern from its first byte on.
+struct FillPart {
+  char *to = nullptr; // aligned to packs
+  int64_t count = 0;  // bytes
+  int32_t chunk = 0;
+};
+struct FillDenseArgs {
+  Joined<FillPart, 128, 32768> tensors;
+  Pack<uint32_t> pattern = {};
+};
+static_assert(sizeof(FillDenseArgs) <= kMostArgBytes);
+
+template <typename Block>
+MERAK_HD void fillDenseBody(const Block &block, const FillDenseArgs &a) {
+  forEachChunk(
+      block, a.tensors,
+      [&](const FillPart &part, int32_t, int64_t begin, int64_t end) {
+        uint32_t *words = reinterpret_cast<uint32_t *>(part.to + begin);
+        const int64_t packs = (end - begin) / kPackBytes;
+        for (int64_t i = block.thread(); i < packs; i += block.threads())
+          storePack(words + i * Pack<uint32_t>::kSize, a.pattern);
+        for (int64_t i = begin + packs * kPackBytes + block.thread(); i < end;
+             i += block.threads()) {
+          const int byte = static_cast<int>(i % kPackBytes);
+          part.to[i] =
+              static_cast<char>(a.pattern.words[byte / 4] >> byte % 4 * 8);
+        }
+      });
 }
 
 // out = in[0] op in[1] op ..., in order; 16-bit floats in f32, rounded once.

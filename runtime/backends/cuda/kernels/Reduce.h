@@ -2,7 +2,9 @@
 // [pieces, results], then the pieces in order. Small products of any type.
 #pragma once
 
-#include "runtime/backends/cuda/kernels/Loops.h"
+#include "runtime/backends/cuda/kernels/Joined.h"
+#include "runtime/backends/cuda/kernels/Pack.h"
+#include "runtime/backends/cuda/kernels/Tiles.h"
 #include "runtime/core/Gelu.h"
 
 namespace merak::cuda {
@@ -15,6 +17,7 @@ struct ReduceArgs {
   Loops<1> reduced; // x
   Fold fold = Fold::Sum;
   bool add = false;
+  bool packed = false; // results side by side in x, which takes packs there
   int64_t pieces = 1;
   void *partial = nullptr;
 
@@ -74,33 +77,156 @@ MERAK_HD void reduceRowsBody(Block &block, const ReduceArgs &a) {
   }
 }
 
-// A thread a result and piece: for results that lie together.
-template <typename Value, typename Block>
-MERAK_HD void reduceColumnsBody(const Block &block, const ReduceArgs &a) {
-  const int64_t work = a.kept.count * a.pieces, step = itemStep(block);
+// Packs of results a lane; rows a stride apart.
+template <typename As, typename Value, typename Block>
+MERAK_HD void reduceColumnsPacked(Block &block, const ReduceArgs &a) {
+  using Word = typename As::Word;
+  constexpr int kSize = Pack<Word>::kSize, kRows = 4;
+  const int64_t results = a.kept.count, stride = a.reduced.strides[0][0];
+  const Tile tile = Tile::of(block, results / kSize);
+  const int64_t tiles = tile.count(results / kSize), work = tiles * a.pieces;
   Value *partial = static_cast<Value *>(a.partial);
-  for (int64_t w = firstItem(block); w < work; w += step) {
-    const int64_t piece = w / a.kept.count, result = w - piece * a.kept.count;
-    int64_t o[2];
-    a.kept.at(result, o);
-    partial[w] =
-        foldSummands<Value>(a, o[0], a.begin(piece), a.begin(piece + 1), 1);
+  auto fold = [&](Value x, Value y) {
+    return foldIn(a.fold == Fold::Max ? Fold::Max : Fold::Sum, x, y);
+  };
+  for (int64_t w = block.block(); w < work; w += block.blocks()) {
+    const int64_t piece = w / tiles, first = (w - piece * tiles) * tile.lanes;
+    const int64_t column = (first + tile.lane) * kSize;
+    const bool here = tile.group < tile.groups && column < results;
+    const Word *x = reinterpret_cast<const Word *>(a.x.data) + column;
+    const int64_t end = here ? a.begin(piece + 1) : 0;
+    Value sums[kSize];
+    MERAK_UNROLL
+    for (int k = 0; k < kSize; ++k)
+      sums[k] = foldStart<Value>(a.fold, a.x.type);
+    for (int64_t row = a.begin(piece) + tile.group; row < end;
+         row += kRows * tile.groups) {
+      Pack<Word> packs[kRows];
+      MERAK_UNROLL
+      for (int u = 0; u < kRows; ++u) {
+        const int64_t other = row + u * tile.groups;
+        packs[u] = loadPack<kSize>(x + (other < end ? other : row) * stride);
+      }
+      MERAK_UNROLL
+      for (int u = 0; u < kRows; ++u)
+        if (row + u * tile.groups < end)
+          MERAK_UNROLL
+      for (int k = 0; k < kSize; ++k)
+        sums[k] = foldIn(a.fold, sums[k], Value(As::widen(packs[u].words[k])));
+    }
+    foldGroups(block, tile, sums, fold, [&](int lane, int k, Value sum) {
+      const int64_t result = (first + lane) * kSize + k;
+      if (result < results)
+        partial[piece * results + result] = sum;
+    });
+  }
+}
+
+// A lane a result: for results that lie together.
+template <typename Value, typename Block>
+MERAK_HD void reduceColumnsBody(Block &block, const ReduceArgs &a) {
+  if constexpr (std::is_same_v<Value, float>)
+    if (a.packed)
+      return withReal(a.x.type, [&](auto as) {
+        reduceColumnsPacked<decltype(as), Value>(block, a);
+      });
+  const int64_t results = a.kept.count;
+  const Tile tile = Tile::of(block, results);
+  const int64_t tiles = tile.count(results), work = tiles * a.pieces;
+  Value *partial = static_cast<Value *>(a.partial);
+  auto fold = [&](Value x, Value y) {
+    return foldIn(a.fold == Fold::Max ? Fold::Max : Fold::Sum, x, y);
+  };
+  for (int64_t w = block.block(); w < work; w += block.blocks()) {
+    const int64_t piece = w / tiles, first = (w - piece * tiles) * tile.lanes;
+    const int64_t result = first + tile.lane;
+    Value sums[1] = {foldStart<Value>(a.fold, a.x.type)};
+    if (tile.group < tile.groups && result < results) {
+      int64_t o[2];
+      a.kept.at(result, o);
+      sums[0] = foldSummands<Value>(a, o[0], a.begin(piece) + tile.group,
+                                    a.begin(piece + 1), tile.groups);
+    }
+    foldGroups(block, tile, sums, fold, [&](int lane, int, Value sum) {
+      if (first + lane < results)
+        partial[piece * results + first + lane] = sum;
+    });
   }
 }
 
 template <typename Value, typename Block>
-MERAK_HD void reduceFinishBody(const Block &block, const ReduceArgs &a) {
+MERAK_HD void reduceFinishBody(Block &block, const ReduceArgs &a) {
   using Sum = std::conditional_t<std::is_integral_v<Value>, Value, double>;
   const Value *partial = static_cast<const Value *>(a.partial);
-  const Fold fold = a.fold == Fold::Max ? Fold::Max : Fold::Sum;
-  const int64_t step = itemStep(block);
-  for (int64_t r = firstItem(block); r < a.kept.count; r += step) {
-    int64_t o[2];
-    a.kept.at(r, o);
-    Sum sum = foldStart<Sum>(fold, a.x.type);
-    for (int64_t piece = 0; piece < a.pieces; ++piece)
-      sum = foldIn(fold, sum, Sum(partial[piece * a.kept.count + r]));
-    store<Sum>(a.y, o[1], sum, a.add);
+  const Fold kind = a.fold == Fold::Max ? Fold::Max : Fold::Sum;
+  auto fold = [&](Sum x, Sum y) { return foldIn(kind, x, y); };
+  const int64_t results = a.kept.count;
+  const Tile tile = Tile::of(block, results);
+  const int64_t tiles = tile.count(results);
+  for (int64_t t = block.block(); t < tiles; t += block.blocks()) {
+    const int64_t first = t * tile.lanes, result = first + tile.lane;
+    Sum sums[1] = {foldStart<Sum>(kind, a.x.type)};
+    if (result < results)
+      for (int64_t piece = tile.group; piece < a.pieces; piece += tile.groups)
+        sums[0] = fold(sums[0], Sum(partial[piece * results + result]));
+    foldGroups(block, tile, sums, fold, [&](int lane, int, Sum sum) {
+      if (first + lane >= results)
+        return;
+      int64_t o[2];
+      a.kept.at(first + lane, o);
+      store<Sum>(a.y, o[1], sum, a.add);
+    });
+  }
+}
+
+// ---------------------------------------------------------------- squares
+
+// Sums of squares of whole tensors, in double: of chunks into a workspace, then
+// those of a tensor.
+struct SquaresPart {
+  const char *x = nullptr; // aligned to packs
+  char *sum = nullptr;
+  int64_t count = 0; // elements
+  int32_t chunk = 0;
+};
+struct SquareSumsArgs {
+  Joined<SquaresPart, 96, 16384> tensors;
+  Type type = Type::F32, sumType = Type::F32;
+  bool add = false;
+  double *partial = nullptr; // by chunk
+};
+static_assert(sizeof(SquareSumsArgs) <= kMostArgBytes);
+
+template <typename Block>
+MERAK_HD void squareSumsBody(Block &block, const SquareSumsArgs &a) {
+  forEachChunk(
+      block, a.tensors,
+      [&](const SquaresPart &part, int32_t chunk, int64_t begin, int64_t end) {
+        double sum = 0;
+        withReal(a.type, [&](auto as) {
+          using As = decltype(as);
+          const auto *x = reinterpret_cast<const typename As::Word *>(part.x);
+          forEachPacked<As>(x + begin, end - begin, block.thread(),
+                            block.threads(),
+                            [&](float value) { sum += double(value) * value; });
+        });
+        sum = block.sum(sum);
+        if (block.thread() == 0)
+          a.partial[chunk] = sum;
+      });
+}
+
+template <typename Block>
+MERAK_HD void squareSumsFinishBody(Block &block, const SquareSumsArgs &a) {
+  for (int64_t p = block.block(); p < a.tensors.size; p += block.blocks()) {
+    const int32_t part = static_cast<int32_t>(p);
+    double sum = 0;
+    for (int32_t chunk = a.tensors.firstChunk(part) + block.thread();
+         chunk < a.tensors.firstChunk(part + 1); chunk += block.threads())
+      sum += a.partial[chunk];
+    sum = block.sum(sum);
+    if (block.thread() == 0)
+      store<double>({a.tensors.parts[part].sum, a.sumType}, 0, sum, a.add);
   }
 }
 
@@ -113,93 +239,136 @@ struct ParamGradArgs {
   Loops<4> outer; // dy, x, rstd, mean
   Loops<4> inner; // dy, x, dscale, dbias
   bool rms = false, add = false;
+  // Rows a stride apart, dy and x of one type that take packs along a row,
+  // statistics in f32.
+  bool packed = false;
   int64_t pieces = 1;
   float *partial = nullptr;
 };
 
-// Rows a stride apart, whose statistics are f32.
-template <typename As, typename Block>
-MERAK_HD void paramGradAs(const Block &block, const ParamGradArgs &a) {
+// How rows are read from a column on: several of them before any is used.
+template <typename As> struct PackedNormRows {
   using Word = typename As::Word;
-  constexpr int kRows = 4; // of which loads are under way
-  const int64_t columns = a.inner.count, work = columns * a.pieces;
-  const int64_t step = itemStep(block);
-  int64_t strides[4];
-  for (int i = 0; i < 4; ++i)
-    strides[i] = a.outer.strides[i][0];
-  for (int64_t w = firstItem(block); w < work; w += step) {
-    const int64_t piece = w / columns;
-    int64_t at[4];
-    a.inner.at(w - piece * columns, at);
-    const int64_t end = a.outer.count * (piece + 1) / a.pieces;
-    float scale = 0, bias = 0;
-    int64_t row = a.outer.count * piece / a.pieces;
-    for (; row < end; row += kRows) {
-      Word dy[kRows], x[kRows];
-      float rstd[kRows], mean[kRows];
-      MERAK_UNROLL
-      for (int u = 0; u < kRows; ++u) {
-        const int64_t here = row + u < end ? row + u : end - 1;
-        dy[u] = slot<Word>(a.dy, at[0] + here * strides[0]);
-        x[u] = slot<Word>(a.x, at[1] + here * strides[1]);
-        rstd[u] = slot<float>(a.rstd, here * strides[2]);
-        mean[u] = a.rms ? 0 : slot<float>(a.mean, here * strides[3]);
-      }
-      MERAK_UNROLL
-      for (int u = 0; u < kRows; ++u) {
-        const float d = row + u < end ? As::widen(dy[u]) : 0;
-        const float term = d * ((As::widen(x[u]) - mean[u]) * rstd[u]);
-        scale += row + u < end ? term : 0; // x may be no number
-        bias += d;
+  static constexpr int kSize = Pack<Word>::kSize, kRows = 4;
+  struct Row {
+    Pack<Word> dy, x;
+    float rstd, mean;
+    MERAK_HD float dyAt(int k) const { return As::widen(dy.words[k]); }
+    MERAK_HD float xAt(int k) const { return As::widen(x.words[k]); }
+  };
+  const Word *dy, *x;
+  const ParamGradArgs &a;
+
+  MERAK_HD PackedNormRows(const ParamGradArgs &args, int64_t column)
+      : dy(reinterpret_cast<const Word *>(args.dy.data) + column),
+        x(reinterpret_cast<const Word *>(args.x.data) + column), a(args) {}
+  MERAK_HD Row read(int64_t row) const {
+    const auto &strides = a.outer.strides;
+    return {loadPack<kSize>(dy + row * strides[0][0]),
+            loadPack<kSize>(x + row * strides[1][0]),
+            slot<float>(a.rstd, row * strides[2][0]),
+            a.rms ? 0 : slot<float>(a.mean, row * strides[3][0])};
+  }
+};
+
+struct AnyNormRows {
+  static constexpr int kSize = 1, kRows = 1;
+  struct Row {
+    float dy, x, rstd, mean;
+    MERAK_HD float dyAt(int) const { return dy; }
+    MERAK_HD float xAt(int) const { return x; }
+  };
+  const ParamGradArgs &a;
+  int64_t at[4];
+
+  MERAK_HD AnyNormRows(const ParamGradArgs &args, int64_t column) : a(args) {
+    a.inner.at(column, at);
+  }
+  MERAK_HD Row read(int64_t row) const {
+    int64_t o[4];
+    a.outer.at(row, o);
+    return {load<float>(a.dy, o[0] + at[0]), load<float>(a.x, o[1] + at[1]),
+            load<float>(a.rstd, o[2]), a.rms ? 0 : load<float>(a.mean, o[3])};
+  }
+};
+
+template <typename Rows, typename Block>
+MERAK_HD void paramGradAs(Block &block, const ParamGradArgs &a) {
+  constexpr int kSize = Rows::kSize, kRows = Rows::kRows;
+  const int64_t columns = a.inner.count, packs = columns / kSize;
+  const Tile tile = Tile::of(block, packs);
+  const int64_t tiles = tile.count(packs), work = tiles * a.pieces;
+  for (int64_t w = block.block(); w < work; w += block.blocks()) {
+    const int64_t piece = w / tiles, first = (w - piece * tiles) * tile.lanes;
+    const int64_t column = (first + tile.lane) * kSize;
+    float sums[2 * kSize]; // dscale, dbias
+    MERAK_UNROLL
+    for (int k = 0; k < 2 * kSize; ++k)
+      sums[k] = 0;
+    if (tile.group < tile.groups && column < columns) {
+      const Rows rows(a, column);
+      const int64_t end = a.outer.count * (piece + 1) / a.pieces;
+      for (int64_t row = a.outer.count * piece / a.pieces + tile.group;
+           row < end; row += kRows * tile.groups) {
+        typename Rows::Row some[kRows];
+        MERAK_UNROLL
+        for (int u = 0; u < kRows; ++u) {
+          const int64_t other = row + u * tile.groups;
+          some[u] = rows.read(other < end ? other : row);
+        }
+        MERAK_UNROLL
+        for (int u = 0; u < kRows; ++u)
+          if (row + u * tile.groups < end)
+            MERAK_UNROLL
+        for (int k = 0; k < kSize; ++k) {
+          const float dy = some[u].dyAt(k);
+          sums[k] += dy * ((some[u].xAt(k) - some[u].mean) * some[u].rstd);
+          sums[kSize + k] += dy;
+        }
       }
     }
-    a.partial[w] = scale;
-    a.partial[work + w] = bias;
+    foldGroups(
+        block, tile, sums, [](float x, float y) { return x + y; },
+        [&](int lane, int k, float sum) {
+          const int64_t to = (first + lane) * kSize + k % kSize;
+          if (to < columns)
+            a.partial[(k / kSize * a.pieces + piece) * columns + to] = sum;
+        });
   }
 }
 
 template <typename Block>
-MERAK_HD void paramGradBody(const Block &block, const ParamGradArgs &a) {
-  if (a.outer.rank == 1 && a.dy.type == a.x.type && a.rstd.type == Type::F32 &&
-      (a.rms || a.mean.type == Type::F32))
-    return withReal(a.x.type,
-                    [&](auto as) { paramGradAs<decltype(as)>(block, a); });
-  const int64_t columns = a.inner.count, work = columns * a.pieces;
-  const int64_t step = itemStep(block);
-  for (int64_t w = firstItem(block); w < work; w += step) {
-    const int64_t piece = w / columns;
-    int64_t at[4];
-    a.inner.at(w - piece * columns, at);
-    const int64_t end = a.outer.count * (piece + 1) / a.pieces;
-    float scale = 0, bias = 0;
-    for (int64_t row = a.outer.count * piece / a.pieces; row < end; ++row) {
-      int64_t o[4];
-      a.outer.at(row, o);
-      const float dy = load<float>(a.dy, o[0] + at[0]);
-      const float mean = a.rms ? 0 : load<float>(a.mean, o[3]);
-      const float x = load<float>(a.x, o[1] + at[1]) - mean;
-      scale += dy * (x * load<float>(a.rstd, o[2]));
-      bias += dy;
-    }
-    a.partial[w] = scale;
-    a.partial[work + w] = bias;
-  }
+MERAK_HD void paramGradBody(Block &block, const ParamGradArgs &a) {
+  if (a.packed)
+    withReal(a.x.type, [&](auto as) {
+      paramGradAs<PackedNormRows<decltype(as)>>(block, a);
+    });
+  else
+    paramGradAs<AnyNormRows>(block, a);
 }
 
 template <typename Block>
-MERAK_HD void paramGradFinishBody(const Block &block, const ParamGradArgs &a) {
-  const int64_t columns = a.inner.count, step = itemStep(block);
-  for (int64_t c = firstItem(block); c < columns; c += step) {
-    double scale = 0, bias = 0;
-    for (int64_t piece = 0; piece < a.pieces; ++piece) {
-      scale += double(a.partial[piece * columns + c]);
-      bias += double(a.partial[(a.pieces + piece) * columns + c]);
-    }
-    int64_t at[4];
-    a.inner.at(c, at);
-    store<double>(a.dscale, at[2], scale, a.add);
-    if (!a.rms)
-      store<double>(a.dbias, at[3], bias, a.add);
+MERAK_HD void paramGradFinishBody(Block &block, const ParamGradArgs &a) {
+  const int64_t columns = a.inner.count;
+  const Tile tile = Tile::of(block, columns);
+  const int64_t tiles = tile.count(columns);
+  for (int64_t t = block.block(); t < tiles; t += block.blocks()) {
+    const int64_t first = t * tile.lanes, column = first + tile.lane;
+    double sums[2] = {0, 0};
+    if (column < columns)
+      for (int64_t piece = tile.group; piece < a.pieces; piece += tile.groups) {
+        sums[0] += double(a.partial[piece * columns + column]);
+        sums[1] += double(a.partial[(a.pieces + piece) * columns + column]);
+      }
+    foldGroups(
+        block, tile, sums, [](double x, double y) { return x + y; },
+        [&](int lane, int k, double sum) {
+          if (first + lane >= columns || (k == 1 && a.rms))
+            return;
+          int64_t at[4];
+          a.inner.at(first + lane, at);
+          store<double>(k == 0 ? a.dscale : a.dbias, at[2 + k], sum, a.add);
+        });
   }
 }
 

@@ -1,21 +1,17 @@
 // Optimizer steps, in f32, as torch.optim or ONNX's operators compute them.
 #pragma once
 
+#include "runtime/backends/cuda/kernels/Joined.h"
 #include "runtime/backends/cuda/kernels/Loops.h"
+#include "runtime/backends/cuda/kernels/Pack.h"
 
 namespace merak::cuda {
 
-// Operands of `loops`: gradient, parameter, first and second state. Of a
-// row-sparse gradient [ids, columns] those are the columns of a row.
-struct UpdateArgs {
-  Ref grad, factor, param, first, second;
-  Loops<4> loops;
-  Ref ids; // with `sparse`
-  bool sparse = false;
-  Loops<2> places; // operand 0: ids, 1: the gradient
-  int64_t rows = 0, firstRow = 0;
-  int64_t rowStrides[3] = {0, 0, 0}; // of parameter and states
-  bool clip = false, hasBuffer = false, nesterov = false, firstStep = false;
+enum class UpdateKind : int { AdamW, Sgd, Adagrad };
+
+// What an optimizer computes once a step.
+struct UpdateNumbers {
+  bool hasBuffer = false, nesterov = false, firstStep = false;
   float lr = 0, momentum = 0, oneMinusDampening = 1, weightDecay = 0;
   float l2 = 0;    // Adam, Adagrad: times the parameter, added to the gradient
   float decay = 1; // AdamW: 1 - lr * weight decay
@@ -24,6 +20,19 @@ struct UpdateArgs {
   float rootCorrection = 1; // sqrt(1 - beta2^t)
   float eps = 0;
   float keep = 1; // a factor on Adam's new parameter
+};
+
+// Operands of `loops`: gradient, parameter, first and second state. Of a
+// row-sparse gradient [ids, columns] those are the columns of a row.
+struct UpdateArgs : UpdateNumbers {
+  Ref grad, factor, param, first, second;
+  Loops<4> loops;
+  Ref ids; // with `sparse`
+  bool sparse = false;
+  Loops<2> places; // operand 0: ids, 1: the gradient
+  int64_t rows = 0, firstRow = 0;
+  int64_t rowStrides[3] = {0, 0, 0}; // of parameter and states
+  bool clip = false;
 
   MERAK_HD int64_t count() const {
     return sparse ? places.count * loops.count : loops.count;
@@ -52,7 +61,8 @@ struct UpdateElement {
   float p = 0, first = 0, second = 0;
 };
 
-MERAK_HD void adamWStep(const UpdateArgs &a, float gradient, UpdateElement &e) {
+MERAK_HD void adamWStep(const UpdateNumbers &a, float gradient,
+                        UpdateElement &e) {
   const float g = gradient + a.l2 * e.p;
   e.first = e.first * a.beta1 + g * a.oneMinusBeta1;
   e.second = e.second * a.beta2 + g * g * a.oneMinusBeta2;
@@ -60,14 +70,15 @@ MERAK_HD void adamWStep(const UpdateArgs &a, float gradient, UpdateElement &e) {
   e.p = (e.p * a.decay - a.stepSize * (e.first / denominator)) * a.keep;
 }
 
-MERAK_HD void adagradStep(const UpdateArgs &a, float gradient,
+MERAK_HD void adagradStep(const UpdateNumbers &a, float gradient,
                           UpdateElement &e) {
   const float g = gradient + a.l2 * e.p;
   e.first = e.first + g * g;
   e.p = e.p - a.lr * (g / (sqrtf(e.first) + a.eps));
 }
 
-MERAK_HD void sgdStep(const UpdateArgs &a, float gradient, UpdateElement &e) {
+MERAK_HD void sgdStep(const UpdateNumbers &a, float gradient,
+                      UpdateElement &e) {
   float g = gradient + a.weightDecay * e.p;
   if (a.hasBuffer) {
     e.first = a.firstStep ? g : e.first * a.momentum + a.oneMinusDampening * g;
@@ -76,44 +87,26 @@ MERAK_HD void sgdStep(const UpdateArgs &a, float gradient, UpdateElement &e) {
   e.p = e.p - a.lr * g;
 }
 
-template <typename Block>
-MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
-  const float factor = a.clip ? load<float>(a.factor, 0) : 1;
-  if (factor != factor) // the gradients are not finite: nothing may change
-    return;
-  const int64_t step = itemStep(block);
-  for (int64_t i = firstItem(block); i < a.count(); i += step) {
-    int64_t o[4];
-    if (!a.at(i, o))
-      continue;
-    UpdateElement e{load<float>(a.param, o[1]), load<float>(a.first, o[2]),
-                    load<float>(a.second, o[3])};
-    adamWStep(a, load<float>(a.grad, o[0]) * factor, e);
-    store<float>(a.first, o[2], e.first, false);
-    store<float>(a.second, o[3], e.second, false);
-    store<float>(a.param, o[1], e.p, false);
-  }
+template <UpdateKind kind>
+MERAK_HD void updateStep(const UpdateNumbers &a, float gradient,
+                         UpdateElement &e) {
+  if constexpr (kind == UpdateKind::AdamW)
+    adamWStep(a, gradient, e);
+  else if constexpr (kind == UpdateKind::Sgd)
+    sgdStep(a, gradient, e);
+  else
+    adagradStep(a, gradient, e);
 }
-
-template <typename Block>
-MERAK_HD void adagradBody(const Block &block, const UpdateArgs &a) {
-  const float factor = a.clip ? load<float>(a.factor, 0) : 1;
-  if (factor != factor) // the gradients are not finite: nothing may change
-    return;
-  const int64_t step = itemStep(block);
-  for (int64_t i = firstItem(block); i < a.count(); i += step) {
-    int64_t o[4];
-    if (!a.at(i, o))
-      continue;
-    UpdateElement e{load<float>(a.param, o[1]), load<float>(a.first, o[2])};
-    adagradStep(a, load<float>(a.grad, o[0]) * factor, e);
-    store<float>(a.first, o[2], e.first, false);
-    store<float>(a.param, o[1], e.p, false);
-  }
+// Which states there are beside the parameter.
+template <UpdateKind kind> MERAK_HD bool hasFirst(const UpdateNumbers &a) {
+  return kind != UpdateKind::Sgd || a.hasBuffer;
 }
+template <UpdateKind kind>
+constexpr bool kHasSecond = kind == UpdateKind::AdamW;
 
-template <typename Block>
-MERAK_HD void sgdBody(const Block &block, const UpdateArgs &a) {
+// One tensor as it lies, or rows of one.
+template <UpdateKind kind, typename Block>
+MERAK_HD void updateBody(const Block &block, const UpdateArgs &a) {
   const float factor = a.clip ? load<float>(a.factor, 0) : 1;
   if (factor != factor) // the gradients are not finite: nothing may change
     return;
@@ -123,12 +116,130 @@ MERAK_HD void sgdBody(const Block &block, const UpdateArgs &a) {
     if (!a.at(i, o))
       continue;
     UpdateElement e{load<float>(a.param, o[1]),
-                    a.hasBuffer ? load<float>(a.first, o[2]) : 0};
-    sgdStep(a, load<float>(a.grad, o[0]) * factor, e);
-    if (a.hasBuffer)
+                    hasFirst<kind>(a) ? load<float>(a.first, o[2]) : 0,
+                    kHasSecond<kind> ? load<float>(a.second, o[3]) : 0};
+    updateStep<kind>(a, load<float>(a.grad, o[0]) * factor, e);
+    if (hasFirst<kind>(a))
       store<float>(a.first, o[2], e.first, false);
+    if (kHasSecond<kind>)
+      store<float>(a.second, o[3], e.second, false);
     store<float>(a.param, o[1], e.p, false);
   }
+}
+
+template <typename Block>
+MERAK_HD void adamWBody(const Block &block, const UpdateArgs &a) {
+  updateBody<UpdateKind::AdamW>(block, a);
+}
+template <typename Block>
+MERAK_HD void adagradBody(const Block &block, const UpdateArgs &a) {
+  updateBody<UpdateKind::Adagrad>(block, a);
+}
+template <typename Block>
+MERAK_HD void sgdBody(const Block &block, const UpdateArgs &a) {
+  updateBody<UpdateKind::Sgd>(block, a);
+}
+
+// Dense tensors of one optimizer: 16 bytes of each operand at once.
+struct UpdatePart {
+  const char *grad = nullptr;
+  float *param = nullptr, *first = nullptr, *second = nullptr;
+  int64_t count = 0; // elements
+  int32_t chunk = 0;
+};
+struct JoinedUpdateArgs : UpdateNumbers {
+  Joined<UpdatePart, 64, 4096> tensors;
+  Ref factor;
+  Type gradType = Type::F32;
+  bool clip = false;
+};
+static_assert(sizeof(JoinedUpdateArgs) <= kMostArgBytes);
+
+template <UpdateKind kind, typename As, typename Block>
+MERAK_HD void updateChunk(const Block &block, const JoinedUpdateArgs &a,
+                          float factor, const UpdatePart &part, int64_t begin,
+                          int64_t end) {
+  using Word = typename As::Word;
+  constexpr int kSize = Pack<float>::kSize, kPacks = 2;
+  const bool withFirst = hasFirst<kind>(a);
+  const Word *grad = reinterpret_cast<const Word *>(part.grad);
+  const int64_t step = int64_t(block.threads()) * kSize;
+  int64_t i = begin + int64_t(block.thread()) * kSize;
+  for (; i + kSize <= end; i += kPacks * step) {
+    Pack<Word, kSize> g[kPacks];
+    Pack<float> p[kPacks], first[kPacks], second[kPacks];
+    MERAK_UNROLL
+    for (int u = 0; u < kPacks; ++u) {
+      const int64_t at = i + u * step;
+      if (at + kSize > end)
+        continue;
+      g[u] = loadPack<kSize>(grad + at);
+      p[u] = loadPack<kSize>(part.param + at);
+      if (withFirst)
+        first[u] = loadPack<kSize>(part.first + at);
+      if (kHasSecond<kind>)
+        second[u] = loadPack<kSize>(part.second + at);
+    }
+    MERAK_UNROLL
+    for (int u = 0; u < kPacks; ++u) {
+      const int64_t at = i + u * step;
+      if (at + kSize > end)
+        continue;
+      MERAK_UNROLL
+      for (int k = 0; k < kSize; ++k) {
+        UpdateElement e{p[u].words[k], withFirst ? first[u].words[k] : 0,
+                        kHasSecond<kind> ? second[u].words[k] : 0};
+        updateStep<kind>(a, As::widen(g[u].words[k]) * factor, e);
+        p[u].words[k] = e.p;
+        first[u].words[k] = e.first;
+        second[u].words[k] = e.second;
+      }
+      if (withFirst)
+        storePack(part.first + at, first[u]);
+      if (kHasSecond<kind>)
+        storePack(part.second + at, second[u]);
+      storePack(part.param + at, p[u]);
+    }
+  }
+  // What is left of the tensor behind its last pack.
+  for (i = begin + (end - begin) / kSize * kSize + block.thread(); i < end;
+       i += block.threads()) {
+    UpdateElement e{part.param[i], withFirst ? part.first[i] : 0,
+                    kHasSecond<kind> ? part.second[i] : 0};
+    updateStep<kind>(a, As::widen(grad[i]) * factor, e);
+    if (withFirst)
+      part.first[i] = e.first;
+    if (kHasSecond<kind>)
+      part.second[i] = e.second;
+    part.param[i] = e.p;
+  }
+}
+
+template <UpdateKind kind, typename Block>
+MERAK_HD void joinedUpdateBody(const Block &block, const JoinedUpdateArgs &a) {
+  const float factor = a.clip ? load<float>(a.factor, 0) : 1;
+  if (factor != factor) // the gradients are not finite: nothing may change
+    return;
+  forEachChunk(
+      block, a.tensors,
+      [&](const UpdatePart &part, int32_t, int64_t begin, int64_t end) {
+        withReal(a.gradType, [&](auto as) {
+          updateChunk<kind, decltype(as)>(block, a, factor, part, begin, end);
+        });
+      });
+}
+
+template <typename Block>
+MERAK_HD void joinedAdamWBody(const Block &block, const JoinedUpdateArgs &a) {
+  joinedUpdateBody<UpdateKind::AdamW>(block, a);
+}
+template <typename Block>
+MERAK_HD void joinedAdagradBody(const Block &block, const JoinedUpdateArgs &a) {
+  joinedUpdateBody<UpdateKind::Adagrad>(block, a);
+}
+template <typename Block>
+MERAK_HD void joinedSgdBody(const Block &block, const JoinedUpdateArgs &a) {
+  joinedUpdateBody<UpdateKind::Sgd>(block, a);
 }
 
 // ---------------------------------------------------------------- exact rows
@@ -237,9 +348,7 @@ MERAK_HD void replayMarkBody(const Block &block, const ReplayArgs &a) {
   }
 }
 
-enum class ReplayKind : int { AdamW, Sgd, Adagrad };
-
-template <ReplayKind kind, typename Block>
+template <UpdateKind kind, typename Block>
 MERAK_HD void replayBody(const Block &block, const ReplayArgs &a) {
   const int64_t step = itemStep(block), items = a.count * a.columns.count;
   for (int64_t i = firstItem(block); i < items; i += step) {
@@ -250,13 +359,12 @@ MERAK_HD void replayBody(const Block &block, const ReplayArgs &a) {
     int64_t o[4];
     a.columns.at(i % a.columns.count, o);
     UpdateArgs now = a.update;
-    const bool hasFirst = kind != ReplayKind::Sgd || now.hasBuffer;
+    const bool withFirst = hasFirst<kind>(now);
     for (int k = 0; k < 3; ++k)
       o[k + 1] += row * now.rowStrides[k];
     UpdateElement e{load<float>(now.param, o[1]),
-                    hasFirst ? load<float>(now.first, o[2]) : 0,
-                    kind == ReplayKind::AdamW ? load<float>(now.second, o[3])
-                                              : 0};
+                    withFirst ? load<float>(now.first, o[2]) : 0,
+                    kHasSecond<kind> ? load<float>(now.second, o[3]) : 0};
     for (int64_t s = int64_t(from) + 1; s <= a.until; ++s) {
       const float *at = a.history + s % a.steps * a.stepStride;
       const float noted[kNotedNumbers] = {at[0], at[a.numberStride],
@@ -264,12 +372,12 @@ MERAK_HD void replayBody(const Block &block, const ReplayArgs &a) {
                                           at[3 * a.numberStride]};
       if (noted[0] == 0)
         continue;
-      if constexpr (kind == ReplayKind::AdamW) {
+      if constexpr (kind == UpdateKind::AdamW) {
         now.decay = noted[1];
         now.stepSize = noted[2];
         now.rootCorrection = noted[3];
         adamWStep(now, 0, e);
-      } else if constexpr (kind == ReplayKind::Sgd) {
+      } else if constexpr (kind == UpdateKind::Sgd) {
         now.lr = noted[1];
         now.oneMinusDampening = noted[2];
         now.firstStep = noted[3] != 0;
@@ -279,9 +387,9 @@ MERAK_HD void replayBody(const Block &block, const ReplayArgs &a) {
         adagradStep(now, 0, e);
       }
     }
-    if (kind == ReplayKind::AdamW)
+    if (kHasSecond<kind>)
       store<float>(now.second, o[3], e.second, false);
-    if (hasFirst)
+    if (withFirst)
       store<float>(now.first, o[2], e.first, false);
     store<float>(now.param, o[1], e.p, false);
   }
@@ -289,15 +397,15 @@ MERAK_HD void replayBody(const Block &block, const ReplayArgs &a) {
 
 template <typename Block>
 MERAK_HD void replayAdamWBody(const Block &block, const ReplayArgs &a) {
-  replayBody<ReplayKind::AdamW>(block, a);
+  replayBody<UpdateKind::AdamW>(block, a);
 }
 template <typename Block>
 MERAK_HD void replaySgdBody(const Block &block, const ReplayArgs &a) {
-  replayBody<ReplayKind::Sgd>(block, a);
+  replayBody<UpdateKind::Sgd>(block, a);
 }
 template <typename Block>
 MERAK_HD void replayAdagradBody(const Block &block, const ReplayArgs &a) {
-  replayBody<ReplayKind::Adagrad>(block, a);
+  replayBody<UpdateKind::Adagrad>(block, a);
 }
 
 struct ClipArgs {
