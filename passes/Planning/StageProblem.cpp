@@ -145,6 +145,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   Need out;
   int mark = ++now;
   auto want = [&](int t, char reader) {
+    t = keptOf(t, begin);
     if (problem.tensors[t].available ||
         (producer[t] >= 0 && problem.ops[producer[t]].everywhere))
       return;
@@ -256,7 +257,8 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
       // F leaves what is kept or sent, R what B or W reads.
       bool made = again ? repeated && wanted && need[t] == 1
                         : lastUse[t] < end && (repeated || !wanted);
-      if (!made || problem.tensors[t].fused || op.everywhere)
+      if (!made || problem.tensors[t].fused || op.everywhere ||
+          problem.tensors[t].viewOf >= 0)
         continue;
       live += problem.tensors[t].bytes;
       int last = std::clamp(lastUse[t], i, end - 1);
@@ -489,7 +491,7 @@ public:
     for (const StageOp &op : problem.ops)
       for (const std::vector<int> *of : {&op.kept, &op.keptForWeights})
         for (int t : *of)
-          if (mayKeep(t))
+          if (t = keptOf(t); mayKeep(t))
             kept[t] = 1;
     using Entry = std::pair<double, int>; // seconds per byte, tensor
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
@@ -536,6 +538,11 @@ private:
   bool canRepeat(int op) const {
     return !problem.ops[op].checkpoint && !problem.ops[op].everywhere;
   }
+  int keptOf(int t) const {
+    while (problem.tensors[t].viewOf >= 0)
+      t = problem.tensors[t].viewOf;
+    return t;
+  }
   bool mayKeep(int t) const {
     return !problem.tensors[t].available &&
            !(producer[t] >= 0 && problem.ops[producer[t]].everywhere);
@@ -570,6 +577,7 @@ private:
       if (kept[t])
         out.gain += problem.tensors[t].bytes;
     for (int t : problem.ops[op].operands) {
+      t = keptOf(t);
       if (there(t))
         continue;
       int from = producer[t];
@@ -592,7 +600,7 @@ private:
     }
     for (int op : step.ops)
       for (int t : problem.ops[op].operands)
-        if (!there(t)) {
+        if (t = keptOf(t); !there(t)) {
           kept[t] = 1;
           added(t);
         }

@@ -69,6 +69,9 @@ struct StageTensor {
   double gradientBytes = 0; // sent back where it crosses a cut; 0: none
   bool available = false;   // inputs, parameters, constants: on every stage
   bool fused = false;       // inside of one kernel where nobody else needs it
+  // The tensor that it is a view of, if who reads it later takes that view
+  // again where its op is on the same stage (KeptViews.h); -1: it is kept.
+  int viewOf = -1;
 };
 
 struct StageParameter {
@@ -352,6 +355,12 @@ private:
     double seconds = 0, workspace = 0;
   };
   Need needOf(int begin, int end, Marks marks, StageCost *cost) const;
+  // What a stage that begins there has of a tensor that an action left.
+  int keptOf(int tensor, int begin) const {
+    while (problem.tensors[tensor].viewOf >= 0 && producer[tensor] >= begin)
+      tensor = problem.tensors[tensor].viewOf;
+    return tensor;
+  }
   int nextUse(int tensor, int from) const; // op, count() if there is none
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   Kept sumOf(const Need &need) const;

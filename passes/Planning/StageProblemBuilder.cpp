@@ -1,4 +1,5 @@
 #include "passes/Planning/StageProblemBuilder.h"
+#include "passes/Planning/KeptViews.h"
 
 #include <algorithm>
 
@@ -151,6 +152,11 @@ void StageProblemBuilder::makeTensors() {
       tensor.gradientBytes = tensor.bytes;
     out.tensors.push_back(std::move(tensor));
   }
+  const std::vector<char> views = viewsTakenAgain(graph, outcome, mesh);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (views[i])
+      out.tensors[size_t(graph.ops[i].results[0])].viewOf =
+          graph.ops[i].operands[0];
 }
 
 void StageProblemBuilder::makeOps() {

@@ -63,6 +63,7 @@ private:
     Operation *clone = builder.clone(*op, mapping);
     clone->removeAttr(kStageAttr);
     clone->removeAttr(kRecomputeAttr);
+    clone->removeAttr(kViewAttr);
     for (auto [outer, inner] : llvm::zip(op->getResults(), clone->getResults()))
       local[{place, outer}] = inner;
     if (auto track = dyn_cast<TrackOp>(op))
@@ -127,6 +128,9 @@ private:
       return places.isOfMicrobatch(value) ? loadGradient(value, place)
                                           : makeOnce(value, place);
     Place home = places.homeOf(op);
+    // What it is a view of is kept, in place of it.
+    if (op->hasAttr(kViewAttr) && places.stageOf(home) == places.stageOf(place))
+      return cloneInto(op, place)->getResult(0);
     if (op->hasAttr(kRegatherAttr)) {
       if (home == place)
         return cloneInto(op, place)->getResult(0);
