@@ -104,7 +104,8 @@ private:
     if (op.phase == Phase::Update || outcome.ops[index].late)
       return;
     for (size_t o = 0; o < op.operands.size(); ++o) {
-      const std::vector<int> &chain = outcome.ops[index].operands[o].conversions;
+      const std::vector<int> &chain =
+          outcome.ops[index].operands[o].conversions;
       // Else the converted value is kept.
       if (chain.empty() ||
           outcome.conversions[size_t(chain[0])].phase != Phase::Forward)

@@ -55,6 +55,9 @@ struct StageOp {
   // Messages over replicas beside F, B and W, bytes of each: parameters that
   // are gathered for it alone, gradients that are scattered at once.
   std::vector<double> gathersForward, gathersBackward, scatters;
+  // Of forward, backward and weight: what converts parameters to the type in
+  // which they are read, where nothing else is done by that kernel.
+  std::array<double, 3> casts = {};
   int64_t piece = -1;                 // see GraphOp
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
@@ -112,13 +115,18 @@ struct StageParameter {
                          [&](int op) { return op >= begin && op < end; });
     }
   };
-  std::vector<Copy> copies;
-  double copiesOn(int begin, int end) const {
+  static double bytesOn(const std::vector<Copy> &copies, int begin, int end) {
     double sum = 0;
     for (const Copy &copy : copies)
       sum += copy.isOn(begin, end) ? copy.bytes : 0;
     return sum;
   }
+  std::vector<Copy> copies;
+  double copiesOn(int begin, int end) const {
+    return bytesOn(copies, begin, end);
+  }
+  // What is converted at each use, as copies that a step may keep instead.
+  std::vector<Copy> converted;
   double scatterMessage = 0; // over replicas once a step, of the gradient
   bool scattered = false;    // the gradient; it is not all-reduced
 };
@@ -308,6 +316,11 @@ public:
     return prefix[end] - prefix[begin];
   }
   double parameterBytes(int begin, int end) const;
+  // Of parameters in the types of their uses, if they are kept for the step.
+  double convertedBytes(int begin, int end) const;
+  // What a stage costs that keeps these.
+  StageCost convertedOnce(StageCost cost, int begin, int end,
+                          Marks marks) const;
   // Seconds of the norm that all stages wait for between the two parts of
   // their updates.
   double normSeconds(const PipelineShape &shape) const;

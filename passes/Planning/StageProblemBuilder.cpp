@@ -8,6 +8,7 @@ namespace merak::planning {
 StageProblem StageProblemBuilder::build(ListedKernels &listed) {
   readTensors();
   readOps();
+  findConverted();
   lists = std::move(listed.lists);
   kernels = std::move(listed.kernels);
   listActions(listed.known);
@@ -184,6 +185,8 @@ void StageProblemBuilder::makeOps() {
     stage.waitsForward = sums[0][k].wait;
     stage.waitsBackward = sums[1][k].wait;
     stage.recompute = sums[0][k].compute;
+    for (size_t list = 0; list < 3; ++list)
+      stage.casts[list] = sums[list][k].casts;
     stage.gathersForward = messages[0][k];
     stage.gathersBackward = messages[1][k];
     stage.scatters = messages[2][k];

@@ -61,9 +61,8 @@ TEST(KeptViews, PartsOfAPackedProduct) {
   const int packed = m.made({2, 8, 24});
   std::vector<int> heads;
   for (int i = 0; i < 3; ++i)
-    heads.push_back(m.view(Moves::Reshape,
-                           m.view(Moves::Slice, packed, {2, 8, 8}),
-                           {2, 8, 4, 2}));
+    heads.push_back(m.view(
+        Moves::Reshape, m.view(Moves::Slice, packed, {2, 8, 8}), {2, 8, 4, 2}));
   m.read(heads);
   for (size_t i = 1; i < m.graph.ops.size() - 1; ++i)
     EXPECT_TRUE(m.again(m.graph.ops[i].results[0])) << i;
@@ -112,7 +111,8 @@ TEST(KeptViews, RowsStayInOnePiece) {
   // Heads in front of tokens: rows of 3 as before.
   const int heads = m.view(Moves::Transpose, made, {2, 4, 8, 3}, {0, 2, 1, 3});
   // Tokens last: each element of a row lies elsewhere.
-  const int columns = m.view(Moves::Transpose, made, {2, 4, 3, 8}, {0, 2, 3, 1});
+  const int columns =
+      m.view(Moves::Transpose, made, {2, 4, 3, 8}, {0, 2, 3, 1});
   // No strides say this.
   const int joined = m.view(Moves::Reshape, heads, {2, 32, 3});
   // Of what is kept in its own order.
