@@ -360,6 +360,12 @@ void CommandLine::addPlan() {
       "collectives: 0 off, 1 to 3 inside a layer, a block, everywhere, or auto "
       "(default: auto with --cluster, else 0)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
+  add("--cast-weights", o.castWeights,
+      "parameters that are read in another type, as under --precision=bf16: "
+      "step converts them once a step and keeps that beside them, use converts "
+      "at each use, auto once a step on stages with memory left (default: "
+      "auto)")
+      ->check(CLI::IsMember({"step", "use", "auto"}));
   add("--zero", o.zero,
       "parameters stored in parts over the replicas: 1 gathers them once a "
       "step "

@@ -51,12 +51,13 @@ struct CompilerOptions {
   std::string precision = "fp32"; // "bf16": f32 only where digits matter
   std::string schedule = "auto";
   std::string recompute = "auto";
-  std::string tpOverlap; // "0" to "3" or "auto"; empty: not given
-  std::string zero;      // "0" to "3" or "auto"; empty: not given
-  std::string sequence;  // "on", "off" or "auto"; empty: not given
-  std::string context;   // "on", "off" or "auto"; empty: not given
-  std::string mixed;     // "off" or "auto"; empty: not given
-  std::string parts;     // "off" or "auto"; empty: not given
+  std::string tpOverlap;   // "0" to "3" or "auto"; empty: not given
+  std::string zero;        // "0" to "3" or "auto"; empty: not given
+  std::string sequence;    // "on", "off" or "auto"; empty: not given
+  std::string context;     // "on", "off" or "auto"; empty: not given
+  std::string mixed;       // "off" or "auto"; empty: not given
+  std::string castWeights; // "step", "use" or "auto"; empty: not given
+  std::string parts;       // "off" or "auto"; empty: not given
   std::string strategy, emitStrategy, emitSchedule;
   std::string hash = "sampled"; // of the model's files: "sampled" or "full"
   std::string emitOnnx;         // the model with IR 11's device notes

@@ -191,6 +191,11 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
       (options.mixed.empty() && pinned.pipelines.empty() &&
        hasRowSparseGradients()))
     pinned.mixed = any;
+  if (!options.castWeights.empty())
+    pinned.castWeights = options.castWeights;
+  // Of plans that lie between memory and time, none takes memory that is left.
+  if (again.explores > 0 && pinned.castWeights.value_or("auto") == "auto")
+    pinned.castWeights = "use";
   if (again.degrees) {
     pinned.mesh = again.degrees->mesh;
     pinned.microbatch = again.degrees->microbatch;

@@ -85,7 +85,9 @@ bool wantsPitch(Value value) {
 
 bool wantsPitch(pipe::StageOp stage, pipe::ValueOp value) {
   auto type = cast<RankedTensorType>(value.getType());
-  if (value.getKind() != pipe::ValueKind::activation || withPitch(type) == type)
+  if ((value.getKind() != pipe::ValueKind::activation &&
+       value.getKind() != pipe::ValueKind::step) ||
+      withPitch(type) == type)
     return false;
   Rows rows;
   for (auto action : stage.getOps<pipe::ActionOp>())

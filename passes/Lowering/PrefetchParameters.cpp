@@ -257,6 +257,9 @@ private:
 // What G gathers goes to the begin of the first call that needs some of it.
 void advanceGathers(plan::ProgramOp program, plan::CallOp gather) {
   auto from = program.lookupSymbol<plan::ProcedureOp>(gather.getProcedure());
+  // What only converts parameters has nothing to hide.
+  if (from.getOps<plan::CollectiveOp>().empty())
+    return;
   lowering::BufferNames made;
   for (auto op : from.getOps<Instruction>())
     forBuffers(op.getOutputs(), [&](StringAttr name) { made.insert(name); });

@@ -2,6 +2,7 @@
 
 #include "dialects/Support/MeshAxes.h"
 #include "passes/Planning/ActionOrigins.h"
+#include "passes/Planning/KeptViews.h"
 #include "passes/Planning/Submicrobatches.h"
 
 #include <algorithm>
@@ -45,7 +46,8 @@ public:
   Lister(const Graph &graph, const Outcome &outcome,
          const layout::AxisMap &mesh, const std::vector<int> &home)
       : graph(graph), outcome(outcome), mesh(mesh), home(home),
-        everywhere(everywhereOps(graph, outcome)) {
+        everywhere(everywhereOps(graph, outcome)),
+        views(viewsTakenAgain(graph, outcome, mesh)) {
     producer.assign(graph.tensors.size(), -1);
     for (size_t t = 0; t < graph.tensors.size(); ++t)
       varies.push_back(graph.tensors[t].input);
@@ -282,12 +284,15 @@ private:
         continue;
       }
       const int op = producer[size_t(node)];
-      return op >= 0 && (everywhere[size_t(op)] || list == ListOf::P ||
-                         roleOf(op) == list)
-                 ? op
-                 : -1;
+      return op >= 0 && isIn(op, list) ? op : -1;
     }
     return -1;
+  }
+  // Whether a list has an op that it needs the result of; else another one left
+  // it. The prologue has nothing of other actions.
+  bool isIn(int op, ListOf list) const {
+    return everywhere[size_t(op)] || list == ListOf::P || roleOf(op) == list ||
+           (views[size_t(op)] && list != ListOf::U);
   }
   void close(ActionOp op, ListOf list) {
     const GraphOp &graphOp = graph.ops[size_t(op.index)];
@@ -317,13 +322,11 @@ private:
     if (tensor.parameter || tensor.constant)
       return addValue(list, node, -1);
     int op = producer[size_t(node)];
-    ListOf role = roleOf(op);
-    // The prologue has nothing of other actions.
-    if (everywhere[size_t(op)] || role == list || list == ListOf::P) {
+    if (isIn(op, list)) {
       emit(op, list, at);
       return known[size_t(list)].at(node);
     }
-    return fetch(node, role, list, at);
+    return fetch(node, roleOf(op), list, at);
   }
 
   int makeConverted(int node, ListOf list, int at) {
@@ -434,7 +437,7 @@ private:
   const Outcome &outcome;
   const layout::AxisMap &mesh;
   const std::vector<int> &home;
-  std::vector<char> everywhere;
+  std::vector<char> everywhere, views;
   std::vector<int> producer, stored;
   std::vector<char> varies;  // by tensor: made of inputs
   std::vector<int> from;     // by conversion: the node that it reads

@@ -140,10 +140,13 @@ Assignment LayoutPiece::assignment(
 
 static double bytesKept(const StageProblem &problem) {
   std::set<int> kept;
-  for (const StageOp &op : problem.ops) {
-    kept.insert(op.kept.begin(), op.kept.end());
-    kept.insert(op.keptForWeights.begin(), op.keptForWeights.end());
-  }
+  for (const StageOp &op : problem.ops)
+    for (const std::vector<int> *of : {&op.kept, &op.keptForWeights})
+      for (int id : *of) {
+        while (problem.tensors[size_t(id)].viewOf >= 0)
+          id = problem.tensors[size_t(id)].viewOf;
+        kept.insert(id);
+      }
   double bytes = 0;
   for (int id : kept)
     if (!problem.tensors[size_t(id)].available)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
 
 namespace merak::planning {
 
@@ -29,6 +30,8 @@ private:
   Status takeLayouts(const PlanSearch::Sharding &sharding);
   Status splitSamples();
   void takeStages(const StageModel &model, const PipelineShape &shape);
+  void takeConversions(const StageModel &model, const PipelineShape &shape);
+  void priceConversions(const StageModel &model, const PipelineShape &shape);
   void takeStrategy();
   Status reportStored();
   void reportTokens(const Classes &classes);
@@ -140,6 +143,73 @@ void Decider::takeStages(const StageModel &model, const PipelineShape &shape) {
     decision.schedule = decision.plan.schedule;
 }
 
+// The part of a device's memory that plans may fill with what they can do
+// without: buffers as they are laid out differ a little from what was expected.
+static constexpr double kFilled = 0.97;
+
+// Parameters in another type are kept where memory is left: a byte of these
+// saves less time than one of activations that are not made again.
+void Decider::takeConversions(const StageModel &model,
+                              const PipelineShape &shape) {
+  const std::string wish = input.pinned.castWeights.value_or("auto");
+  std::vector<double> bytes(size_t(shape.stages), 0);
+  for (size_t v = 0; v + 1 < decision.plan.begin.size(); ++v)
+    bytes[v % size_t(shape.stages)] +=
+        shape.modelOf(int(v), model)
+            .convertedBytes(decision.plan.begin[v], decision.plan.begin[v + 1]);
+  decision.convertsOnce.assign(size_t(shape.stages), 0);
+  double all = 0;
+  for (size_t s = 0; s < bytes.size(); ++s) {
+    const double limit = shape.memoryOf(int(s));
+    const bool fits = limit <= 0 || decision.plan.cost.memory[s] + bytes[s] <=
+                                        kFilled * limit;
+    decision.convertsOnce[s] =
+        bytes[s] > 0 && wish != "use" && (wish == "step" || fits);
+    all = std::max(all, bytes[s]);
+  }
+  if (all == 0)
+    return decision.convertsOnce.clear();
+  const auto once =
+      std::count(decision.convertsOnce.begin(), decision.convertsOnce.end(), 1);
+  decision.report += fmt::format(
+      "parameters in the type of their uses: converted once a step on {} of {} "
+      "stages, at most {:.1f} MiB\n",
+      once, bytes.size(), all / 1048576);
+  if (once > 0)
+    priceConversions(model, shape);
+}
+
+// What they save, and what they take.
+void Decider::priceConversions(const StageModel &model,
+                               const PipelineShape &shape) {
+  PipelinePlan &plan = decision.plan;
+  std::map<int, int> partAtBegin;
+  for (size_t v = 0; v + 1 < plan.begin.size(); ++v)
+    partAtBegin[plan.begin[v]] = int(v);
+  std::map<int, StageCost> costs;
+  const StagePricer price = [&](const StageModel &of, const PipelineShape &all,
+                                int begin, int end,
+                                Marks marks) -> const StageCost & {
+    const int v = partAtBegin.at(begin);
+    const StageModel &own = all.modelOf(v, of);
+    const StageCost &cost = own.cost(begin, end, marks);
+    if (!decision.convertsOnce[size_t(v % all.stages)])
+      return cost;
+    return costs[v] = own.convertedOnce(cost, begin, end, marks);
+  };
+  const PipelineCost before =
+      pipelineCost(model, shape, plan.schedule, plan.begin, plan.marks);
+  const PipelineCost after =
+      pipelineCost(model, shape, plan.schedule, plan.begin, plan.marks, price);
+  // The plan may have been priced more closely.
+  plan.cost.seconds += after.seconds - before.seconds;
+  plan.cost.stages = after.stages;
+  for (size_t s = 0; s < plan.cost.memory.size(); ++s) {
+    plan.cost.memory[s] += after.memory[s] - before.memory[s];
+    plan.cost.busy[s] += after.busy[s] - before.busy[s];
+  }
+}
+
 void Decider::takeStrategy() {
   Strategy &strategy = decision.strategy;
   const Degrees &d = candidate.degrees;
@@ -171,6 +241,12 @@ void Decider::takeStrategy() {
     strategy.chunks = decision.chunks;
   strategy.recompute = input.pinned.recompute.value_or("auto");
   strategy.tpOverlap = std::to_string(decision.overlapLevel);
+  const std::vector<char> &once = decision.convertsOnce;
+  if (const auto stages = std::count(once.begin(), once.end(), 1);
+      !once.empty())
+    strategy.castWeights = stages == 0                      ? "use"
+                           : stages == int64_t(once.size()) ? "step"
+                                                            : "auto";
 }
 
 // How many parameters are stored in parts, and which could not be.
@@ -202,6 +278,7 @@ Result<PlanDecision> Decider::run() {
   const PipelineShape shape =
       search.shapeOf(candidate.degrees, candidate.techniques);
   takeStages(model, shape);
+  takeConversions(model, shape);
   MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));
   decision.gradientBucket = static_cast<int64_t>(shape.reduce.bucketBytes);
   decision.report += candidate.tried;

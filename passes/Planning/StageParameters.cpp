@@ -71,6 +71,53 @@ void StageProblemBuilder::addGathered(int t,
     parameter.copies.push_back(std::move(copy));
 }
 
+void StageProblemBuilder::findConverted() {
+  converts.assign(graph.ops.size(), 0);
+  if (!options.train)
+    return;
+  const std::vector<char> everywhere = everywhereOps(graph, outcome);
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp &op = graph.ops[i];
+    if (!everywhere[i] || op.epilogue != Epilogue::Cast)
+      continue;
+    const GraphTensor &from = graph.tensors[size_t(op.operands[0])];
+    converts[i] =
+        from.parameter &&
+        graph.tensors[size_t(op.results[0])].elementBytes < from.elementBytes;
+    for (int user : users[size_t(op.results[0])])
+      for (size_t o = 0; o < graph.ops[size_t(user)].operands.size(); ++o)
+        if (graph.ops[size_t(user)].operands[o] == op.results[0] &&
+            !outcome.ops[size_t(user)].operands[o].conversions.empty())
+          converts[i] = 0;
+  }
+}
+
+void StageProblemBuilder::addConverted(int t,
+                                       const std::vector<char> &everywhere,
+                                       StageParameter &parameter) const {
+  std::vector<int> first; // tensors, of the copies
+  for (int user : users[size_t(t)]) {
+    if (!converts[size_t(user)])
+      continue;
+    const int made = graph.ops[size_t(user)].results[0];
+    size_t c = 0;
+    while (c < first.size() && (graph.tensors[size_t(first[c])].elementBytes !=
+                                    graph.tensors[size_t(made)].elementBytes ||
+                                !(outcome.tensors[size_t(first[c])] ==
+                                  outcome.tensors[size_t(made)])))
+      ++c;
+    if (c == first.size()) {
+      first.push_back(made);
+      StageParameter::Copy copy;
+      copy.bytes = bytes(made);
+      copy.castSeconds =
+          seconds({.name = "elementwise", .bytes = bytes(t) + bytes(made)});
+      parameter.converted.push_back(std::move(copy));
+    }
+    addUsers(made, everywhere, parameter.converted[c].users);
+  }
+}
+
 std::vector<TensorUse> StageProblemBuilder::gradientUses(int update) const {
   std::vector<TensorUse> uses{{update, 1}};
   for (size_t i = 0; i < uses.size(); ++i) {
@@ -210,6 +257,7 @@ void StageProblemBuilder::makeParameters() {
         parameter.users.end());
     parameter.bytes = bytes(int(t));
     addGathered(int(t), everywhere, parameter);
+    addConverted(int(t), everywhere, parameter);
     if (options.train && trained[t]) {
       const auto rows = rowsOf.find(int(t));
       const bool sparse = rows != rowsOf.end();

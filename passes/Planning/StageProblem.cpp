@@ -138,6 +138,38 @@ double StageModel::parameterBytes(int begin, int end) const {
   return bytes;
 }
 
+double StageModel::convertedBytes(int begin, int end) const {
+  double bytes = 0;
+  for (int i = begin; i < end; ++i)
+    for (auto [p, previous] : parametersOf[i])
+      if (previous < begin)
+        bytes += StageParameter::bytesOn(problem.parameters[p].converted, begin,
+                                         end);
+  return bytes;
+}
+
+StageCost StageModel::convertedOnce(StageCost cost, int begin, int end,
+                                    Marks marks) const {
+  auto less = [](double &seconds, double by) {
+    seconds = std::max(0.0, seconds - by);
+  };
+  for (int i = begin; i < end; ++i) {
+    less(cost.times.F, problem.ops[i].casts[0]);
+    less(cost.times.B, problem.ops[i].casts[1]);
+    less(cost.times.W, problem.ops[i].casts[2]);
+  }
+  for (int i : needOf(begin, end, marks, nullptr).ops)
+    less(cost.times.R, problem.ops[i].casts[0]);
+  for (int i = begin; i < end; ++i)
+    for (auto [p, previous] : parametersOf[i])
+      if (previous < begin)
+        for (const StageParameter::Copy &copy : problem.parameters[p].converted)
+          if (copy.isOn(begin, end))
+            cost.gathered += copy.castSeconds;
+  cost.parameterBytes += convertedBytes(begin, end);
+  return cost;
+}
+
 // Values that backward actions of the stage read, and what of it is made again.
 // `cost` gets them by their lives.
 StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
@@ -145,6 +177,7 @@ StageModel::Need StageModel::needOf(int begin, int end, Marks marks,
   Need out;
   int mark = ++now;
   auto want = [&](int t, char reader) {
+    t = keptOf(t, begin);
     if (problem.tensors[t].available ||
         (producer[t] >= 0 && problem.ops[producer[t]].everywhere))
       return;
@@ -256,7 +289,8 @@ double StageModel::forwardWorkspace(int begin, int end, bool again,
       // F leaves what is kept or sent, R what B or W reads.
       bool made = again ? repeated && wanted && need[t] == 1
                         : lastUse[t] < end && (repeated || !wanted);
-      if (!made || problem.tensors[t].fused || op.everywhere)
+      if (!made || problem.tensors[t].fused || op.everywhere ||
+          problem.tensors[t].viewOf >= 0)
         continue;
       live += problem.tensors[t].bytes;
       int last = std::clamp(lastUse[t], i, end - 1);
@@ -489,7 +523,7 @@ public:
     for (const StageOp &op : problem.ops)
       for (const std::vector<int> *of : {&op.kept, &op.keptForWeights})
         for (int t : *of)
-          if (mayKeep(t))
+          if (t = keptOf(t); mayKeep(t))
             kept[t] = 1;
     using Entry = std::pair<double, int>; // seconds per byte, tensor
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
@@ -536,6 +570,11 @@ private:
   bool canRepeat(int op) const {
     return !problem.ops[op].checkpoint && !problem.ops[op].everywhere;
   }
+  int keptOf(int t) const {
+    while (problem.tensors[t].viewOf >= 0)
+      t = problem.tensors[t].viewOf;
+    return t;
+  }
   bool mayKeep(int t) const {
     return !problem.tensors[t].available &&
            !(producer[t] >= 0 && problem.ops[producer[t]].everywhere);
@@ -570,6 +609,7 @@ private:
       if (kept[t])
         out.gain += problem.tensors[t].bytes;
     for (int t : problem.ops[op].operands) {
+      t = keptOf(t);
       if (there(t))
         continue;
       int from = producer[t];
@@ -592,7 +632,7 @@ private:
     }
     for (int op : step.ops)
       for (int t : problem.ops[op].operands)
-        if (!there(t)) {
+        if (t = keptOf(t); !there(t)) {
           kept[t] = 1;
           added(t);
         }

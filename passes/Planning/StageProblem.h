@@ -55,6 +55,9 @@ struct StageOp {
   // Messages over replicas beside F, B and W, bytes of each: parameters that
   // are gathered for it alone, gradients that are scattered at once.
   std::vector<double> gathersForward, gathersBackward, scatters;
+  // Of forward, backward and weight: what converts parameters to the type in
+  // which they are read, where nothing else is done by that kernel.
+  std::array<double, 3> casts = {};
   int64_t piece = -1;                 // see GraphOp
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
@@ -69,6 +72,9 @@ struct StageTensor {
   double gradientBytes = 0; // sent back where it crosses a cut; 0: none
   bool available = false;   // inputs, parameters, constants: on every stage
   bool fused = false;       // inside of one kernel where nobody else needs it
+  // The tensor that it is a view of, if who reads it later takes that view
+  // again where its op is on the same stage (KeptViews.h); -1: it is kept.
+  int viewOf = -1;
 };
 
 struct StageParameter {
@@ -109,13 +115,18 @@ struct StageParameter {
                          [&](int op) { return op >= begin && op < end; });
     }
   };
-  std::vector<Copy> copies;
-  double copiesOn(int begin, int end) const {
+  static double bytesOn(const std::vector<Copy> &copies, int begin, int end) {
     double sum = 0;
     for (const Copy &copy : copies)
       sum += copy.isOn(begin, end) ? copy.bytes : 0;
     return sum;
   }
+  std::vector<Copy> copies;
+  double copiesOn(int begin, int end) const {
+    return bytesOn(copies, begin, end);
+  }
+  // What is converted at each use, as copies that a step may keep instead.
+  std::vector<Copy> converted;
   double scatterMessage = 0; // over replicas once a step, of the gradient
   bool scattered = false;    // the gradient; it is not all-reduced
 };
@@ -305,6 +316,11 @@ public:
     return prefix[end] - prefix[begin];
   }
   double parameterBytes(int begin, int end) const;
+  // Of parameters in the types of their uses, if they are kept for the step.
+  double convertedBytes(int begin, int end) const;
+  // What a stage costs that keeps these.
+  StageCost convertedOnce(StageCost cost, int begin, int end,
+                          Marks marks) const;
   // Seconds of the norm that all stages wait for between the two parts of
   // their updates.
   double normSeconds(const PipelineShape &shape) const;
@@ -352,6 +368,12 @@ private:
     double seconds = 0, workspace = 0;
   };
   Need needOf(int begin, int end, Marks marks, StageCost *cost) const;
+  // What a stage that begins there has of a tensor that an action left.
+  int keptOf(int tensor, int begin) const {
+    while (problem.tensors[tensor].viewOf >= 0 && producer[tensor] >= begin)
+      tensor = problem.tensors[tensor].viewOf;
+    return tensor;
+  }
   int nextUse(int tensor, int from) const; // op, count() if there is none
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   Kept sumOf(const Need &need) const;

@@ -1,4 +1,5 @@
 #include "passes/Planning/StageProblemBuilder.h"
+#include "passes/Planning/KeptViews.h"
 
 #include <algorithm>
 
@@ -7,6 +8,7 @@ namespace merak::planning {
 StageProblem StageProblemBuilder::build(ListedKernels &listed) {
   readTensors();
   readOps();
+  findConverted();
   lists = std::move(listed.lists);
   kernels = std::move(listed.kernels);
   listActions(listed.known);
@@ -151,6 +153,11 @@ void StageProblemBuilder::makeTensors() {
       tensor.gradientBytes = tensor.bytes;
     out.tensors.push_back(std::move(tensor));
   }
+  const std::vector<char> views = viewsTakenAgain(graph, outcome, mesh);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (views[i])
+      out.tensors[size_t(graph.ops[i].results[0])].viewOf =
+          graph.ops[i].operands[0];
 }
 
 void StageProblemBuilder::makeOps() {
@@ -178,6 +185,8 @@ void StageProblemBuilder::makeOps() {
     stage.waitsForward = sums[0][k].wait;
     stage.waitsBackward = sums[1][k].wait;
     stage.recompute = sums[0][k].compute;
+    for (size_t list = 0; list < 3; ++list)
+      stage.casts[list] = sums[list][k].casts;
     stage.gathersForward = messages[0][k];
     stage.gathersBackward = messages[1][k];
     stage.scatters = messages[2][k];

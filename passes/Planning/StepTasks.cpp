@@ -161,6 +161,7 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
 Result<StepTasks> StageProblemBuilder::steps(const std::vector<int> &begin) {
   readTensors();
   readOps();
+  findConverted();
   listActions(false);
   for (const Conversion &conversion : outcome.conversions)
     if (conversion.life || (conversion.phase == Phase::Update &&

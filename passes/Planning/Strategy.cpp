@@ -173,6 +173,8 @@ std::string Strategy::toJson() const {
     json["zero"] = *zero;
   writeSwitch(json, "sequence", sequence);
   writeSwitch(json, "context", context);
+  if (castWeights)
+    json["cast_weights"] = *castWeights;
   if (!stored.empty()) {
     OrderedJson all = OrderedJson::object();
     for (const auto &[name, layout] : stored) {
@@ -229,7 +231,7 @@ public:
         "schedule", "recompute",     "stage_begins", "parameters",
         "classes",  "recompute_ops", "chunks",       "tp_overlap",
         "zero",     "stored",        "seams",        "sequence",
-        "parts",    "context",       "pipelines"};
+        "parts",    "context",       "pipelines",    "cast_weights"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -259,6 +261,7 @@ public:
     readZero(json);
     readSwitch(json, "sequence", out.sequence);
     readSwitch(json, "context", out.context);
+    readCasts(json);
     readStored(json);
     readSeams(json);
     readClasses(json);
@@ -589,6 +592,18 @@ private:
       to = Strategy::kAuto;
     else
       problem(fmt::format("'{}' is {}, expected true, false or \"auto\"", key,
+                          value.dump()));
+  }
+
+  void readCasts(const Json &json) {
+    if (!json.contains("cast_weights"))
+      return;
+    const Json &value = json["cast_weights"];
+    out.castWeights = value.is_string() ? value.get<std::string>() : "";
+    if (*out.castWeights != "step" && *out.castWeights != "use" &&
+        *out.castWeights != "auto")
+      problem(fmt::format("'cast_weights' is {}, expected \"step\", \"use\" or "
+                          "\"auto\"",
                           value.dump()));
   }
 

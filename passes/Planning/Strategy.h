@@ -83,6 +83,9 @@ struct Strategy {
   std::optional<int64_t> mixed;
   // Of these: all values are tried.
   static constexpr int64_t kAuto = -1;
+  // Where a parameter is read in another type: "step", it is converted once a
+  // step and kept, "use", at each use, or "auto".
+  std::optional<std::string> castWeights;
   // Uses of tensors where layouts may change (Seams.h).
   struct SeamUse {
     std::string op; // see forwardNames

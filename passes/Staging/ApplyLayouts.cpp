@@ -2,6 +2,7 @@
 
 #include "dialects/Dist/DistDialect.h"
 #include "dialects/Dist/Regather.h"
+#include "passes/Planning/KeptViews.h"
 
 using namespace mlir;
 using namespace merak;
@@ -18,6 +19,9 @@ public:
 
   void run() {
     converted.resize(outcome.conversions.size());
+    layout::AxisMap mesh = decision.assignment.axisMap();
+    mesh.erase(kSubmicrobatchAxis);
+    views = planning::viewsTakenAgain(decision.step.graph, outcome, mesh);
     markLeaves();
     for (auto [index, op] : llvm::enumerate(decision.step.ops))
       applyToOp(static_cast<int>(index), op);
@@ -182,6 +186,8 @@ private:
     if (index < static_cast<int>(decision.recompute.size()) &&
         decision.recompute[index])
       op->setAttr(kRecomputeAttr, UnitAttr::get(context));
+    if (views[size_t(index)])
+      op->setAttr(kViewAttr, UnitAttr::get(context));
     if (result.late) {
       op->setAttr(kRoleAttr, StringAttr::get(context, kUpdate));
       op->setAttr(kLateAttr, UnitAttr::get(context));
@@ -396,6 +402,7 @@ private:
   MLIRContext *context;
   const planning::Outcome &outcome;
   std::vector<Value> converted;
+  std::vector<char> views; // by op
   llvm::DenseMap<Value, Value> storedValue;
   SmallVector<Operation *> inserted, lastFirst;
   llvm::SmallDenseSet<Operation *> scatteredEach, stacked;

@@ -22,6 +22,9 @@ inline constexpr llvm::StringLiteral kHomeAttr = "pipe.home";
 // Unit attribute on forward ops: the backward pass computes the results again
 // instead of reading kept ones. Never on an op that communicates.
 inline constexpr llvm::StringLiteral kRecomputeAttr = "train.recompute";
+// A view that each action takes again of what is kept, see
+// passes/Planning/KeptViews.h.
+inline constexpr llvm::StringLiteral kViewAttr = "train.view_again";
 // Unit attribute on ops that run once a step, with the update, although they
 // are none: OpOutcome::late.
 inline constexpr llvm::StringLiteral kLateAttr = "train.late";

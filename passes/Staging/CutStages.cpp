@@ -64,6 +64,7 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
   outline.stages = decision->degrees.pp;
   outline.chunks = decision->chunks;
   outline.microbatches = decision->degrees.microbatches;
+  outline.convertsOnce = decision->convertsOnce;
   giveMeshes(*decision, module.getContext(), outline);
   outlineStages(step, outline);
   return decision;

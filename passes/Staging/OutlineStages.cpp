@@ -63,6 +63,7 @@ private:
     Operation *clone = builder.clone(*op, mapping);
     clone->removeAttr(kStageAttr);
     clone->removeAttr(kRecomputeAttr);
+    clone->removeAttr(kViewAttr);
     for (auto [outer, inner] : llvm::zip(op->getResults(), clone->getResults()))
       local[{place, outer}] = inner;
     if (auto track = dyn_cast<TrackOp>(op))
@@ -108,6 +109,8 @@ private:
       return program.load(place, declareParameter(places.stageOf(place), read),
                           op->getLoc());
     }
+    if (isConvertedOnce(op, place))
+      return makeConverted(cast<CastOp>(op), place);
     if (places.isEverywhere(op))
       return cloneInto(op, place)->getResult(
           cast<OpResult>(value).getResultNumber());
@@ -127,6 +130,9 @@ private:
       return places.isOfMicrobatch(value) ? loadGradient(value, place)
                                           : makeOnce(value, place);
     Place home = places.homeOf(op);
+    // What it is a view of is kept, in place of it.
+    if (op->hasAttr(kViewAttr) && places.stageOf(home) == places.stageOf(place))
+      return cloneInto(op, place)->getResult(0);
     if (op->hasAttr(kRegatherAttr)) {
       if (home == place)
         return cloneInto(op, place)->getResult(0);
@@ -167,6 +173,42 @@ private:
       program.storeAfter(materialize(value, gather), gather, whole, false);
     }
     return program.load(place, whole, op->getLoc());
+  }
+
+  // A parameter in another, smaller type: no microbatch changes it. What is
+  // gathered of it is gathered where that is used.
+  bool isConvertedOnce(Operation *op, Place place) const {
+    auto cast = dyn_cast<CastOp>(op);
+    const bool ofMicrobatch =
+        place.second == pipe::Action::F || place.second == pipe::Action::R ||
+        place.second == pipe::Action::B || place.second == pipe::Action::W;
+    if (!cast || !ofMicrobatch || options.convertsOnce.empty() ||
+        !options.convertsOnce[places.stageOf(place)] ||
+        !cast.getX().getDefiningOp<ReadOp>() || roleOf(op) == kUpdate)
+      return false;
+    auto bits = [](Value value) {
+      return getElementTypeOrSelf(value.getType()).getIntOrFloatBitWidth();
+    };
+    return bits(cast.getY()) < bits(cast.getX()) &&
+           llvm::none_of(op->getUsers(), [](Operation *user) {
+             return isa<DistDialect>(user->getDialect());
+           });
+  }
+
+  // Uses of one parameter in one type and layout share it.
+  Value makeConverted(CastOp cast, Place place) {
+    const int64_t stage = places.stageOf(place);
+    auto read = cast.getX().getDefiningOp<ReadOp>();
+    ValueOp &kept = converted[{read.getParameterAttr().getAttr(),
+                               layoutOf(cast.getY()), cast.getType(), stage}];
+    if (!kept) {
+      kept = program.declare(stage, (read.getParameter() + ".as_used").str(),
+                             cast.getType(), ValueKind::step,
+                             layoutOf(cast.getY()), "", cast.getLoc());
+      const Place once = places.onStage(place, pipe::Action::G);
+      program.storeAfter(materialize(cast.getY(), once), once, kept, false);
+    }
+    return program.load(place, kept, cast.getLoc());
   }
 
   // Keeps a value of one action for later ones of the same microbatch.
@@ -394,6 +436,9 @@ private:
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received, exchanged;
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> sending; // from a stage
   llvm::DenseMap<Operation *, size_t> accumulates;
+  // Parameters as they are used: by name, layout, type and stage.
+  llvm::DenseMap<std::tuple<StringAttr, LayoutAttr, Type, int64_t>, ValueOp>
+      converted;
 };
 
 } // namespace

@@ -74,6 +74,9 @@ void Places::findRecomputed() {
   auto visit = [&](Operation *reader) {
     for (Value operand : reader->getOperands()) {
       Operation *op = operand.getDefiningOp();
+      // Taken again of what it is a view of.
+      while (op && op->hasAttr(kViewAttr) && partOf(op) == partOf(reader))
+        op = op->getOperand(0).getDefiningOp();
       if (op && op->hasAttr(kRecomputeAttr) && roleOf(op) == kForward &&
           !isEverywhere(op) && partOf(op) == partOf(reader) &&
           recomputed.insert(op).second)

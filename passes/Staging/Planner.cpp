@@ -394,6 +394,7 @@ LogicalResult Planner::decide() {
   if (!decided.ok())
     return emitAll(module, decided.status());
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
+  chosen.plan.cost = decision.plan.cost;
   Result<const planning::PlanSearch::Sharding *> priced =
       search->sharding(chosen.degrees, chosen.techniques);
   considered.stages = consideredStages(

@@ -236,8 +236,9 @@ def tight(tools, model, mesh, microbatch, schedule, base):
     if least > 0.995 * most:
         least = most - most // 20
     between = most - least
-    for limit in (least + between // 2, least + between // 4, least,
-                  least - between // 2, *(least - n * between for n in (1, 2, 3))):
+    for limit in (*(least + between * n // 4 for n in (2, 3, 1, 0)),
+                  least - between // 2,
+                  *(least - n * between for n in (1, 2, 3, 5, 8))):
         result = order_run(WithOption(tools, f"--memory-limit={limit}"), model,
                            mesh, microbatch, schedule, "auto")
         compare(result, base)

@@ -5,6 +5,8 @@ precision.
 loss     ten losses within 1e-2 of the recorded ones; with pipeline stages bit
          for bit those of one rank, with dp and tp within 5e-3 of them
 options  schedules and recomputation change no bit
+casts    nor does when weights are converted: once a step, at each use, or where
+         memory is left, which is never more than the limit
 types    models in bf16, f16, f64 and under autocast (test/data/precision, made by
          precision_record.py) beside PyTorch, with warnings where they are
          computed in f32; back into ONNX in their own types; inference
@@ -13,6 +15,7 @@ skip     a step whose gradients are not finite changes no parameter and no
 """
 import array
 import functools
+import itertools
 import json
 import os
 import re
@@ -80,6 +83,64 @@ def options(schedule, recompute, tools):
                   schedule, recompute)
     if found != plain:
         raise Failed(f"losses {found[:2]}, expected {plain[:2]}")
+
+
+# What casts are with: degrees, and options of merakc.
+CASTS = {
+    "alone": ("none", []),
+    "one microbatch": ("none", ["--microbatch=8"]),
+    "stages": ("pp=2", ["--schedule=zb"]),
+    "chunks": ("pp=2", ["--schedule=interleaved"]),
+    "again": ("pp=2,tp=2", ["--recompute=full"]),
+    "halves": ("tp=2", ["--tp-overlap=3"]),
+    "sequence": ("tp=2", ["--sequence-parallel=on"]),
+    "zero 1": ("dp=2", ["--zero=1"]),
+    "zero 3": ("dp=2,tp=2", ["--zero=3"]),
+    "all": ("pp=2,dp=2,tp=2", []),
+}
+
+
+def casts(model, how, tools):
+    """Values, gradients, and what a run leaves are the same to the bit."""
+    mesh, options = CASTS[how]
+    folder = os.path.join(harness.MODELS, model)
+
+    def run(when, *more):
+        tag = when + str(len(more))
+        plan, log = tools.path(tag + ".plan"), tools.path(tag + ".jsonl")
+        given = {option.split("=")[0]: option for option in [
+            *matrix.compile_options(mesh, "quarter", "1f1b"), *options,
+            f"--cast-weights={when}", *more]}
+        tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan, "-q",
+                  "--precision=bf16", oracle.optimizer_option(model, "adamw"),
+                  *given.values())
+        tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
+                  "--steps=3", f"--log={log}", f"--save={tools.path(tag)}")
+        printed = tools.run("merak-plan", "print", plan)[0]
+        arena = max(map(int, re.findall(r"^  arena (\d+) bytes", printed, re.M)))
+        losses = [entry["loss"] for entry in harness.read_log(log)]
+        return (losses, state(tools.path(tag))), printed, arena
+
+    def kept(printed):
+        return len(re.findall(r"^  %\S+\.as_used\S* bf16", printed, re.M))
+
+    use, printed, least = run("use")
+    if kept(printed):
+        raise Failed("--cast-weights=use keeps what it converts")
+    once, printed, most = run("step")
+    if once != use:
+        raise Failed("what is converted once a step differs")
+    # Stored in parts, they are gathered in the type of their uses.
+    if (kept(printed) > 0) == how.startswith("zero") or \
+            (most > least) == how.startswith("zero"):
+        raise Failed(f"{kept(printed)} kept, {most} bytes beside {least}")
+    auto, _, found = run("auto")
+    if auto != use or found != most:
+        raise Failed(f"without a limit auto takes {found} bytes, not {most}")
+    auto, printed, found = run("auto", f"--memory-limit={least}")
+    if auto != use or found > least or (how == "alone" and kept(printed)):
+        raise Failed(f"{found} bytes under a limit of {least}")
+    return f"identical, {least} and {most} bytes"
 
 
 TYPES = os.path.join(harness.ROOT, "test/data/precision")
@@ -212,6 +273,13 @@ def main():
                    functools.partial(options, schedule, recompute))
               for schedule, recompute in (("zb", "none"), ("1f1b", "full"),
                                           ("interleaved", "0.7"))]
+    combinations = list(itertools.product(
+        ["gpt2-tiny", "bert-tiny", "mlp-ce", "gpt2-tiny-untied"], CASTS))
+    if not args.all:
+        combinations = matrix.pairwise(combinations[:10]) + \
+            matrix.pairwise(combinations[30:])[::3]
+    cases += [Case(" ".join(("casts",) + c), functools.partial(casts, *c))
+              for c in combinations]
     names = sorted(os.listdir(TYPES))
     combinations = [(name, mesh, optimizer) for name in names
                     for mesh in ["none", *MESHES]

@@ -98,8 +98,15 @@ struct Bytes {
 Bytes bytesByDefinition(const StageProblem &problem, int begin, int end,
                         const std::function<bool(int)> &marked) {
   std::set<int> wanted;
+  auto want = [&](const std::vector<int> &tensors) {
+    for (int t : tensors) {
+      while (problem.tensors[t].viewOf >= 0 && t >= begin)
+        t = problem.tensors[t].viewOf;
+      wanted.insert(t);
+    }
+  };
   for (int i = begin; i < end; ++i)
-    wanted.insert(problem.ops[i].kept.begin(), problem.ops[i].kept.end());
+    want(problem.ops[i].kept);
   Bytes out;
   std::set<int> ran;
   bool changed = true;
@@ -108,8 +115,7 @@ Bytes bytesByDefinition(const StageProblem &problem, int begin, int end,
     for (int t : std::set<int>(wanted))
       if (t >= begin && t < end && marked(t) && ran.insert(t).second) {
         changed = true;
-        wanted.insert(problem.ops[t].operands.begin(),
-                      problem.ops[t].operands.end());
+        want(problem.ops[t].operands);
       }
   }
   for (int t : wanted)
@@ -124,6 +130,9 @@ TEST(StageModel, CountsBytesByDefinition) {
   for (int round = 0; round < 300; ++round) {
     int n = pick(random, 2, 12);
     StageProblem problem = randomProblem(random, n);
+    for (int i = 1; i < n && round % 2 == 1; ++i)
+      if (pick(random, 0, 2) == 0)
+        problem.tensors[i].viewOf = problem.ops[i].operands[0];
     StageModel model(problem);
     int begin = pick(random, 0, n - 1), end = pick(random, begin + 1, n);
     Marks marks{pick(random, 0, model.levels()), pick(random, 0, n)};
@@ -137,6 +146,42 @@ TEST(StageModel, CountsBytesByDefinition) {
     EXPECT_EQ(cost.recomputedBytes, expected.again);
     EXPECT_EQ(cost.times.R, expected.seconds);
   }
+}
+
+// Two uses on different stages, and one that F and B have on one stage.
+TEST(StageModel, ConvertsParametersOnce) {
+  StageProblem problem;
+  for (int i = 0; i < 3; ++i) {
+    StageOp op;
+    op.forward = op.recompute = 10;
+    op.backward = op.weight = 20;
+    op.casts = {3, 2, 1};
+    op.results = op.kept = {i};
+    problem.ops.push_back(op);
+    problem.tensors.push_back({"", 1, 0, false});
+  }
+  StageParameter parameter;
+  parameter.users = {0, 2};
+  parameter.bytes = 4;
+  parameter.converted = {{2, 0, 5, {0, 2}}};
+  problem.parameters = {parameter};
+  parameter.users = {1};
+  parameter.converted = {{8, 0, 7, {1}}};
+  problem.parameters.push_back(parameter);
+  StageModel model(problem);
+  EXPECT_EQ(model.convertedBytes(0, 3), 10);
+  EXPECT_EQ(model.convertedBytes(0, 1), 2);
+  EXPECT_EQ(model.convertedBytes(2, 3), 2);
+  const StageCost before = model.cost(0, 2, {0, 2});
+  const StageCost after = model.convertedOnce(before, 0, 2, {0, 2});
+  EXPECT_EQ(after.times.F, before.times.F - 6);
+  EXPECT_EQ(after.times.R, before.times.R - 6);
+  EXPECT_EQ(after.times.B, before.times.B - 4);
+  EXPECT_EQ(after.times.W, before.times.W - 2);
+  EXPECT_EQ(after.times.U, before.times.U);
+  EXPECT_EQ(after.gathered, before.gathered + 12);
+  EXPECT_EQ(after.parameterBytes, before.parameterBytes + 10);
+  EXPECT_EQ(model.convertedOnce(model.cost(2, 3, {}), 2, 3, {}).times.R, 0);
 }
 
 // Every recomputeRank frees bytes in a stage that holds all ops, and costs no

@@ -13,6 +13,7 @@ Strategy example() {
   strategy.microbatch = 2;
   strategy.schedule = "1f1b";
   strategy.recompute = "0.5";
+  strategy.castWeights = "step";
   strategy.stageBegins = std::vector<std::string>{"h.1/ln_1"};
   strategy.parameters["fc.weight"] = {{{}, {"tp"}}};
   strategy.classes.resize(2);
@@ -183,6 +184,7 @@ TEST(Strategy, AllProblemsAtOnce) {
   Result<Strategy> strategy = Strategy::parse(
       R"({"mesh": {"pp": 2, "tp": 0, "zp": 2}, "global_batch": 6,
           "microbatch": 4, "schedule": "fast", "recompute": "most",
+          "cast_weights": true,
           "stage_begins": ["a", "b"], "colour": 1, "version": 7,
           "parameters": {"w": [["tp"], "tp"], "v": [["pp"], ["pp"]]},
           "classes": [{"tensor": "x"}, {"tensor": "x", "size": 4, "dim": -1,
@@ -199,6 +201,8 @@ TEST(Strategy, AllProblemsAtOnce) {
       "s.json: 'recompute' is \"most\", expected \"none\", \"full\", \"auto\" "
       "or a ratio from \"0\" to \"1\"\n"
       "s.json: 'parameters.w' is not a list of strings\n"
+      "s.json: 'cast_weights' is true, expected \"step\", \"use\" or "
+      "\"auto\"\n"
       "s.json: 'classes[0]' needs the fields tensor (or op) and axes\n"
       "s.json: 'classes[1].dim' is -1, expected a whole number of at least 0\n"
       "s.json: parameter 'v' is split over 'pp' twice\n"
