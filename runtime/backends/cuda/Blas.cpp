@@ -362,8 +362,9 @@ std::optional<double> Blas::secondsOfPass(double bytes) {
   bench_.giveBack();
   if (!choice)
     return std::nullopt;
-  // A kernel that computes something on the way, and its launch.
-  constexpr double kOfCopy = 0.7, kLaunch = 3e-6;
+  // Of a kernel that computes something on the way, and its launch: sums over
+  // the rows of [8192, 6400] take 62 us on an H200 that copies at 4.1 TB/s.
+  constexpr double kOfCopy = 0.42, kLaunch = 3e-6;
   return kLaunch + bytes / (2.0 * kCopied / choice->seconds * kOfCopy);
 }
 
