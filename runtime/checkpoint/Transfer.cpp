@@ -32,38 +32,52 @@ namespace {
 // Values in the float type of a buffer: a rounded copy of f32, or weights that
 // the model holds in another type than they are trained in.
 Status convert(planpb::DType from, const std::vector<char> &in,
-               planpb::DType to, std::vector<char> &out) {
-  if (!convertFloats(from, in.data(), to, out.data(),
-                     in.size() / dtypeSize(from)))
+               int64_t elements, planpb::DType to, std::vector<char> &out) {
+  if (!convertFloats(from, in.data(), to, out.data(), elements))
     return Status::error(
         fmt::format("cannot turn {} into {}", dtypeName(from), dtypeName(to)));
   return {};
 }
 
+// Host memory that values pass through, for one tensor after the other: pages
+// that are touched for the first time take longer than everything else here.
+struct Passage {
+  std::vector<char> read, converted;
+  static char *atLeast(std::vector<char> &bytes, int64_t size) {
+    if (bytes.size() < static_cast<size_t>(size))
+      bytes.resize(size);
+    return bytes.data();
+  }
+};
+
 Status loadBuffer(const RankMemory &rank, int index,
                   const std::vector<layout::Box> &boxes,
-                  const StoredTensor &tensor, const TensorStore &store) {
+                  const StoredTensor &tensor, const TensorStore &store,
+                  Passage &passage) {
   const planpb::Buffer &buffer = rank.program->proto().buffers(index);
   const std::vector<int64_t> shape(buffer.shape().begin(),
                                    buffer.shape().end());
   void *device = rank.program->bufferData(index);
+  if (tensor.pieces.empty()) // zeros
+    return rank.backend->clear(device, buffer.bytes(), nullptr);
   const bool direct = rank.backend->isHost() && tensor.dtype == buffer.dtype();
   int64_t elements = 1;
   for (int64_t size : shape)
     elements *= size;
-  std::vector<char> host(direct ? 0 : elements * dtypeSize(tensor.dtype));
+  const int64_t bytes = elements * dtypeSize(buffer.dtype());
+  void *to = direct ? device
+                    : Passage::atLeast(passage.read,
+                                       elements * dtypeSize(tensor.dtype));
   for (const layout::Box &box : boxes)
-    MERAK_RETURN_IF_ERROR(
-        store.read(buffer.tensor(), box, direct ? device : host.data(), shape));
+    MERAK_RETURN_IF_ERROR(store.read(buffer.tensor(), box, to, shape));
   if (direct)
     return {};
   if (tensor.dtype != buffer.dtype()) {
-    std::vector<char> converted(elements * dtypeSize(buffer.dtype()));
-    MERAK_RETURN_IF_ERROR(
-        convert(tensor.dtype, host, buffer.dtype(), converted));
-    host = std::move(converted);
+    to = Passage::atLeast(passage.converted, bytes);
+    MERAK_RETURN_IF_ERROR(convert(tensor.dtype, passage.read, elements,
+                                  buffer.dtype(), passage.converted));
   }
-  return rank.backend->copyToDevice(device, host.data(), host.size(), nullptr);
+  return rank.backend->copyToDevice(device, to, bytes, nullptr);
 }
 
 } // namespace
@@ -71,6 +85,7 @@ Status loadBuffer(const RankMemory &rank, int index,
 Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
                    const TensorStore &store) {
   Status problems;
+  Passage passage;
   for (const RankMemory &rank : ranks) {
     const planpb::Program &program = rank.program->proto();
     for (int i = 0; i < program.buffers_size(); ++i) {
@@ -87,7 +102,7 @@ Status loadTensors(const LoadedPlan &plan, std::span<const RankMemory> ranks,
         status = loadBuffer(
             rank, i,
             layout::boxes(layout, rank.program->mesh(), rank.program->coords()),
-            *tensor, store);
+            *tensor, store, passage);
       problems.merge(std::move(status).withContext(fmt::format(
           "rank {} · tensor \"{}\"", rank.program->rank(), buffer.tensor())));
     }
