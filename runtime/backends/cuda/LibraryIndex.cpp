@@ -64,13 +64,14 @@ public:
     begins_ = static_cast<uint64_t>(g.groups.count * (buckets_ + 1));
   }
   uint64_t bytes() const {
-    return 4 * alignUp(ids_ * sizeof(int32_t)) +
+    return 5 * alignUp(ids_ * sizeof(int32_t)) +
            alignUp(begins_ * sizeof(int32_t));
   }
   Status run(GatherArgs &g, Launcher &launcher) const {
     RowLists &lists = g.lists;
     lists.buckets = buckets_;
-    for (int32_t **array : {&lists.row, &lists.bucket, &lists.id, &lists.idRow})
+    for (int32_t **array :
+         {&lists.row, &lists.bucket, &lists.id, &lists.idRow, &lists.first})
       *array = launcher.workspace<int32_t>(ids_);
     lists.begin = launcher.workspace<int32_t>(begins_);
     MERAK_RETURN_IF_ERROR(

@@ -14,8 +14,9 @@ struct RowLists {
   int32_t buckets = 1; // of a group, beside that of ids that are not here
   // By id: its row or -1, and its bucket.
   int32_t *row = nullptr, *bucket = nullptr;
-  // By place, bucket after bucket: the id there and its row.
-  int32_t *id = nullptr, *idRow = nullptr;
+  // By place, bucket after bucket: the id there, its row, and whether it is the
+  // first id of a row that is here.
+  int32_t *id = nullptr, *idRow = nullptr, *first = nullptr;
   int32_t *begin = nullptr; // of each group's buckets: the first place
 };
 
@@ -179,6 +180,15 @@ MERAK_HD void scatterListsBody(Block &block, const GatherArgs &a) {
       }
       place += total;
     }
+    block.sync();
+    const int64_t begin = lists.begin[w];
+    for (int64_t at = begin + block.thread(); at < place; at += threads) {
+      const int32_t row = lists.idRow[at];
+      bool isFirst = row >= 0;
+      for (int64_t earlier = at - 1; isFirst && earlier >= begin; --earlier)
+        isFirst = lists.idRow[earlier] != row;
+      lists.first[at] = isFirst;
+    }
   }
 }
 
@@ -187,7 +197,7 @@ MERAK_HD void scatterListsBody(Block &block, const GatherArgs &a) {
 struct RowList {
   const GatherArgs &ids;
   const RowLists &lists;
-  int64_t begin, place, end; // of the bucket, and in it
+  int64_t place, end; // of the bucket
   int32_t id, row;
 
   MERAK_HD RowList(const GatherArgs &a, int64_t at)
@@ -195,15 +205,7 @@ struct RowList {
         row(lists.idRow[at]) {
     const int64_t buckets = lists.buckets + 1;
     const int64_t w = id / a.idLoops.count * buckets + lists.bucket[id];
-    begin = lists.begin[w];
     end = w + 1 < a.groups.count * buckets ? lists.begin[w + 1] : a.allIds();
-  }
-  // Whether the row is here and the place is that of its first id.
-  template <typename Block> MERAK_HD bool isFirst(Block &block) const {
-    int32_t earlier = 0;
-    for (int64_t i = begin + block.thread(); i < place; i += block.threads())
-      earlier |= lists.idRow[i] == row;
-    return block.max(earlier) == 0 && row >= 0;
   }
   // use(offsets, count) for pieces of the list, where the ids' rows begin in
   // the other tensor; all threads see the same.
@@ -234,9 +236,9 @@ MERAK_HD void scatterAs(Block &block, const GatherArgs &a) {
   const int64_t columns = a.before.count * a.after.count;
   const bool isSum = a.combine == 0;
   for (int64_t place = block.block(); place < ids; place += block.blocks()) {
-    const RowList list(a, place);
-    if (!list.isFirst(block))
+    if (a.lists.first[place] == 0)
       continue;
+    const RowList list(a, place);
     int64_t og[3];
     a.groups.at(list.id / a.idLoops.count, og);
     for (int64_t some = 0; some < columns; some += block.threads()) {
@@ -278,9 +280,9 @@ MERAK_HD void scatterPacked(Block &block, const GatherArgs &a) {
   constexpr int kSize = kPackedElements;
   const int64_t ids = a.allIds(), packs = a.after.count / kSize;
   for (int64_t place = block.block(); place < ids; place += block.blocks()) {
-    const RowList list(a, place);
-    if (!list.isFirst(block))
+    if (a.lists.first[place] == 0)
       continue;
+    const RowList list(a, place);
     int64_t og[3];
     a.groups.at(list.id / a.idLoops.count, og);
     for (int64_t some = 0; some < packs; some += block.threads()) {
@@ -354,7 +356,7 @@ MERAK_HD void coalesceRowsBody(Block &block, const CoalesceArgs &a) {
   const GatherArgs &ids = a.ids;
   for (int64_t i = block.block(); i < ids.allIds(); i += block.blocks()) {
     const RowList list(ids, i);
-    const bool first = list.isFirst(block);
+    const bool first = ids.lists.first[i] != 0;
     int64_t place[2];
     a.places.at(list.id, place);
     if (block.thread() == 0)
