@@ -166,7 +166,6 @@ KernelResult createScatter(Request &request, const Device &device) {
         now.other = ref(call.inputs[0]);
         now.first = cpu::scalarInteger(call, 0);
         now.add = call.accumulate;
-        now.packed = packed && isPacked(now);
         if (!call.accumulate) {
           FillArgs zero = clear;
           zero.to = now.table;
@@ -175,9 +174,11 @@ KernelResult createScatter(Request &request, const Device &device) {
         }
         MERAK_RETURN_IF_ERROR(lists.run(now, launcher));
         const int64_t columns = now.before.count * now.after.count;
-        return launcher.rows<KernelId::ScatterRows>(
-            now, now.allIds(),
-            now.packed ? columns / kPackedElements : columns);
+        return packed && isPacked(now)
+                   ? launcher.rows<KernelId::ScatterPacks>(
+                         now, now.allIds(), columns / kPackedElements)
+                   : launcher.rows<KernelId::ScatterRows>(now, now.allIds(),
+                                                          columns);
       },
       lists.bytes());
 }

@@ -277,7 +277,7 @@ MERAK_HD void scatterAs(Block &block, const GatherArgs &a) {
 template <typename Table, typename Other, typename Block>
 MERAK_HD void scatterPacked(Block &block, const GatherArgs &a) {
   using Word = typename Other::Word;
-  constexpr int kSize = kPackedElements;
+  constexpr int kSize = kPackedElements, kRows = 6; // 64 registers
   const int64_t ids = a.allIds(), packs = a.after.count / kSize;
   for (int64_t place = block.block(); place < ids; place += block.blocks()) {
     if (a.lists.first[place] == 0)
@@ -300,14 +300,14 @@ MERAK_HD void scatterPacked(Block &block, const GatherArgs &a) {
       for (int k = 0; k < kSize; ++k)
         sums[k] = Table::widen(result.words[k]);
       list.forEachPiece(block, [&](const int64_t *found, int count) {
-        for (int j = 0; here && j < count; j += kAtOnce) {
-          Pack<Word, kSize> rows[kAtOnce];
+        for (int j = 0; here && j < count; j += kRows) {
+          Pack<Word, kSize> rows[kRows];
           MERAK_UNROLL
-          for (int u = 0; u < kAtOnce; ++u) {
+          for (int u = 0; u < kRows; ++u) {
             rows[u] = loadPack<kSize>(from + found[j + u < count ? j + u : j]);
           }
           MERAK_UNROLL
-          for (int u = 0; u < kAtOnce; ++u)
+          for (int u = 0; u < kRows; ++u)
             if (j + u < count)
               MERAK_UNROLL
           for (int k = 0; k < kSize; ++k)
@@ -323,12 +323,16 @@ MERAK_HD void scatterPacked(Block &block, const GatherArgs &a) {
   }
 }
 
+// By itself, since it takes fewer registers than what does without packs.
+template <typename Block>
+MERAK_HD void scatterPacksBody(Block &block, const GatherArgs &a) {
+  withTypes(a, [&](auto table, auto other) {
+    scatterPacked<decltype(table), decltype(other)>(block, a);
+  });
+}
+
 template <typename Block>
 MERAK_HD void scatterRowsBody(Block &block, const GatherArgs &a) {
-  if (a.packed)
-    return withTypes(a, [&](auto table, auto other) {
-      scatterPacked<decltype(table), decltype(other)>(block, a);
-    });
   switch (a.table.type) {
   case Type::F32:
   case Type::BF16:

@@ -20,6 +20,7 @@
   X(ScatterIds, GatherArgs, scatterIdsBody)                                    \
   X(ScatterLists, GatherArgs, scatterListsBody)                                \
   X(ScatterRows, GatherArgs, scatterRowsBody)                                  \
+  X(ScatterPacks, GatherArgs, scatterPacksBody)                                \
   X(CoalesceRows, CoalesceArgs, coalesceRowsBody)                              \
   X(Pick, PickArgs, pickBody)                                                  \
   X(PickGrad, PickArgs, pickGradBody)                                          \
