@@ -4,6 +4,7 @@
 #include "runtime/core/DType.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 
 namespace merak::cuda {
@@ -28,6 +29,62 @@ bool readGather(Request &request, const View &table, const View &ids,
   return request.ok();
 }
 
+// Whether rows take packs, but for where their first elements are.
+bool takesPacks(const GatherArgs &g, const View &table, const View &other) {
+  constexpr int64_t kSize = kPackedElements;
+  bool takes = isReal(table.dtype) && isReal(other.dtype) &&
+               g.before.count == 1 && g.after.count % kSize == 0 &&
+               isContiguous(g.after, 0) && isContiguous(g.after, 1) &&
+               g.rowStride % kSize == 0;
+  for (int d = 0; d < kMaxDims; ++d)
+    takes = takes && g.groups.strides[0][d] % kSize == 0 &&
+            g.groups.strides[1][d] % kSize == 0 &&
+            g.idLoops.strides[1][d] % kSize == 0;
+  return takes;
+}
+bool isPacked(const GatherArgs &g) {
+  auto fits = [](const Ref &ref) {
+    return isAligned(ref.data,
+                     kPackedElements * (ref.type == Type::F32 ? 4 : 2));
+  };
+  return fits(g.table) && fits(g.other);
+}
+
+// Lists of ids by row, in the workspace: as many buckets as keep a device busy,
+// and as many ids in each, where there are many.
+class ListsPlan {
+public:
+  ListsPlan(const GatherArgs &g, const Device &device)
+      : ids_(static_cast<uint64_t>(g.allIds())) {
+    const int64_t each = g.idLoops.count;
+    const int64_t many = std::max<int64_t>(
+        2 * device.info().processors,
+        static_cast<int64_t>(std::sqrt(static_cast<double>(each))));
+    buckets_ = static_cast<int32_t>(std::clamp<int64_t>(each, 1, many) | 1);
+    begins_ = static_cast<uint64_t>(g.groups.count * (buckets_ + 1));
+  }
+  uint64_t bytes() const {
+    return 5 * alignUp(ids_ * sizeof(int32_t)) +
+           alignUp(begins_ * sizeof(int32_t));
+  }
+  Status run(GatherArgs &g, Launcher &launcher) const {
+    RowLists &lists = g.lists;
+    lists.buckets = buckets_;
+    for (int32_t **array :
+         {&lists.row, &lists.bucket, &lists.id, &lists.idRow, &lists.first})
+      *array = launcher.workspace<int32_t>(ids_);
+    lists.begin = launcher.workspace<int32_t>(begins_);
+    MERAK_RETURN_IF_ERROR(
+        launcher.items<KernelId::ScatterIds>(g, static_cast<int64_t>(ids_)));
+    return launcher.rows<KernelId::ScatterLists>(
+        g, static_cast<int64_t>(begins_), kMaxRowThreads);
+  }
+
+private:
+  uint64_t ids_, begins_;
+  int32_t buckets_;
+};
+
 KernelResult createGather(Request &request, const Device &device) {
   GatherArgs args;
   if (!request.counts(2, 1) ||
@@ -38,6 +95,8 @@ KernelResult createGather(Request &request, const Device &device) {
   const View out = request.outputs[0];
   const bool adds =
       request.instruction.accumulate() || out.dtype != request.inputs[0].dtype;
+  const GatherArgs direct = args;
+  const bool packed = takesPacks(args, request.inputs[0], out);
   CopyArgs copy;
   uint64_t bytes = 0;
   if (adds) {
@@ -53,11 +112,20 @@ KernelResult createGather(Request &request, const Device &device) {
   }
   return makeKernel(
       [=](const KernelCall &call, Launcher &launcher) {
-        GatherArgs now = args;
-        now.table = ref(call.inputs[0]);
-        now.ids = ref(call.inputs[1]);
-        now.other = ref(call.outputs[0]);
-        now.first = cpu::scalarInteger(call, 0);
+        auto bind = [&](GatherArgs now) {
+          now.table = ref(call.inputs[0]);
+          now.ids = ref(call.inputs[1]);
+          now.other = ref(call.outputs[0]);
+          now.first = cpu::scalarInteger(call, 0);
+          now.add = call.accumulate;
+          return now;
+        };
+        GatherArgs now = bind(direct);
+        now.packed = packed && isPacked(now);
+        if (now.packed)
+          return launcher.rows<KernelId::Gather>(
+              now, now.allIds(), now.after.count / kPackedElements);
+        now = bind(args);
         if (adds)
           now.other = {launcher.workspace(bytes), now.table.type};
         const int64_t count = now.allIds() * now.before.count * now.after.count;
@@ -69,7 +137,7 @@ KernelResult createGather(Request &request, const Device &device) {
       bytes);
 }
 
-KernelResult createScatter(Request &request, const Device &) {
+KernelResult createScatter(Request &request, const Device &device) {
   GatherArgs args;
   cpu::Combine combine = cpu::Combine::Add;
   if (!request.counts(2, 1) || !cpu::readCombine(request, combine) ||
@@ -79,9 +147,7 @@ KernelResult createScatter(Request &request, const Device &) {
   args.combine = static_cast<int>(combine);
   const View &table = request.outputs[0];
   request.expect(table.dtype != planpb::BOOL, "no arithmetic on bool");
-  // Positions pass through f32 when lists are made.
-  request.expect(args.allIds() < int64_t{1} << 24,
-                 "expected fewer than 2^24 ids");
+  request.expect(args.allIds() < INT32_MAX, "expected fewer than 2^31 ids");
   request.expect(args.rows < INT32_MAX, "expected fewer than 2^31 rows");
   FillArgs clear;
   Nest nest(table.shape, {table.strides});
@@ -89,7 +155,9 @@ KernelResult createScatter(Request &request, const Device &) {
   clear.loops = makeLoops<1>(request, nest);
   if (!request.ok())
     return request.status();
-  const uint64_t ids = static_cast<uint64_t>(args.allIds());
+  const ListsPlan lists(args, device);
+  const bool packed = combine == cpu::Combine::Add &&
+                      takesPacks(args, table, request.inputs[0]);
   return makeKernel(
       [=](const KernelCall &call, Launcher &launcher) {
         GatherArgs now = args;
@@ -98,24 +166,24 @@ KernelResult createScatter(Request &request, const Device &) {
         now.other = ref(call.inputs[0]);
         now.first = cpu::scalarInteger(call, 0);
         now.add = call.accumulate;
-        now.next = launcher.workspace<int32_t>(3 * ids);
         if (!call.accumulate) {
           FillArgs zero = clear;
           zero.to = now.table;
           MERAK_RETURN_IF_ERROR(
               launcher.items<KernelId::Fill>(zero, zero.loops.count));
         }
-        const int64_t count = now.allIds();
-        MERAK_RETURN_IF_ERROR(launcher.items<KernelId::ScatterIds>(now, count));
-        MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::ScatterLinks>(
-            now, count, now.idLoops.count));
-        return launcher.rows<KernelId::ScatterRows>(
-            now, count, now.before.count * now.after.count);
+        MERAK_RETURN_IF_ERROR(lists.run(now, launcher));
+        const int64_t columns = now.before.count * now.after.count;
+        return packed && isPacked(now)
+                   ? launcher.rows<KernelId::ScatterPacks>(
+                         now, now.allIds(), columns / kPackedElements)
+                   : launcher.rows<KernelId::ScatterRows>(now, now.allIds(),
+                                                          columns);
       },
-      alignUp(3 * ids * sizeof(int32_t)));
+      lists.bytes());
 }
 
-KernelResult createCoalesce(Request &request, const Device &) {
+KernelResult createCoalesce(Request &request, const Device &device) {
   if (!request.counts(2, 2))
     return request.status();
   expectReal(request, request.inputs[0], "the slices");
@@ -128,9 +196,9 @@ KernelResult createCoalesce(Request &request, const Device &) {
     return request.status();
   CoalesceArgs args;
   args.add = request.instruction.accumulate();
-  args.lists.rows = args.lists.globalRows = read.size;
-  args.lists.groups = makeLoops<3>(request, Nest({}, {{}, {}, {}}));
-  args.lists.idLoops =
+  args.ids.rows = args.ids.globalRows = read.size;
+  args.ids.groups = makeLoops<3>(request, Nest({}, {{}, {}, {}}));
+  args.ids.idLoops =
       makeLoops<2>(request, Nest(read.ids.sizes,
                                  {read.ids.strides[0], read.ids.strides[1]}));
   args.places =
@@ -138,29 +206,24 @@ KernelResult createCoalesce(Request &request, const Device &) {
                                  {read.ids.strides[2], read.ids.strides[3]}));
   args.columns = makeLoops<2>(request, read.columns);
   // As of scatter_add.
-  request.expect(args.lists.allIds() < int64_t{1} << 24,
-                 "expected fewer than 2^24 ids");
+  request.expect(args.ids.allIds() < INT32_MAX, "expected fewer than 2^31 ids");
   request.expect(read.size < INT32_MAX, "expected fewer than 2^31 rows");
   if (!request.ok())
     return request.status();
-  const auto count = args.lists.allIds();
+  const auto count = args.ids.allIds();
+  const ListsPlan lists(args.ids, device);
   return makeKernel(
       [=](const KernelCall &call, Launcher &launcher) {
         CoalesceArgs now = args;
-        now.lists.other = ref(call.inputs[0]);
-        now.lists.ids = ref(call.inputs[1]);
+        now.ids.other = ref(call.inputs[0]);
+        now.ids.ids = ref(call.inputs[1]);
         now.rows = ref(call.outputs[0]);
         now.unique = ref(call.outputs[1]);
-        now.lists.next =
-            launcher.workspace<int32_t>(3 * static_cast<uint64_t>(count));
-        MERAK_RETURN_IF_ERROR(
-            launcher.items<KernelId::ScatterIds>(now.lists, count));
-        MERAK_RETURN_IF_ERROR(
-            launcher.rows<KernelId::ScatterLinks>(now.lists, count, count));
+        MERAK_RETURN_IF_ERROR(lists.run(now.ids, launcher));
         return launcher.rows<KernelId::CoalesceRows>(now, count,
                                                      now.columns.count);
       },
-      alignUp(3 * static_cast<uint64_t>(count) * sizeof(int32_t)));
+      lists.bytes());
 }
 
 bool readPick(Request &request, const View &matrix, const View &labels,

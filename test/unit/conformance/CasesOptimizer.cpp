@@ -448,6 +448,10 @@ std::vector<Case> optimizerCases() {
     cases.push_back(replayCase(whole, false, planpb::I64, 0, 4));
   }
   cases.push_back(squareSumCase({300000}));
+  // More than a chunk of a device's kernels, and no whole number of packs.
+  cases.push_back(adamWCase({4103}, true, 7));
+  cases.push_back(sgdCase({4103}, 0.9, false, 0, true, 2));
+  cases.push_back(sgdCase({4103}, 0, false, 0, false, 2));
   cases.push_back(squareSumCase({3, 70000}));
   cases.push_back(clipFactorCase({3, 4, 9}, 1));   // norm 4: clipped
   cases.push_back(clipFactorCase({3, 4, 9}, 100)); // within the bound

@@ -71,6 +71,44 @@ TEST(Executor, FourReplicas) { expectLosses(dataParallelPlan(4, 2, 8), 1); }
 TEST(Executor, TwoStages) { expectLosses(pipelinePlan(1, 8, 8), 2); }
 TEST(Executor, TwoStagesTwoReplicas) { expectLosses(pipelinePlan(2, 4, 8), 2); }
 
+// What a device may do together is what follows on a stream with nothing
+// between, unless calls are looked at one by one.
+TEST(Executor, SaysWhichCallsFollow) {
+  static std::string log;
+  class Watched : public TestBackend {
+    using TestBackend::TestBackend;
+    Status runLibrary(const KernelCall &call) override {
+      log += call.instruction->op() + (call.followed ? " + " : "; ");
+      return TestBackend::runLibrary(call);
+    }
+  };
+  for (bool traced : {false, true}) {
+    LoadedPlan plan = dataParallelPlan(1, 2, 8);
+    // More of the prologue: another sum that is cleared.
+    planpb::Procedure &prologue = *plan.programs[0].mutable_procedures(0);
+    for (int more = 0; more < 2; ++more)
+      *prologue.add_instructions() = prologue.instructions(0);
+    SessionOptions options;
+    options.trace = traced;
+    log.clear();
+    auto session = Session::create(
+        std::move(plan),
+        [](ThreadPool &pool) -> Result<std::unique_ptr<Backend>> {
+          return std::unique_ptr<Backend>(std::make_unique<Watched>(pool));
+        },
+        options);
+    ASSERT_TRUE(session.ok()) << session.status().str();
+    auto source = openData((*session)->plan().file, {writeSamples(8)});
+    ASSERT_TRUE(source.ok());
+    (*session)->setData(std::move(*source));
+    ASSERT_TRUE((*session)->loadWeights("").ok());
+    ASSERT_TRUE((*session)->step().ok());
+    EXPECT_EQ(log, traced ? "fill; fill; fill; row_sum; row_sum; scale; sgd; "
+                          : "fill + fill + fill; row_sum; row_sum; scale; "
+                            "sgd; ");
+  }
+}
+
 // Many steps with little work: orders and slots must hold under any timing.
 TEST(Executor, ManySteps) {
   LoadedPlan plan = pipelinePlan(2, 4, 8);

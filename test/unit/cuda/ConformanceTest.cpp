@@ -163,6 +163,47 @@ TEST(CudaKernels, TakeBf16) {
   EXPECT_GT(tested.size(), 25u);
 }
 
+// As many threads as a tile of columns has, and numbers that lanes and groups
+// do not divide.
+TEST(CudaKernels, SumDownColumnsWithAnyThreads) {
+  if (testDevice())
+    GTEST_SKIP() << "a device's blocks have the threads that they have";
+  int tested = 0;
+  for (const Case &original : cases()) {
+    if (original.op.find("_param_grad") == std::string::npos &&
+        original.op.rfind("reduce_", 0) != 0 && original.op != "square_sum")
+      continue;
+    const bool isReal = original.inputs[0].dtype == planpb::F32;
+    for (MemoryLayout layout : {MemoryLayout::Dense, MemoryLayout::Reversed})
+      for (bool half : {false, true}) {
+        if (half && !isReal)
+          continue;
+        Case c = forLayout(original, layout);
+        if (half)
+          c = lowered(c, false);
+        Tensors expected = c.reference(c);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          expected[i].dtype = c.outputs[i].dtype;
+          roundToType(expected[i]);
+        }
+        for (int threads : {20, 25, 256}) {
+          if (threads > 200 && c.inputs[0].size() > 5000)
+            continue; // fibers are slow
+          setThreads(threads);
+          const Outcome outcome = runCase(c, layout, 1, false);
+          const std::string where = c.name + " " + layoutName(layout) + ", " +
+                                    std::to_string(threads) + " threads";
+          ASSERT_TRUE(outcome.status.ok())
+              << where << ": " << outcome.status.str();
+          EXPECT_TRUE(outcome.gapsUntouched) << where;
+          ASSERT_EQ(difference(c, outcome.outputs, expected), "") << where;
+          ++tested;
+        }
+      }
+  }
+  EXPECT_GT(tested, 100);
+}
+
 // 16-bit operands with the gradient of the weight in f32: by the library, which
 // has such a kernel or one for 16 bits, or without it.
 TEST(CudaKernels, ConvolutionsGiveGradientsInF32) {

@@ -98,6 +98,22 @@ public:
   template <typename T> T max(T value) {
     return reduce(value, [](T a, T b) { return b > a ? b : a; });
   }
+  int before(bool flag, int &total) {
+    int count = 0;
+    total = flag;
+    if (!state_.fibers)
+      return 0;
+    std::vector<uint64_t> &words = state_.words[turn_++ % 2];
+    words.resize(state_.threads);
+    words[thread_] = flag;
+    sync();
+    total = 0;
+    for (int i = 0; i < state_.threads; ++i) {
+      count += i < thread_ && words[i] != 0;
+      total += words[i] != 0;
+    }
+    return count;
+  }
 
 private:
   // Two sets alternate, so that one barrier a reduction is enough.

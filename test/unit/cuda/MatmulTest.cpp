@@ -358,6 +358,14 @@ TEST(CudaGeometry, FillsTheDeviceAndNoMore) {
   EXPECT_EQ(pieceCount(1, 10, 512, info), 1);
   EXPECT_GT(pieceCount(768, 8192, 1, info), 32);
   EXPECT_EQ(pieceCount(int64_t{1} << 30, 8192, 1, info), 1);
+  // 1600 columns are 200 packs of bf16, 7 tiles: two blocks a processor, or
+  // with an element a lane eight.
+  EXPECT_EQ(tileCount(200), 7);
+  EXPECT_EQ(tilePieceCount(7, 8192, true, info), 2 * 132 / 7);
+  EXPECT_EQ(tilePieceCount(50, 8192, false, info), 8 * 132 / 50);
+  EXPECT_EQ(tilePieceCount(7, 130, true, info), 2);
+  EXPECT_EQ(tilePieceCount(0, 0, true, info), 1);
+  EXPECT_EQ(tilePieceCount(100000, 8192, true, info), 1);
 }
 
 } // namespace

@@ -25,6 +25,23 @@ struct DeviceBlock {
     return reduce(value, [](T a, T b) { return b > a ? b : a; });
   }
 
+  __device__ int before(bool flag, int &total) {
+    __shared__ int counts[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const unsigned votes = __ballot_sync(0xffffffffu, flag);
+    if (lane == 0)
+      counts[warp] = __popc(votes);
+    __syncthreads();
+    int count = __popc(votes & ((1u << lane) - 1));
+    total = 0;
+    for (int i = 0; i < int(blockDim.x) / 32; ++i) {
+      count += i < warp ? counts[i] : 0;
+      total += counts[i];
+    }
+    __syncthreads(); // before the next counts
+    return count;
+  }
+
 private:
   __device__ char *memory() {
     __shared__ __align__(16) char memory[kScratchBytes];

@@ -3,6 +3,7 @@
 // the host (see Emulator.h).
 #pragma once
 
+#include "runtime/backends/cuda/kernels/Index.h"
 #include "runtime/backends/cuda/kernels/Move.h"
 #include "runtime/backends/cuda/kernels/Reduce.h"
 #include "runtime/backends/cuda/kernels/Rows.h"
@@ -17,8 +18,9 @@
   X(Combine, CombineArgs, combineBody)                                         \
   X(Gather, GatherArgs, gatherBody)                                            \
   X(ScatterIds, GatherArgs, scatterIdsBody)                                    \
-  X(ScatterLinks, GatherArgs, scatterLinksBody)                                \
+  X(ScatterLists, GatherArgs, scatterListsBody)                                \
   X(ScatterRows, GatherArgs, scatterRowsBody)                                  \
+  X(ScatterPacks, GatherArgs, scatterPacksBody)                                \
   X(CoalesceRows, CoalesceArgs, coalesceRowsBody)                              \
   X(Pick, PickArgs, pickBody)                                                  \
   X(PickGrad, PickArgs, pickGradBody)                                          \

@@ -56,8 +56,9 @@ template <int N> struct Loops {
 //
 // A block has: block(), blocks(), thread(), threads(); sum(v) and max(v) over
 // the threads of the block, in an order fixed by their number, the same result
-// on all of them (every thread must call); sync(); scratch<T>(), kScratchBytes
-// that its threads share.
+// on all of them (every thread must call); before(flag, total), of how many
+// threads before this one the flag is set, and of how many at all; sync();
+// scratch<T>(), kScratchBytes that its threads share.
 template <typename Block> MERAK_HD int64_t firstItem(const Block &block) {
   return block.block() * int64_t(block.threads()) + block.thread();
 }
