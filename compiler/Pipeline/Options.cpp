@@ -363,7 +363,7 @@ void CommandLine::addPlan() {
   add("--cast-weights", o.castWeights,
       "parameters that are read in another type, as under --precision=bf16: "
       "step converts them once a step and keeps that beside them, use converts "
-      "at each use, auto once a step on stages with memory left (default: "
+      "at each use, auto once a step if a plan that does so fits (default: "
       "auto)")
       ->check(CLI::IsMember({"step", "use", "auto"}));
   add("--zero", o.zero,

@@ -39,13 +39,45 @@ std::vector<char> everywhereOps(const Graph &graph, const Outcome &outcome) {
   return ops;
 }
 
+static bool isConversion(const Graph &graph, const GraphOp &op) {
+  if (op.epilogue != Epilogue::Cast || op.phase != Phase::Forward)
+    return false;
+  const GraphTensor &from = graph.tensors[size_t(op.operands[0])];
+  return from.parameter &&
+         graph.tensors[size_t(op.results[0])].elementBytes < from.elementBytes;
+}
+
+bool convertsAny(const Graph &graph) {
+  return std::any_of(
+      graph.ops.begin(), graph.ops.end(),
+      [&](const GraphOp &op) { return isConversion(graph, op); });
+}
+
+std::vector<char> convertedOnce(const Graph &graph, const Outcome &outcome,
+                                bool wanted) {
+  std::vector<char> once(graph.ops.size(), 0),
+      gathered(graph.tensors.size(), 0);
+  if (!wanted)
+    return once;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    for (size_t o = 0; o < graph.ops[i].operands.size(); ++o)
+      if (!outcome.ops[i].operands[o].conversions.empty())
+        gathered[size_t(graph.ops[i].operands[o])] = 1;
+  const std::vector<char> everywhere = everywhereOps(graph, outcome);
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    once[i] = everywhere[i] && isConversion(graph, graph.ops[i]) &&
+              !gathered[size_t(graph.ops[i].results[0])];
+  return once;
+}
+
 namespace {
 
 class Lister {
 public:
   Lister(const Graph &graph, const Outcome &outcome,
-         const layout::AxisMap &mesh, const std::vector<int> &home)
-      : graph(graph), outcome(outcome), mesh(mesh), home(home),
+         const layout::AxisMap &mesh, const std::vector<int> &home,
+         const std::vector<char> &once)
+      : graph(graph), outcome(outcome), mesh(mesh), home(home), once(once),
         everywhere(everywhereOps(graph, outcome)),
         views(viewsTakenAgain(graph, outcome, mesh)) {
     producer.assign(graph.tensors.size(), -1);
@@ -291,8 +323,14 @@ private:
   // Whether a list has an op that it needs the result of; else another one left
   // it. The prologue has nothing of other actions.
   bool isIn(int op, ListOf list) const {
+    if (isThere(op, list))
+      return false;
     return everywhere[size_t(op)] || list == ListOf::P || roleOf(op) == list ||
            (views[size_t(op)] && list != ListOf::U);
+  }
+  bool isThere(int op, ListOf list) const {
+    return once[size_t(op)] &&
+           (list == ListOf::F || list == ListOf::B || list == ListOf::W);
   }
   void close(ActionOp op, ListOf list) {
     const GraphOp &graphOp = graph.ops[size_t(op.index)];
@@ -322,6 +360,8 @@ private:
     if (tensor.parameter || tensor.constant)
       return addValue(list, node, -1);
     int op = producer[size_t(node)];
+    if (isThere(op, list))
+      return addValue(list, node, -1);
     if (isIn(op, list)) {
       emit(op, list, at);
       return known[size_t(list)].at(node);
@@ -437,6 +477,7 @@ private:
   const Outcome &outcome;
   const layout::AxisMap &mesh;
   const std::vector<int> &home;
+  const std::vector<char> &once;
   std::vector<char> everywhere, views;
   std::vector<int> producer, stored;
   std::vector<char> varies;  // by tensor: made of inputs
@@ -564,16 +605,16 @@ std::array<ActionOps, kLists> actionOps(const Graph &graph,
                                         const std::vector<int> &home,
                                         bool joinPads) {
   ValueOrigins unused;
-  return actionOps(graph, outcome, mesh, home, joinPads, unused);
+  return actionOps(graph, outcome, mesh, home, joinPads,
+                   convertedOnce(graph, outcome, false), unused);
 }
 
-std::array<ActionOps, kLists> actionOps(const Graph &graph,
-                                        const Outcome &outcome,
-                                        const layout::AxisMap &mesh,
-                                        const std::vector<int> &home,
-                                        bool joinPads, ValueOrigins &origins) {
+std::array<ActionOps, kLists>
+actionOps(const Graph &graph, const Outcome &outcome,
+          const layout::AxisMap &mesh, const std::vector<int> &home,
+          bool joinPads, const std::vector<char> &once, ValueOrigins &origins) {
   std::array<ActionOps, kLists> lists =
-      Lister(graph, outcome, mesh, home).run(&origins);
+      Lister(graph, outcome, mesh, home, once).run(&origins);
   if (joinPads)
     for (ActionOps &list : lists)
       PadJoiner(graph, list).run();

@@ -61,6 +61,14 @@ std::array<ActionOps, kLists> actionOps(const Graph &graph,
                                         const std::vector<int> &home,
                                         bool joinPads);
 
+// Whether an op makes of a parameter, once a step, what microbatches read of it
+// in a smaller type; by op. What is gathered of that is gathered where it is
+// used. None if not `wanted`.
+std::vector<char> convertedOnce(const Graph &graph, const Outcome &outcome,
+                                bool wanted);
+// Whether a graph has any parameter that is read in a smaller type.
+bool convertsAny(const Graph &graph);
+
 // Whether an op that hangs on data and constants alone runs wherever it is
 // needed instead of being kept or sent; by op. A parameter in another type
 // costs less to make than to keep.

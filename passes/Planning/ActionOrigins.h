@@ -16,11 +16,11 @@ struct ValueOrigin {
 // microbatches, has made.
 using ValueOrigins = std::array<std::map<int, ValueOrigin>, kLists>;
 
-// actionOps, with the origins of its values.
-std::array<ActionOps, kLists> actionOps(const Graph &graph,
-                                        const Outcome &outcome,
-                                        const layout::AxisMap &mesh,
-                                        const std::vector<int> &home,
-                                        bool joinPads, ValueOrigins &origins);
+// actionOps, with the origins of its values. `once`: by op, see convertedOnce;
+// its results lie in memory.
+std::array<ActionOps, kLists>
+actionOps(const Graph &graph, const Outcome &outcome,
+          const layout::AxisMap &mesh, const std::vector<int> &home,
+          bool joinPads, const std::vector<char> &once, ValueOrigins &origins);
 
 } // namespace merak::planning

@@ -1,5 +1,6 @@
 #include "passes/Planning/PlanDecision.h"
 
+#include "passes/Planning/ActionOps.h"
 #include "passes/Planning/Boundaries.h"
 #include "passes/Planning/MarkRecompute.h"
 #include "passes/Planning/Submicrobatches.h"
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <map>
 
 namespace merak::planning {
 
@@ -30,8 +30,7 @@ private:
   Status takeLayouts(const PlanSearch::Sharding &sharding);
   Status splitSamples();
   void takeStages(const StageModel &model, const PipelineShape &shape);
-  void takeConversions(const StageModel &model, const PipelineShape &shape);
-  void priceConversions(const StageModel &model, const PipelineShape &shape);
+  void takeConversions(const StageModel &model);
   void takeStrategy();
   Status reportStored();
   void reportTokens(const Classes &classes);
@@ -143,71 +142,28 @@ void Decider::takeStages(const StageModel &model, const PipelineShape &shape) {
     decision.schedule = decision.plan.schedule;
 }
 
-// The part of a device's memory that plans may fill with what they can do
-// without: buffers as they are laid out differ a little from what was expected.
-static constexpr double kFilled = 0.97;
-
-// Parameters in another type are kept where memory is left: a byte of these
-// saves less time than one of activations that are not made again.
-void Decider::takeConversions(const StageModel &model,
-                              const PipelineShape &shape) {
-  const std::string wish = input.pinned.castWeights.value_or("auto");
-  std::vector<double> bytes(size_t(shape.stages), 0);
-  for (size_t v = 0; v + 1 < decision.plan.begin.size(); ++v)
-    bytes[v % size_t(shape.stages)] +=
-        shape.modelOf(int(v), model)
-            .convertedBytes(decision.plan.begin[v], decision.plan.begin[v + 1]);
-  decision.convertsOnce.assign(size_t(shape.stages), 0);
-  double all = 0;
-  for (size_t s = 0; s < bytes.size(); ++s) {
-    const double limit = shape.memoryOf(int(s));
-    const bool fits = limit <= 0 || decision.plan.cost.memory[s] + bytes[s] <=
-                                        kFilled * limit;
-    decision.convertsOnce[s] =
-        bytes[s] > 0 && wish != "use" && (wish == "step" || fits);
-    all = std::max(all, bytes[s]);
+// Whether there are parameters that are read in another type, and how often
+// they are converted.
+void Decider::takeConversions(const StageModel &model) {
+  const std::vector<char> any = convertedOnce(graph, decision.outcome, true);
+  if (!input.train || std::count(any.begin(), any.end(), 1) == 0)
+    return;
+  decision.convertsOnce = input.convertOnce;
+  decision.strategy.castWeights = input.convertOnce ? "step" : "use";
+  if (!input.convertOnce)
+    return;
+  double most = 0;
+  const PipelinePlan &plan = decision.plan;
+  for (size_t v = 0; v + 1 < plan.begin.size(); ++v) {
+    double bytes = 0;
+    for (const StageParameter &parameter : model.problem.parameters)
+      bytes += parameter.copiesOn(plan.begin[v], plan.begin[v + 1]);
+    most = std::max(most, bytes);
   }
-  if (all == 0)
-    return decision.convertsOnce.clear();
-  const auto once =
-      std::count(decision.convertsOnce.begin(), decision.convertsOnce.end(), 1);
   decision.report += fmt::format(
-      "parameters in the type of their uses: converted once a step on {} of {} "
-      "stages, at most {:.1f} MiB\n",
-      once, bytes.size(), all / 1048576);
-  if (once > 0)
-    priceConversions(model, shape);
-}
-
-// What they save, and what they take.
-void Decider::priceConversions(const StageModel &model,
-                               const PipelineShape &shape) {
-  PipelinePlan &plan = decision.plan;
-  std::map<int, int> partAtBegin;
-  for (size_t v = 0; v + 1 < plan.begin.size(); ++v)
-    partAtBegin[plan.begin[v]] = int(v);
-  std::map<int, StageCost> costs;
-  const StagePricer price = [&](const StageModel &of, const PipelineShape &all,
-                                int begin, int end,
-                                Marks marks) -> const StageCost & {
-    const int v = partAtBegin.at(begin);
-    const StageModel &own = all.modelOf(v, of);
-    const StageCost &cost = own.cost(begin, end, marks);
-    if (!decision.convertsOnce[size_t(v % all.stages)])
-      return cost;
-    return costs[v] = own.convertedOnce(cost, begin, end, marks);
-  };
-  const PipelineCost before =
-      pipelineCost(model, shape, plan.schedule, plan.begin, plan.marks);
-  const PipelineCost after =
-      pipelineCost(model, shape, plan.schedule, plan.begin, plan.marks, price);
-  // The plan may have been priced more closely.
-  plan.cost.seconds += after.seconds - before.seconds;
-  plan.cost.stages = after.stages;
-  for (size_t s = 0; s < plan.cost.memory.size(); ++s) {
-    plan.cost.memory[s] += after.memory[s] - before.memory[s];
-    plan.cost.busy[s] += after.busy[s] - before.busy[s];
-  }
+      "parameters in the type of their uses are kept for a step, at "
+      "most {:.1f} MiB\n",
+      most / 1048576);
 }
 
 void Decider::takeStrategy() {
@@ -241,12 +197,6 @@ void Decider::takeStrategy() {
     strategy.chunks = decision.chunks;
   strategy.recompute = input.pinned.recompute.value_or("auto");
   strategy.tpOverlap = std::to_string(decision.overlapLevel);
-  const std::vector<char> &once = decision.convertsOnce;
-  if (const auto stages = std::count(once.begin(), once.end(), 1);
-      !once.empty())
-    strategy.castWeights = stages == 0                      ? "use"
-                           : stages == int64_t(once.size()) ? "step"
-                                                            : "auto";
 }
 
 // How many parameters are stored in parts, and which could not be.
@@ -278,7 +228,6 @@ Result<PlanDecision> Decider::run() {
   const PipelineShape shape =
       search.shapeOf(candidate.degrees, candidate.techniques);
   takeStages(model, shape);
-  takeConversions(model, shape);
   MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));
   decision.gradientBucket = static_cast<int64_t>(shape.reduce.bucketBytes);
   decision.report += candidate.tried;
@@ -288,6 +237,7 @@ Result<PlanDecision> Decider::run() {
         "gradients reduced over dp={} in buckets of {:.1f} KiB\n",
         candidate.degrees.dp, double(decision.gradientBucket) / 1024);
   takeStrategy();
+  takeConversions(model);
   MERAK_RETURN_IF_ERROR(reportStored());
   MERAK_RETURN_IF_ERROR(markRecompute(graph, input.pinned, decision));
   return std::move(decision);

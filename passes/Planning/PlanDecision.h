@@ -23,9 +23,9 @@ struct PlanDecision {
   std::vector<int> stageOfOp;
   std::vector<char> recompute; // by op: whether R computes it again
   PipelinePlan plan;           // as priced
-  // By stage: whether parameters that are read in another type are converted
-  // once a step (Strategy::castWeights); empty: there are none.
-  std::vector<char> convertsOnce;
+  // Whether parameters that are read in another type are converted once a step
+  // (Strategy::castWeights).
+  bool convertsOnce = false;
   // The order of actions where no named schedule is it.
   std::optional<Schedule> schedule;
   // Most bytes of several gradients that one collective reduces; 0: none.

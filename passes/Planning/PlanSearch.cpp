@@ -382,6 +382,7 @@ StageCostOptions PlanSearch::costsOf(const Degrees &d, int overlap) const {
   costs.updateTraffic = input.updateTraffic;
   costs.overlap = overlap;
   costs.reduction = input.reduction;
+  costs.convertOnce = input.convertOnce;
   return costs;
 }
 

@@ -57,6 +57,7 @@ struct SearchInput {
   std::string updateKernel = "adamw_update"; // see StageCostOptions
   double updateTraffic = 4;
   double memoryBytes = 0;     // of a device; 0: not limited
+  bool convertOnce = false;   // see StageCostOptions
   ReductionOptions reduction; // of gradients over replicas
   // Plan all degrees, even where it is certain that others are faster.
   bool exhaustive = false;

@@ -40,6 +40,9 @@ struct StageCostOptions {
   // Level of sub-pipelined tensor parallelism (docs/Planning.md), 0 to 3.
   int overlap = 0;
   ReductionOptions reduction; // of gradients over replicas
+  // Parameters that are read in another type are converted once a step and kept
+  // (convertedOnce), not at each use.
+  bool convertOnce = false;
 };
 
 // The ops of each action and the kernels that do them, of one graph,

@@ -71,27 +71,6 @@ void StageProblemBuilder::addGathered(int t,
     parameter.copies.push_back(std::move(copy));
 }
 
-void StageProblemBuilder::findConverted() {
-  converts.assign(graph.ops.size(), 0);
-  if (!options.train)
-    return;
-  const std::vector<char> everywhere = everywhereOps(graph, outcome);
-  for (size_t i = 0; i < graph.ops.size(); ++i) {
-    const GraphOp &op = graph.ops[i];
-    if (!everywhere[i] || op.epilogue != Epilogue::Cast)
-      continue;
-    const GraphTensor &from = graph.tensors[size_t(op.operands[0])];
-    converts[i] =
-        from.parameter &&
-        graph.tensors[size_t(op.results[0])].elementBytes < from.elementBytes;
-    for (int user : users[size_t(op.results[0])])
-      for (size_t o = 0; o < graph.ops[size_t(user)].operands.size(); ++o)
-        if (graph.ops[size_t(user)].operands[o] == op.results[0] &&
-            !outcome.ops[size_t(user)].operands[o].conversions.empty())
-          converts[i] = 0;
-  }
-}
-
 void StageProblemBuilder::addConverted(int t,
                                        const std::vector<char> &everywhere,
                                        StageParameter &parameter) const {
@@ -112,9 +91,11 @@ void StageProblemBuilder::addConverted(int t,
       copy.bytes = bytes(made);
       copy.castSeconds =
           seconds({.name = "elementwise", .bytes = bytes(t) + bytes(made)});
-      parameter.converted.push_back(std::move(copy));
+      parameter.copies.push_back(std::move(copy));
     }
-    addUsers(made, everywhere, parameter.converted[c].users);
+    addUsers(
+        made, everywhere,
+        parameter.copies[parameter.copies.size() - first.size() + c].users);
   }
 }
 

@@ -138,36 +138,14 @@ double StageModel::parameterBytes(int begin, int end) const {
   return bytes;
 }
 
-double StageModel::convertedBytes(int begin, int end) const {
-  double bytes = 0;
+double StageModel::castSeconds(int begin, int end) const {
+  double seconds = 0;
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin)
-        bytes += StageParameter::bytesOn(problem.parameters[p].converted, begin,
-                                         end);
-  return bytes;
-}
-
-StageCost StageModel::convertedOnce(StageCost cost, int begin, int end,
-                                    Marks marks) const {
-  auto less = [](double &seconds, double by) {
-    seconds = std::max(0.0, seconds - by);
-  };
-  for (int i = begin; i < end; ++i) {
-    less(cost.times.F, problem.ops[i].casts[0]);
-    less(cost.times.B, problem.ops[i].casts[1]);
-    less(cost.times.W, problem.ops[i].casts[2]);
-  }
-  for (int i : needOf(begin, end, marks, nullptr).ops)
-    less(cost.times.R, problem.ops[i].casts[0]);
-  for (int i = begin; i < end; ++i)
-    for (auto [p, previous] : parametersOf[i])
-      if (previous < begin)
-        for (const StageParameter::Copy &copy : problem.parameters[p].converted)
-          if (copy.isOn(begin, end))
-            cost.gathered += copy.castSeconds;
-  cost.parameterBytes += convertedBytes(begin, end);
-  return cost;
+        for (const StageParameter::Copy &copy : problem.parameters[p].copies)
+          seconds += copy.isOn(begin, end) ? copy.castSeconds : 0;
+  return seconds;
 }
 
 // Values that backward actions of the stage read, and what of it is made again.

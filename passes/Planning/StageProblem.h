@@ -55,9 +55,6 @@ struct StageOp {
   // Messages over replicas beside F, B and W, bytes of each: parameters that
   // are gathered for it alone, gradients that are scattered at once.
   std::vector<double> gathersForward, gathersBackward, scatters;
-  // Of forward, backward and weight: what converts parameters to the type in
-  // which they are read, where nothing else is done by that kernel.
-  std::array<double, 3> casts = {};
   int64_t piece = -1;                 // see GraphOp
   std::vector<int> operands, results; // tensor ids
   std::vector<int> kept;              // tensors that its gradients in B read
@@ -105,8 +102,8 @@ struct StageParameter {
   // collectives that no bucket has.
   double partBytes = 0, ownSeconds = 0;
   // Its copies for a step, one for each type of its uses: bytes, the message
-  // over replicas, the kernel that makes the own part of it, and the ops that
-  // read it; a stage without any of these does without.
+  // over replicas (0: each has all of it), the kernel that makes the own part
+  // of it, and the ops that read it; a stage without any of these does without.
   struct Copy {
     double bytes = 0, message = 0, castSeconds = 0;
     std::vector<int> users;
@@ -115,18 +112,13 @@ struct StageParameter {
                          [&](int op) { return op >= begin && op < end; });
     }
   };
-  static double bytesOn(const std::vector<Copy> &copies, int begin, int end) {
+  std::vector<Copy> copies;
+  double copiesOn(int begin, int end) const {
     double sum = 0;
     for (const Copy &copy : copies)
       sum += copy.isOn(begin, end) ? copy.bytes : 0;
     return sum;
   }
-  std::vector<Copy> copies;
-  double copiesOn(int begin, int end) const {
-    return bytesOn(copies, begin, end);
-  }
-  // What is converted at each use, as copies that a step may keep instead.
-  std::vector<Copy> converted;
   double scatterMessage = 0; // over replicas once a step, of the gradient
   bool scattered = false;    // the gradient; it is not all-reduced
 };
@@ -316,11 +308,8 @@ public:
     return prefix[end] - prefix[begin];
   }
   double parameterBytes(int begin, int end) const;
-  // Of parameters in the types of their uses, if they are kept for the step.
-  double convertedBytes(int begin, int end) const;
-  // What a stage costs that keeps these.
-  StageCost convertedOnce(StageCost cost, int begin, int end,
-                          Marks marks) const;
+  // Seconds of making the copies that ops [begin, end) read of parameters.
+  double castSeconds(int begin, int end) const;
   // Seconds of the norm that all stages wait for between the two parts of
   // their updates.
   double normSeconds(const PipelineShape &shape) const;

@@ -8,7 +8,7 @@ namespace merak::planning {
 StageProblem StageProblemBuilder::build(ListedKernels &listed) {
   readTensors();
   readOps();
-  findConverted();
+  converts = convertedOnce(graph, outcome, options.convertOnce);
   lists = std::move(listed.lists);
   kernels = std::move(listed.kernels);
   listActions(listed.known);
@@ -68,7 +68,7 @@ void StageProblemBuilder::readOps() {
 void StageProblemBuilder::listActions(bool known) {
   const bool gpu = device.backend != "cpu";
   if (!known)
-    lists = actionOps(graph, outcome, mesh, places(), gpu, origins);
+    lists = actionOps(graph, outcome, mesh, places(), gpu, converts, origins);
   for (int list = 0; list < (known ? 0 : kLists); ++list)
     kernels[size_t(list)] =
         kernelsOf(graph, outcome, lists[size_t(list)], ListOf(list),
@@ -185,8 +185,6 @@ void StageProblemBuilder::makeOps() {
     stage.waitsForward = sums[0][k].wait;
     stage.waitsBackward = sums[1][k].wait;
     stage.recompute = sums[0][k].compute;
-    for (size_t list = 0; list < 3; ++list)
-      stage.casts[list] = sums[list][k].casts;
     stage.gathersForward = messages[0][k];
     stage.gathersBackward = messages[1][k];
     stage.scatters = messages[2][k];

@@ -90,7 +90,6 @@ private:
   // Per forward op, of F, B and W: what is computed, what is waited for.
   struct Sums {
     double compute = 0, wait = 0;
-    double casts = 0; // of compute, see StageOp
   };
   // One result element for each of an operand: see ChainWriter.
   bool joins(const ActionOp &op) const;
@@ -130,9 +129,7 @@ private:
   // The copy of a stored parameter for the step.
   void addGathered(int t, const std::vector<char> &everywhere,
                    StageParameter &parameter);
-  // Ops that convert a parameter where it is read: with no collective behind
-  // them, to a smaller type.
-  void findConverted();
+  // Its copies in other types.
   void addConverted(int t, const std::vector<char> &everywhere,
                     StageParameter &parameter) const;
   // The gradient of a stored parameter: as it is accumulated, and its sum over
@@ -181,7 +178,7 @@ private:
   std::vector<double> local; // elements on a device
   bool tokens;               // submicrobatches of tokens, as the layouts say
   std::vector<char> hasGradient, reduced, inRegisters;
-  std::vector<char> converts;        // by op, see findConverted
+  std::vector<char> converts;        // by op, see convertedOnce
   std::vector<std::string> dataAxes; // of several replicas, sorted
   // By F, B and W and forward op: see StageOp.
   std::array<std::vector<std::vector<double>>, 3> messages;

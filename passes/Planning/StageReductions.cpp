@@ -234,20 +234,17 @@ void StageModel::addMessages(int begin, int end, StageCost &out) const {
 
 double StageModel::gatheredOnce(int begin, int end) const {
   std::vector<PlacedMessage> gathers;
-  double casts = 0;
   for (int i = begin; i < end; ++i)
     for (auto [p, previous] : parametersOf[i])
       if (previous < begin)
         for (const StageParameter::Copy &copy : problem.parameters[p].copies)
-          if (copy.message > 0 && copy.isOn(begin, end)) {
+          if (copy.message > 0 && copy.isOn(begin, end))
             gathers.push_back({i - begin, copy.message});
-            casts += copy.castSeconds;
-          }
-  return gathers.empty()
-             ? 0
-             : casts + exposedGathers(secondsOf(problem, begin, end, false,
-                                                &StageOp::forward),
-                                      gathers, problem.links);
+  return castSeconds(begin, end) +
+         (gathers.empty() ? 0
+                          : exposedGathers(secondsOf(problem, begin, end, false,
+                                                     &StageOp::forward),
+                                           gathers, problem.links));
 }
 
 // Bytes of parameters and gradients that are whole for a while.

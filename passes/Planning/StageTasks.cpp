@@ -51,10 +51,6 @@ void StageProblemBuilder::makeTask(ListOf list, int number,
     }
   }
   share(list, number, task, sums);
-  if (op.kind == ActionOp::Op && converts[size_t(op.index)] &&
-      kernels[size_t(list)].ops[size_t(number)].members.size() <= 1)
-    sums[size_t(op.at)].casts +=
-        (task.once ? 1 : submicrobatches()) * task.seconds;
   if (options.tp == 1)
     return;
   task.once |= submicrobatches() == 1;

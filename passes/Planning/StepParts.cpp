@@ -236,7 +236,8 @@ std::vector<int> StepParts::joined(int part) const {
 // -------------------------------------------------------------- once a step
 
 double StepParts::beforeFirst(int part) const {
-  double seconds = 0;
+  double seconds =
+      model.castSeconds(plan.begin[size_t(part)], plan.begin[size_t(part) + 1]);
   for (int i = plan.begin[size_t(part)]; i < plan.begin[size_t(part) + 1];
        ++i) {
     const StageOp &op = model.problem.ops[size_t(i)];

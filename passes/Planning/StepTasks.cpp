@@ -161,7 +161,7 @@ StepTask StageProblemBuilder::stepTask(ListOf list, int number,
 Result<StepTasks> StageProblemBuilder::steps(const std::vector<int> &begin) {
   readTensors();
   readOps();
-  findConverted();
+  converts = convertedOnce(graph, outcome, options.convertOnce);
   listActions(false);
   for (const Conversion &conversion : outcome.conversions)
     if (conversion.life || (conversion.phase == Phase::Update &&

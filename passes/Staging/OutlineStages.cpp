@@ -182,8 +182,7 @@ private:
     const bool ofMicrobatch =
         place.second == pipe::Action::F || place.second == pipe::Action::R ||
         place.second == pipe::Action::B || place.second == pipe::Action::W;
-    if (!cast || !ofMicrobatch || options.convertsOnce.empty() ||
-        !options.convertsOnce[places.stageOf(place)] ||
+    if (!cast || !ofMicrobatch || !options.convertsOnce ||
         !cast.getX().getDefiningOp<ReadOp>() || roleOf(op) == kUpdate)
       return false;
     auto bits = [](Value value) {

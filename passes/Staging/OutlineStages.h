@@ -15,9 +15,9 @@ struct OutlineOptions {
   int64_t chunks = 1;
   int64_t microbatches = 1;
   bool train = true;
-  // By stage: whether parameters that its microbatches read in another type are
-  // converted once a step, in G; empty: at each use.
-  std::vector<char> convertsOnce;
+  // Parameters that microbatches read in another type are converted once a
+  // step, in G; else at each use.
+  bool convertsOnce = false;
   Optimizer optimizer;
   double gradClip = 0; // 0: no clipping
   // By stage, where their meshes differ: the axes "pp", "dp" and "tp", "ranks"

@@ -4,6 +4,7 @@
 #include "passes/Staging/Planner.h"
 
 #include "dialects/Train/Builders.h"
+#include "passes/Planning/ActionOps.h"
 #include "passes/Planning/ParetoPlans.h"
 #include "passes/Planning/PartsSearch.h"
 #include "passes/Planning/PlanSketch.h"
@@ -41,6 +42,7 @@ private:
   void rebuild();
   LogicalResult check();
   LogicalResult checkStatistics();
+  LogicalResult searchConverting();
   LogicalResult searchAll();
   LogicalResult searchUniform();
   void standOn(const planning::PipelineStages &pipeline);
@@ -123,6 +125,34 @@ void Planner::standOn(const planning::PipelineStages &pipeline) {
 }
 
 constexpr size_t kParts = 3;
+
+// With parameters kept in the type of their uses; without, if no such plan
+// fits.
+LogicalResult Planner::searchConverting() {
+  const std::string wish = input.pinned.castWeights.value_or("auto");
+  if (!options.train || wish == "use" || !planning::convertsAny(graph.graph))
+    return searchAll();
+  input.convertOnce = true;
+  rebuild();
+  LogicalResult result = failure();
+  if (wish == "step") {
+    result = searchAll();
+  } else {
+    ScopedDiagnosticHandler held(module.getContext(), [&](Diagnostic &reason) {
+      return success(reason.getSeverity() == DiagnosticSeverity::Error);
+    });
+    result = searchAll();
+  }
+  if (failed(result) && wish != "step") {
+    input.convertOnce = false;
+    found = {};
+    report.clear();
+    rebuild();
+    result = searchAll();
+  }
+  found.convertOnce = input.convertOnce;
+  return result;
+}
 
 // One mesh for all stages, then stages with meshes of their own.
 LogicalResult Planner::searchAll() {
@@ -265,10 +295,14 @@ void Planner::drawCurve(const std::vector<planning::PlanCandidate> &all) {
 }
 
 LogicalResult Planner::choose() {
-  if (options.found)
+  if (options.found) {
     found = *options.found;
-  else if (failed(searchAll()))
+    input.convertOnce = found.convertOnce;
+    if (input.convertOnce)
+      rebuild();
+  } else if (failed(searchConverting())) {
     return failure();
+  }
   chosen = found.plan(options.take);
   if (chosen.stages && failed(takeStages()))
     return failure();
@@ -394,7 +428,6 @@ LogicalResult Planner::decide() {
   if (!decided.ok())
     return emitAll(module, decided.status());
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
-  chosen.plan.cost = decision.plan.cost;
   Result<const planning::PlanSearch::Sharding *> priced =
       search->sharding(chosen.degrees, chosen.techniques);
   considered.stages = consideredStages(

@@ -23,7 +23,8 @@ struct SearchResult {
     return number < finalists.size() ? finalists[number]
                                      : parts[number - finalists.size()];
   }
-  int64_t priced = 0; // plans
+  int64_t priced = 0;       // plans
+  bool convertOnce = false; // with what these were searched, see SearchInput
 };
 
 struct PlannerOptions {

@@ -238,7 +238,8 @@ def tight(tools, model, mesh, microbatch, schedule, base):
     between = most - least
     for limit in (*(least + between * n // 4 for n in (2, 3, 1, 0)),
                   least - between // 2,
-                  *(least - n * between for n in (1, 2, 3, 5, 8))):
+                  *(least - n * between for n in (1, 2, 3, 5)),
+                  *(most * n // 20 for n in (17, 16, 15))):
         result = order_run(WithOption(tools, f"--memory-limit={limit}"), model,
                            mesh, microbatch, schedule, "auto")
         compare(result, base)

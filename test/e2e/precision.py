@@ -5,8 +5,8 @@ precision.
 loss     ten losses within 1e-2 of the recorded ones; with pipeline stages bit
          for bit those of one rank, with dp and tp within 5e-3 of them
 options  schedules and recomputation change no bit
-casts    nor does when weights are converted: once a step, at each use, or where
-         memory is left, which is never more than the limit
+casts    nor does when weights are converted: once a step or at each use, and under
+         a limit of memory at each use if the converted ones do not fit
 types    models in bf16, f16, f64 and under autocast (test/data/precision, made by
          precision_record.py) beside PyTorch, with warnings where they are
          computed in f32; back into ONNX in their own types; inference

@@ -148,14 +148,11 @@ TEST(StageModel, CountsBytesByDefinition) {
   }
 }
 
-// Two uses on different stages, and one that F and B have on one stage.
-TEST(StageModel, ConvertsParametersOnce) {
+// A copy that two stages read, and one of the first stage.
+TEST(StageModel, CopiesOfParametersAreMadeBeforeTheFirstForward) {
   StageProblem problem;
   for (int i = 0; i < 3; ++i) {
     StageOp op;
-    op.forward = op.recompute = 10;
-    op.backward = op.weight = 20;
-    op.casts = {3, 2, 1};
     op.results = op.kept = {i};
     problem.ops.push_back(op);
     problem.tensors.push_back({"", 1, 0, false});
@@ -163,25 +160,17 @@ TEST(StageModel, ConvertsParametersOnce) {
   StageParameter parameter;
   parameter.users = {0, 2};
   parameter.bytes = 4;
-  parameter.converted = {{2, 0, 5, {0, 2}}};
+  parameter.copies = {{2, 0, 5, {0, 2}}};
   problem.parameters = {parameter};
   parameter.users = {1};
-  parameter.converted = {{8, 0, 7, {1}}};
+  parameter.copies = {{8, 0, 7, {1}}};
   problem.parameters.push_back(parameter);
   StageModel model(problem);
-  EXPECT_EQ(model.convertedBytes(0, 3), 10);
-  EXPECT_EQ(model.convertedBytes(0, 1), 2);
-  EXPECT_EQ(model.convertedBytes(2, 3), 2);
-  const StageCost before = model.cost(0, 2, {0, 2});
-  const StageCost after = model.convertedOnce(before, 0, 2, {0, 2});
-  EXPECT_EQ(after.times.F, before.times.F - 6);
-  EXPECT_EQ(after.times.R, before.times.R - 6);
-  EXPECT_EQ(after.times.B, before.times.B - 4);
-  EXPECT_EQ(after.times.W, before.times.W - 2);
-  EXPECT_EQ(after.times.U, before.times.U);
-  EXPECT_EQ(after.gathered, before.gathered + 12);
-  EXPECT_EQ(after.parameterBytes, before.parameterBytes + 10);
-  EXPECT_EQ(model.convertedOnce(model.cost(2, 3, {}), 2, 3, {}).times.R, 0);
+  const StageCost first = model.cost(0, 2, {}), last = model.cost(2, 3, {});
+  EXPECT_EQ(first.gathered, 12);
+  EXPECT_EQ(first.parameterBytes, 4 + 4 + 2 + 8);
+  EXPECT_EQ(last.gathered, 5);
+  EXPECT_EQ(last.parameterBytes, 4 + 2);
 }
 
 // Every recomputeRank frees bytes in a stage that holds all ops, and costs no
