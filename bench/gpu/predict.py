@@ -3,9 +3,11 @@
 measured.
 
     predict.py --bin-dir DIR [--models gpt2-124m,gpt2-1.5b] [--keep DIR]
+               [--cluster FILE]
 
 Compiles the benchmark's models and simulates a step on the machine of
-h200-assumed.json, whose rates are assumptions. Prints for each kind of work its
+h200-assumed.json, whose rates are assumptions; h200-measured.json has what the first
+GPU reached. Prints for each kind of work its
 milliseconds a step, its share, its launches and the gigabytes that it moves, and
 the MFU. Needs what test/gpu/pack.py --bench needs.
 """
@@ -69,12 +71,13 @@ def main():
     parser.add_argument("--bin-dir", required=True)
     parser.add_argument("--models", default=",".join(models.MODELS))
     parser.add_argument("--keep", help="folder for the plans")
+    parser.add_argument("--cluster", default=CLUSTER)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or temporary
         chosen = args.models.split(",")
-        models.pack(os.path.join(args.bin_dir, "merakc"), folder, CLUSTER,
-                    chosen)
+        models.pack(os.path.join(args.bin_dir, "merakc"), folder,
+                    args.cluster, chosen)
         for name in chosen:
             target = os.path.join(folder, "bench", name)
             with open(os.path.join(target, "model.json"),
