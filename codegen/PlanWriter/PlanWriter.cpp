@@ -5,6 +5,7 @@
 #include "codegen/PlanWriter/ProgramWriter.h"
 #include "runtime/plan/KernelRecords.h"
 #include "runtime/plan/Partial.h"
+#include "runtime/plan/Serialized.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
 
@@ -100,8 +101,8 @@ void addProgramsOfRanks(ArrayRef<plan::ProgramOp> stages,
     planpb::Program program =
         writeProgram(stages[stage], kernels, boundaries, rank);
     program.set_index(0);
-    auto [it, fresh] = known.try_emplace(
-        std::pair(stage, program.SerializeAsString()), plan.programs.size());
+    auto [it, fresh] = known.try_emplace(std::pair(stage, serialized(program)),
+                                         plan.programs.size());
     if (fresh) {
       addProgram(std::move(program), plan);
       planpb::MemoryRow *row = plan.file.add_memory();

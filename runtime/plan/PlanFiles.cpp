@@ -1,6 +1,7 @@
 // Plan directories on disk: checksums, loading, saving by rename.
 #include "runtime/plan/Checksum.h"
 #include "runtime/plan/Plan.h"
+#include "runtime/plan/Serialized.h"
 #include "support/ReadFile.h"
 
 #include "runtime/plan/Signature.h"
@@ -19,6 +20,18 @@ namespace fs = std::filesystem;
 using namespace merak::planpb;
 
 namespace merak {
+
+std::string serialized(const google::protobuf::Message &message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  {
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    message.SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
+
 namespace {
 
 constexpr char kManifest[] = "plan.pb";
@@ -156,18 +169,6 @@ Status writeFile(const fs::path &path, std::string_view bytes) {
   return status;
 }
 
-std::string serialize(const google::protobuf::Message &message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  {
-    // Maps in key order: the same plan gives the same bytes.
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    message.SerializeToCodedStream(&coded);
-  }
-  return bytes;
-}
-
 Status writeParts(const fs::path &dir, PlanFile &file,
                   std::vector<Program> &programs,
                   const std::vector<PlanExtra> &extras) {
@@ -189,7 +190,7 @@ Status writeParts(const fs::path &dir, PlanFile &file,
     programs[i].set_index(static_cast<uint32_t>(i));
     std::string name = fmt::format("program-{}.pb", i);
     file.add_programs(name);
-    MERAK_RETURN_IF_ERROR(put(name, serialize(programs[i])));
+    MERAK_RETURN_IF_ERROR(put(name, serialized(programs[i])));
   }
   for (const PlanExtra &extra : extras) {
     std::string bytes = extra.contents;
@@ -201,7 +202,7 @@ Status writeParts(const fs::path &dir, PlanFile &file,
     }
     MERAK_RETURN_IF_ERROR(put(extra.name, bytes));
   }
-  std::string manifest = serialize(file);
+  std::string manifest = serialized(file);
   uint64_t checksum = planChecksum(manifest.data(), manifest.size());
   manifest += kTrailerTag;
   manifest.append(reinterpret_cast<const char *>(&checksum), 8);

@@ -1,5 +1,6 @@
 // Plan directories: round trip, and one sentence for each way they break.
 #include "runtime/plan/Plan.h"
+#include "runtime/plan/Serialized.h"
 #include "test/unit/plan/PlanBuilder.h"
 
 #include <filesystem>
@@ -199,6 +200,21 @@ TEST_F(PlanFiles, OlderVersion) {
   EXPECT_EQ(loadError(),
             "DIR/plan.pb: plan version 1 is older than version 2, which this "
             "program reads; compile the model again");
+}
+
+// Programs of ranks are shared where their bytes are equal.
+TEST(Plan, EqualMessagesHaveEqualBytes) {
+  std::vector<std::unique_ptr<planpb::Instruction>> all; // at many addresses
+  std::string bytes;
+  for (int round = 0; round < 100; ++round) {
+    planpb::Instruction &one =
+        *all.emplace_back(std::make_unique<planpb::Instruction>());
+    for (int i = 0; i < 8; ++i) // in another order each time
+      (*one.mutable_attrs())["a" + std::to_string((i + round) % 8)] = "1";
+    if (round == 0)
+      bytes = serialized(one);
+    EXPECT_EQ(serialized(one), bytes);
+  }
 }
 
 TEST(Plan, PeersAndGroups) {
