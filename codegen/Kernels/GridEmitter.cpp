@@ -246,7 +246,7 @@ void GridEmitter::emitPass(int pass, Place &point,
         ops.constant(type, ScalarOps::neutral(reduction.combiner, type)));
   }
   const int64_t looped = schedule.loopedPacks(), pack = schedule.pack;
-  const int64_t together = std::max<int64_t>(kUnroll / pack, 1); // packs
+  const int64_t together = schedule.packsTogether();
   if (looped > 0) {
     auto loop = scf::ForOp::create(b, loc, count(0), count(looped),
                                    count(together), sums);

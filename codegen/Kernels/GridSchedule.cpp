@@ -43,7 +43,7 @@ static int64_t packOf(const KernelGraph &graph, llvm::ArrayRef<int> dims,
     const int64_t bytes = packedBytes(graph, dims.back(), pack);
     // A reduction over one dimension takes the rest of it one by one.
     const bool fills = graph.dims[dims.back()].size % pack == 0 ||
-                       (onlyOne && length > 1 && length >= 64 * pack);
+                       (onlyOne && length >= 64 * pack);
     if (bytes > 0 && pack * bytes <= kMostBytes && fills &&
         points * length / pack >= manyThreads)
       return pack;

@@ -43,15 +43,16 @@ struct GridSchedule {
   KernelRange range; // rows: blocks
 
   int64_t pointsOfBlock() const { return kBlockThreads / threads; }
+  // Of a loop, in one round of it.
+  int64_t packsTogether() const { return std::max<int64_t>(kUnroll / pack, 1); }
   // Packs of the reduced dimensions; the last steps may fill none.
   int64_t packsOfLength() const { return length / pack; }
   // Of these a thread takes so many in loops, in each pass anew.
   int64_t loopedPacks() const {
     const int64_t most = (packsOfLength() + threads - 1) / threads;
-    const int64_t unrolled = std::max<int64_t>(kUnroll / pack, 1);
     return most * pack <= kStraightSteps
                ? 0
-               : packsOfLength() / threads / unrolled * unrolled;
+               : packsOfLength() / threads / packsTogether() * packsTogether();
   }
   // Sums of one point after threads of a warp have combined theirs.
   int64_t partials() const {

@@ -57,8 +57,7 @@ void GridEmitter::emitAlignment() {
       bits =
           bits ? Value(arith::OrIOp::create(b, loc, bits, address)) : address;
     }
-  aligned = bits ? isZero(arith::AndIOp::create(b, loc, bits, i64(15)))
-                 : ops.constantInt(b.getI1Type(), 0);
+  aligned = isZero(arith::AndIOp::create(b, loc, bits, i64(15)));
 }
 
 static unsigned packAlignment(int64_t pack, int64_t bytes) {

@@ -72,6 +72,8 @@ struct Blas::Prepared {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   std::vector<cublasLtMatmulAlgo_t> algorithms; // the best first
   std::optional<double> seconds;                // of the best, where timed
+  // Whether its epilogue is worth it; see Blas::pays.
+  std::optional<bool> pays;
 
   // Addresses are properties of the descriptor: set before each call.
   Status setAddresses(const Matmul &problem, const MatmulCall &call) {
@@ -380,27 +382,33 @@ double bytesOfEpilogue(const Matmul &p) {
 
 } // namespace
 
+bool Blas::pays(const Matmul &problem, const MatmulCall &call, double seconds) {
+  Matmul plain = problem;
+  plain.biased = plain.gelu = plain.keep = plain.gradient = false;
+  plain.sumsA = plain.sumsB = false;
+  plain.ldAux = 0;
+  MatmulCall without = call;
+  without.bias = nullptr;
+  without.aux = without.sums = nullptr;
+  auto apart = prepare(plain, without);
+  if (!apart.ok() || !*apart || !(*apart)->seconds)
+    return true;
+  const auto pass = secondsOfPass(bytesOfEpilogue(problem));
+  return !pass || seconds <= *(*apart)->seconds + *pass;
+}
+
 Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call) {
   MERAK_RETURN_IF_ERROR(open());
   std::lock_guard lock(mutex_);
   auto found = prepare(problem, call);
-  if (found.ok() && *found && problem.hasEpilogue() && (*found)->seconds) {
-    Matmul plain = problem;
-    plain.biased = plain.gelu = plain.keep = plain.gradient = false;
-    plain.sumsA = plain.sumsB = false;
-    plain.ldAux = 0;
-    MatmulCall without = call;
-    without.bias = nullptr;
-    without.aux = without.sums = nullptr;
-    const double fused = *(*found)->seconds;
-    auto apart = prepare(plain, without);
-    const auto pass = secondsOfPass(bytesOfEpilogue(problem));
-    if (apart.ok() && *apart && (*apart)->seconds && pass)
-      return fused <= *(*apart)->seconds + *pass;
-    return true;
+  if (found.ok()) {
+    Prepared *const prepared = *found;
+    if (!prepared || !problem.hasEpilogue() || !prepared->seconds)
+      return prepared != nullptr;
+    if (!prepared->pays)
+      prepared->pays = pays(problem, call, *prepared->seconds);
+    return *prepared->pays;
   }
-  if (found.ok())
-    return *found != nullptr;
   // A combination of attributes that the library does not know is no failure:
   // the caller has another way. Not asked again.
   cache_[{keyOf(problem), alignmentOf(problem, call)}] =

@@ -42,6 +42,9 @@ private:
   // The library's status.
   int start(Prepared &prepared, const MatmulCall &call, size_t algorithm,
             void *workspace, Stream stream);
+  // Whether a product that takes so long with its epilogue is not slower than
+  // one without, and a kernel for that. True where that is not known.
+  bool pays(const Matmul &problem, const MatmulCall &call, double seconds);
   // Of reading and writing so many bytes; nothing where that is not known.
   std::optional<double> secondsOfPass(double bytes);
 

@@ -116,7 +116,8 @@ void Tuning::read() {
   if (!file)
     return; // it is made when something is known
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("version", 0) != kVersion ||
+  // Compared as values: one of another type is another one, not an exception.
+  if (!json.is_object() || json.value("version", Json()) != kVersion ||
       !json.contains("choices") || !json["choices"].is_object()) {
     problem_ = fmt::format(
         "\"{}\" is no file of choices of version {}: it is written anew", file_,
@@ -126,7 +127,7 @@ void Tuning::read() {
   for (const auto &[key, entry] : json["choices"].items()) {
     const auto number = [&, &entry = entry](const char *name) {
       return entry.is_object() && entry.contains(name) &&
-             entry[name].is_number();
+             entry[name].is_number() && entry[name] >= 0;
     };
     if (!number("of") || !number("choice") || !number("seconds"))
       continue;

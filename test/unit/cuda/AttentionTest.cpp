@@ -232,6 +232,11 @@ TEST(CudaAttention, IsThatOfTheCpuAtTheSizesOfModels) {
         const Results expected = attend(reference, planpb::F32, e);
         const Results found = attend(backend, planpb::BF16, e);
         ASSERT_FALSE(HasFatalFailure()) << e.name();
+        // A backward pass whose last tile of keys is not full is not the
+        // library's unless it is causal, and none with a mask of numbers is.
+        EXPECT_GE(found.fused,
+                  e.masked ? 0 : 1 + (e.causal || e.tokens % 128 == 0))
+            << e.name();
         fused += found.fused;
         all += 2;
         if (found.fused < 2)
@@ -251,7 +256,6 @@ TEST(CudaAttention, IsThatOfTheCpuAtTheSizesOfModels) {
               "out, %.2g of lse, %.2g of gradients; not fused: %s\n",
               fused, all, worst[0], worst[1], worst[2],
               others.empty() ? "none" : others.c_str());
-  EXPECT_GT(fused, 0);
 }
 
 } // namespace

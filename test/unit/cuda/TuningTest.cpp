@@ -135,6 +135,7 @@ TEST_F(CudaTuning, ABrokenFileIsToldAndWrittenAnew) {
   fs::create_directories(fs::path(file()).parent_path());
   for (const char *text :
        {"", "{", "[]", "{\"version\": 99, \"choices\": {}}", "{\"version\": 1}",
+        "{\"version\": \"1\", \"choices\": {}}",
         "{\"version\": 1, \"choices\": 3}"}) {
     std::ofstream(file()) << text;
     Tuning tuning(file());
@@ -145,9 +146,9 @@ TEST_F(CudaTuning, ABrokenFileIsToldAndWrittenAnew) {
   // Entries that cannot be are passed over.
   std::ofstream(file())
       << R"({"version": 1, "choices": {"a": {"of": 2, "choice": 2, "seconds": 1},
-            "b": 3, "c": {"of": 2}, "d": {"of": 2, "choice": 1, "seconds": 4}}})";
+            "b": 3, "c": {"of": 2}, "e": {"of": 2, "choice": -1, "seconds": 1}, "d": {"of": 2, "choice": 1, "seconds": 4}}})";
   Tuning tuning(file(), false);
-  for (const char *key : {"a", "b", "c"})
+  for (const char *key : {"a", "b", "c", "e"})
     EXPECT_FALSE(tuning.choose(key, 2, times({1, 1}))) << key;
   EXPECT_EQ(tuning.choose("d", 2, times({1, 1})), (Tuning::Choice{1, 4}));
 }

@@ -307,11 +307,13 @@ MERAK_HD void scatterPacked(Block &block, const GatherArgs &a) {
             rows[u] = loadPack<kSize>(from + found[j + u < count ? j + u : j]);
           }
           MERAK_UNROLL
-          for (int u = 0; u < kRows; ++u)
-            if (j + u < count)
-              MERAK_UNROLL
-          for (int k = 0; k < kSize; ++k)
-            sums[k] += Other::widen(rows[u].words[k]);
+          for (int u = 0; u < kRows; ++u) {
+            if (j + u >= count)
+              continue;
+            MERAK_UNROLL
+            for (int k = 0; k < kSize; ++k)
+              sums[k] += Other::widen(rows[u].words[k]);
+          }
         }
       });
       MERAK_UNROLL
