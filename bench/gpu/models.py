@@ -10,10 +10,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, ".."))
 
 CONTEXT, VOCABULARY = 1024, 50257
-# name: layers, width, heads, samples of a microbatch, microbatches of a step
+# name: layers, width, heads, samples of a microbatch, microbatches of a step, GiB
+# of the GPU
 MODELS = {
-    "gpt2-124m": (12, 768, 12, 16, 4),
-    "gpt2-1.5b": (48, 1600, 25, 8, 4),
+    "gpt2-124m": (12, 768, 12, 16, 4, 40),
+    "gpt2-1.5b": (48, 1600, 25, 8, 4, 70),
+    "gpt2-1.5b-16": (48, 1600, 25, 16, 2, 110),
 }
 PEAK = 989e12  # FLOP/s, dense bf16 of H100 and H200 (SXM), NVIDIA's data sheet
 
@@ -39,7 +41,7 @@ def pack(merakc, folder, cluster, chosen=tuple(MODELS)):
     """Compiles the plans into `folder`/bench. The weights do not travel: a file
     of their length, without contents, stands for them here."""
     for name in chosen:
-        layers, width, heads, samples, count = MODELS[name]
+        layers, width, heads, samples, count, memory = MODELS[name]
         target = os.path.join(folder, "bench", name)
         os.makedirs(target)
         model = os.path.join(target, "model.onnx")
@@ -65,5 +67,6 @@ def pack(merakc, folder, cluster, chosen=tuple(MODELS)):
                   encoding="utf-8") as file:
             json.dump({"parameters": parameters, "layers": layers,
                        "width": width, "heads": heads, "samples": samples,
-                       "microbatches": count, "tensors": weights}, file)
+                       "microbatches": count, "memory_gib": memory,
+                       "tensors": weights}, file)
         print("packed", name, flush=True)

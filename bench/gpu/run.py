@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """GPT-2 on one GPU, beside PyTorch: tokens a second and MFU.
 
-    run.py --bin-dir DIR --pack DIR [--models gpt2-124m,gpt2-1.5b] [--steps 20]
+    run.py --bin-dir DIR --pack DIR [--models gpt2-124m,gpt2-1.5b,gpt2-1.5b-16]
+           [--steps 20]
            [--torch blocks,best] [--no-torch] [--seconds 520] [--results DIR]
+
+gpt2-1.5b-16: the same with microbatches of twice the samples.
 
 T = 1024, bf16, AdamW, random tokens, the same batch in every step. MFU = (6 N +
 12 L d T) tok/s over 989 TFLOP/s. The median step counts, without the first five.
@@ -40,7 +43,8 @@ WARM_UP = 5
 TRACED = 5     # steps
 AT_MOST = 240  # seconds of one run
 COMPARED, LOSS = 3, 1e-2  # losses, relative
-GOAL_RATIO, GOAL_MFU = 1.1, {"gpt2-1.5b": 0.58}
+GOAL_RATIO = 1.1
+GOAL_MFU = {"gpt2-1.5b": 0.58, "gpt2-1.5b-16": 0.58}
 
 
 def write_weights(path, tensors):
@@ -162,6 +166,18 @@ def cudnn_problem(args):
     return "" if ", found " in line else line
 
 
+def gpu_gib():
+    """Memory of the GPU; None where that cannot be known."""
+    try:
+        said = subprocess.run(
+            ["nvidia-smi", "--query-gpu=memory.total",
+             "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, check=True).stdout
+        return float(said.splitlines()[0]) / 1024
+    except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
+        return None
+
+
 def torch(args, name, info, form):
     printed = run(args, name, form,
                   [sys.executable, os.path.join(models.HERE, "torch_gpt.py"),
@@ -214,10 +230,16 @@ def main():
     os.makedirs(args.results, exist_ok=True)
     args.until = time.monotonic() + args.seconds - 10
     infos = {}
+    memory = gpu_gib() if args.backend == "cuda" else None
     for name in args.models.split(","):
         with open(os.path.join(args.pack, name, "model.json"),
                   encoding="utf-8") as file:
-            infos[name] = json.load(file)
+            info = json.load(file)
+        if memory is not None and memory < info.get("memory_gib", 0):
+            print(f"{name:<10} left out: it takes {info['memory_gib']} GiB, the "
+                  f"GPU has {memory:.0f}", flush=True)
+        else:
+            infos[name] = info
     measured = {name: {"merak": ours(args, name, info)}
                 for name, info in infos.items()}
     for name in measured:

@@ -344,45 +344,8 @@ void Blas::tune(const Matmul &p, const MatmulCall &call, Prepared &prepared) {
   bench_.giveBack();
 }
 
-std::optional<double> Blas::secondsOfPass(double bytes) {
-  constexpr uint64_t kCopied = 256 << 20;
-  const std::string key =
-      fmt::format("{}: copy of {} bytes", device_.info().name, kCopied);
-  std::vector<char *> blocks;
-  const auto choice = tuning_.choose(key, 1, [&](size_t) -> Result<double> {
-    if (blocks.empty()) {
-      const uint64_t sizes[] = {kCopied, kCopied};
-      auto taken = bench_.take(sizes);
-      if (!taken)
-        return taken.status();
-      blocks = *taken;
-    }
-    return bench_.time([&](Stream stream) {
-      return device_.copy(blocks[1], blocks[0], kCopied, stream);
-    });
-  });
-  bench_.giveBack();
-  if (!choice)
-    return std::nullopt;
-  // Of a kernel that computes something on the way, and its launch: sums over
-  // the rows of [8192, 6400] take 62 us on an H200 that copies at 4.1 TB/s.
-  constexpr double kOfCopy = 0.42, kLaunch = 3e-6;
-  return kLaunch + bytes / (2.0 * kCopied / choice->seconds * kOfCopy);
-}
-
-namespace {
-
-// What a kernel for the epilogue of a product would read and write.
-double bytesOfEpilogue(const Matmul &p) {
-  const double result = double(p.m) * p.n * sizeOf(p.c);
-  if (p.sumsA || p.sumsB)
-    return double(p.sumsA ? p.m : p.n) * p.k * sizeOf(p.ab);
-  return p.keep || p.gradient ? 3 * result : 2 * result;
-}
-
-} // namespace
-
-bool Blas::pays(const Matmul &problem, const MatmulCall &call, double seconds) {
+bool Blas::pays(const Matmul &problem, const MatmulCall &call, const Rest &rest,
+                double seconds) {
   Matmul plain = problem;
   plain.biased = plain.gelu = plain.keep = plain.gradient = false;
   plain.sumsA = plain.sumsB = false;
@@ -393,11 +356,29 @@ bool Blas::pays(const Matmul &problem, const MatmulCall &call, double seconds) {
   auto apart = prepare(plain, without);
   if (!apart.ok() || !*apart || !(*apart)->seconds)
     return true;
-  const auto pass = secondsOfPass(bytesOfEpilogue(problem));
-  return !pass || seconds <= *(*apart)->seconds + *pass;
+  std::vector<char *> blocks;
+  Status ready;
+  const auto after =
+      tuning_.choose(fmt::format("{}: {}", device_.info().name, rest.name), 1,
+                     [&](size_t) -> Result<double> {
+                       if (blocks.empty() && ready.ok()) {
+                         auto taken = bench_.take(rest.bytes);
+                         if (taken)
+                           blocks = *taken;
+                         else
+                           ready = taken.status();
+                       }
+                       MERAK_RETURN_IF_ERROR(ready);
+                       return bench_.time([&](Stream stream) {
+                         return rest.run(blocks, stream);
+                       });
+                     });
+  bench_.giveBack();
+  return !after || seconds <= *(*apart)->seconds + after->seconds;
 }
 
-Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call) {
+Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call,
+                         const RestOf &rest) {
   MERAK_RETURN_IF_ERROR(open());
   std::lock_guard lock(mutex_);
   auto found = prepare(problem, call);
@@ -406,7 +387,7 @@ Result<bool> Blas::takes(const Matmul &problem, const MatmulCall &call) {
     if (!prepared || !problem.hasEpilogue() || !prepared->seconds)
       return prepared != nullptr;
     if (!prepared->pays)
-      prepared->pays = pays(problem, call, *prepared->seconds);
+      prepared->pays = pays(problem, call, rest(), *prepared->seconds);
     return *prepared->pays;
   }
   // A combination of attributes that the library does not know is no failure:

@@ -26,8 +26,9 @@ public:
   // Opens the library; needs a current context. The first answer is kept.
   Status open();
   // Whether there is an algorithm for the product at these addresses, and it is
-  // not slower than the product without its epilogue and a kernel for that.
-  Result<bool> takes(const Matmul &problem, const MatmulCall &call);
+  // not slower than the product without its epilogue and the rest after it.
+  Result<bool> takes(const Matmul &problem, const MatmulCall &call,
+                     const RestOf &rest);
   Status run(const Matmul &problem, const MatmulCall &call, void *workspace,
              Stream stream);
 
@@ -43,10 +44,9 @@ private:
   int start(Prepared &prepared, const MatmulCall &call, size_t algorithm,
             void *workspace, Stream stream);
   // Whether a product that takes so long with its epilogue is not slower than
-  // one without, and a kernel for that. True where that is not known.
-  bool pays(const Matmul &problem, const MatmulCall &call, double seconds);
-  // Of reading and writing so many bytes; nothing where that is not known.
-  std::optional<double> secondsOfPass(double bytes);
+  // one without, and the rest. True where that is not known.
+  bool pays(const Matmul &problem, const MatmulCall &call, const Rest &rest,
+            double seconds);
 
   Device &device_;
   Tuning &tuning_;

@@ -12,7 +12,9 @@
 #include "runtime/core/Status.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,15 @@ public:
                         size_t operands,
                         const std::vector<uint64_t> &words) = 0;
 };
+
+// What is left to do where a product does not end with its epilogue: to be
+// timed, on other memory than the call's.
+struct Rest {
+  std::string name;            // all that its time depends on
+  std::vector<uint64_t> bytes; // of the blocks that it reads and writes
+  std::function<Status(std::span<char *const> blocks, Stream)> run;
+};
+using RestOf = std::function<Rest()>;
 
 class Device {
 public:
@@ -106,8 +117,10 @@ public:
   virtual Status matmul(const Matmul &problem, const MatmulCall &call,
                         void *workspace, Stream stream) = 0;
   // Whether the library has a kernel for the product's epilogue, with these
-  // operands; `matmul` may be called with it only then.
-  virtual Result<bool> takes(const Matmul &problem, const MatmulCall &call) = 0;
+  // operands, that is not slower than the plain product and the rest; `matmul`
+  // may be called with it only then.
+  virtual Result<bool> takes(const Matmul &problem, const MatmulCall &call,
+                             const RestOf &rest) = 0;
   // A library's kernel for the whole operation; null where there is none.
   virtual std::shared_ptr<FusedPlan> fused(const FusedAttention &) const {
     return nullptr;

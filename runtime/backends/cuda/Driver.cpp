@@ -393,9 +393,10 @@ public:
     MERAK_RETURN_IF_ERROR(bind());
     return blas_->run(problem, call, workspace, stream);
   }
-  Result<bool> takes(const Matmul &problem, const MatmulCall &call) override {
+  Result<bool> takes(const Matmul &problem, const MatmulCall &call,
+                     const RestOf &rest) override {
     MERAK_RETURN_IF_ERROR(bind());
-    return blas_->takes(problem, call);
+    return blas_->takes(problem, call, rest);
   }
   std::shared_ptr<FusedPlan> fused(const FusedAttention &a) const override {
     return bind().ok() ? cudnn_->plan(a, info_.major, info_.minor) : nullptr;

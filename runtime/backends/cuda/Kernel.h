@@ -108,6 +108,9 @@ public:
 };
 using KernelResult = Result<std::unique_ptr<Kernel>>;
 
+// The call, to be timed on other memory (Device::takes). Refers to all three.
+Rest restOf(Kernel &kernel, const KernelCall &call, Device &device);
+
 // Wraps a callable `Status(const KernelCall &, Launcher &)`.
 template <typename Body>
 KernelResult makeKernel(Body body, uint64_t workspace = 0) {

@@ -85,9 +85,9 @@ public:
   }
 
   // Without an epilogue, or with one that the library does itself; `finished`
-  // says whether it did.
+  // says whether it did. `rest`: what is to do otherwise.
   Status run(const KernelCall &call, Launcher &launcher, bool &finished,
-             void *sums = nullptr) {
+             const RestOf &rest, void *sums = nullptr) {
     finished = false;
     if (plan_.steps.empty()) { // an empty sum
       zero_.to = ref(call.outputs[0]);
@@ -120,7 +120,8 @@ public:
       product.beta = step.adds || (call.accumulate && !plan_.copied[2]) ? 1 : 0;
       if (fast_ && (summed_ || !call.accumulate)) {
         product.sums = sums;
-        MERAK_RETURN_IF_ERROR(runFast(call, product, blas, launcher, finished));
+        MERAK_RETURN_IF_ERROR(
+            runFast(call, product, blas, launcher, rest, finished));
         if (finished)
           return {};
         product.sums = nullptr;
@@ -133,7 +134,7 @@ public:
 
   Status run(const KernelCall &call, Launcher &launcher) override {
     bool finished = false;
-    return run(call, launcher, finished);
+    return run(call, launcher, finished, {});
   }
 
 private:
@@ -147,7 +148,7 @@ private:
     return same;
   }
   Status runFast(const KernelCall &call, MatmulCall product, void *workspace,
-                 Launcher &launcher, bool &finished) {
+                 Launcher &launcher, const RestOf &rest, bool &finished) {
     const cpu::EpilogueOperands operands =
         cpu::operandsOf(epilogue_, call.inputs, call.outputs);
     if (operands.bias)
@@ -156,7 +157,7 @@ private:
       product.aux = operands.keep->data;
     if (operands.slopeAt)
       product.aux = operands.slopeAt->data;
-    auto taken = launcher.device.takes(product_, product);
+    auto taken = launcher.device.takes(product_, product, rest);
     if (!taken)
       return taken.status();
     finished =
@@ -186,19 +187,19 @@ struct Multiply {
   Product *matmul = nullptr;
 
   // `finished`: see Product::run.
-  Status run(const KernelCall &call, Launcher &launcher, bool &finished) const {
+  Status run(const KernelCall &call, Launcher &launcher, bool &finished,
+             const RestOf &rest) const {
     finished = false;
-    return matmul ? matmul->run(call, launcher, finished)
+    return matmul ? matmul->run(call, launcher, finished, rest)
                   : kernel->run(call, launcher);
   }
 };
 
-// A product and a kernel for what the library does not do to its result.
-class Finished : public Kernel {
+// Bias and GELU of a product that lies in output 0; operands are the einsum's
+// but for the factors.
+class Finish : public Kernel {
 public:
-  Finished(Request &request, Multiply product, const cpu::Epilogue &epilogue)
-      : product_(std::move(product)), epilogue_(epilogue) {
-    workspace = product_.kernel->workspace;
+  Finish(Request &request, const cpu::Epilogue &epilogue) {
     args_.biased = epilogue.biased;
     args_.gelu = epilogue.activates();
     args_.keep = epilogue.keeps();
@@ -207,29 +208,43 @@ public:
     nest.sortBy(0);
     args_.loops = makeLoops<3>(request, nest);
   }
-
   Status run(const KernelCall &call, Launcher &launcher) override {
-    bool finished = false;
-    MERAK_RETURN_IF_ERROR(product_.run(call, launcher, finished));
-    if (finished)
-      return {};
     EpilogueArgs now = args_;
-    const cpu::EpilogueOperands operands =
-        cpu::operandsOf(epilogue_, call.inputs, call.outputs);
     now.out = ref(call.outputs[0]);
-    if (operands.bias)
-      now.bias = ref(*operands.bias);
-    if (operands.keep)
-      now.argument = ref(*operands.keep);
-    if (operands.slopeAt)
-      now.argument = ref(*operands.slopeAt);
+    if (args_.biased)
+      now.bias = ref(call.inputs.front());
+    if (args_.keep)
+      now.argument = ref(call.outputs[1]);
+    if (args_.gradient)
+      now.argument = ref(call.inputs.back());
     return launcher.items<KernelId::FinishProduct>(now, now.loops.count);
   }
 
 private:
-  Multiply product_;
-  cpu::Epilogue epilogue_;
   EpilogueArgs args_;
+};
+
+// A product and a kernel for what the library does not do to its result.
+class Finished : public Kernel {
+public:
+  Finished(Request &request, Multiply product, const cpu::Epilogue &epilogue)
+      : product_(std::move(product)), finish_(request, epilogue) {
+    workspace = product_.kernel->workspace;
+  }
+
+  Status run(const KernelCall &call, Launcher &launcher) override {
+    KernelCall finish = call;
+    finish.inputs = call.inputs.subspan(2);
+    bool finished = false;
+    MERAK_RETURN_IF_ERROR(product_.run(call, launcher, finished, [&] {
+      return restOf(finish_, finish, launcher.device);
+    }));
+    return finished ? Status() : finish_.run(finish, launcher);
+  }
+
+private:
+  Multiply product_;
+  Finish finish_;
 };
 
 Result<Multiply> asMultiply(KernelResult kernel) {
@@ -301,20 +316,21 @@ public:
   }
 
   Status run(const KernelCall &call, Launcher &launcher) override {
-    const KernelCall multiply = parts_.product(call);
+    const KernelCall multiply = parts_.product(call), sum = parts_.sum(call);
     void *const to = call.outputs[1].data;
     bool finished = false;
     Launcher part = launcher; // the sums use the same workspace
     if (joined_) {
       void *sums = bytes_ > 0 ? part.workspace(bytes_) : to;
-      MERAK_RETURN_IF_ERROR(
-          product_.matmul->run(multiply, part, finished, sums));
+      MERAK_RETURN_IF_ERROR(product_.matmul->run(
+          multiply, part, finished,
+          [&] { return restOf(*sums_, sum, launcher.device); }, sums));
       if (finished)
         return bytes_ > 0 ? runCopy(launcher, copy_, sums, to) : Status();
     } else {
       MERAK_RETURN_IF_ERROR(product_.kernel->run(multiply, part));
     }
-    return sums_->run(parts_.sum(call), launcher);
+    return sums_->run(sum, launcher);
   }
 
 private:

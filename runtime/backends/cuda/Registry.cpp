@@ -5,6 +5,7 @@
 #include "runtime/layout/Strides.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -102,18 +103,58 @@ Status runCopy(Launcher &launcher, CopyArgs args, const void *from, void *to) {
                                             : std::max(least, (count + 3) / 4));
 }
 
+namespace {
+
+// From the first element to behind the last.
+uint64_t spannedBytes(const View &view) {
+  if (view.elements() == 0)
+    return 0;
+  int64_t last = 0;
+  for (size_t d = 0; d < view.shape.size(); ++d)
+    last += (view.shape[d] - 1) * view.strides[d];
+  return uint64_t(last + 1) * runtime::dtypeSize(view.dtype);
+}
+
+} // namespace
+
+Rest restOf(Kernel &kernel, const KernelCall &call, Device &device) {
+  Rest rest;
+  // `call.instruction` has a name and attributes that times do not depend on.
+  rest.name = call.instruction->op() + (call.accumulate ? " adds" : "");
+  auto take = [&](std::span<const View> views, const char *what) {
+    for (const View &view : views) {
+      rest.bytes.push_back(spannedBytes(view));
+      rest.name += fmt::format(
+          ", {} {} [{}] by [{}]", what, runtime::dtypeName(view.dtype),
+          fmt::join(view.shape, " "), fmt::join(view.strides, " "));
+    }
+  };
+  take(call.inputs, "of");
+  take(call.outputs, "to");
+  rest.bytes.push_back(kernel.workspace);
+  rest.run = [&](std::span<char *const> blocks, Stream stream) {
+    std::vector<View> inputs(call.inputs.begin(), call.inputs.end());
+    std::vector<View> outputs(call.outputs.begin(), call.outputs.end());
+    size_t next = 0;
+    for (std::vector<View> *views : {&inputs, &outputs})
+      for (View &view : *views)
+        view.data = blocks[next++];
+    KernelCall here = call;
+    here.inputs = inputs;
+    here.outputs = outputs;
+    Launcher launcher(device, stream, blocks[next]);
+    return kernel.run(here, launcher);
+  };
+  return rest;
+}
+
 Joint::Joint(const KernelCall &call)
     : kind_(&static_cast<const Kernel &>(*call.prepared).kind),
       workspace_(static_cast<const Kernel &>(*call.prepared).workspace) {
   auto touch = [&](const View &view, bool written) {
-    int64_t last = 0;
-    for (size_t d = 0; d < view.shape.size(); ++d)
-      last += (view.shape[d] - 1) * view.strides[d];
     const char *begin = static_cast<const char *>(view.data);
     if (view.elements() > 0)
-      touched_.push_back(
-          {begin, begin + (last + 1) * int64_t(runtime::dtypeSize(view.dtype)),
-           written});
+      touched_.push_back({begin, begin + spannedBytes(view), written});
   };
   for (const View &view : call.inputs)
     touch(view, false);

@@ -23,11 +23,14 @@ public:
   Result<std::vector<char *>> take(std::span<const uint64_t> bytes);
   void giveBack();
 
-  // Seconds that the device takes for what `enqueue` puts on the stream.
+  // Seconds that the device takes for what `enqueue` puts on the stream, again
+  // and again for milliseconds: a device that its power limits is another one
+  // than when it has rested.
   Result<double> time(const std::function<Status(Stream)> &enqueue);
 
 private:
   Status start();
+  Result<double> time(const std::function<Status(Stream)> &enqueue, int runs);
 
   Device &device_;
   Stream stream_ = nullptr;

@@ -362,7 +362,32 @@ Status EmulatedDevice::launch(KernelId kernel, Grid grid, const void *args,
   return enqueue(stream, work(kernel, grid, args), kernelMark(kernel));
 }
 
-Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call) {
+namespace {
+
+Status rehearse(const Rest &rest, Stream stream) {
+  constexpr size_t kBehind = 64;
+  constexpr char kMark = 0x5a;
+  std::vector<std::vector<char>> memory;
+  std::vector<char *> blocks;
+  for (uint64_t bytes : rest.bytes) {
+    memory.emplace_back(bytes + kBehind, kMark);
+    blocks.push_back(memory.back().data());
+  }
+  MERAK_RETURN_IF_ERROR(rest.run(blocks, stream));
+  for (size_t i = 0; i < memory.size(); ++i)
+    if (std::any_of(memory[i].end() - kBehind, memory[i].end(),
+                    [](char c) { return c != kMark; }))
+      return Status::error(fmt::format("{}: writes behind block {} of {} bytes",
+                                       rest.name, i, rest.bytes[i]));
+  return {};
+}
+
+} // namespace
+
+Result<bool> EmulatedDevice::takes(const Matmul &p, const MatmulCall &call,
+                                   const RestOf &rest) {
+  if (rest && emulation_.seed == 0)
+    MERAK_RETURN_IF_ERROR(rehearse(rest(), nullptr));
   if (p.hasEpilogue() && (p.batch != 1 || p.biased != (call.bias != nullptr) ||
                           (p.keep || p.gradient) != (call.aux != nullptr) ||
                           (p.sumsA || p.sumsB) != (call.sums != nullptr) ||

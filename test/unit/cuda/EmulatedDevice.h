@@ -73,7 +73,10 @@ public:
                 Stream stream) override;
   Status matmul(const Matmul &problem, const MatmulCall &call, void *workspace,
                 Stream stream) override;
-  Result<bool> takes(const Matmul &problem, const MatmulCall &call) override;
+  // Also does the rest, as a device that times it, and checks that it stays
+  // within its blocks.
+  Result<bool> takes(const Matmul &problem, const MatmulCall &call,
+                     const RestOf &rest) override;
   std::shared_ptr<FusedPlan> fused(const FusedAttention &) const override;
   std::shared_ptr<FusedPlan> fused(const FusedConvolution &) const override;
   Status checkMatmul() override { return {}; }
