@@ -67,6 +67,28 @@ def UpdateInPlace : Pass<"merak-update-in-place", "::mlir::ModuleOp"> {
   ];
 }
 
+def WriteSums : Pass<"merak-write-sums", "::mlir::ModuleOp"> {
+  let summary = "let the first microbatch write its sums instead of adding to zeros";
+  let description = [{
+    A sum over microbatches that is cleared before the first of them, and added to
+    as a whole by a library kernel before anything else touches it, is written by
+    that kernel, and not cleared. If its procedure runs for several microbatches,
+    the call of the first gets a copy of it, unless it writes less than a hundredth
+    of the bytes of all sums. Sums that generated kernels add to
+    stay as they are: these kernels would be others.
+    ```mlir
+    plan.procedure @stage0.clear action P { fill @sum0 }
+    plan.procedure @stage0.weight action W { einsum ... -> @sum0 accumulate }
+    // becomes, for the first microbatch
+    plan.procedure @stage0.weight.first action W { einsum ... -> @sum0 }
+    ```
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"sums", "sums", "sums that are written first">
+  ];
+}
+
 def OverlapGradients : Pass<"merak-overlap-gradients", "::mlir::ModuleOp"> {
   let summary = "reduce each gradient as soon as it is final, beside the backward pass";
   let description = [{

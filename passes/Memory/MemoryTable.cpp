@@ -43,6 +43,8 @@ void buildMemoryPipeline(OpPassManager &manager,
   manager.addPass(createConvertToPlan());
   // Before offsets: what is merged needs no memory of its own.
   manager.addPass(createUpdateInPlace());
+  // Before reductions move into the last microbatch: it may be the first.
+  manager.addPass(createWriteSums());
   // Before streams and offsets: copies of procedures have buffers of their own.
   if (options.overlapGradients) {
     manager.addPass(createOverlapGradients());

@@ -163,12 +163,19 @@ private:
     if (!(options.tokens ? of.ofTokens : of.ofSamples))
       whole += bytes;
   }
-  // What an instruction adds to is read, too.
+  // What an instruction adds to is read, too; not what a library kernel writes
+  // in the first microbatch (passes/Lowering/WriteSums.cpp).
   void touchSums(const std::vector<int> &outputs, costmodel::Kernel &work,
-                 double &whole) const {
-    if (options.microbatches > 1 && which != ListOf::U && areSums(outputs))
-      for (int value : outputs)
-        touch(value, work, whole);
+                 double &whole, bool isLibrary) const {
+    if (options.microbatches <= 1 || which == ListOf::U || !areSums(outputs))
+      return;
+    costmodel::Kernel more;
+    double moreWhole = 0;
+    for (int value : outputs)
+      touch(value, more, moreWhole);
+    const double share = isLibrary ? 1 - 1 / options.microbatches : 1;
+    work.bytes += share * more.bytes;
+    whole += share * moreWhole;
   }
   void copy(int at, int value, const Strides &from, const Strides &to,
             bool sum = false) {
@@ -259,7 +266,7 @@ private:
         written = std::max(written, of.elements());
       }
     }
-    touchSums(outputs, kernel, whole);
+    touchSums(outputs, kernel, whole, /*isLibrary=*/false);
     kernel.name = costmodel::generatedName(most, written);
     kernel.dtype = dtypeOf(first >= 0 ? first : outputs.front());
     for (int op : group)
@@ -292,7 +299,7 @@ private:
       touch(value, kernel, made.wholeBytes);
       to.push_back(valueOf(value).shape);
     }
-    touchSums(outputs, kernel, made.wholeBytes);
+    touchSums(outputs, kernel, made.wholeBytes, /*isLibrary=*/true);
     if (!inputs.empty() || !outputs.empty())
       kernel.dtype = dtypeOf(inputs.empty() ? outputs[0] : inputs[0]);
     costmodel::describeLibrary(of.kernel.substr(0, of.kernel.find(':')),

@@ -398,31 +398,52 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
   return all;
 }
 
-// Plans `count` of the candidates in full. What is certainly slower than the
-// best one as it is now by more than kWorthKeeping is left out of them.
+// Plans `count` of the candidates in full, and up to as many again that would
+// be worth it if they gained the most that one of these did: with equal cuts
+// those that move cuts far seem slow. What is certainly slower than the best
+// one as it is now by more than kWorthKeeping is left out of them.
 void PlanSearch::planInFull(std::vector<PlanCandidate> &all, size_t count,
                             const SearchPolicy &policy) {
-  double limit = input.exhaustive || policy.frontier || policy.price
-                     ? 0
-                     : std::numeric_limits<double>::infinity();
+  const bool limited = !input.exhaustive && !policy.frontier && !policy.price;
+  double best = std::numeric_limits<double>::infinity(), gain = 1;
+  const auto planSome = [&](const std::vector<size_t> &chosen) {
+    const double limit = limited ? kWorthKeeping * best : 0;
+    std::vector<PlanCandidate> full(chosen.size());
+    share(
+        chosen.size(), [&](size_t i) { return homeOf(all[chosen[i]].degrees); },
+        [&](PlanSearch &own, size_t i) {
+          SearchPolicy promising = policy;
+          promising.chosen = all[chosen[i]].promising;
+          full[i] = own.plan(all[chosen[i]].degrees, promising, false, limit);
+        });
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      if (full[i].leftOut)
+        continue;
+      PlanCandidate &quick = all[chosen[i]];
+      if (quick.fits() && full[i].fits()) {
+        best = std::min(best, full[i].plan.cost.seconds);
+        gain =
+            std::min(gain, full[i].plan.cost.seconds / quick.plan.cost.seconds);
+      }
+      quick = std::move(full[i]);
+    }
+  };
   std::vector<size_t> chosen;
   for (size_t i = 0; i < std::min(count, all.size()); ++i) {
     if (!all[i].full && all[i].problem.empty())
       chosen.push_back(i);
     if (all[i].fits())
-      limit = std::min(limit, kWorthKeeping * all[i].plan.cost.seconds);
+      best = std::min(best, all[i].plan.cost.seconds);
   }
-  std::vector<PlanCandidate> full(chosen.size());
-  share(
-      chosen.size(), [&](size_t i) { return homeOf(all[chosen[i]].degrees); },
-      [&](PlanSearch &own, size_t i) {
-        SearchPolicy promising = policy;
-        promising.chosen = all[chosen[i]].promising;
-        full[i] = own.plan(all[chosen[i]].degrees, promising, false, limit);
-      });
-  for (size_t i = 0; i < chosen.size(); ++i)
-    if (!full[i].leftOut)
-      all[chosen[i]] = std::move(full[i]);
+  planSome(chosen);
+  if (!limited || !policy.cutters.empty())
+    return;
+  chosen.clear();
+  for (size_t i = count; i < std::min(2 * count, all.size()); ++i)
+    if (!all[i].full && all[i].fits() &&
+        gain * all[i].plan.cost.seconds < kWorthKeeping * best)
+      chosen.push_back(i);
+  planSome(chosen);
 }
 
 } // namespace merak::planning

@@ -103,6 +103,8 @@ private:
   void readNeeds(ListOf list, int number, SubmicrobatchTask &task);
   // What F or B left.
   void readOther(ListOf list, int tensor, SubmicrobatchTask &task) const;
+  // Whether a generated kernel makes what an op does.
+  bool isGenerated(ListOf list, int op) const;
   // Once a step, by forward op: what the update computes besides the optimizer,
   // what sums over microbatches are cleared with before, and what the prologue
   // makes of each microbatch.

@@ -125,6 +125,23 @@ void StageProblemBuilder::readOther(ListOf list, int tensor,
       }
 }
 
+bool StageProblemBuilder::isGenerated(ListOf list, int op) const {
+  const ActionOps &of = lists[size_t(list)];
+  while (of.ops[size_t(op)].moves != Moves::No) {
+    const int maker = of.values[size_t(of.ops[size_t(op)].operands[0])].maker;
+    if (maker < 0)
+      return false;
+    op = maker;
+  }
+  const std::vector<int> &at = runs[size_t(list)]; // none of P
+  const OpKernels &made =
+      kernels[size_t(list)].ops[size_t(at.empty() ? op : at[size_t(op)])];
+  return std::any_of(made.kernels.begin(), made.kernels.end(),
+                     [](const ActionKernel &kernel) {
+                       return kernel.work.name.starts_with("elementwise");
+                     });
+}
+
 void StageProblemBuilder::makeOnce() {
   auto at = [&](int op) -> StageOp * {
     return op >= 0 ? &out.ops[size_t(op)] : nullptr;
@@ -134,9 +151,12 @@ void StageProblemBuilder::makeOnce() {
       if (StageOp *op = at(lists[size_t(list)].ops[i].at))
         (list == ListOf::U ? op->update : op->prologue) +=
             seconds(list, int(i));
+  // Library kernels write what they would add to it; not in a forward pass, of
+  // which no copy is made for a loss (passes/Lowering/WriteSums.cpp).
   for (ListOf list : {ListOf::F, ListOf::B, ListOf::W, ListOf::P})
     for (const ActionValue &value : lists[size_t(list)].values)
-      if (value.summed && value.maker >= 0)
+      if (value.summed && value.maker >= 0 &&
+          (list == ListOf::F || isGenerated(list, value.maker)))
         if (StageOp *op = at(lists[size_t(list)].ops[size_t(value.maker)].at))
           op->clear += seconds({.name = "fill", .bytes = value.bytes()});
 }

@@ -159,21 +159,30 @@ def counts_body(recompute, level, links, tools):
     tools.run("merakc", os.path.join(harness.MODELS, "gpt2-tiny", "model.onnx"),
               "-o", plan, f"--tp-overlap={level}", "--grad-overlap=off", *extra,
               *matrix.compile_options("tp=2", "half", "1f1b", recompute))
-    counts, procedure = collections.Counter(), ""
-    recomputed = 0
+    counts, procedure = collections.defaultdict(collections.Counter), ""
+    recomputed, actions, microbatches = 0, {}, collections.defaultdict(list)
     for line in tools.run("merak-plan", "print", plan)[0].splitlines():
-        if found := re.match(r'program 0 procedure "stage0\.(\w+)"', line):
+        if found := re.match(r'program 0 procedure "(\S+)" \((\w+)\)', line):
             procedure = found[1]
+            actions[procedure] = found[2]
         elif re.match(r" *\d+ s\d ", line):
-            recomputed += procedure == "recompute"
-            if ("collective all_reduce" in line and "/h.1/" in line and
-                    procedure != "update"):  # once a step
-                counts[procedure] += 1
+            recomputed += actions[procedure] == "R"
+            counts[procedure]["collective all_reduce" in line and
+                              "/h.1/" in line] += 1
+        elif found := re.match(r" *\d+ (\S+) mb (\d+) ", line):
+            microbatches[found[2]].append(found[1])
     parts = 1 if level == "0" else 2
-    expected = {"forward": 2 * parts, "backward": 2 * parts}
-    if counts != expected:
-        raise Failed(f"all-reduces of a layer: {dict(counts)}, expected "
-                     f"{expected}")
+    expected = {"F": 2 * parts, "B": 2 * parts}
+    # What a microbatch runs: the first has procedures of its own.
+    for microbatch, called in microbatches.items():
+        reduced = collections.Counter()
+        for name in called:
+            reduced[actions[name]] += counts[name][True]
+        if +reduced != expected:
+            raise Failed(f"all-reduces of a layer in microbatch {microbatch}: "
+                         f"{dict(+reduced)}, expected {expected}")
+    if len(microbatches) < 2:
+        raise Failed(f"found calls of {len(microbatches)} microbatches")
     if (recompute == "full") != (recomputed > 0):
         raise Failed(f"{recomputed} instructions of recomputation")
     return f"{recomputed} instructions of recomputation"
