@@ -129,9 +129,9 @@ FailureOr<ScheduledKernel> schedule(func::FuncOp function,
   made.schedule = scheduleKernel(made.graph);
   made.kernel.range = made.schedule.range;
   if (target.isGrid) {
-    // Of a simulated grid the smallest kernels show what large ones do.
-    made.grid = target.isGpu ? scheduleGrid(made.graph, made.schedule)
-                             : scheduleGrid(made.graph, made.schedule, 1);
+    made.grid = target.hasSmallGrids
+                    ? scheduleGrid(made.graph, made.schedule, 1)
+                    : scheduleGrid(made.graph, made.schedule);
     made.kernel.range = made.grid.range;
   }
   return made;

@@ -30,6 +30,9 @@ struct KernelTarget {
   // Kernels are programs of one thread of a grid. On a processor such kernels
   // run in a simulated grid, which only tests have.
   bool isGrid = false;
+  // Grids are as small as they can be: small kernels show what large ones do.
+  // For tests.
+  bool hasSmallGrids = false;
   Sanitizer sanitizer = Sanitizer::None;
 
   // "x86-64" | "x86-64-v3" | "x86-64-v4" | "native" (the best of these that

@@ -395,7 +395,7 @@ checkBlock(const std::string &text, const lowering::FusionOptions &options,
     if (function->hasAttr("merak.kernel"))
       function.print(stream);
   Kernels kernels(kernelText, target);
-  if (!kernels.handle) {
+  if (!kernels.ok()) {
     ADD_FAILURE() << kernels.error << "\n" << kernelText;
     return {};
   }
@@ -442,7 +442,7 @@ checkBlock(const std::string &text, const lowering::FusionOptions &options,
 // Fused and op by op: within the tolerance of the reference, and equal bits.
 void check(const std::string &text, double tolerance,
            std::function<double(Random &, unsigned)> fill = {}) {
-  for (const char *target : {"native", "grid"}) {
+  for (const char *target : {"native", "grid", "ptx"}) {
     SCOPED_TRACE(target);
     auto fused = checkBlock(text, {}, tolerance, fill, target);
     lowering::FusionOptions single;

@@ -43,8 +43,10 @@ Kernels::Kernels(const std::string &text, const std::string &targetName) {
     return;
   CompileOptions options;
   isGrid = targetName == "grid";
-  Result<KernelTarget> target =
-      KernelTarget::fromName(isGrid ? "native" : targetName);
+  isPtx = targetName == "ptx";
+  Result<KernelTarget> target = KernelTarget::fromName(isGrid  ? "native"
+                                                       : isPtx ? "sm_80"
+                                                               : targetName);
   if (target.ok())
     target = target->asEnvironmentAsks();
   if (!target.ok()) {
@@ -53,10 +55,18 @@ Kernels::Kernels(const std::string &text, const std::string &targetName) {
   }
   options.target = *target;
   options.target.isGrid |= isGrid;
+  options.target.hasSmallGrids = isGrid || isPtx;
   FailureOr<KernelObject> compiled = compileKernels(*module, {}, options);
   if (failed(compiled))
     return;
   object = std::move(*compiled);
+  if (isPtx) {
+    auto parsed = ptx::Module::parse(object.object);
+    if (parsed.ok())
+      ptx = std::move(*parsed);
+    else
+      error += parsed.status().str();
+  }
   if (options.target.isGpu) // not to be loaded here
     return;
   std::string path = temporaryPath();
@@ -185,6 +195,27 @@ static void pack(Buffer &buffer, const Tensor &tensor) {
   });
 }
 
+static std::string runPtx(const ptx::Module &module,
+                          const CompiledKernel &kernel,
+                          const std::vector<Buffer> &buffers,
+                          const std::vector<void *> &pointers,
+                          const std::vector<int64_t> &scalars, uint64_t seed) {
+  const ptx::Entry *entry = module.find(kernel.symbol);
+  if (!entry)
+    return "no entry " + kernel.symbol + " in the PTX";
+  std::vector<uint64_t> words;
+  std::vector<ptx::Region> regions;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    words.push_back(reinterpret_cast<uint64_t>(pointers[i]));
+    // All but the guards, which belong to nobody.
+    regions.push_back({static_cast<char *>(pointers[i]),
+                       buffers[i].bytes.size() - buffers[i].front - kGuard,
+                       "operand " + std::to_string(i)});
+  }
+  words.insert(words.end(), scalars.begin(), scalars.end());
+  return ptx::run(*entry, words, kernel.range.rows, regions, seed).str();
+}
+
 std::vector<Tensor> Kernels::run(const std::string &name,
                                  const std::vector<Tensor> &inputs,
                                  const std::vector<int64_t> &scalars,
@@ -194,11 +225,13 @@ std::vector<Tensor> Kernels::run(const std::string &name,
   const CompiledKernel &kernel = object.kernels[name];
   // Packs of grids are loaded at once or one by one.
   ++runs;
-  auto call = reinterpret_cast<Call>(dlsym(handle, kernel.symbol.c_str()));
+  auto call =
+      isPtx ? nullptr
+            : reinterpret_cast<Call>(dlsym(handle, kernel.symbol.c_str()));
   std::vector<Buffer> buffers;
   std::vector<void *> pointers;
   for (const KernelOperand &operand : graph->operands)
-    buffers.push_back(allocate(operand, isGrid && runs % 2));
+    buffers.push_back(allocate(operand, (isGrid || isPtx) && runs % 2));
   for (size_t i = 0; i < inputs.size(); ++i)
     pack(buffers[i], inputs[i]);
   if (initial)
@@ -216,6 +249,10 @@ std::vector<Tensor> Kernels::run(const std::string &name,
   parts.emplace_back(begin, rows);
   if (isGrid) {
     error += runGrid(call, pointers.data(), scalars.data(), rows, cuts.size());
+    parts.clear();
+  }
+  if (isPtx) {
+    error += runPtx(ptx, kernel, buffers, pointers, scalars, cuts.size());
     parts.clear();
   }
   // Any order must do.

@@ -4,6 +4,7 @@
 
 #include "codegen/Kernels/KernelCompiler.h"
 #include "test/unit-compiler/codegen/GridSimulator.h"
+#include "test/unit-compiler/ptx/Ptx.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -31,7 +32,8 @@ struct Tensor {
 };
 
 // A parsed module, compiled and loaded for one target; "grid": as a GPU would
-// run it, in a simulated grid; "sm_80": only compiled.
+// run it, in a simulated grid; "ptx": the PTX for GPUs, interpreted, with every
+// access watched; "sm_80": only compiled.
 class Kernels {
 public:
   Kernels(const std::string &text, const std::string &targetName);
@@ -52,7 +54,8 @@ public:
   KernelObject object;
   std::string error; // diagnostics
   void *handle = nullptr;
-  bool isGrid = false;
+  bool isGrid = false, isPtx = false;
+  ptx::Module ptx;
   int runs = 0;
 };
 
