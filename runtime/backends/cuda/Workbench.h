@@ -24,8 +24,9 @@ public:
   void giveBack();
 
   // Seconds that the device takes for what `enqueue` puts on the stream, again
-  // and again for milliseconds: a device that its power limits is another one
-  // than when it has rested.
+  // and again for milliseconds, and before the first timing since `take` for
+  // longer: a device that its power limits is another one than when it has
+  // rested.
   Result<double> time(const std::function<Status(Stream)> &enqueue);
 
 private:
@@ -36,6 +37,7 @@ private:
   Stream stream_ = nullptr;
   Event begin_ = nullptr, end_ = nullptr;
   char *memory_ = nullptr;
+  bool warm_ = false;
 };
 
 } // namespace merak::cuda
