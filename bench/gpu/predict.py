@@ -36,6 +36,7 @@ def kind_of(name):
 def table(name, info, trace):
     milliseconds = collections.Counter()
     launches = collections.Counter()
+    moved = collections.Counter()
     single = collections.Counter()
     begin, end = float("inf"), 0
     for event in trace["traceEvents"]:
@@ -46,6 +47,7 @@ def table(name, info, trace):
         kind = kind_of(event["name"])
         milliseconds[kind] += event["dur"] / 1e3
         launches[kind] += 1
+        moved[kind] += event.get("args", {}).get("bytes", 0) / 1e9
         if kind not in ("matrix products", "attention"):
             what = re.sub(r"^\S+ ", "", event["name"])
             single[what] += event["dur"] / 1e3
@@ -56,10 +58,10 @@ def table(name, info, trace):
     print(f"\n{name}: {step:.1f} ms a step, {tokens / step * 1e3:.0f} tok/s, "
           f"MFU {100 * flops * tokens / (step / 1e3) / models.PEAK:.1f} % "
           "(predicted)")
-    print(f"{'':20} {'ms':>8} {'share':>7} {'launches':>9}")
+    print(f"{'':20} {'ms':>8} {'share':>7} {'launches':>9} {'GB':>8}")
     for kind, value in milliseconds.most_common():
         print(f"{kind:20} {value:8.2f} {100 * value / step:6.1f} % "
-              f"{launches[kind]:9}")
+              f"{launches[kind]:9} {moved[kind]:8.1f}")
     print("the largest of what is neither product nor attention:")
     for what, value in single.most_common(8):
         print(f"  {value:8.2f} ms  {what[:90]}")

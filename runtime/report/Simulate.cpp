@@ -126,6 +126,8 @@ public:
     span.microbatch = call.microbatch();
     span.begin = event.begin;
     span.end = event.end;
+    if (detailed_ || communication)
+      span.bytes = instructionBytes(program, inst);
     span.kind = communication ? communicationKind(inst) : actionName(procedure);
     span.name = communication || detailed_
                     ? (inst.channel().empty() ? opName(inst) + " " + inst.name()

@@ -325,6 +325,8 @@ std::string chromeTrace(const Timeline &timeline) {
                       {"tid", it->second},
                       {"ts", span.begin * 1e6},
                       {"dur", (span.end - span.begin) * 1e6}});
+    if (span.bytes > 0)
+      events.back()["args"] = {{"bytes", span.bytes}};
   }
   return nlohmann::ordered_json{{"traceEvents", events}}.dump(1) + "\n";
 }

@@ -17,6 +17,7 @@ struct Span {
   std::string kind;        // action "F", "B", ... or "send", "all_reduce", ...
   int64_t microbatch = -1; // -1: none
   double begin = 0, end = 0; // seconds
+  double bytes = 0;          // that it moves; 0: not known
 };
 
 struct Timeline {

@@ -8,9 +8,12 @@ kinds, tensor degrees above the size of a node too; merakc verifies each plan,
 merak-plan verify does it again from its files. The step that the search expected
 differs from what the simulator says of the plan by at most STEP. A plan from which one reduction is
 taken must not pass. Gradients are reduced over dp once a step in f32, whatever the
-precision, the number of microbatches and the device.
+precision, the number of microbatches and the device. What a step of one GPU launches,
+and moves besides products and attention, stays within bounds.
 """
+import collections
 import functools
+import json
 import os
 import re
 import sys
@@ -53,6 +56,17 @@ FULL = [
 ]
 # Plans for GPUs, and for CPUs: replicas, samples of a microbatch.
 REDUCED = [("gpt2-1.5b", "h100-8x8", 8, 4), ("gpt2-124m", "xeon-2", 2, 1)]
+# One GPU, bf16, as bench/gpu has it: model, samples of a microbatch, microbatches;
+# then what the plan had when this was written (2026-11-26) and a hundredth more:
+# instructions, and gigabytes, of a step besides products and attention.
+BOUNDS = [
+    ("gpt2-124m", 16, 4, {"generated": (323, 41.9), "library": (134, 6.8),
+                          "optimizer": (300, 2.6)}),
+    ("gpt2-1.5b", 8, 4, {"generated": (1195, 103.0), "library": (425, 23.6),
+                         "optimizer": (1173, 31.6)}),
+    ("gpt2-1.5b", 16, 2, {"generated": (793, 103.0), "library": (215, 22.3),
+                          "optimizer": (1173, 31.6)}),
+]
 BROKEN = ("gpt2-124m", "h100-8x8", (1, 2, 2), 4, 16)
 # Of what is simulated. In 16 bits the gradients of each microbatch are reduced over dp
 # before they are added in f32, beside what tp waits for.
@@ -139,6 +153,36 @@ def reduced(model, cluster, replicas, microbatch, precision, tools):
     return "; ".join(f"{times} {kind}" for kind, times, _ in found[0])
 
 
+# By the name of an instruction.
+KINDS = [(r"einsum|attention", None),
+         (r"(adamw|sgd|adagrad)_update|clip_factor|square_sum", "optimizer"),
+         (r"merak_k", "generated"), (r"", "library")]
+
+
+def bounded(model, microbatch, count, bounds, tools):
+    """Instructions and bytes of a step by kind, beside their bounds."""
+    plan, trace = tools.path("out.plan"), tools.path("trace.json")
+    compile_case(tools, (model, "h200-8x8", (1, 1, 1), microbatch,
+                         microbatch * count, "--recompute=none"), "bf16",
+                 "--grad-clip=1", "-o", plan)
+    tools.run("merak-plan", "simulate", plan, "--detailed", "--trace", trace)
+    launches, moved = collections.Counter(), collections.Counter()
+    with open(trace, encoding="utf-8") as file:
+        for event in json.load(file)["traceEvents"]:
+            if event["ph"] == "X":
+                kind = next(kind for name, kind in KINDS
+                            if re.search(name, event["name"]))
+                launches[kind] += 1
+                moved[kind] += event.get("args", {}).get("bytes", 0) / 1e9
+    for kind, (most, gigabytes) in bounds.items():
+        if not launches[kind] or launches[kind] > most or moved[kind] > gigabytes:
+            raise Failed(f"{kind}: {launches[kind]} instructions move "
+                         f"{moved[kind]:.2f} GB, expected at most {most} and "
+                         f"{gigabytes}")
+    return ", ".join(f"{kind} {launches[kind]} with {moved[kind]:.1f} GB"
+                     for kind in bounds)
+
+
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("without a reduction", broken)]
@@ -147,6 +191,9 @@ def main():
             cases.append(Case(
                 f"reduced {model} {cluster} {precision}",
                 functools.partial(reduced, model, cluster, *sizes, precision)))
+    for model, *sizes in BOUNDS:
+        cases.append(Case(f"bounds {model} {sizes[0]} x {sizes[1]}",
+                          functools.partial(bounded, model, *sizes)))
     for case in QUICK + (FULL if args.all else []):
         model, cluster, mesh, _, _, *options = case
         shape = "x".join(map(str, mesh)) if mesh else "searched"

@@ -267,7 +267,7 @@ int planToolMain(int argc, const char *const *argv, std::ostream &out,
   CLI::App *simulate = command("simulate", "predicts the time of a step");
   simulate->add_option("--trace", options.trace, "Chrome trace to write");
   simulate->add_flag("--detailed", options.detailed,
-                     "every instruction in the trace");
+                     "every instruction in the trace, and its bytes");
   CLI::App *account =
       command("account", "counts what ranks hold and send, by purpose");
   CLI::App *page = command("report", "one HTML page about the plan");
