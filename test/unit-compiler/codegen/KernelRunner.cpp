@@ -199,7 +199,8 @@ static std::string runPtx(const ptx::Module &module,
                           const CompiledKernel &kernel,
                           const std::vector<Buffer> &buffers,
                           const std::vector<void *> &pointers,
-                          const std::vector<int64_t> &scalars, uint64_t seed) {
+                          const std::vector<int64_t> &scalars, uint64_t seed,
+                          int64_t &executed) {
   const ptx::Entry *entry = module.find(kernel.symbol);
   if (!entry)
     return "no entry " + kernel.symbol + " in the PTX";
@@ -213,7 +214,8 @@ static std::string runPtx(const ptx::Module &module,
                        "operand " + std::to_string(i)});
   }
   words.insert(words.end(), scalars.begin(), scalars.end());
-  return ptx::run(*entry, words, kernel.range.rows, regions, seed).str();
+  return ptx::run(*entry, words, kernel.range.rows, regions, seed, &executed)
+      .str();
 }
 
 std::vector<Tensor> Kernels::run(const std::string &name,
@@ -252,7 +254,8 @@ std::vector<Tensor> Kernels::run(const std::string &name,
     parts.clear();
   }
   if (isPtx) {
-    error += runPtx(ptx, kernel, buffers, pointers, scalars, cuts.size());
+    error +=
+        runPtx(ptx, kernel, buffers, pointers, scalars, cuts.size(), executed);
     parts.clear();
   }
   // Any order must do.

@@ -56,6 +56,7 @@ public:
   void *handle = nullptr;
   bool isGrid = false, isPtx = false;
   ptx::Module ptx;
+  int64_t executed = 0; // instructions of "ptx", of all threads and runs
   int runs = 0;
 };
 

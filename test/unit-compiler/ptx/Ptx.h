@@ -96,8 +96,10 @@ private:
 };
 
 // Runs the blocks of an entry. In which order threads and blocks run depends on
-// `seed`. The first problem is the error.
+// `seed`. The first problem is the error. Adds to `executed` the instructions of
+// all threads.
 Status run(const Entry &entry, std::span<const uint64_t> parameters,
-           int64_t blocks, std::span<const Region> regions, uint64_t seed);
+           int64_t blocks, std::span<const Region> regions, uint64_t seed,
+           int64_t *executed = nullptr);
 
 } // namespace merak::ptx

@@ -59,8 +59,12 @@ protected:
     const Region regions[] = {
         {reinterpret_cast<char *>(in_), sizeof(in_), "in"},
         {reinterpret_cast<char *>(out_), sizeof(out_), "out"}};
-    return merak::ptx::run(*entry, parameters, blocks, regions, seed).str();
+    executed_ = 0;
+    return merak::ptx::run(*entry, parameters, blocks, regions, seed,
+                           &executed_)
+        .str();
   }
+  int64_t executed_ = 0;
   alignas(16) int32_t in_[128], out_[128] = {};
 };
 
@@ -71,6 +75,7 @@ TEST_F(PtxRun, ThreadsReadAndWriteTheirOwn) {
   for (int i = 0; i < 64; ++i)
     EXPECT_EQ(out_[i], 2 * i);
   EXPECT_EQ(out_[64], 0);
+  EXPECT_EQ(executed_, 64 * (9 + 4)); // before the body, the body, ret
 }
 
 TEST_F(PtxRun, PredicatesLoopsAndBlocks) {

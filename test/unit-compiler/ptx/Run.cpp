@@ -50,10 +50,14 @@ public:
     std::vector<int64_t> order(static_cast<size_t>(blocks_));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);
-    for (int64_t block : order)
+    for (int64_t block : order) {
       MERAK_RETURN_IF_ERROR(runBlock(block));
+      for (const Thread &thread : threads_)
+        executed_ += thread.steps;
+    }
     return {};
   }
+  int64_t executed() const { return executed_; }
 
 private:
   Status problem(const Instruction &in, int thread,
@@ -358,7 +362,7 @@ private:
 
   const Entry &entry_;
   std::span<const uint64_t> parameters_;
-  int64_t blocks_, block_ = 0;
+  int64_t blocks_, block_ = 0, executed_ = 0;
   std::span<const Region> regions_;
   std::mt19937_64 random_;
   std::vector<std::vector<Cell>> cells_; // by region
@@ -370,8 +374,13 @@ private:
 } // namespace
 
 Status run(const Entry &entry, std::span<const uint64_t> parameters,
-           int64_t blocks, std::span<const Region> regions, uint64_t seed) {
-  return Run(entry, parameters, blocks, regions, seed).run();
+           int64_t blocks, std::span<const Region> regions, uint64_t seed,
+           int64_t *executed) {
+  Run run(entry, parameters, blocks, regions, seed);
+  Status status = run.run();
+  if (executed)
+    *executed += run.executed();
+  return status;
 }
 
 } // namespace merak::ptx
