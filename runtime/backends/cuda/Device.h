@@ -139,7 +139,7 @@ constexpr uint64_t kMatmulWorkspace = 32 << 20; // as cuBLAS takes on Hopper
 // ---------------------------------------------------------------- geometry
 
 constexpr int kItemThreads = 256;
-constexpr int kMaxRowThreads = 512;
+constexpr int kMaxRowThreads = kMostThreads;
 constexpr int64_t kResidentThreads = 2048; // of a processor
 
 // Kernels whose threads share out `items`: enough blocks to fill the device
@@ -153,8 +153,10 @@ int64_t pieceCount(int64_t results, int64_t size, int64_t threadsPerResult,
                    const DeviceInfo &info);
 
 // The same for sums down columns, which a block does for one of `tiles` parts
-// of the columns; packed: it loads packs.
-int64_t tilePieceCount(int64_t tiles, int64_t rows, bool packed,
+// of the columns, where a processor holds so many blocks at once: as few pieces
+// as keep most of the device busy to the end.
+int64_t tilePieceCount(int64_t tiles, int64_t rows, int64_t blocks,
                        const DeviceInfo &info);
+constexpr int64_t kTileBlocks = kResidentThreads / kTileThreads;
 
 } // namespace merak::cuda

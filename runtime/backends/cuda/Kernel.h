@@ -55,6 +55,14 @@ public:
               int64_t size) {
     return start(id, rowGrid(rows, size, device.info()), &args);
   }
+  // The one of three kernels that is for a real type.
+  template <KernelId f32, KernelId bf16, KernelId f16>
+  Status rowsOf(Type type, const typename KernelArgs<f32>::Type &args,
+                int64_t rows, int64_t size) {
+    return type == Type::BF16  ? this->rows<bf16>(args, rows, size)
+           : type == Type::F16 ? this->rows<f16>(args, rows, size)
+                               : this->rows<f32>(args, rows, size);
+  }
   // A product without epilogue, of any batch; `memory`: kMatmulWorkspace bytes.
   Status multiply(Matmul product, MatmulCall call, void *memory);
 

@@ -157,8 +157,11 @@ KernelResult createParamGrad(Request &request, bool rms, const Device &device) {
                       dy.dtype == x.dtype && takesPacks(0) && takesPacks(1) &&
                       request.inputs[rms ? 2 : 3].dtype == planpb::F32 &&
                       (rms || request.inputs[2].dtype == planpb::F32);
-  const int64_t tiles = tileCount(packed ? columns / size : columns);
-  args.pieces = tilePieceCount(tiles, args.outer.count, packed, device.info());
+  const int64_t tiles =
+      packed ? tileCount(columns / size, kPackLanes) : tileCount(columns);
+  args.pieces = tilePieceCount(tiles, args.outer.count,
+                               packed ? ParamGradArgs::kBlocks : kTileBlocks,
+                               device.info());
   const uint64_t floats = 2 * static_cast<uint64_t>(columns * args.pieces);
   return makeKernel(
       [=](const KernelCall &call, Launcher &launcher) {
@@ -172,12 +175,18 @@ KernelResult createParamGrad(Request &request, bool rms, const Device &device) {
         if (!now.rms)
           now.dbias = ref(call.outputs[1]);
         now.add = call.accumulate;
-        now.packed = packed && isAligned(now.dy.data) && isAligned(now.x.data);
         now.partial = launcher.workspace<float>(floats);
-        MERAK_RETURN_IF_ERROR(launcher.rows<KernelId::ParamGrad>(
-            now, tiles * now.pieces, kTileThreads));
+        const Status first =
+            packed && isAligned(now.dy.data) && isAligned(now.x.data)
+                ? launcher.rowsOf<KernelId::ParamGradPacksF32,
+                                  KernelId::ParamGradPacksBf16,
+                                  KernelId::ParamGradPacksF16>(
+                      now.x.type, now, tiles * now.pieces, kPackThreads)
+                : launcher.rows<KernelId::ParamGrad>(
+                      now, tileCount(columns) * now.pieces, kTileThreads);
+        MERAK_RETURN_IF_ERROR(first);
         return launcher.rows<KernelId::ParamGradFinish>(
-            now, tileCount(now.inner.count), kTileThreads);
+            now, tileCount(columns, finishLanes(now.pieces)), kTileThreads);
       },
       alignUp(floats * sizeof(float)));
 }

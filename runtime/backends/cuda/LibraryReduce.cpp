@@ -15,7 +15,6 @@ struct Reduction {
   Carrier carrier = Carrier::F32;
   bool columns = false; // neighbouring results lie together, summands do not
   bool packed = false;  // they do so in packs, but for the first one's place
-  int64_t tiles = 0;    // of columns
 
   uint64_t bytes() const {
     return alignUp(static_cast<uint64_t>(args.kept.count * args.pieces) * 8);
@@ -23,20 +22,31 @@ struct Reduction {
 
   template <KernelId rowId, KernelId columnId, KernelId finishId>
   Status runAs(const ReduceArgs &a, Launcher &launcher) const {
-    if (a.kept.count == 0)
+    const int64_t results = a.kept.count;
+    if (results == 0)
       return {};
-    const int64_t work = a.kept.count * a.pieces;
-    MERAK_RETURN_IF_ERROR(
-        columns ? launcher.rows<columnId>(a, tiles * a.pieces, kTileThreads)
-                : launcher.rows<rowId>(a, work, a.reduced.count / a.pieces));
-    return launcher.rows<finishId>(a, tileCount(a.kept.count), kTileThreads);
+    Status status;
+    if (packed && isAligned(a.x.data))
+      status = launcher.rowsOf<KernelId::SumPacksF32, KernelId::SumPacksBf16,
+                               KernelId::SumPacksF16>(
+          a.x.type, a,
+          tileCount(results / packSize(a.x.type), kPackLanes) * a.pieces,
+          kPackThreads);
+    else if (columns)
+      status = launcher.rows<columnId>(a, tileCount(results) * a.pieces,
+                                       kTileThreads);
+    else
+      status = launcher.rows<rowId>(a, results * a.pieces,
+                                    a.reduced.count / a.pieces);
+    MERAK_RETURN_IF_ERROR(status);
+    return launcher.rows<finishId>(a, tileCount(results, finishLanes(a.pieces)),
+                                   kTileThreads);
   }
   Status run(const KernelCall &call, Launcher &launcher) const {
     ReduceArgs now = args;
     now.x = ref(call.inputs[0]);
     now.y = ref(call.outputs[0]);
     now.add = call.accumulate;
-    now.packed = packed && isAligned(now.x.data);
     now.partial = launcher.workspace(bytes());
     switch (carrier) {
     case Carrier::F32:
@@ -64,11 +74,15 @@ Status finish(Request &request, Reduction &r, const cpu::ReduceRequest &read,
   if (r.columns) {
     const Type type = typeOf(request.inputs[0].dtype);
     const int64_t pack = packSize(type);
-    r.packed = r.carrier == Carrier::F32 && isContiguous(r.args.kept, 0) &&
-               results % pack == 0 && r.args.reduced.rank <= 1 &&
+    r.packed = r.carrier == Carrier::F32 && r.args.fold == Fold::Sum &&
+               isContiguous(r.args.kept, 0) && results % pack == 0 &&
+               r.args.reduced.rank <= 1 &&
                r.args.reduced.strides[0][0] % pack == 0;
-    r.tiles = tileCount(r.packed ? results / pack : results);
-    r.args.pieces = tilePieceCount(r.tiles, size, r.packed, device.info());
+    r.args.pieces =
+        r.packed ? tilePieceCount(tileCount(results / pack, kPackLanes), size,
+                                  ReduceArgs::kBlocks, device.info())
+                 : tilePieceCount(tileCount(results), size, kTileBlocks,
+                                  device.info());
   } else {
     const int threads = rowGrid(1, size, device.info()).threads;
     r.args.pieces = pieceCount(results, size, threads, device.info());

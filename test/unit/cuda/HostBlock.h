@@ -85,10 +85,11 @@ public:
     if (state_.fibers)
       state_.fibers->yield(thread_);
   }
-  template <typename T> T *scratch() {
+  template <typename T, int bytes> T *scratch() {
+    static_assert(bytes <= kMostScratch);
     if (state_.scratch.empty()) { // of the first thread that asks
-      state_.scratch.resize(kScratchBytes / sizeof(std::max_align_t));
-      std::memset(state_.scratch.data(), 0xcd, kScratchBytes);
+      state_.scratch.resize(bytes / sizeof(std::max_align_t));
+      std::memset(state_.scratch.data(), 0xcd, bytes);
     }
     return reinterpret_cast<T *>(state_.scratch.data());
   }

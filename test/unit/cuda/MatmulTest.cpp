@@ -358,14 +358,20 @@ TEST(CudaGeometry, FillsTheDeviceAndNoMore) {
   EXPECT_EQ(pieceCount(1, 10, 512, info), 1);
   EXPECT_GT(pieceCount(768, 8192, 1, info), 32);
   EXPECT_EQ(pieceCount(int64_t{1} << 30, 8192, 1, info), 1);
-  // 1600 columns are 200 packs of bf16, 7 tiles: two blocks a processor, or
+  // 1600 columns are 200 packs of bf16, 13 tiles: two blocks a processor, or
   // with an element a lane eight.
-  EXPECT_EQ(tileCount(200), 7);
-  EXPECT_EQ(tilePieceCount(7, 8192, true, info), 2 * 132 / 7);
-  EXPECT_EQ(tilePieceCount(50, 8192, false, info), 8 * 132 / 50);
-  EXPECT_EQ(tilePieceCount(7, 130, true, info), 2);
-  EXPECT_EQ(tilePieceCount(0, 0, true, info), 1);
-  EXPECT_EQ(tilePieceCount(100000, 8192, true, info), 1);
+  EXPECT_EQ(tileCount(200, kPackLanes), 13);
+  EXPECT_EQ(tilePieceCount(13, 8192, 2, info), 2 * 132 / 13);
+  EXPECT_EQ(tilePieceCount(50, 8192, 8, info), 8 * 132 / 50);
+  EXPECT_EQ(tilePieceCount(7, 130, 2, info), 2);
+  EXPECT_EQ(tilePieceCount(0, 0, 2, info), 1);
+  EXPECT_EQ(tilePieceCount(100000, 8192, 2, info), 1);
+  // 160 blocks would leave 104 places empty; 480 are 1.8 rounds.
+  EXPECT_EQ(tilePieceCount(160, 8192, 2, info), 3);
+  EXPECT_EQ(tilePieceCount(160, 128, 2, info), 1);
+  // A second stage has a group for each piece.
+  EXPECT_EQ(finishLanes(1), 32);
+  EXPECT_EQ(kTileThreads / finishLanes(20), 32);
 }
 
 } // namespace

@@ -14,8 +14,8 @@ struct DeviceBlock {
   __device__ int threads() const { return blockDim.x; }
   __device__ void sync() { __syncthreads(); }
 
-  template <typename T> __device__ T *scratch() {
-    return reinterpret_cast<T *>(memory());
+  template <typename T, int bytes> __device__ T *scratch() {
+    return reinterpret_cast<T *>(memory<bytes>());
   }
 
   template <typename T> __device__ T sum(T value) {
@@ -43,8 +43,9 @@ struct DeviceBlock {
   }
 
 private:
-  __device__ char *memory() {
-    __shared__ __align__(16) char memory[kScratchBytes];
+  template <int bytes> __device__ char *memory() {
+    static_assert(bytes <= kMostScratch);
+    __shared__ __align__(16) char memory[bytes];
     return memory;
   }
   // Lanes of a warp, then warps, each as a tree: the order depends on the
@@ -77,7 +78,12 @@ private:
 
 // The entries of a list of kernels.
 #define MERAK_KERNEL_ENTRY(name, Args, body)                                   \
-  extern "C" __global__ void __launch_bounds__(512)                            \
+  MERAK_BOUNDED_ENTRY(name, Args, body, merak::cuda::kMostThreads)
+#define MERAK_PACK_KERNEL_ENTRY(name, Args, body)                              \
+  MERAK_BOUNDED_ENTRY(name, Args, body, merak::cuda::kPackThreads,             \
+                      merak::cuda::Args::kBlocks)
+#define MERAK_BOUNDED_ENTRY(name, Args, body, ...)                             \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__)                    \
       merak_##name(const __grid_constant__ merak::cuda::Args args) {           \
     using namespace merak::cuda;                                               \
     DeviceBlock block;                                                         \

@@ -211,7 +211,8 @@ struct RowList {
   // the other tensor; all threads see the same.
   template <typename Block, typename Use>
   MERAK_HD void forEachPiece(Block &block, const Use &use) const {
-    int64_t *found = block.template scratch<int64_t>();
+    int64_t *found =
+        block.template scratch<int64_t, kMostThreads *int(sizeof(int64_t))>();
     for (int64_t round = place; round < end; round += block.threads()) {
       const int64_t i = round + block.thread();
       const bool mine = i < end && lists.idRow[i] == row;

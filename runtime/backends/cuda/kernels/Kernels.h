@@ -56,6 +56,16 @@
   X(ContractWhole, ContractArgs, contractBody<int64_t>)                        \
   X(FinishProduct, EpilogueArgs, finishProductBody)
 
+// Of kPackThreads, Args::kBlocks of them on a processor at once, which limits
+// registers.
+#define MERAK_CUDA_PACK_KERNELS(X)                                             \
+  X(SumPacksF32, ReduceArgs, sumPacksBody<AsF32>)                              \
+  X(SumPacksBf16, ReduceArgs, sumPacksBody<AsBf16>)                            \
+  X(SumPacksF16, ReduceArgs, sumPacksBody<AsF16>)                              \
+  X(ParamGradPacksF32, ParamGradArgs, paramGradPacksBody<AsF32>)               \
+  X(ParamGradPacksBf16, ParamGradArgs, paramGradPacksBody<AsBf16>)             \
+  X(ParamGradPacksF16, ParamGradArgs, paramGradPacksBody<AsF16>)
+
 #define MERAK_CUDA_OTHER_KERNELS(X)                                            \
   X(Conv, ConvArgs, convBody)                                                  \
   X(ConvGradInput, ConvArgs, convGradInputBody)                                \
@@ -81,6 +91,7 @@
   MERAK_CUDA_MOVE_KERNELS(X)                                                   \
   MERAK_CUDA_ROW_KERNELS(X)                                                    \
   MERAK_CUDA_SUM_KERNELS(X)                                                    \
+  MERAK_CUDA_PACK_KERNELS(X)                                                   \
   MERAK_CUDA_OTHER_KERNELS(X)
 
 namespace merak::cuda {

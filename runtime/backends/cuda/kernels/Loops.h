@@ -5,8 +5,9 @@
 
 namespace merak::cuda {
 
-constexpr int kMaxDims = 8; // after merging
-constexpr int kScratchBytes = 24 << 10;
+constexpr int kMaxDims = 8;            // after merging
+constexpr int kMostThreads = 512;      // of a block
+constexpr int kMostScratch = 48 << 10; // bytes
 
 // Dimensions with a stride (in elements) in each of N operands.
 template <int N> struct Loops {
@@ -58,7 +59,7 @@ template <int N> struct Loops {
 // the threads of the block, in an order fixed by their number, the same result
 // on all of them (every thread must call); before(flag, total), of how many
 // threads before this one the flag is set, and of how many at all; sync();
-// scratch<T>(), kScratchBytes that its threads share.
+// scratch<T, bytes>(), which its threads share, kMostScratch at most.
 template <typename Block> MERAK_HD int64_t firstItem(const Block &block) {
   return block.block() * int64_t(block.threads()) + block.thread();
 }

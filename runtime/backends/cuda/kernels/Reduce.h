@@ -12,12 +12,12 @@ namespace merak::cuda {
 enum class Fold : int32_t { Sum, Max, Squares };
 
 struct ReduceArgs {
+  static constexpr int kBlocks = 2; // with packs; see Kernels.h
   Ref x, y;
   Loops<2> kept;    // x, y
   Loops<1> reduced; // x
   Fold fold = Fold::Sum;
   bool add = false;
-  bool packed = false; // results side by side in x, which takes packs there
   int64_t pieces = 1;
   void *partial = nullptr;
 
@@ -77,59 +77,9 @@ MERAK_HD void reduceRowsBody(Block &block, const ReduceArgs &a) {
   }
 }
 
-// Packs of results a lane; rows a stride apart.
-template <typename As, typename Value, typename Block>
-MERAK_HD void reduceColumnsPacked(Block &block, const ReduceArgs &a) {
-  using Word = typename As::Word;
-  constexpr int kSize = Pack<Word>::kSize, kRows = 4;
-  const int64_t results = a.kept.count, stride = a.reduced.strides[0][0];
-  const Tile tile = Tile::of(block, results / kSize);
-  const int64_t tiles = tile.count(results / kSize), work = tiles * a.pieces;
-  Value *partial = static_cast<Value *>(a.partial);
-  auto fold = [&](Value x, Value y) {
-    return foldIn(a.fold == Fold::Max ? Fold::Max : Fold::Sum, x, y);
-  };
-  for (int64_t w = block.block(); w < work; w += block.blocks()) {
-    const int64_t piece = w / tiles, first = (w - piece * tiles) * tile.lanes;
-    const int64_t column = (first + tile.lane) * kSize;
-    const bool here = tile.group < tile.groups && column < results;
-    const Word *x = reinterpret_cast<const Word *>(a.x.data) + column;
-    const int64_t end = here ? a.begin(piece + 1) : 0;
-    Value sums[kSize];
-    MERAK_UNROLL
-    for (int k = 0; k < kSize; ++k)
-      sums[k] = foldStart<Value>(a.fold, a.x.type);
-    for (int64_t row = a.begin(piece) + tile.group; row < end;
-         row += kRows * tile.groups) {
-      Pack<Word> packs[kRows];
-      MERAK_UNROLL
-      for (int u = 0; u < kRows; ++u) {
-        const int64_t other = row + u * tile.groups;
-        packs[u] = loadPack<kSize>(x + (other < end ? other : row) * stride);
-      }
-      MERAK_UNROLL
-      for (int u = 0; u < kRows; ++u)
-        if (row + u * tile.groups < end)
-          MERAK_UNROLL
-      for (int k = 0; k < kSize; ++k)
-        sums[k] = foldIn(a.fold, sums[k], Value(As::widen(packs[u].words[k])));
-    }
-    foldGroups(block, tile, sums, fold, [&](int lane, int k, Value sum) {
-      const int64_t result = (first + lane) * kSize + k;
-      if (result < results)
-        partial[piece * results + result] = sum;
-    });
-  }
-}
-
 // A lane a result: for results that lie together.
 template <typename Value, typename Block>
 MERAK_HD void reduceColumnsBody(Block &block, const ReduceArgs &a) {
-  if constexpr (std::is_same_v<Value, float>)
-    if (a.packed)
-      return withReal(a.x.type, [&](auto as) {
-        reduceColumnsPacked<decltype(as), Value>(block, a);
-      });
   const int64_t results = a.kept.count;
   const Tile tile = Tile::of(block, results);
   const int64_t tiles = tile.count(results), work = tiles * a.pieces;
@@ -147,10 +97,11 @@ MERAK_HD void reduceColumnsBody(Block &block, const ReduceArgs &a) {
       sums[0] = foldSummands<Value>(a, o[0], a.begin(piece) + tile.group,
                                     a.begin(piece + 1), tile.groups);
     }
-    foldGroups(block, tile, sums, fold, [&](int lane, int, Value sum) {
-      if (first + lane < results)
-        partial[piece * results + first + lane] = sum;
-    });
+    foldGroups<kTileThreads, kTileScratch>(
+        block, tile, sums, fold, [&](int lane, int, Value sum) {
+          if (first + lane < results)
+            partial[piece * results + first + lane] = sum;
+        });
   }
 }
 
@@ -161,7 +112,7 @@ MERAK_HD void reduceFinishBody(Block &block, const ReduceArgs &a) {
   const Fold kind = a.fold == Fold::Max ? Fold::Max : Fold::Sum;
   auto fold = [&](Sum x, Sum y) { return foldIn(kind, x, y); };
   const int64_t results = a.kept.count;
-  const Tile tile = Tile::of(block, results);
+  const Tile tile = Tile::of(block, results, finishLanes(a.pieces));
   const int64_t tiles = tile.count(results);
   for (int64_t t = block.block(); t < tiles; t += block.blocks()) {
     const int64_t first = t * tile.lanes, result = first + tile.lane;
@@ -169,14 +120,95 @@ MERAK_HD void reduceFinishBody(Block &block, const ReduceArgs &a) {
     if (result < results)
       for (int64_t piece = tile.group; piece < a.pieces; piece += tile.groups)
         sums[0] = fold(sums[0], Sum(partial[piece * results + result]));
-    foldGroups(block, tile, sums, fold, [&](int lane, int, Sum sum) {
+    const auto keep = [&](int lane, int, Sum sum) {
       if (first + lane >= results)
         return;
       int64_t o[2];
       a.kept.at(first + lane, o);
       store<Sum>(a.y, o[1], sum, a.add);
-    });
+    };
+    foldGroups<kTileThreads, kTileScratch>(block, tile, sums, fold, keep);
   }
+}
+
+// Pieces of sums down columns into `partial` [values, pieces, columns]. Rows:
+// kSize columns a lane, kRows rows of a thread under way at once, kValues of
+// each column; kLanes of a tile, kThreads and kScratch of a block.
+template <typename Rows, typename Block, typename Args>
+MERAK_HD void sumColumns(Block &block, const Args &a, int64_t rows,
+                         int64_t columns, float *partial) {
+  constexpr int kSize = Rows::kSize, kRows = Rows::kRows;
+  constexpr int kValues = Rows::kValues * kSize;
+  const Tile tile = Tile::of(block, columns / kSize, Rows::kLanes);
+  // In 32 bits, for want of registers.
+  const int tiles = static_cast<int>(tile.count(columns / kSize));
+  const int pieces = static_cast<int>(a.pieces), work = tiles * pieces;
+  for (int w = static_cast<int>(block.block()); w < work;
+       w += static_cast<int>(block.blocks())) {
+    const int piece = w / tiles, first = (w - piece * tiles) * tile.lanes;
+    const int64_t column = int64_t(first + tile.lane) * kSize;
+    float sums[kValues];
+    MERAK_UNROLL
+    for (int k = 0; k < kValues; ++k)
+      sums[k] = 0;
+    if (tile.group < tile.groups && column < columns) {
+      const int64_t end = rows * (piece + 1) / pieces;
+      int64_t row = rows * piece / pieces + tile.group;
+      Rows from(a, column, row, tile.groups);
+      // Rows behind the last are left out one by one: to read the others in
+      // turn would take as long as all that is before.
+      for (; row < end; row += kRows * tile.groups, from.advance()) {
+        typename Rows::Row some[kRows];
+        MERAK_UNROLL
+        for (int u = 0; u < kRows; ++u)
+          if (row + u * tile.groups < end)
+            some[u] = from.read(u);
+        MERAK_UNROLL
+        for (int u = 0; u < kRows; ++u)
+          if (row + u * tile.groups < end)
+            Rows::add(some[u], sums);
+      }
+    }
+    foldGroups<Rows::kThreads, Rows::kScratch>(
+        block, tile, sums, [](float x, float y) { return x + y; },
+        [&](int lane, int k, float sum) {
+          const int64_t to = int64_t(first + lane) * kSize + k % kSize;
+          if (to < columns)
+            partial[(k / kSize * pieces + piece) * columns + to] = sum;
+        });
+  }
+}
+
+// Rows a stride apart, in packs.
+template <typename As> struct PackedRows {
+  using Word = typename As::Word;
+  using Row = Pack<Word>;
+  static constexpr int kSize = Row::kSize, kRows = 4, kValues = 1;
+  static constexpr int kLanes = kPackLanes, kThreads = kPackThreads;
+  static constexpr int kScratch = 24 << 10;
+  const Word *x;
+  int64_t step; // between rows of a thread
+
+  MERAK_HD PackedRows(const ReduceArgs &a, int64_t column, int64_t row,
+                      int groups)
+      : x(reinterpret_cast<const Word *>(a.x.data) + column +
+          row * a.reduced.strides[0][0]),
+        step(groups * a.reduced.strides[0][0]) {}
+  MERAK_HD Row read(int u) const { return loadPack<kSize>(x + u * step); }
+  MERAK_HD void advance() { x += kRows * step; }
+  MERAK_HD static void add(const Row &row, float (&sums)[kSize]) {
+    MERAK_UNROLL
+    for (int k = 0; k < kSize; ++k)
+      sums[k] += As::widen(row.words[k]);
+  }
+};
+
+// Sums of real elements that lie together in packs. Each type has a kernel: in
+// one for all of them the compiler finds no place for what is loaded.
+template <typename As, typename Block>
+MERAK_HD void sumPacksBody(Block &block, const ReduceArgs &a) {
+  sumColumns<PackedRows<As>>(block, a, a.reduced.count, a.kept.count,
+                             static_cast<float *>(a.partial));
 }
 
 // ---------------------------------------------------------------- squares
@@ -235,122 +267,100 @@ MERAK_HD void squareSumsFinishBody(Block &block, const SquareSumsArgs &a) {
 // dscale = sum over rows of dy (x - mean) rstd, dbias = sum of dy; partial sums
 // [2, pieces, columns].
 struct ParamGradArgs {
+  static constexpr int kBlocks = 1; // with packs; see Kernels.h
   Ref dy, x, rstd, mean, dscale, dbias;
   Loops<4> outer; // dy, x, rstd, mean
   Loops<4> inner; // dy, x, dscale, dbias
   bool rms = false, add = false;
-  // Rows a stride apart, dy and x of one type that take packs along a row,
-  // statistics in f32.
-  bool packed = false;
   int64_t pieces = 1;
   float *partial = nullptr;
 };
 
-// How rows are read from a column on: several of them before any is used.
+// Rows a stride apart, dy and x of one type in packs, statistics in f32.
 template <typename As> struct PackedNormRows {
   using Word = typename As::Word;
-  static constexpr int kSize = Pack<Word>::kSize, kRows = 4;
+  static constexpr int kSize = Pack<Word>::kSize, kRows = 4, kValues = 2;
+  static constexpr int kLanes = kPackLanes, kThreads = kPackThreads;
+  static constexpr int kScratch = 48 << 10;
   struct Row {
     Pack<Word> dy, x;
     float rstd, mean;
-    MERAK_HD float dyAt(int k) const { return As::widen(dy.words[k]); }
-    MERAK_HD float xAt(int k) const { return As::widen(x.words[k]); }
   };
-  const Word *dy, *x;
   const ParamGradArgs &a;
+  const Word *dy, *x;
+  int64_t row;
+  int groups;
 
-  MERAK_HD PackedNormRows(const ParamGradArgs &args, int64_t column)
-      : dy(reinterpret_cast<const Word *>(args.dy.data) + column),
-        x(reinterpret_cast<const Word *>(args.x.data) + column), a(args) {}
-  MERAK_HD Row read(int64_t row) const {
+  MERAK_HD PackedNormRows(const ParamGradArgs &args, int64_t column,
+                          int64_t begin, int step)
+      : a(args), dy(reinterpret_cast<const Word *>(args.dy.data) + column),
+        x(reinterpret_cast<const Word *>(args.x.data) + column), row(begin),
+        groups(step) {}
+  MERAK_HD Row read(int u) const {
+    const int64_t at = row + u * groups;
     const auto &strides = a.outer.strides;
-    return {loadPack<kSize>(dy + row * strides[0][0]),
-            loadPack<kSize>(x + row * strides[1][0]),
-            slot<float>(a.rstd, row * strides[2][0]),
-            a.rms ? 0 : slot<float>(a.mean, row * strides[3][0])};
+    return {loadPack<kSize>(dy + at * strides[0][0]),
+            loadPack<kSize>(x + at * strides[1][0]),
+            slot<float>(a.rstd, at * strides[2][0]),
+            a.rms ? 0 : slot<float>(a.mean, at * strides[3][0])};
+  }
+  MERAK_HD void advance() { row += kRows * groups; }
+  MERAK_HD static void add(const Row &row, float (&sums)[2 * kSize]) {
+    MERAK_UNROLL
+    for (int k = 0; k < kSize; ++k) {
+      const float dy = As::widen(row.dy.words[k]);
+      sums[k] += dy * ((As::widen(row.x.words[k]) - row.mean) * row.rstd);
+      sums[kSize + k] += dy;
+    }
   }
 };
 
 struct AnyNormRows {
-  static constexpr int kSize = 1, kRows = 1;
+  static constexpr int kSize = 1, kRows = 1, kValues = 2;
+  static constexpr int kLanes = kTileLanes, kThreads = kTileThreads;
+  static constexpr int kScratch = kTileScratch;
   struct Row {
     float dy, x, rstd, mean;
-    MERAK_HD float dyAt(int) const { return dy; }
-    MERAK_HD float xAt(int) const { return x; }
   };
   const ParamGradArgs &a;
-  int64_t at[4];
+  int64_t at[4], row;
+  int groups;
 
-  MERAK_HD AnyNormRows(const ParamGradArgs &args, int64_t column) : a(args) {
+  MERAK_HD AnyNormRows(const ParamGradArgs &args, int64_t column, int64_t begin,
+                       int step)
+      : a(args), row(begin), groups(step) {
     a.inner.at(column, at);
   }
-  MERAK_HD Row read(int64_t row) const {
+  MERAK_HD Row read(int) const {
     int64_t o[4];
     a.outer.at(row, o);
     return {load<float>(a.dy, o[0] + at[0]), load<float>(a.x, o[1] + at[1]),
             load<float>(a.rstd, o[2]), a.rms ? 0 : load<float>(a.mean, o[3])};
   }
+  MERAK_HD void advance() { row += groups; }
+  MERAK_HD static void add(const Row &row, float (&sums)[2]) {
+    sums[0] += row.dy * ((row.x - row.mean) * row.rstd);
+    sums[1] += row.dy;
+  }
 };
 
 template <typename Rows, typename Block>
 MERAK_HD void paramGradAs(Block &block, const ParamGradArgs &a) {
-  constexpr int kSize = Rows::kSize, kRows = Rows::kRows;
-  const int64_t columns = a.inner.count, packs = columns / kSize;
-  const Tile tile = Tile::of(block, packs);
-  const int64_t tiles = tile.count(packs), work = tiles * a.pieces;
-  for (int64_t w = block.block(); w < work; w += block.blocks()) {
-    const int64_t piece = w / tiles, first = (w - piece * tiles) * tile.lanes;
-    const int64_t column = (first + tile.lane) * kSize;
-    float sums[2 * kSize]; // dscale, dbias
-    MERAK_UNROLL
-    for (int k = 0; k < 2 * kSize; ++k)
-      sums[k] = 0;
-    if (tile.group < tile.groups && column < columns) {
-      const Rows rows(a, column);
-      const int64_t end = a.outer.count * (piece + 1) / a.pieces;
-      for (int64_t row = a.outer.count * piece / a.pieces + tile.group;
-           row < end; row += kRows * tile.groups) {
-        typename Rows::Row some[kRows];
-        MERAK_UNROLL
-        for (int u = 0; u < kRows; ++u) {
-          const int64_t other = row + u * tile.groups;
-          some[u] = rows.read(other < end ? other : row);
-        }
-        MERAK_UNROLL
-        for (int u = 0; u < kRows; ++u)
-          if (row + u * tile.groups < end)
-            MERAK_UNROLL
-        for (int k = 0; k < kSize; ++k) {
-          const float dy = some[u].dyAt(k);
-          sums[k] += dy * ((some[u].xAt(k) - some[u].mean) * some[u].rstd);
-          sums[kSize + k] += dy;
-        }
-      }
-    }
-    foldGroups(
-        block, tile, sums, [](float x, float y) { return x + y; },
-        [&](int lane, int k, float sum) {
-          const int64_t to = (first + lane) * kSize + k % kSize;
-          if (to < columns)
-            a.partial[(k / kSize * a.pieces + piece) * columns + to] = sum;
-        });
-  }
+  sumColumns<Rows>(block, a, a.outer.count, a.inner.count, a.partial);
 }
-
 template <typename Block>
 MERAK_HD void paramGradBody(Block &block, const ParamGradArgs &a) {
-  if (a.packed)
-    withReal(a.x.type, [&](auto as) {
-      paramGradAs<PackedNormRows<decltype(as)>>(block, a);
-    });
-  else
-    paramGradAs<AnyNormRows>(block, a);
+  paramGradAs<AnyNormRows>(block, a);
+}
+template <typename As, typename Block>
+MERAK_HD void paramGradPacksBody(Block &block, const ParamGradArgs &a) {
+  paramGradAs<PackedNormRows<As>>(block, a);
 }
 
 template <typename Block>
 MERAK_HD void paramGradFinishBody(Block &block, const ParamGradArgs &a) {
   const int64_t columns = a.inner.count;
-  const Tile tile = Tile::of(block, columns);
+  const Tile tile = Tile::of(block, columns, finishLanes(a.pieces));
   const int64_t tiles = tile.count(columns);
   for (int64_t t = block.block(); t < tiles; t += block.blocks()) {
     const int64_t first = t * tile.lanes, column = first + tile.lane;
@@ -360,7 +370,7 @@ MERAK_HD void paramGradFinishBody(Block &block, const ParamGradArgs &a) {
         sums[0] += double(a.partial[piece * columns + column]);
         sums[1] += double(a.partial[(a.pieces + piece) * columns + column]);
       }
-    foldGroups(
+    foldGroups<kTileThreads, kTileScratch>(
         block, tile, sums, [](double x, double y) { return x + y; },
         [&](int lane, int k, double sum) {
           if (first + lane >= columns || (k == 1 && a.rms))
