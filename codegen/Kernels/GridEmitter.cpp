@@ -66,87 +66,6 @@ std::pair<Value, Value> GridEmitter::clamp(Value number, int64_t bound,
 }
 
 //===----------------------------------------------------------------------===//
-// Sums of threads
-//===----------------------------------------------------------------------===//
-
-Value GridEmitter::shuffled(Value value, int64_t mask) {
-  Type type = value.getType(), half = b.getI32Type();
-  unsigned width = type.getIntOrFloatBitWidth();
-  Type whole = b.getIntegerType(width);
-  auto exchange = [&](Value word) {
-    return called(kGridShuffle, {word, ops.constantInt(half, mask)}, half);
-  };
-  bool isFloat = isa<FloatType>(type);
-  if (isFloat)
-    value = arith::BitcastOp::create(b, loc, whole, value);
-  if (width == 64) {
-    Value low = arith::TruncIOp::create(b, loc, half, value);
-    Value high = arith::TruncIOp::create(
-        b, loc, half, arith::ShRUIOp::create(b, loc, value, i64(32)));
-    low = arith::ExtUIOp::create(b, loc, whole, exchange(low));
-    high = arith::ExtUIOp::create(b, loc, whole, exchange(high));
-    value = arith::OrIOp::create(b, loc, low,
-                                 arith::ShLIOp::create(b, loc, high, i64(32)));
-  } else if (width == 32) {
-    value = exchange(value);
-  } else {
-    value = exchange(arith::ExtUIOp::create(b, loc, half, value));
-    value = arith::TruncIOp::create(b, loc, whole, value);
-  }
-  return isFloat ? Value(arith::BitcastOp::create(b, loc, type, value)) : value;
-}
-
-// Entry `entry` of the partial sums of a reduction: 8 bytes each.
-Value GridEmitter::sharedSlot(Value entry) {
-  Value base = LLVM::AddressOfOp::create(b, loc, shared);
-  Type pointer = LLVM::LLVMPointerType::get(b.getContext());
-  if (base.getType() != pointer)
-    base = LLVM::AddrSpaceCastOp::create(b, loc, pointer, base);
-  return LLVM::GEPOp::create(b, loc, pointer, b.getI64Type(), base,
-                             llvm::ArrayRef<LLVM::GEPArg>{asIndex(entry)});
-}
-
-// The sum over all threads of the point, for each of them. Reductions use the
-// same shared memory one after the other, so that any number of them fits.
-Value GridEmitter::acrossThreads(const Reduction &reduction, Value sum) {
-  if (!schedule.columns)
-    for (int64_t mask = 1; mask < std::min(schedule.threads, kWarp); mask *= 2)
-      sum = ops.emit(reduction.combiner, {sum, shuffled(sum, mask)});
-  int64_t partials = schedule.partials();
-  if (partials == 1)
-    return sum;
-  // Partial sum j of point p lies at j * points + p.
-  int64_t points = schedule.pointsOfBlock();
-  Value point = schedule.columns ? modulo(thread, points)
-                                 : dividedBy(thread, schedule.threads);
-  Value mine = schedule.columns ? lane : dividedBy(lane, kWarp);
-  bool isBit = sum.getType().isInteger(1);
-  Type type = isBit ? Type(b.getI8Type()) : sum.getType();
-  Value stored = isBit ? ops.toMemory(sum, b.getI1Type()) : sum;
-  Value slot = sharedSlot(plus(times(mine, points), point));
-  {
-    OpBuilder::InsertionGuard guard(b);
-    if (!schedule.columns) {
-      auto branch = scf::IfOp::create(b, loc, isZero(modulo(lane, kWarp)),
-                                      /*withElse=*/false);
-      b.setInsertionPoint(branch.thenYield());
-    }
-    LLVM::StoreOp::create(b, loc, stored, slot);
-  }
-  barrier();
-  sum = nullptr;
-  for (int64_t j = 0; j < partials; ++j) {
-    Value part = LLVM::LoadOp::create(
-        b, loc, type, sharedSlot(plus(point, count(j * points))));
-    if (isBit)
-      part = ops.fromMemory(part, b.getI1Type());
-    sum = sum ? ops.emit(reduction.combiner, {sum, part}) : part;
-  }
-  barrier();
-  return sum;
-}
-
-//===----------------------------------------------------------------------===//
 // Passes over the reduced dimensions
 //===----------------------------------------------------------------------===//
 
@@ -162,22 +81,19 @@ void GridEmitter::placeStep(Place &step, Place &point, Value number) {
 void GridEmitter::emitSteps(llvm::MutableArrayRef<Place> steps,
                             SmallVector<Value> &sums) {
   SmallVector<std::tuple<unsigned, Value, Place *>> stores;
-  SmallVector<Value> contributions;
+  SmallVector<SmallVector<Value>> contributions(current.size());
   for (Place &step : steps) {
-    for (Reduction &reduction : current) {
+    for (auto [i, reduction] : llvm::enumerate(current)) {
+      if (schedule.rescaled.count(reduction.result))
+        continue; // of what its maximum compares
       auto generic = cast<linalg::GenericOp>(reduction.result.getOwner());
-      Value value = bodyValue(generic, reduction.contribution, step);
+      contributions[i].push_back(
+          bodyValue(generic, reduction.contribution, step));
       if (failed)
         return;
-      if (step.valid)
-        value = arith::SelectOp::create(
-            b, loc, step.valid, value,
-            ops.constant(value.getType(), ScalarOps::neutral(reduction.combiner,
-                                                             value.getType())));
-      contributions.push_back(value);
     }
-    for (unsigned i = 0; isLastPass && i < graph.outputAccess.size(); ++i) {
-      if (!variesInReduced(i))
+    for (unsigned i = 0; i < graph.outputAccess.size(); ++i) {
+      if (storedIn[i] != pass)
         continue;
       Value value = valueOf(graph.operands[graph.firstOutput + i].value, step);
       if (failed)
@@ -185,10 +101,8 @@ void GridEmitter::emitSteps(llvm::MutableArrayRef<Place> steps,
       stores.emplace_back(i, value, &step);
     }
   }
-  for (auto [i, value] : llvm::enumerate(contributions)) {
-    Value &sum = sums[i % current.size()];
-    sum = ops.emit(current[i % current.size()].combiner, {sum, value});
-  }
+  if (!steps.empty())
+    addSteps(steps, contributions, sums);
   storeAll(stores);
 }
 
@@ -220,33 +134,134 @@ void GridEmitter::placePack(llvm::MutableArrayRef<Place> places, Place &point,
     placeStep(place, point,
               i ? plus(first, count(static_cast<int64_t>(i))) : first);
     place.valid = valid;
-    if (places.size() > 1) {
+    if (inPacks && places.size() > 1) {
       place.head = &places.front();
       place.inPack = static_cast<int64_t>(i);
     }
   }
 }
 
-// Pack i of a thread is number lane + i * threads. `straight` are the steps of
-// its last packs; those before are a loop.
-void GridEmitter::emitPass(int pass, Place &point,
-                           llvm::MutableArrayRef<Place> straight) {
-  current.clear();
-  isLastPass = pass + 1 == schedule.passes;
+SmallVector<Reduction> GridEmitter::reductionsOf(int number) {
+  SmallVector<Reduction> reductions;
   for (auto generic : kernel.getOps<linalg::GenericOp>())
     for (OpResult result : generic->getResults())
-      if (graph.isReduction(result) && graph.passOf(result) == pass)
-        current.push_back(describe(result));
+      if (auto its = schedule.passOf.find(result);
+          its != schedule.passOf.end() && its->second == number)
+        reductions.push_back(describe(result));
+  return reductions;
+}
+
+// What a tensor's value, or one inside the body of an op, reads at each step.
+void GridEmitter::readsOf(Value tensor, llvm::SmallDenseSet<Value> &seen,
+                          llvm::SmallSetVector<unsigned, 8> &reads) {
+  auto generic = tensor.getDefiningOp<linalg::GenericOp>();
+  if (!generic || !graph.variesInReduction(tensor))
+    return;
+  auto yield = cast<linalg::YieldOp>(generic.getBody()->getTerminator());
+  readsOf(generic, yield.getOperand(cast<OpResult>(tensor).getResultNumber()),
+          seen, reads);
+}
+void GridEmitter::readsOf(linalg::GenericOp generic, Value value,
+                          llvm::SmallDenseSet<Value> &seen,
+                          llvm::SmallSetVector<unsigned, 8> &reads) {
+  if (!seen.insert(value).second)
+    return;
+  if (auto arg = dyn_cast<BlockArgument>(value)) {
+    if (arg.getOwner() != generic.getBody())
+      return;
+    OpOperand &operand = generic->getOpOperand(arg.getArgNumber());
+    auto access = graph.readAccess.find(&operand);
+    if (access == graph.readAccess.end())
+      readsOf(operand.get(), seen, reads);
+    else
+      reads.insert(access->second);
+    return;
+  }
+  if (Operation *op = value.getDefiningOp();
+      op && op->getBlock() == generic.getBody())
+    for (Value operand : op->getOperands())
+      readsOf(generic, operand, seen, reads);
+}
+
+// What each pass reads and writes. Results are written in the last pass, as
+// operands that are updated in place are read again in each; where a row stays
+// in registers, as soon as they are known, unless a later pass is the first to
+// read an operand that could be such a one.
+void GridEmitter::planPasses() {
+  storedIn.assign(graph.outputAccess.size(), -1);
+  readsOfPass.assign(schedule.passes, {});
+  const int last = schedule.passes - 1;
+  llvm::SmallSetVector<unsigned, 8> early;
+  for (int number = 0; number <= last && !failed; ++number) {
+    llvm::SmallDenseSet<Value> seen;
+    auto &reads = readsOfPass[number];
+    for (const Reduction &reduction : reductionsOf(number))
+      if (!failed && !schedule.picked.count(reduction.result))
+        readsOf(cast<linalg::GenericOp>(reduction.result.getOwner()),
+                reduction.contribution, seen, reads);
+    for (unsigned i = 0; i < graph.outputAccess.size(); ++i) {
+      Value value = graph.operands[graph.firstOutput + i].value;
+      const bool isKnown = schedule.loopedPacks() > 0
+                               ? number == last
+                               : number >= schedule.knownIn.lookup(value);
+      if (!variesInReduced(i) || !isKnown)
+        continue;
+      if (storedIn[i] < 0)
+        storedIn[i] = number;
+      if (storedIn[i] == number)
+        readsOf(value, seen, reads);
+    }
+  }
+  for (unsigned i = 0; i < storedIn.size(); ++i) {
+    const Access &written = graph.accesses[graph.outputAccess[i]];
+    for (int number = 0; number <= storedIn[i]; ++number)
+      early.insert(readsOfPass[number].begin(), readsOfPass[number].end());
+    for (int number = storedIn[i] + 1; storedIn[i] >= 0 && number <= last;
+         ++number)
+      for (unsigned read : readsOfPass[number])
+        if (!early.contains(read) &&
+            graph.accesses[read].strides == written.strides)
+          storedIn[i] = last;
+    early.clear();
+  }
+}
+
+// Loads what these steps need from memory that nothing else reads, before any
+// of it is used: so much is under way at once.
+void GridEmitter::loadAhead(llvm::MutableArrayRef<Place> steps) {
+  for (Place &step : steps)
+    for (unsigned number : readsOfPass[pass]) {
+      if (!isStream(number))
+        continue;
+      if (!step.head || !isPacked(number))
+        load(number, step);
+      else if (step.head == &step)
+        packOf(number, step);
+    }
+}
+
+// Pack i of a thread is number lane + i * threads. `straight` are the steps of
+// its last packs; those before are a loop.
+void GridEmitter::emitPass(Place &point,
+                           llvm::MutableArrayRef<Place> straight) {
+  const SmallVector<Reduction> all = reductionsOf(pass);
   if (failed)
     return;
+  ops.forgetUnrounded();
+  current = all;
+  llvm::erase_if(current, [&](const Reduction &reduction) {
+    return schedule.picked.count(reduction.result) > 0;
+  });
   SmallVector<Value> sums;
   for (const Reduction &reduction : current) {
     Type type = ops.scalarType(reduction.element);
     sums.push_back(
         ops.constant(type, ScalarOps::neutral(reduction.combiner, type)));
   }
-  const int64_t looped = schedule.loopedPacks(), pack = schedule.pack;
-  const int64_t together = schedule.packsTogether();
+  // Where a loop has nothing to do in the pass there is none.
+  const bool isNeeded = llvm::is_contained(storedIn, pass) || !current.empty();
+  const int64_t looped = isNeeded ? schedule.loopedPacks() : 0;
+  const int64_t pack = schedule.pack, together = schedule.together;
   if (looped > 0) {
     auto loop = scf::ForOp::create(b, loc, count(0), count(looped),
                                    count(together), sums);
@@ -263,6 +278,7 @@ void GridEmitter::emitPass(int pass, Place &point,
       placePack(llvm::MutableArrayRef<Place>(places).slice(u * pack, pack),
                 point, u ? plus(first, count(u * schedule.threads)) : first,
                 Value());
+    loadAhead(places);
     emitSteps(places, inner);
     point.before = nullptr;
     if (failed)
@@ -271,20 +287,20 @@ void GridEmitter::emitPass(int pass, Place &point,
       scf::YieldOp::create(b, loc, inner);
     sums.assign(loop.result_begin(), loop.result_end());
   }
+  loadAhead(straight);
   emitSteps(straight, sums);
   if (failed)
     return;
-  for (auto [i, reduction] : llvm::enumerate(current)) {
-    Value total = acrossThreads(reduction, sums[i]);
-    // The value that the sum starts from.
-    auto generic = cast<linalg::GenericOp>(reduction.result.getOwner());
-    OpOperand &init = generic->getOpOperand(generic.getNumDpsInputs() +
-                                            reduction.result.getResultNumber());
-    Value start = operandOf(init, point);
+  finish(point, sums);
+  for (const Reduction &reduction : all) {
+    if (!schedule.picked.count(reduction.result))
+      continue;
+    Value start = startOf(reduction, point);
+    Value picked = pickedValue(reduction, point);
     if (failed)
       return;
     point.values[reduction.result] =
-        ops.emit(reduction.combiner, {start, total});
+        ops.emit(reduction.combiner, {start, picked});
   }
 }
 
@@ -292,55 +308,89 @@ void GridEmitter::emitPass(int pass, Place &point,
 // Points
 //===----------------------------------------------------------------------===//
 
-// `number` counts through the kept dimensions, the last fastest.
+// `number` counts through the kept dimensions, the last fastest, or through the
+// packs of the last one.
 void GridEmitter::setKept(Place &point, Value number) {
   point.index.assign(graph.dims.size(), nullptr);
   for (unsigned i = schedule.kept.size(); i-- > 0;) {
-    int dim = schedule.kept[i];
-    if (size(dim) > 1)
-      point.index[dim] = asIndex(i ? modulo(number, size(dim)) : number);
-    number = dividedBy(number, size(dim));
+    const int dim = schedule.kept[i];
+    const bool ofPacks = dim == schedule.packed;
+    const int64_t length = ofPacks ? schedule.packsOfRow : size(dim);
+    if (size(dim) > 1) {
+      Value index = i ? modulo(number, length) : number;
+      point.index[dim] = asIndex(ofPacks ? times(index, schedule.pack) : index);
+    }
+    number = dividedBy(number, length);
   }
 }
 
 void GridEmitter::emitElementwise() {
-  // Packs and what a block takes of them, or points.
-  const int64_t pack = schedule.pack;
-  int64_t ofBlock = kBlockThreads * schedule.perThread / pack;
+  const bool ofPacks = schedule.pack > 1;
+  const int64_t each = schedule.perThread / schedule.pack;
+  const int64_t ofBlock = schedule.blockThreads * each;
   Value first = plus(times(block, ofBlock), thread);
-  SmallVector<Place> points(schedule.perThread);
-  SmallVector<std::tuple<unsigned, Value, Place *>> stores;
+  SmallVector<Place> points(each);
   for (auto [k, point] : llvm::enumerate(points)) {
-    if (pack > 1 && k > 0) {
-      // Neighbours differ in the last dimension alone.
-      point.head = &points.front();
+    Value number =
+        k ? plus(first, count(static_cast<int64_t>(k) * schedule.blockThreads))
+          : first;
+    std::tie(number, point.valid) =
+        clamp(number, ofPacks ? schedule.packs : schedule.points,
+              schedule.blocks * ofBlock);
+    setKept(point, number);
+  }
+  if (!ofPacks) {
+    emitPoints(points);
+    return;
+  }
+  // The last pack of a row may lack elements.
+  const int64_t row = size(schedule.packed);
+  Value whole = aligned;
+  if (row % schedule.pack != 0)
+    for (const Place &point : points)
+      whole = both(whole, isBelow(point.index[schedule.packed],
+                                  row - schedule.pack + 1));
+  emitBothWays(whole, [&] { emitNeighbours(points); });
+}
+
+// The points of packs, of which these are the first ones.
+void GridEmitter::emitNeighbours(llvm::ArrayRef<Place> firsts) {
+  const int64_t row = size(schedule.packed);
+  SmallVector<Place> points(schedule.perThread);
+  for (auto [i, point] : llvm::enumerate(points)) {
+    const size_t k = i % static_cast<size_t>(schedule.pack);
+    const Place &first = firsts[i / static_cast<size_t>(schedule.pack)];
+    point.valid = first.valid;
+    point.index = first.index;
+    Value &index = point.index[schedule.packed];
+    if (k > 0)
+      index = addI(index, i64(static_cast<int64_t>(k)));
+    if (inPacks) {
+      point.head = &points[i - k];
       point.inPack = static_cast<int64_t>(k);
-      point.valid = point.head->valid;
-      point.index = point.head->index;
-      point.index[schedule.packed] =
-          addI(point.index[schedule.packed], i64(point.inPack));
-    } else {
-      Value number =
-          k ? plus(first, count(static_cast<int64_t>(k) * kBlockThreads))
-            : first;
-      std::tie(number, point.valid) =
-          clamp(number, schedule.points / pack, schedule.blocks * ofBlock);
-      setKept(point, times(number, pack));
-      if (pack > 1)
-        point.head = &point;
+    } else if (k > 0 && row % schedule.pack != 0) {
+      Value exists = isBelow(index, row);
+      index = arith::SelectOp::create(b, loc, exists, index, i64(row - 1));
+      point.valid = both(point.valid, exists);
     }
+  }
+  emitPoints(points);
+}
+
+void GridEmitter::emitPoints(llvm::MutableArrayRef<Place> points) {
+  SmallVector<std::tuple<unsigned, Value, Place *>> stores;
+  for (Place &point : points)
     for (unsigned i = 0; i < graph.outputAccess.size(); ++i) {
       Value value = valueOf(graph.operands[graph.firstOutput + i].value, point);
       if (failed)
         return;
       stores.emplace_back(i, value, &point);
     }
-  }
   storeAll(stores);
 }
 
 void GridEmitter::emitReduction() {
-  int64_t threads = schedule.threads, ofBlock = schedule.pointsOfBlock();
+  const int64_t threads = schedule.threads, ofBlock = schedule.pointsOfBlock();
   lane =
       schedule.columns ? dividedBy(thread, ofBlock) : modulo(thread, threads);
   Value inBlock =
@@ -352,6 +402,14 @@ void GridEmitter::emitReduction() {
                                schedule.points, schedule.blocks * ofBlock);
   point.valid = valid;
   setKept(point, number);
+  if (schedule.pack > 1)
+    emitBothWays(aligned, [&] { emitPoint(point); });
+  else
+    emitPoint(point);
+}
+
+void GridEmitter::emitPoint(Place point) {
+  const int64_t threads = schedule.threads;
   const int64_t pack = schedule.pack, packs = schedule.packsOfLength();
   const int64_t left = schedule.length - packs * pack; // a step each
   const int64_t looped = schedule.loopedPacks();
@@ -371,8 +429,8 @@ void GridEmitter::emitReduction() {
     placeStep(straight.back(), point, index);
     straight.back().valid = exists;
   }
-  for (int pass = 0; pass < schedule.passes && !failed; ++pass)
-    emitPass(pass, point, straight);
+  for (pass = 0; pass < schedule.passes && !failed; ++pass)
+    emitPass(point, straight);
   SmallVector<std::pair<unsigned, Value>> stores;
   for (unsigned i = 0; i < graph.outputAccess.size() && !failed; ++i)
     if (!variesInReduced(i))
@@ -381,10 +439,25 @@ void GridEmitter::emitReduction() {
   if (failed || stores.empty())
     return;
   // Other threads may still read an operand that is updated in place.
-  if (threads > 1)
+  if (threads > 1 && mayUpdateInPlace())
     barrier();
   for (auto &[output, value] : stores)
     store(output, value, point, threads > 1 ? isZero(lane) : Value());
+}
+
+// Whether a result of points, not of steps, may lie where an operand does.
+bool GridEmitter::mayUpdateInPlace() const {
+  for (unsigned i = 0; i < graph.outputAccess.size(); ++i) {
+    const Access &written = graph.accesses[graph.outputAccess[i]];
+    const KernelOperand &output = graph.operands[written.operand];
+    if (variesInReduced(i))
+      continue;
+    for (const Access &read : graph.accesses)
+      if (read.operand < graph.firstOutput && read.strides == written.strides &&
+          graph.operands[read.operand].element == output.element)
+        return true;
+  }
+  return false;
 }
 
 LogicalResult GridEmitter::emit(llvm::StringRef symbol) {
@@ -402,8 +475,8 @@ LogicalResult GridEmitter::emit(llvm::StringRef symbol) {
   Type pointerType = LLVM::LLVMPointerType::get(b.getContext());
   Type word = b.getI64Type();
   if (schedule.partials() > 1) {
-    auto type = LLVM::LLVMArrayType::get(word, kBlockThreads);
-    shared = LLVM::GlobalOp::create(
+    auto type = LLVM::LLVMArrayType::get(word, schedule.blockThreads);
+    sharedMemory = LLVM::GlobalOp::create(
         b, loc, type, /*isConstant=*/false, LLVM::Linkage::Internal,
         (symbol + ".shared").str(), Attribute(), /*alignment=*/8,
         /*addrSpace=*/target.isGpu ? 3 : 0);
@@ -415,13 +488,22 @@ LogicalResult GridEmitter::emit(llvm::StringRef symbol) {
   }
   auto function =
       func::FuncOp::create(b, loc, symbol, b.getFunctionType(arguments, {}));
+  if (target.isGpu) {
+    // What the runtime launches it with.
+    SmallVector<Attribute> bounds = {b.getStrArrayAttr(
+        {"nvvm.maxntid", std::to_string(schedule.blockThreads)})};
+    if (schedule.blocksTogether > 0)
+      bounds.push_back(b.getStrArrayAttr(
+          {"nvvm.minctasm", std::to_string(schedule.blocksTogether)}));
+    function->setAttr("passthrough", b.getArrayAttr(bounds));
+  }
   b.setInsertionPointToStart(function.addEntryBlock());
   if (schedule.blocks > 0) {
     if (target.isGpu)
       takeArguments(function.getArguments());
     else
       loadArguments(function.getArgument(0), function.getArgument(1));
-    int64_t most = schedule.blocks * kBlockThreads * schedule.perThread;
+    int64_t most = schedule.blocks * schedule.blockThreads * schedule.perThread;
     bool isSmall = std::max(most, schedule.length) <
                    std::numeric_limits<int32_t>::max() / 2;
     countType = isSmall ? b.getI32Type() : b.getI64Type();
@@ -433,6 +515,7 @@ LogicalResult GridEmitter::emit(llvm::StringRef symbol) {
       thread = asIndex(thread);
       block = asIndex(block);
     }
+    planPasses();
     if (graph.hasReduction())
       emitReduction();
     else

@@ -11,10 +11,12 @@ namespace merak::codegen {
 // i32 (): the thread in its block, the block in its grid.
 inline constexpr const char *kGridThread = "merak.grid.thread";
 inline constexpr const char *kGridBlock = "merak.grid.block";
-// void (): until all threads of the block are here.
+// void (): until all threads of the block, or of the warp, are here, what they
+// wrote seen by all of them.
 inline constexpr const char *kGridBarrier = "merak.grid.barrier";
+inline constexpr const char *kGridWarpBarrier = "merak.grid.warp_barrier";
 // i32 (i32 value, i32 mask): the value of the thread of this warp whose number
-// differs by `mask` (exclusive or). All threads of the block call it.
+// differs by `mask` (exclusive or). All threads of the warp call it.
 inline constexpr const char *kGridShuffle = "merak.grid.shuffle";
 
 // Appends `func.func @symbol` to `module`. For a GPU its parameters are an

@@ -21,6 +21,9 @@ static llvm::Value *onGpu(llvm::IRBuilder<> &builder, GridCall what,
     return builder.CreateIntrinsic(
         llvm::Intrinsic::nvvm_barrier_cta_sync_aligned_all,
         {builder.getInt32(0)});
+  case GridWarpBarrier:
+    return builder.CreateIntrinsic(llvm::Intrinsic::nvvm_bar_warp_sync,
+                                   {builder.getInt32(-1)});
   default: // all threads of a warp; 31: numbers are taken within 32
     return builder.CreateIntrinsic(
         llvm::Intrinsic::nvvm_shfl_sync_bfly_i32,
@@ -39,7 +42,8 @@ void lowerGridCalls(llvm::Module &module, bool isGpu) {
         module, tableType, /*isConstant=*/false,
         llvm::GlobalValue::ExternalLinkage,
         llvm::ConstantAggregateZero::get(tableType), kGridTable);
-  const char *names[] = {kGridThread, kGridBlock, kGridBarrier, kGridShuffle};
+  const char *names[] = {kGridThread, kGridBlock, kGridBarrier,
+                         kGridWarpBarrier, kGridShuffle};
   for (int what = 0; what < GridCalls; ++what) {
     llvm::Function *function = module.getFunction(names[what]);
     if (!function)
@@ -69,7 +73,6 @@ void lowerGridCalls(llvm::Module &module, bool isGpu) {
     if (function.isDeclaration())
       continue;
     function.setCallingConv(llvm::CallingConv::PTX_Kernel);
-    function.addFnAttr("nvvm.reqntid", std::to_string(kBlockThreads));
   }
 }
 

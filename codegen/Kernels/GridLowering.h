@@ -9,7 +9,14 @@ class Module;
 namespace merak::codegen {
 
 // Entries of the table below.
-enum GridCall { GridThread, GridBlock, GridBarrier, GridShuffle, GridCalls };
+enum GridCall {
+  GridThread,
+  GridBlock,
+  GridBarrier,
+  GridWarpBarrier,
+  GridShuffle,
+  GridCalls
+};
 // The symbol of the host's table of function addresses, by GridCall.
 inline constexpr const char *kGridTable = "merak_grid_table";
 

@@ -5,6 +5,8 @@
 #include "codegen/Kernels/EmitterValues.h"
 #include "codegen/Kernels/GridSchedule.h"
 
+#include "llvm/ADT/SetVector.h"
+
 namespace merak::codegen::emitter {
 
 // What a thread knows at one point of the kept dimensions, or (`outer` set) of
@@ -42,26 +44,62 @@ private:
   Value isBelow(Value a, int64_t bound);
   Value isZero(Value a);
   Value called(llvm::StringRef name, ValueRange arguments, Type result);
-  void barrier() { called("merak.grid.barrier", {}, Type()); }
+  void barrier();
   std::pair<Value, Value> clamp(Value number, int64_t bound, int64_t least);
 
-  // Loops and sums.
+  // Points.
   void emitElementwise();
+  void emitNeighbours(llvm::ArrayRef<Place> firsts);
+  void emitPoints(llvm::MutableArrayRef<Place> points);
   void emitReduction();
+  void emitPoint(Place point);
   void setKept(Place &point, Value number);
-  void emitPass(int pass, Place &point, llvm::MutableArrayRef<Place> steps);
+  bool mayUpdateInPlace() const;
+  void emitBothWays(Value wholePacks, llvm::function_ref<void()> emit);
+
+  // Passes over the steps of a point.
+  void emitPass(Place &point, llvm::MutableArrayRef<Place> steps);
   void emitSteps(llvm::MutableArrayRef<Place> steps, SmallVector<Value> &sums);
   void placeStep(Place &step, Place &point, Value number);
-  Value acrossThreads(const Reduction &reduction, Value sum);
+  SmallVector<Reduction> reductionsOf(int pass);
+  void planPasses();
+  void loadAhead(llvm::MutableArrayRef<Place> steps);
+  void readsOf(Value tensor, llvm::SmallDenseSet<Value> &seen,
+               llvm::SmallSetVector<unsigned, 8> &reads);
+  void readsOf(linalg::GenericOp generic, Value value,
+               llvm::SmallDenseSet<Value> &seen,
+               llvm::SmallSetVector<unsigned, 8> &reads);
+
+  // Sums of steps and of threads.
+  void addSteps(llvm::MutableArrayRef<Place> steps,
+                llvm::ArrayRef<SmallVector<Value>> values,
+                SmallVector<Value> &sums);
+  Value ofSteps(const Reduction &reduction, SmallVector<Value> values,
+                Value valid);
+  Value finite(Value maximum);
+  Value exponential(const RescaledSum &form, Value value, Value from);
+  Value rescaled(const RescaledSum &form, Value sum, Value from, Value to);
+  unsigned maximumOf(const RescaledSum &form) const;
+  Value pickedValue(const Reduction &reduction, Place &point);
+  Value startOf(const Reduction &reduction, Place &point);
+  void finish(Place &point, llvm::ArrayRef<Value> sums);
+  SmallVector<Value> acrossThreads(llvm::ArrayRef<const Reduction *> which,
+                                   SmallVector<Value> sums);
+  Value acrossColumns(const Reduction &reduction, Value sum);
   Value shuffled(Value value, int64_t mask);
   Value sharedSlot(Value entry);
+  Value shared(Value entry, Type type);
+  void share(Value sum, Value entry);
 
   // Values.
   Value load(unsigned access, Place &place) override;
+  VectorType packType(Type element);
+  unsigned packAlignment(Type element);
   Value packOf(unsigned access, Place &head);
+  bool isStream(unsigned access) const;
   void storePack(unsigned output, llvm::ArrayRef<Value> values, Place &head,
                  Value condition);
-  // Whether a pack of it is loaded or stored at once.
+  // Whether a pack of it lies without gaps.
   bool isPacked(unsigned access) const {
     return schedule.packed >= 0 &&
            graph.accesses[access].strides[schedule.packed] == 1;
@@ -87,9 +125,15 @@ private:
   Value thread, block; // numbers
   Value lane;          // of the threads of one point
   Value aligned;       // whether packs begin at multiples of their size
-  LLVM::GlobalOp shared;
+  bool inPacks =
+      false; // of the code under construction: packs are loaded whole
+  LLVM::GlobalOp sharedMemory;
+  int64_t sharedHalf = 0;         // of the next exchange
   SmallVector<Reduction> current; // of the pass under construction
-  bool isLastPass = false;
+  int pass = 0;                   // the one under construction
+  // What each pass reads at its steps, and outputs it writes there.
+  SmallVector<llvm::SmallSetVector<unsigned, 8>> readsOfPass;
+  SmallVector<int> storedIn;
 };
 
 } // namespace merak::codegen::emitter

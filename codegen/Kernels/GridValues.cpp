@@ -60,37 +60,41 @@ void GridEmitter::emitAlignment() {
   aligned = isZero(arith::AndIOp::create(b, loc, bits, i64(15)));
 }
 
-static unsigned packAlignment(int64_t pack, int64_t bytes) {
-  return static_cast<unsigned>(std::min<int64_t>(pack * bytes, 16));
+// Two programs, of which a thread runs one: packs loaded and stored whole, and
+// element by element in the same order. A choice at each pack would keep loads
+// from being under way together.
+void GridEmitter::emitBothWays(Value wholePacks,
+                               llvm::function_ref<void()> emit) {
+  auto branch = scf::IfOp::create(b, loc, wholePacks, /*withElse=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPoint(branch.thenYield());
+  inPacks = true;
+  emit();
+  b.setInsertionPoint(branch.elseYield());
+  inPacks = false;
+  if (!failed)
+    emit();
 }
 
-// The elements of a pack as they lie in memory.
+unsigned GridEmitter::packAlignment(Type element) {
+  return static_cast<unsigned>(std::min<int64_t>(
+      schedule.pack * alignment(ops.memoryType(element)), 16));
+}
+
+// The elements of a pack as they lie in memory; of bf16 two are a word.
+VectorType GridEmitter::packType(Type element) {
+  if (element.isBF16())
+    return VectorType::get({schedule.pack / 2}, b.getI32Type());
+  return VectorType::get({schedule.pack}, ops.memoryType(element));
+}
+
 Value GridEmitter::packOf(unsigned number, Place &head) {
   if (Value known = head.packs.lookup(number))
     return known;
-  const Access &access = graph.accesses[number];
-  Type memory = ops.memoryType(graph.operands[access.operand].element);
-  auto vector = VectorType::get({schedule.pack}, memory);
-  Value address = pointer(number, head);
-  const int64_t bytes = alignment(memory);
-  auto branch = scf::IfOp::create(b, loc, vector, aligned, /*withElse=*/true);
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.thenBlock());
-    Value whole = LLVM::LoadOp::create(b, loc, vector, address,
-                                       packAlignment(schedule.pack, bytes));
-    scf::YieldOp::create(b, loc, whole);
-    b.setInsertionPointToStart(branch.elseBlock());
-    Value parts = LLVM::UndefOp::create(b, loc, vector);
-    for (int64_t i = 0; i < schedule.pack; ++i) {
-      Value part = LLVM::LoadOp::create(
-          b, loc, memory, advance(address, access, i ? i64(i) : Value()),
-          static_cast<unsigned>(bytes));
-      parts = LLVM::InsertElementOp::create(b, loc, parts, part, i64(i));
-    }
-    scf::YieldOp::create(b, loc, parts);
-  }
-  return head.packs[number] = branch.getResult(0);
+  Type element = graph.operands[graph.accesses[number].operand].element;
+  return head.packs[number] = LLVM::LoadOp::create(b, loc, packType(element),
+                                                   pointer(number, head),
+                                                   packAlignment(element));
 }
 
 // A result without some of the kept dimensions is written where they are 0, and
@@ -110,33 +114,31 @@ void GridEmitter::storePack(unsigned output, llvm::ArrayRef<Value> values,
   unsigned number = graph.outputAccess[output];
   const Access &access = graph.accesses[number];
   const KernelOperand &operand = graph.operands[access.operand];
-  Type memory = ops.memoryType(operand.element);
-  const int64_t bytes = alignment(memory);
   condition = both(condition, whereWritten(access, head));
   Value address = pointer(number, head);
-  Value whole =
-      LLVM::UndefOp::create(b, loc, VectorType::get({schedule.pack}, memory));
-  SmallVector<Value> parts;
-  for (auto [i, value] : llvm::enumerate(values)) {
-    parts.push_back(ops.toMemory(value, operand.element));
-    whole = LLVM::InsertElementOp::create(b, loc, whole, parts.back(),
-                                          i64(static_cast<int64_t>(i)));
+  Value whole = LLVM::UndefOp::create(b, loc, packType(operand.element));
+  const size_t ofWord = operand.element.isBF16() ? 2 : 1;
+  for (size_t i = 0; i < values.size(); i += ofWord) {
+    Value part = ofWord == 2 ? ops.toWord(values[i], values[i + 1])
+                             : ops.toMemory(values[i], operand.element);
+    whole = LLVM::InsertElementOp::create(
+        b, loc, whole, part, i64(static_cast<int64_t>(i / ofWord)));
   }
   OpBuilder::InsertionGuard guard(b);
   if (condition) {
     auto branch = scf::IfOp::create(b, loc, condition, /*withElse=*/false);
     b.setInsertionPoint(branch.thenYield());
   }
-  auto branch = scf::IfOp::create(b, loc, aligned, /*withElse=*/true);
-  b.setInsertionPoint(branch.thenYield());
-  LLVM::StoreOp::create(b, loc, whole, address,
-                        packAlignment(schedule.pack, bytes));
-  b.setInsertionPoint(branch.elseYield());
-  for (auto [i, part] : llvm::enumerate(parts))
-    LLVM::StoreOp::create(
-        b, loc, part,
-        advance(address, access, i ? i64(static_cast<int64_t>(i)) : Value()),
-        static_cast<unsigned>(bytes));
+  LLVM::StoreOp::create(b, loc, whole, address, packAlignment(operand.element));
+}
+
+// Whether it is read from memory that no other point reads.
+bool GridEmitter::isStream(unsigned number) const {
+  const Access &access = graph.accesses[number];
+  bool ofPoint = schedule.points == 1;
+  for (int dim : schedule.kept)
+    ofPoint |= access.strides[dim] != 0;
+  return ofPoint && variesInReduced(access);
 }
 
 Value GridEmitter::load(unsigned number, Place &place) {
@@ -148,9 +150,13 @@ Value GridEmitter::load(unsigned number, Place &place) {
   Type element = graph.operands[access.operand].element;
   Type memory = ops.memoryType(element);
   if (place.head && isPacked(number)) {
+    Value pack = packOf(number, *place.head);
+    const bool ofWord = element.isBF16();
     Value part = LLVM::ExtractElementOp::create(
-        b, loc, packOf(number, *place.head), i64(place.inPack));
-    return place.loads[number] = ops.fromMemory(part, element);
+        b, loc, pack, i64(ofWord ? place.inPack / 2 : place.inPack));
+    return place.loads[number] = ofWord
+                                     ? ops.fromWord(part, place.inPack % 2 != 0)
+                                     : ops.fromMemory(part, element);
   }
   if (place.head && place.inPack > 0) // equal for all of the pack
     return place.loads[number] = load(number, *place.head);

@@ -123,7 +123,7 @@ FailureOr<ScheduledKernel> schedule(func::FuncOp function,
   FailureOr<KernelGraph> graph = KernelGraph::build(function);
   if (failed(graph))
     return failure();
-  ScheduledKernel made{{}, std::move(*graph), {}, {}};
+  ScheduledKernel made{{}, std::move(*graph), {}, GridSchedule()};
   made.kernel.symbol = symbolOf(structure);
   findInPlace(made.graph, made.kernel);
   made.schedule = scheduleKernel(made.graph);
@@ -133,6 +133,7 @@ FailureOr<ScheduledKernel> schedule(func::FuncOp function,
                     ? scheduleGrid(made.graph, made.schedule, 1)
                     : scheduleGrid(made.graph, made.schedule);
     made.kernel.range = made.grid.range;
+    made.kernel.blockThreads = made.grid.blockThreads;
   }
   return made;
 }

@@ -27,6 +27,7 @@ struct CompiledKernel {
   // structure and target: equal kernels share one.
   std::string symbol;
   KernelRange range;
+  int64_t blockThreads = 0; // of grids
   // (input, output): may be one view of one buffer, an update in place.
   // Numbers count tensor arguments and results.
   std::vector<std::pair<unsigned, unsigned>> inPlace;

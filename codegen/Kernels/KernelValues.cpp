@@ -265,6 +265,12 @@ void Emitter::store(unsigned output, Value value, Frame &frame) {
   if (!perLane || (stride && *stride == 1 && frame.active == kLanes))
     LLVM::StoreOp::create(b, loc, value, pointer(number, place),
                           static_cast<unsigned>(align));
+  else if (stride && *stride == 1 && frame.active == 1)
+    // LLVM 22 makes a store of the register's width of a masked one whose
+    // elements are narrower: 4 bytes of a bf16.
+    LLVM::StoreOp::create(b, loc,
+                          vector::ExtractOp::create(b, loc, value, int64_t(0)),
+                          pointer(number, place), static_cast<unsigned>(align));
   else if (stride && *stride == 1)
     LLVM::MaskedStoreOp::create(b, loc, value, pointer(number, place),
                                 mask(frame.active),

@@ -5,6 +5,7 @@
 #include "codegen/Kernels/VectorMath.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -79,14 +80,55 @@ Value ScalarOps::toMemory(Value value, Type element) {
                                  bits);
 }
 
+Value ScalarOps::fromWord(Value word, bool isHigh) {
+  Location loc = b.getUnknownLoc();
+  Type type = word.getType();
+  Value bits =
+      isHigh
+          ? Value(arith::AndIOp::create(
+                b, loc, word,
+                constantInt(type, static_cast<int32_t>(0xffff0000))))
+          : Value(arith::ShLIOp::create(b, loc, word, constantInt(type, 16)));
+  return arith::BitcastOp::create(b, loc, b.getF32Type(), bits);
+}
+
+Value ScalarOps::toWord(Value low, Value high) {
+  Location loc = b.getUnknownLoc();
+  if (Value first = unrounded.lookup(low), second = unrounded.lookup(high);
+      first && second)
+    return convertedPair(second, first);
+  Type type = b.getI32Type();
+  low = arith::ShRUIOp::create(b, loc,
+                               arith::BitcastOp::create(b, loc, type, low),
+                               constantInt(type, 16));
+  high = arith::AndIOp::create(
+      b, loc, arith::BitcastOp::create(b, loc, type, high),
+      constantInt(type, static_cast<int32_t>(0xffff0000)));
+  return arith::OrIOp::create(b, loc, low, high);
+}
+
+Value ScalarOps::convertedPair(Value high, Value low) {
+  Location loc = b.getUnknownLoc();
+  Value pair =
+      LLVM::CallIntrinsicOp::create(
+          b, loc, VectorType::get({2}, b.getBF16Type()),
+          b.getStringAttr("llvm.nvvm.ff2bf16x2.rn"), ValueRange{high, low})
+          .getResult(0);
+  return LLVM::BitcastOp::create(b, loc, b.getI32Type(), pair);
+}
+
 // To nearest, ties to even, on the bits; a NaN stays one.
 Value ScalarOps::roundToBf16(Value value) {
   Location loc = b.getUnknownLoc();
   Type type = value.getType();
-  if (target.isGpu) { // one instruction
-    Value narrow =
-        arith::TruncFOp::create(b, loc, like(type, b.getBF16Type()), value);
-    return arith::ExtFOp::create(b, loc, type, narrow);
+  if (target.isGpu) {
+    // The conversion of two is one instruction, and the upper one of them is
+    // the f32; that of one is four times as slow.
+    Value rounded = arith::BitcastOp::create(
+        b, loc, type,
+        convertedPair(value, constant(type, b.getF32FloatAttr(0))));
+    unrounded[rounded] = value;
+    return rounded;
   }
   Type wide = like(type, b.getI32Type());
   Value bits = arith::BitcastOp::create(b, loc, wide, value);
@@ -273,7 +315,7 @@ Value ScalarOps::emit(Operation *op, ValueRange given) {
   Value result;
   bool isMath = isa<math::MathDialect>(op->getDialect());
   if (isMath && isa<FloatType>(element)) {
-    VectorMath math(b, loc, target.hasFma, target.hasRound);
+    VectorMath math(b, loc, target.hasFma, target.hasRound, target.isGpu);
     bool half = element.isF16();
     if (half)
       for (Value &operand : operands)

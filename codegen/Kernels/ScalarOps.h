@@ -10,6 +10,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/Value.h"
+#include "llvm/ADT/DenseMap.h"
 
 namespace merak::codegen {
 
@@ -25,6 +26,14 @@ public:
   mlir::Type memoryType(mlir::Type element) const;
   mlir::Value fromMemory(mlir::Value value, mlir::Type element);
   mlir::Value toMemory(mlir::Value value, mlir::Type element);
+
+  // Two neighbouring bf16 of memory in one word of 32 bits, the first one low.
+  mlir::Value fromWord(mlir::Value word, bool isHigh);
+  mlir::Value toWord(mlir::Value low, mlir::Value high);
+
+  // Ends the use of numbers as they were before they were rounded: who holds
+  // both of them for long needs more registers.
+  void forgetUnrounded() { unrounded.clear(); }
 
   // `op` applied to `operands` (all vectors if one is). Null after an error at
   // `op` if the operation is not available.
@@ -49,8 +58,14 @@ private:
   mlir::Value castInt(mlir::Value value, mlir::Type element, bool isSigned);
   mlir::Type like(mlir::Type shape, mlir::Type element) const;
 
+  // Upper bits `high`, lower ones `low`, both rounded to bf16 (GPUs).
+  mlir::Value convertedPair(mlir::Value high, mlir::Value low);
+
   mlir::OpBuilder &b;
   const KernelTarget &target;
+  // What a number was before it was rounded to bf16 (GPUs): two of them are
+  // rounded and joined in one instruction.
+  llvm::DenseMap<mlir::Value, mlir::Value> unrounded;
 };
 
 } // namespace merak::codegen

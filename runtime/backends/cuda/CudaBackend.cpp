@@ -79,12 +79,10 @@ struct CudaBackend::Staging {
 
 namespace {
 
-// Blocks of generated kernels; see docs/rationale/cuda-kernels.md.
-constexpr int kGeneratedThreads = 256;
-
 struct Generated : runtime::Prepared {
   Function function = nullptr;
-  int64_t rows = 0;
+  int64_t rows = 0; // blocks
+  int threads = 0;  // of a block
   std::vector<uint64_t> words;
 };
 
@@ -255,6 +253,10 @@ CudaBackend::prepareGenerated(const planpb::Instruction &instruction,
   if (!kernel->function)
     return Status::error(fmt::format("kernel \"{}\" is not in \"{}\"",
                                      instruction.op(), modulePath_));
+  auto threads = device_->threadsOf(kernel->function);
+  if (!threads)
+    return threads.status();
+  kernel->threads = *threads;
   kernel->rows = instruction.rows();
   if (kernel->rows > INT32_MAX)
     return Status::error(fmt::format("kernel \"{}\" has {} rows, a grid has "
@@ -325,7 +327,7 @@ Status CudaBackend::enqueue(const KernelCall &call, LaunchTap *tap) {
         kernel.words[next++] = reinterpret_cast<uint64_t>(view.data);
     for (const runtime::ScalarValue &scalar : call.scalars)
       kernel.words[next++] = static_cast<uint64_t>(scalar.bits());
-    const Grid grid{kernel.rows, kGeneratedThreads};
+    const Grid grid{kernel.rows, kernel.threads};
     const size_t operands = call.inputs.size() + call.outputs.size();
     return tap ? tap->launch(kernel.function, grid, operands, kernel.words)
                : device_->launch(kernel.function, grid, operands, kernel.words,

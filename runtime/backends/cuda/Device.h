@@ -107,6 +107,8 @@ public:
                                     const std::string &name) = 0;
   // Null if the module has no such entry.
   virtual Function function(void *module, const std::string &name) = 0;
+  // The threads of a block for which an entry of a module was compiled.
+  virtual Result<int> threadsOf(Function function) = 0;
   // `words`: parameters of 8 bytes each, first so many operands' addresses.
   virtual Status launch(Function function, Grid grid, size_t operands,
                         const std::vector<uint64_t> &words, Stream stream) = 0;

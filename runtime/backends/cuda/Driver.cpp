@@ -48,6 +48,7 @@ namespace {
   X(cuModuleLoadDataEx)                                                        \
   X(cuModuleUnload)                                                            \
   X(cuModuleGetFunction)                                                       \
+  X(cuFuncGetAttribute)                                                        \
   X(cuLaunchKernel)                                                            \
   X(cuStreamBeginCapture)                                                      \
   X(cuStreamEndCapture)                                                        \
@@ -377,6 +378,16 @@ public:
                                    name.c_str()) != CUDA_SUCCESS)
       return nullptr;
     return found;
+  }
+  Result<int> threadsOf(Function function) override {
+    MERAK_RETURN_IF_ERROR(bind());
+    int threads = 0;
+    MERAK_RETURN_IF_ERROR(
+        check(api_.p_cuFuncGetAttribute(&threads,
+                                        CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                        static_cast<CUfunction>(function)),
+              "cuFuncGetAttribute"));
+    return threads;
   }
   Status launch(Function function, Grid grid, size_t,
                 const std::vector<uint64_t> &words, Stream stream) override {

@@ -12,10 +12,11 @@ using Call = void (*)(void *const *, const int64_t *, int64_t, int64_t);
 // Fills the table of a loaded kernel file (GridLowering.h).
 void fillGridTable(void **table);
 
-// Runs `blocks` blocks. Blocks and the threads between two barriers run in an
-// order that depends on `seed`. The error: threads of one block that do not
-// come to the same barriers; empty if there is none.
+// Runs `blocks` blocks of `threads` threads. Blocks, the warps of one between
+// two barriers and the threads of a warp between two places where they wait for
+// each other run in an order that depends on `seed`. The error: threads that do
+// not come to the same places; empty if there is none.
 std::string runGrid(Call kernel, void *const *operands, const int64_t *scalars,
-                    int64_t blocks, uint64_t seed);
+                    int64_t blocks, int64_t threads, uint64_t seed);
 
 } // namespace merak::codegen::test

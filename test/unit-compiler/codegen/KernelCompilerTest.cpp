@@ -375,8 +375,230 @@ TEST(KernelCompiler, LayerNorm) {
                                                               {3, 768},
                                                               {2, 1600},
                                                               {2, 3000},
-                                                              {1, 3001}})
+                                                              {1, 3001},
+                                                              {3, 5000},
+                                                              {2, 12000},
+                                                              {1, 20001}})
     batch.add(layerNorm(m, n), 1e-4, n);
+}
+
+// A residual in bf16, its sum with `x` and a bias, and the norm of that; the
+// sum may take the residual's place.
+std::string residualNorm(int64_t m, int64_t n, const std::string &attr) {
+  std::string mat = tensorType({m, n}, "bf16"), vec = tensorType({m}, "f32"),
+              row = tensorType({n}, "bf16"), count = std::to_string(n) + ".0";
+  Text t;
+  std::string zero = t.filled(vec, "f32", "0.0"), ev = t.empty(vec),
+              em = t.empty(mat);
+  t.generic(
+      "%s", 2, kPP,
+      {{"%x", mat, "(d0, d1)"}, {"%b", row, "(d1)"}, {"%r", mat, "(d0, d1)"}},
+      {em, mat, "(d0, d1)"}, "%p: bf16, %q: bf16, %c: bf16, %o: bf16",
+      "%1 = arith.addf %p, %q : bf16\n%2 = arith.addf %1, %c : bf16\n"
+      "linalg.yield %2 : bf16");
+  t.generic("%sum", 2, kPR, {{"%s", mat, "(d0, d1)"}}, {zero, vec, "(d0)"},
+            "%a: bf16, %o: f32",
+            "%1 = arith.extf %a : bf16 to f32\n"
+            "%2 = arith.addf %o, %1 : f32\nlinalg.yield %2 : f32");
+  t.generic("%mean", 1, kPP, {{"%sum", vec, "(d0)"}}, {ev, vec, "(d0)"},
+            "%a: f32, %o: f32",
+            "%n = arith.constant " + count +
+                " : f32\n%1 = arith.divf %a, %n : f32\nlinalg.yield %1 : f32");
+  t.generic("%y", 2, kPP, {{"%s", mat, "(d0, d1)"}, {"%mean", vec, "(d0)"}},
+            {em, mat, "(d0, d1)"}, "%a: bf16, %m: f32, %o: bf16",
+            "%1 = arith.extf %a : bf16 to f32\n%2 = arith.subf %1, %m : f32\n"
+            "%3 = arith.truncf %2 : f32 to bf16\nlinalg.yield %3 : bf16");
+  return "func.func @residual_norm(%x: " + mat + " " + attr + ", %b: " + row +
+         ", %r: " + mat + " " + attr + ") -> (" + mat + " " + attr + ", " +
+         mat + " " + attr + ", " + vec + ") attributes {merak.kernel} {\n" +
+         t.body + "return %s, %y, %mean : " + mat + ", " + mat + ", " + vec +
+         "\n}\n";
+}
+
+TEST(KernelCompiler, ResidualAndNorm) {
+  Batch batch;
+  // bf16 numbers that sums of two keep, so that any order of a sum will do.
+  Fill fill = [](Random &random, unsigned, mlir::Type) {
+    return Number{static_cast<double>(random.below(65) - 32) / 32, 0};
+  };
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {3, 40}, {2, 768}, {5, 1600}, {3, 1601}, {2, 4096}, {2, 20000}}) {
+    batch.add(residualNorm(m, n, ""), 5e-3, n, {}, fill);
+    batch.add(residualNorm(m, n, strides({(n + 63) / 64 * 64, 1})), 5e-3, n, {},
+              fill);
+  }
+}
+
+// The loss of rows of logits: their largest, the sum of exponentials relative
+// to it, and the logit at the label; `order` says on which side of comparison
+// and difference things are.
+std::string crossEntropy(int64_t m, int64_t n, const std::string &element,
+                         const std::string &label, const std::string &attr) {
+  std::string mat = tensorType({m, n}, element), vec = tensorType({m}, "f32"),
+              labels = tensorType({m}, label);
+  Text t;
+  std::string low = t.filled(vec, "f32", "0xFF800000"),
+              zero = t.filled(vec, "f32", "0.0"), e = t.empty(vec);
+  std::string wide = element == "f32" ? "%x32 = arith.mulf %a, %a : f32\n"
+                                      : "%x32 = arith.extf %a : bf16 to f32\n";
+  t.generic("%max", 2, kPR, {{"%x", mat, "(d0, d1)"}}, {low, vec, "(d0)"},
+            "%a: " + element + ", %o: f32",
+            wide + "%1 = arith.maximumf %o, %x32 : f32\nlinalg.yield %1 : f32");
+  t.generic(
+      "%picked", 2, kPR, {{"%x", mat, "(d0, d1)"}, {"%l", labels, "(d0)"}},
+      {zero, vec, "(d0)"}, "%a: " + element + ", %k: " + label + ", %o: f32",
+      wide +
+          "%z = arith.constant 0.0 : f32\n%i = linalg.index 1 : index\n"
+          "%j = arith.index_cast %i : index to " +
+          label + "\n%h = arith.cmpi eq, %j, %k : " + label +
+          "\n%1 = arith.select %h, %x32, %z : f32\n"
+          "%2 = arith.addf %o, %1 : f32\nlinalg.yield %2 : f32");
+  t.generic("%sum", 2, kPR, {{"%x", mat, "(d0, d1)"}, {"%max", vec, "(d0)"}},
+            {zero, vec, "(d0)"}, "%a: " + element + ", %m: f32, %o: f32",
+            wide + "%1 = arith.subf %x32, %m : f32\n%2 = math.exp %1 : f32\n"
+                   "%3 = arith.addf %o, %2 : f32\nlinalg.yield %3 : f32");
+  t.generic("%lse", 1, kPP, {{"%max", vec, "(d0)"}, {"%sum", vec, "(d0)"}},
+            {e, vec, "(d0)"}, "%a: f32, %c: f32, %o: f32",
+            "%1 = math.log %c : f32\n%2 = arith.addf %a, %1 : f32\n"
+            "linalg.yield %2 : f32");
+  return "func.func @cross_entropy(%x: " + mat + " " + attr +
+         ", %l: " + labels + ") -> (" + vec + ", " + vec + ", " + vec +
+         ") attributes {merak.kernel} {\n" + t.body +
+         "return %max, %lse, %picked : " + vec + ", " + vec + ", " + vec +
+         "\n}\n";
+}
+
+TEST(KernelCompiler, CrossEntropyRows) {
+  Batch batch;
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {9, 5}, {3, 1000}, {3, 5001}, {3, 16391}, {2, 50257}})
+    for (const char *element : {"f32", "bf16"})
+      for (const char *label : {"i64", "i32"}) {
+        // Some labels lie before or behind the row: nothing is picked.
+        Fill fill = [n = n](Random &random, unsigned arg, mlir::Type type) {
+          if (arg == 1)
+            return Number{0, random.below(n + 3) - 1};
+          const double value = random.unit() * 20 - 10;
+          return Number{type.isBF16() ? std::floor(value * 8) / 8
+                                      : static_cast<float>(value),
+                        0};
+        };
+        const std::string padded = strides({(n + 63) / 64 * 64, 1});
+        batch.add(crossEntropy(m, n, element, label, ""), 4e-6, n, {}, fill);
+        batch.add(crossEntropy(m, n, element, label, padded), 4e-6, n, {},
+                  fill);
+      }
+}
+
+// Where all or the largest logits are infinite, or one is no number, the sum of
+// exponentials is what it is by definition.
+TEST(KernelCompiler, CrossEntropyOfInfinities) {
+  constexpr int64_t m = 7, n = 40003;
+  const std::string text = crossEntropy(m, n, "bf16", "i64", "");
+  auto fill = [](int64_t i) {
+    const int64_t row = i / n, column = i % n;
+    const double usual = static_cast<double>(i % 17) - 8;
+    switch (row) {
+    case 0:
+      return -static_cast<double>(INFINITY);
+    case 1: // the first half
+      return column < n / 2 ? -static_cast<double>(INFINITY) : usual;
+    case 2: // but for the last one
+      return column + 1 < n ? -static_cast<double>(INFINITY) : 3.0;
+    case 3:
+      return column == 777 ? static_cast<double>(INFINITY) : usual;
+    case 4:
+      return column == 39000 ? static_cast<double>(NAN) : usual;
+    case 5: // far apart, growing
+      return static_cast<double>(column / 256) * 4 - 300;
+    default:
+      return usual;
+    }
+  };
+  auto outputs = [&](const std::string &target) {
+    Kernels kernels(text, target);
+    EXPECT_TRUE(kernels.handle) << kernels.error;
+    int64_t next = 0;
+    std::vector<Tensor> inputs = makeInputs(
+        kernels.function("cross_entropy"), [&](unsigned arg, mlir::Type) {
+          return arg == 1 ? Number{0, 3} : Number{fill(next++), 0};
+        });
+    return kernels.run("cross_entropy", inputs, {});
+  };
+  const std::vector<Tensor> wanted = outputs("x86-64"), got = outputs("grid");
+  for (size_t i = 0; i < wanted.size(); ++i)
+    for (int64_t row = 0; row < m; ++row) {
+      const double a = got[i].data[row].f, b = wanted[i].data[row].f;
+      EXPECT_TRUE((std::isnan(a) && std::isnan(b)) || a == b ||
+                  std::fabs(a - b) <= 1e-6 * std::fabs(b))
+          << "result " << i << " of row " << row << ": " << a << ", expected "
+          << b;
+    }
+  // Of a row without numbers above minus infinity, and with infinity.
+  EXPECT_TRUE(std::isnan(got[1].data[0].f));
+  EXPECT_TRUE(std::isnan(got[1].data[3].f));
+}
+
+// (exp(x - lse) - (column == label)) * scale: rows of packs that end anywhere.
+std::string lossGradient(int64_t m, int64_t n, const std::string &attr) {
+  std::string mat = tensorType({m, n}, "bf16"), vec = tensorType({m}, "f32"),
+              labels = tensorType({m}, "i64");
+  Text t;
+  std::string e = t.empty(mat);
+  t.generic(
+      "%y", 2, kPP,
+      {{"%x", mat, "(d0, d1)"}, {"%l", labels, "(d0)"}, {"%lse", vec, "(d0)"}},
+      {e, mat, "(d0, d1)"}, "%a: bf16, %k: i64, %c: f32, %o: bf16",
+      "%x32 = arith.extf %a : bf16 to f32\n"
+      "%1 = arith.subf %x32, %c : f32\n%2 = math.exp %1 : f32\n"
+      "%one = arith.constant 1.0 : f32\n%3 = arith.subf %2, %one : f32\n"
+      "%i = linalg.index 1 : index\n"
+      "%j = arith.index_cast %i : index to i64\n"
+      "%h = arith.cmpi eq, %j, %k : i64\n"
+      "%4 = arith.select %h, %3, %2 : f32\n"
+      "%5 = arith.truncf %4 : f32 to bf16\nlinalg.yield %5 : bf16");
+  return "func.func @loss_gradient(%x: " + mat + " " + attr +
+         ", %l: " + labels + ", %lse: " + vec + ") -> (" + mat + " " + attr +
+         ") attributes {merak.kernel} {\n" + t.body + "return %y : " + mat +
+         "\n}\n";
+}
+
+TEST(KernelCompiler, RaggedRowsOfPacks) {
+  Batch batch;
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {3, 511}, {3, 512}, {3, 513}, {5, 1601}, {2, 5003}}) {
+    Fill fill = [n = n](Random &random, unsigned arg, mlir::Type) {
+      return arg == 1
+                 ? Number{0, random.below(n)}
+                 : Number{static_cast<double>(random.below(33) - 32) / 8, 0};
+    };
+    for (int64_t pitch : {n, (n + 7) / 8 * 8, (n + 63) / 64 * 64})
+      batch.add(lossGradient(m, n, strides({pitch, 1})), 8e-3, n, {}, fill);
+  }
+}
+
+// More sums than an exchange between warps takes at once.
+TEST(KernelCompiler, ManySumsOfOneRow) {
+  constexpr int64_t m = 3, n = 6001;
+  std::string mat = tensorType({m, n}, "f32"), vec = tensorType({m}, "f32");
+  Text t;
+  std::string names, types;
+  for (int i = 0; i < 37; ++i) {
+    std::string zero = t.filled(vec, "f32", "0.0"),
+                name = "%s" + std::to_string(i);
+    t.generic(name, 2, kPR, {{"%x", mat, "(d0, d1)"}}, {zero, vec, "(d0)"},
+              "%a: f32, %o: f32",
+              "%c = arith.constant " + std::to_string(i) +
+                  ".0 : f32\n%1 = arith.mulf %a, %c : f32\n"
+                  "%2 = arith.addf %o, %1 : f32\nlinalg.yield %2 : f32");
+    names += (i ? ", " : "") + name;
+    types += (i ? ", " : "") + vec;
+  }
+  Batch batch;
+  batch.add("func.func @sums(%x: " + mat + ") -> (" + types +
+                ") attributes {merak.kernel} {\n" + t.body + "return " + names +
+                " : " + types + "\n}\n",
+            1e-4);
 }
 
 // The gradient of bias and activation in one: dx = dy * (x > 0) and the sum of
@@ -761,6 +983,58 @@ TEST(KernelCompiler, SumsOfAGroupShareABlocksMemory) {
   size_t at = ptx.find(".shared .align 8 .b8 ");
   ASSERT_NE(at, std::string::npos) << ptx;
   EXPECT_EQ(std::stoll(ptx.substr(ptx.find('[', at) + 1)), 256 * 8);
+}
+
+int64_t countOf(const std::string &text, const std::string &part) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1))
+    ++count;
+  return count;
+}
+
+// How rows are shared out on a GPU: what a program of one thread says.
+TEST(KernelCompiler, RowsOnAGpu) {
+  auto compiled = [](const std::string &text) {
+    Kernels kernels(text, "sm_80");
+    EXPECT_EQ(kernels.error, "");
+    return std::move(kernels.object.object);
+  };
+  // A warp for each row of three packs: no barrier; the packs of both operands
+  // are loaded before the first sum, and none again.
+  std::string ptx = compiled(residualNorm(16384, 768, ""));
+  EXPECT_EQ(countOf(ptx, ".maxntid 64"), 1);
+  EXPECT_EQ(countOf(ptx, "bar.sync") + countOf(ptx, "barrier.sync"), 0) << ptx;
+  EXPECT_EQ(countOf(ptx, "ld.global.v4.b32"), 9); // and the bias
+  const size_t first = ptx.find("ld.global.v4"),
+               last = ptx.rfind("ld.global.v4");
+  EXPECT_GT(ptx.find("shfl.sync", first), last);
+  EXPECT_EQ(countOf(ptx, ".shared"), 0);
+  // Conversions in pairs.
+  EXPECT_EQ(countOf(ptx, "cvt.rn.bf16.f32"), 0);
+  EXPECT_GT(countOf(ptx, "cvt.rn.bf16x2.f32"), 0);
+  // Four warps for a row of 1600: one barrier for its sum, in each program, and
+  // none for its results, in whose place no operand can lie.
+  ptx = compiled(residualNorm(8192, 1600, ""));
+  EXPECT_EQ(countOf(ptx, ".maxntid 128"), 1);
+  EXPECT_EQ(countOf(ptx, "barrier.sync") + countOf(ptx, "bar.sync"), 2) << ptx;
+  // Few rows have more threads each.
+  ptx = compiled(residualNorm(16, 1600, ""));
+  EXPECT_EQ(countOf(ptx, ".maxntid 256"), 1);
+  // Logits are read once, four packs in a round and the last two; the logit at
+  // the label is loaded, no index is compared with it.
+  ptx = compiled(crossEntropy(8192, 50257, "bf16", "i64", strides({50304, 1})));
+  EXPECT_EQ(countOf(ptx, ".maxntid 128"), 1);
+  EXPECT_EQ(countOf(ptx, "ld.global.v4.b32"), 6);
+  EXPECT_GT(countOf(ptx, "ex2.approx.ftz.f32"), 32);
+  EXPECT_EQ(countOf(ptx, "setp.eq.s64") + countOf(ptx, "setp.ne.s64") +
+                countOf(ptx, "setp.eq.b64") + countOf(ptx, "setp.ne.b64"),
+            1); // of the addresses' alignment
+  // A ragged row element by element: all threads of a processor.
+  ptx = compiled(lossGradient(8192, 50257, strides({50304, 1})));
+  EXPECT_EQ(countOf(ptx, ".minnctapersm 8"), 1);
+  EXPECT_EQ(countOf(ptx, "ld.global.v4.b32"), 1);
+  EXPECT_EQ(countOf(ptx, "st.global.v4.b32"), 1);
 }
 
 TEST(KernelCompiler, SaysWhichOperandsMayShareMemory) {

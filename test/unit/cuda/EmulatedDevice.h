@@ -67,6 +67,7 @@ public:
   Result<void *> loadModule(const std::string &image,
                             const std::string &name) override;
   Function function(void *module, const std::string &name) override;
+  Result<int> threadsOf(Function) override { return 64; } // a CPU kernel
   Status launch(Function function, Grid grid, size_t operands,
                 const std::vector<uint64_t> &words, Stream stream) override;
   Status launch(KernelId kernel, Grid grid, const void *args,

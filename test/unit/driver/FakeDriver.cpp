@@ -269,6 +269,16 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule,
   *function = reinterpret_cast<CUfunction>(&kernel);
   return CUDA_SUCCESS;
 }
+// As a generated kernel of one row a warp has.
+CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
+                                    CUfunction) {
+  if (!current)
+    return CUDA_ERROR_INVALID_CONTEXT;
+  if (attribute != CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
+    return CUDA_ERROR_INVALID_VALUE;
+  *value = 64;
+  return CUDA_SUCCESS;
+}
 CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned blocks, unsigned,
                                 unsigned, unsigned threads, unsigned, unsigned,
                                 unsigned, CUstream stream, void **arguments,
