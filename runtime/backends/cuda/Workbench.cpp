@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kBlock = 4 << 20; // bytes of numbers drawn on the host
 // How long work is repeated, and how often at most; before what is timed first,
 // and always.
-constexpr double kWarmUp = 50e-3, kSustained = 5e-3;
+constexpr double kWarmUp = 150e-3, kSustained = 5e-3;
 constexpr int kMostRuns = 500;
 
 const std::vector<uint16_t> &numbers() {
@@ -28,6 +28,15 @@ const std::vector<uint16_t> &numbers() {
     return bf16;
   }();
   return drawn;
+}
+
+} // namespace
+
+namespace {
+
+int runsFor(double seconds, double once) {
+  return std::max(
+      1, static_cast<int>(std::min(double(kMostRuns), seconds / once)));
 }
 
 } // namespace
@@ -95,15 +104,17 @@ Result<double> Workbench::time(const std::function<Status(Stream)> &enqueue) {
   Result<double> once = time(enqueue, 1);
   if (!once.ok() || *once <= 0)
     return once;
-  auto runsFor = [&](double seconds) {
-    return static_cast<int>(std::min(double(kMostRuns), seconds / *once));
-  };
-  if (!warm_ && runsFor(kWarmUp) > 1)
-    once = time(enqueue, runsFor(kWarmUp));
-  warm_ = true;
+  if (!warm_) {
+    for (double left = kWarmUp; left > 0 && once.ok() && *once > 0;) {
+      const int runs = runsFor(std::min(left, kSustained), *once);
+      once = time(enqueue, runs);
+      left -= once.ok() ? std::max(*once * runs, kWarmUp / 100) : 0;
+    }
+    warm_ = true;
+  }
   if (!once.ok() || *once <= 0)
     return once;
-  const int runs = runsFor(kSustained);
+  const int runs = runsFor(kSustained, *once);
   return runs > 1 ? time(enqueue, runs) : once;
 }
 

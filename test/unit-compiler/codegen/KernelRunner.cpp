@@ -96,6 +96,11 @@ func::FuncOp Kernels::function(const std::string &name) {
   return module->lookupSymbol<func::FuncOp>(name);
 }
 
+bool Kernels::isApproximate(const std::string &name) {
+  const ptx::Entry *entry = ptx.find(object.kernels[name].symbol);
+  return entry && entry->isApproximate;
+}
+
 //===----------------------------------------------------------------------===//
 // Buffers
 //===----------------------------------------------------------------------===//
@@ -197,12 +202,10 @@ static void pack(Buffer &buffer, const Tensor &tensor) {
   });
 }
 
-static std::string runPtx(const ptx::Module &module,
-                          const CompiledKernel &kernel,
-                          const std::vector<Buffer> &buffers,
-                          const std::vector<void *> &pointers,
-                          const std::vector<int64_t> &scalars, uint64_t seed,
-                          int64_t &executed) {
+static std::string
+runPtx(const ptx::Module &module, const CompiledKernel &kernel,
+       const std::vector<Buffer> &buffers, const std::vector<void *> &pointers,
+       const std::vector<int64_t> &scalars, uint64_t seed, int64_t &executed) {
   const ptx::Entry *entry = module.find(kernel.symbol);
   if (!entry)
     return "no entry " + kernel.symbol + " in the PTX";
@@ -215,6 +218,14 @@ static std::string runPtx(const ptx::Module &module,
                        buffers[i].bytes.size() - buffers[i].front - kGuard,
                        "operand " + std::to_string(i)});
   }
+  // Operands that lie in another's place: that one's bytes.
+  for (size_t i = 0; i < regions.size(); ++i)
+    for (size_t k = 0; k < i; ++k)
+      if (regions[k].data == regions[i].data) {
+        regions[k].bytes = std::min(regions[k].bytes, regions[i].bytes);
+        regions[k].isInPlace = true;
+        regions[i].bytes = 0;
+      }
   words.insert(words.end(), scalars.begin(), scalars.end());
   return ptx::run(*entry, words, kernel.range.rows, regions, seed, &executed)
       .str();

@@ -48,6 +48,8 @@ public:
                           const std::vector<double> &cuts = {},
                           const std::vector<Tensor> *initial = nullptr);
   mlir::func::FuncOp function(const std::string &name);
+  // Whether its bits are the device's choice.
+  bool isApproximate(const std::string &name);
 
   mlir::MLIRContext context;
   mlir::OwningOpRef<mlir::ModuleOp> module;

@@ -122,6 +122,8 @@ private:
         return bad("expected a parameter of 8 bytes, found " + tokens_[1]);
     } else if (skip(".reqntid") || skip(".maxntid")) {
       entries_.back().threads = std::atoi(take().c_str());
+    } else if (has(".minnctapersm")) {
+      // how many registers a thread may have
     } else if (skip("{")) {
       inHead_ = false;
       inBody_ = true;
@@ -341,6 +343,7 @@ private:
     if (!in.compute)
       return bad(name + " is not known");
     in.results = 1;
+    entries_.back().isApproximate |= says("approx");
     if (in.operands.size() < 2 || in.operands.size() > 4)
       return expect(2);
     return {};

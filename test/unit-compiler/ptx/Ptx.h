@@ -74,6 +74,8 @@ struct Entry {
   int registers = 0;
   int parameters = 0; // of 8 bytes
   int threads = 0;    // of a block
+  // Has instructions that devices may round as they like (ex2.approx).
+  bool isApproximate = false;
   int64_t sharedBytes = 0;
 };
 
@@ -82,6 +84,10 @@ struct Region {
   char *data = nullptr;
   uint64_t bytes = 0;
   std::string name;
+  // Written where others may still read, and do nothing with it: rows beyond
+  // the last read the last again. Only who writes is watched, and what comes
+  // out.
+  bool isInPlace = false;
 };
 
 class Module {
@@ -96,8 +102,8 @@ private:
 };
 
 // Runs the blocks of an entry. In which order threads and blocks run depends on
-// `seed`. The first problem is the error. Adds to `executed` the instructions of
-// all threads.
+// `seed`. The first problem is the error. Adds to `executed` the instructions
+// of all threads.
 Status run(const Entry &entry, std::span<const uint64_t> parameters,
            int64_t blocks, std::span<const Region> regions, uint64_t seed,
            int64_t *executed = nullptr);

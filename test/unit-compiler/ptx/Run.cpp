@@ -267,9 +267,10 @@ private:
                                    bytes, address));
       std::span<Cell> cells;
       std::string where;
+      bool watched = true;
       MERAK_RETURN_IF_ERROR(
-          locate(in, index, address, bytes, data, cells, where));
-      for (size_t i = 0; i < bytes; ++i)
+          locate(in, index, address, bytes, data, cells, where, watched));
+      for (size_t i = 0; i < bytes && (watched || stores); ++i)
         MERAK_RETURN_IF_ERROR(
             touch(thread, index, in, cells[i], stores, where));
     }
@@ -290,7 +291,7 @@ private:
 
   Status locate(const Instruction &in, int index, uint64_t address,
                 uint64_t bytes, char *&data, std::span<Cell> &cells,
-                std::string &where) {
+                std::string &where, bool &watched) {
     if (in.space == Instruction::Shared) {
       if (address + bytes > shared_.size())
         return problem(in, index,
@@ -308,6 +309,7 @@ private:
       data = regions_[r].data + (address - begin);
       cells = std::span(cells_[r]).subspan(address - begin, bytes);
       where = regions_[r].name;
+      watched = !regions_[r].isInPlace;
       return {};
     }
     return problem(in, index,
