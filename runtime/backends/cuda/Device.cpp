@@ -9,7 +9,6 @@ namespace {
 constexpr int64_t kWaves = 16;
 constexpr int64_t kLeastOfPiece = 64; // elements
 constexpr int64_t kMostPieces = 1024;
-constexpr double kBusyEnough = 0.8; // of a device: more pieces cost more
 
 int64_t roundUp(int64_t value, int64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -46,23 +45,9 @@ int64_t pieceCount(int64_t results, int64_t size, int64_t threadsPerResult,
 int64_t tilePieceCount(int64_t tiles, int64_t rows, int64_t blocks,
                        const DeviceInfo &info) {
   const int64_t wanted = info.processors * blocks;
-  const int64_t most =
-      std::clamp<int64_t>(rows / kLeastOfPiece, 1, kMostPieces);
-  if (tiles <= 0)
-    return 1;
-  const int64_t least = std::clamp<int64_t>(wanted / tiles, 1, most);
-  // The part of the device that has work until all of it is done.
-  const auto busy = [&](int64_t pieces) {
-    const int64_t all = tiles * pieces, rounds = (all + wanted - 1) / wanted;
-    return double(all) / double(rounds * wanted);
-  };
-  int64_t best = least;
-  for (int64_t pieces = least;
-       busy(best) < kBusyEnough && pieces <= std::min(most, 4 * least);
-       ++pieces)
-    if (busy(pieces) > busy(best))
-      best = pieces;
-  return best;
+  return std::clamp<int64_t>(
+      std::min(wanted / std::max<int64_t>(1, tiles), rows / kLeastOfPiece), 1,
+      kMostPieces);
 }
 
 } // namespace merak::cuda

@@ -155,8 +155,8 @@ int64_t pieceCount(int64_t results, int64_t size, int64_t threadsPerResult,
                    const DeviceInfo &info);
 
 // The same for sums down columns, which a block does for one of `tiles` parts
-// of the columns, where a processor holds so many blocks at once: as few pieces
-// as keep most of the device busy to the end.
+// of the columns, where a processor holds so many blocks at once. No more than
+// these: half of them keep memory busy, and more pieces take longer to add.
 int64_t tilePieceCount(int64_t tiles, int64_t rows, int64_t blocks,
                        const DeviceInfo &info);
 constexpr int64_t kTileBlocks = kResidentThreads / kTileThreads;

@@ -248,5 +248,8 @@ View denseView(const View &view);
 uint64_t denseBytes(const View &view);
 
 Status runCopy(Launcher &launcher, CopyArgs args, const void *from, void *to);
+// Zeros where the loops lead from the first element on; 16 bytes at once where
+// they lie densely.
+Status runClear(Launcher &launcher, const Loops<1> &loops, const Ref &to);
 
 } // namespace merak::cuda

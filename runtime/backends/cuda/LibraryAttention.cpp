@@ -177,15 +177,14 @@ private:
                               workspace_);
   }
   Status clear(int64_t m, int64_t n, const Heads &c) {
-    FillArgs zero;
-    zero.to = {c.data, c.type};
-    zero.loops.rank = 3;
-    zero.loops.count = c.heads * m * n;
+    Loops<1> all;
+    all.rank = 3;
+    all.count = c.heads * m * n;
     const int64_t sizes[] = {c.heads, m, n};
     const int64_t strides[] = {c.headStride, c.rowStride, c.columnStride};
-    std::copy_n(sizes, 3, zero.loops.sizes);
-    std::copy_n(strides, 3, zero.loops.strides[0]);
-    return launcher_.items<KernelId::Fill>(zero, zero.loops.count);
+    std::copy_n(sizes, 3, all.sizes);
+    std::copy_n(strides, 3, all.strides[0]);
+    return runClear(launcher_, all, {c.data, c.type});
   }
 
   Launcher &launcher_;
@@ -399,7 +398,7 @@ public:
     struct Unseen {
       size_t output;
       int64_t begin; // bytes
-      FillArgs zero;
+      Loops<1> all;
     };
     std::vector<Unseen> unseen;
   };
@@ -414,13 +413,12 @@ public:
       return Status::error(
           fmt::format("attention: part {} of {}", index, parts_.size()));
     Part &part = parts_[static_cast<size_t>(index)];
-    for (Part::Unseen &unseen : part.unseen) {
+    for (const Part::Unseen &unseen : part.unseen) {
       if (call.accumulate)
         break;
-      unseen.zero.to.data =
-          static_cast<char *>(call.outputs[unseen.output].data) + unseen.begin;
-      MERAK_RETURN_IF_ERROR(
-          launcher.items<KernelId::Fill>(unseen.zero, unseen.zero.loops.count));
+      Ref to = ref(call.outputs[unseen.output]);
+      to.data += unseen.begin;
+      MERAK_RETURN_IF_ERROR(runClear(launcher, unseen.all, to));
     }
     return part.kernel->run(call, launcher);
   }
@@ -440,13 +438,10 @@ View firstKeys(View view, int64_t dim, int64_t keys) {
 Parts::Part::Unseen unseen(Request &request, size_t output, int64_t begin) {
   View rest = request.outputs[output];
   rest.shape[1] -= begin;
-  FillArgs zero;
   Nest nest(rest.shape, {rest.strides});
   nest.sortBy(0);
-  zero.loops = makeLoops<1>(request, nest);
-  zero.to = ref(rest);
   return {output, begin * rest.strides[1] * runtime::dtypeSize(rest.dtype),
-          zero};
+          makeLoops<1>(request, nest)};
 }
 
 using Create = KernelResult (*)(Request &, const Device &);

@@ -74,7 +74,7 @@ public:
       workspace += bytes_[o];
     }
     const View &out = request.outputs[0];
-    zero_.loops = makeLoops<1>(request, Nest(out.shape, {out.strides}));
+    all_ = makeLoops<1>(request, Nest(out.shape, {out.strides}));
   }
 
   // From now on the product also writes the sums of a factor, if it can; see
@@ -89,12 +89,9 @@ public:
   Status run(const KernelCall &call, Launcher &launcher, bool &finished,
              const RestOf &rest, void *sums = nullptr) {
     finished = false;
-    if (plan_.steps.empty()) { // an empty sum
-      zero_.to = ref(call.outputs[0]);
-      return call.accumulate
-                 ? Status()
-                 : launcher.items<KernelId::Fill>(zero_, zero_.loops.count);
-    }
+    if (plan_.steps.empty()) // an empty sum
+      return call.accumulate ? Status()
+                             : runClear(launcher, all_, ref(call.outputs[0]));
     char *data[3] = {static_cast<char *>(call.inputs[0].data),
                      static_cast<char *>(call.inputs[1].data),
                      static_cast<char *>(call.outputs[0].data)};
@@ -175,7 +172,7 @@ private:
   Matmul product_; // the plan's, with the epilogue
   bool fast_ = false, summed_ = false;
   CopyArgs copies_[3];
-  FillArgs zero_;
+  Loops<1> all_;
   uint64_t bytes_[3] = {0, 0, 0};
   int64_t elementSize_[3] = {0, 0, 0};
 };

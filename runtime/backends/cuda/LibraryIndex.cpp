@@ -50,6 +50,12 @@ bool isPacked(const GatherArgs &g) {
   return fits(g.table) && fits(g.other);
 }
 
+// Of a block for a row of packs. A block waits for an id, then for the row:
+// small ones, of which a processor holds many, wait at the same time.
+int64_t packThreads(const GatherArgs &g) {
+  return std::min<int64_t>(g.after.count / kPackedElements, 64);
+}
+
 // Lists of ids by row, in the workspace: as many buckets as keep a device busy,
 // and as many ids in each, where there are many.
 class ListsPlan {
@@ -123,8 +129,8 @@ KernelResult createGather(Request &request, const Device &device) {
         GatherArgs now = bind(direct);
         now.packed = packed && isPacked(now);
         if (now.packed)
-          return launcher.rows<KernelId::Gather>(
-              now, now.allIds(), now.after.count / kPackedElements);
+          return launcher.rows<KernelId::Gather>(now, now.allIds(),
+                                                 packThreads(now));
         now = bind(args);
         if (adds)
           now.other = {launcher.workspace(bytes), now.table.type};
@@ -149,10 +155,9 @@ KernelResult createScatter(Request &request, const Device &device) {
   request.expect(table.dtype != planpb::BOOL, "no arithmetic on bool");
   request.expect(args.allIds() < INT32_MAX, "expected fewer than 2^31 ids");
   request.expect(args.rows < INT32_MAX, "expected fewer than 2^31 rows");
-  FillArgs clear;
   Nest nest(table.shape, {table.strides});
   nest.sortBy(0);
-  clear.loops = makeLoops<1>(request, nest);
+  const Loops<1> all = makeLoops<1>(request, nest);
   if (!request.ok())
     return request.status();
   const ListsPlan lists(args, device);
@@ -166,17 +171,13 @@ KernelResult createScatter(Request &request, const Device &device) {
         now.other = ref(call.inputs[0]);
         now.first = cpu::scalarInteger(call, 0);
         now.add = call.accumulate;
-        if (!call.accumulate) {
-          FillArgs zero = clear;
-          zero.to = now.table;
-          MERAK_RETURN_IF_ERROR(
-              launcher.items<KernelId::Fill>(zero, zero.loops.count));
-        }
+        if (!call.accumulate)
+          MERAK_RETURN_IF_ERROR(runClear(launcher, all, now.table));
         MERAK_RETURN_IF_ERROR(lists.run(now, launcher));
         const int64_t columns = now.before.count * now.after.count;
         return packed && isPacked(now)
-                   ? launcher.rows<KernelId::ScatterPacks>(
-                         now, now.allIds(), columns / kPackedElements)
+                   ? launcher.rows<KernelId::ScatterPacks>(now, now.allIds(),
+                                                           packThreads(now))
                    : launcher.rows<KernelId::ScatterRows>(now, now.allIds(),
                                                           columns);
       },

@@ -119,22 +119,17 @@ KernelResult createPlace(Request &request, const Device &) {
   const View &out = request.outputs[0];
   const bool adds = request.instruction.accumulate();
   const CopyArgs args = makeCopy(request, request.inputs[0], part.view, adds);
-  FillArgs clear;
   Nest nest(out.shape, {out.strides});
   nest.sortBy(0);
-  clear.loops = makeLoops<1>(request, nest);
+  const Loops<1> all = makeLoops<1>(request, nest);
   if (!request.ok())
     return request.status();
   return makeKernel([=](const KernelCall &call, Launcher &launcher) {
     const Result<int64_t> offset = part.offset(call, "place");
     if (!offset)
       return offset.status();
-    if (!adds) {
-      FillArgs zero = clear;
-      zero.to = ref(call.outputs[0]);
-      MERAK_RETURN_IF_ERROR(
-          launcher.items<KernelId::Fill>(zero, zero.loops.count));
-    }
+    if (!adds)
+      MERAK_RETURN_IF_ERROR(runClear(launcher, all, ref(call.outputs[0])));
     return runCopy(launcher, args, call.inputs[0].data,
                    static_cast<char *>(call.outputs[0].data) + *offset);
   });

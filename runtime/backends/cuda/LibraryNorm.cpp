@@ -162,6 +162,7 @@ KernelResult createParamGrad(Request &request, bool rms, const Device &device) {
   args.pieces = tilePieceCount(tiles, args.outer.count,
                                packed ? ParamGradArgs::kBlocks : kTileBlocks,
                                device.info());
+  args.pieceSize = (args.outer.count + args.pieces - 1) / args.pieces;
   const uint64_t floats = 2 * static_cast<uint64_t>(columns * args.pieces);
   return makeKernel(
       [=](const KernelCall &call, Launcher &launcher) {

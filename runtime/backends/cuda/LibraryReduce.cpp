@@ -87,6 +87,7 @@ Status finish(Request &request, Reduction &r, const cpu::ReduceRequest &read,
     const int threads = rowGrid(1, size, device.info()).threads;
     r.args.pieces = pieceCount(results, size, threads, device.info());
   }
+  r.args.pieceSize = (size + r.args.pieces - 1) / r.args.pieces;
   return {};
 }
 

@@ -249,13 +249,11 @@ KernelResult createMaxPoolGrad(Request &request, const Device &) {
     now.index = ref(call.inputs[1]);
     now.x = ref(call.outputs[0]);
     if (!call.accumulate) {
-      FillArgs zero;
-      zero.to = now.x;
-      zero.loops.rank = 1;
-      zero.loops.count = zero.loops.sizes[0] = now.planes * now.inSize;
-      zero.loops.strides[0][0] = 1;
-      MERAK_RETURN_IF_ERROR(
-          launcher.items<KernelId::Fill>(zero, zero.loops.count));
+      Loops<1> all;
+      all.rank = 1;
+      all.count = all.sizes[0] = now.planes * now.inSize;
+      all.strides[0][0] = 1;
+      MERAK_RETURN_IF_ERROR(runClear(launcher, all, now.x));
     }
     return launcher.items<KernelId::MaxPoolGrad>(now, now.planes);
   });

@@ -103,6 +103,20 @@ Status runCopy(Launcher &launcher, CopyArgs args, const void *from, void *to) {
                                             : std::max(least, (count + 3) / 4));
 }
 
+Status runClear(Launcher &launcher, const Loops<1> &loops, const Ref &to) {
+  const auto dtype = static_cast<planpb::DType>(to.type);
+  const int64_t bytes = loops.count * int64_t(runtime::dtypeSize(dtype));
+  FillDenseArgs dense;
+  if (isContiguous(loops, 0) && isAligned(to.data) &&
+      dense.tensors.add({to.data, bytes, 0}))
+    return launcher.rows<KernelId::FillDense>(dense, dense.tensors.chunks,
+                                              kItemThreads);
+  FillArgs any;
+  any.to = to;
+  any.loops = loops;
+  return launcher.items<KernelId::Fill>(any, loops.count);
+}
+
 namespace {
 
 // From the first element to behind the last.

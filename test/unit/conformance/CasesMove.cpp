@@ -403,6 +403,7 @@ std::vector<Case> moveCases() {
                {0}, {1}, {2}, {-1}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2}, {}})
         cases.push_back(reduceCase(sum, {5, 9, 35}, axes, keep));
       cases.push_back(reduceCase(sum, {300, 40}, {0}, keep));
+      cases.push_back(reduceCase(sum, {300, 264}, {0}, keep));
       cases.push_back(reduceCase(sum, {3, 20000}, {1}, keep));
       cases.push_back(reduceCase(sum, {2, 0, 3}, {1}, keep));
       cases.push_back(reduceCase(sum, {0, 3}, {1}, keep));

@@ -252,6 +252,7 @@ std::vector<Case> normCases() {
     cases.push_back(normParamCase({{5, 3, 17}, 2, rms, true, true}));
     cases.push_back(normParamCase({{3, 4, 6}, 1, rms, true, true}));
     cases.push_back(normParamCase({{70, 40}, 1, rms, true, true}));
+    cases.push_back(normParamCase({{150, 72}, 1, rms, true, true}));
   }
   return cases;
 }

