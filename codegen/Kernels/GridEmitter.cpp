@@ -75,8 +75,8 @@ void GridEmitter::placeStep(Place &step, Place &point, Value number) {
   step.step = number;
 }
 
-// Adds what these steps contribute to `sums` and, in the last pass, writes
-// results. All reads come before the writes: loads overlap, and operands may be
+// Adds what these steps contribute to `sums` and writes the results of the
+// pass. All reads come before the writes: loads overlap, and operands may be
 // updated in place.
 void GridEmitter::emitSteps(llvm::MutableArrayRef<Place> steps,
                             SmallVector<Value> &sums) {

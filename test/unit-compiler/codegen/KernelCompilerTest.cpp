@@ -429,6 +429,38 @@ TEST(KernelCompiler, ResidualAndNorm) {
   }
 }
 
+// `y` is known before the mean is, and may lie where `r` does, which is read
+// after it.
+std::string lateResidual(int64_t m, int64_t n) {
+  std::string wide = tensorType({m, n}, "f32"),
+              mat = tensorType({m, n}, "bf16"), vec = tensorType({m}, "f32");
+  Text t;
+  std::string zero = t.filled(vec, "f32", "0.0"), e = t.empty(mat);
+  t.generic("%sum", 2, kPR, {{"%x", wide, "(d0, d1)"}}, {zero, vec, "(d0)"},
+            "%a: f32, %o: f32",
+            "%1 = arith.addf %o, %a : f32\nlinalg.yield %1 : f32");
+  t.generic("%y", 2, kPP, {{"%x", wide, "(d0, d1)"}}, {e, mat, "(d0, d1)"},
+            "%a: f32, %o: bf16",
+            "%1 = arith.truncf %a : f32 to bf16\nlinalg.yield %1 : bf16");
+  t.generic("%z", 2, kPP, {{"%r", mat, "(d0, d1)"}, {"%sum", vec, "(d0)"}},
+            {e, mat, "(d0, d1)"}, "%a: bf16, %s: f32, %o: bf16",
+            "%1 = arith.extf %a : bf16 to f32\n%2 = arith.addf %1, %s : f32\n"
+            "%3 = arith.truncf %2 : f32 to bf16\nlinalg.yield %3 : bf16");
+  return "func.func @late_residual(%x: " + wide + ", %r: " + mat + ") -> (" +
+         mat + ", " + mat + ") attributes {merak.kernel} {\n" + t.body +
+         "return %y, %z : " + mat + ", " + mat + "\n}\n";
+}
+
+TEST(KernelCompiler, ResultsInPlaceOfWhatIsReadLater) {
+  Batch batch;
+  Fill fill = [](Random &random, unsigned, mlir::Type) {
+    return Number{static_cast<double>(random.below(65) - 32) / 32, 0};
+  };
+  for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {3, 40}, {2, 768}, {3, 1601}, {2, 4096}, {2, 20000}})
+    batch.add(lateResidual(m, n), 5e-3, n, {}, fill);
+}
+
 // The loss of rows of logits: their largest, the sum of exponentials relative
 // to it, and the logit at the label; `order` says on which side of comparison
 // and difference things are.
