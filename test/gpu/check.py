@@ -35,6 +35,10 @@ def run(args, case, prefix=(), steps=cases.STEPS, options=(), limit=60):
                                   errors="replace", timeout=limit)
         except subprocess.TimeoutExpired:
             return None, f"did not end in {limit} s"
+        if done.returncode and prefix:  # the sanitizer's report is its output
+            report = [line for line in done.stdout.splitlines()
+                      if line.startswith("=========")]
+            return None, "\n".join(report[:40] or done.stderr.splitlines()[-9:])
         if done.returncode:
             return None, (done.stderr or done.stdout).strip()[-400:]
         with open(log, encoding="utf-8") as file:
@@ -99,9 +103,11 @@ def main():
         return 1
     if args.sanitizer:
         chosen, steps = [cases.SANITIZED], 2
-        # The packed tools are started by a script.
+        # The packed tools are started by a script. What a library asks the
+        # driver and takes no for an answer is no error; ours are looked at by
+        # the runtime.
         prefix = (args.sanitizer, "--error-exitcode=9", "--leak-check=no",
-                  "--target-processes=all")
+                  "--report-api-errors=no", "--target-processes=all")
     failed = 0
     for case in chosen:
         if args.plans:
