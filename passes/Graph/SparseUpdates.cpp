@@ -205,9 +205,13 @@ private:
     }
     update = rewrite(update, gradient);
     ++sparseTables;
+    const auto share = shares.find(update.getParameter());
     remark::passed(update.getLoc(), opts("Sparse")) << fmt::format(
-        "'{}' is updated by rows: at most {} of {}",
-        update.getParameter().str(), std::min(all, gradient.ids), all);
+        "'{}' is updated by rows: at most {} of {}{}",
+        update.getParameter().str(), std::min(all, gradient.ids), all,
+        share == shares.end()
+            ? ""
+            : fmt::format(", {:.3g} % in a step", 100 * share->second));
   }
 
   // Which ids of a lookup are padding: slices of theirs are zeros whatever
