@@ -321,6 +321,9 @@ void CommandLine::addTraining() {
   add("--touched", touched,
       "NAME=SHARE: the part of a table's rows that a step looks up; where ids "
       "repeat, replicas on hosts send each row once, as many as there are");
+  add("--data", o.data,
+      "training data, as of merak-run: what a step looks up is counted in it "
+      "for tables without --touched");
 }
 
 void CommandLine::addMachine() {

@@ -56,7 +56,8 @@ void merak::buildGraphPipeline(OpPassManager &manager,
     SparseUpdatesOptions sparse{options.sparse,
                                 options.optimizer.restsWithoutGradient(),
                                 options.optimizerGiven,
-                                {}};
+                                {},
+                                options.data};
     for (const auto &[name, share] : options.touched)
       sparse.touched.push_back(fmt::format("{}={}", name, share));
     manager.addPass(createSparseUpdates(sparse));

@@ -5,6 +5,7 @@
 // does not know; that is reported by `legalize-onnx`, together with all others.
 #pragma once
 
+#include "dialects/Train/NameAttribute.h"
 #include "dialects/Train/TrainDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -14,7 +15,7 @@
 namespace merak {
 
 // Attributes of the module and of arguments and results of @model.
-inline constexpr llvm::StringLiteral kImportNameAttr = "train.name";
+inline constexpr llvm::StringLiteral kImportNameAttr = train::kNameAttr;
 
 // Problems are emitted as diagnostics of `context`, all of them.
 mlir::FailureOr<mlir::OwningOpRef<mlir::ModuleOp>>

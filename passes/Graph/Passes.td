@@ -127,7 +127,9 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
                         "the optimizer asked for leaves rows without a gradient as they are">,
                  Option<"given", "given", "bool", "false", "it goes before one that the model brings">,
                  ListOption<"touched", "touched", "std::string",
-                            "NAME=SHARE, the part of a table's rows that a step looks up">];
+                            "NAME=SHARE, the part of a table's rows that a step looks up">,
+                 Option<"data", "data", "std::string", "\"\"",
+                        "training data, in which that is counted where it is not given">];
   let statistics = [Statistic<"sparseTables", "sparseTables", "tables with row-sparse gradients">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }

@@ -1,7 +1,9 @@
 #include "dialects/Train/Builders.h"
+#include "dialects/Train/NameAttribute.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Graph/Passes.h"
+#include "passes/Graph/TouchedRows.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
@@ -93,6 +95,8 @@ struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
     if (failed(readTouched(module)))
       return signalPassFailure();
     SmallVector<UpdateOp> updates(step.getBody().front().getOps<UpdateOp>());
+    if (!data.empty() && failed(countTouched(module, step, updates)))
+      return signalPassFailure();
     for (UpdateOp update : updates)
       visit(update);
   }
@@ -117,6 +121,69 @@ private:
     return success();
   }
 
+  // Shares of the tables of which none was given, from the data.
+  LogicalResult countTouched(ModuleOp module, func::FuncOp step,
+                             ArrayRef<UpdateOp> updates) {
+    planpb::PlanFile inputs;
+    std::vector<TableIds> tables;
+    for (UpdateOp update : updates) {
+      const TableGradient gradient(update);
+      const std::string name = update.getParameter().str();
+      if (!gradient.dense.empty() || shares.contains(name))
+        continue;
+      TableIds table{name, shapeOf(update.getParameterValue())[0], {}};
+      for (ScatterAddOp lookup : gradient.lookups)
+        if (auto input = inputOf(lookup.getIds(), step, inputs))
+          table.inputs.push_back(*input);
+      if (table.inputs.size() == gradient.lookups.size())
+        tables.push_back(std::move(table));
+      else
+        remark::missed(update.getLoc(),
+                       remark::RemarkOpts::name("Touched").category("sparse"))
+            << fmt::format("'{}': what a step looks up is not counted", name)
+            << remark::reason("{0}", "its ids are computed from the inputs");
+    }
+    if (tables.empty())
+      return success();
+    auto counted = touchedShares(inputs, data, tables);
+    if (!counted.ok())
+      return module.emitError("--data: ") << counted.status().str();
+    for (const auto &[name, share] : *counted)
+      if (share > 0)
+        shares[name] = share;
+    return success();
+  }
+
+  // The name of the input that ids are, with another shape or type at most; it
+  // is added to `inputs`.
+  static std::optional<std::string> inputOf(Value ids, func::FuncOp step,
+                                            planpb::PlanFile &inputs) {
+    while (Operation *op = ids.getDefiningOp()) {
+      if (!isa<ReshapeOp, CastOp>(op))
+        return std::nullopt;
+      ids = op->getOperand(0);
+    }
+    auto argument = cast<BlockArgument>(ids);
+    auto type = cast<RankedTensorType>(ids.getType());
+    auto name =
+        step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), kNameAttr);
+    const bool isLong = type.getElementType().isInteger(64);
+    if (!name || type.getRank() == 0 ||
+        !(isLong || type.getElementType().isInteger(32)))
+      return std::nullopt;
+    for (const planpb::Input &input : inputs.inputs())
+      if (input.name() == name.str())
+        return name.str();
+    planpb::Input *input = inputs.add_inputs();
+    input->set_name(name.str());
+    input->set_dtype(isLong ? planpb::I64 : planpb::I32);
+    for (int64_t size : type.getShape())
+      input->add_shape(size);
+    input->set_batched(true);
+    inputs.set_global_batch(type.getShape()[0]);
+    return name.str();
+  }
+
   void visit(UpdateOp update) {
     TableGradient gradient(update);
     // Of other parameters nothing is said.
@@ -138,9 +205,13 @@ private:
     }
     update = rewrite(update, gradient);
     ++sparseTables;
+    const auto share = shares.find(update.getParameter());
     remark::passed(update.getLoc(), opts("Sparse")) << fmt::format(
-        "'{}' is updated by rows: at most {} of {}",
-        update.getParameter().str(), std::min(all, gradient.ids), all);
+        "'{}' is updated by rows: at most {} of {}{}",
+        update.getParameter().str(), std::min(all, gradient.ids), all,
+        share == shares.end()
+            ? ""
+            : fmt::format(", {:.3g} % in a step", 100 * share->second));
   }
 
   // Which ids of a lookup are padding: slices of theirs are zeros whatever

@@ -1,6 +1,7 @@
 // The step function as the small abstract graph that planning decides on.
 #pragma once
 
+#include "dialects/Train/NameAttribute.h"
 #include "dialects/Train/TrainDialect.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "passes/Planning/Partition.h"
@@ -8,7 +9,7 @@
 namespace merak {
 
 // Attributes of the arguments and results of @model and @step.
-inline constexpr llvm::StringLiteral kNameAttr = "train.name";
+using train::kNameAttr;
 inline constexpr llvm::StringLiteral kBatchedAttr = "train.batched";
 // On a train.parameter: dimensions as large as the batch along which its values
 // are all the same. Import writes it.

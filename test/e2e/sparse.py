@@ -8,7 +8,8 @@ with     the same with parameters stored in parts, overlap of tensor parallelism
 columns  a table in columns over replicas: rows and slices go by all-to-all, ids are
          gathered once; the bits of one rank
 touched  with --touched replicas sum slices of one id before they send them: the same
-         bits, and as few bytes as there are different rows
+         bits, and as few bytes as there are different rows; with --data the share is
+         the one that Python counts
 found    over slow links the search finds them by itself, and gathers rows where
          there are few
 same     any numbers, one rank: the bits that the dense gradient leaves, under
@@ -216,6 +217,53 @@ def touched_sent(tools):
     return f"{steps[''] * 1e3:.1f} ms of {steps['-all'] * 1e3:.1f}"
 
 
+# Inputs that hold the ids of a table of ROWS rows.
+COUNTED = {"lookup": {"table": ["ids"]}, "twice": {"table": ["a", "b"]}}
+
+
+def touched_counted(name, tools):
+    """The share that --data counts is the one that Python counts; one that is
+    given goes before."""
+    graph = MODELS[name]()
+    model, data = write(tools, graph)
+    batch = matrix.GLOBAL_BATCH
+    steps = exact_models.SAMPLES // batch
+    counts = {}
+    for table, inputs in COUNTED[name].items():
+        counts[table] = 0
+        for step in range(steps):
+            rows = set()
+            for key in inputs:
+                _, shape, values = graph.data[key]
+                size = batch * math.prod(shape[1:])
+                rows.update(values[step * size:(step + 1) * size])
+            counts[table] += len(rows) / steps
+    shares = {}
+    for tag, options in (
+            ("data", [f"--data={data}"]),
+            ("told", [f"--touched={table}={count / ROWS!r}"
+                      for table, count in counts.items()]),
+            ("both", [f"--data={data}",
+                      *(f"--touched={table}=0.1" for table in counts)]),
+            ("tenth", [f"--touched={table}=0.1" for table in counts])):
+        tools.run("merakc", model, "-o", tools.path("out.plan"), *SGD,
+                  "--sparse=exact", "--mixed-layouts=off", *options,
+                  *matrix.compile_options("dp=2", "whole", "1f1b"))
+        shares[tag] = trimmed(tools)
+    if shares["data"] != shares["told"] or shares["both"] != shares["tenth"]:
+        raise Failed(str(shares))
+    return f"shares {shares['data']}"
+
+
+def touched_uncounted(tools):
+    """Data that lack the ids."""
+    model, data = write(tools, lookup())
+    os.rename(os.path.join(data, "ids.npy"), os.path.join(data, "idz.npy"))
+    return refuse(tools, "merakc", model, "--sparse=lazy", f"--data={data}",
+                  "--global-batch=8", "-o", tools.path("x.plan"),
+                  says=["--data", "ids"])
+
+
 def touched_cases():
     for name, (mesh, microbatch), optimizer in itertools.product(
             MODELS, [("dp=2", "whole"), ("dp=2", "half"), ("dp=4", "one"),
@@ -231,6 +279,10 @@ def touched_cases():
         yield Case(f"touched {row} pp={pipeline}", functools.partial(
             touched_columns, row, pipeline, "whole"))
     yield Case("touched sent", touched_sent)
+    for name in COUNTED:
+        yield Case(f"touched counted {name}",
+                   functools.partial(touched_counted, name))
+    yield Case("touched refused data", touched_uncounted)
     yield Case("touched refused tabel", lambda tools: refuse(
         tools, "merakc", write(tools, lookup())[0], "--sparse=lazy",
         "--touched=tabel=0.5", "--global-batch=8", "-o", tools.path("x.plan"),
