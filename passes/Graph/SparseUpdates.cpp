@@ -3,7 +3,7 @@
 #include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Graph/Passes.h"
-#include "passes/Graph/TouchedRows.h"
+#include "runtime/report/TouchedRows.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
@@ -125,13 +125,13 @@ private:
   LogicalResult countTouched(ModuleOp module, func::FuncOp step,
                              ArrayRef<UpdateOp> updates) {
     planpb::PlanFile inputs;
-    std::vector<TableIds> tables;
+    std::vector<report::TableIds> tables;
     for (UpdateOp update : updates) {
       const TableGradient gradient(update);
       const std::string name = update.getParameter().str();
       if (!gradient.dense.empty() || shares.contains(name))
         continue;
-      TableIds table{name, shapeOf(update.getParameterValue())[0], {}};
+      report::TableIds table{name, shapeOf(update.getParameterValue())[0], {}};
       for (ScatterAddOp lookup : gradient.lookups)
         if (auto input = inputOf(lookup.getIds(), step, inputs))
           table.inputs.push_back(*input);
@@ -145,7 +145,7 @@ private:
     }
     if (tables.empty())
       return success();
-    auto counted = touchedShares(inputs, data, tables);
+    auto counted = report::touchedShares(inputs, data, tables);
     if (!counted.ok())
       return module.emitError("--data: ") << counted.status().str();
     for (const auto &[name, share] : *counted)

@@ -1,4 +1,4 @@
-#include "passes/Graph/TouchedRows.h"
+#include "runtime/report/TouchedRows.h"
 
 #include "runtime/data/DataSource.h"
 
@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace merak {
+namespace merak::report {
 
 namespace {
 
@@ -80,4 +80,4 @@ touchedShares(const planpb::PlanFile &inputs, const std::string &path,
   return shares;
 }
 
-} // namespace merak
+} // namespace merak::report

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace merak {
+namespace merak::report {
 
 // The ids of a table: inputs of the model that hold nothing else.
 struct TableIds {
@@ -25,4 +25,4 @@ Result<std::map<std::string, double>>
 touchedShares(const planpb::PlanFile &inputs, const std::string &path,
               const std::vector<TableIds> &tables);
 
-} // namespace merak
+} // namespace merak::report

@@ -1,11 +1,11 @@
-#include "passes/Graph/TouchedRows.h"
+#include "runtime/report/TouchedRows.h"
 
 #include "runtime/data/Npy.h"
 
 #include <filesystem>
 #include <gtest/gtest.h>
 
-namespace merak {
+namespace merak::report {
 namespace {
 
 namespace fs = std::filesystem;
@@ -83,4 +83,4 @@ TEST_F(TouchedRows, AnInputThatIsNotThere) {
 }
 
 } // namespace
-} // namespace merak
+} // namespace merak::report
