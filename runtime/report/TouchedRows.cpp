@@ -58,13 +58,14 @@ touchedShares(const planpb::PlanFile &inputs, const std::string &path,
         if (std::count(table.inputs.begin(), table.inputs.end(), input.name()))
           status.merge(readIds(**data, input, step, rows));
       for (int64_t &row : rows) {
+        const int64_t id = row;
         if (row < 0) // from the end, as lookups take it
           row += table.rows;
         if (row < 0 || row >= table.rows) {
           status.merge(Status::error(fmt::format(
               "step {}: an id of the table '{}' is {}, expected one of its {} "
               "rows",
-              step, table.table, row, table.rows)));
+              step, table.table, id, table.rows)));
           break;
         }
       }

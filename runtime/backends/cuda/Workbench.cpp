@@ -30,10 +30,6 @@ const std::vector<uint16_t> &numbers() {
   return drawn;
 }
 
-} // namespace
-
-namespace {
-
 int runsFor(double seconds, double once) {
   return std::max(
       1, static_cast<int>(std::min(double(kMostRuns), seconds / once)));

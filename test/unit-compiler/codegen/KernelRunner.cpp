@@ -606,4 +606,12 @@ makeInputs(func::FuncOp function,
   return inputs;
 }
 
+int64_t countOf(const std::string &text, const std::string &part) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1))
+    ++count;
+  return count;
+}
+
 } // namespace merak::codegen::test

@@ -73,6 +73,9 @@ std::vector<Tensor>
 makeInputs(mlir::func::FuncOp function,
            const std::function<Number(unsigned, mlir::Type)> &fill);
 
+// How often a part stands in a text.
+int64_t countOf(const std::string &text, const std::string &part);
+
 // A generator that needs no library: the same on every machine.
 struct Random {
   uint64_t state;

@@ -42,14 +42,6 @@ KernelObject compile(const KernelTarget &target) {
   return succeeded(object) ? std::move(*object) : KernelObject();
 }
 
-int countOf(const std::string &text, const std::string &word) {
-  int count = 0;
-  for (size_t at = text.find(word); at != std::string::npos;
-       at = text.find(word, at + 1))
-    ++count;
-  return count;
-}
-
 // Two reads and a write of each vector, and of the elements behind the last.
 TEST(SanitizedKernels, AskBeforeEachAccess) {
   KernelTarget target = *KernelTarget::fromName("x86-64-v3");

@@ -66,12 +66,16 @@ TEST_F(TouchedRows, NegativeIdsCountFromTheEnd) {
 
 TEST_F(TouchedRows, IdsThatAreNoRowsAreNamed) {
   input<int64_t>("a", 1, {0, 8});
-  auto found = shares({{"table", 8, {"a"}}});
-  ASSERT_FALSE(found.ok());
-  EXPECT_NE(found.status().str().find(
-                "an id of the table 'table' is 8, expected one of its 8 rows"),
-            std::string::npos)
-      << found.status().str();
+  input<int64_t>("b", 1, {0, -9});
+  for (auto [input, id] : {std::pair("a", "8"), std::pair("b", "-9")}) {
+    auto found = shares({{"table", 8, {input}}});
+    ASSERT_FALSE(found.ok());
+    EXPECT_NE(found.status().str().find(
+                  std::string("an id of the table 'table' is ") + id +
+                  ", expected one of its 8 rows"),
+              std::string::npos)
+        << found.status().str();
+  }
 }
 
 TEST_F(TouchedRows, AnInputThatIsNotThere) {
