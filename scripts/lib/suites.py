@@ -80,9 +80,10 @@ def run_format(suite):
     return len(files) - len(bad), len(bad)
 
 
-# Test programs of which a short run takes one case of so many: they repeat others
-# with what the processor can do switched off.
-SHARES = {"MerakConformanceTests-avx2": 8, "MerakConformanceTests-baseline": 8}
+# Test programs of which a short run takes one case of so many, in their order, so that
+# each kernel has some: vectors of fewer bits, and the emulated device.
+SHARES = {"MerakConformanceTests-avx2": 8, "MerakConformanceTests-baseline": 8,
+          "MerakCudaTests": 3}
 # Cases that a short run leaves out: searches in full beside the searches that others
 # run, for most of the time of planning_test.
 LEFT_OUT = ["LeastSeconds.NoPlanIsFaster",
@@ -91,7 +92,7 @@ LEFT_OUT = ["LeastSeconds.NoPlanIsFaster",
             "ParetoPlans.KeepsToTheLimit",
             "PipelinePlan.CutsLeftOutEarlyWouldNotBeTaken",
             "PlanSearch.AutoIsNeverWorseThanANamedChoice"]
-# Damaged checkpoints that a short run tries, of each kind.
+# Damaged checkpoints that each test of checkpoint_test tries in a short run.
 FEW_MUTATIONS = "100"
 
 
