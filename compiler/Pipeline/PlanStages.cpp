@@ -273,6 +273,8 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
     takeFirst(planner.cluster, devices);
   if (uniform)
     pinned.pipelines.clear();
+  else if (pinned.tpOverlap)
+    pinned.tpOverlap = "0"; // "auto" is what a cluster asks for
   return success();
 }
 

@@ -525,7 +525,7 @@ def sent_bytes(plan):
         for procedure in read(f"program-{program}.pb")[8]:
             for each in wire.by_number(procedure).get(3, []):
                 instruction = wire.by_number(each)
-                if instruction.get(1, [0])[-1] != 5:  # a SEND
+                if instruction.get(1, [0])[-1] != 4:  # a SEND
                     continue
                 shape = wire.numbers(
                     wire.by_number(instruction[4][0]).get(3, []))

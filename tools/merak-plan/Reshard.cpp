@@ -341,9 +341,12 @@ Result<std::string> reportOfDescription(const ReshardRequest &request) {
     options.order = order;
   }
   std::vector<std::string> names;
-  if (!request.plan.empty())
+  if (!request.plan.empty()) {
     options = asPlanned(options);
-  int written = 0;
+    if (request.boundary.empty() && description->boundaries.size() > 1)
+      return Status::error("--plan writes one boundary: choose it with "
+                           "--boundary=NAME");
+  }
   for (const Boundary &b : description->boundaries) {
     names.push_back(b.name);
     if (!output.wants(b.name))
@@ -351,12 +354,9 @@ Result<std::string> reportOfDescription(const ReshardRequest &request) {
     const Result<Resharding> found = resharding::reshard(
         b.source, b.target, b.elementBytes, output.cluster, options);
     MERAK_RETURN_IF_ERROR(output.add(b.name, found));
-    if (!request.plan.empty() && ++written == 1)
+    if (!request.plan.empty())
       MERAK_RETURN_IF_ERROR(writePlanOf(request, b, *found, output.cluster));
   }
-  if (written > 1)
-    return Status::error("--plan writes one boundary: choose it with "
-                         "--boundary=NAME");
   return output.finish(names);
 }
 

@@ -264,11 +264,11 @@ TEST(ReshardPrices, DecideHowFarStagesAreAhead) {
     SimulateOptions costs =
         simulationOf(first, shape, 1, {0, first.count() / 2, first.count()},
                      std::vector<Marks>(2), nullptr, cost);
-    return transferWarmup(2, 16, costs)[0];
+    return transferWarmup(2, 1000, costs)[0];
   };
   EXPECT_GT(ahead("broadcast"), 2);
-  EXPECT_GT(ahead("send-recv"), ahead("broadcast") + 2);
-  EXPECT_EQ(ahead("local-gather"), ahead("broadcast"));
+  EXPECT_GT(ahead("send-recv"), 1.5 * ahead("broadcast"));
+  EXPECT_LT(ahead("local-gather"), ahead("send-recv"));
 }
 
 TEST(StageMeshes, DevicesOfAPlan) {
