@@ -13,7 +13,7 @@ namespace merak::resharding {
 namespace {
 
 constexpr uint32_t kCompute = 0, kTransfers = 1;
-constexpr const char *kValue = "value";
+constexpr const char *kValue = "value", *kRanks = "ranks";
 
 class PlanOfOne {
 public:
@@ -73,8 +73,13 @@ private:
       for (const auto &[name, size] : axes())
         addAxis(*mesh->mutable_axes(), name, sizeOn(*end, name));
     }
-    for (size_t rank = 0; rank < rankOf.size(); ++rank)
+    NamedGroup *all = file.add_groups();
+    all->set_name(kRanks);
+    RankList *list = all->add_lists();
+    for (size_t rank = 0; rank < rankOf.size(); ++rank) {
       file.add_ranks();
+      list->add_ranks(uint32_t(rank));
+    }
   }
 
   static void addAxis(google::protobuf::RepeatedPtrField<Axis> &list,
@@ -110,17 +115,24 @@ private:
     plan.programs.back().set_index(uint32_t(plan.programs.size()) - 1);
     MemoryRow *row = plan.file.add_memory();
     row->set_program(plan.programs.back().index());
-    const Buffer &buffer = plan.programs.back().buffers(0);
-    (*row->mutable_bytes())[categoryName(buffer.category())] =
-        buffer.slot_stride();
+    for (const Buffer &buffer : plan.programs.back().buffers())
+      (*row->mutable_bytes())[categoryName(buffer.category())] +=
+          buffer.slot_stride();
   }
 
   Program programOf(const Placement &end, size_t index, int64_t rank) const {
     Program program;
     program.add_streams()->set_name("compute");
     program.add_streams()->set_name(isSource(end) ? "send" : "receive");
-    const Operand whole = addBuffer(program, end.localShape(index));
-    const uint32_t fill = isSource(end) ? addFill(program, whole) : 0;
+    const Operand whole =
+        addBuffer(program, kValue, dtype(), end.localShape(index));
+    const Operand met = addBuffer(program, "met", F32, {1});
+    if (isSource(end)) {
+      Procedure *fill = program.add_procedures();
+      fill->set_name("fill");
+      fill->set_action(ScheduleStep::PROLOGUE);
+      addFill(*fill, whole);
+    }
     Procedure *forward = program.add_procedures();
     forward->set_name("reshard");
     forward->set_action(ScheduleStep::FORWARD);
@@ -133,7 +145,7 @@ private:
                              *forward);
     Call *call = program.add_calls();
     if (isSource(end)) {
-      call->set_procedure(fill);
+      call->set_procedure(0);
       call->set_microbatch(-1);
       call = program.add_calls();
       CallWait *wait = call->add_waits();
@@ -143,16 +155,43 @@ private:
     }
     call->set_procedure(uint32_t(program.procedures_size()) - 1);
     call->set_microbatch(0);
+    addMeeting(program, met);
     return program;
   }
 
-  Operand addBuffer(Program &program, const std::vector<int64_t> &shape) const {
+  // A step lasts until all ranks are done.
+  static void addMeeting(Program &program, const Operand &met) {
+    const uint32_t before = uint32_t(program.calls_size()) - 1;
+    program.add_groups()->set_named(kRanks);
+    Procedure *procedure = program.add_procedures();
+    procedure->set_name("meet");
+    procedure->set_action(ScheduleStep::UPDATE);
+    addFill(*procedure, met);
+    Instruction *meet = procedure->add_instructions();
+    meet->set_kind(Instruction::COLLECTIVE);
+    meet->set_collective(Instruction::ALL_REDUCE);
+    meet->set_reduction(Instruction::SUM);
+    meet->set_stream(kCompute);
+    *meet->add_inputs() = met;
+    *meet->add_outputs() = met;
+    Call *call = program.add_calls();
+    call->set_procedure(uint32_t(program.procedures_size()) - 1);
+    call->set_microbatch(-1);
+    CallWait *wait = call->add_waits();
+    wait->set_stream(kCompute);
+    wait->set_on(kTransfers);
+    wait->set_call(before);
+  }
+
+  static Operand addBuffer(Program &program, const std::string &name,
+                           DType dtype, const std::vector<int64_t> &shape) {
     Buffer *buffer = program.add_buffers();
-    buffer->set_name(kValue);
+    buffer->set_name(name);
     buffer->set_category(Buffer::COMMUNICATION);
-    buffer->set_dtype(dtype());
+    buffer->set_dtype(dtype);
     Operand whole;
-    int64_t bytes = dtypeSize(dtype());
+    whole.set_buffer(uint32_t(program.buffers_size()) - 1);
+    int64_t bytes = dtypeSize(dtype);
     for (int64_t size : shape) {
       buffer->add_shape(size);
       whole.add_shape(size);
@@ -161,25 +200,22 @@ private:
     for (int64_t stride : layout::denseStrides(shape))
       whole.add_strides(stride);
     const uint64_t rounded = (uint64_t(bytes) + 63) / 64 * 64;
+    buffer->set_offset(program.arena_bytes());
     buffer->set_bytes(uint64_t(bytes));
     buffer->set_slots(1);
     buffer->set_slot_stride(rounded);
     buffer->set_slot_class(-1);
-    program.set_arena_bytes(rounded);
+    program.set_arena_bytes(program.arena_bytes() + rounded);
     return whole;
   }
 
-  static uint32_t addFill(Program &program, const Operand &whole) {
-    Procedure *procedure = program.add_procedures();
-    procedure->set_name("fill");
-    procedure->set_action(ScheduleStep::PROLOGUE);
-    Instruction *fill = procedure->add_instructions();
+  static void addFill(Procedure &procedure, const Operand &whole) {
+    Instruction *fill = procedure.add_instructions();
     fill->set_kind(Instruction::LIBRARY);
     fill->set_op("fill");
     fill->set_stream(kCompute);
     *fill->add_outputs() = whole;
     fill->add_scalars()->set_f(1);
-    return uint32_t(program.procedures_size()) - 1;
   }
 
   const Boundary &boundary;
