@@ -1,5 +1,6 @@
 #include "codegen/PlanWriter/Boundaries.h"
 
+#include "codegen/PlanWriter/ProgramWriter.h"
 #include "dialects/Dist/StageMesh.h"
 #include "dialects/Plan/PlanDialect.h"
 #include "passes/Lowering/StageLowering.h"
@@ -61,15 +62,39 @@ Result<costmodel::Cluster> machineOf(ModuleOp module) {
 
 } // namespace
 
-uint32_t Boundaries::channelOf(const std::string &name, int64_t from,
-                               int64_t to) {
-  auto [it, fresh] = index_.try_emplace(name, channels_.size());
-  if (fresh)
-    channels_.emplace_back().set_name(name);
-  planpb::RankPair *pair = channels_[it->second].add_pairs();
-  pair->set_from(static_cast<uint32_t>(from));
-  pair->set_to(static_cast<uint32_t>(to));
-  return it->second + 1;
+FailureOr<const Boundaries::Messages *>
+Boundaries::messagesOf(Operation *send, const resharding::Placement &from,
+                       const resharding::Placement &to, int64_t elementBytes) {
+  auto [known, fresh] =
+      messages_.try_emplace(std::tuple(from.str(), to.str(), elementBytes));
+  if (!fresh)
+    return &known->second;
+  auto module = send->getParentOfType<ModuleOp>();
+  if (!cluster_) {
+    Result<costmodel::Cluster> read = machineOf(module);
+    if (!read.ok())
+      return send->emitOpError(read.status().str());
+    cluster_ = std::move(*read);
+  }
+  if (auto asked = module->getAttrOfType<StringAttr>(dist::kReshardAttr))
+    strategy_ = asked.str();
+  Result<resharding::ReshardOptions> options =
+      resharding::optionsOfPlan(strategy_);
+  if (!options.ok())
+    return send->emitOpError(options.status().str());
+  Result<resharding::Resharding> found =
+      resharding::reshard(from, to, elementBytes, *cluster_, *options);
+  if (!found.ok())
+    return send->emitOpError(found.status().str());
+  Result<Messages> messages = resharding::messagesOf(*found);
+  if (!messages.ok())
+    return send->emitOpError(messages.status().str());
+  known->second = std::move(*messages);
+  return &known->second;
+}
+
+std::string Boundaries::description() const {
+  return boundaries_.empty() ? "" : resharding::toJson(boundaries_, strategy_);
 }
 
 LogicalResult Boundaries::add(Operation *op, Operation *target) {
@@ -85,50 +110,20 @@ LogicalResult Boundaries::add(Operation *op, Operation *target) {
       placementOf(send, target, cast<dist::LayoutAttr>(layouts[1]));
   if (failed(from) || failed(to))
     return failure();
-  if (!cluster_) {
-    Result<costmodel::Cluster> read =
-        machineOf(program->getParentOfType<ModuleOp>());
-    if (!read.ok())
-      return send.emitOpError(read.status().str());
-    cluster_ = std::move(*read);
-  }
   auto view = cast<plan::ViewAttr>(send.getInputs()[0]);
   auto buffer = SymbolTable::lookupNearestSymbolFrom<plan::BufferOp>(
       program, view.getBuffer());
-  const int64_t bytes = plan::elementBytes(
-      cast<RankedTensorType>(buffer.getType()).getElementType());
-  // Many values lie alike.
-  auto [known, fresh] =
-      reshardings_.try_emplace(std::tuple(from->str(), to->str(), bytes));
-  if (fresh) {
-    resharding::ReshardOptions options;
-    options.strategy = resharding::Strategy::SendRecv;
-    options.apart = true;
-    Result<resharding::Resharding> found =
-        resharding::reshard(*from, *to, bytes, *cluster_, options);
-    if (!found.ok())
-      return send.emitOpError(found.status().str());
-    known->second = std::move(*found);
-  }
-  const resharding::Resharding &found = known->second;
-  // How many messages of this value a rank has sent and received: ranks with
-  // the same boxes run the same program, whoever their peers are.
-  std::map<int64_t, int> sent, received;
-  for (const resharding::Leg &leg : found.legs)
-    for (const resharding::Transfer &message : leg.transfers) {
-      const int64_t sender = message.participants.front(),
-                    receiver = message.participants.back();
-      const resharding::UnitTask &task = leg.tasks[size_t(message.task)];
-      for (const resharding::SharedBox &box : task.boxes()) {
-        const std::string name = fmt::format(
-            "{}.{}.{}", transfer, sent[sender]++, received[receiver]++);
-        const uint32_t index = channelOf(name, sender, receiver);
-        parts_[{transfer, true, sender}].push_back(
-            {name, index, box.source, box.extent});
-        parts_[{transfer, false, receiver}].push_back(
-            {name, index, box.target, box.extent});
-      }
-    }
+  const Type element =
+      cast<RankedTensorType>(buffer.getType()).getElementType();
+  FailureOr<const Messages *> messages =
+      messagesOf(send, *from, *to, plan::elementBytes(element));
+  if (failed(messages))
+    return failure();
+  parts_.add(transfer, **messages);
+  boundaries_.push_back(
+      {fmt::format("stage {} to {}, {}", program.getIndex(),
+                   cast<plan::ProgramOp>(target).getIndex(), transfer),
+       dtypeName(dtypeOf(element)), plan::elementBytes(element), *from, *to});
   return success();
 }
 
@@ -152,13 +147,6 @@ FailureOr<Boundaries> Boundaries::of(ModuleOp module) {
   if (walked.wasInterrupted())
     return failure();
   return result;
-}
-
-const std::vector<Boundaries::Part> &
-Boundaries::partsOf(StringRef transfer, bool sends, int64_t rank) const {
-  static const std::vector<Part> none;
-  auto it = parts_.find({transfer.str(), sends, rank});
-  return it == parts_.end() ? none : it->second;
 }
 
 } // namespace merak

@@ -1,9 +1,9 @@
-// Values between stages on meshes of their own: which boxes each rank sends and
-// receives, and the channels of the plan that they go over.
+// Values between stages on meshes of their own: which boxes each rank sends,
+// receives and passes on, and the channels of the plan that they go over.
 #pragma once
 
-#include "passes/Resharding/Resharding.h"
-#include "runtime/plan/Plan.h"
+#include "passes/Resharding/Description.h"
+#include "passes/Resharding/PlanBoxes.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -15,37 +15,29 @@ namespace merak {
 
 class Boundaries {
 public:
-  // A box of the local value, sent or received as one message.
-  struct Part {
-    std::string channel;
-    uint32_t channelIndex; // as in the instructions
-    std::vector<int64_t> origin, extent;
-  };
-
   // Of all sends of the module's programs that have layouts; none where all
   // stages share a mesh. The messages of one value have one order, of which the
   // instructions of every rank are a part. Emits errors.
   static mlir::FailureOr<Boundaries> of(mlir::ModuleOp module);
 
-  bool empty() const { return channels_.empty(); }
-  const std::vector<planpb::Channel> &channels() const { return channels_; }
-  // In their order; none where the rank has none of the value's boxes to send.
-  const std::vector<Part> &partsOf(llvm::StringRef transfer, bool sends,
-                                   int64_t rank) const;
+  const resharding::BoxParts &parts() const { return parts_; }
+  // How each value goes, for reports: boundaries.json. Empty if none does.
+  std::string description() const;
 
 private:
+  using Messages = std::vector<resharding::BoxMessage>;
   mlir::LogicalResult add(mlir::Operation *send, mlir::Operation *target);
-  uint32_t channelOf(const std::string &name, int64_t from, int64_t to);
+  mlir::FailureOr<const Messages *>
+  messagesOf(mlir::Operation *send, const resharding::Placement &from,
+             const resharding::Placement &to, int64_t elementBytes);
 
-  std::vector<planpb::Channel> channels_;
-  std::map<std::string, uint32_t> index_;
-  std::map<std::tuple<std::string, bool, int64_t>, std::vector<Part>> parts_;
+  resharding::BoxParts parts_;
+  std::vector<resharding::Boundary> boundaries_;
+  std::string strategy_;                      // that was asked for
   std::set<std::string> known_;               // transfers
   std::optional<costmodel::Cluster> cluster_; // of the module
-  // By placements of both ends and bytes of an element.
-  std::map<std::tuple<std::string, std::string, int64_t>,
-           resharding::Resharding>
-      reshardings_;
+  // By placements of both ends and bytes of an element: many values lie alike.
+  std::map<std::tuple<std::string, std::string, int64_t>, Messages> messages_;
 };
 
 } // namespace merak

@@ -19,6 +19,8 @@ namespace merak {
 
 namespace {
 
+using resharding::kBoundariesFile;
+
 LogicalResult fail(ModuleOp module, const Status &status) {
   for (const std::string &message : status.messages())
     module.emitError(message);
@@ -113,23 +115,24 @@ void addProgramsOfRanks(ArrayRef<plan::ProgramOp> stages,
   }
 }
 
-LogicalResult
+// Returns how values go between meshes, for reports; of one mesh nothing.
+FailureOr<std::string>
 addPrograms(ModuleOp module,
             const llvm::StringMap<codegen::CompiledKernel> &kernels,
             LoadedPlan &plan) {
   FailureOr<Boundaries> boundaries = Boundaries::of(module);
   if (failed(boundaries))
     return failure();
-  for (const planpb::Channel &channel : boundaries->channels())
+  for (const planpb::Channel &channel : boundaries->parts().channels())
     *plan.file.add_channels() = channel;
   SmallVector<plan::ProgramOp> stages(module.getOps<plan::ProgramOp>());
   if (plan.file.meshes_size() > 0) {
     addProgramsOfRanks(stages, kernels, *boundaries, plan);
-    return success();
+    return boundaries->description();
   }
   for (plan::ProgramOp program : stages)
     addProgram(writeProgram(program, kernels, *boundaries, 0), plan);
-  return success();
+  return std::string();
 }
 
 } // namespace
@@ -148,7 +151,8 @@ FailureOr<LoadedPlan> describePlan(ModuleOp module,
       codegen::describeKernels(module, *target);
   if (failed(kernels))
     return failure();
-  if (failed(addPrograms(module, *kernels, plan)))
+  FailureOr<std::string> boundaries = addPrograms(module, *kernels, plan);
+  if (failed(boundaries))
     return failure();
   // Files that nobody has written yet.
   const auto name = [&](const char *file, size_t bytes) {
@@ -161,6 +165,8 @@ FailureOr<LoadedPlan> describePlan(ModuleOp module,
     plan.file.set_kernels(name("kernels", 0));
   if (!constants.empty())
     plan.file.set_constants(name("constants.bin", constants.size()));
+  if (!boundaries->empty())
+    name(kBoundariesFile, boundaries->size());
   return plan;
 }
 
@@ -185,7 +191,9 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
       *isBug = true;
     return failure();
   }
-  if (failed(addPrograms(module, kernels->kernels, built.plan)))
+  FailureOr<std::string> boundaries =
+      addPrograms(module, kernels->kernels, built.plan);
+  if (failed(boundaries))
     return failure();
   file.set_version(versionOf(file));
   auto addFile = [&](const char *name, std::string contents) {
@@ -211,6 +219,8 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   }
   if (!options.weights.empty())
     addFile("weights.json", options.weights);
+  if (!boundaries->empty())
+    addFile(kBoundariesFile, *boundaries);
   recordKernels(built.plan);
   // What a broken program holds is for verifyPlan to say.
   if (verifyStructure(built.plan).ok())

@@ -292,25 +292,10 @@ private:
     const bool sends = isa<plan::SendOp>(*op);
     const StringRef channel = sends ? cast<plan::SendOp>(*op).getChannel()
                                     : cast<plan::RecvOp>(*op).getChannel();
-    for (const Boundaries::Part &part :
-         boundaries_.partsOf(channel, sends, rank_)) {
-      planpb::Instruction *message = out->add_instructions();
-      writeInstruction(op, message);
-      message->clear_peer();
-      message->set_channel(part.channel);
-      message->set_channel_index(part.channelIndex);
-      planpb::Operand *view =
-          sends ? message->mutable_inputs(0) : message->mutable_outputs(0);
-      int64_t offset = view->offset();
-      double bytes = double(elementBytes_[view->buffer()]);
-      for (size_t d = 0; d < part.extent.size(); ++d) {
-        offset += part.origin[d] * view->strides(int(d));
-        view->set_shape(int(d), part.extent[d]);
-        bytes *= double(part.extent[d]);
-      }
-      view->set_offset(offset);
-      message->set_bytes(bytes);
-    }
+    planpb::Instruction whole;
+    writeInstruction(op, &whole);
+    boxes_.write(boundaries_.parts().of(channel.str(), sends, rank_), whole,
+                 static_cast<uint32_t>(program_.getEvents()), *out);
   }
 
   void writeInstruction(plan::InstructionOpInterface op,
@@ -422,6 +407,7 @@ private:
   planpb::Program proto_;
   llvm::DenseMap<StringAttr, uint32_t> bufferIndex_, procedureIndex_;
   std::vector<int64_t> elementBytes_;
+  resharding::BoxWriter boxes_{proto_};
 };
 
 } // namespace

@@ -187,13 +187,13 @@ std::string Exploration::question() {
   const CompilerOptions &o = options;
   const Optimizer &optimizer = o.optimizer;
   out << fmt::format(
-      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}",
       o.memoryLimit, fmt::join(o.deviceCounts, ","), o.devices.value_or(0),
       o.microbatch.value_or(0), o.globalBatch.value_or(0), o.train,
       o.chunks.value_or(0), o.gradOverlap, o.gradBucket.value_or(-1),
       o.gradClip, o.precision, o.schedule, o.recompute, o.tpOverlap, o.zero,
-      o.sequence, o.context, o.mixed, o.castWeights, int(optimizer.kind),
-      optimizer.momentum);
+      o.sequence, o.context, o.mixed, o.castWeights, o.reshard,
+      int(optimizer.kind), optimizer.momentum);
   for (const auto &[axis, degree] : o.mesh)
     out << axis << degree;
   for (const std::string &file : {o.cluster, o.strategy, o.schedule})

@@ -1,6 +1,7 @@
 #include "compiler/Pipeline/Options.h"
 
 #include "compiler/Pipeline/Techniques.h"
+#include "passes/Resharding/Transfers.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -395,6 +396,11 @@ void CommandLine::addPlan() {
       "given and the devices differ or their number is no power of two, else "
       "off)")
       ->check(CLI::IsMember({"off", "auto"}));
+  add("--reshard", o.reshard,
+      fmt::format("how every value goes from a stage to one on another mesh "
+                  "(default: the fastest way of each): {}",
+                  fmt::join(resharding::strategyNames(), ", ")))
+      ->check(CLI::IsMember(resharding::strategyNames()));
   addDefault("--grad-overlap", gradOverlap,
              "on: each gradient is reduced over replicas as soon as it is "
              "final, and stored parameters are gathered ahead of their uses; "

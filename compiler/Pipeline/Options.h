@@ -59,6 +59,7 @@ struct CompilerOptions {
   std::string mixed;       // "off" or "auto"; empty: not given
   std::string castWeights; // "step", "use" or "auto"; empty: not given
   std::string parts;       // "off" or "auto"; empty: not given
+  std::string reshard; // a strategy of passes/Resharding; empty: the cheapest
   std::string strategy, emitStrategy, emitSchedule;
   std::string hash = "sampled"; // of the model's files: "sampled" or "full"
   std::string emitOnnx;         // the model with IR 11's device notes

@@ -2,6 +2,7 @@
 // into stage programs and notes on the module what later phases ask for.
 #include "compiler/Pipeline/Phases.h"
 #include "compiler/Pipeline/Registration.h"
+#include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/TrainDialect.h"
 #include "onnx/Import/Importer.h"
@@ -193,6 +194,8 @@ LogicalResult PlanStages::pin(planning::Strategy &pinned) {
     pinned.mixed = any;
   if (!options.castWeights.empty())
     pinned.castWeights = options.castWeights;
+  if (!options.reshard.empty())
+    pinned.reshard = options.reshard;
   // Of plans that lie between memory and time, none takes memory that is left.
   if (again.explores > 0 && pinned.castWeights.value_or("auto") == "auto")
     pinned.castWeights = "use";
@@ -270,6 +273,8 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
     takeFirst(planner.cluster, devices);
   if (uniform)
     pinned.pipelines.clear();
+  else if (pinned.tpOverlap)
+    pinned.tpOverlap = "0"; // "auto" is what a cluster asks for
   return success();
 }
 
@@ -414,6 +419,9 @@ void PlanStages::note(const Decision &decision, const PlannerOptions &planner,
   module->setAttr(dist::kClusterAttr,
                   dist::ClusterAttr::get(context, device.backend,
                                          device.memoryBytes, machine.toJson()));
+  if (decision.strategy.reshard)
+    module->setAttr(dist::kReshardAttr,
+                    StringAttr::get(context, *decision.strategy.reshard));
   module->setAttr(pipe::kDecisionAttr,
                   pipe::DecisionAttr::get(
                       context, *decision.strategy.schedule,

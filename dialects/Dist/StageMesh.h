@@ -12,6 +12,11 @@ namespace merak::dist {
 // (with the axis "ranks"): an array of its ranks, row major over dp and tp.
 inline constexpr llvm::StringLiteral kDevicesAttr = "dist.devices";
 
+// Discardable attribute of a module: how every value between such stages goes
+// (the name of a strategy of passes/Resharding); without it the way that is
+// predicted to be fastest.
+inline constexpr llvm::StringLiteral kReshardAttr = "dist.reshard";
+
 // Of a stage or a program: its own mesh, else the module's; null if there is
 // none.
 inline MeshAttr meshOf(mlir::Operation *stage) {

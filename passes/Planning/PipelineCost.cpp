@@ -71,6 +71,21 @@ BoundaryCost boundaryOf(const StageModel &model, const PipelineShape &shape,
                      link.sharedAfter, link.sharedBefore);
     boundary.forward = link.seconds(boundary.forwardBytes);
     boundary.backward = link.seconds(boundary.backwardBytes);
+    if (shape.reshard) {
+      const int from = v % shape.stages, to = (v + 1) % shape.stages;
+      // Bytes are those for which one link would take as long.
+      auto take = [&](double seconds, double &taken, double &bytes) {
+        taken = seconds;
+        bytes =
+            link.secondsPerByte > 0
+                ? std::max(0.0, seconds - link.latency) / link.secondsPerByte
+                : 0;
+      };
+      take(shape.reshard(from, to, after.model->forwardBytes(at), true),
+           boundary.forward, boundary.forwardBytes);
+      take(shape.reshard(to, from, before.model->gradientBytes(at), true),
+           boundary.backward, boundary.backwardBytes);
+    }
     return boundary;
   }
   boundary.forwardBytes = model.forwardBytes(at);
@@ -102,12 +117,18 @@ double exchangeSeconds(const PipelineShape &shape, int v,
         holders.insert(part % p);
     for (int other : holders) {
       const StageMesh &to = shape.meshes[size_t(other)];
+      const double sent = to.model->problem.parameters[i].gradientBytes;
+      if (shape.reshard) { // both ways at once
+        seconds +=
+            std::max(shape.reshard(own, other, sent, false),
+                     shape.reshard(other, own, parameter.gradientBytes, false));
+        continue;
+      }
       // Over the slowest link on the way.
       BoundaryLink link;
       for (int s = std::min(own, other); s < std::max(own, other); ++s)
         if (shape.links[size_t(s)].secondsPerByte >= link.secondsPerByte)
           link = shape.links[size_t(s)];
-      const double sent = to.model->problem.parameters[i].gradientBytes;
       seconds += link.seconds(
           std::max(parameter.gradientBytes,
                    busiestBytes(sent, mesh.ranks, to.ranks, link.sharedBefore,

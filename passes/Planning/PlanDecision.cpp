@@ -179,6 +179,8 @@ void Decider::takeStrategy() {
   strategy.globalBatch = input.globalBatch;
   strategy.microbatch = samples();
   strategy.pipelines = input.pinned.pipelines;
+  if (!strategy.pipelines.empty())
+    strategy.reshard = input.pinned.reshard;
   for (PipelineStages &pipeline : strategy.pipelines) {
     pipeline.microbatches = d.microbatches;
     for (size_t s = 1; s < pipeline.stages.size() && decision.chunks == 1; ++s)

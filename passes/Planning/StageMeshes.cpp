@@ -80,7 +80,10 @@ PipelineStages uniformStages(const Degrees &d) {
 
 StageMeshes::StageMeshes(const SearchInput &given,
                          const costmodel::Cluster &machine, PlanSearch *owner)
-    : input(given), machine(machine), owner(owner) {
+    : input(given), machine(machine),
+      prices(std::make_shared<ReshardPrices>(
+          machine, given.pinned.reshard.value_or(""))),
+      owner(owner) {
   if (owner && given.pinned.classes.empty() && given.pinned.parts.empty()) {
     const costmodel::Cluster &cluster = given.cluster;
     owned = cluster.device();
@@ -274,6 +277,12 @@ Result<PipelineShape> StageMeshes::shapeOf(const PipelineStages &pipeline,
                                           bytes, ranks, *all, 1);
     };
   shape.reduce = shape.meshes.front().reduce;
+  if (ranks.size() > 1)
+    shape.reshard =
+        [all = std::make_shared<PipelinePrices>(prices, pipeline.stages)](
+            int from, int to, double bytes, bool split) {
+          return all->seconds(from, to, bytes, split);
+        };
   return shape;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "passes/Planning/PlanSearch.h"
+#include "passes/Planning/ReshardPrices.h"
 
 namespace merak::planning {
 
@@ -67,6 +68,7 @@ private:
 
   SearchInput input;
   const costmodel::Cluster machine;
+  const std::shared_ptr<ReshardPrices> prices; // shapes have it too
   PlanSearch *const owner;
   std::optional<costmodel::Device> owned; // the owner's kind
   int64_t inFirstNode = 0;                // of the owner's devices

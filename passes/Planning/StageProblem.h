@@ -217,6 +217,10 @@ struct PipelineShape {
   // By stage, where these have meshes of their own: their models, reductions
   // and memory hold instead of one for all. Their models are of one graph.
   std::vector<StageMesh> meshes;
+  // Of a value that goes from one such stage to another, with so many bytes on
+  // each rank that gets it; its samples are split over the replicas, or each
+  // replica has all of it. None: what the links of busy ranks take.
+  std::function<double(int from, int to, double bytes, bool split)> reshard;
 
   // Of a virtual stage.
   const StageModel &modelOf(int v, const StageModel &common) const {

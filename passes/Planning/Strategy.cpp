@@ -2,6 +2,7 @@
 
 #include "dialects/Support/MeshAxes.h"
 #include "passes/Resharding/Description.h"
+#include "passes/Resharding/Transfers.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -175,6 +176,8 @@ std::string Strategy::toJson() const {
   writeSwitch(json, "context", context);
   if (castWeights)
     json["cast_weights"] = *castWeights;
+  if (reshard)
+    json["reshard"] = *reshard;
   if (!stored.empty()) {
     OrderedJson all = OrderedJson::object();
     for (const auto &[name, layout] : stored) {
@@ -231,7 +234,8 @@ public:
         "schedule", "recompute",     "stage_begins", "parameters",
         "classes",  "recompute_ops", "chunks",       "tp_overlap",
         "zero",     "stored",        "seams",        "sequence",
-        "parts",    "context",       "pipelines",    "cast_weights"};
+        "parts",    "context",       "pipelines",    "cast_weights",
+        "reshard"};
     for (const auto &[key, value] : json.items())
       if (!known.count(key))
         problem(fmt::format("unknown field '{}'", key));
@@ -248,6 +252,7 @@ public:
     readNumber(json, "microbatch", out.microbatch);
     readSchedule(json);
     readNumber(json, "chunks", out.chunks);
+    readReshard(json);
     readRecompute(json);
     readOverlap(json);
     if (json.contains("stage_begins") && out.stageBegins)
@@ -605,6 +610,17 @@ private:
       problem(fmt::format("'cast_weights' is {}, expected \"step\", \"use\" or "
                           "\"auto\"",
                           value.dump()));
+  }
+
+  void readReshard(const Json &json) {
+    if (!json.contains("reshard"))
+      return;
+    const Json &value = json["reshard"];
+    out.reshard = value.is_string() ? value.get<std::string>() : "";
+    resharding::Strategy known;
+    if (!resharding::parseStrategy(*out.reshard, known))
+      problem(fmt::format("'reshard' is {}, expected one of {}", value.dump(),
+                          fmt::join(resharding::strategyNames(), ", ")));
   }
 
   // One of two words; the first if the field is absent.

@@ -86,6 +86,9 @@ struct Strategy {
   // Where a parameter is read in another type: "step", it is converted once a
   // step and kept, "use", at each use, or "auto".
   std::optional<std::string> castWeights;
+  // How values go between stages on unlike meshes (resharding::Strategy);
+  // nothing: the fastest way of each.
+  std::optional<std::string> reshard;
   // Uses of tensors where layouts may change (Seams.h).
   struct SeamUse {
     std::string op; // see forwardNames

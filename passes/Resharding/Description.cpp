@@ -1,6 +1,7 @@
 #include "passes/Resharding/Description.h"
 
 #include "passes/CostModel/ParseJson.h"
+#include "passes/Resharding/Messages.h"
 #include "runtime/layout/LayoutText.h"
 #include "runtime/plan/Plan.h"
 
@@ -92,9 +93,16 @@ public:
       return Status::error(file + ": expected a JSON object");
     const bool several = json.contains("boundaries");
     known(json, "",
-          several ? std::vector<std::string>{"notes", "cluster", "boundaries"}
-                  : std::vector<std::string>{"notes", "cluster", "name",
-                                             "dtype", "source", "target"});
+          several
+              ? std::vector<std::string>{"notes", "cluster", "boundaries",
+                                         "reshard"}
+              : std::vector<std::string>{"notes", "cluster", "name", "dtype",
+                                         "source", "target", "reshard"});
+    if (json.contains("reshard")) {
+      out.strategy = this->text(json, "", "reshard");
+      if (!out.strategy->empty())
+        problems("reshard", optionsOfPlan(*out.strategy).status());
+    }
     if (cluster)
       out.cluster = *cluster;
     else
@@ -197,6 +205,26 @@ private:
 };
 
 } // namespace
+
+std::string toJson(const std::vector<Boundary> &boundaries,
+                   const std::string &strategy) {
+  auto side = [](const Placement &placement) {
+    std::string mesh;
+    for (const MeshAxis &axis : placement.axes)
+      mesh +=
+          fmt::format("{}{}={}", mesh.empty() ? "" : ",", axis.name, axis.size);
+    return Json{{"layout", placement.layout.str()},
+                {"mesh", mesh},
+                {"devices", deviceStr(placement.devices)}};
+  };
+  Json json{{"boundaries", Json::array()}, {"reshard", strategy}};
+  for (const Boundary &boundary : boundaries)
+    json["boundaries"].push_back({{"name", boundary.name},
+                                  {"dtype", boundary.dtype},
+                                  {"source", side(boundary.source)},
+                                  {"target", side(boundary.target)}});
+  return json.dump(1) + "\n";
+}
 
 Result<Description> parseDescription(const std::string &json,
                                      const std::string &fileName,

@@ -2,11 +2,14 @@
 //   {"cluster": "FILE" or {...}, "boundaries": [
 //     {"name": "case 1", "dtype": "i32",
 //      "source": {"layout": "[8@h, 4]", "mesh": "h=2,d=4", "devices": "0-7"},
-//      "target": {...}}]}
+//      "target": {...}}],
+//    "reshard": "broadcast"}
 #pragma once
 
 #include "passes/CostModel/Cluster.h"
 #include "passes/Resharding/UnitTasks.h"
+
+#include <optional>
 
 namespace merak::resharding {
 
@@ -19,7 +22,14 @@ struct Boundary {
 struct Description {
   costmodel::Cluster cluster;
   std::vector<Boundary> boundaries; // at least one
+  // Of all of them, as a plan has it (optionsOfPlan); absent: nothing is said.
+  std::optional<std::string> strategy;
 };
+// Without the cluster: what a plan between unlike meshes keeps in a file of
+// this name. A boundary is called "stage 0 to 1, t0" there.
+inline constexpr const char *kBoundariesFile = "boundaries.json";
+std::string toJson(const std::vector<Boundary> &boundaries,
+                   const std::string &strategy);
 
 // `fileName` opens each message; a cluster's file is looked for in `folder`.
 // `cluster` replaces that of the text, which then may have none. All missing,

@@ -75,11 +75,15 @@ std::optional<Placement> cutTarget(const Placement &target) {
 }
 
 // Placements on the way; the direct way is not among them.
-std::vector<Placement> stops(const Placement &source, const Placement &target) {
+std::vector<Placement> stops(const Placement &source, const Placement &target,
+                             bool inPlace) {
+  std::vector<std::optional<Placement>> all{cutTarget(target)};
+  if (!inPlace) {
+    all.push_back(convertedSource(source, target));
+    all.push_back(unconvertedTarget(source, target));
+  }
   std::vector<Placement> result;
-  for (std::optional<Placement> stop :
-       {cutTarget(target), convertedSource(source, target),
-        unconvertedTarget(source, target)})
+  for (std::optional<Placement> &stop : all)
     if (stop && *stop != source && *stop != target &&
         std::find(result.begin(), result.end(), *stop) == result.end())
       result.push_back(std::move(*stop));
@@ -144,19 +148,29 @@ Result<Resharding> reshard(const Placement &source, const Placement &target,
   if (!status.ok())
     return status;
   const double bound = boundOf(*tasks, elementBytes, cluster);
-  if (options.apart)
-    tasks = apart(*tasks);
   const bool converts = options.strategy == Strategy::Convert;
   ReshardOptions direct = options;
   if (converts)
     direct.strategy.reset();
+  auto directly = [&](std::vector<UnitTask> all, const ReshardOptions &how) {
+    return planned(
+        {planLeg(source, target, std::move(all), elementBytes, cluster, how)},
+        elementBytes, cluster);
+  };
 
-  Resharding best = planned({planLeg(source, target, std::move(*tasks),
-                                     elementBytes, cluster, direct)},
-                            elementBytes, cluster);
+  Resharding best = directly(options.apart ? apart(*tasks) : *tasks, direct);
+  if (!options.strategy && !options.apart) {
+    // Holders share what several receivers get.
+    direct.strategy = Strategy::SendRecv;
+    if (std::vector<UnitTask> all = apart(*tasks); all.size() > tasks->size())
+      if (Resharding next = directly(std::move(all), direct);
+          next.seconds < best.seconds * (1 - 1e-9))
+        best = std::move(next);
+    direct.strategy.reset();
+  }
   bool first = converts; // then any stop is better than none
   if (converts || !options.strategy)
-    for (const Placement &stop : stops(source, target)) {
+    for (const Placement &stop : stops(source, target, options.inPlace)) {
       std::vector<Leg> legs{planLeg(source, stop, *unitTasks(source, stop),
                                     elementBytes, cluster, direct),
                             planLeg(stop, target, *unitTasks(stop, target),
@@ -168,6 +182,22 @@ Result<Resharding> reshard(const Placement &source, const Placement &target,
     }
   best.bound = bound;
   return best;
+}
+
+Status predictOn(Resharding &resharding, const Cluster &cluster) {
+  Status status;
+  for (const Leg &leg : resharding.legs)
+    for (const Placement *end : {&leg.source, &leg.target})
+      status.merge(checkDevices(end->devices, cluster));
+  if (!status.ok() || resharding.legs.empty())
+    return status;
+  Result<std::vector<UnitTask>> tasks =
+      unitTasks(resharding.legs.front().source, resharding.legs.back().target);
+  MERAK_RETURN_IF_ERROR(tasks.status());
+  resharding.bound = boundOf(*tasks, resharding.elementBytes, cluster);
+  resharding.seconds =
+      predict(resharding.legs, resharding.elementBytes, cluster);
+  return {};
 }
 
 Result<Resharding> orderMessages(const std::vector<PlannedMessage> &messages,

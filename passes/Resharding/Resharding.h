@@ -17,6 +17,9 @@ struct ReshardOptions {
   // A task for each receiver: what several get may come from several senders,
   // each of which then sends less. For strategies without forwarding.
   bool apart = false;
+  // Only stops at which each device has a part of what it has in the target:
+  // nothing is kept beside that.
+  bool inPlace = false;
 };
 
 // What was chosen for a task.
@@ -53,6 +56,10 @@ Result<Resharding> reshard(const Placement &source, const Placement &target,
                            int64_t elementBytes,
                            const costmodel::Cluster &cluster,
                            const ReshardOptions &options = {});
+
+// The same transfers on another machine: other times, another bound. Errors:
+// devices that the cluster lacks.
+Status predictOn(Resharding &resharding, const costmodel::Cluster &cluster);
 
 // Messages that a plan has already, each from one device to one: only their
 // order is chosen.

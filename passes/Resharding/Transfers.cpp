@@ -42,6 +42,18 @@ Strategy resolve(Strategy strategy, const UnitTask &task,
   return Strategy::LocalGather;
 }
 
+int64_t partBegin(const std::vector<int64_t> &shape, int64_t i, int64_t n) {
+  int64_t size = 1;
+  for (int64_t extent : shape)
+    size *= extent;
+  int64_t row = 1;
+  for (size_t d = shape.size(); d-- > 0 && row * shape[d] <= size / (4 * n);)
+    row *= shape[d];
+  // Sizes are at most kMostElements, so that this does not overflow.
+  const int64_t even = i * (size / n) + i * (size % n) / n;
+  return (even + row / 2) / row * row;
+}
+
 std::vector<std::vector<int64_t>>
 receiversByNode(const UnitTask &task, int64_t sender, const Cluster &cluster) {
   std::map<int64_t, std::vector<int64_t>> nodes;
@@ -65,7 +77,7 @@ namespace {
 class Expansion {
 public:
   Expansion(const UnitTask &task, int index, int64_t sender)
-      : index(index), sender(sender), size(task.elements()) {
+      : index(index), sender(sender), size(task.elements()), shape(task.shape) {
     for (int64_t keeper : task.keepers)
       add(TransferKind::Copy, {keeper}, 0, size);
   }
@@ -78,7 +90,7 @@ public:
   void scatterAndGather(const std::vector<int64_t> &members) {
     const int64_t n = int64_t(members.size());
     for (int64_t i = 0; i < n; ++i)
-      message(members[i], i * size / n, (i + 1) * size / n);
+      message(members[i], partBegin(shape, i, n), partBegin(shape, i + 1, n));
     if (n > 1)
       add(TransferKind::Gather, members, 0, size);
   }
@@ -100,6 +112,7 @@ private:
 
   int index;
   int64_t sender, size;
+  const std::vector<int64_t> &shape;
   std::vector<Transfer> done;
 };
 

@@ -46,13 +46,18 @@ struct Transfer {
   // the receivers as the chunks pass them. Gather: by part of the message.
   std::vector<int64_t> participants;
   // The elements of the message, row major. Of a gather all of them: member i
-  // of n brings elements [i * size / n, (i + 1) * size / n), rounded down.
+  // of n brings part i (partBegin).
   int64_t begin = 0, end = 0;
-  // Broadcast: chunk i is part i of [begin, end) in the same way.
+  // Broadcast: of all elements; chunk i is part i.
   int chunks = 1;
 
   bool operator==(const Transfer &) const = default;
 };
+
+// Where part i of n of a message begins: at an even share, moved to the nearest
+// row, block of rows, ... that is small beside a part, so that parts are few
+// boxes. Part n begins at the end.
+int64_t partBegin(const std::vector<int64_t> &shape, int64_t i, int64_t n);
 
 // The receivers by node, ascending, those of the sender's node first; in each
 // the one that takes the message in from other nodes is first. Tasks with

@@ -18,8 +18,9 @@
 // Where stages lie on meshes of their own, "program" means all programs of one
 // mesh: they differ in the boxes that they send and receive only. What arrives
 // there in boxes differs along an axis if two ranks that differ on it get other
-// boxes, or the same ones of ranks whose values differ.
-#include "runtime/plan/Communication.h"
+// boxes, or the same ones of ranks whose values differ. Who passes a box on
+// adds nothing to it (Arrivals.h).
+#include "runtime/plan/Arrivals.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/LibraryKernels.h"
@@ -73,7 +74,8 @@ struct Difference {
 
 class ReplicationCheck {
 public:
-  explicit ReplicationCheck(const LoadedPlan &plan) : plan_(plan), map_(plan) {
+  explicit ReplicationCheck(const LoadedPlan &plan)
+      : plan_(plan), map_(plan), arrivals_(map_) {
     size_t programs = plan.programs.size();
     sent_.resize(programs);
     for (size_t p = 0; p < programs; ++p) {
@@ -85,7 +87,6 @@ public:
     }
     collectRanks();
     collectHolders();
-    collectArrivals();
   }
 
   Status run() {
@@ -194,61 +195,6 @@ private:
         stages.insert(stageOf(p));
       holders_[tensor] = ranks.empty() ? 0 : differing(ranks);
       holderCount_[tensor] = stages.size();
-    }
-  }
-
-  // A box that a rank receives into a buffer: where it goes, and what is sent.
-  struct Arrival {
-    std::string into, of;
-    int sender, sequence; // among the sender's transfers
-
-    auto operator<=>(const Arrival &) const = default;
-  };
-
-  static std::string viewKey(const Operand &operand) {
-    return fmt::format("{} {} [{}] [{}]", operand.buffer(), operand.offset(),
-                       fmt::join(operand.shape(), ","),
-                       fmt::join(operand.strides(), ","));
-  }
-
-  // The transfer of a rank that meets this one; -1: none.
-  int otherEnd(int rank, int sequence) const {
-    const TransferSequence &transfer = map_.ofRank(rank).transfers[sequence];
-    const int peer = map_.peer(rank, sequence);
-    if (peer < 0)
-      return -1;
-    const std::vector<TransferSequence> &others = map_.ofRank(peer).transfers;
-    for (size_t i = 0; i < others.size(); ++i)
-      if (others[i].send != transfer.send &&
-          others[i].channel == transfer.channel &&
-          map_.peer(peer, static_cast<int>(i)) == rank)
-        return static_cast<int>(i);
-    return -1;
-  }
-
-  const Instruction &instructionOf(int rank, int sequence) const {
-    const Program &program = plan_.programOf(rank);
-    const CommStep &step = map_.ofRank(rank).transfers[sequence].steps.front();
-    return program.procedures(program.calls(step.call).procedure())
-        .instructions(step.instruction);
-  }
-
-  void collectArrivals() {
-    if (plan_.file.channels().empty())
-      return; // nothing goes in boxes
-    for (int rank = 0; rank < map_.ranks().size(); ++rank) {
-      const std::vector<TransferSequence> &all = map_.ofRank(rank).transfers;
-      for (int t = 0; t < static_cast<int>(all.size()); ++t) {
-        if (all[t].send || all[t].channelIndex == 0 || all[t].steps.empty())
-          continue;
-        const int other = otherEnd(rank, t), peer = map_.peer(rank, t);
-        if (other < 0 || map_.ofRank(peer).transfers[other].steps.empty())
-          continue;
-        const Operand &into = instructionOf(rank, t).outputs(0);
-        arrivals_[{rank, into.buffer()}].insert(
-            {viewKey(into), viewKey(instructionOf(peer, other).inputs(0)), peer,
-             other});
-      }
     }
   }
 
@@ -431,7 +377,7 @@ private:
     const std::vector<int> &ranks = onStage_[stageOf(p)];
     AxisMask apart = 0; // axes on which the senders are elsewhere
     for (int rank : ranks)
-      for (const Arrival &one : arrivals_[{rank, buffer}]) {
+      for (const Arrival &one : arrivals_.of(rank, buffer)) {
         origin.parts |= sentBy(one).parts;
         apart |= differing({rank, one.sender});
       }
@@ -454,14 +400,12 @@ private:
       for (int a = 0; a < axisCount(); ++a)
         others.push_back(a == axis ? 0 : map_.ranks().coordinate(rank, a));
       const int like = first.emplace(others, rank).first->second;
-      const std::set<Arrival> &mine = arrivals_[{rank, buffer}],
-                              &its = arrivals_[{like, buffer}];
-      if (!std::equal(mine.begin(), mine.end(), its.begin(), its.end(),
-                      [&](const Arrival &a, const Arrival &b) {
-                        return a.into == b.into && a.of == b.of &&
-                               !(differing({a.sender, b.sender}) &
-                                 (sentBy(a).mask | sentBy(b).mask));
-                      }))
+      if (rank != like &&
+          !bringTheSame(arrivals_.of(rank, buffer), arrivals_.of(like, buffer),
+                        [&](const Arrival &a, const Arrival &b) {
+                          return !(differing({a.sender, b.sender}) &
+                                   (sentBy(a).mask | sentBy(b).mask));
+                        }))
         return true;
     }
     return false;
@@ -586,7 +530,7 @@ private:
   std::vector<std::vector<int>> ranksOf_;   // by program
   std::map<int, std::vector<int>> onStage_; // ranks, by stage
   std::vector<AxisMask> varying_; // by program: the ranks of its stage differ
-  std::map<std::pair<int, uint32_t>, std::set<Arrival>> arrivals_; // by rank
+  Arrivals arrivals_;
   std::map<uint32_t, Origin> arrivedAt_; // of the program that is walked
   AxisMask apart_ = 0;                   // axes of more than one coordinate
   std::map<std::string, AxisMask> holders_;

@@ -4,8 +4,8 @@
 shape    fixed pairs of meshes (2 to 3 devices, 1 to 4, 4 to 1, ...) and models
          that send something special over the boundary
 random   random pipelines on exact models: the losses, gradients and weights of
-         one rank, bit for bit, whatever the meshes, cuts, microbatches, schedule
-         and recomputation (1000 with --all)
+         one rank, bit for bit, whatever the meshes, cuts, microbatches, schedule,
+         recomputation and way of values between stages (1000 with --all)
 clip     the same under a bound of the gradient norm, which counts each element
          once wherever it is held
 low      the same in bf16, where no sum is over summands that were rounded
@@ -17,6 +17,8 @@ measured the same of devices that are slower than this machine: no step takes le
          than predicted, whatever else the machine does; how much faster than one
          mesh it was is printed
 change   a checkpoint of one is loaded by a plan of one mesh, and back
+ways     each strategy of resharding is in the plan that asks for it, with the
+         bytes that it is said to send
 tools    strategies come back; every tool reads such plans; ranks as processes,
          over MPI and NCCL; outputs without training
 refused  what does not fit, in sentences
@@ -24,6 +26,7 @@ shared   stages with equal meshes are a plan of one mesh: the same files
 """
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -39,6 +42,9 @@ import identity
 import oracle
 import seams
 from harness import Case, Failed
+
+sys.path.insert(0, os.path.join(harness.ROOT, "python"))
+from merakc import _wire as wire  # noqa: E402
 
 SCHEDULES = ["gpipe", "1f1b", "early", "eager", "last", "scp", "zb", "auto",
              "interleaved"]
@@ -125,17 +131,23 @@ def names_of(tools, name):
     return identity.BASES.get(("names", name), find)
 
 
+RESHARD = ["send-recv", "local-gather", "scatter-gather", "broadcast", "convert",
+           "alpa"]
+
+
 def run_parts(tools, name, stages, microbatches, schedule, recompute,
-              begins=None, order=None, more=()):
+              begins=None, order=None, more=(), reshard=None):
     batch = batch_of(stages)
     path = write_strategy(tools,
                           strategy(stages, microbatches, begins, order))
-    found = exact_run(tools, name, [f"--strategy={path}",
-                                    f"--schedule={schedule}",
-                                    f"--recompute={recompute}"], batch, "", more)
+    found = exact_run(tools, name,
+                      [f"--strategy={path}", f"--schedule={schedule}",
+                       f"--recompute={recompute}",
+                       *([f"--reshard={reshard}"] if reshard else [])],
+                      batch, "", more)
     identity.compare(found, base_of(tools, name, batch, more))
     count = sum(dp * tp for dp, tp in stages)
-    return f"{count} ranks"
+    return f"{count} ranks by {reshard or 'the fastest way'}"
 
 
 # --------------------------------------------------------------------- shape
@@ -181,16 +193,18 @@ def possible(name, stages):
 
 
 def shape_cases():
+    # Every pair in every way, with one model or another.
+    ways = itertools.cycle([None, *RESHARD])
     for name, stages in itertools.product(WHAT, PAIRS):
         if not possible(name, stages):
             continue
         text = " ".join(f"{dp}x{tp}" for dp, tp in stages)
 
-        def body(tools, name=name, stages=stages):
+        def body(tools, name=name, stages=stages, reshard=next(ways)):
             return run_parts(tools, name, stages,
                              microbatches_of(name, stages, 2),
                              "gpipe" if name in exact_models.JOINS else "1f1b",
-                             "none")
+                             "none", reshard=reshard)
         yield Case(f"shape {name} {text}", body)
 
 
@@ -230,7 +244,8 @@ def random_body(name, seed, tools, more=(), meshes=MESHES):
         else:
             begins = []
     return run_parts(tools, name, stages, microbatches, schedule, recompute,
-                     [names[k] for k in begins], order, more)
+                     [names[k] for k in begins], order, more,
+                     r.choice([None, *RESHARD]))
 
 
 def random_cases(count):
@@ -499,6 +514,91 @@ def emitted_body(tools):
     return "same programs"
 
 
+def sent_bytes(plan):
+    """{value: bytes of all its messages in a microbatch}, of tensors in f32."""
+    def read(name):
+        with open(os.path.join(plan, name), "rb") as file:
+            return wire.by_number(file.read())
+    found = {}
+    for rank in read("plan.pb")[7]:
+        program = wire.by_number(rank).get(1, [0])[-1]
+        for procedure in read(f"program-{program}.pb")[8]:
+            for each in wire.by_number(procedure).get(3, []):
+                instruction = wire.by_number(each)
+                if instruction.get(1, [0])[-1] != 4:  # a SEND
+                    continue
+                shape = wire.numbers(
+                    wire.by_number(instruction[4][0]).get(3, []))
+                value = wire.text(instruction[13]).split(".")[0]
+                found[value] = found.get(value, 0) + 4 * math.prod(shape)
+    return found
+
+
+# Two nodes; a value of one device goes to four, of which one is in its node.
+WAYS = [("whole", 2), ("whole", 3)], [(1, 1), (1, 4)]
+
+
+def ways_body(reshard, tools):
+    """The strategy that was asked for is in the plan, with the bytes that it is
+    said to send, and comes back from the strategy file."""
+    nodes, stages = WAYS
+    machine, decided = machine_file(tools, nodes), tools.path("decided.json")
+    plan, again = tools.path("out.plan"), tools.path("again.plan")
+    common = [exact_models.path("gemm"), f"--global-batch={BATCH}",
+              f"--optimizer=sgd:lr={rate_of('gemm')}", f"--cluster={machine}"]
+    path = write_strategy(tools, strategy(stages, 2))
+    tools.run("merakc", *common, f"--strategy={path}", f"--reshard={reshard}",
+              f"--emit-strategy={decided}", "-o", plan)
+    with open(decided, encoding="utf-8") as file:
+        if json.load(file).get("reshard") != reshard:
+            raise Failed("the strategy file does not say it")
+    tools.run("merakc", *common, f"--strategy={decided}", "-o", again)
+    for name in sorted(os.listdir(plan)):
+        if name.startswith("program"):
+            with open(os.path.join(plan, name), "rb") as a, \
+                    open(os.path.join(again, name), "rb") as b:
+                if a.read() != b.read():
+                    raise Failed(f"{name} is another one")
+    text, _ = tools.run("merak-plan", "reshard", plan, "--json")
+    sent, chosen = sent_bytes(plan), set()
+    for boundary in json.loads(text):
+        planned = 0
+        for leg in boundary["legs"]:
+            chosen |= {task["strategy"] for task in leg["tasks"]
+                       if "strategy" in task}
+            for transfer in leg["transfers"]:
+                begin, end = transfer["elements"]
+                planned += (end - begin) * boundary["element_bytes"] * \
+                    (len(transfer["participants"]) - 1)
+        value = boundary["name"].split(" ")[-1]
+        if sent.pop(value) != planned:
+            raise Failed(f"{boundary['name']}: {planned} bytes are planned")
+    if sent:
+        raise Failed(f"no boundary is told of {sent}")
+    if reshard not in ("convert", "alpa") and chosen != {reshard}:
+        raise Failed(f"tasks have {chosen}")
+    tools.run("merak-plan", "simulate", plan)
+    run_parts(tools, "gemm", stages, 2, "1f1b", "none", None, None, (), reshard)
+    return f"{', '.join(sorted(chosen))}"
+
+
+def no_way_body(tools):
+    """A strategy that there is not."""
+    model, known = exact_models.path("gemm"), ", ".join(RESHARD)
+    _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
+                          "--reshard=gossip", expect=2)
+    if len(errors.splitlines()) != 1 or "--reshard" not in errors or \
+            "gossip" not in errors:
+        raise Failed(f"says {errors}")
+    path = write_strategy(tools, {**strategy(STAGES), "reshard": "gossip"})
+    _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
+                          f"--strategy={path}", f"--global-batch={BATCH}",
+                          expect=1)
+    if f"'reshard' is \"gossip\", expected one of {known}" not in errors:
+        raise Failed(f"says {errors}")
+    return "2 sentences"
+
+
 def infer_body(tools):
     """Outputs without training are those of one rank."""
     model, data = exact_models.path("gemm"), seams.write_data(tools, "gemm")
@@ -527,7 +627,7 @@ def processes_body(tools):
     plan = tools.path("out.plan")
     tools.run("merakc", exact_models.path("tied"), "-o", plan,
               f"--strategy={path}", f"--global-batch={BATCH}",
-              "--optimizer=sgd:lr=0.5", "--grad-clip=1")
+              "--optimizer=sgd:lr=0.5", "--grad-clip=1", "--reshard=broadcast")
     logs = [tools.path("threads.jsonl"), tools.path("processes.jsonl")]
     options = [f"--data={data}", "--steps=2"]
     tools.run("merak-run", plan, *options, f"--log={logs[0]}")
@@ -556,7 +656,8 @@ def nccl_body(tools):
     plan = tools.path("out.plan")
     tools.run("merakc", exact_models.path("gemm"), "-o", plan,
               f"--strategy={path}", f"--global-batch={BATCH}",
-              f"--optimizer=sgd:lr={rate_of('gemm')}")
+              f"--optimizer=sgd:lr={rate_of('gemm')}",
+              "--reshard=scatter-gather")
     steps = steps_of("gemm", BATCH)
     tools.extra["MERAK_EMULATED_PROCESSORS"] = cuda_nccl.PROCESSORS
     wanted = cuda_nccl.together(tools, plan, data, steps=steps)
@@ -641,6 +742,10 @@ def statistics_body(tools):
 
 def other_cases():
     yield Case("tools", emitted_body)
+    for reshard in RESHARD:
+        yield Case(f"ways {reshard}",
+                   lambda tools, reshard=reshard: ways_body(reshard, tools))
+    yield Case("refused way", no_way_body)
     yield Case("infer", infer_body)
     yield Case("processes", processes_body)
     yield Case("nccl", nccl_body)

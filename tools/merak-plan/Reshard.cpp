@@ -1,14 +1,19 @@
 #include "tools/merak-plan/Reshard.h"
 
 #include "passes/Resharding/Description.h"
+#include "passes/Resharding/Messages.h"
 #include "passes/Resharding/Report.h"
+#include "passes/Resharding/ReshardPlan.h"
 #include "runtime/plan/Communication.h"
+#include "runtime/plan/Verify.h"
 #include "support/ReadFile.h"
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
+#include <tuple>
 
 namespace merak {
 
@@ -45,6 +50,9 @@ void addReshardOptions(CLI::App &command, ReshardRequest &request) {
       ->excludes(table);
   command.add_option("-o,--svg", request.svg,
                      "SVG file of the transfers over time");
+  command.add_option("--plan", request.plan,
+                     "plan to write that does one boundary of a description in "
+                     "each step and nothing else, to measure it");
 }
 
 namespace {
@@ -98,13 +106,17 @@ messagesOf(const LoadedPlan &plan) {
   return result;
 }
 
+Result<Cluster> ownCluster(const LoadedPlan &plan,
+                           const ReshardRequest &request) {
+  if (plan.file.cluster().empty())
+    return costmodel::defaultCluster(plan.file.ranks_size());
+  return costmodel::parseCluster(plan.file.cluster(), request.what);
+}
 Result<Cluster> clusterOf(const LoadedPlan &plan,
                           const ReshardRequest &request) {
   if (!request.cluster.empty())
     return costmodel::readCluster(request.cluster);
-  if (plan.file.cluster().empty())
-    return costmodel::defaultCluster(plan.file.ranks_size());
-  return costmodel::parseCluster(plan.file.cluster(), request.what);
+  return ownCluster(plan, request);
 }
 
 // Text, pictures and JSON of what was asked for.
@@ -155,11 +167,93 @@ private:
   report::Timeline timeline; // of the last one
 };
 
+// The boundaries of a plan whose stages lie on meshes of their own, planned
+// again as its file says.
+class Crossings {
+public:
+  explicit Crossings(const LoadedPlan &plan) {
+    for (const planpb::Channel &channel : plan.file.channels())
+      for (const planpb::RankPair &pair : channel.pairs())
+        ends.insert({channel.name(), pair.from(), pair.to()});
+  }
+
+  Result<Resharding> find(const Boundary &boundary, const ReshardOptions &how,
+                          const Cluster &own) const {
+    Result<Resharding> found = resharding::reshard(
+        boundary.source, boundary.target, boundary.elementBytes, own, how);
+    if (found)
+      MERAK_RETURN_IF_ERROR(check(boundary, *found));
+    return found;
+  }
+
+private:
+  using End = std::tuple<std::string, int64_t, int64_t>;
+
+  // That these are the messages which the plan executes.
+  Status check(const Boundary &boundary, const Resharding &found) const {
+    Result<std::vector<resharding::BoxMessage>> messages =
+        resharding::messagesOf(found);
+    if (!messages)
+      return messages.status();
+    const std::string value =
+        boundary.name.substr(boundary.name.rfind(' ') + 1);
+    std::map<int64_t, int> sent, received;
+    std::set<End> wanted, have;
+    for (const resharding::BoxMessage &message : *messages) {
+      const int out = sent[message.from]++, in = received[message.to]++;
+      wanted.insert(
+          {fmt::format("{}.{}.{}", value, out, in), message.from, message.to});
+    }
+    for (auto it = ends.lower_bound({value + ".", 0, 0});
+         it != ends.end() && std::get<0>(*it).rfind(value + ".", 0) == 0; ++it)
+      have.insert(*it);
+    if (have == wanted)
+      return {};
+    return Status::error(fmt::format("the plan's messages are not those that "
+                                     "its {} describes",
+                                     resharding::kBoundariesFile));
+  }
+
+  std::set<End> ends; // of all channels
+};
+
+Status addCrossings(const LoadedPlan &plan, const std::string &text,
+                    const ReshardRequest &request, Output &output,
+                    std::vector<std::string> &names) {
+  if (!request.order.empty())
+    return Status::error(fmt::format("{}: the order of a plan's messages is "
+                                     "given: --order is for descriptions",
+                                     request.what));
+  Result<Cluster> own = ownCluster(plan, request);
+  if (!own)
+    return own.status();
+  Result<resharding::Description> description = resharding::parseDescription(
+      text, request.what + "/" + resharding::kBoundariesFile, "", &*own);
+  if (!description)
+    return description.status();
+  const Result<ReshardOptions> how =
+      resharding::optionsOfPlan(description->strategy.value_or(""));
+  const Crossings crossings(plan);
+  for (const Boundary &boundary : description->boundaries) {
+    names.push_back(boundary.name);
+    if (!output.wants(boundary.name))
+      continue;
+    Result<Resharding> found = crossings.find(boundary, *how, *own);
+    if (found && !request.cluster.empty())
+      MERAK_RETURN_IF_ERROR(resharding::predictOn(*found, output.cluster)
+                                .withContext(boundary.name));
+    MERAK_RETURN_IF_ERROR(output.add(boundary.name, found));
+  }
+  return {};
+}
+
 Result<std::string> reportOfPlan(const ReshardRequest &request) {
-  if (request.compare || !request.strategy.empty())
-    return Status::error(
-        fmt::format("{}: a plan's messages are given: {} is for descriptions",
-                    request.what, request.compare ? "--compare" : "--reshard"));
+  if (request.compare || !request.strategy.empty() || !request.plan.empty())
+    return Status::error(fmt::format(
+        "{}: a plan's messages are given: {} is for descriptions", request.what,
+        request.compare        ? "--compare"
+        : request.plan.empty() ? "--reshard"
+                               : "--plan"));
   Result<LoadedPlan> plan = loadSound(request.what);
   if (!plan)
     return plan.status();
@@ -168,6 +262,12 @@ Result<std::string> reportOfPlan(const ReshardRequest &request) {
     return cluster.status();
   Output output(request, std::move(*cluster));
   std::vector<std::string> names;
+  std::string text;
+  if (readFile(fs::path(request.what) / resharding::kBoundariesFile, text)
+          .empty()) {
+    MERAK_RETURN_IF_ERROR(addCrossings(*plan, text, request, output, names));
+    return output.finish(names);
+  }
   for (const auto &[name, messages] : messagesOf(*plan)) {
     names.push_back(name);
     if (output.wants(name))
@@ -209,6 +309,24 @@ Result<std::string> comparisonOf(const ReshardRequest &request,
   return resharding::tableStr(rows);
 }
 
+// In plans holders share what several receivers get by send-recv, and nothing
+// is kept beside the tensors.
+ReshardOptions asPlanned(ReshardOptions options) {
+  options.inPlace = true;
+  options.apart = options.strategy == resharding::Strategy::SendRecv;
+  return options;
+}
+
+Status writePlanOf(const ReshardRequest &request, const Boundary &boundary,
+                   const Resharding &found, const Cluster &cluster) {
+  Result<LoadedPlan> plan = resharding::planOf(boundary, found, cluster);
+  if (!plan)
+    return Status(plan.status()).withContext(boundary.name);
+  plan->file.set_version(versionOf(plan->file));
+  MERAK_RETURN_IF_ERROR(verifyPlan(*plan));
+  return savePlan(request.plan, plan->file, plan->programs);
+}
+
 Result<std::string> reportOfDescription(const ReshardRequest &request) {
   Result<resharding::Description> description = described(request);
   if (!description)
@@ -216,13 +334,28 @@ Result<std::string> reportOfDescription(const ReshardRequest &request) {
   if (request.compare)
     return comparisonOf(request, *description);
   Output output(request, description->cluster);
+  ReshardOptions options = optionsOf(request);
+  if (description->strategy && request.strategy.empty()) {
+    const resharding::OrderRule order = options.order;
+    options = *resharding::optionsOfPlan(*description->strategy);
+    options.order = order;
+  }
   std::vector<std::string> names;
+  if (!request.plan.empty()) {
+    options = asPlanned(options);
+    if (request.boundary.empty() && description->boundaries.size() > 1)
+      return Status::error("--plan writes one boundary: choose it with "
+                           "--boundary=NAME");
+  }
   for (const Boundary &b : description->boundaries) {
     names.push_back(b.name);
-    if (output.wants(b.name))
-      MERAK_RETURN_IF_ERROR(output.add(
-          b.name, resharding::reshard(b.source, b.target, b.elementBytes,
-                                      output.cluster, optionsOf(request))));
+    if (!output.wants(b.name))
+      continue;
+    const Result<Resharding> found = resharding::reshard(
+        b.source, b.target, b.elementBytes, output.cluster, options);
+    MERAK_RETURN_IF_ERROR(output.add(b.name, found));
+    if (!request.plan.empty())
+      MERAK_RETURN_IF_ERROR(writePlanOf(request, b, *found, output.cluster));
   }
   return output.finish(names);
 }

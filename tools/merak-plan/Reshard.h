@@ -16,7 +16,8 @@ struct ReshardRequest {
   std::string cluster;  // file; empty: the plan's, or the description's
   std::string boundary; // of this name alone; empty: all
   std::string strategy, order;
-  std::string svg; // file to draw into
+  std::string svg;  // file to draw into
+  std::string plan; // folder for a plan that does one boundary and nothing else
   bool json = false, compare = false;
 };
 void addReshardOptions(CLI::App &command, ReshardRequest &request);

@@ -1,7 +1,10 @@
 // Stages on meshes of their own: what they cost, how they are cut and how they
 // are found.
 #include "passes/Planning/StageMeshes.h"
+#include "passes/Planning/ListSchedule.h"
 #include "passes/Planning/PartsSearch.h"
+#include "passes/Planning/ReshardPrices.h"
+#include "passes/Resharding/Transfers.h"
 
 #include "test/unit/planning/ModelGraphs.h"
 
@@ -159,12 +162,16 @@ TEST(StageMeshes, EveryStageHasItsPrice) {
   // Into the other node, and inside of it.
   EXPECT_DOUBLE_EQ(shape->links[0].latency, 2e-6);
   EXPECT_DOUBLE_EQ(shape->links[1].latency, 1e-6);
-  // One device gets what four have: four times what each of them sends.
+  // One device gets what four have: four messages, one after the other.
   const StageModel &first = *shape->meshes[0].model;
   const int middle = first.count() / 2;
   const BoundaryCost boundary = boundaryOf(first, *shape, 0, middle);
-  EXPECT_DOUBLE_EQ(boundary.forwardBytes, 4 * first.forwardBytes(middle));
-  EXPECT_DOUBLE_EQ(boundary.backwardBytes, 4 * first.gradientBytes(middle));
+  const double forward = 4 * (2e-6 + first.forwardBytes(middle) / 1e10);
+  EXPECT_NEAR(boundary.forward, forward, 1e-9 * forward);
+  const double backward = 4 * (2e-6 + first.gradientBytes(middle) / 1e10);
+  EXPECT_NEAR(boundary.backward, backward, 1e-9 * backward);
+  // Bytes of one message that takes as long.
+  EXPECT_NEAR(boundary.forwardBytes, (forward - 2e-6) * 1e10, 1);
   // A stage of devices of both kinds is one of slow ones.
   PipelineStages mixed = stagesOf({{2, 1}});
   mixed.stages[0].devices = {3, 4};
@@ -184,11 +191,84 @@ TEST(StageMeshes, SharedGradientsGoToEveryHolder) {
     const StageModel &first = *shape->meshes[0].model;
     return exchangeSeconds(*shape, v, {0, first.count() / 2, first.count()});
   };
-  const double table = 96 * 64 * 4;
-  EXPECT_DOUBLE_EQ(seconds(stagesOf({{2, 1}, {2, 1}}), 0), 1e-6 + table / 1e11);
-  EXPECT_DOUBLE_EQ(seconds(stagesOf({{1, 1}, {4, 1}}), 0),
-                   1e-6 + 4 * table / 1e11);
-  EXPECT_DOUBLE_EQ(seconds(stagesOf({{1, 1}, {4, 1}}), 1), 1e-6 + table / 1e11);
+  const double table = 1e-6 + 96 * 64 * 4 / 1e11;
+  EXPECT_NEAR(seconds(stagesOf({{2, 1}, {2, 1}}), 0), table, 1e-12);
+  // Along a chain of four, which is as long as four messages of one chunk; the
+  // first stage waits for one of its own besides, at the same time.
+  EXPECT_NEAR(seconds(stagesOf({{1, 1}, {4, 1}}), 0), 4 * table, 1e-12);
+  EXPECT_NEAR(seconds(stagesOf({{1, 1}, {4, 1}}), 1), 4 * table, 1e-12);
+}
+
+// ----------------------------------------------- values between the stages
+
+// Nodes of five devices that share an adapter.
+const char *kSharing = R"({"count": 2, "kind": "fast", "devices": 5})";
+costmodel::Cluster sharing() {
+  costmodel::Cluster cluster = clusterOf(kSharing);
+  cluster.inter = {1e7, 1e-5, true};
+  return cluster;
+}
+// One device, and four in the other node that all get the same.
+PipelineStages oneToFour() {
+  PipelineStages pipeline = stagesOf({{1, 1}, {1, 4}});
+  pipeline.stages[1].devices = {5, 6, 7, 8};
+  return pipeline;
+}
+
+TEST(ReshardPrices, AreThoseOfTheReshardings) {
+  const PipelineStages pipeline = oneToFour();
+  const auto seconds = [&](const std::string &strategy, double bytes) {
+    ReshardPrices prices(sharing(), strategy);
+    return prices.line(pipeline.stages[0], pipeline.stages[1], true)
+        .seconds(bytes);
+  };
+  const double mebi = 1 << 20, message = 1e-5 + mebi / 1e7;
+  EXPECT_NEAR(seconds("send-recv", mebi), 4 * message, 1e-9);
+  EXPECT_LT(seconds("broadcast", mebi), 1.1 * message);
+  EXPECT_LT(seconds("local-gather", mebi), 1.1 * message);
+  double least = 1e30;
+  for (const std::string &strategy : resharding::strategyNames())
+    least = std::min(least, seconds(strategy, mebi));
+  EXPECT_LE(seconds("", mebi), least * (1 + 1e-9));
+  EXPECT_EQ(seconds("", 0), 0);
+  // In between.
+  EXPECT_NEAR(seconds("", 1.5 * mebi),
+              (seconds("", mebi) + seconds("", 2 * mebi)) / 2, 1e-12);
+}
+
+// Stages that lie alike over nodes share a price, others do not.
+TEST(ReshardPrices, PlacesDecide) {
+  ReshardPrices prices(sharing(), "");
+  PipelineStages pipeline = oneToFour(), alike = oneToFour();
+  alike.stages[0].devices = {9};
+  alike.stages[1].devices = {0, 1, 3, 4};
+  auto line = [&](const PipelineStages &of, bool split) {
+    return &prices.line(of.stages[0], of.stages[1], split);
+  };
+  EXPECT_EQ(line(pipeline, true), line(alike, true));
+  EXPECT_NE(line(pipeline, true), line(pipeline, false));
+  alike.stages[1].devices = {0, 1, 3, 5};
+  EXPECT_NE(line(pipeline, true), line(alike, true));
+}
+
+// How far a stage is ahead follows from what its boundary takes, so from the
+// strategy too.
+TEST(ReshardPrices, DecideHowFarStagesAreAhead) {
+  const auto ahead = [&](const std::string &strategy) {
+    Gpt gpt({.layers = 2, .batch = 16, .tokens = 64, .width = 128}, sharing());
+    gpt.input.pinned.reshard = strategy;
+    StageMeshes meshes(gpt.input, gpt.input.cluster);
+    const PipelineShape shape = *meshes.shapeOf(oneToFour(), 16);
+    const StageModel &first = *shape.meshes[0].model;
+    PipelineCost cost;
+    SimulateOptions costs =
+        simulationOf(first, shape, 1, {0, first.count() / 2, first.count()},
+                     std::vector<Marks>(2), nullptr, cost);
+    return transferWarmup(2, 1000, costs)[0];
+  };
+  EXPECT_GT(ahead("broadcast"), 2);
+  EXPECT_GT(ahead("send-recv"), 1.5 * ahead("broadcast"));
+  EXPECT_LT(ahead("local-gather"), ahead("send-recv"));
 }
 
 TEST(StageMeshes, DevicesOfAPlan) {

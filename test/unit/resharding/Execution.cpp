@@ -143,12 +143,13 @@ private:
 
   void gather(const Transfer &transfer) {
     const int64_t n = int64_t(transfer.participants.size());
-    const int64_t size = sizeOf(transfer.task);
+    const std::vector<int64_t> &shape = leg.tasks[transfer.task].shape;
     for (int64_t i = 0; i < n; ++i) {
       const std::vector<int64_t> part =
           messageAt(transfer.task, transfer.participants[i]);
       for (int64_t j = 0; j < n; ++j)
-        for (int64_t e = i * size / n; j != i && e < (i + 1) * size / n; ++e)
+        for (int64_t e = partBegin(shape, i, n);
+             j != i && e < partBegin(shape, i + 1, n); ++e)
           write(messageAt(transfer.task, transfer.participants[j]), e, part[e]);
     }
   }
