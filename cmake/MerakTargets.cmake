@@ -41,12 +41,36 @@ endfunction()
 function(merak_use_mlir name)
   target_include_directories(${name} SYSTEM PUBLIC ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
   target_link_libraries(${name} PUBLIC MLIR LLVM)
+  merak_mlir_options(${name})
+  if(TARGET MerakPrecompiledDialects)
+    target_precompile_headers(${name} REUSE_FROM MerakPrecompiledDialects)
+  else()
+    set_target_properties(${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
+function(merak_mlir_options name)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>)
-  set_target_properties(${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
   if(MERAK_ASAN)
     # LLVM's headers would poison what its allocators hold back; its libraries, which
     # share these allocators, are built without and would hand it out poisoned.
     target_compile_options(${name} PRIVATE -U__SANITIZE_ADDRESS__)
+  endif()
+endfunction()
+
+# The dialects' headers, which are most of what a pass takes to compile, read once for
+# all targets that are defined after this.
+function(merak_precompile_dialects)
+  if(MERAK_SANITIZER)
+    add_library(MerakPrecompiledDialects STATIC ${CMAKE_BINARY_DIR}/precompiled.cpp)
+    target_link_libraries(MerakPrecompiledDialects
+      PRIVATE MerakTrain MerakDist MerakPipe MerakPlanIR)
+    merak_mlir_options(MerakPrecompiledDialects)
+    target_precompile_headers(MerakPrecompiledDialects PRIVATE
+      <map> <memory> <optional> <set> <string> <vector>
+      <mlir/Dialect/Func/IR/FuncOps.h> <mlir/IR/BuiltinOps.h>
+      <mlir/IR/PatternMatch.h> <mlir/Pass/PassManager.h>
+      <dialects/Train/TrainDialect.h> <dialects/Dist/DistDialect.h>
+      <dialects/Pipe/PipeDialect.h> <dialects/Plan/PlanDialect.h>)
   endif()
 endfunction()
 

@@ -33,6 +33,7 @@ struct RuleFactor {
   // has: what is split must be a range, so of a factor that the graph refines
   // (two views of 8 samples are 2 x 8 columns) only the major part may be.
   bool ranged = false;
+  bool operator==(const RuleFactor &) const = default;
 };
 
 // How the dimensions of one tensor are made of the op's factors: indices into
@@ -50,6 +51,7 @@ struct ShardingRule {
   // partial (sums) over an axis, the op may run on the summands and its
   // results are partial. add: {0,1}; mul: {0},{1}; div: {0}; reshape: {0}.
   std::vector<std::vector<int>> linear;
+  bool operator==(const ShardingRule &) const = default;
 
   int add(int64_t size, FactorKind kind = FactorKind::Parallel) {
     factors.push_back({size, kind});

@@ -20,6 +20,10 @@ constexpr size_t kAtOnce = 12, kMostThreads = 2;
 // Combinations of techniques planned in full at the same degrees.
 constexpr size_t kMostPromising = 3;
 
+// Levels of overlap are compared at the first level of ZeRO; at the others
+// those are planned that were at most so many times as slow there as the best.
+constexpr double kAsFast = 1.01;
+
 // Layouts that differ between parts of the model are looked for on so many
 // meshes, and on each with so many sizes of a microbatch.
 constexpr size_t kMixedMeshes = 16, kMixedSizes = 2;
@@ -212,8 +216,11 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
   const size_t threads = std::min<size_t>(
       {kMostThreads, std::max(1u, std::thread::hardware_concurrency()), count});
   while (helpers.size() + 1 < threads) {
+    findEqualLayers();
     helpers.push_back(std::make_unique<PlanSearch>(input));
     helpers.back()->first = first;
+    helpers.back()->lookedForLayers = true;
+    helpers.back()->layers = layers;
   }
   std::vector<size_t> homeOfItem, left;
   for (size_t i = 0; i < count; ++i) {
@@ -242,6 +249,8 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
     for (size_t i = next(thread); i < count; i = next(thread))
       work(own, i);
     own.applied = {};
+    if (own.few)
+      own.few->applied = {};
   };
   std::vector<std::thread> others;
   for (size_t thread = 1; thread < threads; ++thread)
@@ -254,6 +263,31 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
     times.add(std::exchange(helper->times, {}));
     evaluated += std::exchange(helper->evaluated, 0);
   }
+}
+
+// What a level of overlap hides does not depend on who stores parameters. True
+// where none of them has a plan that fits.
+static bool isAmongFastest(const std::vector<PlanCandidate> &all, int overlap) {
+  double best = std::numeric_limits<double>::infinity(), own = best;
+  for (const PlanCandidate &candidate : all)
+    if (candidate.fits() && !candidate.leftOut) {
+      best = std::min(best, candidate.plan.cost.seconds);
+      if (candidate.techniques.overlap == overlap)
+        own = std::min(own, candidate.plan.cost.seconds);
+    }
+  return std::isinf(best) || own <= kAsFast * best;
+}
+
+// By a bound of the level itself, that no plan of it fits or is as fast.
+bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
+                           const SearchPolicy &policy, bool quick,
+                           double limit) {
+  Result<const Sharding *> shard = sharding(d, techniques);
+  if (!shard.ok())
+    return false;
+  const PipelineShape shape = commonShape(d);
+  return (*shard)->least->misfits(shape) ||
+         leastSeconds(policy, quick, *(*shard)->least, shape) > limit;
 }
 
 std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
@@ -270,14 +304,24 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
         shard.ok() && (*shard)->least->misfits(commonShape(d)))
       std::erase_if(levels,
                     [](const Techniques &level) { return level.zero == 0; });
+  const bool limited = limit > 0 && std::isfinite(limit);
   // Of the level: whether any fits, and none wants for memory.
   bool fits = false, needsMore = false;
+  std::vector<PlanCandidate> first; // of the first level of ZeRO
   for (size_t i = 0; i < levels.size(); ++i) {
     // What is stored in smaller parts sends more and takes less memory.
     if (i > 0 && levels[i].zero != levels[i - 1].zero) {
       if (levels[i - 1].zero > 0 && fits && !needsMore)
         break;
       fits = needsMore = false;
+      if (first.empty())
+        first = all;
+    }
+    if (!first.empty() && !isAmongFastest(first, levels[i].overlap))
+      continue;
+    if (limited && cannotWin(d, levels[i], policy, quick, limit)) {
+      needsMore = true;
+      continue;
     }
     one.chosen = {levels[i]};
     all.push_back(plan(d, one, quick, limit, /*rough=*/true));
@@ -332,7 +376,6 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
     for (size_t i = 0; i < degrees.size(); ++i)
       order[i].index = i;
   }
-  std::sort(order.begin(), order.end());
   std::map<size_t, std::vector<PlanCandidate>> made; // by degrees
   std::map<size_t, double> fitting;                  // seconds of the best
   // Of the slowest that is still among the best.
@@ -351,46 +394,79 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
     return bounded && std::isfinite(limit) &&
            (bound.misfits || bound.seconds * (1 - 1e-9) > limit);
   };
-  for (size_t begin = 0; begin < order.size() && !isLeftOut(order[begin]);) {
-    size_t end = begin;
-    while (end < order.size() && end < begin + kAtOnce &&
-           !isLeftOut(order[end]))
-      ++end;
-    // Rough bounds are no higher: what is first by bounds that are none is
-    // first of all.
-    const std::span<Bound> next = std::span(order).subspan(begin, end - begin);
-    if (refine(next, degrees, policy, quick)) {
-      std::sort(order.begin() + begin, order.end());
-      continue;
-    }
-    std::vector<std::vector<PlanCandidate>> found(end - begin);
-    const double wanted = limited ? limit : 0;
-    share(
-        found.size(), [&](size_t i) { return homeOf(degrees[next[i].index]); },
-        [&](PlanSearch &own, size_t i) {
-          const Degrees &d = degrees[next[i].index];
-          if (rough)
-            found[i] =
-                own.planLevels(d, next[i].techniques, policy, quick, wanted);
-          else
-            found[i] = {own.plan(d, policy, quick, wanted)};
-          own.keepPromising(input.kept);
-        });
-    for (size_t i = 0; i < found.size(); ++i)
-      for (PlanCandidate &candidate : found[i]) {
-        if (candidate.leftOut)
-          continue;
-        const double seconds = candidate.plan.cost.seconds;
-        if (candidate.fits()) {
-          double &best =
-              fitting.try_emplace(next[i].index, seconds).first->second;
-          best = std::min(best, seconds);
-        }
-        made[next[i].index].push_back(std::move(candidate));
+  // Layouts that differ between parts of the model come last, and are stored as
+  // the best plan of the same degrees is.
+  const auto policyOf = [&](const Bound &bound) {
+    SearchPolicy own = policy;
+    const auto known = made.find(bound.index);
+    if (bound.techniques.mixed == 0 || known == made.end())
+      return own;
+    const PlanCandidate &best =
+        *std::min_element(known->second.begin(), known->second.end(), better);
+    if (best.fits())
+      own.zero = {best.techniques.zero};
+    return own;
+  };
+  const auto planInOrder = [&](std::vector<Bound> order) {
+    std::sort(order.begin(), order.end());
+    for (size_t begin = 0; begin < order.size() && !isLeftOut(order[begin]);) {
+      size_t end = begin;
+      while (end < order.size() && end < begin + kAtOnce &&
+             !isLeftOut(order[end]))
+        ++end;
+      // Rough bounds are no higher: what is first by bounds that are none is
+      // first of all.
+      const std::span<Bound> next =
+          std::span(order).subspan(begin, end - begin);
+      if (refine(next, degrees, policy, quick)) {
+        std::sort(order.begin() + begin, order.end());
+        continue;
       }
-    setLimit();
-    begin = end;
-  }
+      std::vector<std::vector<PlanCandidate>> found(end - begin);
+      const double wanted = limited ? limit : 0;
+      // What is much slower than another plan of the same degrees is not
+      // planned in full.
+      const auto isOutdone = [&](const Bound &bound) {
+        const auto known = fitting.find(bound.index);
+        return limited && known != fitting.end() &&
+               bound.seconds * (1 - 1e-9) > kWorthKeeping * known->second;
+      };
+      share(
+          found.size(),
+          [&](size_t i) { return homeOf(degrees[next[i].index]); },
+          [&](PlanSearch &own, size_t i) {
+            const Degrees &d = degrees[next[i].index];
+            if (isOutdone(next[i]))
+              return;
+            if (rough)
+              found[i] = own.planLevels(d, next[i].techniques,
+                                        policyOf(next[i]), quick, wanted);
+            else
+              found[i] = {own.plan(d, policy, quick, wanted)};
+            own.keepPromising(input.kept);
+          });
+      for (size_t i = 0; i < found.size(); ++i)
+        for (PlanCandidate &candidate : found[i]) {
+          if (candidate.leftOut)
+            continue;
+          const double seconds = candidate.plan.cost.seconds;
+          if (candidate.fits()) {
+            double &best =
+                fitting.try_emplace(next[i].index, seconds).first->second;
+            best = std::min(best, seconds);
+          }
+          made[next[i].index].push_back(std::move(candidate));
+        }
+      setLimit();
+      begin = end;
+    }
+  };
+  const auto mixed =
+      std::stable_partition(order.begin(), order.end(), [](const Bound &bound) {
+        return bound.techniques.mixed == 0;
+      });
+  planInOrder({order.begin(), mixed});
+  planInOrder({mixed, order.end()});
   std::vector<PlanCandidate> all;
   for (auto &[index, candidates] : made)
     all.push_back(rough ? joined(std::move(candidates), limit)

@@ -33,6 +33,7 @@ struct Loops {
   std::vector<int64_t> sizes;
   std::vector<bool> reduced;
   std::vector<std::vector<int>> operands, results;
+  bool operator==(const Loops &) const = default;
 };
 
 // What lowering makes of an op instead of a kernel: another view of the same
@@ -82,6 +83,7 @@ struct GraphOp {
   std::string kernel;        // of the cost model: "einsum", "layer_norm"
   // The optimizer's step on a parameter.
   bool isUpdate() const { return phase == Phase::Update && results.empty(); }
+  bool operator==(const GraphOp &) const = default;
 };
 
 struct GraphTensor {
@@ -94,6 +96,7 @@ struct GraphTensor {
   bool splat = false;  // a constant whose elements are all the same
   int64_t elements() const;
   int64_t bytes() const { return elements() * elementBytes; }
+  bool operator==(const GraphTensor &) const = default;
 };
 
 // Ops are in topological order; a tensor has at most one producer.

@@ -24,9 +24,19 @@ public:
   double late() const;
 
 private:
-  std::optional<int> take(size_t index, double seconds);
+  int take(size_t index, double seconds);
+  // The last (first) slot of a subtree that is before (not before) `bound` and
+  // has so much idle time left; none: kNone.
+  static constexpr size_t kNone = -1;
+  size_t findLast(size_t node, size_t begin, size_t end, size_t bound,
+                  double enough) const;
+  size_t findFirst(size_t node, size_t begin, size_t end, size_t bound,
+                   double enough) const;
   std::vector<int> places; // with idle time, ascending
+  // A tree of what is left at most: node n has 2n and 2n + 1, the slots are the
+  // leaves from `leaves` on.
   std::vector<double> left;
+  size_t leaves = 0;
 };
 
 // Whether it is worth moving work that makes `together` of what took `apart`.

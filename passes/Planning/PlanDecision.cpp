@@ -27,7 +27,7 @@ private:
     const Degrees &d = candidate.degrees;
     return input.globalBatch / (d.dp * d.microbatches);
   }
-  Status takeLayouts(const PlanSearch::Sharding &sharding);
+  Status takeLayouts();
   Status splitSamples();
   void takeStages(const StageModel &model, const PipelineShape &shape);
   void takeConversions(const StageModel &model);
@@ -94,8 +94,14 @@ void Decider::reportTokens(const Classes &classes) {
     }
 }
 
-Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
-  decision.assignment = sharding.assignment;
+Status Decider::takeLayouts() {
+  Result<Assignment> assignment =
+      search.layoutsOf(candidate.degrees, candidate.techniques);
+  if (!assignment.ok())
+    return assignment.status();
+  decision.assignment = std::move(*assignment);
+  const Classes &classes =
+      (*search.seamLayouts(candidate.degrees, candidate.techniques))->classes();
   if (!input.pinned.pipelines.empty()) {
     std::vector<int> stageOf = decision.stageOfOp; // of parts
     for (int &stage : stageOf)
@@ -106,11 +112,10 @@ Status Decider::takeLayouts(const PlanSearch::Sharding &sharding) {
   decision.submicrobatchAxis = decision.overlapLevel > 0 &&
                                search.submicrobatchesByAxis(candidate.degrees);
   if (decision.submicrobatchAxis)
-    reportTokens(*sharding.classes);
+    reportTokens(classes);
   else if (decision.overlapLevel > 0)
     MERAK_RETURN_IF_ERROR(splitSamples());
-  Result<Outcome> outcome =
-      apply(graph, *sharding.classes, decision.assignment);
+  Result<Outcome> outcome = apply(graph, classes, decision.assignment);
   if (!outcome.ok())
     return outcome.status();
   decision.outcome = std::move(*outcome);
@@ -230,7 +235,7 @@ Result<PlanDecision> Decider::run() {
   const PipelineShape shape =
       search.shapeOf(candidate.degrees, candidate.techniques);
   takeStages(model, shape);
-  MERAK_RETURN_IF_ERROR(takeLayouts(**sharding));
+  MERAK_RETURN_IF_ERROR(takeLayouts());
   decision.gradientBucket = static_cast<int64_t>(shape.reduce.bucketBytes);
   decision.report += candidate.tried;
   decision.report += describeStages(model, shape, decision.plan);

@@ -333,6 +333,28 @@ Degrees PlanSearch::chosenBy(const Degrees &d) {
   return firstOfTp.try_emplace(d.tp, d).first->second;
 }
 
+Result<const PlanSearch::Choice *> PlanSearch::choose(const Degrees &d,
+                                                      bool context) {
+  auto known = choices.find({d.tp, context});
+  if (known != choices.end())
+    return &known->second;
+  Assignment batch;
+  MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes, input.batched,
+                                    batchAxes(chosenBy(d)), batch));
+  Result<SearchResult> found = searchSplits(batch, d.tp, context);
+  if (!found.ok())
+    return found.status();
+  std::vector<int> chosen;
+  for (const auto &[cls, axes] : found->assignment.axes)
+    if (hasAxisOn(axes, kTensorAxis))
+      chosen.push_back(cls);
+  known = choices
+              .emplace(std::pair(d.tp, context),
+                       Choice(std::move(chosen), found->report))
+              .first;
+  return &known->second;
+}
+
 // Classes that a strategy file names, else the search's choice.
 Result<Assignment> PlanSearch::assign(const Degrees &d, bool context,
                                       SearchReport &report) {
@@ -344,30 +366,15 @@ Result<Assignment> PlanSearch::assign(const Degrees &d, bool context,
   MERAK_RETURN_IF_ERROR(splitPinned(d, out));
   if (d.tp <= 1 || !input.pinned.classes.empty())
     return out;
-  auto known = choices.find({d.tp, context});
-  if (known == choices.end()) {
-    Assignment batch;
-    MERAK_RETURN_IF_ERROR(assignBatch(*input.graph, *input.classes,
-                                      input.batched, batchAxes(chosenBy(d)),
-                                      batch));
-    Result<SearchResult> found = searchSplits(batch, d.tp, context);
-    if (!found.ok())
-      return found.status();
-    std::vector<int> chosen;
-    for (const auto &[cls, axes] : found->assignment.axes)
-      if (hasAxisOn(axes, kTensorAxis))
-        chosen.push_back(cls);
-    known = choices
-                .emplace(std::pair(d.tp, context),
-                         std::make_pair(chosen, found->report))
-                .first;
-  }
+  Result<const Choice *> chosen = choose(d, context);
+  if (!chosen.ok())
+    return chosen.status();
   const std::vector<std::string> axes = out.axesOn(kTensorAxis);
-  for (int cls : known->second.first) {
+  for (int cls : (*chosen)->first) {
     std::vector<std::string> &of = out.axes[cls];
     of.insert(of.end(), axes.begin(), axes.end());
   }
-  report = known->second.second;
+  report = (*chosen)->second;
   return out;
 }
 
@@ -386,21 +393,22 @@ StageCostOptions PlanSearch::costsOf(const Degrees &d, int overlap) const {
   return costs;
 }
 
-Result<const PlanSearch::Sharding *>
-PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
-  Degrees d = given;
-  Techniques techniques = asked;
+Techniques PlanSearch::usable(const Degrees &d, Techniques techniques) {
   if (d.tp <= 1) {
     techniques.overlap = 0;
     techniques.sequence = techniques.context = false;
   }
   if (d.dp <= 1)
     techniques.zero = 0;
+  return techniques;
+}
+
+Result<const PlanSearch::Sharding *>
+PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
+  Degrees d = given;
+  const Techniques techniques = usable(given, asked);
   // Without seams and classes of one's own replicas differ in nothing.
   Degrees key = d;
-  Result<const SeamLayouts *> layouts = seamLayouts(d, techniques);
-  if (!layouts.ok())
-    return layouts.status();
   if (isSharedByDegrees() && techniques.zero == 0 && techniques.mixed == 0) {
     key = {0, 0, d.tp, samplesOf(d)};
     if (auto it = first->find({d.tp, samplesOf(d)}); it != first->end())
@@ -413,37 +421,95 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
     return status;
   Stopwatch watch(times.shardings);
   auto made = std::make_unique<Sharding>();
-  made->classes = &(*layouts)->classes();
-  Result<Assignment> assignment =
-      techniques.mixed > 0 ? assignMixed(d, techniques)
-      : techniques.overlap > 0 && submicrobatchesByAxis(d)
-          ? halve(d, techniques.context)
-          : assign(d, techniques.context, made->report);
-  if (assignment.ok())
-    assignment = (*layouts)->assign(*assignment);
-  if (!assignment.ok()) {
-    status = assignment.status();
-    return status;
+  if (std::optional<StageProblem> problem = problemByFew(d, techniques)) {
+    made->problem = std::move(*problem);
+    ++times.byFew;
+  } else {
+    Result<StageProblem> whole = problemOf(d, techniques);
+    if (!whole.ok()) {
+      status = whole.status();
+      return status;
+    }
+    made->problem = std::move(*whole);
   }
-  made->assignment = *assignment;
-  if (!applied.outcome || applied.classes != made->classes ||
-      !(applied.assignment == *assignment))
-    applied = {made->classes,
-               *assignment,
-               apply(*input.graph, *made->classes, *assignment),
-               {}};
-  const Result<Outcome> &outcome = *applied.outcome;
-  if (!outcome.ok()) {
-    status = outcome.status();
-    return status;
-  }
-  made->problem =
-      makeStageProblem(*input.graph, made->assignment, *outcome,
-                       costsOf(d, techniques.overlap), &applied.listed);
+  if (d.tp > 1 && techniques.mixed == 0 && input.pinned.classes.empty())
+    if (Result<const Choice *> choice = choose(d, techniques.context);
+        choice.ok())
+      made->report = (*choice)->second;
   made->model = std::make_unique<StageModel>(made->problem);
   made->least.emplace(*made->model);
   known = std::move(made);
   return known.get();
+}
+
+Result<Assignment> PlanSearch::layoutsOf(const Degrees &d,
+                                         const Techniques &asked) {
+  const Techniques techniques = usable(d, asked);
+  Result<const SeamLayouts *> seams = seamLayouts(d, techniques);
+  if (!seams.ok())
+    return seams.status();
+  SearchReport unused;
+  Result<Assignment> unified =
+      techniques.mixed > 0 ? assignMixed(d, techniques)
+      : techniques.overlap > 0 && submicrobatchesByAxis(d)
+          ? halve(d, techniques.context)
+          : assign(d, techniques.context, unused);
+  return unified.ok() ? (*seams)->assign(*unified) : unified;
+}
+
+Result<StageProblem> PlanSearch::problemOf(const Degrees &d,
+                                           const Techniques &techniques) {
+  Result<Assignment> assignment = layoutsOf(d, techniques);
+  if (!assignment.ok())
+    return assignment.status();
+  const Classes &classes = (*seamLayouts(d, techniques))->classes();
+  if (!applied.outcome || applied.classes != &classes ||
+      !(applied.assignment == *assignment))
+    applied = {
+        &classes, *assignment, apply(*input.graph, classes, *assignment), {}};
+  if (!applied.outcome->ok())
+    return applied.outcome->status();
+  return makeStageProblem(*input.graph, applied.assignment, **applied.outcome,
+                          costsOf(d, techniques.overlap), &applied.listed);
+}
+
+void PlanSearch::findEqualLayers() {
+  if (std::exchange(lookedForLayers, true))
+    return;
+  if (input.fewLayers)
+    layers = EqualLayers::find(*input.graph, *input.classes);
+}
+
+std::optional<StageProblem>
+PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
+  // What a strategy names may be a layer that is left out.
+  if (!isSharedByDegrees() || techniques.mixed > 0)
+    return std::nullopt;
+  findEqualLayers();
+  if (!layers)
+    return std::nullopt;
+  if (!few) {
+    SearchInput ofFew = input;
+    ofFew.graph = &layers->graph();
+    ofFew.classes = &layers->classes();
+    ofFew.batched = layers->tensorsOf(input.batched);
+    ofFew.fewLayers = false;
+    few = std::make_unique<PlanSearch>(ofFew);
+  }
+  if (const std::pair of(d.tp, techniques.context);
+      d.tp > 1 && !few->choices.contains(of)) {
+    Result<const Choice *> whole = choose(d, techniques.context);
+    if (!whole.ok())
+      return std::nullopt;
+    std::optional<std::vector<int>> chosen = layers->classesOf((*whole)->first);
+    if (!chosen) {
+      layers = nullptr;
+      return std::nullopt;
+    }
+    few->choices.emplace(of, Choice(std::move(*chosen), SearchReport()));
+  }
+  Result<StageProblem> problem = few->problemOf(d, techniques);
+  return problem.ok() ? layers->expand(*problem) : std::nullopt;
 }
 
 // Two submicrobatches of a microbatch need samples, or tokens, to divide.

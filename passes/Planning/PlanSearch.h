@@ -9,6 +9,7 @@
 #pragma once
 
 #include "passes/Planning/CandidateSet.h"
+#include "passes/Planning/EqualLayers.h"
 #include "passes/Planning/LayoutSearch.h"
 #include "passes/Planning/LeastSeconds.h"
 #include "passes/Planning/SeamLayouts.h"
@@ -61,6 +62,8 @@ struct SearchInput {
   ReductionOptions reduction; // of gradients over replicas
   // Plan all degrees, even where it is certain that others are faster.
   bool exhaustive = false;
+  // Make stage problems of few of many equal layers where that is the same.
+  bool fewLayers = true;
   // Shardings that a thread keeps while it looks for the most promising
   // degrees; the others are made again when they are asked for.
   size_t kept = 40;
@@ -119,8 +122,6 @@ public:
 
   // The sharding for a tp degree with this batch.
   struct Sharding {
-    const Classes *classes = nullptr; // of `assignment`
-    Assignment assignment;
     SearchReport report;
     StageProblem problem;
     std::unique_ptr<StageModel> model;
@@ -131,13 +132,17 @@ public:
   };
   Result<const Sharding *> sharding(const Degrees &degrees,
                                     const Techniques &techniques);
-  // The same made for these degrees alone, whose mesh its assignment has; that
-  // of sharding() is of the first degrees that have it in common.
+  // The same made for these degrees alone; that of sharding() is of the first
+  // degrees that have it in common.
   Result<const Sharding *> shardingFor(const Degrees &degrees,
                                        const Techniques &techniques) {
     exact = std::make_unique<PlanSearch>(input);
     return exact->sharding(degrees, techniques);
   }
+  // The layouts of these degrees, their classes being those of seamLayouts(),
+  // with submicrobatches where they are positions.
+  Result<Assignment> layoutsOf(const Degrees &degrees,
+                               const Techniques &techniques);
   // Without submicrobatches of microbatches, and without seams. `context`: tp
   // splits tokens, not weights.
   Result<Assignment> assign(const Degrees &degrees, bool context,
@@ -182,10 +187,22 @@ public:
   }
 
 private:
+  // With tp = 1 there is nothing to hide, with dp = 1 nothing to store in
+  // parts.
+  static Techniques usable(const Degrees &degrees, Techniques techniques);
   int64_t samplesOf(const Degrees &d) const { // of a microbatch
     return input.globalBatch / (d.dp * d.microbatches);
   }
   const Result<Assignment> &halve(const Degrees &degrees, bool context);
+  // The classes that tp splits, for all batch degrees.
+  using Choice = std::pair<std::vector<int>, SearchReport>;
+  Result<const Choice *> choose(const Degrees &degrees, bool context);
+  Result<StageProblem> problemOf(const Degrees &degrees,
+                                 const Techniques &techniques);
+  // The same by few of many equal layers; none where it cannot be.
+  std::optional<StageProblem> problemByFew(const Degrees &degrees,
+                                           const Techniques &techniques);
+  void findEqualLayers();
   // Samples over the axes of the batch, and nothing over tp yet.
   Result<Assignment> assignSamples(const Degrees &degrees,
                                    const AxisParts &parts) const;
@@ -245,6 +262,8 @@ private:
                                     const SearchPolicy &policy) const;
   static void leaveOutMixed(const std::vector<Degrees> &degrees,
                             std::vector<Bound> &bounds);
+  bool cannotWin(const Degrees &degrees, const Techniques &techniques,
+                 const SearchPolicy &policy, bool quick, double limit);
   // Plans at all levels that can be of use.
   std::vector<PlanCandidate> planLevels(const Degrees &degrees,
                                         const Techniques &techniques,
@@ -274,8 +293,11 @@ private:
   bool together = false;               // see joinsSamples
   std::unique_ptr<StageMeshes> meshes; // of pinned stages
   int64_t evaluated = 0;
-  std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
-  std::unique_ptr<PlanSearch> exact;                   // see shardingFor
+  std::vector<std::unique_ptr<PlanSearch>> helpers; // of the other threads
+  std::unique_ptr<PlanSearch> exact;                // see shardingFor
+  bool lookedForLayers = false;
+  std::shared_ptr<const EqualLayers> layers;           // null: none
+  std::unique_ptr<PlanSearch> few;                     // of the few
   std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
   std::map<size_t, size_t> threadOf;                   // by home
   // The first degrees of the same tp, by which the classes are chosen that it
@@ -283,8 +305,7 @@ private:
   Degrees chosenBy(const Degrees &degrees);
   std::map<int64_t, Degrees> firstOfTp;
   // By tp and whether it splits tokens: classes chosen, for all batch degrees.
-  std::map<std::pair<int64_t, bool>, std::pair<std::vector<int>, SearchReport>>
-      choices;
+  std::map<std::pair<int64_t, bool>, Choice> choices;
   // By degrees and whether tp splits tokens: what submicrobatches the tokens or
   // samples, if they can be halved.
   std::map<std::pair<Degrees, bool>, std::optional<Result<Assignment>>>

@@ -81,7 +81,9 @@ Sketcher::Sketcher(PlanSearch &search, const SearchInput &input,
   if (!assigned.ok())
     return;
   assignment = std::move(*assigned);
-  Result<Outcome> applied = apply(*input.graph, *(*made)->classes, *assignment);
+  Result<Outcome> applied = apply(
+      *input.graph, (*search.seamLayouts(degrees, like.techniques))->classes(),
+      *assignment);
   if (!applied.ok())
     return;
   outcome = std::move(*applied);

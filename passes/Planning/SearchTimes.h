@@ -21,6 +21,7 @@ struct SearchTimes {
   TimedWork quick, full, plain; // degrees planned; plain: as others train
   TimedWork parts;              // searches for stages with meshes of their own
   int64_t considered = 0;       // degrees that could have been, in `quick`
+  int64_t byFew = 0;            // shardings by few of many equal layers
   void add(const SearchTimes &other) {
     shardings.add(other.shardings);
     quick.add(other.quick);
@@ -28,6 +29,7 @@ struct SearchTimes {
     plain.add(other.plain);
     parts.add(other.parts);
     considered += other.considered;
+    byFew += other.byFew;
   }
 };
 

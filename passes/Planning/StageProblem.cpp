@@ -386,7 +386,32 @@ double StageModel::normSeconds(const PipelineShape &shape) const {
   return seconds;
 }
 
+int StageModel::behindFirst(int begin, int end) const {
+  const StageProblem::Repeats &of = problem.repeats;
+  return of.count > 1 && begin >= of.begin && end <= of.end()
+             ? (begin - of.begin) / of.period * of.period
+             : 0;
+}
+
+StageCost StageModel::movedBy(int ops, StageCost cost) const {
+  const StageProblem::Repeats &of = problem.repeats;
+  for (ArrivingValue &value : cost.arriving)
+    if (value.from >= of.begin - of.period && value.from < of.end() + of.period)
+      value.from += ops;
+  return cost;
+}
+
+std::string StageModel::likeOf(int begin, int end, Marks marks) const {
+  const int first = begin - behindFirst(begin, end);
+  std::string like = std::to_string(first) + ' ';
+  for (int op = begin; op < end; ++op)
+    like += marked(op, marks) ? '1' : '0';
+  return like;
+}
+
 const StageCost &StageModel::timesOf(int begin, int end) const {
+  if (const int behind = behindFirst(begin, end); behind > 0)
+    return timesOf(begin - behind, end - behind);
   auto [it, isNew] = knownTimes.try_emplace({begin, end});
   if (isNew) {
     it->second.times = {0, 0, 0, 0, 0, 0};
@@ -396,6 +421,8 @@ const StageCost &StageModel::timesOf(int begin, int end) const {
 }
 
 const StageCost &StageModel::parametersOn(int begin, int end) const {
+  if (const int behind = behindFirst(begin, end); behind > 0)
+    return parametersOn(begin - behind, end - behind);
   auto [it, isNew] = knownParameters.try_emplace({begin, end});
   if (!isNew)
     return it->second;
@@ -450,10 +477,16 @@ size_t StageModel::Hash::operator()(const Key &key) const {
 
 const StageCost &StageModel::cost(int begin, int end, Marks marks) const {
   Key key{begin, end, marks.level, std::clamp(marks.until, begin, end)};
-  auto it = known.find(key);
-  if (it == known.end())
-    it = known.emplace(key, compute(begin, end, marks)).first;
-  return it->second;
+  if (auto it = known.find(key); it != known.end())
+    return it->second;
+  const StageProblem::Repeats &of = problem.repeats;
+  if (of.count < 2 || begin < of.begin || end > of.end())
+    return known.emplace(key, compute(begin, end, marks)).first->second;
+  const auto [like, isNew] = alike.try_emplace(likeOf(begin, end, marks), key);
+  StageCost cost =
+      isNew ? compute(begin, end, marks)
+            : movedBy(begin - like->second.begin, known.at(like->second));
+  return known.emplace(key, std::move(cost)).first->second;
 }
 
 std::vector<std::pair<std::string, double>>

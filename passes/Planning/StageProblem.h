@@ -23,6 +23,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 
@@ -61,6 +62,7 @@ struct StageOp {
   std::vector<int> keptForWeights;    // the same in W
   // Gradients that its W reads: bytes and the op whose B makes them.
   std::vector<std::pair<double, int>> pending;
+  bool operator==(const StageOp &) const = default;
 };
 
 struct StageTensor {
@@ -72,6 +74,7 @@ struct StageTensor {
   // The tensor that it is a view of, if who reads it later takes that view
   // again where its op is on the same stage (KeptViews.h); -1: it is kept.
   int viewOf = -1;
+  bool operator==(const StageTensor &) const = default;
 };
 
 struct StageParameter {
@@ -107,6 +110,7 @@ struct StageParameter {
   struct Copy {
     double bytes = 0, message = 0, castSeconds = 0;
     std::vector<int> users;
+    bool operator==(const Copy &) const = default;
     bool isOn(int begin, int end) const {
       return std::any_of(users.begin(), users.end(),
                          [&](int op) { return op >= begin && op < end; });
@@ -121,6 +125,7 @@ struct StageParameter {
   }
   double scatterMessage = 0; // over replicas once a step, of the gradient
   bool scattered = false;    // the gradient; it is not all-reduced
+  bool operator==(const StageParameter &) const = default;
 };
 
 struct StageProblem {
@@ -132,6 +137,13 @@ struct StageProblem {
   // collective serves both.
   std::vector<std::pair<int, int>> weightSums;
   bool train = true;
+  // Ops that are so many times the same, `period` of them each time, one time
+  // fed by the one before, with at least one more of them on both sides
+  // (EqualLayers.h).
+  struct Repeats {
+    int begin = 0, period = 0, count = 0;
+    int end() const { return begin + period * count; }
+  } repeats;
   ParameterLinks links;
   // One kernel of the norm of all gradients: its factor, or zeros in a vector.
   double smallKernel = 0;
@@ -371,6 +383,12 @@ private:
   double forwardWorkspace(int begin, int end, bool again, Marks marks) const;
   Kept sumOf(const Need &need) const;
   StageCost compute(int begin, int end, Marks marks) const;
+  // By how many ops a stage is behind the first one that has the same ops, 0
+  // where that is unknown; and what a stage has from there on.
+  int behindFirst(int begin, int end) const;
+  StageCost movedBy(int ops, StageCost cost) const;
+  // The same for stages of the same ops that recompute the same.
+  std::string likeOf(int begin, int end, Marks marks) const;
   const StageCost &parametersOn(int begin, int end) const;
   int zeroRuns(int begin, int end) const;
   void setTimes(int begin, int end, StageCost &out) const;
@@ -435,6 +453,7 @@ private:
     size_t operator()(const Key &key) const;
   };
   mutable std::unordered_map<Key, StageCost, Hash> known;
+  mutable std::unordered_map<std::string, Key> alike; // see likeOf
   // By range: timesOf(), and with its parameters.
   mutable std::map<std::pair<int, int>, StageCost> knownTimes, knownParameters;
   // By parts and slowness.

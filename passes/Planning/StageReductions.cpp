@@ -115,6 +115,8 @@ double StageModel::exposedReduction(int begin, int end,
   if (!reduce.tensorSeconds && !problem.links.scatter &&
       (reduce.replicas <= 1 || !reduce.seconds))
     return 0;
+  if (const int behind = behindFirst(begin, end); behind > 0)
+    return exposedReduction(begin - behind, end - behind, reduce, weight);
   auto [it, isNew] =
       reductions.try_emplace({begin, end, reduce.replicas, reduce.place,
                               reduce.bucketBytes, reduce.early, weight},

@@ -25,6 +25,7 @@ struct SubmicrobatchTask {
   // What a task of B or W reads of other actions: values of the forward
   // (tensors), and tasks of B.
   std::vector<int> values = {}, backward = {};
+  bool operator==(const SubmicrobatchTask &) const = default;
   // Seconds of a microbatch.
   double both() const { return (once ? 1 : 2) * seconds; }
 };

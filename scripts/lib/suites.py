@@ -80,17 +80,54 @@ def run_format(suite):
     return len(files) - len(bad), len(bad)
 
 
+# Test programs of which a short run takes one case of so many, in their order, so that
+# each kernel has some: vectors of fewer bits, and the emulated device.
+SHARES = {"MerakConformanceTests-avx2": 8, "MerakConformanceTests-baseline": 8,
+          "MerakCudaTests": 3}
+# Cases that a short run leaves out: searches in full beside the searches that others
+# run, for most of the time of planning_test.
+LEFT_OUT = ["LeastSeconds.NoPlanIsFaster",
+            "LeastSeconds.WhatIsLeftOutWouldNotBeTaken",
+            "LayoutSearch.IsNearTheBestOfAllCombinations",
+            "ParetoPlans.KeepsToTheLimit",
+            "PipelinePlan.CutsLeftOutEarlyWouldNotBeTaken",
+            "PlanSearch.AutoIsNeverWorseThanANamedChoice"]
+# Damaged checkpoints that each test of checkpoint_test tries in a short run.
+FEW_MUTATIONS = "100"
+
+
+def unit_runs(short):
+    """Of each call of ctest its options and environment."""
+    if not short:
+        return [([], {})]
+    rest = {"GTEST_FILTER": "-" + ":".join(LEFT_OUT),
+            "MERAK_MUTATIONS": FEW_MUTATIONS}
+    runs = [(["-E", f"^({'|'.join(SHARES)})$"], rest)]
+    for program, share in SHARES.items():
+        runs.append((["-R", f"^{program}$"],
+                     {"GTEST_TOTAL_SHARDS": str(share), "GTEST_SHARD_INDEX": "0"}))
+    return runs
+
+
 def run_unit(suite):
     """gtest binaries through ctest; every case counts."""
-    results = os.path.join(suite.args.build, "logs", "gtest")
+    passed = failed = 0
+    for number, (options, environment) in enumerate(unit_runs(suite.args.short)):
+        results = os.path.join(suite.args.build, "logs", f"gtest-{number}")
+        counts = count_unit(suite, results, options, environment)
+        passed, failed = passed + counts[0], failed + counts[1]
+    return passed, failed
+
+
+def count_unit(suite, results, options, environment):
     shutil.rmtree(results, ignore_errors=True)
     os.makedirs(results)
     junit = os.path.join(results, "ctest.xml")
     suite.run(["ctest", "--test-dir", suite.args.build, "-j",
                str(suite.args.jobs), "--timeout",
                str(suite.args.timeout or 600), "--output-on-failure",
-               "--output-junit", junit],
-              {"GTEST_OUTPUT": "json:" + results + "/"},
+               "--output-junit", junit, *options],
+              {"GTEST_OUTPUT": "json:" + results + "/", **environment},
               echo=r"\*\*\*(Failed|Timeout|Exception)|\[  FAILED  \]")
     passed = failed = 0
     try:
@@ -141,8 +178,10 @@ def python_suite(path, *options, tools=False):
         if path.startswith(("test/e2e/", "test/fuzz/")) and tools:
             command += ["--jobs", str(suite.args.jobs)]
             command += ["--all"] if suite.args.all else []
-        if path.startswith("test/e2e/") and tools and suite.args.timeout:
-            command += ["--timeout", str(suite.args.timeout)]
+        if path.startswith("test/e2e/") and tools:
+            command += ["--short"] if suite.args.short else []
+            if suite.args.timeout:
+                command += ["--timeout", str(suite.args.timeout)]
         return suite.script(*command)
     return run
 
@@ -272,6 +311,8 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--short", action="store_true",
+                        help="a part of the cases: builds for sanitizers are slow")
     parser.add_argument("--only", default=",".join(SUITES))
     parser.add_argument("--timeout", type=int, metavar="SECONDS",
                         help="of one test program or command, instead of their "

@@ -85,17 +85,17 @@ def work(tools, path, *options):
     return usage.ru_utime
 
 
-def linear(stages, microbatch, tools):
-    paths = {}
-    for steps in (128, 512):
+def linear(stages, microbatch, few, tools):
+    paths, many = {}, 4 * few
+    for steps in (few, many):
         paths[steps] = tools.path(f"{steps}.textproto")
         with open(paths[steps], "w", encoding="utf-8") as file:
             file.write(recurrence(steps))
     options = [f"--devices={stages}", f"--mesh=pp={stages},dp=1,tp=1",
                f"--microbatch={microbatch}"]
     for _ in range(3):
-        ratio = (work(tools, paths[512], *options) /
-                 work(tools, paths[128], *options))
+        ratio = (work(tools, paths[many], *options) /
+                 work(tools, paths[few], *options))
         if ratio < GROWTH:
             return f"{ratio:.1f} times the work for 4 times the steps"
     raise Failed(f"{ratio:.1f} times the work for 4 times the steps")
@@ -118,6 +118,9 @@ def refused(form, count, sentence, tools):
 def main():
     args = harness.parser(__doc__).parse_args()
     sizes = [(chain, 12000), (same, 30000), (fan, 500), (listed, 500)]
+    few = 128
+    if args.short:
+        sizes, few = [(chain, 2000), (same, 6000), (fan, 200), (listed, 200)], 32
     if args.all:
         sizes += [(chain, 50000), (same, 100000), (fan, 5000), (listed, 1400)]
     cases = [Case(f"{form.__name__} {count} {mode}",
@@ -130,7 +133,8 @@ def main():
         refused, listed, 4097,
         "SequenceInsert: expected at most 4096 parts of a sequence")))
     cases += [Case(f"recurrence pp={stages}",
-                   functools.partial(linear, stages, 2)) for stages in (1, 2)]
+                   functools.partial(linear, stages, 2, few))
+              for stages in (1, 2)]
     # What follows from a refusal is not told again.
     cases.append(Case("refused once", functools.partial(
         refused, lambda n: [build.node("Mul", ["v0", "nowhere"], ["v1"])]

@@ -126,6 +126,20 @@ class Matrix(unittest.TestCase):
                 self.assertEqual({(c[i], c[j]) for c in chosen},
                                  {(c[i], c[j]) for c in everything})
 
+    def test_one_of_each_has_what_names_say(self):
+        everything = [f"{kind} {model} {mesh} {schedule}" for kind in ("a", "b")
+                      for model in "klmno" for mesh in ("none", "dp=2", "tp=2")
+                      for schedule in ("gpipe", "none")] + ["alone"]
+        chosen = harness.one_of_each(everything)
+        self.assertEqual(len(chosen), 2 * 5 + 1)  # as many as the models
+        self.assertLessEqual(chosen, set(everything))
+        for kind in ("a", "b"):
+            for place in range(1, 4):
+                self.assertEqual(*({name.split()[place] for name in names
+                                    if name.startswith(kind + " ")}
+                                   for names in (chosen, everything)))
+        self.assertEqual(harness.one_of_each([]), set())
+
     def test_every_schedule(self):
         # A unit test holds the page to the schedules that there are.
         page = os.path.join(harness.ROOT, "docs/Schedules.md")

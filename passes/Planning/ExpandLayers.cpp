@@ -1,0 +1,416 @@
+// From the stage problem of a few layers to that of all (EqualLayers.h).
+#include "passes/Planning/EqualLayers.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace merak::planning {
+
+// Whatever is said of an op or a tensor of the few layers is moved: to a layer
+// of the whole, with all that it names of its own layer and of others.
+class EqualLayers::Expander {
+public:
+  Expander(const EqualLayers &layers, const StageProblem &problem)
+      : of(layers), from(problem), stageOfFew(layers.few.ops.size(), -1) {
+    for (size_t i = 0; i < of.fewStageOps.size(); ++i)
+      stageOfFew[size_t(of.fewStageOps[i])] = int(i);
+    for (size_t p = 0; p < from.parameters.size(); ++p)
+      parameterNamed.emplace(from.parameters[p].name, int(p));
+  }
+
+  std::optional<StageProblem> run() {
+    if (!from.joins.empty() || from.ops.size() != of.fewStageOps.size() ||
+        !areOpsAlike() || !addTensors() || !addParameters() || !addTasks())
+      return std::nullopt;
+    addOps();
+    addWeightSums();
+    // Each with a neighbour that is like it.
+    out.repeats = {of.firstOp + 2 * of.opsOfLayer, of.opsOfLayer,
+                   of.layers() - 4};
+    out.train = from.train;
+    out.links = from.links;
+    out.smallKernel = from.smallKernel;
+    out.overlap = from.overlap;
+    if (fails)
+      return std::nullopt;
+    return std::move(out);
+  }
+
+private:
+  // ------------------------------------------------------------------ places
+
+  // A layer of the few, -1 outside.
+  int layerOfOp(int stageOp) const {
+    const int op = of.wholeOp[size_t(of.fewStageOps[size_t(stageOp)])];
+    const int layer = of.opPlace[size_t(op)].layer;
+    return layer < 0 ? -1 : of.fewLayer(layer);
+  }
+  int layerOfTensor(int tensor) const {
+    const int layer =
+        of.tensorPlace[size_t(of.wholeTensor[size_t(tensor)])].layer;
+    return layer < 0 ? -1 : of.fewLayer(layer);
+  }
+
+  // From a layer of the few (-1: outside) to one of the whole.
+  struct Move {
+    int layer = -1, to = -1;
+    int operator()(int other, const EqualLayers &of) const {
+      return layer < 0 ? of.wholeLayer(other) : to + other - layer;
+    }
+  };
+  Move moveTo(int wholeLayer) const {
+    return wholeLayer < 0 ? Move{} : Move{of.fewLayer(wholeLayer), wholeLayer};
+  }
+
+  int moved(int same, Place place, const Move &move,
+            const std::vector<std::vector<int>> &all) {
+    if (place.layer < 0)
+      return same;
+    const int layer = move(of.fewLayer(place.layer), of);
+    if (layer >= 0 && layer < of.layers() &&
+        place.at < int(all[size_t(layer)].size()))
+      return all[size_t(layer)][size_t(place.at)];
+    fails = true;
+    return same;
+  }
+  int movedTensor(int tensor, const Move &move) {
+    const int t = of.wholeTensor[size_t(tensor)];
+    return moved(t, of.tensorPlace[size_t(t)], move, of.tensorAt);
+  }
+  int movedOp(int stageOp, const Move &move) {
+    const int op = of.wholeOp[size_t(of.fewStageOps[size_t(stageOp)])];
+    return of.stageOf[size_t(moved(op, of.opPlace[size_t(op)], move, of.opAt))];
+  }
+
+  // --------------------------------------------------------- ops and tensors
+
+  StageOp movedOp(const StageOp &op, const Move &move) {
+    StageOp to = op;
+    for (std::vector<int> *ids :
+         {&to.operands, &to.results, &to.kept, &to.keptForWeights})
+      for (int &id : *ids)
+        id = movedTensor(id, move);
+    std::sort(to.kept.begin(), to.kept.end());
+    std::sort(to.keptForWeights.begin(), to.keptForWeights.end());
+    for (auto &[bytes, at] : to.pending)
+      at = movedOp(at, move);
+    return to;
+  }
+
+  // The layers that are beside such as are left out say the same of a layer in
+  // the middle, whichever stands for it.
+  bool areOpsAlike() {
+    for (size_t i = 0; i < from.ops.size(); ++i) {
+      if (layerOfOp(int(i)) != kFew / 2 - 1)
+        continue;
+      const int at =
+          of.opPlace[size_t(of.wholeOp[size_t(of.fewStageOps[i])])].at;
+      std::optional<StageOp> first;
+      for (int layer = 1; layer + 1 < kFew; ++layer) {
+        const int stage = fewStageOp(layer, at);
+        StageOp op = movedOp(from.ops[size_t(stage)], {layer, kFew / 2});
+        op.name.clear();
+        op.key.clear();
+        op.piece = -1;
+        if (first && !(*first == op))
+          return false;
+        first = std::move(op);
+      }
+    }
+    return !fails;
+  }
+  int fewStageOp(int layer, int at) const {
+    return stageOfFew[size_t(
+        of.fewOp[size_t(of.opAt[size_t(of.wholeLayer(layer))][size_t(at)])])];
+  }
+
+  void addOps() {
+    for (int op : of.stageOps) {
+      const Place place = of.opPlace[size_t(op)];
+      const int few = place.layer < 0
+                          ? stageOfFew[size_t(of.fewOp[size_t(op)])]
+                          : fewStageOp(of.fewLayer(place.layer), place.at);
+      out.ops.push_back(movedOp(from.ops[size_t(few)], moveTo(place.layer)));
+      out.ops.back().name = of.whole.ops[size_t(op)].name;
+      out.ops.back().key = of.keys[size_t(op)];
+      out.ops.back().piece = of.whole.ops[size_t(op)].piece;
+    }
+  }
+
+  int fewTensorAt(int layer, int at) const {
+    return of.fewTensor[size_t(
+        of.tensorAt[size_t(of.wholeLayer(layer))][size_t(at)])];
+  }
+  StageTensor movedTensor(const StageTensor &tensor, const Move &move) {
+    StageTensor to = tensor;
+    if (to.viewOf >= 0)
+      to.viewOf = movedTensor(to.viewOf, move);
+    return to;
+  }
+
+  bool addTensors() {
+    for (size_t at = 0; at < of.tensorAt[1].size(); ++at) {
+      std::optional<StageTensor> first;
+      for (int layer = 1; layer + 1 < kFew; ++layer) {
+        StageTensor tensor =
+            movedTensor(from.tensors[size_t(fewTensorAt(layer, int(at)))],
+                        {layer, kFew / 2});
+        tensor.name.clear();
+        if (first && !(*first == tensor))
+          return false;
+        first = std::move(tensor);
+      }
+    }
+    for (size_t t = 0; t < of.whole.tensors.size(); ++t) {
+      const Place place = of.tensorPlace[t];
+      const int few = place.layer < 0
+                          ? of.fewTensor[t]
+                          : fewTensorAt(of.fewLayer(place.layer), place.at);
+      out.tensors.push_back(
+          movedTensor(from.tensors[size_t(few)], moveTo(place.layer)));
+      out.tensors.back().name = of.whole.tensors[t].name;
+    }
+    return !fails;
+  }
+
+  // -------------------------------------------------------------- parameters
+
+  StageParameter movedParameter(const StageParameter &parameter,
+                                const Move &move) {
+    StageParameter to = parameter;
+    const auto moveAll = [&](std::vector<int> &ops) {
+      for (int &op : ops) {
+        // What many layers share, those left out share too.
+        const int layer = layerOfOp(op);
+        fails |= move.layer < 0 && layer > 0 && layer + 1 < kFew;
+        op = movedOp(op, move);
+      }
+    };
+    moveAll(to.users);
+    moveAll(to.summands);
+    for (StageParameter::Copy &copy : to.copies)
+      moveAll(copy.users);
+    return to;
+  }
+
+  bool addParameters() {
+    for (size_t t = 0; t < of.whole.tensors.size(); ++t) {
+      if (!of.whole.tensors[t].parameter)
+        continue;
+      const Place place = of.tensorPlace[t];
+      const int few = place.layer < 0
+                          ? of.fewTensor[t]
+                          : fewTensorAt(of.fewLayer(place.layer), place.at);
+      auto known = parameterNamed.find(of.few.tensors[size_t(few)].name);
+      if (known == parameterNamed.end())
+        continue;
+      out.parameters.push_back(movedParameter(
+          from.parameters[size_t(known->second)], moveTo(place.layer)));
+      out.parameters.back().name = of.whole.tensors[t].name;
+    }
+    for (const StageParameter &parameter : from.parameters)
+      if (!isParameterAlike(parameter))
+        return false;
+    return !fails;
+  }
+
+  // With those at the same place of the other layers in the middle.
+  bool isParameterAlike(const StageParameter &parameter) {
+    const auto found = fewNamed(parameter.name);
+    const Place place = of.tensorPlace[size_t(of.wholeTensor[found])];
+    if (place.layer < 0 || of.fewLayer(place.layer) != 1)
+      return true;
+    const auto stripped = [&](const StageParameter &of, int layer) {
+      StageParameter to = movedParameter(of, {layer, kFew / 2});
+      to.name.clear();
+      return to;
+    };
+    const StageParameter first = stripped(parameter, 1);
+    for (int layer = 2; layer + 1 < kFew; ++layer) {
+      auto known = parameterNamed.find(
+          of.few.tensors[size_t(fewTensorAt(layer, place.at))].name);
+      if (known == parameterNamed.end() ||
+          !(stripped(from.parameters[size_t(known->second)], layer) == first))
+        return false;
+    }
+    return true;
+  }
+  size_t fewNamed(const std::string &name) {
+    if (tensorNamed.empty())
+      for (size_t t = 0; t < of.few.tensors.size(); ++t)
+        tensorNamed.emplace(of.few.tensors[t].name, t);
+    return tensorNamed.at(name);
+  }
+
+  void addWeightSums() {
+    for (auto [a, b] : from.weightSums) {
+      const int layer = layerOfOp(a) >= 0 ? layerOfOp(a) : layerOfOp(b);
+      if (layer < 0) {
+        out.weightSums.emplace_back(movedOp(a, Move{}), movedOp(b, Move{}));
+        continue;
+      }
+      for (int k = 0; k < of.layers(); ++k)
+        if (of.fewLayer(k) == layer)
+          out.weightSums.emplace_back(movedOp(a, moveTo(k)),
+                                      movedOp(b, moveTo(k)));
+    }
+    std::sort(out.weightSums.begin(), out.weightSums.end());
+    out.weightSums.erase(
+        std::unique(out.weightSums.begin(), out.weightSums.end()),
+        out.weightSums.end());
+  }
+
+  // ------------------------------------------------------------------- tasks
+
+  // A run of an action's tasks in which those of the layers in the middle come
+  // one after the other: four periods of so many tasks. Copies of the second
+  // period stand for the layers that are left out. An action may have several:
+  // gradients are made, and later reduced.
+  struct Segment {
+    int begin = 0, length = 0;
+    int step = 1; // from the layer of a period to that of the next one
+    int end() const { return begin + kPeriods * length; }
+  };
+  static constexpr int kPeriods = kFew - 2;
+
+  const std::vector<SubmicrobatchTask> &tasks(int action) const {
+    return from.submicrobatches[size_t(action)];
+  }
+  int layerOfTask(int action, int task) const {
+    return layerOfOp(tasks(action)[size_t(task)].op);
+  }
+
+  bool findSegments(int action) {
+    const int count = int(tasks(action).size());
+    for (int i = 0; i < count; ++i) {
+      const int layer = layerOfTask(action, i);
+      if (layer <= 0 || layer == kFew - 1)
+        continue;
+      if (layer != 1 && layer != kPeriods)
+        return false;
+      Segment found{i, 0, layer == 1 ? 1 : -1};
+      while (i + found.length < count &&
+             layerOfTask(action, i + found.length) != layer + found.step)
+        ++found.length;
+      if (found.end() > count)
+        return false;
+      segments[size_t(action)].push_back(found);
+      i = found.end() - 1;
+    }
+    return true;
+  }
+
+  // Where a task of the few is in the whole, if it is moved to that layer.
+  int position(int action, int task, int wholeLayer) {
+    const int layer = layerOfTask(action, task);
+    int shift = 0;
+    for (const Segment &segment : segments[size_t(action)]) {
+      if (task < segment.begin)
+        break;
+      if (task < segment.end()) {
+        const int copies = segment.step > 0
+                               ? wholeLayer - layer
+                               : layer + of.layersBetween() - wholeLayer;
+        fails |= copies < 0 || copies > of.layersBetween();
+        return task + shift + copies * segment.length;
+      }
+      shift += of.layersBetween() * segment.length;
+    }
+    fails |= layer >= 0 && wholeLayer != of.wholeLayer(layer);
+    return task + shift;
+  }
+
+  SubmicrobatchTask movedTask(int action, int i, const Move &move) {
+    SubmicrobatchTask to = tasks(action)[size_t(i)];
+    to.op = movedOp(to.op, move);
+    for (int &value : to.values)
+      value = movedTensor(value, move);
+    const auto moveAll = [&](int ofAction, std::vector<int> &all) {
+      for (int &other : all) {
+        const int layer = layerOfTask(ofAction, other);
+        other = position(ofAction, other, layer < 0 ? -1 : move(layer, of));
+      }
+    };
+    moveAll(action, to.needs);
+    moveAll(1, to.backward);
+    return to;
+  }
+
+  // The second period and the third one say the same of a layer.
+  bool areAlike(int action, const Segment &segment) {
+    for (int i = segment.begin + segment.length;
+         i < segment.begin + 2 * segment.length; ++i) {
+      const int layer = layerOfTask(action, i);
+      if (layer < 0 ||
+          layerOfTask(action, i + segment.length) != layer + segment.step ||
+          !(movedTask(action, i, {layer, kFew / 2}) ==
+            movedTask(action, i + segment.length,
+                      {layer + segment.step, kFew / 2})))
+        return false;
+    }
+    return !fails;
+  }
+
+  bool addTasks() {
+    for (int action = 0; action < 3; ++action)
+      if (!findSegments(action))
+        return false;
+    for (int action = 0; action < 3; ++action) {
+      int next = 0;
+      for (const Segment &segment : segments[size_t(action)]) {
+        if (!areAlike(action, segment))
+          return false;
+        addOutside(action, next, segment.begin);
+        for (int copies = 0; copies <= of.layersBetween(); ++copies)
+          addPeriods(action, segment, copies);
+        next = segment.end();
+      }
+      addOutside(action, next, int(tasks(action).size()));
+    }
+    return !fails;
+  }
+
+  void addOutside(int action, int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      const int layer = layerOfTask(action, i);
+      add(action, i, layer < 0 ? Move{} : Move{layer, of.wholeLayer(layer)});
+    }
+  }
+
+  // The first two without copies before them, each copy of the second one, and
+  // the rest behind the last.
+  void addPeriods(int action, const Segment &segment, int copies) {
+    const bool last = copies == of.layersBetween();
+    for (int period = copies == 0 ? 0 : 1; period < (last ? kPeriods : 2);
+         ++period)
+      for (int i = 0; i < segment.length; ++i) {
+        const int task = segment.begin + period * segment.length + i;
+        const int layer = layerOfTask(action, task);
+        add(action, task,
+            {layer, segment.step > 0 ? layer + copies
+                                     : layer + of.layersBetween() - copies});
+      }
+  }
+
+  void add(int action, int task, const Move &move) {
+    out.submicrobatches[size_t(action)].push_back(
+        movedTask(action, task, move));
+  }
+
+  const EqualLayers &of;
+  const StageProblem &from;
+  StageProblem out;
+  std::vector<int> stageOfFew; // by op of the few, or -1
+  std::map<std::string, int> parameterNamed;
+  std::map<std::string, size_t> tensorNamed;
+  std::array<std::vector<Segment>, 3> segments; // by action
+  bool fails = false;
+};
+
+std::optional<StageProblem>
+EqualLayers::expand(const StageProblem &problem) const {
+  return Expander(*this, problem).run();
+}
+
+} // namespace merak::planning
