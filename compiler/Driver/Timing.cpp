@@ -27,7 +27,8 @@ std::string CompileTimes::str() const {
     text += line(name, work);
     if (name != "stage")
       continue;
-    text += line("  shardings", search.shardings);
+    text += line(fmt::format("  shardings, {} by few", search.byFew),
+                 search.shardings);
     text += line(fmt::format("  quick plans, of {}", search.considered),
                  search.quick);
     text += line("  full plans", search.full);

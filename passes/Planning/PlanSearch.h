@@ -66,7 +66,7 @@ struct SearchInput {
   bool fewLayers = true;
   // Shardings that a thread keeps while it looks for the most promising
   // degrees; the others are made again when they are asked for.
-  size_t kept = 40;
+  size_t kept = 20;
 };
 
 struct PlanCandidate {
