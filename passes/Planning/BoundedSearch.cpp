@@ -216,11 +216,9 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
   const size_t threads = std::min<size_t>(
       {kMostThreads, std::max(1u, std::thread::hardware_concurrency()), count});
   while (helpers.size() + 1 < threads) {
-    findEqualLayers();
+    equalLayers(); // once for all
     helpers.push_back(std::make_unique<PlanSearch>(input));
     helpers.back()->first = first;
-    helpers.back()->lookedForLayers = true;
-    helpers.back()->layers = layers;
   }
   std::vector<size_t> homeOfItem, left;
   for (size_t i = 0; i < count; ++i) {
@@ -267,10 +265,10 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
 
 // What a level of overlap hides does not depend on who stores parameters. True
 // where none of them has a plan that fits.
-static bool isAmongFastest(const std::vector<PlanCandidate> &all, int overlap) {
+static bool isAmongFastest(std::span<const PlanCandidate> all, int overlap) {
   double best = std::numeric_limits<double>::infinity(), own = best;
   for (const PlanCandidate &candidate : all)
-    if (candidate.fits() && !candidate.leftOut) {
+    if (candidate.fits()) {
       best = std::min(best, candidate.plan.cost.seconds);
       if (candidate.techniques.overlap == overlap)
         own = std::min(own, candidate.plan.cost.seconds);
@@ -287,7 +285,8 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
     return false;
   const PipelineShape shape = commonShape(d);
   return (*shard)->least->misfits(shape) ||
-         leastSeconds(policy, quick, *(*shard)->least, shape) > limit;
+         leastSeconds(policy, quick, *(*shard)->least, shape) * (1 - 1e-9) >
+             limit;
 }
 
 std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
@@ -307,17 +306,18 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
   const bool limited = limit > 0 && std::isfinite(limit);
   // Of the level: whether any fits, and none wants for memory.
   bool fits = false, needsMore = false;
-  std::vector<PlanCandidate> first; // of the first level of ZeRO
+  size_t ofFirst = 0; // plans of the first level of ZeRO
   for (size_t i = 0; i < levels.size(); ++i) {
     // What is stored in smaller parts sends more and takes less memory.
     if (i > 0 && levels[i].zero != levels[i - 1].zero) {
       if (levels[i - 1].zero > 0 && fits && !needsMore)
         break;
       fits = needsMore = false;
-      if (first.empty())
-        first = all;
+      if (ofFirst == 0)
+        ofFirst = all.size();
     }
-    if (!first.empty() && !isAmongFastest(first, levels[i].overlap))
+    if (ofFirst > 0 &&
+        !isAmongFastest(std::span(all).first(ofFirst), levels[i].overlap))
       continue;
     if (limited && cannotWin(d, levels[i], policy, quick, limit)) {
       needsMore = true;

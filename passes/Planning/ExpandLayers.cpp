@@ -46,12 +46,6 @@ private:
     const int layer = of.opPlace[size_t(op)].layer;
     return layer < 0 ? -1 : of.fewLayer(layer);
   }
-  int layerOfTensor(int tensor) const {
-    const int layer =
-        of.tensorPlace[size_t(of.wholeTensor[size_t(tensor)])].layer;
-    return layer < 0 ? -1 : of.fewLayer(layer);
-  }
-
   // From a layer of the few (-1: outside) to one of the whole.
   struct Move {
     int layer = -1, to = -1;
@@ -142,6 +136,12 @@ private:
     return of.fewTensor[size_t(
         of.tensorAt[size_t(of.wholeLayer(layer))][size_t(at)])];
   }
+  // The tensor of the few that stands for one of the whole.
+  int fewTensorFor(size_t t) const {
+    const Place place = of.tensorPlace[t];
+    return place.layer < 0 ? of.fewTensor[t]
+                           : fewTensorAt(of.fewLayer(place.layer), place.at);
+  }
   StageTensor movedTensor(const StageTensor &tensor, const Move &move) {
     StageTensor to = tensor;
     if (to.viewOf >= 0)
@@ -163,12 +163,8 @@ private:
       }
     }
     for (size_t t = 0; t < of.whole.tensors.size(); ++t) {
-      const Place place = of.tensorPlace[t];
-      const int few = place.layer < 0
-                          ? of.fewTensor[t]
-                          : fewTensorAt(of.fewLayer(place.layer), place.at);
-      out.tensors.push_back(
-          movedTensor(from.tensors[size_t(few)], moveTo(place.layer)));
+      out.tensors.push_back(movedTensor(from.tensors[size_t(fewTensorFor(t))],
+                                        moveTo(of.tensorPlace[t].layer)));
       out.tensors.back().name = of.whole.tensors[t].name;
     }
     return !fails;
@@ -194,53 +190,43 @@ private:
     return to;
   }
 
+  const StageParameter *parameterAt(int fewTensor) const {
+    auto known = parameterNamed.find(of.few.tensors[size_t(fewTensor)].name);
+    return known == parameterNamed.end()
+               ? nullptr
+               : &from.parameters[size_t(known->second)];
+  }
+
   bool addParameters() {
-    for (size_t t = 0; t < of.whole.tensors.size(); ++t) {
-      if (!of.whole.tensors[t].parameter)
-        continue;
-      const Place place = of.tensorPlace[t];
-      const int few = place.layer < 0
-                          ? of.fewTensor[t]
-                          : fewTensorAt(of.fewLayer(place.layer), place.at);
-      auto known = parameterNamed.find(of.few.tensors[size_t(few)].name);
-      if (known == parameterNamed.end())
-        continue;
-      out.parameters.push_back(movedParameter(
-          from.parameters[size_t(known->second)], moveTo(place.layer)));
-      out.parameters.back().name = of.whole.tensors[t].name;
-    }
-    for (const StageParameter &parameter : from.parameters)
-      if (!isParameterAlike(parameter))
+    for (size_t at = 0; at < of.tensorAt[1].size(); ++at)
+      if (!isParameterAlike(int(at)))
         return false;
+    for (size_t t = 0; t < of.whole.tensors.size(); ++t)
+      if (of.whole.tensors[t].parameter)
+        if (const StageParameter *few = parameterAt(fewTensorFor(t))) {
+          out.parameters.push_back(
+              movedParameter(*few, moveTo(of.tensorPlace[t].layer)));
+          out.parameters.back().name = of.whole.tensors[t].name;
+        }
     return !fails;
   }
 
-  // With those at the same place of the other layers in the middle.
-  bool isParameterAlike(const StageParameter &parameter) {
-    const auto found = fewNamed(parameter.name);
-    const Place place = of.tensorPlace[size_t(of.wholeTensor[found])];
-    if (place.layer < 0 || of.fewLayer(place.layer) != 1)
-      return true;
-    const auto stripped = [&](const StageParameter &of, int layer) {
-      StageParameter to = movedParameter(of, {layer, kFew / 2});
-      to.name.clear();
-      return to;
-    };
-    const StageParameter first = stripped(parameter, 1);
-    for (int layer = 2; layer + 1 < kFew; ++layer) {
-      auto known = parameterNamed.find(
-          of.few.tensors[size_t(fewTensorAt(layer, place.at))].name);
-      if (known == parameterNamed.end() ||
-          !(stripped(from.parameters[size_t(known->second)], layer) == first))
+  // At that place in all layers in the middle.
+  bool isParameterAlike(int at) {
+    std::optional<StageParameter> first;
+    for (int layer = 1; layer + 1 < kFew; ++layer) {
+      const StageParameter *here = parameterAt(fewTensorAt(layer, at));
+      if (!here && layer == 1)
+        return true; // no parameter, or nobody's
+      if (!here)
         return false;
+      StageParameter to = movedParameter(*here, {layer, kFew / 2});
+      to.name.clear();
+      if (first && !(*first == to))
+        return false;
+      first = std::move(to);
     }
     return true;
-  }
-  size_t fewNamed(const std::string &name) {
-    if (tensorNamed.empty())
-      for (size_t t = 0; t < of.few.tensors.size(); ++t)
-        tensorNamed.emplace(of.few.tensors[t].name, t);
-    return tensorNamed.at(name);
   }
 
   void addWeightSums() {
@@ -403,7 +389,6 @@ private:
   StageProblem out;
   std::vector<int> stageOfFew; // by op of the few, or -1
   std::map<std::string, int> parameterNamed;
-  std::map<std::string, size_t> tensorNamed;
   std::array<std::vector<Segment>, 3> segments; // by action
   bool fails = false;
 };

@@ -473,11 +473,10 @@ Result<StageProblem> PlanSearch::problemOf(const Degrees &d,
                           costsOf(d, techniques.overlap), &applied.listed);
 }
 
-void PlanSearch::findEqualLayers() {
-  if (std::exchange(lookedForLayers, true))
-    return;
-  if (input.fewLayers)
-    layers = EqualLayers::find(*input.graph, *input.classes);
+const EqualLayers *PlanSearch::equalLayers() {
+  if (!input.layers)
+    input.layers = EqualLayers::find(*input.graph, *input.classes);
+  return input.layers->get();
 }
 
 std::optional<StageProblem>
@@ -485,7 +484,7 @@ PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
   // What a strategy names may be a layer that is left out.
   if (!isSharedByDegrees() || techniques.mixed > 0)
     return std::nullopt;
-  findEqualLayers();
+  const EqualLayers *layers = equalLayers();
   if (!layers)
     return std::nullopt;
   if (!few) {
@@ -493,7 +492,7 @@ PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
     ofFew.graph = &layers->graph();
     ofFew.classes = &layers->classes();
     ofFew.batched = layers->tensorsOf(input.batched);
-    ofFew.fewLayers = false;
+    ofFew.layers = nullptr;
     few = std::make_unique<PlanSearch>(ofFew);
   }
   if (const std::pair of(d.tp, techniques.context);
@@ -503,7 +502,7 @@ PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
       return std::nullopt;
     std::optional<std::vector<int>> chosen = layers->classesOf((*whole)->first);
     if (!chosen) {
-      layers = nullptr;
+      input.layers = nullptr;
       return std::nullopt;
     }
     few->choices.emplace(of, Choice(std::move(*chosen), SearchReport()));

@@ -62,8 +62,10 @@ struct SearchInput {
   ReductionOptions reduction; // of gradients over replicas
   // Plan all degrees, even where it is certain that others are faster.
   bool exhaustive = false;
-  // Make stage problems of few of many equal layers where that is the same.
-  bool fewLayers = true;
+  // Of the graph: stage problems are made of few of them where that is the
+  // same. Null: there are none, or none are wanted; nothing: a search looks for
+  // them.
+  std::optional<std::shared_ptr<const EqualLayers>> layers;
   // Shardings that a thread keeps while it looks for the most promising
   // degrees; the others are made again when they are asked for.
   size_t kept = 20;
@@ -202,7 +204,7 @@ private:
   // The same by few of many equal layers; none where it cannot be.
   std::optional<StageProblem> problemByFew(const Degrees &degrees,
                                            const Techniques &techniques);
-  void findEqualLayers();
+  const EqualLayers *equalLayers(); // null: none
   // Samples over the axes of the batch, and nothing over tp yet.
   Result<Assignment> assignSamples(const Degrees &degrees,
                                    const AxisParts &parts) const;
@@ -293,11 +295,9 @@ private:
   bool together = false;               // see joinsSamples
   std::unique_ptr<StageMeshes> meshes; // of pinned stages
   int64_t evaluated = 0;
-  std::vector<std::unique_ptr<PlanSearch>> helpers; // of the other threads
-  std::unique_ptr<PlanSearch> exact;                // see shardingFor
-  bool lookedForLayers = false;
-  std::shared_ptr<const EqualLayers> layers;           // null: none
-  std::unique_ptr<PlanSearch> few;                     // of the few
+  std::vector<std::unique_ptr<PlanSearch>> helpers;    // of the other threads
+  std::unique_ptr<PlanSearch> exact;                   // see shardingFor
+  std::unique_ptr<PlanSearch> few;                     // of the few layers
   std::map<std::pair<int64_t, int64_t>, size_t> homes; // by tp and samples
   std::map<size_t, size_t> threadOf;                   // by home
   // The first degrees of the same tp, by which the classes are chosen that it

@@ -328,6 +328,15 @@ def machine_file(tools, nodes, rates=None):
     return path
 
 
+def expect_same_programs(plan, again):
+    for name in sorted(os.listdir(plan)):
+        if name.startswith("program"):
+            with open(os.path.join(plan, name), "rb") as a, \
+                    open(os.path.join(again, name), "rb") as b:
+                if a.read() != b.read():
+                    raise Failed(f"{name} is another one from the strategy")
+
+
 def milliseconds(text, what):
     units = {"us": 1e-3, "ms": 1, "s": 1e3}
     found = re.search(rf"{what} ([0-9.e+]+) (us|ms|s)\b", text)
@@ -361,12 +370,7 @@ def found_body(name, nodes, rates, spares, tools):
     found = exact_run(tools, name, options, BATCH)
     identity.compare(found, base_of(tools, name, BATCH))
     tools.run("merakc", *common, f"--strategy={decided}", "-o", again)
-    for file in sorted(os.listdir(plan)):
-        if file.startswith("program"):
-            with open(os.path.join(plan, file), "rb") as a, \
-                    open(os.path.join(again, file), "rb") as b:
-                if a.read() != b.read():
-                    raise Failed(f"{file} is another one from the strategy")
+    expect_same_programs(plan, again)
     tools.run("merak-plan", "draw", plan)
     return "; ".join(f"{stage['devices']} {stage['mesh']}"
                      for stage in pipelines[0]["stages"])
@@ -493,12 +497,7 @@ def emitted_body(tools):
     if "stages on devices 0-3 dp=2,tp=2; 4-5 dp=2,tp=1" not in out:
         raise Failed(f"the summary says: {out}")
     tools.run("merakc", model, "-o", again, f"--strategy={decided}", *common)
-    for name in sorted(os.listdir(first)):
-        if name.startswith("program"):
-            with open(os.path.join(first, name), "rb") as a, \
-                    open(os.path.join(again, name), "rb") as b:
-                if a.read() != b.read():
-                    raise Failed(f"{name} is another one")
+    expect_same_programs(first, again)
     for tool in ("verify", "print", "draw", "simulate", "account", "reshard"):
         text, _ = tools.run("merak-plan", tool, first)
         if not text:
@@ -553,12 +552,7 @@ def ways_body(reshard, tools):
         if json.load(file).get("reshard") != reshard:
             raise Failed("the strategy file does not say it")
     tools.run("merakc", *common, f"--strategy={decided}", "-o", again)
-    for name in sorted(os.listdir(plan)):
-        if name.startswith("program"):
-            with open(os.path.join(plan, name), "rb") as a, \
-                    open(os.path.join(again, name), "rb") as b:
-                if a.read() != b.read():
-                    raise Failed(f"{name} is another one")
+    expect_same_programs(plan, again)
     text, _ = tools.run("merak-plan", "reshard", plan, "--json")
     sent, chosen = sent_bytes(plan), set()
     for boundary in json.loads(text):

@@ -70,7 +70,7 @@ TEST(EqualLayers, ProblemsAreThoseOfTheWhole) {
     std::unique_ptr<Model> made = makeModel(options);
     ASSERT_NE(EqualLayers::find(made->model.graph, made->classes), nullptr);
     SearchInput whole = made->input;
-    whole.fewLayers = false;
+    whole.layers = nullptr;
     PlanSearch byFew(made->input), byAll(whole);
     const std::vector<Degrees> every = *byAll.degrees();
     for (const Degrees &d : every)
@@ -170,6 +170,34 @@ TEST(EqualLayers, StagesCostAsIfTheyWereLookedAtAlone) {
                  without.exposedReduction(begin, end, shape.reduce, weight),
                  what);
     }
+  }
+}
+
+// A layer that a user wants whole is not what stands for the others.
+TEST(EqualLayers, APinnedLayerIsAskedForItself) {
+  test::GptOptions options;
+  options.layers = 12;
+  options.batch = 16;
+  std::unique_ptr<Model> made = makeModel(options);
+  std::string pinned;
+  for (const GraphTensor &tensor : made->model.graph.tensors)
+    if (tensor.parameter && tensor.shape.size() == 2 &&
+        tensor.name.find("5.") != std::string::npos)
+      pinned = tensor.name;
+  ASSERT_FALSE(pinned.empty());
+  const Degrees d{1, 4, 2, 2};
+  for (bool pins : {false, true}) {
+    SearchInput input = made->input;
+    if (pins)
+      input.pinned.parameters[pinned].dims = {{}, {}};
+    SearchInput whole = input;
+    whole.layers = nullptr;
+    PlanSearch byFew(input), byAll(whole);
+    Result<const PlanSearch::Sharding *> a = byFew.sharding(d, {}),
+                                         b = byAll.sharding(d, {});
+    ASSERT_TRUE(a.ok() && b.ok());
+    expectSame((*a)->problem, (*b)->problem, pinned);
+    EXPECT_EQ(byFew.times.byFew, pins ? 0 : 1);
   }
 }
 

@@ -95,5 +95,40 @@ TEST(IdleSlots, NothingIsLost) {
   }
 }
 
+// One place after the other, as the header says.
+TEST(IdleSlots, TakesWhatALookAtEachPlaceWouldTake) {
+  std::mt19937 random(3);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  for (int n = 0; n < 200; ++n) {
+    std::vector<double> idle(size_t(pick(0, 20)));
+    for (double &seconds : idle)
+      seconds = pick(0, 1) ? pick(1, 6) : 0;
+    IdleSlots slots(idle);
+    std::vector<double> left = idle;
+    double late = 0;
+    for (int task = 0; task < 30; ++task) {
+      const double seconds = pick(0, 8);
+      const int at = pick(0, 22);
+      const bool last = pick(0, 1);
+      std::optional<int> expected;
+      for (int place = 0; place < int(left.size()); ++place)
+        if (idle[size_t(place)] > 0 && left[size_t(place)] > 0 &&
+            left[size_t(place)] >= seconds / 2 &&
+            (last ? place <= at : place >= at && !expected))
+          expected = place;
+      if (expected)
+        left[size_t(*expected)] -= seconds;
+      ASSERT_EQ(last ? slots.takeLast(at, seconds)
+                     : slots.takeFirst(at, seconds),
+                expected);
+    }
+    for (double rest : left)
+      late += std::max(0.0, -rest);
+    EXPECT_DOUBLE_EQ(slots.late(), late);
+  }
+}
+
 } // namespace
 } // namespace merak::planning

@@ -1,6 +1,9 @@
 #include "Execution.h"
 
+#include "runtime/layout/LayoutText.h"
+
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <numeric>
 
 namespace merak::resharding {
@@ -38,6 +41,28 @@ bool holds(const layout::DimLayout &dim, const layout::AxisMap &mesh,
 }
 
 } // namespace
+
+Placement placed(const layout::Layout &layout,
+                 const std::vector<MeshAxis> &axes, int64_t first) {
+  Placement placement{layout, axes, {}};
+  int64_t count = 1;
+  for (const MeshAxis &axis : axes)
+    count *= axis.size;
+  for (int64_t i = 0; i < count; ++i)
+    placement.devices.push_back(first + i);
+  return placement;
+}
+
+Placement placed(const std::string &layout, const std::vector<MeshAxis> &axes,
+                 int64_t first) {
+  Result<layout::Layout> parsed = layout::parseLayout(layout);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().str();
+  return placed(*parsed, axes, first);
+}
+
+std::vector<std::vector<MeshAxis>> smallMeshes() {
+  return {{{"x", 1}}, {{"x", 2}}, {{"x", 3}}, {{"x", 4}}, {{"x", 2}, {"y", 2}}};
+}
 
 Locals reference(const Placement &placement) {
   const std::vector<int64_t> shape = placement.layout.globalShape();

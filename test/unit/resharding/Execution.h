@@ -11,6 +11,14 @@ namespace merak::resharding {
 // By device: the local tensor, row major; -1 where nothing was written.
 using Locals = std::map<int64_t, std::vector<int64_t>>;
 
+// On the devices from `first` on.
+Placement placed(const layout::Layout &layout,
+                 const std::vector<MeshAxis> &axes, int64_t first);
+Placement placed(const std::string &layout, const std::vector<MeshAxis> &axes,
+                 int64_t first);
+// Of 1 to 4 devices.
+std::vector<std::vector<MeshAxis>> smallMeshes();
+
 // What every device should hold, element by element from the definition of
 // factors (not by boxes).
 Locals reference(const Placement &placement);

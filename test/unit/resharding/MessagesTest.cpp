@@ -20,17 +20,6 @@ costmodel::Cluster cluster() {
   return hostCluster(4, 3, 1e9, 1e-5, 1e10, 1e-6);
 }
 
-Placement placed(const Layout &layout, const std::vector<MeshAxis> &axes,
-                 int64_t first) {
-  Placement placement{layout, axes, {}};
-  int64_t count = 1;
-  for (const MeshAxis &axis : axes)
-    count *= axis.size;
-  for (int64_t i = 0; i < count; ++i)
-    placement.devices.push_back(first + i);
-  return placement;
-}
-
 std::vector<Layout> allLayouts(const Layout &shape,
                                const std::vector<MeshAxis> &axes) {
   std::vector<Layout> result{shape};
@@ -167,10 +156,6 @@ void expectExact(const Placement &source, const Placement &target,
   EXPECT_EQ(ranks.elements, plannedElements(found));
   if (left || ranks.twice || !right)
     FAIL() << source.str() << " to " << target.str();
-}
-
-std::vector<std::vector<MeshAxis>> smallMeshes() {
-  return {{{"x", 1}}, {{"x", 2}}, {{"x", 3}}, {{"x", 4}}, {{"x", 2}, {"y", 2}}};
 }
 
 // 2 to 3 devices, 3 to 2, 1 to 4, 4 to 1 and all others up to four; replicated,

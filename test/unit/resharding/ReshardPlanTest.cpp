@@ -1,5 +1,6 @@
 // Reshardings as plans: the verifier executes all their ranks, and what arrives
 // is followed back to who made it.
+#include "Execution.h"
 #include "Golden.h"
 
 #include "passes/Resharding/Messages.h"
@@ -17,17 +18,6 @@ using planpb::Instruction;
 
 costmodel::Cluster cluster() {
   return hostCluster(4, 3, 1e9, 1e-5, 1e10, 1e-6);
-}
-
-Placement placed(const std::string &layout, const std::vector<MeshAxis> &axes,
-                 int64_t first) {
-  Placement placement{*layout::parseLayout(layout), axes, {}};
-  int64_t count = 1;
-  for (const MeshAxis &axis : axes)
-    count *= axis.size;
-  for (int64_t i = 0; i < count; ++i)
-    placement.devices.push_back(first + i);
-  return placement;
 }
 
 LoadedPlan planned(const Placement &source, const Placement &target,

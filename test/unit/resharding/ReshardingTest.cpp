@@ -22,21 +22,6 @@ costmodel::Cluster cluster() {
   return hostCluster(4, 3, 1e9, 1e-5, 1e10, 1e-6);
 }
 
-Placement placed(const std::string &layout, std::vector<MeshAxis> axes,
-                 int64_t first) {
-  Placement placement;
-  Result<Layout> parsed = layout::parseLayout(layout);
-  EXPECT_TRUE(parsed.ok()) << parsed.status().str();
-  placement.layout = *parsed;
-  int64_t count = 1;
-  for (const MeshAxis &axis : axes)
-    count *= axis.size;
-  placement.axes = std::move(axes);
-  for (int64_t i = 0; i < count; ++i)
-    placement.devices.push_back(first + i);
-  return placement;
-}
-
 // All layouts of a shape given by factors on a mesh: each axis cuts one factor
 // or none, in each order.
 std::vector<Layout> allLayouts(const Layout &shape,
@@ -69,10 +54,6 @@ void expectExact(const Placement &source, const Placement &target,
   if (problem.empty() && got == reference(target))
     return;
   FAIL() << source.str() << " to " << target.str();
-}
-
-std::vector<std::vector<MeshAxis>> smallMeshes() {
-  return {{{"x", 1}}, {{"x", 2}}, {{"x", 3}}, {{"x", 4}}, {{"x", 2}, {"y", 2}}};
 }
 
 // Every pair of layouts, on meshes of 1 to 4 devices and with every strategy in
