@@ -137,9 +137,15 @@ private:
 
   // Stages on meshes of their own.
   std::string stagesStr(const report::CandidatePlan &plan) const {
-    const planning::PipelineStages &pipeline =
-        notes.decision->strategy.pipelines.front();
-    return layoutStr(plan, "stages on devices " + pipeline.str(),
+    const std::vector<planning::PipelineStages> &pipelines =
+        notes.decision->strategy.pipelines;
+    std::string text;
+    for (const planning::PipelineStages &pipeline : pipelines)
+      text += (text.empty() ? "" : " | ") + pipeline.str() +
+              (pipelines.size() > 1
+                   ? fmt::format(" x{}", pipeline.microbatches.value_or(1))
+                   : "");
+    return layoutStr(plan, "stages on devices " + text,
                      plan.microbatch * plan.dp);
   }
 
@@ -150,15 +156,16 @@ private:
     const Decision &decision = *notes.decision;
     const size_t considered = decision.considered.candidates.size();
     const bool ofMeshes = !decision.strategy.pipelines.empty();
+    const planning::PipelineStages stages =
+        planning::joined(decision.strategy.pipelines);
     lines.push_back("plan        " +
                     (ofMeshes ? stagesStr(*plan)
                               : layoutStr(*plan) + chosenBy(considered)));
     const double seconds = notes.simulated.value_or(plan->seconds);
     const double samples =
         double(plan->microbatch) * plan->microbatches * plan->dp;
-    const double ranks =
-        ofMeshes ? double(decision.strategy.pipelines.front().devices())
-                 : double(plan->pp) * plan->dp * plan->tp;
+    const double ranks = ofMeshes ? double(stages.devices())
+                                  : double(plan->pp) * plan->dp * plan->tp;
     const bool low = train::ConfigAttr::of(module).getLowPrecision();
     const double peak = device().flops(low ? "bf16" : "f32") * ranks;
     std::string step = fmt::format("step        {} predicted, {:.1f} samples/s",
@@ -175,12 +182,8 @@ private:
           notes.parts->uniform ? secondsStr(*notes.parts->uniform) : "none",
           notes.parts->parts ? secondsStr(*notes.parts->parts)
                              : "none that promises less"));
-    if (ofMeshes) {
-      const planning::PipelineStages &pipeline =
-          decision.strategy.pipelines.front();
-      if (!pipeline.spares.empty())
-        lines.push_back("            spare devices " + pipeline.sparesStr());
-    }
+    if (!stages.spares.empty())
+      lines.push_back("            spare devices " + stages.sparesStr());
     if (std::abs(plan->seconds - seconds) > planning::kAgrees * seconds)
       lines.push_back(fmt::format("            the search expected {}",
                                   secondsStr(plan->seconds)));

@@ -61,6 +61,7 @@ private:
   LogicalResult pin(planning::Strategy &pinned);
   bool hasRowSparseGradients();
   LogicalResult fitPipelines(PlannerOptions &planner);
+  Status fitSeveral(const planning::Strategy &pinned, int64_t microbatches);
   FailureOr<bool> searchesParts(const PlannerOptions &planner);
   void note(const Decision &decision, const PlannerOptions &planner,
             const Optimizer &optimizer);
@@ -214,12 +215,35 @@ bool PlanStages::hasRowSparseGradients() {
   return found;
 }
 
+// What pipelines that share a step's microbatches cannot.
+Status PlanStages::fitSeveral(const planning::Strategy &pinned,
+                              int64_t microbatches) {
+  Status status;
+  auto refuse = [&](bool wrong, const std::string &message) {
+    if (wrong)
+      status.merge(Status::error(message));
+  };
+  refuse(!options.train, "plans of several pipelines train; --mode=infer runs "
+                         "on one pipeline");
+  refuse(hasRowSparseGradients(),
+         "plans of several pipelines have no row-sparse gradients yet");
+  if (pinned.lists)
+    refuse(pinned.lists->stages != pinned.mesh.at(kPipelineAxis) ||
+               pinned.lists->microbatches != microbatches,
+           fmt::format("the lists of the schedule are for {} stages and {} "
+                       "microbatches, the pipelines have {} and {}",
+                       pinned.lists->stages, pinned.lists->microbatches,
+                       pinned.mesh.at(kPipelineAxis), microbatches));
+  return status;
+}
+
 // Stages on meshes of their own.
 LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
   planning::Strategy &pinned = planner.pinned;
   if (pinned.pipelines.empty())
     return success();
-  const planning::PipelineStages &pipeline = pinned.pipelines.front();
+  const planning::PipelineStages pipeline = planning::joined(pinned.pipelines);
+  const bool several = pinned.pipelines.size() > 1;
   const int64_t devices = pipeline.devices() + int64_t(pipeline.spares.size());
   Status status;
   auto refuse = [&](bool wrong, const std::string &message) {
@@ -240,7 +264,7 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
       "--microbatch cannot stand beside the stages of the strategy: replicas "
       "of different stages have different samples; give 'microbatches'");
   const int64_t dp = pinned.mesh[kDataAxis];
-  const int64_t microbatches = pipeline.microbatches.value_or(1);
+  const int64_t microbatches = pipeline.microbatches.value_or(1); // of a step
   const bool fits = planner.globalBatch % (microbatches * dp) == 0;
   refuse(!fits,
          fmt::format("the global batch of {} is no multiple of {} "
@@ -250,7 +274,7 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
                      microbatches == 1 ? "" : "es", dp));
   if (fits && pipeline.microbatches)
     pinned.microbatch = planner.globalBatch / (microbatches * dp);
-  const bool uniform = pipeline.isUniform();
+  const bool uniform = !several && pipeline.isUniform();
   auto alone = [&](bool asked, const char *what) {
     refuse(asked && !uniform,
            fmt::format("stages on meshes of their own are not made with {} yet",
@@ -265,6 +289,8 @@ LogicalResult PlanStages::fitPipelines(PlannerOptions &planner) {
   alone(pinned.tpOverlap && *pinned.tpOverlap != "0" &&
             *pinned.tpOverlap != "auto",
         "tensor-parallel overlap");
+  if (several)
+    status.merge(fitSeveral(pinned, microbatches));
   if (!status.ok())
     return fail(status);
   if (options.cluster.empty())
@@ -379,8 +405,9 @@ LogicalResult PlanStages::run() {
   if (failed(decision))
     return failure();
   machine = planner.cluster;
-  for (const planning::PipelineStages &pipeline : decision->strategy.pipelines)
-    machine = planning::devicesOf(planner.cluster, pipeline);
+  if (!decision->strategy.pipelines.empty())
+    machine = planning::devicesOf(
+        planner.cluster, planning::joined(decision->strategy.pipelines));
   note(*decision, planner, optimizer);
   if (notes)
     notes->decision = std::move(*decision);

@@ -12,6 +12,10 @@ namespace merak::dist {
 // (with the axis "ranks"): an array of its ranks, row major over dp and tp.
 inline constexpr llvm::StringLiteral kDevicesAttr = "dist.devices";
 
+// Discardable attribute of a stage of one of several pipelines: the number of
+// the pipeline, its first microbatch of a step, and how many it has.
+inline constexpr llvm::StringLiteral kPipelineAttr = "dist.pipeline";
+
 // Discardable attribute of a module: how every value between such stages goes
 // (the name of a strategy of passes/Resharding); without it the way that is
 // predicted to be fastest.

@@ -13,16 +13,16 @@ using namespace merak::train;
 
 namespace {
 // The operands of one tensor.
-struct Step {
+struct TrainedStep {
   Value rate, count; // count as a float
   Value x, gradient, first, second;
 };
 using Update = SmallVector<Value> (*)(const OnnxNode &, GraphBuilder &,
-                                      const Step &);
+                                      const TrainedStep &);
 } // namespace
 
 // `a` where count > 0, else `b`.
-static Value afterFirst(GraphBuilder &b, const Step &s, Value after,
+static Value afterFirst(GraphBuilder &b, const TrainedStep &s, Value after,
                         Value first) {
   return b.select(
       b.compare(ComparePredicate::gt, s.count, b.scalarLike(0, s.count)), after,
@@ -30,7 +30,8 @@ static Value afterFirst(GraphBuilder &b, const Step &s, Value after,
 }
 
 // norm_coefficient * x + gradient
-static Value regularized(const OnnxNode &node, GraphBuilder &b, const Step &s) {
+static Value regularized(const OnnxNode &node, GraphBuilder &b,
+                         const TrainedStep &s) {
   double norm = node.real("norm_coefficient", 0);
   return norm == 0 ? s.gradient
                    : b.binary<AddOp>(b.binary<MulOp>(s.x, norm), s.gradient);
@@ -43,7 +44,7 @@ static Value average(GraphBuilder &b, Value old, Value fresh, double keep) {
 }
 
 static SmallVector<Value> adam(const OnnxNode &node, GraphBuilder &b,
-                               const Step &s) {
+                               const TrainedStep &s) {
   double alpha = node.real("alpha", 0.9f), beta = node.real("beta", 0.999f);
   Value g = regularized(node, b, s);
   Value v = average(b, s.first, g, alpha);
@@ -64,7 +65,7 @@ static SmallVector<Value> adam(const OnnxNode &node, GraphBuilder &b,
 }
 
 static SmallVector<Value> adagrad(const OnnxNode &node, GraphBuilder &b,
-                                  const Step &s) {
+                                  const TrainedStep &s) {
   Value g = regularized(node, b, s);
   Value h = b.binary<AddOp>(s.first, b.binary<MulOp>(g, g));
   Value decay = b.binary<AddOp>(
@@ -77,7 +78,7 @@ static SmallVector<Value> adagrad(const OnnxNode &node, GraphBuilder &b,
 }
 
 static SmallVector<Value> momentum(const OnnxNode &node, GraphBuilder &b,
-                                   const Step &s) {
+                                   const TrainedStep &s) {
   double alpha = node.real("alpha", 0);
   Value g = regularized(node, b, s);
   Value beta = afterFirst(b, s, b.scalarLike(node.real("beta", 1), s.count),
@@ -104,12 +105,12 @@ template <Update update, size_t states> CONVERT(optimizer) {
   for (size_t i = 0; i < count; ++i) {
     auto part = [&](size_t k) { return node.in(2 + k * count + i); };
     Type element = tensorType(part(0)).getElementType();
-    Step step{b.reshape(b.cast(node.in(0), element), {}),
-              b.reshape(b.cast(node.in(1), element), {}),
-              part(0),
-              part(1),
-              part(2),
-              states > 1 ? part(3) : Value()};
+    TrainedStep step{b.reshape(b.cast(node.in(0), element), {}),
+                     b.reshape(b.cast(node.in(1), element), {}),
+                     part(0),
+                     part(1),
+                     part(2),
+                     states > 1 ? part(3) : Value()};
     SmallVector<Value> fresh = update(node, b, step);
     for (size_t k = 0; k < fresh.size(); ++k) {
       if (!fresh[k])

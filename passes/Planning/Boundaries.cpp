@@ -116,4 +116,22 @@ std::set<TensorUse> crossingUses(const Graph &graph,
   return Crossings(graph, stageOf).run();
 }
 
+std::set<TensorUse> sumsOfStep(const Graph &graph,
+                               const std::vector<char> &late) {
+  std::vector<char> isMade(graph.tensors.size(), 0);
+  std::set<TensorUse> uses;
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    const GraphOp &op = graph.ops[i];
+    if (op.phase != Phase::Update && !late[i]) {
+      for (int id : op.results)
+        isMade[size_t(id)] = 1;
+      continue;
+    }
+    for (size_t o = 0; o < op.operands.size(); ++o)
+      if (isMade[size_t(op.operands[o])])
+        uses.insert({int(i), int(o)});
+  }
+  return uses;
+}
+
 } // namespace merak::planning

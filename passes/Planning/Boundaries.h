@@ -16,4 +16,10 @@ namespace merak::planning {
 std::set<TensorUse> crossingUses(const Graph &graph,
                                  const std::vector<int> &stageOf);
 
+// The uses of gradients, and of other sums over microbatches, by what runs once
+// a step: the update, and ops that are `late` (OpOutcome). With several
+// pipelines each makes a part of the sum on its own meshes.
+std::set<TensorUse> sumsOfStep(const Graph &graph,
+                               const std::vector<char> &late);
+
 } // namespace merak::planning

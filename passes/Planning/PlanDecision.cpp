@@ -182,7 +182,8 @@ void Decider::takeStrategy() {
   if (!strategy.pipelines.empty())
     strategy.reshard = input.pinned.reshard;
   for (PipelineStages &pipeline : strategy.pipelines) {
-    pipeline.microbatches = d.microbatches;
+    if (!pipeline.microbatches)
+      pipeline.microbatches = d.microbatches;
     for (size_t s = 1; s < pipeline.stages.size() && decision.chunks == 1; ++s)
       pipeline.stages[s].begin = (*strategy.stageBegins)[s - 1];
   }

@@ -6,6 +6,16 @@
 
 namespace merak::planning {
 
+// Of one of several pipelines what need not be as in the others.
+struct PipelineDecision {
+  Degrees degrees; // pp: its stages; of microbatches those of the step
+  int64_t chunks = 1;
+  int64_t firstMicrobatch = 0, microbatches = 1;
+  std::vector<int> stageOfOp;
+  std::vector<char> recompute;
+  PipelinePlan plan;
+};
+
 struct PlanDecision {
   Strategy strategy; // complete: the decision as a file
   Degrees degrees;
@@ -30,6 +40,10 @@ struct PlanDecision {
   std::optional<Schedule> schedule;
   // Most bytes of several gradients that one collective reduces; 0: none.
   int64_t gradientBucket = 0;
+  // Of several pipelines; of one it is what stands above. With them degrees.pp
+  // is the number of all stages, which the schedule has one behind the other,
+  // and stageOfOp, recompute and plan are those of the first.
+  std::vector<PipelineDecision> pipelines;
   std::string report; // lines for the user: submicrobatches, stages, numbers
 };
 

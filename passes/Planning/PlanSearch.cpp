@@ -112,6 +112,10 @@ PipelineShape PlanSearch::shapeOf(const Degrees &d,
   Result<PipelineShape> shape =
       stageMeshes().shapeOf(pinned.empty() ? uniformStages(d) : pinned.front(),
                             d.microbatches, techniques);
+  // Of several pipelines each has a share of them.
+  if (shape.ok() && !pinned.empty())
+    shape->microbatches =
+        int(pinned.front().microbatches.value_or(d.microbatches));
   return shape.ok() ? std::move(*shape) : commonShape(d);
 }
 

@@ -79,6 +79,14 @@ inline bool dividesIntoChunks(int chunks, int stages, int microbatches) {
 std::vector<Step> completeStage(const std::vector<Step> &order,
                                 const ScheduleOptions &options, int stage);
 
+// Of several pipelines whose lists stand one behind the other, and whose
+// microbatches are those of the step: those of one, which counts its own from
+// 0. The prologue is left out: it goes over all microbatches everywhere.
+Schedule listsOfPipeline(const Schedule &all, int firstStage, int stages,
+                         int firstMicrobatch, int microbatches);
+// The other way: puts one behind the others. `all` has no stages at first.
+void append(const Schedule &own, int firstMicrobatch, Schedule &all);
+
 // "F0 F1 r0 B0 ..." for one stage.
 std::string stageStr(const Schedule &schedule, int stage);
 // One line a stage.

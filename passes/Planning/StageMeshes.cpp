@@ -1,7 +1,6 @@
 #include "passes/Planning/StageMeshes.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 namespace merak::planning {
@@ -51,17 +50,14 @@ costmodel::Cluster devicesOf(const costmodel::Cluster &machine,
 }
 
 costmodel::Cluster commonMesh(const costmodel::Cluster &machine,
-                              const PipelineStages &pipeline) {
-  int64_t dp = 1, tp = 1;
-  for (const PipelineStages::Stage &stage : pipeline.stages) {
-    dp = std::lcm(dp, stage.dp);
-    tp = std::lcm(tp, stage.tp);
-  }
+                              const std::map<std::string, int64_t> &mesh) {
   costmodel::Cluster out = machine;
   out.kindOf.clear();
   out.nodeOf.clear();
   out.rateOf.clear();
-  out.count = int64_t(pipeline.stages.size()) * dp * tp;
+  out.count = 1;
+  for (const auto &[axis, degree] : mesh)
+    out.count *= degree;
   return out;
 }
 

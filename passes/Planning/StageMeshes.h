@@ -12,10 +12,10 @@ namespace merak::planning {
 // ranks are these, without gaps. No stages: all devices.
 costmodel::Cluster devicesOf(const costmodel::Cluster &machine,
                              const PipelineStages &pipeline);
-// What stands for them where one mesh has to hold for all stages: degrees that
-// those of every stage divide, on as many devices of the first kind.
+// What stands for them where one mesh has to hold for all stages: its degrees,
+// which those of every stage divide, on as many devices of the first kind.
 costmodel::Cluster commonMesh(const costmodel::Cluster &machine,
-                              const PipelineStages &pipeline);
+                              const std::map<std::string, int64_t> &mesh);
 
 // All devices in stages of one mesh.
 PipelineStages uniformStages(const Degrees &degrees);

@@ -35,64 +35,6 @@ static void writeSwitch(OrderedJson &json, const char *key,
     json[key] = *value == 1;
 }
 
-int64_t PipelineStages::devices() const {
-  int64_t sum = 0;
-  for (const Stage &stage : stages)
-    sum += int64_t(stage.devices.size());
-  return sum;
-}
-
-bool PipelineStages::isUniform() const {
-  if (!spares.empty())
-    return false;
-  int64_t next = 0;
-  for (const Stage &stage : stages) {
-    if (stage.dp != stages[0].dp || stage.tp != stages[0].tp)
-      return false;
-    for (int64_t device : stage.devices)
-      if (device != next++)
-        return false;
-  }
-  return true;
-}
-
-int64_t PipelineStages::rankOf(int64_t device) const {
-  return device - (std::lower_bound(spares.begin(), spares.end(), device) -
-                   spares.begin());
-}
-
-// "0-3,7": runs of devices, in their order.
-static std::string deviceText(const std::vector<int64_t> &devices) {
-  std::string text;
-  for (size_t i = 0; i < devices.size();) {
-    size_t end = i + 1;
-    while (end < devices.size() && devices[end] == devices[end - 1] + 1)
-      ++end;
-    text += (text.empty() ? "" : ",") + std::to_string(devices[i]);
-    if (end > i + 1)
-      text += "-" + std::to_string(devices[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
-std::string PipelineStages::sparesStr() const { return deviceText(spares); }
-
-static std::string degreeText(const PipelineStages::Stage &stage) {
-  return fmt::format("dp={},tp={}", stage.dp, stage.tp);
-}
-
-std::string PipelineStages::Stage::str() const {
-  return deviceText(devices) + " " + degreeText(*this);
-}
-
-std::string PipelineStages::str() const {
-  std::string text;
-  for (const Stage &stage : stages)
-    text += (text.empty() ? "" : "; ") + stage.str();
-  return text;
-}
-
 static OrderedJson writePipelines(const std::vector<PipelineStages> &all) {
   OrderedJson list = OrderedJson::array();
   for (const PipelineStages &pipeline : all) {
@@ -110,26 +52,70 @@ static OrderedJson writePipelines(const std::vector<PipelineStages> &all) {
     }
     if (!pipeline.spares.empty())
       one["spares"] = deviceText(pipeline.spares);
+    if (pipeline.chunks)
+      one["chunks"] = *pipeline.chunks;
+    if (pipeline.partBegins)
+      one["stage_begins"] = *pipeline.partBegins;
+    if (pipeline.recomputeOps)
+      one["recompute_ops"] = *pipeline.recomputeOps;
     list.push_back(one);
   }
   return list;
 }
 
-void Strategy::setPipeline(const PipelineStages &pipeline) {
+void Strategy::setPipelines(std::vector<PipelineStages> all) {
+  pipelines = std::move(all);
+  const PipelineStages of = joined(pipelines);
   int64_t dp = 1, tp = 1;
-  std::vector<std::string> begins;
-  for (const PipelineStages::Stage &stage : pipeline.stages) {
+  for (const PipelineStages::Stage &stage : of.stages) {
     dp = std::lcm(dp, stage.dp);
     tp = std::lcm(tp, stage.tp);
-    if (stage.begin)
-      begins.push_back(*stage.begin);
   }
-  mesh = {{kPipelineAxis, int64_t(pipeline.stages.size())},
+  mesh = {{kPipelineAxis, int64_t(of.stages.size())},
           {kDataAxis, dp},
           {kTensorAxis, tp}};
+  if (pipelines.size() == 1)
+    takeBegins(pipelines.front());
+}
+
+void Strategy::takeBegins(const PipelineStages &pipeline) {
+  std::vector<std::string> begins;
+  for (const PipelineStages::Stage &stage : pipeline.stages)
+    if (stage.begin)
+      begins.push_back(*stage.begin);
   if (begins.size() + 1 == pipeline.stages.size() && !begins.empty())
     stageBegins = begins;
-  pipelines = {pipeline};
+}
+
+int64_t Strategy::firstMicrobatch(size_t index) const {
+  int64_t first = 0;
+  for (size_t i = 0; i < index; ++i)
+    first += pipelines[i].microbatches.value_or(0);
+  return first;
+}
+
+Strategy Strategy::ofPipeline(size_t index) const {
+  if (pipelines.size() == 1)
+    return *this;
+  Strategy own = *this;
+  const PipelineStages &pipeline = pipelines[index];
+  own.mesh[kPipelineAxis] = int64_t(pipeline.stages.size());
+  own.pipelines = {pipeline};
+  own.stageBegins.reset();
+  own.takeBegins(pipeline);
+  if (pipeline.partBegins)
+    own.stageBegins = pipeline.partBegins;
+  if (pipeline.chunks)
+    own.chunks = pipeline.chunks;
+  own.recomputeOps = pipeline.recomputeOps;
+  size_t stage = 0;
+  for (size_t i = 0; i < index; ++i)
+    stage += pipelines[i].stages.size();
+  if (lists)
+    own.lists = listsOfPipeline(*lists, int(stage), int(pipeline.stages.size()),
+                                int(firstMicrobatch(index)),
+                                int(pipeline.microbatches.value_or(1)));
+  return own;
 }
 
 std::string Strategy::toJson() const {
@@ -393,10 +379,19 @@ private:
       problem(fmt::format("'{}' needs the field stages, a list", at));
       return pipeline;
     }
+    static const std::set<std::string> known = {
+        "stages", "microbatches", "spares",
+        "chunks", "stage_begins", "recompute_ops"};
     for (const auto &[key, value] : json.items())
-      if (key != "stages" && key != "microbatches" && key != "spares")
+      if (!known.count(key))
         problem(fmt::format("unknown field '{}.{}'", at, key));
     readNumber(json, "microbatches", pipeline.microbatches);
+    readNumber(json, "chunks", pipeline.chunks);
+    for (auto [key, names] :
+         {std::pair("stage_begins", &pipeline.partBegins),
+          std::pair("recompute_ops", &pipeline.recomputeOps)})
+      if (json.contains(key))
+        *names = strings(json[key], fmt::format("{}.{}", at, key));
     if (json.contains("spares")) {
       pipeline.spares = devices(json["spares"], at + ".spares");
       std::sort(pipeline.spares.begin(), pipeline.spares.end());
@@ -457,13 +452,22 @@ private:
     const Json &list = json["pipelines"];
     if (!list.is_array() || list.empty())
       return problem("'pipelines' is not a list of pipelines");
+    for (size_t i = 0; i < list.size(); ++i) {
+      const std::string at = fmt::format("pipelines[{}]", i);
+      out.pipelines.push_back(readPipeline(list[i], at));
+      if (list.size() > 1 && !out.pipelines.back().microbatches)
+        problem(fmt::format("'{}' needs the field microbatches, its share of "
+                            "a step, beside other pipelines",
+                            at));
+    }
     if (list.size() > 1)
-      return problem(fmt::format("there are {} pipelines; plans of several are "
-                                 "not made yet",
-                                 list.size()));
-    out.pipelines.push_back(readPipeline(list[0], "pipelines[0]"));
+      for (const char *other : {"stage_begins", "recompute_ops", "chunks"})
+        if (json.contains(other))
+          problem(fmt::format("'{}' cannot stand beside several pipelines, "
+                              "each of which has its own",
+                              other));
     checkStages();
-    out.setPipeline(PipelineStages(out.pipelines[0]));
+    out.setPipelines(out.pipelines);
   }
 
   void readParts(const Json &json) {

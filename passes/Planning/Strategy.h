@@ -4,36 +4,13 @@
 #pragma once
 
 #include "passes/Planning/Partition.h"
+#include "passes/Planning/PipelineStages.h"
 #include "passes/Planning/Schedule.h"
 
 #include <map>
 #include <optional>
 
 namespace merak::planning {
-
-// A pipeline of stages on meshes of their own.
-struct PipelineStages {
-  struct Stage {
-    std::vector<int64_t> devices; // row major over dp, tp
-    int64_t dp = 1, tp = 1;
-    std::optional<std::string> begin; // first op; of no or of all but the first
-    bool operator==(const Stage &) const = default;
-    std::string str() const; // "0-3 dp=2,tp=2"
-  };
-  std::optional<int64_t> microbatches; // a step
-  std::vector<Stage> stages;
-  std::vector<int64_t> spares; // devices that do nothing, ascending
-  bool operator==(const PipelineStages &) const = default;
-
-  int64_t devices() const; // of the stages
-  // Whether all stages have the same degrees and the devices stand in order: a
-  // plan of one mesh.
-  bool isUniform() const;
-  // Of a device of a stage: ranks are numbered without the spares.
-  int64_t rankOf(int64_t device) const;
-  std::string sparesStr() const; // "3,5-7"
-  std::string str() const;       // of all stages, "0-3 dp=2,tp=2; 4 dp=1,tp=1"
-};
 
 struct Strategy {
   std::map<std::string, int64_t> mesh; // "pp", "dp", "tp": degrees
@@ -55,7 +32,9 @@ struct Strategy {
   // Instead of mesh and microbatch, which are then derived, and of stageBegins
   // where a stage has one part: dp and tp are the least common multiples of
   // those of the stages, so that what they divide every stage's degrees divide.
-  // At most one so far.
+  // With several, the degree of pp is the number of all stages, and `lists` has
+  // those of all, whose microbatches are those of the step: of pipelines of 5
+  // and 3 the second has numbers 5 to 7.
   std::vector<PipelineStages> pipelines;
   // Per parameter, for each dimension the axes ("" or absent: whole).
   struct ParameterAxes {
@@ -105,9 +84,13 @@ struct Strategy {
   std::vector<SplitClass> classes;
   bool operator==(const Strategy &) const = default;
 
-  // Sets mesh and, where its stages say where they begin, stageBegins by the
-  // pipeline, which becomes the only one.
-  void setPipeline(const PipelineStages &pipeline);
+  // Sets mesh and, of a single pipeline whose stages say where they begin,
+  // stageBegins.
+  void setPipelines(std::vector<PipelineStages> all);
+  // What is decided of one of the pipelines, whose microbatches count from 0;
+  // its degrees dp and tp are those of all.
+  Strategy ofPipeline(size_t index) const;
+  int64_t firstMicrobatch(size_t index) const; // of the step, of a pipeline
 
   // "none", "full", "auto" or a ratio from 0 to 1; errors say so.
   static Status checkRecompute(const std::string &text);
@@ -117,6 +100,9 @@ struct Strategy {
   // schedules, axes that the mesh lacks. `fileName` opens each message.
   static Result<Strategy> parse(const std::string &json,
                                 const std::string &fileName);
+
+private:
+  void takeBegins(const PipelineStages &pipeline);
 };
 
 } // namespace merak::planning

@@ -1,5 +1,6 @@
 #include "passes/Scheduling/AttachSchedule.h"
 
+#include "dialects/Dist/StageMesh.h"
 #include "dialects/Pipe/FirstReaders.h"
 #include "mlir/IR/Remarks.h"
 #include "passes/Planning/ScheduleCheck.h"
@@ -63,19 +64,47 @@ AfterForward findAfterForward(StageOp stage) {
   return out;
 }
 
-LogicalResult reportAll(ModuleOp module, const Status &status) {
+LogicalResult reportAll(ModuleOp module, const std::string &prefix,
+                        const Status &status) {
   for (const std::string &message : status.messages())
-    module.emitError(message);
+    module.emitError(prefix + message);
   return failure(!status.ok());
 }
 
-} // namespace
+// The stages of a pipeline, and which of the step's microbatches it trains.
+struct Pipeline {
+  std::string prefix; // of what is said about it
+  SmallVector<StageOp> stages;
+  int firstStage = 0, firstMicrobatch = 0, microbatches = 0;
+  int ofStep = 0; // microbatches: the prologue goes over all of them
+  bool isOneOfSeveral() const { return !prefix.empty(); }
+};
 
-LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
-                                    int64_t microbatches,
-                                    const planning::Schedule *userSchedule,
-                                    planning::Schedule *used) {
-  SmallVector<StageOp> stages(module.getOps<StageOp>());
+std::vector<Pipeline> findPipelines(ModuleOp module, int64_t microbatches) {
+  std::vector<Pipeline> all;
+  for (auto [index, stage] : llvm::enumerate(module.getOps<StageOp>())) {
+    auto of = stage->getAttrOfType<DenseI64ArrayAttr>(dist::kPipelineAttr);
+    if (all.empty() || (of && of[0] == static_cast<int64_t>(all.size()))) {
+      Pipeline &own = all.emplace_back();
+      own.firstStage = static_cast<int>(index);
+      own.microbatches = own.ofStep = static_cast<int>(microbatches);
+      if (of) {
+        own.prefix = "pipeline " + std::to_string(of[0]) + ": ";
+        own.firstMicrobatch = static_cast<int>(of[1]);
+        own.microbatches = static_cast<int>(of[2]);
+      }
+    }
+    all.back().stages.push_back(stage);
+  }
+  return all;
+}
+
+// Sets the schedules of the stages of a pipeline, by a name or by lists.
+LogicalResult attachTo(const Pipeline &pipeline, ModuleOp module,
+                       const std::string &name,
+                       const planning::Schedule *userSchedule,
+                       planning::Schedule *used) {
+  SmallVector<StageOp> stages = pipeline.stages;
   std::vector<std::set<ActionId>> present(stages.size());
   std::vector<char> recomputes(stages.size(), 0);
   int chunks = 1;
@@ -95,17 +124,17 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     }
   planning::ScheduleOptions options;
   options.stages = static_cast<int>(stages.size());
-  options.microbatches = static_cast<int>(microbatches);
+  options.microbatches = pipeline.microbatches;
   options.splitBackward = true;
   options.chunks = chunks;
   options.recomputeStages.assign(recomputes.begin(), recomputes.end());
-  options.prologue = prologue;
+  options.prologue = prologue && !pipeline.isOneOfSeveral();
   options.update = update;
   Result<planning::Schedule> made =
       userSchedule ? Result<planning::Schedule>(*userSchedule)
                    : planning::makeSchedule(name, options);
   if (!made.ok())
-    return reportAll(module, made.status());
+    return reportAll(module, pipeline.prefix, made.status());
   const planning::Schedule &schedule = *made;
   planning::CheckOptions check;
   check.stages = options.stages;
@@ -120,7 +149,8 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     readers.push_back(firstReaders(stage));
   }
   for (TransferOp transfer : module.getOps<TransferOp>()) {
-    if (transfer.getKind() == Action::S)
+    if (transfer.getKind() == Action::S ||
+        !indices.contains(transfer.getSource().getRootReference()))
       continue;
     auto indexOf = [&](SymbolRefAttr path) {
       return indices.lookup(path.getRootReference());
@@ -148,9 +178,12 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
     check.transfers.push_back(t);
   }
   if (backward || userSchedule)
-    if (failed(reportAll(module, planning::checkSchedule(schedule, check))))
+    if (failed(reportAll(module, pipeline.prefix,
+                         planning::checkSchedule(schedule, check))))
       return failure();
-  if (used)
+  if (used && pipeline.isOneOfSeveral())
+    planning::append(schedule, pipeline.firstMicrobatch, *used);
+  else if (used)
     *used = schedule;
   remark::passed(module.getLoc(),
                  remark::RemarkOpts::name("Attached").category("schedule"))
@@ -183,7 +216,7 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       for (const ActionId &id : present[index])
         if (id.action == Action::P && id.chunk >= from &&
             early == !after.passes.count(id.chunk))
-          for (int i = 0; i < options.microbatches; ++i)
+          for (int i = 0; i < pipeline.ofStep; ++i)
             order.push_back({Action::P, i, id.chunk});
     };
     if (has(Action::G))
@@ -200,7 +233,8 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
       if (!isForward && step.action != Action::P && !isAfter) {
         isAfter = true;
         if (forwards > 0 && !after.sum.empty())
-          return module.emitError(userSchedule ? name + ": stage " : "stage ")
+          return module.emitError(pipeline.prefix +
+                                  (userSchedule ? name + ": stage " : "stage "))
                  << index << ": " << str(step)
                  << " stands before the last forward, but gradients need a sum "
                     "over all microbatches ('"
@@ -213,23 +247,52 @@ LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
         continue;
       }
       auto append = [&](Action action) {
-        order.push_back({action, step.microbatch, step.chunk});
+        order.push_back(
+            {action, pipeline.firstMicrobatch + step.microbatch, step.chunk});
       };
       bool isB = step.action == Action::B;
       if (isB && !listsR && has(Action::R, step.chunk))
         append(Action::R);
       if (has(step.action, step.chunk) &&
-          (step.action != Action::P || !after.passes.count(0)))
+          (step.action != Action::P || !after.passes.count(0))) {
         order.push_back(step);
+        if (!isOncePerStep(step.action))
+          order.back().microbatch += pipeline.firstMicrobatch;
+      }
       if (isB && !listsW && has(Action::W, step.chunk))
         append(Action::W);
-      if (step.action == Action::P && step.microbatch + 1 == microbatches)
+      if (step.action == Action::P &&
+          step.microbatch + 1 == pipeline.microbatches)
         appendPrologue(true, 1);
     }
     if (!listsU)
       appendUpdate();
     stage.setScheduleAttr(ScheduleAttr::get(b.getContext(), order));
   }
+  return success();
+}
+
+} // namespace
+
+LogicalResult merak::attachSchedule(ModuleOp module, const std::string &name,
+                                    int64_t microbatches,
+                                    const planning::Schedule *userSchedule,
+                                    planning::Schedule *used) {
+  planning::Schedule all;
+  all.name = userSchedule ? userSchedule->name : name;
+  for (const Pipeline &pipeline : findPipelines(module, microbatches)) {
+    std::optional<planning::Schedule> own;
+    if (userSchedule && pipeline.isOneOfSeveral())
+      own = planning::listsOfPipeline(*userSchedule, pipeline.firstStage,
+                                      static_cast<int>(pipeline.stages.size()),
+                                      pipeline.firstMicrobatch,
+                                      pipeline.microbatches);
+    if (failed(
+            attachTo(pipeline, module, name, own ? &*own : userSchedule, &all)))
+      return failure();
+  }
+  if (used)
+    *used = std::move(all);
   return success();
 }
 

@@ -31,16 +31,68 @@ public:
       outputs[use.tensor] = &use;
     for (OpOperand &operand : terminator->getOpOperands()) {
       int tensor = decision.step.tensorOf.lookup(operand.get());
-      if (const planning::OutputUse *use = outputs.lookup(tensor))
+      if (const planning::OutputUse *use = outputs.lookup(tensor)) {
         operand.set(convert(stored(operand.get()), use->conversions));
+        if (!decision.pipelines.empty())
+          noteCompletion(use->conversions);
+      }
     }
     assignRoles();
-    assignStages();
-    completeAtHome();
+    if (decision.pipelines.empty()) {
+      assignStages(decision.stageOfOp);
+      completeAtHome();
+    } else {
+      assignByPipeline();
+    }
     markSlices();
   }
 
 private:
+  // With several pipelines every op has its stage in each of them.
+  void assignByPipeline() {
+    llvm::DenseMap<Operation *, SmallVector<int64_t>> stages, homes;
+    auto take = [](Operation &op, StringRef name, auto &of, size_t pipeline) {
+      auto attribute = op.getAttrOfType<IntegerAttr>(name);
+      if (!attribute)
+        return;
+      of[&op].resize(pipeline, kNoStage);
+      of[&op].push_back(attribute.getInt());
+      op.removeAttr(name);
+    };
+    for (auto [pipeline, one] : llvm::enumerate(decision.pipelines)) {
+      assignStages(one.stageOfOp);
+      completeAtHome();
+      for (Operation &op : step.getBody().front()) {
+        take(op, kStageAttr, stages, pipeline);
+        take(op, kHomeAttr, homes, pipeline);
+      }
+    }
+    auto give = [&](StringRef name, auto &of) {
+      for (auto &[op, numbers] : of) {
+        numbers.resize(decision.pipelines.size(), kNoStage);
+        op->setAttr(name, DenseI64ArrayAttr::get(context, numbers));
+      }
+    };
+    give(kStageAttr, stages);
+    give(kHomeAttr, homes);
+  }
+
+  // Of several pipelines: those that compute the op again.
+  Attribute recomputed(size_t index) const {
+    auto isIn = [&](const std::vector<char> &recompute) {
+      return index < recompute.size() && recompute[index];
+    };
+    if (decision.pipelines.empty())
+      return isIn(decision.recompute) ? Attribute(UnitAttr::get(context))
+                                      : Attribute();
+    SmallVector<int64_t> of;
+    for (auto [pipeline, one] : llvm::enumerate(decision.pipelines))
+      if (isIn(one.recompute))
+        of.push_back(static_cast<int64_t>(pipeline));
+    return of.empty() ? Attribute()
+                      : Attribute(DenseI64ArrayAttr::get(context, of));
+  }
+
   LayoutAttr attribute(const layout::Layout &layout) {
     return LayoutAttr::get(context, layout);
   }
@@ -183,9 +235,8 @@ private:
 
   void applyToOp(int index, Operation *op) {
     const planning::OpOutcome &result = outcome.ops[index];
-    if (index < static_cast<int>(decision.recompute.size()) &&
-        decision.recompute[index])
-      op->setAttr(kRecomputeAttr, UnitAttr::get(context));
+    if (Attribute again = recomputed(size_t(index)))
+      op->setAttr(kRecomputeAttr, again);
     if (views[size_t(index)])
       op->setAttr(kViewAttr, UnitAttr::get(context));
     if (result.late) {
@@ -264,7 +315,7 @@ private:
       if (isLocal(op))
         if (Operation *producer = op->getOperand(0).getDefiningOp();
             producer && producer->hasAttr(kRecomputeAttr))
-          op->setAttr(kRecomputeAttr, UnitAttr::get(context));
+          op->setAttr(kRecomputeAttr, producer->getAttr(kRecomputeAttr));
   }
 
   void setStage(Operation *op, int64_t stage) {
@@ -272,10 +323,10 @@ private:
                 IntegerAttr::get(IntegerType::get(context, 64), stage));
   }
 
-  void assignStages() {
+  void assignStages(const std::vector<int> &stageOfOp) {
     std::map<int64_t, int64_t> stageOfId;
     for (auto [index, op] : llvm::enumerate(decision.step.ops))
-      if (int stage = decision.stageOfOp[index]; stage >= 0) {
+      if (int stage = stageOfOp[index]; stage >= 0) {
         setStage(op, stage);
         if (auto id = op->getAttrOfType<IntegerAttr>(kIdAttr))
           stageOfId.try_emplace(id.getInt(), stage);
@@ -385,6 +436,9 @@ private:
       }
       auto stage = source ? source->getAttrOfType<IntegerAttr>(kStageAttr)
                           : IntegerAttr();
+      // What is made everywhere is summed on one stage of each pipeline.
+      if (!stage && roleOf(op) == kUpdate && !decision.pipelines.empty())
+        stage = IntegerAttr::get(IntegerType::get(context, 64), 0);
       if (!stage)
         continue;
       if (roleOf(op) == kUpdate) {

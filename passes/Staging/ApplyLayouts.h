@@ -15,12 +15,16 @@ inline constexpr llvm::StringLiteral kLayoutAttr = "dist.layout";
 // On a conversion of a stored parameter: how long its result lives.
 inline constexpr llvm::StringLiteral kLifeAttr = "dist.life";
 inline constexpr llvm::StringLiteral kLifeStep = "step", kLifeUse = "use";
+// A part of the model; of several pipelines an array of that in each, kNoStage
+// where an op is on no stage. So is kHomeAttr.
 inline constexpr llvm::StringLiteral kStageAttr = "pipe.stage";
+inline constexpr int64_t kNoStage = -1;
 // On a conversion of the update that a stage on another mesh gets the result
 // of: the stage that makes it, in its exchange S.
 inline constexpr llvm::StringLiteral kHomeAttr = "pipe.home";
 // Unit attribute on forward ops: the backward pass computes the results again
-// instead of reading kept ones. Never on an op that communicates.
+// instead of reading kept ones. Never on an op that communicates. With several
+// pipelines an array of those in which it does so.
 inline constexpr llvm::StringLiteral kRecomputeAttr = "train.recompute";
 // A view that each action takes again of what is kept, see
 // passes/Planning/KeptViews.h.

@@ -15,20 +15,35 @@ namespace merak {
 static void giveMeshes(const Decision &decision, MLIRContext *context,
                        OutlineOptions &outline) {
   Builder b(context);
-  for (const planning::PipelineStages &pipeline : decision.strategy.pipelines)
-    for (const planning::PipelineStages::Stage &stage : pipeline.stages) {
-      SmallVector<StringAttr> axes;
-      for (const char *axis :
-           {kPipelineAxis, kDataAxis, kTensorAxis, kRanksAxis, kMicrobatchAxis})
-        axes.push_back(b.getStringAttr(axis));
-      outline.meshes.push_back(dist::MeshAttr::get(
-          context, axes,
-          {decision.degrees.pp, stage.dp, stage.tp, pipeline.devices(),
-           decision.degrees.microbatches}));
-      std::vector<int64_t> &ranks = outline.devices.emplace_back();
-      for (int64_t device : stage.devices)
-        ranks.push_back(pipeline.rankOf(device));
-    }
+  const planning::PipelineStages all =
+      planning::joined(decision.strategy.pipelines);
+  for (const planning::PipelineStages::Stage &stage : all.stages) {
+    SmallVector<StringAttr> axes;
+    for (const char *axis :
+         {kPipelineAxis, kDataAxis, kTensorAxis, kRanksAxis, kMicrobatchAxis})
+      axes.push_back(b.getStringAttr(axis));
+    outline.meshes.push_back(
+        dist::MeshAttr::get(context, axes,
+                            {decision.degrees.pp, stage.dp, stage.tp,
+                             all.devices(), decision.degrees.microbatches}));
+    std::vector<int64_t> &ranks = outline.devices.emplace_back();
+    for (int64_t device : stage.devices)
+      ranks.push_back(all.rankOf(device));
+  }
+}
+
+// Where one pipeline trains all microbatches, it has all stages.
+static void givePipelines(const Decision &decision, OutlineOptions &outline) {
+  outline.pipelines.clear();
+  int64_t stage = 0;
+  for (const planning::PipelineDecision &one : decision.pipelines) {
+    outline.pipelines.push_back({stage, one.degrees.pp, one.chunks,
+                                 one.firstMicrobatch, one.microbatches});
+    stage += one.degrees.pp;
+  }
+  if (decision.pipelines.empty())
+    outline.pipelines = {{0, decision.degrees.pp, decision.chunks, 0,
+                          decision.degrees.microbatches}};
 }
 
 FailureOr<Decision> merak::cutStages(ModuleOp module,
@@ -62,10 +77,9 @@ FailureOr<Decision> merak::cutStages(ModuleOp module,
     module->setAttr(pipe::kOverlapAttr,
                     b.getI64IntegerAttr(decision->overlapLevel));
   outline.stages = decision->degrees.pp;
-  outline.chunks = decision->chunks;
-  outline.microbatches = decision->degrees.microbatches;
   outline.convertsOnce = decision->convertsOnce;
   giveMeshes(*decision, module.getContext(), outline);
+  givePipelines(*decision, outline);
   outlineStages(step, outline);
   return decision;
 }

@@ -14,24 +14,33 @@ using namespace merak::train;
 
 namespace {
 
-// Makes the stage programs op by op: a value that an action needs is loaded,
-// received, made again or summed there, by where it is at home.
-class Outliner {
+// Makes the stage programs of one pipeline op by op: a value that an action
+// needs is loaded, received, made again or summed there, by where it is at
+// home.
+class PipelineOutliner {
 public:
-  Outliner(func::FuncOp step, const OutlineOptions &options)
-      : step(step), block(step.getBody().front()),
-        module(step->getParentOfType<ModuleOp>()), options(options),
-        places(step, options), program(step, options, places) {}
+  // What all pipelines of a plan have in common.
+  struct Plan {
+    func::FuncOp step;
+    const OutlineOptions &options;
+    StageBuilder &program;
+    std::vector<std::unique_ptr<PipelineOutliner>> &pipelines;
+  };
 
-  void run() {
-    SmallVector<train::UpdateOp> updates;
+  PipelineOutliner(const Plan &plan, const Places &places)
+      : step(plan.step), block(step.getBody().front()),
+        module(step->getParentOfType<ModuleOp>()), options(plan.options),
+        places(places), program(plan.program), pipelines(plan.pipelines) {}
+
+  bool has(int64_t stage) const { return places.has(stage); }
+
+  // What runs for every microbatch.
+  void outline() {
     SmallVector<Operation *> forward, backward;
     for (Operation &op : block.without_terminator()) {
-      if (auto update = dyn_cast<train::UpdateOp>(op))
-        updates.push_back(update);
-      if (places.isEverywhere(&op) || roleOf(&op) == kUpdate ||
-          isa<AccumulateOp>(op) || isGatheredOnce(&op) ||
-          op.hasAttr(kRegatherAttr))
+      if (isa<train::UpdateOp>(op) || places.isEverywhere(&op) ||
+          roleOf(&op) == kUpdate || isa<AccumulateOp>(op) ||
+          isGatheredOnce(&op) || op.hasAttr(kRegatherAttr))
         continue;
       (roleOf(&op) == kForward ? forward : backward).push_back(&op);
     }
@@ -43,12 +52,34 @@ public:
         cloneInto(op, {places.partOf(op), pipe::Action::R});
     for (Operation *op : backward)
       cloneInto(op, places.homeOf(op));
-    storeOutputs();
-    updateParameters(updates);
-    averageTracked(program, options, tracked);
-    program.orderActions();
-    step.erase();
   }
+
+  void storeOutputs() {
+    Operation *terminator = block.getTerminator();
+    for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
+      auto name = step.getResultAttrOfType<StringAttr>(index, kNameAttr);
+      // Sums over microbatches are complete after the last one; without
+      // training all other outputs are kept for each.
+      Place place{places.partBehind(value), pipe::Action::F};
+      if (options.train || places.isSummed(value))
+        place = places.onStage(place, pipe::Action::U);
+      program.storeResult(materialize(value, place), place,
+                          name ? name.getValue() : "output", layoutOf(value));
+    }
+  }
+
+  // The value inside an action, loaded, received or recomputed as needed.
+  Value materialize(Value value, Place place) {
+    Value &known = local[{place, value}];
+    if (known)
+      return known;
+    Value made = isOverPipelines(value, place) ? sumOverPipelines(value, place)
+                                               : make(value, place);
+    local[{place, value}] = made;
+    return made;
+  }
+
+  std::map<int64_t, llvm::SetVector<ValueOp>> tracked; // by stage
 
 private:
   //===--------------------------------------------------------------------===//
@@ -81,16 +112,6 @@ private:
     tracked[places.stageOf(place)].insert(value);
   }
 
-  // The value inside an action, loaded, received or recomputed as needed.
-  Value materialize(Value value, Place place) {
-    Value &known = local[{place, value}];
-    if (known)
-      return known;
-    Value made = make(value, place);
-    local[{place, value}] = made;
-    return made;
-  }
-
   Value make(Value value, Place place) {
     Operation *op = value.getDefiningOp();
     if (auto argument = dyn_cast<BlockArgument>(value)) {
@@ -118,9 +139,8 @@ private:
       return makeAccumulated(accumulate, place);
     if (isGatheredOnce(op))
       return makeGathered(op, place);
-    if (auto home = op->getAttrOfType<IntegerAttr>(kHomeAttr))
-      return makeAtHome(
-          value, {home.getInt() % options.stages, pipe::Action::S}, place);
+    if (std::optional<int64_t> home = places.exchangeOf(op))
+      return makeAtHome(value, {*home, pipe::Action::S}, place);
     if (isOnce(op))
       return makeOnce(value, place);
     if (roleOf(op) == kUpdate || !places.mayLoad(op, place))
@@ -245,7 +265,10 @@ private:
   Value makeOnce(Value value, Place place) {
     Operation *op = value.getDefiningOp();
     HomeStages stages = places.homesOf(value);
-    if (!stages || stages->empty() || stages->count(places.stageOf(place)))
+    // A sum over several pipelines is complete in U, not in the exchange.
+    const bool isOverAll = pipelines.size() > 1 && places.isSummed(value);
+    if (isOverAll || !stages || stages->empty() ||
+        stages->count(places.stageOf(place)))
       return cloneInto(op, place)->getResult(
           cast<OpResult>(value).getResultNumber());
     Place exchange{*stages->begin(), pipe::Action::S};
@@ -358,10 +381,12 @@ private:
   // stage; another stage gets it in the exchange.
   Value loadGradient(Value value, Place place) {
     Operation *op = value.getDefiningOp();
-    Place home = op && !places.isEverywhere(op)
-                     ? places.homeOf(op)
-                     : Place{place.first, pipe::Action::F};
-    ValueOp &sum = accumulated[value];
+    Place home{place.first, pipe::Action::F};
+    if (op && !places.isEverywhere(op))
+      home = places.homeOf(op);
+    else if (pipelines.size() > 1) // once in each pipeline
+      home.first = op ? places.partOf(op) : places.firstPart();
+    ValueOp &sum = accumulated[{value, places.stageOf(home)}];
     if (!sum) {
       sum = program.declare(
           places.stageOf(home), "sum" + std::to_string(accumulated.size() - 1),
@@ -380,36 +405,28 @@ private:
                         value.getLoc());
   }
 
-  //===--------------------------------------------------------------------===//
-  // Results and updates
-  //===--------------------------------------------------------------------===//
-
-  void storeOutputs() {
-    Operation *terminator = block.getTerminator();
-    for (auto [index, value] : llvm::enumerate(terminator->getOperands())) {
-      auto name = step.getResultAttrOfType<StringAttr>(index, kNameAttr);
-      // Sums over microbatches are complete after the last one; without
-      // training all other outputs are kept for each.
-      Place place{places.partBehind(value), pipe::Action::F};
-      if (options.train || places.isSummed(value))
-        place = places.onStage(place, pipe::Action::U);
-      program.storeResult(materialize(value, place), place,
-                          name ? name.getValue() : "output", layoutOf(value));
-    }
+  // A sum over microbatches that is complete over the devices of each pipeline.
+  bool isOverPipelines(Value value, Place place) const {
+    Operation *op = value.getDefiningOp();
+    return pipelines.size() > 1 && place.second == pipe::Action::U && op &&
+           (isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr));
   }
-
-  void updateParameters(ArrayRef<train::UpdateOp> updates) {
-    Holders holders = program.findHolders();
-    std::vector<StageGradients> gradients(options.stages);
-    for (train::UpdateOp update : updates)
-      for (int64_t stage : holders[update.getParameter()]) {
-        const Place place{stage, pipe::Action::U};
-        Value gradient = materialize(update.getGradient(), place);
-        gradients[stage].push_back(
-            {update, gradient,
-             update.getIds() ? materialize(update.getIds(), place) : Value()});
+  // In the order of the pipelines, wherever that is done.
+  Value sumOverPipelines(Value value, Place place) {
+    Value sum;
+    for (const auto &pipeline : pipelines) {
+      Value part = pipeline->make(value, place);
+      if (sum) {
+        OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
+        sum = AddOp::create(builder, value.getLoc(), sum, part);
+        sum.getDefiningOp()->setAttr(
+            kLayoutsAttr,
+            builder.getArrayAttr({program.accumulatedLayout(value)}));
+      } else {
+        sum = part;
       }
-    emitUpdates(program, options, updates, gradients, holders);
+    }
+    return sum;
   }
 
   func::FuncOp step;
@@ -417,8 +434,8 @@ private:
   ModuleOp module;
   const OutlineOptions &options;
   Places places;
-  StageBuilder program;
-  std::map<int64_t, llvm::SetVector<ValueOp>> tracked; // by stage
+  StageBuilder &program;
+  const std::vector<std::unique_ptr<PipelineOutliner>> &pipelines;
   struct LocalKey {
     Place place;
     Value value;
@@ -429,7 +446,7 @@ private:
     }
   };
   std::map<LocalKey, Value> local;
-  llvm::DenseMap<Value, ValueOp> accumulated;
+  llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> accumulated; // by stage
   llvm::DenseMap<std::pair<Value, int>, ValueOp> activation; // with its action
   // On other stages: each microbatch, and sums in the exchange.
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received, exchanged;
@@ -440,8 +457,45 @@ private:
       converted;
 };
 
+// The updates of all stages: of a parameter that several have by one and the
+// same gradient.
+void updateParameters(StageBuilder &program, func::FuncOp step,
+                      const OutlineOptions &options,
+                      ArrayRef<std::unique_ptr<PipelineOutliner>> pipelines) {
+  SmallVector<train::UpdateOp> updates(
+      step.getBody().front().getOps<train::UpdateOp>());
+  Holders holders = program.findHolders();
+  std::vector<StageGradients> gradients(options.stages);
+  for (train::UpdateOp update : updates)
+    for (int64_t stage : holders[update.getParameter()]) {
+      const Place place{stage, pipe::Action::U};
+      PipelineOutliner &of = **llvm::find_if(
+          pipelines, [&](const auto &one) { return one->has(stage); });
+      Value gradient = of.materialize(update.getGradient(), place);
+      gradients[stage].push_back(
+          {update, gradient,
+           update.getIds() ? of.materialize(update.getIds(), place) : Value()});
+    }
+  emitUpdates(program, options, updates, gradients, holders);
+}
+
 } // namespace
 
 void merak::outlineStages(func::FuncOp step, const OutlineOptions &options) {
-  Outliner(step, options).run();
+  std::vector<Places> places;
+  for (size_t pipeline = 0; pipeline < options.pipelines.size(); ++pipeline)
+    places.emplace_back(step, options, pipeline);
+  StageBuilder program(step, options, places.front());
+  std::vector<std::unique_ptr<PipelineOutliner>> pipelines;
+  for (const Places &of : places)
+    pipelines.push_back(std::make_unique<PipelineOutliner>(
+        PipelineOutliner::Plan{step, options, program, pipelines}, of));
+  for (const auto &pipeline : pipelines)
+    pipeline->outline();
+  // Of several, which train, the first one has what is summed over all.
+  pipelines.front()->storeOutputs();
+  updateParameters(program, step, options, pipelines);
+  averageTracked(program, options, pipelines.front()->tracked);
+  program.orderActions();
+  step.erase();
 }

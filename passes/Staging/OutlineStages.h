@@ -8,12 +8,19 @@
 
 namespace merak {
 
-struct OutlineOptions {
-  int64_t stages = 1;
-  // Parts of the model on each stage; ops carry their part, chunk * stages +
-  // stage.
+// A pipeline of a plan: its stages among those of all pipelines, and the
+// microbatches of a step that it trains.
+struct PipelineSpan {
+  int64_t firstStage = 0, stages = 1;
+  // Parts of the model on each stage; ops carry their part in this pipeline,
+  // chunk * stages + stage.
   int64_t chunks = 1;
-  int64_t microbatches = 1;
+  int64_t firstMicrobatch = 0, microbatches = 1;
+};
+
+struct OutlineOptions {
+  int64_t stages = 1; // of all pipelines
+  std::vector<PipelineSpan> pipelines{PipelineSpan()};
   bool train = true;
   // Parameters that microbatches read in another type are converted once a
   // step, in G; else at each use.

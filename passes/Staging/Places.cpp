@@ -24,9 +24,10 @@ static bool hasLife(Operation *op, StringRef life) {
 }
 bool merak::isGatheredOnce(Operation *op) { return hasLife(op, kLifeStep); }
 
-Places::Places(func::FuncOp step, const OutlineOptions &options)
+Places::Places(func::FuncOp step, const OutlineOptions &options,
+               size_t pipeline)
     : block(step.getBody().front()), module(step->getParentOfType<ModuleOp>()),
-      options(options) {
+      options(options), pipeline(pipeline), span(options.pipelines[pipeline]) {
   findRematerializable();
   findRecomputed();
   findHomes();
@@ -77,9 +78,8 @@ void Places::findRecomputed() {
       // Taken again of what it is a view of.
       while (op && op->hasAttr(kViewAttr) && partOf(op) == partOf(reader))
         op = op->getOperand(0).getDefiningOp();
-      if (op && op->hasAttr(kRecomputeAttr) && roleOf(op) == kForward &&
-          !isEverywhere(op) && partOf(op) == partOf(reader) &&
-          recomputed.insert(op).second)
+      if (op && isMarked(op) && roleOf(op) == kForward && !isEverywhere(op) &&
+          partOf(op) == partOf(reader) && recomputed.insert(op).second)
         work.push_back(op);
     }
   };
@@ -93,9 +93,32 @@ void Places::findRecomputed() {
 bool Places::isEverywhere(Operation *op) const {
   return isa<ReadOp, ConstantOp>(op) || rematerializable.contains(op);
 }
+// In this pipeline.
+std::optional<int64_t> Places::numberOf(Operation *op, StringRef name) const {
+  if (auto one = op->getAttrOfType<IntegerAttr>(name))
+    return one.getInt();
+  auto all = op->getAttrOfType<DenseI64ArrayAttr>(name);
+  if (!all || all[pipeline] == kNoStage)
+    return {};
+  return all[pipeline];
+}
+int64_t Places::placeOf(int64_t part) const {
+  return part / span.stages * options.stages + span.firstStage +
+         part % span.stages;
+}
 int64_t Places::partOf(Operation *op) const {
-  auto part = op->getAttrOfType<IntegerAttr>(kStageAttr);
-  return part ? part.getInt() : 0;
+  return placeOf(numberOf(op, kStageAttr).value_or(0));
+}
+std::optional<int64_t> Places::exchangeOf(Operation *op) const {
+  const std::optional<int64_t> part = numberOf(op, kHomeAttr);
+  return part ? std::optional(placeOf(*part) % options.stages) : std::nullopt;
+}
+bool Places::isMarked(Operation *op) const {
+  Attribute again = op->getAttr(kRecomputeAttr);
+  auto of = dyn_cast_or_null<DenseI64ArrayAttr>(again);
+  return of ? llvm::is_contained(of.asArrayRef(),
+                                 static_cast<int64_t>(pipeline))
+            : again != nullptr;
 }
 Place Places::homeOf(Operation *op) const {
   StringRef role = roleOf(op);
@@ -202,7 +225,7 @@ int64_t Places::levelOf(Value value) {
 int64_t Places::partBehind(Value value) const {
   Operation *op = value.getDefiningOp();
   if (!op || isEverywhere(op))
-    return options.stages * options.chunks - 1;
+    return placeOf(span.stages * span.chunks - 1);
   if (roleOf(op) == kUpdate || isa<AccumulateOp>(op))
     return partBehind(op->getOperand(0));
   return partOf(op);

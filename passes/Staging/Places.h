@@ -34,16 +34,25 @@ bool isOnce(mlir::Operation *op);
 
 class Places {
 public:
-  Places(mlir::func::FuncOp step, const OutlineOptions &options);
+  // In one of the pipelines of the options.
+  Places(mlir::func::FuncOp step, const OutlineOptions &options,
+         size_t pipeline);
 
   // Parts of the model are dealt out in rounds: with 2 stages, part 3 is chunk
-  // 1 of stage 1.
+  // 1 of stage 1. Stages of several pipelines stand one behind the other: of a
+  // second one with 3 stages, part 3 is chunk 1 of stage 2, place 5 + 2.
   int64_t stageOf(Place place) const { return place.first % options.stages; }
   int64_t chunkOf(Place place) const { return place.first / options.stages; }
   Place onStage(Place place, pipe::Action action) const {
     return {stageOf(place), action};
   }
+  bool has(int64_t stage) const {
+    return stage >= span.firstStage && stage < span.firstStage + span.stages;
+  }
+  int64_t firstPart() const { return span.firstStage; }
   int64_t partOf(mlir::Operation *op) const;
+  // Where a sum over devices is made for stages on other meshes (kHomeAttr).
+  std::optional<int64_t> exchangeOf(mlir::Operation *op) const;
   Place homeOf(mlir::Operation *op) const;
 
   // Made in every action that needs it: parameters, constants, and cheap ops
@@ -73,10 +82,16 @@ private:
   void findRecomputed();
   void findHomes();
   void addReaders(mlir::Operation *op, std::set<int64_t> &stagesOf);
+  std::optional<int64_t> numberOf(mlir::Operation *op,
+                                  llvm::StringRef name) const;
+  int64_t placeOf(int64_t part) const;
+  bool isMarked(mlir::Operation *op) const;
 
   mlir::Block &block;
   mlir::ModuleOp module;
   const OutlineOptions &options;
+  const size_t pipeline;
+  const PipelineSpan span;
   llvm::DenseSet<mlir::Operation *> rematerializable, recomputed;
   llvm::DenseMap<mlir::Operation *, int64_t> levels;
   int64_t prologues = 0; // passes over the microbatches before the first F

@@ -5,6 +5,7 @@
 
 #include "dialects/Train/Builders.h"
 #include "passes/Planning/ActionOps.h"
+#include "passes/Planning/JoinPipelines.h"
 #include "passes/Planning/ParetoPlans.h"
 #include "passes/Planning/PartsSearch.h"
 #include "passes/Planning/PlanSketch.h"
@@ -45,7 +46,8 @@ private:
   LogicalResult searchConverting();
   LogicalResult searchAll();
   LogicalResult searchUniform();
-  void standOn(const planning::PipelineStages &pipeline);
+  void standOn(const planning::Strategy &pipeline,
+               planning::SearchInput &of) const;
   LogicalResult takeStages();
   LogicalResult choose();
   void drawCurve(const std::vector<planning::PlanCandidate> &all);
@@ -54,6 +56,8 @@ private:
   LogicalResult decomposeOp(Operation *op);
   LogicalResult planAgain();
   LogicalResult decide();
+  LogicalResult decideOthers(const planning::Classes &of,
+                             planning::PlanDecision &first);
 
   ModuleOp module;
   const PlannerOptions &options;
@@ -91,6 +95,10 @@ void Planner::rebuild() {
 LogicalResult Planner::checkStatistics() {
   if (!planning::joinsSamples(graph.graph))
     return success();
+  if (options.pinned.pipelines.size() > 1)
+    return module.emitError(
+        "the model takes statistics over the samples of a microbatch and keeps "
+        "their mean, which plans of several pipelines cannot yet");
   for (const planning::PipelineStages &pipeline : input.pinned.pipelines)
     for (const planning::PipelineStages::Stage &stage : pipeline.stages)
       if (stage.dp != pipeline.stages.front().dp)
@@ -117,11 +125,12 @@ constexpr size_t kReported = 4, kFinalists = 4;
 
 // Stages on meshes of their own: what is decided for all of them has one mesh,
 // whose degrees theirs divide.
-void Planner::standOn(const planning::PipelineStages &pipeline) {
-  input.machine = options.cluster;
-  input.cluster = planning::commonMesh(options.cluster, pipeline);
-  input.pinned.setPipeline(pipeline);
-  input.pinned.tpOverlap = "0";
+void Planner::standOn(const planning::Strategy &pipeline,
+                      planning::SearchInput &of) const {
+  of.machine = options.cluster;
+  of.cluster = planning::commonMesh(options.cluster, pipeline.mesh);
+  of.pinned = pipeline;
+  of.pinned.tpOverlap = "0";
 }
 
 constexpr size_t kParts = 3;
@@ -191,7 +200,9 @@ LogicalResult Planner::searchAll() {
 LogicalResult Planner::takeStages() {
   const planning::PlanCandidate taken = chosen;
   const planning::PipelinePlan &plan = taken.plan;
-  standOn(*taken.stages);
+  planning::Strategy stands = input.pinned;
+  stands.setPipelines({*taken.stages});
+  standOn(stands, input);
   input.pinned.microbatch =
       options.globalBatch / (taken.degrees.dp * taken.degrees.microbatches);
   input.pinned.schedule = plan.schedule.name;
@@ -317,13 +328,21 @@ LogicalResult Planner::choose() {
 void Planner::reportMesh() {
   const planning::Degrees &d = chosen.degrees;
   const int64_t samples = options.globalBatch / (d.dp * d.microbatches);
-  for (const planning::PipelineStages &pipeline : input.pinned.pipelines) {
+  // What was searched may have such stages too.
+  const std::vector<planning::PipelineStages> &pipelines =
+      options.pinned.pipelines.empty() ? input.pinned.pipelines
+                                       : options.pinned.pipelines;
+  for (auto [number, pipeline] : llvm::enumerate(pipelines)) {
     for (auto [index, stage] : llvm::enumerate(pipeline.stages))
-      report += fmt::format("stage {} on devices {}\n", index, stage.str());
+      report += fmt::format(
+          "{}stage {} on devices {}\n",
+          pipelines.size() > 1 ? fmt::format("pipeline {}, ", number) : "",
+          index, stage.str());
     if (!pipeline.spares.empty())
       report += fmt::format("spare devices {}\n", pipeline.sparesStr());
-    report += "degrees of all stages divide those of\n";
   }
+  if (!pipelines.empty())
+    report += "degrees of all stages divide those of\n";
   report += fmt::format("mesh pp={} dp={} tp={}, {} microbatches of {} "
                         "samples\n",
                         d.pp, d.dp, d.tp, d.microbatches, samples);
@@ -422,11 +441,59 @@ LogicalResult Planner::planAgain() {
   return success();
 }
 
+// The other pipelines, on the same graph and with the layouts of the first.
+LogicalResult Planner::decideOthers(const planning::Classes &of,
+                                    planning::PlanDecision &first) {
+  std::vector<planning::PlanDecision> all;
+  planning::Strategy pinned = options.pinned;
+  pinned.classes = first.strategy.classes;
+  pinned.parameters.clear();
+  pinned.castWeights = first.strategy.castWeights;
+  all.push_back(std::move(first));
+  for (size_t i = 1; i < pinned.pipelines.size(); ++i) {
+    planning::SearchInput own = input;
+    standOn(pinned.ofPipeline(i), own);
+    planning::PlanSearch ofPipeline(own);
+    const std::vector<planning::PlanCandidate> found =
+        ofPipeline.search(planning::ownPolicy(own.pinned));
+    times.add(ofPipeline.times);
+    const auto fail = [&](const Status &status) {
+      for (const std::string &message : status.messages())
+        module.emitError() << "pipeline " << i << ": " << message;
+      return failure();
+    };
+    if (found.empty() || !found.front().problem.empty())
+      return fail(Status::error(found.empty() ? "nothing to plan"
+                                              : found.front().problem));
+    if (!found.front().fits())
+      return fail(planning::explainMisfit(ofPipeline, own, found.front()));
+    Result<planning::PlanDecision> decided =
+        planning::decide(ofPipeline, own, found.front());
+    if (!decided.ok())
+      return fail(decided.status());
+    all.push_back(std::move(*decided));
+  }
+  Result<planning::PlanDecision> decided =
+      planning::joinPipelines(graph.graph, of, options.pinned, std::move(all));
+  if (!decided.ok())
+    return emitAll(module, decided.status());
+  first = std::move(*decided);
+  return success();
+}
+
 LogicalResult Planner::decide() {
   Result<planning::PlanDecision> decided =
       planning::decide(*search, input, chosen);
   if (!decided.ok())
     return emitAll(module, decided.status());
+  if (options.pinned.pipelines.size() > 1) {
+    Result<const planning::SeamLayouts *> layouts =
+        search->seamLayouts(chosen.degrees, chosen.techniques);
+    if (!layouts.ok())
+      return emitAll(module, layouts.status());
+    if (failed(decideOthers((*layouts)->classes(), *decided)))
+      return failure();
+  }
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
   Result<const planning::PlanSearch::Sharding *> priced =
       search->sharding(chosen.degrees, chosen.techniques);
@@ -470,8 +537,8 @@ FailureOr<Decision> Planner::run() {
   input.updateTraffic = options.updateTraffic;
   input.memoryBytes = options.memoryBytes;
   input.reduction = options.reduction;
-  if (!input.pinned.pipelines.empty())
-    standOn(planning::PipelineStages(input.pinned.pipelines.front()));
+  if (!options.pinned.pipelines.empty())
+    standOn(options.pinned.ofPipeline(0), input);
   rebuild();
   if (input.pinned.pipelines.empty() && !input.cluster.kindOf.empty()) {
     input.cluster = planning::onFastestKind(input);

@@ -51,6 +51,13 @@ StageBuilder::StageBuilder(func::FuncOp step, const OutlineOptions &options,
                                             "stage" + std::to_string(s)),
                                  s, pipe::ScheduleAttr());
     stage.getBody().emplaceBlock();
+    for (auto [number, span] : llvm::enumerate(options.pipelines))
+      if (options.pipelines.size() > 1 && s >= span.firstStage &&
+          s < span.firstStage + span.stages)
+        stage->setAttr(kPipelineAttr,
+                       builder.getDenseI64ArrayAttr(
+                           {static_cast<int64_t>(number), span.firstMicrobatch,
+                            span.microbatches}));
     if (!options.meshes.empty()) {
       const auto at = static_cast<size_t>(s);
       stage->setAttr(kMeshAttr, options.meshes[at]);

@@ -6,6 +6,8 @@ shape    fixed pairs of meshes (2 to 3 devices, 1 to 4, 4 to 1, ...) and models
 random   random pipelines on exact models: the losses, gradients and weights of
          one rank, bit for bit, whatever the meshes, cuts, microbatches, schedule,
          recomputation and way of values between stages (1000 with --all)
+several  the same of two or three pipelines, each with stages, cuts and a share of
+         the microbatches of its own
 clip     the same under a bound of the gradient norm, which counts each element
          once wherever it is held
 low      the same in bf16, where no sum is over summands that were rounded
@@ -57,7 +59,11 @@ BATCH, BATCH_OF_THREE = 8, 12
 def strategy(stages, microbatches=None, begins=None, order=None):
     """The JSON of one pipeline; `stages` are pairs (dp, tp), `order` renames
     devices."""
-    first, entries = 0, []
+    return {"pipelines": [pipeline(stages, microbatches, begins, order)]}
+
+
+def pipeline(stages, microbatches=None, begins=None, order=None, first=0):
+    entries = []
     for number, (dp, tp) in enumerate(stages):
         devices = list(range(first, first + dp * tp))
         first += dp * tp
@@ -67,10 +73,10 @@ def strategy(stages, microbatches=None, begins=None, order=None):
         if begins and number:
             entry["begin"] = begins[number - 1]
         entries.append(entry)
-    pipeline = {"stages": entries}
+    made = {"stages": entries}
     if microbatches:
-        pipeline["microbatches"] = microbatches
-    return {"pipelines": [pipeline]}
+        made["microbatches"] = microbatches
+    return made
 
 
 def batch_of(stages):
@@ -255,6 +261,72 @@ def random_cases(count):
         yield Case(f"random {seed} {name}",
                    lambda tools, name=name, seed=seed:
                    random_body(name, seed, tools))
+
+
+# ------------------------------------------------------------------- several
+
+
+def ranks_of(stages):
+    return sum(dp * tp for dp, tp in stages)
+
+
+def run_several(tools, name, pipelines, schedule, recompute, order=None, more=(),
+                reshard=None):
+    """`pipelines`: microbatches, stages and begins of each."""
+    first, made = 0, []
+    for microbatches, stages, begins in pipelines:
+        made.append(pipeline(stages, microbatches, begins, order, first))
+        first += ranks_of(stages)
+    path = write_strategy(tools, {"pipelines": made})
+    found = exact_run(tools, name,
+                      [f"--strategy={path}", f"--schedule={schedule}",
+                       f"--recompute={recompute}",
+                       *([f"--reshard={reshard}"] if reshard else [])],
+                      BATCH, "", more)
+    identity.compare(found, base_of(tools, name, BATCH, more))
+    shares = ", ".join(f"{m} on {len(stages)}" for m, stages, _ in pipelines)
+    return f"{first} ranks, {shares} stages"
+
+
+# Statistics of batches and sums that gradients wait for have one pipeline.
+SEVERAL = [m.__name__ for m in exact_models.MODELS
+           if m.__name__ not in exact_models.JOINS]
+
+
+def several_body(name, seed, tools, more=()):
+    r = random.Random(seed)
+    names = names_of(tools, name)
+    # Shares of four or eight microbatches; BATCH is a multiple of them and dp.
+    of_step = r.choice([4, 4, 8])
+    meshes = [m for m in MESHES if m[0] <= BATCH // of_step and
+              not (name in identity.NO_TP4 and m[1] == 4)]
+    while True:
+        count = r.choice([2, 2, 3])
+        shares = [r.randint(1, of_step) for _ in range(count)]
+        stages = [[r.choice(meshes) for _ in range(r.randint(1, 3))]
+                  for _ in range(count)]
+        if sum(shares) == of_step and sum(map(ranks_of, stages)) <= 9 and \
+                all(len(of) <= len(names) + 1 for of in stages):
+            break
+    pipelines = []
+    for share, of in zip(shares, stages):
+        begins = sorted(r.sample(range(len(names)), len(of) - 1))
+        pipelines.append((share, of, [names[k] for k in begins]))
+    order = list(range(sum(map(ranks_of, stages))))
+    if r.random() < 0.3:
+        r.shuffle(order)
+    schedule = r.choice([s for s in SCHEDULES if s != "interleaved"])
+    recompute = r.choice(["none", "full", "0.7"])
+    return run_several(tools, name, pipelines, schedule, recompute, order, more,
+                       r.choice([None, *RESHARD]))
+
+
+def several_cases(count):
+    for seed in range(count):
+        name = SEVERAL[seed % len(SEVERAL)]
+        yield Case(f"several {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   several_body(name, 20000 + seed, tools))
 
 
 def clip_cases(count):
@@ -779,6 +851,7 @@ def main():
     parser = harness.parser(__doc__)
     args = parser.parse_args()
     cases = [*shape_cases(), *random_cases(1000 if args.all else 40),
+             *several_cases(1000 if args.all else 40),
              *clip_cases(40 if args.all else 8),
              *low_cases(40 if args.all else 8), *recorded_cases(),
              *found_cases(), *measured_cases(),

@@ -107,7 +107,10 @@ TEST(Strategy, PipelinesThatDoNotFit) {
             "\"0-3,7\"");
   EXPECT_EQ(errors(R"({"pipelines": [{"stages": [{"devices": "0"}]},
                                      {"stages": [{"devices": "1"}]}]})"),
-            "s.json: there are 2 pipelines; plans of several are not made yet");
+            "s.json: 'pipelines[0]' needs the field microbatches, its share of "
+            "a step, beside other pipelines\n"
+            "s.json: 'pipelines[1]' needs the field microbatches, its share of "
+            "a step, beside other pipelines");
   EXPECT_EQ(errors(R"({"pipelines": []})"),
             "s.json: 'pipelines' is not a list of pipelines");
   EXPECT_EQ(errors(R"({"pipelines": [{"stages": [
