@@ -154,7 +154,7 @@ private:
 
   static bool isOfRanks(StringRef axis) {
     return axis != kMicrobatchAxis && axis != kSubmicrobatchAxis &&
-           axis != kRanksAxis;
+           !isListed(axis);
   }
 
   // Each stage on a mesh of its own: its ranks row major over the mesh.
@@ -197,6 +197,21 @@ private:
     planpb::NamedGroup *group = file_.add_groups();
     group->set_name(kRanksAxis);
     *group->add_lists() = all;
+    auto module = programs_.front()->getParentOfType<ModuleOp>();
+    auto holders = module->getAttrOfType<DictionaryAttr>(dist::kHoldersAttr);
+    if (holders)
+      for (NamedAttribute axis : holders)
+        writeGroup(axis.getName(), cast<ArrayAttr>(axis.getValue()));
+  }
+
+  void writeGroup(StringRef name, ArrayAttr lists) {
+    planpb::NamedGroup *group = file_.add_groups();
+    group->set_name(name.str());
+    for (auto list : lists.getAsRange<DenseI64ArrayAttr>()) {
+      planpb::RankList *ranks = group->add_lists();
+      for (int64_t rank : list.asArrayRef())
+        ranks->add_ranks(static_cast<uint32_t>(rank));
+    }
   }
 
   // Row major over the mesh: the last axis is innermost.

@@ -86,8 +86,8 @@ public:
     for (Attribute group : program_.getGroups()) {
       planpb::Group *out = proto_.add_groups();
       for (Attribute axis : cast<ArrayAttr>(group))
-        if (cast<StringAttr>(axis).getValue() == kRanksAxis)
-          out->set_named(kRanksAxis);
+        if (isListed(cast<StringAttr>(axis).getValue()))
+          out->set_named(cast<StringAttr>(axis).str());
         else
           out->add_axes(cast<StringAttr>(axis).str());
     }

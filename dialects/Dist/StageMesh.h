@@ -16,6 +16,10 @@ inline constexpr llvm::StringLiteral kDevicesAttr = "dist.devices";
 // the pipeline, its first microbatch of a step, and how many it has.
 inline constexpr llvm::StringLiteral kPipelineAttr = "dist.pipeline";
 
+// Discardable attribute of a module: of each axis "holders.N" the lists of
+// ranks, a dictionary of arrays of arrays. A rank is in one list at most.
+inline constexpr llvm::StringLiteral kHoldersAttr = "dist.holders";
+
 // Discardable attribute of a module: how every value between such stages goes
 // (the name of a strategy of passes/Resharding); without it the way that is
 // predicted to be fastest.

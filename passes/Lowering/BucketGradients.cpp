@@ -97,7 +97,8 @@ private:
     for (size_t i = 0; i < ops_.size(); ++i)
       if (auto op = dyn_cast<plan::CollectiveOp>(*ops_[i]);
           op && op.getInputs().size() == 1 &&
-          !lowering::isOverStages(program_, op)) {
+          (!lowering::isOverStages(program_, op) ||
+           lowering::isOverHolders(program_, op))) {
         if (isInPlace(op) || isOfAccumulator(op))
           reductions.push_back(placesOf(op, i, {}));
         else if (isScatteredBeside(op))

@@ -24,6 +24,13 @@ bool isOverStages(plan::ProgramOp program, plan::CollectiveOp op) {
       });
 }
 
+bool isOverHolders(plan::ProgramOp program, plan::CollectiveOp op) {
+  return llvm::any_of(cast<ArrayAttr>(program.getGroups()[op.getGroup()]),
+                      [](Attribute axis) {
+                        return isOfHolders(cast<StringAttr>(axis).getValue());
+                      });
+}
+
 bool isAccumulator(plan::BufferOp buffer) {
   return !buffer.isTransient() && buffer.getSlots() == 1 &&
          buffer.getCategory() == plan::Category::gradients;

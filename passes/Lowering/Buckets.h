@@ -40,6 +40,10 @@ int64_t messageBytes(plan::CollectiveOp op, const Buffers &buffers);
 // Together with ranks that run other programs.
 bool isOverStages(plan::ProgramOp program, plan::CollectiveOp op);
 
+// Of several pipelines: those that hold the same parameters. All sum them in
+// the update, in its order.
+bool isOverHolders(plan::ProgramOp program, plan::CollectiveOp op);
+
 // A buffer of the step that sums gradients.
 bool isAccumulator(plan::BufferOp buffer);
 

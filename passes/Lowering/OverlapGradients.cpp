@@ -239,7 +239,11 @@ private:
     for (auto op : update.getOps<plan::InstructionOpInterface>()) {
       Touched own(op);
       auto collective = dyn_cast<plan::CollectiveOp>(*op);
-      StringAttr name = collective ? reducedBy(collective) : StringAttr();
+      // Programs of other pipelines may be ready in another order.
+      StringAttr name =
+          collective && !lowering::isOverHolders(program_, collective)
+              ? reducedBy(collective)
+              : StringAttr();
       if (name && !before.contains(name) &&
           (isOfStep(name) || scattered.contains(name))) {
         Reduction reduction{collective, sums.lookup(name)};

@@ -34,6 +34,19 @@ public:
 
   bool has(int64_t stage) const { return places.has(stage); }
 
+  // The stage that sums a value over the microbatches of this pipeline, if that
+  // is the only one that has it.
+  std::optional<int64_t> sumsOn(AccumulateOp op) const {
+    Operation *maker = op.getX().getDefiningOp();
+    if (!maker || places.isEverywhere(maker))
+      return {};
+    return places.stageOf(places.homeOf(maker));
+  }
+  // Of a complete sum, its stages if they reduce it in one collective.
+  void reduceTogether(Value value, const std::vector<int64_t> &stages) {
+    together[value] = stages;
+  }
+
   // What runs for every microbatch.
   void outline() {
     SmallVector<Operation *> forward, backward;
@@ -413,6 +426,10 @@ private:
   }
   // In the order of the pipelines, wherever that is done.
   Value sumOverPipelines(Value value, Place place) {
+    if (auto known = together.find(value);
+        known != together.end() &&
+        llvm::is_contained(known->second, places.stageOf(place)))
+      return reduceOverHolders(value, known->second, place);
     Value sum;
     for (const auto &pipeline : pipelines) {
       Value part = pipeline->make(value, place);
@@ -426,6 +443,21 @@ private:
         sum = part;
       }
     }
+    return sum;
+  }
+
+  // Over the replicas of each pipeline too.
+  Value reduceOverHolders(Value value, ArrayRef<int64_t> stages, Place place) {
+    Value own = value;
+    while (!own.getDefiningOp<AccumulateOp>())
+      own = own.getDefiningOp()->getOperand(0);
+    Value part = make(own, place);
+    OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
+    auto sum = AllReduceOp::create(
+        builder, value.getLoc(), value.getType(), part,
+        builder.getStrArrayAttr({program.holdersOf(stages)}), Reduction::sum);
+    sum->setAttr(kLayoutsAttr,
+                 builder.getArrayAttr({program.accumulatedLayout(value)}));
     return sum;
   }
 
@@ -452,10 +484,55 @@ private:
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received, exchanged;
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> sending; // from a stage
   llvm::DenseMap<Operation *, size_t> accumulates;
+  llvm::DenseMap<Value, std::vector<int64_t>> together; // stages that reduce
   // Parameters as they are used: by name, layout, type and stage.
   llvm::DenseMap<std::tuple<StringAttr, LayoutAttr, Type, int64_t>, ValueOp>
       converted;
 };
+
+// The sum over microbatches and devices that a gradient is, in whatever form;
+// null if it is made of several.
+Value sumBehind(Value gradient) {
+  Operation *op = gradient.getDefiningOp();
+  while (op && roleOf(op) == kUpdate && !isa<AccumulateOp>(op) &&
+         !op->hasAttr(kHomeAttr) && op->getNumOperands() == 1)
+    op = op->getOperand(0).getDefiningOp();
+  return op && (isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr))
+             ? op->getResult(0)
+             : Value();
+}
+
+// Where each pipeline has a parameter on one stage, which makes its gradient,
+// and all these split it alike, the gradient is summed over replicas and
+// pipelines in one collective. Else each holder gets the parts of the others.
+void reduceTogether(StageBuilder &program, train::UpdateOp update,
+                    const std::set<int64_t> &holders,
+                    ArrayRef<std::unique_ptr<PipelineOutliner>> pipelines) {
+  Value sum = sumBehind(update.getGradient());
+  if (!sum || holders.size() != pipelines.size())
+    return;
+  Operation *op = sum.getDefiningOp();
+  while (auto reduce = dyn_cast<AllReduceOp>(op)) {
+    for (Attribute axis : reduce.getAxes())
+      if (!isOn(cast<StringAttr>(axis).getValue().str(), kDataAxis))
+        return;
+    op = op->getOperand(0).getDefiningOp();
+  }
+  auto accumulate = dyn_cast<AccumulateOp>(op);
+  if (!accumulate)
+    return;
+  std::vector<int64_t> stages;
+  for (const auto &pipeline : pipelines) {
+    const std::optional<int64_t> stage = pipeline->sumsOn(accumulate);
+    if (!stage || !holders.count(*stage) ||
+        program.mesh(*stage).getSize(kTensorAxis) !=
+            program.mesh(*holders.begin()).getSize(kTensorAxis))
+      return;
+    stages.push_back(*stage);
+  }
+  for (const auto &pipeline : pipelines)
+    pipeline->reduceTogether(sum, stages);
+}
 
 // The updates of all stages: of a parameter that several have by one and the
 // same gradient.
@@ -466,6 +543,10 @@ void updateParameters(StageBuilder &program, func::FuncOp step,
       step.getBody().front().getOps<train::UpdateOp>());
   Holders holders = program.findHolders();
   std::vector<StageGradients> gradients(options.stages);
+  if (pipelines.size() > 1)
+    for (train::UpdateOp update : updates)
+      reduceTogether(program, update, holders[update.getParameter()],
+                     pipelines);
   for (train::UpdateOp update : updates)
     for (int64_t stage : holders[update.getParameter()]) {
       const Place place{stage, pipe::Action::U};

@@ -239,7 +239,7 @@ LogicalResult Planner::searchUniform() {
   if (!degrees.ok())
     return emitAll(module, degrees.status());
   std::vector<planning::PlanCandidate> all =
-      search->search(planning::ownPolicy(options.pinned));
+      search->search(planning::ownPolicy(input.pinned));
   if (!all.front().problem.empty()) // the first mesh's reasons stand for all
     return module.emitError(all.front().problem);
   if (!all.front().fits())
@@ -266,7 +266,7 @@ LogicalResult Planner::searchUniform() {
         known.back().others.clear();
       }
     found.finalists =
-        planning::paretoPlans(*search, planning::ownPolicy(options.pinned),
+        planning::paretoPlans(*search, planning::ownPolicy(input.pinned),
                               options.memoryBytes, known, options.explores);
   }
   found.priced = search->evaluations();

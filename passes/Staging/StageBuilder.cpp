@@ -168,6 +168,41 @@ void StageBuilder::storeResult(Value inner, Place place, StringRef name,
                   FlatSymbolRefAttr::get(result.getSymNameAttr()), UnitAttr());
 }
 
+StringRef StageBuilder::holdersOf(ArrayRef<int64_t> of) {
+  auto [it, isNew] = holders.try_emplace(
+      of.vec(), kHoldersAxis + std::to_string(holders.size()));
+  const std::string &axis = it->second;
+  if (!isNew)
+    return axis;
+  const int64_t tp = mesh(of.front()).getSize(kTensorAxis);
+  std::vector<SmallVector<int64_t>> lists(static_cast<size_t>(tp));
+  for (int64_t stage : of)
+    for (auto [place, rank] :
+         llvm::enumerate(stages[stage]
+                             ->getAttrOfType<DenseI64ArrayAttr>(kDevicesAttr)
+                             .asArrayRef()))
+      lists[place % static_cast<size_t>(tp)].push_back(rank);
+  Builder b(context);
+  for (int64_t stage : of) {
+    const MeshAttr own = mesh(stage);
+    SmallVector<StringAttr> axes(own.getAxes());
+    SmallVector<int64_t> sizes(own.getSizes());
+    axes.push_back(b.getStringAttr(axis));
+    sizes.push_back(static_cast<int64_t>(lists.front().size()));
+    stages[stage]->setAttr(kMeshAttr, MeshAttr::get(context, axes, sizes));
+  }
+  auto module = step->getParentOfType<ModuleOp>();
+  NamedAttrList all;
+  if (auto known = module->getAttrOfType<DictionaryAttr>(kHoldersAttr))
+    all = known;
+  SmallVector<Attribute> ranks;
+  for (const SmallVector<int64_t> &list : lists)
+    ranks.push_back(b.getDenseI64ArrayAttr(list));
+  all.set(axis, b.getArrayAttr(ranks));
+  module->setAttr(kHoldersAttr, all.getDictionary(context));
+  return axis;
+}
+
 void StageBuilder::orderActions() {
   static constexpr int order[] = {1, 2, 3, 4, 5, 7, 6, 0};
   for (StageOp stage : stages) {

@@ -49,6 +49,10 @@ public:
   void transfer(pipe::ValueOp source, Place from, pipe::ValueOp target,
                 int64_t to);
 
+  // The axis of the ranks that hold the same part of what these stages have,
+  // one of each pipeline, with equal degrees of tp.
+  llvm::StringRef holdersOf(llvm::ArrayRef<int64_t> of);
+
   // Actions in the order G P F R B W S U.
   void orderActions();
 
@@ -65,6 +69,7 @@ private:
   std::vector<StageState> inStage;
   std::map<int64_t, std::set<std::string>> names;
   std::map<Place, mlir::Block *> bodies;
+  std::map<std::vector<int64_t>, std::string> holders; // axes by stages
   int transfers = 0;
 };
 

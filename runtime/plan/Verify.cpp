@@ -16,7 +16,7 @@ Status verifyProgress(const LoadedPlan &plan) {
 Status verifyPlan(const LoadedPlan &plan) {
   // Everything else takes indices as they are.
   MERAK_RETURN_IF_ERROR(verifyStructure(plan));
-  Status status;
+  Status status = verifyShares(plan);
   for (size_t i = 0; i < plan.programs.size(); ++i)
     status.merge(verifyMemory(plan, static_cast<int>(i)));
   for (const planpb::Program &program : plan.programs)

@@ -25,6 +25,10 @@ Status verifyStructure(const LoadedPlan &plan);
 Status verifyNumbers(const LoadedPlan &plan);
 Status verifyExtents(const LoadedPlan &plan);
 
+// Where programs train unlike microbatches, as several pipelines do, each one
+// is trained by one pipeline.
+Status verifyShares(const LoadedPlan &plan);
+
 // Over one step of one program: accesses to the same bytes are ordered by
 // streams, events and call waits; every read finds what was written through the
 // same buffer, so that no two live buffers share bytes; parameters survive the

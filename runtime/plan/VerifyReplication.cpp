@@ -20,11 +20,16 @@
 // there in boxes differs along an axis if two ranks that differ on it get other
 // boxes, or the same ones of ranks whose values differ. Who passes a box on
 // adds nothing to it (Arrivals.h).
+//
+// Where pipelines train microbatches of their own, what a stage reads of the
+// batch for these differs from what the others' stages do; each has a part of
+// every sum.
 #include "runtime/plan/Arrivals.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/LibraryKernels.h"
 #include "runtime/plan/Regions.h"
+#include "runtime/plan/Shares.h"
 #include "runtime/plan/Verify.h"
 
 #include <algorithm>
@@ -75,7 +80,7 @@ struct Difference {
 class ReplicationCheck {
 public:
   explicit ReplicationCheck(const LoadedPlan &plan)
-      : plan_(plan), map_(plan), arrivals_(map_) {
+      : plan_(plan), map_(plan), arrivals_(map_), hasShares_(hasShares(plan)) {
     size_t programs = plan.programs.size();
     sent_.resize(programs);
     for (size_t p = 0; p < programs; ++p) {
@@ -248,6 +253,9 @@ private:
     case Instruction::LOAD_INPUT:
       all.mask =
           layoutBits(program.buffers(list[0].buffer).layout()) & ownAxes(p);
+      if (hasShares_ && program.procedures(call.procedure()).action() !=
+                            ScheduleStep::PROLOGUE)
+        all.mask |= stageAxes() & ~varying_[p] & apart_;
       break;
     case Instruction::SEND:
       return send(p, sequence, list, call);
@@ -321,14 +329,20 @@ private:
     const Instruction &inst =
         program.procedures(call.procedure()).instructions(i);
     const std::vector<Access> &list = tables_[p][call.procedure()][i];
-    AxisMask group = axisBits(program.groups(inst.group()).axes());
-    // Of all ranks: a list of some makes nothing equal along a whole axis.
-    if (const Group &named = program.groups(int(inst.group()));
-        !named.named().empty() && !ranksOf_[p].empty() &&
-        static_cast<int>(
-            map_.ranks().members(ranksOf_[p].front(), named).size()) ==
-            map_.ranks().size())
-      group = (AxisMask{1} << axisCount()) - 1;
+    const Group &named = program.groups(int(inst.group()));
+    AxisMask group = axisBits(named.axes());
+    PartMask joins = 0; // of the stages of a list of some ranks
+    if (!named.named().empty() && !ranksOf_[p].empty()) {
+      const std::vector<int> members =
+          map_.ranks().members(ranksOf_[p].front(), named);
+      if (static_cast<int>(members.size()) == map_.ranks().size()) {
+        group = (AxisMask{1} << axisCount()) - 1;
+      } else {
+        group = axesInside(p, members);
+        for (int member : members)
+          joins |= partOf(int(plan_.file.ranks(member).program()));
+      }
+    }
     const bool scattered = inst.collective() == Instruction::REDUCE_SCATTER ||
                            inst.collective() == Instruction::ALL_TO_ALL;
     // Inputs, then outputs, without empty ones: of both or of neither.
@@ -339,11 +353,33 @@ private:
       if (out.read)
         origin.join(read(out, call, p));
       origin.mask = scattered ? origin.mask | group : origin.mask & ~group;
+      // Who has this list has the parts of all that are in it.
+      if (origin.parts != 0 && joins != 0)
+        origin.parts |= joins;
       // Joined over the stages: of none of them alone.
       if (group & ~varying_[p] & apart_)
         origin.parts = 0;
       write(out, p, c, i, origin);
     }
+  }
+
+  // The axes along which a list has all ranks of the program's mesh that differ
+  // in nothing else.
+  AxisMask axesInside(int p, const std::vector<int> &members) const {
+    AxisMask inside = 0;
+    for (const std::string &axis : map_.ranks().axes()) {
+      Group alone;
+      alone.add_axes(axis);
+      const std::vector<int> along =
+          map_.ranks().members(ranksOf_[p].front(), alone);
+      if (varying_[p] & axisBit(axis) &&
+          std::all_of(along.begin(), along.end(), [&](int rank) {
+            return std::find(members.begin(), members.end(), rank) !=
+                   members.end();
+          }))
+        inside |= axisBit(axis);
+    }
+    return inside;
   }
 
   Origin received(int p, int sequence) {
@@ -532,7 +568,8 @@ private:
   std::vector<AxisMask> varying_; // by program: the ranks of its stage differ
   Arrivals arrivals_;
   std::map<uint32_t, Origin> arrivedAt_; // of the program that is walked
-  AxisMask apart_ = 0;                   // axes of more than one coordinate
+  const bool hasShares_;
+  AxisMask apart_ = 0; // axes of more than one coordinate
   std::map<std::string, AxisMask> holders_;
   std::map<std::string, size_t> holderCount_; // stages
   std::vector<Difference> differences_;

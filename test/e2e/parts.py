@@ -270,14 +270,18 @@ def ranks_of(stages):
     return sum(dp * tp for dp, tp in stages)
 
 
-def run_several(tools, name, pipelines, schedule, recompute, order=None, more=(),
-                reshard=None):
-    """`pipelines`: microbatches, stages and begins of each."""
+def several(pipelines, order=None):
+    """The JSON of pipelines: microbatches, stages and begins of each."""
     first, made = 0, []
     for microbatches, stages, begins in pipelines:
         made.append(pipeline(stages, microbatches, begins, order, first))
         first += ranks_of(stages)
-    path = write_strategy(tools, {"pipelines": made})
+    return {"pipelines": made}
+
+
+def run_several(tools, name, pipelines, schedule, recompute, order=None, more=(),
+                reshard=None):
+    path = write_strategy(tools, several(pipelines, order))
     found = exact_run(tools, name,
                       [f"--strategy={path}", f"--schedule={schedule}",
                        f"--recompute={recompute}",
@@ -285,7 +289,8 @@ def run_several(tools, name, pipelines, schedule, recompute, order=None, more=()
                       BATCH, "", more)
     identity.compare(found, base_of(tools, name, BATCH, more))
     shares = ", ".join(f"{m} on {len(stages)}" for m, stages, _ in pipelines)
-    return f"{first} ranks, {shares} stages"
+    ranks = sum(ranks_of(stages) for _, stages, _ in pipelines)
+    return f"{ranks} ranks, {shares} stages"
 
 
 # Statistics of batches and sums that gradients wait for have one pipeline.
@@ -293,12 +298,12 @@ SEVERAL = [m.__name__ for m in exact_models.MODELS
            if m.__name__ not in exact_models.JOINS]
 
 
-def several_body(name, seed, tools, more=()):
+def several_body(name, seed, tools, more=(), allowed=MESHES):
     r = random.Random(seed)
     names = names_of(tools, name)
     # Shares of four or eight microbatches; BATCH is a multiple of them and dp.
     of_step = r.choice([4, 4, 8])
-    meshes = [m for m in MESHES if m[0] <= BATCH // of_step and
+    meshes = [m for m in allowed if m[0] <= BATCH // of_step and
               not (name in identity.NO_TP4 and m[1] == 4)]
     while True:
         count = r.choice([2, 2, 3])
@@ -315,7 +320,14 @@ def several_body(name, seed, tools, more=()):
     order = list(range(sum(map(ranks_of, stages))))
     if r.random() < 0.3:
         r.shuffle(order)
-    schedule = r.choice([s for s in SCHEDULES if s != "interleaved"])
+    schedule = r.choice(SCHEDULES)
+    if schedule == "interleaved":
+        # Two parts a stage, cut by the planner.
+        if any(share % len(of) or 2 * len(of) > len(names) + 1
+               for share, of in zip(shares, stages)):
+            schedule = "1f1b"
+        else:
+            pipelines = [(share, of, None) for share, of in zip(shares, stages)]
     recompute = r.choice(["none", "full", "0.7"])
     return run_several(tools, name, pipelines, schedule, recompute, order, more,
                        r.choice([None, *RESHARD]))
@@ -327,6 +339,18 @@ def several_cases(count):
         yield Case(f"several {seed} {name}",
                    lambda tools, name=name, seed=seed:
                    several_body(name, 20000 + seed, tools))
+    for seed in range(count // 10):
+        name = ["gemm", "tied", "residual", "linear"][seed % 4]
+        yield Case(f"several clip {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   several_body(name, 25000 + seed, tools, ("--grad-clip=1",)))
+    replicas = [mesh for mesh in MESHES if mesh[1] == 1]
+    for seed in range(count // 10):
+        name = ["gemm", "tied", "residual", "embedding"][seed % 4]
+        yield Case(f"several low {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   several_body(name, 29000 + seed, tools,
+                                ("--precision=bf16",), replicas))
 
 
 def clip_cases(count):
@@ -353,7 +377,11 @@ def low_cases(count):
 
 
 def recorded_body(model, stages, tools):
-    path = write_strategy(tools, strategy(stages, 2))
+    if isinstance(stages[0][1], list):
+        path = write_strategy(
+            tools, several([(share, of, None) for share, of in stages]))
+    else:
+        path = write_strategy(tools, strategy(stages, 2))
     return oracle.check(model, [f"--strategy={path}", "--schedule=1f1b",
                                 f"--global-batch={BATCH}"], "adamw", tools)
 
@@ -362,8 +390,11 @@ def recorded_cases():
     for model, stages in [("gpt2-tiny", [(2, 2), (2, 1)]),
                           ("gpt2-tiny", [(1, 1), (1, 2), (4, 1)]),
                           ("bert-tiny", [(1, 2), (2, 2)]),
-                          ("vit-tiny", [(4, 1), (1, 2)])]:
-        text = " ".join(f"{dp}x{tp}" for dp, tp in stages)
+                          ("vit-tiny", [(4, 1), (1, 2)]),
+                          ("gpt2-tiny", [(3, [(1, 2), (2, 1)]), (1, [(1, 1)])]),
+                          ("bert-tiny", [(1, [(2, 1)]), (1, [(1, 1), (1, 2)]),
+                                         (2, [(1, 1)])])]:
+        text = " ".join(f"{a}x{b}" for a, b in stages)
         yield Case(f"recorded {model} {text}",
                    lambda tools, model=model, stages=stages:
                    recorded_body(model, stages, tools))
@@ -510,13 +541,13 @@ def found_cases():
 # -------------------------------------------------------------------- change
 
 
-def change_body(name, stages, tools):
+def change_body(name, value, tools):
     """Two steps are one step, a checkpoint, and one step of another plan."""
     data = seams.write_data(tools, name)
     model, batch = exact_models.path(name), 4
     common = [f"--global-batch={batch}",
               f"--optimizer=sgd:lr={rate_of(name)},momentum=0.5"]
-    path = write_strategy(tools, strategy(stages, 1))
+    path = write_strategy(tools, value)
     uneven, even = tools.path("uneven.plan"), tools.path("even.plan")
     tools.run("merakc", model, "-o", uneven, f"--strategy={path}", *common)
     tools.run("merakc", model, "-o", even, "--devices=2",
@@ -548,25 +579,35 @@ def change_cases():
         text = " ".join(f"{dp}x{tp}" for dp, tp in stages)
         yield Case(f"change {name} {text}",
                    lambda tools, name=name, stages=stages:
-                   change_body(name, stages, tools))
+                   change_body(name, strategy(stages, 1), tools))
+    for name in ("gemm", "tied"):
+        yield Case(f"change {name} several", lambda tools, name=name:
+                   change_body(name, several([(3, [(1, 2), (1, 1)], None),
+                                              (1, [(1, 1)], None)]), tools))
 
 
 # --------------------------------------------------------------------- tools
 
 STAGES = [(2, 2), (2, 1)]
+# Five and three microbatches, of one sample each.
+PIPELINES = [(5, [(1, 2), (1, 1)], None), (3, [(1, 1), (1, 1)], None)]
+# What summaries say of them.
+TOLD = "stages on devices 0-3 dp=2,tp=2; 4-5 dp=2,tp=1"
+TOLD_SEVERAL = ("stages on devices 0-1 dp=1,tp=2; 2 dp=1,tp=1 x5 | "
+                "3 dp=1,tp=1; 4 dp=1,tp=1 x3, 8 microbatches of 1 sample")
 
 
-def emitted_body(tools):
+def emitted_body(value, told, tools):
     """What was decided comes back from its file; every tool reads the plan."""
     model, data = exact_models.path("tied"), seams.write_data(tools, "tied")
     common = [f"--global-batch={BATCH}", "--optimizer=sgd:lr=0.5"]
     first, again = tools.path("first.plan"), tools.path("again.plan")
     decided, page = tools.path("decided.json"), tools.path("page.html")
-    path = write_strategy(tools, strategy(STAGES))
+    path = write_strategy(tools, value)
     out, _ = tools.run("merakc", model, "-o", first, f"--strategy={path}",
                        f"--emit-strategy={decided}", f"--report={page}",
                        *common)
-    if "stages on devices 0-3 dp=2,tp=2; 4-5 dp=2,tp=1" not in out:
+    if told not in out:
         raise Failed(f"the summary says: {out}")
     tools.run("merakc", model, "-o", again, f"--strategy={decided}", *common)
     expect_same_programs(first, again)
@@ -683,13 +724,12 @@ def infer_body(tools):
     return f"{len(found[0])} bytes"
 
 
-def processes_body(tools):
-    """Ranks as processes over MPI are ranks of one process."""
+def processes_body(value, tools):
+    """Five ranks as processes over MPI are ranks of one process."""
     if not shutil.which("mpirun"):
         return "skipped: no mpirun"
     data = seams.write_data(tools, "tied")
-    path = write_strategy(tools, strategy([(2, 1), (1, 2), (1, 1)], 2,
-                                          names_of(tools, "tied")[:2]))
+    path = write_strategy(tools, value)
     plan = tools.path("out.plan")
     tools.run("merakc", exact_models.path("tied"), "-o", plan,
               f"--strategy={path}", f"--global-batch={BATCH}",
@@ -711,14 +751,14 @@ def processes_body(tools):
     return "5 processes"
 
 
-def nccl_body(tools):
+def nccl_body(value, tools):
     """On the CUDA backend, over the emulated device, ranks as processes through
     NCCL's communicators are ranks of one process."""
     tool = os.path.join(tools.bin_dir, cuda_nccl.TOOL)
     if not os.path.exists(tool) or not os.path.exists(cuda_nccl.library(tools)):
         return "skipped: built without CUDA or NCCL"
     data = "--data=" + seams.write_data(tools, "gemm")
-    path = write_strategy(tools, strategy([(2, 1), (1, 2), (1, 1)], 2))
+    path = write_strategy(tools, value)
     plan = tools.path("out.plan")
     tools.run("merakc", exact_models.path("gemm"), "-o", plan,
               f"--strategy={path}", f"--global-batch={BATCH}",
@@ -807,14 +847,21 @@ def statistics_body(tools):
 
 
 def other_cases():
-    yield Case("tools", emitted_body)
+    for tag, value, told in (("", strategy(STAGES), TOLD),
+                             (" several", several(PIPELINES), TOLD_SEVERAL)):
+        yield Case("tools" + tag, lambda tools, value=value, told=told:
+                   emitted_body(value, told, tools))
     for reshard in RESHARD:
         yield Case(f"ways {reshard}",
                    lambda tools, reshard=reshard: ways_body(reshard, tools))
     yield Case("refused way", no_way_body)
     yield Case("infer", infer_body)
-    yield Case("processes", processes_body)
-    yield Case("nccl", nccl_body)
+    for tag, value in (("", strategy([(2, 1), (1, 2), (1, 1)], 2)),
+                       (" several", several(PIPELINES))):
+        yield Case("processes" + tag,
+                   lambda tools, value=value: processes_body(value, tools))
+        yield Case("nccl" + tag,
+                   lambda tools, value=value: nccl_body(value, tools))
     yield Case("refused statistics", statistics_body)
     yield Case("refused beside", against_body)
     for number, (name, stages, options, sentences) in enumerate(REFUSED):
