@@ -56,6 +56,9 @@ private:
   LogicalResult decomposeOp(Operation *op);
   LogicalResult planAgain();
   LogicalResult decide();
+  LogicalResult considerStages(planning::PlanSearch &of,
+                               const planning::PlanCandidate &candidate,
+                               const planning::PlanDecision &decided);
   LogicalResult decideOthers(const planning::Classes &of,
                              planning::PlanDecision &first);
 
@@ -441,6 +444,22 @@ LogicalResult Planner::planAgain() {
   return success();
 }
 
+// For the report.
+LogicalResult Planner::considerStages(planning::PlanSearch &of,
+                                      const planning::PlanCandidate &candidate,
+                                      const planning::PlanDecision &decided) {
+  Result<const planning::PlanSearch::Sharding *> priced =
+      of.sharding(candidate.degrees, candidate.techniques);
+  if (!priced.ok())
+    return emitAll(module, priced.status());
+  for (report::StageDecision &stage :
+       consideredStages(*(*priced)->model,
+                        of.shapeOf(candidate.degrees, candidate.techniques),
+                        decided.plan, options.memoryBytes))
+    considered.stages.push_back(std::move(stage));
+  return success();
+}
+
 // The other pipelines, on the same graph and with the layouts of the first.
 LogicalResult Planner::decideOthers(const planning::Classes &of,
                                     planning::PlanDecision &first) {
@@ -471,13 +490,34 @@ LogicalResult Planner::decideOthers(const planning::Classes &of,
         planning::decide(ofPipeline, own, found.front());
     if (!decided.ok())
       return fail(decided.status());
+    if (failed(considerStages(ofPipeline, found.front(), *decided)))
+      return failure();
     all.push_back(std::move(*decided));
+  }
+  // The pipelines train beside each other.
+  planning::PipelineCost &cost = chosen.plan.cost;
+  for (const planning::PlanDecision &one : all) {
+    const planning::PipelineCost &other = one.plan.cost;
+    if (other.seconds > cost.seconds)
+      cost = other;
   }
   Result<planning::PlanDecision> decided =
       planning::joinPipelines(graph.graph, of, options.pinned, std::move(all));
   if (!decided.ok())
     return emitAll(module, decided.status());
   first = std::move(*decided);
+  // Gradients go over pipelines even where each has one replica.
+  std::vector<int64_t> holders;
+  for (const planning::PipelineStages &pipeline : pinned.pipelines)
+    holders.push_back(pipeline.stages.front().devices.front());
+  if (!input.reduction.bucketBytes)
+    first.gradientBucket =
+        std::max(first.gradientBucket,
+                 static_cast<int64_t>(planning::worthJoining([&](double bytes) {
+                   return costmodel::collectiveSeconds(
+                       costmodel::Collective::AllReduce, bytes, holders,
+                       options.cluster, 1);
+                 })));
   return success();
 }
 
@@ -486,6 +526,8 @@ LogicalResult Planner::decide() {
       planning::decide(*search, input, chosen);
   if (!decided.ok())
     return emitAll(module, decided.status());
+  if (failed(considerStages(*search, chosen, *decided)))
+    return failure();
   if (options.pinned.pipelines.size() > 1) {
     Result<const planning::SeamLayouts *> layouts =
         search->seamLayouts(chosen.degrees, chosen.techniques);
@@ -495,11 +537,6 @@ LogicalResult Planner::decide() {
       return failure();
   }
   static_cast<planning::PlanDecision &>(decision) = std::move(*decided);
-  Result<const planning::PlanSearch::Sharding *> priced =
-      search->sharding(chosen.degrees, chosen.techniques);
-  considered.stages = consideredStages(
-      *(*priced)->model, search->shapeOf(chosen.degrees, chosen.techniques),
-      decision.plan, options.memoryBytes);
   // Of the graph as it is now: a decomposed op takes another time.
   std::vector<planning::PlanCandidate> candidates{chosen};
   llvm::copy_if(found.candidates, std::back_inserter(candidates),
