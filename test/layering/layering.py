@@ -251,6 +251,26 @@ def files(root):
                     pass
 
 
+def unbuilt(names, listing):
+    """Tests of a folder that its CMakeLists.txt leaves out: where it lists its
+    sources, a file that is not listed is never compiled and never fails."""
+    if "merak_unittest" not in listing or "*Test.cpp" in listing or \
+            "SOURCES" not in listing:
+        return []
+    return [name for name in sorted(names)
+            if name.endswith("Test.cpp") and name not in listing]
+
+
+def unbuilt_of(root):
+    for folder, _, names in sorted(os.walk(os.path.join(root, "test"))):
+        if "CMakeLists.txt" not in names:
+            continue
+        with open(os.path.join(folder, "CMakeLists.txt"),
+                  encoding="utf-8") as listing:
+            for name in unbuilt(names, listing.read()):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
 def selftest():
     """Sentences about rules that cannot fail, or fail where they should not."""
     wrong = []
@@ -268,6 +288,10 @@ def selftest():
             if not any(rule == "no decision by an op's name"
                        for rule, _, _ in problems("codegen/Kernels/A.cpp", text)):
                 wrong.append(f"no rule catches that a pass {what}: {text}")
+    listing = "merak_unittest(a SOURCES ATest.cpp)"
+    if unbuilt(["ATest.cpp", "BTest.cpp", "C.cpp"], listing) != ["BTest.cpp"] or \
+            unbuilt(["BTest.cpp"], "merak_unittest(a DEPS A)"):
+        wrong.append("a test that is not built is not caught")
     held = 'auto name = op->getName().getStringRef();\nif (name == "exp") {}'
     if len(op_names(held)) != 1:
         wrong.append("an op's name in a variable is not caught")
@@ -307,12 +331,15 @@ def main():
     if len(mnemonics) < 50:
         wrong.append(f"only {len(mnemonics)} ops found in dialects/")
         print(f"self-test: {wrong[-1]}")
+    for path in unbuilt_of(root):
+        broken.add("tests are built")
+        print(f"{path}: no CMakeLists.txt builds this test")
     for path, text in files(root):
         seen += 1
         for rule, number, sentence in problems(path, text, mnemonics, kernels):
             broken.add(rule)
             print(f"{path}:{number}: {sentence}")
-    checks = len(RULES) + len(ONE_HOME) + 2
+    checks = len(RULES) + len(ONE_HOME) + 3
     failed = min(checks, len(broken) + len(wrong))
     print(f"layering: {seen} files, {checks} rules")
     print(f"{checks - failed} passed, {failed} failed")

@@ -79,5 +79,15 @@ TEST(Boundaries, OpsWithoutAStage) {
             (std::set<TensorUse>{{1, 0}, {3, 1}, {4, 1}, {5, 0}, {5, 1}}));
 }
 
+// With several pipelines every sum of the step is made on the devices of each:
+// what the update and late ops read of others.
+TEST(Boundaries, SumsOfAStep) {
+  TwoStages g;
+  EXPECT_EQ(sumsOfStep(g.graph, {0, 0, 0, 0, 0, 0, 0}),
+            (std::set<TensorUse>{{5, 0}, {5, 1}}));
+  EXPECT_EQ(sumsOfStep(g.graph, {0, 0, 0, 0, 1, 0, 0}),
+            (std::set<TensorUse>{{4, 1}, {5, 1}}));
+}
+
 } // namespace
 } // namespace merak::planning

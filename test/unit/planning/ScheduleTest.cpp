@@ -469,5 +469,27 @@ TEST(ScheduleFile, HasNoExchange) {
             "like F0, r1, B2.1 or U");
 }
 
+// The lists of several pipelines stand one behind the other, with the numbers
+// that microbatches have in the step, and can be told apart again.
+TEST(Schedule, ListsOfPipelines) {
+  ScheduleOptions shape;
+  shape.stages = 2;
+  shape.microbatches = 3;
+  shape.splitBackward = shape.update = true;
+  const Schedule first = *makeSchedule("1f1b", shape);
+  shape.stages = 1;
+  shape.microbatches = 2;
+  const Schedule last = *makeSchedule("gpipe", shape);
+  Schedule all;
+  append(first, 0, all);
+  append(last, 3, all);
+  EXPECT_EQ(all.stages, 3);
+  EXPECT_EQ(all.microbatches, 5);
+  EXPECT_EQ(stageStr(all, 0), stageStr(first, 0));
+  EXPECT_EQ(stageStr(all, 2), "F3 F4 B3 W3 B4 W4 U");
+  EXPECT_EQ(listsOfPipeline(all, 0, 2, 0, 3).order, first.order);
+  EXPECT_EQ(listsOfPipeline(all, 2, 1, 3, 2).order, last.order);
+}
+
 } // namespace
 } // namespace merak::planning

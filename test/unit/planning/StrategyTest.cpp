@@ -145,6 +145,57 @@ TEST(Strategy, SparesComeBack) {
             read->pipelines);
 }
 
+// Each pipeline as a strategy of its own, on degrees that all have in common.
+TEST(Strategy, SeveralPipelinesComeBack) {
+  Result<Strategy> read = Strategy::parse(
+      R"({"global_batch": 16, "pipelines": [
+          {"microbatches": 5, "stages": [
+            {"devices": "0-3", "mesh": "tp=4"},
+            {"devices": "4-5", "mesh": "dp=2", "begin": "B"}],
+           "recompute_ops": ["A"]},
+          {"microbatches": 3, "spares": "7", "chunks": 2,
+           "stage_begins": ["C"], "stages": [{"devices": "6"}]}]})",
+      "s.json");
+  ASSERT_TRUE(read.ok()) << read.status().str();
+  EXPECT_EQ(read->mesh,
+            (std::map<std::string, int64_t>{{"pp", 3}, {"dp", 2}, {"tp", 4}}));
+  EXPECT_FALSE(read->stageBegins);
+  EXPECT_EQ(read->firstMicrobatch(1), 5);
+  Result<Strategy> again = Strategy::parse(read->toJson(), "s.json");
+  ASSERT_TRUE(again.ok()) << again.status().str();
+  EXPECT_EQ(*again, *read);
+
+  const Strategy first = read->ofPipeline(0), last = read->ofPipeline(1);
+  EXPECT_EQ(first.mesh.at("pp"), 2);
+  EXPECT_EQ(last.mesh,
+            (std::map<std::string, int64_t>{{"pp", 1}, {"dp", 2}, {"tp", 4}}));
+  EXPECT_EQ(first.stageBegins, std::vector<std::string>{"B"});
+  EXPECT_EQ(last.stageBegins, std::vector<std::string>{"C"});
+  EXPECT_EQ(first.recomputeOps, std::vector<std::string>{"A"});
+  EXPECT_FALSE(last.recomputeOps);
+  EXPECT_EQ(last.chunks, 2);
+  const PipelineStages all = joined(read->pipelines);
+  EXPECT_EQ(all.microbatches, 8);
+  EXPECT_EQ(all.devices(), 7);
+  EXPECT_EQ(all.spares, std::vector<int64_t>{7});
+  EXPECT_EQ(all.stages.back().devices, std::vector<int64_t>{6});
+}
+
+TEST(Strategy, SeveralPipelinesThatDoNotFit) {
+  EXPECT_EQ(Strategy::parse(R"({"stage_begins": ["A"], "pipelines": [
+                {"microbatches": 1, "stages": [{"devices": "0-1",
+                 "mesh": "dp=2"}]},
+                {"microbatches": 2, "stages": [{"devices": "1"}],
+                 "spares": "3"}]})",
+                            "s.json")
+                .status()
+                .str(),
+            "s.json: 'stage_begins' cannot stand beside several pipelines, "
+            "each of which has its own\n"
+            "s.json: device 1 is of two stages\n"
+            "s.json: device 2 is of no stage, nor among 'spares'");
+}
+
 // A schedule that no name makes: its lists stand in the file.
 TEST(Strategy, SearchedListsComeBack) {
   ScheduleOptions shape;
