@@ -42,9 +42,14 @@ public:
       return {};
     return places.stageOf(places.homeOf(maker));
   }
-  // Of a complete sum, its stages if they reduce it in one collective.
-  void reduceTogether(Value value, const std::vector<int64_t> &stages) {
-    together[value] = stages;
+  // A sum that one stage of each pipeline makes and all these reduce in one
+  // collective: in the update, or in the exchange where others need it too.
+  struct HeldSum {
+    std::vector<int64_t> stages; // by pipeline
+    bool isSent = false;
+  };
+  void reduceTogether(Value value, const HeldSum &sum) {
+    together[value] = sum;
   }
 
   // What runs for every microbatch.
@@ -421,15 +426,30 @@ private:
   // A sum over microbatches that is complete over the devices of each pipeline.
   bool isOverPipelines(Value value, Place place) const {
     Operation *op = value.getDefiningOp();
-    return pipelines.size() > 1 && place.second == pipe::Action::U && op &&
-           (isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr));
+    if (pipelines.size() == 1 || !op ||
+        !(isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr)))
+      return false;
+    auto known = together.find(value);
+    return place.second == pipe::Action::U ||
+           (place.second == pipe::Action::S && known != together.end() &&
+            known->second.isSent);
   }
   // In the order of the pipelines, wherever that is done.
   Value sumOverPipelines(Value value, Place place) {
-    if (auto known = together.find(value);
-        known != together.end() &&
-        llvm::is_contained(known->second, places.stageOf(place)))
-      return reduceOverHolders(value, known->second, place);
+    if (auto known = together.find(value); known != together.end()) {
+      const HeldSum &held = known->second;
+      const int64_t home = *llvm::find_if(
+          held.stages, [&](int64_t stage) { return places.has(stage); });
+      const Place exchange{home, pipe::Action::S};
+      const bool isHome = places.stageOf(place) == home;
+      if (held.isSent ? place == exchange : isHome)
+        return reduceOverHolders(value, held.stages, place);
+      if (held.isSent)
+        return program.load(place,
+                            isHome ? sentOf(value, exchange)
+                                   : exchangeOf(value, exchange, place),
+                            value.getLoc());
+    }
     Value sum;
     for (const auto &pipeline : pipelines) {
       Value part = pipeline->make(value, place);
@@ -484,55 +504,111 @@ private:
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> received, exchanged;
   llvm::DenseMap<std::pair<Value, int64_t>, ValueOp> sending; // from a stage
   llvm::DenseMap<Operation *, size_t> accumulates;
-  llvm::DenseMap<Value, std::vector<int64_t>> together; // stages that reduce
+  llvm::DenseMap<Value, HeldSum> together;
   // Parameters as they are used: by name, layout, type and stage.
   llvm::DenseMap<std::tuple<StringAttr, LayoutAttr, Type, int64_t>, ValueOp>
       converted;
 };
 
-// The sum over microbatches and devices that a gradient is, in whatever form;
-// null if it is made of several.
-Value sumBehind(Value gradient) {
+// The sums over microbatches and devices that a gradient is made of.
+void findSums(Value gradient, llvm::SetVector<Value> &sums) {
   Operation *op = gradient.getDefiningOp();
-  while (op && roleOf(op) == kUpdate && !isa<AccumulateOp>(op) &&
-         !op->hasAttr(kHomeAttr) && op->getNumOperands() == 1)
-    op = op->getOperand(0).getDefiningOp();
-  return op && (isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr))
-             ? op->getResult(0)
-             : Value();
+  if (!op)
+    return;
+  if (isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr)) {
+    sums.insert(gradient);
+    return;
+  }
+  if (roleOf(op) == kUpdate && !isOnce(op))
+    for (Value operand : op->getOperands())
+      findSums(operand, sums);
 }
 
-// Where each pipeline has a parameter on one stage, which makes its gradient,
-// and all these split it alike, the gradient is summed over replicas and
-// pipelines in one collective. Else each holder gets the parts of the others.
-void reduceTogether(StageBuilder &program, train::UpdateOp update,
-                    const std::set<int64_t> &holders,
-                    ArrayRef<std::unique_ptr<PipelineOutliner>> pipelines) {
-  Value sum = sumBehind(update.getGradient());
-  if (!sum || holders.size() != pipelines.size())
-    return;
+// The sum over microbatches behind what is complete over devices; null where
+// that is not over replicas alone.
+AccumulateOp accumulationOf(Value sum) {
   Operation *op = sum.getDefiningOp();
   while (auto reduce = dyn_cast<AllReduceOp>(op)) {
     for (Attribute axis : reduce.getAxes())
       if (!isOn(cast<StringAttr>(axis).getValue().str(), kDataAxis))
-        return;
+        return {};
     op = op->getOperand(0).getDefiningOp();
   }
-  auto accumulate = dyn_cast<AccumulateOp>(op);
-  if (!accumulate)
-    return;
-  std::vector<int64_t> stages;
-  for (const auto &pipeline : pipelines) {
-    const std::optional<int64_t> stage = pipeline->sumsOn(accumulate);
-    if (!stage || !holders.count(*stage) ||
-        program.mesh(*stage).getSize(kTensorAxis) !=
-            program.mesh(*holders.begin()).getSize(kTensorAxis))
-      return;
-    stages.push_back(*stage);
-  }
-  for (const auto &pipeline : pipelines)
-    pipeline->reduceTogether(sum, stages);
+  return dyn_cast<AccumulateOp>(op);
 }
+
+using Pipelines = ArrayRef<std::unique_ptr<PipelineOutliner>>;
+
+PipelineOutliner &pipelineOf(Pipelines pipelines, int64_t stage) {
+  return **llvm::find_if(pipelines,
+                         [&](const auto &one) { return one->has(stage); });
+}
+
+// What each pipeline sums on one stage, all these splitting it alike, is summed
+// over replicas and pipelines in one collective. Of anything else each holder
+// gets the parts of the others.
+class HeldSums {
+public:
+  HeldSums(StageBuilder &program, Pipelines pipelines)
+      : program(program), pipelines(pipelines) {}
+
+  void find(train::UpdateOp update, const std::set<int64_t> &holders) {
+    llvm::SetVector<Value> sums;
+    findSums(update.getGradient(), sums);
+    for (Value sum : sums)
+      if (std::optional<std::vector<int64_t>> stages = stagesOf(sum)) {
+        const std::set<int64_t> homes(stages->begin(), stages->end());
+        Group &group = groups[*stages];
+        group.bytes += tensorTypeOf(sum).getNumElements();
+        group.sums.push_back({sum, homes != holders});
+        for (const auto &pipeline : pipelines)
+          pipeline->reduceTogether(sum, {*stages, homes != holders});
+      }
+  }
+
+  // All ranks have one order, whatever the cuts: first the groups with the
+  // most, which hardly share a rank. In the order of layers a stage would wait
+  // for the one before it.
+  void reduce() {
+    std::vector<std::pair<std::vector<int64_t>, Group>> all(groups.begin(),
+                                                            groups.end());
+    llvm::stable_sort(all, [](const auto &a, const auto &b) {
+      return a.second.bytes > b.second.bytes;
+    });
+    for (const auto &[stages, group] : all)
+      for (const auto &[sum, isSent] : group.sums)
+        for (int64_t stage : stages)
+          pipelineOf(pipelines, stage)
+              .materialize(sum,
+                           {stage, isSent ? pipe::Action::S : pipe::Action::U});
+  }
+
+private:
+  struct Group {
+    int64_t bytes = 0; // of elements, as many of each
+    std::vector<std::pair<Value, bool>> sums;
+  };
+
+  std::optional<std::vector<int64_t>> stagesOf(Value sum) const {
+    AccumulateOp accumulate = accumulationOf(sum);
+    if (!accumulate)
+      return {};
+    std::vector<int64_t> stages;
+    std::set<int64_t> degrees;
+    for (const auto &pipeline : pipelines) {
+      const std::optional<int64_t> stage = pipeline->sumsOn(accumulate);
+      if (!stage)
+        return {};
+      stages.push_back(*stage);
+      degrees.insert(program.mesh(*stage).getSize(kTensorAxis));
+    }
+    return degrees.size() == 1 ? std::optional(stages) : std::nullopt;
+  }
+
+  StageBuilder &program;
+  Pipelines pipelines;
+  std::map<std::vector<int64_t>, Group> groups; // by stages
+};
 
 // The updates of all stages: of a parameter that several have by one and the
 // same gradient.
@@ -543,15 +619,16 @@ void updateParameters(StageBuilder &program, func::FuncOp step,
       step.getBody().front().getOps<train::UpdateOp>());
   Holders holders = program.findHolders();
   std::vector<StageGradients> gradients(options.stages);
-  if (pipelines.size() > 1)
+  if (pipelines.size() > 1) {
+    HeldSums sums(program, pipelines);
     for (train::UpdateOp update : updates)
-      reduceTogether(program, update, holders[update.getParameter()],
-                     pipelines);
+      sums.find(update, holders[update.getParameter()]);
+    sums.reduce();
+  }
   for (train::UpdateOp update : updates)
     for (int64_t stage : holders[update.getParameter()]) {
       const Place place{stage, pipe::Action::U};
-      PipelineOutliner &of = **llvm::find_if(
-          pipelines, [&](const auto &one) { return one->has(stage); });
+      PipelineOutliner &of = pipelineOf(pipelines, stage);
       Value gradient = of.materialize(update.getGradient(), place);
       gradients[stage].push_back(
           {update, gradient,
