@@ -76,10 +76,9 @@ Result<PlanDecision> joinPipelines(const Graph &graph, const Classes &classes,
   out.outcome = std::move(*outcome);
   // Their passes would wait for each other between forwards and gradients.
   if (!out.outcome.joins.empty())
-    return Status::error(fmt::format(
-        "{} reads a sum over all microbatches that gradients need; plans of "
-        "several pipelines have no such sums yet",
-        out.outcome.joins));
+    return Status::error(
+        fmt::format("{}; plans of several pipelines have no such sums yet",
+                    out.outcome.joins));
   return out;
 }
 
