@@ -359,8 +359,6 @@ LogicalResult PlanStages::run() {
   PlannerOptions planner;
   planner.train = options.train;
   FailureOr<costmodel::Cluster> found = cluster();
-  if (succeeded(found) && failed(slowDown(*found)))
-    return failure();
   if (failed(found))
     return failure();
   planner.cluster = *found;
@@ -370,7 +368,8 @@ LogicalResult PlanStages::run() {
   planner.globalBatch = config.getGlobalBatch() > 0
                             ? config.getGlobalBatch()
                             : options.globalBatch.value_or(1);
-  if (failed(fitPipelines(planner)))
+  // Stages may say how many devices there are.
+  if (failed(fitPipelines(planner)) || failed(slowDown(planner.cluster)))
     return failure();
   FailureOr<bool> parts = searchesParts(planner);
   if (failed(parts))

@@ -228,6 +228,23 @@ std::string toJson(const Findings &findings, double unit) {
   return json.dump(2);
 }
 
+std::string toStrategy(const Problem &problem, const Plan &plan) {
+  Json pipelines = Json::array();
+  for (const Pipeline &pipeline : plan.pipelines) {
+    Json stages = Json::array();
+    for (const Stage &stage : pipeline.stages)
+      stages.push_back({{"devices", deviceStr(stage.devices)},
+                        {"mesh", fmt::format("tp={}", stage.devices.size())}});
+    pipelines.push_back(
+        {{"microbatches", pipeline.microbatches}, {"stages", stages}});
+  }
+  if (const std::vector<int> spares = standbyDevices(problem, plan);
+      !spares.empty())
+    pipelines.back()["spares"] = deviceStr(spares);
+  const Json strategy = {{"version", 3}, {"pipelines", pipelines}};
+  return strategy.dump(1);
+}
+
 std::string tableStr(const std::vector<Findings> &all, double unit) {
   size_t width = 12;
   for (const Findings &findings : all)

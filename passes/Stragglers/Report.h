@@ -29,6 +29,10 @@ std::string toJson(const Findings &findings, double unit);
 // {"pipelines": [...]}, which parsePlan reads.
 std::string toJson(const Plan &plan);
 
+// The same as a strategy of merakc, which cuts the layers of each pipeline
+// itself: by its prices, which know more than layers.
+std::string toStrategy(const Problem &problem, const Plan &plan);
+
 // A line for each: steady steps, the last columns over bound and theory, and
 // how many times longer uniform plans take.
 std::string tableStr(const std::vector<Findings> &all, double unit);

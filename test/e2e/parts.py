@@ -868,7 +868,30 @@ def statistics_body(tools):
     return "2 sentences"
 
 
+def rates_body(tools):
+    """What merak-plan rates plans around slow devices is compiled and has the
+    bits of one rank."""
+    description = tools.path("model.json")
+    with open(description, "w", encoding="utf-8") as file:
+        json.dump({"devices": 6, "devices_per_node": 3,
+                   "mesh": {"pp": 3, "dp": 2, "tp": 1}, "layers": 12,
+                   "microbatches": 8, "rho": [1],
+                   "stragglers": {"1": 1000, "4": 3}}, file)
+    path = tools.path("strategy.json")
+    tools.run("merak-plan", "rates", description, f"--strategy={path}")
+    with open(path, encoding="utf-8") as file:
+        pipelines = json.load(file)["pipelines"]
+    if sum(each["microbatches"] for each in pipelines) != 8 or \
+            len(pipelines) < 2 or "1" not in pipelines[-1].get("spares", ""):
+        raise Failed(f"plans {pipelines}")
+    found = exact_run(tools, "gemm", [f"--strategy={path}", "--for-rates=4:3"],
+                      BATCH)
+    identity.compare(found, base_of(tools, "gemm", BATCH))
+    return f"{[each['microbatches'] for each in pipelines]} microbatches"
+
+
 def other_cases():
+    yield Case("several rates", rates_body)
     for tag, value, told in (("", strategy(STAGES), TOLD),
                              (" several", several(PIPELINES), TOLD_SEVERAL)):
         yield Case("tools" + tag, lambda tools, value=value, told=told:

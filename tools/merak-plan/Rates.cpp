@@ -49,6 +49,9 @@ void addRatesOptions(CLI::App &command, RatesRequest &request) {
   json->excludes(table);
   command.add_option("-o,--output", request.output,
                      "JSON file to write the report of one situation into");
+  command.add_option("--strategy", request.strategy,
+                     "file to write the plan of one situation into, for "
+                     "merakc --strategy");
 }
 
 namespace {
@@ -90,9 +93,13 @@ Status choose(const RatesRequest &request, Description &description) {
     return Status::error(
         fmt::format("--situation={}: there is none; known are {}",
                     request.situation, fmt::join(names, "; ")));
-  if (!request.output.empty() && description.situations.size() > 1)
-    return Status::error("--output takes one situation: choose it with "
-                         "--situation=NAME");
+  for (const auto &[option, file] :
+       {std::pair("--output", &request.output),
+        std::pair("--strategy", &request.strategy)})
+    if (!file->empty() && description.situations.size() > 1)
+      return Status::error(fmt::format("{} takes one situation: choose it with "
+                                       "--situation=NAME",
+                                       option));
   return {};
 }
 
@@ -138,6 +145,12 @@ Result<std::string> ratesReport(const RatesRequest &request) {
   if (!request.output.empty())
     MERAK_RETURN_IF_ERROR(writeText(
         request.output, stragglers::toJson(all.front(), unit) + "\n"));
+  if (!request.strategy.empty())
+    MERAK_RETURN_IF_ERROR(
+        writeText(request.strategy,
+                  stragglers::toStrategy(*all.front().problem,
+                                         all.front().replanning.best().plan) +
+                      "\n"));
   if (request.compare)
     return stragglers::tableStr(all, unit);
   std::vector<std::string> texts;

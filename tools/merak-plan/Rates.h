@@ -15,14 +15,14 @@ struct RatesRequest {
   std::string rates;     // of devices, in place of the description's
   std::string from;      // file with the plan that runs
   std::string reaction, objective;
-  std::string output; // JSON file to write
+  std::string output, strategy; // JSON files to write
   int threads = 0;
   uint64_t seed = 1;
   bool json = false, compare = false;
 };
 void addRatesOptions(CLI::App &command, RatesRequest &request);
 
-// What is printed; writes the file.
+// What is printed; writes the files.
 Result<std::string> ratesReport(const RatesRequest &request);
 
 } // namespace merak
