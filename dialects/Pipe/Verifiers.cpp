@@ -192,7 +192,7 @@ static LogicalResult verifyBetweenMeshes(TransferOp op, ValueOp source,
     if (axis != kMicrobatchAxis &&
         dist::meshOf(source->getParentOp()).getSize(axis) > 1)
       return op.emitOpError("sends a summand over '")
-             << axis << "' to another mesh";
+             << axis << "' to another mesh, " << op.getSource();
   return success();
 }
 

@@ -14,6 +14,17 @@ using namespace merak::train;
 
 namespace {
 
+// A sum over microbatches that is complete over devices. What is made of
+// parameters alone is summed over devices too, but is the same in all
+// pipelines.
+bool isCompleteSum(Operation *op) {
+  if (!op || (!isa<AccumulateOp>(op) && !op->hasAttr(kHomeAttr)))
+    return false;
+  while (op && isa<DistDialect>(op->getDialect()) && !isa<AccumulateOp>(op))
+    op = op->getOperand(0).getDefiningOp();
+  return op && isa<AccumulateOp>(op);
+}
+
 // Makes the stage programs of one pipeline op by op: a value that an action
 // needs is loaded, received, made again or summed there, by where it is at
 // home.
@@ -285,13 +296,25 @@ private:
     HomeStages stages = places.homesOf(value);
     // A sum over several pipelines is complete in U, not in the exchange.
     const bool isOverAll = pipelines.size() > 1 && places.isSummed(value);
-    if (isOverAll || !stages || stages->empty() ||
+    // Summands stay on their mesh: what they are summands of is sent.
+    const bool staysThere = !options.meshes.empty() && isSummand(value);
+    if (isOverAll || staysThere || !stages || stages->empty() ||
         stages->count(places.stageOf(place)))
       return cloneInto(op, place)->getResult(
           cast<OpResult>(value).getResultNumber());
     Place exchange{*stages->begin(), pipe::Action::S};
     return program.load(place, exchangeOf(value, exchange, place),
                         value.getLoc());
+  }
+
+  // Of a sum over devices that is not taken yet.
+  static bool isSummand(Value value) {
+    const LayoutAttr layout = layoutOf(value);
+    return layout && llvm::any_of(layout.getLayout().partial,
+                                  [](const std::string &axis) {
+                                    return axis != kMicrobatchAxis &&
+                                           axis != kSubmicrobatchAxis;
+                                  });
   }
 
   // A sum over the devices of one stage, for the updates of stages on several
@@ -426,8 +449,7 @@ private:
   // A sum over microbatches that is complete over the devices of each pipeline.
   bool isOverPipelines(Value value, Place place) const {
     Operation *op = value.getDefiningOp();
-    if (pipelines.size() == 1 || !op ||
-        !(isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr)))
+    if (pipelines.size() == 1 || !isCompleteSum(op))
       return false;
     auto known = together.find(value);
     return place.second == pipe::Action::U ||
@@ -515,7 +537,7 @@ void findSums(Value gradient, llvm::SetVector<Value> &sums) {
   Operation *op = gradient.getDefiningOp();
   if (!op)
     return;
-  if (isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr)) {
+  if (isCompleteSum(op)) {
     sums.insert(gradient);
     return;
   }
