@@ -615,11 +615,17 @@ private:
     AccumulateOp accumulate = accumulationOf(sum);
     if (!accumulate)
       return {};
+    // What each microbatch has summed over replicas already is not summed so
+    // again: all of them have it.
+    const bool isOfReplica = llvm::any_of(
+        layoutOf(accumulate.getY()).getLayout().partial,
+        [](const std::string &axis) { return isOn(axis, kDataAxis); });
     std::vector<int64_t> stages;
     std::set<int64_t> degrees;
     for (const auto &pipeline : pipelines) {
       const std::optional<int64_t> stage = pipeline->sumsOn(accumulate);
-      if (!stage)
+      if (!stage ||
+          (!isOfReplica && program.mesh(*stage).getSize(kDataAxis) > 1))
         return {};
       stages.push_back(*stage);
       degrees.insert(program.mesh(*stage).getSize(kTensorAxis));
