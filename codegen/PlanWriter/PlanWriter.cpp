@@ -177,6 +177,10 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   file.set_producer(options.producer);
   file.set_predicted_step_seconds(options.predictedStepSeconds);
   *file.mutable_decisions() = report::toProto(options.decisions);
+  for (const std::string &option : options.options)
+    file.add_options(option);
+  for (int64_t device : options.devices)
+    file.add_devices(uint32_t(device));
   std::string constants;
   if (failed(writeManifest(module, file, constants)))
     return failure();

@@ -20,7 +20,9 @@ struct PlanWriterOptions {
   std::string target;    // of generated kernels; empty: the device's
   std::string producer = "merakc 0.1";
   double predictedStepSeconds = 0;
-  report::Decisions decisions; // for reports made from the plan
+  report::Decisions decisions;      // for reports made from the plan
+  std::vector<std::string> options; // PlanFile.options
+  std::vector<int64_t> devices; // of the ranks; empty: those of their number
   // weights.json: where parameters of no initializer go back (see
   // docs/Import.md); empty: not written.
   std::string weights;

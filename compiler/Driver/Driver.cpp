@@ -9,6 +9,9 @@
 #include "mlir/IR/Remarks.h"
 #include "onnx/Import/Importer.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/PrettyStackTrace.h"
 #include "llvm/Support/Regex.h"
 #include "llvm/Support/Signals.h"
@@ -60,6 +63,49 @@ static LogicalResult enableRemarks(MLIRContext &context,
       /*printAsEmitRemarks=*/true);
 }
 
+// A plan for each of several situations, and a table of them: what each is for
+// and the step that is simulated there.
+static int compileFamily(const CompilerOptions &options, MLIRContext &context) {
+  if (std::error_code failure =
+          llvm::sys::fs::create_directories(options.output)) {
+    llvm::errs() << "merakc: error: cannot write '" << options.output
+                 << "': " << failure.message() << "\n";
+    return 1;
+  }
+  llvm::json::Array table;
+  for (size_t member = 0; member < options.family.size(); ++member) {
+    const CompilerOptions one = memberOf(options, member);
+    Compilation compilation(one, context);
+    if (failed(compilation.run()))
+      return compilation.isInternalError() ? 70 : 1;
+    const std::string leaf = llvm::sys::path::filename(one.output).str();
+    const double seconds = compilation.getSimulatedSeconds().value_or(0);
+    llvm::json::Object rates;
+    for (const auto &[device, rate] : one.forRates)
+      rates[std::to_string(device)] = rate;
+    table.push_back(llvm::json::Object{{"plan", leaf},
+                                       {"rates", std::move(rates)},
+                                       {"step_seconds", seconds}});
+    if (!options.quiet)
+      llvm::outs() << llvm::formatv("{0,-32} {1:f3} ms\n", leaf, 1e3 * seconds);
+  }
+  const std::string path = options.output + "/family.json";
+  std::error_code failure;
+  llvm::raw_fd_ostream out(path, failure);
+  if (!failure) {
+    out << llvm::formatv("{0:2}\n", llvm::json::Value(llvm::json::Object{
+                                        {"plans", std::move(table)}}));
+    out.close();
+    failure = out.error();
+    out.clear_error();
+  }
+  if (!failure)
+    return 0;
+  llvm::errs() << "merakc: error: cannot write '" << path
+               << "': " << failure.message() << "\n";
+  return 1;
+}
+
 static int compileOrAnswer(int argc, char **argv) {
   crashArgc = argc;
   crashArgv = argv;
@@ -104,6 +150,8 @@ static int compileOrAnswer(int argc, char **argv) {
                  << options.remarks << "' (see --help)\n";
     return 2;
   }
+  if (!options.family.empty())
+    return compileFamily(options, context);
   Exploration exploration(compilation, options, context);
   const bool asks = asksQuestion(options);
   const bool isDone = succeeded(asks ? exploration.run() : compilation.run());

@@ -187,6 +187,17 @@ double Compilation::deviceBytes() {
   return static_cast<double>(dist::ClusterAttr::of(*module).getMemoryBytes());
 }
 
+// Of stages that lie on devices of their own: ranks are numbered without
+// spares.
+static std::vector<int64_t> devicesOfRanks(const planning::Strategy &strategy) {
+  std::vector<int64_t> devices;
+  for (const planning::PipelineStages &pipeline : strategy.pipelines)
+    for (const planning::PipelineStages::Stage &stage : pipeline.stages)
+      devices.insert(devices.end(), stage.devices.begin(), stage.devices.end());
+  llvm::sort(devices);
+  return devices;
+}
+
 LogicalResult Compilation::writeFiles() {
   PlanWriterOptions writer;
   writer.directory = options.output;
@@ -195,6 +206,9 @@ LogicalResult Compilation::writeFiles() {
     writer.decisions = notes.decision->considered;
   writer.predictedStepSeconds = notes.simulated.value_or(0);
   writer.decisions.text = report;
+  writer.options = options.given;
+  if (notes.decision)
+    writer.devices = devicesOfRanks(notes.decision->strategy);
   writer.weights = weightUses;
   if (failed(writePlan(*module, writer, &isBug)))
     return failure();

@@ -41,6 +41,8 @@ public:
   mlir::LogicalResult writeFiles();
 
   mlir::ModuleOp getModule() { return module.get(); }
+  // Of a step of the plan, if it was simulated.
+  std::optional<double> getSimulatedSeconds() const { return notes.simulated; }
   // After a failure: whether it is the compiler's own fault.
   bool isInternalError() const { return isBug; }
   // Where the time went, of what was run so far.

@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 namespace merak {
 
@@ -243,9 +245,11 @@ private:
   Status readTexts();
   Status checkTogether() const;
   Status readBucket();
+  Status readRates();
   Status readDevices();
   Status readQuestion();
   Status checkQuestion() const;
+  std::vector<std::string> given() const;
 
   template <typename Value>
   CLI::Option *add(const std::string &name, Value &value,
@@ -266,11 +270,10 @@ private:
   std::string group;
   CompilerOptions o;
   CLI::Option *optimizerOption = nullptr;
-  std::string mesh, forRates, optimizer = "adamw", mode = "train", freeze,
-                              trainable;
+  std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable;
   std::string devices, objective = "time", allow, forbid;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
-  std::vector<std::string> shapes, touched;
+  std::vector<std::string> shapes, touched, forRates;
 };
 
 } // namespace
@@ -338,7 +341,9 @@ void CommandLine::addMachine() {
       "4,8,16, for --frontier");
   add("--for-rates", forRates,
       "devices that take so many times as long as others of their kind, as "
-      "merak-run --status says it: 2:2.97,5:1.4; their stages get less to do");
+      "merak-run --status says it: 2:2.97,5:1.4; their stages get less to do; "
+      "several times, also with none: -o is a folder that gets a plan for "
+      "each");
   add("--memory-limit", o.memoryLimit,
       "bytes a rank may use (default: the cluster's)")
       ->check(CLI::NonNegativeNumber);
@@ -483,6 +488,36 @@ Status CommandLine::readBucket() {
   return {};
 }
 
+Status CommandLine::readRates() {
+  Status status;
+  for (const std::string &text : forRates)
+    status.merge(
+        parseRates(text == "none" ? "" : text, o.family.emplace_back()));
+  if (o.family.size() == 1)
+    o.forRates = std::move(o.family.front());
+  if (o.family.size() < 2)
+    o.family.clear();
+  return status;
+}
+
+CompilerOptions memberOf(const CompilerOptions &options, size_t member) {
+  CompilerOptions one = options;
+  one.family.clear();
+  one.forRates = options.family[member];
+  std::string rates, name;
+  for (const auto &[device, rate] : one.forRates) {
+    rates += fmt::format("{}{}:{:g}", rates.empty() ? "" : ",", device, rate);
+    name += fmt::format("-{}x{:g}", device, rate);
+  }
+  std::erase_if(one.given, [](const std::string &option) {
+    return option.starts_with("--for-rates=");
+  });
+  if (!rates.empty())
+    one.given.push_back("--for-rates=" + rates);
+  one.output += name.empty() ? "/healthy.plan" : "/rates" + name + ".plan";
+  return one;
+}
+
 Status CommandLine::readDevices() {
   std::vector<int64_t> counts;
   for (const std::string &text : split(devices, ',')) {
@@ -520,7 +555,7 @@ Status CommandLine::readTexts() {
   o.trainable = split(trainable, ',');
   Status status = readBucket();
   status.merge(parseMesh(mesh, o.mesh));
-  status.merge(parseRates(forRates, o.forRates));
+  status.merge(readRates());
   status.merge(parseShapes(shapes, o.shapes));
   status.merge(parseTouched(touched, o.touched));
   Result<Optimizer> parsed = parseOptimizer(optimizer);
@@ -559,6 +594,12 @@ Status CommandLine::checkQuestion() const {
          "--frontier and --objective compare whole plans, without --to and "
          "--from");
   refuse(asks && o.check, "--check plans nothing");
+  refuse(!o.family.empty() &&
+             (asks || o.toPhase != "files" || !o.fromPhase.empty() ||
+              !o.report.empty() || !o.emitStrategy.empty() ||
+              !o.emitSchedule.empty() || !o.emitOnnx.empty()),
+         "several --for-rates make a folder of plans, without --frontier, "
+         "--objective, --to, --from, --report and --emit-...");
   return status;
 }
 
@@ -580,6 +621,38 @@ Status CommandLine::checkTogether() const {
          "-o OUT.plan is required");
   status.merge(checkQuestion());
   return status;
+}
+
+// Of plans that were picked from many, and of text in the middle, there is no
+// command that compiles them again.
+std::vector<std::string> CommandLine::given() const {
+  static const std::set<std::string> kFiles = {"cluster", "strategy", "data"};
+  static const std::set<std::string> kTechniques = {"allow", "forbid"};
+  static const std::set<std::string> kGroups = {"Model", "Training step",
+                                                "Machine"};
+  std::vector<std::string> texts;
+  if (!o.fromPhase.empty() || !o.frontier.empty())
+    return texts;
+  for (const CLI::Option *option : app.get_options()) {
+    const std::string &chapter = option->get_group();
+    if (option->count() == 0 || option->get_lnames().empty() ||
+        !(kGroups.count(chapter) || chapter.starts_with("Plan") ||
+          kTechniques.count(option->get_lnames().front())))
+      continue;
+    const std::string &name = option->get_lnames().front();
+    if (option->get_items_expected_max() == 0) {
+      texts.push_back("--" + name);
+      continue;
+    }
+    for (std::string value : option->results()) {
+      std::error_code none;
+      if ((kFiles.count(name) || value.ends_with(".json")) &&
+          std::filesystem::exists(value, none))
+        value = std::filesystem::absolute(value, none).lexically_normal();
+      texts.push_back("--" + name + "=" + value);
+    }
+  }
+  return texts;
 }
 
 ParsedOptions CommandLine::parse(int argc, const char *const *argv) {
@@ -609,6 +682,7 @@ ParsedOptions CommandLine::parse(int argc, const char *const *argv) {
     parsed.text += "merakc: " + message + "\n";
   if (!status.ok())
     parsed.exitCode = 2;
+  o.given = given();
   parsed.options = std::move(o);
   return parsed;
 }

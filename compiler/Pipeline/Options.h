@@ -66,6 +66,8 @@ struct CompilerOptions {
   std::string fromPhase, toPhase = "files", saveIr;
   int64_t memoryLimit = 0;            // bytes a rank; 0: the cluster's
   std::map<int64_t, double> forRates; // straggling rates by device
+  // Several of these, of a plan each in the folder `output`; else empty.
+  std::vector<std::map<int64_t, double>> family;
   std::string target;  // of generated kernels; empty: the device's
   std::string report;  // HTML page to write
   std::string remarks; // categories of remarks to print, as a regex
@@ -74,6 +76,9 @@ struct CompilerOptions {
   bool timing = false;    // say where the time went
   bool check = false;     // only say what stands in the way of compiling
   bool operators = false; // only print the table of operators
+  // As given, without what is written and printed: what a plan says of how it
+  // was compiled. Files by their absolute paths.
+  std::vector<std::string> given;
 };
 
 // What the arguments ask for. `exitCode` set: print `text` and leave with it
@@ -84,6 +89,9 @@ struct ParsedOptions {
   std::string text;
 };
 ParsedOptions parseOptions(int argc, const char *const *argv);
+
+// The options of one plan of a family: its rates, its place in the folder.
+CompilerOptions memberOf(const CompilerOptions &options, size_t member);
 
 // "adamw:lr=1e-3,betas=0.9/0.999,eps=1e-8,weight_decay=0.01" or
 // "sgd:lr=0.05,momentum=0.9", "adam:...", "adagrad:lr=0.01,lr_decay=0.1", as

@@ -344,7 +344,7 @@ Status Executor::compute(int lane, const Op &op) {
   const double took = 1e-9 * double(now() - begin);
   const double lasts = paced ? options_.lasts(*op.instruction) : took;
   owed += (slow ? options_.slowness : 1) * lasts - took;
-  if (owed < 2e-4)
+  if (owed < 5e-5)
     return {};
   const int64_t asleep = now();
   std::this_thread::sleep_for(std::chrono::duration<double>(owed));

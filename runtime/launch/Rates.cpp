@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 
 namespace merak::runtime {
 
@@ -16,9 +18,34 @@ static std::vector<int> programsOf(const LoadedPlan &plan) {
   return programs;
 }
 
+std::vector<int> devicesOf(const planpb::PlanFile &plan) {
+  std::vector<int> devices(plan.devices().begin(), plan.devices().end());
+  for (int rank = int(devices.size()); rank < plan.ranks_size(); ++rank)
+    devices.push_back(rank);
+  return devices;
+}
+
+// Those on which the plan has ranks, by rank.
+static rates::Known pick(const rates::Known &all, const LoadedPlan &plan) {
+  rates::Known picked{{}, all.normal};
+  for (int device : devicesOf(plan.file))
+    picked.devices.push_back(size_t(device) < all.devices.size()
+                                 ? all.devices[size_t(device)]
+                                 : rates::DeviceRate());
+  return picked;
+}
+
 RateKeeper::RateKeeper(const LoadedPlan &plan, const ExpectedSeconds &expected,
-                       Store *store)
-    : store_(store), book_(programsOf(plan)) {
+                       Store *store, const rates::Known &before, IdleRate idle)
+    : store_(store), devices_(devicesOf(plan.file)), before_(before),
+      idleRate_(std::move(idle)),
+      book_(programsOf(plan), {}, pick(before, plan)) {
+  const std::set<int> used(devices_.begin(), devices_.end());
+  before_.devices.resize(
+      std::max(before_.devices.size(), size_t(*used.rbegin()) + 1));
+  for (int device = 0; size_t(device) < before_.devices.size(); ++device)
+    if (!used.count(device))
+      idle_.push_back(device);
   if (expected)
     if (auto seconds = expected(plan); seconds.ok())
       expected_ = std::move(*seconds);
@@ -45,22 +72,70 @@ Result<std::vector<std::string>> RateKeeper::add(StepResult &step) {
   for (size_t r = 0; r < computed->size() && r < expected_.size(); ++r)
     works.push_back({(*computed)[r], expected_[r]});
   std::vector<std::string> news;
-  for (const rates::PaceChange &change : book_.add(step.step, works))
+  for (rates::PaceChange &change : book_.add(step.step, works)) {
+    change.device = devices_[size_t(change.device)];
     news.push_back(
-        fmt::format("step {}: {}", step.step, rates::describe(change)));
-  step.rates = book_.devices();
+        fmt::format("step {}: {}", step.step, rates::describe(change, what())));
+  }
+  lookAtIdle(step.step, news);
+  step.rates = known().devices;
+  step.idle = idle_;
   return news;
+}
+
+// Where every device has a rank of its number, people know it by that.
+const char *RateKeeper::what() const {
+  return idle_.empty() ? "rank" : "device";
+}
+
+// A device that is left out comes back when it is as fast as others.
+void RateKeeper::lookAtIdle(int64_t step, std::vector<std::string> &news) {
+  for (int device : idle_) {
+    rates::DeviceRate &known = before_.devices[size_t(device)];
+    if (!idleRate_ || known.pace == rates::Pace::Normal)
+      continue;
+    std::deque<double> &last = idleRates_[device];
+    last.push_back(idleRate_(device, step));
+    if (last.size() > rates::kWindow)
+      last.pop_front();
+    if (last.size() < rates::kWindow)
+      continue;
+    std::vector<double> sorted(last.begin(), last.end());
+    std::sort(sorted.begin(), sorted.end());
+    known.rate = sorted[rates::kWindow / 2];
+    if (sorted[rates::kWindow - 2] >= rates::Thresholds().notMild)
+      continue;
+    const rates::PaceChange change{device, known.pace, rates::Pace::Normal,
+                                   known.rate};
+    known.pace = rates::Pace::Normal;
+    known.since = step;
+    news.push_back(
+        fmt::format("step {}: {}", step, rates::describe(change, what())));
+  }
+}
+
+rates::Known RateKeeper::known() const {
+  const rates::Known of = book_.known();
+  rates::Known all{before_.devices, of.normal};
+  for (size_t rank = 0; rank < devices_.size(); ++rank)
+    all.devices[size_t(devices_[rank])] = of.devices[rank];
+  return all;
 }
 
 Result<std::string> statusOf(const std::string &logPath) {
   std::ifstream file(logPath, std::ios::binary);
   if (!file)
     return Status::error(fmt::format("cannot read \"{}\"", logPath));
-  nlohmann::json last, rated;
+  nlohmann::json last, rated, replanned;
   for (std::string line; std::getline(file, line);) {
     auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step"))
       continue; // cut off while it was written
+    if (json.contains("replan")) {
+      if (json["replan"].value("what", std::string()) == "switch")
+        replanned = json;
+      continue;
+    }
     if (json.contains("rates"))
       rated = json;
     last = std::move(json);
@@ -76,10 +151,16 @@ Result<std::string> statusOf(const std::string &logPath) {
         "{}; \"{}\" has no rates: start the run with --rates", text, logPath));
   text += fmt::format("; rates of step {}:\n  rank    rate  pace",
                       rated.value("step", int64_t(0)));
+  const nlohmann::json idle = rated.value("idle", nlohmann::json::array());
   const nlohmann::json slow = rated.value("slow", nlohmann::json::object());
   for (size_t r = 0; r < rated["rates"].size(); ++r) {
     const nlohmann::json &rate = rated["rates"][r];
     const auto found = slow.find(std::to_string(r));
+    if (std::find(idle.begin(), idle.end(), r) != idle.end()) {
+      text += fmt::format("\n  {:>4}  {:>6.2f}  without a rank", r,
+                          rate.is_number() ? rate.get<double>() : 0.0);
+      continue;
+    }
     text += fmt::format("\n  {:>4}  {:>6.2f}  {}", r,
                         rate.is_number() ? rate.get<double>() : 0.0,
                         found == slow.end()
@@ -88,6 +169,10 @@ Result<std::string> statusOf(const std::string &logPath) {
                                           found->value("pace", std::string()),
                                           found->value("since", int64_t(0))));
   }
+  if (replanned.is_object())
+    text += fmt::format("\nplan \"{}\" since step {}",
+                        replanned["replan"].value("to", std::string()),
+                        replanned.value("step", int64_t(0)) + 1);
   return text;
 }
 

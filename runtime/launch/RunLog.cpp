@@ -64,6 +64,8 @@ std::string logLine(const StepResult &step, int64_t tokens) {
       json["slow"][std::to_string(r)] = {{"pace", nameOf(device.pace)},
                                          {"since", device.since}};
   }
+  if (!step.idle.empty())
+    json["idle"] = step.idle;
   return json.dump();
 }
 
@@ -135,6 +137,11 @@ Status RunLog::add(const StepResult &step) {
     written.merge(writeLine(file_.get(), fmt::format("\"{}\"", path_),
                             logLine(step, tokens_)));
   return written;
+}
+
+Status RunLog::tell(const std::string &object) {
+  return file_ ? writeLine(file_.get(), fmt::format("\"{}\"", path_), object)
+               : Status();
 }
 
 std::string RunLog::summary() const {

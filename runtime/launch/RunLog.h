@@ -17,6 +17,8 @@ public:
                              const planpb::PlanFile &plan, int64_t lastStep,
                              int64_t stepsBefore = 0);
   Status add(const StepResult &step);
+  // An object that is no step's: what happened after the one that it names.
+  Status tell(const std::string &object);
   // The median of the steps after the first, which also touches memory, and
   // how many steps were skipped.
   std::string summary() const;

@@ -3,7 +3,10 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/Output.h"
 #include "runtime/data/Npy.h"
+#include "runtime/launch/CompilerProcess.h"
 #include "runtime/launch/CpuShare.h"
+#include "runtime/launch/IdleProbe.h"
+#include "runtime/launch/Replan.h"
 #include "runtime/launch/Resume.h"
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/SaveOptions.h"
@@ -17,6 +20,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -45,6 +49,13 @@ struct RunOptions {
   std::string log, saveGrads, trace, out, links, modelDir, status;
   CheckpointOptions checkpoint;
   SessionOptions session;
+  ReplanOptions replan;
+};
+
+// What the tool's main knows of costs.
+struct Costs {
+  ExpectedSeconds expected;
+  PlanPrices prices;
 };
 
 void addOptions(CLI::App &app, RunOptions &options,
@@ -102,6 +113,17 @@ void addOptions(CLI::App &app, RunOptions &options,
                  "every so many steps: how many times as long as it should "
                  "each rank takes, in the log, and who is slow (0: never)")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--replan", options.replan.mode,
+                 "when devices get slower or faster: suggest a plan that is "
+                 "faster then, or auto: go on with it between two steps; off")
+      ->check(CLI::IsMember({"off", "suggest", "auto"}))
+      ->capture_default_str();
+  app.add_option("--plans", options.replan.plans,
+                 "with --replan: DIR of plans to choose from (default: merakc "
+                 "makes them, in PLAN's name with the ending .plans)");
+  app.add_option("--compiler", options.replan.compiler,
+                 "with --replan: the merakc that makes plans (default: the one "
+                 "beside this program)");
   addCheckpointOptions(app, options.checkpoint, options.session);
   app.add_option("--save-grads", options.saveGrads,
                  "gradients of the step as .safetensors (with --steps=1)");
@@ -132,6 +154,11 @@ std::string usageProblem(const RunOptions &options) {
     return "--save-grads needs --steps=1";
   if (!options.links.empty() && options.ranks != "inproc")
     return "--links needs --ranks=inproc";
+  const ReplanOptions &replan = options.replan;
+  if (!replan.isOn() && !(replan.plans.empty() && replan.compiler.empty()))
+    return "--plans and --compiler are for --replan";
+  if (!replan.plans.empty() && !replan.compiler.empty())
+    return "--plans chooses from plans that are there, --compiler makes them";
   if (options.plan.empty() && options.status.empty())
     return "a plan is required";
   return {};
@@ -192,18 +219,18 @@ Status readEnvironment(SessionOptions &session) {
       return Status::error(fmt::format(
           "MERAK_PACE: expected a number above 0, found \"{}\"", text));
   }
-  // MERAK_SLOW=RANK:FACTOR:FROM:TO[,...]
+  // MERAK_SLOW=DEVICE:FACTOR:FROM:TO[,...]
   if (const char *text = std::getenv("MERAK_SLOW")) {
-    long long rank = 0, from = 0, to = 0;
+    long long device = 0, from = 0, to = 0;
     double factor = 1;
     int length = 0;
     for (const char *at = text; *at; at += length + (at[length] == ',')) {
-      if (std::sscanf(at, "%lld:%lf:%lld:%lld%n", &rank, &factor, &from, &to,
+      if (std::sscanf(at, "%lld:%lf:%lld:%lld%n", &device, &factor, &from, &to,
                       &length) != 4 ||
           (at[length] && at[length] != ','))
         return Status::error(fmt::format(
-            "MERAK_SLOW: expected RANK:FACTOR:FROM:TO, found \"{}\"", at));
-      session.slow.push_back({int(rank), factor, from - 1, to});
+            "MERAK_SLOW: expected DEVICE:FACTOR:FROM:TO, found \"{}\"", at));
+      session.slow.push_back({int(device), factor, from - 1, to});
     }
   }
 #endif
@@ -284,7 +311,7 @@ Status checkOutputNames(const LoadedPlan &plan) {
 // What can be known before anything is made. Rank 0 writes all but shards of
 // checkpoints.
 Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
-                    bool leads) {
+                    const Costs &costs, bool leads) {
   Status problems;
   if (!plan.file.device().empty() && plan.file.device() != options.backend)
     problems.merge(Status::error(
@@ -302,6 +329,16 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
     problems.merge(checkOutputNames(plan));
   if (plan.file.inputs_size() > 0 && options.data.path.empty())
     problems.merge(Status::error("the plan has inputs: give --data"));
+  if (options.replan.isOn() && !costs.prices.stepSeconds)
+    problems.merge(Status::error("--replan: this program has no cost model"));
+  if (infer && options.replan.isOn())
+    problems.merge(Status::error(fmt::format(
+        "\"{}\" does not train: --replan is for training", options.plan)));
+  if (options.replan.mode == "auto" && plan.file.device() == "cuda")
+    problems.merge(Status::error("--replan=auto needs ranks of CPUs: state "
+                                 "moves between memories of hosts so far"));
+  if (options.replan.mode == "auto" && options.session.separateArena)
+    problems.merge(Status::error("--replan=auto needs --arena=packed"));
   problems.merge(checkAgainst(options.session, plan.file));
   problems.merge(checkWritable(options.checkpoint.save.dir));
   if (leads)
@@ -312,14 +349,16 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
 }
 
 Result<LoadedPlan> openPlan(RunOptions &options,
-                            const ClusterLinks &clusterLinks, World *world) {
+                            const ClusterLinks &clusterLinks,
+                            const Costs &costs, World *world) {
   auto plan = loadPlanToRun(options.plan, options.trustPlan);
   if (!plan)
     return plan.status();
   MERAK_RETURN_IF_ERROR(verifyPlan(*plan).withContext(options.plan));
   if (!options.modelDir.empty())
     plan->file.set_model_dir(options.modelDir);
-  Status problems = checkOptions(options, *plan, !world || world->leads());
+  Status problems =
+      checkOptions(options, *plan, costs, !world || world->leads());
   if (world && world->size() != plan->file.ranks_size())
     problems.merge(Status::error(
         fmt::format("\"{}\" is a plan for {} ranks, {} {} started",
@@ -360,33 +399,43 @@ void tellNote(const std::string &note, bool leads) {
     complain("note: " + note);
 }
 
+SaveOptions saveOptions(const RunOptions &options) {
+  SaveOptions save = options.checkpoint.save;
+  save.anyValues = options.session.onNonFinite == OnNonFinite::ignore;
+  return save;
+}
+
 // The steps of a run, and what is written between them.
 class Steps {
 public:
-  Steps(Session &session, const RunOptions &options,
-        const ExpectedSeconds &expected, World *world)
-      : session_(session), options_(options), leads_(!world || world->leads()),
+  // `session` is another one after the plan was changed.
+  Steps(std::unique_ptr<Session> &session, const RunOptions &options,
+        const Costs &costs, const BackendFactory &factory, World *world)
+      : session_(session), options_(options), costs_(costs), factory_(factory),
+        world_(world), leads_(!world || world->leads()),
         store_(world ? world->store() : nullptr), together_(store_),
-        before_(session.stepsDone()), last_(before_ + options.steps) {
+        before_(session->stepsDone()), last_(before_ + options.steps) {
     if (options.session.rateEvery > 0)
-      rates_.emplace(session.plan(), expected, store_);
+      keepRates(planned());
+    if (options.replan.isOn() && leads_)
+      replanner_ = makeReplanner();
   }
 
   Status run() {
-    const bool trains = session_.plan().file.mode() == "train";
-    auto log = RunLog::open(leads_ ? options_.log : "", session_.plan().file,
+    const bool trains = session_->plan().file.mode() == "train";
+    auto log = RunLog::open(leads_ ? options_.log : "", session_->plan().file,
                             last_, trains ? before_ : 0);
     if (!log)
       return log.status();
     if (!options_.trace.empty())
-      MERAK_RETURN_IF_ERROR(session_.openTrace(options_.trace));
+      MERAK_RETURN_IF_ERROR(session_->openTrace(options_.trace));
     listenToSignals();
     for (int64_t i = 0; i < options_.steps; ++i) {
       auto turn = together_.next(wishes());
       if (!turn)
         return turn.status();
       if (turn->look > 0)
-        return session_.explain(turn->look, bad_);
+        return session_->explain(turn->look, bad_);
       if (turn->save && saves())
         MERAK_RETURN_IF_ERROR(save());
       if (!turn->step)
@@ -395,7 +444,7 @@ public:
     }
     MERAK_RETURN_IF_ERROR(learnLast());
     if (badStep_ > 0)
-      return session_.explain(badStep_, bad_);
+      return session_->explain(badStep_, bad_);
     if (const std::string summary = log->summary(); leads_ && !summary.empty())
       return printLine(summary);
     return {};
@@ -406,20 +455,20 @@ public:
     if (!options_.out.empty() && leads_)
       problems.merge(outputs_.write(options_.out));
     if (saves())
-      problems.merge(session_.save());
+      problems.merge(session_->save());
     if (!options_.saveGrads.empty())
-      problems.merge(session_.saveGradients(options_.saveGrads));
-    problems.merge(session_.closeTrace());
+      problems.merge(session_->saveGradients(options_.saveGrads));
+    problems.merge(session_->closeTrace());
     return problems;
   }
 
   // Why the run ended before its last step, if it did.
   std::string early() const {
     const std::string cause = together_.cause();
-    if (cause.empty() || session_.stepsDone() == last_)
+    if (cause.empty() || session_->stepsDone() == last_)
       return {};
     return fmt::format(
-        "stopped by {} after step {} of {}{}", cause, session_.stepsDone(),
+        "stopped by {} after step {} of {}{}", cause, session_->stepsDone(),
         last_,
         saves() ? fmt::format(", saved in \"{}\"", options_.checkpoint.save.dir)
                 : "");
@@ -438,11 +487,11 @@ private:
     return {};
   }
 
-  bool saves() const { return session_.saves(); }
-  Status save() { return session_.save(!options_.checkpoint.wait); }
+  bool saves() const { return session_->saves(); }
+  Status save() { return session_->save(!options_.checkpoint.wait); }
   Wish wishes() const {
     Wish wish = takeSignals();
-    if (saves() && session_.saves()->failed())
+    if (saves() && session_->saves()->failed())
       wish.merge({false, "a checkpoint that could not be written"});
     if (badStep_ > 0)
       wish.look = badStep_;
@@ -450,9 +499,9 @@ private:
   }
 
   Status step(RunLog &log, int64_t i) {
-    auto step = session_.step();
+    auto step = session_->step();
     if (!step) {
-      (void)session_.closeTrace(); // what happened until then helps
+      (void)session_->closeTrace(); // what happened until then helps
       return step.status();
     }
     if (!step->computed.empty())
@@ -460,25 +509,158 @@ private:
     if (leads_)
       MERAK_RETURN_IF_ERROR(log.add(*step));
     if (i == 0)
-      tellNote(session_.communicationNote(), leads_);
+      tellNote(session_->communicationNote(), leads_);
     if (i == 1)
-      tellNote(session_.graphNote(), leads_);
+      tellNote(session_->graphNote(), leads_);
     if (badStep_ == 0 && !step->bad.empty()) {
       badStep_ = step->step;
       bad_ = step->bad;
     }
     if (!options_.out.empty()) {
-      auto values = session_.globalOutputs();
+      auto values = session_->globalOutputs();
       if (!values)
         return values.status();
       if (leads_)
         MERAK_RETURN_IF_ERROR(outputs_.add(*values));
     }
+    if (options_.replan.isOn())
+      MERAK_RETURN_IF_ERROR(replan(*step, log));
     const int64_t every = options_.checkpoint.saveEvery;
     const bool due =
         every > 0 && step->step % every == 0 && step->step != last_;
     return due && (badStep_ == 0 || store_) ? save() // which others do too
                                             : Status();
+  }
+
+  void keepRates(const rates::Known &known) {
+    if (options_.replan.isOn() && !probe_)
+      probe_.emplace(options_.session.slow);
+    rates_.emplace(session_->plan(), costs_.expected, store_, known,
+                   [this](int device, int64_t step) {
+                     return probe_ ? probe_->rate(device, step) : 1;
+                   });
+  }
+
+  // What the plan's ranks were slowed down by when it was compiled.
+  rates::Known planned() const {
+    rates::Known known;
+    if (!options_.replan.isOn())
+      return known;
+    const planpb::PlanFile &plan = session_->plan().file;
+    known.devices.resize(deviceCount(plan));
+    auto situation = plannedFor(plan, known.devices.size());
+    for (size_t d = 0; situation && d < known.devices.size(); ++d)
+      known.devices[d] = rates::deviceOf((*situation)[d]);
+    return known;
+  }
+
+  std::unique_ptr<Replanner> makeReplanner() {
+    const ReplanOptions &replan = options_.replan;
+    std::string folder = replan.plans, compiler;
+    if (folder.empty()) {
+      folder = std::filesystem::path(options_.plan + "/.")
+                   .lexically_normal()
+                   .parent_path()
+                   .replace_extension(".plans");
+      compiler = replan.compiler.empty() ? defaultCompiler() : replan.compiler;
+    }
+    Replanner::MakeSession make;
+    if (!store_)
+      make = [this](LoadedPlan plan, Succession succession) {
+        return makeNext(std::move(plan), succession);
+      };
+    return std::make_unique<Replanner>(
+        replan,
+        PlanPool(options_.plan, session_->plan(), folder, compiler,
+                 options_.trustPlan, costs_.prices),
+        std::move(make));
+  }
+
+  // In one process while the session before trains.
+  Result<std::unique_ptr<Session>> makeNext(LoadedPlan plan,
+                                            Succession succession) {
+    SessionOptions options = options_.session;
+    options.succession = succession;
+    auto session = Session::create(std::move(plan), factory_, options, world_);
+    if (!session || options_.data.path.empty())
+      return session;
+    auto data = openData((*session)->plan().file, options_.data);
+    if (!data)
+      return data.status();
+    (*session)->setData(std::move(*data));
+    return session;
+  }
+
+  Status replan(const StepResult &step, RunLog &log) {
+    std::unique_ptr<Session> next;
+    if (replanner_ && badStep_ == 0) {
+      auto news = replanner_->after(step, last_ - step.step, *session_);
+      if (!news)
+        return news.status();
+      MERAK_RETURN_IF_ERROR(tell(*news, log));
+      next = std::move(news->session);
+    }
+    if (store_ && !step.computed.empty()) {
+      auto all =
+          store_->gather(fmt::format("plan/{}", step.step),
+                         replanner_ ? replanner_->announced() : std::string(),
+                         kPatienceSeconds);
+      if (!all)
+        return all.status();
+      if (!all->front().empty())
+        MERAK_RETURN_IF_ERROR(switchTogether(all->front(), step, log, next));
+    }
+    if (!next)
+      return {};
+    if (saves())
+      MERAK_RETURN_IF_ERROR(next->takeSaves(*session_, saveOptions(options_)));
+    session_ = std::move(next);
+    keepRates(rates::Known(rates_->known()));
+    return {};
+  }
+
+  Status tell(const ReplanNews &news, RunLog &log) {
+    for (const std::string &line : news.notes)
+      tellNote(line, leads_);
+    for (const auto &entry : news.entries)
+      MERAK_RETURN_IF_ERROR(log.tell(entry.dump()));
+    return {};
+  }
+
+  // All processes: to a plan that all can read, else the old one stays. Nothing
+  // is made beside the training, since processes make sessions in step.
+  Status switchTogether(const std::string &path, const StepResult &step,
+                        RunLog &log, std::unique_ptr<Session> &next) {
+    const auto begin = std::chrono::steady_clock::now();
+    ReplanNews news;
+    auto plan = loadNext(path, options_.trustPlan, costs_.prices);
+    Status readable = plan.status();
+    std::optional<migration::Migration> migration;
+    if (plan) {
+      plan->file.set_model_dir(session_->plan().file.model_dir());
+      auto moves = migration::planMigration(session_->plan(), *plan);
+      readable = moves.status();
+      if (moves)
+        migration = std::move(*moves);
+    }
+    readable = agree(store_, "next plan", readable);
+    if (!readable.ok()) {
+      if (replanner_)
+        replanner_->kept(step, readable, news);
+      return tell(news, log);
+    }
+    auto session = makeNext(std::move(*plan), {session_.get(), &*migration});
+    MERAK_RETURN_IF_ERROR(agree(store_, "next session", session.status()));
+    MERAK_RETURN_IF_ERROR(
+        (*session)->takeState(*session_, *migration).status());
+    next = std::move(*session);
+    if (replanner_)
+      replanner_->switched(step,
+                           std::chrono::duration<double>(
+                               std::chrono::steady_clock::now() - begin)
+                               .count(),
+                           news);
+    return tell(news, log);
   }
 
   Status rate(StepResult &step) {
@@ -490,28 +672,31 @@ private:
     return {};
   }
 
-  Session &session_;
+  std::unique_ptr<Session> &session_;
   const RunOptions &options_;
+  const Costs &costs_;
+  const BackendFactory &factory_;
+  World *world_;
   bool leads_;
   Store *store_;
   StopTogether together_;
-  std::optional<RateKeeper> rates_; // with --rates
+  std::optional<RateKeeper> rates_;      // with --rates
+  std::optional<IdleProbe> probe_;       // with --replan
+  std::unique_ptr<Replanner> replanner_; // with --replan
   OutputFiles outputs_;
   int64_t before_, last_; // steps
   int64_t badStep_ = 0;   // that is not finite, and stops the run; 0: none
   std::string bad_;
 };
 
-Status train(Session &session, const RunOptions &options,
-             const ExpectedSeconds &expected, World *world,
+Status train(std::unique_ptr<Session> &session, const RunOptions &options,
+             const Costs &costs, const BackendFactory &factory, World *world,
              std::string &early) {
   if (!options.checkpoint.save.dir.empty()) {
-    SaveOptions save = options.checkpoint.save;
-    save.anyValues = options.session.onNonFinite == OnNonFinite::ignore;
-    MERAK_RETURN_IF_ERROR(session.openSaves(save));
-    tellNote(session.saves()->note(), !world || world->leads());
+    MERAK_RETURN_IF_ERROR(session->openSaves(saveOptions(options)));
+    tellNote(session->saves()->note(), !world || world->leads());
   }
-  Steps steps(session, options, expected, world);
+  Steps steps(session, options, costs, factory, world);
   MERAK_RETURN_IF_ERROR(steps.run());
   Status problems = steps.finish();
   early = steps.early();
@@ -520,12 +705,14 @@ Status train(Session &session, const RunOptions &options,
 
 // `early`: why the run ended before its last step, if it did.
 Status run(RunOptions &options, const BackendFactory &factory,
-           const ClusterLinks &clusterLinks, const ExpectedSeconds &expected,
-           World *world, std::string &early) {
+           const ClusterLinks &clusterLinks, const Costs &costs, World *world,
+           std::string &early) {
   Store *store = world ? world->store() : nullptr;
   const bool leads = !world || world->leads();
-  auto plan = openPlan(options, clusterLinks, world);
+  auto plan = openPlan(options, clusterLinks, costs, world);
   MERAK_RETURN_IF_ERROR(agree(store, "plan", plan.status()));
+  if (options.replan.isOn())
+    MERAK_RETURN_IF_ERROR(makeHealthy(*plan, costs.prices));
   auto session =
       Session::create(std::move(*plan), factory, options.session, world);
   MERAK_RETURN_IF_ERROR(agree(store, "session", session.status()));
@@ -536,14 +723,14 @@ Status run(RunOptions &options, const BackendFactory &factory,
     MERAK_RETURN_IF_ERROR(
         sameGeneration(store, options.checkpoint.load, (*session)->loaded()));
   tellNote(note, leads);
-  return train(**session, options, expected, world, early);
+  return train(*session, options, costs, factory, world, early);
 }
 
 constexpr const char *kTool = "merak-run";
 
 // One rank of a run of several processes.
 int runAsRank(RunOptions &options, const BackendFactory &factory,
-              const ClusterLinks &clusterLinks, const ExpectedSeconds &expected,
+              const ClusterLinks &clusterLinks, const Costs &costs,
               const WorldRegistry &worlds) {
   return asRank(kTool, options.backend, worlds,
                 [&](World &world, std::string &early) -> Status {
@@ -553,7 +740,7 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
                       return share.status();
                     options.session.threads = *share;
                   }
-                  return run(options, factory, clusterLinks, expected, &world,
+                  return run(options, factory, clusterLinks, costs, &world,
                              early);
                 });
 }
@@ -563,8 +750,8 @@ int runAsRank(RunOptions &options, const BackendFactory &factory,
 int runMain(int argc, char **argv, const BackendRegistry &backends,
             const ClusterLinks &clusterLinks, const WorldRegistry &worlds,
             const std::function<std::string()> &versions,
-            const ExpectedSeconds &expected,
-            const PredictedSeconds &predicted) {
+            const ExpectedSeconds &expected, const PredictedSeconds &predicted,
+            const PlanPrices &prices) {
   CLI::App app("Runs a plan: trains, or infers, on ranks of this machine.",
                "merak-run");
   RunOptions options;
@@ -599,10 +786,16 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   if (Status status = readEnvironment(options.session); !status.ok())
     return exitCode(kTool, status);
   options.session.predicted = predicted;
+  if (options.replan.isOn()) {
+    options.session.stateApart = options.replan.mode == "auto";
+    if (options.session.rateEvery == 0)
+      options.session.rateEvery = 1;
+  }
+  const Costs costs{expected, prices};
   if (options.ranks == "env")
-    return runAsRank(options, factory, clusterLinks, expected, worlds);
+    return runAsRank(options, factory, clusterLinks, costs, worlds);
   std::string early;
-  Status status = run(options, factory, clusterLinks, expected, nullptr, early);
+  Status status = run(options, factory, clusterLinks, costs, nullptr, early);
   if (!early.empty())
     status.merge(Status::error(early));
   return exitCode(kTool, status);

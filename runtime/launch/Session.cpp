@@ -8,6 +8,7 @@
 #include "runtime/core/HalfFloat.h"
 #include "runtime/core/LearningRate.h"
 #include "runtime/core/MemoryCount.h"
+#include "runtime/launch/Rates.h"
 #include "runtime/launch/TraceWriter.h"
 #include "runtime/launch/Watchdog.h"
 #include "runtime/plan/Entries.h"
@@ -264,6 +265,7 @@ Status Session::start(const BackendFactory &factory,
     MERAK_RETURN_IF_ERROR(seconds.status());
     pace = std::move(*seconds);
   }
+  const std::vector<int> devices = devicesOf(plan_.file);
   for (int i = 0; i < count; ++i) {
     Rank &rank = *ranks_[i];
     const int r = world_->ranks()[i];
@@ -271,7 +273,7 @@ Status Session::start(const BackendFactory &factory,
                                     .records = options.rateEvery > 0,
                                     .checkNumerics = options.checkNumerics};
     for (const SlowRequest &slow : options.slow)
-      if (slow.rank == r) {
+      if (slow.device == devices[size_t(r)]) {
         executorOptions.slowness = slow.factor;
         executorOptions.slowFrom = slow.from;
         executorOptions.slowTo = slow.to;
@@ -557,11 +559,15 @@ Status Session::saveGradients(const std::string &path) const {
   return runtime::saveGradients(plan_, memories_, path, world_->store());
 }
 
-Status Session::openTrace(const std::string &path) {
+std::vector<Executor *> Session::executors() const {
   std::vector<Executor *> executors;
   for (const auto &rank : ranks_)
     executors.push_back(rank->executor.get());
-  auto trace = TraceWriter::open(path, std::move(executors), world_->store());
+  return executors;
+}
+
+Status Session::openTrace(const std::string &path) {
+  auto trace = TraceWriter::open(path, executors(), world_->store());
   if (!trace.ok())
     return trace.status();
   trace_ = std::move(*trace);

@@ -34,8 +34,6 @@ struct FaultRequest {
   bool hang = false, kill = false;
 };
 
-// "RANK:FACTOR:FROM:TO": in steps FROM to TO (from 1) what the rank computes
-// takes FACTOR times as long (MERAK_SLOW).
 // Of compute instructions, by the rank that executes them.
 using InstructionSeconds =
     std::function<double(int rank, const planpb::Instruction &)>;
@@ -43,8 +41,10 @@ using InstructionSeconds =
 using PredictedSeconds =
     std::function<Result<InstructionSeconds>(const LoadedPlan &)>;
 
+// "DEVICE:FACTOR:FROM:TO": in steps FROM to TO (from 1) what the device
+// computes, whichever rank is there, takes FACTOR times as long (MERAK_SLOW).
 struct SlowRequest {
-  int rank = -1;
+  int device = -1;
   double factor = 1;
   int64_t from = 0, to = 0; // steps from 0, without `to`
 };
@@ -108,7 +108,8 @@ struct StepResult {
   // If this step was measured: what each rank of this process computed, and
   // what is known by then of all ranks of the run (Rates.h).
   std::vector<rates::Seconds> computed;
-  std::vector<rates::DeviceRate> rates;
+  std::vector<rates::DeviceRate> rates; // by device
+  std::vector<int> idle;                // devices on which the plan has no rank
 };
 
 // The value of one output for a whole global batch.
@@ -144,8 +145,9 @@ public:
   // says, and takes its step and its position in the data. Both are
   // between two steps, and have all their ranks in this process or are of one
   // world, whose ranks are then the devices. `from` stays as it is; if this
-  // session has memory of its (Succession), it makes no further step. Returns
-  // what each device of this process did.
+  // session has memory of its (Succession), it makes no further step. A
+  // timeline goes on in this session. Returns what each device of this process
+  // did.
   Result<std::vector<migration::Moved>>
   takeState(Session &from, const migration::Migration &migration);
 
@@ -169,6 +171,8 @@ public:
   // Before the ranks' memory is read by anything but steps: what programs put
   // off is done.
   Status settle();
+  // Of a session whose state was taken: the folder, and what was saved there.
+  Status takeSaves(Session &from, const SaveOptions &options);
   // What the next generation would say of the run.
   CheckpointState state();
   // What the loaded one said.
@@ -210,6 +214,7 @@ private:
   Status failure() const;
   Status readOutputs(StepResult &result) const;
   std::vector<rates::Seconds> computed();
+  std::vector<Executor *> executors() const;
   // NonFinite.cpp
   void judge(StepResult &result);
   Status locate(int64_t step);

@@ -4,6 +4,7 @@
 #include "runtime/comm/inproc/InprocCommunicator.h"
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/LearningRate.h"
+#include "runtime/launch/TraceWriter.h"
 #include "runtime/migration/StateMemory.h"
 #include "runtime/plan/Entries.h"
 
@@ -153,6 +154,10 @@ Session::takeState(Session &from, const migration::Migration &migration) {
   MERAK_RETURN_IF_ERROR(runEntries(kBeginEntry));
   if (data_)
     data_->setPosition(state.step, state.samples);
+  if (from.trace_) {
+    trace_ = std::move(from.trace_);
+    trace_->follow(executors());
+  }
   return moved;
 }
 
@@ -180,6 +185,13 @@ Status Session::openSaves(const SaveOptions &options) {
     return saves.status();
   saves_ = std::move(*saves);
   return {};
+}
+
+Status Session::takeSaves(Session &from, const SaveOptions &options) {
+  MERAK_RETURN_IF_ERROR(from.saves_->wait()); // which reads its memory
+  from.saves_.reset();
+  savedStep_ = from.savedStep_;
+  return openSaves(options);
 }
 
 Status Session::save(bool beside) {

@@ -225,6 +225,12 @@ Status TraceWriter::add() {
   return {};
 }
 
+void TraceWriter::follow(std::vector<Executor *> executors) {
+  executors_ = std::move(executors);
+  heads_.clear();
+  named_ = false; // there may be more ranks
+}
+
 Status TraceWriter::close() {
   named_ = named_ && leads();
   bool left = false;

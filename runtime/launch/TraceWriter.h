@@ -28,6 +28,8 @@ public:
   // Between steps: appends what the executors recorded, which they forget. A
   // file that cannot be written does not end a run: `close` tells.
   Status add();
+  // Between steps: later ones are those of other executors.
+  void follow(std::vector<Executor *> executors);
   // Appends what is left, without asking other processes, whose run may be
   // over; then a rank other than 0 writes "PATH.rank-N".
   Status close();

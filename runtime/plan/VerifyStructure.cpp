@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
 #include <map>
 
 using namespace merak::planpb;
@@ -68,6 +69,7 @@ public:
 
   Status run() {
     checkMesh();
+    checkDevices();
     checkGroups();
     checkChannels();
     checkTensors();
@@ -167,6 +169,20 @@ private:
         problems_.add(fmt::format("program {} runs on meshes {} and {}",
                                   program, meshOf[program], number));
     }
+  }
+
+  // Devices of ranks: as many, ascending, none of them far away.
+  void checkDevices() {
+    const auto &devices = file_.devices();
+    if (devices.empty())
+      return;
+    if (devices.size() != file_.ranks_size() ||
+        !std::is_sorted(devices.begin(), devices.end(),
+                        std::less_equal<uint32_t>()) ||
+        uint64_t(*devices.rbegin()) >= kMaxDevices)
+      problems_.add(fmt::format("its {} ranks are on {} devices, which must be "
+                                "as many, ascending, each of one rank",
+                                file_.ranks_size(), devices.size()));
   }
 
   bool isRank(uint32_t rank) const {

@@ -6,11 +6,11 @@
 
 namespace merak::rates {
 
-// Looks that a rate is the median of, and of which all but one must say that a
-// device is slow, or that it is not.
-constexpr size_t kWindow = 5;
 // Looks that say what is normal for a program.
 constexpr size_t kBeginning = 3;
+// How wrong the cost model may be about all that a program computes, from
+// program to program.
+constexpr double kFar = 1.8;
 
 const char *nameOf(Pace pace) {
   switch (pace) {
@@ -24,12 +24,20 @@ const char *nameOf(Pace pace) {
   return "";
 }
 
-std::string describe(const PaceChange &change) {
+DeviceRate deviceOf(double rate) {
+  const Thresholds thresholds;
+  return {rate,
+          rate >= thresholds.severe ? Pace::Severe
+          : rate > 1                ? Pace::Mild
+                                    : Pace::Normal,
+          0};
+}
+
+std::string describe(const PaceChange &change, const char *what) {
   return change.to == Pace::Normal
-             ? fmt::format("rank {} is no longer slow", change.device)
-             : fmt::format(
-                   "rank {} takes {:.2f} times as long as it should: {}",
-                   change.device, change.rate, nameOf(change.to));
+             ? fmt::format("{} {} is no longer slow", what, change.device)
+             : fmt::format("{} {} takes {:.2f} times as long as it should: {}",
+                           what, change.device, change.rate, nameOf(change.to));
 }
 
 // Of an even number the lower one of the two in the middle: who is slow is not
@@ -42,16 +50,75 @@ static double lowerMedian(std::vector<double> values) {
   return *middle;
 }
 
-RateBook::RateBook(std::vector<int> programs, Thresholds thresholds)
-    : programs_(std::move(programs)), thresholds_(thresholds),
-      devices_(programs_.size()), last_(programs_.size()) {
+RateBook::RateBook(std::vector<int> programs, Thresholds thresholds,
+                   const Known &before)
+    : programs_(std::move(programs)), thresholds_(thresholds), before_(before),
+      devices_(before.devices), last_(programs_.size()) {
   for (int program : programs_)
     count_ = std::max(count_, program + 1);
   normal_.resize(size_t(count_));
+  devices_.resize(programs_.size());
+  before_.devices.resize(programs_.size());
+  for (DeviceRate &device : before_.devices)
+    if (device.pace == Pace::Normal)
+      device.rate = 1;
+}
+
+static double ratioOf(const Work &work, size_t c) {
+  return work.expected[c] > 0 ? work.measured[c] / work.expected[c] : 0;
+}
+
+// By program and class the lower median of its devices, which have these rates.
+std::vector<Seconds> RateBook::ratios(const std::vector<Work> &works,
+                                      const std::vector<double> &rates) const {
+  std::vector<Seconds> result(size_t(count_), Seconds{});
+  for (int p = 0; p < count_; ++p)
+    for (size_t c = 0; c < kRateClasses; ++c) {
+      std::vector<double> peers;
+      for (size_t d = 0; d < works.size(); ++d)
+        if (programs_[d] == p && ratioOf(works[d], c) > 0)
+          peers.push_back(ratioOf(works[d], c) / rates[d]);
+      result[size_t(p)][c] = lowerMedian(std::move(peers));
+    }
+  return result;
+}
+
+// What kernels of the class take on devices that were normal before.
+double RateBook::usual(size_t c, const std::vector<Work> &works) const {
+  std::vector<double> all;
+  for (size_t d = 0; d < works.size(); ++d)
+    if (before_.devices[d].rate == 1 && ratioOf(works[d], c) > 0)
+      all.push_back(ratioOf(works[d], c));
+  return lowerMedian(std::move(all));
+}
+
+// What each device had under the plan before, unless it is another one by now.
+// Of a plan that was compiled for slow devices nothing was measured before.
+std::vector<double>
+RateBook::ratesBefore(const std::vector<Work> &works) const {
+  std::vector<double> rates;
+  for (size_t d = 0; d < works.size(); ++d) {
+    double &rate = rates.emplace_back(before_.devices[d].rate);
+    double took = 0, should = 0;
+    for (size_t c = 0; c < kRateClasses; ++c) {
+      double normal = before_.normal[c];
+      if (normal == 0 && rate > 1)
+        normal = usual(c, works);
+      if (normal == 0 || ratioOf(works[d], c) == 0)
+        continue;
+      took += works[d].measured[c];
+      should += works[d].expected[c] * normal;
+    }
+    if (should > 0 &&
+        (took > kFar * rate * should || kFar * took < rate * should))
+      rate = took < kFar * should ? 1 : took / should;
+  }
+  return rates;
 }
 
 // What a look says of each program and class.
-void RateBook::learn(const std::vector<std::array<double, kRateClasses>> &now) {
+void RateBook::learn(const std::vector<Work> &works) {
+  const std::vector<Seconds> now = ratios(works, ratesBefore(works));
   for (size_t c = 0; c < kRateClasses; ++c) {
     std::vector<double> all;
     for (size_t p = 0; p < now.size(); ++p) {
@@ -71,27 +138,28 @@ void RateBook::learn(const std::vector<std::array<double, kRateClasses>> &now) {
   }
 }
 
+Known RateBook::known() const {
+  Known known{devices_, {}};
+  for (size_t c = 0; c < kRateClasses; ++c) {
+    std::vector<double> all;
+    for (const auto &of : normal_)
+      if (of[c].normal > 0)
+        all.push_back(of[c].normal);
+    known.normal[c] = all.empty() ? before_.normal[c] : lowerMedian(all);
+  }
+  return known;
+}
+
 std::vector<double> RateBook::ratesNow(const std::vector<Work> &works) {
-  auto ratio = [&](size_t d, size_t c) {
-    const Work &work = works[d];
-    return work.expected[c] > 0 ? work.measured[c] / work.expected[c] : 0;
-  };
-  std::vector<std::array<double, kRateClasses>> now(size_t(count_), Seconds{});
-  for (int p = 0; p < count_; ++p)
-    for (size_t c = 0; c < kRateClasses; ++c) {
-      std::vector<double> peers;
-      for (size_t d = 0; d < works.size(); ++d)
-        if (programs_[d] == p && ratio(d, c) > 0)
-          peers.push_back(ratio(d, c));
-      now[size_t(p)][c] = lowerMedian(std::move(peers));
-    }
-  learn(now);
+  learn(works);
+  const std::vector<Seconds> now =
+      ratios(works, std::vector<double>(works.size(), 1));
   std::vector<double> rates;
   for (size_t d = 0; d < works.size(); ++d) {
     const auto p = size_t(programs_[d]);
     double took = 0, should = 0;
     for (size_t c = 0; c < kRateClasses; ++c)
-      if (ratio(d, c) > 0) {
+      if (ratioOf(works[d], c) > 0) {
         took += works[d].measured[c];
         should +=
             works[d].expected[c] * std::min(now[p][c], normal_[p][c].normal);

@@ -275,6 +275,7 @@ SUITES = {
     "cuda-emulated": python_suite("test/e2e/cuda_emulated.py", tools=True),
     "migration": python_suite("test/e2e/migration.py", tools=True),
     "rates": python_suite("test/e2e/rates.py", tools=True),
+    "elastic": python_suite("test/e2e/elastic.py", tools=True),
     "parts": python_suite("test/e2e/parts.py", tools=True),
     "arena": python_suite("test/e2e/arena.py", tools=True),
     "cuda-async": python_suite("test/e2e/cuda_async.py", tools=True),

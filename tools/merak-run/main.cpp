@@ -1,11 +1,22 @@
 // merak-run: executes a plan. The work is in runtime/launch.
 #include "passes/CostModel/PlanCosts.h"
 #include "runtime/launch/RunMain.h"
+#include "runtime/report/Simulate.h"
 #include "tools/devices/Devices.h"
 
+#include <algorithm>
 #include <map>
 
 using namespace merak;
+
+// Devices by rank; or as if they were not slow.
+static void slowDown(costmodel::Cluster &cluster,
+                     const std::vector<double> &rates, bool slow) {
+  cluster.rateOf.resize(size_t(cluster.count), 1);
+  for (size_t r = 0; r < rates.size() && r < cluster.rateOf.size(); ++r)
+    cluster.rateOf[r] = std::min(1.0, slow ? cluster.rateOf[r] / rates[r]
+                                           : cluster.rateOf[r] * rates[r]);
+}
 
 int main(int argc, char **argv) {
   auto clusterLinks = [](const std::string &json,
@@ -58,6 +69,34 @@ int main(int argc, char **argv) {
           return found == seconds[size_t(rank)].end() ? 0.0 : found->second;
         });
   };
+  // Of the running plan and of others, at the rates of now.
+  runtime::PlanPrices prices;
+  prices.stepSeconds = [](const LoadedPlan &plan,
+                          const std::vector<double> &rates) -> Result<double> {
+    auto costs = costmodel::planCosts(plan);
+    if (!costs)
+      return costs.status();
+    costmodel::Cluster cluster = costs->cluster();
+    slowDown(cluster, rates, true);
+    costs = costmodel::PlanCosts::create(plan, cluster, "the plan's cluster");
+    if (!costs)
+      return costs.status();
+    auto simulation = report::simulate(plan, *costs);
+    if (!simulation)
+      return simulation.status();
+    return simulation->stepSeconds;
+  };
+  prices.healthyCluster =
+      [](const LoadedPlan &plan,
+         const std::vector<double> &rates) -> Result<std::string> {
+    auto costs = costmodel::planCosts(plan);
+    if (!costs)
+      return costs.status();
+    costmodel::Cluster cluster = costs->cluster();
+    slowDown(cluster, rates, false);
+    return cluster.toJson();
+  };
   return runtime::runMain(argc, argv, deviceBackends(), clusterLinks,
-                          deviceWorlds(), deviceVersions, expected, predicted);
+                          deviceWorlds(), deviceVersions, expected, predicted,
+                          prices);
 }

@@ -224,6 +224,22 @@ TEST_F(Verify, InputsOverlapOutputsOnlyInPlace) {
             "the same view");
 }
 
+TEST_F(Verify, DevicesOfRanks) {
+  for (const std::vector<uint32_t> &good :
+       {std::vector<uint32_t>{}, {0, 1}, {1, 7}}) {
+    plan.file.mutable_devices()->Assign(good.begin(), good.end());
+    EXPECT_EQ(verify(), "");
+  }
+  for (const std::vector<uint32_t> &bad :
+       {std::vector<uint32_t>{0}, {1, 0}, {2, 2}, {0, 1, 2}, {0, 4000000000}}) {
+    plan.file.mutable_devices()->Assign(bad.begin(), bad.end());
+    EXPECT_EQ(verify(), "manifest · its 2 ranks are on " +
+                            std::to_string(bad.size()) +
+                            " devices, which must be as many, ascending, each "
+                            "of one rank");
+  }
+}
+
 // ------------------------------------------------------------ matching
 
 TEST_F(Verify, ReceiveOfAnotherShape) {

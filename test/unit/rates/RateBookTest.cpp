@@ -24,6 +24,13 @@ struct Fleet {
   explicit Fleet(std::vector<int> of, Thresholds thresholds = {})
       : programs(of), book(of, thresholds), slow(of.size(), 1) {}
 
+  // The same devices under another plan.
+  void goOn(std::vector<int> of) {
+    book = RateBook(of, {}, book.known());
+    programs = std::move(of);
+    changes.clear();
+  }
+
   void run(int steps) {
     std::normal_distribution<double> normal;
     std::uniform_real_distribution<double> chance;
@@ -152,11 +159,65 @@ TEST(RateBook, ShortStepsAreLookedAtTogether) {
   EXPECT_EQ(fleet.changes[0].first, 21);
 }
 
+// Without peers nothing in the new programs tells a slow device from what the
+// cost model is wrong about.
+TEST(RateBook, ARunThatGoesOnKnowsItsDevices) {
+  for (double rate : {1.4, 3.0}) {
+    Fleet fleet({0, 1, 2, 3});
+    fleet.noise = 0.02;
+    fleet.run(20);
+    fleet.slow[2] = rate;
+    fleet.run(20);
+    fleet.goOn({4, 5, 6, 7});
+    fleet.run(50);
+    EXPECT_TRUE(fleet.changes.empty());
+    EXPECT_NEAR(fleet.book.devices()[2].rate, rate, 0.1 * rate);
+    fleet.slow[2] = 1;
+    fleet.run(5);
+    ASSERT_EQ(fleet.changes.size(), 1u);
+    EXPECT_EQ(fleet.changes[0].second.to, Pace::Normal);
+    fleet.goOn({0, 1, 2, 3});
+    fleet.run(50);
+    EXPECT_TRUE(fleet.changes.empty());
+  }
+}
+
+// It is normal again before the new programs have shown what they take.
+TEST(RateBook, ADeviceThatChangesWithThePlan) {
+  Fleet fleet({0, 1, 2, 3});
+  fleet.run(20);
+  fleet.slow[2] = 4;
+  fleet.run(20);
+  fleet.goOn({0, 1, 2, 3});
+  fleet.slow[2] = 1;
+  fleet.run(10);
+  ASSERT_EQ(fleet.changes.size(), 1u);
+  EXPECT_EQ(fleet.changes[0].second.device, 2);
+  EXPECT_EQ(fleet.changes[0].second.to, Pace::Normal);
+}
+
+// As a run begins under a plan that was compiled for it.
+TEST(RateBook, ADeviceThatThePlanTakesForSlow) {
+  Known known;
+  known.devices.resize(4);
+  known.devices[1] = deviceOf(4);
+  for (double rate : {4.0, 1.0}) {
+    Fleet fleet({0, 1, 2, 3});
+    fleet.book = RateBook({0, 1, 2, 3}, {}, known);
+    fleet.slow[1] = rate;
+    fleet.run(30);
+    ASSERT_EQ(fleet.changes.size(), rate == 1 ? 1u : 0u);
+    EXPECT_NEAR(fleet.book.devices()[1].rate, rate, 0.5);
+  }
+}
+
 TEST(RateBook, SaysWhoAndHowMuch) {
   EXPECT_EQ(describe({2, Pace::Normal, Pace::Severe, 3.14159}),
             "rank 2 takes 3.14 times as long as it should: severe");
   EXPECT_EQ(describe({0, Pace::Mild, Pace::Normal, 1.01}),
             "rank 0 is no longer slow");
+  EXPECT_EQ(describe({3, Pace::Mild, Pace::Normal, 1}, "device"),
+            "device 3 is no longer slow");
 }
 
 } // namespace

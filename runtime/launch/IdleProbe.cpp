@@ -1,0 +1,40 @@
+#include "runtime/launch/IdleProbe.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace merak::runtime {
+
+// A fraction of a millisecond: what a scheduler takes away for longer than that
+// does not count, since the fastest try does.
+constexpr size_t kValues = 4096;
+constexpr int kPasses = 64, kTries = 3, kFirstTries = 20;
+
+IdleProbe::IdleProbe(std::vector<SlowRequest> slow)
+    : slow_(std::move(slow)), values_(kValues, 1),
+      normal_(fastest(kFirstTries)) {}
+
+double IdleProbe::fastest(int tries) {
+  double best = 0;
+  for (int i = 0; i < tries; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int pass = 0; pass < kPasses; ++pass)
+      for (float &value : values_)
+        value = value * 0.5f + 0.5f; // which 1 stays
+    const double took =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+            .count();
+    best = i == 0 ? took : std::min(best, took);
+  }
+  return best;
+}
+
+double IdleProbe::rate(int device, int64_t step) {
+  double rate = fastest(kTries) / normal_;
+  for (const SlowRequest &slow : slow_)
+    if (slow.device == device && step > slow.from && step <= slow.to)
+      rate *= slow.factor;
+  return std::max(1.0, rate);
+}
+
+} // namespace merak::runtime
