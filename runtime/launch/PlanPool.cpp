@@ -39,6 +39,18 @@ std::set<std::string> trainingOf(const planpb::PlanFile &plan) {
   return found;
 }
 
+// A plan comes from somewhere: what it says of its options decides what is
+// compiled, not what is written where, read back or sent.
+bool isOfCompiling(const std::string &option) {
+  static const std::set<std::string> kOthers = {
+      "--output",    "--report",        "--remarks",       "--save-ir",
+      "--to",        "--from",          "--frontier",      "--pick",
+      "--objective", "--emit-strategy", "--emit-schedule", "--emit-onnx",
+      "--check",     "--operators",     "--help",          "--version"};
+  return option.starts_with("--") && option.size() > 2 &&
+         !kOthers.count(nameOf(option));
+}
+
 std::string degreesOf(const planpb::PlanFile &plan) {
   std::string text;
   for (const planpb::Axis &axis : plan.mesh())
@@ -129,6 +141,11 @@ compileArguments(const planpb::PlanFile &plan,
   bool hasMesh = regroups;
   for (const std::string &option : plan.options()) {
     const std::string name = nameOf(option);
+    if (!isOfCompiling(option))
+      return Status::error(fmt::format(
+          "the plan says that it was compiled with \"{}\", which is no option "
+          "of what is compiled",
+          option));
     if (kReplaced.count(name) || (regroups && kSearched.count(name)))
       continue;
     hasMesh = hasMesh || name == "--mesh";

@@ -42,7 +42,8 @@ Result<LoadedPlan> loadNext(const std::string &path, bool trust,
 
 // How to compile the model of a plan again, as that plan was. `regroups`: with
 // degrees and devices that are searched, instead of the plan's own degrees.
-// Errors: the plan does not say how it was compiled.
+// Errors: the plan does not say how it was compiled, or has options that write
+// files or ask for something else.
 Result<std::vector<std::string>>
 compileArguments(const planpb::PlanFile &plan,
                  const elastic::Situation &situation, bool regroups,

@@ -57,6 +57,18 @@ TEST(PlanPool, AnOlderPlanDoesNotSay) {
       "the plan does not say how it was compiled: compile it again");
 }
 
+// A plan that somebody else wrote decides nothing but what is compiled.
+TEST(PlanPool, OptionsThatWriteFilesAreRefused) {
+  for (const char *option : {"--emit-strategy=/x", "--report=page.html",
+                             "--output=x", "-o", "other.onnx", "--", ""})
+    EXPECT_EQ(
+        compileArguments(planOf({"--zero=1", option}), {3, 1, 1, 1}, false, "o")
+            .status()
+            .str(),
+        std::string("the plan says that it was compiled with \"") + option +
+            "\", which is no option of what is compiled");
+}
+
 TEST(PlanPool, KnowsDevicesAndTheirRates) {
   planpb::PlanFile plan = planOf({"--for-rates=3:2.5", "--devices=5"}, 3);
   for (uint32_t device : {0, 1, 3})
