@@ -311,7 +311,7 @@ pipe.stage @stage0 index 0 attributes {dist.devices = array<i64: 0, 1>, dist.mes
 pipe.stage @stage1 index 1 attributes {dist.devices = array<i64: 2>, dist.mesh = #dist.mesh<pp = 2, dp = 1, tp = 1, ranks = 3>} {
   pipe.value activation @from0_act0 : tensor<4xf32> layout <[4] partial(dp)>
 }
-// expected-error @+1 {{'pipe.transfer' op sends a summand over 'dp' to another mesh}}
+// expected-error @+1 {{'pipe.transfer' op sends a summand over 'dp' to another mesh, @stage0::@act0}}
 pipe.transfer F @t0 from @stage0::@act0 to @stage1::@from0_act0
 
 // -----
