@@ -1,5 +1,7 @@
 #include "passes/Planning/PipelineStages.h"
 
+#include "passes/Resharding/UnitTasks.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -31,28 +33,16 @@ int64_t PipelineStages::rankOf(int64_t device) const {
                    spares.begin());
 }
 
-std::string deviceText(const std::vector<int64_t> &devices) {
-  std::string text;
-  for (size_t i = 0; i < devices.size();) {
-    size_t end = i + 1;
-    while (end < devices.size() && devices[end] == devices[end - 1] + 1)
-      ++end;
-    text += (text.empty() ? "" : ",") + std::to_string(devices[i]);
-    if (end > i + 1)
-      text += "-" + std::to_string(devices[end - 1]);
-    i = end;
-  }
-  return text;
+std::string PipelineStages::sparesStr() const {
+  return resharding::deviceStr(spares);
 }
-
-std::string PipelineStages::sparesStr() const { return deviceText(spares); }
 
 std::string degreeText(const PipelineStages::Stage &stage) {
   return fmt::format("dp={},tp={}", stage.dp, stage.tp);
 }
 
 std::string PipelineStages::Stage::str() const {
-  return deviceText(devices) + " " + degreeText(*this);
+  return resharding::deviceStr(devices) + " " + degreeText(*this);
 }
 
 std::string PipelineStages::str() const {

@@ -42,8 +42,6 @@ struct PipelineStages {
 // those of a plan are.
 PipelineStages joined(const std::vector<PipelineStages> &pipelines);
 
-// "0-3,7": runs of devices, in their order.
-std::string deviceText(const std::vector<int64_t> &devices);
 std::string degreeText(const PipelineStages::Stage &stage); // "dp=2,tp=2"
 
 } // namespace merak::planning

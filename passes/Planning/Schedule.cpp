@@ -324,4 +324,37 @@ Result<Schedule> makeSchedule(const std::string &name,
   return schedule;
 }
 
+// Microbatches by other numbers, without the prologue.
+static std::vector<Step> renumbered(std::vector<Step> order, int by) {
+  std::erase_if(order,
+                [](const Step &step) { return step.action == Action::P; });
+  for (Step &step : order)
+    if (!isOncePerStep(step.action))
+      step.microbatch += by;
+  return order;
+}
+
+Schedule listsOfPipeline(const Schedule &all, int firstStage, int stages,
+                         int firstMicrobatch, int microbatches) {
+  Schedule own;
+  own.name = all.name;
+  own.stages = stages;
+  own.microbatches = microbatches;
+  for (int s = firstStage; s < firstStage + stages; ++s)
+    for (const Step &step : own.order.emplace_back(
+             renumbered(all.order[size_t(s)], -firstMicrobatch)))
+      own.chunks = std::max(own.chunks, step.chunk + 1);
+  return own;
+}
+
+void append(const Schedule &own, int firstMicrobatch, Schedule &all) {
+  if (all.order.empty())
+    all.stages = all.microbatches = 0;
+  for (const std::vector<Step> &order : own.order)
+    all.order.push_back(renumbered(order, firstMicrobatch));
+  all.stages += own.stages;
+  all.microbatches += own.microbatches;
+  all.chunks = std::max(all.chunks, own.chunks);
+}
+
 } // namespace merak::planning

@@ -6,41 +6,6 @@
 
 namespace merak::planning {
 
-Schedule listsOfPipeline(const Schedule &all, int firstStage, int stages,
-                         int firstMicrobatch, int microbatches) {
-  Schedule own;
-  own.name = all.name;
-  own.stages = stages;
-  own.microbatches = microbatches;
-  for (int s = firstStage; s < firstStage + stages; ++s) {
-    std::vector<Step> &order = own.order.emplace_back(all.order[size_t(s)]);
-    std::erase_if(order,
-                  [](const Step &step) { return step.action == Action::P; });
-    for (Step &step : order)
-      if (!isOncePerStep(step.action)) {
-        step.microbatch -= firstMicrobatch;
-        own.chunks = std::max(own.chunks, step.chunk + 1);
-      }
-  }
-  return own;
-}
-
-void append(const Schedule &own, int firstMicrobatch, Schedule &all) {
-  if (all.order.empty())
-    all.stages = all.microbatches = 0;
-  for (std::vector<Step> order : own.order) {
-    std::erase_if(order,
-                  [](const Step &step) { return step.action == Action::P; });
-    for (Step &step : order)
-      if (!isOncePerStep(step.action))
-        step.microbatch += firstMicrobatch;
-    all.order.push_back(std::move(order));
-  }
-  all.stages += own.stages;
-  all.microbatches += own.microbatches;
-  all.chunks = std::max(all.chunks, own.chunks);
-}
-
 std::string stageStr(const Schedule &schedule, int stage) {
   return str(schedule.order[stage]);
 }

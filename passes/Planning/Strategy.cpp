@@ -44,14 +44,14 @@ static OrderedJson writePipelines(const std::vector<PipelineStages> &all) {
     one["stages"] = OrderedJson::array();
     for (const PipelineStages::Stage &stage : pipeline.stages) {
       OrderedJson entry;
-      entry["devices"] = deviceText(stage.devices);
+      entry["devices"] = resharding::deviceStr(stage.devices);
       entry["mesh"] = degreeText(stage);
       if (stage.begin)
         entry["begin"] = *stage.begin;
       one["stages"].push_back(entry);
     }
     if (!pipeline.spares.empty())
-      one["spares"] = deviceText(pipeline.spares);
+      one["spares"] = resharding::deviceStr(pipeline.spares);
     if (pipeline.chunks)
       one["chunks"] = *pipeline.chunks;
     if (pipeline.partBegins)
@@ -439,7 +439,8 @@ private:
         missing.push_back(device);
     if (!missing.empty())
       problem(fmt::format("device{} {} {} of no stage, nor among 'spares'",
-                          missing.size() > 1 ? "s" : "", deviceText(missing),
+                          missing.size() > 1 ? "s" : "",
+                          resharding::deviceStr(missing),
                           missing.size() > 1 ? "are" : "is"));
   }
 

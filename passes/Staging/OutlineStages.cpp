@@ -14,15 +14,20 @@ using namespace merak::train;
 
 namespace {
 
+// The sum over microbatches that a value is in another layout; null: it is
+// none.
+AccumulateOp accumulationBehind(Operation *op) {
+  while (op && isa<DistDialect>(op->getDialect()) && !isa<AccumulateOp>(op))
+    op = op->getOperand(0).getDefiningOp();
+  return dyn_cast_or_null<AccumulateOp>(op);
+}
+
 // A sum over microbatches that is complete over devices. What is made of
 // parameters alone is summed over devices too, but is the same in all
 // pipelines.
 bool isCompleteSum(Operation *op) {
-  if (!op || (!isa<AccumulateOp>(op) && !op->hasAttr(kHomeAttr)))
-    return false;
-  while (op && isa<DistDialect>(op->getDialect()) && !isa<AccumulateOp>(op))
-    op = op->getOperand(0).getDefiningOp();
-  return op && isa<AccumulateOp>(op);
+  return op && (isa<AccumulateOp>(op) || op->hasAttr(kHomeAttr)) &&
+         accumulationBehind(op);
 }
 
 // Makes the stage programs of one pipeline op by op: a value that an action
@@ -490,10 +495,7 @@ private:
 
   // Over the replicas of each pipeline too.
   Value reduceOverHolders(Value value, ArrayRef<int64_t> stages, Place place) {
-    Value own = value;
-    while (!own.getDefiningOp<AccumulateOp>())
-      own = own.getDefiningOp()->getOperand(0);
-    Value part = make(own, place);
+    Value part = make(accumulationBehind(value.getDefiningOp()).getY(), place);
     OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
     auto sum = AllReduceOp::create(
         builder, value.getLoc(), value.getType(), part,
@@ -581,7 +583,7 @@ public:
       if (std::optional<std::vector<int64_t>> stages = stagesOf(sum)) {
         const std::set<int64_t> homes(stages->begin(), stages->end());
         Group &group = groups[*stages];
-        group.bytes += tensorTypeOf(sum).getNumElements();
+        group.elements += tensorTypeOf(sum).getNumElements();
         group.sums.push_back({sum, homes != holders});
         for (const auto &pipeline : pipelines)
           pipeline->reduceTogether(sum, {*stages, homes != holders});
@@ -595,7 +597,7 @@ public:
     std::vector<std::pair<std::vector<int64_t>, Group>> all(groups.begin(),
                                                             groups.end());
     llvm::stable_sort(all, [](const auto &a, const auto &b) {
-      return a.second.bytes > b.second.bytes;
+      return a.second.elements > b.second.elements;
     });
     for (const auto &[stages, group] : all)
       for (const auto &[sum, isSent] : group.sums)
@@ -607,7 +609,7 @@ public:
 
 private:
   struct Group {
-    int64_t bytes = 0; // of elements, as many of each
+    int64_t elements = 0;
     std::vector<std::pair<Value, bool>> sums;
   };
 

@@ -277,6 +277,7 @@ SUITES = {
     "rates": python_suite("test/e2e/rates.py", tools=True),
     "elastic": python_suite("test/e2e/elastic.py", tools=True),
     "parts": python_suite("test/e2e/parts.py", tools=True),
+    "pipelines": python_suite("test/e2e/pipelines.py", tools=True),
     "arena": python_suite("test/e2e/arena.py", tools=True),
     "cuda-async": python_suite("test/e2e/cuda_async.py", tools=True),
     "cuda-graphs": python_suite("test/e2e/cuda_graphs.py", tools=True),

@@ -6,8 +6,6 @@ shape    fixed pairs of meshes (2 to 3 devices, 1 to 4, 4 to 1, ...) and models
 random   random pipelines on exact models: the losses, gradients and weights of
          one rank, bit for bit, whatever the meshes, cuts, microbatches, schedule,
          recomputation and way of values between stages (1000 with --all)
-several  the same of two or three pipelines, each with stages, cuts and a share of
-         the microbatches of its own
 clip     the same under a bound of the gradient norm, which counts each element
          once wherever it is held
 low      the same in bf16, where no sum is over summands that were rounded
@@ -263,101 +261,6 @@ def random_cases(count):
                    random_body(name, seed, tools))
 
 
-# ------------------------------------------------------------------- several
-
-
-def ranks_of(stages):
-    return sum(dp * tp for dp, tp in stages)
-
-
-def several(pipelines, order=None):
-    """The JSON of pipelines: microbatches, stages and begins of each."""
-    first, made = 0, []
-    for microbatches, stages, begins in pipelines:
-        made.append(pipeline(stages, microbatches, begins, order, first))
-        first += ranks_of(stages)
-    return {"pipelines": made}
-
-
-def run_several(tools, name, pipelines, schedule, recompute, order=None, more=(),
-                reshard=None):
-    path = write_strategy(tools, several(pipelines, order))
-    found = exact_run(tools, name,
-                      [f"--strategy={path}", f"--schedule={schedule}",
-                       f"--recompute={recompute}",
-                       *([f"--reshard={reshard}"] if reshard else [])],
-                      BATCH, "", more)
-    identity.compare(found, base_of(tools, name, BATCH, more))
-    shares = ", ".join(f"{m} on {len(stages)}" for m, stages, _ in pipelines)
-    ranks = sum(ranks_of(stages) for _, stages, _ in pipelines)
-    return f"{ranks} ranks, {shares} stages"
-
-
-# Statistics of batches and sums that gradients wait for have one pipeline.
-SEVERAL = [m.__name__ for m in exact_models.MODELS
-           if m.__name__ not in exact_models.JOINS]
-
-
-def several_body(name, seed, tools, more=(), allowed=MESHES):
-    r = random.Random(seed)
-    names = names_of(tools, name)
-    # Shares of four or eight microbatches; BATCH is a multiple of them and dp.
-    of_step = r.choice([4, 4, 8])
-    meshes = [m for m in allowed if m[0] <= BATCH // of_step and
-              not (name in identity.NO_TP4 and m[1] == 4)]
-    while True:
-        count = r.choice([2, 2, 3])
-        shares = [r.randint(1, of_step) for _ in range(count)]
-        stages = [[r.choice(meshes) for _ in range(r.randint(1, 3))]
-                  for _ in range(count)]
-        if sum(shares) == of_step and sum(map(ranks_of, stages)) <= 9 and \
-                all(len(of) <= len(names) + 1 for of in stages):
-            break
-    pipelines = []
-    for share, of in zip(shares, stages):
-        begins = sorted(r.sample(range(len(names)), len(of) - 1))
-        pipelines.append((share, of, [names[k] for k in begins]))
-    order = list(range(sum(map(ranks_of, stages))))
-    if r.random() < 0.3:
-        r.shuffle(order)
-    schedule = r.choice(SCHEDULES)
-    if schedule == "interleaved":
-        # Two parts a stage, cut by the planner.
-        if any(share % len(of) or 2 * len(of) > len(names) + 1
-               for share, of in zip(shares, stages)):
-            schedule = "1f1b"
-        else:
-            pipelines = [(share, of, None) for share, of in zip(shares, stages)]
-    recompute = r.choice(["none", "full", "0.7"])
-    return run_several(tools, name, pipelines, schedule, recompute, order, more,
-                       r.choice([None, *RESHARD]))
-
-
-# A penalty on weights of two stages, summed once and not for each pipeline; a
-# weight whose gradients each microbatch sums over replicas.
-FOUND_SEVERAL = [271, 727]
-
-
-def several_cases(count):
-    for seed in [*range(count), *(s for s in FOUND_SEVERAL if s >= count)]:
-        name = SEVERAL[seed % len(SEVERAL)]
-        yield Case(f"several {seed} {name}",
-                   lambda tools, name=name, seed=seed:
-                   several_body(name, 20000 + seed, tools))
-    for seed in range(count // 10):
-        name = ["gemm", "tied", "residual", "linear"][seed % 4]
-        yield Case(f"several clip {seed} {name}",
-                   lambda tools, name=name, seed=seed:
-                   several_body(name, 25000 + seed, tools, ("--grad-clip=1",)))
-    replicas = [mesh for mesh in MESHES if mesh[1] == 1]
-    for seed in range(count // 10):
-        name = ["gemm", "tied", "residual", "embedding"][seed % 4]
-        yield Case(f"several low {seed} {name}",
-                   lambda tools, name=name, seed=seed:
-                   several_body(name, 29000 + seed, tools,
-                                ("--precision=bf16",), replicas))
-
-
 def clip_cases(count):
     # One step: what is scaled by the factor is no whole number any more.
     for seed in range(count):
@@ -381,12 +284,8 @@ def low_cases(count):
 # ------------------------------------------------------------------ recorded
 
 
-def recorded_body(model, stages, tools):
-    if isinstance(stages[0][1], list):
-        path = write_strategy(
-            tools, several([(share, of, None) for share, of in stages]))
-    else:
-        path = write_strategy(tools, strategy(stages, 2))
+def recorded_body(model, value, tools):
+    path = write_strategy(tools, value)
     return oracle.check(model, [f"--strategy={path}", "--schedule=1f1b",
                                 f"--global-batch={BATCH}"], "adamw", tools)
 
@@ -395,14 +294,11 @@ def recorded_cases():
     for model, stages in [("gpt2-tiny", [(2, 2), (2, 1)]),
                           ("gpt2-tiny", [(1, 1), (1, 2), (4, 1)]),
                           ("bert-tiny", [(1, 2), (2, 2)]),
-                          ("vit-tiny", [(4, 1), (1, 2)]),
-                          ("gpt2-tiny", [(3, [(1, 2), (2, 1)]), (1, [(1, 1)])]),
-                          ("bert-tiny", [(1, [(2, 1)]), (1, [(1, 1), (1, 2)]),
-                                         (2, [(1, 1)])])]:
-        text = " ".join(f"{a}x{b}" for a, b in stages)
+                          ("vit-tiny", [(4, 1), (1, 2)])]:
+        text = " ".join(f"{dp}x{tp}" for dp, tp in stages)
         yield Case(f"recorded {model} {text}",
                    lambda tools, model=model, stages=stages:
-                   recorded_body(model, stages, tools))
+                   recorded_body(model, strategy(stages, 2), tools))
 
 
 # --------------------------------------------------------------------- found
@@ -585,21 +481,13 @@ def change_cases():
         yield Case(f"change {name} {text}",
                    lambda tools, name=name, stages=stages:
                    change_body(name, strategy(stages, 1), tools))
-    for name in ("gemm", "tied"):
-        yield Case(f"change {name} several", lambda tools, name=name:
-                   change_body(name, several([(3, [(1, 2), (1, 1)], None),
-                                              (1, [(1, 1)], None)]), tools))
 
 
 # --------------------------------------------------------------------- tools
 
 STAGES = [(2, 2), (2, 1)]
-# Five and three microbatches, of one sample each.
-PIPELINES = [(5, [(1, 2), (1, 1)], None), (3, [(1, 1), (1, 1)], None)]
 # What summaries say of them.
 TOLD = "stages on devices 0-3 dp=2,tp=2; 4-5 dp=2,tp=1"
-TOLD_SEVERAL = ("stages on devices 0-1 dp=1,tp=2; 2 dp=1,tp=1 x5 | "
-                "3 dp=1,tp=1; 4 dp=1,tp=1 x3, 8 microbatches of 1 sample")
 
 
 def emitted_body(value, told, tools):
@@ -799,23 +687,6 @@ REFUSED = [
 ]
 
 
-# The same of several pipelines.
-REFUSED_SEVERAL = [
-    ("gemm", [(3, [(1, 1)], None), (1, [(2, 1)], None)],
-     ["--global-batch=9", "--mode=infer", "--zero=1"],
-     ["the global batch of 9 is no multiple of 4 microbatches x 2, the least "
-      "common multiple of the stages' dp",
-      "stages on meshes of their own are not made with parameters stored in "
-      "parts (zero) yet",
-      "plans of several pipelines train; --mode=infer runs on one pipeline"]),
-    ("spread", [(1, [(1, 1)], None), (1, [(1, 1)], None)],
-     ["--global-batch=8", "--schedule=gpipe"],
-     ["op 'Sub_5' needs 'ReduceMean_4' summed over all microbatches before it "
-      "can run, but 'ReduceMean_4' depends on parameter 'w2'; plans of several "
-      "pipelines have no such sums yet"]),
-]
-
-
 def refused_body(name, value, options, sentences, tools):
     path = write_strategy(tools, value)
     out = tools.path("out.plan")
@@ -865,62 +736,28 @@ def statistics_body(tools):
                           f"--strategy={path}", "--global-batch=8", expect=1)
     if "all stages need one dp, found 2 and 1" not in errors:
         raise Failed(f"says {errors}")
-    path = write_strategy(tools, several([(1, [(1, 1)], None)] * 2))
-    _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
-                          f"--strategy={path}", "--global-batch=8", expect=1)
-    if "which plans of several pipelines cannot yet" not in errors:
-        raise Failed(f"says {errors}")
-    return "2 sentences"
-
-
-def rates_body(tools):
-    """What merak-plan rates plans around slow devices is compiled and has the
-    bits of one rank."""
-    description = tools.path("model.json")
-    with open(description, "w", encoding="utf-8") as file:
-        json.dump({"devices": 6, "devices_per_node": 3,
-                   "mesh": {"pp": 3, "dp": 2, "tp": 1}, "layers": 12,
-                   "microbatches": 8, "rho": [1],
-                   "stragglers": {"1": 1000, "4": 3}}, file)
-    path = tools.path("strategy.json")
-    tools.run("merak-plan", "rates", description, f"--strategy={path}")
-    with open(path, encoding="utf-8") as file:
-        pipelines = json.load(file)["pipelines"]
-    if sum(each["microbatches"] for each in pipelines) != 8 or \
-            len(pipelines) < 2 or "1" not in pipelines[-1].get("spares", ""):
-        raise Failed(f"plans {pipelines}")
-    found = exact_run(tools, "gemm", [f"--strategy={path}", "--for-rates=4:3"],
-                      BATCH)
-    identity.compare(found, base_of(tools, "gemm", BATCH))
-    return f"{[each['microbatches'] for each in pipelines]} microbatches"
+    return "one sentence"
 
 
 def other_cases():
-    yield Case("several rates", rates_body)
-    for tag, value, told in (("", strategy(STAGES), TOLD),
-                             (" several", several(PIPELINES), TOLD_SEVERAL)):
-        yield Case("tools" + tag, lambda tools, value=value, told=told:
-                   emitted_body(value, told, tools))
+    yield Case("tools", lambda tools:
+               emitted_body(strategy(STAGES), TOLD, tools))
     for reshard in RESHARD:
         yield Case(f"ways {reshard}",
                    lambda tools, reshard=reshard: ways_body(reshard, tools))
     yield Case("refused way", no_way_body)
     yield Case("infer", infer_body)
-    for tag, value in (("", strategy([(2, 1), (1, 2), (1, 1)], 2)),
-                       (" several", several(PIPELINES))):
-        yield Case("processes" + tag,
-                   lambda tools, value=value: processes_body(value, tools))
-        yield Case("nccl" + tag,
-                   lambda tools, value=value: nccl_body(value, tools))
+    five = strategy([(2, 1), (1, 2), (1, 1)], 2)
+    yield Case("processes", lambda tools: processes_body(five, tools))
+    yield Case("nccl", lambda tools: nccl_body(five, tools))
     yield Case("refused statistics", statistics_body)
     yield Case("refused beside", against_body)
-    refused = [(name, strategy(stages), *rest) for name, stages, *rest in REFUSED]
-    refused += [(name, several(of), *rest) for name, of, *rest in REFUSED_SEVERAL]
-    for number, (name, value, options, sentences) in enumerate(refused):
+    for number, (name, stages, options, sentences) in enumerate(REFUSED):
         yield Case(f"refused {number}",
-                   lambda tools, name=name, value=value, options=options,
+                   lambda tools, name=name, stages=stages, options=options,
                    sentences=sentences:
-                   refused_body(name, value, options, sentences, tools))
+                   refused_body(name, strategy(stages), options, sentences,
+                                tools))
 
 
 # -------------------------------------------------------------------- shared
@@ -950,7 +787,6 @@ def main():
     parser = harness.parser(__doc__)
     args = parser.parse_args()
     cases = [*shape_cases(), *random_cases(1000 if args.all else 40),
-             *several_cases(1000 if args.all else 40),
              *clip_cases(40 if args.all else 8),
              *low_cases(40 if args.all else 8), *recorded_cases(),
              *found_cases(), *measured_cases(),

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Plans of several pipelines, each of which trains its share of the microbatches of
+a step on stages of its own.
+
+random   two or three pipelines on exact models: the losses, gradients and weights of
+         one rank, bit for bit, whatever the meshes, cuts, shares, schedule,
+         recomputation and way of values between stages (1000 with --all)
+clip     the same under a bound of the gradient norm, which counts each element
+         once wherever it is held
+low      the same in bf16, where no sum is over summands that were rounded
+recorded models of PyTorch: its losses, gradients and weights
+change   a checkpoint of one is loaded by a plan of one mesh, and back
+tools    strategies come back; every tool reads such plans; ranks as processes,
+         over MPI and NCCL; what merak-plan rates plans is compiled
+refused  what does not fit, in sentences
+"""
+import json
+import os
+import random
+import sys
+
+import exact_models
+import harness
+import identity
+import parts
+from harness import Case, Failed
+
+
+def ranks_of(stages):
+    return sum(dp * tp for dp, tp in stages)
+
+
+def several(pipelines, order=None):
+    """The JSON of pipelines: microbatches, stages and begins of each."""
+    first, made = 0, []
+    for microbatches, stages, begins in pipelines:
+        made.append(parts.pipeline(stages, microbatches, begins, order, first))
+        first += ranks_of(stages)
+    return {"pipelines": made}
+
+
+def run(tools, name, pipelines, schedule, recompute, order=None, more=(),
+        reshard=None):
+    path = parts.write_strategy(tools, several(pipelines, order))
+    found = parts.exact_run(
+        tools, name, [f"--strategy={path}", f"--schedule={schedule}",
+                      f"--recompute={recompute}",
+                      *([f"--reshard={reshard}"] if reshard else [])],
+        parts.BATCH, "", more)
+    identity.compare(found, parts.base_of(tools, name, parts.BATCH, more))
+    shares = ", ".join(f"{m} on {len(stages)}" for m, stages, _ in pipelines)
+    ranks = sum(ranks_of(stages) for _, stages, _ in pipelines)
+    return f"{ranks} ranks, {shares} stages"
+
+
+# Statistics of batches and sums that gradients wait for have one pipeline.
+KNOWN = [m.__name__ for m in exact_models.MODELS
+         if m.__name__ not in exact_models.JOINS]
+
+
+def random_body(name, seed, tools, more=(), allowed=parts.MESHES):
+    r = random.Random(seed)
+    names = parts.names_of(tools, name)
+    # Shares of four or eight microbatches; parts.BATCH is a multiple of them and dp.
+    of_step = r.choice([4, 4, 8])
+    meshes = [m for m in allowed if m[0] <= parts.BATCH // of_step and
+              not (name in identity.NO_TP4 and m[1] == 4)]
+    while True:
+        count = r.choice([2, 2, 3])
+        shares = [r.randint(1, of_step) for _ in range(count)]
+        stages = [[r.choice(meshes) for _ in range(r.randint(1, 3))]
+                  for _ in range(count)]
+        if sum(shares) == of_step and sum(map(ranks_of, stages)) <= 9 and \
+                all(len(of) <= len(names) + 1 for of in stages):
+            break
+    pipelines = []
+    for share, of in zip(shares, stages):
+        begins = sorted(r.sample(range(len(names)), len(of) - 1))
+        pipelines.append((share, of, [names[k] for k in begins]))
+    order = list(range(sum(map(ranks_of, stages))))
+    if r.random() < 0.3:
+        r.shuffle(order)
+    schedule = r.choice(parts.SCHEDULES)
+    if schedule == "interleaved":
+        # Two parts a stage, cut by the planner.
+        if any(share % len(of) or 2 * len(of) > len(names) + 1
+               for share, of in zip(shares, stages)):
+            schedule = "1f1b"
+        else:
+            pipelines = [(share, of, None) for share, of in zip(shares, stages)]
+    recompute = r.choice(["none", "full", "0.7"])
+    return run(tools, name, pipelines, schedule, recompute, order, more,
+               r.choice([None, *parts.RESHARD]))
+
+
+# A penalty on weights of two stages, summed once and not for each pipeline; a
+# weight whose gradients each microbatch sums over replicas.
+FOUND = [271, 727]
+
+
+def random_cases(count):
+    for seed in [*range(count), *(s for s in FOUND if s >= count)]:
+        name = KNOWN[seed % len(KNOWN)]
+        yield Case(f"random {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   random_body(name, 20000 + seed, tools))
+
+
+def bounded_cases(count):
+    for seed in range(count):
+        name = ["gemm", "tied", "residual", "linear"][seed % 4]
+        yield Case(f"clip {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   random_body(name, 25000 + seed, tools, ("--grad-clip=1",)))
+    replicas = [mesh for mesh in parts.MESHES if mesh[1] == 1]
+    for seed in range(count):
+        name = ["gemm", "tied", "residual", "embedding"][seed % 4]
+        yield Case(f"low {seed} {name}",
+                   lambda tools, name=name, seed=seed:
+                   random_body(name, 29000 + seed, tools,
+                               ("--precision=bf16",), replicas))
+
+
+# --------------------------------------------------------------------- tools
+
+# Five and three microbatches, of one sample each.
+PIPELINES = [(5, [(1, 2), (1, 1)], None), (3, [(1, 1), (1, 1)], None)]
+# What summaries say of them.
+TOLD = ("stages on devices 0-1 dp=1,tp=2; 2 dp=1,tp=1 x5 | "
+        "3 dp=1,tp=1; 4 dp=1,tp=1 x3, 8 microbatches of 1 sample")
+RECORDED = [("gpt2-tiny", [(3, [(1, 2), (2, 1)], None), (1, [(1, 1)], None)]),
+            ("bert-tiny", [(1, [(2, 1)], None), (1, [(1, 1), (1, 2)], None),
+                           (2, [(1, 1)], None)])]
+
+
+def rates_body(tools):
+    """What merak-plan rates plans around slow devices is compiled and has the
+    bits of one rank."""
+    description = tools.path("model.json")
+    with open(description, "w", encoding="utf-8") as file:
+        json.dump({"devices": 6, "devices_per_node": 3,
+                   "mesh": {"pp": 3, "dp": 2, "tp": 1}, "layers": 12,
+                   "microbatches": 8, "rho": [1],
+                   "stragglers": {"1": 1000, "4": 3}}, file)
+    path = tools.path("strategy.json")
+    tools.run("merak-plan", "rates", description, f"--strategy={path}")
+    with open(path, encoding="utf-8") as file:
+        pipelines = json.load(file)["pipelines"]
+    if sum(each["microbatches"] for each in pipelines) != 8 or \
+            len(pipelines) < 2 or "1" not in pipelines[-1].get("spares", ""):
+        raise Failed(f"plans {pipelines}")
+    found = parts.exact_run(tools, "gemm", [f"--strategy={path}", "--for-rates=4:3"],
+                      parts.BATCH)
+    identity.compare(found, parts.base_of(tools, "gemm", parts.BATCH))
+    return f"{[each['microbatches'] for each in pipelines]} microbatches"
+
+
+# ------------------------------------------------------------------- refused
+
+REFUSED = [
+    ("gemm", [(3, [(1, 1)], None), (1, [(2, 1)], None)],
+     ["--global-batch=9", "--mode=infer", "--zero=1"],
+     ["the global batch of 9 is no multiple of 4 microbatches x 2, the least "
+      "common multiple of the stages' dp",
+      "stages on meshes of their own are not made with parameters stored in "
+      "parts (zero) yet",
+      "plans of several pipelines train; --mode=infer runs on one pipeline"]),
+    ("spread", [(1, [(1, 1)], None), (1, [(1, 1)], None)],
+     ["--global-batch=8", "--schedule=gpipe"],
+     ["op 'Sub_5' needs 'ReduceMean_4' summed over all microbatches before it "
+      "can run, but 'ReduceMean_4' depends on parameter 'w2'; plans of several "
+      "pipelines have no such sums yet"]),
+]
+
+
+def statistics_body(tools):
+    """Batch norm that trains."""
+    model = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                         "../data/batch-norm/model.onnx")
+    path = parts.write_strategy(tools, several([(1, [(1, 1)], None)] * 2))
+    _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
+                          f"--strategy={path}", "--global-batch=8", expect=1)
+    if "which plans of several pipelines cannot yet" not in errors:
+        raise Failed(f"says {errors}")
+    return "one sentence"
+
+
+def other_cases():
+    for model, pipelines in RECORDED:
+        yield Case(f"recorded {model}",
+                   lambda tools, model=model, pipelines=pipelines:
+                   parts.recorded_body(model, several(pipelines), tools))
+    for name in ("gemm", "tied"):
+        yield Case(f"change {name}", lambda tools, name=name:
+                   parts.change_body(name, several([(3, [(1, 2), (1, 1)], None),
+                                                    (1, [(1, 1)], None)]), tools))
+    five = several(PIPELINES)
+    yield Case("tools", lambda tools: parts.emitted_body(five, TOLD, tools))
+    yield Case("processes", lambda tools: parts.processes_body(five, tools))
+    yield Case("nccl", lambda tools: parts.nccl_body(five, tools))
+    yield Case("rates", rates_body)
+    yield Case("refused statistics", statistics_body)
+    for number, (name, pipelines, options, sentences) in enumerate(REFUSED):
+        yield Case(f"refused {number}",
+                   lambda tools, name=name, pipelines=pipelines, options=options,
+                   sentences=sentences:
+                   parts.refused_body(name, several(pipelines), options, sentences,
+                                      tools))
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    cases = [*random_cases(1000 if args.all else 40),
+             *bounded_cases(100 if args.all else 4), *other_cases()]
+    return harness.run_cases("pipelines", cases, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
