@@ -4,7 +4,7 @@
 # the compiler as those here and take a day. Without --all those here are short.
 declare -A sanitized=(
   [asan]="unit fuzz bad-input checkpoint infer identity dropout export hostile arena mpi"
-  [tsan]="unit checkpoint infer identity dropout mpi migration sparse rates")
+  [tsan]="unit checkpoint infer identity dropout mpi migration sparse rates elastic")
 # The kernels that merakc generates, by whose runtime they are to be looked at.
 declare -A kernels=([asan]=address [tsan]=thread)
 # What test/unit/support/PlantFinding.cpp has for it.
@@ -121,10 +121,12 @@ sanitize_one() {
   return $code
 }
 
-# Ends with `N passed, M failed` of all; the exit code says whether M is 0. A kind
-# that did not come to its end has failed, whatever was counted until then.
+# sanitize KINDS [--only=A,B] [--all]. Ends with `N passed, M failed` of all; the exit
+# code says whether M is 0. A kind that did not come to its end has failed, whatever was
+# counted until then.
 sanitize() {
-  local argument wanted= size=short kind code=0
+  local argument wanted= size=short kind code=0 kinds=$1
+  shift
   mkdir -p "$root/build"
   for argument in "$@"; do
     case $argument in
@@ -132,11 +134,13 @@ sanitize() {
       --all) size=all ;;
     esac
   done
-  for kind in asan tsan; do
+  local counted=()
+  for kind in $kinds; do
     say "$kind"
-    sanitize_one $kind "$wanted" $size | tee "$root/build/$kind.log" || code=1
+    counted+=("$root/build/$kind.log")
+    sanitize_one $kind "$wanted" $size | tee "${counted[-1]}" || code=1
   done
-  cat "$root"/build/{asan,tsan}.log | awk -v code=$code '
+  cat "${counted[@]}" | awk -v code=$code '
     /^[0-9]+ passed, [0-9]+ failed$/ {passed += $1; failed += $3}
     END {if (code && !failed) failed = 1
          printf "%d passed, %d failed\n", passed, failed
