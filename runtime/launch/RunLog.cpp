@@ -111,6 +111,30 @@ Status cutLog(const std::string &path, int64_t stepsBefore) {
 
 } // namespace
 
+std::optional<int64_t> lastStepOfLog(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
+  std::optional<int64_t> last;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_object() && json.contains("step") &&
+        json["step"].is_number_integer())
+      last = json["step"].get<int64_t>();
+  }
+  return last;
+}
+
+Status appendToLog(const std::string &path, int64_t stepsBefore,
+                   const std::string &object) {
+  MERAK_RETURN_IF_ERROR(cutLog(path, stepsBefore));
+  std::FILE *file = std::fopen(path.c_str(), "a");
+  if (!file)
+    return Status::error(cannotWrite(path));
+  Status written = writeLine(file, fmt::format("\"{}\"", path), object);
+  if (std::fclose(file) != 0)
+    written.merge(Status::error(cannotWrite(path)));
+  return written;
+}
+
 Result<RunLog> RunLog::open(const std::string &path,
                             const planpb::PlanFile &plan, int64_t lastStep,
                             int64_t stepsBefore) {

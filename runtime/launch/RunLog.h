@@ -38,6 +38,13 @@ private:
 // last line that was cut off does not count. Refuses what is no log of a run.
 Result<size_t> keptOfLog(const std::string &text, int64_t stepsBefore);
 
+// That the last whole line of a log is of; nothing where there is no log.
+std::optional<int64_t> lastStepOfLog(const std::string &path);
+// Behind what a log, if there is one, tells of steps up to `stepsBefore`: an
+// object that names a step and is no step's. The rest is cut off.
+Status appendToLog(const std::string &path, int64_t stepsBefore,
+                   const std::string &object);
+
 // The line for people.
 std::string progressLine(const StepResult &step, int64_t lastStep,
                          int64_t tokens, int64_t samples);

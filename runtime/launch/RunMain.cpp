@@ -3,6 +3,8 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/Output.h"
 #include "runtime/data/Npy.h"
+#include "runtime/launch/Agent.h"
+#include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/CompilerProcess.h"
 #include "runtime/launch/CpuShare.h"
 #include "runtime/launch/IdleProbe.h"
@@ -18,6 +20,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -50,6 +53,8 @@ struct RunOptions {
   CheckpointOptions checkpoint;
   SessionOptions session;
   ReplanOptions replan;
+  AgentOptions agent;
+  int beat = -1; // see beatDescriptor
 };
 
 // What the tool's main knows of costs.
@@ -120,10 +125,21 @@ void addOptions(CLI::App &app, RunOptions &options,
       ->capture_default_str();
   app.add_option("--plans", options.replan.plans,
                  "with --replan: DIR of plans to choose from (default: merakc "
-                 "makes them, in PLAN's name with the ending .plans)");
+                 "makes them, in PLAN's name with the ending .plans); with "
+                 "--hosts: of plans for fewer ranks");
   app.add_option("--compiler", options.replan.compiler,
                  "with --replan: the merakc that makes plans (default: the one "
                  "beside this program)");
+  app.add_option("--restarts", options.agent.restarts,
+                 "a run that is lost is started again, so often at most, from "
+                 "the newest checkpoint of --save (default: 0, never)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--launcher", options.agent.launcher,
+                 "with --restarts: how ranks are started as processes, e.g. "
+                 "\"mpirun -np {ranks} --host {hosts}\"");
+  app.add_option("--hosts", options.agent.hosts,
+                 "with --launcher: HOST:RANKS,...; those that do not answer "
+                 "are left out, with a plan of --plans for fewer ranks");
   addCheckpointOptions(app, options.checkpoint, options.session);
   app.add_option("--save-grads", options.saveGrads,
                  "gradients of the step as .safetensors (with --steps=1)");
@@ -155,8 +171,10 @@ std::string usageProblem(const RunOptions &options) {
   if (!options.links.empty() && options.ranks != "inproc")
     return "--links needs --ranks=inproc";
   const ReplanOptions &replan = options.replan;
-  if (!replan.isOn() && !(replan.plans.empty() && replan.compiler.empty()))
-    return "--plans and --compiler are for --replan";
+  if (!replan.isOn() && !replan.compiler.empty())
+    return "--compiler is for --replan";
+  if (!replan.isOn() && !replan.plans.empty() && options.agent.hosts.empty())
+    return "--plans is for --replan and --hosts";
   if (!replan.plans.empty() && !replan.compiler.empty())
     return "--plans chooses from plans that are there, --compiler makes them";
   if (options.plan.empty() && options.status.empty())
@@ -187,16 +205,25 @@ SourceCheck sourceCheck(const std::string &name) {
                           : SourceCheck::Sampled;
 }
 
+Status readSeconds(const char *name, double &seconds) {
+  const char *text = std::getenv(name);
+  if (!text)
+    return {};
+  char *end = nullptr;
+  seconds = std::strtod(text, &end);
+  if (end == text || *end || seconds < 0)
+    return Status::error(
+        fmt::format("{}: expected a number, found \"{}\"", name, text));
+  return {};
+}
+
 // MERAK_FAULT=RANK:STEP:fail|hang|kill, for tests of what a lost rank does: in
 // builds with tests alone.
-Status readEnvironment(SessionOptions &session) {
-  if (const char *text = std::getenv("MERAK_WATCHDOG_SECONDS")) {
-    char *end = nullptr;
-    session.watchdogSeconds = std::strtod(text, &end);
-    if (end == text || *end || session.watchdogSeconds < 0)
-      return Status::error(fmt::format(
-          "MERAK_WATCHDOG_SECONDS: expected a number, found \"{}\"", text));
-  }
+Status readEnvironment(SessionOptions &session, AgentOptions &agent) {
+  MERAK_RETURN_IF_ERROR(
+      readSeconds("MERAK_WATCHDOG_SECONDS", session.watchdogSeconds));
+  MERAK_RETURN_IF_ERROR(readSeconds("MERAK_LOOK_SECONDS", agent.lookSeconds));
+  agent.silenceSeconds = session.watchdogSeconds;
 #ifdef MERAK_TEST_FAULTS
   if (const char *text = std::getenv("MERAK_FAULT")) {
     long long rank = 0, step = 0;
@@ -508,6 +535,7 @@ private:
       MERAK_RETURN_IF_ERROR(rate(*step));
     if (leads_)
       MERAK_RETURN_IF_ERROR(log.add(*step));
+    beat(options_.beat, step->step == last_);
     if (i == 0)
       tellNote(session_->communicationNote(), leads_);
     if (i == 1)
@@ -728,6 +756,46 @@ Status run(RunOptions &options, const BackendFactory &factory,
 
 constexpr const char *kTool = "merak-run";
 
+// What an agent starts, with the options that are not its own.
+AgentRun agentRun(const CLI::App &app, const RunOptions &options) {
+  static const std::set<std::string> own{"plan",       "--steps", "--load",
+                                         "--restarts", "--hosts", "--launcher",
+                                         "--ranks"};
+  AgentRun run;
+  for (const CLI::Option *option : app.parse_order()) {
+    const std::string name = option->get_name();
+    if (own.count(name) || (name == "--plans" && !options.replan.isOn()))
+      continue;
+    const std::string text =
+        fmt::format("{}={}", name, option->results().back());
+    if (std::find(run.arguments.begin(), run.arguments.end(), text) ==
+        run.arguments.end())
+      run.arguments.push_back(text);
+  }
+  run.plan = options.plan;
+  run.save = options.checkpoint.save.dir;
+  run.load = options.checkpoint.load;
+  run.log = options.log;
+  run.plans = options.replan.plans;
+  run.steps = options.steps;
+  run.trustPlan = options.trustPlan;
+  return run;
+}
+
+// What of it needs one process from the first step to the last.
+std::string agentProblem(const RunOptions &options, const AgentRun &run) {
+  if (options.agent.restarts > 0)
+    for (const auto &[name, value] :
+         {std::pair("--trace", options.trace),
+          std::pair("--save-grads", options.saveGrads),
+          std::pair("--out", options.out)})
+      if (!value.empty())
+        return fmt::format("{} is of one run, --restarts of several", name);
+  if (options.agent.restarts > 0 && options.ranks == "env")
+    return "--restarts starts ranks itself: give --launcher, not --ranks";
+  return usageProblem(options.agent, run);
+}
+
 // One rank of a run of several processes.
 int runAsRank(RunOptions &options, const BackendFactory &factory,
               const ClusterLinks &clusterLinks, const Costs &costs,
@@ -773,6 +841,12 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     auto text = statusOf(options.status);
     return exitCode(kTool, text.ok() ? printLine(*text) : text.status());
   }
+  const AgentRun agent = agentRun(app, options);
+  if (const std::string problem = agentProblem(options, agent);
+      !problem.empty()) {
+    complain(fmt::format("merak-run: error: {}", problem));
+    return 2;
+  }
   if (const Status status = readShuffle(options); !status.ok()) {
     complain(fmt::format("merak-run: error: {}", status.str()));
     return 2;
@@ -783,8 +857,12 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
   options.session.separateArena = options.arena == "separate";
   options.session.verify = sourceCheck(options.verify);
   const BackendFactory &factory = backends.at(options.backend);
-  if (Status status = readEnvironment(options.session); !status.ok())
+  if (Status status = readEnvironment(options.session, options.agent);
+      !status.ok())
     return exitCode(kTool, status);
+  if (options.agent.restarts > 0)
+    return runAgent(agent, options.agent, prices);
+  options.beat = beatDescriptor();
   options.session.predicted = predicted;
   if (options.replan.isOn()) {
     options.session.stateApart = options.replan.mode == "auto";

@@ -1,0 +1,44 @@
+// A process that outlives the run that it starts: when the run is lost, it is
+// started again from the newest checkpoint, on the hosts that are still there,
+// under the fastest plan that has a place on them. The agent itself trains
+// nothing, and whatever ends a run does not end it.
+//
+//   run lost ─► which hosts answer? ─► plan for these ─► run, from the newest
+//                     │                                  generation of --save
+//                     └─ a host that answers again: save, end, the same way
+//
+// What a run is started with is its own command line, but for the plan, --load
+// and --steps, so a run under an agent is one that a user could have started.
+#pragma once
+
+#include "runtime/launch/PlanPool.h"
+
+#include <string>
+#include <vector>
+
+namespace merak::runtime {
+
+struct AgentOptions {
+  int64_t restarts = 0;      // at most; 0: no agent
+  std::string launcher;      // a shell's; empty: ranks are threads of a process
+  std::string hosts;         // HOST:RANKS,... for {hosts} of the launcher
+  double silenceSeconds = 0; // without a step: killed; 0: never
+  double lookSeconds = 60;   // between looks at lost hosts
+};
+
+// What an agent has to know of the run's options.
+struct AgentRun {
+  std::vector<std::string> arguments; // but plan, --steps and --load
+  std::string plan, save, load, log, plans;
+  int64_t steps = 1;
+  bool trustPlan = false;
+};
+
+// Empty: they fit together.
+std::string usageProblem(const AgentOptions &options, const AgentRun &run);
+
+// The exit code of the last run, 1 if it was lost more often than allowed.
+int runAgent(const AgentRun &run, const AgentOptions &options,
+             const PlanPrices &prices);
+
+} // namespace merak::runtime

@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""Runs that are lost and started again by their agent (merak-run --restarts), on
+devices slower than this machine (MERAK_PACE), so that there is time to do it.
+
+lost       histories by seed: at random steps the run is killed, or stopped so that it
+           does nothing more; it ends with the state and the losses of a run that nobody
+           disturbed, each step in the log once, and each cause told
+processes  the same of one of four ranks that mpirun started
+hosts      three hosts (network namespaces, needs root): a cable is pulled, training goes
+           on with a plan for those that are there, and with all of them when it is back;
+           the bits of runs that are stopped at the logged steps under the logged plans
+vain       a run that fails each time ends, and says so
+limit      so does one that is lost more often than allowed
+first      lost before there is a checkpoint, beside one of another run: from the beginning
+signals    to the agent are for the run; without its agent a run saves and ends
+refused    what cannot be, in sentences
+"""
+import contextlib
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import checkpoint
+import harness
+import mpi
+from harness import Case, Failed
+from migration import mpi_is_built
+
+GPT = os.path.join(harness.MODELS, "gpt2-tiny/model.onnx")
+STEP = 0.03  # seconds of a step
+STEPS, EVERY = 60, 7
+SILENCE = 8  # seconds until a run that does nothing is killed
+
+
+def gpt_plan(tools, mesh, name):
+    """A plan, and how slow devices are so that its steps take STEP."""
+    path = tools.path(name)
+    tools.run("merakc", GPT, "-o", path, f"--mesh={mesh}")
+    number, unit = tools.run("merak-plan", "simulate",
+                             path)[0].split("step ")[1].split()[:2]
+    seconds = float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
+    return path, str(STEP / seconds)
+
+
+def whole(tools, plan, steps=STEPS):
+    """What a run leaves that nobody disturbs."""
+    tools.run("merak-run", plan, "--data=synthetic", f"--steps={steps}",
+              f"--save={tools.path('whole')}", f"--log={tools.path('whole.jsonl')}")
+    return (checkpoint.state_of(tools.path("whole")),
+            checkpoint.untimed(tools.path("whole.jsonl")))
+
+
+class Agent:
+    """A run with an agent, whose log is read while it trains."""
+
+    def __init__(self, tools, plan, *options, name="run", steps=STEPS, restarts=9,
+                 every=EVERY, prefix=()):
+        self.saved, self.log = tools.path(name), tools.path(name + ".jsonl")
+        self.error, self.furthest = tools.path(name + ".err"), 0
+        command = tools.start(
+            "merak-run", plan, "--data=synthetic", f"--steps={steps}", "--threads=1",
+            f"--save={self.saved}", f"--save-every={every}", f"--log={self.log}",
+            f"--restarts={restarts}", *options)
+        with open(self.error, "w", encoding="utf-8") as file:
+            self.process = subprocess.Popen(
+                [*prefix, *command], stdout=subprocess.DEVNULL, stderr=file,
+                env={**os.environ, **tools.extra})
+
+    def told(self):
+        with open(self.error, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def lines(self):
+        if not os.path.exists(self.log):
+            return []
+        with open(self.log, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def steps(self):
+        return [entry["step"] for entry in self.lines() if "restart" not in entry]
+
+    def restarts(self):
+        return [{"step": entry["step"], **entry["restart"]}
+                for entry in self.lines() if "restart" in entry]
+
+    def wait_for(self, what, seconds=90):
+        until = time.monotonic() + seconds
+        while not (found := what()):
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise Failed(f"it did not happen: {harness.last_lines(self.told())}")
+            time.sleep(0.01)
+        return found
+
+    def wait_for_step(self, step):
+        self.wait_for(lambda: (self.steps() or [0])[-1] >= step)
+
+    def end(self, code=0, seconds=240):
+        try:
+            if self.process.wait(timeout=seconds) != code:
+                raise Failed(f"ended with {self.process.returncode}, expected {code}: "
+                             f"{harness.last_lines(self.told(), 6)}")
+        except subprocess.TimeoutExpired:
+            raise Failed(f"still there: {harness.last_lines(self.told())}") from None
+        return self.told()
+
+    def below(self, name, pid=None):
+        """Processes of this name that it started, and that these did."""
+        found = []
+        with contextlib.suppress(OSError):
+            pid = pid or self.process.pid
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children",
+                          encoding="utf-8") as file:
+                    for child in file.read().split():
+                        with open(f"/proc/{child}/comm", encoding="utf-8") as comm:
+                            if comm.read().strip() == name:
+                                found.append(int(child))
+                        found += self.below(name, child)
+        return found
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextlib.contextmanager
+def agent(*arguments, **options):
+    run = Agent(*arguments, **options)
+    try:
+        yield run
+    finally:
+        run.close()
+
+
+def same(run, wanted):
+    state, steps = wanted
+    entries = [e for e in checkpoint.untimed(run.log) if "loss" in e]
+    if entries != steps:
+        raise Failed(f"another log: {[e['step'] for e in entries]}")
+    if checkpoint.state_of(run.saved) != state:
+        raise Failed("another state than that of a run that nobody disturbed")
+
+
+# ------------------------------------------------------------------ histories
+
+
+def disturb(run, chance, name="merak-run"):
+    """One of the run's processes, at one of its next steps. What was done; nothing if
+    the run was over before."""
+    run.furthest = max([run.furthest, *run.steps()])
+    step = run.furthest + chance.randint(1, 8)
+    if step >= STEPS - 2:
+        return None
+    run.wait_for_step(step)
+    time.sleep(chance.uniform(0, STEP))
+    found = run.below(name)
+    if not found:
+        return None
+    how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP])
+    before = run.told().count("goes on after step")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(chance.choice(found), how)
+    with contextlib.suppress(Failed):
+        run.wait_for(lambda: run.told().count("goes on after step") > before, 45)
+        return how.name
+    return None
+
+
+def history(run, seed, wanted):
+    chance = random.Random(seed)
+    done = []
+    for _ in range(chance.randint(1, 4)):
+        if (what := disturb(run, chance)) is None:
+            break
+        done.append(what)
+    said = run.end()
+    same(run, wanted)
+    if said.count("goes on after step") < len(done) or not done:
+        raise Failed(f"{done} were done: {harness.last_lines(said)}")
+    return f"{', '.join(done)}; after steps {[r['step'] for r in run.restarts()]}"
+
+
+def lost_body(mesh, seed, tools):
+    plan, pace = gpt_plan(tools, mesh, "x.plan")
+    wanted = whole(tools, plan)
+    tools.extra.update(MERAK_PACE=pace, MERAK_WATCHDOG_SECONDS=str(SILENCE))
+    with agent(tools, plan) as run:
+        return history(run, seed, wanted)
+
+
+def processes_body(seed, tools):
+    plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan")
+    wanted = whole(tools, plan)
+    tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace,
+                       MERAK_SILENCE_SECONDS="3")
+    launcher = " ".join(["mpirun -np {ranks}", *mpi.MPIRUN])
+    with agent(tools, plan, f"--launcher={launcher}") as run:
+        return history(run, seed, wanted)
+
+
+# ---------------------------------------------------------------------- hosts
+
+
+def replayed(tools, run, plan, steps):
+    """The same by hand: each plan for its steps, from the checkpoint before."""
+    done, load = 0, []
+    stops = [(event["step"], event["plan"]) for event in run.restarts()]
+    for number, (until, following) in enumerate([*stops, (steps, None)]):
+        if until > done:
+            tools.run("merak-run", plan, "--data=synthetic", *load,
+                      f"--steps={until - done}", f"--save={tools.path(f'p{number}')}")
+            load, done = [f"--load={tools.path(f'p{number}')}"], until
+        plan = following
+    return {key: tensor.data.tobytes() for key, tensor in
+            harness.read_checkpoint(tools.path(f"p{len(stops)}"))[0].items()}
+
+
+def hosts_body(tools):
+    plan, pace = gpt_plan(tools, "pp=2,dp=2", "x.plan")
+    os.makedirs(tools.path("others"))
+    for mesh in ("pp=2", "dp=1"):
+        gpt_plan(tools, mesh, f"others/{mesh}.plan")
+    name = f"rs{os.getpid() % 10000}"
+    tools.extra.update(mpi.ROOT_ALLOWED, MERAK_PACE=pace, MERAK_SILENCE_SECONDS="3",
+                       MERAK_LOOK_SECONDS="1")
+    launcher = " ".join(
+        ["mpirun -np {ranks} --host {hosts} --mca plm_rsh_agent",
+         f"'{mpi.HOSTS} agent {name}'", "--mca btl tcp,self,vader",
+         "--mca btl_tcp_if_include veth0 --mca oob_tcp_if_include veth0",
+         "-x MERAK_SILENCE_SECONDS -x MERAK_PACE", *mpi.KEEPALIVE, *mpi.MPIRUN])
+    hosts, steps = mpi.HOSTS, 400
+    try:
+        subprocess.run([hosts, "up", name, "3"], check=True, capture_output=True)
+        with agent(tools, plan, f"--launcher={launcher}", "--hosts=h0:2,h1:1,h2:1",
+                   f"--plans={tools.path('others')}", steps=steps,
+                   prefix=[hosts, "exec", name, "h0"]) as run:
+            run.wait_for_step(10)
+            subprocess.run([hosts, "link", name, "h2", "down"], check=True)
+            run.wait_for(lambda: len(run.restarts()) == 1)
+            run.wait_for_step(run.restarts()[0]["step"] + 10)
+            subprocess.run([hosts, "link", name, "h2", "up"], check=True)
+            run.wait_for(lambda: len(run.restarts()) == 2)
+            said = run.end()
+    finally:
+        subprocess.run([hosts, "down", name], check=False, capture_output=True)
+    without, again = run.restarts()[:2]
+    if (without["lost"] != ["h2"] or not 0 < without["ranks"] < 4
+            or again["lost"] or again["ranks"] != 4 or "h2 is back" not in said):
+        raise Failed(f"went on with {run.restarts()}: {harness.last_lines(said)}")
+    if run.steps() != list(range(1, steps + 1)):
+        raise Failed(f"the log has steps {run.steps()}")
+    found = {key: tensor.data.tobytes() for key, tensor in
+             harness.read_checkpoint(run.saved)[0].items()}
+    if replayed(tools, run, plan, steps) != found:
+        raise Failed("other bits than those of the logged plans one after the other")
+    return (f"{without['ranks']} ranks after step {without['step']}, 4 after "
+            f"{again['step']}")
+
+
+# ------------------------------------------------------------------ what else
+
+
+def vain_body(tools):
+    plan, _ = gpt_plan(tools, "dp=2", "x.plan")
+    tools.extra["MERAK_FAULT"] = "1:3:fail"
+    with agent(tools, plan) as run:
+        said = run.end(1)
+    if "3 times in a row without getting further" not in said:
+        raise Failed(f"it says {harness.last_lines(said)}")
+    return f"after {said.count('(restart ')} restarts"
+
+
+def limit_body(tools):
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, restarts=1) as run:
+        for step in (EVERY + 2, 3 * EVERY):
+            run.wait_for_step(step)
+            os.kill(run.wait_for(lambda: run.below("merak-run"))[0], signal.SIGKILL)
+        said = run.end(1)
+    if "--restarts allows 1" not in said:
+        raise Failed(f"it says {harness.last_lines(said)}")
+    return "1"
+
+
+def first_body(tools):
+    """What lies in the folder is of another run, and no place to go on from."""
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    wanted = whole(tools, plan)
+    tools.run("merak-run", plan, "--data=synthetic", "--steps=5", "--seed=9",
+              f"--save={tools.path('run')}")
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, every=STEPS) as run:
+        run.wait_for_step(3)
+        os.kill(run.below("merak-run")[0], signal.SIGKILL)
+        said = run.end()
+    same(run, wanted)
+    if "goes on after step 0" not in said:
+        raise Failed(f"it says {harness.last_lines(said)}")
+    return "from step 0"
+
+
+def signals_body(tools):
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, name="usr1", every=STEPS) as run:
+        run.wait_for_step(3)
+        run.process.send_signal(signal.SIGUSR1)
+        run.wait_for(lambda: os.path.exists(os.path.join(run.saved, "latest")))
+        run.process.send_signal(signal.SIGTERM)
+        if "stopped by SIGTERM" not in (said := run.end(1)):
+            raise Failed(f"it says {harness.last_lines(said)}")
+    with agent(tools, plan, name="gone", every=STEPS) as run:
+        run.wait_for_step(3)
+        child = run.below("merak-run")[0]
+        run.process.kill()
+        run.process.wait()
+        until = time.monotonic() + 30
+        while os.path.exists(f"/proc/{child}/exe") and time.monotonic() < until:
+            time.sleep(0.02)
+        if os.path.exists(f"/proc/{child}/exe"):
+            raise Failed("the run outlives its agent")
+    step = checkpoint.state_of(run.saved)[0]
+    return f"saved after step {step}"
+
+
+def refused_body(tools):
+    plan, _ = gpt_plan(tools, "dp=2", "x.plan")
+    save = f"--save={tools.path('saved')}"
+    for options, sentence in [
+            (["--restarts=2"], "give --save"),
+            ([save, "--launcher=mpirun"], "are for --restarts"),
+            (["--restarts=2", save, "--hosts=a:2"], "--hosts is for --launcher"),
+            (["--restarts=2", save, "--launcher=x {hosts}"], "give --hosts"),
+            (["--restarts=2", save, "--launcher=x", "--hosts=a:2"],
+             "{hosts} in --launcher"),
+            (["--restarts=2", save, "--ranks=env"], "give --launcher, not --ranks"),
+            (["--restarts=2", save, "--trace=t.json"], "--trace is of one run"),
+            ([save, "--plans=x"], "for --replan and --hosts")]:
+        said = tools.run("merak-run", plan, "--data=synthetic", *options, expect=2)[1]
+        if sentence not in said or said.count("\n") != 1:
+            raise Failed(f"{options}: {said}")
+    said = tools.run("merak-run", plan, "--data=synthetic", "--restarts=2", save,
+                     "--launcher=x {hosts}", "--hosts=a:0,b:two,a,:3", expect=2)[1]
+    for sentence in ('behind "a:", found "0"', 'behind "b:", found "two"',
+                     '"a" is there twice', 'found ":3"'):
+        if sentence not in said:
+            raise Failed(said)
+    said = tools.run("merak-run", plan, "--data=synthetic", "--restarts=2", save,
+                     "--launcher=false {hosts}", "--hosts=a:1", expect=1)[1]
+    if "no plan has a place on 1 rank" not in said:
+        raise Failed(said)
+    said = tools.run("merak-run", plan, "--data=synthetic", "--restarts=2", save,
+                     "--launcher=false {hosts}", "--hosts=a:2", expect=1)[1]
+    if "starts a process on none of a" not in said:
+        raise Failed(said)
+    return "11 sentences"
+
+
+def cases(everything, with_mpi, why_no_hosts):
+    for seed in range(60 if everything else 3):
+        mesh = ["pp=2,dp=2", "dp=2", "pp=2,tp=2"][seed % 3]
+        yield Case(f"lost {mesh} {seed}", functools.partial(lost_body, mesh, seed))
+    for seed in range(40 if everything else 2) if with_mpi else ():
+        yield Case(f"processes {seed}", functools.partial(processes_body, seed))
+    if with_mpi and not why_no_hosts:
+        yield Case("hosts", hosts_body)
+    for name, body in [("vain", vain_body), ("limit", limit_body),
+                       ("first", first_body), ("signals", signals_body),
+                       ("refused", refused_body)]:
+        yield Case(name, body)
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    with_mpi = shutil.which("mpirun") and mpi_is_built(args.bin_dir)
+    why = mpi.why_no_hosts() if with_mpi else "there is no MPI"
+    if why:
+        print(f"skipped what needs hosts: {why}")
+    return harness.run_cases("restarts", list(cases(args.all, with_mpi, why)), args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
