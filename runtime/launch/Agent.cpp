@@ -123,6 +123,10 @@ private:
       first_ = {run_.load, state->run, state->step};
     }
     last_ = first_.step + run_.steps;
+    // By its name now: another file may have it when a run is started again.
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    program_ = error ? "merak-run" : self.string();
     before_ = newest();
     sigemptyset(&signals_);
     for (int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1})
@@ -182,10 +186,7 @@ private:
 
   std::vector<std::string> command(const Position &from,
                                    const Chosen &plan) const {
-    std::error_code error;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    std::vector<std::string> words{error ? "merak-run" : self.string(),
-                                   plan.path};
+    std::vector<std::string> words{program_, plan.path};
     words.insert(words.end(), run_.arguments.begin(), run_.arguments.end());
     words.push_back(fmt::format("--steps={}", last_ - from.step));
     if (!from.load.empty())
@@ -410,7 +411,8 @@ private:
   const AgentRun &run_;
   const AgentOptions &options_;
   const PlanPrices &prices_;
-  int64_t ranks_ = 0; // of the first plan
+  std::string program_; // this one
+  int64_t ranks_ = 0;   // of the first plan
   std::vector<Host> hosts_;
   std::optional<PlanPool> pool_;   // with hosts
   Position first_;                 // --load, or nothing

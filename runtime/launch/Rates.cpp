@@ -126,7 +126,7 @@ Result<std::string> statusOf(const std::string &logPath) {
   std::ifstream file(logPath, std::ios::binary);
   if (!file)
     return Status::error(fmt::format("cannot read \"{}\"", logPath));
-  nlohmann::json last, rated, replanned;
+  nlohmann::json last, rated, replanned, restarted;
   for (std::string line; std::getline(file, line);) {
     auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object() || !json.contains("step"))
@@ -134,6 +134,10 @@ Result<std::string> statusOf(const std::string &logPath) {
     if (json.contains("replan")) {
       if (json["replan"].value("what", std::string()) == "switch")
         replanned = json;
+      continue;
+    }
+    if (json.contains("restart")) {
+      restarted = json;
       continue;
     }
     if (json.contains("rates"))
@@ -173,6 +177,17 @@ Result<std::string> statusOf(const std::string &logPath) {
     text += fmt::format("\nplan \"{}\" since step {}",
                         replanned["replan"].value("to", std::string()),
                         replanned.value("step", int64_t(0)) + 1);
+  if (restarted.is_object()) {
+    const nlohmann::json &restart = restarted["restart"];
+    const int64_t times = restart.value("restarts", int64_t(0));
+    text += fmt::format("\nstarted again {} time{}, last after step {} with "
+                        "\"{}\" on {} ranks: {}",
+                        times, times == 1 ? "" : "s",
+                        restarted.value("step", int64_t(0)),
+                        restart.value("plan", std::string()),
+                        restart.value("ranks", int64_t(0)),
+                        restart.value("why", std::string()));
+  }
   return text;
 }
 

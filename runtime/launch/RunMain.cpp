@@ -3,7 +3,7 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/Output.h"
 #include "runtime/data/Npy.h"
-#include "runtime/launch/Agent.h"
+#include "runtime/launch/AgentOptions.h"
 #include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/CompilerProcess.h"
 #include "runtime/launch/CpuShare.h"
@@ -20,7 +20,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -130,16 +129,7 @@ void addOptions(CLI::App &app, RunOptions &options,
   app.add_option("--compiler", options.replan.compiler,
                  "with --replan: the merakc that makes plans (default: the one "
                  "beside this program)");
-  app.add_option("--restarts", options.agent.restarts,
-                 "a run that is lost is started again, so often at most, from "
-                 "the newest checkpoint of --save (default: 0, never)")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--launcher", options.agent.launcher,
-                 "with --restarts: how ranks are started as processes, e.g. "
-                 "\"mpirun -np {ranks} --host {hosts}\"");
-  app.add_option("--hosts", options.agent.hosts,
-                 "with --launcher: HOST:RANKS,...; those that do not answer "
-                 "are left out, with a plan of --plans for fewer ranks");
+  addAgentOptions(app, options.agent);
   addCheckpointOptions(app, options.checkpoint, options.session);
   app.add_option("--save-grads", options.saveGrads,
                  "gradients of the step as .safetensors (with --steps=1)");
@@ -756,22 +746,9 @@ Status run(RunOptions &options, const BackendFactory &factory,
 
 constexpr const char *kTool = "merak-run";
 
-// What an agent starts, with the options that are not its own.
 AgentRun agentRun(const CLI::App &app, const RunOptions &options) {
-  static const std::set<std::string> own{"plan",       "--steps", "--load",
-                                         "--restarts", "--hosts", "--launcher",
-                                         "--ranks"};
   AgentRun run;
-  for (const CLI::Option *option : app.parse_order()) {
-    const std::string name = option->get_name();
-    if (own.count(name) || (name == "--plans" && !options.replan.isOn()))
-      continue;
-    const std::string text =
-        fmt::format("{}={}", name, option->results().back());
-    if (std::find(run.arguments.begin(), run.arguments.end(), text) ==
-        run.arguments.end())
-      run.arguments.push_back(text);
-  }
+  run.arguments = argumentsOfRuns(app, /*withPlans=*/options.replan.isOn());
   run.plan = options.plan;
   run.save = options.checkpoint.save.dir;
   run.load = options.checkpoint.load;

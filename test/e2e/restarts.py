@@ -11,6 +11,7 @@ hosts      three hosts (network namespaces, needs root): a cable is pulled, trai
            the bits of runs that are stopped at the logged steps under the logged plans
 vain       a run that fails each time ends, and says so
 limit      so does one that is lost more often than allowed
+status     tells of it
 first      lost before there is a checkpoint, beside one of another run: from the beginning
 signals    to the agent are for the run; without its agent a run saves and ends
 refused    what cannot be, in sentences
@@ -290,6 +291,25 @@ def limit_body(tools):
     return "1"
 
 
+def status_body(tools):
+    plan, pace = gpt_plan(tools, "dp=2", "x.plan")
+    tools.extra["MERAK_PACE"] = pace
+    with agent(tools, plan, "--rates=1", "--shuffle", "--save-wait") as run:
+        run.wait_for_step(EVERY + 2)
+        os.kill(run.below("merak-run")[0], signal.SIGKILL)
+        run.end()
+    said = tools.run("merak-run", f"--status={run.log}")[0]
+    if not said.startswith(f"step {STEPS}, ") or "started again 1 time, last" not in said:
+        raise Failed(said)
+    # A restart is no step.
+    with open(run.log, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": STEPS, "restart": {"restarts": 2}}) + "\n")
+    said = tools.run("merak-run", f"--status={run.log}")[0]
+    if "0.00 ms" in said or "started again 2 times" not in said:
+        raise Failed(said)
+    return said.splitlines()[-1]
+
+
 def first_body(tools):
     """What lies in the folder is of another run, and no place to go on from."""
     plan, pace = gpt_plan(tools, "dp=2", "x.plan")
@@ -373,6 +393,7 @@ def cases(everything, with_mpi, why_no_hosts):
     if with_mpi and not why_no_hosts:
         yield Case("hosts", hosts_body)
     for name, body in [("vain", vain_body), ("limit", limit_body),
+                       ("status", status_body),
                        ("first", first_body), ("signals", signals_body),
                        ("refused", refused_body)]:
         yield Case(name, body)
