@@ -106,7 +106,9 @@ class Bench(seam_plans.Bench):
                    f"--microbatch={self.args.batch // ranks}", OPTIMIZER]
         if what != "dense":
             options += ["--sparse=lazy", "--mixed-layouts=off"]
-        if what.endswith("summed"):
+        if what.endswith("2D"):
+            options.append("--delayed-rows=on")
+        if what.endswith(("summed", "2D")):
             options.append(f"--touched=table={self.touched}")
         if what.startswith("columns"):
             path = self.path("columns.json")
@@ -248,7 +250,8 @@ def beside(bench, ranks):
     machine = bench.machine_of(ranks)
     names = ("dense", "rows", "columns")
     if args.zipf:
-        names = ("rows", "rows, summed", "columns", "columns, summed")
+        names = ("rows", "rows, summed", "rows, 2D", "columns",
+                 "columns, summed", "columns, 2D")
         bench.write_zipf(8 * args.batch)
     plans = {what: bench.compile(model, machine, ranks, what) for what in names}
     times = {what: [] for what in names}

@@ -6,6 +6,7 @@
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/LibraryKernels.h"
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Trim.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -369,6 +370,9 @@ private:
         .Case([&](plan::LoadInputOp load) {
           out->set_kind(Instruction::LOAD_INPUT);
           out->set_op(load.getInput().str());
+          if (auto ahead = load->getAttrOfType<IntegerAttr>(plan::kAheadAttr))
+            (*out->mutable_attrs())[kAheadAttr] =
+                std::to_string(ahead.getInt());
         });
   }
 

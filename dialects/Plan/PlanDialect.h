@@ -27,6 +27,9 @@ inline constexpr llvm::StringLiteral kKernelAttr = "merak.kernel";
 inline constexpr llvm::StringLiteral kLimitAttr = "plan.limit";
 inline constexpr llvm::StringLiteral kAllowedAttr = "plan.allowed";
 
+// I64 attribute of a `plan.load_input`: of how many steps later its batch is.
+inline constexpr llvm::StringLiteral kAheadAttr = "plan.ahead";
+
 // On instructions: the part of the microbatch they are for; absent: part 0.
 inline constexpr llvm::StringLiteral kSubmicrobatchAttr = "plan.submicrobatch";
 

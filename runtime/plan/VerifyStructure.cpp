@@ -1,4 +1,5 @@
 // Checks that need no more than the manifest, one program, or one instruction.
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Entries.h"
@@ -488,9 +489,12 @@ private:
                             program_.streams_size()));
       if (isEntry(procedure.name()) &&
           (instruction.stream() != 0 ||
-           instruction.kind() != Instruction::LIBRARY))
-        problem("expected library kernels on stream 0 in what is run between "
-                "steps");
+           (instruction.kind() != Instruction::LIBRARY &&
+            instruction.kind() != Instruction::COLLECTIVE)))
+        problem("expected library kernels and collectives on stream 0 in what "
+                "is run between steps");
+      if (isEntry(procedure.name()))
+        checkBetweenSteps(instruction, problem);
       if (instruction.submicrobatch() < 0 ||
           instruction.submicrobatch() >= submicrobatches(file_))
         problem(fmt::format("part {} of a microbatch of {}",
@@ -570,8 +574,8 @@ private:
 
   template <typename Problem>
   void checkScalar(const Scalar &scalar, Problem problem) {
-    static const std::set<std::string> kRuntime{"lr", "step", "seed",
-                                                "grad_scale"};
+    static const std::set<std::string> kRuntime{
+        "lr", "step", "lr_before", "step_before", "seed", "grad_scale"};
     if (scalar.value_case() == Scalar::kRuntime &&
         !kRuntime.count(scalar.runtime()))
       problem(fmt::format("asks for the run-time scalar \"{}\", which nobody "
@@ -660,6 +664,19 @@ private:
       problem(fmt::format("is of the unknown kind {}",
                           static_cast<int>(instruction.kind())));
     }
+  }
+
+  // No order of calls says that what other programs run between steps matches.
+  template <typename Problem>
+  void checkBetweenSteps(const Instruction &instruction, Problem problem) {
+    if (instruction.kind() != Instruction::COLLECTIVE ||
+        instruction.group() >= static_cast<uint32_t>(program_.groups_size()))
+      return;
+    const Group &group = program_.groups(int(instruction.group()));
+    if (!group.named().empty() ||
+        std::find(group.axes().begin(), group.axes().end(), "pp") !=
+            group.axes().end())
+      problem("meets ranks of other programs between steps");
   }
 
   template <typename Problem>
@@ -757,6 +774,9 @@ private:
                           instruction.outputs_size()));
       return;
     }
+    if (instruction.attrs().count(kAheadAttr) && stepsAhead(instruction) < 1)
+      problem(fmt::format("is of {} steps later, expected at least 1",
+                          instruction.attrs().at(kAheadAttr)));
     const Buffer &buffer = program_.buffers(instruction.outputs(0).buffer());
     if (buffer.tensor() != instruction.op())
       problem(fmt::format("loads into buffer \"{}\", which holds \"{}\"",
