@@ -74,7 +74,6 @@ public:
     keepSlices();
     declareCarried();
     exchangeDelayed();
-    updateDelayed();
     splitStep();
     return {};
   }
@@ -223,12 +222,10 @@ private:
     return made;
   }
 
-  // In front of all that this step's update does.
-  void updateDelayed() {
-    builder.setInsertionPointToStart(&action.getBody().front());
-    Operation *first =
-        action.getBody().front().empty() ? nullptr
-                                         : &action.getBody().front().front();
+  // Beside this step's exchange.
+  void updateDelayed(Operation *behind) {
+    builder.setInsertionPointAfter(behind);
+    Operation *end = behind->getNextNode();
     Value from = load(arrived), of = load(ids), clip = load(factor);
     CoalesceOp sums = coalesce(from, of);
     sums->setAttr(kBlockAttr, builder.getI64IntegerAttr(block()));
@@ -237,11 +234,9 @@ private:
     mapping.map(step.getIds(), sums.getUnique());
     mapping.map(step.getClip(), clip);
     builder.clone(*step, mapping);
-    for (Operation &op : action.getBody().front()) {
-      if (&op == first)
-        break;
-      mark(&op);
-    }
+    for (Operation *op = behind->getNextNode(); op != end;
+         op = op->getNextNode())
+      mark(op);
   }
 
   // Ids of the next step's lookups, of all ranks.
@@ -310,12 +305,14 @@ private:
         blocks, next(), update.getSize());
     Value mine = load(slices);
     CoalesceOp now = coalesce(mine, own(split.getPrior()));
+    Value all = exchanged(now.getRows(), of.different * of.named);
+    updateDelayed(all.getDefiningOp());
+    builder.setInsertionPoint(update);
     CoalesceOp later = coalesce(mine, own(split.getDelayed()));
     for (CoalesceOp sums : {now, later})
       sums->setAttr(kCompactAttr, builder.getUnitAttr());
     save(later.getRows(), rows);
     save(split.getDelayed(), ids);
-    Value all = exchanged(now.getRows(), of.different * of.named);
     auto gone = update.getDy().getDefiningOp<LoadOp>();
     update.getDyMutable().assign(all);
     update.getIdsMutable().assign(split.getPrior());

@@ -17,6 +17,7 @@
 
 #include <fmt/format.h>
 #include <set>
+#include <utility>
 
 using namespace merak::planpb;
 
@@ -67,6 +68,14 @@ private:
             buffer.category() == Buffer::OPTIMIZER);
   }
 
+  static std::set<std::string> namedScalars(const Instruction &instruction) {
+    std::set<std::string> names;
+    for (const Scalar &scalar : instruction.scalars())
+      if (scalar.value_case() == Scalar::kRuntime)
+        names.insert(scalar.runtime());
+    return names;
+  }
+
   template <typename Where> void walk(uint32_t procedure, Where where) {
     const Procedure &proto = program_.procedures(int(procedure));
     for (int i = 0; i < proto.instructions_size(); ++i)
@@ -109,6 +118,11 @@ private:
   void checkUpdate(const Instruction &instruction,
                    const std::vector<Access> &list, const Made &all,
                    Where where) {
+    const std::set<std::string> numbers = namedScalars(instruction);
+    if (numbers.count("lr") + numbers.count("step") > 0 &&
+        numbers.count("lr_before") + numbers.count("step_before") > 0)
+      problems_.add(fmt::format(
+          "{}: takes the rate of one step and the number of another", where()));
     if (isOfStepBefore(instruction)) {
       applied_.insert(instruction.outputs(0).buffer());
       if (all.now || !all.before)
