@@ -1,7 +1,7 @@
 #include "dialects/Dist/Regather.h"
 #include "dialects/Support/RanksAxis.h"
-#include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/Buckets.h"
+#include "passes/Lowering/DelayedExchanges.h"
 #include "passes/Lowering/Passes.h"
 #include "runtime/plan/Entries.h"
 
@@ -15,13 +15,6 @@ namespace merak {
 #include "passes/Lowering/Passes.h.inc"
 
 namespace {
-
-uint64_t addStream(plan::ProgramOp program, StringRef name) {
-  SmallVector<Attribute> streams(program.getStreams().getValue());
-  streams.push_back(StringAttr::get(program.getContext(), name));
-  program.setStreamsAttr(ArrayAttr::get(program.getContext(), streams));
-  return streams.size() - 1;
-}
 
 bool touches(ArrayAttr views, const llvm::SmallDenseSet<StringAttr> &buffers) {
   return llvm::any_of(views, [&](Attribute view) {
@@ -100,17 +93,9 @@ struct AssignStreamsPass : impl::AssignStreamsBase<AssignStreamsPass> {
       for (auto procedure : program.getOps<plan::ProcedureOp>())
         if (procedure.getAction() != pipe::Action::U)
           ofStep.moveToFront(procedure);
-      std::optional<uint64_t> delayed;
       program.walk([&](plan::CollectiveOp op) {
         if (isEntry(op->getParentOfType<plan::ProcedureOp>().getSymName()))
           return;
-        if (op->hasAttr(train::kDelayedAttr)) {
-          if (!delayed)
-            delayed = addStream(program, "delayed rows");
-          op.setStream(*delayed);
-          ++beside;
-          return;
-        }
         auto axes = cast<ArrayAttr>(program.getGroups()[op.getGroup()]);
         bool overStages = llvm::any_of(axes, [](Attribute axis) {
           return isAcrossStages(cast<StringAttr>(axis).getValue());
@@ -122,6 +107,7 @@ struct AssignStreamsPass : impl::AssignStreamsBase<AssignStreamsPass> {
           ++beside;
         }
       });
+      lowering::placeDelayed(program);
     }
   }
 };
