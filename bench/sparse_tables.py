@@ -44,13 +44,14 @@ HOSTS = os.path.join(seam_plans.ROOT, "test/mpi/hosts")
 OPTIMIZER = "--optimizer=sgd:lr=1e-3"
 
 
-def language_model(rows, width, tokens):
+def language_model(rows, width, tokens, layers=1):
     g = seam_plans.Model("language")
     h = g.op("Gather", g.weight("table", [rows, width]),
              g.input("ids", [tokens], kind=seam_plans.exact_models.INT64), axis=0)
-    h = g.op("MatMul", h, g.weight("w", [width, width]))
-    g.target_loss(g.op("MatMul", g.op("Relu", h), g.weight("out", [width, 4])),
-                  [tokens, 4])
+    for k in range(layers):
+        h = g.op("Relu", g.op("MatMul", h, g.weight(f"w{k or ''}",
+                                                    [width, width])))
+    g.target_loss(g.op("MatMul", h, g.weight("out", [width, 4])), [tokens, 4])
     return g
 
 
@@ -95,6 +96,10 @@ class Bench(seam_plans.Bench):
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
         data["nodes"] = [{"count": 1, "kind": "cpu", "devices": ranks}]
+        if self.args.slower:
+            data.pop("host", None)
+            data["rates"] = {str(rank): 1 / self.args.slower
+                             for rank in range(ranks)}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(data, file)
         return path
@@ -246,7 +251,8 @@ def shares(bench, ranks, share):
 
 def beside(bench, ranks):
     args = bench.args
-    model = language_model(args.rows, args.width, args.tokens).write(bench.folder)
+    model = language_model(args.rows, args.width, args.tokens,
+                           args.layers).write(bench.folder)
     machine = bench.machine_of(ranks)
     names = ("dense", "rows", "columns")
     if args.zipf:
@@ -277,6 +283,11 @@ def main():
     parser.add_argument("--ranks", default="4,8")
     parser.add_argument("--rows", type=int, default=32768)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--slower", type=float, default=0, metavar="FACTOR",
+                        help="devices, than those of --cluster: so many ranks share "
+                        "few cores as if each had its own")
+    parser.add_argument("--layers", type=int, default=1,
+                        help="behind the table: what exchanges may run beside")
     parser.add_argument("--tokens", type=int, default=64, help="of a sample")
     parser.add_argument("--batch", type=int, default=64, help="samples a step")
     parser.add_argument("--latency", type=float, default=1e-4, help="seconds")
@@ -296,6 +307,8 @@ def main():
     parser.add_argument("--shares", default="",
                         help="of a table's rows that a rank looks up")
     args = parser.parse_args()
+    if args.slower:
+        os.environ["MERAK_PACE"] = "1"  # instructions last as predicted
     if args.owed:
         print("| looked up | ids | dense, ms | lazy, ms | exact, ms |\n"
               "|---|---|---|---|---|")

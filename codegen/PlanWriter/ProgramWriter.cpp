@@ -3,10 +3,10 @@
 #include "dialects/Dist/Trim.h"
 #include "dialects/Support/RanksAxis.h"
 #include "passes/Lowering/StageLowering.h"
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/LibraryKernels.h"
-#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Trim.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

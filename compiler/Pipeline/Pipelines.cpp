@@ -53,12 +53,10 @@ void merak::buildGraphPipeline(OpPassManager &manager,
       createLowerPrecision({options.precision == "bf16", options.train}));
   manager.addPass(createDifferentiate({options.train}));
   if (options.train && options.sparse != "off") {
-    SparseUpdatesOptions sparse{options.sparse,
-                                options.optimizer.restsWithoutGradient(),
-                                options.optimizerGiven,
-                                {},
-                                options.data,
-                                options.delayedRows};
+    SparseUpdatesOptions sparse{
+        options.sparse,         options.optimizer.restsWithoutGradient(),
+        options.optimizerGiven, {},
+        options.data,           options.delayedRows};
     for (const auto &[name, share] : options.touched)
       sparse.touched.push_back(fmt::format("{}={}", name, share));
     manager.addPass(createSparseUpdates(sparse));

@@ -254,8 +254,8 @@ ShardingRule CoalesceOp::getShardingRule() {
 ShardingRule SplitIdsOp::getShardingRule() {
   ShardingRule rule;
   RuleTensor ids = tensorOf(addFactors(rule, shapeOf(getIds())));
-  rule.operands = {ids, tensorOf(addFactors(rule, shapeOf(getNamed()),
-                                            FactorKind::Whole))};
+  rule.operands = {
+      ids, tensorOf(addFactors(rule, shapeOf(getNamed()), FactorKind::Whole))};
   rule.results = {ids, ids};
   return rule;
 }

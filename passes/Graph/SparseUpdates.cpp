@@ -213,8 +213,7 @@ private:
       return inputs.getDictionary(&getContext());
     remark::missed(update.getLoc(),
                    remark::RemarkOpts::name("Delayed").category("sparse"))
-        << fmt::format("'{}': no rows are delayed",
-                       update.getParameter().str())
+        << fmt::format("'{}': no rows are delayed", update.getParameter().str())
         << remark::reason("{0}", why);
     return {};
   }
@@ -313,8 +312,8 @@ private:
     withRole(coalesced.getRows(), kUpdate);
     if (auto share = shares.find(update.getParameter()); share != shares.end())
       coalesced->setAttr(kTouchedAttr, b.getF64FloatAttr(share->second));
-    if (DictionaryAttr inputs = delayed ? lookedUp(update, gradient)
-                                        : DictionaryAttr())
+    if (DictionaryAttr inputs =
+            delayed ? lookedUp(update, gradient) : DictionaryAttr())
       coalesced->setAttr(kDelayedAttr, inputs);
     auto sparse = UpdateOp::create(
         b, update.getLoc(), update.getParameterValue(), coalesced.getRows(),

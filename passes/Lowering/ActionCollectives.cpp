@@ -51,8 +51,8 @@ void ActionLowering::collective(Operation *op, plan::Collective kind,
       viewArray({from}), viewArray({to}),
       builder_.getI64IntegerAttr(plan::kCollectiveStream),
       builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
-  for (StringRef name : {StringRef(dist::kTrimAttr),
-                         StringRef(train::kDelayedAttr)})
+  for (StringRef name :
+       {StringRef(dist::kTrimAttr), StringRef(train::kDelayedAttr)})
     if (Attribute attribute = op->getAttr(name))
       procedure_.getBody().front().back().setAttr(name, attribute);
 }

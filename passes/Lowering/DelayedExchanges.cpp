@@ -43,8 +43,7 @@ plan::CallOp firstForward(plan::ProgramOp program) {
 void eraseIfEmpty(plan::ProgramOp program, plan::ProcedureOp procedure) {
   if (!procedure.getBody().front().empty())
     return;
-  for (auto call :
-       llvm::make_early_inc_range(program.getOps<plan::CallOp>()))
+  for (auto call : llvm::make_early_inc_range(program.getOps<plan::CallOp>()))
     if (call.getProcedure() == procedure.getSymName())
       call.erase();
   procedure.erase();

@@ -558,8 +558,7 @@ LogicalResult StageLowering::createFlush(plan::ProcedureOp procedure) {
   auto action = pipe::ActionOp::create(builder_, stage_.getLoc(),
                                        builder_.getStringAttr("flush"),
                                        Action::U, uint64_t{0});
-  OpBuilder inside =
-      OpBuilder::atBlockEnd(&action.getBody().emplaceBlock());
+  OpBuilder inside = OpBuilder::atBlockEnd(&action.getBody().emplaceBlock());
   for (Action kind : {Action::G, Action::U})
     for (auto other : stage_.getOps<pipe::ActionOp>()) {
       if (other == action || other.getKind() != kind)

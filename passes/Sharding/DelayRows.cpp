@@ -98,8 +98,8 @@ private:
                            ids = typeOf(update.getIds());
     if (!own.getElementType().isF32())
       return "sums of 16 bits would be rounded once more";
-    microbatches = typeOf(store.getOperand()).getDimSize(0) /
-                   whole.getDimSize(0);
+    microbatches =
+        typeOf(store.getOperand()).getDimSize(0) / whole.getDimSize(0);
     replicas = whole.getDimSize(0) / own.getDimSize(0);
     samples = own.getDimSize(0);
     if (own.getRank() <= ids.getRank() ||
@@ -114,11 +114,10 @@ private:
                   std::optional<int64_t> initial = std::nullopt) {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(&stage.getBody().front());
-    auto value = ValueOp::create(builder, update.getLoc(),
-                                 builder.getStringAttr(name),
-                                 TypeAttr::get(type),
-                                 ValueKindAttr::get(builder.getContext(), kind),
-                                 LayoutAttr(), StringAttr());
+    auto value = ValueOp::create(
+        builder, update.getLoc(), builder.getStringAttr(name),
+        TypeAttr::get(type), ValueKindAttr::get(builder.getContext(), kind),
+        LayoutAttr(), StringAttr());
     if (initial)
       value->setAttr(pipe::kInitialAttr, builder.getI64IntegerAttr(*initial));
     return value;
@@ -175,8 +174,8 @@ private:
     Operation *clone = builder.clone(*exchange, mapping);
     clone->getResult(0).setType(typeOf(update.getDy()));
     const auto places = static_cast<double>(block());
-    clone->setAttr(kTrimAttr, builder.getF64FloatAttr(
-                                  std::clamp(share, 1 / places, 1.0)));
+    clone->setAttr(kTrimAttr,
+                   builder.getF64FloatAttr(std::clamp(share, 1 / places, 1.0)));
     return clone->getResult(0);
   }
   int64_t block() {
@@ -208,9 +207,9 @@ private:
     std::string name = "gather";
     while (stage.lookupSymbol(name))
       name += "_";
-    auto made = ActionOp::create(builder, action.getLoc(),
-                                 builder.getStringAttr(name),
-                                 pipe::Action::G, uint64_t{0});
+    auto made =
+        ActionOp::create(builder, action.getLoc(), builder.getStringAttr(name),
+                         pipe::Action::G, uint64_t{0});
     made.getBody().emplaceBlock();
     return made;
   }
@@ -246,15 +245,15 @@ private:
     SmallVector<Value> all;
     for (NamedAttribute input : inputs) {
       const std::string name = (input.getName().getValue() + ".next").str();
-      auto type = cast<RankedTensorType>(
-          cast<TypeAttr>(input.getValue()).getValue());
+      auto type =
+          cast<RankedTensorType>(cast<TypeAttr>(input.getValue()).getValue());
       auto value = stage.lookupSymbol<ValueOp>(name);
       if (!value) {
         value = declare(name, type, ValueKind::input);
         value.setTensorAttr(builder.getStringAttr(input.getName().getValue()));
-        value.setLayoutAttr(LayoutAttr::get(
-            builder.getContext(),
-            layout::Layout::replicated(type.getShape().vec())));
+        value.setLayoutAttr(
+            LayoutAttr::get(builder.getContext(),
+                            layout::Layout::replicated(type.getShape().vec())));
         value->setAttr(pipe::kAheadAttr, builder.getI64IntegerAttr(1));
       }
       Value loaded = load(value);
@@ -336,8 +335,8 @@ private:
     for (SquareSumOp norm : norms) {
       builder.setInsertionPointAfter(norm);
       Location loc = norm.getLoc();
-      Value more =
-          SquareSumOp::create(builder, loc, norm.getResult().getType(), delayed);
+      Value more = SquareSumOp::create(builder, loc, norm.getResult().getType(),
+                                       delayed);
       // Where columns are split, squares are summed over replicas anyway.
       if (isa<AllGatherOp>(exchange))
         more = AllReduceOp::create(builder, loc, more.getType(), more,

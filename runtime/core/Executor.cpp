@@ -95,8 +95,8 @@ Status Executor::runEntry(std::string_view name, const StepScalars &scalars) {
   for (Op *op : *ops) {
     program_.place(between, *op, scalars);
     status = op->endpoint
-                 ? comm_.run({op->endpoint.get(), op->sent(), op->received(),
-                              stream})
+                 ? comm_.run(
+                       {op->endpoint.get(), op->sent(), op->received(), stream})
                  : backend_.run({op->instruction, op->prepared.get(),
                                  op->inputs, op->outputs, op->scalars,
                                  op->instruction->accumulate(), stream});
@@ -376,9 +376,9 @@ Status Executor::loadInput(int lane, const LaneCall &call, Op &op) {
       std::max<int64_t>(0, program_.proto().calls(call.call).microbatch());
   const View &view = op.outputs[0];
   void *target = op.staging.empty() ? view.data : op.staging.data();
-  MERAK_RETURN_IF_ERROR(reader_->read(
-      op.instruction->op(), scalars_.step + op.ahead, op.boxes[microbatch],
-      target, view.shape));
+  MERAK_RETURN_IF_ERROR(
+      reader_->read(op.instruction->op(), scalars_.step + op.ahead,
+                    op.boxes[microbatch], target, view.shape));
   if (op.staging.empty())
     return {};
   return backend_.copyToDevice(view.data, target, op.staging.size(),

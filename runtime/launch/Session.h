@@ -208,7 +208,8 @@ private:
   Status takeWorkspaces();
   Status checkWorkspaces(bool opened) const;
   Status captureStep(const StepScalars &scalars);
-  // A step, or a procedure that has this name (Entries.h), on all ranks at once.
+  // A step, or a procedure that has this name (Entries.h), on all ranks at
+  // once.
   Status runRanks(const StepScalars &scalars, std::string_view entry = {});
   Status runRank(Rank &rank) const;
   double rateOf(int64_t step);

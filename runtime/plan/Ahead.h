@@ -8,9 +8,10 @@
 
 namespace merak {
 
-// An attribute of a LOAD_INPUT: of how many steps later its batch is, at least
-// 1. Where the data end, epochs go on as for steps.
+// An attribute of a LOAD_INPUT: of how many steps later its batch is, from 1 to
+// kMostAhead. Where the data end, epochs go on as for steps.
 inline constexpr char kAheadAttr[] = "ahead";
+inline constexpr int64_t kMostAhead = 1000;
 
 // 0: the batch of the step itself; negative or 0 with the attribute: no number.
 inline int64_t stepsAhead(const planpb::Instruction &instruction) {

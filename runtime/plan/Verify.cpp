@@ -23,6 +23,7 @@ Status verifyPlan(const LoadedPlan &plan) {
     status.merge(verifyPartials(program));
     status.merge(verifyDelayed(program));
   }
+  status.merge(verifyEntries(plan));
   Status matching = verifyMatching(plan);
   status.merge(matching);
   // Ends that do not match get stuck too, but the reason is known already.

@@ -1,14 +1,15 @@
-// Rows that a step leaves to the next one (docs/Sparse.md): what is applied late
-// is of the step before, and nothing else is.
+// Rows that a step leaves to the next one (docs/Sparse.md): what is applied
+// late is of the step before, and nothing else is.
 //
 // A value is of the step before if it was made from what that step left: state
-// that is no tensor of the model. It is of this step if it was made from a batch
-// that was loaded. Parameters are neither. An update that takes the rate and the
-// number of the step before must be made from values of the step before alone,
-// every other one from none of them; what was applied is overwritten before the
-// step ends, so that it is applied once; and what runs between steps applies the
-// same.
+// that is no tensor of the model. It is of this step if it was made from a
+// batch that was loaded. Parameters are neither. An update that takes the rate
+// and the number of the step before must be made from values of the step before
+// alone, every other one from none of them; what was applied is overwritten
+// before the step ends, so that it is applied once; and what runs between steps
+// applies the same.
 #include "runtime/plan/Ahead.h"
+#include "runtime/plan/Communication.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Entries.h"
 #include "runtime/plan/LibraryKernels.h"
@@ -49,9 +50,10 @@ public:
       return problems_.take();
     for (uint32_t buffer : left_)
       if (made_[buffer].before)
-        problems_.add(fmt::format("\"{}\" of the step before is not overwritten "
-                                  "in the step: it would be applied twice",
-                                  program_.buffers(buffer).name()));
+        problems_.add(
+            fmt::format("\"{}\" of the step before is not overwritten "
+                        "in the step: it would be applied twice",
+                        program_.buffers(buffer).name()));
     checkFlush(ofStep);
     return problems_.take();
   }
@@ -160,6 +162,35 @@ private:
 };
 
 } // namespace
+
+// No order of calls says that what other programs run between steps matches.
+Status verifyEntries(const LoadedPlan &plan) {
+  const CommunicationMap map(plan);
+  Problems problems;
+  for (int rank = 0; rank < plan.file.ranks_size(); ++rank) {
+    const uint32_t index = plan.file.ranks(rank).program();
+    const Program &program = plan.programs[index];
+    for (int p = 0; p < program.procedures_size(); ++p) {
+      const Procedure &procedure = program.procedures(p);
+      for (int i = 0;
+           isEntry(procedure.name()) && i < procedure.instructions_size();
+           ++i) {
+        const Instruction &instruction = procedure.instructions(i);
+        if (instruction.kind() != Instruction::COLLECTIVE)
+          continue;
+        for (int member : map.ranks().members(
+                 rank, program.groups(int(instruction.group()))))
+          if (plan.file.ranks(member).program() != index)
+            problems.addOnce(
+                fmt::format("{} {} {}", index, p, i),
+                fmt::format("{}: meets rank {}, which runs another program, "
+                            "between steps",
+                            describe(program, int(p), i), member));
+      }
+    }
+  }
+  return problems.take();
+}
 
 Status verifyDelayed(const Program &program) {
   return DelayedCheck(program).run();

@@ -493,8 +493,6 @@ private:
             instruction.kind() != Instruction::COLLECTIVE)))
         problem("expected library kernels and collectives on stream 0 in what "
                 "is run between steps");
-      if (isEntry(procedure.name()))
-        checkBetweenSteps(instruction, problem);
       if (instruction.submicrobatch() < 0 ||
           instruction.submicrobatch() >= submicrobatches(file_))
         problem(fmt::format("part {} of a microbatch of {}",
@@ -666,19 +664,6 @@ private:
     }
   }
 
-  // No order of calls says that what other programs run between steps matches.
-  template <typename Problem>
-  void checkBetweenSteps(const Instruction &instruction, Problem problem) {
-    if (instruction.kind() != Instruction::COLLECTIVE ||
-        instruction.group() >= static_cast<uint32_t>(program_.groups_size()))
-      return;
-    const Group &group = program_.groups(int(instruction.group()));
-    if (!group.named().empty() ||
-        std::find(group.axes().begin(), group.axes().end(), "pp") !=
-            group.axes().end())
-      problem("meets ranks of other programs between steps");
-  }
-
   template <typename Problem>
   void checkCollective(const Instruction &instruction, Problem problem) {
     const Instruction::Collective op = instruction.collective();
@@ -774,9 +759,11 @@ private:
                           instruction.outputs_size()));
       return;
     }
-    if (instruction.attrs().count(kAheadAttr) && stepsAhead(instruction) < 1)
-      problem(fmt::format("is of {} steps later, expected at least 1",
-                          instruction.attrs().at(kAheadAttr)));
+    if (const int64_t ahead = stepsAhead(instruction);
+        instruction.attrs().count(kAheadAttr) &&
+        (ahead < 1 || ahead > kMostAhead))
+      problem(fmt::format("is of {} steps later, expected 1 to {}",
+                          instruction.attrs().at(kAheadAttr), kMostAhead));
     const Buffer &buffer = program_.buffers(instruction.outputs(0).buffer());
     if (buffer.tensor() != instruction.op())
       problem(fmt::format("loads into buffer \"{}\", which holds \"{}\"",

@@ -16,6 +16,7 @@ from sparse_models import (BATCH, CLIP, COLUMNS, MODELS, ROWS, Rough, SCHEDULES,
                            come_and_go, long_linear, lookup, train, write)
 
 STEPS = 12
+GPUS = os.path.join(harness.ROOT, "samples/clusters/rtx3090-16x4.json")
 ONE = ("none", "whole", "gpipe", "none")
 OPTIMIZERS = {
     "sgd": "sgd:lr=0.5", "momentum": "sgd:lr=0.1,momentum=0.9",
@@ -50,9 +51,10 @@ def lazy_base(name, steps, tools, optimizer=SGD[0]):
 
 def delayed_body(name, mesh, microbatch, schedule, options, tools):
     """Sums are exact for two steps; what the last one delays is in the checkpoint."""
+    exact = [] if "--sparse=exact" in options else ["--sparse=lazy"]
     found = train(tools, MODELS[name](), (mesh, microbatch, schedule, "none"),
-                  [*SGD, "--sparse=lazy", "--mixed-layouts=off",
-                   "--delayed-rows=on", *options])
+                  [*SGD, "--mixed-layouts=off", "--delayed-rows=on", *exact,
+                   *options])
     need_delays(tools)
     identity.compare(found, lazy_base(name, 2, tools))
     return "identical"
@@ -268,7 +270,7 @@ def kept_body(options, why, tools):
     said = "".join(tools.run(
         "merakc", model, "--global-batch=8", "--delayed-rows=on",
         "--remarks=sparse", *options, "-o", tools.path("out.plan")))
-    if delays(tools) or f"no rows are delayed" not in said or why not in said:
+    if delays(tools) or "no rows are delayed" not in said or why not in said:
         raise Failed(said)
     return why
 
@@ -276,7 +278,8 @@ def kept_body(options, why, tools):
 def delayed_cases(args):
     cases = [case for case in itertools.product(
         MODELS, MESHES, ("whole", "half", "one"), SCHEDULES,
-        ([], ["--zero=1"], ["--grad-overlap=off"], ["--grad-bucket=0"]))
+        ([], ["--sparse=exact"], ["--zero=1"], ["--zero=3"],
+         ["--grad-overlap=off"], ["--grad-bucket=0"]))
         if matrix.defined(case[1], case[2], case[3]) and
         not (case[3] == "interleaved" and "pp" not in case[1])]
     if not args.all:
@@ -331,6 +334,8 @@ def refused_cases():
     for name, options, why in (
             ("owed", ["--sparse=exact", "--mesh=dp=2",
                       "--optimizer=adamw:lr=0.1"], "owed"),
-            ("one rank", ["--sparse=lazy", "--devices=1"], "not exchanged")):
+            ("one rank", ["--sparse=lazy", "--devices=1"], "not exchanged"),
+            ("on GPUs", ["--sparse=lazy", f"--cluster={GPUS}", "--devices=2",
+                         "--mesh=dp=2"], "send all")):
         yield Case(f"delayed not {name}",
                    functools.partial(kept_body, options, why))

@@ -1,4 +1,5 @@
-// coalesce: a row-sparse gradient; split_ids: which of its rows are needed next.
+// coalesce: a row-sparse gradient; split_ids: which of its rows are needed
+// next.
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Types.h"

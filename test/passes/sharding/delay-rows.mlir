@@ -15,11 +15,6 @@
 // CHECK: %[[ALL:.*]] = dist.all_gather %[[LEFT]] {{.*}}dist.trim = {{.*}}train.delayed
 // CHECK: pipe.store %[[ALL]] to @t.delayed.arrived
 // CHECK-LABEL: pipe.action U
-// CHECK: %[[CAME:.*]] = pipe.load @t.delayed.arrived
-// CHECK: %[[OF:.*]] = pipe.load @t.delayed.ids
-// CHECK: %[[BEFORE:.*]] = pipe.load @t.delayed.factor
-// CHECK: %[[LATE:.*]], %[[LATEIDS:.*]] = train.coalesce %[[CAME]] at %[[OF]] size 96 {train.block = 4 : i64, train.delayed}
-// CHECK: pipe.update @t {{.*}} gradient %[[LATE]] clip %[[BEFORE]] at %[[LATEIDS]] {train.delayed}
 // CHECK: %[[IDS:.*]] = pipe.load @sum1
 // The ids of one replica, one behind the other.
 // CHECK: train.transpose {{.*}} perm [1, 0, 2]
@@ -27,10 +22,16 @@
 // CHECK: %[[PRIOR:.*]], %[[DELAYED:.*]] = train.split_ids %{{.*}} by %[[NEXT]] size 96
 // CHECK: %[[OWN:.*]] = pipe.load @t.slices
 // CHECK: %[[SUMS:.*]], %{{.*}} = train.coalesce %[[OWN]] at %{{.*}} size 96 {train.compact}
+// CHECK: %[[GATHERED:.*]] = dist.all_gather %[[SUMS]] {{.*}}dist.trim
+// Beside that, what the step before left.
+// CHECK: %[[CAME:.*]] = pipe.load @t.delayed.arrived
+// CHECK: %[[OF:.*]] = pipe.load @t.delayed.ids
+// CHECK: %[[BEFORE:.*]] = pipe.load @t.delayed.factor
+// CHECK: %[[LATE:.*]], %[[LATEIDS:.*]] = train.coalesce %[[CAME]] at %[[OF]] size 96 {train.block = 4 : i64, train.delayed}
+// CHECK: pipe.update @t by <sgd> states [] gradient %[[LATE]] clip %[[BEFORE]] at %[[LATEIDS]] {train.delayed}
 // CHECK: %[[LATER:.*]], %{{.*}} = train.coalesce %[[OWN]] at %{{.*}} size 96 {train.compact}
 // CHECK: pipe.store %[[LATER]] to @t.delayed.rows
 // CHECK: pipe.store %[[DELAYED]] to @t.delayed.ids
-// CHECK: %[[GATHERED:.*]] = dist.all_gather %[[SUMS]] {{.*}}dist.trim
 // CHECK: %[[ROWS:.*]], %{{.*}} = train.coalesce %[[GATHERED]] at %[[PRIOR]] size 96 {train.block = 4 : i64}
 // What is delayed counts in the norm.
 // CHECK: %[[NORM:.*]] = train.square_sum %[[ROWS]]
