@@ -5,6 +5,7 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
     python3 bench/sparse_tables.py --hosts [--bandwidth=2e7]
     python3 bench/sparse_tables.py --zipf=1.1 [--hosts]
+    python3 bench/sparse_tables.py --zipf=1.1 --layers=2 --slower=50
     python3 bench/sparse_tables.py --held=1000000,10000000
     python3 bench/sparse_tables.py --owed=0.0002,0.001,0.01,0.1 --rows=262144
     python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
@@ -16,9 +17,12 @@ behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
 other work on the machine only makes steps slower. With --hosts each rank is a process
 on a network namespace with a slow cable; in brackets what a host really sent, with the
-run's own messages. With --zipf ids are drawn with chances that fall as
+run's own messages. `2D`: rows that no lookup of the next step needs are exchanged
+beside it (--delayed-rows). With --zipf ids are drawn with chances that fall as
 1 / rank ** EXPONENT, and beside slices as they are replicas send sums of one id each
-(--touched, with the share of these ids). With --held tables of so many rows on
+(--touched, with the share of these ids). With --layers there is more behind the table,
+with --slower devices are slower than those of --cluster, and instructions last as
+predicted for them. With --held tables of so many rows on
 one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --owed one
 rank looks up such shares of the table's rows in a step, by --optimizer with dense
 gradients, `lazy` and `exact`: mean steps, of the last one after 256 others. With --shares plans are simulated only: each rank looks up such a part of the
@@ -113,7 +117,7 @@ class Bench(seam_plans.Bench):
             options += ["--sparse=lazy", "--mixed-layouts=off"]
         if what.endswith("2D"):
             options.append("--delayed-rows=on")
-        if what.endswith(("summed", "2D")):
+        if self.args.zipf and what.endswith(("summed", "2D")):
             options.append(f"--touched=table={self.touched}")
         if what.startswith("columns"):
             path = self.path("columns.json")
@@ -254,7 +258,7 @@ def beside(bench, ranks):
     model = language_model(args.rows, args.width, args.tokens,
                            args.layers).write(bench.folder)
     machine = bench.machine_of(ranks)
-    names = ("dense", "rows", "columns")
+    names = ("dense", "rows", "columns", "columns, 2D")
     if args.zipf:
         names = ("rows", "rows, summed", "rows, 2D", "columns",
                  "columns, summed", "columns, 2D")
