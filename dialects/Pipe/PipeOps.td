@@ -71,7 +71,8 @@ def Pipe_ValueOp : Pipe_Op<"value", [Symbol, HasParent<"StageOp">]> {
     An input with `pipe.ahead` is that of so many steps later.
 
     *Constraints:* the type has a static shape and integers, floats or indices as
-    elements; kinds that need it have a `tensor`; `layout` has as many dimensions
+    elements; kinds that need it have a `tensor`, carried values an integer
+    `pipe.initial`; `layout` has as many dimensions
     as the type, each a multiple of the type's.
 
     *Lifespan:* made by `cut-stages`, and by `localize` for constants that are

@@ -386,8 +386,9 @@ struct DelayRowsPass : merak::impl::DelayRowsBase<DelayRowsPass> {
     for (Operation *user : update->getUsers())
       if (auto step = dyn_cast<pipe::UpdateOp>(user))
         table = step.getParameter();
-    if (why.empty() && stage->hasAttr(dist::kDevicesAttr))
-      why = "its stage has a mesh of its own";
+    if (why.empty() && (stage->hasAttr(dist::kDevicesAttr) ||
+                        stage->hasAttr(dist::kPipelineAttr)))
+      why = "its stage has a mesh or a pipeline of its own";
     if (why.empty())
       why = Delay(stage, action, update).rewrite();
     auto opts = remark::RemarkOpts::name("Delayed").category("sparse");

@@ -224,6 +224,29 @@ def one_lookup_late(text):
     return text
 
 
+def own_ids(text):
+    """By the rank's own next ids."""
+    text = text.replace(
+        'pipe.value input @ids.next : tensor<8x3xi64> tensor "ids" layout <[8, 3]>',
+        'pipe.value input @ids.next : tensor<4x3xi64> tensor "ids" layout '
+        "<[8 over (dp), 3]>")
+    text = text.replace("pipe.load @ids.next : tensor<8x3xi64>",
+                        "pipe.load @ids.next : tensor<4x3xi64>")
+    return re.sub(r"(train.split_ids .* : tensor<8x3xi64>), tensor<8x3xi64>",
+                  r"\1, tensor<4x3xi64>", text)
+
+
+def own_delayed(text):
+    """What is delayed goes by another list of ids than the slices, on each rank by
+    one of its own."""
+    return re.sub(
+        r"(\n *)pipe.store (%\S+) to @table.delayed.ids ",
+        r"\1%mine = pipe.load @ids : tensor<4x3xi64>"
+        r"\1%ours, %theirs = train.split_ids \2 by %mine size 40 : "
+        r"tensor<8x3xi64>, tensor<4x3xi64>"
+        r"\1pipe.store %theirs to @table.delayed.ids ", text)
+
+
 WRONG = {"of the step after": later_ids, "of one worker": part_of_ids}
 
 
@@ -316,6 +339,8 @@ def delayed_cases(args):
 def refused_cases():
     for name, phase, change, says in (
             ("one lookup late", "shard", one_lookup_late, ["applied twice"]),
+            ("own ids", "shard", own_ids, ["equal on all ranks along dp"]),
+            ("own delayed", "shard", own_delayed, ["equal on all ranks along dp"]),
             ("step", "memory", lambda text: text.replace("step_before", "step"),
              ["rate of one step and the number of another"]),
             ("step and rate", "memory", lambda text: text.replace(
