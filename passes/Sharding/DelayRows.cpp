@@ -110,12 +110,18 @@ private:
     return {};
   }
 
-  ValueOp declare(StringRef name, RankedTensorType type, ValueKind kind,
+  std::string freeName(std::string name) {
+    while (stage.lookupSymbol(name))
+      name += "_";
+    return name;
+  }
+  ValueOp declare(const std::string &name, RankedTensorType type,
+                  ValueKind kind,
                   std::optional<int64_t> initial = std::nullopt) {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(&stage.getBody().front());
     auto value = ValueOp::create(
-        builder, update.getLoc(), builder.getStringAttr(name),
+        builder, update.getLoc(), builder.getStringAttr(freeName(name)),
         TypeAttr::get(type), ValueKindAttr::get(builder.getContext(), kind),
         LayoutAttr(), StringAttr());
     if (initial)
@@ -173,6 +179,9 @@ private:
     mapping.map(exchange->getOperand(0), sums);
     Operation *clone = builder.clone(*exchange, mapping);
     clone->getResult(0).setType(typeOf(update.getDy()));
+    clone->removeAttr("dist.from"); // it was of a microbatch
+    if (LayoutAttr layout = before.getLayoutAttr())
+      clone->setAttr(kLayoutsAttr, builder.getArrayAttr({layout}));
     const auto places = static_cast<double>(block());
     clone->setAttr(kTrimAttr,
                    builder.getF64FloatAttr(std::clamp(share, 1 / places, 1.0)));
@@ -204,21 +213,17 @@ private:
         return other;
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPoint(action);
-    std::string name = "gather";
-    while (stage.lookupSymbol(name))
-      name += "_";
-    auto made =
-        ActionOp::create(builder, action.getLoc(), builder.getStringAttr(name),
-                         pipe::Action::G, uint64_t{0});
+    auto made = ActionOp::create(builder, action.getLoc(),
+                                 builder.getStringAttr(freeName("gather")),
+                                 pipe::Action::G, uint64_t{0});
     made.getBody().emplaceBlock();
     return made;
   }
 
   CoalesceOp coalesce(Value from, Value of) {
-    auto made = CoalesceOp::create(builder, update.getLoc(),
-                                   TypeRange{from.getType(), of.getType()},
-                                   from, of, update.getSize());
-    return made;
+    return CoalesceOp::create(builder, update.getLoc(),
+                              TypeRange{from.getType(), of.getType()}, from, of,
+                              update.getSize());
   }
 
   // Beside this step's exchange.
@@ -238,25 +243,29 @@ private:
       mark(op);
   }
 
+  // All of an input of the next step; tables share it.
+  ValueOp nextOf(StringAttr input, RankedTensorType type) {
+    for (auto value : stage.getOps<ValueOp>())
+      if (value->hasAttr(pipe::kAheadAttr) && value.getTensorAttr() == input)
+        return value;
+    ValueOp value = declare(input.str() + ".next", type, ValueKind::input);
+    value.setTensorAttr(input);
+    value.setLayoutAttr(
+        LayoutAttr::get(builder.getContext(),
+                        layout::Layout::replicated(type.getShape().vec())));
+    value->setAttr(pipe::kAheadAttr, builder.getI64IntegerAttr(1));
+    return value;
+  }
+
   // Ids of the next step's lookups, of all ranks.
   Value next() {
     auto inputs = update->getAttrOfType<DictionaryAttr>(kDelayedAttr);
     Type element = typeOf(update.getIds()).getElementType();
     SmallVector<Value> all;
     for (NamedAttribute input : inputs) {
-      const std::string name = (input.getName().getValue() + ".next").str();
       auto type =
           cast<RankedTensorType>(cast<TypeAttr>(input.getValue()).getValue());
-      auto value = stage.lookupSymbol<ValueOp>(name);
-      if (!value) {
-        value = declare(name, type, ValueKind::input);
-        value.setTensorAttr(builder.getStringAttr(input.getName().getValue()));
-        value.setLayoutAttr(
-            LayoutAttr::get(builder.getContext(),
-                            layout::Layout::replicated(type.getShape().vec())));
-        value->setAttr(pipe::kAheadAttr, builder.getI64IntegerAttr(1));
-      }
-      Value loaded = load(value);
+      Value loaded = load(nextOf(input.getName(), type));
       auto flat =
           RankedTensorType::get({type.getNumElements()}, type.getElementType());
       if (inputs.size() > 1)
