@@ -518,6 +518,14 @@ TEST_F(Verify, EntriesAreOnOneStream) {
                       "what is run between steps"),
             std::string::npos)
       << text;
+  Instruction norm = at(first, 3, 7); // over pp
+  norm.set_stream(0);
+  *flush.mutable_instructions(0) = norm;
+  const std::string other = verify();
+  EXPECT_NE(other.find("meets rank 1, which runs another program, between "
+                       "steps"),
+            std::string::npos)
+      << other;
 }
 
 TEST_F(Verify, ActionsOfProceduresAndSchedule) {
