@@ -5,6 +5,7 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
     python3 bench/sparse_tables.py --hosts [--bandwidth=2e7]
     python3 bench/sparse_tables.py --zipf=1.1 [--hosts]
+    python3 bench/sparse_tables.py --zipf=1.1 --layers=2 --slower=50
     python3 bench/sparse_tables.py --held=1000000,10000000
     python3 bench/sparse_tables.py --owed=0.0002,0.001,0.01,0.1 --rows=262144
     python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
@@ -16,9 +17,12 @@ behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
 other work on the machine only makes steps slower. With --hosts each rank is a process
 on a network namespace with a slow cable; in brackets what a host really sent, with the
-run's own messages. With --zipf ids are drawn with chances that fall as
+run's own messages. `2D`: rows that no lookup of the next step needs are exchanged
+beside it (--delayed-rows). With --zipf ids are drawn with chances that fall as
 1 / rank ** EXPONENT, and beside slices as they are replicas send sums of one id each
-(--touched, with the share of these ids). With --held tables of so many rows on
+(--touched, with the share of these ids). With --layers there is more behind the table,
+with --slower devices are slower than those of --cluster, and instructions last as
+predicted for them. With --held tables of so many rows on
 one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --owed one
 rank looks up such shares of the table's rows in a step, by --optimizer with dense
 gradients, `lazy` and `exact`: mean steps, of the last one after 256 others. With --shares plans are simulated only: each rank looks up such a part of the
@@ -44,13 +48,14 @@ HOSTS = os.path.join(seam_plans.ROOT, "test/mpi/hosts")
 OPTIMIZER = "--optimizer=sgd:lr=1e-3"
 
 
-def language_model(rows, width, tokens):
+def language_model(rows, width, tokens, layers=1):
     g = seam_plans.Model("language")
     h = g.op("Gather", g.weight("table", [rows, width]),
              g.input("ids", [tokens], kind=seam_plans.exact_models.INT64), axis=0)
-    h = g.op("MatMul", h, g.weight("w", [width, width]))
-    g.target_loss(g.op("MatMul", g.op("Relu", h), g.weight("out", [width, 4])),
-                  [tokens, 4])
+    for k in range(layers):
+        h = g.op("Relu", g.op("MatMul", h, g.weight(f"w{k or ''}",
+                                                    [width, width])))
+    g.target_loss(g.op("MatMul", h, g.weight("out", [width, 4])), [tokens, 4])
     return g
 
 
@@ -95,6 +100,10 @@ class Bench(seam_plans.Bench):
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
         data["nodes"] = [{"count": 1, "kind": "cpu", "devices": ranks}]
+        if self.args.slower:
+            data.pop("host", None)
+            data["rates"] = {str(rank): 1 / self.args.slower
+                             for rank in range(ranks)}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(data, file)
         return path
@@ -106,7 +115,9 @@ class Bench(seam_plans.Bench):
                    f"--microbatch={self.args.batch // ranks}", OPTIMIZER]
         if what != "dense":
             options += ["--sparse=lazy", "--mixed-layouts=off"]
-        if what.endswith("summed"):
+        if what.endswith("2D"):
+            options.append("--delayed-rows=on")
+        if self.args.zipf and what.endswith(("summed", "2D")):
             options.append(f"--touched=table={self.touched}")
         if what.startswith("columns"):
             path = self.path("columns.json")
@@ -244,11 +255,13 @@ def shares(bench, ranks, share):
 
 def beside(bench, ranks):
     args = bench.args
-    model = language_model(args.rows, args.width, args.tokens).write(bench.folder)
+    model = language_model(args.rows, args.width, args.tokens,
+                           args.layers).write(bench.folder)
     machine = bench.machine_of(ranks)
-    names = ("dense", "rows", "columns")
+    names = ("dense", "rows", "columns", "columns, 2D")
     if args.zipf:
-        names = ("rows", "rows, summed", "columns", "columns, summed")
+        names = ("rows", "rows, summed", "rows, 2D", "columns",
+                 "columns, summed", "columns, 2D")
         bench.write_zipf(8 * args.batch)
     plans = {what: bench.compile(model, machine, ranks, what) for what in names}
     times = {what: [] for what in names}
@@ -274,6 +287,11 @@ def main():
     parser.add_argument("--ranks", default="4,8")
     parser.add_argument("--rows", type=int, default=32768)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--slower", type=float, default=0, metavar="FACTOR",
+                        help="devices, than those of --cluster: so many ranks share "
+                        "few cores as if each had its own")
+    parser.add_argument("--layers", type=int, default=1,
+                        help="behind the table: what exchanges may run beside")
     parser.add_argument("--tokens", type=int, default=64, help="of a sample")
     parser.add_argument("--batch", type=int, default=64, help="samples a step")
     parser.add_argument("--latency", type=float, default=1e-4, help="seconds")
@@ -293,6 +311,8 @@ def main():
     parser.add_argument("--shares", default="",
                         help="of a table's rows that a rank looks up")
     args = parser.parse_args()
+    if args.slower:
+        os.environ["MERAK_PACE"] = "1"  # instructions last as predicted
     if args.owed:
         print("| looked up | ids | dense, ms | lazy, ms | exact, ms |\n"
               "|---|---|---|---|---|")

@@ -3,6 +3,7 @@
 #include "dialects/Dist/Trim.h"
 #include "dialects/Support/RanksAxis.h"
 #include "passes/Lowering/StageLowering.h"
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/LibraryKernels.h"
@@ -369,6 +370,9 @@ private:
         .Case([&](plan::LoadInputOp load) {
           out->set_kind(Instruction::LOAD_INPUT);
           out->set_op(load.getInput().str());
+          if (auto ahead = load->getAttrOfType<IntegerAttr>(plan::kAheadAttr))
+            (*out->mutable_attrs())[kAheadAttr] =
+                std::to_string(ahead.getInt());
         });
   }
 

@@ -273,6 +273,7 @@ private:
   std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable;
   std::string devices, objective = "time", allow, forbid;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
+  std::string delayedRows = "off";
   std::vector<std::string> shapes, touched, forRates;
 };
 
@@ -325,6 +326,10 @@ void CommandLine::addTraining() {
   add("--touched", touched,
       "NAME=SHARE: the part of a table's rows that a step looks up; where ids "
       "repeat, replicas on hosts send each row once, as many as there are");
+  addDefault("--delayed-rows", delayedRows,
+             "on: rows of tables that no lookup of the next step needs are "
+             "exchanged and updated beside that step, on hosts; off")
+      ->check(CLI::IsMember({"on", "off"}));
   add("--data", o.data,
       "training data, as of merak-run: what a step looks up is counted in it "
       "for tables without --touched");
@@ -551,6 +556,7 @@ Status CommandLine::readTexts() {
   o.optimizerGiven = optimizerOption->count() > 0;
   o.dropout = dropout == "keep";
   o.gradOverlap = gradOverlap == "on";
+  o.delayedRows = delayedRows == "on";
   o.freeze = split(freeze, ',');
   o.trainable = split(trainable, ',');
   Status status = readBucket();
@@ -611,6 +617,11 @@ Status CommandLine::checkTogether() const {
   };
   refuse(!o.report.empty() && o.toPhase != "files",
          "--report needs a whole plan, without --to");
+  refuse(o.delayedRows && o.sparse == "off",
+         "--delayed-rows are of tables with --sparse");
+  refuse(o.delayedRows && o.gradClip > 0,
+         "--delayed-rows: the norm of --grad-clip needs the sums of all rows "
+         "before any is updated");
   refuse(o.check && !o.fromPhase.empty(),
          "--check reads a model, not IR with --from");
   refuse(!o.emitOnnx.empty() && !o.fromPhase.empty(),

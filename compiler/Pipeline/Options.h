@@ -44,6 +44,8 @@ struct CompilerOptions {
   std::string sparse = "off"; // gradients of tables: "off", "lazy", "exact"
   // By table: the part of its rows that a step looks up.
   std::map<std::string, double> touched;
+  // Rows that no lookup of the next step needs are updated beside it.
+  bool delayedRows = false;
   std::string data;        // in which it is counted; empty: it is not
   bool gradOverlap = true; // reductions of gradients beside the backward pass
   // Bytes of gradients that one collective reduces; none: what links make worth

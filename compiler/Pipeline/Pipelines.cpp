@@ -53,11 +53,10 @@ void merak::buildGraphPipeline(OpPassManager &manager,
       createLowerPrecision({options.precision == "bf16", options.train}));
   manager.addPass(createDifferentiate({options.train}));
   if (options.train && options.sparse != "off") {
-    SparseUpdatesOptions sparse{options.sparse,
-                                options.optimizer.restsWithoutGradient(),
-                                options.optimizerGiven,
-                                {},
-                                options.data};
+    SparseUpdatesOptions sparse{
+        options.sparse,         options.optimizer.restsWithoutGradient(),
+        options.optimizerGiven, {},
+        options.data,           options.delayedRows};
     for (const auto &[name, share] : options.touched)
       sparse.touched.push_back(fmt::format("{}={}", name, share));
     manager.addPass(createSparseUpdates(sparse));
@@ -75,7 +74,8 @@ void merak::buildShardPipeline(OpPassManager &manager) {
   manager.addPass(createLocalize());
   // Before submicrobatches: a fault of layouts is told once, not for both.
   manager.addPass(createVerifyShards());
-  // Needs local shapes; halves of a microbatch would have ids of their own.
+  // Need local shapes; halves of a microbatch would have ids of their own.
+  manager.addPass(createDelayRows());
   manager.addPass(createCoalesceSlices());
   // Needs local shapes: it prices what one rank does.
   manager.addPass(createSubPipeline());

@@ -23,6 +23,13 @@ inline constexpr llvm::StringLiteral kSubmicrobatchesAttr =
 // On an op of an action: the one it is for; absent: number 0, or both.
 inline constexpr llvm::StringLiteral kSubmicrobatchAttr = "pipe.submicrobatch";
 
+// I64 attribute of an input: of how many steps later it is.
+inline constexpr llvm::StringLiteral kAheadAttr = "pipe.ahead";
+
+// I64 attribute of a carried value: the number that all its elements are before
+// the first step.
+inline constexpr llvm::StringLiteral kInitialAttr = "pipe.initial";
+
 // Parts of a microbatch that have ops of their own, at least 1.
 int64_t submicrobatches(mlir::Operation *module);
 

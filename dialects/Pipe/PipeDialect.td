@@ -14,7 +14,8 @@ include "dialects/Pipe/PipeAttrs.td"
 def Pipe_ValueKind : I32EnumAttr<"ValueKind", "what a named value is", [
   I32EnumAttrCase<"input", 0>, I32EnumAttrCase<"parameter", 1>, I32EnumAttrCase<"constant", 2>,
   I32EnumAttrCase<"state", 3>, I32EnumAttrCase<"gradient", 4>, I32EnumAttrCase<"step", 5>,
-  I32EnumAttrCase<"activation", 6>, I32EnumAttrCase<"result", 7>]> {
+  I32EnumAttrCase<"activation", 6>, I32EnumAttrCase<"result", 7>,
+  I32EnumAttrCase<"carried", 8>]> {
   let cppNamespace = "::merak::pipe";
 }
 #endif

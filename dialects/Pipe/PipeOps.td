@@ -66,9 +66,13 @@ def Pipe_ValueOp : Pipe_Op<"value", [Symbol, HasParent<"StageOp">]> {
     | `step` | the same for results of the prologue and the loss | |
     | `activation` | one copy for each microbatch in flight | |
     | `result` | what the step returns: the loss, the outputs of the model | the output's name, else that of the value |
+    | `carried` | what a step leaves for the next one; `pipe.initial` before the first and after a flush. In no checkpoint | |
+
+    An input with `pipe.ahead` is that of so many steps later.
 
     *Constraints:* the type has a static shape and integers, floats or indices as
-    elements; kinds that need it have a `tensor`; `layout` has as many dimensions
+    elements; kinds that need it have a `tensor`, carried values an integer
+    `pipe.initial`; `layout` has as many dimensions
     as the type, each a multiple of the type's.
 
     *Lifespan:* made by `cut-stages`, and by `localize` for constants that are

@@ -39,6 +39,9 @@ LogicalResult ValueOp::verify() {
   if (needsTensor(getKind()) && !getTensor())
     return emitOpError("expected the name of a tensor for a value of kind ")
            << stringifyValueKind(getKind());
+  if (getKind() == ValueKind::carried &&
+      !(*this)->getAttrOfType<IntegerAttr>(kInitialAttr))
+    return emitOpError("expected 'pipe.initial' for a carried value");
   return dist::verifyLayout(*this, getType(), getLayoutAttr());
 }
 

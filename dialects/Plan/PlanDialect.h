@@ -27,6 +27,9 @@ inline constexpr llvm::StringLiteral kKernelAttr = "merak.kernel";
 inline constexpr llvm::StringLiteral kLimitAttr = "plan.limit";
 inline constexpr llvm::StringLiteral kAllowedAttr = "plan.allowed";
 
+// I64 attribute of a `plan.load_input`: of how many steps later its batch is.
+inline constexpr llvm::StringLiteral kAheadAttr = "plan.ahead";
+
 // On instructions: the part of the microbatch they are for; absent: part 0.
 inline constexpr llvm::StringLiteral kSubmicrobatchAttr = "plan.submicrobatch";
 
@@ -34,7 +37,8 @@ inline constexpr llvm::StringLiteral kSubmicrobatchAttr = "plan.submicrobatch";
 // exchanged as one array; memory planning sees to it.
 inline constexpr llvm::StringLiteral kJoinedAttr = "plan.joined";
 
-// On calls: nothing of it starts before the call in front of it is finished.
+// On calls: nothing of it starts before the call in front of it is finished. On
+// collectives: nor before the instruction in front of it is, on its stream.
 inline constexpr llvm::StringLiteral kAfterPreviousAttr = "plan.after_previous";
 
 // Stream numbers every program has; channels get the following ones.

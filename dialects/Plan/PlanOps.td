@@ -428,7 +428,8 @@ def Plan_WaitOp : Plan_Instruction<"wait", (ins NonNegative:$event)> {
 def Plan_LoadInputOp : Plan_Instruction<"load_input", (ins StrAttr:$input)> {
   let summary = "reads this rank's part of a model input for the call's microbatch";
   let description = [{
-    Which part it is says the `layout` of the buffer that it fills.
+    Which part it is says the `layout` of the buffer that it fills. With
+    `plan.ahead` it is of so many steps later.
 
     *Constraints:* one output and no input; `input` is not empty.
 

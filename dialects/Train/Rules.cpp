@@ -251,6 +251,15 @@ ShardingRule CoalesceOp::getShardingRule() {
   return rule;
 }
 
+ShardingRule SplitIdsOp::getShardingRule() {
+  ShardingRule rule;
+  RuleTensor ids = tensorOf(addFactors(rule, shapeOf(getIds())));
+  rule.operands = {
+      ids, tensorOf(addFactors(rule, shapeOf(getNamed()), FactorKind::Whole))};
+  rule.results = {ids, ids};
+  return rule;
+}
+
 ShardingRule GatherOp::getShardingRule() {
   ShardingRule rule;
   int row = rule.add(shapeOf(getTable())[getAxis()], FactorKind::Sum);

@@ -207,6 +207,29 @@ def Train_CoalesceOp : Train_Op<"coalesce", [Pure, AllTypesMatch<["ids", "unique
   let hasVerifier = 1;
 }
 
+def Train_SplitIdsOp : Train_Op<"split_ids", [Pure, AllTypesMatch<["ids", "prior", "delayed"]>, Rule]> {
+  let summary = "ids of rows that other ids name too, and the others";
+  let description = [{
+    ids [...] and named [...] of a table of `size` rows. `prior` holds the rows
+    of ids that some of `named` is of, `delayed` those that none is of, both at
+    the places of ids; at the other places, and for ids of rows that the table does
+    not have, they hold `size`. Negative ids count from the end.
+
+    *Constraints:* ids are integers, `prior` and `delayed` have the type of ids
+    and named its element type; `size` is at least 1.
+
+    *Lifespan:* made by `merak-delay-rows`.
+
+    ```mlir
+    %prior, %delayed = train.split_ids %ids by %named size 96 : tensor<8x32xi64>, tensor<16x32xi64>
+    ```
+  }];
+  let arguments = (ins Integers:$ids, Integers:$named, I64Attr:$size);
+  let results = (outs Integers:$prior, Integers:$delayed);
+  let assemblyFormat = "$ids `by` $named `size` $size attr-dict `:` type($ids) `,` type($named)";
+  let hasVerifier = 1;
+}
+
 def Train_ScatterReduceOp : Train_Op<"scatter_reduce", [Pure, Rule, Grad]> {
   let summary = "the product, largest or smallest of the rows with one id";
   let description = [{

@@ -23,4 +23,10 @@ inline constexpr llvm::StringLiteral kCompactAttr = "train.compact";
 // places, each of which was made so; ids are those of before.
 inline constexpr llvm::StringLiteral kBlockAttr = "train.block";
 
+// Of rows that no lookup of the next step needs, which are exchanged and
+// updated beside it. Of a `train.coalesce` in the graph: a dictionary of the
+// inputs that hold the table's ids, with their types. Unit attribute of what
+// the exchange and the update of such rows became.
+inline constexpr llvm::StringLiteral kDelayedAttr = "train.delayed";
+
 } // namespace merak::train

@@ -247,6 +247,13 @@ LogicalResult CoalesceOp::verify() {
   return verifyShape(*this, "rows", getRows(), dy);
 }
 
+LogicalResult SplitIdsOp::verify() {
+  if (static_cast<int64_t>(getSize()) < 1)
+    return emitOpError("expected a table of at least one row, found ")
+           << static_cast<int64_t>(getSize());
+  return verifyOneElementType(*this, {getIds(), getNamed()});
+}
+
 LogicalResult ScatterReduceOp::verify() {
   return verifyChosen(*this, "updates", getUpdates(), getTable(), getIds(),
                       getBatch(), getBatch());

@@ -112,6 +112,9 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
     of before they are looked up. And only tables that have at least as many rows as
     a step has ids.
 
+    `delayed`: coalesces carry `train.delayed`, the inputs that hold the table's ids
+    with their types, unless rows are owed steps or ids are computed.
+
     ```mlir
     %dt = train.scatter_add %dy at %ids axis 0 : tensor<8x16xf32>, tensor<8xi64> to tensor<96x16xf32>
     train.update @t : %t by %dt : tensor<96x16xf32>, tensor<96x16xf32>
@@ -129,7 +132,9 @@ def SparseUpdates : Pass<"sparse-updates", "::mlir::ModuleOp"> {
                  ListOption<"touched", "touched", "std::string",
                             "NAME=SHARE, the part of a table's rows that a step looks up">,
                  Option<"data", "data", "std::string", "\"\"",
-                        "training data, in which that is counted where it is not given">];
+                        "training data, in which that is counted where it is not given">,
+                 Option<"delayed", "delayed", "bool", "false",
+                        "rows that no lookup of the next step needs may be updated beside it">];
   let statistics = [Statistic<"sparseTables", "sparseTables", "tables with row-sparse gradients">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }

@@ -154,16 +154,23 @@ private:
     return success();
   }
 
-  // The name of the input that ids are, with another shape or type at most; it
-  // is added to `inputs`.
-  static std::optional<std::string> inputOf(Value ids, func::FuncOp step,
-                                            planpb::PlanFile &inputs) {
+  // What ids are, with another shape or type at most; null: they are computed.
+  static BlockArgument argumentOf(Value ids) {
     while (Operation *op = ids.getDefiningOp()) {
       if (!isa<ReshapeOp, CastOp>(op))
-        return std::nullopt;
+        return {};
       ids = op->getOperand(0);
     }
-    auto argument = cast<BlockArgument>(ids);
+    return cast<BlockArgument>(ids);
+  }
+
+  // The name of the input that ids are; it is added to `inputs`.
+  static std::optional<std::string> inputOf(Value ids, func::FuncOp step,
+                                            planpb::PlanFile &inputs) {
+    BlockArgument argument = argumentOf(ids);
+    if (!argument)
+      return std::nullopt;
+    ids = argument;
     auto type = cast<RankedTensorType>(ids.getType());
     auto name =
         step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), kNameAttr);
@@ -182,6 +189,33 @@ private:
     input->set_batched(true);
     inputs.set_global_batch(type.getShape()[0]);
     return name.str();
+  }
+
+  // By name, the types of the inputs that say what the next step looks up;
+  // null: rows are not delayed, a remark says why.
+  DictionaryAttr lookedUp(UpdateOp update, const TableGradient &gradient) {
+    auto step = update->getParentOfType<func::FuncOp>();
+    std::string why;
+    NamedAttrList inputs;
+    if (replays)
+      why = "its rows are owed steps";
+    for (ScatterAddOp lookup : gradient.lookups) {
+      BlockArgument argument = argumentOf(lookup.getIds());
+      auto name = argument ? step.getArgAttrOfType<StringAttr>(
+                                 argument.getArgNumber(), kNameAttr)
+                           : StringAttr();
+      if (name)
+        inputs.set(name, TypeAttr::get(argument.getType()));
+      else if (why.empty())
+        why = "its ids are computed from the inputs";
+    }
+    if (why.empty())
+      return inputs.getDictionary(&getContext());
+    remark::missed(update.getLoc(),
+                   remark::RemarkOpts::name("Delayed").category("sparse"))
+        << fmt::format("'{}': no rows are delayed", update.getParameter().str())
+        << remark::reason("{0}", why);
+    return {};
   }
 
   void visit(UpdateOp update) {
@@ -278,6 +312,9 @@ private:
     withRole(coalesced.getRows(), kUpdate);
     if (auto share = shares.find(update.getParameter()); share != shares.end())
       coalesced->setAttr(kTouchedAttr, b.getF64FloatAttr(share->second));
+    if (DictionaryAttr inputs =
+            delayed ? lookedUp(update, gradient) : DictionaryAttr())
+      coalesced->setAttr(kDelayedAttr, inputs);
     auto sparse = UpdateOp::create(
         b, update.getLoc(), update.getParameterValue(), coalesced.getRows(),
         coalesced.getUnique(), update.getParameterAttr());

@@ -2,6 +2,7 @@
 // on views in which that factor is a dimension of its own.
 #include "dialects/Dist/Regather.h"
 #include "dialects/Dist/Trim.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/ActionLowering.h"
 
 using namespace mlir;
@@ -50,8 +51,10 @@ void ActionLowering::collective(Operation *op, plan::Collective kind,
       viewArray({from}), viewArray({to}),
       builder_.getI64IntegerAttr(plan::kCollectiveStream),
       builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
-  if (Attribute share = op->getAttr(dist::kTrimAttr))
-    procedure_.getBody().front().back().setAttr(dist::kTrimAttr, share);
+  for (StringRef name :
+       {StringRef(dist::kTrimAttr), StringRef(train::kDelayedAttr)})
+    if (Attribute attribute = op->getAttr(name))
+      procedure_.getBody().front().back().setAttr(name, attribute);
 }
 
 void ActionLowering::lowerAllReduce(dist::AllReduceOp op) {

@@ -1,4 +1,5 @@
 #include "passes/Lowering/ActionLowering.h"
+#include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/IdRange.h"
 #include "passes/Lowering/JoinPads.h"
 #include "passes/Lowering/KernelCalls.h"
@@ -317,10 +318,12 @@ void ActionLowering::lowerLoad(pipe::LoadOp load) {
     buffer.setLayoutAttr(value->op.getLayoutAttr());
     noteIdRange(load.getResult(), buffer);
     it->second = View::dense(buffer.getSymNameAttr(), type.getShape());
-    plan::LoadInputOp::create(
+    auto read = plan::LoadInputOp::create(
         builder_, load.getLoc(), value->op.getTensorAttr(), viewArray({}),
         viewArray({it->second}), builder_.getI64IntegerAttr(0),
         builder_.getF64FloatAttr(0), builder_.getF64FloatAttr(0));
+    if (Attribute ahead = value->op->getAttr(pipe::kAheadAttr))
+      read->setAttr(plan::kAheadAttr, ahead);
   }
   setView(load.getResult(), it->second);
 }
@@ -378,8 +381,10 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
   for (const auto &[name, value] : optimizer.constants())
     text(name, value);
   text("clip", update.getClip() ? "1" : "0");
-  SmallVector<Attribute> scalars{namedScalar(stage_.context(), "lr"),
-                                 namedScalar(stage_.context(), "step")};
+  const bool isDelayed = update->hasAttr(kDelayedAttr);
+  SmallVector<Attribute> scalars{
+      namedScalar(stage_.context(), isDelayed ? "lr_before" : "lr"),
+      namedScalar(stage_.context(), isDelayed ? "step_before" : "step")};
   if (update.getIds()) {
     const int64_t here = outputs.front().shape.front();
     scalars.push_back(

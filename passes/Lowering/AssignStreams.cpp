@@ -1,7 +1,9 @@
 #include "dialects/Dist/Regather.h"
 #include "dialects/Support/RanksAxis.h"
 #include "passes/Lowering/Buckets.h"
+#include "passes/Lowering/DelayedExchanges.h"
 #include "passes/Lowering/Passes.h"
+#include "runtime/plan/Entries.h"
 
 #include "llvm/ADT/DenseSet.h"
 
@@ -92,6 +94,8 @@ struct AssignStreamsPass : impl::AssignStreamsBase<AssignStreamsPass> {
         if (procedure.getAction() != pipe::Action::U)
           ofStep.moveToFront(procedure);
       program.walk([&](plan::CollectiveOp op) {
+        if (isEntry(op->getParentOfType<plan::ProcedureOp>().getSymName()))
+          return;
         auto axes = cast<ArrayAttr>(program.getGroups()[op.getGroup()]);
         bool overStages = llvm::any_of(axes, [](Attribute axis) {
           return isAcrossStages(cast<StringAttr>(axis).getValue());
@@ -103,6 +107,7 @@ struct AssignStreamsPass : impl::AssignStreamsBase<AssignStreamsPass> {
           ++beside;
         }
       });
+      lowering::placeDelayed(program);
     }
   }
 };

@@ -154,6 +154,10 @@ private:
             break;
           }
         }
+        if (op->hasAttr(plan::kAfterPreviousAttr) && index > 0 &&
+            ops[index - 1].getStream() == other &&
+            position - 1 > clocks[stream][other])
+          needed = position - 1;
         if (needed < 0)
           continue;
         auto [it, fresh] = eventAt.try_emplace(needed, count);

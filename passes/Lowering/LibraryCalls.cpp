@@ -171,6 +171,9 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
           caller.integer("block", block.getInt());
         return done(caller);
       })
+      .Case([&](SplitIdsOp op) {
+        return done(Caller(op, "split_ids").integer("size", op.getSize()));
+      })
       .Case([&](ScatterReduceOp op) {
         return done(Caller(op, "scatter_reduce")
                         .integer("axis", op.getBatch())

@@ -206,6 +206,10 @@ def AssignStreams : Pass<"merak-assign-streams", "::mlir::ModuleOp"> {
     result or changes its operand, or if it gathers again (`dist.regather`) what
     was there before the instructions in front of it. Groups that reach over
     stages keep their stream, since other stages run other programs.
+
+    Exchanges of rows that the step before left (`train.delayed`) go from action G into
+    the first forward call, behind what its lookups exchange, onto a stream that
+    nothing waits for before the update.
   }];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [

@@ -8,6 +8,8 @@
 #include "passes/Planning/ReceiveDeadlines.h"
 #include "runtime/plan/Entries.h"
 
+#include "mlir/IR/IRMapping.h"
+
 #include <set>
 
 using namespace mlir;
@@ -88,7 +90,8 @@ LogicalResult StageLowering::run() {
     return failure();
   createZeroing();
   createCalls();
-  createEntries();
+  if (failed(createEntries()))
+    return failure();
   createOutputs();
   program_.setStreamsAttr(builder_.getArrayAttr(streams_));
   program_.setGroupsAttr(builder_.getArrayAttr(groups_));
@@ -250,7 +253,7 @@ void StageLowering::createBuffers() {
     plan::Category category = plan::Category::activations;
     if (kind == ValueKind::parameter || kind == ValueKind::constant)
       category = plan::Category::parameters;
-    else if (kind == ValueKind::state)
+    else if (kind == ValueKind::state || kind == ValueKind::carried)
       category = plan::Category::optimizer;
     else if (kind == ValueKind::gradient)
       category = plan::Category::gradients;
@@ -525,22 +528,66 @@ void StageLowering::createCalls() {
 }
 
 // What the run calls between steps (runtime/plan/Entries.h).
-void StageLowering::createEntries() {
-  if (replayed_.empty())
-    return;
+LogicalResult StageLowering::createEntries() {
+  const bool carries = llvm::any_of(values_, [](auto &value) {
+    return value.second.op.getKind() == pipe::ValueKind::carried;
+  });
+  if (replayed_.empty() && !carries)
+    return success();
   auto entry = [&](StringRef name) {
     builder_.setInsertionPointToEnd(body_);
     auto procedure =
         plan::ProcedureOp::create(builder_, stage_.getLoc(), name, Action::U);
     builder_.setInsertionPointToEnd(&procedure.getBody().emplaceBlock());
+    return procedure;
   };
   entry(kBeginEntry);
   for (auto &[name, table] : replayed_)
     fill(table.update.getLoc(), table.reached, namedScalar(context(), "step"));
-  entry(kFlushEntry);
+  setCarried();
+  plan::ProcedureOp flush = entry(kFlushEntry);
   for (auto &[name, table] : replayed_)
     createReplay(builder_, table.update.getLoc(), table,
                  tensorsOf(table.update), {});
+  return carries ? createFlush(flush) : success();
+}
+
+// What the next step would do for the rows that this one delayed.
+LogicalResult StageLowering::createFlush(plan::ProcedureOp procedure) {
+  builder_.setInsertionPointToEnd(&stage_.getBody().front());
+  auto action = pipe::ActionOp::create(builder_, stage_.getLoc(),
+                                       builder_.getStringAttr("flush"),
+                                       Action::U, uint64_t{0});
+  OpBuilder inside = OpBuilder::atBlockEnd(&action.getBody().emplaceBlock());
+  for (Action kind : {Action::G, Action::U})
+    for (auto other : stage_.getOps<pipe::ActionOp>()) {
+      if (other == action || other.getKind() != kind)
+        continue;
+      IRMapping mapping;
+      for (Operation &op : other.getBody().front())
+        if (op.hasAttr(train::kDelayedAttr))
+          inside.clone(op, mapping);
+    }
+  if (failed(ActionLowering(*this, action, procedure).run()))
+    return failure();
+  for (auto op : procedure.getOps<plan::CollectiveOp>())
+    op.setStream(plan::kComputeStream);
+  builder_.setInsertionPointToEnd(&procedure.getBody().front());
+  setCarried();
+  return success();
+}
+
+void StageLowering::setCarried() {
+  for (auto &[name, value] : values_) {
+    auto initial = value.op->getAttrOfType<IntegerAttr>(pipe::kInitialAttr);
+    if (value.op.getKind() != pipe::ValueKind::carried || !initial)
+      continue;
+    auto type = cast<RankedTensorType>(value.buffer.getType());
+    fill(value.op.getLoc(), value.buffer,
+         isa<FloatType>(type.getElementType())
+             ? realScalar(context(), static_cast<double>(initial.getInt()))
+             : integerScalar(context(), initial.getInt()));
+  }
 }
 
 // Results of the step, under the names that the user knows.

@@ -109,7 +109,9 @@ private:
   void createCalls();
   void createOutputs();
   void createReplayed();
-  void createEntries();
+  mlir::LogicalResult createEntries();
+  mlir::LogicalResult createFlush(plan::ProcedureOp procedure);
+  void setCarried();
   uint64_t streamOf(const Transfer &transfer, bool send);
   void noteLayouts(plan::ProcedureOp procedure, const Transfer &transfer);
   std::string uniqueName(const llvm::Twine &wish);

@@ -5,6 +5,7 @@
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Planning/TouchedRows.h"
 #include "passes/Sharding/Passes.h"
+#include "passes/Sharding/SliceExchange.h"
 
 #include "mlir/Pass/Pass.h"
 
@@ -37,8 +38,8 @@ public:
   // Whether there is one to be made smaller; it is, then.
   bool rewrite() {
     auto share = update->getAttrOfType<FloatAttr>(kTouchedAttr);
-    StoreOp store = share ? onlyStoreTo(update.getDy()) : StoreOp();
-    Operation *exchange = store ? exchangeOf(store.getOperand()) : nullptr;
+    StoreOp store = share ? onlyStoreTo(stage, update.getDy()) : StoreOp();
+    Operation *exchange = store ? sliceExchangeOf(store.getOperand()) : nullptr;
     if (!exchange || exchange->getParentOp() != store->getParentOp())
       return false;
     Value slices = exchange->getOperand(0);
@@ -62,49 +63,16 @@ public:
   }
 
 private:
-  StoreOp onlyStoreTo(Value loaded) {
-    auto load = loaded.getDefiningOp<LoadOp>();
-    StoreOp found;
-    if (!load)
-      return {};
-    for (auto action : stage.getOps<ActionOp>())
-      for (auto store : action.getOps<StoreOp>())
-        if (store.getValue() == load.getValue()) {
-          if (found)
-            return {};
-          found = store;
-        }
-    return found;
-  }
-
-  // The exchange over replicas that makes a stored value, whose blocks lie one
-  // behind the other; null: another one, or none.
-  static Operation *exchangeOf(Value stored) {
-    if (auto place = stored.getDefiningOp<PlaceOp>())
-      stored = place.getX();
-    Operation *op = stored.getDefiningOp();
-    if (!op || !op->hasOneUse())
-      return nullptr;
-    if (auto gather = dyn_cast<AllGatherOp>(op))
-      return gather.getDim() == 0 && gather.getMajor() == 1 ? op : nullptr;
-    if (auto exchange = dyn_cast<AllToAllOp>(op))
-      return exchange.getDim() == 0 && exchange.getMajor() == 1 &&
-                     exchange.getToDim() > 0
-                 ? op
-                 : nullptr;
-    return nullptr;
-  }
-
   // The ids of this rank's slices, where the exchange is.
   Value localIds(Operation *exchange) {
-    StoreOp store = onlyStoreTo(update.getIds());
+    StoreOp store = onlyStoreTo(stage, update.getIds());
     if (!store)
       return {};
     Value stored = store.getOperand();
     if (auto place = stored.getDefiningOp<PlaceOp>())
       stored = place.getX();
     if (auto load = stored.getDefiningOp<LoadOp>()) // gathered for the lookup
-      if (StoreOp before = onlyStoreTo(load.getResult()))
+      if (StoreOp before = onlyStoreTo(stage, load.getResult()))
         stored = before.getOperand();
     auto gather = stored.getDefiningOp<AllGatherOp>();
     if (!gather || gather.getDim() != 0 || gather.getMajor() != 1 ||

@@ -29,6 +29,49 @@ def VerifyShards : Pass<"merak-verify-shards", "::mlir::ModuleOp"> {
   }];
 }
 
+def DelayRows : Pass<"merak-delay-rows", "::mlir::ModuleOp"> {
+  let summary = "exchange and update rows beside a step that does not look them up";
+  let description = [{
+    Input: local types. Where a row-sparse gradient with `train.delayed` is of slices
+    that go from each replica to all others, by a gather or an all-to-all, each replica
+    keeps its slices of a step, and the update begins with the ids of the whole
+    next batch (an input with `pipe.ahead`). They split the step's ids in two. Slices of
+    rows that some rank looks up next are summed by id, exchanged and updated as before
+    (the exchange carries `dist.trim`). The sums of the others, with their ids and
+    the factor of this step's gradients, are carried values: the action G of the next step
+    exchanges them beside its computation, its update begins with theirs. All ops that do so
+    have `train.delayed`. Lowering makes a procedure of them, too, which is run before
+    anything else than steps reads a table.
+
+    The squares of the norm count what is delayed replica by replica: one
+    that is not finite is found before anything is updated.
+
+    Plans for GPUs, whose transport sends all, and such with halves of microbatches or stages on
+    meshes of their own stay as they are.
+    ```mlir
+    // U
+    %g = pipe.load @sum1 : tensor<8x16xf32> // gathered for each microbatch
+    %ids = pipe.load @sum2 : tensor<8xi64>
+    %rows, %unique = train.coalesce %g at %ids size 96 {train.delayed = {ids = tensor<8xi64>}} : tensor<8x16xf32>, tensor<8xi64> to tensor<8x16xf32>
+    ```
+    becomes
+    ```mlir
+    // G
+    %d = pipe.load @t.delayed.rows : tensor<4x16xf32>
+    %a = dist.all_gather %d over ["dp"] dim 0 major 1 minor 1 {train.delayed, dist.trim = 5.0e-01 : f64} : tensor<4x16xf32> to tensor<8x16xf32>
+    pipe.store %a to @t.delayed.arrived : tensor<8x16xf32>
+    // U, after the coalesce and the update of what arrived
+    %next = pipe.load @ids.next : tensor<8xi64>
+    %prior, %delayed = train.split_ids %ids by %next size 96 : tensor<8xi64>, tensor<8xi64>
+    %own = pipe.load @t.slices : tensor<4x16xf32>
+    %s, %u = train.coalesce %own at %ownprior size 96 {train.compact} : tensor<4x16xf32>, tensor<4xi64> to tensor<4x16xf32>
+    %g = dist.all_gather %s over ["dp"] dim 0 major 1 minor 1 {dist.trim = 5.0e-01 : f64} : tensor<4x16xf32> to tensor<8x16xf32>
+    %rows, %unique = train.coalesce %g at %prior size 96 {train.block = 4 : i64} : tensor<8x16xf32>, tensor<8xi64> to tensor<8x16xf32>
+    ```
+  }];
+  let statistics = [Statistic<"tables", "tables", "tables of which rows are delayed">];
+}
+
 def CoalesceSlices : Pass<"merak-coalesce-slices", "::mlir::ModuleOp"> {
   let summary = "sum slices of one id before they are exchanged";
   let description = [{

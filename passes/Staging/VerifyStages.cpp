@@ -1,3 +1,4 @@
+#include "dialects/Train/SparseAttributes.h"
 #include "passes/Staging/Passes.h"
 
 #include "dialects/Train/TrainDialect.h"
@@ -46,7 +47,7 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
       if (auto store = dyn_cast<StoreOp>(op))
         plainStores[store.getValue()] += !store.getAccumulate();
       else if (auto update = dyn_cast<pipe::UpdateOp>(op))
-        ++updates[update.getParameter()];
+        updates[update.getParameter()] += !update->hasAttr(train::kDelayedAttr);
     });
     for (ValueOp value : stage.getOps<ValueOp>()) {
       StringRef name = value.getSymName();

@@ -94,16 +94,23 @@ Status Executor::runEntry(std::string_view name, const StepScalars &scalars) {
   Status status;
   for (Op *op : *ops) {
     program_.place(between, *op, scalars);
-    status = backend_.run({op->instruction, op->prepared.get(), op->inputs,
-                           op->outputs, op->scalars, false, stream});
+    status = op->endpoint
+                 ? comm_.run(
+                       {op->endpoint.get(), op->sent(), op->received(), stream})
+                 : backend_.run({op->instruction, op->prepared.get(),
+                                 op->inputs, op->outputs, op->scalars,
+                                 op->instruction->accumulate(), stream});
     if (!status.ok())
       break;
   }
   if (status.ok())
     status = backend_.synchronize(stream);
-  return status.ok() ? status
-                     : std::move(status).withContext(
-                           fmt::format("rank {} · {}", program_.rank(), name));
+  if (status.ok())
+    return status;
+  status = std::move(status).withContext(
+      fmt::format("rank {} · {}", program_.rank(), name));
+  comm_.abort(status);
+  return status;
 }
 
 // What no instruction was told of that writes the buffer beside it.
@@ -369,9 +376,9 @@ Status Executor::loadInput(int lane, const LaneCall &call, Op &op) {
       std::max<int64_t>(0, program_.proto().calls(call.call).microbatch());
   const View &view = op.outputs[0];
   void *target = op.staging.empty() ? view.data : op.staging.data();
-  MERAK_RETURN_IF_ERROR(reader_->read(op.instruction->op(), scalars_.step,
-                                      op.boxes[microbatch], target,
-                                      view.shape));
+  MERAK_RETURN_IF_ERROR(
+      reader_->read(op.instruction->op(), scalars_.step + op.ahead,
+                    op.boxes[microbatch], target, view.shape));
   if (op.staging.empty())
     return {};
   return backend_.copyToDevice(view.data, target, op.staging.size(),

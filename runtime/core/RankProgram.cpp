@@ -1,6 +1,7 @@
 #include "runtime/core/RankProgram.h"
 
 #include "runtime/core/DType.h"
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Joined.h"
 #include "runtime/plan/Trim.h"
@@ -226,6 +227,10 @@ Status RankProgram::buildScalars(Op &op) {
         patch(Op::Runtime::Lr);
       else if (scalar.runtime() == "step")
         patch(Op::Runtime::Step);
+      else if (scalar.runtime() == "lr_before")
+        patch(Op::Runtime::LrBefore);
+      else if (scalar.runtime() == "step_before")
+        patch(Op::Runtime::StepBefore);
       else if (scalar.runtime() == "seed")
         patch(Op::Runtime::Seed);
       else if (scalar.runtime() == "grad_scale")
@@ -245,6 +250,7 @@ Status RankProgram::buildScalars(Op &op) {
 Status RankProgram::buildInput(Op &op) {
   if (op.outputs.size() != 1 || !op.outputs[0].dense())
     return Status::error("expected one dense output");
+  op.ahead = stepsAhead(*op.instruction);
   const planpb::Buffer &buffer =
       proto_->buffers(op.instruction->outputs(0).buffer());
   op.layout = fromProto(buffer.layout());
@@ -417,6 +423,12 @@ void RankProgram::place(const LaneCall &call, Op &op,
       break;
     case Op::Runtime::Step:
       value = ScalarValue::integer(scalars.step + 1);
+      break;
+    case Op::Runtime::LrBefore:
+      value = ScalarValue::real(scalars.lrBefore);
+      break;
+    case Op::Runtime::StepBefore:
+      value = ScalarValue::integer(scalars.stepBefore);
       break;
     case Op::Runtime::Seed:
       value = ScalarValue::integer(scalars.seed);

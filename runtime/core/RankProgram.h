@@ -21,6 +21,9 @@ namespace merak::runtime {
 struct StepScalars {
   int64_t step = 0; // from 0; the plan's "step" counts from 1
   double lr = 0;
+  // Of the step before; between steps, of the last one.
+  double lrBefore = 0;
+  int64_t stepBefore = 0; // counts from 1; 0: there was none
   int64_t seed = 0;
   double gradScale = 1;
 };
@@ -39,7 +42,15 @@ struct Op {
   };
   std::vector<Patch> patches;
   std::vector<ScalarValue> scalars;
-  enum class Runtime { Lr, Step, Seed, GradScale, Microbatch };
+  enum class Runtime {
+    Lr,
+    Step,
+    LrBefore,
+    StepBefore,
+    Seed,
+    GradScale,
+    Microbatch
+  };
   struct ScalarPatch {
     int scalar;
     Runtime source;
@@ -53,6 +64,7 @@ struct Op {
   std::vector<int> members;                    // COLLECTIVE
   layout::Layout layout;                       // LOAD_INPUT
   std::vector<std::vector<layout::Box>> boxes; // LOAD_INPUT: by microbatch
+  int64_t ahead = 0;                           // LOAD_INPUT: steps
   std::vector<char> staging;                   // LOAD_INPUT on a device
   int event = -1; // RECORD, WAIT: index among the events of its procedure
 

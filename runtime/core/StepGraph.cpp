@@ -242,8 +242,8 @@ Status StepGraph::run(const StepScalars &scalars, InputReader *reader) {
     const int64_t microbatch = std::max<int64_t>(
         0, program_.proto().calls(input.at.call->call).microbatch());
     Status status =
-        reader->read(op.instruction->op(), scalars.step, op.boxes[microbatch],
-                     input.staging, op.outputs[0].shape);
+        reader->read(op.instruction->op(), scalars.step + op.ahead,
+                     op.boxes[microbatch], input.staging, op.outputs[0].shape);
     if (!status.ok())
       return error(input.at, std::move(status));
   }

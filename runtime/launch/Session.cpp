@@ -297,7 +297,7 @@ Status Session::start(const BackendFactory &factory,
       for (uint64_t step = 1;
            start_.wait([&] { return started_.load() >= step; }, stop_);
            ++step) {
-        rank.status = rank.executor->step(scalars_);
+        rank.status = runRank(rank);
         if (running_.fetch_sub(1) == 1)
           finish_.notify();
       }
@@ -359,8 +359,14 @@ Status Session::captureStep(const StepScalars &scalars) {
   return {};
 }
 
-Status Session::runRanks(const StepScalars &scalars) {
+Status Session::runRank(Rank &rank) const {
+  return entry_.empty() ? rank.executor->step(scalars_)
+                        : rank.executor->runEntry(entry_, scalars_);
+}
+
+Status Session::runRanks(const StepScalars &scalars, std::string_view entry) {
   scalars_ = scalars;
+  entry_ = entry;
   const int others = static_cast<int>(ranks_.size()) - 1;
   running_ = others;
   if (watchdog_)
@@ -369,7 +375,7 @@ Status Session::runRanks(const StepScalars &scalars) {
     started_.fetch_add(1);
     start_.notify();
   }
-  ranks_[0]->status = ranks_[0]->executor->step(scalars);
+  ranks_[0]->status = runRank(*ranks_[0]);
   static const std::atomic<bool> kNever{false};
   if (others > 0)
     finish_.wait([&] { return running_.load() == 0; }, kNever);
@@ -381,11 +387,16 @@ Status Session::runRanks(const StepScalars &scalars) {
 Status Session::runEntries(std::string_view name) {
   StepScalars scalars;
   scalars.step = nextStep_ - 1; // "step" is that of the last one
+  scalars.stepBefore = nextStep_;
+  scalars.lrBefore = rateOf(nextStep_ - 1);
   scalars.seed = static_cast<int64_t>(options_.seed);
-  Status problems;
-  for (const auto &rank : ranks_)
-    problems.merge(rank->executor->runEntry(name, scalars));
-  return problems;
+  return runRanks(scalars, name);
+}
+
+double Session::rateOf(int64_t step) {
+  if (step < 0)
+    return 0;
+  return rate_ ? rate_->at(step) : learningRate(plan_.file.optimizer(), step);
 }
 
 Status Session::settle() {
@@ -416,8 +427,9 @@ Result<StepResult> Session::step() {
   StepResult result;
   StepScalars scalars;
   scalars.step = nextStep_;
-  scalars.lr = rate_ ? rate_->at(nextStep_)
-                     : learningRate(plan_.file.optimizer(), nextStep_);
+  scalars.lrBefore = rateOf(nextStep_ - 1);
+  scalars.lr = rateOf(nextStep_);
+  scalars.stepBefore = nextStep_;
   scalars.seed = static_cast<int64_t>(options_.seed);
   MERAK_RETURN_IF_ERROR(captureStep(scalars));
   const bool measures =

@@ -208,7 +208,11 @@ private:
   Status takeWorkspaces();
   Status checkWorkspaces(bool opened) const;
   Status captureStep(const StepScalars &scalars);
-  Status runRanks(const StepScalars &scalars);
+  // A step, or a procedure that has this name (Entries.h), on all ranks at
+  // once.
+  Status runRanks(const StepScalars &scalars, std::string_view entry = {});
+  Status runRank(Rank &rank) const;
+  double rateOf(int64_t step);
   // What the ranks' programs have of it (Entries.h), with the steps done.
   Status runEntries(std::string_view name);
   Status failure() const;
@@ -247,6 +251,7 @@ private:
   std::atomic<int> running_{0};
   std::atomic<bool> stop_{false};
   StepScalars scalars_;
+  std::string_view entry_; // empty: a step
 };
 
 } // namespace merak::runtime

@@ -62,6 +62,7 @@ inline constexpr auto kLibraryKernels = std::to_array<LibraryKernel>({
     {"scatter_add", RateClass::Gather},
     {"scatter_reduce", RateClass::Gather},
     {"coalesce", RateClass::Gather},
+    {"split_ids", RateClass::Gather},
     {"top_k", RateClass::Rows},
     {"softmax", RateClass::Rows},
     {"softmax_grad", RateClass::Rows},

@@ -19,8 +19,11 @@ Status verifyPlan(const LoadedPlan &plan) {
   Status status = verifyShares(plan);
   for (size_t i = 0; i < plan.programs.size(); ++i)
     status.merge(verifyMemory(plan, static_cast<int>(i)));
-  for (const planpb::Program &program : plan.programs)
+  for (const planpb::Program &program : plan.programs) {
     status.merge(verifyPartials(program));
+    status.merge(verifyDelayed(program));
+  }
+  status.merge(verifyEntries(plan));
   Status matching = verifyMatching(plan);
   status.merge(matching);
   // Ends that do not match get stuck too, but the reason is known already.

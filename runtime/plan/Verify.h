@@ -43,6 +43,13 @@ Status verifyMatching(const LoadedPlan &plan);
 // and prints who waits for whom if they get stuck.
 Status verifyProgress(const LoadedPlan &plan);
 
+// Who meets in what runs between steps runs the same.
+Status verifyEntries(const LoadedPlan &plan);
+
+// Rows that a step leaves to the next one are applied there once, as of that
+// step.
+Status verifyDelayed(const planpb::Program &program);
+
 // What ranks hold as copies stays equal: follows which values differ along
 // which mesh axes, so that a forgotten reduction is found even if all ranks
 // forgot it.

@@ -9,6 +9,7 @@
 // are kept: those that touch some of them. A strided view of not very many runs
 // is taken run by run, so that it touches all of a range or nothing. A write of
 // all of a range ends its history.
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/LibraryKernels.h"
 #include "runtime/plan/Regions.h"
@@ -243,15 +244,17 @@ private:
             sameView(a.access->region, a.base, b.access->region, b.base));
   }
 
-  // Steps that rows were left out of: the parameter is what it was.
-  bool isReplay(const Touch &touch) const {
+  // Steps that rows were left out of, for which the parameter is what it was,
+  // and what the step before left.
+  bool isOfEarlierStep(const Touch &touch) const {
     if (touch.call < 0 || touch.instruction < 0)
       return false;
-    const LibraryKernel *kernel = findLibraryKernel(
+    const Instruction &instruction =
         program_.procedures(program_.calls(touch.call).procedure())
-            .instructions(touch.instruction)
-            .op());
-    return kernel && kernel->touches == Touches::Behind;
+            .instructions(touch.instruction);
+    const LibraryKernel *kernel = findLibraryKernel(instruction.op());
+    return (kernel && kernel->touches == Touches::Behind) ||
+           isOfStepBefore(instruction);
   }
 
   // Trained parameters change once a step, running statistics at any time,
@@ -270,11 +273,11 @@ private:
                                     at(now), buffer.tensor()));
       return;
     }
-    if (isReplay(now))
+    if (isOfEarlierStep(now))
       return;
     updated_.insert(now.access->buffer);
     for (const Touch &writer : segment.writers)
-      if (writer.call >= 0 && !isReplay(writer) &&
+      if (writer.call >= 0 && !isOfEarlierStep(writer) &&
           writer.access->buffer == now.access->buffer && overlap(writer, now))
         problems_.addOnce("twice " + buffer.tensor(),
                           fmt::format("{}: updates \"{}\" again after {}",

@@ -89,6 +89,7 @@ public:
       std::vector<Region> &wholes = wholes_.emplace_back();
       for (const Buffer &buffer : plan.programs[p].buffers())
         wholes.push_back(wholeRegion(buffer));
+      left_.emplace_back(wholes.size());
     }
     collectRanks();
     collectHolders();
@@ -184,6 +185,11 @@ private:
             buffer.category() == Buffer::OPTIMIZER);
   }
 
+  // What a step leaves for the next one, and no checkpoint knows of.
+  static bool isLeft(const Buffer &buffer) {
+    return buffer.tensor().empty() && buffer.category() == Buffer::OPTIMIZER;
+  }
+
   // For each tensor the axes that tell its holders apart.
   void collectHolders() {
     std::map<std::string, std::set<int>> programs;
@@ -221,6 +227,8 @@ private:
     AxisMask fixed = stageAxes() & ~varying_[p];
     for (int b = 0; b < program.buffers_size(); ++b) {
       const Buffer &buffer = program.buffers(b);
+      if (isLeft(buffer))
+        state_[b][0].emplace(0, Written{&wholes_[p][b], left_[p][b], -1, -1});
       if (!persistent(buffer))
         continue;
       AxisMask mask = layoutBits(buffer.layout()) & varying_[p];
@@ -234,6 +242,14 @@ private:
            ++i)
         execute(p, c, i);
     }
+    for (int b = 0; b < program.buffers_size(); ++b)
+      if (isLeft(program.buffers(b))) {
+        Origin origin = left_[p][b];
+        for (const auto &[begin, part] : state_[b][0])
+          origin.join(part.origin);
+        changed_ |= !(origin == left_[p][b]);
+        left_[p][b] = origin;
+      }
   }
 
   void execute(int p, int c, int i) {
@@ -574,6 +590,8 @@ private:
   std::map<std::string, size_t> holderCount_; // stages
   std::vector<Difference> differences_;
   std::vector<std::vector<Origin>> sent_; // by program, transfer sequence
+  // By program and buffer: of what steps leave for the next ones.
+  std::vector<std::vector<Origin>> left_;
   // Of the program that is walked: by buffer, then slot.
   std::vector<std::map<uint32_t, PartMap<Written>>> state_;
   std::unordered_map<std::pair<const Region *, const Region *>, bool, PairHash>

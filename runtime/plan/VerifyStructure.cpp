@@ -1,4 +1,5 @@
 // Checks that need no more than the manifest, one program, or one instruction.
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Entries.h"
@@ -488,9 +489,10 @@ private:
                             program_.streams_size()));
       if (isEntry(procedure.name()) &&
           (instruction.stream() != 0 ||
-           instruction.kind() != Instruction::LIBRARY))
-        problem("expected library kernels on stream 0 in what is run between "
-                "steps");
+           (instruction.kind() != Instruction::LIBRARY &&
+            instruction.kind() != Instruction::COLLECTIVE)))
+        problem("expected library kernels and collectives on stream 0 in what "
+                "is run between steps");
       if (instruction.submicrobatch() < 0 ||
           instruction.submicrobatch() >= submicrobatches(file_))
         problem(fmt::format("part {} of a microbatch of {}",
@@ -570,8 +572,8 @@ private:
 
   template <typename Problem>
   void checkScalar(const Scalar &scalar, Problem problem) {
-    static const std::set<std::string> kRuntime{"lr", "step", "seed",
-                                                "grad_scale"};
+    static const std::set<std::string> kRuntime{
+        "lr", "step", "lr_before", "step_before", "seed", "grad_scale"};
     if (scalar.value_case() == Scalar::kRuntime &&
         !kRuntime.count(scalar.runtime()))
       problem(fmt::format("asks for the run-time scalar \"{}\", which nobody "
@@ -757,6 +759,11 @@ private:
                           instruction.outputs_size()));
       return;
     }
+    if (const int64_t ahead = stepsAhead(instruction);
+        instruction.attrs().count(kAheadAttr) &&
+        (ahead < 1 || ahead > kMostAhead))
+      problem(fmt::format("is of {} steps later, expected 1 to {}",
+                          instruction.attrs().at(kAheadAttr), kMostAhead));
     const Buffer &buffer = program_.buffers(instruction.outputs(0).buffer());
     if (buffer.tensor() != instruction.op())
       problem(fmt::format("loads into buffer \"{}\", which holds \"{}\"",

@@ -27,6 +27,13 @@ pipe.stage @stage0 index 0 {
 // -----
 
 pipe.stage @stage0 index 0 {
+  // expected-error @+1 {{'pipe.value' op expected 'pipe.initial' for a carried value}}
+  pipe.value carried @late : tensor<4xf32>
+}
+
+// -----
+
+pipe.stage @stage0 index 0 {
   // expected-error @+1 {{'pipe.value' op expected the name of a tensor for a value of kind parameter}}
   pipe.value parameter @w : tensor<4xf32>
 }

@@ -63,6 +63,14 @@ func.func @f(%g: tensor<3xf32>, %i: tensor<3xi64>) {
 
 // -----
 
+func.func @f(%i: tensor<3xi64>) {
+  // expected-error @+1 {{'train.split_ids' op expected a table of at least one row, found 0}}
+  %0, %1 = train.split_ids %i by %i size 0 : tensor<3xi64>, tensor<3xi64>
+  return
+}
+
+// -----
+
 func.func @f(%g: tensor<3x4xf32>, %i: tensor<3xi64>) {
   // expected-error @+1 {{'train.coalesce' op expected a table of at least one row, found 0}}
   %0, %1 = train.coalesce %g at %i size 0 : tensor<3x4xf32>, tensor<3xi64> to tensor<3x4xf32>

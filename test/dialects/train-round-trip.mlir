@@ -165,6 +165,8 @@ func.func @tables(%t: tensor<9x4xf32>, %i: tensor<8x3xi64>, %own: tensor<8x5x4xf
   %rows, %unique = train.coalesce %u at %i size 9 : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<8x3x4xf32>
   // CHECK: train.update @rows : %{{.*}} by %[[ROWS]] at %[[UNIQUE]] : tensor<9x4xf32>, tensor<8x3x4xf32>, tensor<8x3xi64>
   train.update @rows : %3 by %rows at %unique : tensor<9x4xf32>, tensor<8x3x4xf32>, tensor<8x3xi64>
+  // CHECK: train.split_ids %{{.*}} by %{{.*}} size 9 : tensor<8x3xi64>, tensor<8x3xi64>
+  %prior, %delayed = train.split_ids %i by %unique size 9 : tensor<8x3xi64>, tensor<8x3xi64>
   // CHECK: train.scatter_reduce mul %{{.*}} at %{{.*}} : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<9x4xf32>
   %4 = train.scatter_reduce mul %u at %i : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<9x4xf32>
   // CHECK: train.scatter_reduce max %{{.*}} at %{{.*}} {batch = 1 : i64} : tensor<8x3x4xf32>, tensor<8x3xi64> to tensor<8x5x4xf32>

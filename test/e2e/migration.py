@@ -12,8 +12,8 @@ pair      plans of one model with layouts drawn at random: stages, replicas, ten
           goes on
 processes ranks as processes, of which each is a device; the messages go through MPI
           (skipped, with the reason, where that is missing)
-replayed  rows of tables that are owed steps have them before they are moved, between
-          plans with row-sparse and with dense gradients
+replayed  rows of tables that are owed steps, or what the step before left, have them
+          before they are moved, between plans with row-sparse and with dense gradients
 forgotten a program that lost a piece behind the verifier's back is found out
 """
 import functools
@@ -41,6 +41,7 @@ MESHES_OF_FOUR = [["tp=4", "pp=2,tp=2"], ["dp=4", "pp=2,dp=2", "dp=2,tp=2"]]
 # Of `pairs`, in the check and with --all; layouts of a model and optimizer.
 PAIRS, ALL_PAIRS = 40, 500
 LAYOUTS, ALL_LAYOUTS = 5, 24
+DELAYED = "--sparse=lazy --delayed-rows=on --mixed-layouts=off"
 # What is drawn and refused is drawn again.
 MOST_REFUSED = 30
 MOVED = re.compile(r"kept (\d+) shared (\d+) copied (\d+) sent (\d+) "
@@ -123,7 +124,7 @@ def replayed(options, apart, tools):
     plans = []
     for number, (mesh, option) in enumerate(zip(("dp=2", "tp=2"), options)):
         plans.append(tools.path(f"{number}.plan"))
-        tools.run("merakc", model, "-o", plans[-1], "-q", f"--sparse={option}",
+        tools.run("merakc", model, "-o", plans[-1], "-q", *option.split(),
                   f"--optimizer={sparse_models.REPLAYED['adamw']}",
                   *matrix.compile_options(mesh, "half", "1f1b"))
     found = migrate(*plans, data, ["--steps=7", "--bucket=4096",
@@ -166,8 +167,11 @@ def main():
                            ALL_LAYOUTS if args.all else LAYOUTS))
         cases += [Case(f"replayed {first} to {second}{' apart' if apart else ''}",
                        functools.partial(replayed, (first, second), apart))
-                  for first, second in (("exact", "exact"), ("exact", "off"),
-                                        ("off", "exact"))
+                  for first, second in (("--sparse=exact", "--sparse=exact"),
+                                        ("--sparse=exact", "--sparse=off"),
+                                        ("--sparse=off", "--sparse=exact"),
+                                        (DELAYED, DELAYED),
+                                        (DELAYED, "--sparse=lazy"))
                   for apart in (False, True)]
         cases += [Case(f"forgotten {model}",
                        functools.partial(forgotten, folder, model))

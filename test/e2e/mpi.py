@@ -165,6 +165,19 @@ def replayed_body(mesh, options, tools):
     return train_both(tools, plan, f"--data={data}", count(mesh), steps=40)
 
 
+def delayed_body(mesh, tools):
+    """Rows that wait for the next step; the last ones go between steps."""
+    model, data = sparse_models.write(tools, sparse_models.long_linear(
+        20, sparse_models.come_and_go))
+    plan = tools.path("x.plan")
+    tools.run("merakc", model, "-o", plan, "--sparse=lazy", "--delayed-rows=on",
+              "--mixed-layouts=off", *matrix.compile_options(mesh, "half", "1f1b"),
+              f"--optimizer={sparse_models.REPLAYED['adamw']}")
+    if "step_before" not in tools.run("merak-plan", "print", plan)[0]:
+        raise Failed("nothing is delayed")
+    return train_both(tools, plan, f"--data={data}", count(mesh), steps=20)
+
+
 def resume_body(tools):
     """Six steps: two in one process, two in eight, two in one again; other
     layouts each time. The files at the end are those of a run that never left
@@ -716,6 +729,8 @@ def cases(everything, short):
             "dp=4", ["--touched=table=0.05", "--mixed-layouts=off"])):
         yield Case(" ".join(["replayed", mesh, *options]),
                    functools.partial(replayed_body, mesh, options))
+    for mesh in ("dp=2", "pp=2,dp=2", "dp=4"):
+        yield Case(f"delayed {mesh}", functools.partial(delayed_body, mesh))
     for mesh, bucket in (("dp=2", "20000"), ("dp=4", "1000000000"),
                          ("pp=2,dp=2,tp=2", "50000")):
         yield Case(f"buckets {mesh} {bucket}",

@@ -19,6 +19,11 @@ replayed under optimizers that change every row in each step: the bits that dens
          other numbers on one rank, with what a run has besides (clipping, rates
          that change, steps skipped as not finite), over hundreds of steps; from
          checkpoints of dense plans and back
+delayed  with --delayed-rows, rows that no lookup of the next step needs are exchanged and
+         updated beside it: the bits of updates at once, over many steps, with
+         checkpoints in between and steps that are skipped; what would be wrong
+         (ids of other steps or of one worker, rows one lookup late, numbers of
+         another step) is found out
 lazy     the others against plain Python in doubles: rows that no sample names keep
          their bits and their states
 pytorch  any numbers: losses and weights of PyTorch's sparse optimizers and, with
@@ -52,6 +57,7 @@ from harness import Case, Failed
 from sparse_models import (BATCH, CLIP, CLUSTER, COLUMNS, DYADIC, EMULATED, MESHES,
                            MODELS, PADDING, ROWS, Rough, SAMPLES, SCHEDULES, SGD,
                            TABLES, close, linear, lookup, padded, train, write)
+from sparse_delayed import delayed_cases
 from sparse_replayed import has_replays, replayed_base, replayed_cases
 
 
@@ -637,7 +643,7 @@ def main():
                  found_body, 1e5, "all_to_all", "columns")),
              Case("found rows", functools.partial(
                  found_body, 1e9, "all_gather", "gathered rows")),
-             *same_cases(), *replayed_cases(args),
+             *same_cases(), *replayed_cases(args), *delayed_cases(args),
              *lazy_cases(), *pytorch_cases(), *device_cases(args),
              *(Case(f"resumed {kind} {mesh}",
                     functools.partial(resumed_body, kind, mesh))

@@ -1,4 +1,5 @@
-// coalesce: a row-sparse gradient.
+// coalesce: a row-sparse gradient; split_ids: which of its rows are needed
+// next.
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cpu/Types.h"
@@ -123,8 +124,39 @@ KernelResult createCoalesce(Request &request) {
   });
 }
 
+template <typename Id>
+void splitIds(const SplitIdsRequest &s, const KernelCall &call) {
+  const auto *ids = static_cast<const Id *>(call.inputs[0].data);
+  const auto *named = static_cast<const Id *>(call.inputs[1].data);
+  auto *prior = static_cast<Id *>(call.outputs[0].data);
+  auto *delayed = static_cast<Id *>(call.outputs[1].data);
+  std::vector<bool> isNamed(static_cast<size_t>(s.size));
+  for (int64_t i = 0; i < s.named; ++i)
+    if (const int64_t row = s.row(named[i]); row >= 0)
+      isNamed[static_cast<size_t>(row)] = true;
+  const auto none = static_cast<Id>(s.size);
+  for (int64_t i = 0; i < s.ids; ++i) {
+    const int64_t row = s.row(ids[i]);
+    const bool before = row >= 0 && isNamed[static_cast<size_t>(row)];
+    prior[i] = before ? static_cast<Id>(row) : none;
+    delayed[i] = row >= 0 && !before ? static_cast<Id>(row) : none;
+  }
+}
+
+KernelResult createSplitIds(Request &request) {
+  SplitIdsRequest s;
+  if (!request.counts(2, 2) || !readSplitIds(request, s))
+    return request.status();
+  const bool isLong = request.inputs[0].dtype == planpb::I64;
+  return makeKernel([s, isLong](const KernelCall &call, ThreadPool &) {
+    isLong ? splitIds<int64_t>(s, call) : splitIds<int32_t>(s, call);
+    return Status();
+  });
+}
+
 constexpr KernelEntry kEntries[] = {
     {"coalesce", createCoalesce, false, false, false},
+    {"split_ids", createSplitIds, false, false, false},
 };
 
 } // namespace

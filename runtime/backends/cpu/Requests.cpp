@@ -70,6 +70,21 @@ bool readCoalesce(Request &request, CoalesceRequest &c) {
   return true;
 }
 
+bool readSplitIds(Request &request, SplitIdsRequest &s) {
+  const View &ids = request.inputs[0], &named = request.inputs[1];
+  request.index(ids, "the ids");
+  request.type(named, "the ids that name rows", ids.dtype);
+  for (const View &out : request.outputs) {
+    request.type(out, "the ids that are left", ids.dtype);
+    request.shape(out, "the ids that are left", ids.shape);
+  }
+  s.size = request.integer("size");
+  request.expect(s.size >= 1, "expected a table of at least one row");
+  s.ids = ids.elements();
+  s.named = named.elements();
+  return request.ok();
+}
+
 bool readUpdateRows(Request &request, bool clip, size_t tensors,
                     RowsRequest &r) {
   const View &grad = request.inputs[0], &ids = request.inputs[1 + clip],

@@ -95,6 +95,19 @@ struct CoalesceRequest {
 };
 bool readCoalesce(Request &request, CoalesceRequest &coalesce);
 
+// Ids of a table of `size` rows by whether others name their rows: split_ids.
+// All operands are dense.
+struct SplitIdsRequest {
+  int64_t size = 0, ids = 0, named = 0; // rows, and how many there are
+
+  // The row that an id is of; -1: none.
+  int64_t row(int64_t id) const {
+    const int64_t row = id < 0 ? id + size : id;
+    return row >= 0 && row < size ? row : -1;
+  }
+};
+bool readSplitIds(Request &request, SplitIdsRequest &split);
+
 // An update by a row-sparse gradient; `tensors`: outputs that are a table and
 // its states.
 struct RowsRequest {

@@ -1,4 +1,4 @@
-// gather, scatter_add, scatter_reduce, coalesce, pick, pick_grad.
+// gather, scatter_add, scatter_reduce, coalesce, split_ids, pick, pick_grad.
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
 #include "runtime/core/DType.h"
@@ -227,6 +227,25 @@ KernelResult createCoalesce(Request &request, const Device &device) {
       lists.bytes());
 }
 
+KernelResult createSplitIds(Request &request, const Device &) {
+  cpu::SplitIdsRequest read;
+  if (!request.counts(2, 2) || !cpu::readSplitIds(request, read))
+    return request.status();
+  SplitIdsArgs args;
+  args.size = read.size;
+  args.count = read.ids;
+  args.others = read.named;
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    SplitIdsArgs now = args;
+    now.ids = ref(call.inputs[0]);
+    now.named = ref(call.inputs[1]);
+    now.prior = ref(call.outputs[0]);
+    now.delayed = ref(call.outputs[1]);
+    now.add = call.accumulate;
+    return launcher.items<KernelId::SplitIds>(now, now.count);
+  });
+}
+
 bool readPick(Request &request, const View &matrix, const View &labels,
               const View &vector, PickArgs &p) {
   expectReal(request, matrix, "the matrix");
@@ -298,6 +317,7 @@ constexpr KernelEntry kEntries[] = {
     {"gather", createGather},
     {"scatter_add", createScatter},
     {"coalesce", createCoalesce},
+    {"split_ids", createSplitIds, Strides::Dense},
     {"scatter_reduce", createScatter},
     {"pick", createPick},
     {"pick_grad", createPickGrad},

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <limits>
 #include <map>
+#include <set>
 
 namespace merak::conformance {
 namespace {
@@ -225,6 +226,35 @@ Case coalesceCase(const Shape &ids, const Shape &columns, int64_t size,
   return c;
 }
 
+// ------------------------------------------------------------ split_ids
+
+Case splitIdsCase(const Shape &ids, const Shape &named, int64_t size,
+                  planpb::DType idType) {
+  Case c;
+  c.op = "split_ids";
+  c.name = fmt::format("split_ids {} by {} of {} {}", text(ids), text(named),
+                       size, runtime::dtypeName(idType));
+  c.attrs["size"] = std::to_string(size);
+  c.inputs = {random(ids, 3, -size, size + 2, idType),
+              random(named, 5, -size, size + 2, idType)};
+  c.outputs = {random(ids, 4, -9, 9, idType), random(ids, 6, -9, 9, idType)};
+  c.reference = [=](const Case &k) {
+    auto rowOf = [&](double id) { return id < 0 ? id + double(size) : id; };
+    std::set<double> rows;
+    for (double id : k.inputs[1].v)
+      rows.insert(rowOf(id));
+    Tensors out = k.outputs;
+    for (int64_t i = 0; i < k.inputs[0].size(); ++i) {
+      const double row = rowOf(k.inputs[0].v[i]);
+      const bool none = row < 0 || row >= double(size), named = rows.count(row);
+      out[0].v[i] = none || !named ? double(size) : row;
+      out[1].v[i] = none || named ? double(size) : row;
+    }
+    return out;
+  };
+  return c;
+}
+
 // ------------------------------------------------------------ gather
 
 struct GatherShape {
@@ -388,6 +418,10 @@ std::vector<Case> moveCases() {
     cases.push_back(coalesceCase({3, 5}, {2, 4}, 1000, ids));
     cases.push_back(coalesceCase({0}, {4}, 5, ids));
     cases.push_back(coalesceCase({700}, {33}, 1, ids)); // one row takes all
+    cases.push_back(splitIdsCase({40}, {12}, 30, ids));
+    cases.push_back(splitIdsCase({3, 5}, {2, 4, 2}, 1000, ids));
+    cases.push_back(splitIdsCase({7}, {0}, 5, ids)); // nothing is needed next
+    cases.push_back(splitIdsCase({0}, {4}, 5, ids));
   }
   cases.push_back(saturating(planpb::I32, -2147483648.0, 2147483647.0));
   cases.push_back(saturating(planpb::U8, 0, 255));

@@ -504,7 +504,7 @@ TEST_F(Verify, CollectiveShapes) {
                       "7 collective 17: there is no collective 17");
 }
 
-TEST_F(Verify, EntriesAreKernelsOnOneStream) {
+TEST_F(Verify, EntriesAreOnOneStream) {
   const Instruction sgd =
       at(first, 3, first.procedures(3).instructions_size() - 1);
   Procedure &flush = *first.add_procedures();
@@ -514,10 +514,18 @@ TEST_F(Verify, EntriesAreKernelsOnOneStream) {
   EXPECT_EQ(verify(), "");
   flush.mutable_instructions(0)->set_stream(1);
   const std::string text = verify();
-  EXPECT_NE(text.find("expected library kernels on stream 0 in what is run "
-                      "between steps"),
+  EXPECT_NE(text.find("expected library kernels and collectives on stream 0 in "
+                      "what is run between steps"),
             std::string::npos)
       << text;
+  Instruction norm = at(first, 3, 7); // over pp
+  norm.set_stream(0);
+  *flush.mutable_instructions(0) = norm;
+  const std::string other = verify();
+  EXPECT_NE(other.find("meets rank 1, which runs another program, between "
+                       "steps"),
+            std::string::npos)
+      << other;
 }
 
 TEST_F(Verify, ActionsOfProceduresAndSchedule) {

@@ -430,6 +430,31 @@ MERAK_HD void coalesceRowsBody(Block &block, const CoalesceArgs &a) {
   }
 }
 
+// Ids by whether others name their rows; all operands are dense.
+struct SplitIdsArgs {
+  Ref ids, named, prior, delayed;
+  int64_t size = 0, count = 0, others = 0;
+  bool add = false;
+
+  MERAK_HD int64_t row(const Ref &of, int64_t place) const {
+    const int64_t id = load<int64_t>(of, place), row = id < 0 ? id + size : id;
+    return row >= 0 && row < size ? row : -1;
+  }
+};
+
+template <typename Block>
+MERAK_HD void splitIdsBody(const Block &block, const SplitIdsArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.count; i += step) {
+    const int64_t row = a.row(a.ids, i);
+    bool named = false;
+    for (int64_t j = 0; row >= 0 && !named && j < a.others; ++j)
+      named = a.row(a.named, j) == row;
+    store<int64_t>(a.prior, i, named ? row : a.size, a.add);
+    store<int64_t>(a.delayed, i, row >= 0 && !named ? row : a.size, a.add);
+  }
+}
+
 // ---------------------------------------------------------------- pick
 
 struct PickArgs {

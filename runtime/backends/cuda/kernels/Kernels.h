@@ -22,6 +22,7 @@
   X(ScatterRows, GatherArgs, scatterRowsBody)                                  \
   X(ScatterPacks, GatherArgs, scatterPacksBody)                                \
   X(CoalesceRows, CoalesceArgs, coalesceRowsBody)                              \
+  X(SplitIds, SplitIdsArgs, splitIdsBody)                                      \
   X(Pick, PickArgs, pickBody)                                                  \
   X(PickGrad, PickArgs, pickGradBody)                                          \
   X(TopK, TopKArgs, topKBody)                                                  \

@@ -1,0 +1,14 @@
+// When rows that the step before left are exchanged (train.delayed).
+#pragma once
+
+#include "dialects/Plan/PlanDialect.h"
+
+namespace merak::lowering {
+
+// Onto a stream of their own, the last of all in rank: nothing waits for them
+// before the end of the step. They go into the first forward call, behind what
+// its lookups exchange, which the computation waits for; streams of the others
+// are set.
+void placeDelayed(plan::ProgramOp program);
+
+} // namespace merak::lowering

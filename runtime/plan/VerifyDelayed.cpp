@@ -1,0 +1,199 @@
+// Rows that a step leaves to the next one (docs/Sparse.md): what is applied
+// late is of the step before, and nothing else is.
+//
+// A value is of the step before if it was made from what that step left: state
+// that is no tensor of the model. It is of this step if it was made from a
+// batch that was loaded. Parameters are neither. An update that takes the rate
+// and the number of the step before must be made from values of the step before
+// alone, every other one from none of them; what was applied is overwritten
+// before the step ends, so that it is applied once; and what runs between steps
+// applies the same.
+#include "runtime/plan/Ahead.h"
+#include "runtime/plan/Communication.h"
+#include "runtime/plan/Describe.h"
+#include "runtime/plan/Entries.h"
+#include "runtime/plan/LibraryKernels.h"
+#include "runtime/plan/Regions.h"
+#include "runtime/plan/Verify.h"
+
+#include <fmt/format.h>
+#include <set>
+#include <utility>
+
+using namespace merak::planpb;
+
+namespace merak {
+namespace {
+
+struct Made {
+  bool before = false, now = false;
+  void join(const Made &other) {
+    before |= other.before;
+    now |= other.now;
+  }
+};
+
+class DelayedCheck {
+public:
+  explicit DelayedCheck(const Program &program)
+      : program_(program), table_(accessTable(program)),
+        made_(program.buffers_size()) {}
+
+  Status run() {
+    for (int b = 0; b < program_.buffers_size(); ++b)
+      made_[b].before = isLeft(program_.buffers(b));
+    for (int c = 0; c < program_.calls_size(); ++c)
+      walk(program_.calls(c).procedure(),
+           [&](int i) { return describeAt(program_, c, i); });
+    const std::set<uint32_t> ofStep = std::exchange(applied_, {});
+    if (ofStep.empty())
+      return problems_.take();
+    for (uint32_t buffer : left_)
+      if (made_[buffer].before)
+        problems_.add(
+            fmt::format("\"{}\" of the step before is not overwritten "
+                        "in the step: it would be applied twice",
+                        program_.buffers(buffer).name()));
+    checkFlush(ofStep);
+    return problems_.take();
+  }
+
+private:
+  // State that outlives a step and is no tensor.
+  static bool isLeft(const Buffer &buffer) {
+    return buffer.category() == Buffer::OPTIMIZER && buffer.tensor().empty();
+  }
+
+  static bool isTensor(const Buffer &buffer) {
+    return !buffer.tensor().empty() &&
+           (buffer.category() == Buffer::PARAMETERS ||
+            buffer.category() == Buffer::OPTIMIZER);
+  }
+
+  static std::set<std::string> namedScalars(const Instruction &instruction) {
+    std::set<std::string> names;
+    for (const Scalar &scalar : instruction.scalars())
+      if (scalar.value_case() == Scalar::kRuntime)
+        names.insert(scalar.runtime());
+    return names;
+  }
+
+  template <typename Where> void walk(uint32_t procedure, Where where) {
+    const Procedure &proto = program_.procedures(int(procedure));
+    for (int i = 0; i < proto.instructions_size(); ++i)
+      execute(proto.instructions(i), table_[procedure][i],
+              [&] { return where(i); });
+  }
+
+  template <typename Where>
+  void execute(const Instruction &instruction, const std::vector<Access> &list,
+               Where where) {
+    const LibraryKernel *kernel = findLibraryKernel(instruction.op());
+    if (kernel && kernel->touches == Touches::Behind)
+      return; // what rows are owed is neither
+    Made all{false, instruction.kind() == Instruction::LOAD_INPUT &&
+                        stepsAhead(instruction) == 0};
+    for (const Access &access : list)
+      if (const Buffer &buffer = program_.buffers(int(access.buffer));
+          access.read && !isTensor(buffer)) {
+        all.join(made_[access.buffer]);
+        if (isLeft(buffer))
+          left_.insert(access.buffer);
+      }
+    if (kernel && kernel->touches == Touches::Named)
+      checkUpdate(instruction, list, all, where);
+    for (const Access &access : list) {
+      const Buffer &buffer = program_.buffers(int(access.buffer));
+      if (!access.write || isTensor(buffer))
+        continue;
+      const Region whole = wholeRegion(buffer);
+      if (!access.accumulate && access.region.dense &&
+          access.region.begin <= whole.begin && access.region.end >= whole.end)
+        made_[access.buffer] = all;
+      else
+        made_[access.buffer].join(all);
+    }
+  }
+
+  // By the slices and ids that an update reads, and the factor.
+  template <typename Where>
+  void checkUpdate(const Instruction &instruction,
+                   const std::vector<Access> &list, const Made &all,
+                   Where where) {
+    const std::set<std::string> numbers = namedScalars(instruction);
+    if (numbers.count("lr") + numbers.count("step") > 0 &&
+        numbers.count("lr_before") + numbers.count("step_before") > 0)
+      problems_.add(fmt::format(
+          "{}: takes the rate of one step and the number of another", where()));
+    if (isOfStepBefore(instruction)) {
+      applied_.insert(instruction.outputs(0).buffer());
+      if (all.now || !all.before)
+        problems_.add(fmt::format(
+            "{}: takes the number of the step before, but not only what that "
+            "step left",
+            where()));
+      return;
+    }
+    if (all.before)
+      problems_.add(fmt::format("{}: takes the number of this step for what "
+                                "the step before left",
+                                where()));
+  }
+
+  void checkFlush(const std::set<uint32_t> &ofStep) {
+    for (int b = 0; b < program_.buffers_size(); ++b)
+      made_[b] = {isLeft(program_.buffers(b)), false};
+    for (int p = 0; p < program_.procedures_size(); ++p)
+      if (program_.procedures(p).name() == kFlushEntry)
+        walk(uint32_t(p), [&](int i) { return describe(program_, p, i); });
+    for (uint32_t table : ofStep)
+      if (!applied_.count(table))
+        problems_.add(fmt::format("\"{}\": what a step delays is not applied "
+                                  "between steps",
+                                  program_.buffers(int(table)).tensor()));
+  }
+
+  const Program &program_;
+  const AccessTable table_;
+  std::vector<Made> made_;     // by buffer
+  std::set<uint32_t> applied_; // tables
+  std::set<uint32_t> left_;    // by the step before, and read
+  Problems problems_;
+};
+
+} // namespace
+
+// No order of calls says that what other programs run between steps matches.
+Status verifyEntries(const LoadedPlan &plan) {
+  const CommunicationMap map(plan);
+  Problems problems;
+  for (int rank = 0; rank < plan.file.ranks_size(); ++rank) {
+    const uint32_t index = plan.file.ranks(rank).program();
+    const Program &program = plan.programs[index];
+    for (int p = 0; p < program.procedures_size(); ++p) {
+      const Procedure &procedure = program.procedures(p);
+      for (int i = 0;
+           isEntry(procedure.name()) && i < procedure.instructions_size();
+           ++i) {
+        const Instruction &instruction = procedure.instructions(i);
+        if (instruction.kind() != Instruction::COLLECTIVE)
+          continue;
+        for (int member : map.ranks().members(
+                 rank, program.groups(int(instruction.group()))))
+          if (plan.file.ranks(member).program() != index)
+            problems.addOnce(
+                fmt::format("{} {} {}", index, p, i),
+                fmt::format("{}: meets rank {}, which runs another program, "
+                            "between steps",
+                            describe(program, int(p), i), member));
+      }
+    }
+  }
+  return problems.take();
+}
+
+Status verifyDelayed(const Program &program) {
+  return DelayedCheck(program).run();
+}
+
+} // namespace merak
