@@ -10,8 +10,8 @@ namespace merak {
 inline constexpr const char *kBeginEntry = "entry:begin";
 // Before the state is read by anything else than steps: gives rows of tables
 // the steps that they were left out of, and what the last step left for the
-// next one. The scalars "step" and "step_before" are those of the last step, and
-// "lr_before" is its rate.
+// next one. The scalars "step" and "step_before" are those of the last step,
+// and "lr_before" is its rate.
 inline constexpr const char *kFlushEntry = "entry:flush";
 
 inline bool isEntry(std::string_view procedure) {
