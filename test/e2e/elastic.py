@@ -422,8 +422,8 @@ def refused_body(tools):
     tools.run("merakc", GPT, "-o", infer, "--mesh=pp=2", "--mode=infer")
     for options, code, says in (
             ([plan, "--replan=maybe"], 2, "--replan"),
-            ([plan, "--plans=x"], 2, "--plans and --compiler are for --replan"),
-            ([plan, "--compiler=x"], 2, "--plans and --compiler are for --replan"),
+            ([plan, "--plans=x"], 2, "--plans is for --replan and --hosts"),
+            ([plan, "--compiler=x"], 2, "--compiler is for --replan"),
             ([plan, "--replan=auto", "--plans=x", "--compiler=y"], 2,
              "--plans chooses from plans that are there"),
             ([plan, "--replan=auto", "--arena=separate"], 1,
