@@ -83,7 +83,7 @@ MUTATIONS = [
              ["sparse.py", "lazy padding"]),
     # Lazy updates where exact ones are asked for.
     Mutation("sparse lazy for exact", "passes/Graph/SparseUpdates.cpp",
-             "    if (replays)\n", "    if (false)\n",
+             "    if (replays)\n      sparse->", "    if (false)\n      sparse->",
              ["sparse.py", "replayed rough lookup adamw"]),
     # Steps whose gradients were not finite are replayed.
     Mutation("sparse skipped steps", "runtime/backends/cpu/Optimizer.cpp",
