@@ -1,7 +1,6 @@
 #include "runtime/launch/Agent.h"
 
 #include "runtime/checkpoint/Checkpoint.h"
-#include "runtime/checkpoint/Generations.h"
 #include "runtime/core/Output.h"
 #include "runtime/launch/ChildProcess.h"
 #include "runtime/launch/Hosts.h"
@@ -59,7 +58,13 @@ constexpr double kAnswerSeconds = 20, kSaveSeconds = 120, kEndSeconds = 15;
 struct Position {
   std::string load, run; // run: its name in the manifest
   int64_t step = 0;
+  bool operator==(const Position &) const = default;
 };
+
+void nap(long milliseconds) {
+  const timespec wait{0, milliseconds * 1'000'000};
+  nanosleep(&wait, nullptr);
+}
 
 struct Chosen {
   std::string path;
@@ -82,7 +87,7 @@ public:
       const Position from = position();
       if (from.step >= last_)
         return 0;
-      Result<Chosen> plan = choose();
+      Result<Chosen> plan = choose(lost_);
       if (!plan) {
         complain(fmt::format("merak-run: error: {}", plan.status().str()));
         return 1;
@@ -149,21 +154,19 @@ private:
   // The newest checkpoint of this agent's runs, else what they began from.
   Position position() const {
     const std::optional<Position> found = newest();
-    const bool isOurs = found && (!before_ || found->run != before_->run ||
-                                  found->step != before_->step);
-    return isOurs ? *found : first_;
+    return found && found != before_ ? *found : first_;
   }
 
   // -------------------------------------------------------------- one more run
 
-  Result<Chosen> choose() const {
+  Result<Chosen> choose(const std::set<std::string> &lost) const {
     if (hosts_.empty())
       return Chosen{run_.plan, ranks_, 0};
-    const int64_t slots = slotsOf(without(hosts_, lost_));
+    const int64_t slots = slotsOf(without(hosts_, lost));
     if (slots == 0)
       return Status::error(
           fmt::format("{}; --launcher starts a process on none of {}", why_,
-                      fmt::join(lost_, ", ")));
+                      fmt::join(lost, ", ")));
     std::optional<Chosen> best;
     for (const PooledPlan &plan : pool_->plans()) {
       const int64_t ranks = plan.plan.file.ranks_size();
@@ -291,11 +294,9 @@ private:
       return code;
     if (cause.empty())
       cause = describeEnd(status);
-    const Position now = position();
     const int64_t reached =
         std::max(from.step + steps_, lastStepOfLog(run_.log).value_or(0));
-    const bool inVain =
-        now.step == from.step && now.run == from.run && reached <= furthest_;
+    const bool inVain = position() == from && reached <= furthest_;
     furthest_ = std::max(furthest_, reached);
     inVain_ = inVain ? inVain_ + 1 : 0;
     why_ = fmt::format("the run was lost after {} step{}: {}", steps_,
@@ -322,12 +323,9 @@ private:
     child.signal(SIGUSR1);
     for (const auto begin = Clock::now();
          !child.ended() && secondsSince(begin) < kSaveSeconds;) {
-      const std::optional<Position> now = newest();
-      if (now &&
-          (!before || now->step != before->step || now->run != before->run))
+      if (const std::optional<Position> now = newest(); now && now != before)
         return true;
-      const timespec wait{0, 50'000'000};
-      nanosleep(&wait, nullptr);
+      nap(50);
     }
     return false;
   }
@@ -336,14 +334,11 @@ private:
     child.signal(SIGTERM);
     for (const auto begin = Clock::now();
          !child.ended() && secondsSince(begin) < kEndSeconds;) {
-      const timespec wait{0, 50'000'000};
-      nanosleep(&wait, nullptr);
+      nap(50);
     }
     child.signal(SIGKILL);
-    while (!child.ended()) {
-      const timespec wait{0, 10'000'000};
-      nanosleep(&wait, nullptr);
-    }
+    while (!child.ended())
+      nap(10);
   }
 
   // -------------------------------------------------------------------- hosts
@@ -389,8 +384,7 @@ private:
     std::set<std::string> there;
     while (!looks.empty()) {
       there.merge(takeAnswers(looks));
-      const timespec wait{0, 50'000'000};
-      nanosleep(&wait, nullptr);
+      nap(50);
     }
     lost_.clear();
     for (const std::string &host : all)
@@ -399,12 +393,11 @@ private:
   }
 
   // Whether a plan is faster with these hosts.
-  bool isWorth(const std::set<std::string> &back, const Chosen &plan) {
-    const std::set<std::string> lost = lost_;
+  bool isWorth(const std::set<std::string> &back, const Chosen &plan) const {
+    std::set<std::string> lost = lost_;
     for (const std::string &host : back)
-      lost_.erase(host);
-    const Result<Chosen> other = choose();
-    lost_ = lost;
+      lost.erase(host);
+    const Result<Chosen> other = choose(lost);
     return other.ok() && other->seconds < plan.seconds;
   }
 

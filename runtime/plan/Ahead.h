@@ -21,6 +21,13 @@ inline int64_t stepsAhead(const planpb::Instruction &instruction) {
              : std::strtoll(found->second.c_str(), nullptr, 10);
 }
 
+// Whether it holds what a step leaves for the next one: state that outlives a
+// step and is no tensor, so that no checkpoint knows of it.
+inline bool isLeftToNextStep(const planpb::Buffer &buffer) {
+  return buffer.category() == planpb::Buffer::OPTIMIZER &&
+         buffer.tensor().empty();
+}
+
 // Whether it takes the rate and the number of the step before, for rows that
 // this one left to the next.
 inline bool isOfStepBefore(const planpb::Instruction &instruction) {

@@ -41,7 +41,7 @@ public:
 
   Status run() {
     for (int b = 0; b < program_.buffers_size(); ++b)
-      made_[b].before = isLeft(program_.buffers(b));
+      made_[b].before = isLeftToNextStep(program_.buffers(b));
     for (int c = 0; c < program_.calls_size(); ++c)
       walk(program_.calls(c).procedure(),
            [&](int i) { return describeAt(program_, c, i); });
@@ -59,11 +59,6 @@ public:
   }
 
 private:
-  // State that outlives a step and is no tensor.
-  static bool isLeft(const Buffer &buffer) {
-    return buffer.category() == Buffer::OPTIMIZER && buffer.tensor().empty();
-  }
-
   static bool isTensor(const Buffer &buffer) {
     return !buffer.tensor().empty() &&
            (buffer.category() == Buffer::PARAMETERS ||
@@ -97,7 +92,7 @@ private:
       if (const Buffer &buffer = program_.buffers(int(access.buffer));
           access.read && !isTensor(buffer)) {
         all.join(made_[access.buffer]);
-        if (isLeft(buffer))
+        if (isLeftToNextStep(buffer))
           left_.insert(access.buffer);
       }
     if (kernel && kernel->touches == Touches::Named)
@@ -142,7 +137,7 @@ private:
 
   void checkFlush(const std::set<uint32_t> &ofStep) {
     for (int b = 0; b < program_.buffers_size(); ++b)
-      made_[b] = {isLeft(program_.buffers(b)), false};
+      made_[b] = {isLeftToNextStep(program_.buffers(b)), false};
     for (int p = 0; p < program_.procedures_size(); ++p)
       if (program_.procedures(p).name() == kFlushEntry)
         walk(uint32_t(p), [&](int i) { return describe(program_, p, i); });

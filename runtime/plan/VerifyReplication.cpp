@@ -24,6 +24,7 @@
 // Where pipelines train microbatches of their own, what a stage reads of the
 // batch for these differs from what the others' stages do; each has a part of
 // every sum.
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/Arrivals.h"
 #include "runtime/plan/Dependences.h"
 #include "runtime/plan/Describe.h"
@@ -185,11 +186,6 @@ private:
             buffer.category() == Buffer::OPTIMIZER);
   }
 
-  // What a step leaves for the next one, and no checkpoint knows of.
-  static bool isLeft(const Buffer &buffer) {
-    return buffer.tensor().empty() && buffer.category() == Buffer::OPTIMIZER;
-  }
-
   // For each tensor the axes that tell its holders apart.
   void collectHolders() {
     std::map<std::string, std::set<int>> programs;
@@ -227,7 +223,7 @@ private:
     AxisMask fixed = stageAxes() & ~varying_[p];
     for (int b = 0; b < program.buffers_size(); ++b) {
       const Buffer &buffer = program.buffers(b);
-      if (isLeft(buffer))
+      if (isLeftToNextStep(buffer))
         state_[b][0].emplace(0, Written{&wholes_[p][b], left_[p][b], -1, -1});
       if (!persistent(buffer))
         continue;
@@ -243,7 +239,7 @@ private:
         execute(p, c, i);
     }
     for (int b = 0; b < program.buffers_size(); ++b)
-      if (isLeft(program.buffers(b))) {
+      if (isLeftToNextStep(program.buffers(b))) {
         Origin origin = left_[p][b];
         for (const auto &[begin, part] : state_[b][0])
           origin.join(part.origin);
