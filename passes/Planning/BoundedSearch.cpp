@@ -51,6 +51,7 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
   };
   const bool isMixed = bound.techniques.mixed > 0;
   std::vector<Techniques> levels = levelsOf(d, bound.techniques, policy);
+  const std::vector<Techniques> all = levels;
   const bool inParts = isSharedByDegrees() && levels.back().zero > 0;
   if (isSharedByDegrees())
     for (Techniques &level : levels)
@@ -77,9 +78,24 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
       continue;
     }
     take(stored, least(stored));
-    (*shard)->promise =
-        std::min((*shard)->promise, std::pair(bound.misfits, bound.seconds));
+    for (const Techniques &level : all)
+      if (inParts && level.zero > 0 && level.overlap == techniques.overlap) {
+        const LeastSeconds of = asStored(d, level, sums);
+        bound.ofLevel[level] = of.misfits(shape)
+                                   ? std::numeric_limits<double>::infinity()
+                                   : kSurely * least(of);
+      }
   }
+}
+
+LeastSeconds PlanSearch::asStored(const Degrees &d, const Techniques &level,
+                                  const LeastSeconds &sums) const {
+  Techniques whole = level;
+  whole.zero = 0;
+  const auto like = storedParts.find({Degrees{d.pp, d.dp, d.tp, 0}, whole});
+  return like == storedParts.end()
+             ? sums.storedInParts(d.dp, level.zero)
+             : sums.storedInParts(d.dp, like->second, level.zero);
 }
 
 std::vector<Techniques> PlanSearch::levelsOf(const Degrees &d,
@@ -143,7 +159,7 @@ PlanSearch::roughBounds(const std::vector<Degrees> &degrees,
         for (size_t i : work[w].second)
           own.setBound(degrees[bounds[i].index], degrees[likeOf(bounds[i])],
                        policy, quick, bounds[i]);
-        own.keepPromising(input.kept);
+        own.keepLatest(input.kept);
       });
   leaveOutMixed(degrees, bounds);
   return bounds;
@@ -175,34 +191,48 @@ void PlanSearch::leaveOutMixed(const std::vector<Degrees> &degrees,
   });
 }
 
-bool PlanSearch::refine(std::span<Bound> bounds,
+bool PlanSearch::refine(std::span<Bound> next, std::span<Bound> all,
                         const std::vector<Degrees> &degrees,
                         const SearchPolicy &policy, bool quick) {
-  std::vector<Bound *> rough;
-  for (Bound &bound : bounds)
+  // Those of one sharding together.
+  std::map<std::tuple<size_t, Techniques>, std::vector<Bound *>> alike;
+  const auto keyOf = [&](const Bound &bound) {
+    return std::tuple(homeOf(degrees[bound.index]), bound.techniques);
+  };
+  for (const Bound &bound : next)
     if (bound.rough)
-      rough.push_back(&bound);
+      alike[keyOf(bound)];
+  if (alike.empty())
+    return false;
+  for (Bound &bound : all)
+    if (auto found = alike.find(keyOf(bound));
+        bound.rough && found != alike.end())
+      found->second.push_back(&bound);
+  std::vector<std::pair<size_t, std::vector<Bound *>>> work;
+  for (auto &[key, bounds] : alike)
+    work.emplace_back(std::get<size_t>(key), std::move(bounds));
   share(
-      rough.size(), [&](size_t i) { return homeOf(degrees[rough[i]->index]); },
+      work.size(), [&](size_t i) { return work[i].first; },
       [&](PlanSearch &own, size_t i) {
-        const Degrees &d = degrees[rough[i]->index];
-        own.setBound(d, d, policy, quick, *rough[i]);
-        own.keepPromising(input.kept);
+        for (Bound *bound : work[i].second)
+          own.setBound(degrees[bound->index], degrees[bound->index], policy,
+                       quick, *bound);
+        own.keepLatest(input.kept);
       });
-  return !rough.empty();
+  return true;
 }
 
 // What is asked for again is made again.
-void PlanSearch::keepPromising(size_t most) {
-  std::vector<std::pair<bool, double>> promises;
+void PlanSearch::keepLatest(size_t most) {
+  std::vector<int64_t> uses;
   for (const auto &[key, made] : shardings)
     if (made.second)
-      promises.push_back(made.second->promise);
-  if (promises.size() <= most)
+      uses.push_back(made.second->lastUse);
+  if (uses.size() <= most)
     return;
-  std::sort(promises.begin(), promises.end());
+  std::sort(uses.rbegin(), uses.rend());
   for (auto &[key, made] : shardings)
-    if (made.second && made.second->promise > promises[most - 1])
+    if (made.second && made.second->lastUse < uses[most - 1])
       made.second.reset();
 }
 
@@ -219,6 +249,7 @@ void PlanSearch::share(size_t count, const std::function<size_t(size_t)> &home,
     equalLayers(); // once for all
     helpers.push_back(std::make_unique<PlanSearch>(input));
     helpers.back()->first = first;
+    helpers.back()->mixed = mixed;
   }
   std::vector<size_t> homeOfItem, left;
   for (size_t i = 0; i < count; ++i) {
@@ -276,26 +307,67 @@ static bool isAmongFastest(std::span<const PlanCandidate> all, int overlap) {
   return std::isinf(best) || own <= kAsFast * best;
 }
 
-// By a bound of the level itself, that no plan of it fits or is as fast.
+// Of levels of overlap those that were among the fastest of the same seams with
+// everything stored whole; all where none of these fits.
+static void keepFastestOverlap(const std::vector<PlanCandidate> &made,
+                               const Techniques &techniques,
+                               std::vector<int> &overlap) {
+  std::vector<PlanCandidate> whole;
+  for (const PlanCandidate &candidate : made) {
+    Techniques alike = candidate.techniques;
+    alike.overlap = techniques.overlap;
+    if (alike == techniques)
+      whole.push_back(candidate);
+  }
+  std::erase_if(overlap,
+                [&](int level) { return !isAmongFastest(whole, level); });
+}
+
+// Whether it may store parts or everything whole.
+static bool choosesParts(const SearchPolicy &policy) {
+  const auto [least, most] =
+      std::minmax_element(policy.zero.begin(), policy.zero.end());
+  return *least == 0 && *most > 0;
+}
+
+// By a bound of the level itself, that no plan of it fits or is as fast. Of a
+// higher level of ZeRO by the sharding of the first one, if that says so.
 bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
                            const SearchPolicy &policy, bool quick,
                            double limit) {
+  const PipelineShape shape = commonShape(d);
+  const auto loses = [&](const LeastSeconds &least, double surely) {
+    return least.misfits(shape) ||
+           leastSeconds(policy, quick, least, shape) * surely > limit;
+  };
+  const Techniques level = usable(d, techniques);
+  const bool inParts =
+      level.zero > 0 && level.mixed == 0 && isSharedByDegrees();
+  Techniques first = level;
+  first.zero = 1;
+  if (const auto made = shardings.find({d, first});
+      inParts && level.zero > 1 && made != shardings.end() &&
+      made->second.second &&
+      loses(asStored(d, level, *made->second.second->least), kSurely))
+    return true;
   Result<const Sharding *> shard = sharding(d, techniques);
   if (!shard.ok())
     return false;
-  const PipelineShape shape = commonShape(d);
-  return (*shard)->least->misfits(shape) ||
-         leastSeconds(policy, quick, *(*shard)->least, shape) * (1 - 1e-9) >
-             limit;
+  if (inParts && level.zero == 1) {
+    first.zero = 0;
+    storedParts.try_emplace({Degrees{d.pp, d.dp, d.tp, 0}, first},
+                            (*shard)->least->stored());
+  }
+  return loses(*(*shard)->least, 1 - 1e-9);
 }
 
 std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
-                                                  const Techniques &techniques,
+                                                  const Bound &bound,
                                                   const SearchPolicy &policy,
                                                   bool quick, double limit) {
   std::vector<PlanCandidate> all;
   SearchPolicy one = policy;
-  std::vector<Techniques> levels = levelsOf(d, techniques, policy);
+  std::vector<Techniques> levels = levelsOf(d, bound.techniques, policy);
   // What has no place whole is not planned whole where parts could have it.
   if (levels.front().zero == 0 && levels.back().zero > 0 &&
       input.pinned.stored.empty())
@@ -319,7 +391,9 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
     if (ofFirst > 0 &&
         !isAmongFastest(std::span(all).first(ofFirst), levels[i].overlap))
       continue;
-    if (limited && cannotWin(d, levels[i], policy, quick, limit)) {
+    const auto least = bound.ofLevel.find(levels[i]);
+    if (limited && ((least != bound.ofLevel.end() && least->second > limit) ||
+                    cannotWin(d, levels[i], policy, quick, limit))) {
       needsMore = true;
       continue;
     }
@@ -336,14 +410,15 @@ std::vector<PlanCandidate> PlanSearch::planLevels(const Degrees &d,
   return all;
 }
 
-// Of the same degrees: the best, and the techniques of those that are not much
-// slower, nor than `limit`; where none fits, of those that lack least.
+// Of the same degrees: the best, and its techniques and those of others that
+// are not much slower, nor than `limit`; where none fits, of those that lack
+// least.
 PlanCandidate PlanSearch::joined(std::vector<PlanCandidate> all, double limit) {
   std::stable_sort(all.begin(), all.end(), better);
   PlanCandidate best = all.front();
   for (const PlanCandidate &other : all) {
     if (!other.problem.empty() || best.promising.size() == kMostPromising ||
-        (best.fits() &&
+        (best.fits() && !best.promising.empty() &&
          (!other.fits() ||
           other.plan.cost.seconds >
               std::min(limit, kWorthKeeping * best.plan.cost.seconds))))
@@ -394,20 +469,27 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
     return bounded && std::isfinite(limit) &&
            (bound.misfits || bound.seconds * (1 - 1e-9) > limit);
   };
-  // Layouts that differ between parts of the model come last, and are stored as
-  // the best plan of the same degrees is.
-  const auto policyOf = [&](const Bound &bound) {
+  // Of the same degrees what was found decides what else is worth planning: by
+  // the plans that store all of it whole, levels of overlap of those that store
+  // parts; by the best one, how layouts that differ between parts of the model
+  // are stored.
+  const auto policyOf = [&](const Bound &bound, const SearchPolicy &policy) {
     SearchPolicy own = policy;
     const auto known = made.find(bound.index);
-    if (bound.techniques.mixed == 0 || known == made.end())
+    if (known == made.end())
       return own;
+    if (bound.techniques.mixed == 0) {
+      keepFastestOverlap(known->second, bound.techniques, own.overlap);
+      return own;
+    }
     const PlanCandidate &best =
         *std::min_element(known->second.begin(), known->second.end(), better);
     if (best.fits())
       own.zero = {best.techniques.zero};
     return own;
   };
-  const auto planInOrder = [&](std::vector<Bound> order) {
+  const auto planInOrder = [&](std::vector<Bound> order,
+                               const SearchPolicy &policy) {
     std::sort(order.begin(), order.end());
     for (size_t begin = 0; begin < order.size() && !isLeftOut(order[begin]);) {
       size_t end = begin;
@@ -418,7 +500,8 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       // first of all.
       const std::span<Bound> next =
           std::span(order).subspan(begin, end - begin);
-      if (refine(next, degrees, policy, quick)) {
+      if (refine(next, std::span(order).subspan(begin), degrees, policy,
+                 quick)) {
         std::sort(order.begin() + begin, order.end());
         continue;
       }
@@ -439,11 +522,11 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
             if (isOutdone(next[i]))
               return;
             if (rough)
-              found[i] = own.planLevels(d, next[i].techniques,
-                                        policyOf(next[i]), quick, wanted);
+              found[i] = own.planLevels(d, next[i], policyOf(next[i], policy),
+                                        quick, wanted);
             else
               found[i] = {own.plan(d, policy, quick, wanted)};
-            own.keepPromising(input.kept);
+            own.keepLatest(input.kept);
           });
       for (size_t i = 0; i < found.size(); ++i)
         for (PlanCandidate &candidate : found[i]) {
@@ -465,8 +548,32 @@ PlanSearch::quickPlans(const std::vector<Degrees> &degrees,
       std::stable_partition(order.begin(), order.end(), [](const Bound &bound) {
         return bound.techniques.mixed == 0;
       });
-  planInOrder({order.begin(), mixed});
-  planInOrder({mixed, order.end()});
+  if (bounded && choosesParts(policy) && isSharedByDegrees()) {
+    // What stores everything whole first. Its bounds are close, and what is
+    // found is a limit for the others.
+    SearchPolicy whole = policy, parts = policy;
+    whole.zero = whole.mixed = {0};
+    std::erase(parts.zero, 0);
+    std::vector<Bound> first = roughBounds(degrees, whole, quick), then;
+    const auto hasReplicas = [&](const Bound &bound) {
+      return degrees[bound.index].dp > 1;
+    };
+    // What has no place whole is not planned whole where parts could have it.
+    std::erase_if(first, [&](const Bound &bound) {
+      return bound.misfits && hasReplicas(bound);
+    });
+    std::copy_if(order.begin(), mixed, std::back_inserter(then), hasReplicas);
+    planInOrder(std::move(first), whole);
+    planInOrder(std::move(then), parts);
+  } else {
+    planInOrder({order.begin(), mixed}, policy);
+  }
+  std::vector<Bound> last(mixed, order.end());
+  if (bounded) {
+    std::erase_if(last, isLeftOut);
+    leaveOutSlowMixed(degrees, limit, last);
+  }
+  planInOrder(std::move(last), policy);
   std::vector<PlanCandidate> all;
   for (auto &[index, candidates] : made)
     all.push_back(rough ? joined(std::move(candidates), limit)

@@ -3,6 +3,7 @@
 #include "passes/Planning/PipelineCost.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace merak::planning {
 
@@ -25,9 +26,19 @@ struct TaskSums {
   }
 };
 
+// Before each of them, and of all.
+std::vector<double> sumsBefore(const std::vector<double> &of) {
+  std::vector<double> out(1, 0);
+  out.reserve(of.size() + 1);
+  for (double seconds : of)
+    out.push_back(out.back() + seconds);
+  return out;
+}
+
 } // namespace
 
-LeastSeconds::LeastSeconds(const StageModel &model) : model(model) {
+LeastSeconds::LeastSeconds(const StageModel &model)
+    : model(model), links(model.problem.links) {
   const StageProblem &problem = model.problem;
   const int n = model.count();
   std::vector<double> perForward(n, 0), perBackward(n, 0), perWork(n, 0),
@@ -64,12 +75,15 @@ LeastSeconds::LeastSeconds(const StageModel &model) : model(model) {
     }
   }
   addUp(perForward, perBackward, perWork, perHidden);
+  addMessages();
   for (const StageParameter &parameter : problem.parameters) {
     if (problem.train)
       optimizer += parameter.updateSeconds;
-    fixedBytes += parameter.bytes +
-                  parameter.copiesOn(0, int(problem.ops.size())) +
-                  parameter.gradientBytes + parameter.stateBytes;
+    const double copies = parameter.copiesOn(0, n);
+    copyBytes += copies;
+    gradientBytes += parameter.gradientBytes;
+    fixedBytes += parameter.bytes + copies + parameter.gradientBytes +
+                  parameter.stateBytes;
   }
 }
 
@@ -79,17 +93,22 @@ LeastSeconds LeastSeconds::scaledBy(double share) const {
        {&scaled.forward, &scaled.backward, &scaled.work, &scaled.hidden})
     for (double &seconds : *sums)
       seconds *= share;
+  for (Beside &of : scaled.beside)
+    for (double &seconds : of.ops)
+      seconds *= share;
   scaled.waited *= share;
   scaled.transfers = false;
   return scaled;
 }
 
-LeastSeconds LeastSeconds::storedInParts(int64_t replicas) const {
+LeastSeconds LeastSeconds::storedInParts(int64_t replicas, int level) const {
   LeastSeconds stored = *this;
   if (replicas == 1)
     return stored;
   stored.optimizer /= double(replicas);
-  stored.fixedBytes /= double(replicas);
+  const double whole =
+      (level < 2 ? gradientBytes : 0) + (level < 3 ? copyBytes : 0);
+  stored.fixedBytes = (fixedBytes - whole) / double(replicas) + whole;
   std::vector<double> sums(size_t(model.count()), 0);
   for (const StageParameter &parameter : model.problem.parameters)
     for (int op : parameter.users) // of those that make a part of the gradient
@@ -108,27 +127,82 @@ LeastSeconds LeastSeconds::storedInParts(int64_t replicas) const {
   return stored;
 }
 
+LeastSeconds::Stored LeastSeconds::stored() const {
+  Stored out{fixedBytes, optimizer, 0, {}, {}, links};
+  std::vector<double> backwards(size_t(model.count()), 0), weights = backwards;
+  for (const StageParameter &parameter : model.problem.parameters) {
+    if (parameter.scatterMessage <= 0)
+      continue;
+    const size_t user = size_t(parameter.users.front());
+    (model.problem.ops[user].weight > 0 ? weights : backwards)[user] +=
+        parameter.scatterMessage;
+    out.fewerBytes += parameter.gradientBytes - parameter.partBytes;
+  }
+  out.backward = sumsBefore(backwards);
+  out.weight = sumsBefore(weights);
+  return out;
+}
+
+LeastSeconds LeastSeconds::storedInParts(int64_t replicas, const Stored &like,
+                                         int level) const {
+  LeastSeconds out = storedInParts(replicas, level);
+  out.optimizer = like.optimizer;
+  if (level < 3)
+    out.fixedBytes = like.fixedBytes - (level > 1 ? like.fewerBytes : 0);
+  if (level > 1) {
+    out.beside[1].bytes = like.backward;
+    out.beside[2].bytes = like.weight;
+    out.links = like.links;
+  }
+  return out;
+}
+
 void LeastSeconds::addUp(const std::vector<double> &perForward,
                          const std::vector<double> &perBackward,
                          const std::vector<double> &perWork,
                          const std::vector<double> &perHidden) {
-  const auto sum = [](const std::vector<double> &of) {
-    std::vector<double> out(1, 0);
-    out.reserve(of.size() + 1);
-    for (double seconds : of)
-      out.push_back(out.back() + seconds);
-    return out;
+  forward = sumsBefore(perForward);
+  backward = sumsBefore(perBackward);
+  work = sumsBefore(perWork);
+  hidden = sumsBefore(perHidden);
+}
+
+void LeastSeconds::addMessages() {
+  const auto add = [&](Beside &to, std::vector<double> StageOp::*messages,
+                       double StageOp::*seconds) {
+    std::vector<double> bytes, ops;
+    for (const StageOp &op : model.problem.ops) {
+      bytes.push_back(
+          std::accumulate((op.*messages).begin(), (op.*messages).end(), 0.0));
+      ops.push_back(op.*seconds);
+    }
+    to = {sumsBefore(bytes), sumsBefore(ops)};
   };
-  forward = sum(perForward);
-  backward = sum(perBackward);
-  work = sum(perWork);
-  hidden = sum(perHidden);
+  add(beside[0], &StageOp::gathersForward, &StageOp::forward);
+  add(beside[1], &StageOp::gathersBackward, &StageOp::backward);
+  add(beside[2], &StageOp::scatters, &StageOp::weight);
+}
+
+double LeastSeconds::exposed(int action, int begin, int end) const {
+  const Beside &of = beside[size_t(action)];
+  const auto &seconds = action == 2 ? links.scatter : links.gather;
+  const double bytes = of.bytes[size_t(end)] - of.bytes[size_t(begin)];
+  if (bytes <= 0 || !seconds)
+    return 0;
+  const double ops = of.ops[size_t(end)] - of.ops[size_t(begin)];
+  return links.beside ? std::max(0.0, seconds(bytes) - ops) : seconds(bytes);
+}
+
+double LeastSeconds::exposed(int begin, int end) const {
+  return exposed(0, begin, end) + exposed(1, begin, end) +
+         exposed(2, begin, end);
 }
 
 // The busiest stage has no less than the mean. The last backward of the first
 // stage may hide its waits.
 double LeastSeconds::of(const PipelineShape &shape) const {
-  return (waited * (shape.microbatches - 1) + work.back() + optimizer) /
+  return (waited * (shape.microbatches - 1) + work.back() + optimizer +
+          shape.microbatches * exposed(0, model.count())) /
          shape.stages;
 }
 
@@ -141,8 +215,9 @@ double LeastSeconds::of(const PipelineShape &shape,
   const size_t stages = size_t(shape.stages);
   std::vector<double> all(stages, 0), weights(stages, 0);
   for (size_t v = 0; v + 1 < begin.size(); ++v) {
-    all[v % stages] += in(work, v);
-    weights[v % stages] += in(work, v) - in(forward, v) - in(backward, v);
+    all[v % stages] += in(work, v) + exposed(begin[v], begin[v + 1]);
+    weights[v % stages] += in(work, v) - in(forward, v) - in(backward, v) +
+                           exposed(2, begin[v], begin[v + 1]);
   }
   // Seconds of a microbatch on the links, of all parts, and before a stage on
   // the way of the first forward and of the last backward.
@@ -167,7 +242,8 @@ double LeastSeconds::of(const PipelineShape &shape,
     // of the part that this B is of, which is the first one's.
     const double after =
         late == LateWeights::No
-            ? in(work, s) - in(forward, s) - in(backward, s)
+            ? in(work, s) - in(forward, s) - in(backward, s) +
+                  exposed(2, begin[s], begin[s + 1])
             : weights[s] * (late == LateWeights::Any
                                 ? m
                                 : std::min(m, static_cast<int>(s) + 1));

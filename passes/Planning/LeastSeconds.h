@@ -18,6 +18,10 @@
 //
 //   seconds >= start of s + microbatches x transfers from s to s + 1
 //
+// Parameters that a microbatch gathers, and gradients that it scatters, beside
+// its kernels take their links as long at least as all of them in one message:
+// what that is more than the kernels is added to each action.
+//
 // Recomputation, reductions and idle times are left out.
 #pragma once
 
@@ -34,10 +38,25 @@ public:
   // where kernels are no faster for a sample of few than for one of many.
   // Without transfers: other cuts may send less.
   LeastSeconds scaledBy(double share) const;
-  // Of parameters that replicas store in parts: each updates and keeps one at
-  // least, and of the sums of gradients over microbatches no more than that is
-  // read and written. What is sent comes on top.
-  LeastSeconds storedInParts(int64_t replicas) const;
+  // Of parameters that replicas store in parts, at a level of ZeRO:
+  // each updates and keeps one at least, and of the sums of gradients over
+  // microbatches no more than that is read and written. What is sent comes on
+  // top.
+  LeastSeconds storedInParts(int64_t replicas, int level = 3) const;
+  // What such parameters take, whatever the size of a microbatch: of a model
+  // that stores them so and keeps whole gradients (ZeRO-1).
+  struct Stored {
+    double fixedBytes = 0, optimizer = 0;
+    double fewerBytes = 0; // with parts of gradients
+    // Bytes of gradients that replicas sum, before each op: those made by B and
+    // those made by W.
+    std::vector<double> backward, weight;
+    ParameterLinks links;
+  };
+  Stored stored() const;
+  // With that. At levels of ZeRO above 1 each microbatch scatters gradients.
+  LeastSeconds storedInParts(int64_t replicas, const Stored &like,
+                             int level) const;
 
   // Of any cuts and recomputation, with any schedule: the mean of the stages.
   double of(const PipelineShape &shape) const;
@@ -57,10 +76,24 @@ private:
   // may hide in the last backward: all that comes before begins as much sooner
   // (simulationOf).
   std::vector<double> hidden;
+  // What an action sends beside its kernels: before each op, bytes, and the
+  // seconds of ops beside which they are sent.
+  struct Beside {
+    std::vector<double> bytes, ops;
+  };
+  std::array<Beside, 3> beside; // of F, B and W
+  ParameterLinks links;
   double waited = 0; // of a microbatch, with collectives
-  double optimizer = 0, fixedBytes = 0;
+  double optimizer = 0;
+  // Of parameters and all that is kept of each; of that gradients, and copies
+  // for the types of their uses.
+  double fixedBytes = 0, gradientBytes = 0, copyBytes = 0;
   bool transfers = true; // false: cuts are not the model's
 
+  // By which the messages of ops [begin, end) hold up action 0, 1 or 2.
+  double exposed(int action, int begin, int end) const;
+  double exposed(int begin, int end) const; // all three
+  void addMessages();
   void addUp(const std::vector<double> &perForward,
              const std::vector<double> &perBackward,
              const std::vector<double> &perWork,

@@ -3,10 +3,20 @@
 #include "passes/Planning/PlanSearch.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
 
 namespace merak::planning {
 
-Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d) {
+// Sums of pieces are a quarter too high or too low at most on small models, and
+// without parts of tp a narrow layer has no lower degree.
+constexpr double kSumsMayErr = 0.7, kWithoutParts = 0.5;
+constexpr int64_t kRoughBuckets = 64;
+
+// `roughly`: over all of tp alone.
+Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
+                                                         bool roughly) {
   Result<Assignment> base = assignSamples(d, input.pinned.parts);
   if (!base.ok())
     return base.status();
@@ -18,12 +28,20 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d) {
   options.inFlight = std::min(d.pp, d.microbatches);
   options.memoryBytes = double(d.pp) * input.memoryBytes;
   options.most = kMixedLayouts;
-  if (!layoutModel)
-    layoutModel = LayoutModel::make(*input.graph, *input.classes);
-  if (!layoutModel->ok())
-    return layoutModel->status();
-  Result<LayoutFrontier> frontier =
-      searchLayouts(**layoutModel, *base, options);
+  if (roughly) {
+    options.parts = false;
+    options.buckets = kRoughBuckets;
+  }
+  const LayoutModel *model = nullptr;
+  {
+    std::lock_guard lock(mixed->mutex);
+    if (!mixed->model)
+      mixed->model = LayoutModel::make(*input.graph, *input.classes);
+    if (!mixed->model->ok())
+      return mixed->model->status();
+    model = &**mixed->model;
+  }
+  Result<LayoutFrontier> frontier = searchLayouts(*model, *base, options);
   if (!frontier.ok())
     return frontier.status();
   // Without seams it is a plan as all others are.
@@ -34,10 +52,25 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d) {
 
 const Result<std::vector<FoundLayout>> &
 PlanSearch::mixedLayouts(const Degrees &d) {
-  auto known = mixed.find(d);
-  if (known == mixed.end())
-    known = mixed.emplace(d, searchMixed(d)).first;
-  return known->second;
+  {
+    std::lock_guard lock(mixed->mutex);
+    if (auto known = mixed->found.find(d); known != mixed->found.end())
+      return known->second;
+  }
+  Result<std::vector<FoundLayout>> found = searchMixed(d);
+  std::lock_guard lock(mixed->mutex);
+  return mixed->found.emplace(d, std::move(found)).first->second;
+}
+
+bool PlanSearch::mayWin(const Degrees &d, const FoundLayout &layout,
+                        double limit) const {
+  return kSumsMayErr * layout.seconds / double(d.pp) <= limit;
+}
+
+bool PlanSearch::mixedMayWin(const Degrees &d, double limit) {
+  const Result<std::vector<FoundLayout>> rough = searchMixed(d, true);
+  return !rough.ok() || rough->empty() ||
+         mayWin(d, rough->front(), limit / kWithoutParts);
 }
 
 const FoundLayout *PlanSearch::mixedLayout(const Degrees &d,
@@ -74,6 +107,50 @@ std::vector<Strategy::SeamUse>
 PlanSearch::seamsOf(const Degrees &d, const Techniques &techniques) {
   const FoundLayout *layout = mixedLayout(d, techniques);
   return layout ? layout->seams : input.pinned.seams;
+}
+
+// The fastest layouts of the pieces of a large model, whose parameters have to
+// be split to have a place, may be slower than what is known already. Each mesh
+// is asked by its first size of a microbatch in order of bounds.
+void PlanSearch::leaveOutSlowMixed(const std::vector<Degrees> &degrees,
+                                   double limit, std::vector<Bound> &bounds) {
+  using Mesh = std::tuple<int64_t, int64_t, int64_t>;
+  const auto meshOf = [&](const Bound &bound) {
+    const Degrees &d = degrees[bound.index];
+    return Mesh(d.pp, d.dp, d.tp);
+  };
+  std::sort(bounds.begin(), bounds.end());
+  std::map<Mesh, size_t> first;
+  for (const Bound &bound : bounds)
+    first.try_emplace(meshOf(bound), bound.index);
+  const std::vector<std::pair<Mesh, size_t>> meshes(first.begin(), first.end());
+  std::vector<char> maySkip(meshes.size(), 0);
+  if (std::isfinite(limit))
+    share(
+        meshes.size(),
+        [&](size_t i) { return homeOf(degrees[meshes[i].second]); },
+        [&](PlanSearch &own, size_t i) {
+          maySkip[i] = !own.mixedMayWin(degrees[meshes[i].second], limit);
+        });
+  for (size_t i = 0; i < meshes.size(); ++i)
+    if (maySkip[i])
+      first.erase(meshes[i].first);
+  std::erase_if(bounds, [&](const Bound &bound) {
+    return !first.contains(meshOf(bound));
+  });
+  std::set<size_t> different;
+  for (const Bound &bound : bounds)
+    different.insert(bound.index);
+  const std::vector<size_t> asked(different.begin(), different.end());
+  share(
+      asked.size(), [&](size_t i) { return homeOf(degrees[asked[i]]); },
+      [&](PlanSearch &own, size_t i) { own.mixedLayouts(degrees[asked[i]]); });
+  if (std::isfinite(limit))
+    std::erase_if(bounds, [&](const Bound &bound) {
+      const Degrees &d = degrees[bound.index];
+      const FoundLayout *layout = mixedLayout(d, bound.techniques);
+      return layout && !mayWin(d, *layout, limit);
+    });
 }
 
 } // namespace merak::planning

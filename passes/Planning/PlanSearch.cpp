@@ -419,8 +419,10 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
       d = it->second;
   }
   auto &[status, known] = shardings[{key, techniques}];
-  if (known)
+  if (known) {
+    known->lastUse = ++uses;
     return known.get();
+  }
   if (!status.ok())
     return status;
   Stopwatch watch(times.shardings);
@@ -442,6 +444,7 @@ PlanSearch::sharding(const Degrees &given, const Techniques &asked) {
       made->report = (*choice)->second;
   made->model = std::make_unique<StageModel>(made->problem);
   made->least.emplace(*made->model);
+  made->lastUse = ++uses;
   known = std::move(made);
   return known.get();
 }

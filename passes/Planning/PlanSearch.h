@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 
@@ -128,9 +129,7 @@ public:
     StageProblem problem;
     std::unique_ptr<StageModel> model;
     std::optional<LeastSeconds> least; // of the model
-    // The least bound of degrees that have it: whether they misfit, seconds.
-    mutable std::pair<bool, double> promise = {
-        true, std::numeric_limits<double>::infinity()};
+    int64_t lastUse = 0;               // see keepLatest
   };
   Result<const Sharding *> sharding(const Degrees &degrees,
                                     const Techniques &techniques);
@@ -209,7 +208,8 @@ private:
   Result<Assignment> assignSamples(const Degrees &degrees,
                                    const AxisParts &parts) const;
   // Layouts that differ between parts of the model, worth planning with.
-  Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees);
+  Result<std::vector<FoundLayout>> searchMixed(const Degrees &degrees,
+                                               bool roughly = false);
   const Result<std::vector<FoundLayout>> &mixedLayouts(const Degrees &degrees);
   const FoundLayout *mixedLayout(const Degrees &degrees,
                                  const Techniques &techniques);
@@ -231,6 +231,9 @@ private:
     size_t index = 0;      // of the degrees
     Techniques techniques; // and the other levels of ZeRO and overlap
     bool rough = false;    // of other degrees with more samples a microbatch
+    // If it is not: of levels of ZeRO, by what is known of them before they
+    // have shardings. Infinite: no plan fits.
+    std::map<Techniques, double> ofLevel;
     bool operator<(const Bound &other) const {
       return std::tuple(misfits, seconds, index, techniques) <
              std::tuple(other.misfits, other.seconds, other.index,
@@ -264,17 +267,30 @@ private:
                                     const SearchPolicy &policy) const;
   static void leaveOutMixed(const std::vector<Degrees> &degrees,
                             std::vector<Bound> &bounds);
+  // Whether a plan of a layout that differs between parts of the model, or of
+  // any at these degrees, could take less than `limit`.
+  bool mayWin(const Degrees &degrees, const FoundLayout &layout,
+              double limit) const;
+  bool mixedMayWin(const Degrees &degrees, double limit);
+  void leaveOutSlowMixed(const std::vector<Degrees> &degrees, double limit,
+                         std::vector<Bound> &bounds);
+  // `sums` of the same mesh, whose parameters are stored whole or as ZeRO-1
+  // does, as at a level.
+  LeastSeconds asStored(const Degrees &degrees, const Techniques &level,
+                        const LeastSeconds &sums) const;
   bool cannotWin(const Degrees &degrees, const Techniques &techniques,
                  const SearchPolicy &policy, bool quick, double limit);
   // Plans at all levels that can be of use.
   std::vector<PlanCandidate> planLevels(const Degrees &degrees,
-                                        const Techniques &techniques,
+                                        const Bound &bound,
                                         const SearchPolicy &policy, bool quick,
                                         double limit);
   static PlanCandidate joined(std::vector<PlanCandidate> all, double limit);
-  // Replaces those that are rough; false if none was.
-  bool refine(std::span<Bound> bounds, const std::vector<Degrees> &degrees,
-              const SearchPolicy &policy, bool quick);
+  // Replaces those of the next ones that are rough, and of all others those of
+  // the same shardings; false if none was.
+  bool refine(std::span<Bound> next, std::span<Bound> all,
+              const std::vector<Degrees> &degrees, const SearchPolicy &policy,
+              bool quick);
   std::vector<PlanCandidate> quickPlans(const std::vector<Degrees> &degrees,
                                         const SearchPolicy &policy, bool quick,
                                         size_t most);
@@ -286,8 +302,8 @@ private:
   // neither.
   void share(size_t count, const std::function<size_t(size_t)> &home,
              const std::function<void(PlanSearch &, size_t)> &work);
-  // Drops all shardings but so many, those with the least bounds.
-  void keepPromising(size_t most);
+  // Drops all shardings but so many, those that were asked for last.
+  void keepLatest(size_t most);
   // Degrees of one number have shardings in common.
   size_t homeOf(const Degrees &degrees);
 
@@ -313,6 +329,10 @@ private:
   std::map<std::tuple<Degrees, Techniques>,
            std::pair<Status, std::unique_ptr<Sharding>>>
       shardings;
+  int64_t uses = 0; // of them
+  // By mesh and techniques without a level of ZeRO: what parameters in parts
+  // take there.
+  std::map<std::pair<Degrees, Techniques>, LeastSeconds::Stored> storedParts;
   // The first degrees of each home, for which what they have in common is made
   // by whichever thread, and made again when it was dropped. Of all threads;
   // written before they begin.
@@ -329,8 +349,13 @@ private:
     ListedKernels listed;
   };
   Applied applied;
-  std::optional<Result<LayoutModel>> layoutModel;
-  std::map<Degrees, Result<std::vector<FoundLayout>>> mixed;
+  // Layouts that differ between parts of the model; of all threads.
+  struct MixedLayouts {
+    std::mutex mutex;
+    std::optional<Result<LayoutModel>> model;
+    std::map<Degrees, Result<std::vector<FoundLayout>>> found;
+  };
+  std::shared_ptr<MixedLayouts> mixed = std::make_shared<MixedLayouts>();
 };
 
 // The plans that fit of all that was planned in full, fastest first.

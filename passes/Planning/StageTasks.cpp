@@ -39,9 +39,10 @@ void StageProblemBuilder::makeTask(ListOf list, int number,
   if (op.kind == ActionOp::Conversion) {
     const Conversion &conversion = outcome.conversions[size_t(op.index)];
     if (isBeside(conversion))
-      return messages[size_t(list)][size_t(op.at)].push_back(
-          bytesAs(list == ListOf::W ? conversion.from : conversion.to,
-                  conversion.tensor));
+      return messages[size_t(list)][size_t(op.at)].push_back(bytesAs(
+          conversion.kind == ConversionKind::ReduceScatter ? conversion.from
+                                                           : conversion.to,
+          conversion.tensor));
     if (isBetweenSubmicrobatches(conversion)) {
       task.seconds = joinSeconds(conversion);
     } else if (conversion.kind != ConversionKind::Slice &&

@@ -168,8 +168,8 @@ TEST(LeastSeconds, PartsOfParametersTakeNoLessThanTheirShare) {
         continue;
       Result<const PlanSearch::Sharding *> whole = search.sharding(d, {});
       ASSERT_TRUE(whole.ok());
-      const LeastSeconds bound = (*whole)->least->storedInParts(d.dp);
       for (int zero : {1, 2, 3}) {
+        const LeastSeconds bound = (*whole)->least->storedInParts(d.dp, zero);
         Result<const PlanSearch::Sharding *> parts =
             search.sharding(d, {.zero = zero});
         ASSERT_TRUE(parts.ok()) << d.str() << ": " << parts.status().str();
@@ -189,6 +189,55 @@ TEST(LeastSeconds, PartsOfParametersTakeNoLessThanTheirShare) {
     }
   }
   EXPECT_GT(compared, 100);
+}
+
+// And what they send is known by microbatches of another size.
+TEST(LeastSeconds, PartsOfParametersSendTheSameForAnySizeOfAMicrobatch) {
+  int compared = 0, closer = 0;
+  for (unsigned seed = 10; seed < 16; ++seed) {
+    std::unique_ptr<Case> made = makeCase(seed, 0, /*batch=*/64);
+    PlanSearch search(made->input);
+    const SearchPolicy policy = ownPolicy(made->input.pinned);
+    std::map<std::tuple<int64_t, int64_t, int>, LeastSeconds::Stored> known;
+    const std::vector<Degrees> every = *search.degrees();
+    for (const Degrees &d : every) {
+      if (d.dp == 1)
+        continue;
+      for (int overlap : d.tp > 1 ? policy.overlap : std::vector<int>{0})
+        for (int zero : {1, 2, 3}) {
+          const Techniques techniques{.overlap = overlap, .zero = zero};
+          Result<const PlanSearch::Sharding *> whole = search.sharding(
+                                                   d, {.overlap = overlap}),
+                                               parts = search.sharding(
+                                                   d, techniques);
+          ASSERT_EQ(whole.ok(), parts.ok());
+          if (!parts.ok())
+            continue; // too few samples for two submicrobatches
+          const std::tuple key(d.pp, d.dp, overlap);
+          if (zero == 1)
+            known.try_emplace(key, (*parts)->least->stored());
+          PipelineShape shape = makePipelineShape(made->input.cluster, d, 0,
+                                                  made->input.reduction);
+          const auto seconds = [&](const LeastSeconds &least) {
+            return leastSeconds(policy, true, least, shape);
+          };
+          const LeastSeconds bound =
+              (*whole)->least->storedInParts(d.dp, known.at(key), zero);
+          EXPECT_LE(0.97 * seconds(bound), seconds(*(*parts)->least))
+              << seed << " " << d.str() << techniques.str();
+          closer +=
+              seconds(bound) > seconds((*whole)->least->storedInParts(d.dp));
+          for (double bytes = 1 << 10; bytes < 1 << 28; bytes *= 1.3) {
+            shape.memoryBytes = bytes;
+            EXPECT_LE(bound.misfits(shape), (*parts)->least->misfits(shape))
+                << seed << " " << d.str() << techniques.str() << " " << bytes;
+          }
+          ++compared;
+        }
+    }
+  }
+  EXPECT_GT(compared, 300);
+  EXPECT_GT(closer, 30);
 }
 
 // Replicas and stages differ in nothing but their number, with seams in front
@@ -248,6 +297,12 @@ TEST(LeastSeconds, WhatIsLeftOutWouldNotBeTaken) {
     all += int64_t(expected.size());
     fewer += int64_t(found.size());
     ASSERT_GE(found.size(), most);
+    // In full they would be planned with these techniques, not with all.
+    for (const PlanCandidate &candidate : found)
+      if (candidate.problem.empty() && !candidate.full) {
+        EXPECT_FALSE(candidate.promising.empty())
+            << seed << " " << candidate.degrees.str();
+      }
     for (size_t i = 0; i < most; ++i) {
       EXPECT_EQ(found[i].degrees, expected[i].degrees) << seed;
       EXPECT_EQ(found[i].techniques, expected[i].techniques) << seed;
