@@ -179,7 +179,7 @@ def status_body(tools):
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case(f"slow {mesh}", functools.partial(slow_body, mesh))
-             for mesh in ("pp=2,dp=2", "dp=4", "pp=2,tp=2")]
+             for mesh in ("pp=2,dp=2", "dp=4", "pp=2,tp=2")[:1 if args.short else 3]]
     cases += [Case("beside", beside_body), Case("every", every_body),
               Case("status", status_body)]
     if os.path.exists(os.path.join(args.bin_dir, "merak-run-emulated")):
