@@ -43,14 +43,14 @@ def entries(path):
         return [json.loads(line) for line in file]
 
 
-def train(tools, plan, steps=STEPS, slow=None, more=(), runner=None, every=1,
+def train(tools, plan, steps=None, slow=None, more=(), runner=None, every=1,
           log="log.jsonl"):
     """The entries of the log, and what was told."""
     if slow:
         tools.extra["MERAK_SLOW"] = slow
     else:
         tools.extra.pop("MERAK_SLOW", None)
-    options = [plan, mpi.data_of(MODEL), f"--steps={steps}", f"--rates={every}",
+    options = [plan, mpi.data_of(MODEL), f"--steps={steps or STEPS}", f"--rates={every}",
                f"--log={tools.path(log)}", "--threads=1", *more]
     if runner == "mpi":
         said = mpi.mpi(tools, 4, *options)
@@ -177,7 +177,10 @@ def status_body(tools):
 
 
 def main():
+    global FROM, TO, STEPS
     args = harness.parser(__doc__).parse_args()
+    if args.short:
+        FROM, TO, STEPS = 100, 300, 600
     cases = [Case(f"slow {mesh}", functools.partial(slow_body, mesh))
              for mesh in ("pp=2,dp=2", "dp=4", "pp=2,tp=2")[:1 if args.short else 3]]
     cases += [Case("beside", beside_body), Case("every", every_body),
