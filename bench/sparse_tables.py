@@ -10,6 +10,8 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
     python3 bench/sparse_tables.py --owed=0.0002,0.001,0.01,0.1 --rows=262144
     python3 bench/sparse_tables.py --shares=0.001,0.01,0.1,0.5 --ranks=4,16,64,256 \
         --width=512 --cluster=samples/clusters/rtx3090-16x4.json
+    python3 bench/sparse_tables.py --skew=1 --rows=793471 --width=512 --tokens=2560 \
+        --ranks=4,8,16,64 --group=4
 
 A language model in small: a table that holds nearly all parameters, a narrow layer
 behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
@@ -20,18 +22,21 @@ on a network namespace with a slow cable; in brackets what a host really sent, w
 run's own messages. `2D`: rows that no lookup of the next step needs are exchanged
 beside it (--delayed-rows). With --zipf ids are drawn with chances that fall as
 1 / rank ** EXPONENT, and beside slices as they are replicas send sums of one id each
-(--touched, with the share of these ids). With --layers there is more behind the table,
+(--data; in brackets what is predicted from the share of the rows alone, --touched). With --layers there is more behind the table,
 with --slower devices are slower than those of --cluster, and instructions last as
 predicted for them. With --held tables of so many rows on
 one rank, by `--sparse=lazy`: a step follows the rows that are touched. With --owed one
 rank looks up such shares of the table's rows in a step, by --optimizer with dense
-gradients, `lazy` and `exact`: mean steps, of the last one after 256 others. With --shares plans are simulated only: each rank looks up such a part of the
-table's rows in a step. Standard library only.
+gradients, `lazy` and `exact`: mean steps, of the last one after 256 others. With
+--shares plans are simulated only: each rank looks up such a part of the table's rows in a
+step. With --skew nothing is run: bytes that a rank would send in a step of --tokens ids on
+each, with chances that fall as 1 / rank ** SKEW. Standard library only.
 """
 import argparse
 import contextlib
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -108,8 +113,8 @@ class Bench(seam_plans.Bench):
             json.dump(data, file)
         return path
 
-    def compile(self, model, machine, ranks, what):
-        plan = self.path(what + ".plan")
+    def compile(self, model, machine, ranks, what, told=False):
+        plan = self.path(what + (".told" if told else "") + ".plan")
         options = [f"--devices={ranks}", f"--mesh=pp=1,dp={ranks},tp=1",
                    f"--cluster={machine}", f"--global-batch={self.args.batch}",
                    f"--microbatch={self.args.batch // ranks}", OPTIMIZER]
@@ -118,7 +123,8 @@ class Bench(seam_plans.Bench):
         if what.endswith("2D"):
             options.append("--delayed-rows=on")
         if self.args.zipf and what.endswith(("summed", "2D")):
-            options.append(f"--touched=table={self.touched}")
+            options.append(f"--touched=table={self.touched}" if told else
+                           f"--data={self.data}")
         if what.startswith("columns"):
             path = self.path("columns.json")
             with open(path, "w", encoding="utf-8") as file:
@@ -264,6 +270,8 @@ def beside(bench, ranks):
                  "columns, summed", "columns, 2D")
         bench.write_zipf(8 * args.batch)
     plans = {what: bench.compile(model, machine, ranks, what) for what in names}
+    told = {what: bench.compile(model, machine, ranks, what, told=True)
+            for what in names if args.zipf and what.endswith(("summed", "2D"))}
     times = {what: [] for what in names}
     for _ in range(args.rounds):
         for what in names:
@@ -272,10 +280,44 @@ def beside(bench, ranks):
         predicted, sent, plan = plans[what]
         measured = min(times[what])
         wire = f" ({min(bench.wire[plan]) / 1e3:.0f})" if bench.wire else ""
+        share = f" ({told[what][0] * 1e3:.1f})" if what in told else ""
         print(f"| {ranks} | {what} | {sent / 1e3:.0f}{wire} | "
-              f"{predicted * 1e3:.1f} | {measured * 1e3:.1f} | "
+              f"{predicted * 1e3:.1f}{share} | {measured * 1e3:.1f} | "
               f"{predicted / measured - 1:+.0%} | "
               f"{measured / min(times['columns']):.2f} |", flush=True)
+
+
+def skewed(args, counts):
+    """Arithmetic: what other layouts would send. `once`: a looked-up row goes once to
+    a replica, not for each of its ids. `hot`: the most frequent rows, as many as are
+    best, are held by all and all-reduced. `groups`: columns are split within --group
+    ranks, sums of the groups' rows gathered between them."""
+    weights = [(k + 1) ** -args.skew for k in range(args.rows)]
+    total, row, ids = sum(weights), 4e-6 * args.width, args.tokens
+    chances = [w / total for w in weights]
+
+    def named(count):
+        return sum(-math.expm1(count * math.log1p(-p)) for p in chances)
+
+    own, group = named(ids), named(args.group * ids)
+    print(f"{ids} ids name {own:.0f} rows, of {args.group} ranks {group:.0f}")
+    print("| ranks | rows, MB | rows, hot apart | columns | columns, once | "
+          "columns, hot apart | columns, to other groups | groups, to other groups |")
+    print("|---|---|---|---|---|---|---|---|")
+    for n in counts:
+        part = (n - 1) / n * row
+        best = [math.inf, math.inf]
+        cold, cold_ids = own, ids
+        for hot, p in enumerate(chances):
+            reduced = 2 * part * hot
+            best = [min(best[0], reduced + (n - 1) * row * cold),
+                    min(best[1], reduced + part * (cold_ids + cold))]
+            cold += math.expm1(ids * math.log1p(-p))
+            cold_ids -= ids * p
+        print(f"| {n} | {(n - 1) * row * own:.1f} | {best[0]:.1f} | "
+              f"{part * (ids + own):.2f} | {part * 2 * own:.2f} | {best[1]:.2f} | "
+              f"{(n - args.group) / n * row * 2 * own:.2f} | "
+              f"{(n / args.group - 1) * row * group / args.group:.2f} |")
 
 
 def main():
@@ -303,6 +345,10 @@ def main():
     parser.add_argument("--hosts", action="store_true",
                         help="ranks on network namespaces, over MPI; as root")
     parser.add_argument("--held", default="", help="rows of tables on one rank")
+    parser.add_argument("--skew", type=float, default=0, metavar="EXPONENT",
+                        help="of chances, for what other layouts would send")
+    parser.add_argument("--group", type=int, default=4,
+                        help="ranks that share columns, with --skew")
     parser.add_argument("--zipf", type=float, default=0, metavar="EXPONENT",
                         help="of the chances of ids")
     parser.add_argument("--owed", default="",
@@ -313,6 +359,9 @@ def main():
     args = parser.parse_args()
     if args.slower:
         os.environ["MERAK_PACE"] = "1"  # instructions last as predicted
+    if args.skew:
+        skewed(args, map(int, args.ranks.split(",")))
+        return
     if args.owed:
         print("| looked up | ids | dense, ms | lazy, ms | exact, ms |\n"
               "|---|---|---|---|---|")

@@ -11,8 +11,9 @@ namespace merak::train {
 // table.
 inline constexpr llvm::StringLiteral kReplayedAttr = "train.replayed";
 
-// F64 attribute of a `train.coalesce`: the part of the table's rows that a step
-// is expected to look up, of which the rest repeats.
+// Array of F64, of a `train.coalesce`: in turn a number of ids, and the
+// different rows that so many consecutive ids of a step are expected to name;
+// by ids.
 inline constexpr llvm::StringLiteral kTouchedAttr = "train.touched";
 
 // Unit attribute of a `train.coalesce`: sums lie at the front, in the order of

@@ -431,15 +431,55 @@ static Maybe evaluateShape(Operation *op, const HostTensor &x,
   return std::nullopt;
 }
 
-DenseElementsAttr merak::evaluate(Operation *op,
-                                  ArrayRef<DenseElementsAttr> operands) {
+// The type of its result, if the op could have one here.
+static RankedTensorType resultOf(Operation *op) {
   if (op->getNumResults() != 1 || !isPure(op))
     return {};
   auto type = dyn_cast<RankedTensorType>(op->getResult(0).getType());
-  if (!type || !type.hasStaticShape() || type.getNumElements() > kMaxEvaluated)
+  return type && type.hasStaticShape() && type.getNumElements() <= kMaxEvaluated
+             ? type
+             : RankedTensorType();
+}
+
+Maybe merak::evaluateOnHost(Operation *op, ArrayRef<HostTensor> in) {
+  const RankedTensorType type = resultOf(op);
+  if (!type || llvm::any_of(in, [](const HostTensor &operand) {
+        return operand.size() > kMaxEvaluated;
+      }))
     return {};
-  if (isa<ConstantOp>(op))
-    return dyn_cast<DenseElementsAttr>(cast<ConstantOp>(op).getValue());
+  if (auto constant = dyn_cast<ConstantOp>(op)) {
+    auto value = dyn_cast<DenseElementsAttr>(constant.getValue());
+    return value ? toHost(value) : std::nullopt;
+  }
+  if (in.size() == 1 && isa<CastOp>(op))
+    return evaluateCast(in[0], type);
+  if (auto sum = dyn_cast<ReduceSumOp>(op))
+    return evaluateReduce(in[0], sum.getAxes(), type, false);
+  if (auto max = dyn_cast<ReduceMaxOp>(op))
+    return evaluateReduce(in[0], max.getAxes(), type, true);
+  if (auto concat = dyn_cast<ConcatOp>(op))
+    return evaluateConcat(concat, in, type);
+  if (auto gather = dyn_cast<GatherOp>(op))
+    return evaluateGather(gather, in[0], in[1], type);
+  if (auto einsum = dyn_cast<EinsumOp>(op))
+    return evaluateEinsum(einsum, in[0], in[1], type);
+  if (isa<SelectOp>(op))
+    return evaluateSelect(in[0], in[1], in[2], type);
+  if (isa<ReshapeOp, TransposeOp, ExpandOp, SliceOp, PadOp>(op))
+    return evaluateShape(op, in[0], type);
+  if (in.size() == 1)
+    return evaluateUnary(op, in[0], type);
+  if (in.size() == 2)
+    return evaluateBinary(op, in[0], in[1], type);
+  return {};
+}
+
+DenseElementsAttr merak::evaluate(Operation *op,
+                                  ArrayRef<DenseElementsAttr> operands) {
+  if (!resultOf(op))
+    return {};
+  if (auto constant = dyn_cast<ConstantOp>(op))
+    return dyn_cast<DenseElementsAttr>(constant.getValue());
   SmallVector<HostTensor> in;
   for (DenseElementsAttr operand : operands) {
     if (!operand || operand.getNumElements() > kMaxEvaluated)
@@ -449,26 +489,6 @@ DenseElementsAttr merak::evaluate(Operation *op,
       return {};
     in.push_back(std::move(*host));
   }
-  Maybe result;
-  if (in.size() == 1 && isa<CastOp>(op))
-    result = evaluateCast(in[0], type);
-  else if (auto sum = dyn_cast<ReduceSumOp>(op))
-    result = evaluateReduce(in[0], sum.getAxes(), type, false);
-  else if (auto max = dyn_cast<ReduceMaxOp>(op))
-    result = evaluateReduce(in[0], max.getAxes(), type, true);
-  else if (auto concat = dyn_cast<ConcatOp>(op))
-    result = evaluateConcat(concat, in, type);
-  else if (auto gather = dyn_cast<GatherOp>(op))
-    result = evaluateGather(gather, in[0], in[1], type);
-  else if (auto einsum = dyn_cast<EinsumOp>(op))
-    result = evaluateEinsum(einsum, in[0], in[1], type);
-  else if (isa<SelectOp>(op))
-    result = evaluateSelect(in[0], in[1], in[2], type);
-  else if (isa<ReshapeOp, TransposeOp, ExpandOp, SliceOp, PadOp>(op))
-    result = evaluateShape(op, in[0], type);
-  else if (in.size() == 1)
-    result = evaluateUnary(op, in[0], type);
-  else if (in.size() == 2)
-    result = evaluateBinary(op, in[0], in[1], type);
+  Maybe result = evaluateOnHost(op, in);
   return result ? toAttribute(*result) : DenseElementsAttr();
 }

@@ -44,6 +44,10 @@ mlir::DenseElementsAttr toAttribute(const HostTensor &tensor);
 std::optional<llvm::SmallVector<int64_t>>
 integersOf(mlir::DenseElementsAttr value);
 
+// Result of a train op on tensors; nothing: as below.
+std::optional<HostTensor> evaluateOnHost(mlir::Operation *op,
+                                         llvm::ArrayRef<HostTensor> operands);
+
 // Result of a train op on constants; null if the op has no such meaning, or
 // the result would be too large.
 mlir::DenseElementsAttr

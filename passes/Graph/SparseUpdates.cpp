@@ -2,6 +2,7 @@
 #include "dialects/Train/NameAttribute.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
+#include "passes/Graph/HostTensor.h"
 #include "passes/Graph/Passes.h"
 #include "runtime/report/TouchedRows.h"
 
@@ -59,23 +60,143 @@ private:
     }
   }
 
-  // Slices of several lookups are joined along their second dimension, behind
-  // the samples.
+  // Slices of several lookups are joined, sample by sample.
   void checkShapes() {
     if (!dense.empty() || lookups.size() == 1)
       return;
-    ArrayRef<int64_t> first = shapeOf(lookups[0].getIds());
     for (ScatterAddOp lookup : lookups) {
       ArrayRef<int64_t> ids = shapeOf(lookup.getIds());
-      bool fits = first.size() >= 2 && ids.size() == first.size() &&
-                  lookup.getIds().getType().getElementType() ==
-                      lookups[0].getIds().getType().getElementType();
-      for (size_t d = 0; fits && d < ids.size(); ++d)
-        fits = d == 1 || ids[d] == first[d];
-      if (!fits)
-        dense = "its lookups have ids of different shapes";
+      if (ids.empty() || ids[0] != shapeOf(lookups[0].getIds())[0])
+        dense = "its lookups are of different numbers of samples";
     }
   }
+};
+
+// Which ids of a lookup are padding: slices of theirs are zeros whatever
+// comes back. No row is to be stepped on for them.
+Value paddingOf(ScatterAddOp lookup) {
+  auto select = lookup.getDy().getDefiningOp<SelectOp>();
+  auto zero =
+      select ? select.getOperand(1).getDefiningOp<ConstantOp>() : ConstantOp();
+  auto splat =
+      zero ? dyn_cast<SplatElementsAttr>(zero.getValue()) : SplatElementsAttr();
+  if (!splat || !isa<FloatType>(splat.getElementType()) ||
+      !splat.getSplatValue<APFloat>().isZero())
+    return {};
+  Value padding = select.getOperand(0);
+  while (auto reshape = padding.getDefiningOp<ReshapeOp>())
+    padding = reshape.getX();
+  return padding.getDefiningOp<CompareOp>() &&
+                 cast<RankedTensorType>(padding.getType()).getNumElements() ==
+                     cast<RankedTensorType>(lookup.getIds().getType())
+                         .getNumElements()
+             ? padding
+             : Value();
+}
+
+// Ids of a step, computed from what the inputs hold.
+class StepIds {
+public:
+  StepIds(ArrayRef<ScatterAddOp> lookups) {
+    for (ScatterAddOp lookup : lookups) {
+      ids.push_back(lookup.getIds());
+      paddings.push_back(paddingOf(lookup));
+    }
+  }
+
+  // Whether integers of samples are all that they are computed from; the inputs
+  // are added to `inputs`.
+  bool collect(func::FuncOp step, planpb::PlanFile &inputs) {
+    planpb::PlanFile more;
+    for (auto [of, padding] : llvm::zip(ids, paddings))
+      if (!visit(of, step, more) || (padding && !visit(padding, step, more)))
+        return false;
+    if (!more.inputs_size() ||
+        (inputs.inputs_size() && inputs.global_batch() != more.global_batch()))
+      return false;
+    for (const planpb::Input &input : more.inputs())
+      if (llvm::none_of(inputs.inputs(), [&](const planpb::Input &other) {
+            return other.name() == input.name();
+          }))
+        *inputs.add_inputs() = input;
+    inputs.set_global_batch(more.global_batch());
+    return true;
+  }
+
+  // Of each lookup; none: an op of them has no such meaning.
+  report::IdsOfLookups compute(const report::StepInputs &values) const {
+    llvm::DenseMap<Value, HostTensor> known;
+    report::IdsOfLookups out;
+    for (auto [of, padding] : llvm::zip(ids, paddings)) {
+      const std::optional<HostTensor> found = evaluateOf(of, values, known);
+      std::optional<HostTensor> none;
+      if (padding)
+        none = evaluateOf(padding, values, known);
+      if (!found || (padding && !none))
+        return {};
+      std::vector<int64_t> &one = out.emplace_back();
+      for (int64_t i = 0; i < found->size(); ++i)
+        one.push_back(none && none->integer(i) ? report::kNoRow
+                                               : found->integer(i));
+    }
+    return out;
+  }
+
+private:
+  bool visit(Value value, func::FuncOp step, planpb::PlanFile &inputs) {
+    if (Operation *op = value.getDefiningOp())
+      return isa<ConstantOp>(op) ||
+             (op->getNumOperands() > 0 &&
+              llvm::all_of(op->getOperands(), [&](Value operand) {
+                return visit(operand, step, inputs);
+              }));
+    auto argument = cast<BlockArgument>(value);
+    auto type = cast<RankedTensorType>(value.getType());
+    auto name =
+        step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), kNameAttr);
+    const bool isLong = type.getElementType().isInteger(64);
+    if (!name || type.getRank() == 0 ||
+        !(isLong || type.getElementType().isInteger(32)) ||
+        (inputs.inputs_size() && inputs.global_batch() != type.getDimSize(0)))
+      return false;
+    names[value] = name.str();
+    planpb::Input *input = inputs.add_inputs();
+    input->set_name(name.str());
+    input->set_dtype(isLong ? planpb::I64 : planpb::I32);
+    for (int64_t size : type.getShape())
+      input->add_shape(size);
+    input->set_batched(true);
+    inputs.set_global_batch(type.getDimSize(0));
+    return true;
+  }
+
+  std::optional<HostTensor>
+  evaluateOf(Value value, const report::StepInputs &values,
+             llvm::DenseMap<Value, HostTensor> &known) const {
+    if (auto found = known.find(value); found != known.end())
+      return found->second;
+    std::optional<HostTensor> result;
+    if (Operation *op = value.getDefiningOp()) {
+      SmallVector<HostTensor> operands;
+      for (Value operand : op->getOperands()) {
+        std::optional<HostTensor> one = evaluateOf(operand, values, known);
+        if (!one)
+          return {};
+        operands.push_back(std::move(*one));
+      }
+      result = evaluateOnHost(op, operands);
+    } else {
+      result = HostTensor{cast<RankedTensorType>(value.getType()),
+                          {},
+                          values.at(names.at(value))};
+    }
+    if (result)
+      known[value] = *result;
+    return result;
+  }
+
+  SmallVector<Value> ids, paddings; // by lookup; null: it has no padding
+  llvm::DenseMap<Value, std::string> names;
 };
 
 struct SparseUpdatesPass : merak::impl::SparseUpdatesBase<SparseUpdatesPass> {
@@ -105,9 +226,12 @@ private:
   // Whether rows are owed the steps that they are left out of.
   bool replays = false;
   llvm::StringMap<double> shares; // `touched` by table
+  // By table, ids and the different rows that they name, in `data`.
+  llvm::StringMap<SmallVector<std::pair<double, double>>> counted;
 
   LogicalResult readTouched(ModuleOp module) {
     shares.clear();
+    counted.clear();
     for (StringRef text : touched) {
       auto [name, share] = text.rsplit('=');
       double value = 0;
@@ -121,37 +245,63 @@ private:
     return success();
   }
 
-  // Shares of the tables of which none was given, from the data.
+  // Rows of the tables of which no share was given, from the data.
   LogicalResult countTouched(ModuleOp module, func::FuncOp step,
                              ArrayRef<UpdateOp> updates) {
     planpb::PlanFile inputs;
     std::vector<report::TableIds> tables;
+    SmallVector<std::pair<std::string, Location>> computed;
     for (UpdateOp update : updates) {
       const TableGradient gradient(update);
       const std::string name = update.getParameter().str();
       if (!gradient.dense.empty() || shares.contains(name))
         continue;
-      report::TableIds table{name, shapeOf(update.getParameterValue())[0], {}};
-      for (ScatterAddOp lookup : gradient.lookups)
-        if (auto input = inputOf(lookup.getIds(), step, inputs))
-          table.inputs.push_back(*input);
-      if (table.inputs.size() == gradient.lookups.size())
-        tables.push_back(std::move(table));
-      else
-        remark::missed(update.getLoc(),
-                       remark::RemarkOpts::name("Touched").category("sparse"))
-            << fmt::format("'{}': what a step looks up is not counted", name)
-            << remark::reason("{0}", "its ids are computed from the inputs");
+      StepIds ids(gradient.lookups);
+      if (ids.collect(step, inputs)) {
+        computed.push_back({name, update.getLoc()});
+        tables.push_back({name, shapeOf(update.getParameterValue())[0],
+                          [ids](const report::StepInputs &values) {
+                            return ids.compute(values);
+                          }});
+      } else {
+        notCounted(update.getLoc(), name);
+      }
     }
     if (tables.empty())
       return success();
-    auto counted = report::touchedShares(inputs, data, tables);
-    if (!counted.ok())
-      return module.emitError("--data: ") << counted.status().str();
-    for (const auto &[name, share] : *counted)
-      if (share > 0)
-        shares[name] = share;
+    auto found = report::countTouched(inputs, data, tables);
+    if (!found.ok())
+      return module.emitError("--data: ") << found.status().str();
+    for (const auto &[name, where] : computed)
+      if (!found->count(name))
+        notCounted(where, name);
+    for (const auto &[name, counts] : *found)
+      for (const report::TouchedCount &count : counts)
+        if (count.rows > 0)
+          counted[name].push_back({double(count.ids), count.rows});
     return success();
+  }
+
+  static void notCounted(Location where, StringRef name) {
+    remark::missed(where,
+                   remark::RemarkOpts::name("Touched").category("sparse"))
+        << fmt::format("'{}': what a step looks up is not counted", name)
+        << remark::reason("{0}",
+                          "its ids are not computed from integer inputs alone");
+  }
+
+  // The rows that a step and parts of it look up; none: nothing is known.
+  SmallVector<double> touchedOf(UpdateOp update,
+                                const TableGradient &gradient) const {
+    SmallVector<double> out;
+    if (auto share = shares.find(update.getParameter()); share != shares.end())
+      out = {double(gradient.ids),
+             share->second * double(shapeOf(update.getParameterValue())[0])};
+    else if (auto found = counted.find(update.getParameter());
+             found != counted.end())
+      for (const auto &[ids, rows] : found->second)
+        out.append({ids, rows});
+    return out;
   }
 
   // What ids are, with another shape or type at most; null: they are computed.
@@ -162,33 +312,6 @@ private:
       ids = op->getOperand(0);
     }
     return cast<BlockArgument>(ids);
-  }
-
-  // The name of the input that ids are; it is added to `inputs`.
-  static std::optional<std::string> inputOf(Value ids, func::FuncOp step,
-                                            planpb::PlanFile &inputs) {
-    BlockArgument argument = argumentOf(ids);
-    if (!argument)
-      return std::nullopt;
-    ids = argument;
-    auto type = cast<RankedTensorType>(ids.getType());
-    auto name =
-        step.getArgAttrOfType<StringAttr>(argument.getArgNumber(), kNameAttr);
-    const bool isLong = type.getElementType().isInteger(64);
-    if (!name || type.getRank() == 0 ||
-        !(isLong || type.getElementType().isInteger(32)))
-      return std::nullopt;
-    for (const planpb::Input &input : inputs.inputs())
-      if (input.name() == name.str())
-        return name.str();
-    planpb::Input *input = inputs.add_inputs();
-    input->set_name(name.str());
-    input->set_dtype(isLong ? planpb::I64 : planpb::I32);
-    for (int64_t size : type.getShape())
-      input->add_shape(size);
-    input->set_batched(true);
-    inputs.set_global_batch(type.getShape()[0]);
-    return name.str();
   }
 
   // By name, the types of the inputs that say what the next step looks up;
@@ -237,46 +360,48 @@ private:
           << remark::reason("{0}", gradient.dense);
       return;
     }
-    update = rewrite(update, gradient);
+    const SmallVector<double> touched = touchedOf(update, gradient);
+    update = rewrite(update, gradient, touched);
     ++sparseTables;
-    const auto share = shares.find(update.getParameter());
+    std::string said;
+    for (size_t i = 0; i < touched.size(); i += 2)
+      if (touched[i] == double(gradient.ids))
+        said = fmt::format(", {:.3g} % in a step",
+                           100 * touched[i + 1] / double(all));
     remark::passed(update.getLoc(), opts("Sparse")) << fmt::format(
         "'{}' is updated by rows: at most {} of {}{}",
-        update.getParameter().str(), std::min(all, gradient.ids), all,
-        share == shares.end()
-            ? ""
-            : fmt::format(", {:.3g} % in a step", 100 * share->second));
+        update.getParameter().str(), std::min(all, gradient.ids), all, said);
   }
 
-  // Which ids of a lookup are padding: slices of theirs are zeros whatever
-  // comes back. No row is to be stepped on for them.
-  static Value paddingOf(ScatterAddOp lookup) {
-    auto select = lookup.getDy().getDefiningOp<SelectOp>();
-    auto zero = select ? select.getOperand(1).getDefiningOp<ConstantOp>()
-                       : ConstantOp();
-    auto splat = zero ? dyn_cast<SplatElementsAttr>(zero.getValue())
-                      : SplatElementsAttr();
-    if (!splat || !isa<FloatType>(splat.getElementType()) ||
-        !splat.getSplatValue<APFloat>().isZero())
-      return {};
-    Value padding = select.getOperand(0);
-    while (auto reshape = padding.getDefiningOp<ReshapeOp>())
-      padding = reshape.getX();
-    return padding.getDefiningOp<CompareOp>() &&
-                   shapeOf(padding) == shapeOf(lookup.getIds())
-               ? padding
-               : Value();
+  // Ids or slices of a lookup, those of each sample in one dimension.
+  Value bySamples(OpBuilder &b, ScatterAddOp lookup, Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    ArrayRef<int64_t> ids = shapeOf(lookup.getIds());
+    SmallVector<int64_t> shape{ids[0], 1};
+    for (int64_t size : ids.drop_front())
+      shape[1] *= size;
+    llvm::append_range(shape, type.getShape().drop_front(ids.size()));
+    if (type.getShape() == ArrayRef<int64_t>(shape))
+      return value;
+    return withRole(
+        ReshapeOp::create(b, lookup.getLoc(), type.clone(shape), value), lookup,
+        kBackwardWeight);
   }
 
-  UpdateOp rewrite(UpdateOp update, const TableGradient &gradient) {
+  static Value withRole(Value value, ScatterAddOp of, StringRef role) {
+    Operation *op = value.getDefiningOp();
+    op->setAttr(kRoleAttr, StringAttr::get(op->getContext(), role));
+    if (auto forward = of->getAttr(kOfAttr))
+      op->setAttr(kOfAttr, forward);
+    return value;
+  }
+
+  UpdateOp rewrite(UpdateOp update, const TableGradient &gradient,
+                   ArrayRef<double> touched) {
     ScatterAddOp first = gradient.lookups.front();
     OpBuilder b(update);
     auto withRole = [&](Value value, StringRef role) {
-      Operation *op = value.getDefiningOp();
-      op->setAttr(kRoleAttr, b.getStringAttr(role));
-      if (auto of = first->getAttr(kOfAttr))
-        op->setAttr(kOfAttr, of);
-      return value;
+      return this->withRole(value, first, role);
     };
     const Location loc = first.getLoc();
     const int64_t size = shapeOf(update.getParameterValue())[0];
@@ -287,6 +412,10 @@ private:
       ids.push_back(lookup.getIds());
       if (Value padding = paddingOf(lookup)) {
         auto type = cast<RankedTensorType>(ids.back().getType());
+        if (shapeOf(padding) != type.getShape())
+          padding = withRole(
+              ReshapeOp::create(b, loc, type.clone(b.getI1Type()), padding),
+              kBackwardWeight);
         auto scalar = RankedTensorType::get({}, type.getElementType());
         Value none = withRole(
             ConstantOp::create(
@@ -302,6 +431,17 @@ private:
       id = ids.back();
     }
     if (slices.size() > 1) {
+      const Type whole = b.getIntegerType(64);
+      const bool isOfOneType = llvm::all_equal(llvm::map_range(
+          ids, [](Value one) { return getElementTypeOrSelf(one); }));
+      for (auto [k, lookup] : llvm::enumerate(gradient.lookups)) {
+        slices[k] = bySamples(b, lookup, slices[k]);
+        ids[k] = bySamples(b, lookup, ids[k]);
+        auto type = cast<RankedTensorType>(ids[k].getType());
+        if (!isOfOneType && type.getElementType() != whole)
+          ids[k] = withRole(CastOp::create(b, loc, type.clone(whole), ids[k]),
+                            kBackwardWeight);
+      }
       dy = withRole(ConcatOp::create(b, loc, slices, 1), kBackwardWeight);
       id = withRole(ConcatOp::create(b, loc, ids, 1), kBackwardWeight);
     }
@@ -310,8 +450,8 @@ private:
     auto coalesced =
         CoalesceOp::create(b, loc, TypeRange{rows, id.getType()}, dy, id, size);
     withRole(coalesced.getRows(), kUpdate);
-    if (auto share = shares.find(update.getParameter()); share != shares.end())
-      coalesced->setAttr(kTouchedAttr, b.getF64FloatAttr(share->second));
+    if (!touched.empty())
+      coalesced->setAttr(kTouchedAttr, b.getDenseF64ArrayAttr(touched));
     if (DictionaryAttr inputs =
             delayed ? lookedUp(update, gradient) : DictionaryAttr())
       coalesced->setAttr(kDelayedAttr, inputs);

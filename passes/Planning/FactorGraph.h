@@ -14,6 +14,7 @@
 
 #include "dialects/Support/Epilogue.h"
 #include "dialects/Support/ShardingRule.h"
+#include "passes/Planning/TouchedRows.h"
 #include "runtime/core/Status.h"
 
 #include <cstdint>
@@ -81,6 +82,9 @@ struct GraphOp {
   bool update = false;       // of a parameter, by the optimizer
   bool looksUp = false;      // rows of its first operand by ids: an embedding
   std::string kernel;        // of the cost model: "einsum", "layer_norm"
+  // Sums slices of a table by ids, the second operand: which rows they name, if
+  // that is known.
+  std::optional<TouchedRows> touched;
   // The optimizer's step on a parameter.
   bool isUpdate() const { return phase == Phase::Update && results.empty(); }
   bool operator==(const GraphOp &) const = default;

@@ -49,8 +49,30 @@ double StageProblemBuilder::collective(const Conversion &conversion) const {
     break;
   }
   const Group group = groupOf(conversion.axes);
-  return costmodel::collectiveSeconds(kind, buffer, group.devices,
-                                      options.cluster, group.sharing);
+  return costmodel::collectiveSeconds(kind, buffer * sentShare(conversion, n),
+                                      group.devices, options.cluster,
+                                      group.sharing);
+}
+
+// Slices of a table are summed before they go to the other replicas where that
+// makes them fewer (passes/Sharding/CoalesceSlices.cpp).
+double StageProblemBuilder::sentShare(const Conversion &conversion,
+                                      int64_t members) const {
+  const auto found = sums.find(conversion.tensor);
+  if (found == sums.end() || device.backend != "cpu" || options.overlap > 0 ||
+      (conversion.kind != ConversionKind::AllGather &&
+       conversion.kind != ConversionKind::AllToAll) ||
+      !std::all_of(
+          conversion.axes.begin(), conversion.axes.end(),
+          [](const std::string &axis) { return isOn(axis, kDataAxis); }))
+    return 1;
+  const GraphOp &op = *found->second;
+  // Sums of 16 bits would be rounded once more.
+  if (graph.tensors[size_t(op.operands[0])].elementBytes != 4)
+    return 1;
+  return op.touched->sentShare(
+      double(graph.tensors[size_t(op.operands[1])].elements()) /
+      double(options.microbatches * members));
 }
 
 StageProblemBuilder::Group

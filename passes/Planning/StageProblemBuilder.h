@@ -21,6 +21,9 @@ public:
         device(options.cluster.device()),
         hostShare(options.cluster.hostShare(0)), mesh(assignment.axisMap()),
         stored(assignment.stored), tokens(mesh.erase(kSubmicrobatchAxis) > 0) {
+    for (const GraphOp &op : graph.ops)
+      if (op.touched)
+        sums[op.operands[0]] = &op;
     int64_t stride = 1;
     for (size_t a = assignment.mesh.size(); a-- > 0;)
       if (const AxisSize &axis = assignment.mesh[a];
@@ -37,6 +40,8 @@ public:
 
 private:
   void readTensors();
+  // Of what is sent to `members` replicas; see TouchedRows.
+  double sentShare(const Conversion &conversion, int64_t members) const;
   double bytes(int t) const { return local[t] * graph.tensors[t].elementBytes; }
   // With the update; its time is not worth counting.
   bool isLate(int op) const { return outcome.ops[op].late; }
@@ -175,6 +180,7 @@ private:
   std::map<int, std::vector<int>> gathers;
   std::map<int, std::vector<int>> gatherUsers; // ops, by conversion
   std::map<int, int> storedUpdates;
+  std::map<int, const GraphOp *> sums; // of a table's slices, by these
   std::vector<int> producer, stageOp, forwardOps;
   std::vector<std::vector<int>> users;
   std::vector<double> local; // elements on a device

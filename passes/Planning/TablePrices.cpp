@@ -34,6 +34,10 @@ std::vector<SparseTable> sparseTables(const Graph &graph) {
     table.ids = ids.elements();
     table.elementBytes = of.elementBytes;
     table.idBytes = ids.elementBytes;
+    for (const GraphOp &sums : graph.ops)
+      if (sums.touched && sums.results[0] == op.operands[1] &&
+          graph.tensors[size_t(sums.operands[0])].elementBytes == 4)
+        table.touched = sums.touched;
     found.push_back(std::move(table));
   }
   return found;
@@ -54,14 +58,16 @@ std::array<double, kTableExchanges> priceTable(const SparseTable &table,
                ids = double(table.ids) / double(microbatches),
                times = double(microbatches);
   price(TableExchange::Dense) = link(Kind::AllReduce, double(table.rows) * row);
-  const double gathered = link(Kind::AllGather, ids * row),
+  const double sent = ids * table.sentShare(replicas, microbatches),
+               gathered = link(Kind::AllGather, sent * row),
                named = link(Kind::AllGather, ids * table.idBytes);
+  const auto crossed = [&](double rows) {
+    return link(Kind::AllToAll, rows * row / double(replicas));
+  };
   price(TableExchange::Rows) = times * (gathered + named);
   price(TableExchange::Columns) =
-      table.columns % replicas
-          ? -1
-          : times * (named +
-                     2 * link(Kind::AllToAll, ids * row / double(replicas)));
+      table.columns % replicas ? -1
+                               : times * (named + crossed(ids) + crossed(sent));
   price(TableExchange::Ranges) =
       table.rows % replicas
           ? -1
@@ -90,6 +96,19 @@ int stageOf(const Graph &graph, const PlanDecision &decision, int table) {
       return decision.stageOfOp[o] % int(decision.degrees.pp);
   }
   return 0;
+}
+
+// What is known about the rows of a step, and what is sent of them.
+std::string describeSent(const SparseTable &table, int64_t replicas,
+                         int64_t microbatches) {
+  if (!table.touched)
+    return "";
+  const double sent = table.sentShare(replicas, microbatches);
+  return fmt::format(
+      ", about {:.0f}{}", table.touched->different(double(table.ids)),
+      replicas > 1 && sent < 1
+          ? fmt::format(", {:.0f} % of the slices are sent", 100 * sent)
+          : "");
 }
 
 // What is only stored in parts is whole where it is looked up.
@@ -126,6 +145,9 @@ std::vector<std::string> describeTables(const Graph &graph,
       return costmodel::collectiveSeconds(kind, bytes, devices, cluster,
                                           std::min(cluster.perNode, d.tp));
     };
+    // Halves of a microbatch have slices of their own.
+    if (cluster.device().backend != "cpu" || decision.overlapLevel > 0)
+      table.touched.reset();
     const auto prices = priceTable(table, d.dp, d.microbatches, link);
     std::string text;
     for (size_t k = 0; d.dp > 1 && k < prices.size(); ++k)
@@ -133,8 +155,9 @@ std::vector<std::string> describeTables(const Graph &graph,
                           prices[k] < 0 ? "does not divide"
                                         : fmt::format("{:.3g} s", prices[k]));
     lines.push_back(fmt::format(
-        "table '{}': at most {} of {} rows a step{}{}{}", table.name,
-        std::min(table.ids, table.rows), table.rows, text.empty() ? "" : "; ",
+        "table '{}': at most {} of {} rows a step{}{}{}{}", table.name,
+        std::min(table.ids, table.rows), table.rows,
+        describeSent(table, d.dp, d.microbatches), text.empty() ? "" : "; ",
         text,
         text.empty()
             ? ""

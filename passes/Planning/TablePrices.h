@@ -1,7 +1,8 @@
 // What the ways to bring a looked-up table's gradient to all its holders would
-// take (Li et al., EmbRace, ICPP 2022, arXiv 2110.09132, section 3, without
-// coalescing before the exchange), from the ids of a step: for the report. The
-// plan itself is priced like any other, by its conversions.
+// take (Li et al., EmbRace, ICPP 2022, arXiv 2110.09132, section 3), from the
+// ids of a step and, where it is known how many rows they name, slices that are
+// summed before they are sent: for the report. The plan itself is priced like
+// any other, by its conversions.
 #pragma once
 
 #include "passes/Planning/PlanDecision.h"
@@ -26,6 +27,15 @@ struct SparseTable {
   int64_t rows = 1, columns = 1; // of the whole table
   int64_t ids = 0;               // of a step, all replicas'
   double elementBytes = 4, idBytes = 8;
+  // Rows that ids name, where slices may be summed before they are sent.
+  std::optional<TouchedRows> touched;
+
+  // Of the slices of a replica's part of the ids, what is sent.
+  double sentShare(int64_t replicas, int64_t microbatches) const {
+    return touched ? touched->sentShare(double(ids) /
+                                        double(replicas * microbatches))
+                   : 1;
+  }
 };
 
 // In order of their updates.

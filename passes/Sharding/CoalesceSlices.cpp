@@ -3,7 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
-#include "passes/Planning/TouchedRows.h"
+#include "passes/Graph/TouchedAttribute.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Sharding/SliceExchange.h"
 
@@ -37,8 +37,8 @@ public:
 
   // Whether there is one to be made smaller; it is, then.
   bool rewrite() {
-    auto share = update->getAttrOfType<FloatAttr>(kTouchedAttr);
-    StoreOp store = share ? onlyStoreTo(stage, update.getDy()) : StoreOp();
+    const auto touched = touchedRows(update);
+    StoreOp store = touched ? onlyStoreTo(stage, update.getDy()) : StoreOp();
     Operation *exchange = store ? sliceExchangeOf(store.getOperand()) : nullptr;
     if (!exchange || exchange->getParentOp() != store->getParentOp())
       return false;
@@ -49,14 +49,8 @@ public:
     Value ids = localIds(exchange);
     if (!ids || shapeOf(slices).take_front(shapeOf(ids).size()) != shapeOf(ids))
       return false;
-    const planning::TouchedRows touched(double(update.getSize()) *
-                                            share.getValueAsDouble(),
-                                        double(elementsOf(update.getIds())));
-    const double left =
-        touched.different(double(elementsOf(ids))) / double(elementsOf(ids));
-    // Summing costs a way through memory.
-    constexpr double kWorthIt = 0.9;
-    if (left > kWorthIt)
+    const double left = touched->sentShare(double(elementsOf(ids)));
+    if (left == 1)
       return false;
     insert(exchange, slices, ids, left);
     return true;

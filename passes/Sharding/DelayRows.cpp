@@ -3,7 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
-#include "passes/Planning/TouchedRows.h"
+#include "passes/Graph/TouchedAttribute.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Sharding/SliceExchange.h"
 
@@ -45,17 +45,20 @@ struct Expected {
   // `all`: ids of a step; `own`: of one replica.
   Expected(CoalesceOp update, double all, double own) {
     const auto size = static_cast<double>(update.getSize());
-    auto share = update->getAttrOfType<FloatAttr>(kTouchedAttr);
+    const auto known = touchedRows(update);
     // Not known: as if all rows had equal chances.
-    const planning::TouchedRows touched(
-        share ? size * share.getValueAsDouble()
-              : std::min(all, size * -std::expm1(-all / size)),
-        all);
-    different = touched.different(own) / own;
-    // A row that a step names is not in the next one as often as two steps
-    // together name more rows than one.
-    named = std::clamp(2 - touched.different(2 * all) / touched.different(all),
-                       0.0, 1.0);
+    const planning::TouchedRows touched =
+        known ? *known
+              : planning::TouchedRows(
+                    {{all, std::min(all, size * -std::expm1(-all / size))}},
+                    size);
+    const double rows = touched.different(own);
+    different = rows / own;
+    // Of a replica's rows those are not in the next step by which both together
+    // name more rows than the step alone.
+    named = std::clamp(
+        (rows + touched.different(all) - touched.different(own + all)) / rows,
+        0.0, 1.0);
   }
 };
 
@@ -335,14 +338,15 @@ private:
     save(step.getClip(), factor);
   }
 
-  // Each replica's, before any of the rows is updated.
+  // Each replica's, before any of the rows is updated; sums over replicas are
+  // made while the prior rows are under way.
   void countSquares(Value delayed) {
     SmallVector<SquareSumOp> norms;
     for (Operation *user : update.getRows().getUsers())
       if (auto norm = dyn_cast<SquareSumOp>(user))
         norms.push_back(norm);
     for (SquareSumOp norm : norms) {
-      builder.setInsertionPointAfter(norm);
+      builder.setInsertionPointAfter(delayed.getDefiningOp());
       Location loc = norm.getLoc();
       Value more = SquareSumOp::create(builder, loc, norm.getResult().getType(),
                                        delayed);
@@ -351,6 +355,7 @@ private:
         more = AllReduceOp::create(builder, loc, more.getType(), more,
                                    exchange->getAttrOfType<ArrayAttr>("axes"),
                                    Reduction::sum);
+      builder.setInsertionPointAfter(norm);
       auto both = AddOp::create(builder, loc, norm.getResult(), more);
       norm.getResult().replaceAllUsesExcept(both, both);
     }

@@ -76,7 +76,7 @@ def CoalesceSlices : Pass<"merak-coalesce-slices", "::mlir::ModuleOp"> {
   let summary = "sum slices of one id before they are exchanged";
   let description = [{
     Input: local types. Where the slices of a row-sparse gradient with
-    `train.touched` go from each replica to all others, by a gather or an
+    `train.touched` (different rows by ids) go from each replica to all others, by a gather or an
     all-to-all, and ids are expected to repeat, each replica first sums its slices
     of one id: sums lie at the front, zeros behind them. The exchange carries
     `dist.trim`, the part that is expected to be left: transports of hosts do not send

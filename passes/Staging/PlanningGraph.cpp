@@ -1,6 +1,6 @@
 #include "passes/Staging/PlanningGraph.h"
 
-#include "dialects/Train/SparseAttributes.h"
+#include "passes/Graph/TouchedAttribute.h"
 #include "passes/Planning/ReplayedTables.h"
 
 #include "passes/Lowering/FusionGroups.h"
@@ -61,6 +61,8 @@ static void describeLowering(Operation *op, planning::GraphOp &out) {
   if (auto attention = dyn_cast<AttentionGradOp>(op);
       attention && attention.getCausal())
     out.kernel += ":causal";
+  if (auto sums = dyn_cast<CoalesceOp>(op))
+    out.touched = touchedRows(sums);
   if (op->hasAttr(kReplayedAttr))
     out.kernel = planning::kReplayedUpdate;
 }

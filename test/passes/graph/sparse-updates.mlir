@@ -95,3 +95,30 @@ module {
     return %l : tensor<f32>
   }
 }
+
+// -----
+
+// Lookups of one id and of many a sample, of different types, are joined sample by
+// sample.
+// CHECK-LABEL: func.func @step
+// CHECK-SAME: (%[[A:.*]]: tensor<8xi32>, %[[B:.*]]: tensor<8x2x3xi64>)
+// CHECK-DAG: %[[ONE:.*]] = train.reshape %[[A]] {{.*}} tensor<8xi32> to tensor<8x1xi32>
+// CHECK-DAG: %[[CAST:.*]] = train.cast %[[ONE]] {{.*}} tensor<8x1xi32> to tensor<8x1xi64>
+// CHECK-DAG: %[[MANY:.*]] = train.reshape %[[B]] {{.*}} tensor<8x2x3xi64> to tensor<8x6xi64>
+// CHECK-DAG: %[[IDS:.*]] = train.concat %[[CAST]], %[[MANY]] axis 1
+// CHECK-DAG: %[[DY:.*]] = train.concat %{{.*}}, %{{.*}} axis 1 {{.*}} : tensor<8x1x4xf32>, tensor<8x6x4xf32>
+// CHECK: train.coalesce %[[DY]] at %[[IDS]] size 96
+// REMARK: 'table' is updated by rows: at most 56 of 96
+module {
+  train.parameter @table : tensor<96x4xf32> trainable
+  func.func @model(%a: tensor<8xi32>, %b: tensor<8x2x3xi64>) -> tensor<f32> {
+    %t = train.read @table : tensor<96x4xf32>
+    %u = train.read @table : tensor<96x4xf32>
+    %x = train.onnx_node "Gather" opset 17(%t, %a) {} : (tensor<96x4xf32>, tensor<8xi32>) -> tensor<8x4xf32>
+    %y = train.onnx_node "Gather" opset 17(%u, %b) {} : (tensor<96x4xf32>, tensor<8x2x3xi64>) -> tensor<8x2x3x4xf32>
+    %l = train.onnx_node "ReduceSum" opset 17(%x) {keepdims = 0 : si64} : (tensor<8x4xf32>) -> tensor<f32>
+    %m = train.onnx_node "ReduceSum" opset 17(%y) {keepdims = 0 : si64} : (tensor<8x2x3x4xf32>) -> tensor<f32>
+    %n = train.onnx_node "Add" opset 17(%l, %m) {} : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    return %n : tensor<f32>
+  }
+}

@@ -8,7 +8,7 @@
 // CHECK: dist.all_gather %[[IDS]]
 // CHECK: %[[DY:.*]] = pipe.load @dy
 // CHECK: %[[ROWS:.*]], %{{.*}} = train.coalesce %[[DY]] at %[[IDS]] size 96 {train.compact
-// CHECK: dist.all_gather %[[ROWS]] {{.*}}dist.trim = 0.56
+// CHECK: dist.all_gather %[[ROWS]] {{.*}}dist.trim = 0.51
 // CHECK-LABEL: pipe.action U
 // CHECK: train.coalesce {{.*}}train.block = 4
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 1>} {
@@ -29,7 +29,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 1>} {
     pipe.action U @update {
       %0 = pipe.load @sum0 : tensor<8x8xf32>
       %1 = pipe.load @sum1 : tensor<8xi64>
-      %rows, %unique = train.coalesce %0 at %1 size 96 {train.touched = 3.0e-02 : f64} : tensor<8x8xf32>, tensor<8xi64> to tensor<8x8xf32>
+      %rows, %unique = train.coalesce %0 at %1 size 96 {train.touched = array<f64: 8.0, 2.88>} : tensor<8x8xf32>, tensor<8xi64> to tensor<8x8xf32>
       pipe.update @t by #train.optimizer<sgd> states [] gradient %rows at %unique : tensor<8x8xf32>, tensor<8xi64>
     }
   }
@@ -38,11 +38,12 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 1>} {
 // -----
 
 // The ids of an all-to-all were gathered by the lookup: this rank's are loaded again.
+// Rows of as many ids were counted.
 // CHECK-LABEL: pipe.action W
 // CHECK: pipe.load @dy
 // CHECK: %[[IDS:.*]] = pipe.load @ids
 // CHECK: %[[ROWS:.*]], %{{.*}} = train.coalesce %{{.*}} at %[[IDS]] size 96 {train.compact
-// CHECK: dist.all_to_all %[[ROWS]] {{.*}}dist.trim
+// CHECK: dist.all_to_all %[[ROWS]] {{.*}}dist.trim = 7.500000e-01
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 1>} {
   pipe.stage @stage0 index 0 {
     pipe.value input @ids : tensor<4xi64> tensor "ids"
@@ -66,7 +67,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 1>} {
     pipe.action U @update {
       %0 = pipe.load @sum0 : tensor<8x4xf32>
       %1 = pipe.load @sum1 : tensor<8xi64>
-      %rows, %unique = train.coalesce %0 at %1 size 96 {train.touched = 3.0e-02 : f64} : tensor<8x4xf32>, tensor<8xi64> to tensor<8x4xf32>
+      %rows, %unique = train.coalesce %0 at %1 size 96 {train.touched = array<f64: 4.0, 3.0, 8.0, 5.0>} : tensor<8x4xf32>, tensor<8xi64> to tensor<8x4xf32>
       pipe.update @t by #train.optimizer<sgd> states [] gradient %rows at %unique : tensor<8x4xf32>, tensor<8xi64>
     }
   }
@@ -98,7 +99,7 @@ module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 1>} {
     pipe.action U @update {
       %0 = pipe.load @sum0 : tensor<8x8xf32>
       %1 = pipe.load @sum1 : tensor<8xi64>
-      %rows, %unique = train.coalesce %0 at %1 size 96 {train.touched = 5.0e-01 : f64} : tensor<8x8xf32>, tensor<8xi64> to tensor<8x8xf32>
+      %rows, %unique = train.coalesce %0 at %1 size 96 {train.touched = array<f64: 8.0, 7.9>} : tensor<8x8xf32>, tensor<8xi64> to tensor<8x8xf32>
       pipe.update @t by #train.optimizer<sgd> states [] gradient %rows at %unique : tensor<8x8xf32>, tensor<8xi64>
     }
   }

@@ -30,13 +30,13 @@
 // CHECK: %[[LATE:.*]], %[[LATEIDS:.*]] = train.coalesce %[[CAME]] at %[[OF]] size 96 {train.block = 4 : i64, train.delayed}
 // CHECK: pipe.update @t by <sgd> states [] gradient %[[LATE]] clip %[[BEFORE]] at %[[LATEIDS]] {train.delayed}
 // CHECK: %[[LATER:.*]], %{{.*}} = train.coalesce %[[OWN]] at %{{.*}} size 96 {train.compact}
+// What is delayed counts in the norm.
+// CHECK: %[[MORE:.*]] = train.square_sum %[[LATER]]
+// CHECK: %[[MOREALL:.*]] = dist.all_reduce %[[MORE]] over ["dp"] sum
 // CHECK: pipe.store %[[LATER]] to @t.delayed.rows
 // CHECK: pipe.store %[[DELAYED]] to @t.delayed.ids
 // CHECK: %[[ROWS:.*]], %{{.*}} = train.coalesce %[[GATHERED]] at %[[PRIOR]] size 96 {train.block = 4 : i64}
-// What is delayed counts in the norm.
 // CHECK: %[[NORM:.*]] = train.square_sum %[[ROWS]]
-// CHECK: %[[MORE:.*]] = train.square_sum %[[LATER]]
-// CHECK: %[[MOREALL:.*]] = dist.all_reduce %[[MORE]] over ["dp"] sum
 // CHECK: train.add %[[NORM]], %[[MOREALL]]
 // CHECK: pipe.store %{{.*}} to @t.delayed.factor
 module attributes {dist.mesh = #dist.mesh<pp = 1, dp = 2, tp = 1, mb = 2>} {

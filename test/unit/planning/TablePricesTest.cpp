@@ -66,6 +66,26 @@ TEST(TablePrices, MicrobatchesCostLatencyAlone) {
   EXPECT_NEAR(messages(TableExchange::Ranges), 3, 1e-3);
 }
 
+// Slices are summed before they are sent; looked-up rows are sent for each id.
+TEST(TablePrices, SumsAreFewerThanSlices) {
+  SparseTable table = tableOf(0.01, 8);
+  const auto slices = priceTable(table, 8, 1, bytesBetween(8));
+  const double ids = double(table.ids);
+  table.touched =
+      TouchedRows({{ids / 8, ids / 32}, {ids, ids / 16}}, double(table.rows));
+  const auto sums = priceTable(table, 8, 1, bytesBetween(8));
+  const auto left = [&](TableExchange exchange) {
+    return at(sums, exchange) / at(slices, exchange);
+  };
+  EXPECT_EQ(left(TableExchange::Dense), 1);
+  EXPECT_NEAR(left(TableExchange::Rows), 0.25, 1e-3);
+  EXPECT_NEAR(left(TableExchange::Columns), (1 + 0.25) / 2, 1e-3);
+  EXPECT_NEAR(left(TableExchange::Ranges), (1 + 0.25) / 2, 1e-3);
+  // Of half as many ids at once more are different.
+  const auto often = priceTable(table, 8, 2, bytesBetween(8));
+  EXPECT_GT(at(often, TableExchange::Rows), at(sums, TableExchange::Rows));
+}
+
 TEST(TablePrices, WhatDoesNotDivideHasNoPrice) {
   SparseTable table = tableOf(0.01, 3);
   const auto prices = priceTable(table, 3, 1, bytesBetween(3));

@@ -2,6 +2,7 @@
 
 #include "runtime/data/Npy.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <gtest/gtest.h>
 
@@ -35,40 +36,96 @@ protected:
         {static_cast<int64_t>(ids.size()) / width, width}, ids.data());
     ASSERT_TRUE(written.ok()) << written.str();
   }
-  Result<std::map<std::string, double>>
-  shares(const std::vector<TableIds> &tables) {
-    return touchedShares(inputs_, folder_.string(), tables);
+  Result<std::map<std::string, std::vector<TouchedCount>>>
+  counts(const std::vector<TableIds> &tables) {
+    return countTouched(inputs_, folder_.string(), tables);
+  }
+  // A table whose lookups' ids are inputs.
+  static TableIds table(const std::string &name, int64_t rows,
+                        const std::vector<std::string> &inputs) {
+    return {name, rows, [inputs](const StepInputs &values) {
+              IdsOfLookups ids;
+              for (const std::string &input : inputs)
+                ids.push_back(values.at(input));
+              return ids;
+            }};
   }
 
   fs::path folder_;
   planpb::PlanFile inputs_;
 };
 
-// Steps of two samples: {1, 2, 3}, {1}, and of three tables.
-TEST_F(TouchedRows, CountsDifferentRowsOfSteps) {
+void expectCounts(const std::vector<TouchedCount> &found,
+                  const std::vector<TouchedCount> &expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].samples, expected[i].samples) << i;
+    EXPECT_EQ(found[i].ids, expected[i].ids) << i;
+    EXPECT_DOUBLE_EQ(found[i].rows, expected[i].rows) << i;
+  }
+}
+
+// Steps of two samples, of three tables: means of samples, of steps, and both
+// steps together.
+TEST_F(TouchedRows, CountsDifferentRowsOfStepsAndTheirParts) {
   input<int64_t>("a", 2, {1, 2, 3, 1, /**/ 1, 1, 1, 1});
   input<int32_t>("b", 1, {1, 4, /**/ 5, 5});
-  auto found = shares(
-      {{"first", 8, {"a"}}, {"second", 10, {"b"}}, {"both", 10, {"a", "b"}}});
+  auto found = counts({table("first", 8, {"a"}), table("second", 10, {"b"}),
+                       table("both", 10, {"a", "b"})});
   ASSERT_TRUE(found.ok()) << found.status().str();
-  EXPECT_DOUBLE_EQ((*found)["first"], (3 + 1) / 2. / 8);
-  EXPECT_DOUBLE_EQ((*found)["second"], (2 + 1) / 2. / 10);
-  EXPECT_DOUBLE_EQ((*found)["both"], (4 + 2) / 2. / 10);
+  expectCounts((*found)["first"],
+               {{1, 2, (2 + 2 + 1 + 1) / 4.}, {2, 4, (3 + 1) / 2.}, {4, 8, 3}});
+  expectCounts((*found)["second"],
+               {{1, 1, 1}, {2, 2, (2 + 1) / 2.}, {4, 4, 3}});
+  expectCounts(
+      (*found)["both"],
+      {{1, 3, (2 + 3 + 2 + 2) / 4.}, {2, 6, (4 + 2) / 2.}, {4, 12, 5}});
+}
+
+// Parts that are there as a whole count.
+TEST_F(TouchedRows, OfThreeStepsTwoAreOneBehindTheOther) {
+  input<int64_t>("a", 1, {1, 2, /**/ 2, 3, /**/ 4, 5});
+  auto found = counts({table("table", 8, {"a"})});
+  ASSERT_TRUE(found.ok()) << found.status().str();
+  expectCounts((*found)["table"], {{1, 1, 1}, {2, 2, 2}, {4, 4, 3}});
+}
+
+TEST_F(TouchedRows, PaddingNamesNoRow) {
+  input<int64_t>("a", 2, {0, 1, 0, 0});
+  TableIds padded = table("table", 8, {"a"});
+  padded.ids = [](const StepInputs &values) {
+    std::vector<int64_t> ids = values.at("a");
+    std::replace(ids.begin(), ids.end(), int64_t(0), kNoRow);
+    return IdsOfLookups{ids};
+  };
+  auto found = counts({padded});
+  ASSERT_TRUE(found.ok()) << found.status().str();
+  expectCounts((*found)["table"], {{1, 2, 0.5}, {2, 4, 1}});
+}
+
+TEST_F(TouchedRows, WhatCannotBeComputedIsLeftOut) {
+  input<int64_t>("a", 1, {0, 1});
+  TableIds none = table("none", 8, {"a"});
+  none.ids = [](const StepInputs &) { return IdsOfLookups(); };
+  auto found = counts({none, table("table", 8, {"a"})});
+  ASSERT_TRUE(found.ok()) << found.status().str();
+  EXPECT_FALSE(found->count("none"));
+  EXPECT_TRUE(found->count("table"));
 }
 
 // -1 is the last row.
 TEST_F(TouchedRows, NegativeIdsCountFromTheEnd) {
   input<int64_t>("a", 1, {-1, 7});
-  auto found = shares({{"table", 8, {"a"}}});
+  auto found = counts({table("table", 8, {"a"})});
   ASSERT_TRUE(found.ok()) << found.status().str();
-  EXPECT_DOUBLE_EQ((*found)["table"], 1. / 8);
+  expectCounts((*found)["table"], {{1, 1, 1}, {2, 2, 1}});
 }
 
 TEST_F(TouchedRows, IdsThatAreNoRowsAreNamed) {
   input<int64_t>("a", 1, {0, 8});
   input<int64_t>("b", 1, {0, -9});
   for (auto [input, id] : {std::pair("a", "8"), std::pair("b", "-9")}) {
-    auto found = shares({{"table", 8, {input}}});
+    auto found = counts({table("table", 8, {input})});
     ASSERT_FALSE(found.ok());
     EXPECT_NE(found.status().str().find(
                   std::string("an id of the table 'table' is ") + id +
@@ -81,7 +138,7 @@ TEST_F(TouchedRows, IdsThatAreNoRowsAreNamed) {
 TEST_F(TouchedRows, AnInputThatIsNotThere) {
   input<int64_t>("a", 1, {0, 1});
   fs::remove(folder_ / "a.npy");
-  auto found = shares({{"table", 8, {"a"}}});
+  auto found = counts({table("table", 8, {"a"})});
   ASSERT_FALSE(found.ok());
   EXPECT_NE(found.status().str().find("a.npy"), std::string::npos);
 }
