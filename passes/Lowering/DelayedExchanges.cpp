@@ -1,7 +1,9 @@
 #include "passes/Lowering/DelayedExchanges.h"
 
+#include "dialects/Dist/Trim.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "passes/Lowering/CopyProcedure.h"
+#include "passes/Lowering/Touched.h"
 #include "runtime/plan/Entries.h"
 #include "runtime/plan/LibraryKernels.h"
 
@@ -49,6 +51,131 @@ void eraseIfEmpty(plan::ProgramOp program, plan::ProcedureOp procedure) {
   procedure.erase();
 }
 
+// The update of a program, in parts that are called one after the other.
+class UpdateParts {
+public:
+  using Instruction = plan::InstructionOpInterface;
+
+  UpdateParts(plan::ProgramOp program, plan::ProcedureOp update)
+      : program_(program), update_(update),
+        transients_(transientsOf(program, update)) {
+    for (auto call : program.getOps<plan::CallOp>())
+      if (call.getProcedure() == update.getSymName())
+        calls_.push_back(call);
+  }
+
+  void cut(ArrayRef<plan::CollectiveOp> exchanges) {
+    const SmallVector<Instruction> leading = leadingTo(exchanges);
+    if (calls_.size() != 1 || leading.empty())
+      return;
+    BufferNames arriving;
+    for (plan::CollectiveOp exchange : exchanges) {
+      const Touched own(exchange);
+      arriving.insert_range(own.writes);
+      underWay_.insert_range(own.reads);
+    }
+    moveToFront(leading, ".prior");
+    SmallVector<Instruction> until;
+    for (auto op : update_.getOps<Instruction>()) {
+      const Touched own(op);
+      if (llvm::any_of(arriving,
+                       [&](StringAttr name) { return own.has(name); }))
+        break;
+      until.push_back(op);
+    }
+    moveToFront(until, ".delayed");
+    assignBuffers();
+  }
+
+private:
+  // The exchanges and all that they depend on; none if it cannot leave what
+  // stands between.
+  SmallVector<Instruction> leadingTo(ArrayRef<plan::CollectiveOp> exchanges) {
+    SmallVector<Instruction> all(update_.getOps<Instruction>());
+    llvm::SmallDenseSet<Operation *> chosen;
+    BufferNames needed;
+    for (Instruction op : llvm::reverse(all)) {
+      const Touched own(op);
+      if (!llvm::is_contained(exchanges, op) &&
+          llvm::none_of(own.writes,
+                        [&](StringAttr name) { return needed.contains(name); }))
+        continue;
+      chosen.insert(op);
+      needed.insert_range(own.reads);
+    }
+    SmallVector<Instruction> leading;
+    SmallVector<Touched> others;
+    for (Instruction op : all) {
+      const Touched own(op);
+      if (!chosen.contains(op)) {
+        others.push_back(own);
+        continue;
+      }
+      if (llvm::any_of(others, [&](const Touched &other) {
+            return other.conflicts(own);
+          }))
+        return {};
+      leading.push_back(op);
+    }
+    return leading;
+  }
+
+  void moveToFront(ArrayRef<Instruction> ops, StringRef suffix) {
+    if (ops.empty())
+      return;
+    OpBuilder builder(update_);
+    auto part = plan::ProcedureOp::create(builder, update_.getLoc(),
+                                          (update_.getSymName() + suffix).str(),
+                                          update_.getAction());
+    Block &body = part.getBody().emplaceBlock();
+    for (Instruction op : ops)
+      op->moveBefore(&body, body.end());
+    builder.setInsertionPoint(calls_.front());
+    auto call = cast<plan::CallOp>(builder.clone(*calls_.front()));
+    call.setProcedure(part.getSymName());
+    parts_.push_back(part);
+  }
+
+  // What several parts touch outlasts each of them, and so does what is sent
+  // while the next part runs.
+  void assignBuffers() {
+    parts_.push_back(update_);
+    for (plan::BufferOp buffer : transients_) {
+      SmallVector<plan::ProcedureOp> users;
+      for (plan::ProcedureOp part : parts_)
+        if (llvm::any_of(part.getOps<Instruction>(), [&](Instruction op) {
+              return Touched(op).has(buffer.getSymNameAttr());
+            }))
+          users.push_back(part);
+      if (users.size() > 1 || underWay_.contains(buffer.getSymNameAttr()))
+        buffer.removeProcedureAttr();
+      else if (users.size() == 1)
+        buffer.setProcedureAttr(
+            FlatSymbolRefAttr::get(users.front().getSymNameAttr()));
+    }
+  }
+
+  plan::ProgramOp program_;
+  plan::ProcedureOp update_;
+  SmallVector<plan::BufferOp> transients_;
+  SmallVector<plan::CallOp> calls_;
+  SmallVector<plan::ProcedureOp> parts_;
+  BufferNames underWay_;
+};
+
+void cutUpdates(plan::ProgramOp program) {
+  for (auto update : llvm::to_vector(program.getOps<plan::ProcedureOp>())) {
+    if (update.getAction() != Action::U || isEntry(update.getSymName()))
+      continue;
+    SmallVector<plan::CollectiveOp> exchanges;
+    for (auto op : update.getOps<plan::CollectiveOp>())
+      if (op->hasAttr(dist::kTrimAttr))
+        exchanges.push_back(op);
+    if (!exchanges.empty())
+      UpdateParts(program, update).cut(exchanges);
+  }
+}
+
 } // namespace
 
 void placeDelayed(plan::ProgramOp program) {
@@ -80,6 +207,7 @@ void placeDelayed(plan::ProgramOp program) {
     }
     eraseIfEmpty(program, from);
   }
+  cutUpdates(program);
 }
 
 } // namespace merak::lowering

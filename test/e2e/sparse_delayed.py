@@ -42,6 +42,21 @@ def need_delays(tools, tag=""):
         raise Failed("nothing is delayed")
 
 
+def need_prior_first(tools):
+    """The exchange of prior rows is in a call of its own, which waits neither for
+    other gradients nor for delayed rows."""
+    said = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
+    late = set(re.findall(r'^  stream (\d+) "(?:gradients|delayed rows)"', said, re.M))
+    names = [block[0] for block in re.findall(
+        r'procedure "([^"]*)" \(U\)\n((?: .*\n)*)', said)
+        if "trim=" in block[1] and not block[0].startswith("entry:")]
+    calls = [call for name in names for call in re.findall(
+        rf"^ +\d+ {re.escape(name)}(?=[ ;]|$).*$", said, re.M)]
+    if not calls or any(re.search(rf"waits for s({'|'.join(late)}) ", call)
+                        for call in calls):
+        raise Failed(f"prior rows wait: {calls}")
+
+
 def lazy_base(name, steps, tools, optimizer=SGD[0]):
     return identity.BASES.get(
         ("lazy", name, steps, optimizer), lambda: train(
@@ -78,6 +93,7 @@ def linear_body(optimizer, mesh, microbatch, options, tools, **more):
     found = linear_run(optimizer, (mesh, microbatch, "1f1b", "none"),
                        ["--delayed-rows=on", *options], tools, **more)
     need_delays(tools)
+    need_prior_first(tools)
     base = linear_base(optimizer, tools)
     if optimizer != "sgd":
         found.losses = base.losses  # sums of other numbers
@@ -108,6 +124,7 @@ def columns_body(row, pipeline, microbatch, tools):
                   [*SGD, "--sparse=lazy", "--delayed-rows=on",
                    f"--strategy={path}"])
     need_delays(tools)
+    need_prior_first(tools)
     identity.compare(found, lazy_base("lookup", 2, tools))
     # Behind the exchange of the lookups.
     said = tools.run("merak-plan", "print", tools.path("out.plan"))[0]
