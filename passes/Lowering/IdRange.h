@@ -14,7 +14,8 @@ struct IdRange {
 };
 
 // Follows `ids` through ops that keep its elements. Nothing if no op uses them
-// as positions. `axisSize(axis)`: ranks over which a table is split.
+// as positions, or not all of them. `axisSize(axis)`: ranks over which a table
+// is split.
 std::optional<IdRange>
 idRangeOf(mlir::Value ids,
           llvm::function_ref<int64_t(llvm::StringRef)> axisSize);

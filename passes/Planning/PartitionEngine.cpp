@@ -1,6 +1,7 @@
 #include "passes/Planning/PartitionEngine.h"
 
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 #include <map>
 
@@ -13,6 +14,7 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
     hasTwins |= classes.classes[c].root != int(c);
   producer.assign(count, -1);
   trained.assign(count, 0);
+  byRows.assign(count, 0);
   dependsOnParameter.assign(count, 0);
   for (size_t t = 0; t < count; ++t)
     dependsOnParameter[t] = graph.tensors[t].parameter;
@@ -24,6 +26,8 @@ PartitionEngine::PartitionEngine(const Graph &graph, const Classes &classes)
     if (op.phase == Phase::Update)
       for (int id : op.operands)
         trained[id] = graph.tensors[id].parameter;
+    if (op.isUpdate() && op.operands.size() > 2)
+      byRows[op.operands[0]] = 1;
     const OpClasses &opClasses = classes.ops[i];
     std::vector<std::vector<char>> has;
     for (size_t r = 0; r < op.results.size(); ++r) {
@@ -235,7 +239,22 @@ bool PartitionEngine::checkSource(int id, const Variant &stored) {
         found & microbatchBit ? "microbatches" : "replicas",
         found & microbatchBit ? "one microbatch" : "dp=1"));
   }
-  return true;
+  return checkRows(id, stored);
+}
+
+// An update of single rows counts them from the first one that a rank has,
+// which is one coordinate of the rank.
+bool PartitionEngine::checkRows(int id, const Variant &stored) {
+  if (!byRows[id] || this->stored[id])
+    return true;
+  const TensorClasses &of = classes.tensors[id];
+  AxisMask rows = 0;
+  for (int i = of.dimBegin[0]; i < of.dimBegin[1]; ++i)
+    rows |= stored.masks[i];
+  return std::popcount(rows) < 2 ||
+         fail(fmt::format("rows of the table '{}', which is updated by rows, "
+                          "are split over several axes",
+                          graph.tensors[id].name));
 }
 
 // Inputs, parameters and constants lie as their classes say.

@@ -86,6 +86,7 @@ public:
 private:
   bool placeSources();
   bool checkSource(int tensor, const Variant &stored);
+  bool checkRows(int tensor, const Variant &stored);
   bool runOp(int index);
   void keepAxes(int index);
   void decidePartial(int index, std::vector<AxisMask> &resolve);
@@ -114,7 +115,8 @@ private:
   const Graph &graph;
   const Classes &classes;
   std::vector<int> producer;
-  std::vector<char> dependsOnParameter, reducedAnyway, trained;
+  std::vector<char> dependsOnParameter, reducedAnyway, trained,
+      byRows; // the optimizer steps on single rows of it
   // [op][result][slot]: whether the result has the slot in a dimension.
   std::vector<std::vector<std::vector<char>>> resultHas;
 

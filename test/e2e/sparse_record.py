@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Records what PyTorch makes of the tables of sparse.py.
+"""Records what PyTorch makes of tables.
 
-    sparse_record.py        writes test/data/sparse/pytorch.json
+    sparse_record.py tables     of sparse.py: writes test/data/sparse/pytorch.json
+    sparse_record.py exported   of sparse_torch.py: exported.json and folders there
 
 Tables are torch.nn.Embedding(sparse=True), stepped by the optimizers that take
 their gradients: SGD, Adagrad and SparseAdam, which touch the rows looked up and no
 other; or, of those in EXACT, torch.nn.Embedding with dense gradients, stepped as
 all parameters. All else has dense gradients and the dense optimizer of the same
-name. All in float64. Needs torch; the tests of every build do not.
+name. All in float64. Needs torch, the second also onnxscript and safetensors; the
+tests of every build do not.
 """
 import json
 import os
+import sys
 
 import sparse
 import sparse_models
+import sparse_torch
 import torch
 from torch import nn
 
@@ -77,13 +81,20 @@ def train(name, optimizer):
         for key, value in sorted(weights.items())}}
 
 
-def main():
+def write(name, what):
     os.makedirs(OUT, exist_ok=True)
-    runs = {f"{name} {optimizer}": train(name, optimizer)
-            for name in sparse.FORWARD for optimizer in OPTIMIZERS}
-    with open(os.path.join(OUT, "pytorch.json"), "w", encoding="utf-8") as file:
-        json.dump({"torch": torch.__version__, "runs": runs}, file)
+    with open(os.path.join(OUT, name), "w", encoding="utf-8") as file:
+        json.dump({"torch": torch.__version__, **what}, file)
         file.write("\n")
+
+
+def main():
+    if "tables" in sys.argv[1:]:
+        write("pytorch.json", {"runs": {
+            f"{name} {optimizer}": train(name, optimizer)
+            for name in sparse.FORWARD for optimizer in OPTIMIZERS}})
+    if "exported" in sys.argv[1:]:
+        write("exported.json", {"losses": dict(sparse_torch.record(OUT))})
 
 
 if __name__ == "__main__":
