@@ -90,7 +90,7 @@ class Agent:
         return [{"step": entry["step"], **entry["restart"]}
                 for entry in self.lines() if "restart" in entry]
 
-    def wait_for(self, what, seconds=90):
+    def wait_for(self, what, seconds=240):
         until = time.monotonic() + seconds
         while not (found := what()):
             if self.process.poll() is not None or time.monotonic() > until:
