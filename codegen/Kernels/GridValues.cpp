@@ -81,9 +81,9 @@ unsigned GridEmitter::packAlignment(Type element) {
       schedule.pack * alignment(ops.memoryType(element)), 16));
 }
 
-// The elements of a pack as they lie in memory; of bf16 two are a word.
+// The elements of a pack as they lie in memory; of 16 bits two are a word.
 VectorType GridEmitter::packType(Type element) {
-  if (element.isBF16())
+  if (ScalarOps::isHalf(element))
     return VectorType::get({schedule.pack / 2}, b.getI32Type());
   return VectorType::get({schedule.pack}, ops.memoryType(element));
 }
@@ -117,10 +117,11 @@ void GridEmitter::storePack(unsigned output, llvm::ArrayRef<Value> values,
   condition = both(condition, whereWritten(access, head));
   Value address = pointer(number, head);
   Value whole = LLVM::UndefOp::create(b, loc, packType(operand.element));
-  const size_t ofWord = operand.element.isBF16() ? 2 : 1;
+  const size_t ofWord = ScalarOps::isHalf(operand.element) ? 2 : 1;
   for (size_t i = 0; i < values.size(); i += ofWord) {
-    Value part = ofWord == 2 ? ops.toWord(values[i], values[i + 1])
-                             : ops.toMemory(values[i], operand.element);
+    Value part = ofWord == 2
+                     ? ops.toWord(values[i], values[i + 1], operand.element)
+                     : ops.toMemory(values[i], operand.element);
     whole = LLVM::InsertElementOp::create(
         b, loc, whole, part, i64(static_cast<int64_t>(i / ofWord)));
   }
@@ -151,12 +152,12 @@ Value GridEmitter::load(unsigned number, Place &place) {
   Type memory = ops.memoryType(element);
   if (place.head && isPacked(number)) {
     Value pack = packOf(number, *place.head);
-    const bool ofWord = element.isBF16();
+    const bool ofWord = ScalarOps::isHalf(element);
     Value part = LLVM::ExtractElementOp::create(
         b, loc, pack, i64(ofWord ? place.inPack / 2 : place.inPack));
-    return place.loads[number] = ofWord
-                                     ? ops.fromWord(part, place.inPack % 2 != 0)
-                                     : ops.fromMemory(part, element);
+    return place.loads[number] =
+               ofWord ? ops.fromWord(part, place.inPack % 2 != 0, element)
+                      : ops.fromMemory(part, element);
   }
   if (place.head && place.inPack > 0) // equal for all of the pack
     return place.loads[number] = load(number, *place.head);

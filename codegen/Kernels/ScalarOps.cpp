@@ -80,9 +80,15 @@ Value ScalarOps::toMemory(Value value, Type element) {
                                  bits);
 }
 
-Value ScalarOps::fromWord(Value word, bool isHigh) {
+Value ScalarOps::fromWord(Value word, bool isHigh, Type element) {
   Location loc = b.getUnknownLoc();
   Type type = word.getType();
+  if (element.isF16()) {
+    Value pair =
+        LLVM::BitcastOp::create(b, loc, VectorType::get({2}, element), word);
+    return LLVM::ExtractElementOp::create(b, loc, pair,
+                                          constantInt(type, isHigh));
+  }
   Value bits =
       isHigh
           ? Value(arith::AndIOp::create(
@@ -92,12 +98,19 @@ Value ScalarOps::fromWord(Value word, bool isHigh) {
   return arith::BitcastOp::create(b, loc, b.getF32Type(), bits);
 }
 
-Value ScalarOps::toWord(Value low, Value high) {
+Value ScalarOps::toWord(Value low, Value high, Type element) {
   Location loc = b.getUnknownLoc();
   if (Value first = unrounded.lookup(low), second = unrounded.lookup(high);
       first && second)
-    return convertedPair(second, first);
+    return convertedPair(second, first, element);
   Type type = b.getI32Type();
+  if (element.isF16()) {
+    Value pair = LLVM::UndefOp::create(b, loc, VectorType::get({2}, element));
+    for (auto [i, value] : llvm::enumerate({low, high}))
+      pair = LLVM::InsertElementOp::create(
+          b, loc, pair, value, constantInt(type, static_cast<int64_t>(i)));
+    return LLVM::BitcastOp::create(b, loc, type, pair);
+  }
   low = arith::ShRUIOp::create(b, loc,
                                arith::BitcastOp::create(b, loc, type, low),
                                constantInt(type, 16));
@@ -107,13 +120,14 @@ Value ScalarOps::toWord(Value low, Value high) {
   return arith::OrIOp::create(b, loc, low, high);
 }
 
-Value ScalarOps::convertedPair(Value high, Value low) {
+Value ScalarOps::convertedPair(Value high, Value low, Type element) {
   Location loc = b.getUnknownLoc();
-  Value pair =
-      LLVM::CallIntrinsicOp::create(
-          b, loc, VectorType::get({2}, b.getBF16Type()),
-          b.getStringAttr("llvm.nvvm.ff2bf16x2.rn"), ValueRange{high, low})
-          .getResult(0);
+  const char *intrinsic =
+      element.isF16() ? "llvm.nvvm.ff2f16x2.rn" : "llvm.nvvm.ff2bf16x2.rn";
+  Value pair = LLVM::CallIntrinsicOp::create(
+                   b, loc, VectorType::get({2}, element),
+                   b.getStringAttr(intrinsic), ValueRange{high, low})
+                   .getResult(0);
   return LLVM::BitcastOp::create(b, loc, b.getI32Type(), pair);
 }
 
@@ -126,7 +140,8 @@ Value ScalarOps::roundToBf16(Value value) {
     // the f32; that of one is four times as slow.
     Value rounded = arith::BitcastOp::create(
         b, loc, type,
-        convertedPair(value, constant(type, b.getF32FloatAttr(0))));
+        convertedPair(value, constant(type, b.getF32FloatAttr(0)),
+                      b.getBF16Type()));
     unrounded[rounded] = value;
     return rounded;
   }
@@ -348,6 +363,9 @@ Value ScalarOps::emit(Operation *op, ValueRange given) {
                        "arith or math";
     return nullptr;
   }
+  if (target.isGpu && isa<arith::TruncFOp>(op) && element.isF16() &&
+      operands[0].getType().isF32())
+    unrounded[result] = operands[0];
   bool exact = isa<arith::SelectOp, arith::NegFOp>(op);
   return element.isBF16() && !exact ? roundToBf16(result) : result;
 }

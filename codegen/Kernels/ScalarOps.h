@@ -27,9 +27,13 @@ public:
   mlir::Value fromMemory(mlir::Value value, mlir::Type element);
   mlir::Value toMemory(mlir::Value value, mlir::Type element);
 
-  // Two neighbouring bf16 of memory in one word of 32 bits, the first one low.
-  mlir::Value fromWord(mlir::Value word, bool isHigh);
-  mlir::Value toWord(mlir::Value low, mlir::Value high);
+  // Two neighbouring elements of 16 bits of memory in one word of 32 bits, the
+  // first one low.
+  static bool isHalf(mlir::Type element) {
+    return element.isBF16() || element.isF16();
+  }
+  mlir::Value fromWord(mlir::Value word, bool isHigh, mlir::Type element);
+  mlir::Value toWord(mlir::Value low, mlir::Value high, mlir::Type element);
 
   // Ends the use of numbers as they were before they were rounded: who holds
   // both of them for long needs more registers.
@@ -58,12 +62,13 @@ private:
   mlir::Value castInt(mlir::Value value, mlir::Type element, bool isSigned);
   mlir::Type like(mlir::Type shape, mlir::Type element) const;
 
-  // Upper bits `high`, lower ones `low`, both rounded to bf16 (GPUs).
-  mlir::Value convertedPair(mlir::Value high, mlir::Value low);
+  // Upper bits `high`, lower ones `low`, both rounded to the type (GPUs).
+  mlir::Value convertedPair(mlir::Value high, mlir::Value low,
+                            mlir::Type element);
 
   mlir::OpBuilder &b;
   const KernelTarget &target;
-  // What a number was before it was rounded to bf16 (GPUs): two of them are
+  // What a number was before it was rounded to 16 bits (GPUs): two of them are
   // rounded and joined in one instruction.
   llvm::DenseMap<mlir::Value, mlir::Value> unrounded;
 };

@@ -121,7 +121,7 @@ private:
     buildGraphImportPipeline(manager, import.train && import.dropout,
                              import.train);
     manager.addPass(
-        createLowerPrecision({precision == "bf16", import.train && !noLoss}));
+        createLowerPrecision({lowTypeOf(precision), import.train && !noLoss}));
     DifferentiateOptions differentiate;
     differentiate.train = import.train && !noLoss;
     manager.addPass(createDifferentiate(differentiate));

@@ -309,9 +309,10 @@ void CommandLine::addTraining() {
       "adam:.. or adagrad:lr=..,lr_decay=..,eps=..; goes before a training "
       "algorithm that the model brings");
   addDefault("--precision", o.precision,
-             "fp32, or bf16: activations and products in bf16; parameters, "
-             "sums, losses and the optimizer in f32")
-      ->check(CLI::IsMember({"fp32", "bf16"}));
+             "fp32; bf16 or fp16: activations and products in 16 bits; "
+             "parameters, sums, losses and the optimizer in f32; with fp16 "
+             "merak-run scales the loss (its --loss-scale)")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   add("--grad-clip", o.gradClip,
       "bound of the global gradient norm (default: none)")
       ->check(CLI::NonNegativeNumber);
@@ -375,7 +376,8 @@ void CommandLine::addPlan() {
       "(default: auto with --cluster, else 0)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "auto"}));
   add("--cast-weights", o.castWeights,
-      "parameters that are read in another type, as under --precision=bf16: "
+      "parameters that are read in another type, as under --precision=bf16 or "
+      "fp16: "
       "step converts them once a step and keeps that beside them, use converts "
       "at each use, auto once a step if a plan that does so fits (default: "
       "auto)")

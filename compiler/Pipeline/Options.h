@@ -51,7 +51,8 @@ struct CompilerOptions {
   // Bytes of gradients that one collective reduces; none: what links make worth
   // while, 0: each gradient by itself.
   std::optional<int64_t> gradBucket;
-  std::string precision = "fp32"; // "bf16": f32 only where digits matter
+  // "bf16", "fp16": f32 only where digits matter.
+  std::string precision = "fp32";
   std::string schedule = "auto";
   std::string recompute = "auto";
   std::string tpOverlap;   // "0" to "3" or "auto"; empty: not given

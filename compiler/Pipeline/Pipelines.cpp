@@ -44,13 +44,17 @@ void merak::buildGraphImportPipeline(OpPassManager &manager, bool dropout,
   manager.addPass(createFinishGraph());
 }
 
+std::string merak::lowTypeOf(const std::string &precision) {
+  return precision == "bf16" ? "bf16" : precision == "fp16" ? "f16" : "model";
+}
+
 void merak::buildGraphPipeline(OpPassManager &manager,
                                const CompilerOptions &options) {
   buildGraphImportPipeline(manager, options.train && options.dropout,
                            options.train);
   // Before gradients: they are then made in the types of what they belong to.
   manager.addPass(
-      createLowerPrecision({options.precision == "bf16", options.train}));
+      createLowerPrecision({lowTypeOf(options.precision), options.train}));
   manager.addPass(createDifferentiate({options.train}));
   if (options.train && options.sparse != "off") {
     SparseUpdatesOptions sparse{

@@ -70,6 +70,9 @@ void buildPhasePipeline(const std::string &phase, mlir::OpPassManager &manager,
 // the command line of merakc, e.g. --phase-stage="options='--mesh=pp=2'".
 void registerPhasePipelines();
 
+// The option `low` of lower-precision that --precision means.
+std::string lowTypeOf(const std::string &precision);
+
 // Carriers -> train ops -> one op for each known pattern. Input: what
 // importOnnx makes. Output: forward ops only, ready to be differentiated.
 // `dropout`: whether masks are drawn; `train`: whether batch norm takes the

@@ -400,6 +400,7 @@ LogicalResult PlanStages::run() {
   outline.train = options.train;
   outline.optimizer = optimizer;
   outline.gradClip = options.gradClip;
+  outline.scalesLoss = options.train && config.scalesLoss();
   FailureOr<Decision> decision = cutStages(module, planner, outline);
   if (failed(decision))
     return failure();
@@ -429,7 +430,7 @@ void PlanStages::note(const Decision &decision, const PlannerOptions &planner,
   MLIRContext *context = &getContext();
   module->removeAttr(kStrategyAttr);
   const costmodel::Device &device = planner.cluster.device();
-  const bool low = train::ConfigAttr::of(module).getLowPrecision();
+  const Type low = train::ConfigAttr::of(module).getLowPrecision();
   const bool clips = options.train && options.gradClip > 0;
   module->setAttr(
       train::kConfigAttr,

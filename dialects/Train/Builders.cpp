@@ -68,7 +68,7 @@ Value merak::train::reduceToType(OpBuilder &b, Location loc, Value grad,
       axes.push_back(static_cast<int64_t>(i));
   Type element = type.getElementType();
   // Sums are formed in f32.
-  bool widens = !axes.empty() && element.isBF16();
+  bool widens = !axes.empty() && isHalf(element);
   auto cast = [&](Value value, Type wanted) -> Value {
     return CastOp::create(b, loc, tensorTypeOf(value).clone(wanted), value);
   };

@@ -131,7 +131,10 @@ void OptimizerAttr::print(AsmPrinter &printer) const {
 LogicalResult ConfigAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                  StepMode mode, StringRef, int64_t globalBatch,
                                  OptimizerAttr optimizer, FloatAttr gradClip,
-                                 bool) {
+                                 Type lowPrecision) {
+  if (lowPrecision && !isHalf(lowPrecision))
+    return emitError() << "expected low_precision bf16 or f16, got "
+                       << lowPrecision;
   if (globalBatch < 0)
     return emitError() << "expected global_batch of at least 0, got "
                        << globalBatch;
@@ -145,7 +148,7 @@ LogicalResult ConfigAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 ConfigAttr ConfigAttr::of(Operation *module) {
   if (auto config = module->getAttrOfType<ConfigAttr>(kConfigAttr))
     return config;
-  return get(module->getContext(), StepMode::train, "", 0, {}, {}, false);
+  return get(module->getContext(), StepMode::train, "", 0, {}, {}, {});
 }
 
 ConfigAttr ConfigAttr::withBatch(int64_t samples) const {
@@ -153,7 +156,7 @@ ConfigAttr ConfigAttr::withBatch(int64_t samples) const {
              getGradClip(), getLowPrecision());
 }
 
-ConfigAttr ConfigAttr::withLowPrecision() const {
+ConfigAttr ConfigAttr::withLowPrecision(Type type) const {
   return get(getContext(), getMode(), getModel(), getGlobalBatch(),
-             getOptimizer(), getGradClip(), true);
+             getOptimizer(), getGradClip(), type);
 }

@@ -37,8 +37,12 @@ def Train_ConfigAttr : AttrDef<Train_Dialect, "Config"> {
 
     `global_batch` counts samples of one step, 0: the graph has no batch.
     `grad_clip` bounds the L2 norm of all gradients; absent: they are not clipped.
-    `low_precision`: contractions run in 16 bits, and a step whose gradients are
-    not finite changes nothing.
+    `low_precision`: contractions run in this type of 16 bits. In training with f16
+    losses are scaled: gradients are made of `loss_scale`, and `clip_factor` takes
+    that out of them.
+
+    *Constraints:* `low_precision` is bf16 or f16; global_batch is at least 0,
+    grad_clip above 0; no optimizer with mode infer.
   }];
   let parameters = (ins
     EnumParameter<Train_StepMode>:$mode,
@@ -46,14 +50,17 @@ def Train_ConfigAttr : AttrDef<Train_Dialect, "Config"> {
     DefaultValuedParameter<"int64_t", "0">:$global_batch,
     OptionalParameter<"::merak::train::OptimizerAttr">:$optimizer,
     OptionalParameter<"::mlir::FloatAttr">:$grad_clip,
-    DefaultValuedParameter<"bool", "false">:$low_precision);
+    OptionalParameter<"::mlir::Type">:$low_precision);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     // Of a module; one without the attribute trains on no batch.
     static ConfigAttr of(::mlir::Operation *module);
     ConfigAttr withBatch(int64_t samples) const;
-    ConfigAttr withLowPrecision() const;
+    ConfigAttr withLowPrecision(::mlir::Type type) const;
+    bool scalesLoss() const {
+      return trains() && getLowPrecision() && getLowPrecision().isF16();
+    }
     // 0: gradients are not clipped.
     double getClip() const {
       return getGradClip() ? getGradClip().getValueAsDouble() : 0;

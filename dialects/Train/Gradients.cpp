@@ -124,7 +124,7 @@ GRADIENT(CastOp) {
   // A sum that was formed in f32 and rounded for y is taken before that.
   auto rounded = dy.getDefiningOp<CastOp>();
   grads[0] = rounded && rounded.getX().getType() == getX().getType() &&
-                     tensorTypeOf(dy).getElementType().isBF16()
+                     isHalf(tensorTypeOf(dy).getElementType())
                  ? rounded.getX()
                  : Value(CastOp::create(b, loc, getX().getType(), dy));
 }

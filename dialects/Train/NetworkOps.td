@@ -357,6 +357,25 @@ def Train_BatchMeanOp : Train_Op<"batch_mean", [Pure, SameOperandsAndResultType,
 
 let opDocGroup = Train_UpdateOps in {
 
+def Train_LossScaleOp : Train_Op<"loss_scale", [Pure, SameOperandsAndResultType, Rule]> {
+  let summary = "times the scale of the loss";
+  let description = [{
+    `y = x * s` with the run's scale s of the step, the run-time scalar
+    `grad_scale`: what gradients begin with where they would be too small for f16.
+    All gradients of the step are s times what they are else, until `clip_factor`
+    takes s out of the factor that updates multiply them by.
+
+    *Lifespan:* made by `differentiate`, one in a step.
+
+    ```mlir
+    %y = train.loss_scale %one : tensor<f32>
+    ```
+  }];
+  let arguments = (ins Tensor:$x);
+  let results = (outs Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($y)";
+}
+
 def Train_SquareSumOp : Train_Op<"square_sum", [Pure, Rule]> {
   let summary = "sum of squares as a tensor of one element";
   let description = [{
@@ -380,7 +399,9 @@ def Train_ClipFactorOp : Train_Op<"clip_factor", [Pure, Rule]> {
   let summary = "the global norm of the gradients, and what to scale them by";
   let description = [{
     squares [p], the sums of squares of p gradients: `norm = sqrt(sum(squares))`
-    and `factor = min(1, max_norm / (norm + 1e-6))`, both scalars.
+    and `factor = min(1, max_norm / (norm + 1e-6))`, both scalars. `scaled`: the
+    gradients are those of a scaled loss (`loss_scale`); norm is the one without
+    the scale, and factor takes it out of them.
 
     *Constraints:* squares has one dimension, norm and factor none; max_norm > 0.
 
@@ -390,9 +411,9 @@ def Train_ClipFactorOp : Train_Op<"clip_factor", [Pure, Rule]> {
     %norm, %factor = train.clip_factor %squares max_norm 1.0 : tensor<12xf32> -> tensor<f32>, tensor<f32>
     ```
   }];
-  let arguments = (ins Tensor:$squares, F64Attr:$max_norm);
+  let arguments = (ins Tensor:$squares, F64Attr:$max_norm, UnitAttr:$scaled);
   let results = (outs Tensor:$norm, Tensor:$factor);
-  let assemblyFormat = "$squares `max_norm` $max_norm attr-dict `:` type(operands) `->` type(results)";
+  let assemblyFormat = "$squares `max_norm` $max_norm (`scaled` $scaled^)? attr-dict `:` type(operands) `->` type(results)";
   let hasVerifier = 1;
 }
 

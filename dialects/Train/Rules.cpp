@@ -43,6 +43,10 @@ ShardingRule CastOp::getShardingRule() {
                                 : std::vector<std::vector<int>>{});
 }
 
+ShardingRule LossScaleOp::getShardingRule() {
+  return elementwiseRule(getOperation(), {{0}});
+}
+
 // The same mask on every summand, so sums may stay partial.
 ShardingRule DropoutOp::getShardingRule() {
   return elementwiseRule(getOperation(), {{0}});

@@ -27,6 +27,11 @@ llvm::hash_code hash_value(const Optimizer &optimizer);
 
 namespace merak::train {
 
+// What mixed precision computes in beside f32 (docs/Precision.md).
+inline bool isHalf(mlir::Type element) {
+  return element.isBF16() || element.isF16();
+}
+
 // The rule of element-wise ops with NumPy broadcasting: one parallel factor a
 // result dimension; size-1 operand dimensions have none. `linear`: see
 // ShardingRule.

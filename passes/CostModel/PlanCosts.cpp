@@ -16,7 +16,8 @@ std::string dtypeOf(const Program &program, const Instruction &inst) {
     return "f32";
   const Operand &operand =
       inst.inputs_size() > 0 ? inst.inputs(0) : inst.outputs(0);
-  return dtypeName(program.buffers(operand.buffer()).dtype());
+  const DType dtype = program.buffers(operand.buffer()).dtype();
+  return dtypeName(dtype == F16 ? BF16 : dtype); // see CostModel.md
 }
 
 int64_t largest(const google::protobuf::RepeatedPtrField<Operand> &operands) {

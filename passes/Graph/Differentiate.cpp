@@ -28,7 +28,7 @@ public:
   Differentiator(func::FuncOp step, SymbolTable &symbols)
       : step(step), block(step.getBody().front()), symbols(symbols) {}
 
-  LogicalResult run(Value loss) {
+  LogicalResult run(Value loss, bool scaled) {
     for (Operation &op : block.without_terminator()) {
       op.setAttr(kIdAttr,
                  IntegerAttr::get(IntegerType::get(op.getContext(), 64),
@@ -40,7 +40,7 @@ public:
       return step.emitError(
           "the loss does not depend on any trained parameter");
     OpBuilder b(block.getTerminator());
-    if (failed(reverse.run(b, forward, loss)))
+    if (failed(reverse.run(b, forward, loss, scaled)))
       return failure();
     buildUpdates(b);
     assignRoles();
@@ -154,7 +154,8 @@ struct DifferentiatePass : merak::impl::DifferentiateBase<DifferentiatePass> {
     }
     Operation *terminator = model.getBody().front().getTerminator();
     Value loss = terminator->getOperand(0);
-    if (failed(Differentiator(model, symbols).run(loss)))
+    const bool scaled = ConfigAttr::of(module).scalesLoss();
+    if (failed(Differentiator(model, symbols).run(loss, scaled)))
       return signalPassFailure();
     removeStops(model);
     removeDeadOps(model);

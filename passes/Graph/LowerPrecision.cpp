@@ -1,12 +1,13 @@
-// bf16 for the bulk of the computation, f32 where digits matter.
+// 16 bits for the bulk of the computation, f32 where digits matter.
 //
-// What is to be in bf16 says the model (a bf16 export, casts of an autocast
-// region) or --precision=bf16, which takes all of it. Either way an op decides
-// by its kind (PrecisionRules.h) and by the types its operands have by then.
+// --precision=bf16 and fp16 take all of the model; without them it says what is
+// to be in bf16 (a bf16 export, casts of an autocast region). The rules are the
+// same for all: an op decides by its kind (PrecisionRules.h) and by the types
+// its operands have by then. With f16 the loss is scaled (Differentiate.cpp).
 // Parameters and constants have no say: they are converted to what the other
 // operands are. Parameters become f32 (the optimizer's copy), and so do the
-// statistics of normalizations and their scales. f16 and f64 are computed in
-// f32, which a warning says.
+// statistics of normalizations and their scales. f64 is computed in f32, and so
+// is f16 that nobody asked for, which a warning says.
 #include "dialects/Train/Builders.h"
 #include "dialects/Train/FirstStates.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -50,10 +51,11 @@ ElementsAttr withElement(ElementsAttr value, Type element) {
 
 class Lowering {
 public:
-  Lowering(func::FuncOp model, bool requested, bool train)
+  // `low`: of all of the model; null: bf16 where the model says so.
+  Lowering(func::FuncOp model, Type low, bool train)
       : model(model), module(model->getParentOfType<ModuleOp>()),
-        low(BFloat16Type::get(model.getContext())),
-        full(Float32Type::get(model.getContext())), requested(requested),
+        low(low ? low : BFloat16Type::get(model.getContext())),
+        full(Float32Type::get(model.getContext())), requested(low),
         train(train) {}
 
   LogicalResult run() {
@@ -91,6 +93,7 @@ public:
     return success();
   }
   int64_t lowered = 0;
+  Type lowType() const { return low; }
 
 private:
   //===--------------------------------------------------------------------===//
@@ -171,7 +174,7 @@ private:
     return llvm::all_of(op->getOperands(), [&](Value v) { return isWeak(v); });
   }
 
-  // A value in bf16 behind conversions to wider types.
+  // A value in 16 bits behind conversions to wider types.
   Value narrowOf(Value value) {
     auto cast = value.getDefiningOp<CastOp>();
     return cast && elementOf(cast.getX()) == low ? cast.getX() : value;
@@ -223,8 +226,8 @@ private:
     return {};
   }
 
-  // In f32 by the conversion of an ONNX node alone: it reads bf16 and its
-  // result is rounded to bf16 wherever it is used.
+  // In f32 by the conversion of an ONNX node alone: it reads 16 bits and its
+  // result is rounded to them wherever it is used.
   bool onlyRounds(Operation *op) {
     bool anyLow = false;
     for (OpOperand &operand : op->getOpOperands()) {
@@ -277,8 +280,23 @@ private:
     compute(op, kindOf(op, type));
   }
 
+  // A mask's -1e9 would be infinite in f16, and 0 times it not a number: such a
+  // constant has a say.
+  bool isInRange(ConstantOp op) const {
+    if (!low.isF16() || !isFloat(op.getResult()))
+      return true;
+    constexpr double kMost = 65504;
+    auto fits = [](const APFloat &value) {
+      return !value.isFinite() || std::abs(value.convertToDouble()) <= kMost;
+    };
+    auto values = cast<DenseElementsAttr>(op.getValue());
+    return values.isSplat() ? fits(values.getSplatValue<APFloat>())
+                            : llvm::all_of(values.getValues<APFloat>(), fits);
+  }
+
   void visitConstant(ConstantOp op) {
-    weak.insert(op.getResult());
+    if (isInRange(op))
+      weak.insert(op.getResult());
     Type type = elementOf(op.getResult());
     if (!isa<FloatType>(type) || type == full || type.isF64())
       return;
@@ -287,12 +305,13 @@ private:
     op.getResult().setType(cast<RankedTensorType>(value.getType()));
   }
 
-  // A conversion that the model asks for is a rounding. f16 is the exception
-  // where gradients would pass: theirs are below its range.
+  // A conversion that the model asks for is a rounding. The other type of 16
+  // bits is the exception where gradients would pass: those of f16 are below
+  // its range, and who asks for f16 means it for all.
   void visitCast(CastOp op) {
     Value x = op.getX(), y = op.getY();
     Type target = said[y];
-    if (target.isF16() && train) {
+    if (isHalf(target) && target != low && train) {
       target = full;
       halves.push_back(nameOf(op));
     }
@@ -368,7 +387,7 @@ private:
       convert(operand, full);
   }
 
-  // Masks and activations in bf16 stay what they are.
+  // Masks and activations in 16 bits stay what they are.
   Type keptType(OpOperand &operand) {
     const bool stays = isa<AttentionOp, GatherOp>(operand.getOwner()) &&
                        elementOf(operand.get()) == low;
@@ -454,8 +473,11 @@ private:
 
   void warn() {
     Builder b(model.getContext());
-    const std::string as =
-        requested ? "in bf16 and f32, as --precision=bf16 says" : "in f32";
+    const std::string as = !requested ? "in f32"
+                           : low.isF16()
+                               ? "in f16 and f32, as --precision=fp16 says"
+                               : "in bf16 and f32, as --precision=bf16 says";
+    const std::string other = low.isF16() ? "bf16" : "f16";
     const std::string kept =
         "; parameters, checkpoints and states are f32, merak-plan export-onnx "
         "writes ";
@@ -464,13 +486,14 @@ private:
                            << ") and is computed " << as
                            << (requested ? "" : ", about 7 digits") << kept
                            << "f64 again";
-    if (auto names = others.lookup(b.getF16Type()); !names.empty())
+    if (auto names = others.lookup(b.getF16Type());
+        !names.empty() && !low.isF16())
       module.emitWarning()
           << "the model is in f16 (" << list(names) << ") and is computed "
           << as << kept << "f16 again"
-          << (requested ? "" : "; --precision=bf16 has products in 16 bits");
+          << (requested ? "" : "; --precision=fp16 has products in 16 bits");
     else if (!halves.empty())
-      module.emitWarning() << "conversions to f16 (" << list(halves)
+      module.emitWarning() << "conversions to " << other << " (" << list(halves)
                            << ") round nothing: what follows is computed "
                            << as;
     if (!inexact.empty())
@@ -503,13 +526,23 @@ struct LowerPrecisionPass
       getOperation().emitError("expected a function @model");
       return signalPassFailure();
     }
-    Lowering lowering(model, bf16, train);
+    MLIRContext *context = &getContext();
+    const Type all = low == "bf16"  ? Type(BFloat16Type::get(context))
+                     : low == "f16" ? Type(Float16Type::get(context))
+                                    : Type();
+    if (!all && low != "model") {
+      getOperation().emitError("expected low=bf16, f16 or model, found '")
+          << low << "'";
+      return signalPassFailure();
+    }
+    Lowering lowering(model, all, train);
     if (failed(lowering.run()))
       return signalPassFailure();
     valuesLowered += lowering.lowered;
     if (lowering.lowered)
       getOperation()->setAttr(
-          kConfigAttr, ConfigAttr::of(getOperation()).withLowPrecision());
+          kConfigAttr,
+          ConfigAttr::of(getOperation()).withLowPrecision(lowering.lowType()));
   }
 };
 

@@ -57,16 +57,17 @@ def FinishGraph : Pass<"finish-graph", "::mlir::ModuleOp"> {
 }
 
 def LowerPrecision : Pass<"lower-precision", "::mlir::ModuleOp"> {
-  let summary = "bf16 for the bulk of the computation, f32 where digits matter";
+  let summary = "16 bits for the bulk of the computation, f32 where digits matter";
   let description = [{
     Input: `func @model`, forward ops only, in the types of the model. Output:
     the same with train.cast, so that matrix products, convolutions, attention
-    and gathered rows are in bf16, and so is what follows them element by
-    element: where the model says bf16, or everywhere with the option `bf16`.
-    Parameters, losses, sums and statistics are f32. What the model has in f16
-    is computed in f32, and so is what parameters in f64 reach, with a warning.
-    A model in f32 without conversions stays as it is unless the option is
-    given.
+    and gathered rows are in 16 bits, and so is what follows them element by
+    element: everywhere in the type `low`, or, with `low=model`, in bf16 where
+    the model says so. Parameters, losses, sums and statistics are f32. What a
+    model has in f16 is then computed in f32, and so is in any case what
+    parameters in f64 reach, with a warning. A constant that is too large for f16
+    keeps what follows it in f32. With `low=model` a model in f32 without
+    conversions stays as it is.
 
     ```mlir
     %y = train.einsum "ab,bc->ac" %x, %w : tensor<8x4xf32>, tensor<4x2xf32>
@@ -78,9 +79,9 @@ def LowerPrecision : Pass<"lower-precision", "::mlir::ModuleOp"> {
     %y = train.einsum "ab,bc->ac" %0, %1 : tensor<8x4xbf16>, tensor<4x2xbf16>
     ```
   }];
-  let options = [Option<"bf16", "bf16", "bool", "true", "all of the model, else what the model says">,
+  let options = [Option<"low", "low", "std::string", "\"bf16\"", "bf16 or f16: of all of the model; model: what it says">,
                  Option<"train", "train", "bool", "true", "else roundings to f16 and types of outputs stay">];
-  let statistics = [Statistic<"valuesLowered", "valuesLowered", "values in bf16">];
+  let statistics = [Statistic<"valuesLowered", "valuesLowered", "values in 16 bits">];
   let dependentDialects = ["::merak::train::TrainDialect"];
 }
 

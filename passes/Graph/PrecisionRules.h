@@ -5,9 +5,9 @@
 
 namespace merak {
 
-// low      what runs on matrix units: operands are converted to bf16
+// low      what runs on matrix units: operands are converted to 16 bits
 // follow   computes in the type its operands already have
-// any      takes bf16 operands and has f32 results
+// any      takes operands of 16 bits and has f32 results
 // full     all others (sums, logarithms, powers, ...): operands are converted
 //          to f32
 enum class PrecisionKind { Low, Follow, Any, Full };

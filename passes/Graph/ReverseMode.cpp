@@ -12,11 +12,19 @@ bool merak::isFloatTensor(Value value) {
 }
 
 LogicalResult ReverseMode::run(OpBuilder &b, ArrayRef<Operation *> forward,
-                               Value y) {
+                               Value y, bool scaled) {
   auto type = tensorTypeOf(y);
-  gradient[y] = ConstantOp::create(
+  Value one = ConstantOp::create(
       b, y.getLoc(),
       DenseElementsAttr::get(type, b.getFloatAttr(type.getElementType(), 1.0)));
+  gradient[y] = one;
+  if (scaled) {
+    auto first = LossScaleOp::create(b, y.getLoc(), type, one);
+    if (Operation *op = y.getDefiningOp())
+      if (Attribute id = op->getAttr(kIdAttr))
+        first->setAttr(kOfAttr, id);
+    gradient[y] = first.getY();
+  }
   LogicalResult result = success();
   for (Operation *op : llvm::reverse(forward))
     if (failed(differentiate(b, op)))

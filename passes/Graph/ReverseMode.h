@@ -16,13 +16,13 @@ public:
   explicit ReverseMode(const llvm::DenseSet<mlir::Value> &needed)
       : needed(needed) {}
 
-  // Gradients of the sum of the elements of `y`, by walking `forward` (in their
-  // order) backwards. New ops stand where `b` inserts and name the op that they
-  // belong to (kOfAttr), if it has a number. Reports all ops that have no
-  // gradient before it fails.
+  // Gradients of the sum of the elements of `y`, or with `scaled` of that times
+  // the scale of the loss, by walking `forward` (in their order) backwards. New
+  // ops stand where `b` inserts and name the op that they belong to (kOfAttr),
+  // if it has a number. Reports all ops that have no gradient before it fails.
   mlir::LogicalResult run(mlir::OpBuilder &b,
                           llvm::ArrayRef<mlir::Operation *> forward,
-                          mlir::Value y);
+                          mlir::Value y, bool scaled = false);
 
   // By value, in the order they came up.
   llvm::MapVector<mlir::Value, mlir::Value> gradient;

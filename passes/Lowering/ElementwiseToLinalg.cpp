@@ -28,9 +28,10 @@ bool isFusable(Operation *op) { return iterationOf(op).has_value(); }
 
 namespace {
 
-// What bodies compute in: bf16 operands are widened, results rounded once.
+// What bodies compute in: operands of 16 bits are widened, results rounded
+// once.
 Type computeType(Type element) {
-  return element.isBF16() ? Float32Type::get(element.getContext()) : element;
+  return isHalf(element) ? Float32Type::get(element.getContext()) : element;
 }
 
 enum class Combine { None, Sum, Max, MaxUnsigned };
@@ -72,7 +73,7 @@ struct Scalars {
     return type == x.getType() ? x : arith::ExtFOp::create(b, loc, type, x);
   }
   Value round(Value x, Type element) {
-    bool same = x.getType() == element || !element.isBF16();
+    bool same = x.getType() == element || !isHalf(element);
     return same ? x : arith::TruncFOp::create(b, loc, element, x);
   }
   // 1 / sqrt(square / count + epsilon)

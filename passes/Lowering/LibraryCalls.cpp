@@ -291,9 +291,17 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
                         .integer("count_include_pad", op.getCountIncludePad()));
       })
       .Case([&](SquareSumOp op) { return done(Caller(op, "square_sum")); })
+      .Case([&](LossScaleOp op) {
+        Caller caller(op, "scale");
+        caller.call.scalars = {namedScalar(op.getContext(), "grad_scale")};
+        return done(caller);
+      })
       .Case([&](ClipFactorOp op) {
-        return done(Caller(op, "clip_factor")
-                        .number("max_norm", op.getMaxNorm().convertToDouble()));
+        Caller caller(op, "clip_factor");
+        caller.number("max_norm", op.getMaxNorm().convertToDouble());
+        if (op.getScaled())
+          caller.call.scalars = {namedScalar(op.getContext(), "grad_scale")};
+        return done(caller);
       })
       .Default([](Operation *) -> Call { return std::nullopt; });
 }

@@ -78,7 +78,8 @@ static std::vector<costmodel::Sizes> sizesOf(ValueRange values) {
 static std::string dtypeOf(Operation *op) {
   Value value = op->getNumOperands() ? op->getOperand(0) : op->getResult(0);
   Type element = cast<RankedTensorType>(value.getType()).getElementType();
-  return element.isBF16() ? "bf16" : element.isF64() ? "f64" : "f32";
+  // f16 is priced as bf16 (CostModel.md).
+  return isHalf(element) ? "bf16" : element.isF64() ? "f64" : "f32";
 }
 
 // What an op has to do as a kernel of its own; elementwise ops run in kernels

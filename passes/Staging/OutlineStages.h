@@ -27,6 +27,8 @@ struct OutlineOptions {
   bool convertsOnce = false;
   Optimizer optimizer;
   double gradClip = 0; // 0: no clipping
+  // Gradients are those of a scaled loss: the factor of updates unscales them.
+  bool scalesLoss = false;
   // By stage, where their meshes differ: the axes "pp", "dp" and "tp", "ranks"
   // with the number of all ranks, "mb"; and its ranks, row major.
   std::vector<dist::MeshAttr> meshes;

@@ -44,7 +44,9 @@ public:
   }
 
   // The factor of a stage's gradients: 1 where nothing is clipped, and not a
-  // number where the norm is none, so that no update changes anything.
+  // number where the norm is none, so that no update changes anything. Of a
+  // scaled loss every stage gives the norm out: each process of a run decides
+  // by it how the next step is scaled.
   Value emit(int64_t stage, ArrayRef<StageGradient> work, Location loc) {
     OpBuilder builder =
         OpBuilder::atBlockEnd(program.bodyOf({stage, pipe::Action::U}));
@@ -52,11 +54,13 @@ public:
         sumSquares(builder, loc, stage, squaresOf(builder, loc, stage, work));
     auto scalar = RankedTensorType::get({}, builder.getF32Type());
     const double bound = options.gradClip > 0 ? options.gradClip : kNoClipping;
-    auto factor = ClipFactorOp::create(builder, loc, TypeRange{scalar, scalar},
-                                       squares, builder.getF64FloatAttr(bound));
+    auto factor = ClipFactorOp::create(
+        builder, loc, TypeRange{scalar, scalar}, squares,
+        builder.getF64FloatAttr(bound),
+        options.scalesLoss ? builder.getUnitAttr() : UnitAttr());
     auto none = LayoutAttr::get(builder.getContext(), layout::Layout{});
     factor->setAttr(kLayoutsAttr, builder.getArrayAttr({none, none}));
-    if (stage == options.stages - 1)
+    if (options.scalesLoss || stage == options.stages - 1)
       program.storeResult(factor.getNorm(), {stage, pipe::Action::U},
                           "grad_norm", none);
     return factor.getFactor();

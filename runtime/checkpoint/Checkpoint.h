@@ -38,10 +38,11 @@ Status openCheckpoint(const LoadedPlan &plan, const std::string &path,
 Result<CheckpointState> readCheckpointState(const std::string &path);
 
 // Collects the gradients ("grad:<parameter>" buffers) of all ranks into one
-// file, each under its parameter's name. With a store the process of rank 0
-// writes; the others send it what they hold.
+// file, each under its parameter's name, without the scale of the loss. With a
+// store the process of rank 0 writes; the others send it what they hold.
 Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
-                     const std::string &path, Store *store = nullptr);
+                     const std::string &path, Store *store = nullptr,
+                     double lossScale = 1);
 
 // How bytes of ranks of other processes get to the one that asks.
 class Relay {

@@ -17,8 +17,11 @@ struct CheckpointState {
   // How the learning rate depends on the step, and what it was.
   std::string schedule = {};
   double lr = 0;
-  // Losses are not scaled; a checkpoint with another factor is refused.
+  // Of a run that scales the loss: by what in the next step, and how many steps
+  // in a row were finite since that changed. What is saved is not scaled: any
+  // plan of the model goes on with it.
   double lossScale = 1;
+  std::optional<int64_t> lossScaleSteps = {};
   // Of the run that wrote it: 16 hexadecimal digits.
   std::string run = {};
   // Note for the user, e.g. that there was no optimizer state; may be empty.

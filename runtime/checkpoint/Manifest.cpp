@@ -33,6 +33,8 @@ Json stateJson(const CheckpointState &state) {
                {"schedule", state.schedule},
                {"lr", state.lr},
                {"loss_scale", state.lossScale}};
+  if (state.lossScaleSteps)
+    json["loss_scale_steps"] = *state.lossScaleSteps;
   if (state.seed)
     json["seed"] = *state.seed;
   return json;
@@ -150,8 +152,15 @@ bool readState(const Json &json, CheckpointState &state) {
       !readText(json, "data", state.data) ||
       !readText(json, "schedule", state.schedule) ||
       !readNumber(json, "lr", state.lr) ||
-      !readNumber(json, "loss_scale", state.lossScale))
+      !readNumber(json, "loss_scale", state.lossScale) ||
+      !(state.lossScale > 0))
     return false;
+  if (json.contains("loss_scale_steps")) {
+    int64_t steps = 0;
+    if (!readCount(json, "loss_scale_steps", steps))
+      return false;
+    state.lossScaleSteps = steps;
+  }
   if (!json.contains("seed"))
     return true;
   if (!json["seed"].is_number_unsigned())
@@ -188,10 +197,6 @@ Status readChecked(const Json &json, Manifest &manifest) {
       !isHex(manifest.state.run) || !json.contains("state") ||
       !readState(json["state"], manifest.state))
     return Status::error("its run or state is malformed");
-  if (manifest.state.lossScale != 1)
-    return Status::error(
-        fmt::format("losses were scaled by {}, this program scales none",
-                    manifest.state.lossScale));
   if (!json.contains("shards"))
     return Status::error("it names no shards");
   return readShards(json["shards"], manifest);

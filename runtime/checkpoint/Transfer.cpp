@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <numeric>
 #include <set>
 
 namespace merak::runtime {
@@ -217,8 +219,14 @@ static std::set<std::string> updatedByRows(const LoadedPlan &plan) {
   return names;
 }
 
+static void unscale(char *data, int64_t elements, double scale) {
+  auto *values = reinterpret_cast<float *>(data);
+  for (int64_t i = 0; i < elements; ++i)
+    values[i] = static_cast<float>(values[i] / scale);
+}
+
 Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
-                     const std::string &path, Store *store) {
+                     const std::string &path, Store *store, double lossScale) {
   std::map<std::string, std::vector<HeldBuffer>> held;
   for (int r = 0; r < plan.file.ranks_size(); ++r) {
     const planpb::Program &program = plan.programOf(r);
@@ -245,11 +253,25 @@ Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
     output.name = tensor.name();
     output.dtype = plan.programOf(first.rank).buffers(first.buffer).dtype();
     output.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    if (lossScale != 1 && output.dtype != planpb::F32) {
+      problems.merge(Status::error(
+          fmt::format("gradient of \"{}\": expected f32 of a scaled loss, "
+                      "found {}",
+                      tensor.name(), dtypeName(output.dtype))));
+      continue;
+    }
     output.fill = [&plan, &relay, &buffers = found->second,
                    shape = output.shape, dtype = output.dtype,
-                   name = tensor.name()](char *data) -> Status {
-      return gatherTensor(plan, relay, buffers, shape, dtype, data)
-          .withContext(fmt::format("gradient of \"{}\"", name));
+                   name = tensor.name(), lossScale](char *data) -> Status {
+      MERAK_RETURN_IF_ERROR(
+          gatherTensor(plan, relay, buffers, shape, dtype, data)
+              .withContext(fmt::format("gradient of \"{}\"", name)));
+      if (data && lossScale != 1)
+        unscale(data,
+                std::accumulate(shape.begin(), shape.end(), int64_t{1},
+                                std::multiplies<>()),
+                lossScale);
+      return {};
     };
     outputs.push_back(std::move(output));
   }

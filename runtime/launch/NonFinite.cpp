@@ -60,24 +60,47 @@ std::string rangeText(int64_t first, std::pair<int64_t, int64_t> rows) {
 
 } // namespace
 
-void Session::judge(StepResult &result) {
-  std::string bad;
-  bool finiteNorm = true;
-  for (const auto &[name, value] : result.outputs) {
-    if (std::isfinite(value))
-      continue;
-    if (name == "grad_norm")
-      finiteNorm = false;
-    else
-      bad += fmt::format("{}{} is {}", bad.empty() ? "" : ", ", name, value);
+// Outputs are read by rank 0's process. Where all have to know, each reads the
+// norm of a rank of its own, which all ranks have.
+Result<bool> Session::gradientsFinite(const StepResult &result) const {
+  if (!lossScale_) {
+    const auto norm = result.outputs.find("grad_norm");
+    return norm == result.outputs.end() || std::isfinite(norm->second);
   }
-  result.skipped = !finiteNorm && plan_.file.optimizer().guarded();
+  const RankMemory &rank = memories_.front();
+  for (const planpb::Output &output : rank.program->proto().outputs()) {
+    if (output.name() != "grad_norm")
+      continue;
+    float norm = 0;
+    MERAK_RETURN_IF_ERROR(rank.backend->copyToHost(
+        &norm, rank.program->bufferData(static_cast<int>(output.buffer())),
+        sizeof(norm), rank.program->stream(0)));
+    return std::isfinite(norm);
+  }
+  return Status::error("the plan scales the loss, but gives no norm of the "
+                       "gradients out");
+}
+
+void Session::judge(StepResult &result, bool finite) {
+  std::string bad;
+  for (const auto &[name, value] : result.outputs)
+    if (name != "grad_norm" && !std::isfinite(value))
+      bad += fmt::format("{}{} is {}", bad.empty() ? "" : ", ", name, value);
+  result.skipped = !finite && plan_.file.optimizer().guarded();
   skipped_ += result.skipped;
+  const bool isLeast = lossScale_ && !lossScale_->canFall();
+  result.overflowed = !finite && lossScale_ && !isLeast;
+  if (lossScale_)
+    lossScale_->learn(finite);
   if (options_.onNonFinite != OnNonFinite::stop || plan_.file.mode() != "train")
     return;
-  result.bad = !bad.empty()  ? bad
-               : !finiteNorm ? "gradients are not finite"
-                             : "";
+  if (!bad.empty() || finite || result.overflowed)
+    result.bad = bad;
+  else
+    result.bad = isLeast ? fmt::format("gradients are not finite with a loss "
+                                       "scale of {}, which falls no further",
+                                       result.lossScale)
+                         : "gradients are not finite";
 }
 
 Status Session::explain(int64_t step, const std::string &bad) {

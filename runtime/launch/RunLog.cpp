@@ -27,6 +27,8 @@ std::string progressLine(const StepResult &step, int64_t lastStep,
     line += fmt::format(" | norm {:.4f}", norm->second);
   if (step.lr > 0)
     line += fmt::format(" | lr {:.2e}", step.lr);
+  if (step.lossScale != 1)
+    line += fmt::format(" | scale {:g}", step.lossScale);
   if (step.epochs > 1) // who trains on all data once need not count
     line += fmt::format(" | epoch {:.0f}", std::ceil(step.epochs));
   line += fmt::format(" | {:.2f} ms", step.seconds * 1e3);
@@ -35,7 +37,8 @@ std::string progressLine(const StepResult &step, int64_t lastStep,
   else
     line += fmt::format(" | {:.0f} samples/s", double(samples) / step.seconds);
   if (step.skipped)
-    line += " | skipped: gradients are not finite";
+    line += step.overflowed ? " | skipped: scaled gradients are not finite"
+                            : " | skipped: gradients are not finite";
   return line;
 }
 
@@ -50,6 +53,8 @@ std::string logLine(const StepResult &step, int64_t tokens) {
     json["epoch"] = step.epochs;
   if (auto norm = step.outputs.find("grad_norm"); norm != step.outputs.end())
     json["grad_norm"] = norm->second;
+  if (step.lossScale != 1)
+    json["loss_scale"] = step.lossScale;
   if (step.skipped)
     json["skipped"] = true;
   if (step.captured)

@@ -13,6 +13,7 @@
 #include "runtime/launch/RunLog.h"
 #include "runtime/launch/SaveOptions.h"
 #include "runtime/launch/StopTogether.h"
+#include "runtime/plan/LossScaled.h"
 #include "runtime/plan/Signature.h"
 #include "runtime/plan/Verify.h"
 
@@ -44,6 +45,7 @@ struct RunOptions {
   std::string plan, ranks = "inproc", backend = "cpu";
   DataOptions data;
   std::string shuffle; // "true": of the run's seed
+  std::string lossScale;
   std::string tokenType = "u16", graphs = "auto", verify = "sampled";
   std::string arena = kArena;
   bool trustPlan = false;
@@ -135,6 +137,11 @@ void addOptions(CLI::App &app, RunOptions &options,
                  "gradients of the step as .safetensors (with --steps=1)");
   app.add_option("--trace", options.trace, "timeline in Chrome's format");
   app.add_option("--out", options.out, "infer: folder for <output>.npy");
+  app.add_option("--loss-scale", options.lossScale,
+                 "of plans compiled with --precision=fp16: a factor, or auto "
+                 "(default), which halves it after gradients that are not "
+                 "finite and doubles it after 2000 steps; "
+                 "auto:start=65536,every=2000,least=1,most=16777216");
   app.add_flag("--check-numerics", options.session.checkNumerics,
                "stop at the first value that is nan or inf and name it");
   app.add_option("--threads", options.session.threads,
@@ -169,6 +176,16 @@ std::string usageProblem(const RunOptions &options) {
     return "--plans chooses from plans that are there, --compiler makes them";
   if (options.plan.empty() && options.status.empty())
     return "a plan is required";
+  return {};
+}
+
+Status readLossScale(RunOptions &options) {
+  if (options.lossScale.empty())
+    return {};
+  auto scale = LossScaleOptions::parse(options.lossScale);
+  if (!scale)
+    return scale.status();
+  options.session.lossScale = *scale;
   return {};
 }
 
@@ -357,6 +374,11 @@ Status checkOptions(const RunOptions &options, const LoadedPlan &plan,
   if (options.replan.mode == "auto" && options.session.separateArena)
     problems.merge(Status::error("--replan=auto needs --arena=packed"));
   problems.merge(checkAgainst(options.session, plan.file));
+  if (!options.lossScale.empty() && !scalesLoss(plan))
+    problems.merge(Status::error(
+        fmt::format("--loss-scale: \"{}\" scales no loss; plans that are "
+                    "compiled for training with --precision=fp16 do",
+                    options.plan)));
   problems.merge(checkWritable(options.checkpoint.save.dir));
   if (leads)
     for (const std::string &path :
@@ -824,8 +846,10 @@ int runMain(int argc, char **argv, const BackendRegistry &backends,
     complain(fmt::format("merak-run: error: {}", problem));
     return 2;
   }
-  if (const Status status = readShuffle(options); !status.ok()) {
-    complain(fmt::format("merak-run: error: {}", status.str()));
+  Status read = readShuffle(options);
+  read.merge(readLossScale(options));
+  if (!read.ok()) {
+    complain(fmt::format("merak-run: error: {}", read.str()));
     return 2;
   }
   options.data.tokenBytes = options.tokenType == "u32" ? 4 : 2;

@@ -12,6 +12,7 @@
 #include "runtime/launch/TraceWriter.h"
 #include "runtime/launch/Watchdog.h"
 #include "runtime/plan/Entries.h"
+#include "runtime/plan/LossScaled.h"
 #include "runtime/plan/Print.h"
 
 #include <fmt/format.h>
@@ -58,6 +59,11 @@ double scalarValue(planpb::DType dtype, const char *data) {
     uint16_t value;
     std::memcpy(&value, data, sizeof(value));
     return bf16ToFloat(value);
+  }
+  case planpb::F16: {
+    uint16_t value;
+    std::memcpy(&value, data, sizeof(value));
+    return f16ToFloat(value);
   }
   default: {
     float value;
@@ -207,6 +213,8 @@ Status Session::checkWorkspaces(bool opened) const {
 Status Session::start(const BackendFactory &factory,
                       const SessionOptions &options) {
   options_ = options;
+  if (scalesLoss(plan_))
+    lossScale_.emplace(options.lossScale);
   if (!world_) {
     const int count = plan_.file.ranks_size();
     ownWorld_ = std::make_unique<InprocWorld>(
@@ -431,6 +439,7 @@ Result<StepResult> Session::step() {
   scalars.lr = rateOf(nextStep_);
   scalars.stepBefore = nextStep_;
   scalars.seed = static_cast<int64_t>(options_.seed);
+  scalars.gradScale = stepLossScale_ = lossScale_ ? lossScale_->value() : 1;
   MERAK_RETURN_IF_ERROR(captureStep(scalars));
   const bool measures =
       options_.rateEvery > 0 && (nextStep_ + 1) % options_.rateEvery == 0;
@@ -445,10 +454,14 @@ Result<StepResult> Session::step() {
           .count();
   result.memoryBytes = MemoryCount::most();
   result.lr = scalars.lr;
+  result.lossScale = scalars.gradScale;
   result.step = ++nextStep_;
   result.epochs = data_ ? data_->epochs(nextStep_) : 0;
   MERAK_RETURN_IF_ERROR(readOutputs(result));
-  judge(result);
+  const Result<bool> finite = gradientsFinite(result);
+  if (!finite)
+    return finite.status();
+  judge(result, *finite);
   if (measures)
     result.computed = computed();
   if (trace_)
@@ -568,7 +581,8 @@ Result<std::map<std::string, GlobalOutput>> Session::globalOutputs() const {
 }
 
 Status Session::saveGradients(const std::string &path) const {
-  return runtime::saveGradients(plan_, memories_, path, world_->store());
+  return runtime::saveGradients(plan_, memories_, path, world_->store(),
+                                stepLossScale_);
 }
 
 std::vector<Executor *> Session::executors() const {

@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/CheckpointWriter.h"
 #include "runtime/comm/World.h"
 #include "runtime/core/Executor.h"
+#include "runtime/core/LossScale.h"
 #include "runtime/data/ReadAhead.h"
 #include "runtime/migration/Execute.h"
 #include "runtime/plan/Links.h"
@@ -68,6 +69,7 @@ struct SessionOptions {
   bool checkNumerics = false;
   double watchdogSeconds = 300; // without any progress; 0: none
   OnNonFinite onNonFinite = OnNonFinite::stop;
+  LossScaleOptions lossScale; // of plans that scale it (LossScaled.h)
   uint64_t seed = 0;
   // Devices launch steps after the first as one graph where they can.
   bool graphs = true;
@@ -95,11 +97,14 @@ struct SessionOptions {
 struct StepResult {
   int64_t step = 0; // from 1
   double lr = 0;
+  double lossScale = 1; // 1 where the plan scales none
   double seconds = 0;
   int64_t memoryBytes = 0; // of all ranks of the process, the most so far
   std::map<std::string, double> outputs; // "loss", "grad_norm", ...
   // The gradients were not finite, and the plan's updates changed nothing.
   bool skipped = false;
+  // For that the scale of the loss is smaller from now on.
+  bool overflowed = false;
   // Which outputs are not finite, if the run stops at that; rank 0's process
   // knows.
   std::string bad;
@@ -213,6 +218,7 @@ private:
   Status runRanks(const StepScalars &scalars, std::string_view entry = {});
   Status runRank(Rank &rank) const;
   double rateOf(int64_t step);
+  void resumeScale(const CheckpointState &state);
   // What the ranks' programs have of it (Entries.h), with the steps done.
   Status runEntries(std::string_view name);
   Status failure() const;
@@ -220,7 +226,8 @@ private:
   std::vector<rates::Seconds> computed();
   std::vector<Executor *> executors() const;
   // NonFinite.cpp
-  void judge(StepResult &result);
+  Result<bool> gradientsFinite(const StepResult &result) const;
+  void judge(StepResult &result, bool finite);
   Status locate(int64_t step);
   int64_t firstSample(int64_t step) const;
 
@@ -235,7 +242,9 @@ private:
   std::unique_ptr<InputReader> reader_;
   std::unique_ptr<Watchdog> watchdog_;
   std::unique_ptr<TraceWriter> trace_;
-  std::optional<RateProgram> rate_; // if the plan computes its rate
+  std::optional<RateProgram> rate_;    // if the plan computes its rate
+  std::optional<LossScale> lossScale_; // if the plan scales the loss
+  double stepLossScale_ = 1;           // of the last step
   int64_t nextStep_ = 0;
   int64_t stepsRun_ = 0; // by this process
   int64_t skipped_ = 0;  // of all steps, those of earlier runs too

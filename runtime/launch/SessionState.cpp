@@ -72,6 +72,7 @@ Status Session::loadWeights(const std::string &load, std::string *note,
     addLine(loaded.note, filesNote);
   nextStep_ = loaded.step;
   skipped_ = loaded.skipped;
+  resumeScale(loaded);
   MERAK_RETURN_IF_ERROR(runEntries(kBeginEntry));
   if (data_)
     data_->setPosition(loaded.step, loaded.samples);
@@ -151,6 +152,7 @@ Session::takeState(Session &from, const migration::Migration &migration) {
   const CheckpointState state = from.state();
   nextStep_ = state.step;
   skipped_ = state.skipped;
+  resumeScale(state);
   MERAK_RETURN_IF_ERROR(runEntries(kBeginEntry));
   if (data_)
     data_->setPosition(state.step, state.samples);
@@ -161,12 +163,21 @@ Session::takeState(Session &from, const migration::Migration &migration) {
   return moved;
 }
 
+void Session::resumeScale(const CheckpointState &state) {
+  if (lossScale_ && state.lossScaleSteps)
+    lossScale_->resume(state.lossScale, *state.lossScaleSteps);
+}
+
 CheckpointState Session::state() {
   CheckpointState state;
   state.step = nextStep_;
   state.samples = data_ ? data_->position(nextStep_)
                         : nextStep_ * plan_.file.global_batch();
   state.skipped = skipped_;
+  if (lossScale_) {
+    state.lossScale = lossScale_->value();
+    state.lossScaleSteps = lossScale_->steps();
+  }
   state.seed = options_.seed;
   if (data_)
     state.data = data_->identity();

@@ -98,6 +98,7 @@ inline constexpr auto kLibraryKernels = std::to_array<LibraryKernel>({
     {"adagrad_replay", RateClass::Optimizer, Touches::Behind},
     {"square_sum", RateClass::Rows},
     {"clip_factor", RateClass::Rows},
+    {"scale", RateClass::Copy},
 });
 
 // Null: there is no such kernel.

@@ -24,6 +24,7 @@ Status verifyPlan(const LoadedPlan &plan) {
     status.merge(verifyDelayed(program));
   }
   status.merge(verifyEntries(plan));
+  status.merge(verifyLossScale(plan));
   Status matching = verifyMatching(plan);
   status.merge(matching);
   // Ends that do not match get stuck too, but the reason is known already.

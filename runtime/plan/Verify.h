@@ -50,6 +50,9 @@ Status verifyEntries(const LoadedPlan &plan);
 // step.
 Status verifyDelayed(const planpb::Program &program);
 
+// Gradients of a scaled loss are unscaled before anything is updated by them.
+Status verifyLossScale(const LoadedPlan &plan);
+
 // What ranks hold as copies stays equal: follows which values differ along
 // which mesh axes, so that a forgotten reduction is found even if all ranks
 // forgot it.

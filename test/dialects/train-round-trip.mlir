@@ -263,5 +263,9 @@ func.func @clipping(%x: tensor<8x4xf32>, %s: tensor<12xf32>) {
   %0 = train.square_sum %x : tensor<8x4xf32> -> tensor<1xf32>
   // CHECK: train.clip_factor %{{.*}} max_norm 1.000000e+00 : tensor<12xf32> -> tensor<f32>, tensor<f32>
   %1:2 = train.clip_factor %s max_norm 1.0 : tensor<12xf32> -> tensor<f32>, tensor<f32>
+  // CHECK: train.clip_factor %{{.*}} max_norm 1.000000e+00 scaled : tensor<12xf32> -> tensor<f32>, tensor<f32>
+  %2:2 = train.clip_factor %s max_norm 1.0 scaled : tensor<12xf32> -> tensor<f32>, tensor<f32>
+  // CHECK: train.loss_scale %{{.*}} : tensor<f32>
+  %3 = train.loss_scale %2#0 : tensor<f32>
   return
 }

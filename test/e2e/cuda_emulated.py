@@ -145,7 +145,8 @@ def packed_with(case, precision, options, tools):
                         oracle.optimizer_option(model, optimizer))
     log = tools.path("log.jsonl")
     tools.run("merak-run-emulated", plan, f"--data={folder}/data",
-              f"--steps={gpu_cases.STEPS}", f"--log={log}")
+              f"--steps={gpu_cases.STEPS}", f"--log={log}",
+              *gpu_cases.run_options((*case, precision)))
     wanted = oracle.expected(model)["optimizers"][optimizer]["losses"]
     error = families.compare([e["loss"] for e in harness.read_log(log)], wanted,
                              gpu_check.LOSS[precision])
@@ -201,7 +202,8 @@ def main():
               functools.partial(packed_with,
                                 ("gpt2-tiny", mesh, "adamw", "half", "1f1b"),
                                 precision, options))
-         for mesh, options in STORED for precision in ("fp32", "bf16")] +
+         for mesh, options in STORED
+         for precision in ("fp32", "bf16", "fp16")] +
         list(forms(args.families or families.RECORDED)), args)
 
 

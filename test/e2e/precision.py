@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Training in bf16 (--precision=bf16) beside the recorded runs in full
-precision.
+"""Training in bf16 and f16 (--precision=bf16, fp16) beside the recorded runs in
+full precision. How the loss is scaled for f16: loss_scale.py.
 
-loss     ten losses within 1e-2 of the recorded ones; with pipeline stages bit
-         for bit those of one rank, with dp and tp within 5e-3 of them
+loss     ten losses within 1e-2 of the recorded ones, those of f16 within 2e-3; with
+         pipeline stages bit for bit those of one rank, with dp and tp within 5e-3 of
+         them
 options  schedules and recomputation change no bit
 casts    nor does when weights are converted: once a step or at each use, and under
          a limit of memory at each use if the converted ones do not fit
 types    models in bf16, f16, f64 and under autocast (test/data/precision, made by
          precision_record.py) beside PyTorch, with warnings where they are
          computed in f32; back into ONNX in their own types; inference
+f16      the same with --precision=fp16, without a warning where they are in f16
 skip     a step whose gradients are not finite changes no parameter and no
          moment on any rank, and is told
 """
@@ -26,23 +28,32 @@ import matrix
 import oracle
 from harness import Case, Failed
 
-LOSS, LAYOUT = 1e-2, 5e-3
+LOSS, LAYOUT = {"bf16": 1e-2, "fp16": 2e-3}, 5e-3
 MODELS = ["gpt2-tiny", "bert-tiny", "mlp-ce", "mlp-mse", "resnet-plain-tiny",
           "resnet-tiny", "vit-tiny", "gpt2-tiny-untied"]
 MESHES = ["pp=2", "dp=2", "tp=2", "pp=2,dp=2,tp=2"]
 
 
-def train(tools, model, optimizer, mesh, microbatch, tag, *options):
+def train(tools, precision, model, optimizer, mesh, microbatch, tag, *options):
     folder = os.path.join(harness.MODELS, model)
     plan, log = tools.path(tag + ".plan"), tools.path(tag + ".jsonl")
     tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan, "-q",
-              "--precision=bf16", oracle.optimizer_option(model, optimizer),
+              f"--precision={precision}",
+              oracle.optimizer_option(model, optimizer),
               *matrix.compile_options(mesh, microbatch,
                                       *(options or ("1f1b", "none"))))
     tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
               f"--steps={oracle.expected(model)['steps']}", f"--log={log}",
-              f"--save={tools.path(tag)}")
-    return [entry["loss"] for entry in harness.read_log(log)]
+              f"--save={tools.path(tag)}", *scaled(precision))
+    entries = harness.read_log(log)
+    if any(entry.get("skipped") for entry in entries):
+        raise Failed("steps were skipped")
+    return [entry["loss"] for entry in entries]
+
+
+def scaled(precision):
+    """Small enough for the few samples of these models."""
+    return ["--loss-scale=auto:start=1024"] if precision == "fp16" else []
 
 
 def worst(found, wanted, bound, what):
@@ -54,21 +65,21 @@ def worst(found, wanted, bound, what):
     return max(errors)
 
 
-def losses(model, optimizer, mesh, tools):
+def losses(precision, model, optimizer, mesh, tools):
     wanted = oracle.expected(model)["optimizers"][optimizer]["losses"]
     # As many samples a microbatch on one rank as there.
     samples = matrix.samples(mesh, "half")
     alone = {8: "whole", 4: "half", 2: "quarter", 1: "one"}[samples]
-    single = train(tools, model, optimizer, "none", alone, "single")
-    error = worst(single, wanted, LOSS, "the recorded ones")
+    single = train(tools, precision, model, optimizer, "none", alone, "single")
+    error = worst(single, wanted, LOSS[precision], "the recorded ones")
     if error < 1e-7:
-        raise Failed("nothing was computed in bf16")
-    found = train(tools, model, optimizer, mesh, "half", "found")
+        raise Failed("nothing was computed in 16 bits")
+    found = train(tools, precision, model, optimizer, mesh, "half", "found")
     if mesh == "pp=2":
         if found != single:
             raise Failed("pipeline stages change the losses")
         return f"loss {error:.0e}"
-    worst(found, wanted, LOSS, "the recorded ones")
+    worst(found, wanted, LOSS[precision], "the recorded ones")
     layout = worst(found, single, LAYOUT, "those of one rank")
     tensors, _ = harness.read_checkpoint(tools.path("found"))
     if any(t.dtype != "F32" for t in tensors.values()):
@@ -76,11 +87,11 @@ def losses(model, optimizer, mesh, tools):
     return f"loss {error:.0e}  layout {layout:.0e}"
 
 
-def options(schedule, recompute, tools):
+def options(precision, schedule, recompute, tools):
     """Schedules and recomputation change no bit."""
-    plain = train(tools, "gpt2-tiny", "adamw", "pp=2", "quarter", "plain")
-    found = train(tools, "gpt2-tiny", "adamw", "pp=2", "quarter", "found",
-                  schedule, recompute)
+    setup = (tools, precision, "gpt2-tiny", "adamw", "pp=2", "quarter")
+    plain = train(*setup, "plain")
+    found = train(*setup, "found", schedule, recompute)
     if found != plain:
         raise Failed(f"losses {found[:2]}, expected {plain[:2]}")
 
@@ -100,7 +111,7 @@ CASTS = {
 }
 
 
-def casts(model, how, tools):
+def casts(precision, model, how, tools):
     """Values, gradients, and what a run leaves are the same to the bit."""
     mesh, options = CASTS[how]
     folder = os.path.join(harness.MODELS, model)
@@ -112,17 +123,18 @@ def casts(model, how, tools):
             *matrix.compile_options(mesh, "quarter", "1f1b"), *options,
             f"--cast-weights={when}", *more]}
         tools.run("merakc", os.path.join(folder, "model.onnx"), "-o", plan, "-q",
-                  "--precision=bf16", oracle.optimizer_option(model, "adamw"),
-                  *given.values())
+                  f"--precision={precision}",
+                  oracle.optimizer_option(model, "adamw"), *given.values())
         tools.run("merak-run", plan, "--data=" + os.path.join(folder, "data"),
-                  "--steps=3", f"--log={log}", f"--save={tools.path(tag)}")
+                  "--steps=3", f"--log={log}", f"--save={tools.path(tag)}",
+                  *scaled(precision))
         printed = tools.run("merak-plan", "print", plan)[0]
         arena = max(map(int, re.findall(r"^  arena (\d+) bytes", printed, re.M)))
         losses = [entry["loss"] for entry in harness.read_log(log)]
         return (losses, state(tools.path(tag))), printed, arena
 
     def kept(printed):
-        return len(re.findall(r"^  %\S+\.as_used\S* bf16", printed, re.M))
+        return len(re.findall(r"^  %\S+\.as_used\S* b?f16", printed, re.M))
 
     use, printed, least = run("use")
     if kept(printed):
@@ -206,6 +218,30 @@ def types(name, mesh, optimizer, tools):
     return f"loss {error:.0e}  exported {again:.0e}"
 
 
+def f16(name, mesh, optimizer, tools):
+    """Under --precision=fp16 all of a model is in f16 and f32."""
+    folder = os.path.join(TYPES, name)
+    option = {"sgd": "sgd:lr=0.05", "adamw": "adamw:lr=1e-3"}[optimizer]
+    _, said = tools.run("merakc", os.path.join(folder, "model.onnx"), "-o",
+                        tools.path("out.plan"), "-q", "--precision=fp16",
+                        "--optimizer=" + option,
+                        *matrix.compile_options(mesh, "half", "1f1b"))
+    isOther = name.split("-")[1] != "f16"
+    if said and not isOther or "computed in f32" in said:
+        raise Failed(f"merakc -q says '{said.strip()}'")
+    log = tools.path("out.jsonl")
+    tools.run("merak-run", tools.path("out.plan"),
+              "--data=" + os.path.join(folder, "data"), "--steps=5",
+              f"--log={log}", *scaled("fp16"))
+    with open(os.path.join(folder, "expected.json"), encoding="utf-8") as file:
+        wanted = json.load(file)["losses"][optimizer]
+    error = worst([entry["loss"] for entry in harness.read_log(log)], wanted, 5e-3,
+                  "PyTorch's")
+    if error < 1e-7:
+        raise Failed("nothing was computed in 16 bits")
+    return f"loss {error:.0e}"
+
+
 def state(folder):
     tensors, _ = harness.read_checkpoint(folder)
     return {name: tensor.data.tobytes() for name, tensor in tensors.items()}
@@ -267,19 +303,23 @@ def main():
                     for optimizer in matrix.OPTIMIZERS for mesh in MESHES]
     if not args.all:
         combinations = matrix.pairwise(combinations)
-    cases += [Case(" ".join(("loss",) + c), functools.partial(losses, *c))
-              for c in combinations]
-    cases += [Case(f"options {schedule} {recompute}",
-                   functools.partial(options, schedule, recompute))
-              for schedule, recompute in (("zb", "none"), ("1f1b", "full"),
-                                          ("interleaved", "0.7"))]
+    cases += [Case(" ".join(("loss", precision) + c),
+                   functools.partial(losses, precision, *c))
+              for precision in LOSS for c in combinations]
+    cases += [Case(f"options {precision} {schedule} {recompute}",
+                   functools.partial(options, precision, schedule, recompute))
+              for precision, schedule, recompute in (
+                  ("bf16", "zb", "none"), ("bf16", "1f1b", "full"),
+                  ("bf16", "interleaved", "0.7"), ("fp16", "zb", "full"))]
     combinations = list(itertools.product(
         ["gpt2-tiny", "bert-tiny", "mlp-ce", "gpt2-tiny-untied"], CASTS))
     if not args.all:
         combinations = matrix.pairwise(combinations[:10]) + \
             matrix.pairwise(combinations[30:])[::3]
-    cases += [Case(" ".join(("casts",) + c), functools.partial(casts, *c))
-              for c in combinations]
+    cases += [Case(" ".join(("casts", precision) + c),
+                   functools.partial(casts, precision, *c))
+              for precision in LOSS for c in (
+                  combinations if precision == "bf16" else combinations[::3])]
     names = sorted(os.listdir(TYPES))
     combinations = [(name, mesh, optimizer) for name in names
                     for mesh in ["none", *MESHES]
@@ -288,6 +328,8 @@ def main():
         combinations = matrix.pairwise(combinations)
     cases += [Case(" ".join(("types",) + c), functools.partial(types, *c))
               for c in combinations]
+    cases += [Case(" ".join(("f16",) + c), functools.partial(f16, *c))
+              for c in (combinations if args.all else combinations[::2])]
     for mesh in ["none", *MESHES]:
         for optimizer in ["adamw", "sgd:lr=0.1,momentum=0.9"]:
             if args.all or (mesh == "none") == (optimizer != "adamw"):

@@ -3,7 +3,7 @@
 
 Thresholds, epilogues, alignment, fusions and the search behave otherwise at the
 sizes of real models than in small ones. Weight-less models (real_models.py) are
-compiled for the clusters of samples/clusters, in f32 and bf16, on meshes of all
+compiled for the clusters of samples/clusters, in f32, bf16 and f16, on meshes of all
 kinds, tensor degrees above the size of a node too; merakc verifies each plan,
 merak-plan verify does it again from its files. The step that the search expected
 differs from what the simulator says of the plan by at most STEP. A plan from which one reduction is
@@ -38,6 +38,8 @@ QUICK = [
     ("gpt2-1.5b", "h100-8x8", (1, 8, 1), 4, 64),
     ("gpt2-1.5b", "h100-8x8", (2, 2, 2), 4, 64, "--schedule=1f1b"),
 ]
+# Of these, in f16 in a short run.
+HALF = [QUICK[0], QUICK[6], *QUICK[-2:]]
 FULL = [
     ("gpt2-124m", "h100-8x8", (1, 1, 2), 4, 64, "--tp-overlap=3"),
     ("gpt2-124m", "h100-8x8", (4, 2, 3), 1, 64),
@@ -95,7 +97,7 @@ def compile_case(tools, case, precision, *more):
 def verified(case, precision, tools):
     plan = tools.path("out.plan")
     text = compile_case(tools, case, precision, "--grad-clip=1", "-o", plan)
-    both = precision == "bf16" and case[2] and min(case[2][1:]) > 1
+    both = precision != "fp32" and case[2] and min(case[2][1:]) > 1
     stored = any(option.startswith("--zero") for option in case[5:])
     price = prices.check(text, tools, plan, STEP_STORED if stored else
                          STEP_BOTH if both else STEP)
@@ -187,7 +189,7 @@ def main():
     args = harness.parser(__doc__).parse_args()
     cases = [Case("without a reduction", broken)]
     for model, cluster, *sizes in REDUCED:
-        for precision in ("bf16", "fp32"):
+        for precision in ("bf16", "fp32", "fp16"):
             cases.append(Case(
                 f"reduced {model} {cluster} {precision}",
                 functools.partial(reduced, model, cluster, *sizes, precision)))
@@ -197,7 +199,8 @@ def main():
     for case in QUICK + (FULL if args.all else []):
         model, cluster, mesh, _, _, *options = case
         shape = "x".join(map(str, mesh)) if mesh else "searched"
-        for precision in ("bf16", "fp32"):
+        for precision in ("bf16", "fp32",
+                          *(["fp16"] if case in HALF or args.all else [])):
             cases.append(Case(
                 " ".join([model, cluster, shape, precision, *options]),
                 functools.partial(verified, case, precision)))

@@ -25,6 +25,8 @@ CASES = [
     ("bert-tiny", "none", "adamw", "whole", "gpipe", "bf16"),
     ("vit-tiny", "pp=2", "adamw", "half", "1f1b", "bf16"),
     ("resnet-tiny", "none", "sgd", "whole", "gpipe", "bf16"),
+    ("gpt2-tiny", "none", "adamw", "whole", "gpipe", "fp16"),
+    ("gpt2-tiny", "pp=2,dp=2,tp=2", "sgd", "half", "1f1b", "fp16"),
 ]
 # The case that compute-sanitizer repeats.
 SANITIZED = ("mlp-ce", "none", "adamw", "whole", "gpipe")
@@ -32,6 +34,11 @@ SANITIZED = ("mlp-ce", "none", "adamw", "whole", "gpipe")
 
 def precision(case):
     return case[5] if len(case) > 5 else "fp32"
+
+
+def run_options(case):
+    """A scale of the loss that is small enough for the few samples."""
+    return (["--loss-scale=auto:start=1024"] if precision(case) == "fp16" else [])
 
 
 def name(case):

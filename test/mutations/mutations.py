@@ -54,6 +54,26 @@ MUTATIONS = [
              "for (StringRef whole : {kDataAxis, kTensorAxis})",
              "for (StringRef whole : {kTensorAxis})",
              ["seams.py", "exact adamw dp=2 off"]),
+    # What is printed and clipped is the norm of scaled gradients.
+    Mutation("loss scale in the norm", "runtime/backends/cpu/Optimizer.cpp",
+             "double norm = std::sqrt(sum) / scale;",
+             "double norm = std::sqrt(sum);",
+             ["loss_scale.py", "unscaled gpt2-tiny none sgd"]),
+    # Updates take gradients that are scaled.
+    Mutation("loss scale in updates", "runtime/backends/cpu/Optimizer.cpp",
+             "std::min(1.0, maxNorm / (norm + 1e-6)) /\n"
+             "                                    scale)",
+             "std::min(1.0, maxNorm / (norm + 1e-6)))",
+             ["loss_scale.py", "unscaled gpt2-tiny none sgd"]),
+    # The scale falls in one process alone.
+    Mutation("loss scale of one rank", "runtime/launch/NonFinite.cpp",
+             "    lossScale_->learn(finite);",
+             "    lossScale_->learn(finite || world_->ranks().front() > 0);",
+             ["loss_scale.py", "processes mlp-ce dp=2"]),
+    # A checkpoint forgets how many steps the scale has stood.
+    Mutation("loss scale resumed", "runtime/core/LossScale.cpp",
+             "  steps_ = steps;", "  steps_ = 0 * steps;",
+             ["loss_scale.py", "resume mlp-ce none pp=2"]),
     # A part of the queries takes itself for the first one.
     Mutation("causal offset", "passes/Lowering/LibraryCalls.cpp",
              ".first(op.getSplitAxis(), sizeOf(op.getQ(), 1));",

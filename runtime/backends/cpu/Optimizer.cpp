@@ -1,5 +1,5 @@
 // sgd_update, adamw_update, adagrad_update, the same with _rows, square_sum,
-// clip_factor.
+// clip_factor, scale.
 #include "runtime/backends/cpu/Kernel.h"
 #include "runtime/backends/cpu/Nest.h"
 #include "runtime/backends/cpu/Requests.h"
@@ -330,12 +330,37 @@ KernelResult createClipFactor(Request &request) {
     double sum = 0;
     for (int64_t i = 0; i < squares.shape[0]; ++i)
       sum += f32(squares)[i * squares.strides[0]];
-    double norm = std::sqrt(sum);
+    const double scale = call.scalars.empty() ? 1 : call.scalars[0].asDouble();
+    double norm = std::sqrt(sum) / scale;
     f32Out(call.outputs[0])[0] = static_cast<float>(norm);
     const bool finite = std::isfinite(static_cast<float>(norm));
     f32Out(call.outputs[1])[0] =
-        finite ? static_cast<float>(std::min(1.0, maxNorm / (norm + 1e-6)))
-               : std::numeric_limits<float>::quiet_NaN();
+        finite
+            ? static_cast<float>(std::min(1.0, maxNorm / (norm + 1e-6)) / scale)
+            : std::numeric_limits<float>::quiet_NaN();
+    return Status();
+  });
+}
+
+KernelResult createScale(Request &request) {
+  if (!request.counts(1, 1))
+    return request.status();
+  request.allF32();
+  request.expect(request.inputs[0].shape == request.outputs[0].shape,
+                 "expected an output of the input's shape");
+  if (!request.ok())
+    return request.status();
+  return makeKernel([](const KernelCall &call, ThreadPool &pool) {
+    if (call.scalars.empty())
+      return Status::error("scale: expected 1 scalar, found 0");
+    const auto factor = static_cast<float>(call.scalars[0].asDouble());
+    const float *x = f32(call.inputs[0]);
+    float *y = f32Out(call.outputs[0]);
+    pool.parallelFor(call.inputs[0].elements(), rowGrain(1),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t i = begin; i < end; ++i)
+                         y[i] = x[i] * factor;
+                     });
     return Status();
   });
 }
@@ -349,6 +374,7 @@ constexpr KernelEntry kEntries[] = {
     {"adagrad_update_rows", createAdagrad<true>, true, false, true},
     {"square_sum", createSquareSum, true, true, false},
     {"clip_factor", createClipFactor, true, false, false},
+    {"scale", createScale, false, false, false},
 };
 
 } // namespace

@@ -1,5 +1,5 @@
 // sgd_update, adamw_update, adagrad_update, the same with _rows, the steps that
-// rows were left out of (_replay), clip_factor.
+// rows were left out of (_replay), clip_factor, scale.
 // Parameters and states are f32; the gradient may be of 16 bits.
 #include "runtime/backends/cpu/Requests.h"
 #include "runtime/backends/cuda/Kernel.h"
@@ -368,8 +368,34 @@ KernelResult createClipFactor(Request &request, const Device &) {
     now.squares = ref(call.inputs[0]);
     now.norm = ref(call.outputs[0]);
     now.factor = ref(call.outputs[1]);
+    if (!call.scalars.empty())
+      now.scale = call.scalars[0].asDouble();
     now.add = call.accumulate;
     return launcher.items<KernelId::ClipFactor>(now, 1);
+  });
+}
+
+KernelResult createScale(Request &request, const Device &) {
+  if (!request.counts(1, 1))
+    return request.status();
+  expectAllReal(request);
+  const View &x = request.inputs[0], &y = request.outputs[0];
+  request.expect(x.shape == y.shape, "expected an output of the input's shape");
+  if (!request.ok())
+    return request.status();
+  ScaleArgs args;
+  args.loops = makeLoops<2>(request, Nest(x.shape, {x.strides, y.strides}));
+  if (!request.ok())
+    return request.status();
+  return makeKernel([args](const KernelCall &call, Launcher &launcher) {
+    if (call.scalars.empty())
+      return Status::error("scale: expected 1 scalar, found 0");
+    ScaleArgs now = args;
+    now.x = ref(call.inputs[0]);
+    now.y = ref(call.outputs[0]);
+    now.factor = static_cast<float>(call.scalars[0].asDouble());
+    now.add = call.accumulate;
+    return launcher.items<KernelId::Scale>(now, now.loops.count);
   });
 }
 
@@ -384,6 +410,7 @@ constexpr KernelEntry kEntries[] = {
     {"adamw_replay", createAdamWReplay, Strides::Any, true},
     {"adagrad_replay", createAdagradReplay, Strides::Any, true},
     {"clip_factor", createClipFactor},
+    {"scale", createScale},
 };
 
 } // namespace

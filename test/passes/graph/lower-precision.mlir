@@ -1,4 +1,6 @@
 // RUN: merak-opt %s --lower-precision --split-input-file | FileCheck %s
+// With another type of 16 bits all is the same.
+// RUN: merak-opt %s --lower-precision=low=f16 --split-input-file | sed -e 's/xf16/xbf16/g' | FileCheck %s
 
 // Products in bf16, a bias follows them, the statistics and scales of a norm
 // and the loss stay f32. The target is data in f32: the difference is too.

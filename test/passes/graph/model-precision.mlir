@@ -1,10 +1,10 @@
-// RUN: merak-opt %s --lower-precision=bf16=false --split-input-file | FileCheck %s
-// RUN: merak-opt %s --lower-precision="bf16=false train=false" --split-input-file | FileCheck %s --check-prefix=INFER
-// RUN: merak-opt %s --lower-precision=bf16=false --split-input-file 2>&1 >/dev/null | FileCheck %s --check-prefix=WARN
+// RUN: merak-opt %s --lower-precision=low=model --split-input-file | FileCheck %s
+// RUN: merak-opt %s --lower-precision="low=model train=false" --split-input-file | FileCheck %s --check-prefix=INFER
+// RUN: merak-opt %s --lower-precision=low=model --split-input-file 2>&1 >/dev/null | FileCheck %s --check-prefix=WARN
 
 // A model in bf16: parameters become f32 and remember what the file holds;
 // products that import widened are in bf16 again; sums and the loss are f32.
-// CHECK: module attributes {train.config = #train.config<mode = train, model = "", low_precision = true>}
+// CHECK: module attributes {train.config = #train.config<mode = train, model = "", low_precision = bf16>}
 // CHECK: train.parameter @w : tensor<4x4xf32> trainable from <"" at 64 length 32> {train.source_type = bf16}
 // CHECK: train.parameter @b : tensor<4xf32> trainable = dense<1.500000e+00> : tensor<4xf32>{{$}}
 // CHECK-LABEL: func.func @model(%arg0: tensor<8x4xbf16>) -> tensor<f32>

@@ -180,7 +180,7 @@ TEST(KernelCompiler, IntegersBooleansAndIndices) {
   }
 }
 
-TEST(KernelCompiler, Bf16RoundsEveryOperation) {
+TEST(KernelCompiler, SixteenBitsRoundEveryOperation) {
   Batch batch;
   for (int64_t n : {1, 16, 45}) {
     std::string x = tensorType({n}, "bf16"), y = tensorType({n}, "f32");
@@ -195,12 +195,15 @@ TEST(KernelCompiler, Bf16RoundsEveryOperation) {
               "%a: bf16, %o: f32",
               "%1 = arith.extf %a : bf16 to f32\n"
               "%2 = arith.mulf %1, %1 : f32\nlinalg.yield %2 : f32");
-    batch.add("func.func @f(%x: " + x + ", %z: " + x + ") -> (" + x + ", " + y +
-                  ") attributes {merak.kernel} {\n" + t.body +
-                  "return %p, %q : " + x + ", " + y + "\n}\n",
-              0, n, {}, [](Random &random, unsigned, mlir::Type) {
-                return Number{double(random.below(255) - 127) / 64, 0};
-              });
+    const std::string text = "func.func @f(%x: " + x + ", %z: " + x + ") -> (" +
+                             x + ", " + y + ") attributes {merak.kernel} {\n" +
+                             t.body + "return %p, %q : " + x + ", " + y +
+                             "\n}\n";
+    const Fill fill = [](Random &random, unsigned, mlir::Type) {
+      return Number{double(random.below(255) - 127) / 64, 0};
+    };
+    batch.add(text, 0, n, {}, fill);
+    batch.add(inF16(text), 0, n, {}, fill);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
+#include "runtime/core/HalfFloat.h"
 #include "llvm/ADT/DenseSet.h"
 
 #include <bit>
@@ -126,6 +127,8 @@ static void writeNumber(char *at, Type element, Number n) {
   else if (element.isBF16())
     put(static_cast<uint16_t>(
         std::bit_cast<uint32_t>(static_cast<float>(n.f)) >> 16));
+  else if (element.isF16())
+    put(runtime::floatToF16(static_cast<float>(n.f)));
   else if (element.isInteger(64))
     put(n.i);
   else if (element.isInteger(32))
@@ -146,6 +149,8 @@ static Number readNumber(const char *at, Type element) {
     n.f = get(double());
   else if (element.isBF16())
     n.f = std::bit_cast<float>(static_cast<uint32_t>(get(uint16_t())) << 16);
+  else if (element.isF16())
+    n.f = runtime::f16ToFloat(get(uint16_t()));
   else if (element.isInteger(64))
     n.i = get(int64_t());
   else if (element.isInteger(32))
@@ -316,6 +321,8 @@ static double roundTo(Type type, double value) {
   if (type.isF64())
     return value;
   float f = static_cast<float>(value);
+  if (type.isF16())
+    return runtime::f16ToFloat(runtime::floatToF16(f));
   if (!type.isBF16() || std::isnan(f))
     return f;
   uint32_t bits = std::bit_cast<uint32_t>(f);

@@ -51,6 +51,7 @@ TEST(KernelCompiler, ResidualAndNorm) {
   for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
            {3, 40}, {2, 768}, {5, 1600}, {3, 1601}, {2, 4096}, {2, 20000}}) {
     batch.add(residualNorm(m, n, ""), 5e-3, n, {}, fill);
+    batch.add(inF16(residualNorm(m, n, "")), 1e-3, n, {}, fill);
     batch.add(residualNorm(m, n, strides({(n + 63) / 64 * 64, 1})), 5e-3, n, {},
               fill);
   }
@@ -86,21 +87,23 @@ TEST(KernelCompiler, ResultsInPlaceOfWhatIsReadLater) {
   for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
            {3, 40}, {2, 768}, {3, 1601}, {2, 4096}, {2, 20000}})
     batch.add(lateResidual(m, n), 5e-3, n, {}, fill);
+  batch.add(inF16(lateResidual(m, n)), 1e-3, n, {}, fill);
 }
 
 TEST(KernelCompiler, CrossEntropyRows) {
   Batch batch;
   for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
            {9, 5}, {3, 1000}, {3, 5001}, {3, 16391}, {2, 50257}})
-    for (const char *element : {"f32", "bf16"})
+    for (const char *element : {"f32", "bf16", "f16"})
       for (const char *label : {"i64", "i32"}) {
         // Some labels lie before or behind the row: nothing is picked.
         Fill fill = [n = n](Random &random, unsigned arg, mlir::Type type) {
           if (arg == 1)
             return Number{0, random.below(n + 3) - 1};
           const double value = random.unit() * 20 - 10;
-          return Number{type.isBF16() ? std::floor(value * 8) / 8
-                                      : static_cast<float>(value),
+          return Number{type.getIntOrFloatBitWidth() == 16
+                            ? std::floor(value * 8) / 8
+                            : static_cast<float>(value),
                         0};
         };
         const std::string padded = strides({(n + 63) / 64 * 64, 1});

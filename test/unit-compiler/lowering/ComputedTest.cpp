@@ -55,7 +55,7 @@ protected:
 // What a body sees of an operand: signless, 16 bits widened.
 Type scalarOf(Value tensor) {
   Type type = signlessType(getElementTypeOrSelf(tensor));
-  return type.isBF16() ? Float32Type::get(type.getContext()) : type;
+  return isHalf(type) ? Float32Type::get(type.getContext()) : type;
 }
 
 // The type that the scalar body of an op yields; none without a body.

@@ -45,7 +45,7 @@ std::optional<double> compute(Operation *op, const Numbers &numbers) {
   SmallVector<Value> operands;
   for (auto [operand, number] : llvm::zip(op->getOperands(), numbers)) {
     Type type = signlessType(getElementTypeOrSelf(operand));
-    type = type.isBF16() ? builder.getF32Type() : type;
+    type = isHalf(type) ? builder.getF32Type() : type;
     TypedAttr value = isa<FloatType>(type)
                           ? TypedAttr(builder.getFloatAttr(type, number))
                           : builder.getIntegerAttr(type, number > 0);

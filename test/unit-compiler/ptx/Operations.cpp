@@ -334,6 +334,28 @@ Table makeTable() {
   });
   table["cvt.rn.f16.f32"] =
       convert<F16, float>([](float a) { return F16{runtime::floatToF16(a)}; });
+  table["cvt.rn.f16x2.f32"] = [](const uint64_t *in) {
+    return put(uint32_t(runtime::floatToF16(get<float>(in[0]))) << 16 |
+               runtime::floatToF16(get<float>(in[1])));
+  };
+  // An f32 holds enough digits of a sum or a product of two.
+  auto halves = [](auto compute) {
+    return [](const uint64_t *in) {
+      return put(F16{runtime::floatToF16(
+          decltype(compute)()(runtime::f16ToFloat(get<F16>(in[0]).bits),
+                              runtime::f16ToFloat(get<F16>(in[1]).bits)))});
+    };
+  };
+  table["add.rn.f16"] = table["add.f16"] =
+      halves([](float a, float b) { return a + b; });
+  table["sub.rn.f16"] = table["sub.f16"] =
+      halves([](float a, float b) { return a - b; });
+  table["mul.rn.f16"] = table["mul.f16"] =
+      halves([](float a, float b) { return a * b; });
+  table["neg.f16"] =
+      unary<F16>([](F16 a) { return F16{uint16_t(a.bits ^ 0x8000)}; });
+  table["abs.f16"] =
+      unary<F16>([](F16 a) { return F16{uint16_t(a.bits & 0x7fff)}; });
   table["cvt.rn.f16.f64"] = convert<F16, double>(
       [](double a) { return F16{runtime::floatToF16(toOdd(a))}; });
   table["cvt.f32.f16"] =

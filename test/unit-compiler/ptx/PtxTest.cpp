@@ -255,6 +255,17 @@ TEST(PtxOperations, Floats) {
   EXPECT_EQ(compute("cvt.rzi.u32.f32", bits(nan)), 0u);
 }
 
+TEST(PtxOperations, F16) {
+  EXPECT_EQ(compute("cvt.rn.f16.f32", bits(1.00048828125f)), 0x3c00u); // a tie
+  EXPECT_EQ(compute("cvt.rn.f16.f32", bits(65520)), 0x7c00u);
+  EXPECT_EQ(compute("cvt.rn.f16x2.f32", bits(2), bits(1)), 0x40003c00u);
+  EXPECT_EQ(compute("cvt.f32.f16", 0xc000), bits(-2));
+  EXPECT_EQ(compute("add.rn.f16", 0x3c00, 0x1000), 0x3c00u); // a tie
+  EXPECT_EQ(compute("sub.rn.f16", 0x3c00, 0x4000), 0xbc00u);
+  EXPECT_EQ(compute("mul.rn.f16", 0x4200, 0xc200), 0xc880u); // 3 times -3
+  EXPECT_EQ(compute("neg.f16", 0x3c00), 0xbc00u);
+}
+
 TEST(PtxOperations, Bf16) {
   EXPECT_EQ(compute("cvt.rn.bf16.f32", bits(1.00390625f)), 0x3f80u); // a tie
   EXPECT_EQ(compute("cvt.rn.bf16.f32", bits(1.01171875f)), 0x3f82u);

@@ -198,8 +198,13 @@ TEST(Manifest, CountsHaveRanges) {
                 "\"" + std::string(key) +
                     "\" is no count: expected 0 to 9007199254740992, found " +
                     value.dump());
-  EXPECT_EQ(changed([](Json &j) { j["state"]["loss_scale"] = 1024; }),
-            "losses were scaled by 1024, this program scales none");
+  EXPECT_EQ(changed([](Json &j) { j["state"]["loss_scale"] = 1024; }), "");
+  for (const Json &value : {Json(0), Json(-2), Json("2"), Json()})
+    EXPECT_EQ(changed([&](Json &j) { j["state"]["loss_scale"] = value; }),
+              "its run or state is malformed");
+  for (const Json &value : {Json(-1), Json(1.5), Json()})
+    EXPECT_EQ(changed([&](Json &j) { j["state"]["loss_scale_steps"] = value; }),
+              "its run or state is malformed");
   EXPECT_EQ(changed([](Json &j) { j["state"].erase("skipped"); }),
             "its run or state is malformed");
   EXPECT_EQ(changed([](Json &j) {

@@ -1,5 +1,5 @@
 // sgd_update, adamw_update, adagrad_update, the same with _rows, the steps that
-// rows were left out of (_replay), square_sum, clip_factor.
+// rows were left out of (_replay), square_sum, clip_factor, scale.
 #include "test/unit/conformance/Harness.h"
 
 #include "runtime/core/DType.h"
@@ -370,24 +370,45 @@ Case squareSumCase(const Shape &shape) {
   return c;
 }
 
-Case clipFactorCase(const std::vector<double> &squares, double maxNorm) {
+// Of squares of gradients times `scale`, if it is not 1.
+Case clipFactorCase(const std::vector<double> &squares, double maxNorm,
+                    double scale = 1) {
   Case c;
   c.op = "clip_factor";
-  c.name = fmt::format("clip_factor {} of {}", maxNorm, squares.size());
+  c.name =
+      fmt::format("clip_factor {} of {} by {}", maxNorm, squares.size(), scale);
+  if (scale != 1)
+    c.scalars = {runtime::ScalarValue::real(scale)};
   c.attrs["max_norm"] = fmt::format("{}", maxNorm);
   c.inputs = {
       integers({static_cast<int64_t>(squares.size())}, squares, planpb::F32)};
   c.outputs = {random({}, 1), random({1}, 2)};
-  c.reference = [maxNorm](const Case &k) {
+  c.reference = [maxNorm, scale](const Case &k) {
     double sum = 0;
     for (double x : k.inputs[0].v)
       sum += x;
-    double norm = std::sqrt(sum);
+    double norm = std::sqrt(sum) / scale;
     return Tensors{
         {planpb::F32, {}, {norm}},
-        {planpb::F32, {1}, {std::min(1.0, maxNorm / (norm + 1e-6))}}};
+        {planpb::F32, {1}, {std::min(1.0, maxNorm / (norm + 1e-6)) / scale}}};
   };
   c.tolerance = 1e-6;
+  return c;
+}
+
+Case scaleCase(const Shape &shape, double factor) {
+  Case c;
+  c.op = "scale";
+  c.name = fmt::format("scale [{}] by {}", fmt::join(shape, " "), factor);
+  c.inputs = {random(shape, 1)};
+  c.outputs = {random(shape, 2)};
+  c.scalars = {runtime::ScalarValue::real(factor)};
+  c.reference = [factor](const Case &k) {
+    Tensor out = k.inputs[0];
+    for (double &x : out.v)
+      x *= factor;
+    return Tensors{out};
+  };
   return c;
 }
 
@@ -456,6 +477,11 @@ std::vector<Case> optimizerCases() {
   cases.push_back(clipFactorCase({3, 4, 9}, 1));   // norm 4: clipped
   cases.push_back(clipFactorCase({3, 4, 9}, 100)); // within the bound
   cases.push_back(clipFactorCase({0}, 1));
+  cases.push_back(clipFactorCase({3, 4, 9}, 1, 0.25)); // norm 16
+  cases.push_back(clipFactorCase({3, 4, 9}, 1, 16));   // norm 0.25
+  cases.push_back(scaleCase({}, 4));
+  cases.push_back(scaleCase({7, 33}, -0.5));
+  cases.push_back(scaleCase({0, 3}, 2));
   return cases;
 }
 

@@ -92,17 +92,16 @@ TEST_P(Conformance, MatchesReference) {
   }
 }
 
-// The first operands in bf16 and the others as they are: computed in f32, and
-// rounded once. Statistics (mean, rstd, lse) are never in bf16.
-TEST_P(Conformance, MatchesReferenceInBf16) {
-  Case c = cases()[GetParam()];
+// The first operands in 16 bits and the others as they are: computed in f32,
+// and rounded once. Statistics (mean, rstd, lse) are never in 16 bits.
+void matchesReferenceIn(planpb::DType half, double tolerance, Case c) {
   const bool isSum = c.op == "square_sum" || c.op == "clip_factor";
   if (c.updates || isSum || c.inputs.empty() || c.outputs.empty() ||
       c.inputs[0].dtype != planpb::F32 || c.outputs[0].dtype != planpb::F32)
     return;
-  c.inputs[0].dtype = c.outputs[0].dtype = planpb::BF16;
+  c.inputs[0].dtype = c.outputs[0].dtype = half;
   if (c.op == "einsum")
-    c.inputs[1].dtype = planpb::BF16;
+    c.inputs[1].dtype = half;
   for (Tensor &tensor : c.inputs)
     roundToType(tensor);
   if (c.derive)
@@ -111,7 +110,7 @@ TEST_P(Conformance, MatchesReferenceInBf16) {
     for (Tensor &tensor : *tensors)
       roundToType(tensor);
   c.exact = false;
-  c.tolerance = 1e-2;
+  c.tolerance = tolerance;
   for (bool accumulate : {false, true}) {
     Tensors expected = c.reference(c);
     for (size_t i = 0; accumulate && i < expected.size(); ++i)
@@ -120,8 +119,17 @@ TEST_P(Conformance, MatchesReferenceInBf16) {
     Outcome outcome = runCase(c, MemoryLayout::Padded, 2, accumulate);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.str();
     EXPECT_TRUE(outcome.gapsUntouched);
-    compare(c, outcome.outputs, expected, c.name + " bf16");
+    compare(c, outcome.outputs, expected,
+            c.name + " " + runtime::dtypeName(half));
   }
+}
+
+TEST_P(Conformance, MatchesReferenceInBf16) {
+  matchesReferenceIn(planpb::BF16, 1e-2, cases()[GetParam()]);
+}
+
+TEST_P(Conformance, MatchesReferenceInF16) {
+  matchesReferenceIn(planpb::F16, 1.25e-3, cases()[GetParam()]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, Conformance,

@@ -202,6 +202,16 @@ TEST(RunLog, LinesForPeopleAndPrograms) {
                 .find("tok/s | skipped: gradients are not finite"),
             std::string::npos);
   EXPECT_NE(logLine(step, 256).find("\"skipped\":true"), std::string::npos);
+  step.overflowed = true;
+  step.lossScale = 65536;
+  EXPECT_NE(progressLine(step, 10, 256, 8)
+                .find(" | lr 1.00e-03 | scale 65536 | 500.00 ms"),
+            std::string::npos);
+  EXPECT_NE(progressLine(step, 10, 256, 8)
+                .find(" | skipped: scaled gradients are not finite"),
+            std::string::npos);
+  EXPECT_NE(logLine(step, 256).find("\"loss_scale\":65536.0,\"skipped\":true"),
+            std::string::npos);
   step.outputs = {{"loss", NAN}};
   EXPECT_NE(logLine(step, 0).find("\"loss\":null"), std::string::npos);
   EXPECT_NE(progressLine(step, 10, 0, 8).find("16 samples/s"),

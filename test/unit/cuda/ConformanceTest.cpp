@@ -113,13 +113,14 @@ INSTANTIATE_TEST_SUITE_P(Emulated, CudaConformance,
                            return name + "_" + std::to_string(info.param);
                          });
 
-// Every case once more with bf16 in place of f32, within what its eight digits
-// leave; a gather and its adjoint also with a table in f32.
-Case lowered(Case c, bool keepTable) {
-  auto lower = [](Tensor &tensor) {
+// Every case once more with 16 bits in place of f32, within what the eight
+// digits of bf16, and the eleven of f16, leave; a gather and its adjoint also
+// with a table in f32.
+Case lowered(Case c, bool keepTable, planpb::DType half = planpb::BF16) {
+  auto lower = [half](Tensor &tensor) {
     if (tensor.dtype != planpb::F32)
       return;
-    tensor.dtype = planpb::BF16;
+    tensor.dtype = half;
     roundToType(tensor);
   };
   // Statistics are f32 in every plan.
@@ -131,12 +132,12 @@ Case lowered(Case c, bool keepTable) {
     if (!(keepTable && c.op == "scatter_add") &&
         !(c.op == "attention" && i == 1))
       lower(c.outputs[i]);
-  c.tolerance = 0.015;
+  c.tolerance = half == planpb::F16 ? 0.002 : 0.015;
   c.exact = false;
   return c;
 }
 
-TEST(CudaKernels, TakeBf16) {
+void takesAll(planpb::DType half) {
   std::set<std::string> tested;
   for (const Case &original : cases())
     for (bool keepTable : {false, true}) {
@@ -149,7 +150,7 @@ TEST(CudaKernels, TakeBf16) {
       if (original.updates || (keepTable && !table && !fuses))
         continue;
       Case c = forLayout(original, MemoryLayout::Padded);
-      c = lowered(c, keepTable);
+      c = lowered(c, keepTable, half);
       Tensors expected = c.reference(c);
       for (size_t i = 0; i < expected.size(); ++i)
         expected[i].dtype = c.outputs[i].dtype;
@@ -162,6 +163,9 @@ TEST(CudaKernels, TakeBf16) {
     }
   EXPECT_GT(tested.size(), 25u);
 }
+
+TEST(CudaKernels, TakeBf16) { takesAll(planpb::BF16); }
+TEST(CudaKernels, TakeF16) { takesAll(planpb::F16); }
 
 // As many threads as a tile of columns has, and numbers that lanes and groups
 // do not divide.

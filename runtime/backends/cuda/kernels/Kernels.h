@@ -86,7 +86,8 @@
   X(ReplayAdamW, ReplayArgs, replayAdamWBody)                                  \
   X(ReplaySgd, ReplayArgs, replaySgdBody)                                      \
   X(ReplayAdagrad, ReplayArgs, replayAdagradBody)                              \
-  X(ClipFactor, ClipArgs, clipFactorBody)
+  X(ClipFactor, ClipArgs, clipFactorBody)                                      \
+  X(Scale, ScaleArgs, scaleBody)
 
 #define MERAK_CUDA_KERNELS(X)                                                  \
   MERAK_CUDA_MOVE_KERNELS(X)                                                   \

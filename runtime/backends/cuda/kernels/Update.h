@@ -412,6 +412,7 @@ struct ClipArgs {
   Ref squares, norm, factor;
   int64_t count = 0, step = 1;
   double maxNorm = 0;
+  double scale = 1; // of the loss
   bool add = false;
 };
 
@@ -422,11 +423,29 @@ MERAK_HD void clipFactorBody(const Block &block, const ClipArgs &a) {
   double sum = 0;
   for (int64_t i = 0; i < a.count; ++i)
     sum += load<double>(a.squares, i * a.step);
-  const double norm = sqrt(sum), factor = a.maxNorm / (norm + 1e-6);
+  const double norm = sqrt(sum) / a.scale, factor = a.maxNorm / (norm + 1e-6);
   // Also a norm that no f32 holds makes the factor NaN: the step is skipped.
   const bool finite = fabsf(static_cast<float>(norm)) < INFINITY;
   store<double>(a.norm, 0, norm, a.add);
-  store<double>(a.factor, 0, !finite ? NAN : factor < 1 ? factor : 1.0, a.add);
+  store<double>(a.factor, 0,
+                !finite ? NAN : (factor < 1 ? factor : 1.0) / a.scale, a.add);
+}
+
+struct ScaleArgs {
+  Ref x, y;
+  Loops<2> loops; // row-major position to x and y
+  float factor = 1;
+  bool add = false;
+};
+
+template <typename Block>
+MERAK_HD void scaleBody(const Block &block, const ScaleArgs &a) {
+  const int64_t step = itemStep(block);
+  for (int64_t i = firstItem(block); i < a.loops.count; i += step) {
+    int64_t o[2];
+    a.loops.at(i, o);
+    store<float>(a.y, o[1], load<float>(a.x, o[0]) * a.factor, a.add);
+  }
 }
 
 } // namespace merak::cuda
