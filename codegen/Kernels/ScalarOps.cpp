@@ -106,9 +106,10 @@ Value ScalarOps::toWord(Value low, Value high, Type element) {
   Type type = b.getI32Type();
   if (element.isF16()) {
     Value pair = LLVM::UndefOp::create(b, loc, VectorType::get({2}, element));
-    for (auto [i, value] : llvm::enumerate({low, high}))
-      pair = LLVM::InsertElementOp::create(
-          b, loc, pair, value, constantInt(type, static_cast<int64_t>(i)));
+    pair =
+        LLVM::InsertElementOp::create(b, loc, pair, low, constantInt(type, 0));
+    pair =
+        LLVM::InsertElementOp::create(b, loc, pair, high, constantInt(type, 1));
     return LLVM::BitcastOp::create(b, loc, type, pair);
   }
   low = arith::ShRUIOp::create(b, loc,

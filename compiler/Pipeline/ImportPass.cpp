@@ -170,7 +170,7 @@ struct ImportOnnx : PassWrapper<ImportOnnx, OperationPass<ModuleOp>> {
     return train::ConfigAttr::get(
         &getContext(),
         options.train ? train::StepMode::train : train::StepMode::infer,
-        options.input, imported.globalBatch, optimizer, {}, false);
+        options.input, imported.globalBatch, optimizer, {}, Type());
   }
 
   CompilerOptions options;
