@@ -23,7 +23,6 @@ import harness
 import matrix
 import mpi
 import oracle
-import processes
 from harness import Case, Failed
 
 MOST = 1 << 24
@@ -111,12 +110,8 @@ def of_processes(model, mesh, tools):
               f"--save={tools.path('in')}")
     sizes = matrix.degrees(mesh)
     ranks = sizes["pp"] * sizes["dp"] * sizes["tp"]
-    for rank, end in enumerate(processes.launch(
-            tools, ranks, "merak-run", plan, *options, "--ranks=env",
-            f"--log={tools.path('apart.jsonl')}",
-            f"--save={tools.path('apart')}")):
-        if end.code != 0:
-            raise Failed(f"rank {rank}: {harness.last_lines(end.errors)}")
+    mpi.mpi(tools, ranks, plan, *options, f"--log={tools.path('apart.jsonl')}",
+            f"--save={tools.path('apart')}")
     together, apart = (told(tools.path(n + ".jsonl")) for n in ("in", "apart"))
     if together != apart:
         raise Failed(f"told {apart}, with threads {together}")
@@ -280,13 +275,14 @@ def refused(tools):
             raise Failed(f"{precision}: {errors.strip()}")
     _, errors = tools.run(
         "merakc", os.path.join(harness.MODELS, "mlp-ce", "model.onnx"), "-o",
-        tools.path("old.plan"), "--precision=fp16", "--target=x86-64", expect=1)
+        tools.path("old.plan"), "--global-batch=8", "--precision=fp16",
+        "--target=x86-64", expect=1)
     if "cannot convert f16; expected x86-64-v3" not in errors:
         raise Failed(errors.strip())
     # A plan whose gradients keep the scale is none.
     text = tools.path("plan.mlir")
     tools.run("merakc", os.path.join(harness.MODELS, "mlp-ce", "model.onnx"), "-o",
-              text, "--to=plan", "-q", "--precision=fp16")
+              text, "--to=plan", "-q", "--global-batch=8", "--precision=fp16")
     with open(text, encoding="utf-8") as file:
         lines = file.read().splitlines(keepends=True)
     at = [i for i, line in enumerate(lines) if "clip_factor" in line]
@@ -307,11 +303,15 @@ def main():
                   functools.partial(overflow, model, mesh))
              for model in ("mlp-ce", "gpt2-tiny") for mesh in MESHES
              if args.all or (model == "mlp-ce") == (mesh in ("none", "dp=2"))]
-    cases += [Case(f"processes {model} {mesh}",
-                   functools.partial(of_processes, model, mesh))
-              for model, mesh in (("gpt2-tiny", "pp=2"), ("mlp-ce", "dp=2"),
-                                  ("gpt2-tiny", "tp=2"),
-                                  ("gpt2-tiny", "pp=2,dp=2"))]
+    apart = [Case(f"processes {model} {mesh}",
+                  functools.partial(of_processes, model, mesh))
+             for model, mesh in (("gpt2-tiny", "pp=2"), ("mlp-ce", "dp=2"),
+                                 ("gpt2-tiny", "tp=2"),
+                                 ("gpt2-tiny", "pp=2,dp=2"))]
+    if reason := mpi.why_no_processes(args.bin_dir):
+        print(f"skipped {len(apart)} cases: {reason}")
+    else:
+        cases += apart
     cases += [Case("doubles", doubles)]
     cases += [Case(f"resume {model} {before} {after}",
                    functools.partial(resume, model, before, after))

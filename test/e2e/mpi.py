@@ -758,21 +758,25 @@ def cases(everything, short):
     yield Case("bad input", bad_body)
 
 
-def main():
-    args = harness.parser(__doc__).parse_args()
-    found = list(cases(args.all, args.short))
-    # What cannot be run here is skipped, and says why.
+def why_no_processes(bin_dir):
+    """None where ranks can be processes of mpirun."""
     if not shutil.which("mpirun"):
-        print(f"skipped {len(found) + 1} cases: there is no mpirun "
-              "(openmpi-bin)\n0 passed, 0 failed")
-        return 0
-    probe = subprocess.run([os.path.join(args.bin_dir, "merak-run"), "x.plan",
+        return "there is no mpirun (openmpi-bin)"
+    probe = subprocess.run([os.path.join(bin_dir, "merak-run"), "x.plan",
                             "--ranks=env"], capture_output=True, text=True,
                            env={**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1"},
                            check=False)
     if "which this build does not have" in probe.stderr:
-        print(f"skipped {len(found) + 1} cases: merak-run was built without "
-              "MPI (libopenmpi-dev)\n0 passed, 0 failed")
+        return "merak-run was built without MPI (libopenmpi-dev)"
+    return None
+
+
+def main():
+    args = harness.parser(__doc__).parse_args()
+    found = list(cases(args.all, args.short))
+    # What cannot be run here is skipped, and says why.
+    if reason := why_no_processes(args.bin_dir):
+        print(f"skipped {len(found) + 1} cases: {reason}\n0 passed, 0 failed")
         return 0
     reason = why_no_hosts()
     if reason:

@@ -2,7 +2,7 @@
 """Training in bf16 and f16 (--precision=bf16, fp16) beside the recorded runs in
 full precision. How the loss is scaled for f16: loss_scale.py.
 
-loss     ten losses within 1e-2 of the recorded ones, those of f16 within 2e-3; with
+loss     ten losses within 1e-2 of the recorded ones, those of f16 within 6e-3; with
          pipeline stages bit for bit those of one rank, with dp and tp within 5e-3 of
          them
 options  schedules and recomputation change no bit
@@ -28,7 +28,7 @@ import matrix
 import oracle
 from harness import Case, Failed
 
-LOSS, LAYOUT = {"bf16": 1e-2, "fp16": 2e-3}, 5e-3
+LOSS, LAYOUT = {"bf16": 1e-2, "fp16": 6e-3}, 5e-3
 MODELS = ["gpt2-tiny", "bert-tiny", "mlp-ce", "mlp-mse", "resnet-plain-tiny",
           "resnet-tiny", "vit-tiny", "gpt2-tiny-untied"]
 MESHES = ["pp=2", "dp=2", "tp=2", "pp=2,dp=2,tp=2"]
