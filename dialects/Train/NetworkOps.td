@@ -365,6 +365,8 @@ def Train_LossScaleOp : Train_Op<"loss_scale", [Pure, SameOperandsAndResultType,
     All gradients of the step are s times what they are else, until `clip_factor`
     takes s out of the factor that updates multiply them by.
 
+    *Constraints:* x and y have one type.
+
     *Lifespan:* made by `differentiate`, one in a step.
 
     ```mlir

@@ -11,6 +11,11 @@ module attributes {train.config = #train.config<mode = train, model = "m.onnx", 
 
 // -----
 
+// expected-error @+1 {{expected low_precision bf16 or f16, got 'f32'}}
+module attributes {train.config = #train.config<mode = train, model = "m.onnx", low_precision = f32>} {}
+
+// -----
+
 // expected-error @+1 {{expected no optimizer with mode infer}}
 module attributes {train.config = #train.config<mode = infer, model = "m.onnx", optimizer = <sgd>>} {}
 

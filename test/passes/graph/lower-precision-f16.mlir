@@ -10,12 +10,14 @@
 // Gradients begin with the scale of the loss; those of parameters are f32, and
 // carry it until updates.
 // CHECK: module attributes {train.config = #train.config<mode = train, model = "", low_precision = f16>}
+// CHECK-LABEL: func.func @model
 // GRAD-LABEL: func.func @step
 // GRAD: %[[ONE:.*]] = train.constant dense<1.000000e+00> : tensor<f32>
 // GRAD: train.loss_scale %[[ONE]] {{.*}}: tensor<f32>
 // GRAD-NOT: train.loss_scale
-// GRAD: train.einsum {{.*}} : tensor<8x4xf16>, tensor<8x4xf16> -> tensor<4x4xf32>
-// GRAD: train.update
+// GRAD: %[[DW:.*]] = train.einsum {{.*}} : tensor<8x4xf16>, tensor<8x4xf16>
+// GRAD: %[[WIDE:.*]] = train.cast %[[DW]] {{.*}}: tensor<4x4xf16> to tensor<4x4xf32>
+// GRAD: train.update @w : {{.*}} by %[[WIDE]]
 module {
   train.parameter @w : tensor<4x4xf32> trainable
   func.func @model(%x: tensor<8x4xf32>) -> tensor<f32> {

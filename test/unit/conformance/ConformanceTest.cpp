@@ -3,6 +3,7 @@
 #include "test/unit/conformance/Harness.h"
 
 #include "runtime/backends/cpu/Kernel.h"
+#include "runtime/core/DType.h"
 
 #include <algorithm>
 #include <cmath>
