@@ -123,13 +123,13 @@ Case lowered(Case c, bool keepTable, planpb::DType half = planpb::BF16) {
     tensor.dtype = half;
     roundToType(tensor);
   };
-  // Statistics are f32 in every plan.
+  // Statistics and norms are f32 in every plan.
   for (size_t i = 0; i < c.inputs.size(); ++i)
     if (!(keepTable && c.op == "gather" && i == 0) &&
         !(c.op == "attention_grad" && i == 4))
       lower(c.inputs[i]);
   for (size_t i = 0; i < c.outputs.size(); ++i)
-    if (!(keepTable && c.op == "scatter_add") &&
+    if (!(keepTable && c.op == "scatter_add") && c.op != "square_sum" &&
         !(c.op == "attention" && i == 1))
       lower(c.outputs[i]);
   c.tolerance = half == planpb::F16 ? 0.002 : 0.015;
