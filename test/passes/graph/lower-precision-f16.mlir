@@ -1,6 +1,6 @@
 // RUN: merak-opt %s --lower-precision=low=f16 --split-input-file | FileCheck %s
 // RUN: merak-opt %s --lower-precision=low=f16 --split-input-file 2>&1 >/dev/null | FileCheck %s --check-prefix=WARN
-// RUN: not merak-opt %s --lower-precision=low=f8 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: not merak-opt %s --lower-precision=low=f8 --split-input-file 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: merak-opt %s --lower-precision=low=f16 --differentiate --split-input-file | FileCheck %s --check-prefix=GRAD
 // RUN: merak-opt %s --lower-precision=low=bf16 --differentiate --split-input-file | FileCheck %s --check-prefix=NOSCALE
 

@@ -85,9 +85,10 @@ TEST(KernelCompiler, ResultsInPlaceOfWhatIsReadLater) {
     return Number{static_cast<double>(random.below(65) - 32) / 32, 0};
   };
   for (auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{
-           {3, 40}, {2, 768}, {3, 1601}, {2, 4096}, {2, 20000}})
+           {3, 40}, {2, 768}, {3, 1601}, {2, 4096}, {2, 20000}}) {
     batch.add(lateResidual(m, n), 5e-3, n, {}, fill);
-  batch.add(inF16(lateResidual(m, n)), 1e-3, n, {}, fill);
+    batch.add(inF16(lateResidual(m, n)), 1e-3, n, {}, fill);
+  }
 }
 
 TEST(KernelCompiler, CrossEntropyRows) {
