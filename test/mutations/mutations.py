@@ -61,8 +61,7 @@ MUTATIONS = [
              ["loss_scale.py", "unscaled gpt2-tiny none sgd"]),
     # Updates take gradients that are scaled.
     Mutation("loss scale in updates", "runtime/backends/cpu/Optimizer.cpp",
-             "std::min(1.0, maxNorm / (norm + 1e-6)) /\n"
-             "                                    scale)",
+             "std::min(1.0, maxNorm / (norm + 1e-6)) / scale)",
              "std::min(1.0, maxNorm / (norm + 1e-6)))",
              ["loss_scale.py", "unscaled gpt2-tiny none sgd"]),
     # The scale falls in one process alone.
