@@ -129,7 +129,6 @@ inline double worst(const Tensor &got, const Tensor &wanted, double floor) {
 
 using Fill = std::function<Number(Random &, unsigned, mlir::Type)>;
 
-// Kernels that are compiled together, once for each target.
 // A kernel of bf16 as one of f16.
 inline std::string inF16(std::string text) {
   for (size_t at; (at = text.find("bf16")) != std::string::npos;)
@@ -137,6 +136,7 @@ inline std::string inF16(std::string text) {
   return text;
 }
 
+// Kernels that are compiled together, once for each target.
 class Batch {
 public:
   ~Batch() { run(); }
