@@ -88,11 +88,16 @@ void PlanSearch::setBound(const Degrees &d, const Degrees &like,
   }
 }
 
+// Of one mesh, whatever the size of a microbatch and the level of overlap.
+static std::pair<Degrees, Techniques> storedKey(const Degrees &d,
+                                                Techniques level) {
+  level.zero = level.overlap = 0;
+  return {Degrees{d.pp, d.dp, d.tp, 0}, level};
+}
+
 LeastSeconds PlanSearch::asStored(const Degrees &d, const Techniques &level,
                                   const LeastSeconds &sums) const {
-  Techniques whole = level;
-  whole.zero = 0;
-  const auto like = storedParts.find({Degrees{d.pp, d.dp, d.tp, 0}, whole});
+  const auto like = storedParts.find(storedKey(d, level));
   return like == storedParts.end()
              ? sums.storedInParts(d.dp, level.zero)
              : sums.storedInParts(d.dp, like->second, level.zero);
@@ -331,7 +336,7 @@ static bool choosesParts(const SearchPolicy &policy) {
 }
 
 // By a bound of the level itself, that no plan of it fits or is as fast. Of a
-// higher level of ZeRO by the sharding of the first one, if that says so.
+// higher level of ZeRO by a sharding of a lower one, if that says so.
 bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
                            const SearchPolicy &policy, bool quick,
                            double limit) {
@@ -343,21 +348,24 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
   const Techniques level = usable(d, techniques);
   const bool inParts =
       level.zero > 0 && level.mixed == 0 && isSharedByDegrees();
-  Techniques first = level;
-  first.zero = 1;
-  if (const auto made = shardings.find({d, first});
-      inParts && level.zero > 1 && made != shardings.end() &&
-      made->second.second &&
-      loses(asStored(d, level, *made->second.second->least), kSurely))
-    return true;
+  Techniques lower = level;
+  if (inParts && level.zero > 1) {
+    lower.zero = 1;
+    const auto made = shardings.find({d, lower});
+    const bool isMade = made != shardings.end() && made->second.second;
+    lower.zero = isMade || !storedParts.contains(storedKey(d, level)) ? 1 : 0;
+    if (Result<const Sharding *> like = sharding(d, lower); like.ok()) {
+      if (lower.zero == 1)
+        storedParts.try_emplace(storedKey(d, level), (*like)->least->stored());
+      if (loses(asStored(d, level, *(*like)->least), kSurely))
+        return true;
+    }
+  }
   Result<const Sharding *> shard = sharding(d, techniques);
   if (!shard.ok())
     return false;
-  if (inParts && level.zero == 1) {
-    first.zero = 0;
-    storedParts.try_emplace({Degrees{d.pp, d.dp, d.tp, 0}, first},
-                            (*shard)->least->stored());
-  }
+  if (inParts && level.zero == 1)
+    storedParts.try_emplace(storedKey(d, level), (*shard)->least->stored());
   return loses(*(*shard)->least, 1 - 1e-9);
 }
 

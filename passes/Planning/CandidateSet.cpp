@@ -254,12 +254,19 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
   std::vector<PipelinePlan> first;
   bool leavesOut = false; // what might recompute
   for (size_t i = 0; i < policy.recompute.size(); ++i) {
-    // Where nothing needs recomputation, other choices only cost time.
-    if (i > 0 && (!train || (policy.recompute[0] == "auto" && !leavesOut &&
-                             std::none_of(first.begin(), first.end(),
-                                          [](const PipelinePlan &one) {
-                                            return one.recomputes();
-                                          }))))
+    // Where nothing needs recomputation, other choices only cost time; where
+    // all of it is too little, while other plans fit, too.
+    const auto isUseless = [&] {
+      return policy.recompute[0] == "auto" && !leavesOut &&
+             (std::none_of(
+                  first.begin(), first.end(),
+                  [](const PipelinePlan &one) { return one.recomputes(); }) ||
+              (limit > 0 && std::isfinite(limit) &&
+               std::none_of(
+                   first.begin(), first.end(),
+                   [](const PipelinePlan &one) { return one.cost.fits(); })));
+    };
+    if (i > 0 && (!train || isUseless()))
       break;
     options.recompute = policy.recompute[i];
     for (const Cutter &cutter : cutters) {

@@ -86,10 +86,19 @@ std::vector<Factor> FactorSet::takeOf(int node) {
 }
 
 FactorScope FactorSet::neighbours(int node) const {
-  FactorScope scope;
-  for (int number : ofNode[node])
-    scope = FactorScope::unite(scope, factors.at(number).scope);
-  return scope.without(node);
+  std::map<int, int> configsOf;
+  for (int number : ofNode[node]) {
+    const FactorScope &scope = factors.at(number).scope;
+    for (size_t i = 0; i < scope.nodes.size(); ++i)
+      configsOf.emplace(scope.nodes[i], scope.configs[i]);
+  }
+  configsOf.erase(node);
+  FactorScope all;
+  for (const auto &[other, configs] : configsOf) {
+    all.nodes.push_back(other);
+    all.configs.push_back(configs);
+  }
+  return all;
 }
 
 // The tables of the graph's nodes and edges, of its leaves with projected

@@ -228,11 +228,19 @@ private:
     return true;
   }
 
+  std::map<int, std::vector<std::pair<int, int>>> twinsByRegion() const {
+    std::map<int, std::vector<std::pair<int, int>>> found;
+    for (const auto &[cls, forward] : gradientTwins(graph, model.classes()))
+      found[regions().ofClass[size_t(cls)]].emplace_back(cls, forward);
+    return found;
+  }
+
   // Of gradients alone: as in the forward pass.
   void follow(int region, Config &config) const {
-    for (const auto &[cls, forward] : twins) {
-      if (regions().ofClass[size_t(cls)] != region)
-        continue;
+    const auto ofRegion = twins.find(region);
+    if (ofRegion == twins.end())
+      return;
+    for (const auto &[cls, forward] : ofRegion->second) {
       if (auto known = config.find(forward); known != config.end())
         config[cls] = known->second;
       else
@@ -591,7 +599,8 @@ private:
   const LayoutSearchOptions &options;
   const Axes tensor = base.axesOn(kTensorAxis);
   const std::set<int> divided = dividedSamples();
-  const std::map<int, int> twins = gradientTwins(graph, model.classes());
+  // By region: classes of gradients alone, and those of the forward pass.
+  const std::map<int, std::vector<std::pair<int, int>>> twins = twinsByRegion();
   const int64_t dp = base.sizeOf(kDataAxis), tp = base.sizeOf(kTensorAxis);
   std::vector<std::vector<Config>> configs; // by region
   std::map<Axes, uint8_t> axesNumbers;

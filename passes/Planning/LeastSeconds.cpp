@@ -128,9 +128,18 @@ LeastSeconds LeastSeconds::storedInParts(int64_t replicas, int level) const {
 }
 
 LeastSeconds::Stored LeastSeconds::stored() const {
-  Stored out{fixedBytes, optimizer, 0, {}, {}, links};
-  std::vector<double> backwards(size_t(model.count()), 0), weights = backwards;
+  Stored out;
+  out.fixedBytes = fixedBytes;
+  out.optimizer = optimizer;
+  out.links = links;
+  std::vector<double> backwards(size_t(model.count()), 0),
+      weights = backwards, forwardReads = backwards, backwardReads = backwards;
   for (const StageParameter &parameter : model.problem.parameters) {
+    for (const StageParameter::Copy &copy : parameter.copies)
+      if (copy.message > 0 && !copy.users.empty()) {
+        forwardReads[size_t(copy.users.front())] += copy.message;
+        backwardReads[size_t(copy.users.back())] += copy.again;
+      }
     if (parameter.scatterMessage <= 0)
       continue;
     const size_t user = size_t(parameter.users.front());
@@ -140,6 +149,8 @@ LeastSeconds::Stored LeastSeconds::stored() const {
   }
   out.backward = sumsBefore(backwards);
   out.weight = sumsBefore(weights);
+  out.readForward = sumsBefore(forwardReads);
+  out.readBackward = sumsBefore(backwardReads);
   return out;
 }
 
@@ -153,6 +164,11 @@ LeastSeconds LeastSeconds::storedInParts(int64_t replicas, const Stored &like,
     out.beside[1].bytes = like.backward;
     out.beside[2].bytes = like.weight;
     out.links = like.links;
+  }
+  if (level > 2) {
+    out.beside[0].bytes = like.readForward;
+    for (size_t at = 0; at < like.readBackward.size(); ++at)
+      out.beside[1].bytes[at] += like.readBackward[at];
   }
   return out;
 }

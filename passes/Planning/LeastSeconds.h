@@ -48,13 +48,14 @@ public:
   struct Stored {
     double fixedBytes = 0, optimizer = 0;
     double fewerBytes = 0; // with parts of gradients
-    // Bytes of gradients that replicas sum, before each op: those made by B and
-    // those made by W.
-    std::vector<double> backward, weight;
+    // Before each op, bytes of gradients that replicas sum, those made by B and
+    // those made by W, and of parameters that F and B read.
+    std::vector<double> backward, weight, readForward, readBackward;
     ParameterLinks links;
   };
   Stored stored() const;
-  // With that. At levels of ZeRO above 1 each microbatch scatters gradients.
+  // With that. At levels of ZeRO above 1 each microbatch scatters gradients,
+  // above 2 it gathers what each of its actions reads.
   LeastSeconds storedInParts(int64_t replicas, const Stored &like,
                              int level) const;
 

@@ -14,7 +14,7 @@ namespace merak::planning {
 constexpr double kSumsMayErr = 0.7, kWithoutParts = 0.5;
 constexpr int64_t kRoughBuckets = 64;
 
-// `roughly`: over all of tp alone.
+// `roughly`: over all of tp alone, the fastest.
 Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
                                                          bool roughly) {
   Result<Assignment> base = assignSamples(d, input.pinned.parts);
@@ -29,6 +29,7 @@ Result<std::vector<FoundLayout>> PlanSearch::searchMixed(const Degrees &d,
   options.memoryBytes = double(d.pp) * input.memoryBytes;
   options.most = kMixedLayouts;
   if (roughly) {
+    options.most = 1;
     options.parts = false;
     options.buckets = kRoughBuckets;
   }

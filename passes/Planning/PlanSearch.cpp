@@ -486,14 +486,13 @@ const EqualLayers *PlanSearch::equalLayers() {
   return input.layers->get();
 }
 
-std::optional<StageProblem>
-PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
+bool PlanSearch::fewFor(const Degrees &d, const Techniques &techniques) {
   // What a strategy names may be a layer that is left out.
   if (!isSharedByDegrees() || techniques.mixed > 0)
-    return std::nullopt;
+    return false;
   const EqualLayers *layers = equalLayers();
   if (!layers)
-    return std::nullopt;
+    return false;
   if (!few) {
     SearchInput ofFew = input;
     ofFew.graph = &layers->graph();
@@ -506,16 +505,23 @@ PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
       d.tp > 1 && !few->choices.contains(of)) {
     Result<const Choice *> whole = choose(d, techniques.context);
     if (!whole.ok())
-      return std::nullopt;
+      return false;
     std::optional<std::vector<int>> chosen = layers->classesOf((*whole)->first);
     if (!chosen) {
       input.layers = nullptr;
-      return std::nullopt;
+      return false;
     }
     few->choices.emplace(of, Choice(std::move(*chosen), SearchReport()));
   }
+  return true;
+}
+
+std::optional<StageProblem>
+PlanSearch::problemByFew(const Degrees &d, const Techniques &techniques) {
+  if (!fewFor(d, techniques))
+    return std::nullopt;
   Result<StageProblem> problem = few->problemOf(d, techniques);
-  return problem.ok() ? layers->expand(*problem) : std::nullopt;
+  return problem.ok() ? equalLayers()->expand(*problem) : std::nullopt;
 }
 
 // Two submicrobatches of a microbatch need samples, or tokens, to divide.
@@ -525,7 +531,10 @@ Status PlanSearch::checkOverlap(const Degrees &d,
     return {};
   if (!submicrobatchesByAxis(d))
     return {};
-  const Result<Assignment> &submicrobatches = halve(d, techniques.context);
+  // Of many equal layers a few say it.
+  PlanSearch &asked = fewFor(d, techniques) ? *few : *this;
+  const Result<Assignment> &submicrobatches =
+      asked.halve(d, techniques.context);
   if (submicrobatches.ok())
     return {};
   int64_t samples = samplesOf(d);

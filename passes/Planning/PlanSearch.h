@@ -200,6 +200,9 @@ private:
   Result<const Choice *> choose(const Degrees &degrees, bool context);
   Result<StageProblem> problemOf(const Degrees &degrees,
                                  const Techniques &techniques);
+  // Whether few of many equal layers may stand for all of them: `few` is made
+  // then, and splits over tp what all would.
+  bool fewFor(const Degrees &degrees, const Techniques &techniques);
   // The same by few of many equal layers; none where it cannot be.
   std::optional<StageProblem> problemByFew(const Degrees &degrees,
                                            const Techniques &techniques);

@@ -62,6 +62,11 @@ void StageProblemBuilder::addGathered(int t,
       continue;
     }
     copy.message += whole;
+    if (std::any_of(gatherUsers[c].begin(), gatherUsers[c].end(),
+                    [&](int user) {
+                      return graph.ops[size_t(user)].phase == Phase::Backward;
+                    }))
+      copy.again += whole;
     if (conversion.tensor != t)
       copy.castSeconds += seconds(
           {.name = "elementwise",

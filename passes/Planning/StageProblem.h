@@ -109,7 +109,8 @@ struct StageParameter {
   // of it, and the ops that read it; a stage without any of these does without.
   struct Copy {
     double bytes = 0, message = 0, castSeconds = 0;
-    std::vector<int> users;
+    std::vector<int> users; // those of the forward pass first
+    double again = 0;       // of the message, what backward actions read
     bool operator==(const Copy &) const = default;
     bool isOn(int begin, int end) const {
       return std::any_of(users.begin(), users.end(),
