@@ -273,7 +273,7 @@ private:
   std::string mesh, optimizer = "adamw", mode = "train", freeze, trainable;
   std::string devices, objective = "time", allow, forbid;
   std::string dropout = "keep", gradOverlap = "on", gradBucket = "auto";
-  std::string delayedRows = "off";
+  std::string delayedRows = "off", delayedGradients = "off";
   std::vector<std::string> shapes, touched, forRates;
 };
 
@@ -330,6 +330,11 @@ void CommandLine::addTraining() {
   addDefault("--delayed-rows", delayedRows,
              "on: rows of tables that no lookup of the next step needs are "
              "exchanged and updated beside that step, on hosts; off")
+      ->check(CLI::IsMember({"on", "off"}));
+  addDefault("--delayed-gradients", delayedGradients,
+             "on: gradients whose sums over replicas the backward pass does "
+             "not hide are summed beside the next step's forward pass, as far "
+             "as that hides them; off")
       ->check(CLI::IsMember({"on", "off"}));
   add("--data", o.data,
       "training data, as of merak-run: what a step looks up is counted in it "
@@ -559,6 +564,7 @@ Status CommandLine::readTexts() {
   o.dropout = dropout == "keep";
   o.gradOverlap = gradOverlap == "on";
   o.delayedRows = delayedRows == "on";
+  o.delayedGradients = delayedGradients == "on";
   o.freeze = split(freeze, ',');
   o.trainable = split(trainable, ',');
   Status status = readBucket();
@@ -624,6 +630,11 @@ Status CommandLine::checkTogether() const {
   refuse(o.delayedRows && o.gradClip > 0,
          "--delayed-rows: the norm of --grad-clip needs the sums of all rows "
          "before any is updated");
+  refuse(o.delayedGradients && o.gradClip > 0,
+         "--delayed-gradients: the norm of --grad-clip needs all gradients "
+         "summed over replicas before any is taken a step by");
+  refuse(o.delayedGradients && !o.train,
+         "--delayed-gradients are of --mode=train");
   refuse(o.check && !o.fromPhase.empty(),
          "--check reads a model, not IR with --from");
   refuse(!o.emitOnnx.empty() && !o.fromPhase.empty(),

@@ -46,6 +46,9 @@ struct CompilerOptions {
   std::map<std::string, double> touched;
   // Rows that no lookup of the next step needs are updated beside it.
   bool delayedRows = false;
+  // Gradients whose sums over replicas would be waited for are summed beside
+  // the next step's forward pass.
+  bool delayedGradients = false;
   std::string data;        // in which it is counted; empty: it is not
   bool gradOverlap = true; // reductions of gradients beside the backward pass
   // Bytes of gradients that one collective reduces; none: what links make worth

@@ -74,7 +74,8 @@ void merak::buildStagePipeline(OpPassManager &manager,
   manager.addPass(createVerifyStages());
 }
 
-void merak::buildShardPipeline(OpPassManager &manager) {
+void merak::buildShardPipeline(OpPassManager &manager,
+                               const CompilerOptions &options) {
   manager.addPass(createLocalize());
   // Before submicrobatches: a fault of layouts is told once, not for both.
   manager.addPass(createVerifyShards());
@@ -83,6 +84,9 @@ void merak::buildShardPipeline(OpPassManager &manager) {
   manager.addPass(createCoalesceSlices());
   // Needs local shapes: it prices what one rank does.
   manager.addPass(createSubPipeline());
+  // Needs the ops of all submicrobatches, whose sums it leaves to a step.
+  if (options.delayedGradients)
+    manager.addPass(createDelayGradients({options.gradOverlap}));
   // Values, actions and transfers may have been made anew.
   manager.addPass(createVerifyStages());
   manager.addPass(createVerifyShards());
@@ -111,7 +115,7 @@ void merak::buildPhasePipeline(const std::string &phase, OpPassManager &manager,
   else if (phase == "stage")
     buildStagePipeline(manager, options, notes, again);
   else if (phase == "shard")
-    buildShardPipeline(manager);
+    buildShardPipeline(manager, options);
   else if (phase == "schedule")
     buildSchedulePipeline(manager);
   else if (phase == "memory")

@@ -54,7 +54,8 @@ void buildStagePipeline(mlir::OpPassManager &manager,
                         const CompilerOptions &options,
                         PhaseNotes *notes = nullptr,
                         const Replanning &again = {});
-void buildShardPipeline(mlir::OpPassManager &manager);
+void buildShardPipeline(mlir::OpPassManager &manager,
+                        const CompilerOptions &options);
 void buildSchedulePipeline(mlir::OpPassManager &manager);
 void buildMemoryPipeline(mlir::OpPassManager &manager,
                          const CompilerOptions &options);

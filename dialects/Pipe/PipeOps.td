@@ -71,7 +71,7 @@ def Pipe_ValueOp : Pipe_Op<"value", [Symbol, HasParent<"StageOp">]> {
     An input with `pipe.ahead` is that of so many steps later.
 
     *Constraints:* the type has a static shape and integers, floats or indices as
-    elements; kinds that need it have a `tensor`, carried values an integer
+    elements; kinds that need it have a `tensor`, carried values a number as
     `pipe.initial`; `layout` has as many dimensions
     as the type, each a multiple of the type's.
 
@@ -155,7 +155,7 @@ def Pipe_StoreOp : Pipe_Op<"store", [MemoryEffects<[MemWrite]>, HasParent<"Actio
     at its start.
 
     *Constraints:* `value` names a value of the stage, of the operand's type, that
-    is no input; with `accumulate` it is of kind gradient or step.
+    is no input; with `accumulate` it is of kind gradient, step or carried.
 
     *Lifespan:* as its action.
 

@@ -40,7 +40,7 @@ LogicalResult ValueOp::verify() {
     return emitOpError("expected the name of a tensor for a value of kind ")
            << stringifyValueKind(getKind());
   if (getKind() == ValueKind::carried &&
-      !(*this)->getAttrOfType<IntegerAttr>(kInitialAttr))
+      !isa_and_nonnull<IntegerAttr, FloatAttr>((*this)->getAttr(kInitialAttr)))
     return emitOpError("expected 'pipe.initial' for a carried value");
   return dist::verifyLayout(*this, getType(), getLayoutAttr());
 }
@@ -89,8 +89,10 @@ LogicalResult StoreOp::verifySymbolUses(SymbolTableCollection &symbols) {
   if (kind == ValueKind::input)
     return emitOpError("expected a value that can be written, found input ")
            << getValueAttr();
-  if (getAccumulate() && kind != ValueKind::gradient && kind != ValueKind::step)
-    return emitOpError("expected a gradient or step value to add to, found ")
+  if (getAccumulate() && kind != ValueKind::gradient &&
+      kind != ValueKind::step && kind != ValueKind::carried)
+    return emitOpError(
+               "expected a gradient, step or carried value to add to, found ")
            << stringifyValueKind(kind) << " " << getValueAttr();
   return success();
 }

@@ -27,7 +27,8 @@ inline constexpr llvm::StringLiteral kBlockAttr = "train.block";
 // Of rows that no lookup of the next step needs, which are exchanged and
 // updated beside it. Of a `train.coalesce` in the graph: a dictionary of the
 // inputs that hold the table's ids, with their types. Unit attribute of what
-// the exchange and the update of such rows became.
+// the exchange and the update of such rows became, and of what sums and applies
+// gradients that the step before left.
 inline constexpr llvm::StringLiteral kDelayedAttr = "train.delayed";
 
 } // namespace merak::train

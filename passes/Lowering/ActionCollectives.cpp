@@ -62,7 +62,8 @@ void ActionLowering::lowerAllReduce(dist::AllReduceOp op) {
   View from = viewOf(op.getX());
   if (axes.empty())
     return setView(op.getY(), from);
-  View to = outputFor(op.getY());
+  // What the step before left is read by its step alone.
+  View to = op->hasAttr(train::kDelayedAttr) ? from : outputFor(op.getY());
   collective(op, plan::Collective::all_reduce, from, to, axes,
              plan::symbolizeReduction(op.getReduction()));
   views_[op.getY()] = to;

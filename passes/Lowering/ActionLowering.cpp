@@ -405,6 +405,8 @@ void ActionLowering::lowerUpdate(pipe::UpdateOp update) {
                               : std::string(optimizer.kernel()),
               inputs, outputs, attrs, scalars);
   call->setAttr(plan::kUpdateAttr, builder_.getUnitAttr());
+  if (isDelayed)
+    call->setAttr(kDelayedAttr, builder_.getUnitAttr());
   if (!table)
     return;
   ReplayedRows stripe;

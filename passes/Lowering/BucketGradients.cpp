@@ -12,6 +12,7 @@
 #include "passes/Lowering/Passes.h"
 #include "passes/Lowering/Touched.h"
 #include "passes/Planning/OpenBuckets.h"
+#include "runtime/plan/Entries.h"
 
 using namespace mlir;
 
@@ -148,7 +149,13 @@ private:
            view.getNumElements() > 0 &&
            view.getNumElements() ==
                cast<RankedTensorType>(buffer.getType()).getNumElements() &&
-           lowering::isAccumulator(buffer);
+           (lowering::isAccumulator(buffer) || isLeft(buffer));
+  }
+  // What the step before left.
+  static bool isLeft(plan::BufferOp buffer) {
+    return !buffer.isTransient() && buffer.getSlots() == 1 &&
+           buffer.getCategory() == plan::Category::optimizer &&
+           !buffer.getTensor();
   }
   // Each rank keeps a part of an accumulator.
   bool isOfAccumulator(plan::CollectiveOp op) {
@@ -259,7 +266,8 @@ struct BucketGradientsPass : impl::BucketGradientsBase<BucketGradientsPass> {
     for (auto program : getOperation().getOps<plan::ProgramOp>()) {
       GradientBuckets gradients(program, limit);
       for (auto procedure : program.getOps<plan::ProcedureOp>())
-        gradients.run(procedure);
+        if (!isEntry(procedure.getSymName()))
+          gradients.run(procedure);
       buckets += gradients.buckets;
       joined += gradients.joined;
     }

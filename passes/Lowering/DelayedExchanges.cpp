@@ -28,9 +28,66 @@ Operation *lastOfLookups(plan::ProcedureOp procedure) {
   for (Operation &op : procedure.getBody().front()) {
     if (isProduct(op))
       break;
-    if (isa<plan::CollectiveOp>(op))
+    if (isa<plan::CollectiveOp>(op) && !op.hasAttr(train::kDelayedAttr))
       last = &op;
   }
+  return last;
+}
+
+uint64_t addStream(plan::ProgramOp program, StringRef name) {
+  SmallVector<Attribute> streams(program.getStreams().getValue());
+  streams.push_back(StringAttr::get(program.getContext(), name));
+  program.setStreamsAttr(ArrayAttr::get(program.getContext(), streams));
+  return streams.size() - 1;
+}
+
+void moveBehind(Operation *previous, plan::CollectiveOp op) {
+  op->moveAfter(previous);
+  op->setAttr(plan::kAfterPreviousAttr, UnitAttr::get(op->getContext()));
+}
+
+// The exchange of lookups that a sum of gradients lets pass; null: there is
+// none, or something in front of it needs the sum.
+Operation *lookupsBefore(plan::CollectiveOp sum) {
+  Operation *last =
+      lastOfLookups(sum->getParentOfType<plan::ProcedureOp>());
+  if (!last || !sum->isBeforeInBlock(last))
+    return nullptr;
+  const Touched own(sum);
+  for (Operation *op = sum->getNextNode(); op != last->getNextNode();
+       op = op->getNextNode())
+    if (auto other = dyn_cast<plan::InstructionOpInterface>(op);
+        other && Touched(other).conflicts(own))
+      return nullptr;
+  return last;
+}
+
+// In their order, behind what lookups exchange.
+void placeSums(plan::ProgramOp program, ArrayRef<plan::CollectiveOp> sums) {
+  if (sums.empty())
+    return;
+  const uint64_t stream = addStream(program, "delayed gradients");
+  Operation *previous = nullptr; // of those that have moved
+  for (plan::CollectiveOp sum : sums) {
+    sum.setStream(stream);
+    Operation *behind = lookupsBefore(sum);
+    if (!behind)
+      continue;
+    if (previous && previous->getBlock() == sum->getBlock())
+      sum->moveAfter(previous);
+    else
+      moveBehind(behind, sum);
+    previous = sum;
+  }
+}
+
+// Rows are exchanged behind that; null: there is none.
+Operation *lastInFront(plan::ProcedureOp procedure) {
+  Operation *last = lastOfLookups(procedure);
+  for (auto op : procedure.getOps<plan::CollectiveOp>())
+    if (op->hasAttr(train::kDelayedAttr) &&
+        (!last || last->isBeforeInBlock(op)))
+      last = op;
   return last;
 }
 
@@ -179,28 +236,25 @@ void cutUpdates(plan::ProgramOp program) {
 } // namespace
 
 void placeDelayed(plan::ProgramOp program) {
-  SmallVector<plan::CollectiveOp> delayed;
+  SmallVector<plan::CollectiveOp> sums, rows;
   program.walk([&](plan::CollectiveOp op) {
     auto procedure = op->getParentOfType<plan::ProcedureOp>();
     if (op->hasAttr(train::kDelayedAttr) && !isEntry(procedure.getSymName()))
-      delayed.push_back(op);
+      (op.getOp() == plan::Collective::all_reduce ? sums : rows).push_back(op);
   });
-  if (delayed.empty())
+  placeSums(program, sums);
+  if (rows.empty())
     return;
-  SmallVector<Attribute> streams(program.getStreams().getValue());
-  streams.push_back(StringAttr::get(program.getContext(), "delayed rows"));
-  program.setStreamsAttr(ArrayAttr::get(program.getContext(), streams));
+  const uint64_t stream = addStream(program, "delayed rows");
   plan::CallOp call = firstForward(program);
-  for (plan::CollectiveOp op : delayed) {
-    op.setStream(streams.size() - 1);
+  for (plan::CollectiveOp op : rows) {
+    op.setStream(stream);
     if (!call)
       continue;
     auto from = op->getParentOfType<plan::ProcedureOp>();
     plan::ProcedureOp to = ownProcedure(program, call, ".first");
-    if (Operation *last = lastOfLookups(to)) {
-      op->moveAfter(last);
-      op->setAttr(plan::kAfterPreviousAttr,
-                  UnitAttr::get(program.getContext()));
+    if (Operation *last = lastInFront(to)) {
+      moveBehind(last, op);
     } else {
       Block &body = to.getBody().front();
       op->moveBefore(&body, body.begin());

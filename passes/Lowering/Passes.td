@@ -89,6 +89,33 @@ def WriteSums : Pass<"merak-write-sums", "::mlir::ModuleOp"> {
   ];
 }
 
+def PlaceDelayed : Pass<"merak-place-delayed", "::mlir::ModuleOp"> {
+  let summary = "take steps by gradients of the step before in front of the first readers";
+  let description = [{
+    What action G sums and applies of gradients that the step before left
+    (`train.delayed`) goes into the first call that reads the parameter: the step in
+    front of the first instruction that does, the sum to the begin of the call. What
+    G makes of the parameter once a step goes along, in front of its own first reader. If
+    the procedure of the call runs for several microbatches, the call gets a copy of
+    it.
+    ```mlir
+    plan.procedure @stage0.gather action "G" {
+      all_reduce @w.sum; sgd_update @w by @w.sum; all_reduce @v.sum; sgd_update @v by @v.sum
+    }
+    plan.procedure @stage0.forward action "F" { ... (@w) ... (@v) }
+    // becomes, for the first microbatch
+    plan.procedure @stage0.forward.first action "F" {
+      all_reduce @w.sum; all_reduce @v.sum; ...
+      sgd_update @w by @w.sum; ... (@w) ... sgd_update @v by @v.sum; ... (@v)
+    }
+    ```
+  }];
+  let dependentDialects = ["::merak::plan::PlanDialect"];
+  let statistics = [
+    Statistic<"steps", "steps", "steps in front of the first readers of their parameters">
+  ];
+}
+
 def OverlapGradients : Pass<"merak-overlap-gradients", "::mlir::ModuleOp"> {
   let summary = "reduce each gradient as soon as it is final, beside the backward pass";
   let description = [{
@@ -207,9 +234,11 @@ def AssignStreams : Pass<"merak-assign-streams", "::mlir::ModuleOp"> {
     was there before the instructions in front of it. Groups that reach over
     stages keep their stream, since other stages run other programs.
 
-    Exchanges of rows that the step before left (`train.delayed`) go from action G into
-    the first forward call, behind what its lookups exchange, onto a stream that
-    nothing waits for before the update.
+    Sums of gradients that the step before left (`train.delayed`) get a stream of
+    their own, and go behind what lookups of the call exchange, if that is in front
+    of their first use. Exchanges of rows that the step before left go from action G into
+    the first forward call, behind both, onto a stream that nothing waits for before
+    the update.
   }];
   let dependentDialects = ["::merak::plan::PlanDialect"];
   let statistics = [

@@ -463,20 +463,22 @@ void StageLowering::createSends(plan::ProcedureOp procedure, ActionId action) {
 }
 
 // Accumulators whose first store does not overwrite are cleared at the start
-// of the step.
+// of the step; those that the step before left behind the step by them.
 void StageLowering::createZeroing() {
   for (auto &[name, value] : values_) {
     bool cleared = value.accumulates && value.buffer && !value.overwrites;
     if (!cleared)
       continue;
-    if (!zeroing_) {
+    const bool isLeft = value.op.getKind() == pipe::ValueKind::carried;
+    if (!isLeft && !zeroing_) {
       builder_.setInsertionPointToEnd(body_);
       zeroing_ = plan::ProcedureOp::create(
           builder_, stage_.getLoc(),
           uniqueName(program_.getSymName() + ".clear"), Action::P);
       zeroing_.getBody().emplaceBlock();
     }
-    builder_.setInsertionPointToEnd(&zeroing_.getBody().front());
+    plan::ProcedureOp at = isLeft ? procedures_.at({Action::G, 0}) : zeroing_;
+    builder_.setInsertionPointToEnd(&at.getBody().front());
     auto type = cast<RankedTensorType>(value.buffer.getType());
     fill(value.op.getLoc(), value.buffer,
          isa<FloatType>(type.getElementType()) ? realScalar(context(), 0)
@@ -552,7 +554,7 @@ LogicalResult StageLowering::createEntries() {
   return carries ? createFlush(flush) : success();
 }
 
-// What the next step would do for the rows that this one delayed.
+// What the next step would do for what this one left.
 LogicalResult StageLowering::createFlush(plan::ProcedureOp procedure) {
   builder_.setInsertionPointToEnd(&stage_.getBody().front());
   auto action = pipe::ActionOp::create(builder_, stage_.getLoc(),
@@ -579,14 +581,19 @@ LogicalResult StageLowering::createFlush(plan::ProcedureOp procedure) {
 
 void StageLowering::setCarried() {
   for (auto &[name, value] : values_) {
-    auto initial = value.op->getAttrOfType<IntegerAttr>(pipe::kInitialAttr);
-    if (value.op.getKind() != pipe::ValueKind::carried || !initial)
+    if (value.op.getKind() != pipe::ValueKind::carried)
+      continue;
+    Attribute initial = value.op->getAttr(pipe::kInitialAttr);
+    auto real = dyn_cast_or_null<FloatAttr>(initial);
+    auto integer = dyn_cast_or_null<IntegerAttr>(initial);
+    if (!real && !integer)
       continue;
     auto type = cast<RankedTensorType>(value.buffer.getType());
     fill(value.op.getLoc(), value.buffer,
          isa<FloatType>(type.getElementType())
-             ? realScalar(context(), static_cast<double>(initial.getInt()))
-             : integerScalar(context(), initial.getInt()));
+             ? realScalar(context(), real ? real.getValueAsDouble()
+                                          : static_cast<double>(integer.getInt()))
+             : integerScalar(context(), integer.getInt()));
   }
 }
 

@@ -114,11 +114,9 @@ private:
     if (library && clears(call, library)) {
       const StringAttr name =
           cast<ViewAttr>(library.getOutputs()[0]).getBuffer().getAttr();
-      if (touched_.insert(name).second) {
-        clear_[name] = library;
-        cleared_.insert(procedureOf(call));
-        bytes_ += bytesOf(library);
-      }
+      clear_[name] = library;
+      cleared_.insert(procedureOf(call));
+      bytes_ += bytesOf(library);
       return;
     }
     lowering::BufferNames read;
@@ -136,10 +134,8 @@ private:
       fills.push_back(fill);
     }
     for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
-      lowering::forBuffers(views, [&](StringAttr name) {
-        touched_.insert(name);
-        clear_.erase(name);
-      });
+      lowering::forBuffers(views,
+                           [&](StringAttr name) { clear_.erase(name); });
     if (!writes)
       return;
     First &first = first_[call];
@@ -153,7 +149,6 @@ private:
   llvm::DenseMap<StringAttr, plan::BufferOp> buffers_;
   llvm::DenseMap<StringAttr, int64_t> calls_;         // by procedure
   llvm::DenseMap<StringAttr, plan::LibraryOp> clear_; // fills, by sum
-  lowering::BufferNames touched_;                     // so far
   llvm::SmallPtrSet<Operation *, 2> cleared_;         // procedures of fills
   double bytes_ = 0;                                  // of all sums cleared
   llvm::MapVector<plan::CallOp, First> first_;

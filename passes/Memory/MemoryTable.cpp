@@ -45,6 +45,8 @@ void buildMemoryPipeline(OpPassManager &manager,
   manager.addPass(createUpdateInPlace());
   // Before reductions move into the last microbatch: it may be the first.
   manager.addPass(createWriteSums());
+  // Behind: sums of the step before are cleared when their step was taken.
+  manager.addPass(createPlaceDelayed());
   // Before streams and offsets: copies of procedures have buffers of their own.
   if (options.overlapGradients) {
     manager.addPass(createOverlapGradients());

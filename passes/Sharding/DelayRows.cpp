@@ -4,6 +4,7 @@
 #include "dialects/Train/SparseAttributes.h"
 #include "dialects/Train/TrainDialect.h"
 #include "passes/Graph/TouchedAttribute.h"
+#include "passes/Sharding/CarriedValues.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Sharding/SliceExchange.h"
 
@@ -66,8 +67,8 @@ struct Expected {
 class Delay {
 public:
   Delay(StageOp stage, ActionOp action, CoalesceOp update)
-      : stage(stage), action(action), update(update),
-        builder(stage.getContext()) {}
+      : stage(stage), update(update), carried(stage, action),
+        builder(carried.builder) {}
 
   // Nothing: rows are delayed from now on; else why not.
   std::string rewrite() {
@@ -113,37 +114,21 @@ private:
     return {};
   }
 
-  std::string freeName(std::string name) {
-    while (stage.lookupSymbol(name))
-      name += "_";
-    return name;
-  }
   ValueOp declare(const std::string &name, RankedTensorType type,
-                  ValueKind kind,
-                  std::optional<int64_t> initial = std::nullopt) {
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToStart(&stage.getBody().front());
-    auto value = ValueOp::create(
-        builder, update.getLoc(), builder.getStringAttr(freeName(name)),
-        TypeAttr::get(type), ValueKindAttr::get(builder.getContext(), kind),
-        LayoutAttr(), StringAttr());
-    if (initial)
-      value->setAttr(pipe::kInitialAttr, builder.getI64IntegerAttr(*initial));
-    return value;
+                  ValueKind kind) {
+    return carried.declare(update.getLoc(), name, type, kind);
+  }
+  ValueOp declareCarried(StringRef suffix, RankedTensorType type,
+                         int64_t initial) {
+    return carried.declareCarried(update.getLoc(), named(suffix), type,
+                                  builder.getI64IntegerAttr(initial));
   }
   std::string named(StringRef suffix) {
     return (step.getParameter() + "." + suffix).str();
   }
-  Value load(ValueOp value) {
-    return LoadOp::create(builder, update.getLoc(), value.getType(),
-                          FlatSymbolRefAttr::get(value.getSymNameAttr()));
-  }
+  Value load(ValueOp value) { return carried.load(update.getLoc(), value); }
   void save(Value operand, ValueOp value, UnitAttr accumulate = {}) {
-    StoreOp::create(builder, update.getLoc(), operand,
-                    FlatSymbolRefAttr::get(value.getSymNameAttr()), accumulate);
-  }
-  static void mark(Operation *op) {
-    op->setAttr(kDelayedAttr, UnitAttr::get(op->getContext()));
+    carried.save(update.getLoc(), operand, value, accumulate);
   }
 
   // The action that made slices and sent them keeps them.
@@ -167,11 +152,9 @@ private:
 
   void declareCarried() {
     const auto size = static_cast<int64_t>(update.getSize());
-    rows = declare(named("delayed.rows"), ownType, ValueKind::carried, 0);
-    ids = declare(named("delayed.ids"), typeOf(update.getIds()),
-                  ValueKind::carried, size);
-    factor = declare(named("delayed.factor"), typeOf(step.getClip()),
-                     ValueKind::carried, 1);
+    rows = declareCarried("delayed.rows", ownType, 0);
+    ids = declareCarried("delayed.ids", typeOf(update.getIds()), size);
+    factor = declareCarried("delayed.factor", typeOf(step.getClip()), 1);
     arrived = declare(named("delayed.arrived"), typeOf(update.getDy()),
                       ValueKind::step);
   }
@@ -201,26 +184,13 @@ private:
   // At the begin of a step, what the one before left.
   void exchangeDelayed() {
     const Expected of = expected();
-    builder.setInsertionPointToEnd(&gatherAction().getBody().front());
+    builder.setInsertionPointToEnd(&carried.gatherAction().getBody().front());
     Value left = load(rows);
-    mark(left.getDefiningOp());
+    CarriedValues::mark(left.getDefiningOp());
     Value all = exchanged(left, of.different * (1 - of.named));
-    mark(all.getDefiningOp());
+    CarriedValues::mark(all.getDefiningOp());
     save(all, arrived);
-    mark(&builder.getInsertionBlock()->back());
-  }
-
-  ActionOp gatherAction() {
-    for (auto other : stage.getOps<ActionOp>())
-      if (other.getKind() == pipe::Action::G)
-        return other;
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPoint(action);
-    auto made = ActionOp::create(builder, action.getLoc(),
-                                 builder.getStringAttr(freeName("gather")),
-                                 pipe::Action::G, uint64_t{0});
-    made.getBody().emplaceBlock();
-    return made;
+    CarriedValues::mark(&builder.getInsertionBlock()->back());
   }
 
   CoalesceOp coalesce(Value from, Value of) {
@@ -243,7 +213,7 @@ private:
     builder.clone(*step, mapping);
     for (Operation *op = behind->getNextNode(); op != end;
          op = op->getNextNode())
-      mark(op);
+      CarriedValues::mark(op);
   }
 
   // All of an input of the next step; tables share it.
@@ -362,9 +332,9 @@ private:
   }
 
   StageOp stage;
-  ActionOp action;
   CoalesceOp update;
-  OpBuilder builder;
+  CarriedValues carried;
+  OpBuilder &builder;
   pipe::UpdateOp step;
   StoreOp store;
   Operation *exchange = nullptr;

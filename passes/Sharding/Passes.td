@@ -94,6 +94,53 @@ def CoalesceSlices : Pass<"merak-coalesce-slices", "::mlir::ModuleOp"> {
   let statistics = [Statistic<"exchanges", "exchanges", "exchanges of sums instead of slices">];
 }
 
+def DelayGradients : Pass<"merak-delay-gradients", "::mlir::ModuleOp"> {
+  let summary = "sum gradients over replicas beside the next step's forward pass";
+  let description = [{
+    Input: local types. Of gradients that the update sums over replicas, and only
+    the norm and the step on their parameter read, those are chosen whose sums the
+    backward pass does not hide and the next forward pass does
+    (passes/Planning/DelayedGradients.h). What microbatches add up becomes a
+    carried value. The action G of the next step sums it over the replicas and takes
+    its step, with the factor of the step that has left it; lowering puts the step in
+    front of the first reader of the parameter. All ops that do so have
+    `train.delayed`; lowering makes a procedure of them, too, which is run before
+    anything else than steps reads parameters. Before the first step the factor
+    is not a number: nothing is left.
+
+    The squares of the norm are those of each replica's own sums
+    (`dist.own_summand`), added over the replicas: one that is not finite is found in
+    its own step.
+    ```mlir
+    // U
+    %g = pipe.load @sum0 : tensor<8x8xf32>
+    %s = dist.all_reduce %g over ["dp"] sum : tensor<8x8xf32>
+    %q = train.square_sum %s : tensor<8x8xf32> -> tensor<1xf32>
+    %norm, %factor = train.clip_factor %q max_norm 1.0e+30 : tensor<1xf32> -> tensor<f32>, tensor<f32>
+    pipe.update @w by <sgd> states [] gradient %s clip %factor : tensor<8x8xf32>, tensor<f32>
+    ```
+    becomes
+    ```mlir
+    // G
+    %g = pipe.load @w.delayed.gradient {train.delayed} : tensor<8x8xf32>
+    %f = pipe.load @delayed.factor {train.delayed} : tensor<f32>
+    %s = dist.all_reduce %g over ["dp"] sum {train.delayed} : tensor<8x8xf32>
+    pipe.update @w by <sgd> states [] gradient %s clip %f {train.delayed} : tensor<8x8xf32>, tensor<f32>
+    // U
+    %g = pipe.load @w.delayed.gradient : tensor<8x8xf32>
+    %o = train.square_sum %g {dist.own_summand} : tensor<8x8xf32> -> tensor<1xf32>
+    %q = dist.all_reduce %o over ["dp"] sum : tensor<1xf32>
+    %norm, %factor = train.clip_factor %q max_norm 1.0e+30 : tensor<1xf32> -> tensor<f32>, tensor<f32>
+    pipe.store %factor to @delayed.factor : tensor<f32>
+    ```
+  }];
+  let options = [
+    Option<"overlapped", "overlapped", "bool", "true",
+           "whether other gradients are summed beside the backward pass">
+  ];
+  let statistics = [Statistic<"gradients", "gradients", "gradients that are delayed">];
+}
+
 def SubPipeline : Pass<"merak-sub-pipeline", "::mlir::ModuleOp"> {
   let summary = "run every microbatch as two submicrobatches whose communication overlaps";
   let description = [{

@@ -6,6 +6,7 @@
 #include "mlir/IR/Remarks.h"
 #include "passes/CostModel/Cost.h"
 #include "passes/Sharding/FillGaps.h"
+#include "passes/Sharding/Machine.h"
 #include "passes/Sharding/Passes.h"
 #include "passes/Sharding/SubmicrobatchChain.h"
 #include "llvm/ADT/StringSet.h"
@@ -336,20 +337,9 @@ namespace merak {
 #include "passes/Sharding/Passes.h.inc"
 } // namespace merak
 
-static Result<costmodel::Cluster> machineOf(ModuleOp module) {
-  if (auto noted = module->getAttrOfType<ClusterAttr>(kClusterAttr))
-    return costmodel::parseCluster(noted.getDocument().str(), "cluster");
-  int64_t ranks = 1;
-  if (auto mesh = module->getAttrOfType<MeshAttr>(kMeshAttr))
-    for (int64_t size : mesh.getSizes())
-      ranks *= size;
-  return costmodel::defaultCluster(ranks);
-}
-
 namespace {
 struct SubPipelinePass : merak::impl::SubPipelineBase<SubPipelinePass> {
   void runOnOperation() override {
-    // The machine that the stage phase noted, or one process.
     Result<costmodel::Cluster> cluster = machineOf(getOperation());
     if (!cluster.ok()) {
       getOperation().emitError(cluster.status().str());

@@ -111,18 +111,21 @@ SubmicrobatchChain::SubmicrobatchChain(MeshAttr mesh,
 double SubmicrobatchChain::secondsOf(Operation *op) const {
   if (isFree(op))
     return 0;
-  if (isCollective(op)) {
-    using costmodel::Collective;
-    Collective kind = isa<AllReduceOp>(op)       ? Collective::AllReduce
-                      : isa<AllGatherOp>(op)     ? Collective::AllGather
-                      : isa<ReduceScatterOp>(op) ? Collective::ReduceScatter
-                                                 : Collective::AllToAll;
-    double bytes =
-        std::max(bytesOf(op->getOperand(0)), bytesOf(op->getResult(0)));
-    return costmodel::collectiveSeconds(kind, bytes, membersOf(op), cluster_);
-  }
+  if (isCollective(op))
+    return collectiveSeconds(op, std::max(bytesOf(op->getOperand(0)),
+                                          bytesOf(op->getResult(0))));
   return costmodel::kernelSeconds(cluster_.device(), kernelOf(op)) /
          cluster_.rate(0);
+}
+
+double SubmicrobatchChain::collectiveSeconds(Operation *op,
+                                             double bytes) const {
+  using costmodel::Collective;
+  Collective kind = isa<AllReduceOp>(op)       ? Collective::AllReduce
+                    : isa<AllGatherOp>(op)     ? Collective::AllGather
+                    : isa<ReduceScatterOp>(op) ? Collective::ReduceScatter
+                                               : Collective::AllToAll;
+  return costmodel::collectiveSeconds(kind, bytes, membersOf(op), cluster_);
 }
 
 // The devices that the first one exchanges with. Ranks are pp-major, tp-minor.

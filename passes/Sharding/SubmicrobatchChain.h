@@ -26,6 +26,8 @@ public:
   SubmicrobatchChain(dist::MeshAttr mesh, const costmodel::Cluster &cluster);
 
   double secondsOf(mlir::Operation *op) const;
+  // Of a collective as if it had so many bytes (costmodel::collectiveSeconds).
+  double collectiveSeconds(mlir::Operation *op, double bytes) const;
   // A phase ends with the ops that join the results of its collectives to the
   // rest.
   planning::Chain chainOf(llvm::ArrayRef<mlir::Operation *> ops) const;

@@ -1,3 +1,4 @@
+#include "passes/Sharding/OwnSummand.h"
 #include "passes/Sharding/Passes.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -82,6 +83,8 @@ struct VerifyShardsPass : merak::impl::VerifyShardsBase<VerifyShardsPass> {
             axesOf(cast<LayoutAttr>(layouts[result.getResultNumber()]));
     if (isa<AllReduceOp, ReduceScatterOp>(op))
       return checkReduction(op);
+    if (op->hasAttr(kOwnSummandAttr))
+      return;
     if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
       checkLinear(op, ruled.getShardingRule());
   }

@@ -47,7 +47,9 @@ struct VerifyStagesPass : merak::impl::VerifyStagesBase<VerifyStagesPass> {
       if (auto store = dyn_cast<StoreOp>(op))
         plainStores[store.getValue()] += !store.getAccumulate();
       else if (auto update = dyn_cast<pipe::UpdateOp>(op))
-        updates[update.getParameter()] += !update->hasAttr(train::kDelayedAttr);
+        // What is delayed of rows is not all of a step.
+        updates[update.getParameter()] +=
+            !(update->hasAttr(train::kDelayedAttr) && update.getIds());
     });
     for (ValueOp value : stage.getOps<ValueOp>()) {
       StringRef name = value.getSymName();

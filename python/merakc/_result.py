@@ -7,8 +7,8 @@ from ._checkpoint import Checkpoint
 from ._errors import RunError
 
 # Entries of a log line that are no output of the model.
-COUNTERS = ("step", "lr", "grad_norm", "loss_scale", "skipped", "graph", "seconds",
-            "tokens_per_second", "memory_bytes")
+COUNTERS = ("step", "lr", "grad_norm", "replica_norm", "loss_scale", "skipped",
+            "graph", "seconds", "tokens_per_second", "memory_bytes")
 
 
 class Result:

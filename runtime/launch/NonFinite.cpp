@@ -2,6 +2,8 @@
 // off the norm and the outputs, which every step computes; where they began is
 // asked only then.
 #include "runtime/launch/SessionRank.h"
+#include "runtime/plan/Entries.h"
+#include "runtime/plan/Norms.h"
 
 #include <fmt/format.h>
 
@@ -64,12 +66,14 @@ std::string rangeText(int64_t first, std::pair<int64_t, int64_t> rows) {
 // norm of a rank of its own, which all ranks have.
 Result<bool> Session::gradientsFinite(const StepResult &result) const {
   if (!lossScale_) {
-    const auto norm = result.outputs.find("grad_norm");
-    return norm == result.outputs.end() || std::isfinite(norm->second);
+    return std::all_of(
+        result.outputs.begin(), result.outputs.end(), [](const auto &output) {
+          return !isNorm(output.first) || std::isfinite(output.second);
+        });
   }
   const RankMemory &rank = memories_.front();
   for (const planpb::Output &output : rank.program->proto().outputs()) {
-    if (output.name() != "grad_norm")
+    if (!isNorm(output.name()))
       continue;
     float norm = 0;
     MERAK_RETURN_IF_ERROR(rank.backend->copyToHost(
@@ -84,7 +88,7 @@ Result<bool> Session::gradientsFinite(const StepResult &result) const {
 void Session::judge(StepResult &result, bool finite) {
   std::string bad;
   for (const auto &[name, value] : result.outputs)
-    if (name != "grad_norm" && !std::isfinite(value))
+    if (!isNorm(name) && !std::isfinite(value))
       bad += fmt::format("{}{} is {}", bad.empty() ? "" : ", ", name, value);
   result.skipped = !finite && plan_.file.optimizer().guarded();
   skipped_ += result.skipped;
@@ -126,6 +130,8 @@ int64_t Session::firstSample(int64_t step) const {
 Status Session::locate(int64_t step) {
   if (!plan_.file.optimizer().guarded())
     return {};
+  // What the step has left for the next one is no part of it.
+  MERAK_RETURN_IF_ERROR(runEntries(kFlushEntry));
   for (const auto &rank : ranks_) {
     rank->executor->dropCapture();
     rank->executor->checkNumerics(true);

@@ -1,6 +1,7 @@
 #include "runtime/launch/RunLog.h"
 
 #include "runtime/core/Output.h"
+#include "runtime/plan/Norms.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -21,10 +22,12 @@ std::string progressLine(const StepResult &step, int64_t lastStep,
   std::string line =
       fmt::format("step {:>{}}/{}", step.step, last.size(), last);
   for (const auto &[name, value] : step.outputs)
-    if (name != "grad_norm")
+    if (!isNorm(name))
       line += fmt::format(" | {} {:.6f}", name, value);
-  if (auto norm = step.outputs.find("grad_norm"); norm != step.outputs.end())
-    line += fmt::format(" | norm {:.4f}", norm->second);
+  for (const auto &[name, value] : step.outputs)
+    if (isNorm(name))
+      line += fmt::format(" | {} {:.4f}",
+                          name == kGradNorm ? "norm" : "replica norm", value);
   if (step.lr > 0)
     line += fmt::format(" | lr {:.2e}", step.lr);
   if (step.lossScale != 1)
@@ -46,13 +49,14 @@ std::string logLine(const StepResult &step, int64_t tokens) {
   nlohmann::ordered_json json;
   json["step"] = step.step;
   for (const auto &[name, value] : step.outputs)
-    if (name != "grad_norm")
+    if (!isNorm(name))
       json[name] = value;
   json["lr"] = step.lr;
   if (step.epochs > 0)
     json["epoch"] = step.epochs;
-  if (auto norm = step.outputs.find("grad_norm"); norm != step.outputs.end())
-    json["grad_norm"] = norm->second;
+  for (const auto &[name, value] : step.outputs)
+    if (isNorm(name))
+      json[name] = value;
   if (step.lossScale != 1)
     json["loss_scale"] = step.lossScale;
   if (step.skipped)

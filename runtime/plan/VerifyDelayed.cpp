@@ -1,5 +1,6 @@
-// Rows that a step leaves to the next one (docs/Sparse.md): what is applied
-// late is of the step before, and nothing else is.
+// Rows and gradients that a step leaves to the next one (docs/Sparse.md,
+// docs/DelayedGradients.md): what is applied late is of the step before, and
+// nothing else is.
 //
 // A value is of the step before if it was made from what that step left: state
 // that is no tensor of the model. It is of this step if it was made from a
@@ -8,6 +9,10 @@
 // alone, every other one from none of them; what was applied is overwritten
 // before the step ends, so that it is applied once; and what runs between steps
 // applies the same.
+//
+// An update of a whole parameter is all that the step before has done to it:
+// nothing reads the parameter before. Where no step has left a gradient, its
+// factor is not a number, so that nothing changes.
 #include "runtime/plan/Ahead.h"
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Describe.h"
@@ -16,7 +21,9 @@
 #include "runtime/plan/Regions.h"
 #include "runtime/plan/Verify.h"
 
+#include <cmath>
 #include <fmt/format.h>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -55,6 +62,8 @@ public:
                         "in the step: it would be applied twice",
                         program_.buffers(buffer).name()));
     checkFlush(ofStep);
+    for (const char *entry : {kBeginEntry, kFlushEntry})
+      checkNothingLeft(entry);
     return problems_.take();
   }
 
@@ -95,8 +104,13 @@ private:
         if (isLeftToNextStep(buffer))
           left_.insert(access.buffer);
       }
-    if (kernel && kernel->touches == Touches::Named)
-      checkUpdate(instruction, list, all, where);
+    if (kernel && kernel->rates == RateClass::Optimizer)
+      checkUpdate(instruction, *kernel, all, where);
+    else
+      for (const Access &access : list)
+        if (access.read && isTensor(program_.buffers(int(access.buffer))))
+          if (auto [at, isFirst] = read_.try_emplace(access.buffer); isFirst)
+            at->second = where();
     for (const Access &access : list) {
       const Buffer &buffer = program_.buffers(int(access.buffer));
       if (!access.write || isTensor(buffer))
@@ -110,34 +124,77 @@ private:
     }
   }
 
-  // By the slices and ids that an update reads, and the factor.
+  // By what an update reads: a gradient or slices and ids, and the factor.
   template <typename Where>
-  void checkUpdate(const Instruction &instruction,
-                   const std::vector<Access> &list, const Made &all,
-                   Where where) {
+  void checkUpdate(const Instruction &instruction, const LibraryKernel &kernel,
+                   const Made &all, Where where) {
     const std::set<std::string> numbers = namedScalars(instruction);
     if (numbers.count("lr") + numbers.count("step") > 0 &&
         numbers.count("lr_before") + numbers.count("step_before") > 0)
       problems_.add(fmt::format(
           "{}: takes the rate of one step and the number of another", where()));
-    if (isOfStepBefore(instruction)) {
-      applied_.insert(instruction.outputs(0).buffer());
-      if (all.now || !all.before)
-        problems_.add(fmt::format(
-            "{}: takes the number of the step before, but not only what that "
-            "step left",
-            where()));
+    if (!isOfStepBefore(instruction)) {
+      if (all.before)
+        problems_.add(fmt::format("{}: takes the number of this step for what "
+                                  "the step before left",
+                                  where()));
       return;
     }
-    if (all.before)
-      problems_.add(fmt::format("{}: takes the number of this step for what "
-                                "the step before left",
+    if (all.now || !all.before)
+      problems_.add(fmt::format(
+          "{}: takes the number of the step before, but not only what that "
+          "step left",
+          where()));
+    const uint32_t parameter = instruction.outputs(0).buffer();
+    const bool isFirst = applied_.insert(parameter).second;
+    if (kernel.touches == Touches::Named)
+      return;
+    if (!isFirst)
+      problems_.add(fmt::format("{}: applies what the step before left again",
                                 where()));
+    if (const auto reader = read_.find(parameter); reader != read_.end())
+      problems_.add(fmt::format(
+          "{}: {} reads \"{}\" without what the step before left", where(),
+          reader->second, program_.buffers(int(parameter)).tensor()));
+    const auto clip = instruction.attrs().find("clip");
+    if (clip == instruction.attrs().end() || clip->second != "1" ||
+        instruction.inputs_size() < 2)
+      problems_.add(fmt::format(
+          "{}: has no factor by which nothing is left before the first step",
+          where()));
+    else
+      factors_.insert(instruction.inputs(1).buffer());
+  }
+
+  // Behind this procedure, which runs between steps.
+  void checkNothingLeft(const char *entry) {
+    std::map<uint32_t, bool> isNone;
+    for (uint32_t factor : factors_)
+      isNone[factor] = false;
+    for (const Procedure &procedure : program_.procedures())
+      for (const Instruction &instruction : procedure.instructions()) {
+        if (procedure.name() != entry)
+          continue;
+        for (const Operand &output : instruction.outputs())
+          if (const auto factor = isNone.find(output.buffer());
+              factor != isNone.end())
+            factor->second = instruction.op() == "fill" &&
+                             instruction.scalars_size() == 1 &&
+                             instruction.scalars(0).has_f() &&
+                             std::isnan(instruction.scalars(0).f());
+      }
+    for (const auto &[factor, none] : isNone)
+      if (!none)
+        problems_.add(fmt::format(
+            "\"{}\": behind {} no step has left a gradient, but the factor is a "
+            "number",
+            program_.buffers(int(factor)).name(), entry));
   }
 
   void checkFlush(const std::set<uint32_t> &ofStep) {
     for (int b = 0; b < program_.buffers_size(); ++b)
       made_[b] = {isLeftToNextStep(program_.buffers(b)), false};
+    read_.clear();
     for (int p = 0; p < program_.procedures_size(); ++p)
       if (program_.procedures(p).name() == kFlushEntry)
         walk(uint32_t(p), [&](int i) { return describe(program_, p, i); });
@@ -151,8 +208,10 @@ private:
   const Program &program_;
   const AccessTable table_;
   std::vector<Made> made_;     // by buffer
-  std::set<uint32_t> applied_; // tables
+  std::set<uint32_t> applied_; // parameters
   std::set<uint32_t> left_;    // by the step before, and read
+  std::set<uint32_t> factors_; // of gradients that were left
+  std::map<uint32_t, std::string> read_; // parameters, by their first readers
   Problems problems_;
 };
 

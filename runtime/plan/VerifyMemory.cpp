@@ -245,7 +245,7 @@ private:
   }
 
   // Steps that rows were left out of, for which the parameter is what it was,
-  // and what the step before left.
+  // and what the step before left of rows.
   bool isOfEarlierStep(const Touch &touch) const {
     if (touch.call < 0 || touch.instruction < 0)
       return false;
@@ -253,8 +253,9 @@ private:
         program_.procedures(program_.calls(touch.call).procedure())
             .instructions(touch.instruction);
     const LibraryKernel *kernel = findLibraryKernel(instruction.op());
-    return (kernel && kernel->touches == Touches::Behind) ||
-           isOfStepBefore(instruction);
+    return kernel && (kernel->touches == Touches::Behind ||
+                      (kernel->touches == Touches::Named &&
+                       isOfStepBefore(instruction)));
   }
 
   // Trained parameters change once a step, running statistics at any time,

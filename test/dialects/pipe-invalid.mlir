@@ -167,7 +167,7 @@ pipe.stage @stage0 index 0 {
   pipe.value activation @act0 : tensor<4xf32>
   pipe.action F @forward {
     %0 = pipe.load @act0 : tensor<4xf32>
-    // expected-error @+1 {{'pipe.store' op expected a gradient or step value to add to, found activation @act0}}
+    // expected-error @+1 {{'pipe.store' op expected a gradient, step or carried value to add to, found activation @act0}}
     pipe.store %0 to @act0 accumulate : tensor<4xf32>
   }
 }

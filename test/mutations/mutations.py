@@ -73,6 +73,16 @@ MUTATIONS = [
     Mutation("loss scale resumed", "runtime/core/LossScale.cpp",
              "  steps_ = steps;", "  steps_ = 0 * steps;",
              ["loss_scale.py", "resume mlp-ce none pp=2"]),
+    # The first step applies what no step has left.
+    Mutation("delayed gradient of no step", "passes/Sharding/DelayGradients.cpp",
+             "std::numeric_limits<double>::quiet_NaN()", "1.0",
+             ["delayed_gradients.py", "linear adamw dp=2"]),
+    # A parameter is read before the step by what was left for it.
+    Mutation("delayed gradient behind a reader", "passes/Lowering/PlaceDelayed.cpp",
+             "static_cast<size_t>(at)]);",
+             "static_cast<size_t>(std::min<int64_t>(at + 1, "
+             "there.size() - 1))]);",
+             ["delayed_gradients.py", "linear sgd dp=2"]),
     # A part of the queries takes itself for the first one.
     Mutation("causal offset", "passes/Lowering/LibraryCalls.cpp",
              ".first(op.getSplitAxis(), sizeOf(op.getQ(), 1));",

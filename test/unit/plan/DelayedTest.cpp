@@ -1,11 +1,12 @@
-// Rows that a step leaves to the next one: applied there, once, as of that
-// step.
+// Rows and gradients that a step leaves to the next one: applied there, once, as
+// of that step.
 #include "runtime/plan/Ahead.h"
 #include "runtime/plan/Entries.h"
 #include "runtime/plan/Verify.h"
 #include "test/unit/plan/PlanBuilder.h"
 
 #include <gtest/gtest.h>
+#include <limits>
 
 namespace merak {
 namespace {
@@ -112,6 +113,111 @@ TEST(Delayed, WhatRunsBetweenStepsAppliesIt) {
   Delaying plan;
   plan.program.proto().mutable_procedures()->RemoveLast();
   expectSays(plan, "is not applied between steps");
+}
+
+// A matrix whose gradient is summed in the next step's forward pass.
+struct DelayingGradient {
+  ProgramBuilder program{{"compute", "delayed"}};
+  int w, x, y, sum, factor, norm;
+  int forward, update;
+
+  DelayingGradient() {
+    auto activation = [&](const char *name) {
+      return program.buffer(name, Buffer::ACTIVATIONS, {4, 4});
+    };
+    w = program.buffer("w", Buffer::PARAMETERS, {4, 4});
+    x = activation("x");
+    y = activation("y");
+    sum = program.buffer("w.delayed.gradient", Buffer::OPTIMIZER, {4, 4});
+    factor = program.buffer("delayed.factor", Buffer::OPTIMIZER, {1});
+    norm = program.buffer("norm", Buffer::WORKSPACE, {1});
+    program.holds(w, "w", layout::Layout::replicated({4, 4}));
+    const int group = program.group({"dp"});
+    forward = program.procedure("forward", Action::F);
+    program.load("x", x);
+    program.collective(1, Instruction::ALL_REDUCE, group, sum, sum);
+    apply("step_before", sum, factor);
+    program.library("einsum", {x, w}, {y});
+    update = program.procedure("update", Action::U);
+    program.library("einsum", {x, y}, {sum});
+    program.library("square_sum", {sum}, {norm});
+    program.library("clip_factor", {norm}, {factor});
+    program.procedure(kBeginEntry, Action::U);
+    none();
+    program.procedure(kFlushEntry, Action::U);
+    program.collective(0, Instruction::ALL_REDUCE, group, sum, sum);
+    apply("step_before", sum, factor);
+    none();
+    program.call(forward);
+    program.call(update);
+  }
+
+  void apply(const char *number, int from, int by) {
+    Instruction &step = program.library("sgd_update", {from, by}, {w});
+    step.add_scalars()->set_runtime(number);
+    (*step.mutable_attrs())["clip"] = "1";
+  }
+  void none() {
+    program.library("fill", {}, {factor})
+        .add_scalars()
+        ->set_f(std::numeric_limits<double>::quiet_NaN());
+  }
+  google::protobuf::RepeatedPtrField<Instruction> &list(int procedure) {
+    return *program.proto()
+                .mutable_procedures(procedure)
+                ->mutable_instructions();
+  }
+  // One behind the update, and the last but one.
+  int begin() const { return update + 1; }
+  int flush() const { return update + 2; }
+  std::string verify() { return verifyDelayed(program.proto()).str(); }
+  void expectSays(const std::string &text) {
+    const std::string found = verify();
+    EXPECT_NE(found.find(text), std::string::npos) << found;
+  }
+};
+
+TEST(DelayedGradient, WhatAStepLeftIsAppliedInFrontOfTheFirstReader) {
+  EXPECT_EQ(DelayingGradient().verify(), "");
+  DelayingGradient late;
+  late.list(late.forward).SwapElements(2, 3);
+  late.expectSays("reads \"w\" without what the step before left");
+}
+
+TEST(DelayedGradient, TheNumberIsThatOfTheStepBefore) {
+  DelayingGradient plan;
+  plan.list(plan.forward)[2].mutable_scalars(0)->set_runtime("step");
+  plan.expectSays("takes the number of this step");
+}
+
+TEST(DelayedGradient, ItIsAppliedOnce) {
+  DelayingGradient twice;
+  *twice.list(twice.forward).Add() = twice.list(twice.forward)[2];
+  twice.list(twice.forward).SwapElements(3, 4);
+  twice.expectSays("applies what the step before left again");
+  DelayingGradient kept;
+  kept.list(kept.update).DeleteSubrange(0, 1);
+  kept.expectSays("of the step before is not overwritten");
+}
+
+TEST(DelayedGradient, WhatRunsBetweenStepsAppliesIt) {
+  DelayingGradient plan;
+  plan.list(plan.flush()).DeleteSubrange(1, 1);
+  plan.expectSays("is not applied between steps");
+}
+
+TEST(DelayedGradient, NothingIsAppliedBeforeTheFirstStep) {
+  DelayingGradient number;
+  number.list(number.begin())[0].mutable_scalars(0)->set_f(1);
+  number.expectSays("behind entry:begin no step has left a gradient");
+  DelayingGradient flushed;
+  flushed.list(flushed.flush()).RemoveLast();
+  flushed.expectSays("behind entry:flush no step has left a gradient");
+  DelayingGradient without;
+  for (int procedure : {without.forward, without.flush()})
+    for (Instruction &instruction : without.list(procedure))
+      instruction.mutable_attrs()->erase("clip");
+  without.expectSays("has no factor");
 }
 
 } // namespace
