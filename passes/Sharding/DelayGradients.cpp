@@ -44,12 +44,12 @@ double bytesOf(Value value) {
          std::max(1U, type.getElementTypeBitWidth() / 8);
 }
 
-// A gradient that the update sums over replicas: the value in which a rank adds
-// up its microbatches, its sum over ranks, and the steps that are taken by it.
+// A gradient that the update sums over replicas: the values in which a rank adds
+// up its microbatches, its sum over ranks, and the step that is taken by it.
 struct ReplicaSum {
   Operation *sum = nullptr; // of the action U
-  ValueOp own;
-  pipe::UpdateOp update; // null: it stays in its step
+  SmallVector<ValueOp> own; // several of a parameter with several uses
+  pipe::UpdateOp update;    // null: it stays in its step
   double bytes = 0;
 
   AllReduceOp reduce() const { return cast<AllReduceOp>(sum); }
@@ -180,17 +180,26 @@ private:
     for (Operation &op : action_.getBody().front()) {
       if (!isa<AllReduceOp, ReduceScatterOp>(op))
         continue;
-      auto load = op.getOperand(0).getDefiningOp<LoadOp>();
-      auto own =
-          load ? stage_.lookupSymbol<ValueOp>(load.getValue()) : ValueOp();
-      if (!own || own.getKind() != ValueKind::gradient)
+      ReplicaSum reduction{&op, {}, updates.lookup(&op),
+                           bytesOf(op.getOperand(0))};
+      if (!addOwn(op.getOperand(0), reduction.own))
         continue;
-      ReplicaSum reduction{&op, own, updates.lookup(&op),
-                          bytesOf(op.getOperand(0))};
       if (!mayWait(reduction))
         reduction.update = {};
       reductions_.push_back(reduction);
     }
+  }
+
+  // The gradients that a value adds up; false: it is something else.
+  bool addOwn(Value value, SmallVectorImpl<ValueOp> &own) {
+    if (auto both = value.getDefiningOp<AddOp>())
+      return addOwn(both.getOperand(0), own) && addOwn(both.getOperand(1), own);
+    auto load = value.getDefiningOp<LoadOp>();
+    auto of = load ? stage_.lookupSymbol<ValueOp>(load.getValue()) : ValueOp();
+    if (!of || of.getKind() != ValueKind::gradient)
+      return false;
+    own.push_back(of);
+    return true;
   }
 
   // A sum of what microbatches left, over replicas and nothing else, of which
@@ -198,11 +207,11 @@ private:
   bool mayWait(ReplicaSum reduction) {
     auto reduce = dyn_cast<AllReduceOp>(reduction.sum);
     pipe::UpdateOp update = reduction.update;
-    if (!reduce || !update || !update.getClip() || update.getIds() ||
+    if (!reduce || reduction.own.size() != 1 || !update || !update.getClip() || update.getIds() ||
         reduce.getReduction() != "sum" ||
         !typeOf(reduce.getX()).getElementType().isF32() ||
         update.getGradient() != reduce.getY() ||
-        loads_[reduction.own.getSymName()].size() != 1 ||
+        loads_[reduction.own.front().getSymName()].size() != 1 ||
         !reduce.getX().hasOneUse())
       return false;
     const MeshAttr mesh = meshOf(stage_);
@@ -214,7 +223,7 @@ private:
       isSum |= mesh && mesh.getSize(name) > 1;
     }
     return isSum && isReadInMicrobatches(update.getParameter()) &&
-           llvm::all_of(stores_[reduction.own.getSymName()],
+           llvm::all_of(stores_[reduction.own.front().getSymName()],
                         [](StoreOp store) { return store.getAccumulate(); }) &&
            llvm::all_of(reduce.getY().getUsers(), [&](Operation *user) {
              return user == update || isa<SquareSumOp>(user);
@@ -243,7 +252,9 @@ private:
     ready.seconds = chain_.collectiveSeconds(reduction.sum, together) *
                     reduction.bytes / together;
     ready.mayWait = static_cast<bool>(reduction.update);
-    ready.left = overlapped_ ? leftAfter(reduction.own) : 0;
+    ready.left = overlapped_ ? std::numeric_limits<double>::infinity() : 0;
+    for (ValueOp own : reduction.own)
+      ready.left = std::min(ready.left, leftAfter(own));
     ready.needed = ready.mayWait ? untilRead(reduction.update.getParameter())
                                  : 0;
     return ready;
@@ -393,7 +404,7 @@ private:
   // The next step sums what this one has left and takes its step by it.
   void leave(ReplicaSum &reduction, ValueOp factor) {
     pipe::UpdateOp update = reduction.update;
-    ValueOp own = reduction.own;
+    ValueOp own = reduction.own.front();
     const std::string name =
         (update.getParameter() + ".delayed.gradient").str();
     own.setKind(ValueKind::carried);
