@@ -44,7 +44,7 @@ ONE = ("none", "whole", "gpipe", "none")
 ON = "--delayed-gradients=on"
 MESHES = ["dp=2", "dp=4", "dp=2,tp=2", "pp=2,dp=2", "pp=2,dp=2,tp=2"]
 LAYERS = 6
-LINKS = (1.0, 0.4, 0.15, 3.0, 10.0, 0.05, 0.02, 30.0)
+LINKS = (1.0, 0.3, 3.0, 10.0)
 CLUSTERS = os.path.join(harness.ROOT, "samples/clusters")
 
 
@@ -77,18 +77,21 @@ def deep(graph=exact_models.Graph):
 
 
 def machine(tools, mesh, links=1.0):
-    """Devices that compute about as long as slow links carry gradients."""
+    """Devices that compute about as long as the slow links between nodes carry
+    gradients; ranks of one replica and stage are on one node."""
     with open(os.path.join(CLUSTERS, "xeon-2.json"), encoding="utf-8") as file:
         data = json.load(file)
-    ranks = math.prod(matrix.degrees(mesh).values())
+    degrees = matrix.degrees(mesh)
+    ranks = math.prod(degrees.values())
     data.pop("host", None)
     data["kinds"] = {"cpu": {
         "backend": "cpu", "flops": {"f32": 1e9, "bf16": 1e9},
         "memory_bandwidth": 1e9, "launch_seconds": 1e-5, "memory_bytes": 1e9}}
-    data["nodes"] = [{"count": 1, "kind": "cpu", "devices": ranks}]
-    data["links"] = {kind: {"bandwidth": links * 3e6, "latency": 1e-6}
-                     for kind in ("intra", "inter")}
-    path = tools.path(f"machine-{ranks}-{links}.json")
+    data["nodes"] = [{"count": ranks // degrees["tp"], "kind": "cpu",
+                      "devices": degrees["tp"]}]
+    data["links"] = {kind: {"bandwidth": speed, "latency": 1e-6} for kind, speed
+                     in (("intra", 1e9), ("inter", links * 3e6))}
+    path = tools.path(f"machine-{ranks}-{degrees['tp']}-{links}.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(data, file)
     return path
