@@ -49,8 +49,7 @@ void moveBehind(Operation *previous, plan::CollectiveOp op) {
 // The exchange of lookups that a sum of gradients lets pass; null: there is
 // none, or something in front of it needs the sum.
 Operation *lookupsBefore(plan::CollectiveOp sum) {
-  Operation *last =
-      lastOfLookups(sum->getParentOfType<plan::ProcedureOp>());
+  Operation *last = lastOfLookups(sum->getParentOfType<plan::ProcedureOp>());
   if (!last || !sum->isBeforeInBlock(last))
     return nullptr;
   const Touched own(sum);

@@ -34,9 +34,9 @@ public:
     SmallVector<Instruction> moving;
     for (Instruction op : ops) {
       const Touched own(op);
-      if (!isOfGradient(op) &&
-          llvm::none_of(changed,
-                        [&](StringAttr name) { return own.has(name); }))
+      if (!isOfGradient(op) && llvm::none_of(changed, [&](StringAttr name) {
+            return own.has(name);
+          }))
         continue;
       changed.insert_range(own.writes);
       moving.push_back(op);
@@ -57,8 +57,7 @@ private:
     auto collective = dyn_cast<plan::CollectiveOp>(*op);
     return op->hasAttr(train::kDelayedAttr) &&
            (isStep(op) ||
-            (collective &&
-             collective.getOp() == plan::Collective::all_reduce));
+            (collective && collective.getOp() == plan::Collective::all_reduce));
   }
   static bool isStep(Operation *op) {
     return isa<plan::LibraryOp>(op) && op->hasAttr(plan::kUpdateAttr);

@@ -591,8 +591,9 @@ void StageLowering::setCarried() {
     auto type = cast<RankedTensorType>(value.buffer.getType());
     fill(value.op.getLoc(), value.buffer,
          isa<FloatType>(type.getElementType())
-             ? realScalar(context(), real ? real.getValueAsDouble()
-                                          : static_cast<double>(integer.getInt()))
+             ? realScalar(context(),
+                          real ? real.getValueAsDouble()
+                               : static_cast<double>(integer.getInt()))
              : integerScalar(context(), integer.getInt()));
   }
 }

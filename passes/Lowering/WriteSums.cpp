@@ -134,8 +134,7 @@ private:
       fills.push_back(fill);
     }
     for (ArrayAttr views : {op.getInputs(), op.getOutputs()})
-      lowering::forBuffers(views,
-                           [&](StringAttr name) { clear_.erase(name); });
+      lowering::forBuffers(views, [&](StringAttr name) { clear_.erase(name); });
     if (!writes)
       return;
     First &first = first_[call];

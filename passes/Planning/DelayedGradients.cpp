@@ -114,8 +114,7 @@ GradientWaits waitsOf(const std::vector<ReadyGradient> &gradients,
   return Chooser(gradients).waits(delayed);
 }
 
-std::vector<char>
-chooseDelayed(const std::vector<ReadyGradient> &gradients) {
+std::vector<char> chooseDelayed(const std::vector<ReadyGradient> &gradients) {
   return Chooser(gradients).choose();
 }
 

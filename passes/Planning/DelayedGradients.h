@@ -35,7 +35,6 @@ GradientWaits waitsOf(const std::vector<ReadyGradient> &gradients,
 // By gradient, whether it is delayed: so that devices wait as little as can be,
 // but for the time of one sum, and of such choices one in which no gradient
 // waits without need. None where the backward pass hides all.
-std::vector<char>
-chooseDelayed(const std::vector<ReadyGradient> &gradients);
+std::vector<char> chooseDelayed(const std::vector<ReadyGradient> &gradients);
 
 } // namespace merak::planning

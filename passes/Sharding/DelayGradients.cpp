@@ -44,8 +44,9 @@ double bytesOf(Value value) {
          std::max(1U, type.getElementTypeBitWidth() / 8);
 }
 
-// A gradient that the update sums over replicas: the values in which a rank adds
-// up its microbatches, its sum over ranks, and the step that is taken by it.
+// A gradient that the update sums over replicas: the values in which a rank
+// adds up its microbatches, its sum over ranks, and the step that is taken by
+// it.
 struct ReplicaSum {
   Operation *sum = nullptr; // of the action U
   SmallVector<ValueOp> own; // several of a parameter with several uses
@@ -180,8 +181,8 @@ private:
     for (Operation &op : action_.getBody().front()) {
       if (!isa<AllReduceOp, ReduceScatterOp>(op))
         continue;
-      ReplicaSum reduction{&op, {}, updates.lookup(&op),
-                           bytesOf(op.getOperand(0))};
+      ReplicaSum reduction{
+          &op, {}, updates.lookup(&op), bytesOf(op.getOperand(0))};
       if (!addOwn(op.getOperand(0), reduction.own))
         continue;
       if (!mayWait(reduction))
@@ -207,8 +208,8 @@ private:
   bool mayWait(ReplicaSum reduction) {
     auto reduce = dyn_cast<AllReduceOp>(reduction.sum);
     pipe::UpdateOp update = reduction.update;
-    if (!reduce || reduction.own.size() != 1 || !update || !update.getClip() || update.getIds() ||
-        reduce.getReduction() != "sum" ||
+    if (!reduce || reduction.own.size() != 1 || !update || !update.getClip() ||
+        update.getIds() || reduce.getReduction() != "sum" ||
         !typeOf(reduce.getX()).getElementType().isF32() ||
         update.getGradient() != reduce.getY() ||
         loads_[reduction.own.front().getSymName()].size() != 1 ||
@@ -255,8 +256,8 @@ private:
     ready.left = overlapped_ ? std::numeric_limits<double>::infinity() : 0;
     for (ValueOp own : reduction.own)
       ready.left = std::min(ready.left, leftAfter(own));
-    ready.needed = ready.mayWait ? untilRead(reduction.update.getParameter())
-                                 : 0;
+    ready.needed =
+        ready.mayWait ? untilRead(reduction.update.getParameter()) : 0;
     return ready;
   }
 
@@ -343,13 +344,11 @@ private:
           "the backward pass and {:.3f} ms in the forward pass, instead of "
           "{:.3f} ms",
           stage_.getSymName().str(), count, reductions_.size(), bytes / 1e6,
-          all / 1e6, waits.behind * 1e3, waits.inside * 1e3,
-          none.behind * 1e3);
+          all / 1e6, waits.behind * 1e3, waits.inside * 1e3, none.behind * 1e3);
       return;
     }
-    const bool any = llvm::any_of(ready, [](const auto &g) {
-      return g.mayWait;
-    });
+    const bool any =
+        llvm::any_of(ready, [](const auto &g) { return g.mayWait; });
     remark::missed(stage_.getLoc(), opts)
         << fmt::format("{}: no gradients are delayed",
                        stage_.getSymName().str())
@@ -410,8 +409,8 @@ private:
     own.setKind(ValueKind::carried);
     own->setAttr(kInitialAttr, builder_.getI64IntegerAttr(0));
     if (!stage_.lookupSymbol(name)) {
-      (void)SymbolTable::replaceAllSymbolUses(
-          own, builder_.getStringAttr(name), stage_);
+      (void)SymbolTable::replaceAllSymbolUses(own, builder_.getStringAttr(name),
+                                              stage_);
       own.setSymName(name);
     }
     const Location loc = update.getLoc();
@@ -446,14 +445,14 @@ private:
       SmallVector<Value> own;
       for (SquareSumOp norm : norms) {
         Value sum = norm.getOperand().getDefiningOp<AllReduceOp>().getX();
-        Operation *squares = SquareSumOp::create(
-            builder_, loc, norm.getResult().getType(), sum);
+        Operation *squares =
+            SquareSumOp::create(builder_, loc, norm.getResult().getType(), sum);
         squares->setAttr(kOwnSummandAttr, builder_.getUnitAttr());
         own.push_back(squares->getResult(0));
       }
-      Value all = own.size() == 1 ? own.front()
-                                  : Value(ConcatOp::create(builder_, loc, own,
-                                                           0));
+      Value all = own.size() == 1
+                      ? own.front()
+                      : Value(ConcatOp::create(builder_, loc, own, 0));
       all = AllReduceOp::create(builder_, loc, all.getType(), all,
                                 cast<ArrayAttr>(axes), Reduction::sum);
       for (auto [index, norm] : llvm::enumerate(norms)) {
@@ -502,18 +501,18 @@ struct DelayGradientsPass
                        remark::RemarkOpts::name("Delayed").category("overlap"))
             << fmt::format("{}: no gradients are delayed",
                            stage.getSymName().str())
-            << remark::reason(
-                   "{0}", "the stage has a mesh or a pipeline of its own");
+            << remark::reason("{0}",
+                              "the stage has a mesh or a pipeline of its own");
         continue;
       }
       const SubmicrobatchChain chain(meshOf(stage), *cluster);
       const Times times(module, chain);
       for (auto action : llvm::to_vector(stage.getOps<ActionOp>()))
         if (action.getKind() == pipe::Action::U)
-          count += Delay(stage, action, times, chain,
-                         decision ? decision.getGradientBucket() : 0,
-                         overlapped)
-                       .run();
+          count +=
+              Delay(stage, action, times, chain,
+                    decision ? decision.getGradientBucket() : 0, overlapped)
+                  .run();
     }
     gradients += count;
     if (count > 0)

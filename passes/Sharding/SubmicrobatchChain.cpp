@@ -112,8 +112,8 @@ double SubmicrobatchChain::secondsOf(Operation *op) const {
   if (isFree(op))
     return 0;
   if (isCollective(op))
-    return collectiveSeconds(op, std::max(bytesOf(op->getOperand(0)),
-                                          bytesOf(op->getResult(0))));
+    return collectiveSeconds(
+        op, std::max(bytesOf(op->getOperand(0)), bytesOf(op->getResult(0))));
   return costmodel::kernelSeconds(cluster_.device(), kernelOf(op)) /
          cluster_.rate(0);
 }

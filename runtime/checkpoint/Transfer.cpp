@@ -5,6 +5,7 @@
 #include "runtime/comm/rendezvous/ProcessWorld.h"
 #include "runtime/core/ConvertFloats.h"
 #include "runtime/core/DType.h"
+#include "runtime/plan/Ahead.h"
 #include "runtime/plan/LibraryKernels.h"
 
 #include <fmt/format.h>
@@ -206,15 +207,16 @@ Status gatherTensor(const LoadedPlan &plan, Relay &relay,
   return {};
 }
 
-// Tensors that an update takes steps on by rows: nothing holds their gradients
-// as a whole.
-static std::set<std::string> updatedByRows(const LoadedPlan &plan) {
+// Tensors whose gradients nothing holds as a whole at the end of a step: an
+// update takes steps on them by rows, or the next step will sum them.
+static std::set<std::string> withoutGradients(const LoadedPlan &plan) {
   std::set<std::string> names;
   for (const planpb::Program &program : plan.programs)
     for (const planpb::Procedure &procedure : program.procedures())
       for (const planpb::Instruction &inst : procedure.instructions())
         if (const LibraryKernel *kernel = findLibraryKernel(inst.op());
-            kernel && kernel->touches == Touches::Named)
+            (kernel && kernel->touches == Touches::Named) ||
+            isOfStepBefore(inst))
           names.insert(program.buffers(int(inst.outputs(0).buffer())).tensor());
   return names;
 }
@@ -234,13 +236,13 @@ Status saveGradients(const LoadedPlan &plan, std::span<const RankMemory> ranks,
       if (std::string name = gradientOf(program.buffers(i)); !name.empty())
         held[name].push_back({r, i});
   }
-  const std::set<std::string> byRows = updatedByRows(plan);
+  const std::set<std::string> without = withoutGradients(plan);
   Relay relay(ranks, store, "gradients");
   std::vector<SafetensorsOutput> outputs;
   Status problems;
   for (const planpb::Tensor &tensor : plan.file.tensors()) {
     if (tensor.role() != planpb::Tensor::PARAMETER ||
-        byRows.count(tensor.name()))
+        without.count(tensor.name()))
       continue;
     const auto found = held.find(tensor.name());
     if (found == held.end()) {

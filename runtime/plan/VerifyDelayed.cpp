@@ -150,8 +150,8 @@ private:
     if (kernel.touches == Touches::Named)
       return;
     if (!isFirst)
-      problems_.add(fmt::format("{}: applies what the step before left again",
-                                where()));
+      problems_.add(
+          fmt::format("{}: applies what the step before left again", where()));
     if (const auto reader = read_.find(parameter); reader != read_.end())
       problems_.add(fmt::format(
           "{}: {} reads \"{}\" without what the step before left", where(),
@@ -185,10 +185,10 @@ private:
       }
     for (const auto &[factor, none] : isNone)
       if (!none)
-        problems_.add(fmt::format(
-            "\"{}\": behind {} no step has left a gradient, but the factor is a "
-            "number",
-            program_.buffers(int(factor)).name(), entry));
+        problems_.add(fmt::format("\"{}\": behind {} no step has left a "
+                                  "gradient, but the factor is a "
+                                  "number",
+                                  program_.buffers(int(factor)).name(), entry));
   }
 
   void checkFlush(const std::set<uint32_t> &ofStep) {
@@ -207,10 +207,10 @@ private:
 
   const Program &program_;
   const AccessTable table_;
-  std::vector<Made> made_;     // by buffer
-  std::set<uint32_t> applied_; // parameters
-  std::set<uint32_t> left_;    // by the step before, and read
-  std::set<uint32_t> factors_; // of gradients that were left
+  std::vector<Made> made_;               // by buffer
+  std::set<uint32_t> applied_;           // parameters
+  std::set<uint32_t> left_;              // by the step before, and read
+  std::set<uint32_t> factors_;           // of gradients that were left
   std::map<uint32_t, std::string> read_; // parameters, by their first readers
   Problems problems_;
 };

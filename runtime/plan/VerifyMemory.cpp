@@ -253,9 +253,9 @@ private:
         program_.procedures(program_.calls(touch.call).procedure())
             .instructions(touch.instruction);
     const LibraryKernel *kernel = findLibraryKernel(instruction.op());
-    return kernel && (kernel->touches == Touches::Behind ||
-                      (kernel->touches == Touches::Named &&
-                       isOfStepBefore(instruction)));
+    return kernel &&
+           (kernel->touches == Touches::Behind ||
+            (kernel->touches == Touches::Named && isOfStepBefore(instruction)));
   }
 
   // Trained parameters change once a step, running statistics at any time,

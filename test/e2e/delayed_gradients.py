@@ -124,12 +124,13 @@ def compile_plan(tools, model, layout, options, tag=""):
     raise Failed("no gradient is delayed")
 
 
-def train(tools, graph, layout, options, steps, tag="", runner="merak-run"):
+def train(tools, graph, layout, options, steps, tag="", runner="merak-run",
+          more=()):
     model, data = sparse_models.write(tools, graph)
     saved, log = tools.path(f"saved{tag}"), tools.path(f"log{tag}.jsonl")
     plan = compile_plan(tools, model, layout, options, tag)
     tools.run(runner, plan, f"--data={data}", f"--steps={steps}",
-              "--on-nonfinite=ignore", f"--log={log}", f"--save={saved}")
+              "--on-nonfinite=ignore", f"--log={log}", f"--save={saved}", *more)
     return identity.Result([entry["loss"] for entry in harness.read_log(log)],
                            {}, harness.read_checkpoint(saved)[0])
 
@@ -181,6 +182,24 @@ def same_body(layout, options, graph, tools):
         raise Failed("gradients are delayed though nobody asked for it")
     identity.compare(found, base)
     return f"{delayed(tools)} delayed"
+
+
+def scaled_body(tools):
+    """The scale of the loss falls where gradients of f16 overflow, and doubles: each
+    step takes out its own."""
+    found, base = (train(tools, deep(sparse_models.Rough), (
+        "dp=2", "half", "1f1b", "none"),
+        ["--optimizer=adamw:lr=0.01", "--precision=fp16", *option], 14, tag,
+        more=["--loss-scale=auto:start=16777216,every=3"])
+        for option, tag in (([ON], ""), ([], "-base")))
+    identity.compare(found, base)
+    logs = [[(e["loss_scale"], e["skipped"]) for e in (
+        {"loss_scale": 1, "skipped": False, **entry} for entry in
+        harness.read_log(tools.path(f"log{tag}.jsonl")))] for tag in ("", "-base")]
+    skipped = sum(wrong for _, wrong in logs[0])
+    if logs[0] != logs[1] or not 0 < skipped < 14:
+        raise Failed(f"scales {logs[0]}, without {logs[1]}")
+    return f"{skipped} skipped"
 
 
 # --------------------------------------------------------------------- rows
@@ -427,6 +446,7 @@ def cases_of(args):
         yield Case(f"rough {name}", functools.partial(
             same_body, layout, ["--optimizer=adamw:lr=0.01", *options],
             lambda: deep(sparse_models.Rough)))
+    yield Case("rough fp16 scaled", scaled_body)
     for mesh, microbatch, columns in itertools.product(
             ("dp=2", "dp=4"), ("whole", "one"), (False, True)):
         yield Case(f"rows {'columns ' if columns else ''}{mesh} {microbatch}",

@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 
+import delayed_gradients
 import harness
 import identity
 import matrix
@@ -132,6 +133,19 @@ def replayed(options, apart, tools):
     return f"sent {found[3]}"
 
 
+def delayed(option, apart, tools):
+    """Gradients that the last step of the first plan left are applied before."""
+    model, data = sparse_models.write(tools, delayed_gradients.straight())
+    plans = [delayed_gradients.compile_plan(
+        tools, model, (mesh, "half", "1f1b", "none"),
+        [f"--optimizer={sparse_models.REPLAYED['adamw']}", *more], f"-{number}")
+        for number, (mesh, more) in enumerate((
+            ("dp=2", [delayed_gradients.ON]), ("pp=2,dp=2", option)))]
+    found = migrate(*plans, data, ["--steps=5", "--bucket=4096",
+                                   *(["--apart"] if apart else [])], tools)
+    return f"sent {found[3]}"
+
+
 def forgotten(folder, model, tools):
     plans = [plan_of(folder, model, "adamw", n, tools) for n in range(2)]
     errors = migrate(*plans, data_of(model), ["--forget"], tools, expect=1)
@@ -172,6 +186,11 @@ def main():
                                         ("--sparse=off", "--sparse=exact"),
                                         (DELAYED, DELAYED),
                                         (DELAYED, "--sparse=lazy"))
+                  for apart in (False, True)]
+        cases += [Case(f"delayed gradients{''.join(option)}"
+                       f"{' apart' if apart else ''}",
+                       functools.partial(delayed, option, apart))
+                  for option in ([delayed_gradients.ON], [])
                   for apart in (False, True)]
         cases += [Case(f"forgotten {model}",
                        functools.partial(forgotten, folder, model))

@@ -27,6 +27,7 @@ import sys
 import time
 
 import checkpoint
+import delayed_gradients
 import exact_models
 import harness
 import matrix
@@ -176,6 +177,15 @@ def delayed_body(mesh, tools):
     if "step_before" not in tools.run("merak-plan", "print", plan)[0]:
         raise Failed("nothing is delayed")
     return train_both(tools, plan, f"--data={data}", count(mesh), steps=20)
+
+
+def gradients_body(mesh, tools):
+    """Gradients that wait for the next step, and the last ones between steps."""
+    model, data = sparse_models.write(tools, delayed_gradients.straight())
+    plan = delayed_gradients.compile_plan(
+        tools, model, (mesh, "half", "1f1b", "none"),
+        [f"--optimizer={sparse_models.REPLAYED['adamw']}", delayed_gradients.ON])
+    return train_both(tools, plan, f"--data={data}", count(mesh), steps=8)
 
 
 def resume_body(tools):
@@ -731,6 +741,8 @@ def cases(everything, short):
                    functools.partial(replayed_body, mesh, options))
     for mesh in ("dp=2", "pp=2,dp=2", "dp=4"):
         yield Case(f"delayed {mesh}", functools.partial(delayed_body, mesh))
+        yield Case(f"delayed gradients {mesh}",
+                   functools.partial(gradients_body, mesh))
     for mesh, bucket in (("dp=2", "20000"), ("dp=4", "1000000000"),
                          ("pp=2,dp=2,tp=2", "50000")):
         yield Case(f"buckets {mesh} {bucket}",

@@ -1,5 +1,5 @@
-// Rows and gradients that a step leaves to the next one: applied there, once, as
-// of that step.
+// Rows and gradients that a step leaves to the next one: applied there, once,
+// as of that step.
 #include "runtime/plan/Ahead.h"
 #include "runtime/plan/Entries.h"
 #include "runtime/plan/Verify.h"
