@@ -123,8 +123,8 @@ def main():
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64, help="of a sample")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3,
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=2,
                         help="runs of each plan, in turn")
     args = parser.parse_args()
     os.environ["MERAK_PACE"] = "1"  # instructions last as predicted

@@ -16,6 +16,7 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 
+#include <array>
 #include <fmt/format.h>
 #include <limits>
 #include <map>
@@ -56,10 +57,24 @@ struct ReplicaSum {
   AllReduceOp reduce() const { return cast<AllReduceOp>(sum); }
 };
 
-// Seconds of the actions of one microbatch.
+// Seconds, and how many of them links carry something that is waited for: those
+// inside of nodes, and those between.
+struct Span {
+  double seconds = 0;
+  std::array<double, 2> busy{};
+
+  void add(const Span &other) {
+    seconds += other.seconds;
+    for (size_t level = 0; level < busy.size(); ++level)
+      busy[level] += other.busy[level];
+  }
+  // Of the links of a level.
+  double idle(bool level) const { return seconds - busy[level]; }
+};
+
+// Of the actions of one microbatch.
 struct ActionTimes {
-  double forward = 0, recompute = 0, backward = 0, weight = 0;
-  double behind() const { return recompute + backward + weight; }
+  Span forward, recompute, backward, weight;
 };
 
 // Times of all parts of the model. The first microbatch reaches a part behind
@@ -72,15 +87,13 @@ public:
       stages_ = std::max(stages_, static_cast<int64_t>(stage.getIndex()) + 1);
     for (auto stage : module.getOps<StageOp>())
       for (auto action : stage.getOps<ActionOp>()) {
-        double *of = slot(parts_[partOf(stage, action)], action.getKind());
+        Span *of = slot(parts_[partOf(stage, action)], action.getKind());
         if (!of)
           continue;
-        double seconds = 0;
         for (Operation &op : action.getBody().front()) {
-          at_[&op] = seconds;
-          seconds += chain.secondsOf(&op);
+          before_[&op] = *of;
+          of->add(spanOf(&op));
         }
-        *of = seconds;
       }
     for (auto transfer : module.getOps<TransferOp>())
       if (transfer.getKind() == pipe::Action::B)
@@ -92,28 +105,38 @@ public:
            static_cast<int64_t>(stage.getIndex());
   }
   // Since the begin of its action.
-  double before(Operation *op) const { return at_.lookup(op); }
-  double behind(Operation *op) const {
-    return before(op) + chain_.secondsOf(op);
-  }
+  Span before(Operation *op) const { return before_.lookup(op); }
   const ActionTimes &of(int64_t part) const { return parts_.at(part); }
   // W goes into the waits of B where nobody waits for what B sends
   // (passes/Lowering/OverlapGradients.cpp).
   bool joins(StageOp stage) const {
     return !sends_.contains(stage.getSymNameAttr());
   }
-  ActionTimes inFrontOf(int64_t part) const {
-    ActionTimes sum;
+  // Forward passes of the parts in front of this one.
+  double forwardBefore(int64_t part) const {
+    double sum = 0;
     for (const auto &[other, times] : parts_)
-      if (other < part) {
-        sum.forward += times.forward;
-        sum.backward += times.behind();
-      }
+      sum += other < part ? times.forward.seconds : 0;
+    return sum;
+  }
+  // Their backward passes.
+  double backwardBehind(int64_t part) const {
+    double sum = 0;
+    for (const auto &[other, times] : parts_)
+      if (other < part)
+        sum += times.recompute.seconds + times.backward.seconds +
+               times.weight.seconds;
     return sum;
   }
 
 private:
-  static double *slot(ActionTimes &times, pipe::Action kind) {
+  Span spanOf(Operation *op) const {
+    Span span{chain_.secondsOf(op), {}};
+    if (isCollective(op))
+      span.busy[chain_.leavesNode(op)] = span.seconds;
+    return span;
+  }
+  static Span *slot(ActionTimes &times, pipe::Action kind) {
     switch (kind) {
     case pipe::Action::F:
       return &times.forward;
@@ -131,7 +154,7 @@ private:
   const SubmicrobatchChain &chain_;
   int64_t stages_ = 1;
   std::map<int64_t, ActionTimes> parts_;
-  llvm::DenseMap<Operation *, double> at_;
+  llvm::DenseMap<Operation *, Span> before_;
   llvm::DenseSet<StringAttr> sends_;
 };
 
@@ -253,32 +276,34 @@ private:
     ready.seconds = chain_.collectiveSeconds(reduction.sum, together) *
                     reduction.bytes / together;
     ready.mayWait = static_cast<bool>(reduction.update);
+    const bool level = chain_.leavesNode(reduction.sum);
     ready.left = overlapped_ ? std::numeric_limits<double>::infinity() : 0;
     for (ValueOp own : reduction.own)
-      ready.left = std::min(ready.left, leftAfter(own));
+      ready.left = std::min(ready.left, leftAfter(own, level));
     ready.needed =
-        ready.mayWait ? untilRead(reduction.update.getParameter()) : 0;
+        ready.mayWait ? untilRead(reduction.update.getParameter(), level) : 0;
     return ready;
   }
 
   // Of the last microbatch's backward pass, behind the last store to a sum.
-  double leftAfter(ValueOp own) {
+  double leftAfter(ValueOp own, bool level) {
     double left = std::numeric_limits<double>::infinity();
     for (StoreOp store : stores_[own.getSymName()]) {
       auto action = store->getParentOfType<ActionOp>();
       const int64_t part = times_.partOf(stage_, action);
       const ActionTimes &of = times_.of(part);
-      double ready = times_.behind(store);
+      double ready = times_.before(store).idle(level);
       if (action.getKind() == pipe::Action::W)
-        ready += times_.joins(stage_) ? madeInBackward(store) : of.backward;
-      left = std::min(left, of.backward + of.weight - ready +
-                                times_.inFrontOf(part).backward);
+        ready += times_.joins(stage_) ? madeInBackward(store, level)
+                                      : of.backward.idle(level);
+      left = std::min(left, of.backward.idle(level) + of.weight.idle(level) -
+                                ready + times_.backwardBehind(part));
     }
     return stores_[own.getSymName()].empty() ? 0 : std::max(0.0, left);
   }
 
-  // Seconds of B until it has stored all that a store of W is made from.
-  double madeInBackward(StoreOp store) {
+  // Of B until it has stored all that a store of W is made from.
+  double madeInBackward(StoreOp store, bool level) {
     double seconds = 0;
     SmallVector<Operation *> open{store};
     llvm::SmallPtrSet<Operation *, 8> seen;
@@ -287,7 +312,7 @@ private:
       if (auto load = dyn_cast<LoadOp>(op))
         for (StoreOp made : stores_[load.getValue()])
           if (made->getParentOfType<ActionOp>().getKind() == pipe::Action::B)
-            seconds = std::max(seconds, times_.behind(made));
+            seconds = std::max(seconds, times_.before(made).idle(level));
       for (Value operand : op->getOperands())
         if (Operation *made = operand.getDefiningOp();
             made && seen.insert(made).second)
@@ -298,7 +323,7 @@ private:
 
   // Of the first microbatch's forward pass, before anything reads the parameter
   // or what is made of it once a step.
-  double untilRead(StringRef parameter) {
+  double untilRead(StringRef parameter, bool level) {
     llvm::StringSet<> names;
     names.insert(parameter);
     for (LoadOp load : loads_[parameter])
@@ -309,11 +334,11 @@ private:
       if (action.getKind() != pipe::Action::F)
         continue;
       const int64_t part = times_.partOf(stage_, action);
-      const double begin = times_.inFrontOf(part).forward;
-      whole = std::max(whole, begin + times_.of(part).forward);
+      const double begin = times_.forwardBefore(part);
+      whole = std::max(whole, begin + times_.of(part).forward.idle(level));
       for (auto load : action.getOps<LoadOp>())
         if (names.contains(load.getValue()))
-          first = std::min(first, begin + times_.before(load));
+          first = std::min(first, begin + times_.before(load).idle(level));
     }
     return std::min(first, whole);
   }

@@ -94,6 +94,10 @@ static costmodel::Kernel kernelOf(Operation *op) {
   if (!joins(op))
     for (Value operand : op->getOperands())
       kernel.bytes += bytesOf(operand);
+  // Of a table the rows that are looked up.
+  if (auto lookup = dyn_cast<GatherOp>(op))
+    kernel.bytes +=
+        std::min(0.0, bytesOf(lookup.getY()) - bytesOf(lookup.getTable()));
   if (auto ruled = dyn_cast<ShardingRuleOpInterface>(op))
     kernel.flops = ruled.getFlops();
   auto product = dyn_cast<EinsumOp>(op);
@@ -126,6 +130,11 @@ double SubmicrobatchChain::collectiveSeconds(Operation *op,
                     : isa<ReduceScatterOp>(op) ? Collective::ReduceScatter
                                                : Collective::AllToAll;
   return costmodel::collectiveSeconds(kind, bytes, membersOf(op), cluster_);
+}
+
+bool SubmicrobatchChain::leavesNode(Operation *op) const {
+  const std::vector<int64_t> members = membersOf(op);
+  return cluster_.node(members.front()) != cluster_.node(members.back());
 }
 
 // The devices that the first one exchanges with. Ranks are pp-major, tp-minor.

@@ -28,6 +28,8 @@ public:
   double secondsOf(mlir::Operation *op) const;
   // Of a collective as if it had so many bytes (costmodel::collectiveSeconds).
   double collectiveSeconds(mlir::Operation *op, double bytes) const;
+  // Whether a collective leaves its node: others have other links.
+  bool leavesNode(mlir::Operation *op) const;
   // A phase ends with the ops that join the results of its collectives to the
   // rest.
   planning::Chain chainOf(llvm::ArrayRef<mlir::Operation *> ops) const;
