@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <csignal>
 
 namespace merak::runtime {
@@ -386,8 +387,10 @@ Status Executor::loadInput(int lane, const LaneCall &call, Op &op) {
 }
 
 Status Executor::checkFinite(int lane, const LaneCall &call, const Op &op) {
-  // A number of the plan, not one that was computed.
-  if (op.instruction->op() == "fill")
+  // The plan says so: before the first step a factor is no number.
+  if (op.instruction->op() == "fill" && op.instruction->scalars_size() == 1 &&
+      op.instruction->scalars(0).has_f() &&
+      std::isnan(op.instruction->scalars(0).f()))
     return {};
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     const View &view = op.outputs[i];

@@ -130,14 +130,14 @@ int64_t Session::firstSample(int64_t step) const {
 Status Session::locate(int64_t step) {
   if (!plan_.file.optimizer().guarded())
     return {};
+  StepScalars scalars = scalars_;
+  scalars.step = step - 1;
   // What the step has left for the next one is no part of it.
   MERAK_RETURN_IF_ERROR(runEntries(kFlushEntry));
   for (const auto &rank : ranks_) {
     rank->executor->dropCapture();
     rank->executor->checkNumerics(true);
   }
-  StepScalars scalars = scalars_;
-  scalars.step = step - 1;
   (void)runRanks(scalars); // ends at the value
   Status status;
   for (size_t i = 0; i < ranks_.size(); ++i)
