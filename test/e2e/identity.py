@@ -85,6 +85,12 @@ def compare(found, base):
                     f"expected {y[differ[0]]!r}")
 
 
+def compare_saved(folder, base):
+    """Fails unless a checkpoint has the weights and states of a result."""
+    compare(Result(base.losses, base.gradients, harness.read_checkpoint(folder)[0]),
+            base)
+
+
 class Bases:
     """Results that several cases are compared with, each computed once."""
 
