@@ -63,6 +63,24 @@ Result<codegen::KernelFile> link(const std::string &object,
   return result;
 }
 
+// A conversion that the processor lacks would be a call of a library that the
+// kernels do not have.
+LogicalResult checkHalf(ModuleOp module, const codegen::KernelTarget &target) {
+  if (target.hasHalf)
+    return success();
+  for (auto kernel : module.getOps<func::FuncOp>()) {
+    auto isF16 = [](Type type) { return getElementTypeOrSelf(type).isF16(); };
+    if (kernel->hasAttr(plan::kKernelAttr) &&
+        (llvm::any_of(kernel.getArgumentTypes(), isF16) ||
+         llvm::any_of(kernel.getResultTypes(), isF16)))
+      return fail(module,
+                  Status::error("--target: kernels for '" + target.name +
+                                "' cannot convert f16; expected x86-64-v3 or "
+                                "later, or --precision=bf16"));
+  }
+  return success();
+}
+
 FailureOr<codegen::KernelTarget> targetOf(ModuleOp module,
                                           const planpb::PlanFile &file,
                                           const std::string &asked) {
@@ -81,25 +99,9 @@ FailureOr<codegen::KernelTarget> targetOf(ModuleOp module,
                               "the kind '" +
                               file.device() + "' and cannot run kernels for '" +
                               target->name + "'"));
+  if (failed(checkHalf(module, *target)))
+    return failure();
   return *target;
-}
-
-// A conversion that the processor lacks would be a call of a library that the
-// kernels do not have.
-LogicalResult checkHalf(ModuleOp module, const codegen::KernelTarget &target) {
-  if (target.hasHalf)
-    return success();
-  for (auto kernel : module.getOps<func::FuncOp>()) {
-    auto isF16 = [](Type type) { return getElementTypeOrSelf(type).isF16(); };
-    if (kernel->hasAttr(plan::kKernelAttr) &&
-        (llvm::any_of(kernel.getArgumentTypes(), isF16) ||
-         llvm::any_of(kernel.getResultTypes(), isF16)))
-      return fail(module,
-                  Status::error("--target: kernels for '" + target.name +
-                                "' cannot convert f16; expected x86-64-v3 or "
-                                "later, or --precision=bf16"));
-  }
-  return success();
 }
 
 void addProgram(planpb::Program program, LoadedPlan &plan) {
@@ -167,8 +169,6 @@ FailureOr<LoadedPlan> describePlan(ModuleOp module,
       targetOf(module, plan.file, options.target);
   if (failed(target))
     return failure();
-  if (failed(checkHalf(module, *target)))
-    return failure();
   FailureOr<llvm::StringMap<codegen::CompiledKernel>> kernels =
       codegen::describeKernels(module, *target);
   if (failed(kernels))
@@ -210,8 +210,6 @@ FailureOr<BuiltPlan> buildPlan(ModuleOp module,
   FailureOr<codegen::KernelTarget> target =
       targetOf(module, file, options.target);
   if (failed(target))
-    return failure();
-  if (failed(checkHalf(module, *target)))
     return failure();
   FailureOr<codegen::KernelObject> kernels = compile(module, *target);
   if (failed(kernels)) {

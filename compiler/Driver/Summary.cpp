@@ -166,11 +166,9 @@ private:
         double(plan->microbatch) * plan->microbatches * plan->dp;
     const double ranks = ofMeshes ? double(stages.devices())
                                   : double(plan->pp) * plan->dp * plan->tp;
+    // f16 is priced as bf16 (CostModel.md).
     const Type low = train::ConfigAttr::of(module).getLowPrecision();
-    const double peak = device().flops(!low          ? "f32"
-                                       : low.isF16() ? "f16"
-                                                     : "bf16") *
-                        ranks;
+    const double peak = device().flops(low ? "bf16" : "f32") * ranks;
     std::string step = fmt::format("step        {} predicted, {:.1f} samples/s",
                                    secondsStr(seconds), samples / seconds);
     if (int64_t tokens = tokensOfStep(); double(tokens) > samples)

@@ -3,6 +3,7 @@
 #include "dialects/Pipe/PipeDialect.h"
 #include "dialects/Train/SparseAttributes.h"
 #include "mlir/IR/Builders.h"
+#include "runtime/plan/LossScaled.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <fmt/format.h>
@@ -293,14 +294,14 @@ std::optional<LibraryCall> libraryCallOf(Operation *operation) {
       .Case([&](SquareSumOp op) { return done(Caller(op, "square_sum")); })
       .Case([&](LossScaleOp op) {
         Caller caller(op, "scale");
-        caller.call.scalars = {namedScalar(op.getContext(), "grad_scale")};
+        caller.call.scalars = {namedScalar(op.getContext(), kGradScale)};
         return done(caller);
       })
       .Case([&](ClipFactorOp op) {
         Caller caller(op, "clip_factor");
         caller.number("max_norm", op.getMaxNorm().convertToDouble());
         if (op.getScaled())
-          caller.call.scalars = {namedScalar(op.getContext(), "grad_scale")};
+          caller.call.scalars = {namedScalar(op.getContext(), kGradScale)};
         return done(caller);
       })
       .Default([](Operation *) -> Call { return std::nullopt; });

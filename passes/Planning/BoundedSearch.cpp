@@ -348,15 +348,21 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
   const Techniques level = usable(d, techniques);
   const bool inParts =
       level.zero > 0 && level.mixed == 0 && isSharedByDegrees();
-  Techniques lower = level;
+  const std::pair key = storedKey(d, level);
+  const auto learn = [&](const LeastSeconds &firstLevel) {
+    if (!storedParts.contains(key))
+      storedParts.emplace(key, firstLevel.stored());
+  };
   if (inParts && level.zero > 1) {
+    Techniques lower = level;
     lower.zero = 1;
     const auto made = shardings.find({d, lower});
     const bool isMade = made != shardings.end() && made->second.second;
-    lower.zero = isMade || !storedParts.contains(storedKey(d, level)) ? 1 : 0;
+    if (!isMade && storedParts.contains(key))
+      lower.zero = 0; // which costs no sharding of these degrees
     if (Result<const Sharding *> like = sharding(d, lower); like.ok()) {
       if (lower.zero == 1)
-        storedParts.try_emplace(storedKey(d, level), (*like)->least->stored());
+        learn(*(*like)->least);
       if (loses(asStored(d, level, *(*like)->least), kSurely))
         return true;
     }
@@ -365,7 +371,7 @@ bool PlanSearch::cannotWin(const Degrees &d, const Techniques &techniques,
   if (!shard.ok())
     return false;
   if (inParts && level.zero == 1)
-    storedParts.try_emplace(storedKey(d, level), (*shard)->least->stored());
+    learn(*(*shard)->least);
   return loses(*(*shard)->least, 1 - 1e-9);
 }
 

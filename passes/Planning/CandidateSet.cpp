@@ -253,20 +253,21 @@ void CandidateSet::addChunks(const TriedPlan &like, int chunks) {
     cutters.push_back(nullptr); // a search
   std::vector<PipelinePlan> first;
   bool leavesOut = false; // what might recompute
-  for (size_t i = 0; i < policy.recompute.size(); ++i) {
-    // Where nothing needs recomputation, other choices only cost time; where
-    // all of it is too little, while other plans fit, too.
-    const auto isUseless = [&] {
-      return policy.recompute[0] == "auto" && !leavesOut &&
-             (std::none_of(
-                  first.begin(), first.end(),
-                  [](const PipelinePlan &one) { return one.recomputes(); }) ||
-              (limit > 0 && std::isfinite(limit) &&
-               std::none_of(
-                   first.begin(), first.end(),
-                   [](const PipelinePlan &one) { return one.cost.fits(); })));
+  // Where nothing needs recomputation, other choices only cost time; where all
+  // of it is too little, while other plans fit, too.
+  const auto onlyCostTime = [&] {
+    if (policy.recompute[0] != "auto" || leavesOut)
+      return false;
+    const auto none = [&](auto holds) {
+      return std::none_of(first.begin(), first.end(), holds);
     };
-    if (i > 0 && (!train || isUseless()))
+    const bool othersFit = limit > 0 && std::isfinite(limit);
+    return none([](const PipelinePlan &one) { return one.recomputes(); }) ||
+           (othersFit &&
+            none([](const PipelinePlan &one) { return one.cost.fits(); }));
+  };
+  for (size_t i = 0; i < policy.recompute.size(); ++i) {
+    if (i > 0 && (!train || onlyCostTime()))
       break;
     options.recompute = policy.recompute[i];
     for (const Cutter &cutter : cutters) {

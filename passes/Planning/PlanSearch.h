@@ -333,8 +333,8 @@ private:
            std::pair<Status, std::unique_ptr<Sharding>>>
       shardings;
   int64_t uses = 0; // of them
-  // By mesh and techniques without a level of ZeRO: what parameters in parts
-  // take there.
+  // By mesh and techniques without levels of ZeRO and overlap: what parameters
+  // in parts take there.
   std::map<std::pair<Degrees, Techniques>, LeastSeconds::Stored> storedParts;
   // The first degrees of each home, for which what they have in common is made
   // by whichever thread, and made again when it was dropped. Of all threads;

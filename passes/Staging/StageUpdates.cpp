@@ -2,6 +2,7 @@
 
 #include "dialects/Train/Builders.h"
 #include "dialects/Train/SparseAttributes.h"
+#include "runtime/plan/Norms.h"
 
 #include <numeric>
 
@@ -61,8 +62,8 @@ public:
     auto none = LayoutAttr::get(builder.getContext(), layout::Layout{});
     factor->setAttr(kLayoutsAttr, builder.getArrayAttr({none, none}));
     if (options.scalesLoss || stage == options.stages - 1)
-      program.storeResult(factor.getNorm(), {stage, pipe::Action::U},
-                          "grad_norm", none);
+      program.storeResult(factor.getNorm(), {stage, pipe::Action::U}, kGradNorm,
+                          none);
     return factor.getFactor();
   }
 

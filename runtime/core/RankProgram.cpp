@@ -4,6 +4,7 @@
 #include "runtime/plan/Ahead.h"
 #include "runtime/plan/Communication.h"
 #include "runtime/plan/Joined.h"
+#include "runtime/plan/LossScaled.h"
 #include "runtime/plan/Trim.h"
 
 #include <fmt/format.h>
@@ -233,7 +234,7 @@ Status RankProgram::buildScalars(Op &op) {
         patch(Op::Runtime::StepBefore);
       else if (scalar.runtime() == "seed")
         patch(Op::Runtime::Seed);
-      else if (scalar.runtime() == "grad_scale")
+      else if (scalar.runtime() == kGradScale)
         patch(Op::Runtime::GradScale);
       else
         return Status::error(fmt::format("scalar {}: no run-time value \"{}\"",

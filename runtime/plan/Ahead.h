@@ -1,5 +1,5 @@
-// What crosses from step to step (docs/Sparse.md): inputs of later steps, and
-// updates that the step before left.
+// What crosses from step to step (docs/Sparse.md, docs/DelayedGradients.md):
+// inputs of later steps, and updates that the step before left.
 #pragma once
 
 #include "runtime/plan/plan.pb.h"
@@ -28,8 +28,8 @@ inline bool isLeftToNextStep(const planpb::Buffer &buffer) {
          buffer.tensor().empty();
 }
 
-// Whether it takes the rate and the number of the step before, for rows that
-// this one left to the next.
+// Whether it takes the rate and the number of the step before, for rows or a
+// gradient that this one left to the next.
 inline bool isOfStepBefore(const planpb::Instruction &instruction) {
   for (const planpb::Scalar &scalar : instruction.scalars())
     if (scalar.value_case() == planpb::Scalar::kRuntime &&

@@ -4,6 +4,7 @@
 #include "runtime/plan/Describe.h"
 #include "runtime/plan/Entries.h"
 #include "runtime/plan/Joined.h"
+#include "runtime/plan/LossScaled.h"
 #include "runtime/plan/SourceType.h"
 #include "runtime/plan/Trim.h"
 #include "runtime/plan/Verify.h"
@@ -573,7 +574,7 @@ private:
   template <typename Problem>
   void checkScalar(const Scalar &scalar, Problem problem) {
     static const std::set<std::string> kRuntime{
-        "lr", "step", "lr_before", "step_before", "seed", "grad_scale"};
+        "lr", "step", "lr_before", "step_before", "seed", kGradScale};
     if (scalar.value_case() == Scalar::kRuntime &&
         !kRuntime.count(scalar.runtime()))
       problem(fmt::format("asks for the run-time scalar \"{}\", which nobody "

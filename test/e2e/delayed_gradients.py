@@ -314,15 +314,7 @@ def changed(tools, phase, change):
     layout = ("dp=2", "half", "1f1b", "none")
     options = options_of(tools, layout, ["--optimizer=adamw:lr=0.1", ON])
     model, _ = sparse_models.write(tools, straight())
-    path = tools.path("changed.mlir")
-    tools.run("merakc", model, f"--to={phase}", "-o", path, *options)
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    new = change(text)
-    if new == text:
-        raise Failed("nothing was changed")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(new)
+    path = tools.changed_ir(model, phase, change, options)
     return ["merakc", path, f"--from={phase}", "-o", tools.path("x.plan"),
             *options]
 

@@ -178,6 +178,19 @@ class Tools:
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def changed_ir(self, model, phase, change, options):
+        """The path of a model's IR behind a phase, with its text changed."""
+        path = self.path("changed.mlir")
+        self.run("merakc", model, f"--to={phase}", "-o", path, *options)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        new = change(text)
+        if new == text:
+            raise Failed("nothing was changed")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(new)
+        return path
+
 
 class WithOption:
     """Tools that give merakc one more option."""

@@ -183,23 +183,14 @@ def skipped_body(optimizer, mesh, tools):
 # ------------------------------------------------------ what must be found out
 
 def changed(tools, phase, change, layout, optimizer, plan):
-    """A plan whose IR behind a phase was changed; the error, if there is one."""
+    """The command that compiles IR behind a phase, changed."""
     model, _ = write(tools, long_linear(STEPS, come_and_go))
-    path = tools.path("changed.mlir")
-    tools.run("merakc", model, f"--to={phase}", "-o", path,
-              *matrix.compile_options(*layout),
-              f"--optimizer={OPTIMIZERS[optimizer]}", "--sparse=lazy",
-              "--mixed-layouts=off", "--delayed-rows=on")
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    new = change(text)
-    if new == text:
-        raise Failed("nothing was changed")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(new)
-    return ["merakc", path, f"--from={phase}", "-o", plan,
-            *matrix.compile_options(*layout),
-            f"--optimizer={OPTIMIZERS[optimizer]}"]
+    options = [*matrix.compile_options(*layout),
+               f"--optimizer={OPTIMIZERS[optimizer]}"]
+    path = tools.changed_ir(model, phase, change,
+                            [*options, "--sparse=lazy", "--mixed-layouts=off",
+                             "--delayed-rows=on"])
+    return ["merakc", path, f"--from={phase}", "-o", plan, *options]
 
 
 def later_ids(text):
