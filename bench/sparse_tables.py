@@ -18,8 +18,8 @@ behind it, SGD. `dense`: the gradient of the whole table is all-reduced. `rows`:
 --sparse=exact, replicas gather ids and slices. `columns`: each replica has some columns
 of the table, rows and slices go by all-to-all. The fastest of the measured steps counts:
 other work on the machine only makes steps slower. With --hosts each rank is a process
-on a network namespace with a slow cable; in brackets what a host really sent, with the
-run's own messages. `2D`: rows that no lookup of the next step needs are exchanged
+on a network namespace with a slow cable, predictions are of the goodput of such a cable
+in the same run, and in brackets is what a host really sent, headers and all. `2D`: rows that no lookup of the next step needs are exchanged
 beside it (--delayed-rows). With --zipf ids are drawn with chances that fall as
 1 / rank ** EXPONENT, and beside slices as they are replicas send sums of one id each
 (--data; in brackets what is predicted from the share of the rows alone, --touched). With --layers there is more behind the table,
@@ -40,16 +40,14 @@ import math
 import os
 import random
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import seam_plans  # noqa: E402
+import slow_hosts  # noqa: E402
 import harness  # noqa: E402
 
-HOSTS = os.path.join(seam_plans.ROOT, "test/mpi/hosts")
 OPTIMIZER = "--optimizer=sgd:lr=1e-3"
 
 
@@ -96,12 +94,14 @@ class Bench(seam_plans.Bench):
         self.touched = sum(steps) / len(steps) / args.rows
 
     wire = {}  # by plan, bytes that a host sent in a step
+    bandwidth = 0  # measured
 
     def hosts(self, ranks):
         return contextlib.nullcontext()
 
     def machine_of(self, ranks):
-        path = self.machine(self.args.latency, self.args.bandwidth)
+        path = self.machine(self.args.latency,
+                            self.bandwidth or self.args.bandwidth)
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
         data["nodes"] = [{"count": 1, "kind": "cpu", "devices": ranks}]
@@ -139,52 +139,41 @@ class Bench(seam_plans.Bench):
 
 
 class HostsBench(Bench):
-    """Ranks are processes on hosts of their own: network namespaces behind slow
-    cables, MPI between them."""
-    NAME = "mkst"
+    """Ranks are processes on hosts of their own. What links carry is measured in the
+    same run; what a host sends in a step is the difference of runs of many and of few
+    steps, without what a run sends to begin and to end."""
 
     def measure(self, plan, machine, steps):
-        ranks = self.ranks
-        log = self.path("log.jsonl")
-        before = self.sent()
-        done = subprocess.run(
-            [HOSTS, "exec", self.NAME, "h0", shutil.which("mpirun"), "-np",
-             str(ranks), "--host", ",".join(f"h{i}:1" for i in range(ranks)),
-             "--mca", "plm_rsh_agent", f"{HOSTS} agent {self.NAME}",
-             "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "veth0",
-             "--mca", "oob_tcp_if_include", "veth0", "--oversubscribe",
-             "--mca", "mpi_yield_when_idle", "1",
-             os.path.join(self.args.bin_dir, "merak-run"), plan,
-             f"--data={self.data}", f"--steps={steps}", "--threads=1",
-             f"--log={log}", "--ranks=env"],
-            capture_output=True, text=True, timeout=600,
-            env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-        if done.returncode:
-            sys.exit(done.stderr)
-        self.wire.setdefault(plan, []).append((self.sent() - before) / steps)
-        with open(log, encoding="utf-8") as file:
-            seconds = [json.loads(line)["seconds"] for line in file]
-        return min(seconds[seam_plans.SKIPPED:])
+        few = seam_plans.SKIPPED
+        begin = self.sent()
+        self.seconds(plan, few)
+        middle = self.sent()
+        seconds = self.seconds(plan, steps)
+        once = middle - begin
+        self.wire.setdefault(plan, []).append(
+            (self.sent() - middle - once) / (steps - few))
+        return min(seconds[few:])
+
+    def seconds(self, plan, steps):
+        return self.there.steps(plan, {host: 1 for host in range(self.there.count)},
+                                self.path("log.jsonl"), steps,
+                                f"--data={self.data}")
 
     def sent(self):
-        """Bytes that host 1 has sent so far."""
-        return int(subprocess.run(
-            [HOSTS, "exec", self.NAME, "h1", "cat",
-             "/sys/class/net/veth0/statistics/tx_bytes"],
-            capture_output=True, text=True, check=True).stdout)
+        return self.there.sent(1)
 
     @contextlib.contextmanager
     def hosts(self, ranks):
-        self.ranks, self.wire = ranks, {}
-        try:
-            subprocess.run([HOSTS, "up", self.NAME, str(ranks)], check=True)
-            subprocess.run(
-                [HOSTS, "limit", self.NAME, str(ranks),
-                 f"{round(8 * self.args.bandwidth)}bit"], check=True)
+        rate = f"{round(8 * self.args.bandwidth)}bit"
+        with slow_hosts.SlowHosts("mkst", ranks, rate,
+                                  self.args.bin_dir) as self.there:
+            mib = max(1, round(self.args.bandwidth / 2**20))
+            self.bandwidth = self.there.goodput(
+                self.folder, slow_hosts.each_way(mib), 2, mib)
+            self.wire = {}
+            print(f"goodput {self.bandwidth / 1e6:.2f} MB/s of cables of "
+                  f"{self.args.bandwidth / 1e6:.2f}, each way at once", flush=True)
             yield
-        finally:
-            subprocess.run([HOSTS, "down", self.NAME], check=False)
 
 
 def held(bench, counts):
@@ -382,12 +371,13 @@ def main():
         with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
             held(Bench(args, folder), map(int, args.held.split(",")))
         return
-    print("| ranks | exchange | sent by a rank, kB | predicted ms | measured ms | "
-          "error | of columns |\n|---|---|---|---|---|---|---|")
     for ranks in map(int, args.ranks.split(",")):
         with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
             bench = (HostsBench if args.hosts else Bench)(args, folder)
             with bench.hosts(ranks):
+                print("| ranks | exchange | sent by a rank, kB | predicted ms | "
+                      "measured ms | error | of columns |\n"
+                      "|---|---|---|---|---|---|---|", flush=True)
                 beside(bench, ranks)
 
 

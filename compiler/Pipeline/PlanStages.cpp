@@ -225,8 +225,6 @@ Status PlanStages::fitSeveral(const planning::Strategy &pinned,
   };
   refuse(!options.train, "plans of several pipelines train; --mode=infer runs "
                          "on one pipeline");
-  refuse(hasRowSparseGradients(),
-         "plans of several pipelines have no row-sparse gradients yet");
   if (pinned.lists)
     refuse(pinned.lists->stages != pinned.mesh.at(kPipelineAxis) ||
                pinned.lists->microbatches != microbatches,

@@ -184,6 +184,16 @@ std::vector<CommCase> commCases(int ranks) {
           c.layout = layout;
           add(c);
         }
+  // Longer messages than a transport sends at once, of what a member has and of
+  // its part of a sum.
+  for (const auto &[kind, size] :
+       {std::pair{CommSpec::AllGather, 600'001},
+        std::pair{CommSpec::AllReduce, ranks * 550'001}})
+    for (CommCase c : shapesOf(all, {1, size}))
+      if (c.spec.kind == kind && !c.spec.maximum && c.spec.dim == 0) {
+        c.dtype = planpb::I64;
+        add(c);
+      }
   for (CommCase c : shapesOf(some, {3, 5}))
     add(c);
   for (CommCase c : shapesOf({2}, {3, 5}))

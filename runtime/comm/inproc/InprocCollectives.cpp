@@ -280,7 +280,8 @@ Status checkCollective(const CommSpec &spec, const View &input,
 bool runCollective(CollectiveRun &run) {
   switch (run.spec.kind) {
   case CommSpec::AllReduce:
-    if (run.input.elements() * dtypeSize(run.input.dtype) <= kSmallCollective)
+    if (isOneRound(run.input.elements() * dtypeSize(run.input.dtype),
+                   static_cast<int64_t>(run.spec.members.size())))
       return allReduceSmall(run);
     return allReduceLarge(run);
   case CommSpec::AllGather:

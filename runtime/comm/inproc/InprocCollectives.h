@@ -3,12 +3,18 @@
 
 #include "runtime/comm/inproc/InprocGroup.h"
 
+#include <algorithm>
+
 namespace merak::runtime {
 
-// Up to so many bytes every rank of a reduction adds all inputs by itself; sums
-// of 16-bit types that accumulate are then rounded once. Transports that sum on
-// the host agree on it, so that they give the same bits.
+// An all-reduce in one round: every rank gets all inputs and adds them by
+// itself, as long as that sends few bytes more than parts of sums, which take
+// two rounds. Sums of 16-bit types that accumulate are then rounded once.
+// Transports that sum on the host agree on it, so that they give the same bits.
 constexpr int64_t kSmallCollective = 16 << 10;
+constexpr bool isOneRound(int64_t bytes, int64_t members) {
+  return bytes * std::max<int64_t>(1, members - 2) <= kSmallCollective;
+}
 
 // One operand of one collective on one rank.
 struct CollectiveRun {

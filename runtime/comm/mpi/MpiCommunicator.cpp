@@ -35,7 +35,7 @@ public:
   Status collective() {
     switch (spec_.kind) {
     case CommSpec::AllReduce:
-      if (bytesOf(input_) <= kSmallCollective)
+      if (isOneRound(bytesOf(input_), members_))
         return allReduceSmall();
       return allReduceLarge();
     case CommSpec::AllGather:
@@ -72,6 +72,10 @@ private:
     MpiMessage message{send, peer, endpoint_.tag, static_cast<char *>(data),
                        bytes};
     message.trims = spec_.trims;
+    // All members of a collective come for their messages; who sends to
+    // another stage may be far ahead of it.
+    if (spec_.kind != CommSpec::Send && spec_.kind != CommSpec::Recv)
+      message.longest = kSentAtOnce;
     if (spec_.trims && send)
       message.live = liveBytes(message.data, bytes);
     messages_.push_back(message);
@@ -104,11 +108,22 @@ private:
     return room;
   }
 
+  // post(to, from) for all other members: in each turn every member sends to
+  // one and receives from one, so that no two messages of it share a link.
+  template <typename Post> Status inTurns(const Post &postBoth) {
+    for (int turn = 1; turn < members_; ++turn)
+      postBoth((endpoint_.me + turn) % members_,
+               (endpoint_.me + members_ - turn) % members_);
+    return flush();
+  }
+
   // Sends slices[i] to member i and receives member i's tensor, of the shape
   // `like`; own[me] is not sent. All go at once.
   Result<std::vector<View>> exchange(const std::vector<View> &slices,
                                      const View &like) {
     std::vector<View> received = roomForAll(like);
+    received[size_t(endpoint_.me)] =
+        slices[size_t(endpoint_.me)]; // in place, with its strides
     int64_t total = 0;
     for (const View &slice : slices)
       total += bytesOf(slice);
@@ -117,20 +132,15 @@ private:
     if (packs)
       endpoint_.packed.resize(size_t(total));
     int64_t position = 0;
-    for (int i = 0; i < members_; ++i) {
-      View slice = slices[size_t(i)];
-      if (i == endpoint_.me) {
-        received[size_t(i)] = slice; // in place, with its strides
-        continue;
-      }
+    MERAK_RETURN_IF_ERROR(inTurns([&](int to, int from) {
+      View slice = slices[size_t(to)];
       if (!slice.dense())
         slice = packAt(slice, position);
       position += bytesOf(slice);
-      const int peer = spec_.members[size_t(i)];
-      post(false, peer, received[size_t(i)].data, bytesOf(like));
-      post(true, peer, slice.data, bytesOf(slice));
-    }
-    MERAK_RETURN_IF_ERROR(flush());
+      post(false, spec_.members[size_t(from)], received[size_t(from)].data,
+           bytesOf(like));
+      post(true, spec_.members[size_t(to)], slice.data, bytesOf(slice));
+    }));
     return received;
   }
   std::vector<View> sameForAll(const View &view) {
@@ -174,14 +184,11 @@ private:
     }
     const View mine = part(result, endpoint_.me);
     reduceViews(*inputs, mine, spec_.maximum, false);
-    for (int i = 0; i < members_; ++i) {
-      if (i == endpoint_.me)
-        continue;
-      const View theirs = part(result, i);
-      post(false, spec_.members[size_t(i)], theirs.data, bytesOf(theirs));
-      post(true, spec_.members[size_t(i)], mine.data, bytesOf(mine));
-    }
-    MERAK_RETURN_IF_ERROR(flush());
+    MERAK_RETURN_IF_ERROR(inTurns([&](int to, int from) {
+      const View theirs = part(result, from);
+      post(false, spec_.members[size_t(from)], theirs.data, bytesOf(theirs));
+      post(true, spec_.members[size_t(to)], mine.data, bytesOf(mine));
+    }));
     if (!direct)
       copyViews(result, output_, spec_.accumulate);
     return {};

@@ -10,7 +10,6 @@
 namespace merak::runtime {
 namespace {
 
-constexpr int64_t kLongestPiece = int64_t(1) << 30;
 // Without progress: polls in a row, then polls with yields, then sleeps.
 constexpr int kSpins = 50, kYields = 100;
 constexpr auto kNap = std::chrono::microseconds(20);
@@ -122,7 +121,7 @@ void MpiEngine::start(const std::shared_ptr<Batch> &batch) {
     // An empty message is sent too: it says that the sender has come.
     int64_t begin = 0;
     do {
-      const int64_t bytes = std::min(kLongestPiece, message.bytes - begin);
+      const int64_t bytes = std::min(message.longest, message.bytes - begin);
       MPI_Request request = MPI_REQUEST_NULL;
       // Of a message that is trimmed each piece is, down to nothing.
       const int64_t sent =

@@ -20,6 +20,12 @@
 
 namespace merak::runtime {
 
+// As long as MPI can count in a message.
+constexpr int64_t kLongestPiece = int64_t(1) << 30;
+// What Open MPI sends over TCP without asking the receiver first (sendAtOnce in
+// MpiWorld.cpp).
+constexpr int64_t kSentAtOnce = int64_t(4) << 20;
+
 // One message; matched by peer and tag, in order.
 struct MpiMessage {
   bool send = false;
@@ -30,6 +36,7 @@ struct MpiMessage {
   // `live`: of a message that is sent, the bytes before them.
   bool trims = false;
   int64_t live = 0;
+  int64_t longest = kLongestPiece; // of its pieces; both ends say the same
 };
 
 class MpiEngine {
@@ -55,7 +62,7 @@ private:
     Status failure;
     std::atomic<bool> done{false};
   };
-  struct Piece { // of a message, as long as MPI can count
+  struct Piece { // of a message
     std::shared_ptr<Batch> batch;
     bool send;
     int peer;

@@ -1,0 +1,123 @@
+"""Hosts of this machine with slow cables, and runs over them: network namespaces, MPI
+between ranks. As root."""
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+HOSTS = os.path.join(ROOT, "test/mpi/hosts")
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+# Of the CPUs that ranks share; what a cluster file needs, and no bound is made of.
+DEVICE = {"kind": "cpu", "flops": 1e10, "memory_bandwidth": 4e9,
+          "memory_bytes": 16e9, "launch_seconds": 1e-6}
+
+
+def run(command, timeout=600):
+    done = subprocess.run(command, capture_output=True, text=True, check=False,
+                          timeout=timeout, env={**os.environ, **AS_ROOT})
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def cluster(devices, per_node, bandwidth):
+    """Cables of so many bytes a second between nodes of so many devices."""
+    return {"name": "hosts with slow cables", "devices": devices,
+            "devices_per_node": per_node, "device": DEVICE, "collectives": "ring",
+            "links": {"intra": {"bandwidth": 2e9, "latency": 2e-5},
+                      "inter": {"bandwidth": bandwidth, "latency": 2e-4,
+                                "shared": True}}}
+
+
+def each_way(mib):
+    """A boundary between two hosts of two devices that moves so many MiB from either to
+    the other at once."""
+    layout = f"[2@h, {mib << 20}]"
+    return {"name": "each way", "dtype": "u8",
+            "source": {"layout": layout, "mesh": "h=2", "devices": "1-2"},
+            "target": {"layout": layout, "mesh": "h=2", "devices": "3,0"}}
+
+
+def one_way(mib, per_node):
+    """From the first device of one host to the first of the next."""
+    layout = f"[{mib << 20}]"
+    return {"name": "one way", "dtype": "u8",
+            "source": {"layout": layout, "mesh": "", "devices": "0"},
+            "target": {"layout": layout, "mesh": "", "devices": str(per_node)}}
+
+
+class SlowHosts:
+    """Hosts h0 .. h(count-1), each with a cable that carries `rate` (as tc understands
+    it) in each direction, while this is open; `space` keeps several sets apart."""
+
+    def __init__(self, space, count, rate, bin_dir):
+        self.space, self.count, self.rate = space, count, rate
+        self.bin_dir = bin_dir
+
+    def __enter__(self):
+        if os.geteuid() != 0 or not shutil.which("mpirun"):
+            sys.exit("needs root, for network namespaces, and mpirun")
+        try:
+            run([HOSTS, "up", self.space, str(self.count)])
+            run([HOSTS, "limit", self.space, str(self.count), self.rate])
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run([HOSTS, "down", self.space], check=False,
+                       capture_output=True)
+
+    def tool(self, name):
+        return os.path.join(self.bin_dir, name)
+
+    def steps(self, plan, ranks, log, steps, *options):
+        """Seconds of each step of a plan with so many ranks on each host."""
+        run([HOSTS, "exec", self.space, "h0", shutil.which("mpirun"), "-np",
+             str(sum(ranks.values())), "--host",
+             ",".join(f"h{host}:{count}" for host, count in ranks.items()),
+             "--mca", "plm_rsh_agent", f"{HOSTS} agent {self.space}",
+             "--mca", "btl", "tcp,self,vader", "--mca", "btl_tcp_if_include",
+             "veth0", "--mca", "oob_tcp_if_include", "veth0", "--oversubscribe",
+             "--mca", "mpi_yield_when_idle", "1", self.tool("merak-run"), plan,
+             f"--steps={steps}", f"--log={log}", "--threads=1", "--ranks=env",
+             *options])
+        with open(log, encoding="utf-8") as file:
+            return [entry["seconds"] for entry in map(json.loads, file)
+                    if "seconds" in entry]
+
+    def sent(self, host):
+        """Bytes that a host has sent so far, as its interface counts them."""
+        return int(run([HOSTS, "exec", self.space, f"h{host}", "cat",
+                        "/sys/class/net/veth0/statistics/tx_bytes"]))
+
+    def boundary(self, scratch, machine, boundary, steps, *options):
+        """Median seconds of a step that does nothing but this, and what merak-plan says
+        of it."""
+        path, plan, log = (os.path.join(scratch, name) for name in
+                           ("boundary.json", "boundary.plan", "boundary.jsonl"))
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"cluster": machine, "boundaries": [boundary]}, file)
+        shutil.rmtree(plan, ignore_errors=True)
+        told = json.loads(run([self.tool("merak-plan"), "reshard", path, "--json",
+                               f"--plan={plan}", *options]))[0]
+        ranks = {}
+        for end in ("source", "target"):
+            for first, last in re.findall(r"(\d+)(?:-(\d+))?",
+                                          boundary[end]["devices"]):
+                for device in range(int(first), int(last or first) + 1):
+                    host = device // machine["devices_per_node"]
+                    ranks[host] = ranks.get(host, 0) + 1
+        seconds = self.steps(plan, dict(sorted(ranks.items())), log, steps + 1)
+        return statistics.median(seconds[1:]), told
+
+    def goodput(self, scratch, moved, per_node, mib, steps=5):
+        """Bytes a second between two hosts, of one of the boundaries above."""
+        seconds, _ = self.boundary(scratch, cluster(2 * per_node, per_node, 1e8),
+                                   moved, steps)
+        return (mib << 20) / seconds
