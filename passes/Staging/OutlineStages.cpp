@@ -67,6 +67,8 @@ public:
   void reduceTogether(Value value, const HeldSum &sum) {
     together[value] = sum;
   }
+  // Of such a sum each pipeline has zeros but for its own microbatches.
+  bool isSideBySide(Value sum) const { return ownRange(sum).has_value(); }
 
   // What runs for every microbatch.
   void outline() {
@@ -116,6 +118,11 @@ public:
   std::map<int64_t, llvm::SetVector<ValueOp>> tracked; // by stage
 
 private:
+  // Of a dimension.
+  struct Range {
+    int64_t dim, begin, size;
+  };
+
   //===--------------------------------------------------------------------===//
   // Emission
   //===--------------------------------------------------------------------===//
@@ -335,14 +342,19 @@ private:
   }
 
   // A value of a stage's exchange that another stage gets.
-  ValueOp sentOf(Value value, Place exchange, ValueOp sum = {}) {
+  ValueOp sentOf(Value value, Place exchange, ValueOp sum = {},
+                 std::optional<Range> range = {}) {
     ValueOp copy = sending.lookup({value, places.stageOf(exchange)});
     if (!copy) {
       LayoutAttr layout = program.accumulatedLayout(value);
       Value inner = sum ? program.load(exchange, sum, value.getLoc())
                         : materialize(value, exchange);
+      if (range) {
+        inner = sliceOf(inner, layout, *range, exchange);
+        layout = layoutOf(inner);
+      }
       std::string name = sum ? ("send_" + sum.getSymName()).str() : "send_once";
-      copy = program.declare(places.stageOf(exchange), name, value.getType(),
+      copy = program.declare(places.stageOf(exchange), name, inner.getType(),
                              ValueKind::activation, layout, "");
       sending[{value, places.stageOf(exchange)}] = copy;
       program.storeAfter(inner, exchange, copy, false);
@@ -351,18 +363,17 @@ private:
   }
 
   // The same as another stage's update has it.
-  ValueOp exchangeOf(Value value, Place exchange, Place place,
-                     ValueOp sum = {}) {
+  ValueOp exchangeOf(Value value, Place exchange, Place place, ValueOp sum = {},
+                     std::optional<Range> range = {}) {
     if (ValueOp known = exchanged.lookup({value, places.stageOf(place)}))
       return known;
-    ValueOp copy = sentOf(value, exchange, sum);
-    LayoutAttr layout = program.accumulatedLayout(value);
-    ValueOp target =
-        program.declare(places.stageOf(place),
-                        ("from" + Twine(places.stageOf(exchange)) + "_" +
-                         (sum ? sum.getSymName() : copy.getSymName()))
-                            .str(),
-                        value.getType(), ValueKind::activation, layout, "");
+    ValueOp copy = sentOf(value, exchange, sum, range);
+    ValueOp target = program.declare(
+        places.stageOf(place),
+        ("from" + Twine(places.stageOf(exchange)) + "_" +
+         (sum ? sum.getSymName() : copy.getSymName()))
+            .str(),
+        copy.getType(), ValueKind::activation, copy.getLayoutAttr(), "");
     exchanged[{value, places.stageOf(place)}] = target;
     program.transfer(copy, exchange, target, places.stageOf(place));
     return target;
@@ -424,8 +435,10 @@ private:
   }
 
   // A per-microbatch value as the update sees it: summed in a buffer of its
-  // stage; another stage gets it in the exchange.
-  Value loadGradient(Value value, Place place) {
+  // stage; another stage gets it in the exchange. Of one that lies side by side
+  // with other microbatches' the range, if there is one.
+  Value loadGradient(Value value, Place place,
+                     std::optional<Range> range = {}) {
     Operation *op = value.getDefiningOp();
     Place home{place.first, pipe::Action::F};
     if (op && !places.isEverywhere(op))
@@ -444,11 +457,76 @@ private:
           program.accumulatedLayout(value), "", value.getLoc());
       program.storeAfter(materialize(value, home), home, sum, true);
     }
-    if (places.stageOf(home) == places.stageOf(place))
-      return program.load(place, sum, value.getLoc());
+    if (places.stageOf(home) == places.stageOf(place)) {
+      Value own = program.load(place, sum, value.getLoc());
+      return range
+                 ? sliceOf(own, program.accumulatedLayout(value), *range, place)
+                 : own;
+    }
     Place exchange = places.onStage(home, pipe::Action::S);
-    return program.load(place, exchangeOf(value, exchange, place, sum),
+    return program.load(place, exchangeOf(value, exchange, place, sum, range),
                         value.getLoc());
+  }
+
+  // Part of a dimension that no devices split.
+  Value sliceOf(Value whole, LayoutAttr layout, const Range &range,
+                Place place) {
+    const int64_t rank = tensorTypeOf(whole).getRank();
+    SmallVector<int64_t> begins(rank, 0), steps(rank, 1),
+        sizes(tensorTypeOf(whole).getShape());
+    begins[range.dim] = range.begin;
+    sizes[range.dim] = range.size;
+    layout::Layout part = layout.getLayout();
+    part.dims[range.dim] = {{{range.size, {}}}};
+    OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
+    Value slice = train::SliceOp::create(builder, whole.getLoc(), whole, begins,
+                                         sizes, steps);
+    slice.getDefiningOp()->setAttr(
+        kLayoutsAttr,
+        builder.getArrayAttr({LayoutAttr::get(builder.getContext(), part)}));
+    return slice;
+  }
+
+  // Where this pipeline's microbatches lie in a sum that has those of all
+  // microbatches side by side in one dimension; none: in another sum.
+  std::optional<Range> ownRange(Value sum) const {
+    auto accumulate = sum.getDefiningOp<AccumulateOp>();
+    auto place =
+        accumulate ? accumulate.getX().getDefiningOp<PlaceOp>() : PlaceOp();
+    if (!place || place.getMajor() != 1 || place.getAxes().size() != 1 ||
+        cast<StringAttr>(place.getAxes()[0]).getValue() != kMicrobatchAxis)
+      return {};
+    const auto dim = static_cast<int64_t>(place.getDim());
+    const layout::Layout layout =
+        program.accumulatedLayout(accumulate.getX()).getLayout();
+    if (llvm::any_of(layout.dims[dim].factors,
+                     [](const auto &factor) { return !factor.axes.empty(); }))
+      return {};
+    int64_t all = 0;
+    for (const PipelineSpan &of : options.pipelines)
+      all += of.microbatches;
+    const int64_t each = tensorTypeOf(sum).getDimSize(dim) / all;
+    const PipelineSpan &own = places.trained();
+    return Range{dim, own.firstMicrobatch * each, own.microbatches * each};
+  }
+
+  // Each pipeline has the part of its microbatches, which follow each other,
+  // among zeros: that alone is sent.
+  Value joinPipelines(Value value, Place place) {
+    SmallVector<Value> parts;
+    int64_t dim = 0;
+    for (const auto &pipeline : pipelines) {
+      const Range range = *pipeline->ownRange(value);
+      dim = range.dim;
+      parts.push_back(pipeline->loadGradient(
+          value.getDefiningOp<AccumulateOp>().getX(), place, range));
+    }
+    OpBuilder builder = OpBuilder::atBlockEnd(program.bodyOf(place));
+    Value whole =
+        ConcatOp::create(builder, value.getLoc(), value.getType(), parts, dim);
+    whole.getDefiningOp()->setAttr(
+        kLayoutsAttr, builder.getArrayAttr({program.accumulatedLayout(value)}));
+    return whole;
   }
 
   // A sum over microbatches that is complete over the devices of each pipeline.
@@ -477,6 +555,8 @@ private:
                                    : exchangeOf(value, exchange, place),
                             value.getLoc());
     }
+    if (ownRange(value))
+      return joinPipelines(value, place);
     Value sum;
     for (const auto &pipeline : pipelines) {
       Value part = pipeline->make(value, place);
@@ -615,7 +695,7 @@ private:
 
   std::optional<std::vector<int64_t>> stagesOf(Value sum) const {
     AccumulateOp accumulate = accumulationOf(sum);
-    if (!accumulate)
+    if (!accumulate || pipelines.front()->isSideBySide(sum))
       return {};
     // What each microbatch has summed over replicas already is not summed so
     // again: all of them have it.

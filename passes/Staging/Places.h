@@ -50,6 +50,7 @@ public:
     return stage >= span.firstStage && stage < span.firstStage + span.stages;
   }
   int64_t firstPart() const { return span.firstStage; }
+  const PipelineSpan &trained() const { return span; }
   int64_t partOf(mlir::Operation *op) const;
   // Where a sum over devices is made for stages on other meshes (kHomeAttr).
   std::optional<int64_t> exchangeOf(mlir::Operation *op) const;

@@ -77,6 +77,19 @@ def pipeline(stages, microbatches=None, begins=None, order=None, first=0):
     return made
 
 
+def ranks_of(stages):
+    return sum(dp * tp for dp, tp in stages)
+
+
+def several(pipelines, order=None):
+    """The JSON of pipelines: microbatches, stages and begins of each."""
+    first, made = 0, []
+    for microbatches, stages, begins in pipelines:
+        made.append(pipeline(stages, microbatches, begins, order, first))
+        first += ranks_of(stages)
+    return {"pipelines": made}
+
+
 def batch_of(stages):
     return BATCH_OF_THREE if any(dp == 3 for dp, _ in stages) else BATCH
 
@@ -115,24 +128,59 @@ def base_of(tools, name, batch, more=()):
                           batch, "-base", more))
 
 
-def names_of(tools, name):
-    """Ops of the forward pass at which uniform plans begin a stage."""
+def names_of(tools, name, path=None):
+    """Ops of the forward pass at which uniform plans begin a stage; `path` of a model
+    that is none of exact_models."""
+    path = path or exact_models.path(name)
+
     def find():
         found = set()
         for stages in range(2, 6):
             out = tools.path(f"cut{stages}.json")
             _, _ = tools.run(
-                "merakc", exact_models.path(name), "-o", tools.path("cut.ir"),
+                "merakc", path, "-o", tools.path("cut.ir"),
                 "--to=stage", f"--global-batch={BATCH}", "--microbatch=1",
                 f"--devices={stages}", f"--mesh=pp={stages},dp=1,tp=1",
                 f"--emit-strategy={out}", expect=None)
             if tools.returncode == 0:
                 with open(out, encoding="utf-8") as file:
                     found |= set(json.load(file).get("stage_begins", []))
-        with open(exact_models.path(name), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             order = re.findall(r'name: "([^"]*)"\n\s+op_type', file.read())
         return [each for each in order if each in found]
     return identity.BASES.get(("names", name), find)
+
+
+def drawn(r, names, allowed=MESHES):
+    """Two or three pipelines of stages that begin at some of these ops: what `several`
+    takes, and options."""
+    # Shares of four or eight microbatches; BATCH is a multiple of them and dp.
+    of_step = r.choice([4, 4, 8])
+    meshes = [m for m in allowed if m[0] <= BATCH // of_step]
+    while True:
+        count = r.choice([2, 2, 3])
+        shares = [r.randint(1, of_step) for _ in range(count)]
+        stages = [[r.choice(meshes) for _ in range(r.randint(1, 3))]
+                  for _ in range(count)]
+        if sum(shares) == of_step and sum(map(ranks_of, stages)) <= 9 and \
+                all(len(of) <= len(names) + 1 for of in stages):
+            break
+    pipelines = []
+    for share, of in zip(shares, stages):
+        begins = sorted(r.sample(range(len(names)), len(of) - 1))
+        pipelines.append((share, of, [names[k] for k in begins]))
+    order = list(range(sum(map(ranks_of, stages))))
+    if r.random() < 0.3:
+        r.shuffle(order)
+    schedule = r.choice(SCHEDULES)
+    if schedule == "interleaved":
+        # Two parts a stage, cut by the planner.
+        if any(share % len(of) or 2 * len(of) > len(names) + 1
+               for share, of in zip(shares, stages)):
+            schedule = "1f1b"
+        else:
+            pipelines = [(share, of, None) for share, of in zip(shares, stages)]
+    return pipelines, schedule, r.choice(["none", "full", "0.7"]), order
 
 
 RESHARD = ["send-recv", "local-gather", "scatter-gather", "broadcast", "convert",

@@ -8,6 +8,8 @@ random   two or three pipelines on exact models: the losses, gradients and weigh
 clip     the same under a bound of the gradient norm, which counts each element
          once wherever it is held
 low      the same in bf16, where no sum is over summands that were rounded
+tables   row-sparse gradients: the bits of dense ones on one rank, and no rows are sent
+         but those that a pipeline looked up (sparse_pipelines.py)
 recorded models of PyTorch: its losses, gradients and weights
 change   a checkpoint of one is loaded by a plan of one mesh, and back
 tools    strategies come back; every tool reads such plans; ranks as processes,
@@ -24,24 +26,12 @@ import harness
 import identity
 import parts
 from harness import Case, Failed
-
-
-def ranks_of(stages):
-    return sum(dp * tp for dp, tp in stages)
-
-
-def several(pipelines, order=None):
-    """The JSON of pipelines: microbatches, stages and begins of each."""
-    first, made = 0, []
-    for microbatches, stages, begins in pipelines:
-        made.append(parts.pipeline(stages, microbatches, begins, order, first))
-        first += ranks_of(stages)
-    return {"pipelines": made}
+from sparse_pipelines import table_cases
 
 
 def run(tools, name, pipelines, schedule, recompute, order=None, more=(),
         reshard=None):
-    path = parts.write_strategy(tools, several(pipelines, order))
+    path = parts.write_strategy(tools, parts.several(pipelines, order))
     found = parts.exact_run(
         tools, name, [f"--strategy={path}", f"--schedule={schedule}",
                       f"--recompute={recompute}",
@@ -49,7 +39,7 @@ def run(tools, name, pipelines, schedule, recompute, order=None, more=(),
         parts.BATCH, "", more)
     identity.compare(found, parts.base_of(tools, name, parts.BATCH, more))
     shares = ", ".join(f"{m} on {len(stages)}" for m, stages, _ in pipelines)
-    ranks = sum(ranks_of(stages) for _, stages, _ in pipelines)
+    ranks = sum(parts.ranks_of(stages) for _, stages, _ in pipelines)
     return f"{ranks} ranks, {shares} stages"
 
 
@@ -60,35 +50,9 @@ KNOWN = [m.__name__ for m in exact_models.MODELS
 
 def random_body(name, seed, tools, more=(), allowed=parts.MESHES):
     r = random.Random(seed)
-    names = parts.names_of(tools, name)
-    # Shares of four or eight microbatches; parts.BATCH is a multiple of them and dp.
-    of_step = r.choice([4, 4, 8])
-    meshes = [m for m in allowed if m[0] <= parts.BATCH // of_step and
-              not (name in identity.NO_TP4 and m[1] == 4)]
-    while True:
-        count = r.choice([2, 2, 3])
-        shares = [r.randint(1, of_step) for _ in range(count)]
-        stages = [[r.choice(meshes) for _ in range(r.randint(1, 3))]
-                  for _ in range(count)]
-        if sum(shares) == of_step and sum(map(ranks_of, stages)) <= 9 and \
-                all(len(of) <= len(names) + 1 for of in stages):
-            break
-    pipelines = []
-    for share, of in zip(shares, stages):
-        begins = sorted(r.sample(range(len(names)), len(of) - 1))
-        pipelines.append((share, of, [names[k] for k in begins]))
-    order = list(range(sum(map(ranks_of, stages))))
-    if r.random() < 0.3:
-        r.shuffle(order)
-    schedule = r.choice(parts.SCHEDULES)
-    if schedule == "interleaved":
-        # Two parts a stage, cut by the planner.
-        if any(share % len(of) or 2 * len(of) > len(names) + 1
-               for share, of in zip(shares, stages)):
-            schedule = "1f1b"
-        else:
-            pipelines = [(share, of, None) for share, of in zip(shares, stages)]
-    recompute = r.choice(["none", "full", "0.7"])
+    pipelines, schedule, recompute, order = parts.drawn(
+        r, parts.names_of(tools, name),
+        [m for m in allowed if not (name in identity.NO_TP4 and m[1] == 4)])
     return run(tools, name, pipelines, schedule, recompute, order, more,
                r.choice([None, *parts.RESHARD]))
 
@@ -177,7 +141,7 @@ def statistics_body(tools):
     """Batch norm that trains."""
     model = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                          "../data/batch-norm/model.onnx")
-    path = parts.write_strategy(tools, several([(1, [(1, 1)], None)] * 2))
+    path = parts.write_strategy(tools, parts.several([(1, [(1, 1)], None)] * 2))
     _, errors = tools.run("merakc", model, "-o", tools.path("out.plan"),
                           f"--strategy={path}", "--global-batch=8", expect=1)
     if "which plans of several pipelines cannot yet" not in errors:
@@ -189,12 +153,12 @@ def other_cases():
     for model, pipelines in RECORDED:
         yield Case(f"recorded {model}",
                    lambda tools, model=model, pipelines=pipelines:
-                   parts.recorded_body(model, several(pipelines), tools))
+                   parts.recorded_body(model, parts.several(pipelines), tools))
     for name in ("gemm", "tied"):
         yield Case(f"change {name}", lambda tools, name=name:
-                   parts.change_body(name, several([(3, [(1, 2), (1, 1)], None),
+                   parts.change_body(name, parts.several([(3, [(1, 2), (1, 1)], None),
                                                     (1, [(1, 1)], None)]), tools))
-    five = several(PIPELINES)
+    five = parts.several(PIPELINES)
     yield Case("tools", lambda tools: parts.emitted_body(five, TOLD, tools))
     yield Case("processes", lambda tools: parts.processes_body(five, tools))
     yield Case("nccl", lambda tools: parts.nccl_body(five, tools))
@@ -204,14 +168,15 @@ def other_cases():
         yield Case(f"refused {number}",
                    lambda tools, name=name, pipelines=pipelines, options=options,
                    sentences=sentences:
-                   parts.refused_body(name, several(pipelines), options, sentences,
+                   parts.refused_body(name, parts.several(pipelines), options, sentences,
                                       tools))
 
 
 def main():
     args = harness.parser(__doc__).parse_args()
     cases = [*random_cases(1000 if args.all else 40),
-             *bounded_cases(100 if args.all else 4), *other_cases()]
+             *bounded_cases(100 if args.all else 4),
+             *table_cases(200 if args.all else 20), *other_cases()]
     return harness.run_cases("pipelines", cases, args)
 
 

@@ -165,14 +165,19 @@ def write(tools, graph):
     return model, data
 
 
-def train(tools, graph, layout, options, steps=2, tag="", resume=False,
-          runner="merak-run"):
+def train(tools, graph, layout, options, *more, **others):
+    """With one mesh for all ranks."""
+    return train_with(tools, graph, [*matrix.compile_options(*layout), *options],
+                      *more, **others)
+
+
+def train_with(tools, graph, options, steps=2, tag="", resume=False,
+               runner="merak-run"):
     """As identity.train; the gradients of row-sparse tables are in no file."""
     model, data = write(tools, graph)
     plan, log = tools.path(f"out{tag}.plan"), tools.path(f"log{tag}.jsonl")
     saved = tools.path(f"saved{tag}")
-    tools.run("merakc", model, "-o", plan, *matrix.compile_options(*layout),
-              *options)
+    tools.run("merakc", model, "-o", plan, *options)
     run = [runner, plan, f"--data={data}", f"--log={log}"]
     if resume:
         half = tools.path(f"half{tag}")
