@@ -6,12 +6,14 @@
 """
 import argparse
 import json
+import os
 import statistics
 import sys
-from xml.sax.saxutils import escape
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from pictures import COLOURS, label, svg  # noqa: E402
 
 WIDTH, LEFT, RIGHT, TOP, HEIGHT, GAP = 860, 60, 110, 34, 150, 46
-COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b"]
 
 
 def read(path):
@@ -27,11 +29,6 @@ def polyline(points, colour, width=1.4):
     text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return (f'<polyline points="{text}" fill="none" stroke="{colour}" '
             f'stroke-width="{width}"/>')
-
-
-def label(x, y, text, anchor="start", colour="#333", size=12):
-    return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" '
-            f'font-size="{size}">{escape(text)}</text>')
 
 
 def panel(top, title, most, last):
@@ -82,10 +79,7 @@ def draw(steps, switches):
         parts.append(label(x + 4, second - 8, "switch: " + event["replan"]["rates"].replace("none", "all normal")))
     parts.append(label(LEFT, bottom + 18, "step 1"))
     parts.append(label(WIDTH - RIGHT, bottom + 18, f"step {last}", "end"))
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-            f'height="{bottom + 30}" font-family="sans-serif">\n'
-            '<rect width="100%" height="100%" fill="white"/>\n'
-            + "\n".join(parts) + "\n</svg>\n")
+    return svg(WIDTH, bottom + 30, parts)
 
 
 def slow_since(steps):

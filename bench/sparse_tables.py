@@ -4,7 +4,7 @@ this machine over slow links (emulated: ranks sleep), bytes as the plan counts t
 
     python3 bench/sparse_tables.py [--bin-dir=build/release/bin] [--ranks=4,8]
     python3 bench/sparse_tables.py --hosts [--bandwidth=2e7]
-    python3 bench/sparse_tables.py --zipf=1.1 [--hosts]
+    python3 bench/sparse_tables.py --zipf=1.1 [--hosts] [--svg=FILE]
     python3 bench/sparse_tables.py --zipf=1.1 --layers=2 --slower=50
     python3 bench/sparse_tables.py --held=1000000,10000000
     python3 bench/sparse_tables.py --owed=0.0002,0.001,0.01,0.1 --rows=262144
@@ -44,6 +44,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import pictures  # noqa: E402
 import seam_plans  # noqa: E402
 import slow_hosts  # noqa: E402
 import harness  # noqa: E402
@@ -255,7 +256,7 @@ def beside(bench, ranks):
     machine = bench.machine_of(ranks)
     names = ("dense", "rows", "columns", "columns, 2D")
     if args.zipf:
-        names = ("rows", "rows, summed", "rows, 2D", "columns",
+        names = ("dense", "rows", "rows, summed", "rows, 2D", "columns",
                  "columns, summed", "columns, 2D")
         bench.write_zipf(8 * args.batch)
     plans = {what: bench.compile(model, machine, ranks, what) for what in names}
@@ -265,15 +266,18 @@ def beside(bench, ranks):
     for _ in range(args.rounds):
         for what in names:
             times[what].append(bench.measure(plans[what][2], machine, args.steps))
+    rows = []
     for what in names:
         predicted, sent, plan = plans[what]
         measured = min(times[what])
+        rows.append((what, predicted * 1e3, measured * 1e3))
         wire = f" ({min(bench.wire[plan]) / 1e3:.0f})" if bench.wire else ""
         share = f" ({told[what][0] * 1e3:.1f})" if what in told else ""
         print(f"| {ranks} | {what} | {sent / 1e3:.0f}{wire} | "
               f"{predicted * 1e3:.1f}{share} | {measured * 1e3:.1f} | "
               f"{predicted / measured - 1:+.0%} | "
               f"{measured / min(times['columns']):.2f} |", flush=True)
+    return f"{ranks} ranks", rows
 
 
 def skewed(args, counts):
@@ -345,6 +349,8 @@ def main():
     parser.add_argument("--optimizer", default="adamw:lr=1e-3", help="of --owed")
     parser.add_argument("--shares", default="",
                         help="of a table's rows that a rank looks up")
+    parser.add_argument("--svg", default="", metavar="FILE",
+                        help="draws the table of exchanges, too")
     args = parser.parse_args()
     if args.slower:
         os.environ["MERAK_PACE"] = "1"  # instructions last as predicted
@@ -371,6 +377,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
             held(Bench(args, folder), map(int, args.held.split(",")))
         return
+    groups = []
     for ranks in map(int, args.ranks.split(",")):
         with tempfile.TemporaryDirectory(prefix="merak-sparse-") as folder:
             bench = (HostsBench if args.hosts else Bench)(args, folder)
@@ -378,7 +385,14 @@ def main():
                 print("| ranks | exchange | sent by a rank, kB | predicted ms | "
                       "measured ms | error | of columns |\n"
                       "|---|---|---|---|---|---|---|", flush=True)
-                beside(bench, ranks)
+                groups.append(beside(bench, ranks))
+    if args.svg:
+        most = max(measured for _, rows in groups
+                   for what, _, measured in rows if what != "dense")
+        with open(args.svg, "w", encoding="utf-8") as file:
+            file.write(pictures.bars(
+                "a step by the exchange of the table's gradient, links of "
+                f"{args.bandwidth / 1e6:g} MB/s", groups, "ms", most))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ const LinkSpeed &Links::between(std::span<const int> ranks) const {
   return sameNode(ranks) ? intra : inter;
 }
 
-RingCost ringCost(const std::string &collective, double bytes, int members) {
+CollectiveCost collectiveCost(const std::string &collective, double bytes,
+                              int members, bool direct) {
   if (members < 2)
     return {};
-  const double rounds = members - 1, share = rounds / members;
+  const double others = members - 1, share = others / members;
+  const double rounds = direct ? 1 : others;
   if (collective == "all_reduce")
     return {2 * bytes * share, 2 * rounds};
   if (collective == "broadcast")
@@ -49,8 +51,8 @@ static double carrySeconds(const LinkSpeed &speed, double bytes) {
   return speed.bandwidth > 0 ? bytes / speed.bandwidth : 0;
 }
 
-LinkUse::Window LinkUse::ring(std::span<const int> ranks, RingCost cost,
-                              double ready) {
+LinkUse::Window LinkUse::collective(std::span<const int> ranks,
+                                    CollectiveCost cost, double ready) {
   if (ranks.size() < 2)
     return {ready, ready};
   const LinkSpeed &speed = links_.between(ranks);

@@ -21,6 +21,9 @@ struct LinkSpeed {
 struct Links {
   int64_t perNode = 1;
   LinkSpeed intra, inter;
+  // In collectives each member reads from all others at once; else from its
+  // neighbour in a ring.
+  bool direct = false;
   bool operator==(const Links &) const = default;
 
   bool sameNode(std::span<const int> ranks) const;
@@ -29,15 +32,16 @@ struct Links {
   const LinkSpeed &between(std::span<const int> ranks) const;
 };
 
-// Bytes that each member of a ring sends in a collective of n members, and how
-// many messages it sends after each other. `bytes`: the larger of a member's
-// input and output. An all-reduce is a reduce-scatter followed by an all-gather
+// Bytes that each member sends in a collective of n members, and how many
+// messages after each other. `bytes`: the larger of a member's input and
+// output. An all-reduce is a reduce-scatter followed by an all-gather
 // (Patarasuk and Yuan, 2009); a broadcast is pipelined.
-struct RingCost {
+struct CollectiveCost {
   double bytes = 0;
   double rounds = 0;
 };
-RingCost ringCost(const std::string &collective, double bytes, int members);
+CollectiveCost collectiveCost(const std::string &collective, double bytes,
+                              int members, bool direct);
 
 // When the links are free. A link carries one transfer after another, in the
 // order of the calls: transfers that overlap share its bandwidth.
@@ -51,7 +55,9 @@ public:
   // Each of `ranks` sends `bytes` and receives as many; a transfer has no
   // earlier begin than `ready`. Links are taken for the bytes, not for the
   // latency of `rounds` messages, which only delays the end.
-  Window ring(std::span<const int> ranks, RingCost cost, double ready);
+  Window collective(std::span<const int> ranks, CollectiveCost cost,
+                    double ready);
+  bool direct() const { return links_.direct; }
   Window transfer(int from, int to, double bytes, double ready);
   // The general form: takes the links of `senders` and `receivers` for `busy`
   // seconds; the end comes `extra` seconds later. Level 0: inside a node.

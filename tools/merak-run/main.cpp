@@ -27,8 +27,8 @@ int main(int argc, char **argv) {
     auto speed = [](const costmodel::Link &link) {
       return LinkSpeed{link.latency, link.bandwidth};
     };
-    return Links{cluster->perNode, speed(cluster->intra),
-                 speed(cluster->inter)};
+    return Links{cluster->perNode, speed(cluster->intra), speed(cluster->inter),
+                 cluster->algorithm == costmodel::Algorithm::Direct};
   };
   // By the cluster that the plan was compiled for.
   auto expected =

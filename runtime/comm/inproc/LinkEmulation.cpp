@@ -58,12 +58,13 @@ LinkEmulation::LinkEmulation(const Links &links, int ranks,
 
 double LinkEmulation::collective(const CommSpec &spec, double bytes, bool last,
                                  double ready) {
-  RingCost cost = ringCost(commKindName(spec.kind), bytes,
-                           static_cast<int>(spec.members.size()));
+  CollectiveCost cost =
+      collectiveCost(commKindName(spec.kind), bytes,
+                     static_cast<int>(spec.members.size()), use_.direct());
   if (!last)
     cost.rounds = 0;
   std::lock_guard lock(mutex_);
-  return use_.ring(spec.members, cost, ready).end;
+  return use_.collective(spec.members, cost, ready).end;
 }
 
 double LinkEmulation::transfer(int from, int to, double bytes, double ready) {

@@ -44,13 +44,17 @@ const Links kUnit{1, {1, 4}, {1, 4}}; // 1 s, 4 bytes a second
 
 } // namespace
 
-TEST(RingCost, MatchesTheClosedForms) {
-  EXPECT_EQ(ringCost("all_reduce", 100, 1).bytes, 0);
-  EXPECT_DOUBLE_EQ(ringCost("all_reduce", 100, 4).bytes, 150);
-  EXPECT_EQ(ringCost("all_reduce", 100, 4).rounds, 6);
-  EXPECT_DOUBLE_EQ(ringCost("all_gather", 100, 4).bytes, 75);
-  EXPECT_EQ(ringCost("reduce_scatter", 100, 4).rounds, 3);
-  EXPECT_DOUBLE_EQ(ringCost("broadcast", 100, 4).bytes, 100);
+TEST(CollectiveCost, MatchesTheClosedForms) {
+  EXPECT_EQ(collectiveCost("all_reduce", 100, 1, false).bytes, 0);
+  EXPECT_DOUBLE_EQ(collectiveCost("all_reduce", 100, 4, false).bytes, 150);
+  EXPECT_EQ(collectiveCost("all_reduce", 100, 4, false).rounds, 6);
+  EXPECT_DOUBLE_EQ(collectiveCost("all_gather", 100, 4, false).bytes, 75);
+  EXPECT_EQ(collectiveCost("reduce_scatter", 100, 4, false).rounds, 3);
+  EXPECT_DOUBLE_EQ(collectiveCost("broadcast", 100, 4, false).bytes, 100);
+  // All others are read at once.
+  EXPECT_DOUBLE_EQ(collectiveCost("all_reduce", 100, 4, true).bytes, 150);
+  EXPECT_EQ(collectiveCost("all_reduce", 100, 4, true).rounds, 2);
+  EXPECT_EQ(collectiveCost("all_to_all", 100, 4, true).rounds, 1);
 }
 
 TEST(LinkUse, LevelsAndDirections) {
@@ -67,7 +71,7 @@ TEST(LinkUse, LevelsAndDirections) {
   EXPECT_EQ(end(2, 3, 10, 0), 2);
   // Everybody's ports to other nodes: in of 3 is free at 30.
   const int all[] = {0, 1, 2, 3};
-  EXPECT_EQ(use.ring(all, {8, 3}, 7).begin, 30);
+  EXPECT_EQ(use.collective(all, {8, 3}, 7).begin, 30);
   EXPECT_EQ(end(2, 0, 1, 0), 44); // 30 + 8 + 1 + latency 5
 }
 
@@ -99,7 +103,7 @@ TEST(LinkUse, PortsCarryOneAfterAnother) {
       const LinkSpeed &speed = nodes ? links.inter : links.intra;
       const double rounds = ring ? 3 : 1;
       const LinkUse::Window window =
-          ring ? use.ring(members, {bytes, rounds}, ready)
+          ring ? use.collective(members, {bytes, rounds}, ready)
                : use.transfer(members[0], members[1], bytes, ready);
       EXPECT_GE(window.begin, ready);
       EXPECT_NEAR(window.end - window.begin,

@@ -38,7 +38,7 @@ TEST(LinkOption, ClusterTextsAreReadByTheTool) {
   const ClusterLinks reader = [&](const std::string &json,
                                   const std::string &name) -> Result<Links> {
     seen = name + " = " + json;
-    return Links{8, {}, {}};
+    return Links{8, {}, {}, true};
   };
   auto links = linksOf("plan", "{}", reader);
   ASSERT_TRUE(links.ok());
