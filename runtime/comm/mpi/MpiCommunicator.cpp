@@ -16,6 +16,12 @@ int64_t bytesOf(const View &view) {
   return view.elements() * dtypeSize(view.dtype);
 }
 
+// Over TCP MPI libraries ask the receiver before they send more, 64 KiB with
+// their header, and the answer comes behind all that is on its way: a round
+// trip through full queues for each message of an all-to-all. Of longer pieces
+// others are sent meanwhile.
+constexpr int64_t kSentAtOnce = (64 << 10) - 256, kMostPieces = 64;
+
 // What is prepared for one instruction: a tag and memory for packed operands.
 struct MpiEndpoint : Endpoint {
   CommSpec spec;
@@ -75,7 +81,7 @@ private:
     // All members of a collective come for their messages; who sends to
     // another stage may be far ahead of it.
     if (spec_.kind != CommSpec::Send && spec_.kind != CommSpec::Recv)
-      message.longest = kSentAtOnce;
+      message.longest = std::max(kSentAtOnce, bytes / kMostPieces);
     if (spec_.trims && send)
       message.live = liveBytes(message.data, bytes);
     messages_.push_back(message);

@@ -22,10 +22,6 @@ namespace merak::runtime {
 
 // As long as MPI can count in a message.
 constexpr int64_t kLongestPiece = int64_t(1) << 30;
-// What Open MPI sends over TCP without asking the receiver first (sendAtOnce in
-// MpiWorld.cpp).
-constexpr int64_t kSentAtOnce = int64_t(4) << 20;
-
 // One message; matched by peer and tag, in order.
 struct MpiMessage {
   bool send = false;

@@ -5,7 +5,6 @@
 #include "runtime/comm/rendezvous/Wire.h"
 #include "runtime/trust/Hmac.h"
 
-#include <cstdlib>
 #include <fmt/format.h>
 
 namespace merak::runtime {
@@ -63,25 +62,11 @@ Meeting tell(Meeting meeting, int rank, MPI_Comm comm) {
   return meeting;
 }
 
-// Unless the environment says otherwise. Open MPI asks a receiver before it
-// sends more than 64 KiB over TCP, and the answer comes behind all that is on
-// its way: a round trip through full queues for each message of an all-to-all,
-// and long ones in pieces that wait for each other (docs/Processes.md).
-void sendAtOnce() {
-  constexpr int64_t kHeader = 256; // more than MPI puts in front
-  const std::string bytes = std::to_string(kSentAtOnce + kHeader);
-  for (const char *name :
-       {"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit"})
-    setenv(name, bytes.c_str(), /*overwrite=*/0);
-}
-
 } // namespace
 
 Result<std::unique_ptr<World>> openMpiWorld(const MpiOptions &options) {
   int initialised = 0, granted = 0, rank = 0, size = 0;
   MPI_Initialized(&initialised);
-  if (!initialised)
-    sendAtOnce();
   if (!initialised && MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED,
                                       &granted) != MPI_SUCCESS)
     return Status::error("MPI cannot be initialised");
